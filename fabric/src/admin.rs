@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A host's command channel to one controller, as the daemon and the control path of a client use it.
+
+use gnstor_proto::nvme::{Cqe, Sqe};
+use std::time::Duration;
+
+/// Data that goes with an admin command.
+#[derive(Debug)]
+pub enum Payload<'a> {
+    /// No data.
+    None,
+    /// To the controller.
+    Out(&'a [u8]),
+    /// From the controller.
+    In(&'a mut [u8]),
+}
+
+/// Why a command got no completion.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// No completion before the deadline.
+    #[error("{what} did not answer within {after:?}")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        after: Duration,
+    },
+    /// The connection is in error.
+    #[error("the connection to {peer} broke: {cause}")]
+    Broken {
+        /// The other end.
+        peer: String,
+        /// What happened, such as the completion's syndrome.
+        cause: String,
+    },
+    /// The connection was refused.
+    #[error("{peer} refused the connection: {cause}")]
+    Refused {
+        /// The other end.
+        peer: String,
+        /// Why.
+        cause: String,
+    },
+}
+
+/// Executes admin commands one at a time.
+pub trait AdminChannel: Send {
+    /// Sends one command with its data and waits for the completion. The implementation fills in the command id, the flags and
+    /// the data pointer. A completion with an error status is `Ok`: reading it is the caller's.
+    ///
+    /// # Errors
+    /// [`ChannelError`] when no completion came.
+    fn execute(&mut self, sqe: Sqe, payload: Payload<'_>, deadline: Duration) -> Result<Cqe, ChannelError>;
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The border between target offload and an SSD: what the HCA asks of a controller, and what a controller asks back.
+//!
+//! ```text
+//!   capsule --> Target --submit--> Controller --Pull/Push--> Target --> RDMA READ / WRITE
+//!                                             <-transferred-
+//!                                             --Complete---> Target --> response capsule
+//! ```
+//! A controller is sans-I/O: it is called, it queues [`Effect`]s, somebody else carries them out. It never sees data,
+//! only [`LocalRef`]s to it.
+
+use crate::region::LocalRef;
+use crate::time::Time;
+use gnstor_proto::fabrics::CmRequest;
+use gnstor_proto::nvme::{Cqe, Sqe};
+
+/// One connection = one queue pair of the controller, as the target names it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct QueueKey(pub u32);
+
+/// Names one transfer within a controller.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TransferId(pub u32);
+
+/// Memory at the other end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Remote {
+    /// Address.
+    pub address: u64,
+    /// Remote key.
+    pub key: u32,
+}
+
+/// What a controller wants done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// RDMA READ: bring `local.bytes` bytes from the host into `local`; answered by [`Controller::transferred`].
+    Pull {
+        /// Name of the transfer.
+        transfer: TransferId,
+        /// The queue whose host owns the memory.
+        queue: QueueKey,
+        /// Where from.
+        remote: Remote,
+        /// Where to.
+        local: LocalRef,
+    },
+    /// RDMA WRITE: bring `local` to the host; answered by [`Controller::transferred`].
+    Push {
+        /// Name of the transfer.
+        transfer: TransferId,
+        /// The queue whose host owns the memory.
+        queue: QueueKey,
+        /// Where to.
+        remote: Remote,
+        /// Where from.
+        local: LocalRef,
+        /// The block sum that the data must have; the mover computes it while it copies. Only with 4 KiB transfers.
+        sum: Option<u32>,
+    },
+    /// Send the response capsule. Issued after every transfer of the command was answered.
+    Complete {
+        /// The queue.
+        queue: QueueKey,
+        /// The completion; the target fills in nothing.
+        cqe: Cqe,
+        /// Modelled time at which the SSD is done; the response must not be seen earlier.
+        at: Time,
+        /// Bytes that this command pushed: they take the link before the response does.
+        pushed_bytes: u32,
+    },
+    /// Tear the connection down (keep-alive expired, fatal error).
+    Close {
+        /// The queue.
+        queue: QueueKey,
+    },
+}
+
+/// How a transfer ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// All bytes are there; `sum` is their block sum where 4 KiB were moved, else 0.
+    Done {
+        /// Block sum of what was moved.
+        sum: u32,
+    },
+    /// The data moved did not have the sum it should have.
+    BadChecksum,
+    /// The host's HCA refused the key, the range or the access.
+    RemoteAccess,
+    /// The connection broke first.
+    ConnectionLost,
+}
+
+/// An NVMe controller as target offload drives it.
+pub trait Controller {
+    /// An RDMA connection asks to become a queue.
+    ///
+    /// # Errors
+    /// The reject reason ([`gnstor_proto::fabrics::cm_reject`]).
+    fn open_queue(&mut self, now: Time, queue: QueueKey, request: &CmRequest) -> Result<(), u16>;
+
+    /// The connection is gone. The controller forgets its commands; transfers under way still end in
+    /// [`Controller::transferred`] with [`Outcome::ConnectionLost`].
+    fn close_queue(&mut self, now: Time, queue: QueueKey);
+
+    /// A command capsule arrived. Malformed ones are answered, never ignored.
+    fn submit(&mut self, now: Time, queue: QueueKey, sqe: &Sqe);
+
+    /// A transfer ended.
+    fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome);
+
+    /// Time passed.
+    fn step(&mut self, now: Time);
+
+    /// When the controller next wants [`Controller::step`], if nothing else happens.
+    fn next_event(&self) -> Option<Time>;
+
+    /// The next thing to do, oldest first.
+    fn pop_effect(&mut self) -> Option<Effect>;
+}

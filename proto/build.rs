@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Generates the gRPC code from `gnstor.proto` in pure Rust (protox), when the feature asks for it.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=proto/gnstor/v1/gnstor.proto");
+    if std::env::var_os("CARGO_FEATURE_GRPC").is_some() {
+        let files = protox::compile(["gnstor/v1/gnstor.proto"], ["proto"])?;
+        tonic_prost_build::configure().compile_fds(files)?;
+    }
+    Ok(())
+}

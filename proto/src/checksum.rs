@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The block sum: 32 bits over the 1,024 little-endian words of a 4 KiB block.
+//!
+//! It is computed by whoever moves the data (the emulated HCA's copy warps, or the CPU), so it must be the same in any
+//! order of the words: it is a wrapping sum of `mix(word + (index + 1) * STEP)`. `mix` is a bijection of 32-bit words, so a change
+//! of any single word always changes the sum; a change of several escapes with a chance of 2^-32. It detects faults,
+//! not attacks.
+
+use crate::BLOCK_BYTES;
+
+const STEP: u32 = 0x9E37_79B9;
+
+/// The bijection of the sum (the 32-bit finaliser of MurmurHash3).
+pub const fn mix(word: u32) -> u32 {
+    let mut x = word;
+    x ^= x >> 16;
+    x = x.wrapping_mul(0x85EB_CA6B);
+    x ^= x >> 13;
+    x = x.wrapping_mul(0xC2B2_AE35);
+    x ^ (x >> 16)
+}
+
+/// The sum of one block.
+///
+/// # Panics
+/// If `block` is not [`BLOCK_BYTES`] long.
+pub fn block_sum(block: &[u8]) -> u32 {
+    assert_eq!(block.len(), BLOCK_BYTES as usize, "a block sum is taken over one whole block");
+    let mut salt = 0u32;
+    let mut sum = 0u32;
+    for word in block.chunks_exact(4) {
+        salt = salt.wrapping_add(STEP);
+        let value = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        sum = sum.wrapping_add(mix(value.wrapping_add(salt)));
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_changed_word_changes_the_sum(seed: u32, index in 0usize..1024, flip in 1u32..) {
+            let mut block = [0u8; BLOCK_BYTES as usize];
+            for (i, word) in block.chunks_exact_mut(4).enumerate() {
+                word.copy_from_slice(&mix(seed.wrapping_add(u32::try_from(i).unwrap())).to_le_bytes());
+            }
+            let before = block_sum(&block);
+            let at = index * 4;
+            let value = u32::from_le_bytes(block[at..at + 4].try_into().unwrap()) ^ flip;
+            block[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            prop_assert_ne!(before, block_sum(&block));
+        }
+    }
+
+    #[test]
+    fn swapped_words_change_the_sum() {
+        let mut block = [0u8; BLOCK_BYTES as usize];
+        block[0] = 1;
+        let first = block_sum(&block);
+        block[0] = 0;
+        block[4] = 1;
+        assert_ne!(first, block_sum(&block));
+    }
+}

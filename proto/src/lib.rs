@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bytes and contracts, and nothing else.
+//!
+//! Every structure that crosses a border of GNStor (GPU to SSD, daemon to SSD, client to daemon) is defined here
+//! once; the other crates only give it behaviour.
+//!
+//! ```text
+//!   slba, stamp        what a command names and how a write is ordered
+//!   nvme, fabrics      the 64-byte command, the 16-byte completion, capsules, Connect, properties, Identify
+//!   vendor             VOLUME ADD/LIST/DELETE/CHMOD, MAP SET/GET, the 4 KiB permission entry
+//!   placement          [VID,VBA] -> placement group -> SSDs; the fleet map and its byte format
+//!   status             one refusal -> NVMe status, errno, gRPC code, sentence
+//!   checksum           the 32-bit block sum that the data mover computes
+//!   grpc (feature)     the `gnstor.v1` services
+//! ```
+//!
+//! What it does not do: no I/O, no clocks, no unsafe, no policy. Multi-byte NVMe fields are little-endian on the
+//! wire; the structures use `zerocopy` little-endian types so that they mean the same on every host.
+#![cfg_attr(not(feature = "grpc"), no_std)]
+
+extern crate alloc;
+
+pub mod checksum;
+pub mod fabrics;
+pub mod nvme;
+pub mod placement;
+pub mod slba;
+pub mod status;
+pub mod vendor;
+
+#[cfg(feature = "grpc")]
+#[expect(missing_docs, unreachable_pub, clippy::allow_attributes, reason = "generated from gnstor.proto, documented there")]
+pub mod grpc {
+    //! `gnstor.v1`: generated at build time by protox and tonic, no `protoc` needed.
+    tonic::include_proto!("gnstor.v1");
+}
+
+/// Size of a block, the unit of addressing, of placement and of write atomicity: 4 KiB.
+pub const BLOCK_BYTES: u32 = 4096;
+/// log2 of [`BLOCK_BYTES`].
+pub const BLOCK_SHIFT: u32 = 12;
+const _: () = assert!(1 << BLOCK_SHIFT == BLOCK_BYTES);

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Placement: which SSDs hold a block. Clients and firmware compute it from the same fleet map.
+//!
+//! ```text
+//!   (vid, vba >> chunk_shift, factor) --hash--> placement group --fleet map--> up to four SSDs, in order
+//! ```
+//!
+//! A fresh map draws each group's SSDs by straw2 (weighted rendezvous): every SSD draws `ln(u) / weight` from a hash of
+//! (group, SSD), the highest draws win. When an SSD is lost, only *its* places are filled again, in place, by the best
+//! draw among the SSDs outside the group: nobody else moves. A map is data, not a formula: what changed is in it.
+//!
+//! ```text
+//!  0        4      6      8          16         24       28     30     32          40       44
+//!  +--------+------+------+-----------+----------+--------+------+------+-----------+--------+
+//!  | "GNFM" | fmt  | width|   term    |  epoch   | groups | ssds | rsvd |   seed    |  crc   |
+//!  +--------+------+------+-----------+----------+--------+------+------+-----------+--------+
+//!  | ssds x 8 bytes: id u16, state u8, domain u8, weight u32 (16.16)                        |
+//!  +----------------------------------------------------------------------------------------+
+//!  | groups x width x u16: SSD index (13:0), bit 15 = filling, FFFFh = no SSD                |
+//!  +----------------------------------------------------------------------------------------+
+//! ```
+//! The CRC-32C covers the whole map with the crc field zero.
+
+use crate::slba::Vid;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Default number of placement groups.
+pub const DEFAULT_GROUPS: u32 = 65_536;
+/// Widest group: as many SSDs as a volume may have replicas.
+pub const MAX_WIDTH: usize = crate::vendor::MAX_REPLICAS as usize;
+/// Most SSDs in a map.
+pub const MAX_SSDS: usize = 4096;
+/// Default chunk: 16 blocks = 64 KiB.
+pub const DEFAULT_CHUNK_SHIFT: u8 = 4;
+
+const HEADER_BYTES: usize = 44;
+const SSD_BYTES: usize = 8;
+const NO_SSD: u16 = 0xFFFF;
+const FILLING: u16 = 0x8000;
+
+/// The 64-bit finaliser both ends use (SplitMix64's).
+pub const fn mix64(value: u64) -> u64 {
+    let mut x = value;
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+/// The placement group of a block. `groups` is a power of two.
+#[expect(clippy::cast_possible_truncation, reason = "a group number is below `groups`, a u32")]
+pub const fn group_of(vid: Vid, vba: u32, chunk_shift: u8, factor: u64, groups: u32) -> u32 {
+    let chunk = (vba >> chunk_shift) as u64;
+    let key = (vid.get() as u64) << 32 | chunk;
+    (mix64(factor ^ mix64(key)) & (groups as u64 - 1)) as u32
+}
+
+/// One place of a placement group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Index of the SSD in the map.
+    pub ssd: u16,
+    /// The SSD takes writes but does not serve reads yet (protocol rule 1).
+    pub filling: bool,
+}
+
+/// State of an SSD in the map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum SsdState {
+    /// Takes part.
+    In = 1,
+    /// Lost or retired; holds no place.
+    Out = 2,
+}
+
+/// An SSD as the map knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapSsd {
+    /// The SSD's number in the array; the index of the map's table is what groups refer to.
+    pub id: u16,
+    /// In or out.
+    pub state: SsdState,
+    /// Failure domain.
+    pub domain: u8,
+    /// Weight, 16.16 fixed point; 1.0 = 65,536.
+    pub weight: u32,
+}
+
+/// The fleet map.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FleetMap {
+    /// Term of the daemon that published it.
+    pub term: u64,
+    /// Epoch, growing by one with each change. Reads and writes carry its low 32 bits.
+    pub epoch: u64,
+    /// Seed of the draws.
+    pub seed: u64,
+    /// The SSDs.
+    pub ssds: Vec<MapSsd>,
+    groups: u32,
+    width: u8,
+    places: Vec<u16>,
+}
+
+/// Why a map cannot be built or read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapError {
+    /// No SSDs, or more than [`MAX_SSDS`].
+    SsdCount,
+    /// The number of groups is not a power of two from 1 to 2^24.
+    Groups,
+    /// The bytes are not a fleet map, or are cut short.
+    Format,
+    /// The checksum does not match.
+    Checksum,
+    /// A group names an SSD that is not in the map, is out, or is named twice.
+    Group,
+}
+
+impl core::fmt::Display for MapError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::SsdCount => "a fleet map holds 1 to 4096 SSDs",
+            Self::Groups => "the number of placement groups must be a power of two up to 2^24",
+            Self::Format => "not a fleet map",
+            Self::Checksum => "the fleet map's checksum does not match",
+            Self::Group => "a placement group of the map is not valid",
+        })
+    }
+}
+
+impl FleetMap {
+    /// A fresh map, epoch 1, everything serving.
+    ///
+    /// # Errors
+    /// [`MapError::SsdCount`] or [`MapError::Groups`].
+    #[expect(clippy::cast_possible_truncation, reason = "width is at most MAX_WIDTH")]
+    pub fn new(ssds: Vec<MapSsd>, groups: u32, seed: u64, term: u64) -> Result<Self, MapError> {
+        if ssds.is_empty() || ssds.len() > MAX_SSDS {
+            return Err(MapError::SsdCount);
+        }
+        if !groups.is_power_of_two() || groups > 1 << 24 {
+            return Err(MapError::Groups);
+        }
+        let width = ssds.iter().filter(|s| s.state == SsdState::In).count().min(MAX_WIDTH);
+        let mut map =
+            Self { term, epoch: 1, seed, ssds, groups, width: width as u8, places: vec![NO_SSD; groups as usize * width] };
+        for group in 0..groups {
+            for place in 0..width {
+                let best = map.best_outside(group).expect("a group is no wider than there are SSDs");
+                map.places[group as usize * width + place] = best;
+            }
+        }
+        Ok(map)
+    }
+
+    /// Equal SSDs `0..count`, each a failure domain of its own.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    #[expect(clippy::cast_possible_truncation, reason = "the count is checked by `new`; domains wrap")]
+    pub fn equal(count: usize, groups: u32, seed: u64, term: u64) -> Result<Self, MapError> {
+        let ssd = |id: usize| MapSsd { id: id as u16, state: SsdState::In, domain: id as u8, weight: 1 << 16 };
+        Self::new((0..count.min(MAX_SSDS + 1)).map(ssd).collect(), groups, seed, term)
+    }
+
+    /// The next map after SSD `lost` is gone: each of its places is drawn again among the SSDs outside the group and is
+    /// filling there; every other place stays.
+    #[must_use]
+    pub fn without(&self, lost: u16) -> Self {
+        let mut next = self.clone();
+        next.epoch += 1;
+        if let Some(ssd) = next.ssds.get_mut(usize::from(lost)) {
+            ssd.state = SsdState::Out;
+        }
+        let width = usize::from(self.width);
+        for group in 0..self.groups {
+            for place in 0..width {
+                let at = group as usize * width + place;
+                if next.places[at] & !FILLING == lost {
+                    next.places[at] = NO_SSD;
+                    if let Some(best) = next.best_outside(group) {
+                        next.places[at] = best | FILLING;
+                    }
+                }
+            }
+        }
+        next
+    }
+
+    /// Number of placement groups.
+    pub fn groups(&self) -> u32 {
+        self.groups
+    }
+
+    /// Places in each group.
+    pub fn width(&self) -> usize {
+        usize::from(self.width)
+    }
+
+    /// The low 32 bits of the epoch, as commands carry it.
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+    pub fn wire_epoch(&self) -> u32 {
+        self.epoch as u32
+    }
+
+    /// The places of a group in order. A volume with r replicas uses the first r.
+    pub fn members(&self, group: u32) -> impl Iterator<Item = Member> + '_ {
+        let width = usize::from(self.width);
+        let at = group as usize * width;
+        self.places[at..at + width]
+            .iter()
+            .filter(|&&place| place != NO_SSD)
+            .map(|&place| Member { ssd: place & !FILLING, filling: place & FILLING != 0 })
+    }
+
+    /// The table as device code reads it: `groups * width` places, row by row.
+    pub fn places(&self) -> &[u16] {
+        &self.places
+    }
+
+    fn best_outside(&self, group: u32) -> Option<u16> {
+        let width = usize::from(self.width);
+        let at = group as usize * width;
+        let taken = &self.places[at..at + width];
+        let mut best: Option<(u64, u16)> = None;
+        for (index, ssd) in (0u16..).zip(&self.ssds) {
+            if ssd.state != SsdState::In || ssd.weight == 0 || taken.iter().any(|&t| t != NO_SSD && t & !FILLING == index) {
+                continue;
+            }
+            let straw = straw2(mix64(self.seed ^ mix64(u64::from(group) << 16 | u64::from(ssd.id))), ssd.weight);
+            if best.is_none_or(|(shortest, _)| straw < shortest) {
+                best = Some((straw, index));
+            }
+        }
+        best.map(|(_, index)| index)
+    }
+
+    /// Encodes the map.
+    #[expect(clippy::cast_possible_truncation, reason = "counts are bounded by the constructor")]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_BYTES + self.ssds.len() * SSD_BYTES + self.places.len() * 2);
+        out.extend_from_slice(b"GNFM");
+        out.extend_from_slice(&1u16.to_le_bytes());
+        out.extend_from_slice(&u16::from(self.width).to_le_bytes());
+        out.extend_from_slice(&self.term.to_le_bytes());
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        out.extend_from_slice(&self.groups.to_le_bytes());
+        out.extend_from_slice(&(self.ssds.len() as u16).to_le_bytes());
+        out.extend_from_slice(&0u16.to_le_bytes());
+        out.extend_from_slice(&self.seed.to_le_bytes());
+        out.extend_from_slice(&0u32.to_le_bytes());
+        debug_assert_eq!(out.len(), HEADER_BYTES);
+        for ssd in &self.ssds {
+            out.extend_from_slice(&ssd.id.to_le_bytes());
+            out.push(ssd.state as u8);
+            out.push(ssd.domain);
+            out.extend_from_slice(&ssd.weight.to_le_bytes());
+        }
+        for place in &self.places {
+            out.extend_from_slice(&place.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&out);
+        out[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Decodes and checks a map. Bytes after the map are ignored, so that a page-sized transfer may carry it.
+    ///
+    /// # Errors
+    /// [`MapError`] says what is wrong.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MapError> {
+        let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(MapError::Format)?;
+        let u16_at = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        if &header[..4] != b"GNFM" || u16_at(4) != 1 {
+            return Err(MapError::Format);
+        }
+        let (width, groups, count) = (usize::from(u16_at(6)), u32_at(24), usize::from(u16_at(28)));
+        if count == 0 || count > MAX_SSDS {
+            return Err(MapError::SsdCount);
+        }
+        if !groups.is_power_of_two() || groups > 1 << 24 {
+            return Err(MapError::Groups);
+        }
+        if width > MAX_WIDTH || width > count || u16_at(30) != 0 {
+            return Err(MapError::Format);
+        }
+        let ssds_end = HEADER_BYTES + count * SSD_BYTES;
+        let end = ssds_end + groups as usize * width * 2;
+        let bytes = bytes.get(..end).ok_or(MapError::Format)?;
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..HEADER_BYTES - 4]), &[0; 4]);
+        if crc32c::crc32c_append(crc, &bytes[HEADER_BYTES..]) != u32_at(40) {
+            return Err(MapError::Checksum);
+        }
+        let mut ssds = Vec::with_capacity(count);
+        for raw in bytes[HEADER_BYTES..ssds_end].chunks_exact(SSD_BYTES) {
+            let state = match raw[2] {
+                1 => SsdState::In,
+                2 => SsdState::Out,
+                _ => return Err(MapError::Format),
+            };
+            let weight = u32::from_le_bytes([raw[4], raw[5], raw[6], raw[7]]);
+            ssds.push(MapSsd { id: u16::from_le_bytes([raw[0], raw[1]]), state, domain: raw[3], weight });
+        }
+        let places: Vec<u16> = bytes[ssds_end..].chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
+        for group in places.chunks_exact(width.max(1)) {
+            for (i, &place) in group.iter().enumerate() {
+                let index = place & !FILLING;
+                let valid = ssds.get(usize::from(index)).is_some_and(|s| s.state == SsdState::In);
+                let twice = group[..i].iter().any(|&p| p != NO_SSD && p & !FILLING == index);
+                if place != NO_SSD && (!valid || twice) {
+                    return Err(MapError::Group);
+                }
+            }
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "at most MAX_WIDTH")]
+        let width = width as u8;
+        Ok(Self { term: u64_at(8), epoch: u64_at(16), seed: u64_at(32), ssds, groups, width, places })
+    }
+}
+
+/// The straw of one draw: `-ln(u) / weight` in fixed point, where u is uniform in (0, 1]. The shortest straw wins.
+fn straw2(hash: u64, weight: u32) -> u64 {
+    let u = (hash >> 16) + 1; // 1..=2^48
+    let neg_ln = (48u64 << LOG_BITS) - log2_fixed(u); // -log2(u / 2^48) >= 0, Q.40
+    (neg_ln << 8) / u64::from(weight)
+}
+
+const LOG_BITS: u32 = 40;
+
+/// log2 of `x` >= 1 with 40 fractional bits, by repeated squaring: the same on every machine, unlike `f64::ln`.
+fn log2_fixed(x: u64) -> u64 {
+    let whole = 63 - x.leading_zeros();
+    let mut mantissa = x << (63 - whole); // [1, 2) in Q1.63
+    let mut log = u64::from(whole) << LOG_BITS;
+    for bit in (0..LOG_BITS).rev() {
+        let square = u128::from(mantissa) * u128::from(mantissa) >> 63; // [1, 4) in Q.63
+        #[expect(clippy::cast_possible_truncation, reason = "the shift brings it below 2^64")]
+        if square >> 64 != 0 {
+            log |= 1 << bit;
+            mantissa = (square >> 1) as u64;
+        } else {
+            mantissa = square as u64;
+        }
+    }
+    log
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_fixed_point_logarithm_is_right() {
+        for x in [1u64, 2, 3, 10, 1 << 20, (1 << 48) - 1, 1 << 48] {
+            #[expect(clippy::cast_precision_loss, reason = "a comparison with a tolerance")]
+            let (got, want) = (log2_fixed(x) as f64 / (1u64 << LOG_BITS) as f64, (x as f64).log2());
+            assert!((got - want).abs() < 1e-9, "log2({x}) = {got}, not {want}");
+        }
+    }
+
+    #[test]
+    fn equal_ssds_get_equal_shares_and_weights_count() {
+        let map = FleetMap::equal(8, 16_384, 7, 1).unwrap();
+        let mut first = [0u32; 8];
+        for group in 0..map.groups() {
+            first[usize::from(map.members(group).next().unwrap().ssd)] += 1;
+        }
+        for count in first {
+            assert!((1_800..2_300).contains(&count), "{first:?}");
+        }
+        let mut ssds = FleetMap::equal(4, 1, 7, 1).unwrap().ssds;
+        ssds[2].weight *= 3;
+        let map = FleetMap::new(ssds, 16_384, 7, 1).unwrap();
+        let heavy = (0..map.groups()).filter(|&g| map.members(g).next().unwrap().ssd == 2).count();
+        assert!((7_700..8_700).contains(&heavy), "a weight of 3 among 1, 1, 1 draws half: {heavy} of 16384");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn losing_one_of_n_moves_only_its_places(count in 2usize..24, seed: u64, lost in 0usize..24) {
+            let lost = u16::try_from(lost % count).unwrap();
+            let map = FleetMap::equal(count, 4096, seed, 1).unwrap();
+            let next = map.without(lost);
+            prop_assert_eq!(next.epoch, map.epoch + 1);
+            let mut changed = 0usize;
+            for group in 0..map.groups() {
+                let before: Vec<_> = map.members(group).collect();
+                let after: Vec<_> = next.members(group).collect();
+                for (place, member) in before.iter().enumerate() {
+                    if member.ssd == lost {
+                        changed += 1;
+                    } else {
+                        prop_assert!(after.contains(member), "a surviving SSD left group {}", group);
+                        if before.len() == after.len() {
+                            prop_assert_eq!(after[place], *member);
+                        }
+                    }
+                }
+                prop_assert!(after.iter().all(|m| m.ssd != lost));
+                for (i, m) in after.iter().enumerate() {
+                    prop_assert!(after[..i].iter().all(|o| o.ssd != m.ssd), "two replicas on one SSD");
+                }
+            }
+            #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+            let share = changed as f64 / map.places().len() as f64;
+            #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+            let bound = 1.5 / count as f64;
+            prop_assert!(share <= bound, "{} of the places changed, more than {}", share, bound);
+        }
+
+        #[test]
+        fn maps_round_trip(count in 1usize..12, seed: u64, lost: u16) {
+            let map = FleetMap::equal(count, 256, seed, 3).unwrap().without(lost % 12);
+            prop_assert_eq!(FleetMap::decode(&map.encode()), Ok(map));
+        }
+
+        #[test]
+        fn a_flipped_bit_is_refused(bit in 0usize..8 * 500) {
+            let mut bytes = FleetMap::equal(4, 64, 1, 1).unwrap().encode();
+            let bit = bit % (bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(FleetMap::decode(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn golden_groups() {
+        let vid = Vid::new(3).unwrap();
+        let groups: Vec<u32> = [0u32, 15, 16, 1 << 20].iter().map(|&vba| group_of(vid, vba, 4, 42, 65_536)).collect();
+        assert_eq!(groups[0], groups[1], "a chunk stays together");
+        assert_eq!(groups, GOLDEN);
+    }
+    const GOLDEN: [u32; 4] = [61591, 61591, 28222, 50148];
+}

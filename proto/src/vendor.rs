@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Vendor admin commands and the permission entry they carry (paper 4.1; protocol rules 3, 8, 10, 12).
+//!
+//! | command | opcode | data | CDW12 | meaning |
+//! |---|---|---|---|---|
+//! | VOLUME ADD | C1h | entry, to the SSD | - | a new volume |
+//! | VOLUME LIST | C2h | entries, to the host | first VID to report | the permission table, in VID order |
+//! | VOLUME DELETE | C4h | none | VID (15:0) | the volume's generation dies, its pages are swept |
+//! | VOLUME CHMOD | C5h | entry, to the SSD | - | readers, writer, lease; a renewal is a CHMOD too |
+//! | MAP SET | C9h | fleet map, to the SSD | - | a new fleet map |
+//! | MAP GET | CAh | fleet map, to the host | - | the map the SSD holds |
+//!
+//! Bits 1:0 of an opcode give the data direction. CDW10 is the number of dwords of data, CDW14-15 the daemon's term
+//! for commands without data. Every command is refused unless it comes from the daemon's connection.
+
+use crate::slba::{ClientId, Vid};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::mem::{offset_of, size_of};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Vendor admin opcodes.
+pub mod opcode {
+    /// VOLUME ADD.
+    pub const VOLUME_ADD: u8 = 0xC1;
+    /// VOLUME LIST.
+    pub const VOLUME_LIST: u8 = 0xC2;
+    /// VOLUME DELETE.
+    pub const VOLUME_DELETE: u8 = 0xC4;
+    /// VOLUME CHMOD.
+    pub const VOLUME_CHMOD: u8 = 0xC5;
+    /// MAP SET.
+    pub const MAP_SET: u8 = 0xC9;
+    /// MAP GET.
+    pub const MAP_GET: u8 = 0xCA;
+}
+
+/// Longest volume name, bytes of UTF-8.
+pub const NAME_BYTES: usize = 64;
+/// Room for labels, bytes.
+pub const LABEL_BYTES: usize = 1024;
+/// Most readers a volume can list one by one.
+pub const MAX_READERS: usize = 512;
+/// Request ids an entry remembers.
+pub const REQUEST_IDS: usize = 8;
+/// Most replicas a volume can have.
+pub const MAX_REPLICAS: u8 = 4;
+
+/// State of a volume in the permission table.
+pub mod state {
+    /// Serving I/O.
+    pub const ACTIVE: u8 = 1;
+    /// Deleted; its pages are being swept.
+    pub const DELETING: u8 = 2;
+}
+
+/// The permission entry as bytes: 4 KiB, little-endian, CRC-32C over everything before the last four bytes.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawEntry {
+    /// `GNVE`.
+    pub magic: [u8; 4],
+    /// Format version, [`RawEntry::FORMAT`].
+    pub format: U16,
+    /// Volume id.
+    pub vid: U16,
+    /// Generation of the volume id: a deleted and re-created volume differs in it.
+    pub generation: U32,
+    /// Lease epoch: grows with each grant of the write lease.
+    pub lease_epoch: U32,
+    /// Version of this entry; an SSD refuses one that is not newer.
+    pub version: U64,
+    /// Term of the daemon that wrote the entry.
+    pub term: U64,
+    /// Capacity in blocks of 4 KiB.
+    pub capacity_blocks: U64,
+    /// Hash factor of the volume's placement.
+    pub factor: U64,
+    /// Milliseconds the write lease runs from the moment the SSD takes the entry; 0 = none.
+    pub lease_ms: U32,
+    /// Client that created the volume.
+    pub owner: U16,
+    /// Client that holds the write lease; 0 = nobody.
+    pub writer: U16,
+    /// [`state`].
+    pub state: u8,
+    /// Number of replicas.
+    pub replicas: u8,
+    /// log2 of the chunk, in blocks (4 = 64 KiB).
+    pub chunk_shift: u8,
+    /// 1: any client may read.
+    pub any_reader: u8,
+    /// Number of entries of `readers` in use.
+    pub reader_count: U16,
+    /// Bytes of `name` in use.
+    pub name_len: U16,
+    /// Bytes of `labels` in use.
+    pub labels_len: U16,
+    /// Reserved.
+    pub reserved: [u8; 6],
+    /// Ids of the last requests that changed the entry, newest first.
+    pub request_ids: [[u8; 16]; REQUEST_IDS],
+    /// Name, UTF-8.
+    pub name: [u8; NAME_BYTES],
+    /// Labels, `key=value` lines in UTF-8.
+    pub labels: [u8; LABEL_BYTES],
+    /// Clients that may read.
+    pub readers: [U16; MAX_READERS],
+    /// Reserved.
+    pub reserved2: [u8; 1780],
+    /// CRC-32C of the bytes before.
+    pub crc: U32,
+}
+/// Bytes of a permission entry.
+pub const ENTRY_BYTES: usize = 4096;
+const _: () = assert!(size_of::<RawEntry>() == ENTRY_BYTES);
+const _: () = assert!(offset_of!(RawEntry, capacity_blocks) == 32 && offset_of!(RawEntry, state) == 56);
+const _: () = assert!(offset_of!(RawEntry, request_ids) == 72 && offset_of!(RawEntry, crc) == ENTRY_BYTES - 4);
+
+impl RawEntry {
+    /// Magic of an entry.
+    pub const MAGIC: [u8; 4] = *b"GNVE";
+    /// Version of this format.
+    pub const FORMAT: u16 = 1;
+}
+
+/// A checked permission entry: all that a restarted daemon needs to know of a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeEntry {
+    /// Volume id.
+    pub vid: Vid,
+    /// Generation of the volume id.
+    pub generation: u32,
+    /// Version of this entry.
+    pub version: u64,
+    /// Term of the daemon that wrote it.
+    pub term: u64,
+    /// Deleted and being swept.
+    pub deleting: bool,
+    /// Name, 1 to 64 bytes.
+    pub name: String,
+    /// Labels, `key=value` lines.
+    pub labels: String,
+    /// Capacity in blocks of 4 KiB, 1 to 2^32.
+    pub capacity_blocks: u64,
+    /// Number of replicas, 1 to [`MAX_REPLICAS`].
+    pub replicas: u8,
+    /// log2 of the chunk in blocks, 0 to 12.
+    pub chunk_shift: u8,
+    /// Hash factor.
+    pub factor: u64,
+    /// Client that created the volume.
+    pub owner: ClientId,
+    /// Any client may read.
+    pub any_reader: bool,
+    /// Clients that may read.
+    pub readers: Vec<ClientId>,
+    /// Client that holds the write lease.
+    pub writer: Option<ClientId>,
+    /// Lease epoch.
+    pub lease_epoch: u32,
+    /// Milliseconds that the write lease runs from receipt.
+    pub lease_ms: u32,
+    /// Ids of the last requests, newest first.
+    pub request_ids: Vec<[u8; 16]>,
+}
+
+/// Why bytes are not a permission entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EntryError {
+    /// Not 4,096 bytes.
+    Length,
+    /// Another magic or format version.
+    Format,
+    /// The checksum does not match.
+    Checksum,
+    /// A field has a value that it must not have.
+    Field(&'static str),
+}
+
+impl core::fmt::Display for EntryError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Length => write!(f, "a permission entry is {ENTRY_BYTES} bytes"),
+            Self::Format => write!(f, "not a permission entry of format {}", RawEntry::FORMAT),
+            Self::Checksum => write!(f, "the entry's checksum does not match"),
+            Self::Field(name) => write!(f, "the entry's field `{name}` is not valid"),
+        }
+    }
+}
+
+impl VolumeEntry {
+    /// Encodes the entry with its checksum.
+    ///
+    /// # Panics
+    /// If a field exceeds its limit; the limits are those that [`Self::decode`] checks.
+    #[expect(clippy::cast_possible_truncation, reason = "lengths are bounded by the array sizes checked before")]
+    pub fn encode(&self) -> alloc::boxed::Box<RawEntry> {
+        let mut raw = alloc::boxed::Box::new(RawEntry::new_zeroed());
+        raw.magic = RawEntry::MAGIC;
+        raw.format = RawEntry::FORMAT.into();
+        raw.vid = self.vid.get().into();
+        raw.generation = self.generation.into();
+        raw.lease_epoch = self.lease_epoch.into();
+        raw.version = self.version.into();
+        raw.term = self.term.into();
+        raw.capacity_blocks = self.capacity_blocks.into();
+        raw.factor = self.factor.into();
+        raw.lease_ms = self.lease_ms.into();
+        raw.owner = self.owner.get().into();
+        raw.writer = self.writer.map_or(0, ClientId::get).into();
+        raw.state = if self.deleting { state::DELETING } else { state::ACTIVE };
+        raw.replicas = self.replicas;
+        raw.chunk_shift = self.chunk_shift;
+        raw.any_reader = u8::from(self.any_reader);
+        raw.reader_count = (self.readers.len() as u16).into();
+        raw.name_len = (self.name.len() as u16).into();
+        raw.labels_len = (self.labels.len() as u16).into();
+        raw.name[..self.name.len()].copy_from_slice(self.name.as_bytes());
+        raw.labels[..self.labels.len()].copy_from_slice(self.labels.as_bytes());
+        for (slot, reader) in raw.readers[..self.readers.len()].iter_mut().zip(&self.readers) {
+            *slot = reader.get().into();
+        }
+        for (slot, id) in raw.request_ids.iter_mut().zip(&self.request_ids) {
+            *slot = *id;
+        }
+        raw.crc = crc32c::crc32c(&raw.as_bytes()[..ENTRY_BYTES - 4]).into();
+        raw
+    }
+
+    /// Decodes and checks an entry.
+    ///
+    /// # Errors
+    /// [`EntryError`] says what is wrong; nothing of a wrong entry is used.
+    pub fn decode(bytes: &[u8]) -> Result<Self, EntryError> {
+        let raw = RawEntry::ref_from_bytes(bytes).map_err(|_| EntryError::Length)?;
+        if raw.magic != RawEntry::MAGIC || raw.format.get() != RawEntry::FORMAT {
+            return Err(EntryError::Format);
+        }
+        if raw.crc.get() != crc32c::crc32c(&bytes[..ENTRY_BYTES - 4]) {
+            return Err(EntryError::Checksum);
+        }
+        let field = |ok: bool, name| if ok { Ok(()) } else { Err(EntryError::Field(name)) };
+        let client = |raw: U16, name| ClientId::new(raw.get()).ok_or(EntryError::Field(name));
+        field(matches!(raw.state, state::ACTIVE | state::DELETING), "state")?;
+        field((1..=MAX_REPLICAS).contains(&raw.replicas), "replicas")?;
+        field(raw.chunk_shift <= 12, "chunk_shift")?;
+        field(raw.any_reader <= 1, "any_reader")?;
+        field((1..=1 << 32).contains(&raw.capacity_blocks.get()), "capacity_blocks")?;
+        field(raw.reserved.iter().chain(&raw.reserved2).all(|&b| b == 0), "reserved")?;
+        let text = |field: &[u8], len: U16, name| {
+            let used = field.get(..usize::from(len.get())).ok_or(EntryError::Field(name))?;
+            core::str::from_utf8(used).map(String::from).map_err(|_| EntryError::Field(name))
+        };
+        let name = text(&raw.name, raw.name_len, "name")?;
+        field(!name.is_empty(), "name")?;
+        let count = usize::from(raw.reader_count.get());
+        let readers = raw.readers.get(..count).ok_or(EntryError::Field("reader_count"))?;
+        Ok(Self {
+            vid: Vid::new(raw.vid.get()).ok_or(EntryError::Field("vid"))?,
+            generation: raw.generation.get(),
+            version: raw.version.get(),
+            term: raw.term.get(),
+            deleting: raw.state == state::DELETING,
+            name,
+            labels: text(&raw.labels, raw.labels_len, "labels")?,
+            capacity_blocks: raw.capacity_blocks.get(),
+            replicas: raw.replicas,
+            chunk_shift: raw.chunk_shift,
+            factor: raw.factor.get(),
+            owner: client(raw.owner, "owner")?,
+            any_reader: raw.any_reader == 1,
+            readers: readers.iter().map(|&r| client(r, "readers")).collect::<Result<_, _>>()?,
+            writer: if raw.writer.get() == 0 { None } else { Some(client(raw.writer, "writer")?) },
+            lease_epoch: raw.lease_epoch.get(),
+            lease_ms: raw.lease_ms.get(),
+            request_ids: raw.request_ids.iter().filter(|id| **id != [0; 16]).copied().collect(),
+        })
+    }
+
+    /// The client may read the volume: the owner does not automatically; a writer does.
+    pub fn may_read(&self, client: ClientId) -> bool {
+        self.any_reader || self.writer == Some(client) || self.readers.contains(&client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn entry() -> VolumeEntry {
+        let client = |raw| ClientId::new(raw).unwrap();
+        VolumeEntry {
+            vid: Vid::new(5).unwrap(),
+            generation: 2,
+            version: 9,
+            term: 1,
+            deleting: false,
+            name: "corpus".into(),
+            labels: "team=graph\n".into(),
+            capacity_blocks: 1 << 20,
+            replicas: 2,
+            chunk_shift: 4,
+            factor: 0xF00D,
+            owner: client(1),
+            any_reader: false,
+            readers: alloc::vec![client(2), client(3)],
+            writer: Some(client(1)),
+            lease_epoch: 4,
+            lease_ms: 300_000,
+            request_ids: alloc::vec![[7; 16]],
+        }
+    }
+
+    #[test]
+    fn an_entry_round_trips() {
+        assert_eq!(VolumeEntry::decode(entry().encode().as_bytes()), Ok(entry()));
+    }
+
+    #[test]
+    fn rights_follow_the_entry() {
+        let e = entry();
+        let client = |raw| ClientId::new(raw).unwrap();
+        assert!(e.may_read(client(1)) && e.may_read(client(3)) && !e.may_read(client(4)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_flipped_bit_is_refused(bit in 0usize..ENTRY_BYTES * 8) {
+            let mut bytes = entry().encode().as_bytes().to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(VolumeEntry::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn any_bytes_with_a_right_checksum_decode_without_panic(mut bytes in proptest::collection::vec(any::<u8>(), ENTRY_BYTES)) {
+            bytes[..4].copy_from_slice(b"GNVE");
+            bytes[4..6].copy_from_slice(&RawEntry::FORMAT.to_le_bytes());
+            let crc = crc32c::crc32c(&bytes[..ENTRY_BYTES - 4]);
+            bytes[ENTRY_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+            let _ = VolumeEntry::decode(&bytes);
+        }
+    }
+}
