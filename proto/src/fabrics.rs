@@ -240,7 +240,13 @@ mod tests {
         for identity in [client, Identity::Daemon] {
             assert_eq!(Identity::from_hostnqn(&identity.hostnqn()), Some(identity));
         }
-        for bad in ["", "nqn.2014-08.org.nvmexpress:x", "nqn.2026-11.dev.gnstor:client.0000", "nqn.2026-11.dev.gnstor:client.ffff", "nqn.2026-11.dev.gnstor:client.12345"] {
+        for bad in [
+            "",
+            "nqn.2014-08.org.nvmexpress:x",
+            "nqn.2026-11.dev.gnstor:client.0000",
+            "nqn.2026-11.dev.gnstor:client.ffff",
+            "nqn.2026-11.dev.gnstor:client.12345",
+        ] {
             assert_eq!(Identity::from_hostnqn(bad), None, "{bad}");
         }
     }

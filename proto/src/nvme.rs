@@ -21,7 +21,8 @@ pub struct KeyedSgl {
     /// Descriptor type (high nibble) and subtype (low nibble).
     pub kind: u8,
 }
-const _: () = assert!(size_of::<KeyedSgl>() == 16 && offset_of!(KeyedSgl, key) == 11 && offset_of!(KeyedSgl, kind) == 15);
+const _: () =
+    assert!(size_of::<KeyedSgl>() == 16 && offset_of!(KeyedSgl, key) == 11 && offset_of!(KeyedSgl, kind) == 15);
 
 impl KeyedSgl {
     /// Type 4h, subtype 0: keyed data block by address.

@@ -144,8 +144,15 @@ impl FleetMap {
             return Err(MapError::Groups);
         }
         let width = ssds.iter().filter(|s| s.state == SsdState::In).count().min(MAX_WIDTH);
-        let mut map =
-            Self { term, epoch: 1, seed, ssds, groups, width: width as u8, places: vec![NO_SSD; groups as usize * width] };
+        let mut map = Self {
+            term,
+            epoch: 1,
+            seed,
+            ssds,
+            groups,
+            width: width as u8,
+            places: vec![NO_SSD; groups as usize * width],
+        };
         for group in 0..groups {
             for place in 0..width {
                 let best = map.best_outside(group).expect("a group is no wider than there are SSDs");
@@ -226,7 +233,10 @@ impl FleetMap {
         let taken = &self.places[at..at + width];
         let mut best: Option<(u64, u16)> = None;
         for (index, ssd) in (0u16..).zip(&self.ssds) {
-            if ssd.state != SsdState::In || ssd.weight == 0 || taken.iter().any(|&t| t != NO_SSD && t & !FILLING == index) {
+            if ssd.state != SsdState::In
+                || ssd.weight == 0
+                || taken.iter().any(|&t| t != NO_SSD && t & !FILLING == index)
+            {
                 continue;
             }
             let straw = straw2(mix64(self.seed ^ mix64(u64::from(group) << 16 | u64::from(ssd.id))), ssd.weight);

@@ -10,8 +10,19 @@
 //! | MAP SET | C9h | fleet map, to the SSD | - | a new fleet map |
 //! | MAP GET | CAh | fleet map, to the host | - | the map the SSD holds |
 //!
-//! Bits 1:0 of an opcode give the data direction. CDW10 is the number of dwords of data, CDW14-15 the daemon's term
-//! for commands without data. Every command is refused unless it comes from the daemon's connection.
+//! Bits 1:0 of an opcode give the data direction. NSID is 1. CDW10 is the number of dwords of data (one-based). Every
+//! command is refused unless it comes from the daemon's connection. In detail:
+//!
+//! * ADD, CHMOD: one [`RawEntry`]; term and version are in it. ADD of a volume id that is there: `VolumeExists`; CHMOD of one that
+//!   is not: `VolumeAbsent`; a lower term than the SSD has seen: `StaleTerm`; a version not above the SSD's: `StaleVersion`.
+//! * LIST: fills the buffer with the entries whose VID is at least CDW12 (15:0), in VID order, deleting ones included; the rest of the
+//!   buffer is zero and DW0 of the completion is the number of entries. Fewer than fit: the end.
+//! * DELETE: CDW12 15:0 VID, CDW13 generation, CDW2 (low) and CDW3 (high) the version of the deletion, CDW14 (low) and CDW15 (high) the
+//!   term. Deleting what is already being deleted in that generation succeeds. A volume id whose sweep is not done refuses ADD
+//!   with `SweepPending`; LIST reports it as deleting until then.
+//! * MAP SET: a map as [`crate::placement::FleetMap::encode`] gives it, zero-padded to dwords. A lower term: `StaleTerm`; a lower epoch than the SSD's:
+//!   `StaleVersion`; the same epoch with another term is taken.
+//! * MAP GET: fills the buffer with as much of the map as fits; DW0 is the map's length in bytes, 0 if there is none.
 
 use crate::slba::{ClientId, Vid};
 use alloc::string::String;
