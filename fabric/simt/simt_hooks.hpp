@@ -22,8 +22,9 @@ struct Ids {
   unsigned char* smem;
 };
 
-/// The lane that runs on this OS thread; null outside lanes.
-extern thread_local Ids* cur;
+/// The lane that runs on this OS thread; null outside lanes. __thread and not thread_local: access to the latter from
+/// another file goes through a function, in case there is a constructor to run.
+extern __thread Ids* cur;
 
 enum Op : int {
   OP_NONE,

@@ -169,6 +169,8 @@ refusals! {
     ConnectInvalid = 31, 0x4182, 22, InvalidArgument, "NVMe-oF", "the parameters of Connect are not valid";
     /// A queue was used out of turn, such as a command before Connect.
     SequenceError = 32, 0x400C, 71, FailedPrecondition, "NVMe", "the command came out of sequence";
+    /// The namespace is not the one that the SSD has.
+    InvalidNamespace = 33, 0x400B, 22, InvalidArgument, "NVMe", "the namespace does not exist";
 }
 
 /// DW0 of a refused command: which refusal, about which volume.

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The calls of `gnstor.proto`: what each checks against the state, and the entry it wants on the SSDs.
+
+use super::request::{Create, Request, RequestId, Rights, VolumeName};
+use super::volume::{Action, DELETE_MARK, Purpose, Stage, Then, Volume};
+use super::{Core, Reply, Ticket};
+use gnstor_proto::BLOCK_SHIFT;
+use gnstor_proto::placement::mix64;
+use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::status::GrpcCode::{
+    AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, Unavailable,
+};
+use gnstor_proto::vendor::{MAX_READERS, MAX_REPLICAS, VolumeEntry};
+use std::sync::Arc;
+
+/// Copies of a volume whose creator does not say how many: the paper's default.
+const DEFAULT_REPLICAS: u8 = 2;
+
+impl Core {
+    /// Serves a request, or queues it behind the change that its volume is in.
+    pub(super) fn dispatch(&mut self, now: u64, ticket: Ticket, request: Request) {
+        let name = match &request {
+            Request::Create(Create { name, .. })
+            | Request::Delete { name, .. }
+            | Request::Open { name, .. }
+            | Request::Renew { name, .. }
+            | Request::Release { name, .. } => Some(name),
+            Request::List | Request::Get { .. } | Request::Register | Request::GetMap => None,
+        };
+        let vid = name.and_then(|name| self.names.get(name.as_str()).copied());
+        if let Some(volume) = vid.and_then(|vid| self.volumes.get_mut(&vid)).filter(|v| v.round.is_some()) {
+            if volume.queue.len() < self.config.max_queue {
+                return volume.queue.push_back((ticket, request));
+            }
+            let message =
+                format!("{} requests wait for volume {:?}: try again later", volume.queue.len(), volume.entry.name);
+            return self.fail(ticket, Unavailable, message);
+        }
+        match request {
+            Request::Create(request) => self.create(now, ticket, request, 1),
+            Request::List => {
+                let volumes = self.active().map(|v| v.view(now)).collect();
+                self.reply(ticket, Ok(Reply::Volumes(volumes)));
+            }
+            Request::Get { name } => {
+                if let Some(volume) = self.named(ticket, &name) {
+                    let view = volume.view(now);
+                    self.reply(ticket, Ok(Reply::Volume(view)));
+                }
+            }
+            Request::Delete { name, client, request_id } => self.delete(now, ticket, &name, client, request_id),
+            Request::Open { name, client, rights } => self.open(now, ticket, &name, client, rights),
+            Request::Renew { name, client, lease_epoch, lease_ms } => {
+                self.renew(now, ticket, &name, client, lease_epoch, lease_ms);
+            }
+            Request::Release { name, client } => self.release(now, ticket, &name, client),
+            Request::Register => match self.clients.allocate() {
+                Some(client) => self.reply(ticket, Ok(Reply::Client(client))),
+                None => self.fail(
+                    ticket,
+                    ResourceExhausted,
+                    "all 65,534 client ids are given out: restart the daemon to free those not in use",
+                ),
+            },
+            Request::GetMap => self.reply(ticket, Ok(Reply::Map(self.map.clone()))),
+        }
+    }
+
+    pub(super) fn create(&mut self, now: u64, ticket: Ticket, request: Create, attempt: u32) {
+        let name = &request.name;
+        if let Some(id) = request.request_id {
+            let earlier = self.active().find(|v| v.entry.request_ids.contains(&id)).map(|v| v.view(now));
+            if let Some(entry) = earlier.or_else(|| self.tombstones.find(now, id).cloned()) {
+                if entry.name == name.as_str() {
+                    return self.reply(ticket, Ok(Reply::Volume(entry)));
+                }
+                let message = format!(
+                    "the request id of this Create of volume {name} was used for volume {:?}: use a new one for each request",
+                    entry.name
+                );
+                return self.fail(ticket, InvalidArgument, message);
+            }
+        }
+        if let Some(&vid) = self.names.get(name.as_str()) {
+            return match self.volumes[&vid].stage {
+                Stage::Creating | Stage::Active => self.fail(
+                    ticket,
+                    AlreadyExists,
+                    format!(
+                        "volume {name} cannot be created: there is one of that name, number {vid}; use another name"
+                    ),
+                ),
+                Stage::Marked | Stage::Deleting(_) => {
+                    let message = format!(
+                        "volume {name} cannot be created yet: one of that name is still being deleted{}; try again later",
+                        self.volumes[&vid].behind_note()
+                    );
+                    self.fail(ticket, Unavailable, message);
+                }
+            };
+        }
+        let most = u8::try_from(self.ssds).unwrap_or(u8::MAX).min(MAX_REPLICAS);
+        let replicas = if request.replicas == 0 { DEFAULT_REPLICAS.min(most) } else { request.replicas };
+        if replicas > most {
+            let message = format!(
+                "volume {name} cannot have {replicas} replicas: each is on an SSD of its own and the array has {}; use 1 to {most}",
+                self.ssds
+            );
+            return self.fail(ticket, InvalidArgument, message);
+        }
+        // Thin provisioning is not offered: every block of every volume has its place reserved.
+        let used: u64 = self.volumes.values().map(|v| v.entry.capacity_blocks * u64::from(v.entry.replicas)).sum();
+        let wanted = request.capacity_blocks * u64::from(replicas);
+        let free = self.array_blocks.saturating_sub(used);
+        if wanted > free {
+            let message = format!(
+                "volume {name} does not fit: it takes {} bytes ({replicas} x {}) and the array has {} bytes free of {}; use a \
+                 smaller capacity, fewer replicas, or delete volumes",
+                wanted << BLOCK_SHIFT,
+                request.capacity_blocks << BLOCK_SHIFT,
+                free << BLOCK_SHIFT,
+                self.array_blocks << BLOCK_SHIFT
+            );
+            return self.fail(ticket, ResourceExhausted, message);
+        }
+        let Some((vid, past)) = self.past.lowest_free(now, |vid| self.volumes.contains_key(&vid)) else {
+            let message = format!(
+                "volume {name} cannot be created: no volume id is free, each of the 65,534 is in use or still being swept; \
+                 delete volumes, or try again later"
+            );
+            return self.fail(ticket, ResourceExhausted, message);
+        };
+        self.clients.note(request.client);
+        let generation = past.generation + 1;
+        let entry = VolumeEntry {
+            vid,
+            generation,
+            version: past.version + 1,
+            term: self.term,
+            deleting: false,
+            name: name.as_str().into(),
+            labels: request.labels.clone(),
+            capacity_blocks: request.capacity_blocks,
+            replicas,
+            chunk_shift: request.chunk_shift,
+            factor: self.factor(vid, generation),
+            owner: request.client,
+            any_reader: false,
+            readers: Vec::new(),
+            writer: None,
+            lease_epoch: 0,
+            lease_ms: 0,
+            request_ids: request.request_id.into_iter().collect(),
+        };
+        self.names.insert(entry.name.clone(), vid);
+        self.volumes.insert(vid, Volume::new(entry.clone(), Stage::Creating));
+        let purpose = Purpose::Create { ticket, request, attempt };
+        self.begin(vid, Action::Add(Arc::new(entry)), purpose, self.every_ssd());
+    }
+
+    /// The hash factor spreads volumes that are written alike; it needs to differ, not to be secret.
+    fn factor(&self, vid: Vid, generation: u32) -> u64 {
+        mix64(self.config.seed ^ mix64(u64::from(vid.get()) << 32 | u64::from(generation)) ^ mix64(!self.term))
+    }
+
+    fn delete(&mut self, now: u64, ticket: Ticket, name: &VolumeName, client: ClientId, id: Option<RequestId>) {
+        let done = id.and_then(|id| self.tombstones.find(now, id)).is_some_and(|entry| entry.name == name.as_str());
+        if done {
+            return self.reply(ticket, Ok(Reply::Done));
+        }
+        let Some(&vid) = self.names.get(name.as_str()) else { return self.not_found(ticket, name) };
+        let volume = &self.volumes[&vid];
+        match volume.stage {
+            Stage::Deleting(_) => return self.delete_everywhere(vid, Some(ticket)),
+            Stage::Creating | Stage::Active | Stage::Marked => {}
+        }
+        if let Some(message) = volume.held_by_other(now, client, "deleted") {
+            return self.fail(ticket, FailedPrecondition, message);
+        }
+        self.mark(vid, Some(ticket), id);
+    }
+
+    fn open(&mut self, now: u64, ticket: Ticket, name: &VolumeName, client: ClientId, rights: Rights) {
+        let term = self.term;
+        let Some(volume) = self.named(ticket, name) else { return };
+        let vid = volume.entry.vid;
+        let mut entry = volume.basis(now, term);
+        let then = match rights {
+            Rights::Read if entry.any_reader || entry.readers.contains(&client) => {
+                let view = volume.view(now);
+                return self.reply(ticket, Ok(Reply::Opened { volume: view, lease_ms: 0 }));
+            }
+            Rights::Read => {
+                if entry.readers.len() == MAX_READERS {
+                    let message = format!(
+                        "client {client} cannot open volume {name} for reading: it has {MAX_READERS} readers, the most there can \
+                         be; release one that is not in use"
+                    );
+                    return self.fail(ticket, ResourceExhausted, message);
+                }
+                entry.readers.push(client);
+                Then::OpenedRead
+            }
+            Rights::Write { lease_ms } => {
+                if let Some(message) = volume.held_by_other(now, client, "opened for writing") {
+                    return self.fail(ticket, FailedPrecondition, message);
+                }
+                if entry.lease_epoch == DELETE_MARK - 1 {
+                    let message = format!("volume {name} has used up its lease epochs: copy it to a new volume");
+                    return self.fail(ticket, ResourceExhausted, message);
+                }
+                entry.writer = Some(client);
+                entry.lease_epoch += 1;
+                entry.lease_ms = lease_ms;
+                Then::OpenedWrite
+            }
+        };
+        self.clients.note(client);
+        self.put(vid, entry, Purpose::Change { ticket, then });
+    }
+
+    fn renew(&mut self, now: u64, ticket: Ticket, name: &VolumeName, client: ClientId, epoch: u32, lease_ms: u32) {
+        let term = self.term;
+        let Some(volume) = self.named(ticket, name) else { return };
+        let holder = volume.writer(now);
+        if holder != Some(client) || volume.entry.lease_epoch != epoch {
+            let state = match holder {
+                None => "has expired or was given back".into(),
+                Some(holder) if holder == client => format!("is of epoch {} by now", volume.entry.lease_epoch),
+                Some(holder) => format!("belongs to client {holder}"),
+            };
+            let message = format!(
+                "client {client} cannot renew its lease of epoch {epoch} on volume {name}: the write lease {state}; open the \
+                 volume for writing again"
+            );
+            return self.fail(ticket, FailedPrecondition, message);
+        }
+        let vid = volume.entry.vid;
+        let entry = VolumeEntry { lease_ms, ..volume.basis(now, term) };
+        self.put(vid, entry, Purpose::Change { ticket, then: Then::Renewed });
+    }
+
+    /// All rights of the client end: a writer's lease, a reader's place.
+    fn release(&mut self, now: u64, ticket: Ticket, name: &VolumeName, client: ClientId) {
+        let term = self.term;
+        let holds_none = |v: &Volume| v.entry.writer != Some(client) && !v.entry.readers.contains(&client);
+        let volume = self.names.get(name.as_str()).and_then(|vid| self.volumes.get(vid));
+        let Some(volume) = volume.filter(|v| v.stage == Stage::Active && !holds_none(v)) else {
+            return self.reply(ticket, Ok(Reply::Done));
+        };
+        let vid = volume.entry.vid;
+        let mut entry = volume.basis(now, term);
+        entry.readers.retain(|&reader| reader != client);
+        if entry.writer == Some(client) {
+            entry.writer = None;
+            entry.lease_ms = 0;
+        }
+        self.put(vid, entry, Purpose::Change { ticket, then: Then::Released });
+    }
+
+    /// The active volume of this name; answers the ticket if there is none.
+    fn named(&mut self, ticket: Ticket, name: &VolumeName) -> Option<&Volume> {
+        let vid = self.names.get(name.as_str()).copied();
+        match vid.filter(|vid| self.volumes[vid].stage == Stage::Active) {
+            Some(vid) => self.volumes.get(&vid),
+            None => {
+                self.not_found(ticket, name);
+                None
+            }
+        }
+    }
+
+    fn not_found(&mut self, ticket: Ticket, name: &VolumeName) {
+        self.fail(ticket, NotFound, format!("there is no volume {name}: List shows those there are"));
+    }
+}
+
+impl Volume {
+    /// A sentence if a client other than this one holds the write lease.
+    fn held_by_other(&self, now: u64, client: ClientId, what: &str) -> Option<String> {
+        let holder = self.writer(now).filter(|&holder| holder != client)?;
+        let left_ms = self.lease.map_or(0, |lease| lease.free_at.saturating_sub(now));
+        Some(format!(
+            "volume {:?} cannot be {what} by client {client}: client {holder} holds the write lease for at most another {} s; \
+             have it release the volume, or try again then",
+            self.entry.name,
+            left_ms.div_ceil(1000)
+        ))
+    }
+
+    fn behind_note(&self) -> String {
+        if self.behind.is_empty() { String::new() } else { format!(" on {}", super::failure::blame(&self.behind)) }
+    }
+}

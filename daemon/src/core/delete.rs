@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How volumes come and go: the ends of Create, and Delete in two halves.
+//!
+//! A deletion cannot be undone once an SSD sweeps, and an SSD that has swept forgets the volume. So the decision is put
+//! on every SSD first, as the lease epoch [`DELETE_MARK`] with all rights taken away (I/O is refused from then on), and only
+//! then is any SSD told to delete. A daemon that starts in between finds the mark, and finishes.
+
+use super::failure::{Failure, Trouble, blame, code_of};
+use super::request::{Create, RequestId};
+use super::volume::{Action, DELETE_MARK, Purpose, Round, Stage};
+use super::{Core, Reply, Ticket};
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::{GrpcCode, Refusal};
+use gnstor_proto::vendor::{REQUEST_IDS, VolumeEntry};
+use std::collections::BTreeMap;
+
+/// Volume ids that one Create tries before it gives up.
+const VID_ATTEMPTS: u32 = 8;
+
+impl Core {
+    /// VOLUME ADD has been answered everywhere.
+    pub(super) fn created(
+        &mut self,
+        now: u64,
+        entry: &VolumeEntry,
+        round: Round,
+        ticket: Ticket,
+        request: Create,
+        attempt: u32,
+    ) {
+        let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
+        if round.failed.is_empty() {
+            volume.stage = Stage::Active;
+            let view = volume.view(now);
+            return self.reply(ticket, Ok(Reply::Volume(view)));
+        }
+        // The id is taken on some SSD: by a sweep, or by a volume of which this daemon does not know.
+        let taken = |t: &Trouble| matches!(t, Trouble::Refused(Refusal::SweepPending | Refusal::VolumeExists));
+        let again = round.failed.values().all(taken).then(|| (request, attempt + 1)).filter(|a| a.1 <= VID_ATTEMPTS);
+        let failure = if round.failed.values().all(taken) {
+            Failure::new(
+                GrpcCode::ResourceExhausted,
+                format!(
+                    "volume {:?} was not created: no volume id is free, {VID_ATTEMPTS} were tried and deleted volumes are still \
+                     being swept; try again later",
+                    entry.name
+                ),
+            )
+        } else {
+            Failure::new(
+                code_of(&round.failed),
+                format!(
+                    "volume {:?} was not created: {}; try again when the array is complete",
+                    entry.name,
+                    blame(&round.failed)
+                ),
+            )
+        };
+        let targets = round.touched();
+        if targets.is_empty() {
+            return self.uncreated(now, entry.vid, ticket, failure, again);
+        }
+        volume.last_version += 1;
+        let version = volume.last_version;
+        volume.stage = Stage::Deleting(targets.clone());
+        self.begin(entry.vid, Action::Delete(version), Purpose::Undo { ticket, failure, again }, targets);
+    }
+
+    /// What a failed Create left was deleted where it could be.
+    pub(super) fn undone(
+        &mut self,
+        now: u64,
+        vid: Vid,
+        round: Round,
+        ticket: Ticket,
+        failure: Failure,
+        again: Option<(Create, u32)>,
+    ) {
+        if round.failed.is_empty() {
+            return self.uncreated(now, vid, ticket, failure, again);
+        }
+        // The name stays taken until the last SSD has forgotten it: a restart must never find a name twice.
+        self.still_deleting(now, vid, round.failed);
+        self.reply(ticket, Err(failure));
+    }
+
+    fn uncreated(&mut self, now: u64, vid: Vid, ticket: Ticket, failure: Failure, again: Option<(Create, u32)>) {
+        let Some((request, attempt)) = again else {
+            self.reply(ticket, Err(failure));
+            return self.vanish(now, vid, self.config.sweep_ms);
+        };
+        // Those who wait for the name go on waiting, for the next attempt.
+        let queue = std::mem::take(&mut self.volumes.get_mut(&vid).expect("the round's volume").queue);
+        self.vanish(now, vid, self.config.sweep_ms);
+        self.create(now, ticket, request, attempt);
+        for (ticket, request) in queue {
+            self.dispatch(now, ticket, request);
+        }
+    }
+
+    /// First half of a deletion: nobody has a right to the volume any more, on every SSD.
+    pub(super) fn mark(&mut self, vid: Vid, ticket: Option<Ticket>, request_id: Option<RequestId>) {
+        let volume = self.volumes.get_mut(&vid).expect("the volume to mark");
+        volume.stage = Stage::Marked;
+        let entry = &mut volume.entry;
+        entry.writer = None;
+        entry.lease_ms = 0;
+        entry.lease_epoch = DELETE_MARK;
+        entry.readers.clear();
+        entry.any_reader = false;
+        if let Some(id) = request_id.filter(|id| !entry.request_ids.contains(id)) {
+            entry.request_ids.insert(0, id);
+            entry.request_ids.truncate(REQUEST_IDS);
+        }
+        volume.lease = None;
+        let entry = volume.entry.clone();
+        self.put(vid, entry, Purpose::Mark { ticket });
+    }
+
+    pub(super) fn marked(&mut self, now: u64, entry: &VolumeEntry, round: Round, ticket: Option<Ticket>) {
+        let every_ssd = self.every_ssd();
+        let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
+        volume.entry = entry.clone();
+        if round.failed.is_empty() {
+            volume.stage = Stage::Deleting(every_ssd);
+            return self.delete_everywhere(entry.vid, ticket);
+        }
+        self.deletion_delayed(ticket, &entry.name, &round.failed);
+        self.note_behind(now, entry.vid, round.failed);
+    }
+
+    /// Second half of a deletion: the generation dies, on every SSD that has not said so yet.
+    pub(super) fn delete_everywhere(&mut self, vid: Vid, ticket: Option<Ticket>) {
+        let volume = self.volumes.get_mut(&vid).expect("the volume to delete");
+        volume.last_version += 1;
+        let version = volume.last_version;
+        let Stage::Deleting(targets) = volume.stage.clone() else {
+            unreachable!("a deletion is decided before it is carried out");
+        };
+        self.begin(vid, Action::Delete(version), Purpose::Delete { ticket }, targets);
+    }
+
+    pub(super) fn deleted(&mut self, now: u64, vid: Vid, round: Round, ticket: Option<Ticket>) {
+        let entry = self.volumes[&vid].entry.clone();
+        if round.failed.is_empty() {
+            if let Some(ticket) = ticket {
+                self.reply(ticket, Ok(Reply::Done));
+            }
+            // What a failed Create left has no mark: a retry of that Create must not find it.
+            if entry.lease_epoch == DELETE_MARK {
+                self.tombstones.bury(now, entry);
+            }
+            return self.vanish(now, vid, self.config.sweep_ms);
+        }
+        self.deletion_delayed(ticket, &entry.name, &round.failed);
+        self.still_deleting(now, vid, round.failed);
+    }
+
+    fn still_deleting(&mut self, now: u64, vid: Vid, failed: BTreeMap<u16, Trouble>) {
+        let volume = self.volumes.get_mut(&vid).expect("the round's volume");
+        volume.stage = Stage::Deleting(failed.keys().copied().collect());
+        self.note_behind(now, vid, failed);
+    }
+
+    fn deletion_delayed(&mut self, ticket: Option<Ticket>, name: &str, failed: &BTreeMap<u16, Trouble>) {
+        let Some(ticket) = ticket else { return };
+        let message = format!(
+            "the deletion of volume {name:?} is decided, but {} did not take it; it is repeated until every SSD has: ask again \
+             later",
+            blame(failed)
+        );
+        self.fail(ticket, GrpcCode::Unavailable, message);
+    }
+}

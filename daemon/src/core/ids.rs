@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Numbers that must not be given out twice, and the memory of volumes that are gone.
+
+use crate::core::request::RequestId;
+use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::vendor::VolumeEntry;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How long the request ids of a deleted volume are remembered (protocol rule 12).
+const TOMBSTONE_MS: u64 = 24 * 3600 * 1000;
+/// Most deleted volumes remembered; beyond it the oldest are forgotten first.
+const TOMBSTONES: usize = 4096;
+
+/// Client ids: above every id in use, then whatever was never seen.
+#[derive(Debug)]
+pub(super) struct ClientIds {
+    seen: Vec<bool>,
+    next: u16,
+}
+
+impl ClientIds {
+    pub(super) fn new() -> Self {
+        Self { seen: vec![false; 1 << 16], next: ClientId::MIN.get() }
+    }
+
+    /// The id is in use by an entry.
+    pub(super) fn note(&mut self, client: ClientId) {
+        self.seen[usize::from(client.get())] = true;
+        self.next = self.next.max(client.get().saturating_add(1));
+    }
+
+    /// Every id that an entry names is in use.
+    pub(super) fn note_entry(&mut self, entry: &VolumeEntry) {
+        self.note(entry.owner);
+        entry.readers.iter().chain(&entry.writer).for_each(|&client| self.note(client));
+    }
+
+    /// A fresh id, `None` when all are taken.
+    pub(super) fn allocate(&mut self) -> Option<ClientId> {
+        let raw = if self.next <= ClientId::MAX.get() {
+            Some(self.next)
+        } else {
+            (ClientId::MIN.get()..=ClientId::MAX.get()).find(|&raw| !self.seen[usize::from(raw)])
+        };
+        let client = raw.and_then(ClientId::new)?;
+        self.note(client);
+        Some(client)
+    }
+}
+
+/// What is known of a volume id that was used before.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Past {
+    /// The last generation.
+    pub(super) generation: u32,
+    /// The last version of an entry with this id.
+    pub(super) version: u64,
+    /// Not to be tried before: its sweep is probably not done.
+    pub(super) not_before_ms: u64,
+}
+
+/// Volume ids that were used and are free.
+#[derive(Default, Debug)]
+pub(super) struct PastVids(BTreeMap<Vid, Past>);
+
+impl PastVids {
+    /// The lowest volume id that `taken` does not hold and whose sweep may be done.
+    pub(super) fn lowest_free(&self, now: u64, taken: impl Fn(Vid) -> bool) -> Option<(Vid, Past)> {
+        (Vid::MIN.get()..=Vid::MAX.get()).filter_map(Vid::new).find_map(|vid| {
+            let past = self.0.get(&vid).copied().unwrap_or_default();
+            (!taken(vid) && past.not_before_ms <= now && past.generation < u32::MAX).then_some((vid, past))
+        })
+    }
+
+    /// A volume with this id is gone; the id rests until `not_before_ms`.
+    pub(super) fn retire(&mut self, entry: &VolumeEntry, version: u64, not_before_ms: u64) {
+        let past = self.0.entry(entry.vid).or_default();
+        past.generation = past.generation.max(entry.generation);
+        past.version = past.version.max(version);
+        past.not_before_ms = past.not_before_ms.max(not_before_ms);
+    }
+}
+
+/// The last deleted volumes, so that a retried request is answered as the first one was.
+#[derive(Default, Debug)]
+pub(super) struct Tombstones(VecDeque<(u64, VolumeEntry)>);
+
+impl Tombstones {
+    /// A volume was deleted.
+    pub(super) fn bury(&mut self, now: u64, entry: VolumeEntry) {
+        self.expire(now);
+        if self.0.len() == TOMBSTONES {
+            self.0.pop_front();
+        }
+        self.0.push_back((now + TOMBSTONE_MS, entry));
+    }
+
+    /// The deleted volume that the request with this id changed.
+    pub(super) fn find(&mut self, now: u64, id: RequestId) -> Option<&VolumeEntry> {
+        self.expire(now);
+        self.0.iter().map(|(_, entry)| entry).find(|entry| entry.request_ids.contains(&id))
+    }
+
+    fn expire(&mut self, now: u64) {
+        while self.0.front().is_some_and(|&(until, _)| until <= now) {
+            self.0.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_ids_are_unique_until_none_is_left() {
+        let mut ids = ClientIds::new();
+        ids.note(ClientId::new(65_000).unwrap());
+        let mut given = std::collections::BTreeSet::new();
+        while let Some(id) = ids.allocate() {
+            assert!(given.insert(id) && id.get() != 65_000);
+        }
+        assert_eq!(given.len(), 65_533);
+        assert_eq!(ids.allocate(), None);
+    }
+
+    #[test]
+    fn the_first_id_is_above_every_id_in_use() {
+        let mut ids = ClientIds::new();
+        ids.note(ClientId::new(7).unwrap());
+        assert_eq!(ids.allocate(), ClientId::new(8));
+    }
+}

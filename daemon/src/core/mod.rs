@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon without I/O: requests, answers of SSDs and the passage of time in; commands, replies and deadlines out.
+//!
+//! ```text
+//!   request(ticket) --> dispatch --> calls: check, next entry --+
+//!                                                               v            Effect::Command
+//!   step(now) -----> retries, deadlines -------------------> rounds: one command to every SSD ----> SSDs
+//!                                                               |
+//!   completed(command) <----------------------------------------+----> Effect::Reply
+//! ```
+//! Changes of one volume are serialised (each volume has at most one round under way and a queue), volumes among each
+//! other are not. Whoever drives the core passes `now` in milliseconds of a clock that never goes back.
+
+mod calls;
+mod delete;
+pub mod failure;
+mod ids;
+pub mod request;
+mod round;
+mod start;
+mod volume;
+
+use failure::Failure;
+use gnstor_proto::placement::{DEFAULT_GROUPS, FleetMap};
+use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::status::{GrpcCode, Refusal};
+use gnstor_proto::vendor::VolumeEntry;
+use gnstor_proto::{BLOCK_SHIFT, placement};
+use request::Request;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use volume::{Stage, Volume};
+
+/// What can be set.
+#[derive(Clone, Copy, Debug)]
+pub struct CoreConfig {
+    /// Placement groups of a fresh array, a power of two.
+    pub groups: u32,
+    /// Seed of a fresh map and of the volumes' hash factors.
+    pub seed: u64,
+    /// How much longer than its lease a writer is waited for: the longest lease at the worst difference between the clocks
+    /// of daemon and SSD. The default is 139 ppm of an hour.
+    pub drift_ms: u64,
+    /// First wait before an SSD that failed is tried again; it doubles up to [`Self::retry_max_ms`].
+    pub retry_ms: u64,
+    /// Longest wait before an SSD that failed is tried again.
+    pub retry_max_ms: u64,
+    /// After this time a request is answered, done or not.
+    pub request_ms: u64,
+    /// How long a volume id rests after its deletion before it is tried again.
+    pub sweep_ms: u64,
+    /// Most requests under way.
+    pub max_requests: usize,
+    /// Most requests that wait for the same volume.
+    pub max_queue: usize,
+}
+
+impl Default for CoreConfig {
+    fn default() -> Self {
+        Self {
+            groups: DEFAULT_GROUPS,
+            seed: 0x676E_5374_6F72,
+            drift_ms: 500,
+            retry_ms: 500,
+            retry_max_ms: 30_000,
+            request_ms: 30_000,
+            sweep_ms: 1_000,
+            max_requests: 4096,
+            max_queue: 256,
+        }
+    }
+}
+
+/// Names a request; whoever passes it in chooses it, and never the same twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub u64);
+
+/// Names a command given to an SSD.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CommandId(pub u64);
+
+/// An admin command for one SSD.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// VOLUME ADD.
+    Add(Arc<VolumeEntry>),
+    /// VOLUME CHMOD.
+    Chmod(Arc<VolumeEntry>),
+    /// VOLUME DELETE.
+    Delete {
+        /// The volume.
+        vid: Vid,
+        /// The generation that dies.
+        generation: u32,
+        /// Version of the deletion.
+        version: u64,
+        /// Term of this daemon.
+        term: u64,
+    },
+    /// One page of VOLUME LIST.
+    List {
+        /// First volume id to report.
+        from: Vid,
+    },
+    /// MAP SET with the encoded map.
+    MapSet(Arc<[u8]>),
+    /// MAP GET.
+    MapGet,
+}
+
+impl Command {
+    /// The command's name in messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Add(_) => "VOLUME ADD",
+            Self::Chmod(_) => "VOLUME CHMOD",
+            Self::Delete { .. } => "VOLUME DELETE",
+            Self::List { .. } => "VOLUME LIST",
+            Self::MapSet(_) => "MAP SET",
+            Self::MapGet => "MAP GET",
+        }
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It was carried out.
+    Done,
+    /// A page of the permission table, in order of volume ids.
+    Table {
+        /// The entries.
+        entries: Vec<VolumeEntry>,
+        /// The page was full: there may be more.
+        more: bool,
+    },
+    /// The fleet map the SSD holds, if any.
+    Map(Option<FleetMap>),
+    /// The SSD refused; nothing changed there.
+    Refused(Refusal),
+    /// No usable answer came; the command may or may not have been carried out.
+    Lost(String),
+}
+
+/// What a request is answered with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// Create, Get.
+    Volume(VolumeEntry),
+    /// List.
+    Volumes(Vec<VolumeEntry>),
+    /// Open.
+    Opened {
+        /// The volume.
+        volume: VolumeEntry,
+        /// The lease granted; 0 for readers.
+        lease_ms: u32,
+    },
+    /// Renew.
+    Renewed {
+        /// The lease granted.
+        lease_ms: u32,
+    },
+    /// Delete, Release.
+    Done,
+    /// Register.
+    Client(ClientId),
+    /// GetMap: the encoded map.
+    Map(Arc<[u8]>),
+}
+
+/// Why the core serves no more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// Another daemon has taken over.
+    Deposed(String),
+    /// The array cannot be served by this daemon.
+    Array(String),
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Deposed(text) | Self::Array(text)) = self;
+        f.write_str(text)
+    }
+}
+
+/// What the core wants done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Have SSD `ssd` execute `command`, commands of one SSD in order; answered by [`Core::completed`].
+    Command {
+        /// Names the command.
+        id: CommandId,
+        /// Index of the SSD.
+        ssd: u16,
+        /// The command.
+        command: Command,
+    },
+    /// Answer a request. Each ticket is answered exactly once.
+    Reply {
+        /// The request.
+        ticket: Ticket,
+        /// The answer.
+        result: Result<Reply, Failure>,
+    },
+    /// The array is read and agrees; requests are served from now on.
+    Serving,
+    /// Nothing is served from now on; every ticket has been answered.
+    Stopped(Stop),
+}
+
+#[derive(Debug)]
+enum Phase {
+    Starting(start::Start),
+    Serving,
+    Stopped(Stop),
+}
+
+/// What a command that is under way belongs to.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Start,
+    Round { vid: Vid, adding: bool },
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Core {
+    config: CoreConfig,
+    ssds: u16,
+    array_blocks: u64,
+    phase: Phase,
+    term: u64,
+    map: Arc<[u8]>,
+    volumes: BTreeMap<Vid, Volume>,
+    names: BTreeMap<String, Vid>,
+    past: ids::PastVids,
+    tombstones: ids::Tombstones,
+    clients: ids::ClientIds,
+    commands: BTreeMap<CommandId, (u16, Owner, &'static str)>,
+    next_command: u64,
+    tickets: BTreeMap<Ticket, u64>,
+    effects: VecDeque<Effect>,
+}
+
+impl Core {
+    /// A daemon for SSDs with these capacities in bytes; SSD `i` is the i-th of the fleet map. It begins to read the array.
+    pub fn new(config: CoreConfig, capacities: &[u64]) -> Self {
+        let count = u16::try_from(capacities.len()).unwrap_or(u16::MAX);
+        let mut core = Self {
+            config,
+            ssds: count,
+            array_blocks: capacities.iter().map(|bytes| bytes >> BLOCK_SHIFT).sum(),
+            phase: Phase::Starting(start::Start::new(count)),
+            term: 0,
+            map: Arc::from([]),
+            volumes: BTreeMap::new(),
+            names: BTreeMap::new(),
+            past: ids::PastVids::default(),
+            tombstones: ids::Tombstones::default(),
+            clients: ids::ClientIds::new(),
+            commands: BTreeMap::new(),
+            next_command: 0,
+            tickets: BTreeMap::new(),
+            effects: VecDeque::new(),
+        };
+        if capacities.is_empty() || capacities.len() > placement::MAX_SSDS {
+            core.stop(Stop::Array(format!(
+                "an array of {} SSDs cannot be served: connect 1 to {}",
+                capacities.len(),
+                placement::MAX_SSDS
+            )));
+        } else {
+            core.ask();
+        }
+        core
+    }
+
+    /// A client asks.
+    pub fn request(&mut self, now: u64, ticket: Ticket, request: Request) {
+        let full = self.tickets.len() >= self.config.max_requests;
+        assert!(self.tickets.insert(ticket, now + self.config.request_ms).is_none(), "a ticket names one request");
+        match &self.phase {
+            Phase::Serving if full => self.fail(
+                ticket,
+                GrpcCode::Unavailable,
+                format!("the daemon has {} requests under way: try again later", self.config.max_requests),
+            ),
+            Phase::Serving => self.dispatch(now, ticket, request),
+            Phase::Starting(start) => {
+                let message = format!("the daemon is not serving yet: {}; try again later", start.waits_for());
+                self.fail(ticket, GrpcCode::Unavailable, message);
+            }
+            Phase::Stopped(stop) => {
+                let failure = stopped(stop);
+                self.reply(ticket, Err(failure));
+            }
+        }
+    }
+
+    /// A command ended. One that the core does not know (it gave up on it) is ignored.
+    pub fn completed(&mut self, now: u64, id: CommandId, answer: Answer) {
+        let Some((ssd, owner, _)) = self.commands.remove(&id) else { return };
+        match owner {
+            Owner::Start => self.start_answered(now, ssd, answer),
+            Owner::Round { vid, adding } => self.round_answered(now, vid, ssd, adding, answer),
+        }
+    }
+
+    /// Time passed: late requests are answered, what failed is tried again.
+    pub fn step(&mut self, now: u64) {
+        let late: Vec<_> = self.tickets.iter().filter(|&(_, &at)| at <= now).map(|(&ticket, _)| ticket).collect();
+        for ticket in late {
+            let message = self.late_message(ticket);
+            self.fail(ticket, GrpcCode::Unavailable, message);
+        }
+        self.start_step(now);
+        let due: Vec<_> = self
+            .volumes
+            .iter()
+            .filter(|(_, v)| v.round.is_none() && v.retry.is_some_and(|retry| retry.at <= now))
+            .map(|(&vid, _)| vid)
+            .collect();
+        for vid in due {
+            self.retry(now, vid);
+        }
+    }
+
+    /// When [`Self::step`] is next wanted, if nothing else happens.
+    pub fn next_event(&self) -> Option<u64> {
+        let retries = self.volumes.values().filter(|v| v.round.is_none()).filter_map(|v| v.retry.map(|r| r.at));
+        retries.chain(self.tickets.values().copied()).chain(self.start_wakes_at()).min()
+    }
+
+    /// The next thing to do, oldest first.
+    pub fn pop_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Requests are served.
+    pub fn is_serving(&self) -> bool {
+        matches!(self.phase, Phase::Serving)
+    }
+
+    /// What the core waits for before it serves, `None` once it did.
+    pub fn waits_for(&self) -> Option<String> {
+        match &self.phase {
+            Phase::Starting(start) => Some(start.waits_for()),
+            Phase::Serving | Phase::Stopped(_) => None,
+        }
+    }
+
+    /// The term of this daemon; 0 until it has one.
+    pub fn term(&self) -> u64 {
+        self.term
+    }
+
+    fn reply(&mut self, ticket: Ticket, result: Result<Reply, Failure>) {
+        if self.tickets.remove(&ticket).is_some() {
+            self.effects.push_back(Effect::Reply { ticket, result });
+        }
+    }
+
+    fn fail(&mut self, ticket: Ticket, code: GrpcCode, message: impl Into<String>) {
+        self.reply(ticket, Err(Failure::new(code, message)));
+    }
+
+    fn command(&mut self, ssd: u16, owner: Owner, command: Command) {
+        let id = CommandId(self.next_command);
+        self.next_command += 1;
+        self.commands.insert(id, (ssd, owner, command.name()));
+        self.effects.push_back(Effect::Command { id, ssd, command });
+    }
+
+    /// Answers everybody and does nothing more. Nothing is undone: whoever comes next finds it on the SSDs.
+    fn stop(&mut self, stop: Stop) {
+        for ticket in self.tickets.keys().copied().collect::<Vec<_>>() {
+            self.reply(ticket, Err(stopped(&stop)));
+        }
+        self.volumes.clear();
+        self.names.clear();
+        self.commands.clear();
+        self.effects.push_back(Effect::Stopped(stop.clone()));
+        self.phase = Phase::Stopped(stop);
+    }
+
+    fn depose(&mut self, ssd: u16, how: &str) {
+        let term = self.term;
+        self.stop(Stop::Deposed(format!(
+            "a newer daemon has taken over the array (SSD {ssd} {how}, and this daemon's term is {term}): connect to the \
+             newer one"
+        )));
+    }
+
+    fn late_message(&self, ticket: Ticket) -> String {
+        let owns = |v: &&Volume| v.round.as_ref().is_some_and(|r| r.ticket() == Some(ticket));
+        let secs = self.config.request_ms / 1000;
+        let Some(volume) = self.volumes.values().find(owns) else {
+            return format!("an earlier change of the volume was not done within {secs} s: try again later");
+        };
+        let vid = volume.entry.vid;
+        let waits: Vec<_> = self
+            .commands
+            .values()
+            .filter(|(_, owner, _)| matches!(owner, Owner::Round { vid: v, .. } if *v == vid))
+            .map(|(ssd, _, what)| format!("SSD {ssd} has not completed {what}"))
+            .collect();
+        format!(
+            "the change was not done within {secs} s ({}); it is still being worked on: ask again, with the same request id \
+             where there is one",
+            waits.join(", ")
+        )
+    }
+
+    /// Active volumes in order of their ids, for List and for tests.
+    fn active(&self) -> impl Iterator<Item = &Volume> {
+        self.volumes.values().filter(|v| v.stage == Stage::Active)
+    }
+}
+
+fn stopped(stop: &Stop) -> Failure {
+    let code = match stop {
+        Stop::Deposed(_) => Refusal::StaleTerm.grpc(),
+        Stop::Array(_) => GrpcCode::Unavailable,
+    };
+    Failure::new(code, stop.to_string())
+}

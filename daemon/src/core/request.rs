@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a client may ask, checked once: behind these types a name is a name and a client id is a client id.
+//!
+//! What needs the state of the array (does it fit, is the name free) is checked by the core.
+
+use crate::core::failure::Failure;
+use gnstor_proto::slba::ClientId;
+use gnstor_proto::status::GrpcCode;
+use gnstor_proto::vendor::{LABEL_BYTES, MAX_REPLICAS, NAME_BYTES};
+use gnstor_proto::{BLOCK_BYTES, BLOCK_SHIFT, placement};
+
+/// Shortest write lease, ms. Shorter wishes get this.
+pub const LEASE_MIN_MS: u32 = 1_000;
+/// Longest write lease, ms. Longer wishes get this.
+pub const LEASE_MAX_MS: u32 = 3_600_000;
+/// The lease of a client that does not ask for one: the paper's 5 minutes.
+pub const LEASE_DEFAULT_MS: u32 = 300_000;
+/// Largest volume: 2^32 blocks, what a VBA can name.
+pub const MAX_CAPACITY_BYTES: u64 = 1 << (32 + BLOCK_SHIFT);
+
+const CHUNK_SHIFT_MAX: u8 = 12;
+const _: () = assert!(LEASE_MIN_MS < LEASE_DEFAULT_MS && LEASE_DEFAULT_MS < LEASE_MAX_MS);
+const _: () = assert!(MAX_CAPACITY_BYTES == 16 << 40);
+
+/// Sixteen bytes that name a request, so that a retry of it is known as one.
+pub type RequestId = [u8; 16];
+
+/// A volume's name: 1 to 64 bytes of letters, digits, `.`, `_`, `-`, the first a letter or digit.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct VolumeName(String);
+
+impl VolumeName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` says which rule the name breaks.
+    pub fn new(name: &str) -> Result<Self, Failure> {
+        let first = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+        let rest = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
+        if first && rest && name.len() <= NAME_BYTES {
+            return Ok(Self(name.into()));
+        }
+        let shown: String = name.chars().take(NAME_BYTES).collect();
+        Err(invalid(format!(
+            "volume name {shown:?} is not valid: use 1 to {NAME_BYTES} letters, digits, '.', '_' or '-', starting with a \
+             letter or digit"
+        )))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for VolumeName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+/// What [`Request::Create`] asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Create {
+    /// Name of the new volume.
+    pub name: VolumeName,
+    /// Capacity in blocks, 1 to 2^32.
+    pub capacity_blocks: u64,
+    /// Number of copies; 0 = the array's default.
+    pub replicas: u8,
+    /// log2 of the chunk in blocks.
+    pub chunk_shift: u8,
+    /// The client that creates.
+    pub client: ClientId,
+    /// `key=value` lines, sorted by key.
+    pub labels: String,
+    /// Names the request, if the client wants to retry it.
+    pub request_id: Option<RequestId>,
+}
+
+/// Rights a client can open a volume with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rights {
+    /// Read.
+    Read,
+    /// Read, and write under a lease of so many ms.
+    Write {
+        /// The lease asked for, within the limits.
+        lease_ms: u32,
+    },
+}
+
+/// A checked request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the fields are those of gnstor.proto, documented there")]
+pub enum Request {
+    Create(Create),
+    List,
+    Get { name: VolumeName },
+    Delete { name: VolumeName, client: ClientId, request_id: Option<RequestId> },
+    Open { name: VolumeName, client: ClientId, rights: Rights },
+    Renew { name: VolumeName, client: ClientId, lease_epoch: u32, lease_ms: u32 },
+    Release { name: VolumeName, client: ClientId },
+    Register,
+    GetMap,
+}
+
+/// The client id in a request.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for 0, FFFFh and everything above.
+pub fn client_id(raw: u32) -> Result<ClientId, Failure> {
+    u16::try_from(raw).ok().and_then(ClientId::new).ok_or_else(|| {
+        invalid(format!("client id {raw} is not valid: use the id that Register gave (1 to {})", ClientId::MAX))
+    })
+}
+
+/// The capacity in blocks.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for 0, beyond 16 TiB, or not in whole blocks.
+pub fn capacity_blocks(bytes: u64) -> Result<u64, Failure> {
+    if bytes == 0 || bytes > MAX_CAPACITY_BYTES {
+        return Err(invalid(format!(
+            "a capacity of {bytes} bytes is not possible: use {BLOCK_BYTES} to {MAX_CAPACITY_BYTES} bytes (16 TiB)"
+        )));
+    }
+    if !bytes.is_multiple_of(u64::from(BLOCK_BYTES)) {
+        let up = bytes.next_multiple_of(u64::from(BLOCK_BYTES));
+        return Err(invalid(format!("a capacity of {bytes} bytes is not in whole blocks: use {up}")));
+    }
+    Ok(bytes >> BLOCK_SHIFT)
+}
+
+/// The number of copies; 0 stays 0, for the array's default.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for more than [`MAX_REPLICAS`].
+pub fn replicas(raw: u32) -> Result<u8, Failure> {
+    u8::try_from(raw).ok().filter(|&n| n <= MAX_REPLICAS).ok_or_else(|| {
+        invalid(format!("{raw} replicas are not possible: use 1 to {MAX_REPLICAS}, or 0 for the default"))
+    })
+}
+
+/// log2 of the chunk in blocks; 0 bytes ask for the default.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` if it is not a power of two from 4 KiB to 16 MiB.
+pub fn chunk_shift(bytes: u32) -> Result<u8, Failure> {
+    if bytes == 0 {
+        return Ok(placement::DEFAULT_CHUNK_SHIFT);
+    }
+    (0..=CHUNK_SHIFT_MAX).find(|shift| bytes == BLOCK_BYTES << shift).ok_or_else(|| {
+        invalid(format!(
+            "a chunk of {bytes} bytes is not possible: use a power of two from 4096 (4 KiB) to 16777216 (16 MiB)"
+        ))
+    })
+}
+
+/// The lease asked for, brought within the limits: the answer says what was granted, so a wish needs no refusal.
+pub fn lease_ms(raw: u32) -> u32 {
+    if raw == 0 { LEASE_DEFAULT_MS } else { raw.clamp(LEASE_MIN_MS, LEASE_MAX_MS) }
+}
+
+/// The request id, if there is one.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` if it is not 16 bytes, or all zero (which an entry reads as "none").
+pub fn request_id(bytes: &[u8]) -> Result<Option<RequestId>, Failure> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    match RequestId::try_from(bytes) {
+        Ok(id) if id != [0; 16] => Ok(Some(id)),
+        _ => Err(invalid(format!(
+            "a request id of {} bytes is not valid: use 16 random bytes, or none at all",
+            bytes.len()
+        ))),
+    }
+}
+
+/// Labels as an entry holds them: `key=value` lines, sorted, so that equal labels are equal bytes.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for an empty key, a key with `=`, a line break, or more than [`LABEL_BYTES`] in all.
+pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<String, Failure> {
+    let mut pairs: Vec<_> = pairs.into_iter().collect();
+    pairs.sort_unstable();
+    let mut text = String::new();
+    for (key, value) in pairs {
+        if key.is_empty() || key.contains(['=', '\n']) || value.contains('\n') {
+            return Err(invalid(format!(
+                "label {key:?} is not valid: a key is not empty and has no '=', and neither key nor value has a line break"
+            )));
+        }
+        text.extend([key, "=", value, "\n"]);
+    }
+    if text.len() > LABEL_BYTES {
+        return Err(invalid(format!(
+            "the labels take {} bytes: {LABEL_BYTES} is the most a volume can hold",
+            text.len()
+        )));
+    }
+    Ok(text)
+}
+
+fn invalid(message: String) -> Failure {
+    Failure::new(GrpcCode::InvalidArgument, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        for good in ["a", "Corpus-2.tmp_x", &"x".repeat(64)] {
+            assert!(VolumeName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".a", "-a", "_a", "a b", "a/b", "ä", "a\n", &"x".repeat(65)] {
+            assert!(VolumeName::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_checked_at_their_limits() {
+        assert_eq!(capacity_blocks(MAX_CAPACITY_BYTES), Ok(1 << 32));
+        for bad in [0, 1, 4095, 4097, MAX_CAPACITY_BYTES + 4096] {
+            assert!(capacity_blocks(bad).is_err(), "{bad}");
+        }
+        assert_eq!((chunk_shift(0), chunk_shift(4096), chunk_shift(16 << 20)), (Ok(4), Ok(0), Ok(12)));
+        for bad in [1, 2048, 4097, 12_288, 32 << 20, u32::MAX] {
+            assert!(chunk_shift(bad).is_err(), "{bad}");
+        }
+        assert!(client_id(0).is_err() && client_id(65_535).is_err() && client_id(65_536).is_err());
+        assert!(client_id(1).is_ok() && client_id(65_534).is_ok());
+        assert!(replicas(4).is_ok() && replicas(5).is_err() && replicas(256).is_err());
+        assert_eq!((lease_ms(0), lease_ms(1), lease_ms(u32::MAX)), (300_000, 1_000, 3_600_000));
+        assert!(request_id(&[1; 15]).is_err() && request_id(&[0; 16]).is_err());
+        assert_eq!((request_id(&[]), request_id(&[1; 16])), (Ok(None), Ok(Some([1; 16]))));
+    }
+
+    #[test]
+    fn labels_are_sorted_lines() {
+        assert_eq!(labels([("b", "2"), ("a", "x=y")]).unwrap(), "a=x=y\nb=2\n");
+        for bad in [("", "x"), ("a=b", "x"), ("a\n", "x"), ("a", "x\n")] {
+            assert!(labels([bad]).is_err());
+        }
+        assert!(labels([("a", "x".repeat(1021).as_str())]).is_ok());
+        assert!(labels([("a", "x".repeat(1022).as_str())]).is_err());
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rounds: one command to every SSD, and what follows when all have answered.
+//!
+//! ```text
+//!   Create --all took--> active                        Change --all took--> committed, reply
+//!     | some failed                                      | some failed
+//!     v                                                  v
+//!   Undo (DELETE where it may have arrived)            Settle: undone, or repeated if it cannot be undone
+//!     v                                                  v
+//!   failure, or the next volume id                     failure; while an SSD is behind: repeated with a growing wait
+//! ```
+//! A round goes out with a version above every one sent before, so an SSD whose answer was lost takes it whether or not
+//! it took the one before, and in the end all SSDs hold the same bytes.
+
+use super::failure::{Failure, Trouble, blame, code_of};
+use super::volume::{Action, Purpose, Retry, Round, Stage, Then};
+use super::{Answer, Command, Core, Owner, Reply, Stop, Ticket};
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::VolumeEntry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+impl Round {
+    /// The request the round is for.
+    pub(super) fn ticket(&self) -> Option<Ticket> {
+        match &self.purpose {
+            Purpose::Create { ticket, .. } | Purpose::Undo { ticket, .. } | Purpose::Change { ticket, .. } => {
+                Some(*ticket)
+            }
+            Purpose::Settle { reply } => reply.as_ref().map(|(ticket, _)| *ticket),
+            Purpose::Mark { ticket } | Purpose::Delete { ticket } => *ticket,
+        }
+    }
+
+    /// SSDs that have the command's effect, or may have it.
+    pub(super) fn touched(&self) -> BTreeSet<u16> {
+        let lost = self.failed.iter().filter(|(_, t)| matches!(t, Trouble::Lost(_))).map(|(&ssd, _)| ssd);
+        self.took.iter().copied().chain(lost).collect()
+    }
+}
+
+impl Core {
+    pub(super) fn every_ssd(&self) -> BTreeSet<u16> {
+        (0..self.ssds).collect()
+    }
+
+    /// Puts `entry` on every SSD under the next version.
+    pub(super) fn put(&mut self, vid: Vid, mut entry: VolumeEntry, purpose: Purpose) {
+        let volume = self.volumes.get_mut(&vid).expect("a round belongs to a volume");
+        volume.last_version += 1;
+        entry.version = volume.last_version;
+        entry.term = self.term;
+        self.begin(vid, Action::Put(Arc::new(entry)), purpose, self.every_ssd());
+    }
+
+    pub(super) fn begin(&mut self, vid: Vid, action: Action, purpose: Purpose, targets: BTreeSet<u16>) {
+        let volume = self.volumes.get_mut(&vid).expect("a round belongs to a volume");
+        assert!(volume.round.is_none() && !targets.is_empty(), "changes of a volume are serialised");
+        let (adding, command) = match &action {
+            Action::Add(entry) => (true, Command::Add(entry.clone())),
+            Action::Put(entry) => (false, Command::Chmod(entry.clone())),
+            Action::Delete(version) => {
+                let generation = volume.entry.generation;
+                (false, Command::Delete { vid, generation, version: *version, term: self.term })
+            }
+        };
+        volume.round =
+            Some(Round { purpose, action, waiting: targets.clone(), took: BTreeSet::new(), failed: BTreeMap::new() });
+        for ssd in targets {
+            self.command(ssd, Owner::Round { vid, adding }, command.clone());
+        }
+    }
+
+    pub(super) fn round_answered(&mut self, now: u64, vid: Vid, ssd: u16, adding: bool, answer: Answer) {
+        use Refusal::{Deleting, StaleTerm, StaleVersion, UnknownVolume, VolumeAbsent};
+        let volume = self.volumes.get_mut(&vid).expect("a round belongs to a volume");
+        let round = volume.round.as_mut().expect("a command belongs to a round");
+        let outcome = match (&round.action, answer) {
+            (_, Answer::Refused(StaleTerm)) => return self.depose(ssd, "refused this daemon's term"),
+            // Versions grow with every round, so a newer one is another daemon's that has the same term.
+            (Action::Put(_) | Action::Delete(_), Answer::Refused(StaleVersion)) => {
+                return self.depose(ssd, "holds a newer version of a volume than this daemon wrote");
+            }
+            // An SSD that swept the volume knows it no more; what was to be deleted is.
+            (Action::Delete(_), Answer::Done | Answer::Refused(VolumeAbsent | UnknownVolume | Deleting)) => Ok(()),
+            (Action::Put(entry), Answer::Refused(VolumeAbsent | UnknownVolume | Deleting)) if !adding => {
+                let command = Command::Add(entry.clone());
+                return self.command(ssd, Owner::Round { vid, adding: true }, command);
+            }
+            (Action::Add(_) | Action::Put(_), Answer::Done) => Ok(()),
+            (_, Answer::Refused(refusal)) => Err(Trouble::Refused(refusal)),
+            (_, Answer::Lost(why)) => Err(Trouble::Lost(why)),
+            (_, Answer::Table { .. } | Answer::Map(_)) => Err(Trouble::Lost("answered another command".into())),
+        };
+        round.waiting.remove(&ssd);
+        match outcome {
+            Ok(()) => drop(round.took.insert(ssd)),
+            Err(trouble) => drop(round.failed.insert(ssd, trouble)),
+        }
+        if round.waiting.is_empty() {
+            let round = volume.round.take().expect("it was there");
+            self.round_ended(now, vid, round);
+            self.serve_queue(now, vid);
+            self.start_settled();
+        }
+    }
+
+    fn round_ended(&mut self, now: u64, vid: Vid, mut round: Round) {
+        let entry = match &round.action {
+            Action::Add(entry) | Action::Put(entry) => Some(entry.clone()),
+            Action::Delete(_) => None,
+        };
+        let purpose = std::mem::replace(&mut round.purpose, Purpose::Settle { reply: None });
+        match (purpose, entry) {
+            (Purpose::Create { ticket, request, attempt }, Some(entry)) => {
+                self.created(now, &entry, round, ticket, request, attempt);
+            }
+            (Purpose::Undo { ticket, failure, again }, None) => self.undone(now, vid, round, ticket, failure, again),
+            (Purpose::Change { ticket, then }, Some(entry)) => self.changed(now, &entry, round, ticket, then),
+            (Purpose::Settle { reply }, Some(entry)) => {
+                let drift_ms = self.config.drift_ms;
+                let volume = self.volumes.get_mut(&vid).expect("the round's volume");
+                volume.commit(now, &entry, false, drift_ms);
+                self.note_behind(now, vid, round.failed);
+                if let Some((ticket, failure)) = reply {
+                    self.reply(ticket, Err(failure));
+                }
+            }
+            (Purpose::Mark { ticket }, Some(entry)) => self.marked(now, &entry, round, ticket),
+            (Purpose::Delete { ticket }, None) => self.deleted(now, vid, round, ticket),
+            (Purpose::Create { .. } | Purpose::Change { .. } | Purpose::Settle { .. } | Purpose::Mark { .. }, None)
+            | (Purpose::Undo { .. } | Purpose::Delete { .. }, Some(_)) => {
+                self.stop(Stop::Array("internal error: a round carried another command than its purpose".into()));
+            }
+        }
+    }
+
+    /// A client's change ended: commit it, or bring the SSDs back to one state and say who failed.
+    fn changed(&mut self, now: u64, entry: &VolumeEntry, round: Round, ticket: Ticket, then: Then) {
+        let drift_ms = self.config.drift_ms;
+        let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
+        if round.failed.is_empty() {
+            let granted = matches!(then, Then::OpenedWrite | Then::Renewed);
+            volume.commit(now, entry, granted, drift_ms);
+            let view = volume.view(now);
+            self.note_behind(now, entry.vid, BTreeMap::new());
+            let reply = match then {
+                Then::OpenedRead => Reply::Opened { volume: view, lease_ms: 0 },
+                Then::OpenedWrite => Reply::Opened { volume: view, lease_ms: entry.lease_ms },
+                Then::Renewed => Reply::Renewed { lease_ms: entry.lease_ms },
+                Then::Released => Reply::Done,
+            };
+            return self.reply(ticket, Ok(reply));
+        }
+        let (settled, fate) = match then {
+            Then::OpenedRead => (volume.basis(now, self.term), "was undone"),
+            // Epochs only grow: the one that was to be granted is spent, and nobody writes until the next grant.
+            Then::OpenedWrite => (
+                VolumeEntry {
+                    writer: None,
+                    lease_ms: 0,
+                    lease_epoch: entry.lease_epoch,
+                    ..volume.basis(now, self.term)
+                },
+                "was undone, and nobody holds the write lease",
+            ),
+            // A longer lease and a right given back harm nobody where they arrived, so they are repeated and not undone.
+            Then::Renewed | Then::Released => (entry.clone(), "is repeated until it is on every SSD"),
+        };
+        let failure = Failure::new(
+            code_of(&round.failed),
+            format!(
+                "the change of volume {:?} failed on {} and {fate}: try again when the array is complete",
+                entry.name,
+                blame(&round.failed)
+            ),
+        );
+        self.put(entry.vid, settled, Purpose::Settle { reply: Some((ticket, failure)) });
+    }
+
+    /// Remembers which SSDs may lack the volume's newest state, and when to try again.
+    pub(super) fn note_behind(&mut self, now: u64, vid: Vid, failed: BTreeMap<u16, Trouble>) {
+        let volume = self.volumes.get_mut(&vid).expect("the round's volume");
+        volume.retry = if failed.is_empty() {
+            None
+        } else {
+            let longest = self.config.retry_max_ms;
+            let wait_ms = volume.retry.map_or(self.config.retry_ms, |r| (r.wait_ms * 2).min(longest));
+            Some(Retry { at: now + wait_ms, wait_ms })
+        };
+        volume.behind = failed;
+    }
+
+    /// Tries again what some SSD did not take.
+    pub(super) fn retry(&mut self, now: u64, vid: Vid) {
+        let volume = self.volumes.get(&vid).expect("the volume to retry");
+        match volume.stage {
+            Stage::Creating => {}
+            Stage::Active => {
+                let entry = volume.basis(now, self.term);
+                self.put(vid, entry, Purpose::Settle { reply: None });
+            }
+            Stage::Marked => self.mark(vid, None, None),
+            Stage::Deleting(_) => self.delete_everywhere(vid, None),
+        }
+    }
+
+    /// Serves the requests that waited for the round that ended.
+    fn serve_queue(&mut self, now: u64, vid: Vid) {
+        while let Some(volume) = self.volumes.get_mut(&vid).filter(|v| v.round.is_none()) {
+            let Some((ticket, request)) = volume.queue.pop_front() else { return };
+            // One that was answered for being late is not carried out any more.
+            if self.tickets.contains_key(&ticket) {
+                self.dispatch(now, ticket, request);
+            }
+        }
+    }
+
+    /// The volume is gone. Those who waited for it are served anew: they find its name free.
+    pub(super) fn vanish(&mut self, now: u64, vid: Vid, rest_ms: u64) {
+        let volume = self.volumes.remove(&vid).expect("the volume that goes");
+        assert!(volume.round.is_none(), "a volume does not go while it changes");
+        self.names.remove(&volume.entry.name);
+        self.past.retire(&volume.entry, volume.last_version, now + rest_ms);
+        for (ticket, request) in volume.queue {
+            if self.tickets.contains_key(&ticket) {
+                self.dispatch(now, ticket, request);
+            }
+        }
+    }
+}

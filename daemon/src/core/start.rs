@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From the SSDs to a serving daemon. The array is its own database: nothing is read from anywhere else.
+//!
+//! ```text
+//!   Maps --all have one--------------> Publish --> Tables --> Settle --> serving
+//!     |                                   ^  |        |
+//!     +--some have none--> Survey --empty-+  +--------+-- another daemon was faster: Maps again
+//! ```
+//! * **Maps**: MAP GET everywhere. The newest (epoch, then term) wins; this daemon's term is above every term seen.
+//! * **Survey**: an SSD without a map is either part of a fresh array, or was replaced. If there are volumes it was
+//!   replaced, and to serve it as if its absent copies were zeros would lose data: the daemon refuses to start.
+//! * **Publish**: MAP SET with the new term everywhere. From here on no SSD takes a change from an older daemon, so
+//! * **Tables**, read only now, cannot change behind our back.
+//! * **Settle**: the highest version of each entry wins; where SSDs differ it is proposed to all of them again under a
+//!   version above all seen; deletions are finished.
+
+use super::volume::{DELETE_MARK, Purpose, Stage, Volume};
+use super::{Answer, Command, Core, Effect, Owner, Phase, Stop};
+use gnstor_proto::placement::FleetMap;
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::VolumeEntry;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Maps,
+    Survey,
+    Publish,
+    Tables,
+    Settle,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Progress {
+    #[default]
+    ToAsk,
+    Asked,
+    Answered,
+}
+
+/// What is known of one SSD.
+#[derive(Clone, Default, Debug)]
+struct Probe {
+    progress: Progress,
+    trouble: Option<String>,
+    map: Option<FleetMap>,
+    table: Vec<VolumeEntry>,
+}
+
+/// A start under way.
+#[derive(Debug)]
+pub(super) struct Start {
+    step: Step,
+    probes: Vec<Probe>,
+    retry_at: Option<u64>,
+    /// Another daemon published a newer map meanwhile: read everything again.
+    again: bool,
+}
+
+impl Start {
+    pub(super) fn new(ssds: u16) -> Self {
+        Self { step: Step::Maps, probes: vec![Probe::default(); usize::from(ssds)], retry_at: None, again: false }
+    }
+
+    /// What is being done and which SSDs hold it up.
+    pub(super) fn waits_for(&self) -> String {
+        let doing = match self.step {
+            Step::Maps => "it reads the SSDs' fleet maps",
+            Step::Survey => "it looks whether SSDs without a fleet map are part of a fresh array",
+            Step::Publish => "it publishes the fleet map",
+            Step::Tables => "it reads the SSDs' permission tables",
+            Step::Settle => "it brings the SSDs' permission tables to one state",
+        };
+        let troubles =
+            (0u32..).zip(&self.probes).filter_map(|(i, p)| p.trouble.as_ref().map(|t| format!("SSD {i}: {t}")));
+        troubles.fold(doing.to_owned(), |text, trouble| format!("{text}; {trouble}"))
+    }
+
+    fn enter(&mut self, step: Step) {
+        self.step = step;
+        self.again = false;
+        for probe in &mut self.probes {
+            probe.progress = Progress::ToAsk;
+            probe.trouble = None;
+            if matches!(step, Step::Survey | Step::Tables) {
+                probe.table.clear();
+            }
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn start_wakes_at(&self) -> Option<u64> {
+        match &self.phase {
+            Phase::Starting(start) => start.retry_at,
+            Phase::Serving | Phase::Stopped(_) => None,
+        }
+    }
+
+    pub(super) fn start_step(&mut self, now: u64) {
+        let Phase::Starting(start) = &mut self.phase else { return };
+        if start.retry_at.is_some_and(|at| at <= now) {
+            start.retry_at = None;
+            if start.again {
+                start.enter(Step::Maps);
+            }
+            self.ask();
+        }
+    }
+
+    /// Gives every SSD that has nothing to do the command of the step.
+    pub(super) fn ask(&mut self) {
+        let Phase::Starting(start) = &mut self.phase else { return };
+        let mut commands = Vec::new();
+        for (ssd, probe) in (0u16..).zip(&mut start.probes).filter(|(_, p)| p.progress == Progress::ToAsk) {
+            probe.progress = Progress::Asked;
+            let command = match start.step {
+                Step::Maps => Command::MapGet,
+                Step::Publish => Command::MapSet(self.map.clone()),
+                Step::Survey | Step::Tables | Step::Settle => Command::List { from: next_vid(&probe.table) },
+            };
+            commands.push((ssd, command));
+        }
+        for (ssd, command) in commands {
+            self.command(ssd, Owner::Start, command);
+        }
+    }
+
+    pub(super) fn start_answered(&mut self, now: u64, ssd: u16, answer: Answer) {
+        let Phase::Starting(start) = &mut self.phase else { return };
+        let probe = &mut start.probes[usize::from(ssd)];
+        probe.trouble = None;
+        probe.progress = Progress::Answered;
+        match (start.step, answer) {
+            (Step::Maps, Answer::Map(map)) => probe.map = map,
+            (Step::Publish, Answer::Done) => {}
+            (Step::Publish, Answer::Refused(refusal @ (Refusal::StaleTerm | Refusal::StaleVersion))) => {
+                probe.trouble = Some(refusal.sentence().into());
+                start.again = true;
+            }
+            (Step::Survey | Step::Tables, Answer::Table { entries, more }) => {
+                let last = entries.last().map(|e| e.vid);
+                probe.table.extend(entries);
+                if more && last.is_some_and(|vid| vid < Vid::MAX) {
+                    probe.progress = Progress::ToAsk;
+                    return self.ask();
+                }
+            }
+            (_, answer) => {
+                probe.progress = Progress::ToAsk;
+                probe.trouble = Some(match answer {
+                    Answer::Refused(refusal) => refusal.sentence().into(),
+                    Answer::Lost(why) => why,
+                    Answer::Done | Answer::Table { .. } | Answer::Map(_) => "answered another command".into(),
+                });
+            }
+        }
+        if start.probes.iter().any(|p| p.progress == Progress::Asked) {
+            return;
+        }
+        if start.again || start.probes.iter().any(|p| p.progress == Progress::ToAsk) {
+            start.retry_at = Some(now + self.config.retry_ms);
+            return;
+        }
+        self.start_next(now);
+    }
+
+    fn start_next(&mut self, now: u64) {
+        let Phase::Starting(start) = &mut self.phase else { return };
+        match start.step {
+            Step::Maps if start.probes.iter().any(|p| p.map.is_none()) => start.enter(Step::Survey),
+            Step::Survey if start.probes.iter().any(|p| p.table.iter().any(|e| !e.deleting)) => {
+                let without: Vec<_> = (0u32..).zip(&start.probes).filter(|(_, p)| p.map.is_none()).collect();
+                let names: Vec<_> = without.iter().map(|(ssd, _)| format!("SSD {ssd}")).collect();
+                return self.stop(Stop::Array(format!(
+                    "the array holds volumes, but {} no fleet map: formatted or replaced SSDs cannot be filled again by this \
+                     version; put the old ones back",
+                    if names.len() == 1 { format!("{} has", names[0]) } else { format!("{} have", names.join(", ")) }
+                )));
+            }
+            Step::Maps | Step::Survey => match self.next_map() {
+                Ok(()) => {
+                    let Phase::Starting(start) = &mut self.phase else { return };
+                    start.enter(Step::Publish);
+                }
+                Err(stop) => return self.stop(stop),
+            },
+            Step::Publish => start.enter(Step::Tables),
+            Step::Tables => {
+                let newer = start.probes.iter().flat_map(|p| &p.table).any(|e| e.term > self.term);
+                if newer {
+                    start.again = true;
+                    start.retry_at = Some(now + self.config.retry_ms);
+                    return;
+                }
+                start.step = Step::Settle;
+                return self.reconcile(now);
+            }
+            Step::Settle => return,
+        }
+        self.ask();
+    }
+
+    /// Chooses the map to publish, and this daemon's term.
+    fn next_map(&mut self) -> Result<(), Stop> {
+        let Phase::Starting(start) = &self.phase else { return Ok(()) };
+        let maps = || start.probes.iter().filter_map(|p| p.map.as_ref());
+        let seen = maps().map(|m| m.term).max().unwrap_or(0);
+        let Some(term) = seen.checked_add(1) else {
+            return Err(Stop::Array(
+                "the fleet map's term is the last possible one: the array must be formatted".into(),
+            ));
+        };
+        let mut map = match maps().max_by_key(|m| (m.epoch, m.term)) {
+            Some(newest) if newest.ssds.len() != start.probes.len() => {
+                return Err(Stop::Array(format!(
+                    "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in the order of the map",
+                    newest.ssds.len(),
+                    start.probes.len()
+                )));
+            }
+            Some(newest) => newest.clone(),
+            None => FleetMap::equal(start.probes.len(), self.config.groups, self.config.seed, term)
+                .map_err(|e| Stop::Array(format!("no fleet map can be made: {e}")))?,
+        };
+        map.term = term;
+        self.term = term;
+        self.map = map.encode().into();
+        Ok(())
+    }
+
+    /// One state out of the SSDs' tables, and rounds where they differ from it.
+    fn reconcile(&mut self, now: u64) {
+        let Phase::Starting(start) = &mut self.phase else { return };
+        let mut volumes: BTreeMap<Vid, BTreeMap<u16, VolumeEntry>> = BTreeMap::new();
+        for (ssd, probe) in (0u16..).zip(&mut start.probes) {
+            for entry in std::mem::take(&mut probe.table) {
+                volumes.entry(entry.vid).or_default().insert(ssd, entry);
+            }
+        }
+        for (vid, copies) in volumes {
+            copies.values().for_each(|entry| self.clients.note_entry(entry));
+            if let Err(stop) = self.adopt(now, vid, &copies) {
+                return self.stop(stop);
+            }
+        }
+        self.start_settled();
+    }
+
+    fn adopt(&mut self, now: u64, vid: Vid, copies: &BTreeMap<u16, VolumeEntry>) -> Result<(), Stop> {
+        let rank = |e: &&VolumeEntry| (e.generation, e.version, e.term, e.deleting);
+        let winner = copies.values().max_by_key(rank).expect("a volume was seen on some SSD").clone();
+        let last_version = copies.values().map(|e| e.version).max().unwrap_or(0);
+        let alive: std::collections::BTreeSet<u16> =
+            copies.iter().filter(|(_, e)| !e.deleting).map(|(&ssd, _)| ssd).collect();
+        if alive.is_empty() {
+            self.past.retire(&winner, last_version, now + self.config.sweep_ms);
+            if winner.lease_epoch == DELETE_MARK {
+                self.tombstones.bury(now, winner);
+            }
+            return Ok(());
+        }
+        if let Some(other) = self.names.insert(winner.name.clone(), vid) {
+            return Err(Stop::Array(format!(
+                "the array holds two volumes called {:?}, numbers {other} and {vid}: delete one with the daemon that made them",
+                winner.name
+            )));
+        }
+        let marked = |e: &VolumeEntry| e.deleting || e.lease_epoch == DELETE_MARK;
+        let mut volume = Volume::new(winner.clone(), Stage::Active);
+        volume.last_version = last_version;
+        if winner.deleting || copies.values().all(marked) {
+            volume.stage = Stage::Deleting(alive);
+            self.volumes.insert(vid, volume);
+            self.delete_everywhere(vid, None);
+        } else if marked(&winner) {
+            self.volumes.insert(vid, volume);
+            self.mark(vid, None, None);
+        } else if copies.len() == usize::from(self.ssds) && copies.values().all(|e| *e == winner) {
+            // When the lease began is not known: it is taken to begin now.
+            volume.commit(now, &winner, true, self.config.drift_ms);
+            self.volumes.insert(vid, volume);
+        } else {
+            self.volumes.insert(vid, volume);
+            self.put(vid, winner, Purpose::Settle { reply: None });
+        }
+        Ok(())
+    }
+
+    /// Serves once no round of the start is under way. What an SSD still did not take is tried again while serving.
+    pub(super) fn start_settled(&mut self) {
+        let settling = matches!(&self.phase, Phase::Starting(start) if start.step == Step::Settle);
+        if settling && self.volumes.values().all(|v| v.round.is_none()) {
+            self.phase = Phase::Serving;
+            self.effects.push_back(Effect::Serving);
+        }
+    }
+}
+
+fn next_vid(table: &[VolumeEntry]) -> Vid {
+    table.last().and_then(|e| Vid::new(e.vid.get().saturating_add(1))).unwrap_or(Vid::MIN)
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One volume as the daemon holds it: the entry, its lease in time, and the one change under way.
+
+use crate::core::Ticket;
+use crate::core::failure::{Failure, Trouble};
+use crate::core::request::{Create, Request};
+use gnstor_proto::slba::ClientId;
+use gnstor_proto::vendor::VolumeEntry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// The lease epoch that is never granted: an entry with it is marked for deletion.
+///
+/// The mark is on every SSD before the first of them starts to sweep. So a restarted daemon that finds the volume on
+/// one SSD only, because the others are already done, knows that it is to be deleted there too.
+pub(super) const DELETE_MARK: u32 = u32::MAX;
+
+/// Where a volume is in its life.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// VOLUME ADD is under way; nobody has been told of the volume.
+    Creating,
+    /// In use.
+    Active,
+    /// Deletion is decided; some SSD has the mark, perhaps not all.
+    Marked,
+    /// Every SSD in question is told to delete, until each has: those named.
+    Deleting(BTreeSet<u16>),
+}
+
+/// A write lease in time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Lease {
+    /// Until when the holder was promised the right, ms.
+    pub(super) promised_until: u64,
+    /// From when on nobody can still hold it, on any SSD's clock, ms: another client may have it.
+    pub(super) free_at: u64,
+}
+
+/// What a client's change was, once it is on every SSD.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Then {
+    OpenedRead,
+    OpenedWrite,
+    Renewed,
+    Released,
+}
+
+/// What the round under way is for.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    /// VOLUME ADD of a new volume. `attempt` counts the volume ids tried.
+    Create { ticket: Ticket, request: Create, attempt: u32 },
+    /// Deletes what a failed Create left; then it fails, or tries another volume id.
+    Undo { ticket: Ticket, failure: Failure, again: Option<(Create, u32)> },
+    /// A client's change of rights.
+    Change { ticket: Ticket, then: Then },
+    /// Brings every SSD to one state after a change failed, or at start; then the client, if any, is told.
+    Settle { reply: Option<(Ticket, Failure)> },
+    /// First half of a deletion: the mark.
+    Mark { ticket: Option<Ticket> },
+    /// Second half of a deletion.
+    Delete { ticket: Option<Ticket> },
+}
+
+/// What a round sends.
+#[derive(Clone, Debug)]
+pub(super) enum Action {
+    /// VOLUME ADD.
+    Add(Arc<VolumeEntry>),
+    /// VOLUME CHMOD, or VOLUME ADD where the volume is missing.
+    Put(Arc<VolumeEntry>),
+    /// VOLUME DELETE with this version.
+    Delete(u64),
+}
+
+/// One command to each of several SSDs, and what came back.
+#[derive(Debug)]
+pub(super) struct Round {
+    pub(super) purpose: Purpose,
+    pub(super) action: Action,
+    pub(super) waiting: BTreeSet<u16>,
+    pub(super) took: BTreeSet<u16>,
+    pub(super) failed: BTreeMap<u16, Trouble>,
+}
+
+/// When to try again what some SSD did not take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retry {
+    pub(super) at: u64,
+    pub(super) wait_ms: u64,
+}
+
+/// A volume.
+#[derive(Debug)]
+pub(super) struct Volume {
+    /// The state that was last put on the SSDs.
+    pub(super) entry: VolumeEntry,
+    /// The highest version sent to any SSD. The next one is above it, so an SSD whose answer was lost takes it too.
+    pub(super) last_version: u64,
+    pub(super) stage: Stage,
+    pub(super) lease: Option<Lease>,
+    /// The one change under way: changes of a volume are serialised.
+    pub(super) round: Option<Round>,
+    /// Requests that wait for it.
+    pub(super) queue: VecDeque<(Ticket, Request)>,
+    /// SSDs that may not have `entry`. While there are any, the change is repeated.
+    pub(super) behind: BTreeMap<u16, Trouble>,
+    pub(super) retry: Option<Retry>,
+}
+
+impl Volume {
+    pub(super) fn new(entry: VolumeEntry, stage: Stage) -> Self {
+        Self {
+            last_version: entry.version,
+            entry,
+            stage,
+            lease: None,
+            round: None,
+            queue: VecDeque::new(),
+            behind: BTreeMap::new(),
+            retry: None,
+        }
+    }
+
+    /// The client that holds the write lease now.
+    pub(super) fn writer(&self, now: u64) -> Option<ClientId> {
+        self.entry.writer.filter(|_| self.lease.is_some_and(|lease| now < lease.free_at))
+    }
+
+    /// The entry as a client is shown it: a lease that has run out is nobody's.
+    pub(super) fn view(&self, now: u64) -> VolumeEntry {
+        VolumeEntry { writer: self.writer(now), ..self.entry.clone() }
+    }
+
+    /// The entry a change starts from. An SSD counts the lease from the moment it takes an entry, so a change that is not
+    /// a renewal carries what is left of it: it must not lengthen the lease. One that has run out is cleared.
+    pub(super) fn basis(&self, now: u64, term: u64) -> VolumeEntry {
+        let mut entry = VolumeEntry { term, ..self.view(now) };
+        entry.lease_ms = match (entry.writer, self.lease) {
+            (Some(_), Some(lease)) => {
+                u32::try_from(lease.promised_until.saturating_sub(now).max(1)).unwrap_or(u32::MAX)
+            }
+            _ => 0,
+        };
+        entry
+    }
+
+    /// Takes an entry that was put on the SSDs as the volume's state. `granted` says that its lease is a new promise.
+    pub(super) fn commit(&mut self, now: u64, entry: &VolumeEntry, granted: bool, drift_ms: u64) {
+        // An SSD took the entry before its answer came, so its clock is at most the drift behind `now + lease`.
+        let end = now + u64::from(entry.lease_ms);
+        let fresh = Lease { promised_until: end, free_at: end + drift_ms };
+        self.lease = entry.writer.map(|_| match self.lease {
+            Some(old) if !granted => Lease { free_at: old.free_at.max(fresh.free_at), ..old },
+            _ => fresh,
+        });
+        self.entry = entry.clone();
+    }
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The shell around the core: gRPC on one side, a thread an SSD on the other, the clock in between.
+//!
+//! ```text
+//!   service   messages <-> checked requests and replies, failures -> tonic::Status
+//!   runtime   the clock, the port threads, the loop that drives the core
+//!   here      start, serve, stop
+//! ```
+
+mod runtime;
+mod service;
+
+use crate::core::{CoreConfig, Stop};
+use crate::port::SsdPort;
+use gnstor_proto::grpc::fleet_server::FleetServer;
+use gnstor_proto::grpc::volumes_server::VolumesServer;
+use runtime::{Driver, State};
+use service::Service;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tonic::transport::server::TcpIncoming;
+
+/// How often a silent client connection is probed.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// What can be set.
+#[derive(Clone, Copy, Debug)]
+pub struct DaemonConfig {
+    /// The core's part.
+    pub core: CoreConfig,
+    /// Longest wait for one admin command.
+    pub command_timeout: Duration,
+    /// Longest wait for all SSDs at the start.
+    pub start_timeout: Duration,
+    /// Longest wait for calls under way at the end.
+    pub stop_timeout: Duration,
+}
+
+impl Default for DaemonConfig {
+    fn default() -> Self {
+        Self {
+            core: CoreConfig::default(),
+            command_timeout: Duration::from_secs(5),
+            start_timeout: Duration::from_secs(30),
+            stop_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Why the daemon does not run, or runs no more.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The address cannot be listened on.
+    #[error("the daemon cannot listen on {address}: {cause}; choose another address or stop whoever uses it")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        cause: std::io::Error,
+    },
+    /// The ports are not those of SSDs 0..n in order.
+    #[error("the ports of the array are not in order: place {place} holds SSD {index}")]
+    PortOrder {
+        /// Position in the array.
+        place: usize,
+        /// The index found there.
+        index: u16,
+    },
+    /// A thread or the runtime could not be started.
+    #[error("the daemon cannot start a thread: {0}")]
+    Thread(#[source] std::io::Error),
+    /// The SSDs did not all answer in time.
+    #[error("the daemon did not get to serve within {after:?}: {waits_for}")]
+    StartTimeout {
+        /// How long was waited.
+        after: Duration,
+        /// What for.
+        waits_for: String,
+    },
+    /// The array cannot be served.
+    #[error("the array cannot be served: {0}")]
+    Array(String),
+    /// Another daemon has taken over.
+    #[error("{0}")]
+    Deposed(String),
+    /// The gRPC server failed.
+    #[error("the gRPC server failed: {0}")]
+    Server(#[source] tonic::transport::Error),
+    /// The daemon's thread panicked: a bug.
+    #[error("internal error: the daemon's thread panicked")]
+    Panicked,
+}
+
+/// Serves the array on `listener` until `shutdown` completes or another daemon takes over.
+///
+/// # Errors
+/// [`DaemonError`]; a shutdown that was asked for is `Ok`.
+pub async fn serve(
+    listener: TcpListener,
+    array: Vec<SsdPort>,
+    config: DaemonConfig,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), DaemonError> {
+    serve_and_tell(listener, array, config, shutdown, || {}).await
+}
+
+async fn serve_and_tell(
+    listener: TcpListener,
+    array: Vec<SsdPort>,
+    config: DaemonConfig,
+    shutdown: impl Future<Output = ()>,
+    serving: impl FnOnce(),
+) -> Result<(), DaemonError> {
+    if let Some((place, port)) = array.iter().enumerate().find(|&(place, port)| place != usize::from(port.index)) {
+        return Err(DaemonError::PortOrder { place, index: port.index });
+    }
+    let ssds = array.iter().map(service::describe).collect();
+    let (driver, inputs, state) = Driver::start(array, &config).map_err(DaemonError::Thread)?;
+    let service = Service::new(inputs, ssds, Duration::from_millis(config.core.request_ms));
+    tokio::select! {
+        // The core runs as part of this future: when it is dropped, so is the core, and the port threads end.
+        never = driver.drive() => match never {},
+        result = async {
+            tokio::pin!(shutdown);
+            tokio::select! {
+                started = wait_for_start(state.clone(), config.start_timeout) => started?,
+                () = &mut shutdown => return Ok(()),
+            }
+            serving();
+            serve_grpc(listener, service, state, config.stop_timeout, shutdown).await
+        } => result,
+    }
+}
+
+async fn wait_for_start(mut state: watch::Receiver<State>, after: Duration) -> Result<(), DaemonError> {
+    // In time or not, the state says how it went.
+    tokio::time::timeout(after, state.wait_for(|s| !matches!(s, State::Starting(_)))).await.map(drop).ok();
+    let state = state.borrow().clone();
+    match state {
+        State::Stopped(stop) => Err(stop.into()),
+        State::Serving => Ok(()),
+        State::Starting(waits_for) => Err(DaemonError::StartTimeout { after, waits_for }),
+    }
+}
+
+async fn serve_grpc(
+    listener: TcpListener,
+    service: Service,
+    mut state: watch::Receiver<State>,
+    stop_timeout: Duration,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), DaemonError> {
+    let (quit, quitting) = oneshot::channel::<()>();
+    let server = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .add_service(VolumesServer::new(service.clone()))
+        .add_service(FleetServer::new(service))
+        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async {
+            quitting.await.ok();
+        });
+    tokio::pin!(server);
+    let why = tokio::select! {
+        result = &mut server => return result.map_err(DaemonError::Server),
+        () = shutdown => None,
+        stopped = state.wait_for(|s| matches!(s, State::Stopped(_))) => stopped.ok().map(|s| s.clone()),
+    };
+    quit.send(()).ok();
+    // Calls under way get their answer; a client that does not let go of its connection does not hold us up.
+    if tokio::time::timeout(stop_timeout, server).await.is_err() {
+        tracing::warn!(?stop_timeout, "calls were still under way when the daemon stopped");
+    }
+    match why {
+        Some(State::Stopped(stop)) => Err(stop.into()),
+        Some(State::Starting(_) | State::Serving) | None => Ok(()),
+    }
+}
+
+impl From<Stop> for DaemonError {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Deposed(why) => Self::Deposed(why),
+            Stop::Array(why) => Self::Array(why),
+        }
+    }
+}
+
+/// A daemon on a thread and a tokio runtime of its own, for callers that are not async.
+///
+/// Dropping it stops it, without saying how it ended.
+#[derive(Debug)]
+pub struct Daemon {
+    local_addr: SocketAddr,
+    quit: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<Result<(), DaemonError>>>,
+}
+
+impl Daemon {
+    /// Listens on `address` (port 0: any free one), reads the array and returns once requests are served.
+    ///
+    /// # Errors
+    /// [`DaemonError`] when it cannot listen, or the array is not ready within `config.start_timeout`.
+    pub fn start(address: SocketAddr, array: Vec<SsdPort>, config: DaemonConfig) -> Result<Self, DaemonError> {
+        let listen_error = move |cause| DaemonError::Listen { address, cause };
+        let listener = std::net::TcpListener::bind(address).map_err(listen_error)?;
+        let local_addr = listener.local_addr().map_err(listen_error)?;
+        listener.set_nonblocking(true).map_err(listen_error)?;
+        let (quit, quitting) = oneshot::channel::<()>();
+        let (serving, served) = std::sync::mpsc::sync_channel::<()>(1);
+        let thread = runtime::spawn("gnstord".into(), move || {
+            let tokio = runtime::tokio().map_err(DaemonError::Thread)?;
+            tokio.block_on(async {
+                let listener = TcpListener::from_std(listener).map_err(listen_error)?;
+                let shutdown = async {
+                    quitting.await.ok();
+                };
+                serve_and_tell(listener, array, config, shutdown, move || {
+                    serving.send(()).ok();
+                })
+                .await
+            })
+        })
+        .map_err(DaemonError::Thread)?;
+        let mut daemon = Self { local_addr, quit: Some(quit), thread: Some(thread) };
+        // The sender is dropped unused only if serving never began; then the thread's end says why.
+        match served.recv() {
+            Ok(()) => Ok(daemon),
+            Err(_) => Err(daemon.join().err().unwrap_or(DaemonError::Panicked)),
+        }
+    }
+
+    /// The address it listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// It still serves. When not, [`Self::stop`] says why.
+    pub fn is_serving(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Lets the calls under way end, at most `stop_timeout`, and stops.
+    ///
+    /// # Errors
+    /// What ended the daemon before it was asked to stop, such as [`DaemonError::Deposed`].
+    pub fn stop(mut self) -> Result<(), DaemonError> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), DaemonError> {
+        if let Some(quit) = self.quit.take() {
+            quit.send(()).ok();
+        }
+        match self.thread.take().map(std::thread::JoinHandle::join) {
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(DaemonError::Panicked),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Err(error) = self.join() {
+            tracing::error!(%error, "the daemon had ended");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The runtime module of this crate: the only one that reads a clock or starts a thread.
+//!
+//! The core is one loop; every SSD has a thread, because an admin channel blocks and executes one command at a time. A
+//! slow SSD delays changes, which need every SSD, but not Get, List and GetMap.
+
+use super::DaemonConfig;
+use crate::core::failure::Failure;
+use crate::core::request::Request;
+use crate::core::{Answer, Command, CommandId, Core, Effect, Reply, Stop, Ticket};
+use crate::port::{self, SsdPort};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// How long the core sleeps when it waits for nothing.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// What the loop is told.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// A client asks.
+    Request { request: Request, reply: oneshot::Sender<Result<Reply, Failure>> },
+    /// A command ended.
+    Completed { id: CommandId, answer: Answer },
+}
+
+/// Where the daemon is in its life.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// It waits for this.
+    Starting(String),
+    Serving,
+    Stopped(Stop),
+}
+
+/// Milliseconds since the start of the process's daemon.
+#[derive(Clone, Copy, Debug)]
+struct Clock(Instant);
+
+impl Clock {
+    #[expect(clippy::disallowed_methods, reason = "the runtime module is where the clock is read")]
+    fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    fn now_ms(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The core and all that carries out its effects.
+#[derive(Debug)]
+pub(super) struct Driver {
+    core: Core,
+    clock: Clock,
+    inputs: mpsc::UnboundedReceiver<Input>,
+    ports: Vec<PortThread>,
+    replies: BTreeMap<Ticket, oneshot::Sender<Result<Reply, Failure>>>,
+    next_ticket: u64,
+    state: watch::Sender<State>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Driver {
+    /// Starts the port threads and the core. The number of inputs is bounded by the core's limits on requests and commands.
+    pub(super) fn start(
+        array: Vec<SsdPort>,
+        config: &DaemonConfig,
+    ) -> std::io::Result<(Self, mpsc::UnboundedSender<Input>, watch::Receiver<State>)> {
+        let (sender, inputs) = mpsc::unbounded_channel();
+        let capacities: Vec<_> = array.iter().map(|port| port.capacity_bytes).collect();
+        let stopping = Arc::new(AtomicBool::new(false));
+        let ports = array
+            .into_iter()
+            .map(|port| PortThread::start(port, config.command_timeout, sender.clone(), stopping.clone()))
+            .collect::<Result<_, _>>()?;
+        let (state, states) = watch::channel(State::Starting(String::new()));
+        let driver = Self {
+            core: Core::new(config.core, &capacities),
+            clock: Clock::start(),
+            inputs,
+            ports,
+            replies: BTreeMap::new(),
+            next_ticket: 0,
+            state,
+            stopping,
+        };
+        Ok((driver, sender, states))
+    }
+
+    /// Drives the core for ever; it ends by being dropped.
+    pub(super) async fn drive(mut self) -> Infallible {
+        loop {
+            self.carry_out();
+            let now = self.clock.now_ms();
+            let wait = self.core.next_event().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)));
+            tokio::select! {
+                input = self.inputs.recv() => {
+                    let now = self.clock.now_ms();
+                    match input {
+                        Some(Input::Request { request, reply }) => {
+                            let ticket = Ticket(self.next_ticket);
+                            self.next_ticket += 1;
+                            tracing::debug!(ticket = ticket.0, ?request, "request");
+                            self.replies.insert(ticket, reply);
+                            self.core.request(now, ticket, request);
+                        }
+                        Some(Input::Completed { id, answer }) => self.core.completed(now, id, answer),
+                        // The port threads and the service are gone: nothing will ever come.
+                        None => std::future::pending().await,
+                    }
+                }
+                () = tokio::time::sleep(wait) => self.core.step(self.clock.now_ms()),
+            }
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.core.pop_effect() {
+            match effect {
+                Effect::Command { id, ssd, command } => self.ports[usize::from(ssd)].give(id, command),
+                Effect::Reply { ticket, result } => {
+                    if let Err(failure) = &result {
+                        tracing::debug!(ticket = ticket.0, code = ?failure.code, message = %failure.message, "refused");
+                    }
+                    if let Some(reply) = self.replies.remove(&ticket) {
+                        // A client that hung up does not want the answer; what it asked for is done all the same.
+                        reply.send(result).ok();
+                    }
+                }
+                Effect::Serving => {
+                    tracing::info!(term = self.core.term(), "the array is read, requests are served");
+                    self.state.send_replace(State::Serving);
+                }
+                Effect::Stopped(stop) => {
+                    tracing::error!(%stop, "nothing is served any more");
+                    self.state.send_replace(State::Stopped(stop));
+                }
+            }
+        }
+        if let Some(waits_for) = self.core.waits_for() {
+            let new = State::Starting(waits_for);
+            self.state.send_if_modified(|state| {
+                let differs = *state != new;
+                *state = new;
+                differs
+            });
+        }
+    }
+}
+
+impl Drop for Driver {
+    /// Relaxed: the flag orders nothing, it only saves the port threads executing commands nobody waits for.
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The thread of one SSD.
+#[derive(Debug)]
+struct PortThread {
+    commands: Option<std::sync::mpsc::Sender<(CommandId, Command)>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PortThread {
+    fn start(
+        mut port: SsdPort,
+        deadline: Duration,
+        inputs: mpsc::UnboundedSender<Input>,
+        stopping: Arc<AtomicBool>,
+    ) -> std::io::Result<Self> {
+        let (commands, given) = std::sync::mpsc::channel::<(CommandId, Command)>();
+        let thread = spawn(format!("gnstord-ssd{}", port.index), move || {
+            let span = tracing::info_span!("ssd", index = port.index);
+            let _entered = span.enter();
+            for (id, command) in given {
+                if stopping.load(Ordering::Relaxed) {
+                    return;
+                }
+                // A channel that panics must not leave a change without its answer for ever.
+                let executed = AssertUnwindSafe(|| port::execute(port.channel.as_mut(), &command, deadline));
+                let answer = catch_unwind(executed)
+                    .unwrap_or_else(|_| Answer::Lost("internal error: its admin channel panicked".into()));
+                match &answer {
+                    Answer::Refused(refusal) => tracing::debug!(command = command.name(), ?refusal, "refused"),
+                    Answer::Lost(why) => tracing::warn!(command = command.name(), %why, "no answer"),
+                    Answer::Done | Answer::Table { .. } | Answer::Map(_) => {
+                        tracing::trace!(command = command.name(), "done");
+                    }
+                }
+                if inputs.send(Input::Completed { id, answer }).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { commands: Some(commands), thread: Some(thread) })
+    }
+
+    fn give(&self, id: CommandId, command: Command) {
+        // The thread ends only when this daemon does, and then nobody waits for the answer.
+        if let Some(commands) = &self.commands {
+            commands.send((id, command)).ok();
+        }
+    }
+}
+
+impl Drop for PortThread {
+    /// Waits for the command under way: whoever drops the daemon may rely on the channel being free afterwards. The wait
+    /// is bounded by the command's deadline.
+    fn drop(&mut self) {
+        self.commands = None;
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+/// A named thread.
+pub(super) fn spawn<T: Send + 'static>(
+    name: String,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name).spawn(body)
+}
+
+/// The runtime of a [`super::Daemon`]: management calls need no more than two threads.
+pub(super) fn tokio() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("gnstord-rpc").enable_all().build()
+}

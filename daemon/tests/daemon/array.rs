@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A simulated SSD: the vendor commands of `gnstor_proto::vendor` on bytes, and faults on demand. It shares no code with the
+//! daemon beyond `proto`, so that a wrong reading of the contract shows.
+
+use gnstor_daemon::SsdPort;
+use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
+use gnstor_proto::fabrics::ssd_subnqn;
+use gnstor_proto::nvme::{Cqe, Sqe};
+use gnstor_proto::placement::FleetMap;
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::{Detail, Refusal};
+use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, opcode};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use zerocopy::IntoBytes;
+
+/// What goes wrong with the next command.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// It never arrives.
+    LostBefore,
+    /// It is carried out, the completion is lost.
+    LostAfter,
+    /// It is refused.
+    Refuse(Refusal),
+    /// It takes this long, for real.
+    Delay(Duration),
+}
+
+/// What is durable on an SSD.
+#[derive(Default, Debug)]
+pub(crate) struct SimSsd {
+    pub(crate) table: BTreeMap<Vid, VolumeEntry>,
+    pub(crate) map: Option<FleetMap>,
+    term: u64,
+    /// Deleted volumes stay in the table for so many commands.
+    pub(crate) sweep_commands: u32,
+    sweeps: BTreeMap<Vid, u32>,
+    /// What goes wrong with the next commands, one after the other.
+    pub(crate) faults: VecDeque<Fault>,
+    /// Every command is lost.
+    pub(crate) dead: bool,
+    /// Commands taken, by opcode.
+    pub(crate) counts: BTreeMap<u8, u32>,
+}
+
+impl SimSsd {
+    /// The volumes that serve I/O.
+    pub(crate) fn active(&self) -> Vec<VolumeEntry> {
+        self.table.values().filter(|e| !e.deleting).cloned().collect()
+    }
+
+    fn sweep(&mut self) {
+        for left in self.sweeps.values_mut() {
+            *left = left.saturating_sub(1);
+        }
+        let done: Vec<_> = self.sweeps.iter().filter(|(_, left)| **left == 0).map(|(&vid, _)| vid).collect();
+        for vid in done {
+            self.sweeps.remove(&vid);
+            self.table.remove(&vid);
+        }
+    }
+
+    fn check_term(&mut self, term: u64) -> Result<(), Refusal> {
+        if term < self.term {
+            return Err(Refusal::StaleTerm);
+        }
+        self.term = term;
+        Ok(())
+    }
+
+    fn command(&mut self, sqe: &Sqe, payload: Payload<'_>) -> Result<u32, Refusal> {
+        assert_eq!(sqe.nsid.get(), 1, "the vendor commands carry namespace 1");
+        let bytes = match &payload {
+            Payload::None => 0,
+            Payload::Out(data) => data.len(),
+            Payload::In(data) => data.len(),
+        };
+        assert_eq!(sqe.cdw10.get() as usize * 4, bytes, "CDW10 is the number of dwords");
+        assert_eq!(sqe.cdw11.get(), 0);
+        if sqe.opcode != opcode::VOLUME_DELETE {
+            let unused = [sqe.cdw2, sqe.cdw3, sqe.cdw13, sqe.cdw14, sqe.cdw15];
+            assert!(unused.iter().all(|dw| dw.get() == 0), "unused dwords are zero");
+        }
+        *self.counts.entry(sqe.opcode).or_default() += 1;
+        match (sqe.opcode, payload) {
+            (opcode::VOLUME_ADD, Payload::Out(data)) => {
+                let entry = VolumeEntry::decode(data).map_err(|_| Refusal::InvalidField)?;
+                self.check_term(entry.term)?;
+                match self.table.get(&entry.vid) {
+                    Some(old) if old.deleting => Err(Refusal::SweepPending),
+                    Some(_) => Err(Refusal::VolumeExists),
+                    None => {
+                        self.table.insert(entry.vid, entry);
+                        Ok(0)
+                    }
+                }
+            }
+            (opcode::VOLUME_CHMOD, Payload::Out(data)) => {
+                let entry = VolumeEntry::decode(data).map_err(|_| Refusal::InvalidField)?;
+                self.check_term(entry.term)?;
+                let old = self.table.get_mut(&entry.vid).ok_or(Refusal::VolumeAbsent)?;
+                if old.deleting {
+                    return Err(Refusal::Deleting);
+                }
+                if entry.version <= old.version {
+                    return Err(Refusal::StaleVersion);
+                }
+                assert!(entry.lease_epoch >= old.lease_epoch, "lease epochs only grow");
+                *old = entry;
+                Ok(0)
+            }
+            (opcode::VOLUME_DELETE, Payload::None) => {
+                let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+                self.check_term(join(sqe.cdw14.get(), sqe.cdw15.get()))?;
+                let vid = u16::try_from(sqe.cdw12.get()).ok().and_then(Vid::new).ok_or(Refusal::InvalidField)?;
+                let entry = self.table.get_mut(&vid).ok_or(Refusal::VolumeAbsent)?;
+                if entry.generation != sqe.cdw13.get() {
+                    return Err(Refusal::VolumeAbsent);
+                }
+                if entry.deleting {
+                    return Ok(0);
+                }
+                let version = join(sqe.cdw2.get(), sqe.cdw3.get());
+                if version <= entry.version {
+                    return Err(Refusal::StaleVersion);
+                }
+                entry.deleting = true;
+                entry.version = version;
+                self.sweeps.insert(vid, self.sweep_commands + 1);
+                Ok(0)
+            }
+            (opcode::VOLUME_LIST, Payload::In(data)) => {
+                data.fill(0);
+                let from = Vid::new(u16::try_from(sqe.cdw12.get()).unwrap()).unwrap();
+                let mut count = 0;
+                for (entry, room) in self.table.range(from..).zip(data.chunks_exact_mut(ENTRY_BYTES)) {
+                    room.copy_from_slice(entry.1.encode().as_bytes());
+                    count += 1;
+                }
+                Ok(count)
+            }
+            (opcode::MAP_SET, Payload::Out(data)) => {
+                let map = FleetMap::decode(data).map_err(|_| Refusal::InvalidField)?;
+                self.check_term(map.term)?;
+                if self.map.as_ref().is_some_and(|old| map.epoch < old.epoch) {
+                    return Err(Refusal::StaleVersion);
+                }
+                self.map = Some(map);
+                Ok(0)
+            }
+            (opcode::MAP_GET, Payload::In(data)) => {
+                let map = self.map.as_ref().map(FleetMap::encode).unwrap_or_default();
+                let fits = map.len().min(data.len());
+                data[..fits].copy_from_slice(&map[..fits]);
+                Ok(u32::try_from(map.len()).unwrap())
+            }
+            _ => Err(Refusal::InvalidOpcode),
+        }
+    }
+}
+
+/// The array; clones are the same SSDs.
+#[derive(Clone, Debug)]
+pub(crate) struct SimArray(Vec<Arc<Mutex<SimSsd>>>);
+
+/// Capacity of each SSD.
+pub(crate) const SSD_BYTES: u64 = 1 << 30;
+
+impl SimArray {
+    pub(crate) fn new(ssds: usize) -> Self {
+        Self((0..ssds).map(|_| Arc::default()).collect())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn ssd(&self, index: usize) -> MutexGuard<'_, SimSsd> {
+        self.0[index].lock().unwrap()
+    }
+
+    pub(crate) fn channel(&self, index: usize) -> SimChannel {
+        SimChannel { index, ssd: self.0[index].clone() }
+    }
+
+    pub(crate) fn ports(&self) -> Vec<SsdPort> {
+        let port = |index: usize| SsdPort {
+            index: u16::try_from(index).unwrap(),
+            subnqn: ssd_subnqn(u16::try_from(index).unwrap()),
+            transport: "tcp".into(),
+            address: format!("127.0.0.1:{}", 4420 + index),
+            capacity_bytes: SSD_BYTES,
+            model: "simulated".into(),
+            channel: Box::new(self.channel(index)),
+        };
+        (0..self.len()).map(port).collect()
+    }
+
+    /// The entries that serve I/O, the same on every SSD.
+    ///
+    /// # Panics
+    /// If two SSDs differ.
+    pub(crate) fn agreed(&self) -> Vec<VolumeEntry> {
+        let first = self.ssd(0).active();
+        for index in 1..self.len() {
+            assert_eq!(self.ssd(index).active(), first, "SSD {index} differs from SSD 0");
+        }
+        first
+    }
+}
+
+/// A connection to a simulated SSD.
+#[derive(Debug)]
+pub(crate) struct SimChannel {
+    index: usize,
+    ssd: Arc<Mutex<SimSsd>>,
+}
+
+impl AdminChannel for SimChannel {
+    fn execute(&mut self, sqe: Sqe, payload: Payload<'_>, _deadline: Duration) -> Result<Cqe, ChannelError> {
+        let broken = || ChannelError::Broken { peer: format!("SSD {}", self.index), cause: "pulled".into() };
+        let mut ssd = self.ssd.lock().unwrap();
+        if ssd.dead {
+            return Err(broken());
+        }
+        let fault = ssd.faults.pop_front();
+        if let Some(Fault::Delay(how_long)) = fault {
+            drop(ssd);
+            std::thread::sleep(how_long);
+            ssd = self.ssd.lock().unwrap();
+        }
+        let mut cqe = Cqe::default();
+        let result = match fault {
+            Some(Fault::LostBefore) => return Err(broken()),
+            Some(Fault::Refuse(refusal)) => Err(refusal),
+            Some(Fault::LostAfter | Fault::Delay(_)) | None => ssd.command(&sqe, payload),
+        };
+        ssd.sweep();
+        match result {
+            Ok(dw0) => cqe.dw0 = dw0.into(),
+            Err(refusal) => {
+                cqe.dw0 = Detail::new(refusal, None).to_dw0().into();
+                cqe.set_status_word(refusal.status().0);
+            }
+        }
+        if matches!(fault, Some(Fault::LostAfter)) { Err(broken()) } else { Ok(cqe) }
+    }
+}

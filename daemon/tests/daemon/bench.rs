@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Drives a core against a simulated array, one command at a time, on a clock that the test moves.
+
+use crate::array::{SSD_BYTES, SimArray};
+use gnstor_daemon::core::failure::Failure;
+use gnstor_daemon::core::request::{Create, Request, RequestId, Rights, VolumeName};
+use gnstor_daemon::core::{Command, CommandId, Core, CoreConfig, Effect, Reply, Stop, Ticket};
+use gnstor_daemon::port;
+use gnstor_proto::slba::ClientId;
+use gnstor_proto::status::GrpcCode;
+use gnstor_proto::vendor::VolumeEntry;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+pub(crate) type Outcome = Result<Reply, Failure>;
+
+pub(crate) fn config() -> CoreConfig {
+    CoreConfig { groups: 64, sweep_ms: 0, ..CoreConfig::default() }
+}
+
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub(crate) core: Core,
+    pub(crate) array: SimArray,
+    queues: Vec<VecDeque<(CommandId, Command)>>,
+    pub(crate) replies: BTreeMap<Ticket, Outcome>,
+    /// Replies in the order they came, for whoever watches.
+    pub(crate) news: VecDeque<(Ticket, Outcome)>,
+    pub(crate) stopped: Option<Stop>,
+    pub(crate) now: u64,
+    next_ticket: u64,
+}
+
+impl Bench {
+    /// A daemon that has not yet read the array.
+    pub(crate) fn cold(array: &SimArray, now: u64) -> Self {
+        let mut bench = Self {
+            core: Core::new(config(), &vec![SSD_BYTES; array.len()]),
+            array: array.clone(),
+            queues: vec![VecDeque::new(); array.len()],
+            replies: BTreeMap::new(),
+            news: VecDeque::new(),
+            stopped: None,
+            now,
+            next_ticket: 0,
+        };
+        bench.drain();
+        bench
+    }
+
+    /// A serving daemon.
+    pub(crate) fn start(array: &SimArray, now: u64) -> Self {
+        let mut bench = Self::cold(array, now);
+        bench.settle();
+        assert!(bench.core.is_serving(), "{:?} {:?}", bench.stopped, bench.core.waits_for());
+        bench
+    }
+
+    fn drain(&mut self) {
+        while let Some(effect) = self.core.pop_effect() {
+            match effect {
+                Effect::Command { id, ssd, command } => self.queues[usize::from(ssd)].push_back((id, command)),
+                Effect::Reply { ticket, result } => {
+                    self.news.push_back((ticket, result.clone()));
+                    assert!(self.replies.insert(ticket, result).is_none(), "a ticket is answered once");
+                }
+                Effect::Serving => {}
+                Effect::Stopped(stop) => assert!(self.stopped.replace(stop).is_none(), "the core stops once"),
+            }
+        }
+    }
+
+    /// Has an SSD execute its next command; false if it has none.
+    pub(crate) fn execute(&mut self, ssd: usize) -> bool {
+        let Some((id, command)) = self.queues[ssd].pop_front() else { return false };
+        let answer = port::execute(&mut self.array.channel(ssd), &command, Duration::ZERO);
+        self.core.completed(self.now, id, answer);
+        self.drain();
+        true
+    }
+
+    /// Executes everything there is.
+    pub(crate) fn settle(&mut self) {
+        while (0..self.queues.len()).fold(false, |any, ssd| self.execute(ssd) || any) {}
+    }
+
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.now += ms;
+        self.core.step(self.now);
+        self.drain();
+    }
+
+    /// Lets time pass, with all that falls due in it.
+    pub(crate) fn run_for(&mut self, ms: u64) {
+        let end = self.now + ms;
+        self.settle();
+        while let Some(at) = self.core.next_event().filter(|&at| at <= end) {
+            self.pass(at.saturating_sub(self.now));
+            self.settle();
+        }
+        self.pass(end - self.now);
+        self.settle();
+    }
+
+    pub(crate) fn send(&mut self, request: Request) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.core.request(self.now, ticket, request);
+        self.drain();
+        ticket
+    }
+
+    /// Sends and executes everything until it is answered.
+    pub(crate) fn ask(&mut self, request: Request) -> Outcome {
+        let ticket = self.send(request);
+        self.settle();
+        self.replies.get(&ticket).cloned().expect("an answer once nothing is under way")
+    }
+
+    pub(crate) fn list(&mut self) -> Vec<VolumeEntry> {
+        match self.ask(Request::List) {
+            Ok(Reply::Volumes(volumes)) => volumes,
+            other => panic!("List: {other:?}"),
+        }
+    }
+}
+
+pub(crate) fn client(raw: u16) -> ClientId {
+    ClientId::new(raw).unwrap()
+}
+
+pub(crate) fn name(text: &str) -> VolumeName {
+    VolumeName::new(text).unwrap()
+}
+
+pub(crate) fn create_with(text: &str, blocks: u64, id: Option<RequestId>) -> Request {
+    Request::Create(Create {
+        name: name(text),
+        capacity_blocks: blocks,
+        replicas: 0,
+        chunk_shift: 4,
+        client: client(1),
+        labels: "a=b\n".into(),
+        request_id: id,
+    })
+}
+
+pub(crate) fn create(text: &str) -> Request {
+    create_with(text, 16, None)
+}
+
+pub(crate) fn delete(text: &str, who: u16) -> Request {
+    Request::Delete { name: name(text), client: client(who), request_id: None }
+}
+
+pub(crate) fn read(text: &str, who: u16) -> Request {
+    Request::Open { name: name(text), client: client(who), rights: Rights::Read }
+}
+
+pub(crate) fn write(text: &str, who: u16, lease_ms: u32) -> Request {
+    Request::Open { name: name(text), client: client(who), rights: Rights::Write { lease_ms } }
+}
+
+pub(crate) fn renew(text: &str, who: u16, lease_epoch: u32, lease_ms: u32) -> Request {
+    Request::Renew { name: name(text), client: client(who), lease_epoch, lease_ms }
+}
+
+pub(crate) fn release(text: &str, who: u16) -> Request {
+    Request::Release { name: name(text), client: client(who) }
+}
+
+pub(crate) fn opened(outcome: &Outcome) -> &VolumeEntry {
+    match outcome {
+        Ok(Reply::Opened { volume, .. }) => volume,
+        other => panic!("not opened: {other:?}"),
+    }
+}
+
+pub(crate) fn created(outcome: Outcome) -> VolumeEntry {
+    match outcome {
+        Ok(Reply::Volume(volume)) => volume,
+        other => panic!("not a volume: {other:?}"),
+    }
+}
+
+/// Asserts the code, and that the sentence holds each of `words`.
+#[track_caller]
+pub(crate) fn refused(outcome: &Outcome, code: GrpcCode, words: &[&str]) {
+    let failure = outcome.as_ref().expect_err("a refusal");
+    assert_eq!(failure.code, code, "{failure}");
+    for word in words {
+        assert!(failure.message.contains(word), "{word:?} is not in {:?}", failure.message);
+    }
+}
+
+impl Bench {
+    /// Asks a daemon that is not serving; it answers at once.
+    pub(crate) fn ask_cold(&mut self, request: Request) -> Outcome {
+        let ticket = self.send(request);
+        self.replies.get(&ticket).cloned().expect("an answer at once")
+    }
+}

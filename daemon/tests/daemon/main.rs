@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon against an array of simulated SSDs that keep permission tables and fleet maps and can fail.
+
+mod array;
+mod bench;
+mod faults;
+mod grpc;
+mod random;
+mod restart;
+mod rules;

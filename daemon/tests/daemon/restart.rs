@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A daemon that starts finds everything on the SSDs, and a daemon that was replaced finds out.
+
+use crate::array::{Fault, SimArray};
+use crate::bench::{Bench, client, create, create_with, created, delete, name, opened, read, refused, release, write};
+use gnstor_daemon::core::request::Request;
+use gnstor_daemon::core::{Reply, Stop};
+use gnstor_proto::placement::FleetMap;
+use gnstor_proto::status::{GrpcCode, Refusal};
+use gnstor_proto::vendor::opcode;
+
+#[test]
+fn a_restarted_daemon_has_the_same_state() {
+    let array = SimArray::new(3);
+    let mut first = Bench::start(&array, 0);
+    for text in ["a", "b", "c"] {
+        first.ask(create(text)).unwrap();
+    }
+    first.ask(read("a", 5)).unwrap();
+    first.ask(write("b", 6, 10_000)).unwrap();
+    first.ask(delete("c", 1)).unwrap();
+    let before = first.list();
+    drop(first);
+    array.ssd(0).counts.clear();
+    let mut second = Bench::start(&array, 0);
+    assert_eq!(second.list(), before);
+    assert_eq!(array.ssd(0).counts.get(&opcode::VOLUME_CHMOD), None, "what agrees is not written again");
+    assert_eq!(second.core.term(), 2);
+    assert_eq!(second.ask(Request::Register), Ok(Reply::Client(client(7))));
+    refused(&second.ask(write("b", 7, 1_000)), GrpcCode::FailedPrecondition, &["client 6"]);
+    second.pass(10_500);
+    assert_eq!(opened(&second.ask(write("b", 7, 1_000))).lease_epoch, 2);
+}
+
+#[test]
+fn the_map_is_published_again_with_the_new_term_and_its_epoch() {
+    let array = SimArray::new(3);
+    drop(Bench::start(&array, 0));
+    let mut newer = FleetMap::equal(3, 32, 9, 4).unwrap();
+    newer.epoch = 7;
+    array.ssd(1).map = Some(newer.clone());
+    drop(Bench::start(&array, 0));
+    newer.term = 5;
+    for ssd in 0..3 {
+        assert_eq!(array.ssd(ssd).map, Some(newer.clone()));
+    }
+}
+
+#[test]
+fn many_volumes_take_several_pages() {
+    let array = SimArray::new(2);
+    let mut first = Bench::start(&array, 0);
+    for i in 0..50 {
+        first.ask(create(&format!("v{i}"))).unwrap();
+    }
+    let before = first.list();
+    array.ssd(0).counts.clear();
+    let mut second = Bench::start(&array, 0);
+    assert_eq!(second.list(), before);
+    assert_eq!(array.ssd(0).counts[&opcode::VOLUME_LIST], 4);
+}
+
+#[test]
+fn an_older_daemon_is_refused_and_stops() {
+    let array = SimArray::new(3);
+    let mut old = Bench::start(&array, 0);
+    old.ask(create("a")).unwrap();
+    let mut new = Bench::start(&array, 0);
+    let outcome = old.ask(create("b"));
+    refused(&outcome, GrpcCode::Aborted, &["newer daemon has taken over", "term is 1"]);
+    assert!(matches!(old.stopped, Some(Stop::Deposed(_))));
+    refused(&old.ask(Request::List), GrpcCode::Aborted, &["connect to the newer one"]);
+    assert!(new.ask(create("b")).is_ok());
+    assert_eq!(array.agreed().len(), 2);
+}
+
+#[test]
+fn a_daemon_that_starts_while_another_does_reads_again() {
+    let array = SimArray::new(2);
+    let mut slow = Bench::cold(&array, 0);
+    assert!(slow.execute(0) && slow.execute(1));
+    // The surveyed array is fresh; before the slow one publishes, two others come and one creates a volume.
+    drop(Bench::start(&array, 0));
+    let mut other = Bench::start(&array, 0);
+    other.ask(create("a")).unwrap();
+    slow.run_for(5_000);
+    assert!(slow.core.is_serving(), "{:?} {:?}", slow.stopped, slow.core.waits_for());
+    assert_eq!((slow.core.term(), slow.list().len()), (3, 1));
+    refused(&other.ask(delete("a", 1)), GrpcCode::Aborted, &[]);
+    assert_eq!(array.agreed().len(), 1);
+}
+
+#[test]
+fn a_change_that_reached_some_ssds_is_finished_after_a_crash() {
+    let array = SimArray::new(3);
+    let mut first = Bench::start(&array, 0);
+    first.ask(create("a")).unwrap();
+    first.send(read("a", 5));
+    first.send(create("b"));
+    assert!(first.execute(1) && first.execute(1));
+    drop(first);
+    let mut second = Bench::start(&array, 0);
+    let entries = array.agreed();
+    assert_eq!(entries.len(), 2, "neither change had been answered; the newest state of each entry wins");
+    assert_eq!(entries[0].readers, [client(5)]);
+    assert_eq!(second.list(), entries);
+}
+
+#[test]
+fn a_deletion_is_finished_after_a_crash_at_any_point() {
+    for commands in 0..12 {
+        let array = SimArray::new(3);
+        let mut first = Bench::start(&array, 0);
+        first.ask(create("a")).unwrap();
+        first.send(delete("a", 1));
+        // One SSD after the other, so that some have swept and forgotten the volume while others still hold it.
+        for i in 0..commands {
+            first.execute(i % 3);
+        }
+        drop(first);
+        let mut second = Bench::start(&array, 0);
+        second.run_for(5_000);
+        let left = array.agreed();
+        assert_eq!(second.list(), left);
+        assert_eq!(left.len(), usize::from(commands == 0), "after {commands} commands");
+    }
+}
+
+#[test]
+fn a_deletion_leaves_no_ssd_behind_though_the_others_forgot_the_volume() {
+    let array = SimArray::new(3);
+    let mut first = Bench::start(&array, 0);
+    first.ask(create("a")).unwrap();
+    array.ssd(2).faults.extend([Fault::Delay(std::time::Duration::ZERO), Fault::LostBefore]);
+    refused(&first.ask(delete("a", 1)), GrpcCode::Unavailable, &["SSD 2", "is decided"]);
+    assert!(array.ssd(0).table.is_empty() && array.ssd(2).table.len() == 1);
+    drop(first);
+    let mut second = Bench::start(&array, 0);
+    assert!(array.agreed().is_empty() && second.list().is_empty());
+}
+
+#[test]
+fn retries_are_known_after_a_restart() {
+    let array = SimArray::new(3);
+    for ssd in 0..3 {
+        array.ssd(ssd).sweep_commands = 100;
+    }
+    let mut first = Bench::start(&array, 0);
+    let a = created(first.ask(create_with("a", 1, Some([1; 16]))));
+    first.ask(create("b")).unwrap();
+    let request = Request::Delete { name: name("b"), client: client(1), request_id: Some([2; 16]) };
+    first.ask(request.clone()).unwrap();
+    let mut second = Bench::start(&array, 0);
+    assert_eq!(created(second.ask(create_with("a", 1, Some([1; 16])))), a);
+    assert_eq!(second.ask(request), Ok(Reply::Done));
+    refused(&second.ask(delete("b", 1)), GrpcCode::NotFound, &[]);
+}
+
+#[test]
+fn a_start_waits_for_every_ssd() {
+    let array = SimArray::new(3);
+    drop(Bench::start(&array, 0));
+    array.ssd(1).dead = true;
+    let mut bench = Bench::cold(&array, 0);
+    bench.run_for(10_000);
+    assert!(!bench.core.is_serving() && bench.core.waits_for().unwrap().contains("SSD 1"));
+    array.ssd(1).dead = false;
+    array.ssd(1).faults.push_back(Fault::Refuse(Refusal::NotReady));
+    bench.run_for(2_000);
+    assert!(bench.core.is_serving());
+}
+
+#[test]
+fn a_replaced_ssd_is_not_served_as_if_it_were_empty() {
+    let array = SimArray::new(3);
+    let mut first = Bench::start(&array, 0);
+    first.ask(create("a")).unwrap();
+    *array.ssd(1) = Default::default();
+    let mut second = Bench::cold(&array, 0);
+    second.settle();
+    let Some(Stop::Array(why)) = &second.stopped else { panic!("{:?}", second.stopped) };
+    assert!(why.contains("SSD 1 has no fleet map"), "{why}");
+    refused(&second.ask(release("a", 1)).map(|_| Reply::Done), GrpcCode::Unavailable, &["SSD 1"]);
+    assert_eq!(array.ssd(1).map, None, "and nothing was written there");
+}
+
+#[test]
+fn a_fresh_array_whose_first_start_was_cut_off_starts() {
+    let array = SimArray::new(3);
+    drop(Bench::start(&array, 0));
+    array.ssd(2).map = None;
+    assert_eq!(Bench::start(&array, 0).core.term(), 2);
+}
+
+#[test]
+fn an_array_of_another_size_is_refused() {
+    drop(Bench::start(&SimArray::new(2), 0));
+    let array = SimArray::new(3);
+    for ssd in 0..3 {
+        array.ssd(ssd).map = Some(FleetMap::equal(2, 64, 1, 1).unwrap());
+    }
+    let mut bench = Bench::cold(&array, 0);
+    bench.settle();
+    let Some(Stop::Array(why)) = &bench.stopped else { panic!("{:?}", bench.stopped) };
+    assert!(why.contains("names 2 SSDs, but 3 are connected"), "{why}");
+}

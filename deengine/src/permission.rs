@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The permission table, and the only place where a request becomes an authorised one.
+//!
+//! [`Authorized`] has a private constructor: code that moves data or changes the map takes an `Authorized<Request>`, so
+//! forgetting the check does not compile. Each one is counted under the version of the entry it was judged by, until it is
+//! handed back to [`Table::leave`]; that count is what VOLUME CHMOD and DELETE wait for (protocol rule 8).
+
+use crate::fleet::{Fleet, Place};
+use crate::request::{Refused, Request, Verb};
+use crate::stamps::StampWindow;
+use gnstor_fabric::time::{Span, Time};
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::slba::{Address, ClientId, Vid};
+use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::VolumeEntry;
+use std::collections::BTreeMap;
+
+/// Most volumes an SSD knows at once.
+pub const MAX_VOLUMES: usize = 4096;
+
+/// A `T` that the permission table has allowed, under one version of one volume's entry.
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "an authorised request is in flight until `Table::leave` takes it"]
+pub struct Authorized<T> {
+    inner: T,
+    slot: u16,
+    serial: u64,
+    generation: u32,
+}
+
+impl<T> Authorized<T> {
+    /// What was allowed.
+    pub fn get(&self) -> &T {
+        &self.inner
+    }
+
+    /// The generation of the volume id that it was allowed for.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Which state of the volume's entry allowed it; grows with every change.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+}
+
+/// A volume as the SSD keeps it.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    entry: VolumeEntry,
+    lease_until: Time,
+    /// Who held the write lease before: told "held by another" or "expired" rather than that it never had it.
+    former_writer: Option<ClientId>,
+    serial: u64,
+    in_flight: u32,
+    /// In flight, but judged by an entry that has been replaced.
+    in_flight_older: u32,
+    stamps: StampWindow,
+}
+
+impl Volume {
+    pub(crate) fn entry(&self) -> &VolumeEntry {
+        &self.entry
+    }
+
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.in_flight_older == 0
+    }
+
+    fn take(&mut self, entry: VolumeEntry, now: Time) {
+        if self.entry.writer != entry.writer && self.entry.writer.is_some() {
+            self.former_writer = self.entry.writer;
+        }
+        self.lease_until = lease_end(&entry, now);
+        self.entry = entry;
+        self.age();
+    }
+
+    fn age(&mut self) {
+        self.serial += 1;
+        self.in_flight_older += std::mem::take(&mut self.in_flight);
+    }
+
+    fn lease_runs(&self, now: Time) -> bool {
+        self.entry.writer.is_some() && now < self.lease_until
+    }
+
+    fn check_read(&self, now: Time, client: ClientId, place: Place, map_epoch: u32) -> Result<(), Refused> {
+        match place {
+            Place::Absent => Err(Refused::at(Refusal::WrongTarget, map_epoch)),
+            Place::Filling => Err(Refused::at(Refusal::NotHereYet, map_epoch)),
+            Place::Serving { first: false } if self.lease_runs(now) && self.entry.writer != Some(client) => {
+                Err(Refused::at(Refusal::AskTheFirst, map_epoch))
+            }
+            Place::Serving { .. } => Ok(()),
+        }
+    }
+
+    fn check_writer(&self, now: Time, client: ClientId, lease_epoch: u32) -> Result<(), Refused> {
+        let refusal = if self.entry.writer == Some(client) {
+            if lease_epoch == self.entry.lease_epoch && now < self.lease_until {
+                return Ok(());
+            }
+            Refusal::LeaseExpired
+        } else if self.former_writer == Some(client) {
+            if self.lease_runs(now) { Refusal::LeaseHeldByOther } else { Refusal::LeaseExpired }
+        } else if self.entry.may_read(client) {
+            Refusal::ReadOnly
+        } else {
+            Refusal::NotAReader
+        };
+        Err(Refused::at(refusal, self.entry.lease_epoch))
+    }
+}
+
+fn lease_end(entry: &VolumeEntry, now: Time) -> Time {
+    if entry.lease_ms == 0 { Time::ZERO } else { now + Span::from_ms(entry.lease_ms.into()) }
+}
+
+const NO_SLOT: u16 = u16::MAX;
+
+/// All volumes of one SSD, and the highest daemon term it has seen.
+#[derive(Debug)]
+pub struct Table {
+    by_vid: Vec<u16>,
+    volumes: Vec<Option<Box<Volume>>>,
+    /// The last generation of each volume id that was swept away.
+    tombstones: BTreeMap<Vid, u32>,
+    term: u64,
+    serial: u64,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { by_vid: vec![NO_SLOT; 1 << 16], volumes: Vec::new(), tombstones: BTreeMap::new(), term: 0, serial: 0 }
+    }
+}
+
+impl Table {
+    /// Judges a request. What it returns must come back to [`Self::leave`].
+    ///
+    /// # Errors
+    /// The first rule that refuses, in the order of the protocol page.
+    pub fn authorise(
+        &mut self,
+        now: Time,
+        identity: Identity,
+        fleet: Option<&Fleet>,
+        request: Request,
+    ) -> Result<Authorized<Request>, Refused> {
+        let slot = self.check(now, identity, fleet, &request)?;
+        let volume = self.volumes[usize::from(slot)].as_mut().expect("check found it");
+        volume.in_flight += 1;
+        let (serial, generation) = (volume.serial, volume.entry.generation);
+        Ok(Authorized { inner: request, slot, serial, generation })
+    }
+
+    /// Judges an authorised request again, when its data is there and before it changes anything: entry, lease and map may
+    /// have changed while it waited (protocol rules 2 and 8).
+    ///
+    /// # Errors
+    /// As [`Self::authorise`]; `UnknownVolume` where the volume id has a new life.
+    pub fn confirm(
+        &self,
+        now: Time,
+        identity: Identity,
+        fleet: Option<&Fleet>,
+        request: &Authorized<Request>,
+    ) -> Result<(), Refused> {
+        let slot = self.check(now, identity, fleet, &request.inner)?;
+        let volume = self.volumes[usize::from(slot)].as_ref().expect("check found it");
+        if volume.entry.generation == request.generation { Ok(()) } else { Err(Refusal::UnknownVolume.into()) }
+    }
+
+    /// The request is no longer in flight.
+    pub fn leave(&mut self, request: Authorized<Request>) {
+        // A volume goes only when nothing is in flight, but its slot may have been taken over after a forced fence.
+        let Some(volume) = self.volumes[usize::from(request.slot)].as_mut() else { return };
+        if volume.entry.vid != request.inner.address.vid || volume.entry.generation != request.generation {
+            return;
+        }
+        let count = if request.serial == volume.serial { &mut volume.in_flight } else { &mut volume.in_flight_older };
+        *count -= 1;
+    }
+
+    fn check(
+        &self,
+        now: Time,
+        identity: Identity,
+        fleet: Option<&Fleet>,
+        request: &Request,
+    ) -> Result<u16, Refused> {
+        let Address { client, vid, vba } = request.address;
+        if identity != Identity::Client(client) {
+            return Err(Refusal::WrongIdentity.into());
+        }
+        let fleet = fleet.ok_or(Refusal::NotServing)?;
+        fleet.check_epoch(request.map_epoch)?;
+        let slot = self.by_vid[usize::from(vid.get())];
+        let volume = self.volumes.get(usize::from(slot)).and_then(Option::as_ref).ok_or(Refusal::UnknownVolume)?;
+        let entry = &volume.entry;
+        if entry.deleting {
+            return Err(Refusal::Deleting.into());
+        }
+        let last = u64::from(vba) + u64::from(request.blocks) - 1;
+        if last >= entry.capacity_blocks {
+            return Err(Refusal::OutOfRange.into());
+        }
+        match request.verb {
+            Verb::Read if !entry.may_read(client) => return Err(Refusal::NotAReader.into()),
+            Verb::Read => {}
+            Verb::Write | Verb::Forget => volume.check_writer(now, client, request.stamp.lease_epoch)?,
+        }
+        if u64::from(vba >> entry.chunk_shift) != last >> entry.chunk_shift {
+            return Err(Refusal::InvalidField.into());
+        }
+        let (place, map_epoch) = (fleet.place(entry, vba), fleet.map().wire_epoch());
+        match request.verb {
+            Verb::Read => volume.check_read(now, client, place, map_epoch)?,
+            Verb::Write | Verb::Forget if place == Place::Absent => {
+                return Err(Refused::at(Refusal::WrongTarget, map_epoch));
+            }
+            Verb::Write | Verb::Forget => {}
+        }
+        Ok(slot)
+    }
+
+    /// The recent stamps of the volume that a request was authorised for.
+    pub(crate) fn stamps(&mut self, request: &Authorized<Request>) -> &mut StampWindow {
+        &mut self.volumes[usize::from(request.slot)].as_mut().expect("in flight, so still there").stamps
+    }
+
+    pub(crate) fn volume(&self, vid: Vid) -> Option<&Volume> {
+        self.volumes.get(usize::from(self.by_vid[usize::from(vid.get())])).and_then(Option::as_deref)
+    }
+
+    /// Volumes whose id is at least `first`, in the order of their ids.
+    pub(crate) fn volumes_from(&self, first: u16) -> impl Iterator<Item = &Volume> {
+        self.by_vid[usize::from(first)..].iter().filter_map(|&slot| self.volumes.get(usize::from(slot))?.as_deref())
+    }
+
+    /// Takes note of a daemon's term; a lower one than seen before is refused (protocol rule 3).
+    pub(crate) fn take_term(&mut self, term: u64) -> Result<(), Refused> {
+        if term < self.term {
+            return Err(Refusal::StaleTerm.into());
+        }
+        self.term = term;
+        Ok(())
+    }
+
+    /// VOLUME ADD.
+    pub(crate) fn add(&mut self, now: Time, entry: VolumeEntry) -> Result<(), Refused> {
+        self.take_term(entry.term)?;
+        match self.volume(entry.vid) {
+            Some(volume) if volume.entry.deleting => return Err(Refusal::SweepPending.into()),
+            Some(_) => return Err(Refusal::VolumeExists.into()),
+            None if entry.deleting => return Err(Refusal::InvalidField.into()),
+            None => {}
+        }
+        if self.tombstones.get(&entry.vid).is_some_and(|&dead| entry.generation <= dead) {
+            return Err(Refusal::StaleVersion.into());
+        }
+        let free = self.volumes.iter().position(Option::is_none).unwrap_or(self.volumes.len());
+        if free == MAX_VOLUMES {
+            return Err(Refusal::TableFull.into());
+        }
+        if free == self.volumes.len() {
+            self.volumes.push(None);
+        }
+        self.by_vid[usize::from(entry.vid.get())] = u16::try_from(free).expect("below MAX_VOLUMES");
+        // Serials are the table's, not the volume's: a re-created volume never repeats one.
+        self.serial += 1 << 32;
+        self.volumes[free] = Some(Box::new(Volume {
+            lease_until: lease_end(&entry, now),
+            entry,
+            former_writer: None,
+            serial: self.serial,
+            in_flight: 0,
+            in_flight_older: 0,
+            stamps: StampWindow::default(),
+        }));
+        Ok(())
+    }
+
+    /// VOLUME CHMOD. What placement is computed from cannot change under mapped blocks.
+    pub(crate) fn chmod(&mut self, now: Time, entry: VolumeEntry) -> Result<(), Refused> {
+        self.take_term(entry.term)?;
+        let volume = self.volume_mut(entry.vid).ok_or(Refusal::VolumeAbsent)?;
+        let old = &volume.entry;
+        if old.deleting {
+            return Err(Refusal::Deleting.into());
+        }
+        if entry.version <= old.version {
+            return Err(Refusal::StaleVersion.into());
+        }
+        let same = (entry.generation, entry.replicas, entry.chunk_shift, entry.factor)
+            == (old.generation, old.replicas, old.chunk_shift, old.factor);
+        let grows = entry.capacity_blocks >= old.capacity_blocks && entry.lease_epoch >= old.lease_epoch;
+        if !same || !grows || entry.deleting {
+            return Err(Refusal::InvalidField.into());
+        }
+        volume.take(entry, now);
+        Ok(())
+    }
+
+    /// VOLUME DELETE: `true` if the volume is there and must be swept, `false` if that generation is gone already.
+    pub(crate) fn delete(&mut self, vid: Vid, generation: u32, version: u64, term: u64) -> Result<bool, Refused> {
+        self.take_term(term)?;
+        if self.volume(vid).is_none() && self.tombstones.get(&vid) == Some(&generation) {
+            return Ok(false);
+        }
+        let volume = self.volume_mut(vid).ok_or(Refusal::VolumeAbsent)?;
+        if generation != volume.entry.generation {
+            let newer_here = generation < volume.entry.generation;
+            return Err(if newer_here { Refusal::StaleVersion } else { Refusal::VolumeAbsent }.into());
+        }
+        if !volume.entry.deleting {
+            if version <= volume.entry.version {
+                return Err(Refusal::StaleVersion.into());
+            }
+            volume.entry.deleting = true;
+            volume.entry.version = version;
+            volume.entry.term = term;
+            volume.age();
+        }
+        Ok(true)
+    }
+
+    /// The volume's sweep is done: its id may live again, in a higher generation.
+    pub(crate) fn bury(&mut self, vid: Vid) {
+        let slot = std::mem::replace(&mut self.by_vid[usize::from(vid.get())], NO_SLOT);
+        let volume = self.volumes.get_mut(usize::from(slot)).and_then(Option::take).expect("the volume was swept");
+        self.tombstones.insert(vid, volume.entry.generation);
+    }
+
+    fn volume_mut(&mut self, vid: Vid) -> Option<&mut Volume> {
+        self.volumes.get_mut(usize::from(self.by_vid[usize::from(vid.get())])).and_then(Option::as_deref_mut)
+    }
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The right to complete one command, once.
+
+use gnstor_fabric::controller::QueueKey;
+
+/// Issued with every accepted command and spent by its completion, or forfeited when the queue is gone.
+///
+/// Dropping one unspent means that a host waits for ever; it stops a build with assertions.
+#[derive(Debug)]
+#[must_use = "a command whose permit is dropped is never completed"]
+pub(crate) struct CompletionPermit {
+    queue: QueueKey,
+    cid: u16,
+    settled: bool,
+}
+
+impl CompletionPermit {
+    pub(crate) fn issue(queue: QueueKey, cid: u16) -> Self {
+        Self { queue, cid, settled: false }
+    }
+
+    /// Gives the permit up for a completion on this queue with this command id.
+    pub(crate) fn spend(mut self) -> (QueueKey, u16) {
+        self.settled = true;
+        (self.queue, self.cid)
+    }
+
+    /// The queue is gone: nobody is left to be answered.
+    pub(crate) fn forfeit(mut self) {
+        self.settled = true;
+    }
+}
+
+impl Drop for CompletionPermit {
+    fn drop(&mut self) {
+        debug_assert!(
+            self.settled || std::thread::panicking(),
+            "command {} of {:?} was dropped without a completion",
+            self.cid,
+            self.queue
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "without a completion")]
+    fn a_permit_dropped_unspent_is_caught() {
+        drop(CompletionPermit::issue(QueueKey(1), 7));
+    }
+
+    #[test]
+    fn a_permit_is_settled_by_spending_or_by_forfeiting() {
+        assert_eq!(CompletionPermit::issue(QueueKey(1), 7).spend(), (QueueKey(1), 7));
+        CompletionPermit::issue(QueueKey(1), 8).forfeit();
+    }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// What the two halves of the emulated HCA share: the contexts that create_qp/create_cq/reg_mr fill in, and the two rings between
+// the halves. Mirrored by fabric/src/hca/abi.rs; a test compares every offset with the compiler's.
+#pragma once
+#include "fabric/arch.cuh"
+
+namespace gn { namespace hca {
+
+// --- contexts, in device memory; written by the Rust half while the agent is not resident -----------------------------------
+
+enum : gn_u32 { QP_FREE = 0, QP_RTS = 1, QP_ERROR = 2 };
+enum : gn_u32 { ACCESS_LOCAL_WRITE = 1, ACCESS_REMOTE_READ = 2, ACCESS_REMOTE_WRITE = 4 };
+
+struct qp_ctx {
+  gn_u64 sq_addr;      // ring of 64-byte blocks
+  gn_u64 rq_addr;      // ring of receive entries, 16 bytes each (one data segment)
+  gn_u64 dbr_addr;     // doorbell record: be32 receive counter, be32 send counter
+  gn_u64 uar_addr;     // doorbell page, 4 KiB
+  gn_u64 last_kick;    // doorbell value seen last
+  gn_u32 qpn;
+  gn_u32 state;        // QP_*
+  gn_u32 sq_mask;      // blocks - 1
+  gn_u32 rq_mask;      // entries - 1
+  gn_u32 sq_head;      // next block to execute, 16 bits count
+  gn_u32 rq_head;      // next receive to consume, 16 bits count
+  gn_u32 cq;           // index of the completion queue for both directions
+  gn_u32 pd;           // protection domain: keys of another one are not valid here
+  gn_u32 ring;         // the agent block (and ring pair) that serves it
+  gn_u32 reserved0;
+  gn_u64 reserved[6];
+};
+static_assert(sizeof(qp_ctx) == 128, "one line pair a queue pair");
+
+struct cq_ctx {
+  gn_u64 addr;         // ring of 64-byte entries
+  gn_u32 mask;         // entries - 1
+  gn_u32 log_entries;
+  gn_u32 pi;           // producer index, never wraps before 2^32 entries
+  gn_u32 reserved[3];
+};
+static_assert(sizeof(cq_ctx) == 32, "");
+
+struct mr_ctx {
+  gn_u64 base;
+  gn_u64 bytes;        // 0: no region
+  gn_u32 key;          // index << 8 | variant
+  gn_u32 access;       // ACCESS_*
+  gn_u32 pd;
+  gn_u32 reserved;
+};
+static_assert(sizeof(mr_ctx) == 32, "");
+
+// --- up ring: agent -> Rust half. 128-byte entries in host memory; `seq` is stored last, with release ------------------------
+
+enum : gn_u32 {
+  UP_SEND = 1,         // a SEND was executed: `payload` holds the message
+  UP_WRITE = 2,        // an RDMA WRITE or READ of the queue's owner: addresses and keys in `arg`
+  UP_READ = 3,
+  UP_NOP = 4,
+  UP_WQE_ERROR = 5,    // a work request failed a check: syndrome in `status`; the queue pair is in error
+  UP_WQE_FLUSH = 6,    // a work request found in a queue pair in error
+  UP_DONE = 7,         // a copy descriptor ended: status and sum
+  UP_RNR = 8,          // a SEND found no receive; arg[0..1] repeat its 16 bytes
+  UP_RECV_ERROR = 9,   // a SEND met a receive that failed a check: syndrome in `status`
+  UP_RQ_FLUSH = 10,    // receives index..status (16 bits each) found in a queue pair in error
+  UP_PONG = 11,
+};
+enum : gn_u32 { UP_SIGNALLED = 1 };
+enum : gn_u32 { COPY_OK = 0, COPY_BAD_KEY = 1, COPY_BAD_SUM = 2 };
+
+struct up_entry {
+  gn_u64 seq;          // position + 1, stored last
+  gn_u32 kind;
+  gn_u32 qpn;
+  gn_u64 stamp_ns;     // the agent's clock when it took the work
+  gn_u32 index;        // index of the work request, or tag of the copy
+  gn_u32 flags;
+  gn_u32 status;       // syndrome or COPY_*
+  gn_u32 bytes;        // length of the message
+  gn_u32 sum;          // block sum, in UP_DONE
+  gn_u32 reserved;
+  gn_u64 arg[2];
+  gn_u64 payload[8];
+};
+static_assert(sizeof(up_entry) == 128, "");
+
+// --- down ring: Rust half -> agent. 64-byte descriptors in host memory; bit 63 of *every* word carries the phase of the pass,
+// --- so that a descriptor read in pieces over PCIe is whole or not there ----------------------------------------------------
+
+enum : gn_u32 {
+  DOWN_TO_DEVICE = 1,  // inbound RDMA WRITE: host memory -> remote address (key checked)
+  DOWN_TO_HOST = 2,    // inbound RDMA READ: remote address (key checked) -> host memory
+  DOWN_SEND = 3,       // inbound SEND of 16 bytes: consumes a receive, writes a CQE
+  DOWN_CQE = 4,        // a CQE made by the Rust half: acknowledged, failed or flushed work
+  DOWN_QP_ERROR = 5,   // put a queue pair into error
+  DOWN_PING = 6,
+};
+enum : gn_u32 { DOWN_CHECK_SUM = 1 };
+enum : gn_u64 { PHASE_BIT = 1ull << 63 };
+
+// Word by word (63 usable bits each):
+//   w0  op(7) << 56 | qpn(24) << 32 | bytes(32)
+//   w1  host address, or for DOWN_CQE opcode(8) << 40 | syndrome(8) << 32 | wqe counter(16) << 0
+//   w2  remote address
+//   w3  key(32) << 31 | tag(31)
+//   w4  late_after: agent clock in ns after which a DOWN_SEND counts as late
+//   w5  expected sum(32) | flags(8) << 32 | bit 63 of payload word 0 << 40 | of payload word 1 << 41
+//   w6, w7  the 16 bytes of a DOWN_SEND, less their top bits
+struct down_desc {
+  gn_u64 w[8];
+};
+static_assert(sizeof(down_desc) == 64, "");
+
+// --- what the agent is launched with: one block per ring pair ---------------------------------------------------------------
+
+struct ring_ctx {
+  gn_u64 up_addr;        // up_entry[up_mask + 1], host memory
+  gn_u64 up_head_addr;   // u64 consumed by the host, host memory
+  gn_u64 down_addr;      // down_desc[down_mask + 1], host memory
+  gn_u64 down_head_addr; // u64 consumed by the agent, host memory, written now and then
+  gn_u32 up_mask;
+  gn_u32 down_mask;
+  gn_u64 up_tail;        // reserved by the agent's warps
+  gn_u64 up_head_seen;   // the host's head as last read
+  gn_u64 down_head;      // next descriptor, kept between launches
+  gn_u64 responses;      // SENDs delivered to the queue pairs' owners
+  gn_u64 late;           // of these, later than the model says
+  gn_u64 stop_addr;      // u32 in host memory: 1 asks the agent to end
+  gn_u64 ready_addr;     // u32 in host memory: launch number, stored when the block is resident
+  gn_u64 reserved[4];
+};
+static_assert(sizeof(ring_ctx) == 128, "");
+
+struct agent_args {
+  qp_ctx* qps;
+  cq_ctx* cqs;
+  mr_ctx* mrs;
+  ring_ctx* rings;       // one a block
+  gn_u32 qp_count;
+  gn_u32 mr_count;
+  gn_u32 first_qpn;      // queue pair i has the number first_qpn + i
+  gn_u32 launch;         // number of this launch, reported through ready_addr
+  gn_u32 blocks;         // number of agent blocks
+  gn_u32 reserved;
+};
+
+}}  // namespace gn::hca

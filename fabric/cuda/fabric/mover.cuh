@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The HCA's data mover: one warp copies one descriptor, between host memory and a remote address whose key it checks,
+// and computes the block sum on the way (proto/src/checksum.rs).
+#pragma once
+#include "fabric/inbound.cuh"
+
+namespace gn { namespace hca {
+
+enum : gn_u32 { SUM_STEP = 0x9E3779B9u, SUM_BYTES = 4096 };
+
+GN_DEV gn_u32 sum_mix(gn_u32 x) {
+  x ^= x >> 16;
+  x *= 0x85EBCA6Bu;
+  x ^= x >> 13;
+  x *= 0xC2B2AE35u;
+  return x ^ (x >> 16);
+}
+
+// Copies `bytes` with the whole warp; returns this lane's share of the block sum. Eight 16-byte loads are in flight a lane:
+// a read over PCIe takes over a microsecond.
+GN_DEV gn_u32 copy_warp(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
+  gn_u32 lane = lane_id(), sum = 0;
+  if ((((gn_u64)to | (gn_u64)from | bytes) & 15) != 0) {
+    for (gn_u32 i = lane; i < bytes; i += 32) to[i] = mem::ld_relaxed_sys(from + i);
+    return 0;
+  }
+  gn_u32 pieces = bytes / 16;
+  for (gn_u32 base = lane; base < pieces; base += 8 * 32) {
+    gn_u32 v[8][4];
+#pragma unroll
+    for (gn_u32 k = 0; k < 8; ++k)
+      if (base + k * 32 < pieces) mem::ld16_stream(from + (gn_u64)(base + k * 32) * 16, v[k]);
+#pragma unroll
+    for (gn_u32 k = 0; k < 8; ++k) {
+      gn_u32 piece = base + k * 32;
+      if (piece >= pieces) continue;
+      mem::st16(to + (gn_u64)piece * 16, v[k]);
+#pragma unroll
+      for (gn_u32 j = 0; j < 4; ++j) sum += sum_mix(v[k][j] + (piece * 4 + j + 1) * SUM_STEP);
+    }
+  }
+  return sum;
+}
+
+// Executes a copy descriptor; the whole warp. The last lane-store is ordered before the report by __syncwarp and the release of
+// up_publish, so that data is in the owner's memory before any completion that the report leads to.
+GN_DEV void execute_copy(const agent_args& a, ring_ctx& ring, const down_work& d) {
+  gn_u32 index = down_qpn(d) - a.first_qpn, bytes = down_bytes(d), status = COPY_OK, sum = 0;
+  bool inbound = down_op(d) == DOWN_TO_DEVICE;
+  gn_u32 access = inbound ? (gn_u32)ACCESS_REMOTE_WRITE : (gn_u32)ACCESS_REMOTE_READ;
+  if (index >= a.qp_count || mem::ld_relaxed_gpu(&a.qps[index].state) != QP_RTS ||
+      !key_opens(a, a.qps[index].pd, down_key(d), d.w[2], bytes, access)) {
+    status = COPY_BAD_KEY;
+  } else {
+    gn_u8 *host = (gn_u8*)d.w[1], *device = (gn_u8*)d.w[2];
+    sum = __reduce_add_sync(0xffffffffu, copy_warp(inbound ? device : host, inbound ? host : device, bytes));
+    if ((d.w[5] >> 32 & DOWN_CHECK_SUM) && (bytes != SUM_BYTES || sum != (gn_u32)d.w[5])) status = COPY_BAD_SUM;
+  }
+  __syncwarp();
+  if (lane_id() == 0) up_push(ring, UP_DONE, down_qpn(d), down_tag(d), status, bytes, sum);
+}
+
+}}  // namespace gn::hca

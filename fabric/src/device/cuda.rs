@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A CUDA GPU through the driver API, loaded at run time: no build needs CUDA, and a machine without it says so.
+#![expect(unsafe_code, reason = "driver API calls")]
+
+use super::{AgentWords, DeviceError, Kernel, Launch, Residency};
+use crate::region::{HostRegion, RegionId};
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys;
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+pub(super) struct CudaDevice {
+    name: String,
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    agent_stream: sys::CUstream,
+    client_stream: sys::CUstream,
+    modules: Mutex<HashMap<usize, sys::CUmodule>>,
+    functions: Mutex<HashMap<&'static str, sys::CUfunction>>,
+    mapped: Mutex<HashMap<RegionId, (Arc<HostRegion>, u64)>>,
+}
+
+// SAFETY: CUDA handles may be used from any thread that has made the context current, which every call here does first.
+unsafe impl Send for CudaDevice {}
+// SAFETY: the driver API is thread-safe; the maps are behind mutexes.
+unsafe impl Sync for CudaDevice {}
+
+fn named(call: &'static str) -> impl Fn(DriverError) -> DeviceError {
+    move |e| DeviceError::Driver { call, cause: e.to_string() }
+}
+
+const AGENT_START: Duration = Duration::from_secs(5);
+const AGENT_END: Duration = Duration::from_secs(10);
+
+impl CudaDevice {
+    pub(super) fn open() -> Result<Self, DeviceError> {
+        let no = |cause: String| DeviceError::NoCuda(cause);
+        // SAFETY: looks for the library only; every other call is made after it is known to be there.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(no("the CUDA driver library is not installed".into()));
+        }
+        result::init().map_err(|e| no(format!("cuInit: {e}")))?;
+        if result::device::get_count().map_err(|e| no(e.to_string()))? == 0 {
+            return Err(no("the driver sees no device".into()));
+        }
+        let device = result::device::get(0).map_err(|e| no(e.to_string()))?;
+        let name = result::device::get_name(device).map_err(|e| no(e.to_string()))?;
+        let attribute = |what| {
+            // SAFETY: a device that the driver has just named.
+            unsafe { result::device::get_attribute(device, what) }.map_err(|e| no(e.to_string()))
+        };
+        if attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? < 8 {
+            return Err(no(format!("{name} is older than compute capability 8.0")));
+        }
+        if attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT)? != 0 {
+            return Err(no(format!("{name} drives a display: its watchdog would end a resident kernel")));
+        }
+        // SAFETY: the device is valid; the context is released in drop.
+        let context = unsafe { result::primary_ctx::retain(device) }.map_err(named("cuDevicePrimaryCtxRetain"))?;
+        // SAFETY: the context above.
+        unsafe { result::ctx::set_current(context) }.map_err(named("cuCtxSetCurrent"))?;
+        let stream = || result::stream::create(result::stream::StreamKind::NonBlocking).map_err(named("cuStreamCreate"));
+        Ok(Self {
+            name,
+            device,
+            context,
+            agent_stream: stream()?,
+            client_stream: stream()?,
+            modules: Mutex::default(),
+            functions: Mutex::default(),
+            mapped: Mutex::default(),
+        })
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn enter(&self) -> Result<(), DeviceError> {
+        // SAFETY: the context lives as long as `self`.
+        unsafe { result::ctx::set_current(self.context) }.map_err(named("cuCtxSetCurrent"))
+    }
+
+    pub(super) fn alloc(&self, bytes: usize) -> Result<u64, DeviceError> {
+        self.enter()?;
+        let failed = |e: DriverError| DeviceError::Memory { bytes, what: "GPU memory", cause: e.to_string() };
+        // SAFETY: a plain allocation, zeroed before anybody sees it.
+        unsafe {
+            let address = result::malloc_sync(bytes.max(1)).map_err(failed)?;
+            result::memset_d8_sync(address, 0, bytes).map_err(named("cuMemsetD8"))?;
+            Ok(address)
+        }
+    }
+
+    pub(super) fn free(&self, address: u64) {
+        if self.enter().is_ok() {
+            // SAFETY: an address from `alloc`, freed once by its owner's drop.
+            let freed = unsafe { result::free_sync(address) };
+            if let Err(e) = freed {
+                tracing::warn!("cuMemFree: {e}");
+            }
+        }
+    }
+
+    pub(super) fn write(&self, address: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the caller's allocation holds the range (checked by DeviceMem).
+        unsafe { result::memcpy_htod_sync(address, data) }.map_err(named("cuMemcpyHtoD"))
+    }
+
+    pub(super) fn read(&self, address: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the caller's allocation holds the range (checked by DeviceMem).
+        unsafe { result::memcpy_dtoh_sync(out, address) }.map_err(named("cuMemcpyDtoH"))
+    }
+
+    pub(super) fn map(&self, region: &Arc<HostRegion>) -> Result<u64, DeviceError> {
+        self.enter()?;
+        let mut mapped = self.mapped.lock().expect("no panic while held");
+        if let Some((_, address)) = mapped.get(&region.id()) {
+            return Ok(*address);
+        }
+        let host = region.address() as *mut c_void;
+        let mut address = 0;
+        // SAFETY: the region stays mapped: this map keeps it alive until it is unregistered in drop.
+        unsafe {
+            sys::cuMemHostRegister_v2(host, region.len(), sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE)
+                .result()
+                .map_err(|e| DeviceError::Memory { bytes: region.len(), what: "pinned host memory", cause: e.to_string() })?;
+            sys::cuMemHostGetDevicePointer_v2(&raw mut address, host, 0)
+                .result()
+                .map_err(named("cuMemHostGetDevicePointer"))?;
+        }
+        mapped.insert(region.id(), (Arc::clone(region), address));
+        Ok(address)
+    }
+
+    pub(super) fn function(&self, kernel: &Kernel) -> Result<sys::CUfunction, DeviceError> {
+        self.enter()?;
+        if let Some(function) = self.functions.lock().expect("no panic while held").get(kernel.name) {
+            return Ok(*function);
+        }
+        let mut modules = self.modules.lock().expect("no panic while held");
+        let key = kernel.image.as_ptr() as usize;
+        let module = match modules.get(&key) {
+            Some(module) => *module,
+            None => {
+                // SAFETY: a fat binary built by this project's own build.
+                let module = unsafe { result::module::load_data(kernel.image.as_ptr().cast()) }
+                    .map_err(named("cuModuleLoadData"))?;
+                modules.insert(key, module);
+                module
+            }
+        };
+        let name = CString::new(kernel.name).expect("kernel names have no NUL");
+        // SAFETY: the module is loaded and stays so.
+        let function =
+            unsafe { result::module::get_function(module, name) }.map_err(named("cuModuleGetFunction"))?;
+        // SAFETY: the function above. Loading it now: under lazy loading its first launch would wait for a resident kernel.
+        unsafe { sys::cuFuncLoad(function) }.result().map_err(named("cuFuncLoad"))?;
+        self.functions.lock().expect("no panic while held").insert(kernel.name, function);
+        Ok(function)
+    }
+
+    fn launch(&self, launch: &Launch, stream: sys::CUstream) -> Result<(), DeviceError> {
+        let function = self.function(&launch.kernel)?;
+        let mut args = launch.args;
+        let mut params = [(&raw mut args).cast::<c_void>()];
+        // SAFETY: every kernel of this project takes one pointer; the launch's argument is device memory that outlives it.
+        unsafe {
+            result::launch_kernel(
+                function,
+                (launch.blocks, 1, 1),
+                (launch.threads, 1, 1),
+                launch.smem_bytes,
+                stream,
+                &mut params,
+            )
+        }
+        .map_err(|e| DeviceError::Kernel { kernel: launch.kernel.name, cause: e.to_string() })
+    }
+
+    /// Whether the stream has nothing left to do.
+    fn idle(&self, stream: sys::CUstream, kernel: &'static str) -> Result<bool, DeviceError> {
+        // SAFETY: a stream of this device.
+        match unsafe { sys::cuStreamQuery(stream) } {
+            sys::CUresult::CUDA_SUCCESS => Ok(true),
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            other => Err(DeviceError::Kernel { kernel, cause: DriverError(other).to_string() }),
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "waits for a GPU in real time; nothing here is modelled")]
+    fn wait(&self, what: impl Fn() -> String, limit: Duration, mut done: impl FnMut() -> Result<bool, DeviceError>) -> Result<(), DeviceError> {
+        let start = Instant::now();
+        while !done()? {
+            if start.elapsed() > limit {
+                return Err(DeviceError::Timeout { what: what(), after: limit });
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        Ok(())
+    }
+
+    pub(super) fn run(
+        &self,
+        agent: &Launch,
+        client: &Launch,
+        words: &AgentWords<'_>,
+        residency: Residency,
+        deadline: Duration,
+    ) -> Result<(), DeviceError> {
+        self.enter()?;
+        self.function(&client.kernel)?;
+        if residency == Residency::TwoKernels {
+            self.launch(agent, self.agent_stream)?;
+            let what = || "the HCA agent did not become resident (is the GPU full of other work?)".to_owned();
+            let started = self.wait(what, AGENT_START, || {
+                Ok(words.all_ready() || self.idle(self.agent_stream, agent.kernel.name)?)
+            });
+            if let Err(e) = started {
+                words.ask_to_stop();
+                return Err(e);
+            }
+        }
+        let ended = self.launch(client, self.client_stream).and_then(|()| {
+            let what = || format!("kernel {} did not end", client.kernel.name);
+            self.wait(what, deadline, || self.idle(self.client_stream, client.kernel.name))
+        });
+        words.ask_to_stop();
+        if residency == Residency::TwoKernels {
+            let what = || "the HCA agent did not end".to_owned();
+            let stopped = self.wait(what, AGENT_END, || self.idle(self.agent_stream, agent.kernel.name));
+            return ended.and(stopped);
+        }
+        ended
+    }
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        if self.enter().is_err() {
+            return;
+        }
+        // SAFETY: handles made in this struct, destroyed once; nothing is resident: `run` returns only when its kernels have ended
+        // or the context is broken.
+        unsafe {
+            for (region, _) in self.mapped.lock().expect("no panic while held").values() {
+                let _ = sys::cuMemHostUnregister(region.address() as *mut c_void);
+            }
+            for module in self.modules.lock().expect("no panic while held").values() {
+                let _ = result::module::unload(*module);
+            }
+            let _ = result::stream::destroy(self.agent_stream);
+            let _ = result::stream::destroy(self.client_stream);
+            let _ = result::primary_ctx::release(self.device);
+        }
+    }
+}

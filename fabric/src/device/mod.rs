@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where device code runs: a CUDA GPU, or the CPU, which compiles the same headers and runs their lanes as fibers.
+//!
+//! A launch always has two parts: the HCA's agent, which is resident only as long as the launch lasts, and the client's kernel.
+//! The agent has reported in before the client starts, and is asked to end when the client has.
+
+mod cuda;
+mod host;
+
+use crate::region::HostRegion;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Which device to take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Choice {
+    /// A GPU if there is one, else the CPU.
+    #[default]
+    Auto,
+    /// A GPU, or an error.
+    Cuda,
+    /// The CPU.
+    Host,
+}
+
+/// What went wrong with a device.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// No usable GPU.
+    #[error("no CUDA device: {0}")]
+    NoCuda(String),
+    /// A driver call failed.
+    #[error("{call} failed: {cause}")]
+    Driver {
+        /// The call.
+        call: &'static str,
+        /// The driver's words.
+        cause: String,
+    },
+    /// Memory could not be had.
+    #[error("cannot get {bytes} bytes of {what}: {cause}")]
+    Memory {
+        /// Bytes asked for.
+        bytes: usize,
+        /// Kind of memory.
+        what: &'static str,
+        /// Why.
+        cause: String,
+    },
+    /// A kernel did not do its part in time.
+    #[error("{what} within {after:?}")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        after: Duration,
+    },
+    /// Device code failed.
+    #[error("kernel {kernel} failed: {cause}")]
+    Kernel {
+        /// The kernel.
+        kernel: &'static str,
+        /// The runtime's words.
+        cause: String,
+    },
+}
+
+/// Entry of a kernel that was compiled for the CPU: `void kernel(void* args)`, called once a lane.
+pub type HostEntry = unsafe extern "C" fn(*mut c_void);
+
+/// A kernel: one name in a fat binary, one entry for the CPU; both take one pointer.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    /// Name in the fat binary.
+    pub name: &'static str,
+    /// The fat binary.
+    pub image: &'static [u8],
+    /// The same kernel for the CPU.
+    pub host: HostEntry,
+}
+
+/// A kernel with its shape and argument.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Blocks.
+    pub blocks: u32,
+    /// Threads a block, a multiple of 32.
+    pub threads: u32,
+    /// Shared memory a block, bytes.
+    pub smem_bytes: u32,
+    /// Device address of the argument.
+    pub args: u64,
+}
+
+/// The words by which a launch and its agent talk; in host memory, next to each other for every agent block.
+#[derive(Debug)]
+pub struct AgentWords<'a> {
+    /// Stored by the host (or the last client block): the launch number asks the agent to end.
+    pub stop: Vec<&'a AtomicU32>,
+    /// Stored by each agent block when it is resident: the launch number.
+    pub ready: Vec<&'a AtomicU32>,
+    /// This launch's number.
+    pub number: u32,
+}
+
+impl AgentWords<'_> {
+    fn ask_to_stop(&self) {
+        for word in &self.stop {
+            word.store(self.number, Ordering::Release); // pairs with the acquire in dispatch_loop
+        }
+    }
+
+    fn all_ready(&self) -> bool {
+        self.ready.iter().all(|word| word.load(Ordering::Acquire) == self.number)
+    }
+}
+
+/// How agent and client are put on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Residency {
+    /// Two kernels on two streams.
+    #[default]
+    TwoKernels,
+    /// One grid, for tools that never run two kernels at once. The client launch holds the agent's blocks too.
+    OneGrid,
+}
+
+enum Backend {
+    Host(host::HostDevice),
+    Cuda(cuda::CudaDevice),
+}
+
+/// A device.
+pub struct Device {
+    backend: Backend,
+    why: String,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Device({})", self.name())
+    }
+}
+
+/// Memory that device code uses: GPU memory, or host memory for the CPU execution. Zeroed; freed on drop.
+#[derive(Debug)]
+pub struct DeviceMem {
+    device: Arc<Device>,
+    address: u64,
+    bytes: usize,
+    /// The memory itself where the device is the CPU.
+    host: Option<Arc<HostRegion>>,
+}
+
+impl Device {
+    /// Takes a device.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoCuda`] when CUDA was asked for by name and cannot be had; driver errors.
+    pub fn open(choice: Choice) -> Result<Arc<Self>, DeviceError> {
+        let host = |why: String| Self { backend: Backend::Host(host::HostDevice), why };
+        let device = match choice {
+            Choice::Host => host("asked for".into()),
+            Choice::Cuda => Self { backend: Backend::Cuda(cuda::CudaDevice::open()?), why: "asked for".into() },
+            Choice::Auto => match cuda::CudaDevice::open() {
+                Ok(gpu) => Self { backend: Backend::Cuda(gpu), why: "a GPU is here".into() },
+                Err(e) => host(e.to_string()),
+            },
+        };
+        Ok(Arc::new(device))
+    }
+
+    /// `cuda` or `host`.
+    pub fn kind(&self) -> &'static str {
+        match &self.backend {
+            Backend::Host(_) => "host",
+            Backend::Cuda(_) => "cuda",
+        }
+    }
+
+    /// What it is, for a person.
+    pub fn name(&self) -> String {
+        match &self.backend {
+            Backend::Host(_) => "CPU (device code as fibers)".into(),
+            Backend::Cuda(gpu) => gpu.name(),
+        }
+    }
+
+    /// Why this device was taken.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Allocates zeroed device memory.
+    ///
+    /// # Errors
+    /// [`DeviceError::Memory`].
+    pub fn alloc(self: &Arc<Self>, bytes: usize) -> Result<DeviceMem, DeviceError> {
+        let (address, host) = match &self.backend {
+            Backend::Host(_) => {
+                let region = HostRegion::alloc(bytes).map_err(|e| DeviceError::Memory {
+                    bytes,
+                    what: "host memory",
+                    cause: e.to_string(),
+                })?;
+                (region.address(), Some(region))
+            }
+            Backend::Cuda(gpu) => (gpu.alloc(bytes)?, None),
+        };
+        Ok(DeviceMem { device: Arc::clone(self), address, bytes, host })
+    }
+
+    /// Makes host memory visible to device code; returns its address there.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn map(&self, region: &Arc<HostRegion>) -> Result<u64, DeviceError> {
+        match &self.backend {
+            Backend::Host(_) => Ok(region.address()),
+            Backend::Cuda(gpu) => gpu.map(region),
+        }
+    }
+
+    /// Loads kernels before any is resident: a first launch would wait for a resident kernel to end.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn preload(&self, kernels: &[Kernel]) -> Result<(), DeviceError> {
+        match &self.backend {
+            Backend::Host(_) => Ok(()),
+            Backend::Cuda(gpu) => kernels.iter().try_for_each(|k| gpu.function(k).map(|_| ())),
+        }
+    }
+
+    /// Runs `client` beside `agent` and returns when both have ended. In [`Residency::OneGrid`] only `client` is launched: its
+    /// grid holds both.
+    ///
+    /// # Errors
+    /// [`DeviceError::Timeout`] when the agent did not report in, or the client did not end within `deadline`;
+    /// [`DeviceError::Kernel`] when device code failed.
+    pub fn run(
+        &self,
+        agent: &Launch,
+        client: &Launch,
+        words: &AgentWords<'_>,
+        residency: Residency,
+        deadline: Duration,
+    ) -> Result<(), DeviceError> {
+        match &self.backend {
+            Backend::Host(cpu) => cpu.run(agent, client, words, residency, deadline),
+            Backend::Cuda(gpu) => gpu.run(agent, client, words, residency, deadline),
+        }
+    }
+}
+
+impl DeviceMem {
+    /// Address in device code.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    /// Driver errors.
+    ///
+    /// # Panics
+    /// If the range leaves the memory.
+    pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), DeviceError> {
+        assert!(offset + data.len() <= self.bytes, "a write leaves the device memory");
+        match (&self.device.backend, &self.host) {
+            (Backend::Cuda(gpu), _) => gpu.write(self.address + offset as u64, data),
+            (Backend::Host(_), Some(region)) => {
+                region.write(offset as u64, data);
+                Ok(())
+            }
+            (Backend::Host(_), None) => unreachable!("host memory has a region"),
+        }
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    /// Driver errors.
+    ///
+    /// # Panics
+    /// If the range leaves the memory.
+    pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), DeviceError> {
+        assert!(offset + out.len() <= self.bytes, "a read leaves the device memory");
+        match (&self.device.backend, &self.host) {
+            (Backend::Cuda(gpu), _) => gpu.read(self.address + offset as u64, out),
+            (Backend::Host(_), Some(region)) => {
+                region.read(offset as u64, out);
+                Ok(())
+            }
+            (Backend::Host(_), None) => unreachable!("host memory has a region"),
+        }
+    }
+}
+
+impl Drop for DeviceMem {
+    fn drop(&mut self) {
+        if let Backend::Cuda(gpu) = &self.device.backend {
+            gpu.free(self.address);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mirror of `fabric/cuda/fabric/abi.h`: contexts and ring entries that both halves of the HCA share. Native byte order:
+//! these never leave the machine. `tests/layout.rs` compares every offset with the C++ compiler's.
+#![expect(missing_docs, reason = "documented field by field in abi.h")]
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub const QP_FREE: u32 = 0;
+pub const QP_RTS: u32 = 1;
+pub const QP_ERROR: u32 = 2;
+
+pub const ACCESS_LOCAL_WRITE: u32 = 1;
+pub const ACCESS_REMOTE_READ: u32 = 2;
+pub const ACCESS_REMOTE_WRITE: u32 = 4;
+
+pub const UP_SEND: u32 = 1;
+pub const UP_WRITE: u32 = 2;
+pub const UP_READ: u32 = 3;
+pub const UP_NOP: u32 = 4;
+pub const UP_WQE_ERROR: u32 = 5;
+pub const UP_WQE_FLUSH: u32 = 6;
+pub const UP_DONE: u32 = 7;
+pub const UP_RNR: u32 = 8;
+pub const UP_RECV_ERROR: u32 = 9;
+pub const UP_RQ_FLUSH: u32 = 10;
+pub const UP_PONG: u32 = 11;
+pub const UP_SIGNALLED: u32 = 1;
+
+pub const COPY_OK: u32 = 0;
+pub const COPY_BAD_KEY: u32 = 1;
+pub const COPY_BAD_SUM: u32 = 2;
+
+pub const DOWN_TO_DEVICE: u64 = 1;
+pub const DOWN_TO_HOST: u64 = 2;
+pub const DOWN_SEND: u64 = 3;
+pub const DOWN_CQE: u64 = 4;
+pub const DOWN_QP_ERROR: u64 = 5;
+pub const DOWN_PING: u64 = 6;
+pub const DOWN_CHECK_SUM: u64 = 1;
+pub const PHASE_BIT: u64 = 1 << 63;
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QpCtx {
+    pub sq_addr: u64,
+    pub rq_addr: u64,
+    pub dbr_addr: u64,
+    pub uar_addr: u64,
+    pub last_kick: u64,
+    pub qpn: u32,
+    pub state: u32,
+    pub sq_mask: u32,
+    pub rq_mask: u32,
+    pub sq_head: u32,
+    pub rq_head: u32,
+    pub cq: u32,
+    pub pd: u32,
+    pub ring: u32,
+    pub reserved0: u32,
+    pub reserved: [u64; 6],
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CqCtx {
+    pub addr: u64,
+    pub mask: u32,
+    pub log_entries: u32,
+    pub pi: u32,
+    pub reserved: [u32; 3],
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct MrCtx {
+    pub base: u64,
+    pub bytes: u64,
+    pub key: u32,
+    pub access: u32,
+    pub pd: u32,
+    pub reserved: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct UpEntry {
+    pub seq: u64,
+    pub kind: u32,
+    pub qpn: u32,
+    pub stamp_ns: u64,
+    pub index: u32,
+    pub flags: u32,
+    pub status: u32,
+    pub bytes: u32,
+    pub sum: u32,
+    pub reserved: u32,
+    pub arg: [u64; 2],
+    pub payload: [u8; 64],
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RingCtx {
+    pub up_addr: u64,
+    pub up_head_addr: u64,
+    pub down_addr: u64,
+    pub down_head_addr: u64,
+    pub up_mask: u32,
+    pub down_mask: u32,
+    pub up_tail: u64,
+    pub up_head_seen: u64,
+    pub down_head: u64,
+    pub responses: u64,
+    pub late: u64,
+    pub stop_addr: u64,
+    pub ready_addr: u64,
+    pub reserved: [u64; 4],
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AgentArgs {
+    pub qps: u64,
+    pub cqs: u64,
+    pub mrs: u64,
+    pub rings: u64,
+    pub qp_count: u32,
+    pub mr_count: u32,
+    pub first_qpn: u32,
+    pub launch: u32,
+    pub blocks: u32,
+    pub reserved: u32,
+}
+
+const _: () = {
+    use core::mem::size_of;
+    assert!(size_of::<QpCtx>() == 128 && size_of::<CqCtx>() == 32 && size_of::<MrCtx>() == 32);
+    assert!(size_of::<UpEntry>() == 128 && size_of::<RingCtx>() == 128 && size_of::<AgentArgs>() == 56);
+};
+
+/// Shared memory an agent block needs: `sizeof(agent_smem)`, checked by `tests/layout.rs`.
+pub const AGENT_SMEM_BYTES: u32 = 2560;

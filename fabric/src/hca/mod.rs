@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The emulated HCA's queue pairs.
+//!
+//! A queue pair's bytes are executed by a *half* that sits where its memory is: [`agent::AgentHalf`] stands for the resident
+//! kernel in `fabric/cuda` (device memory), [`soft::SoftHalf`] does the same work in Rust (host memory). Both turn work requests into
+//! [`abi::UpEntry`]s and obey [`Down`] messages; connections, acknowledgements, errors and flush order are the engine's, for
+//! both. The same queue dumps are run through both in `tests/golden_dumps.rs`.
+
+pub mod abi;
+pub mod agent;
+pub mod ring;
+pub mod soft;
+
+use crate::region::LocalRef;
+use abi::UpEntry;
+
+/// What the engine asks of a half.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Down {
+    /// Inbound RDMA WRITE: local memory to the queue owner's, after a key check. Answered by `UP_DONE` with `tag`.
+    ToOwner {
+        /// Queue pair.
+        qpn: u32,
+        /// Where from.
+        local: LocalRef,
+        /// Where to.
+        address: u64,
+        /// Remote key.
+        key: u32,
+        /// Name of the transfer, 31 bits.
+        tag: u32,
+        /// Block sum that the data must have.
+        sum: Option<u32>,
+    },
+    /// Inbound RDMA READ: the queue owner's memory to local memory. Answered by `UP_DONE`.
+    FromOwner {
+        /// Queue pair.
+        qpn: u32,
+        /// Where to.
+        local: LocalRef,
+        /// Where from.
+        address: u64,
+        /// Remote key.
+        key: u32,
+        /// Name of the transfer, 31 bits.
+        tag: u32,
+    },
+    /// Inbound SEND: consumes a receive and completes it.
+    Send {
+        /// Queue pair.
+        qpn: u32,
+        /// The message.
+        bytes: [u8; 16],
+        /// Time on the half's clock, ns, after which it is late.
+        late_after_ns: u64,
+    },
+    /// A completion made by the engine.
+    Cqe {
+        /// Queue pair.
+        qpn: u32,
+        /// Completion opcode.
+        opcode: u8,
+        /// Syndrome.
+        syndrome: u8,
+        /// Index of the work request or receive.
+        counter: u16,
+    },
+    /// Put the queue pair into error. Answered by `UP_RQ_FLUSH`.
+    QpError {
+        /// Queue pair.
+        qpn: u32,
+    },
+    /// Answered by `UP_PONG`; measures the offset of the clocks.
+    Ping {
+        /// Returned in the answer.
+        tag: u32,
+    },
+}
+
+/// Executes queue pairs where their memory is.
+pub trait Half: Send {
+    /// The next thing that happened, oldest first.
+    fn poll(&mut self) -> Option<UpEntry>;
+
+    /// Does, or queues, what the engine asks. Never blocks.
+    fn push(&mut self, message: Down);
+
+    /// Converts the half's clock (ns) to the engine's: engine = half + offset.
+    fn clock_offset_ns(&self) -> i64 {
+        0
+    }
+
+    /// Tells the half the offset that the engine has measured.
+    fn set_clock_offset_ns(&mut self, _offset: i64) {}
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The Rust ends of the two rings between the halves of the HCA. The other ends are in `fabric/cuda/fabric/{up,agent}.cuh`.
+//!
+//! The rings are generic over the word, so that `tests/loom_rings.rs` can check them with loom's.
+
+use super::abi::{PHASE_BIT, UpEntry};
+use std::sync::atomic::{AtomicU64, Ordering};
+use zerocopy::transmute;
+
+/// A 64-bit word that another agent can see, with the accesses the rings use.
+pub trait Word {
+    /// Acquire load.
+    fn load_acquire(&self) -> u64;
+    /// Release store.
+    fn store_release(&self, value: u64);
+}
+
+impl Word for AtomicU64 {
+    fn load_acquire(&self) -> u64 {
+        self.load(Ordering::Acquire)
+    }
+    fn store_release(&self, value: u64) {
+        self.store(value, Ordering::Release);
+    }
+}
+
+/// Words of an up entry.
+pub const UP_WORDS: usize = 16;
+/// Words of a down descriptor.
+pub const DOWN_WORDS: usize = 8;
+
+/// Consumer of the up ring.
+#[derive(Debug, Default)]
+pub struct UpRing {
+    head: u64,
+}
+
+impl UpRing {
+    /// Takes the next entry, if its producer has published it. `words` is the ring, `head_word` where the producers look how far
+    /// the consumer is.
+    pub fn pop<W: Word>(&mut self, words: &[W], head_word: &W) -> Option<UpEntry> {
+        let entries = words.len() / UP_WORDS;
+        debug_assert!(entries.is_power_of_two());
+        let at = usize::try_from(self.head).expect("64-bit host") % entries * UP_WORDS;
+        let entry = &words[at..at + UP_WORDS];
+        // Pairs with the release in up_publish: the other fifteen words were stored before it.
+        if entry[0].load_acquire() != self.head + 1 {
+            return None;
+        }
+        let raw: [u64; UP_WORDS] = std::array::from_fn(|i| entry[i].load_acquire());
+        self.head += 1;
+        // Pairs with the acquire in up_reserve: the entry is read before a producer may write it again.
+        head_word.store_release(self.head);
+        Some(transmute!(raw))
+    }
+}
+
+/// Producer of the down ring.
+#[derive(Debug, Default)]
+pub struct DownRing {
+    tail: u64,
+}
+
+impl DownRing {
+    /// Publishes a descriptor; false when the ring is full. Bit 63 of every word is the ring's, and must be clear.
+    pub fn push<W: Word>(&mut self, words: &[W], head_word: &W, descriptor: [u64; DOWN_WORDS]) -> bool {
+        let entries = words.len() / DOWN_WORDS;
+        debug_assert!(entries.is_power_of_two());
+        // Pairs with the consumer's store after it has read the descriptors.
+        if self.tail - head_word.load_acquire() >= entries as u64 {
+            return false;
+        }
+        let position = usize::try_from(self.tail).expect("64-bit host");
+        let phase = if position / entries % 2 == 0 { PHASE_BIT } else { 0 };
+        let at = position % entries * DOWN_WORDS;
+        for (word, value) in words[at..at + DOWN_WORDS].iter().zip(descriptor) {
+            debug_assert_eq!(value & PHASE_BIT, 0);
+            // Each word carries its phase, so the order among them does not matter; the release is for what the
+            // descriptor points to. Pairs with ld_poll2_sys + fence_acquire_sys in agent.cuh.
+            word.store_release(value | phase);
+        }
+        self.tail += 1;
+        true
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// A channel as the CPU builds it and device code uses it. Mirrored by gnor/src/abi.rs; a test compares every offset.
+#pragma once
+#include "fabric/arch.cuh"
+
+namespace gn {
+
+enum : gn_u32 {
+  CMD_SLOTS = 128,     // commands in flight over all SSDs of a channel
+  REQ_SLOTS = 128,     // requests in flight: a request may be several commands
+  SQ_BLOCKS = 64,      // send queue of one SSD, in 64-byte blocks
+  RQ_ENTRIES = 64,     // receives of one SSD: no more commands than this are in flight to it
+  CQ_ENTRIES = 512,    // shared by all queue pairs: responses and acknowledged sends
+  SIGNAL_EVERY = 16,   // every sixteenth SEND asks for a completion, which retires the send queue
+  MAX_SSDS = 64,
+};
+
+// One SSD's queue pair. The counters run over all 32 bits; what goes on the wire is their low 16.
+struct queue_pair {
+  gn_u64 sq_addr, rq_addr, dbr_addr, uar_addr;
+  gn_u64 recv_addr;    // RQ_ENTRIES x 16 bytes: where responses land
+  gn_u32 qpn;
+  gn_u32 lkey;         // of the channel's queue memory
+  gn_u32 reserve;      // send blocks handed out
+  gn_u32 publish;      // send blocks whose doorbell was rung
+  gn_u32 retired;      // send blocks the HCA is done with
+  gn_u32 completed;    // responses taken
+  gn_u32 posted;       // receives posted
+  gn_u32 error;        // 0, or QP_BROKEN | completion opcode << 8 | syndrome
+  gn_u32 connect_dw0;  // what Fabrics Connect answered
+  gn_u32 reserved[13];
+};
+static_assert(sizeof(queue_pair) == 128, "");
+
+// A command in flight. `state` is what the completion path trusts; the rest belongs to whoever moved it out of CMD_FREE.
+struct command {
+  gn_u32 state;        // CMD_*
+  gn_u32 qp;
+  gn_u32 req;
+  gn_u32 reserved;
+};
+enum : gn_u32 { CMD_FREE = 0, CMD_STAGED = 1, CMD_IN_FLIGHT = 2 };
+
+// A request: counts its commands and keeps the first failure.
+struct request {
+  gn_u32 pending;      // commands not finished, plus one while the owner still adds some; REQ_ABANDONED
+  gn_u32 status;       // 0, an NVMe status word, or GN_* above 16 bits
+  gn_u32 dw0, dw1;     // detail of the first failure
+  gn_u64 pool_addr;    // buffer to give back if the owner has gone
+  gn_u32 pool_bytes;
+  gn_u32 reserved;
+};
+static_assert(sizeof(request) == 32, "");
+enum : gn_u32 { REQ_ABANDONED = 0x80000000u };
+
+// The pool: one word per 64 KiB block, see pool.cuh.
+struct pool {
+  gn_u64 base;
+  gn_u64 words_addr;   // u32[blocks]
+  gn_u32 blocks;
+  gn_u32 rkey;
+};
+
+struct channel {
+  gn_u64 cq_addr;
+  gn_u64 capsules_addr;  // CMD_SLOTS x 64 bytes, registered
+  gn_u64 connect_addr;   // ssds x 1,024 bytes of Connect data, registered
+  gn_u64 qps_addr;       // queue_pair[ssds]
+  gn_u32 queue_lkey;     // key of queue memory, capsules and Connect data
+  gn_u32 ssds;
+  gn_u32 first_qpn;      // queue pairs of a channel have consecutive numbers
+  gn_u32 cq_log;
+  gn_u32 cq_ci;          // guarded by cq_lock
+  gn_u32 cq_lock;
+  gn_u32 cid_bits[CMD_SLOTS / 32];
+  gn_u32 req_bits[REQ_SLOTS / 32];
+  gn_u32 protocol_errors;  // responses that name no command in flight
+  gn_u32 qid;
+  gn_u64 ios, bytes_moved, retries;
+  pool data;
+  command commands[CMD_SLOTS];
+  request requests[REQ_SLOTS];
+};
+
+// An open volume as device code sees it.
+struct volume {
+  gn_u64 factor;
+  gn_u64 capacity_blocks;
+  gn_u64 places_addr;    // u16[groups * width], the fleet map's table
+  gn_u64 next_sequence;  // of the writer, counted up by atomics
+  gn_u32 groups;
+  gn_u32 width;
+  gn_u32 map_epoch;
+  gn_u32 lease_epoch;
+  gn_u16 vid, client;
+  gn_u8 replicas, chunk_shift, writer, reserved;
+};
+static_assert(sizeof(volume) == 56, "");
+
+enum : gn_u32 { PLACE_NONE = 0xffffu, PLACE_FILLING = 0x8000u };
+
+// Status of a request. The low 16 bits are an NVMe status word; what the device library itself says stands above.
+enum : gn_u32 {
+  GN_OK = 0,
+  GN_PENDING = 0x00010000u,
+  GN_TIMED_OUT = 0x00020000u,    // no completion before the deadline; the buffer stays with the channel
+  GN_QP_BROKEN = 0x00040000u,    // low bits: completion opcode << 8 | HCA syndrome
+  GN_OUT_OF_RANGE = 0x00080000u, // beyond the volume
+  GN_BAD_REQUEST = 0x00100000u,  // zero blocks, misaligned address, longer than GN_MAX_BLOCKS
+  GN_READ_ONLY = 0x00200000u,    // a write through a volume opened for reading
+  GN_NO_REPLICA = 0x00400000u,   // the map names no SSD for the block
+};
+enum : gn_u32 { QP_BROKEN = 0x80000000u };
+enum : gn_u32 { GN_BLOCK = 4096, GN_MAX_BLOCKS = 4096 };
+
+}  // namespace gn

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Placement on the device: the same function as proto/src/placement.rs, over the fleet map's table in device memory.
+#pragma once
+#include "gnor/abi.h"
+
+namespace gn {
+
+GN_DEV gn_u64 mix64(gn_u64 x) {
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBull;
+  return x ^ x >> 31;
+}
+
+// The row of the block's placement group.
+GN_DEV const gn_u16* row_of(const volume& v, gn_u32 vba) {
+  gn_u64 key = (gn_u64)v.vid << 32 | vba >> v.chunk_shift;
+  gn_u32 group = (gn_u32)(mix64(v.factor ^ mix64(key)) & (v.groups - 1));
+  return (const gn_u16*)v.places_addr + (gn_u64)group * v.width;
+}
+
+// Replica `k` of the block for a write: its SSD, serving or filling; PLACE_NONE where the group has a hole.
+GN_DEV gn_u32 write_place(const volume& v, gn_u32 vba, gn_u32 k) {
+  gn_u32 place = row_of(v, vba)[k];
+  return place == PLACE_NONE ? (gn_u32)PLACE_NONE : place & ~(gn_u32)PLACE_FILLING;
+}
+
+// The SSD to read from: attempt 0 of the volume's writer (or of a volume that nobody writes) spreads over the serving
+// replicas by `spread`; a later attempt walks them from the first (protocol rule 7).
+GN_DEV gn_u32 read_place(const volume& v, gn_u32 vba, gn_u32 attempt, gn_u32 spread) {
+  const gn_u16* row = row_of(v, vba);
+  gn_u32 serving = 0;
+  for (gn_u32 k = 0; k < v.replicas; ++k) serving += (row[k] & PLACE_FILLING) == 0;  // PLACE_NONE has the bit set too
+  if (serving == 0) return PLACE_NONE;
+  gn_u32 want = (attempt == 0 ? spread : attempt - 1) % serving;
+  for (gn_u32 k = 0; k < v.replicas; ++k)
+    if ((row[k] & PLACE_FILLING) == 0 && want-- == 0) return row[k];
+  return PLACE_NONE;
+}
+
+}  // namespace gn
