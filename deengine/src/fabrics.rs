@@ -8,7 +8,7 @@ use crate::request::{Refused, check_frame, data_pointer};
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::{Span, Time};
 use gnstor_proto::fabrics::{
-    CNTLID_ANY, CONNECT_DATA_BYTES, ConnectData, ConnectFields, Identity, PropertyFields, fctype, fctype_of, fields,
+    CNTLID_ANY, ConnectData, ConnectFields, Identity, PropertyFields, fctype, fctype_of, fields,
     property, ssd_subnqn,
 };
 use gnstor_proto::nvme::Sqe;
@@ -17,6 +17,8 @@ use zerocopy::FromBytes;
 
 /// CAP: MQES, contiguous queues required (bit 16), timeout 5 s (TO = 10), the NVM command set (bit 37).
 const CAP: u64 = (MAX_QUEUE_ENTRIES as u64 - 1) | 1 << 16 | 10 << 24 | 1 << 37;
+const CONNECT_BYTES: u32 = 1024;
+const _: () = assert!(CONNECT_BYTES as usize == gnstor_proto::fabrics::CONNECT_DATA_BYTES);
 /// NVMe 2.0.
 const VS: u64 = 0x0002_0000;
 /// CC.SHN, shutdown notification.
@@ -57,8 +59,8 @@ impl Ssd {
     fn begin_connect(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, sqe: &Sqe) {
         let checked = check_frame(sqe)
             .and_then(|()| self.connect_fields(key, sqe))
-            .and_then(|fields| Ok((fields, data_pointer(sqe, CONNECT_DATA_BYTES as u32)?)))
-            .and_then(|found| Ok((found, self.scratch.take(CONNECT_DATA_BYTES as u32).ok_or(Refusal::NotReady)?)));
+            .and_then(|fields| Ok((fields, data_pointer(sqe, CONNECT_BYTES)?)))
+            .and_then(|found| Ok((found, self.scratch.take(CONNECT_BYTES).ok_or(Refusal::NotReady)?)));
         let ((fields, remote), buffer) = match checked {
             Ok(found) => found,
             Err(refused) => return self.refuse(permit, 0, refused, now),

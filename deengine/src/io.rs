@@ -6,7 +6,7 @@ use crate::ftl::Extent;
 use crate::permission::Authorized;
 use crate::permit::CompletionPermit;
 use crate::request::{
-    RANGE_BYTES, Refused, Request, Submission, Verb, check_any_namespace, check_frame, check_namespace, data_pointer,
+    RANGE_BYTES, RANGE_SHIFT, Refused, Request, Submission, Verb, check_any_namespace, check_frame, check_namespace, data_pointer,
     raw_vid,
 };
 use gnstor_fabric::controller::QueueKey;
@@ -243,7 +243,7 @@ impl Ssd {
         sqe: &Sqe,
     ) {
         let ranges = (sqe.cdw10.get() & 0xFF) + 1;
-        let bytes = ranges * RANGE_BYTES as u32;
+        let bytes = ranges << RANGE_SHIFT;
         let checked =
             check_frame(sqe).and_then(|()| check_namespace(sqe)).and_then(|()| data_pointer(sqe, bytes));
         let remote = match checked {

@@ -139,7 +139,8 @@ impl Request {
 }
 
 /// Bytes of a range of Dataset Management: context attributes, length in blocks, starting LBA.
-pub const RANGE_BYTES: usize = 16;
+pub const RANGE_BYTES: usize = 1 << RANGE_SHIFT;
+pub(crate) const RANGE_SHIFT: u32 = 4;
 
 /// Every command on fabrics uses an SGL and is not fused.
 pub(crate) fn check_frame(sqe: &Sqe) -> Result<(), Refused> {
@@ -165,7 +166,6 @@ pub(crate) fn data_pointer(sqe: &Sqe, bytes: u32) -> Result<Remote, Refused> {
 }
 
 /// The volume id as it stands in the command, for the detail word of a refusal.
-#[expect(clippy::cast_possible_truncation, reason = "the upper 16 bits of a word")]
 pub(crate) fn raw_vid(sqe: &Sqe) -> u16 {
     (sqe.cdw11.get() >> 16) as u16
 }

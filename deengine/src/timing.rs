@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 const SLOT_SHIFT: u32 = 22;
 const SLOT_PS: u64 = 1 << SLOT_SHIFT;
 /// 17 ms ahead; what is booked later than that is not seen by later bookings.
-const SLOTS: u64 = 4096;
+const SLOTS: usize = 4096;
 
 /// A link that carries one thing at a time, booked by how much of each short slot is taken.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ struct Slot {
 
 impl Lane {
     fn new(bytes_per_s: u64) -> Self {
-        Self { bytes_per_s, slots: vec![Slot::default(); SLOTS as usize], full: 0..0 }
+        Self { bytes_per_s, slots: vec![Slot::default(); SLOTS], full: 0..0 }
     }
 
     /// Books the transfer of `bytes` not before `from`; the time it ends.
@@ -56,7 +56,7 @@ impl Lane {
         loop {
             let number = at >> SLOT_SHIFT;
             let start = number << SLOT_SHIFT;
-            let slot = &mut self.slots[usize::try_from(number % SLOTS).expect("below SLOTS")];
+            let slot = &mut self.slots[usize::try_from(number).expect("64-bit host") % SLOTS];
             if slot.number != number {
                 *slot = Slot { number, used_ps: 0 };
             }

@@ -26,7 +26,8 @@ pub(crate) const FENCE_DEADLINE: Span = Span::from_ms(2000);
 const SWEEP_BUCKETS: u64 = 4096;
 /// Modelled time between two steps of a sweep: it must not hold up I/O.
 const SWEEP_PAUSE: Span = Span::from_ns(100_000);
-const ENTRY: u32 = ENTRY_BYTES as u32;
+const ENTRY: u32 = 4096;
+const _: () = assert!(ENTRY as usize == ENTRY_BYTES);
 
 /// A deleted volume on its way out of the map.
 #[derive(Debug)]

@@ -1,6 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! RDMA as both ends see it.
+//! RDMA as both ends see it: memory regions, RC queue pairs of genuine mlx5 bytes, an emulated HCA that executes them, links, and
+//! NVMe-oF target offload.
+//!
+//! ```text
+//!    initiator's memory                                  array's memory
+//!   +------------------+   UpEntry    +-----------------------------------+
+//!   | SQ RQ CQ DBR UAR | ===========> | engine:  conn --> link --> target  | --> controller::Controller
+//!   |   in GPU memory: |   rings      |          (RC order, acks, errors)  | <-- Effect: Pull Push Complete
+//!   |   hca/agent, a   | <=========== |                                    |
+//!   |   resident kernel|    Down      +-----------------------------------+
+//!   |   in host memory:|                      |  engine::tcp, to another process's engine
+//!   |   hca/soft       |
+//!   +------------------+
+//! ```
+//!
+//! What it does not do: it knows nothing of volumes, placement or flash. Components are stepped with `now`; only [`runtime`] has
+//! a clock and a thread.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`mlx5`] | queue bytes |
+//! | [`hca`] | queue pairs, executed where their memory is |
+//! | [`engine`] | connections, link time, target offload, TCP link |
+//! | [`controller`] | the border to an SSD |
+//! | [`host_queue`], [`admin`] | admin queues in host memory |
+//! | [`device`] | where device code runs: CUDA, or the CPU |
+//! | [`region`], [`time`], [`link`] | memory, modelled time, modelled link |
+//! | [`runtime`] | an engine on a thread |
+
 pub mod admin;
 pub mod controller;
+pub mod device;
+pub mod engine;
+pub mod hca;
+pub mod host_queue;
+pub mod link;
+pub mod mlx5;
 pub mod region;
+pub mod runtime;
 pub mod time;

@@ -34,10 +34,9 @@ impl Core {
             let view = volume.view(now);
             return self.reply(ticket, Ok(Reply::Volume(view)));
         }
-        // The id is taken on some SSD: by a sweep, or by a volume of which this daemon does not know.
-        let taken = |t: &Trouble| matches!(t, Trouble::Refused(Refusal::SweepPending | Refusal::VolumeExists));
-        let again = round.failed.values().all(taken).then(|| (request, attempt + 1)).filter(|a| a.1 <= VID_ATTEMPTS);
-        let failure = if round.failed.values().all(taken) {
+        let sweeping = round.failed.values().all(|t| *t == Trouble::Refused(Refusal::SweepPending));
+        let again = (sweeping && attempt < VID_ATTEMPTS).then(|| (request, attempt + 1));
+        let failure = if sweeping {
             Failure::new(
                 GrpcCode::ResourceExhausted,
                 format!(
@@ -91,7 +90,8 @@ impl Core {
         };
         // Those who wait for the name go on waiting, for the next attempt.
         let queue = std::mem::take(&mut self.volumes.get_mut(&vid).expect("the round's volume").queue);
-        self.vanish(now, vid, self.config.sweep_ms);
+        // At least 1 ms, or the next attempt would find the same id.
+        self.vanish(now, vid, self.config.sweep_ms.max(1));
         self.create(now, ticket, request, attempt);
         for (ticket, request) in queue {
             self.dispatch(now, ticket, request);

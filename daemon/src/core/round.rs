@@ -73,14 +73,18 @@ impl Core {
     }
 
     pub(super) fn round_answered(&mut self, now: u64, vid: Vid, ssd: u16, adding: bool, answer: Answer) {
-        use Refusal::{Deleting, StaleTerm, StaleVersion, UnknownVolume, VolumeAbsent};
+        use Refusal::{Deleting, StaleTerm, StaleVersion, UnknownVolume, VolumeAbsent, VolumeExists};
         let volume = self.volumes.get_mut(&vid).expect("a round belongs to a volume");
         let round = volume.round.as_mut().expect("a command belongs to a round");
         let outcome = match (&round.action, answer) {
             (_, Answer::Refused(StaleTerm)) => return self.depose(ssd, "refused this daemon's term"),
-            // Versions grow with every round, so a newer one is another daemon's that has the same term.
+            // Two daemons that start at once may have the same term. Versions grow with every round and volume ids in use
+            // are known, so what is newer or unknown is the other's; each change needs every SSD, so not both get theirs.
             (Action::Put(_) | Action::Delete(_), Answer::Refused(StaleVersion)) => {
                 return self.depose(ssd, "holds a newer version of a volume than this daemon wrote");
+            }
+            (Action::Add(_), Answer::Refused(VolumeExists)) => {
+                return self.depose(ssd, "holds a volume that this daemon did not make");
             }
             // An SSD that swept the volume knows it no more; what was to be deleted is.
             (Action::Delete(_), Answer::Done | Answer::Refused(VolumeAbsent | UnknownVolume | Deleting)) => Ok(()),

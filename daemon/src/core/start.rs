@@ -8,7 +8,8 @@
 //! ```
 //! * **Maps**: MAP GET everywhere. The newest (epoch, then term) wins; this daemon's term is above every term seen.
 //! * **Survey**: an SSD without a map is either part of a fresh array, or was replaced. If there are volumes it was
-//!   replaced, and to serve it as if its absent copies were zeros would lose data: the daemon refuses to start.
+//!   replaced, and to serve it as if its absent copies were zeros would lose data: the daemon refuses to start (once
+//!   the maps, read again, still lack it: another daemon may have made array and volumes meanwhile).
 //! * **Publish**: MAP SET with the new term everywhere. From here on no SSD takes a change from an older daemon, so
 //! * **Tables**, read only now, cannot change behind our back.
 //! * **Settle**: the highest version of each entry wins; where SSDs differ it is proposed to all of them again under a
@@ -56,11 +57,14 @@ pub(super) struct Start {
     retry_at: Option<u64>,
     /// Another daemon published a newer map meanwhile: read everything again.
     again: bool,
+    /// A survey found volumes: an SSD that has no map now, when the maps are read after it, is not part of a fresh array.
+    found_volumes: bool,
 }
 
 impl Start {
     pub(super) fn new(ssds: u16) -> Self {
-        Self { step: Step::Maps, probes: vec![Probe::default(); usize::from(ssds)], retry_at: None, again: false }
+        let probes = vec![Probe::default(); usize::from(ssds)];
+        Self { step: Step::Maps, probes, retry_at: None, again: false, found_volumes: false }
     }
 
     /// What is being done and which SSDs hold it up.
@@ -169,8 +173,8 @@ impl Core {
     fn start_next(&mut self, now: u64) {
         let Phase::Starting(start) = &mut self.phase else { return };
         match start.step {
-            Step::Maps if start.probes.iter().any(|p| p.map.is_none()) => start.enter(Step::Survey),
-            Step::Survey if start.probes.iter().any(|p| p.table.iter().any(|e| !e.deleting)) => {
+            Step::Maps if start.probes.iter().all(|p| p.map.is_some()) => return self.publish(),
+            Step::Maps if start.found_volumes => {
                 let without: Vec<_> = (0u32..).zip(&start.probes).filter(|(_, p)| p.map.is_none()).collect();
                 let names: Vec<_> = without.iter().map(|(ssd, _)| format!("SSD {ssd}")).collect();
                 return self.stop(Stop::Array(format!(
@@ -179,13 +183,12 @@ impl Core {
                     if names.len() == 1 { format!("{} has", names[0]) } else { format!("{} have", names.join(", ")) }
                 )));
             }
-            Step::Maps | Step::Survey => match self.next_map() {
-                Ok(()) => {
-                    let Phase::Starting(start) = &mut self.phase else { return };
-                    start.enter(Step::Publish);
-                }
-                Err(stop) => return self.stop(stop),
-            },
+            Step::Maps => start.enter(Step::Survey),
+            Step::Survey if start.probes.iter().any(|p| p.table.iter().any(|e| !e.deleting)) => {
+                start.found_volumes = true;
+                start.enter(Step::Maps);
+            }
+            Step::Survey => return self.publish(),
             Step::Publish => start.enter(Step::Tables),
             Step::Tables => {
                 let newer = start.probes.iter().flat_map(|p| &p.table).any(|e| e.term > self.term);
@@ -198,6 +201,16 @@ impl Core {
                 return self.reconcile(now);
             }
             Step::Settle => return,
+        }
+        self.ask();
+    }
+
+    fn publish(&mut self) {
+        if let Err(stop) = self.next_map() {
+            return self.stop(stop);
+        }
+        if let Phase::Starting(start) = &mut self.phase {
+            start.enter(Step::Publish);
         }
         self.ask();
     }

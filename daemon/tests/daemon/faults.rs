@@ -119,6 +119,7 @@ fn a_deletion_is_repeated_until_it_is_everywhere() {
             refused(&outcome, GrpcCode::Unavailable, &["SSD 2", "is decided"]);
         } else {
             assert_eq!(outcome, Ok(Reply::Done));
+            bench.array.ssd(2).faults.clear();
         }
         assert!(bench.ask(create("a")).is_ok());
     }

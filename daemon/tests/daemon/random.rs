@@ -1,1 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Random requests, faults, delays and restarts; a model that knows only the replies checks what must always hold.
 
+use crate::array::{Fault, SimArray};
+use crate::bench::{Bench, Outcome, create_with, delete, read, release, renew, write};
+use gnstor_daemon::core::request::Request;
+use gnstor_daemon::core::{Reply, Ticket};
+use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::status::{GrpcCode, Refusal};
+use gnstor_proto::vendor::VolumeEntry;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const SSDS: usize = 3;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create { name: u8, id: Option<u8> },
+    Delete { name: u8, client: u16 },
+    Read { name: u8, client: u16 },
+    Write { name: u8, client: u16, lease_ms: u32 },
+    Renew { name: u8, client: u16, lease_ms: u32 },
+    Release { name: u8, client: u16 },
+    Execute { ssd: usize, commands: u8 },
+    Settle,
+    Pass { ms: u64 },
+    Fail { ssd: usize, kind: u8 },
+    Die { ssd: usize, dead: bool },
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (name, client, ssd) = (0u8..4, 1u16..5, 0..SSDS);
+    let lease = 1_000u32..20_000;
+    prop_oneof![
+        4 => (name.clone(), proptest::option::of(0u8..6)).prop_map(|(name, id)| Step::Create { name, id }),
+        2 => (name.clone(), client.clone()).prop_map(|(name, client)| Step::Delete { name, client }),
+        3 => (name.clone(), client.clone()).prop_map(|(name, client)| Step::Read { name, client }),
+        4 => (name.clone(), client.clone(), lease.clone())
+            .prop_map(|(name, client, lease_ms)| Step::Write { name, client, lease_ms }),
+        2 => (name.clone(), client.clone(), lease)
+            .prop_map(|(name, client, lease_ms)| Step::Renew { name, client, lease_ms }),
+        2 => (name, client).prop_map(|(name, client)| Step::Release { name, client }),
+        8 => (ssd.clone(), 1u8..4).prop_map(|(ssd, commands)| Step::Execute { ssd, commands }),
+        3 => Just(Step::Settle),
+        4 => (0u64..8_000).prop_map(|ms| Step::Pass { ms }),
+        2 => (ssd.clone(), 0u8..4).prop_map(|(ssd, kind)| Step::Fail { ssd, kind }),
+        1 => (ssd, any::<bool>()).prop_map(|(ssd, dead)| Step::Die { ssd, dead }),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// A volume and its generation.
+type Incarnation = (u16, u32);
+
+/// What the replies promised.
+#[derive(Default)]
+struct Model {
+    asked: BTreeMap<Ticket, Request>,
+    /// The last grant of each volume: name, holder, and until when it was promised.
+    grants: BTreeMap<Incarnation, (String, ClientId, u64)>,
+    /// Lease epochs seen in grants.
+    epochs: BTreeMap<Incarnation, u32>,
+}
+
+impl Model {
+    /// The client asked for something that ended its own grant, or may have.
+    fn give_up(&mut self, request: &Request) {
+        if let Request::Release { name, client } | Request::Open { name, client, .. } = request {
+            self.grants.retain(|_, (volume, holder, _)| volume != name.as_str() || holder != client);
+        }
+    }
+
+    fn hear(&mut self, bench: &Bench, ticket: Ticket, outcome: &Outcome) {
+        let Some(request) = self.asked.remove(&ticket) else { return };
+        if outcome.is_err() || matches!(request, Request::Release { .. }) {
+            self.give_up(&request);
+        }
+        match (&request, outcome) {
+            (Request::Open { client, .. }, Ok(Reply::Opened { volume, lease_ms })) if *lease_ms > 0 => {
+                self.granted(bench, volume, *client, *lease_ms);
+            }
+            (Request::Renew { name, client, lease_epoch, .. }, Ok(Reply::Renewed { lease_ms })) => {
+                for (key, (volume, holder, until)) in &mut self.grants {
+                    let vid = Vid::new(key.0).unwrap();
+                    let lives =
+                        bench.array.ssd(0).table.get(&vid).is_some_and(|e| e.generation == key.1 && !e.deleting);
+                    if lives && volume == name.as_str() {
+                        assert_eq!((*holder, self.epochs[key]), (*client, *lease_epoch), "only the holder renews");
+                        *until = bench.now + u64::from(*lease_ms);
+                    }
+                }
+            }
+            (_, Err(failure)) => {
+                assert!(!failure.message.is_empty() && failure.code != GrpcCode::Internal, "{failure}")
+            }
+            _ => {}
+        }
+    }
+
+    fn granted(&mut self, bench: &Bench, volume: &VolumeEntry, client: ClientId, lease_ms: u32) {
+        let key = (volume.vid.get(), volume.generation);
+        for ssd in 0..SSDS {
+            let held = bench.array.ssd(ssd).table[&volume.vid].clone();
+            assert_eq!((held.writer, held.lease_epoch), (Some(client), volume.lease_epoch), "SSD {ssd} at the grant");
+        }
+        let grant = (volume.name.clone(), client, bench.now + u64::from(lease_ms));
+        if let Some((_, holder, until)) = self.grants.insert(key, grant) {
+            assert!(holder == client || bench.now >= until, "client {holder} was promised until {until}");
+        }
+        let before = self.epochs.insert(key, volume.lease_epoch);
+        assert!(before.is_none_or(|before| before < volume.lease_epoch), "an epoch was granted twice");
+    }
+}
+
+struct Run {
+    bench: Bench,
+    model: Model,
+}
+
+impl Run {
+    fn send(&mut self, request: Request) {
+        let ticket = self.bench.send(request.clone());
+        self.model.asked.insert(ticket, request);
+        self.hear();
+    }
+
+    fn hear(&mut self) {
+        while let Some((ticket, outcome)) = self.bench.news.pop_front() {
+            self.model.hear(&self.bench, ticket, &outcome);
+        }
+    }
+
+    fn execute(&mut self, ssd: usize) -> bool {
+        let any = self.bench.execute(ssd);
+        self.hear();
+        any
+    }
+
+    fn settle(&mut self) {
+        while (0..SSDS).fold(false, |any, ssd| self.execute(ssd) || any) {}
+    }
+
+    /// As `Bench::run_for`, hearing each reply at the moment it comes.
+    fn run_for(&mut self, ms: u64) {
+        let end = self.bench.now + ms;
+        self.settle();
+        while let Some(at) = self.bench.core.next_event().filter(|&at| at <= end) {
+            self.bench.pass(at.saturating_sub(self.bench.now));
+            self.settle();
+        }
+        self.bench.pass(end - self.bench.now);
+        self.settle();
+    }
+
+    /// A daemon that is not told what the one before knew. Its SSDs must answer for it to start.
+    fn restart(&mut self) {
+        self.heal();
+        let (array, now) = (self.bench.array.clone(), self.bench.now);
+        // What was under way may have been done, and nobody will say so.
+        for request in std::mem::take(&mut self.model.asked).into_values() {
+            self.model.give_up(&request);
+        }
+        self.bench = Bench::cold(&array, now);
+        self.bench.run_for(1_000);
+        assert!(self.bench.core.is_serving(), "{:?} {:?}", self.bench.stopped, self.bench.core.waits_for());
+    }
+
+    fn heal(&mut self) {
+        for ssd in 0..SSDS {
+            let mut ssd = self.bench.array.ssd(ssd);
+            ssd.dead = false;
+            ssd.faults.clear();
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        let text = |name: u8| format!("v{name}");
+        match step {
+            Step::Create { name, id } => {
+                self.send(create_with(&text(name), 1 + u64::from(name), id.map(|id| [id + 1; 16])));
+            }
+            Step::Delete { name, client } => self.send(delete(&text(name), client)),
+            Step::Read { name, client } => self.send(read(&text(name), client)),
+            Step::Write { name, client, lease_ms } => self.send(write(&text(name), client, lease_ms)),
+            Step::Renew { name, client, lease_ms } => {
+                let entry = self.bench.array.ssd(0).active().into_iter().find(|e| e.name == text(name));
+                self.send(renew(&text(name), client, entry.map_or(1, |e| e.lease_epoch), lease_ms));
+            }
+            Step::Release { name, client } => self.send(release(&text(name), client)),
+            Step::Execute { ssd, commands } => (0..commands).for_each(|_| drop(self.execute(ssd))),
+            Step::Settle => self.settle(),
+            Step::Pass { ms } => {
+                self.bench.pass(ms);
+                self.hear();
+            }
+            Step::Fail { ssd, kind } => self.bench.array.ssd(ssd).faults.push_back(match kind {
+                0 => Fault::LostBefore,
+                1 => Fault::LostAfter,
+                2 => Fault::Refuse(Refusal::NotReady),
+                _ => Fault::Refuse(Refusal::TableFull),
+            }),
+            Step::Die { ssd, dead } => self.bench.array.ssd(ssd).dead = dead,
+            Step::Restart => self.restart(),
+        }
+        assert_eq!(self.bench.stopped, None, "nobody else is there");
+    }
+
+    /// When nothing fails any more, every SSD comes to hold the same, and it is what the daemon says.
+    fn finish(mut self) {
+        self.heal();
+        self.run_for(200_000);
+        assert!(self.model.asked.is_empty(), "every request is answered: {:?}", self.model.asked);
+        assert_eq!(self.bench.core.next_event(), None, "nothing is left to do");
+        let entries = self.bench.array.agreed();
+        let names: BTreeSet<_> = entries.iter().map(|e| &e.name).collect();
+        assert_eq!(names.len(), entries.len(), "names are unique");
+        let plain = |entries: &[VolumeEntry]| -> Vec<_> {
+            entries.iter().map(|e| VolumeEntry { writer: None, ..e.clone() }).collect()
+        };
+        let before = self.bench.list();
+        assert_eq!(plain(&before), plain(&entries));
+        self.restart();
+        assert_eq!(plain(&self.bench.list()), plain(&before), "a restarted daemon has the same state");
+        assert_eq!(self.bench.array.agreed(), entries, "and changes nothing");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_the_array_comes_to_one_state(
+        steps in proptest::collection::vec(step(), 1..80),
+        sweep_commands in 0u32..6,
+    ) {
+        let array = SimArray::new(SSDS);
+        for ssd in 0..SSDS {
+            array.ssd(ssd).sweep_commands = sweep_commands;
+        }
+        let mut run = Run { bench: Bench::start(&array, 0), model: Model::default() };
+        for step in steps {
+            run.step(step);
+        }
+        run.finish();
+    }
+
+    /// Two daemons on one array, in any interleaving: one is left, the other has stopped or never did anything, and the SSDs agree.
+    #[test]
+    fn of_two_daemons_one_is_left(order in proptest::collection::vec((any::<bool>(), 0..SSDS), 0..60), ops in 1u8..6) {
+        let array = SimArray::new(SSDS);
+        let mut old = Bench::start(&array, 0);
+        old.ask(create_with("v0", 1, None)).unwrap();
+        let mut new = Bench::cold(&array, 0);
+        for op in 0..ops {
+            let name = format!("v{op}");
+            old.send(create_with(&name, 1, None));
+            old.send(write(&name, 7, 5_000));
+        }
+        for (which, ssd) in order {
+            if which { new.execute(ssd) } else { old.execute(ssd) };
+        }
+        new.run_for(60_000);
+        old.run_for(60_000);
+        prop_assert!(new.core.is_serving(), "{:?} {:?}", new.stopped, new.core.waits_for());
+        new.ask(create_with("last", 1, None)).unwrap();
+        let outcome = old.ask(create_with("late", 1, None));
+        prop_assert_eq!(outcome.unwrap_err().code, GrpcCode::Aborted);
+        prop_assert!(old.stopped.is_some());
+        let listed = new.list();
+        prop_assert_eq!(array.agreed(), listed);
+    }
+}

@@ -81,7 +81,7 @@ pub struct MrCtx {
     pub reserved: u32,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct UpEntry {
     pub seq: u64,
@@ -96,6 +96,12 @@ pub struct UpEntry {
     pub reserved: u32,
     pub arg: [u64; 2],
     pub payload: [u8; 64],
+}
+
+impl Default for UpEntry {
+    fn default() -> Self {
+        zerocopy::FromZeros::new_zeroed()
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Sizes and offsets as the C++ compiler sees them, for fabric/tests/layout.rs.
+#include <cstddef>
+#include "fabric/agent.cuh"
+#include "fabric/mlx5.h"
+
+#define FIELD(T, F) #T "." #F, offsetof(gn::hca::T, F)
+#define SIZE(T) #T, sizeof(gn::hca::T)
+
+struct gn_layout_row {
+  const char* name;
+  size_t value;
+};
+
+extern "C" const gn_layout_row gn_fabric_layout[] = {
+    {SIZE(qp_ctx)}, {FIELD(qp_ctx, last_kick)}, {FIELD(qp_ctx, qpn)}, {FIELD(qp_ctx, state)}, {FIELD(qp_ctx, sq_head)},
+    {FIELD(qp_ctx, rq_head)}, {FIELD(qp_ctx, cq)}, {FIELD(qp_ctx, pd)}, {FIELD(qp_ctx, ring)},
+    {SIZE(cq_ctx)}, {FIELD(cq_ctx, mask)}, {FIELD(cq_ctx, log_entries)}, {FIELD(cq_ctx, pi)},
+    {SIZE(mr_ctx)}, {FIELD(mr_ctx, bytes)}, {FIELD(mr_ctx, key)}, {FIELD(mr_ctx, access)}, {FIELD(mr_ctx, pd)},
+    {SIZE(up_entry)}, {FIELD(up_entry, kind)}, {FIELD(up_entry, qpn)}, {FIELD(up_entry, stamp_ns)}, {FIELD(up_entry, index)},
+    {FIELD(up_entry, flags)}, {FIELD(up_entry, status)}, {FIELD(up_entry, bytes)}, {FIELD(up_entry, sum)},
+    {FIELD(up_entry, arg)}, {FIELD(up_entry, payload)},
+    {SIZE(down_desc)},
+    {SIZE(ring_ctx)}, {FIELD(ring_ctx, up_mask)}, {FIELD(ring_ctx, up_tail)}, {FIELD(ring_ctx, down_head)},
+    {FIELD(ring_ctx, responses)}, {FIELD(ring_ctx, late)}, {FIELD(ring_ctx, stop_addr)}, {FIELD(ring_ctx, ready_addr)},
+    {SIZE(agent_args)}, {FIELD(agent_args, rings)}, {FIELD(agent_args, qp_count)}, {FIELD(agent_args, first_qpn)},
+    {FIELD(agent_args, launch)}, {FIELD(agent_args, blocks)},
+    {SIZE(agent_smem)},
+    {"cqe64", sizeof(gn::mlx5::cqe64)}, {"cqe64.byte_count", offsetof(gn::mlx5::cqe64, byte_count)},
+    {"cqe64.sop_qpn", offsetof(gn::mlx5::cqe64, sop_qpn)}, {"cqe64.counter_own", offsetof(gn::mlx5::cqe64, counter_own)},
+    {nullptr, 0},
+};

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One RC connection at the initiator: work requests in order, acknowledgements, error state and flush.
+//!
+//! Work requests retire in the order of the send queue. A failed one puts the queue pair into error; everything behind it is
+//! flushed. No failure is reported while a transfer of the connection is still moving: when the owner reads the
+//! completion, nothing will touch its buffers any more (protocol rule 9).
+
+use super::{ConnId, Engine, Event, HalfId, cqe_bytes, half_ns, is_done, low16, sqe_of};
+use crate::controller::QueueKey;
+use crate::hca::Down;
+use crate::hca::abi::*;
+use crate::mlx5::{cqe_opcode, syndrome};
+use crate::time::Time;
+use gnstor_proto::nvme::Cqe;
+use std::collections::VecDeque;
+use std::sync::mpsc;
+
+/// The other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum To {
+    Local(u16),
+    Remote(u32),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Waiting(Time),
+    Acked,
+    Failed(u8),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    index: u16,
+    signalled: bool,
+    state: State,
+}
+
+#[derive(Debug)]
+pub(super) struct Conn {
+    pub(super) half: HalfId,
+    pub(super) qpn: u32,
+    pub(super) to: To,
+    /// Transfers on their way through the half.
+    pub(super) transfers: u32,
+    pub(super) response_tries: u8,
+    sent: VecDeque<Pending>,
+    first_psn: u64,
+    broken: bool,
+    /// Receives to flush once nothing moves: first, past the last.
+    rq_flush: Option<(u16, u16)>,
+    /// Modelled submission times by the low bits of the command id.
+    submitted: Box<[Time; 256]>,
+}
+
+impl Conn {
+    pub(super) fn new(half: HalfId, qpn: u32, to: To) -> Self {
+        Self {
+            half,
+            qpn,
+            to,
+            transfers: 0,
+            response_tries: 0,
+            sent: VecDeque::new(),
+            first_psn: 0,
+            broken: false,
+            rq_flush: None,
+            submitted: Box::new([Time::ZERO; 256]),
+        }
+    }
+
+    pub(super) fn broken(&self) -> bool {
+        self.broken
+    }
+
+    pub(super) fn submitted(&self, cqe: Cqe) -> Time {
+        self.submitted[usize::from(cqe.cid.get() & 0xFF)]
+    }
+
+    fn oldest_waiting(&self) -> Option<Time> {
+        self.sent.iter().find_map(|p| if let State::Waiting(at) = p.state { Some(at) } else { None })
+    }
+}
+
+impl Engine {
+    pub(super) fn on_up(&mut self, now: Time, half: HalfId, e: &UpEntry) {
+        if e.kind == UP_PONG {
+            return self.pong(now, half, e);
+        }
+        if is_done(e) {
+            return self.copied(now, e);
+        }
+        if e.kind == super::tcp::UP_CONNECT {
+            return self.peer_connects(now, half, e);
+        }
+        let Some(&id) = self.by_qp.get(&(half, e.qpn)) else {
+            tracing::debug!("entry of kind {} for an unconnected queue pair {}", e.kind, e.qpn);
+            return;
+        };
+        if e.kind == super::tcp::UP_CLOSE {
+            return self.close(now, id);
+        }
+        let nominal = self.stamp(now, half, e);
+        let conn = self.conns.get_mut(&id).expect("by_qp names live connections");
+        let pending = |state| Pending { index: low16(e.index), signalled: e.flags & UP_SIGNALLED != 0, state };
+        match e.kind {
+            UP_SEND if conn.broken => conn.sent.push_back(pending(State::Failed(syndrome::FLUSH))),
+            UP_SEND => {
+                conn.sent.push_back(pending(State::Waiting(now)));
+                let psn = conn.first_psn + conn.sent.len() as u64 - 1;
+                let sqe = sqe_of(&e.payload);
+                conn.submitted[usize::from(sqe.cid.get() & 0xFF)] = nominal;
+                self.counters.capsules += 1;
+                match conn.to {
+                    To::Local(_) => {
+                        let at = self.link.up(nominal, u64::from(e.bytes));
+                        self.schedule(at, Event::Capsule { conn: id, psn, raw: e.payload });
+                    }
+                    To::Remote(remote) => self.remote_capsule(remote, id, psn, e),
+                }
+            }
+            UP_NOP => conn.sent.push_back(pending(State::Acked)),
+            // The only peers are NVMe targets: they expose no memory to RDMA WRITE or READ.
+            UP_WRITE | UP_READ => {
+                conn.sent.push_back(pending(State::Failed(syndrome::REMOTE_ACCESS)));
+                self.break_conn(now, id, None);
+            }
+            UP_WQE_ERROR => {
+                #[expect(clippy::cast_possible_truncation, reason = "a syndrome is a byte")]
+                conn.sent.push_back(pending(State::Failed(e.status as u8)));
+                self.break_conn(now, id, None);
+            }
+            UP_WQE_FLUSH => conn.sent.push_back(pending(State::Failed(syndrome::FLUSH))),
+            UP_RNR => self.no_receive(now, id, e),
+            UP_RECV_ERROR => {
+                let (qpn, half_id) = (conn.qpn, conn.half);
+                let counter = low16(e.index);
+                #[expect(clippy::cast_possible_truncation, reason = "a syndrome is a byte")]
+                let status = e.status as u8;
+                let report = Down::Cqe { qpn, opcode: cqe_opcode::RESPONDER_ERROR, syndrome: status, counter };
+                if let Some(h) = self.halves.get_mut(&half_id) {
+                    h.get().push(report);
+                }
+                self.break_conn(now, id, None);
+            }
+            UP_RQ_FLUSH => conn.rq_flush = Some((low16(e.index), low16(e.status))),
+            other => tracing::warn!("up entry of unknown kind {other}"),
+        }
+        self.retire(id);
+    }
+
+    /// The modelled time of an entry: when the half took the work, on the engine's clock, never in the future.
+    fn stamp(&mut self, now: Time, half: HalfId, e: &UpEntry) -> Time {
+        if e.stamp_ns == 0 || !self.best_rtt.contains_key(&half) {
+            return now;
+        }
+        let offset = self.halves.get_mut(&half).map_or(0, |h| h.get().clock_offset_ns());
+        let ns = i128::from(e.stamp_ns) + i128::from(offset);
+        Time::from_ns(u64::try_from(ns).unwrap_or(0)).min(now)
+    }
+
+    fn pong(&mut self, now: Time, half: HalfId, e: &UpEntry) {
+        let Some(sent) = self.pings.remove(&(half, e.index)) else { return };
+        let rtt = now.since(sent).as_ns();
+        if self.best_rtt.get(&half).is_none_or(|&best| rtt < best) {
+            self.best_rtt.insert(half, rtt);
+            let middle = i128::from(sent.as_ns()) + i128::from(rtt / 2);
+            let offset = i64::try_from(middle - i128::from(e.stamp_ns)).unwrap_or(0);
+            if let Some(h) = self.halves.get_mut(&half) {
+                h.get().set_clock_offset_ns(offset);
+            }
+        }
+    }
+
+    pub(super) fn capsule_arrives(&mut self, now: Time, at: Time, id: ConnId, psn: u64, raw: &[u8; 64]) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        let To::Local(target) = conn.to else { return };
+        if conn.broken || self.targets[usize::from(target)].silent {
+            return;
+        }
+        let back = at + self.link.config().latency;
+        self.schedule(back, Event::Acked { conn: id, psn });
+        let t = &mut self.targets[usize::from(target)];
+        t.clock = t.clock.max(at);
+        t.controller.submit(t.clock, QueueKey(id.0), &sqe_of(raw));
+        self.drain_effects(now, target);
+    }
+
+    /// Everything up to `psn` has arrived at the peer.
+    pub(super) fn acknowledged(&mut self, id: ConnId, psn: u64) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        for (p, pending) in (conn.first_psn..).zip(conn.sent.iter_mut()) {
+            if p > psn {
+                break;
+            }
+            if matches!(pending.state, State::Waiting(_)) {
+                pending.state = State::Acked;
+            }
+        }
+        self.retire(id);
+    }
+
+    /// The peer has acknowledged the oldest work request that waits.
+    pub(super) fn acknowledge_next(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get(&id) {
+            let waiting = conn.sent.iter().position(|p| matches!(p.state, State::Waiting(_)));
+            if let Some(position) = waiting {
+                self.acknowledged(id, conn.first_psn + position as u64);
+            }
+        }
+    }
+
+    /// Completes work requests from the front of the queue.
+    pub(super) fn retire(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(half) = self.halves.get_mut(&conn.half) else { return };
+        let half = half.get();
+        let qpn = conn.qpn;
+        while let Some(front) = conn.sent.front().copied() {
+            let (opcode, status) = match front.state {
+                State::Waiting(_) => break,
+                State::Acked => (cqe_opcode::REQUESTER, 0),
+                State::Failed(_) if conn.transfers > 0 => break,
+                State::Failed(status) => (cqe_opcode::REQUESTER_ERROR, status),
+            };
+            conn.sent.pop_front();
+            conn.first_psn += 1;
+            if front.signalled || opcode == cqe_opcode::REQUESTER_ERROR {
+                half.push(Down::Cqe { qpn, opcode, syndrome: status, counter: front.index });
+            }
+        }
+        if conn.transfers == 0
+            && conn.sent.is_empty()
+            && let Some((mut at, end)) = conn.rq_flush.take()
+        {
+            while at != end {
+                let opcode = cqe_opcode::RESPONDER_ERROR;
+                half.push(Down::Cqe { qpn, opcode, syndrome: syndrome::FLUSH, counter: at });
+                at = at.wrapping_add(1);
+            }
+        }
+    }
+
+    /// Puts a connection into error: `first` is the syndrome of the oldest request that waits, the others are flushed.
+    pub(super) fn break_conn(&mut self, now: Time, id: ConnId, first: Option<u8>) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.broken {
+            return;
+        }
+        conn.broken = true;
+        self.counters.broken += 1;
+        let mut next = first.unwrap_or(syndrome::FLUSH);
+        for pending in &mut conn.sent {
+            if matches!(pending.state, State::Waiting(_)) {
+                pending.state = State::Failed(next);
+                next = syndrome::FLUSH;
+            }
+        }
+        let (half, qpn, to) = (conn.half, conn.qpn, conn.to);
+        if let Some(half) = self.halves.get_mut(&half) {
+            half.get().push(Down::QpError { qpn });
+        }
+        match to {
+            To::Local(target) => {
+                let t = &mut self.targets[usize::from(target)];
+                if !t.silent {
+                    t.clock = t.clock.max(now);
+                    t.controller.close_queue(t.clock, QueueKey(id.0));
+                    self.drain_effects(now, target);
+                }
+            }
+            To::Remote(remote) => {
+                self.remotes[remote as usize].wire.send(&super::Frame::Close { conn: id.0 });
+            }
+        }
+        self.retire(id);
+    }
+
+    fn no_receive(&mut self, now: Time, id: ConnId, e: &UpEntry) {
+        self.counters.rnr += 1;
+        let conn = self.conns.get_mut(&id).expect("checked by the caller");
+        conn.response_tries += 1;
+        let tries = conn.response_tries;
+        if tries > self.config.rnr_retries {
+            return self.break_conn(now, id, Some(syndrome::RNR_EXCEEDED));
+        }
+        let cqe: [u8; 16] = zerocopy::transmute!(e.arg);
+        let at = now + self.config.rnr_timer;
+        self.schedule(at, Event::Deliver { conn: id, cqe, tries, late_after: at });
+    }
+
+    pub(super) fn check_timeouts(&mut self, now: Time) {
+        let limit = self.config.ack_timeout;
+        let late = |c: &Conn| !c.broken && c.oldest_waiting().is_some_and(|at| now.since(at) > limit);
+        let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| late(c)).map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        for id in ids {
+            self.break_conn(now, id, Some(syndrome::RETRY_EXCEEDED));
+        }
+    }
+
+    fn peer_connects(&mut self, now: Time, half: HalfId, e: &UpEntry) {
+        let (request, ssd) = super::tcp::connect_of(e);
+        let (reply, answer) = mpsc::channel();
+        self.connect(now, half, e.qpn, super::Port::Local(ssd), &request, reply);
+        let refused = answer.try_recv().unwrap_or(Err(super::REFUSED_NO_PEER)).err().unwrap_or(0);
+        if let Some(super::AnyHalf::Peer(peer)) = self.halves.get_mut(&half) {
+            peer.answer_connect(e.qpn, refused);
+        }
+    }
+
+    /// A response from a remote SSD reached this process.
+    pub(super) fn remote_response(&mut self, now: Time, id: ConnId, cqe: Cqe) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        if conn.broken {
+            return;
+        }
+        let (half, qpn) = (conn.half, conn.qpn);
+        if let Some(half) = self.halves.get_mut(&half) {
+            let half = half.get();
+            // Over a real network nothing is modelled, so nothing is late.
+            let late_after_ns = half_ns(now, half.clock_offset_ns()).max(1) + (1 << 62) / 2;
+            half.push(Down::Send { qpn, bytes: cqe_bytes(cqe), late_after_ns });
+        }
+    }
+}

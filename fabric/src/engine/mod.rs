@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The engine: connections, acknowledgements, retries, errors and flush order of every queue pair, the link's time, and target
+//! offload. One engine is one thread; it is stepped with `now` and reads no clock.
+//!
+//! ```text
+//!   half (agent, soft, TCP peer) --UpEntry--> conn --link time--> target: Controller::submit
+//!                                <---Down---- conn <--link time-- effects: Pull, Push, Complete
+//! ```
+
+mod conn;
+mod target;
+pub mod tcp;
+
+use crate::controller::{Controller, QueueKey};
+use crate::hca::abi::*;
+use crate::hca::agent::AgentHalf;
+use crate::hca::soft::SoftHalf;
+use crate::hca::{Down, Half};
+use crate::link::{Link, LinkConfig};
+use crate::region::{HostRegion, RegionId};
+use crate::time::{Span, Time};
+use conn::{Conn, To};
+use gnstor_proto::fabrics::CmRequest;
+use gnstor_proto::nvme::{Cqe, Sqe};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use tcp::{Frame, PeerHalf, Wire};
+
+/// Names a half within an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct HalfId(u32);
+
+/// Names a connection within an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct ConnId(u32);
+
+/// Where an SSD is, seen from an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Port {
+    /// A controller of this engine.
+    Local(u16),
+    /// SSD `ssd` behind the TCP link `remote`.
+    Remote {
+        /// Index from [`Engine::add_remote`].
+        remote: u32,
+        /// SSD number there.
+        ssd: u16,
+    },
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineConfig {
+    /// The modelled link of local connections.
+    pub link: LinkConfig,
+    /// A SEND that is not acknowledged for this long fails (RC transport: timeout times retries).
+    pub ack_timeout: Span,
+    /// Wait before a SEND that found no receive is tried again.
+    pub rnr_timer: Span,
+    /// Tries before it fails.
+    pub rnr_retries: u8,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            link: LinkConfig::PAPER_200GBE,
+            ack_timeout: Span::from_ms(500),
+            rnr_timer: Span::from_ns(100_000),
+            rnr_retries: 7,
+        }
+    }
+}
+
+/// A connection was refused: the reason of the RDMA connection manager.
+pub type Refused = u16;
+/// Reason given when the peer is not there.
+pub const REFUSED_NO_PEER: Refused = 0xFFFF;
+
+enum AnyHalf {
+    Agent(AgentHalf),
+    Soft(SoftHalf),
+    Peer(PeerHalf),
+}
+
+impl AnyHalf {
+    fn get(&mut self) -> &mut dyn Half {
+        match self {
+            Self::Agent(h) => h,
+            Self::Soft(h) => h,
+            Self::Peer(h) => h,
+        }
+    }
+}
+
+struct LocalTarget {
+    controller: Box<dyn Controller + Send>,
+    regions: Vec<Arc<HostRegion>>,
+    clock: Time,
+    /// Fault injection: nothing reaches it, nothing leaves it.
+    silent: bool,
+}
+
+struct Remote {
+    wire: Wire,
+    staging: tcp::Staging,
+    /// Connections waiting for ACCEPT.
+    connecting: HashMap<u32, Sender<Result<(), Refused>>>,
+    /// A frame that waits for staging memory.
+    stalled: Option<Frame>,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A capsule reaches its target.
+    Capsule { conn: ConnId, psn: u64, raw: [u8; 64] },
+    /// Its acknowledgement reaches the initiator.
+    Acked { conn: ConnId, psn: u64 },
+    /// The modelled data of a Pull has arrived.
+    Arrived { tag: u32 },
+    /// An SSD is done; the response takes the link.
+    Respond { conn: ConnId, cqe: [u8; 16], pushed: u32 },
+    /// The response reaches the initiator.
+    Deliver { conn: ConnId, cqe: [u8; 16], tries: u8, late_after: Time },
+}
+
+/// A data transfer on its way through a half.
+struct Transfer {
+    conn: ConnId,
+    origin: Origin,
+    /// Modelled arrival of a Pull.
+    not_before: Time,
+    outcome: Option<crate::controller::Outcome>,
+}
+
+enum Origin {
+    /// A local controller's.
+    Local { target: u16, transfer: crate::controller::TransferId, pull: bool },
+    /// Asked for over TCP under this tag; the data is in this staging slot.
+    Remote { remote: u32, tag: u32, slot: crate::region::LocalRef, pull: bool },
+}
+
+/// The engine.
+pub struct Engine {
+    config: EngineConfig,
+    link: Link,
+    halves: HashMap<HalfId, AnyHalf>,
+    targets: Vec<LocalTarget>,
+    remotes: Vec<Remote>,
+    conns: HashMap<ConnId, Conn>,
+    by_qp: HashMap<(HalfId, u32), ConnId>,
+    transfers: HashMap<u32, Transfer>,
+    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    pings: HashMap<(HalfId, u32), Time>,
+    best_rtt: HashMap<HalfId, u64>,
+    next_id: u32,
+    next_event: u64,
+    last_timeout_check: Time,
+    /// What was refused or broken, for a person to read.
+    pub counters: Counters,
+}
+
+/// Counters of an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Command capsules sent to targets.
+    pub capsules: u64,
+    /// Bytes that left the array.
+    pub pushed_bytes: u64,
+    /// Bytes that came to the array.
+    pub pulled_bytes: u64,
+    /// Connections that broke.
+    pub broken: u64,
+    /// SENDs that met no receive.
+    pub rnr: u64,
+}
+
+impl Engine {
+    /// An engine without anything.
+    pub fn new(config: EngineConfig) -> Self {
+        Self {
+            config,
+            link: Link::new(config.link),
+            halves: HashMap::new(),
+            targets: Vec::new(),
+            remotes: Vec::new(),
+            conns: HashMap::new(),
+            by_qp: HashMap::new(),
+            transfers: HashMap::new(),
+            events: BinaryHeap::new(),
+            pings: HashMap::new(),
+            best_rtt: HashMap::new(),
+            next_id: 1,
+            next_event: 0,
+            last_timeout_check: Time::ZERO,
+            counters: Counters::default(),
+        }
+    }
+
+    fn id(&mut self) -> u32 {
+        self.next_id = self.next_id % 0x7FFF_FFFF + 1;
+        self.next_id
+    }
+
+    /// Adds an SSD with the memory its transfers refer to; returns its number.
+    pub fn add_target(&mut self, controller: Box<dyn Controller + Send>, regions: Vec<Arc<HostRegion>>) -> u16 {
+        for half in self.halves.values_mut() {
+            add_regions(half, &regions);
+        }
+        self.targets.push(LocalTarget { controller, regions, clock: Time::ZERO, silent: false });
+        u16::try_from(self.targets.len() - 1).expect("at most 65,536 SSDs an engine")
+    }
+
+    /// Cuts an SSD off, or back on: fault injection.
+    pub fn set_silent(&mut self, target: u16, silent: bool) {
+        self.targets[usize::from(target)].silent = silent;
+    }
+
+    /// The controller of a local SSD, for inspection.
+    pub fn controller(&mut self, target: u16) -> &mut (dyn Controller + Send) {
+        self.targets[usize::from(target)].controller.as_mut()
+    }
+
+    /// Adds the resident kernel's half.
+    pub fn add_agent(&mut self, half: AgentHalf) -> HalfId {
+        self.add_half(AnyHalf::Agent(half))
+    }
+
+    /// Adds an executor for queue pairs in host memory.
+    pub fn add_soft(&mut self) -> HalfId {
+        self.add_half(AnyHalf::Soft(SoftHalf::new()))
+    }
+
+    /// Adds a client that has connected over TCP.
+    pub fn add_peer(&mut self, wire: Wire) -> HalfId {
+        self.add_half(AnyHalf::Peer(PeerHalf::new(wire)))
+    }
+
+    fn add_half(&mut self, mut half: AnyHalf) -> HalfId {
+        for target in &self.targets {
+            add_regions(&mut half, &target.regions);
+        }
+        for remote in &self.remotes {
+            add_regions(&mut half, &[remote.staging.region()]);
+        }
+        let id = HalfId(self.id());
+        self.halves.insert(id, half);
+        id
+    }
+
+    /// The soft executor with this id.
+    pub fn soft(&mut self, id: HalfId) -> Option<&mut SoftHalf> {
+        match self.halves.get_mut(&id) {
+            Some(AnyHalf::Soft(half)) => Some(half),
+            _ => None,
+        }
+    }
+
+    /// Removes a half and everything that goes through it.
+    pub fn remove_half(&mut self, now: Time, id: HalfId) {
+        let mut conns: Vec<ConnId> = self.by_qp.iter().filter(|((h, _), _)| *h == id).map(|(_, c)| *c).collect();
+        conns.sort_unstable();
+        for conn in conns {
+            self.close(now, conn);
+        }
+        self.halves.remove(&id);
+        self.best_rtt.remove(&id);
+    }
+
+    /// Adds a TCP link to another process's array.
+    ///
+    /// # Errors
+    /// When staging memory cannot be had.
+    pub fn add_remote(&mut self, wire: Wire) -> std::io::Result<u32> {
+        let staging = tcp::Staging::new()?;
+        for half in self.halves.values_mut() {
+            add_regions(half, &[staging.region()]);
+        }
+        self.remotes.push(Remote { wire, staging, connecting: HashMap::new(), stalled: None });
+        Ok(u32::try_from(self.remotes.len() - 1).expect("few remotes"))
+    }
+
+    /// Connects a queue pair with an SSD; the answer comes through `reply`, at once for a local SSD.
+    pub fn connect(&mut self, now: Time, half: HalfId, qpn: u32, port: Port, request: &CmRequest, reply: Sender<Result<(), Refused>>) -> ConnId {
+        let id = ConnId(self.id());
+        let to = match port {
+            Port::Local(target) => To::Local(target),
+            Port::Remote { remote, .. } => To::Remote(remote),
+        };
+        self.conns.insert(id, Conn::new(half, qpn, to));
+        self.by_qp.insert((half, qpn), id);
+        match port {
+            Port::Local(target) => {
+                let answer = match self.targets.get_mut(usize::from(target)) {
+                    Some(t) if !t.silent => t.controller.open_queue(now, QueueKey(id.0), request),
+                    _ => Err(REFUSED_NO_PEER),
+                };
+                if answer.is_err() {
+                    self.forget(id);
+                }
+                let _ = reply.send(answer);
+            }
+            Port::Remote { remote, ssd } => {
+                let r = &mut self.remotes[remote as usize];
+                r.connecting.insert(id.0, reply);
+                r.wire.send(&Frame::Connect { conn: id.0, ssd, request: *request });
+            }
+        }
+        id
+    }
+
+    /// Ends a connection from the initiator's side. Its queue pair is left as it is.
+    pub fn close(&mut self, now: Time, id: ConnId) {
+        if let Some(conn) = self.conns.get(&id) {
+            match conn.to {
+                To::Local(target) => {
+                    let t = &mut self.targets[usize::from(target)];
+                    t.controller.close_queue(now.max(t.clock), QueueKey(id.0));
+                    self.fail_transfers(now, id);
+                    self.drain_effects(now, target);
+                }
+                To::Remote(remote) => self.remotes[remote as usize].wire.send(&Frame::Close { conn: id.0 }),
+            }
+        }
+        self.forget(id);
+    }
+
+    fn forget(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.remove(&id) {
+            self.by_qp.remove(&(conn.half, conn.qpn));
+        }
+    }
+
+    /// Measures the offset between the engine's clock and the half's; the answers are taken by later steps.
+    pub fn calibrate(&mut self, now: Time, half: HalfId) {
+        let tag = self.id();
+        if let Some(h) = self.halves.get_mut(&half) {
+            self.pings.insert((half, tag), now);
+            h.get().push(Down::Ping { tag });
+        }
+    }
+
+    fn schedule(&mut self, at: Time, event: Event) {
+        self.next_event += 1;
+        self.events.push(Reverse((at, self.next_event, event)));
+    }
+
+    /// Does everything that is due. Returns whether anything happened.
+    pub fn step(&mut self, now: Time) -> bool {
+        let mut worked = self.poll_halves(now);
+        worked |= self.poll_remotes(now);
+        while let Some(Reverse((at, _, _))) = self.events.peek() {
+            if *at > now {
+                break;
+            }
+            let Some(Reverse((at, _, event))) = self.events.pop() else { break };
+            self.handle(now, at, event);
+            worked = true;
+        }
+        for i in 0..self.targets.len() {
+            let t = &mut self.targets[i];
+            if !t.silent && t.controller.next_event().is_some_and(|at| at <= now) {
+                t.clock = t.clock.max(now);
+                t.controller.step(t.clock);
+                worked = true;
+                self.drain_effects(now, u16::try_from(i).expect("few targets"));
+            }
+        }
+        if now.since(self.last_timeout_check) >= Span::from_ms(10) {
+            self.last_timeout_check = now;
+            self.check_timeouts(now);
+        }
+        worked
+    }
+
+    /// Whether anything is under way, so that a thread should poll rather than sleep.
+    pub fn busy(&self) -> bool {
+        !self.events.is_empty() || !self.transfers.is_empty()
+    }
+
+    /// When the next modelled event is due, for a virtual clock.
+    pub fn next_event(&self) -> Option<Time> {
+        let queued = self.events.peek().map(|Reverse((at, _, _))| *at);
+        let targets = self.targets.iter().filter(|t| !t.silent).filter_map(|t| t.controller.next_event());
+        targets.chain(queued).min()
+    }
+
+    fn poll_halves(&mut self, now: Time) -> bool {
+        let mut worked = false;
+        let mut ids: Vec<HalfId> = self.halves.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            // A bounded batch from each, so that nobody starves the others.
+            for _ in 0..64 {
+                let Some(half) = self.halves.get_mut(&id) else { break };
+                let Some(entry) = half.get().poll() else { break };
+                worked = true;
+                self.on_up(now, id, &entry);
+            }
+            if let Some(AnyHalf::Peer(peer)) = self.halves.get(&id)
+                && peer.is_dead()
+            {
+                self.remove_half(now, id);
+                worked = true;
+            }
+        }
+        worked
+    }
+
+    fn handle(&mut self, now: Time, at: Time, event: Event) {
+        match event {
+            Event::Capsule { conn, psn, raw } => self.capsule_arrives(now, at, conn, psn, &raw),
+            Event::Acked { conn, psn } => self.acknowledged(conn, psn),
+            Event::Arrived { tag } => self.finish_transfer(now, at, tag),
+            Event::Respond { conn, cqe, pushed } => {
+                let due = self.link.down(at, u64::from(pushed) + 16);
+                let submitted = self.conns.get(&conn).map_or(due, |c| c.submitted(zerocopy::transmute!(cqe)));
+                let modelled = due.since(submitted).as_ps();
+                let slack = Span::from_ps((modelled / 20).max(Span::from_ns(2000).as_ps()));
+                self.schedule(due, Event::Deliver { conn, cqe, tries: 0, late_after: due + slack });
+            }
+            Event::Deliver { conn, cqe, tries, late_after } => {
+                let Some(c) = self.conns.get_mut(&conn) else { return };
+                if c.broken() {
+                    return;
+                }
+                c.response_tries = tries;
+                let (half, qpn) = (c.half, c.qpn);
+                if let Some(half) = self.halves.get_mut(&half) {
+                    let half = half.get();
+                    let late_after_ns = half_ns(late_after, half.clock_offset_ns());
+                    half.push(Down::Send { qpn, bytes: cqe, late_after_ns });
+                }
+            }
+        }
+    }
+}
+
+/// An engine time on a half's clock, whose offset is `engine = half + offset`.
+fn half_ns(at: Time, offset: i64) -> u64 {
+    u64::try_from(i128::from(at.as_ns()) - i128::from(offset)).unwrap_or(0)
+}
+
+fn add_regions(half: &mut AnyHalf, regions: &[Arc<HostRegion>]) {
+    for region in regions {
+        match half {
+            AnyHalf::Agent(h) => {
+                if let Err(e) = h.add_region(region) {
+                    tracing::error!("a region of {} bytes cannot be mapped: {e}", region.len());
+                }
+            }
+            AnyHalf::Soft(h) => h.add_region(Arc::clone(region)),
+            AnyHalf::Peer(h) => h.add_region(Arc::clone(region)),
+        }
+    }
+}
+
+/// The response capsule as bytes.
+fn cqe_bytes(cqe: Cqe) -> [u8; 16] {
+    zerocopy::transmute!(cqe)
+}
+
+fn sqe_of(raw: &[u8; 64]) -> Sqe {
+    zerocopy::transmute!(*raw)
+}
+
+/// Region ids a [`RegionId`]-keyed table may meet; re-exported for tests of the border.
+pub type Region = RegionId;
+
+#[expect(clippy::cast_possible_truncation, reason = "16-bit counters travel in 32-bit words")]
+fn low16(word: u32) -> u16 {
+    word as u16
+}
+
+fn is_done(entry: &UpEntry) -> bool {
+    entry.kind == UP_DONE
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Target offload: a controller's effects become RDMA operations, and their ends become answers to the controller.
+
+use super::conn::To;
+use super::{ConnId, Engine, Event, Origin, Transfer, cqe_bytes};
+use crate::controller::{Effect, Outcome};
+use crate::hca::Down;
+use crate::hca::abi::*;
+use crate::time::Time;
+
+impl Engine {
+    pub(super) fn drain_effects(&mut self, now: Time, target: u16) {
+        loop {
+            let t = &mut self.targets[usize::from(target)];
+            let Some(effect) = t.controller.pop_effect() else { return };
+            let clock = t.clock;
+            match effect {
+                Effect::Pull { transfer, queue, remote, local } => {
+                    let not_before = self.link.pull(clock, u64::from(local.bytes));
+                    self.counters.pulled_bytes += u64::from(local.bytes);
+                    let origin = Origin::Local { target, transfer, pull: true };
+                    self.start(now, ConnId(queue.0), origin, not_before, |qpn, tag| Down::FromOwner {
+                        qpn,
+                        local,
+                        address: remote.address,
+                        key: remote.key,
+                        tag,
+                    });
+                }
+                Effect::Push { transfer, queue, remote, local, sum } => {
+                    self.counters.pushed_bytes += u64::from(local.bytes);
+                    let origin = Origin::Local { target, transfer, pull: false };
+                    self.start(now, ConnId(queue.0), origin, Time::ZERO, |qpn, tag| Down::ToOwner {
+                        qpn,
+                        local,
+                        address: remote.address,
+                        key: remote.key,
+                        tag,
+                        sum,
+                    });
+                }
+                Effect::Complete { queue, cqe, at, pushed_bytes } => {
+                    let conn = ConnId(queue.0);
+                    self.schedule(at, Event::Respond { conn, cqe: cqe_bytes(cqe), pushed: pushed_bytes });
+                }
+                Effect::Close { queue } => self.break_conn(now, ConnId(queue.0), None),
+            }
+        }
+    }
+
+    /// Hands a transfer to the half of its connection.
+    pub(super) fn start(&mut self, now: Time, id: ConnId, origin: Origin, not_before: Time, down: impl FnOnce(u32, u32) -> Down) {
+        let tag = self.id();
+        let Some(conn) = self.conns.get_mut(&id).filter(|c| !c.broken()) else {
+            let transfer = Transfer { conn: id, origin, not_before: Time::ZERO, outcome: Some(Outcome::ConnectionLost) };
+            self.transfers.insert(tag, transfer);
+            // Through the queue, not here: the controller is in the middle of giving its effects away.
+            return self.schedule(now, Event::Arrived { tag });
+        };
+        conn.transfers += 1;
+        let (half, qpn) = (conn.half, conn.qpn);
+        self.transfers.insert(tag, Transfer { conn: id, origin, not_before, outcome: None });
+        if let Some(half) = self.halves.get_mut(&half) {
+            half.get().push(down(qpn, tag));
+        }
+    }
+
+    /// A half has finished a copy.
+    pub(super) fn copied(&mut self, now: Time, e: &UpEntry) {
+        let Some(transfer) = self.transfers.get_mut(&e.index) else { return };
+        transfer.outcome = Some(match e.status {
+            COPY_OK => Outcome::Done { sum: e.sum },
+            COPY_BAD_SUM => Outcome::BadChecksum,
+            _ => Outcome::RemoteAccess,
+        });
+        let at = transfer.not_before;
+        let conn = transfer.conn;
+        if let Some(conn) = self.conns.get_mut(&conn) {
+            conn.transfers -= 1;
+        }
+        if at > now {
+            self.schedule(at, Event::Arrived { tag: e.index });
+        } else {
+            self.finish_transfer(now, at.max(Time::ZERO), e.index);
+        }
+        self.retire(conn);
+    }
+
+    /// Tells whoever asked for the transfer how it ended. `at` is its modelled time.
+    pub(super) fn finish_transfer(&mut self, now: Time, at: Time, tag: u32) {
+        let Some(transfer) = self.transfers.remove(&tag) else { return };
+        let outcome = transfer.outcome.unwrap_or(Outcome::ConnectionLost);
+        match transfer.origin {
+            Origin::Local { target, transfer: name, pull } => {
+                let t = &mut self.targets[usize::from(target)];
+                // A push's data left at the time the command was handled; only a pull brings a time of its own.
+                t.clock = t.clock.max(if pull { at } else { t.clock });
+                t.controller.transferred(t.clock, name, outcome);
+                self.drain_effects(now, target);
+            }
+            Origin::Remote { remote, tag, slot, pull } => self.remote_transfer_done(remote, transfer.conn, tag, slot, pull, outcome),
+        }
+    }
+
+    /// Ends the transfers of a connection whose half is gone.
+    pub(super) fn fail_transfers(&mut self, now: Time, id: ConnId) {
+        let local = |t: &Transfer| t.conn == id && t.outcome.is_none() && matches!(t.origin, Origin::Local { .. });
+        let mut tags: Vec<u32> = self.transfers.iter().filter(|(_, t)| local(t)).map(|(tag, _)| *tag).collect();
+        tags.sort_unstable();
+        for tag in tags {
+            self.finish_transfer(now, now, tag);
+        }
+    }
+
+    /// Whether the connection's other end is this target.
+    pub(super) fn is_local(&self, id: ConnId) -> bool {
+        self.conns.get(&id).is_some_and(|c| matches!(c.to, To::Local(_)))
+    }
+}
