@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Admin commands of the specification: Identify, features, keep-alive, abort, asynchronous events.
 
-use crate::controller::{Answer, OK, Ssd, TransferKind, Work};
+use crate::command::{Answer, OK, TransferKind, Work};
+use crate::controller::Ssd;
 use crate::hosts::{MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
 use crate::permit::CompletionPermit;
 use crate::request::{MDTS, NSID, Refused, check_frame, check_namespace, data_pointer};
@@ -27,14 +28,7 @@ const KAS: u16 = 1;
 const PAGE_BYTES: u32 = 4096;
 
 impl Ssd {
-    pub(crate) fn submit_admin(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        key: QueueKey,
-        cntlid: u16,
-        sqe: &Sqe,
-    ) {
+    pub(crate) fn submit_admin(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, cntlid: u16, sqe: &Sqe) {
         if let Err(refused) = check_frame(sqe) {
             return self.refuse(permit, 0, refused, now);
         }
@@ -139,8 +133,8 @@ impl Ssd {
         }
     }
 
-    /// Identify Namespace: sizes in blocks, and one format of 4 KiB blocks. The addresses of GNStor commands are sparse and go
-    /// beyond NSZE, which tells the capacity.
+    /// Identify Namespace: sizes in blocks, and one format of 4 KiB blocks. The addresses of GNStor commands are
+    /// sparse and go beyond NSZE, which tells the capacity.
     fn identify_namespace(&self) -> Vec<u8> {
         let mut data = vec![0; PAGE_BYTES as usize];
         let blocks = self.ftl.logical_pages().to_le_bytes();

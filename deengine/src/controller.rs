@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The SSD as target offload drives it: commands in flight, their transfers and their completions.
 
+use crate::command::{Answer, Command, NewBlock, Transfer, TransferKind, Work, WriteEnd};
 use crate::fleet::Fleet;
 use crate::ftl::{Extent, Ftl};
 use crate::hosts::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES, Role};
 use crate::media::Ppa;
-use crate::permission::{Authorized, Table};
+use crate::permission::Table;
 use crate::permit::CompletionPermit;
 use crate::preset::Preset;
-use crate::request::{MDTS, Refused, Request};
+use crate::request::{MDTS, Refused};
 use crate::scratch::{Buffer, Scratch};
 use crate::slab::Slab;
 use crate::stats::Stats;
@@ -18,11 +19,10 @@ use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, Remote, T
 use gnstor_fabric::region::{HostRegion, LocalRef};
 use gnstor_fabric::time::Time;
 use gnstor_proto::checksum::block_sum;
-use gnstor_proto::fabrics::{CmRequest, ConnectFields, Identity, cm_reject};
+use gnstor_proto::fabrics::{CmRequest, cm_reject};
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::placement::mix64;
-use gnstor_proto::slba::Vid;
-use gnstor_proto::status::{Detail, Refusal, Status};
+use gnstor_proto::status::{Detail, Refusal};
 use gnstor_proto::{BLOCK_BYTES, fabrics};
 use std::collections::VecDeque;
 use std::io;
@@ -63,89 +63,7 @@ pub struct Ssd {
     pub(crate) spare_blocks: Vec<Vec<NewBlock>>,
     pub(crate) zero_sum: u32,
     transfers: Slab<Transfer>,
-    effects: VecDeque<Effect>,
-}
-
-/// A command that has been accepted and not completed, or whose transfers are not all answered.
-#[derive(Debug)]
-pub(crate) struct Command {
-    /// Gone once the queue is: then only the transfers are waited for.
-    pub(crate) permit: Option<CompletionPermit>,
-    pub(crate) queue: QueueKey,
-    pub(crate) vid: u16,
-    pub(crate) pending: u32,
-    pub(crate) failure: Option<Refused>,
-    /// A read: when the model has its data at the host. Others: when the firmware had taken the command.
-    pub(crate) done_at: Time,
-    pub(crate) pushed_bytes: u32,
-    pub(crate) work: Work,
-}
-
-/// What a command does when its transfers are done.
-#[derive(Debug)]
-pub(crate) enum Work {
-    /// Completes.
-    Read(Authorized<Request>),
-    /// Maps the new pages.
-    Write { request: Authorized<Request>, identity: Identity, blocks: Vec<NewBlock>, claimed: u64 },
-    /// Checks and unmaps the ranges in the buffer.
-    Deallocate { sqe: Sqe, identity: Identity, buffer: Buffer },
-    /// Binds the queue to an identity.
-    Connect { fields: ConnectFields, buffer: Buffer },
-    /// Completes with this DW0.
-    Answer { dw0: u32, buffer: Buffer },
-    /// Takes the permission entry in the buffer.
-    Entry { opcode: u8, buffer: Buffer },
-    /// Takes the fleet map in the buffer.
-    SetMap { buffer: Buffer },
-    /// A VOLUME CHMOD or DELETE that waits until nothing judged by the older entry is in flight.
-    Fence { vid: Vid, deadline: Time },
-    /// An Asynchronous Event Request: held until the queue ends.
-    AwaitEvent,
-    /// The queue is gone; what the transfers touch is kept until they are answered.
-    Orphan { blocks: Vec<NewBlock>, buffer: Option<Buffer> },
-}
-
-/// A page that a write fills: not mapped before all of the command's data is there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewBlock {
-    pub(crate) page: Ppa,
-    pub(crate) sum: u32,
-}
-
-/// A transfer under way.
-#[derive(Clone, Copy, Debug)]
-struct Transfer {
-    command: u32,
-    kind: TransferKind,
-}
-
-/// What a transfer moves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TransferKind {
-    /// This pinned page to the host.
-    FromPage(Ppa),
-    /// The host's data to the page of this block of the command.
-    ToBlock(u32),
-    /// Zeros to the host, or anything from or to a scratch buffer.
-    Other,
-}
-
-/// Successful completion with nothing to say.
-pub(crate) const OK: Answer = Answer { status: Status::SUCCESS, dw0: 0, dw1: 0 };
-
-/// The words of a completion.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: Status,
-    pub(crate) dw0: u32,
-    pub(crate) dw1: u32,
-}
-
-impl Answer {
-    pub(crate) fn dw0(dw0: u32) -> Self {
-        Self { dw0, ..OK }
-    }
+    pub(crate) effects: VecDeque<Effect>,
 }
 
 impl Ssd {
@@ -276,7 +194,7 @@ impl Ssd {
         self.alarm = self.alarm.min(at);
     }
 
-    fn finish(&mut self, now: Time, id: u32) {
+    pub(crate) fn finish(&mut self, now: Time, id: u32) {
         let Some(command) = self.commands.remove(id) else { return };
         let Command { permit, queue, vid, failure, done_at, pushed_bytes, work, .. } = command;
         let Some(permit) = permit else {
@@ -294,7 +212,13 @@ impl Ssd {
         let refused = match work {
             Work::Read(request) => return self.finish_read(now, permit, failure, done_at, pushed_bytes, request),
             Work::Write { request, identity, blocks, claimed } => {
-                return self.finish_write(now, permit, failure, done_at, WriteEnd { request, identity, blocks, claimed });
+                return self.finish_write(
+                    now,
+                    permit,
+                    failure,
+                    done_at,
+                    WriteEnd { request, identity, blocks, claimed },
+                );
             }
             Work::Deallocate { sqe, identity, buffer } => {
                 let data = self.scratch.read(&buffer);
@@ -339,87 +263,6 @@ impl Ssd {
         }
         self.spare_blocks.push(blocks);
     }
-
-    /// Closes a queue of the SSD's own accord, and those that hang on it.
-    pub(crate) fn shut(&mut self, now: Time, key: QueueKey) {
-        if self.hosts.queue(key).is_some() {
-            self.stats.queues_closed += 1;
-            self.tear_down(now, key);
-            self.effects.push_back(Effect::Close { queue: key });
-        }
-    }
-
-    fn tear_down(&mut self, now: Time, key: QueueKey) {
-        let Some(others) = self.hosts.close(key) else { return };
-        let doomed: Vec<u32> =
-            self.commands.iter().filter(|(_, command)| command.queue == key).map(|(id, _)| id).collect();
-        for id in doomed {
-            self.orphan(id);
-        }
-        self.drop_effects_of(now, key);
-        for other in others {
-            self.shut(now, other);
-        }
-        self.settle_fences(now);
-    }
-
-    /// The command's queue is gone: it is no longer in flight, but its memory stays until its transfers are answered.
-    fn orphan(&mut self, id: u32) {
-        let Some(command) = self.commands.get_mut(id) else { return };
-        let Some(permit) = command.permit.take() else { return };
-        permit.forfeit();
-        self.stats.permits_forfeited += 1;
-        let gone = Work::Orphan { blocks: Vec::new(), buffer: None };
-        let idle = command.pending == 0;
-        let mut left = None;
-        match std::mem::replace(&mut command.work, gone) {
-            Work::Read(request) => left = Some(request),
-            Work::Write { request, blocks, claimed, .. } => {
-                command.work = Work::Orphan { blocks, buffer: None };
-                self.ftl.unclaim(claimed);
-                left = Some(request);
-            }
-            Work::Deallocate { buffer, .. }
-            | Work::Connect { buffer, .. }
-            | Work::Answer { buffer, .. }
-            | Work::Entry { buffer, .. }
-            | Work::SetMap { buffer } => {
-                command.work = Work::Orphan { blocks: Vec::new(), buffer: Some(buffer) };
-            }
-            Work::Fence { .. } => self.fences.retain(|&fence| fence != id),
-            Work::AwaitEvent | Work::Orphan { .. } => {}
-        }
-        if let Some(request) = left {
-            self.table.leave(request);
-        }
-        if idle {
-            self.finish(Time::ZERO, id);
-        }
-    }
-
-    /// Effects that nobody has taken yet are not for whoever gets the queue's key next.
-    fn drop_effects_of(&mut self, now: Time, key: QueueKey) {
-        let mut lost = Vec::new();
-        self.effects.retain(|effect| match *effect {
-            Effect::Pull { transfer, queue, .. } | Effect::Push { transfer, queue, .. } if queue == key => {
-                lost.push(transfer);
-                false
-            }
-            Effect::Complete { queue, .. } => queue != key,
-            Effect::Pull { .. } | Effect::Push { .. } | Effect::Close { .. } => true,
-        });
-        for transfer in lost {
-            self.transferred(now, transfer, Outcome::ConnectionLost);
-        }
-    }
-}
-
-/// What a finished write needs beside its permit.
-pub(crate) struct WriteEnd {
-    pub(crate) request: Authorized<Request>,
-    pub(crate) identity: Identity,
-    pub(crate) blocks: Vec<NewBlock>,
-    pub(crate) claimed: u64,
 }
 
 /// What a failed transfer says of its command.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fabrics commands: Connect, Disconnect and the properties of a controller.
 
-use crate::controller::{Answer, OK, Ssd, TransferKind, Work};
+use crate::command::{Answer, OK, TransferKind, Work};
+use crate::controller::Ssd;
 use crate::hosts::{MAX_QUEUE_ENTRIES, Role};
 use crate::permit::CompletionPermit;
 use crate::request::{Refused, check_frame, data_pointer};
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::{Span, Time};
 use gnstor_proto::fabrics::{
-    CNTLID_ANY, ConnectData, ConnectFields, Identity, PropertyFields, fctype, fctype_of, fields,
-    property, ssd_subnqn,
+    CNTLID_ANY, ConnectData, ConnectFields, Identity, PropertyFields, fctype, fctype_of, fields, property, ssd_subnqn,
 };
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
@@ -27,14 +27,7 @@ const CC_SHUTDOWN: u64 = 3 << 14;
 const CSTS_SHUTDOWN_COMPLETE: u64 = 2 << 2;
 
 impl Ssd {
-    pub(crate) fn submit_fabrics(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        key: QueueKey,
-        role: Role,
-        sqe: &Sqe,
-    ) {
+    pub(crate) fn submit_fabrics(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, role: Role, sqe: &Sqe) {
         let answer = match (fctype_of(sqe), role) {
             (fctype::CONNECT, Role::Fresh) => return self.begin_connect(now, permit, key, sqe),
             (fctype::PROPERTY_GET, Role::Admin(cntlid)) => self.property_get(cntlid, sqe),

@@ -112,7 +112,8 @@ impl Ftl {
         }
     }
 
-    /// The data of block `index` is on `page`: from now on reads find it there. On refusal the page is still the caller's.
+    /// The data of block `index` is on `page`: from now on reads find it there. On refusal the page is still the
+    /// caller's.
     pub(crate) fn commit(
         &mut self,
         request: &Authorized<Request>,

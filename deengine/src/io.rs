@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! I/O commands: from an authorised request to its extents, transfers and completion.
 
-use crate::controller::{NewBlock, OK, Ssd, TransferKind, Work, WriteEnd};
+use crate::command::{NewBlock, OK, TransferKind, Work, WriteEnd};
+use crate::controller::Ssd;
 use crate::ftl::Extent;
 use crate::permission::Authorized;
 use crate::permit::CompletionPermit;
 use crate::request::{
-    RANGE_BYTES, RANGE_SHIFT, Refused, Request, Submission, Verb, check_any_namespace, check_frame, check_namespace, data_pointer,
-    raw_vid,
+    RANGE_BYTES, RANGE_SHIFT, Refused, Request, Submission, Verb, check_any_namespace, check_frame, check_namespace,
+    data_pointer, raw_vid,
 };
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::Time;
@@ -244,8 +245,7 @@ impl Ssd {
     ) {
         let ranges = (sqe.cdw10.get() & 0xFF) + 1;
         let bytes = ranges << RANGE_SHIFT;
-        let checked =
-            check_frame(sqe).and_then(|()| check_namespace(sqe)).and_then(|()| data_pointer(sqe, bytes));
+        let checked = check_frame(sqe).and_then(|()| check_namespace(sqe)).and_then(|()| data_pointer(sqe, bytes));
         let remote = match checked {
             Ok(remote) => remote,
             Err(refused) => return self.refuse(permit, 0, refused, accepted),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The emulated SSD: firmware that itself checks who may touch which volume block, and where that block lives.
 //!
-//! [`Ssd`] is a [`gnstor_fabric::controller::Controller`]: capsules and the ends of transfers go in, effects come out. Timing is
-//! modelled, data really moves.
+//! [`Ssd`] is a [`gnstor_fabric::controller::Controller`]: capsules and the ends of transfers go in, effects come
+//! out. Timing is modelled, data really moves.
 //!
 //! ```text
 //!   capsule
@@ -22,17 +22,19 @@
 //!     v
 //!   Complete at the modelled time                      timing, preset
 //! ```
-//! Each stage takes only what the stage before it made: an [`permission::Authorized`] can be built nowhere but in the permission
-//! module. Each command has one completion permit, spent exactly once.
+//! Each stage takes only what the stage before it made: an [`permission::Authorized`] can be built nowhere but in the
+//! permission module. Each command has one completion permit, spent exactly once.
 //!
-//! Beside I/O: `fabrics` (Connect, properties), `admin` (Identify, features, keep-alive), `volumes` (the daemon's commands, fences,
-//! sweeps), `scratch` (buffers for their data), `slab` and `permit` (commands in flight), `stamps` (the order of writes).
+//! Beside I/O: `fabrics` (Connect, properties), `admin` (Identify, features, keep-alive), `volumes` (the daemon's
+//! commands, fences, sweeps), `scratch` (buffers for their data), `command`, `slab` and `permit` (commands in
+//! flight), `teardown` (the end of a queue), `stamps` (the order of writes).
 //!
-//! What it does not do: it never looks at block data (the mover sums it while it copies) and never reads a clock. There are no
-//! erase blocks and no garbage collection, no serving lease, and nothing survives the process: power-loss protection is modelled by
-//! acknowledging from the write buffer only.
+//! What it does not do: it never looks at block data (the mover sums it while it copies) and never reads a clock.
+//! There are no erase blocks and no garbage collection, no serving lease, and nothing survives the process:
+//! power-loss protection is modelled by acknowledging from the write buffer only.
 
 mod admin;
+mod command;
 mod controller;
 mod fabrics;
 pub mod fleet;
@@ -49,6 +51,7 @@ mod scratch;
 mod slab;
 pub mod stamps;
 mod stats;
+mod teardown;
 pub mod timing;
 mod volumes;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The merged map, [VID,VBA] -> PPA: an exact quotient cuckoo table of 64-bit slots.
+//! The merged map, `[VID,VBA] -> PPA`: an exact quotient cuckoo table of 64-bit slots.
 //!
 //! ```text
 //!   key (48) --keyed permutation--> p        i1 = p mod m      rem = p div m      i2 = (H(rem) - i1) mod m
@@ -9,11 +9,13 @@
 //!         |valid|which|              rem              |spare |            PPA              |
 //!         +-----+-----+-------------------------------+------+-----------------------------+
 //! ```
-//! The permutation loses nothing, and bucket, `which` and `rem` give `p` back: no key is stored and no lookup ever matches
-//! falsely. A slot moves between its buckets without a look at flash, and a scan of the table lists every mapped block. Four
-//! slots make a bucket of 32 bytes, so a lookup touches two cache lines at most. Any number of buckets will do.
+//! The permutation loses nothing, and bucket, `which` and `rem` give `p` back: no key is stored and no lookup ever
+//! matches falsely. A slot moves between its buckets without a look at flash, and a scan of the table lists every
+//! mapped block. Four slots make a bucket of 32 bytes, so a lookup touches two cache lines at most. Any number of
+//! buckets will do.
 //!
-//! A key that finds no place by moving others goes to a small stash; sized for [`MAX_LOAD`], the table is never so full.
+//! A key that finds no place by moving others goes to a small stash; sized for [`MAX_LOAD`], the table is never so
+//! full.
 
 use crate::media::Ppa;
 use gnstor_proto::placement::mix64;
@@ -66,7 +68,8 @@ impl Map {
     /// A table for `entries` keys at [`MAX_LOAD`] with values below `pages`.
     ///
     /// # Panics
-    /// If the fields do not fit in a slot; no geometry with fewer than 2^32 pages and as many entries as pages does that.
+    /// If the fields do not fit in a slot; no geometry with fewer than 2^32 pages and as many entries as pages does
+    /// that.
     pub fn new(entries: u64, pages: u32, seed: u64) -> Self {
         let buckets = (entries * 100).div_ceil(MAX_LOAD * SLOTS as u64).max(8);
         Self::with_buckets(buckets, pages, seed)
@@ -171,8 +174,8 @@ impl Map {
         self.scan(0, self.buckets)
     }
 
-    /// The mapped blocks in `count` buckets from `first`, and with bucket 0 those of the stash. Between two scans an insertion
-    /// may move a block from a bucket not yet scanned to one already scanned.
+    /// The mapped blocks in `count` buckets from `first`, and with bucket 0 those of the stash. Between two scans an
+    /// insertion may move a block from a bucket not yet scanned to one already scanned.
     pub fn scan(&self, first: u64, count: u64) -> impl Iterator<Item = (Vid, u32, Ppa)> + '_ {
         let end = (first + count).min(self.buckets);
         let stash: &[(u64, Ppa)] = if first == 0 { &self.stash } else { &[] };
@@ -219,8 +222,8 @@ impl Map {
         true
     }
 
-    /// Breadth-first search for the shortest chain of moves that empties a slot of one of the two buckets. The moves are made
-    /// from the chain's end, so that each key is in the table at every moment.
+    /// Breadth-first search for the shortest chain of moves that empties a slot of one of the two buckets. The moves
+    /// are made from the chain's end, so that each key is in the table at every moment.
     fn make_room(&mut self, place: &Place) -> Option<(u64, usize)> {
         self.search.clear();
         for bucket in [place.first, place.second] {
@@ -245,7 +248,8 @@ impl Map {
         None
     }
 
-    /// Moves `slot` of node `node` to `empty`, then what the node before has into the gap, up to a root; the gap left there.
+    /// Moves `slot` of node `node` to `empty`, then what the node before has into the gap, up to a root; the gap left
+    /// there.
     fn shift(&mut self, mut node: usize, mut slot: usize, mut empty: usize) -> (u64, usize) {
         loop {
             let Node { bucket, parent, slot: before } = self.search[node];

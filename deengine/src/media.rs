@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Flash as far as this model has it: 4 KiB pages in RAM, an out-of-band record beside each, and who may be written next.
+//! Flash as far as this model has it: 4 KiB pages in RAM, an out-of-band record beside each, and who may be written
+//! next.
 //!
 //! ```text
 //!   page     0 1 2 3 4 5 6 7 | 8 ...                    one program unit (one-shot) after the other,
 //!   LUN      0               | 1 ...                    each on the next LUN
 //! ```
-//! Pages are handed out a whole unit at a time, LUN after LUN, so that writes spread and a run of blocks stays together;
-//! holes left by overwrites are used when no unit is wholly free. There are no erase blocks and no garbage collection yet:
-//! a page can be rewritten as soon as it is free. They arrive with the flash model.
+//! Pages are handed out a whole unit at a time, LUN after LUN, so that writes spread and a run of blocks stays
+//! together; holes left by overwrites are used when no unit is wholly free. There are no erase blocks and no garbage
+//! collection yet: a page can be rewritten as soon as it is free. They arrive with the flash model.
 //!
 //! A page that a transfer reads is pinned: freeing it takes effect when the last pin is gone, so that a read never
 //! delivers somebody else's data.

@@ -2,8 +2,8 @@
 //! The permission table, and the only place where a request becomes an authorised one.
 //!
 //! [`Authorized`] has a private constructor: code that moves data or changes the map takes an `Authorized<Request>`, so
-//! forgetting the check does not compile. Each one is counted under the version of the entry it was judged by, until it is
-//! handed back to [`Table::leave`]; that count is what VOLUME CHMOD and DELETE wait for (protocol rule 8).
+//! forgetting the check does not compile. Each one is counted under the version of the entry it was judged by, until
+//! it is handed back to [`Table::leave`]; that count is what VOLUME CHMOD and DELETE wait for (protocol rule 8).
 
 use crate::fleet::{Fleet, Place};
 use crate::request::{Refused, Request, Verb};
@@ -160,8 +160,8 @@ impl Table {
         Ok(Authorized { inner: request, slot, serial, generation })
     }
 
-    /// Judges an authorised request again, when its data is there and before it changes anything: entry, lease and map may
-    /// have changed while it waited (protocol rules 2 and 8).
+    /// Judges an authorised request again, when its data is there and before it changes anything: entry, lease and
+    /// map may have changed while it waited (protocol rules 2 and 8).
     ///
     /// # Errors
     /// As [`Self::authorise`]; `UnknownVolume` where the volume id has a new life.
@@ -188,13 +188,7 @@ impl Table {
         *count -= 1;
     }
 
-    fn check(
-        &self,
-        now: Time,
-        identity: Identity,
-        fleet: Option<&Fleet>,
-        request: &Request,
-    ) -> Result<u16, Refused> {
+    fn check(&self, now: Time, identity: Identity, fleet: Option<&Fleet>, request: &Request) -> Result<u16, Refused> {
         let Address { client, vid, vba } = request.address;
         if identity != Identity::Client(client) {
             return Err(Refusal::WrongIdentity.into());

@@ -46,8 +46,9 @@ pub struct Preset {
 /// | tR | 33.0 us | fitted: see below |
 /// | buffer | 2 MiB | NVMeVirt: two one-shots for each LUN |
 ///
-/// With every LUN always busy, 4K random reads at 3250 MB/s would allow tR = 36.9 us. A queue of 256 random reads leaves
-/// some LUNs idle while others have several in line; tR is fitted so that the figure is met by random reads.
+/// With every LUN always busy, 4K random reads at 3250 MB/s would allow tR = 36.9 us. A queue of 256 random reads
+/// leaves some LUNs idle while others have several in line: 36.9 us give 3019 MB/s. tR is fitted so that random reads
+/// meet the figure (33.0 us: 3253 MB/s, 34.0 us: 3237 MB/s).
 const GNSTOR_980PRO: Preset = Preset {
     name: "gnstor-980pro",
     fw_read_ns: 1260,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The last writes of a volume, by block and stamp (protocol rule 6).
 //!
-//! A writer keeps its outstanding sequences within a window of [`WINDOW`], so whoever remembers the last [`WINDOW`] blocks
-//! knows about every write that an older one may still follow, also where the block has been deallocated since and no page
-//! holds its stamp any more. Repair after a dead writer compares these lists between replicas.
+//! A writer keeps its outstanding sequences within a window of [`WINDOW`], so whoever remembers the last [`WINDOW`]
+//! blocks knows about every write that an older one may still follow, also where the block has been deallocated since
+//! and no page holds its stamp any more. Repair after a dead writer compares these lists between replicas.
 
 use gnstor_proto::slba::Stamp;
 use std::collections::HashMap;

@@ -6,9 +6,9 @@
 //!   write   firmware -> (+ hash) -> room in the write buffer -> PCIe                        done
 //!                                      ^-- program on the LUN <- channel <- one-shot full, in the background
 //! ```
-//! The firmware and a LUN serve in order, so each is one "free from" time. Channels and PCIe get their work in any order of
-//! time, because a page is ready when its LUN is; they are [`Lane`]s, which can be booked before what was booked already.
-//! A page that is still in the write buffer is read from there.
+//! The firmware and a LUN serve in order, so each is one "free from" time. Channels and PCIe get their work in any
+//! order of time, because a page is ready when its LUN is; they are `Lane`s, which can be booked before what was
+//! booked already. A page that is still in the write buffer is read from there.
 
 use crate::media::Ppa;
 use crate::preset::Preset;
@@ -136,7 +136,8 @@ impl Timing {
         self.firmware_free + Span::from_ns(self.preset.hash_ns)
     }
 
-    /// Reads `pages` and sends them and `unmapped` zero blocks to the host. Neighbours in one flash page are sensed together.
+    /// Reads `pages` and sends them and `unmapped` zero blocks to the host. Neighbours in one flash page are sensed
+    /// together.
     pub fn read(&mut self, accepted: Time, pages: &[Ppa], unmapped: u32) -> Time {
         let mut done = self.to_host.book(accepted, u64::from(unmapped * BLOCK_BYTES));
         let sense_pages = self.preset.sense_pages;
@@ -158,7 +159,8 @@ impl Timing {
         sent
     }
 
-    /// Takes data for `pages` into the write buffer: done when it is there, which is as good as flash (power-protected).
+    /// Takes data for `pages` into the write buffer: done when it is there, which is as good as flash
+    /// (power-protected).
     pub fn write(&mut self, accepted: Time, pages: &[Ppa]) -> Time {
         let count = u32::try_from(pages.len()).expect("a command's blocks");
         let room = self.make_room(accepted, count);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon's commands: VOLUME ADD, LIST, DELETE, CHMOD and MAP SET, GET; fences; sweeps.
 //!
-//! A CHMOD or DELETE changes the table at once, so nothing new is judged by the old entry; its completion waits until nothing that
-//! was is in flight (a *fence*, protocol rule 8). A fence does not wait for ever: at its deadline the queues of the stragglers are
-//! closed. A deleted volume's pages are unmapped in the background (a *sweep*, rule 10), a bounded part of the table at a time.
+//! A CHMOD or DELETE changes the table at once, so nothing new is judged by the old entry; its completion waits until
+//! nothing that was is in flight (a *fence*, protocol rule 8). A fence does not wait for ever: at its deadline the
+//! queues of the stragglers are closed. A deleted volume's pages are unmapped in the background (a *sweep*, rule 10),
+//! a bounded part of the table at a time.
 
 use crate::admin::data_bytes;
-use crate::controller::{OK, Ssd, Work};
+use crate::command::{OK, Work};
+use crate::controller::Ssd;
 use crate::fleet::Fleet;
 use crate::permit::CompletionPermit;
 use crate::request::{Refused, check_namespace};
@@ -38,14 +40,7 @@ pub(crate) struct Sweep {
 }
 
 impl Ssd {
-    pub(crate) fn submit_vendor(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        key: QueueKey,
-        cntlid: u16,
-        sqe: &Sqe,
-    ) {
+    pub(crate) fn submit_vendor(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, cntlid: u16, sqe: &Sqe) {
         if let Err(refused) = self.check_vendor(cntlid, sqe) {
             return self.refuse(permit, 0, refused, now);
         }
@@ -95,8 +90,7 @@ impl Ssd {
 
     fn delete(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, sqe: &Sqe) {
         let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let (version, term) =
-            (word(sqe.cdw2.get(), sqe.cdw3.get()), word(sqe.cdw14.get(), sqe.cdw15.get()));
+        let (version, term) = (word(sqe.cdw2.get(), sqe.cdw3.get()), word(sqe.cdw14.get(), sqe.cdw15.get()));
         let raw = u16::try_from(sqe.cdw12.get()).unwrap_or(0);
         let Some(vid) = Vid::new(raw) else {
             return self.refuse(permit, raw, Refusal::InvalidField.into(), now);
@@ -115,20 +109,12 @@ impl Ssd {
     }
 
     /// The permission entry of an ADD or CHMOD is there.
-    pub(crate) fn finish_entry(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        key: QueueKey,
-        code: u8,
-        data: &[u8],
-    ) {
+    pub(crate) fn finish_entry(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, code: u8, data: &[u8]) {
         let Ok(entry) = VolumeEntry::decode(data) else {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
         };
         let vid = entry.vid;
-        let taken =
-            if code == opcode::VOLUME_ADD { self.table.add(now, entry) } else { self.table.chmod(now, entry) };
+        let taken = if code == opcode::VOLUME_ADD { self.table.add(now, entry) } else { self.table.chmod(now, entry) };
         match taken {
             Err(refused) => self.refuse(permit, vid.get(), refused, now),
             Ok(()) => self.fence(now, permit, key, vid),
@@ -222,7 +208,8 @@ impl Ssd {
         let mut sweeps = std::mem::take(&mut self.sweeps);
         sweeps.retain_mut(|sweep| {
             if sweep.at <= now {
-                // Insertions elsewhere may move a block behind the scan; the count of mapped blocks says when all are gone.
+                // Insertions elsewhere may move a block behind the scan; the count of mapped blocks says when all are
+                // gone.
                 if self.ftl.mapped_of(sweep.vid) != 0 {
                     self.stats.blocks_forgotten += self.ftl.sweep(sweep.vid, sweep.next_bucket, SWEEP_BUCKETS);
                     sweep.next_bucket += SWEEP_BUCKETS;

@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// Copies of a volume whose creator does not say how many: the paper's default.
 const DEFAULT_REPLICAS: u8 = 2;
+/// How often a volume id can be used again by one daemon before its generations might meet the next one's.
+const GENERATIONS_PER_TERM: u32 = 4096;
 
 impl Core {
     /// Serves a request, or queues it behind the change that its volume is in.
@@ -75,7 +77,8 @@ impl Core {
                     return self.reply(ticket, Ok(Reply::Volume(entry)));
                 }
                 let message = format!(
-                    "the request id of this Create of volume {name} was used for volume {:?}: use a new one for each request",
+                    "the request id of this Create of volume {name} was used for volume {:?}: use a new one for each \
+                     request",
                     entry.name
                 );
                 return self.fail(ticket, InvalidArgument, message);
@@ -92,7 +95,8 @@ impl Core {
                 ),
                 Stage::Marked | Stage::Deleting(_) => {
                     let message = format!(
-                        "volume {name} cannot be created yet: one of that name is still being deleted{}; try again later",
+                        "volume {name} cannot be created yet: one of that name is still being deleted{}; try again \
+                         later",
                         self.volumes[&vid].behind_note()
                     );
                     self.fail(ticket, Unavailable, message);
@@ -103,7 +107,8 @@ impl Core {
         let replicas = if request.replicas == 0 { DEFAULT_REPLICAS.min(most) } else { request.replicas };
         if replicas > most {
             let message = format!(
-                "volume {name} cannot have {replicas} replicas: each is on an SSD of its own and the array has {}; use 1 to {most}",
+                "volume {name} cannot have {replicas} replicas: each is on an SSD of its own and the array has {}; \
+                 use 1 to {most}",
                 self.ssds
             );
             return self.fail(ticket, InvalidArgument, message);
@@ -114,8 +119,8 @@ impl Core {
         let free = self.array_blocks.saturating_sub(used);
         if wanted > free {
             let message = format!(
-                "volume {name} does not fit: it takes {} bytes ({replicas} x {}) and the array has {} bytes free of {}; use a \
-                 smaller capacity, fewer replicas, or delete volumes",
+                "volume {name} does not fit: it takes {} bytes ({replicas} x {}) and the array has {} bytes free of \
+                 {}; use a smaller capacity, fewer replicas, or delete volumes",
                 wanted << BLOCK_SHIFT,
                 request.capacity_blocks << BLOCK_SHIFT,
                 free << BLOCK_SHIFT,
@@ -125,13 +130,13 @@ impl Core {
         }
         let Some((vid, past)) = self.past.lowest_free(now, |vid| self.volumes.contains_key(&vid)) else {
             let message = format!(
-                "volume {name} cannot be created: no volume id is free, each of the 65,534 is in use or still being swept; \
-                 delete volumes, or try again later"
+                "volume {name} cannot be created: no volume id is free, each of the 65,534 is in use or still being \
+                 swept; delete volumes, or try again later"
             );
             return self.fail(ticket, ResourceExhausted, message);
         };
         self.clients.note(request.client);
-        let generation = past.generation + 1;
+        let generation = self.generation(past.generation);
         let entry = VolumeEntry {
             vid,
             generation,
@@ -156,6 +161,14 @@ impl Core {
         self.volumes.insert(vid, Volume::new(entry.clone(), Stage::Creating));
         let purpose = Purpose::Create { ticket, request, attempt };
         self.begin(vid, Action::Add(Arc::new(entry)), purpose, self.every_ssd());
+    }
+
+    /// The generation after `last`, which is 0 where none is known: once its sweep is done an SSD may have forgotten a
+    /// volume. But its pages lie in flash until they are collected, and a map rebuilt from flash must not take them for
+    /// the next volume's. So every term has generations of its own.
+    fn generation(&self, last: u32) -> u32 {
+        let floor = u32::try_from(self.term).ok().and_then(|term| term.checked_mul(GENERATIONS_PER_TERM));
+        (last + 1).max(floor.unwrap_or(0))
     }
 
     /// The hash factor spreads volumes that are written alike; it needs to differ, not to be secret.
@@ -193,8 +206,8 @@ impl Core {
             Rights::Read => {
                 if entry.readers.len() == MAX_READERS {
                     let message = format!(
-                        "client {client} cannot open volume {name} for reading: it has {MAX_READERS} readers, the most there can \
-                         be; release one that is not in use"
+                        "client {client} cannot open volume {name} for reading: it has {MAX_READERS} readers, the \
+                         most there can be; release one that is not in use"
                     );
                     return self.fail(ticket, ResourceExhausted, message);
                 }
@@ -230,8 +243,8 @@ impl Core {
                 Some(holder) => format!("belongs to client {holder}"),
             };
             let message = format!(
-                "client {client} cannot renew its lease of epoch {epoch} on volume {name}: the write lease {state}; open the \
-                 volume for writing again"
+                "client {client} cannot renew its lease of epoch {epoch} on volume {name}: the write lease {state}; \
+                 open the volume for writing again"
             );
             return self.fail(ticket, FailedPrecondition, message);
         }
@@ -281,8 +294,8 @@ impl Volume {
         let holder = self.writer(now).filter(|&holder| holder != client)?;
         let left_ms = self.lease.map_or(0, |lease| lease.free_at.saturating_sub(now));
         Some(format!(
-            "volume {:?} cannot be {what} by client {client}: client {holder} holds the write lease for at most another {} s; \
-             have it release the volume, or try again then",
+            "volume {:?} cannot be {what} by client {client}: client {holder} holds the write lease for at most \
+             another {} s; have it release the volume, or try again then",
             self.entry.name,
             left_ms.div_ceil(1000)
         ))

@@ -13,6 +13,7 @@
 
 mod calls;
 mod delete;
+mod effect;
 pub mod failure;
 mod ids;
 pub mod request;
@@ -20,11 +21,11 @@ mod round;
 mod start;
 mod volume;
 
+pub use effect::{Answer, Command, CommandId, Effect, Reply, Stop, Ticket};
 use failure::Failure;
-use gnstor_proto::placement::{DEFAULT_GROUPS, FleetMap};
-use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::placement::DEFAULT_GROUPS;
+use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{GrpcCode, Refusal};
-use gnstor_proto::vendor::VolumeEntry;
 use gnstor_proto::{BLOCK_SHIFT, placement};
 use request::Request;
 use std::collections::{BTreeMap, VecDeque};
@@ -38,8 +39,8 @@ pub struct CoreConfig {
     pub groups: u32,
     /// Seed of a fresh map and of the volumes' hash factors.
     pub seed: u64,
-    /// How much longer than its lease a writer is waited for: the longest lease at the worst difference between the clocks
-    /// of daemon and SSD. The default is 139 ppm of an hour.
+    /// How much longer than its lease a writer is waited for: the longest lease at the worst difference between the
+    /// clocks of daemon and SSD. The default is 139 ppm of an hour.
     pub drift_ms: u64,
     /// First wait before an SSD that failed is tried again; it doubles up to [`Self::retry_max_ms`].
     pub retry_ms: u64,
@@ -69,145 +70,6 @@ impl Default for CoreConfig {
             max_queue: 256,
         }
     }
-}
-
-/// Names a request; whoever passes it in chooses it, and never the same twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Ticket(pub u64);
-
-/// Names a command given to an SSD.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct CommandId(pub u64);
-
-/// An admin command for one SSD.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Command {
-    /// VOLUME ADD.
-    Add(Arc<VolumeEntry>),
-    /// VOLUME CHMOD.
-    Chmod(Arc<VolumeEntry>),
-    /// VOLUME DELETE.
-    Delete {
-        /// The volume.
-        vid: Vid,
-        /// The generation that dies.
-        generation: u32,
-        /// Version of the deletion.
-        version: u64,
-        /// Term of this daemon.
-        term: u64,
-    },
-    /// One page of VOLUME LIST.
-    List {
-        /// First volume id to report.
-        from: Vid,
-    },
-    /// MAP SET with the encoded map.
-    MapSet(Arc<[u8]>),
-    /// MAP GET.
-    MapGet,
-}
-
-impl Command {
-    /// The command's name in messages.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Add(_) => "VOLUME ADD",
-            Self::Chmod(_) => "VOLUME CHMOD",
-            Self::Delete { .. } => "VOLUME DELETE",
-            Self::List { .. } => "VOLUME LIST",
-            Self::MapSet(_) => "MAP SET",
-            Self::MapGet => "MAP GET",
-        }
-    }
-}
-
-/// How a command ended.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
-    /// It was carried out.
-    Done,
-    /// A page of the permission table, in order of volume ids.
-    Table {
-        /// The entries.
-        entries: Vec<VolumeEntry>,
-        /// The page was full: there may be more.
-        more: bool,
-    },
-    /// The fleet map the SSD holds, if any.
-    Map(Option<FleetMap>),
-    /// The SSD refused; nothing changed there.
-    Refused(Refusal),
-    /// No usable answer came; the command may or may not have been carried out.
-    Lost(String),
-}
-
-/// What a request is answered with.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Reply {
-    /// Create, Get.
-    Volume(VolumeEntry),
-    /// List.
-    Volumes(Vec<VolumeEntry>),
-    /// Open.
-    Opened {
-        /// The volume.
-        volume: VolumeEntry,
-        /// The lease granted; 0 for readers.
-        lease_ms: u32,
-    },
-    /// Renew.
-    Renewed {
-        /// The lease granted.
-        lease_ms: u32,
-    },
-    /// Delete, Release.
-    Done,
-    /// Register.
-    Client(ClientId),
-    /// GetMap: the encoded map.
-    Map(Arc<[u8]>),
-}
-
-/// Why the core serves no more.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Stop {
-    /// Another daemon has taken over.
-    Deposed(String),
-    /// The array cannot be served by this daemon.
-    Array(String),
-}
-
-impl std::fmt::Display for Stop {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Self::Deposed(text) | Self::Array(text)) = self;
-        f.write_str(text)
-    }
-}
-
-/// What the core wants done.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Effect {
-    /// Have SSD `ssd` execute `command`, commands of one SSD in order; answered by [`Core::completed`].
-    Command {
-        /// Names the command.
-        id: CommandId,
-        /// Index of the SSD.
-        ssd: u16,
-        /// The command.
-        command: Command,
-    },
-    /// Answer a request. Each ticket is answered exactly once.
-    Reply {
-        /// The request.
-        ticket: Ticket,
-        /// The answer.
-        result: Result<Reply, Failure>,
-    },
-    /// The array is read and agrees; requests are served from now on.
-    Serving,
-    /// Nothing is served from now on; every ticket has been answered.
-    Stopped(Stop),
 }
 
 #[derive(Debug)]
@@ -245,7 +107,8 @@ pub struct Core {
 }
 
 impl Core {
-    /// A daemon for SSDs with these capacities in bytes; SSD `i` is the i-th of the fleet map. It begins to read the array.
+    /// A daemon for SSDs with these capacities in bytes; SSD `i` is the i-th of the fleet map. It begins to read the
+    /// array.
     pub fn new(config: CoreConfig, capacities: &[u64]) -> Self {
         let count = u16::try_from(capacities.len()).unwrap_or(u16::MAX);
         let mut core = Self {
@@ -388,8 +251,8 @@ impl Core {
     fn depose(&mut self, ssd: u16, how: &str) {
         let term = self.term;
         self.stop(Stop::Deposed(format!(
-            "a newer daemon has taken over the array (SSD {ssd} {how}, and this daemon's term is {term}): connect to the \
-             newer one"
+            "a newer daemon has taken over the array (SSD {ssd} {how}, and this daemon's term is {term}): connect to \
+             the newer one"
         )));
     }
 
@@ -407,8 +270,8 @@ impl Core {
             .map(|(ssd, _, what)| format!("SSD {ssd} has not completed {what}"))
             .collect();
         format!(
-            "the change was not done within {secs} s ({}); it is still being worked on: ask again, with the same request id \
-             where there is one",
+            "the change was not done within {secs} s ({}); it is still being worked on: ask again, with the same \
+             request id where there is one",
             waits.join(", ")
         )
     }

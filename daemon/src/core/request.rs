@@ -42,8 +42,8 @@ impl VolumeName {
         }
         let shown: String = name.chars().take(NAME_BYTES).collect();
         Err(invalid(format!(
-            "volume name {shown:?} is not valid: use 1 to {NAME_BYTES} letters, digits, '.', '_' or '-', starting with a \
-             letter or digit"
+            "volume name {shown:?} is not valid: use 1 to {NAME_BYTES} letters, digits, '.', '_' or '-', starting \
+             with a letter or digit"
         )))
     }
 
@@ -190,7 +190,8 @@ pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result
     for (key, value) in pairs {
         if key.is_empty() || key.contains(['=', '\n']) || value.contains('\n') {
             return Err(invalid(format!(
-                "label {key:?} is not valid: a key is not empty and has no '=', and neither key nor value has a line break"
+                "label {key:?} is not valid: a key is not empty and has no '=', and neither key nor value has a line \
+                 break"
             )));
         }
         text.extend([key, "=", value, "\n"]);

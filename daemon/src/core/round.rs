@@ -78,13 +78,20 @@ impl Core {
         let round = volume.round.as_mut().expect("a command belongs to a round");
         let outcome = match (&round.action, answer) {
             (_, Answer::Refused(StaleTerm)) => return self.depose(ssd, "refused this daemon's term"),
-            // Two daemons that start at once may have the same term. Versions grow with every round and volume ids in use
-            // are known, so what is newer or unknown is the other's; each change needs every SSD, so not both get theirs.
-            (Action::Put(_) | Action::Delete(_), Answer::Refused(StaleVersion)) => {
+            // Two daemons that start at once may have the same term. Versions grow with every round and volume ids in
+            // use are known, so what is newer or unknown is the other's; each change needs every SSD, so not both get
+            // theirs.
+            (Action::Put(_) | Action::Delete(_), Answer::Refused(StaleVersion)) if !adding => {
                 return self.depose(ssd, "holds a newer version of a volume than this daemon wrote");
             }
             (Action::Add(_), Answer::Refused(VolumeExists)) => {
                 return self.depose(ssd, "holds a volume that this daemon did not make");
+            }
+            // An SSD that does not have the volume needs no mark to delete it.
+            (Action::Put(_), Answer::Refused(VolumeAbsent | UnknownVolume | Deleting))
+                if matches!(round.purpose, Purpose::Mark { .. }) =>
+            {
+                Ok(())
             }
             // An SSD that swept the volume knows it no more; what was to be deleted is.
             (Action::Delete(_), Answer::Done | Answer::Refused(VolumeAbsent | UnknownVolume | Deleting)) => Ok(()),
@@ -126,9 +133,16 @@ impl Core {
                 let drift_ms = self.config.drift_ms;
                 let volume = self.volumes.get_mut(&vid).expect("the round's volume");
                 volume.commit(now, &entry, false, drift_ms);
+                // VOLUME ADD was refused because the generation died there: the volume is what a failed Create left,
+                // whose undoing was cut off by a restart (one that a client deleted has the mark): it is undone now.
+                let died = |t: &Trouble| *t == Trouble::Refused(Refusal::StaleVersion);
+                let finish_undo = round.failed.values().any(died);
                 self.note_behind(now, vid, round.failed);
                 if let Some((ticket, failure)) = reply {
                     self.reply(ticket, Err(failure));
+                }
+                if finish_undo {
+                    self.mark(vid, None, None);
                 }
             }
             (Purpose::Mark { ticket }, Some(entry)) => self.marked(now, &entry, round, ticket),
@@ -169,7 +183,8 @@ impl Core {
                 },
                 "was undone, and nobody holds the write lease",
             ),
-            // A longer lease and a right given back harm nobody where they arrived, so they are repeated and not undone.
+            // A longer lease and a right given back harm nobody where they arrived, so they are repeated and not
+            // undone.
             Then::Renewed | Then::Released => (entry.clone(), "is repeated until it is on every SSD"),
         };
         let failure = Failure::new(

@@ -57,7 +57,8 @@ pub(super) struct Start {
     retry_at: Option<u64>,
     /// Another daemon published a newer map meanwhile: read everything again.
     again: bool,
-    /// A survey found volumes: an SSD that has no map now, when the maps are read after it, is not part of a fresh array.
+    /// A survey found volumes: an SSD that has no map now, when the maps are read after it, is not part of a fresh
+    /// array.
     found_volumes: bool,
 }
 
@@ -178,8 +179,8 @@ impl Core {
                 let without: Vec<_> = (0u32..).zip(&start.probes).filter(|(_, p)| p.map.is_none()).collect();
                 let names: Vec<_> = without.iter().map(|(ssd, _)| format!("SSD {ssd}")).collect();
                 return self.stop(Stop::Array(format!(
-                    "the array holds volumes, but {} no fleet map: formatted or replaced SSDs cannot be filled again by this \
-                     version; put the old ones back",
+                    "the array holds volumes, but {} no fleet map: formatted or replaced SSDs cannot be filled again \
+                     by this version; put the old ones back",
                     if names.len() == 1 { format!("{} has", names[0]) } else { format!("{} have", names.join(", ")) }
                 )));
             }
@@ -228,7 +229,8 @@ impl Core {
         let mut map = match maps().max_by_key(|m| (m.epoch, m.term)) {
             Some(newest) if newest.ssds.len() != start.probes.len() => {
                 return Err(Stop::Array(format!(
-                    "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in the order of the map",
+                    "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in the order of \
+                     the map",
                     newest.ssds.len(),
                     start.probes.len()
                 )));
@@ -276,7 +278,8 @@ impl Core {
         }
         if let Some(other) = self.names.insert(winner.name.clone(), vid) {
             return Err(Stop::Array(format!(
-                "the array holds two volumes called {:?}, numbers {other} and {vid}: delete one with the daemon that made them",
+                "the array holds two volumes called {:?}, numbers {other} and {vid}: delete one with the daemon that \
+                 made them",
                 winner.name
             )));
         }

@@ -133,8 +133,8 @@ impl Volume {
         VolumeEntry { writer: self.writer(now), ..self.entry.clone() }
     }
 
-    /// The entry a change starts from. An SSD counts the lease from the moment it takes an entry, so a change that is not
-    /// a renewal carries what is left of it: it must not lengthen the lease. One that has run out is cleared.
+    /// The entry a change starts from. An SSD counts the lease from the moment it takes an entry, so a change that is
+    /// not a renewal carries what is left of it: it must not lengthen the lease. One that has run out is cleared.
     pub(super) fn basis(&self, now: u64, term: u64) -> VolumeEntry {
         let mut entry = VolumeEntry { term, ..self.view(now) };
         entry.lease_ms = match (entry.writer, self.lease) {

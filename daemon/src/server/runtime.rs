@@ -68,7 +68,8 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Starts the port threads and the core. The number of inputs is bounded by the core's limits on requests and commands.
+    /// Starts the port threads and the core. The number of inputs is bounded by the core's limits on requests and
+    /// commands.
     pub(super) fn start(
         array: Vec<SsdPort>,
         config: &DaemonConfig,
@@ -212,8 +213,8 @@ impl PortThread {
 }
 
 impl Drop for PortThread {
-    /// Waits for the command under way: whoever drops the daemon may rely on the channel being free afterwards. The wait
-    /// is bounded by the command's deadline.
+    /// Waits for the command under way: whoever drops the daemon may rely on the channel being free afterwards. The
+    /// wait is bounded by the command's deadline.
     fn drop(&mut self) {
         self.commands = None;
         if let Some(thread) = self.thread.take() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A simulated SSD: the vendor commands of `gnstor_proto::vendor` on bytes, and faults on demand. It shares no code with the
-//! daemon beyond `proto`, so that a wrong reading of the contract shows.
+//! A simulated SSD: the vendor commands of `gnstor_proto::vendor` on bytes, and faults on demand. It shares no code
+//! with the daemon beyond `proto`, so that a wrong reading of the contract shows.
 
 use gnstor_daemon::SsdPort;
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
@@ -37,6 +37,8 @@ pub(crate) struct SimSsd {
     /// Deleted volumes stay in the table for so many commands.
     pub(crate) sweep_commands: u32,
     sweeps: BTreeMap<Vid, u32>,
+    /// The last generation of volumes that were swept.
+    tombstones: BTreeMap<Vid, u32>,
     /// What goes wrong with the next commands, one after the other.
     pub(crate) faults: VecDeque<Fault>,
     /// Every command is lost.
@@ -58,7 +60,8 @@ impl SimSsd {
         let done: Vec<_> = self.sweeps.iter().filter(|(_, left)| **left == 0).map(|(&vid, _)| vid).collect();
         for vid in done {
             self.sweeps.remove(&vid);
-            self.table.remove(&vid);
+            let dead = self.table.remove(&vid).expect("what is swept is in the table");
+            self.tombstones.insert(vid, dead.generation);
         }
     }
 
@@ -91,6 +94,9 @@ impl SimSsd {
                 match self.table.get(&entry.vid) {
                     Some(old) if old.deleting => Err(Refusal::SweepPending),
                     Some(_) => Err(Refusal::VolumeExists),
+                    None if self.tombstones.get(&entry.vid).is_some_and(|&dead| entry.generation <= dead) => {
+                        Err(Refusal::StaleVersion)
+                    }
                     None => {
                         self.table.insert(entry.vid, entry);
                         Ok(0)
@@ -107,7 +113,10 @@ impl SimSsd {
                 if entry.version <= old.version {
                     return Err(Refusal::StaleVersion);
                 }
-                assert!(entry.lease_epoch >= old.lease_epoch, "lease epochs only grow");
+                let fixed = |e: &VolumeEntry| (e.generation, e.replicas, e.chunk_shift, e.factor, e.capacity_blocks);
+                if fixed(&entry) != fixed(old) || entry.lease_epoch < old.lease_epoch || entry.deleting {
+                    return Err(Refusal::InvalidField);
+                }
                 *old = entry;
                 Ok(0)
             }
@@ -115,6 +124,9 @@ impl SimSsd {
                 let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
                 self.check_term(join(sqe.cdw14.get(), sqe.cdw15.get()))?;
                 let vid = u16::try_from(sqe.cdw12.get()).ok().and_then(Vid::new).ok_or(Refusal::InvalidField)?;
+                if !self.table.contains_key(&vid) && self.tombstones.get(&vid) == Some(&sqe.cdw13.get()) {
+                    return Ok(0);
+                }
                 let entry = self.table.get_mut(&vid).ok_or(Refusal::VolumeAbsent)?;
                 if entry.generation != sqe.cdw13.get() {
                     return Err(Refusal::VolumeAbsent);
@@ -128,6 +140,7 @@ impl SimSsd {
                 }
                 entry.deleting = true;
                 entry.version = version;
+                entry.term = self.term;
                 self.sweeps.insert(vid, self.sweep_commands + 1);
                 Ok(0)
             }

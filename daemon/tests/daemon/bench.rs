@@ -81,7 +81,7 @@ impl Bench {
 
     /// Executes everything there is.
     pub(crate) fn settle(&mut self) {
-        while (0..self.queues.len()).fold(false, |any, ssd| self.execute(ssd) || any) {}
+        while (0..self.queues.len()).filter(|&ssd| self.execute(ssd)).count() > 0 {}
     }
 
     pub(crate) fn pass(&mut self, ms: u64) {

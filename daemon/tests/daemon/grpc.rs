@@ -100,7 +100,7 @@ fn the_life_of_a_volume() {
         assert_eq!((id, other), (1, 2));
         let labels = [("team".to_owned(), "graph".to_owned())].into();
         let made = c.create(CreateRequest { client_id: id, labels, ..wish("corpus") }).await.unwrap();
-        assert_eq!((made.vid, made.generation, made.capacity_bytes, made.replicas), (1, 1, 1 << 20, 2));
+        assert_eq!((made.vid, made.generation, made.capacity_bytes, made.replicas), (1, 4096, 1 << 20, 2));
         assert_eq!((made.chunk_bytes, made.owner, made.writer, made.labels["team"].as_str()), (65_536, id, 0, "graph"));
         let listed = c.volumes.list(ListRequest {}).await.unwrap().into_inner().volumes;
         assert_eq!((listed, c.get("corpus").await.unwrap()), (vec![made.clone()], made));

@@ -113,6 +113,11 @@ impl Model {
     }
 }
 
+/// Without the writer: List does not show one whose lease has run out, the tables do.
+fn plain(entries: &[VolumeEntry]) -> Vec<VolumeEntry> {
+    entries.iter().map(|e| VolumeEntry { writer: None, ..e.clone() }).collect()
+}
+
 struct Run {
     bench: Bench,
     model: Model,
@@ -138,7 +143,7 @@ impl Run {
     }
 
     fn settle(&mut self) {
-        while (0..SSDS).fold(false, |any, ssd| self.execute(ssd) || any) {}
+        while (0..SSDS).filter(|&ssd| self.execute(ssd)).count() > 0 {}
     }
 
     /// As `Bench::run_for`, hearing each reply at the moment it comes.
@@ -188,7 +193,11 @@ impl Run {
                 self.send(renew(&text(name), client, entry.map_or(1, |e| e.lease_epoch), lease_ms));
             }
             Step::Release { name, client } => self.send(release(&text(name), client)),
-            Step::Execute { ssd, commands } => (0..commands).for_each(|_| drop(self.execute(ssd))),
+            Step::Execute { ssd, commands } => {
+                for _ in 0..commands {
+                    self.execute(ssd);
+                }
+            }
             Step::Settle => self.settle(),
             Step::Pass { ms } => {
                 self.bench.pass(ms);
@@ -215,9 +224,6 @@ impl Run {
         let entries = self.bench.array.agreed();
         let names: BTreeSet<_> = entries.iter().map(|e| &e.name).collect();
         assert_eq!(names.len(), entries.len(), "names are unique");
-        let plain = |entries: &[VolumeEntry]| -> Vec<_> {
-            entries.iter().map(|e| VolumeEntry { writer: None, ..e.clone() }).collect()
-        };
         let before = self.bench.list();
         assert_eq!(plain(&before), plain(&entries));
         self.restart();
@@ -227,8 +233,6 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     #[test]
     fn whatever_happens_the_array_comes_to_one_state(
         steps in proptest::collection::vec(step(), 1..80),
@@ -245,7 +249,8 @@ proptest! {
         run.finish();
     }
 
-    /// Two daemons on one array, in any interleaving: one is left, the other has stopped or never did anything, and the SSDs agree.
+    /// Two daemons on one array, in any interleaving: one is left, the other has stopped or never did anything, and the
+    /// SSDs agree.
     #[test]
     fn of_two_daemons_one_is_left(order in proptest::collection::vec((any::<bool>(), 0..SSDS), 0..60), ops in 1u8..6) {
         let array = SimArray::new(SSDS);
@@ -267,7 +272,6 @@ proptest! {
         let outcome = old.ask(create_with("late", 1, None));
         prop_assert_eq!(outcome.unwrap_err().code, GrpcCode::Aborted);
         prop_assert!(old.stopped.is_some());
-        let listed = new.list();
-        prop_assert_eq!(array.agreed(), listed);
+        prop_assert_eq!(plain(&array.agreed()), plain(&new.list()));
     }
 }

@@ -140,6 +140,20 @@ fn a_deletion_leaves_no_ssd_behind_though_the_others_forgot_the_volume() {
 }
 
 #[test]
+fn a_failed_create_whose_undoing_was_cut_off_is_undone_after_a_crash() {
+    let array = SimArray::new(3);
+    let mut first = Bench::start(&array, 0);
+    array.ssd(1).faults.extend([Fault::LostAfter, Fault::LostBefore]);
+    refused(&first.ask(create("a")), GrpcCode::Unavailable, &["SSD 1"]);
+    assert!(array.ssd(0).table.is_empty() && array.ssd(1).active().len() == 1);
+    drop(first);
+    let mut second = Bench::start(&array, 0);
+    second.run_for(2_000);
+    assert!(second.list().is_empty() && array.agreed().is_empty());
+    assert!(second.ask(create("a")).is_ok());
+}
+
+#[test]
 fn retries_are_known_after_a_restart() {
     let array = SimArray::new(3);
     for ssd in 0..3 {

@@ -32,7 +32,7 @@ fn a_fresh_array_gets_a_map_on_every_ssd_before_it_serves() {
 fn a_created_volume_is_on_every_ssd_when_the_call_returns() {
     let mut bench = bench();
     let volume = created(bench.ask(create("a")));
-    assert_eq!((volume.vid.get(), volume.generation, volume.replicas, volume.lease_epoch), (1, 1, 2, 0));
+    assert_eq!((volume.vid.get(), volume.generation, volume.replicas, volume.lease_epoch), (1, 4096, 2, 0));
     assert_eq!(bench.array.agreed(), vec![volume.clone()]);
     assert_eq!(bench.list(), vec![volume.clone()]);
     assert_eq!(bench.ask(Request::Get { name: name("a") }), Ok(Reply::Volume(volume)));
@@ -114,7 +114,7 @@ fn a_retried_delete_does_not_delete_the_next_volume_of_that_name() {
     assert_eq!(bench.ask(request.clone()), Ok(Reply::Done));
     assert_eq!(bench.ask(request.clone()), Ok(Reply::Done));
     let second = created(bench.ask(create("a")));
-    assert_eq!(second.generation, 2, "the volume id came again, in a new generation");
+    assert_eq!(second.generation, 4097, "the volume id came again, in a new generation");
     assert_eq!(bench.ask(request), Ok(Reply::Done));
     assert_eq!(bench.array.agreed(), vec![second]);
     refused(&bench.ask(delete("b", 1)), GrpcCode::NotFound, &["\"b\""]);

@@ -1,1 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Connections: who gets a queue, what ends one, and the admin commands of the specification.
+
 use super::*;
+use gnstor_proto::fabrics::cm_reject;
+use gnstor_proto::nvme::{IdentifyController, admin, cns};
+
+const ADMIN: QueueKey = QueueKey(200);
+const QUEUE: QueueKey = QueueKey(201);
+
+fn ten() -> Identity {
+    Identity::Client(client(10))
+}
+
+fn fields(qid: u16) -> ConnectFields {
+    ConnectFields { qid: qid.into(), sqsize_z: 31.into(), ..Default::default() }
+}
+
+fn property_get(rig: &mut Rig, offset: u32, attrib: u8) -> Cqe {
+    rig.run(
+        ADMIN,
+        command(fctype::PROPERTY_GET, &PropertyFields { attrib, offset: offset.into(), ..Default::default() }),
+    )
+}
+
+#[test]
+fn the_transport_level_request_is_checked() {
+    let mut rig = Rig::bare(0, 16);
+    let good = CmRequest { hrqsize: 8.into(), hsqsize_z: 7.into(), ..Default::default() };
+    let cases = [
+        (CmRequest { recfmt: 1.into(), ..good }, cm_reject::INVALID_RECFMT),
+        (CmRequest { qid: 2000.into(), ..good }, cm_reject::INVALID_QID),
+        (CmRequest { hsqsize_z: 0.into(), ..good }, cm_reject::INVALID_HSQSIZE),
+        (CmRequest { hsqsize_z: 5000.into(), ..good }, cm_reject::INVALID_HSQSIZE),
+        (CmRequest { hrqsize: 0.into(), ..good }, cm_reject::INVALID_HRQSIZE),
+    ];
+    for (request, reason) in cases {
+        assert_eq!(rig.ssd.open_queue(rig.now, ADMIN, &request), Err(reason));
+    }
+    assert_eq!(rig.ssd.open_queue(rig.now, ADMIN, &good), Ok(()));
+    assert_eq!(rig.ssd.open_queue(rig.now, ADMIN, &good), Err(cm_reject::NO_RESOURCES));
+}
+
+#[test]
+fn nothing_but_connect_comes_first() {
+    let mut rig = Rig::new();
+    rig.open(ADMIN, 0, 32);
+    for opcode in [admin::IDENTIFY, io::READ, opcode::VOLUME_ADD] {
+        assert_eq!(rig.refused(ADMIN, sqe(opcode)), Some(Refusal::SequenceError));
+    }
+    assert_eq!(refusal(&property_get(&mut rig, property::VS, 0)), Some(Refusal::SequenceError));
+}
+
+#[test]
+fn connect_refuses_strange_hosts_and_wrong_parameters_and_lets_them_try_again() {
+    let mut rig = Rig::new();
+    rig.open(ADMIN, 0, 32);
+    let good = ConnectData::new(ten(), CNTLID_ANY, &ssd_subnqn(0));
+    let mut stranger = good;
+    stranger.hostnqn = [0; 256];
+    stranger.hostnqn[..3].copy_from_slice(b"nqn");
+    let cases = [
+        (fields(1), good, Refusal::ConnectInvalid),
+        (ConnectFields { sqsize_z: 32.into(), ..fields(0) }, good, Refusal::ConnectInvalid),
+        (ConnectFields { sqsize_z: 0.into(), ..fields(0) }, good, Refusal::ConnectInvalid),
+        (ConnectFields { recfmt: 1.into(), ..fields(0) }, good, Refusal::ConnectInvalid),
+        (fields(0), ConnectData::new(ten(), CNTLID_ANY, &ssd_subnqn(1)), Refusal::ConnectInvalid),
+        (fields(0), ConnectData::new(ten(), 1, &ssd_subnqn(0)), Refusal::ConnectInvalid),
+        (fields(0), stranger, Refusal::ConnectRefused),
+    ];
+    for (fields, data, want) in cases {
+        assert_eq!(refusal(&rig.connect_with(ADMIN, fields, &data)), Some(want));
+    }
+    let cqe = rig.connect_with(ADMIN, fields(0), &good);
+    assert_eq!(refusal(&cqe), None);
+    assert_ne!(cqe.dw0.get(), 0, "the controller's id");
+    assert_eq!(refusal(&rig.connect_with(ADMIN, fields(0), &good)), Some(Refusal::SequenceError), "only once");
+}
+
+#[test]
+fn an_io_queue_needs_a_live_enabled_controller_of_the_same_identity() {
+    let mut rig = Rig::new();
+    let cqe = rig.connect(ADMIN, 0, ten(), CNTLID_ANY);
+    let cntlid = u16::try_from(cqe.dw0.get()).unwrap();
+    rig.open(QUEUE, 1, 32);
+    let attempt = |rig: &mut Rig, identity, cntlid| {
+        let data = ConnectData::new(identity, cntlid, &ssd_subnqn(0));
+        refusal(&rig.connect_with(QUEUE, fields(1), &data))
+    };
+    assert_eq!(attempt(&mut rig, ten(), cntlid), Some(Refusal::SequenceError), "not enabled");
+    rig.enable(ADMIN);
+    assert_eq!(attempt(&mut rig, ten(), 999), Some(Refusal::ConnectInvalid));
+    assert_eq!(attempt(&mut rig, ten(), 0), Some(Refusal::ConnectInvalid));
+    assert_eq!(attempt(&mut rig, Identity::Daemon, cntlid), Some(Refusal::ConnectRefused));
+    assert_eq!(attempt(&mut rig, ten(), cntlid), None);
+    rig.open(QueueKey(202), 1, 32);
+    let data = ConnectData::new(ten(), cntlid, &ssd_subnqn(0));
+    let twice = rig.connect_with(QueueKey(202), fields(1), &data);
+    assert_eq!(refusal(&twice), Some(Refusal::ConnectInvalid), "the queue id is taken");
+}
+
+#[test]
+fn the_properties_tell_the_controllers_state() {
+    let mut rig = Rig::new();
+    rig.connect(ADMIN, 0, ten(), CNTLID_ANY);
+    let cap = property_get(&mut rig, property::CAP, 1);
+    assert_eq!(cap.dw0.get() & 0xFFFF, 1023, "MQES");
+    assert_eq!(cap.dw1.get() & 1 << 5, 1 << 5, "the NVM command set");
+    assert_eq!(property_get(&mut rig, property::VS, 0).dw0.get(), 0x0002_0000);
+    assert_eq!(property_get(&mut rig, property::CSTS, 0).dw0.get(), 0);
+    rig.enable(ADMIN);
+    assert_eq!(property_get(&mut rig, property::CSTS, 0).dw0.get(), 1);
+    for (offset, attrib) in [(property::CAP, 0), (property::VS, 1), (0x20, 0)] {
+        assert_eq!(refusal(&property_get(&mut rig, offset, attrib)), Some(Refusal::InvalidField));
+    }
+}
+
+#[test]
+fn disabling_a_controller_closes_its_io_queues_only() {
+    let mut rig = Rig::new();
+    let off = PropertyFields { offset: property::CC.into(), ..Default::default() };
+    assert_eq!(rig.refused(QueueKey(80), command(fctype::PROPERTY_SET, &off)), None);
+    assert_eq!(rig.closed, [READER]);
+    rig.enable(QueueKey(80));
+}
+
+#[test]
+fn a_host_that_stops_its_keep_alive_loses_all_its_queues() {
+    let mut rig = Rig::new();
+    rig.open(ADMIN, 0, 32);
+    let data = ConnectData::new(ten(), CNTLID_ANY, &ssd_subnqn(0));
+    let cqe = rig.connect_with(ADMIN, ConnectFields { kato_ms: 1000.into(), ..fields(0) }, &data);
+    rig.enable(ADMIN);
+    rig.connect(QUEUE, 1, ten(), u16::try_from(cqe.dw0.get()).unwrap());
+    for _ in 0..5 {
+        rig.advance(Span::from_ms(900));
+        assert_eq!(rig.refused(ADMIN, sqe(admin::KEEP_ALIVE)), None);
+    }
+    assert!(rig.closed.is_empty());
+    let end = rig.now + Span::from_ms(1000);
+    rig.step_to(end - Span::from_ns(1));
+    assert!(rig.closed.is_empty());
+    rig.step_to(end);
+    assert_eq!(rig.closed, [QUEUE, ADMIN]);
+    assert_eq!(rig.ssd.stats().queues_closed, 2);
+}
+
+#[test]
+fn losing_the_admin_queue_closes_the_io_queues() {
+    let mut rig = Rig::new();
+    rig.memory.remove(&QueueKey(80));
+    rig.ssd.close_queue(rig.now, QueueKey(80));
+    rig.pump();
+    assert_eq!(rig.closed, [READER]);
+}
+
+#[test]
+fn after_disconnect_a_queue_takes_no_commands() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.refused(READER, command(fctype::DISCONNECT, &PropertyFields::default())), None);
+    let sqe = rig.io(io::READ, READER, 0, 1);
+    assert_eq!(rig.refused(READER, sqe), Some(Refusal::SequenceError));
+    assert_eq!(
+        rig.refused(QueueKey(80), command(fctype::DISCONNECT, &PropertyFields::default())),
+        Some(Refusal::InvalidField)
+    );
+}
+
+#[test]
+fn identify_names_the_ssd_and_its_one_namespace() {
+    let mut rig = Rig::new();
+    let identify = |cns: u8, nsid: u32| Sqe {
+        dptr: KeyedSgl::keyed(0, 4096, KEY),
+        nsid: nsid.into(),
+        cdw10: u32::from(cns).into(),
+        ..sqe(admin::IDENTIFY)
+    };
+    assert_eq!(rig.refused(DAEMON, identify(cns::CONTROLLER, 0)), None);
+    let found = IdentifyController::decode(rig.peek(DAEMON, 0).try_into().unwrap());
+    assert_eq!((found.serial.as_str(), found.vwc, found.subnqn), ("GN0001", 0, ssd_subnqn(0)));
+    assert_eq!(rig.refused(DAEMON, identify(cns::NAMESPACE, 1)), None);
+    assert_eq!(rig.peek(DAEMON, 0)[..4], 1024u32.to_le_bytes());
+    assert_eq!(rig.peek(DAEMON, 0)[130], 12);
+    assert_eq!(rig.refused(DAEMON, identify(cns::NAMESPACE, 2)), Some(Refusal::InvalidNamespace));
+    assert_eq!(rig.refused(DAEMON, identify(cns::ACTIVE_NAMESPACES, 0)), None);
+    assert_eq!(rig.peek(DAEMON, 0)[..8], [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(rig.refused(DAEMON, identify(0x55, 0)), Some(Refusal::InvalidField));
+    let short = Sqe { dptr: KeyedSgl::keyed(0, 512, KEY), ..identify(cns::CONTROLLER, 0) };
+    assert_eq!(rig.refused(DAEMON, short), Some(Refusal::InvalidSgl));
+}
+
+#[test]
+fn features_abort_and_events() {
+    let mut rig = Rig::new();
+    let feature = |opcode, id: u32, value: u32| Sqe { cdw10: id.into(), cdw11: value.into(), ..sqe(opcode) };
+    let queues = rig.run(DAEMON, feature(admin::SET_FEATURES, 7, 0x0003_0003));
+    assert_eq!(queues.dw0.get(), 0x03FF_03FF);
+    assert_eq!(rig.refused(DAEMON, feature(admin::SET_FEATURES, 0xF, 5000)), None);
+    assert_eq!(rig.run(DAEMON, feature(admin::GET_FEATURES, 0xF, 0)).dw0.get(), 5000);
+    assert_eq!(rig.refused(DAEMON, feature(admin::GET_FEATURES, 0x99, 0)), Some(Refusal::InvalidField));
+    let aborted = rig.run(DAEMON, sqe(admin::ABORT));
+    assert_eq!((aborted.status_word(), aborted.dw0.get()), (0, 1));
+    for _ in 0..4 {
+        let cid = rig.submit(DAEMON, sqe(admin::ASYNC_EVENT_REQUEST));
+        assert!(rig.take(DAEMON, cid).is_none(), "held until the queue ends");
+    }
+    assert_eq!(rig.run(DAEMON, sqe(admin::ASYNC_EVENT_REQUEST)).status_word(), 0x4105);
+    assert_eq!(rig.ssd.in_flight(), 4);
+    rig.ssd.close_queue(rig.now, DAEMON);
+    assert_eq!((rig.ssd.in_flight(), rig.ssd.stats().permits_forfeited), (0, 4));
+}

@@ -157,8 +157,12 @@ impl Rig {
     }
 
     fn open(&mut self, key: QueueKey, qid: u16, entries: u16) {
-        let request =
-            CmRequest { qid: qid.into(), hrqsize: entries.into(), hsqsize_z: (entries - 1).into(), ..Default::default() };
+        let request = CmRequest {
+            qid: qid.into(),
+            hrqsize: entries.into(),
+            hsqsize_z: (entries - 1).into(),
+            ..Default::default()
+        };
         self.ssd.open_queue(self.now, key, &request).unwrap();
         self.memory.insert(key, vec![0; HOST_BYTES]);
     }
@@ -346,7 +350,7 @@ impl Rig {
     fn io(&mut self, opcode: u8, key: QueueKey, vba: u32, blocks: u32) -> Sqe {
         self.sequence += 1;
         let mut sqe = sqe(opcode);
-        let address = Address { vid: vid(VOLUME), client: client(u16::try_from(key.0 / 10).unwrap()), vba };
+        let address = Address { vid: vid(VOLUME), client: client(u16::try_from(key.0 / 10).unwrap().max(1)), vba };
         ReadWrite {
             slba: Slba::pack(address),
             blocks,

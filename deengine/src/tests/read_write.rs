@@ -96,8 +96,9 @@ fn a_damaged_page_is_refused_and_not_delivered() {
     let page = rig.ssd.ftl.map.get(vid(VOLUME), 0).unwrap();
     rig.media.write(u64::from(page.0) * 4096 + 17, &[0xFF]);
     let sqe = rig.io(io::READ, READER, 0, 1);
+    rig.poke(READER, 0, &[0xEE; BLOCK]);
     assert_eq!(rig.refused(READER, sqe), Some(Refusal::BadChecksum));
-    assert_eq!(rig.peek(READER, 0), [0; BLOCK]);
+    assert_eq!(rig.peek(READER, 0), [0xEE; BLOCK]);
 }
 
 #[test]
@@ -200,8 +201,8 @@ fn flush_succeeds_and_compare_is_not_known() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Many writes, deallocations and reads in flight, their transfers ending in any order: afterwards each block holds what the
-    /// command with its highest stamp left there, and no page is lost.
+    /// Many writes, deallocations and reads in flight, their transfers ending in any order: afterwards each block
+    /// holds what the command with its highest stamp left there, and no page is lost.
     #[test]
     fn the_highest_stamp_wins_in_any_order_of_transfers(seed: u64) {
         let mut rig = Rig::new();

@@ -1,1 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon's commands: who may use them, and what the table takes.
+
 use super::*;
+use crate::permission::MAX_VOLUMES;
+
+fn list(rig: &mut Rig, first: u16, slots: u32) -> (u32, Vec<VolumeEntry>) {
+    let bytes = slots * 4096;
+    let cqe = rig.run(
+        DAEMON,
+        Sqe {
+            dptr: KeyedSgl::keyed(0, bytes, KEY),
+            cdw10: (bytes / 4).into(),
+            cdw12: u32::from(first).into(),
+            ..sqe(opcode::VOLUME_LIST)
+        },
+    );
+    assert_eq!(refusal(&cqe), None);
+    let count = cqe.dw0.get();
+    (count, (0..count as usize).map(|slot| VolumeEntry::decode(rig.peek(DAEMON, slot)).unwrap()).collect())
+}
+
+#[test]
+fn only_the_daemon_may_use_the_volume_and_map_commands() {
+    let mut rig = Rig::new();
+    for code in [
+        opcode::VOLUME_ADD,
+        opcode::VOLUME_LIST,
+        opcode::VOLUME_DELETE,
+        opcode::VOLUME_CHMOD,
+        opcode::MAP_SET,
+        opcode::MAP_GET,
+    ] {
+        assert_eq!(rig.refused(QueueKey(70), sqe(code)), Some(Refusal::NotTheDaemon));
+        assert_eq!(rig.refused(WRITER, sqe(code)), Some(Refusal::InvalidOpcode), "not on an I/O queue");
+        assert_eq!(rig.refused(DAEMON, Sqe { nsid: 0.into(), ..sqe(code) }), Some(Refusal::InvalidNamespace));
+    }
+}
+
+#[test]
+fn entries_are_listed_in_order_page_by_page() {
+    let mut rig = Rig::new();
+    for raw in [9u16, 3, 400] {
+        assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &entry(raw))), None);
+    }
+    let vids = |(count, entries): (u32, Vec<VolumeEntry>)| (count, entries.iter().map(|e| e.vid.get()).collect());
+    assert_eq!(vids(list(&mut rig, 0, 3)), (3, vec![3, 5, 9]));
+    assert_eq!(vids(list(&mut rig, 10, 3)), (1, vec![400]));
+    assert_eq!(list(&mut rig, 3, 1).1, [entry(3)]);
+    assert_eq!(list(&mut rig, 401, 1).0, 0);
+}
+
+#[test]
+fn an_entry_is_taken_only_if_it_is_whole_and_newer() {
+    let mut rig = Rig::new();
+    let add = |rig: &mut Rig, entry: &VolumeEntry| refusal(&rig.volume_command(opcode::VOLUME_ADD, entry));
+    let chmod = |rig: &mut Rig, entry: &VolumeEntry| refusal(&rig.volume_command(opcode::VOLUME_CHMOD, entry));
+    assert_eq!(add(&mut rig, &entry(VOLUME)), Some(Refusal::VolumeExists));
+    assert_eq!(chmod(&mut rig, &entry(77)), Some(Refusal::VolumeAbsent));
+    assert_eq!(chmod(&mut rig, &entry(VOLUME)), Some(Refusal::StaleVersion));
+    let next = VolumeEntry { version: 2, ..entry(VOLUME) };
+    for wrong in [
+        VolumeEntry { generation: 2, ..next.clone() },
+        VolumeEntry { factor: 1, ..next.clone() },
+        VolumeEntry { chunk_shift: 5, ..next.clone() },
+        VolumeEntry { capacity_blocks: 5, ..next.clone() },
+        VolumeEntry { lease_epoch: LEASE - 1, ..next.clone() },
+        VolumeEntry { deleting: true, ..next.clone() },
+    ] {
+        assert_eq!(chmod(&mut rig, &wrong), Some(Refusal::InvalidField));
+    }
+    assert_eq!(chmod(&mut rig, &VolumeEntry { term: 5, ..next.clone() }), None);
+    assert_eq!(chmod(&mut rig, &VolumeEntry { version: 3, ..next.clone() }), Some(Refusal::StaleTerm));
+    assert_eq!(add(&mut rig, &entry(6)), Some(Refusal::StaleTerm));
+    assert_eq!(add(&mut rig, &VolumeEntry { deleting: true, term: 5, ..entry(6) }), Some(Refusal::InvalidField));
+    let torn = rig.daemon_out(opcode::VOLUME_ADD, &[0x5A; 4096]);
+    assert_eq!(refusal(&torn), Some(Refusal::InvalidField));
+    let short = rig.daemon_out(opcode::VOLUME_ADD, &[0; 64]);
+    assert_eq!(refusal(&short), Some(Refusal::InvalidField));
+}
+
+#[test]
+fn the_table_is_full_at_its_limit() {
+    let mut rig = Rig::new();
+    for raw in 0..u16::try_from(MAX_VOLUMES).unwrap() - 1 {
+        rig.ssd.table.add(rig.now, entry(raw + 100)).unwrap();
+    }
+    assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &entry(9999))), Some(Refusal::TableFull));
+}
+
+#[test]
+fn a_deleted_volume_id_lives_again_only_after_its_sweep_and_in_a_higher_generation() {
+    let mut rig = Rig::new();
+    rig.write(0, &[1, 2, 3, 4]);
+    rig.volume_command(opcode::VOLUME_ADD, &entry(6));
+    let other_before = rig.ssd.mapped_blocks();
+    let delete = |rig: &mut Rig, generation, version| refusal(&rig.run(DAEMON, Rig::delete_sqe(generation, version)));
+    assert_eq!(delete(&mut rig, 0, 9), Some(Refusal::StaleVersion));
+    assert_eq!(delete(&mut rig, 2, 9), Some(Refusal::VolumeAbsent));
+    assert_eq!(delete(&mut rig, 1, 1), Some(Refusal::StaleVersion));
+    assert_eq!(delete(&mut rig, 1, 2), None);
+    assert_eq!(delete(&mut rig, 1, 2), None, "deleting it again succeeds");
+    assert!(list(&mut rig, VOLUME, 1).1[0].deleting);
+    let again = VolumeEntry { generation: 2, ..entry(VOLUME) };
+    assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &again)), Some(Refusal::SweepPending));
+    assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_CHMOD, &again)), Some(Refusal::Deleting));
+
+    let end = rig.now + Span::from_ms(10);
+    rig.step_to(end);
+    assert_eq!((other_before, rig.ssd.mapped_blocks()), (4, 0));
+    assert_eq!(rig.ssd.next_event(), None);
+    assert_eq!(list(&mut rig, VOLUME, 4).1, [entry(6)]);
+    assert_eq!(delete(&mut rig, 1, 2), None, "and once it is gone, too");
+    assert_eq!(delete(&mut rig, 3, 2), Some(Refusal::VolumeAbsent));
+    assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &entry(VOLUME))), Some(Refusal::StaleVersion));
+    assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &again)), None);
+    assert_eq!(rig.read(0), [0; BLOCK], "no deleted byte is ever readable again");
+}
+
+#[test]
+fn maps_are_taken_by_term_and_epoch_and_given_back() {
+    let mut rig = Rig::connected(0);
+    let get = |rig: &mut Rig, bytes: u32| {
+        let dptr = KeyedSgl::keyed(0, bytes, KEY);
+        rig.run(DAEMON, Sqe { dptr, cdw10: (bytes / 4).into(), ..sqe(opcode::MAP_GET) })
+    };
+    assert_eq!(get(&mut rig, 4096).dw0.get(), 0, "no map yet");
+    let mut map = FleetMap::equal(3, 1024, 7, 2).unwrap();
+    map.epoch = 5;
+    assert_eq!(refusal(&rig.set_map(&map)), None);
+    let length = get(&mut rig, 16_384).dw0.get() as usize;
+    assert_eq!(FleetMap::decode(&rig.memory[&DAEMON][..length]), Ok(map.clone()));
+
+    let with = |term, epoch| {
+        let mut next = map.clone();
+        (next.term, next.epoch) = (term, epoch);
+        next
+    };
+    assert_eq!(refusal(&rig.set_map(&with(2, 4))), Some(Refusal::StaleVersion));
+    assert_eq!(refusal(&rig.set_map(&with(1, 6))), Some(Refusal::StaleTerm));
+    assert_eq!(refusal(&rig.set_map(&with(3, 5))), None, "another term, the same epoch");
+    assert_eq!(refusal(&rig.daemon_out(opcode::MAP_SET, &[7; 4096])), Some(Refusal::InvalidField));
+}

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Target offload: a controller's effects become RDMA operations, and their ends become answers to the controller.
 
-use super::conn::To;
 use super::{ConnId, Engine, Event, Origin, Transfer, cqe_bytes};
 use crate::controller::{Effect, Outcome};
 use crate::hca::Down;
@@ -110,10 +109,5 @@ impl Engine {
         for tag in tags {
             self.finish_transfer(now, now, tag);
         }
-    }
-
-    /// Whether the connection's other end is this target.
-    pub(super) fn is_local(&self, id: ConnId) -> bool {
-        self.conns.get(&id).is_some_and(|c| matches!(c.to, To::Local(_)))
     }
 }

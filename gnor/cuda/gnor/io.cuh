@@ -15,7 +15,8 @@
 
 namespace gn {
 
-enum : gn_u32 { IO_READ = 2, IO_WRITE = 1, NVME_FABRICS = 0x7f };
+// IO_FLUSH has no range: its `vba` is the number of the SSD to flush, its `blocks` is 1.
+enum : gn_u32 { IO_FLUSH = 0, IO_WRITE = 1, IO_READ = 2, NVME_FABRICS = 0x7f };
 enum : gn_u32 { FLAG_FUA = 1 };
 enum : gn_u32 { NVME_FLAGS_SGL = 0x40, SGL_KEYED = 0x40, CDW12_FUA = 1u << 30 };
 // Reasons in DW0 after which a read is tried elsewhere; proto/src/status.rs.
@@ -49,6 +50,7 @@ GN_DEV io io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, gn_
   x.key = key;
   x.req = x.staged = NO_SLOT;
   x.status = GN_PENDING;
+  if (opcode == IO_FLUSH) return x;
   if (blocks == 0 || blocks > GN_MAX_BLOCKS || (address & 15)) x.status = GN_BAD_REQUEST;
   else if (vba >= v.capacity_blocks || blocks > v.capacity_blocks - vba) x.status = GN_OUT_OF_RANGE;
   else if (opcode == IO_WRITE && !v.writer) x.status = GN_READ_ONLY;
@@ -68,24 +70,25 @@ GN_DEV bool io_begin(channel& c, io& x, gn_u32 hint) {
   return true;
 }
 
-// The 64-byte capsule of a read or write (proto/src/nvme.rs).
+// The 64-byte capsule of a read, write or flush (proto/src/nvme.rs).
 GN_DEV void write_capsule(channel& c, const volume& v, const io& x, gn_u32 cid, gn_u32 vba, gn_u32 n, gn_u64 data) {
-  gn_u32 w[16];
+  gn_u32 w[16] = {};
   w[0] = cid << 16 | NVME_FLAGS_SGL << 8 | x.opcode;
   w[1] = 1;  // NSID
-  w[2] = v.map_epoch;
-  w[3] = v.lease_epoch;
-  w[4] = w[5] = 0;
-  w[6] = (gn_u32)data;
-  w[7] = (gn_u32)(data >> 32);
-  w[8] = (n * GN_BLOCK & 0xffffffu) | x.key << 24;
-  w[9] = x.key >> 8 | SGL_KEYED << 24;
-  w[10] = vba;
-  w[11] = (gn_u32)v.vid << 16 | v.client;
-  w[12] = (n - 1) | (x.flags & FLAG_FUA ? (gn_u32)CDW12_FUA : 0u);
-  w[13] = 0;
-  w[14] = (gn_u32)x.sequence;
-  w[15] = (gn_u32)(x.sequence >> 32);
+  w[9] = SGL_KEYED << 24;
+  if (x.opcode != IO_FLUSH) {
+    w[2] = v.map_epoch;
+    w[3] = v.lease_epoch;
+    w[6] = (gn_u32)data;
+    w[7] = (gn_u32)(data >> 32);
+    w[8] = (n * GN_BLOCK & 0xffffffu) | x.key << 24;
+    w[9] |= x.key >> 8;
+    w[10] = vba;
+    w[11] = (gn_u32)v.vid << 16 | v.client;
+    w[12] = (n - 1) | (x.flags & FLAG_FUA ? (gn_u32)CDW12_FUA : 0u);
+    w[14] = (gn_u32)x.sequence;
+    w[15] = (gn_u32)(x.sequence >> 32);
+  }
   gn_u8* to = capsule_of(c, cid);
   for (gn_u32 k = 0; k < 4; ++k) mem::st16(to + 16 * k, w + 4 * k);
 }
@@ -98,7 +101,7 @@ GN_DEV bool io_stage(channel& c, volume& v, io& x, gn_u32 hint) {
   gn_u32 n = chunk - (vba & (chunk - 1));
   if (n > x.blocks - x.sent) n = x.blocks - x.sent;
   bool write = x.opcode == IO_WRITE;
-  gn_u32 ssd = write ? write_place(v, vba, x.replica) : read_place(v, vba, x.attempt, hint);
+  gn_u32 ssd = x.opcode == IO_FLUSH ? vba : write ? write_place(v, vba, x.replica) : read_place(v, vba, x.attempt, hint);
   bool last = !write || x.replica + 1 == v.replicas;
   if (ssd != PLACE_NONE) {
     gn_u32 broken = mem::ld_acquire_gpu(&qp_of(c, ssd).error);

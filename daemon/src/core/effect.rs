@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The core's vocabulary towards its driver: what it wants done, and how that ended.
+
+use super::failure::Failure;
+use gnstor_proto::placement::FleetMap;
+use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::VolumeEntry;
+use std::sync::Arc;
+
+/// Names a request; whoever passes it in chooses it, and never the same twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub u64);
+
+/// Names a command given to an SSD.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CommandId(pub u64);
+
+/// An admin command for one SSD.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// VOLUME ADD.
+    Add(Arc<VolumeEntry>),
+    /// VOLUME CHMOD.
+    Chmod(Arc<VolumeEntry>),
+    /// VOLUME DELETE.
+    Delete {
+        /// The volume.
+        vid: Vid,
+        /// The generation that dies.
+        generation: u32,
+        /// Version of the deletion.
+        version: u64,
+        /// Term of this daemon.
+        term: u64,
+    },
+    /// One page of VOLUME LIST.
+    List {
+        /// First volume id to report.
+        from: Vid,
+    },
+    /// MAP SET with the encoded map.
+    MapSet(Arc<[u8]>),
+    /// MAP GET.
+    MapGet,
+}
+
+impl Command {
+    /// The command's name in messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Add(_) => "VOLUME ADD",
+            Self::Chmod(_) => "VOLUME CHMOD",
+            Self::Delete { .. } => "VOLUME DELETE",
+            Self::List { .. } => "VOLUME LIST",
+            Self::MapSet(_) => "MAP SET",
+            Self::MapGet => "MAP GET",
+        }
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It was carried out.
+    Done,
+    /// A page of the permission table, in order of volume ids.
+    Table {
+        /// The entries.
+        entries: Vec<VolumeEntry>,
+        /// The page was full: there may be more.
+        more: bool,
+    },
+    /// The fleet map the SSD holds, if any.
+    Map(Option<FleetMap>),
+    /// The SSD refused; nothing changed there.
+    Refused(Refusal),
+    /// No usable answer came; the command may or may not have been carried out.
+    Lost(String),
+}
+
+/// What a request is answered with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// Create, Get.
+    Volume(VolumeEntry),
+    /// List.
+    Volumes(Vec<VolumeEntry>),
+    /// Open.
+    Opened {
+        /// The volume.
+        volume: VolumeEntry,
+        /// The lease granted; 0 for readers.
+        lease_ms: u32,
+    },
+    /// Renew.
+    Renewed {
+        /// The lease granted.
+        lease_ms: u32,
+    },
+    /// Delete, Release.
+    Done,
+    /// Register.
+    Client(ClientId),
+    /// GetMap: the encoded map.
+    Map(Arc<[u8]>),
+}
+
+/// Why the core serves no more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// Another daemon has taken over.
+    Deposed(String),
+    /// The array cannot be served by this daemon.
+    Array(String),
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Deposed(text) | Self::Array(text)) = self;
+        f.write_str(text)
+    }
+}
+
+/// What the core wants done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Have SSD `ssd` execute `command`, commands of one SSD in order; answered by [`super::Core::completed`].
+    Command {
+        /// Names the command.
+        id: CommandId,
+        /// Index of the SSD.
+        ssd: u16,
+        /// The command.
+        command: Command,
+    },
+    /// Answer a request. Each ticket is answered exactly once.
+    Reply {
+        /// The request.
+        ticket: Ticket,
+        /// The answer.
+        result: Result<Reply, Failure>,
+    },
+    /// The array is read and agrees; requests are served from now on.
+    Serving,
+    /// Nothing is served from now on; every ticket has been answered.
+    Stopped(Stop),
+}

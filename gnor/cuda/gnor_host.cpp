@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The channel's kernel compiled for the CPU execution, and the layouts as the C++ compiler sees them.
+#include <cstddef>
+#include "gnor.cu"
+
+#define FIELD(T, F) #T "." #F, offsetof(gn::T, F)
+#define SIZE(T) #T, sizeof(gn::T)
+
+struct gn_layout_row {
+  const char* name;
+  size_t value;
+};
+
+extern "C" const gn_layout_row gn_gnor_layout[] = {
+    {SIZE(queue_pair)}, {FIELD(queue_pair, recv_addr)}, {FIELD(queue_pair, qpn)}, {FIELD(queue_pair, lkey)},
+    {FIELD(queue_pair, error)},
+    {SIZE(command)}, {SIZE(request)}, {SIZE(pool)}, {FIELD(pool, blocks)}, {FIELD(pool, rkey)},
+    {SIZE(channel)}, {FIELD(channel, queue_lkey)}, {FIELD(channel, ssds)}, {FIELD(channel, first_qpn)},
+    {FIELD(channel, cq_log)}, {FIELD(channel, cid_bits)}, {FIELD(channel, req_bits)}, {FIELD(channel, protocol_errors)},
+    {FIELD(channel, qid)}, {FIELD(channel, retries)}, {FIELD(channel, data)}, {FIELD(channel, commands)},
+    {FIELD(channel, requests)},
+    {SIZE(volume)}, {FIELD(volume, places_addr)}, {FIELD(volume, next_sequence)}, {FIELD(volume, groups)},
+    {FIELD(volume, map_epoch)}, {FIELD(volume, vid)}, {FIELD(volume, client)}, {FIELD(volume, replicas)},
+    {FIELD(volume, writer)},
+    {SIZE(connect_args)}, {FIELD(connect_args, timeout_ns)}, {FIELD(connect_args, status)}, {FIELD(connect_args, dw0)},
+    {SIZE(client_launch)},
+    {nullptr, 0},
+};

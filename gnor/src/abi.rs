@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mirror of `gnor/cuda/gnor/abi.h`; `tests/layout.rs` compares every offset with the C++ compiler's.
+#![expect(missing_docs, reason = "documented field by field in abi.h")]
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+pub const CMD_SLOTS: usize = 128;
+pub const REQ_SLOTS: usize = 128;
+pub const SQ_BLOCKS: u32 = 64;
+pub const RQ_ENTRIES: u32 = 64;
+pub const MAX_SSDS: usize = 64;
+pub const POOL_BLOCK: u32 = 65536;
+/// Blocks the pool starts with: 8 MiB, as the paper's.
+pub const POOL_BLOCKS: u32 = 128;
+
+pub const GN_PENDING: u32 = 0x0001_0000;
+pub const GN_TIMED_OUT: u32 = 0x0002_0000;
+pub const GN_QP_BROKEN: u32 = 0x0004_0000;
+pub const GN_OUT_OF_RANGE: u32 = 0x0008_0000;
+pub const GN_BAD_REQUEST: u32 = 0x0010_0000;
+pub const GN_READ_ONLY: u32 = 0x0020_0000;
+pub const GN_NO_REPLICA: u32 = 0x0040_0000;
+
+/// One SSD's queue pair.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QueuePair {
+    pub sq_addr: u64,
+    pub rq_addr: u64,
+    pub dbr_addr: u64,
+    pub uar_addr: u64,
+    pub recv_addr: u64,
+    pub qpn: u32,
+    pub lkey: u32,
+    pub reserve: u32,
+    pub publish: u32,
+    pub retired: u32,
+    pub completed: u32,
+    pub posted: u32,
+    pub error: u32,
+    pub connect_dw0: u32,
+    pub reserved: [u32; 13],
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Command {
+    pub state: u32,
+    pub qp: u32,
+    pub req: u32,
+    pub reserved: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Request {
+    pub pending: u32,
+    pub status: u32,
+    pub dw0: u32,
+    pub dw1: u32,
+    pub pool_addr: u64,
+    pub pool_bytes: u32,
+    pub reserved: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Pool {
+    pub base: u64,
+    pub words_addr: u64,
+    pub blocks: u32,
+    pub rkey: u32,
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ChannelAbi {
+    pub cq_addr: u64,
+    pub capsules_addr: u64,
+    pub connect_addr: u64,
+    pub qps_addr: u64,
+    pub queue_lkey: u32,
+    pub ssds: u32,
+    pub first_qpn: u32,
+    pub cq_log: u32,
+    pub cq_ci: u32,
+    pub cq_lock: u32,
+    pub cid_bits: [u32; CMD_SLOTS / 32],
+    pub req_bits: [u32; REQ_SLOTS / 32],
+    pub protocol_errors: u32,
+    pub qid: u32,
+    pub ios: u64,
+    pub bytes_moved: u64,
+    pub retries: u64,
+    pub data: Pool,
+    pub commands: [Command; CMD_SLOTS],
+    pub requests: [Request; REQ_SLOTS],
+}
+
+impl Default for ChannelAbi {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+/// An open volume as device code sees it.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct VolumeAbi {
+    pub factor: u64,
+    pub capacity_blocks: u64,
+    pub places_addr: u64,
+    pub next_sequence: u64,
+    pub groups: u32,
+    pub width: u32,
+    pub map_epoch: u32,
+    pub lease_epoch: u32,
+    pub vid: u16,
+    pub client: u16,
+    pub replicas: u8,
+    pub chunk_shift: u8,
+    pub writer: u8,
+    pub reserved: u8,
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ConnectArgs {
+    pub channel: u64,
+    pub timeout_ns: u64,
+    pub status: [u32; MAX_SSDS],
+    pub dw0: [u32; MAX_SSDS],
+}
+
+impl Default for ConnectArgs {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+/// A device status in words: what the device library, the HCA or the SSD said.
+pub fn describe(status: u32, dw0: u32) -> String {
+    use gnstor_fabric::mlx5::syndrome;
+    use gnstor_proto::status::{Detail, Status};
+    #[expect(clippy::cast_possible_truncation, reason = "fields of the status word")]
+    let (low, byte) = (status as u16, status as u8);
+    match status {
+        0 => "success".into(),
+        s if s & GN_PENDING != 0 => "still pending".into(),
+        s if s & GN_TIMED_OUT != 0 => "no completion before the deadline".into(),
+        s if s & GN_QP_BROKEN != 0 => format!("the connection to the SSD broke: {}", syndrome::name(byte)),
+        s if s & GN_OUT_OF_RANGE != 0 => "the range ends beyond the volume".into(),
+        s if s & GN_BAD_REQUEST != 0 => "zero blocks, too many, or a misaligned buffer".into(),
+        s if s & GN_READ_ONLY != 0 => "the volume was opened for reading".into(),
+        s if s & GN_NO_REPLICA != 0 => "the fleet map names no SSD for the block".into(),
+        _ => {
+            let why = Detail::from_dw0(dw0).refusal();
+            let why = why.map_or(String::new(), |r| format!(", rule {}: {}", r.rule(), r.sentence()));
+            format!("NVMe status {}{why}", Status(low))
+        }
+    }
+}

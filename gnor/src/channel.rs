@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A channel: queue pairs to every SSD, completion queue, command slots and buffer pool, all in device memory (paper 4.2).
+//!
+//! The CPU lays the memory out, registers it and connects the RDMA side; the device posts the receives and sends Fabrics
+//! Connect. After that the CPU has no part in the channel's I/O.
+
+use crate::abi::{self, ChannelAbi, ConnectArgs, Pool, QueuePair};
+use crate::node::{Node, NodeError};
+use crate::session::Session;
+use gnstor_fabric::device::{DeviceMem, Kernel};
+use gnstor_fabric::engine::{ConnId, REFUSED_NO_PEER};
+use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
+use gnstor_fabric::hca::agent::{ClientKernel, DeviceMr, DeviceQp, Shape};
+use gnstor_fabric::mlx5;
+use gnstor_proto::fabrics::{CONNECT_DATA_BYTES, CmRequest, ConnectData, Identity};
+use std::ffi::c_void;
+use std::mem::{offset_of, size_of};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Queue id of a channel's queues: one I/O queue per SSD and session.
+const QID: u16 = 1;
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+
+#[expect(unsafe_code, reason = "the kernel's entries for the CPU execution")]
+mod entry {
+    use std::ffi::c_void;
+    unsafe extern "C" {
+        pub(super) fn gn_channel_connect(launch: *mut c_void);
+        pub(super) fn gn_channel_connect_one_grid(launch: *mut c_void);
+    }
+}
+
+#[expect(unsafe_code, reason = "forwards to the C++ entry")]
+unsafe extern "C" fn connect_entry(launch: *mut c_void) {
+    // SAFETY: called by the CPU runtime with the launch's argument.
+    unsafe { entry::gn_channel_connect(launch) }
+}
+
+#[expect(unsafe_code, reason = "forwards to the C++ entry")]
+unsafe extern "C" fn connect_one_grid_entry(launch: *mut c_void) {
+    // SAFETY: called by the CPU runtime with the launch's argument.
+    unsafe { entry::gn_channel_connect_one_grid(launch) }
+}
+
+fn connect_kernel() -> ClientKernel {
+    let image = include_bytes!("../cuda/gnor.fatbin");
+    ClientKernel {
+        beside_agent: Kernel { name: "gn_channel_connect", image, host: connect_entry },
+        one_grid: Kernel { name: "gn_channel_connect_one_grid", image, host: connect_one_grid_entry },
+    }
+}
+
+/// Offsets of a channel's parts in its device memory.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    qps: usize,
+    cq: usize,
+    cq_log: u32,
+    capsules: usize,
+    connect: usize,
+    per_ssd: usize,
+    queue_bytes: usize,
+    uars: usize,
+    pool_words: usize,
+    pool: usize,
+    bytes: usize,
+}
+
+const SQ_BYTES: usize = abi::SQ_BLOCKS as usize * 64;
+const RQ_BYTES: usize = abi::RQ_ENTRIES as usize * 16;
+/// Send queue, receive queue, response buffers, doorbell record.
+const PER_SSD: usize = SQ_BYTES + RQ_BYTES + RQ_BYTES + 64;
+const POOL_BYTES: usize = abi::POOL_BLOCKS as usize * abi::POOL_BLOCK as usize;
+
+impl Layout {
+    fn new(ssds: usize) -> Self {
+        let align = |n: usize, to: usize| n.next_multiple_of(to);
+        let qps = align(size_of::<ChannelAbi>(), 128);
+        let cq = align(qps + ssds * size_of::<QueuePair>(), 4096);
+        // Room for every command's response, its flushed SEND and every flushed receive: the queue cannot overrun even when
+        // all SSDs fail at once.
+        let entries = (2 * abi::CMD_SLOTS + ssds * abi::RQ_ENTRIES as usize).next_power_of_two();
+        let capsules = cq + entries * 64;
+        let connect = capsules + abi::CMD_SLOTS * 64;
+        let per_ssd = connect + ssds * CONNECT_DATA_BYTES;
+        let queue_bytes = per_ssd + ssds * PER_SSD;
+        let uars = align(queue_bytes, 4096);
+        let pool_words = uars + ssds * 4096;
+        let pool = align(pool_words + abi::POOL_BLOCKS as usize * 4, abi::POOL_BLOCK as usize);
+        let cq_log = entries.trailing_zeros();
+        Self { qps, cq, cq_log, capsules, connect, per_ssd, queue_bytes, uars, pool_words, pool, bytes: pool + POOL_BYTES }
+    }
+}
+
+/// A channel, ready for I/O.
+#[derive(Debug)]
+pub struct Channel {
+    node: Arc<Node>,
+    memory: DeviceMem,
+    layout: Layout,
+    ssds: usize,
+    pd: u32,
+    cq: u32,
+    first_qpn: u32,
+    keys: Vec<u32>,
+    conns: Vec<ConnId>,
+}
+
+/// Counters of a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelStats {
+    /// Requests that ended.
+    pub ios: u64,
+    /// Reads that were sent to another replica after a refusal.
+    pub retries: u64,
+    /// Responses that named no command in flight.
+    pub protocol_errors: u32,
+    /// Command ids, request slots and pool blocks still taken.
+    pub leaked: u32,
+}
+
+impl Channel {
+    /// Sets a channel up and connects it to every SSD of the session.
+    ///
+    /// # Errors
+    /// [`NodeError`] names the SSD that refused or did not answer.
+    pub fn open(node: &Arc<Node>, session: &Session) -> Result<Self, NodeError> {
+        let ssds = session.addresses().len();
+        if ssds > abi::MAX_SSDS {
+            return Err(NodeError::TooManySsds { ssds, max: abi::MAX_SSDS });
+        }
+        let layout = Layout::new(ssds);
+        let memory = node.device().alloc(layout.bytes)?;
+        let hca = node.hca();
+        let at = |offset: usize| memory.address() + offset as u64;
+        let pd = hca.alloc_pd();
+        // Entries start invalid and owned by the other side, so that no poller takes one the HCA has not written.
+        let entries = 1usize << layout.cq_log;
+        let mut invalid = vec![0u8; entries * 64];
+        invalid.iter_mut().skip(63).step_by(64).for_each(|own| *own = 0xF1);
+        memory.write(layout.cq, &invalid)?;
+        let cq = hca.create_cq(at(layout.cq), layout.cq_log)?;
+        let part = |ssd: usize, offset: usize| at(layout.per_ssd + ssd * PER_SSD + offset);
+        let spec = |ssd: usize| DeviceQp {
+            sq: (part(ssd, 0), abi::SQ_BLOCKS),
+            rq: (part(ssd, SQ_BYTES), abi::RQ_ENTRIES),
+            dbr: part(ssd, SQ_BYTES + 2 * RQ_BYTES),
+            uar: at(layout.uars + ssd * 4096),
+            cq,
+            pd,
+        };
+        let specs: Vec<DeviceQp> = (0..ssds).map(spec).collect();
+        let first_qpn = hca.create_qps(&specs)?;
+        let queue_key = hca.register(DeviceMr {
+            base: memory.address(),
+            bytes: layout.queue_bytes as u64,
+            access: ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ,
+            pd,
+        })?;
+        let pool_key = hca.register(DeviceMr {
+            base: at(layout.pool),
+            bytes: POOL_BYTES as u64,
+            access: ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE,
+            pd,
+        })?;
+        let mut channel = Self {
+            node: Arc::clone(node),
+            memory,
+            layout,
+            ssds,
+            pd,
+            cq,
+            first_qpn,
+            keys: vec![queue_key, pool_key],
+            conns: Vec::new(),
+        };
+        channel.write_structures(session, &specs)?;
+        channel.connect_rdma(session)?;
+        channel.connect_fabrics(session)?;
+        Ok(channel)
+    }
+
+    fn write_structures(&self, session: &Session, specs: &[DeviceQp]) -> Result<(), NodeError> {
+        let layout = &self.layout;
+        let at = |offset: usize| self.memory.address() + offset as u64;
+        let abi = ChannelAbi {
+            cq_addr: at(layout.cq),
+            capsules_addr: at(layout.capsules),
+            connect_addr: at(layout.connect),
+            qps_addr: at(layout.qps),
+            queue_lkey: self.keys[0],
+            ssds: u32::try_from(self.ssds).expect("at most MAX_SSDS"),
+            first_qpn: self.first_qpn,
+            cq_log: layout.cq_log,
+            qid: QID.into(),
+            data: Pool { base: at(layout.pool), words_addr: at(layout.pool_words), blocks: abi::POOL_BLOCKS, rkey: self.keys[1] },
+            ..ChannelAbi::default()
+        };
+        self.memory.write(0, abi.as_bytes())?;
+        let identity = Identity::Client(session.client());
+        let cntlids = session.controller_ids();
+        for (i, spec) in specs.iter().enumerate() {
+            let qp = QueuePair {
+                sq_addr: spec.sq.0,
+                rq_addr: spec.rq.0,
+                dbr_addr: spec.dbr,
+                uar_addr: spec.uar,
+                recv_addr: spec.rq.0 + RQ_BYTES as u64,
+                qpn: self.first_qpn + u32::try_from(i).expect("at most MAX_SSDS"),
+                lkey: self.keys[0],
+                ..QueuePair::default()
+            };
+            self.memory.write(layout.qps + i * size_of::<QueuePair>(), qp.as_bytes())?;
+            let data = ConnectData::new(identity, cntlids[i], &session.addresses()[i].subnqn);
+            self.memory.write(layout.connect + i * CONNECT_DATA_BYTES, data.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn connect_rdma(&mut self, session: &Session) -> Result<(), NodeError> {
+        let cntlids = session.controller_ids();
+        for (i, address) in session.addresses().iter().enumerate() {
+            let request = CmRequest {
+                qid: QID.into(),
+                hrqsize: u16::try_from(abi::RQ_ENTRIES).expect("small").into(),
+                hsqsize_z: u16::try_from(abi::SQ_BLOCKS - 1).expect("small").into(),
+                cntlid: cntlids[i].into(),
+                ..CmRequest::default()
+            };
+            let (reply, answer) = mpsc::channel();
+            let (half, port) = (self.node.agent_half(), address.port);
+            let qpn = self.first_qpn + u32::try_from(i).expect("at most MAX_SSDS");
+            let conn = self.node.engine().call(move |e, now| e.connect(now, half, qpn, port, &request, reply))?;
+            let refused = |cause: String| NodeError::Queue { ssd: i, cause };
+            match answer.recv_timeout(CONNECT_DEADLINE) {
+                Ok(Ok(())) => self.conns.push(conn),
+                Ok(Err(REFUSED_NO_PEER)) => return Err(refused("nobody is there".into())),
+                Ok(Err(reason)) => return Err(refused(format!("RDMA connection rejected, reason {reason}"))),
+                Err(_) => return Err(refused(format!("no answer within {CONNECT_DEADLINE:?}"))),
+            }
+        }
+        Ok(())
+    }
+
+    fn connect_fabrics(&self, session: &Session) -> Result<(), NodeError> {
+        let timeout_ns = u64::try_from(CONNECT_DEADLINE.as_nanos()).expect("ten seconds");
+        let args = ConnectArgs { channel: self.memory.address(), timeout_ns, ..ConnectArgs::default() };
+        let memory = self.node.device().alloc(size_of::<ConnectArgs>())?;
+        memory.write(0, args.as_bytes())?;
+        let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
+        self.node.launch(connect_kernel(), shape, memory.address(), CONNECT_DEADLINE * 2)?;
+        let mut raw = vec![0; size_of::<ConnectArgs>()];
+        memory.read(0, &mut raw)?;
+        let args = ConnectArgs::read_from_bytes(&raw).expect("the length matches");
+        for ssd in 0..session.addresses().len() {
+            if args.status[ssd] != 0 {
+                let cause = format!("Fabrics Connect: {}", abi::describe(args.status[ssd], args.dw0[ssd]));
+                return Err(NodeError::Queue { ssd, cause });
+            }
+        }
+        Ok(())
+    }
+
+    /// Device address of the channel.
+    pub fn address(&self) -> u64 {
+        self.memory.address()
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// SSDs the channel reaches.
+    pub fn ssds(&self) -> usize {
+        self.ssds
+    }
+
+    /// Bytes of queues, and of the pool.
+    pub fn memory_bytes(&self) -> (usize, usize) {
+        (self.layout.queue_bytes, POOL_BYTES)
+    }
+
+    /// Registers device memory for this channel's I/O; returns the key.
+    ///
+    /// # Errors
+    /// When the HCA's table is full; driver errors.
+    pub fn register(&mut self, memory: &DeviceMem) -> Result<u32, NodeError> {
+        let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
+        let mr = DeviceMr { base: memory.address(), bytes: memory.len() as u64, access, pd: self.pd };
+        let key = self.node.hca().register(mr)?;
+        self.keys.push(key);
+        Ok(key)
+    }
+
+    /// The channel's counters; between launches.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn stats(&self) -> Result<ChannelStats, NodeError> {
+        let mut raw = vec![0; size_of::<ChannelAbi>()];
+        self.memory.read(0, &mut raw)?;
+        let c = ChannelAbi::read_from_bytes(&raw).expect("the length matches");
+        let mut words = vec![0; abi::POOL_BLOCKS as usize * 4];
+        self.memory.read(self.layout.pool_words, &mut words)?;
+        let ones = |bits: &[u32]| bits.iter().map(|w| w.count_ones()).sum::<u32>();
+        let taken = words.iter().filter(|b| **b != 0).count();
+        let leaked = ones(&c.cid_bits) + ones(&c.req_bits) + u32::try_from(taken).expect("small");
+        Ok(ChannelStats { ios: c.ios, retries: c.retries, protocol_errors: c.protocol_errors, leaked })
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        let conns = std::mem::take(&mut self.conns);
+        // The connections end before the memory they name does.
+        let _ = self.node.engine().call(move |e, now| conns.into_iter().for_each(|c| e.close(now, c)));
+        for key in &self.keys {
+            if let Err(e) = self.node.hca().deregister(*key) {
+                tracing::warn!("deregister: {e}");
+            }
+        }
+        if let Err(e) = self.node.hca().destroy_qps(self.first_qpn, self.ssds, self.cq) {
+            tracing::warn!("destroy queue pairs: {e}");
+        }
+    }
+}
+
+const _: () = assert!(offset_of!(ChannelAbi, data) % 8 == 0 && size_of::<QueuePair>() == 128);
+const _: () = assert!(mlx5::WQEBB == 64);

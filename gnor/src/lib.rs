@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! GNoR: the GPU-centric NVMe-over-RDMA initiator (paper 4.2).
+//!
+//! ```text
+//!   CPU                                              GPU (or its CPU execution)
+//!   [`node::Node`]       HCA, engine
+//!   [`session::Session`] admin queues, keep-alive
+//!   [`channel::Channel`] memory, CQ, QPs, MRs  ----> gnor/cuda/gnor: connect.cuh   receives, Fabrics Connect
+//!                                                                    io.cuh        requests, split, replicas
+//!                                                                    append.cuh    lock-free send queues
+//!                                                                    complete.cuh  completion queue
+//!                                                                    pool.cuh      buffers
+//! ```
+//! What the CPU does here happens once per channel. No I/O passes through it.
+
+pub mod abi;
+pub mod channel;
+pub mod node;
+pub mod session;

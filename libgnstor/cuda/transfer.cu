@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The host API's reads and writes are this kernel: there is one initiator, and it is the device's.
+#include "transfer.h"
+
+namespace gn {
+
+GN_DEV void transfer_body(transfer_args& a, gn_u32 block, gn_u32 blocks) {
+  gn_u32 stride = blocks * blockDim.x;
+  for (gn_u32 base = block * blockDim.x + (threadIdx.x & ~31u); base < a.count; base += stride) {
+    gn_u32 i = base + lane_id();
+    bool have = i < a.count;
+    io x = {};
+    if (have) {
+      const transfer_item& t = a.items[i];
+      x = io_make(*a.f.v, t.opcode, t.vba, t.blocks, t.address, t.key, t.flags);
+    }
+    gn_u32 status = run_warp(a.f, have, x);
+    if (have) {
+      a.items[i].status = status;
+      a.items[i].dw0 = x.dw0;
+      a.items[i].dw1 = x.dw1;
+    }
+  }
+}
+
+}  // namespace gn
+
+GN_CLIENT(gn_transfer, gn::transfer_args, gn::transfer_body)

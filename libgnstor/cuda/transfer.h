@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The list of requests that the host API hands to the device. Mirrored by libgnstor/src/transfer.rs.
+#pragma once
+#include "gnstor/gnstor.cuh"
+
+namespace gn {
+
+struct transfer_item {
+  gn_u64 address;
+  gn_u32 key;
+  gn_u32 vba;
+  gn_u32 blocks;
+  gn_u32 opcode;   // IO_READ, IO_WRITE, IO_FLUSH
+  gn_u32 flags;    // FLAG_FUA
+  gn_u32 status;   // out
+  gn_u32 dw0, dw1; // out
+  gn_u32 reserved[2];
+};
+static_assert(sizeof(transfer_item) == 48, "");
+
+struct transfer_args {
+  file f;
+  transfer_item* items;
+  gn_u32 count;
+  gn_u32 reserved;
+};
+
+}  // namespace gn

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A client: an identity, the fleet map, admin queues and a channel to every SSD.
+
+use crate::error::Error;
+use crate::file::File;
+use crate::rpc::Rpc;
+use crate::transfer::Transfers;
+use gnstor_fabric::device::DeviceMem;
+use gnstor_fabric::engine::Port;
+use gnstor_fabric::engine::tcp::Wire;
+use gnstor_gnor::channel::{Channel, ChannelStats};
+use gnstor_gnor::node::Node;
+use gnstor_gnor::session::{ADMIN_DEADLINE, Session, SsdAddress};
+use gnstor_proto::grpc;
+use gnstor_proto::placement::FleetMap;
+use gnstor_proto::slba::{ClientId, Vid};
+use std::collections::{BTreeMap, HashMap};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How the SSDs are reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Fabric {
+    /// As the daemon says: over TCP.
+    #[default]
+    Daemon,
+    /// The array runs on this process's engine: SSD n is its target n.
+    InProcess,
+}
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// `host:port` of the daemon.
+    pub endpoint: String,
+    /// What the client calls itself, for people.
+    pub name: String,
+    /// How the SSDs are reached.
+    pub fabric: Fabric,
+    /// Deadline of one I/O.
+    pub io_timeout: Duration,
+}
+
+impl ConnectOptions {
+    /// Options for a daemon at `endpoint`.
+    pub fn new(endpoint: impl Into<String>) -> Self {
+        Self {
+            endpoint: endpoint.into(),
+            name: format!("pid {}", std::process::id()),
+            fabric: Fabric::Daemon,
+            io_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Rights to a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rights {
+    /// Read.
+    Read,
+    /// Read, and write under a lease; one client at a time.
+    Write,
+}
+
+/// What to create.
+#[derive(Clone, Debug, Default)]
+pub struct CreateOptions {
+    /// Capacity in bytes, a multiple of 4096.
+    pub capacity_bytes: u64,
+    /// Copies; 0 = the default of two.
+    pub replicas: u32,
+    /// Chunk in bytes; 0 = the default of 64 KiB.
+    pub chunk_bytes: u32,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A volume as the daemon describes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "named and documented in gnstor.proto")]
+pub struct VolumeInfo {
+    pub name: String,
+    pub vid: u32,
+    pub generation: u32,
+    pub capacity_bytes: u64,
+    pub replicas: u32,
+    pub chunk_bytes: u32,
+    pub factor: u64,
+    pub owner: u32,
+    pub readers: Vec<u32>,
+    pub any_reader: bool,
+    pub writer: Option<u32>,
+    pub lease_epoch: u32,
+    pub labels: BTreeMap<String, String>,
+}
+
+impl From<grpc::Volume> for VolumeInfo {
+    fn from(v: grpc::Volume) -> Self {
+        Self {
+            name: v.name,
+            vid: v.vid,
+            generation: v.generation,
+            capacity_bytes: v.capacity_bytes,
+            replicas: v.replicas,
+            chunk_bytes: v.chunk_bytes,
+            factor: v.factor,
+            owner: v.owner,
+            readers: v.readers,
+            any_reader: v.any_reader,
+            writer: (v.writer != 0).then_some(v.writer),
+            lease_epoch: v.lease_epoch,
+            labels: v.labels.into_iter().collect(),
+        }
+    }
+}
+
+/// An SSD of the array.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "named and documented in gnstor.proto")]
+pub struct SsdInfo {
+    pub index: u32,
+    pub subnqn: String,
+    pub transport: String,
+    pub address: String,
+    pub capacity_bytes: u64,
+    pub model: String,
+}
+
+/// A client of an array.
+#[derive(Debug)]
+pub struct Client {
+    pub(crate) rpc: Arc<Rpc>,
+    pub(crate) id: ClientId,
+    pub(crate) map: FleetMap,
+    /// The map's table in device memory.
+    pub(crate) places: DeviceMem,
+    pub(crate) transfers: Mutex<Transfers>,
+    // Declared before the session: the channel's queues end before the controllers they belong to.
+    pub(crate) channel: Channel,
+    session: Session,
+    ssds: Vec<SsdInfo>,
+    pub(crate) io_timeout: Duration,
+}
+
+impl Client {
+    /// Connects: asks the daemon for an identity and the map, opens admin queues and a channel to every SSD.
+    ///
+    /// # Errors
+    /// [`Error`] says which part failed.
+    pub fn connect(node: &Arc<Node>, options: &ConnectOptions) -> Result<Arc<Self>, Error> {
+        let rpc = Rpc::connect(&options.endpoint)?;
+        let registered = rpc.wait(rpc.fleet().register(grpc::RegisterRequest { name: options.name.clone() }))?;
+        let raw = u16::try_from(registered.client_id).unwrap_or(0);
+        let id = ClientId::new(raw).ok_or_else(|| Error::Protocol(format!("client id {}", registered.client_id)))?;
+        let answer = rpc.wait(rpc.fleet().get_map(grpc::GetMapRequest {}))?;
+        let map = FleetMap::decode(&answer.map).map_err(|e| Error::Protocol(e.to_string()))?;
+        let ssds: Vec<SsdInfo> = answer
+            .ssds
+            .into_iter()
+            .map(|s| SsdInfo {
+                index: s.index,
+                subnqn: s.subnqn,
+                transport: s.transport,
+                address: s.address,
+                capacity_bytes: s.capacity_bytes,
+                model: s.model,
+            })
+            .collect();
+        if ssds.len() != map.ssds.len() {
+            return Err(Error::Protocol(format!("{} SSDs in the map, {} in the list", map.ssds.len(), ssds.len())));
+        }
+        let addresses = addresses(node, &ssds, options.fabric)?;
+        let session = Session::connect(node, id, addresses)?;
+        let mut channel = Channel::open(node, &session)?;
+        let places = node.device().alloc(map.places().len() * 2)?;
+        let bytes: Vec<u8> = map.places().iter().flat_map(|p| p.to_le_bytes()).collect();
+        places.write(0, &bytes)?;
+        let transfers = Mutex::new(Transfers::new(&mut channel)?);
+        let rpc = Arc::new(rpc);
+        Ok(Arc::new(Self { rpc, id, map, places, transfers, channel, session, ssds, io_timeout: options.io_timeout }))
+    }
+
+    /// The client's id.
+    pub fn id(&self) -> u16 {
+        self.id.get()
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Arc<Node> {
+        self.channel.node()
+    }
+
+    /// The SSDs.
+    pub fn ssds(&self) -> &[SsdInfo] {
+        &self.ssds
+    }
+
+    /// The fleet map's epoch.
+    pub fn map_epoch(&self) -> u64 {
+        self.map.epoch
+    }
+
+    /// Counters of the channel; between launches.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn channel_stats(&self) -> Result<ChannelStats, Error> {
+        Ok(self.channel.stats()?)
+    }
+
+    /// Bytes of a channel's queues and of its pool.
+    pub fn channel_bytes(&self) -> (usize, usize) {
+        self.channel.memory_bytes()
+    }
+
+    /// Model and firmware of an SSD, from Identify Controller.
+    ///
+    /// # Errors
+    /// Admin queue errors.
+    pub fn identify(&self, ssd: usize) -> Result<gnstor_proto::nvme::IdentifyController, Error> {
+        let identify = self.session.with_queue(ssd, |q| q.identify(ADMIN_DEADLINE));
+        Ok(identify.map_err(gnstor_gnor::node::NodeError::from)?)
+    }
+
+    /// Creates a volume.
+    ///
+    /// # Errors
+    /// The daemon's: the name is taken or not valid, the capacity or the replicas are not possible.
+    pub fn create(&self, name: &str, options: &CreateOptions) -> Result<VolumeInfo, Error> {
+        let request = grpc::CreateRequest {
+            name: name.into(),
+            capacity_bytes: options.capacity_bytes,
+            replicas: options.replicas,
+            chunk_bytes: options.chunk_bytes,
+            client_id: self.id.get().into(),
+            labels: options.labels.clone().into_iter().collect(),
+            request_id: Vec::new(),
+        };
+        Ok(self.rpc.wait(self.rpc.volumes().create(request))?.into())
+    }
+
+    /// All volumes.
+    ///
+    /// # Errors
+    /// The daemon's.
+    pub fn list(&self) -> Result<Vec<VolumeInfo>, Error> {
+        let answer = self.rpc.wait(self.rpc.volumes().list(grpc::ListRequest {}))?;
+        Ok(answer.volumes.into_iter().map(VolumeInfo::from).collect())
+    }
+
+    /// One volume.
+    ///
+    /// # Errors
+    /// The daemon's: there is none of this name.
+    pub fn get(&self, name: &str) -> Result<VolumeInfo, Error> {
+        Ok(self.rpc.wait(self.rpc.volumes().get(grpc::GetRequest { name: name.into() }))?.into())
+    }
+
+    /// Deletes a volume.
+    ///
+    /// # Errors
+    /// The daemon's: there is none, or another client writes to it.
+    pub fn delete(&self, name: &str) -> Result<(), Error> {
+        let request = grpc::DeleteRequest { name: name.into(), client_id: self.id.get().into(), request_id: Vec::new() };
+        self.rpc.wait(self.rpc.volumes().delete(request))?;
+        Ok(())
+    }
+
+    /// Opens a volume with rights that every SSD knows of when this returns.
+    ///
+    /// # Errors
+    /// The daemon's: there is none, or another client holds the write lease.
+    pub fn open(self: &Arc<Self>, name: &str, rights: Rights) -> Result<File, Error> {
+        let wire = match rights {
+            Rights::Read => grpc::Rights::Read,
+            Rights::Write => grpc::Rights::Write,
+        };
+        let request = grpc::OpenRequest { name: name.into(), client_id: self.id.get().into(), rights: wire.into(), lease_ms: 0 };
+        let answer = self.rpc.wait(self.rpc.volumes().open(request))?;
+        let volume = answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;
+        File::new(self, volume.into(), rights, Some(Duration::from_millis(answer.lease_ms.into())))
+    }
+
+    /// A handle on a volume without asking anybody for rights, as a client that ignores the rules would make one. The SSDs refuse what it
+    /// does: this is how that is shown.
+    ///
+    /// # Errors
+    /// The daemon's: there is no such volume.
+    pub fn attach_without_rights(self: &Arc<Self>, name: &str, claim: Rights) -> Result<File, Error> {
+        let info = self.get(name)?;
+        File::new(self, info, claim, None)
+    }
+}
+
+/// Ports of the SSDs on the node's engine; opens one TCP link for each address.
+fn addresses(node: &Node, ssds: &[SsdInfo], fabric: Fabric) -> Result<Vec<SsdAddress>, Error> {
+    let mut links: HashMap<&str, u32> = HashMap::new();
+    let mut out = Vec::with_capacity(ssds.len());
+    for ssd in ssds {
+        let index = u16::try_from(ssd.index).map_err(|_| Error::Protocol(format!("SSD number {}", ssd.index)))?;
+        let port = match (fabric, ssd.transport.as_str()) {
+            (Fabric::InProcess, _) => Port::Local(index),
+            (Fabric::Daemon, "tcp") => {
+                let remote = match links.get(ssd.address.as_str()) {
+                    Some(&remote) => remote,
+                    None => {
+                        let remote = link(node, &ssd.address)?;
+                        links.insert(&ssd.address, remote);
+                        remote
+                    }
+                };
+                Port::Remote { remote, ssd: index }
+            }
+            (Fabric::Daemon, other) => {
+                return Err(Error::Protocol(format!("SSD {index} is reached by '{other}', which this client does not speak")));
+            }
+        };
+        out.push(SsdAddress { port, subnqn: ssd.subnqn.clone() });
+    }
+    Ok(out)
+}
+
+const LINK_CONNECT: Duration = Duration::from_secs(5);
+
+fn link(node: &Node, address: &str) -> Result<u32, Error> {
+    let failed = |cause| Error::Os { what: format!("connecting to the SSDs at {address}"), cause };
+    let none = || std::io::Error::other("the address has no meaning");
+    let target = address.to_socket_addrs().map_err(failed)?.next().ok_or_else(none).map_err(failed)?;
+    let stream = TcpStream::connect_timeout(&target, LINK_CONNECT).map_err(failed)?;
+    let wire = Wire::new(stream).map_err(failed)?;
+    let added = node.engine().call(move |e, _| e.add_remote(wire)).map_err(gnstor_gnor::node::NodeError::from)?;
+    added.map_err(failed)
+}
+
+/// The volume id of a description.
+pub(crate) fn vid_of(info: &VolumeInfo) -> Result<Vid, Error> {
+    let raw = u16::try_from(info.vid).unwrap_or(0);
+    Vid::new(raw).ok_or_else(|| Error::Protocol(format!("volume id {}", info.vid)))
+}

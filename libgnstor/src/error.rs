@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One error type: what was asked, what is wrong.
+
+use crate::transfer::IoFailure;
+use gnstor_fabric::device::DeviceError;
+use gnstor_gnor::node::NodeError;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The daemon said no, in its words.
+    #[error("{}", .0.message())]
+    Daemon(tonic::Status),
+    /// The daemon cannot be reached.
+    #[error("cannot reach the daemon at {endpoint}: {cause}")]
+    Unreachable {
+        /// Where it was sought.
+        endpoint: String,
+        /// Why not.
+        cause: String,
+    },
+    /// The daemon answered something that makes no sense.
+    #[error("the daemon's answer is not usable: {0}")]
+    Protocol(String),
+    /// Device, engine, admin queue or channel.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// An offset or a length is not a multiple of 4096.
+    #[error("offset {offset} and length {bytes} must be multiples of 4096")]
+    Unaligned {
+        /// Offset asked for.
+        offset: u64,
+        /// Length asked for.
+        bytes: u64,
+    },
+    /// The range ends beyond the volume.
+    #[error("bytes {offset}..{} are beyond the volume's {capacity} bytes", .offset + .bytes)]
+    Range {
+        /// Offset asked for.
+        offset: u64,
+        /// Length asked for.
+        bytes: u64,
+        /// The volume's capacity.
+        capacity: u64,
+    },
+    /// An I/O failed.
+    #[error(transparent)]
+    Io(#[from] IoFailure),
+    /// The write lease could not be renewed.
+    #[error("the write lease of volume {volume} is lost: {cause}")]
+    LeaseLost {
+        /// The volume.
+        volume: String,
+        /// Why.
+        cause: String,
+    },
+    /// The operating system.
+    #[error("{what}: {cause}")]
+    Os {
+        /// What was tried.
+        what: String,
+        /// The error.
+        cause: std::io::Error,
+    },
+}
+
+impl From<DeviceError> for Error {
+    fn from(e: DeviceError) -> Self {
+        Self::Node(e.into())
+    }
+}
+
+impl From<tonic::Status> for Error {
+    fn from(status: tonic::Status) -> Self {
+        Self::Daemon(status)
+    }
+}
+
+impl Error {
+    /// The POSIX error number that comes nearest.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Daemon(status) => match status.code() {
+                tonic::Code::NotFound => 2,
+                tonic::Code::AlreadyExists => 17,
+                tonic::Code::PermissionDenied => 13,
+                tonic::Code::InvalidArgument | tonic::Code::OutOfRange => 22,
+                tonic::Code::ResourceExhausted => 28,
+                tonic::Code::FailedPrecondition => 16,
+                tonic::Code::DeadlineExceeded => 110,
+                _ => 5,
+            },
+            Self::Unreachable { .. } => 111,
+            Self::Unaligned { .. } | Self::Range { .. } => 22,
+            Self::Io(failure) => failure.errno(),
+            Self::LeaseLost { .. } => 116,
+            Self::Os { cause, .. } => cause.raw_os_error().unwrap_or(5),
+            Self::Protocol(_) | Self::Node(_) => 5,
+        }
+    }
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An open volume: host reads and writes, user kernels, and the lease that is renewed behind them.
+
+use crate::client::{Client, Rights, VolumeInfo, vid_of};
+use crate::error::Error;
+use crate::transfer::{FileAbi, STAGING_BYTES};
+use gnstor_fabric::device::DeviceMem;
+use gnstor_fabric::hca::agent::{ClientKernel, Shape};
+use gnstor_gnor::abi::VolumeAbi;
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::grpc;
+use std::mem::size_of;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use zerocopy::IntoBytes;
+
+/// What a kernel gets: `gn::file` of `gnstor/gnstor.cuh`, by value.
+#[derive(Clone, Copy, Debug, IntoBytes, zerocopy::Immutable)]
+#[repr(C)]
+pub struct DeviceFile {
+    /// Device address of the channel.
+    pub channel: u64,
+    /// Device address of the volume.
+    pub volume: u64,
+    /// Deadline of a request.
+    pub timeout_ns: u64,
+}
+
+/// Device memory that was registered for I/O.
+#[derive(Debug)]
+pub struct DeviceBuffer {
+    /// The memory.
+    pub memory: DeviceMem,
+}
+
+/// An open volume. Dropping it gives its rights back.
+#[derive(Debug)]
+pub struct File {
+    client: Arc<Client>,
+    info: VolumeInfo,
+    rights: Rights,
+    granted: bool,
+    device: DeviceMem,
+    lease: Option<Lease>,
+}
+
+#[derive(Debug)]
+struct Lease {
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+    lost: Arc<Mutex<Option<String>>>,
+}
+
+impl File {
+    /// A handle; `lease` is `None` where nothing was granted.
+    pub(crate) fn new(client: &Arc<Client>, info: VolumeInfo, rights: Rights, lease: Option<Duration>) -> Result<Self, Error> {
+        let vid = vid_of(&info)?;
+        let wrong = |what: &str| Error::Protocol(format!("volume {}: {what}", info.name));
+        let chunk_blocks = info.chunk_bytes / BLOCK_BYTES;
+        if !chunk_blocks.is_power_of_two() || info.replicas as usize > client.map.width() {
+            return Err(wrong("a chunk or a number of replicas that cannot be"));
+        }
+        let abi = VolumeAbi {
+            factor: info.factor,
+            capacity_blocks: info.capacity_bytes / u64::from(BLOCK_BYTES),
+            places_addr: client.places.address(),
+            next_sequence: 1,
+            groups: client.map.groups(),
+            width: u32::try_from(client.map.width()).expect("at most four"),
+            map_epoch: client.map.wire_epoch(),
+            lease_epoch: info.lease_epoch,
+            vid: vid.get(),
+            client: client.id.get(),
+            replicas: u8::try_from(info.replicas).map_err(|_| wrong("too many replicas"))?,
+            chunk_shift: u8::try_from(chunk_blocks.trailing_zeros()).expect("below 32"),
+            writer: u8::from(rights == Rights::Write),
+            reserved: 0,
+        };
+        let device = client.node().device().alloc(size_of::<VolumeAbi>())?;
+        device.write(0, abi.as_bytes())?;
+        let keeps = rights == Rights::Write && lease.is_some();
+        let lease = lease.filter(|_| keeps).map(|length| Lease::start(client, &info, length));
+        let granted = lease.is_some() || (rights == Rights::Read && !info.any_reader && info.readers.contains(&client.id.get().into()));
+        Ok(Self { client: Arc::clone(client), info, rights, granted, device, lease })
+    }
+
+    /// The volume as it was when it was opened.
+    pub fn info(&self) -> &VolumeInfo {
+        &self.info
+    }
+
+    /// The rights that were asked for.
+    pub fn rights(&self) -> Rights {
+        self.rights
+    }
+
+    /// The client.
+    pub fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// What a kernel needs of this file.
+    pub fn device_file(&self) -> DeviceFile {
+        let FileAbi { channel, volume, timeout_ns } = self.abi();
+        DeviceFile { channel, volume, timeout_ns }
+    }
+
+    fn abi(&self) -> FileAbi {
+        FileAbi {
+            channel: self.client.channel.address(),
+            volume: self.device.address(),
+            timeout_ns: u64::try_from(self.client.io_timeout.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn check(&self, offset: u64, bytes: u64) -> Result<(), Error> {
+        let block = u64::from(BLOCK_BYTES);
+        if !offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
+            return Err(Error::Unaligned { offset, bytes });
+        }
+        let capacity = self.info.capacity_bytes;
+        if offset.checked_add(bytes).is_none_or(|end| end > capacity) {
+            return Err(Error::Range { offset, bytes, capacity });
+        }
+        if let Some(cause) = self.lease.as_ref().and_then(Lease::lost) {
+            return Err(Error::LeaseLost { volume: self.info.name.clone(), cause });
+        }
+        Ok(())
+    }
+
+    fn vba(offset: u64) -> u32 {
+        u32::try_from(offset / u64::from(BLOCK_BYTES)).expect("a volume has at most 2^32 blocks")
+    }
+
+    /// Reads whole blocks.
+    ///
+    /// # Errors
+    /// [`Error::Unaligned`], [`Error::Range`], or [`Error::Io`] with the SSD's status.
+    pub fn read_at(&self, offset: u64, data: &mut [u8]) -> Result<(), Error> {
+        self.check(offset, data.len() as u64)?;
+        let transfers = self.client.transfers.lock().expect("no panic while held");
+        let mut at = offset;
+        for part in data.chunks_mut(STAGING_BYTES) {
+            transfers.read(&self.client.channel, self.abi(), Self::vba(at), self.info.chunk_bytes / BLOCK_BYTES, part)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes whole blocks to all replicas.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`], and [`Error::LeaseLost`].
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.check(offset, data.len() as u64)?;
+        let transfers = self.client.transfers.lock().expect("no panic while held");
+        let mut at = offset;
+        for part in data.chunks(STAGING_BYTES) {
+            let chunk = self.info.chunk_bytes / BLOCK_BYTES;
+            transfers.write(&self.client.channel, self.abi(), Self::vba(at), chunk, part, false)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Flush on every SSD: what was written is durable when it returns.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn flush(&self) -> Result<(), Error> {
+        let transfers = self.client.transfers.lock().expect("no panic while held");
+        transfers.flush(&self.client.channel, self.abi())
+    }
+
+    /// Runs a kernel of the user's with the HCA beside it; `args` is the device address of its argument, which names this file by
+    /// [`Self::device_file`].
+    ///
+    /// # Errors
+    /// Device errors; I/O errors are the kernel's to report.
+    pub fn launch(&self, kernel: ClientKernel, shape: Shape, args: u64, deadline: Duration) -> Result<(), Error> {
+        Ok(self.client.node().launch(kernel, shape, args, deadline)?)
+    }
+}
+
+impl Lease {
+    #[expect(clippy::disallowed_methods, reason = "the renewal thread is the runtime part of this module")]
+    fn start(client: &Arc<Client>, info: &VolumeInfo, length: Duration) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let lost = Arc::new(Mutex::new(None));
+        let rpc = Arc::clone(&client.rpc);
+        let request = grpc::RenewRequest {
+            name: info.name.clone(),
+            client_id: client.id.get().into(),
+            lease_epoch: info.lease_epoch,
+            lease_ms: u32::try_from(length.as_millis()).unwrap_or(u32::MAX),
+        };
+        let report = Arc::clone(&lost);
+        let thread = std::thread::spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(length / 3) {
+                match rpc.wait(rpc.volumes().renew(request.clone())) {
+                    Ok(_) => {}
+                    // A daemon that is away may come back before the lease ends.
+                    Err(e @ Error::Unreachable { .. }) => tracing::warn!("renewing {}: {e}", request.name),
+                    Err(e) => {
+                        *report.lock().expect("no panic while held") = Some(e.to_string());
+                        return;
+                    }
+                }
+            }
+        });
+        Self { stop, thread, lost }
+    }
+
+    fn lost(&self) -> Option<String> {
+        self.lost.lock().expect("no panic while held").clone()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if let Some(Lease { stop, thread, .. }) = self.lease.take() {
+            drop(stop);
+            let _ = thread.join();
+        }
+        if self.granted {
+            let request = grpc::ReleaseRequest { name: self.info.name.clone(), client_id: self.client.id.get().into() };
+            if let Err(e) = self.client.rpc.wait(self.client.rpc.volumes().release(request)) {
+                tracing::warn!("releasing {}: {e}", self.info.name);
+            }
+        }
+    }
+}

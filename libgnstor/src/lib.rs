@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! libgnstor: what users of GNStor link.
+//!
+//! ```text
+//!   Client::connect(node, options)      gRPC: client id, fleet map; NVMe-oF: admin queues, a channel
+//!     .create(..) .list() .delete(..)   gRPC
+//!     .open(name, Rights::Write)        gRPC: rights on every SSD; a write lease is renewed in the background
+//!   File::read_at / write_at / flush    a transfer kernel on the device does the I/O
+//!   File::launch(kernel, ..)            the user's own kernel, with include/gnstor/gnstor.cuh
+//! ```
+//! There is one initiator, the device's: the host calls run a kernel too. No call blocks without a deadline.
+//!
+//! The C interface is `include/gnstor.h` ([`capi`]), the device headers are in `include/gnstor`.
+
+pub mod capi;
+mod client;
+mod error;
+mod file;
+mod rpc;
+mod transfer;
+
+pub use client::{Client, ConnectOptions, CreateOptions, Fabric, Rights, SsdInfo, VolumeInfo};
+pub use error::Error;
+pub use file::{DeviceBuffer, DeviceFile, File};
+pub use gnstor_fabric::device::{Choice, Device, DeviceMem, Kernel, Residency};
+pub use gnstor_fabric::engine::{Engine, EngineConfig};
+pub use gnstor_fabric::hca::agent::{AgentStats, ClientKernel, Shape};
+pub use gnstor_fabric::runtime::{EngineHandle, EngineThread};
+pub use gnstor_gnor::abi::describe as describe_status;
+pub use gnstor_gnor::channel::ChannelStats;
+pub use gnstor_gnor::node::Node;
+pub use transfer::IoFailure;
+
+/// Bytes of a block: the unit of every offset and length.
+pub const BLOCK_BYTES: u64 = gnstor_proto::BLOCK_BYTES as u64;

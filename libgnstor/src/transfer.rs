@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Host reads and writes: a list of requests in device memory, executed by the `gn_transfer` kernel.
+
+use crate::error::Error;
+use gnstor_fabric::device::{DeviceMem, Kernel};
+use gnstor_fabric::hca::agent::{ClientKernel, Shape};
+use gnstor_gnor::channel::Channel;
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::status::{Detail, Status};
+use std::ffi::c_void;
+use std::mem::size_of;
+use std::time::Duration;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// An I/O that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} of block {vba} failed: {}", gnstor_gnor::abi::describe(*.status, *.dw0))]
+pub struct IoFailure {
+    /// `read`, `write` or `flush`.
+    pub what: &'static str,
+    /// First block of the request.
+    pub vba: u32,
+    /// Device status; see `describe_status`.
+    pub status: u32,
+    /// DW0 of the completion.
+    pub dw0: u32,
+    /// DW1 of the completion.
+    pub dw1: u32,
+}
+
+impl IoFailure {
+    /// The NVMe status, where an SSD answered.
+    pub fn nvme_status(&self) -> Option<Status> {
+        u16::try_from(self.status).ok().filter(|s| *s != 0).map(Status)
+    }
+
+    /// The rule that refused, where an SSD did.
+    pub fn rule(&self) -> Option<&'static str> {
+        Detail::from_dw0(self.dw0).refusal().map(|r| r.rule())
+    }
+
+    /// The POSIX error number that comes nearest.
+    pub fn errno(&self) -> i32 {
+        match Detail::from_dw0(self.dw0).refusal() {
+            Some(refusal) if self.nvme_status().is_some() => refusal.errno(),
+            _ if self.status & gnstor_gnor::abi::GN_TIMED_OUT != 0 => 110,
+            _ => 5,
+        }
+    }
+}
+
+/// Mirror of `gn::file`.
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct FileAbi {
+    pub(crate) channel: u64,
+    pub(crate) volume: u64,
+    pub(crate) timeout_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Item {
+    address: u64,
+    key: u32,
+    vba: u32,
+    blocks: u32,
+    opcode: u32,
+    flags: u32,
+    status: u32,
+    dw0: u32,
+    dw1: u32,
+    reserved: [u32; 2],
+}
+
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+struct Args {
+    file: FileAbi,
+    items: u64,
+    count: u32,
+    reserved: u32,
+}
+const _: () = assert!(size_of::<Item>() == 48 && size_of::<Args>() == 40 && size_of::<FileAbi>() == 24);
+
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verb {
+    Flush = 0,
+    Write = 1,
+    Read = 2,
+}
+
+impl Verb {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Flush => "flush",
+            Self::Write => "write",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// Staging memory of a client's host calls: data, requests, arguments; registered once.
+#[derive(Debug)]
+pub(crate) struct Transfers {
+    staging: DeviceMem,
+    key: u32,
+    control: DeviceMem,
+}
+
+/// Bytes one kernel moves.
+pub(crate) const STAGING_BYTES: usize = 4 << 20;
+const MAX_ITEMS: usize = STAGING_BYTES / BLOCK_BYTES as usize;
+const ITEMS_AT: usize = 64;
+
+#[expect(unsafe_code, reason = "the kernel's entries for the CPU execution")]
+mod entry {
+    use std::ffi::c_void;
+    unsafe extern "C" {
+        pub(super) fn gn_transfer(launch: *mut c_void);
+        pub(super) fn gn_transfer_one_grid(launch: *mut c_void);
+    }
+}
+
+#[expect(unsafe_code, reason = "forwards to the C++ entry")]
+unsafe extern "C" fn transfer_entry(launch: *mut c_void) {
+    // SAFETY: called by the CPU runtime with the launch's argument.
+    unsafe { entry::gn_transfer(launch) }
+}
+
+#[expect(unsafe_code, reason = "forwards to the C++ entry")]
+unsafe extern "C" fn transfer_one_grid_entry(launch: *mut c_void) {
+    // SAFETY: called by the CPU runtime with the launch's argument.
+    unsafe { entry::gn_transfer_one_grid(launch) }
+}
+
+fn kernel() -> ClientKernel {
+    let image = include_bytes!("../cuda/transfer.fatbin");
+    ClientKernel {
+        beside_agent: Kernel { name: "gn_transfer", image, host: transfer_entry },
+        one_grid: Kernel { name: "gn_transfer_one_grid", image, host: transfer_one_grid_entry },
+    }
+}
+
+/// Threads of a transfer: as many requests are in flight as a channel has slots for.
+const THREADS: u32 = 128;
+
+impl Transfers {
+    pub(crate) fn new(channel: &mut Channel) -> Result<Self, Error> {
+        let device = channel.node().device();
+        let staging = device.alloc(STAGING_BYTES)?;
+        let control = device.alloc(ITEMS_AT + MAX_ITEMS * size_of::<Item>())?;
+        let key = channel.register(&staging)?;
+        Ok(Self { staging, key, control })
+    }
+
+    /// Writes `data` (at most [`STAGING_BYTES`], whole blocks) at block `vba`, one request a chunk.
+    pub(crate) fn write(&self, channel: &Channel, file: FileAbi, vba: u32, chunk_blocks: u32, data: &[u8], fua: bool) -> Result<(), Error> {
+        self.staging.write(0, data)?;
+        let items = self.items(Verb::Write, vba, chunk_blocks, data.len(), fua);
+        self.run(channel, file, Verb::Write, &items)
+    }
+
+    /// Reads into `data`, as [`Self::write`].
+    pub(crate) fn read(&self, channel: &Channel, file: FileAbi, vba: u32, chunk_blocks: u32, data: &mut [u8]) -> Result<(), Error> {
+        let items = self.items(Verb::Read, vba, chunk_blocks, data.len(), false);
+        self.run(channel, file, Verb::Read, &items)?;
+        Ok(self.staging.read(0, data)?)
+    }
+
+    /// Flushes every SSD.
+    pub(crate) fn flush(&self, channel: &Channel, file: FileAbi) -> Result<(), Error> {
+        let ssds = u32::try_from(channel.ssds()).expect("a channel has few SSDs");
+        let items: Vec<Item> = (0..ssds).map(|ssd| Item { vba: ssd, blocks: 1, ..Item::default() }).collect();
+        self.run(channel, file, Verb::Flush, &items)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "at most STAGING_BYTES")]
+    fn items(&self, verb: Verb, vba: u32, chunk_blocks: u32, bytes: usize, fua: bool) -> Vec<Item> {
+        let total = (bytes / BLOCK_BYTES as usize) as u32;
+        let mut items = Vec::new();
+        let mut at = 0;
+        while at < total {
+            let first = vba + at;
+            let blocks = (chunk_blocks - first % chunk_blocks).min(total - at);
+            let address = self.staging.address() + u64::from(at) * u64::from(BLOCK_BYTES);
+            let flags = u32::from(fua);
+            items.push(Item { address, key: self.key, vba: first, blocks, opcode: verb as u32, flags, ..Item::default() });
+            at += blocks;
+        }
+        items
+    }
+
+    fn run(&self, channel: &Channel, file: FileAbi, verb: Verb, items: &[Item]) -> Result<(), Error> {
+        let count = u32::try_from(items.len()).expect("bounded by the staging memory");
+        let args = Args { file, items: self.control.address() + ITEMS_AT as u64, count, reserved: 0 };
+        self.control.write(0, args.as_bytes())?;
+        self.control.write(ITEMS_AT, items.as_bytes())?;
+        let shape = Shape { blocks: 1, threads: count.next_multiple_of(32).min(THREADS), smem_bytes: 0 };
+        // Each thread runs its requests one after the other, each under the file's deadline.
+        let rounds = u64::from(count.div_ceil(shape.threads));
+        let deadline = Duration::from_nanos(file.timeout_ns.saturating_mul(rounds)) + Duration::from_secs(5);
+        channel.node().launch(kernel(), shape, self.control.address(), deadline)?;
+        let mut raw = vec![0; size_of_val(items)];
+        self.control.read(ITEMS_AT, &mut raw)?;
+        for raw in raw.chunks_exact(size_of::<Item>()) {
+            let item = Item::read_from_bytes(raw).expect("the length matches");
+            if item.status != 0 {
+                let Item { vba, status, dw0, dw1, .. } = item;
+                return Err(IoFailure { what: verb.name(), vba, status, dw0, dw1 }.into());
+            }
+        }
+        Ok(())
+    }
+}
