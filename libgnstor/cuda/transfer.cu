@@ -9,10 +9,11 @@ GN_DEV void transfer_body(transfer_args& a, gn_u32 block, gn_u32 blocks) {
   for (gn_u32 base = block * blockDim.x + (threadIdx.x & ~31u); base < a.count; base += stride) {
     gn_u32 i = base + lane_id();
     bool have = i < a.count;
-    io x = {};
+    io x;
     if (have) {
       const transfer_item& t = a.items[i];
       x = io_make(*a.f.v, t.opcode, t.vba, t.blocks, t.address, t.key, t.flags);
+      x.attempt = t.replica;
     }
     gn_u32 status = run_warp(a.f, have, x);
     if (have) {

@@ -14,7 +14,8 @@ struct transfer_item {
   gn_u32 flags;    // FLAG_FUA
   gn_u32 status;   // out
   gn_u32 dw0, dw1; // out
-  gn_u32 reserved[2];
+  gn_u32 replica;  // of a read: 0 = any, k = the k-th serving one
+  gn_u32 reserved;
 };
 static_assert(sizeof(transfer_item) == 48, "");
 

@@ -3,6 +3,7 @@
 
 use crate::error::Error;
 use crate::file::File;
+use crate::manager::{Manager, VolumeInfo, CreateOptions};
 use crate::rpc::Rpc;
 use crate::transfer::Transfers;
 use gnstor_fabric::device::DeviceMem;
@@ -14,7 +15,7 @@ use gnstor_gnor::session::{ADMIN_DEADLINE, Session, SsdAddress};
 use gnstor_proto::grpc;
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::{ClientId, Vid};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -63,58 +64,6 @@ pub enum Rights {
     Write,
 }
 
-/// What to create.
-#[derive(Clone, Debug, Default)]
-pub struct CreateOptions {
-    /// Capacity in bytes, a multiple of 4096.
-    pub capacity_bytes: u64,
-    /// Copies; 0 = the default of two.
-    pub replicas: u32,
-    /// Chunk in bytes; 0 = the default of 64 KiB.
-    pub chunk_bytes: u32,
-    /// Labels.
-    pub labels: BTreeMap<String, String>,
-}
-
-/// A volume as the daemon describes it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "named and documented in gnstor.proto")]
-pub struct VolumeInfo {
-    pub name: String,
-    pub vid: u32,
-    pub generation: u32,
-    pub capacity_bytes: u64,
-    pub replicas: u32,
-    pub chunk_bytes: u32,
-    pub factor: u64,
-    pub owner: u32,
-    pub readers: Vec<u32>,
-    pub any_reader: bool,
-    pub writer: Option<u32>,
-    pub lease_epoch: u32,
-    pub labels: BTreeMap<String, String>,
-}
-
-impl From<grpc::Volume> for VolumeInfo {
-    fn from(v: grpc::Volume) -> Self {
-        Self {
-            name: v.name,
-            vid: v.vid,
-            generation: v.generation,
-            capacity_bytes: v.capacity_bytes,
-            replicas: v.replicas,
-            chunk_bytes: v.chunk_bytes,
-            factor: v.factor,
-            owner: v.owner,
-            readers: v.readers,
-            any_reader: v.any_reader,
-            writer: (v.writer != 0).then_some(v.writer),
-            lease_epoch: v.lease_epoch,
-            labels: v.labels.into_iter().collect(),
-        }
-    }
-}
-
 /// An SSD of the array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "named and documented in gnstor.proto")]
@@ -130,6 +79,7 @@ pub struct SsdInfo {
 /// A client of an array.
 #[derive(Debug)]
 pub struct Client {
+    manager: Manager,
     pub(crate) rpc: Arc<Rpc>,
     pub(crate) id: ClientId,
     pub(crate) map: FleetMap,
@@ -149,10 +99,8 @@ impl Client {
     /// # Errors
     /// [`Error`] says which part failed.
     pub fn connect(node: &Arc<Node>, options: &ConnectOptions) -> Result<Arc<Self>, Error> {
-        let rpc = Rpc::connect(&options.endpoint)?;
-        let registered = rpc.wait(rpc.fleet().register(grpc::RegisterRequest { name: options.name.clone() }))?;
-        let raw = u16::try_from(registered.client_id).unwrap_or(0);
-        let id = ClientId::new(raw).ok_or_else(|| Error::Protocol(format!("client id {}", registered.client_id)))?;
+        let manager = Manager::connect(&options.endpoint, &options.name)?;
+        let (rpc, id) = (Arc::clone(&manager.rpc), manager.id);
         let answer = rpc.wait(rpc.fleet().get_map(grpc::GetMapRequest {}))?;
         let map = FleetMap::decode(&answer.map).map_err(|e| Error::Protocol(e.to_string()))?;
         let ssds: Vec<SsdInfo> = answer
@@ -177,8 +125,7 @@ impl Client {
         let bytes: Vec<u8> = map.places().iter().flat_map(|p| p.to_le_bytes()).collect();
         places.write(0, &bytes)?;
         let transfers = Mutex::new(Transfers::new(&mut channel)?);
-        let rpc = Arc::new(rpc);
-        Ok(Arc::new(Self { rpc, id, map, places, transfers, channel, session, ssds, io_timeout: options.io_timeout }))
+        Ok(Arc::new(Self { manager, rpc, id, map, places, transfers, channel, session, ssds, io_timeout: options.io_timeout }))
     }
 
     /// The client's id.
@@ -223,48 +170,41 @@ impl Client {
         Ok(identify.map_err(gnstor_gnor::node::NodeError::from)?)
     }
 
-    /// Creates a volume.
-    ///
-    /// # Errors
-    /// The daemon's: the name is taken or not valid, the capacity or the replicas are not possible.
-    pub fn create(&self, name: &str, options: &CreateOptions) -> Result<VolumeInfo, Error> {
-        let request = grpc::CreateRequest {
-            name: name.into(),
-            capacity_bytes: options.capacity_bytes,
-            replicas: options.replicas,
-            chunk_bytes: options.chunk_bytes,
-            client_id: self.id.get().into(),
-            labels: options.labels.clone().into_iter().collect(),
-            request_id: Vec::new(),
-        };
-        Ok(self.rpc.wait(self.rpc.volumes().create(request))?.into())
+    /// The management calls: create, list, get, delete.
+    pub fn manager(&self) -> &Manager {
+        &self.manager
     }
 
-    /// All volumes.
+    /// Creates a volume; see [`Manager::create`].
+    ///
+    /// # Errors
+    /// The daemon's.
+    pub fn create(&self, name: &str, options: &CreateOptions) -> Result<VolumeInfo, Error> {
+        self.manager.create(name, options)
+    }
+
+    /// One volume; see [`Manager::get`].
+    ///
+    /// # Errors
+    /// The daemon's.
+    pub fn get(&self, name: &str) -> Result<VolumeInfo, Error> {
+        self.manager.get(name)
+    }
+
+    /// All volumes; see [`Manager::list`].
     ///
     /// # Errors
     /// The daemon's.
     pub fn list(&self) -> Result<Vec<VolumeInfo>, Error> {
-        let answer = self.rpc.wait(self.rpc.volumes().list(grpc::ListRequest {}))?;
-        Ok(answer.volumes.into_iter().map(VolumeInfo::from).collect())
+        self.manager.list()
     }
 
-    /// One volume.
+    /// Deletes a volume; see [`Manager::delete`].
     ///
     /// # Errors
-    /// The daemon's: there is none of this name.
-    pub fn get(&self, name: &str) -> Result<VolumeInfo, Error> {
-        Ok(self.rpc.wait(self.rpc.volumes().get(grpc::GetRequest { name: name.into() }))?.into())
-    }
-
-    /// Deletes a volume.
-    ///
-    /// # Errors
-    /// The daemon's: there is none, or another client writes to it.
+    /// The daemon's.
     pub fn delete(&self, name: &str) -> Result<(), Error> {
-        let request = grpc::DeleteRequest { name: name.into(), client_id: self.id.get().into(), request_id: Vec::new() };
-        self.rpc.wait(self.rpc.volumes().delete(request))?;
-        Ok(())
+        self.manager.delete(name)
     }
 
     /// Opens a volume with rights that every SSD knows of when this returns.

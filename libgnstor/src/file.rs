@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An open volume: host reads and writes, user kernels, and the lease that is renewed behind them.
 
-use crate::client::{Client, Rights, VolumeInfo, vid_of};
+use crate::client::{Client, Rights, vid_of};
 use crate::error::Error;
+use crate::manager::VolumeInfo;
 use crate::transfer::{FileAbi, STAGING_BYTES};
 use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};
@@ -139,11 +140,25 @@ impl File {
     /// # Errors
     /// [`Error::Unaligned`], [`Error::Range`], or [`Error::Io`] with the SSD's status.
     pub fn read_at(&self, offset: u64, data: &mut [u8]) -> Result<(), Error> {
+        self.read(offset, data, 0)
+    }
+
+    /// Reads whole blocks from one replica: 0 is the first of each block's group. Any replica answers the writer, and everybody while
+    /// there is no writer.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn read_replica_at(&self, replica: u32, offset: u64, data: &mut [u8]) -> Result<(), Error> {
+        self.read(offset, data, replica + 1)
+    }
+
+    fn read(&self, offset: u64, data: &mut [u8], replica: u32) -> Result<(), Error> {
         self.check(offset, data.len() as u64)?;
         let transfers = self.client.transfers.lock().expect("no panic while held");
         let mut at = offset;
         for part in data.chunks_mut(STAGING_BYTES) {
-            transfers.read(&self.client.channel, self.abi(), Self::vba(at), self.info.chunk_bytes / BLOCK_BYTES, part)?;
+            let chunk = self.info.chunk_bytes / BLOCK_BYTES;
+            transfers.read(&self.client.channel, self.abi(), Self::vba(at), chunk, part, replica)?;
             at += part.len() as u64;
         }
         Ok(())

@@ -16,10 +16,11 @@ pub mod capi;
 mod client;
 mod error;
 mod file;
+mod manager;
 mod rpc;
 mod transfer;
 
-pub use client::{Client, ConnectOptions, CreateOptions, Fabric, Rights, SsdInfo, VolumeInfo};
+pub use client::{Client, ConnectOptions, Fabric, Rights, SsdInfo};
 pub use error::Error;
 pub use file::{DeviceBuffer, DeviceFile, File};
 pub use gnstor_fabric::device::{Choice, Device, DeviceMem, Kernel, Residency};
@@ -29,7 +30,11 @@ pub use gnstor_fabric::runtime::{EngineHandle, EngineThread};
 pub use gnstor_gnor::abi::describe as describe_status;
 pub use gnstor_gnor::channel::ChannelStats;
 pub use gnstor_gnor::node::Node;
+pub use manager::{CreateOptions, Manager, VolumeInfo};
 pub use transfer::IoFailure;
+
+/// The gRPC code of a volume that is not there, in [`Error::Daemon`].
+pub const NOT_FOUND: tonic::Code = tonic::Code::NotFound;
 
 /// Bytes of a block: the unit of every offset and length.
 pub const BLOCK_BYTES: u64 = gnstor_proto::BLOCK_BYTES as u64;

@@ -70,7 +70,8 @@ struct Item {
     status: u32,
     dw0: u32,
     dw1: u32,
-    reserved: [u32; 2],
+    replica: u32,
+    reserved: u32,
 }
 
 #[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
@@ -162,9 +163,10 @@ impl Transfers {
         self.run(channel, file, Verb::Write, &items)
     }
 
-    /// Reads into `data`, as [`Self::write`].
-    pub(crate) fn read(&self, channel: &Channel, file: FileAbi, vba: u32, chunk_blocks: u32, data: &mut [u8]) -> Result<(), Error> {
-        let items = self.items(Verb::Read, vba, chunk_blocks, data.len(), false);
+    /// Reads into `data`, as [`Self::write`]; `replica` 0 reads any replica, k the k-th that serves.
+    pub(crate) fn read(&self, channel: &Channel, file: FileAbi, vba: u32, chunk_blocks: u32, data: &mut [u8], replica: u32) -> Result<(), Error> {
+        let mut items = self.items(Verb::Read, vba, chunk_blocks, data.len(), false);
+        items.iter_mut().for_each(|item| item.replica = replica);
         self.run(channel, file, Verb::Read, &items)?;
         Ok(self.staging.read(0, data)?)
     }

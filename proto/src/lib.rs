@@ -31,7 +31,6 @@ pub mod vendor;
 #[cfg(feature = "grpc")]
 #[expect(
     missing_docs,
-    unreachable_pub,
     clippy::allow_attributes,
     reason = "generated from gnstor.proto, documented there"
 )]

@@ -347,7 +347,7 @@ fn log2_fixed(x: u64) -> u64 {
     let mut mantissa = x << (63 - whole); // [1, 2) in Q1.63
     let mut log = u64::from(whole) << LOG_BITS;
     for bit in (0..LOG_BITS).rev() {
-        let square = u128::from(mantissa) * u128::from(mantissa) >> 63; // [1, 4) in Q.63
+        let square = (u128::from(mantissa) * u128::from(mantissa)) >> 63; // [1, 4) in Q.63
         #[expect(clippy::cast_possible_truncation, reason = "the shift brings it below 2^64")]
         if square >> 64 != 0 {
             log |= 1 << bit;

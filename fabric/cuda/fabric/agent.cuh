@@ -90,7 +90,7 @@ GN_DEV void dispatch_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
     gn_u32 op = down_op(d);
     bool is_copy = op == DOWN_TO_DEVICE || op == DOWN_TO_HOST;
     hand_out(s, __ballot_sync(0xffffffffu, is_copy));
-    if (lane < count && !is_copy) handle_control(a, ring, d);
+    handle_in_order(a, ring, d, lane < count && !is_copy);
     next += count;
     __syncwarp();
     if (lane == 0) mem::st_relaxed_sys((gn_u64*)ring.down_head_addr, next);

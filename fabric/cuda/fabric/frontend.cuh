@@ -179,11 +179,14 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, gn_u32 q) {
     gn_u32 last_blocks = __shfl_sync(0xffffffffu, w.blocks, (int)(count - 1));
     gn_u32 advance = count - 1 + last_blocks;
     mine = lane < count;
-    if (left > qp.sq_mask + 1 || advance > left) {  // more than was posted, or more than fits: the queue's owner is broken
+    if (left > qp.sq_mask + 1) {  // more than fits: the queue's owner is broken
       advance = left;
       count = 1;
       mine = lane == 0;
       fail(w, mlx5::SYND_LOCAL_QP_OP);
+    } else if (advance > left) {  // the last one is longer than what was posted; those before it are good
+      advance = left;
+      if (lane == count - 1) fail(w, mlx5::SYND_LOCAL_QP_OP);
     }
     gn_u32 bad = __ballot_sync(0xffffffffu, mine && w.kind == UP_WQE_ERROR);
     gn_u32 first_bad = bad ? (gn_u32)__ffs((int)bad) - 1 : 32;

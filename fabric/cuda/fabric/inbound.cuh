@@ -84,28 +84,41 @@ GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d)
   up_push(ring, UP_RQ_FLUSH, qp.qpn, head, posted, 0, 0);
 }
 
-// Everything that is not a copy, by one lane.
+// A message that is not a copy, by one lane.
 GN_DEV void handle_control(const agent_args& a, ring_ctx& ring, const down_work& d) {
   gn_u32 index = down_qpn(d) - a.first_qpn;
+  // A message may have been on its way when its queue pair was destroyed.
+  bool here = index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE;
   switch (down_op(d)) {
     case DOWN_SEND:
-      if (index < a.qp_count) deliver_send(a, ring, d);
+      if (here) deliver_send(a, ring, d);
       break;
     case DOWN_CQE:
-      if (index < a.qp_count) {
+      if (here) {
         gn_u32 what = (gn_u32)(d.w[1] >> 32);
         write_cqe(a.cqs[a.qps[index].cq],
                   completion{what >> 8 & 0xffu, what & 0xffu, down_qpn(d), (gn_u32)d.w[1] & 0xffffu, down_bytes(d)});
       }
       break;
     case DOWN_QP_ERROR:
-      if (index < a.qp_count) queue_error(a, ring, d);
+      if (here) queue_error(a, ring, d);
       break;
     case DOWN_PING:
       up_push(ring, UP_PONG, 0, down_tag(d), 0, 0, 0);
       break;
     default:
       break;
+  }
+}
+
+// The messages of the lanes with `mine`; the whole warp. Those of one queue pair are handled in the order of the ring (RC order; an
+// error's completion must not overtake a response), those of different ones at the same time.
+GN_DEV void handle_in_order(const agent_args& a, ring_ctx& ring, const down_work& d, bool mine) {
+  gn_u32 same = __match_any_sync(0xffffffffu, mine ? down_qpn(d) : 0x80000000u);
+  gn_u32 rank = (gn_u32)__popc(same & lt_mask());
+  for (gn_u32 turn = 0; __any_sync(0xffffffffu, mine && rank >= turn); ++turn) {
+    if (mine && rank == turn) handle_control(a, ring, d);
+    __syncwarp();
   }
 }
 

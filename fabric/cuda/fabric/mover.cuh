@@ -16,13 +16,25 @@ GN_DEV gn_u32 sum_mix(gn_u32 x) {
   return x ^ (x >> 16);
 }
 
+// One word of a copy whose ends are not aligned: at most four bytes, lowest first.
+GN_DEV gn_u32 copy_word(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
+  gn_u32 word = 0;
+  for (gn_u32 i = 0; i < bytes; ++i) {
+    gn_u8 b = mem::ld_relaxed_sys(from + i);
+    to[i] = b;
+    word |= (gn_u32)b << 8 * i;
+  }
+  return word;
+}
+
 // Copies `bytes` with the whole warp; returns this lane's share of the block sum. Eight 16-byte loads are in flight a lane:
 // a read over PCIe takes over a microsecond.
 GN_DEV gn_u32 copy_warp(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
   gn_u32 lane = lane_id(), sum = 0;
   if ((((gn_u64)to | (gn_u64)from | bytes) & 15) != 0) {
-    for (gn_u32 i = lane; i < bytes; i += 32) to[i] = mem::ld_relaxed_sys(from + i);
-    return 0;
+    for (gn_u32 i = lane; i * 4 < bytes; i += 32)
+      sum += sum_mix(copy_word(to + i * 4, from + i * 4, bytes - i * 4 < 4 ? bytes - i * 4 : 4) + (i + 1) * SUM_STEP);
+    return sum;
   }
   gn_u32 pieces = bytes / 16;
   for (gn_u32 base = lane; base < pieces; base += 8 * 32) {
@@ -54,6 +66,7 @@ GN_DEV void execute_copy(const agent_args& a, ring_ctx& ring, const down_work& d
   } else {
     gn_u8 *host = (gn_u8*)d.w[1], *device = (gn_u8*)d.w[2];
     sum = __reduce_add_sync(0xffffffffu, copy_warp(inbound ? device : host, inbound ? host : device, bytes));
+    if (bytes != SUM_BYTES) sum = 0;  // only a whole block has a sum
     if ((d.w[5] >> 32 & DOWN_CHECK_SUM) && (bytes != SUM_BYTES || sum != (gn_u32)d.w[5])) status = COPY_BAD_SUM;
   }
   __syncwarp();

@@ -199,11 +199,17 @@ impl SoftHalf {
         while s < ds {
             let seg: DataSeg = self.segment(i, index, s);
             let bytes = seg.byte_count.get() & BYTE_COUNT_MASK;
+            // As the agent does it: a segment's key first, then the length so far.
+            let is_inline = seg.byte_count.get() & INLINE_FLAG != 0;
+            let opened = self.open(pd, seg.lkey.get(), seg.address.get(), bytes, 0);
+            if !is_inline && opened.is_none() {
+                return fail(e, syndrome::LOCAL_PROTECTION);
+            }
             if message.len() as u64 + u64::from(bytes) > u64::from(SEND_MAX_BYTES) {
                 return fail(e, syndrome::LOCAL_LENGTH);
             }
             let at = message.len();
-            if seg.byte_count.get() & INLINE_FLAG != 0 {
+            if is_inline {
                 #[expect(clippy::cast_possible_truncation, reason = "at most SEND_MAX_BYTES")]
                 let segments = (bytes + 4).div_ceil(16) as u16;
                 if s + segments > ds {
@@ -212,10 +218,7 @@ impl SoftHalf {
                 let raw: Vec<u8> = (s..s + segments).flat_map(|k| self.segment::<[u8; 16]>(i, index, k)).collect();
                 message.extend_from_slice(&raw[4..4 + bytes as usize]);
                 s += segments;
-            } else {
-                let Some((memory, offset)) = self.open(pd, seg.lkey.get(), seg.address.get(), bytes, 0) else {
-                    return fail(e, syndrome::LOCAL_PROTECTION);
-                };
+            } else if let Some((memory, offset)) = opened {
                 message.resize(at + bytes as usize, 0);
                 memory.read(offset, &mut message[at..]);
                 s += 1;
@@ -328,7 +331,7 @@ impl SoftHalf {
                 if local.bytes == BLOCK_BYTES {
                     e.sum = block_sum(&data);
                 }
-                if want.is_some_and(|want| want != e.sum) {
+                if want.is_some_and(|want| local.bytes != BLOCK_BYTES || want != e.sum) {
                     e.status = COPY_BAD_SUM;
                 }
             }

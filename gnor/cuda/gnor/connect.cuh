@@ -46,8 +46,7 @@ GN_DEV void connect_all(connect_args& a) {
   for (gn_u32 base = 0; base < c.ssds; base += 32) {
     gn_u32 ssd = base + lane_id();
     bool mine = ssd < c.ssds;
-    io x = {};
-    x.req = x.staged = NO_SLOT;
+    io x;
     x.status = GN_PENDING;
     if (mine) {
       post_receives(c, qp_of(c, ssd));

@@ -22,33 +22,33 @@ enum : gn_u32 { NVME_FLAGS_SGL = 0x40, SGL_KEYED = 0x40, CDW12_FUA = 1u << 30 };
 // Reasons in DW0 after which a read is tried elsewhere; proto/src/status.rs.
 enum : gn_u32 { REFUSED_NOT_HERE_YET = 11, REFUSED_ASK_THE_FIRST = 12, REFUSED_NOT_SERVING = 13 };
 
-// One thread's request; lives in its registers.
+// One thread's request; lives in its registers. As it is made it is no request: a lane that has none passes it to the functions that
+// a warp calls together.
 struct io {
-  gn_u64 address;    // registered memory
-  gn_u64 sequence;   // of the piece being written
-  gn_u32 key;
-  gn_u32 vba, blocks;
-  gn_u32 sent;       // blocks whose commands are all staged
-  gn_u32 replica;    // next replica of the piece at `sent`
-  gn_u32 attempt;    // of a read
-  gn_u32 req;        // request slot, NO_SLOT when none
-  gn_u32 staged;     // command staged and not yet sent, or NO_SLOT
-  gn_u32 staged_ssd;
-  gn_u32 status;     // GN_PENDING until it has ended
-  gn_u32 dw0, dw1;
-  gn_u8 opcode, flags;
+  gn_u64 address = 0;       // registered memory
+  gn_u64 sequence = 0;      // of the piece being written
+  gn_u32 key = 0;
+  gn_u32 vba = 0, blocks = 0;
+  gn_u32 sent = 0;          // blocks whose commands are all staged
+  gn_u32 replica = 0;       // next replica of the piece at `sent`
+  gn_u32 attempt = 0;       // of a read
+  gn_u32 req = NO_SLOT;     // request slot
+  gn_u32 staged = NO_SLOT;  // command staged and not yet sent
+  gn_u32 staged_ssd = 0;
+  gn_u32 status = GN_OK;    // GN_PENDING until a request has ended
+  gn_u32 dw0 = 0, dw1 = 0;
+  gn_u8 opcode = 0, flags = 0;
 };
 
 // Describes a request; checks what can be checked without the array.
 GN_DEV io io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 flags) {
-  io x = {};
+  io x;
   x.opcode = (gn_u8)opcode;
   x.flags = (gn_u8)flags;
   x.vba = (gn_u32)vba;
   x.blocks = blocks;
   x.address = address;
   x.key = key;
-  x.req = x.staged = NO_SLOT;
   x.status = GN_PENDING;
   if (opcode == IO_FLUSH) return x;
   if (blocks == 0 || blocks > GN_MAX_BLOCKS || (address & 15)) x.status = GN_BAD_REQUEST;

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Storage that GPUs drive themselves.
+#[derive(Debug, Parser)]
+#[command(name = "gnstor", version, max_term_width = 110, after_help = "Start with:  gnstor demo")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Log to standard error: error, warn, info, debug, trace
+    #[arg(long, global = true, default_value = "warn", value_name = "LEVEL", env = "GNSTOR_LOG")]
+    pub log: String,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Walk the whole way once: array, volume, file, kernel, checks
+    #[command(after_help = "Examples:\n  gnstor demo\n  gnstor demo --input model.safetensors --device cuda\n  gnstor demo --json | jq .gbps")]
+    Demo(DemoArgs),
+    /// Run an array in the foreground
+    #[command(after_help = "Examples:\n  gnstor up\n  gnstor up --ssds 8 --ssd-size 4GiB --listen 127.0.0.1:7117")]
+    Up(UpArgs),
+    /// Create, list, show and delete volumes of a running array
+    #[command(after_help = "Examples:\n  gnstor volume create corpus --size 1GiB\n  gnstor volume list --json\n  gnstor volume show corpus\n  gnstor volume delete corpus")]
+    Volume(VolumeArgs),
+    /// Copy a file into a volume, or a volume into a file
+    #[command(after_help = "Examples:\n  gnstor cp model.bin gn://corpus          (creates the volume when there is none)\n  gnstor cp gn://corpus copy.bin\n  gnstor cp gn://corpus copy.bin --size 5000")]
+    Cp(CpArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  gnstor completions bash > ~/.local/share/bash-completion/completions/gnstor")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (troff)
+    #[command(after_help = "Example:\n  gnstor man | man -l -")]
+    Man,
+}
+
+/// Where device code runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DeviceArg {
+    /// A GPU when there is one, else the CPU
+    Auto,
+    /// A CUDA GPU, or an error
+    Cuda,
+    /// The CPU: the same device headers as fibers
+    Host,
+}
+
+impl From<DeviceArg> for libgnstor::Choice {
+    fn from(arg: DeviceArg) -> Self {
+        match arg {
+            DeviceArg::Auto => Self::Auto,
+            DeviceArg::Cuda => Self::Cuda,
+            DeviceArg::Host => Self::Host,
+        }
+    }
+}
+
+/// `gnstor demo`.
+#[derive(Clone, Debug, Args)]
+pub struct DemoArgs {
+    /// File to store [default: this executable]
+    #[arg(long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+    /// Where device code runs
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: DeviceArg,
+    /// Number of SSDs
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub ssds: u16,
+    /// Preset of the SSDs
+    #[arg(long, default_value = "gnstor-980pro", value_name = "NAME")]
+    pub preset: String,
+    /// Logical capacity of each SSD
+    #[arg(long, default_value = "1GiB", value_parser = parse_size, value_name = "SIZE")]
+    pub ssd_size: u64,
+    /// Copies of every block
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub replicas: u32,
+    /// Blocks of the kernel
+    #[arg(long, value_name = "N")]
+    pub blocks: Option<u32>,
+    /// Threads of a block, a multiple of 32
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    pub threads: u32,
+    /// Run the HCA agent and the kernel as blocks of one grid, for tools that never run two kernels at once
+    #[arg(long)]
+    pub one_grid: bool,
+    /// Deadline of one I/O, seconds
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    pub io_timeout: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gnstor up`.
+#[derive(Clone, Debug, Args)]
+pub struct UpArgs {
+    /// Address of the daemon; the SSDs are reached on the next port
+    #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// Number of SSDs
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub ssds: u16,
+    /// Preset of the SSDs
+    #[arg(long, default_value = "gnstor-980pro", value_name = "NAME")]
+    pub preset: String,
+    /// Logical capacity of each SSD
+    #[arg(long, default_value = "1GiB", value_parser = parse_size, value_name = "SIZE")]
+    pub ssd_size: u64,
+    /// Placement groups, a power of two
+    #[arg(long, default_value_t = 65_536, value_name = "N")]
+    pub groups: u32,
+    /// Keep the SSDs' contents in this folder (reserved: media are in memory so far)
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Print one JSON object when the array serves
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where `gnstor up` listens unless told otherwise.
+pub const DEFAULT_ARRAY: &str = "127.0.0.1:7117";
+
+/// How to find a running array.
+#[derive(Clone, Debug, Args)]
+pub struct ArrayArgs {
+    /// Address of the array's daemon
+    #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS", env = "GNSTOR_ARRAY")]
+    pub array: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gnstor volume`.
+#[derive(Clone, Debug, Args)]
+pub struct VolumeArgs {
+    /// What to do with volumes.
+    #[command(subcommand)]
+    pub command: VolumeCommand,
+}
+
+/// `gnstor volume ...`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Create a volume
+    Create {
+        /// Name: letters, digits, '.', '_', '-'
+        name: String,
+        /// Capacity, such as 512MiB
+        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+        size: u64,
+        /// Copies of every block [default: 2, or 1 on an array of one SSD]
+        #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+        replicas: u32,
+        /// Chunk: what stays together on one SSD [default: 64KiB]
+        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+        chunk: Option<u64>,
+        /// Label, repeatable
+        #[arg(long = "label", value_name = "KEY=VALUE")]
+        labels: Vec<String>,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
+    /// List all volumes
+    List {
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
+    /// Show one volume
+    Show {
+        /// Name.
+        name: String,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
+    /// Delete a volume; its data is unreadable at once
+    Delete {
+        /// Name.
+        name: String,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
+}
+
+/// `gnstor cp`.
+#[derive(Clone, Debug, Args)]
+pub struct CpArgs {
+    /// A file, or gn://VOLUME
+    pub from: String,
+    /// gn://VOLUME, or a file
+    pub to: String,
+    /// Bytes to copy out of a volume [default: the size that was copied in, else the whole volume]
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub size: Option<u64>,
+    /// Copies of every block, when the volume is created
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    pub replicas: u32,
+    /// Where device code runs
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: DeviceArg,
+    /// The array.
+    #[command(flatten)]
+    pub array: ArrayArgs,
+}
+
+/// A size: a number with B, KiB, MiB, GiB, TiB (1024) or KB, MB, GB, TB (1000); bytes without a unit.
+///
+/// # Errors
+/// A sentence about what is wrong.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kib" | "k" => 1 << 10,
+        "mib" | "m" => 1 << 20,
+        "gib" | "g" => 1 << 30,
+        "tib" | "t" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        other => return Err(format!("'{other}' is not a unit of size; use KiB, MiB, GiB, TiB or bytes")),
+    };
+    let number: u64 = number.parse().map_err(|_| format!("'{text}' is not a size; write it like 512MiB"))?;
+    number.checked_mul(factor).ok_or_else(|| format!("{text} is more bytes than a computer can count"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_have_binary_and_decimal_units() {
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("1GiB"), Ok(1 << 30));
+        assert_eq!(parse_size("2 MB"), Ok(2_000_000));
+        assert!(parse_size("x").is_err() && parse_size("3 parsec").is_err() && parse_size("99999999TiB").is_err());
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `gnstor cp`: a file into a volume and back, through the device's own initiator.
+
+use crate::CliError;
+use crate::args::CpArgs;
+use crate::report::{Steps, human_bytes, print_json};
+use libgnstor::{Client, ConnectOptions, CreateOptions, Device, Engine, EngineConfig, EngineThread, Error, Node, Residency, Rights};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+const BLOCK: u64 = libgnstor::BLOCK_BYTES;
+const PART: usize = 1 << 20;
+/// Label that keeps the length of the file in the volume: volumes are whole blocks, files are not.
+const SIZE_LABEL: &str = "gnstor.cp.bytes";
+
+enum Place<'a> {
+    File(&'a str),
+    Volume(&'a str),
+}
+
+fn place(text: &str) -> Place<'_> {
+    text.strip_prefix("gn://").map_or(Place::File(text), |name| Place::Volume(name.trim_end_matches('/')))
+}
+
+/// Copies.
+///
+/// # Errors
+/// [`CliError`] with what is wrong: an empty or unreadable file, a file larger than the volume, no such volume.
+pub fn run(args: &CpArgs, steps: &Steps) -> Result<(), CliError> {
+    match (place(&args.from), place(&args.to)) {
+        (Place::File(file), Place::Volume(volume)) => store(args, steps, file, volume),
+        (Place::Volume(volume), Place::File(file)) => fetch(args, steps, volume, file),
+        (Place::File(_), Place::File(_)) => {
+            Err(CliError::Usage("one side must be a volume; write it as gn://NAME".into()))
+        }
+        (Place::Volume(_), Place::Volume(_)) => {
+            Err(CliError::Usage("one side must be a file: volume to volume is not offered".into()))
+        }
+    }
+}
+
+/// A client of its own for this process. The engine is dropped last.
+struct Connection {
+    client: Arc<Client>,
+    _engine: EngineThread,
+}
+
+fn connect(args: &CpArgs) -> Result<Connection, CliError> {
+    let start = |cause| Error::Os { what: "starting the engine".into(), cause };
+    let engine = EngineThread::start(Engine::new(EngineConfig::default())).map_err(start)?;
+    let device = Device::open(args.device.into()).map_err(Error::from)?;
+    let node = Arc::new(Node::new(engine.handle(), &device, Residency::TwoKernels).map_err(Error::from)?);
+    let mut options = ConnectOptions::new(&args.array.array);
+    options.name = "gnstor cp".into();
+    Ok(Connection { client: Client::connect(&node, &options)?, _engine: engine })
+}
+
+fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), CliError> {
+    let failed = |cause: String| CliError::File { path: path.into(), cause };
+    let mut file = std::fs::File::open(path).map_err(|e| failed(e.to_string()))?;
+    let metadata = file.metadata().map_err(|e| failed(e.to_string()))?;
+    if !metadata.is_file() {
+        return Err(failed("not a regular file".into()));
+    }
+    let bytes = metadata.len();
+    if bytes == 0 {
+        return Err(failed("the file is empty: there is nothing to copy".into()));
+    }
+    let connection = connect(args)?;
+    let client = &connection.client;
+    let info = match client.get(volume) {
+        Ok(info) => info,
+        Err(Error::Daemon(status)) if status.code() == libgnstor::NOT_FOUND => {
+            let labels = [(SIZE_LABEL.to_owned(), bytes.to_string())].into();
+            let capacity_bytes = bytes.next_multiple_of(64 << 10);
+            client.create(volume, &CreateOptions { capacity_bytes, replicas: args.replicas, labels, ..CreateOptions::default() })?
+        }
+        Err(e) => return Err(e.into()),
+    };
+    if bytes > info.capacity_bytes {
+        let (size, room) = (human_bytes(bytes), human_bytes(info.capacity_bytes));
+        return Err(failed(format!("{size} do not fit into volume {volume} of {room}")));
+    }
+    let target = client.open(volume, Rights::Write)?;
+    let bar = steps.bytes("write", bytes);
+    let mut hash = Sha256::new();
+    let mut part = vec![0; PART];
+    let mut at = 0;
+    while at < bytes {
+        if steps.interrupted() {
+            return Err(CliError::Interrupted);
+        }
+        let want = PART.min(usize::try_from(bytes - at).unwrap_or(PART));
+        file.read_exact(&mut part[..want]).map_err(|e| failed(format!("it changed while it was read: {e}")))?;
+        hash.update(&part[..want]);
+        let whole = want.next_multiple_of(usize::try_from(BLOCK).expect("small"));
+        part[want..whole].fill(0);
+        target.write_at(at, &part[..whole])?;
+        at += want as u64;
+        bar.set_position(at);
+    }
+    target.flush()?;
+    bar.finish_and_clear();
+    finish(args, path, &format!("gn://{volume}"), bytes, hash);
+    Ok(())
+}
+
+fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> Result<(), CliError> {
+    let failed = |cause: String| CliError::File { path: path.into(), cause };
+    let connection = connect(args)?;
+    let source = connection.client.open(volume, Rights::Read)?;
+    let labelled = source.info().labels.get(SIZE_LABEL).and_then(|text| text.parse().ok());
+    let capacity = source.info().capacity_bytes;
+    let bytes = args.size.or(labelled).unwrap_or(capacity);
+    if bytes > capacity {
+        return Err(CliError::Usage(format!("--size {bytes} is more than the volume's {capacity} bytes")));
+    }
+    // Under another name until it is whole: an interrupted copy never looks like a finished one.
+    let partial = format!("{path}.gnstor-partial");
+    let copied = fetch_into(&source, steps, bytes, Path::new(&partial)).and_then(|hash| {
+        std::fs::rename(&partial, path).map_err(|e| failed(e.to_string()))?;
+        Ok(hash)
+    });
+    match copied {
+        Ok(hash) => {
+            finish(args, &format!("gn://{volume}"), path, bytes, hash);
+            Ok(())
+        }
+        Err(e) => {
+            let _ = std::fs::remove_file(&partial);
+            Err(e)
+        }
+    }
+}
+
+fn fetch_into(source: &libgnstor::File, steps: &Steps, bytes: u64, path: &Path) -> Result<Sha256, CliError> {
+    let failed = |e: std::io::Error| CliError::File { path: path.display().to_string(), cause: e.to_string() };
+    let mut file = std::fs::File::create(path).map_err(failed)?;
+    let bar = steps.bytes("read", bytes);
+    let mut hash = Sha256::new();
+    let mut part = vec![0; PART];
+    let mut at = 0;
+    while at < bytes {
+        if steps.interrupted() {
+            return Err(CliError::Interrupted);
+        }
+        let want = PART.min(usize::try_from(bytes - at).unwrap_or(PART));
+        let whole = want.next_multiple_of(usize::try_from(BLOCK).expect("small"));
+        source.read_at(at, &mut part[..whole])?;
+        hash.update(&part[..want]);
+        file.write_all(&part[..want]).map_err(failed)?;
+        at += want as u64;
+        bar.set_position(at);
+    }
+    file.sync_all().map_err(failed)?;
+    bar.finish_and_clear();
+    Ok(hash)
+}
+
+fn finish(args: &CpArgs, from: &str, to: &str, bytes: u64, hash: Sha256) {
+    let sha256: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
+    if args.array.json {
+        print_json(&json!({ "from": from, "to": to, "bytes": bytes, "sha256": sha256 }));
+    } else {
+        println!("{from} -> {to}: {} ({bytes} bytes), sha256 {sha256}", human_bytes(bytes));
+    }
+}

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `gnstor demo`: the whole way once, with everything checked.
+
+use crate::CliError;
+use crate::args::DemoArgs;
+use crate::array::{Array, ArrayConfig};
+use crate::demo_kernel::{self, Findings, hash_block};
+use crate::report::{Steps, human_bytes, print_json};
+use gnstor_deengine::preset::Preset;
+use gnstor_fabric::link::LinkConfig;
+use hdrhistogram::Histogram;
+use libgnstor::{
+    Client, ConnectOptions, CreateOptions, Device, Error, Fabric, File, IoFailure, Node, Residency, Rights, describe_status,
+};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+const BLOCK: usize = libgnstor::BLOCK_BYTES as usize;
+const VOLUME: &str = "demo";
+
+/// What the demo found; `--json` prints it.
+#[derive(Debug, Serialize)]
+pub struct DemoReport {
+    /// `cuda` or `host`.
+    pub device: String,
+    /// Name of the device, and why it was taken.
+    pub device_name: String,
+    /// Why this device.
+    pub device_why: String,
+    /// Number of SSDs.
+    pub ssds: u16,
+    /// Their preset.
+    pub preset: String,
+    /// Reads of the kernel.
+    pub ios: u64,
+    /// Bytes the kernel read.
+    pub bytes: u64,
+    /// Every block that the kernel read has the file's hash, and every replica holds the file.
+    pub verified: bool,
+    /// Replicas that were read back and compared as a whole.
+    pub replicas_checked: u32,
+    /// NVMe status of the read-only client's write.
+    pub refused_write_status: u16,
+    /// NVMe status of the stranger's read.
+    pub refused_read_status: u16,
+    /// The rules that refused.
+    pub refused_rules: [String; 2],
+    /// Throughput of the kernel, decimal gigabytes per second.
+    pub gbps: f64,
+    /// Median latency of a read.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// Slowest.
+    pub max_us: f64,
+    /// Share of responses that the emulator delivered later than its model says.
+    pub late_share: f64,
+    /// Reads that another replica served after a refusal.
+    pub retries: u64,
+    /// SHA-256 of the file.
+    pub sha256: String,
+    /// Bytes of the channel's queues and of its pool.
+    pub channel_bytes: (usize, usize),
+    /// What was emulated.
+    pub emulated: Vec<&'static str>,
+}
+
+/// Runs the demo.
+///
+/// # Errors
+/// [`CliError`]: input that cannot be used, a device that is not there, and anything that did not verify.
+pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
+    let preset = preset_by_name(&args.preset)?;
+    if args.threads == 0 || args.threads > 1024 || !args.threads.is_multiple_of(32) {
+        return Err(CliError::Usage(format!("--threads {} must be a multiple of 32, up to 1024", args.threads)));
+    }
+    let data = read_input(args)?;
+    let device = Device::open(args.device.into()).map_err(Error::from)?;
+    steps.done(format!("device      {} ({})", device.name(), device.why()));
+    let array = Array::start(&ArrayConfig {
+        ssds: args.ssds,
+        preset,
+        ssd_bytes: args.ssd_size,
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        fabric_listen: None,
+        link: if args.preset == "null" { LinkConfig::UNLIMITED } else { LinkConfig::PAPER_200GBE },
+        groups: gnstor_proto::placement::DEFAULT_GROUPS,
+    })?;
+    let address = array.daemon_address();
+    steps.done(format!("array       {} x {} of {}, daemon at {address}", args.ssds, args.preset, human_bytes(args.ssd_size)));
+    let residency = if args.one_grid { Residency::OneGrid } else { Residency::TwoKernels };
+    let node = Arc::new(Node::new(array.engine(), &device, residency).map_err(Error::from)?);
+    let connect = |name: &str| {
+        let mut options = ConnectOptions::new(address.to_string());
+        options.name = name.into();
+        options.fabric = Fabric::InProcess;
+        options.io_timeout = Duration::from_secs(args.io_timeout);
+        Client::connect(&node, &options)
+    };
+
+    let writer = connect("writer")?;
+    let capacity = data.padded.len().next_multiple_of(64 << 10) as u64;
+    writer.create(VOLUME, &CreateOptions { capacity_bytes: capacity, replicas: args.replicas, ..CreateOptions::default() })?;
+    let replicas_checked = write_and_check_replicas(&writer, &data, steps)?;
+
+    let reader = connect("reader")?;
+    let file = reader.open(VOLUME, Rights::Read)?;
+    let before = node.hca().stats().map_err(Error::from)?;
+    let blocks = u32::try_from(data.padded.len() / BLOCK).expect("checked by read_input");
+    let grid = args.blocks.unwrap_or(if device.kind() == "cuda" { 8 } else { 2 });
+    // Every thread reads its share one block at a time; each read has its own deadline.
+    let rounds = u64::from(blocks.div_ceil(grid * args.threads)).max(1);
+    let deadline = Duration::from_secs(args.io_timeout.saturating_mul(rounds).clamp(30, 3600));
+    let findings = demo_kernel::run(&file, blocks, (grid, args.threads), deadline)?;
+    let after = node.hca().stats().map_err(Error::from)?;
+    let mismatches = compare(&findings, &data.padded);
+    steps.done(format!("kernel      {grid} x {} threads read {blocks} blocks", args.threads));
+    if let Some(first) = mismatches.first() {
+        return Err(CliError::Verify(format!("{} of {blocks} blocks are not what was written; {first}", mismatches.len())));
+    }
+
+    let write = refused(&reader.attach_without_rights(VOLUME, Rights::Write)?, Rights::Write)?;
+    let stranger = connect("stranger")?;
+    let read = refused(&stranger.attach_without_rights(VOLUME, Rights::Read)?, Rights::Read)?;
+    steps.done(format!("refused     the reader's write: {}", describe_status(write.status, write.dw0)));
+    steps.done(format!("refused     the stranger's read: {}", describe_status(read.status, read.dw0)));
+
+    let stats = reader.channel_stats()?;
+    if stats.leaked != 0 || stats.protocol_errors != 0 {
+        return Err(CliError::Verify(format!("the channel is not clean after the run: {stats:?}")));
+    }
+    let status = |f: &IoFailure| f.nvme_status().map_or(0, |s| s.0);
+    let rule = |f: &IoFailure| f.rule().unwrap_or("unknown").to_owned();
+    let timing = Timing::of(&findings);
+    let (responses, late) = (after.responses - before.responses, after.late - before.late);
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    let late_share = if responses == 0 { 0.0 } else { late as f64 / responses as f64 };
+    let mut emulated = vec![
+        "HCA (genuine mlx5 queue bytes, executed in software)",
+        "link (200 GbE modelled, in process)",
+        "SSDs (timing modelled, data in RAM)",
+    ];
+    if args.preset == "null" {
+        emulated[1] = "link (not limited, in process)";
+        emulated[2] = "SSDs (no modelled time, data in RAM)";
+    }
+    if device.kind() == "host" {
+        emulated.push("GPU (the same device code on the CPU, as fibers)");
+    }
+    Ok(DemoReport {
+        device: device.kind().into(),
+        device_name: device.name(),
+        device_why: device.why().into(),
+        ssds: args.ssds,
+        preset: args.preset.clone(),
+        ios: blocks.into(),
+        bytes: data.padded.len() as u64,
+        verified: true,
+        replicas_checked,
+        refused_write_status: status(&write),
+        refused_read_status: status(&read),
+        refused_rules: [rule(&write), rule(&read)],
+        gbps: timing.gbps,
+        p50_us: timing.p50_us,
+        p99_us: timing.p99_us,
+        max_us: timing.max_us,
+        late_share,
+        retries: stats.retries,
+        sha256: data.sha256,
+        channel_bytes: reader.channel_bytes(),
+        emulated,
+    })
+}
+
+/// Prints the report for a person, or as JSON.
+pub fn print(report: &DemoReport, json: bool) {
+    if json {
+        return print_json(report);
+    }
+    println!();
+    println!("  verified    {} blocks = {}, sha256 {}...", report.ios, human_bytes(report.bytes), &report.sha256[..16]);
+    println!("  replicas    {} of every block read back and compared", report.replicas_checked);
+    println!("  throughput  {:.3} GB/s, {:.0} reads/s", report.gbps, report.gbps * 1e9 / 4096.0);
+    println!("  latency     p50 {:.1} us, p99 {:.1} us, max {:.1} us", report.p50_us, report.p99_us, report.max_us);
+    println!("  late        {:.2} % of responses later than the model says", report.late_share * 100.0);
+    let [write, read] = &report.refused_rules;
+    println!("  refused     write {:04x}h (rule {write}), read {:04x}h (rule {read})", report.refused_write_status, report.refused_read_status);
+    println!("  device      {} ({})", report.device_name, report.device_why);
+    println!("  emulated    {}", report.emulated.join("\n              "));
+}
+
+/// The preset of this name.
+///
+/// # Errors
+/// A sentence with the names there are.
+pub fn preset_by_name(name: &str) -> Result<Preset, CliError> {
+    let unknown = || CliError::Usage(format!("there is no preset '{name}'; choose one of: {}", Preset::NAMES.join(", ")));
+    Preset::by_name(name).ok_or_else(unknown)
+}
+
+struct Input {
+    /// The file, filled up with zeros to whole blocks.
+    padded: Vec<u8>,
+    sha256: String,
+}
+
+fn read_input(args: &DemoArgs) -> Result<Input, CliError> {
+    let path = match &args.input {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()
+            .map_err(|e| CliError::Usage(format!("the running executable cannot be found ({e}); give --input FILE")))?,
+    };
+    let failed = |cause: String| CliError::File { path: path.display().to_string(), cause };
+    let mut data = std::fs::read(&path).map_err(|e| failed(e.to_string()))?;
+    if data.is_empty() {
+        return Err(failed("the file is empty: there is nothing to store".into()));
+    }
+    let room = args.ssd_size.saturating_mul(u64::from(args.ssds)) / u64::from(args.replicas.max(1));
+    if data.len() as u64 > room {
+        let (size, room) = (human_bytes(data.len() as u64), human_bytes(room));
+        return Err(failed(format!("{size} do not fit into the array's {room}; give --ssd-size or --ssds")));
+    }
+    let sha256 = Sha256::digest(&data).iter().map(|b| format!("{b:02x}")).collect();
+    data.resize(data.len().next_multiple_of(BLOCK), 0);
+    Ok(Input { padded: data, sha256 })
+}
+
+fn write_and_check_replicas(writer: &Arc<Client>, data: &Input, steps: &Steps) -> Result<u32, CliError> {
+    let file = writer.open(VOLUME, Rights::Write)?;
+    let bar = steps.bytes("write", data.padded.len() as u64);
+    let mut at = 0;
+    for part in data.padded.chunks(1 << 20) {
+        if steps.interrupted() {
+            return Err(CliError::Interrupted);
+        }
+        file.write_at(at, part)?;
+        at += part.len() as u64;
+        bar.set_position(at);
+    }
+    file.flush()?;
+    bar.finish_and_clear();
+    let replicas = file.info().replicas;
+    steps.done(format!("written     {} in {replicas} replicas, flushed", human_bytes(at)));
+    for replica in 0..replicas {
+        let bar = steps.bytes("check", data.padded.len() as u64);
+        let mut at = 0;
+        let mut back = vec![0; 1 << 20];
+        for part in data.padded.chunks(1 << 20) {
+            if steps.interrupted() {
+                return Err(CliError::Interrupted);
+            }
+            let back = &mut back[..part.len()];
+            file.read_replica_at(replica, at, back)?;
+            if back != part {
+                return Err(CliError::Verify(format!("replica {replica} differs from the file in bytes {at}..{}", at + part.len() as u64)));
+            }
+            at += part.len() as u64;
+            bar.set_position(at);
+        }
+        bar.finish_and_clear();
+    }
+    steps.done(format!("replicas    {replicas} read back whole and compared"));
+    Ok(replicas)
+}
+
+/// Blocks that are not what was written, as sentences.
+fn compare(findings: &Findings, data: &[u8]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (i, block) in data.chunks_exact(BLOCK).enumerate() {
+        if findings.status[i] == u32::MAX {
+            wrong.push(format!("block {i} was not read by any thread"));
+        } else if findings.status[i] != 0 {
+            wrong.push(format!("block {i}: {}", describe_status(findings.status[i], findings.detail[i])));
+        } else if findings.hashes[i] != hash_block(block) {
+            wrong.push(format!("block {i} has another hash"));
+        }
+    }
+    wrong
+}
+
+/// An I/O that must be refused; its failure.
+fn refused(file: &File, rights: Rights) -> Result<IoFailure, CliError> {
+    let mut block = vec![0; BLOCK];
+    let (result, what) = match rights {
+        Rights::Write => (file.write_at(0, &block), "a write without the right to write"),
+        Rights::Read => (file.read_at(0, &mut block), "a read by a stranger"),
+    };
+    match result {
+        Ok(()) => Err(CliError::Verify(format!("{what} was not refused: the volume is not protected"))),
+        Err(Error::Io(failure)) if failure.nvme_status().is_some() => Ok(failure),
+        Err(other) => Err(other.into()),
+    }
+}
+
+struct Timing {
+    gbps: f64,
+    p50_us: f64,
+    p99_us: f64,
+    max_us: f64,
+}
+
+impl Timing {
+    #[expect(clippy::cast_precision_loss, reason = "for display")]
+    fn of(findings: &Findings) -> Self {
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).expect("bounds and digits are allowed");
+        for (start, end) in findings.start_ns.iter().zip(&findings.end_ns) {
+            histogram.saturating_record(end.saturating_sub(*start).max(1));
+        }
+        let first = findings.start_ns.iter().min().copied().unwrap_or(0);
+        let last = findings.end_ns.iter().max().copied().unwrap_or(0);
+        let bytes = findings.hashes.len() * BLOCK;
+        let us = |ns: u64| ns as f64 / 1000.0;
+        Self {
+            gbps: bytes as f64 / last.saturating_sub(first).max(1) as f64,
+            p50_us: us(histogram.value_at_quantile(0.5)),
+            p99_us: us(histogram.value_at_quantile(0.99)),
+            max_us: us(histogram.max()),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The `gnstor` command.
+
+use clap::{CommandFactory, Parser};
+use gnstor_cli::args::{Cli, Command};
+use gnstor_cli::report::Steps;
+use gnstor_cli::{CliError, cp, demo, up, volume};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = tracing_subscriber::EnvFilter::try_new(&cli.log).unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let pressed = Arc::clone(&interrupted);
+    // The first Ctrl-C asks politely: leases are given back. The second ends the process.
+    let handler = ctrlc::set_handler(move || {
+        if pressed.swap(true, Ordering::AcqRel) {
+            std::process::exit(130);
+        }
+    });
+    if let Err(e) = handler {
+        tracing::warn!("Ctrl-C will not clean up: {e}");
+    }
+    match run(&cli, interrupted) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(CliError::Interrupted) => {
+            eprintln!("gnstor: interrupted");
+            ExitCode::from(130)
+        }
+        Err(e) => {
+            eprintln!("gnstor: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<(), CliError> {
+    match &cli.command {
+        Command::Demo(args) => {
+            let report = demo::run(args, &Steps::new(args.json, interrupted))?;
+            demo::print(&report, args.json);
+            Ok(())
+        }
+        Command::Up(args) => up::run(args, &Steps::new(args.json, interrupted)),
+        Command::Volume(args) => volume::run(args),
+        Command::Cp(args) => cp::run(args, &Steps::new(args.array.json, interrupted)),
+        Command::Completions { shell } => {
+            clap_complete::generate(*shell, &mut Cli::command(), "gnstor", &mut std::io::stdout());
+            Ok(())
+        }
+        Command::Man => {
+            let page = clap_mangen::Man::new(Cli::command());
+            page.render(&mut std::io::stdout()).map_err(|e| CliError::File { path: "standard output".into(), cause: e.to_string() })
+        }
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What Rust and the C++ compiler think of the same structures.
+#![expect(unsafe_code, reason = "reads the table that the C++ compiler made")]
+
+use gnstor_fabric::hca::abi::*;
+use gnstor_fabric::hca::ring::{DOWN_WORDS, UP_WORDS};
+use gnstor_fabric::mlx5::Cqe64;
+use std::ffi::{CStr, c_char};
+use std::mem::{offset_of, size_of};
+
+#[repr(C)]
+struct Row {
+    name: *const c_char,
+    value: usize,
+}
+
+unsafe extern "C" {
+    static gn_fabric_layout: Row;
+}
+
+/// The rows of `fabric/cuda/layout.cpp`.
+fn rows() -> Vec<(String, usize)> {
+    let mut rows = Vec::new();
+    let first = &raw const gn_fabric_layout;
+    for i in 0.. {
+        // SAFETY: the array ends with a null name, at which this loop ends too.
+        let row = unsafe { &*first.add(i) };
+        if row.name.is_null() {
+            break;
+        }
+        // SAFETY: a string literal of the C++ file.
+        let name = unsafe { CStr::from_ptr(row.name) };
+        rows.push((name.to_str().expect("ASCII").to_owned(), row.value));
+    }
+    rows
+}
+
+macro_rules! table {
+    ($($name:literal => $value:expr;)*) => { [$(($name, $value)),*] };
+}
+
+#[test]
+fn every_size_and_offset_is_the_same_in_both_languages() {
+    let mirror = table! {
+        "qp_ctx" => size_of::<QpCtx>();
+        "qp_ctx.last_kick" => offset_of!(QpCtx, last_kick);
+        "qp_ctx.qpn" => offset_of!(QpCtx, qpn);
+        "qp_ctx.state" => offset_of!(QpCtx, state);
+        "qp_ctx.sq_head" => offset_of!(QpCtx, sq_head);
+        "qp_ctx.rq_head" => offset_of!(QpCtx, rq_head);
+        "qp_ctx.cq" => offset_of!(QpCtx, cq);
+        "qp_ctx.pd" => offset_of!(QpCtx, pd);
+        "qp_ctx.ring" => offset_of!(QpCtx, ring);
+        "cq_ctx" => size_of::<CqCtx>();
+        "cq_ctx.mask" => offset_of!(CqCtx, mask);
+        "cq_ctx.log_entries" => offset_of!(CqCtx, log_entries);
+        "cq_ctx.pi" => offset_of!(CqCtx, pi);
+        "mr_ctx" => size_of::<MrCtx>();
+        "mr_ctx.bytes" => offset_of!(MrCtx, bytes);
+        "mr_ctx.key" => offset_of!(MrCtx, key);
+        "mr_ctx.access" => offset_of!(MrCtx, access);
+        "mr_ctx.pd" => offset_of!(MrCtx, pd);
+        "up_entry" => size_of::<UpEntry>();
+        "up_entry.kind" => offset_of!(UpEntry, kind);
+        "up_entry.qpn" => offset_of!(UpEntry, qpn);
+        "up_entry.stamp_ns" => offset_of!(UpEntry, stamp_ns);
+        "up_entry.index" => offset_of!(UpEntry, index);
+        "up_entry.flags" => offset_of!(UpEntry, flags);
+        "up_entry.status" => offset_of!(UpEntry, status);
+        "up_entry.bytes" => offset_of!(UpEntry, bytes);
+        "up_entry.sum" => offset_of!(UpEntry, sum);
+        "up_entry.arg" => offset_of!(UpEntry, arg);
+        "up_entry.payload" => offset_of!(UpEntry, payload);
+        "down_desc" => DOWN_WORDS * 8;
+        "ring_ctx" => size_of::<RingCtx>();
+        "ring_ctx.up_mask" => offset_of!(RingCtx, up_mask);
+        "ring_ctx.up_tail" => offset_of!(RingCtx, up_tail);
+        "ring_ctx.down_head" => offset_of!(RingCtx, down_head);
+        "ring_ctx.responses" => offset_of!(RingCtx, responses);
+        "ring_ctx.late" => offset_of!(RingCtx, late);
+        "ring_ctx.stop_addr" => offset_of!(RingCtx, stop_addr);
+        "ring_ctx.ready_addr" => offset_of!(RingCtx, ready_addr);
+        "agent_args" => size_of::<AgentArgs>();
+        "agent_args.rings" => offset_of!(AgentArgs, rings);
+        "agent_args.qp_count" => offset_of!(AgentArgs, qp_count);
+        "agent_args.first_qpn" => offset_of!(AgentArgs, first_qpn);
+        "agent_args.launch" => offset_of!(AgentArgs, launch);
+        "agent_args.blocks" => offset_of!(AgentArgs, blocks);
+        "cqe64" => size_of::<Cqe64>();
+        "cqe64.byte_count" => offset_of!(Cqe64, byte_count);
+        "cqe64.sop_qpn" => offset_of!(Cqe64, sop_qpn);
+        "cqe64.counter_own" => offset_of!(Cqe64, wqe_counter);
+    };
+    let rows = rows();
+    for (name, value) in &rows {
+        if name == "agent_smem" {
+            continue; // no mirror: only its size matters, below
+        }
+        let here = mirror.iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("{name} has no mirror in this test"));
+        assert_eq!(here.1, *value, "{name}");
+    }
+    assert_eq!(rows.len(), mirror.len() + 1, "a row of layout.cpp is missing or was added twice");
+    assert_eq!(UP_WORDS * 8, size_of::<UpEntry>());
+}
+
+#[test]
+fn the_agents_shared_memory_is_what_a_launch_asks_for() {
+    let rows = rows();
+    let bytes = rows.iter().find(|(name, _)| name == "agent_smem").expect("layout.cpp has the row").1;
+    assert!(AGENT_SMEM_BYTES as usize >= bytes);
+    assert_eq!(AGENT_SMEM_BYTES as usize, bytes.next_multiple_of(16));
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The rings between the halves of the HCA, in every interleaving loom finds: the Rust ends are the real ones, the other ends are
+//! written as `up.cuh` and `agent.cuh` do it. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test -p gnstor-fabric --test loom_rings --release`.
+#![cfg(loom)]
+
+use gnstor_fabric::hca::abi::PHASE_BIT;
+use gnstor_fabric::hca::ring::{DOWN_WORDS, DownRing, UP_WORDS, UpRing, Word};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use loom::thread;
+use zerocopy::FromBytes;
+
+/// A word of a ring.
+struct Shared(AtomicU64);
+
+impl Word for Shared {
+    fn load_acquire(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+    fn store_release(&self, value: u64) {
+        self.0.store(value, Ordering::Release);
+    }
+}
+
+fn words(n: usize) -> Vec<Shared> {
+    (0..n).map(|_| Shared(AtomicU64::new(0))).collect()
+}
+
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+struct Up {
+    ring: Vec<Shared>,
+    head: Shared,
+    tail: AtomicU64,
+    head_seen: AtomicU64,
+}
+
+impl Up {
+    fn new(entries: usize) -> Arc<Self> {
+        let (ring, head) = (words(entries * UP_WORDS), Shared(AtomicU64::new(0)));
+        Arc::new(Self { ring, head, tail: AtomicU64::new(0), head_seen: AtomicU64::new(0) })
+    }
+
+    /// `up_reserve` for one entry.
+    fn reserve(&self) -> u64 {
+        let size = (self.ring.len() / UP_WORDS) as u64;
+        let first = self.tail.fetch_add(1, Ordering::Relaxed);
+        while first + 1 - self.head_seen.load(Ordering::Acquire) > size {
+            let head = self.head.0.load(Ordering::Acquire);
+            self.head_seen.store(head, Ordering::Release);
+            thread::yield_now();
+        }
+        first
+    }
+
+    /// `up_push`: the words in any order, then the sequence with release.
+    fn push(&self, mark: u64) {
+        let position = self.reserve();
+        let at = usize::try_from(position).expect("small") % (self.ring.len() / UP_WORDS) * UP_WORDS;
+        // Two words stand for all: the first one filled in and the last one of the payload.
+        for word in [2, UP_WORDS - 1] {
+            self.ring[at + word].0.store(mark, Ordering::Relaxed);
+        }
+        self.ring[at].0.store(position + 1, Ordering::Release);
+    }
+}
+
+/// Takes `n` entries, in order of position; returns what they carried.
+fn take(up: &Up, n: usize) -> Vec<u64> {
+    let mut ring = UpRing::default();
+    let mut marks = Vec::new();
+    while marks.len() < n {
+        match ring.pop(&up.ring, &up.head) {
+            Some(entry) => {
+                assert_eq!(entry.seq, marks.len() as u64 + 1);
+                let last = u64::read_from_bytes(&entry.payload[56..]).expect("eight bytes");
+                assert_eq!(last, entry.stamp_ns, "an entry is whole");
+                marks.push(entry.stamp_ns);
+            }
+            None => thread::yield_now(),
+        }
+    }
+    assert!(ring.pop(&up.ring, &up.head).is_none(), "nothing is taken twice");
+    marks
+}
+
+#[test]
+fn an_up_entry_is_whole_when_it_is_taken() {
+    check(3, || {
+        let up = Up::new(2);
+        let producer = thread::spawn({
+            let up = Arc::clone(&up);
+            move || up.push(77)
+        });
+        assert_eq!(take(&up, 1), [77]);
+        producer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_full_up_ring_holds_its_producer_back_over_several_passes() {
+    check(2, || {
+        let up = Up::new(1);
+        let producer = thread::spawn({
+            let up = Arc::clone(&up);
+            move || (1..=3).for_each(|mark| up.push(mark))
+        });
+        assert_eq!(take(&up, 3), [1, 2, 3]);
+        producer.join().unwrap();
+    });
+}
+
+#[test]
+fn two_producers_of_the_up_ring_lose_and_mix_nothing() {
+    check(2, || {
+        let up = Up::new(1);
+        let producers = [10, 20].map(|mark| {
+            let up = Arc::clone(&up);
+            thread::spawn(move || up.push(mark))
+        });
+        let mut marks = take(&up, 2);
+        marks.sort_unstable();
+        assert_eq!(marks, [10, 20]);
+        producers.into_iter().for_each(|p| p.join().unwrap());
+    });
+}
+
+struct DownSide {
+    ring: Vec<Shared>,
+    head: Shared,
+    /// What a descriptor points to.
+    data: [AtomicU64; 3],
+}
+
+/// `fetch` and the store of the head, for one descriptor at a time; `second_half_first` as the halves of the vector load may be.
+fn fetch(down: &DownSide, position: u64, second_half_first: bool) -> [u64; DOWN_WORDS] {
+    let entries = (down.ring.len() / DOWN_WORDS) as u64;
+    let phase = if position / entries & 1 == 1 { 0 } else { PHASE_BIT };
+    let at = usize::try_from(position % entries).expect("small") * DOWN_WORDS;
+    loop {
+        let mut got = [0; DOWN_WORDS];
+        let order: [usize; DOWN_WORDS] =
+            if second_half_first { [1, 0, 3, 2, 5, 4, 7, 6] } else { [0, 1, 2, 3, 4, 5, 6, 7] };
+        for word in order {
+            got[word] = down.ring[at + word].0.load(Ordering::Relaxed);
+        }
+        if got.iter().all(|word| word & PHASE_BIT == phase) {
+            fence(Ordering::Acquire);
+            return got.map(|word| word & !PHASE_BIT);
+        }
+        thread::yield_now();
+    }
+}
+
+fn descriptors_arrive(entries: usize, count: u64, second_half_first: bool) {
+    check(2, move || {
+        let (ring, head) = (words(entries * DOWN_WORDS), Shared(AtomicU64::new(0)));
+        let down = Arc::new(DownSide { ring, head, data: std::array::from_fn(|_| AtomicU64::new(0)) });
+        let consumer = thread::spawn({
+            let down = Arc::clone(&down);
+            move || {
+                for position in 0..count {
+                    assert_eq!(fetch(&down, position, second_half_first), [100 + position; DOWN_WORDS]);
+                    let data = down.data[usize::try_from(position).expect("small")].load(Ordering::Relaxed);
+                    assert_eq!(data, position + 1, "what the descriptor points to is there");
+                    down.head.0.store(position + 1, Ordering::Relaxed);
+                }
+            }
+        });
+        let mut ring = DownRing::default();
+        for position in 0..count {
+            down.data[usize::try_from(position).expect("small")].store(position + 1, Ordering::Relaxed);
+            while !ring.push(&down.ring, &down.head, [100 + position; DOWN_WORDS]) {
+                thread::yield_now();
+            }
+        }
+        consumer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_descriptor_and_its_data_arrive_whole() {
+    descriptors_arrive(2, 1, false);
+    descriptors_arrive(2, 1, true);
+}
+
+#[test]
+fn descriptors_arrive_in_order_over_three_passes_of_a_full_ring() {
+    descriptors_arrive(1, 3, false);
+    descriptors_arrive(1, 2, true);
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The CPU runtime's own tests, which are C++: plain, with AddressSanitizer, with ThreadSanitizer.
+
+use std::process::Command;
+
+#[test]
+fn the_cpu_runtime_passes_its_own_tests() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/simt/tests/run.sh");
+    let output = Command::new("sh").arg(script).output().expect("a POSIX shell");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script} failed:\n{said}\n{complained}");
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The management plane by itself: volumes without a device or a channel.
+
+use crate::error::Error;
+use crate::rpc::Rpc;
+use gnstor_proto::grpc;
+use gnstor_proto::slba::ClientId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What to create.
+#[derive(Clone, Debug, Default)]
+pub struct CreateOptions {
+    /// Capacity in bytes, a multiple of 4096.
+    pub capacity_bytes: u64,
+    /// Copies; 0 = the default of two.
+    pub replicas: u32,
+    /// Chunk in bytes; 0 = the default of 64 KiB.
+    pub chunk_bytes: u32,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A volume as the daemon describes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "named and documented in gnstor.proto")]
+pub struct VolumeInfo {
+    pub name: String,
+    pub vid: u32,
+    pub generation: u32,
+    pub capacity_bytes: u64,
+    pub replicas: u32,
+    pub chunk_bytes: u32,
+    pub factor: u64,
+    pub owner: u32,
+    pub readers: Vec<u32>,
+    pub any_reader: bool,
+    pub writer: Option<u32>,
+    pub lease_epoch: u32,
+    pub labels: BTreeMap<String, String>,
+}
+
+impl From<grpc::Volume> for VolumeInfo {
+    fn from(v: grpc::Volume) -> Self {
+        Self {
+            name: v.name,
+            vid: v.vid,
+            generation: v.generation,
+            capacity_bytes: v.capacity_bytes,
+            replicas: v.replicas,
+            chunk_bytes: v.chunk_bytes,
+            factor: v.factor,
+            owner: v.owner,
+            readers: v.readers,
+            any_reader: v.any_reader,
+            writer: (v.writer != 0).then_some(v.writer),
+            lease_epoch: v.lease_epoch,
+            labels: v.labels.into_iter().collect(),
+        }
+    }
+}
+
+/// A connection to a daemon with an identity.
+#[derive(Debug)]
+pub struct Manager {
+    pub(crate) rpc: Arc<Rpc>,
+    pub(crate) id: ClientId,
+}
+
+impl Manager {
+    /// Connects and asks for a client id.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], or the daemon's.
+    pub fn connect(endpoint: &str, name: &str) -> Result<Self, Error> {
+        let rpc = Rpc::connect(endpoint)?;
+        let registered = rpc.wait(rpc.fleet().register(grpc::RegisterRequest { name: name.into() }))?;
+        let raw = u16::try_from(registered.client_id).unwrap_or(0);
+        let id = ClientId::new(raw).ok_or_else(|| Error::Protocol(format!("client id {}", registered.client_id)))?;
+        Ok(Self { rpc: Arc::new(rpc), id })
+    }
+
+    /// Creates a volume.
+    ///
+    /// # Errors
+    /// The daemon's: the name is taken or not valid, the capacity or the replicas are not possible.
+    pub fn create(&self, name: &str, options: &CreateOptions) -> Result<VolumeInfo, Error> {
+        let request = grpc::CreateRequest {
+            name: name.into(),
+            capacity_bytes: options.capacity_bytes,
+            replicas: options.replicas,
+            chunk_bytes: options.chunk_bytes,
+            client_id: self.id.get().into(),
+            labels: options.labels.clone().into_iter().collect(),
+            request_id: Vec::new(),
+        };
+        Ok(self.rpc.wait(self.rpc.volumes().create(request))?.into())
+    }
+
+    /// All volumes.
+    ///
+    /// # Errors
+    /// The daemon's.
+    pub fn list(&self) -> Result<Vec<VolumeInfo>, Error> {
+        let answer = self.rpc.wait(self.rpc.volumes().list(grpc::ListRequest {}))?;
+        Ok(answer.volumes.into_iter().map(VolumeInfo::from).collect())
+    }
+
+    /// One volume.
+    ///
+    /// # Errors
+    /// The daemon's: there is none of this name.
+    pub fn get(&self, name: &str) -> Result<VolumeInfo, Error> {
+        Ok(self.rpc.wait(self.rpc.volumes().get(grpc::GetRequest { name: name.into() }))?.into())
+    }
+
+    /// Deletes a volume.
+    ///
+    /// # Errors
+    /// The daemon's: there is none, or another client writes to it.
+    pub fn delete(&self, name: &str) -> Result<(), Error> {
+        let request = grpc::DeleteRequest { name: name.into(), client_id: self.id.get().into(), request_id: Vec::new() };
+        self.rpc.wait(self.rpc.volumes().delete(request))?;
+        Ok(())
+    }
+}
