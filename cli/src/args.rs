@@ -85,9 +85,9 @@ pub struct DemoArgs {
     /// Copies of every block
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub replicas: u32,
-    /// Blocks of the kernel
-    #[arg(long, value_name = "N")]
-    pub blocks: Option<u32>,
+    /// Blocks of the kernel. More threads than a channel has command slots (128) wait for one another
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub blocks: u32,
     /// Threads of a block, a multiple of 32
     #[arg(long, default_value_t = 128, value_name = "N")]
     pub threads: u32,

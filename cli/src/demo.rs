@@ -110,7 +110,7 @@ pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
     let file = reader.open(VOLUME, Rights::Read)?;
     let before = node.hca().stats().map_err(Error::from)?;
     let blocks = u32::try_from(data.padded.len() / BLOCK).expect("checked by read_input");
-    let grid = args.blocks.unwrap_or(if device.kind() == "cuda" { 8 } else { 2 });
+    let grid = args.blocks;
     // Every thread reads its share one block at a time; each read has its own deadline.
     let rounds = u64::from(blocks.div_ceil(grid * args.threads)).max(1);
     let deadline = Duration::from_secs(args.io_timeout.saturating_mul(rounds).clamp(30, 3600));

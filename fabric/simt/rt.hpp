@@ -108,6 +108,7 @@ struct Sim {
   Stats stats;
   unsigned slice;                  // accesses left until the lane has to let others run
   unsigned until_housekeeping;     // switches
+  unsigned turn_switches;          // since the warp that runs got its turn
   unsigned idle_limit, idle_pauses, pauses_since_os_yield;
   uint64_t deadline_at_ns;         // 0 = none
 

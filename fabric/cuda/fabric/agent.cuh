@@ -14,7 +14,8 @@
 
 namespace gn { namespace hca {
 
-enum : gn_u32 { FIRST_MOVER = 2, MAX_MOVERS = 30, FETCH = 8, WORDS = 8 };
+// A poll is a PCIe round trip and a pass some microseconds of dependent accesses: both serve 32 descriptors at once.
+enum : gn_u32 { FIRST_MOVER = 2, MAX_MOVERS = 30, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
 enum : gn_u32 { SLOT_FREE = 0, SLOT_FULL = 1, SLOT_EXIT = 2 };
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
 
@@ -32,22 +33,34 @@ GN_DEV gn_u32 nth_set(gn_u32 mask, gn_u32 n) {
   return (gn_u32)__ffs((int)mask) - 1;
 }
 
-// Polls the next eight descriptors, four lanes each; returns how many of them are there, staged in shared memory.
+// Polls the next 32 descriptors: four loads a lane, each of which brings eight descriptors with four lanes apiece. Returns how many of
+// them are there, staged in shared memory.
 GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next) {
-  gn_u32 lane = lane_id(), which = lane / 4, pair = lane % 4;
-  gn_u64 position = next + which;
-  gn_u64 phase = (position / ((gn_u64)ring.down_mask + 1)) & 1 ? 0 : (gn_u64)PHASE_BIT;
-  const down_desc* d = (const down_desc*)ring.down_addr + (position & ring.down_mask);
-  gn_u64 x, y;
-  mem::ld_poll2_sys(&d->w[pair * 2], x, y);
-  gn_u32 here = __ballot_sync(0xffffffffu, (x & PHASE_BIT) == phase && (y & PHASE_BIT) == phase);
+  gn_u32 which = lane_id() / 4, pair = lane_id() % 4;
+  gn_u64 x[FETCH_LOADS], y[FETCH_LOADS];
+#pragma unroll
+  for (gn_u32 k = 0; k < FETCH_LOADS; ++k) {
+    const down_desc* d = (const down_desc*)ring.down_addr + ((next + k * 8 + which) & ring.down_mask);
+    mem::ld_poll2_sys(&d->w[pair * 2], x[k], y[k]);
+  }
   gn_u32 count = 0;
-  while (count < FETCH && (here >> (4 * count) & 0xfu) == 0xfu) ++count;
+#pragma unroll
+  for (gn_u32 k = 0; k < FETCH_LOADS; ++k) {
+    gn_u64 phase = ((next + k * 8 + which) / ((gn_u64)ring.down_mask + 1)) & 1 ? 0 : (gn_u64)PHASE_BIT;
+    gn_u32 here = __ballot_sync(0xffffffffu, (x[k] & PHASE_BIT) == phase && (y[k] & PHASE_BIT) == phase);
+    gn_u32 prefix = 0;
+    while (prefix < 8 && (here >> (4 * prefix) & 0xfu) == 0xfu) ++prefix;
+    if (count == k * 8) count += prefix;  // only what follows on without a gap
+  }
   if (count == 0) return 0;
   mem::fence_acquire_sys();
-  if (which < count) {
-    s.stage[which][pair * 2] = x & ~(gn_u64)PHASE_BIT;
-    s.stage[which][pair * 2 + 1] = y & ~(gn_u64)PHASE_BIT;
+#pragma unroll
+  for (gn_u32 k = 0; k < FETCH_LOADS; ++k) {
+    gn_u32 at = k * 8 + which;
+    if (at < count) {
+      s.stage[at][pair * 2] = x[k] & ~(gn_u64)PHASE_BIT;
+      s.stage[at][pair * 2 + 1] = y[k] & ~(gn_u64)PHASE_BIT;
+    }
   }
   __syncwarp();
   return count;

@@ -23,7 +23,8 @@ use conn::{Conn, To};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use rustc_hash::FxHashMap as HashMap;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use tcp::{Frame, PeerHalf, Wire};
@@ -183,15 +184,15 @@ impl Engine {
         Self {
             config,
             link: Link::new(config.link),
-            halves: HashMap::new(),
+            halves: HashMap::default(),
             targets: Vec::new(),
             remotes: Vec::new(),
-            conns: HashMap::new(),
-            by_qp: HashMap::new(),
-            transfers: HashMap::new(),
+            conns: HashMap::default(),
+            by_qp: HashMap::default(),
+            transfers: HashMap::default(),
             events: BinaryHeap::new(),
-            pings: HashMap::new(),
-            best_rtt: HashMap::new(),
+            pings: HashMap::default(),
+            best_rtt: HashMap::default(),
             next_id: 1,
             next_event: 0,
             last_timeout_check: Time::ZERO,
@@ -278,7 +279,7 @@ impl Engine {
         for half in self.halves.values_mut() {
             add_regions(half, &[staging.region()]);
         }
-        self.remotes.push(Remote { wire, staging, connecting: HashMap::new(), stalled: None });
+        self.remotes.push(Remote { wire, staging, connecting: HashMap::default(), stalled: None });
         Ok(u32::try_from(self.remotes.len() - 1).expect("few remotes"))
     }
 

@@ -15,7 +15,8 @@ use crate::hca::{Down, Half};
 use crate::region::{HostRegion, LocalRef, RegionId};
 use crate::time::Time;
 use gnstor_proto::fabrics::CmRequest;
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap as HashMap;
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -281,7 +282,7 @@ pub struct PeerHalf {
 impl PeerHalf {
     /// A client that has just connected.
     pub fn new(wire: Wire) -> Self {
-        Self { wire, regions: HashMap::new(), pulls: HashMap::new(), up: VecDeque::new() }
+        Self { wire, regions: HashMap::default(), pulls: HashMap::default(), up: VecDeque::new() }
     }
 
     pub(super) fn is_dead(&self) -> bool {

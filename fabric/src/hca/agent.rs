@@ -7,7 +7,8 @@ use super::ring::{DOWN_WORDS, DownRing, UP_WORDS, UpRing};
 use super::{Down, Half};
 use crate::device::{AgentWords, Device, DeviceError, DeviceMem, Kernel, Launch, Residency};
 use crate::region::{HostRegion, LocalRef, RegionId};
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap as HashMap;
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 use std::sync::{Arc, Mutex};
@@ -165,7 +166,7 @@ impl AgentHca {
             up: UpRing::default(),
             down: DownRing::default(),
             backlog: VecDeque::new(),
-            regions: HashMap::new(),
+            regions: HashMap::default(),
             clock_offset_ns: 0,
         };
         let tables = Tables {

@@ -8,7 +8,8 @@ use crate::mlx5::{self, BYTE_COUNT_MASK, CtrlSeg, DataSeg, INLINE_FLAG, RaddrSeg
 use crate::region::{HostRegion, LocalRef, RegionId};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap as HashMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zerocopy::{FromBytes, IntoBytes};

@@ -50,8 +50,13 @@ struct response {
 // Takes ready completions with the lanes of `mask` (they call it together); returns how many.
 GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   gn_u32 leader = (gn_u32)__ffs((int)mask) - 1, got = 0;
-  if (lane_id() == leader) got = mem::exch_acquire_gpu(&c.cq_lock, 1u) == 0u;  // pairs with the release below
-  if (!__shfl_sync(mask, got, (int)leader)) return 0;
+  // Looking first: many warps that exchange one word slow the one that holds it.
+  if (lane_id() == leader && mem::ld_relaxed_gpu(&c.cq_lock) == 0u)
+    got = mem::exch_acquire_gpu(&c.cq_lock, 1u) == 0u;  // pairs with the release below
+  if (!__shfl_sync(mask, got, (int)leader)) {
+    pause(20);  // the holder takes ours too
+    return 0;
+  }
   __syncwarp(mask);
   gn_u32 ci = mem::ld_relaxed_gpu(&c.cq_ci);
   gn_u32 rank = (gn_u32)__popc(mask & lt_mask());
@@ -107,6 +112,7 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
     mem::st_relaxed_gpu(&c.cq_ci, ci + count);
     mem::st_release_gpu(&c.cq_lock, 0u);
   }
+  if (count == 0) pause(20);
   return count;
 }
 

@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The bytes of GNStor for C, C++ and CUDA: NVMe and NVMe-oF structures, the packed starting LBA, statuses and refusals, the vendor
+// commands' permission entry, the fleet map's header, the placement hash and the block sum. The same layouts as the Rust sources
+// beside it (src/nvme.rs, fabrics.rs, slba.rs, status.rs, vendor.rs, placement.rs, checksum.rs), which explain them; a test compares
+// every number.
+//
+// C99, C++11 or CUDA; NVRTC needs no include path. All fields are little-endian, so the compiler's target must be.
+// Fields and names that end in _z are zero-based.
+#ifndef GNPROTO_NVME_H
+#define GNPROTO_NVME_H
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "gnproto/nvme.h: the structures are little-endian"
+#endif
+
+#ifdef __CUDACC_RTC__
+typedef unsigned char gnp_u8;
+typedef unsigned short gnp_u16;
+typedef unsigned int gnp_u32;
+typedef unsigned long long gnp_u64;
+#else
+#include <stddef.h>
+#include <stdint.h>
+typedef uint8_t gnp_u8;
+typedef uint16_t gnp_u16;
+typedef uint32_t gnp_u32;
+typedef uint64_t gnp_u64;
+#endif
+
+#ifdef __CUDACC__
+#define GNP_FN static __host__ __device__ inline
+#else
+#define GNP_FN static inline
+#endif
+
+#if defined(__cplusplus) && __cplusplus >= 201103L
+#define GNP_ASSERT(WHAT) static_assert(WHAT, #WHAT)
+#elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
+#define GNP_ASSERT(WHAT) _Static_assert(WHAT, #WHAT)
+#else
+#define GNP_ASSERT(WHAT) extern char gnp_layouts_are_asserted_under_c11[1]
+#endif
+#ifdef __CUDACC_RTC__
+#define GNP_AT(TYPE, FIELD, OFFSET) GNP_ASSERT(__builtin_offsetof(TYPE, FIELD) == (OFFSET))
+#else
+#define GNP_AT(TYPE, FIELD, OFFSET) GNP_ASSERT(offsetof(TYPE, FIELD) == (OFFSET))
+#endif
+
+#define GNP_BLOCK_BYTES 4096u
+#define GNP_BLOCK_SHIFT 12u
+
+// --- NVMe ---------------------------------------------------------------------------------------------------------------------
+
+// Keyed SGL data block descriptor. The key stands at an odd offset: gnp_sgl_make and gnp_sgl_key move it.
+typedef struct gnp_keyed_sgl {
+  gnp_u64 address;
+  gnp_u8 length[3]; // little-endian
+  gnp_u8 key[4];    // little-endian
+  gnp_u8 kind;      // GNP_SGL_KEYED
+} gnp_keyed_sgl;
+GNP_ASSERT(sizeof(gnp_keyed_sgl) == 16);
+GNP_AT(gnp_keyed_sgl, length, 8);
+GNP_AT(gnp_keyed_sgl, key, 11);
+GNP_AT(gnp_keyed_sgl, kind, 15);
+
+#define GNP_SGL_KEYED 0x40u
+#define GNP_SGL_MAX_BYTES 0xFFFFFFu
+
+// Submission queue entry; on fabrics the command capsule.
+typedef struct gnp_sqe {
+  gnp_u8 opcode;
+  gnp_u8 flags; // GNP_FLAGS_SGL
+  gnp_u16 cid;
+  gnp_u32 nsid; // its first byte is the type of a Fabrics command
+  gnp_u32 cdw2; // map epoch, in reads and writes
+  gnp_u32 cdw3; // lease epoch, in reads and writes
+  gnp_u64 mptr;
+  gnp_keyed_sgl dptr;
+  gnp_u32 cdw10; // SLBA, low half
+  gnp_u32 cdw11; // SLBA, high half
+  gnp_u32 cdw12; // blocks_z in 15:0, GNP_CDW12_FUA
+  gnp_u32 cdw13;
+  gnp_u32 cdw14; // write sequence, low half
+  gnp_u32 cdw15; // write sequence, high half
+} gnp_sqe;
+GNP_ASSERT(sizeof(gnp_sqe) == 64);
+GNP_AT(gnp_sqe, cid, 2);
+GNP_AT(gnp_sqe, nsid, 4);
+GNP_AT(gnp_sqe, cdw2, 8);
+GNP_AT(gnp_sqe, mptr, 16);
+GNP_AT(gnp_sqe, dptr, 24);
+GNP_AT(gnp_sqe, cdw10, 40);
+GNP_AT(gnp_sqe, cdw12, 48);
+GNP_AT(gnp_sqe, cdw14, 56);
+
+#define GNP_FLAGS_SGL 0x40u        // PSDT 01b
+#define GNP_CDW12_FUA 0x40000000u
+
+// Completion queue entry; on fabrics the response capsule.
+typedef struct gnp_cqe {
+  gnp_u32 dw0; // of a refused command: gnp_dw0_refusal, gnp_dw0_vid
+  gnp_u32 dw1;
+  gnp_u16 sqhd;
+  gnp_u16 sqid;
+  gnp_u16 cid;
+  gnp_u16 status; // 15:1, gnp_cqe_status; bit 0 is the phase
+} gnp_cqe;
+GNP_ASSERT(sizeof(gnp_cqe) == 16);
+GNP_AT(gnp_cqe, sqhd, 8);
+GNP_AT(gnp_cqe, cid, 12);
+GNP_AT(gnp_cqe, status, 14);
+
+enum {
+  GNP_ADMIN_GET_LOG_PAGE = 0x02,
+  GNP_ADMIN_IDENTIFY = 0x06,
+  GNP_ADMIN_ABORT = 0x08,
+  GNP_ADMIN_SET_FEATURES = 0x09,
+  GNP_ADMIN_GET_FEATURES = 0x0A,
+  GNP_ADMIN_ASYNC_EVENT_REQUEST = 0x0C,
+  GNP_ADMIN_KEEP_ALIVE = 0x18
+};
+
+enum {
+  GNP_IO_FLUSH = 0x00,
+  GNP_IO_WRITE = 0x01,
+  GNP_IO_READ = 0x02,
+  GNP_IO_COMPARE = 0x05,
+  GNP_IO_WRITE_ZEROES = 0x08,
+  GNP_IO_DATASET_MANAGEMENT = 0x09
+};
+
+enum { GNP_CNS_NAMESPACE = 0x00, GNP_CNS_CONTROLLER = 0x01, GNP_CNS_ACTIVE_NAMESPACES = 0x02 };
+
+// Vendor admin commands; only the daemon may use them.
+enum {
+  GNP_VOLUME_ADD = 0xC1,
+  GNP_VOLUME_LIST = 0xC2,
+  GNP_VOLUME_DELETE = 0xC4,
+  GNP_VOLUME_CHMOD = 0xC5,
+  GNP_MAP_SET = 0xC9,
+  GNP_MAP_GET = 0xCA
+};
+
+GNP_FN gnp_keyed_sgl gnp_sgl_make(gnp_u64 address, gnp_u32 bytes, gnp_u32 key) {
+  gnp_keyed_sgl s;
+  s.address = address;
+  s.length[0] = (gnp_u8)bytes;
+  s.length[1] = (gnp_u8)(bytes >> 8);
+  s.length[2] = (gnp_u8)(bytes >> 16);
+  s.key[0] = (gnp_u8)key;
+  s.key[1] = (gnp_u8)(key >> 8);
+  s.key[2] = (gnp_u8)(key >> 16);
+  s.key[3] = (gnp_u8)(key >> 24);
+  s.kind = GNP_SGL_KEYED;
+  return s;
+}
+GNP_FN gnp_u32 gnp_sgl_bytes(const gnp_keyed_sgl *s) {
+  return (gnp_u32)s->length[0] | (gnp_u32)s->length[1] << 8 | (gnp_u32)s->length[2] << 16;
+}
+GNP_FN gnp_u32 gnp_sgl_key(const gnp_keyed_sgl *s) {
+  return (gnp_u32)s->key[0] | (gnp_u32)s->key[1] << 8 | (gnp_u32)s->key[2] << 16 | (gnp_u32)s->key[3] << 24;
+}
+
+// --- the starting LBA: VID in 63:48, client id in 47:32, block in 31:0 --------------------------------------------------------
+
+GNP_FN gnp_u64 gnp_slba_pack(gnp_u16 vid, gnp_u16 client, gnp_u32 vba) {
+  return (gnp_u64)vid << 48 | (gnp_u64)client << 32 | vba;
+}
+GNP_FN gnp_u16 gnp_slba_vid(gnp_u64 slba) { return (gnp_u16)(slba >> 48); }
+GNP_FN gnp_u16 gnp_slba_client(gnp_u64 slba) { return (gnp_u16)(slba >> 32); }
+GNP_FN gnp_u32 gnp_slba_vba(gnp_u64 slba) { return (gnp_u32)slba; }
+// 0 and FFFFh are neither volume nor client ids.
+GNP_FN int gnp_id_is_valid(gnp_u16 id) { return id != 0 && id != 0xFFFFu; }
+
+// --- NVMe over Fabrics --------------------------------------------------------------------------------------------------------
+
+#define GNP_FABRICS_OPCODE 0x7Fu
+enum { GNP_FCTYPE_PROPERTY_SET = 0x00, GNP_FCTYPE_CONNECT = 0x01, GNP_FCTYPE_PROPERTY_GET = 0x04, GNP_FCTYPE_DISCONNECT = 0x08 };
+enum { GNP_PROPERTY_CAP = 0x00, GNP_PROPERTY_VS = 0x08, GNP_PROPERTY_CC = 0x14, GNP_PROPERTY_CSTS = 0x1C };
+#define GNP_CC_ENABLE 1u
+#define GNP_CSTS_READY 1u
+#define GNP_CNTLID_ANY 0xFFFFu
+
+// Bytes 40..64 of a Connect command.
+typedef struct gnp_connect_fields {
+  gnp_u16 recfmt;
+  gnp_u16 qid;
+  gnp_u16 sqsize_z;
+  gnp_u8 cattr;
+  gnp_u8 reserved;
+  gnp_u32 kato_ms;
+  gnp_u8 reserved2[12];
+} gnp_connect_fields;
+GNP_ASSERT(sizeof(gnp_connect_fields) == 24);
+GNP_AT(gnp_connect_fields, kato_ms, 8);
+
+// Bytes 40..64 of a property command.
+typedef struct gnp_property_fields {
+  gnp_u8 attrib; // 0: four bytes, 1: eight
+  gnp_u8 reserved[3];
+  gnp_u32 offset; // GNP_PROPERTY_*
+  gnp_u64 value;
+  gnp_u8 reserved2[8];
+} gnp_property_fields;
+GNP_ASSERT(sizeof(gnp_property_fields) == 24);
+GNP_AT(gnp_property_fields, value, 8);
+
+typedef struct gnp_connect_data {
+  gnp_u8 host_id[16];
+  gnp_u16 cntlid;
+  gnp_u8 reserved[238];
+  gnp_u8 subnqn[256];  // NUL-padded
+  gnp_u8 hostnqn[256]; // NUL-padded
+  gnp_u8 reserved2[256];
+} gnp_connect_data;
+GNP_ASSERT(sizeof(gnp_connect_data) == 1024);
+GNP_AT(gnp_connect_data, cntlid, 16);
+GNP_AT(gnp_connect_data, subnqn, 256);
+GNP_AT(gnp_connect_data, hostnqn, 512);
+
+// Private data of an RDMA connection request.
+typedef struct gnp_cm_request {
+  gnp_u16 recfmt;
+  gnp_u16 qid;
+  gnp_u16 hrqsize;
+  gnp_u16 hsqsize_z;
+  gnp_u16 cntlid;
+  gnp_u8 reserved[22];
+} gnp_cm_request;
+GNP_ASSERT(sizeof(gnp_cm_request) == 32);
+GNP_AT(gnp_cm_request, cntlid, 8);
+
+enum {
+  GNP_CM_INVALID_LENGTH = 1,
+  GNP_CM_INVALID_RECFMT = 2,
+  GNP_CM_INVALID_QID = 3,
+  GNP_CM_INVALID_HSQSIZE = 4,
+  GNP_CM_INVALID_HRQSIZE = 5,
+  GNP_CM_NO_RESOURCES = 6,
+  GNP_CM_INVALID_CNTLID = 8
+};
+
+// --- statuses: SC in 7:0, SCT in 10:8, DNR in 14 ------------------------------------------------------------------------------
+
+#define GNP_STATUS_SUCCESS 0x0000u
+#define GNP_STATUS_ABORTED 0x0008u
+#define GNP_STATUS_DNR 0x4000u
+
+GNP_FN gnp_u16 gnp_cqe_status(const gnp_cqe *cqe) { return (gnp_u16)(cqe->status >> 1); }
+GNP_FN int gnp_status_is_success(gnp_u16 status) { return (status & 0x7FFu) == 0; }
+GNP_FN int gnp_status_do_not_retry(gnp_u16 status) { return (status & GNP_STATUS_DNR) != 0; }
+
+// Why an SSD refused: X(name, number in DW0, NVMe status, errno of Linux, rule, sentence).
+#define GNP_REFUSALS(X) \
+  X(UNKNOWN_VOLUME, 1, 0x4286, 13, "access: volume", "no such volume on this SSD") \
+  X(NOT_A_READER, 2, 0x4286, 13, "access: readers", "this client has not opened the volume") \
+  X(READ_ONLY, 3, 0x4182, 30, "access: writer", "this client opened the volume for reading only") \
+  X(LEASE_HELD_BY_OTHER, 4, 0x4083, 16, "8 (fencing)", "another client holds the write lease") \
+  X(LEASE_EXPIRED, 5, 0x0083, 11, "8 (fencing)", "the write lease has expired; renew it and submit again") \
+  X(WRONG_IDENTITY, 6, 0x4286, 1, "4 (identity)", "the client id of the command is not the connection's") \
+  X(NOT_THE_DAEMON, 7, 0x4286, 1, "4 (identity)", "only the daemon may use this command") \
+  X(WRONG_TARGET, 8, 0x4701, 6, "placement", "the block does not belong to this SSD") \
+  X(STALE_MAP, 9, 0x0702, 116, "1 (map epoch)", "the client's fleet map is out of date") \
+  X(MAP_BEHIND, 10, 0x0703, 11, "1 (map epoch)", "this SSD has not got the client's fleet map yet") \
+  X(NOT_HERE_YET, 11, 0x0704, 11, "1 (serving and filling)", "this replica is still being filled; read another") \
+  X(ASK_THE_FIRST, 12, 0x0705, 11, "7 (readers beside a writer)", "a writer is active; read the first serving SSD") \
+  X(NOT_SERVING, 13, 0x0706, 11, "2 (serving lease)", "this SSD is not serving") \
+  X(OUT_OF_RANGE, 14, 0x4080, 22, "NVMe", "the range ends beyond the volume") \
+  X(CAPACITY_EXCEEDED, 15, 0x4081, 28, "NVMe", "the SSD is full") \
+  X(NOT_READY, 16, 0x0082, 11, "11 (power)", "the SSD is recovering") \
+  X(WRONG_KEY, 17, 0x0281, 5, "10 (forgetting)", "internal error: the page holds another block") \
+  X(BAD_CHECKSUM, 18, 0x0281, 5, "checksum", "the data of the page is damaged") \
+  X(DELETING, 19, 0x4286, 13, "10 (forgetting)", "the volume is being deleted") \
+  X(INVALID_FIELD, 20, 0x4002, 22, "NVMe", "a field of the command is not valid") \
+  X(INVALID_OPCODE, 21, 0x4001, 95, "4 (identity)", "this command is not known") \
+  X(INVALID_SGL, 22, 0x400F, 22, "NVMe", "the data pointer does not describe the transfer") \
+  X(TRANSFER_ERROR, 23, 0x0004, 5, "NVMe", "the data could not be transferred") \
+  X(VOLUME_EXISTS, 24, 0x41C0, 17, "VOLUME ADD", "the volume id is taken") \
+  X(VOLUME_ABSENT, 25, 0x41C1, 2, "VOLUME", "no such volume") \
+  X(TABLE_FULL, 26, 0x41C2, 28, "VOLUME ADD", "the permission table is full") \
+  X(STALE_TERM, 27, 0x41C3, 116, "3 (terms)", "a newer daemon has taken over") \
+  X(STALE_VERSION, 28, 0x41C4, 116, "3 (terms)", "the SSD holds a newer version") \
+  X(SWEEP_PENDING, 29, 0x01C5, 16, "10 (forgetting)", "the volume id is still being swept") \
+  X(CONNECT_REFUSED, 30, 0x4184, 111, "4 (identity)", "this host may not connect") \
+  X(CONNECT_INVALID, 31, 0x4182, 22, "NVMe-oF", "the parameters of Connect are not valid") \
+  X(SEQUENCE_ERROR, 32, 0x400C, 71, "NVMe", "the command came out of sequence") \
+  X(INVALID_NAMESPACE, 33, 0x400B, 22, "NVMe", "the namespace does not exist")
+
+enum {
+#define GNP_REFUSAL_NUMBER(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) GNP_REFUSED_##NAME = CODE,
+  GNP_REFUSALS(GNP_REFUSAL_NUMBER)
+#undef GNP_REFUSAL_NUMBER
+  GNP_REFUSED_LAST = 33
+};
+
+// DW0 of a refused command: VID in 31:16, number in 7:0.
+GNP_FN gnp_u8 gnp_dw0_refusal(gnp_u32 dw0) { return (gnp_u8)dw0; }
+GNP_FN gnp_u16 gnp_dw0_vid(gnp_u32 dw0) { return (gnp_u16)(dw0 >> 16); }
+
+// Of a refusal's number; 0 or null for one that this version does not know.
+GNP_FN gnp_u16 gnp_refusal_status(gnp_u8 refusal) {
+  switch (refusal) {
+#define GNP_REFUSAL_CASE(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) case CODE: return STATUS;
+    GNP_REFUSALS(GNP_REFUSAL_CASE)
+#undef GNP_REFUSAL_CASE
+    default: return 0;
+  }
+}
+GNP_FN int gnp_refusal_errno(gnp_u8 refusal) {
+  switch (refusal) {
+#define GNP_REFUSAL_CASE(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) case CODE: return ERRNO;
+    GNP_REFUSALS(GNP_REFUSAL_CASE)
+#undef GNP_REFUSAL_CASE
+    default: return 0;
+  }
+}
+GNP_FN const char *gnp_refusal_rule(gnp_u8 refusal) {
+  switch (refusal) {
+#define GNP_REFUSAL_CASE(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) case CODE: return RULE;
+    GNP_REFUSALS(GNP_REFUSAL_CASE)
+#undef GNP_REFUSAL_CASE
+    default: return 0;
+  }
+}
+GNP_FN const char *gnp_refusal_sentence(gnp_u8 refusal) {
+  switch (refusal) {
+#define GNP_REFUSAL_CASE(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) case CODE: return SENTENCE;
+    GNP_REFUSALS(GNP_REFUSAL_CASE)
+#undef GNP_REFUSAL_CASE
+    default: return 0;
+  }
+}
+
+// --- the permission entry of a volume -----------------------------------------------------------------------------------------
+
+#define GNP_ENTRY_FORMAT 1u
+#define GNP_NAME_BYTES 64
+#define GNP_LABEL_BYTES 1024
+#define GNP_MAX_READERS 512
+#define GNP_REQUEST_IDS 8
+#define GNP_MAX_REPLICAS 4
+enum { GNP_VOLUME_ACTIVE = 1, GNP_VOLUME_DELETING = 2 };
+
+typedef struct gnp_entry {
+  gnp_u8 magic[4]; // "GNVE"
+  gnp_u16 format;  // GNP_ENTRY_FORMAT
+  gnp_u16 vid;
+  gnp_u32 generation;
+  gnp_u32 lease_epoch;
+  gnp_u64 version;
+  gnp_u64 term;
+  gnp_u64 capacity_blocks;
+  gnp_u64 factor;
+  gnp_u32 lease_ms;
+  gnp_u16 owner;
+  gnp_u16 writer; // 0: nobody
+  gnp_u8 state;   // GNP_VOLUME_*
+  gnp_u8 replicas;
+  gnp_u8 chunk_shift; // log2 of the chunk in blocks
+  gnp_u8 any_reader;
+  gnp_u16 reader_count;
+  gnp_u16 name_len;
+  gnp_u16 labels_len;
+  gnp_u8 reserved[6];
+  gnp_u8 request_ids[GNP_REQUEST_IDS][16];
+  gnp_u8 name[GNP_NAME_BYTES];
+  gnp_u8 labels[GNP_LABEL_BYTES]; // key=value lines
+  gnp_u16 readers[GNP_MAX_READERS];
+  gnp_u8 reserved2[1780];
+  gnp_u32 crc; // CRC-32C of the bytes before
+} gnp_entry;
+GNP_ASSERT(sizeof(gnp_entry) == 4096);
+GNP_AT(gnp_entry, capacity_blocks, 32);
+GNP_AT(gnp_entry, state, 56);
+GNP_AT(gnp_entry, request_ids, 72);
+GNP_AT(gnp_entry, readers, 1288);
+GNP_AT(gnp_entry, crc, 4092);
+
+// --- the fleet map: this header, `ssds` times gnp_map_ssd, then u16 places[groups][width] -------------------------------------
+
+#pragma pack(push, 4)
+typedef struct gnp_map_header {
+  gnp_u8 magic[4]; // "GNFM"
+  gnp_u16 format;  // GNP_MAP_FORMAT
+  gnp_u16 width;
+  gnp_u64 term;
+  gnp_u64 epoch; // commands carry its low 32 bits
+  gnp_u32 groups; // a power of two
+  gnp_u16 ssds;
+  gnp_u16 reserved;
+  gnp_u64 seed;
+  gnp_u32 crc; // CRC-32C of the whole map with this field zero
+} gnp_map_header;
+#pragma pack(pop)
+GNP_ASSERT(sizeof(gnp_map_header) == 44);
+GNP_AT(gnp_map_header, term, 8);
+GNP_AT(gnp_map_header, groups, 24);
+GNP_AT(gnp_map_header, seed, 32);
+GNP_AT(gnp_map_header, crc, 40);
+
+typedef struct gnp_map_ssd {
+  gnp_u16 id;
+  gnp_u8 state; // GNP_SSD_*
+  gnp_u8 domain;
+  gnp_u32 weight; // 16.16 fixed point
+} gnp_map_ssd;
+GNP_ASSERT(sizeof(gnp_map_ssd) == 8);
+
+#define GNP_MAP_FORMAT 1u
+enum { GNP_SSD_IN = 1, GNP_SSD_OUT = 2 };
+#define GNP_PLACE_NONE 0xFFFFu
+#define GNP_PLACE_FILLING 0x8000u // takes writes, does not serve reads
+#define GNP_DEFAULT_GROUPS 65536u
+#define GNP_DEFAULT_CHUNK_SHIFT 4u
+
+GNP_FN gnp_u64 gnp_mix64(gnp_u64 x) {
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+  return x ^ x >> 31;
+}
+
+// The placement group of a block; `groups` is a power of two, `chunk_shift` below 32.
+GNP_FN gnp_u32 gnp_group_of(gnp_u16 vid, gnp_u32 vba, gnp_u8 chunk_shift, gnp_u64 factor, gnp_u32 groups) {
+  gnp_u64 key = (gnp_u64)vid << 32 | vba >> chunk_shift;
+  return (gnp_u32)(gnp_mix64(factor ^ gnp_mix64(key)) & (groups - 1));
+}
+
+// --- the block sum: the wrapping sum, in any order, of a term for each of the 1,024 words of a block --------------------------
+
+GNP_FN gnp_u32 gnp_block_sum_term(gnp_u32 index, gnp_u32 word) {
+  gnp_u32 x = word + (index + 1) * 0x9E3779B9u;
+  x ^= x >> 16;
+  x *= 0x85EBCA6Bu;
+  x ^= x >> 13;
+  x *= 0xC2B2AE35u;
+  return x ^ x >> 16;
+}
+GNP_FN gnp_u32 gnp_block_sum(const gnp_u32 words[GNP_BLOCK_BYTES / 4]) {
+  gnp_u32 sum = 0, i;
+  for (i = 0; i < GNP_BLOCK_BYTES / 4; ++i) sum += gnp_block_sum_term(i, words[i]);
+  return sum;
+}
+
+#undef GNP_AT
+#undef GNP_ASSERT
+#undef GNP_FN
+#endif // GNPROTO_NVME_H
