@@ -15,21 +15,23 @@ struct demo_args {
   gn_u32* detail;        // out, per block: DW0
 };
 
-GN_DEV gn_u64 hash_block(gn_u64 address) {
-  gn_u64 h = 0x474E53746F72ull;
-  for (gn_u32 at = 0; at < gn::GN_BLOCK; at += 16) {
+// The hash of a block: a sum over its 64-bit words, each mixed with its position, so that a warp can share the work.
+GN_DEV gn_u64 hash_with_warp(gn_u64 address) {
+  gn_u64 sum = 0;
+  for (gn_u32 piece = gn::lane_id(); piece < gn::GN_BLOCK / 16; piece += 32) {
     gn_u32 v[4];
-    gn::mem::ld16_stream((const void*)(address + at), v);
-    h = gn::mix64(h ^ ((gn_u64)v[1] << 32 | v[0]));
-    h = gn::mix64(h ^ ((gn_u64)v[3] << 32 | v[2]));
+    gn::mem::ld16_stream((const void*)(address + piece * 16), v);
+    sum += gn::mix64(((gn_u64)v[1] << 32 | v[0]) + (2 * piece + 1) * 0x9E3779B97F4A7C15ull);
+    sum += gn::mix64(((gn_u64)v[3] << 32 | v[2]) + (2 * piece + 2) * 0x9E3779B97F4A7C15ull);
   }
-  return h;
+  for (int half = 16; half; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
+  return sum;
 }
 
-// Poison, so that a read that delivers nothing cannot pass for the one before it.
+// Poison in every 512 bytes, so that a read that delivers nothing cannot pass for the one before it.
 GN_DEV void poison(gn_u64 address, gn_u32 vba) {
   gn_u32 v[4] = {0xDEADBEEFu, vba, ~vba, 0xDEADBEEFu};
-  for (gn_u32 at = 0; at < gn::GN_BLOCK; at += 16) gn::mem::st16((void*)(address + at), v);
+  for (gn_u32 at = 0; at < gn::GN_BLOCK; at += 512) gn::mem::st16((void*)(address + at), v);
 }
 
 GN_DEV void demo_body(demo_args& a, gn_u32 block, gn_u32 blocks) {
@@ -55,15 +57,21 @@ GN_DEV void demo_body(demo_args& a, gn_u32 block, gn_u32 blocks) {
     gn::submit(b, a.f, x);
     gn::commit(b, a.f, x);
     gn::poll(a.f);
-    if (gn::dispatch(b, a.f, x)) {
+    bool ended = gn::dispatch(b, a.f, x);
+    if (ended) {
       reading = false;
       a.start_ns[mine] = started;
       a.end_ns[mine] = gn::now_ns();
       a.status[mine] = x.status;
       a.detail[mine] = x.dw0;
-      if (x.status == gn::GN_OK) a.hashes[mine] = hash_block(buffer);
-      if (x.status != gn::GN_TIMED_OUT) gn::free(a.f, buffer, gn::GN_BLOCK);
     }
+    for (gn_u32 todo = __ballot_sync(0xffffffffu, ended && x.status == gn::GN_OK); todo; todo &= todo - 1) {
+      int lane = __ffs((int)todo) - 1;
+      gn_u64 hash = hash_with_warp(__shfl_sync(0xffffffffu, buffer, lane));
+      if (gn::lane_id() == (gn_u32)lane) a.hashes[mine] = hash;
+    }
+    __syncwarp();  // the others have read this lane's buffer before it is given back
+    if (ended && x.status != gn::GN_TIMED_OUT) gn::free(a.f, buffer, gn::GN_BLOCK);
   }
 }
 

@@ -59,10 +59,12 @@ pub(crate) struct Findings {
     pub(crate) detail: Vec<u32>,
 }
 
-/// The hash the kernel computes, for the host's side of the comparison.
+/// The hash the kernel computes, for the host's side of the comparison: each word mixed with its position.
 pub(crate) fn hash_block(block: &[u8]) -> u64 {
-    block.chunks_exact(8).fold(0x474E_5374_6F72, |h, word| {
-        gnstor_proto::placement::mix64(h ^ u64::from_le_bytes(word.try_into().expect("eight bytes")))
+    let words = block.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")));
+    (1u64..).zip(words).fold(0, |sum, (position, word)| {
+        let salted = word.wrapping_add(position.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        sum.wrapping_add(gnstor_proto::placement::mix64(salted))
     })
 }
 

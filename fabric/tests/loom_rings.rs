@@ -118,7 +118,7 @@ fn a_full_up_ring_holds_its_producer_back_over_several_passes() {
 
 #[test]
 fn two_producers_of_the_up_ring_lose_and_mix_nothing() {
-    check(2, || {
+    check(1, || {
         let up = Up::new(1);
         let producers = [10, 20].map(|mark| {
             let up = Arc::clone(&up);
@@ -158,8 +158,8 @@ fn fetch(down: &DownSide, position: u64, second_half_first: bool) -> [u64; DOWN_
     }
 }
 
-fn descriptors_arrive(entries: usize, count: u64, second_half_first: bool) {
-    check(2, move || {
+fn descriptors_arrive(preemptions: usize, entries: usize, count: u64, second_half_first: bool) {
+    check(preemptions, move || {
         let (ring, head) = (words(entries * DOWN_WORDS), Shared(AtomicU64::new(0)));
         let down = Arc::new(DownSide { ring, head, data: std::array::from_fn(|_| AtomicU64::new(0)) });
         let consumer = thread::spawn({
@@ -186,12 +186,12 @@ fn descriptors_arrive(entries: usize, count: u64, second_half_first: bool) {
 
 #[test]
 fn a_descriptor_and_its_data_arrive_whole() {
-    descriptors_arrive(2, 1, false);
-    descriptors_arrive(2, 1, true);
+    descriptors_arrive(2, 2, 1, false);
+    descriptors_arrive(2, 2, 1, true);
 }
 
 #[test]
 fn descriptors_arrive_in_order_over_three_passes_of_a_full_ring() {
-    descriptors_arrive(1, 3, false);
-    descriptors_arrive(1, 2, true);
+    descriptors_arrive(1, 1, 3, false);
+    descriptors_arrive(1, 1, 2, true);
 }

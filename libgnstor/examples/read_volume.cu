@@ -10,7 +10,7 @@
 struct read_volume_args {
   gn::file f;       // the open volume
   gn_u32 blocks;    // of 4 KiB, to read
-  gn_u32 failed;    // out: requests that failed
+  gn_u32 failed;    // out: requests that failed, and threads that got no buffer
   gn_u64 sum;       // out: of all 64-bit words
 };
 

@@ -2,7 +2,7 @@
 // GNStor in C: volumes of an array of SSDs, read and written by device kernels.
 //
 //   gn_node *node;  gn_client *client;  gn_file *file;
-//   if (gn_node_open("auto", &node) || gn_connect(node, "array-host:7420", &client) ||
+//   if (gn_node_open("auto", &node) || gn_connect(node, "array-host:7117", &client) ||
 //       gn_open(client, "corpus", GN_READ, &file) || gn_read_at(file, 0, buffer, 65536))
 //     fprintf(stderr, "%s\n", gn_last_error());
 //

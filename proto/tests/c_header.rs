@@ -61,12 +61,7 @@ fn layouts(t: &mut Table) {
         [opcode, flags, cid, nsid, cdw2, cdw3, mptr, dptr, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15]
     );
     layout!(t, Cqe, "gnp_cqe", [dw0, dw1, sqhd, sqid, cid, status]);
-    layout!(
-        t,
-        ConnectFields,
-        "gnp_connect_fields",
-        [recfmt, qid, sqsize_z, cattr, reserved, kato_ms, reserved2]
-    );
+    layout!(t, ConnectFields, "gnp_connect_fields", [recfmt, qid, sqsize_z, cattr, reserved, kato_ms, reserved2]);
     layout!(t, PropertyFields, "gnp_property_fields", [attrib, reserved, offset, value, reserved2]);
     layout!(t, ConnectData, "gnp_connect_data", [host_id, cntlid, reserved, subnqn, hostnqn, reserved2]);
     layout!(t, CmRequest, "gnp_cm_request", [recfmt, qid, hrqsize, hsqsize_z, cntlid, reserved]);
@@ -106,41 +101,70 @@ fn layouts(t: &mut Table) {
 }
 
 fn constants(t: &mut Table) {
-    constants!(t,
-        "GNP_BLOCK_BYTES" = gnstor_proto::BLOCK_BYTES, "GNP_BLOCK_SHIFT" = gnstor_proto::BLOCK_SHIFT,
-        "GNP_SGL_KEYED" = KeyedSgl::KEYED, "GNP_SGL_MAX_BYTES" = KeyedSgl::MAX_BYTES,
-        "GNP_FLAGS_SGL" = nvme::FLAGS_SGL, "GNP_CDW12_FUA" = nvme::CDW12_FUA,
-        "GNP_ADMIN_GET_LOG_PAGE" = admin::GET_LOG_PAGE, "GNP_ADMIN_IDENTIFY" = admin::IDENTIFY,
-        "GNP_ADMIN_ABORT" = admin::ABORT, "GNP_ADMIN_SET_FEATURES" = admin::SET_FEATURES,
-        "GNP_ADMIN_GET_FEATURES" = admin::GET_FEATURES, "GNP_ADMIN_ASYNC_EVENT_REQUEST" = admin::ASYNC_EVENT_REQUEST,
+    constants!(
+        t,
+        "GNP_BLOCK_BYTES" = gnstor_proto::BLOCK_BYTES,
+        "GNP_BLOCK_SHIFT" = gnstor_proto::BLOCK_SHIFT,
+        "GNP_SGL_KEYED" = KeyedSgl::KEYED,
+        "GNP_SGL_MAX_BYTES" = KeyedSgl::MAX_BYTES,
+        "GNP_FLAGS_SGL" = nvme::FLAGS_SGL,
+        "GNP_CDW12_FUA" = nvme::CDW12_FUA,
+        "GNP_ADMIN_GET_LOG_PAGE" = admin::GET_LOG_PAGE,
+        "GNP_ADMIN_IDENTIFY" = admin::IDENTIFY,
+        "GNP_ADMIN_ABORT" = admin::ABORT,
+        "GNP_ADMIN_SET_FEATURES" = admin::SET_FEATURES,
+        "GNP_ADMIN_GET_FEATURES" = admin::GET_FEATURES,
+        "GNP_ADMIN_ASYNC_EVENT_REQUEST" = admin::ASYNC_EVENT_REQUEST,
         "GNP_ADMIN_KEEP_ALIVE" = admin::KEEP_ALIVE,
-        "GNP_IO_FLUSH" = io::FLUSH, "GNP_IO_WRITE" = io::WRITE, "GNP_IO_READ" = io::READ,
-        "GNP_IO_COMPARE" = io::COMPARE, "GNP_IO_WRITE_ZEROES" = io::WRITE_ZEROES,
+        "GNP_IO_FLUSH" = io::FLUSH,
+        "GNP_IO_WRITE" = io::WRITE,
+        "GNP_IO_READ" = io::READ,
+        "GNP_IO_COMPARE" = io::COMPARE,
+        "GNP_IO_WRITE_ZEROES" = io::WRITE_ZEROES,
         "GNP_IO_DATASET_MANAGEMENT" = io::DATASET_MANAGEMENT,
-        "GNP_CNS_NAMESPACE" = cns::NAMESPACE, "GNP_CNS_CONTROLLER" = cns::CONTROLLER,
+        "GNP_CNS_NAMESPACE" = cns::NAMESPACE,
+        "GNP_CNS_CONTROLLER" = cns::CONTROLLER,
         "GNP_CNS_ACTIVE_NAMESPACES" = cns::ACTIVE_NAMESPACES,
-        "GNP_VOLUME_ADD" = vendor::opcode::VOLUME_ADD, "GNP_VOLUME_LIST" = vendor::opcode::VOLUME_LIST,
-        "GNP_VOLUME_DELETE" = vendor::opcode::VOLUME_DELETE, "GNP_VOLUME_CHMOD" = vendor::opcode::VOLUME_CHMOD,
-        "GNP_MAP_SET" = vendor::opcode::MAP_SET, "GNP_MAP_GET" = vendor::opcode::MAP_GET,
+        "GNP_VOLUME_ADD" = vendor::opcode::VOLUME_ADD,
+        "GNP_VOLUME_LIST" = vendor::opcode::VOLUME_LIST,
+        "GNP_VOLUME_DELETE" = vendor::opcode::VOLUME_DELETE,
+        "GNP_VOLUME_CHMOD" = vendor::opcode::VOLUME_CHMOD,
+        "GNP_MAP_SET" = vendor::opcode::MAP_SET,
+        "GNP_MAP_GET" = vendor::opcode::MAP_GET,
         "GNP_FABRICS_OPCODE" = fabrics::OPCODE,
-        "GNP_FCTYPE_PROPERTY_SET" = fctype::PROPERTY_SET, "GNP_FCTYPE_CONNECT" = fctype::CONNECT,
-        "GNP_FCTYPE_PROPERTY_GET" = fctype::PROPERTY_GET, "GNP_FCTYPE_DISCONNECT" = fctype::DISCONNECT,
-        "GNP_PROPERTY_CAP" = property::CAP, "GNP_PROPERTY_VS" = property::VS,
-        "GNP_PROPERTY_CC" = property::CC, "GNP_PROPERTY_CSTS" = property::CSTS,
-        "GNP_CC_ENABLE" = property::CC_ENABLE, "GNP_CSTS_READY" = property::CSTS_READY,
+        "GNP_FCTYPE_PROPERTY_SET" = fctype::PROPERTY_SET,
+        "GNP_FCTYPE_CONNECT" = fctype::CONNECT,
+        "GNP_FCTYPE_PROPERTY_GET" = fctype::PROPERTY_GET,
+        "GNP_FCTYPE_DISCONNECT" = fctype::DISCONNECT,
+        "GNP_PROPERTY_CAP" = property::CAP,
+        "GNP_PROPERTY_VS" = property::VS,
+        "GNP_PROPERTY_CC" = property::CC,
+        "GNP_PROPERTY_CSTS" = property::CSTS,
+        "GNP_CC_ENABLE" = property::CC_ENABLE,
+        "GNP_CSTS_READY" = property::CSTS_READY,
         "GNP_CNTLID_ANY" = fabrics::CNTLID_ANY,
-        "GNP_CM_INVALID_LENGTH" = cm_reject::INVALID_LENGTH, "GNP_CM_INVALID_RECFMT" = cm_reject::INVALID_RECFMT,
-        "GNP_CM_INVALID_QID" = cm_reject::INVALID_QID, "GNP_CM_INVALID_HSQSIZE" = cm_reject::INVALID_HSQSIZE,
-        "GNP_CM_INVALID_HRQSIZE" = cm_reject::INVALID_HRQSIZE, "GNP_CM_NO_RESOURCES" = cm_reject::NO_RESOURCES,
+        "GNP_CM_INVALID_LENGTH" = cm_reject::INVALID_LENGTH,
+        "GNP_CM_INVALID_RECFMT" = cm_reject::INVALID_RECFMT,
+        "GNP_CM_INVALID_QID" = cm_reject::INVALID_QID,
+        "GNP_CM_INVALID_HSQSIZE" = cm_reject::INVALID_HSQSIZE,
+        "GNP_CM_INVALID_HRQSIZE" = cm_reject::INVALID_HRQSIZE,
+        "GNP_CM_NO_RESOURCES" = cm_reject::NO_RESOURCES,
         "GNP_CM_INVALID_CNTLID" = cm_reject::INVALID_CNTLID,
-        "GNP_STATUS_SUCCESS" = Status::SUCCESS.0, "GNP_STATUS_ABORTED" = Status::ABORTED.0,
+        "GNP_STATUS_SUCCESS" = Status::SUCCESS.0,
+        "GNP_STATUS_ABORTED" = Status::ABORTED.0,
         "GNP_STATUS_DNR" = Status::DNR,
-        "GNP_ENTRY_FORMAT" = RawEntry::FORMAT, "GNP_NAME_BYTES" = vendor::NAME_BYTES,
-        "GNP_LABEL_BYTES" = vendor::LABEL_BYTES, "GNP_MAX_READERS" = vendor::MAX_READERS,
-        "GNP_REQUEST_IDS" = vendor::REQUEST_IDS, "GNP_MAX_REPLICAS" = vendor::MAX_REPLICAS,
-        "GNP_VOLUME_ACTIVE" = vendor::state::ACTIVE, "GNP_VOLUME_DELETING" = vendor::state::DELETING,
-        "GNP_SSD_IN" = SsdState::In, "GNP_SSD_OUT" = SsdState::Out,
-        "GNP_DEFAULT_GROUPS" = placement::DEFAULT_GROUPS, "GNP_DEFAULT_CHUNK_SHIFT" = placement::DEFAULT_CHUNK_SHIFT,
+        "GNP_ENTRY_FORMAT" = RawEntry::FORMAT,
+        "GNP_NAME_BYTES" = vendor::NAME_BYTES,
+        "GNP_LABEL_BYTES" = vendor::LABEL_BYTES,
+        "GNP_MAX_READERS" = vendor::MAX_READERS,
+        "GNP_REQUEST_IDS" = vendor::REQUEST_IDS,
+        "GNP_MAX_REPLICAS" = vendor::MAX_REPLICAS,
+        "GNP_VOLUME_ACTIVE" = vendor::state::ACTIVE,
+        "GNP_VOLUME_DELETING" = vendor::state::DELETING,
+        "GNP_SSD_IN" = SsdState::In,
+        "GNP_SSD_OUT" = SsdState::Out,
+        "GNP_DEFAULT_GROUPS" = placement::DEFAULT_GROUPS,
+        "GNP_DEFAULT_CHUNK_SHIFT" = placement::DEFAULT_CHUNK_SHIFT,
     );
 }
 
@@ -212,8 +236,10 @@ fn golden_bytes(t: &mut Table) {
         let block: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
         t.value(&format!("sum_of({multiplier}u, {addend}u)"), block_sum(&block));
     }
-    t.program += "  gnp_sqe sqe;\n  memset(&sqe, 0, sizeof sqe);\n  sqe.opcode = GNP_IO_READ;\n  sqe.flags = GNP_FLAGS_SGL;\n";
-    t.program += "  sqe.cid = 0x0102;\n  sqe.cdw3 = 9;\n  sqe.dptr = gnp_sgl_make(0x1122334455667788u, 0x2345, 0xAABBCCDDu);\n";
+    t.program +=
+        "  gnp_sqe sqe;\n  memset(&sqe, 0, sizeof sqe);\n  sqe.opcode = GNP_IO_READ;\n  sqe.flags = GNP_FLAGS_SGL;\n";
+    t.program +=
+        "  sqe.cid = 0x0102;\n  sqe.cdw3 = 9;\n  sqe.dptr = gnp_sgl_make(0x1122334455667788u, 0x2345, 0xAABBCCDDu);\n";
     t.program += "  sqe.cdw10 = 0x100;\n  sqe.cdw15 = 0xDEADBEEFu;\n";
     let sqe = Sqe {
         opcode: io::READ,
@@ -234,12 +260,13 @@ fn golden_bytes(t: &mut Table) {
 
 /// The map has no structure in Rust: the C program reads one that Rust has encoded.
 fn map(t: &mut Table) {
-    let mut map = FleetMap::equal(3, 2, 0x0102_0304_0506_0708, 77).unwrap().without(1);
+    let mut map = FleetMap::equal(5, 8, 0x0102_0304_0506_0708, 77).unwrap().without(1);
     map.epoch = 0x1_0000_0002;
     let bytes = map.encode();
     let list = bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
     t.program += &format!("  static const unsigned char encoded[] = {{{list}}};\n");
-    t.program += "  gnp_map_header header;\n  gnp_map_ssd ssd;\n  gnp_u16 place;\n  memcpy(&header, encoded, sizeof header);\n";
+    t.program +=
+        "  gnp_map_header header;\n  gnp_map_ssd ssd;\n  gnp_u16 place;\n  memcpy(&header, encoded, sizeof header);\n";
     t.program += "  memcpy(&ssd, encoded + sizeof header + sizeof ssd, sizeof ssd);\n";
     t.program += "  memcpy(&place, encoded + sizeof header + header.ssds * sizeof ssd, sizeof place);\n";
     t.value("memcmp(header.magic, \"GNFM\", 4)", 0u8);
@@ -257,16 +284,13 @@ fn map(t: &mut Table) {
     t.value("place", map.places()[0]);
     let places = "sizeof header + header.ssds * sizeof ssd + header.groups * header.width * sizeof place";
     t.value(places, bytes.len() as u64);
-    let (group, at) = (0..map.groups())
-        .find_map(|g| map.members(g).position(|m| m.filling).map(|at| (g, at)))
-        .unwrap_or((0, usize::MAX));
-    if at != usize::MAX {
-        let raw = map.places()[group as usize * map.width() + at];
-        t.value(&format!("({raw} & GNP_PLACE_FILLING) != 0"), 1u8);
-    }
-    let holes = map.places().iter().filter(|&&p| p == 0xFFFF).count();
-    assert!(holes > 0, "three SSDs less one leave holes in groups of three");
-    t.value("GNP_PLACE_NONE", 0xFFFFu16);
+    // Five SSDs less one: the lost one's places are filled by another. Three less one: nobody is left, the places are empty.
+    let filling = map.places().iter().copied().find(|p| p & 0x8000 != 0).expect("a place is being filled");
+    let member = (0..map.groups()).flat_map(|g| map.members(g)).find(|m| m.filling).expect("likewise");
+    t.value(&format!("({filling} & GNP_PLACE_FILLING) != 0"), 1u8);
+    t.value(&format!("{filling} & ~GNP_PLACE_FILLING"), member.ssd);
+    let small = FleetMap::equal(3, 2, 1, 1).unwrap().without(1);
+    t.value("GNP_PLACE_NONE", small.places().iter().copied().max().expect("there are groups"));
 }
 
 const PRELUDE: &str = r#"#include <gnproto/nvme.h>

@@ -43,10 +43,13 @@ pub(super) struct Conn {
     pub(super) to: To,
     /// Transfers on their way through the half.
     pub(super) transfers: u32,
-    pub(super) response_tries: u8,
+    /// How often a response found no receive, by the low bits of its command id.
+    pub(super) response_tries: Box<[u8; 256]>,
     sent: VecDeque<Pending>,
     first_psn: u64,
     broken: bool,
+    /// The receive that failed and why, reported once nothing moves.
+    rq_error: Option<(u16, u8)>,
     /// Receives to flush once nothing moves: first, past the last.
     rq_flush: Option<(u16, u16)>,
     /// Modelled submission times by the low bits of the command id.
@@ -60,10 +63,11 @@ impl Conn {
             qpn,
             to,
             transfers: 0,
-            response_tries: 0,
+            response_tries: Box::new([0; 256]),
             sent: VecDeque::new(),
             first_psn: 0,
             broken: false,
+            rq_error: None,
             rq_flush: None,
             submitted: Box::new([Time::ZERO; 256]),
         }
@@ -133,14 +137,9 @@ impl Engine {
             UP_WQE_FLUSH => conn.sent.push_back(pending(State::Failed(syndrome::FLUSH))),
             UP_RNR => self.no_receive(now, id, e),
             UP_RECV_ERROR => {
-                let (qpn, half_id) = (conn.qpn, conn.half);
-                let counter = low16(e.index);
                 #[expect(clippy::cast_possible_truncation, reason = "a syndrome is a byte")]
                 let status = e.status as u8;
-                let report = Down::Cqe { qpn, opcode: cqe_opcode::RESPONDER_ERROR, syndrome: status, counter };
-                if let Some(h) = self.halves.get_mut(&half_id) {
-                    h.get().push(report);
-                }
+                conn.rq_error = Some((low16(e.index), status));
                 self.break_conn(now, id, None);
             }
             UP_RQ_FLUSH => conn.rq_flush = Some((low16(e.index), low16(e.status))),
@@ -216,6 +215,12 @@ impl Engine {
         let Some(half) = self.halves.get_mut(&conn.half) else { return };
         let half = half.get();
         let qpn = conn.qpn;
+        let opcode = cqe_opcode::RESPONDER_ERROR;
+        if conn.transfers == 0
+            && let Some((counter, syndrome)) = conn.rq_error.take()
+        {
+            half.push(Down::Cqe { qpn, opcode, syndrome, counter });
+        }
         while let Some(front) = conn.sent.front().copied() {
             let (opcode, status) = match front.state {
                 State::Waiting(_) => break,
@@ -234,7 +239,6 @@ impl Engine {
             && let Some((mut at, end)) = conn.rq_flush.take()
         {
             while at != end {
-                let opcode = cqe_opcode::RESPONDER_ERROR;
                 half.push(Down::Cqe { qpn, opcode, syndrome: syndrome::FLUSH, counter: at });
                 at = at.wrapping_add(1);
             }
@@ -279,8 +283,10 @@ impl Engine {
     fn no_receive(&mut self, now: Time, id: ConnId, e: &UpEntry) {
         self.counters.rnr += 1;
         let conn = self.conns.get_mut(&id).expect("checked by the caller");
-        conn.response_tries += 1;
-        let tries = conn.response_tries;
+        let response: Cqe = zerocopy::transmute!(e.arg);
+        let tries = &mut conn.response_tries[usize::from(response.cid.get() & 0xFF)];
+        *tries += 1;
+        let tries = *tries;
         if tries > self.config.rnr_retries {
             return self.break_conn(now, id, Some(syndrome::RNR_EXCEEDED));
         }

@@ -427,7 +427,8 @@ impl Engine {
                 if c.broken() {
                     return;
                 }
-                c.response_tries = tries;
+                let response: Cqe = zerocopy::transmute!(cqe);
+                c.response_tries[usize::from(response.cid.get() & 0xFF)] = tries;
                 let (half, qpn) = (c.half, c.qpn);
                 if let Some(half) = self.halves.get_mut(&half) {
                     let half = half.get();

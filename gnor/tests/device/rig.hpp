@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//
+// What the channel's CPU side builds, by hand: queues, an agent's contexts, a channel, a volume, a pool. And the data that a block of
+// the volume has: every word tells volume, block, version and position.
+#pragma once
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <vector>
+
+#include "fabric/agent.cuh"
+#include "gnor/connect.cuh"
+#include "gnor/io.cuh"
+
+namespace rig {
+
+using namespace gn;
+
+constexpr gn_u32 FIRST_QPN = 0x100, LAUNCH = 1, VID = 0x51;
+constexpr gn_u32 POOL_KEY = 0 << 8 | 7, QUEUE_KEY = 1 << 8 | 9;
+constexpr gn_u32 UP_ENTRIES = 64, DOWN_ENTRIES = 32;
+constexpr gn_u32 SHARED_BLOCKS = 64, OWN_BLOCKS = 4;
+constexpr gn_u32 BLOCK_WORDS = GN_BLOCK / 4;
+
+struct Config {
+  uint64_t seed = 1;
+  gn_u32 ssds = 2, replicas = 1, chunk_shift = 1;
+  gn_u32 blocks = 1, warps = 2;      // of the client grid; warps a block
+  gn_u32 rounds = 3, max_blocks = 4;
+  gn_u32 pool_blocks = 64;           // of 64 KiB
+  gn_u32 timeout = 0;                // host steps; 0 = the clients wait for ever
+  gn_u32 delay = 40;                 // host steps that a command takes at most
+  unsigned lost_1_of = 0;            // so many commands are answered only after a long time
+  unsigned refuse_1_of = 0;          // so many reads are refused
+  unsigned break_at = 0;             // host step at which `break_ssds` queue pairs break
+  gn_u32 break_ssds = 0;
+  unsigned preempt = 8;
+  bool weak = false;
+  bool instant = false;              // answer in the step in which a command is seen, without moving data
+};
+
+inline gn_u32 mix(gn_u32 x) { return hca::sum_mix(x + 0x1234567u); }
+
+inline gn_u32 word_of(gn_u32 vba, gn_u32 version, gn_u32 i) {
+  return i == 0 ? version : mix(mix(VID << 16 ^ vba) ^ mix(version) ^ i);
+}
+
+inline void fill_block(void* to, gn_u32 vba, gn_u32 version) {
+  gn_u32* w = static_cast<gn_u32*>(to);
+  for (gn_u32 i = 0; i < BLOCK_WORDS; ++i) w[i] = word_of(vba, version, i);
+}
+
+/// Whether the block is whole and `vba`'s; its version is its first word.
+inline bool is_block(const void* from, gn_u32 vba) {
+  const gn_u32* w = static_cast<const gn_u32*>(from);
+  for (gn_u32 i = 1; i < BLOCK_WORDS; ++i)
+    if (w[i] != word_of(vba, w[0], i)) return false;
+  return true;
+}
+
+/// Zeroed memory on a page border.
+struct Memory {
+  gn_u8* p = nullptr;
+  size_t bytes = 0;
+  explicit Memory(size_t n) : bytes(n) {
+    void* q = nullptr;
+    if (posix_memalign(&q, 4096, n ? n : 1)) abort();
+    p = static_cast<gn_u8*>(memset(q, 0, n));
+  }
+  ~Memory() { free(p); }
+  Memory(const Memory&) = delete;
+  gn_u64 at(size_t offset = 0) const { return reinterpret_cast<gn_u64>(p + offset); }
+};
+
+struct Rng {
+  uint64_t s;
+  explicit Rng(uint64_t seed) : s(seed * 0x9e3779b97f4a7c15u | 1) { for (int i = 0; i < 4; ++i) next(); }
+  uint32_t next() {
+    s ^= s << 13, s ^= s >> 7, s ^= s << 17;
+    return static_cast<uint32_t>(s >> 32);
+  }
+  uint32_t below(uint32_t n) { return n ? next() % n : 0; }
+  bool one_of(uint32_t n) { return n && below(n) == 0; }
+};
+
+inline gn_u32 log2_up(gn_u32 n) {
+  gn_u32 log = 0;
+  while ((1u << log) < n) ++log;
+  return log;
+}
+
+struct Rig {
+  Config cfg;
+  gn_u32 threads, cq_log;
+  Memory queues, uars, capsules, recv, connect, cq, rings, pool_memory, pool_words, places;
+  std::vector<queue_pair> qps;
+  std::vector<hca::qp_ctx> qp_ctxs;
+  hca::cq_ctx cq_ctx{};
+  hca::mr_ctx mrs[2]{};
+  hca::ring_ctx ring{};
+  hca::agent_args agent{};
+  channel c{};
+  volume v{};
+  connect_args connect_request{};
+
+  // Words between the clients.
+  gn_u32 connected = 0, warps_done = 0;
+  std::vector<gn_u32> versions;   // of the threads' own blocks as their owners last wrote them; ~0 where that is not known
+  gn_u32 wrong_data = 0, wrong_status = 0, leaked = 0, ios = 0, failed_ios = 0, timed_out = 0;
+
+  static constexpr size_t PER_SSD = SQ_BLOCKS * 64 + RQ_ENTRIES * 16 + 64;
+
+  explicit Rig(const Config& config)
+      : cfg(config), threads(config.blocks * config.warps * 32), cq_log(log2_up(2 * CMD_SLOTS + config.ssds * RQ_ENTRIES)),
+        queues(config.ssds * PER_SSD), uars(config.ssds * 4096), capsules(CMD_SLOTS * 64), recv(config.ssds * RQ_ENTRIES * 16),
+        connect(config.ssds * 1024), cq(64u << cq_log), rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 256),
+        pool_memory(static_cast<size_t>(config.pool_blocks) * POOL_BLOCK), pool_words(config.pool_blocks * 4), places(64 * 4 * 2),
+        qps(config.ssds), qp_ctxs(config.ssds), versions(threads * OWN_BLOCKS, 0) {
+    for (gn_u32 i = 0; i < 1u << cq_log; ++i) cq.p[i * 64 + 63] = 0xf1;
+    for (gn_u32 q = 0; q < cfg.ssds; ++q) set_up_queue(q);
+    mrs[0] = {pool_memory.at(), pool_memory.bytes, POOL_KEY, 7, 1, 0};
+    // One region for all queue memory would need one allocation: the region is the whole address space, and stays the owner's.
+    mrs[1] = {0x1000, ~0ull >> 1, QUEUE_KEY, 7, 1, 0};
+    cq_ctx = {cq.at(), (1u << cq_log) - 1, cq_log, 0, {}};
+    ring.up_addr = rings.at();
+    ring.down_addr = rings.at(UP_ENTRIES * 128);
+    gn_u64 words = ring.down_addr + DOWN_ENTRIES * 64;
+    ring.up_head_addr = words, ring.down_head_addr = words + 64, ring.stop_addr = words + 128, ring.ready_addr = words + 192;
+    ring.up_mask = UP_ENTRIES - 1, ring.down_mask = DOWN_ENTRIES - 1;
+    agent = {qp_ctxs.data(), &cq_ctx, mrs, &ring, cfg.ssds, 2, FIRST_QPN, LAUNCH, 1, 0};
+    set_up_channel();
+    set_up_volume();
+    connect_request.channel_ = &c;
+    connect_request.timeout_ns = ~0ull >> 1;
+  }
+
+  void set_up_queue(gn_u32 q) {
+    queue_pair& p = qps[q];
+    p = {};
+    p.sq_addr = queues.at(q * PER_SSD);
+    p.rq_addr = p.sq_addr + SQ_BLOCKS * 64;
+    p.dbr_addr = p.rq_addr + RQ_ENTRIES * 16;
+    p.uar_addr = uars.at(q * 4096);
+    p.recv_addr = recv.at(q * RQ_ENTRIES * 16);
+    p.qpn = FIRST_QPN + q;
+    p.lkey = QUEUE_KEY;
+    hca::qp_ctx& x = qp_ctxs[q];
+    x = {};
+    x.sq_addr = p.sq_addr, x.rq_addr = p.rq_addr, x.dbr_addr = p.dbr_addr, x.uar_addr = p.uar_addr;
+    x.qpn = p.qpn, x.state = hca::QP_RTS, x.sq_mask = SQ_BLOCKS - 1, x.rq_mask = RQ_ENTRIES - 1, x.pd = 1;
+  }
+
+  void set_up_channel() {
+    c.cq_addr = cq.at(), c.capsules_addr = capsules.at(), c.connect_addr = connect.at();
+    c.qps_addr = reinterpret_cast<gn_u64>(qps.data());
+    c.queue_lkey = QUEUE_KEY, c.ssds = cfg.ssds, c.first_qpn = FIRST_QPN, c.cq_log = cq_log, c.qid = 1;
+    c.data = {pool_memory.at(), pool_words.at(), cfg.pool_blocks, POOL_KEY};
+  }
+
+  void set_up_volume() {
+    v.factor = mix(static_cast<gn_u32>(cfg.seed)), v.capacity_blocks = SHARED_BLOCKS + threads * OWN_BLOCKS;
+    v.places_addr = places.at(), v.next_sequence = 1, v.groups = 64, v.width = 4, v.map_epoch = 3, v.lease_epoch = 5;
+    v.vid = VID, v.client = 2, v.replicas = static_cast<gn_u8>(cfg.replicas), v.chunk_shift = static_cast<gn_u8>(cfg.chunk_shift);
+    v.writer = 1;
+    gn_u16* row = reinterpret_cast<gn_u16*>(places.p);
+    for (gn_u32 g = 0; g < 64; ++g)
+      for (gn_u32 k = 0; k < 4; ++k) row[g * 4 + k] = static_cast<gn_u16>((mix(g) + k) % cfg.ssds);
+  }
+
+  /// What is left in the channel after all requests have ended.
+  unsigned leftovers(char* what, size_t size) const {
+    unsigned n = 0;
+    auto note = [&](const char* name, gn_u32 value) {
+      if (!value) return;
+      if (!n++) snprintf(what, size, "%s = %x", name, value);
+    };
+    for (gn_u32 w : c.cid_bits) note("cid_bits", w);
+    for (gn_u32 w : c.req_bits) note("req_bits", w);
+    for (const command& cmd : c.commands) note("command state", cmd.state);
+    for (gn_u32 b = 0; b < cfg.pool_blocks; ++b) note("pool word", reinterpret_cast<const gn_u32*>(pool_words.p)[b]);
+    note("cq_lock", c.cq_lock);
+    note("protocol_errors", c.protocol_errors);
+    return n;
+  }
+};
+
+}  // namespace rig

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//
+// Warps that share one channel read and write through the real agent, against a peer that plays the rest.
+//   traffic plain|tsan|weak SEEDS      "ok NAME" or "FAILED NAME" a test
+#include "peer.hpp"
+
+namespace {
+
+using namespace rig;
+using namespace gn::mem;
+
+constexpr gn_u32 FULL = 0xffffffffu;
+
+struct Lane {
+  enum State { WANTS_BUFFER, RUNS, ENDED } state = ENDED;
+  io x{};
+  gn_u64 buffer = 0, deadline = 0;
+  gn_u32 vba = 0, blocks = 0, bytes = 0, version = 0;
+  bool write = false;
+};
+
+void next_request(Rig& r, Lane& lane, gn_u32 thread, gn_u32 round) {
+  Rng rng(r.cfg.seed * 1000003 + thread * 977 + round);
+  lane = {};
+  lane.state = Lane::WANTS_BUFFER;
+  lane.write = rng.one_of(2);
+  if (lane.write || rng.one_of(2)) {
+    gn_u32 first = rng.below(OWN_BLOCKS);
+    lane.vba = SHARED_BLOCKS + thread * OWN_BLOCKS + first;
+    lane.blocks = 1 + rng.below(OWN_BLOCKS - first < r.cfg.max_blocks ? OWN_BLOCKS - first : r.cfg.max_blocks);
+  } else {
+    lane.vba = rng.below(SHARED_BLOCKS - 8);
+    lane.blocks = 1 + rng.below(r.cfg.max_blocks);
+  }
+  lane.bytes = lane.blocks * GN_BLOCK;
+  lane.version = 1 + round + thread * 16;
+}
+
+void begin(Rig& r, Lane& lane, gn_u32 thread) {
+  lane.buffer = pool_alloc(r.c.data, lane.bytes, thread);
+  if (!lane.buffer) return;
+  for (gn_u32 b = 0; b < lane.blocks; ++b) {
+    void* block = reinterpret_cast<void*>(lane.buffer + b * GN_BLOCK);
+    if (lane.write) fill_block(block, lane.vba + b, lane.version);
+    else memset(block, 0xdd, GN_BLOCK);
+  }
+  lane.x = io_make(r.v, lane.write ? IO_WRITE : IO_READ, lane.vba, lane.blocks, lane.buffer, POOL_KEY, 0);
+  lane.deadline = r.cfg.timeout ? now_ns() + r.cfg.timeout : ~0ull;
+  lane.state = Lane::RUNS;
+}
+
+void note(gn_u32& counter) { add_relaxed_gpu(&counter, 1u); }
+
+void look_at_result(Rig& r, Lane& lane, gn_u32 thread) {
+  bool may_fail = r.cfg.refuse_1_of || r.cfg.break_at;
+  bool good = lane.x.status == GN_OK;
+  if (!good) {
+    note(r.failed_ios);
+    if (!may_fail) note(r.wrong_status);
+  }
+  for (gn_u32 b = 0; b < lane.blocks; ++b) {
+    gn_u32 own = lane.vba + b - (SHARED_BLOCKS + thread * OWN_BLOCKS);
+    gn_u32* known = own < OWN_BLOCKS ? &r.versions[thread * OWN_BLOCKS + own] : nullptr;
+    if (lane.write) {
+      *known = good ? lane.version : ~0u;
+    } else if (good && !r.cfg.instant) {
+      const gn_u32* block = reinterpret_cast<const gn_u32*>(lane.buffer + b * GN_BLOCK);
+      if (!is_block(block, lane.vba + b)) note(r.wrong_data);
+      if (!known && block[0] != 0) note(r.wrong_data);
+      if (known && *known != ~0u && block[0] != *known) note(r.wrong_data);
+    }
+  }
+}
+
+void end(Rig& r, Lane& lane, gn_u32 thread) {
+  look_at_result(r, lane, thread);
+  pool_free(r.c.data, lane.buffer, lane.bytes);
+  lane.state = Lane::ENDED;
+}
+
+void abandon(Rig& r, Lane& lane, gn_u32 thread) {
+  io_abandon(r.c, lane.x, lane.bytes);   // the buffer is the channel's now
+  note(r.timed_out);
+  if (lane.write)
+    for (gn_u32 b = 0; b < lane.blocks; ++b) r.versions[thread * OWN_BLOCKS + lane.vba + b - SHARED_BLOCKS - thread * OWN_BLOCKS] = ~0u;
+  lane.state = Lane::ENDED;
+}
+
+/// Until every completion has come: those of abandoned requests, too.
+void drain(Rig& r) {
+  for (gn_u64 patience = now_ns() + 2000000;;) {
+    take_completions(r.c, FULL);
+    gn_u32 left = 0;
+    for (gn_u32& w : r.c.cid_bits) left |= ld_relaxed_gpu(&w);
+    for (gn_u32& w : r.c.req_bits) left |= ld_relaxed_gpu(&w);
+    if (!__any_sync(FULL, left != 0)) return;
+    if (__any_sync(FULL, now_ns() > patience)) {
+      if (lane_id() == 0) note(r.leaked);
+      return;
+    }
+    pause(100);
+  }
+}
+
+void client(void* p) {
+  Rig& r = *static_cast<Rig*>(p);
+  gn_u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
+  bool first_warp = thread < 32;
+  if (first_warp) {
+    connect_all(r.connect_request);
+    __syncwarp();
+    if (lane_id() == 0) st_release_gpu(&r.connected, 1u);
+  }
+  while (!ld_acquire_gpu(&r.connected)) pause(100);
+  __syncwarp();
+  Lane lane;
+  for (gn_u32 round = 0; round < r.cfg.rounds; ++round) {
+    next_request(r, lane, thread, round);
+    if (lane_id() == 0) add_relaxed_gpu(&r.ios, 32u);
+    lane.x.req = lane.x.staged = NO_SLOT;
+    while (__any_sync(FULL, lane.state != Lane::ENDED)) {
+      if (lane.state == Lane::WANTS_BUFFER) begin(r, lane, thread);
+      if (lane.state == Lane::RUNS) io_stage(r.c, r.v, lane.x, thread);
+      __syncwarp();
+      io_commit(r.c, FULL, lane.x);
+      take_completions(r.c, FULL);
+      if (lane.state == Lane::RUNS) {
+        if (io_finished(r.c, r.v, lane.x)) end(r, lane, thread);
+        else if (now_ns() > lane.deadline) abandon(r, lane, thread);
+      }
+      pause(100);
+    }
+  }
+  __syncwarp();
+  if (lane_id() == 0) add_acqrel_gpu(&r.warps_done, 1u);
+  if (!first_warp) return;
+  while (__any_sync(FULL, ld_acquire_gpu(&r.warps_done) != r.threads / 32)) {
+    take_completions(r.c, FULL);
+    pause(100);
+  }
+  drain(r);
+}
+
+struct Both {
+  Rig& r;
+  Peer& peer;
+};
+
+void ask_agent_to_end(void* p) {
+  Both& b = *static_cast<Both*>(p);
+  __atomic_store_n(reinterpret_cast<gn_u32*>(b.r.ring.stop_addr), LAUNCH, __ATOMIC_RELEASE);
+}
+
+/// One run; says what was wrong with it.
+bool run(const Config& cfg, const char* name) {
+  Rig r(cfg);
+  Peer peer(r);
+  Both both{r, peer};
+  simt::clock_ns = Peer::read_clock;
+  simt::Grid grids[] = {
+      {cfg.blocks, cfg.warps * 32, 0, client, &r, ask_agent_to_end, &both},
+      {1, 128, sizeof(hca::agent_smem), [](void* p) { hca::agent_main(*static_cast<hca::agent_args*>(p)); }, &r.agent, nullptr, nullptr},
+  };
+  simt::Region visible[] = {{r.rings.p, r.rings.bytes}, {r.queues.p, r.queues.bytes}, {r.uars.p, r.uars.bytes}, {r.cq.p, r.cq.bytes}};
+  simt::Options o;
+  o.seed = cfg.seed;
+  o.preempt = cfg.preempt;
+  o.weak = cfg.weak;
+  o.deadline_ns = 30000000000u;
+  o.abort_run = [](void*, const char*) {};
+  simt::Stats s = simt::run(grids, 2, o, visible, 4, [](void* p) { return static_cast<Peer*>(p)->turn(); }, &peer);
+
+  char what[200] = "";
+  unsigned left = s.failed ? 0 : r.leftovers(what, sizeof what);
+  bool responses_lost = !cfg.break_at && !s.failed && r.ring.responses != peer.answered;
+  unsigned wrong = r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.unexpected + peer.bad_copies + peer.torn_writes;
+  if (!s.failed && !left && !wrong && !responses_lost) return true;
+  printf("  %s seed %llu: data %u status %u leaked %u rnr %u unexpected %u copies %u torn %u left %u (%s) answered %u of %llu lost %u\n  %s\n",
+         name, static_cast<unsigned long long>(cfg.seed), r.wrong_data, r.wrong_status, r.leaked, peer.rnr, peer.unexpected, peer.bad_copies,
+         peer.torn_writes, left, what, peer.answered, r.ring.responses, peer.lost, s.failed ? s.message : "");
+  return false;
+}
+
+// --- scenarios: each turns a seed into a configuration ---
+
+Config common(uint64_t seed) {
+  Rng rng(seed);
+  Config cfg;
+  cfg.seed = seed;
+  cfg.ssds = 1 + rng.below(4);
+  cfg.replicas = 1 + rng.below(cfg.ssds < 3 ? cfg.ssds : 3);
+  cfg.chunk_shift = rng.below(3);
+  cfg.blocks = 1 + rng.below(2);
+  cfg.warps = 1 + rng.below(2);
+  cfg.preempt = seed % 3 == 0 ? 2 : 8;
+  return cfg;
+}
+
+/// Reads and writes of warps that share the channel: data, order, no leak.
+Config batched_reads_and_writes(uint64_t seed) { return common(seed); }
+
+/// More lanes than command ids, one SSD: send queue, receives and command ids are all used up.
+Config full_queues(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.ssds = cfg.replicas = 1, cfg.blocks = 2, cfg.warps = 3, cfg.rounds = 2, cfg.max_blocks = 1, cfg.chunk_shift = 0;
+  cfg.instant = seed % 2;
+  cfg.delay = 4;
+  return cfg;
+}
+
+/// A pool too small for all: lanes wait for what others give back.
+Config a_small_pool(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.pool_blocks = 2;
+  return cfg;
+}
+
+Config refused_reads(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.refuse_1_of = 3;
+  return cfg;
+}
+
+/// Late completions of abandoned requests find their own memory, not a later request's.
+Config late_completions(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.lost_1_of = 5;
+  cfg.timeout = 300 + static_cast<gn_u32>(seed % 5) * 100;
+  cfg.rounds = 4;
+  cfg.pool_blocks = 6;
+  return cfg;
+}
+
+Config one_queue_pair_breaks(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.ssds = 3;
+  cfg.break_ssds = 1;
+  cfg.break_at = 50 + static_cast<unsigned>(seed * 131 % 1500);
+  return cfg;
+}
+
+Config all_queue_pairs_break(uint64_t seed) {
+  Config cfg = one_queue_pair_breaks(seed);
+  cfg.ssds = cfg.break_ssds = 4;
+  return cfg;
+}
+
+struct Scenario {
+  const char* name;
+  Config (*config)(uint64_t);
+};
+const Scenario SCENARIOS[] = {
+    {"batched_reads_and_writes", batched_reads_and_writes}, {"full_queues", full_queues}, {"a_small_pool", a_small_pool},
+    {"refused_reads", refused_reads}, {"late_completions", late_completions}, {"one_queue_pair_breaks", one_queue_pair_breaks},
+    {"all_queue_pairs_break", all_queue_pairs_break},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return fprintf(stderr, "usage: traffic plain|tsan|weak SEEDS [SCENARIO [FIRST]]\n"), 2;
+  bool weak = strcmp(argv[1], "weak") == 0;
+  uint64_t seeds = strtoull(argv[2], nullptr, 10), first = argc > 4 ? strtoull(argv[4], nullptr, 10) : 1;
+  unsigned failures = 0;
+  for (const Scenario& s : SCENARIOS) {
+    if (argc > 3 && strcmp(argv[3], s.name) != 0) continue;
+    unsigned bad = 0;
+    for (uint64_t seed = first; seed < first + seeds && bad < 2; ++seed) {
+      Config cfg = s.config(seed);
+      cfg.weak = weak;
+      bad += !run(cfg, s.name);
+    }
+    printf("%s %s\n", bad ? "FAILED" : "ok", s.name);
+    fflush(stdout);
+    failures += bad != 0;
+  }
+  return failures != 0;
+}
