@@ -18,11 +18,14 @@ struct demo_args {
 // The hash of a block: a sum over its 64-bit words, each mixed with its position, so that a warp can share the work.
 GN_DEV gn_u64 hash_with_warp(gn_u64 address) {
   gn_u64 sum = 0;
-  for (gn_u32 piece = gn::lane_id(); piece < gn::GN_BLOCK / 16; piece += 32) {
-    gn_u32 v[4];
-    gn::mem::ld16_stream((const void*)(address + piece * 16), v);
-    sum += gn::mix64(((gn_u64)v[1] << 32 | v[0]) + (2 * piece + 1) * 0x9E3779B97F4A7C15ull);
-    sum += gn::mix64(((gn_u64)v[3] << 32 | v[2]) + (2 * piece + 2) * 0x9E3779B97F4A7C15ull);
+  gn_u32 v[8][4];  // all loads first: one round trip, not eight
+#pragma unroll
+  for (gn_u32 k = 0; k < 8; ++k) gn::mem::ld16_stream((const void*)(address + (k * 32 + gn::lane_id()) * 16), v[k]);
+#pragma unroll
+  for (gn_u32 k = 0; k < 8; ++k) {
+    gn_u32 piece = k * 32 + gn::lane_id();
+    sum += gn::mix64(((gn_u64)v[k][1] << 32 | v[k][0]) + (2 * piece + 1) * 0x9E3779B97F4A7C15ull);
+    sum += gn::mix64(((gn_u64)v[k][3] << 32 | v[k][2]) + (2 * piece + 2) * 0x9E3779B97F4A7C15ull);
   }
   for (int half = 16; half; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
   return sum;

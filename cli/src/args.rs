@@ -21,16 +21,22 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Walk the whole way once: array, volume, file, kernel, checks
-    #[command(after_help = "Examples:\n  gnstor demo\n  gnstor demo --input model.safetensors --device cuda\n  gnstor demo --json | jq .gbps")]
+    #[command(
+        after_help = "Examples:\n  gnstor demo\n  gnstor demo --input model.safetensors --device cuda\n  gnstor demo --json | jq .gbps"
+    )]
     Demo(DemoArgs),
     /// Run an array in the foreground
     #[command(after_help = "Examples:\n  gnstor up\n  gnstor up --ssds 8 --ssd-size 4GiB --listen 127.0.0.1:7117")]
     Up(UpArgs),
     /// Create, list, show and delete volumes of a running array
-    #[command(after_help = "Examples:\n  gnstor volume create corpus --size 1GiB\n  gnstor volume list --json\n  gnstor volume show corpus\n  gnstor volume delete corpus")]
+    #[command(
+        after_help = "Examples:\n  gnstor volume create corpus --size 1GiB\n  gnstor volume list --json\n  gnstor volume show corpus\n  gnstor volume delete corpus"
+    )]
     Volume(VolumeArgs),
     /// Copy a file into a volume, or a volume into a file
-    #[command(after_help = "Examples:\n  gnstor cp model.bin gn://corpus          (creates the volume when there is none)\n  gnstor cp gn://corpus copy.bin\n  gnstor cp gn://corpus copy.bin --size 5000")]
+    #[command(
+        after_help = "Examples:\n  gnstor cp model.bin gn://corpus          (creates the volume when there is none)\n  gnstor cp gn://corpus copy.bin\n  gnstor cp gn://corpus copy.bin --size 5000"
+    )]
     Cp(CpArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  gnstor completions bash > ~/.local/share/bash-completion/completions/gnstor")]

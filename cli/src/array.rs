@@ -2,8 +2,8 @@
 //! An array in this process: an engine with emulated SSDs, the daemon, and a TCP door for clients in other processes.
 
 use gnstor_daemon::{Daemon, DaemonConfig, DaemonError, SsdPort};
-use gnstor_deengine::{Ssd, SsdConfig};
 use gnstor_deengine::preset::Preset;
+use gnstor_deengine::{Ssd, SsdConfig};
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::engine::tcp::Wire;
 use gnstor_fabric::engine::{Engine, EngineConfig, Port};

@@ -4,7 +4,9 @@
 use crate::CliError;
 use crate::args::CpArgs;
 use crate::report::{Steps, human_bytes, print_json};
-use libgnstor::{Client, ConnectOptions, CreateOptions, Device, Engine, EngineConfig, EngineThread, Error, Node, Residency, Rights};
+use libgnstor::{
+    Client, ConnectOptions, CreateOptions, Device, Engine, EngineConfig, EngineThread, Error, Node, Residency, Rights,
+};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::io::{Read, Write};
@@ -76,7 +78,10 @@ fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), C
         Err(Error::Daemon(status)) if status.code() == libgnstor::NOT_FOUND => {
             let labels = [(SIZE_LABEL.to_owned(), bytes.to_string())].into();
             let capacity_bytes = bytes.next_multiple_of(64 << 10);
-            client.create(volume, &CreateOptions { capacity_bytes, replicas: args.replicas, labels, ..CreateOptions::default() })?
+            client.create(
+                volume,
+                &CreateOptions { capacity_bytes, replicas: args.replicas, labels, ..CreateOptions::default() },
+            )?
         }
         Err(e) => return Err(e.into()),
     };

@@ -10,7 +10,8 @@ use gnstor_deengine::preset::Preset;
 use gnstor_fabric::link::LinkConfig;
 use hdrhistogram::Histogram;
 use libgnstor::{
-    Client, ConnectOptions, CreateOptions, Device, Error, Fabric, File, IoFailure, Node, Residency, Rights, describe_status,
+    Client, ConnectOptions, CreateOptions, Device, Error, Fabric, File, IoFailure, Node, Residency, Rights,
+    describe_status,
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -18,7 +19,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-const BLOCK: usize = libgnstor::BLOCK_BYTES as usize;
+const BLOCK: usize = gnstor_proto::BLOCK_BYTES as usize;
 const VOLUME: &str = "demo";
 
 /// What the demo found; `--json` prints it.
@@ -90,7 +91,12 @@ pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
         groups: gnstor_proto::placement::DEFAULT_GROUPS,
     })?;
     let address = array.daemon_address();
-    steps.done(format!("array       {} x {} of {}, daemon at {address}", args.ssds, args.preset, human_bytes(args.ssd_size)));
+    steps.done(format!(
+        "array       {} x {} of {}, daemon at {address}",
+        args.ssds,
+        args.preset,
+        human_bytes(args.ssd_size)
+    ));
     let residency = if args.one_grid { Residency::OneGrid } else { Residency::TwoKernels };
     let node = Arc::new(Node::new(array.engine(), &device, residency).map_err(Error::from)?);
     let connect = |name: &str| {
@@ -103,7 +109,10 @@ pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
 
     let writer = connect("writer")?;
     let capacity = data.padded.len().next_multiple_of(64 << 10) as u64;
-    writer.create(VOLUME, &CreateOptions { capacity_bytes: capacity, replicas: args.replicas, ..CreateOptions::default() })?;
+    writer.create(
+        VOLUME,
+        &CreateOptions { capacity_bytes: capacity, replicas: args.replicas, ..CreateOptions::default() },
+    )?;
     let replicas_checked = write_and_check_replicas(&writer, &data, steps)?;
 
     let reader = connect("reader")?;
@@ -119,7 +128,10 @@ pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
     let mismatches = compare(&findings, &data.padded);
     steps.done(format!("kernel      {grid} x {} threads read {blocks} blocks", args.threads));
     if let Some(first) = mismatches.first() {
-        return Err(CliError::Verify(format!("{} of {blocks} blocks are not what was written; {first}", mismatches.len())));
+        return Err(CliError::Verify(format!(
+            "{} of {blocks} blocks are not what was written; {first}",
+            mismatches.len()
+        )));
     }
 
     let write = refused(&reader.attach_without_rights(VOLUME, Rights::Write)?, Rights::Write)?;
@@ -187,7 +199,10 @@ pub fn print(report: &DemoReport, json: bool) {
     println!("  latency     p50 {:.1} us, p99 {:.1} us, max {:.1} us", report.p50_us, report.p99_us, report.max_us);
     println!("  late        {:.2} % of responses later than the model says", report.late_share * 100.0);
     let [write, read] = &report.refused_rules;
-    println!("  refused     write {:04x}h (rule {write}), read {:04x}h (rule {read})", report.refused_write_status, report.refused_read_status);
+    println!(
+        "  refused     write {:04x}h (rule {write}), read {:04x}h (rule {read})",
+        report.refused_write_status, report.refused_read_status
+    );
     println!("  device      {} ({})", report.device_name, report.device_why);
     println!("  emulated    {}", report.emulated.join("\n              "));
 }
@@ -197,7 +212,8 @@ pub fn print(report: &DemoReport, json: bool) {
 /// # Errors
 /// A sentence with the names there are.
 pub fn preset_by_name(name: &str) -> Result<Preset, CliError> {
-    let unknown = || CliError::Usage(format!("there is no preset '{name}'; choose one of: {}", Preset::NAMES.join(", ")));
+    let unknown =
+        || CliError::Usage(format!("there is no preset '{name}'; choose one of: {}", Preset::NAMES.join(", ")));
     Preset::by_name(name).ok_or_else(unknown)
 }
 
@@ -255,7 +271,10 @@ fn write_and_check_replicas(writer: &Arc<Client>, data: &Input, steps: &Steps) -
             let back = &mut back[..part.len()];
             file.read_replica_at(replica, at, back)?;
             if back != part {
-                return Err(CliError::Verify(format!("replica {replica} differs from the file in bytes {at}..{}", at + part.len() as u64)));
+                return Err(CliError::Verify(format!(
+                    "replica {replica} differs from the file in bytes {at}..{}",
+                    at + part.len() as u64
+                )));
             }
             at += part.len() as u64;
             bar.set_position(at);
@@ -305,7 +324,8 @@ struct Timing {
 impl Timing {
     #[expect(clippy::cast_precision_loss, reason = "for display")]
     fn of(findings: &Findings) -> Self {
-        let mut histogram = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).expect("bounds and digits are allowed");
+        let mut histogram =
+            Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).expect("bounds and digits are allowed");
         for (start, end) in findings.start_ns.iter().zip(&findings.end_ns) {
             histogram.saturating_record(end.saturating_sub(*start).max(1));
         }

@@ -104,5 +104,11 @@ pub(crate) fn run(file: &File, blocks: u32, shape: (u32, u32), deadline: Duratio
         states.read(offset, &mut raw)?;
         Ok(raw.chunks_exact(4).map(|b| u32::read_from_bytes(b).expect("four bytes")).collect())
     };
-    Ok(Findings { hashes: u64s(0)?, start_ns: u64s(n * 8)?, end_ns: u64s(n * 16)?, status: u32s(0)?, detail: u32s(n * 4)? })
+    Ok(Findings {
+        hashes: u64s(0)?,
+        start_ns: u64s(n * 8)?,
+        end_ns: u64s(n * 16)?,
+        status: u32s(0)?,
+        detail: u32s(n * 4)?,
+    })
 }

@@ -53,7 +53,8 @@ fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<(), CliError> {
         }
         Command::Man => {
             let page = clap_mangen::Man::new(Cli::command());
-            page.render(&mut std::io::stdout()).map_err(|e| CliError::File { path: "standard output".into(), cause: e.to_string() })
+            page.render(&mut std::io::stdout())
+                .map_err(|e| CliError::File { path: "standard output".into(), cause: e.to_string() })
         }
     }
 }

@@ -32,7 +32,12 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         )));
     }
     let port = args.listen.port();
-    let fabric_port = if port == 0 { 0 } else { port.checked_add(1).ok_or_else(|| CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into()))? };
+    let fabric_port = if port == 0 {
+        0
+    } else {
+        port.checked_add(1)
+            .ok_or_else(|| CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into()))?
+    };
     let array = Array::start(&ArrayConfig {
         ssds: args.ssds,
         preset: preset_by_name(&args.preset)?,
@@ -52,7 +57,12 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
     if args.json {
         print_json(&serving);
     } else {
-        println!("  array       {} x {} of {} (emulated; contents in memory)", args.ssds, args.preset, human_bytes(args.ssd_size));
+        println!(
+            "  array       {} x {} of {} (emulated; contents in memory)",
+            args.ssds,
+            args.preset,
+            human_bytes(args.ssd_size)
+        );
         println!("  daemon      {} (gRPC gnstor.v1)", serving.daemon);
         println!("  SSDs        {} (RDMA messages over TCP; the link is real and not modelled)", serving.fabric);
         println!("  stop        Ctrl-C: what the volumes hold is gone then");

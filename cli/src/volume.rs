@@ -15,9 +15,14 @@ use std::collections::BTreeMap;
 pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
     match &args.command {
         VolumeCommand::Create { name, size, replicas, chunk, labels, array } => {
-            let chunk_bytes = u32::try_from(chunk.unwrap_or(0)).map_err(|_| CliError::Usage("a chunk is at most 16 MiB".into()))?;
-            let options =
-                CreateOptions { capacity_bytes: *size, replicas: *replicas, chunk_bytes, labels: parse_labels(labels)? };
+            let chunk_bytes =
+                u32::try_from(chunk.unwrap_or(0)).map_err(|_| CliError::Usage("a chunk is at most 16 MiB".into()))?;
+            let options = CreateOptions {
+                capacity_bytes: *size,
+                replicas: *replicas,
+                chunk_bytes,
+                labels: parse_labels(labels)?,
+            };
             let volume = Manager::connect(&array.array, "gnstor volume")?.create(name, &options)?;
             if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
         }
@@ -28,7 +33,10 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
             } else if volumes.is_empty() {
                 println!("no volumes; make one with: gnstor volume create NAME --size SIZE");
             } else {
-                println!("{:<24} {:>6} {:>10} {:>8} {:>8} {:>7}", "NAME", "VID", "SIZE", "REPLICAS", "READERS", "WRITER");
+                println!(
+                    "{:<24} {:>6} {:>10} {:>8} {:>8} {:>7}",
+                    "NAME", "VID", "SIZE", "REPLICAS", "READERS", "WRITER"
+                );
                 for v in &volumes {
                     let readers = if v.any_reader { "any".into() } else { v.readers.len().to_string() };
                     let writer = v.writer.map_or("-".into(), |w| w.to_string());
@@ -72,7 +80,10 @@ fn print(v: &VolumeInfo) {
     println!("replicas    {}", v.replicas);
     println!("chunk       {}", human_bytes(v.chunk_bytes.into()));
     println!("readers     {}", if v.any_reader { "any".into() } else { format!("{:?}", v.readers) });
-    println!("writer      {}", v.writer.map_or("nobody".into(), |w| format!("client {w} (lease epoch {})", v.lease_epoch)));
+    println!(
+        "writer      {}",
+        v.writer.map_or("nobody".into(), |w| format!("client {w} (lease epoch {})", v.lease_epoch))
+    );
     for (key, value) in &v.labels {
         println!("label       {key}={value}");
     }

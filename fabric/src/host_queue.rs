@@ -153,7 +153,13 @@ impl HostQueue {
         self.memory.word32(DBR).store(u32::from(self.posted).to_be(), Ordering::Release);
     }
 
-    fn fabrics_connect(&mut self, identity: Identity, subnqn: &str, kato: Duration, deadline: Duration) -> Result<(), ChannelError> {
+    fn fabrics_connect(
+        &mut self,
+        identity: Identity,
+        subnqn: &str,
+        kato: Duration,
+        deadline: Duration,
+    ) -> Result<(), ChannelError> {
         let kato_ms = u32::try_from(kato.as_millis()).unwrap_or(u32::MAX);
         let fields = ConnectFields { sqsize_z: 15.into(), kato_ms: kato_ms.into(), ..ConnectFields::default() };
         let data = ConnectData::new(identity, fabrics::CNTLID_ANY, subnqn);
@@ -174,7 +180,10 @@ impl HostQueue {
         let cqe = self.execute(fabrics::command(fctype::PROPERTY_GET, &get), Payload::None, deadline)?;
         self.require(&cqe, "controller status")?;
         if u64::from(cqe.dw0.get()) & property::CSTS_READY == 0 {
-            return Err(ChannelError::Refused { peer: self.peer.clone(), cause: "the controller does not become ready".into() });
+            return Err(ChannelError::Refused {
+                peer: self.peer.clone(),
+                cause: "the controller does not become ready".into(),
+            });
         }
         Ok(())
     }
@@ -194,7 +203,8 @@ impl HostQueue {
     /// As [`AdminChannel::execute`]; [`ChannelError::Refused`] for an error status.
     pub fn identify(&mut self, deadline: Duration) -> Result<IdentifyController, ChannelError> {
         let mut data = [0; IdentifyController::BYTES];
-        let sqe = Sqe { opcode: nvme::admin::IDENTIFY, cdw10: u32::from(nvme::cns::CONTROLLER).into(), ..Sqe::default() };
+        let sqe =
+            Sqe { opcode: nvme::admin::IDENTIFY, cdw10: u32::from(nvme::cns::CONTROLLER).into(), ..Sqe::default() };
         let cqe = self.execute(sqe, Payload::In(&mut data), deadline)?;
         self.require(&cqe, "Identify")?;
         Ok(IdentifyController::decode(&data))
@@ -215,11 +225,8 @@ impl HostQueue {
         let at = CAPSULES + block * 64;
         self.memory.write(at, capsule.as_bytes());
         let ctrl = CtrlSeg::new(opcode::SEND, index, self.qpn, 2, mlx5::CE_CQ_UPDATE);
-        let data = DataSeg {
-            byte_count: 64.into(),
-            lkey: self.key.into(),
-            address: (self.memory.address() + at).into(),
-        };
+        let data =
+            DataSeg { byte_count: 64.into(), lkey: self.key.into(), address: (self.memory.address() + at).into() };
         self.memory.write(SQ + block * 64, ctrl.as_bytes());
         self.memory.write(SQ + block * 64 + 16, data.as_bytes());
         self.sent = index.wrapping_add(1);
@@ -250,7 +257,11 @@ impl HostQueue {
                 if start.elapsed() > deadline {
                     return Err(ChannelError::Timeout { what: self.peer.clone(), after: deadline });
                 }
-                if start.elapsed() > Duration::from_millis(1) { std::thread::sleep(Duration::from_micros(50)) } else { std::thread::yield_now() }
+                if start.elapsed() > Duration::from_millis(1) {
+                    std::thread::sleep(Duration::from_micros(50))
+                } else {
+                    std::thread::yield_now()
+                }
                 continue;
             };
             match completion.opcode() {

@@ -43,7 +43,10 @@ impl EngineHandle {
     ///
     /// # Errors
     /// [`EngineError`].
-    pub fn call<R: Send + 'static>(&self, job: impl FnOnce(&mut Engine, Time) -> R + Send + 'static) -> Result<R, EngineError> {
+    pub fn call<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Engine, Time) -> R + Send + 'static,
+    ) -> Result<R, EngineError> {
         let (answer, receive) = mpsc::channel();
         let job: Job = Box::new(move |engine, now| drop(answer.send(job(engine, now))));
         self.jobs.send(job).map_err(|_| EngineError::Stopped)?;
@@ -70,7 +73,8 @@ impl EngineThread {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         let start = Instant::now();
-        let thread = std::thread::Builder::new().name("gn-engine".into()).spawn(move || run(engine, &inbox, &asked, start))?;
+        let thread =
+            std::thread::Builder::new().name("gn-engine".into()).spawn(move || run(engine, &inbox, &asked, start))?;
         Ok(Self { stop, thread: Some(thread), handle: EngineHandle { jobs } })
     }
 
@@ -121,7 +125,9 @@ fn run(mut engine: Engine, inbox: &Receiver<Job>, stop: &AtomicBool, start: Inst
         idle_rounds = idle_rounds.saturating_add(1);
         if idle_rounds < SPIN_ROUNDS {
             std::hint::spin_loop();
-        } else if now().since(idle_since).as_ns() < u64::try_from(IDLE_BEFORE_SLEEP.as_nanos()).expect("small") || engine.busy() {
+        } else if now().since(idle_since).as_ns() < u64::try_from(IDLE_BEFORE_SLEEP.as_nanos()).expect("small")
+            || engine.busy()
+        {
             std::thread::yield_now();
         } else {
             std::thread::sleep(NAP);

@@ -120,7 +120,8 @@ impl World {
         let config = EngineConfig { link, ack_timeout: ACK_TIMEOUT, rnr_timer: RNR_TIMER, rnr_retries: 3 };
         let mut engine = Engine::new(config);
         let half = engine.add_soft();
-        let (memory, array) = (HostRegion::alloc(1 << 17).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
+        let (memory, array) =
+            (HostRegion::alloc(1 << 17).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
         for i in 0..1 << CQ_LOG {
             memory.fill(CQ + i * 64 + 63, 1, 0xF1);
         }
@@ -157,7 +158,10 @@ impl World {
         let mode = if signalled { CE_CQ_UPDATE } else { 0 };
         let ctrl = CtrlSeg::new(opcode::SEND, index, QPN, 2, mode);
         let address = self.memory.address() + CAPSULES + slot * 64;
-        self.post_raw(&[ctrl.as_bytes(), DataSeg { byte_count: 64.into(), lkey: KEY.into(), address: address.into() }.as_bytes()].concat());
+        self.post_raw(
+            &[ctrl.as_bytes(), DataSeg { byte_count: 64.into(), lkey: KEY.into(), address: address.into() }.as_bytes()]
+                .concat(),
+        );
     }
 
     fn post_raw(&mut self, wqe: &[u8]) {
@@ -338,11 +342,17 @@ fn no_failure_is_reported_while_a_transfer_moves() {
     w.post(2, true);
     w.engine.step(Time::ZERO);
     assert_eq!(w.told().submitted.len(), 1, "the second capsule finds a broken connection");
-    assert!(w.told().transferred.is_empty() && w.completions().iter().all(|c| c.0 == SENT), "the copy's end is not known yet");
+    assert!(
+        w.told().transferred.is_empty() && w.completions().iter().all(|c| c.0 == SENT),
+        "the copy's end is not known yet"
+    );
     w.run_to(Time::from_ns(1));
     assert_eq!(w.told().transferred.len(), 1);
     let failed = w.completions();
-    assert_eq!(failed.iter().map(|c| c.0).collect::<Vec<_>>(), [SEND_FAILED, SEND_FAILED, RECEIVE_FAILED, RECEIVE_FAILED]);
+    assert_eq!(
+        failed.iter().map(|c| c.0).collect::<Vec<_>>(),
+        [SEND_FAILED, SEND_FAILED, RECEIVE_FAILED, RECEIVE_FAILED]
+    );
     assert!(failed.iter().all(|c| c.2 == syndrome::FLUSH));
 }
 
@@ -377,7 +387,10 @@ fn the_error_of_a_receive_comes_before_the_flush_of_those_behind_it() {
     w.post(1, false);
     w.pass(Span::from_ns(1000));
     let flush = syndrome::FLUSH;
-    assert_eq!(w.completions(), [(RECEIVE_FAILED, 0, syndrome::LOCAL_LENGTH), (RECEIVE_FAILED, 1, flush), (RECEIVE_FAILED, 2, flush)]);
+    assert_eq!(
+        w.completions(),
+        [(RECEIVE_FAILED, 0, syndrome::LOCAL_LENGTH), (RECEIVE_FAILED, 1, flush), (RECEIVE_FAILED, 2, flush)]
+    );
     assert_eq!(w.told().closed.len(), 1, "the SSD learns of it");
 }
 
@@ -389,8 +402,7 @@ fn a_local_error_completes_with_its_own_syndrome_behind_what_was_sent() {
     w.post_raw(CtrlSeg::new(0x55, 1, QPN, 1, 0).as_bytes());
     w.post(2, false);
     w.run_to(Time::from_ns(1));
-    let expected =
-        [(SENT, 0, 0), (SEND_FAILED, 1, syndrome::LOCAL_QP_OPERATION), (SEND_FAILED, 2, syndrome::FLUSH)];
+    let expected = [(SENT, 0, 0), (SEND_FAILED, 1, syndrome::LOCAL_QP_OPERATION), (SEND_FAILED, 2, syndrome::FLUSH)];
     assert_eq!(w.completions(), expected);
 }
 
@@ -482,7 +494,11 @@ fn many_responses_without_a_receive_each_have_their_own_retries() {
         w.post(cid, false);
     }
     w.pass(Span::from_ns(50_000));
-    assert_eq!((w.engine.counters.rnr, w.engine.counters.broken), (10, 0), "ten misses in one instant are not ten retries");
+    assert_eq!(
+        (w.engine.counters.rnr, w.engine.counters.broken),
+        (10, 0),
+        "ten misses in one instant are not ten retries"
+    );
     w.receives(10);
     w.pass(Span::from_ns(100_000));
     assert_eq!(w.completions().len(), 10);

@@ -249,7 +249,7 @@ impl Side {
     }
 
     fn send(&mut self, q: u32, mark: u8) {
-        self.push(Down::Send { qpn: FIRST_QPN + q, bytes: [mark; 16], late_after_ns: 1 });
+        self.push(Down::Send { qpn: FIRST_QPN + q, bytes: [mark; 16], due_ns: 0, late_after_ns: 1 });
     }
 
     /// Lets the half do all there is to do.
@@ -531,7 +531,9 @@ fn a_key_that_does_not_open_the_bytes_is_a_protection_error() {
 fn a_message_longer_than_a_capsule_is_a_length_error() {
     let bad = [
         fault(|s| [ctrl(opcode::SEND, 1, 0, 2), data(65, ALL, s.address(0, DATA))].concat()),
-        fault(|s| [ctrl(opcode::SEND, 1, 0, 3), data(64, ALL, s.address(0, DATA)), data(1, ALL, s.address(0, 0))].concat()),
+        fault(|s| {
+            [ctrl(opcode::SEND, 1, 0, 3), data(64, ALL, s.address(0, DATA)), data(1, ALL, s.address(0, 0))].concat()
+        }),
         fault(|_| [ctrl(opcode::SEND, 1, 0, 6), inline(&[7; 65])].concat()),
     ];
     assert_eq!(bad, [syndrome::LOCAL_LENGTH; 3]);
@@ -801,7 +803,9 @@ fn only_whole_blocks_have_a_sum_whatever_their_alignment() {
         s.memory.write(s.at(0, DATA + 4096), &[0x5A; 4096]);
         let (qpn, key) = (FIRST_QPN, ALL);
         for (tag, (from, to, bytes)) in
-            [(0, 0, 512), (0, 4096, 8192), (3, 16_384, 4096), (4, 20_481, 4096), (1, 24_576, 17)].into_iter().enumerate()
+            [(0, 0, 512), (0, 4096, 8192), (3, 16_384, 4096), (4, 20_481, 4096), (1, 24_576, 17)]
+                .into_iter()
+                .enumerate()
         {
             let (tag, local) = (u32::try_from(tag).expect("small"), s.array.slice(to, bytes));
             s.push(Down::FromOwner { qpn, local, address: s.address(0, DATA + from), key, tag });

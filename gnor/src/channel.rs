@@ -91,7 +91,19 @@ impl Layout {
         let pool_words = uars + ssds * 4096;
         let pool = align(pool_words + abi::POOL_BLOCKS as usize * 4, abi::POOL_BLOCK as usize);
         let cq_log = entries.trailing_zeros();
-        Self { qps, cq, cq_log, capsules, connect, per_ssd, queue_bytes, uars, pool_words, pool, bytes: pool + POOL_BYTES }
+        Self {
+            qps,
+            cq,
+            cq_log,
+            capsules,
+            connect,
+            per_ssd,
+            queue_bytes,
+            uars,
+            pool_words,
+            pool,
+            bytes: pool + POOL_BYTES,
+        }
     }
 }
 
@@ -196,7 +208,12 @@ impl Channel {
             first_qpn: self.first_qpn,
             cq_log: layout.cq_log,
             qid: QID.into(),
-            data: Pool { base: at(layout.pool), words_addr: at(layout.pool_words), blocks: abi::POOL_BLOCKS, rkey: self.keys[1] },
+            data: Pool {
+                base: at(layout.pool),
+                words_addr: at(layout.pool_words),
+                blocks: abi::POOL_BLOCKS,
+                rkey: self.keys[1],
+            },
             ..ChannelAbi::default()
         };
         self.memory.write(0, abi.as_bytes())?;

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::file::File;
-use crate::manager::{Manager, VolumeInfo, CreateOptions};
+use crate::manager::{CreateOptions, Manager, VolumeInfo};
 use crate::rpc::Rpc;
 use crate::transfer::Transfers;
 use gnstor_fabric::device::DeviceMem;
@@ -86,6 +86,9 @@ pub struct Client {
     /// The map's table in device memory.
     pub(crate) places: DeviceMem,
     pub(crate) transfers: Mutex<Transfers>,
+    /// Open files by volume name. The daemon keeps rights by client and gives all of them back at once: the last file asks for that.
+    /// Held during the calls that open and release, so that one cannot undo the other.
+    pub(crate) open_files: Mutex<HashMap<String, usize>>,
     // Declared before the session: the channel's queues end before the controllers they belong to.
     pub(crate) channel: Channel,
     session: Session,
@@ -125,7 +128,19 @@ impl Client {
         let bytes: Vec<u8> = map.places().iter().flat_map(|p| p.to_le_bytes()).collect();
         places.write(0, &bytes)?;
         let transfers = Mutex::new(Transfers::new(&mut channel)?);
-        Ok(Arc::new(Self { manager, rpc, id, map, places, transfers, channel, session, ssds, io_timeout: options.io_timeout }))
+        Ok(Arc::new(Self {
+            manager,
+            rpc,
+            id,
+            map,
+            places,
+            transfers,
+            open_files: Mutex::default(),
+            channel,
+            session,
+            ssds,
+            io_timeout: options.io_timeout,
+        }))
     }
 
     /// The client's id.
@@ -216,10 +231,14 @@ impl Client {
             Rights::Read => grpc::Rights::Read,
             Rights::Write => grpc::Rights::Write,
         };
-        let request = grpc::OpenRequest { name: name.into(), client_id: self.id.get().into(), rights: wire.into(), lease_ms: 0 };
+        let request =
+            grpc::OpenRequest { name: name.into(), client_id: self.id.get().into(), rights: wire.into(), lease_ms: 0 };
+        let mut open_files = self.open_files.lock().expect("no panic while held");
         let answer = self.rpc.wait(self.rpc.volumes().open(request))?;
         let volume = answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;
-        File::new(self, volume.into(), rights, Some(Duration::from_millis(answer.lease_ms.into())))
+        let file = File::new(self, volume.into(), rights, Some(Duration::from_millis(answer.lease_ms.into())))?;
+        *open_files.entry(name.into()).or_default() += 1;
+        Ok(file)
     }
 
     /// A handle on a volume without asking anybody for rights, as a client that ignores the rules would make one. The SSDs refuse what it
@@ -253,7 +272,9 @@ fn addresses(node: &Node, ssds: &[SsdInfo], fabric: Fabric) -> Result<Vec<SsdAdd
                 Port::Remote { remote, ssd: index }
             }
             (Fabric::Daemon, other) => {
-                return Err(Error::Protocol(format!("SSD {index} is reached by '{other}', which this client does not speak")));
+                return Err(Error::Protocol(format!(
+                    "SSD {index} is reached by '{other}', which this client does not speak"
+                )));
             }
         };
         out.push(SsdAddress { port, subnqn: ssd.subnqn.clone() });

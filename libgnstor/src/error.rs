@@ -34,7 +34,7 @@ pub enum Error {
         bytes: u64,
     },
     /// The range ends beyond the volume.
-    #[error("bytes {offset}..{} are beyond the volume's {capacity} bytes", .offset + .bytes)]
+    #[error("bytes {offset}..{} are beyond the volume's {capacity} bytes", .offset.saturating_add(*.bytes))]
     Range {
         /// Offset asked for.
         offset: u64,

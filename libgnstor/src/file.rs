@@ -36,7 +36,7 @@ pub struct DeviceBuffer {
     pub memory: DeviceMem,
 }
 
-/// An open volume. Dropping it gives its rights back.
+/// An open volume. Dropping the last one that a client has of a volume gives the rights back.
 #[derive(Debug)]
 pub struct File {
     client: Arc<Client>,
@@ -56,7 +56,12 @@ struct Lease {
 
 impl File {
     /// A handle; `lease` is `None` where nothing was granted.
-    pub(crate) fn new(client: &Arc<Client>, info: VolumeInfo, rights: Rights, lease: Option<Duration>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        client: &Arc<Client>,
+        info: VolumeInfo,
+        rights: Rights,
+        lease: Option<Duration>,
+    ) -> Result<Self, Error> {
         let vid = vid_of(&info)?;
         let wrong = |what: &str| Error::Protocol(format!("volume {}: {what}", info.name));
         let chunk_blocks = info.chunk_bytes / BLOCK_BYTES;
@@ -81,9 +86,8 @@ impl File {
         };
         let device = client.node().device().alloc(size_of::<VolumeAbi>())?;
         device.write(0, abi.as_bytes())?;
-        let keeps = rights == Rights::Write && lease.is_some();
-        let lease = lease.filter(|_| keeps).map(|length| Lease::start(client, &info, length));
-        let granted = lease.is_some() || (rights == Rights::Read && !info.any_reader && info.readers.contains(&client.id.get().into()));
+        let granted = lease.is_some();
+        let lease = lease.filter(|_| rights == Rights::Write).map(|length| Lease::start(client, &info, length));
         Ok(Self { client: Arc::clone(client), info, rights, granted, device, lease })
     }
 
@@ -239,7 +243,14 @@ impl Drop for File {
             drop(stop);
             let _ = thread.join();
         }
-        if self.granted {
+        if !self.granted {
+            return;
+        }
+        let mut open_files = self.client.open_files.lock().expect("no panic while held");
+        let Some(count) = open_files.get_mut(&self.info.name) else { return };
+        *count -= 1;
+        if *count == 0 {
+            open_files.remove(&self.info.name);
             let request = grpc::ReleaseRequest { name: self.info.name.clone(), client_id: self.client.id.get().into() };
             if let Err(e) = self.client.rpc.wait(self.client.rpc.volumes().release(request)) {
                 tracing::warn!("releasing {}: {e}", self.info.name);

@@ -119,7 +119,8 @@ impl Manager {
     /// # Errors
     /// The daemon's: there is none, or another client writes to it.
     pub fn delete(&self, name: &str) -> Result<(), Error> {
-        let request = grpc::DeleteRequest { name: name.into(), client_id: self.id.get().into(), request_id: Vec::new() };
+        let request =
+            grpc::DeleteRequest { name: name.into(), client_id: self.id.get().into(), request_id: Vec::new() };
         self.rpc.wait(self.rpc.volumes().delete(request))?;
         Ok(())
     }

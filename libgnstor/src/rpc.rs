@@ -45,7 +45,10 @@ impl Rpc {
     }
 
     /// Waits for a call.
-    pub(crate) fn wait<T>(&self, call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>) -> Result<T, Error> {
+    pub(crate) fn wait<T>(
+        &self,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<T, Error> {
         match self.runtime.block_on(call) {
             Ok(response) => Ok(response.into_inner()),
             Err(status) if status.code() == tonic::Code::Unavailable && status.message().contains("transport") => {

@@ -114,6 +114,8 @@ pub(crate) struct Transfers {
 pub(crate) const STAGING_BYTES: usize = 4 << 20;
 const MAX_ITEMS: usize = STAGING_BYTES / BLOCK_BYTES as usize;
 const ITEMS_AT: usize = 64;
+/// Longest request: what the array's SSDs transfer at once (MDTS of 1 MiB). A chunk may be longer.
+const MAX_REQUEST_BLOCKS: u32 = 256;
 
 #[expect(unsafe_code, reason = "the kernel's entries for the CPU execution")]
 mod entry {
@@ -156,15 +158,31 @@ impl Transfers {
         Ok(Self { staging, key, control })
     }
 
-    /// Writes `data` (at most [`STAGING_BYTES`], whole blocks) at block `vba`, one request a chunk.
-    pub(crate) fn write(&self, channel: &Channel, file: FileAbi, vba: u32, chunk_blocks: u32, data: &[u8], fua: bool) -> Result<(), Error> {
+    /// Writes `data` (at most [`STAGING_BYTES`], whole blocks) at block `vba`; no request crosses a chunk border.
+    pub(crate) fn write(
+        &self,
+        channel: &Channel,
+        file: FileAbi,
+        vba: u32,
+        chunk_blocks: u32,
+        data: &[u8],
+        fua: bool,
+    ) -> Result<(), Error> {
         self.staging.write(0, data)?;
         let items = self.items(Verb::Write, vba, chunk_blocks, data.len(), fua);
         self.run(channel, file, Verb::Write, &items)
     }
 
     /// Reads into `data`, as [`Self::write`]; `replica` 0 reads any replica, k the k-th that serves.
-    pub(crate) fn read(&self, channel: &Channel, file: FileAbi, vba: u32, chunk_blocks: u32, data: &mut [u8], replica: u32) -> Result<(), Error> {
+    pub(crate) fn read(
+        &self,
+        channel: &Channel,
+        file: FileAbi,
+        vba: u32,
+        chunk_blocks: u32,
+        data: &mut [u8],
+        replica: u32,
+    ) -> Result<(), Error> {
         let mut items = self.items(Verb::Read, vba, chunk_blocks, data.len(), false);
         items.iter_mut().for_each(|item| item.replica = replica);
         self.run(channel, file, Verb::Read, &items)?;
@@ -185,10 +203,18 @@ impl Transfers {
         let mut at = 0;
         while at < total {
             let first = vba + at;
-            let blocks = (chunk_blocks - first % chunk_blocks).min(total - at);
+            let blocks = (chunk_blocks - first % chunk_blocks).min(total - at).min(MAX_REQUEST_BLOCKS);
             let address = self.staging.address() + u64::from(at) * u64::from(BLOCK_BYTES);
             let flags = u32::from(fua);
-            items.push(Item { address, key: self.key, vba: first, blocks, opcode: verb as u32, flags, ..Item::default() });
+            items.push(Item {
+                address,
+                key: self.key,
+                vba: first,
+                blocks,
+                opcode: verb as u32,
+                flags,
+                ..Item::default()
+            });
             at += blocks;
         }
         items

@@ -29,11 +29,7 @@ pub mod status;
 pub mod vendor;
 
 #[cfg(feature = "grpc")]
-#[expect(
-    missing_docs,
-    clippy::allow_attributes,
-    reason = "generated from gnstor.proto, documented there"
-)]
+#[expect(missing_docs, clippy::allow_attributes, reason = "generated from gnstor.proto, documented there")]
 pub mod grpc {
     //! `gnstor.v1`: generated at build time by protox and tonic, no `protoc` needed.
     tonic::include_proto!("gnstor.v1");

@@ -101,7 +101,7 @@ enum : gn_u64 { PHASE_BIT = 1ull << 63 };
 // Word by word (63 usable bits each):
 //   w0  op(7) << 56 | qpn(24) << 32 | bytes(32)
 //   w1  host address, or for DOWN_CQE opcode(8) << 40 | syndrome(8) << 32 | wqe counter(16) << 0
-//   w2  remote address
+//   w2  remote address, or for DOWN_SEND the modelled time of arrival on the agent's clock, ns: not to be seen earlier
 //   w3  key(32) << 31 | tag(31)
 //   w4  late_after: agent clock in ns after which a DOWN_SEND counts as late
 //   w5  expected sum(32) | flags(8) << 32 | bit 63 of payload word 0 << 40 | of payload word 1 << 41

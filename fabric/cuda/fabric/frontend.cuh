@@ -169,7 +169,8 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, gn_u32 q) {
   if (left > 0x8000u) left = 0;  // an old kick
   while (left) {
     bool mine = lane < left;
-    bool error_state = mem::ld_relaxed_gpu(&qp.state) == QP_ERROR;
+    // Read once: nothing is sent behind a request that is flushed.
+    bool error_state = __shfl_sync(0xffffffffu, mem::ld_relaxed_gpu(&qp.state), 0) == QP_ERROR;
     work w = {};
     w.blocks = 1;
     if (mine) w = decode(a, qp, head + lane);

@@ -67,6 +67,8 @@ GN_DEV void deliver_send(const agent_args& a, ring_ctx& ring, const down_work& d
     up_push(ring, UP_RECV_ERROR, qp.qpn, at & 0xffffu, syndrome, 0, 0);
     return;
   }
+  // The Rust half sends early by about the way it takes; what is left of that is waited for here.
+  while (now_ns() < d.w[2]) pause(0);
   gn_u32 v[4] = {(gn_u32)lo, (gn_u32)(lo >> 32), (gn_u32)hi, (gn_u32)(hi >> 32)};
   mem::st16((void*)to, v);
   write_cqe(a.cqs[qp.cq], completion{mlx5::CQE_RESP_SEND, 0, qp.qpn, at, 16});

@@ -60,8 +60,10 @@ GN_DEV void execute_copy(const agent_args& a, ring_ctx& ring, const down_work& d
   gn_u32 index = down_qpn(d) - a.first_qpn, bytes = down_bytes(d), status = COPY_OK, sum = 0;
   bool inbound = down_op(d) == DOWN_TO_DEVICE;
   gn_u32 access = inbound ? (gn_u32)ACCESS_REMOTE_WRITE : (gn_u32)ACCESS_REMOTE_READ;
-  if (index >= a.qp_count || mem::ld_relaxed_gpu(&a.qps[index].state) != QP_RTS ||
-      !key_opens(a, a.qps[index].pd, down_key(d), d.w[2], bytes, access)) {
+  // One lane decides: the queue pair may go into error at any time, and the lanes must not disagree.
+  bool opens = index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) == QP_RTS &&
+               key_opens(a, a.qps[index].pd, down_key(d), d.w[2], bytes, access);
+  if (!__shfl_sync(0xffffffffu, (gn_u32)opens, 0)) {
     status = COPY_BAD_KEY;
   } else {
     gn_u8 *host = (gn_u8*)d.w[1], *device = (gn_u8*)d.w[2];

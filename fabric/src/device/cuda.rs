@@ -61,7 +61,8 @@ impl CudaDevice {
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(named("cuDevicePrimaryCtxRetain"))?;
         // SAFETY: the context above.
         unsafe { result::ctx::set_current(context) }.map_err(named("cuCtxSetCurrent"))?;
-        let stream = || result::stream::create(result::stream::StreamKind::NonBlocking).map_err(named("cuStreamCreate"));
+        let stream =
+            || result::stream::create(result::stream::StreamKind::NonBlocking).map_err(named("cuStreamCreate"));
         Ok(Self {
             name,
             device,
@@ -126,9 +127,17 @@ impl CudaDevice {
         let mut address = 0;
         // SAFETY: the region stays mapped: this map keeps it alive until it is unregistered in drop.
         unsafe {
-            sys::cuMemHostRegister_v2(host, region.len(), sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE)
-                .result()
-                .map_err(|e| DeviceError::Memory { bytes: region.len(), what: "pinned host memory", cause: e.to_string() })?;
+            sys::cuMemHostRegister_v2(
+                host,
+                region.len(),
+                sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE,
+            )
+            .result()
+            .map_err(|e| DeviceError::Memory {
+                bytes: region.len(),
+                what: "pinned host memory",
+                cause: e.to_string(),
+            })?;
             sys::cuMemHostGetDevicePointer_v2(&raw mut address, host, 0)
                 .result()
                 .map_err(named("cuMemHostGetDevicePointer"))?;
@@ -156,8 +165,7 @@ impl CudaDevice {
         };
         let name = CString::new(kernel.name).expect("kernel names have no NUL");
         // SAFETY: the module is loaded and stays so.
-        let function =
-            unsafe { result::module::get_function(module, name) }.map_err(named("cuModuleGetFunction"))?;
+        let function = unsafe { result::module::get_function(module, name) }.map_err(named("cuModuleGetFunction"))?;
         // SAFETY: the function above. Loading it now: under lazy loading its first launch would wait for a resident kernel.
         unsafe { sys::cuFuncLoad(function) }.result().map_err(named("cuFuncLoad"))?;
         self.functions.lock().expect("no panic while held").insert(kernel.name, function);
@@ -193,7 +201,12 @@ impl CudaDevice {
     }
 
     #[expect(clippy::disallowed_methods, reason = "waits for a GPU in real time; nothing here is modelled")]
-    fn wait(&self, what: impl Fn() -> String, limit: Duration, mut done: impl FnMut() -> Result<bool, DeviceError>) -> Result<(), DeviceError> {
+    fn wait(
+        &self,
+        what: impl Fn() -> String,
+        limit: Duration,
+        mut done: impl FnMut() -> Result<bool, DeviceError>,
+    ) -> Result<(), DeviceError> {
         let start = Instant::now();
         while !done()? {
             if start.elapsed() > limit {
@@ -217,9 +230,8 @@ impl CudaDevice {
         if residency == Residency::TwoKernels {
             self.launch(agent, self.agent_stream)?;
             let what = || "the HCA agent did not become resident (is the GPU full of other work?)".to_owned();
-            let started = self.wait(what, AGENT_START, || {
-                Ok(words.all_ready() || self.idle(self.agent_stream, agent.kernel.name)?)
-            });
+            let started = self
+                .wait(what, AGENT_START, || Ok(words.all_ready() || self.idle(self.agent_stream, agent.kernel.name)?));
             if let Err(e) = started {
                 words.ask_to_stop();
                 return Err(e);

@@ -88,8 +88,7 @@ impl HostDevice {
             options.assume_init()
         };
         options.deadline_ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
-        let mut result =
-            RunResult { yields: 0, switches: 0, os_yields: 0, failure: 0, reserved: 0, message: [0; 512] };
+        let mut result = RunResult { yields: 0, switches: 0, os_yields: 0, failure: 0, reserved: 0, message: [0; 512] };
         // SAFETY: the grids' bodies are kernels that take one pointer, which each launch provides; all memory they use stays
         // allocated during the call, which returns only when every lane has ended or been dropped.
         let code = unsafe { gn_simt_run(grids.as_ptr(), grids.len(), &raw const options, &raw mut result) };

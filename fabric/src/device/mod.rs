@@ -131,7 +131,7 @@ pub enum Residency {
 
 enum Backend {
     Host(host::HostDevice),
-    Cuda(cuda::CudaDevice),
+    Cuda(Box<cuda::CudaDevice>),
 }
 
 /// A device.
@@ -165,9 +165,11 @@ impl Device {
         let host = |why: String| Self { backend: Backend::Host(host::HostDevice), why };
         let device = match choice {
             Choice::Host => host("asked for".into()),
-            Choice::Cuda => Self { backend: Backend::Cuda(cuda::CudaDevice::open()?), why: "asked for".into() },
+            Choice::Cuda => {
+                Self { backend: Backend::Cuda(Box::new(cuda::CudaDevice::open()?)), why: "asked for".into() }
+            }
             Choice::Auto => match cuda::CudaDevice::open() {
-                Ok(gpu) => Self { backend: Backend::Cuda(gpu), why: "a GPU is here".into() },
+                Ok(gpu) => Self { backend: Backend::Cuda(Box::new(gpu)), why: "a GPU is here".into() },
                 Err(e) => host(e.to_string()),
             },
         };

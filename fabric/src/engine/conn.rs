@@ -81,6 +81,11 @@ impl Conn {
         self.submitted[usize::from(cqe.cid.get() & 0xFF)]
     }
 
+    fn signalled(&self, psn: u64) -> bool {
+        let position = usize::try_from(psn.wrapping_sub(self.first_psn)).unwrap_or(usize::MAX);
+        self.sent.get(position).is_some_and(|pending| pending.signalled)
+    }
+
     fn oldest_waiting(&self) -> Option<Time> {
         self.sent.iter().find_map(|p| if let State::Waiting(at) = p.state { Some(at) } else { None })
     }
@@ -118,7 +123,8 @@ impl Engine {
                 match conn.to {
                     To::Local(_) => {
                         let at = self.link.up(nominal, u64::from(e.bytes));
-                        self.schedule(at, Event::Capsule { conn: id, psn, raw: e.payload });
+                        let message = self.messages.put(&e.payload);
+                        self.schedule(now, at, Event::Capsule { conn: id, psn, message });
                     }
                     To::Remote(remote) => self.remote_capsule(remote, id, psn, e),
                 }
@@ -166,7 +172,7 @@ impl Engine {
             let middle = i128::from(sent.as_ns()) + i128::from(rtt / 2);
             let offset = i64::try_from(middle - i128::from(e.stamp_ns)).unwrap_or(0);
             if let Some(h) = self.halves.get_mut(&half) {
-                h.get().set_clock_offset_ns(offset);
+                h.get().set_clock_offset_ns(offset, rtt);
             }
         }
     }
@@ -178,7 +184,9 @@ impl Engine {
             return;
         }
         let back = at + self.link.config().latency;
-        self.schedule(back, Event::Acked { conn: id, psn });
+        // Nobody sees when an unsignalled SEND is acknowledged.
+        let signalled = conn.signalled(psn);
+        self.schedule(now, if signalled { back } else { now }, Event::Acked { conn: id, psn });
         let t = &mut self.targets[usize::from(target)];
         t.clock = t.clock.max(at);
         t.controller.submit(t.clock, QueueKey(id.0), &sqe_of(raw));
@@ -292,7 +300,8 @@ impl Engine {
         }
         let cqe: [u8; 16] = zerocopy::transmute!(e.arg);
         let at = now + self.config.rnr_timer;
-        self.schedule(at, Event::Deliver { conn: id, cqe, tries, late_after: at });
+        let message = self.messages.put(&cqe);
+        self.schedule(now, at, Event::Deliver { conn: id, message, tries, due: at, late_after: at });
     }
 
     pub(super) fn check_timeouts(&mut self, now: Time) {
@@ -326,7 +335,7 @@ impl Engine {
             let half = half.get();
             // Over a real network nothing is modelled, so nothing is late.
             let late_after_ns = half_ns(now, half.clock_offset_ns()).max(1) + (1 << 62) / 2;
-            half.push(Down::Send { qpn, bytes: cqe_bytes(cqe), late_after_ns });
+            half.push(Down::Send { qpn, bytes: cqe_bytes(cqe), due_ns: 0, late_after_ns });
         }
     }
 }

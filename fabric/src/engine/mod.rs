@@ -22,8 +22,8 @@ use crate::time::{Span, Time};
 use conn::{Conn, To};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
-use std::cmp::Reverse;
 use rustc_hash::FxHashMap as HashMap;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -83,7 +83,8 @@ pub const REFUSED_NO_PEER: Refused = 0xFFFF;
 enum AnyHalf {
     Agent(AgentHalf),
     Soft(SoftHalf),
-    Peer(PeerHalf),
+    Peer(Box<PeerHalf>),
+    Other(Box<dyn Half>),
 }
 
 impl AnyHalf {
@@ -91,7 +92,8 @@ impl AnyHalf {
         match self {
             Self::Agent(h) => h,
             Self::Soft(h) => h,
-            Self::Peer(h) => h,
+            Self::Peer(h) => h.as_mut(),
+            Self::Other(h) => h.as_mut(),
         }
     }
 }
@@ -116,15 +118,41 @@ struct Remote {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A capsule reaches its target.
-    Capsule { conn: ConnId, psn: u64, raw: [u8; 64] },
+    Capsule { conn: ConnId, psn: u64, message: Message },
     /// Its acknowledgement reaches the initiator.
     Acked { conn: ConnId, psn: u64 },
     /// The modelled data of a Pull has arrived.
     Arrived { tag: u32 },
     /// An SSD is done; the response takes the link.
-    Respond { conn: ConnId, cqe: [u8; 16], pushed: u32 },
+    Respond { conn: ConnId, message: Message, pushed: u32 },
     /// The response reaches the initiator.
-    Deliver { conn: ConnId, cqe: [u8; 16], tries: u8, late_after: Time },
+    Deliver { conn: ConnId, message: Message, tries: u8, due: Time, late_after: Time },
+}
+
+/// Names a message in [`Messages`].
+type Message = u32;
+
+/// The bytes of messages under way, apart from their events: the event queue moves its entries about.
+#[derive(Default)]
+struct Messages {
+    items: Vec<[u8; 64]>,
+    free: Vec<Message>,
+}
+
+impl Messages {
+    fn put(&mut self, bytes: &[u8]) -> Message {
+        let name = self.free.pop().unwrap_or_else(|| {
+            self.items.push([0; 64]);
+            u32::try_from(self.items.len() - 1).expect("far fewer messages than 2^32")
+        });
+        self.items[name as usize][..bytes.len()].copy_from_slice(bytes);
+        name
+    }
+
+    fn take<const N: usize>(&mut self, name: Message) -> [u8; N] {
+        self.free.push(name);
+        *self.items[name as usize].first_chunk().expect("messages are at most 64 bytes")
+    }
 }
 
 /// A data transfer on its way through a half.
@@ -154,6 +182,10 @@ pub struct Engine {
     by_qp: HashMap<(HalfId, u32), ConnId>,
     transfers: HashMap<u32, Transfer>,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    messages: Messages,
+    /// The halves in the order in which they are polled.
+    order: Vec<HalfId>,
+    steps: u32,
     pings: HashMap<(HalfId, u32), Time>,
     best_rtt: HashMap<HalfId, u64>,
     next_id: u32,
@@ -191,6 +223,9 @@ impl Engine {
             by_qp: HashMap::default(),
             transfers: HashMap::default(),
             events: BinaryHeap::new(),
+            messages: Messages::default(),
+            order: Vec::new(),
+            steps: 0,
             pings: HashMap::default(),
             best_rtt: HashMap::default(),
             next_id: 1,
@@ -236,7 +271,12 @@ impl Engine {
 
     /// Adds a client that has connected over TCP.
     pub fn add_peer(&mut self, wire: Wire) -> HalfId {
-        self.add_half(AnyHalf::Peer(PeerHalf::new(wire)))
+        self.add_half(AnyHalf::Peer(Box::new(PeerHalf::new(wire))))
+    }
+
+    /// Adds an executor of the caller's own, such as a load generator.
+    pub fn add_other(&mut self, half: Box<dyn Half>) -> HalfId {
+        self.add_half(AnyHalf::Other(half))
     }
 
     fn add_half(&mut self, mut half: AnyHalf) -> HalfId {
@@ -248,6 +288,7 @@ impl Engine {
         }
         let id = HalfId(self.id());
         self.halves.insert(id, half);
+        self.order.push(id);
         id
     }
 
@@ -267,6 +308,7 @@ impl Engine {
             self.close(now, conn);
         }
         self.halves.remove(&id);
+        self.order.retain(|half| *half != id);
         self.best_rtt.remove(&id);
     }
 
@@ -284,7 +326,15 @@ impl Engine {
     }
 
     /// Connects a queue pair with an SSD; the answer comes through `reply`, at once for a local SSD.
-    pub fn connect(&mut self, now: Time, half: HalfId, qpn: u32, port: Port, request: &CmRequest, reply: Sender<Result<(), Refused>>) -> ConnId {
+    pub fn connect(
+        &mut self,
+        now: Time,
+        half: HalfId,
+        qpn: u32,
+        port: Port,
+        request: &CmRequest,
+        reply: Sender<Result<(), Refused>>,
+    ) -> ConnId {
         let id = ConnId(self.id());
         let to = match port {
             Port::Local(target) => To::Local(target),
@@ -343,7 +393,15 @@ impl Engine {
         }
     }
 
-    fn schedule(&mut self, at: Time, event: Event) {
+    /// Handles an event at its time: at once, where that has come and nothing earlier waits.
+    fn schedule(&mut self, now: Time, at: Time, event: Event) {
+        if at <= now && self.events.peek().is_none_or(|Reverse((first, _, _))| *first > at) {
+            return self.handle(now, at, event);
+        }
+        self.queue(at, event);
+    }
+
+    fn queue(&mut self, at: Time, event: Event) {
         self.next_event += 1;
         self.events.push(Reverse((at, self.next_event, event)));
     }
@@ -388,11 +446,20 @@ impl Engine {
         targets.chain(queued).min()
     }
 
+    fn lead(&mut self, conn: ConnId) -> Span {
+        let half = self.conns.get(&conn).and_then(|c| self.halves.get_mut(&c.half));
+        half.map_or(Span::ZERO, |h| Span::from_ns(h.get().lead_ns()))
+    }
+
     fn poll_halves(&mut self, now: Time) -> bool {
         let mut worked = false;
-        let mut ids: Vec<HalfId> = self.halves.keys().copied().collect();
-        ids.sort_unstable();
-        for id in ids {
+        self.steps = self.steps.wrapping_add(1);
+        for i in 0..self.order.len() {
+            let Some(&id) = self.order.get(i) else { break };
+            // Host queues carry administration: looking at all their doorbells every time would cost more than the I/O does.
+            if matches!(self.halves.get(&id), Some(AnyHalf::Soft(_))) && !self.steps.is_multiple_of(SOFT_TURN) {
+                continue;
+            }
             // A bounded batch from each, so that nobody starves the others.
             for _ in 0..64 {
                 let Some(half) = self.halves.get_mut(&id) else { break };
@@ -412,17 +479,27 @@ impl Engine {
 
     fn handle(&mut self, now: Time, at: Time, event: Event) {
         match event {
-            Event::Capsule { conn, psn, raw } => self.capsule_arrives(now, at, conn, psn, &raw),
+            Event::Capsule { conn, psn, message } => {
+                let raw = self.messages.take(message);
+                self.capsule_arrives(now, at, conn, psn, &raw);
+            }
             Event::Acked { conn, psn } => self.acknowledged(conn, psn),
             Event::Arrived { tag } => self.finish_transfer(now, at, tag),
-            Event::Respond { conn, cqe, pushed } => {
+            Event::Respond { conn, message, pushed } => {
+                let cqe: [u8; 16] = *self.messages.items[message as usize].first_chunk().expect("64 bytes");
                 let due = self.link.down(at, u64::from(pushed) + 16);
                 let submitted = self.conns.get(&conn).map_or(due, |c| c.submitted(zerocopy::transmute!(cqe)));
                 let modelled = due.since(submitted).as_ps();
                 let slack = Span::from_ps((modelled / 20).max(Span::from_ns(2000).as_ps()));
-                self.schedule(due, Event::Deliver { conn, cqe, tries: 0, late_after: due + slack });
+                let lead = self.lead(conn);
+                self.schedule(
+                    now,
+                    due - lead,
+                    Event::Deliver { conn, message, tries: 0, due, late_after: due + slack },
+                );
             }
-            Event::Deliver { conn, cqe, tries, late_after } => {
+            Event::Deliver { conn, message, tries, due, late_after } => {
+                let cqe: [u8; 16] = self.messages.take(message);
                 let Some(c) = self.conns.get_mut(&conn) else { return };
                 if c.broken() {
                     return;
@@ -432,13 +509,17 @@ impl Engine {
                 let (half, qpn) = (c.half, c.qpn);
                 if let Some(half) = self.halves.get_mut(&half) {
                     let half = half.get();
-                    let late_after_ns = half_ns(late_after, half.clock_offset_ns());
-                    half.push(Down::Send { qpn, bytes: cqe, late_after_ns });
+                    let offset = half.clock_offset_ns();
+                    let (due_ns, late_after_ns) = (half_ns(due, offset), half_ns(late_after, offset));
+                    half.push(Down::Send { qpn, bytes: cqe, due_ns, late_after_ns });
                 }
             }
         }
     }
 }
+
+/// Steps from one look at the host queues to the next.
+const SOFT_TURN: u32 = 16;
 
 /// An engine time on a half's clock, whose offset is `engine = half + offset`.
 fn half_ns(at: Time, offset: i64) -> u64 {
@@ -455,6 +536,7 @@ fn add_regions(half: &mut AnyHalf, regions: &[Arc<HostRegion>]) {
             }
             AnyHalf::Soft(h) => h.add_region(Arc::clone(region)),
             AnyHalf::Peer(h) => h.add_region(Arc::clone(region)),
+            AnyHalf::Other(_) => {}
         }
     }
 }

@@ -40,7 +40,8 @@ impl Engine {
                 }
                 Effect::Complete { queue, cqe, at, pushed_bytes } => {
                     let conn = ConnId(queue.0);
-                    self.schedule(at, Event::Respond { conn, cqe: cqe_bytes(cqe), pushed: pushed_bytes });
+                    let message = self.messages.put(&cqe_bytes(cqe));
+                    self.schedule(now, at, Event::Respond { conn, message, pushed: pushed_bytes });
                 }
                 Effect::Close { queue } => self.break_conn(now, ConnId(queue.0), None),
             }
@@ -48,13 +49,21 @@ impl Engine {
     }
 
     /// Hands a transfer to the half of its connection.
-    pub(super) fn start(&mut self, now: Time, id: ConnId, origin: Origin, not_before: Time, down: impl FnOnce(u32, u32) -> Down) {
+    pub(super) fn start(
+        &mut self,
+        now: Time,
+        id: ConnId,
+        origin: Origin,
+        not_before: Time,
+        down: impl FnOnce(u32, u32) -> Down,
+    ) {
         let tag = self.id();
         let Some(conn) = self.conns.get_mut(&id).filter(|c| !c.broken()) else {
-            let transfer = Transfer { conn: id, origin, not_before: Time::ZERO, outcome: Some(Outcome::ConnectionLost) };
+            let transfer =
+                Transfer { conn: id, origin, not_before: Time::ZERO, outcome: Some(Outcome::ConnectionLost) };
             self.transfers.insert(tag, transfer);
             // Through the queue, not here: the controller is in the middle of giving its effects away.
-            return self.schedule(now, Event::Arrived { tag });
+            return self.queue(now, Event::Arrived { tag });
         };
         conn.transfers += 1;
         let (half, qpn) = (conn.half, conn.qpn);
@@ -78,7 +87,7 @@ impl Engine {
             conn.transfers -= 1;
         }
         if at > now {
-            self.schedule(at, Event::Arrived { tag: e.index });
+            self.queue(at, Event::Arrived { tag: e.index });
         } else {
             self.finish_transfer(now, at.max(Time::ZERO), e.index);
         }
@@ -97,7 +106,9 @@ impl Engine {
                 t.controller.transferred(t.clock, name, outcome);
                 self.drain_effects(now, target);
             }
-            Origin::Remote { remote, tag, slot, pull } => self.remote_transfer_done(remote, transfer.conn, tag, slot, pull, outcome),
+            Origin::Remote { remote, tag, slot, pull } => {
+                self.remote_transfer_done(remote, transfer.conn, tag, slot, pull, outcome)
+            }
         }
     }
 

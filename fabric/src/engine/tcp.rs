@@ -359,7 +359,13 @@ impl Half for PeerHalf {
                 let mut data = vec![0; local.bytes as usize];
                 self.regions[&local.region].read(local.offset, &mut data);
                 if data.len() > MAX_DATA {
-                    self.up.push_back(UpEntry { kind: UP_DONE, qpn, index: tag, status: COPY_BAD_KEY, ..UpEntry::default() });
+                    self.up.push_back(UpEntry {
+                        kind: UP_DONE,
+                        qpn,
+                        index: tag,
+                        status: COPY_BAD_KEY,
+                        ..UpEntry::default()
+                    });
                 } else {
                     self.wire.send(&Frame::ToOwner { conn: qpn, tag, address, key, sum, data });
                 }
@@ -433,7 +439,14 @@ impl Engine {
                 let slot = staging.take(bytes).expect("checked before");
                 staging.region.write(slot.offset, &data);
                 let origin = Origin::Remote { remote: index, tag, slot, pull: false };
-                self.start(now, ConnId(conn), origin, Time::ZERO, |qpn, tag| Down::ToOwner { qpn, local: slot, address, key, tag, sum });
+                self.start(now, ConnId(conn), origin, Time::ZERO, |qpn, tag| Down::ToOwner {
+                    qpn,
+                    local: slot,
+                    address,
+                    key,
+                    tag,
+                    sum,
+                });
             }
             Frame::FromOwner { conn, tag, address, key, bytes } => {
                 if bytes as usize > MAX_DATA {
@@ -442,7 +455,13 @@ impl Engine {
                 }
                 let slot = self.remotes[index as usize].staging.take(bytes).expect("checked before");
                 let origin = Origin::Remote { remote: index, tag, slot, pull: true };
-                self.start(now, ConnId(conn), origin, Time::ZERO, |qpn, tag| Down::FromOwner { qpn, local: slot, address, key, tag });
+                self.start(now, ConnId(conn), origin, Time::ZERO, |qpn, tag| Down::FromOwner {
+                    qpn,
+                    local: slot,
+                    address,
+                    key,
+                    tag,
+                });
             }
             Frame::Response { conn, cqe } => self.remote_response(now, ConnId(conn), zerocopy::transmute!(cqe)),
             Frame::Closed { conn } => self.break_conn(now, ConnId(conn), None),
@@ -450,7 +469,15 @@ impl Engine {
         }
     }
 
-    pub(super) fn remote_transfer_done(&mut self, remote: u32, id: ConnId, tag: u32, slot: LocalRef, pull: bool, outcome: Outcome) {
+    pub(super) fn remote_transfer_done(
+        &mut self,
+        remote: u32,
+        id: ConnId,
+        tag: u32,
+        slot: LocalRef,
+        pull: bool,
+        outcome: Outcome,
+    ) {
         let r = &mut self.remotes[remote as usize];
         let (status, sum) = match outcome {
             Outcome::Done { sum } => (COPY_OK, sum),

@@ -17,13 +17,15 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const UP_ENTRIES: usize = 4096;
 const DOWN_ENTRIES: usize = 2048;
+#[expect(clippy::cast_possible_truncation, reason = "small constants")]
+const MASKS: (u32, u32) = (UP_ENTRIES as u32 - 1, DOWN_ENTRIES as u32 - 1);
 /// Queue pairs an HCA holds.
 pub const MAX_QPS: u32 = 1024;
 const MAX_CQS: u32 = 256;
 const MAX_MRS: u32 = 1024;
 const FIRST_QPN: u32 = 0x100;
-/// Threads of an agent block: dispatcher, front end, fourteen movers.
-const AGENT_THREADS: u32 = 512;
+/// Threads of an agent block: dispatcher, front end, 24 movers.
+const AGENT_THREADS: u32 = 832;
 /// On the CPU two movers are enough: they share one core.
 const AGENT_THREADS_HOST: u32 = 128;
 
@@ -53,7 +55,7 @@ const UP_HEAD: u64 = WORDS_AT;
 const DOWN_HEAD: u64 = WORDS_AT + 64;
 const STOP: u64 = WORDS_AT + 128;
 const READY: u64 = WORDS_AT + 192;
-const RING_BYTES: usize = WORDS_AT as usize + 256;
+const RING_BYTES: usize = (UP_ENTRIES * UP_WORDS + DOWN_ENTRIES * DOWN_WORDS) * 8 + 256;
 
 /// A queue pair in device memory, as create_qp is told about it.
 #[derive(Clone, Copy, Debug)]
@@ -144,16 +146,15 @@ impl AgentHca {
     /// Memory and driver errors.
     pub fn new(device: &Arc<Device>, residency: Residency) -> Result<(Self, AgentHalf), DeviceError> {
         let contexts = device.alloc(CONTEXT_BYTES)?;
-        let ring =
-            HostRegion::alloc(RING_BYTES).map_err(|e| memory("ring memory", RING_BYTES, &e.to_string()))?;
+        let ring = HostRegion::alloc(RING_BYTES).map_err(|e| memory("ring memory", RING_BYTES, &e.to_string()))?;
         let base = device.map(&ring)?;
         let ctx = RingCtx {
             up_addr: base + UP_AT,
             up_head_addr: base + UP_HEAD,
             down_addr: base + DOWN_AT,
             down_head_addr: base + DOWN_HEAD,
-            up_mask: UP_ENTRIES as u32 - 1,
-            down_mask: DOWN_ENTRIES as u32 - 1,
+            up_mask: MASKS.0,
+            down_mask: MASKS.1,
             stop_addr: base + STOP,
             ready_addr: base + READY,
             ..RingCtx::default()
@@ -168,6 +169,7 @@ impl AgentHca {
             backlog: VecDeque::new(),
             regions: HashMap::default(),
             clock_offset_ns: 0,
+            lead_ns: 0,
         };
         let tables = Tables {
             qps: vec![false; MAX_QPS as usize],
@@ -175,7 +177,14 @@ impl AgentHca {
             mrs: vec![None; MAX_MRS as usize],
             ..Tables::default()
         };
-        let hca = Self { device: Arc::clone(device), contexts, ring, tables: Mutex::new(tables), launch: Mutex::default(), residency };
+        let hca = Self {
+            device: Arc::clone(device),
+            contexts,
+            ring,
+            tables: Mutex::new(tables),
+            launch: Mutex::default(),
+            residency,
+        };
         Ok((hca, half))
     }
 
@@ -380,8 +389,11 @@ pub struct AgentHalf {
     backlog: VecDeque<[u64; DOWN_WORDS]>,
     regions: HashMap<RegionId, u64>,
     clock_offset_ns: i64,
+    lead_ns: u64,
 }
 
+/// The dispatcher waits for what comes early: never longer than this.
+const MAX_LEAD_NS: u64 = 4000;
 const TAG_MASK: u64 = (1 << 31) - 1;
 
 impl AgentHalf {
@@ -416,9 +428,10 @@ impl AgentHalf {
                 w[2] = address & !PHASE_BIT;
                 w[3] = key_tag(key, tag);
             }
-            Down::Send { qpn, bytes, late_after_ns } => {
+            Down::Send { qpn, bytes, due_ns, late_after_ns } => {
                 let [lo, hi]: [u64; 2] = zerocopy::transmute!(bytes);
                 w[0] = head(DOWN_SEND, qpn, 16);
+                w[2] = due_ns & !PHASE_BIT;
                 w[4] = late_after_ns & !PHASE_BIT;
                 w[5] = (lo >> 63) << 40 | (hi >> 63) << 41;
                 w[6] = lo & !PHASE_BIT;
@@ -481,8 +494,13 @@ impl Half for AgentHalf {
         self.clock_offset_ns
     }
 
-    fn set_clock_offset_ns(&mut self, offset: i64) {
+    fn lead_ns(&self) -> u64 {
+        self.lead_ns
+    }
+
+    fn set_clock_offset_ns(&mut self, offset: i64, rtt_ns: u64) {
         self.clock_offset_ns = offset;
+        self.lead_ns = (rtt_ns / 2).min(MAX_LEAD_NS);
     }
 }
 

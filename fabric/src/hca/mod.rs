@@ -51,6 +51,8 @@ pub enum Down {
         qpn: u32,
         /// The message.
         bytes: [u8; 16],
+        /// Modelled arrival on the half's clock, ns: the owner must not see the message earlier. At most some microseconds ahead.
+        due_ns: u64,
         /// Time on the half's clock, ns, after which it is late.
         late_after_ns: u64,
     },
@@ -90,6 +92,11 @@ pub trait Half: Send {
         0
     }
 
-    /// Tells the half the offset that the engine has measured.
-    fn set_clock_offset_ns(&mut self, _offset: i64) {}
+    /// How much earlier than it is due a [`Down::Send`] should be handed over, ns: the time it takes to the owner's memory.
+    fn lead_ns(&self) -> u64 {
+        0
+    }
+
+    /// Tells the half the offset that the engine has measured, and the round trip by which it did.
+    fn set_clock_offset_ns(&mut self, _offset: i64, _rtt_ns: u64) {}
 }

@@ -59,6 +59,8 @@ impl UpRing {
 #[derive(Debug, Default)]
 pub struct DownRing {
     tail: u64,
+    /// The consumer's head as last read: reading it fetches a line that the device writes.
+    head_seen: u64,
 }
 
 impl DownRing {
@@ -66,12 +68,15 @@ impl DownRing {
     pub fn push<W: Word>(&mut self, words: &[W], head_word: &W, descriptor: [u64; DOWN_WORDS]) -> bool {
         let entries = words.len() / DOWN_WORDS;
         debug_assert!(entries.is_power_of_two());
-        // Pairs with the consumer's store after it has read the descriptors.
-        if self.tail - head_word.load_acquire() >= entries as u64 {
-            return false;
+        if self.tail - self.head_seen >= entries as u64 {
+            // Pairs with the consumer's store after it has read the descriptors.
+            self.head_seen = head_word.load_acquire();
+            if self.tail - self.head_seen >= entries as u64 {
+                return false;
+            }
         }
         let position = usize::try_from(self.tail).expect("64-bit host");
-        let phase = if position / entries % 2 == 0 { PHASE_BIT } else { 0 };
+        let phase = if (position / entries).is_multiple_of(2) { PHASE_BIT } else { 0 };
         let at = position % entries * DOWN_WORDS;
         for (word, value) in words[at..at + DOWN_WORDS].iter().zip(descriptor) {
             debug_assert_eq!(value & PHASE_BIT, 0);

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Longest SEND: one command capsule.
@@ -134,7 +135,7 @@ impl SoftHalf {
         let recorded = u32::from_be(qp.memory.word32(qp.dbr + 4).load(Ordering::Acquire));
         #[expect(clippy::cast_possible_truncation, reason = "the low 16 bits count")]
         let mut producer = recorded as u16;
-        let first = u32::from_be_bytes([kick[0], kick[1], kick[2], kick[3]]);
+        let first = U32::from_bytes([kick[0], kick[1], kick[2], kick[3]]).get();
         #[expect(clippy::cast_possible_truncation, reason = "a 16-bit field")]
         let rung = (first >> 8) as u16;
         if first & 0xFF == 0 && rung != producer && rung.wrapping_sub(producer) < 0x8000 {
@@ -167,7 +168,10 @@ impl SoftHalf {
         let (offset, mask) = self.qps[i].qp.sq;
         let block = u64::from((u32::from(index) + u32::from(s / 4)) & mask);
         let mut out = T::default();
-        self.qps[i].qp.memory.read(offset + block * mlx5::WQEBB + u64::from(s % 4) * mlx5::DS_BYTES, out.as_mut_bytes());
+        self.qps[i]
+            .qp
+            .memory
+            .read(offset + block * mlx5::WQEBB + u64::from(s % 4) * mlx5::DS_BYTES, out.as_mut_bytes());
         out
     }
 
@@ -175,7 +179,6 @@ impl SoftHalf {
     fn decode(&self, i: usize, index: u16, e: &mut UpEntry) -> u16 {
         let ctrl: CtrlSeg = self.segment(i, index, 0);
         let (head, who) = (ctrl.opmod_idx_opcode.get(), ctrl.qpn_ds.get());
-        #[expect(clippy::cast_possible_truncation, reason = "six bits")]
         let ds = (who & 0x3F) as u16;
         e.flags = if ctrl.fm_ce_se & 0x0C == mlx5::CE_CQ_UPDATE { UP_SIGNALLED } else { 0 };
         if ds == 0 || who >> 8 != self.qps[i].qp.qpn || head >> 8 & 0xFFFF != u32::from(index) {
@@ -357,8 +360,12 @@ impl Half for SoftHalf {
 
     fn push(&mut self, message: Down) {
         match message {
-            Down::ToOwner { qpn, local, address, key, tag, sum } => self.copy(qpn, tag, local, (address, key), true, sum),
-            Down::FromOwner { qpn, local, address, key, tag } => self.copy(qpn, tag, local, (address, key), false, None),
+            Down::ToOwner { qpn, local, address, key, tag, sum } => {
+                self.copy(qpn, tag, local, (address, key), true, sum)
+            }
+            Down::FromOwner { qpn, local, address, key, tag } => {
+                self.copy(qpn, tag, local, (address, key), false, None)
+            }
             Down::Send { qpn, bytes, .. } => self.deliver(qpn, bytes),
             Down::Cqe { qpn, opcode, syndrome, counter } => {
                 if let Some(i) = self.find(qpn) {

@@ -34,8 +34,8 @@ static_assert(sizeof(queue_pair) == 128, "");
 
 // A command in flight. `state` is what the completion path trusts; the rest belongs to whoever moved it out of CMD_FREE.
 struct command {
-  gn_u32 state;        // CMD_*
-  gn_u32 qp;
+  gn_u32 state;        // CMD_FREE, CMD_STAGED, or CMD_IN_FLIGHT | SSD << 8: one word, so that it cannot be of two commands
+  gn_u32 qp;           // for diagnosis
   gn_u32 req;
   gn_u32 reserved;
 };

@@ -66,7 +66,7 @@ GN_DEV bool append(channel& c, gn_u32 mask, gn_u32 cid, gn_u32 ssd) {
   gn_u32 rank = (gn_u32)__popc(peers & lt_mask());
   bool mine = have && rank < granted;
   if (mine) {
-    mem::st_relaxed_gpu(&c.commands[cid].state, (gn_u32)CMD_IN_FLIGHT);
+    mem::st_release_gpu(&c.commands[cid].state, CMD_IN_FLIGHT | ssd << 8);  // pairs with the acquire in break_queue
     write_send(c, qp_of(c, ssd), first + rank, cid);
   }
   __syncwarp(mask);  // the lanes' blocks and capsules are ordered before the leader's doorbell

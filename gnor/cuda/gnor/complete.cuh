@@ -33,12 +33,14 @@ GN_DEV void finish(channel& c, gn_u32 cid, gn_u32 status, gn_u32 dw0, gn_u32 dw1
 
 // A queue pair has failed: everything in flight on it ends with the cause. The HCA reports the failure only after its last
 // transfer for this queue pair has ended. Every flushed work request comes here again: a command may have been appended in between.
+// One lane a queue pair calls it, under the completion queue's lock, when this pass's responses are done: nobody else ends commands of
+// `q` meanwhile.
 GN_DEV void break_queue(channel& c, gn_u32 q, gn_u32 opcode, gn_u32 syndrome) {
   queue_pair& qp = qp_of(c, q);
   if (!mem::ld_relaxed_gpu(&qp.error)) mem::st_release_gpu(&qp.error, QP_BROKEN | opcode << 8 | syndrome);
   for (gn_u32 cid = 0; cid < CMD_SLOTS; ++cid) {
-    const command& cmd = c.commands[cid];
-    if (mem::ld_acquire_gpu(&cmd.state) == CMD_IN_FLIGHT && cmd.qp == q) finish(c, cid, GN_QP_BROKEN | opcode << 8 | syndrome, 0, 0);
+    if (mem::ld_acquire_gpu(&c.commands[cid].state) == (CMD_IN_FLIGHT | q << 8))
+      finish(c, cid, GN_QP_BROKEN | opcode << 8 | syndrome, 0, 0);
   }
 }
 
@@ -98,15 +100,17 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   __syncwarp(mask);
   if (is_response) {
     gn_u32 cid = r.cid_status & 0xffffu;
-    if (cid < CMD_SLOTS && mem::ld_acquire_gpu(&c.commands[cid].state) == CMD_IN_FLIGHT && c.commands[cid].qp == q)
+    if (cid < CMD_SLOTS && mem::ld_acquire_gpu(&c.commands[cid].state) == (CMD_IN_FLIGHT | q << 8))
       finish(c, cid, r.cid_status >> 17, r.dw0, r.dw1);
     else
       mem::add_relaxed_gpu(&c.protocol_errors, 1u);
-  } else if (known && opcode >= mlx5::CQE_SIG_ERR) {
-    break_queue(c, q, opcode, be32(e->timestamp[1]) & 0xffu);
   } else if (mine && !known) {
     mem::add_relaxed_gpu(&c.protocol_errors, 1u);
   }
+  bool is_error = known && opcode >= mlx5::CQE_SIG_ERR;
+  gn_u32 errors = __match_any_sync(mask, is_error ? q : 0xffffffffu);
+  __syncwarp(mask);
+  if (is_error && lane_id() == (gn_u32)__ffs((int)errors) - 1) break_queue(c, q, opcode, be32(e->timestamp[1]) & 0xffu);
   __syncwarp(mask);
   if (lane_id() == leader) {
     mem::st_relaxed_gpu(&c.cq_ci, ci + count);

@@ -179,9 +179,12 @@ GN_DEV void io_abandon(channel& c, io& x, gn_u32 bytes) {
     finish(c, x.staged, GN_TIMED_OUT, 0, 0);
     x.staged = NO_SLOT;
   }
-  if (x.req == NO_SLOT) return;
-  request& r = c.requests[x.req];
   bool pooled = pool_owns(c.data, x.address);
+  if (x.req == NO_SLOT) {  // nothing of it is on its way
+    if (pooled) pool_free(c.data, x.address, bytes);
+    return;
+  }
+  request& r = c.requests[x.req];
   r.pool_addr = pooled ? x.address : 0;
   r.pool_bytes = bytes;
   mem::or_acqrel_gpu(&r.pending, (gn_u32)REQ_ABANDONED);

@@ -37,7 +37,7 @@ struct Peer {
 
   Rig& r;
   Rng rng;
-  uint64_t step = 0;
+  uint64_t step = 0, last_arrival = 0;
   gn_u64 up_head = 0, down_tail = 0;
   std::deque<hca::down_desc> backlog;
   std::vector<Queue> queues;
@@ -141,7 +141,7 @@ struct Peer {
       ++unexpected;
       return;
     }
-    if (!io || r.cfg.instant) {
+    if (!io || (r.cfg.instant && !r.cfg.bursts)) {
       push_response(q, job->cid, 0, 0x10000 | q);
       return;
     }
@@ -152,6 +152,8 @@ struct Peer {
       return;
     }
     job->due = step + rng.below(r.cfg.delay + 1);
+    job->started = r.cfg.instant;
+    last_arrival = step;
     if (rng.one_of(r.cfg.lost_1_of)) {
       ++lost;
       job->due = step + r.cfg.timeout * (1 + rng.below(3));
@@ -218,6 +220,7 @@ struct Peer {
   }
 
   void work_on_jobs() {
+    if (r.cfg.bursts && jobs.size() < RQ_ENTRIES && step - last_arrival < 400) return;  // no more will come
     for (auto at = jobs.begin(); at != jobs.end();) {
       Job& job = *at->second;
       if (queues[job.q].broken && !job.copies) {
@@ -267,10 +270,10 @@ struct Peer {
     ++step;
     __atomic_store_n(&clock, step, __ATOMIC_RELAXED);
     bool any = take_entries();
+    work_on_jobs();
     if (r.cfg.break_at && step >= r.cfg.break_at)
       for (gn_u32 q = 0; q < r.cfg.break_ssds; ++q)
-        if (!queues[q].broken) break_queue_pair(q);
-    work_on_jobs();
+        if (!queues[q].broken && (queues[q].copies || step > r.cfg.break_at + 300)) break_queue_pair(q);  // amid copies, if there are any
     gn_u32 q = rng.below(static_cast<uint32_t>(queues.size()));
     acknowledge(q);
     for (gn_u32 k = 0; k < queues.size(); ++k) flush(k);

@@ -38,6 +38,7 @@ struct Config {
   gn_u32 break_ssds = 0;
   unsigned preempt = 8;
   bool weak = false;
+  bool bursts = false;               // commands are answered when the queues are full
   bool instant = false;              // answer in the step in which a command is seen, without moving data
 };
 

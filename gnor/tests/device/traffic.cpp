@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
 // Warps that share one channel read and write through the real agent, against a peer that plays the rest.
-//   traffic plain|tsan|weak SEEDS      "ok NAME" or "FAILED NAME" a test
+//   traffic plain|tsan|asan|weak SEEDS [SCENARIO [FIRST]]     "ok NAME" or "FAILED NAME" a test
 #include "peer.hpp"
 
 namespace {
@@ -166,7 +166,7 @@ bool run(const Config& cfg, const char* name) {
   o.seed = cfg.seed;
   o.preempt = cfg.preempt;
   o.weak = cfg.weak;
-  o.deadline_ns = 30000000000u;
+  o.deadline_ns = 10000000000u;
   o.abort_run = [](void*, const char*) {};
   simt::Stats s = simt::run(grids, 2, o, visible, 4, [](void* p) { return static_cast<Peer*>(p)->turn(); }, &peer);
 
@@ -205,6 +205,16 @@ Config full_queues(uint64_t seed) {
   cfg.ssds = cfg.replicas = 1, cfg.blocks = 2, cfg.warps = 3, cfg.rounds = 2, cfg.max_blocks = 1, cfg.chunk_shift = 0;
   cfg.instant = seed % 2;
   cfg.delay = 4;
+  cfg.bursts = true;
+  return cfg;
+}
+
+/// Many doorbells of one queue pair, each of few commands.
+Config many_doorbells(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.ssds = cfg.replicas = 1, cfg.blocks = 2, cfg.warps = 2, cfg.rounds = 3, cfg.max_blocks = 4, cfg.chunk_shift = 0;
+  cfg.instant = true;
+  cfg.preempt = 2;
   return cfg;
 }
 
@@ -227,7 +237,11 @@ Config late_completions(uint64_t seed) {
   cfg.lost_1_of = 5;
   cfg.timeout = 300 + static_cast<gn_u32>(seed % 5) * 100;
   cfg.rounds = 4;
-  cfg.pool_blocks = 6;
+  if (seed % 2) {
+    cfg.pool_blocks = 6;
+  } else {  // more requests than slots: some are given up before they have one
+    cfg.blocks = 2, cfg.warps = 3, cfg.max_blocks = 1;
+  }
   return cfg;
 }
 
@@ -250,7 +264,8 @@ struct Scenario {
   Config (*config)(uint64_t);
 };
 const Scenario SCENARIOS[] = {
-    {"batched_reads_and_writes", batched_reads_and_writes}, {"full_queues", full_queues}, {"a_small_pool", a_small_pool},
+    {"batched_reads_and_writes", batched_reads_and_writes}, {"full_queues", full_queues}, {"many_doorbells", many_doorbells},
+    {"a_small_pool", a_small_pool},
     {"refused_reads", refused_reads}, {"late_completions", late_completions}, {"one_queue_pair_breaks", one_queue_pair_breaks},
     {"all_queue_pairs_break", all_queue_pairs_break},
 };
@@ -258,7 +273,7 @@ const Scenario SCENARIOS[] = {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) return fprintf(stderr, "usage: traffic plain|tsan|weak SEEDS [SCENARIO [FIRST]]\n"), 2;
+  if (argc < 3) return fprintf(stderr, "usage: traffic plain|tsan|asan|weak SEEDS [SCENARIO [FIRST]]\n"), 2;
   bool weak = strcmp(argv[1], "weak") == 0;
   uint64_t seeds = strtoull(argv[2], nullptr, 10), first = argc > 4 ? strtoull(argv[4], nullptr, 10) : 1;
   unsigned failures = 0;

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! CPU time of the array's side of a 4 KiB read: engine, target offload and firmware, from the capsule in the up ring to the response
+//! in the down ring, with a half that moves no data.
+//!
+//! `cargo bench -p gnstor-deengine --bench engine_rate`
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use gnstor_deengine::preset::Preset;
+use gnstor_deengine::{Ssd, SsdConfig};
+use gnstor_fabric::engine::{Engine, EngineConfig, HalfId, Port};
+use gnstor_fabric::hca::abi::{UP_DONE, UP_SEND, UpEntry};
+use gnstor_fabric::hca::{Down, Half};
+use gnstor_fabric::link::LinkConfig;
+use gnstor_fabric::time::Time;
+use gnstor_proto::fabrics::{self, CmRequest, ConnectData, ConnectFields, Identity, PropertyFields, fctype, property};
+use gnstor_proto::nvme::{self, KeyedSgl, ReadWrite, Sqe};
+use gnstor_proto::placement::{FleetMap, mix64};
+use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
+use gnstor_proto::vendor::{VolumeEntry, opcode};
+use std::collections::VecDeque;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use zerocopy::IntoBytes;
+
+/// What a queue's owner would hold: outgoing admin data, responses, capsules to send.
+#[derive(Default)]
+struct Shared {
+    up: VecDeque<UpEntry>,
+    data: Vec<u8>,
+    responses: u64,
+    last: [u8; 16],
+}
+
+struct Generator(Arc<Mutex<Shared>>, Vec<(gnstor_fabric::region::RegionId, Arc<gnstor_fabric::region::HostRegion>)>);
+
+impl Half for Generator {
+    fn poll(&mut self) -> Option<UpEntry> {
+        self.0.lock().expect("one thread").up.pop_front()
+    }
+    fn push(&mut self, message: Down) {
+        let mut s = self.0.lock().expect("one thread");
+        let done = |qpn, tag, bytes| UpEntry { kind: UP_DONE, qpn, index: tag, bytes, ..UpEntry::default() };
+        match message {
+            Down::ToOwner { qpn, local, tag, .. } => s.up.push_back(done(qpn, tag, local.bytes)),
+            Down::FromOwner { qpn, local, tag, .. } => {
+                let region = self.1.iter().find(|(id, _)| *id == local.region).expect("a known region");
+                let bytes = (local.bytes as usize).min(s.data.len());
+                region.1.write(local.offset, &s.data[..bytes]);
+                s.up.push_back(done(qpn, tag, local.bytes));
+            }
+            Down::Send { bytes, .. } => {
+                s.responses += 1;
+                s.last = bytes;
+            }
+            Down::Cqe { .. } | Down::QpError { .. } | Down::Ping { .. } => {}
+        }
+    }
+}
+
+struct Bench {
+    engine: Engine,
+    half: HalfId,
+    shared: Arc<Mutex<Shared>>,
+}
+
+impl Bench {
+    fn connect(&mut self, qpn: u32, qid: u16, cntlid: u16) {
+        let (reply, answer) = mpsc::channel();
+        let request = CmRequest {
+            qid: qid.into(),
+            hrqsize: 128.into(),
+            hsqsize_z: 127.into(),
+            cntlid: cntlid.into(),
+            ..CmRequest::default()
+        };
+        self.engine.connect(Time::ZERO, self.half, qpn, Port::Local(0), &request, reply);
+        assert_eq!(answer.recv(), Ok(Ok(())));
+    }
+
+    fn send(&mut self, qpn: u32, sqe: &Sqe) {
+        let mut e = UpEntry { kind: UP_SEND, qpn, bytes: 64, ..UpEntry::default() };
+        e.payload.copy_from_slice(sqe.as_bytes());
+        self.shared.lock().expect("one thread").up.push_back(e);
+    }
+
+    fn admin(&mut self, qpn: u32, mut sqe: Sqe, data: &[u8]) -> nvme::Cqe {
+        self.shared.lock().expect("one thread").data = data.to_vec();
+        sqe.flags = nvme::FLAGS_SGL;
+        sqe.dptr = KeyedSgl::keyed(4096, u32::try_from(data.len()).expect("small"), 1);
+        let before = self.shared.lock().expect("one thread").responses;
+        self.send(qpn, &sqe);
+        while self.shared.lock().expect("one thread").responses == before {
+            self.engine.step(Time::from_ns(1_000_000));
+        }
+        let cqe: nvme::Cqe = zerocopy::transmute!(self.shared.lock().expect("one thread").last);
+        assert_eq!(cqe.status_word(), 0, "{sqe:?}");
+        cqe
+    }
+
+    fn fabrics(&mut self, qpn: u32, qid: u16, identity: Identity, cntlid: u16) -> u16 {
+        let fields = ConnectFields { qid: qid.into(), sqsize_z: 127.into(), ..ConnectFields::default() };
+        let data = ConnectData::new(identity, cntlid, &fabrics::ssd_subnqn(0));
+        let cqe = self.admin(qpn, fabrics::command(fctype::CONNECT, &fields), data.as_bytes());
+        u16::try_from(cqe.dw0.get() & 0xFFFF).expect("16 bits")
+    }
+
+    fn session(&mut self, qpn: u32, identity: Identity) -> u16 {
+        self.connect(qpn, 0, 0);
+        let cntlid = self.fabrics(qpn, 0, identity, fabrics::CNTLID_ANY);
+        let enable =
+            PropertyFields { offset: property::CC.into(), value: (1 | 6 << 16 | 4 << 20).into(), ..Default::default() };
+        self.admin(qpn, fabrics::command(fctype::PROPERTY_SET, &enable), &[]);
+        cntlid
+    }
+}
+
+fn vendor(opcode: u8, bytes: usize) -> Sqe {
+    Sqe { opcode, nsid: 1.into(), cdw10: u32::try_from(bytes / 4).expect("small").into(), ..Sqe::default() }
+}
+
+const BLOCKS: u64 = 1 << 16;
+const DEPTH: u64 = 32;
+
+fn main() {
+    let preset = Preset::by_name("null").expect("a preset");
+    let ssd = Ssd::new(SsdConfig { index: 0, preset, capacity_bytes: BLOCKS * 4096, serial: "BENCH".into() })
+        .expect("an SSD");
+    let mut engine = Engine::new(EngineConfig { link: LinkConfig::UNLIMITED, ..EngineConfig::default() });
+    let regions = vec![ssd.media(), ssd.scratch()];
+    engine.add_target(Box::new(ssd), regions.clone());
+    let shared = Arc::new(Mutex::new(Shared::default()));
+    let known = regions.into_iter().map(|r| (r.id(), r)).collect();
+    let half = engine.add_other(Box::new(Generator(Arc::clone(&shared), known)));
+    let mut bench = Bench { engine, half, shared };
+    let client = ClientId::new(7).expect("valid");
+    bench.session(1, Identity::Daemon);
+    let map = FleetMap::equal(1, 64, 1, 1).expect("a map").encode();
+    let map = [map.clone(), vec![0; map.len().next_multiple_of(4) - map.len()]].concat();
+    bench.admin(1, vendor(opcode::MAP_SET, map.len()), &map);
+    let entry = VolumeEntry {
+        vid: Vid::new(1).expect("valid"),
+        generation: 1,
+        version: 1,
+        term: 1,
+        deleting: false,
+        name: "bench".into(),
+        labels: String::new(),
+        capacity_blocks: BLOCKS,
+        replicas: 1,
+        chunk_shift: 4,
+        factor: 1,
+        owner: client,
+        any_reader: false,
+        readers: vec![client],
+        writer: Some(client),
+        lease_epoch: 1,
+        lease_ms: 3_600_000,
+        request_ids: Vec::new(),
+    };
+    bench.admin(1, vendor(opcode::VOLUME_ADD, 4096), entry.encode().as_bytes());
+    let cntlid = bench.session(2, Identity::Client(client));
+    bench.connect(3, 1, cntlid);
+    bench.fabrics(3, 1, Identity::Client(client), cntlid);
+    for (what, verb) in [("write", nvme::io::WRITE), ("read", nvme::io::READ)] {
+        let rounds = BLOCKS / DEPTH * 8;
+        let start = Instant::now();
+        for round in 0..rounds {
+            let before = bench.shared.lock().expect("one thread").responses;
+            for k in 0..DEPTH {
+                let n = round * DEPTH + k;
+                let vba =
+                    u32::try_from(if verb == nvme::io::READ { mix64(n) % BLOCKS } else { n % BLOCKS }).expect("small");
+                let mut sqe = Sqe { opcode: verb, flags: nvme::FLAGS_SGL, nsid: 1.into(), ..Sqe::default() };
+                sqe.cid = u16::try_from(k).expect("small").into();
+                sqe.dptr = KeyedSgl::keyed(4096, 4096, 1);
+                let slba = Slba::pack(Address { vid: Vid::new(1).expect("valid"), client, vba });
+                ReadWrite {
+                    slba,
+                    blocks: 1,
+                    fua: false,
+                    map_epoch: 1,
+                    stamp: Stamp { lease_epoch: 1, sequence: n + 1 },
+                }
+                .encode(&mut sqe);
+                bench.send(3, &sqe);
+            }
+            while bench.shared.lock().expect("one thread").responses < before + DEPTH {
+                bench.engine.step(Time::from_ns(2_000_000));
+            }
+        }
+        let ns = start.elapsed().as_nanos() / u128::from(rounds * DEPTH);
+        println!("{what}: {ns} ns of one core per 4 KiB command, preset null, no data moved");
+    }
+}

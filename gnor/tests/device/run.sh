@@ -1,0 +1,121 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+#
+# Builds and runs the device headers' tests: plain, with weakly ordered stores, with ThreadSanitizer, with AddressSanitizer and
+# UBSan. Then plants mistakes in copies of the headers, and demands that each is found.
+# CXX chooses the compiler, SEEDS multiplies the seeds. The last line is "N passed, M failed"; the exit status is non-zero if M is.
+set -u
+cd "$(dirname "$0")" || exit 2
+ROOT=../../..
+CXX=${CXX:-g++}
+SEEDS=${SEEDS:-1}
+FLAGS="-std=c++17 -Wall -Wextra -Werror -Wno-unknown-pragmas -DGN_SIMT_HOST"
+HEADERS="-I$ROOT/fabric/simt -I$ROOT/fabric/cuda -I$ROOT/gnor/cuda"
+OUT=$(mktemp -d)
+trap 'rm -rf "$OUT"' EXIT
+
+# Jobs run two at a time and leave their verdicts here, a line each: "ok NAME" or "FAILED NAME".
+VERDICTS=$OUT/verdicts
+mkdir "$VERDICTS"
+
+# The runtime is built once, without sanitizers: it finds them when it is linked.
+build_runtime() {
+    for source in "$ROOT"/fabric/simt/rt_*.cpp; do
+        $CXX $FLAGS -O2 $HEADERS -c "$source" -o "$OUT/$(basename "$source" .cpp).o" || return 1
+    done
+}
+
+# sanitizer_flags KIND
+sanitizer_flags() {
+    case $1 in
+        plain) echo "-O2" ;;
+        tsan) echo "-O1 -g1 -fsanitize=thread" ;;
+        asan) echo "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all" ;;
+    esac
+}
+
+# traffic KIND MODE SEEDS
+traffic() {
+    timeout 300 "$OUT/traffic-$1" "$2" $(($3 * SEEDS)) > "$OUT/log-$2" 2>&1
+    status=$?
+    grep '^ok ' "$OUT/log-$2" > "$VERDICTS/$2"
+    grep '^FAILED ' "$OUT/log-$2" >> "$VERDICTS/$2"
+    if [ "$status" -ne 0 ]; then
+        grep -q '^FAILED ' "$VERDICTS/$2" || echo "FAILED traffic ($2): exit status $status" >> "$VERDICTS/$2"
+        echo "-- traffic ($2)"
+        head -60 "$OUT/log-$2"
+    fi
+}
+
+build() { $CXX $FLAGS $(sanitizer_flags "$1") $HEADERS traffic.cpp "$OUT"/rt_*.o -o "$OUT/traffic-$1" -pthread; }
+
+# mutant NAME FILE SED KIND MODE SCENARIO SEEDS: the mistake that SED makes in FILE must be found.
+mutant() {
+    dir=$OUT/mutant-$1
+    mkdir -p "$dir"
+    cp -r "$ROOT/fabric/cuda/fabric" "$ROOT/gnor/cuda/gnor" "$dir"
+    sed -e "$3" "$ROOT/$2" > "$dir/${2#*/cuda/}"
+    if cmp -s "$ROOT/$2" "$dir/${2#*/cuda/}"; then
+        echo "FAILED mutant $1: $2 has no such line any more" > "$VERDICTS/mutant-$1"
+        return
+    fi
+    if ! $CXX $FLAGS -w $(sanitizer_flags "$4") "-I$ROOT/fabric/simt" "-I$dir" traffic.cpp "$OUT"/rt_*.o -o "$dir/traffic" -pthread \
+        > "$dir/log" 2>&1; then
+        echo "FAILED mutant $1 does not build: $(head -3 "$dir/log")" > "$VERDICTS/mutant-$1"
+        return
+    fi
+    if PATIENCE_MS=3000 TSAN_OPTIONS=halt_on_error=1 timeout 60 "$dir/traffic" "$5" "$7" "$6" > "$dir/log" 2>&1; then
+        echo "FAILED mutant $1 is not found" > "$VERDICTS/mutant-$1"
+    else
+        echo "ok mutant $1" > "$VERDICTS/mutant-$1"
+    fi
+}
+
+FABRIC=fabric/cuda/fabric
+GNOR=gnor/cuda/gnor
+mutants_of_one_core() {
+    mutant doorbell_record_relaxed $GNOR/append.cuh '/SND_DBR/s/st_release_sys/st_relaxed_sys/' tsan tsan full_queues 30
+    mutant no_syncwarp_before_publish $GNOR/append.cuh '/ordered before the leader/d' plain plain batched_reads_and_writes 30
+    mutant completion_relaxed $FABRIC/inbound.cuh '/&e->counter_own/s/st_release_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 10
+    mutant every_lane_breaks_the_queue $GNOR/complete.cuh 's/if (is_error && lane_id.*break_queue/if (is_error) break_queue/' plain plain one_queue_pair_breaks 60
+    mutant in_flight_relaxed $GNOR/append.cuh '/CMD_IN_FLIGHT/s/st_release_gpu/st_relaxed_gpu/' tsan tsan one_queue_pair_breaks 40
+    mutant pending_relaxed $GNOR/complete.cuh '/&r.pending, 0u - 1u/s/add_acqrel_gpu/add_relaxed_gpu/' tsan tsan batched_reads_and_writes 20
+    mutant lock_release_relaxed $GNOR/complete.cuh '/&c.cq_lock, 0u/s/st_release_gpu/st_relaxed_gpu/' tsan tsan batched_reads_and_writes 10
+}
+mutants_of_the_other() {
+    mutant receives_posted_after_credit $GNOR/complete.cuh '/RCV_DBR/{h;d};/&qp.completed, n/{G}' plain weak full_queues 100
+    mutant no_receive_credit $GNOR/append.cuh '/rq_room = /s/= .*;/= RQ_ENTRIES;/' plain plain full_queues 20
+    mutant publish_out_of_order $GNOR/append.cuh '/&qp.publish) != first/d' plain plain full_queues 30
+    mutant lanes_decide_alone $FABRIC/mover.cuh 's/if (!__shfl_sync(0xffffffffu, (gn_u32)opens, 0))/if (!opens)/' plain plain one_queue_pair_breaks 100
+    mutant messages_out_of_order $FABRIC/inbound.cuh 's/mine && rank == turn/mine \&\& turn == 0/' plain plain full_queues 60
+    mutant abandoned_buffer_given_back $GNOR/io.cuh 's/r.pool_addr = pooled ? x.address : 0;/if (pooled) pool_free(c.data, x.address, bytes); r.pool_addr = 0;/' plain plain late_completions 30
+    mutant abandoned_without_slot_leaks $GNOR/io.cuh '/if (pooled) pool_free/d' plain plain late_completions 30
+    mutant up_entry_relaxed $FABRIC/up.cuh '/&e->seq/s/st_release_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 10
+    mutant mover_slot_relaxed $FABRIC/agent.cuh '/SLOT_FULL)/s/st_release_cta/st_relaxed_cta/' tsan tsan batched_reads_and_writes 10
+}
+
+build_runtime || { echo "the runtime does not build"; echo "0 passed, 1 failed"; exit 1; }
+
+# Each header compiles first and alone.
+for header in "$ROOT/$GNOR"/* ; do
+    name=gnor/$(basename "$header")
+    echo "#include \"$name\"" | $CXX $FLAGS -Wno-unused-function $HEADERS -fsyntax-only -x c++ - \
+        && echo "ok $name alone" >> "$VERDICTS/headers" || echo "FAILED $name alone" >> "$VERDICTS/headers"
+done
+
+build tsan &
+build plain
+build asan
+wait
+( traffic tsan tsan 2 ) &
+( traffic plain plain 20; traffic plain weak 20; traffic asan asan 2 )
+wait
+mutants_of_one_core &
+mutants_of_the_other
+wait
+
+grep -h '^FAILED ' "$VERDICTS"/*
+passed=$(cat "$VERDICTS"/* | grep -c '^ok ')
+failed=$(cat "$VERDICTS"/* | grep -c '^FAILED ')
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the end-to-end tests share: an array, nodes and clients on the host device, and a deadline for everything.
+//!
+//! ```text
+//!   within      a test body with a deadline: it fails, it never hangs
+//!   small_array, node, client, volume      the usual cast
+//!   pattern     bytes that tell where they belong
+//!   raw_queue   a queue pair that sends any 64 bytes
+//! ```
+
+pub mod raw_queue;
+
+use gnstor_cli::array::{Array, ArrayConfig};
+use gnstor_deengine::Preset;
+use gnstor_fabric::link::LinkConfig;
+use libgnstor::{
+    Choice, Client, ConnectOptions, CreateOptions, Device, EngineHandle, Error, Fabric, IoFailure, Node, Residency,
+    VolumeInfo,
+};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// Bytes of a block.
+pub const BLOCK: usize = 4096;
+/// Bytes of the default chunk.
+pub const CHUNK: usize = 64 << 10;
+/// Logical capacity of each SSD of a [`small_array`].
+pub const SSD_BYTES: u64 = 64 << 20;
+/// Deadline of one I/O of a [`client`].
+pub const IO_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Runs `body` and returns what it returns; a panic is the caller's.
+///
+/// # Panics
+/// When `body` has not ended within `limit`.
+#[expect(clippy::disallowed_methods, reason = "the body needs a thread of its own, so that it can be given up")]
+pub fn within<R: Send + 'static>(limit: Duration, body: impl FnOnce() -> R + Send + 'static) -> R {
+    let (done, ended) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let result = body();
+        // The caller may have given up.
+        let _ = done.send(());
+        result
+    });
+    if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(limit) {
+        panic!("not done within {limit:?}");
+    }
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What a [`small_array`] is made of.
+///
+/// # Panics
+/// Never: the preset is there.
+pub fn small_config(ssds: u16) -> ArrayConfig {
+    ArrayConfig {
+        ssds,
+        preset: Preset::by_name("null").expect("the preset without modelled time"),
+        ssd_bytes: SSD_BYTES,
+        listen: any_port(),
+        fabric_listen: None,
+        link: LinkConfig::UNLIMITED,
+        groups: 256,
+    }
+}
+
+/// A free port of the loopback interface.
+pub fn any_port() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+}
+
+/// An array without modelled time.
+///
+/// # Panics
+/// When it does not start.
+pub fn small_array(ssds: u16) -> Array {
+    Array::start(&small_config(ssds)).expect("an array starts")
+}
+
+/// A node on the host device.
+///
+/// # Panics
+/// When it cannot be made.
+pub fn node(engine: EngineHandle) -> Arc<Node> {
+    let device = Device::open(Choice::Host).expect("the host device is always there");
+    Arc::new(Node::new(engine, &device, Residency::TwoKernels).expect("a node starts"))
+}
+
+/// Options of a client on the array's own engine.
+pub fn options(array: &Array, name: &str) -> ConnectOptions {
+    let mut options = ConnectOptions::new(array.daemon_address().to_string());
+    options.name = name.into();
+    options.fabric = Fabric::InProcess;
+    options.io_timeout = IO_TIMEOUT;
+    options
+}
+
+/// A client on the array's own engine.
+///
+/// # Panics
+/// When it does not connect.
+pub fn client(array: &Array, node: &Arc<Node>, name: &str) -> Arc<Client> {
+    Client::connect(node, &options(array, name)).expect("a client connects")
+}
+
+/// A volume of so many bytes and replicas.
+///
+/// # Panics
+/// When it is not made.
+pub fn volume(client: &Client, name: &str, capacity_bytes: u64, replicas: u32) -> VolumeInfo {
+    let options = CreateOptions { capacity_bytes, replicas, ..CreateOptions::default() };
+    client.create(name, &options).expect("a volume is made")
+}
+
+/// Bytes that tell where they belong: every eight are a function of `seed` and of their position.
+pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let word = |i: u64| gnstor_proto::placement::mix64(seed << 40 ^ i).to_le_bytes();
+    (0..).flat_map(word).take(bytes).collect()
+}
+
+/// Where two buffers differ first, as a sentence that fits on a line.
+///
+/// # Panics
+/// When they differ.
+pub fn assert_same(what: &str, got: &[u8], want: &[u8]) {
+    assert_eq!(got.len(), want.len(), "{what}: another length");
+    if let Some(at) = got.iter().zip(want).position(|(a, b)| a != b) {
+        let wrong = got.chunks(BLOCK).zip(want.chunks(BLOCK)).filter(|(a, b)| a != b).count();
+        panic!(
+            "{what}: byte {at} (block {}) is {:#04x}, not {:#04x}; {wrong} blocks differ",
+            at / BLOCK,
+            got[at],
+            want[at]
+        );
+    }
+}
+
+/// The I/O failure in an error.
+///
+/// # Panics
+/// When it worked, or failed otherwise.
+pub fn io_failure(result: Result<(), Error>) -> IoFailure {
+    match result {
+        Err(Error::Io(failure)) => failure,
+        Err(other) => panic!("not an I/O failure: {other}"),
+        Ok(()) => panic!("the I/O was not refused"),
+    }
+}
+
+/// The error must be the daemon's or the library's own: these words in its sentence, this number for C.
+///
+/// # Panics
+/// When it is not.
+pub fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, errno: i32, words: &[&str]) {
+    let error = result.expect_err("this must fail");
+    let sentence = error.to_string();
+    for word in words {
+        assert!(sentence.contains(word), "'{word}' is missing in: {sentence}");
+    }
+    assert!(!sentence.contains('\n'), "more than a line: {sentence}");
+    assert_eq!(error.errno(), errno, "{sentence}");
+}
