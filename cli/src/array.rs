@@ -42,6 +42,9 @@ pub enum ArrayError {
     /// No SSDs, or too many.
     #[error("an array has 1 to 64 SSDs, not {0}")]
     SsdCount(u16),
+    /// Not a number of placement groups.
+    #[error("{0} placement groups are not possible: use a power of two up to {MAX_GROUPS}")]
+    Groups(u32),
     /// Memory for the media, or a thread.
     #[error("{what}: {cause}")]
     Os {
@@ -59,6 +62,17 @@ pub enum ArrayError {
     /// The daemon.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
+}
+
+/// Most placement groups of a fleet map.
+const MAX_GROUPS: u32 = 1 << 24;
+
+/// Whether an array of so many SSDs can be.
+///
+/// # Errors
+/// [`ArrayError::SsdCount`].
+pub fn check_ssds(ssds: u16) -> Result<(), ArrayError> {
+    if (1..=64).contains(&ssds) { Ok(()) } else { Err(ArrayError::SsdCount(ssds)) }
 }
 
 /// A running array. Dropping it stops it: daemon first, then the SSDs.
@@ -85,8 +99,9 @@ impl Array {
     /// # Errors
     /// [`ArrayError`]: no memory, a port in use.
     pub fn start(config: &ArrayConfig) -> Result<Self, ArrayError> {
-        if config.ssds == 0 || config.ssds > 64 {
-            return Err(ArrayError::SsdCount(config.ssds));
+        check_ssds(config.ssds)?;
+        if !config.groups.is_power_of_two() || config.groups > MAX_GROUPS {
+            return Err(ArrayError::Groups(config.groups));
         }
         let os = |what: &str| {
             let what = what.to_owned();

@@ -3,7 +3,7 @@
 
 use crate::CliError;
 use crate::args::DemoArgs;
-use crate::array::{Array, ArrayConfig};
+use crate::array::{Array, ArrayConfig, check_ssds};
 use crate::demo_kernel::{self, Findings, hash_block};
 use crate::report::{Steps, human_bytes, print_json};
 use gnstor_deengine::preset::Preset;
@@ -78,6 +78,7 @@ pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
     if args.threads == 0 || args.threads > 1024 || !args.threads.is_multiple_of(32) {
         return Err(CliError::Usage(format!("--threads {} must be a multiple of 32, up to 1024", args.threads)));
     }
+    check_ssds(args.ssds)?;
     let data = read_input(args)?;
     let device = Device::open(args.device.into()).map_err(Error::from)?;
     steps.done(format!("device      {} ({})", device.name(), device.why()));

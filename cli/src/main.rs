@@ -5,6 +5,7 @@ use clap::{CommandFactory, Parser};
 use gnstor_cli::args::{Cli, Command};
 use gnstor_cli::report::Steps;
 use gnstor_cli::{CliError, cp, demo, up, volume};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let filter = tracing_subscriber::EnvFilter::try_new(&cli.log).unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
     let interrupted = Arc::new(AtomicBool::new(false));
     let pressed = Arc::clone(&interrupted);
     // The first Ctrl-C asks politely: leases are given back. The second ends the process.

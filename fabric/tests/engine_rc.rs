@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an RC connection promises its owner, in virtual time: an engine without threads, a controller that does what the test says,
-//! and a queue pair in host memory.
+//! What an RC connection promises its owner, in virtual time: an engine without threads, a controller that does what
+//! the test says, and a queue pair in host memory.
 
 use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, Remote, TransferId};
 use gnstor_fabric::engine::{ConnId, Engine, EngineConfig, HalfId, Port};
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use zerocopy::{FromBytes, IntoBytes};
 
-// --- a controller that does what it is told ----------------------------------------------------------------------------------
+// A controller that does what it is told.
 
 #[derive(Default)]
 struct Told {
@@ -84,7 +84,7 @@ impl Controller for Puppet {
     }
 }
 
-// --- a queue pair and its owner ----------------------------------------------------------------------------------------------
+// A queue pair and its owner.
 
 const QPN: u32 = 0x4242;
 const KEY: u32 = 0x0701;
@@ -238,7 +238,7 @@ const RECEIVE_FAILED: u8 = cqe_opcode::RESPONDER_ERROR;
 const SLOW: LinkConfig =
     LinkConfig { bytes_per_second: 1_000_000_000, latency: Span::from_ns(1000), overhead_bytes: 0 };
 
-// --- acknowledgements ----------------------------------------------------------------------------------------------------------
+// Acknowledgements.
 
 #[test]
 fn an_acknowledgement_completes_what_was_signalled_and_nothing_else() {
@@ -296,7 +296,7 @@ fn pulled_data_arrives_when_the_link_says_so() {
     assert!(matches!(w.told().transferred[..], [Outcome::Done { .. }]));
 }
 
-// --- failures ------------------------------------------------------------------------------------------------------------------
+// Failures.
 
 #[test]
 fn a_silent_target_fails_the_oldest_send_and_flushes_the_others_in_order() {
@@ -453,7 +453,7 @@ fn closing_from_the_initiator_ends_transfers_and_tells_the_controller() {
     w.engine.remove_half(w.now, half);
 }
 
-// --- receivers that are not ready ------------------------------------------------------------------------------------------
+// Receivers that are not ready.
 
 #[test]
 fn a_response_without_a_receive_is_tried_again_after_the_timer() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The same queue dumps through both halves of the HCA: the Rust executor and the agent's device code on the CPU.
 //!
-//! A script writes queues, doorbells and descriptors into one side; [`both`] plays it on two sides with the same keys and numbers,
-//! demands the same entries and the same completion queue from them, and returns them for the script's own expectations.
+//! A script writes queues, doorbells and descriptors into one side; [`both`] plays it on two sides with the same keys
+//! and numbers, demands the same entries and the same completion queue from them, and returns them for the script's own
+//! expectations.
 #![expect(unsafe_code, reason = "an entry point for a kernel that ends at once")]
 
 use gnstor_fabric::device::{Choice, Device, Kernel, Residency};
@@ -304,9 +305,11 @@ impl std::ops::Deref for End {
     }
 }
 
-/// Plays a script on both sides, in the same memory one after the other, and demands the same from them; returns the agent's.
+/// Plays a script on both sides, in the same memory one after the other, and demands the same from them; returns the
+/// agent's.
 fn both(size: Size, script: impl Fn(&mut Side)) -> End {
-    let memory = HostRegion::alloc((size.stride() * u64::from(size.qps)) as usize).expect("memory");
+    let bytes = usize::try_from(size.stride() * u64::from(size.qps)).expect("64-bit host");
+    let memory = HostRegion::alloc(bytes).expect("memory");
     let array = HostRegion::alloc(ARRAY_BYTES).expect("memory");
     let contents = |region: &HostRegion| {
         let mut out = vec![0; region.len()];
@@ -361,11 +364,11 @@ fn plain_send(side: &Side, q: u32, index: u16) -> Vec<u8> {
 }
 
 fn fill_data(side: &Side, q: u32) {
-    let bytes: Vec<u8> = (0..4096u32).map(|i| (i * 7 + i / 251) as u8).collect();
+    let bytes: Vec<u8> = (0..4096u32).map(|i| u8::try_from((i * 7 + i / 251) & 0xFF).expect("a byte")).collect();
     side.memory.write(side.at(q, DATA), &bytes);
 }
 
-// --- work requests ---------------------------------------------------------------------------------------------------------
+// Work requests.
 
 #[test]
 fn golden_bytes_of_a_send_are_executed_as_one() {
@@ -376,9 +379,7 @@ fn golden_bytes_of_a_send_are_executed_as_one() {
             0x00, 0x00, 0x00, 0x0A,   0x00, 0x01, 0x00, 0x02,   0x00, 0x00, 0x00, 0x08,   0x00, 0x00, 0x00, 0x00,
             0x00, 0x00, 0x00, 0x40,   0x00, 0x00, 0x00, 0x01,   0, 0, 0, 0, 0, 0, 0, 0,
         ];
-        for (i, byte) in wqe[24..].iter_mut().enumerate() {
-            *byte = (s.address(0, DATA) >> (56 - 8 * i)) as u8;
-        }
+        wqe[24..].copy_from_slice(zerocopy::byteorder::big_endian::U64::new(s.address(0, DATA)).as_bytes());
         s.write_wqe(0, 0, &wqe);
         s.ring(0, 1);
         s.go();
@@ -647,7 +648,7 @@ fn repeated_early_and_old_doorbells_execute_each_request_once() {
     assert_eq!(end.seen.iter().map(|e| e.index).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
 }
 
-// --- what arrives ------------------------------------------------------------------------------------------------------------
+// What arrives.
 
 #[test]
 fn inbound_sends_consume_receives_in_order() {
@@ -776,7 +777,7 @@ fn messages_for_a_queue_pair_that_is_gone_change_nothing() {
     assert_eq!((end.cqe(0, 0).op_own, end.cqe(1, 0).op_own), (0xF1, 0xF1));
 }
 
-// --- copies ------------------------------------------------------------------------------------------------------------------
+// Copies.
 
 #[test]
 fn copies_with_the_right_key_move_the_bytes_and_their_sum() {
@@ -878,7 +879,7 @@ fn a_queue_pair_in_error_opens_no_memory() {
     assert_eq!((kinds(&end), end.seen[1].status), (vec![UP_RQ_FLUSH, UP_DONE], COPY_BAD_KEY));
 }
 
-// --- damaged requests ------------------------------------------------------------------------------------------------------
+// Damaged requests.
 
 /// Each damaged request gets a queue pair of its own, all in one run.
 fn damaged(requests: &[impl Fn(&Side, u32) -> Vec<u8>]) {

@@ -6,7 +6,7 @@ use gnstor_fabric::engine::Port;
 use gnstor_fabric::host_queue::HostQueue;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::slba::ClientId;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -77,6 +77,10 @@ fn start_keep_alive(queues: Arc<Mutex<Vec<HostQueue>>>) -> (Sender<()>, JoinHand
     let thread = std::thread::spawn(move || {
         while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(KATO / 3) {
             for queue in queues.lock().expect("no panic while held").iter_mut() {
+                // A session that ends waits for one SSD that does not answer, not for all of them.
+                if let Err(TryRecvError::Disconnected) = stopped.try_recv() {
+                    return;
+                }
                 if let Err(e) = queue.keep_alive(ADMIN_DEADLINE) {
                     tracing::warn!("keep-alive: {e}");
                 }

@@ -46,6 +46,9 @@ pub enum Error {
     /// An I/O failed.
     #[error(transparent)]
     Io(#[from] IoFailure),
+    /// An earlier I/O of this client timed out.
+    #[error("an earlier I/O timed out and its data may still arrive: this client's buffers are not used again; connect again")]
+    AfterTimeout,
     /// The write lease could not be renewed.
     #[error("the write lease of volume {volume} is lost: {cause}")]
     LeaseLost {
@@ -95,7 +98,7 @@ impl Error {
             Self::Io(failure) => failure.errno(),
             Self::LeaseLost { .. } => 116,
             Self::Os { cause, .. } => cause.raw_os_error().unwrap_or(5),
-            Self::Protocol(_) | Self::Node(_) => 5,
+            Self::AfterTimeout | Self::Protocol(_) | Self::Node(_) => 5,
         }
     }
 }

@@ -203,6 +203,12 @@ impl File {
     }
 }
 
+/// The daemon has decided that there is nothing to renew.
+fn refuses_renewal(e: &Error) -> bool {
+    use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, PermissionDenied};
+    matches!(e, Error::Daemon(s) if matches!(s.code(), FailedPrecondition | InvalidArgument | NotFound | PermissionDenied))
+}
+
 impl Lease {
     #[expect(clippy::disallowed_methods, reason = "the renewal thread is the runtime part of this module")]
     fn start(client: &Arc<Client>, info: &VolumeInfo, length: Duration) -> Self {
@@ -220,8 +226,8 @@ impl Lease {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(length / 3) {
                 match rpc.wait(rpc.volumes().renew(request.clone())) {
                     Ok(_) => {}
-                    // A daemon that is away may come back before the lease ends.
-                    Err(e @ Error::Unreachable { .. }) => tracing::warn!("renewing {}: {e}", request.name),
+                    // A daemon that is away, or waits for an SSD, may serve again before the lease ends; when it ends, the SSDs say so.
+                    Err(e) if !refuses_renewal(&e) => tracing::warn!("renewing {}: {e}", request.name),
                     Err(e) => {
                         *report.lock().expect("no panic while held") = Some(e.to_string());
                         return;

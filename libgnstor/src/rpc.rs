@@ -4,8 +4,10 @@
 use crate::error::Error;
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
+use std::error::Error as _;
 use std::future::Future;
 use std::time::Duration;
+use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
 /// Longest wait for one call: the daemon gives every SSD five seconds.
@@ -51,7 +53,8 @@ impl Rpc {
     ) -> Result<T, Error> {
         match self.runtime.block_on(call) {
             Ok(response) => Ok(response.into_inner()),
-            Err(status) if status.code() == tonic::Code::Unavailable && status.message().contains("transport") => {
+            // Only a status that this side made of a broken connection has a cause; what the daemon says comes without one.
+            Err(status) if matches!(status.code(), Code::Unavailable | Code::Unknown) && status.source().is_some() => {
                 Err(Error::Unreachable { endpoint: self.endpoint.clone(), cause: root_cause(&status) })
             }
             Err(status) => Err(Error::Daemon(status)),

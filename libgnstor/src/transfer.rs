@@ -4,9 +4,11 @@
 use crate::error::Error;
 use gnstor_fabric::device::{DeviceMem, Kernel};
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};
+use gnstor_gnor::abi::GN_TIMED_OUT;
 use gnstor_gnor::channel::Channel;
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::status::{Detail, Status};
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::mem::size_of;
 use std::time::Duration;
@@ -108,6 +110,8 @@ pub(crate) struct Transfers {
     staging: DeviceMem,
     key: u32,
     control: DeviceMem,
+    /// A request timed out: its transfer may still land in the staging memory, which is therefore not used again.
+    tainted: Cell<bool>,
 }
 
 /// Bytes one kernel moves.
@@ -119,7 +123,8 @@ const MAX_REQUEST_BLOCKS: u32 = 256;
 
 #[expect(unsafe_code, reason = "the kernel's entries for the CPU execution")]
 mod entry {
-    use std::ffi::c_void;
+    use std::cell::Cell;
+use std::ffi::c_void;
     unsafe extern "C" {
         pub(super) fn gn_transfer(launch: *mut c_void);
         pub(super) fn gn_transfer_one_grid(launch: *mut c_void);
@@ -155,7 +160,7 @@ impl Transfers {
         let staging = device.alloc(STAGING_BYTES)?;
         let control = device.alloc(ITEMS_AT + MAX_ITEMS * size_of::<Item>())?;
         let key = channel.register(&staging)?;
-        Ok(Self { staging, key, control })
+        Ok(Self { staging, key, control, tainted: Cell::new(false) })
     }
 
     /// Writes `data` (at most [`STAGING_BYTES`], whole blocks) at block `vba`; no request crosses a chunk border.
@@ -168,6 +173,9 @@ impl Transfers {
         data: &[u8],
         fua: bool,
     ) -> Result<(), Error> {
+        if self.tainted.get() {
+            return Err(Error::AfterTimeout);
+        }
         self.staging.write(0, data)?;
         let items = self.items(Verb::Write, vba, chunk_blocks, data.len(), fua);
         self.run(channel, file, Verb::Write, &items)
@@ -221,6 +229,9 @@ impl Transfers {
     }
 
     fn run(&self, channel: &Channel, file: FileAbi, verb: Verb, items: &[Item]) -> Result<(), Error> {
+        if self.tainted.get() {
+            return Err(Error::AfterTimeout);
+        }
         let count = u32::try_from(items.len()).expect("bounded by the staging memory");
         let args = Args { file, items: self.control.address() + ITEMS_AT as u64, count, reserved: 0 };
         self.control.write(0, args.as_bytes())?;
@@ -229,15 +240,16 @@ impl Transfers {
         // Each thread runs its requests one after the other, each under the file's deadline.
         let rounds = u64::from(count.div_ceil(shape.threads));
         let deadline = Duration::from_nanos(file.timeout_ns.saturating_mul(rounds)) + Duration::from_secs(5);
+        // Until everything is known to have ended, something may still be on its way to the staging memory.
+        self.tainted.set(true);
         channel.node().launch(kernel(), shape, self.control.address(), deadline)?;
         let mut raw = vec![0; size_of_val(items)];
         self.control.read(ITEMS_AT, &mut raw)?;
-        for raw in raw.chunks_exact(size_of::<Item>()) {
-            let item = Item::read_from_bytes(raw).expect("the length matches");
-            if item.status != 0 {
-                let Item { vba, status, dw0, dw1, .. } = item;
-                return Err(IoFailure { what: verb.name(), vba, status, dw0, dw1 }.into());
-            }
+        let ended: Vec<Item> =
+            raw.chunks_exact(size_of::<Item>()).map(|raw| Item::read_from_bytes(raw).expect("the length matches")).collect();
+        self.tainted.set(ended.iter().any(|item| item.status & GN_TIMED_OUT != 0));
+        if let Some(Item { vba, status, dw0, dw1, .. }) = ended.iter().find(|item| item.status != 0).copied() {
+            return Err(IoFailure { what: verb.name(), vba, status, dw0, dw1 }.into());
         }
         Ok(())
     }

@@ -2,8 +2,11 @@
 // The GPU half of the emulated HCA: a small resident kernel, one block per ring pair.
 //
 //   warp 0     dispatcher: polls the down ring over PCIe (one polling warp; PCIe polling by many saturates the link)
-//   warp 1     front end: doorbells, work requests
-//   warps 2..  movers: one copy each
+//   warp 1     responder: everything that is not a copy, up to 32 messages at once, in the order of the ring
+//   warps 2..  front ends: doorbells and work requests; queue pair i is front end i mod n's alone
+//   the rest   movers: one copy each
+//
+// Every step is some microseconds of dependent accesses: what makes the agent fast is many things in one step, and steps side by side.
 //
 // It knows only what create_qp, create_cq and reg_mr wrote into its contexts: it shares an address space with its clients and
 // does not use that.
@@ -15,18 +18,24 @@
 namespace gn { namespace hca {
 
 // A poll is a PCIe round trip and a pass some microseconds of dependent accesses: both serve 32 descriptors at once.
-enum : gn_u32 { FIRST_MOVER = 2, MAX_MOVERS = 30, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
-enum : gn_u32 { SLOT_FREE = 0, SLOT_FULL = 1, SLOT_EXIT = 2 };
+enum : gn_u32 { FIRST_FRONT_END = 2, MANY_WARPS = 16, MAX_FRONT_ENDS = 8, MAX_MOVERS = 30, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
+enum : gn_u32 { SLOT_FREE = 0, SLOT_FULL = 1, SLOT_EXIT = 2 };  // of a mover
+enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
 
 struct agent_smem {
   gn_u64 stage[FETCH][WORDS];
+  gn_u64 message[FETCH][WORDS];
   gn_u64 slot[MAX_MOVERS][WORDS];
   gn_u32 slot_state[MAX_MOVERS];
+  gn_u32 messages;
   gn_u32 exit;
 };
 
-GN_DEV gn_u32 mover_count() { return blockDim.x / 32 - FIRST_MOVER; }
+// A small block, as on the CPU, has one front end.
+GN_DEV gn_u32 front_end_count() { return blockDim.x / 32 >= MANY_WARPS ? (gn_u32)MAX_FRONT_ENDS : 1u; }
+GN_DEV gn_u32 first_mover() { return FIRST_FRONT_END + front_end_count(); }
+GN_DEV gn_u32 mover_count() { return blockDim.x / 32 - first_mover(); }
 
 GN_DEV gn_u32 nth_set(gn_u32 mask, gn_u32 n) {
   while (n--) mask &= mask - 1;
@@ -84,7 +93,41 @@ GN_DEV void hand_out(agent_smem& s, gn_u32 todo) {
   }
 }
 
-GN_DEV void dispatch_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
+// Gives the staged messages of `todo` to the responder, once it has none.
+GN_DEV void hand_over(agent_smem& s, gn_u32 todo) {
+  if (!todo) return;
+  while (__shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0) != 0) pause(20);  // pairs with the release in respond_loop
+  __syncwarp();
+  if (todo >> lane_id() & 1u) {
+    gn_u32 at = (gn_u32)__popc(todo & lt_mask());
+    for (gn_u32 k = 0; k < WORDS; ++k) s.message[at][k] = s.stage[lane_id()][k];
+  }
+  __syncwarp();
+  if (lane_id() == 0) mem::st_release_cta(&s.messages, (gn_u32)__popc(todo));
+}
+
+GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
+  for (;;) {
+    gn_u32 count = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0);
+    if (count == RESPONDER_EXIT) return;
+    if (count == 0) {
+      pause(20);
+      continue;
+    }
+    __syncwarp();  // lane 0's acquire reaches the lanes
+    down_work d = {};
+    bool mine = lane_id() < count;
+    if (mine)
+      for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.message[lane_id()][k];
+    __syncwarp();
+    // The messages are in registers: the dispatcher may bring the next ones while these are handled.
+    if (lane_id() == 0) mem::st_release_cta(&s.messages, 0u);
+    handle_messages(a, ring, d, mine);
+    __syncwarp();
+  }
+}
+
+GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
   gn_u32 lane = lane_id(), idle = 0;
   gn_u64 next = ring.down_head;
   for (;;) {
@@ -92,18 +135,15 @@ GN_DEV void dispatch_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
     if (count == 0) {
       if (++idle % IDLE_POLLS_PER_STOP_CHECK == 0) {
         gn_u32 stop = mem::ld_acquire_sys((const gn_u32*)ring.stop_addr);
-        if (__shfl_sync(0xffffffffu, stop, 0) == a.launch) break;
+        if (__shfl_sync(0xffffffffu, stop, 0) == launch) break;
       }
       pause(0);
       continue;
     }
-    down_work d = {};
-    if (lane < count)
-      for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.stage[lane][k];
-    gn_u32 op = down_op(d);
+    gn_u32 op = lane < count ? (gn_u32)(s.stage[lane][0] >> 56) : 0u;
     bool is_copy = op == DOWN_TO_DEVICE || op == DOWN_TO_HOST;
     hand_out(s, __ballot_sync(0xffffffffu, is_copy));
-    handle_in_order(a, ring, d, lane < count && !is_copy);
+    hand_over(s, __ballot_sync(0xffffffffu, lane < count && !is_copy));
     next += count;
     __syncwarp();
     if (lane == 0) mem::st_relaxed_sys((gn_u64*)ring.down_head_addr, next);
@@ -113,14 +153,18 @@ GN_DEV void dispatch_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
     while (mem::ld_acquire_cta(&s.slot_state[lane]) != SLOT_FREE) pause(20);
     mem::st_release_cta(&s.slot_state[lane], (gn_u32)SLOT_EXIT);
   }
+  while (__shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0) != 0) pause(20);
   __syncwarp();
-  if (lane == 0) mem::st_release_cta(&s.exit, 1u);
+  if (lane == 0) {
+    mem::st_release_cta(&s.messages, (gn_u32)RESPONDER_EXIT);
+    mem::st_release_cta(&s.exit, 1u);
+  }
 }
 
-GN_DEV void frontend_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
+GN_DEV void frontend_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u32 me) {
   for (;;) {
     gn_u32 leave = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.exit), 0);
-    bool worked = frontend_pass(a, ring);
+    bool worked = frontend_pass(a, ring, me, front_end_count());
     if (leave && !worked) return;
     if (!worked) pause(20);
   }
@@ -144,18 +188,19 @@ GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u3
   }
 }
 
-// The agent. Grid: one block per ring pair (`a.blocks`); block: at least three warps; shared memory: sizeof(agent_smem).
+// The agent. Grid: one block per ring pair (`a.blocks`); block: at least four warps; shared memory: sizeof(agent_smem).
 GN_DEV void agent_main(const agent_args& a) {
   agent_smem& s = *(agent_smem*)smem();
   ring_ctx& ring = a.rings[blockIdx.x];
   for (gn_u32 i = threadIdx.x; i < MAX_MOVERS; i += blockDim.x) s.slot_state[i] = SLOT_FREE;
-  if (threadIdx.x == 0) s.exit = 0;
+  if (threadIdx.x == 0) s.exit = s.messages = 0;
   __syncthreads();
   if (threadIdx.x == 0) mem::st_release_sys((gn_u32*)ring.ready_addr, a.launch);
   gn_u32 warp = warp_in_block();
-  if (warp == 0) dispatch_loop(a, ring, s);
-  else if (warp == 1) frontend_loop(a, ring, s);
-  else if (warp - FIRST_MOVER < MAX_MOVERS) mover_loop(a, ring, s, warp - FIRST_MOVER);
+  if (warp == 0) dispatch_loop(ring, s, a.launch);
+  else if (warp == 1) respond_loop(a, ring, s);
+  else if (warp < first_mover()) frontend_loop(a, ring, s, warp - FIRST_FRONT_END);
+  else if (warp - first_mover() < MAX_MOVERS) mover_loop(a, ring, s, warp - first_mover());
 }
 
 }}  // namespace gn::hca

@@ -208,11 +208,12 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, gn_u32 q) {
   __syncwarp();
 }
 
-// Looks at every doorbell of this block's queue pairs once; the whole warp. Returns whether there was work.
-GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring) {
+// Looks once at the doorbells of the queue pairs that are front end `me`'s of `front_ends`; the whole warp. Returns whether there was
+// work.
+GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, gn_u32 me, gn_u32 front_ends) {
   bool worked = false;
-  for (gn_u32 base = 0; base < a.qp_count; base += 32) {
-    gn_u32 q = base + lane_id();
+  for (gn_u32 base = me; base < a.qp_count; base += 32 * front_ends) {
+    gn_u32 q = base + lane_id() * front_ends;
     bool kicked = false;
     if (q < a.qp_count) {
       const qp_ctx& qp = a.qps[q];
@@ -220,7 +221,7 @@ GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring) {
         kicked = mem::ld_relaxed_sys((const gn_u64*)(qp.uar_addr + mlx5::UAR_DB0)) != qp.last_kick;
     }
     for (gn_u32 todo = __ballot_sync(0xffffffffu, kicked); todo; todo &= todo - 1) {
-      serve_queue(a, ring, base + (gn_u32)__ffs((int)todo) - 1);
+      serve_queue(a, ring, base + ((gn_u32)__ffs((int)todo) - 1) * front_ends);
       worked = true;
     }
   }

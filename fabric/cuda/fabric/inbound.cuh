@@ -22,9 +22,8 @@ struct completion {
   gn_u32 opcode, syndrome, qpn, counter, bytes;
 };
 
-// Writes a completion: sixty bytes, then the word that hands it over. The hardware writes owner 0 on its first pass.
-GN_DEV void write_cqe(cq_ctx& cq, const completion& c) {
-  gn_u32 pi = mem::add_relaxed_gpu(&cq.pi, 1u);
+// Writes completion number `pi`: sixty bytes, then the word that hands it over. The hardware writes owner 0 on its first pass.
+GN_DEV void write_cqe(cq_ctx& cq, gn_u32 pi, const completion& c) {
   mlx5::cqe64* e = (mlx5::cqe64*)cq.addr + (pi & cq.mask);
   gn_u32 owner = pi >> cq.log_entries & 1u;
   e->flags_rqpn = be32(c.qpn);
@@ -37,43 +36,87 @@ GN_DEV void write_cqe(cq_ctx& cq, const completion& c) {
   mem::st_release_sys(&e->counter_own, be32(last));  // pairs with the acquire of whoever polls the queue
 }
 
-// An inbound SEND of 16 bytes (an NVMe completion): consumes a receive, writes its bytes and its completion.
-GN_DEV void deliver_send(const agent_args& a, ring_ctx& ring, const down_work& d) {
-  qp_ctx& qp = a.qps[down_qpn(d) - a.first_qpn];
-  if (mem::ld_relaxed_gpu(&qp.state) != QP_RTS) return;  // the Rust half flushes
+// The 16 bytes of a SEND.
+GN_DEV void send_payload(const down_work& d, gn_u64& lo, gn_u64& hi) {
   gn_u32 top = (gn_u32)(d.w[5] >> 40);
-  gn_u64 lo = d.w[6] | (gn_u64)(top & 1u) << 63, hi = d.w[7] | (gn_u64)(top >> 1 & 1u) << 63;
+  lo = d.w[6] | (gn_u64)(top & 1u) << 63;
+  hi = d.w[7] | (gn_u64)(top >> 1 & 1u) << 63;
+}
+
+enum : gn_u32 { RECV_OK = 0, RECV_NONE = 0x100 };  // else a syndrome
+
+// Looks at receive `at` for a message of 16 bytes; sets where it goes.
+GN_DEV gn_u32 check_receive(const agent_args& a, const qp_ctx& qp, gn_u32 at, gn_u64& to) {
   gn_u32 posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR));  // pairs with the owner's release
-  gn_u32 at = mem::add_relaxed_gpu(&qp.rq_head, 1u);
   gn_u32 ready = (posted - at) & 0xffffu;
-  if (ready == 0 || ready > qp.rq_mask + 1) {
-    mem::add_relaxed_gpu(&qp.rq_head, 0u - 1u);
-    gn_u64 position = up_reserve(ring, 1);
-    up_entry* e = up_slot(ring, position);
-    up_fill(e, UP_RNR, qp.qpn, at & 0xffffu, 0, 0, 16, 0);
-    e->arg[0] = lo;
-    e->arg[1] = hi;
-    up_publish(e, position);
-    return;
-  }
+  if (ready == 0 || ready > qp.rq_mask + 1) return RECV_NONE;
   gn_u32 seg[4];
   mem::ld16_stream((const void*)(qp.rq_addr + (gn_u64)(at & qp.rq_mask) * mlx5::DS_BYTES), seg);
-  gn_u64 to = (gn_u64)be32(seg[2]) << 32 | be32(seg[3]);
-  gn_u32 syndrome = 0;
-  if ((be32(seg[0]) & mlx5::BYTE_COUNT_MASK) < 16) syndrome = mlx5::SYND_LOCAL_LENGTH;
-  else if (!key_opens(a, qp.pd, be32(seg[1]), to, 16, ACCESS_LOCAL_WRITE)) syndrome = mlx5::SYND_LOCAL_PROT;
-  if (syndrome) {
+  to = (gn_u64)be32(seg[2]) << 32 | be32(seg[3]);
+  if ((be32(seg[0]) & mlx5::BYTE_COUNT_MASK) < 16) return mlx5::SYND_LOCAL_LENGTH;
+  if (!key_opens(a, qp.pd, be32(seg[1]), to, 16, ACCESS_LOCAL_WRITE)) return mlx5::SYND_LOCAL_PROT;
+  return RECV_OK;
+}
+
+// A SEND that could not be delivered: the Rust half tries it again, or ends the connection.
+GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const down_work& d, gn_u32 at, gn_u32 fault) {
+  if (fault != RECV_NONE) {
     mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
-    up_push(ring, UP_RECV_ERROR, qp.qpn, at & 0xffffu, syndrome, 0, 0);
+    up_push(ring, UP_RECV_ERROR, qp.qpn, at & 0xffffu, fault, 0, 0);
     return;
   }
-  // The Rust half sends early by about the way it takes; what is left of that is waited for here.
-  while (now_ns() < d.w[2]) pause(0);
-  gn_u32 v[4] = {(gn_u32)lo, (gn_u32)(lo >> 32), (gn_u32)hi, (gn_u32)(hi >> 32)};
-  mem::st16((void*)to, v);
-  write_cqe(a.cqs[qp.cq], completion{mlx5::CQE_RESP_SEND, 0, qp.qpn, at, 16});
-  mem::add_relaxed_gpu(&ring.responses, (gn_u64)1);
-  if (now_ns() > d.w[4]) mem::add_relaxed_gpu(&ring.late, (gn_u64)1);
+  gn_u64 position = up_reserve(ring, 1);
+  up_entry* e = up_slot(ring, position);
+  up_fill(e, UP_RNR, qp.qpn, at & 0xffffu, 0, 0, 16, 0);
+  send_payload(d, e->arg[0], e->arg[1]);
+  up_publish(e, position);
+}
+
+// The SENDs and the ready-made completions of the lanes with `mine`, all at once; the whole warp. Receives and completion entries are
+// given out by lane number, which is the order of the ring: what is in order on a queue pair stays so (RC), though it is done at the
+// same time. Only this warp touches the receive heads.
+GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, const down_work& d, bool mine) {
+  gn_u32 index = down_qpn(d) - a.first_qpn;
+  // A message may have been on its way when its queue pair was destroyed.
+  bool here = mine && index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE;
+  bool send = here && down_op(d) == DOWN_SEND && mem::ld_relaxed_gpu(&a.qps[index].state) == QP_RTS;  // else the Rust half flushes
+  gn_u32 group = __match_any_sync(0xffffffffu, send ? index : 0x80000000u);
+  gn_u32 at = 0, fault = RECV_NONE;
+  gn_u64 to = 0;
+  if (send) {
+    at = a.qps[index].rq_head + (gn_u32)__popc(group & lt_mask());
+    fault = check_receive(a, a.qps[index], at, to);
+  }
+  gn_u32 failed = __ballot_sync(0xffffffffu, send && fault != RECV_OK) & group;
+  bool first_failed = send && fault != RECV_OK && !(failed & lt_mask());
+  bool behind_failure = send && (failed & lt_mask());
+  bool deliver = send && fault == RECV_OK && !behind_failure;
+  // Behind a SEND that found no receive the others find none either; behind a broken receive they are flushed.
+  if (first_failed || (behind_failure && fault == RECV_NONE)) report_undelivered(ring, a.qps[index], d, at, fault);
+  gn_u32 delivered = __ballot_sync(0xffffffffu, deliver) & group;
+  __syncwarp();  // every lane has read the head
+  if (send && (group & lt_mask()) == 0) a.qps[index].rq_head += (gn_u32)__popc(delivered);
+  bool complete = deliver || (here && down_op(d) == DOWN_CQE);
+  gn_u32 cq = complete ? a.qps[index].cq : 0x80000000u;
+  gn_u32 sharers = __match_any_sync(0xffffffffu, cq);
+  gn_u32 leader = (gn_u32)__ffs((int)sharers) - 1, base = 0;
+  if (complete && lane_id() == leader) base = mem::add_relaxed_gpu(&a.cqs[cq].pi, (gn_u32)__popc(sharers));
+  gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
+  if (deliver) {
+    // The Rust half sends early by about the way it takes; what is left of that is waited for here.
+    while (now_ns() < d.w[2]) pause(0);
+    gn_u64 lo, hi;
+    send_payload(d, lo, hi);
+    gn_u32 v[4] = {(gn_u32)lo, (gn_u32)(lo >> 32), (gn_u32)hi, (gn_u32)(hi >> 32)};
+    mem::st16((void*)to, v);
+    write_cqe(a.cqs[cq], pi, completion{mlx5::CQE_RESP_SEND, 0, down_qpn(d), at, 16});
+    mem::add_relaxed_gpu(&ring.responses, (gn_u64)1);
+    if (now_ns() > d.w[4]) mem::add_relaxed_gpu(&ring.late, (gn_u64)1);
+  } else if (complete) {
+    gn_u32 what = (gn_u32)(d.w[1] >> 32);
+    write_cqe(a.cqs[cq], pi, completion{what >> 8 & 0xffu, what & 0xffu, down_qpn(d), (gn_u32)d.w[1] & 0xffffu, down_bytes(d)});
+  }
+  __syncwarp();
 }
 
 // A queue pair goes into error: no further receive is consumed, those posted are reported for the flush.
@@ -81,45 +124,23 @@ GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d)
   qp_ctx& qp = a.qps[down_qpn(d) - a.first_qpn];
   mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
   gn_u32 posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR)) & 0xffffu;
-  gn_u32 head = mem::ld_relaxed_gpu(&qp.rq_head) & 0xffffu;
-  mem::st_relaxed_gpu(&qp.rq_head, posted);
+  gn_u32 head = qp.rq_head & 0xffffu;
+  qp.rq_head = posted;
   up_push(ring, UP_RQ_FLUSH, qp.qpn, head, posted, 0, 0);
 }
 
-// A message that is not a copy, by one lane.
-GN_DEV void handle_control(const agent_args& a, ring_ctx& ring, const down_work& d) {
-  gn_u32 index = down_qpn(d) - a.first_qpn;
-  // A message may have been on its way when its queue pair was destroyed.
-  bool here = index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE;
-  switch (down_op(d)) {
-    case DOWN_SEND:
-      if (here) deliver_send(a, ring, d);
-      break;
-    case DOWN_CQE:
-      if (here) {
-        gn_u32 what = (gn_u32)(d.w[1] >> 32);
-        write_cqe(a.cqs[a.qps[index].cq],
-                  completion{what >> 8 & 0xffu, what & 0xffu, down_qpn(d), (gn_u32)d.w[1] & 0xffffu, down_bytes(d)});
-      }
-      break;
-    case DOWN_QP_ERROR:
-      if (here) queue_error(a, ring, d);
-      break;
-    case DOWN_PING:
-      up_push(ring, UP_PONG, 0, down_tag(d), 0, 0, 0);
-      break;
-    default:
-      break;
-  }
-}
-
-// The messages of the lanes with `mine`; the whole warp. Those of one queue pair are handled in the order of the ring (RC order; an
-// error's completion must not overtake a response), those of different ones at the same time.
-GN_DEV void handle_in_order(const agent_args& a, ring_ctx& ring, const down_work& d, bool mine) {
-  gn_u32 same = __match_any_sync(0xffffffffu, mine ? down_qpn(d) : 0x80000000u);
-  gn_u32 rank = (gn_u32)__popc(same & lt_mask());
-  for (gn_u32 turn = 0; __any_sync(0xffffffffu, mine && rank >= turn); ++turn) {
-    if (mine && rank == turn) handle_control(a, ring, d);
+// The messages of the lanes with `mine` that are not copies; the whole warp. The rare ones that are neither SEND nor completion split
+// the batch into one message at a time.
+GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, const down_work& d, bool mine) {
+  gn_u32 op = down_op(d), index = down_qpn(d) - a.first_qpn;
+  bool rare = mine && op != DOWN_SEND && op != DOWN_CQE;
+  if (!__any_sync(0xffffffffu, rare)) return deliver_together(a, ring, d, mine);
+  for (gn_u32 todo = __ballot_sync(0xffffffffu, mine); todo; todo &= todo - 1) {
+    bool turn = lane_id() == (gn_u32)__ffs((int)todo) - 1;
+    deliver_together(a, ring, d, turn && !rare);
+    if (turn && op == DOWN_QP_ERROR && index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE)
+      queue_error(a, ring, d);
+    if (turn && op == DOWN_PING) up_push(ring, UP_PONG, 0, down_tag(d), 0, 0, 0);
     __syncwarp();
   }
 }

@@ -296,7 +296,8 @@ impl Engine {
         *tries += 1;
         let tries = *tries;
         if tries > self.config.rnr_retries {
-            return self.break_conn(now, id, Some(syndrome::RNR_EXCEEDED));
+            // The failing request is the target's: this side's own requests are flushed.
+            return self.break_conn(now, id, None);
         }
         let cqe: [u8; 16] = zerocopy::transmute!(e.arg);
         let at = now + self.config.rnr_timer;

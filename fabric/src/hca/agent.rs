@@ -24,9 +24,9 @@ pub const MAX_QPS: u32 = 1024;
 const MAX_CQS: u32 = 256;
 const MAX_MRS: u32 = 1024;
 const FIRST_QPN: u32 = 0x100;
-/// Threads of an agent block: dispatcher, front end, 24 movers.
+/// Threads of an agent block: dispatcher, responder, 8 front ends, 16 movers.
 const AGENT_THREADS: u32 = 832;
-/// On the CPU two movers are enough: they share one core.
+/// On the CPU one of each is enough: they share one core.
 const AGENT_THREADS_HOST: u32 = 128;
 
 #[expect(unsafe_code, reason = "the agent's entry for the CPU execution")]
@@ -197,6 +197,11 @@ impl AgentHca {
         self.tables.lock().expect("no panic while held")
     }
 
+    /// Waits until no agent is resident, and keeps it so: the agent reads its contexts without looking whether they change.
+    fn quiet(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.launch.lock().expect("no panic while held")
+    }
+
     /// A new protection domain.
     pub fn alloc_pd(&self) -> u32 {
         let mut tables = self.tables();
@@ -209,6 +214,7 @@ impl AgentHca {
     /// # Errors
     /// When the table is full; driver errors.
     pub fn create_cq(&self, address: u64, log_entries: u32) -> Result<u32, DeviceError> {
+        let _alone = self.quiet();
         let mut tables = self.tables();
         let free = tables.cqs.iter().position(|used| !used);
         let index = free.ok_or_else(|| memory("completion queues", 1, "the HCA's table is full"))?;
@@ -223,6 +229,7 @@ impl AgentHca {
     /// # Errors
     /// When the table is full; driver errors.
     pub fn create_qps(&self, specs: &[DeviceQp]) -> Result<u32, DeviceError> {
+        let _alone = self.quiet();
         let mut tables = self.tables();
         let run = tables.qps.windows(specs.len()).position(|w| w.iter().all(|used| !used));
         let first = run.ok_or_else(|| memory("queue pairs", specs.len(), "the HCA's table is full"))?;
@@ -252,6 +259,7 @@ impl AgentHca {
     /// # Errors
     /// When the table is full; driver errors.
     pub fn register(&self, mr: DeviceMr) -> Result<u32, DeviceError> {
+        let _alone = self.quiet();
         let mut tables = self.tables();
         let free = tables.mrs.iter().position(Option::is_none);
         let index = free.ok_or_else(|| memory("memory regions", 1, "the HCA's table is full"))?;
@@ -268,6 +276,7 @@ impl AgentHca {
     /// # Errors
     /// Driver errors.
     pub fn deregister(&self, key: u32) -> Result<(), DeviceError> {
+        let _alone = self.quiet();
         let mut tables = self.tables();
         let index = (key >> 8) as usize;
         if tables.mrs.get(index) == Some(&Some(key)) {
@@ -282,6 +291,7 @@ impl AgentHca {
     /// # Errors
     /// Driver errors.
     pub fn destroy_qps(&self, first: u32, count: usize, cq: u32) -> Result<(), DeviceError> {
+        let _alone = self.quiet();
         let mut tables = self.tables();
         for i in (first - FIRST_QPN) as usize..(first - FIRST_QPN) as usize + count {
             self.contexts.write(QPS_AT + i * size_of::<QpCtx>(), QpCtx::default().as_bytes())?;
@@ -307,7 +317,7 @@ impl AgentHca {
     /// # Errors
     /// As [`Device::run`].
     pub fn launch(&self, client: ClientKernel, shape: Shape, args: u64, deadline: Duration) -> Result<(), DeviceError> {
-        let _alone = self.launch.lock().expect("no panic while held");
+        let _alone = self.quiet();
         let (number, qp_count, mr_count) = {
             let mut tables = self.tables();
             tables.launches += 1;

@@ -18,6 +18,7 @@ namespace gn {
 // IO_FLUSH has no range: its `vba` is the number of the SSD to flush, its `blocks` is 1.
 enum : gn_u32 { IO_FLUSH = 0, IO_WRITE = 1, IO_READ = 2, NVME_FABRICS = 0x7f };
 enum : gn_u32 { FLAG_FUA = 1 };
+enum : gn_u32 { COMMAND_MAX_BLOCKS = 256 };  // the controllers' MDTS: 1 MiB
 enum : gn_u32 { NVME_FLAGS_SGL = 0x40, SGL_KEYED = 0x40, CDW12_FUA = 1u << 30 };
 // Reasons in DW0 after which a read is tried elsewhere; proto/src/status.rs.
 enum : gn_u32 { REFUSED_NOT_HERE_YET = 11, REFUSED_ASK_THE_FIRST = 12, REFUSED_NOT_SERVING = 13 };
@@ -26,7 +27,7 @@ enum : gn_u32 { REFUSED_NOT_HERE_YET = 11, REFUSED_ASK_THE_FIRST = 12, REFUSED_N
 // a warp calls together.
 struct io {
   gn_u64 address = 0;       // registered memory
-  gn_u64 sequence = 0;      // of the piece being written
+  gn_u64 sequence = 0;      // of the piece being written, the same for all its replicas; 0 until it has one
   gn_u32 key = 0;
   gn_u32 vba = 0, blocks = 0;
   gn_u32 sent = 0;          // blocks whose commands are all staged
@@ -100,9 +101,11 @@ GN_DEV bool io_stage(channel& c, volume& v, io& x, gn_u32 hint) {
   gn_u32 vba = x.vba + x.sent, chunk = 1u << v.chunk_shift;
   gn_u32 n = chunk - (vba & (chunk - 1));
   if (n > x.blocks - x.sent) n = x.blocks - x.sent;
+  if (n > COMMAND_MAX_BLOCKS) n = COMMAND_MAX_BLOCKS;
   bool write = x.opcode == IO_WRITE;
   gn_u32 ssd = x.opcode == IO_FLUSH ? vba : write ? write_place(v, vba, x.replica) : read_place(v, vba, x.attempt, hint);
   bool last = !write || x.replica + 1 == v.replicas;
+  if (write && x.sequence == 0) x.sequence = mem::add_relaxed_gpu(&v.next_sequence, (gn_u64)1);
   if (ssd != PLACE_NONE) {
     gn_u32 broken = mem::ld_acquire_gpu(&qp_of(c, ssd).error);
     gn_u32 cid = broken ? (gn_u32)NO_SLOT : slot_take(c.cid_bits, CMD_SLOTS / 32, hint);
@@ -111,7 +114,6 @@ GN_DEV bool io_stage(channel& c, volume& v, io& x, gn_u32 hint) {
     if (broken) {
       mem::cas_relaxed_gpu(&r.status, 0u, GN_QP_BROKEN | (broken & 0xffffu));
     } else {
-      if (write && x.replica == 0) x.sequence = mem::add_relaxed_gpu(&v.next_sequence, (gn_u64)1);
       write_capsule(c, v, x, cid, vba, n, x.address + (gn_u64)x.sent * GN_BLOCK);
       command& cmd = c.commands[cid];
       cmd.qp = ssd;
@@ -127,6 +129,7 @@ GN_DEV bool io_stage(channel& c, volume& v, io& x, gn_u32 hint) {
   if (last) {
     x.sent += n;
     x.replica = 0;
+    x.sequence = 0;
   } else {
     x.replica += 1;
   }

@@ -27,7 +27,7 @@ GN_DEV gn_u64 pool_take_page(pool& p, gn_u32 b, gn_u32 hint) {
     gn_u32 at = ((gn_u32)__ffs((int)(open >> turn | open << (POOL_PAGES - turn))) - 1 + turn) % POOL_PAGES;
     gn_u32 old = mem::or_acqrel_gpu(word, 1u << at);  // pairs with the CAS of pool_free
     if (old & POOL_WHOLE) {  // it was given out whole in between; the bit means nothing there
-      mem::and_release_gpu(word, ~(1u << at));
+      if (!(old >> at & 1u)) mem::and_release_gpu(word, ~(1u << at));  // only a bit of our own
       return 0;
     }
     if (!(old >> at & 1u)) return p.base + (gn_u64)b * POOL_BLOCK + at * POOL_PAGE;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Plays the Rust half of the HCA and the SSDs behind it, one step at a time in the run's scheduler: takes the up ring's entries,
-// moves data by copy descriptors, answers, acknowledges; and, if told so, is late, refuses, or breaks queue pairs.
+// Plays the Rust half of the HCA and the SSDs behind it, one step at a time in the run's scheduler: takes the up ring's
+// entries, moves data by copy descriptors, answers, acknowledges; and, if told so, is late, refuses, or breaks queue
+// pairs.
 #pragma once
 #include <deque>
 #include <map>
@@ -28,7 +29,7 @@ struct Peer {
   struct Queue {
     std::deque<Sent> sent;
     bool broken = false, reported = false;
-    gn_u32 copies = 0;
+    gn_u32 copies = 0, arrived = 0;
     bool flush_known = false;
     gn_u32 flush_from = 0, flush_to = 0;
     std::vector<gn_u32> version;
@@ -37,13 +38,14 @@ struct Peer {
 
   Rig& r;
   Rng rng;
-  uint64_t step = 0, last_arrival = 0;
+  uint64_t step = 0, last_arrival = 0, open_until = 0;
   gn_u64 up_head = 0, down_tail = 0;
   std::deque<hca::down_desc> backlog;
   std::vector<Queue> queues;
   std::map<gn_u32, std::unique_ptr<Job>> jobs;
   gn_u32 next_job = 1;
-  unsigned rnr = 0, unexpected = 0, bad_copies = 0, torn_writes = 0, answered = 0, refused = 0, lost = 0;
+  unsigned rnr = 0, no_receive = 0, unexpected = 0, bad_copies = 0, torn_writes = 0;   // all bad
+  unsigned answered = 0, refused = 0, lost = 0;
   static inline uint64_t clock = 0;
   static uint64_t read_clock() { return __atomic_load_n(&clock, __ATOMIC_RELAXED); }
 
@@ -128,7 +130,15 @@ struct Peer {
     }
   }
 
+  /// Every command has a receive for its response posted when it is sent.
+  void check_credit(gn_u32 q) {
+    const gn_u32* record = reinterpret_cast<const gn_u32*>(r.qps[q].dbr_addr);
+    gn_u32 posted = be32(__atomic_load_n(record + mlx5::RCV_DBR, __ATOMIC_ACQUIRE));
+    if (((posted - ++queues[q].arrived) & 0xffff) >= 0x8000) ++no_receive;
+  }
+
   void on_capsule(gn_u32 q, const gn_u32* w, gn_u32 bytes) {
+    check_credit(q);
     auto job = std::make_unique<Job>();
     job->q = q, job->cid = w[0] >> 16, job->opcode = w[0] & 0xff;
     job->vba = w[10], job->blocks = (w[12] & 0xffff) + 1;
@@ -136,8 +146,9 @@ struct Peer {
     job->key = w[8] >> 24 | w[9] << 8;
     job->sequence = static_cast<gn_u64>(w[15]) << 32 | w[14];
     bool io = job->opcode == IO_READ || job->opcode == IO_WRITE;
-    if (bytes != 64 || (io && (w[11] >> 16 != VID || (w[8] & 0xffffff) != job->blocks * GN_BLOCK || w[2] != 3 || w[3] != 5)) ||
-        (io && (job->vba + job->blocks > r.v.capacity_blocks || job->blocks > 1u << r.cfg.chunk_shift))) {
+    bool stamped = w[11] >> 16 == VID && w[2] == r.v.map_epoch && w[3] == r.v.lease_epoch;
+    bool sized = (w[8] & 0xffffff) == job->blocks * GN_BLOCK && job->blocks <= 1u << r.cfg.chunk_shift;
+    if (bytes != 64 || (io && (!stamped || !sized || job->vba + job->blocks > r.v.capacity_blocks))) {
       ++unexpected;
       return;
     }
@@ -220,7 +231,10 @@ struct Peer {
   }
 
   void work_on_jobs() {
-    if (r.cfg.bursts && jobs.size() < RQ_ENTRIES && step - last_arrival < 400) return;  // no more will come
+    if (r.cfg.bursts && step > open_until) {
+      if (jobs.size() < CMD_SLOTS && step - last_arrival < 3000) return;
+      open_until = step + 300;  // no more will come: now answer these, and what they make room for, at once
+    }
     for (auto at = jobs.begin(); at != jobs.end();) {
       Job& job = *at->second;
       if (queues[job.q].broken && !job.copies) {
@@ -257,7 +271,8 @@ struct Peer {
     Queue& queue = queues[q];
     if (!queue.broken || queue.copies || !queue.flush_known) return;
     for (; !queue.sent.empty(); queue.sent.pop_front()) {
-      push_cqe(q, mlx5::CQE_REQ_ERR, queue.reported ? mlx5::SYND_FLUSH : mlx5::SYND_RETRY_EXC, queue.sent.front().index);
+      gn_u32 why = queue.reported ? mlx5::SYND_FLUSH : mlx5::SYND_RETRY_EXC;
+      push_cqe(q, mlx5::CQE_REQ_ERR, why, queue.sent.front().index);
       queue.reported = true;
     }
     for (; queue.flush_from != queue.flush_to; queue.flush_from = (queue.flush_from + 1) & 0xffff) {
@@ -271,9 +286,10 @@ struct Peer {
     __atomic_store_n(&clock, step, __ATOMIC_RELAXED);
     bool any = take_entries();
     work_on_jobs();
+    // Amid copies, if there are any.
     if (r.cfg.break_at && step >= r.cfg.break_at)
       for (gn_u32 q = 0; q < r.cfg.break_ssds; ++q)
-        if (!queues[q].broken && (queues[q].copies || step > r.cfg.break_at + 300)) break_queue_pair(q);  // amid copies, if there are any
+        if (!queues[q].broken && (queues[q].copies || step > r.cfg.break_at + 300)) break_queue_pair(q);
     gn_u32 q = rng.below(static_cast<uint32_t>(queues.size()));
     acknowledge(q);
     for (gn_u32 k = 0; k < queues.size(); ++k) flush(k);

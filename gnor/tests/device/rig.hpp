@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// What the channel's CPU side builds, by hand: queues, an agent's contexts, a channel, a volume, a pool. And the data that a block of
-// the volume has: every word tells volume, block, version and position.
+// What the channel's CPU side builds, by hand: queues, an agent's contexts, a channel, a volume, a pool. And the data
+// that a block of the volume has: every word tells volume, block, version and position.
 #pragma once
 #include <stdint.h>
 #include <stdio.h>
@@ -108,27 +108,31 @@ struct Rig {
 
   // Words between the clients.
   gn_u32 connected = 0, warps_done = 0;
-  std::vector<gn_u32> versions;   // of the threads' own blocks as their owners last wrote them; ~0 where that is not known
+  std::vector<gn_u32> versions;   // of the threads' own blocks as their owners last wrote them; ~0 where not known
   gn_u32 wrong_data = 0, wrong_status = 0, leaked = 0, ios = 0, failed_ios = 0, timed_out = 0;
 
   static constexpr size_t PER_SSD = SQ_BLOCKS * 64 + RQ_ENTRIES * 16 + 64;
 
   explicit Rig(const Config& config)
-      : cfg(config), threads(config.blocks * config.warps * 32), cq_log(log2_up(2 * CMD_SLOTS + config.ssds * RQ_ENTRIES)),
-        queues(config.ssds * PER_SSD), uars(config.ssds * 4096), capsules(CMD_SLOTS * 64), recv(config.ssds * RQ_ENTRIES * 16),
+      : cfg(config), threads(config.blocks * config.warps * 32),
+        cq_log(log2_up(2 * CMD_SLOTS + config.ssds * RQ_ENTRIES)), queues(config.ssds * PER_SSD),
+        uars(config.ssds * 4096), capsules(CMD_SLOTS * 64), recv(config.ssds * RQ_ENTRIES * 16),
         connect(config.ssds * 1024), cq(64u << cq_log), rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 256),
-        pool_memory(static_cast<size_t>(config.pool_blocks) * POOL_BLOCK), pool_words(config.pool_blocks * 4), places(64 * 4 * 2),
+        pool_memory(static_cast<size_t>(config.pool_blocks) * POOL_BLOCK), pool_words(config.pool_blocks * 4),
+        places(64 * 4 * 2),
         qps(config.ssds), qp_ctxs(config.ssds), versions(threads * OWN_BLOCKS, 0) {
     for (gn_u32 i = 0; i < 1u << cq_log; ++i) cq.p[i * 64 + 63] = 0xf1;
     for (gn_u32 q = 0; q < cfg.ssds; ++q) set_up_queue(q);
     mrs[0] = {pool_memory.at(), pool_memory.bytes, POOL_KEY, 7, 1, 0};
-    // One region for all queue memory would need one allocation: the region is the whole address space, and stays the owner's.
+    // One region for all queue memory would need one allocation: the region is the whole address space, and stays the
+    // owner's.
     mrs[1] = {0x1000, ~0ull >> 1, QUEUE_KEY, 7, 1, 0};
     cq_ctx = {cq.at(), (1u << cq_log) - 1, cq_log, 0, {}};
     ring.up_addr = rings.at();
     ring.down_addr = rings.at(UP_ENTRIES * 128);
     gn_u64 words = ring.down_addr + DOWN_ENTRIES * 64;
-    ring.up_head_addr = words, ring.down_head_addr = words + 64, ring.stop_addr = words + 128, ring.ready_addr = words + 192;
+    ring.up_head_addr = words, ring.down_head_addr = words + 64;
+    ring.stop_addr = words + 128, ring.ready_addr = words + 192;
     ring.up_mask = UP_ENTRIES - 1, ring.down_mask = DOWN_ENTRIES - 1;
     agent = {qp_ctxs.data(), &cq_ctx, mrs, &ring, cfg.ssds, 2, FIRST_QPN, LAUNCH, 1, 0};
     set_up_channel();
@@ -163,8 +167,8 @@ struct Rig {
   void set_up_volume() {
     v.factor = mix(static_cast<gn_u32>(cfg.seed)), v.capacity_blocks = SHARED_BLOCKS + threads * OWN_BLOCKS;
     v.places_addr = places.at(), v.next_sequence = 1, v.groups = 64, v.width = 4, v.map_epoch = 3, v.lease_epoch = 5;
-    v.vid = VID, v.client = 2, v.replicas = static_cast<gn_u8>(cfg.replicas), v.chunk_shift = static_cast<gn_u8>(cfg.chunk_shift);
-    v.writer = 1;
+    v.vid = VID, v.client = 2, v.writer = 1;
+    v.replicas = static_cast<gn_u8>(cfg.replicas), v.chunk_shift = static_cast<gn_u8>(cfg.chunk_shift);
     gn_u16* row = reinterpret_cast<gn_u16*>(places.p);
     for (gn_u32 g = 0; g < 64; ++g)
       for (gn_u32 k = 0; k < 4; ++k) row[g * 4 + k] = static_cast<gn_u16>((mix(g) + k) % cfg.ssds);

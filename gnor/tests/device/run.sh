@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Builds and runs the device headers' tests: plain, with weakly ordered stores, with ThreadSanitizer, with AddressSanitizer and
-# UBSan. Then plants mistakes in copies of the headers, and demands that each is found.
-# CXX chooses the compiler, SEEDS multiplies the seeds. The last line is "N passed, M failed"; the exit status is non-zero if M is.
+# Builds and runs the device headers' tests: plain, with weakly ordered stores, with ThreadSanitizer, with
+# AddressSanitizer and UBSan. Then plants mistakes in copies of the headers, and demands that each is found. CXX chooses
+# the compiler, SEEDS multiplies the seeds. The last line is "N passed, M failed"; the exit status is non-zero if M is.
 set -u
 cd "$(dirname "$0")" || exit 2
 ROOT=../../..
@@ -59,8 +59,8 @@ mutant() {
         echo "FAILED mutant $1: $2 has no such line any more" > "$VERDICTS/mutant-$1"
         return
     fi
-    if ! $CXX $FLAGS -w $(sanitizer_flags "$4") "-I$ROOT/fabric/simt" "-I$dir" traffic.cpp "$OUT"/rt_*.o -o "$dir/traffic" -pthread \
-        > "$dir/log" 2>&1; then
+    if ! $CXX $FLAGS -w $(sanitizer_flags "$4") "-I$ROOT/fabric/simt" "-I$dir" traffic.cpp "$OUT"/rt_*.o \
+        -o "$dir/traffic" -pthread > "$dir/log" 2>&1; then
         echo "FAILED mutant $1 does not build: $(head -3 "$dir/log")" > "$VERDICTS/mutant-$1"
         return
     fi
@@ -74,24 +74,40 @@ mutant() {
 FABRIC=fabric/cuda/fabric
 GNOR=gnor/cuda/gnor
 mutants_of_one_core() {
-    mutant doorbell_record_relaxed $GNOR/append.cuh '/SND_DBR/s/st_release_sys/st_relaxed_sys/' tsan tsan full_queues 30
-    mutant no_syncwarp_before_publish $GNOR/append.cuh '/ordered before the leader/d' plain plain batched_reads_and_writes 30
-    mutant completion_relaxed $FABRIC/inbound.cuh '/&e->counter_own/s/st_release_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 10
-    mutant every_lane_breaks_the_queue $GNOR/complete.cuh 's/if (is_error && lane_id.*break_queue/if (is_error) break_queue/' plain plain one_queue_pair_breaks 60
-    mutant in_flight_relaxed $GNOR/append.cuh '/CMD_IN_FLIGHT/s/st_release_gpu/st_relaxed_gpu/' tsan tsan one_queue_pair_breaks 40
-    mutant pending_relaxed $GNOR/complete.cuh '/&r.pending, 0u - 1u/s/add_acqrel_gpu/add_relaxed_gpu/' tsan tsan batched_reads_and_writes 20
-    mutant lock_release_relaxed $GNOR/complete.cuh '/&c.cq_lock, 0u/s/st_release_gpu/st_relaxed_gpu/' tsan tsan batched_reads_and_writes 10
+    mutant doorbell_record_relaxed $GNOR/append.cuh \
+        '/SND_DBR/s/st_release_sys/st_relaxed_sys/' tsan tsan many_doorbells 60
+    mutant no_syncwarp_before_publish $GNOR/append.cuh \
+        '/ordered before the leader/d' tsan tsan batched_reads_and_writes 30
+    mutant publish_out_of_order $GNOR/append.cuh '/&qp.publish) != first/d' tsan tsan many_doorbells 40
+    mutant pending_relaxed $GNOR/complete.cuh \
+        '/&r.pending, 0u - 1u/s/add_acqrel_gpu/add_relaxed_gpu/' tsan tsan full_queues 40
+    mutant in_flight_relaxed $GNOR/append.cuh \
+        '/CMD_IN_FLIGHT/s/st_release_gpu/st_relaxed_gpu/' tsan tsan one_queue_pair_breaks 60
+    mutant every_lane_breaks_the_queue $GNOR/complete.cuh \
+        's/if (is_error && lane_id.*break_queue/if (is_error) break_queue/' \
+        plain plain one_queue_pair_breaks 100
+    mutant lock_release_relaxed $GNOR/complete.cuh \
+        '/&c.cq_lock, 0u/s/st_release_gpu/st_relaxed_gpu/' plain weak many_doorbells 60
+    mutant no_receive_credit $GNOR/append.cuh '/rq_room = /s/= .*;/= RQ_ENTRIES;/' plain plain full_queues 20
 }
 mutants_of_the_other() {
-    mutant receives_posted_after_credit $GNOR/complete.cuh '/RCV_DBR/{h;d};/&qp.completed, n/{G}' plain weak full_queues 100
-    mutant no_receive_credit $GNOR/append.cuh '/rq_room = /s/= .*;/= RQ_ENTRIES;/' plain plain full_queues 20
-    mutant publish_out_of_order $GNOR/append.cuh '/&qp.publish) != first/d' plain plain full_queues 30
-    mutant lanes_decide_alone $FABRIC/mover.cuh 's/if (!__shfl_sync(0xffffffffu, (gn_u32)opens, 0))/if (!opens)/' plain plain one_queue_pair_breaks 100
-    mutant messages_out_of_order $FABRIC/inbound.cuh 's/mine && rank == turn/mine \&\& turn == 0/' plain plain full_queues 60
-    mutant abandoned_buffer_given_back $GNOR/io.cuh 's/r.pool_addr = pooled ? x.address : 0;/if (pooled) pool_free(c.data, x.address, bytes); r.pool_addr = 0;/' plain plain late_completions 30
+    mutant completion_relaxed $FABRIC/inbound.cuh \
+        '/&e->counter_own/s/st_release_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
+    mutant up_entry_relaxed $FABRIC/up.cuh \
+        '/&e->seq/s/st_release_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
+    mutant mover_slot_relaxed $FABRIC/agent.cuh \
+        '/SLOT_FULL)/s/st_release_cta/st_relaxed_cta/' tsan tsan batched_reads_and_writes 20
+    # The wrong order alone has a window of one access; the pauses stand for a warp that is slow there.
+    mutant receives_posted_after_credit $GNOR/complete.cuh \
+        '/RCV_DBR/{h;d};/&qp.completed, n/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' plain plain full_queues 60
+    mutant lanes_decide_alone $FABRIC/mover.cuh 's/if (!__shfl_sync(0xffffffffu, (gn_u32)opens, 0))/if (!opens)/' \
+        plain plain all_queue_pairs_break 200
+    mutant messages_out_of_order $FABRIC/inbound.cuh \
+        's/mine && rank == turn/mine \&\& turn == 0/' plain plain all_queue_pairs_break 200
+    mutant abandoned_buffer_given_back $GNOR/io.cuh \
+        's/r.pool_addr = pooled ? x.address : 0;/if (pooled) pool_free(c.data, x.address, bytes); r.pool_addr = 0;/' \
+        plain plain late_completions 30
     mutant abandoned_without_slot_leaks $GNOR/io.cuh '/if (pooled) pool_free/d' plain plain late_completions 30
-    mutant up_entry_relaxed $FABRIC/up.cuh '/&e->seq/s/st_release_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 10
-    mutant mover_slot_relaxed $FABRIC/agent.cuh '/SLOT_FULL)/s/st_release_cta/st_relaxed_cta/' tsan tsan batched_reads_and_writes 10
 }
 
 build_runtime || { echo "the runtime does not build"; echo "0 passed, 1 failed"; exit 1; }
@@ -107,8 +123,10 @@ build tsan &
 build plain
 build asan
 wait
-( traffic tsan tsan 2 ) &
-( traffic plain plain 20; traffic plain weak 20; traffic asan asan 2 )
+traffic tsan tsan 2 &
+traffic plain plain 15
+traffic plain weak 15
+traffic asan asan 2
 wait
 mutants_of_one_core &
 mutants_of_the_other

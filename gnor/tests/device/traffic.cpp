@@ -78,11 +78,11 @@ void end(Rig& r, Lane& lane, gn_u32 thread) {
   lane.state = Lane::ENDED;
 }
 
-void abandon(Rig& r, Lane& lane, gn_u32 thread) {
+void abandon(Rig& r, Lane& lane) {
   io_abandon(r.c, lane.x, lane.bytes);   // the buffer is the channel's now
   note(r.timed_out);
   if (lane.write)
-    for (gn_u32 b = 0; b < lane.blocks; ++b) r.versions[thread * OWN_BLOCKS + lane.vba + b - SHARED_BLOCKS - thread * OWN_BLOCKS] = ~0u;
+    for (gn_u32 b = 0; b < lane.blocks; ++b) r.versions[lane.vba - SHARED_BLOCKS + b] = ~0u;
   lane.state = Lane::ENDED;
 }
 
@@ -126,7 +126,7 @@ void client(void* p) {
       take_completions(r.c, FULL);
       if (lane.state == Lane::RUNS) {
         if (io_finished(r.c, r.v, lane.x)) end(r, lane, thread);
-        else if (now_ns() > lane.deadline) abandon(r, lane, thread);
+        else if (now_ns() > lane.deadline) abandon(r, lane);
       }
       pause(100);
     }
@@ -157,11 +157,14 @@ bool run(const Config& cfg, const char* name) {
   Peer peer(r);
   Both both{r, peer};
   simt::clock_ns = Peer::read_clock;
+  simt::Body agent = [](void* p) { hca::agent_main(*static_cast<hca::agent_args*>(p)); };
   simt::Grid grids[] = {
       {cfg.blocks, cfg.warps * 32, 0, client, &r, ask_agent_to_end, &both},
-      {1, 128, sizeof(hca::agent_smem), [](void* p) { hca::agent_main(*static_cast<hca::agent_args*>(p)); }, &r.agent, nullptr, nullptr},
+      {1, 128, sizeof(hca::agent_smem), agent, &r.agent, nullptr, nullptr},
   };
-  simt::Region visible[] = {{r.rings.p, r.rings.bytes}, {r.queues.p, r.queues.bytes}, {r.uars.p, r.uars.bytes}, {r.cq.p, r.cq.bytes}};
+  simt::Region visible[4];
+  const Memory* seen_by_others[] = {&r.rings, &r.queues, &r.uars, &r.cq};
+  for (int i = 0; i < 4; ++i) visible[i] = {seen_by_others[i]->p, seen_by_others[i]->bytes};
   simt::Options o;
   o.seed = cfg.seed;
   o.preempt = cfg.preempt;
@@ -173,15 +176,18 @@ bool run(const Config& cfg, const char* name) {
   char what[200] = "";
   unsigned left = s.failed ? 0 : r.leftovers(what, sizeof what);
   bool responses_lost = !cfg.break_at && !s.failed && r.ring.responses != peer.answered;
-  unsigned wrong = r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.unexpected + peer.bad_copies + peer.torn_writes;
+  unsigned wrong = r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive + peer.unexpected +
+                   peer.bad_copies + peer.torn_writes;
   if (!s.failed && !left && !wrong && !responses_lost) return true;
-  printf("  %s seed %llu: data %u status %u leaked %u rnr %u unexpected %u copies %u torn %u left %u (%s) answered %u of %llu lost %u\n  %s\n",
-         name, static_cast<unsigned long long>(cfg.seed), r.wrong_data, r.wrong_status, r.leaked, peer.rnr, peer.unexpected, peer.bad_copies,
-         peer.torn_writes, left, what, peer.answered, r.ring.responses, peer.lost, s.failed ? s.message : "");
+  printf("  %s seed %llu: wrong data %u, status %u; leaked %u, left %u (%s)\n", name,
+         static_cast<unsigned long long>(cfg.seed), r.wrong_data, r.wrong_status, r.leaked, left, what);
+  printf("    rnr %u, no receive %u, unexpected %u, copies %u, torn %u; answered %u, taken %llu, late %u\n  %s\n", peer.rnr,
+         peer.no_receive, peer.unexpected, peer.bad_copies, peer.torn_writes, peer.answered, r.ring.responses, peer.lost,
+         s.failed ? s.message : "");
   return false;
 }
 
-// --- scenarios: each turns a seed into a configuration ---
+// Scenarios: each turns a seed into a configuration.
 
 Config common(uint64_t seed) {
   Rng rng(seed);
@@ -264,9 +270,13 @@ struct Scenario {
   Config (*config)(uint64_t);
 };
 const Scenario SCENARIOS[] = {
-    {"batched_reads_and_writes", batched_reads_and_writes}, {"full_queues", full_queues}, {"many_doorbells", many_doorbells},
+    {"batched_reads_and_writes", batched_reads_and_writes},
+    {"full_queues", full_queues},
+    {"many_doorbells", many_doorbells},
     {"a_small_pool", a_small_pool},
-    {"refused_reads", refused_reads}, {"late_completions", late_completions}, {"one_queue_pair_breaks", one_queue_pair_breaks},
+    {"refused_reads", refused_reads},
+    {"late_completions", late_completions},
+    {"one_queue_pair_breaks", one_queue_pair_breaks},
     {"all_queue_pairs_break", all_queue_pairs_break},
 };
 

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The `gnstor` command as a person runs it: output, exit codes, sentences, signals.
+#![expect(clippy::disallowed_methods, reason = "processes are waited for in real time")]
+
+use gnstor_tests::{pattern, within};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{LazyLock, mpsc};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Building the command may take as long as building the workspace.
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+
+/// The command, built by the cargo and into the folder that this test comes from: never an old one.
+static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| {
+    let test = std::env::current_exe().expect("a test knows its path");
+    let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
+    let profile = match folder.file_name().and_then(|n| n.to_str()).expect("a name") {
+        "debug" => "dev",
+        other => other,
+    };
+    let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    build.args(["build", "--quiet", "--bin", "gnstor", "--profile", profile]);
+    build.arg("--target-dir").arg(folder.parent().expect("the target folder"));
+    build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"));
+    let built = run_for(build, BUILD_LIMIT);
+    assert!(built.code == 0, "{}", built.stderr);
+    folder.join("gnstor")
+});
+
+struct Ended {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ended {
+    fn json(&self) -> Value {
+        assert_eq!(self.code, 0, "{}", self.stderr);
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
+    }
+
+    /// Failed with these words in one line on standard error, and nothing on standard output.
+    fn failed(&self, words: &[&str]) {
+        assert!(self.code > 0 && self.code < 100, "exit code {}: {}", self.code, self.stderr);
+        assert!(self.stderr.starts_with("gnstor: "), "{}", self.stderr);
+        assert_eq!(self.stderr.trim_end().lines().count(), 1, "{}", self.stderr);
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        for word in words {
+            assert!(self.stderr.contains(word), "'{word}' is missing in: {}", self.stderr);
+        }
+        assert_eq!(self.stdout, "");
+    }
+
+    /// Refused by the parser of the command line: usage on standard error, code 2.
+    fn not_understood(&self, words: &[&str]) {
+        assert_eq!(self.code, 2, "{}", self.stderr);
+        for word in words {
+            assert!(self.stderr.contains(word), "'{word}' is missing in: {}", self.stderr);
+        }
+    }
+}
+
+/// Kills what it runs when a test gives up.
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run_for(mut command: Command, limit: Duration) -> Ended {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Guard(command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}")));
+    let collect = |mut from: Box<dyn Read + Send>| {
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            from.read_to_string(&mut text).map(|_| text)
+        })
+    };
+    let stdout = collect(Box::new(child.0.stdout.take().expect("piped")));
+    let stderr = collect(Box::new(child.0.stderr.take().expect("piped")));
+    let code = wait(&mut child, limit).unwrap_or_else(|| panic!("{command:?} did not end within {limit:?}"));
+    let text = |t: std::thread::JoinHandle<std::io::Result<String>>| t.join().expect("no panic").expect("text");
+    Ended { code, stdout: text(stdout), stderr: text(stderr) }
+}
+
+fn wait(child: &mut Guard, limit: Duration) -> Option<i32> {
+    let started = Instant::now();
+    while started.elapsed() < limit {
+        if let Some(status) = child.0.try_wait().expect("a child can be waited for") {
+            return Some(status.code().unwrap_or(1000));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
+}
+
+fn gnstor(args: &[&str]) -> Ended {
+    let mut command = Command::new(&*GNSTOR);
+    command.args(args).env_remove("GNSTOR_ARRAY").env_remove("GNSTOR_LOG");
+    run_for(command, LIMIT)
+}
+
+/// `gnstor up` on free ports.
+struct Up {
+    child: Guard,
+    daemon: String,
+}
+
+impl Up {
+    fn start(extra: &[&str]) -> Self {
+        let mut command = Command::new(&*GNSTOR);
+        command.args(["up", "--json", "--listen", "127.0.0.1:0", "--preset", "null", "--ssd-size", "64MiB"]);
+        command.args(["--groups", "256"]).args(extra);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = Guard(command.spawn().expect("the command starts"));
+        let stdout = BufReader::new(child.0.stdout.take().expect("piped"));
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            for line in stdout.lines().map_while(Result::ok) {
+                text.push_str(&line);
+                if let Ok(serving) = serde_json::from_str::<Value>(&text) {
+                    let _ = tell.send(serving);
+                }
+            }
+        });
+        let serving = told.recv_timeout(LIMIT).expect("the array serves");
+        let daemon = serving["daemon"].as_str().expect("an address").to_owned();
+        assert_eq!(serving["preset"], "null");
+        Self { child, daemon }
+    }
+
+    fn volume(&self, args: &[&str]) -> Ended {
+        gnstor(&[&["volume"], args, &["--array", &self.daemon]].concat())
+    }
+
+    fn cp(&self, args: &[&str]) -> Ended {
+        gnstor(&[&["cp", "--device", "host", "--array", &self.daemon], args].concat())
+    }
+
+    fn end(mut self, signal: &str) {
+        let started = Instant::now();
+        let sent = Command::new("kill").args([signal, &self.child.0.id().to_string()]).status().expect("kill runs");
+        assert!(sent.success());
+        let code = wait(&mut self.child, Duration::from_secs(10)).expect("it ends");
+        assert_eq!(code, 0, "{signal} ends the array in order");
+        assert!(started.elapsed() < Duration::from_secs(2), "{signal}: {:?}", started.elapsed());
+    }
+}
+
+/// A file with these bytes.
+fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> String {
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).expect("a file can be written");
+    path.to_str().expect("a plain path").to_owned()
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+#[test]
+fn the_demo_walks_the_whole_way_and_says_so_in_json() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let input = file(&folder, "input", &pattern(1, 300_001));
+        let report = gnstor(&["demo", "--device", "host", "--preset", "null", "--json", "--input", &input]).json();
+        assert_eq!(report["device"], "host");
+        assert_eq!(report["ssds"], 4);
+        assert_eq!(report["ios"], 74);
+        assert_eq!(report["bytes"], 74 * 4096);
+        assert_eq!(report["verified"], true);
+        assert_eq!(report["replicas_checked"], 2);
+        assert_eq!(report["refused_write_status"], 0x4182);
+        assert_eq!(report["refused_read_status"], 0x4286);
+        for field in ["gbps", "p50_us", "p99_us"] {
+            assert!(report[field].as_f64().is_some_and(|f| f > 0.0), "{field}: {}", report[field]);
+        }
+        let late = report["late_share"].as_f64().expect("a share");
+        assert!((0.0..=1.0).contains(&late), "{late}");
+        assert!(report["p50_us"].as_f64() <= report["p99_us"].as_f64());
+    });
+}
+
+#[test]
+fn the_demo_for_a_person_names_what_was_emulated_and_which_rules_refused() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let input = file(&folder, "input", &pattern(1, 5000));
+        let demo = gnstor(&["demo", "--device", "host", "--ssd-size", "64MiB", "--input", &input]);
+        assert_eq!(demo.code, 0, "{}", demo.stderr);
+        for word in ["verified", "throughput", "p99", "late", "4182h", "4286h", "access: writer", "emulated", "HCA"] {
+            assert!(demo.stdout.contains(word), "'{word}' is missing in: {}", demo.stdout);
+        }
+    });
+}
+
+#[test]
+fn the_demo_refuses_what_cannot_be_in_a_sentence() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let empty = file(&folder, "empty", &[]);
+        let small = file(&folder, "small", &pattern(1, 5000));
+        let big = file(&folder, "big", &vec![1; 6 << 20]);
+        let missing = folder.path().join("missing").display().to_string();
+        let this = folder.path().display().to_string();
+        let demo = |extra: &[&str]| gnstor(&[&["demo", "--device", "host", "--json"], extra].concat());
+        demo(&["--input", &empty]).failed(&["empty", "the file is empty"]);
+        demo(&["--input", &missing]).failed(&["missing", "No such file"]);
+        demo(&["--input", &this]).failed(&["directory"]);
+        demo(&["--input", &small, "--preset", "floppy"]).failed(&["'floppy'", "gnstor-980pro", "null"]);
+        demo(&["--input", &small, "--ssds", "0"]).failed(&["1 to 64 SSDs"]);
+        demo(&["--input", &small, "--ssds", "65"]).failed(&["1 to 64 SSDs"]);
+        demo(&["--input", &small, "--ssds", "2", "--replicas", "3"]).failed(&["3 replicas", "the array has 2"]);
+        demo(&["--input", &small, "--threads", "100"]).failed(&["multiple of 32"]);
+        demo(&["--input", &small, "--ssd-size", "0"]).failed(&[]);
+        demo(&["--input", &big, "--ssd-size", "4MiB", "--ssds", "2"]).failed(&["6.0 MiB", "do not fit", "--ssd-size"]);
+        demo(&["--input", &small, "--ssd-size", "3 parsec"]).not_understood(&["parsec"]);
+        demo(&["--input", &small, "--blocks", "0"]).not_understood(&["--blocks"]);
+    });
+}
+
+#[test]
+#[expect(unsafe_code, reason = "looks for the driver as the command does")]
+fn without_a_gpu_the_demo_for_cuda_says_why_it_cannot_run() {
+    within(BUILD_LIMIT, || {
+        // SAFETY: a library name with its NUL; the handle is not used.
+        let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY) };
+        if !driver.is_null() {
+            eprintln!("a CUDA driver is here: nothing to refuse");
+            return;
+        }
+        let folder = folder();
+        let input = file(&folder, "input", &pattern(1, 5000));
+        gnstor(&["demo", "--device", "cuda", "--input", &input]).failed(&["CUDA"]);
+        let auto = gnstor(&["demo", "--device", "auto", "--preset", "null", "--json", "--input", &input]).json();
+        assert_eq!(auto["device"], "host");
+        assert!(auto["device_why"].as_str().is_some_and(|why| why.contains("CUDA")), "{}", auto["device_why"]);
+    });
+}
+
+#[test]
+fn volumes_are_created_listed_shown_and_deleted() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "3"]);
+        assert_eq!(up.volume(&["list", "--json"]).json(), serde_json::json!([]));
+        let none = up.volume(&["list"]);
+        assert!(none.code == 0 && none.stdout.contains("no volumes"), "{}", none.stdout);
+        let made = up.volume(&["create", "corpus", "--size", "1MiB", "--label", "kind=text", "--json"]).json();
+        assert_eq!((&made["name"], &made["capacity_bytes"]), (&"corpus".into(), &(1 << 20).into()));
+        assert_eq!((&made["replicas"], &made["labels"]["kind"]), (&2.into(), &"text".into()));
+        assert_eq!(up.volume(&["show", "corpus", "--json"]).json()["vid"], made["vid"]);
+        let shown = up.volume(&["show", "corpus"]);
+        assert!(shown.stdout.contains("kind=text") && shown.stdout.contains("1.0 MiB"), "{}", shown.stdout);
+        let other = up.volume(&["create", "other", "--size", "8192", "--replicas", "3", "--chunk", "4KiB"]);
+        assert_eq!(other.code, 0, "{}", other.stderr);
+        let all = up.volume(&["list", "--json"]).json();
+        let names: Vec<_> = all.as_array().expect("a list").iter().map(|v| v["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["corpus", "other"]);
+        assert_eq!(up.volume(&["delete", "corpus", "--json"]).json()["deleted"], "corpus");
+        up.volume(&["show", "corpus"]).failed(&["no volume \"corpus\""]);
+
+        up.volume(&["delete", "corpus"]).failed(&["no volume \"corpus\""]);
+        up.volume(&["create", "other", "--size", "4096"]).failed(&["\"other\"", "there is one of that name"]);
+        up.volume(&["create", "v", "--size", "0"]).failed(&["capacity of 0 bytes"]);
+        up.volume(&["create", "v", "--size", "5000"]).failed(&["whole blocks"]);
+        up.volume(&["create", "v", "--size", "1TiB"]).failed(&["does not fit"]);
+        up.volume(&["create", "v", "--size", "1MiB", "--replicas", "4"]).failed(&["4 replicas", "the array has 3"]);
+        up.volume(&["create", "v", "--size", "1MiB", "--chunk", "5000"]).failed(&["chunk of 5000"]);
+        up.volume(&["create", "v", "--size", "1MiB", "--chunk", "8GiB"]).failed(&["chunk"]);
+        up.volume(&["create", "v", "--size", "1MiB", "--label", "oops"]).failed(&["'oops'", "KEY=VALUE"]);
+        up.volume(&["create", "a/b", "--size", "1MiB"]).failed(&["a/b", "not valid"]);
+        up.volume(&["create", "v"]).not_understood(&["--size"]);
+        up.end("-TERM");
+    });
+}
+
+#[test]
+fn files_come_back_from_a_volume_as_they_went_in() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let up = Up::start(&["--ssds", "2"]);
+        for bytes in [1, 4096, 100_000] {
+            let data = pattern(bytes as u64, bytes);
+            let (from, name) = (file(&folder, &format!("in{bytes}"), &data), format!("gn://v{bytes}"));
+            let to = folder.path().join(format!("out{bytes}"));
+            let stored = up.cp(&["--json", &from, &name]).json();
+            assert_eq!(stored["bytes"], bytes);
+            let fetched = up.cp(&["--json", &name, to.to_str().unwrap()]).json();
+            assert_eq!(fetched["sha256"], stored["sha256"]);
+            assert!(std::fs::read(&to).unwrap() == data, "{bytes} bytes came back changed");
+        }
+        // Into a volume that is there, over what it held; and a part of it back.
+        let data = pattern(7, 70_000);
+        let from = file(&folder, "again", &data);
+        let to = folder.path().join("part").display().to_string();
+        let again = up.cp(&[&from, "gn://v100000"]);
+        assert_eq!(again.code, 0, "{}", again.stderr);
+        let part = up.cp(&["gn://v100000", &to, "--size", "70000"]);
+        assert_eq!(part.code, 0, "{}", part.stderr);
+        assert!(std::fs::read(&to).unwrap() == data, "what was written last came back changed");
+        let left = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        assert!(left.into_iter().all(|name| !name.contains("partial")), "a partial file is left");
+        up.end("-INT");
+    });
+}
+
+#[test]
+fn a_copy_that_cannot_be_says_why_and_leaves_nothing() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let up = Up::start(&["--ssds", "2"]);
+        assert_eq!(up.volume(&["create", "small", "--size", "8192"]).code, 0);
+        let empty = file(&folder, "empty", &[]);
+        let data = file(&folder, "data", &pattern(1, 10_000));
+        let missing = folder.path().join("missing").display().to_string();
+        let this = folder.path().display().to_string();
+        let out = folder.path().join("out").display().to_string();
+        up.cp(&[&empty, "gn://v"]).failed(&["empty", "nothing to copy"]);
+        up.cp(&[&missing, "gn://v"]).failed(&["missing", "No such file"]);
+        up.cp(&[&this, "gn://v"]).failed(&["not a regular file"]);
+        up.cp(&[&data, "gn://small"]).failed(&["do not fit", "small", "8.0 KiB"]);
+        up.cp(&[&data, "gn://"]).failed(&["not valid"]);
+        up.cp(&[&data, &out]).failed(&["gn://"]);
+        up.cp(&["gn://small", "gn://v"]).failed(&["volume to volume"]);
+        up.cp(&["gn://nowhere", &out]).failed(&["no volume \"nowhere\""]);
+        up.cp(&["gn://small", &out, "--size", "9000"]).failed(&["9000", "8192"]);
+        let nowhere = format!("{this}/no/such/folder");
+        up.cp(&["gn://small", &nowhere]).failed(&["No such file"]);
+        assert!(!Path::new(&out).exists(), "a refused copy left a file");
+        let names = up.volume(&["list", "--json"]).json();
+        assert_eq!(names.as_array().map(Vec::len), Some(1), "a refused copy left a volume: {names}");
+        let daemon = up.daemon.clone();
+        up.end("-TERM");
+        gnstor(&["cp", "--device", "host", "--array", &daemon, &data, "gn://v"]).failed(&["cannot reach", &daemon]);
+        gnstor(&["volume", "list", "--array", &daemon]).failed(&["cannot reach", &daemon]);
+    });
+}
+
+#[test]
+fn an_array_that_cannot_start_says_why() {
+    within(BUILD_LIMIT, || {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let small = ["--preset", "null", "--ssd-size", "64MiB", "--groups", "256"];
+        let up = |extra: &[&str]| gnstor(&[&["up"], &small[2..], extra].concat());
+        up(&["--listen", &format!("127.0.0.1:{port}")]).failed(&[&format!("127.0.0.1:{port}"), "in use"]);
+        up(&["--listen", &format!("127.0.0.1:{}", port - 1)]).failed(&[&format!("127.0.0.1:{port}"), "in use"]);
+        up(&["--listen", "127.0.0.1:65535"]).failed(&["65535"]);
+        let free = ["--listen", "127.0.0.1:0"];
+        up(&[&free[..], &["--preset", "floppy"]].concat()).failed(&["'floppy'", "null"]);
+        up(&[&free[..], &["--data", "/somewhere"]].concat()).failed(&["--data", "/somewhere", "reserved"]);
+        up(&[&free[..], &["--ssds", "0"]].concat()).failed(&["1 to 64 SSDs"]);
+        gnstor(&["up", "--listen", "127.0.0.1:0", "--ssd-size", "0"]).failed(&[]);
+        gnstor(&["up", "--listen", "127.0.0.1:0", "--ssd-size", "64MiB", "--groups", "1000"]).failed(&["power of two"]);
+        gnstor(&["up", "--listen", "nonsense"]).not_understood(&["nonsense"]);
+    });
+}
+
+#[test]
+fn a_signal_ends_an_array_in_order_even_with_clients_connected() {
+    within(BUILD_LIMIT, || {
+        for signal in ["-INT", "-TERM"] {
+            let up = Up::start(&["--ssds", "2"]);
+            let manager = libgnstor::Manager::connect(&up.daemon, "guest").unwrap();
+            assert_eq!(manager.list().unwrap(), vec![]);
+            up.end(signal);
+            assert!(matches!(manager.list(), Err(libgnstor::Error::Unreachable { .. })));
+        }
+    });
+}
+
+#[test]
+fn help_completion_and_manual_are_printed() {
+    within(BUILD_LIMIT, || {
+        for shell in ["bash", "zsh", "fish"] {
+            let script = gnstor(&["completions", shell]);
+            assert!(script.code == 0 && script.stdout.contains("gnstor"), "{shell}: {}", script.stderr);
+        }
+        let page = gnstor(&["man"]);
+        assert!(page.code == 0 && page.stdout.starts_with(".") && page.stdout.contains("gnstor"), "{}", page.stderr);
+        for command in ["demo", "up", "volume", "cp", "completions", "man"] {
+            let help = gnstor(&[command, "--help"]);
+            assert!(help.code == 0 && help.stdout.contains("Example"), "{command}: {}", help.stdout);
+        }
+        gnstor(&[]).not_understood(&["Usage"]);
+        gnstor(&["explode"]).not_understood(&["explode"]);
+    });
+}
