@@ -123,7 +123,6 @@ const MAX_REQUEST_BLOCKS: u32 = 256;
 
 #[expect(unsafe_code, reason = "the kernel's entries for the CPU execution")]
 mod entry {
-    use std::cell::Cell;
 use std::ffi::c_void;
     unsafe extern "C" {
         pub(super) fn gn_transfer(launch: *mut c_void);

@@ -188,6 +188,10 @@ impl Noise {
         mix64(self.0)
     }
 
+    fn byte(&mut self) -> u32 {
+        u32::from(self.next().to_le_bytes()[0])
+    }
+
     fn capsule(&mut self) -> Sqe {
         let mut raw = [0; 64];
         for word in raw.chunks_mut(8) {
@@ -235,7 +239,7 @@ fn random_capsules_get_a_status_and_the_array_goes_on() {
             let mut sqe = noise.capsule();
             if round % 2 == 0 {
                 sqe.opcode = admin_opcodes[round / 2 % admin_opcodes.len()];
-                sqe.cdw10 = (noise.next() as u8 as u32).into();
+                sqe.cdw10 = noise.byte().into();
             }
             // Held until there is an event; and what would end the controller on purpose.
             if sqe.opcode == admin::ASYNC_EVENT_REQUEST || sqe.opcode == fabrics::OPCODE {
@@ -266,8 +270,8 @@ fn random_capsules_get_a_status_and_the_array_goes_on() {
                 sqe.nsid = 1.into();
             }
             if round % 8 > 3 {
-                sqe.dptr = io_queue.data((noise.next() % 65536) as u32);
-                sqe.cdw12 = (noise.next() as u8 as u32).into();
+                sqe.dptr = io_queue.data(noise.byte() << 12);
+                sqe.cdw12 = noise.byte().into();
             }
             if sqe.opcode == fabrics::OPCODE && fabrics::fctype_of(&sqe) == fctype::DISCONNECT {
                 continue;

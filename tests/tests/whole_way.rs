@@ -34,7 +34,7 @@ fn what_was_written_is_read_by_the_writer_by_others_and_from_every_replica() {
         let node = node(array.engine());
         let writer = client(&array, &node, "writer");
         let info = volume(&writer, "corpus", 4 << 20, 3);
-        assert_eq!((info.capacity_bytes, info.replicas, info.chunk_bytes), (4 << 20, 3, CHUNK as u32));
+        assert_eq!((info.capacity_bytes, info.replicas, info.chunk_bytes as usize), (4 << 20, 3, CHUNK));
         let data = pattern(1, 3 << 20);
         let file = writer.open("corpus", Rights::Write).unwrap();
         assert_eq!(writer.get("corpus").unwrap().writer, Some(writer.id().into()));

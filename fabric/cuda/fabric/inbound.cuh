@@ -91,8 +91,10 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, const down_wor
   bool first_failed = send && fault != RECV_OK && !(failed & lt_mask());
   bool behind_failure = send && (failed & lt_mask());
   bool deliver = send && fault == RECV_OK && !behind_failure;
-  // Behind a SEND that found no receive the others find none either; behind a broken receive they are flushed.
-  if (first_failed || (behind_failure && fault == RECV_NONE)) report_undelivered(ring, a.qps[index], d, at, fault);
+  // Behind a SEND that found no receive the others wait too, also where a receive has been posted in the meantime; behind a broken
+  // receive they are flushed.
+  gn_u32 cause = __shfl_sync(0xffffffffu, fault, failed ? __ffs((int)failed) - 1 : (int)lane_id());
+  if (first_failed || (behind_failure && cause == RECV_NONE)) report_undelivered(ring, a.qps[index], d, at, cause);
   gn_u32 delivered = __ballot_sync(0xffffffffu, deliver) & group;
   __syncwarp();  // every lane has read the head
   if (send && (group & lt_mask()) == 0) a.qps[index].rq_head += (gn_u32)__popc(delivered);

@@ -29,6 +29,7 @@ struct Config {
   gn_u32 ssds = 2, replicas = 1, chunk_shift = 1;
   gn_u32 blocks = 1, warps = 2;      // of the client grid; warps a block
   gn_u32 rounds = 3, max_blocks = 4;
+  gn_u32 agent_warps = 4;            // one front end and a mover; from 16 on eight front ends
   gn_u32 pool_blocks = 64;           // of 64 KiB
   gn_u32 timeout = 0;                // host steps; 0 = the clients wait for ever
   gn_u32 delay = 40;                 // host steps that a command takes at most
