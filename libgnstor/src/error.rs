@@ -47,7 +47,9 @@ pub enum Error {
     #[error(transparent)]
     Io(#[from] IoFailure),
     /// An earlier I/O of this client timed out.
-    #[error("an earlier I/O timed out and its data may still arrive: this client's buffers are not used again; connect again")]
+    #[error(
+        "an earlier I/O timed out and its data may still arrive: this client's buffers are not used again; connect again"
+    )]
     AfterTimeout,
     /// The write lease could not be renewed.
     #[error("the write lease of volume {volume} is lost: {cause}")]

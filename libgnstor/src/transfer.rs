@@ -123,7 +123,7 @@ const MAX_REQUEST_BLOCKS: u32 = 256;
 
 #[expect(unsafe_code, reason = "the kernel's entries for the CPU execution")]
 mod entry {
-use std::ffi::c_void;
+    use std::ffi::c_void;
     unsafe extern "C" {
         pub(super) fn gn_transfer(launch: *mut c_void);
         pub(super) fn gn_transfer_one_grid(launch: *mut c_void);
@@ -244,8 +244,10 @@ impl Transfers {
         channel.node().launch(kernel(), shape, self.control.address(), deadline)?;
         let mut raw = vec![0; size_of_val(items)];
         self.control.read(ITEMS_AT, &mut raw)?;
-        let ended: Vec<Item> =
-            raw.chunks_exact(size_of::<Item>()).map(|raw| Item::read_from_bytes(raw).expect("the length matches")).collect();
+        let ended: Vec<Item> = raw
+            .chunks_exact(size_of::<Item>())
+            .map(|raw| Item::read_from_bytes(raw).expect("the length matches"))
+            .collect();
         self.tainted.set(ended.iter().any(|item| item.status & GN_TIMED_OUT != 0));
         if let Some(Item { vba, status, dw0, dw1, .. }) = ended.iter().find(|item| item.status != 0).copied() {
             return Err(IoFailure { what: verb.name(), vba, status, dw0, dw1 }.into());
