@@ -338,20 +338,21 @@ fn an_answering_target_never_times_out() {
 
 #[test]
 fn no_failure_is_reported_while_a_transfer_moves() {
-    let mut w = World::new(LinkConfig::UNLIMITED);
+    let mut w = World::new(SLOW);
     w.receives(2);
     // The SSD asks for data and breaks the connection in the same breath.
     let effects = vec![w.pull(1), Effect::Close { queue: w.queue() }];
     w.told().on_submit.push_back(effects);
     w.post(1, true);
     w.post(2, true);
-    w.turn(Time::ZERO);
+    w.run_to(Time::ZERO);
+    w.engine.step(Time::from_ns(1064)); // the first capsule arrives; the copy's end waits in the half
     assert_eq!(w.told().submitted.len(), 1, "the second capsule finds a broken connection");
     assert!(
         w.told().transferred.is_empty() && w.completions().iter().all(|c| c.0 == SENT),
         "the copy's end is not known yet"
     );
-    w.run_to(Time::from_ns(1));
+    w.run_to(Time::from_ns(9000));
     assert_eq!(w.told().transferred.len(), 1);
     let failed = w.completions();
     assert_eq!(
@@ -442,16 +443,17 @@ fn the_controller_closes_and_the_receives_are_flushed_in_order() {
 
 #[test]
 fn closing_from_the_initiator_ends_transfers_and_tells_the_controller() {
-    let mut w = World::new(LinkConfig::UNLIMITED);
+    let mut w = World::new(SLOW);
     let pull = w.pull(1);
     w.told().on_submit.push_back(vec![pull]);
     w.post(1, true);
-    w.turn(Time::ZERO);
+    w.run_to(Time::ZERO);
+    w.engine.step(Time::from_ns(1064));
     let conn = w.conn;
-    w.engine.close(Time::ZERO, conn);
+    w.engine.close(Time::from_ns(1064), conn);
     assert_eq!(w.told().transferred, [Outcome::ConnectionLost]);
     assert_eq!(w.told().closed.len(), 1);
-    w.run_to(Time::from_ns(10));
+    w.run_to(Time::from_ns(9000));
     assert_eq!(w.told().transferred.len(), 1, "a transfer ends once");
     assert!(!w.engine.busy());
     let half = w.half;

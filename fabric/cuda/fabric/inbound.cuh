@@ -95,9 +95,11 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, const down_wor
   // receive they are flushed.
   gn_u32 cause = __shfl_sync(0xffffffffu, fault, failed ? __ffs((int)failed) - 1 : (int)lane_id());
   if (first_failed || (behind_failure && cause == RECV_NONE)) report_undelivered(ring, a.qps[index], d, at, cause);
-  gn_u32 delivered = __ballot_sync(0xffffffffu, deliver) & group;
+  // A broken receive is consumed like a good one: its own completion reports it, and the flush starts behind it.
+  bool consume = deliver || (first_failed && fault != RECV_NONE);
+  gn_u32 consumed = __ballot_sync(0xffffffffu, consume) & group;
   __syncwarp();  // every lane has read the head
-  if (send && (group & lt_mask()) == 0) a.qps[index].rq_head += (gn_u32)__popc(delivered);
+  if (send && (group & lt_mask()) == 0) a.qps[index].rq_head += (gn_u32)__popc(consumed);
   bool complete = deliver || (here && down_op(d) == DOWN_CQE);
   gn_u32 cq = complete ? a.qps[index].cq : 0x80000000u;
   gn_u32 sharers = __match_any_sync(0xffffffffu, cq);

@@ -291,7 +291,7 @@ struct Peer {
       for (gn_u32 q = 0; q < r.cfg.break_ssds; ++q)
         if (!queues[q].broken && (queues[q].copies || step > r.cfg.break_at + 300)) break_queue_pair(q);
     gn_u32 q = rng.below(static_cast<uint32_t>(queues.size()));
-    acknowledge(q);
+    if (rng.one_of(r.cfg.ack_1_of)) acknowledge(q);
     for (gn_u32 k = 0; k < queues.size(); ++k) flush(k);
     drain_backlog();
     return any;

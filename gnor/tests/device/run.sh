@@ -100,10 +100,12 @@ mutants_of_the_other() {
     # The wrong order alone has a window of one access; the pauses stand for a warp that is slow there.
     mutant receives_posted_after_credit $GNOR/complete.cuh \
         '/RCV_DBR/{h;d};/&qp.completed, n/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' plain plain full_queues 60
-    mutant lanes_decide_alone $FABRIC/mover.cuh 's/if (!__shfl_sync(0xffffffffu, (gn_u32)opens, 0))/if (!opens)/' \
-        plain plain all_queue_pairs_break 200
-    mutant messages_out_of_order $FABRIC/inbound.cuh \
-        's/mine && rank == turn/mine \&\& turn == 0/' plain plain all_queue_pairs_break 200
+    # Here, too, pauses widen the window.
+    mutant lanes_decide_alone $FABRIC/mover.cuh \
+        's/if (!__shfl_sync.*opens, 0))/if (!opens)/;s/^  bool opens = /  for (gn_u32 k = 0; k < lane_id() * 8; ++k) pause(20);\n&/' \
+        plain plain all_queue_pairs_break 100
+    mutant receives_given_out_twice $FABRIC/inbound.cuh 's/rq_head += (gn_u32)__popc(consumed)/rq_head += 1u/' \
+        plain plain full_queues 20
     mutant abandoned_buffer_given_back $GNOR/io.cuh \
         's/r.pool_addr = pooled ? x.address : 0;/if (pooled) pool_free(c.data, x.address, bytes); r.pool_addr = 0;/' \
         plain plain late_completions 30

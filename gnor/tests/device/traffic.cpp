@@ -222,6 +222,7 @@ Config many_doorbells(uint64_t seed) {
   cfg.ssds = cfg.replicas = 1, cfg.blocks = 2, cfg.warps = 2, cfg.rounds = 3, cfg.max_blocks = 4, cfg.chunk_shift = 0;
   cfg.instant = true;
   cfg.preempt = 2;
+  cfg.ack_1_of = 1 + static_cast<unsigned>(seed % 4) * 300;   // several at once, and a full send queue
   return cfg;
 }
 
