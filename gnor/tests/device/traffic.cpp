@@ -169,7 +169,8 @@ bool run(const Config& cfg, const char* name) {
   o.seed = cfg.seed;
   o.preempt = cfg.preempt;
   o.weak = cfg.weak;
-  o.deadline_ns = 10000000000u;
+  const char* patience_ms = getenv("PATIENCE_MS");
+  o.deadline_ns = (patience_ms ? strtoull(patience_ms, nullptr, 10) : 100000) * 1000000u;
   o.abort_run = [](void*, const char*) {};
   simt::Stats s = simt::run(grids, 2, o, visible, 4, [](void* p) { return static_cast<Peer*>(p)->turn(); }, &peer);
 
@@ -181,9 +182,9 @@ bool run(const Config& cfg, const char* name) {
   if (!s.failed && !left && !wrong && !responses_lost) return true;
   printf("  %s seed %llu: wrong data %u, status %u; leaked %u, left %u (%s)\n", name,
          static_cast<unsigned long long>(cfg.seed), r.wrong_data, r.wrong_status, r.leaked, left, what);
-  printf("    rnr %u, no receive %u, unexpected %u, copies %u, torn %u; answered %u, taken %llu, late %u\n  %s\n", peer.rnr,
-         peer.no_receive, peer.unexpected, peer.bad_copies, peer.torn_writes, peer.answered, r.ring.responses, peer.lost,
-         s.failed ? s.message : "");
+  printf("    rnr %u, no receive %u, unexpected %u, copies %u, torn %u\n", peer.rnr, peer.no_receive, peer.unexpected,
+         peer.bad_copies, peer.torn_writes);
+  printf("    answered %u, taken %llu, late %u\n  %s\n", peer.answered, r.ring.responses, peer.lost, s.failed ? s.message : "");
   return false;
 }
 
@@ -285,7 +286,10 @@ const Scenario SCENARIOS[] = {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) return fprintf(stderr, "usage: traffic plain|tsan|asan|weak SEEDS [SCENARIO [FIRST]]\n"), 2;
+  if (argc < 3) {
+    fprintf(stderr, "usage: [PATIENCE_MS=n] traffic plain|tsan|asan|weak SEEDS [SCENARIO [FIRST]]\n");
+    return 2;
+  }
   bool weak = strcmp(argv[1], "weak") == 0;
   uint64_t seeds = strtoull(argv[2], nullptr, 10), first = argc > 4 ? strtoull(argv[4], nullptr, 10) : 1;
   unsigned failures = 0;
