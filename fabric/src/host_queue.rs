@@ -4,8 +4,8 @@
 //! It writes genuine mlx5 work requests and reads genuine completions; the engine's soft half executes them.
 //!
 //! ```text
-//!   0        4 KiB      5 KiB      6 KiB        10 KiB    11 KiB    12 KiB      16 KiB           17 KiB ...
-//!   | UAR    | SQ 16x64 | RQ 16x16 | CQ 64x64   | DBR     | recv    | capsules  |  (align)        | data 1 MiB
+//!   0      4 KiB      5 KiB      6 KiB      10 KiB  11 KiB  12 KiB          64 KiB
+//!   | UAR  | SQ 16x64 | RQ 16x16 | CQ 64x64 | DBR   | recv  | capsules 1 KiB | data 1 MiB
 //! ```
 
 use crate::admin::{AdminChannel, ChannelError, Payload};

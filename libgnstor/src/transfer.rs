@@ -255,3 +255,40 @@ impl Transfers {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(unsafe_code, reason = "reads the table that the C++ compiler made")]
+    use super::*;
+    use std::ffi::{CStr, c_char};
+    use std::mem::offset_of;
+
+    #[repr(C)]
+    struct Row {
+        name: *const c_char,
+        value: usize,
+    }
+
+    unsafe extern "C" {
+        static gn_libgnstor_layout: Row;
+    }
+
+    #[test]
+    fn every_size_and_offset_is_the_same_in_both_languages() {
+        let mirror = [
+            ("file", size_of::<FileAbi>()),
+            ("transfer_item", size_of::<Item>()),
+            ("transfer_item.status", offset_of!(Item, status)),
+            ("transfer_args", size_of::<Args>()),
+            ("transfer_args.items", offset_of!(Args, items)),
+        ];
+        let first = &raw const gn_libgnstor_layout;
+        for (i, (name, value)) in mirror.iter().enumerate() {
+            // SAFETY: the C++ table has these rows in this order, and then a null name.
+            let row = unsafe { &*first.add(i) };
+            // SAFETY: a string literal of the C++ file.
+            assert_eq!(unsafe { CStr::from_ptr(row.name) }.to_str(), Ok(*name));
+            assert_eq!(row.value, *value, "{name}");
+        }
+    }
+}

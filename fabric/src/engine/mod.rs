@@ -17,7 +17,7 @@ use crate::hca::agent::AgentHalf;
 use crate::hca::soft::SoftHalf;
 use crate::hca::{Down, Half};
 use crate::link::{Link, LinkConfig};
-use crate::region::{HostRegion, RegionId};
+use crate::region::HostRegion;
 use crate::time::{Span, Time};
 use conn::{Conn, To};
 use gnstor_proto::fabrics::CmRequest;
@@ -549,9 +549,6 @@ fn cqe_bytes(cqe: Cqe) -> [u8; 16] {
 fn sqe_of(raw: &[u8; 64]) -> Sqe {
     zerocopy::transmute!(*raw)
 }
-
-/// Region ids a [`RegionId`]-keyed table may meet; re-exported for tests of the border.
-pub type Region = RegionId;
 
 #[expect(clippy::cast_possible_truncation, reason = "16-bit counters travel in 32-bit words")]
 fn low16(word: u32) -> u16 {

@@ -10,7 +10,6 @@ enum : gn_u32 {
   REQ_SLOTS = 128,     // requests in flight: a request may be several commands
   SQ_BLOCKS = 64,      // send queue of one SSD, in 64-byte blocks
   RQ_ENTRIES = 64,     // receives of one SSD: no more commands than this are in flight to it
-  CQ_ENTRIES = 512,    // shared by all queue pairs: responses and acknowledged sends
   SIGNAL_EVERY = 16,   // every sixteenth SEND asks for a completion, which retires the send queue
   MAX_SSDS = 64,
 };

@@ -16,7 +16,7 @@ GN_DEV void end_command(channel& c, gn_u32 req, gn_u32 status, gn_u32 dw0, gn_u3
     mem::st_relaxed_gpu(&r.dw0, dw0);
     mem::st_relaxed_gpu(&r.dw1, dw1);
   }
-  gn_u32 before = mem::add_acqrel_gpu(&r.pending, 0u - 1u);  // pairs with the acquire in request_done
+  gn_u32 before = mem::add_acqrel_gpu(&r.pending, 0u - 1u);  // pairs with the acquire in io_finished
   if (before == (REQ_ABANDONED | 1u)) {
     if (r.pool_addr) pool_free(c.data, r.pool_addr, r.pool_bytes);
     slot_give(c.req_bits, req);

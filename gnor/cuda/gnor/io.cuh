@@ -136,8 +136,7 @@ GN_DEV bool io_stage(channel& c, volume& v, io& x, gn_u32 hint) {
   return true;
 }
 
-// Sends what the lanes of `mask` have staged (they call it together) and drops the owner's reference of requests that are
-// all sent.
+// Sends what the lanes of `mask` have staged; they call it together.
 GN_DEV void io_commit(channel& c, gn_u32 mask, io& x) {
   if (append(c, mask, x.staged, x.staged_ssd)) x.staged = NO_SLOT;
   if (x.staged != NO_SLOT) {
