@@ -79,6 +79,7 @@ pub fn check_ssds(ssds: u16) -> Result<(), ArrayError> {
 #[derive(Debug)]
 pub struct Array {
     daemon: Option<Daemon>,
+    daemon_address: SocketAddr,
     door: Option<Door>,
     engine: EngineThread,
     ssds: u16,
@@ -147,12 +148,13 @@ impl Array {
         daemon_config.core.groups = config.groups;
         let daemon = Daemon::start(config.listen, ports, daemon_config)?;
         let door = door.map(|listener| Door::open(listener, handle)).transpose().map_err(os("opening the TCP door"))?;
-        Ok(Self { daemon: Some(daemon), door, engine, ssds: config.ssds })
+        let daemon_address = daemon.local_addr();
+        Ok(Self { daemon: Some(daemon), daemon_address, door, engine, ssds: config.ssds })
     }
 
-    /// Where the daemon listens.
+    /// Where the daemon listens, or listened.
     pub fn daemon_address(&self) -> SocketAddr {
-        self.daemon.as_ref().expect("present until drop").local_addr()
+        self.daemon_address
     }
 
     /// Where the SSDs are reached over TCP.

@@ -195,6 +195,7 @@ pub fn print(report: &DemoReport, json: bool) {
     }
     println!();
     println!("  verified    {} blocks = {}, sha256 {}...", report.ios, human_bytes(report.bytes), &report.sha256[..16]);
+    println!("  array       {} SSDs, preset {}", report.ssds, report.preset);
     println!("  replicas    {} of every block read back and compared", report.replicas_checked);
     println!("  throughput  {:.3} GB/s, {:.0} reads/s", report.gbps, report.gbps * 1e9 / 4096.0);
     println!("  latency     p50 {:.1} us, p99 {:.1} us, max {:.1} us", report.p50_us, report.p99_us, report.max_us);

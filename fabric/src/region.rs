@@ -8,11 +8,11 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Names a region within the process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct RegionId(pub u16);
+pub struct RegionId(pub u32);
 
 /// Bytes within a region: data by reference, as the mover gets it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +39,7 @@ unsafe impl Send for HostRegion {}
 // SAFETY: as above; concurrent copies may tear, which callers exclude by protocol (docs/ordering.md), never by Rust references.
 unsafe impl Sync for HostRegion {}
 
-static NEXT_ID: AtomicU16 = AtomicU16::new(1);
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
 impl HostRegion {
     /// Maps `bytes` of zeroed memory; untouched pages cost nothing.

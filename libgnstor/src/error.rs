@@ -100,6 +100,9 @@ impl Error {
             Self::Io(failure) => failure.errno(),
             Self::LeaseLost { .. } => 116,
             Self::Os { cause, .. } => cause.raw_os_error().unwrap_or(5),
+            Self::Node(NodeError::Device(DeviceError::NoCuda(_))) => 19,
+            Self::Node(NodeError::Device(DeviceError::Memory { .. })) => 12,
+            Self::Node(NodeError::Device(DeviceError::Timeout { .. })) => 110,
             Self::AfterTimeout | Self::Protocol(_) | Self::Node(_) => 5,
         }
     }

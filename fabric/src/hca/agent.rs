@@ -90,6 +90,7 @@ pub struct DeviceMr {
 #[derive(Debug, Default)]
 struct Tables {
     qps: Vec<bool>,
+    next_qp: usize,
     cqs: Vec<bool>,
     mrs: Vec<Option<u32>>,
     variants: u32,
@@ -231,8 +232,13 @@ impl AgentHca {
     pub fn create_qps(&self, specs: &[DeviceQp]) -> Result<u32, DeviceError> {
         let _alone = self.quiet();
         let mut tables = self.tables();
-        let run = tables.qps.windows(specs.len()).position(|w| w.iter().all(|used| !used));
+        // Numbers go round: a message for a queue pair that is gone may still wait in the ring for the next launch, and must not meet
+        // a new queue pair of the same number.
+        let fits = |first: &usize| tables.qps[*first..*first + specs.len()].iter().all(|used| !used);
+        let last = (MAX_QPS as usize).checked_sub(specs.len());
+        let run = last.and_then(|last| (tables.next_qp..=last).chain(0..=last).find(fits));
         let first = run.ok_or_else(|| memory("queue pairs", specs.len(), "the HCA's table is full"))?;
+        tables.next_qp = first + specs.len();
         for (i, spec) in (first..).zip(specs) {
             let qpn = FIRST_QPN + u32::try_from(i).expect("a small table");
             let ctx = QpCtx {
