@@ -47,9 +47,6 @@ pub enum NodeError {
     },
 }
 
-/// Clock pings before a launch's first I/O.
-const PINGS: usize = 16;
-
 impl Node {
     /// Attaches a device to an engine.
     ///
@@ -92,9 +89,7 @@ impl Node {
     /// As [`gnstor_fabric::device::Device::run`].
     pub fn launch(&self, kernel: ClientKernel, shape: Shape, args: u64, deadline: Duration) -> Result<(), DeviceError> {
         let half = self.agent;
-        for _ in 0..PINGS {
-            self.engine.cast(move |e, now| e.calibrate(now, half));
-        }
+        self.engine.cast(move |e, now| e.calibrate(now, half));
         self.hca.launch(kernel, shape, args, deadline)
     }
 }

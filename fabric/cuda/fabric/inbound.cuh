@@ -43,6 +43,7 @@ GN_DEV void send_payload(const down_work& d, gn_u64& lo, gn_u64& hi) {
   hi = d.w[7] | (gn_u64)(top >> 1 & 1u) << 63;
 }
 
+enum : gn_u64 { MAX_WAIT_NS = 10000 };  // twice what the Rust half sends early
 enum : gn_u32 { RECV_OK = 0, RECV_NONE = 0x100 };  // else a syndrome
 
 // Looks at receive `at` for a message of 16 bytes; sets where it goes.
@@ -108,7 +109,7 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, const down_wor
   gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
   if (deliver) {
     // The Rust half sends early by about the way it takes; what is left of that is waited for here.
-    while (now_ns() < d.w[2]) pause(0);
+    for (gn_u64 since = now_ns(); now_ns() < d.w[2] && now_ns() - since < MAX_WAIT_NS;) pause(0);
     gn_u64 lo, hi;
     send_payload(d, lo, hi);
     gn_u32 v[4] = {(gn_u32)lo, (gn_u32)(lo >> 32), (gn_u32)hi, (gn_u32)(hi >> 32)};

@@ -165,7 +165,13 @@ impl Engine {
     }
 
     fn pong(&mut self, now: Time, half: HalfId, e: &UpEntry) {
-        let Some(sent) = self.pings.remove(&(half, e.index)) else { return };
+        let Some((sent, to_follow)) = self.pings.remove(&(half, e.index)) else { return };
+        if to_follow > 0 {
+            self.ping(now, half, to_follow - 1);
+        }
+        if to_follow == super::PINGS {
+            return;
+        }
         let rtt = now.since(sent).as_ns();
         if self.best_rtt.get(&half).is_none_or(|&best| rtt < best) {
             self.best_rtt.insert(half, rtt);

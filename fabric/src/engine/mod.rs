@@ -186,7 +186,8 @@ pub struct Engine {
     /// The halves in the order in which they are polled.
     order: Vec<HalfId>,
     steps: u32,
-    pings: HashMap<(HalfId, u32), Time>,
+    /// Pings under way: when they were sent, and how many are to follow.
+    pings: HashMap<(HalfId, u32), (Time, u32)>,
     best_rtt: HashMap<HalfId, u64>,
     next_id: u32,
     next_event: u64,
@@ -384,11 +385,16 @@ impl Engine {
         }
     }
 
-    /// Measures the offset between the engine's clock and the half's; the answers are taken by later steps.
+    /// Measures the offset between the engine's clock and the half's, by pings one after the other; the answers are taken by later
+    /// steps. The first only waits for the half to be there: its round trip says nothing.
     pub fn calibrate(&mut self, now: Time, half: HalfId) {
+        self.ping(now, half, PINGS);
+    }
+
+    fn ping(&mut self, now: Time, half: HalfId, to_follow: u32) {
         let tag = self.id();
         if let Some(h) = self.halves.get_mut(&half) {
-            self.pings.insert((half, tag), now);
+            self.pings.insert((half, tag), (now, to_follow));
             h.get().push(Down::Ping { tag });
         }
     }
@@ -517,6 +523,9 @@ impl Engine {
         }
     }
 }
+
+/// Pings of a calibration; the shortest round trip counts.
+const PINGS: u32 = 16;
 
 /// Steps from one look at the host queues to the next.
 const SOFT_TURN: u32 = 16;
