@@ -388,6 +388,10 @@ impl Engine {
     /// Measures the offset between the engine's clock and the half's, by pings one after the other; the answers are taken by later
     /// steps. The first only waits for the half to be there: its round trip says nothing.
     pub fn calibrate(&mut self, now: Time, half: HalfId) {
+        // The clocks drift by microseconds a second: what was measured before is good only until there is something newer.
+        if let Some(best) = self.best_rtt.get_mut(&half) {
+            *best = u64::MAX;
+        }
         self.ping(now, half, PINGS);
     }
 
