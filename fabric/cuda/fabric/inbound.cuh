@@ -43,7 +43,7 @@ GN_DEV void send_payload(const down_work& d, gn_u64& lo, gn_u64& hi) {
   hi = d.w[7] | (gn_u64)(top >> 1 & 1u) << 63;
 }
 
-enum : gn_u64 { PUBLISH_NS = 1500 };   // what the release of a completion takes before it is seen, measured on an H200
+enum : gn_u64 { PUBLISH_NS = 1500 };   // estimate of what the release of a completion takes before it is seen
 enum : gn_u64 { MAX_WAIT_NS = 10000 };  // twice what the Rust half sends early
 enum : gn_u32 { RECV_OK = 0, RECV_NONE = 0x100 };  // else a syndrome
 
