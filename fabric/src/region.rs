@@ -6,6 +6,9 @@
 //! out by copy, shared words through atomics.
 #![expect(unsafe_code, reason = "the window to memory that other agents write while Rust runs")]
 
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,13 +28,15 @@ pub struct LocalRef {
     pub bytes: u32,
 }
 
-/// A piece of page-aligned, zeroed host memory with a stable address.
+/// A piece of page-aligned host memory with a stable address: anonymous, shareable with other processes, or a part of a file.
 #[derive(Debug)]
 pub struct HostRegion {
     id: RegionId,
     base: NonNull<u8>,
     bytes: usize,
     mapped: usize,
+    /// What backs a shared mapping; another process maps the same.
+    backing: Option<OwnedFd>,
 }
 
 // SAFETY: the memory is owned by the region, stays mapped until drop, and is only touched by copies and atomics.
@@ -46,35 +51,89 @@ impl HostRegion {
     ///
     /// # Errors
     /// The operating system's error, where it has no such amount of address space.
-    pub fn alloc(bytes: usize) -> std::io::Result<Arc<Self>> {
+    pub fn alloc(bytes: usize) -> io::Result<Arc<Self>> {
         let mapped = bytes.max(1).next_multiple_of(2 << 20);
-        // SAFETY: a fresh anonymous private mapping; no existing memory is touched.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                mapped,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
-        }
+        let base = map(mapped, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, None)?;
         // SAFETY: the mapping above; a hint only.
-        unsafe { libc::madvise(base, mapped, libc::MADV_HUGEPAGE) };
+        unsafe { libc::madvise(base.as_ptr().cast(), mapped, libc::MADV_HUGEPAGE) };
+        Ok(Self::over(base, bytes, mapped, None))
+    }
+
+    /// Maps `bytes` of zeroed memory that another process can map too, by the descriptor of [`Self::backing`]. Untouched
+    /// pages cost nothing.
+    ///
+    /// # Errors
+    /// The operating system's error, where it has no such amount of address space or no descriptor left.
+    pub fn shared(bytes: usize) -> io::Result<Arc<Self>> {
+        let mapped = bytes.max(1).next_multiple_of(2 << 20);
+        // SAFETY: the name is a constant with a zero at its end.
+        let fd = unsafe { libc::memfd_create(c"gnstor-region".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let file = File::from(fd);
+        file.set_len(mapped as u64)?;
+        let base = map(mapped, libc::MAP_SHARED | libc::MAP_NORESERVE, Some((file.as_fd(), 0)))?;
+        Ok(Self::over(base, bytes, mapped, Some(file.into())))
+    }
+
+    /// Maps a part of a file. Writes reach the file without further ado; [`Self::sync`] waits until they are on its medium.
+    /// The file must not become shorter while it is mapped: touching what is gone ends the process.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an offset that is not a multiple of 4 KiB or a range that ends behind the file; else the operating
+    /// system's error.
+    pub fn map_file(file: &File, offset: u64, bytes: usize) -> io::Result<Arc<Self>> {
+        let mut end = file.metadata()?.len();
+        if end == 0 {
+            // A block device says its size only to a seek.
+            let mut at = file;
+            end = io::Seek::seek(&mut at, io::SeekFrom::End(0))?;
+        }
+        if !offset.is_multiple_of(4096) || offset.checked_add(bytes as u64).is_none_or(|last| last > end) {
+            let text = format!("bytes {offset}..+{bytes} of a file of {end} bytes cannot be mapped");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let mapped = bytes.max(1);
+        let base = map(mapped, libc::MAP_SHARED, Some((file.as_fd(), offset)))?;
+        Ok(Self::over(base, bytes, mapped, Some(file.as_fd().try_clone_to_owned()?)))
+    }
+
+    fn over(base: NonNull<u8>, bytes: usize, mapped: usize, backing: Option<OwnedFd>) -> Arc<Self> {
         let id = RegionId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
-        let base = NonNull::new(base.cast()).expect("mmap never returns null on success");
-        Ok(Arc::new(Self { id, base, bytes, mapped }))
+        Arc::new(Self { id, base, bytes, mapped, backing })
+    }
+
+    /// The descriptor behind a region that can be shared; none for anonymous memory.
+    pub fn backing(&self) -> Option<BorrowedFd<'_>> {
+        self.backing.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Waits until the whole region is on the medium of the file behind it; nothing to do without one.
+    ///
+    /// # Errors
+    /// The operating system's error: some of it is not on the medium.
+    pub fn sync(&self) -> io::Result<()> {
+        if self.backing.is_none() {
+            return Ok(());
+        }
+        // SAFETY: the region's own mapping.
+        match unsafe { libc::msync(self.base.as_ptr().cast(), self.mapped, libc::MS_SYNC) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// The region's name.
+    #[inline]
     pub fn id(&self) -> RegionId {
         self.id
     }
 
     /// Length in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.bytes
     }
@@ -85,6 +144,7 @@ impl HostRegion {
     }
 
     /// Address of byte 0, for agents that are told addresses (the mover, CUDA).
+    #[inline]
     pub fn address(&self) -> u64 {
         self.base.as_ptr() as u64
     }
@@ -93,6 +153,7 @@ impl HostRegion {
     ///
     /// # Panics
     /// If the range leaves the region.
+    #[inline]
     pub fn slice(&self, offset: u64, bytes: u32) -> LocalRef {
         let _ = self.at(offset, bytes as usize);
         LocalRef { region: self.id, offset, bytes }
@@ -128,10 +189,75 @@ impl HostRegion {
         unsafe { std::ptr::write_bytes(to, value, bytes) };
     }
 
+    /// Copies bytes from one place of the region to another; the two must not overlap.
+    ///
+    /// # Panics
+    /// If a range leaves the region, or the ranges overlap.
+    pub fn copy_within(&self, from: u64, to: u64, bytes: usize) {
+        assert!(from.abs_diff(to) >= bytes as u64, "a copy within a region must not overlap itself");
+        let (from, to) = (self.at(from, bytes), self.at(to, bytes));
+        // SAFETY: `at` checked both ranges, and they do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+    }
+
+    /// Reads bytes of a file into the region, without a copy in between.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` where the file ends; else the operating system's error.
+    ///
+    /// # Panics
+    /// If the range leaves the region.
+    pub fn read_file(&self, offset: u64, bytes: usize, file: &File, at: u64) -> io::Result<()> {
+        let into = self.at(offset, bytes);
+        let mut done = 0;
+        while done < bytes {
+            let from = file_offset(at, done)?;
+            // SAFETY: `at` checked the range; the kernel writes at most what is left of it.
+            let got = unsafe { libc::pread(file.as_raw_fd(), into.add(done).cast(), bytes - done, from) };
+            done += progress(got, io::ErrorKind::UnexpectedEof)?;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes of the region to a file, without a copy in between.
+    ///
+    /// # Errors
+    /// `WriteZero` where the file takes no more; else the operating system's error.
+    ///
+    /// # Panics
+    /// If the range leaves the region.
+    pub fn write_file(&self, offset: u64, bytes: usize, file: &File, at: u64) -> io::Result<()> {
+        let from = self.at(offset, bytes);
+        let mut done = 0;
+        while done < bytes {
+            let to = file_offset(at, done)?;
+            // SAFETY: `at` checked the range; the kernel reads at most what is left of it.
+            let put = unsafe { libc::pwrite(file.as_raw_fd(), from.add(done).cast(), bytes - done, to) };
+            done += progress(put, io::ErrorKind::WriteZero)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the processor to have the cache line at `offset` soon; a hint, and nothing where `offset` is outside.
+    #[inline]
+    pub fn prefetch(&self, offset: u64) {
+        #[cfg(target_arch = "x86_64")]
+        if let Ok(offset) = usize::try_from(offset)
+            && offset < self.bytes
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: the address is inside the mapping; a prefetch changes nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().add(offset).cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = offset;
+    }
+
     /// A shared 32-bit word.
     ///
     /// # Panics
     /// If it leaves the region or is not aligned.
+    #[inline]
     pub fn word32(&self, offset: u64) -> &AtomicU32 {
         let at = self.at(offset, 4).cast::<AtomicU32>();
         assert!(at.is_aligned(), "a shared word must be aligned");
@@ -143,6 +269,7 @@ impl HostRegion {
     ///
     /// # Panics
     /// If it leaves the region or is not aligned.
+    #[inline]
     pub fn words64(&self, offset: u64, count: usize) -> &[AtomicU64] {
         let at = self.at(offset, count * 8).cast::<AtomicU64>();
         assert!(at.is_aligned(), "shared words must be aligned");
@@ -150,6 +277,7 @@ impl HostRegion {
         unsafe { std::slice::from_raw_parts(at, count) }
     }
 
+    #[inline]
     fn at(&self, offset: u64, bytes: usize) -> *mut u8 {
         let offset = usize::try_from(offset).expect("64-bit host");
         assert!(
@@ -162,9 +290,91 @@ impl HostRegion {
     }
 }
 
+/// One mapping, readable and writable.
+fn map(bytes: usize, flags: libc::c_int, file: Option<(BorrowedFd<'_>, u64)>) -> io::Result<NonNull<u8>> {
+    let (fd, offset) = file.map_or((-1, 0), |(fd, offset)| (fd.as_raw_fd(), offset));
+    let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+    // SAFETY: a fresh mapping at an address of the kernel's choice; no existing memory is touched.
+    let base =
+        unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(NonNull::new(base.cast()).expect("mmap never returns null on success"))
+}
+
+fn file_offset(at: u64, done: usize) -> io::Result<libc::off_t> {
+    let at = at.checked_add(done as u64).ok_or(io::ErrorKind::InvalidInput)?;
+    libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+/// Bytes moved by one call; an interrupted one moved none.
+fn progress(result: isize, at_zero: io::ErrorKind) -> io::Result<usize> {
+    match usize::try_from(result) {
+        Ok(0) => Err(at_zero.into()),
+        Ok(moved) => Ok(moved),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            error => Err(error),
+        },
+    }
+}
+
 impl Drop for HostRegion {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `alloc`, unmapped once.
+        // SAFETY: the mapping made at creation, unmapped once.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_mappings_of_one_shared_region_see_each_other() {
+        let one = HostRegion::shared(10_000).unwrap();
+        let file = File::from(one.backing().unwrap().try_clone_to_owned().unwrap());
+        let two = HostRegion::map_file(&file, 4096, 4096).unwrap();
+        assert_ne!(one.id(), two.id());
+        one.write(4096 + 5, b"seen");
+        let mut out = [0; 4];
+        two.read(5, &mut out);
+        assert_eq!(&out, b"seen");
+        assert!(HostRegion::alloc(1).unwrap().backing().is_none());
+    }
+
+    #[test]
+    fn a_mapped_file_has_what_was_written_and_its_bounds_are_kept() {
+        let shared = HostRegion::shared(8192).unwrap();
+        shared.fill(0, 8192, 7);
+        let file = File::from(shared.backing().unwrap().try_clone_to_owned().unwrap());
+        file.set_len(8192).unwrap();
+        let region = HostRegion::map_file(&file, 4096, 4096).unwrap();
+        region.write(0, b"new");
+        region.sync().unwrap();
+        let memory = HostRegion::alloc(8192).unwrap();
+        memory.read_file(100, 8, &file, 4096).unwrap();
+        let mut out = [0; 8];
+        memory.read(100, &mut out);
+        assert_eq!(&out, b"new\x07\x07\x07\x07\x07");
+        memory.write_file(100, 8, &file, 0).unwrap();
+        memory.copy_within(100, 300, 8);
+        memory.read_file(200, 8, &file, 0).unwrap();
+        memory.read(200, &mut out);
+        assert_eq!(&out, b"new\x07\x07\x07\x07\x07");
+        memory.read(300, &mut out);
+        assert_eq!(&out, b"new\x07\x07\x07\x07\x07");
+
+        assert_eq!(memory.read_file(0, 9, &file, 8192 - 8).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(HostRegion::map_file(&file, 4096, 4097).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(HostRegion::map_file(&file, 512, 512).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(HostRegion::map_file(&file, u64::MAX - 4095, 4096).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    #[should_panic(expected = "must not overlap")]
+    fn an_overlapping_copy_is_refused() {
+        HostRegion::alloc(8192).unwrap().copy_within(0, 100, 101);
     }
 }

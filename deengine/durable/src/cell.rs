@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Something small that is kept twice: a cut during a write leaves the old or the new one, exactly.
+//!
+//! ```text
+//!    0        4    6      8              16               24       28       32     36      64
+//!   +--------+----+------+--------------+----------------+--------+--------+------+-------+--------------+
+//!   | "GNVC" | 1  | kind | tag          | version        | place  | length | crc  | zero  | content      |
+//!   +--------+----+------+--------------+----------------+--------+--------+------+-------+--------------+
+//! ```
+//! `crc` covers bytes 0 to 31 and the content. A write goes to copy A, is synced, goes to copy B, and is synced: at
+//! every moment one copy is whole. A reader takes the whole copy with the highest version and repairs the other one
+//! before anything relies on what it read.
+
+use crate::bytes::{index, round_up, set, u16_at, u32_at, u64_at};
+use crate::error::{DurableError, Refused, sync, write};
+use crate::layout::Twin;
+use gnstor_flash::Store;
+
+const WHAT: &str = "a cell";
+const MAGIC: u32 = u32::from_le_bytes(*b"GNVC");
+const FORMAT: u16 = 1;
+/// Bytes before the content.
+pub(crate) const HEAD: usize = 64;
+const SECTOR: usize = 512;
+
+/// What a cell is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum Kind {
+    /// The header of the system area.
+    Header = 1,
+    /// The daemon's term.
+    Term = 2,
+    /// The fleet map.
+    Map = 3,
+    /// A permission entry.
+    Entry = 4,
+    /// A tombstone.
+    Tombstone = 5,
+}
+
+/// A cell whose checksum is right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cell<'a> {
+    /// Tag of the format.
+    pub tag: u64,
+    /// Grows with each write.
+    pub version: u64,
+    /// What it holds.
+    pub content: &'a [u8],
+}
+
+impl<'a> Cell<'a> {
+    /// Reads and checks a cell. `None`: nothing was ever written there.
+    ///
+    /// # Errors
+    /// [`Refused`] where the bytes are no whole cell of this kind and place.
+    pub fn decode(bytes: &'a [u8], kind: Kind, place: u32) -> Result<Option<Self>, Refused> {
+        let Some((head, rest)) = bytes.split_at_checked(HEAD) else {
+            return Err(Refused::new(WHAT, format!("{} bytes", bytes.len())));
+        };
+        if head.iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        if u32_at(head, 0) != MAGIC || u16_at(head, 4) != FORMAT {
+            return Err(Refused::new(WHAT, "another magic or format"));
+        }
+        let length = u32_at(head, 28) as usize;
+        let Some(content) = rest.get(..length) else {
+            return Err(Refused::new(WHAT, format!("{length} bytes do not fit its place")));
+        };
+        if crc32c::crc32c_append(crc32c::crc32c(&head[..32]), content) != u32_at(head, 32) {
+            return Err(Refused::new(WHAT, "the checksum does not match"));
+        }
+        if u16_at(head, 6) != kind as u16 || u32_at(head, 24) != place || head[36..] != [0; HEAD - 36] {
+            return Err(Refused::new(WHAT, "stands in the wrong place"));
+        }
+        Ok(Some(Self { tag: u64_at(head, 8), version: u64_at(head, 16), content }))
+    }
+
+    /// The cell as bytes, whole sectors.
+    pub(crate) fn encode(&self, kind: Kind, place: u32) -> Vec<u8> {
+        let bytes = round_up((HEAD + self.content.len()) as u64, SECTOR as u64);
+        let mut out = vec![0; index(bytes)];
+        set(&mut out, 0, MAGIC.to_le_bytes());
+        set(&mut out, 4, FORMAT.to_le_bytes());
+        set(&mut out, 6, (kind as u16).to_le_bytes());
+        set(&mut out, 8, self.tag.to_le_bytes());
+        set(&mut out, 16, self.version.to_le_bytes());
+        set(&mut out, 24, place.to_le_bytes());
+        set(&mut out, 28, u32::try_from(self.content.len()).expect("checked against its place").to_le_bytes());
+        out[HEAD..HEAD + self.content.len()].copy_from_slice(self.content);
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&out[..32]), self.content);
+        set(&mut out, 32, crc.to_le_bytes());
+        out
+    }
+}
+
+impl Twin {
+    fn at(&self, copy: usize, place: u32) -> u64 {
+        debug_assert!(place < self.count);
+        self.copies[copy] + u64::from(place) * self.pitch
+    }
+
+    /// Writes both copies, one durable before the other is touched.
+    pub(crate) fn write(&self, store: &dyn Store, kind: Kind, place: u32, cell: &Cell<'_>) -> Result<(), DurableError> {
+        let room = self.pitch - HEAD as u64;
+        if cell.content.len() as u64 > room {
+            return Err(DurableError::TooLarge { what: "bytes of a cell", has: cell.content.len() as u64, room });
+        }
+        let bytes = cell.encode(kind, place);
+        self.write_copy(store, 0, place, &bytes)?;
+        self.write_copy(store, 1, place, &bytes)
+    }
+
+    fn write_copy(&self, store: &dyn Store, copy: usize, place: u32, bytes: &[u8]) -> Result<(), DurableError> {
+        write(store, self.at(copy, place), bytes, "writing a cell")?;
+        sync(store, "writing a cell")
+    }
+
+    /// Decides between the two copies of a place as they were read, and repairs the one that is not the winner.
+    pub(crate) fn settle<'a>(
+        &self,
+        store: &dyn Store,
+        kind: Kind,
+        place: u32,
+        tag: Option<u64>,
+        copies: [&'a [u8]; 2],
+        notes: &mut Notes,
+    ) -> Result<Option<Cell<'a>>, DurableError> {
+        let read = copies.map(|bytes| match Cell::decode(bytes, kind, place) {
+            // A cell of an earlier format of this store is as good as none.
+            Ok(Some(cell)) if tag.is_some_and(|tag| tag != cell.tag) => Ok(None),
+            other => other,
+        });
+        let name = |copy: usize| if copy == 0 { "A" } else { "B" };
+        for (copy, result) in read.iter().enumerate() {
+            if let Err(refused) = result {
+                notes.refused.push(format!("{kind:?} {place}, copy {}: {refused}", name(copy)));
+            }
+        }
+        let [a, b] = &read;
+        let (winner, loser) = match (a, b) {
+            (Ok(Some(a)), Ok(Some(b))) if a == b => return Ok(Some(*a)),
+            (Ok(Some(a)), Ok(Some(b))) if b.version > a.version => (*b, 0),
+            (Ok(Some(a)), _) => (*a, 1),
+            (_, Ok(Some(b))) => (*b, 0),
+            (Ok(None), Ok(None)) => return Ok(None),
+            (Err(_), Ok(None)) => return self.clear(store, 0, place),
+            (Ok(None), Err(_)) => return self.clear(store, 1, place),
+            (Err(_), Err(_)) => {
+                notes.lost += 1;
+                return Ok(None);
+            }
+        };
+        self.write_copy(store, loser, place, &winner.encode(kind, place))?;
+        Ok(Some(winner))
+    }
+
+    /// A first write that was cut: nothing was there before, so nothing is there.
+    fn clear<'a>(&self, store: &dyn Store, copy: usize, place: u32) -> Result<Option<Cell<'a>>, DurableError> {
+        self.write_copy(store, copy, place, &[0; SECTOR])?;
+        Ok(None)
+    }
+}
+
+/// What was found while reading cells.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Notes {
+    /// Copies that were refused, with reasons.
+    pub(crate) refused: Vec<String>,
+    /// Places where no copy was whole.
+    pub(crate) lost: u32,
+}

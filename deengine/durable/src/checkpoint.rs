@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Writing a checkpoint: an image of the map's words, copied while the map changes, and the meta at its beginning.
+//!
+//! ```text
+//!   head (4 KiB) | table | meta | words
+//!
+//!   head    0      4        8     16       24    32     40     44  48          56           64        68          72
+//!          +------+--------+-----+--------+-----+------+------+---+-----------+------------+---------+-----------+------+
+//!          | crc  | "GNVK" | tag | number | seq | page | boot | 0 | map words | meta bytes | entries | table crc | zero |
+//!          +------+--------+-----+--------+-----+------+------+---+-----------+------------+---------+-----------+------+
+//!   table   for each chunk of 1 MiB, those of the words first, then those of the meta: crc (4), kind (4)
+//!           kind 0: all zero and not written; 1: written
+//! ```
+//! A chunk is read only under its checksum, the table under the head's, and the head only where the header says the
+//! same of it. `begin` takes the older checkpoint out of the header before it is overwritten, `finish` puts the new one
+//! in when all of it is durable.
+
+use crate::bytes::{CHUNK, PAGE, index, is_sealed, round_up, seal, set, u32_at, u64_at};
+use crate::durable::Durable;
+use crate::error::{DurableError, Refused, sync, write};
+use crate::header::Slot;
+use crate::journal::{Journal, Position};
+use crate::meta::Meta;
+use crate::record::Seq;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use zerocopy::IntoBytes;
+
+const WHAT: &str = "a checkpoint's head";
+const MAGIC: u32 = u32::from_le_bytes(*b"GNVK");
+/// Words of a chunk.
+pub(crate) const CHUNK_WORDS: usize = CHUNK / 8;
+const HOLE: u32 = 0;
+const STORED: u32 = 1;
+/// Bytes of a chunk's entry in the table.
+pub(crate) const TABLE_ENTRY: usize = 8;
+
+/// The head of a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CheckpointHead {
+    /// Tag of the format.
+    pub tag: u64,
+    /// What the header must say of it.
+    pub slot: Slot,
+    /// Words of the map.
+    pub map_words: u64,
+    /// Bytes of the meta.
+    pub meta_bytes: u64,
+    /// Chunks in the table.
+    pub entries: u32,
+    /// Checksum of the table.
+    pub table_crc: u32,
+}
+
+impl CheckpointHead {
+    fn encode(&self) -> Vec<u8> {
+        let mut page = vec![0; PAGE];
+        set(&mut page, 4, MAGIC.to_le_bytes());
+        set(&mut page, 8, self.tag.to_le_bytes());
+        set(&mut page, 16, self.slot.number.to_le_bytes());
+        set(&mut page, 24, self.slot.seq.to_le_bytes());
+        set(&mut page, 32, self.slot.page.to_le_bytes());
+        set(&mut page, 40, self.slot.boot.to_le_bytes());
+        set(&mut page, 48, self.map_words.to_le_bytes());
+        set(&mut page, 56, self.meta_bytes.to_le_bytes());
+        set(&mut page, 64, self.entries.to_le_bytes());
+        set(&mut page, 68, self.table_crc.to_le_bytes());
+        seal(&mut page);
+        page
+    }
+
+    /// Reads and checks the head.
+    ///
+    /// # Errors
+    /// [`Refused`] where the page is none.
+    pub fn decode(page: &[u8]) -> Result<Self, Refused> {
+        if page.len() != PAGE || u32_at(page, 4) != MAGIC {
+            return Err(Refused::new(WHAT, "another length or magic"));
+        }
+        if !is_sealed(page) {
+            return Err(Refused::new(WHAT, "the checksum does not match"));
+        }
+        if u32_at(page, 44) != 0 || page[72..].iter().any(|&byte| byte != 0) {
+            return Err(Refused::new(WHAT, "reserved bytes are set"));
+        }
+        let slot =
+            Slot { number: u64_at(page, 16), seq: u64_at(page, 24), page: u64_at(page, 32), boot: u32_at(page, 40) };
+        Ok(Self {
+            tag: u64_at(page, 8),
+            slot,
+            map_words: u64_at(page, 48),
+            meta_bytes: u64_at(page, 56),
+            entries: u32_at(page, 64),
+            table_crc: u32_at(page, 68),
+        })
+    }
+}
+
+/// Whether a chunk was written, and its checksum. `None`: neither kind.
+pub(crate) fn table_entry(table: &[u8], nth: usize) -> Option<Option<u32>> {
+    let entry = &table[nth * TABLE_ENTRY..(nth + 1) * TABLE_ENTRY];
+    match (u32_at(entry, 4), u32_at(entry, 0)) {
+        (HOLE, 0) => Some(None),
+        (STORED, crc) => Some(Some(crc)),
+        _ => None,
+    }
+}
+
+/// A checkpoint that is being written.
+#[derive(Debug)]
+pub struct Checkpoint {
+    durable: Durable,
+    at: u64,
+    which: usize,
+    slot: Slot,
+    needs: Seq,
+    begun: Arc<AtomicU64>,
+    table: Vec<u8>,
+    meta_table: Vec<u8>,
+    meta_bytes: u64,
+    chunk: Vec<u64>,
+    next: u64,
+}
+
+impl Checkpoint {
+    /// Begins one in the place of the older of the two. `meta` is the state exactly after `journal.last()`; no
+    /// transaction is open. Nothing needs to be flushed before.
+    ///
+    /// # Errors
+    /// Where `meta` is too large or the store fails. The newest finished checkpoint stays valid in any case.
+    ///
+    /// # Panics
+    /// If a transaction is open.
+    pub fn begin(durable: &Durable, journal: &Journal, meta: &Meta) -> Result<Self, DurableError> {
+        Self::begin_at(durable, journal.position(), journal.begun(), meta)
+    }
+
+    pub(crate) fn begin_at(
+        durable: &Durable,
+        position: Position,
+        begun: Arc<AtomicU64>,
+        meta: &Meta,
+    ) -> Result<Self, DurableError> {
+        let meta = meta.encode(durable.sizes())?;
+        let header = durable.header();
+        let which = header.newest().map_or(0, |newest| 1 - newest);
+        let number = header.slots.iter().map(|slot| slot.number).max().unwrap_or(0) + 1;
+        if header.slots[which].number != 0 {
+            // What it needed of the journal is behind the newer one's; the promise it stood for goes into the floor.
+            durable.update(|header| {
+                header.floor = header.must_reach();
+                header.slots[which] = Slot::default();
+            })?;
+        }
+        let layout = durable.layout();
+        let at = layout.checkpoints[which];
+        let mut meta_table = Vec::new();
+        for (chunk, offset) in meta.chunks(CHUNK).zip((at + layout.meta..).step_by(CHUNK)) {
+            write(durable.store(), offset, chunk, "writing a checkpoint's meta")?;
+            push_entry(&mut meta_table, crc32c::crc32c(chunk), STORED);
+        }
+        let Position { seq, page, boot } = position;
+        Ok(Self {
+            durable: durable.clone(),
+            at,
+            which,
+            slot: Slot { number, seq, page, boot },
+            needs: seq,
+            begun,
+            table: Vec::new(),
+            meta_table,
+            meta_bytes: meta.len() as u64,
+            chunk: Vec::with_capacity(CHUNK_WORDS),
+            next: 0,
+        })
+    }
+
+    /// Takes the next words of the map's image, read after `begin` and just now. Each call goes on where the one before
+    /// ended. May be called beside the journal's thread, if the map's words are stored with release order.
+    ///
+    /// # Errors
+    /// Where the words are not the next ones, or the store fails; then this checkpoint is to be dropped.
+    pub fn words(&mut self, first: u64, words: &[u64]) -> Result<(), DurableError> {
+        let count = words.len() as u64;
+        if first != self.next || count > self.durable.sizes().map_words - self.next {
+            return Err(DurableError::WordsOrder { expected: self.next, first, count });
+        }
+        // Pairs with the store in `Journal::begin`: a changed word among these means that its transaction is counted here.
+        fence(Ordering::Acquire);
+        self.needs = self.needs.max(self.begun.load(Ordering::Acquire));
+        let mut left = words;
+        while !left.is_empty() {
+            let (now, rest) = left.split_at(left.len().min(CHUNK_WORDS - self.chunk.len()));
+            self.chunk.extend(now.iter().map(|word| word.to_le()));
+            left = rest;
+            if self.chunk.len() == CHUNK_WORDS {
+                self.write_chunk()?;
+            }
+        }
+        self.next += count;
+        Ok(())
+    }
+
+    fn write_chunk(&mut self) -> Result<(), DurableError> {
+        if self.chunk.is_empty() {
+            return Ok(());
+        }
+        let nth = (self.table.len() / TABLE_ENTRY) as u64;
+        if self.chunk.iter().all(|&word| word == 0) {
+            push_entry(&mut self.table, 0, HOLE);
+        } else {
+            let bytes = self.chunk.as_bytes();
+            let at = self.at + self.durable.layout().words + nth * CHUNK as u64;
+            write(self.durable.store(), at, bytes, "writing a checkpoint's words")?;
+            push_entry(&mut self.table, crc32c::crc32c(bytes), STORED);
+        }
+        self.chunk.clear();
+        Ok(())
+    }
+
+    /// The transaction up to which the journal must be durable before [`Self::finish`].
+    pub fn needs(&self) -> Seq {
+        self.needs
+    }
+
+    /// Makes the checkpoint the one that a restore starts from, durably; then the ring before it is free.
+    ///
+    /// # Errors
+    /// Where words are missing, the journal is not durable up to [`Self::needs`], or the store fails. The checkpoint
+    /// before stays the newest.
+    ///
+    /// # Panics
+    /// If a transaction is open.
+    pub fn finish(self, journal: &mut Journal) -> Result<(), DurableError> {
+        assert!(!journal.is_open(), "a checkpoint is finished between transactions");
+        // A transaction that had begun and was abandoned has no number.
+        let (needed, durable) = (self.needs.min(journal.last()), journal.durable());
+        if durable < needed {
+            return Err(DurableError::NotDurable { needed, durable });
+        }
+        let page = self.slot.page;
+        self.complete()?;
+        journal.release_before(page);
+        Ok(())
+    }
+
+    pub(crate) fn complete(mut self) -> Result<(), DurableError> {
+        let of = self.durable.sizes().map_words;
+        if self.next != of {
+            return Err(DurableError::Incomplete { has: self.next, of });
+        }
+        self.write_chunk()?;
+        self.table.extend_from_slice(&self.meta_table);
+        let head = CheckpointHead {
+            tag: self.durable.tag(),
+            slot: self.slot,
+            map_words: of,
+            meta_bytes: self.meta_bytes,
+            entries: u32::try_from(self.table.len() / TABLE_ENTRY).expect("bounded by the layout"),
+            table_crc: crc32c::crc32c(&self.table),
+        };
+        let store = self.durable.store();
+        self.table.resize(index(round_up(self.table.len() as u64, 512)), 0);
+        write(store, self.at + self.durable.layout().table, &self.table, "writing a checkpoint's table")?;
+        write(store, self.at, &head.encode(), "writing a checkpoint's head")?;
+        sync(store, "writing a checkpoint")?;
+        self.durable.update(|header| header.slots[self.which] = self.slot)
+    }
+}
+
+fn push_entry(table: &mut Vec<u8>, crc: u32, kind: u32) {
+    table.extend_from_slice(&crc.to_le_bytes());
+    table.extend_from_slice(&kind.to_le_bytes());
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The system area as a whole: formatting, opening, and what its header promises.
+
+use crate::bytes::{CHUNK, PAGE, PAGE_U64, index};
+use crate::cell::{Cell, Kind, Notes};
+use crate::checkpoint::Checkpoint;
+use crate::error::{DurableError, read, sync, write};
+use crate::header::{Header, Mode, Slot};
+use crate::journal::{Journal, Position};
+use crate::layout::{Layout, Sizes};
+use crate::ledger::Ledger;
+use crate::meta::Meta;
+use crate::page::PAYLOAD;
+use crate::record::MIN_TRANSACTION_BYTES;
+use crate::replay::{End, Replayed};
+use gnstor_flash::Store;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The durable side of an SSD. A handle: clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Durable {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Arc<dyn Store>,
+    sizes: Sizes,
+    layout: Layout,
+    tag: u64,
+    current: Mutex<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    header: Header,
+    version: u64,
+    /// No dump is there whose content may be nowhere else.
+    dump_settled: bool,
+}
+
+/// What formatting or opening gives.
+#[derive(Debug)]
+pub struct Opened {
+    /// The durable side.
+    pub durable: Durable,
+    /// The ledger, ready.
+    pub ledger: Ledger,
+    /// How the SSD was left.
+    pub state: State,
+}
+
+/// How the SSD was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Formatted and never used.
+    Fresh,
+    /// Shut down with everything flushed.
+    Clean,
+    /// Anything else: a power failure, or a process that ended.
+    Unclean,
+}
+
+fn read_header(store: &dyn Store) -> Result<[Vec<u8>; 2], DurableError> {
+    let mut copies = [vec![0; PAGE], vec![0; PAGE]];
+    for (at, copy) in (0..).step_by(PAGE).zip(&mut copies) {
+        read(store, at, copy, "reading the header")?;
+    }
+    Ok(copies)
+}
+
+impl Durable {
+    /// Makes an empty one: no ledger entries, an empty journal, an empty checkpoint. What an earlier format left is
+    /// never found again. A cut during formatting leaves a store that [`Self::open`] refuses.
+    ///
+    /// # Errors
+    /// Where the sizes make no sense, the store is too small, or it fails.
+    pub fn format(store: Arc<dyn Store>, sizes: Sizes, id: u64) -> Result<Opened, DurableError> {
+        let layout = check_room(store.as_ref(), &sizes)?;
+        let copies = read_header(store.as_ref())?;
+        let cells = copies.each_ref().map(|copy| Cell::decode(copy, Kind::Header, 0));
+        let old = cells.iter().flatten().flatten().max_by_key(|cell| cell.version);
+        let (life, version) = match old.map(|cell| (Header::decode(cell.content), cell.version)) {
+            Some((Ok(header), version)) => (header.life + 1, version),
+            Some((Err(_), version)) => (wipe(store.as_ref(), &layout)?, version),
+            None if cells.iter().all(|cell| matches!(cell, Ok(None))) => (1, 0),
+            // Something was here, and its life is not known: leave nothing that could be taken for ours.
+            None => (wipe(store.as_ref(), &layout)?, 0),
+        };
+        let header = Header {
+            id,
+            life,
+            sizes,
+            mode: Mode::Formatting,
+            boot: 1,
+            journal_page: 0,
+            floor: 0,
+            dump: 1,
+            slots: [Slot::default(); 2],
+        };
+        let durable = Self::new(store, sizes, layout, Current { header, version, dump_settled: true });
+        durable.update(|_| {})?;
+        let begun = Arc::new(AtomicU64::new(0));
+        let start = Position { seq: 0, page: 0, boot: 1 };
+        let mut checkpoint = Checkpoint::begin_at(&durable, start, begun, &Meta::empty(&sizes))?;
+        let zeros = vec![0; index(sizes.map_words.min((CHUNK / 8) as u64))];
+        for first in (0..sizes.map_words).step_by(zeros.len()) {
+            let count = index((sizes.map_words - first).min(zeros.len() as u64));
+            checkpoint.words(first, &zeros[..count])?;
+        }
+        checkpoint.complete()?;
+        durable.update(|header| header.mode = Mode::Fresh)?;
+        let ledger = Ledger::fresh(durable.clone());
+        Ok(Opened { durable, ledger, state: State::Fresh })
+    }
+
+    /// Opens what was formatted, repairs what a cut left half-written in header and ledger, and changes nothing else.
+    ///
+    /// # Errors
+    /// Where the store is no formatted one, has other sizes, or fails.
+    pub fn open(store: Arc<dyn Store>, sizes: Sizes) -> Result<Opened, DurableError> {
+        let layout = check_room(store.as_ref(), &sizes)?;
+        // What is read from here on must not be undone by a later cut.
+        sync(store.as_ref(), "opening")?;
+        let copies = read_header(store.as_ref())?;
+        let mut notes = Notes::default();
+        let slices = [copies[0].as_slice(), copies[1].as_slice()];
+        let cell = layout.header.settle(store.as_ref(), Kind::Header, 0, None, slices, &mut notes)?;
+        let Some(cell) = cell else {
+            let reason =
+                if notes.refused.is_empty() { "it was never formatted".into() } else { notes.refused.join("; ") };
+            return Err(DurableError::Header { reason });
+        };
+        let header =
+            Header::decode(cell.content).map_err(|refused| DurableError::Header { reason: refused.to_string() })?;
+        if header.tag() != cell.tag {
+            return Err(DurableError::Header { reason: "its tag is not its own".into() });
+        }
+        header.check_sizes(&sizes)?;
+        let state = match header.mode {
+            Mode::Formatting => {
+                return Err(DurableError::Header { reason: "formatting was cut short: format it again".into() });
+            }
+            Mode::Fresh => State::Fresh,
+            Mode::Clean => State::Clean,
+            Mode::Running => State::Unclean,
+        };
+        let current = Current { version: cell.version, header, dump_settled: false };
+        let durable = Self::new(store, sizes, layout, current);
+        let ledger = Ledger::open(&durable, notes)?;
+        Ok(Opened { durable, ledger, state })
+    }
+
+    fn new(store: Arc<dyn Store>, sizes: Sizes, layout: Layout, current: Current) -> Self {
+        let tag = current.header.tag();
+        Self { shared: Arc::new(Shared { store, sizes, layout, tag, current: Mutex::new(current) }) }
+    }
+
+    /// The id given when it was formatted.
+    pub fn id(&self) -> u64 {
+        self.current().header.id
+    }
+
+    /// How often it has been restored, this time included once [`Self::into_journal`] has been called.
+    pub fn boot(&self) -> u32 {
+        self.current().header.boot
+    }
+
+    /// The sizes it was formatted with.
+    pub fn sizes(&self) -> &Sizes {
+        &self.shared.sizes
+    }
+
+    /// Goes on after a replay, with a boot number of its own that is durable before this returns; from here on the SSD
+    /// counts as running. An intact dump is adopted next ([`Journal::adopt`]). No sequence number that replay or a dump
+    /// gave out is used again; one that stood only on a page that was never durable may be, and that page is void: its
+    /// boot is an older one.
+    ///
+    /// # Errors
+    /// Where the replay met damage ([`Self::fresh_journal`] is the way then), or the store fails.
+    pub fn into_journal(&self, replayed: &Replayed) -> Result<Journal, DurableError> {
+        if let End::Damaged { reason } = &replayed.end {
+            return Err(DurableError::JournalDamaged { last: replayed.last, reason: reason.clone() });
+        }
+        self.update(|header| {
+            header.boot += 1;
+            header.mode = Mode::Running;
+            header.journal_page = replayed.page;
+            header.floor = header.must_reach().max(replayed.last);
+            // A newer checkpoint that could not be used must not be kept in place of the one that could.
+            for slot in header.slots.iter_mut().filter(|slot| slot.number > replayed.slot.number) {
+                *slot = Slot::default();
+            }
+        })?;
+        Ok(Journal::new(self.clone(), self.boot(), replayed.slot.page, replayed.page, replayed.last))
+    }
+
+    /// Begins anew after a rebuild from the pages' records: no checkpoint and nothing of the old journal counts any
+    /// more, and until a checkpoint has been finished [`Self::checkpoint`] says so. Page and transaction numbers start
+    /// above all that may be on the store.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn fresh_journal(&self) -> Result<Journal, DurableError> {
+        let ring = self.ring_pages();
+        self.update(|header| {
+            let newest = header.newest().map_or(0, |newest| header.slots[newest].page);
+            let per_page = (PAYLOAD / MIN_TRANSACTION_BYTES) as u64;
+            header.boot += 1;
+            header.mode = Mode::Running;
+            // A ring holds pages of less than two laps after the newest checkpoint's.
+            header.journal_page = header.journal_page.max(newest) + 2 * ring;
+            header.floor = header.must_reach() + 2 * ring * per_page;
+            header.slots = [Slot::default(); 2];
+        })?;
+        let header = self.header();
+        Ok(Journal::new(self.clone(), header.boot, header.journal_page, header.journal_page, header.floor))
+    }
+
+    /// Everything is durable and nothing more will be written: the next open says [`State::Clean`]. A later flush takes
+    /// it back first.
+    ///
+    /// # Errors
+    /// Where the journal has a tail that is not durable, or the store fails.
+    pub fn mark_clean(&self, journal: &Journal) -> Result<(), DurableError> {
+        if journal.durable() < journal.last() {
+            return Err(DurableError::NotDurable { needed: journal.last(), durable: journal.durable() });
+        }
+        self.update(|header| {
+            header.mode = Mode::Clean;
+            header.floor = header.must_reach().max(journal.last());
+        })
+    }
+
+    /// The SSD is in use, durably: to be called before the first new write where [`Self::into_journal`] was not just
+    /// before.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn mark_running(&self) -> Result<(), DurableError> {
+        if self.current().header.mode == Mode::Running {
+            return Ok(());
+        }
+        self.update(|header| header.mode = Mode::Running)
+    }
+
+    /// The dump does not count any more, durably: its content is durable in its proper places, or it was torn, or there
+    /// was none. Needed after each open before a dump can be written.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn invalidate_dump(&self) -> Result<(), DurableError> {
+        self.update(|header| header.dump += 1)?;
+        self.current().dump_settled = true;
+        Ok(())
+    }
+
+    pub(crate) fn dump_number(&self) -> Result<u64, DurableError> {
+        let current = self.current();
+        if current.dump_settled { Ok(current.header.dump) } else { Err(DurableError::DumpHeld) }
+    }
+
+    /// Changes the header durably, in both copies.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Header)) -> Result<(), DurableError> {
+        let mut current = self.current();
+        let mut header = current.header.clone();
+        change(&mut header);
+        current.version += 1;
+        let content = header.encode();
+        let cell = Cell { tag: self.tag(), version: current.version, content: &content };
+        self.layout().header.write(self.store(), Kind::Header, 0, &cell)?;
+        current.header = header;
+        Ok(())
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.shared.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn header(&self) -> Header {
+        self.current().header.clone()
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        self.shared.store.as_ref()
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.shared.layout
+    }
+
+    pub(crate) fn tag(&self) -> u64 {
+        self.shared.tag
+    }
+
+    pub(crate) fn ring_pages(&self) -> u64 {
+        self.shared.layout.ring_pages
+    }
+
+    /// Where a page of the journal stands.
+    pub(crate) fn ring_at(&self, page: u64) -> u64 {
+        self.shared.layout.ring + page % self.ring_pages() * PAGE_U64
+    }
+}
+
+fn check_room(store: &dyn Store, sizes: &Sizes) -> Result<Layout, DurableError> {
+    sizes.check()?;
+    let layout = Layout::new(sizes);
+    if store.len() < layout.end {
+        return Err(DurableError::StoreTooSmall { has: store.len(), needs: layout.end });
+    }
+    Ok(layout)
+}
+
+/// Zeroes whatever is not zero, the words of checkpoints excepted: they count only under a head. The life that begins
+/// then.
+fn wipe(store: &dyn Store, layout: &Layout) -> Result<u64, DurableError> {
+    let areas = [(0, layout.checkpoints[0])].into_iter().chain(layout.checkpoints.map(|at| (at, at + PAGE_U64)));
+    let (zeros, mut buffer) = (vec![0; CHUNK], vec![0; CHUNK]);
+    for (from, until) in areas {
+        for at in (from..until).step_by(CHUNK) {
+            let chunk = &mut buffer[..index((until - at).min(CHUNK as u64))];
+            read(store, at, chunk, "formatting")?;
+            if chunk.iter().any(|&byte| byte != 0) {
+                write(store, at, &zeros[..chunk.len()], "formatting")?;
+            }
+        }
+    }
+    sync(store, "formatting")?;
+    Ok(1)
+}

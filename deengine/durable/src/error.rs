@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What can go wrong, each with a sentence that says what and where.
+
+use gnstor_flash::Store;
+use gnstor_proto::slba::Vid;
+use gnstor_proto::vendor::EntryError;
+use std::io;
+use thiserror::Error;
+
+/// Why something durable could not be written or opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DurableError {
+    /// The store refused.
+    #[error("{what} at byte {at} of the system area: {source}")]
+    Io {
+        /// What was done.
+        what: &'static str,
+        /// Where.
+        at: u64,
+        /// What the store said.
+        source: io::Error,
+    },
+    /// The store is smaller than the layout.
+    #[error("the system area has {has} bytes; these sizes need {needs}")]
+    StoreTooSmall {
+        /// Bytes of the store.
+        has: u64,
+        /// Bytes of the layout.
+        needs: u64,
+    },
+    /// A size has no sense.
+    #[error("the size `{field}` is {value}, which is not within {low} to {high}")]
+    Size {
+        /// Which one.
+        field: &'static str,
+        /// What was asked.
+        value: u64,
+        /// Least.
+        low: u64,
+        /// Most.
+        high: u64,
+    },
+    /// The store was formatted with other sizes.
+    #[error("the system area was formatted with `{field}` = {found}, not {wanted}")]
+    OtherSizes {
+        /// Which one.
+        field: &'static str,
+        /// What the store says.
+        found: u64,
+        /// What the caller says.
+        wanted: u64,
+    },
+    /// Neither header copy can be used.
+    #[error("the system area cannot be opened: {reason}")]
+    Header {
+        /// Why.
+        reason: String,
+    },
+    /// What was read back is not what was written.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// No checkpoint.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+    /// The ring holds only pages that a restore needs.
+    #[error("the journal ring of {pages} pages is full: finish the running checkpoint first")]
+    RingFull {
+        /// Pages of the ring.
+        pages: u64,
+    },
+    /// Replay reached a page that was durable once and cannot be read.
+    #[error("the journal cannot go on after transaction {last}: {reason}; rebuild and start a fresh one")]
+    JournalDamaged {
+        /// The last transaction read.
+        last: u64,
+        /// Why no further.
+        reason: String,
+    },
+    /// No checkpoint stands at this transaction.
+    #[error("no checkpoint in the header stands at transaction {seq}: replay starts only at one")]
+    UnknownPosition {
+        /// Asked for.
+        seq: u64,
+    },
+    /// The checkpoint's words depend on transactions that are not durable.
+    #[error(
+        "the checkpoint holds changes of transaction {needed}; the journal is durable up to {durable}: flush first"
+    )]
+    NotDurable {
+        /// The transaction.
+        needed: u64,
+        /// What is durable.
+        durable: u64,
+    },
+    /// A checkpoint was finished too early.
+    #[error("the checkpoint has {has} of {of} words")]
+    Incomplete {
+        /// Words given.
+        has: u64,
+        /// Words of the map.
+        of: u64,
+    },
+    /// Words out of order, or beyond the map.
+    #[error("the checkpoint expects words from {expected} on and got {count} words from {first}")]
+    WordsOrder {
+        /// The next one.
+        expected: u64,
+        /// What came.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+    /// More than the place for it holds.
+    #[error("{what}: {has} do not fit into {room}")]
+    TooLarge {
+        /// What.
+        what: &'static str,
+        /// How much there is.
+        has: u64,
+        /// How much fits.
+        room: u64,
+    },
+    /// A dump is there whose content may be nowhere else.
+    #[error("the dump of an earlier power failure is still valid: restore it and invalidate it first")]
+    DumpHeld,
+    /// The dump's tail does not join the journal.
+    #[error("the dump goes on after transaction {dump}, but replay reached only {reached}")]
+    DumpGap {
+        /// The journal was durable to here when the dump was written.
+        dump: u64,
+        /// Replay reached this.
+        reached: u64,
+    },
+    /// The bytes are not a permission entry of this volume.
+    #[error("not a permission entry of {vid}: {why}")]
+    Entry {
+        /// The volume.
+        vid: Vid,
+        /// Why.
+        why: EntryError,
+    },
+    /// This life of the volume id is over.
+    #[error("generation {generation} of {vid} is not after its tombstone's, {buried}")]
+    Buried {
+        /// The volume.
+        vid: Vid,
+        /// The entry's generation.
+        generation: u32,
+        /// The tombstone's generation.
+        buried: u32,
+    },
+    /// No slot is left.
+    #[error("the ledger has no free slot for {what}: all {slots} are used")]
+    LedgerFull {
+        /// What for.
+        what: &'static str,
+        /// How many there are.
+        slots: u32,
+    },
+}
+
+/// Bytes that are not what they should be; nothing of them is used.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{what}: {why}")]
+pub struct Refused {
+    /// What was read.
+    pub what: &'static str,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl Refused {
+    pub(crate) fn new(what: &'static str, why: impl Into<String>) -> Self {
+        Self { what, why: why.into() }
+    }
+}
+
+/// No checkpoint, or not this one, can be used: the map is to be rebuilt from the pages' records.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("the checkpoint cannot be used: {reason}")]
+pub struct Unusable {
+    /// Why.
+    pub reason: String,
+}
+
+impl From<DurableError> for Unusable {
+    fn from(error: DurableError) -> Self {
+        Self { reason: error.to_string() }
+    }
+}
+
+impl From<Refused> for Unusable {
+    fn from(refused: Refused) -> Self {
+        Self { reason: refused.to_string() }
+    }
+}
+
+pub(crate) fn read(store: &dyn Store, at: u64, out: &mut [u8], what: &'static str) -> Result<(), DurableError> {
+    store.read(at, out).map_err(|source| DurableError::Io { what, at, source })
+}
+
+pub(crate) fn write(store: &dyn Store, at: u64, data: &[u8], what: &'static str) -> Result<(), DurableError> {
+    store.write(at, data).map_err(|source| DurableError::Io { what, at, source })
+}
+
+pub(crate) fn sync(store: &dyn Store, what: &'static str) -> Result<(), DurableError> {
+    store.sync().map_err(|source| DurableError::Io { what, at: 0, source })
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The header: what the store is, and where a restore starts.
+
+use crate::bytes::Fields;
+use crate::error::{DurableError, Refused};
+use crate::layout::Sizes;
+use crate::record::Seq;
+use gnstor_proto::placement::mix64;
+
+const WHAT: &str = "the header";
+
+/// What the header says of the last shutdown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Formatting has not finished.
+    Formatting,
+    /// Formatted and never used.
+    Fresh,
+    /// Shut down with everything flushed.
+    Clean,
+    /// In use.
+    Running,
+}
+
+/// A finished checkpoint, as the header knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Slot {
+    /// Number of the checkpoint, from 1; 0: none.
+    pub number: u64,
+    /// Replay starts after this transaction..
+    pub seq: Seq,
+    /// ..and with this page of the journal..
+    pub page: u64,
+    /// ..which was or will be written by this boot or a later one.
+    pub boot: u32,
+}
+
+/// The header, a cell of its own in two copies.
+///
+/// ```text
+///    0        8        16                                    60       61   64       68      72
+///   +--------+--------+-------------------------------------+--------+----+--------+-------+
+///   | id     | life   | map words (8), superblocks (4),     | mode   | 0  | boot   | 0     |
+///   |        |        | blocks (4), journal bytes (8), dump |        |    |        |       |
+///   |        |        | bytes (8), volumes (4), map bytes (4), 0 (4)  |    |        |       |
+///   +--------+--------+-------------------------------------+--------+----+--------+-------+
+///   72              80          88            96
+///   +---------------+-----------+-------------+------------------------------------------------------+
+///   | journal page  | floor     | dump number | 2 slots: number (8), seq (8), page (8), boot (4), 0 (4) |
+///   +---------------+-----------+-------------+------------------------------------------------------+
+/// ```
+/// Everything else in the store carries a *tag*, a hash of `id` and `life`; each format has a new `life`, so that what
+/// an earlier format left is never taken for a part of this one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Given by who formatted.
+    pub id: u64,
+    /// How often the store was formatted.
+    pub life: u64,
+    /// The layout.
+    pub sizes: Sizes,
+    /// The last shutdown.
+    pub mode: Mode,
+    /// Grows with each restore, before the first journal page of it is written.
+    pub boot: u32,
+    /// The first journal page of this boot.
+    pub journal_page: u64,
+    /// The journal was durable up to here: a replay that does not reach it has met damage.
+    pub floor: Seq,
+    /// A dump with another number does not count.
+    pub dump: u64,
+    /// Checkpoints A and B.
+    pub slots: [Slot; 2],
+}
+
+impl Header {
+    pub(crate) fn tag(&self) -> u64 {
+        mix64(self.id ^ mix64(self.life))
+    }
+
+    /// Index of the newest finished checkpoint.
+    pub(crate) fn newest(&self) -> Option<usize> {
+        let index = usize::from(self.slots[1].number > self.slots[0].number);
+        (self.slots[index].number > 0).then_some(index)
+    }
+
+    /// A replay must reach this.
+    pub(crate) fn must_reach(&self) -> Seq {
+        self.slots.iter().map(|slot| slot.seq).fold(self.floor, Seq::max)
+    }
+
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(160);
+        let sizes = &self.sizes;
+        out.extend_from_slice(&self.id.to_le_bytes());
+        out.extend_from_slice(&self.life.to_le_bytes());
+        out.extend_from_slice(&sizes.map_words.to_le_bytes());
+        out.extend_from_slice(&sizes.superblocks.to_le_bytes());
+        out.extend_from_slice(&sizes.blocks.to_le_bytes());
+        out.extend_from_slice(&sizes.journal_bytes.to_le_bytes());
+        out.extend_from_slice(&sizes.dump_bytes.to_le_bytes());
+        out.extend_from_slice(&sizes.volumes.to_le_bytes());
+        out.extend_from_slice(&sizes.map_bytes.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&[self.mode as u8, 0, 0, 0]);
+        out.extend_from_slice(&self.boot.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.journal_page.to_le_bytes());
+        out.extend_from_slice(&self.floor.to_le_bytes());
+        out.extend_from_slice(&self.dump.to_le_bytes());
+        for slot in &self.slots {
+            out.extend_from_slice(&slot.number.to_le_bytes());
+            out.extend_from_slice(&slot.seq.to_le_bytes());
+            out.extend_from_slice(&slot.page.to_le_bytes());
+            out.extend_from_slice(&u64::from(slot.boot).to_le_bytes());
+        }
+        out
+    }
+
+    /// Decodes and checks.
+    ///
+    /// # Errors
+    /// [`Refused`] where a field has a value that it must not have.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Refused> {
+        let mut fields = Fields::new(WHAT, bytes);
+        let (id, life) = (fields.u64()?, fields.u64()?);
+        let sizes = Sizes {
+            map_words: fields.u64()?,
+            superblocks: fields.u32()?,
+            blocks: fields.u32()?,
+            journal_bytes: fields.u64()?,
+            dump_bytes: fields.u64()?,
+            volumes: fields.u32()?,
+            map_bytes: fields.u32()?,
+        };
+        let zero = fields.u32()?;
+        let mode = match fields.u32()? {
+            0 => Mode::Formatting,
+            1 => Mode::Fresh,
+            2 => Mode::Clean,
+            3 => Mode::Running,
+            other => return Err(Refused::new(WHAT, format!("mode {other}"))),
+        };
+        let boot = fields.u32()?;
+        if zero != 0 || fields.u32()? != 0 {
+            return Err(Refused::new(WHAT, "reserved bytes are set"));
+        }
+        let (journal_page, floor, dump) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let mut slots = [Slot::default(); 2];
+        for slot in &mut slots {
+            *slot = Slot { number: fields.u64()?, seq: fields.u64()?, page: fields.u64()?, boot: fields.u32()? };
+            if fields.u32()? != 0 {
+                return Err(Refused::new(WHAT, "reserved bytes are set"));
+            }
+        }
+        fields.end()?;
+        sizes.check().map_err(|error| Refused::new(WHAT, error.to_string()))?;
+        // Counters that only grow by small steps: a larger one is a forgery, and would overflow later.
+        let counters = [journal_page, floor, dump, life].into_iter();
+        if counters.chain(slots.iter().flat_map(|s| [s.number, s.seq, s.page])).any(|n| n > 1 << 62) || boot > 1 << 31 {
+            return Err(Refused::new(WHAT, "a counter is out of range"));
+        }
+        Ok(Self { id, life, sizes, mode, boot, journal_page, floor, dump, slots })
+    }
+
+    /// The caller's sizes must be the store's.
+    pub(crate) fn check_sizes(&self, sizes: &Sizes) -> Result<(), DurableError> {
+        for ((field, found), (_, wanted)) in self.sizes.fields().into_iter().zip(sizes.fields()) {
+            if found != wanted {
+                return Err(DurableError::OtherSizes { field, found, wanted });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The journal: transactions in memory, written in whole pages behind the data that they speak of.
+
+use crate::bytes::{PAGE, PAGE_U64};
+use crate::dump::Dump;
+use crate::durable::Durable;
+use crate::error::{DurableError, sync, write};
+use crate::page::{HEAD, PAYLOAD, PageHead};
+use crate::record::{Bounds, MIN_TRANSACTION_BYTES, Record, Seq, transaction_head};
+use crate::tail::Tail;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Pages written with one call to the store.
+const BATCH: usize = 64;
+
+/// The journal of a running SSD. Its pages are described in [`crate::page`], its records in [`crate::record`].
+///
+/// ```text
+///  ring:  ... old lap | start ........ checkpoint needs these ........ next | free until start comes round ...
+///  tail:                                                               durable+1 ........ last | open
+/// ```
+/// A page is written once: what was durable is never touched again before a newer checkpoint makes it unnecessary.
+#[derive(Debug)]
+pub struct Journal {
+    durable_area: Durable,
+    bounds: Bounds,
+    boot: u32,
+    /// The first page that a restore needs.
+    start: u64,
+    /// The next page to be written; all before it are durable.
+    next: u64,
+    tail: Tail,
+    last: Seq,
+    durable: Seq,
+    begun: Arc<AtomicU64>,
+    scratch: Vec<u8>,
+}
+
+/// Where a checkpoint that begins now makes replay start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
+    pub(crate) seq: Seq,
+    pub(crate) page: u64,
+    pub(crate) boot: u32,
+}
+
+/// How far a flush got in its plan; becomes the journal's state once all of it is durable.
+struct Cursor {
+    page: u64,
+    seq: Seq,
+    bytes: usize,
+}
+
+impl Journal {
+    pub(crate) fn new(durable_area: Durable, boot: u32, start: u64, next: u64, last: Seq) -> Self {
+        Self {
+            bounds: Bounds::from(durable_area.sizes()),
+            durable_area,
+            boot,
+            start,
+            next,
+            tail: Tail::default(),
+            last,
+            durable: last,
+            begun: Arc::new(AtomicU64::new(last)),
+            scratch: vec![0; BATCH * PAGE],
+        }
+    }
+
+    /// Opens a transaction.
+    ///
+    /// # Panics
+    /// If one is open.
+    #[inline]
+    pub fn begin(&mut self) {
+        self.tail.begin();
+        // Before any word of the map changes. Pairs with the load in `Checkpoint::words`, which follows an acquire fence
+        // after the words were read: who saw a changed word sees that its transaction had begun.
+        self.begun.store(self.last + 1, Ordering::Release);
+    }
+
+    /// Adds a record to the open transaction.
+    ///
+    /// # Panics
+    /// If none is open, if the record speaks of what this SSD does not have, or if the transaction becomes larger than
+    /// [`crate::MAX_TRANSACTION_BYTES`].
+    #[inline]
+    pub fn add(&mut self, record: Record) {
+        assert!(self.bounds.allow(&record), "{record:?} is beyond this SSD");
+        self.tail.add(&record);
+    }
+
+    /// Closes the transaction; its number.
+    ///
+    /// # Panics
+    /// If none is open.
+    #[inline]
+    pub fn commit(&mut self) -> Seq {
+        self.tail.commit();
+        self.last += 1;
+        self.last
+    }
+
+    /// Drops the open transaction: what it speaks of was not changed, or was changed back.
+    pub fn abandon(&mut self) {
+        self.tail.abandon();
+    }
+
+    /// The last transaction committed.
+    #[inline]
+    pub fn last(&self) -> Seq {
+        self.last
+    }
+
+    /// The last transaction that is durable.
+    #[inline]
+    pub fn durable(&self) -> Seq {
+        self.durable
+    }
+
+    /// Encoded bytes that are not durable.
+    #[inline]
+    pub fn tail_bytes(&self) -> u64 {
+        self.tail.committed().len() as u64
+    }
+
+    /// How full the ring is since the last finished checkpoint.
+    pub fn fill_permille(&self) -> u32 {
+        let permille = (self.next - self.start) * 1000 / self.ring_pages();
+        u32::try_from(permille).expect("at most 1000")
+    }
+
+    /// Whether the tail and `bytes` more fit into the ring with a sixteenth to spare, however they are packed.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        // Two neighbouring pages hold more than one page's worth, since what does not fit opens the next.
+        let pages = (self.tail_bytes().saturating_add(bytes) / (PAYLOAD as u64 / 2)).saturating_add(2);
+        let ring = self.ring_pages();
+        (self.next - self.start).saturating_add(pages) <= ring - ring / 16
+    }
+
+    /// Writes what is committed up to `upto`: pages that are full, or with `force` everything; then syncs once. The
+    /// data that these transactions speak of must be durable already.
+    ///
+    /// # Errors
+    /// Where the ring is full or the store fails; then [`Self::durable`] is where it was, and a later call writes the
+    /// same pages again.
+    pub fn flush(&mut self, upto: Seq, force: bool) -> Result<(), DurableError> {
+        let upto = upto.min(self.last);
+        let mut cursor = Cursor { page: self.next, seq: self.durable, bytes: 0 };
+        let mut batch = 0;
+        loop {
+            let (count, bytes) = self.pack(&cursor, upto, force);
+            if count == 0 {
+                break;
+            }
+            if batch == 0 && cursor.page == self.next {
+                self.durable_area.mark_running()?;
+            }
+            if cursor.page - self.start >= self.ring_pages() {
+                return Err(DurableError::RingFull { pages: self.ring_pages() });
+            }
+            self.build(&cursor, batch, count, bytes);
+            batch += 1;
+            cursor.page += 1;
+            cursor.seq += u64::from(count);
+            cursor.bytes += bytes;
+            if batch == BATCH || cursor.page.is_multiple_of(self.ring_pages()) {
+                self.write(&cursor, &mut batch)?;
+            }
+        }
+        if cursor.page == self.next {
+            return Ok(());
+        }
+        self.write(&cursor, &mut batch)?;
+        sync(self.store(), "writing the journal")?;
+        self.next = cursor.page;
+        self.durable = cursor.seq;
+        self.tail.drop_front(cursor.bytes);
+        Ok(())
+    }
+
+    /// How many transactions, and bytes of them, the page at the cursor takes; none where it should wait.
+    fn pack(&self, cursor: &Cursor, upto: Seq, force: bool) -> (u16, usize) {
+        let (mut count, mut bytes) = (0u16, 0);
+        loop {
+            let next = self.tail.length_at(cursor.bytes + bytes);
+            if bytes + next.unwrap_or(MIN_TRANSACTION_BYTES) > PAYLOAD {
+                return (count, bytes);
+            }
+            match next {
+                Some(length) if cursor.seq + u64::from(count) < upto => {
+                    count += 1;
+                    bytes += length;
+                }
+                // Not full, and what could fill it must not be written yet.
+                _ => return if force { (count, bytes) } else { (0, 0) },
+            }
+        }
+    }
+
+    fn build(&mut self, cursor: &Cursor, nth: usize, count: u16, bytes: usize) {
+        let page = &mut self.scratch[nth * PAGE..(nth + 1) * PAGE];
+        let (body, rest) = page[HEAD..].split_at_mut(bytes);
+        body.copy_from_slice(&self.tail.committed()[cursor.bytes..cursor.bytes + bytes]);
+        rest.fill(0);
+        let head = PageHead {
+            tag: self.durable_area.tag(),
+            page: cursor.page,
+            first: cursor.seq + 1,
+            durable_pages: self.next,
+            boot: self.boot,
+            count,
+            bytes: u16::try_from(bytes).expect("at most a page"),
+        };
+        head.seal(page);
+    }
+
+    /// Writes the batch that ends before the cursor's page. A batch ends where the ring does.
+    fn write(&self, cursor: &Cursor, batch: &mut usize) -> Result<(), DurableError> {
+        let pages = std::mem::take(batch);
+        if pages == 0 {
+            return Ok(());
+        }
+        let at = self.durable_area.ring_at(cursor.page - pages as u64);
+        debug_assert!(at + pages as u64 * PAGE_U64 <= self.durable_area.ring_at(0) + self.ring_pages() * PAGE_U64);
+        write(self.store(), at, &self.scratch[..pages * PAGE], "writing the journal")
+    }
+
+    /// Puts the transactions of a dump behind [`Self::last`], as they are and with the numbers they had; those that
+    /// replay has found already are left out. They are not durable by that: flush them, then invalidate the dump.
+    ///
+    /// # Errors
+    /// Where the dump goes on later than the journal ends.
+    ///
+    /// # Panics
+    /// If transactions of this boot are in the journal already.
+    pub fn adopt(&mut self, dump: &Dump) -> Result<(), DurableError> {
+        assert!(self.last == self.durable && !self.tail.is_open(), "a dump is adopted first of all");
+        if dump.durable() > self.last {
+            return Err(DurableError::DumpGap { dump: dump.durable(), reached: self.last });
+        }
+        let (reached, mut rest) = (self.last, dump.tail());
+        for seq in dump.durable() + 1..=dump.last() {
+            let (bytes, _) = transaction_head(rest).expect("checked when the dump was read");
+            let (transaction, left) = rest.split_at(bytes);
+            rest = left;
+            if seq > reached {
+                self.tail.adopt(transaction);
+                self.last = seq;
+            }
+        }
+        self.begun.store(self.last, Ordering::Release);
+        Ok(())
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        assert!(!self.tail.is_open(), "a checkpoint begins between transactions");
+        Position { seq: self.last, page: self.next, boot: self.boot }
+    }
+
+    pub(crate) fn begun(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.begun)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.tail.is_open()
+    }
+
+    pub(crate) fn boot(&self) -> u32 {
+        self.boot
+    }
+
+    pub(crate) fn tail(&self) -> &[u8] {
+        self.tail.committed()
+    }
+
+    /// A checkpoint that needs the ring only from here on is durable.
+    pub(crate) fn release_before(&mut self, page: u64) {
+        self.start = page;
+    }
+
+    fn ring_pages(&self) -> u64 {
+        self.durable_area.ring_pages()
+    }
+
+    fn store(&self) -> &dyn gnstor_flash::Store {
+        self.durable_area.store()
+    }
+}

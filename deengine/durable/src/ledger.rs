@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The ledger: what is written through before its command completes (protocol rules 3, 10 and 12).
+//!
+//! Every piece is a cell in two copies ([`crate::cell`]), so a cut leaves it as it was or as it was to be. A burial is
+//! one cell: the tombstone. The entry that it buries is dead from then on, because its generation is not above the
+//! tombstone's; clearing its place comes after.
+//!
+//! ```text
+//!   term        term (8)
+//!   map         the bytes of the fleet map
+//!   entry       VID (2) kind (2: 1 entry, 2 free) generation (4) 0 (8), then the 4,096 bytes of the entry
+//!   tombstone   VID (2) ids (2) generation (4) buried at (8), then 8 times: id (16) time (8)
+//! ```
+
+use crate::cell::{Cell, HEAD, Kind};
+use crate::durable::Durable;
+use crate::error::DurableError;
+use gnstor_proto::slba::Vid;
+use gnstor_proto::vendor::{ENTRY_BYTES, EntryError, REQUEST_IDS, VolumeEntry};
+use std::collections::BTreeMap;
+
+pub(crate) const ENTRY_HEAD: usize = 16;
+pub(crate) const KIND_ENTRY: u16 = 1;
+pub(crate) const KIND_FREE: u16 = 2;
+pub(crate) const TOMBSTONE_BYTES: usize = 16 + REQUEST_IDS * 24;
+
+/// A volume id whose last life is over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tombstone {
+    /// The generation that ended; the next one must be above it.
+    pub generation: u32,
+    /// Ids of the last requests, newest first, with their unix time in milliseconds.
+    pub ids: Vec<([u8; 16], u64)>,
+    /// Unix time of the burial in milliseconds.
+    pub buried_at: u64,
+}
+
+/// Everything in the ledger.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LedgerContents {
+    /// The permission entries, as [`VolumeEntry::encode`] gives them.
+    pub entries: BTreeMap<Vid, Vec<u8>>,
+    /// The last life of each volume id that had one.
+    pub tombstones: BTreeMap<Vid, Tombstone>,
+    /// Highest daemon term.
+    pub term: u64,
+    /// The fleet map.
+    pub map: Option<Vec<u8>>,
+}
+
+/// The ledger of an SSD. Each call returns when its change is durable in both places.
+///
+/// After an error the change may or may not be found by the next open; the contents here are those without it.
+#[derive(Debug)]
+pub struct Ledger {
+    pub(crate) durable: Durable,
+    pub(crate) contents: LedgerContents,
+    pub(crate) entries: Places,
+    pub(crate) tombstones: Places,
+    /// Of the last cell written.
+    pub(crate) version: u64,
+    pub(crate) damaged: Vec<String>,
+    pub(crate) lost: u32,
+}
+
+/// Which place of a table belongs to which volume.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    pub(crate) of: BTreeMap<Vid, u32>,
+    pub(crate) free: Vec<u32>,
+}
+
+impl Places {
+    /// The volume's place, or a free one.
+    fn find(&self, vid: Vid, what: &'static str, slots: u32) -> Result<u32, DurableError> {
+        let place = self.of.get(&vid).or(self.free.last());
+        place.copied().ok_or(DurableError::LedgerFull { what, slots })
+    }
+
+    fn take(&mut self, vid: Vid, place: u32) {
+        if self.of.insert(vid, place).is_none() {
+            self.free.pop();
+        }
+    }
+}
+
+impl Ledger {
+    /// Adds or replaces the entry of a volume. `bytes` are those of a permission entry.
+    ///
+    /// # Errors
+    /// Where the bytes are no entry of `vid`, its generation has been buried, no place is left, or the store fails.
+    pub fn put_entry(&mut self, vid: Vid, bytes: &[u8]) -> Result<(), DurableError> {
+        let entry = VolumeEntry::decode(bytes).map_err(|why| DurableError::Entry { vid, why })?;
+        if entry.vid != vid {
+            return Err(DurableError::Entry { vid, why: EntryError::Field("vid") });
+        }
+        let generation = entry.generation;
+        if let Some(tombstone) = self.contents.tombstones.get(&vid).filter(|t| t.generation >= generation) {
+            return Err(DurableError::Buried { vid, generation, buried: tombstone.generation });
+        }
+        let twin = self.durable.layout().entries;
+        let place = self.entries.find(vid, "an entry", twin.count)?;
+        let mut content = Vec::with_capacity(ENTRY_HEAD + ENTRY_BYTES);
+        content.extend_from_slice(&vid.get().to_le_bytes());
+        content.extend_from_slice(&KIND_ENTRY.to_le_bytes());
+        content.extend_from_slice(&generation.to_le_bytes());
+        content.extend_from_slice(&[0; 8]);
+        content.extend_from_slice(bytes);
+        self.write(Kind::Entry, place, &content)?;
+        self.entries.take(vid, place);
+        self.contents.entries.insert(vid, bytes.to_vec());
+        Ok(())
+    }
+
+    /// Ends the life `generation` of a volume id: its entry is gone and a tombstone stands, both or none. The first
+    /// eight `ids` are kept. A generation below the tombstone's is buried already; the same one again replaces the ids.
+    ///
+    /// # Errors
+    /// Where no place is left or the store fails.
+    pub fn bury(
+        &mut self,
+        vid: Vid,
+        generation: u32,
+        ids: &[([u8; 16], u64)],
+        buried_at: u64,
+    ) -> Result<(), DurableError> {
+        if self.contents.tombstones.get(&vid).is_some_and(|tombstone| tombstone.generation > generation) {
+            return Ok(());
+        }
+        let twin = self.durable.layout().tombstones;
+        let place = self.tombstones.find(vid, "a tombstone", twin.count)?;
+        let ids = &ids[..ids.len().min(REQUEST_IDS)];
+        let count = u16::try_from(ids.len()).expect("at most REQUEST_IDS");
+        let mut content = Vec::with_capacity(TOMBSTONE_BYTES);
+        content.extend_from_slice(&vid.get().to_le_bytes());
+        content.extend_from_slice(&count.to_le_bytes());
+        content.extend_from_slice(&generation.to_le_bytes());
+        content.extend_from_slice(&buried_at.to_le_bytes());
+        for (id, time) in ids {
+            content.extend_from_slice(id);
+            content.extend_from_slice(&time.to_le_bytes());
+        }
+        content.resize(TOMBSTONE_BYTES, 0);
+        self.write(Kind::Tombstone, place, &content)?;
+        self.tombstones.take(vid, place);
+        self.contents.tombstones.insert(vid, Tombstone { generation, ids: ids.to_vec(), buried_at });
+        let dead = self.contents.entries.get(&vid).is_some_and(|bytes| entry_generation(bytes) <= generation);
+        if dead {
+            self.contents.entries.remove(&vid);
+            if let Some(place) = self.entries.of.remove(&vid) {
+                // The tombstone has decided already; where this fails, the next open does it.
+                if let Err(error) = self.free_entry(vid, place) {
+                    tracing::warn!(%vid, %error, "the place of a buried entry was not cleared");
+                }
+                self.entries.free.push(place);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn free_entry(&mut self, vid: Vid, place: u32) -> Result<(), DurableError> {
+        let mut content = [0; ENTRY_HEAD];
+        content[..2].copy_from_slice(&vid.get().to_le_bytes());
+        content[2..4].copy_from_slice(&KIND_FREE.to_le_bytes());
+        self.write(Kind::Entry, place, &content)
+    }
+
+    /// Sets the daemon's term.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn set_term(&mut self, term: u64) -> Result<(), DurableError> {
+        self.write(Kind::Term, 0, &term.to_le_bytes())?;
+        self.contents.term = term;
+        Ok(())
+    }
+
+    /// Sets the fleet map.
+    ///
+    /// # Errors
+    /// Where it is longer than the place for it, or the store fails.
+    pub fn set_map(&mut self, bytes: &[u8]) -> Result<(), DurableError> {
+        let room = u64::from(self.durable.sizes().map_bytes);
+        if bytes.len() as u64 > room {
+            return Err(DurableError::TooLarge { what: "bytes of the fleet map", has: bytes.len() as u64, room });
+        }
+        self.write(Kind::Map, 0, bytes)?;
+        self.contents.map = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    /// What the ledger holds.
+    pub fn contents(&self) -> &LedgerContents {
+        &self.contents
+    }
+
+    /// Copies of the ledger or the header that were refused at open, with reasons. One bad copy is repaired from the
+    /// other; a write that the power cut short leaves one, too.
+    pub fn damaged(&self) -> &[String] {
+        &self.damaged
+    }
+
+    /// Places of which no copy was whole: something that was durable is gone.
+    pub fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    fn write(&mut self, kind: Kind, place: u32, content: &[u8]) -> Result<(), DurableError> {
+        let layout = self.durable.layout();
+        let twin = match kind {
+            Kind::Header => unreachable!("the header is written by Durable"),
+            Kind::Term => layout.term,
+            Kind::Map => layout.map,
+            Kind::Entry => layout.entries,
+            Kind::Tombstone => layout.tombstones,
+        };
+        // Also where the write fails: the copies of a cell never have the same version and different contents.
+        self.version += 1;
+        let cell = Cell { tag: self.durable.tag(), version: self.version, content };
+        debug_assert!(HEAD + content.len() <= crate::bytes::index(twin.pitch));
+        twin.write(self.durable.store(), kind, place, &cell)
+    }
+}
+
+/// The generation in the bytes of a permission entry that has been checked.
+pub(crate) fn entry_generation(bytes: &[u8]) -> u32 {
+    crate::bytes::u32_at(bytes, 8)
+}

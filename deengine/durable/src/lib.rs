@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What survives a power cut: journal, checkpoint, dump and ledger of an emulated SSD.
+//!
+//! ```text
+//!   run       Ledger ------ written through, twice ---------------.
+//!             Journal ----- pages behind their data --------------+--> Store (a range of a file, or RAM)
+//!             Checkpoint -- words of the map, A and B in turn ----|
+//!             DumpWriter -- tail and buffers, at a power failure -'
+//!
+//!   restore   Durable::open -> ledger, State
+//!             checkpoint() -> for_each(words) -> replay(seq) -> read_dump()
+//!             into_journal() -> adopt(dump) -> [dump's pages programmed, journal flushed] -> invalidate_dump() -> serve
+//!             no checkpoint, or a damaged journal: [rebuild] -> fresh_journal() -> Checkpoint -> invalidate_dump() -> serve
+//! ```
+//!
+//! This crate reads and writes bytes and decides nothing: what a record means is the translation layer's business. It
+//! takes no time, starts no thread and knows no clock. All that it reads from a store is checked (length, checksum,
+//! identity, range) before anything of it is used, and refused with a reason where it is wrong; nothing is allocated by
+//! a length that was not checked first.
+//!
+//! Layout of the store: [`layout`]. Formats: [`header`], [`cell`], [`ledger`], [`page`], [`record`], [`checkpoint`],
+//! [`meta`], [`dump`].
+
+mod bytes;
+pub mod cell;
+pub mod checkpoint;
+pub mod dump;
+mod durable;
+mod error;
+pub mod header;
+mod journal;
+pub mod layout;
+pub mod ledger;
+pub mod meta;
+pub mod page;
+mod read_dump;
+mod read_ledger;
+pub mod record;
+mod replay;
+mod restored;
+mod tail;
+
+#[cfg(test)]
+mod tests;
+
+pub use checkpoint::Checkpoint;
+pub use dump::{Dump, DumpPage, DumpState, DumpWriter};
+pub use durable::{Durable, Opened, State};
+pub use error::{DurableError, Refused, Unusable};
+pub use header::Header;
+pub use journal::Journal;
+pub use layout::Sizes;
+pub use ledger::{Ledger, LedgerContents, Tombstone};
+pub use meta::{Meta, SuperblockMeta, SuperblockState};
+pub use read_dump::DumpIdentity;
+pub use read_ledger::EntryCell;
+pub use record::{Bounds, MAX_TRANSACTION_BYTES, Record, Seq};
+pub use replay::{End, Replayed};
+pub use restored::Restored;

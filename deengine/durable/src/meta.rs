@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a checkpoint holds besides the map's words.
+//!
+//! ```text
+//!   next order (8) | page seq (8) | written by hosts (8) | written to flash (8) | superblocks (4) | bad blocks (4) | volumes (4) | 0 (4)
+//!   superblock: state (1), stream (1), 0 (2), erases (4), order (8)         state: 0 free, 1 open, 2 closed, 3 dead
+//!   bad block:  number (4)
+//!   volume:     VID (2), 0 (2), stamps (4), then each: vba (4), lease epoch (4), sequence (8)
+//! ```
+
+use crate::bytes::Fields;
+use crate::error::{DurableError, Refused};
+use crate::layout::{Layout, Sizes};
+use gnstor_flash::Block;
+use gnstor_proto::slba::{Stamp, Vid};
+
+const WHAT: &str = "a checkpoint's meta";
+
+/// What a superblock is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SuperblockState {
+    /// Erased.
+    #[default]
+    Free,
+    /// Being written.
+    Open {
+        /// For this stream.
+        stream: u8,
+    },
+    /// Full.
+    Closed,
+    /// Not used any more.
+    Dead,
+}
+
+/// A superblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SuperblockMeta {
+    /// What it is used for.
+    pub state: SuperblockState,
+    /// How often it has been erased.
+    pub erases: u32,
+    /// Its place in the order of all that were opened.
+    pub order: u64,
+}
+
+/// The state of an SSD besides its map, exactly after one transaction.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Meta {
+    /// Every superblock.
+    pub superblocks: Vec<SuperblockMeta>,
+    /// Blocks that are not used any more.
+    pub bad: Vec<Block>,
+    /// The stamp windows, oldest stamp first.
+    pub windows: Vec<(Vid, Vec<(u32, Stamp)>)>,
+    /// Order of the next superblock that is opened.
+    pub next_order: u64,
+    /// Sequence of the next page that is written.
+    pub page_seq: u64,
+    /// Pages written by hosts.
+    pub written_host: u64,
+    /// Pages written to flash.
+    pub written_flash: u64,
+}
+
+impl Meta {
+    /// Of an SSD that nothing was ever written to.
+    pub fn empty(sizes: &Sizes) -> Self {
+        Self { superblocks: vec![SuperblockMeta::default(); sizes.superblocks as usize], ..Self::default() }
+    }
+
+    /// As bytes.
+    ///
+    /// # Errors
+    /// Where there is more of something than these sizes have room for.
+    pub fn encode(&self, sizes: &Sizes) -> Result<Vec<u8>, DurableError> {
+        let count = |what: &'static str, has: usize, room: u64| match u32::try_from(has) {
+            Ok(count) if has as u64 <= room => Ok(count),
+            _ => Err(DurableError::TooLarge { what, has: has as u64, room }),
+        };
+        let superblocks = count("superblocks", self.superblocks.len(), sizes.superblocks.into())?;
+        let bad = count("bad blocks", self.bad.len(), sizes.blocks.into())?;
+        let volumes = count("stamp windows", self.windows.len(), sizes.volumes.into())?;
+        let mut out = Vec::new();
+        for counter in [self.next_order, self.page_seq, self.written_host, self.written_flash] {
+            out.extend_from_slice(&counter.to_le_bytes());
+        }
+        for count in [superblocks, bad, volumes, 0] {
+            out.extend_from_slice(&count.to_le_bytes());
+        }
+        for superblock in &self.superblocks {
+            let (state, stream) = match superblock.state {
+                SuperblockState::Free => (0, 0),
+                SuperblockState::Open { stream } => (1, stream),
+                SuperblockState::Closed => (2, 0),
+                SuperblockState::Dead => (3, 0),
+            };
+            out.extend_from_slice(&[state, stream, 0, 0]);
+            out.extend_from_slice(&superblock.erases.to_le_bytes());
+            out.extend_from_slice(&superblock.order.to_le_bytes());
+        }
+        for block in &self.bad {
+            out.extend_from_slice(&block.0.to_le_bytes());
+        }
+        for (vid, stamps) in &self.windows {
+            out.extend_from_slice(&vid.get().to_le_bytes());
+            out.extend_from_slice(&[0; 2]);
+            out.extend_from_slice(&count("stamps of a volume", stamps.len(), u32::MAX.into())?.to_le_bytes());
+            for (vba, stamp) in stamps {
+                out.extend_from_slice(&vba.to_le_bytes());
+                out.extend_from_slice(&stamp.lease_epoch.to_le_bytes());
+                out.extend_from_slice(&stamp.sequence.to_le_bytes());
+            }
+        }
+        let room = Layout::new(sizes).meta_bytes;
+        if out.len() as u64 > room {
+            return Err(DurableError::TooLarge { what: "bytes of stamp windows", has: out.len() as u64, room });
+        }
+        Ok(out)
+    }
+
+    /// Decodes and checks.
+    ///
+    /// # Errors
+    /// [`Refused`] where anything in it is wrong.
+    pub fn decode(bytes: &[u8], sizes: &Sizes) -> Result<Self, Refused> {
+        let refused = |why: String| Refused::new(WHAT, why);
+        let mut fields = Fields::new(WHAT, bytes);
+        let (next_order, page_seq) = (fields.u64()?, fields.u64()?);
+        let (written_host, written_flash) = (fields.u64()?, fields.u64()?);
+        let (superblock_count, bad_count, volumes) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        if fields.u32()? != 0 {
+            return Err(refused("reserved bytes are set".into()));
+        }
+        if superblock_count != sizes.superblocks || bad_count > sizes.blocks || volumes > sizes.volumes {
+            return Err(refused(format!("{superblock_count} superblocks, {bad_count} bad blocks, {volumes} volumes")));
+        }
+        // From here on nothing is reserved before the bytes that it needs are known to be there.
+        let mut superblocks = Vec::new();
+        for raw in fields.bytes(superblock_count as usize * 16)?.chunks_exact(16) {
+            let mut raw = Fields::new(WHAT, raw);
+            let state = match raw.take::<4>()? {
+                [0, 0, 0, 0] => SuperblockState::Free,
+                [1, stream, 0, 0] => SuperblockState::Open { stream },
+                [2, 0, 0, 0] => SuperblockState::Closed,
+                [3, 0, 0, 0] => SuperblockState::Dead,
+                other => return Err(refused(format!("a superblock in state {other:?}"))),
+            };
+            superblocks.push(SuperblockMeta { state, erases: raw.u32()?, order: raw.u64()? });
+        }
+        let mut bad = Vec::new();
+        for raw in fields.bytes(bad_count as usize * 4)?.chunks_exact(4) {
+            let block = Fields::new(WHAT, raw).u32()?;
+            if block >= sizes.blocks {
+                return Err(refused(format!("bad block {block} is beyond this SSD")));
+            }
+            bad.push(Block(block));
+        }
+        let mut windows = Vec::new();
+        for _ in 0..volumes {
+            let raw = fields.u16()?;
+            let vid = Vid::new(raw).ok_or_else(|| refused(format!("volume id {raw}")))?;
+            if fields.u16()? != 0 {
+                return Err(refused("reserved bytes are set".into()));
+            }
+            let count = fields.u32()?;
+            let raw = fields.bytes((count as usize).saturating_mul(16))?;
+            let stamps = raw.chunks_exact(16).map(|raw| {
+                let mut raw = Fields::new(WHAT, raw);
+                let (vba, lease_epoch) = (raw.u32()?, raw.u32()?);
+                Ok((vba, Stamp { lease_epoch, sequence: raw.u64()? }))
+            });
+            windows.push((vid, stamps.collect::<Result<_, Refused>>()?));
+        }
+        fields.end()?;
+        Ok(Self { superblocks, bad, windows, next_order, page_seq, written_host, written_flash })
+    }
+}

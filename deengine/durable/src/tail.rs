@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Transactions that are committed and not durable, encoded, in order; and the open one behind them.
+//!
+//! ```text
+//!   | gone | committed, not durable ............ | open |
+//!          head                                  end    bytes.len()
+//! ```
+
+use crate::record::{MAX_TRANSACTION_BYTES, MIN_TRANSACTION_BYTES, Record, encode_transaction_head, transaction_head};
+
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    bytes: Vec<u8>,
+    head: usize,
+    end: usize,
+    open: Option<u16>,
+}
+
+impl Tail {
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        assert!(self.open.is_none(), "a transaction is open");
+        self.bytes.extend_from_slice(&[0; MIN_TRANSACTION_BYTES]);
+        self.open = Some(0);
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, record: &Record) {
+        let count = self.open.as_mut().expect("no transaction is open");
+        *count += 1;
+        record.encode(&mut self.bytes);
+        let bytes = self.bytes.len() - self.end;
+        assert!(bytes <= MAX_TRANSACTION_BYTES, "a transaction of {bytes} bytes does not fit a journal page");
+    }
+
+    #[inline]
+    pub(crate) fn commit(&mut self) {
+        let count = self.open.take().expect("no transaction is open");
+        let head = encode_transaction_head(self.bytes.len() - self.end, count);
+        self.bytes[self.end..self.end + head.len()].copy_from_slice(&head);
+        self.end = self.bytes.len();
+    }
+
+    pub(crate) fn abandon(&mut self) {
+        self.open = None;
+        self.bytes.truncate(self.end);
+    }
+
+    /// Committed transactions, one after the other.
+    pub(crate) fn committed(&self) -> &[u8] {
+        &self.bytes[self.head..self.end]
+    }
+
+    /// Bytes of the committed transaction that starts `at` bytes behind the head; `None` at the end.
+    #[inline]
+    pub(crate) fn length_at(&self, at: usize) -> Option<usize> {
+        let rest = &self.committed()[at..];
+        if rest.is_empty() {
+            return None;
+        }
+        Some(transaction_head(rest).expect("written by commit").0)
+    }
+
+    /// Takes transactions that are encoded already; the caller has checked them.
+    pub(crate) fn adopt(&mut self, encoded: &[u8]) {
+        assert!(self.open.is_none(), "a transaction is open");
+        self.bytes.extend_from_slice(encoded);
+        self.end = self.bytes.len();
+    }
+
+    /// The first `bytes` are durable. Moves the rest down where that is cheap, so that the buffer is used again.
+    pub(crate) fn drop_front(&mut self, bytes: usize) {
+        self.head += bytes;
+        if self.head * 2 >= self.bytes.len() {
+            self.bytes.copy_within(self.head.., 0);
+            self.bytes.truncate(self.bytes.len() - self.head);
+            self.end -= self.head;
+            self.head = 0;
+        }
+    }
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The ledger without power cuts: what it keeps, what it refuses, and what one bad copy does.
+
+use super::{Bench, SIZES, entry, vid};
+use crate::{Durable, DurableError, Sizes, State};
+use gnstor_proto::vendor::REQUEST_IDS;
+
+#[test]
+fn everything_comes_back() {
+    let bench = Bench::new();
+    let mut ledger = bench.format().ledger;
+    ledger.set_term(9).unwrap();
+    ledger.set_map(&[7; 5000]).unwrap();
+    for raw in 1..=4 {
+        ledger.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap();
+    }
+    assert!(matches!(ledger.put_entry(vid(5), &entry(vid(5), 1, 1)), Err(DurableError::LedgerFull { .. })));
+    ledger.put_entry(vid(2), &entry(vid(2), 1, 2)).unwrap();
+    let ids: Vec<_> = (0..12).map(|n| ([n; 16], u64::from(n))).collect();
+    ledger.bury(vid(3), 1, &ids, 1_000).unwrap();
+    ledger.put_entry(vid(5), &entry(vid(5), 8, 1)).unwrap();
+    let opened = bench.open();
+    assert_eq!(opened.ledger.contents(), ledger.contents());
+    assert_eq!((opened.state, opened.ledger.damaged()), (State::Fresh, &[] as &[String]));
+    let contents = ledger.contents();
+    assert_eq!(contents.entries.keys().map(|v| v.get()).collect::<Vec<_>>(), [1, 2, 4, 5]);
+    assert_eq!(contents.tombstones[&vid(3)].ids, ids[..REQUEST_IDS]);
+    assert_eq!((contents.term, contents.map.as_deref()), (9, Some(&[7; 5000][..])));
+}
+
+#[test]
+fn a_buried_generation_stays_buried() {
+    let bench = Bench::new();
+    let mut ledger = bench.format().ledger;
+    ledger.put_entry(vid(1), &entry(vid(1), 4, 1)).unwrap();
+    ledger.bury(vid(1), 4, &[], 0).unwrap();
+    let mut ledger = bench.open().ledger;
+    assert!(matches!(ledger.put_entry(vid(1), &entry(vid(1), 4, 9)), Err(DurableError::Buried { buried: 4, .. })));
+    ledger.put_entry(vid(1), &entry(vid(1), 5, 1)).unwrap();
+    // An older burial changes nothing; a new life keeps the tombstone of the one before.
+    ledger.bury(vid(1), 3, &[], 0).unwrap();
+    let ledger = bench.open().ledger;
+    assert_eq!(ledger.contents().tombstones[&vid(1)].generation, 4);
+    assert!(ledger.contents().entries.contains_key(&vid(1)));
+}
+
+#[test]
+fn wrong_bytes_are_refused_before_anything_is_written() {
+    let bench = Bench::new();
+    let mut ledger = bench.format().ledger;
+    let before = bench.power.ops();
+    assert!(matches!(ledger.put_entry(vid(1), &entry(vid(2), 1, 1)), Err(DurableError::Entry { .. })));
+    assert!(matches!(ledger.put_entry(vid(1), &[0; 4096]), Err(DurableError::Entry { .. })));
+    assert!(matches!(ledger.set_map(&[0; 6001]), Err(DurableError::TooLarge { .. })));
+    assert_eq!(bench.power.ops(), before);
+}
+
+#[test]
+fn one_bad_copy_is_repaired_and_two_are_a_loss() {
+    let bench = Bench::new();
+    bench.format();
+    let mut ledger = bench.open().ledger;
+    ledger.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
+    let copies = bench.open().durable.layout().entries.copies;
+    for copy in copies {
+        bench.flip(copy + 1000, 5);
+        let opened = bench.open();
+        assert_eq!(opened.ledger.contents(), ledger.contents());
+        assert_eq!((opened.ledger.damaged().len(), opened.ledger.lost()), (1, 0), "{:?}", opened.ledger.damaged());
+        assert!(bench.open().ledger.damaged().is_empty(), "it was repaired");
+    }
+    copies.into_iter().for_each(|copy| bench.flip(copy + 1000, 5));
+    let opened = bench.open();
+    assert!(opened.ledger.contents().entries.is_empty());
+    assert_eq!((opened.ledger.damaged().len(), opened.ledger.lost()), (2, 1));
+}
+
+#[test]
+fn nothing_of_an_earlier_format_is_found_again() {
+    let bench = Bench::new();
+    let mut ledger = bench.format().ledger;
+    ledger.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
+    ledger.bury(vid(2), 1, &[], 0).unwrap();
+    ledger.set_term(4).unwrap();
+    for damage in [false, true] {
+        if damage {
+            let mut ledger = bench.open().ledger;
+            ledger.set_term(4).unwrap();
+            (0..2).for_each(|copy| bench.flip(copy * 4096 + 100, 1));
+            assert!(matches!(Durable::open(bench.store(), SIZES), Err(DurableError::Header { .. })));
+        }
+        let opened = bench.format();
+        assert_eq!(opened.ledger.contents(), bench.open().ledger.contents());
+        assert_eq!(bench.open().ledger.contents(), &Default::default());
+        assert_eq!(bench.open().ledger.damaged(), &[] as &[String]);
+    }
+}
+
+#[test]
+fn other_sizes_and_no_format_are_refused_with_the_reason() {
+    let bench = Bench::new();
+    let error = Durable::open(bench.store(), SIZES).unwrap_err().to_string();
+    assert!(error.contains("never formatted"), "{error}");
+    bench.format();
+    let other = Sizes { volumes: 3, ..SIZES };
+    let error = Durable::open(bench.store(), other).unwrap_err().to_string();
+    assert!(error.contains("`volumes` = 4, not 3"), "{error}");
+    let large = Sizes { map_words: 1 << 30, ..SIZES };
+    assert!(matches!(Durable::open(bench.store(), large), Err(DurableError::StoreTooSmall { .. })));
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A toy SSD that uses everything in this crate, beside a model of what must be found after any power cut.
+
+use super::dump::{Page, lend, pages};
+use super::{Bench, Dice, SIZES, entry, vid};
+use crate::{
+    Checkpoint, DumpState, Durable, DurableError, Journal, Ledger, LedgerContents, Meta, Opened, Record, Seq, State,
+    Tombstone, dump,
+};
+
+/// A dump as it was to be written.
+#[derive(Clone, Debug)]
+struct Sealed {
+    durable: Seq,
+    last: Seq,
+    pages: Vec<Page>,
+}
+
+struct Live {
+    durable: Durable,
+    journal: Journal,
+    ledger: Ledger,
+    words: Vec<u64>,
+    checkpoint: Option<(Checkpoint, u64)>,
+}
+
+pub(crate) struct World {
+    pub(crate) bench: Bench,
+    dice: Dice,
+    live: Option<Live>,
+    /// Every transaction that may still be found, from number 1.
+    history: Vec<Vec<Record>>,
+    /// Transactions up to here were reported durable.
+    reported: Seq,
+    ledger: LedgerContents,
+    /// The ledger after the operation in flight.
+    ledger_next: Option<LedgerContents>,
+    /// A dump that must be there.
+    sealed: Option<Sealed>,
+    /// A dump that may be there.
+    attempted: Option<Sealed>,
+    /// Whether the next open must (not) say that the shutdown was clean.
+    clean: Option<bool>,
+    generation: u32,
+}
+
+fn apply(words: &mut [u64], records: &[Record]) {
+    for record in records {
+        if let Record::Word { index, value } = *record {
+            words[usize::try_from(index).unwrap()] = value;
+        }
+    }
+}
+
+impl World {
+    /// A formatted one, not restored yet.
+    pub(crate) fn new(seed: u64) -> Self {
+        let bench = Bench::new();
+        bench.format();
+        Self {
+            bench,
+            dice: Dice(seed),
+            live: None,
+            history: Vec::new(),
+            reported: 0,
+            ledger: LedgerContents::default(),
+            ledger_next: None,
+            sealed: None,
+            attempted: None,
+            clean: None,
+            generation: 0,
+        }
+    }
+
+    /// Some steps of a script that the seed decides.
+    ///
+    /// # Errors
+    /// Whatever the store said; only a power cut makes it say anything.
+    pub(crate) fn run(&mut self, steps: u32) -> Result<(), DurableError> {
+        for _ in 0..steps {
+            if self.live.is_none() {
+                self.restore()?;
+            }
+            match self.dice.below(32) {
+                0..10 => self.commit(),
+                10..19 => self.flush()?,
+                19..24 => self.checkpoint()?,
+                24..28 => self.change_ledger()?,
+                28 => self.live = None,
+                29 => self.shut_down()?,
+                _ => self.lose_power()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The power is back: nothing is known any more but what the store has.
+    pub(crate) fn after_power_cut(&mut self) {
+        assert!(self.bench.power.is_cut(), "an error without a power cut");
+        self.live = None;
+        self.bench.power.restore();
+        self.bench.ram.after_power_cut(self.dice.next());
+    }
+
+    fn live(&mut self) -> &mut Live {
+        self.live.as_mut().expect("restored")
+    }
+
+    fn commit(&mut self) {
+        for _ in 0..self.dice.below(6) {
+            let records = self.dice.records();
+            let bytes = records.len() as u64 * 24 + 8;
+            if !self.live().journal.has_room(bytes) {
+                return;
+            }
+            let live = self.live();
+            apply(&mut live.words, &records);
+            live.journal.begin();
+            records.iter().for_each(|record| live.journal.add(*record));
+            let seq = live.journal.commit();
+            self.history.push(records);
+            assert_eq!(seq, self.history.len() as u64);
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), DurableError> {
+        let (durable, last) = (self.live().journal.durable(), self.live().journal.last());
+        let (upto, force) = (durable + self.dice.below(last - durable + 1), self.dice.below(2) == 0);
+        if force && !self.live().journal.has_room(8192) {
+            return self.checkpoint();
+        }
+        if last > durable {
+            // A page may be written, and that takes a clean mark back.
+            self.clean = if self.clean == Some(false) { Some(false) } else { None };
+        }
+        let journal = &mut self.live().journal;
+        journal.flush(upto, force)?;
+        let durable = journal.durable();
+        assert!(durable >= self.reported && durable <= upto && (!force || durable == upto));
+        self.reported = durable;
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<(), DurableError> {
+        let take = 1 + self.dice.below(SIZES.map_words);
+        let last = self.history.len() as u64;
+        let live = self.live();
+        let (mut checkpoint, next) = match live.checkpoint.take() {
+            Some(running) => running,
+            None => {
+                let meta = Meta { page_seq: last, ..Meta::empty(&SIZES) };
+                (Checkpoint::begin(&live.durable, &live.journal, &meta)?, 0)
+            }
+        };
+        let end = (next + take).min(SIZES.map_words);
+        checkpoint.words(next, &live.words[usize::try_from(next).unwrap()..usize::try_from(end).unwrap()])?;
+        if end < SIZES.map_words {
+            live.checkpoint = Some((checkpoint, end));
+            return Ok(());
+        }
+        live.journal.flush(checkpoint.needs(), true)?;
+        let durable = live.journal.durable();
+        checkpoint.finish(&mut live.journal)?;
+        self.reported = durable;
+        self.clean = if self.clean == Some(false) { Some(false) } else { None };
+        Ok(())
+    }
+
+    fn change_ledger(&mut self) -> Result<(), DurableError> {
+        let (kind, raw) = (self.dice.below(6), u16::try_from(1 + self.dice.below(4)).unwrap());
+        let (vid, value) = (vid(raw), self.dice.next());
+        self.generation += 1;
+        let generation = self.generation;
+        let mut next = self.ledger.clone();
+        let live = self.live.as_mut().expect("restored");
+        match kind {
+            0 => next.term = value,
+            1 => next.map = Some(value.to_le_bytes().repeat(usize::try_from(value % 700).unwrap())),
+            2 | 3 => {
+                next.tombstones.insert(vid, Tombstone { generation, ids: vec![([7; 16], value)], buried_at: value });
+                next.entries.remove(&vid);
+            }
+            _ => {
+                next.entries.insert(vid, entry(vid, generation, value));
+            }
+        }
+        self.ledger_next = Some(next.clone());
+        match kind {
+            0 => live.ledger.set_term(value)?,
+            1 => live.ledger.set_map(next.map.as_ref().unwrap())?,
+            2 | 3 => live.ledger.bury(vid, generation, &[([7; 16], value)], value)?,
+            _ => live.ledger.put_entry(vid, &next.entries[&vid])?,
+        }
+        assert_eq!(live.ledger.contents(), &next);
+        self.ledger = next;
+        // A burial may have been cut after its tombstone: then the contents are right and the power is gone.
+        self.ledger_next = None;
+        Ok(())
+    }
+
+    fn shut_down(&mut self) -> Result<(), DurableError> {
+        let live = self.live();
+        live.journal.flush(u64::MAX, true)?;
+        let durable = live.journal.durable();
+        self.reported = durable;
+        self.clean = None;
+        let live = self.live();
+        live.durable.mark_clean(&live.journal)?;
+        self.clean = Some(true);
+        self.live = None;
+        Ok(())
+    }
+
+    /// A power failure with enough energy for a dump.
+    fn lose_power(&mut self) -> Result<(), DurableError> {
+        let pages = {
+            let count = self.dice.below(20);
+            pages(&mut self.dice, count)
+        };
+        let live = self.live();
+        let (durable, last) = (live.journal.durable(), live.journal.last());
+        if dump::bytes_for(live.journal.tail_bytes(), pages.len() as u64) > SIZES.dump_bytes {
+            return Ok(());
+        }
+        let sealed = Sealed { durable, last, pages };
+        self.attempted = Some(sealed.clone());
+        let live = self.live.as_ref().expect("restored");
+        dump::write(&live.durable, &live.journal, lend(&sealed.pages))?;
+        self.sealed = Some(sealed);
+        self.live = None;
+        self.bench.ram.after_power_cut(self.dice.next());
+        Ok(())
+    }
+
+    /// Opens, checks everything that is found against the model, and goes on from it.
+    pub(crate) fn restore(&mut self) -> Result<(), DurableError> {
+        let opened = Durable::open(self.bench.store(), SIZES)?;
+        if let Some(clean) = self.clean {
+            assert_eq!(opened.state == State::Clean, clean);
+        }
+        let found = opened.ledger.contents();
+        assert!(
+            *found == self.ledger || Some(found) == self.ledger_next.as_ref(),
+            "{found:?} is neither {:?} nor {:?}",
+            self.ledger,
+            self.ledger_next
+        );
+        assert_eq!(opened.ledger.lost(), 0, "{:?}", opened.ledger.damaged());
+        self.ledger = found.clone();
+        self.ledger_next = None;
+
+        let Opened { durable, ledger, .. } = opened;
+        let mut words = vec![0; usize::try_from(SIZES.map_words).unwrap()];
+        let mut restored = durable.checkpoint()?;
+        restored.for_each(|first, chunk| {
+            let first = usize::try_from(first).unwrap();
+            words[first..first + chunk.len()].copy_from_slice(chunk);
+            Ok::<_, DurableError>(())
+        })?;
+        assert_eq!(restored.meta, Meta { page_seq: restored.seq, ..Meta::empty(&SIZES) });
+        let mut expected = restored.seq;
+        let replayed = durable.replay(restored.seq, |seq, records| {
+            expected += 1;
+            assert_eq!((seq, records), (expected, &self.history[usize::try_from(seq - 1).unwrap()][..]));
+            apply(&mut words, records);
+            Ok::<_, DurableError>(())
+        })?;
+        let last = replayed.last;
+        assert!(replayed.is_whole(), "{:?}", replayed.end);
+        assert!(last == expected && last >= self.reported, "{last}, and {} was reported", self.reported);
+        assert!(self.clean != Some(true) || last == self.history.len() as u64);
+        // Opening has made it stable: from now on a restore that finds less has lost something.
+        self.reported = last;
+
+        let dump = durable.read_dump();
+        let mut after = last;
+        if let DumpState::Intact(dump) = &dump {
+            let sealed = self.sealed.as_ref().or(self.attempted.as_ref()).expect("nobody wrote a dump");
+            assert_eq!((dump.durable(), dump.last()), (sealed.durable, sealed.last));
+            assert_eq!(dump.pages().collect::<Vec<_>>(), lend(&sealed.pages).collect::<Vec<_>>());
+            dump.replay(last, |seq, records| {
+                after += 1;
+                assert_eq!((seq, records), (after, &self.history[usize::try_from(seq - 1).unwrap()][..]));
+                apply(&mut words, records);
+                Ok::<_, DurableError>(())
+            })?;
+            assert_eq!(after, last.max(sealed.last));
+            self.sealed = Some(sealed.clone());
+        } else {
+            assert!(self.sealed.is_none(), "{dump:?}, and {:?} was finished", self.sealed);
+        }
+        self.attempted = None;
+        self.history.truncate(usize::try_from(after).unwrap());
+        let mut exact = vec![0; words.len()];
+        self.history.iter().for_each(|records| apply(&mut exact, records));
+        assert!(words == exact, "the words are not those after transaction {after}");
+
+        self.clean = None;
+        let mut journal = durable.into_journal(&replayed)?;
+        self.clean = Some(false);
+        if let DumpState::Intact(dump) = &dump {
+            journal.adopt(dump)?;
+            assert_eq!((journal.last(), journal.durable()), (after, last));
+            journal.flush(u64::MAX, true)?;
+        }
+        self.reported = journal.durable();
+        self.attempted = self.sealed.take();
+        durable.invalidate_dump()?;
+        self.attempted = None;
+        self.live = Some(Live { durable, journal, ledger, words, checkpoint: None });
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The first pages of a file: what it is, and how often it was opened.
+
+use crate::PAGE_BYTES;
+use crate::geometry::{Geometry, Shape};
+use crate::record::RECORD_BYTES;
+use zerocopy::little_endian::{U32, U64, U128};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+const MAGIC: [u8; 8] = *b"GNSTFLSH";
+const BOOT_MAGIC: [u8; 8] = *b"GNSTBOOT";
+const VERSION: u32 = 1;
+
+/// Where the system area begins.
+pub(super) const SYSTEM_AT: u64 = 64 << 10;
+/// The data area begins at a multiple of this.
+const DATA_ALIGN: u64 = 1 << 20;
+
+/// The header as it is in the file.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 8],
+    version: U32,
+    shape: [U32; 6],
+    superblocks: U32,
+    system_bytes: U64,
+    records_at: U64,
+    data_at: U64,
+    end: U64,
+    id: U128,
+    zero: [u8; 4004],
+    crc: U32,
+}
+
+const _: () = assert!(size_of::<Raw>() == PAGE_BYTES as usize);
+
+/// What is where in a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Layout {
+    pub(super) geometry: Geometry,
+    pub(super) system_bytes: u64,
+    pub(super) id: u128,
+    pub(super) records_at: u64,
+    pub(super) data_at: u64,
+    pub(super) end: u64,
+}
+
+impl Layout {
+    pub(super) fn new(geometry: Geometry, system_bytes: u64, id: u128) -> Result<Self, String> {
+        let page = u64::from(PAGE_BYTES);
+        let too_large = || format!("a system area of {system_bytes} bytes is more than a file can have");
+        let system =
+            system_bytes.checked_next_multiple_of(page).filter(|&bytes| bytes < 1 << 60).ok_or_else(too_large)?;
+        let records_at = SYSTEM_AT + system;
+        let data_at = (records_at + geometry.pages() * RECORD_BYTES).next_multiple_of(DATA_ALIGN);
+        let end = data_at + geometry.pages() * page;
+        Ok(Self { geometry, system_bytes, id, records_at, data_at, end })
+    }
+
+    pub(super) fn encode(&self) -> [u8; PAGE_BYTES as usize] {
+        let Shape { channels, dies_per_channel, planes, unit_pages, sense_pages, rows } = *self.geometry.shape();
+        let mut raw = Raw {
+            magic: MAGIC,
+            version: VERSION.into(),
+            shape: [channels, dies_per_channel, planes, unit_pages, sense_pages, rows].map(U32::new),
+            superblocks: self.geometry.superblocks().into(),
+            system_bytes: self.system_bytes.into(),
+            records_at: self.records_at.into(),
+            data_at: self.data_at.into(),
+            end: self.end.into(),
+            id: self.id.into(),
+            zero: [0; 4004],
+            crc: 0.into(),
+        };
+        raw.crc = crc32c::crc32c(&raw.as_bytes()[..PAGE_BYTES as usize - 4]).into();
+        zerocopy::transmute!(raw)
+    }
+
+    pub(super) fn decode(bytes: &[u8; PAGE_BYTES as usize]) -> Result<Self, String> {
+        let raw: Raw = zerocopy::transmute!(*bytes);
+        if raw.magic != MAGIC {
+            return Err("it does not begin with the mark of one".into());
+        }
+        if raw.crc.get() != crc32c::crc32c(&bytes[..PAGE_BYTES as usize - 4]) {
+            return Err("its header is damaged (crc)".into());
+        }
+        if raw.version.get() != VERSION {
+            return Err(format!(
+                "its format is version {}, and this program reads version {VERSION}",
+                raw.version.get()
+            ));
+        }
+        let [channels, dies_per_channel, planes, unit_pages, sense_pages, rows] = raw.shape.map(U32::get);
+        let shape = Shape { channels, dies_per_channel, planes, unit_pages, sense_pages, rows };
+        let geometry = Geometry::new(shape, raw.superblocks.get()).map_err(|error| error.to_string())?;
+        let layout = Self::new(geometry, raw.system_bytes.get(), raw.id.get())?;
+        let stated = (raw.records_at.get(), raw.data_at.get(), raw.end.get());
+        if stated != (layout.records_at, layout.data_at, layout.end) {
+            return Err(format!("its areas are not where they should be: {stated:?}"));
+        }
+        Ok(layout)
+    }
+}
+
+/// Where one of the two counts of boots is.
+pub(super) fn boot_at(slot: u64) -> u64 {
+    u64::from(PAGE_BYTES) * (1 + slot)
+}
+
+pub(super) fn encode_boot(boot: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&BOOT_MAGIC);
+    bytes[8..12].copy_from_slice(&boot.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..12]);
+    bytes[12..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+pub(super) fn decode_boot(bytes: &[u8; 16]) -> Option<u32> {
+    let [.., a, b, c, d, e, f, g, h] = *bytes;
+    let sound = bytes[..8] == BOOT_MAGIC && crc32c::crc32c(&bytes[..12]) == u32::from_le_bytes([e, f, g, h]);
+    sound.then(|| u32::from_le_bytes([a, b, c, d]))
+}

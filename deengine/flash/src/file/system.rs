@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The system area of a file as a [`Store`].
+
+use super::DataFile;
+use super::header::SYSTEM_AT;
+use crate::power::{Power, Step};
+use crate::store::{Store, check_range, power_is_gone, torn_prefix};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// The system area of a [`DataFile`]. A killed process loses nothing that was written, synced or not; a sync covers all of
+/// the file, its records too.
+#[derive(Debug)]
+pub struct FileStore {
+    file: Arc<DataFile>,
+    power: Arc<Power>,
+}
+
+impl FileStore {
+    /// The system area of `file`.
+    pub fn new(file: Arc<DataFile>, power: Arc<Power>) -> Self {
+        Self { file, power }
+    }
+}
+
+impl Store for FileStore {
+    fn len(&self) -> u64 {
+        self.file.system_bytes()
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        check_range(at, out.len(), self.len())?;
+        self.file.file().read_exact_at(out, SYSTEM_AT + at)
+    }
+
+    fn write(&self, at: u64, data: &[u8]) -> io::Result<()> {
+        check_range(at, data.len(), self.len())?;
+        match self.power.step() {
+            Step::Whole => self.file.file().write_all_at(data, SYSTEM_AT + at),
+            Step::Torn(seed) => {
+                self.file
+                    .file()
+                    .write_all_at(&data[..torn_prefix(data.len(), seed).min(data.len())], SYSTEM_AT + at)?;
+                Err(power_is_gone())
+            }
+            Step::Off => Err(power_is_gone()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        match self.power.step() {
+            Step::Whole => self.file.file().sync_data(),
+            Step::Torn(_) | Step::Off => Err(power_is_gone()),
+        }
+    }
+}

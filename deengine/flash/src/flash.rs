@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The pages of one SSD.
+//!
+//! ```text
+//!              RAM media                                       file media
+//!   place      the frame becomes the page's                    the frame is the page's for now
+//!   program    the record says programmed                      frame -> file, then the record says programmed, frame given back
+//!   fetch      Here                                            Here while it has a frame, else Loading -> poll_loaded -> release
+//!   erase      frame given back                                only the record changes
+//! ```
+//! Readers lock nothing while data is in a frame. A reader pins the page, asks the map again whether the page is still the right
+//! one, and only then believes what [`Flash::key`] and [`Flash::fetch`] say; whoever erases unmaps first and asks for pins then.
+
+mod cut;
+mod data;
+mod program;
+
+use crate::fault::Faults;
+use crate::file::DataFile;
+use crate::frames::{Frame, Frames};
+use crate::geometry::{Block, Geometry, Ppa, Unit};
+use crate::io::Engine;
+use crate::power::Power;
+use crate::record::{Oob, RECORD_BYTES, Records, State};
+use data::Loads;
+use gnstor_fabric::region::{HostRegion, LocalRef};
+use gnstor_proto::slba::Stamp;
+use program::Open;
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use thiserror::Error;
+
+/// What a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageState {
+    /// Nothing; may be placed.
+    Erased,
+    /// Nothing, and may not be placed until its block is erased.
+    Padding,
+    /// Data that is readable and not durable.
+    Buffered(Oob),
+    /// Data that is durable.
+    Programmed(Oob),
+    /// Something was here: the crc of the record is wrong.
+    Damaged,
+}
+
+/// Where the data of a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fetch {
+    /// In memory, as long as the page is pinned.
+    Here(LocalRef),
+    /// On its way to memory; [`Flash::poll_loaded`] tells when it is there.
+    Loading(Ticket),
+    /// Nowhere: an uncorrectable error, or a page without data.
+    Unreadable,
+}
+
+/// Number of a load.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub u32);
+
+/// A load that has ended. After the mover is done with the data, [`Flash::release`] takes the ticket back; one with an
+/// error is over already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loaded {
+    /// Which load.
+    pub ticket: Ticket,
+    /// Where the data is.
+    pub result: Result<LocalRef, Unreadable>,
+}
+
+/// A page cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("flash page {} cannot be read: uncorrectable, or without data", .0.0)]
+pub struct Unreadable(pub Ppa);
+
+/// A unit could not be programmed. Its pages stay buffered and readable; the block's live pages must be moved, then it must be
+/// retired ([`Flash::mark_bad`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("flash unit {} of block {} could not be programmed: the block is to be retired", unit.0, block.0)]
+pub struct ProgramFailed {
+    /// The unit.
+    pub unit: Unit,
+    /// The block it is in.
+    pub block: Block,
+}
+
+/// A block could not be erased. What it held is lost, and it must be retired ([`Flash::mark_bad`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("flash block {} could not be erased: it is to be retired", .0.0)]
+pub struct EraseFailed(pub Block);
+
+/// Where the bytes of an SSD are.
+#[derive(Clone, Debug)]
+pub enum MediaConfig {
+    /// In memory, gone with the process.
+    Ram {
+        /// In memory that another process can map ([`HostRegion::backing`]).
+        shared: bool,
+    },
+    /// In a file or on a block device.
+    File(Arc<DataFile>),
+}
+
+/// What a [`Flash`] is made of.
+#[derive(Clone, Debug)]
+pub struct FlashConfig {
+    /// Where pages are.
+    pub geometry: Geometry,
+    /// Frames beyond what pages own: write buffer, loads.
+    pub spare_frames: u32,
+    /// Where the bytes are.
+    pub media: MediaConfig,
+    /// What goes wrong.
+    pub faults: Arc<Faults>,
+    /// When the power goes.
+    pub power: Arc<Power>,
+}
+
+/// The flash of one SSD.
+#[derive(Debug)]
+pub struct Flash {
+    geometry: Geometry,
+    faults: Arc<Faults>,
+    power: Arc<Power>,
+    records: Records,
+    frames: Arc<Frames>,
+    /// Frames that only loads may take, so that a full write buffer never stops reading.
+    load_frames: u32,
+    file: Option<Arc<DataFile>>,
+    blocks: Box<[AtomicU64]>,
+    /// Ended or running loads, running programs on file media: nothing to poll for at 0.
+    pending: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+/// What changes seldom enough for a lock.
+#[derive(Debug)]
+struct Inner {
+    /// Units with a page placed and not programmed yet.
+    open: HashMap<Unit, Open>,
+    loads: Loads,
+    engine: Option<Engine>,
+}
+
+/// In the word of a block: the low half is the first row that may still be programmed.
+const ROW: u64 = 0xFFFF_FFFF;
+/// The row is known; on file media it is looked up when it is first asked for.
+const KNOWN: u64 = 1 << 32;
+const BAD: u64 = 1 << 33;
+
+/// The most frames that are kept for loads.
+const LOAD_FRAMES: u32 = 64;
+
+impl Flash {
+    /// Flash over its media: erased RAM, or what the file holds.
+    ///
+    /// # Errors
+    /// Where the memory cannot be had, or the file is of another geometry.
+    pub fn new(config: FlashConfig) -> io::Result<Self> {
+        let FlashConfig { geometry, spare_frames, media, faults, power } = config;
+        let pages = geometry.pages();
+        let (file, shared, owned) = match media {
+            MediaConfig::Ram { shared } => (None, shared, pages),
+            MediaConfig::File(file) => (Some(file), false, 0),
+        };
+        let (records, boot) = match &file {
+            None => {
+                let bytes = usize::try_from(pages * RECORD_BYTES).map_err(io::Error::other)?;
+                (if shared { HostRegion::shared(bytes)? } else { HostRegion::alloc(bytes)? }, 1)
+            }
+            Some(file) => {
+                file.check_geometry(&geometry)?;
+                (file.records()?, file.next_boot()?)
+            }
+        };
+        let frames = Arc::new(Frames::new(owned + u64::from(spare_frames), shared)?);
+        let engine = file.as_ref().map(|file| Engine::new(Arc::clone(file), Arc::clone(&frames))).transpose()?;
+        let known = if file.is_none() { KNOWN } else { 0 };
+        let block = |block| AtomicU64::new(if faults.is_factory_bad(Block(block)) { known | BAD } else { known });
+        let blocks = (0..geometry.blocks()).map(block).collect();
+        Ok(Self {
+            records: Records::new(records, boot),
+            load_frames: if file.is_some() { (spare_frames / 4).min(LOAD_FRAMES) } else { 0 },
+            inner: Mutex::new(Inner { open: HashMap::new(), loads: Loads::default(), engine }),
+            pending: AtomicU64::new(0),
+            geometry,
+            faults,
+            power,
+            frames,
+            file,
+            blocks,
+        })
+    }
+
+    /// Where pages are.
+    #[inline]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The memory that [`LocalRef`]s of this flash point into, to be registered with the mover.
+    pub fn regions(&self) -> Vec<Arc<HostRegion>> {
+        vec![Arc::clone(self.frames.region())]
+    }
+
+    /// 4 KiB of zeros.
+    #[inline]
+    pub fn zero_page(&self) -> LocalRef {
+        self.frames.zeros()
+    }
+
+    /// Takes a frame for a page to come; none where the write buffer is full.
+    #[inline]
+    pub fn take_frame(&self) -> Option<Frame> {
+        self.frames.take(self.load_frames)
+    }
+
+    /// Gives a frame back that was taken and not placed.
+    ///
+    /// # Panics
+    /// If it was given back already.
+    #[inline]
+    pub fn give_frame(&self, frame: Frame) {
+        self.frames.give(frame);
+    }
+
+    /// The bytes of a frame, for the mover.
+    #[inline]
+    pub fn frame(&self, frame: Frame) -> LocalRef {
+        self.frames.at(frame)
+    }
+
+    /// Frames that [`Self::take_frame`] would still give.
+    #[inline]
+    pub fn free_frames(&self) -> u32 {
+        self.frames.free().saturating_sub(self.load_frames)
+    }
+
+    /// Copies a frame out.
+    pub fn read_frame(&self, frame: Frame, out: &mut [u8; 4096]) {
+        self.frames.region().read(self.frames.at(frame).offset, out);
+    }
+
+    /// Copies a frame in.
+    pub fn write_frame(&self, frame: Frame, data: &[u8; 4096]) {
+        self.frames.region().write(self.frames.at(frame).offset, data);
+    }
+
+    /// What a page is, its record checked.
+    pub fn page(&self, page: Ppa) -> PageState {
+        match self.records.state(page) {
+            State::Erased => PageState::Erased,
+            State::Broken => PageState::Damaged,
+            _ if !self.records.is_sound(page) => PageState::Damaged,
+            State::Pad | State::Padding => PageState::Padding,
+            State::Buffered => PageState::Buffered(self.records.oob(page)),
+            State::Programmed => PageState::Programmed(self.records.oob(page)),
+        }
+    }
+
+    /// Volume, generation, block and block sum of a page with data. The record is not checked: this is for pages that the map
+    /// names, and what is found is compared with what was looked for.
+    #[inline]
+    pub fn key(&self, page: Ppa) -> Option<(u16, u32, u32, u32)> {
+        self.records.key(page)
+    }
+
+    /// Stamp of the write that a page with data holds; not checked, as with [`Self::key`].
+    #[inline]
+    pub fn stamp(&self, page: Ppa) -> Option<Stamp> {
+        self.records.key(page).map(|_| self.records.oob(page).stamp)
+    }
+
+    /// Asks for the page's record to be in the cache soon.
+    #[inline]
+    pub fn prefetch(&self, page: Ppa) {
+        self.records.prefetch(page);
+    }
+
+    /// Somebody reads the page: its block is not erased until [`Self::unpin`].
+    #[inline]
+    pub fn pin(&self, page: Ppa) {
+        self.records.pin(page);
+    }
+
+    /// Whoever pinned the page is done.
+    ///
+    /// # Panics
+    /// If the page has no pin.
+    #[inline]
+    pub fn unpin(&self, page: Ppa) {
+        self.records.unpin(page);
+    }
+
+    /// Whether any page of a block is pinned.
+    pub fn is_pinned(&self, block: Block) -> bool {
+        let rows = self.next_row(block).max(self.open_rows(block));
+        let units = self.geometry.units_of(block).take(rows as usize);
+        self.records.has_pins(units.flat_map(|unit| self.geometry.pages_of(unit)))
+    }
+
+    /// Whether a block was bad from the factory or marked bad.
+    #[inline]
+    pub fn is_bad(&self, block: Block) -> bool {
+        self.blocks[block.0 as usize].load(Ordering::Acquire) & BAD != 0
+    }
+
+    /// A block is not to be used any more: nothing is placed on it. What it holds stays readable; [`Self::erase`] gives it up.
+    /// This is not kept beyond the life of the `Flash`.
+    pub fn mark_bad(&self, block: Block) {
+        self.blocks[block.0 as usize].fetch_or(BAD, Ordering::AcqRel);
+    }
+
+    /// The blocks that were bad from the start, in ascending order; always the same for the same seed.
+    pub fn factory_bad(&self) -> Vec<Block> {
+        (0..self.geometry.blocks()).map(Block).filter(|&block| self.faults.is_factory_bad(block)).collect()
+    }
+
+    /// The first row of a block that can still be programmed; the number of rows where the block is full.
+    pub fn next_row(&self, block: Block) -> u32 {
+        let word = self.blocks[block.0 as usize].load(Ordering::Acquire);
+        if word & KNOWN != 0 {
+            return row(word);
+        }
+        let blank = |unit: Unit| self.geometry.pages_of(unit).all(|page| self.records.state(page) == State::Erased);
+        let rows = self.geometry.rows();
+        let blank_rows = self.geometry.units_of(block).rev().take_while(|&unit| blank(unit)).count();
+        let first = u64::from(rows) - blank_rows as u64;
+        // Whoever was faster knows better: the block may have been programmed since.
+        let update = |word: u64| (word & KNOWN == 0).then_some(word & !ROW | KNOWN | first);
+        match self.blocks[block.0 as usize].fetch_update(Ordering::AcqRel, Ordering::Acquire, update) {
+            Ok(_) => row(first),
+            Err(word) => row(word),
+        }
+    }
+
+    fn set_next_row(&self, block: Block, row: u32) {
+        let update = |word: u64| Some(word & !ROW | KNOWN | u64::from(row));
+        _ = self.blocks[block.0 as usize].fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn row(word: u64) -> u32 {
+    (word & ROW) as u32
+}

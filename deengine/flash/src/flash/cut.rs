@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is left when the power was gone.
+
+use super::{Flash, Inner, Open};
+use crate::geometry::Block;
+use crate::record::State;
+use gnstor_proto::placement::mix64;
+use std::sync::atomic::Ordering;
+
+impl Flash {
+    /// The power came back after a cut: everything that was not programmed is gone, frames are free again, pins and loads are
+    /// forgotten. Of units that were being programmed, the seed says which pages are there, damaged or erased. Nobody else uses
+    /// the flash meanwhile, and nothing that was taken from it before is used after it. Blocks marked bad stay so.
+    /// [`crate::Power::restore`] is the caller's.
+    pub fn after_power_cut(&self, seed: u64) {
+        let mut inner = self.lock();
+        let Inner { open, loads, engine } = &mut *inner;
+        if let Some(engine) = engine {
+            engine.drain();
+        }
+        loads.forget();
+        self.pending.store(0, Ordering::Relaxed);
+        self.records.forget_pins();
+        for (unit, open) in open.drain() {
+            match open {
+                Open::Filling => self.geometry.pages_of(unit).for_each(|page| _ = self.records.erase(page)),
+                Open::Started | Open::Ended { .. } => self.tear(unit, mix64(seed ^ mix64(u64::from(unit.0)))),
+                Open::Failed => self.geometry.pages_of(unit).for_each(|page| {
+                    self.records.set_state(page, State::Broken);
+                    self.records.take_frame(page);
+                }),
+            }
+        }
+        self.frames.reset(self.owned_frames());
+    }
+
+    /// Which frames belong to programmed pages: looked up in the records of all blocks that were used.
+    fn owned_frames(&self) -> impl Fn(crate::Frame) -> bool {
+        let mut owned = vec![0u64; self.frames.used().div_ceil(64) as usize];
+        if self.file.is_none() {
+            for block in (0..self.geometry.blocks()).map(Block) {
+                let units = self.geometry.units_of(block).take(self.next_row(block) as usize);
+                for page in units.flat_map(|unit| self.geometry.pages_of(unit)) {
+                    if self.records.state(page) == State::Programmed
+                        && let Some(frame) = self.records.frame(page)
+                    {
+                        owned[frame as usize / 64] |= 1 << (frame % 64);
+                    }
+                }
+            }
+        }
+        move |frame| owned[frame.0 as usize / 64] >> (frame.0 % 64) & 1 == 1
+    }
+}

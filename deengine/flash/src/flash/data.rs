@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The data of a page: where it is, and how it comes from a file into a frame.
+//!
+//! ```text
+//!   fetch --> has a frame? -- yes --> Here
+//!               | no
+//!               `--> a free frame? -- yes --> read from the file --> ended --> poll_loaded --> release
+//!                          `-- no --> wait for one
+//! ```
+
+use super::{Fetch, Flash, Inner, Loaded, Open, Ticket, Unreadable};
+use crate::PAGE_BYTES;
+use crate::frames::{Frame, Frames};
+use crate::geometry::Ppa;
+use crate::io::Job;
+use crate::record::State;
+use gnstor_fabric::region::HostRegion;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
+
+/// Loads of one SSD, and frames that outlive their page's program.
+#[derive(Debug, Default)]
+pub(super) struct Loads {
+    next: u32,
+    of: HashMap<Ticket, Load>,
+    /// Without a frame yet.
+    waiting: VecDeque<Ticket>,
+    ended: VecDeque<Loaded>,
+    /// Frames of programmed pages that somebody still reads.
+    lingering: Vec<(Ppa, Frame)>,
+}
+
+#[derive(Debug)]
+struct Load {
+    page: Ppa,
+    frame: Option<Frame>,
+    /// Told by `poll_loaded`: may be released.
+    told: bool,
+}
+
+impl Loads {
+    pub(super) fn linger(&mut self, page: Ppa, frame: Frame) {
+        self.lingering.push((page, frame));
+    }
+
+    pub(super) fn forget(&mut self) {
+        let next = self.next;
+        *self = Self { next, ..Self::default() };
+    }
+}
+
+impl Flash {
+    /// Where the data of a page is. The caller has pinned the page, and unpins it when it is done with the data. Locks nothing while
+    /// data is in a frame and no fault is injected.
+    #[inline]
+    pub fn fetch(&self, page: Ppa) -> Fetch {
+        if !self.faults.is_armed()
+            && let Some(frame) = self.resident(page)
+        {
+            return Fetch::Here(self.frames.at(frame));
+        }
+        self.fetch_slowly(page)
+    }
+
+    #[inline]
+    fn resident(&self, page: Ppa) -> Option<Frame> {
+        self.records.resident(page).map(Frame)
+    }
+
+    #[cold]
+    fn fetch_slowly(&self, page: Ppa) -> Fetch {
+        if self.check_readable(page).is_err() {
+            return Fetch::Unreadable;
+        }
+        match self.resident(page) {
+            Some(frame) => Fetch::Here(self.frames.at(frame)),
+            None if self.file.is_some() => self.load(page),
+            None => Fetch::Unreadable,
+        }
+    }
+
+    /// Applies the faults of a page that is read.
+    fn check_readable(&self, page: Ppa) -> Result<(), Unreadable> {
+        match self.records.state(page) {
+            State::Buffered => Ok(()),
+            State::Programmed if self.records.is_sound(page) => {
+                if self.faults.read_fails(page) {
+                    return Err(Unreadable(page));
+                }
+                for bit in self.faults.take_rot(page) {
+                    self.flip(page, bit)?;
+                }
+                Ok(())
+            }
+            _ => Err(Unreadable(page)),
+        }
+    }
+
+    /// Flips one bit of a page where its data lies.
+    fn flip(&self, page: Ppa, bit: u32) -> Result<(), Unreadable> {
+        let flip_at = |region: &HostRegion, at: u64| {
+            let mut byte = [0];
+            region.read(at + u64::from(bit / 8), &mut byte);
+            byte[0] ^= 1 << (bit % 8);
+            region.write(at + u64::from(bit / 8), &byte);
+        };
+        if let Some(file) = &self.file {
+            let all = PAGE_BYTES as usize;
+            let rotted = HostRegion::alloc(all).and_then(|region| {
+                region.read_file(0, all, file.data(), file.data_at(page))?;
+                flip_at(&region, 0);
+                region.write_file(0, all, file.data(), file.data_at(page))
+            });
+            rotted.map_err(|_| Unreadable(page))?;
+        }
+        if let Some(frame) = self.resident(page) {
+            flip_at(self.frames.region(), Frames::offset(frame));
+        }
+        Ok(())
+    }
+
+    fn load(&self, page: Ppa) -> Fetch {
+        let mut inner = self.lock();
+        let loads = &mut inner.loads;
+        // Numbers come round after 2^32 loads; one may still be held then.
+        while loads.of.contains_key(&Ticket(loads.next)) {
+            loads.next = loads.next.wrapping_add(1);
+        }
+        let ticket = Ticket(loads.next);
+        loads.next = loads.next.wrapping_add(1);
+        loads.of.insert(ticket, Load { page, frame: None, told: false });
+        loads.waiting.push_back(ticket);
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        self.start_loads(&mut inner);
+        Fetch::Loading(ticket)
+    }
+
+    fn start_loads(&self, inner: &mut Inner) {
+        while let Some(&ticket) = inner.loads.waiting.front() {
+            let Some(frame) = self.frames.take(0) else { return };
+            inner.loads.waiting.pop_front();
+            match (inner.loads.of.get_mut(&ticket), &mut inner.engine) {
+                (Some(load), Some(engine)) => {
+                    load.frame = Some(frame);
+                    engine.load(ticket, load.page, frame);
+                }
+                _ => self.frames.give(frame),
+            }
+        }
+    }
+
+    /// A load that ended, if there is one. On file media this is also what drives loads and programs on: poll it while anything
+    /// is under way.
+    pub fn poll_loaded(&self) -> Option<Loaded> {
+        if self.pending.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut inner = self.lock();
+        self.pump(&mut inner);
+        let loaded = inner.loads.ended.pop_front()?;
+        self.pending.fetch_sub(1, Ordering::Relaxed);
+        if let Some(load) = inner.loads.of.get_mut(&loaded.ticket) {
+            load.told = true;
+        }
+        Some(loaded)
+    }
+
+    /// The mover is done with a loaded frame. A ticket that is over, or not told yet, is ignored.
+    pub fn release(&self, ticket: Ticket) {
+        let mut inner = self.lock();
+        if !inner.loads.of.get(&ticket).is_some_and(|load| load.told) {
+            return;
+        }
+        if let Some(frame) = inner.loads.of.remove(&ticket).and_then(|load| load.frame) {
+            self.frames.give(frame);
+        }
+        self.start_loads(&mut inner);
+    }
+
+    /// Takes in what the medium has done.
+    pub(super) fn pump(&self, inner: &mut Inner) {
+        let Inner { open, loads, engine: Some(engine) } = inner else { return };
+        engine.reap();
+        while let Some((job, result)) = engine.next_done() {
+            match job {
+                Job::Program(unit) => {
+                    if let Err(error) = &result {
+                        tracing::error!(unit = unit.0, %error, "writing a flash unit to its file failed");
+                    }
+                    self.pending.fetch_sub(1, Ordering::Relaxed);
+                    open.insert(unit, Open::Ended { well: result.is_ok() });
+                }
+                Job::Load(ticket) => {
+                    let Some(&Load { page, frame: Some(frame), .. }) = loads.of.get(&ticket) else { continue };
+                    let result = result.map(|()| self.frames.at(frame)).map_err(|error| {
+                        tracing::error!(page = page.0, %error, "reading a flash page from its file failed");
+                        loads.of.remove(&ticket);
+                        self.frames.give(frame);
+                        Unreadable(page)
+                    });
+                    loads.ended.push_back(Loaded { ticket, result });
+                }
+            }
+        }
+        loads.lingering.retain(|&(page, frame)| {
+            let read = self.records.has_pins(std::iter::once(page));
+            if !read {
+                self.frames.give(frame);
+                self.pending.fetch_sub(1, Ordering::Relaxed);
+            }
+            read
+        });
+        self.start_loads(inner);
+    }
+
+    /// Copies the data of a page into a frame, for collection. Waits for the file where there is one.
+    ///
+    /// # Errors
+    /// When the page cannot be read.
+    pub fn copy(&self, from: Ppa, to: Frame) -> Result<(), Unreadable> {
+        // The pin keeps a frame where it is while it is copied.
+        self.pin(from);
+        let copied = self.copy_pinned(from, to);
+        self.unpin(from);
+        copied
+    }
+
+    fn copy_pinned(&self, from: Ppa, to: Frame) -> Result<(), Unreadable> {
+        self.check_readable(from)?;
+        let (to, all) = (self.frames.at(to).offset, PAGE_BYTES as usize);
+        if let Some(frame) = self.resident(from) {
+            self.frames.region().copy_within(Frames::offset(frame), to, all);
+            return Ok(());
+        }
+        let file = self.file.as_ref().ok_or(Unreadable(from))?;
+        self.frames.region().read_file(to, all, file.data(), file.data_at(from)).map_err(|error| {
+            tracing::error!(page = from.0, %error, "reading a flash page from its file failed");
+            Unreadable(from)
+        })
+    }
+}

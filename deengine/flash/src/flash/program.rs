@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The way of a page from erased to programmed and back, and the rules of NAND on it.
+
+use super::{EraseFailed, Flash, Inner, ProgramFailed};
+use crate::frames::Frame;
+use crate::geometry::{Block, Ppa, Unit};
+use crate::power::Step;
+use crate::record::{Oob, State};
+use gnstor_proto::placement::mix64;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+/// Turns that others get to run before a pin is believed to be held.
+const PATIENCE: u32 = 1 << 18;
+
+/// A unit between its first page and its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Open {
+    /// Pages are placed.
+    Filling,
+    /// On its way to the file.
+    Started,
+    /// The medium has taken it, or refused it.
+    Ended { well: bool },
+    /// Refused, and the caller was told.
+    Failed,
+}
+
+impl Flash {
+    /// A page gets the data that is in `frame`, and the frame with it: buffered from now on. With the power gone nothing happens.
+    ///
+    /// # Panics
+    /// If this breaks a rule of NAND: the page is not erased, the page before it in the unit is, the block is bad, or a
+    /// later row of the block was programmed.
+    pub fn place(&self, page: Ppa, frame: Frame, oob: &Oob) {
+        if self.open_page(page) {
+            self.records.place(page, frame.0, oob);
+        }
+    }
+
+    /// A page gets nothing, so that its unit can be programmed.
+    ///
+    /// # Panics
+    /// As [`Self::place`].
+    pub fn pad(&self, page: Ppa) {
+        if self.open_page(page) {
+            self.records.pad(page);
+        }
+    }
+
+    /// Checks that a page may be used now; false where the power is gone.
+    fn open_page(&self, page: Ppa) -> bool {
+        if self.power.is_cut() {
+            return false;
+        }
+        let unit = self.geometry.unit_of(page);
+        let state = self.records.state(page);
+        assert_eq!(state, State::Erased, "{page:?} is used again before its block was erased");
+        if page == self.geometry.first_page(unit) {
+            let block = self.geometry.block_of(unit);
+            assert!(!self.is_bad(block), "{page:?} is on {block:?}, which is bad");
+            let (row, next) = (self.geometry.row_of(unit), self.next_row(block));
+            assert!(row >= next, "{page:?} is in row {row} of {block:?}, of which row {next} is the next to program");
+            let before = self.lock().open.insert(unit, Open::Filling);
+            assert_eq!(before, None, "{unit:?} is opened twice");
+        } else {
+            let before = self.records.state(Ppa(page.0 - 1));
+            assert!(matches!(before, State::Buffered | State::Pad), "{page:?} is used before the one in front of it");
+        }
+        true
+    }
+
+    /// Begins to program a unit. With the power gone nothing happens.
+    ///
+    /// # Panics
+    /// If a page of the unit is neither placed nor padded, it was started before, or a later row of the block was.
+    pub fn start_program(&self, unit: Unit) {
+        if self.power.is_cut() {
+            return;
+        }
+        for page in self.geometry.pages_of(unit) {
+            let state = self.records.state(page);
+            assert!(matches!(state, State::Buffered | State::Pad), "{unit:?} is programmed with {page:?} {state:?}");
+        }
+        let (block, row) = (self.geometry.block_of(unit), self.geometry.row_of(unit));
+        let next = self.next_row(block);
+        assert!(row >= next, "{unit:?} is in row {row} of {block:?}, of which row {next} is the next to program");
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        let open = inner.open.get_mut(&unit);
+        let open = open.filter(|open| **open == Open::Filling).expect("a unit is programmed once");
+        self.set_next_row(block, row + 1);
+        *open = if self.faults.program_fails(unit) {
+            Open::Ended { well: false }
+        } else if let Some(engine) = &mut inner.engine {
+            engine.program(unit, self.geometry.pages_of(unit).map(|page| self.records.frame(page).map(Frame)));
+            self.pending.fetch_add(1, Ordering::Relaxed);
+            Open::Started
+        } else {
+            Open::Ended { well: true }
+        };
+    }
+
+    /// Whether the unit is programmed: ready when its pages are durable, or could not be made so. Pending for ever with the
+    /// power gone.
+    ///
+    /// # Errors
+    /// When the medium refused it.
+    ///
+    /// # Panics
+    /// If the unit was not started.
+    pub fn finish_program(&self, unit: Unit) -> Poll<Result<(), ProgramFailed>> {
+        if self.power.is_cut() {
+            return Poll::Pending;
+        }
+        let mut inner = self.lock();
+        self.pump(&mut inner);
+        let failed = ProgramFailed { unit, block: self.geometry.block_of(unit) };
+        match inner.open.get(&unit) {
+            Some(Open::Started) => Poll::Pending,
+            Some(Open::Ended { well: true }) => match self.power.step() {
+                Step::Whole => {
+                    inner.open.remove(&unit);
+                    self.settle(&mut inner, unit);
+                    Poll::Ready(Ok(()))
+                }
+                Step::Torn(seed) => {
+                    inner.open.remove(&unit);
+                    self.tear(unit, seed);
+                    Poll::Pending
+                }
+                Step::Off => Poll::Pending,
+            },
+            Some(Open::Ended { well: false } | Open::Failed) => {
+                inner.open.insert(unit, Open::Failed);
+                Poll::Ready(Err(failed))
+            }
+            Some(Open::Filling) | None => panic!("{unit:?} is finished without a start"),
+        }
+    }
+
+    /// All of a unit is durable.
+    fn settle(&self, inner: &mut Inner, unit: Unit) {
+        for page in self.geometry.pages_of(unit) {
+            match self.records.state(page) {
+                State::Pad => self.records.set_state(page, State::Padding),
+                _ => self.records.set_state(page, State::Programmed),
+            }
+            if self.file.is_some()
+                && let Some(frame) = self.records.take_frame(page).map(Frame)
+            {
+                // A reader that was told `Here` goes on with the frame; later ones load.
+                if self.records.has_pins(std::iter::once(page)) {
+                    inner.loads.linger(page, frame);
+                    self.pending.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    self.frames.give(frame);
+                }
+            }
+        }
+    }
+
+    /// The power went while the unit was programmed: the first pages may be there, of the others some left traces.
+    pub(super) fn tear(&self, unit: Unit, seed: u64) {
+        let whole = seed % (u64::from(self.geometry.unit_pages()) + 1);
+        for (slot, page) in (0..).zip(self.geometry.pages_of(unit)) {
+            let dice = mix64(seed ^ mix64(slot));
+            if slot < whole {
+                let padding = self.records.state(page) == State::Pad;
+                self.records.set_state(page, if padding { State::Padding } else { State::Programmed });
+            } else if dice.is_multiple_of(2) {
+                self.records.damage(page, dice >> 1);
+                self.records.take_frame(page);
+            } else {
+                self.records.erase(page);
+            }
+        }
+    }
+
+    /// Erases a block: its pages can be placed again, its frames are free. On a bad block it gives up what is left there. With the
+    /// power gone nothing happens.
+    ///
+    /// # Errors
+    /// When flash could not; all pages are damaged then.
+    ///
+    /// # Panics
+    /// If a page stays pinned, or is buffered for another reason than that its program failed.
+    pub fn erase(&self, block: Block) -> Result<(), EraseFailed> {
+        if self.power.is_cut() {
+            return Ok(());
+        }
+        self.wait_for_passers_by(block);
+        let mut inner = self.lock();
+        let mut rows = self.next_row(block);
+        for (row, unit) in (0..).zip(self.geometry.units_of(block)) {
+            match inner.open.get(&unit) {
+                None => continue,
+                Some(Open::Failed) => rows = rows.max(row + 1),
+                Some(open) => panic!("{block:?} is erased while {unit:?} is {open:?}"),
+            }
+            inner.open.remove(&unit);
+        }
+        let units = self.geometry.units_of(block).take(rows as usize);
+        let pages = units.flat_map(|unit| self.geometry.pages_of(unit));
+        if self.faults.erase_fails(block, |page| self.geometry.block_of(self.geometry.unit_of(page)) == block) {
+            for page in pages {
+                self.free_frame(page);
+                self.records.set_state(page, State::Broken);
+            }
+            self.set_next_row(block, self.geometry.rows());
+            return Err(EraseFailed(block));
+        }
+        match self.power.step() {
+            Step::Whole => {
+                // Ascending, so that what a killed process left half erased is never taken for programmable.
+                for page in pages {
+                    if let Some(frame) = self.records.erase(page) {
+                        self.frames.give(Frame(frame));
+                    }
+                }
+                self.set_next_row(block, 0);
+            }
+            Step::Torn(seed) => self.tear_erase(pages, seed),
+            Step::Off => {}
+        }
+        Ok(())
+    }
+
+    /// A reader that looked a page up before it was unmapped may pin it for a moment, until it has looked again. Nobody else
+    /// may have a pin now.
+    fn wait_for_passers_by(&self, block: Block) {
+        for _ in 0..PATIENCE {
+            if !self.is_pinned(block) {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        panic!("{block:?} is erased while somebody reads it");
+    }
+
+    fn tear_erase(&self, pages: impl Iterator<Item = Ppa>, seed: u64) {
+        for page in pages {
+            let dice = mix64(seed ^ mix64(u64::from(page.0)));
+            match dice % 3 {
+                0 => {}
+                1 => {
+                    self.records.set_state(page, State::Broken);
+                    self.records.take_frame(page);
+                }
+                _ => _ = self.records.erase(page),
+            }
+        }
+    }
+
+    fn free_frame(&self, page: Ppa) {
+        if let Some(frame) = self.records.take_frame(page) {
+            self.frames.give(Frame(frame));
+        }
+    }
+
+    /// Rows of a block that open units reach up to.
+    pub(super) fn open_rows(&self, block: Block) -> u32 {
+        let inner = self.lock();
+        let rows = inner.open.keys().filter(|&&unit| self.geometry.block_of(unit) == block);
+        rows.map(|&unit| self.geometry.row_of(unit) + 1).max().unwrap_or(0)
+    }
+}

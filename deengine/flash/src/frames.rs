@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Frames: 4 KiB pieces of memory that the mover can reach, and which of them are free.
+//!
+//! ```text
+//!   | frame 0 | frame 1 | ... | frame n-1 | zeros |        one region; behind the frames the page of zeros
+//!     links:  free frames, last given first taken;  `fresh`: frames that were never taken (memory that was never touched)
+//! ```
+//! Taking and giving lock nothing. Memory is touched only where a frame was used, so that an SSD of 1 TiB costs nothing at first.
+
+use crate::PAGE_BYTES;
+use gnstor_fabric::region::{HostRegion, LocalRef};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Number of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Frame(pub u32);
+
+/// Link of a frame that is not free. Others hold 1 + the next free frame, or [`LAST`].
+const TAKEN: u32 = 0;
+const LAST: u32 = u32::MAX;
+
+/// The frames of one SSD.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    region: Arc<HostRegion>,
+    links: Arc<HostRegion>,
+    count: u32,
+    /// Low half: link to the first free frame. High half: counts changes, so that a slow taker notices that the first one was
+    /// taken and given back meanwhile.
+    head: AtomicU64,
+    /// Frames from here on were never taken.
+    fresh: AtomicU32,
+    free: AtomicU32,
+}
+
+impl Frames {
+    pub(crate) fn new(count: u64, shared: bool) -> io::Result<Self> {
+        let too_many = || io::Error::new(io::ErrorKind::InvalidInput, format!("an SSD has no use for {count} frames"));
+        let count = u32::try_from(count).ok().filter(|&count| count < LAST - 1).ok_or_else(too_many)?;
+        let bytes = usize::try_from((u64::from(count) + 1) * u64::from(PAGE_BYTES)).map_err(io::Error::other)?;
+        let region = if shared { HostRegion::shared(bytes)? } else { HostRegion::alloc(bytes)? };
+        let links = HostRegion::alloc(usize::try_from(u64::from(count) * 4).map_err(io::Error::other)?)?;
+        let head = AtomicU64::new(u64::from(LAST));
+        Ok(Self { region, links, count, head, fresh: AtomicU32::new(0), free: AtomicU32::new(count) })
+    }
+
+    pub(crate) fn region(&self) -> &Arc<HostRegion> {
+        &self.region
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, frame: Frame) -> LocalRef {
+        debug_assert!(frame.0 < self.count, "{frame:?} is not a frame");
+        LocalRef { region: self.region.id(), offset: Self::offset(frame), bytes: PAGE_BYTES }
+    }
+
+    #[inline]
+    pub(crate) fn offset(frame: Frame) -> u64 {
+        u64::from(frame.0) * u64::from(PAGE_BYTES)
+    }
+
+    /// The page of zeros, as if it were a frame.
+    #[inline]
+    pub(crate) fn zeros(&self) -> LocalRef {
+        LocalRef { region: self.region.id(), offset: Self::offset(Frame(self.count)), bytes: PAGE_BYTES }
+    }
+
+    /// Frames that can be taken.
+    #[inline]
+    pub(crate) fn free(&self) -> u32 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Takes a frame, where more than `reserve` are free.
+    pub(crate) fn take(&self, reserve: u32) -> Option<Frame> {
+        let keep = |free: u32| (free > reserve).then(|| free - 1);
+        self.free.fetch_update(Ordering::Acquire, Ordering::Relaxed, keep).ok()?;
+        // The count says that one is there for us; which one is found below.
+        loop {
+            let head = self.head.load(Ordering::Acquire);
+            let (first, turn) = split(head);
+            if first != LAST {
+                let next = self.link(Frame(first - 1)).load(Ordering::Relaxed);
+                if next != TAKEN
+                    && self
+                        .head
+                        .compare_exchange_weak(head, join(next, turn), Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok()
+                {
+                    self.link(Frame(first - 1)).store(TAKEN, Ordering::Relaxed);
+                    return Some(Frame(first - 1));
+                }
+            } else if let Ok(fresh) =
+                self.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| (at < self.count).then(|| at + 1))
+            {
+                return Some(Frame(fresh));
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    pub(crate) fn give(&self, frame: Frame) {
+        assert!(frame.0 < self.fresh.load(Ordering::Relaxed), "{frame:?} was never taken");
+        let link = self.link(frame);
+        assert_eq!(link.swap(LAST, Ordering::Relaxed), TAKEN, "{frame:?} is given back twice");
+        loop {
+            let head = self.head.load(Ordering::Relaxed);
+            let (first, turn) = split(head);
+            link.store(first, Ordering::Relaxed);
+            if self
+                .head
+                .compare_exchange_weak(head, join(frame.0 + 1, turn), Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                break;
+            }
+        }
+        self.free.fetch_add(1, Ordering::Release);
+    }
+
+    /// Frames that were ever taken.
+    pub(crate) fn used(&self) -> u32 {
+        self.fresh.load(Ordering::Relaxed)
+    }
+
+    /// Makes all frames free but those that `held` has; nobody else may use the frames meanwhile.
+    pub(crate) fn reset(&self, held: impl Fn(Frame) -> bool) {
+        let mut first = LAST;
+        let mut free = self.count - self.used();
+        for frame in (0..self.used()).rev().map(Frame) {
+            if held(frame) {
+                self.link(frame).store(TAKEN, Ordering::Relaxed);
+            } else {
+                self.link(frame).store(first, Ordering::Relaxed);
+                first = frame.0 + 1;
+                free += 1;
+            }
+        }
+        let (_, turn) = split(self.head.load(Ordering::Relaxed));
+        self.head.store(join(first, turn), Ordering::Release);
+        self.free.store(free, Ordering::Release);
+    }
+
+    #[inline]
+    fn link(&self, frame: Frame) -> &AtomicU32 {
+        self.links.word32(u64::from(frame.0) * 4)
+    }
+}
+
+fn split(head: u64) -> (u32, u32) {
+    ((head & 0xFFFF_FFFF) as u32, (head >> 32) as u32)
+}
+
+fn join(first: u32, turn: u32) -> u64 {
+    u64::from(turn.wrapping_add(1)) << 32 | u64::from(first)
+}

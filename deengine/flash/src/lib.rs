@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Flash of an emulated SSD: geometry, pages and their records, media, faults, power cuts.
+//!
+//! ```text
+//!   take_frame -> (a client's data arrives) -> place -> start_program -> finish_program
+//!                                                |                          |
+//!                        erased ------------> buffered ---------------> programmed ----> erase
+//!                                             readable                  durable
+//!
+//!   superblock 0                                      superblock 1
+//!   row 0: | die 0 | die 1 | die 2 | ...   <- units   row 0: | die 0 | ...
+//!   row 1: | die 0 | ...
+//!            `-- the units of one die in one superblock are a block: programmed in ascending rows, erased together
+//! ```
+//! It takes no time (that is `gnstor-model`), and knows nothing of volumes beyond the record beside a page. What breaks the rules
+//! of NAND is a broken invariant of the caller and stops the program; what flash itself does wrong ([`Faults`]) is an error with
+//! a name; and a power cut ([`Power`]) is neither: nothing durable happens any more, until [`Flash::after_power_cut`] or a new
+//! [`Flash`] over the same file.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`geometry`] | pages, units, blocks, superblocks and their numbers |
+//! | [`flash`] | the pages: place, program, read, erase |
+//! | [`record`] | the 64 bytes beside a page |
+//! | [`frames`] | 4 KiB frames that hold data while it is in memory |
+//! | [`fault`], [`power`] | what goes wrong, from a seed |
+//! | [`store`] | the system area: bytes that journal, checkpoint, dump and ledger live in |
+//! | [`file`] | one file or block device that holds all of it |
+
+pub mod fault;
+pub mod file;
+pub mod flash;
+pub mod frames;
+pub mod geometry;
+mod io;
+pub mod power;
+pub mod record;
+pub mod store;
+mod sys;
+mod uring;
+
+#[cfg(test)]
+mod tests;
+
+pub use fault::Faults;
+pub use file::{DataFile, DataFileError, FileStore, IoMode};
+pub use flash::{
+    EraseFailed, Fetch, Flash, FlashConfig, Loaded, MediaConfig, PageState, ProgramFailed, Ticket, Unreadable,
+};
+pub use frames::Frame;
+pub use geometry::{Block, Geometry, GeometryError, Ppa, Shape, Superblock, Unit};
+pub use power::Power;
+pub use record::Oob;
+pub use store::{RamStore, Store};
+
+/// Bytes of a page.
+pub const PAGE_BYTES: u32 = 4096;

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The out-of-band record beside a page: 64 bytes, one cache line, eight 64-bit words (little-endian in a file).
+//!
+//! ```text
+//!   word 0   vba (63..32) | vid (31..16) | zero (15..8) | state (7..0)      written last
+//!        1   generation (63..32) | block sum (31..0)
+//!        2   sequence of the stamp
+//!        3   order in which this SSD applied the write
+//!        4   lease epoch of the stamp (63..32) | crc32c (31..0)
+//!   ---- volatile: means nothing after the power was gone ----
+//!        5   boot (63..32) | frame (31..0)
+//!        6   boot (63..32) | pins (31..0)
+//!        7   zero
+//! ```
+//! The crc covers the number of the page and words 0 to 4 as they are when the page is programmed. It is made when the page is
+//! placed; to program a page is then to change one byte. `Boot` tells volatile words of this life of the SSD from older ones, so
+//! that opening a file of a billion records touches none of them.
+
+use crate::geometry::Ppa;
+use gnstor_fabric::region::HostRegion;
+use gnstor_proto::slba::Stamp;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// What a page holds: enough to rebuild the map from (protocol rule 10).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Oob {
+    /// Volume id.
+    pub vid: u16,
+    /// Generation of the volume id.
+    pub generation: u32,
+    /// Block within the volume.
+    pub vba: u32,
+    /// Stamp of the write.
+    pub stamp: Stamp,
+    /// Block sum of the data.
+    pub sum: u32,
+    /// Order in which this SSD applied writes.
+    pub seq: u64,
+}
+
+/// Bytes of a record.
+pub const RECORD_BYTES: u64 = 64;
+
+const WORDS: usize = 8;
+const FRAME: usize = 5;
+const PINS: usize = 6;
+const LOW: u64 = 0xFFFF_FFFF;
+const STATE: u64 = 0xFF;
+/// What padding has for a frame.
+const NO_FRAME: u32 = u32::MAX;
+
+/// The last byte of word 0. Anything else is damage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum State {
+    Erased = 0,
+    /// In a frame only; of an older boot it is as good as erased.
+    Buffered = 1,
+    /// Padding whose unit is not programmed yet.
+    Pad = 2,
+    Programmed = 3,
+    Padding = 4,
+    /// An erase or a program failed half way.
+    Broken = 5,
+}
+
+impl State {
+    #[inline]
+    fn of(word: u64) -> Self {
+        match word & STATE {
+            // Word 0 of an erased page is zero altogether.
+            0 if word == 0 => Self::Erased,
+            1 => Self::Buffered,
+            2 => Self::Pad,
+            3 => Self::Programmed,
+            4 => Self::Padding,
+            _ => Self::Broken,
+        }
+    }
+}
+
+/// All records of an SSD.
+#[derive(Debug)]
+pub(crate) struct Records {
+    region: Arc<HostRegion>,
+    /// This life of the flash: buffered pages and frames of another one are void.
+    boot: u32,
+    /// The same for pins; a power cut changes it.
+    pin_boot: AtomicU32,
+}
+
+impl Records {
+    pub(crate) fn new(region: Arc<HostRegion>, boot: u32) -> Self {
+        Self { region, boot, pin_boot: AtomicU32::new(boot) }
+    }
+
+    #[inline]
+    fn words(&self, page: Ppa) -> &[AtomicU64; WORDS] {
+        let words = self.region.words64(u64::from(page.0) * RECORD_BYTES, WORDS);
+        words.first_chunk().expect("eight words were asked for")
+    }
+
+    #[inline]
+    pub(crate) fn prefetch(&self, page: Ppa) {
+        self.region.prefetch(u64::from(page.0) * RECORD_BYTES);
+    }
+
+    /// State as it counts now: what an older boot buffered is erased.
+    #[inline]
+    pub(crate) fn state(&self, page: Ppa) -> State {
+        let words = self.words(page);
+        self.settle(State::of(words[0].load(Ordering::Acquire)), words)
+    }
+
+    #[inline]
+    fn settle(&self, state: State, words: &[AtomicU64; WORDS]) -> State {
+        match state {
+            State::Buffered | State::Pad if words[FRAME].load(Ordering::Relaxed) >> 32 != u64::from(self.boot) => {
+                State::Erased
+            }
+            state => state,
+        }
+    }
+
+    /// Vid, generation, vba and sum of a page that holds data.
+    #[inline]
+    pub(crate) fn key(&self, page: Ppa) -> Option<(u16, u32, u32, u32)> {
+        let words = self.words(page);
+        let first = words[0].load(Ordering::Acquire);
+        let second = words[1].load(Ordering::Acquire);
+        if !matches!(self.settle(State::of(first), words), State::Buffered | State::Programmed) {
+            return None;
+        }
+        // The page was erased and placed anew meanwhile: the words are of two lives. Cannot be for a pinned page.
+        if words[0].load(Ordering::Relaxed) & !STATE != first & !STATE {
+            return None;
+        }
+        Some((low16(first >> 16), high(second), high(first), low(second)))
+    }
+
+    pub(crate) fn oob(&self, page: Ppa) -> Oob {
+        let words = self.words(page);
+        let [first, second, sequence, seq, last] = Self::load(words);
+        Oob {
+            vid: low16(first >> 16),
+            generation: high(second),
+            vba: high(first),
+            stamp: Stamp { lease_epoch: high(last), sequence },
+            sum: low(second),
+            seq,
+        }
+    }
+
+    /// Whether the record is what was written.
+    pub(crate) fn is_sound(&self, page: Ppa) -> bool {
+        let mut words = Self::load(self.words(page));
+        let state = match State::of(words[0]) {
+            State::Erased => return words == [0; 5],
+            State::Buffered | State::Programmed => State::Programmed,
+            State::Pad | State::Padding => State::Padding,
+            State::Broken => return false,
+        };
+        words[0] = words[0] & !STATE | state as u64;
+        low(words[4]) == crc(page, &words)
+    }
+
+    fn load(words: &[AtomicU64; WORDS]) -> [u64; 5] {
+        let first = words[0].load(Ordering::Acquire);
+        [
+            first,
+            words[1].load(Ordering::Relaxed),
+            words[2].load(Ordering::Relaxed),
+            words[3].load(Ordering::Relaxed),
+            words[4].load(Ordering::Relaxed),
+        ]
+    }
+
+    /// Writes the record of a page that is in `frame`.
+    pub(crate) fn place(&self, page: Ppa, frame: u32, oob: &Oob) {
+        let first = u64::from(oob.vba) << 32 | u64::from(oob.vid) << 16;
+        let second = u64::from(oob.generation) << 32 | u64::from(oob.sum);
+        let last = u64::from(oob.stamp.lease_epoch) << 32;
+        let words = [first, second, oob.stamp.sequence, oob.seq, last];
+        self.write(page, words, State::Programmed, State::Buffered, frame);
+    }
+
+    /// Writes the record of a page that holds nothing.
+    pub(crate) fn pad(&self, page: Ppa) {
+        self.write(page, [0; 5], State::Padding, State::Pad, NO_FRAME);
+    }
+
+    fn write(&self, page: Ppa, mut to: [u64; 5], at_last: State, now: State, frame: u32) {
+        let words = self.words(page);
+        to[0] |= at_last as u64;
+        to[4] |= u64::from(crc(page, &to));
+        for at in 1..5 {
+            words[at].store(to[at], Ordering::Relaxed);
+        }
+        words[FRAME].store(u64::from(self.boot) << 32 | u64::from(frame), Ordering::Relaxed);
+        words[0].store(to[0] & !STATE | now as u64, Ordering::Release);
+    }
+
+    /// Changes the state of a page and nothing else.
+    pub(crate) fn set_state(&self, page: Ppa, state: State) {
+        let first = &self.words(page)[0];
+        first.store(first.load(Ordering::Relaxed) & !STATE | state as u64, Ordering::Release);
+    }
+
+    /// The page is erased; its frame is returned, where it had one.
+    pub(crate) fn erase(&self, page: Ppa) -> Option<u32> {
+        let words = self.words(page);
+        words[0].store(0, Ordering::Release);
+        words[1..5].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.take_frame(page)
+    }
+
+    /// Damages the record of a page as a torn program does: it says programmed, and its crc is wrong.
+    pub(crate) fn damage(&self, page: Ppa, dice: u64) {
+        let words = self.words(page);
+        self.set_state(page, State::Programmed);
+        // One flipped bit of words 1 to 4 or of the address is always noticed by a crc.
+        let (at, bit) = ((dice & 3) as usize + 1, dice >> 8 & 63);
+        words[at].fetch_xor(1 << bit, Ordering::Relaxed);
+    }
+
+    /// The frame that holds the page's data now.
+    #[inline]
+    pub(crate) fn frame(&self, page: Ppa) -> Option<u32> {
+        let word = self.words(page)[FRAME].load(Ordering::SeqCst);
+        self.own_frame(word)
+    }
+
+    #[inline]
+    fn own_frame(&self, word: u64) -> Option<u32> {
+        (word >> 32 == u64::from(self.boot) && low(word) != NO_FRAME).then_some(low(word))
+    }
+
+    /// The frame of a page that has data in one.
+    #[inline]
+    pub(crate) fn resident(&self, page: Ppa) -> Option<u32> {
+        let words = self.words(page);
+        // The state first: a program says so before it takes the frame away.
+        match State::of(words[0].load(Ordering::Acquire)) {
+            State::Buffered | State::Programmed => self.own_frame(words[FRAME].load(Ordering::SeqCst)),
+            _ => None,
+        }
+    }
+
+    /// The page has no frame any more. Whoever gives the frame back must look at the pins afterwards: a reader pins first
+    /// and looks for the frame then, so one of the two sees the other.
+    pub(crate) fn take_frame(&self, page: Ppa) -> Option<u32> {
+        let words = self.words(page);
+        self.own_frame(words[FRAME].swap(0, Ordering::SeqCst))
+    }
+
+    #[inline]
+    pub(crate) fn pin(&self, page: Ppa) {
+        let (pins, boot) = (&self.words(page)[PINS], u64::from(self.pin_boot.load(Ordering::Relaxed)));
+        let mut now = pins.load(Ordering::Relaxed);
+        loop {
+            let next = if now >> 32 == boot { now + 1 } else { boot << 32 | 1 };
+            match pins.compare_exchange_weak(now, next, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(other) => now = other,
+            }
+        }
+        // Pairs with the fence in `has_pins`. On x86 the exchange above is a full barrier already.
+        #[cfg(not(target_arch = "x86_64"))]
+        fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn unpin(&self, page: Ppa) {
+        let (pins, boot) = (&self.words(page)[PINS], u64::from(self.pin_boot.load(Ordering::Relaxed)));
+        if pins.load(Ordering::Relaxed) >> 32 != boot {
+            // A pin from before a power cut is forgotten.
+            return;
+        }
+        let before = pins.fetch_sub(1, Ordering::Release);
+        assert_ne!(before & LOW, 0, "{page:?} unpinned without a pin");
+    }
+
+    /// Whether any of the pages is pinned. Whoever unmapped them before asks this: a reader that this does not see will not
+    /// find them in the map.
+    pub(crate) fn has_pins(&self, mut pages: impl Iterator<Item = Ppa>) -> bool {
+        fence(Ordering::SeqCst);
+        let boot = u64::from(self.pin_boot.load(Ordering::Relaxed));
+        pages.any(|page| {
+            let pins = self.words(page)[PINS].load(Ordering::Acquire);
+            pins >> 32 == boot && pins & LOW != 0
+        })
+    }
+
+    /// Forgets all pins.
+    pub(crate) fn forget_pins(&self) {
+        self.pin_boot.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn crc(page: Ppa, words: &[u64; 5]) -> u32 {
+    let mut bytes = [0; 44];
+    for (word, to) in [words[0], words[1], words[2], words[3], words[4] & !LOW].iter().zip(bytes.chunks_exact_mut(8)) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes[40..].copy_from_slice(&page.0.to_le_bytes());
+    crc32c::crc32c(&bytes)
+}
+
+#[inline]
+fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+#[inline]
+fn low(word: u64) -> u32 {
+    (word & LOW) as u32
+}
+
+#[inline]
+fn low16(word: u64) -> u16 {
+    (word & 0xFFFF) as u16
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The system area: a flat range of durable bytes, where journal, checkpoint, dump and ledger live.
+//!
+//! ```text
+//!   write  write  write  sync  write  write  (power goes)
+//!   `------ durable ------'    `--- each kept, dropped or torn, from the seed ---'
+//! ```
+
+use crate::power::{Power, Step};
+use gnstor_fabric::region::HostRegion;
+use gnstor_proto::placement::mix64;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Durable bytes.
+///
+/// What is written is readable at once; it is durable when a [`Store::sync`] that began later has returned `Ok`. Without
+/// that, after a power cut any part of it may be there, in 512-byte sectors.
+pub trait Store: Send + Sync + std::fmt::Debug {
+    /// Length in bytes; it never changes.
+    fn len(&self) -> u64;
+    /// Whether there are no bytes at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Reads bytes; those never written are zero.
+    ///
+    /// # Errors
+    /// `InvalidInput` for bytes outside, else the medium's error.
+    fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()>;
+    /// Writes bytes.
+    ///
+    /// # Errors
+    /// `InvalidInput` for bytes outside; an error where the power is gone; else the medium's error.
+    fn write(&self, at: u64, data: &[u8]) -> io::Result<()>;
+    /// Makes all that was written durable.
+    ///
+    /// # Errors
+    /// An error where the power is gone; else the medium's error. Nothing is known to be durable then.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Smallest piece that a power cut leaves whole.
+pub const SECTOR_BYTES: usize = 512;
+
+/// Unsynced bytes that a [`RamStore`] keeps apart at most; of more, the oldest become durable, as a disk's cache would do.
+const APART_BYTES: usize = 64 << 20;
+
+pub(crate) fn power_is_gone() -> io::Error {
+    io::Error::other("the SSD has no power")
+}
+
+pub(crate) fn check_range(at: u64, bytes: usize, len: u64) -> io::Result<()> {
+    if at.checked_add(bytes as u64).is_none_or(|end| end > len) {
+        let text = format!("bytes {at}..+{bytes} are outside of a store of {len} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(())
+}
+
+/// How much of a write of `bytes` a torn one leaves: a number of whole sectors, less than all.
+pub(crate) fn torn_prefix(bytes: usize, seed: u64) -> usize {
+    let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u64;
+    usize::try_from(mix64(seed) % sectors).unwrap_or(0) * SECTOR_BYTES
+}
+
+/// A store in memory that forgets as a real one does.
+#[derive(Debug)]
+pub struct RamStore {
+    power: Arc<Power>,
+    len: u64,
+    region: Arc<HostRegion>,
+    inner: Mutex<Unsynced>,
+}
+
+/// Writes since the last sync, oldest first.
+#[derive(Debug, Default)]
+struct Unsynced {
+    writes: VecDeque<Before>,
+    bytes: usize,
+}
+
+/// What was there before a write.
+#[derive(Debug)]
+struct Before {
+    at: u64,
+    old: Vec<u8>,
+}
+
+impl RamStore {
+    /// A store of `len` zero bytes; memory is used only where it is written.
+    ///
+    /// # Panics
+    /// Where the host has no such amount of address space.
+    pub fn new(len: u64, power: Arc<Power>) -> Self {
+        let bytes = usize::try_from(len).expect("64-bit host");
+        let region = HostRegion::alloc(bytes).expect("address space for a store");
+        Self { power, len, region, inner: Mutex::default() }
+    }
+
+    /// The power came back after a cut: each write since the last sync is kept, dropped or torn, from the seed. Does nothing
+    /// where all was synced.
+    pub fn after_power_cut(&self, seed: u64) {
+        let mut inner = self.lock();
+        // Undo the newest first; what a write had written is then just what is there.
+        let mut redo = Vec::new();
+        while let Some(Before { at, old }) = inner.writes.pop_back() {
+            let mut new = vec![0; old.len()];
+            self.region.read(at, &mut new);
+            self.region.write(at, &old);
+            redo.push((at, new));
+        }
+        inner.bytes = 0;
+        for (number, (at, new)) in redo.into_iter().rev().enumerate() {
+            let dice = mix64(seed ^ mix64(number as u64 + 1));
+            match dice % 4 {
+                0 => {}
+                1 => self.region.write(at, &new),
+                2 => self.region.write(at, &new[..torn_prefix(new.len(), dice)]),
+                _ => {
+                    let sectors = new.chunks(SECTOR_BYTES).enumerate();
+                    for (sector, bytes) in sectors.filter(|(sector, _)| mix64(dice ^ *sector as u64).is_multiple_of(2))
+                    {
+                        self.region.write(at + (sector * SECTOR_BYTES) as u64, bytes);
+                    }
+                }
+            }
+        }
+    }
+
+    fn put(&self, inner: &mut Unsynced, at: u64, data: &[u8]) {
+        let mut old = vec![0; data.len()];
+        self.region.read(at, &mut old);
+        self.region.write(at, data);
+        inner.bytes += old.len();
+        inner.writes.push_back(Before { at, old });
+        while inner.bytes > APART_BYTES
+            && let Some(oldest) = inner.writes.pop_front()
+        {
+            inner.bytes -= oldest.old.len();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Unsynced> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for RamStore {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        check_range(at, out.len(), self.len)?;
+        self.region.read(at, out);
+        Ok(())
+    }
+
+    fn write(&self, at: u64, data: &[u8]) -> io::Result<()> {
+        check_range(at, data.len(), self.len)?;
+        let mut inner = self.lock();
+        match self.power.step() {
+            Step::Whole => self.put(&mut inner, at, data),
+            Step::Torn(seed) => {
+                self.put(&mut inner, at, &data[..torn_prefix(data.len(), seed)]);
+                return Err(power_is_gone());
+            }
+            Step::Off => return Err(power_is_gone()),
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut inner = self.lock();
+        match self.power.step() {
+            Step::Whole => {
+                inner.writes.clear();
+                inner.bytes = 0;
+                Ok(())
+            }
+            Step::Torn(_) | Step::Off => Err(power_is_gone()),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The one place that hands memory to `io_uring`.
+//!
+//! The kernel reads and writes frames while Rust runs, which is what a [`HostRegion`] is for. What it was given stays where it is
+//! until its completion was seen: the ring holds the region and the file, and waits in drop.
+#![expect(unsafe_code, reason = "the kernel is given addresses of frames")]
+
+use crate::PAGE_BYTES;
+use crate::file::DataFile;
+use gnstor_fabric::region::HostRegion;
+use io_uring::{IoUring, opcode, types};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+/// As the kernel's `iovec`, without the pointer type that may not leave its thread.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Piece {
+    address: usize,
+    bytes: usize,
+}
+
+const _: () = assert!(size_of::<Piece>() == size_of::<libc::iovec>());
+const _: () = assert!(align_of::<Piece>() == align_of::<libc::iovec>());
+
+/// A ring over one file and one region.
+pub(crate) struct Uring {
+    ring: IoUring,
+    /// What each slot points the kernel to.
+    pieces: Vec<Vec<Piece>>,
+    in_flight: usize,
+    file: Arc<DataFile>,
+    region: Arc<HostRegion>,
+}
+
+impl std::fmt::Debug for Uring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Uring").field("in_flight", &self.in_flight).finish_non_exhaustive()
+    }
+}
+
+impl Uring {
+    pub(crate) fn new(file: Arc<DataFile>, region: Arc<HostRegion>, slots: usize) -> io::Result<Self> {
+        let ring = IoUring::new(u32::try_from(slots).map_err(io::Error::other)?)?;
+        Ok(Self { ring, pieces: vec![Vec::new(); slots], in_flight: 0, file, region })
+    }
+
+    /// Moves pages between the region and consecutive pages of the file from `at` on. The slot must not be in flight.
+    pub(crate) fn submit(&mut self, slot: usize, write: bool, at: u64, pages: &[u64]) {
+        let pieces = &mut self.pieces[slot];
+        pieces.clear();
+        for &page in pages {
+            let inside = self.region.slice(page, PAGE_BYTES);
+            let address = usize::try_from(self.region.address() + inside.offset).expect("64-bit host");
+            pieces.push(Piece { address, bytes: PAGE_BYTES as usize });
+        }
+        let fd = types::Fd(self.file.data().as_raw_fd());
+        let (first, count) =
+            (pieces.as_ptr().cast::<libc::iovec>(), u32::try_from(pieces.len()).expect("a unit's pages"));
+        let entry = if write {
+            opcode::Writev::new(fd, first, count).offset(at).build()
+        } else {
+            opcode::Readv::new(fd, first, count).offset(at).build()
+        };
+        let entry = entry.user_data(slot as u64);
+        // SAFETY: `slice` checked that the pages are inside of the region; the region and `pieces[slot]` live and stay where they
+        // are until the completion is seen (`in_flight`, and the wait in drop); the file is open as long as `self.file`.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        // There are as many entries as slots, and the kernel takes them out at each submit.
+        pushed.expect("an entry for each slot");
+        self.in_flight += 1;
+        self.enter(0);
+    }
+
+    /// A completion: slot and result (bytes, or an error below zero).
+    pub(crate) fn next(&mut self) -> Option<(usize, i32)> {
+        if self.in_flight == 0 {
+            return None;
+        }
+        if !self.ring.submission().is_empty() {
+            self.enter(0);
+        }
+        let entry = self.ring.completion().next()?;
+        self.in_flight -= 1;
+        Some((usize::try_from(entry.user_data()).expect("64-bit host"), entry.result()))
+    }
+
+    /// Waits for a completion, where one is to come.
+    pub(crate) fn wait(&mut self) {
+        if self.in_flight > 0 {
+            self.enter(1);
+        }
+    }
+
+    fn enter(&mut self, wait_for: usize) {
+        if let Err(error) = self.ring.submit_and_wait(wait_for) {
+            // Interrupted or busy: entries stay in the ring and go with the next call.
+            tracing::debug!(%error, "io_uring took no entry now");
+        }
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        while self.in_flight > 0 {
+            self.wait();
+            while self.next().is_some() {}
+        }
+    }
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Room for writes: superblocks are opened and closed, victims emptied, and erased when that is safe.
+//!
+//! ```text
+//!   free superblocks    > LOW      nothing to do; in quiet times collection goes on in the background
+//!                       <= LOW     every host page pays for its share of the victim's pages
+//!                       <= KEPT    only collection may open it; writes wait (Stalled) until an erase
+//! ```
+//! Collection moves what is valid, that is, what the map says is on this very page. An emptied superblock is erased
+//! once every transaction that let go of its pages is durable and no reader has one of them pinned.
+
+use crate::layer::{CommitError, Ftl, Inner};
+use crate::space::{State, Stream};
+use gnstor_durable::Record;
+use gnstor_fabric::time::{Span, Time};
+use gnstor_flash::{Oob, PageState, Ppa, Superblock, Unit};
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::slba::Vid;
+
+/// Free superblocks at and below which writes pay for collection, at the least.
+pub(crate) const LOW: u32 = 4;
+/// Free superblocks that writes leave alone: one for collection, one for a restore.
+const KEPT: u32 = 2;
+/// Without a write for so long, collection goes on in the background.
+const QUIET: Span = Span::from_ms(10);
+/// Background collection rests when this many times as many superblocks are free as foreground collection minds.
+const PLENTY: u32 = 3;
+
+/// A superblock that is being emptied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Victim {
+    superblock: Superblock,
+    /// Pages before this one have been looked at.
+    next: u32,
+    /// Valid pages to move for each page written by hosts, so that it is empty when its gain is used up.
+    moves_per_page: u32,
+}
+
+impl Ftl {
+    /// Makes sure that `blocks` pages can be placed, by collecting if need be.
+    pub(crate) fn make_room(&self, inner: &mut Inner, now: Time, blocks: u32) -> Result<(), CommitError> {
+        self.make_journal_room(inner, now, blocks)?;
+        if inner.worn_out {
+            return Err(CommitError::WornOut);
+        }
+        while self.host_room(inner) < u64::from(blocks) {
+            self.settle_in(inner, now);
+            if self.host_room(inner) >= u64::from(blocks) {
+                break;
+            }
+            if self.is_freeing(inner) {
+                // Programs under way are all that a superblock's erase waits for.
+                inner.stats.stalls += 1;
+                return Err(CommitError::Stalled);
+            }
+            if self.collect_some(inner, now, self.flash.geometry().superblock_pages()) {
+                continue;
+            }
+            if inner.emptied.is_empty() && self.is_worn_out(inner) {
+                inner.worn_out = true;
+                return Err(CommitError::WornOut);
+            }
+            // What is left waits for half-filled units, for programs, for frames or for readers.
+            let free = inner.space.free();
+            self.hurry(inner, now);
+            if inner.space.free() <= free {
+                inner.stats.stalls += 1;
+                return Err(CommitError::Stalled);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an emptied superblock waits for nothing but programs that have been started.
+    fn is_freeing(&self, inner: &Inner) -> bool {
+        let filling = inner.streams.iter().filter_map(|s| s.filling_since()).min();
+        inner.emptied.iter().any(|superblock| {
+            let let_go = inner.space.get(*superblock).let_go;
+            filling.is_none_or(|since| let_go < since) && !self.is_pinned(*superblock)
+        })
+    }
+
+    fn host_room(&self, inner: &Inner) -> u64 {
+        let open = inner.streams[Stream::Host as usize].room(&self.flash);
+        let free = inner.space.free().saturating_sub(KEPT);
+        let whole = inner.space.iter().filter(|(_, e)| e.state == State::Free).map(|(_, e)| e.good).min().unwrap_or(0);
+        u64::from(open) + u64::from(free) * u64::from(whole)
+    }
+
+    fn is_worn_out(&self, inner: &Inner) -> bool {
+        let needed = self.logical_pages + 2 * u64::from(self.flash.geometry().superblock_pages());
+        inner.space.good_pages() < needed
+    }
+
+    /// Host writes pay for collection while free superblocks are few.
+    pub(crate) fn pay(&self, inner: &mut Inner, now: Time, pages: u32) {
+        if inner.space.free() > self.low {
+            return;
+        }
+        self.erase_emptied(inner, now);
+        if inner.space.free() > self.low {
+            return;
+        }
+        let rate = inner.victim.map_or(1, |victim| victim.moves_per_page);
+        self.collect_some(inner, now, pages * rate);
+    }
+
+    /// Collection in quiet times, a unit's worth of moves; when it wants to go on.
+    pub(crate) fn collect_quietly(&self, inner: &mut Inner, now: Time) -> Time {
+        if !self.collection.background || inner.space.free() >= PLENTY * self.low {
+            return Time::NEVER;
+        }
+        let since = inner.last_write + QUIET;
+        if since > now {
+            return if self.choose(inner).is_some() || inner.victim.is_some() { since } else { Time::NEVER };
+        }
+        // Moving pages that will be let go of anyway is wear for nothing: only well emptied victims are worth it.
+        let worth = inner.victim.is_some()
+            || self.choose(inner).is_some_and(|victim| {
+                let entry = inner.space.get(victim);
+                entry.valid <= entry.good / 2
+            });
+        if !worth {
+            return Time::NEVER;
+        }
+        inner.stats.background_steps += 1;
+        if !self.collect_some(inner, now, self.flash.geometry().unit_pages()) {
+            return Time::NEVER;
+        }
+        now + Span::from_ns(100_000)
+    }
+
+    fn choose(&self, inner: &Inner) -> Option<Superblock> {
+        if let Some(cold) = inner.space.cold(self.collection.wear_bound) {
+            return Some(cold);
+        }
+        inner.space.victim(self.collection.policy)
+    }
+
+    /// Moves up to `moves` valid pages out of the victim, choosing one if there is none; whether anything was gained.
+    fn collect_some(&self, inner: &mut Inner, now: Time, moves: u32) -> bool {
+        let Some(mut victim) = inner.victim.take().or_else(|| self.next_victim(inner)) else { return false };
+        let geometry = self.flash.geometry();
+        let first = victim.superblock.0 * geometry.superblock_pages();
+        let sense = geometry.shape().sense_pages;
+        let mut moved = 0;
+        let mut group: Vec<(Ppa, Oob)> = Vec::new();
+        while victim.next < geometry.superblock_pages() && moved < moves {
+            // Pages sensed together are moved together.
+            let end = (victim.next / sense + 1) * sense;
+            group.clear();
+            group.extend((victim.next..end).filter_map(|index| self.valid(Ppa(first + index))));
+            if !group.is_empty() {
+                if !self.move_pages(inner, now, &group) {
+                    inner.victim = Some(victim);
+                    return moved > 0;
+                }
+                moved += u32::try_from(group.len()).expect("pages of a sense group");
+            }
+            victim.next = end;
+        }
+        if inner.space.get(victim.superblock).valid > 0 {
+            assert!(victim.next < geometry.superblock_pages(), "{victim:?} was looked through and is not empty");
+            inner.victim = Some(victim);
+        }
+        true
+    }
+
+    fn next_victim(&self, inner: &mut Inner) -> Option<Victim> {
+        let superblock = self.choose(inner)?;
+        let entry = inner.space.get(superblock);
+        let gain = (entry.good - entry.valid).max(1);
+        inner.stats.victims += 1;
+        Some(Victim { superblock, next: 0, moves_per_page: entry.valid.div_ceil(gain).max(1) })
+    }
+
+    /// The record of a page that the map names.
+    fn valid(&self, page: Ppa) -> Option<(Ppa, Oob)> {
+        let (vid, _, vba, _) = self.flash.key(page)?;
+        let vid = Vid::new(vid)?;
+        if self.map.get(vid, vba) != Some(page.0) {
+            return None;
+        }
+        match self.flash.page(page) {
+            PageState::Programmed(oob) | PageState::Buffered(oob) => Some((page, oob)),
+            PageState::Erased | PageState::Padding | PageState::Damaged => None,
+        }
+    }
+
+    /// Copies pages to the collection's stream; `false` where it has no room or no frame for now.
+    fn move_pages(&self, inner: &mut Inner, now: Time, pages: &[(Ppa, Oob)]) -> bool {
+        let count = u32::try_from(pages.len()).expect("pages of a sense group");
+        let room = inner.streams[Stream::Collect as usize].room(&self.flash);
+        if room < count && inner.space.free() == 0 {
+            return false;
+        }
+        if self.flash.free_frames() < count || !inner.journal.has_room(u64::from(count) * TRANSACTION_BYTES) {
+            return false;
+        }
+        let ready = self.timing().map_or(now, |mut timing| {
+            let sensed: Vec<Ppa> = pages.iter().map(|(page, _)| *page).collect();
+            timing.collect(now, &sensed)
+        });
+        for (page, oob) in pages {
+            let Some(vid) = Vid::new(oob.vid) else { continue };
+            let frame = self.flash.take_frame().expect("asked for above");
+            let mut oob = *oob;
+            if self.flash.copy(*page, frame).is_err() {
+                // The data is lost, and stays lost: a sum that its zeros do not have makes every read say so.
+                self.flash.write_frame(frame, &[0; BLOCK_BYTES as usize]);
+                oob.sum = !gnstor_proto::checksum::block_sum(&[0; BLOCK_BYTES as usize]);
+                inner.stats.lost_pages += 1;
+            }
+            self.put(inner, now, ready, Stream::Collect, &oob, vid, frame, None);
+            inner.stats.moved_pages += 1;
+        }
+        true
+    }
+
+    pub(crate) fn open_superblock(&self, inner: &mut Inner, stream: Stream) {
+        let superblock = inner.space.open(stream).expect("room was made before");
+        inner.streams[stream as usize].open(superblock);
+        let order = inner.space.opened();
+        inner.journal.begin();
+        inner.journal.add(Record::Opened { superblock, stream: stream as u8, order });
+        inner.journal.commit();
+    }
+
+    /// After a page was placed: the unit may be full, and with it the superblock.
+    pub(crate) fn close_unit(&self, inner: &mut Inner, now: Time, stream: Stream) {
+        if let Some(full) = inner.streams[stream as usize].full(self.flash.geometry()) {
+            self.seal(inner, now, stream, full);
+        }
+    }
+
+    pub(crate) fn seal(&self, inner: &mut Inner, now: Time, stream: Stream, full: crate::stream::Full) {
+        let superblock = self.flash.geometry().superblock_of_unit(full.unit);
+        let from = full.ready.max(now).max(inner.space.get(superblock).erased_at);
+        let kind = match stream {
+            Stream::Host => gnstor_model::Stream::Host,
+            Stream::Collect => gnstor_model::Stream::Collect,
+        };
+        self.flash.start_program(full.unit);
+        let at = self.timing().map_or(now, |mut timing| timing.program(from, full.unit, kind));
+        inner.space.get_mut(superblock).unsettled += 1;
+        inner.stats.flash_pages += u64::from(self.flash.geometry().unit_pages());
+        let writing = &mut inner.streams[stream as usize];
+        writing.seal(full, at);
+        if let Some(superblock) = writing.finished(&self.flash) {
+            inner.space.close(superblock);
+            inner.journal.begin();
+            inner.journal.add(Record::Closed { superblock });
+            inner.journal.commit();
+            self.note_emptied(inner, superblock);
+        }
+    }
+
+    /// A superblock may have lost its last valid page.
+    pub(crate) fn note_emptied(&self, inner: &mut Inner, superblock: Superblock) {
+        let entry = inner.space.get(superblock);
+        let empty = entry.state == State::Closed && entry.valid == 0;
+        if empty && !inner.emptied.contains(&superblock) {
+            if inner.victim.is_some_and(|victim| victim.superblock == superblock) {
+                inner.victim = None;
+            }
+            inner.emptied.push(superblock);
+        }
+    }
+
+    /// Erases what may be erased; whether a superblock became free.
+    pub(crate) fn erase_emptied(&self, inner: &mut Inner, now: Time) -> bool {
+        let mut freed = false;
+        let mut emptied = std::mem::take(&mut inner.emptied);
+        emptied.retain(|&superblock| {
+            let entry = inner.space.get(superblock);
+            if entry.unsettled > 0 || entry.let_go > inner.journal.durable() || self.is_pinned(superblock) {
+                return true;
+            }
+            freed |= self.erase(inner, now, superblock);
+            false
+        });
+        debug_assert!(inner.emptied.is_empty(), "erasing empties nothing");
+        inner.emptied = emptied;
+        freed
+    }
+
+    fn blocks_of(&self, superblock: Superblock) -> impl Iterator<Item = gnstor_flash::Block> + '_ {
+        let geometry = self.flash.geometry();
+        let first = geometry.first_unit(superblock).0;
+        (first..first + geometry.dies()).map(|unit| geometry.block_of(Unit(unit)))
+    }
+
+    fn is_pinned(&self, superblock: Superblock) -> bool {
+        self.blocks_of(superblock).any(|block| self.flash.is_pinned(block))
+    }
+
+    /// Erases every good block; whether any is left.
+    fn erase(&self, inner: &mut Inner, now: Time, superblock: Superblock) -> bool {
+        let erases = inner.space.get(superblock).erases + 1;
+        let (mut bad, mut erased_at) = (Vec::new(), now);
+        for block in self.blocks_of(superblock) {
+            if self.flash.is_bad(block) {
+                continue;
+            }
+            if let Some(mut timing) = self.timing() {
+                erased_at = erased_at.max(timing.erase(now, block));
+            }
+            if self.flash.erase(block).is_err() {
+                bad.push(block);
+            }
+        }
+        inner.journal.begin();
+        for &block in &bad {
+            self.flash.mark_bad(block);
+            inner.stats.bad_blocks += 1;
+            inner.journal.add(Record::Bad { block });
+        }
+        inner.journal.add(Record::Erased { superblock, erases });
+        inner.journal.commit();
+        inner.stats.erases += 1;
+        inner.space.freed(superblock, erases, self.good_pages(superblock));
+        inner.space.get_mut(superblock).erased_at = erased_at;
+        inner.space.get(superblock).state == State::Free
+    }
+
+    /// Pages of a superblock on good blocks.
+    pub(crate) fn good_pages(&self, superblock: Superblock) -> u32 {
+        let good = self.blocks_of(superblock).filter(|block| !self.flash.is_bad(*block)).count();
+        let geometry = self.flash.geometry();
+        u32::try_from(good).expect("dies") * geometry.rows() * geometry.unit_pages()
+    }
+
+    /// A unit could not be programmed: its block is bad from now on, and what the map names on it is written elsewhere.
+    pub(crate) fn rescue(&self, inner: &mut Inner, now: Time, stream: Stream, sealed: crate::stream::Sealed) {
+        let geometry = self.flash.geometry();
+        let block = geometry.block_of(sealed.unit);
+        inner.stats.program_failures += 1;
+        if !self.flash.is_bad(block) {
+            self.flash.mark_bad(block);
+            inner.stats.bad_blocks += 1;
+            inner.journal.begin();
+            inner.journal.add(Record::Bad { block });
+            inner.journal.commit();
+        }
+        let first = geometry.first_page(sealed.unit).0;
+        for page in (first..first + geometry.unit_pages()).map(Ppa) {
+            let Some((page, oob)) = self.valid(page) else { continue };
+            let Some(vid) = Vid::new(oob.vid) else { continue };
+            let Some(frame) = self.flash.take_frame() else {
+                inner.stats.lost_pages += 1;
+                continue;
+            };
+            if self.flash.copy(page, frame).is_err() {
+                self.flash.give_frame(frame);
+                inner.stats.lost_pages += 1;
+                continue;
+            }
+            self.put(inner, now, now, stream, &oob, vid, frame, None);
+            // The transaction that put the page on the failed unit must not be durable before the one that moved it.
+            inner.streams[stream as usize].hold_back(sealed.first);
+            inner.stats.moved_pages += 1;
+        }
+    }
+}
+
+/// A transaction at its longest, near enough: an insertion with a dozen moves.
+pub(crate) const TRANSACTION_BYTES: u64 = 600;

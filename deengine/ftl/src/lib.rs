@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The translation layer of an emulated SSD: superblocks, collection, wear, recovery.
+//!
+//! ```text
+//!   commit(frames) --> stream --> unit --> flash            extent(block) --> map --> page, pinned --> frame
+//!        |               `- superblocks, collection
+//!        `--> journal (slots of the map, stamps) --> checkpoint, dump
+//! ```
+//! | module | what |
+//! |---|---|
+//! | [`layer`] | readers without a lock; writes under one |
+//! | `stream` | the unit being filled, and those on their way to flash |
+//! | [`space`] | superblocks: free, open, full, dead; victims; wear |
+//! | `collect` | room for writes: moving, erasing, bad blocks |
+//! | `settle` | what becomes durable and when; checkpoints |
+//! | [`restore`], `rebuild` | from what survived to a layer that serves |
+//! | `sweep` | forgetting a volume |
+//! | [`windows`] | stamps of the last writes of each volume |
+//!
+//! The design is `docs/deengine.md`; the rules are those of `docs/protocol.md`.
+
+mod collect;
+pub mod config;
+pub mod layer;
+mod rebuild;
+pub mod restore;
+mod settle;
+pub mod space;
+mod stats;
+mod stream;
+mod sweep;
+pub mod windows;
+
+pub use config::{Collection, DUMP_BYTES, FtlConfig, OpenError};
+pub use layer::{CommitError, Committed, Extent, Forgotten, Ftl, Full, NewBlock, Target, geometry_for};
+pub use restore::{Boot, OpenedFtl, Origin};
+pub use space::{Policy, Wear};
+pub use stats::{Health, LayerStats};
+
+#[cfg(test)]
+mod tests;

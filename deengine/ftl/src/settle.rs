@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What becomes durable, and when: programs that end, the journal behind them, the checkpoint in the background.
+//!
+//! ```text
+//!   unit sealed --modelled program time--> on flash --> journal pages that name only such units --> durable
+//! ```
+//! A journal page is written only when every page it names is on flash ("data first"). [`Ftl::harden`] closes half-filled
+//! units so that what has been committed so far becomes durable; Flush and FUA wait for that.
+
+use crate::collect::TRANSACTION_BYTES;
+use crate::layer::{CommitError, Ftl, Inner};
+use crate::space::{State, Stream};
+use gnstor_durable::{Checkpoint, Meta, Seq, SuperblockMeta, SuperblockState};
+use gnstor_fabric::time::{Span, Time};
+use gnstor_flash::{Block, Ppa, Superblock};
+use std::task::Poll;
+
+/// Journal bytes in memory beyond which whole pages are written.
+const TAIL_BYTES: u64 = 16 << 10;
+/// Journal bytes in memory beyond which no half-filled unit may hold them back.
+const HELD_BYTES: u64 = 64 << 10;
+/// The journal is this full, in thousandths, when a checkpoint begins.
+const CHECKPOINT_AT: u32 = 500;
+/// Words of the map copied at a time.
+const CHUNK_WORDS: u64 = 8192;
+/// How long to wait before looking again at a program that the medium has not finished.
+const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
+
+/// A checkpoint under way.
+#[derive(Debug)]
+pub(crate) struct Running {
+    writing: Checkpoint,
+    next_word: u64,
+    /// Words still to be copied on account of what has been written meanwhile.
+    owed: u64,
+    words_per_page: u64,
+}
+
+const STREAMS: [Stream; 2] = [Stream::Host, Stream::Collect];
+
+impl Ftl {
+    /// Does what has become due: programs that have ended, the journal, erases, a piece of the checkpoint, background
+    /// collection. The next time at which there is something to do, if nothing else happens.
+    pub fn settle(&self, now: Time) -> Time {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        self.settle_in(inner, now);
+        if let Some(running) = &mut inner.checkpoint {
+            running.owed = running.owed.saturating_add(CHUNK_WORDS);
+            self.checkpoint_step(inner);
+        }
+        let quiet = self.collect_quietly(inner, now);
+        self.settle_in(inner, now);
+        let next = inner.streams.iter().filter_map(|s| s.oldest()).map(|s| s.at).min().unwrap_or(Time::NEVER);
+        // A program that is due and still there waits for the medium.
+        let next = if next <= now { now + MEDIUM_PAUSE } else { next };
+        let checkpoint = if inner.checkpoint.is_some() { now + Span::from_ns(100_000) } else { Time::NEVER };
+        next.min(quiet).min(checkpoint)
+    }
+
+    pub(crate) fn settle_in(&self, inner: &mut Inner, now: Time) {
+        self.settle_due(inner, now, now);
+    }
+
+    /// As [`Self::settle_in`], for programs that the model ends by `due`.
+    pub(crate) fn settle_due(&self, inner: &mut Inner, due: Time, now: Time) {
+        for stream in STREAMS {
+            while let Some(&sealed) = inner.streams[stream as usize].oldest() {
+                if sealed.at > due {
+                    break;
+                }
+                let Poll::Ready(result) = self.flash.finish_program(sealed.unit) else { break };
+                inner.streams[stream as usize].pop_oldest();
+                let superblock = self.flash.geometry().superblock_of_unit(sealed.unit);
+                inner.space.get_mut(superblock).unsettled -= 1;
+                if result.is_err() {
+                    self.rescue(inner, now, stream, sealed);
+                }
+            }
+        }
+        // Somebody waits for a transaction that a half-filled unit holds back, or the tail grows too long behind one.
+        if inner.journal.tail_bytes() >= HELD_BYTES || inner.wanted > inner.journal.durable().max(self.safe(inner)) {
+            self.release_tail(inner, now);
+        }
+        let safe = self.safe(inner);
+        let durable = inner.journal.durable();
+        let holds_space = |superblock: &Superblock| (durable + 1..=safe).contains(&inner.space.get(*superblock).let_go);
+        let force = durable < inner.wanted && inner.wanted <= safe
+            || inner.space.free() <= self.low && inner.emptied.iter().any(holds_space);
+        let due = inner.journal.tail_bytes() >= TAIL_BYTES && safe > durable;
+        if (force || due) && let Err(error) = inner.journal.flush(safe, force) {
+            // Nothing became durable; it is tried again. Whoever waits for it goes on waiting.
+            tracing::error!("the journal cannot be written: {error}");
+        }
+        if !inner.emptied.is_empty() {
+            self.erase_emptied(inner, now);
+        }
+    }
+
+    /// A unit that nobody goes on filling holds back the journal for all: it is cut short.
+    fn release_tail(&self, inner: &mut Inner, now: Time) {
+        let started = inner.streams.iter().filter_map(|s| s.sealed_since()).min().unwrap_or(Seq::MAX);
+        if inner.streams.iter().filter_map(|s| s.filling_since()).any(|since| since < started) {
+            self.cut_short(inner, now);
+        }
+    }
+
+    /// The last transaction before the first one that names a page not on flash.
+    fn safe(&self, inner: &Inner) -> Seq {
+        let unsettled = inner.streams.iter().filter_map(|s| s.unsettled_since()).min();
+        unsettled.map_or(inner.journal.last(), |first| first - 1)
+    }
+
+    /// After a write: what is due at once, and a share of the checkpoint.
+    pub(crate) fn advance(&self, inner: &mut Inner, now: Time, pages: u32) {
+        if inner.checkpoint.is_none() && inner.journal.fill_permille() >= CHECKPOINT_AT {
+            self.begin_checkpoint(inner, now);
+        }
+        if let Some(running) = &mut inner.checkpoint {
+            running.owed = running.owed.saturating_add(u64::from(pages) * running.words_per_page);
+            self.checkpoint_step(inner);
+        }
+        let due = |s: &crate::stream::Writing| s.oldest().is_some_and(|sealed| sealed.at <= now);
+        if inner.streams.iter().any(due) || inner.journal.tail_bytes() >= TAIL_BYTES {
+            self.settle_in(inner, now);
+        }
+    }
+
+    /// Sees to it that everything committed so far becomes durable; the transaction to wait for with
+    /// [`Self::durable`], and when the model has it.
+    pub fn harden(&self, now: Time) -> (Seq, Time) {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        self.cut_short(inner, now);
+        inner.wanted = inner.wanted.max(inner.journal.last());
+        let at = inner.streams.iter().filter_map(crate::stream::Writing::settled_at).max().unwrap_or(now);
+        let seq = inner.journal.last();
+        self.settle_in(inner, now);
+        (seq, at.max(now))
+    }
+
+    /// Fills half-filled units with padding, so that they can be programmed.
+    pub(crate) fn cut_short(&self, inner: &mut Inner, now: Time) {
+        for stream in STREAMS {
+            let geometry = self.flash.geometry();
+            let Some((full, missing)) = inner.streams[stream as usize].cut_short(geometry) else { continue };
+            if stream == Stream::Host && let Some(mut timing) = self.timing() {
+                timing.pad(u32::try_from(missing.len()).expect("pages of a unit"));
+            }
+            inner.stats.padded_pages += missing.len() as u64;
+            missing.map(Ppa).for_each(|page| self.flash.pad(page));
+            self.seal(inner, now, stream, full);
+        }
+    }
+
+    /// A write waits for space: what stands in the way of erasing is made durable.
+    pub(crate) fn hurry(&self, inner: &mut Inner, now: Time) {
+        let needed = inner.emptied.iter().map(|s| inner.space.get(*s).let_go).max();
+        if let Some(needed) = needed.filter(|needed| *needed > inner.journal.durable()) {
+            let filling = inner.streams.iter().filter_map(|s| s.filling_since()).min();
+            if filling.is_some_and(|since| since <= needed) {
+                self.cut_short(inner, now);
+            }
+            inner.wanted = inner.wanted.max(inner.journal.last());
+        }
+        self.settle_in(inner, now);
+    }
+
+    // ---- checkpoint ----
+
+    /// Sees that `blocks` transactions fit into the journal; a checkpoint makes room.
+    pub(crate) fn make_journal_room(&self, inner: &mut Inner, now: Time, blocks: u32) -> Result<(), CommitError> {
+        if inner.journal.has_room(2 * u64::from(blocks + 4) * TRANSACTION_BYTES) {
+            return Ok(());
+        }
+        if inner.checkpoint.is_none() {
+            self.begin_checkpoint(inner, now);
+        }
+        if let Some(running) = &mut inner.checkpoint {
+            running.owed = u64::MAX;
+            self.checkpoint_step(inner);
+        }
+        if inner.checkpoint.is_some() {
+            // It ends when everything it names is on flash.
+            self.cut_short(inner, now);
+            inner.wanted = inner.journal.last();
+            self.settle_in(inner, now);
+            self.checkpoint_step(inner);
+        }
+        if inner.journal.has_room(2 * u64::from(blocks + 4) * TRANSACTION_BYTES) {
+            return Ok(());
+        }
+        inner.stats.stalls += 1;
+        Err(CommitError::Stalled)
+    }
+
+    fn begin_checkpoint(&self, inner: &mut Inner, _now: Time) {
+        let meta = self.meta(inner);
+        match Checkpoint::begin(&self.durable, &inner.journal, &meta) {
+            Ok(writing) => {
+                // Done by the time the journal is three quarters full, at some fifty bytes a page written.
+                let pages = (self.journal_bytes / 4 / 50).max(1);
+                let words_per_page = self.map.words().div_ceil(pages);
+                inner.checkpoint = Some(Running { writing, next_word: 0, owed: 0, words_per_page });
+            }
+            Err(error) => tracing::error!("a checkpoint cannot be begun: {error}"),
+        }
+    }
+
+    fn checkpoint_step(&self, inner: &mut Inner) {
+        let Some(mut running) = inner.checkpoint.take() else { return };
+        let total = self.map.words();
+        while running.next_word < total && running.owed >= CHUNK_WORDS.min(total - running.next_word) {
+            let count = CHUNK_WORDS.min(total - running.next_word);
+            inner.words.resize(usize::try_from(count).expect("a chunk"), 0);
+            self.map.read_words(running.next_word, &mut inner.words);
+            if let Err(error) = running.writing.words(running.next_word, &inner.words) {
+                tracing::error!("a checkpoint is given up: {error}");
+                return;
+            }
+            running.next_word += count;
+            running.owed = running.owed.saturating_sub(count);
+            if running.next_word == total {
+                // The copied words name pages up to here; the checkpoint counts once those are durable.
+                inner.wanted = inner.wanted.max(inner.journal.last());
+                running.owed = inner.journal.last();
+            }
+        }
+        if running.next_word < total || inner.journal.durable() < running.owed {
+            inner.checkpoint = Some(running);
+            return;
+        }
+        match running.writing.finish(&mut inner.journal) {
+            Ok(()) => inner.stats.checkpoints += 1,
+            Err(error) => tracing::error!("a checkpoint is given up: {error}"),
+        }
+    }
+
+    /// State of everything but the map, as it is after the last transaction.
+    pub(crate) fn meta(&self, inner: &Inner) -> Meta {
+        let superblocks = inner.space.iter().map(|(_, entry)| SuperblockMeta {
+            state: match entry.state {
+                State::Free => SuperblockState::Free,
+                State::Open(stream) => SuperblockState::Open { stream: stream as u8 },
+                State::Closed => SuperblockState::Closed,
+                State::Dead => SuperblockState::Dead,
+            },
+            erases: entry.erases,
+            order: entry.order,
+        });
+        Meta {
+            superblocks: superblocks.collect(),
+            bad: (0..self.flash.geometry().blocks()).map(Block).filter(|block| self.flash.is_bad(*block)).collect(),
+            windows: inner.windows.iter().map(|(vid, window)| (vid, window.iter().collect())).collect(),
+            next_order: inner.space.opened(),
+            page_seq: inner.page_seq,
+            written_host: inner.stats.host_pages,
+            written_flash: inner.stats.flash_pages,
+        }
+    }
+
+    /// Writes a whole checkpoint at once: at the end of a restore and before a clean shutdown.
+    pub(crate) fn checkpoint_now(&self, inner: &mut Inner) -> Result<(), gnstor_durable::DurableError> {
+        inner.checkpoint = None;
+        inner.journal.flush(inner.journal.last(), true)?;
+        let mut writing = Checkpoint::begin(&self.durable, &inner.journal, &self.meta(inner))?;
+        let total = self.map.words();
+        let mut next = 0;
+        while next < total {
+            let count = CHUNK_WORDS.min(total - next);
+            inner.words.resize(usize::try_from(count).expect("a chunk"), 0);
+            self.map.read_words(next, &mut inner.words);
+            writing.words(next, &inner.words)?;
+            next += count;
+        }
+        writing.finish(&mut inner.journal)
+    }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Superblocks: who is free, who is open, how much of each is still valid, how often each was erased.
+//!
+//! ```text
+//!   Free --open--> Open --close--> Closed --(no valid page left, journal durable, nothing pinned) erase--> Free
+//!                                                                                          `-- Dead: no good block
+//! ```
+//! Nothing here touches flash; this is the bookkeeping that decides, and it is rebuilt at restore from the map and the
+//! journal.
+
+use gnstor_durable::Seq;
+use gnstor_fabric::time::Time;
+use gnstor_flash::Superblock;
+
+/// What a stream of writes comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stream {
+    /// Hosts.
+    Host = 0,
+    /// Collection.
+    Collect = 1,
+}
+
+/// Where a superblock is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// Erased.
+    Free,
+    /// Being filled by this stream.
+    Open(Stream),
+    /// Full.
+    Closed,
+    /// Without a good block.
+    Dead,
+}
+
+/// How collection chooses its victim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Policy {
+    /// The fewest valid pages.
+    #[default]
+    Greedy,
+    /// The most space freed for its cost, weighted by age: (1 - u) / 2u x age.
+    CostBenefit,
+}
+
+/// One superblock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) state: State,
+    /// Pages that the map names.
+    pub(crate) valid: u32,
+    /// Pages that it has: fewer than the geometry says where blocks are bad.
+    pub(crate) good: u32,
+    pub(crate) erases: u32,
+    /// When it was opened, in superblocks opened: what age is measured by.
+    pub(crate) order: u64,
+    /// The newest transaction that let go of one of its pages: it must be durable before the erase.
+    pub(crate) let_go: Seq,
+    /// Units started and not durable yet.
+    pub(crate) unsettled: u32,
+    /// When the model has it erased.
+    pub(crate) erased_at: Time,
+}
+
+/// All superblocks of one SSD.
+#[derive(Debug)]
+pub(crate) struct Space {
+    entries: Vec<Entry>,
+    free: u32,
+    opened: u64,
+}
+
+impl Space {
+    /// `good(superblock)` tells how many pages each has on good blocks.
+    pub(crate) fn new(superblocks: u32, good: impl Fn(Superblock) -> u32) -> Self {
+        let fresh = |number| {
+            let good = good(Superblock(number));
+            let state = if good == 0 { State::Dead } else { State::Free };
+            Entry { state, valid: 0, good, erases: 0, order: 0, let_go: 0, unsettled: 0, erased_at: Time::ZERO }
+        };
+        let entries: Vec<Entry> = (0..superblocks).map(fresh).collect();
+        let free = entries.iter().filter(|e| e.state == State::Free).count();
+        Self { entries, free: u32::try_from(free).expect("as many as there are superblocks"), opened: 0 }
+    }
+
+    pub(crate) fn get(&self, superblock: Superblock) -> &Entry {
+        &self.entries[superblock.0 as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, superblock: Superblock) -> &mut Entry {
+        &mut self.entries[superblock.0 as usize]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Superblock, &Entry)> {
+        (0u32..).map(Superblock).zip(&self.entries)
+    }
+
+    /// Superblocks that can be opened.
+    pub(crate) fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// Pages on good blocks, over all superblocks.
+    pub(crate) fn good_pages(&self) -> u64 {
+        self.entries.iter().map(|e| u64::from(e.good)).sum()
+    }
+
+    /// Superblocks opened so far.
+    pub(crate) fn opened(&self) -> u64 {
+        self.opened
+    }
+
+    pub(crate) fn set_opened(&mut self, opened: u64) {
+        self.opened = self.opened.max(opened);
+    }
+
+    /// Opens the free superblock that was erased least often.
+    pub(crate) fn open(&mut self, stream: Stream) -> Option<Superblock> {
+        let free = self.entries.iter().enumerate().filter(|(_, e)| e.state == State::Free);
+        let (number, _) = free.min_by_key(|(_, e)| e.erases)?;
+        let superblock = Superblock(u32::try_from(number).expect("a superblock's number"));
+        self.opened += 1;
+        self.reopen(superblock, stream, self.opened);
+        Some(superblock)
+    }
+
+    /// Opens this one, as restore finds it.
+    pub(crate) fn reopen(&mut self, superblock: Superblock, stream: Stream, order: u64) {
+        self.set_opened(order);
+        let entry = &mut self.entries[superblock.0 as usize];
+        if entry.state == State::Free {
+            self.free -= 1;
+        }
+        (entry.state, entry.order) = (State::Open(stream), order);
+    }
+
+    pub(crate) fn close(&mut self, superblock: Superblock) {
+        let entry = &mut self.entries[superblock.0 as usize];
+        if entry.state == State::Free {
+            self.free -= 1;
+        }
+        entry.state = State::Closed;
+    }
+
+    /// It has been erased, as the `erases`th time; `good` pages are left on good blocks.
+    pub(crate) fn freed(&mut self, superblock: Superblock, erases: u32, good: u32) {
+        let entry = &mut self.entries[superblock.0 as usize];
+        if entry.state == State::Free {
+            self.free -= 1;
+        }
+        let state = if good == 0 { State::Dead } else { State::Free };
+        if state == State::Free {
+            self.free += 1;
+        }
+        *entry = Entry { state, valid: 0, good, erases, order: 0, let_go: 0, unsettled: 0, erased_at: Time::ZERO };
+    }
+
+    /// Whether collection may take it: full, all of it on flash, something to move, and something to gain by that.
+    fn collectable(entry: &Entry) -> bool {
+        entry.state == State::Closed && entry.unsettled == 0 && (1..entry.good).contains(&entry.valid)
+    }
+
+    /// The best victim.
+    pub(crate) fn victim(&self, policy: Policy) -> Option<Superblock> {
+        let candidates = self.iter().filter(|(_, e)| Self::collectable(e));
+        let best = match policy {
+            // Of equals the oldest: its pages had the longest time to be overwritten.
+            Policy::Greedy => candidates.min_by_key(|(_, e)| (e.valid, e.order)),
+            Policy::CostBenefit => candidates.max_by_key(|(_, e)| {
+                let age = u128::from(self.opened - e.order + 1);
+                age * u128::from(e.good - e.valid) * 1024 / u128::from(2 * e.valid + 1)
+            }),
+        };
+        best.map(|(superblock, _)| superblock)
+    }
+
+    /// The full superblock erased least often, where the most worn one is more than `bound` erases ahead of it.
+    pub(crate) fn cold(&self, bound: u32) -> Option<Superblock> {
+        let most = self.entries.iter().map(|e| e.erases).max()?;
+        let full = self.iter().filter(|(_, e)| e.state == State::Closed && e.unsettled == 0 && e.valid > 0);
+        let (superblock, entry) = full.min_by_key(|(_, e)| (e.erases, e.order))?;
+        (most - entry.erases > bound).then_some(superblock)
+    }
+
+    /// Fewest, mean and most erases of the superblocks that are not dead.
+    pub(crate) fn wear(&self) -> Wear {
+        let live = || self.entries.iter().filter(|e| e.state != State::Dead).map(|e| e.erases);
+        let sum: u64 = live().map(u64::from).sum();
+        let count = live().count() as u64;
+        Wear {
+            least: live().min().unwrap_or(0),
+            most: live().max().unwrap_or(0),
+            mean_milli: (sum * 1000).checked_div(count).unwrap_or(0),
+        }
+    }
+}
+
+/// Spread of the erase counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wear {
+    /// Erases of the least worn superblock.
+    pub least: u32,
+    /// Erases of the most worn superblock.
+    pub most: u32,
+    /// Mean erases of a superblock, in thousandths.
+    pub mean_milli: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn closed(space: &mut Space, valid: u32) -> Superblock {
+        let superblock = space.open(Stream::Host).unwrap();
+        space.close(superblock);
+        space.get_mut(superblock).valid = valid;
+        superblock
+    }
+
+    #[test]
+    fn the_least_erased_superblock_is_opened_first() {
+        let mut space = Space::new(3, |_| 10);
+        space.freed(Superblock(0), 5, 10);
+        space.freed(Superblock(2), 3, 10);
+        let order: Vec<_> = std::iter::from_fn(|| space.open(Stream::Host)).map(|s| s.0).collect();
+        assert_eq!(order, [1, 2, 0]);
+        assert_eq!(space.free(), 0);
+    }
+
+    #[test]
+    fn greedy_takes_the_emptiest_and_cost_benefit_minds_age() {
+        let mut space = Space::new(20, |_| 100);
+        let old = closed(&mut space, 60);
+        for _ in 0..15 {
+            closed(&mut space, 100);
+        }
+        let young = closed(&mut space, 50);
+        assert_eq!(space.victim(Policy::Greedy), Some(young));
+        assert_eq!(space.victim(Policy::CostBenefit), Some(old));
+    }
+
+    #[test]
+    fn full_open_and_unsettled_superblocks_are_no_victims() {
+        let mut space = Space::new(4, |_| 10);
+        closed(&mut space, 10);
+        space.open(Stream::Host).unwrap();
+        let busy = closed(&mut space, 1);
+        space.get_mut(busy).unsettled = 1;
+        assert_eq!(space.victim(Policy::Greedy), None);
+        space.get_mut(busy).unsettled = 0;
+        assert_eq!(space.victim(Policy::Greedy), Some(busy));
+    }
+
+    #[test]
+    fn a_cold_superblock_is_found_when_the_spread_is_beyond_the_bound() {
+        let mut space = Space::new(3, |_| 10);
+        let cold = closed(&mut space, 10);
+        space.freed(Superblock(2), 9, 10);
+        assert_eq!(space.cold(9), None);
+        assert_eq!(space.cold(8), Some(cold));
+        assert_eq!(space.wear(), Wear { least: 0, most: 9, mean_milli: 3000 });
+    }
+
+    #[test]
+    fn a_superblock_without_good_blocks_is_dead() {
+        let mut space = Space::new(2, |s| s.0 * 10);
+        assert_eq!((space.free(), space.good_pages()), (1, 10));
+        space.freed(Superblock(1), 1, 0);
+        assert_eq!((space.free(), space.open(Stream::Host)), (0, None));
+    }
+}

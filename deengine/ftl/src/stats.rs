@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the layer counts.
+
+use crate::space::Wear;
+
+/// Counters since the layer was opened, but for pages written, which go on from the checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LayerStats {
+    /// Pages that hosts wrote.
+    pub host_pages: u64,
+    /// Pages programmed: those of hosts, moved ones and padding.
+    pub flash_pages: u64,
+    /// Pages that collection and rescues moved.
+    pub moved_pages: u64,
+    /// Pages programmed with nothing in them.
+    pub padded_pages: u64,
+    /// Superblocks erased.
+    pub erases: u64,
+    /// Victims chosen.
+    pub victims: u64,
+    /// Steps of background collection.
+    pub background_steps: u64,
+    /// Times a write had to wait for collection or for a checkpoint.
+    pub stalls: u64,
+    /// Checkpoints finished.
+    pub checkpoints: u64,
+    /// Units that could not be programmed.
+    pub program_failures: u64,
+    /// Blocks that have gone bad in use.
+    pub bad_blocks: u64,
+    /// Valid pages whose data could not be read when they were to be moved.
+    pub lost_pages: u64,
+}
+
+impl LayerStats {
+    /// Write amplification in thousandths: pages programmed for each thousand that hosts wrote.
+    pub fn amplification_milli(&self) -> u64 {
+        (self.flash_pages * 1000).checked_div(self.host_pages).unwrap_or(0)
+    }
+}
+
+/// How the flash is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Health {
+    /// Spread of the erase counts.
+    pub wear: Wear,
+    /// Spare space left, in percent of what there was.
+    pub spare_percent: u8,
+    /// No space is left beyond what is written: reads only.
+    pub worn_out: bool,
+    /// Superblocks that are erased.
+    pub free_superblocks: u32,
+    /// Blocks that have gone bad in use.
+    pub bad_blocks: u64,
+}

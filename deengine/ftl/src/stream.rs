@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A stream of writes: the superblock it fills, the unit it is at, and the units that are on their way to flash.
+//!
+//! ```text
+//!   superblock  | sealed | sealed | filling . . | not yet          sealed: being programmed
+//! ```
+//! Units leave in the order in which they were filled. Each remembers the first transaction that put a page into it:
+//! the journal may be durable up to the transaction before the oldest of those, and not further.
+
+use gnstor_durable::Seq;
+use gnstor_fabric::time::Time;
+use gnstor_flash::{Flash, Geometry, Ppa, Superblock, Unit};
+use std::collections::VecDeque;
+
+/// A unit that is full and not known to be on flash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sealed {
+    pub(crate) unit: Unit,
+    /// When the model has it on flash.
+    pub(crate) at: Time,
+    pub(crate) first: Seq,
+}
+
+/// The unit being filled.
+#[derive(Clone, Copy, Debug)]
+struct Filling {
+    unit: Unit,
+    slot: u32,
+    /// First transaction with a page in it.
+    first: Seq,
+    /// When the last of its data was in the buffer.
+    ready: Time,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Writing {
+    superblock: Option<Superblock>,
+    /// Units of the superblock not looked at yet start here.
+    next_unit: u32,
+    filling: Option<Filling>,
+    sealed: VecDeque<Sealed>,
+}
+
+/// A unit that has just been filled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Full {
+    pub(crate) unit: Unit,
+    pub(crate) ready: Time,
+    first: Seq,
+}
+
+impl Writing {
+    /// Takes a fresh superblock.
+    pub(crate) fn open(&mut self, superblock: Superblock) {
+        debug_assert!(self.superblock.is_none() && self.filling.is_none());
+        (self.superblock, self.next_unit) = (Some(superblock), 0);
+    }
+
+    /// Takes a superblock whose first `units` units are done with, as restore finds it.
+    pub(crate) fn resume(&mut self, superblock: Superblock, units: u32) {
+        (self.superblock, self.next_unit) = (Some(superblock), units);
+    }
+
+    /// Pages that can still be placed in the open superblock.
+    pub(crate) fn room(&self, flash: &Flash) -> u32 {
+        let geometry = flash.geometry();
+        let Some(superblock) = self.superblock else { return 0 };
+        let filling = self.filling.map_or(0, |f| geometry.unit_pages() - f.slot);
+        let first = geometry.first_unit(superblock).0;
+        let left = (self.next_unit..geometry.superblock_units())
+            .filter(|unit| !flash.is_bad(geometry.block_of(Unit(first + unit))));
+        filling + u32::try_from(left.count()).expect("units of a superblock") * geometry.unit_pages()
+    }
+
+    /// Whether another page fits without opening a superblock; moves on past units on bad blocks.
+    pub(crate) fn has_page(&mut self, flash: &Flash) -> bool {
+        self.filling.is_some() || self.next_good(flash).is_some()
+    }
+
+    fn next_good(&mut self, flash: &Flash) -> Option<Unit> {
+        let geometry = flash.geometry();
+        let first = geometry.first_unit(self.superblock?).0;
+        while self.next_unit < geometry.superblock_units() {
+            let unit = Unit(first + self.next_unit);
+            if !flash.is_bad(geometry.block_of(unit)) {
+                return Some(unit);
+            }
+            self.next_unit += 1;
+        }
+        None
+    }
+
+    /// The next page, for transaction `seq`, whose data is in the buffer at `ready`. [`Self::has_page`] was true.
+    pub(crate) fn take(&mut self, flash: &Flash, seq: Seq, ready: Time) -> Ppa {
+        if self.filling.is_none() {
+            let unit = self.next_good(flash).expect("has_page was asked");
+            self.next_unit += 1;
+            self.filling = Some(Filling { unit, slot: 0, first: seq, ready });
+        }
+        let filling = self.filling.as_mut().expect("just made");
+        filling.ready = filling.ready.max(ready);
+        filling.first = filling.first.min(seq);
+        let page = Ppa(flash.geometry().first_page(filling.unit).0 + filling.slot);
+        filling.slot += 1;
+        page
+    }
+
+    /// Holds the journal back as if the unit being filled had a page of transaction `seq`.
+    pub(crate) fn hold_back(&mut self, seq: Seq) {
+        if let Some(filling) = &mut self.filling {
+            filling.first = filling.first.min(seq);
+        }
+    }
+
+    /// The unit that [`Self::take`] has filled to the brim.
+    pub(crate) fn full(&mut self, geometry: &Geometry) -> Option<Full> {
+        self.filling.take_if(|f| f.slot == geometry.unit_pages()).map(Filling::full)
+    }
+
+    /// The pages that are missing from the unit being filled, and the unit as if it were full.
+    pub(crate) fn cut_short(&mut self, geometry: &Geometry) -> Option<(Full, std::ops::Range<u32>)> {
+        let filling = self.filling.take()?;
+        let first = geometry.first_page(filling.unit).0;
+        Some((filling.full(), first + filling.slot..first + geometry.unit_pages()))
+    }
+
+    /// The unit is on its way; flash has it at `at`.
+    pub(crate) fn seal(&mut self, full: Full, at: Time) {
+        self.sealed.push_back(Sealed { unit: full.unit, at, first: full.first });
+    }
+
+    /// Gives up the superblock if it is full; all its units are filled or left out.
+    pub(crate) fn finished(&mut self, flash: &Flash) -> Option<Superblock> {
+        if self.filling.is_some() || self.next_good(flash).is_some() {
+            return None;
+        }
+        self.superblock.take()
+    }
+
+    /// The unit that is to be on flash first.
+    pub(crate) fn oldest(&self) -> Option<&Sealed> {
+        self.sealed.front()
+    }
+
+    pub(crate) fn pop_oldest(&mut self) -> Option<Sealed> {
+        self.sealed.pop_front()
+    }
+
+    /// First transaction of the unit being filled.
+    pub(crate) fn filling_since(&self) -> Option<Seq> {
+        self.filling.map(|f| f.first)
+    }
+
+    /// First transaction of the units on their way.
+    pub(crate) fn sealed_since(&self) -> Option<Seq> {
+        self.sealed.iter().map(|s| s.first).min()
+    }
+
+    /// The first transaction with a page that is not known to be on flash.
+    pub(crate) fn unsettled_since(&self) -> Option<Seq> {
+        self.sealed_since().into_iter().chain(self.filling_since()).min()
+    }
+
+    /// When the last unit sealed is on flash.
+    pub(crate) fn settled_at(&self) -> Option<Time> {
+        self.sealed.iter().map(|s| s.at).max()
+    }
+
+    /// Every page that is in the buffer only: of sealed units and of the one being filled.
+    pub(crate) fn buffered<'a>(&'a self, geometry: &'a Geometry) -> impl Iterator<Item = Ppa> + 'a {
+        let sealed = self.sealed.iter().map(|s| (s.unit, geometry.unit_pages()));
+        let units = sealed.chain(self.filling.map(|f| (f.unit, f.slot)));
+        units.flat_map(|(unit, slots)| {
+            let first = geometry.first_page(unit).0;
+            (first..first + slots).map(Ppa)
+        })
+    }
+}
+
+impl Filling {
+    fn full(self) -> Full {
+        Full { unit: self.unit, ready: self.ready, first: self.first }
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Forgetting a volume: every block of it is unmapped, a bounded part of the map at a time (protocol rule 10).
+//!
+//! Insertions of other volumes may move a word from a part not yet swept to one already swept. While a sweep runs, the
+//! words written behind its front are looked at one by one, so that one pass finds everything.
+
+use crate::layer::{Ftl, Inner};
+use gnstor_durable::{Record, Seq};
+use gnstor_fabric::time::Time;
+use gnstor_flash::Ppa;
+use gnstor_proto::slba::Vid;
+
+/// A volume on its way out of the map.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sweep {
+    vid: Vid,
+    generation: u32,
+    next_bucket: u64,
+    /// Set once the pass is over: the transaction that must be durable.
+    end: Option<Seq>,
+}
+
+impl Ftl {
+    /// Begins to forget a volume. Nothing of it may be in flight, and nobody writes to it any more.
+    pub fn sweep(&self, vid: Vid, generation: u32) {
+        let mut inner = self.lock();
+        if inner.sweeps.iter().all(|sweep| sweep.vid != vid) {
+            inner.sweeps.push(Sweep { vid, generation, next_bucket: 0, end: None });
+        }
+    }
+
+    /// Goes on with every sweep by up to `buckets` buckets of the map; how many blocks were unmapped.
+    pub fn sweep_step(&self, now: Time, buckets: u64) -> u64 {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let mut unmapped = 0;
+        for at in 0..inner.sweeps.len() {
+            let sweep = inner.sweeps[at];
+            if sweep.end.is_some() {
+                continue;
+            }
+            // What a step unmaps goes into the journal.
+            let blocks = u32::try_from(buckets * 4).unwrap_or(u32::MAX).min(16_384);
+            if self.make_journal_room(inner, now, blocks).is_err() {
+                break;
+            }
+            let found: Vec<u32> = self
+                .map
+                .scan(sweep.next_bucket, u64::from(blocks / 4))
+                .filter(|(vid, ..)| *vid == sweep.vid)
+                .map(|(_, vba, _)| vba)
+                .collect();
+            unmapped += found.len() as u64;
+            for vba in found {
+                self.unmap(inner, sweep.vid, vba);
+            }
+            let next = sweep.next_bucket + u64::from(blocks / 4);
+            inner.sweeps[at].next_bucket = next;
+            if next >= self.map.buckets() {
+                // The stash is listed with bucket 0, which was looked at long ago.
+                let stashed: Vec<u32> =
+                    self.map.scan(0, 1).filter(|(vid, ..)| *vid == sweep.vid).map(|(_, vba, _)| vba).collect();
+                unmapped += stashed.len() as u64;
+                for vba in stashed {
+                    self.unmap(inner, sweep.vid, vba);
+                }
+                inner.journal.begin();
+                inner.journal.add(Record::Forgotten { vid: sweep.vid, generation: sweep.generation });
+                let seq = inner.journal.commit();
+                inner.windows.forget(sweep.vid);
+                inner.sweeps[at].end = Some(seq);
+                self.cut_short(inner, now);
+                inner.wanted = inner.wanted.max(seq);
+            }
+        }
+        self.advance(inner, now, 0);
+        self.settle_in(inner, now);
+        unmapped
+    }
+
+    /// A volume whose sweep is durable, with the generation that is over.
+    pub fn swept(&self) -> Option<(Vid, u32)> {
+        let mut inner = self.lock();
+        let durable = inner.journal.durable();
+        let at = inner.sweeps.iter().position(|sweep| sweep.end.is_some_and(|seq| seq <= durable))?;
+        let sweep = inner.sweeps.swap_remove(at);
+        Some((sweep.vid, sweep.generation))
+    }
+
+    /// Whether there is anything to sweep or to wait for.
+    pub fn is_sweeping(&self) -> bool {
+        !self.lock().sweeps.is_empty()
+    }
+
+    /// Words have been written while a sweep runs.
+    pub(crate) fn sweep_behind(&self, inner: &mut Inner) {
+        let mut behind = std::mem::take(&mut inner.behind);
+        for (index, value) in behind.drain(..) {
+            // What goes to the stash is found by the end of the pass: see below.
+            let Some((vid, vba, _)) = self.map.entry_of_word(index, value) else { continue };
+            let bucket = self.map.bucket_of_word(index);
+            let passed = |s: &Sweep| s.vid == vid && s.end.is_none() && bucket < Some(s.next_bucket);
+            if inner.sweeps.iter().any(passed) {
+                self.unmap(inner, vid, vba);
+            }
+        }
+        inner.behind = behind;
+    }
+
+    fn unmap(&self, inner: &mut Inner, vid: Vid, vba: u32) {
+        inner.journal.begin();
+        let journal = &mut inner.journal;
+        let old = inner.writer.remove(vid, vba, &mut |index, value| journal.add(Record::Word { index, value }));
+        let seq = inner.journal.commit();
+        if let Some(old) = old {
+            self.let_go(inner, Ppa(old), seq);
+        }
+    }
+}

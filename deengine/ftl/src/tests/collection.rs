@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Collection: a full SSD goes on taking writes, wear is spread, pins are minded.
+
+use super::*;
+use crate::space::Policy;
+
+/// Writes at random over a full SSD.
+fn churn(rig: &mut Rig, seed: u64, writes: u64, blocks: u32) {
+    for step in 0..writes {
+        let vba = u32::try_from(mix64(seed ^ step) % u64::from(blocks)).unwrap();
+        assert!(rig.write((vid(1), vba), 1));
+        if step % 8 == 0 {
+            rig.tick();
+        }
+    }
+}
+
+#[test]
+fn a_logically_full_ssd_takes_overwrites_for_ever() {
+    for timed in [false, true] {
+        for policy in [Policy::Greedy, Policy::CostBenefit] {
+            let power = Arc::new(Power::steady());
+            let (mut config, store) = config(1500, timed, &power, 5);
+            config.collection.policy = policy;
+            let mut rig = Rig::start(config, store);
+            for vba in 0..1500 {
+                assert!(rig.write((vid(1), vba), 1));
+            }
+            assert!(rig.ftl().claim(vid(2), 0, 1).is_err(), "the SSD is full");
+            churn(&mut rig, 9, 12_000, 1500);
+            rig.check(rig.last(), "after churn at 100 % fill");
+            let stats = rig.ftl().stats();
+            assert!(stats.moved_pages > 0 && stats.erases > 100, "{stats:?}");
+        }
+    }
+}
+
+#[test]
+fn write_amplification_counts_every_page_programmed() {
+    let mut rig = Rig::new(1500, false, 6);
+    for vba in 0..1500 {
+        assert!(rig.write((vid(1), vba), 1));
+    }
+    churn(&mut rig, 1, 6000, 1500);
+    assert!(rig.harden());
+    let stats = rig.ftl().stats();
+    assert_eq!(stats.flash_pages, stats.host_pages + stats.moved_pages + stats.padded_pages, "{stats:?}");
+    assert!(stats.amplification_milli() > 1000);
+}
+
+#[test]
+fn a_pinned_page_survives_until_it_is_unpinned() {
+    let mut rig = Rig::new(600, false, 7);
+    for vba in 0..600 {
+        assert!(rig.write((vid(1), vba), 1));
+    }
+    let Extent::Page(page, sum) = rig.ftl().extent(vid(1), 1, 5) else { panic!("block 5 was written") };
+    churn(&mut rig, 3, 4_000, 600);
+    let Fetch::Here(local) = rig.ftl().fetch(page) else { panic!("in memory") };
+    let mut data = [0; 4096];
+    rig.region.iter().find(|r| r.id() == local.region).unwrap().read(local.offset, &mut data);
+    assert_eq!(gnstor_proto::checksum::block_sum(&data), sum, "the reader's bytes did not change under it");
+    rig.ftl().unpin(page);
+    churn(&mut rig, 4, 2_000, 600);
+}
+
+#[test]
+fn cold_data_is_moved_when_wear_spreads() {
+    let power = Arc::new(Power::steady());
+    let (mut config, store) = config(1000, false, &power, 8);
+    config.collection.wear_bound = 8;
+    let mut rig = Rig::start(config, store);
+    for vba in 0..1000 {
+        assert!(rig.write((vid(1), vba), 1));
+    }
+    // A tenth of the blocks takes all the writes.
+    churn(&mut rig, 2, 30_000, 100);
+    let wear = rig.ftl().health().wear;
+    println!("wear after 30,000 hot writes: {wear:?}");
+    assert!(wear.most - wear.least <= 8 + 3, "{wear:?}");
+    rig.check(rig.last(), "cold data is whole");
+}
+
+#[test]
+fn quiet_times_win_space_back() {
+    let mut rig = Rig::new(1500, false, 10);
+    for vba in 0..1500 {
+        assert!(rig.write((vid(1), vba), 1));
+    }
+    // Six in ten blocks everywhere: no superblock is empty by itself.
+    for vba in (0..1500).filter(|vba| vba % 10 < 6) {
+        assert!(rig.forget((vid(1), vba), 1));
+    }
+    let before = rig.ftl().health().free_superblocks;
+    for _ in 0..3000 {
+        rig.tick();
+    }
+    let after = rig.ftl().health().free_superblocks;
+    assert!(after > before, "{before} free superblocks before, {after} after");
+    rig.check(rig.last(), "after background collection");
+}

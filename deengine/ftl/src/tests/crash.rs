@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Power cuts at every kind of moment: exactly what rule 11 promises.
+//!
+//! The layer tells which transactions were durable when the power went, and after the restart which one is the last.
+//! Everything must be as it was after that one: not a block older, not a block newer.
+
+use super::*;
+use crate::restore::Origin;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Dumped {
+    Intact,
+    Torn,
+    Missing,
+}
+
+/// A run of mixed work; it ends when the power goes, or after `steps`.
+fn work(rig: &mut Rig, seed: u64, steps: u64) {
+    for step in 0..steps {
+        let dice = mix64(seed ^ mix64(step + 1));
+        let key = (vid(u16::try_from(dice % 2).unwrap() + 1), u32::try_from((dice >> 8) % 180).unwrap());
+        let powered = match (dice >> 40) % 20 {
+            0 | 1 => rig.forget(key, 1),
+            2 => {
+                rig.tick();
+                true
+            }
+            3 => rig.harden(),
+            4 => rig.write((key.0, key.1 / 4 * 4), 4),
+            _ => rig.write(key, 1),
+        };
+        if !powered || rig.config.power.is_cut() {
+            return;
+        }
+    }
+}
+
+fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
+    let timed = seed % 3 == 0;
+    let mut rig = Rig::new(400, timed, seed);
+    let dice = mix64(seed ^ 0xC0FFEE);
+    // Some work first, so that collection and checkpoints are under way; then the cut comes somewhere.
+    work(&mut rig, seed, 150 + dice % 900);
+    let mut whole = false;
+    match dumped {
+        Dumped::Missing => {
+            let power = Arc::clone(&rig.config.power);
+            power.arm(1 + (dice >> 16) % 60, seed);
+            work(&mut rig, seed ^ 0xABCD, 4_000);
+        }
+        Dumped::Intact => {
+            rig.ftl().power_fail().unwrap();
+            whole = true;
+        }
+        Dumped::Torn => {
+            rig.config.power.arm(1 + (dice >> 16) % 12, seed);
+            whole = rig.ftl().power_fail().is_ok() && !rig.config.power.is_cut();
+        }
+    }
+    let (last, durable) = (rig.last(), rig.ftl().durable());
+    let flash = rig.power_cycle(mix64(seed));
+    if again {
+        // The power goes during the restore, too.
+        rig.config.power.arm(1 + (dice >> 32) % 25, seed ^ 7);
+        let _ = Ftl::open_on(Arc::clone(&flash), &rig.config, |_, _, _| true, &|_, _| {});
+        rig.config.power.cut();
+        rig.config.power.restore();
+        flash.after_power_cut(seed ^ 8);
+        rig.store.after_power_cut(seed ^ 9);
+    }
+    rig.reopen(flash).unwrap_or_else(|e| panic!("seed {seed} {dumped:?}: {e}"));
+    let why = format!("seed {seed}, {dumped:?}, again {again}, {:?}", rig.boot);
+    let found = rig.boot.last;
+    let last_whole = whole || rig.boot.origin == Origin::Dump;
+    // What the first restore wrote down of its own has numbers, too; they say nothing of the work before the cut.
+    let found = if last_whole {
+        assert!(found >= last, "{why}: every acknowledged write, {found} of {last}");
+        last
+    } else if again {
+        let is_after = |seq: &Seq| rig.history.keys().all(|key| rig.read(*key) == rig.expected(*key, *seq));
+        (durable..=last).find(is_after).unwrap_or_else(|| panic!("{why}: no state between {durable} and {last}"))
+    } else {
+        assert!(matches!(rig.boot.origin, Origin::NoDump(_)), "{why}");
+        assert!((durable..=last).contains(&found), "{why}: {durable}..={last}");
+        found
+    };
+    rig.check(found, &why);
+    // It goes on, and survives another round.
+    rig.history.retain(|_, history| {
+        history.retain(|(seq, _)| *seq <= found);
+        !history.is_empty()
+    });
+    rig.sequence += 1_000_000;
+    work(&mut rig, seed ^ 0x5EED, 300);
+    rig.check(rig.last(), &format!("{why}, going on"));
+}
+
+fn seeds() -> u64 {
+    std::env::var("GNSTOR_CRASHES").ok().and_then(|n| n.parse().ok()).unwrap_or(150)
+}
+
+#[test]
+fn with_an_intact_dump_nothing_is_lost() {
+    (0..seeds()).for_each(|seed| cut_and_check(seed, Dumped::Intact, false));
+}
+
+#[test]
+fn with_a_torn_dump_what_was_durable_is_there() {
+    (0..seeds()).for_each(|seed| cut_and_check(1_000_000 + seed, Dumped::Torn, false));
+}
+
+#[test]
+fn without_a_dump_what_was_durable_is_there() {
+    (0..seeds()).for_each(|seed| cut_and_check(2_000_000 + seed, Dumped::Missing, false));
+}
+
+#[test]
+fn a_second_cut_during_the_restore_changes_nothing() {
+    for seed in 0..seeds() {
+        cut_and_check(3_000_000 + seed, Dumped::Intact, true);
+        cut_and_check(4_000_000 + seed, Dumped::Missing, true);
+    }
+}
+
+#[test]
+fn after_a_clean_shutdown_nothing_is_lost_and_nothing_reported() {
+    for seed in 0..20 {
+        let mut rig = Rig::new(400, seed % 2 == 0, seed);
+        work(&mut rig, seed, 800);
+        rig.ftl().shut_down().unwrap();
+        let last = rig.last();
+        let flash = rig.power_cycle(seed);
+        rig.reopen(flash).unwrap();
+        assert_eq!((&rig.boot.origin, rig.boot.is_lossy()), (&Origin::Clean, false));
+        rig.check(last, "after a clean shutdown");
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Flash that fails: programs, erases, reads, bad blocks from the factory.
+
+use super::*;
+
+#[test]
+fn failed_programs_lose_nothing() {
+    let mut rig = Rig::new(800, false, 1);
+    for step in 0..4_000u64 {
+        if step % 500 == 499 {
+            rig.config.faults.fail_program(3);
+        }
+        let vba = u32::try_from(mix64(step) % 800).unwrap();
+        assert!(rig.write((vid(1), vba), 1));
+    }
+    let stats = rig.ftl().stats();
+    assert!(stats.program_failures >= 5 && stats.bad_blocks >= 5, "{stats:?}");
+    rig.check(rig.last(), "after failed programs");
+    // And what was rescued is durable like everything else.
+    assert!(rig.harden());
+    let last = rig.last();
+    let flash = rig.power_cycle(3);
+    rig.reopen(flash).unwrap();
+    rig.check(last, "after a restart");
+}
+
+#[test]
+fn an_ssd_that_loses_its_blocks_says_that_it_is_worn_out() {
+    let mut rig = Rig::new(800, false, 2);
+    for vba in 0..800 {
+        assert!(rig.write((vid(1), vba), 1));
+    }
+    let target = |sequence| Target {
+        vid: vid(1),
+        generation: 1,
+        vba: 3,
+        stamp: Stamp { lease_epoch: 9, sequence },
+    };
+    for sequence in 1..100_000u64 {
+        if sequence % 40 == 0 {
+            rig.config.faults.fail_program(1);
+        }
+        let frame = rig.ftl().take_frame().unwrap();
+        match rig.ftl().commit(rig.now, rig.now, &target(sequence), &[NewBlock { frame, sum: 0 }]) {
+            Ok(_) => {}
+            Err(CommitError::Stalled) => {
+                rig.ftl().give_frame(frame);
+                rig.tick();
+            }
+            Err(CommitError::WornOut) => {
+                rig.ftl().give_frame(frame);
+                rig.history.remove(&(vid(1), 3));
+                assert!(rig.ftl().health().worn_out);
+                for vba in (0..800).filter(|vba| *vba != 3) {
+                    assert!(rig.read((vid(1), vba)).is_some(), "reads go on");
+                }
+                return;
+            }
+        }
+    }
+    panic!("never worn out: {:?} {:?}", rig.ftl().stats(), rig.ftl().health());
+}
+
+#[test]
+fn a_page_that_cannot_be_read_when_it_is_moved_never_reads_as_something_else() {
+    let mut rig = Rig::new(600, false, 4);
+    for vba in 0..600 {
+        assert!(rig.write((vid(1), vba), 1));
+    }
+    let Extent::Page(page, _) = rig.ftl().extent(vid(1), 1, 5) else { panic!("written") };
+    rig.ftl().unpin(page);
+    rig.config.faults.unreadable(page, false);
+    for step in 0..6_000u64 {
+        let vba = 100 + u32::try_from(mix64(step) % 500).unwrap();
+        assert!(rig.write((vid(1), vba), 1));
+    }
+    let Extent::Page(moved, sum) = rig.ftl().extent(vid(1), 1, 5) else { panic!("still mapped") };
+    if moved != page {
+        assert_eq!(rig.ftl().stats().lost_pages, 1);
+        assert_ne!(sum, gnstor_proto::checksum::block_sum(&[0; 4096]), "its zeros do not pass for data");
+    }
+    rig.ftl().unpin(moved);
+}
+
+#[test]
+fn factory_bad_blocks_are_never_written() {
+    let power = Arc::new(Power::steady());
+    let (mut config, _) = config(2000, false, &power, 11);
+    config.preset.over_provisioning_permille = 150;
+    config.faults = Arc::new(Faults::seeded(77, 20_000));
+    let bytes = FtlConfig::store_bytes(&config.preset, 2000, config.dump_bytes).unwrap();
+    let store = Arc::new(RamStore::new(bytes, Arc::clone(&power)));
+    config.store = Arc::clone(&store) as _;
+    let mut rig = Rig::start(config, store);
+    let bad = rig.ftl().flash().factory_bad();
+    assert!(!bad.is_empty(), "two in a hundred are bad");
+    for vba in 0..2000 {
+        assert!(rig.write((vid(1), vba), 1));
+    }
+    for step in 0..8_000u64 {
+        assert!(rig.write((vid(1), u32::try_from(mix64(step) % 2000).unwrap()), 1));
+    }
+    rig.check(rig.last(), "beside bad blocks");
+    let geometry = rig.ftl().flash().geometry();
+    for (_, _, page) in rig.ftl().map().scan(0, u64::MAX) {
+        let block = geometry.block_of(geometry.unit_of(gnstor_flash::Ppa(page)));
+        assert!(!bad.contains(&block), "{block:?} is bad from the factory");
+    }
+}

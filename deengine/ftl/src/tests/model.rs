@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The layer against the model: what was written last is read, whatever runs beside it.
+
+use super::*;
+use proptest::prelude::*;
+
+fn mixed(rig: &mut Rig, seed: u64, steps: u64, blocks: u32) {
+    for step in 0..steps {
+        let dice = mix64(seed ^ mix64(step));
+        let key = (vid(u16::try_from(dice % 3).unwrap() + 1), u32::try_from(dice >> 8).unwrap_or(u32::MAX) % blocks);
+        let key = (key.0, key.1 / 2 * 2);
+        match (dice >> 40) % 16 {
+            0 => assert!(rig.forget(key, 2)),
+            1 => assert!(rig.write(key, 2)),
+            2 => rig.tick(),
+            3 if step % 7 == 0 => assert!(rig.harden()),
+            _ => assert!(rig.write(key, 1)),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn reads_find_what_was_written_last(seed: u64, timed: bool, blocks in 8u32..300) {
+        let mut rig = Rig::new(1024, timed, seed);
+        mixed(&mut rig, seed, 3_000, blocks);
+        rig.check(rig.last(), "after mixed writes");
+        prop_assert!(rig.ftl().stats().erases > 0 || blocks < 40, "collection ran: {:?}", rig.ftl().stats());
+    }
+}
+
+#[test]
+fn an_old_stamp_is_completed_and_not_applied() {
+    let mut rig = Rig::new(256, false, 1);
+    let key = (vid(1), 7);
+    assert!(rig.write(key, 1));
+    let held = rig.read(key);
+    let old = Stamp { lease_epoch: 0, sequence: 99 };
+    let target = Target { vid: key.0, generation: 1, vba: key.1, stamp: old };
+    let frame = rig.ftl().take_frame().unwrap();
+    let free = rig.ftl().flash().free_frames();
+    let done = rig.ftl().commit(rig.now, rig.now, &target, &[NewBlock { frame, sum: 0 }]).unwrap();
+    assert_eq!((done.applied, done.overtaken), (0, 1));
+    assert_eq!(rig.read(key), held);
+    assert_eq!(rig.ftl().flash().free_frames(), free + 1, "its frame went back");
+    assert_eq!(rig.ftl().forget(rig.now, &target, 1).unwrap().overtaken, 1);
+    assert_eq!(rig.read(key), held);
+}
+
+#[test]
+fn a_forgotten_block_still_refuses_older_stamps() {
+    let mut rig = Rig::new(256, false, 2);
+    let key = (vid(1), 7);
+    let early = rig.stamp();
+    assert!(rig.write(key, 1));
+    assert!(rig.forget(key, 1));
+    assert_eq!(rig.read(key), None);
+    let target = Target { vid: key.0, generation: 1, vba: key.1, stamp: early };
+    let frame = rig.ftl().take_frame().unwrap();
+    let done = rig.ftl().commit(rig.now, rig.now, &target, &[NewBlock { frame, sum: 0 }]).unwrap();
+    assert_eq!(done.overtaken, 1, "a late write does not undo the forgetting");
+}
+
+#[test]
+fn another_generation_reads_as_stale() {
+    let mut rig = Rig::new(256, false, 3);
+    assert!(rig.write((vid(1), 0), 1));
+    assert_eq!(rig.ftl().extent(vid(1), 2, 0), Extent::StaleGeneration);
+}
+
+#[test]
+fn a_sweep_finds_every_block_while_others_write() {
+    for seed in 0..20 {
+        let mut rig = Rig::new(1024, false, seed);
+        for vba in 0..400 {
+            assert!(rig.write((vid(1), vba), 1));
+            assert!(rig.write((vid(2), vba), 1));
+        }
+        rig.ftl().sweep(vid(1), 1);
+        let mut swept = None;
+        for step in 0..2_000u32 {
+            rig.ftl().sweep_step(rig.now, 2);
+            if step % 3 == 0 {
+                assert!(rig.write((vid(3), step), 1));
+            }
+            rig.tick();
+            swept = swept.or_else(|| rig.ftl().swept());
+            if swept.is_some() {
+                break;
+            }
+        }
+        assert_eq!(swept, Some((vid(1), 1)), "seed {seed}");
+        assert!(rig.ftl().map().scan(0, u64::MAX).all(|(owner, ..)| owner != vid(1)), "seed {seed}: a block is left");
+        rig.history.retain(|(owner, _), _| *owner != vid(1));
+        rig.check(rig.last(), "the others are whole");
+    }
+}

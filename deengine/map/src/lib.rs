@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The merged map of an SSD, `[VID,VBA] -> page`: an exact quotient cuckoo table that readers use without locks.
+//!
+//! ```text
+//!   key (48) --keyed permutation--> p      first = p mod m    rem = p div m    second = (H(rem) - first) mod m
+//!
+//!   slot    63    62                                                                        0
+//!         +-----+-----+-----------+-------------------------------+-------------------------+
+//!         |valid|which|   zeros   |              rem              |          page           |
+//!         +-----+-----+-----------+-------------------------------+-------------------------+
+//!
+//!   image   | m buckets of 8 slots, one cache line each                       | stash |
+//!             0                                                           8 m   8 m + 64      words of 64 bits
+//! ```
+//! The permutation loses nothing, and bucket, `which` and `rem` give `p` back: no key is stored and no lookup ever
+//! matches falsely. A slot moves between its two buckets without a look at flash, and a scan of the table lists every
+//! mapped block. A bucket is a cache line, most keys are in their first bucket, and so most lookups touch one line.
+//!
+//! A key that finds no place by moving others goes to a small stash; sized for [`MAX_LOAD`], the table is never so
+//! full.
+//!
+//! There is one [`MapWriter`]. It tells every word that it changes to a log: that is the whole redo log of the map, and
+//! what [`MapWriter::redo`] takes. Readers ([`Map`]) take no lock; `map.rs` says why they are right all the same.
+//!
+//! The image depends on seed, sizes and the functions in `shape.rs`: whoever keeps an image keeps these, and a change
+//! of them is a new format. The crate knows nothing of flash, and of volumes only their ids.
+
+mod load;
+mod map;
+mod memory;
+mod search;
+mod shape;
+mod stash;
+mod word;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use load::BadImage;
+pub use map::{Map, Probe};
+pub use writer::{Full, MapWriter};
+
+/// The load a table is sized for, in percent.
+pub const MAX_LOAD: u64 = 93;
+
+/// The most words that one call of a [`MapWriter`] changes, and so tells its log.
+pub const MAX_CHANGES: usize = search::MAX_MOVES + 4;
+
+/// Slots of a bucket: a cache line of them.
+const SLOTS: usize = 8;
+
+/// Names the places between two steps where another thread could come in, so that tests can come in there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// A reader has looked into a bucket without success.
+    Missed,
+    /// A reader has looked into the table and not yet into the stash.
+    TableMissed,
+    /// The writer has changed a word or counted a move.
+    Changed,
+}
+
+#[cfg(not(test))]
+#[inline]
+fn step(_: Step) {}
+
+#[cfg(test)]
+use tests::step;

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Restore: words of an image, changes replayed over them, and a check of all before the map is used.
+
+use crate::map::Map;
+use crate::shape::{VALID, block_of};
+use crate::stash::{self, STASH};
+use crate::writer::MapWriter;
+use crate::{SLOTS, Step, step};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Words that are no image of this map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadImage {
+    /// More words than the image has.
+    #[error("words {first}..+{count} of an image of {words} words")]
+    Beyond {
+        /// First word.
+        first: u64,
+        /// Number of words.
+        count: u64,
+        /// Words of the image.
+        words: u64,
+    },
+    /// A word that is neither empty nor a slot.
+    #[error("word {index} of the image is {value:#018x}, neither empty nor taken")]
+    Word {
+        /// Index in the image.
+        index: u64,
+        /// The word.
+        value: u64,
+    },
+    /// A slot with a page that the SSD does not have.
+    #[error("word {index} of the image maps to page {page} of {pages}")]
+    Page {
+        /// Index in the image.
+        index: u64,
+        /// The page.
+        page: u64,
+        /// Pages are below this.
+        pages: u64,
+    },
+    /// A slot whose key no block has.
+    #[error("word {index} of the image is {value:#018x}, which no block of any volume can have there")]
+    Key {
+        /// Index in the image.
+        index: u64,
+        /// The word.
+        value: u64,
+    },
+    /// A key that is in the stash and in another place as well.
+    #[error("word {index} of the image has a block that is in another place as well")]
+    Twice {
+        /// Index in the image.
+        index: u64,
+    },
+}
+
+impl MapWriter {
+    /// Sets words of the image, as [`Map::read_words`] gave them. [`Self::finish_load`] comes before any other use.
+    ///
+    /// # Errors
+    /// [`BadImage::Beyond`] where the image has no such words; nothing is set then.
+    pub fn load_words(&mut self, first: u64, words: &[u64]) -> Result<(), BadImage> {
+        let Some(target) = self.map.range(first, words.len()) else {
+            let (count, words) = (words.len() as u64, self.map.words());
+            return Err(BadImage::Beyond { first, count, words });
+        };
+        self.loading = true;
+        for (target, &word) in target.iter().zip(words) {
+            set(target, word);
+        }
+        Ok(())
+    }
+
+    /// Sets one word of the image, as the log was told it. [`Self::finish_load`] comes before any other use.
+    ///
+    /// # Errors
+    /// As [`Self::load_words`].
+    pub fn redo(&mut self, index: u64, value: u64) -> Result<(), BadImage> {
+        self.load_words(index, &[value])
+    }
+
+    /// Checks what was loaded and counts the keys; `each` is told every mapped page.
+    ///
+    /// Checked is of every word that it is empty or has a page below the map's `pages`, a remainder that is possible in
+    /// its bucket, and a volume id that is none of the reserved; of the stash also that its words go together and its
+    /// keys are in no other place. Not checked is that no key is twice in the table and no page is mapped twice.
+    ///
+    /// # Errors
+    /// [`BadImage`], with the first word that is wrong. The map is not usable then before other words are loaded and
+    /// checked, or [`Self::clear`].
+    pub fn finish_load(&mut self, mut each: impl FnMut(u32)) -> Result<(), BadImage> {
+        self.loading = true;
+        let mut len = 0u64;
+        for bucket in 0..self.map.buckets() {
+            for (slot, word) in self.map.memory.line(bucket).iter().enumerate() {
+                let word = word.load(Ordering::Relaxed);
+                if word == 0 {
+                    continue;
+                }
+                if !is_slot(&self.map, bucket, word) {
+                    return Err(wrong(&self.map, bucket, slot, word));
+                }
+                len += 1;
+                each(self.map.shape.page(word));
+            }
+        }
+        let stashed = self.check_stash(&mut each)?;
+        self.map.stash.change(stashed, || {});
+        self.map.len.set(len + stashed as u64);
+        self.loading = false;
+        Ok(())
+    }
+
+    /// Removes every key. No log is told: whoever clears a map begins a new image.
+    pub fn clear(&mut self) {
+        let (slots, tail) = (self.map.memory.words(), self.map.memory.tail());
+        for word in &slots[..slots.len() - tail.len()] {
+            set(word, 0);
+            step(Step::Changed);
+        }
+        self.map.stash.change(0, || tail.iter().for_each(|word| set(word, 0)));
+        self.map.len.set(0);
+        self.loading = false;
+    }
+
+    fn check_stash(&self, each: &mut impl FnMut(u32)) -> Result<usize, BadImage> {
+        let (shape, words) = (&self.map.shape, self.map.memory.tail());
+        let mut count = 0;
+        for at in 0..STASH {
+            let index = shape.slots() + 2 * at as u64;
+            let [first, second] = [0, 1].map(|word| words[2 * at + word].load(Ordering::Relaxed));
+            if first == 0 && second == 0 {
+                continue;
+            }
+            if first & VALID == 0 {
+                return Err(BadImage::Word { index, value: first });
+            }
+            let key = first & !VALID;
+            if block_of(key).is_none() {
+                return Err(BadImage::Key { index, value: first });
+            }
+            if second >= shape.pages {
+                return Err(BadImage::Page { index: index + 1, page: second, pages: shape.pages });
+            }
+            if stash::position(words, key) != Some(at) || self.in_table(key) {
+                return Err(BadImage::Twice { index });
+            }
+            count += 1;
+            each(stash::page(words, at));
+        }
+        Ok(count)
+    }
+}
+
+/// Writes a word only where it differs, so that memory never touched stays so. `Release` for readers beside
+/// [`MapWriter::clear`].
+#[inline]
+fn set(target: &AtomicU64, word: u64) {
+    if target.load(Ordering::Relaxed) != word {
+        target.store(word, Ordering::Release);
+    }
+}
+
+#[inline]
+fn is_slot(map: &Map, bucket: u64, word: u64) -> bool {
+    word & VALID != 0
+        && word & map.shape.page_mask < map.shape.pages
+        && map.shape.is_possible(bucket, word)
+        && block_of(map.shape.key(bucket, word)).is_some()
+}
+
+#[cold]
+fn wrong(map: &Map, bucket: u64, slot: usize, value: u64) -> BadImage {
+    let index = bucket * SLOTS as u64 + slot as u64;
+    let page = value & map.shape.page_mask;
+    if value & VALID == 0 {
+        BadImage::Word { index, value }
+    } else if page >= map.shape.pages {
+        BadImage::Page { index, page, pages: map.shape.pages }
+    } else {
+        BadImage::Key { index, value }
+    }
+}

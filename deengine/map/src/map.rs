@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The readers' side, and why a reader without a lock is right beside the writer.
+//!
+//! ```text
+//!   writer, moving a key            1 store the new place     2 count the move     3 overwrite the old place
+//!   reader, on a miss               1 load the count          2 look everywhere    3 load the count: the same?
+//! ```
+//! **A hit is right**: a slot is one word that says which key it has and its page. While a key moves it is in two
+//! places, with the same page in both; a change of the page comes before or after.
+//!
+//! **A miss is right**: let n be the count that the reader saw first and last. It loads the count with `Acquire`, so the
+//! new places of the first n moves are there for it (each stored before its count, which is a `Release`). If one of its looks
+//! saw the old place of a later move overwritten, then its `Acquire` fence after the look pairs with the `Release` of
+//! that overwrite, which comes after the count of the move; the second load would have given more than n. So for this
+//! reader the key stayed in one place, and it looked there. Moves are counted in stripes by the key's remainder, so that
+//! moves of other keys rarely make a reader look again.
+//!
+//! The first look of a reader does without the count, as a hit needs none.
+
+use crate::memory::Memory;
+use crate::shape::{Shape, WHICH, block_of, key_of};
+use crate::stash::{STASH, Stash};
+use crate::writer::MapWriter;
+use crate::{MAX_LOAD, SLOTS, Step, step};
+use gnstor_proto::slba::Vid;
+use std::io::{Error, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Counters of moves.
+const STRIPES: usize = 64;
+
+/// A counter that shares its cache line with nothing.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets a counter that only the writer changes. `Release`: see the head of this file.
+    #[inline]
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Release);
+    }
+}
+
+/// The map of one SSD, as its readers see it: any number of threads, none of which ever waits for a lock.
+#[derive(Debug)]
+pub struct Map {
+    pub(crate) memory: Memory,
+    pub(crate) shape: Shape,
+    pub(crate) stash: Stash,
+    moves: [Counter; STRIPES],
+    pub(crate) len: Counter,
+    pub(crate) relocations: Counter,
+}
+
+/// A block's place in one map, computed once.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe {
+    pub(crate) key: u64,
+    pub(crate) tag: u64,
+    pub(crate) first: u32,
+    pub(crate) second: u32,
+}
+
+impl Map {
+    /// A map for `entries` keys at [`MAX_LOAD`] with pages below `pages`, which may be 2^32 at most. Memory that is
+    /// not touched costs nothing.
+    ///
+    /// # Errors
+    /// `InvalidInput` for sizes that make no sense, or the operating system's error where it has no such memory.
+    pub fn new(entries: u64, pages: u64, seed: u64) -> std::io::Result<(Arc<Self>, MapWriter)> {
+        let refuse = || Error::new(ErrorKind::InvalidInput, format!("a map of {entries} keys and {pages} pages"));
+        let slots = entries.checked_mul(100).ok_or_else(refuse)?.div_ceil(MAX_LOAD);
+        Self::with_buckets(slots.div_ceil(SLOTS as u64), pages, seed)
+    }
+
+    pub(crate) fn with_buckets(buckets: u64, pages: u64, seed: u64) -> std::io::Result<(Arc<Self>, MapWriter)> {
+        let refuse = || Error::new(ErrorKind::InvalidInput, format!("a map of {buckets} buckets and {pages} pages"));
+        let shape = Shape::new(buckets, pages, seed).ok_or_else(refuse)?;
+        let lines = usize::try_from(shape.buckets).map_err(|_| refuse())?;
+        let map = Arc::new(Self {
+            memory: Memory::new(lines, 2 * STASH)?,
+            shape,
+            stash: Stash::default(),
+            moves: std::array::from_fn(|_| Counter::default()),
+            len: Counter::default(),
+            relocations: Counter::default(),
+        });
+        Ok((map.clone(), MapWriter::new(map)))
+    }
+
+    /// The page of a block.
+    #[inline]
+    pub fn get(&self, vid: Vid, vba: u32) -> Option<u32> {
+        self.find(&self.place(vid, vba))
+    }
+
+    /// Computes the place of a block and has both its buckets fetched into the cache.
+    #[inline]
+    pub fn probe(&self, vid: Vid, vba: u32) -> Probe {
+        let probe = self.place(vid, vba);
+        self.memory.prefetch(u64::from(probe.first));
+        self.memory.prefetch(u64::from(probe.second));
+        probe
+    }
+
+    /// As [`Self::probe`], but only the first bucket, where most keys are.
+    #[inline]
+    pub fn probe_first(&self, vid: Vid, vba: u32) -> Probe {
+        let probe = self.place(vid, vba);
+        self.memory.prefetch(u64::from(probe.first));
+        probe
+    }
+
+    /// The page of the block that the probe was made for, in this map.
+    #[inline]
+    pub fn find(&self, probe: &Probe) -> Option<u32> {
+        if let Some(page) = self.look(u64::from(probe.first), probe.tag) {
+            return Some(page);
+        }
+        step(Step::Missed);
+        if let Some(page) = self.look(u64::from(probe.second), probe.tag | WHICH) {
+            return Some(page);
+        }
+        step(Step::Missed);
+        self.find_surely(probe)
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> u64 {
+        self.len.get()
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of buckets, the range of [`Self::scan`].
+    pub fn buckets(&self) -> u64 {
+        self.shape.buckets
+    }
+
+    /// Keys that found no place in the table proper.
+    pub fn stashed(&self) -> usize {
+        self.stash.len()
+    }
+
+    /// Slots moved so far to make room.
+    pub fn relocations(&self) -> u64 {
+        self.relocations.get()
+    }
+
+    /// Keys by slots.
+    #[expect(clippy::cast_precision_loss, reason = "a share; counts are below 2^36")]
+    pub fn load(&self) -> f64 {
+        self.len() as f64 / self.shape.slots() as f64
+    }
+
+    /// The mapped blocks in `count` buckets from `first_bucket` with their pages, and with bucket 0 those of the stash.
+    /// Beside a writer, and between two scans, an insertion may move a block from a bucket not yet scanned to one
+    /// already scanned.
+    pub fn scan(&self, first_bucket: u64, count: u64) -> impl Iterator<Item = (Vid, u32, u32)> + '_ {
+        let end = first_bucket.saturating_add(count).min(self.shape.buckets);
+        let stash = if first_bucket == 0 && count > 0 { self.stash.copy(self.memory.tail()) } else { [None; STASH] };
+        let table = (first_bucket.min(end)..end).flat_map(move |bucket| {
+            self.memory.line(bucket).iter().filter_map(move |slot| {
+                let slot = slot.load(Ordering::Acquire);
+                (slot != 0).then(|| (self.shape.key(bucket, slot), self.shape.page(slot)))
+            })
+        });
+        // A key always came from a valid volume id.
+        table.chain(stash.into_iter().flatten()).filter_map(|(key, page)| {
+            let (vid, vba) = block_of(key)?;
+            Some((vid, vba, page))
+        })
+    }
+
+    /// Number of words of the image: the slots, then the stash.
+    pub fn words(&self) -> u64 {
+        self.memory.words().len() as u64
+    }
+
+    /// Copies words of the image beside the writer. Each is as it was at some time during the copy: every change told to
+    /// the log since the copy began, replayed in order, makes the exact image of it.
+    ///
+    /// # Panics
+    /// If the words are not all in the image.
+    pub fn read_words(&self, first: u64, out: &mut [u64]) {
+        let words = self.range(first, out.len()).expect("words of the image");
+        for (out, word) in out.iter_mut().zip(words) {
+            *out = word.load(Ordering::Relaxed);
+        }
+        fence(Ordering::Acquire);
+    }
+
+    /// Words of the image, if there are so many.
+    pub(crate) fn range(&self, first: u64, count: usize) -> Option<&[AtomicU64]> {
+        let first = usize::try_from(first).ok()?;
+        self.memory.words().get(first..first.checked_add(count)?)
+    }
+
+    #[inline]
+    pub(crate) fn place(&self, vid: Vid, vba: u32) -> Probe {
+        self.place_of(key_of(vid, vba))
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "there are 2^32 buckets at most")]
+    pub(crate) fn place_of(&self, key: u64) -> Probe {
+        let (first, rem) = self.shape.split(key);
+        let second = self.shape.other(first, rem);
+        Probe { key, tag: self.shape.tag(rem), first: first as u32, second: second as u32 }
+    }
+
+    /// The counter of a remainder's moves.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "only the lowest bits count")]
+    pub(crate) fn moves(&self, rem: u64) -> &Counter {
+        &self.moves[rem as usize % STRIPES]
+    }
+
+    /// The page beside a tag in a bucket.
+    ///
+    /// The page is the lowest bits of a slot, so `slot ^ tag` is the page where the tag is right and more than any page
+    /// where it is not. The least of the eight says all, without a branch that could go wrong.
+    #[inline]
+    fn look(&self, bucket: u64, tag: u64) -> Option<u32> {
+        let line = self.memory.line(bucket);
+        let least = line.iter().fold(u64::MAX, |least, slot| least.min(slot.load(Ordering::Relaxed) ^ tag));
+        // Whoever got a page from a slot sees what was written before the page was entered, and whoever missed a key
+        // sees the count of the move that took it away.
+        fence(Ordering::Acquire);
+        (least <= self.shape.page_mask).then(|| self.shape.page(least))
+    }
+
+    /// Looks until no move came between.
+    #[cold]
+    #[inline(never)]
+    fn find_surely(&self, probe: &Probe) -> Option<u32> {
+        let moves = &self.moves(self.shape.rem(probe.tag)).0;
+        loop {
+            let before = moves.load(Ordering::Acquire);
+            for (bucket, tag) in [(probe.first, probe.tag), (probe.second, probe.tag | WHICH)] {
+                if let Some(page) = self.look(u64::from(bucket), tag) {
+                    return Some(page);
+                }
+                step(Step::Missed);
+            }
+            step(Step::TableMissed);
+            if let Some(page) = self.stash.look(self.memory.tail(), probe.key) {
+                return Some(page);
+            }
+            fence(Ordering::Acquire);
+            if moves.load(Ordering::Relaxed) == before {
+                return None;
+            }
+            std::hint::spin_loop();
+        }
+    }
+}

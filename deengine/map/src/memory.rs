@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The words of the table as cache lines: the only place that deals in addresses.
+//!
+//! Every access is checked against the bounds, once for a line.
+#![expect(unsafe_code, reason = "a line of eight atomics by one check, and a prefetch, have no safe form")]
+
+use crate::SLOTS;
+use gnstor_fabric::region::HostRegion;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// A bucket.
+pub(crate) type Line = [AtomicU64; SLOTS];
+
+/// The image: lines, and after them the words of the stash.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    base: NonNull<AtomicU64>,
+    lines: usize,
+    words: usize,
+    /// Keeps the memory mapped.
+    _region: Arc<HostRegion>,
+}
+
+// SAFETY: all that is reached through `base` are atomics in memory that the region keeps alive wherever it is moved.
+unsafe impl Send for Memory {}
+// SAFETY: as above; atomics may be shared.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Zeroed memory of `lines` lines and `tail` words more; what is never written costs nothing.
+    pub(crate) fn new(lines: usize, tail: usize) -> std::io::Result<Self> {
+        let too_large = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "a map beyond the address space");
+        let words = lines.checked_mul(SLOTS).and_then(|slots| slots.checked_add(tail)).ok_or_else(too_large)?;
+        let bytes = words.checked_mul(8).filter(|&bytes| bytes <= usize::MAX / 4).ok_or_else(too_large)?;
+        let region = HostRegion::alloc(bytes)?;
+        let base = NonNull::from(region.words64(0, words)).cast();
+        Ok(Self { base, lines, words, _region: region })
+    }
+
+    /// Line number `line`.
+    ///
+    /// # Panics
+    /// If there is no such line.
+    #[inline]
+    pub(crate) fn line(&self, line: u64) -> &Line {
+        let at = self.index(line);
+        // SAFETY: `index` checked that the line's words are among the `words` atomics at `base`, which the region keeps
+        // mapped and aligned as long as `self`.
+        unsafe { self.base.add(at).cast::<Line>().as_ref() }
+    }
+
+    /// All words.
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: `new` took the address from a slice of just these words; the region lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
+    }
+
+    /// The words after the lines.
+    #[inline]
+    pub(crate) fn tail(&self) -> &[AtomicU64] {
+        &self.words()[self.lines * SLOTS..]
+    }
+
+    /// Has a line fetched into the cache while something else is done. Does nothing where the processor has no
+    /// instruction that Rust names.
+    #[inline]
+    pub(crate) fn prefetch(&self, line: u64) {
+        let at = self.index(line);
+        // SAFETY: as in `line`; a prefetch reads nothing that the program sees.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.base.add(at).as_ptr().cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a line number is below `lines`, a usize; checked here")]
+    fn index(&self, line: u64) -> usize {
+        assert!(line < self.lines as u64, "line {line} of {}", self.lines);
+        (line as usize).wrapping_mul(SLOTS)
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the tests share.
+
+mod image;
+mod loads;
+mod model;
+mod readers;
+
+use crate::Step;
+use gnstor_proto::slba::Vid;
+use std::cell::RefCell;
+
+type Hook = Box<dyn FnMut(Step)>;
+
+thread_local! {
+    static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+}
+
+/// Has `hook` called between the steps of this thread's readers and writer; not while it runs itself.
+pub(crate) fn at_each_step(hook: impl FnMut(Step) + 'static) {
+    HOOK.with(|cell| *cell.borrow_mut() = Some(Box::new(hook)));
+}
+
+/// No more hook.
+pub(crate) fn no_hook() {
+    HOOK.with(|cell| *cell.borrow_mut() = None);
+}
+
+pub(crate) fn step(step: Step) {
+    if let Some(mut hook) = HOOK.with(|cell| cell.borrow_mut().take()) {
+        hook(step);
+        HOOK.with(|cell| *cell.borrow_mut() = Some(hook));
+    }
+}
+
+fn vid(raw: u16) -> Vid {
+    Vid::new(raw).unwrap()
+}
+
+/// A key from a small space, so that operations meet.
+fn block(dice: u64, volumes: u64, blocks: u64) -> (Vid, u32) {
+    (vid(u16::try_from(dice % volumes).unwrap() + 1), u32::try_from(dice / volumes % blocks).unwrap())
+}
+
+/// A log that nobody keeps.
+fn no_log(_: u64, _: u64) {}

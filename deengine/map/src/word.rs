@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What single words of an image mean, for those who see them go by in the log.
+
+use crate::map::Map;
+use crate::shape::{Shape, VALID, block_of};
+use crate::stash::STASH;
+use crate::{MAX_LOAD, SLOTS};
+use gnstor_proto::slba::Vid;
+
+impl Map {
+    /// Words of the image of a map made by [`Map::new`] with these sizes; `None` where those make no sense.
+    pub fn words_for(entries: u64, pages: u64) -> Option<u64> {
+        let buckets = entries.checked_mul(100)?.div_ceil(MAX_LOAD).div_ceil(SLOTS as u64);
+        Some(Shape::new(buckets, pages, 0)?.slots() + 2 * STASH as u64)
+    }
+
+    /// The block and page that word `index` of the image names with this value. `None` for an empty slot, and for words
+    /// of the stash: those belong to no bucket.
+    pub fn entry_of_word(&self, index: u64, value: u64) -> Option<(Vid, u32, u32)> {
+        let bucket = self.bucket_of_word(index).filter(|_| value & VALID != 0)?;
+        let (vid, vba) = block_of(self.shape.key(bucket, value))?;
+        Some((vid, vba, self.shape.page(value)))
+    }
+
+    /// The bucket that word `index` of the image is in; `None` for words of the stash.
+    pub fn bucket_of_word(&self, index: u64) -> Option<u64> {
+        let bucket = index / SLOTS as u64;
+        (bucket < self.buckets()).then_some(bucket)
+    }
+}

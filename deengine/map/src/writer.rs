@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The one writer.
+
+use crate::map::{Map, Probe};
+use crate::search::{At, Search};
+use crate::shape::{VALID, WHICH};
+use crate::stash::{self, STASH};
+use crate::{SLOTS, Step, step};
+use gnstor_proto::slba::Vid;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The table has no place for another key; nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the map has no place for another block")]
+pub struct Full;
+
+/// Changes the map. Every call tells its `log` each word that it changes, in order, as (index in the image, new value).
+/// A call is whole only with all of them, [`crate::MAX_CHANGES`] at most.
+#[derive(Debug)]
+pub struct MapWriter {
+    pub(crate) map: Arc<Map>,
+    search: Search,
+    /// Words were loaded and not checked yet.
+    pub(crate) loading: bool,
+}
+
+/// A new key goes to its first bucket while that has so many empty slots, later to the emptier of the two. Always the
+/// first would be better for readers, who look there first, by a few percent of keys; always the emptier would spare
+/// insertions some moves. In the bench this gives nearly the best of each.
+const ENOUGH: u32 = 4;
+
+/// What a bucket has for a key.
+#[derive(Clone, Copy)]
+struct Found {
+    bucket: u64,
+    /// Bit i: slot i has the key.
+    hit: u32,
+    /// Bit i: slot i is empty.
+    empty: u32,
+}
+
+impl Found {
+    fn hit(self) -> Option<At> {
+        (self.hit != 0).then(|| At { bucket: self.bucket, slot: self.hit.trailing_zeros() as usize })
+    }
+
+    fn empty(self) -> Option<At> {
+        (self.empty != 0).then(|| At { bucket: self.bucket, slot: self.empty.trailing_zeros() as usize })
+    }
+}
+
+impl MapWriter {
+    pub(crate) fn new(map: Arc<Map>) -> Self {
+        Self { map, search: Search::new(), loading: false }
+    }
+
+    /// The map.
+    pub fn map(&self) -> &Arc<Map> {
+        &self.map
+    }
+
+    /// Maps a block to a page; the page it was mapped to before.
+    ///
+    /// # Errors
+    /// [`Full`] where a new key has no place.
+    ///
+    /// # Panics
+    /// If the page is not below the map's `pages`, or words were loaded and not checked.
+    pub fn insert(
+        &mut self,
+        vid: Vid,
+        vba: u32,
+        page: u32,
+        log: &mut impl FnMut(u64, u64),
+    ) -> Result<Option<u32>, Full> {
+        self.insert_at(&self.map.place(vid, vba), page, log)
+    }
+
+    /// As [`Self::insert`], of the block that the probe was made for.
+    ///
+    /// # Errors
+    /// [`Full`] where a new key has no place.
+    ///
+    /// # Panics
+    /// As [`Self::insert`].
+    pub fn insert_at(&mut self, probe: &Probe, page: u32, log: &mut impl FnMut(u64, u64)) -> Result<Option<u32>, Full> {
+        self.check(page);
+        let first = self.look(u64::from(probe.first), probe.tag);
+        if let Some(at) = first.hit() {
+            return Ok(Some(self.set_page(at, page, log)));
+        }
+        let second = self.look(u64::from(probe.second), probe.tag | WHICH);
+        if let Some(at) = second.hit() {
+            return Ok(Some(self.set_page(at, page, log)));
+        }
+        if let Some(at) = self.stash_position(probe.key) {
+            return Ok(Some(self.set_stashed(at, page, log)));
+        }
+        let content = probe.tag | u64::from(page);
+        if !self.settle(first, second, content, log) {
+            let at = self.stash_gap().ok_or(Full)?;
+            self.change_stash(at, VALID | probe.key, page, log);
+        }
+        self.map.len.set(self.map.len() + 1);
+        Ok(None)
+    }
+
+    /// Unmaps a block; the page it was mapped to.
+    ///
+    /// # Panics
+    /// If words were loaded and not checked.
+    pub fn remove(&mut self, vid: Vid, vba: u32, log: &mut impl FnMut(u64, u64)) -> Option<u32> {
+        self.remove_at(&self.map.place(vid, vba), log)
+    }
+
+    /// As [`Self::remove`], of the block that the probe was made for.
+    ///
+    /// # Panics
+    /// As [`Self::remove`].
+    pub fn remove_at(&mut self, probe: &Probe, log: &mut impl FnMut(u64, u64)) -> Option<u32> {
+        self.check(0);
+        let page = if let Some(at) = self.position(probe) {
+            let page = self.map.shape.page(self.slot(at));
+            self.store(at, 0, log);
+            self.unstash(log);
+            page
+        } else {
+            let at = self.stash_position(probe.key)?;
+            let page = stash::page(self.map.memory.tail(), at);
+            self.change_stash(at, 0, 0, log);
+            page
+        };
+        self.map.len.set(self.map.len() - 1);
+        Some(page)
+    }
+
+    /// Changes the page of a block from `from` to `to`, only where the block is mapped to `from`; whether it was.
+    ///
+    /// # Panics
+    /// As [`Self::insert`].
+    pub fn replace(&mut self, vid: Vid, vba: u32, from: u32, to: u32, log: &mut impl FnMut(u64, u64)) -> bool {
+        self.replace_at(&self.map.place(vid, vba), from, to, log)
+    }
+
+    /// As [`Self::replace`], of the block that the probe was made for.
+    ///
+    /// # Panics
+    /// As [`Self::insert`].
+    pub fn replace_at(&mut self, probe: &Probe, from: u32, to: u32, log: &mut impl FnMut(u64, u64)) -> bool {
+        self.check(to);
+        if let Some(at) = self.position(probe) {
+            let is = self.map.shape.page(self.slot(at)) == from;
+            if is {
+                self.set_page(at, to, log);
+            }
+            return is;
+        }
+        let Some(at) = self.stash_position(probe.key) else { return false };
+        let is = stash::page(self.map.memory.tail(), at) == from;
+        if is {
+            self.set_stashed(at, to, log);
+        }
+        is
+    }
+
+    #[inline]
+    fn check(&self, page: u32) {
+        assert!(!self.loading, "the map was loaded and not checked");
+        assert!(u64::from(page) < self.map.shape.pages, "page {page} of {}", self.map.shape.pages);
+    }
+
+    /// Hits and empty slots of a bucket, without a branch for each slot.
+    #[inline]
+    fn look(&self, bucket: u64, tag: u64) -> Found {
+        let page_mask = self.map.shape.page_mask;
+        let (mut hit, mut empty) = (0, 0);
+        for (slot, word) in self.map.memory.line(bucket).iter().enumerate() {
+            let word = word.load(Ordering::Relaxed);
+            hit |= u32::from(word ^ tag <= page_mask) << slot;
+            empty |= u32::from(word == 0) << slot;
+        }
+        Found { bucket, hit, empty }
+    }
+
+    #[inline]
+    fn position(&self, probe: &Probe) -> Option<At> {
+        let second = || self.look(u64::from(probe.second), probe.tag | WHICH).hit();
+        self.look(u64::from(probe.first), probe.tag).hit().or_else(second)
+    }
+
+    #[inline]
+    fn slot(&self, at: At) -> u64 {
+        self.map.memory.line(at.bucket)[at.slot].load(Ordering::Relaxed)
+    }
+
+    /// `Release`: who sees the word sees what was written before it: the page's own records, the count of a move.
+    #[inline]
+    fn store(&self, at: At, content: u64, log: &mut impl FnMut(u64, u64)) {
+        self.map.memory.line(at.bucket)[at.slot].store(content, Ordering::Release);
+        log(at.bucket * SLOTS as u64 + at.slot as u64, content);
+        step(Step::Changed);
+    }
+
+    #[inline]
+    fn set_page(&self, at: At, page: u32, log: &mut impl FnMut(u64, u64)) -> u32 {
+        let old = self.slot(at);
+        self.store(at, old & !self.map.shape.page_mask | u64::from(page), log);
+        self.map.shape.page(old)
+    }
+
+    /// Puts a key that is not in the table into one of its buckets, moving others where it must.
+    fn settle(&mut self, first: Found, second: Found, content: u64, log: &mut impl FnMut(u64, u64)) -> bool {
+        let (firsts, seconds) = (first.empty.count_ones(), second.empty.count_ones());
+        let balance = firsts < ENOUGH && seconds > firsts;
+        let at = match if balance { second.empty() } else { first.empty() } {
+            Some(at) => at,
+            None => match self.make_room(first.bucket, second.bucket, log) {
+                Some(at) => at,
+                None => return false,
+            },
+        };
+        self.store(at, if at.bucket == first.bucket { content } else { content | WHICH }, log);
+        true
+    }
+
+    /// Moves keys until a slot of one of two full buckets may be overwritten, which is the next thing to do. The moves
+    /// are made from the chain's end, so that each key is in the table at every moment.
+    fn make_room(&mut self, first: u64, second: u64, log: &mut impl FnMut(u64, u64)) -> Option<At> {
+        let chain = self.search.run(&self.map, first, second)?;
+        let steps = chain.steps();
+        for pair in steps.windows(2) {
+            self.shift(pair[1], pair[0], log);
+        }
+        steps.last().copied()
+    }
+
+    /// Copies a slot to its key's other bucket and counts the move, before the old place is overwritten.
+    pub(crate) fn shift(&self, from: At, to: At, log: &mut impl FnMut(u64, u64)) {
+        let content = self.slot(from);
+        self.store(to, content ^ WHICH, log);
+        self.count_move(self.map.shape.rem(content));
+        self.map.relocations.set(self.map.relocations() + 1);
+    }
+
+    fn count_move(&self, rem: u64) {
+        let moves = self.map.moves(rem);
+        moves.set(moves.get().wrapping_add(1));
+        step(Step::Changed);
+    }
+
+    fn stash_position(&self, key: u64) -> Option<usize> {
+        if self.map.stash.is_empty() { None } else { stash::position(self.map.memory.tail(), key) }
+    }
+
+    fn stash_gap(&self) -> Option<usize> {
+        (0..STASH).find(|&at| stash::key(self.map.memory.tail(), at).is_none())
+    }
+
+    /// Writes an entry of the stash that was empty, or empties one.
+    fn change_stash(&self, at: usize, key: u64, page: u32, log: &mut impl FnMut(u64, u64)) {
+        let (stash, words) = (&self.map.stash, self.map.memory.tail());
+        let count = if key == 0 { stash.len() - 1 } else { stash.len() + 1 };
+        stash.change(count, || {
+            words[2 * at].store(key, Ordering::Relaxed);
+            words[2 * at + 1].store(u64::from(page), Ordering::Relaxed);
+        });
+        let index = self.map.shape.slots() + 2 * at as u64;
+        log(index, key);
+        log(index + 1, u64::from(page));
+        step(Step::Changed);
+    }
+
+    fn set_stashed(&self, at: usize, page: u32, log: &mut impl FnMut(u64, u64)) -> u32 {
+        let (stash, words) = (&self.map.stash, self.map.memory.tail());
+        let old = stash::page(words, at);
+        let word: &AtomicU64 = &words[2 * at + 1];
+        stash.change(stash.len(), || word.store(u64::from(page), Ordering::Relaxed));
+        log(self.map.shape.slots() + 2 * at as u64 + 1, u64::from(page));
+        old
+    }
+
+    /// Whether a key of the stash is in the table too.
+    pub(crate) fn in_table(&self, key: u64) -> bool {
+        self.position(&self.map.place_of(key)).is_some()
+    }
+
+    /// After a removal an entry of the stash may fit into the table again.
+    fn unstash(&mut self, log: &mut impl FnMut(u64, u64)) {
+        if self.map.stash.is_empty() {
+            return;
+        }
+        let words = self.map.memory.tail();
+        let Some((at, key)) = (0..STASH).find_map(|at| stash::key(words, at).map(|key| (at, key))) else { return };
+        let page = stash::page(words, at);
+        let probe = self.map.place_of(key);
+        let first = self.look(u64::from(probe.first), probe.tag);
+        let second = self.look(u64::from(probe.second), probe.tag | WHICH);
+        if self.settle(first, second, probe.tag | u64::from(page), log) {
+            self.count_move(self.map.shape.rem(probe.tag));
+            self.change_stash(at, 0, 0, log);
+        }
+    }
+}

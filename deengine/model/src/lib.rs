@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Time of an emulated SSD: when the modelled device would be done, and whose figures it has.
+//!
+//! ```text
+//!   Preset  -- figures of an SSD, each with its source (presets/*.toml, or a file of one's own)
+//!     |
+//!   Timing  -- firmware server -> (+ hash) -> dies -> channels -> PCIe          read
+//!     |                        -> (+ hash) -> PCIe -> write buffer -> dies      write, program, collect, erase
+//!     |
+//!   measure -- drives a Timing in virtual time, fresh or steady, and compares it with the preset's figures
+//! ```
+//! This crate moves no data and reads no clock: every function takes a time and gives a time. What it does not know: which
+//! page holds what (the FTL's), bytes (flash's), and anything beyond the SSD's own PCIe link.
+
+mod calendar;
+mod figure;
+mod lane;
+pub mod measure;
+mod preset;
+mod timing;
+mod write_buffer;
+
+pub use figure::{Bound, Figure, MODELLED, Measure, Op, Pattern, State, Workload};
+pub use preset::{Preset, PresetError};
+pub use timing::{Stream, Timing};
+
+#[cfg(test)]
+mod tests;

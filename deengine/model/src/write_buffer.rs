@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Room in the write buffer: taken when a write's turn comes, given back when the unit with its data is programmed.
+//!
+//! ```text
+//!   admit(3 blocks) ... -> used -> release(unit at time t) -> given back to writes admitted from t on
+//! ```
+//! Writes are let in one after the other. A program frees the pages of its unit less those that hold no host data.
+
+use gnstor_fabric::time::Time;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The write buffer.
+#[derive(Debug)]
+pub(crate) struct WriteBuffer {
+    pages: u32,
+    used: u32,
+    /// When the last write was let in: nobody overtakes.
+    admitted: Time,
+    /// Units being programmed: when, and how many pages of the buffer that frees.
+    leaving: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Pages of the next unit that hold no host data.
+    padding: u32,
+}
+
+impl WriteBuffer {
+    pub(crate) fn new(pages: u32, unit_pages: u32) -> Self {
+        let units = (pages / unit_pages.max(1)) as usize * 2;
+        let leaving = BinaryHeap::with_capacity(units + 64);
+        Self { pages, used: 0, admitted: Time::ZERO, leaving, padding: 0 }
+    }
+
+    /// Takes room for `blocks`; the time from which they have it. When nothing is being programmed, nothing will make room: the
+    /// blocks are let in beyond the limit, so that no write ever waits for itself.
+    pub(crate) fn admit(&mut self, from: Time, blocks: u32) -> Time {
+        let mut at = from.max(self.admitted);
+        while let Some(&Reverse((leaves, pages))) = self.leaving.peek() {
+            if leaves > at && self.used + blocks <= self.pages {
+                break;
+            }
+            at = at.max(leaves);
+            self.used = self.used.saturating_sub(pages);
+            self.leaving.pop();
+        }
+        self.used += blocks;
+        self.admitted = at;
+        at
+    }
+
+    /// `blocks` pages of the next unit hold no host data.
+    pub(crate) fn pad(&mut self, blocks: u32) {
+        self.padding += blocks;
+    }
+
+    /// The next unit leaves the buffer at `at`.
+    pub(crate) fn release(&mut self, at: Time, unit_pages: u32) {
+        let padding = std::mem::take(&mut self.padding);
+        let pages = unit_pages.saturating_sub(padding);
+        if pages > 0 {
+            self.leaving.push(Reverse((at, pages)));
+        }
+    }
+
+    /// Blocks in the buffer, those whose unit has been programmed since the last admission included.
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> u32 {
+        self.used
+    }
+}
