@@ -29,7 +29,7 @@ fn main() {
         None => MediaConfig::Ram { shared: false },
         Some(folder) => {
             let path = Path::new(folder).join("flash_rate.ssd");
-            MediaConfig::File(Arc::new(DataFile::create(&path, &geometry, 0, 1).expect("a new file")))
+            MediaConfig::File(Arc::new(DataFile::create(&path, &geometry, 0, "bench").expect("a new file")))
         }
     };
     let config = FlashConfig {

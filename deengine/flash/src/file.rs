@@ -7,7 +7,8 @@
 //!   `- written once; the rest below is little-endian
 //!
 //!   header:  0 magic "GNSTFLSH"   8 version u32   12 shape 6 x u32   36 superblocks u32   40 system bytes u64
-//!            48 records at u64    56 data at u64  64 end u64         72 id u128           88 zeros   4092 crc32c
+//!            48 records at u64    56 data at u64  64 end u64         72 label length u32
+//!            76 label, 256 bytes   332 zeros   4092 crc32c
 //!   boots:   two pages that say the same: 0 magic "GNSTBOOT", 8 boot u32, 12 crc32c
 //! ```
 //! Files are sparse. Data goes past the page cache where the file system can do that; records and system area go through it.
@@ -112,13 +113,13 @@ pub struct DataFile {
 }
 
 impl DataFile {
-    /// Makes a new SSD of a file that is not there or empty, or of a block device that starts with zeros. `id` tells it from
-    /// all others.
+    /// Makes a new SSD of a file that is not there or empty, or of a block device that starts with zeros. `label` says what
+    /// it is, in at most 256 bytes.
     ///
     /// # Errors
     /// Where the file cannot be had, holds something, or has no room.
-    pub fn create(path: &Path, geometry: &Geometry, system_bytes: u64, id: u128) -> Result<Self, DataFileError> {
-        let layout = Layout::new(geometry.clone(), system_bytes, id)
+    pub fn create(path: &Path, geometry: &Geometry, system_bytes: u64, label: &str) -> Result<Self, DataFileError> {
+        let layout = Layout::new(geometry.clone(), system_bytes, label.into())
             .map_err(|reason| DataFileError::Refused { path: path.into(), reason })?;
         let failed = |what| move |source| DataFileError::Io { path: path.into(), what, source };
         let mut options = OpenOptions::new();
@@ -223,9 +224,9 @@ impl DataFile {
         &self.layout.geometry
     }
 
-    /// What tells this SSD from all others.
-    pub fn id(&self) -> u128 {
-        self.layout.id
+    /// What it was said to be when it was made.
+    pub fn label(&self) -> &str {
+        &self.layout.label
     }
 
     /// Bytes of the system area.

@@ -8,12 +8,14 @@
 //! ```
 //! | module | what |
 //! |---|---|
-//! | [`layer`] | readers without a lock; writes under one |
+//! | [`layer`] | the layer, its lock, what it answers |
+//! | `read` | readers, without a lock |
+//! | `write` | writes, under it |
 //! | `stream` | the unit being filled, and those on their way to flash |
 //! | [`space`] | superblocks: free, open, full, dead; victims; wear |
 //! | `collect` | room for writes: moving, erasing, bad blocks |
 //! | `settle` | what becomes durable and when; checkpoints |
-//! | [`restore`], `rebuild` | from what survived to a layer that serves |
+//! | [`restore`], `replay`, `rebuild`, `power` | from what survived to a layer that serves; the dump |
 //! | `sweep` | forgetting a volume |
 //! | [`windows`] | stamps of the last writes of each volume |
 //!
@@ -22,7 +24,10 @@
 mod collect;
 pub mod config;
 pub mod layer;
+mod power;
+mod read;
 mod rebuild;
+mod replay;
 pub mod restore;
 mod settle;
 pub mod space;
@@ -30,6 +35,7 @@ mod stats;
 mod stream;
 mod sweep;
 pub mod windows;
+mod write;
 
 pub use config::{Collection, DUMP_BYTES, FtlConfig, OpenError};
 pub use layer::{CommitError, Committed, Extent, Forgotten, Ftl, Full, NewBlock, Target, geometry_for};

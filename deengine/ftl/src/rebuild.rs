@@ -5,7 +5,8 @@
 //! written later counts; only volumes that live, in the generation they have, come back. What only the journal knew,
 //! such as a TRIM, is lost: an SSD that was rebuilt is filling.
 
-use crate::restore::{Found, Progress};
+use crate::replay::Found;
+use crate::restore::Progress;
 use crate::space::State;
 use gnstor_flash::{Flash, PageState, Ppa, Superblock};
 use gnstor_map::MapWriter;

@@ -14,16 +14,11 @@ use crate::collect::LOW;
 use crate::config::{FtlConfig, OpenError, sizes};
 use crate::layer::{Ftl, Inner, geometry_for};
 use crate::rebuild::rebuild;
-use crate::space::{Space, State, Stream};
-use crate::stats::LayerStats;
+use crate::replay::{Found, from_journal};
 use crate::stream::Writing;
-use crate::windows::Windows;
-use gnstor_durable::{
-    Dump, DumpPage, DumpState, DumpWriter, Durable, DurableError, End, Journal, Ledger, Meta, Record, Seq,
-    SuperblockState, Unusable,
-};
+use gnstor_durable::{DumpState, Durable, Journal, Ledger, Seq};
 use gnstor_fabric::time::Time;
-use gnstor_flash::{Fetch, Flash, FlashConfig, PageState, Ppa, Superblock, Unit};
+use gnstor_flash::{Flash, FlashConfig};
 use gnstor_map::{Map, MapWriter};
 use gnstor_model::Timing;
 use gnstor_proto::slba::Vid;
@@ -82,21 +77,11 @@ pub struct OpenedFtl {
 /// Progress of a restore that takes long: (pages looked at, pages in all).
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
-struct Parts {
-    flash: Arc<Flash>,
+pub(crate) struct Parts {
+    pub(crate) flash: Arc<Flash>,
     map: Arc<Map>,
-    writer: MapWriter,
+    pub(crate) writer: MapWriter,
     logical_pages: u64,
-}
-
-/// State that checkpoint, journal and dump add up to.
-pub(crate) struct Found {
-    pub(crate) space: Space,
-    pub(crate) windows: Windows,
-    pub(crate) page_seq: u64,
-    stats: LayerStats,
-    replayed: u64,
-    records: u64,
 }
 
 impl Ftl {
@@ -207,141 +192,10 @@ impl Ftl {
         let boot = Boot { origin, mapped: ftl.mapped(), replayed, last, rewritten, bytes_read };
         Ok(OpenedFtl { ftl, ledger, boot })
     }
-
-    /// Brings the superblocks into a state to go on from: what counts as free is erased, and what is open goes on after
-    /// its last page.
-    fn tidy(&self) {
-        let mut guard = self.lock();
-        let inner = &mut *guard;
-        let geometry = self.flash.geometry();
-        let states: Vec<(Superblock, State, u64)> =
-            inner.space.iter().map(|(superblock, entry)| (superblock, entry.state, entry.order)).collect();
-        for &(superblock, state, _) in &states {
-            if state == State::Free && self.units_used(superblock) > 0 {
-                // Opened and written after the last durable transaction, or half erased.
-                inner.space.close(superblock);
-                inner.emptied.push(superblock);
-            }
-        }
-        for stream in [Stream::Host, Stream::Collect] {
-            let open = states.iter().filter(|(_, state, _)| *state == State::Open(stream));
-            let newest = open.clone().map(|(_, _, order)| *order).max();
-            for &(superblock, _, order) in open {
-                let units = self.units_used(superblock);
-                if Some(order) == newest && units < geometry.superblock_units() {
-                    inner.streams[stream as usize].resume(superblock, units);
-                    if inner.streams[stream as usize].has_page(&self.flash) {
-                        continue;
-                    }
-                    inner.streams[stream as usize] = Writing::default();
-                }
-                inner.space.close(superblock);
-                self.note_emptied(inner, superblock);
-            }
-        }
-        let closed: Vec<Superblock> =
-            inner.space.iter().filter(|(_, e)| e.state == State::Closed).map(|(superblock, _)| superblock).collect();
-        for superblock in closed {
-            self.note_emptied(inner, superblock);
-        }
-        self.erase_emptied(inner, Time::ZERO);
-    }
-
-    /// One more than the last unit of a superblock that somebody has begun to program. What a cut left undone before it
-    /// stays empty: rows of a block only go up.
-    fn units_used(&self, superblock: Superblock) -> u32 {
-        let (geometry, first) = (self.flash.geometry(), self.flash.geometry().first_unit(superblock).0);
-        let used = (0..geometry.dies()).map(|die| match self.flash.next_row(geometry.block_of(Unit(first + die))) {
-            0 => 0,
-            rows => (rows - 1) * geometry.dies() + die + 1,
-        });
-        used.max().unwrap_or(0)
-    }
-
-    /// Writes the pages of a dump to new places, and makes them and the dump's tail durable.
-    fn rewrite(&self, dump: &Dump) -> Result<u64, OpenError> {
-        let mut rewritten = 0;
-        for DumpPage { page, oob, data } in dump.pages() {
-            let (Some(data), Some(vid)) = (data, Vid::new(oob.vid)) else { continue };
-            if self.map.get(vid, oob.vba) != Some(page.0) {
-                continue;
-            }
-            let mut guard = self.lock();
-            let inner = &mut *guard;
-            self.make_room(inner, Time::ZERO, 1).map_err(|e| OpenError::Damaged(format!("restoring the dump: {e}")))?;
-            let frame = self
-                .flash
-                .take_frame()
-                .ok_or_else(|| OpenError::Damaged("restoring the dump: no frame is free".into()))?;
-            self.flash.write_frame(frame, data);
-            self.put(inner, Time::ZERO, Time::ZERO, Stream::Host, &oob, vid, frame, None);
-            inner.page_seq = inner.page_seq.max(oob.seq);
-            rewritten += 1;
-            self.settle_due(inner, Time::NEVER, Time::ZERO);
-        }
-        self.flush_now()?;
-        Ok(rewritten)
-    }
-
-    /// Makes everything durable, without regard to modelled time.
-    pub(crate) fn flush_now(&self) -> Result<(), OpenError> {
-        let mut guard = self.lock();
-        let inner = &mut *guard;
-        self.cut_short(inner, Time::ZERO);
-        // File media finish programs in their own time; a lost one shows as an error before that.
-        for _ in 0..PATIENCE {
-            self.settle_due(inner, Time::NEVER, Time::ZERO);
-            if inner.streams.iter().all(|stream| stream.oldest().is_none()) {
-                inner.journal.flush(inner.journal.last(), true)?;
-                return Ok(());
-            }
-            if self.power.is_cut() {
-                return Err(OpenError::Media(std::io::Error::other("the SSD has no power")));
-            }
-            let _ = self.flash.poll_loaded();
-            std::thread::yield_now();
-        }
-        Err(OpenError::Damaged("the medium does not finish its programs".into()))
-    }
-
-    /// Stops in good order: everything durable, nothing to restore but the checkpoint and the journal.
-    ///
-    /// # Errors
-    /// [`OpenError`]; then the next start is one after a power failure.
-    pub fn shut_down(&self) -> Result<(), OpenError> {
-        self.flush_now()?;
-        self.durable.mark_clean(&self.lock().journal)?;
-        Ok(())
-    }
-
-    /// The power fails, and there is energy for a dump; its bytes.
-    ///
-    /// # Errors
-    /// [`DurableError`], where it is more than the budget or the store does not take it.
-    pub fn power_fail(&self) -> Result<u64, DurableError> {
-        let guard = self.lock();
-        let inner = &*guard;
-        let mut dump = DumpWriter::begin(&self.durable, &inner.journal)?;
-        let mut data = [0; gnstor_flash::PAGE_BYTES as usize];
-        let regions = self.flash.regions();
-        for page in inner.streams.iter().flat_map(|stream| stream.buffered(self.flash.geometry())) {
-            if let PageState::Buffered(oob) = self.flash.page(page) {
-                let Fetch::Here(local) = self.flash.fetch(page) else { continue };
-                let region = regions.iter().find(|region| region.id() == local.region).expect("one of its regions");
-                region.read(local.offset, &mut data);
-                dump.page(DumpPage { page, oob, data: Some(&data) })?;
-            }
-        }
-        dump.finish()
-    }
-
 }
 
 /// Bytes of a record of the journal, near enough for a modelled time.
 const RECORD_BYTES: u64 = 18;
-/// Looks at a medium that has not finished, of the order of ten seconds.
-const PATIENCE: u32 = 50_000_000;
-
 fn open_flash(config: &FtlConfig) -> Result<Arc<Flash>, OpenError> {
     let geometry = geometry_for(&config.preset, config.logical_pages)?;
     Ok(Arc::new(Flash::new(FlashConfig {
@@ -367,8 +221,7 @@ fn assemble(
     journal_bytes: u64,
 ) -> Ftl {
     let geometry = parts.flash.geometry().clone();
-    let timing =
-        (!config.preset.is_null()).then(|| Mutex::new(Timing::new(&config.preset, parts.flash.geometry())));
+    let timing = (!config.preset.is_null()).then(|| Mutex::new(Timing::new(&config.preset, parts.flash.geometry())));
     let inner = Inner {
         writer: parts.writer,
         space: found.space,
@@ -403,170 +256,4 @@ fn assemble(
         timing,
         inner: Mutex::new(inner),
     }
-}
-
-impl Found {
-    pub(crate) fn empty(flash: &Flash) -> Self {
-        Self {
-            space: Space::new(flash.geometry().superblocks(), |superblock| good_pages(flash, superblock)),
-            windows: Windows::default(),
-            page_seq: 0,
-            stats: LayerStats::default(),
-            replayed: 0,
-            records: 0,
-        }
-    }
-
-    fn from_meta(flash: &Flash, meta: &Meta) -> Result<Self, String> {
-        let geometry = flash.geometry();
-        if meta.superblocks.len() != geometry.superblocks() as usize {
-            return Err(format!("a checkpoint of {} superblocks, not {}", meta.superblocks.len(), geometry.superblocks()));
-        }
-        for &block in &meta.bad {
-            check_block(flash, block)?;
-            flash.mark_bad(block);
-        }
-        let mut found = Self::empty(flash);
-        for (number, entry) in (0u32..).map(Superblock).zip(&meta.superblocks) {
-            let good = good_pages(flash, number);
-            found.space.freed(number, entry.erases, good);
-            match entry.state {
-                SuperblockState::Free | SuperblockState::Dead => {}
-                SuperblockState::Closed => found.space.close(number),
-                SuperblockState::Open { stream } => found.space.reopen(number, stream_of(stream)?, entry.order),
-            }
-            found.space.get_mut(number).order = entry.order;
-        }
-        found.space.set_opened(meta.next_order);
-        for (vid, window) in &meta.windows {
-            window.iter().for_each(|&(vba, stamp)| found.windows.record(*vid, vba, stamp));
-        }
-        found.page_seq = meta.page_seq;
-        found.stats.host_pages = meta.written_host;
-        found.stats.flash_pages = meta.written_flash;
-        Ok(found)
-    }
-
-    fn apply(&mut self, flash: &Flash, writer: &mut MapWriter, records: &[Record]) -> Result<(), String> {
-        for &record in records {
-            match record {
-                Record::Word { index, value } => writer.redo(index, value).map_err(|e| e.to_string())?,
-                Record::Applied { vid, vba, stamp } => {
-                    self.page_seq += 1;
-                    if self.windows.held(vid, vba).is_none_or(|held| stamp > held) {
-                        self.windows.record(vid, vba, stamp);
-                    }
-                }
-                Record::Opened { superblock, stream, order } => {
-                    check_superblock(flash, superblock)?;
-                    self.space.reopen(superblock, stream_of(stream)?, order);
-                }
-                Record::Closed { superblock } => {
-                    check_superblock(flash, superblock)?;
-                    self.space.close(superblock);
-                }
-                Record::Erased { superblock, erases } => {
-                    check_superblock(flash, superblock)?;
-                    self.space.freed(superblock, erases, good_pages(flash, superblock));
-                }
-                Record::Bad { block } => {
-                    check_block(flash, block)?;
-                    flash.mark_bad(block);
-                    self.stats.bad_blocks += 1;
-                }
-                Record::Forgotten { vid, .. } => self.windows.forget(vid),
-            }
-        }
-        self.replayed += 1;
-        self.records += records.len() as u64;
-        Ok(())
-    }
-}
-
-/// The map and everything else from checkpoint, journal and the tail in the dump; the reason where that is not possible.
-fn from_journal(parts: &mut Parts, durable: &Durable, dump: &DumpState) -> Result<(Found, Journal), String> {
-    let mut attempt = durable.checkpoint();
-    loop {
-        let mut restored = attempt.map_err(|unusable| unusable.reason)?;
-        let number = restored.number();
-        match replay(parts, durable, dump, &mut restored) {
-            Ok(done) => return Ok(done),
-            Err(reason) => {
-                tracing::warn!("checkpoint {number}: {reason}; trying the one before");
-                parts.writer.clear();
-                attempt = durable.checkpoint_before(number).map_err(|_| Unusable { reason });
-            }
-        }
-    }
-}
-
-/// A reason on its way through readers that have error types of their own.
-struct Reason(String);
-
-impl From<Unusable> for Reason {
-    fn from(unusable: Unusable) -> Self {
-        Self(unusable.reason)
-    }
-}
-
-impl From<DurableError> for Reason {
-    fn from(error: DurableError) -> Self {
-        Self(error.to_string())
-    }
-}
-
-fn replay(
-    parts: &mut Parts,
-    durable: &Durable,
-    dump: &DumpState,
-    restored: &mut gnstor_durable::Restored,
-) -> Result<(Found, Journal), String> {
-    let Parts { flash, writer, .. } = parts;
-    let mut found = Found::from_meta(flash, &restored.meta)?;
-    restored
-        .for_each(|first, words| writer.load_words(first, words).map_err(|e| Reason(e.to_string())))
-        .map_err(|Reason(reason)| reason)?;
-    let replayed = durable
-        .replay(restored.seq, |_, records| found.apply(flash, writer, records).map_err(Reason))
-        .map_err(|Reason(reason)| reason)?;
-    if let End::Damaged { reason } = &replayed.end {
-        return Err(format!("the journal is damaged: {reason}"));
-    }
-    if let DumpState::Intact(dump) = dump {
-        dump.replay(replayed.last, |_, records| found.apply(flash, writer, records).map_err(Reason))
-            .map_err(|Reason(reason)| reason)?;
-    }
-    let geometry = flash.geometry();
-    let per_superblock = geometry.superblock_pages();
-    let space = &mut found.space;
-    writer
-        .finish_load(|page| space.get_mut(Superblock(page / per_superblock)).valid += 1)
-        .map_err(|e| e.to_string())?;
-    let journal = durable.into_journal(&replayed).map_err(|e| e.to_string())?;
-    Ok((found, journal))
-}
-
-pub(crate) fn good_pages(flash: &Flash, superblock: Superblock) -> u32 {
-    let geometry = flash.geometry();
-    let first = geometry.first_unit(superblock).0;
-    let good = (first..first + geometry.dies()).filter(|unit| !flash.is_bad(geometry.block_of(Unit(*unit)))).count();
-    u32::try_from(good).expect("dies") * geometry.rows() * geometry.unit_pages()
-}
-
-fn stream_of(raw: u8) -> Result<Stream, String> {
-    match raw {
-        0 => Ok(Stream::Host),
-        1 => Ok(Stream::Collect),
-        _ => Err(format!("stream {raw} is not known")),
-    }
-}
-
-fn check_superblock(flash: &Flash, superblock: Superblock) -> Result<(), String> {
-    let in_range = superblock.0 < flash.geometry().superblocks();
-    if in_range { Ok(()) } else { Err(format!("{superblock:?} is beyond the geometry")) }
-}
-
-fn check_block(flash: &Flash, block: gnstor_flash::Block) -> Result<(), String> {
-    let in_range = block.0 < flash.geometry().blocks();
-    if in_range { Ok(()) } else { Err(format!("{block:?} is beyond the geometry")) }
 }

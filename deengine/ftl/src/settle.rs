@@ -34,6 +34,8 @@ pub(crate) struct Running {
     /// Words still to be copied on account of what has been written meanwhile.
     owed: u64,
     words_per_page: u64,
+    /// All words are copied; it counts once this transaction, the last they can know of, is durable.
+    complete_at: Option<Seq>,
 }
 
 const STREAMS: [Stream; 2] = [Stream::Host, Stream::Collect];
@@ -88,7 +90,9 @@ impl Ftl {
         let force = durable < inner.wanted && inner.wanted <= safe
             || inner.space.free() <= self.low && inner.emptied.iter().any(holds_space);
         let due = inner.journal.tail_bytes() >= TAIL_BYTES && safe > durable;
-        if (force || due) && let Err(error) = inner.journal.flush(safe, force) {
+        if (force || due)
+            && let Err(error) = inner.journal.flush(safe, force)
+        {
             // Nothing became durable; it is tried again. Whoever waits for it goes on waiting.
             tracing::error!("the journal cannot be written: {error}");
         }
@@ -144,7 +148,9 @@ impl Ftl {
         for stream in STREAMS {
             let geometry = self.flash.geometry();
             let Some((full, missing)) = inner.streams[stream as usize].cut_short(geometry) else { continue };
-            if stream == Stream::Host && let Some(mut timing) = self.timing() {
+            if stream == Stream::Host
+                && let Some(mut timing) = self.timing()
+            {
                 timing.pad(u32::try_from(missing.len()).expect("pages of a unit"));
             }
             inner.stats.padded_pages += missing.len() as u64;
@@ -201,7 +207,7 @@ impl Ftl {
                 // Done by the time the journal is three quarters full, at some fifty bytes a page written.
                 let pages = (self.journal_bytes / 4 / 50).max(1);
                 let words_per_page = self.map.words().div_ceil(pages);
-                inner.checkpoint = Some(Running { writing, next_word: 0, owed: 0, words_per_page });
+                inner.checkpoint = Some(Running { writing, next_word: 0, owed: 0, words_per_page, complete_at: None });
             }
             Err(error) => tracing::error!("a checkpoint cannot be begun: {error}"),
         }
@@ -221,12 +227,11 @@ impl Ftl {
             running.next_word += count;
             running.owed = running.owed.saturating_sub(count);
             if running.next_word == total {
-                // The copied words name pages up to here; the checkpoint counts once those are durable.
                 inner.wanted = inner.wanted.max(inner.journal.last());
-                running.owed = inner.journal.last();
+                running.complete_at = Some(inner.journal.last().max(running.writing.needs()));
             }
         }
-        if running.next_word < total || inner.journal.durable() < running.owed {
+        if running.complete_at.is_none_or(|seq| inner.journal.durable() < seq) {
             inner.checkpoint = Some(running);
             return;
         }

@@ -4,12 +4,14 @@
 use crate::PAGE_BYTES;
 use crate::geometry::{Geometry, Shape};
 use crate::record::RECORD_BYTES;
-use zerocopy::little_endian::{U32, U64, U128};
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 8] = *b"GNSTFLSH";
 const BOOT_MAGIC: [u8; 8] = *b"GNSTBOOT";
 const VERSION: u32 = 1;
+/// Longest label.
+const LABEL_BYTES: usize = 256;
 
 /// Where the system area begins.
 pub(super) const SYSTEM_AT: u64 = 64 << 10;
@@ -28,8 +30,9 @@ struct Raw {
     records_at: U64,
     data_at: U64,
     end: U64,
-    id: U128,
-    zero: [u8; 4004],
+    label_bytes: U32,
+    label: [u8; LABEL_BYTES],
+    zero: [u8; 3760],
     crc: U32,
 }
 
@@ -40,14 +43,17 @@ const _: () = assert!(size_of::<Raw>() == PAGE_BYTES as usize);
 pub(super) struct Layout {
     pub(super) geometry: Geometry,
     pub(super) system_bytes: u64,
-    pub(super) id: u128,
+    pub(super) label: String,
     pub(super) records_at: u64,
     pub(super) data_at: u64,
     pub(super) end: u64,
 }
 
 impl Layout {
-    pub(super) fn new(geometry: Geometry, system_bytes: u64, id: u128) -> Result<Self, String> {
+    pub(super) fn new(geometry: Geometry, system_bytes: u64, label: String) -> Result<Self, String> {
+        if label.len() > LABEL_BYTES {
+            return Err(format!("a label has at most {LABEL_BYTES} bytes, not {}", label.len()));
+        }
         let page = u64::from(PAGE_BYTES);
         let too_large = || format!("a system area of {system_bytes} bytes is more than a file can have");
         let system =
@@ -55,11 +61,13 @@ impl Layout {
         let records_at = SYSTEM_AT + system;
         let data_at = (records_at + geometry.pages() * RECORD_BYTES).next_multiple_of(DATA_ALIGN);
         let end = data_at + geometry.pages() * page;
-        Ok(Self { geometry, system_bytes, id, records_at, data_at, end })
+        Ok(Self { geometry, system_bytes, label, records_at, data_at, end })
     }
 
     pub(super) fn encode(&self) -> [u8; PAGE_BYTES as usize] {
         let Shape { channels, dies_per_channel, planes, unit_pages, sense_pages, rows } = *self.geometry.shape();
+        let mut label = [0; LABEL_BYTES];
+        label[..self.label.len()].copy_from_slice(self.label.as_bytes());
         let mut raw = Raw {
             magic: MAGIC,
             version: VERSION.into(),
@@ -69,8 +77,9 @@ impl Layout {
             records_at: self.records_at.into(),
             data_at: self.data_at.into(),
             end: self.end.into(),
-            id: self.id.into(),
-            zero: [0; 4004],
+            label_bytes: u32::try_from(self.label.len()).expect("checked when it was made").into(),
+            label,
+            zero: [0; 3760],
             crc: 0.into(),
         };
         raw.crc = crc32c::crc32c(&raw.as_bytes()[..PAGE_BYTES as usize - 4]).into();
@@ -94,7 +103,9 @@ impl Layout {
         let [channels, dies_per_channel, planes, unit_pages, sense_pages, rows] = raw.shape.map(U32::get);
         let shape = Shape { channels, dies_per_channel, planes, unit_pages, sense_pages, rows };
         let geometry = Geometry::new(shape, raw.superblocks.get()).map_err(|error| error.to_string())?;
-        let layout = Self::new(geometry, raw.system_bytes.get(), raw.id.get())?;
+        let label = usize::try_from(raw.label_bytes.get()).ok().and_then(|bytes| raw.label.get(..bytes));
+        let label = label.and_then(|bytes| str::from_utf8(bytes).ok()).ok_or("its label is not text")?;
+        let layout = Self::new(geometry, raw.system_bytes.get(), label.into())?;
         let stated = (raw.records_at.get(), raw.data_at.get(), raw.end.get());
         if stated != (layout.records_at, layout.data_at, layout.end) {
             return Err(format!("its areas are not where they should be: {stated:?}"));

@@ -27,7 +27,7 @@ fn a_file_is_opened_once() {
     drop((flash, file));
     let file = DataFile::open(&path).unwrap();
     file.reserve().unwrap();
-    assert_eq!((file.id(), file.system_bytes(), file.geometry().superblocks()), (77, 100_000, 5));
+    assert_eq!((file.label(), file.system_bytes(), file.geometry().superblocks()), ("a test", 100_000, 5));
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn what_is_not_an_ssd_is_refused_with_a_reason() {
     assert!(refused(&path).contains("cannot be opened"), "a file that is not there");
     drop(new_file(&path, IoMode::Auto));
     let geometry = Geometry::new(shape(), 5).unwrap();
-    assert!(matches!(DataFile::create(&path, &geometry, 0, 1).unwrap_err(), DataFileError::Occupied(_)));
+    assert!(matches!(DataFile::create(&path, &geometry, 0, "").unwrap_err(), DataFileError::Occupied(_)));
     let raw = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let mut header = [0; 4096];
     raw.read_exact_at(&mut header, 0).unwrap();

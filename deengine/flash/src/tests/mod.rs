@@ -38,7 +38,7 @@ fn ram() -> Flash {
 }
 
 fn new_file(path: &Path, io: IoMode) -> Arc<DataFile> {
-    Arc::new(DataFile::create(path, &Geometry::new(shape(), 5).unwrap(), 100_000, 77).unwrap().with_io(io))
+    Arc::new(DataFile::create(path, &Geometry::new(shape(), 5).unwrap(), 100_000, "a test").unwrap().with_io(io))
 }
 
 fn on_file(file: &Arc<DataFile>) -> Flash {

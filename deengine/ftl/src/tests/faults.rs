@@ -30,12 +30,7 @@ fn an_ssd_that_loses_its_blocks_says_that_it_is_worn_out() {
     for vba in 0..800 {
         assert!(rig.write((vid(1), vba), 1));
     }
-    let target = |sequence| Target {
-        vid: vid(1),
-        generation: 1,
-        vba: 3,
-        stamp: Stamp { lease_epoch: 9, sequence },
-    };
+    let target = |sequence| Target { vid: vid(1), generation: 1, vba: 3, stamp: Stamp { lease_epoch: 9, sequence } };
     for sequence in 1..100_000u64 {
         if sequence % 40 == 0 {
             rig.config.faults.fail_program(1);

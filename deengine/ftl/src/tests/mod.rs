@@ -225,7 +225,8 @@ impl Rig {
     }
 
     fn reopen(&mut self, flash: Arc<Flash>) -> Result<(), crate::config::OpenError> {
-        let OpenedFtl { ftl, boot, .. } = Ftl::open_on(flash, &self.config, |_, _, generation| generation == 1, &|_, _| {})?;
+        let OpenedFtl { ftl, boot, .. } =
+            Ftl::open_on(flash, &self.config, |_, _, generation| generation == 1, &|_, _| {})?;
         self.region = ftl.regions();
         self.ftl = Some(ftl);
         self.boot = boot;

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Power off and on again: the dump, the shutdown, and what is set right before anything new is written.
+
+use crate::config::OpenError;
+use crate::layer::Ftl;
+use crate::space::{State, Stream};
+use crate::stream::Writing;
+use gnstor_durable::{Dump, DumpPage, DumpWriter, DurableError};
+use gnstor_fabric::time::Time;
+use gnstor_flash::{Fetch, PageState, Superblock, Unit};
+use gnstor_proto::slba::Vid;
+
+/// Looks at a medium that has not finished, of the order of ten seconds.
+const PATIENCE: u32 = 50_000_000;
+
+impl Ftl {
+    /// Brings the superblocks into a state to go on from: what counts as free is erased, and what is open goes on after
+    /// its last page.
+    pub(crate) fn tidy(&self) {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let geometry = self.flash.geometry();
+        let states: Vec<(Superblock, State, u64)> =
+            inner.space.iter().map(|(superblock, entry)| (superblock, entry.state, entry.order)).collect();
+        for &(superblock, state, _) in &states {
+            if state == State::Free && self.units_used(superblock) > 0 {
+                // Opened and written after the last durable transaction, or half erased.
+                inner.space.close(superblock);
+                inner.emptied.push(superblock);
+            }
+        }
+        for stream in [Stream::Host, Stream::Collect] {
+            let open = states.iter().filter(|(_, state, _)| *state == State::Open(stream));
+            let newest = open.clone().map(|(_, _, order)| *order).max();
+            for &(superblock, _, order) in open {
+                let units = self.units_used(superblock);
+                if Some(order) == newest && units < geometry.superblock_units() {
+                    inner.streams[stream as usize].resume(superblock, units);
+                    if inner.streams[stream as usize].has_page(&self.flash) {
+                        continue;
+                    }
+                    inner.streams[stream as usize] = Writing::default();
+                }
+                inner.space.close(superblock);
+                self.note_emptied(inner, superblock);
+            }
+        }
+        let closed: Vec<Superblock> =
+            inner.space.iter().filter(|(_, e)| e.state == State::Closed).map(|(superblock, _)| superblock).collect();
+        for superblock in closed {
+            self.note_emptied(inner, superblock);
+        }
+        self.erase_emptied(inner, Time::ZERO);
+    }
+
+    /// One more than the last unit of a superblock that somebody has begun to program. What a cut left undone before it
+    /// stays empty: rows of a block only go up.
+    fn units_used(&self, superblock: Superblock) -> u32 {
+        let (geometry, first) = (self.flash.geometry(), self.flash.geometry().first_unit(superblock).0);
+        let used = (0..geometry.dies()).map(|die| match self.flash.next_row(geometry.block_of(Unit(first + die))) {
+            0 => 0,
+            rows => (rows - 1) * geometry.dies() + die + 1,
+        });
+        used.max().unwrap_or(0)
+    }
+
+    /// Writes the pages of a dump to new places, and makes them and the dump's tail durable.
+    pub(crate) fn rewrite(&self, dump: &Dump) -> Result<u64, OpenError> {
+        let mut rewritten = 0;
+        for DumpPage { page, oob, data } in dump.pages() {
+            let (Some(data), Some(vid)) = (data, Vid::new(oob.vid)) else { continue };
+            if self.map.get(vid, oob.vba) != Some(page.0) {
+                continue;
+            }
+            let mut guard = self.lock();
+            let inner = &mut *guard;
+            self.make_room(inner, Time::ZERO, 1).map_err(|e| OpenError::Damaged(format!("restoring the dump: {e}")))?;
+            let frame = self
+                .flash
+                .take_frame()
+                .ok_or_else(|| OpenError::Damaged("restoring the dump: no frame is free".into()))?;
+            self.flash.write_frame(frame, data);
+            self.put(inner, Time::ZERO, Time::ZERO, Stream::Host, &oob, vid, frame, None);
+            inner.page_seq = inner.page_seq.max(oob.seq);
+            rewritten += 1;
+            self.settle_due(inner, Time::NEVER, Time::ZERO);
+        }
+        self.flush_now()?;
+        Ok(rewritten)
+    }
+
+    /// Makes everything durable, without regard to modelled time.
+    pub(crate) fn flush_now(&self) -> Result<(), OpenError> {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        self.cut_short(inner, Time::ZERO);
+        // File media finish programs in their own time; a lost one shows as an error before that.
+        for _ in 0..PATIENCE {
+            self.settle_due(inner, Time::NEVER, Time::ZERO);
+            if inner.streams.iter().all(|stream| stream.oldest().is_none()) {
+                inner.journal.flush(inner.journal.last(), true)?;
+                return Ok(());
+            }
+            if self.power.is_cut() {
+                return Err(OpenError::Media(std::io::Error::other("the SSD has no power")));
+            }
+            let _ = self.flash.poll_loaded();
+            std::thread::yield_now();
+        }
+        Err(OpenError::Damaged("the medium does not finish its programs".into()))
+    }
+
+    /// Stops in good order: everything durable, nothing to restore but the checkpoint and the journal.
+    ///
+    /// # Errors
+    /// [`OpenError`]; then the next start is one after a power failure.
+    pub fn shut_down(&self) -> Result<(), OpenError> {
+        self.flush_now()?;
+        self.durable.mark_clean(&self.lock().journal)?;
+        Ok(())
+    }
+
+    /// The power fails, and there is energy for a dump; its bytes.
+    ///
+    /// # Errors
+    /// [`DurableError`], where it is more than the budget or the store does not take it.
+    pub fn power_fail(&self) -> Result<u64, DurableError> {
+        let guard = self.lock();
+        let inner = &*guard;
+        let mut dump = DumpWriter::begin(&self.durable, &inner.journal)?;
+        let mut data = [0; gnstor_flash::PAGE_BYTES as usize];
+        let regions = self.flash.regions();
+        for page in inner.streams.iter().flat_map(|stream| stream.buffered(self.flash.geometry())) {
+            if let PageState::Buffered(oob) = self.flash.page(page) {
+                let Fetch::Here(local) = self.flash.fetch(page) else { continue };
+                let region = regions.iter().find(|region| region.id() == local.region).expect("one of its regions");
+                region.read(local.offset, &mut data);
+                dump.page(DumpPage { page, oob, data: Some(&data) })?;
+            }
+        }
+        dump.finish()
+    }
+}

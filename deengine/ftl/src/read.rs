@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What readers do, on any core: no lock but the model's, and that only where the preset takes time.
+
+use crate::layer::{Extent, Ftl};
+use gnstor_fabric::region::LocalRef;
+use gnstor_fabric::time::Time;
+use gnstor_flash::{Fetch, Loaded, PageState, Ppa, Ticket};
+use gnstor_map::Probe;
+use gnstor_proto::slba::Vid;
+
+impl Ftl {
+    /// Works out where a block's slot is and asks for it, ahead of [`Self::extent_at`].
+    #[inline]
+    pub fn probe(&self, vid: Vid, vba: u32) -> Probe {
+        self.map.probe(vid, vba)
+    }
+
+    /// Asks for the record of the page that a probe finds, ahead of [`Self::extent_at`].
+    #[inline]
+    pub fn prefetch_record(&self, probe: &Probe) {
+        if let Some(page) = self.map.find(probe) {
+            self.flash.prefetch(Ppa(page));
+        }
+    }
+
+    /// Where a block is.
+    #[inline]
+    pub fn extent(&self, vid: Vid, generation: u32, vba: u32) -> Extent {
+        self.extent_at(&self.map.probe(vid, vba), vid, generation, vba)
+    }
+
+    /// As [`Self::extent`], for a probe made before.
+    #[inline]
+    pub fn extent_at(&self, probe: &Probe, vid: Vid, generation: u32, vba: u32) -> Extent {
+        let Some(mut found) = self.map.find(probe) else { return Extent::Unmapped };
+        loop {
+            let page = Ppa(found);
+            self.flash.pin(page);
+            // The pin counts only if the map names the page after it was set; see the module's doc.
+            match self.map.find(probe) {
+                Some(again) if again == found => {}
+                Some(again) => {
+                    self.flash.unpin(page);
+                    found = again;
+                    continue;
+                }
+                None => {
+                    self.flash.unpin(page);
+                    return Extent::Unmapped;
+                }
+            }
+            let extent = match self.flash.key(page) {
+                Some((owner, life, block, sum)) if (owner, block) == (vid.get(), vba) => {
+                    if life == generation {
+                        return Extent::Page(page, sum);
+                    }
+                    Extent::StaleGeneration
+                }
+                Some(_) | None => Extent::WrongKey,
+            };
+            self.flash.unpin(page);
+            return extent;
+        }
+    }
+
+    /// A pinned page is no longer read.
+    #[inline]
+    pub fn unpin(&self, page: Ppa) {
+        self.flash.unpin(page);
+    }
+
+    /// The bytes of a pinned page, or the promise of them.
+    #[inline]
+    pub fn fetch(&self, page: Ppa) -> Fetch {
+        self.flash.fetch(page)
+    }
+
+    /// A page that has been loaded since.
+    pub fn poll_loaded(&self) -> Option<Loaded> {
+        self.flash.poll_loaded()
+    }
+
+    /// Loaded bytes are no longer read.
+    pub fn release(&self, ticket: Ticket) {
+        self.flash.release(ticket);
+    }
+
+    /// 4 KiB of zeros.
+    pub fn zero_page(&self) -> LocalRef {
+        self.flash.zero_page()
+    }
+
+    /// When the model has delivered these pages and `zeros` blocks of zeros to the host.
+    pub fn read_time(&self, accepted: Time, pages: &[Ppa], zeros: u32) -> Time {
+        let Some(mut timing) = self.timing() else { return accepted };
+        let buffered = |page: &Ppa| matches!(self.flash.page(*page), PageState::Buffered(_));
+        if !pages.iter().any(buffered) {
+            return timing.read(accepted, pages, zeros);
+        }
+        let on_flash: Vec<Ppa> = pages.iter().copied().filter(|page| !buffered(page)).collect();
+        let fast = u32::try_from(pages.len() - on_flash.len()).expect("blocks of a command");
+        timing.read(accepted, &on_flash, zeros + fast)
+    }
+
+    /// The firmware takes a read; when it has been checked.
+    #[inline]
+    pub fn accept_read(&self, now: Time) -> Time {
+        self.timing().map_or(now, |mut timing| timing.accept_read(now))
+    }
+
+    /// The firmware takes any other I/O command; when it has been checked.
+    #[inline]
+    pub fn accept_write(&self, now: Time) -> Time {
+        self.timing().map_or(now, |mut timing| timing.accept_write(now))
+    }
+
+    /// When the firmware can take the next command.
+    #[inline]
+    pub fn firmware_free(&self) -> Time {
+        self.timing().map_or(Time::ZERO, |timing| timing.firmware_free())
+    }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Checkpoint, journal and the dump's tail, in this order, into the state they add up to.
+
+use crate::restore::Parts;
+use crate::space::{Space, Stream};
+use crate::stats::LayerStats;
+use crate::windows::Windows;
+use gnstor_durable::{DumpState, Durable, DurableError, End, Journal, Meta, Record, SuperblockState, Unusable};
+use gnstor_flash::{Flash, Superblock, Unit};
+use gnstor_map::MapWriter;
+
+/// State that checkpoint, journal and dump add up to.
+pub(crate) struct Found {
+    pub(crate) space: Space,
+    pub(crate) windows: Windows,
+    pub(crate) page_seq: u64,
+    pub(crate) stats: LayerStats,
+    pub(crate) replayed: u64,
+    pub(crate) records: u64,
+}
+
+impl Found {
+    pub(crate) fn empty(flash: &Flash) -> Self {
+        Self {
+            space: Space::new(flash.geometry().superblocks(), |superblock| good_pages(flash, superblock)),
+            windows: Windows::default(),
+            page_seq: 0,
+            stats: LayerStats::default(),
+            replayed: 0,
+            records: 0,
+        }
+    }
+
+    fn from_meta(flash: &Flash, meta: &Meta) -> Result<Self, String> {
+        let geometry = flash.geometry();
+        if meta.superblocks.len() != geometry.superblocks() as usize {
+            return Err(format!(
+                "a checkpoint of {} superblocks, not {}",
+                meta.superblocks.len(),
+                geometry.superblocks()
+            ));
+        }
+        for &block in &meta.bad {
+            check_block(flash, block)?;
+            flash.mark_bad(block);
+        }
+        let mut found = Self::empty(flash);
+        for (number, entry) in (0u32..).map(Superblock).zip(&meta.superblocks) {
+            let good = good_pages(flash, number);
+            found.space.freed(number, entry.erases, good);
+            match entry.state {
+                SuperblockState::Free | SuperblockState::Dead => {}
+                SuperblockState::Closed => found.space.close(number),
+                SuperblockState::Open { stream } => found.space.reopen(number, stream_of(stream)?, entry.order),
+            }
+            found.space.get_mut(number).order = entry.order;
+        }
+        found.space.set_opened(meta.next_order);
+        for (vid, window) in &meta.windows {
+            window.iter().for_each(|&(vba, stamp)| found.windows.record(*vid, vba, stamp));
+        }
+        found.page_seq = meta.page_seq;
+        found.stats.host_pages = meta.written_host;
+        found.stats.flash_pages = meta.written_flash;
+        Ok(found)
+    }
+
+    fn apply(&mut self, flash: &Flash, writer: &mut MapWriter, records: &[Record]) -> Result<(), String> {
+        for &record in records {
+            match record {
+                Record::Word { index, value } => writer.redo(index, value).map_err(|e| e.to_string())?,
+                Record::Applied { vid, vba, stamp } => {
+                    self.page_seq += 1;
+                    if self.windows.held(vid, vba).is_none_or(|held| stamp > held) {
+                        self.windows.record(vid, vba, stamp);
+                    }
+                }
+                Record::Opened { superblock, stream, order } => {
+                    check_superblock(flash, superblock)?;
+                    self.space.reopen(superblock, stream_of(stream)?, order);
+                }
+                Record::Closed { superblock } => {
+                    check_superblock(flash, superblock)?;
+                    self.space.close(superblock);
+                }
+                Record::Erased { superblock, erases } => {
+                    check_superblock(flash, superblock)?;
+                    self.space.freed(superblock, erases, good_pages(flash, superblock));
+                }
+                Record::Bad { block } => {
+                    check_block(flash, block)?;
+                    flash.mark_bad(block);
+                    self.stats.bad_blocks += 1;
+                }
+                Record::Forgotten { vid, .. } => self.windows.forget(vid),
+            }
+        }
+        self.replayed += 1;
+        self.records += records.len() as u64;
+        Ok(())
+    }
+}
+
+/// The map and everything else from checkpoint, journal and the tail in the dump; the reason where that is not possible.
+pub(crate) fn from_journal(parts: &mut Parts, durable: &Durable, dump: &DumpState) -> Result<(Found, Journal), String> {
+    let mut attempt = durable.checkpoint();
+    loop {
+        let mut restored = attempt.map_err(|unusable| unusable.reason)?;
+        let number = restored.number();
+        match replay(parts, durable, dump, &mut restored) {
+            Ok(done) => return Ok(done),
+            Err(reason) => {
+                tracing::warn!("checkpoint {number}: {reason}; trying the one before");
+                parts.writer.clear();
+                attempt = durable.checkpoint_before(number).map_err(|_| Unusable { reason });
+            }
+        }
+    }
+}
+
+/// A reason on its way through readers that have error types of their own.
+struct Reason(String);
+
+impl From<Unusable> for Reason {
+    fn from(unusable: Unusable) -> Self {
+        Self(unusable.reason)
+    }
+}
+
+impl From<DurableError> for Reason {
+    fn from(error: DurableError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+fn replay(
+    parts: &mut Parts,
+    durable: &Durable,
+    dump: &DumpState,
+    restored: &mut gnstor_durable::Restored,
+) -> Result<(Found, Journal), String> {
+    let Parts { flash, writer, .. } = parts;
+    let mut found = Found::from_meta(flash, &restored.meta)?;
+    restored
+        .for_each(|first, words| writer.load_words(first, words).map_err(|e| Reason(e.to_string())))
+        .map_err(|Reason(reason)| reason)?;
+    let replayed = durable
+        .replay(restored.seq, |_, records| found.apply(flash, writer, records).map_err(Reason))
+        .map_err(|Reason(reason)| reason)?;
+    if let End::Damaged { reason } = &replayed.end {
+        return Err(format!("the journal is damaged: {reason}"));
+    }
+    if let DumpState::Intact(dump) = dump {
+        dump.replay(replayed.last, |_, records| found.apply(flash, writer, records).map_err(Reason))
+            .map_err(|Reason(reason)| reason)?;
+    }
+    let geometry = flash.geometry();
+    let per_superblock = geometry.superblock_pages();
+    let space = &mut found.space;
+    writer
+        .finish_load(|page| space.get_mut(Superblock(page / per_superblock)).valid += 1)
+        .map_err(|e| e.to_string())?;
+    let journal = durable.into_journal(&replayed).map_err(|e| e.to_string())?;
+    Ok((found, journal))
+}
+
+pub(crate) fn good_pages(flash: &Flash, superblock: Superblock) -> u32 {
+    let geometry = flash.geometry();
+    let first = geometry.first_unit(superblock).0;
+    let good = (first..first + geometry.dies()).filter(|unit| !flash.is_bad(geometry.block_of(Unit(*unit)))).count();
+    u32::try_from(good).expect("dies") * geometry.rows() * geometry.unit_pages()
+}
+
+fn stream_of(raw: u8) -> Result<Stream, String> {
+    match raw {
+        0 => Ok(Stream::Host),
+        1 => Ok(Stream::Collect),
+        _ => Err(format!("stream {raw} is not known")),
+    }
+}
+
+fn check_superblock(flash: &Flash, superblock: Superblock) -> Result<(), String> {
+    let in_range = superblock.0 < flash.geometry().superblocks();
+    if in_range { Ok(()) } else { Err(format!("{superblock:?} is beyond the geometry")) }
+}
+
+fn check_block(flash: &Flash, block: gnstor_flash::Block) -> Result<(), String> {
+    let in_range = block.0 < flash.geometry().blocks();
+    if in_range { Ok(()) } else { Err(format!("{block:?} is beyond the geometry")) }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What changes the map for hosts: claims, commits, forgetting. Under the lock.
+
+use crate::layer::{CommitError, Committed, Forgotten, Ftl, Full, Inner, NewBlock, Target};
+use crate::space::Stream;
+use gnstor_durable::{Record, Seq};
+use gnstor_fabric::region::LocalRef;
+use gnstor_fabric::time::Time;
+use gnstor_flash::{Frame, Oob, Ppa};
+use gnstor_proto::slba::{Stamp, Vid};
+
+impl Ftl {
+    /// A frame for incoming data, while the write buffer has one.
+    pub fn take_frame(&self) -> Option<Frame> {
+        self.flash.take_frame()
+    }
+
+    /// A frame whose data is not wanted.
+    pub fn give_frame(&self, frame: Frame) {
+        self.flash.give_frame(frame);
+    }
+
+    /// The bytes of a frame.
+    pub fn frame(&self, frame: Frame) -> LocalRef {
+        self.flash.frame(frame)
+    }
+
+    /// Promises room for those of `blocks` blocks that are not mapped yet; the number to hand to [`Self::unclaim`].
+    ///
+    /// # Errors
+    /// [`Full`] where the logical capacity is used up (protocol rule 5).
+    pub fn claim(&self, vid: Vid, vba: u32, blocks: u32) -> Result<u64, Full> {
+        let mut inner = self.lock();
+        let new = (0..blocks).filter(|index| self.map.get(vid, vba + index).is_none()).count() as u64;
+        if self.map.len() + inner.claimed + new > self.logical_pages {
+            return Err(Full);
+        }
+        inner.claimed += new;
+        Ok(new)
+    }
+
+    /// The write is over, whichever way.
+    pub fn unclaim(&self, blocks: u64) {
+        self.lock().claimed -= blocks;
+    }
+
+    /// All data of a write is there: from now on reads find it. It is as good as the write buffer is; see
+    /// [`Self::harden`].
+    ///
+    /// # Errors
+    /// [`CommitError`]; then the frames are still the caller's.
+    pub fn commit(
+        &self,
+        now: Time,
+        accepted: Time,
+        target: &Target,
+        blocks: &[NewBlock],
+    ) -> Result<Committed, CommitError> {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let count = u32::try_from(blocks.len()).expect("blocks of a command");
+        self.make_room(inner, now, count)?;
+        let mut fresh = std::mem::take(&mut inner.fresh);
+        fresh.clear();
+        fresh.extend((0..count).map(|index| self.is_newer(inner, target, index)));
+        let applied = u32::try_from(fresh.iter().filter(|fresh| **fresh).count()).expect("at most count");
+        let done = self.timing().map_or(accepted, |mut timing| timing.buffer(accepted, applied));
+        for ((index, block), fresh) in (0u32..).zip(blocks).zip(&fresh) {
+            if !fresh {
+                self.flash.give_frame(block.frame);
+                continue;
+            }
+            let vba = target.vba + index;
+            inner.page_seq += 1;
+            let oob = Oob {
+                vid: target.vid.get(),
+                generation: target.generation,
+                vba,
+                stamp: target.stamp,
+                sum: block.sum,
+                seq: inner.page_seq,
+            };
+            self.put(inner, now, done, Stream::Host, &oob, target.vid, block.frame, Some(target.stamp));
+            inner.windows.record(target.vid, vba, target.stamp);
+        }
+        inner.fresh = fresh;
+        inner.stats.host_pages += u64::from(applied);
+        inner.last_write = now;
+        self.pay(inner, now, applied);
+        self.advance(inner, now, applied);
+        Ok(Committed { done, seq: inner.journal.last(), applied, overtaken: count - applied })
+    }
+
+    /// Unmaps blocks, leaving their stamps behind; how many were mapped, and how many were left alone (rule 6).
+    ///
+    /// # Errors
+    /// [`CommitError::Stalled`] where the journal has no room for now; nothing has been done then.
+    pub fn forget(&self, now: Time, target: &Target, blocks: u32) -> Result<Forgotten, CommitError> {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        self.make_journal_room(inner, now, blocks)?;
+        let mut forgotten = Forgotten::default();
+        for index in 0..blocks {
+            if !self.is_newer(inner, target, index) {
+                forgotten.overtaken += 1;
+                continue;
+            }
+            let vba = target.vba + index;
+            inner.journal.begin();
+            inner.journal.add(Record::Applied { vid: target.vid, vba, stamp: target.stamp });
+            let journal = &mut inner.journal;
+            let old =
+                inner.writer.remove(target.vid, vba, &mut |index, value| journal.add(Record::Word { index, value }));
+            let seq = inner.journal.commit();
+            inner.windows.record(target.vid, vba, target.stamp);
+            if let Some(old) = old {
+                forgotten.mapped += 1;
+                self.let_go(inner, Ppa(old), seq);
+            }
+        }
+        forgotten.seq = inner.journal.last();
+        self.advance(inner, now, blocks);
+        Ok(forgotten)
+    }
+
+    /// Rule 6: a stamp at or below the one held was applied before, or has been overtaken.
+    fn is_newer(&self, inner: &Inner, target: &Target, index: u32) -> bool {
+        let vba = target.vba + index;
+        let on_page = self.map.get(target.vid, vba).and_then(|page| {
+            let page = Ppa(page);
+            let key = self.flash.key(page)?;
+            let same = (key.0, key.1, key.2) == (target.vid.get(), target.generation, vba);
+            if same { self.flash.stamp(page) } else { None }
+        });
+        let held = inner.windows.held(target.vid, vba).max(on_page);
+        held.is_none_or(|held| target.stamp > held)
+    }
+
+    /// Writes a frame to the next page of a stream and maps its block there. There is room: it was made before.
+    #[expect(clippy::too_many_arguments, reason = "one page's whole story")]
+    pub(crate) fn put(
+        &self,
+        inner: &mut Inner,
+        now: Time,
+        ready: Time,
+        stream: Stream,
+        oob: &Oob,
+        vid: Vid,
+        frame: Frame,
+        applied: Option<Stamp>,
+    ) {
+        if !inner.streams[stream as usize].has_page(&self.flash) {
+            self.open_superblock(inner, stream);
+        }
+        let seq = inner.journal.last() + 1;
+        let page = inner.streams[stream as usize].take(&self.flash, seq, ready);
+        // The record goes first: the map never names a page that does not say what it holds.
+        self.flash.place(page, frame, oob);
+        inner.journal.begin();
+        if let Some(stamp) = applied {
+            inner.journal.add(Record::Applied { vid, vba: oob.vba, stamp });
+        }
+        let Inner { writer, journal, sweeps, behind, .. } = inner;
+        let old = writer.insert(vid, oob.vba, page.0, &mut |index, value| {
+            journal.add(Record::Word { index, value });
+            if !sweeps.is_empty() {
+                behind.push((index, value));
+            }
+        });
+        let old = old.expect("the map is sized for every logical page, and no write starts without its claim");
+        let committed = inner.journal.commit();
+        debug_assert_eq!(committed, seq);
+        #[cfg(test)]
+        if applied.is_some() {
+            inner.applied_at.push(seq);
+        }
+        inner.space.get_mut(self.flash.geometry().superblock_of(page)).valid += 1;
+        if let Some(old) = old {
+            self.let_go(inner, Ppa(old), seq);
+        }
+        if !inner.behind.is_empty() {
+            self.sweep_behind(inner);
+        }
+        self.close_unit(inner, now, stream);
+    }
+
+    /// The map no longer names this page.
+    pub(crate) fn let_go(&self, inner: &mut Inner, page: Ppa, seq: Seq) {
+        let superblock = self.flash.geometry().superblock_of(page);
+        let entry = inner.space.get_mut(superblock);
+        entry.valid -= 1;
+        entry.let_go = entry.let_go.max(seq);
+        self.note_emptied(inner, superblock);
+    }
+}
