@@ -1,28 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Admin commands of the specification: Identify, features, keep-alive, abort, asynchronous events.
+//! Admin commands of the specification: Identify, keep-alive, and who does the others.
 
+use crate::abort::ABORT_LIMIT_Z;
 use crate::command::{Answer, OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::hosts::{MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
+use crate::errors::ERROR_ENTRIES;
+use crate::events::{MAX_EVENTS, NOTICES};
+use crate::health::{CRITICAL_KELVIN, WARNING_KELVIN};
+use crate::hosts::MAX_QUEUE_ENTRIES;
 use crate::permit::CompletionPermit;
 use crate::request::{MDTS, NSID, Refused, check_frame, check_namespace, data_pointer};
 use crate::scratch::LARGE_BYTES;
 use gnstor_fabric::controller::QueueKey;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_fabric::time::Time;
 use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::fabrics::ssd_subnqn;
 use gnstor_proto::nvme::{IdentifyController, Sqe, admin, cns};
-use gnstor_proto::status::{Refusal, Status};
+use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::opcode;
 
-/// Asynchronous Event Requests held for each controller.
-const MAX_EVENTS: u8 = 4;
-/// Asynchronous Event Request Limit Exceeded, do not retry.
-const EVENT_LIMIT: Status = Status(0x4105);
-/// Feature: number of queues.
-const FEATURE_QUEUES: u32 = 0x07;
-/// Feature: keep-alive timer.
-const FEATURE_KATO: u32 = 0x0F;
 /// Keep-alive granularity, units of 100 ms.
 const KAS: u16 = 1;
 const PAGE_BYTES: u32 = 4096;
@@ -38,15 +34,16 @@ impl Ssd {
                 Err(refused) => Err(refused),
             },
             admin::KEEP_ALIVE => self.keep_alive(now, cntlid),
-            admin::GET_FEATURES => self.get_features(cntlid, sqe),
+            admin::GET_FEATURES => return self.submit_get_features(now, permit, key, cntlid, sqe),
             admin::SET_FEATURES => self.set_features(now, cntlid, sqe),
-            // DW0 bit 0: the command was not aborted. It will complete by itself.
-            admin::ABORT => Ok(Answer::dw0(1)),
+            admin::GET_LOG_PAGE => return self.submit_get_log(now, permit, key, cntlid, sqe),
+            admin::ABORT => self.abort(now, cntlid, sqe),
             admin::ASYNC_EVENT_REQUEST => return self.await_event(now, permit, key, cntlid),
             opcode::VOLUME_ADD
             | opcode::VOLUME_CHMOD
             | opcode::VOLUME_DELETE
             | opcode::VOLUME_LIST
+            | opcode::LEASE_RENEW
             | opcode::MAP_SET
             | opcode::MAP_GET => return self.submit_vendor(now, permit, key, cntlid, sqe),
             _ => Err(Refusal::InvalidOpcode.into()),
@@ -114,11 +111,13 @@ impl Ssd {
                     mdts: MDTS,
                     cntlid,
                     kas: KAS,
-                    vwc: 0,
+                    vwc: self.write_cache.present.into(),
                     maxcmd: MAX_QUEUE_ENTRIES,
                     subnqn: ssd_subnqn(self.config.index),
                 };
-                Ok(identify.encode().to_vec())
+                let mut data = identify.encode().to_vec();
+                put_abilities(&mut data);
+                Ok(data)
             }
             cns::NAMESPACE => {
                 check_namespace(sqe)?;
@@ -140,7 +139,8 @@ impl Ssd {
         let blocks = self.ftl.logical_pages().to_le_bytes();
         data[0..8].copy_from_slice(&blocks); // NSZE
         data[8..16].copy_from_slice(&blocks); // NCAP
-        data[16..24].copy_from_slice(&self.ftl.map.len().to_le_bytes()); // NUSE
+        data[16..24].copy_from_slice(&self.ftl.mapped().to_le_bytes()); // NUSE
+        data[24] = 1 << 2; // NSFEAT: unwritten blocks can be told of (DULBE)
         data[128 + 2] = u8::try_from(BLOCK_SHIFT).expect("12"); // LBAF0.LBADS
         data
     }
@@ -149,49 +149,26 @@ impl Ssd {
         self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?.last_alive = now;
         Ok(OK)
     }
-
-    fn get_features(&mut self, cntlid: u16, sqe: &Sqe) -> Result<Answer, Refused> {
-        let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
-        match sqe.cdw10.get() & 0xFF {
-            FEATURE_QUEUES => Ok(Answer::dw0(granted_queues())),
-            FEATURE_KATO => {
-                let ms = host.kato.as_ns() / 1_000_000;
-                Ok(Answer::dw0(u32::try_from(ms).unwrap_or(u32::MAX)))
-            }
-            _ => Err(Refusal::InvalidField.into()),
-        }
-    }
-
-    fn set_features(&mut self, now: Time, cntlid: u16, sqe: &Sqe) -> Result<Answer, Refused> {
-        let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
-        match sqe.cdw10.get() & 0xFF {
-            FEATURE_QUEUES => Ok(Answer::dw0(granted_queues())),
-            FEATURE_KATO => {
-                host.kato = Span::from_ms(sqe.cdw11.get().into());
-                host.last_alive = now;
-                let deadline = host.deadline();
-                self.wake_at(deadline);
-                Ok(OK)
-            }
-            _ => Err(Refusal::InvalidField.into()),
-        }
-    }
-
-    fn await_event(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, cntlid: u16) {
-        match self.hosts.host(cntlid) {
-            Some(host) if host.events_held < MAX_EVENTS => {
-                host.events_held += 1;
-                self.start(permit, key, 0, now, Work::AwaitEvent);
-            }
-            _ => self.complete(permit, Answer { status: EVENT_LIMIT, ..OK }, now, 0),
-        }
-    }
 }
 
-/// Number of Queues, DW0: completion queues and submission queues granted, both zero-based.
-fn granted_queues() -> u32 {
-    let queues_z = u32::from(MAX_IO_QUEUES - 1);
-    queues_z << 16 | queues_z
+/// The fields of Identify Controller that tell what this firmware can do.
+fn put_abilities(data: &mut [u8]) {
+    data[92..96].copy_from_slice(&NOTICES.to_le_bytes()); // OAES
+    data[96] = 1; // CTRATT: host identifiers of 128 bits
+    data[258] = ABORT_LIMIT_Z; // ACL
+    data[259] = const { less_one(MAX_EVENTS) }; // AERL
+    data[260] = 1 << 1 | 1; // FRMW: one slot, read only
+    data[261] = 1 << 1 | 1 << 2; // LPA: effects page; length and offset beyond 16 bits
+    data[262] = const { less_one(ERROR_ENTRIES) }; // ELPE
+    data[266..268].copy_from_slice(&WARNING_KELVIN.to_le_bytes()); // WCTEMP
+    data[268..270].copy_from_slice(&CRITICAL_KELVIN.to_le_bytes()); // CCTEMP
+    data[520] = 1 | 1 << 2 | 1 << 3 | 1 << 4; // ONCS: Compare, Dataset Management, Write Zeroes, select in features
+}
+
+/// A count as the specification's zero-based byte.
+const fn less_one(count: usize) -> u8 {
+    assert!(count >= 1 && count <= 256);
+    (count - 1).to_le_bytes()[0]
 }
 
 /// CDW10 of a vendor command with data: dwords, one-based; the bytes, where that is a transfer this SSD makes.

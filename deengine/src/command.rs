@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A command in flight: what it waits for, what it does then, and the words of its completion.
 
-use crate::media::Ppa;
 use crate::permission::Authorized;
 use crate::permit::CompletionPermit;
 use crate::request::{Refused, Request};
 use crate::scratch::Buffer;
+use gnstor_durable::Seq;
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::Time;
+use gnstor_flash::{Ppa, Ticket};
+use gnstor_ftl::NewBlock;
 use gnstor_proto::fabrics::{ConnectFields, Identity};
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::slba::Vid;
@@ -33,8 +35,20 @@ pub(crate) struct Command {
 pub(crate) enum Work {
     /// Completes.
     Read(Authorized<Request>),
-    /// Maps the new pages.
-    Write { request: Authorized<Request>, identity: Identity, blocks: Vec<NewBlock>, claimed: u64 },
+    /// Maps the new blocks.
+    Write(WriteEnd),
+    /// Waits for frames to receive its data.
+    Starved(WriteEnd),
+    /// Has its data, and waits for collection to make room for it.
+    Stalled(WriteEnd),
+    /// Waits for collection before these are unmapped.
+    Forget(Vec<Authorized<Request>>),
+    /// Waits for this transaction to be durable.
+    Harden(Seq),
+    /// Compares the buffer with the blocks.
+    Compare { request: Authorized<Request>, identity: Identity, buffer: Buffer },
+    /// Begins when its volume's rate allows; nothing has been done for it.
+    Delayed { sqe: Sqe, identity: Identity },
     /// Checks and unmaps the ranges in the buffer.
     Deallocate { sqe: Sqe, identity: Identity, buffer: Buffer },
     /// Binds the queue to an identity.
@@ -53,13 +67,6 @@ pub(crate) enum Work {
     Orphan { blocks: Vec<NewBlock>, buffer: Option<Buffer> },
 }
 
-/// A page that a write fills: not mapped before all of the command's data is there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewBlock {
-    pub(crate) page: Ppa,
-    pub(crate) sum: u32,
-}
-
 /// A transfer under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
@@ -72,6 +79,8 @@ pub(crate) struct Transfer {
 pub(crate) enum TransferKind {
     /// This pinned page to the host.
     FromPage(Ppa),
+    /// This pinned page, which has been loaded, to the host.
+    FromLoad(Ppa, Ticket),
     /// The host's data to the page of this block of the command.
     ToBlock(u32),
     /// Zeros to the host, or anything from or to a scratch buffer.
@@ -95,7 +104,8 @@ impl Answer {
     }
 }
 
-/// What a finished write needs beside its permit.
+/// What a write is finished with.
+#[derive(Debug)]
 pub(crate) struct WriteEnd {
     pub(crate) request: Authorized<Request>,
     pub(crate) identity: Identity,

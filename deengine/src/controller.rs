@@ -1,65 +1,100 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The SSD as target offload drives it: commands in flight, their transfers and their completions.
 
-use crate::command::{Answer, Command, NewBlock, Transfer, TransferKind, Work, WriteEnd};
+use crate::command::{Answer, Command, Transfer, TransferKind, Work};
+use crate::delay::Delays;
+use crate::durable::SsdError;
+use crate::errors::ErrorLog;
+use crate::features::WriteCache;
 use crate::fleet::Fleet;
-use crate::ftl::{Extent, Ftl};
-use crate::hosts::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES, Role};
-use crate::media::Ppa;
+use crate::health::{Activity, FlashHealth};
+use crate::hosts::{Hosts, Lane, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES, Waiting};
 use crate::permission::Table;
 use crate::permit::CompletionPermit;
-use crate::preset::Preset;
 use crate::request::{MDTS, Refused};
 use crate::scratch::{Buffer, Scratch};
 use crate::slab::Slab;
 use crate::stats::Stats;
-use crate::timing::Timing;
-use crate::volumes::Sweep;
+use crate::waiting::Load;
+use gnstor_durable::Ledger;
 use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, Remote, TransferId};
 use gnstor_fabric::region::{HostRegion, LocalRef};
-use gnstor_fabric::time::Time;
+use gnstor_fabric::time::{Span, Time};
+use gnstor_flash::{Frame, Ppa, Ticket};
+use gnstor_ftl::{Boot, Extent, Ftl, NewBlock};
+use gnstor_model::Preset;
+use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::fabrics::{CmRequest, cm_reject};
 use gnstor_proto::nvme::{Cqe, Sqe};
-use gnstor_proto::placement::mix64;
+use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal};
-use gnstor_proto::{BLOCK_BYTES, fabrics};
-use std::collections::VecDeque;
-use std::io;
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What an SSD is made from.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct SsdConfig {
     /// Number of the SSD in the array; its subsystem NQN and its rows of the fleet map follow from it.
     pub index: u16,
     /// Modelled figures.
     pub preset: Preset,
-    /// Logical capacity; physical pages are 7 % more.
+    /// Logical capacity; how many physical pages there are beyond it is the preset's.
     pub capacity_bytes: u64,
     /// Serial number, ASCII, at most 20 bytes.
     pub serial: String,
+    /// Where its contents are.
+    pub media: SsdMedia,
+}
+
+/// Where the contents of an SSD are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SsdMedia {
+    /// In memory: they end with the process.
+    Ram,
+    /// In a file or on a block device.
+    File(PathBuf),
 }
 
 /// One emulated SSD.
 #[derive(Debug)]
 pub struct Ssd {
     pub(crate) config: SsdConfig,
-    pub(crate) timing: Timing,
     pub(crate) ftl: Ftl,
+    pub(crate) ledger: Ledger,
+    pub(crate) boot: Boot,
+    /// Acknowledged writes may be missing: until a map newer than this epoch is set it does not serve.
+    pub(crate) filling_since: Option<u64>,
     pub(crate) table: Table,
     pub(crate) fleet: Option<Fleet>,
     pub(crate) hosts: Hosts,
     pub(crate) scratch: Scratch,
     pub(crate) stats: Stats,
+    pub(crate) activity: Activity,
+    pub(crate) errors: ErrorLog,
+    pub(crate) flash_health: FlashHealth,
+    pub(crate) write_cache: WriteCache,
+    /// Content and table are still being restored: I/O and the daemon's commands are refused.
+    pub(crate) recovering: bool,
+    /// The host of the command in hand wants to be told of unwritten blocks.
+    pub(crate) tell_unwritten: bool,
     pub(crate) commands: Slab<Command>,
+    pub(crate) delays: Delays,
     pub(crate) fences: Vec<u32>,
-    pub(crate) sweeps: Vec<Sweep>,
+    /// When the sweeps of deleted volumes go on.
+    pub(crate) sweep_at: Time,
+    /// Volumes whose sweep is durable and whose last transfers are awaited.
+    pub(crate) swept: Vec<(Vid, u32)>,
+    /// Commands that wait for the translation layer, oldest first.
+    pub(crate) waiting: VecDeque<u32>,
+    pub(crate) loads: HashMap<Ticket, Load>,
     /// No later than the next time at which [`Controller::step`] has something to do.
     pub(crate) alarm: Time,
-    /// Reused lists: extents and pages of the command in hand, and block lists of finished writes.
+    /// Reused lists: extents, pages and frames of the command in hand, and block lists of finished writes.
     pub(crate) extents: Vec<Extent>,
     pub(crate) touched: Vec<Ppa>,
+    pub(crate) frames: Vec<Frame>,
     pub(crate) spare_blocks: Vec<Vec<NewBlock>>,
     pub(crate) zero_sum: u32,
     transfers: Slab<Transfer>,
@@ -67,33 +102,45 @@ pub struct Ssd {
 }
 
 impl Ssd {
-    /// An empty SSD: nothing mapped, no volumes, no map.
-    ///
-    /// # Errors
-    /// Where the memory cannot be had or the capacity is not between one block and 2^32 pages.
-    pub fn new(config: SsdConfig) -> io::Result<Self> {
-        let seed = mix64(0x474E_5374_6F72 ^ u64::from(config.index));
-        let ftl = Ftl::new(&config.preset, config.capacity_bytes, seed)?;
-        Ok(Self {
-            timing: Timing::new(config.preset, ftl.media.pages()),
-            ftl,
+    /// An SSD around a layer that serves; its permission table is what the ledger holds.
+    pub(crate) fn around(config: SsdConfig, opened: gnstor_ftl::OpenedFtl) -> Result<Self, SsdError> {
+        let gnstor_ftl::OpenedFtl { ftl, ledger, boot } = opened;
+        let protected = config.preset.power_protected;
+        let mut ssd = Self {
             config,
+            ftl,
+            ledger,
+            boot,
+            filling_since: None,
             table: Table::default(),
             fleet: None,
             hosts: Hosts::default(),
-            scratch: Scratch::new()?,
+            scratch: Scratch::new().map_err(SsdError::Memory)?,
             stats: Stats::default(),
+            activity: Activity::default(),
+            errors: ErrorLog::default(),
+            flash_health: FlashHealth::default(),
+            write_cache: WriteCache { present: !protected, enabled: !protected },
+            recovering: false,
+            tell_unwritten: false,
             commands: Slab::new(),
+            delays: Delays::default(),
             fences: Vec::new(),
-            sweeps: Vec::new(),
+            sweep_at: Time::NEVER,
+            swept: Vec::new(),
+            waiting: VecDeque::new(),
+            loads: HashMap::new(),
             alarm: Time::NEVER,
             extents: Vec::new(),
             touched: Vec::new(),
+            frames: Vec::new(),
             spare_blocks: Vec::new(),
             zero_sum: block_sum(&[0; BLOCK_BYTES as usize]),
             transfers: Slab::new(),
             effects: VecDeque::new(),
-        })
+        };
+        ssd.recall()?;
+        Ok(ssd)
     }
 
     /// What it was made from.
@@ -101,14 +148,22 @@ impl Ssd {
         &self.config
     }
 
-    /// The memory behind the flash pages, to be registered with the mover.
-    pub fn media(&self) -> Arc<HostRegion> {
-        Arc::clone(self.ftl.media.region())
+    /// How it came up.
+    pub fn boot(&self) -> &Boot {
+        &self.boot
     }
 
-    /// The memory behind admin data, to be registered with the mover.
-    pub fn scratch(&self) -> Arc<HostRegion> {
-        Arc::clone(self.scratch.region())
+    /// The memory that transfers touch, to be registered with the mover.
+    pub fn regions(&self) -> Vec<Arc<HostRegion>> {
+        let mut regions = self.ftl.regions();
+        regions.push(Arc::clone(self.scratch.region()));
+        regions
+    }
+
+    /// Says that the SSD is still being restored after a power failure, or that it is no longer: until then I/O and the
+    /// daemon's commands are refused with `NotReady`.
+    pub fn set_recovering(&mut self, recovering: bool) {
+        self.recovering = recovering;
     }
 
     /// What it has counted.
@@ -116,14 +171,19 @@ impl Ssd {
         &self.stats
     }
 
+    /// The translation layer, to ask how it is.
+    pub fn ftl(&self) -> &Ftl {
+        &self.ftl
+    }
+
     /// Blocks mapped, over all volumes.
     pub fn mapped_blocks(&self) -> u64 {
-        self.ftl.map.len()
+        self.ftl.mapped()
     }
 
     /// Commands accepted and not completed yet.
     pub fn in_flight(&self) -> usize {
-        self.commands.len()
+        self.commands.len() + self.hosts.waiting()
     }
 
     pub(crate) fn issue(&mut self, queue: QueueKey, cid: u16) -> CompletionPermit {
@@ -151,6 +211,7 @@ impl Ssd {
         self.stats.count_refusal(refused.refusal);
         let detail = Detail { code: refused.refusal as u8, vid };
         let answer = Answer { status: refused.refusal.status(), dw0: detail.to_dw0(), dw1: refused.epoch };
+        self.log_error(&permit, vid, &answer);
         self.complete(permit, answer, at, 0);
     }
 
@@ -211,19 +272,14 @@ impl Ssd {
         };
         let refused = match work {
             Work::Read(request) => return self.finish_read(now, permit, failure, done_at, pushed_bytes, request),
-            Work::Write { request, identity, blocks, claimed } => {
-                return self.finish_write(
-                    now,
-                    permit,
-                    failure,
-                    done_at,
-                    WriteEnd { request, identity, blocks, claimed },
-                );
+            Work::Write(end) => return self.finish_write(now, permit, queue, failure, done_at, end),
+            Work::Compare { request, identity, buffer } => {
+                return self.finish_compare(now, permit, failure, done_at, request, identity, buffer);
             }
             Work::Deallocate { sqe, identity, buffer } => {
                 let data = self.scratch.read(&buffer);
                 match failed(buffer, self) {
-                    None => return self.finish_deallocate(now, permit, done_at, &sqe, identity, &data),
+                    None => return self.finish_deallocate(now, permit, queue, done_at, &sqe, identity, &data),
                     Some(refused) => refused,
                 }
             }
@@ -250,7 +306,14 @@ impl Ssd {
                     Some(refused) => refused,
                 }
             }
-            Work::Fence { .. } | Work::AwaitEvent | Work::Orphan { .. } => {
+            Work::Starved(_)
+            | Work::Stalled(_)
+            | Work::Forget(_)
+            | Work::Harden(_)
+            | Work::Fence { .. }
+            | Work::AwaitEvent
+            | Work::Delayed { .. }
+            | Work::Orphan { .. } => {
                 unreachable!("these have no transfers, or no permit")
             }
         };
@@ -259,11 +322,14 @@ impl Ssd {
 
     pub(crate) fn release_blocks(&mut self, mut blocks: Vec<NewBlock>) {
         for block in blocks.drain(..) {
-            self.ftl.media.free(block.page);
+            self.ftl.give_frame(block.frame);
         }
         self.spare_blocks.push(blocks);
     }
 }
+
+/// A command that began to wait during a step is looked at again so soon.
+const SOON: Span = Span::from_ns(1_000);
 
 /// What a failed transfer says of its command.
 fn refusal_of(outcome: Outcome) -> Option<Refusal> {
@@ -301,32 +367,23 @@ impl Controller for Ssd {
     }
 
     fn submit(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
-        let room = self.has_room();
+        self.arbitrate(now);
+        let busy = self.ftl.firmware_free() > now;
         let Some(queue) = self.hosts.queue(key) else {
             self.stats.late_capsules += 1;
             return;
         };
-        queue.sqhd = (queue.sqhd + 1) % queue.size;
         queue.outstanding += 1;
-        let (role, overrun) = (queue.role, queue.outstanding > u32::from(queue.size));
+        let overrun = queue.outstanding > u32::from(queue.size);
+        let waits = busy && queue.lane != Lane::None && !overrun;
+        let role = if waits { queue.role } else { queue.fetch() };
         let permit = self.issue(key, sqe.cid.get());
-        if overrun {
-            return self.refuse(permit, 0, Refusal::SequenceError.into(), now);
-        }
-        if !room {
-            return self.refuse(permit, 0, Refusal::NotReady.into(), now);
-        }
-        match role {
-            Role::Io(_, identity) if sqe.opcode != fabrics::OPCODE => {
-                self.submit_io(now, permit, key, identity, sqe);
-            }
-            Role::Admin(cntlid) if sqe.opcode != fabrics::OPCODE => self.submit_admin(now, permit, key, cntlid, sqe),
-            Role::Fresh | Role::Admin(_) | Role::Io(..) if sqe.opcode == fabrics::OPCODE => {
-                self.submit_fabrics(now, permit, key, role, sqe);
-            }
-            Role::Fresh | Role::Connecting | Role::Ended | Role::Admin(_) | Role::Io(..) => {
-                self.refuse(permit, 0, Refusal::SequenceError.into(), now);
-            }
+        if waits {
+            self.hosts.wait(key, Waiting { permit, sqe: *sqe });
+        } else if overrun {
+            self.refuse(permit, 0, Refusal::SequenceError.into(), now);
+        } else {
+            self.dispatch_as(role, now, now, permit, key, sqe);
         }
     }
 
@@ -335,27 +392,30 @@ impl Controller for Ssd {
             self.stats.unknown_transfers += 1;
             return;
         };
-        if let TransferKind::FromPage(page) = kind {
-            self.ftl.media.unpin(page);
+        match kind {
+            TransferKind::FromPage(page) => self.ftl.unpin(page),
+            TransferKind::FromLoad(page, ticket) => {
+                self.ftl.release(ticket);
+                self.ftl.unpin(page);
+            }
+            TransferKind::ToBlock(_) | TransferKind::Other => {}
         }
         let Some(command) = self.commands.get_mut(id) else { return };
         match refusal_of(outcome) {
             Some(refusal) => command.failure = command.failure.or(Some(refusal.into())),
             None => {
                 if let (TransferKind::ToBlock(index), Outcome::Done { sum }) = (kind, outcome)
-                    && let Work::Write { blocks, .. } = &mut command.work
+                    && let Work::Write(end) = &mut command.work
                 {
-                    blocks[index as usize].sum = sum;
+                    end.blocks[index as usize].sum = sum;
                 }
             }
         }
-        command.pending -= 1;
-        if command.pending == 0 {
-            self.finish(now, id);
-        }
+        self.ended(now, id);
     }
 
     fn step(&mut self, now: Time) {
+        self.arbitrate(now);
         if now < self.alarm {
             return;
         }
@@ -365,13 +425,17 @@ impl Controller for Ssd {
                 (deadline, _) => break deadline,
             }
         };
+        let delayed = self.begin_delayed(now);
         let fence = self.close_stragglers(now);
-        let sweep = self.sweep(now);
-        self.alarm = keep_alive.min(fence).min(sweep);
+        // What is done here may ask to be woken, too.
+        self.alarm = Time::NEVER;
+        let (sweep, layer) = (self.sweep(now), self.settle(now));
+        self.alarm = self.alarm.max(now + SOON).min(keep_alive).min(fence).min(sweep).min(layer).min(delayed);
     }
 
     fn next_event(&self) -> Option<Time> {
-        (self.alarm != Time::NEVER).then_some(self.alarm)
+        let firmware = if self.hosts.waiting() == 0 { Time::NEVER } else { self.ftl.firmware_free() };
+        Some(self.alarm.min(firmware)).filter(|&at| at != Time::NEVER)
     }
 
     fn pop_effect(&mut self) -> Option<Effect> {
@@ -388,5 +452,6 @@ impl Drop for Ssd {
                 permit.forfeit();
             }
         }
+        self.hosts.drain_waiting().for_each(|command| command.permit.forfeit());
     }
 }

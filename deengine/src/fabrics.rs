@@ -3,7 +3,7 @@
 
 use crate::command::{Answer, OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::hosts::{MAX_QUEUE_ENTRIES, Role};
+use crate::hosts::{AMS_ROUND_ROBIN, AMS_WEIGHTED, Lane, MAX_QUEUE_ENTRIES, Role, arbitration_of};
 use crate::permit::CompletionPermit;
 use crate::request::{Refused, check_frame, data_pointer};
 use gnstor_fabric::controller::QueueKey;
@@ -15,8 +15,9 @@ use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
 use zerocopy::FromBytes;
 
-/// CAP: MQES, contiguous queues required (bit 16), timeout 5 s (TO = 10), the NVM command set (bit 37).
-const CAP: u64 = (MAX_QUEUE_ENTRIES as u64 - 1) | 1 << 16 | 10 << 24 | 1 << 37;
+/// CAP: MQES, contiguous queues required (bit 16), weighted round robin with an urgent class (AMS, bit 17), timeout 5 s
+/// (TO = 10), the NVM command set (bit 37).
+const CAP: u64 = (MAX_QUEUE_ENTRIES as u64 - 1) | 1 << 16 | 1 << 17 | 10 << 24 | 1 << 37;
 const CONNECT_BYTES: u32 = 1024;
 const _: () = assert!(CONNECT_BYTES as usize == gnstor_proto::fabrics::CONNECT_DATA_BYTES);
 /// NVMe 2.0.
@@ -33,7 +34,7 @@ impl Ssd {
             (fctype::PROPERTY_GET, Role::Admin(cntlid)) => self.property_get(cntlid, sqe),
             (fctype::PROPERTY_SET, Role::Admin(cntlid)) => self.property_set(now, cntlid, sqe),
             (fctype::DISCONNECT, Role::Io(cntlid, _)) => {
-                self.end_queue(key, cntlid);
+                self.end_queue(now, key, cntlid);
                 Ok(OK)
             }
             // An admin queue ends with its connection.
@@ -88,7 +89,15 @@ impl Ssd {
             Some(refused) => Err(refused),
             None => self.judge_connect(now, key, fields, data),
         };
+        let lane = match judged {
+            Ok((Role::Admin(_), _)) => Lane::Admin,
+            Ok((Role::Io(cntlid, _), _)) => {
+                self.hosts.host(cntlid).map_or(Lane::None, |host| Lane::Io(cntlid, host.class_of(fields.cattr)))
+            }
+            _ => Lane::None,
+        };
         if let Some(queue) = self.hosts.queue(key) {
+            queue.lane = lane;
             // A refused host may try again on the same connection.
             queue.role = judged.map_or(Role::Fresh, |(role, _)| role);
             if judged.is_ok() {
@@ -120,7 +129,7 @@ impl Ssd {
                 return Err(Refusal::ConnectInvalid.into());
             }
             let kato = Span::from_ms(fields.kato_ms.get().into());
-            let cntlid = self.hosts.create(key, identity, kato, now).ok_or(Refusal::ConnectRefused)?;
+            let cntlid = self.hosts.create(key, identity, data.host_id, kato, now).ok_or(Refusal::ConnectRefused)?;
             if kato != Span::ZERO {
                 self.wake_at(now + kato);
             }
@@ -141,12 +150,19 @@ impl Ssd {
         Ok((Role::Io(cntlid, identity), cntlid))
     }
 
-    fn end_queue(&mut self, key: QueueKey, cntlid: u16) {
+    fn end_queue(&mut self, now: Time, key: QueueKey, cntlid: u16) {
+        // What came behind Disconnect comes too late; nobody would take it out of the line of a controller that may go
+        // before this queue.
+        for late in self.hosts.take_waiting(key) {
+            self.fetched(key);
+            self.refuse(late.permit, 0, Refusal::SequenceError.into(), now);
+        }
         if let Some(host) = self.hosts.host(cntlid) {
             host.queues.retain(|&other| other != key);
         }
         if let Some(queue) = self.hosts.queue(key) {
             queue.role = Role::Ended;
+            queue.lane = Lane::None;
         }
     }
 
@@ -180,8 +196,15 @@ impl Ssd {
         let value = u32::try_from(fields.value.get()).map_err(|_| Refusal::InvalidField)?;
         let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
         let was_enabled = u64::from(host.cc) & property::CC_ENABLE != 0;
+        let enable = u64::from(value) & property::CC_ENABLE != 0;
+        let known = matches!(arbitration_of(value), AMS_ROUND_ROBIN | AMS_WEIGHTED);
+        // Queues have their class from Connect on, so the mechanism changes only while there are none.
+        let changed = was_enabled && arbitration_of(value) != arbitration_of(host.cc);
+        if enable && (!known || changed) {
+            return Err(Refusal::InvalidField.into());
+        }
         host.cc = value;
-        if was_enabled && u64::from(value) & property::CC_ENABLE == 0 {
+        if was_enabled && !enable {
             // A controller reset: the I/O queues are gone, the admin queue (the first) stays.
             let io_queues: Vec<QueueKey> = host.queues.iter().skip(1).copied().collect();
             for queue in io_queues {

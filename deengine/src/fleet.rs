@@ -11,6 +11,8 @@ use gnstor_proto::vendor::VolumeEntry;
 pub struct Fleet {
     map: FleetMap,
     own: Option<u16>,
+    /// Whatever the map says: this SSD has lost writes and takes part as a filling one.
+    filling: bool,
 }
 
 /// An SSD's part in the replicas of a block.
@@ -29,9 +31,9 @@ pub enum Place {
 
 impl Fleet {
     /// The map as SSD number `id` sees it.
-    pub fn new(map: FleetMap, id: u16) -> Self {
+    pub fn new(map: FleetMap, id: u16, filling: bool) -> Self {
         let own = (0u16..).zip(&map.ssds).find(|(_, ssd)| ssd.id == id).map(|(index, _)| index);
-        Self { map, own }
+        Self { map, own, filling }
     }
 
     /// The map.
@@ -55,7 +57,7 @@ impl Fleet {
         let mut first = true;
         for member in self.map.members(group).take(usize::from(entry.replicas)) {
             if Some(member.ssd) == self.own {
-                return if member.filling { Place::Filling } else { Place::Serving { first } };
+                return if member.filling || self.filling { Place::Filling } else { Place::Serving { first } };
             }
             first &= member.filling;
         }

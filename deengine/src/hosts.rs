@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who is connected: queues by their connection, and the NVMe controllers that they belong to.
 
+mod line;
+mod turns;
+
+use crate::errors::ErrorLog;
+use crate::events::Events;
+use crate::features::Features;
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::{Span, Time};
 use gnstor_proto::fabrics::Identity;
-use std::collections::HashMap;
+use line::Line;
+pub(crate) use line::{Lane, Waiting};
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+pub(crate) use turns::Class;
+use turns::Turns;
 
 /// Most entries of a queue; CAP.MQES is one less.
 pub(crate) const MAX_QUEUE_ENTRIES: u16 = 1024;
@@ -41,7 +51,20 @@ pub(crate) struct Queue {
     /// Entries in use: Connect may ask for fewer.
     pub(crate) size: u16,
     pub(crate) sqhd: u16,
+    /// Commands that have arrived and are not completed, waiting ones included.
     pub(crate) outstanding: u32,
+    pub(crate) lane: Lane,
+    waiting: VecDeque<Waiting>,
+}
+
+/// CC.AMS: plain round robin.
+pub(crate) const AMS_ROUND_ROBIN: u32 = 0;
+/// CC.AMS: weighted round robin with an urgent class.
+pub(crate) const AMS_WEIGHTED: u32 = 1;
+
+/// CC.AMS of a value of CC.
+pub(crate) fn arbitration_of(cc: u32) -> u32 {
+    cc >> CC_AMS_SHIFT & 7
 }
 
 /// An NVMe controller: what a host made with Connect on an admin queue.
@@ -51,11 +74,33 @@ pub(crate) struct Host {
     pub(crate) cc: u32,
     pub(crate) kato: Span,
     pub(crate) last_alive: Time,
-    pub(crate) events_held: u8,
     pub(crate) queues: Vec<QueueKey>,
+    /// As it stood in Connect.
+    pub(crate) host_id: [u8; 16],
+    pub(crate) features: Features,
+    pub(crate) events: Events,
+    pub(crate) errors: ErrorLog,
+    turns: Turns,
 }
 
+impl Queue {
+    /// The head moves: one more command has been fetched. What the queue is for.
+    pub(crate) fn fetch(&mut self) -> Role {
+        self.sqhd = (self.sqhd + 1) % self.size;
+        self.role
+    }
+}
+
+/// CC.AMS, arbitration mechanism.
+const CC_AMS_SHIFT: u32 = 11;
+
 impl Host {
+    /// Where an I/O queue with these Connect attributes stands: classes count only where the host has chosen weighted
+    /// round robin.
+    pub(crate) fn class_of(&self, cattr: u8) -> Class {
+        if arbitration_of(self.cc) == AMS_WEIGHTED { Class::from_cattr(cattr) } else { Class::Low }
+    }
+
     /// When the host is taken for dead; never, without a keep-alive timeout.
     pub(crate) fn deadline(&self) -> Time {
         if self.kato == Span::ZERO { Time::NEVER } else { self.last_alive + self.kato }
@@ -88,6 +133,7 @@ pub(crate) struct Hosts {
     queues: HashMap<QueueKey, Queue, BuildHasherDefault<KeyHasher>>,
     controllers: Vec<Option<Host>>,
     entries: u32,
+    line: Line,
 }
 
 impl Hosts {
@@ -102,15 +148,17 @@ impl Hosts {
 
     pub(crate) fn open(&mut self, key: QueueKey, qid: u16, entries: u16) {
         self.entries += u32::from(entries);
-        self.queues.insert(key, Queue { qid, role: Role::Fresh, entries, size: entries, sqhd: 0, outstanding: 0 });
+        let (role, lane, waiting) = (Role::Fresh, Lane::None, VecDeque::new());
+        self.queues.insert(key, Queue { qid, role, entries, size: entries, sqhd: 0, outstanding: 0, lane, waiting });
     }
 
-    /// Forgets a queue, and the controller where it was the admin queue; the controller's other queues.
+    /// Forgets a queue whose waiting commands have been taken, and the controller where it was the admin queue; the controller's other queues.
     pub(crate) fn close(&mut self, key: QueueKey) -> Option<Vec<QueueKey>> {
         let queue = self.queues.remove(&key)?;
         self.entries -= u32::from(queue.entries);
         match queue.role {
             Role::Admin(cntlid) => {
+                self.leave_line(cntlid);
                 let mut others = self.controllers[index(cntlid)].take().map(|host| host.queues).unwrap_or_default();
                 others.retain(|&other| other != key);
                 Some(others)
@@ -126,7 +174,14 @@ impl Hosts {
     }
 
     /// Makes a controller for the admin queue `key`; its id, while there are any.
-    pub(crate) fn create(&mut self, key: QueueKey, identity: Identity, kato: Span, now: Time) -> Option<u16> {
+    pub(crate) fn create(
+        &mut self,
+        key: QueueKey,
+        identity: Identity,
+        host_id: [u8; 16],
+        kato: Span,
+        now: Time,
+    ) -> Option<u16> {
         let free = self.controllers.iter().position(Option::is_none).unwrap_or(self.controllers.len());
         if free == MAX_CONTROLLERS {
             return None;
@@ -135,7 +190,18 @@ impl Hosts {
             self.controllers.push(None);
         }
         let queues = vec![key];
-        self.controllers[free] = Some(Host { identity, cc: 0, kato, last_alive: now, events_held: 0, queues });
+        self.controllers[free] = Some(Host {
+            identity,
+            cc: 0,
+            kato,
+            last_alive: now,
+            queues,
+            host_id,
+            features: Features::default(),
+            events: Events::default(),
+            errors: ErrorLog::default(),
+            turns: Turns::default(),
+        });
         u16::try_from(free + 1).ok()
     }
 
@@ -143,10 +209,22 @@ impl Hosts {
         self.controllers.get_mut(index(cntlid))?.as_mut()
     }
 
+    /// Ids of all controllers.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u16> + use<> {
+        let known: Vec<u16> =
+            (1..).zip(&self.controllers).filter(|(_, host)| host.is_some()).map(|(id, _)| id).collect();
+        known.into_iter()
+    }
+
+    /// The queue of this id of a controller.
+    pub(crate) fn queue_of(&self, cntlid: u16, qid: u16) -> Option<QueueKey> {
+        let host = self.controllers.get(index(cntlid))?.as_ref()?;
+        host.queues.iter().copied().find(|key| self.queues.get(key).is_some_and(|queue| queue.qid == qid))
+    }
+
     /// Whether a controller has a queue of this id.
     pub(crate) fn has_qid(&self, cntlid: u16, qid: u16) -> bool {
-        let queues = self.controllers.get(index(cntlid)).and_then(Option::as_ref).map(|host| &host.queues);
-        queues.is_some_and(|keys| keys.iter().any(|key| self.queues.get(key).is_some_and(|queue| queue.qid == qid)))
+        self.queue_of(cntlid, qid).is_some()
     }
 
     /// The keep-alive deadline that comes first, and the admin queue of its controller.

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! I/O commands: from an authorised request to its extents, transfers and completion.
 
-use crate::command::{NewBlock, OK, TransferKind, Work, WriteEnd};
+use crate::command::{OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::ftl::Extent;
 use crate::permission::Authorized;
 use crate::permit::CompletionPermit;
 use crate::request::{
-    RANGE_BYTES, RANGE_SHIFT, Refused, Request, Submission, Verb, check_any_namespace, check_frame, check_namespace,
-    data_pointer, raw_vid,
+    RANGE_BYTES, RANGE_SHIFT, Refused, Request, Verb, check_any_namespace, check_frame, check_namespace, data_pointer,
 };
+use crate::waiting::Load;
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::Time;
+use gnstor_flash::Fetch;
+use gnstor_ftl::Extent;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{Sqe, io};
 use gnstor_proto::slba::Vid;
@@ -24,40 +25,62 @@ impl Ssd {
     pub(crate) fn submit_io(
         &mut self,
         now: Time,
+        start: Time,
         permit: CompletionPermit,
         queue: QueueKey,
         identity: Identity,
         sqe: &Sqe,
     ) {
         // The firmware's time is spent on refused commands too.
-        let accepted =
-            if sqe.opcode == io::READ { self.timing.accept_read(now) } else { self.timing.accept_write(now) };
+        let accepted = if sqe.opcode == io::READ { self.ftl.accept_read(start) } else { self.ftl.accept_write(start) };
         match sqe.opcode {
             io::FLUSH => match check_frame(sqe).and_then(|()| check_any_namespace(sqe)) {
-                // The write buffer is power-protected: what is acknowledged is durable already.
-                Ok(()) => self.complete(permit, OK, accepted, 0),
+                Ok(()) => self.harden(now, permit, queue, 0, accepted),
                 Err(refused) => self.refuse(permit, 0, refused, accepted),
             },
-            io::READ | io::WRITE | io::WRITE_ZEROES => {
-                let submission = Submission { identity, sqe };
-                let judged = Request::parse(&submission)
-                    .and_then(|request| self.table.authorise(now, identity, self.fleet.as_ref(), request));
-                match judged {
-                    Ok(request) => match request.get().verb {
-                        Verb::Read => self.begin_read(now, accepted, permit, queue, request),
-                        Verb::Write => self.begin_write(accepted, permit, queue, identity, request),
-                        Verb::Forget => {
-                            self.forget(request);
-                            self.stats.writes += 1;
-                            self.complete(permit, OK, accepted, 0);
-                        }
-                    },
-                    Err(refused) => self.refuse(permit, raw_vid(sqe), refused, accepted),
-                }
+            io::READ | io::WRITE | io::WRITE_ZEROES | io::COMPARE => {
+                self.submit_request(now, accepted, permit, queue, identity, sqe);
             }
             io::DATASET_MANAGEMENT => self.begin_deallocate(accepted, permit, queue, identity, sqe),
             _ => self.refuse(permit, 0, Refusal::InvalidOpcode.into(), accepted),
         }
+    }
+
+    /// Begins what the permission table has allowed.
+    pub(crate) fn begin(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        queue: QueueKey,
+        identity: Identity,
+        request: Authorized<Request>,
+    ) {
+        match request.get().verb {
+            Verb::Read | Verb::Compare if self.refuses_unwritten(&request) => {
+                let vid = request.get().address.vid.get();
+                self.leave(now, request);
+                self.refuse(permit, vid, Refusal::Deallocated.into(), accepted);
+            }
+            Verb::Read => self.begin_read(now, accepted, permit, queue, request),
+            Verb::Write => self.begin_write(now, accepted, permit, queue, identity, request),
+            Verb::Compare => self.begin_compare(accepted, permit, queue, identity, request),
+            Verb::Forget => self.forget(now, accepted, permit, queue, vec![request]),
+        }
+    }
+
+    /// The host has asked to be told of blocks without content (DULBE), and there is one.
+    fn refuses_unwritten(&self, request: &Authorized<Request>) -> bool {
+        let is_unwritten = |extent| matches!(extent, Extent::Unmapped | Extent::StaleGeneration);
+        let address = request.get().address;
+        self.tell_unwritten
+            && (0..request.get().blocks).any(|index| {
+                let extent = self.ftl.extent(address.vid, request.generation(), address.vba + index);
+                if let Extent::Page(page, _) = extent {
+                    self.ftl.unpin(page);
+                }
+                is_unwritten(extent)
+            })
     }
 
     fn begin_read(
@@ -69,42 +92,53 @@ impl Ssd {
         request: Authorized<Request>,
     ) {
         let first = *request.get();
-        let vid = first.address.vid.get();
+        let vid = first.address.vid;
         let mut extents = std::mem::take(&mut self.extents);
         extents.clear();
-        extents.extend((0..first.blocks).map(|index| self.ftl.extent(&request, index)));
-        if extents.contains(&Extent::WrongKey) {
-            self.extents = extents;
-            self.leave(now, request);
-            return self.refuse(permit, vid, Refusal::WrongKey.into(), accepted);
-        }
+        let generation = request.generation();
+        extents.extend((0..first.blocks).map(|index| self.ftl.extent(vid, generation, first.address.vba + index)));
         self.touched.clear();
-        let mut zeros = 0;
+        let (mut zeros, mut wrong) = (0, false);
         for extent in &extents {
             match *extent {
                 Extent::Page(page, _) => self.touched.push(page),
-                Extent::Unmapped | Extent::WrongKey => zeros += 1,
+                Extent::Unmapped => zeros += 1,
+                Extent::WrongKey => wrong = true,
                 Extent::StaleGeneration => {
                     zeros += 1;
                     self.stats.stale_generation_reads += 1;
                 }
             }
         }
+        if wrong {
+            self.touched.iter().for_each(|page| self.ftl.unpin(*page));
+            self.extents = extents;
+            self.leave(now, request);
+            return self.refuse(permit, vid.get(), Refusal::WrongKey.into(), accepted);
+        }
         self.stats.unmapped_reads += u64::from(zeros);
-        let done_at = self.timing.read(accepted, &self.touched, zeros);
-        let id = self.start(permit, queue, vid, done_at, Work::Read(request));
+        let done_at = self.ftl.read_time(accepted, &self.touched, zeros);
+        let id = self.start(permit, queue, vid.get(), done_at, Work::Read(request));
         for (index, extent) in (0u32..).zip(&extents) {
             let remote = first.remote_of(index);
-            if let Extent::Page(page, sum) = *extent {
-                self.ftl.media.pin(page);
-                let local = self.ftl.media.local(page);
-                self.push(id, TransferKind::FromPage(page), remote, local, Some(sum));
-            } else {
-                let local = self.ftl.media.zero_page();
+            let Extent::Page(page, sum) = *extent else {
+                let local = self.ftl.zero_page();
                 self.push(id, TransferKind::Other, remote, local, Some(self.zero_sum));
+                continue;
+            };
+            match self.ftl.fetch(page) {
+                Fetch::Here(local) => self.push(id, TransferKind::FromPage(page), remote, local, Some(sum)),
+                Fetch::Loading(ticket) => self.load(id, ticket, Load { command: id, page, remote, sum }),
+                Fetch::Unreadable => {
+                    self.ftl.unpin(page);
+                    self.fail(id, Refusal::Unreadable);
+                }
             }
         }
         self.extents = extents;
+        if self.commands.get_mut(id).is_some_and(|command| command.pending == 0) {
+            self.finish(now, id);
+        }
     }
 
     pub(crate) fn finish_read(
@@ -117,122 +151,16 @@ impl Ssd {
         request: Authorized<Request>,
     ) {
         let Request { blocks, address, .. } = *request.get();
+        let failure = failure.or_else(|| self.lease_over(done_at.max(now)));
         if let Some(refused) = failure {
             self.refuse(permit, address.vid.get(), refused, done_at.max(now));
         } else {
+            self.count(&request);
             self.stats.reads += 1;
             self.stats.blocks_read += u64::from(blocks);
             self.complete(permit, OK, done_at, pushed_bytes);
         }
         self.leave(now, request);
-    }
-
-    fn begin_write(
-        &mut self,
-        accepted: Time,
-        permit: CompletionPermit,
-        queue: QueueKey,
-        identity: Identity,
-        request: Authorized<Request>,
-    ) {
-        let first = *request.get();
-        let vid = first.address.vid.get();
-        let claimed = match self.ftl.claim(&request) {
-            Ok(claimed) => claimed,
-            Err(refusal) => {
-                self.table.leave(request);
-                return self.refuse(permit, vid, refusal.into(), accepted);
-            }
-        };
-        let mut blocks = self.spare_blocks.pop().unwrap_or_default();
-        blocks.extend((0..first.blocks).map_while(|_| self.ftl.media.allocate()).map(|page| NewBlock { page, sum: 0 }));
-        if blocks.len() < first.blocks as usize {
-            // Only pages pinned by reads under way can be missing here: the claim has counted the others.
-            self.release_blocks(blocks);
-            self.ftl.unclaim(claimed);
-            self.table.leave(request);
-            return self.refuse(permit, vid, Refusal::CapacityExceeded.into(), accepted);
-        }
-        self.touched.clear();
-        self.touched.extend(blocks.iter().map(|block| block.page));
-        let id = self.start(permit, queue, vid, accepted, Work::Write { request, identity, blocks, claimed });
-        for index in 0..first.blocks {
-            let local = self.ftl.media.local(self.touched[index as usize]);
-            self.pull(id, TransferKind::ToBlock(index), first.remote_of(index), local);
-        }
-    }
-
-    /// All data is there. Nothing has changed for readers yet, and whether it may is asked again now.
-    pub(crate) fn finish_write(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        failure: Option<Refused>,
-        accepted: Time,
-        end: WriteEnd,
-    ) {
-        let WriteEnd { request, identity, mut blocks, claimed } = end;
-        self.ftl.unclaim(claimed);
-        let address = request.get().address;
-        let judged = match failure {
-            Some(refused) => Err(refused),
-            None => self.table.confirm(now, identity, self.fleet.as_ref(), &request),
-        };
-        if let Err(refused) = judged {
-            self.release_blocks(blocks);
-            self.leave(now, request);
-            return self.refuse(permit, address.vid.get(), refused, accepted.max(now));
-        }
-        self.touched.clear();
-        let mut full = None;
-        for (index, block) in (0u32..).zip(blocks.drain(..)) {
-            if !self.is_newer(&request, index) {
-                self.stats.old_stamps += 1;
-                self.ftl.media.free(block.page);
-                continue;
-            }
-            match self.ftl.commit(&request, index, block.page, block.sum) {
-                Ok(()) => {
-                    self.table.stamps(&request).record(address.vba + index, request.get().stamp);
-                    self.touched.push(block.page);
-                }
-                Err(refusal) => {
-                    self.ftl.media.free(block.page);
-                    full = Some(refusal);
-                }
-            }
-        }
-        self.spare_blocks.push(blocks);
-        let done = self.timing.write(accepted.max(now), &self.touched);
-        if let Some(refusal) = full {
-            self.refuse(permit, address.vid.get(), refusal.into(), done);
-        } else {
-            self.stats.writes += 1;
-            self.stats.blocks_written += u64::from(request.get().blocks);
-            self.complete(permit, OK, done, 0);
-        }
-        self.leave(now, request);
-    }
-
-    /// Rule 6: a stamp at or below the one held was applied before, or has been overtaken.
-    fn is_newer(&mut self, request: &Authorized<Request>, index: u32) -> bool {
-        let stamp = request.get().stamp;
-        let recent = self.table.stamps(request).held(request.get().address.vba + index);
-        let held = recent.max(self.ftl.held_stamp(request, index));
-        held.is_none_or(|held| stamp > held)
-    }
-
-    fn forget(&mut self, request: Authorized<Request>) {
-        let Request { address, blocks, stamp, .. } = *request.get();
-        for index in 0..blocks {
-            if self.is_newer(&request, index) {
-                self.stats.blocks_forgotten += u64::from(self.ftl.forget(&request, index));
-                self.table.stamps(&request).record(address.vba + index, stamp);
-            } else {
-                self.stats.old_stamps += 1;
-            }
-        }
-        self.table.leave(request);
     }
 
     fn begin_deallocate(
@@ -259,10 +187,12 @@ impl Ssd {
     }
 
     /// Every range is judged before any is applied, so a refused command has done nothing.
+    #[expect(clippy::too_many_arguments, reason = "the command's context and its data")]
     pub(crate) fn finish_deallocate(
         &mut self,
         now: Time,
         permit: CompletionPermit,
+        queue: QueueKey,
         accepted: Time,
         sqe: &Sqe,
         identity: Identity,
@@ -282,20 +212,17 @@ impl Ssd {
                 }
             }
         }
-        let deallocate = sqe.cdw11.get() & DSM_DEALLOCATE != 0;
-        for request in requests {
-            if deallocate {
-                self.forget(request);
-            } else {
-                self.table.leave(request);
-            }
+        if sqe.cdw11.get() & DSM_DEALLOCATE != 0 {
+            return self.forget(now, at, permit, queue, requests);
         }
+        requests.into_iter().for_each(|request| self.table.leave(request));
+        self.settle_fences(now);
         self.stats.writes += 1;
         self.complete(permit, OK, at, 0);
     }
 
     /// The request is done; a fence may have waited for it.
-    fn leave(&mut self, now: Time, request: Authorized<Request>) {
+    pub(crate) fn leave(&mut self, now: Time, request: Authorized<Request>) {
         self.table.leave(request);
         self.settle_fences(now);
     }

@@ -25,38 +25,58 @@
 //! Each stage takes only what the stage before it made: an [`permission::Authorized`] can be built nowhere but in the
 //! permission module. Each command has one completion permit, spent exactly once.
 //!
-//! Beside I/O: `fabrics` (Connect, properties), `admin` (Identify, features, keep-alive), `volumes` (the daemon's
-//! commands, fences, sweeps), `scratch` (buffers for their data), `command`, `slab` and `permit` (commands in
-//! flight), `teardown` (the end of a queue), `stamps` (the order of writes).
+//! Before the pipeline: `arbitration` (whose command is next when the firmware is busy), `rate` and `delay` (volumes
+//! with a limit).
 //!
-//! What it does not do: it never looks at block data (the mover sums it while it copies) and never reads a clock.
-//! There are no erase blocks and no garbage collection, no serving lease, and nothing survives the process:
+//! Beside I/O: `fabrics` (Connect, properties), `admin` (Identify, keep-alive), `features`, `logs`, `effects`, `errors`,
+//! `health`, `counters` (what can be asked), `events` (what is told), `abort`, `volumes` (the daemon's commands, fences,
+//! sweeps), `tombstones`, `lease` (may it serve), `compare`, `scratch` (buffers for their data), `command`, `slab` and
+//! `permit` (commands in flight), `teardown` (the end of a queue), `stamps` (the order of writes).
+//!
+//! What it does not do: it never looks at block data but for Compare (the mover sums it while it copies) and never
+//! reads a clock. There are no erase blocks and no garbage collection, and nothing survives the process:
 //! power-loss protection is modelled by acknowledging from the write buffer only.
 
+mod abort;
 mod admin;
+mod arbitration;
 mod command;
+mod compare;
 mod controller;
+mod counters;
+mod delay;
+mod durable;
+mod effects;
+mod errors;
+mod events;
 mod fabrics;
+mod features;
 pub mod fleet;
-mod ftl;
+mod health;
 mod hosts;
 mod io;
-pub mod map;
-pub mod media;
+mod lease;
+mod logs;
 pub mod permission;
 mod permit;
-pub mod preset;
+mod rate;
 pub mod request;
 mod scratch;
 mod slab;
-pub mod stamps;
 mod stats;
 mod teardown;
-pub mod timing;
+mod tombstones;
 mod volumes;
+mod waiting;
+mod write;
 
-pub use controller::{Ssd, SsdConfig};
-pub use preset::Preset;
+pub use controller::{Ssd, SsdConfig, SsdMedia};
+pub use counters::Counters;
+pub use durable::{Bench, DataFileInfo, SsdError};
+pub use events::Event;
+pub use gnstor_ftl::{Boot, Origin};
+pub use gnstor_model::Preset;
+pub use health::FlashHealth;
 pub use stats::Stats;
 
 #[cfg(test)]

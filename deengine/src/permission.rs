@@ -5,15 +5,21 @@
 //! forgetting the check does not compile. Each one is counted under the version of the entry it was judged by, until
 //! it is handed back to [`Table::leave`]; that count is what VOLUME CHMOD and DELETE wait for (protocol rule 8).
 
+mod volume;
+
+use crate::counters::{Clients, Counters};
 use crate::fleet::{Fleet, Place};
+use crate::lease::ServingLease;
+use crate::rate::Rate;
 use crate::request::{Refused, Request, Verb};
-use crate::stamps::StampWindow;
-use gnstor_fabric::time::{Span, Time};
+use crate::tombstones::Tombstones;
+use gnstor_fabric::time::Time;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::slba::{Address, ClientId, Vid};
 use gnstor_proto::status::Refusal;
-use gnstor_proto::vendor::VolumeEntry;
-use std::collections::BTreeMap;
+use gnstor_proto::vendor::{Limits, RawTombstone, VolumeEntry};
+pub(crate) use volume::Volume;
+use volume::{Readers, lease_end};
 
 /// Most volumes an SSD knows at once.
 pub const MAX_VOLUMES: usize = 4096;
@@ -45,83 +51,6 @@ impl<T> Authorized<T> {
     }
 }
 
-/// A volume as the SSD keeps it.
-#[derive(Debug)]
-pub(crate) struct Volume {
-    entry: VolumeEntry,
-    lease_until: Time,
-    /// Who held the write lease before: told "held by another" or "expired" rather than that it never had it.
-    former_writer: Option<ClientId>,
-    serial: u64,
-    in_flight: u32,
-    /// In flight, but judged by an entry that has been replaced.
-    in_flight_older: u32,
-    stamps: StampWindow,
-}
-
-impl Volume {
-    pub(crate) fn entry(&self) -> &VolumeEntry {
-        &self.entry
-    }
-
-    pub(crate) fn serial(&self) -> u64 {
-        self.serial
-    }
-
-    pub(crate) fn is_fenced(&self) -> bool {
-        self.in_flight_older == 0
-    }
-
-    fn take(&mut self, entry: VolumeEntry, now: Time) {
-        if self.entry.writer != entry.writer && self.entry.writer.is_some() {
-            self.former_writer = self.entry.writer;
-        }
-        self.lease_until = lease_end(&entry, now);
-        self.entry = entry;
-        self.age();
-    }
-
-    fn age(&mut self) {
-        self.serial += 1;
-        self.in_flight_older += std::mem::take(&mut self.in_flight);
-    }
-
-    fn lease_runs(&self, now: Time) -> bool {
-        self.entry.writer.is_some() && now < self.lease_until
-    }
-
-    fn check_read(&self, now: Time, client: ClientId, place: Place, map_epoch: u32) -> Result<(), Refused> {
-        match place {
-            Place::Absent => Err(Refused::at(Refusal::WrongTarget, map_epoch)),
-            Place::Filling => Err(Refused::at(Refusal::NotHereYet, map_epoch)),
-            Place::Serving { first: false } if self.lease_runs(now) && self.entry.writer != Some(client) => {
-                Err(Refused::at(Refusal::AskTheFirst, map_epoch))
-            }
-            Place::Serving { .. } => Ok(()),
-        }
-    }
-
-    fn check_writer(&self, now: Time, client: ClientId, lease_epoch: u32) -> Result<(), Refused> {
-        let refusal = if self.entry.writer == Some(client) {
-            if lease_epoch == self.entry.lease_epoch && now < self.lease_until {
-                return Ok(());
-            }
-            Refusal::LeaseExpired
-        } else if self.former_writer == Some(client) {
-            if self.lease_runs(now) { Refusal::LeaseHeldByOther } else { Refusal::LeaseExpired }
-        } else if self.entry.may_read(client) {
-            Refusal::ReadOnly
-        } else {
-            Refusal::NotAReader
-        };
-        Err(Refused::at(refusal, self.entry.lease_epoch))
-    }
-}
-
-fn lease_end(entry: &VolumeEntry, now: Time) -> Time {
-    if entry.lease_ms == 0 { Time::ZERO } else { now + Span::from_ms(entry.lease_ms.into()) }
-}
-
 const NO_SLOT: u16 = u16::MAX;
 
 /// All volumes of one SSD, and the highest daemon term it has seen.
@@ -129,15 +58,24 @@ const NO_SLOT: u16 = u16::MAX;
 pub struct Table {
     by_vid: Vec<u16>,
     volumes: Vec<Option<Box<Volume>>>,
-    /// The last generation of each volume id that was swept away.
-    tombstones: BTreeMap<Vid, u32>,
+    tombstones: Tombstones,
+    lease: ServingLease,
+    clients: Clients,
     term: u64,
     serial: u64,
 }
 
 impl Default for Table {
     fn default() -> Self {
-        Self { by_vid: vec![NO_SLOT; 1 << 16], volumes: Vec::new(), tombstones: BTreeMap::new(), term: 0, serial: 0 }
+        Self {
+            by_vid: vec![NO_SLOT; 1 << 16],
+            volumes: Vec::new(),
+            tombstones: Tombstones::default(),
+            lease: ServingLease::default(),
+            clients: Clients::default(),
+            term: 0,
+            serial: 0,
+        }
     }
 }
 
@@ -193,7 +131,7 @@ impl Table {
         if identity != Identity::Client(client) {
             return Err(Refusal::WrongIdentity.into());
         }
-        let fleet = fleet.ok_or(Refusal::NotServing)?;
+        let fleet = fleet.filter(|_| self.serves(now)).ok_or(Refusal::NotServing)?;
         fleet.check_epoch(request.map_epoch)?;
         let slot = self.by_vid[usize::from(vid.get())];
         let volume = self.volumes.get(usize::from(slot)).and_then(Option::as_ref).ok_or(Refusal::UnknownVolume)?;
@@ -206,8 +144,8 @@ impl Table {
             return Err(Refusal::OutOfRange.into());
         }
         match request.verb {
-            Verb::Read if !entry.may_read(client) => return Err(Refusal::NotAReader.into()),
-            Verb::Read => {}
+            Verb::Read | Verb::Compare if !volume.readers.allow(client) => return Err(Refusal::NotAReader.into()),
+            Verb::Read | Verb::Compare => {}
             Verb::Write | Verb::Forget => volume.check_writer(now, client, request.stamp.lease_epoch)?,
         }
         if u64::from(vba >> entry.chunk_shift) != last >> entry.chunk_shift {
@@ -215,7 +153,7 @@ impl Table {
         }
         let (place, map_epoch) = (fleet.place(entry, vba), fleet.map().wire_epoch());
         match request.verb {
-            Verb::Read => volume.check_read(now, client, place, map_epoch)?,
+            Verb::Read | Verb::Compare => volume.check_read(now, client, place, map_epoch)?,
             Verb::Write | Verb::Forget if place == Place::Absent => {
                 return Err(Refused::at(Refusal::WrongTarget, map_epoch));
             }
@@ -224,9 +162,54 @@ impl Table {
         Ok(slot)
     }
 
-    /// The recent stamps of the volume that a request was authorised for.
-    pub(crate) fn stamps(&mut self, request: &Authorized<Request>) -> &mut StampWindow {
-        &mut self.volumes[usize::from(request.slot)].as_mut().expect("in flight, so still there").stamps
+    /// Charges a request to its volume's rate limit; when it may start.
+    pub(crate) fn charge(&mut self, now: Time, request: &Authorized<Request>) -> Time {
+        let Request { verb, blocks, address, .. } = request.inner;
+        let Some(volume) = self.volumes[usize::from(request.slot)].as_mut() else { return now };
+        let start = volume.rate.take(now, if verb == Verb::Forget { 0 } else { blocks });
+        if start > now {
+            volume.counters.throttled += 1;
+            self.clients.of(address.client).throttled += 1;
+        }
+        start
+    }
+
+    /// A request has succeeded.
+    pub(crate) fn count(&mut self, request: &Authorized<Request>) {
+        let Request { verb, blocks, address, .. } = request.inner;
+        let count = |counters: &mut Counters| match verb {
+            Verb::Read | Verb::Compare => {
+                counters.reads += 1;
+                counters.blocks_read += u64::from(blocks);
+            }
+            Verb::Write => {
+                counters.writes += 1;
+                counters.blocks_written += u64::from(blocks);
+            }
+            Verb::Forget => counters.writes += 1,
+        };
+        count(self.clients.of(address.client));
+        if let Some(volume) = self.volumes[usize::from(request.slot)].as_mut() {
+            count(&mut volume.counters);
+        }
+    }
+
+    /// A client's command was refused; it named this volume, which need not be there.
+    pub(crate) fn count_refusal(&mut self, vid: u16, client: ClientId) {
+        self.clients.of(client).refusals += 1;
+        if let Some(volume) = Vid::new(vid).and_then(|vid| self.volume_mut(vid)) {
+            volume.counters.refusals += 1;
+        }
+    }
+
+    /// Id, generation and counters of each volume, ascending.
+    pub(crate) fn volume_counters(&self) -> impl Iterator<Item = (u16, u32, Counters)> {
+        self.volumes_from(0).map(|volume| (volume.entry.vid.get(), volume.entry.generation, volume.counters))
+    }
+
+    /// Id, 0 and counters of each client, ascending.
+    pub(crate) fn client_counters(&self) -> impl Iterator<Item = (u16, u32, Counters)> {
+        self.clients.iter().map(|(id, counters)| (id, 0, counters))
     }
 
     pub(crate) fn volume(&self, vid: Vid) -> Option<&Volume> {
@@ -248,7 +231,7 @@ impl Table {
     }
 
     /// VOLUME ADD.
-    pub(crate) fn add(&mut self, now: Time, entry: VolumeEntry) -> Result<(), Refused> {
+    pub(crate) fn add(&mut self, now: Time, entry: VolumeEntry, limits: Limits) -> Result<(), Refused> {
         self.take_term(entry.term)?;
         match self.volume(entry.vid) {
             Some(volume) if volume.entry.deleting => return Err(Refusal::SweepPending.into()),
@@ -256,7 +239,7 @@ impl Table {
             None if entry.deleting => return Err(Refusal::InvalidField.into()),
             None => {}
         }
-        if self.tombstones.get(&entry.vid).is_some_and(|&dead| entry.generation <= dead) {
+        if self.tombstones.generation(entry.vid).is_some_and(|dead| entry.generation <= dead) {
             return Err(Refusal::StaleVersion.into());
         }
         let free = self.volumes.iter().position(Option::is_none).unwrap_or(self.volumes.len());
@@ -271,18 +254,20 @@ impl Table {
         self.serial += 1 << 32;
         self.volumes[free] = Some(Box::new(Volume {
             lease_until: lease_end(&entry, now),
+            readers: Readers::of(&entry),
+            rate: Rate::new(limits),
+            counters: Counters::default(),
             entry,
             former_writer: None,
             serial: self.serial,
             in_flight: 0,
             in_flight_older: 0,
-            stamps: StampWindow::default(),
         }));
         Ok(())
     }
 
     /// VOLUME CHMOD. What placement is computed from cannot change under mapped blocks.
-    pub(crate) fn chmod(&mut self, now: Time, entry: VolumeEntry) -> Result<(), Refused> {
+    pub(crate) fn chmod(&mut self, now: Time, entry: VolumeEntry, limits: Limits) -> Result<(), Refused> {
         self.take_term(entry.term)?;
         let volume = self.volume_mut(entry.vid).ok_or(Refusal::VolumeAbsent)?;
         let old = &volume.entry;
@@ -298,14 +283,14 @@ impl Table {
         if !same || !grows || entry.deleting {
             return Err(Refusal::InvalidField.into());
         }
-        volume.take(entry, now);
+        volume.take(entry, limits, now);
         Ok(())
     }
 
     /// VOLUME DELETE: `true` if the volume is there and must be swept, `false` if that generation is gone already.
     pub(crate) fn delete(&mut self, vid: Vid, generation: u32, version: u64, term: u64) -> Result<bool, Refused> {
         self.take_term(term)?;
-        if self.volume(vid).is_none() && self.tombstones.get(&vid) == Some(&generation) {
+        if self.volume(vid).is_none() && self.tombstones.generation(vid) == Some(generation) {
             return Ok(false);
         }
         let volume = self.volume_mut(vid).ok_or(Refusal::VolumeAbsent)?;
@@ -326,13 +311,59 @@ impl Table {
     }
 
     /// The volume's sweep is done: its id may live again, in a higher generation.
-    pub(crate) fn bury(&mut self, vid: Vid) {
+    pub(crate) fn bury(&mut self, now: Time, vid: Vid) {
         let slot = std::mem::replace(&mut self.by_vid[usize::from(vid.get())], NO_SLOT);
         let volume = self.volumes.get_mut(usize::from(slot)).and_then(Option::take).expect("the volume was swept");
-        self.tombstones.insert(vid, volume.entry.generation);
+        self.tombstones.add(now, &volume.entry);
+    }
+
+    /// Volumes that died within the last day; see [`Tombstones::list`].
+    pub(crate) fn tombstones(&mut self, now: Time, first: u16, skip: u16) -> Vec<RawTombstone> {
+        self.tombstones.list(now, first, skip)
+    }
+
+    /// LEASE RENEW.
+    pub(crate) fn renew_lease(&mut self, term: u64, version: u64, until: Time) -> Result<(), Refused> {
+        self.take_term(term)?;
+        self.lease.renew(term, version, until)
+    }
+
+    /// Whether the serving lease runs at this time.
+    #[inline]
+    pub(crate) fn serves(&self, at: Time) -> bool {
+        self.lease.runs(at)
+    }
+
+    /// An entry from the ledger. No lease runs: its clock stopped with the power.
+    pub(crate) fn recall(&mut self, entry: VolumeEntry, limits: Limits) {
+        let (vid, term) = (entry.vid, entry.term);
+        let deleting = entry.deleting;
+        let added = self.add(Time::ZERO, VolumeEntry { term: self.term.max(term), deleting: false, ..entry }, limits);
+        debug_assert!(added.is_ok(), "a ledger holds each volume once, and no more than the table");
+        if let Some(volume) = self.volume_mut(vid) {
+            volume.recall(term, deleting);
+        }
+    }
+
+    /// A tombstone from the ledger.
+    pub(crate) fn recall_tombstone(&mut self, vid: Vid, generation: u32, request_ids: Vec<[u8; 16]>) {
+        self.tombstones.recall(vid, generation, request_ids);
+    }
+
+    /// The highest term of a daemon, from the ledger.
+    pub(crate) fn recall_term(&mut self, term: u64) {
+        self.term = self.term.max(term);
+    }
+
+    /// The highest term of a daemon seen.
+    pub(crate) fn term(&self) -> u64 {
+        self.term
     }
 
     fn volume_mut(&mut self, vid: Vid) -> Option<&mut Volume> {
         self.volumes.get_mut(usize::from(self.by_vid[usize::from(vid.get())])).and_then(Option::as_deref_mut)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,16 @@ impl CompletionPermit {
         Self { queue, cid, settled: false }
     }
 
+    /// The queue that it is of.
+    pub(crate) fn queue(&self) -> QueueKey {
+        self.queue
+    }
+
+    /// The id of the command.
+    pub(crate) fn cid(&self) -> u16 {
+        self.cid
+    }
+
     /// Gives the permit up for a completion on this queue with this command id.
     pub(crate) fn spend(mut self) -> (QueueKey, u16) {
         self.settled = true;

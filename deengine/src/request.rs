@@ -53,6 +53,8 @@ pub enum Verb {
     Read,
     /// Replace them by the host's data.
     Write,
+    /// Compare them with the host's data.
+    Compare,
     /// Unmap them (Write Zeroes, or a range of Dataset Management): they read as zeros.
     Forget,
 }
@@ -70,12 +72,14 @@ pub struct Request {
     pub map_epoch: u32,
     /// Stamp of the write; for a read the epoch of its grant.
     pub stamp: Stamp,
+    /// It completes only when what it did is durable without a dump.
+    pub fua: bool,
     /// The host's memory; meaningless for [`Verb::Forget`].
     pub remote: Remote,
 }
 
 impl Request {
-    /// Reads a Read, Write or Write Zeroes command.
+    /// Reads a Read, Write, Compare or Write Zeroes command.
     ///
     /// # Errors
     /// `InvalidField`, `InvalidNamespace` or `InvalidSgl`.
@@ -87,6 +91,7 @@ impl Request {
         let verb = match sqe.opcode {
             io::READ => Verb::Read,
             io::WRITE => Verb::Write,
+            io::COMPARE => Verb::Compare,
             io::WRITE_ZEROES => Verb::Forget,
             _ => return Err(Refusal::InvalidOpcode.into()),
         };
@@ -104,6 +109,7 @@ impl Request {
             blocks: fields.blocks,
             map_epoch: fields.map_epoch,
             stamp: fields.stamp,
+            fua: fields.fua && verb != Verb::Read,
             remote,
         })
     }
@@ -126,6 +132,7 @@ impl Request {
             blocks,
             map_epoch: fields.map_epoch,
             stamp: fields.stamp,
+            fua: false,
             remote: Remote { address: 0, key: 0 },
         })
     }

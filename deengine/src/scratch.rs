@@ -67,6 +67,12 @@ impl Scratch {
         bytes
     }
 
+    /// Copies a part of the buffer's bytes.
+    pub(crate) fn read_at(&self, buffer: &Buffer, offset: u32, out: &mut [u8]) {
+        assert!(offset as usize + out.len() <= buffer.bytes as usize, "the part lies within the buffer");
+        self.region.read(buffer.offset + u64::from(offset), out);
+    }
+
     /// Fills the buffer with `data`, cut or padded with zeros.
     pub(crate) fn fill(&self, buffer: &Buffer, data: &[u8]) {
         let used = data.len().min(buffer.bytes as usize);

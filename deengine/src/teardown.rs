@@ -17,6 +17,10 @@ impl Ssd {
     }
 
     pub(crate) fn tear_down(&mut self, now: Time, key: QueueKey) {
+        for waiting in self.hosts.take_waiting(key) {
+            waiting.permit.forfeit();
+            self.stats.permits_forfeited += 1;
+        }
         let Some(others) = self.hosts.close(key) else { return };
         let doomed: Vec<u32> =
             self.commands.iter().filter(|(_, command)| command.queue == key).map(|(id, _)| id).collect();
@@ -38,13 +42,18 @@ impl Ssd {
         self.stats.permits_forfeited += 1;
         let gone = Work::Orphan { blocks: Vec::new(), buffer: None };
         let idle = command.pending == 0;
-        let mut left = None;
+        let mut left = Vec::new();
         match std::mem::replace(&mut command.work, gone) {
-            Work::Read(request) => left = Some(request),
-            Work::Write { request, blocks, claimed, .. } => {
-                command.work = Work::Orphan { blocks, buffer: None };
-                self.ftl.unclaim(claimed);
-                left = Some(request);
+            Work::Read(request) => left.push(request),
+            Work::Write(end) | Work::Starved(end) | Work::Stalled(end) => {
+                command.work = Work::Orphan { blocks: end.blocks, buffer: None };
+                self.ftl.unclaim(end.claimed);
+                left.push(end.request);
+            }
+            Work::Forget(requests) => left = requests,
+            Work::Compare { request, buffer, .. } => {
+                command.work = Work::Orphan { blocks: Vec::new(), buffer: Some(buffer) };
+                left.push(request);
             }
             Work::Deallocate { buffer, .. }
             | Work::Connect { buffer, .. }
@@ -54,11 +63,9 @@ impl Ssd {
                 command.work = Work::Orphan { blocks: Vec::new(), buffer: Some(buffer) };
             }
             Work::Fence { .. } => self.fences.retain(|&fence| fence != id),
-            Work::AwaitEvent | Work::Orphan { .. } => {}
+            Work::Harden(_) | Work::AwaitEvent | Work::Delayed { .. } | Work::Orphan { .. } => {}
         }
-        if let Some(request) = left {
-            self.table.leave(request);
-        }
+        left.into_iter().for_each(|request| self.table.leave(request));
         if idle {
             self.finish(Time::ZERO, id);
         }

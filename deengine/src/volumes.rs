@@ -9,9 +9,9 @@
 use crate::admin::data_bytes;
 use crate::command::{OK, Work};
 use crate::controller::Ssd;
-use crate::fleet::Fleet;
+use crate::permission::Authorized;
 use crate::permit::CompletionPermit;
-use crate::request::{Refused, check_namespace};
+use crate::request::{Refused, Request, check_namespace};
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::{Span, Time};
 use gnstor_proto::fabrics::Identity;
@@ -19,24 +19,24 @@ use gnstor_proto::nvme::Sqe;
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
-use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, opcode};
+use gnstor_proto::vendor::{ENTRY_BYTES, Limits, TOMBSTONE_BYTES, VolumeEntry, opcode};
 use zerocopy::IntoBytes;
 
 /// How long a fence waits before it closes the queues of stragglers.
 pub(crate) const FENCE_DEADLINE: Span = Span::from_ms(2000);
 /// Buckets of the map scanned by one step of a sweep.
-const SWEEP_BUCKETS: u64 = 4096;
+const SWEEP_BUCKETS: u64 = 2048;
 /// Modelled time between two steps of a sweep: it must not hold up I/O.
 const SWEEP_PAUSE: Span = Span::from_ns(100_000);
+/// VOLUME LIST, CDW13: the volumes that are gone.
+const LIST_TOMBSTONES: u32 = 1;
 const ENTRY: u32 = 4096;
 const _: () = assert!(ENTRY as usize == ENTRY_BYTES);
 
-/// A deleted volume on its way out of the map.
-#[derive(Debug)]
-pub(crate) struct Sweep {
-    vid: Vid,
-    next_bucket: u64,
-    at: Time,
+/// Version and term of a command that carries no entry.
+pub(crate) fn version_and_term(sqe: &Sqe) -> (u64, u64) {
+    let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    (word(sqe.cdw2.get(), sqe.cdw3.get()), word(sqe.cdw14.get(), sqe.cdw15.get()))
 }
 
 impl Ssd {
@@ -48,13 +48,16 @@ impl Ssd {
         if code == opcode::VOLUME_DELETE {
             return self.delete(now, permit, key, sqe);
         }
+        if code == opcode::LEASE_RENEW {
+            return self.renew_lease(now, permit, sqe);
+        }
         let bytes = match data_bytes(sqe) {
             Ok(bytes) => bytes,
             Err(refused) => return self.refuse(permit, 0, refused, now),
         };
         match code {
             opcode::VOLUME_LIST => {
-                let (data, count) = self.list(sqe, bytes);
+                let (data, count) = self.list(now, sqe, bytes);
                 self.deliver(now, permit, key, sqe, bytes, &data, count);
             }
             opcode::MAP_GET => {
@@ -73,24 +76,33 @@ impl Ssd {
         if host.identity != Identity::Daemon {
             return Err(Refusal::NotTheDaemon.into());
         }
+        if self.recovering {
+            return Err(Refusal::NotReady.into());
+        }
         check_namespace(sqe)
     }
 
-    fn list(&self, sqe: &Sqe, bytes: u32) -> (Vec<u8>, u32) {
-        #[expect(clippy::cast_possible_truncation, reason = "bits 15:0 are the first volume id")]
-        let first = sqe.cdw12.get() as u16;
+    fn list(&mut self, now: Time, sqe: &Sqe, bytes: u32) -> (Vec<u8>, u32) {
+        let [a, b, c, d] = sqe.cdw12.get().to_le_bytes();
+        let (first, skip) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
         let mut data = Vec::new();
         let mut count = 0;
+        if sqe.cdw13.get() & LIST_TOMBSTONES != 0 {
+            for tombstone in self.table.tombstones(now, first, skip).iter().take(bytes as usize / TOMBSTONE_BYTES) {
+                data.extend_from_slice(tombstone.as_bytes());
+                count += 1;
+            }
+            return (data, count);
+        }
         for volume in self.table.volumes_from(first).take((bytes / ENTRY) as usize) {
-            data.extend_from_slice(volume.entry().encode().as_bytes());
+            data.extend_from_slice(volume.entry().encode_with(volume.limits()).as_bytes());
             count += 1;
         }
         (data, count)
     }
 
     fn delete(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, sqe: &Sqe) {
-        let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let (version, term) = (word(sqe.cdw2.get(), sqe.cdw3.get()), word(sqe.cdw14.get(), sqe.cdw15.get()));
+        let (version, term) = version_and_term(sqe);
         let raw = u16::try_from(sqe.cdw12.get()).unwrap_or(0);
         let Some(vid) = Vid::new(raw) else {
             return self.refuse(permit, raw, Refusal::InvalidField.into(), now);
@@ -99,10 +111,13 @@ impl Ssd {
             Err(refused) => self.refuse(permit, raw, refused, now),
             Ok(false) => self.complete(permit, OK, now, 0),
             Ok(true) => {
-                if self.sweeps.iter().all(|sweep| sweep.vid != vid) {
-                    self.sweeps.push(Sweep { vid, next_bucket: 0, at: now });
-                    self.wake_at(now);
+                // Durable before anything is unmapped (protocol rule 10).
+                if let Err(refused) = self.write_through(vid) {
+                    return self.refuse(permit, raw, refused, now);
                 }
+                self.ftl.sweep(vid, sqe.cdw13.get());
+                self.sweep_at = now;
+                self.wake_at(now);
                 self.fence(now, permit, key, vid);
             }
         }
@@ -114,8 +129,13 @@ impl Ssd {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
         };
         let vid = entry.vid;
-        let taken = if code == opcode::VOLUME_ADD { self.table.add(now, entry) } else { self.table.chmod(now, entry) };
-        match taken {
+        let limits = Limits::of(data);
+        let taken = if code == opcode::VOLUME_ADD {
+            self.table.add(now, entry, limits)
+        } else {
+            self.table.chmod(now, entry, limits)
+        };
+        match taken.and_then(|()| self.write_through(vid)) {
             Err(refused) => self.refuse(permit, vid.get(), refused, now),
             Ok(()) => self.fence(now, permit, key, vid),
         }
@@ -134,7 +154,11 @@ impl Ssd {
         if let Some(fleet) = self.fleet.as_ref().filter(|fleet| map.epoch < fleet.map().epoch) {
             return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));
         }
-        self.fleet = Some(Fleet::new(map, self.config.index));
+        self.remember_map(data)?;
+        if self.filling_since.is_some_and(|epoch| map.epoch > epoch) {
+            self.filling_since = None;
+        }
+        self.fleet = Some(self.seen(map));
         Ok(())
     }
 
@@ -190,10 +214,11 @@ impl Ssd {
     /// Queues with a command in flight that was judged by an older entry of the volume.
     fn stragglers(&self, vid: Vid) -> Vec<QueueKey> {
         let Some(serial) = self.table.volume(vid).map(|volume| volume.serial()) else { return Vec::new() };
+        let is_older = |request: &Authorized<Request>| request.get().address.vid == vid && request.serial() < serial;
         let older = self.commands.iter().filter(|(_, command)| match &command.work {
-            Work::Read(request) | Work::Write { request, .. } => {
-                request.get().address.vid == vid && request.serial() < serial
-            }
+            Work::Read(request) | Work::Compare { request, .. } => is_older(request),
+            Work::Write(end) | Work::Starved(end) | Work::Stalled(end) => is_older(&end.request),
+            Work::Forget(requests) => requests.iter().any(is_older),
             _ => false,
         });
         let mut queues: Vec<QueueKey> = older.map(|(_, command)| command.queue).collect();
@@ -204,30 +229,25 @@ impl Ssd {
 
     /// Unmaps the next part of each deleted volume; when there is more to do.
     pub(crate) fn sweep(&mut self, now: Time) -> Time {
-        let mut next = Time::NEVER;
-        let mut sweeps = std::mem::take(&mut self.sweeps);
-        sweeps.retain_mut(|sweep| {
-            if sweep.at <= now {
-                // Insertions elsewhere may move a block behind the scan; the count of mapped blocks says when all are
-                // gone.
-                if self.ftl.mapped_of(sweep.vid) != 0 {
-                    self.stats.blocks_forgotten += self.ftl.sweep(sweep.vid, sweep.next_bucket, SWEEP_BUCKETS);
-                    sweep.next_bucket += SWEEP_BUCKETS;
-                    if sweep.next_bucket >= self.ftl.map.buckets() {
-                        sweep.next_bucket = 0;
-                    }
-                }
-                let drained = self.table.volume(sweep.vid).is_none_or(|volume| volume.is_fenced());
-                if drained && self.ftl.mapped_of(sweep.vid) == 0 {
-                    self.table.bury(sweep.vid);
-                    return false;
-                }
-                sweep.at = now + SWEEP_PAUSE;
+        if !self.ftl.is_sweeping() && self.swept.is_empty() {
+            return Time::NEVER;
+        }
+        if self.sweep_at > now {
+            return self.sweep_at;
+        }
+        self.stats.blocks_forgotten += self.ftl.sweep_step(now, SWEEP_BUCKETS);
+        while let Some((vid, generation)) = self.ftl.swept() {
+            self.swept.push((vid, generation));
+        }
+        // A transfer that was judged by the living entry may still be under way.
+        for (vid, generation) in std::mem::take(&mut self.swept) {
+            if self.table.volume(vid).is_none_or(|volume| volume.is_fenced()) {
+                self.bury(now, vid, generation);
+            } else {
+                self.swept.push((vid, generation));
             }
-            next = next.min(sweep.at);
-            true
-        });
-        self.sweeps = sweeps;
-        next
+        }
+        self.sweep_at = now + SWEEP_PAUSE;
+        if self.ftl.is_sweeping() || !self.swept.is_empty() { self.sweep_at } else { Time::NEVER }
     }
 }

@@ -171,6 +171,20 @@ refusals! {
     SequenceError = 32, 0x400C, 71, FailedPrecondition, "NVMe", "the command came out of sequence";
     /// The namespace is not the one that the SSD has.
     InvalidNamespace = 33, 0x400B, 22, InvalidArgument, "NVMe", "the namespace does not exist";
+    /// Get Log Page named a page that the SSD does not have.
+    InvalidLogPage = 34, 0x4109, 22, InvalidArgument, "NVMe", "the SSD has no such log page";
+    /// Set Features asked for a value to be kept over a power cycle.
+    FeatureNotSaveable = 35, 0x410D, 95, Unimplemented, "NVMe", "the feature cannot be saved";
+    /// Asynchronous Event Request beyond the limit of a controller.
+    EventLimit = 36, 0x4105, 28, ResourceExhausted, "NVMe", "too many event requests are outstanding";
+    /// The host took the command back with Abort before the SSD had begun it.
+    AbortRequested = 37, 0x0007, 125, Aborted, "NVMe", "the command was aborted before it began";
+    /// Compare: the blocks differ from the host's data.
+    CompareFailed = 38, 0x4285, 84, FailedPrecondition, "NVMe", "the stored blocks differ from the data to compare";
+    /// A read of a block without content, by a host that asked to be told.
+    Deallocated = 39, 0x4287, 61, FailedPrecondition, "NVMe", "a block of the range holds no data";
+    /// The medium cannot read the page.
+    Unreadable = 40, 0x0281, 5, Internal, "NVMe", "the page cannot be read from the medium";
 }
 
 /// DW0 of a refused command: which refusal, about which volume.

@@ -7,6 +7,7 @@
 //! | VOLUME LIST | C2h | entries, to the host | first VID to report | the permission table, in VID order |
 //! | VOLUME DELETE | C4h | none | VID (15:0) | the volume's generation dies, its pages are swept |
 //! | VOLUME CHMOD | C5h | entry, to the SSD | - | readers, writer, lease; a renewal is a CHMOD too |
+//! | LEASE RENEW | C8h | none | milliseconds | the SSD may serve for so long (rule 2) |
 //! | MAP SET | C9h | fleet map, to the SSD | - | a new fleet map |
 //! | MAP GET | CAh | fleet map, to the host | - | the map the SSD holds |
 //!
@@ -20,6 +21,11 @@
 //! * DELETE: CDW12 15:0 VID, CDW13 generation, CDW2 (low) and CDW3 (high) the version of the deletion, CDW14 (low) and CDW15 (high) the
 //!   term. Deleting what is already being deleted in that generation succeeds. A volume id whose sweep is not done refuses ADD
 //!   with `SweepPending`; LIST reports it as deleting until then.
+//! * LIST with CDW13 bit 0: the volumes that are gone, each a [`RawTombstone`], in the order of VID and generation; a VID may come up
+//!   several times. CDW12 31:16 is the number of those of the first VID to leave out. An SSD remembers one for [`TOMBSTONE_HOURS`] hours
+//!   (rule 12): a daemon that restarts can tell a repeated request from a new one.
+//! * LEASE RENEW: CDW12 milliseconds from receipt (0 ends the lease at once), CDW2-3 version, CDW14-15 term, as in DELETE. A lower
+//!   term: `StaleTerm`; a lower version than the SSD has seen in that term: `StaleVersion`. Before the first renewal an SSD serves without a lease.
 //! * MAP SET: a map as [`crate::placement::FleetMap::encode`] gives it, zero-padded to dwords. A lower term: `StaleTerm`; a lower epoch than the SSD's:
 //!   `StaleVersion`; the same epoch with another term is taken.
 //! * MAP GET: fills the buffer with as much of the map as fits; DW0 is the map's length in bytes, 0 if there is none.
@@ -41,6 +47,8 @@ pub mod opcode {
     pub const VOLUME_DELETE: u8 = 0xC4;
     /// VOLUME CHMOD.
     pub const VOLUME_CHMOD: u8 = 0xC5;
+    /// LEASE RENEW.
+    pub const LEASE_RENEW: u8 = 0xC8;
     /// MAP SET.
     pub const MAP_SET: u8 = 0xC9;
     /// MAP GET.
@@ -118,8 +126,12 @@ pub struct RawEntry {
     pub labels: [u8; LABEL_BYTES],
     /// Clients that may read.
     pub readers: [U16; MAX_READERS],
+    /// Bytes per second that this SSD lets the volume read and write together; 0 = no limit.
+    pub max_bytes_per_s: U64,
+    /// Commands per second of the same kind; 0 = no limit.
+    pub max_iops: U32,
     /// Reserved.
-    pub reserved2: [u8; 1780],
+    pub reserved2: [u8; 1768],
     /// CRC-32C of the bytes before.
     pub crc: U32,
 }
@@ -127,6 +139,7 @@ pub struct RawEntry {
 pub const ENTRY_BYTES: usize = 4096;
 const _: () = assert!(size_of::<RawEntry>() == ENTRY_BYTES);
 const _: () = assert!(offset_of!(RawEntry, capacity_blocks) == 32 && offset_of!(RawEntry, state) == 56);
+const _: () = assert!(offset_of!(RawEntry, max_bytes_per_s) == 2312 && offset_of!(RawEntry, max_iops) == 2320);
 const _: () = assert!(offset_of!(RawEntry, request_ids) == 72 && offset_of!(RawEntry, crc) == ENTRY_BYTES - 4);
 
 impl RawEntry {
@@ -175,6 +188,61 @@ pub struct VolumeEntry {
     pub lease_ms: u32,
     /// Ids of the last requests, newest first.
     pub request_ids: Vec<[u8; 16]>,
+}
+
+/// How fast one SSD lets a volume go. They stand in the permission entry, beside what [`VolumeEntry`] holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// Commands per second; 0 = no limit.
+    pub max_iops: u32,
+    /// Bytes per second; 0 = no limit.
+    pub max_bytes_per_s: u64,
+}
+
+impl Limits {
+    /// The limits in the bytes of an entry that [`VolumeEntry::decode`] takes; none in any other bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        RawEntry::ref_from_bytes(bytes).map_or(Self::default(), |raw| Self {
+            max_iops: raw.max_iops.get(),
+            max_bytes_per_s: raw.max_bytes_per_s.get(),
+        })
+    }
+}
+
+/// A volume that is gone, as VOLUME LIST reports it: 192 bytes, little-endian.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawTombstone {
+    /// `GNVT`.
+    pub magic: [u8; 4],
+    /// Format version, 1.
+    pub format: U16,
+    /// Volume id.
+    pub vid: U16,
+    /// The generation that died.
+    pub generation: U32,
+    /// Seconds since its sweep was done.
+    pub age_s: U32,
+    /// Version of the deletion.
+    pub version: U64,
+    /// Term of the daemon that deleted it.
+    pub term: U64,
+    /// Ids of the last requests that changed the entry, newest first; zeros where there were fewer.
+    pub request_ids: [[u8; 16]; REQUEST_IDS],
+    /// Reserved.
+    pub reserved: [u8; 32],
+}
+/// Bytes of a tombstone.
+pub const TOMBSTONE_BYTES: usize = 192;
+const _: () = assert!(size_of::<RawTombstone>() == TOMBSTONE_BYTES && offset_of!(RawTombstone, request_ids) == 32);
+/// How long an SSD remembers a volume that is gone.
+pub const TOMBSTONE_HOURS: u64 = 24;
+
+impl RawTombstone {
+    /// Magic of a tombstone.
+    pub const MAGIC: [u8; 4] = *b"GNVT";
+    /// Version of this format.
+    pub const FORMAT: u16 = 1;
 }
 
 /// Why bytes are not a permission entry.
@@ -240,7 +308,19 @@ impl VolumeEntry {
         raw
     }
 
-    /// Decodes and checks an entry.
+    /// As [`Self::encode`], with limits.
+    ///
+    /// # Panics
+    /// As [`Self::encode`].
+    pub fn encode_with(&self, limits: Limits) -> alloc::boxed::Box<RawEntry> {
+        let mut raw = self.encode();
+        raw.max_iops = limits.max_iops.into();
+        raw.max_bytes_per_s = limits.max_bytes_per_s.into();
+        raw.crc = crc32c::crc32c(&raw.as_bytes()[..ENTRY_BYTES - 4]).into();
+        raw
+    }
+
+    /// Decodes and checks an entry; [`Limits::of`] gives its limits.
     ///
     /// # Errors
     /// [`EntryError`] says what is wrong; nothing of a wrong entry is used.
@@ -328,6 +408,17 @@ mod tests {
     #[test]
     fn an_entry_round_trips() {
         assert_eq!(VolumeEntry::decode(entry().encode().as_bytes()), Ok(entry()));
+    }
+
+    #[test]
+    fn limits_travel_beside_the_entry() {
+        let limits = Limits { max_iops: 0x0102_0304, max_bytes_per_s: 0x1122_3344_5566_7788 };
+        let raw = entry().encode_with(limits);
+        assert_eq!(raw.as_bytes()[2312..2324], [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 4, 3, 2, 1]);
+        assert_eq!(VolumeEntry::decode(raw.as_bytes()), Ok(entry()));
+        assert_eq!(Limits::of(raw.as_bytes()), limits);
+        assert_eq!(Limits::of(entry().encode().as_bytes()), Limits::default());
+        assert_eq!(Limits::of(&[0xFF; 12]), Limits::default());
     }
 
     #[test]

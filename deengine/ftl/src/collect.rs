@@ -23,6 +23,8 @@ pub(crate) const LOW: u32 = 4;
 const KEPT: u32 = 2;
 /// Without a write for so long, collection goes on in the background.
 const QUIET: Span = Span::from_ms(10);
+/// Between two steps of it.
+const QUIET_PAUSE: Span = Span::from_ns(100_000);
 /// Background collection rests when this many times as many superblocks are free as foreground collection minds.
 const PLENTY: u32 = 3;
 
@@ -39,7 +41,7 @@ pub(crate) struct Victim {
 impl Ftl {
     /// Makes sure that `blocks` pages can be placed, by collecting if need be.
     pub(crate) fn make_room(&self, inner: &mut Inner, now: Time, blocks: u32) -> Result<(), CommitError> {
-        self.make_journal_room(inner, now, blocks)?;
+        self.make_journal_room(inner, now, journal_bytes(blocks))?;
         if inner.worn_out {
             return Err(CommitError::WornOut);
         }
@@ -107,12 +109,21 @@ impl Ftl {
 
     /// Collection in quiet times, a unit's worth of moves; when it wants to go on.
     pub(crate) fn collect_quietly(&self, inner: &mut Inner, now: Time) -> Time {
-        if !self.collection.background || inner.space.free() >= PLENTY * self.low {
+        let since = self.next_quiet(inner);
+        if since > now {
+            return since;
+        }
+        inner.stats.background_steps += 1;
+        if !self.collect_some(inner, now, self.flash.geometry().unit_pages()) {
             return Time::NEVER;
         }
-        let since = inner.last_write + QUIET;
-        if since > now {
-            return if self.choose(inner).is_some() || inner.victim.is_some() { since } else { Time::NEVER };
+        now + QUIET_PAUSE
+    }
+
+    /// When collection may begin in the background; never, where that is not worth it.
+    pub(crate) fn next_quiet(&self, inner: &Inner) -> Time {
+        if !self.collection.background || inner.space.free() >= PLENTY * self.low {
+            return Time::NEVER;
         }
         // Moving pages that will be let go of anyway is wear for nothing: only well emptied victims are worth it.
         let worth = inner.victim.is_some()
@@ -120,14 +131,7 @@ impl Ftl {
                 let entry = inner.space.get(victim);
                 entry.valid <= entry.good / 2
             });
-        if !worth {
-            return Time::NEVER;
-        }
-        inner.stats.background_steps += 1;
-        if !self.collect_some(inner, now, self.flash.geometry().unit_pages()) {
-            return Time::NEVER;
-        }
-        now + Span::from_ns(100_000)
+        if worth { inner.last_write + QUIET } else { Time::NEVER }
     }
 
     fn choose(&self, inner: &Inner) -> Option<Superblock> {
@@ -364,4 +368,9 @@ impl Ftl {
 }
 
 /// A transaction at its longest, near enough: an insertion with a dozen moves.
-pub(crate) const TRANSACTION_BYTES: u64 = 600;
+const TRANSACTION_BYTES: u64 = 600;
+
+/// Room that the journal must have before `blocks` blocks are written or forgotten, and as many moved by collection.
+pub(crate) fn journal_bytes(blocks: u32) -> u64 {
+    2 * u64::from(blocks + 4) * TRANSACTION_BYTES
+}

@@ -4,7 +4,7 @@
 use crate::layer::{Extent, Ftl};
 use gnstor_fabric::region::LocalRef;
 use gnstor_fabric::time::Time;
-use gnstor_flash::{Fetch, Loaded, PageState, Ppa, Ticket};
+use gnstor_flash::{Fetch, Loaded, PageState, Ppa, Ticket, Unreadable};
 use gnstor_map::Probe;
 use gnstor_proto::slba::Vid;
 
@@ -73,6 +73,20 @@ impl Ftl {
     #[inline]
     pub fn fetch(&self, page: Ppa) -> Fetch {
         self.flash.fetch(page)
+    }
+
+    /// The bytes of a pinned page, at once: for what looks at single pages. File media block for as long as a read takes.
+    ///
+    /// # Errors
+    /// [`Unreadable`], or where no frame is free for it.
+    pub fn read_now(&self, page: Ppa, out: &mut [u8; gnstor_flash::PAGE_BYTES as usize]) -> Result<(), Unreadable> {
+        let frame = self.flash.take_frame().ok_or(Unreadable(page))?;
+        let copied = self.flash.copy(page, frame);
+        if copied.is_ok() {
+            self.flash.read_frame(frame, out);
+        }
+        self.flash.give_frame(frame);
+        copied
     }
 
     /// A page that has been loaded since.

@@ -7,7 +7,6 @@
 //! A journal page is written only when every page it names is on flash ("data first"). [`Ftl::harden`] closes half-filled
 //! units so that what has been committed so far becomes durable; Flush and FUA wait for that.
 
-use crate::collect::TRANSACTION_BYTES;
 use crate::layer::{CommitError, Ftl, Inner};
 use crate::space::{State, Stream};
 use gnstor_durable::{Checkpoint, Meta, Seq, SuperblockMeta, SuperblockState};
@@ -23,6 +22,8 @@ const HELD_BYTES: u64 = 64 << 10;
 const CHECKPOINT_AT: u32 = 500;
 /// Words of the map copied at a time.
 const CHUNK_WORDS: u64 = 8192;
+/// Between two pieces of a checkpoint in quiet times.
+const CHECKPOINT_PAUSE: Span = Span::from_ns(100_000);
 /// How long to wait before looking again at a program that the medium has not finished.
 const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
 
@@ -53,11 +54,21 @@ impl Ftl {
         }
         let quiet = self.collect_quietly(inner, now);
         self.settle_in(inner, now);
+        self.next_program(inner, now).min(quiet)
+    }
+
+    /// When [`Self::settle`] next has something to do, if nothing else happens.
+    pub fn next_event(&self, now: Time) -> Time {
+        let inner = self.lock();
+        self.next_program(&inner, now).min(self.next_quiet(&inner))
+    }
+
+    pub(crate) fn next_program(&self, inner: &Inner, now: Time) -> Time {
         let next = inner.streams.iter().filter_map(|s| s.oldest()).map(|s| s.at).min().unwrap_or(Time::NEVER);
         // A program that is due and still there waits for the medium.
         let next = if next <= now { now + MEDIUM_PAUSE } else { next };
-        let checkpoint = if inner.checkpoint.is_some() { now + Span::from_ns(100_000) } else { Time::NEVER };
-        next.min(quiet).min(checkpoint)
+        let checkpoint = if inner.checkpoint.is_some() { now + CHECKPOINT_PAUSE } else { Time::NEVER };
+        next.min(checkpoint)
     }
 
     pub(crate) fn settle_in(&self, inner: &mut Inner, now: Time) {
@@ -174,9 +185,9 @@ impl Ftl {
 
     // ---- checkpoint ----
 
-    /// Sees that `blocks` transactions fit into the journal; a checkpoint makes room.
-    pub(crate) fn make_journal_room(&self, inner: &mut Inner, now: Time, blocks: u32) -> Result<(), CommitError> {
-        if inner.journal.has_room(2 * u64::from(blocks + 4) * TRANSACTION_BYTES) {
+    /// Sees that `bytes` of transactions fit into the journal; a checkpoint makes room.
+    pub(crate) fn make_journal_room(&self, inner: &mut Inner, now: Time, bytes: u64) -> Result<(), CommitError> {
+        if inner.journal.has_room(bytes) {
             return Ok(());
         }
         if inner.checkpoint.is_none() {
@@ -193,7 +204,7 @@ impl Ftl {
             self.settle_in(inner, now);
             self.checkpoint_step(inner);
         }
-        if inner.journal.has_room(2 * u64::from(blocks + 4) * TRANSACTION_BYTES) {
+        if inner.journal.has_room(bytes) {
             return Ok(());
         }
         inner.stats.stalls += 1;

@@ -10,6 +10,11 @@ use gnstor_fabric::time::Time;
 use gnstor_flash::Ppa;
 use gnstor_proto::slba::Vid;
 
+/// Blocks in a bucket of the map.
+const BUCKET_BLOCKS: u64 = 8;
+/// A transaction that unmaps one, at its longest.
+const REMOVAL_BYTES: u64 = 128;
+
 /// A volume on its way out of the map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sweep {
@@ -39,14 +44,14 @@ impl Ftl {
             if sweep.end.is_some() {
                 continue;
             }
-            // What a step unmaps goes into the journal.
-            let blocks = u32::try_from(buckets * 4).unwrap_or(u32::MAX).min(16_384);
-            if self.make_journal_room(inner, now, blocks).is_err() {
+            // What a step unmaps goes into the journal, and the journal of a small SSD is short.
+            let buckets = buckets.min(self.journal_bytes / 8 / (BUCKET_BLOCKS * REMOVAL_BYTES)).max(1);
+            if self.make_journal_room(inner, now, (buckets + 8) * BUCKET_BLOCKS * REMOVAL_BYTES).is_err() {
                 break;
             }
             let found: Vec<u32> = self
                 .map
-                .scan(sweep.next_bucket, u64::from(blocks / 4))
+                .scan(sweep.next_bucket, buckets)
                 .filter(|(vid, ..)| *vid == sweep.vid)
                 .map(|(_, vba, _)| vba)
                 .collect();
@@ -54,7 +59,7 @@ impl Ftl {
             for vba in found {
                 self.unmap(inner, sweep.vid, vba);
             }
-            let next = sweep.next_bucket + u64::from(blocks / 4);
+            let next = sweep.next_bucket + buckets;
             inner.sweeps[at].next_bucket = next;
             if next >= self.map.buckets() {
                 // The stash is listed with bucket 0, which was looked at long ago.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What changes the map for hosts: claims, commits, forgetting. Under the lock.
 
+use crate::collect::journal_bytes;
 use crate::layer::{CommitError, Committed, Forgotten, Ftl, Full, Inner, NewBlock, Target};
 use crate::space::Stream;
 use gnstor_durable::{Record, Seq};
@@ -88,7 +89,8 @@ impl Ftl {
         inner.last_write = now;
         self.pay(inner, now, applied);
         self.advance(inner, now, applied);
-        Ok(Committed { done, seq: inner.journal.last(), applied, overtaken: count - applied })
+        let settle_at = self.next_program(inner, now).min(self.next_quiet(inner));
+        Ok(Committed { done, seq: inner.journal.last(), settle_at, applied, overtaken: count - applied })
     }
 
     /// Unmaps blocks, leaving their stamps behind; how many were mapped, and how many were left alone (rule 6).
@@ -98,7 +100,7 @@ impl Ftl {
     pub fn forget(&self, now: Time, target: &Target, blocks: u32) -> Result<Forgotten, CommitError> {
         let mut guard = self.lock();
         let inner = &mut *guard;
-        self.make_journal_room(inner, now, blocks)?;
+        self.make_journal_room(inner, now, journal_bytes(blocks))?;
         let mut forgotten = Forgotten::default();
         for index in 0..blocks {
             if !self.is_newer(inner, target, index) {
@@ -182,6 +184,16 @@ impl Ftl {
             self.sweep_behind(inner);
         }
         self.close_unit(inner, now, stream);
+    }
+
+    /// As if bits of the map had flipped: the block is mapped to the page of another block of its volume. For tests of
+    /// what a reader does then; the layer's own books are wrong from here on.
+    #[doc(hidden)]
+    pub fn misdirect(&self, vid: Vid, vba: u32, like: u32) {
+        let mut inner = self.lock();
+        if let Some(page) = self.map.get(vid, like) {
+            let _ = inner.writer.insert(vid, vba, page, &mut |_, _| {});
+        }
     }
 
     /// The map no longer names this page.

@@ -3,7 +3,7 @@
 
 use super::*;
 use gnstor_proto::fabrics::cm_reject;
-use gnstor_proto::nvme::{IdentifyController, admin, cns};
+use gnstor_proto::nvme::{IdentifyController, cns};
 
 const ADMIN: QueueKey = QueueKey(200);
 const QUEUE: QueueKey = QueueKey(201);

@@ -89,10 +89,10 @@ fn stragglers_lose_their_queues_at_the_deadline() {
     assert_eq!(refusal(&rig.take(DAEMON, chmod).unwrap()), None);
     assert_eq!(rig.ssd.stats().stragglers_closed, 2);
     // What the transfers touch is kept until they are answered, and then it is free again.
-    let free = rig.ssd.ftl.media.free_pages();
+    let free = rig.ssd.ftl.flash().free_frames();
     assert_eq!(rig.ssd.in_flight(), 2);
     rig.release(|_| 0);
-    assert_eq!((rig.ssd.in_flight(), rig.ssd.ftl.media.free_pages()), (0, free + 1));
+    assert_eq!((rig.ssd.in_flight(), rig.ssd.ftl.flash().free_frames()), (0, free + 1));
     assert_eq!(rig.ssd.stats().unknown_transfers, 0);
 }
 
@@ -128,11 +128,11 @@ fn a_client_that_leaves_does_not_hold_up_a_fence() {
 #[test]
 fn effects_nobody_has_taken_die_with_their_queue() {
     let mut rig = Rig::new();
-    let free = rig.ssd.ftl.media.free_pages();
+    let free = rig.ssd.ftl.flash().free_frames();
     let mut sqe = rig.io(io::WRITE, WRITER, 0, 4);
     sqe.cid = 500.into();
     rig.ssd.submit(rig.now, WRITER, &sqe);
     rig.ssd.close_queue(rig.now, WRITER);
     assert_eq!(rig.ssd.pop_effect(), None);
-    assert_eq!((rig.ssd.in_flight(), rig.ssd.ftl.media.free_pages()), (0, free));
+    assert_eq!((rig.ssd.in_flight(), rig.ssd.ftl.flash().free_frames()), (0, free));
 }

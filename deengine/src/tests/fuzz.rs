@@ -2,7 +2,6 @@
 //! Any capsule bytes, in any order, with transfers that end in any way: a status each, never a panic, nothing lost.
 
 use super::*;
-use gnstor_proto::nvme::admin;
 use proptest::prelude::*;
 use zerocopy::FromBytes;
 
@@ -34,13 +33,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-const OPCODES: [u8; 20] = [
+const OPCODES: [u8; 23] = [
     io::FLUSH,
     io::WRITE,
     io::READ,
+    io::COMPARE,
     io::WRITE_ZEROES,
     io::DATASET_MANAGEMENT,
     admin::IDENTIFY,
+    admin::GET_LOG_PAGE,
     admin::ABORT,
     admin::SET_FEATURES,
     admin::GET_FEATURES,
@@ -50,6 +51,7 @@ const OPCODES: [u8; 20] = [
     opcode::VOLUME_LIST,
     opcode::VOLUME_DELETE,
     opcode::VOLUME_CHMOD,
+    opcode::LEASE_RENEW,
     opcode::MAP_SET,
     opcode::MAP_GET,
     gnstor_proto::fabrics::OPCODE,
@@ -111,7 +113,6 @@ proptest! {
         rig.write(0, &[1, 2, 3, 4]);
         rig.open(QueueKey(300), 0, 16);
         rig.hold = true;
-        let pages = u64::from(rig.ssd.ftl.media.pages());
         for step in steps {
             match step {
                 Step::Capsule { queue, bytes, shape } => {
@@ -154,6 +155,6 @@ proptest! {
         prop_assert_eq!(rig.ssd.in_flight(), 0);
         let stats = rig.ssd.stats();
         prop_assert_eq!(stats.permits_issued, stats.permits_spent + stats.permits_forfeited);
-        prop_assert_eq!(rig.ssd.ftl.media.free_pages() + rig.ssd.mapped_blocks(), pages);
+        prop_assert!(rig.frames_are_whole());
     }
 }

@@ -1,22 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A target and its hosts in a test's hand: it carries out the SSD's effects with real bytes, at once or when told to.
 
+mod arbitration;
+mod campaign;
+mod compare;
 mod connect;
+mod events;
+mod features;
 mod fencing;
 mod fuzz;
+mod lease;
+mod logs;
+mod rate;
+mod reach;
 mod read_write;
 mod refusals;
+mod tombstones;
 mod volumes;
 
-use crate::{Preset, Ssd, SsdConfig};
+use crate::{Bench, Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
-use gnstor_fabric::region::{HostRegion, LocalRef};
+use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::{Span, Time};
+use gnstor_flash::{Faults, Fetch, PageState, Ppa};
+use gnstor_ftl::Extent;
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::fabrics::{
     CNTLID_ANY, CmRequest, ConnectData, ConnectFields, Identity, PropertyFields, command, fctype, property, ssd_subnqn,
 };
-use gnstor_proto::nvme::{Cqe, FLAGS_SGL, KeyedSgl, ReadWrite, Sqe, io};
+use gnstor_proto::nvme::{Cqe, FLAGS_SGL, KeyedSgl, ReadWrite, Sqe, admin, io};
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
 use gnstor_proto::status::{Detail, Refusal, Status};
@@ -53,8 +65,10 @@ struct Rig {
     /// Transfers are kept in `held` instead of being carried out.
     hold: bool,
     held: Vec<Effect>,
-    media: Arc<HostRegion>,
-    scratch: Arc<HostRegion>,
+    regions: Vec<Arc<HostRegion>>,
+    /// Frames of an SSD without content.
+    all_frames: u32,
+    faults: Arc<Faults>,
     next_cid: u16,
     sequence: u64,
     map_epoch: u32,
@@ -100,6 +114,18 @@ fn sqe(opcode: u8) -> Sqe {
     Sqe { opcode, flags: FLAGS_SGL, nsid: 1.into(), ..Sqe::default() }
 }
 
+fn log_sqe(page: u8, offset: u32, dwords: u32, retain: bool) -> Sqe {
+    let dwords_z = dwords - 1;
+    Sqe {
+        nsid: u32::MAX.into(),
+        dptr: KeyedSgl::keyed(0, dwords * 4, KEY),
+        cdw10: (dwords_z << 16 | u32::from(retain) << 15 | u32::from(page)).into(),
+        cdw11: (dwords_z >> 16).into(),
+        cdw12: offset.into(),
+        ..sqe(admin::GET_LOG_PAGE)
+    }
+}
+
 fn refusal(cqe: &Cqe) -> Option<Refusal> {
     let found = Detail::from_dw0(cqe.dw0.get()).refusal();
     let status = Status(cqe.status_word());
@@ -113,10 +139,19 @@ fn refusal(cqe: &Cqe) -> Option<Refusal> {
 impl Rig {
     /// An SSD without map and volumes, nobody connected.
     fn bare(index: u16, blocks: u64) -> Self {
-        let preset = Preset::by_name("null").unwrap();
-        let config = SsdConfig { index, preset, capacity_bytes: blocks * 4096, serial: "GN0001".into() };
-        let ssd = Ssd::new(config).unwrap();
-        let (media, scratch) = (ssd.media(), ssd.scratch());
+        Self::bare_as("null", index, blocks)
+    }
+
+    fn bare_as(preset: &str, index: u16, blocks: u64) -> Self {
+        let preset = Preset::by_name(preset).unwrap();
+        let config =
+            SsdConfig { index, preset, capacity_bytes: blocks * 4096, serial: "GN0001".into(), media: SsdMedia::Ram };
+        let bench = Bench::default();
+        Self::around(Ssd::format_with(config, &bench).unwrap(), bench.faults)
+    }
+
+    fn around(ssd: Ssd, faults: Arc<Faults>) -> Self {
+        let (regions, all_frames) = (ssd.regions(), ssd.ftl.flash().free_frames());
         Self {
             ssd,
             now: Time::from_ns(1000),
@@ -125,17 +160,46 @@ impl Rig {
             closed: Vec::new(),
             hold: false,
             held: Vec::new(),
-            media,
-            scratch,
+            regions,
+            all_frames,
+            faults,
             next_cid: 0,
             sequence: 0,
             map_epoch: 1,
         }
     }
 
+    /// The page of a block of [`VOLUME`].
+    fn page(&self, vba: u32) -> Ppa {
+        let Extent::Page(page, _) = self.ssd.ftl.extent(vid(VOLUME), 1, vba) else { panic!("block {vba} was written") };
+        self.ssd.ftl.unpin(page);
+        page
+    }
+
+    /// A byte of a stored block changes by itself.
+    fn damage(&self, vba: u32) {
+        let Fetch::Here(local) = self.ssd.ftl.fetch(self.page(vba)) else { panic!("RAM media") };
+        let region = self.regions.iter().find(|region| region.id() == local.region).expect("one of the SSD's");
+        let mut byte = [0];
+        region.read(local.offset + 17, &mut byte);
+        region.write(local.offset + 17, &[!byte[0]]);
+    }
+
+    /// No frame is lost: each is free or a page's that is not erased.
+    fn frames_are_whole(&self) -> bool {
+        let flash = self.ssd.ftl.flash();
+        let pages = u32::try_from(flash.geometry().pages()).expect("a small SSD");
+        let owns = |page: &u32| matches!(flash.page(Ppa(*page)), PageState::Buffered(_) | PageState::Programmed(_));
+        flash.free_frames() + u32::try_from((0..pages).filter(owns).count()).expect("pages") == self.all_frames
+    }
+
     /// SSD `index`, with the daemon and three clients connected, and no map.
     fn connected(index: u16) -> Self {
-        let mut rig = Self::bare(index, 1024);
+        Self::bare(index, 1024).with_clients()
+    }
+
+    fn with_clients(self) -> Self {
+        let mut rig = self;
         rig.connect(DAEMON, 0, Identity::Daemon, CNTLID_ANY);
         for raw in [7u16, 8, 9] {
             let admin = QueueKey(u32::from(raw) * 10);
@@ -150,7 +214,16 @@ impl Rig {
 
     /// As [`Self::connected`], alone in its array, with [`VOLUME`].
     fn new() -> Self {
-        let mut rig = Self::connected(0);
+        Self::connected(0).with_volume()
+    }
+
+    /// As [`Self::new`], with modelled times.
+    fn timed() -> Self {
+        Self::bare_as("gnstor-980pro", 0, 1024).with_clients().with_volume()
+    }
+
+    fn with_volume(self) -> Self {
+        let mut rig = self;
         rig.set_map(&FleetMap::equal(1, 64, 7, 1).unwrap());
         assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &entry(VOLUME))), None);
         rig
@@ -265,7 +338,7 @@ impl Rig {
         let Some(bytes) = memory.get_mut(range).filter(|_| remote.key == KEY) else {
             return (transfer, Outcome::RemoteAccess);
         };
-        let region = if local.region == self.media.id() { &self.media } else { &self.scratch };
+        let region = self.regions.iter().find(|region| region.id() == local.region).expect("one of the SSD's");
         let sum_of = |bytes: &[u8]| if bytes.len() == BLOCK { block_sum(bytes) } else { 0 };
         match effect {
             Effect::Pull { .. } => {
@@ -300,6 +373,15 @@ impl Rig {
             self.pump();
         }
         self.now = end;
+    }
+
+    /// A log page as the host of `key` gets it: `dwords` from `offset` on.
+    fn log(&mut self, key: QueueKey, page: u8, offset: u32, dwords: u32, retain: bool) -> Result<Vec<u8>, Refusal> {
+        let cqe = self.run(key, log_sqe(page, offset, dwords, retain));
+        match refusal(&cqe) {
+            None => Ok(self.memory[&key][..dwords as usize * 4].to_vec()),
+            Some(refusal) => Err(refusal),
+        }
     }
 
     fn set_map(&mut self, map: &FleetMap) -> Cqe {
@@ -393,6 +475,4 @@ fn an_ssd_may_be_switched_off_with_commands_in_flight() {
     let sqe = rig.io(io::WRITE, WRITER, 0, 4);
     rig.submit(WRITER, sqe);
     assert_eq!(rig.ssd.in_flight(), 1);
-    let local: LocalRef = rig.ssd.media().slice(0, 4096);
-    assert_eq!(local.region, rig.media.id());
 }

@@ -137,6 +137,7 @@ enum {
   GNP_VOLUME_LIST = 0xC2,
   GNP_VOLUME_DELETE = 0xC4,
   GNP_VOLUME_CHMOD = 0xC5,
+  GNP_LEASE_RENEW = 0xC8,
   GNP_MAP_SET = 0xC9,
   GNP_MAP_GET = 0xCA
 };
@@ -284,13 +285,20 @@ GNP_FN int gnp_status_do_not_retry(gnp_u16 status) { return (status & GNP_STATUS
   X(CONNECT_REFUSED, 30, 0x4184, 111, "4 (identity)", "this host may not connect") \
   X(CONNECT_INVALID, 31, 0x4182, 22, "NVMe-oF", "the parameters of Connect are not valid") \
   X(SEQUENCE_ERROR, 32, 0x400C, 71, "NVMe", "the command came out of sequence") \
-  X(INVALID_NAMESPACE, 33, 0x400B, 22, "NVMe", "the namespace does not exist")
+  X(INVALID_NAMESPACE, 33, 0x400B, 22, "NVMe", "the namespace does not exist") \
+  X(INVALID_LOG_PAGE, 34, 0x4109, 22, "NVMe", "the SSD has no such log page") \
+  X(FEATURE_NOT_SAVEABLE, 35, 0x410D, 95, "NVMe", "the feature cannot be saved") \
+  X(EVENT_LIMIT, 36, 0x4105, 28, "NVMe", "too many event requests are outstanding") \
+  X(ABORT_REQUESTED, 37, 0x0007, 125, "NVMe", "the command was aborted before it began") \
+  X(COMPARE_FAILED, 38, 0x4285, 84, "NVMe", "the stored blocks differ from the data to compare") \
+  X(DEALLOCATED, 39, 0x4287, 61, "NVMe", "a block of the range holds no data") \
+  X(UNREADABLE, 40, 0x0281, 5, "NVMe", "the page cannot be read from the medium")
 
 enum {
 #define GNP_REFUSAL_NUMBER(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) GNP_REFUSED_##NAME = CODE,
   GNP_REFUSALS(GNP_REFUSAL_NUMBER)
 #undef GNP_REFUSAL_NUMBER
-  GNP_REFUSED_LAST = 33
+  GNP_REFUSED_LAST = 40
 };
 
 // DW0 of a refused command: VID in 31:16, number in 7:0.
@@ -366,7 +374,9 @@ typedef struct gnp_entry {
   gnp_u8 name[GNP_NAME_BYTES];
   gnp_u8 labels[GNP_LABEL_BYTES]; // key=value lines
   gnp_u16 readers[GNP_MAX_READERS];
-  gnp_u8 reserved2[1780];
+  gnp_u64 max_bytes_per_s; // of this SSD for the volume; 0: no limit
+  gnp_u32 max_iops;        // the same
+  gnp_u8 reserved2[1768];
   gnp_u32 crc; // CRC-32C of the bytes before
 } gnp_entry;
 GNP_ASSERT(sizeof(gnp_entry) == 4096);
@@ -374,6 +384,7 @@ GNP_AT(gnp_entry, capacity_blocks, 32);
 GNP_AT(gnp_entry, state, 56);
 GNP_AT(gnp_entry, request_ids, 72);
 GNP_AT(gnp_entry, readers, 1288);
+GNP_AT(gnp_entry, max_bytes_per_s, 2312);
 GNP_AT(gnp_entry, crc, 4092);
 
 // --- the fleet map: this header, `ssds` times gnp_map_ssd, then u16 places[groups][width] -------------------------------------

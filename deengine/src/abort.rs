@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Abort: takes back what has not begun.
+//!
+//! | command | |
+//! |---|---|
+//! | an Asynchronous Event Request that is held | aborted |
+//! | one that waits for the firmware or for its volume's rate limit | aborted: nothing has been done for it |
+//! | one whose data is on its way | not aborted: an end in the middle would leave transfers that nobody expects |
+//! | a VOLUME command that waits for its fence | not aborted: the table has changed, only the drain is awaited |
+//!
+//! Not aborted means DW0 bit 0 = 1; the command completes by itself.
+
+use crate::command::Answer;
+use crate::controller::Ssd;
+use crate::request::Refused;
+use gnstor_fabric::time::Time;
+use gnstor_proto::nvme::Sqe;
+use gnstor_proto::status::Refusal;
+
+/// Identify ACL, zero-based: aborts are answered at once, so any number may come.
+pub(crate) const ABORT_LIMIT_Z: u8 = 3;
+
+impl Ssd {
+    pub(crate) fn abort(&mut self, now: Time, cntlid: u16, sqe: &Sqe) -> Result<Answer, Refused> {
+        let [a, b, c, d] = sqe.cdw10.get().to_le_bytes();
+        let (qid, cid) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
+        let Some(key) = self.hosts.queue_of(cntlid, qid) else { return Ok(Answer::dw0(1)) };
+        if let Some(waiting) = self.hosts.take_one(key, cid) {
+            self.fetched(key);
+            self.refuse(waiting.permit, 0, Refusal::AbortRequested.into(), now);
+            return Ok(Answer::dw0(0));
+        }
+        if let Some(permit) = self.take_delayed(key, cid) {
+            self.refuse(permit, 0, Refusal::AbortRequested.into(), now);
+            return Ok(Answer::dw0(0));
+        }
+        let held =
+            self.hosts.host(cntlid).filter(|_| qid == 0).map(|host| host.events.held.clone()).unwrap_or_default();
+        for id in held {
+            let is_named = |permit: &crate::permit::CompletionPermit| permit.cid() == cid;
+            if self.commands.get_mut(id).is_some_and(|command| command.permit.as_ref().is_some_and(is_named)) {
+                if let Some(host) = self.hosts.host(cntlid) {
+                    host.events.held.retain(|&other| other != id);
+                }
+                if let Some(permit) = self.commands.remove(id).and_then(|command| command.permit) {
+                    self.refuse(permit, 0, Refusal::AbortRequested.into(), now);
+                }
+                return Ok(Answer::dw0(0));
+            }
+        }
+        Ok(Answer::dw0(1))
+    }
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Power on, power off: making an SSD, opening one from its file, and what of the permission table survives.
+//!
+//! ```text
+//!   VOLUME ADD, CHMOD, DELETE, MAP SET --written through, in two places--> ledger --> completion      (protocol rule 3)
+//!   power on: ledger --> table, tombstones, map; journal, checkpoint, dump --> contents               (rule 11)
+//! ```
+//! A write lease does not survive a power cycle: its end was measured on a clock that stopped. Its holder is told
+//! "expired" and renews it. An SSD that may have lost acknowledged writes takes part as a filling one until it is given
+//! a newer map.
+
+use crate::controller::{Ssd, SsdConfig, SsdMedia};
+use crate::fleet::Fleet;
+use crate::request::Refused;
+use gnstor_durable::{DurableError, Ledger};
+use gnstor_fabric::time::Time;
+use gnstor_flash::{DataFile, DataFileError, Faults, FileStore, Flash, MediaConfig, Power, RamStore, Store};
+use gnstor_ftl::{Collection, DUMP_BYTES, Ftl, FtlConfig, OpenError, geometry_for};
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::placement::{FleetMap, mix64};
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::{Limits, VolumeEntry};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Frames beyond the write buffer: data that has not arrived yet, loads, collection.
+const FRAMES: u32 = 8192;
+
+/// Why an SSD cannot be made or opened, or has not shut down in order.
+#[derive(Debug, thiserror::Error)]
+pub enum SsdError {
+    /// The translation layer.
+    #[error(transparent)]
+    Layer(#[from] OpenError),
+    /// The data file.
+    #[error(transparent)]
+    File(#[from] DataFileError),
+    /// Memory.
+    #[error("memory for the SSD: {0}")]
+    Memory(io::Error),
+    /// The ledger or the dump.
+    #[error("system area: {0}")]
+    Durable(#[from] DurableError),
+    /// What was asked for is not possible.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What a data file says of the SSD in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DataFileInfo {
+    /// Logical capacity.
+    pub capacity_bytes: u64,
+    /// Name of its preset.
+    pub preset: String,
+    /// Number of the SSD in its array.
+    pub index: u16,
+    /// Serial number.
+    pub serial: String,
+}
+
+/// The environment of an SSD in memory: what goes wrong, and when the power goes. For tests.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    /// What goes wrong.
+    pub faults: Arc<Faults>,
+    /// When the power goes.
+    pub power: Arc<Power>,
+    /// The system area, where it outlives the SSD.
+    pub store: Option<Arc<RamStore>>,
+    /// The flash, where it outlives the SSD.
+    pub flash: Option<Arc<Flash>>,
+}
+
+impl Default for Bench {
+    fn default() -> Self {
+        Self { faults: Arc::new(Faults::default()), power: Arc::new(Power::steady()), store: None, flash: None }
+    }
+}
+
+fn layer_config(config: &SsdConfig, media: MediaConfig, store: Arc<dyn Store>, bench: &Bench) -> FtlConfig {
+    FtlConfig {
+        preset: config.preset.clone(),
+        logical_pages: config.capacity_bytes / u64::from(BLOCK_BYTES),
+        media,
+        store,
+        faults: Arc::clone(&bench.faults),
+        power: Arc::clone(&bench.power),
+        spare_frames: FRAMES + 2 * config.preset.buffer_pages,
+        collection: Collection::default(),
+        dump_bytes: DUMP_BYTES,
+        seed: mix64(0x474E_5374_6F72 ^ u64::from(config.index)),
+    }
+}
+
+impl Ssd {
+    /// An empty SSD: nothing mapped, no volumes, no map. A file must not exist yet; a block device is overwritten.
+    ///
+    /// # Errors
+    /// [`SsdError`]: no memory, no file, a capacity that is not possible.
+    pub fn format(config: SsdConfig) -> Result<Self, SsdError> {
+        Self::format_with(config, &Bench::default())
+    }
+
+    /// As [`Self::format`], with faults and a power switch.
+    ///
+    /// # Errors
+    /// As [`Self::format`].
+    pub fn format_with(config: SsdConfig, bench: &Bench) -> Result<Self, SsdError> {
+        let pages = config.capacity_bytes / u64::from(BLOCK_BYTES);
+        let bytes = FtlConfig::store_bytes(&config.preset, pages, DUMP_BYTES)?;
+        let (media, store): (_, Arc<dyn Store>) = match &config.media {
+            SsdMedia::Ram => {
+                let store =
+                    bench.store.clone().unwrap_or_else(|| Arc::new(RamStore::new(bytes, Arc::clone(&bench.power))));
+                (MediaConfig::Ram { shared: false }, store)
+            }
+            SsdMedia::File(path) => {
+                let geometry = geometry_for(&config.preset, pages)?;
+                let file = Arc::new(DataFile::create(path, &geometry, bytes, &label(&config))?);
+                (MediaConfig::File(Arc::clone(&file)), Arc::new(FileStore::new(file, Arc::clone(&bench.power))))
+            }
+        };
+        let layer = layer_config(&config, media, store, bench);
+        let opened = match &bench.flash {
+            Some(flash) => Ftl::format_on(Arc::clone(flash), &layer)?,
+            None => Ftl::format(&layer)?,
+        };
+        Self::around(config, opened)
+    }
+
+    /// The SSD in a file, with what it held; `progress` is told of a rebuild that reads all records.
+    ///
+    /// # Errors
+    /// [`SsdError`]: no such file, another capacity or geometry, in use by another process.
+    pub fn open(config: SsdConfig, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self, SsdError> {
+        let SsdMedia::File(path) = &config.media else {
+            return Err(SsdError::Refused("an SSD in memory has nothing to open".into()));
+        };
+        let file = Arc::new(DataFile::open(path)?);
+        let info = info(&file)?;
+        if (info.capacity_bytes, info.preset.as_str()) != (config.capacity_bytes, config.preset.name.as_str()) {
+            return Err(SsdError::Refused(format!(
+                "{} holds an SSD of {} bytes with preset {}, not one of {} bytes with preset {}",
+                path.display(),
+                info.capacity_bytes,
+                info.preset,
+                config.capacity_bytes,
+                config.preset.name
+            )));
+        }
+        let media = MediaConfig::File(Arc::clone(&file));
+        let bench = Bench::default();
+        let store = Arc::new(FileStore::new(file, Arc::clone(&bench.power)));
+        let layer = layer_config(&config, media, store, &bench);
+        let opened = Ftl::open(&layer, is_live, progress)?;
+        Self::around(config, opened)
+    }
+
+    /// An SSD in memory whose power came back.
+    ///
+    /// # Errors
+    /// [`SsdError`].
+    pub fn reopen(config: SsdConfig, bench: &Bench) -> Result<Self, SsdError> {
+        let (Some(store), Some(flash)) = (&bench.store, &bench.flash) else {
+            return Err(SsdError::Refused("an SSD in memory is opened on the flash and store that it left".into()));
+        };
+        let media = MediaConfig::Ram { shared: false };
+        let layer = layer_config(&config, media, Arc::clone(store) as _, bench);
+        let opened = Ftl::open_on(Arc::clone(flash), &layer, is_live, &|_, _| {})?;
+        Self::around(config, opened)
+    }
+
+    /// What a data file holds.
+    ///
+    /// # Errors
+    /// [`SsdError`]: no such file, not a data file, in use.
+    pub fn describe(path: &Path) -> Result<DataFileInfo, SsdError> {
+        info(&DataFile::open(path)?)
+    }
+
+    /// Stops in good order: everything is durable, and the next start finds nothing to restore.
+    ///
+    /// # Errors
+    /// [`SsdError`]; then the next start is one after a power failure.
+    pub fn shut_down(&mut self) -> Result<(), SsdError> {
+        Ok(self.ftl.shut_down()?)
+    }
+
+    /// The power fails, with energy for a dump; the bytes of it. Nothing may be submitted any more.
+    ///
+    /// # Errors
+    /// [`SsdError`]: the dump could not be written.
+    pub fn power_fail(&mut self) -> Result<u64, SsdError> {
+        Ok(self.ftl.power_fail()?)
+    }
+
+    /// Table and map from the ledger; unfinished sweeps go on.
+    pub(crate) fn recall(&mut self) -> Result<(), SsdError> {
+        let contents = self.ledger.contents();
+        let damaged = |what: String| SsdError::Layer(OpenError::Damaged(what));
+        for (vid, bytes) in &contents.entries {
+            let entry = VolumeEntry::decode(bytes)
+                .map_err(|e| damaged(format!("the permission entry of volume {}: {e:?}", vid.get())))?;
+            if entry.deleting {
+                self.ftl.sweep(*vid, entry.generation);
+                (self.sweep_at, self.alarm) = (Time::ZERO, Time::ZERO);
+            }
+            self.table.recall(entry, Limits::of(bytes));
+        }
+        for (vid, tombstone) in &contents.tombstones {
+            let ids = tombstone.ids.iter().map(|(id, _)| *id).collect();
+            self.table.recall_tombstone(*vid, tombstone.generation, ids);
+        }
+        self.table.recall_term(contents.term);
+        let map = contents.map.as_ref().map(|bytes| FleetMap::decode(bytes)).transpose();
+        let map = map.map_err(|e| damaged(format!("the fleet map: {e:?}")))?;
+        if self.boot.is_lossy() {
+            self.filling_since = Some(map.as_ref().map_or(0, |map| map.epoch));
+        }
+        self.fleet = map.map(|map| self.seen(map));
+        Ok(())
+    }
+
+    /// The map as this SSD sees it now.
+    pub(crate) fn seen(&self, map: FleetMap) -> Fleet {
+        Fleet::new(map, self.config.index, self.filling_since.is_some())
+    }
+
+    /// Writes a volume's entry through, and the term it came with.
+    pub(crate) fn write_through(&mut self, vid: Vid) -> Result<(), Refused> {
+        let term = self.table.term();
+        let Some(volume) = self.table.volume(vid) else { return Ok(()) };
+        let bytes = volume.entry().encode_with(volume.limits());
+        self.remember_term(term)?;
+        self.ledger.put_entry(vid, bytes.as_bytes()).map_err(|error| not_durable(&error))
+    }
+
+    fn remember_term(&mut self, term: u64) -> Result<(), Refused> {
+        if term <= self.ledger.contents().term {
+            return Ok(());
+        }
+        self.ledger.set_term(term).map_err(|error| not_durable(&error))
+    }
+
+    /// Writes the fleet map through.
+    pub(crate) fn remember_map(&mut self, data: &[u8]) -> Result<(), Refused> {
+        self.remember_term(self.table.term())?;
+        self.ledger.set_map(data).map_err(|error| not_durable(&error))
+    }
+
+    /// A sweep is durable: the volume's entry gives way to a tombstone, and then its id may live again.
+    pub(crate) fn bury(&mut self, now: Time, vid: Vid, generation: u32) {
+        let ms = now.as_ns() / 1_000_000;
+        let entry = self.table.volume(vid).map(|volume| volume.entry());
+        let ids: Vec<_> = entry.iter().flat_map(|entry| &entry.request_ids).map(|id| (*id, ms)).collect();
+        match self.ledger.bury(vid, generation, &ids, ms) {
+            Ok(()) => self.table.bury(now, vid),
+            Err(error) => {
+                tracing::error!("the tombstone of volume {} cannot be written: {error}", vid.get());
+                self.ftl.sweep(vid, generation);
+            }
+        }
+    }
+}
+
+/// The system area does not take it: the change is not acknowledged.
+fn not_durable(error: &DurableError) -> Refused {
+    tracing::error!("the ledger cannot be written: {error}");
+    Refusal::NotReady.into()
+}
+
+/// Whether a volume lives in this generation, for a rebuild.
+fn is_live(ledger: &Ledger, vid: Vid, generation: u32) -> bool {
+    let entry = ledger.contents().entries.get(&vid).and_then(|bytes| VolumeEntry::decode(bytes).ok());
+    entry.is_some_and(|entry| entry.generation == generation && !entry.deleting)
+}
+
+fn label(config: &SsdConfig) -> String {
+    format!("{} {} {} {}", config.index, config.capacity_bytes, config.preset.name, config.serial)
+}
+
+fn info(file: &DataFile) -> Result<DataFileInfo, SsdError> {
+    let label = file.label();
+    let refuse = || SsdError::Refused(format!("the data file's label is not an SSD's: {label:?}"));
+    let mut words = label.splitn(4, ' ');
+    let mut next = || words.next().ok_or_else(refuse);
+    Ok(DataFileInfo {
+        index: next()?.parse().map_err(|_| refuse())?,
+        capacity_bytes: next()?.parse().map_err(|_| refuse())?,
+        preset: next()?.to_owned(),
+        serial: next()?.to_owned(),
+    })
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How the SSD is: what the flash layer says of itself, and the SMART / Health page made from it.
+
+use gnstor_fabric::time::{Span, Time};
+
+/// Temperature that the model reports, always: 40 C in kelvin. Nothing here gets warm.
+pub(crate) const MODELLED_KELVIN: u16 = 313;
+/// Identify WCTEMP, and the default of the over-temperature threshold: 70 C.
+pub(crate) const WARNING_KELVIN: u16 = 343;
+/// Identify CCTEMP: 80 C.
+pub(crate) const CRITICAL_KELVIN: u16 = 353;
+/// Bytes of the SMART page.
+pub(crate) const SMART_BYTES: usize = 512;
+
+/// Bits of the critical warning.
+pub(crate) mod warning {
+    pub(crate) const SPARE: u8 = 1 << 0;
+    pub(crate) const TEMPERATURE: u8 = 1 << 1;
+    pub(crate) const RELIABILITY: u8 = 1 << 2;
+    pub(crate) const READ_ONLY: u8 = 1 << 3;
+    pub(crate) const BACKUP: u8 = 1 << 4;
+}
+
+/// What the flash layer knows of its own health. It hands this to [`crate::Ssd::set_flash_health`] whenever something
+/// of it has changed; until then the flash is new.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlashHealth {
+    /// Spare blocks left, percent of what there was.
+    pub available_spare: u8,
+    /// Percentage of spare below which the host is warned.
+    pub spare_threshold: u8,
+    /// Wear: erase cycles used of those the flash is made for, percent; may go beyond 100, at most 255.
+    pub percentage_used: u8,
+    /// Pages that could not be read back. What the SSD itself finds (checksum, key) is added to it.
+    pub media_errors: u64,
+    /// Power cycles before this one.
+    pub earlier_power_cycles: u64,
+    /// Hours of operation before this power cycle.
+    pub earlier_hours: u64,
+    /// Times that power went away without a shutdown.
+    pub unsafe_shutdowns: u64,
+    /// Data was lost that had been acknowledged, or may be.
+    pub reliability_degraded: bool,
+    /// No write is possible any more.
+    pub read_only: bool,
+    /// The power-failure dump does not work: what is acknowledged is not safe.
+    pub backup_failed: bool,
+}
+
+impl Default for FlashHealth {
+    fn default() -> Self {
+        Self {
+            available_spare: 100,
+            spare_threshold: 10,
+            percentage_used: 0,
+            media_errors: 0,
+            earlier_power_cycles: 0,
+            earlier_hours: 0,
+            unsafe_shutdowns: 0,
+            reliability_degraded: false,
+            read_only: false,
+            backup_failed: false,
+        }
+    }
+}
+
+impl FlashHealth {
+    /// The bits of the critical warning that follow from it; the temperature is not the flash layer's.
+    pub(crate) fn warnings(&self) -> u8 {
+        let mut warnings = 0;
+        for (is_set, bit) in [
+            (self.available_spare < self.spare_threshold, warning::SPARE),
+            (self.reliability_degraded, warning::RELIABILITY),
+            (self.read_only, warning::READ_ONLY),
+            (self.backup_failed, warning::BACKUP),
+        ] {
+            warnings |= if is_set { bit } else { 0 };
+        }
+        warnings
+    }
+}
+
+/// What the controller adds to the flash layer's part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Activity {
+    pub(crate) blocks_read: u64,
+    pub(crate) blocks_written: u64,
+    pub(crate) read_commands: u64,
+    pub(crate) write_commands: u64,
+    pub(crate) busy: Span,
+    pub(crate) damaged_pages: u64,
+    pub(crate) error_entries: u64,
+}
+
+/// The SMART / Health page.
+pub(crate) fn smart_page(now: Time, warnings: u8, flash: &FlashHealth, activity: &Activity) -> Vec<u8> {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    const MINUTE_NS: u64 = 60_000_000_000;
+    let mut page = vec![0; SMART_BYTES];
+    page[0] = warnings;
+    page[1..3].copy_from_slice(&MODELLED_KELVIN.to_le_bytes());
+    page[3] = flash.available_spare;
+    page[4] = flash.spare_threshold;
+    page[5] = flash.percentage_used;
+    let mut counter = |at: usize, value: u64| page[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    counter(32, data_units(activity.blocks_read));
+    counter(48, data_units(activity.blocks_written));
+    counter(64, activity.read_commands);
+    counter(80, activity.write_commands);
+    counter(96, activity.busy.as_ns() / MINUTE_NS);
+    counter(112, flash.earlier_power_cycles.saturating_add(1));
+    counter(128, flash.earlier_hours.saturating_add(now.as_ns() / HOUR_NS));
+    counter(144, flash.unsafe_shutdowns);
+    counter(160, flash.media_errors.saturating_add(activity.damaged_pages));
+    counter(176, activity.error_entries);
+    page
+}
+
+/// Thousands of 512 bytes, rounded up.
+fn data_units(blocks: u64) -> u64 {
+    blocks.saturating_mul(8).div_ceil(1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_follow_the_flash() {
+        let new = FlashHealth::default();
+        assert_eq!(new.warnings(), 0);
+        assert_eq!(FlashHealth { available_spare: 10, ..new }.warnings(), 0, "at the threshold is not below it");
+        assert_eq!(FlashHealth { available_spare: 9, ..new }.warnings(), warning::SPARE);
+        let worst = FlashHealth { read_only: true, backup_failed: true, reliability_degraded: true, ..new };
+        assert_eq!(worst.warnings(), 0x1C);
+    }
+
+    #[test]
+    fn data_units_are_thousands_of_sectors_rounded_up() {
+        assert_eq!([0, 1, 125, 126].map(data_units), [0, 1, 1, 2]);
+    }
+}

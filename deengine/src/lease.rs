@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The serving lease (protocol rule 2): an SSD serves only while somebody who knows the fleet map lets it.
+//!
+//! ```text
+//!   renewals   R       R       R          (none comes)
+//!   serves     =================================|    from here on reads and writes are refused
+//!                              |<-- lease ms -->|
+//! ```
+//! Before the first renewal there is no lease and the SSD serves: a daemon that renews none is served as ever.
+
+use crate::command::OK;
+use crate::controller::Ssd;
+use crate::permit::CompletionPermit;
+use crate::request::Refused;
+use gnstor_fabric::time::{Span, Time};
+use gnstor_proto::nvme::Sqe;
+use gnstor_proto::status::Refusal;
+
+/// Until when the SSD may serve, and who said so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ServingLease {
+    until: Option<Time>,
+    term: u64,
+    version: u64,
+}
+
+impl ServingLease {
+    #[inline]
+    pub(crate) fn runs(&self, at: Time) -> bool {
+        self.until.is_none_or(|until| at < until)
+    }
+
+    /// Takes a renewal whose term the table has accepted.
+    pub(crate) fn renew(&mut self, term: u64, version: u64, until: Time) -> Result<(), Refused> {
+        if (term, version) < (self.term, self.version) {
+            return Err(Refusal::StaleVersion.into());
+        }
+        *self = Self { until: Some(until), term, version };
+        Ok(())
+    }
+}
+
+impl Ssd {
+    /// LEASE RENEW.
+    pub(crate) fn renew_lease(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe) {
+        let (version, term) = crate::volumes::version_and_term(sqe);
+        let until = now + Span::from_ms(sqe.cdw12.get().into());
+        match self.table.renew_lease(term, version, until) {
+            Ok(()) => self.complete(permit, OK, now, 0),
+            Err(refused) => self.refuse(permit, 0, refused, now),
+        }
+    }
+
+    /// What a read that is done at `at` has missed in the meantime: the end of the lease.
+    pub(crate) fn lease_over(&self, at: Time) -> Option<Refused> {
+        (!self.table.serves(at)).then_some(Refusal::NotServing.into())
+    }
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Commands that find the firmware busy: who is next, and what becomes of those that never are.
+
+use super::*;
+
+const ADMIN: QueueKey = QueueKey(100);
+const URGENT: QueueKey = QueueKey(101);
+const HIGH: QueueKey = QueueKey(102);
+const MEDIUM: QueueKey = QueueKey(103);
+const LOW: QueueKey = QueueKey(104);
+const CC_WEIGHTED: u64 = 1 << 11;
+
+fn set_cc(rig: &mut Rig, value: u64) -> Option<Refusal> {
+    let fields = PropertyFields { offset: property::CC.into(), value: value.into(), ..Default::default() };
+    rig.refused(ADMIN, command(fctype::PROPERTY_SET, &fields))
+}
+
+/// Client 10 with a queue of each class; its CC has `cc` beside the enable bit.
+fn rig(cc: u64) -> Rig {
+    let mut rig = Rig::timed();
+    rig.chmod(|entry| entry.any_reader = true);
+    let identity = Identity::Client(client(10));
+    let cntlid = u16::try_from(rig.connect(ADMIN, 0, identity, CNTLID_ANY).dw0.get()).unwrap();
+    assert_eq!(set_cc(&mut rig, property::CC_ENABLE | cc), None);
+    for (class, key) in [URGENT, HIGH, MEDIUM, LOW].into_iter().enumerate() {
+        let qid = u16::try_from(class + 1).unwrap();
+        rig.open(key, qid, 64);
+        let cattr = u8::try_from(class).unwrap();
+        let fields = ConnectFields { qid: qid.into(), sqsize_z: 63.into(), cattr, ..Default::default() };
+        let data = ConnectData::new(identity, cntlid, &ssd_subnqn(0));
+        assert_eq!(refusal(&rig.connect_with(key, fields, &data)), None);
+    }
+    rig.hold = true;
+    rig.completions.clear();
+    rig
+}
+
+fn reads(rig: &mut Rig, key: QueueKey, count: u32) -> Vec<u16> {
+    (0..count)
+        .map(|index| {
+            let mut sqe = rig.io(io::READ, key, index, 1);
+            sqe.dptr = KeyedSgl::keyed(u64::from(index) * 4096, 4096, KEY);
+            rig.submit(key, sqe)
+        })
+        .collect()
+}
+
+/// Lets the firmware take everything; the queues in the order in which it did.
+fn order(rig: &mut Rig) -> Vec<QueueKey> {
+    let end = rig.now + Span::from_ms(10);
+    rig.step_to(end);
+    rig.held.iter().map(|effect| if let Effect::Push { queue, .. } = *effect { queue } else { panic!() }).collect()
+}
+
+#[test]
+fn classes_share_by_their_weights_behind_the_urgent_one() {
+    let mut rig = rig(CC_WEIGHTED);
+    reads(&mut rig, LOW, 20);
+    reads(&mut rig, MEDIUM, 20);
+    reads(&mut rig, HIGH, 20);
+    reads(&mut rig, URGENT, 3);
+    let order = order(&mut rig);
+    // The first found the firmware free.
+    assert_eq!(order[..4], [LOW, URGENT, URGENT, URGENT]);
+    let count = |range: std::ops::Range<usize>, key| order[range].iter().filter(|&&queue| queue == key).count();
+    for round in 0..2 {
+        let range = 4 + round * 14..18 + round * 14;
+        let shares = [HIGH, MEDIUM, LOW].map(|key| count(range.clone(), key));
+        assert_eq!(shares, [8, 4, 2], "round {round}");
+    }
+    assert_eq!(order.len(), 63);
+}
+
+#[test]
+fn weights_are_what_the_host_has_set() {
+    let mut rig = rig(CC_WEIGHTED);
+    let set = Sqe { cdw10: 1.into(), cdw11: (3 << 16 | 3 << 8).into(), ..sqe(admin::SET_FEATURES) };
+    assert_eq!(rig.refused(ADMIN, set), None);
+    for key in [LOW, MEDIUM, HIGH] {
+        reads(&mut rig, key, 20);
+    }
+    let order = order(&mut rig);
+    let shares = [HIGH, MEDIUM, LOW].map(|key| order[1..28].iter().filter(|&&queue| queue == key).count());
+    assert_eq!(shares, [3, 12, 12]);
+}
+
+#[test]
+fn plain_round_robin_knows_no_classes_and_starves_nobody() {
+    let mut rig = rig(0);
+    reads(&mut rig, URGENT, 40);
+    reads(&mut rig, LOW, 5);
+    reads(&mut rig, READER, 5);
+    let order = order(&mut rig);
+    // Controllers take turns, and within controller 10 its queues do.
+    let late = order.iter().rposition(|&queue| queue == LOW).unwrap();
+    assert!(late <= 1 + 5 + 10, "{order:?}");
+    let reader = order.iter().rposition(|&queue| queue == READER).unwrap();
+    assert!(reader <= 1 + 10, "{order:?}");
+    assert_eq!(order.len(), 50);
+}
+
+#[test]
+fn an_urgent_class_goes_before_its_own_host_only() {
+    let mut rig = rig(CC_WEIGHTED);
+    reads(&mut rig, URGENT, 40);
+    reads(&mut rig, LOW, 1);
+    reads(&mut rig, READER, 3);
+    let order = order(&mut rig);
+    assert_eq!(order.iter().position(|&queue| queue == LOW), Some(43));
+    assert!(order[..7].iter().filter(|&&queue| queue == READER).count() == 3, "{order:?}");
+}
+
+#[test]
+fn admin_commands_go_before_all_others() {
+    let mut rig = rig(CC_WEIGHTED);
+    let read = reads(&mut rig, URGENT, 10);
+    let alive = rig.submit(ADMIN, sqe(admin::KEEP_ALIVE));
+    assert!(rig.take(ADMIN, alive).is_none(), "the firmware is busy");
+    assert_eq!((rig.held.len(), rig.ssd.in_flight()), (1, 11));
+    let at = rig.ssd.next_event().unwrap();
+    rig.step_to(at);
+    assert_eq!(refusal(&rig.take(ADMIN, alive).unwrap()), None);
+    assert_eq!(rig.held.len(), 2, "and then one read");
+    assert_eq!(read.len(), 10);
+}
+
+#[test]
+fn the_commands_of_a_queue_keep_their_order() {
+    let mut rig = rig(CC_WEIGHTED);
+    for _ in 0..3 {
+        reads(&mut rig, LOW, 15);
+        reads(&mut rig, HIGH, 15);
+    }
+    order(&mut rig);
+    for key in [LOW, HIGH] {
+        let addresses: Vec<u64> = rig
+            .held
+            .iter()
+            .filter_map(|effect| match *effect {
+                Effect::Push { queue, remote, .. } if queue == key => Some(remote.address / 4096),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(addresses, [0..15u64, 0..15, 0..15].into_iter().flatten().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_waiting_command_has_not_moved_the_head_of_its_queue() {
+    let mut rig = rig(0);
+    let ids = reads(&mut rig, READER, 4);
+    rig.hold = false;
+    rig.release(|_| 0);
+    // Connect and the first read have been fetched.
+    assert_eq!(rig.take(READER, ids[0]).unwrap().sqhd.get(), 2);
+    let end = rig.now + Span::from_ms(1);
+    rig.step_to(end);
+    for (at, &cid) in (3u16..).zip(&ids[1..]) {
+        assert_eq!(rig.take(READER, cid).unwrap().sqhd.get(), at);
+    }
+}
+
+#[test]
+fn waiting_commands_die_with_their_queue_or_their_controller() {
+    let mut rig = rig(CC_WEIGHTED);
+    for key in [LOW, HIGH, URGENT, READER] {
+        reads(&mut rig, key, 5);
+    }
+    rig.submit(ADMIN, sqe(admin::KEEP_ALIVE));
+    assert_eq!(rig.ssd.in_flight(), 21);
+    rig.memory.remove(&HIGH);
+    rig.ssd.close_queue(rig.now, HIGH);
+    assert_eq!((rig.ssd.in_flight(), rig.ssd.stats().permits_forfeited), (16, 5));
+    rig.memory.remove(&ADMIN);
+    rig.ssd.close_queue(rig.now, ADMIN);
+    rig.pump();
+    assert_eq!(rig.closed, [URGENT, MEDIUM, LOW]);
+    // One read of the first queue was under way: its transfer is still awaited.
+    assert_eq!((rig.ssd.in_flight(), rig.ssd.stats().permits_forfeited), (6, 16));
+    let order = order(&mut rig);
+    assert_eq!(order, [LOW, READER, READER, READER, READER, READER]);
+    rig.release(|_| 0);
+    assert_eq!((rig.ssd.in_flight(), rig.ssd.hosts.waiting()), (0, 0));
+}
+
+#[test]
+fn what_comes_behind_disconnect_is_out_of_sequence() {
+    let mut rig = rig(0);
+    reads(&mut rig, LOW, 1);
+    let end = rig.submit(LOW, command(fctype::DISCONNECT, &PropertyFields::default()));
+    let late = reads(&mut rig, LOW, 2);
+    order(&mut rig);
+    assert_eq!(refusal(&rig.take(LOW, end).unwrap()), None);
+    for cid in late {
+        assert_eq!(refusal(&rig.take(LOW, cid).unwrap()), Some(Refusal::SequenceError));
+    }
+}
+
+#[test]
+fn the_mechanism_is_checked_when_a_controller_is_enabled() {
+    let mut rig = rig(0);
+    rig.hold = false;
+    assert_eq!(set_cc(&mut rig, property::CC_ENABLE | CC_WEIGHTED), Some(Refusal::InvalidField), "not while enabled");
+    assert_eq!(set_cc(&mut rig, 0), None);
+    for ams in [2, 3, 7] {
+        assert_eq!(set_cc(&mut rig, property::CC_ENABLE | ams << 11), Some(Refusal::InvalidField));
+    }
+    assert_eq!(set_cc(&mut rig, property::CC_ENABLE | CC_WEIGHTED), None);
+    let fields = PropertyFields { attrib: 1, offset: property::CAP.into(), ..Default::default() };
+    let cap = rig.run(ADMIN, command(fctype::PROPERTY_GET, &fields));
+    assert_eq!(cap.dw0.get() >> 17 & 3, 1, "CAP.AMS");
+}
+
+#[test]
+fn a_late_step_changes_no_modelled_time() {
+    let ends = |late: bool| {
+        let mut rig = rig(CC_WEIGHTED);
+        for key in [LOW, HIGH, MEDIUM, URGENT] {
+            reads(&mut rig, key, 10);
+        }
+        rig.hold = false;
+        if late {
+            rig.advance(Span::from_ms(5));
+        } else {
+            order(&mut rig);
+        }
+        rig.release(|_| 0);
+        let mut ends: Vec<(QueueKey, u16, Time)> =
+            rig.completions.iter().map(|c| (c.queue, c.cqe.cid.get(), c.at)).collect();
+        ends.sort_unstable();
+        ends
+    };
+    assert_eq!(ends(true), ends(false));
+    assert_eq!(ends(true).len(), 40);
+}
+
+#[test]
+fn with_a_preset_that_takes_no_time_nothing_waits() {
+    let mut rig = Rig::new();
+    rig.hold = true;
+    for _ in 0..50 {
+        let sqe = rig.io(io::READ, READER, 0, 1);
+        rig.submit(READER, sqe);
+    }
+    assert_eq!((rig.held.len(), rig.ssd.hosts.waiting()), (50, 0));
+}

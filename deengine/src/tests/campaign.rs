@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A campaign of seeds: good commands, good commands with some bits flipped, and noise, on admin and I/O queues of SSDs
+//! with and without modelled times; data that is right, damaged or noise; transfers that end in every way; queues that
+//! go and come, time that passes, flash that ages.
+//!
+//! After every step each command that was accepted is either open or was answered once, on its own queue. Seconds given
+//! in `GNSTOR_FUZZ_SECONDS` make the campaign go on with further seeds for so long.
+
+use super::*;
+use crate::hosts::Role;
+use crate::{Event, FlashHealth};
+use gnstor_proto::placement::mix64;
+use gnstor_proto::vendor::Limits;
+use std::collections::BTreeSet;
+use zerocopy::FromBytes;
+
+const SEEDS: std::ops::Range<u64> = 0..100;
+const STEPS: u32 = 400;
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix64(self.0)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.roll() % end
+    }
+
+    fn small(&mut self, end: u32) -> u32 {
+        u32::try_from(self.below(end.into())).expect("below a u32")
+    }
+
+    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[usize::try_from(self.below(list.len() as u64)).expect("short")]
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+/// Admin queue and I/O queue of each host.
+const HOSTS: [(QueueKey, QueueKey, u16); 4] =
+    [(DAEMON, QueueKey(2), 0), (QueueKey(70), WRITER, 7), (QueueKey(80), READER, 8), (QueueKey(90), STRANGER, 9)];
+
+struct Campaign {
+    rig: Rig,
+    dice: Dice,
+    open: BTreeSet<(QueueKey, u16)>,
+}
+
+impl Campaign {
+    fn new(seed: u64) -> Self {
+        let mut dice = Dice(seed);
+        let preset = dice.of(&["null", "gnstor-980pro"]);
+        let mut rig = Rig::bare_as(preset, 0, 256).with_clients().with_volume();
+        let limits = Limits { max_iops: dice.small(2000), max_bytes_per_s: dice.below(20_000_000) };
+        rig.daemon_out(opcode::VOLUME_ADD, entry(6).encode_with(limits).as_bytes());
+        if dice.one_in(2) {
+            rig.chmod(|entry| entry.lease_ms = u32::MAX);
+        }
+        rig.completions.clear();
+        rig.hold = true;
+        Self { rig, dice, open: BTreeSet::new() }
+    }
+
+    /// Puts something at the start of a host's memory that its next command may mean.
+    fn fill(&mut self, key: QueueKey) {
+        if !self.rig.memory.contains_key(&key) {
+            return;
+        }
+        let mut data = match self.dice.below(5) {
+            0 => {
+                let mut entry = entry(self.dice.of(&[VOLUME, 6, 7]));
+                entry.version = self.dice.below(20);
+                entry.generation = self.dice.small(4);
+                entry.any_reader = self.dice.one_in(2);
+                let limits = Limits { max_iops: self.dice.small(2) * 500, max_bytes_per_s: 0 };
+                entry.encode_with(limits).as_bytes().to_vec()
+            }
+            1 => FleetMap::equal(1, 64, 7, 1).expect("a map").encode(),
+            2 => {
+                let identity =
+                    self.dice.of(&[Identity::Daemon, Identity::Client(client(7)), Identity::Client(client(8))]);
+                let cntlid = self.dice.of(&[CNTLID_ANY, 1, 2, 3, 4, 5]);
+                ConnectData::new(identity, cntlid, &ssd_subnqn(0)).as_bytes().to_vec()
+            }
+            3 => {
+                let address = Address { vid: vid(VOLUME), client: client(7), vba: self.dice.small(64) };
+                let mut range = vec![0; 4];
+                range.extend_from_slice(&self.dice.small(20).to_le_bytes());
+                range.extend_from_slice(&Slba::pack(address).0.to_le_bytes());
+                range
+            }
+            _ => (0..512).flat_map(|_| self.dice.roll().to_le_bytes()).collect(),
+        };
+        if self.dice.one_in(6) {
+            let bit = usize::try_from(self.dice.below(data.len() as u64 * 8)).expect("short");
+            data[bit / 8] ^= 1 << (bit % 8);
+        }
+        self.rig.poke(key, 0, &data);
+    }
+
+    /// A command, and whether it is for an admin queue.
+    fn command(&mut self, key: QueueKey) -> (Sqe, bool) {
+        let blocks = self.dice.of(&[1u32, 1, 2, 4, 16]);
+        // Mostly within a chunk.
+        let vba = self.dice.small(40) / blocks * blocks + u32::from(self.dice.one_in(30));
+        let kind = self.dice.below(10);
+        let mut sqe = match kind {
+            0..4 => {
+                let opcode = self.dice.of(&[io::READ, io::WRITE, io::WRITE_ZEROES, io::COMPARE]);
+                let mut sqe = self.rig.io(opcode, key, vba, blocks);
+                if self.dice.one_in(3) {
+                    sqe.cdw11 = (6 << 16 | sqe.cdw11.get() & 0xFFFF).into();
+                }
+                sqe
+            }
+            4 => {
+                let mut sqe = self.rig.io(io::DATASET_MANAGEMENT, key, vba, 1);
+                sqe.dptr = KeyedSgl::keyed(0, 16, KEY);
+                (sqe.cdw10, sqe.cdw11) = (0.into(), 4.into());
+                sqe
+            }
+            5 => {
+                let page = self.dice.of(&[0, 1, 2, 3, 4, 5, 0xC0, 0xC1, 0x70]);
+                log_sqe(page, self.dice.small(300) * 2, self.dice.small(1024) + 1, self.dice.one_in(2))
+            }
+            6 => Sqe {
+                cdw10: (self.dice.of(&[1, 2, 4, 5, 6, 7, 0xB, 0xF, 0x81]) | self.dice.small(4) << 8).into(),
+                cdw11: self.dice.of(&[0u32, 1, 5, 313, 1 << 16, 0x31F, 500]).into(),
+                dptr: KeyedSgl::keyed(0, 16, KEY),
+                ..sqe(self.dice.of(&[admin::SET_FEATURES, admin::GET_FEATURES]))
+            },
+            7 => {
+                let fields = ConnectFields { sqsize_z: 15.into(), cattr: 2, ..Default::default() };
+                let property = PropertyFields {
+                    attrib: self.dice.small(2).to_le_bytes()[0],
+                    offset: self.dice.of(&[property::CAP, property::CC, property::CSTS]).into(),
+                    value: self.dice.of(&[0u64, 1, 1 | 1 << 11, 1 | 2 << 11]).into(),
+                    ..Default::default()
+                };
+                match self.dice.below(8) {
+                    0 => command(fctype::DISCONNECT, &property),
+                    1..3 => {
+                        let mut sqe = command(fctype::CONNECT, &fields);
+                        sqe.dptr = KeyedSgl::keyed(0, 1024, KEY);
+                        sqe
+                    }
+                    3 => command(fctype::PROPERTY_SET, &property),
+                    _ => command(fctype::PROPERTY_GET, &property),
+                }
+            }
+            8 => {
+                let code = self.dice.of(&[
+                    opcode::VOLUME_ADD,
+                    opcode::VOLUME_LIST,
+                    opcode::VOLUME_DELETE,
+                    opcode::VOLUME_CHMOD,
+                    opcode::LEASE_RENEW,
+                    opcode::MAP_SET,
+                    opcode::MAP_GET,
+                ]);
+                // Most leases are long and most volumes live on, or little else would happen.
+                let long = code == opcode::LEASE_RENEW && !self.dice.one_in(8);
+                let harmless = code == opcode::VOLUME_DELETE && !self.dice.one_in(8);
+                let cdw12 = if long { u32::MAX } else { self.dice.of(&[0u32, 5, 6, 7, 400]) };
+                Sqe {
+                    dptr: KeyedSgl::keyed(0, 4096, KEY),
+                    cdw2: self.dice.small(12).into(),
+                    cdw10: 1024.into(),
+                    cdw12: if harmless { 77 } else { cdw12 }.into(),
+                    cdw13: self.dice.small(4).into(),
+                    cdw14: 1.into(),
+                    ..sqe(code)
+                }
+            }
+            _ => {
+                let named = self.open.iter().nth(self.dice.small(20) as usize).map_or(0, |&(_, cid)| cid);
+                Sqe {
+                    dptr: KeyedSgl::keyed(0, 4096, KEY),
+                    cdw10: (u32::from(named) << 16 | self.dice.small(2)).into(),
+                    ..sqe(self.dice.of(&[
+                        admin::IDENTIFY,
+                        admin::ABORT,
+                        admin::ASYNC_EVENT_REQUEST,
+                        admin::KEEP_ALIVE,
+                        io::FLUSH,
+                    ]))
+                }
+            }
+        };
+        if self.dice.one_in(20) {
+            let bytes: Vec<u8> = (0..8).flat_map(|_| self.dice.roll().to_le_bytes()).collect();
+            sqe = Sqe::read_from_bytes(&bytes).expect("64 bytes");
+        } else if self.dice.one_in(5) {
+            for _ in 0..=self.dice.below(3) {
+                let bit = usize::try_from(self.dice.below(512)).expect("small");
+                sqe.as_mut_bytes()[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+        let is_flush = sqe.opcode == io::FLUSH;
+        (sqe, kind > 4 && !is_flush)
+    }
+
+    fn submit(&mut self, key: QueueKey, sqe: Sqe) {
+        let is_open = self.rig.memory.contains_key(&key);
+        let cid = self.rig.next_cid.wrapping_add(1);
+        if is_open {
+            assert!(self.open.insert((key, cid)), "a command id is used again");
+        }
+        self.rig.submit(key, sqe);
+    }
+
+    fn end_a_transfer(&mut self) {
+        let count = self.rig.held.len() as u64;
+        if count == 0 {
+            return;
+        }
+        let at = usize::try_from(self.dice.below(count)).expect("few");
+        let effect = self.rig.held.remove(at);
+        let (Effect::Pull { transfer, .. } | Effect::Push { transfer, .. }) = effect else {
+            unreachable!("only transfers are held")
+        };
+        let sum = self.dice.small(u32::MAX);
+        match self.dice.below(12) {
+            0 => self.rig.answer(transfer, Outcome::BadChecksum),
+            1 => self.rig.answer(transfer, Outcome::RemoteAccess),
+            2 => self.rig.answer(transfer, Outcome::ConnectionLost),
+            3 => self.rig.answer(transfer, Outcome::Done { sum }),
+            _ => self.rig.carry_out(effect),
+        }
+        if self.dice.one_in(8) {
+            // The same answer once more is one that nobody waits for.
+            self.rig.answer(transfer, Outcome::Done { sum });
+        }
+    }
+
+    /// A host's connections go, one or both, and come again: mostly as they should.
+    fn reconnect(&mut self) {
+        let (admin, queue, raw) = self.dice.of(&HOSTS);
+        let has_controller = |rig: &mut Rig| match rig.ssd.hosts.queue(admin).map(|queue| queue.role) {
+            Some(Role::Admin(cntlid)) => Some(cntlid),
+            _ => None,
+        };
+        if has_controller(&mut self.rig).is_none() || self.dice.one_in(3) {
+            self.connect(admin, 0, CNTLID_ANY, raw);
+            let value = self.dice.of(&[1u64, 1, 1 | 1 << 11]);
+            let fields = PropertyFields { offset: property::CC.into(), value: value.into(), ..Default::default() };
+            self.submit(admin, command(fctype::PROPERTY_SET, &fields));
+        }
+        let cntlid = has_controller(&mut self.rig).filter(|_| !self.dice.one_in(8)).unwrap_or(3);
+        self.connect(queue, 1, cntlid, raw);
+    }
+
+    fn connect(&mut self, key: QueueKey, qid: u16, cntlid: u16, raw: u16) {
+        self.rig.memory.remove(&key);
+        self.rig.ssd.close_queue(self.rig.now, key);
+        self.rig.pump();
+        // What was open on the old connection is not open on the new one.
+        self.check();
+        self.rig.open(key, qid, 32);
+        let identity = ClientId::new(raw).map_or(Identity::Daemon, Identity::Client);
+        self.rig.poke(key, 0, ConnectData::new(identity, cntlid, &ssd_subnqn(0)).as_bytes());
+        let cattr = self.dice.small(4).to_le_bytes()[0];
+        let fields = ConnectFields { qid: qid.into(), sqsize_z: 31.into(), cattr, ..Default::default() };
+        let mut sqe = command(fctype::CONNECT, &fields);
+        sqe.dptr = KeyedSgl::keyed(0, 1024, KEY);
+        self.submit(key, sqe);
+        if !self.dice.one_in(6) {
+            let mine = |effect: &Effect| matches!(effect, Effect::Pull { queue, .. } if *queue == key);
+            if let Some(at) = self.rig.held.iter().rposition(mine) {
+                let effect = self.rig.held.remove(at);
+                self.rig.carry_out(effect);
+            }
+        }
+    }
+
+    fn age(&mut self) {
+        let now = self.rig.now;
+        match self.dice.below(4) {
+            0 => {
+                let event = self.dice.of(&[Event::PersistentError, Event::NamespaceChanged, Event::FirmwareStarting]);
+                self.rig.ssd.raise(now, event);
+            }
+            1 => {
+                let available_spare = self.dice.small(101).to_le_bytes()[0];
+                let read_only = self.dice.one_in(3);
+                let health = FlashHealth { available_spare, read_only, ..FlashHealth::default() };
+                self.rig.ssd.set_flash_health(now, health);
+            }
+            2 => self.rig.ssd.set_write_cache(self.dice.one_in(2)),
+            _ => self.rig.ssd.set_recovering(self.dice.one_in(8)),
+        }
+        self.rig.pump();
+    }
+
+    fn step(&mut self) {
+        match self.dice.below(100) {
+            0..50 => {
+                let (admin, queue, _) = self.dice.of(&HOSTS);
+                if self.dice.one_in(3) {
+                    self.fill(admin);
+                    self.fill(queue);
+                }
+                let (sqe, is_admin) = self.command(queue);
+                // Now and then on the wrong queue.
+                let key = if is_admin != self.dice.one_in(10) { admin } else { queue };
+                self.submit(key, sqe);
+            }
+            50..82 => (0..=self.dice.below(10)).for_each(|_| self.end_a_transfer()),
+            82..85 => {
+                let stray = self.dice.small(u32::MAX);
+                let is_held = |effect: &Effect| matches!(effect, Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } if transfer.0 == stray);
+                if !self.rig.held.iter().any(is_held) {
+                    self.rig.answer(TransferId(stray), Outcome::Done { sum: 0 });
+                }
+            }
+            85..88 => self.reconnect(),
+            88..97 => {
+                let ns = if self.dice.one_in(10) { self.dice.below(1_500_000_000) } else { self.dice.below(20_000) };
+                self.rig.advance(Span::from_ns(ns));
+            }
+            _ => self.age(),
+        }
+        self.check();
+    }
+
+    fn check(&mut self) {
+        for completion in std::mem::take(&mut self.rig.completions) {
+            let named = (completion.queue, completion.cqe.cid.get());
+            assert!(self.open.remove(&named), "{named:?} was answered twice, or never asked");
+            refusal(&completion.cqe);
+        }
+        self.open.retain(|(key, _)| self.rig.memory.contains_key(key));
+        let stats = self.rig.ssd.stats();
+        let live = stats.permits_issued - stats.permits_spent - stats.permits_forfeited;
+        assert_eq!(live, self.open.len() as u64, "each permit is spent or forfeited exactly once");
+        assert!(self.rig.ssd.in_flight() as u64 >= live);
+    }
+
+    fn finish(mut self) {
+        self.rig.ssd.set_recovering(false);
+        let end = self.rig.now + Span::from_ms(10_000);
+        self.rig.step_to(end);
+        self.rig.release(|left| left - 1);
+        self.check();
+        for (admin, queue, _) in HOSTS {
+            for key in [queue, admin] {
+                self.rig.memory.remove(&key);
+                self.rig.ssd.close_queue(self.rig.now, key);
+            }
+        }
+        self.rig.pump();
+        self.check();
+        assert_eq!((self.rig.ssd.in_flight(), self.open.len()), (0, 0));
+        assert!(self.rig.frames_are_whole(), "no frame is lost");
+        for bytes in [4096, 8192] {
+            let taken: Vec<_> = std::iter::from_fn(|| self.rig.ssd.scratch.take(bytes)).collect();
+            assert_eq!(taken.len(), if bytes == 4096 { 4096 } else { 8 }, "no buffer is lost");
+        }
+    }
+}
+
+/// One seed; the numbers of refused and of done commands.
+fn run(seed: u64) -> (u64, u64) {
+    println!("seed {seed}");
+    let mut campaign = Campaign::new(seed);
+    for _ in 0..STEPS {
+        campaign.step();
+    }
+    let stats = campaign.rig.ssd.stats();
+    let counts = (Refusal::ALL.iter().map(|&refusal| stats.refusals(refusal)).sum(), stats.permits_spent);
+    campaign.finish();
+    counts
+}
+
+#[test]
+fn every_permit_is_spent_or_forfeited_once_whatever_comes() {
+    let (mut refused, mut spent) = (0, 0);
+    for seed in SEEDS {
+        let counts = run(seed);
+        refused += counts.0;
+        spent += counts.1;
+    }
+    // A campaign in which nothing succeeds tests little.
+    assert!(refused > 0 && spent > refused * 5 / 4, "{refused} of {spent} were refused");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how long to go on is a matter of the wall clock, not of any result")]
+fn the_campaign_goes_on_for_as_long_as_asked() {
+    let seconds = std::env::var("GNSTOR_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(0u64);
+    let start = std::time::Instant::now();
+    let mut seed = SEEDS.end;
+    while start.elapsed().as_secs() < seconds {
+        run(seed);
+        seed += 1;
+    }
+}

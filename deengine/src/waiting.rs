@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Commands that wait for the translation layer: for frames, for collection, for durability, for the medium.
+
+use crate::command::{OK, TransferKind, Work};
+use crate::controller::Ssd;
+use gnstor_fabric::controller::Remote;
+use gnstor_fabric::time::{Span, Time};
+use gnstor_flash::{Loaded, Ppa, Ticket};
+use gnstor_proto::status::Refusal;
+
+/// How soon to ask the medium again.
+const MEDIUM_PAUSE: Span = Span::from_ns(2_000);
+/// How soon to try a waiting command again, where the layer does not know better.
+const RETRY_PAUSE: Span = Span::from_ns(20_000);
+
+/// A page on its way from the medium.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) command: u32,
+    pub(crate) page: Ppa,
+    pub(crate) remote: Remote,
+    pub(crate) sum: u32,
+}
+
+impl Ssd {
+    /// The command is tried again when the layer has got on.
+    pub(crate) fn wait(&mut self, now: Time, id: u32) {
+        self.waiting.push_back(id);
+        self.wake_at(now);
+    }
+
+    /// A page is being loaded for the command.
+    pub(crate) fn load(&mut self, id: u32, ticket: Ticket, load: Load) {
+        if let Some(command) = self.commands.get_mut(id) {
+            command.pending += 1;
+        }
+        self.loads.insert(ticket, load);
+    }
+
+    /// Something of the command has failed; it completes with the first such reason.
+    pub(crate) fn fail(&mut self, id: u32, refusal: Refusal) {
+        if let Some(command) = self.commands.get_mut(id) {
+            command.failure = command.failure.or(Some(refusal.into()));
+        }
+    }
+
+    /// Sends on what the medium has loaded.
+    pub(crate) fn take_loads(&mut self, now: Time) {
+        while !self.loads.is_empty() {
+            let Some(Loaded { ticket, result }) = self.ftl.poll_loaded() else { return };
+            let Some(Load { command: id, page, remote, sum }) = self.loads.remove(&ticket) else {
+                debug_assert!(false, "{ticket:?} was loaded for nobody");
+                continue;
+            };
+            let gone = self.commands.get_mut(id).is_none_or(|command| command.permit.is_none());
+            match result {
+                Ok(local) if !gone => {
+                    // The load's place is taken by the transfer.
+                    if let Some(command) = self.commands.get_mut(id) {
+                        command.pending -= 1;
+                    }
+                    self.push(id, TransferKind::FromLoad(page, ticket), remote, local, Some(sum));
+                    continue;
+                }
+                Ok(_) => self.ftl.release(ticket),
+                Err(_) => self.fail(id, Refusal::Unreadable),
+            }
+            self.ftl.unpin(page);
+            self.ended(now, id);
+        }
+    }
+
+    /// One thing that the command waited for has ended.
+    pub(crate) fn ended(&mut self, now: Time, id: u32) {
+        let Some(command) = self.commands.get_mut(id) else { return };
+        command.pending -= 1;
+        if command.pending == 0 {
+            self.finish(now, id);
+        }
+    }
+
+    /// Lets the layer get on, and tries what waits for it; when to come back.
+    pub(crate) fn settle(&mut self, now: Time) -> Time {
+        let mut next = self.ftl.settle(now);
+        self.take_loads(now);
+        for _ in 0..self.waiting.len() {
+            let Some(id) = self.waiting.pop_front() else { break };
+            self.try_again(now, id);
+        }
+        if !self.waiting.is_empty() {
+            next = next.min(now + RETRY_PAUSE);
+        }
+        if !self.loads.is_empty() {
+            next = next.min(now + MEDIUM_PAUSE);
+        }
+        next
+    }
+
+    fn try_again(&mut self, now: Time, id: u32) {
+        let Some(command) = self.commands.get_mut(id) else { return };
+        if let Work::Harden(seq) = command.work
+            && self.ftl.durable() < seq
+        {
+            return self.waiting.push_back(id);
+        }
+        let Some(command) = self.commands.remove(id) else { return };
+        let Some(permit) = command.permit else { return };
+        let (queue, done_at) = (command.queue, command.done_at);
+        match command.work {
+            Work::Harden(_) => self.complete(permit, OK, done_at.max(now), 0),
+            Work::Starved(end) => self.pull_write(now, done_at, permit, queue, end),
+            Work::Stalled(end) => self.finish_write(now, permit, queue, None, done_at, end),
+            Work::Forget(requests) => self.forget(now, done_at, permit, queue, requests),
+            other => unreachable!("{other:?} does not wait for the layer"),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Commands that change blocks: from an authorised request to frames, to the map, to the completion.
+//!
+//! ```text
+//!   begin_write   claim space, take frames, pull the data
+//!   finish_write  authorise again, commit: readers see it        (Stalled: collection first, then again)
+//!   harden        with FUA: complete when it is durable
+//! ```
+
+use crate::command::{OK, TransferKind, Work, WriteEnd};
+use crate::controller::Ssd;
+use crate::permission::Authorized;
+use crate::permit::CompletionPermit;
+use crate::request::{Refused, Request};
+use gnstor_fabric::controller::QueueKey;
+use gnstor_fabric::time::Time;
+use gnstor_ftl::{CommitError, NewBlock, Target};
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::status::Refusal;
+
+impl Ssd {
+    pub(crate) fn begin_write(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        queue: QueueKey,
+        identity: Identity,
+        request: Authorized<Request>,
+    ) {
+        let Request { address, blocks: count, .. } = *request.get();
+        let Ok(claimed) = self.ftl.claim(address.vid, address.vba, count) else {
+            self.leave(now, request);
+            return self.refuse(permit, address.vid.get(), Refusal::CapacityExceeded.into(), accepted);
+        };
+        let blocks = self.spare_blocks.pop().unwrap_or_default();
+        let end = WriteEnd { request, identity, blocks, claimed };
+        self.pull_write(now, accepted, permit, queue, end);
+    }
+
+    /// Takes frames for the write's data and has it pulled; without frames the write waits for some.
+    pub(crate) fn pull_write(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        queue: QueueKey,
+        mut end: WriteEnd,
+    ) {
+        let first = *end.request.get();
+        let vid = first.address.vid.get();
+        debug_assert!(end.blocks.is_empty());
+        while end.blocks.len() < first.blocks as usize {
+            let Some(frame) = self.ftl.take_frame() else {
+                end.blocks.drain(..).for_each(|block| self.ftl.give_frame(block.frame));
+                let id = self.start(permit, queue, vid, accepted, Work::Starved(end));
+                return self.wait(now, id);
+            };
+            end.blocks.push(NewBlock { frame, sum: 0 });
+        }
+        let frames = std::mem::take(&mut self.frames);
+        let frames = end.blocks.iter().fold(frames, |mut frames, block| {
+            frames.push(block.frame);
+            frames
+        });
+        let id = self.start(permit, queue, vid, accepted, Work::Write(end));
+        for (index, frame) in (0u32..).zip(&frames) {
+            self.pull(id, TransferKind::ToBlock(index), first.remote_of(index), self.ftl.frame(*frame));
+        }
+        self.frames = frames;
+        self.frames.clear();
+    }
+
+    /// All data is there. Nothing has changed for readers yet, and whether it may is asked again now.
+    pub(crate) fn finish_write(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        queue: QueueKey,
+        failure: Option<Refused>,
+        accepted: Time,
+        end: WriteEnd,
+    ) {
+        let vid = end.request.get().address.vid.get();
+        let judged = match failure {
+            Some(refused) => Err(refused),
+            None => self.table.confirm(now, end.identity, self.fleet.as_ref(), &end.request),
+        };
+        if let Err(refused) = judged {
+            self.give_up(now, end);
+            return self.refuse(permit, vid, refused, accepted.max(now));
+        }
+        let committed = match self.ftl.commit(now, accepted.max(now), &target(&end.request), &end.blocks) {
+            Ok(committed) => committed,
+            Err(CommitError::Stalled) => {
+                let id = self.start(permit, queue, vid, accepted, Work::Stalled(end));
+                return self.wait(now, id);
+            }
+            Err(CommitError::WornOut) => {
+                self.give_up(now, end);
+                return self.refuse(permit, vid, Refusal::CapacityExceeded.into(), accepted.max(now));
+            }
+        };
+        self.wake_at(committed.settle_at);
+        let WriteEnd { request, mut blocks, claimed, .. } = end;
+        blocks.clear();
+        self.spare_blocks.push(blocks);
+        self.ftl.unclaim(claimed);
+        self.stats.old_stamps += u64::from(committed.overtaken);
+        self.stats.writes += 1;
+        self.stats.blocks_written += u64::from(request.get().blocks);
+        let fua = request.get().fua;
+        self.count(&request);
+        self.leave(now, request);
+        if fua {
+            self.harden(now, permit, queue, vid, committed.done);
+        } else {
+            self.complete(permit, OK, committed.done, 0);
+        }
+    }
+
+    /// A write that will not be: frames and promises go back.
+    pub(crate) fn give_up(&mut self, now: Time, end: WriteEnd) {
+        let WriteEnd { request, blocks, claimed, .. } = end;
+        self.release_blocks(blocks);
+        self.ftl.unclaim(claimed);
+        self.leave(now, request);
+    }
+
+    /// Unmaps the blocks of authorised requests, and completes.
+    pub(crate) fn forget(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        queue: QueueKey,
+        mut requests: Vec<Authorized<Request>>,
+    ) {
+        let mut fua = false;
+        while let Some(request) = requests.last() {
+            let Request { address, blocks, .. } = *request.get();
+            fua |= request.get().fua;
+            let Ok(forgotten) = self.ftl.forget(now, &target(request), blocks) else {
+                let id = self.start(permit, queue, address.vid.get(), accepted, Work::Forget(requests));
+                return self.wait(now, id);
+            };
+            self.stats.blocks_forgotten += u64::from(forgotten.mapped);
+            self.stats.old_stamps += u64::from(forgotten.overtaken);
+            let done = requests.pop().expect("just looked at");
+            self.count(&done);
+            self.leave(now, done);
+        }
+        self.stats.writes += 1;
+        if fua {
+            self.harden(now, permit, queue, 0, accepted);
+        } else {
+            self.complete(permit, OK, accepted, 0);
+        }
+    }
+
+    /// Completes when everything committed so far is durable without a dump: Flush, and FUA.
+    pub(crate) fn harden(&mut self, now: Time, permit: CompletionPermit, queue: QueueKey, vid: u16, done: Time) {
+        let (seq, at) = self.ftl.harden(now);
+        let done = done.max(at);
+        if self.ftl.durable() >= seq {
+            return self.complete(permit, OK, done, 0);
+        }
+        let id = self.start(permit, queue, vid, done, Work::Harden(seq));
+        self.wait(now, id);
+    }
+}
+
+fn target(request: &Authorized<Request>) -> Target {
+    let Request { address, stamp, .. } = *request.get();
+    // The permission check has seen that the last block is below a capacity of at most 2^32.
+    Target { vid: address.vid, generation: request.generation(), vba: address.vba, stamp }
+}
