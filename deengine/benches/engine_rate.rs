@@ -5,8 +5,7 @@
 //! `cargo bench -p gnstor-deengine --bench engine_rate`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
-use gnstor_deengine::preset::Preset;
-use gnstor_deengine::{Ssd, SsdConfig};
+use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_fabric::engine::{Engine, EngineConfig, HalfId, Port};
 use gnstor_fabric::hca::abi::{UP_DONE, UP_SEND, UpEntry};
 use gnstor_fabric::hca::{Down, Half};
@@ -124,10 +123,11 @@ const DEPTH: u64 = 32;
 
 fn main() {
     let preset = Preset::by_name("null").expect("a preset");
-    let ssd = Ssd::new(SsdConfig { index: 0, preset, capacity_bytes: BLOCKS * 4096, serial: "BENCH".into() })
-        .expect("an SSD");
+    let capacity_bytes = BLOCKS * 4096;
+    let ssd = SsdConfig { index: 0, preset, capacity_bytes, serial: "BENCH".into(), media: SsdMedia::Ram };
+    let ssd = Ssd::format(ssd).expect("an SSD");
     let mut engine = Engine::new(EngineConfig { link: LinkConfig::UNLIMITED, ..EngineConfig::default() });
-    let regions = vec![ssd.media(), ssd.scratch()];
+    let regions = ssd.regions();
     engine.add_target(Box::new(ssd), regions.clone());
     let shared = Arc::new(Mutex::new(Shared::default()));
     let known = regions.into_iter().map(|r| (r.id(), r)).collect();

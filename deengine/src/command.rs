@@ -48,9 +48,9 @@ pub(crate) enum Work {
     /// Compares the buffer with the blocks.
     Compare { request: Authorized<Request>, identity: Identity, buffer: Buffer },
     /// Begins when its volume's rate allows; nothing has been done for it.
-    Delayed { sqe: Sqe, identity: Identity },
+    Delayed { sqe: Box<Sqe>, identity: Identity },
     /// Checks and unmaps the ranges in the buffer.
-    Deallocate { sqe: Sqe, identity: Identity, buffer: Buffer },
+    Deallocate { sqe: Box<Sqe>, identity: Identity, buffer: Buffer },
     /// Binds the queue to an identity.
     Connect { fields: ConnectFields, buffer: Buffer },
     /// Completes with this DW0.
@@ -66,6 +66,9 @@ pub(crate) enum Work {
     /// The queue is gone; what the transfers touch is kept until they are answered.
     Orphan { blocks: Vec<NewBlock>, buffer: Option<Buffer> },
 }
+
+/// Every read moves a command twice: in and out of its slot.
+const _: () = assert!(size_of::<Command>() <= 208);
 
 /// A transfer under way.
 #[derive(Clone, Copy, Debug)]

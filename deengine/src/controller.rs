@@ -21,12 +21,12 @@ use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, Remote, T
 use gnstor_fabric::region::{HostRegion, LocalRef};
 use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Frame, Ppa, Ticket};
-use gnstor_ftl::{Boot, Extent, Ftl, NewBlock};
+use gnstor_ftl::{Boot, Extent, Ftl, NewBlock, Probe};
 use gnstor_model::Preset;
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::fabrics::{CmRequest, cm_reject};
-use gnstor_proto::nvme::{Cqe, Sqe};
+use gnstor_proto::nvme::{self, Cqe, ReadWrite, Sqe};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal};
 use std::collections::{HashMap, VecDeque};
@@ -95,6 +95,7 @@ pub struct Ssd {
     pub(crate) extents: Vec<Extent>,
     pub(crate) touched: Vec<Ppa>,
     pub(crate) frames: Vec<Frame>,
+    probes: Vec<Probe>,
     pub(crate) spare_blocks: Vec<Vec<NewBlock>>,
     pub(crate) zero_sum: u32,
     transfers: Slab<Transfer>,
@@ -134,6 +135,7 @@ impl Ssd {
             extents: Vec::new(),
             touched: Vec::new(),
             frames: Vec::new(),
+            probes: Vec::new(),
             spare_blocks: Vec::new(),
             zero_sum: block_sum(&[0; BLOCK_BYTES as usize]),
             transfers: Slab::new(),
@@ -384,6 +386,22 @@ impl Controller for Ssd {
             self.refuse(permit, 0, Refusal::SequenceError.into(), now);
         } else {
             self.dispatch_as(role, now, now, permit, key, sqe);
+        }
+    }
+
+    /// The map's buckets for all of them first, then the records of the pages found there: two waits for memory, not two
+    /// for each command.
+    fn announce(&mut self, commands: &[Sqe]) {
+        self.probes.clear();
+        for sqe in commands {
+            if sqe.opcode == nvme::io::READ
+                && let Some(address) = ReadWrite::decode(sqe).slba.unpack()
+            {
+                self.probes.push(self.ftl.probe(address.vid, address.vba));
+            }
+        }
+        for probe in &self.probes {
+            self.ftl.prefetch_record(probe);
         }
     }
 

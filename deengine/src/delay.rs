@@ -61,7 +61,7 @@ impl Ssd {
                 }
                 let vid = request.get().address.vid.get();
                 self.table.leave(request);
-                let id = self.start(permit, queue, vid, at, Work::Delayed { sqe: *sqe, identity });
+                let id = self.start(permit, queue, vid, at, Work::Delayed { sqe: Box::new(*sqe), identity });
                 self.delays.add(at, id);
                 self.wake_at(at);
             }

@@ -182,7 +182,7 @@ impl Ssd {
             return self.refuse(permit, 0, Refusal::NotReady.into(), accepted);
         };
         let local = self.scratch.local(&buffer);
-        let id = self.start(permit, queue, 0, accepted, Work::Deallocate { sqe: *sqe, identity, buffer });
+        let id = self.start(permit, queue, 0, accepted, Work::Deallocate { sqe: Box::new(*sqe), identity, buffer });
         self.pull(id, TransferKind::Other, remote, local);
     }
 

@@ -107,6 +107,10 @@ pub trait Controller {
     /// A command capsule arrived. Malformed ones are answered, never ignored.
     fn submit(&mut self, now: Time, queue: QueueKey, sqe: &Sqe);
 
+    /// These capsules will be submitted next, in this order, by this or another queue: a hint, so that a controller can
+    /// have the memory fetched that they will need.
+    fn announce(&mut self, _commands: &[Sqe]) {}
+
     /// A transfer ended.
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome);
 

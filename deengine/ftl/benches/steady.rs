@@ -13,7 +13,7 @@ mod common;
 
 use common::{Writer, flag, in_ram, machine, option};
 use gnstor_fabric::time::{Span, Time};
-use gnstor_ftl::{Extent, Ftl, LayerStats, geometry_for};
+use gnstor_ftl::{Extent, Ftl, LayerStats, geometry_for, reserved_superblocks};
 use gnstor_model::measure::{Outcome, measure};
 use gnstor_model::{Figure, Measure, Op, Pattern, Preset, State, Workload};
 use gnstor_proto::placement::mix64;
@@ -106,7 +106,7 @@ impl Ssd {
     fn new(preset: &Preset, least_pages: u64) -> Self {
         let geometry = geometry_for(preset, least_pages).expect("a size that can be");
         // Superblocks are whole, the logical size takes up what rounding left, so that the spare space is exact.
-        let reserved = u64::from(preset.reserved_superblocks(&geometry) * geometry.superblock_pages());
+        let reserved = u64::from(reserved_superblocks(preset, &geometry, least_pages) * geometry.superblock_pages());
         let exact = (geometry.pages() - reserved) * 1000 / (1000 + u64::from(preset.over_provisioning_permille));
         let config = in_ram(preset, exact, 65_536).expect("a size that can be");
         let ftl = Ftl::format(&config).expect("memory").ftl;

@@ -2,9 +2,9 @@
 //! Room for writes: superblocks are opened and closed, victims emptied, and erased when that is safe.
 //!
 //! ```text
-//!   free superblocks    > LOW      nothing to do; in quiet times collection goes on in the background
-//!                       <= LOW     every host page pays for its share of the victim's pages
-//!                       <= KEPT    only collection may open it; writes wait (Stalled) until an erase
+//!   free superblocks and those to be erased   > low    nothing to do; in quiet times collection goes on in the background
+//!                                             <= low   every host page pays for its share of the victim's pages
+//!   free superblocks                          <= KEPT  only collection may open one; writes wait (Stalled) until an erase
 //! ```
 //! Collection moves what is valid, that is, what the map says is on this very page. An emptied superblock is erased
 //! once every transaction that let go of its pages is durable and no reader has one of them pinned.
@@ -17,8 +17,6 @@ use gnstor_flash::{Oob, PageState, Ppa, Superblock, Unit};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::slba::Vid;
 
-/// Free superblocks at and below which writes pay for collection, at the least.
-pub(crate) const LOW: u32 = 4;
 /// Free superblocks that writes leave alone: one for collection, one for a restore.
 const KEPT: u32 = 2;
 /// Without a write for so long, collection goes on in the background.
@@ -34,8 +32,12 @@ pub(crate) struct Victim {
     superblock: Superblock,
     /// Pages before this one have been looked at.
     next: u32,
-    /// Valid pages to move for each page written by hosts, so that it is empty when its gain is used up.
-    moves_per_page: u32,
+    /// Valid pages when it was chosen, and the pages that its erase gives beyond those: `gain` pages of hosts pay for
+    /// `valid` moves, so that it is empty when its gain is used up.
+    valid: u32,
+    gain: u32,
+    /// Moves that hosts have paid for and that were not made yet, times `gain`; below 0 what was done ahead.
+    owed: i64,
 }
 
 impl Ftl {
@@ -45,9 +47,9 @@ impl Ftl {
         if inner.worn_out {
             return Err(CommitError::WornOut);
         }
-        while self.host_room(inner) < u64::from(blocks) {
+        while !self.has_room(inner, blocks) {
             self.settle_in(inner, now);
-            if self.host_room(inner) >= u64::from(blocks) {
+            if self.has_room(inner, blocks) {
                 break;
             }
             if self.is_freeing(inner) {
@@ -82,11 +84,15 @@ impl Ftl {
         })
     }
 
-    fn host_room(&self, inner: &Inner) -> u64 {
-        let open = inner.streams[Stream::Host as usize].room(&self.flash);
+    /// Whether the host's stream has room for so many pages, in its open superblock and in those it may open.
+    fn has_room(&self, inner: &Inner, blocks: u32) -> bool {
+        let open = inner.streams[Stream::Host as usize].room(&self.flash, blocks);
+        if open >= blocks {
+            return true;
+        }
         let free = inner.space.free().saturating_sub(KEPT);
         let whole = inner.space.iter().filter(|(_, e)| e.state == State::Free).map(|(_, e)| e.good).min().unwrap_or(0);
-        u64::from(open) + u64::from(free) * u64::from(whole)
+        u64::from(open) + u64::from(free) * u64::from(whole) >= u64::from(blocks)
     }
 
     fn is_worn_out(&self, inner: &Inner) -> bool {
@@ -96,15 +102,18 @@ impl Ftl {
 
     /// Host writes pay for collection while free superblocks are few.
     pub(crate) fn pay(&self, inner: &mut Inner, now: Time, pages: u32) {
-        if inner.space.free() > self.low {
+        // What is emptied needs nothing more to be moved: it waits for programs.
+        let emptied = u32::try_from(inner.emptied.len()).expect("as many as superblocks");
+        if inner.space.free() + emptied > self.low {
             return;
         }
-        self.erase_emptied(inner, now);
-        if inner.space.free() > self.low {
-            return;
+        let Some(mut victim) = inner.victim.take().or_else(|| self.next_victim(inner)) else { return };
+        victim.owed += i64::from(pages) * i64::from(victim.valid);
+        let moves = u32::try_from(victim.owed.max(0) / i64::from(victim.gain)).unwrap_or(u32::MAX);
+        inner.victim = Some(victim);
+        if moves > 0 {
+            self.collect_some(inner, now, moves);
         }
-        let rate = inner.victim.map_or(1, |victim| victim.moves_per_page);
-        self.collect_some(inner, now, pages * rate);
     }
 
     /// Collection in quiet times, a unit's worth of moves; when it wants to go on.
@@ -159,7 +168,9 @@ impl Ftl {
                     inner.victim = Some(victim);
                     return moved > 0;
                 }
-                moved += u32::try_from(group.len()).expect("pages of a sense group");
+                let count = u32::try_from(group.len()).expect("pages of a sense group");
+                moved += count;
+                victim.owed -= i64::from(count) * i64::from(victim.gain);
             }
             victim.next = end;
         }
@@ -175,7 +186,7 @@ impl Ftl {
         let entry = inner.space.get(superblock);
         let gain = (entry.good - entry.valid).max(1);
         inner.stats.victims += 1;
-        Some(Victim { superblock, next: 0, moves_per_page: entry.valid.div_ceil(gain).max(1) })
+        Some(Victim { superblock, next: 0, valid: entry.valid, gain, owed: 0 })
     }
 
     /// The record of a page that the map names.
@@ -194,7 +205,7 @@ impl Ftl {
     /// Copies pages to the collection's stream; `false` where it has no room or no frame for now.
     fn move_pages(&self, inner: &mut Inner, now: Time, pages: &[(Ppa, Oob)]) -> bool {
         let count = u32::try_from(pages.len()).expect("pages of a sense group");
-        let room = inner.streams[Stream::Collect as usize].room(&self.flash);
+        let room = inner.streams[Stream::Collect as usize].room(&self.flash, count);
         if room < count && inner.space.free() == 0 {
             return false;
         }

@@ -12,6 +12,7 @@
 
 use crate::collect::Victim;
 use crate::config::{Collection, FtlConfig, OpenError};
+use crate::reserve::reserved_superblocks;
 use crate::settle::Running;
 use crate::space::Space;
 use crate::stats::{Health, LayerStats};
@@ -103,7 +104,7 @@ pub struct Ftl {
     pub(crate) journal_bytes: u64,
     pub(crate) logical_pages: u64,
     pub(crate) collection: Collection,
-    /// Free superblocks at and below which writes pay for collection.
+    /// Superblocks free or about to be, at and below which writes pay for collection.
     pub(crate) low: u32,
     /// `None` where nothing takes time.
     pub(crate) timing: Option<Mutex<Timing>>,
@@ -233,19 +234,12 @@ pub fn geometry_for(preset: &Preset, logical_pages: u64) -> Result<gnstor_flash:
         return Err(OpenError::Capacity("an SSD holds at least one block of 4 KiB".into()));
     }
     let geometry = preset.geometry(logical_pages)?;
-    let page = u64::from(geometry.superblock_pages());
-    let least = (logical_pages + RESERVE * page).div_ceil(page);
-    let least =
-        u32::try_from(least).map_err(|_| OpenError::Capacity(format!("{logical_pages} blocks are too many")))?;
-    if geometry.superblocks() >= least {
-        return Ok(geometry);
-    }
-    Ok(gnstor_flash::Geometry::new(*geometry.shape(), least)?)
+    let held = preset.physical_pages(logical_pages).div_ceil(geometry.superblock_pages().into());
+    let superblocks = held + u64::from(reserved_superblocks(preset, &geometry, logical_pages));
+    let superblocks =
+        u32::try_from(superblocks).map_err(|_| OpenError::Capacity(format!("{logical_pages} blocks are too many")))?;
+    Ok(gnstor_flash::Geometry::new(*geometry.shape(), superblocks)?)
 }
-
-/// Superblocks beyond the logical pages at the least: the two open ones, one for collection to go on with, one for a
-/// restore, and one so that a full SSD has a victim with something to gain.
-pub(crate) const RESERVE: u64 = 5;
 
 impl FtlConfig {
     /// How large the store for the system area must be.

@@ -14,6 +14,7 @@
 //! | `stream` | the unit being filled, and those on their way to flash |
 //! | [`space`] | superblocks: free, open, full, dead; victims; wear |
 //! | `collect` | room for writes: moving, erasing, bad blocks |
+//! | `reserve` | superblocks beyond the over-provisioned space, and why so many |
 //! | `settle` | what becomes durable and when; checkpoints |
 //! | [`restore`], `replay`, `rebuild`, `power` | from what survived to a layer that serves; the dump |
 //! | `sweep` | forgetting a volume |
@@ -28,6 +29,7 @@ mod power;
 mod read;
 mod rebuild;
 mod replay;
+mod reserve;
 pub mod restore;
 mod settle;
 pub mod space;
@@ -38,7 +40,9 @@ pub mod windows;
 mod write;
 
 pub use config::{Collection, DUMP_BYTES, FtlConfig, OpenError};
+pub use gnstor_map::Probe;
 pub use layer::{CommitError, Committed, Extent, Forgotten, Ftl, Full, NewBlock, Target, geometry_for};
+pub use reserve::reserved_superblocks;
 pub use restore::{Boot, OpenedFtl, Origin};
 pub use space::{Policy, Wear};
 pub use stats::{Health, LayerStats};

@@ -10,11 +10,11 @@
 //! Until the dump is invalidated a power cut leaves everything as it was found: replaying the journal, the dump's tail
 //! and the dump's pages in this order gives the same content however far an earlier attempt came.
 
-use crate::collect::LOW;
 use crate::config::{FtlConfig, OpenError, sizes};
 use crate::layer::{Ftl, Inner, geometry_for};
 use crate::rebuild::rebuild;
 use crate::replay::{Found, from_journal};
+use crate::reserve::reserved_superblocks;
 use crate::stream::Writing;
 use gnstor_durable::{DumpState, Durable, Journal, Ledger, Seq};
 use gnstor_fabric::time::Time;
@@ -108,7 +108,7 @@ impl Ftl {
         let ftl = assemble(config, parts, opened.durable, journal, found, sizes.journal_bytes);
         ftl.checkpoint_now(&mut ftl.lock())?;
         ftl.durable.invalidate_dump()?;
-        let enough = ftl.logical_pages + crate::layer::RESERVE * u64::from(ftl.flash.geometry().superblock_pages());
+        let enough = ftl.logical_pages + u64::from(crate::reserve::LEAST) * u64::from(ftl.flash.geometry().superblock_pages());
         let good = ftl.lock().space.good_pages();
         if good + u64::from(ftl.flash.geometry().superblock_pages()) < enough {
             return Err(OpenError::Capacity(format!(
@@ -252,7 +252,8 @@ fn assemble(
         journal_bytes,
         logical_pages: parts.logical_pages,
         collection: config.collection,
-        low: LOW.max(config.preset.reserved_superblocks(&geometry) - 1),
+        // Two are open.
+        low: reserved_superblocks(&config.preset, &geometry, parts.logical_pages) - 2,
         timing,
         inner: Mutex::new(inner),
     }

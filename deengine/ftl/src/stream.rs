@@ -61,15 +61,21 @@ impl Writing {
         (self.superblock, self.next_unit) = (Some(superblock), units);
     }
 
-    /// Pages that can still be placed in the open superblock.
-    pub(crate) fn room(&self, flash: &Flash) -> u32 {
+    /// Pages that can still be placed in the open superblock; no more than are needed are counted.
+    pub(crate) fn room(&self, flash: &Flash, needed: u32) -> u32 {
         let geometry = flash.geometry();
         let Some(superblock) = self.superblock else { return 0 };
-        let filling = self.filling.map_or(0, |f| geometry.unit_pages() - f.slot);
+        let mut room = self.filling.map_or(0, |f| geometry.unit_pages() - f.slot);
         let first = geometry.first_unit(superblock).0;
-        let left = (self.next_unit..geometry.superblock_units())
-            .filter(|unit| !flash.is_bad(geometry.block_of(Unit(first + unit))));
-        filling + u32::try_from(left.count()).expect("units of a superblock") * geometry.unit_pages()
+        for unit in self.next_unit..geometry.superblock_units() {
+            if room >= needed {
+                break;
+            }
+            if !flash.is_bad(geometry.block_of(Unit(first + unit))) {
+                room += geometry.unit_pages();
+            }
+        }
+        room
     }
 
     /// Whether another page fits without opening a superblock; moves on past units on bad blocks.

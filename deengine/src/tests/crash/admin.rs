@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon's part: volumes that come, change and go, and maps; and what must be left of that after a restart.
+
+use super::super::*;
+use super::work::{Campaign, Life, VOLUMES, fleet};
+use gnstor_proto::vendor::{ENTRY_BYTES, Limits};
+
+impl Campaign {
+    pub(super) fn administer(&mut self) {
+        let raw = self.dice.of(&VOLUMES);
+        match self.table[&raw].clone() {
+            Life::Gone(_) => self.add(raw),
+            Life::There(entry, _) if entry.deleting => self.look_for_the_end(raw),
+            Life::There(entry, limits) => match self.dice.below(10) {
+                0 | 1 => self.delete(raw, *entry, limits),
+                2 => self.set_map(),
+                _ => self.chmod(raw, *entry),
+            },
+        }
+    }
+
+    /// Sends a command and waits for its answer; `None` where the power goes before.
+    fn ask(&mut self, sqe: Sqe) -> Option<Cqe> {
+        let cid = self.rig.submit(DAEMON, sqe);
+        for _ in 0..10_000 {
+            if !self.has_power() {
+                return None;
+            }
+            if let Some(cqe) = self.rig.take(DAEMON, cid) {
+                return Some(cqe);
+            }
+            // The daemon's own transfer first; then whatever a fence may wait for.
+            let is_own = |effect: &Effect| matches!(effect, Effect::Pull { queue, .. } | Effect::Push { queue, .. } if *queue == DAEMON);
+            match self.rig.held.iter().position(is_own) {
+                Some(at) => {
+                    let effect = self.rig.held.remove(at);
+                    self.rig.carry_out(effect);
+                    self.note_answers();
+                }
+                None if self.rig.held.is_empty() || self.dice.one_in(4) => self.pass(20_000),
+                None => self.end_a_transfer(),
+            }
+        }
+        panic!("the daemon's command is never answered");
+    }
+
+    fn next_term(&mut self) -> u64 {
+        self.term + u64::from(self.dice.one_in(6))
+    }
+
+    /// A change of the table: until it is answered, the table may be either.
+    fn change(&mut self, raw: u16, next: Life, sqe: Sqe) -> bool {
+        self.in_doubt = Some((raw, next.clone()));
+        let Some(cqe) = self.ask(sqe) else { return false };
+        self.in_doubt = None;
+        assert_eq!(refusal(&cqe), None, "{raw}: {next:?}");
+        if let Life::There(entry, _) = &next {
+            self.term = self.term.max(entry.term);
+        }
+        self.table.insert(raw, next);
+        true
+    }
+
+    pub(super) fn add(&mut self, raw: u16) {
+        let Life::Gone(dead) = self.table[&raw] else { return };
+        let capacity_blocks = 16 * (4 + self.dice.below(3));
+        let term = self.next_term();
+        let generation = dead + 1 + self.dice.small(2);
+        let ids = [self.dice.roll(), self.dice.roll()];
+        let request_ids = vec![std::array::from_fn(|i| ids[i / 8].to_le_bytes()[i % 8])];
+        let entry = VolumeEntry { generation, term, capacity_blocks, lease_ms: u32::MAX, request_ids, ..entry(raw) };
+        let limits = Limits::default();
+        let sqe = self.entry_sqe(opcode::VOLUME_ADD, &entry, limits);
+        self.change(raw, Life::There(Box::new(entry), limits), sqe);
+    }
+
+    fn entry_sqe(&mut self, opcode: u8, entry: &VolumeEntry, limits: Limits) -> Sqe {
+        self.rig.daemon_sqe(opcode, entry.encode_with(limits).as_bytes())
+    }
+
+    /// Rights, capacity, name, lease epoch, limits.
+    pub(super) fn chmod(&mut self, raw: u16, old: VolumeEntry) {
+        let mut entry = VolumeEntry { version: old.version + 1, term: self.next_term(), ..old };
+        match self.dice.below(5) {
+            0 => entry.capacity_blocks = (entry.capacity_blocks + 16).min(super::work::LARGEST),
+            1 => entry.readers = (8..9 + self.dice.small(6)).map(|id| client(u16::try_from(id).expect("small"))).collect(),
+            2 => entry.lease_epoch += 1,
+            3 => entry.labels = format!("version={}", entry.version),
+            _ => entry.any_reader = !entry.any_reader,
+        }
+        entry.lease_ms = u32::MAX;
+        let limits = Limits { max_iops: 0, max_bytes_per_s: self.dice.of(&[0, 1 << 40]) };
+        let sqe = self.entry_sqe(opcode::VOLUME_CHMOD, &entry, limits);
+        self.change(raw, Life::There(Box::new(entry), limits), sqe);
+    }
+
+    fn delete(&mut self, raw: u16, old: VolumeEntry, limits: Limits) {
+        let entry = VolumeEntry { version: old.version + 1, term: self.next_term(), deleting: true, ..old };
+        let low = u32::try_from(entry.version).expect("small");
+        let sqe = Sqe {
+            cdw2: low.into(),
+            cdw12: u32::from(raw).into(),
+            cdw13: entry.generation.into(),
+            cdw14: u32::try_from(entry.term).expect("small").into(),
+            ..sqe(opcode::VOLUME_DELETE)
+        };
+        let generation = entry.generation;
+        let again = self.dice.one_in(3);
+        if self.change(raw, Life::There(Box::new(entry), limits), sqe) {
+            self.oracle.forget(raw, generation);
+            // A daemon that heard no answer asks again.
+            if again && let Some(cqe) = self.ask(sqe) {
+                assert_eq!(refusal(&cqe), None);
+            }
+        }
+    }
+
+    /// A deleted volume's id is free again when LIST no longer shows it.
+    fn look_for_the_end(&mut self, raw: u16) {
+        let Some(found) = self.list() else { return };
+        let Life::There(known, _) = &self.table[&raw] else { return };
+        if !found.contains_key(&raw) {
+            let generation = known.generation;
+            self.table.insert(raw, Life::Gone(generation));
+        }
+    }
+
+    pub(super) fn set_map(&mut self) {
+        let (term, epoch) = (self.next_term(), self.epoch + 1);
+        let map = fleet(epoch, term);
+        let mut bytes = map.encode();
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        let sqe = self.rig.daemon_sqe(opcode::MAP_SET, &bytes);
+        self.map_in_doubt = true;
+        let Some(cqe) = self.ask(sqe) else { return };
+        assert_eq!(refusal(&cqe), None, "a newer map");
+        self.map_in_doubt = false;
+        (self.term, self.epoch) = (self.term.max(term), epoch);
+        self.rig.map_epoch = map.wire_epoch();
+    }
+
+    /// The permission table as the SSD tells it.
+    pub(super) fn list(&mut self) -> Option<BTreeMap<u16, (VolumeEntry, Limits)>> {
+        let bytes = 8 * ENTRY_BYTES;
+        let length = u32::try_from(bytes).expect("small");
+        let cqe = self.ask(Sqe {
+            dptr: KeyedSgl::keyed(0, length, KEY),
+            cdw10: (length / 4).into(),
+            ..sqe(opcode::VOLUME_LIST)
+        })?;
+        assert_eq!(refusal(&cqe), None);
+        let entries = (0..cqe.dw0.get() as usize).map(|at| {
+            let data = self.rig.peek(DAEMON, at);
+            let entry = VolumeEntry::decode(data).expect("an entry");
+            (entry.vid.get(), (entry, Limits::of(data)))
+        });
+        Some(entries.collect())
+    }
+
+    /// After a restart: every acknowledged change is there with all fields, one in doubt wholly or not at all.
+    pub(super) fn check_table(&mut self) {
+        let found = self.list().expect("the power is steady");
+        let in_doubt = self.in_doubt.take();
+        for raw in VOLUMES {
+            let there = found.get(&raw).map(|(entry, limits)| Life::There(Box::new(entry.clone()), *limits));
+            let before = self.table[&raw].clone();
+            let wanted = in_doubt.iter().filter(|(id, _)| *id == raw).map(|(_, life)| life.clone());
+            let fits = std::iter::once(before.clone()).chain(wanted).find(|life| match (life, &there) {
+                (Life::Gone(_), None) => true,
+                // A sweep may have come to its end.
+                (Life::There(entry, _), None) => entry.deleting,
+                (life, Some(there)) => life == there,
+            });
+            let Some(life) = fits else { panic!("volume {raw} is {there:?}, and was {before:?} ({in_doubt:?})") };
+            let next = match (life, there) {
+                (Life::There(entry, _), None) => Life::Gone(entry.generation),
+                (life, _) => life,
+            };
+            // A deletion that has happened is one, whether it was answered or not.
+            match (&before, &next) {
+                (Life::There(old, _), Life::There(new, _)) if new.deleting && !old.deleting => {
+                    self.oracle.forget(raw, old.generation);
+                }
+                (Life::There(old, _), Life::Gone(_)) => self.oracle.forget(raw, old.generation),
+                _ => {}
+            }
+            if let Life::There(entry, _) = &next {
+                self.term = self.term.max(entry.term);
+            }
+            self.table.insert(raw, next);
+        }
+        assert!(found.keys().all(|raw| VOLUMES.contains(raw)), "a volume that nobody made");
+        self.check_dead_generations();
+    }
+
+    /// An id does not live again in a generation that it had.
+    fn check_dead_generations(&mut self) {
+        for raw in VOLUMES {
+            let Life::Gone(generation) = self.table[&raw] else { continue };
+            if generation > 0 {
+                let entry = VolumeEntry { generation, term: self.term, ..entry(raw) };
+                let sqe = self.entry_sqe(opcode::VOLUME_ADD, &entry, Limits::default());
+                let cqe = self.ask(sqe).expect("the power is steady");
+                assert_eq!(refusal(&cqe), Some(Refusal::StaleVersion), "volume {raw} in generation {generation}");
+            }
+        }
+    }
+
+    /// A term below the highest acknowledged one is refused.
+    pub(super) fn check_term(&mut self) {
+        let mut stale = sqe(opcode::LEASE_RENEW);
+        stale.cdw12 = u32::MAX.into();
+        stale.cdw14 = u32::try_from(self.term - 1).expect("small").into();
+        let cqe = self.ask(stale).expect("the power is steady");
+        assert_eq!(refusal(&cqe), Some(Refusal::StaleTerm), "term {} was acknowledged", self.term);
+    }
+
+    /// The map is the last acknowledged one, or one in doubt.
+    pub(super) fn check_map(&mut self) {
+        let cqe = self
+            .ask(Sqe { dptr: KeyedSgl::keyed(0, 4096, KEY), cdw10: 1024.into(), ..sqe(opcode::MAP_GET) })
+            .expect("the power is steady");
+        assert_eq!(refusal(&cqe), None);
+        let map = FleetMap::decode(&self.rig.memory[&DAEMON][..cqe.dw0.get() as usize]).expect("a map");
+        let newer = self.map_in_doubt && map.epoch == self.epoch + 1;
+        assert!(map.epoch == self.epoch || newer, "map {}, not {}", map.epoch, self.epoch);
+        (self.epoch, self.map_in_doubt) = (map.epoch, false);
+        self.rig.map_epoch = map.wire_epoch();
+        self.term = self.term.max(map.term);
+    }
+}

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mixed work on an SSD whose power may go at any moment, and what of it was acknowledged.
+
+use super::super::oracle::{Dice, Key, Oracle};
+use super::super::*;
+use gnstor_flash::{RamStore, Shape};
+use gnstor_ftl::{DUMP_BYTES, FtlConfig};
+use gnstor_proto::vendor::Limits;
+use std::collections::BTreeSet;
+
+pub(super) const VOLUMES: [u16; 3] = [3, 4, 5];
+/// Blocks of 4 KiB that all volumes together may take.
+const CAPACITY: u64 = 288;
+pub(super) const LARGEST: u64 = 128;
+const SLOTS: u32 = 24;
+/// Blocks of a chunk, and the most of a command.
+const CHUNK: u32 = 16;
+
+/// One life of a volume id.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Life {
+    /// None yet, or over; the generation that was the last.
+    Gone(u32),
+    There(Box<VolumeEntry>, Limits),
+}
+
+/// A command that has not been answered.
+enum Sent {
+    Write { command: u64, stamp: Stamp, fua: bool, slot: Option<u32> },
+    Flush(Vec<(Key, Stamp)>),
+    Read { first: Key, floors: Vec<Stamp>, slot: u32 },
+    Compare { first: Key, floor: Stamp, tag: Option<u64> },
+}
+
+pub(super) struct Campaign {
+    pub(super) rig: Rig,
+    pub(super) config: SsdConfig,
+    pub(super) bench: Bench,
+    pub(super) dice: Dice,
+    pub(super) oracle: Oracle,
+    pub(super) table: BTreeMap<u16, Life>,
+    /// The change of the table that was not answered when the power went, and what it makes.
+    pub(super) in_doubt: Option<(u16, Life)>,
+    pub(super) term: u64,
+    pub(super) epoch: u64,
+    pub(super) map_in_doubt: bool,
+    sent: BTreeMap<(QueueKey, u16), Sent>,
+    slots: BTreeMap<QueueKey, BTreeSet<u32>>,
+    commands: u64,
+    sequence: u64,
+    tag: u64,
+}
+
+pub(super) fn config(timed: bool) -> SsdConfig {
+    let mut preset = Preset::by_name(if timed { "gnstor-980pro" } else { "null" }).unwrap();
+    preset.shape = Shape { channels: 2, dies_per_channel: 2, planes: 1, unit_pages: 4, sense_pages: 2, rows: 2 };
+    preset.buffer_pages = 64;
+    SsdConfig { index: 0, preset, capacity_bytes: CAPACITY * 4096, serial: "GN0001".into(), media: SsdMedia::Ram }
+}
+
+pub(super) fn fleet(epoch: u64, term: u64) -> FleetMap {
+    let mut map = FleetMap::equal(1, 64, 7, term).unwrap();
+    map.epoch = epoch;
+    map
+}
+
+impl Campaign {
+    pub(super) fn new(seed: u64, faults: Faults) -> Self {
+        let mut dice = Dice(seed);
+        let config = config(dice.one_in(3));
+        let bytes = FtlConfig::store_bytes(&config.preset, CAPACITY, DUMP_BYTES).unwrap();
+        let mut bench = Bench { faults: Arc::new(faults), ..Bench::default() };
+        bench.store = Some(Arc::new(RamStore::new(bytes, Arc::clone(&bench.power))));
+        let ssd = Ssd::format_with(config.clone(), &bench).unwrap();
+        bench.flash = Some(Arc::clone(ssd.ftl.flash()));
+        let mut rig = Rig::around(ssd, Arc::clone(&bench.faults)).with_clients();
+        assert_eq!(refusal(&rig.set_map(&fleet(1, 1))), None);
+        let mut campaign = Self {
+            rig,
+            config,
+            bench,
+            dice,
+            oracle: Oracle::default(),
+            table: VOLUMES.iter().map(|&raw| (raw, Life::Gone(0))).collect(),
+            in_doubt: None,
+            term: 1,
+            epoch: 1,
+            map_in_doubt: false,
+            sent: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            commands: 0,
+            sequence: 1000,
+            tag: 0,
+        };
+        campaign.start();
+        for raw in VOLUMES {
+            campaign.add(raw);
+        }
+        campaign
+    }
+
+    /// The hosts are connected and nothing is in flight.
+    pub(super) fn start(&mut self) {
+        self.rig.completions.clear();
+        self.rig.hold = true;
+        self.sent.clear();
+        self.slots = [WRITER, READER].map(|key| (key, (0..SLOTS).collect())).into();
+    }
+
+    pub(super) fn has_power(&self) -> bool {
+        !self.bench.power.is_cut()
+    }
+
+    /// Works until the power goes, or for so many steps.
+    pub(super) fn work(&mut self, steps: u64) {
+        for _ in 0..steps {
+            if !self.has_power() {
+                return;
+            }
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        match self.dice.below(100) {
+            0..50 => self.write(),
+            50..58 => self.forget(),
+            58..64 => self.read(),
+            64..66 => self.compare(),
+            66..69 => self.flush(),
+            69..86 => (0..=self.dice.below(12)).for_each(|_| self.end_a_transfer()),
+            86..95 => {
+                let ns = if self.dice.one_in(6) { self.dice.below(30_000_000) } else { self.dice.below(300_000) };
+                self.pass(ns);
+            }
+            _ => self.administer(),
+        }
+    }
+
+    pub(super) fn pass(&mut self, ns: u64) {
+        let end = self.rig.now + Span::from_ns(ns);
+        // Few steps are enough: what is due is done at any of them.
+        for _ in 0..20 {
+            let Some(at) = self.rig.ssd.next_event().filter(|&at| at <= end) else { break };
+            self.rig.now = self.rig.now.max(at);
+            self.rig.ssd.step(self.rig.now);
+            self.rig.pump();
+            self.harvest();
+            if !self.has_power() {
+                return;
+            }
+        }
+        self.rig.now = end;
+        self.rig.ssd.step(end);
+        self.rig.pump();
+        self.harvest();
+    }
+
+    pub(super) fn end_a_transfer(&mut self) {
+        if !self.has_power() || self.rig.held.is_empty() {
+            return;
+        }
+        let at = self.dice.index(self.rig.held.len());
+        let effect = self.rig.held.remove(at);
+        match effect {
+            Effect::Pull { transfer, queue, .. } if queue != DAEMON && self.dice.one_in(150) => {
+                self.rig.answer(transfer, Outcome::BadChecksum);
+            }
+            _ => self.rig.carry_out(effect),
+        }
+        self.harvest();
+    }
+
+    /// Takes what was completed. What came out in the call in which the power went is taken for not acknowledged.
+    fn harvest(&mut self) {
+        if !self.has_power() {
+            return;
+        }
+        let mut rest = Vec::new();
+        for completion in std::mem::take(&mut self.rig.completions) {
+            let named = (completion.queue, completion.cqe.cid.get());
+            match self.sent.remove(&named) {
+                Some(sent) => self.answered(completion.queue, sent, refusal(&completion.cqe)),
+                None => rest.push(completion),
+            }
+        }
+        self.rig.completions = rest;
+    }
+
+    fn answered(&mut self, queue: QueueKey, sent: Sent, refused: Option<Refusal>) {
+        match (sent, refused) {
+            (Sent::Write { command, stamp, fua, slot }, refused) => {
+                match refused {
+                    None => self.oracle.succeeded(command, stamp, fua),
+                    Some(_) => self.oracle.refused(command),
+                }
+                self.slots.get_mut(&queue).expect("its slots").extend(slot);
+            }
+            (Sent::Flush(snapshot), None) => self.oracle.flushed(&snapshot),
+            (Sent::Flush(_), Some(refused)) => panic!("a flush was refused: {refused:?}"),
+            (Sent::Read { first, floors, slot }, refused) => {
+                for (index, floor) in (0u32..).zip(&floors).filter(|_| refused.is_none()) {
+                    let key = (first.0, first.1, first.2 + index);
+                    let found = self.content(queue, slot * CHUNK + index, key);
+                    // The volume may have gone while the data was on its way.
+                    let lives = self.generation(key.0) == Some(key.1);
+                    assert!(!lives || self.oracle.may_read(key, *floor, found), "a read of {key:?} finds {found:?}");
+                }
+                self.slots.get_mut(&queue).expect("its slots").insert(slot);
+            }
+            (Sent::Compare { first, floor, tag }, refused) => {
+                let lives = self.generation(first.0) == Some(first.1);
+                assert!(
+                    !lives || refused.is_some() || self.oracle.may_read(first, floor, tag),
+                    "{first:?} is not {tag:?}"
+                );
+            }
+        }
+    }
+
+    /// The number that a block in a host's memory follows from; anything else is garbage.
+    fn content(&self, queue: QueueKey, at: u32, key: Key) -> Option<u64> {
+        let data = self.rig.peek(queue, at as usize);
+        let first = u64::from_le_bytes(data[..8].try_into().expect("8 bytes"));
+        if first == 0 {
+            assert!(data.iter().all(|byte| *byte == 0), "{key:?}: neither zeros nor a content");
+            return None;
+        }
+        let tag = first / 1_000_003;
+        assert!(tag <= self.tag && data == block(tag), "{key:?}: garbage");
+        Some(tag)
+    }
+
+    fn generation(&self, raw: u16) -> Option<u32> {
+        match &self.table[&raw] {
+            Life::There(entry, _) if !entry.deleting => Some(entry.generation),
+            _ => None,
+        }
+    }
+
+    /// A range within a chunk of a volume that lives, mostly: volume, generation, lease, first block, blocks.
+    fn range(&mut self) -> Option<(Key, u32, u32)> {
+        let raw = self.dice.of(&VOLUMES);
+        let Life::There(entry, _) = &self.table[&raw] else { return None };
+        let (generation, lease, capacity) = (entry.generation, entry.lease_epoch, entry.capacity_blocks);
+        let blocks = self.dice.of(&[1u32, 1, 1, 1, 2, 3, 4, 8, CHUNK]);
+        let chunk = self.dice.small(u32::try_from(capacity).expect("small") / CHUNK);
+        let vba = chunk * CHUNK + self.dice.small(CHUNK - blocks + 1);
+        Some(((raw, generation, vba), blocks, lease))
+    }
+
+    fn sqe_for(&mut self, opcode: u8, queue: QueueKey, (raw, _, vba): Key, blocks: u32, stamp: Stamp) -> Sqe {
+        let mut sqe = sqe(opcode);
+        let client = client(u16::try_from(queue.0 / 10).expect("small"));
+        let slba = Slba::pack(Address { vid: vid(raw), client, vba });
+        let fua = matches!(opcode, io::WRITE | io::WRITE_ZEROES) && self.dice.one_in(12);
+        ReadWrite { slba, blocks, fua, map_epoch: self.rig.map_epoch, stamp }.encode(&mut sqe);
+        sqe
+    }
+
+    fn stamp(&mut self, lease_epoch: u32) -> Stamp {
+        self.sequence += 1;
+        // Now and then one that was overtaken.
+        let late = if self.dice.one_in(12) { self.dice.below(40) } else { 0 };
+        Stamp { lease_epoch, sequence: (self.sequence - late) << 20 | self.sequence & 0xF_FFFF }
+    }
+
+    fn submit(&mut self, queue: QueueKey, sqe: Sqe, sent: Sent) {
+        let cid = self.rig.next_cid.wrapping_add(1);
+        self.sent.insert((queue, cid), sent);
+        self.rig.submit(queue, sqe);
+        self.harvest();
+    }
+
+    fn is_busy(&self, queue: QueueKey) -> bool {
+        self.sent.keys().filter(|(key, _)| *key == queue).count() >= SLOTS as usize
+    }
+
+    pub(super) fn write(&mut self) {
+        let Some((first, blocks, lease)) = self.range().filter(|_| !self.is_busy(WRITER)) else {
+            return self.end_a_transfer();
+        };
+        let stamp = self.stamp(lease);
+        let mut sqe = self.sqe_for(io::WRITE, WRITER, first, blocks, stamp);
+        let Some(slot) = self.slots.get_mut(&WRITER).expect("its slots").pop_first() else { return };
+        self.commands += 1;
+        let command = self.commands;
+        for index in 0..blocks {
+            self.tag += 1;
+            let tag = self.tag;
+            self.rig.poke(WRITER, ((slot * CHUNK + index) as usize) * BLOCK, &block(tag));
+            self.oracle.sent(command, (first.0, first.1, first.2 + index), stamp, Some(tag));
+        }
+        sqe.dptr = KeyedSgl::keyed(u64::from(slot * CHUNK) * 4096, blocks * 4096, KEY);
+        let fua = ReadWrite::decode(&sqe).fua;
+        self.submit(WRITER, sqe, Sent::Write { command, stamp, fua, slot: Some(slot) });
+    }
+
+    /// A write with a stamp that some block of the volume has seen already.
+    pub(super) fn write_late(&mut self, raw: u16) {
+        let Life::There(entry, _) = &self.table[&raw] else { return };
+        let (generation, blocks) = (entry.generation, entry.capacity_blocks);
+        let lease = entry.lease_epoch;
+        let vba = u32::try_from(self.dice.below(blocks)).expect("small");
+        let key = (raw, generation, vba);
+        let held = self.oracle.acked(key);
+        let stamp = Stamp { sequence: held.sequence - u64::from(self.dice.one_in(2) && held.sequence > 0), ..held };
+        // A lease epoch of the past is refused: only blocks written under this one can be late.
+        if held.lease_epoch != lease || self.is_busy(WRITER) {
+            return;
+        }
+        let Some(slot) = self.slots.get_mut(&WRITER).expect("its slots").pop_first() else { return };
+        self.commands += 1;
+        self.tag += 1;
+        let (command, tag) = (self.commands, self.tag);
+        self.rig.poke(WRITER, (slot * CHUNK) as usize * BLOCK, &block(tag));
+        self.oracle.sent(command, key, stamp, Some(tag));
+        let mut sqe = self.sqe_for(io::WRITE, WRITER, key, 1, stamp);
+        sqe.dptr = KeyedSgl::keyed(u64::from(slot * CHUNK) * 4096, 4096, KEY);
+        let fua = ReadWrite::decode(&sqe).fua;
+        self.submit(WRITER, sqe, Sent::Write { command, stamp, fua, slot: Some(slot) });
+    }
+
+    /// Reads blocks with nothing else in between.
+    pub(super) fn read_now(&mut self, raw: u16, vba: u32, blocks: u32) -> (Vec<Option<u64>>, Option<Refusal>) {
+        let Life::There(entry, _) = &self.table[&raw] else { panic!("volume {raw} is not there") };
+        let key = (raw, entry.generation, vba);
+        let mut sqe = self.sqe_for(io::READ, READER, key, blocks, Stamp::default());
+        sqe.dptr = KeyedSgl::keyed(u64::from(SLOTS * CHUNK) * 4096, blocks * 4096, KEY);
+        let hold = std::mem::replace(&mut self.rig.hold, false);
+        let cqe = self.rig.run(READER, sqe);
+        self.rig.hold = hold;
+        let found = (0..blocks).map(|index| self.content(READER, SLOTS * CHUNK + index, key)).collect();
+        (found, refusal(&cqe))
+    }
+
+    /// After a call of the SSD that was not this module's.
+    pub(super) fn note_answers(&mut self) {
+        self.harvest();
+    }
+
+    fn forget(&mut self) {
+        let Some((first, blocks, lease)) = self.range().filter(|_| !self.is_busy(WRITER)) else { return };
+        let stamp = self.stamp(lease);
+        self.commands += 1;
+        let command = self.commands;
+        for index in 0..blocks {
+            self.oracle.sent(command, (first.0, first.1, first.2 + index), stamp, None);
+        }
+        if self.dice.one_in(2) {
+            let sqe = self.sqe_for(io::WRITE_ZEROES, WRITER, first, blocks, stamp);
+            let fua = ReadWrite::decode(&sqe).fua;
+            return self.submit(WRITER, sqe, Sent::Write { command, stamp, fua, slot: None });
+        }
+        // One or two ranges.
+        let split = self.dice.small(blocks);
+        let mut data = Vec::new();
+        for (at, count) in [(first.2, split), (first.2 + split, blocks - split)] {
+            if count > 0 {
+                let slba = Slba::pack(Address { vid: vid(first.0), client: client(7), vba: at });
+                data.extend_from_slice(&[0; 4]);
+                data.extend_from_slice(&count.to_le_bytes());
+                data.extend_from_slice(&slba.0.to_le_bytes());
+            }
+        }
+        let mut sqe = self.sqe_for(io::DATASET_MANAGEMENT, WRITER, first, 1, stamp);
+        // Beyond the slots of the writes; carried out at once.
+        let at = (SLOTS * CHUNK) as usize * BLOCK;
+        self.rig.poke(WRITER, at, &data);
+        let bytes = u32::try_from(data.len()).expect("short");
+        sqe.dptr = KeyedSgl::keyed(at as u64, bytes, KEY);
+        (sqe.cdw10, sqe.cdw11, sqe.cdw12) = ((bytes / 16 - 1).into(), 4.into(), 0.into());
+        let hold = std::mem::replace(&mut self.rig.hold, false);
+        self.submit(WRITER, sqe, Sent::Write { command, stamp, fua: false, slot: None });
+        self.rig.hold = hold;
+    }
+
+    fn flush(&mut self) {
+        if !self.is_busy(WRITER) {
+            let snapshot = self.oracle.snapshot();
+            self.submit(WRITER, sqe(io::FLUSH), Sent::Flush(snapshot));
+        }
+    }
+
+    fn read(&mut self) {
+        let Some((first, blocks, lease)) = self.range().filter(|_| !self.is_busy(READER)) else { return };
+        let Some(slot) = self.slots.get_mut(&READER).expect("its slots").pop_first() else { return };
+        let mut sqe = self.sqe_for(io::READ, READER, first, blocks, Stamp { lease_epoch: lease, sequence: 0 });
+        sqe.dptr = KeyedSgl::keyed(u64::from(slot * CHUNK) * 4096, blocks * 4096, KEY);
+        let floors = (0..blocks).map(|index| self.oracle.acked((first.0, first.1, first.2 + index))).collect();
+        self.submit(READER, sqe, Sent::Read { first, floors, slot });
+    }
+
+    fn compare(&mut self) {
+        let Some((first, _, lease)) = self.range().filter(|_| !self.is_busy(WRITER)) else { return };
+        let tag = self.oracle.guess(first, self.dice.roll());
+        let mut sqe = self.sqe_for(io::COMPARE, WRITER, first, 1, Stamp { lease_epoch: lease, sequence: 0 });
+        let at = (SLOTS * CHUNK) as usize * BLOCK;
+        self.rig.poke(WRITER, at, &tag.map_or_else(|| vec![0; BLOCK], block));
+        sqe.dptr = KeyedSgl::keyed(at as u64, 4096, KEY);
+        let floor = self.oracle.acked(first);
+        let hold = std::mem::replace(&mut self.rig.hold, false);
+        self.submit(WRITER, sqe, Sent::Compare { first, floor, tag });
+        self.rig.hold = hold;
+    }
+
+    /// Everything that was sent is answered, unless the power goes.
+    pub(super) fn drain(&mut self) {
+        for _ in 0..100_000 {
+            if !self.has_power() {
+                return;
+            }
+            if self.sent.is_empty() && self.rig.held.is_empty() {
+                return self.oracle.quiesce();
+            }
+            self.end_a_transfer();
+            if self.rig.held.is_empty() {
+                self.pass(100_000);
+            }
+        }
+        panic!("{} commands are never answered", self.sent.len());
+    }
+}
