@@ -67,14 +67,33 @@ pub(crate) enum Work {
     Orphan { blocks: Vec<NewBlock>, buffer: Option<Buffer> },
 }
 
-/// Every read moves a command twice: in and out of its slot.
-const _: () = assert!(size_of::<Command>() <= 208);
+/// Both are moved twice, in and out of their slots.
+const _: () = assert!(size_of::<Command>() <= 208 && size_of::<Transfer>() <= 136);
 
 /// A transfer under way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Transfer {
-    pub(crate) command: u32,
-    pub(crate) kind: TransferKind,
+#[derive(Debug)]
+pub(crate) enum Transfer {
+    /// One of those of a command.
+    Part {
+        /// The command.
+        command: u32,
+        /// What it moves.
+        kind: TransferKind,
+    },
+    /// The only one of a read, and with it the whole command: most commands are reads of one block, and this is one
+    /// slot instead of two.
+    Single(Single),
+}
+
+/// A read of one block whose data is in memory.
+#[derive(Debug)]
+pub(crate) struct Single {
+    /// Gone, with the request, once the queue is.
+    pub(crate) command: Option<(CompletionPermit, Authorized<Request>)>,
+    /// Pinned.
+    pub(crate) page: Ppa,
+    /// When the model has its data at the host.
+    pub(crate) done_at: Time,
 }
 
 /// What a transfer moves.

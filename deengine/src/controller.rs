@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The SSD as target offload drives it: commands in flight, their transfers and their completions.
 
-use crate::command::{Answer, Command, Transfer, TransferKind, Work};
+use crate::command::{Answer, Command, Single, Transfer, TransferKind, Work};
 use crate::delay::Delays;
 use crate::durable::SsdError;
 use crate::errors::ErrorLog;
@@ -98,7 +98,9 @@ pub struct Ssd {
     probes: Vec<Probe>,
     pub(crate) spare_blocks: Vec<Vec<NewBlock>>,
     pub(crate) zero_sum: u32,
-    transfers: Slab<Transfer>,
+    pub(crate) transfers: Slab<Transfer>,
+    /// How many of the transfers are whole commands.
+    pub(crate) singles: usize,
     pub(crate) effects: VecDeque<Effect>,
 }
 
@@ -139,6 +141,7 @@ impl Ssd {
             spare_blocks: Vec::new(),
             zero_sum: block_sum(&[0; BLOCK_BYTES as usize]),
             transfers: Slab::new(),
+            singles: 0,
             effects: VecDeque::new(),
         };
         ssd.recall()?;
@@ -173,6 +176,13 @@ impl Ssd {
         &self.stats
     }
 
+    /// Leaves out every access check from now on, so that a benchmark can tell what they cost. There is no way back, and
+    /// nothing but benchmarks should go this way.
+    #[doc(hidden)]
+    pub fn measure_unchecked(&mut self) {
+        self.table.leave_unchecked();
+    }
+
     /// The translation layer, to ask how it is.
     pub fn ftl(&self) -> &Ftl {
         &self.ftl
@@ -185,7 +195,7 @@ impl Ssd {
 
     /// Commands accepted and not completed yet.
     pub fn in_flight(&self) -> usize {
-        self.commands.len() + self.hosts.waiting()
+        self.commands.len() + self.singles + self.hosts.waiting()
     }
 
     pub(crate) fn issue(&mut self, queue: QueueKey, cid: u16) -> CompletionPermit {
@@ -240,7 +250,7 @@ impl Ssd {
         command.pending += 1;
         command.pushed_bytes += local.bytes;
         let queue = command.queue;
-        let transfer = TransferId(self.transfers.insert(Transfer { command: id, kind }));
+        let transfer = TransferId(self.transfers.insert(Transfer::Part { command: id, kind }));
         self.effects.push_back(Effect::Push { transfer, queue, remote, local, sum });
     }
 
@@ -248,7 +258,7 @@ impl Ssd {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.pending += 1;
         let queue = command.queue;
-        let transfer = TransferId(self.transfers.insert(Transfer { command: id, kind }));
+        let transfer = TransferId(self.transfers.insert(Transfer::Part { command: id, kind }));
         self.effects.push_back(Effect::Pull { transfer, queue, remote, local });
     }
 
@@ -334,7 +344,7 @@ impl Ssd {
 const SOON: Span = Span::from_ns(1_000);
 
 /// What a failed transfer says of its command.
-fn refusal_of(outcome: Outcome) -> Option<Refusal> {
+pub(crate) fn refusal_of(outcome: Outcome) -> Option<Refusal> {
     match outcome {
         Outcome::Done { .. } => None,
         Outcome::BadChecksum => Some(Refusal::BadChecksum),
@@ -406,9 +416,13 @@ impl Controller for Ssd {
     }
 
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
-        let Some(Transfer { command: id, kind }) = self.transfers.remove(transfer.0) else {
-            self.stats.unknown_transfers += 1;
-            return;
+        let (id, kind) = match self.transfers.remove(transfer.0) {
+            Some(Transfer::Part { command, kind }) => (command, kind),
+            Some(Transfer::Single(single)) => return self.finish_single(now, single, outcome),
+            None => {
+                self.stats.unknown_transfers += 1;
+                return;
+            }
         };
         match kind {
             TransferKind::FromPage(page) => self.ftl.unpin(page),
@@ -467,6 +481,13 @@ impl Drop for Ssd {
         let ids: Vec<u32> = self.commands.iter().map(|(id, _)| id).collect();
         for id in ids {
             if let Some(permit) = self.commands.get_mut(id).and_then(|command| command.permit.take()) {
+                permit.forfeit();
+            }
+        }
+        for transfer in self.transfers.iter_mut() {
+            if let Transfer::Single(Single { command, .. }) = transfer
+                && let Some((permit, _)) = command.take()
+            {
                 permit.forfeit();
             }
         }

@@ -91,6 +91,7 @@ impl Ssd {
         queue: QueueKey,
         request: Authorized<Request>,
     ) {
+        let Err((permit, request)) = self.begin_single(now, accepted, permit, queue, request) else { return };
         let first = *request.get();
         let vid = first.address.vid;
         let mut extents = std::mem::take(&mut self.extents);

@@ -62,6 +62,7 @@ mod permit;
 mod rate;
 pub mod request;
 mod scratch;
+mod single;
 mod slab;
 mod stats;
 mod teardown;

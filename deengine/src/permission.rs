@@ -63,6 +63,8 @@ pub struct Table {
     clients: Clients,
     term: u64,
     serial: u64,
+    /// Nothing is asked but whether the volume is there: what the checks cost is measured against this.
+    unchecked: bool,
 }
 
 impl Default for Table {
@@ -75,6 +77,7 @@ impl Default for Table {
             clients: Clients::default(),
             term: 0,
             serial: 0,
+            unchecked: false,
         }
     }
 }
@@ -128,6 +131,10 @@ impl Table {
 
     fn check(&self, now: Time, identity: Identity, fleet: Option<&Fleet>, request: &Request) -> Result<u16, Refused> {
         let Address { client, vid, vba } = request.address;
+        if self.unchecked {
+            let slot = self.by_vid[usize::from(vid.get())];
+            return if slot == NO_SLOT { Err(Refusal::UnknownVolume.into()) } else { Ok(slot) };
+        }
         if identity != Identity::Client(client) {
             return Err(Refusal::WrongIdentity.into());
         }
@@ -353,6 +360,11 @@ impl Table {
     /// The highest term of a daemon, from the ledger.
     pub(crate) fn recall_term(&mut self, term: u64) {
         self.term = self.term.max(term);
+    }
+
+    /// Leaves out the checks, for measurements.
+    pub(crate) fn leave_unchecked(&mut self) {
+        self.unchecked = true;
     }
 
     /// The highest term of a daemon seen.

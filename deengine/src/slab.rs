@@ -64,6 +64,11 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    /// All live values, by a scan.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
+    }
+
     /// All live values with their numbers, by a scan: for rare things such as closing a queue.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0u32..).zip(&self.slots).filter_map(|(index, slot)| {

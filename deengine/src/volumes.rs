@@ -227,7 +227,8 @@ impl Ssd {
             Work::Forget(requests) => requests.iter().any(is_older),
             _ => false,
         });
-        let mut queues: Vec<QueueKey> = older.map(|(_, command)| command.queue).collect();
+        let singles = self.singles().filter(|(_, request)| is_older(request)).map(|(queue, _)| queue);
+        let mut queues: Vec<QueueKey> = older.map(|(_, command)| command.queue).chain(singles).collect();
         queues.sort_unstable();
         queues.dedup();
         queues

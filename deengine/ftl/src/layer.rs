@@ -19,7 +19,7 @@ use crate::stats::{Health, LayerStats};
 use crate::stream::Writing;
 use crate::sweep::Sweep;
 use crate::windows::{Window, Windows};
-use gnstor_durable::{Durable, Journal, Seq};
+use gnstor_durable::{Durable, Journal, Seq, Sizes};
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Flash, Frame, Power, Ppa};
@@ -103,6 +103,7 @@ pub struct Ftl {
     pub(crate) durable: Durable,
     pub(crate) journal_bytes: u64,
     pub(crate) logical_pages: u64,
+    pub(crate) in_memory: bool,
     pub(crate) collection: Collection,
     /// Superblocks free or about to be, at and below which writes pay for collection.
     pub(crate) low: u32,
@@ -178,7 +179,14 @@ impl Ftl {
         self.flash.regions()
     }
 
+    /// Whether every page is in memory, so that none is ever loaded.
+    #[inline]
+    pub fn is_in_memory(&self) -> bool {
+        self.in_memory
+    }
+
     /// Whether the preset takes no time, so that nobody need ask the model.
+    #[inline]
     pub fn is_timeless(&self) -> bool {
         self.timing.is_none()
     }
@@ -247,9 +255,17 @@ impl FtlConfig {
     /// # Errors
     /// As [`geometry_for`].
     pub fn store_bytes(preset: &Preset, logical_pages: u64, dump_bytes: u64) -> Result<u64, OpenError> {
+        Ok(Self::sizes(preset, logical_pages, dump_bytes)?.store_bytes())
+    }
+
+    /// What the system area is formatted with.
+    ///
+    /// # Errors
+    /// As [`geometry_for`].
+    pub fn sizes(preset: &Preset, logical_pages: u64, dump_bytes: u64) -> Result<Sizes, OpenError> {
         let geometry = geometry_for(preset, logical_pages)?;
         let words = Map::words_for(logical_pages, geometry.pages())
             .ok_or_else(|| OpenError::Capacity(format!("a map of {logical_pages} blocks is not possible")))?;
-        Ok(crate::config::sizes(&geometry, logical_pages, words, dump_bytes)?.store_bytes())
+        crate::config::sizes(&geometry, preset.buffer_pages, logical_pages, words, dump_bytes)
     }
 }

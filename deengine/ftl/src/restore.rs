@@ -16,9 +16,9 @@ use crate::rebuild::rebuild;
 use crate::replay::{Found, from_journal};
 use crate::reserve::reserved_superblocks;
 use crate::stream::Writing;
-use gnstor_durable::{DumpState, Durable, Journal, Ledger, Seq};
+use gnstor_durable::{DumpState, Durable, Journal, Ledger, Seq, Sizes};
 use gnstor_fabric::time::Time;
-use gnstor_flash::{Flash, FlashConfig};
+use gnstor_flash::{Flash, FlashConfig, MediaConfig};
 use gnstor_map::{Map, MapWriter};
 use gnstor_model::Timing;
 use gnstor_proto::slba::Vid;
@@ -100,7 +100,7 @@ impl Ftl {
     /// [`OpenError`].
     pub fn format_on(flash: Arc<Flash>, config: &FtlConfig) -> Result<OpenedFtl, OpenError> {
         let parts = parts(flash, config)?;
-        let sizes = sizes(parts.flash.geometry(), config.logical_pages, parts.map.words(), config.dump_bytes)?;
+        let sizes = sizes_of(config, &parts)?;
         let opened = Durable::format(Arc::clone(&config.store), sizes, config.seed)?;
         parts.flash.factory_bad().into_iter().for_each(|block| parts.flash.mark_bad(block));
         let found = Found::empty(&parts.flash);
@@ -146,7 +146,7 @@ impl Ftl {
         progress: Progress<'_>,
     ) -> Result<OpenedFtl, OpenError> {
         let mut parts = parts(flash, config)?;
-        let sizes = sizes(parts.flash.geometry(), config.logical_pages, parts.map.words(), config.dump_bytes)?;
+        let sizes = sizes_of(config, &parts)?;
         let opened = Durable::open(Arc::clone(&config.store), sizes)?;
         let (durable, ledger) = (opened.durable, opened.ledger);
         let dump = durable.read_dump();
@@ -196,6 +196,12 @@ impl Ftl {
 
 /// Bytes of a record of the journal, near enough for a modelled time.
 const RECORD_BYTES: u64 = 18;
+
+fn sizes_of(config: &FtlConfig, parts: &Parts) -> Result<Sizes, OpenError> {
+    let (geometry, words) = (parts.flash.geometry(), parts.map.words());
+    sizes(geometry, config.preset.buffer_pages, config.logical_pages, words, config.dump_bytes)
+}
+
 fn open_flash(config: &FtlConfig) -> Result<Arc<Flash>, OpenError> {
     let geometry = geometry_for(&config.preset, config.logical_pages)?;
     Ok(Arc::new(Flash::new(FlashConfig {
@@ -252,6 +258,7 @@ fn assemble(
         journal_bytes,
         logical_pages: parts.logical_pages,
         collection: config.collection,
+        in_memory: matches!(config.media, MediaConfig::Ram { .. }),
         // Two are open.
         low: reserved_superblocks(&config.preset, &geometry, parts.logical_pages) - 2,
         timing,
