@@ -26,8 +26,15 @@ pub enum Command {
     )]
     Demo(DemoArgs),
     /// Run an array in the foreground
-    #[command(after_help = "Examples:\n  gnstor up\n  gnstor up --ssds 8 --ssd-size 4GiB --listen 127.0.0.1:7117")]
+    #[command(
+        after_help = "Examples:\n  gnstor up\n  gnstor up --ssds 8 --ssd-size 4GiB --listen 127.0.0.1:7117\n  gnstor up --data /var/lib/gnstor\n  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422"
+    )]
     Up(UpArgs),
+    /// Run one SSD in a process of its own
+    #[command(
+        after_help = "Examples:\n  gnstor ssd --data ssd0.gns --size 1GiB\n  gnstor ssd --data ssd1.gns --size 1GiB --index 1 --listen 127.0.0.1:4422\n  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422\n\nSignals: TERM and INT shut the SSD down in order; USR1 is a power failure whose dump succeeds; KILL is one without."
+    )]
+    Ssd(SsdArgs),
     /// Create, list, show and delete volumes of a running array
     #[command(
         after_help = "Examples:\n  gnstor volume create corpus --size 1GiB\n  gnstor volume list --json\n  gnstor volume show corpus\n  gnstor volume delete corpus"
@@ -111,28 +118,57 @@ pub struct DemoArgs {
 /// `gnstor up`.
 #[derive(Clone, Debug, Args)]
 pub struct UpArgs {
-    /// Address of the daemon; the SSDs are reached on the next port
+    /// Address of the daemon; embedded SSDs are reached on the next port
     #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS")]
     pub listen: SocketAddr,
-    /// Number of SSDs
-    #[arg(long, default_value_t = 4, value_name = "N")]
-    pub ssds: u16,
-    /// Preset of the SSDs
-    #[arg(long, default_value = "gnstor-980pro", value_name = "NAME")]
-    pub preset: String,
-    /// Logical capacity of each SSD
-    #[arg(long, default_value = "1GiB", value_parser = parse_size, value_name = "SIZE")]
-    pub ssd_size: u64,
-    /// Placement groups, a power of two
+    /// Number of SSDs [default: 4, or those that --data holds]
+    #[arg(long, value_name = "N")]
+    pub ssds: Option<u16>,
+    /// Preset of the SSDs, or a file with one [default: gnstor-980pro, or that of --data]
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub preset: Option<String>,
+    /// Logical capacity of each SSD [default: 1GiB, or that of --data]
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub ssd_size: Option<u64>,
+    /// Placement groups of a fresh array, a power of two
     #[arg(long, default_value_t = 65_536, value_name = "N")]
     pub groups: u32,
-    /// Keep the SSDs' contents in this folder (reserved: media are in memory so far)
+    /// Keep the SSDs' contents in this folder, one file each (ssd-N.gns) [default: in memory]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// SSDs in processes of their own (gnstor ssd), in the order of their numbers; repeatable
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with_all = ["ssds", "preset", "ssd_size", "data"])]
+    pub ssd_at: Vec<String>,
     /// Print one JSON object when the array serves
     #[arg(long)]
     pub json: bool,
 }
+
+/// `gnstor ssd`.
+#[derive(Clone, Debug, Args)]
+pub struct SsdArgs {
+    /// File that holds the SSD; made when there is none, with --size [default: contents in memory]
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Logical capacity [default: that of the file; 1GiB in memory]
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub size: Option<u64>,
+    /// Preset, or a file with one [default: that of the file, else gnstor-980pro]
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub preset: Option<String>,
+    /// Where daemons and clients reach it
+    #[arg(long, default_value = DEFAULT_SSD, value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// Number of the SSD in its array [default: that of the file, else 0]
+    #[arg(long, value_name = "N")]
+    pub index: Option<u16>,
+    /// Print JSON, one object a line: when it serves, and when it ends
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where `gnstor ssd` listens unless told otherwise.
+pub const DEFAULT_SSD: &str = "127.0.0.1:4421";
 
 /// Where `gnstor up` listens unless told otherwise.
 pub const DEFAULT_ARRAY: &str = "127.0.0.1:7117";

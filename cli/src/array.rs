@@ -1,34 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An array in this process: an engine with emulated SSDs, the daemon, and a TCP door for clients in other processes.
+//! An array: an engine with emulated SSDs or with links to SSDs elsewhere, the daemon, and a TCP door for clients in other processes.
+//!
+//! ```text
+//!   Ssds::Here   daemon --> engine: SSD 0..n <-- door <-- clients
+//!   Ssds::At     daemon --> engine: links ----> gnstor ssd, one process each <-- clients
+//! ```
 
-use gnstor_daemon::{Daemon, DaemonConfig, DaemonError, SsdPort};
-use gnstor_deengine::preset::Preset;
-use gnstor_deengine::{Ssd, SsdConfig};
-use gnstor_fabric::admin::ChannelError;
-use gnstor_fabric::engine::tcp::Wire;
-use gnstor_fabric::engine::{Engine, EngineConfig, Port};
+use crate::door::Door;
+use crate::media::{About, MediaError, Plan, make_ssds};
+use crate::power::Powered;
+use crate::reach::Reach;
+use gnstor_daemon::{Daemon, DaemonConfig, DaemonError, Reconnect, SsdPort};
+use gnstor_fabric::admin::{AdminChannel, ChannelError};
+use gnstor_fabric::engine::{HalfId, Port};
 use gnstor_fabric::host_queue::HostQueue;
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::runtime::{EngineError, EngineHandle, EngineThread};
+use gnstor_fabric::runtime::{EngineError, EngineHandle};
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// Where the SSDs of an array are.
+#[derive(Clone, Debug)]
+pub enum Ssds {
+    /// In this process; the plan's place is the SSD's number.
+    Here(Vec<Plan>),
+    /// In processes of their own (`gnstor ssd`), at these addresses; the address's place is the SSD's number.
+    At(Vec<String>),
+}
+
+impl Ssds {
+    fn count(&self) -> usize {
+        match self {
+            Self::Here(plans) => plans.len(),
+            Self::At(addresses) => addresses.len(),
+        }
+    }
+}
 
 /// What an array is made of.
 #[derive(Clone, Debug)]
 pub struct ArrayConfig {
-    /// Number of SSDs.
-    pub ssds: u16,
-    /// Preset of every SSD.
-    pub preset: Preset,
-    /// Logical capacity of every SSD.
-    pub ssd_bytes: u64,
+    /// The SSDs.
+    pub ssds: Ssds,
     /// Where the daemon listens.
     pub listen: SocketAddr,
-    /// Where clients of other processes reach the SSDs; `None`: they cannot.
+    /// Where clients of other processes reach the SSDs of this one; `None`: they cannot.
     pub fabric_listen: Option<SocketAddr>,
     /// The modelled link of clients in this process.
     pub link: LinkConfig,
@@ -41,7 +58,7 @@ pub struct ArrayConfig {
 pub enum ArrayError {
     /// No SSDs, or too many.
     #[error("an array has 1 to 64 SSDs, not {0}")]
-    SsdCount(u16),
+    SsdCount(usize),
     /// Not a number of placement groups.
     #[error("{0} placement groups are not possible: use a power of two up to {MAX_GROUPS}")]
     Groups(u32),
@@ -53,6 +70,9 @@ pub enum ArrayError {
         /// The error.
         cause: std::io::Error,
     },
+    /// An SSD's contents.
+    #[error(transparent)]
+    Media(#[from] MediaError),
     /// An SSD.
     #[error(transparent)]
     Admin(#[from] ChannelError),
@@ -71,7 +91,7 @@ const MAX_GROUPS: u32 = 1 << 24;
 ///
 /// # Errors
 /// [`ArrayError::SsdCount`].
-pub fn check_ssds(ssds: u16) -> Result<(), ArrayError> {
+pub fn check_ssds(ssds: usize) -> Result<(), ArrayError> {
     if (1..=64).contains(&ssds) { Ok(()) } else { Err(ArrayError::SsdCount(ssds)) }
 }
 
@@ -81,15 +101,24 @@ pub struct Array {
     daemon: Option<Daemon>,
     daemon_address: SocketAddr,
     door: Option<Door>,
-    engine: EngineThread,
-    ssds: u16,
+    powered: Option<Powered>,
+    ssds: Vec<Told>,
 }
 
-#[derive(Debug)]
-struct Door {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+/// What is told of an SSD of an array.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Told {
+    /// Number.
+    pub index: u16,
+    /// Logical capacity.
+    pub bytes: u64,
+    /// Model.
+    pub model: String,
+    /// Where clients of other processes reach it; empty where they cannot.
+    pub address: String,
+    /// What is known of one in this process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub here: Option<About>,
 }
 
 const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -98,9 +127,9 @@ impl Array {
     /// Starts an array; it serves when this returns.
     ///
     /// # Errors
-    /// [`ArrayError`]: no memory, a port in use.
+    /// [`ArrayError`]: no memory, a port in use, an SSD that is not there.
     pub fn start(config: &ArrayConfig) -> Result<Self, ArrayError> {
-        check_ssds(config.ssds)?;
+        check_ssds(config.ssds.count())?;
         if !config.groups.is_power_of_two() || config.groups > MAX_GROUPS {
             return Err(ArrayError::Groups(config.groups));
         }
@@ -109,47 +138,29 @@ impl Array {
             move |cause| ArrayError::Os { what, cause }
         };
         // The ports first: a port in use is the likeliest error and needs no SSDs to be found.
-        let door = config.fabric_listen.map(TcpListener::bind).transpose();
-        let door = door.map_err(os(&format!("listening on {}", config.fabric_listen.unwrap_or(config.listen))))?;
-        let mut engine = Engine::new(EngineConfig { link: config.link, ..EngineConfig::default() });
-        for index in 0..config.ssds {
-            let ssd = Ssd::new(SsdConfig {
-                index,
-                preset: config.preset,
-                capacity_bytes: config.ssd_bytes,
-                serial: format!("GN{index:06}"),
-            });
-            let ssd = ssd.map_err(os(&format!("making SSD {index} of {} bytes", config.ssd_bytes)))?;
-            let regions = vec![ssd.media(), ssd.scratch()];
-            engine.add_target(Box::new(ssd), regions);
-        }
-        let engine = EngineThread::start(engine).map_err(os("starting the engine"))?;
-        let handle = engine.handle();
+        let fabric_listen = config.fabric_listen.filter(|_| matches!(config.ssds, Ssds::Here(_)));
+        let listener = fabric_listen.map(TcpListener::bind).transpose();
+        let listener = listener.map_err(os(&format!("listening on {}", fabric_listen.unwrap_or(config.listen))))?;
+        let made = match &config.ssds {
+            Ssds::Here(plans) => make_ssds(plans)?,
+            Ssds::At(_) => Vec::new(),
+        };
+        let abouts: Vec<About> = made.iter().map(|made| made.about.clone()).collect();
+        let powered = Powered::on(made, 0, config.link).map_err(os("starting the engine"))?;
+        let handle = powered.engine();
         let soft = handle.call(|e, _| e.add_soft())?;
-        let fabric_address = door.as_ref().and_then(|d| d.local_addr().ok());
-        let mut ports = Vec::new();
-        for index in 0..config.ssds {
-            let subnqn = ssd_subnqn(index);
-            let port = Port::Local(index);
-            let mut queue =
-                HostQueue::connect(&handle, soft, port, &subnqn, Identity::Daemon, Duration::ZERO, ADMIN_DEADLINE)?;
-            let model = queue.identify(ADMIN_DEADLINE)?.model;
-            ports.push(SsdPort {
-                index,
-                subnqn,
-                transport: if fabric_address.is_some() { "tcp" } else { "inproc" }.into(),
-                address: fabric_address.map(|a| a.to_string()).unwrap_or_default(),
-                capacity_bytes: config.ssd_bytes,
-                model,
-                channel: Box::new(queue),
-            });
-        }
+        let fabric_address = listener.as_ref().and_then(|d| d.local_addr().ok());
+        let (ports, ssds) = match &config.ssds {
+            Ssds::Here(_) => embedded(&handle, soft, fabric_address, abouts)?,
+            Ssds::At(addresses) => elsewhere(&handle, soft, addresses)?,
+        };
         let mut daemon_config = DaemonConfig::default();
         daemon_config.core.groups = config.groups;
         let daemon = Daemon::start(config.listen, ports, daemon_config)?;
-        let door = door.map(|listener| Door::open(listener, handle)).transpose().map_err(os("opening the TCP door"))?;
+        let door =
+            listener.map(|listener| Door::open(listener, handle)).transpose().map_err(os("opening the TCP door"))?;
         let daemon_address = daemon.local_addr();
-        Ok(Self { daemon: Some(daemon), daemon_address, door, engine, ssds: config.ssds })
+        Ok(Self { daemon: Some(daemon), daemon_address, door, powered: Some(powered), ssds })
     }
 
     /// Where the daemon listens, or listened.
@@ -159,17 +170,20 @@ impl Array {
 
     /// Where the SSDs are reached over TCP.
     pub fn fabric_address(&self) -> Option<SocketAddr> {
-        self.door.as_ref().map(|d| d.address)
+        self.door.as_ref().map(Door::address)
     }
 
     /// The engine, for clients in this process and for fault injection.
+    ///
+    /// # Panics
+    /// Never: it is there until the array is stopped.
     pub fn engine(&self) -> EngineHandle {
-        self.engine.handle()
+        self.powered.as_ref().expect("it runs").engine()
     }
 
-    /// Number of SSDs.
-    pub fn ssds(&self) -> u16 {
-        self.ssds
+    /// The SSDs.
+    pub fn ssds(&self) -> &[Told] {
+        &self.ssds
     }
 
     /// The daemon still serves.
@@ -184,35 +198,82 @@ impl Array {
     pub fn stop_daemon(&mut self) -> Result<(), DaemonError> {
         self.daemon.take().map_or(Ok(()), Daemon::stop)
     }
-}
 
-impl Door {
-    #[expect(clippy::disallowed_methods, reason = "the accepting thread is the runtime part of this module")]
-    fn open(listener: TcpListener, engine: EngineHandle) -> std::io::Result<Self> {
-        let address = listener.local_addr()?;
-        listener.set_nonblocking(true)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            while !asked.load(Ordering::Acquire) {
-                match listener.accept() {
-                    Ok((stream, from)) => match Wire::new(stream) {
-                        Ok(wire) => engine.cast(move |e, _| _ = e.add_peer(wire)),
-                        Err(e) => tracing::warn!("client {from}: {e}"),
-                    },
-                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
-                }
-            }
-        });
-        Ok(Self { address, stop, thread: Some(thread) })
+    /// Stops the array; SSDs of this process are shut down in order.
+    ///
+    /// # Errors
+    /// What ended the daemon before, or an SSD that could not be shut down.
+    pub fn stop(mut self) -> Result<(), ArrayError> {
+        let daemon = self.stop_daemon();
+        self.door = None;
+        self.powered.take().map_or(Ok(()), Powered::shut_down)?;
+        Ok(daemon?)
     }
 }
 
-impl Drop for Door {
+impl Drop for Array {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        // Declared order is not enough: the daemon's connections end before the engine does, and the door before it too.
+        self.daemon = None;
+        self.door = None;
     }
+}
+
+fn embedded(
+    engine: &EngineHandle,
+    soft: HalfId,
+    fabric: Option<SocketAddr>,
+    abouts: Vec<About>,
+) -> Result<(Vec<SsdPort>, Vec<Told>), ArrayError> {
+    let mut ports = Vec::new();
+    let mut told = Vec::new();
+    for (index, about) in (0u16..).zip(abouts) {
+        let subnqn = ssd_subnqn(index);
+        let port = Port::Local(index);
+        let mut queue =
+            HostQueue::connect(engine, soft, port, &subnqn, Identity::Daemon, Duration::ZERO, ADMIN_DEADLINE)?;
+        let model = queue.identify(ADMIN_DEADLINE)?.model;
+        let address = fabric.map(|a| a.to_string()).unwrap_or_default();
+        let bytes = about.bytes;
+        told.push(Told { index, bytes, model: model.clone(), address: address.clone(), here: Some(about) });
+        ports.push(SsdPort {
+            index,
+            subnqn,
+            transport: if fabric.is_some() { "tcp" } else { "inproc" }.into(),
+            address,
+            capacity_bytes: bytes,
+            model,
+            channel: Box::new(queue),
+            reconnect: None,
+        });
+    }
+    Ok((ports, told))
+}
+
+fn elsewhere(
+    engine: &EngineHandle,
+    soft: HalfId,
+    addresses: &[String],
+) -> Result<(Vec<SsdPort>, Vec<Told>), ArrayError> {
+    let mut ports = Vec::new();
+    let mut told = Vec::new();
+    for (index, address) in (0u16..).zip(addresses) {
+        let mut reach = Reach::new(engine.clone(), soft, index, address.clone());
+        let mut queue = reach.connect_patiently()?;
+        let model = queue.identify(ADMIN_DEADLINE)?.model;
+        let capacity_bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
+        told.push(Told { index, bytes: capacity_bytes, model: model.clone(), address: address.clone(), here: None });
+        let reconnect: Reconnect = Box::new(move || Ok(Box::new(reach.connect()?) as Box<dyn AdminChannel>));
+        ports.push(SsdPort {
+            index,
+            subnqn: ssd_subnqn(index),
+            transport: "tcp".into(),
+            address: address.clone(),
+            capacity_bytes,
+            model,
+            channel: Box::new(queue),
+            reconnect: Some(reconnect),
+        });
+    }
+    Ok((ports, told))
 }

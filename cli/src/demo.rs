@@ -3,10 +3,10 @@
 
 use crate::CliError;
 use crate::args::DemoArgs;
-use crate::array::{Array, ArrayConfig, check_ssds};
+use crate::array::{Array, ArrayConfig, Ssds, check_ssds};
 use crate::demo_kernel::{self, Findings, hash_block};
+use crate::media;
 use crate::report::{Steps, human_bytes, print_json};
-use gnstor_deengine::preset::Preset;
 use gnstor_fabric::link::LinkConfig;
 use hdrhistogram::Histogram;
 use libgnstor::{
@@ -74,18 +74,16 @@ pub struct DemoReport {
 /// # Errors
 /// [`CliError`]: input that cannot be used, a device that is not there, and anything that did not verify.
 pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
-    let preset = preset_by_name(&args.preset)?;
+    let preset = media::preset(&args.preset)?;
     if args.threads == 0 || args.threads > 1024 || !args.threads.is_multiple_of(32) {
         return Err(CliError::Usage(format!("--threads {} must be a multiple of 32, up to 1024", args.threads)));
     }
-    check_ssds(args.ssds)?;
+    check_ssds(args.ssds.into())?;
     let data = read_input(args)?;
     let device = Device::open(args.device.into()).map_err(Error::from)?;
     steps.done(format!("device      {} ({})", device.name(), device.why()));
     let array = Array::start(&ArrayConfig {
-        ssds: args.ssds,
-        preset,
-        ssd_bytes: args.ssd_size,
+        ssds: Ssds::Here(media::in_memory(args.ssds, &preset, args.ssd_size)),
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         fabric_listen: None,
         link: if args.preset == "null" { LinkConfig::UNLIMITED } else { LinkConfig::PAPER_200GBE },
@@ -207,16 +205,6 @@ pub fn print(report: &DemoReport, json: bool) {
     );
     println!("  device      {} ({})", report.device_name, report.device_why);
     println!("  emulated    {}", report.emulated.join("\n              "));
-}
-
-/// The preset of this name.
-///
-/// # Errors
-/// A sentence with the names there are.
-pub fn preset_by_name(name: &str) -> Result<Preset, CliError> {
-    let unknown =
-        || CliError::Usage(format!("there is no preset '{name}'; choose one of: {}", Preset::NAMES.join(", ")));
-    Preset::by_name(name).ok_or_else(unknown)
 }
 
 struct Input {

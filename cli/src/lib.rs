@@ -4,9 +4,14 @@
 //! ```text
 //!   main       parse, dispatch, exit code
 //!   args       the command line
-//!   array      an array in this process: engine, emulated SSDs, daemon, TCP door
+//!   array      an array: engine, SSDs here or elsewhere, daemon, TCP door
+//!   media      what an emulated SSD is made of, and how it came up
+//!   power      SSDs in an engine, until they are shut down or their power fails
+//!   reach      an SSD in another process, as the daemon reaches it
+//!   door       where clients of other processes come in
+//!   ssd        one SSD in a process of its own
 //!   demo       the whole way once
-//!   volume, cp commands against a running array
+//!   volume, cp commands against a running array; down: which SSDs it lacks
 //!   report     what a person sees, and JSON
 //! ```
 
@@ -15,7 +20,14 @@ pub mod array;
 pub mod cp;
 pub mod demo;
 mod demo_kernel;
+pub mod door;
+mod down;
+pub mod media;
+pub mod power;
+mod reach;
 pub mod report;
+mod signals;
+pub mod ssd;
 pub mod up;
 pub mod volume;
 
@@ -28,6 +40,9 @@ pub enum CliError {
     /// The array in this process.
     #[error(transparent)]
     Array(#[from] array::ArrayError),
+    /// An SSD's contents.
+    #[error(transparent)]
+    Media(#[from] media::MediaError),
     /// A file.
     #[error("{path}: {cause}")]
     File {

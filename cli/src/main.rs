@@ -4,7 +4,7 @@
 use clap::{CommandFactory, Parser};
 use gnstor_cli::args::{Cli, Command};
 use gnstor_cli::report::Steps;
-use gnstor_cli::{CliError, cp, demo, up, volume};
+use gnstor_cli::{CliError, cp, demo, ssd, up, volume};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -47,6 +47,7 @@ fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<(), CliError> {
             Ok(())
         }
         Command::Up(args) => up::run(args, &Steps::new(args.json, interrupted)),
+        Command::Ssd(args) => ssd::run(args, &Steps::new(args.json, interrupted)),
         Command::Volume(args) => volume::run(args),
         Command::Cp(args) => cp::run(args, &Steps::new(args.array.json, interrupted)),
         Command::Completions { shell } => {

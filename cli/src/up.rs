@@ -3,8 +3,8 @@
 
 use crate::CliError;
 use crate::args::UpArgs;
-use crate::array::{Array, ArrayConfig};
-use crate::demo::preset_by_name;
+use crate::array::{Array, ArrayConfig, Ssds, Told, check_ssds};
+use crate::media::{self, CameUp, Plan};
 use crate::report::{Steps, human_bytes, print_json};
 use gnstor_fabric::link::LinkConfig;
 use serde::Serialize;
@@ -12,67 +12,100 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 #[derive(Serialize)]
-struct Serving {
+struct Serving<'a> {
     daemon: SocketAddr,
-    fabric: SocketAddr,
-    ssds: u16,
-    preset: String,
+    /// Where the SSDs of this process are reached; null where they are processes of their own.
+    fabric: Option<SocketAddr>,
+    ssds: usize,
+    /// Preset and capacity of SSD 0; null where it is not known or not of this process.
+    preset: Option<&'a str>,
     ssd_bytes: u64,
+    ssd_list: &'a [Told],
 }
 
 /// Runs an array until Ctrl-C.
 ///
 /// # Errors
-/// [`CliError`]: a port in use, a preset that is not there.
+/// [`CliError`]: a port in use, a preset that is not there, an SSD that does not answer.
 pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
-    if let Some(folder) = &args.data {
-        let folder = folder.display();
-        return Err(CliError::Usage(format!(
-            "--data {folder} is reserved: SSD contents are in memory so far and end with the process; leave it out"
-        )));
-    }
     let port = args.listen.port();
-    let fabric_port = if port == 0 {
-        0
-    } else {
-        port.checked_add(1)
-            .ok_or_else(|| CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into()))?
+    let fabric_port = match port {
+        0 => 0,
+        _ if !args.ssd_at.is_empty() => port,
+        _ => port
+            .checked_add(1)
+            .ok_or_else(|| CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into()))?,
     };
     let array = Array::start(&ArrayConfig {
-        ssds: args.ssds,
-        preset: preset_by_name(&args.preset)?,
-        ssd_bytes: args.ssd_size,
+        ssds: ssds(args)?,
         listen: args.listen,
         fabric_listen: Some(SocketAddr::new(args.listen.ip(), fabric_port)),
         link: LinkConfig::UNLIMITED,
         groups: args.groups,
     })?;
-    let serving = Serving {
-        daemon: array.daemon_address(),
-        fabric: array.fabric_address().unwrap_or(args.listen),
-        ssds: args.ssds,
-        preset: args.preset.clone(),
-        ssd_bytes: args.ssd_size,
-    };
-    if args.json {
-        print_json(&serving);
-    } else {
-        println!(
-            "  array       {} x {} of {} (emulated; contents in memory)",
-            args.ssds,
-            args.preset,
-            human_bytes(args.ssd_size)
-        );
-        println!("  daemon      {} (gRPC gnstor.v1)", serving.daemon);
-        println!("  SSDs        {} (RDMA messages over TCP; the link is real and not modelled)", serving.fabric);
-        println!("  stop        Ctrl-C: what the volumes hold is gone then");
-    }
+    tell(args, &array);
     while !steps.interrupted() {
         if !array.is_serving() {
             return Err(CliError::Usage("the daemon has stopped; see the log (--log info)".into()));
         }
         std::thread::sleep(Duration::from_millis(100));
     }
+    array.stop()?;
     steps.done("stopped");
     Ok(())
+}
+
+fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {
+    if !args.ssd_at.is_empty() {
+        return Ok(Ssds::At(args.ssd_at.clone()));
+    }
+    let preset = args.preset.as_deref().map(media::preset).transpose()?;
+    if let Some(count) = args.ssds {
+        check_ssds(count.into())?;
+    }
+    if let Some(folder) = &args.data {
+        let like = Plan { preset, bytes: args.ssd_size, ..Plan::default() };
+        return Ok(Ssds::Here(media::in_folder(folder, args.ssds, &like)?));
+    }
+    let preset = preset.map_or_else(|| media::preset(media::DEFAULT_PRESET), Ok)?;
+    let bytes = args.ssd_size.unwrap_or(media::DEFAULT_BYTES);
+    Ok(Ssds::Here(media::in_memory(args.ssds.unwrap_or(media::DEFAULT_SSDS), &preset, bytes)))
+}
+
+fn tell(args: &UpArgs, array: &Array) {
+    let list = array.ssds();
+    let first = list.first().and_then(|ssd| ssd.here.as_ref());
+    let fabric = array.fabric_address();
+    if args.json {
+        return print_json(&Serving {
+            daemon: array.daemon_address(),
+            fabric,
+            ssds: list.len(),
+            preset: first.map(|about| about.preset.as_str()),
+            ssd_bytes: list.first().map_or(0, |ssd| ssd.bytes),
+            ssd_list: list,
+        });
+    }
+    for Told { index, bytes, model, address, here } in list {
+        let size = human_bytes(*bytes);
+        match here {
+            None => println!("  SSD {index:<7} {address}: {model}, {size}"),
+            Some(about) if about.came_up == CameUp::InMemory => {}
+            Some(about) => println!("  SSD {index:<7} {} of {size}, {}", about.preset, about.came_up.sentence()),
+        }
+    }
+    let in_memory = first.is_some_and(|about| about.came_up == CameUp::InMemory);
+    if let Some(about) = first.filter(|_| in_memory) {
+        let size = human_bytes(about.bytes);
+        println!("  array       {} x {} of {size} (emulated; contents in memory)", list.len(), about.preset);
+    }
+    println!("  daemon      {} (gRPC gnstor.v1)", array.daemon_address());
+    if let Some(fabric) = fabric {
+        println!("  SSDs        {fabric} (RDMA messages over TCP; the link is real and not modelled)");
+    }
+    if in_memory {
+        println!("  stop        Ctrl-C: what the volumes hold is gone then");
+    } else {
+        println!("  stop        Ctrl-C: what the volumes hold stays");
+    }
 }

@@ -3,6 +3,7 @@
 
 use crate::CliError;
 use crate::args::{VolumeArgs, VolumeCommand};
+use crate::down;
 use crate::report::{human_bytes, print_json};
 use libgnstor::{CreateOptions, Manager, VolumeInfo};
 use serde_json::{Value, json};
@@ -28,8 +29,15 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
         }
         VolumeCommand::List { array } => {
             let volumes = Manager::connect(&array.array, "gnstor volume")?.list()?;
+            let down = down::ssds(&array.array);
             if array.json {
-                print_json(&volumes.iter().map(to_json).collect::<Vec<_>>());
+                let numbers: Vec<u16> = down.iter().map(|ssd| ssd.index).collect();
+                let with_down = |v: &VolumeInfo| {
+                    let mut value = to_json(v);
+                    value["ssds_down"] = json!(numbers);
+                    value
+                };
+                print_json(&volumes.iter().map(with_down).collect::<Vec<_>>());
             } else if volumes.is_empty() {
                 println!("no volumes; make one with: gnstor volume create NAME --size SIZE");
             } else {
@@ -43,6 +51,10 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
                     let size = human_bytes(v.capacity_bytes);
                     println!("{:<24} {:>6} {size:>10} {:>8} {readers:>8} {writer:>7}", v.name, v.vid, v.replicas);
                 }
+            }
+            // Beside the list, so that a script that reads it sees volumes only.
+            for ssd in &down {
+                eprintln!("gnstor: SSD {} is down ({}): changes are refused until it is back", ssd.index, ssd.why);
             }
         }
         VolumeCommand::Show { name, array } => {

@@ -17,6 +17,8 @@
 //! * A daemon that starts takes a term above the last one; SSDs refuse the older daemon from then on, and it stops.
 //! * A write lease is granted after every SSD refuses the one before.
 //!
+//! * An SSD that goes away is tried again and again; changes are refused with its name until it is back and has what it missed.
+//!
 //! What it does not do: rebuild an SSD, change members of the map, serving leases, or go on with a majority of the
 //! SSDs; every SSD of the map must answer for a change to succeed. Clients are trusted to give their own id (paper
 //! 4.1).
@@ -31,5 +33,5 @@ pub mod core;
 pub mod port;
 pub mod server;
 
-pub use port::SsdPort;
-pub use server::{Daemon, DaemonConfig, DaemonError, serve};
+pub use port::{Reconnect, SsdPort};
+pub use server::{Daemon, DaemonConfig, DaemonError, SSD_DOWN, serve};

@@ -2,8 +2,8 @@
 //! From the core's commands to the bytes of an admin command, and back. The contract is `gnstor_proto::vendor`.
 
 use crate::core::{Answer, Command};
-use gnstor_fabric::admin::{AdminChannel, Payload};
-use gnstor_proto::nvme::{Cqe, KeyedSgl, Sqe};
+use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
+use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe};
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal, Status};
@@ -34,7 +34,12 @@ pub struct SsdPort {
     pub model: String,
     /// The daemon's own admin connection.
     pub channel: Box<dyn AdminChannel>,
+    /// Makes another, when that one breaks; `None`: the SSD cannot go away, or not come back. It returns within seconds.
+    pub reconnect: Option<Reconnect>,
 }
+
+/// Connects with an SSD anew.
+pub type Reconnect = Box<dyn FnMut() -> Result<Box<dyn AdminChannel>, ChannelError> + Send>;
 
 impl std::fmt::Debug for SsdPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -81,6 +86,15 @@ pub fn execute(channel: &mut dyn AdminChannel, command: &Command, deadline: Dura
         Command::List { from } => list(channel, command, *from, deadline),
     };
     answer.unwrap_or_else(|answer| answer)
+}
+
+/// Whether the SSD still answers: whatever it says, as long as it says something.
+///
+/// # Errors
+/// As [`AdminChannel::execute`].
+pub fn keep_alive(channel: &mut dyn AdminChannel, deadline: Duration) -> Result<(), ChannelError> {
+    let sqe = Sqe { opcode: nvme::admin::KEEP_ALIVE, ..Sqe::default() };
+    channel.execute(sqe, Payload::None, deadline).map(drop)
 }
 
 /// One exchange: DW0 of a successful completion, or the answer that the command failed with.

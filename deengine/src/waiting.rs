@@ -35,6 +35,8 @@ impl Ssd {
             command.pending += 1;
         }
         self.loads.insert(ticket, load);
+        // Nobody is told when the medium has it: it is asked.
+        self.wake_at(Time::ZERO);
     }
 
     /// Something of the command has failed; it completes with the first such reason.

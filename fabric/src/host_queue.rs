@@ -210,6 +210,20 @@ impl HostQueue {
         Ok(IdentifyController::decode(&data))
     }
 
+    /// Capacity of the namespace in bytes, from Identify Namespace.
+    ///
+    /// # Errors
+    /// As [`Self::identify`].
+    pub fn capacity_bytes(&mut self, deadline: Duration) -> Result<u64, ChannelError> {
+        let mut data = [0; 4096];
+        let cdw10 = u32::from(nvme::cns::NAMESPACE).into();
+        let sqe = Sqe { opcode: nvme::admin::IDENTIFY, nsid: 1.into(), cdw10, ..Sqe::default() };
+        let cqe = self.execute(sqe, Payload::In(&mut data), deadline)?;
+        self.require(&cqe, "Identify Namespace")?;
+        let blocks = u64::from_le_bytes(*data.first_chunk().expect("eight bytes of 4096"));
+        Ok(blocks.saturating_mul(gnstor_proto::BLOCK_BYTES.into()))
+    }
+
     /// Keep Alive.
     ///
     /// # Errors

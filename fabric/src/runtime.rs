@@ -82,6 +82,11 @@ impl EngineThread {
     pub fn handle(&self) -> EngineHandle {
         self.handle.clone()
     }
+
+    /// Whether the engine still runs; it ends early only by a panic.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
 }
 
 impl Drop for EngineThread {

@@ -5,13 +5,15 @@
 //!   within      a test body with a deadline: it fails, it never hangs
 //!   small_array, node, client, volume      the usual cast
 //!   pattern     bytes that tell where they belong
+//!   command     the gnstor command in processes of its own
 //!   raw_queue   a queue pair that sends any 64 bytes
 //! ```
 
+pub mod command;
 pub mod raw_queue;
 
-use gnstor_cli::array::{Array, ArrayConfig};
-use gnstor_deengine::Preset;
+use gnstor_cli::array::{Array, ArrayConfig, Ssds};
+use gnstor_cli::media;
 use gnstor_fabric::link::LinkConfig;
 use libgnstor::{
     Choice, Client, ConnectOptions, CreateOptions, Device, EngineHandle, Error, Fabric, IoFailure, Node, Residency,
@@ -55,10 +57,9 @@ pub fn within<R: Send + 'static>(limit: Duration, body: impl FnOnce() -> R + Sen
 /// # Panics
 /// Never: the preset is there.
 pub fn small_config(ssds: u16) -> ArrayConfig {
+    let null = media::preset("null").expect("the preset without modelled time");
     ArrayConfig {
-        ssds,
-        preset: Preset::by_name("null").expect("the preset without modelled time"),
-        ssd_bytes: SSD_BYTES,
+        ssds: Ssds::Here(media::in_memory(ssds, &null, SSD_BYTES)),
         listen: any_port(),
         fabric_listen: None,
         link: LinkConfig::UNLIMITED,

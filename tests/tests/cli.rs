@@ -1,160 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The `gnstor` command as a person runs it: output, exit codes, sentences, signals.
-#![expect(clippy::disallowed_methods, reason = "processes are waited for in real time")]
 
+use gnstor_tests::command::{BUILD_LIMIT, Up, gnstor};
 use gnstor_tests::{pattern, within};
-use serde_json::Value;
-use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{LazyLock, mpsc};
-use std::time::{Duration, Instant};
-
-const LIMIT: Duration = Duration::from_secs(60);
-/// Building the command may take as long as building the workspace.
-const BUILD_LIMIT: Duration = Duration::from_secs(900);
-
-/// The command, built by the cargo and into the folder that this test comes from: never an old one.
-static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| {
-    let test = std::env::current_exe().expect("a test knows its path");
-    let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
-    let profile = match folder.file_name().and_then(|n| n.to_str()).expect("a name") {
-        "debug" => "dev",
-        other => other,
-    };
-    let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    build.args(["build", "--quiet", "--bin", "gnstor", "--profile", profile]);
-    build.arg("--target-dir").arg(folder.parent().expect("the target folder"));
-    build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"));
-    let built = run_for(build, BUILD_LIMIT);
-    assert!(built.code == 0, "{}", built.stderr);
-    folder.join("gnstor")
-});
-
-struct Ended {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl Ended {
-    fn json(&self) -> Value {
-        assert_eq!(self.code, 0, "{}", self.stderr);
-        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
-    }
-
-    /// Failed with these words in one line on standard error, and nothing on standard output.
-    fn failed(&self, words: &[&str]) {
-        assert!(self.code > 0 && self.code < 100, "exit code {}: {}", self.code, self.stderr);
-        assert!(self.stderr.starts_with("gnstor: "), "{}", self.stderr);
-        assert_eq!(self.stderr.trim_end().lines().count(), 1, "{}", self.stderr);
-        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
-        for word in words {
-            assert!(self.stderr.contains(word), "'{word}' is missing in: {}", self.stderr);
-        }
-        assert_eq!(self.stdout, "");
-    }
-
-    /// Refused by the parser of the command line: usage on standard error, code 2.
-    fn not_understood(&self, words: &[&str]) {
-        assert_eq!(self.code, 2, "{}", self.stderr);
-        for word in words {
-            assert!(self.stderr.contains(word), "'{word}' is missing in: {}", self.stderr);
-        }
-    }
-}
-
-/// Kills what it runs when a test gives up.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn run_for(mut command: Command, limit: Duration) -> Ended {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = Guard(command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}")));
-    let collect = |mut from: Box<dyn Read + Send>| {
-        std::thread::spawn(move || {
-            let mut text = String::new();
-            from.read_to_string(&mut text).map(|_| text)
-        })
-    };
-    let stdout = collect(Box::new(child.0.stdout.take().expect("piped")));
-    let stderr = collect(Box::new(child.0.stderr.take().expect("piped")));
-    let code = wait(&mut child, limit).unwrap_or_else(|| panic!("{command:?} did not end within {limit:?}"));
-    let text = |t: std::thread::JoinHandle<std::io::Result<String>>| t.join().expect("no panic").expect("text");
-    Ended { code, stdout: text(stdout), stderr: text(stderr) }
-}
-
-fn wait(child: &mut Guard, limit: Duration) -> Option<i32> {
-    let started = Instant::now();
-    while started.elapsed() < limit {
-        if let Some(status) = child.0.try_wait().expect("a child can be waited for") {
-            return Some(status.code().unwrap_or(1000));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    None
-}
-
-fn gnstor(args: &[&str]) -> Ended {
-    let mut command = Command::new(&*GNSTOR);
-    command.args(args).env_remove("GNSTOR_ARRAY").env_remove("GNSTOR_LOG");
-    run_for(command, LIMIT)
-}
-
-/// `gnstor up` on free ports.
-struct Up {
-    child: Guard,
-    daemon: String,
-}
-
-impl Up {
-    fn start(extra: &[&str]) -> Self {
-        let mut command = Command::new(&*GNSTOR);
-        command.args(["up", "--json", "--listen", "127.0.0.1:0", "--preset", "null", "--ssd-size", "64MiB"]);
-        command.args(["--groups", "256"]).args(extra);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut child = Guard(command.spawn().expect("the command starts"));
-        let stdout = BufReader::new(child.0.stdout.take().expect("piped"));
-        let (tell, told) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut text = String::new();
-            for line in stdout.lines().map_while(Result::ok) {
-                text.push_str(&line);
-                if let Ok(serving) = serde_json::from_str::<Value>(&text) {
-                    let _ = tell.send(serving);
-                }
-            }
-        });
-        let serving = told.recv_timeout(LIMIT).expect("the array serves");
-        let daemon = serving["daemon"].as_str().expect("an address").to_owned();
-        assert_eq!(serving["preset"], "null");
-        Self { child, daemon }
-    }
-
-    fn volume(&self, args: &[&str]) -> Ended {
-        gnstor(&[&["volume"], args, &["--array", &self.daemon]].concat())
-    }
-
-    fn cp(&self, args: &[&str]) -> Ended {
-        gnstor(&[&["cp", "--device", "host", "--array", &self.daemon], args].concat())
-    }
-
-    fn end(mut self, signal: &str) {
-        let started = Instant::now();
-        let sent = Command::new("kill").args([signal, &self.child.0.id().to_string()]).status().expect("kill runs");
-        assert!(sent.success());
-        let code = wait(&mut self.child, Duration::from_secs(10)).expect("it ends");
-        assert_eq!(code, 0, "{signal} ends the array in order");
-        assert!(started.elapsed() < Duration::from_secs(2), "{signal}: {:?}", started.elapsed());
-    }
-}
+use std::path::Path;
 
 /// A file with these bytes.
 fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> String {
@@ -251,6 +101,7 @@ fn without_a_gpu_the_demo_for_cuda_says_why_it_cannot_run() {
 fn volumes_are_created_listed_shown_and_deleted() {
     within(BUILD_LIMIT, || {
         let up = Up::start(&["--ssds", "3"]);
+        assert_eq!((&up.serving["preset"], &up.serving["ssds"]), (&"null".into(), &3.into()));
         assert_eq!(up.volume(&["list", "--json"]).json(), serde_json::json!([]));
         let none = up.volume(&["list"]);
         assert!(none.code == 0 && none.stdout.contains("no volumes"), "{}", none.stdout);
@@ -357,7 +208,7 @@ fn an_array_that_cannot_start_says_why() {
         up(&["--listen", "127.0.0.1:65535"]).failed(&["65535"]);
         let free = ["--listen", "127.0.0.1:0"];
         up(&[&free[..], &["--preset", "floppy"]].concat()).failed(&["'floppy'", "null"]);
-        up(&[&free[..], &["--data", "/somewhere"]].concat()).failed(&["--data", "/somewhere", "reserved"]);
+        up(&[&free[..], &["--data", "/dev/null"]].concat()).failed(&["/dev/null"]);
         up(&[&free[..], &["--ssds", "0"]].concat()).failed(&["1 to 64 SSDs"]);
         gnstor(&["up", "--listen", "127.0.0.1:0", "--ssd-size", "0"]).failed(&[]);
         gnstor(&["up", "--listen", "127.0.0.1:0", "--ssd-size", "64MiB", "--groups", "1000"]).failed(&["power of two"]);
@@ -387,7 +238,7 @@ fn help_completion_and_manual_are_printed() {
         }
         let page = gnstor(&["man"]);
         assert!(page.code == 0 && page.stdout.starts_with(".") && page.stdout.contains("gnstor"), "{}", page.stderr);
-        for command in ["demo", "up", "volume", "cp", "completions", "man"] {
+        for command in ["demo", "up", "ssd", "volume", "cp", "completions", "man"] {
             let help = gnstor(&[command, "--help"]);
             assert!(help.code == 0 && help.stdout.contains("Example"), "{command}: {}", help.stdout);
         }

@@ -13,12 +13,17 @@ const RULES: &[(&str, &[&str])] = &[
     ("gnstor-gnor", &["gnstor-fabric", "gnstor-proto"]),
     (
         "gnstor-deengine",
-        &["gnstor-ftl", "gnstor-map", "gnstor-model", "gnstor-durable", "gnstor-flash", "gnstor-fabric", "gnstor-proto"],
+        &[
+            "gnstor-ftl",
+            "gnstor-map",
+            "gnstor-model",
+            "gnstor-durable",
+            "gnstor-flash",
+            "gnstor-fabric",
+            "gnstor-proto",
+        ],
     ),
-    (
-        "gnstor-ftl",
-        &["gnstor-map", "gnstor-model", "gnstor-durable", "gnstor-flash", "gnstor-fabric", "gnstor-proto"],
-    ),
+    ("gnstor-ftl", &["gnstor-map", "gnstor-model", "gnstor-durable", "gnstor-flash", "gnstor-fabric", "gnstor-proto"]),
     ("gnstor-map", &["gnstor-fabric", "gnstor-proto"]),
     ("gnstor-durable", &["gnstor-flash", "gnstor-proto"]),
     ("gnstor-model", &["gnstor-flash", "gnstor-fabric", "gnstor-proto"]),

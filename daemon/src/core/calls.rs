@@ -103,6 +103,9 @@ impl Core {
                 }
             };
         }
+        if let Some(message) = self.needs_everyone(name, "created") {
+            return self.fail(ticket, Unavailable, message);
+        }
         let most = u8::try_from(self.ssds).unwrap_or(u8::MAX).min(MAX_REPLICAS);
         let replicas = if request.replicas == 0 { DEFAULT_REPLICAS.min(most) } else { request.replicas };
         if replicas > most {
@@ -190,6 +193,9 @@ impl Core {
         if let Some(message) = volume.held_by_other(now, client, "deleted") {
             return self.fail(ticket, FailedPrecondition, message);
         }
+        if let Some(message) = self.needs_everyone(name, "deleted") {
+            return self.fail(ticket, Unavailable, message);
+        }
         self.mark(vid, Some(ticket), id);
     }
 
@@ -228,6 +234,9 @@ impl Core {
                 Then::OpenedWrite
             }
         };
+        if let Some(message) = self.needs_everyone(name, "opened") {
+            return self.fail(ticket, Unavailable, message);
+        }
         self.clients.note(client);
         self.put(vid, entry, Purpose::Change { ticket, then });
     }

@@ -72,6 +72,11 @@ impl PastVids {
         })
     }
 
+    /// The generation is known to be dead.
+    pub(super) fn is_dead(&self, vid: Vid, generation: u32) -> bool {
+        self.0.get(&vid).is_some_and(|past| generation <= past.generation)
+    }
+
     /// A volume with this id is gone; the id rests until `not_before_ms`.
     pub(super) fn retire(&mut self, entry: &VolumeEntry, version: u64, not_before_ms: u64) {
         let past = self.0.entry(entry.vid).or_default();

@@ -16,6 +16,7 @@ mod delete;
 mod effect;
 pub mod failure;
 mod ids;
+mod presence;
 pub mod request;
 mod round;
 mod start;
@@ -83,7 +84,14 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 enum Owner {
     Start,
-    Round { vid: Vid, adding: bool },
+    Round {
+        vid: Vid,
+        adding: bool,
+    },
+    /// An SSD that came back is brought up to date.
+    Resync,
+    /// An SSD is told to delete what it should not have any more. Nobody waits for it.
+    Stray,
 }
 
 /// The state machine.
@@ -100,6 +108,7 @@ pub struct Core {
     past: ids::PastVids,
     tombstones: ids::Tombstones,
     clients: ids::ClientIds,
+    absent: BTreeMap<u16, presence::Absence>,
     commands: BTreeMap<CommandId, (u16, Owner, &'static str)>,
     next_command: u64,
     tickets: BTreeMap<Ticket, u64>,
@@ -123,6 +132,7 @@ impl Core {
             past: ids::PastVids::default(),
             tombstones: ids::Tombstones::default(),
             clients: ids::ClientIds::new(),
+            absent: BTreeMap::new(),
             commands: BTreeMap::new(),
             next_command: 0,
             tickets: BTreeMap::new(),
@@ -168,6 +178,12 @@ impl Core {
         match owner {
             Owner::Start => self.start_answered(now, ssd, answer),
             Owner::Round { vid, adding } => self.round_answered(now, vid, ssd, adding, answer),
+            Owner::Resync => self.resync_answered(now, ssd, id, answer),
+            Owner::Stray => {
+                if answer == Answer::Refused(Refusal::StaleTerm) {
+                    self.depose(ssd, "refused this daemon's term");
+                }
+            }
         }
     }
 
@@ -188,12 +204,14 @@ impl Core {
         for vid in due {
             self.retry(now, vid);
         }
+        self.resync_step(now);
     }
 
     /// When [`Self::step`] is next wanted, if nothing else happens.
     pub fn next_event(&self) -> Option<u64> {
         let retries = self.volumes.values().filter(|v| v.round.is_none()).filter_map(|v| v.retry.map(|r| r.at));
-        retries.chain(self.tickets.values().copied()).chain(self.start_wakes_at()).min()
+        let own = self.start_wakes_at().into_iter().chain(self.resync_wakes_at());
+        retries.chain(self.tickets.values().copied()).chain(own).min()
     }
 
     /// The next thing to do, oldest first.
@@ -229,11 +247,12 @@ impl Core {
         self.reply(ticket, Err(Failure::new(code, message)));
     }
 
-    fn command(&mut self, ssd: u16, owner: Owner, command: Command) {
+    fn command(&mut self, ssd: u16, owner: Owner, command: Command) -> CommandId {
         let id = CommandId(self.next_command);
         self.next_command += 1;
         self.commands.insert(id, (ssd, owner, command.name()));
         self.effects.push_back(Effect::Command { id, ssd, command });
+        id
     }
 
     /// Answers everybody and does nothing more. Nothing is undone: whoever comes next finds it on the SSDs.
@@ -244,6 +263,7 @@ impl Core {
         self.volumes.clear();
         self.names.clear();
         self.commands.clear();
+        self.absent.clear();
         self.effects.push_back(Effect::Stopped(stop.clone()));
         self.phase = Phase::Stopped(stop);
     }

@@ -97,7 +97,8 @@ impl Core {
             (Action::Delete(_), Answer::Done | Answer::Refused(VolumeAbsent | UnknownVolume | Deleting)) => Ok(()),
             (Action::Put(entry), Answer::Refused(VolumeAbsent | UnknownVolume | Deleting)) if !adding => {
                 let command = Command::Add(entry.clone());
-                return self.command(ssd, Owner::Round { vid, adding: true }, command);
+                self.command(ssd, Owner::Round { vid, adding: true }, command);
+                return;
             }
             (Action::Add(_) | Action::Put(_), Answer::Done) => Ok(()),
             (_, Answer::Refused(refusal)) => Err(Trouble::Refused(refusal)),
@@ -112,6 +113,7 @@ impl Core {
         if round.waiting.is_empty() {
             let round = volume.round.take().expect("it was there");
             self.round_ended(now, vid, round);
+            self.repeat(now, vid);
             self.serve_queue(now, vid);
             self.start_settled();
         }

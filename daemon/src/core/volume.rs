@@ -107,6 +107,8 @@ pub(super) struct Volume {
     /// SSDs that may not have `entry`. While there are any, the change is repeated.
     pub(super) behind: BTreeMap<u16, Trouble>,
     pub(super) retry: Option<Retry>,
+    /// An SSD came back during the round under way: it is repeated, whatever that SSD answered before it went.
+    pub(super) again: bool,
 }
 
 impl Volume {
@@ -120,6 +122,7 @@ impl Volume {
             queue: VecDeque::new(),
             behind: BTreeMap::new(),
             retry: None,
+            again: false,
         }
     }
 

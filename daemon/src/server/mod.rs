@@ -3,10 +3,12 @@
 //!
 //! ```text
 //!   service   messages <-> checked requests and replies, failures -> tonic::Status
+//!   link      one SSD's connection: looked after, made anew
 //!   runtime   the clock, the port threads, the loop that drives the core
 //!   here      start, serve, stop
 //! ```
 
+mod link;
 mod runtime;
 mod service;
 
@@ -14,8 +16,10 @@ use crate::core::{CoreConfig, Stop};
 use crate::port::SsdPort;
 use gnstor_proto::grpc::fleet_server::FleetServer;
 use gnstor_proto::grpc::volumes_server::VolumesServer;
-use runtime::{Driver, State};
+use runtime::{Driver, Ends, State};
 use service::Service;
+
+pub use service::SSD_DOWN;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -118,8 +122,8 @@ async fn serve_and_tell(
         return Err(DaemonError::PortOrder { place, index: port.index });
     }
     let ssds = array.iter().map(service::describe).collect();
-    let (driver, inputs, state) = Driver::start(array, &config).map_err(DaemonError::Thread)?;
-    let service = Service::new(inputs, ssds, Duration::from_millis(config.core.request_ms));
+    let (driver, Ends { inputs, state, absent }) = Driver::start(array, &config).map_err(DaemonError::Thread)?;
+    let service = Service::new(inputs, ssds, absent, Duration::from_millis(config.core.request_ms));
     tokio::select! {
         // The core runs as part of this future: when it is dropped, so is the core, and the port threads end.
         never = driver.drive() => match never {},

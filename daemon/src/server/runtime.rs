@@ -5,15 +5,17 @@
 //! slow SSD delays changes, which need every SSD, but not Get, List and GetMap.
 
 use super::DaemonConfig;
+use super::link::{Link, News};
 use crate::core::failure::Failure;
 use crate::core::request::Request;
 use crate::core::{Answer, Command, CommandId, Core, Effect, Reply, Stop, Ticket};
-use crate::port::{self, SsdPort};
+use crate::port::SsdPort;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -28,7 +30,12 @@ pub(super) enum Input {
     Request { request: Request, reply: oneshot::Sender<Result<Reply, Failure>> },
     /// A command ended.
     Completed { id: CommandId, answer: Answer },
+    /// An SSD went, or came back.
+    Presence { ssd: u16, news: News },
 }
+
+/// The SSDs that are not there, and why.
+pub(super) type Absent = Arc<BTreeMap<u16, String>>;
 
 /// Where the daemon is in its life.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,35 +71,44 @@ pub(super) struct Driver {
     replies: BTreeMap<Ticket, oneshot::Sender<Result<Reply, Failure>>>,
     next_ticket: u64,
     state: watch::Sender<State>,
+    absent: watch::Sender<Absent>,
     stopping: Arc<AtomicBool>,
+}
+
+/// A driver's ends for the service.
+#[derive(Debug)]
+pub(super) struct Ends {
+    pub(super) inputs: mpsc::UnboundedSender<Input>,
+    pub(super) state: watch::Receiver<State>,
+    pub(super) absent: watch::Receiver<Absent>,
 }
 
 impl Driver {
     /// Starts the port threads and the core. The number of inputs is bounded by the core's limits on requests and
     /// commands.
-    pub(super) fn start(
-        array: Vec<SsdPort>,
-        config: &DaemonConfig,
-    ) -> std::io::Result<(Self, mpsc::UnboundedSender<Input>, watch::Receiver<State>)> {
+    pub(super) fn start(array: Vec<SsdPort>, config: &DaemonConfig) -> std::io::Result<(Self, Ends)> {
         let (sender, inputs) = mpsc::unbounded_channel();
+        let clock = Clock::start();
         let capacities: Vec<_> = array.iter().map(|port| port.capacity_bytes).collect();
         let stopping = Arc::new(AtomicBool::new(false));
         let ports = array
             .into_iter()
-            .map(|port| PortThread::start(port, config.command_timeout, sender.clone(), stopping.clone()))
+            .map(|port| PortThread::start(port, config.command_timeout, clock, sender.clone(), stopping.clone()))
             .collect::<Result<_, _>>()?;
         let (state, states) = watch::channel(State::Starting(String::new()));
+        let (absent, absents) = watch::channel(Absent::default());
         let driver = Self {
             core: Core::new(config.core, &capacities),
-            clock: Clock::start(),
+            clock,
             inputs,
             ports,
             replies: BTreeMap::new(),
             next_ticket: 0,
             state,
+            absent,
             stopping,
         };
-        Ok((driver, sender, states))
+        Ok((driver, Ends { inputs: sender, state: states, absent: absents }))
     }
 
     /// Drives the core for ever; it ends by being dropped.
@@ -113,6 +129,14 @@ impl Driver {
                             self.core.request(now, ticket, request);
                         }
                         Some(Input::Completed { id, answer }) => self.core.completed(now, id, answer),
+                        Some(Input::Presence { ssd, news: News::Lost(why) }) => {
+                            tracing::warn!(ssd, %why, "an SSD is down");
+                            self.core.ssd_lost(ssd, why);
+                        }
+                        Some(Input::Presence { ssd, news: News::Found }) => {
+                            tracing::info!(ssd, "an SSD is back");
+                            self.core.ssd_found(ssd);
+                        }
                         // The port threads and the service are gone: nothing will ever come.
                         None => std::future::pending().await,
                     }
@@ -145,6 +169,14 @@ impl Driver {
                 }
             }
         }
+        self.absent.send_if_modified(|absent| {
+            let new = self.core.absent();
+            let differs = **absent != new;
+            if differs {
+                *absent = Arc::new(new);
+            }
+            differs
+        });
         if let Some(waits_for) = self.core.waits_for() {
             let new = State::Starting(waits_for);
             self.state.send_if_modified(|state| {
@@ -172,31 +204,39 @@ struct PortThread {
 
 impl PortThread {
     fn start(
-        mut port: SsdPort,
+        port: SsdPort,
         deadline: Duration,
+        clock: Clock,
         inputs: mpsc::UnboundedSender<Input>,
         stopping: Arc<AtomicBool>,
     ) -> std::io::Result<Self> {
         let (commands, given) = std::sync::mpsc::channel::<(CommandId, Command)>();
-        let thread = spawn(format!("gnstord-ssd{}", port.index), move || {
-            let span = tracing::info_span!("ssd", index = port.index);
+        let index = port.index;
+        let thread = spawn(format!("gnstord-ssd{index}"), move || {
+            let span = tracing::info_span!("ssd", index);
             let _entered = span.enter();
-            for (id, command) in given {
+            let mut link = Link::new(port, deadline, clock.now_ms());
+            loop {
+                // Commands first: one that was just answered says as much about the connection as a probe.
+                let wait = link.wakes_at().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(clock.now_ms())));
+                let next = given.recv_timeout(wait);
                 if stopping.load(Ordering::Relaxed) {
                     return;
                 }
-                // A channel that panics must not leave a change without its answer for ever.
-                let executed = AssertUnwindSafe(|| port::execute(port.channel.as_mut(), &command, deadline));
-                let answer = catch_unwind(executed)
-                    .unwrap_or_else(|_| Answer::Lost("internal error: its admin channel panicked".into()));
-                match &answer {
-                    Answer::Refused(refusal) => tracing::debug!(command = command.name(), ?refusal, "refused"),
-                    Answer::Lost(why) => tracing::warn!(command = command.name(), %why, "no answer"),
-                    Answer::Done | Answer::Table { .. } | Answer::Map(_) => {
-                        tracing::trace!(command = command.name(), "done");
+                let input = match next {
+                    Ok((id, command)) => {
+                        let answer = execute(&mut link, clock.now_ms(), &command);
+                        Some(Input::Completed { id, answer })
                     }
-                }
-                if inputs.send(Input::Completed { id, answer }).is_err() {
+                    Err(RecvTimeoutError::Timeout) => {
+                        let attended = catch_unwind(AssertUnwindSafe(|| link.attend(clock.now_ms())));
+                        let panicked = || Some(News::Lost("internal error: its admin channel panicked".into()));
+                        let news = attended.unwrap_or_else(|_| panicked());
+                        news.map(|news| Input::Presence { ssd: index, news })
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
+                };
+                if input.is_some_and(|input| inputs.send(input).is_err()) {
                     return;
                 }
             }
@@ -221,6 +261,18 @@ impl Drop for PortThread {
             thread.join().ok();
         }
     }
+}
+
+/// A channel that panics must not leave a change without its answer for ever.
+fn execute(link: &mut Link, now: u64, command: &Command) -> Answer {
+    let executed = catch_unwind(AssertUnwindSafe(|| link.execute(now, command)));
+    let answer = executed.unwrap_or_else(|_| Answer::Lost("internal error: its admin channel panicked".into()));
+    match &answer {
+        Answer::Refused(refusal) => tracing::debug!(command = command.name(), ?refusal, "refused"),
+        Answer::Lost(why) => tracing::warn!(command = command.name(), %why, "no answer"),
+        Answer::Done | Answer::Table { .. } | Answer::Map(_) => tracing::trace!(command = command.name(), "done"),
+    }
+    answer
 }
 
 /// A named thread.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The gRPC services: messages are checked once, here, and become requests of the core; its replies become messages.
 
-use super::runtime::Input;
+use super::runtime::{Absent, Input};
 use crate::core::Reply;
 use crate::core::failure::Failure;
 use crate::core::request::{self, Create, Request, Rights, VolumeName};
@@ -19,7 +19,7 @@ use gnstor_proto::vendor::VolumeEntry;
 use gnstor_proto::{BLOCK_BYTES, BLOCK_SHIFT};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tonic::{Code, Response, Status};
 use tracing::Instrument as _;
 
@@ -31,8 +31,12 @@ const MARGIN: Duration = Duration::from_secs(2);
 pub(super) struct Service {
     inputs: mpsc::UnboundedSender<Input>,
     ssds: Arc<[Ssd]>,
+    absent: watch::Receiver<Absent>,
     patience: Duration,
 }
+
+/// Metadata of the answers of List and GetMap: one for each SSD that is down, its index and the reason.
+pub const SSD_DOWN: &str = "gnstor-ssd-down";
 
 /// How clients reach an SSD.
 pub(super) fn describe(port: &SsdPort) -> Ssd {
@@ -47,8 +51,25 @@ pub(super) fn describe(port: &SsdPort) -> Ssd {
 }
 
 impl Service {
-    pub(super) fn new(inputs: mpsc::UnboundedSender<Input>, ssds: Vec<Ssd>, patience: Duration) -> Self {
-        Self { inputs, ssds: ssds.into(), patience: patience + MARGIN }
+    pub(super) fn new(
+        inputs: mpsc::UnboundedSender<Input>,
+        ssds: Vec<Ssd>,
+        absent: watch::Receiver<Absent>,
+        patience: Duration,
+    ) -> Self {
+        Self { inputs, ssds: ssds.into(), absent, patience: patience + MARGIN }
+    }
+
+    /// An answer that says which SSDs are down.
+    fn with_absent<T>(&self, answer: T) -> Response<T> {
+        let mut response = Response::new(answer);
+        for (ssd, why) in self.absent.borrow().iter() {
+            let plain: String = why.chars().map(|c| if matches!(c, ' '..='~') { c } else { '?' }).collect();
+            if let Ok(value) = format!("{ssd} {plain}").parse() {
+                response.metadata_mut().append(SSD_DOWN, value);
+            }
+        }
+        response
     }
 
     /// Has the core serve a request, if it is one.
@@ -92,7 +113,7 @@ impl Volumes for Service {
     async fn list(&self, _: tonic::Request<ListRequest>) -> Answered<ListResponse> {
         match self.ask("List", Ok(Request::List)).await? {
             Reply::Volumes(entries) => {
-                Ok(Response::new(ListResponse { volumes: entries.iter().map(volume).collect() }))
+                Ok(self.with_absent(ListResponse { volumes: entries.iter().map(volume).collect() }))
             }
             other => mismatch(&other),
         }
@@ -151,7 +172,7 @@ impl Fleet for Service {
 
     async fn get_map(&self, _: tonic::Request<GetMapRequest>) -> Answered<GetMapResponse> {
         match self.ask("GetMap", Ok(Request::GetMap)).await? {
-            Reply::Map(map) => Ok(Response::new(GetMapResponse { map: map.to_vec(), ssds: self.ssds.to_vec() })),
+            Reply::Map(map) => Ok(self.with_absent(GetMapResponse { map: map.to_vec(), ssds: self.ssds.to_vec() })),
             other => mismatch(&other),
         }
     }

@@ -207,8 +207,25 @@ impl SimArray {
             capacity_bytes: SSD_BYTES,
             model: "simulated".into(),
             channel: Box::new(self.channel(index)),
+            reconnect: None,
         };
         (0..self.len()).map(port).collect()
+    }
+
+    /// As [`Self::ports`]; a connection that broke is made anew.
+    pub(crate) fn lasting_ports(&self) -> Vec<SsdPort> {
+        let mut ports = self.ports();
+        for (index, port) in ports.iter_mut().enumerate() {
+            let array = self.clone();
+            port.reconnect = Some(Box::new(move || {
+                let peer = format!("SSD {index}");
+                if array.ssd(index).dead {
+                    return Err(ChannelError::Refused { peer, cause: "nobody is there".into() });
+                }
+                Ok(Box::new(array.channel(index)))
+            }));
+        }
+        ports
     }
 
     /// The entries that serve I/O, the same on every SSD.
@@ -237,6 +254,9 @@ impl AdminChannel for SimChannel {
         let mut ssd = self.ssd.lock().unwrap();
         if ssd.dead {
             return Err(broken());
+        }
+        if sqe.opcode == gnstor_proto::nvme::admin::KEEP_ALIVE {
+            return Ok(Cqe::default());
         }
         let fault = ssd.faults.pop_front();
         if let Some(Fault::Delay(how_long)) = fault {

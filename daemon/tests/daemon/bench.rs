@@ -79,6 +79,20 @@ impl Bench {
         true
     }
 
+    /// An SSD goes away, and the daemon notices.
+    pub(crate) fn lose(&mut self, ssd: u16) {
+        self.array.ssd(usize::from(ssd)).dead = true;
+        self.core.ssd_lost(ssd, "pulled");
+        self.drain();
+    }
+
+    /// It is back, and the daemon notices.
+    pub(crate) fn find(&mut self, ssd: u16) {
+        self.array.ssd(usize::from(ssd)).dead = false;
+        self.core.ssd_found(ssd);
+        self.drain();
+    }
+
     /// Executes everything there is.
     pub(crate) fn settle(&mut self) {
         while (0..self.queues.len()).filter(|&ssd| self.execute(ssd)).count() > 0 {}

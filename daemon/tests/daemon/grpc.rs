@@ -294,6 +294,47 @@ fn a_start_that_cannot_be_says_why() {
     assert!(matches!(Daemon::start(running.local_addr(), array.ports(), config()), Err(DaemonError::Listen { .. })));
 }
 
+/// The SSDs that List calls down, once `enough` says so.
+async fn down(c: &mut Client, enough: impl Fn(&[String]) -> bool) -> Vec<String> {
+    loop {
+        let reply = c.volumes.list(ListRequest {}).await.unwrap();
+        let values = reply.metadata().get_all(gnstor_daemon::SSD_DOWN).iter();
+        let down: Vec<String> = values.map(|v| v.to_str().unwrap().to_owned()).collect();
+        if enough(&down) {
+            return down;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[test]
+fn an_ssd_that_goes_is_named_and_one_that_comes_back_is_brought_up_to_date() {
+    let array = SimArray::new(3);
+    let daemon = Daemon::start(ANY, array.lasting_ports(), config()).unwrap();
+    with_client(&daemon, async |mut c| {
+        c.create(wish("a")).await.unwrap();
+        assert_eq!(down(&mut c, |_| true).await, Vec::<String>::new());
+        array.ssd(1).dead = true;
+        let who = down(&mut c, |down| !down.is_empty()).await;
+        assert!(who.len() == 1 && who[0].starts_with("1 "), "{who:?}");
+        refused(c.create(wish("b")).await, Code::Unavailable, "SSD 1 is down");
+        refused(c.open("a", 5, Rights::Read, 0).await, Code::Unavailable, "SSD 1 is down");
+        refused(c.delete("a", 1, &[]).await, Code::Unavailable, "SSD 1 is down");
+        assert_eq!(c.get("a").await.unwrap().name, "a");
+        {
+            let mut ssd = array.ssd(1);
+            ssd.table.clear();
+            ssd.dead = false;
+        }
+        down(&mut c, <[String]>::is_empty).await;
+        c.create(wish("b")).await.unwrap();
+        c.open("a", 5, Rights::Read, 0).await.unwrap();
+        assert!(array.ssd(1).map.is_some());
+        assert_eq!(array.agreed().len(), 2);
+    });
+    daemon.stop().unwrap();
+}
+
 #[test]
 fn serve_ends_when_it_is_asked_to() {
     let array = SimArray::new(2);

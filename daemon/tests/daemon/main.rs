@@ -5,6 +5,7 @@ mod array;
 mod bench;
 mod faults;
 mod grpc;
+mod presence;
 mod random;
 mod restart;
 mod rules;

@@ -26,6 +26,8 @@ enum Step {
     Pass { ms: u64 },
     Fail { ssd: usize, kind: u8 },
     Die { ssd: usize, dead: bool },
+    Lose { ssd: usize },
+    Find { ssd: usize },
     Restart,
 }
 
@@ -45,7 +47,9 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Settle),
         4 => (0u64..8_000).prop_map(|ms| Step::Pass { ms }),
         2 => (ssd.clone(), 0u8..4).prop_map(|(ssd, kind)| Step::Fail { ssd, kind }),
-        1 => (ssd, any::<bool>()).prop_map(|(ssd, dead)| Step::Die { ssd, dead }),
+        1 => (ssd.clone(), any::<bool>()).prop_map(|(ssd, dead)| Step::Die { ssd, dead }),
+        1 => ssd.clone().prop_map(|ssd| Step::Lose { ssd }),
+        2 => ssd.prop_map(|ssd| Step::Find { ssd }),
         1 => Just(Step::Restart),
     ]
 }
@@ -177,6 +181,9 @@ impl Run {
             ssd.dead = false;
             ssd.faults.clear();
         }
+        for ssd in self.bench.core.absent().into_keys() {
+            self.bench.find(ssd);
+        }
     }
 
     fn step(&mut self, step: Step) {
@@ -210,6 +217,8 @@ impl Run {
                 _ => Fault::Refuse(Refusal::TableFull),
             }),
             Step::Die { ssd, dead } => self.bench.array.ssd(ssd).dead = dead,
+            Step::Lose { ssd } => self.bench.lose(u16::try_from(ssd).unwrap()),
+            Step::Find { ssd } => self.bench.find(u16::try_from(ssd).unwrap()),
             Step::Restart => self.restart(),
         }
         assert_eq!(self.bench.stopped, None, "nobody else is there");
@@ -219,6 +228,7 @@ impl Run {
     fn finish(mut self) {
         self.heal();
         self.run_for(200_000);
+        assert_eq!(self.bench.core.absent(), BTreeMap::new());
         assert!(self.model.asked.is_empty(), "every request is answered: {:?}", self.model.asked);
         assert_eq!(self.bench.core.next_event(), None, "nothing is left to do");
         let entries = self.bench.array.agreed();

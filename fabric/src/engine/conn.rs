@@ -10,10 +10,14 @@ use crate::controller::QueueKey;
 use crate::hca::Down;
 use crate::hca::abi::*;
 use crate::mlx5::{cqe_opcode, syndrome};
-use crate::time::Time;
+use crate::time::{Span, Time};
 use gnstor_proto::nvme::Cqe;
 use std::collections::VecDeque;
 use std::sync::mpsc;
+
+/// How many times longer a SEND over TCP may wait for its acknowledgement: the stream itself loses nothing, and the software that
+/// answers at its other end, unlike an HCA, may be busy with its disk.
+const REMOTE_PATIENCE: u64 = 10;
 
 /// The other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,7 +101,7 @@ impl Engine {
             return self.pong(now, half, e);
         }
         if is_done(e) {
-            return self.copied(now, e);
+            return self.copied(now, half, e);
         }
         if e.kind == super::tcp::UP_CONNECT {
             return self.peer_connects(now, half, e);
@@ -126,7 +130,7 @@ impl Engine {
                         let message = self.messages.put(&e.payload);
                         self.schedule(now, at, Event::Capsule { conn: id, psn, message });
                     }
-                    To::Remote(remote) => self.remote_capsule(remote, id, psn, e),
+                    To::Remote(remote) => self.remote_capsule(remote, id, e),
                 }
             }
             UP_NOP => conn.sent.push_back(pending(State::Acked)),
@@ -288,7 +292,9 @@ impl Engine {
                 }
             }
             To::Remote(remote) => {
-                self.remotes[remote as usize].wire.send(&super::Frame::Close { conn: id.0 });
+                if let Some(r) = self.remotes.get_mut(&remote) {
+                    r.send(&super::Frame::Close { conn: id.0 });
+                }
             }
         }
         self.retire(id);
@@ -312,8 +318,11 @@ impl Engine {
     }
 
     pub(super) fn check_timeouts(&mut self, now: Time) {
-        let limit = self.config.ack_timeout;
-        let late = |c: &Conn| !c.broken && c.oldest_waiting().is_some_and(|at| now.since(at) > limit);
+        let limit = |c: &Conn| match c.to {
+            To::Local(_) => self.config.ack_timeout,
+            To::Remote(_) => Span::from_ps(self.config.ack_timeout.as_ps().saturating_mul(REMOTE_PATIENCE)),
+        };
+        let late = |c: &Conn| !c.broken && c.oldest_waiting().is_some_and(|at| now.since(at) > limit(c));
         let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| late(c)).map(|(id, _)| *id).collect();
         ids.sort_unstable();
         for id in ids {
@@ -324,7 +333,11 @@ impl Engine {
     fn peer_connects(&mut self, now: Time, half: HalfId, e: &UpEntry) {
         let (request, ssd) = super::tcp::connect_of(e);
         let (reply, answer) = mpsc::channel();
-        self.connect(now, half, e.qpn, super::Port::Local(ssd), &request, reply);
+        // A number names one connection: a second one of the same number would make the first unreachable.
+        let target = ssd.checked_sub(self.first_ssd).filter(|_| !self.by_qp.contains_key(&(half, e.qpn)));
+        if let Some(target) = target {
+            self.connect(now, half, e.qpn, super::Port::Local(target), &request, reply);
+        }
         let refused = answer.try_recv().unwrap_or(Err(super::REFUSED_NO_PEER)).err().unwrap_or(0);
         if let Some(super::AnyHalf::Peer(peer)) = self.halves.get_mut(&half) {
             peer.answer_connect(e.qpn, refused);

@@ -8,6 +8,7 @@
 //! ```
 
 mod conn;
+mod lent;
 mod target;
 pub mod tcp;
 
@@ -27,7 +28,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use tcp::{Frame, PeerHalf, Wire};
+use tcp::{Frame, PeerHalf, Remote, Staging, Wire};
+
+pub use lent::{Lent, lend};
 
 /// Names a half within an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -44,7 +47,7 @@ pub enum Port {
     Local(u16),
     /// SSD `ssd` behind the TCP link `remote`.
     Remote {
-        /// Index from [`Engine::add_remote`].
+        /// Name from [`Engine::add_remote`].
         remote: u32,
         /// SSD number there.
         ssd: u16,
@@ -104,15 +107,6 @@ struct LocalTarget {
     clock: Time,
     /// Fault injection: nothing reaches it, nothing leaves it.
     silent: bool,
-}
-
-struct Remote {
-    wire: Wire,
-    staging: tcp::Staging,
-    /// Connections waiting for ACCEPT.
-    connecting: HashMap<u32, Sender<Result<(), Refused>>>,
-    /// A frame that waits for staging memory.
-    stalled: Option<Frame>,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -177,7 +171,13 @@ pub struct Engine {
     link: Link,
     halves: HashMap<HalfId, AnyHalf>,
     targets: Vec<LocalTarget>,
-    remotes: Vec<Remote>,
+    /// TCP links by name, and the order in which they are polled.
+    remotes: HashMap<u32, Remote>,
+    remote_order: Vec<u32>,
+    /// Staging memory of links that have ended, where devices have it mapped.
+    spare_staging: Vec<Staging>,
+    /// The number by which clients of other processes call target 0.
+    first_ssd: u16,
     conns: HashMap<ConnId, Conn>,
     by_qp: HashMap<(HalfId, u32), ConnId>,
     transfers: HashMap<u32, Transfer>,
@@ -219,7 +219,10 @@ impl Engine {
             link: Link::new(config.link),
             halves: HashMap::default(),
             targets: Vec::new(),
-            remotes: Vec::new(),
+            remotes: HashMap::default(),
+            remote_order: Vec::new(),
+            spare_staging: Vec::new(),
+            first_ssd: 0,
             conns: HashMap::default(),
             by_qp: HashMap::default(),
             transfers: HashMap::default(),
@@ -248,6 +251,12 @@ impl Engine {
         }
         self.targets.push(LocalTarget { controller, regions, clock: Time::ZERO, silent: false });
         u16::try_from(self.targets.len() - 1).expect("at most 65,536 SSDs an engine")
+    }
+
+    /// Clients of other processes call target 0 by this number, target 1 by the next, and so on: an SSD in a process of its own need
+    /// not be the first of its array.
+    pub fn set_first_ssd(&mut self, number: u16) {
+        self.first_ssd = number;
     }
 
     /// Cuts an SSD off, or back on: fault injection.
@@ -284,8 +293,8 @@ impl Engine {
         for target in &self.targets {
             add_regions(&mut half, &target.regions);
         }
-        for remote in &self.remotes {
-            add_regions(&mut half, &[remote.staging.region()]);
+        for region in self.remotes.values().map(Remote::region).chain(self.spare_staging.iter().map(Staging::region)) {
+            add_regions(&mut half, &[region]);
         }
         let id = HalfId(self.id());
         self.halves.insert(id, half);
@@ -305,25 +314,19 @@ impl Engine {
     pub fn remove_half(&mut self, now: Time, id: HalfId) {
         let mut conns: Vec<ConnId> = self.by_qp.iter().filter(|((h, _), _)| *h == id).map(|(_, c)| *c).collect();
         conns.sort_unstable();
-        for conn in conns {
+        for &conn in &conns {
             self.close(now, conn);
         }
         self.halves.remove(&id);
+        // Nobody is left to say how the transfers of an array elsewhere ended: their staging memory comes back now.
+        let ours = |t: &Transfer| conns.binary_search(&t.conn).is_ok();
+        let mut tags: Vec<u32> = self.transfers.iter().filter(|(_, t)| ours(t)).map(|(tag, _)| *tag).collect();
+        tags.sort_unstable();
+        for tag in tags {
+            self.finish_transfer(now, now, tag);
+        }
         self.order.retain(|half| *half != id);
         self.best_rtt.remove(&id);
-    }
-
-    /// Adds a TCP link to another process's array.
-    ///
-    /// # Errors
-    /// When staging memory cannot be had.
-    pub fn add_remote(&mut self, wire: Wire) -> std::io::Result<u32> {
-        let staging = tcp::Staging::new()?;
-        for half in self.halves.values_mut() {
-            add_regions(half, &[staging.region()]);
-        }
-        self.remotes.push(Remote { wire, staging, connecting: HashMap::default(), stalled: None });
-        Ok(u32::try_from(self.remotes.len() - 1).expect("few remotes"))
     }
 
     /// Connects a queue pair with an SSD; the answer comes through `reply`, at once for a local SSD.
@@ -354,11 +357,7 @@ impl Engine {
                 }
                 let _ = reply.send(answer);
             }
-            Port::Remote { remote, ssd } => {
-                let r = &mut self.remotes[remote as usize];
-                r.connecting.insert(id.0, reply);
-                r.wire.send(&Frame::Connect { conn: id.0, ssd, request: *request });
-            }
+            Port::Remote { remote, ssd } => self.connect_remote(remote, id, ssd, request, reply),
         }
         id
     }
@@ -373,7 +372,11 @@ impl Engine {
                     self.fail_transfers(now, id);
                     self.drain_effects(now, target);
                 }
-                To::Remote(remote) => self.remotes[remote as usize].wire.send(&Frame::Close { conn: id.0 }),
+                To::Remote(remote) => {
+                    if let Some(r) = self.remotes.get_mut(&remote) {
+                        r.send(&Frame::Close { conn: id.0 });
+                    }
+                }
             }
         }
         self.forget(id);
@@ -382,6 +385,11 @@ impl Engine {
     fn forget(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.remove(&id) {
             self.by_qp.remove(&(conn.half, conn.qpn));
+            if let To::Remote(remote) = conn.to
+                && let Some(r) = self.remotes.get_mut(&remote)
+            {
+                r.left();
+            }
         }
     }
 
@@ -440,6 +448,7 @@ impl Engine {
         if now.since(self.last_timeout_check) >= Span::from_ms(10) {
             self.last_timeout_check = now;
             self.check_timeouts(now);
+            self.end_idle_remotes(now);
         }
         worked
     }
@@ -571,3 +580,6 @@ fn low16(word: u32) -> u16 {
 fn is_done(entry: &UpEntry) -> bool {
     entry.kind == UP_DONE
 }
+
+#[cfg(test)]
+mod tests;

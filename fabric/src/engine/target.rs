@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Target offload: a controller's effects become RDMA operations, and their ends become answers to the controller.
 
-use super::{ConnId, Engine, Event, Origin, Transfer, cqe_bytes};
+use super::{ConnId, Engine, Event, HalfId, Origin, Transfer, cqe_bytes};
 use crate::controller::{Effect, Outcome};
 use crate::hca::Down;
 use crate::hca::abi::*;
@@ -74,24 +74,29 @@ impl Engine {
     }
 
     /// A half has finished a copy.
-    pub(super) fn copied(&mut self, now: Time, e: &UpEntry) {
+    pub(super) fn copied(&mut self, now: Time, half: HalfId, e: &UpEntry) {
         let Some(transfer) = self.transfers.get_mut(&e.index) else { return };
+        let id = transfer.conn;
+        let owner = self.conns.get_mut(&id);
+        // A client of another process can name any transfer: it ends only its own, and each once.
+        if transfer.outcome.is_some() || owner.as_ref().is_some_and(|conn| conn.half != half) {
+            return;
+        }
+        if let Some(conn) = owner {
+            conn.transfers -= 1;
+        }
         transfer.outcome = Some(match e.status {
             COPY_OK => Outcome::Done { sum: e.sum },
             COPY_BAD_SUM => Outcome::BadChecksum,
             _ => Outcome::RemoteAccess,
         });
         let at = transfer.not_before;
-        let conn = transfer.conn;
-        if let Some(conn) = self.conns.get_mut(&conn) {
-            conn.transfers -= 1;
-        }
         if at > now {
             self.queue(at, Event::Arrived { tag: e.index });
         } else {
             self.finish_transfer(now, at.max(Time::ZERO), e.index);
         }
-        self.retire(conn);
+        self.retire(id);
     }
 
     /// Tells whoever asked for the transfer how it ended. `at` is its modelled time.

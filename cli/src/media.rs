@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an emulated SSD is made of, and how it came up: the only place of this command that knows where its contents are.
+
+use crate::CliError;
+use crate::report::human_bytes;
+use gnstor_deengine::{DataFileInfo, Origin, Preset, Ssd, SsdConfig, SsdError, SsdMedia};
+use gnstor_fabric::region::HostRegion;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Preset of an SSD that nobody says anything about.
+pub const DEFAULT_PRESET: &str = "gnstor-980pro";
+/// Capacity of an SSD in memory that nobody says anything about.
+pub const DEFAULT_BYTES: u64 = 1 << 30;
+
+/// SSDs of an array that nobody says anything about.
+pub const DEFAULT_SSDS: u16 = 4;
+
+/// What is asked of an SSD. What is not said is as its file says, or the default.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Number in the array.
+    pub index: Option<u16>,
+    /// Preset.
+    pub preset: Option<Preset>,
+    /// Logical capacity.
+    pub bytes: Option<u64>,
+    /// Where its contents are; `None`: in memory.
+    pub file: Option<PathBuf>,
+}
+
+/// How an SSD came up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CameUp {
+    /// In memory: empty, and gone with the process.
+    InMemory,
+    /// Its file was made.
+    Fresh,
+    /// After a shutdown in order.
+    Clean,
+    /// After a power failure, with an intact dump: nothing acknowledged is lost.
+    Dump,
+    /// After a power failure without one: what was not flushed may be lost.
+    Lossy,
+}
+
+impl CameUp {
+    /// For people.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::InMemory => "empty; its contents are in memory and end with the process",
+            Self::Fresh => "empty; its file was made",
+            Self::Clean => "after a clean shutdown",
+            Self::Dump => "after a power failure with a dump: nothing acknowledged is lost",
+            Self::Lossy => {
+                "lossy, after a power failure without a dump: writes that were not flushed may be lost; it is filling and \
+                 serves no reads until a newer fleet map"
+            }
+        }
+    }
+}
+
+/// Why there is no SSD, or why it could not be turned off in order.
+#[derive(Debug, thiserror::Error)]
+pub enum MediaError {
+    /// Memory, or the file.
+    #[error("{what}: {cause}")]
+    Make {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        cause: String,
+    },
+    /// The file, in the words of who reads it.
+    #[error("{0}")]
+    File(String),
+    /// The file does not hold what was asked for.
+    #[error("{path}: {what}")]
+    Mismatch {
+        /// The file.
+        path: String,
+        /// What differs, and what to do.
+        what: String,
+    },
+    /// Turning it off.
+    #[error("{what}: {cause}")]
+    Off {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        cause: String,
+    },
+    /// A panic ended its engine.
+    #[error("internal error: the engine of SSD {index} ended by a panic; the SSD was not shut down")]
+    Broken {
+        /// Its place in the engine.
+        index: u32,
+    },
+}
+
+/// An SSD with its power on.
+#[derive(Debug)]
+pub struct Made {
+    /// The SSD.
+    pub ssd: Ssd,
+    /// The memory that its transfers refer to.
+    pub regions: Vec<Arc<HostRegion>>,
+    /// What it is.
+    pub about: About,
+}
+
+/// What is told of an SSD.
+#[derive(Clone, Debug, Serialize)]
+pub struct About {
+    /// Number in the array.
+    pub index: u16,
+    /// Serial number.
+    pub serial: String,
+    /// Name of its preset.
+    pub preset: String,
+    /// Logical capacity.
+    pub bytes: u64,
+    /// Where its contents are.
+    pub data: Option<PathBuf>,
+    /// How it came up.
+    pub came_up: CameUp,
+    /// Why it may lack something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
+}
+
+/// The preset of this name, or in this file.
+///
+/// # Errors
+/// [`CliError`] with the names there are, or what is wrong with the file.
+pub fn preset(name: &str) -> Result<Preset, CliError> {
+    if let Some(preset) = Preset::by_name(name) {
+        return Ok(preset);
+    }
+    if Path::new(name).extension().is_some_and(|e| e == "toml") {
+        let failed = |cause: String| CliError::File { path: name.into(), cause };
+        let text = std::fs::read_to_string(name).map_err(|e| failed(e.to_string()))?;
+        return Preset::from_toml(&text).map_err(|e| failed(e.to_string()));
+    }
+    let names = Preset::NAMES.join(", ");
+    Err(CliError::Usage(format!("there is no preset '{name}'; choose one of: {names}; or give a file NAME.toml")))
+}
+
+/// Plans for `count` SSDs of one kind in memory, numbered from 0.
+pub fn in_memory(count: u16, preset: &Preset, bytes: u64) -> Vec<Plan> {
+    let plan = |index| Plan { index: Some(index), preset: Some(preset.clone()), bytes: Some(bytes), file: None };
+    (0..count).map(plan).collect()
+}
+
+/// Plans for the SSDs of a folder, `ssd-N.gns` each: those it holds, or `count` new ones.
+///
+/// # Errors
+/// [`CliError`]: it cannot be read, its SSDs are not numbered without a gap, or there are not as many as asked for.
+pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<Plan>, CliError> {
+    let failed = |e: std::io::Error| CliError::File { path: folder.display().to_string(), cause: e.to_string() };
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let number =
+            name.to_str().and_then(|name| name.strip_prefix("ssd-")?.strip_suffix(".gns")?.parse::<u16>().ok());
+        found.extend(number);
+    }
+    found.sort_unstable();
+    let shown = folder.display();
+    if found.iter().enumerate().any(|(place, &number)| place != usize::from(number)) {
+        let numbers: Vec<_> = found.iter().map(u16::to_string).collect();
+        return Err(CliError::Usage(format!(
+            "{shown} holds the SSDs {}, which is not an array: put the missing ones back",
+            numbers.join(", ")
+        )));
+    }
+    let held = u16::try_from(found.len()).unwrap_or(u16::MAX);
+    let count = match count {
+        Some(count) if held != 0 && count != held => {
+            return Err(CliError::Usage(format!(
+                "{shown} holds {held} SSDs, not {count}: leave --ssds out, or use another folder"
+            )));
+        }
+        _ if held != 0 => held,
+        count => count.unwrap_or(DEFAULT_SSDS),
+    };
+    let plan = |index| {
+        let file = Some(folder.join(format!("ssd-{index}.gns")));
+        // A folder's new SSDs have the default capacity; those it holds have their own.
+        let bytes = like.bytes.or((held == 0).then_some(DEFAULT_BYTES));
+        Plan { index: Some(index), preset: like.preset.clone(), bytes, file }
+    };
+    Ok((0..count).map(plan).collect())
+}
+
+/// Turns an SSD's power on.
+///
+/// # Errors
+/// [`MediaError`]: no memory, no file, or one that holds something else.
+pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
+    match &plan.file {
+        None => make(config(plan, SsdMedia::Ram, plan.bytes.unwrap_or(DEFAULT_BYTES)), true, None),
+        // An empty file is as good as none: it is what `mktemp` makes, or a start that was cut off.
+        Some(path) if std::fs::metadata(path).is_ok_and(|m| !m.is_file() || m.len() > 0) => {
+            let info =
+                Ssd::describe(path).map_err(|e| failed(format!("opening {}", path.display()), Some(path), &e))?;
+            make(matched(plan, path, info)?, false, Some(path))
+        }
+        Some(path) => {
+            let bytes = plan.bytes.ok_or_else(|| MediaError::Mismatch {
+                path: path.display().to_string(),
+                what: "there is no SSD in it yet: give its capacity with --size to make one".into(),
+            })?;
+            make(config(plan, SsdMedia::File(path.clone()), bytes), true, Some(path))
+        }
+    }
+}
+
+/// Turns the power of several SSDs on. Where one does not come up, the others are shut down again.
+///
+/// # Errors
+/// As [`make_ssd`].
+pub fn make_ssds(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
+    let mut all: Vec<Made> = Vec::with_capacity(plans.len());
+    for plan in plans {
+        match make_ssd(plan) {
+            Ok(made) => all.push(made),
+            Err(error) => {
+                for made in &mut all {
+                    if let Err(error) = shut_down(&mut made.ssd) {
+                        tracing::error!("SSD {}: {error}", made.about.index);
+                    }
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn config(plan: &Plan, media: SsdMedia, capacity_bytes: u64) -> SsdConfig {
+    let index = plan.index.unwrap_or(0);
+    let preset = plan.preset.clone().unwrap_or_else(default_preset);
+    SsdConfig { index, preset, capacity_bytes, serial: format!("GN{index:06}"), media }
+}
+
+/// The configuration of the SSD that a file holds, where it is the one asked for.
+fn matched(plan: &Plan, path: &Path, info: DataFileInfo) -> Result<SsdConfig, MediaError> {
+    let differs = |what: String| MediaError::Mismatch { path: path.display().to_string(), what };
+    if let Some(bytes) = plan.bytes.filter(|bytes| *bytes != info.capacity_bytes) {
+        let (has, wanted) = (human_bytes(info.capacity_bytes), human_bytes(bytes));
+        return Err(differs(format!(
+            "it holds an SSD of {has}, not of {wanted}: leave the size out, or use another file"
+        )));
+    }
+    if let Some(index) = plan.index.filter(|index| *index != info.index) {
+        return Err(differs(format!("it holds SSD {}, not SSD {index} of an array", info.index)));
+    }
+    let name = &info.preset;
+    let preset = match &plan.preset {
+        Some(preset) if preset.name != *name => {
+            let wanted = &preset.name;
+            return Err(differs(format!(
+                "it holds an SSD of preset {name}, not {wanted}: leave the preset out, or use another file"
+            )));
+        }
+        Some(preset) => preset.clone(),
+        None => Preset::by_name(name)
+            .ok_or_else(|| differs(format!("its preset {name} is not one of ours: give its file with --preset")))?,
+    };
+    let media = SsdMedia::File(path.into());
+    Ok(SsdConfig { index: info.index, preset, capacity_bytes: info.capacity_bytes, serial: info.serial, media })
+}
+
+fn make(config: SsdConfig, new: bool, path: Option<&Path>) -> Result<Made, MediaError> {
+    let (index, size) = (config.index, human_bytes(config.capacity_bytes));
+    let what = match (path, new) {
+        (None, _) => format!("making SSD {index} of {size}"),
+        (Some(path), true) => format!("making SSD {index} of {size} in {}", path.display()),
+        (Some(path), false) => format!("opening {}", path.display()),
+    };
+    let (serial, preset, bytes) = (config.serial.clone(), config.preset.name.clone(), config.capacity_bytes);
+    let progress = |done, of| tracing::info!("restoring: {done} of {of} pages looked at");
+    let made = if new { Ssd::format(config) } else { Ssd::open(config, &progress) };
+    let ssd = made.map_err(|e| failed(what, path, &e))?;
+    let (came_up, lost) = match &ssd.boot().origin {
+        Origin::Fresh if path.is_none() => (CameUp::InMemory, None),
+        Origin::Fresh => (CameUp::Fresh, None),
+        Origin::Clean => (CameUp::Clean, None),
+        Origin::Dump => (CameUp::Dump, None),
+        Origin::NoDump(why) | Origin::Rebuilt(why) => (CameUp::Lossy, Some(why.clone())),
+    };
+    let regions = ssd.regions();
+    let data = path.map(Path::to_path_buf);
+    Ok(Made { ssd, regions, about: About { index, serial, preset, bytes, data, came_up, lost } })
+}
+
+/// Names the file once.
+fn failed(what: String, path: Option<&Path>, error: &SsdError) -> MediaError {
+    let cause = error.to_string();
+    match path {
+        Some(path) if cause.starts_with(&path.display().to_string()) => MediaError::File(cause),
+        _ => MediaError::Make { what, cause },
+    }
+}
+
+fn default_preset() -> Preset {
+    Preset::by_name(DEFAULT_PRESET).expect("a preset of the crate")
+}
+
+pub(crate) fn shut_down(ssd: &mut Ssd) -> Result<(), MediaError> {
+    ssd.shut_down().map_err(|e| MediaError::Off { what: "the shutdown is not complete", cause: e.to_string() })
+}
+
+pub(crate) fn power_fail(ssd: &mut Ssd) -> Result<u64, MediaError> {
+    ssd.power_fail().map_err(|e| MediaError::Off { what: "the dump could not be written", cause: e.to_string() })
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `gnstor ssd`: one SSD in a process of its own, that can be killed and comes back.
+//!
+//! ```text
+//!   TERM, INT   shutdown in order                     next start: clean
+//!   USR1        power failure, the dump succeeds      next start: with a dump
+//!   KILL        power failure, no dump                next start: lossy
+//! ```
+
+use crate::CliError;
+use crate::args::SsdArgs;
+use crate::door::Door;
+use crate::media::{self, About, CameUp, Plan, make_ssd};
+use crate::power::Powered;
+use crate::report::{Steps, human_bytes};
+use crate::signals;
+use gnstor_fabric::link::LinkConfig;
+use serde::Serialize;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+#[derive(Serialize)]
+struct Serving<'a> {
+    listen: SocketAddr,
+    lossy: bool,
+    #[serde(flatten)]
+    about: &'a About,
+}
+
+#[derive(Serialize)]
+struct Ended {
+    ended: &'static str,
+    dump_bytes: Option<u64>,
+}
+
+/// Runs an SSD until a signal ends it.
+///
+/// # Errors
+/// [`CliError`]: a port in use, a file that holds something else or that another process uses.
+pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
+    let os = |what: String| move |cause: std::io::Error| CliError::Usage(format!("{what}: {cause}"));
+    let power_failure = signals::power_failure().map_err(os("waiting for signals".into()))?;
+    // A port in use is the likeliest error, and needs no SSD to be found.
+    let listener = TcpListener::bind(args.listen).map_err(os(format!("listening on {}", args.listen)))?;
+    let preset = args.preset.as_deref().map(media::preset).transpose()?;
+    let made = make_ssd(&Plan { index: args.index, preset, bytes: args.size, file: args.data.clone() })?;
+    let about = made.about.clone();
+    let powered =
+        Powered::on(vec![made], about.index, LinkConfig::UNLIMITED).map_err(os("starting the engine".into()))?;
+    let door = Door::open(listener, powered.engine()).map_err(os("opening the TCP door".into()))?;
+    tell_start(args, &about, door.address());
+    while !steps.interrupted() && !power_failure.load(Ordering::Acquire) && powered.is_running() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(door);
+    let ended = if power_failure.load(Ordering::Acquire) {
+        Ended { ended: "power-failure", dump_bytes: Some(powered.power_fail()?) }
+    } else {
+        powered.shut_down()?;
+        Ended { ended: "shutdown", dump_bytes: None }
+    };
+    tell_end(args, &ended);
+    Ok(())
+}
+
+fn tell_start(args: &SsdArgs, about: &About, listen: SocketAddr) {
+    if args.json {
+        return print_line(&Serving { listen, lossy: about.came_up == CameUp::Lossy, about });
+    }
+    let place = about.data.as_ref().map_or("in memory".into(), |path| path.display().to_string());
+    println!(
+        "  SSD         {}, {} of {} (emulated), serial {}",
+        about.index,
+        about.preset,
+        human_bytes(about.bytes),
+        about.serial
+    );
+    println!("  contents    {place}");
+    println!("  came up     {}", about.came_up.sentence());
+    if let Some(why) = &about.lost {
+        println!("  because     {why}");
+    }
+    println!("  listens     {listen} (RDMA messages over TCP)");
+    let pid = std::process::id();
+    println!(
+        "  stop        Ctrl-C or TERM: in order; kill -USR1 {pid}: a power failure with a dump; kill -KILL: without"
+    );
+}
+
+fn tell_end(args: &SsdArgs, ended: &Ended) {
+    if args.json {
+        return print_line(ended);
+    }
+    match ended.dump_bytes {
+        Some(bytes) => println!("  power       failed; the dump has {bytes} bytes"),
+        None => println!("  power       off, after a shutdown in order"),
+    }
+}
+
+fn print_line(value: &impl Serialize) {
+    println!("{}", serde_json::to_string(value).expect("plain data serialises"));
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! SSDs that go away and come back.
+//!
+//! ```text
+//!   present --ssd_lost--> absent --ssd_found--> look --> map --> table --> compared: present
+//!                            ^                   |        |        |          '--> rounds for the volumes that it lacks
+//!                            '-----ssd_lost------+--------+--------'
+//! ```
+//! While an SSD is absent no change that needs every SSD is begun: it is refused with the SSD's name. What had been begun is
+//! repeated until the SSD has it. One that comes back is given the fleet map, and its table is compared with the daemon's: a
+//! missing or an older entry is put on every SSD again, under a new version, so that in the end all hold the same.
+//!
+//! One that comes back without a fleet map was formatted or replaced. Where there are volumes it stays absent: with the map it
+//! would serve the blocks that it lacks as zeros (protocol rule 1).
+//!
+//! What it does not do: say that an SSD's blocks are current. One that lost acknowledged writes knows, and is filling until a
+//! newer map.
+
+use super::failure::Trouble;
+use super::request::VolumeName;
+use super::volume::{Retry, Stage};
+use super::{Answer, Command, CommandId, Core, Owner, Phase};
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::VolumeEntry;
+use std::collections::BTreeMap;
+
+/// An SSD that is not there, or not yet up to date.
+#[derive(Debug)]
+pub(super) struct Absence {
+    why: String,
+    resync: Option<Resync>,
+}
+
+/// An SSD on its way back.
+#[derive(Debug)]
+struct Resync {
+    /// What it was asked, `None` while it waits for `retry_at`. An answer to anything else is of a time before it was lost.
+    asked: Option<CommandId>,
+    retry_at: Option<u64>,
+    step: Step,
+    table: BTreeMap<Vid, VolumeEntry>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// MAP GET: whose is it?
+    Look,
+    /// MAP SET.
+    Map,
+    /// VOLUME LIST, page by page.
+    Table,
+}
+
+impl Core {
+    /// SSD `ssd` does not answer any more. Commands given to it are still answered, as lost.
+    pub fn ssd_lost(&mut self, ssd: u16, why: impl Into<String>) {
+        if ssd < self.ssds && !matches!(self.phase, Phase::Stopped(_)) {
+            self.absent.insert(ssd, Absence { why: why.into(), resync: None });
+        }
+    }
+
+    /// SSD `ssd` answers again, perhaps with another state than it had.
+    pub fn ssd_found(&mut self, ssd: u16) {
+        match self.phase {
+            Phase::Serving if ssd < self.ssds => self.resync(ssd),
+            // A start asks every SSD anyway, again and again.
+            Phase::Starting(_) | Phase::Serving | Phase::Stopped(_) => drop(self.absent.remove(&ssd)),
+        }
+    }
+
+    /// The SSDs that are not there or not up to date, and why.
+    pub fn absent(&self) -> BTreeMap<u16, String> {
+        self.absent.iter().map(|(&ssd, absence)| (ssd, absence.why.clone())).collect()
+    }
+
+    /// A sentence if some SSD is absent: a change needs every SSD.
+    pub(super) fn needs_everyone(&self, name: &VolumeName, what: &str) -> Option<String> {
+        if self.absent.is_empty() {
+            return None;
+        }
+        let who: Vec<_> = self.absent.iter().map(|(ssd, a)| format!("SSD {ssd} is down ({})", a.why)).collect();
+        Some(format!(
+            "volume {name} cannot be {what} now: {}; a change needs every SSD, try again when all are back",
+            who.join(", ")
+        ))
+    }
+
+    pub(super) fn resync_wakes_at(&self) -> Option<u64> {
+        self.absent.values().filter_map(|absence| absence.resync.as_ref()?.retry_at).min()
+    }
+
+    pub(super) fn resync_step(&mut self, now: u64) {
+        let is_due = |a: &Absence| a.resync.as_ref().is_some_and(|r| r.retry_at.is_some_and(|at| at <= now));
+        let due: Vec<u16> = self.absent.iter().filter(|(_, a)| is_due(a)).map(|(&ssd, _)| ssd).collect();
+        for ssd in due {
+            self.resync(ssd);
+        }
+    }
+
+    fn resync(&mut self, ssd: u16) {
+        let asked = Some(self.command(ssd, Owner::Resync, Command::MapGet));
+        let resync = Resync { asked, retry_at: None, step: Step::Look, table: BTreeMap::new() };
+        self.absent
+            .insert(ssd, Absence { why: "it is back and being brought up to date".into(), resync: Some(resync) });
+    }
+
+    pub(super) fn resync_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
+        let retry_ms = self.config.retry_ms;
+        let Some(absence) = self.absent.get_mut(&ssd) else { return };
+        let Some(resync) = absence.resync.as_mut().filter(|resync| resync.asked == Some(id)) else { return };
+        resync.asked = None;
+        match (resync.step, answer) {
+            (_, Answer::Refused(Refusal::StaleTerm)) => self.depose(ssd, "refused this daemon's term"),
+            (Step::Map, Answer::Refused(Refusal::StaleVersion)) => self.depose(ssd, "holds a newer fleet map"),
+            // Nothing is tried again: who puts the right one in its place ends this connection.
+            (Step::Look, Answer::Map(None)) if !self.volumes.is_empty() => {
+                absence.why =
+                    "it came back without a fleet map, so without its blocks, and a formatted or replaced SSD \
+                               cannot be filled again by this version: put the old one back"
+                        .into();
+            }
+            (Step::Look, Answer::Map(_)) => {
+                resync.step = Step::Map;
+                let command = Command::MapSet(self.map.clone());
+                self.resync_ask(ssd, command);
+            }
+            (Step::Map, Answer::Done) => {
+                resync.step = Step::Table;
+                self.resync_ask(ssd, Command::List { from: Vid::MIN });
+            }
+            (Step::Table, Answer::Table { entries, more }) => {
+                let next = entries.last().and_then(|e| Vid::new(e.vid.get().saturating_add(1))).filter(|_| more);
+                resync.table.extend(entries.into_iter().map(|entry| (entry.vid, entry)));
+                if let Some(from) = next {
+                    return self.resync_ask(ssd, Command::List { from });
+                }
+                let table = std::mem::take(&mut resync.table);
+                self.absent.remove(&ssd);
+                self.compare(now, ssd, &table);
+            }
+            (_, answer) => {
+                absence.why = match answer {
+                    Answer::Refused(refusal) => format!("it is back but refuses: {}", refusal.sentence()),
+                    Answer::Lost(why) => why,
+                    Answer::Done | Answer::Table { .. } | Answer::Map(_) => "it answered another command".into(),
+                };
+                resync.retry_at = Some(now + retry_ms);
+            }
+        }
+    }
+
+    fn resync_ask(&mut self, ssd: u16, command: Command) {
+        let id = self.command(ssd, Owner::Resync, command);
+        if let Some(resync) = self.absent.get_mut(&ssd).and_then(|absence| absence.resync.as_mut()) {
+            resync.asked = Some(id);
+        }
+    }
+
+    /// What the SSD's table lacks is put there; what it should not have any more is deleted there.
+    fn compare(&mut self, now: u64, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) {
+        let mut due = Vec::new();
+        let mut dead = Vec::new();
+        for (&vid, volume) in &mut self.volumes {
+            let held = table.get(&vid).filter(|entry| !entry.deleting);
+            if let Some(old) = held.filter(|old| old.generation < volume.entry.generation) {
+                dead.push((vid, old.generation, old.version));
+            }
+            if volume.round.is_some() {
+                volume.again = true;
+                continue;
+            }
+            if volume.stage == Stage::Active && held != Some(&volume.entry) {
+                volume.behind.insert(ssd, Trouble::Lost("came back without the volume's newest state".into()));
+            }
+            if !volume.behind.is_empty() {
+                volume.retry = Some(Retry { at: now, wait_ms: self.config.retry_ms });
+                due.push(vid);
+            }
+        }
+        for (&vid, entry) in table.iter().filter(|(vid, entry)| !entry.deleting && !self.volumes.contains_key(*vid)) {
+            if self.past.is_dead(vid, entry.generation) {
+                dead.push((vid, entry.generation, entry.version));
+            } else {
+                tracing::warn!(ssd, %vid, name = ?entry.name, "an SSD came back with a volume that this array does not have");
+            }
+        }
+        for (vid, generation, version) in dead {
+            let command = Command::Delete { vid, generation, version: version.saturating_add(1), term: self.term };
+            self.command(ssd, Owner::Stray, command);
+        }
+        for vid in due {
+            self.retry(now, vid);
+        }
+    }
+
+    /// Repeats a round during which an SSD came back.
+    pub(super) fn repeat(&mut self, now: u64, vid: Vid) {
+        let Some(volume) = self.volumes.get_mut(&vid).filter(|v| v.again && v.round.is_none()) else { return };
+        volume.again = false;
+        self.retry(now, vid);
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One SSD as its thread sees it: a connection that is looked after while nothing is asked, and made anew when it breaks.
+//!
+//! ```text
+//!   up --keep-alive fails--> down --connected anew--> up
+//!                            |  ^
+//!                            '--' tried again after 100 ms, 200 ms, ... 2 s
+//! ```
+//! While it is down commands are answered at once. Time is an argument here.
+
+use crate::core::{Answer, Command};
+use crate::port::{self, SsdPort};
+use gnstor_fabric::admin::ChannelError;
+use std::time::Duration;
+
+/// How often a silent connection is looked after.
+const PROBE_MS: u64 = 500;
+/// First wait before a broken connection is made anew; it doubles.
+const RETRY_MS: u64 = 100;
+/// Longest wait.
+const RETRY_MAX_MS: u64 = 2_000;
+
+/// What the core is to be told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum News {
+    /// The SSD is gone, or still is, for this reason.
+    Lost(String),
+    /// It is back.
+    Found,
+}
+
+#[derive(Debug)]
+enum State {
+    Up { probe_at: u64 },
+    Down { why: String, try_at: u64, wait_ms: u64 },
+}
+
+/// The connection with one SSD.
+#[derive(Debug)]
+pub(super) struct Link {
+    port: SsdPort,
+    deadline: Duration,
+    state: State,
+}
+
+impl Link {
+    pub(super) fn new(port: SsdPort, deadline: Duration, now: u64) -> Self {
+        Self { port, deadline, state: State::Up { probe_at: now + PROBE_MS } }
+    }
+
+    /// When [`Self::attend`] is next wanted; `None` where nothing could be done about a broken connection.
+    pub(super) fn wakes_at(&self) -> Option<u64> {
+        self.port.reconnect.as_ref()?;
+        Some(match self.state {
+            State::Up { probe_at } => probe_at,
+            State::Down { try_at, .. } => try_at,
+        })
+    }
+
+    pub(super) fn execute(&mut self, now: u64, command: &Command) -> Answer {
+        match &mut self.state {
+            State::Down { why, .. } => Answer::Lost(format!("it is down: {why}")),
+            State::Up { probe_at } => {
+                let answer = port::execute(self.port.channel.as_mut(), command, self.deadline);
+                // Without an answer the connection is looked at next; with one it was looked at just now.
+                *probe_at = if matches!(answer, Answer::Lost(_)) { now } else { now + PROBE_MS };
+                answer
+            }
+        }
+    }
+
+    /// Does what is due.
+    pub(super) fn attend(&mut self, now: u64) -> Option<News> {
+        let reconnect = self.port.reconnect.as_mut()?;
+        match &mut self.state {
+            State::Up { probe_at } if *probe_at > now => None,
+            State::Up { probe_at } => match port::keep_alive(self.port.channel.as_mut(), self.deadline) {
+                Ok(()) => {
+                    *probe_at = now + PROBE_MS;
+                    None
+                }
+                Err(error) => {
+                    let why = sentence(&error);
+                    self.state = State::Down { why: why.clone(), try_at: now + RETRY_MS, wait_ms: RETRY_MS };
+                    Some(News::Lost(why))
+                }
+            },
+            State::Down { try_at, .. } if *try_at > now => None,
+            State::Down { why, try_at, wait_ms } => match reconnect() {
+                Ok(channel) => {
+                    self.port.channel = channel;
+                    self.state = State::Up { probe_at: now + PROBE_MS };
+                    Some(News::Found)
+                }
+                Err(error) => {
+                    *wait_ms = (*wait_ms * 2).min(RETRY_MAX_MS);
+                    *try_at = now + *wait_ms;
+                    let new = sentence(&error);
+                    let differs = *why != new;
+                    why.clone_from(&new);
+                    differs.then_some(News::Lost(new))
+                }
+            },
+        }
+    }
+}
+
+fn sentence(error: &ChannelError) -> String {
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_fabric::admin::{AdminChannel, Payload};
+    use gnstor_proto::nvme::{Cqe, Sqe};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    /// An SSD that is there or not, and counts how often it was connected with.
+    #[derive(Clone, Default)]
+    struct Sim {
+        gone: Arc<AtomicBool>,
+        tries: Arc<AtomicU32>,
+    }
+
+    struct SimChannel(Sim, bool);
+
+    impl AdminChannel for SimChannel {
+        fn execute(&mut self, _: Sqe, _: Payload<'_>, _: Duration) -> Result<Cqe, ChannelError> {
+            // As the real one: what broke once stays broken.
+            self.1 |= self.0.gone.load(Ordering::Relaxed);
+            if self.1 { Err(broken()) } else { Ok(Cqe::default()) }
+        }
+    }
+
+    fn broken() -> ChannelError {
+        ChannelError::Broken { peer: "SSD 0".into(), cause: "pulled".into() }
+    }
+
+    fn link(sim: &Sim) -> Link {
+        let again = sim.clone();
+        let reconnect: port::Reconnect = Box::new(move || {
+            again.tries.fetch_add(1, Ordering::Relaxed);
+            if again.gone.load(Ordering::Relaxed) {
+                return Err(ChannelError::Refused { peer: "SSD 0".into(), cause: "nobody is there".into() });
+            }
+            Ok(Box::new(SimChannel(again.clone(), false)))
+        });
+        let port = SsdPort {
+            index: 0,
+            subnqn: String::new(),
+            transport: String::new(),
+            address: String::new(),
+            capacity_bytes: 0,
+            model: String::new(),
+            channel: Box::new(SimChannel(sim.clone(), false)),
+            reconnect: Some(reconnect),
+        };
+        Link::new(port, Duration::ZERO, 0)
+    }
+
+    #[test]
+    fn a_silent_connection_is_probed_and_a_broken_one_made_anew_with_growing_waits() {
+        let sim = Sim::default();
+        let mut link = link(&sim);
+        for _ in 0..3 {
+            let at = link.wakes_at().unwrap();
+            assert_eq!(link.attend(at - 1), None);
+            assert_eq!(link.attend(at), None, "it is there");
+        }
+        sim.gone.store(true, Ordering::Relaxed);
+        let mut now = link.wakes_at().unwrap();
+        assert_eq!(now, 2_000);
+        assert!(matches!(link.attend(now), Some(News::Lost(why)) if why.contains("pulled")));
+        let mut waits = Vec::new();
+        for round in 0..7 {
+            let at = link.wakes_at().unwrap();
+            waits.push(at - now);
+            now = at;
+            let news = link.attend(now);
+            assert_eq!(news.is_some(), round == 0, "the same reason is told once: {news:?}");
+        }
+        assert_eq!(waits, [100, 200, 400, 800, 1_600, 2_000, 2_000]);
+        sim.gone.store(false, Ordering::Relaxed);
+        assert_eq!(link.attend(now + 1_999), None);
+        assert_eq!(link.attend(now + 2_000), Some(News::Found));
+        assert_eq!((link.attend(now + 2_001), sim.tries.load(Ordering::Relaxed)), (None, 8));
+    }
+
+    #[test]
+    fn commands_to_an_ssd_that_is_down_are_answered_at_once_and_reach_nobody() {
+        let sim = Sim::default();
+        let mut link = link(&sim);
+        assert!(matches!(link.execute(10, &Command::MapGet), Answer::Map(None)));
+        sim.gone.store(true, Ordering::Relaxed);
+        assert!(matches!(link.execute(20, &Command::MapGet), Answer::Lost(_)));
+        assert_eq!(link.wakes_at(), Some(20), "it is looked at next");
+        assert!(matches!(link.attend(20), Some(News::Lost(_))));
+        let Answer::Lost(why) = link.execute(30, &Command::MapGet) else { panic!("it is down") };
+        assert!(why.contains("it is down") && why.contains("pulled"), "{why}");
+        assert_eq!(sim.tries.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn without_a_way_back_there_is_nothing_to_attend_to() {
+        let sim = Sim::default();
+        let mut link = link(&sim);
+        link.port.reconnect = None;
+        sim.gone.store(true, Ordering::Relaxed);
+        assert!(matches!(link.execute(0, &Command::MapGet), Answer::Lost(_)));
+        assert_eq!((link.wakes_at(), link.attend(1_000_000)), (None, None));
+    }
+}

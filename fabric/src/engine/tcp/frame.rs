@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The messages of the link and their bytes.
+
+use super::super::Refused;
+use gnstor_proto::fabrics::CmRequest;
+use std::collections::VecDeque;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Most data in one frame.
+pub const MAX_DATA: usize = 4096;
+pub(super) const MAX_FRAME: usize = MAX_DATA + 64;
+
+/// A message of the link.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "fields are named as in the Down and UpEntry they stand for")]
+pub enum Frame {
+    Connect { conn: u32, ssd: u16, request: CmRequest },
+    Accept { conn: u32, refused: Refused },
+    Send { conn: u32, capsule: [u8; 64] },
+    Ack { conn: u32, count: u32 },
+    ToOwner { conn: u32, tag: u32, address: u64, key: u32, sum: Option<u32>, data: Vec<u8> },
+    FromOwner { conn: u32, tag: u32, address: u64, key: u32, bytes: u32 },
+    Done { conn: u32, tag: u32, status: u32, sum: u32, data: Vec<u8> },
+    Response { conn: u32, cqe: [u8; 16] },
+    Close { conn: u32 },
+    Closed { conn: u32 },
+}
+
+impl Frame {
+    pub(super) fn encode(&self, out: &mut VecDeque<u8>) {
+        let mut b = Vec::with_capacity(64);
+        let mut start = |kind: u8, conn: u32| {
+            b.push(kind);
+            b.extend_from_slice(&conn.to_le_bytes());
+        };
+        match self {
+            Self::Connect { conn, ssd, request } => {
+                start(1, *conn);
+                b.extend_from_slice(&ssd.to_le_bytes());
+                b.extend_from_slice(request.as_bytes());
+            }
+            Self::Accept { conn, refused } => {
+                start(2, *conn);
+                b.extend_from_slice(&refused.to_le_bytes());
+            }
+            Self::Send { conn, capsule } => {
+                start(3, *conn);
+                b.extend_from_slice(capsule);
+            }
+            Self::Ack { conn, count } => {
+                start(4, *conn);
+                b.extend_from_slice(&count.to_le_bytes());
+            }
+            Self::ToOwner { conn, tag, address, key, sum, data } => {
+                start(5, *conn);
+                b.extend_from_slice(&tag.to_le_bytes());
+                b.extend_from_slice(&address.to_le_bytes());
+                b.extend_from_slice(&key.to_le_bytes());
+                b.push(u8::from(sum.is_some()));
+                b.extend_from_slice(&sum.unwrap_or(0).to_le_bytes());
+                b.extend_from_slice(data);
+            }
+            Self::FromOwner { conn, tag, address, key, bytes } => {
+                start(6, *conn);
+                b.extend_from_slice(&tag.to_le_bytes());
+                b.extend_from_slice(&address.to_le_bytes());
+                b.extend_from_slice(&key.to_le_bytes());
+                b.extend_from_slice(&bytes.to_le_bytes());
+            }
+            Self::Done { conn, tag, status, sum, data } => {
+                start(7, *conn);
+                b.extend_from_slice(&tag.to_le_bytes());
+                b.extend_from_slice(&status.to_le_bytes());
+                b.extend_from_slice(&sum.to_le_bytes());
+                b.extend_from_slice(data);
+            }
+            Self::Response { conn, cqe } => {
+                start(8, *conn);
+                b.extend_from_slice(cqe);
+            }
+            Self::Close { conn } => start(9, *conn),
+            Self::Closed { conn } => start(10, *conn),
+        }
+        debug_assert!(b.len() <= MAX_FRAME);
+        let length = u32::try_from(b.len()).expect("frames are small");
+        out.extend(length.to_le_bytes());
+        out.extend(b);
+    }
+
+    /// Decodes the body of a frame; `None` for bytes that are not one.
+    pub(super) fn decode(body: &[u8]) -> Option<Self> {
+        let mut at = Cursor(body);
+        let kind = at.u8()?;
+        let conn = at.u32()?;
+        Some(match kind {
+            1 => Self::Connect { conn, ssd: at.u16()?, request: CmRequest::read_from_bytes(at.take(32)?).ok()? },
+            2 => Self::Accept { conn, refused: at.u16()? },
+            3 => Self::Send { conn, capsule: at.take(64)?.try_into().ok()? },
+            4 => Self::Ack { conn, count: at.u32()? },
+            5 => {
+                let (tag, address, key, has, sum) = (at.u32()?, at.u64()?, at.u32()?, at.u8()?, at.u32()?);
+                Self::ToOwner { conn, tag, address, key, sum: (has == 1).then_some(sum), data: at.rest()? }
+            }
+            6 => Self::FromOwner { conn, tag: at.u32()?, address: at.u64()?, key: at.u32()?, bytes: at.u32()? },
+            7 => Self::Done { conn, tag: at.u32()?, status: at.u32()?, sum: at.u32()?, data: at.rest()? },
+            8 => Self::Response { conn, cqe: at.take(16)?.try_into().ok()? },
+            9 => Self::Close { conn },
+            10 => Self::Closed { conn },
+            _ => return None,
+        })
+    }
+}
+
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(n)?;
+        self.0 = tail;
+        Some(head)
+    }
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|b| b[0])
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.take(2)?.try_into().ok().map(u16::from_le_bytes)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.take(4)?.try_into().ok().map(u32::from_le_bytes)
+    }
+    fn u64(&mut self) -> Option<u64> {
+        self.take(8)?.try_into().ok().map(u64::from_le_bytes)
+    }
+    fn rest(&mut self) -> Option<Vec<u8>> {
+        let data = std::mem::take(&mut self.0);
+        (data.len() <= MAX_DATA).then(|| data.to_vec())
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The array's end of the link: a half that stands for a client's HCA in another process.
+//!
+//! A frame carries one block at most. A longer transfer, such as a fleet map's, goes in pieces with tags of their own; it has ended when
+//! all of them have.
+
+use super::super::{Refused, low16};
+use super::frame::{Frame, MAX_DATA};
+use super::wire::Wire;
+use crate::hca::abi::*;
+use crate::hca::{Down, Half};
+use crate::region::{HostRegion, LocalRef, RegionId};
+use gnstor_proto::fabrics::CmRequest;
+use rustc_hash::FxHashMap as HashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// An up entry that asks to connect; only a [`PeerHalf`] makes it.
+pub const UP_CONNECT: u32 = 100;
+/// An up entry that ends a connection.
+pub const UP_CLOSE: u32 = 101;
+
+/// The bit that the tags of pieces have and the engine's have not.
+const PIECE: u32 = 1 << 31;
+#[expect(clippy::cast_possible_truncation, reason = "a constant of 4096")]
+const PIECE_BYTES: u32 = MAX_DATA as u32;
+
+/// A client behind a TCP stream, as the array's engine sees it: its queue pairs are numbered by its own connection ids.
+#[derive(Debug)]
+pub struct PeerHalf {
+    wire: Wire,
+    regions: HashMap<RegionId, Arc<HostRegion>>,
+    /// Where the data that the client was asked for goes, by tag, and for which of its connections.
+    pulls: HashMap<u32, (u32, LocalRef)>,
+    /// Pieces under way, by their tags: the transfer each is of.
+    pieces: HashMap<u32, u32>,
+    /// Transfers in pieces: the connection, how many are under way, how they ended so far.
+    wholes: HashMap<u32, (u32, u32, u32)>,
+    next_piece: u32,
+    up: VecDeque<UpEntry>,
+}
+
+impl PeerHalf {
+    /// A client that has just connected.
+    pub fn new(wire: Wire) -> Self {
+        Self {
+            wire,
+            regions: HashMap::default(),
+            pulls: HashMap::default(),
+            pieces: HashMap::default(),
+            wholes: HashMap::default(),
+            next_piece: 0,
+            up: VecDeque::new(),
+        }
+    }
+
+    pub(in crate::engine) fn is_dead(&self) -> bool {
+        self.wire.dead().is_some() && self.up.is_empty()
+    }
+
+    pub(in crate::engine) fn add_region(&mut self, region: Arc<HostRegion>) {
+        self.regions.insert(region.id(), region);
+    }
+
+    pub(in crate::engine) fn remove_region(&mut self, id: RegionId) {
+        self.regions.remove(&id);
+    }
+
+    pub(in crate::engine) fn answer_connect(&mut self, conn: u32, refused: Refused) {
+        self.wire.send(&Frame::Accept { conn, refused });
+    }
+
+    fn on_frame(&mut self, frame: Frame) -> Option<UpEntry> {
+        let entry = |kind, qpn| UpEntry { kind, qpn, ..UpEntry::default() };
+        match frame {
+            Frame::Connect { conn, ssd, request } => {
+                let mut e = entry(UP_CONNECT, conn);
+                e.index = ssd.into();
+                e.payload[..32].copy_from_slice(request.as_bytes());
+                Some(e)
+            }
+            Frame::Send { conn, capsule } => {
+                self.wire.send(&Frame::Ack { conn, count: 1 });
+                Some(UpEntry { bytes: 64, payload: capsule, ..entry(UP_SEND, conn) })
+            }
+            Frame::Done { conn, tag, status, sum, data } => {
+                let mut e = UpEntry { index: tag, status, sum, ..entry(UP_DONE, conn) };
+                if let Some((_, local)) = self.pulls.remove(&tag) {
+                    if status == COPY_OK && data.len() == local.bytes as usize {
+                        self.regions[&local.region].write(local.offset, &data);
+                        // The array does not take a client's word for what it holds.
+                        if data.len() == gnstor_proto::BLOCK_BYTES as usize {
+                            e.sum = gnstor_proto::checksum::block_sum(&data);
+                        }
+                    } else {
+                        e.status = COPY_BAD_KEY;
+                    }
+                }
+                if tag & PIECE == 0 { Some(e) } else { self.piece_done(&e) }
+            }
+            Frame::Close { conn } => {
+                // The buffers go back to the SSD with the connection: what the client sends late must not land there.
+                self.pulls.retain(|_, (of, _)| *of != conn);
+                self.wholes.retain(|_, (of, _, _)| *of != conn);
+                self.pieces.retain(|_, whole| self.wholes.contains_key(whole));
+                Some(entry(UP_CLOSE, conn))
+            }
+            other => {
+                tracing::warn!("a client sent a frame that only arrays send: {other:?}");
+                None
+            }
+        }
+    }
+}
+
+impl PeerHalf {
+    fn push_out(&mut self, conn: u32, local: LocalRef, address: u64, key: u32, tag: u32, sum: Option<u32>) {
+        let mut data = vec![0; local.bytes as usize];
+        self.regions[&local.region].read(local.offset, &mut data);
+        self.wire.send(&Frame::ToOwner { conn, tag, address, key, sum, data });
+    }
+
+    fn pull_in(&mut self, conn: u32, local: LocalRef, address: u64, key: u32, tag: u32) {
+        self.pulls.insert(tag, (conn, local));
+        self.wire.send(&Frame::FromOwner { conn, tag, address, key, bytes: local.bytes });
+    }
+
+    /// Cuts a transfer into pieces: their tags, memory here, and offsets there. No piece names a tag that is in use.
+    fn cut(&mut self, conn: u32, local: LocalRef, whole: u32) -> Vec<(u32, LocalRef, u64)> {
+        let mut cut = Vec::new();
+        let mut at = 0;
+        while at < local.bytes {
+            let bytes = (local.bytes - at).min(PIECE_BYTES);
+            let tag = loop {
+                self.next_piece = self.next_piece.wrapping_add(1) | PIECE;
+                if !self.pieces.contains_key(&self.next_piece) {
+                    break self.next_piece;
+                }
+            };
+            self.pieces.insert(tag, whole);
+            cut.push((tag, LocalRef { offset: local.offset + u64::from(at), bytes, ..local }, u64::from(at)));
+            at += bytes;
+        }
+        self.wholes.insert(whole, (conn, u32::try_from(cut.len()).expect("few pieces"), COPY_OK));
+        cut
+    }
+
+    /// A piece has ended; the entry for its transfer, where it was the last.
+    fn piece_done(&mut self, e: &UpEntry) -> Option<UpEntry> {
+        let index = self.pieces.remove(&e.index)?;
+        let (_, left, status) = self.wholes.get_mut(&index)?;
+        *left -= 1;
+        if *status == COPY_OK {
+            *status = e.status;
+        }
+        let (left, status) = (*left, *status);
+        if left > 0 {
+            return None;
+        }
+        self.wholes.remove(&index);
+        Some(UpEntry { kind: UP_DONE, qpn: e.qpn, index, status, ..UpEntry::default() })
+    }
+}
+
+/// The request in an [`UP_CONNECT`] entry, and the SSD it names.
+pub(in crate::engine) fn connect_of(e: &UpEntry) -> (CmRequest, u16) {
+    let request = CmRequest::read_from_bytes(&e.payload[..32]).expect("32 bytes");
+    (request, low16(e.index))
+}
+
+impl Half for PeerHalf {
+    fn poll(&mut self) -> Option<UpEntry> {
+        loop {
+            if let Some(e) = self.up.pop_front() {
+                return Some(e);
+            }
+            let frame = self.wire.poll()?;
+            if let Some(e) = self.on_frame(frame) {
+                self.up.push_back(e);
+            }
+        }
+    }
+
+    fn push(&mut self, message: Down) {
+        match message {
+            Down::ToOwner { qpn, local, address, key, tag, sum } if local.bytes <= PIECE_BYTES => {
+                self.push_out(qpn, local, address, key, tag, sum);
+            }
+            // Only a block has a sum.
+            Down::ToOwner { qpn, local, address, key, tag, .. } => {
+                for (piece, local, offset) in self.cut(qpn, local, tag) {
+                    self.push_out(qpn, local, address.wrapping_add(offset), key, piece, None);
+                }
+            }
+            Down::FromOwner { qpn, local, address, key, tag } if local.bytes <= PIECE_BYTES => {
+                self.pull_in(qpn, local, address, key, tag);
+            }
+            Down::FromOwner { qpn, local, address, key, tag } => {
+                for (piece, local, offset) in self.cut(qpn, local, tag) {
+                    self.pull_in(qpn, local, address.wrapping_add(offset), key, piece);
+                }
+            }
+            Down::Send { qpn, bytes, .. } => self.wire.send(&Frame::Response { conn: qpn, cqe: bytes }),
+            Down::QpError { qpn } => self.wire.send(&Frame::Closed { conn: qpn }),
+            Down::Cqe { .. } | Down::Ping { .. } => {}
+        }
+    }
+}

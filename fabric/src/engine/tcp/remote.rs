@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The client's end of the link: what the array asks for is done on the half that owns the queue pair.
+//!
+//! ```text
+//!   add_remote --> in use --link breaks, remove_remote, or its last connection was closed a while ago--> ending
+//!                                             nothing of its staging memory is under way --> forgotten, memory given back
+//! ```
+
+use super::super::conn::{Conn, To};
+use super::super::{AnyHalf, ConnId, Engine, Origin, REFUSED_NO_PEER, Refused};
+use super::frame::{Frame, MAX_DATA};
+use super::wire::Wire;
+use crate::controller::Outcome;
+use crate::hca::Down;
+use crate::hca::abi::*;
+use crate::mlx5::syndrome;
+use crate::region::{HostRegion, LocalRef};
+use crate::time::{Span, Time};
+use gnstor_proto::fabrics::CmRequest;
+use rustc_hash::FxHashMap as HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+/// Pieces of staging memory of a link.
+const SLOTS: usize = 1024;
+/// How long a link whose connections have all been closed waits for another.
+const LINGER: Span = Span::from_ms(1000);
+/// Frames taken from one link before the others have their turn.
+const BATCH: u32 = 64;
+
+/// Host memory for data on its way between the stream and a half.
+#[derive(Debug)]
+pub(in crate::engine) struct Staging {
+    region: Arc<HostRegion>,
+    free: Vec<u64>,
+}
+
+impl Staging {
+    fn new() -> std::io::Result<Self> {
+        let region = HostRegion::alloc(SLOTS * MAX_DATA)?;
+        Ok(Self { region, free: (0..SLOTS as u64).rev().map(|i| i * MAX_DATA as u64).collect() })
+    }
+
+    pub(in crate::engine) fn region(&self) -> Arc<HostRegion> {
+        Arc::clone(&self.region)
+    }
+
+    fn take(&mut self, bytes: u32) -> Option<LocalRef> {
+        self.free.pop().map(|offset| self.region.slice(offset, bytes))
+    }
+
+    fn is_whole(&self) -> bool {
+        self.free.len() == SLOTS
+    }
+}
+
+/// A link to an array in another process.
+#[derive(Debug)]
+pub(in crate::engine) struct Remote {
+    wire: Wire,
+    staging: Staging,
+    /// Connections waiting for ACCEPT.
+    connecting: HashMap<u32, Sender<Result<(), Refused>>>,
+    /// A frame that waits for staging memory.
+    stalled: Option<Frame>,
+    /// Connections that this engine has over the link.
+    conns: u32,
+    /// It had a connection.
+    used: bool,
+    /// Since when it has none any more.
+    idle_since: Option<Time>,
+    ending: bool,
+}
+
+impl Remote {
+    pub(in crate::engine) fn region(&self) -> Arc<HostRegion> {
+        self.staging.region()
+    }
+
+    /// A connection over the link is gone.
+    pub(in crate::engine) fn left(&mut self) {
+        self.conns = self.conns.saturating_sub(1);
+    }
+
+    pub(in crate::engine) fn send(&mut self, frame: &Frame) {
+        self.wire.send(frame);
+    }
+}
+
+impl Engine {
+    /// Adds a TCP link to another process's array. It ends, and its memory is given back, when the link breaks, a while after
+    /// the last of its connections was closed, or with [`Self::remove_remote`]. A name is not used again.
+    ///
+    /// # Errors
+    /// When staging memory cannot be had.
+    pub fn add_remote(&mut self, wire: Wire) -> std::io::Result<u32> {
+        let staging = match self.spare_staging.pop() {
+            Some(staging) => staging,
+            None => {
+                let staging = Staging::new()?;
+                for half in self.halves.values_mut() {
+                    super::super::add_regions(half, &[Arc::clone(&staging.region)]);
+                }
+                staging
+            }
+        };
+        let name = self.id();
+        let remote = Remote {
+            wire,
+            staging,
+            connecting: HashMap::default(),
+            stalled: None,
+            conns: 0,
+            used: false,
+            idle_since: None,
+            ending: false,
+        };
+        self.remotes.insert(name, remote);
+        self.remote_order.push(name);
+        Ok(name)
+    }
+
+    /// Ends a TCP link: its connections break, the stream is closed, its memory is given back as soon as nothing is under way in it.
+    /// One that has ended already is left alone.
+    pub fn remove_remote(&mut self, now: Time, remote: u32) {
+        self.end_remote(now, remote);
+        self.forget_ended_remotes();
+    }
+
+    /// TCP links that have not been given back.
+    pub fn remotes(&self) -> usize {
+        self.remotes.len()
+    }
+
+    pub(in crate::engine) fn connect_remote(
+        &mut self,
+        remote: u32,
+        id: ConnId,
+        ssd: u16,
+        request: &CmRequest,
+        reply: Sender<Result<(), Refused>>,
+    ) {
+        match self.remotes.get_mut(&remote).filter(|r| !r.ending) {
+            Some(r) => {
+                r.conns += 1;
+                r.used = true;
+                r.connecting.insert(id.0, reply);
+                r.wire.send(&Frame::Connect { conn: id.0, ssd, request: *request });
+            }
+            None => {
+                self.forget(id);
+                let _ = reply.send(Err(REFUSED_NO_PEER));
+            }
+        }
+    }
+
+    pub(in crate::engine) fn remote_capsule(&mut self, remote: u32, id: ConnId, e: &UpEntry) {
+        if let Some(r) = self.remotes.get_mut(&remote) {
+            r.wire.send(&Frame::Send { conn: id.0, capsule: e.payload });
+        }
+    }
+
+    pub(in crate::engine) fn poll_remotes(&mut self, now: Time) -> bool {
+        let mut worked = false;
+        let mut ended = false;
+        for i in 0..self.remote_order.len() {
+            let name = self.remote_order[i];
+            for _ in 0..BATCH {
+                let Some(r) = self.remotes.get_mut(&name).filter(|r| !r.ending) else { break };
+                let Some(frame) = r.stalled.take().or_else(|| r.wire.poll()) else { break };
+                if matches!(frame, Frame::ToOwner { .. } | Frame::FromOwner { .. }) && r.staging.free.is_empty() {
+                    r.stalled = Some(frame);
+                    break;
+                }
+                worked = true;
+                self.on_remote_frame(now, name, frame);
+            }
+            let Some(r) = self.remotes.get_mut(&name) else { continue };
+            r.wire.flush();
+            if r.wire.dead().is_some() && !r.ending {
+                tracing::debug!(remote = name, why = r.wire.dead(), "a TCP link broke");
+                self.end_remote(now, name);
+                worked = true;
+            }
+            ended |= self.remotes.get(&name).is_some_and(|r| r.ending);
+        }
+        if ended {
+            self.forget_ended_remotes();
+        }
+        worked
+    }
+
+    /// Ends the links that nobody uses any more.
+    pub(in crate::engine) fn end_idle_remotes(&mut self, now: Time) {
+        for i in 0..self.remote_order.len() {
+            let name = self.remote_order[i];
+            let Some(r) = self.remotes.get_mut(&name).filter(|r| r.used && !r.ending) else { continue };
+            if r.conns > 0 {
+                r.idle_since = None;
+            } else if now.since(*r.idle_since.get_or_insert(now)) >= LINGER {
+                self.end_remote(now, name);
+            }
+        }
+    }
+
+    fn end_remote(&mut self, now: Time, name: u32) {
+        let Some(r) = self.remotes.get_mut(&name).filter(|r| !r.ending) else { return };
+        r.ending = true;
+        r.stalled = None;
+        for (_, reply) in r.connecting.drain() {
+            let _ = reply.send(Err(REFUSED_NO_PEER));
+        }
+        let of = |c: &Conn| c.to == To::Remote(name) && !c.broken();
+        let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| of(c)).map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        for id in ids {
+            self.break_conn(now, id, Some(syndrome::RETRY_EXCEEDED));
+        }
+        if let Some(r) = self.remotes.get_mut(&name) {
+            // What the peer can still be told; the end of the stream says the rest.
+            r.wire.flush();
+        }
+    }
+
+    /// Gives back what ended links held, where nothing moves through it any more.
+    fn forget_ended_remotes(&mut self) {
+        let remotes = &mut self.remotes;
+        let done = |name: &u32| remotes.get(name).is_none_or(|r| r.ending && r.staging.is_whole());
+        let (gone, kept): (Vec<u32>, Vec<u32>) = self.remote_order.iter().partition(|name| done(name));
+        self.remote_order = kept;
+        for name in gone {
+            let Some(remote) = remotes.remove(&name) else { continue };
+            // A device keeps what it has mapped: there the memory is kept for the next link.
+            if self.halves.values().any(|h| matches!(h, AnyHalf::Agent(_) | AnyHalf::Other(_))) {
+                self.spare_staging.push(remote.staging);
+                continue;
+            }
+            for half in self.halves.values_mut() {
+                match half {
+                    AnyHalf::Soft(h) => h.remove_region(remote.staging.region.id()),
+                    AnyHalf::Peer(h) => h.remove_region(remote.staging.region.id()),
+                    AnyHalf::Agent(_) | AnyHalf::Other(_) => {}
+                }
+            }
+        }
+    }
+
+    fn on_remote_frame(&mut self, now: Time, name: u32, frame: Frame) {
+        let Some(r) = self.remotes.get_mut(&name) else { return };
+        match frame {
+            Frame::Accept { conn, refused } => {
+                let answer = if refused == 0 { Ok(()) } else { Err(refused) };
+                if let Some(reply) = r.connecting.remove(&conn) {
+                    if answer.is_err() {
+                        self.forget(ConnId(conn));
+                    }
+                    let _ = reply.send(answer);
+                }
+            }
+            Frame::Ack { conn, .. } => self.acknowledge_next(ConnId(conn)),
+            Frame::ToOwner { conn, tag, address, key, sum, data } => {
+                let bytes = u32::try_from(data.len()).expect("bounded by the decoder");
+                let slot = r.staging.take(bytes).expect("checked before");
+                r.staging.region.write(slot.offset, &data);
+                let origin = Origin::Remote { remote: name, tag, slot, pull: false };
+                self.start(now, ConnId(conn), origin, Time::ZERO, |qpn, tag| Down::ToOwner {
+                    qpn,
+                    local: slot,
+                    address,
+                    key,
+                    tag,
+                    sum,
+                });
+            }
+            Frame::FromOwner { conn, tag, address, key, bytes } => {
+                if bytes as usize > MAX_DATA {
+                    return r.wire.send(&Frame::Done { conn, tag, status: COPY_BAD_KEY, sum: 0, data: Vec::new() });
+                }
+                let slot = r.staging.take(bytes).expect("checked before");
+                let origin = Origin::Remote { remote: name, tag, slot, pull: true };
+                self.start(now, ConnId(conn), origin, Time::ZERO, |qpn, tag| Down::FromOwner {
+                    qpn,
+                    local: slot,
+                    address,
+                    key,
+                    tag,
+                });
+            }
+            Frame::Response { conn, cqe } => self.remote_response(now, ConnId(conn), zerocopy::transmute!(cqe)),
+            Frame::Closed { conn } => self.break_conn(now, ConnId(conn), None),
+            other => tracing::warn!("an array sent a frame that only clients send: {other:?}"),
+        }
+    }
+
+    pub(in crate::engine) fn remote_transfer_done(
+        &mut self,
+        remote: u32,
+        id: ConnId,
+        tag: u32,
+        slot: LocalRef,
+        pull: bool,
+        outcome: Outcome,
+    ) {
+        let Some(r) = self.remotes.get_mut(&remote) else { return };
+        let (status, sum) = match outcome {
+            Outcome::Done { sum } => (COPY_OK, sum),
+            Outcome::BadChecksum => (COPY_BAD_SUM, 0),
+            Outcome::RemoteAccess | Outcome::ConnectionLost => (COPY_BAD_KEY, 0),
+        };
+        let mut data = Vec::new();
+        if pull && status == COPY_OK {
+            data.resize(slot.bytes as usize, 0);
+            r.staging.region.read(slot.offset, &mut data);
+        }
+        r.staging.free.push(slot.offset);
+        r.wire.send(&Frame::Done { conn: id.0, tag, status, sum, data });
+    }
+}

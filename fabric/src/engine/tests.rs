@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Links between two engines over a real socket, on a clock that the test moves: who goes is forgotten, at both ends.
+
+mod unruly;
+
+use super::tcp::Wire;
+use super::*;
+use crate::controller::{Effect, Outcome, Remote as Memory, TransferId};
+use crate::hca::soft::{SoftMr, SoftQp};
+use crate::mlx5::{self, CtrlSeg, DataSeg, opcode};
+use std::collections::VecDeque;
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Mutex, MutexGuard, Weak};
+use zerocopy::IntoBytes;
+
+/// What a controller saw, and what it answers a command with.
+#[derive(Default)]
+struct Seen {
+    opened: Vec<QueueKey>,
+    closed: Vec<QueueKey>,
+    on_submit: Vec<Effect>,
+    ended: Vec<Outcome>,
+    effects: VecDeque<Effect>,
+}
+
+#[derive(Clone, Default)]
+struct Puppet(Arc<Mutex<Seen>>);
+
+impl Puppet {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().expect("no panic while held")
+    }
+}
+
+impl Controller for Puppet {
+    fn open_queue(&mut self, _: Time, queue: QueueKey, _: &CmRequest) -> Result<(), u16> {
+        self.seen().opened.push(queue);
+        Ok(())
+    }
+    fn close_queue(&mut self, _: Time, queue: QueueKey) {
+        self.seen().closed.push(queue);
+    }
+    fn submit(&mut self, _: Time, _: QueueKey, _: &Sqe) {
+        let mut seen = self.seen();
+        let effects = std::mem::take(&mut seen.on_submit);
+        seen.effects.extend(effects);
+    }
+    fn transferred(&mut self, _: Time, _: TransferId, outcome: Outcome) {
+        self.seen().ended.push(outcome);
+    }
+    fn step(&mut self, _: Time) {}
+    fn next_event(&self) -> Option<Time> {
+        None
+    }
+    fn pop_effect(&mut self) -> Option<Effect> {
+        self.seen().effects.pop_front()
+    }
+}
+
+/// Two ends of a TCP connection.
+fn pair() -> (Wire, Wire) {
+    let (client, server) = streams();
+    (Wire::new(client).unwrap(), Wire::new(server).unwrap())
+}
+
+fn streams() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+const QPN: u32 = 7;
+const KEY: u32 = 0x0701;
+const DBR: u64 = 0x4000;
+const UAR: u64 = 0x5000;
+const CAPSULE: u64 = 0x7000;
+const DATA: u64 = 0x8000;
+
+/// An array with one SSD, and a client with one queue pair, in engines of their own.
+struct Two {
+    array: Engine,
+    client: Engine,
+    puppet: Puppet,
+    half: HalfId,
+    remote: u32,
+    memory: Arc<HostRegion>,
+    flash: Arc<HostRegion>,
+    now: Time,
+}
+
+impl Two {
+    fn new(first_ssd: u16) -> Self {
+        let (mut array, mut client) = (
+            Engine::new(EngineConfig::default()),
+            Engine::new(EngineConfig { link: LinkConfig::UNLIMITED, ..EngineConfig::default() }),
+        );
+        let (puppet, flash) = (Puppet::default(), HostRegion::alloc(1 << 16).unwrap());
+        array.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
+        array.set_first_ssd(first_ssd);
+        let (near, far) = pair();
+        array.add_peer(far);
+        let half = client.add_soft();
+        let remote = client.add_remote(near).unwrap();
+        let memory = HostRegion::alloc(1 << 17).unwrap();
+        let soft = client.soft(half).unwrap();
+        let qp = SoftQp {
+            memory: Arc::clone(&memory),
+            qpn: QPN,
+            pd: 1,
+            sq: (0, 15),
+            rq: (0x1000, 15),
+            cq: (0x2000, 6),
+            dbr: DBR,
+            uar: UAR,
+        };
+        soft.create_qp(qp);
+        let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
+        soft.register(SoftMr { memory: Arc::clone(&memory), range: (0, 1 << 17), key: KEY, access, pd: 1 });
+        Self { array, client, puppet, half, remote, memory, flash, now: Time::ZERO }
+    }
+
+    fn connect(&mut self, ssd: u16) -> (ConnId, Receiver<Result<(), Refused>>) {
+        let (reply, answer) = mpsc::channel();
+        let port = Port::Remote { remote: self.remote, ssd };
+        (self.client.connect(self.now, self.half, QPN, port, &CmRequest::default(), reply), answer)
+    }
+
+    /// Steps both engines, a microsecond a round, until it holds.
+    fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..2_000_000 {
+            if holds(self) {
+                return;
+            }
+            self.now = self.now + Span::from_ns(1000);
+            self.client.step(self.now);
+            self.array.step(self.now);
+        }
+        panic!("never: {what}");
+    }
+
+    /// Lets time pass, a millisecond a round.
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.now = self.now + Span::from_ms(1);
+            self.client.step(self.now);
+            self.array.step(self.now);
+        }
+    }
+
+    fn connected(&mut self) -> ConnId {
+        let (conn, answer) = self.connect(0);
+        let mut got = None;
+        self.until("an answer", |_| {
+            got = answer.try_recv().ok();
+            got.is_some()
+        });
+        assert_eq!(got, Some(Ok(())));
+        conn
+    }
+
+    /// Sends a command whose data the SSD pulls or pushes: one block.
+    fn command(&mut self, pull: bool) {
+        self.command_of(pull, 4096);
+    }
+
+    fn command_of(&mut self, pull: bool, bytes: u32) {
+        let (transfer, queue) = (TransferId(1), self.puppet.seen().opened[0]);
+        let remote = Memory { address: self.memory.address() + DATA, key: KEY };
+        let local = self.flash.slice(0, bytes);
+        self.puppet.seen().on_submit = vec![if pull {
+            Effect::Pull { transfer, queue, remote, local }
+        } else {
+            Effect::Push { transfer, queue, remote, local, sum: None }
+        }];
+        self.memory.write(CAPSULE, Sqe::default().as_bytes());
+        let ctrl = CtrlSeg::new(opcode::SEND, 0, QPN, 2, 0);
+        let address = self.memory.address() + CAPSULE;
+        let seg = DataSeg { byte_count: 64.into(), lkey: KEY.into(), address: address.into() };
+        self.memory.write(0, ctrl.as_bytes());
+        self.memory.write(16, seg.as_bytes());
+        self.memory.word32(DBR + 4).store(1u32.to_be(), Ordering::Release);
+        let doorbell = zerocopy::FromBytes::read_from_bytes(&mlx5::doorbell_value(1, QPN)).unwrap();
+        self.memory.words64(UAR + mlx5::UAR_DB0, 1)[0].store(doorbell, Ordering::Release);
+    }
+
+    fn staging(&self) -> Weak<HostRegion> {
+        Arc::downgrade(&self.client.remotes[&self.remote].region())
+    }
+}
+
+#[test]
+fn a_client_whose_stream_ends_has_its_queues_closed_and_is_forgotten() {
+    let mut two = Two::new(0);
+    two.connected();
+    let opened = two.puppet.seen().opened.clone();
+    assert!(two.puppet.seen().closed.is_empty());
+    // The client's process is gone, without a word.
+    two.client = Engine::new(EngineConfig::default());
+    two.until("the queue is closed", |two| !two.puppet.seen().closed.is_empty());
+    assert_eq!(two.puppet.seen().closed, opened);
+    assert!(two.array.halves.is_empty() && two.array.conns.is_empty() && two.array.by_qp.is_empty());
+}
+
+#[test]
+fn a_client_that_goes_while_its_data_is_asked_for_ends_the_transfer() {
+    let mut two = Two::new(0);
+    two.connected();
+    two.command(true);
+    // The client engine is not stepped any more once it has sent the command.
+    two.until("the pull has begun", |two| !two.array.transfers.is_empty());
+    two.client = Engine::new(EngineConfig::default());
+    two.until("the transfer has ended", |two| !two.puppet.seen().ended.is_empty());
+    assert_eq!(two.puppet.seen().ended, [Outcome::ConnectionLost]);
+    assert!(two.array.transfers.is_empty());
+}
+
+#[test]
+fn a_removed_link_gives_back_its_memory_and_its_queues_end_at_the_array() {
+    let mut two = Two::new(0);
+    let conn = two.connected();
+    let staging = two.staging();
+    two.client.remove_remote(two.now, two.remote);
+    assert_eq!((two.client.remotes(), staging.strong_count()), (0, 0));
+    assert!(two.client.conns[&conn].broken());
+    two.until("the queue is closed", |two| !two.puppet.seen().closed.is_empty());
+    // What is left of it harms nobody: the name is nobody's, the connection is closed late.
+    let (_, answer) = two.connect(0);
+    assert_eq!(answer.try_recv(), Ok(Err(REFUSED_NO_PEER)));
+    two.client.close(two.now, conn);
+    two.client.remove_remote(two.now, two.remote);
+    assert!(two.client.conns.is_empty());
+}
+
+#[test]
+fn a_link_that_breaks_gives_back_its_memory_by_itself() {
+    let mut two = Two::new(0);
+    let conn = two.connected();
+    let (_, unanswered) = {
+        let (reply, answer) = mpsc::channel();
+        let port = Port::Remote { remote: two.remote, ssd: 0 };
+        (two.client.connect(two.now, two.half, QPN + 1, port, &CmRequest::default(), reply), answer)
+    };
+    let staging = two.staging();
+    two.array = Engine::new(EngineConfig::default());
+    two.until("the link is gone", |two| two.client.remotes() == 0);
+    assert_eq!(staging.strong_count(), 0);
+    assert!(two.client.conns[&conn].broken());
+    assert_eq!(unanswered.try_recv(), Ok(Err(REFUSED_NO_PEER)));
+}
+
+#[test]
+fn an_array_that_is_busy_for_a_second_keeps_its_connections_and_one_that_hangs_does_not() {
+    let mut two = Two::new(0);
+    let conn = two.connected();
+    two.command(true);
+    for (ms, broken) in [(1_000, false), (5_000, true)] {
+        // Only the client's time goes on: the array's process does something else.
+        for _ in 0..ms {
+            two.now = two.now + Span::from_ms(1);
+            two.client.step(two.now);
+        }
+        assert_eq!(two.client.conns[&conn].broken(), broken, "after another {ms} ms");
+    }
+}
+
+#[test]
+fn a_link_ends_a_while_after_its_last_connection_was_closed_and_not_before() {
+    let mut two = Two::new(0);
+    two.pass(1500);
+    assert_eq!(two.client.remotes(), 1, "it was never used: its owner is about to");
+    let conn = two.connected();
+    let staging = two.staging();
+    two.client.close(two.now, conn);
+    two.pass(500);
+    let again = two.connected();
+    two.pass(1500);
+    assert_eq!(two.client.remotes(), 1, "it is in use");
+    two.client.close(two.now, again);
+    two.pass(1500);
+    assert_eq!((two.client.remotes(), staging.strong_count()), (0, 0));
+}
+
+#[test]
+fn staging_memory_stays_while_a_transfer_moves_through_it() {
+    let mut two = Two::new(0);
+    two.connected();
+    two.command(false);
+    let staging = two.staging();
+    two.until("a push is under way at the client", |two| !two.client.transfers.is_empty());
+    two.client.remove_remote(two.now, two.remote);
+    assert_eq!((two.client.remotes(), staging.strong_count() > 0), (1, true), "a half may still read it");
+    two.until("the link is gone", |two| two.client.remotes() == 0);
+    assert_eq!(staging.strong_count(), 0);
+}
+
+#[test]
+fn an_executor_that_is_removed_gives_back_the_staging_memory_of_its_transfers() {
+    let mut two = Two::new(0);
+    two.connected();
+    two.command(false);
+    two.until("a push is under way at the client", |two| !two.client.transfers.is_empty());
+    two.client.remove_half(two.now, two.half);
+    assert!(two.client.transfers.is_empty());
+    two.client.remove_remote(two.now, two.remote);
+    assert_eq!(two.client.remotes(), 0);
+}
+
+#[test]
+fn transfers_longer_than_a_block_cross_the_link_whole() {
+    for (pull, bytes) in [(true, 60_000), (false, 60_000), (true, 4097), (false, 8192), (true, 5)] {
+        let mut two = Two::new(0);
+        two.connected();
+        let data: Vec<u8> = (0..bytes).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        if pull {
+            two.memory.write(DATA, &data)
+        } else {
+            two.flash.write(0, &data)
+        }
+        two.command_of(pull, bytes);
+        two.until("the transfer has ended", |two| !two.puppet.seen().ended.is_empty());
+        assert!(matches!(two.puppet.seen().ended[..], [Outcome::Done { .. }]), "{:?}", two.puppet.seen().ended);
+        let mut back = vec![0; data.len()];
+        if pull {
+            two.flash.read(0, &mut back)
+        } else {
+            two.memory.read(DATA, &mut back)
+        }
+        assert!(back == data, "{bytes} bytes, pull {pull}");
+    }
+}
+
+#[test]
+fn a_long_transfer_of_which_a_piece_fails_fails_once() {
+    let mut two = Two::new(0);
+    two.connected();
+    // The client's registered memory ends within it.
+    two.client.soft(two.half).unwrap().deregister(KEY);
+    let (access, range) = (ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE, (0, DATA + 20_000));
+    let mr = SoftMr { memory: Arc::clone(&two.memory), range, key: KEY, access, pd: 1 };
+    two.client.soft(two.half).unwrap().register(mr);
+    two.command_of(true, 60_000);
+    two.until("the transfer has ended", |two| !two.puppet.seen().ended.is_empty());
+    two.pass(20);
+    assert_eq!(two.puppet.seen().ended, [Outcome::RemoteAccess]);
+}
+
+#[test]
+fn an_ssd_of_its_own_answers_to_its_number_only() {
+    let mut two = Two::new(3);
+    for (ssd, answer) in [(0, Err(REFUSED_NO_PEER)), (2, Err(REFUSED_NO_PEER)), (4, Err(REFUSED_NO_PEER)), (3, Ok(()))]
+    {
+        let (_, told) = two.connect(ssd);
+        let mut got = None;
+        two.until("an answer", |_| {
+            got = told.try_recv().ok();
+            got.is_some()
+        });
+        assert_eq!(got, Some(answer), "SSD {ssd}");
+    }
+}
+
+#[test]
+fn a_lent_controller_comes_back_with_the_end_of_the_engine() {
+    let mut engine = Engine::new(EngineConfig::default());
+    let (lent, back) = lend(Puppet::default());
+    engine.add_target(Box::new(lent), vec![]);
+    engine.step(Time::ZERO);
+    assert!(back.try_recv().is_err(), "the engine has it");
+    drop(engine);
+    assert!(back.try_recv().is_ok());
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The `gnstor` command as a person runs it: processes that are waited for with deadlines and killed when a test gives up.
+#![expect(clippy::disallowed_methods, reason = "processes are waited for in real time")]
+#![expect(clippy::missing_panics_doc, reason = "these are parts of tests: they panic when something is wrong")]
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+/// Longest wait for a command, or for a process to say something.
+pub const LIMIT: Duration = Duration::from_secs(60);
+/// Building the command may take as long as building the workspace.
+pub const BUILD_LIMIT: Duration = Duration::from_secs(900);
+
+/// The command, built by the cargo and into the folder that this test comes from: never an old one.
+pub static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| {
+    let test = std::env::current_exe().expect("a test knows its path");
+    let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
+    let profile = match folder.file_name().and_then(|n| n.to_str()).expect("a name") {
+        "debug" => "dev",
+        other => other,
+    };
+    let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    build.args(["build", "--quiet", "--bin", "gnstor", "--profile", profile]);
+    build.arg("--target-dir").arg(folder.parent().expect("the target folder"));
+    build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"));
+    let built = run_for(build, BUILD_LIMIT);
+    assert!(built.code == 0, "{}", built.stderr);
+    folder.join("gnstor")
+});
+
+/// A command that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit code; 1000 for a signal.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained of.
+    pub stderr: String,
+}
+
+impl Ended {
+    /// It ended well.
+    pub fn worked(&self) {
+        assert_eq!(self.code, 0, "{}", self.stderr);
+    }
+
+    /// What it printed, as JSON.
+    pub fn json(&self) -> Value {
+        assert_eq!(self.code, 0, "{}", self.stderr);
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
+    }
+
+    /// Failed with these words in one line on standard error, and nothing on standard output.
+    pub fn failed(&self, words: &[&str]) {
+        assert!(self.code > 0 && self.code < 100, "exit code {}: {}", self.code, self.stderr);
+        assert!(self.stderr.starts_with("gnstor: "), "{}", self.stderr);
+        assert_eq!(self.stderr.trim_end().lines().count(), 1, "{}", self.stderr);
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        for word in words {
+            assert!(self.stderr.contains(word), "'{word}' is missing in: {}", self.stderr);
+        }
+        assert_eq!(self.stdout, "");
+    }
+
+    /// Refused by the parser of the command line: usage on standard error, code 2.
+    pub fn not_understood(&self, words: &[&str]) {
+        assert_eq!(self.code, 2, "{}", self.stderr);
+        for word in words {
+            assert!(self.stderr.contains(word), "'{word}' is missing in: {}", self.stderr);
+        }
+    }
+}
+
+/// Kills what it runs when a test gives up.
+#[derive(Debug)]
+pub struct Guard(pub Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs a command to its end.
+pub fn run_for(mut command: Command, limit: Duration) -> Ended {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Guard(command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}")));
+    let collect = |mut from: Box<dyn Read + Send>| {
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            from.read_to_string(&mut text).map(|_| text)
+        })
+    };
+    let stdout = collect(Box::new(child.0.stdout.take().expect("piped")));
+    let stderr = collect(Box::new(child.0.stderr.take().expect("piped")));
+    let code = wait(&mut child, limit).unwrap_or_else(|| panic!("{command:?} did not end within {limit:?}"));
+    let text = |t: std::thread::JoinHandle<std::io::Result<String>>| t.join().expect("no panic").expect("text");
+    Ended { code, stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// The exit code, once there is one.
+pub fn wait(child: &mut Guard, limit: Duration) -> Option<i32> {
+    let started = Instant::now();
+    while started.elapsed() < limit {
+        if let Some(status) = child.0.try_wait().expect("a child can be waited for") {
+            return Some(status.code().unwrap_or(1000));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
+}
+
+/// Runs `gnstor` to its end.
+pub fn gnstor(args: &[&str]) -> Ended {
+    let mut command = Command::new(&*GNSTOR);
+    command.args(args).env_remove("GNSTOR_ARRAY").env_remove("GNSTOR_LOG");
+    run_for(command, LIMIT)
+}
+
+/// Asks again and again until it holds.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends a signal, such as `-TERM`.
+pub fn signal(child: &Guard, signal: &str) {
+    let sent = Command::new("kill").args([signal, &child.0.id().to_string()]).status().expect("kill runs");
+    assert!(sent.success(), "{signal}");
+}
+
+/// A process that runs until it is told to end, and the JSON objects that it prints meanwhile.
+#[derive(Debug)]
+pub struct Running {
+    child: Guard,
+    objects: Mutex<Receiver<Value>>,
+    complaints: Mutex<Receiver<String>>,
+}
+
+impl Running {
+    /// Starts `gnstor` with these arguments.
+    pub fn start(args: &[&str]) -> Self {
+        let mut command = Command::new(&*GNSTOR);
+        command.args(args).env_remove("GNSTOR_ARRAY").env_remove("GNSTOR_LOG");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Guard(command.spawn().expect("the command starts"));
+        let (tell, objects) = mpsc::channel();
+        let stdout = BufReader::new(child.0.stdout.take().expect("piped"));
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            for line in stdout.lines().map_while(Result::ok) {
+                text.push_str(&line);
+                if let Ok(object) = serde_json::from_str::<Value>(&text) {
+                    text.clear();
+                    let _ = tell.send(object);
+                }
+            }
+        });
+        let (tell, complaints) = mpsc::channel();
+        let stderr = BufReader::new(child.0.stderr.take().expect("piped"));
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                eprintln!("{line}");
+                let _ = tell.send(line);
+            }
+        });
+        Self { child, objects: Mutex::new(objects), complaints: Mutex::new(complaints) }
+    }
+
+    /// The next object that it prints.
+    pub fn object(&self) -> Value {
+        let next = self.objects.lock().expect("no panic while held").recv_timeout(LIMIT);
+        next.unwrap_or_else(|e| panic!("it says nothing ({e}); {:?}", self.complaints()))
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        self.complaints.lock().expect("no panic while held").try_iter().collect()
+    }
+
+    /// Ends it with a signal; its exit code.
+    pub fn end(&mut self, how: &str) -> i32 {
+        signal(&self.child, how);
+        wait(&mut self.child, LIMIT).unwrap_or_else(|| panic!("{how} does not end it within {LIMIT:?}"))
+    }
+}
+
+/// `gnstor ssd`, without modelled time.
+#[derive(Debug)]
+pub struct SsdProcess {
+    running: Running,
+    /// What it said when it came up.
+    pub serving: Value,
+}
+
+impl SsdProcess {
+    /// Starts one that listens there, with these arguments too.
+    pub fn start(listen: &str, extra: &[&str]) -> Self {
+        let running = Running::start(&[&["ssd", "--json", "--listen", listen], extra].concat());
+        let serving = running.object();
+        Self { running, serving }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        self.serving["listen"].as_str().expect("an address").to_owned()
+    }
+
+    /// How it came up.
+    pub fn came_up(&self) -> &str {
+        self.serving["came_up"].as_str().expect("a word")
+    }
+
+    /// Ends it in order; what it says last.
+    pub fn end(mut self, how: &str) -> Value {
+        assert_eq!(self.running.end(how), 0, "{how}");
+        self.running.object()
+    }
+
+    /// Kills it.
+    pub fn kill(mut self) {
+        assert_eq!(self.running.end("-KILL"), 1000);
+    }
+}
+
+/// `gnstor up` on free ports.
+#[derive(Debug)]
+pub struct Up {
+    running: Running,
+    /// Where its daemon listens.
+    pub daemon: String,
+    /// What it said when it served.
+    pub serving: Value,
+}
+
+impl Up {
+    /// Starts an array of small SSDs without modelled time.
+    pub fn start(extra: &[&str]) -> Self {
+        Self::start_as(&[&["--preset", "null", "--ssd-size", "64MiB"], extra].concat())
+    }
+
+    /// Starts an array of SSDs that these arguments say all of.
+    pub fn start_as(args: &[&str]) -> Self {
+        let running = Running::start(&[&["up", "--json", "--listen", "127.0.0.1:0", "--groups", "256"], args].concat());
+        let serving = running.object();
+        let daemon = serving["daemon"].as_str().expect("an address").to_owned();
+        Self { running, daemon, serving }
+    }
+
+    /// Runs `gnstor volume` on it.
+    pub fn volume(&self, args: &[&str]) -> Ended {
+        gnstor(&[&["volume"], args, &["--array", &self.daemon]].concat())
+    }
+
+    /// Runs `gnstor cp` on it.
+    pub fn cp(&self, args: &[&str]) -> Ended {
+        gnstor(&[&["cp", "--device", "host", "--array", &self.daemon], args].concat())
+    }
+
+    /// Ends it with a signal that it takes in order.
+    pub fn end(mut self, how: &str) {
+        let code = self.running.end(how);
+        assert_eq!(code, 0, "{how} ends the array in order; {:?}", self.running.complaints());
+    }
+
+    /// Lists the volumes, of which there is one, until `enough` says so of the SSDs that are named as down.
+    pub fn until_down(&self, enough: impl Fn(&[u64]) -> bool) {
+        until("the SSDs that are down", || {
+            let list = self.volume(&["list", "--json"]).json();
+            let numbers = list[0]["ssds_down"].as_array().expect("a volume and a list");
+            enough(&numbers.iter().filter_map(Value::as_u64).collect::<Vec<_>>())
+        });
+    }
+}
