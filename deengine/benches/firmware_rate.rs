@@ -46,8 +46,7 @@ fn admin(ssd: &mut Ssd, regions: &[Arc<HostRegion>], queue: QueueKey, mut sqe: S
 }
 
 fn open(ssd: &mut Ssd, queue: QueueKey, qid: u16) {
-    let request =
-        CmRequest { qid: qid.into(), hrqsize: 128.into(), hsqsize_z: 127.into(), ..CmRequest::default() };
+    let request = CmRequest { qid: qid.into(), hrqsize: 128.into(), hsqsize_z: 127.into(), ..CmRequest::default() };
     ssd.open_queue(NOW, queue, &request).expect("a queue");
 }
 
@@ -145,9 +144,7 @@ fn main() {
     assert_eq!(drive(&mut ssd, QueueKey(3), &fill), BLOCKS);
     println!("sequential write: {} ns", start.elapsed().as_nanos() / u128::from(BLOCKS));
     let reads: Vec<Sqe> = (0..1u64 << 18)
-        .map(|n| {
-            io(nvme::io::READ, client, vba(mix64(n) % BLOCKS), usize::try_from(n).expect("small") % DEPTH, 0)
-        })
+        .map(|n| io(nvme::io::READ, client, vba(mix64(n) % BLOCKS), usize::try_from(n).expect("small") % DEPTH, 0))
         .collect();
     let mut rates = Vec::new();
     for what in ["random read", "random read, access check off"] {

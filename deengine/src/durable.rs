@@ -219,8 +219,11 @@ impl Ssd {
         let map = contents.map.as_ref().map(|bytes| FleetMap::decode(bytes)).transpose();
         let map = map.map_err(|e| damaged(format!("the fleet map: {e:?}")))?;
         if self.boot.is_lossy() {
-            self.filling_since = Some(map.as_ref().map_or(0, |map| map.epoch));
+            // Written down: a shutdown, or a power failure with a dump, does not bring back what is missing.
+            self.ledger.set_filling(map.as_ref().map_or(0, |map| map.epoch))?;
         }
+        let is_newer = |epoch: &u64| map.as_ref().is_some_and(|map| map.epoch > *epoch);
+        self.filling_since = self.ledger.contents().filling.filter(|epoch| !is_newer(epoch));
         self.fleet = map.map(|map| self.seen(map));
         Ok(())
     }

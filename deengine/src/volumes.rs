@@ -115,12 +115,9 @@ impl Ssd {
                 if let Err(refused) = self.write_through(vid) {
                     return self.refuse(permit, raw, refused, now);
                 }
-                // Asked for again while the last transfers are awaited: a second sweep would reach into the id's next life.
-                if self.swept.iter().all(|(waiting, _)| *waiting != vid) {
-                    // Asked for again while the last transfers are awaited: a second sweep would reach into the id's next life.
+                // Asked for again while the last transfers are awaited, a second sweep would reach into the id's next life.
                 if self.swept.iter().all(|(waiting, _)| *waiting != vid) {
                     self.ftl.sweep(vid, sqe.cdw13.get());
-                }
                 }
                 self.sweep_at = now;
                 self.wake_at(now);

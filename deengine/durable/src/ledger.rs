@@ -6,7 +6,7 @@
 //! tombstone's; clearing its place comes after.
 //!
 //! ```text
-//!   term        term (8)
+//!   term        term (8) filling since (8: 0 no, else one more than the map's epoch)
 //!   map         the bytes of the fleet map
 //!   entry       VID (2) kind (2: 1 entry, 2 free) generation (4) 0 (8), then the 4,096 bytes of the entry
 //!   tombstone   VID (2) ids (2) generation (4) buried at (8), then 8 times: id (16) time (8)
@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 pub(crate) const ENTRY_HEAD: usize = 16;
 pub(crate) const KIND_ENTRY: u16 = 1;
 pub(crate) const KIND_FREE: u16 = 2;
+pub(crate) const TERM_BYTES: usize = 16;
 pub(crate) const TOMBSTONE_BYTES: usize = 16 + REQUEST_IDS * 24;
 
 /// A volume id whose last life is over.
@@ -44,6 +45,8 @@ pub struct LedgerContents {
     pub tombstones: BTreeMap<Vid, Tombstone>,
     /// Highest daemon term.
     pub term: u64,
+    /// The epoch of the fleet map at which acknowledged writes were lost; they are missing until a newer map says otherwise.
+    pub filling: Option<u64>,
     /// The fleet map.
     pub map: Option<Vec<u8>>,
 }
@@ -170,8 +173,23 @@ impl Ledger {
     /// # Errors
     /// Where the store fails.
     pub fn set_term(&mut self, term: u64) -> Result<(), DurableError> {
-        self.write(Kind::Term, 0, &term.to_le_bytes())?;
-        self.contents.term = term;
+        self.write_term(term, self.contents.filling)
+    }
+
+    /// Acknowledged writes were lost when the map had this epoch.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn set_filling(&mut self, epoch: u64) -> Result<(), DurableError> {
+        self.write_term(self.contents.term, Some(epoch))
+    }
+
+    fn write_term(&mut self, term: u64, filling: Option<u64>) -> Result<(), DurableError> {
+        let mut content = [0; TERM_BYTES];
+        content[..8].copy_from_slice(&term.to_le_bytes());
+        content[8..].copy_from_slice(&filling.map_or(0, |epoch| epoch.saturating_add(1)).to_le_bytes());
+        self.write(Kind::Term, 0, &content)?;
+        (self.contents.term, self.contents.filling) = (term, filling);
         Ok(())
     }
 

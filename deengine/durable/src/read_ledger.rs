@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening the ledger: deciding between the copies of each cell, and repairing what a cut or a fault left behind.
 
-use crate::bytes::{CHUNK, Fields, index};
+use crate::bytes::{CHUNK, Fields, index, u64_at};
 use crate::cell::{Cell, Kind, Notes};
 use crate::durable::Durable;
 use crate::error::{DurableError, Refused, read};
 use crate::layout::Twin;
 use crate::ledger::{
-    ENTRY_HEAD, KIND_ENTRY, KIND_FREE, Ledger, LedgerContents, Places, TOMBSTONE_BYTES, Tombstone, entry_generation,
+    ENTRY_HEAD, KIND_ENTRY, KIND_FREE, Ledger, LedgerContents, Places, TERM_BYTES, TOMBSTONE_BYTES, Tombstone,
+    entry_generation,
 };
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{REQUEST_IDS, VolumeEntry};
@@ -137,9 +138,11 @@ impl Ledger {
         for_each(durable, &layout.term, Kind::Term, &mut notes, |_, cell, notes| {
             let Some(cell) = cell else { return };
             version = version.max(cell.version);
-            match cell.content.try_into() {
-                Ok(term) => contents.term = u64::from_le_bytes(term),
-                Err(_) => notes.refuse("the term", "another length"),
+            if cell.content.len() == TERM_BYTES {
+                contents.term = u64_at(cell.content, 0);
+                contents.filling = u64_at(cell.content, 8).checked_sub(1);
+            } else {
+                notes.refuse("the term", "another length");
             }
         })?;
         for_each(durable, &layout.map, Kind::Map, &mut notes, |_, cell, _| {

@@ -30,7 +30,18 @@ fn main() {
         println!("{} GiB, {}", gib, machine());
         println!(
             "{:<14} {:<24} {:<7} {:>10} {:<5} {:>10} {:>8} {:>8} {:>6} {:>6} {:>7} {:>7}  source",
-            "preset", "load", "state", "figure", "unit", "layer", "off %", "model %", "WA", "WA mod", "erases", "stalls"
+            "preset",
+            "load",
+            "state",
+            "figure",
+            "unit",
+            "layer",
+            "off %",
+            "model %",
+            "WA",
+            "WA mod",
+            "erases",
+            "stalls"
         );
     }
     let mut worst = 0.0f64;

@@ -155,12 +155,12 @@ impl Ftl {
         let Some(mut victim) = inner.victim.take().or_else(|| self.next_victim(inner)) else { return false };
         let geometry = self.flash.geometry();
         let first = victim.superblock.0 * geometry.superblock_pages();
-        let sense = geometry.shape().sense_pages;
+        let unit = geometry.unit_pages();
         let mut moved = 0;
         let mut group: Vec<(Ppa, Oob)> = Vec::new();
         while victim.next < geometry.superblock_pages() && moved < moves {
-            // Pages sensed together are moved together.
-            let end = (victim.next / sense + 1) * sense;
+            // A die's planes sense at the same time: one plane after the other would hold up its programs for longer.
+            let end = (victim.next / unit + 1) * unit;
             group.clear();
             group.extend((victim.next..end).filter_map(|index| self.valid(Ppa(first + index))));
             if !group.is_empty() {
@@ -168,7 +168,7 @@ impl Ftl {
                     inner.victim = Some(victim);
                     return moved > 0;
                 }
-                let count = u32::try_from(group.len()).expect("pages of a sense group");
+                let count = u32::try_from(group.len()).expect("pages of a unit");
                 moved += count;
                 victim.owed -= i64::from(count) * i64::from(victim.gain);
             }
@@ -204,7 +204,7 @@ impl Ftl {
 
     /// Copies pages to the collection's stream; `false` where it has no room or no frame for now.
     fn move_pages(&self, inner: &mut Inner, now: Time, pages: &[(Ppa, Oob)]) -> bool {
-        let count = u32::try_from(pages.len()).expect("pages of a sense group");
+        let count = u32::try_from(pages.len()).expect("pages of a unit");
         let room = inner.streams[Stream::Collect as usize].room(&self.flash, count);
         if room < count && inner.space.free() == 0 {
             return false;
@@ -361,8 +361,13 @@ impl Ftl {
         for page in (first..first + geometry.unit_pages()).map(Ppa) {
             let Some((page, oob)) = self.valid(page) else { continue };
             let Some(vid) = Vid::new(oob.vid) else { continue };
-            let Some(frame) = self.flash.take_frame() else {
-                inner.stats.lost_pages += 1;
+            // Nobody has made room for this: either stream will do.
+            let roomy =
+                |stream: &Stream| inner.space.free() > 0 || inner.streams[*stream as usize].room(&self.flash, 1) > 0;
+            let to = [stream, Stream::Host, Stream::Collect].into_iter().find(roomy);
+            let (Some(stream), Some(frame)) = (to, self.flash.take_frame()) else {
+                // It stays where it is: readable as long as there is power.
+                inner.stats.stranded_pages += 1;
                 continue;
             };
             if self.flash.copy(page, frame).is_err() {

@@ -2,7 +2,7 @@
 //! Power off and on again: the dump, the shutdown, and what is set right before anything new is written.
 
 use crate::config::OpenError;
-use crate::layer::Ftl;
+use crate::layer::{CommitError, Ftl, Inner};
 use crate::space::{State, Stream};
 use crate::stream::Writing;
 use gnstor_durable::{Dump, DumpPage, DumpWriter, DurableError};
@@ -74,7 +74,7 @@ impl Ftl {
             }
             let mut guard = self.lock();
             let inner = &mut *guard;
-            self.make_room(inner, Time::ZERO, 1).map_err(|e| OpenError::Damaged(format!("restoring the dump: {e}")))?;
+            self.make_room_now(inner)?;
             let frame = self
                 .flash
                 .take_frame()
@@ -87,6 +87,23 @@ impl Ftl {
         }
         self.flush_now()?;
         Ok(rewritten)
+    }
+
+    /// Room for one page, without regard to modelled time: what has to finish first is waited for.
+    fn make_room_now(&self, inner: &mut Inner) -> Result<(), OpenError> {
+        for _ in 0..PATIENCE {
+            match self.make_room(inner, Time::ZERO, 1) {
+                Ok(()) => return Ok(()),
+                Err(CommitError::Stalled) if !self.power.is_cut() => {}
+                Err(error) => return Err(OpenError::Damaged(format!("restoring the dump: {error}"))),
+            }
+            self.cut_short(inner, Time::ZERO);
+            inner.wanted = inner.wanted.max(inner.journal.last());
+            self.settle_due(inner, Time::NEVER, Time::ZERO);
+            let _ = self.flash.poll_loaded();
+            std::thread::yield_now();
+        }
+        Err(OpenError::Damaged("restoring the dump: the medium does not finish its programs".into()))
     }
 
     /// Makes everything durable, without regard to modelled time.

@@ -17,7 +17,12 @@ pub(crate) struct Found {
     pub(crate) stats: LayerStats,
     pub(crate) replayed: u64,
     pub(crate) records: u64,
+    /// Words of the map still to be set.
+    words: Vec<(u64, u64)>,
 }
+
+/// Words set together.
+const AHEAD: usize = 64;
 
 impl Found {
     pub(crate) fn empty(flash: &Flash) -> Self {
@@ -28,6 +33,7 @@ impl Found {
             stats: LayerStats::default(),
             replayed: 0,
             records: 0,
+            words: Vec::with_capacity(AHEAD),
         }
     }
 
@@ -57,7 +63,7 @@ impl Found {
         }
         found.space.set_opened(meta.next_order);
         for (vid, window) in &meta.windows {
-            window.iter().for_each(|&(vba, stamp)| found.windows.record(*vid, vba, stamp));
+            window.iter().for_each(|&(vba, stamp)| found.windows.load(*vid, vba, stamp));
         }
         found.page_seq = meta.page_seq;
         found.stats.host_pages = meta.written_host;
@@ -65,15 +71,35 @@ impl Found {
         Ok(found)
     }
 
+    /// Sets the words that have been put by. They are anywhere in the map: looked at all together first, the memory fetches
+    /// them side by side, not one after the other.
+    fn redo(&mut self, writer: &mut MapWriter) -> Result<(), String> {
+        let mut sum = 0;
+        for &(index, _) in &self.words {
+            let mut word = [0];
+            writer.map().read_words(index, &mut word);
+            sum ^= word[0];
+        }
+        std::hint::black_box(sum);
+        for (index, value) in self.words.drain(..) {
+            writer.redo(index, value).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
     fn apply(&mut self, flash: &Flash, writer: &mut MapWriter, records: &[Record]) -> Result<(), String> {
         for &record in records {
             match record {
-                Record::Word { index, value } => writer.redo(index, value).map_err(|e| e.to_string())?,
+                Record::Word { index, value } => {
+                    self.words.push((index, value));
+                    if self.words.len() == AHEAD {
+                        self.redo(writer)?;
+                    }
+                }
                 Record::Applied { vid, vba, stamp } => {
                     self.page_seq += 1;
-                    if self.windows.held(vid, vba).is_none_or(|held| stamp > held) {
-                        self.windows.record(vid, vba, stamp);
-                    }
+                    // What was applied was newer than what was held: the order of the journal is right.
+                    self.windows.load(vid, vba, stamp);
                 }
                 Record::Opened { superblock, stream, order } => {
                     check_superblock(flash, superblock)?;
@@ -154,12 +180,14 @@ fn replay(
         dump.replay(replayed.last, |_, records| found.apply(flash, writer, records).map_err(Reason))
             .map_err(|Reason(reason)| reason)?;
     }
+    found.redo(writer)?;
     let geometry = flash.geometry();
     let per_superblock = geometry.superblock_pages();
     let space = &mut found.space;
     writer
         .finish_load(|page| space.get_mut(Superblock(page / per_superblock)).valid += 1)
         .map_err(|e| e.to_string())?;
+    found.windows.settle();
     let journal = durable.into_journal(&replayed).map_err(|e| e.to_string())?;
     Ok((found, journal))
 }

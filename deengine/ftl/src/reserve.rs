@@ -17,7 +17,7 @@ use gnstor_model::Preset;
 pub(crate) const LEAST: u32 = 5;
 
 /// At most one superblock in so many of the data's waits for its erase; a smaller SSD has its writes wait instead.
-const SHARE: u64 = 12;
+const SHARE: u64 = 8;
 
 /// Superblocks of an SSD of this preset and geometry beyond its over-provisioned space.
 pub fn reserved_superblocks(preset: &Preset, geometry: &Geometry, logical_pages: u64) -> u32 {
@@ -35,5 +35,7 @@ fn in_transit(preset: &Preset, geometry: &Geometry, logical_pages: u64) -> u32 {
     // What greedy collection of random writes programs for each page written, near enough.
     let programmed = u64::from(preset.buffer_pages) * (1000 + spare) / (2 * spare);
     let share = preset.physical_pages(logical_pages).div_ceil(superblock) / SHARE;
-    u32::try_from((programmed.div_ceil(superblock) + 1).min(share)).expect("less than the superblocks there are")
+    // A quarter more, as it comes in fits and starts; and the victim that is half empty.
+    let filled = (programmed + programmed / 4).div_ceil(superblock) + 2;
+    u32::try_from(filled.min(share)).expect("less than the superblocks there are")
 }

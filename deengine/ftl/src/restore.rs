@@ -108,7 +108,8 @@ impl Ftl {
         let ftl = assemble(config, parts, opened.durable, journal, found, sizes.journal_bytes);
         ftl.checkpoint_now(&mut ftl.lock())?;
         ftl.durable.invalidate_dump()?;
-        let enough = ftl.logical_pages + u64::from(crate::reserve::LEAST) * u64::from(ftl.flash.geometry().superblock_pages());
+        let enough =
+            ftl.logical_pages + u64::from(crate::reserve::LEAST) * u64::from(ftl.flash.geometry().superblock_pages());
         let good = ftl.lock().space.good_pages();
         if good + u64::from(ftl.flash.geometry().superblock_pages()) < enough {
             return Err(OpenError::Capacity(format!(

@@ -44,6 +44,9 @@ pub enum Policy {
     CostBenefit,
 }
 
+/// Superblocks are as worn as each other whose erase counts differ by less.
+const NEAR: u32 = 4;
+
 /// One superblock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
@@ -115,10 +118,11 @@ impl Space {
         self.opened = self.opened.max(opened);
     }
 
-    /// Opens the free superblock that was erased least often.
+    /// Opens one of the free superblocks that were erased least often, and of those the one whose erase was first: what was
+    /// just erased is still waiting for its dies, in modelled time, and a unit on it would wait with them.
     pub(crate) fn open(&mut self, stream: Stream) -> Option<Superblock> {
         let free = self.entries.iter().enumerate().filter(|(_, e)| e.state == State::Free);
-        let (number, _) = free.min_by_key(|(_, e)| e.erases)?;
+        let (number, _) = free.min_by_key(|(_, e)| (e.erases / NEAR, e.erased_at))?;
         let superblock = Superblock(u32::try_from(number).expect("a superblock's number"));
         self.opened += 1;
         self.reopen(superblock, stream, self.opened);

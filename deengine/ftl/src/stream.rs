@@ -111,10 +111,15 @@ impl Writing {
         page
     }
 
-    /// Holds the journal back as if the unit being filled had a page of transaction `seq`.
+    /// Holds the journal back as if the unit that took the last page had one of transaction `seq`. That page may have
+    /// filled it, and then it is sealed already.
     pub(crate) fn hold_back(&mut self, seq: Seq) {
-        if let Some(filling) = &mut self.filling {
-            filling.first = filling.first.min(seq);
+        let first = match &mut self.filling {
+            Some(filling) => Some(&mut filling.first),
+            None => self.sealed.back_mut().map(|sealed| &mut sealed.first),
+        };
+        if let Some(first) = first {
+            *first = seq.min(*first);
         }
     }
 

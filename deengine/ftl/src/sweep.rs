@@ -52,7 +52,7 @@ impl Ftl {
             let found: Vec<u32> = self
                 .map
                 .scan(sweep.next_bucket, buckets)
-                .filter(|(vid, ..)| *vid == sweep.vid)
+                .filter(|&(vid, _, page)| self.is_swept(&sweep, vid, page))
                 .map(|(_, vba, _)| vba)
                 .collect();
             unmapped += found.len() as u64;
@@ -63,8 +63,8 @@ impl Ftl {
             inner.sweeps[at].next_bucket = next;
             if next >= self.map.buckets() {
                 // The stash is listed with bucket 0, which was looked at long ago.
-                let stashed: Vec<u32> =
-                    self.map.scan(0, 1).filter(|(vid, ..)| *vid == sweep.vid).map(|(_, vba, _)| vba).collect();
+                let stashed = self.map.scan(0, 1).filter(|&(vid, _, page)| self.is_swept(&sweep, vid, page));
+                let stashed: Vec<u32> = stashed.map(|(_, vba, _)| vba).collect();
                 unmapped += stashed.len() as u64;
                 for vba in stashed {
                     self.unmap(inner, sweep.vid, vba);
@@ -102,14 +102,19 @@ impl Ftl {
         let mut behind = std::mem::take(&mut inner.behind);
         for (index, value) in behind.drain(..) {
             // What goes to the stash is found by the end of the pass: see below.
-            let Some((vid, vba, _)) = self.map.entry_of_word(index, value) else { continue };
+            let Some((vid, vba, page)) = self.map.entry_of_word(index, value) else { continue };
             let bucket = self.map.bucket_of_word(index);
-            let passed = |s: &Sweep| s.vid == vid && s.end.is_none() && bucket < Some(s.next_bucket);
+            let passed = |s: &Sweep| self.is_swept(s, vid, page) && s.end.is_none() && bucket < Some(s.next_bucket);
             if inner.sweeps.iter().any(passed) {
                 self.unmap(inner, vid, vba);
             }
         }
         inner.behind = behind;
+    }
+
+    /// Whether the page belongs to the life that a sweep ends: a later one is none of its business.
+    fn is_swept(&self, sweep: &Sweep, vid: Vid, page: u32) -> bool {
+        vid == sweep.vid && self.flash.key(Ppa(page)).is_none_or(|(_, generation, ..)| generation <= sweep.generation)
     }
 
     fn unmap(&self, inner: &mut Inner, vid: Vid, vba: u32) {

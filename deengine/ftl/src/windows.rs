@@ -40,6 +40,30 @@ impl Window {
         self.next = (self.next + 1) % WINDOW;
     }
 
+    /// Remembers as [`Self::record`] does, for a restore: [`Self::settle`] comes before anything else is asked.
+    fn load(&mut self, vba: u32, stamp: Stamp) {
+        if self.ring.len() < WINDOW {
+            self.ring.push((vba, stamp));
+        } else {
+            self.ring[self.next] = (vba, stamp);
+        }
+        self.next = (self.next + 1) % WINDOW;
+    }
+
+    /// Finds out once which entries count, not anew for each of the millions that a journal names.
+    fn settle(&mut self) {
+        self.newest.clear();
+        self.newest.reserve(self.ring.len());
+        let oldest = if self.ring.len() < WINDOW { 0 } else { self.next };
+        for at in (oldest..self.ring.len()).chain(0..oldest) {
+            let (vba, stamp) = self.ring[at];
+            let held = self.newest.entry(vba).or_insert(at);
+            if self.ring[*held].1 <= stamp {
+                *held = at;
+            }
+        }
+    }
+
     /// Every remembered pair, oldest first; a block may come up more than once.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Stamp)> + '_ {
         let (newer, older) = self.ring.split_at(if self.ring.len() < WINDOW { 0 } else { self.next });
@@ -62,6 +86,16 @@ impl Windows {
 
     pub(crate) fn record(&mut self, vid: Vid, vba: u32, stamp: Stamp) {
         self.0.entry(vid).or_default().record(vba, stamp);
+    }
+
+    /// Remembers during a restore; [`Self::settle`] ends it.
+    pub(crate) fn load(&mut self, vid: Vid, vba: u32, stamp: Stamp) {
+        self.0.entry(vid).or_default().load(vba, stamp);
+    }
+
+    /// All that a restore has found is there.
+    pub(crate) fn settle(&mut self) {
+        self.0.values_mut().for_each(Window::settle);
     }
 
     /// The volume's life is over: its next one starts with no stamps.
@@ -105,6 +139,25 @@ mod tests {
         assert_eq!(window.held(7), Some(stamp(2)));
         window.record(9, stamp(4));
         assert_eq!(window.held(7), None);
+    }
+
+    #[test]
+    fn a_window_that_was_loaded_is_the_one_that_was_recorded() {
+        for steps in [0, 1, 4095, 4096, 4097, 9_000u32] {
+            let (mut recorded, mut loaded) = (Window::default(), Window::default());
+            for step in 0..steps {
+                recorded.record(step * 7 % 5000, stamp(u64::from(step)));
+                loaded.load(step * 7 % 5000, stamp(u64::from(step)));
+            }
+            loaded.settle();
+            assert!((0..5000).all(|vba| recorded.held(vba) == loaded.held(vba)), "{steps}");
+            for step in steps..steps + 5_000 {
+                recorded.record(step * 3 % 5000, stamp(u64::from(step)));
+                loaded.record(step * 3 % 5000, stamp(u64::from(step)));
+            }
+            assert!(recorded.iter().eq(loaded.iter()), "{steps}");
+            assert!((0..5000).all(|vba| recorded.held(vba) == loaded.held(vba)), "{steps}");
+        }
     }
 
     #[test]

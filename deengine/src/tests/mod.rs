@@ -12,6 +12,8 @@ mod fencing;
 mod fuzz;
 mod lease;
 mod logs;
+mod media;
+mod model;
 mod oracle;
 mod rate;
 mod reach;

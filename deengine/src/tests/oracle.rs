@@ -93,10 +93,15 @@ pub(super) struct Oracle {
     blocks: BTreeMap<Key, Block>,
     commands: HashMap<u64, Vec<Key>>,
     /// What is kept for [`Promise::Records`].
-    pub(super) keep_all: bool,
+    keep_all: bool,
 }
 
 impl Oracle {
+    /// One that can tell what a rebuild may bring back, too.
+    pub(super) fn keeping_all() -> Self {
+        Self { keep_all: true, ..Self::default() }
+    }
+
     /// A command that will put this content on a block has been sent.
     pub(super) fn sent(&mut self, command: u64, key: Key, stamp: Stamp, content: Content) {
         self.commands.entry(command).or_default().push(key);
@@ -151,7 +156,9 @@ impl Oracle {
     /// A content that the block may well have.
     pub(super) fn guess(&self, key: Key, dice: u64) -> Content {
         let states = &self.blocks.get(&key)?.states;
-        states[states.len() - 1 - usize::try_from(dice % 3).expect("small").min(states.len() - 1)].content
+        // A volume on its way out has none, maybe.
+        let back = usize::try_from(dice % 3).expect("small").min(states.len().saturating_sub(1));
+        states.iter().rev().nth(back).and_then(|state| state.content)
     }
 
     /// A read that was sent when `floor` was acknowledged finds this: whether it may.

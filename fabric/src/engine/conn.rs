@@ -125,7 +125,8 @@ impl Engine {
                 conn.submitted[usize::from(sqe.cid.get() & 0xFF)] = nominal;
                 self.counters.capsules += 1;
                 match conn.to {
-                    To::Local(_) => {
+                    To::Local(target) => {
+                        self.targets[usize::from(target)].coming.push(sqe);
                         let at = self.link.up(nominal, u64::from(e.bytes));
                         let message = self.messages.put(&e.payload);
                         self.schedule(now, at, Event::Capsule { conn: id, psn, message });

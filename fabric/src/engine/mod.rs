@@ -107,6 +107,8 @@ struct LocalTarget {
     clock: Time,
     /// Fault injection: nothing reaches it, nothing leaves it.
     silent: bool,
+    /// Capsules that have come up and will be submitted soon.
+    pub(super) coming: Vec<Sqe>,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -249,7 +251,7 @@ impl Engine {
         for half in self.halves.values_mut() {
             add_regions(half, &regions);
         }
-        self.targets.push(LocalTarget { controller, regions, clock: Time::ZERO, silent: false });
+        self.targets.push(LocalTarget { controller, regions, clock: Time::ZERO, silent: false, coming: Vec::new() });
         u16::try_from(self.targets.len() - 1).expect("at most 65,536 SSDs an engine")
     }
 
@@ -485,6 +487,12 @@ impl Engine {
                 let Some(entry) = half.get().poll() else { break };
                 worked = true;
                 self.on_up(now, id, &entry);
+            }
+            for target in &mut self.targets {
+                if !target.coming.is_empty() {
+                    target.controller.announce(&target.coming);
+                    target.coming.clear();
+                }
             }
             if let Some(AnyHalf::Peer(peer)) = self.halves.get(&id)
                 && peer.is_dead()

@@ -2,9 +2,13 @@
 //! What the benches of this crate share: options, a layer without ceremony, and the machine that figures belong to.
 #![allow(dead_code, clippy::allow_attributes, reason = "each bench uses a part of it")]
 
+pub(crate) mod state;
+pub(crate) mod watched;
+
+use gnstor_durable::Sizes;
+use gnstor_fabric::time::Time;
 use gnstor_flash::{Faults, MediaConfig, Power, RamStore, Store};
 use gnstor_ftl::{Collection, CommitError, DUMP_BYTES, Ftl, FtlConfig, NewBlock, OpenError, Target};
-use gnstor_fabric::time::Time;
 use gnstor_model::Preset;
 use gnstor_proto::slba::{Stamp, Vid};
 use std::str::FromStr;
@@ -29,6 +33,20 @@ pub(crate) fn machine() -> String {
     let model = cpu.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     format!("{} x {cores}, load average {}", model.unwrap_or("unknown CPU"), load.join(" "))
+}
+
+/// Time of this thread on a core: what a machine with nothing else to do would take.
+pub(crate) fn cpu_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
+
+/// Where the journal ring begins, as in `gnstor_durable::layout`; the dump is before it, the checkpoints are behind it.
+pub(crate) fn ring_at(sizes: &Sizes) -> u64 {
+    let page = |bytes: u64| bytes.next_multiple_of(4096);
+    let (map_bytes, volumes) = (page(sizes.map_bytes.into()), u64::from(sizes.volumes));
+    let tombstones = (16 * volumes).min(65_536);
+    24_576 + 2 * map_bytes + 2 * 8192 * volumes + 2 * 512 * tombstones + page(sizes.dump_bytes)
 }
 
 /// RAM media and a RAM store for so many logical pages.

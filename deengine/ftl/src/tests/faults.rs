@@ -102,3 +102,26 @@ fn factory_bad_blocks_are_never_written() {
         assert!(!bad.contains(&block), "{block:?} is bad from the factory");
     }
 }
+
+#[test]
+fn a_page_saved_into_the_last_place_of_a_unit_holds_the_journal_back() {
+    let mut rig = Rig::new(400, true, 1);
+    rig.config.faults.fail_program(1);
+    assert!(rig.write((vid(1), 0), 4));
+    // The unit is on its way, and somebody waits for it. Of its pages one stays valid, and finds the next unit all but full.
+    let (seq, _) = rig.ftl().harden(rig.now);
+    assert!(rig.write((vid(1), 1), 3));
+    assert_eq!(rig.ftl().stats().program_failures, 0, "not yet");
+    for _ in 0..10_000 {
+        if rig.ftl().durable() >= seq {
+            break;
+        }
+        rig.tick();
+    }
+    assert_eq!(rig.ftl().stats().program_failures, 1);
+    assert!(rig.ftl().durable() >= seq, "it becomes durable");
+    let flash = rig.power_cycle(1);
+    rig.reopen(flash).unwrap();
+    assert!(rig.boot.last >= seq);
+    rig.check(rig.boot.last, "after a failed program and a power cut");
+}

@@ -237,7 +237,8 @@ impl Rig {
     fn harden(&mut self) -> bool {
         let (seq, at) = self.ftl().harden(self.now);
         self.now = Time::from_ns(self.now.as_ns().max(at.as_ns()) + 1);
-        for _ in 0..100 {
+        // A program that fails is followed by another one.
+        for _ in 0..1000 {
             self.tick();
             if self.ftl().durable() >= seq {
                 return true;

@@ -11,9 +11,9 @@ impl Campaign {
         match self.table[&raw].clone() {
             Life::Gone(_) => self.add(raw),
             Life::There(entry, _) if entry.deleting => self.look_for_the_end(raw),
-            Life::There(entry, limits) => match self.dice.below(10) {
-                0 | 1 => self.delete(raw, *entry, limits),
-                2 => self.set_map(),
+            Life::There(entry, limits) => match self.dice.below(12) {
+                0 => self.delete(raw, *entry, limits),
+                1 => self.set_map(),
                 _ => self.chmod(raw, *entry),
             },
         }
@@ -45,7 +45,8 @@ impl Campaign {
     }
 
     fn next_term(&mut self) -> u64 {
-        self.term + u64::from(self.dice.one_in(6))
+        self.term_sent += u64::from(self.dice.one_in(6));
+        self.term_sent
     }
 
     /// A change of the table: until it is answered, the table may be either.
@@ -63,7 +64,7 @@ impl Campaign {
 
     pub(super) fn add(&mut self, raw: u16) {
         let Life::Gone(dead) = self.table[&raw] else { return };
-        let capacity_blocks = 16 * (4 + self.dice.below(3));
+        let capacity_blocks = 16 * (3 + self.dice.below(2));
         let term = self.next_term();
         let generation = dead + 1 + self.dice.small(2);
         let ids = [self.dice.roll(), self.dice.roll()];
@@ -83,7 +84,10 @@ impl Campaign {
         let mut entry = VolumeEntry { version: old.version + 1, term: self.next_term(), ..old };
         match self.dice.below(5) {
             0 => entry.capacity_blocks = (entry.capacity_blocks + 16).min(super::work::LARGEST),
-            1 => entry.readers = (8..9 + self.dice.small(6)).map(|id| client(u16::try_from(id).expect("small"))).collect(),
+            1 => {
+                entry.readers =
+                    (8..9 + self.dice.small(6)).map(|id| client(u16::try_from(id).expect("small"))).collect()
+            }
             2 => entry.lease_epoch += 1,
             3 => entry.labels = format!("version={}", entry.version),
             _ => entry.any_reader = !entry.any_reader,
@@ -198,7 +202,7 @@ impl Campaign {
         for raw in VOLUMES {
             let Life::Gone(generation) = self.table[&raw] else { continue };
             if generation > 0 {
-                let entry = VolumeEntry { generation, term: self.term, ..entry(raw) };
+                let entry = VolumeEntry { generation, term: self.term_sent, ..entry(raw) };
                 let sqe = self.entry_sqe(opcode::VOLUME_ADD, &entry, Limits::default());
                 let cqe = self.ask(sqe).expect("the power is steady");
                 assert_eq!(refusal(&cqe), Some(Refusal::StaleVersion), "volume {raw} in generation {generation}");

@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 
 pub(super) const VOLUMES: [u16; 3] = [3, 4, 5];
 /// Blocks of 4 KiB that all volumes together may take.
-const CAPACITY: u64 = 288;
-pub(super) const LARGEST: u64 = 128;
-const SLOTS: u32 = 24;
+const CAPACITY: u64 = 176;
+pub(super) const LARGEST: u64 = 80;
+pub(super) const SLOTS: u32 = 24;
 /// Blocks of a chunk, and the most of a command.
-const CHUNK: u32 = 16;
+pub(super) const CHUNK: u32 = 16;
+/// By how many sequences a command may come late.
+pub(super) const LATE: u64 = 40;
 
 /// One life of a volume id.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,33 +27,36 @@ pub(super) enum Life {
 }
 
 /// A command that has not been answered.
-enum Sent {
+pub(super) enum Sent {
     Write { command: u64, stamp: Stamp, fua: bool, slot: Option<u32> },
     Flush(Vec<(Key, Stamp)>),
     Read { first: Key, floors: Vec<Stamp>, slot: u32 },
-    Compare { first: Key, floor: Stamp, tag: Option<u64> },
+    Compare { first: Key, floor: Stamp, tag: Option<u64>, slot: u32 },
 }
 
-pub(super) struct Campaign {
-    pub(super) rig: Rig,
+pub(in crate::tests) struct Campaign {
+    pub(in crate::tests) rig: Rig,
     pub(super) config: SsdConfig,
     pub(super) bench: Bench,
-    pub(super) dice: Dice,
+    pub(in crate::tests) dice: Dice,
     pub(super) oracle: Oracle,
     pub(super) table: BTreeMap<u16, Life>,
     /// The change of the table that was not answered when the power went, and what it makes.
     pub(super) in_doubt: Option<(u16, Life)>,
+    /// The highest term that was acknowledged, and the highest that was sent.
     pub(super) term: u64,
+    pub(super) term_sent: u64,
     pub(super) epoch: u64,
     pub(super) map_in_doubt: bool,
-    sent: BTreeMap<(QueueKey, u16), Sent>,
-    slots: BTreeMap<QueueKey, BTreeSet<u32>>,
-    commands: u64,
-    sequence: u64,
-    tag: u64,
+    pub(super) sent: BTreeMap<(QueueKey, u16), Sent>,
+    pub(super) slots: BTreeMap<QueueKey, BTreeSet<u32>>,
+    pub(super) commands: u64,
+    pub(super) sequence: u64,
+    pub(super) tag: u64,
 }
 
-pub(super) fn config(timed: bool) -> SsdConfig {
+/// A small SSD: superblocks of 32 pages.
+pub(in crate::tests) fn small_ssd(timed: bool) -> SsdConfig {
     let mut preset = Preset::by_name(if timed { "gnstor-980pro" } else { "null" }).unwrap();
     preset.shape = Shape { channels: 2, dies_per_channel: 2, planes: 1, unit_pages: 4, sense_pages: 2, rows: 2 };
     preset.buffer_pages = 64;
@@ -65,9 +70,9 @@ pub(super) fn fleet(epoch: u64, term: u64) -> FleetMap {
 }
 
 impl Campaign {
-    pub(super) fn new(seed: u64, faults: Faults) -> Self {
+    pub(in crate::tests) fn new(seed: u64, faults: Faults) -> Self {
         let mut dice = Dice(seed);
-        let config = config(dice.one_in(3));
+        let config = small_ssd(dice.one_in(3));
         let bytes = FtlConfig::store_bytes(&config.preset, CAPACITY, DUMP_BYTES).unwrap();
         let mut bench = Bench { faults: Arc::new(faults), ..Bench::default() };
         bench.store = Some(Arc::new(RamStore::new(bytes, Arc::clone(&bench.power))));
@@ -80,10 +85,11 @@ impl Campaign {
             config,
             bench,
             dice,
-            oracle: Oracle::default(),
+            oracle: Oracle::keeping_all(),
             table: VOLUMES.iter().map(|&raw| (raw, Life::Gone(0))).collect(),
             in_doubt: None,
             term: 1,
+            term_sent: 1,
             epoch: 1,
             map_in_doubt: false,
             sent: BTreeMap::new(),
@@ -112,7 +118,7 @@ impl Campaign {
     }
 
     /// Works until the power goes, or for so many steps.
-    pub(super) fn work(&mut self, steps: u64) {
+    pub(in crate::tests) fn work(&mut self, steps: u64) {
         for _ in 0..steps {
             if !self.has_power() {
                 return;
@@ -121,15 +127,15 @@ impl Campaign {
         }
     }
 
-    fn step(&mut self) {
+    pub(in crate::tests) fn step(&mut self) {
         match self.dice.below(100) {
             0..50 => self.write(),
-            50..58 => self.forget(),
-            58..64 => self.read(),
+            50..54 => self.forget(),
+            54..64 => self.read(),
             64..66 => self.compare(),
             66..69 => self.flush(),
             69..86 => (0..=self.dice.below(12)).for_each(|_| self.end_a_transfer()),
-            86..95 => {
+            86..96 => {
                 let ns = if self.dice.one_in(6) { self.dice.below(30_000_000) } else { self.dice.below(300_000) };
                 self.pass(ns);
             }
@@ -137,7 +143,7 @@ impl Campaign {
         }
     }
 
-    pub(super) fn pass(&mut self, ns: u64) {
+    pub(in crate::tests) fn pass(&mut self, ns: u64) {
         let end = self.rig.now + Span::from_ns(ns);
         // Few steps are enough: what is due is done at any of them.
         for _ in 0..20 {
@@ -208,7 +214,8 @@ impl Campaign {
                 }
                 self.slots.get_mut(&queue).expect("its slots").insert(slot);
             }
-            (Sent::Compare { first, floor, tag }, refused) => {
+            (Sent::Compare { first, floor, tag, slot }, refused) => {
+                self.slots.get_mut(&queue).expect("its slots").insert(slot);
                 let lives = self.generation(first.0) == Some(first.1);
                 assert!(
                     !lives || refused.is_some() || self.oracle.may_read(first, floor, tag),
@@ -219,7 +226,7 @@ impl Campaign {
     }
 
     /// The number that a block in a host's memory follows from; anything else is garbage.
-    fn content(&self, queue: QueueKey, at: u32, key: Key) -> Option<u64> {
+    pub(super) fn content(&self, queue: QueueKey, at: u32, key: Key) -> Option<u64> {
         let data = self.rig.peek(queue, at as usize);
         let first = u64::from_le_bytes(data[..8].try_into().expect("8 bytes"));
         if first == 0 {
@@ -239,7 +246,7 @@ impl Campaign {
     }
 
     /// A range within a chunk of a volume that lives, mostly: volume, generation, lease, first block, blocks.
-    fn range(&mut self) -> Option<(Key, u32, u32)> {
+    pub(super) fn range(&mut self) -> Option<(Key, u32, u32)> {
         let raw = self.dice.of(&VOLUMES);
         let Life::There(entry, _) = &self.table[&raw] else { return None };
         let (generation, lease, capacity) = (entry.generation, entry.lease_epoch, entry.capacity_blocks);
@@ -249,7 +256,14 @@ impl Campaign {
         Some(((raw, generation, vba), blocks, lease))
     }
 
-    fn sqe_for(&mut self, opcode: u8, queue: QueueKey, (raw, _, vba): Key, blocks: u32, stamp: Stamp) -> Sqe {
+    pub(super) fn sqe_for(
+        &mut self,
+        opcode: u8,
+        queue: QueueKey,
+        (raw, _, vba): Key,
+        blocks: u32,
+        stamp: Stamp,
+    ) -> Sqe {
         let mut sqe = sqe(opcode);
         let client = client(u16::try_from(queue.0 / 10).expect("small"));
         let slba = Slba::pack(Address { vid: vid(raw), client, vba });
@@ -258,21 +272,21 @@ impl Campaign {
         sqe
     }
 
-    fn stamp(&mut self, lease_epoch: u32) -> Stamp {
+    pub(super) fn stamp(&mut self, lease_epoch: u32) -> Stamp {
         self.sequence += 1;
         // Now and then one that was overtaken.
-        let late = if self.dice.one_in(12) { self.dice.below(40) } else { 0 };
+        let late = if self.dice.one_in(12) { self.dice.below(LATE) } else { 0 };
         Stamp { lease_epoch, sequence: (self.sequence - late) << 20 | self.sequence & 0xF_FFFF }
     }
 
-    fn submit(&mut self, queue: QueueKey, sqe: Sqe, sent: Sent) {
+    pub(super) fn submit(&mut self, queue: QueueKey, sqe: Sqe, sent: Sent) {
         let cid = self.rig.next_cid.wrapping_add(1);
         self.sent.insert((queue, cid), sent);
         self.rig.submit(queue, sqe);
         self.harvest();
     }
 
-    fn is_busy(&self, queue: QueueKey) -> bool {
+    pub(super) fn is_busy(&self, queue: QueueKey) -> bool {
         self.sent.keys().filter(|(key, _)| *key == queue).count() >= SLOTS as usize
     }
 
@@ -294,44 +308,6 @@ impl Campaign {
         sqe.dptr = KeyedSgl::keyed(u64::from(slot * CHUNK) * 4096, blocks * 4096, KEY);
         let fua = ReadWrite::decode(&sqe).fua;
         self.submit(WRITER, sqe, Sent::Write { command, stamp, fua, slot: Some(slot) });
-    }
-
-    /// A write with a stamp that some block of the volume has seen already.
-    pub(super) fn write_late(&mut self, raw: u16) {
-        let Life::There(entry, _) = &self.table[&raw] else { return };
-        let (generation, blocks) = (entry.generation, entry.capacity_blocks);
-        let lease = entry.lease_epoch;
-        let vba = u32::try_from(self.dice.below(blocks)).expect("small");
-        let key = (raw, generation, vba);
-        let held = self.oracle.acked(key);
-        let stamp = Stamp { sequence: held.sequence - u64::from(self.dice.one_in(2) && held.sequence > 0), ..held };
-        // A lease epoch of the past is refused: only blocks written under this one can be late.
-        if held.lease_epoch != lease || self.is_busy(WRITER) {
-            return;
-        }
-        let Some(slot) = self.slots.get_mut(&WRITER).expect("its slots").pop_first() else { return };
-        self.commands += 1;
-        self.tag += 1;
-        let (command, tag) = (self.commands, self.tag);
-        self.rig.poke(WRITER, (slot * CHUNK) as usize * BLOCK, &block(tag));
-        self.oracle.sent(command, key, stamp, Some(tag));
-        let mut sqe = self.sqe_for(io::WRITE, WRITER, key, 1, stamp);
-        sqe.dptr = KeyedSgl::keyed(u64::from(slot * CHUNK) * 4096, 4096, KEY);
-        let fua = ReadWrite::decode(&sqe).fua;
-        self.submit(WRITER, sqe, Sent::Write { command, stamp, fua, slot: Some(slot) });
-    }
-
-    /// Reads blocks with nothing else in between.
-    pub(super) fn read_now(&mut self, raw: u16, vba: u32, blocks: u32) -> (Vec<Option<u64>>, Option<Refusal>) {
-        let Life::There(entry, _) = &self.table[&raw] else { panic!("volume {raw} is not there") };
-        let key = (raw, entry.generation, vba);
-        let mut sqe = self.sqe_for(io::READ, READER, key, blocks, Stamp::default());
-        sqe.dptr = KeyedSgl::keyed(u64::from(SLOTS * CHUNK) * 4096, blocks * 4096, KEY);
-        let hold = std::mem::replace(&mut self.rig.hold, false);
-        let cqe = self.rig.run(READER, sqe);
-        self.rig.hold = hold;
-        let found = (0..blocks).map(|index| self.content(READER, SLOTS * CHUNK + index, key)).collect();
-        (found, refusal(&cqe))
     }
 
     /// After a call of the SSD that was not this module's.
@@ -364,15 +340,15 @@ impl Campaign {
             }
         }
         let mut sqe = self.sqe_for(io::DATASET_MANAGEMENT, WRITER, first, 1, stamp);
-        // Beyond the slots of the writes; carried out at once.
-        let at = (SLOTS * CHUNK) as usize * BLOCK;
+        let Some(slot) = self.slots.get_mut(&WRITER).expect("its slots").pop_first() else {
+            return self.oracle.refused(command);
+        };
+        let at = (slot * CHUNK) as usize * BLOCK;
         self.rig.poke(WRITER, at, &data);
         let bytes = u32::try_from(data.len()).expect("short");
         sqe.dptr = KeyedSgl::keyed(at as u64, bytes, KEY);
         (sqe.cdw10, sqe.cdw11, sqe.cdw12) = ((bytes / 16 - 1).into(), 4.into(), 0.into());
-        let hold = std::mem::replace(&mut self.rig.hold, false);
-        self.submit(WRITER, sqe, Sent::Write { command, stamp, fua: false, slot: None });
-        self.rig.hold = hold;
+        self.submit(WRITER, sqe, Sent::Write { command, stamp, fua: false, slot: Some(slot) });
     }
 
     fn flush(&mut self) {
@@ -395,17 +371,16 @@ impl Campaign {
         let Some((first, _, lease)) = self.range().filter(|_| !self.is_busy(WRITER)) else { return };
         let tag = self.oracle.guess(first, self.dice.roll());
         let mut sqe = self.sqe_for(io::COMPARE, WRITER, first, 1, Stamp { lease_epoch: lease, sequence: 0 });
-        let at = (SLOTS * CHUNK) as usize * BLOCK;
+        let Some(slot) = self.slots.get_mut(&WRITER).expect("its slots").pop_first() else { return };
+        let at = (slot * CHUNK) as usize * BLOCK;
         self.rig.poke(WRITER, at, &tag.map_or_else(|| vec![0; BLOCK], block));
         sqe.dptr = KeyedSgl::keyed(at as u64, 4096, KEY);
         let floor = self.oracle.acked(first);
-        let hold = std::mem::replace(&mut self.rig.hold, false);
-        self.submit(WRITER, sqe, Sent::Compare { first, floor, tag });
-        self.rig.hold = hold;
+        self.submit(WRITER, sqe, Sent::Compare { first, floor, tag, slot });
     }
 
     /// Everything that was sent is answered, unless the power goes.
-    pub(super) fn drain(&mut self) {
+    pub(in crate::tests) fn drain(&mut self) {
         for _ in 0..100_000 {
             if !self.has_power() {
                 return;
