@@ -112,7 +112,18 @@ impl Ssd {
             Work::Harden(_) => self.complete(permit, OK, done_at.max(now), 0),
             Work::Starved(end) => self.pull_write(now, done_at, permit, queue, end),
             Work::Stalled(end) => self.finish_write(now, permit, queue, None, done_at, end),
-            Work::Forget(requests) => self.forget(now, done_at, permit, queue, requests),
+            Work::Forget(requests) => {
+                // The volume may have been swept meanwhile: a stamp left behind now would belong to the id's next life.
+                let gone = requests.iter().any(|request| {
+                    let volume = self.table.volume(request.get().address.vid);
+                    volume.is_none_or(|volume| volume.entry().deleting)
+                });
+                if !gone {
+                    return self.forget(now, done_at, permit, queue, requests);
+                }
+                requests.into_iter().for_each(|request| self.leave(now, request));
+                self.refuse(permit, command.vid, Refusal::Deleting.into(), done_at.max(now));
+            }
             other => unreachable!("{other:?} does not wait for the layer"),
         }
     }

@@ -69,7 +69,10 @@ impl Campaign {
         let generation = dead + 1 + self.dice.small(2);
         let ids = [self.dice.roll(), self.dice.roll()];
         let request_ids = vec![std::array::from_fn(|i| ids[i / 8].to_le_bytes()[i % 8])];
-        let entry = VolumeEntry { generation, term, capacity_blocks, lease_ms: u32::MAX, request_ids, ..entry(raw) };
+        // A lease epoch is granted once, also over lives: what was sent to an earlier one finds no lease here.
+        let lease_epoch = 1000 * generation;
+        let (lease_ms, old) = (u32::MAX, entry(raw));
+        let entry = VolumeEntry { generation, term, capacity_blocks, lease_epoch, lease_ms, request_ids, ..old };
         let limits = Limits::default();
         let sqe = self.entry_sqe(opcode::VOLUME_ADD, &entry, limits);
         self.change(raw, Life::There(Box::new(entry), limits), sqe);
