@@ -6,7 +6,6 @@ use crate::{Figure, Measure, Op, Pattern, Preset, State, Workload};
 
 /// 1 GiB: a figure moves by about 1 % from there to 8 GiB.
 const SMALL: u32 = 1 << 18;
-const LARGE: u32 = 1 << 21;
 
 fn misses(logical_pages: u32, state: State) -> Vec<String> {
     let mut misses = Vec::new();
@@ -24,21 +23,20 @@ fn misses(logical_pages: u32, state: State) -> Vec<String> {
     misses
 }
 
+/// The size of the SSD, or what `GNSTOR_FIGURES_GIB` says: 8 GiB take minutes.
+fn pages(usual: u32) -> u32 {
+    let gib = std::env::var("GNSTOR_FIGURES_GIB").ok().and_then(|text| text.parse::<u32>().ok());
+    gib.map_or(usual, |gib| gib << 18)
+}
+
 #[test]
 fn every_fresh_figure_is_met_within_2_percent() {
-    assert_eq!(misses(SMALL, State::Fresh), [""; 0]);
+    assert_eq!(misses(pages(SMALL), State::Fresh), [""; 0]);
 }
 
 #[test]
 fn every_steady_figure_is_met_within_2_percent() {
-    assert_eq!(misses(2 * SMALL, State::Steady), [""; 0]);
-}
-
-#[test]
-#[ignore = "8 GiB, three overwrites of each preset: minutes"]
-fn every_figure_is_met_within_2_percent_on_a_larger_ssd() {
-    assert_eq!(misses(LARGE, State::Fresh), [""; 0]);
-    assert_eq!(misses(LARGE, State::Steady), [""; 0]);
+    assert_eq!(misses(pages(2 * SMALL), State::Steady), [""; 0]);
 }
 
 #[test]
