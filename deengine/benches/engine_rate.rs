@@ -5,17 +5,19 @@
 //! `cargo bench -p gnstor-deengine --bench engine_rate`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
+mod common;
+
+use common::{client, connect, enable, io, map, queue_request, vendor, volume};
 use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_fabric::engine::{Engine, EngineConfig, HalfId, Port};
 use gnstor_fabric::hca::abi::{UP_DONE, UP_SEND, UpEntry};
 use gnstor_fabric::hca::{Down, Half};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::time::Time;
-use gnstor_proto::fabrics::{self, CmRequest, ConnectData, ConnectFields, Identity, PropertyFields, fctype, property};
-use gnstor_proto::nvme::{self, KeyedSgl, ReadWrite, Sqe};
-use gnstor_proto::placement::{FleetMap, mix64};
-use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
-use gnstor_proto::vendor::{VolumeEntry, opcode};
+use gnstor_proto::fabrics::{CNTLID_ANY, CmRequest, Identity};
+use gnstor_proto::nvme::{self, KeyedSgl, Sqe};
+use gnstor_proto::placement::mix64;
+use gnstor_proto::vendor::opcode;
 use std::collections::VecDeque;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -66,13 +68,7 @@ struct Bench {
 impl Bench {
     fn connect(&mut self, qpn: u32, qid: u16, cntlid: u16) {
         let (reply, answer) = mpsc::channel();
-        let request = CmRequest {
-            qid: qid.into(),
-            hrqsize: 128.into(),
-            hsqsize_z: 127.into(),
-            cntlid: cntlid.into(),
-            ..CmRequest::default()
-        };
+        let request = CmRequest { cntlid: cntlid.into(), ..queue_request(qid) };
         self.engine.connect(Time::ZERO, self.half, qpn, Port::Local(0), &request, reply);
         assert_eq!(answer.recv(), Ok(Ok(())));
     }
@@ -98,24 +94,17 @@ impl Bench {
     }
 
     fn fabrics(&mut self, qpn: u32, qid: u16, identity: Identity, cntlid: u16) -> u16 {
-        let fields = ConnectFields { qid: qid.into(), sqsize_z: 127.into(), ..ConnectFields::default() };
-        let data = ConnectData::new(identity, cntlid, &fabrics::ssd_subnqn(0));
-        let cqe = self.admin(qpn, fabrics::command(fctype::CONNECT, &fields), data.as_bytes());
+        let (sqe, data) = connect(qid, identity, cntlid);
+        let cqe = self.admin(qpn, sqe, data.as_bytes());
         u16::try_from(cqe.dw0.get() & 0xFFFF).expect("16 bits")
     }
 
     fn session(&mut self, qpn: u32, identity: Identity) -> u16 {
         self.connect(qpn, 0, 0);
-        let cntlid = self.fabrics(qpn, 0, identity, fabrics::CNTLID_ANY);
-        let enable =
-            PropertyFields { offset: property::CC.into(), value: (1 | 6 << 16 | 4 << 20).into(), ..Default::default() };
-        self.admin(qpn, fabrics::command(fctype::PROPERTY_SET, &enable), &[]);
+        let cntlid = self.fabrics(qpn, 0, identity, CNTLID_ANY);
+        self.admin(qpn, enable(), &[]);
         cntlid
     }
-}
-
-fn vendor(opcode: u8, bytes: usize) -> Sqe {
-    Sqe { opcode, nsid: 1.into(), cdw10: u32::try_from(bytes / 4).expect("small").into(), ..Sqe::default() }
 }
 
 const BLOCKS: u64 = 1 << 16;
@@ -127,41 +116,21 @@ fn main() {
     let ssd = SsdConfig { index: 0, preset, capacity_bytes, serial: "BENCH".into(), media: SsdMedia::Ram };
     let ssd = Ssd::format(ssd).expect("an SSD");
     let mut engine = Engine::new(EngineConfig { link: LinkConfig::UNLIMITED, ..EngineConfig::default() });
-    let regions = ssd.regions();
-    engine.add_target(Box::new(ssd), regions.clone());
+    let core = ssd.into_cores(1).remove(0);
+    let regions = core.regions();
+    engine.add_target(Box::new(core), regions.clone());
     let shared = Arc::new(Mutex::new(Shared::default()));
     let known = regions.into_iter().map(|r| (r.id(), r)).collect();
     let half = engine.add_other(Box::new(Generator(Arc::clone(&shared), known)));
     let mut bench = Bench { engine, half, shared };
-    let client = ClientId::new(7).expect("valid");
+    let identity = Identity::Client(client());
     bench.session(1, Identity::Daemon);
-    let map = FleetMap::equal(1, 64, 1, 1).expect("a map").encode();
-    let map = [map.clone(), vec![0; map.len().next_multiple_of(4) - map.len()]].concat();
+    let map = map();
     bench.admin(1, vendor(opcode::MAP_SET, map.len()), &map);
-    let entry = VolumeEntry {
-        vid: Vid::new(1).expect("valid"),
-        generation: 1,
-        version: 1,
-        term: 1,
-        deleting: false,
-        name: "bench".into(),
-        labels: String::new(),
-        capacity_blocks: BLOCKS,
-        replicas: 1,
-        chunk_shift: 4,
-        factor: 1,
-        owner: client,
-        any_reader: false,
-        readers: vec![client],
-        writer: Some(client),
-        lease_epoch: 1,
-        lease_ms: 3_600_000,
-        request_ids: Vec::new(),
-    };
-    bench.admin(1, vendor(opcode::VOLUME_ADD, 4096), entry.encode().as_bytes());
-    let cntlid = bench.session(2, Identity::Client(client));
+    bench.admin(1, vendor(opcode::VOLUME_ADD, 4096), volume(BLOCKS).encode().as_bytes());
+    let cntlid = bench.session(2, identity);
     bench.connect(3, 1, cntlid);
-    bench.fabrics(3, 1, Identity::Client(client), cntlid);
+    bench.fabrics(3, 1, identity, cntlid);
     for (what, verb) in [("write", nvme::io::WRITE), ("read", nvme::io::READ)] {
         let rounds = BLOCKS / DEPTH * 8;
         let start = Instant::now();
@@ -169,20 +138,8 @@ fn main() {
             let before = bench.shared.lock().expect("one thread").responses;
             for k in 0..DEPTH {
                 let n = round * DEPTH + k;
-                let vba =
-                    u32::try_from(if verb == nvme::io::READ { mix64(n) % BLOCKS } else { n % BLOCKS }).expect("small");
-                let mut sqe = Sqe { opcode: verb, flags: nvme::FLAGS_SGL, nsid: 1.into(), ..Sqe::default() };
-                sqe.cid = u16::try_from(k).expect("small").into();
-                sqe.dptr = KeyedSgl::keyed(4096, 4096, 1);
-                let slba = Slba::pack(Address { vid: Vid::new(1).expect("valid"), client, vba });
-                ReadWrite {
-                    slba,
-                    blocks: 1,
-                    fua: false,
-                    map_epoch: 1,
-                    stamp: Stamp { lease_epoch: 1, sequence: n + 1 },
-                }
-                .encode(&mut sqe);
+                let vba = if verb == nvme::io::READ { mix64(n) % BLOCKS } else { n % BLOCKS };
+                let sqe = io(verb, vba, usize::try_from(k).expect("small"), n + 1);
                 bench.send(3, &sqe);
             }
             while bench.shared.lock().expect("one thread").responses < before + DEPTH {

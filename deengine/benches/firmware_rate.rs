@@ -1,94 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CPU time of the firmware alone: 4 KiB random reads from submission queue entry to completion entry, data by
-//! reference (the HCA moves it, not the firmware), preset `null`, queues filled in advance.
+//! reference (the HCA moves it, not the firmware), preset `null`, queues filled in advance. One core with the access check
+//! and without, then several cores of one SSD, beside as many SSDs with a core each: what the machine allows.
 //!
-//! `cargo bench -p gnstor-deengine --bench firmware_rate [-- SECONDS]`
+//! `cargo bench -p gnstor-deengine --bench firmware_rate [-- SECONDS [MOST_CORES]]`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
-use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
+mod common;
+
+use common::{client, connect, enable, io, map, queue_request, vendor, volume};
+use gnstor_deengine::{Core, Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey};
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::Time;
-use gnstor_proto::fabrics::{self, CmRequest, ConnectData, ConnectFields, Identity, PropertyFields, fctype, property};
-use gnstor_proto::nvme::{self, Cqe, KeyedSgl, ReadWrite, Sqe};
-use gnstor_proto::placement::{FleetMap, mix64};
-use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
-use gnstor_proto::vendor::{VolumeEntry, opcode};
-use std::sync::Arc;
+use gnstor_proto::fabrics::{CNTLID_ANY, Identity};
+use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe};
+use gnstor_proto::placement::mix64;
+use gnstor_proto::vendor::opcode;
+use std::sync::{Arc, Barrier};
 use std::time::Instant;
 use zerocopy::IntoBytes;
 
 const BLOCKS: u64 = 1 << 18;
 const DEPTH: usize = 64;
+/// Rounds of each measurement; the best counts.
+const ROUNDS: u32 = 3;
 const NOW: Time = Time::from_ns(1_000_000);
+const DAEMON: QueueKey = QueueKey(1);
+const ADMIN: QueueKey = QueueKey(2);
+const IO: QueueKey = QueueKey(3);
 
 /// Carries out effects for admin commands, with real bytes.
-fn admin(ssd: &mut Ssd, regions: &[Arc<HostRegion>], queue: QueueKey, mut sqe: Sqe, data: &[u8]) -> Cqe {
+fn admin(core: &mut Core, regions: &[Arc<HostRegion>], queue: QueueKey, mut sqe: Sqe, data: &[u8]) -> Cqe {
     sqe.flags = nvme::FLAGS_SGL;
     sqe.dptr = KeyedSgl::keyed(4096, u32::try_from(data.len()).expect("small"), 1);
-    ssd.submit(NOW, queue, &sqe);
+    core.submit(NOW, queue, &sqe);
     loop {
-        match ssd.pop_effect() {
+        match core.pop_effect() {
             Some(Effect::Pull { transfer, local, .. }) => {
                 let region = regions.iter().find(|r| r.id() == local.region).expect("a region of the SSD");
                 region.write(local.offset, &data[..data.len().min(local.bytes as usize)]);
-                ssd.transferred(NOW, transfer, Outcome::Done { sum: 0 });
+                core.transferred(NOW, transfer, Outcome::Done { sum: 0 });
             }
-            Some(Effect::Push { transfer, .. }) => ssd.transferred(NOW, transfer, Outcome::Done { sum: 0 }),
+            Some(Effect::Push { transfer, .. }) => core.transferred(NOW, transfer, Outcome::Done { sum: 0 }),
             Some(Effect::Complete { cqe, .. }) => {
                 assert_eq!(cqe.status_word(), 0, "{sqe:?}");
                 return cqe;
             }
             Some(Effect::Close { .. }) => panic!("the SSD closed a queue"),
-            None => ssd.step(NOW),
+            None => core.step(NOW),
         }
     }
 }
 
-fn open(ssd: &mut Ssd, queue: QueueKey, qid: u16) {
-    let request = CmRequest { qid: qid.into(), hrqsize: 128.into(), hsqsize_z: 127.into(), ..CmRequest::default() };
-    ssd.open_queue(NOW, queue, &request).expect("a queue");
-}
-
-fn connect(ssd: &mut Ssd, regions: &[Arc<HostRegion>], queue: QueueKey, qid: u16, identity: Identity, id: u16) -> u16 {
-    open(ssd, queue, qid);
-    let fields = ConnectFields { qid: qid.into(), sqsize_z: 127.into(), ..ConnectFields::default() };
-    let data = ConnectData::new(identity, id, &fabrics::ssd_subnqn(0));
-    let cqe = admin(ssd, regions, queue, fabrics::command(fctype::CONNECT, &fields), data.as_bytes());
+fn open(core: &mut Core, regions: &[Arc<HostRegion>], queue: QueueKey, qid: u16, identity: Identity, id: u16) -> u16 {
+    core.open_queue(NOW, queue, &queue_request(qid)).expect("a queue");
+    let (sqe, data) = connect(qid, identity, id);
+    let cqe = admin(core, regions, queue, sqe, data.as_bytes());
     if qid == 0 {
-        let enable =
-            PropertyFields { offset: property::CC.into(), value: (1 | 6 << 16 | 4 << 20).into(), ..Default::default() };
-        admin(ssd, regions, queue, fabrics::command(fctype::PROPERTY_SET, &enable), &[]);
+        admin(core, regions, queue, enable(), &[]);
     }
     u16::try_from(cqe.dw0.get() & 0xFFFF).expect("16 bits")
 }
 
-fn vendor(opcode: u8, bytes: usize) -> Sqe {
-    Sqe { opcode, nsid: 1.into(), cdw10: u32::try_from(bytes / 4).expect("small").into(), ..Sqe::default() }
-}
-
-fn io(verb: u8, client: ClientId, vba: u32, cid: usize, sequence: u64) -> Sqe {
-    let mut sqe = Sqe { opcode: verb, flags: nvme::FLAGS_SGL, nsid: 1.into(), ..Sqe::default() };
-    sqe.cid = u16::try_from(cid).expect("small").into();
-    sqe.dptr = KeyedSgl::keyed(4096, 4096, 1);
-    let slba = Slba::pack(Address { vid: Vid::new(1).expect("valid"), client, vba });
-    let stamp = Stamp { lease_epoch: 1, sequence };
-    ReadWrite { slba, blocks: 1, fua: false, map_epoch: 1, stamp }.encode(&mut sqe);
-    sqe
-}
-
 /// Runs commands that are ready in advance, `DEPTH` at a time; how many completed.
-fn drive(ssd: &mut Ssd, queue: QueueKey, commands: &[Sqe]) -> u64 {
+fn drive(core: &mut Core, commands: &[Sqe]) -> u64 {
     let mut done = 0;
     for batch in commands.chunks(DEPTH) {
-        ssd.announce(batch);
+        core.announce(batch);
         for sqe in batch {
-            ssd.submit(NOW, queue, sqe);
+            core.submit(NOW, IO, sqe);
         }
-        while let Some(effect) = ssd.pop_effect() {
+        while let Some(effect) = core.pop_effect() {
             match effect {
                 Effect::Push { transfer, .. } | Effect::Pull { transfer, .. } => {
-                    ssd.transferred(NOW, transfer, Outcome::Done { sum: 0 });
+                    core.transferred(NOW, transfer, Outcome::Done { sum: 0 });
                 }
                 Effect::Complete { cqe, .. } => {
                     assert_eq!(cqe.status_word(), 0);
@@ -101,63 +87,86 @@ fn drive(ssd: &mut Ssd, queue: QueueKey, commands: &[Sqe]) -> u64 {
     done
 }
 
-fn main() {
-    let seconds: f64 = std::env::args().filter_map(|a| a.parse().ok()).next_back().unwrap_or(2.0);
+/// An SSD that is written once, with an I/O queue on each core.
+fn ssd(cores: usize) -> Vec<Core> {
     let preset = Preset::by_name("null").expect("a preset");
     let capacity_bytes = BLOCKS * 4096;
     let config = SsdConfig { index: 0, preset, capacity_bytes, serial: "BENCH".into(), media: SsdMedia::Ram };
-    let mut ssd = Ssd::format(config).expect("an SSD");
-    let regions = ssd.regions();
-    let client = ClientId::new(7).expect("valid");
-    connect(&mut ssd, &regions, QueueKey(1), 0, Identity::Daemon, fabrics::CNTLID_ANY);
-    let map = FleetMap::equal(1, 1024, 1, 1).expect("a map").encode();
-    let map = [map.clone(), vec![0; map.len().next_multiple_of(4) - map.len()]].concat();
-    admin(&mut ssd, &regions, QueueKey(1), vendor(opcode::MAP_SET, map.len()), &map);
-    let entry = VolumeEntry {
-        vid: Vid::new(1).expect("valid"),
-        generation: 1,
-        version: 1,
-        term: 1,
-        deleting: false,
-        name: "bench".into(),
-        labels: String::new(),
-        capacity_blocks: BLOCKS,
-        replicas: 1,
-        chunk_shift: 4,
-        factor: 1,
-        owner: client,
-        any_reader: false,
-        readers: vec![client],
-        writer: Some(client),
-        lease_epoch: 1,
-        lease_ms: 3_600_000,
-        request_ids: Vec::new(),
-    };
-    admin(&mut ssd, &regions, QueueKey(1), vendor(opcode::VOLUME_ADD, 4096), entry.encode().as_bytes());
-    let cntlid = connect(&mut ssd, &regions, QueueKey(2), 0, Identity::Client(client), fabrics::CNTLID_ANY);
-    connect(&mut ssd, &regions, QueueKey(3), 1, Identity::Client(client), cntlid);
-    let vba = |n: u64| u32::try_from(n).expect("small");
-    let fill: Vec<Sqe> = (0..BLOCKS)
-        .map(|n| io(nvme::io::WRITE, client, vba(n), usize::try_from(n).expect("small") % DEPTH, n + 1))
-        .collect();
-    let start = Instant::now();
-    assert_eq!(drive(&mut ssd, QueueKey(3), &fill), BLOCKS);
-    println!("sequential write: {} ns", start.elapsed().as_nanos() / u128::from(BLOCKS));
-    let reads: Vec<Sqe> = (0..1u64 << 18)
-        .map(|n| io(nvme::io::READ, client, vba(mix64(n) % BLOCKS), usize::try_from(n).expect("small") % DEPTH, 0))
-        .collect();
-    let mut rates = Vec::new();
-    for what in ["random read", "random read, access check off"] {
-        let (start, mut done) = (Instant::now(), 0);
-        while start.elapsed().as_secs_f64() < seconds {
-            done += drive(&mut ssd, QueueKey(3), &reads);
-        }
-        let elapsed = start.elapsed();
-        #[expect(clippy::cast_precision_loss, reason = "a rate to print")]
-        let rate = done as f64 / elapsed.as_secs_f64() / 1e6;
-        println!("{what}: {} ns, {rate:.3} M/s", elapsed.as_nanos() / u128::from(done));
-        rates.push(rate);
-        ssd.measure_unchecked();
+    let mut cores = Ssd::format(config).expect("an SSD").into_cores(cores);
+    let regions = cores[0].regions();
+    open(&mut cores[0], &regions, DAEMON, 0, Identity::Daemon, CNTLID_ANY);
+    let map = map();
+    admin(&mut cores[0], &regions, DAEMON, vendor(opcode::MAP_SET, map.len()), &map);
+    admin(&mut cores[0], &regions, DAEMON, vendor(opcode::VOLUME_ADD, 4096), volume(BLOCKS).encode().as_bytes());
+    let identity = Identity::Client(client());
+    let cntlid = open(&mut cores[0], &regions, ADMIN, 0, identity, CNTLID_ANY);
+    for (qid, core) in (1..).zip(&mut cores) {
+        open(core, &regions, IO, qid, identity, cntlid);
     }
-    println!("rate with the check on: {:.2} of the rate with it off", rates[0] / rates[1]);
+    let cid = |n: u64| usize::try_from(n).expect("small") % DEPTH;
+    let fill: Vec<Sqe> = (0..BLOCKS).map(|n| io(nvme::io::WRITE, n, cid(n), n + 1)).collect();
+    let start = Instant::now();
+    assert_eq!(drive(&mut cores[0], &fill), BLOCKS);
+    println!("sequential write: {} ns", start.elapsed().as_nanos() / u128::from(BLOCKS));
+    cores
+}
+
+/// Reads a second by all of these cores at once, in millions, each on a thread of its own.
+#[expect(clippy::cast_precision_loss, reason = "a rate to print")]
+fn rate(cores: &mut [&mut Core], seconds: f64) -> f64 {
+    let start = Barrier::new(cores.len());
+    let read = |seed: u64, core: &mut Core| {
+        let place = |n: u64| (mix64(seed << 32 | n) % BLOCKS, usize::try_from(n).expect("small") % DEPTH);
+        let reads: Vec<Sqe> = (0..1u64 << 18).map(place).map(|(vba, cid)| io(nvme::io::READ, vba, cid, 0)).collect();
+        start.wait();
+        let (begin, mut done) = (Instant::now(), 0);
+        while begin.elapsed().as_secs_f64() < seconds {
+            done += drive(core, &reads);
+        }
+        done as f64 / begin.elapsed().as_secs_f64() / 1e6
+    };
+    std::thread::scope(|scope| {
+        let read = &read;
+        let threads: Vec<_> = (0..).zip(cores).map(|(seed, core)| scope.spawn(move || read(seed, core))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a reader")).sum()
+    })
+}
+
+fn main() {
+    let numbers: Vec<f64> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let seconds = numbers.first().copied().unwrap_or(2.0);
+    let here = std::thread::available_parallelism().map_or(1, usize::from);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of cores")]
+    let most = numbers.get(1).map_or(here.min(8), |&most| most as usize);
+
+    let (mut cores, mut free) = (ssd(1), ssd(1));
+    free[0].ssd().measure_unchecked();
+    // In turn, so that a slow hour of the machine meets both.
+    let (mut checked, mut unchecked) = (0.0f64, 0.0f64);
+    for _ in 0..ROUNDS {
+        checked = checked.max(rate(&mut [&mut cores[0]], seconds / 2.0));
+        unchecked = unchecked.max(rate(&mut [&mut free[0]], seconds / 2.0));
+    }
+    for (what, rate) in [("random read", checked), ("random read, access check off", unchecked)] {
+        println!("{what}: {:.0} ns, {rate:.3} M/s", 1e3 / rate);
+    }
+    println!("rate with the check on: {:.2} of the rate with it off", checked / unchecked);
+    drop((cores, free));
+
+    println!("\ncores   one SSD, M/s   times one core   as many SSDs, M/s   times one");
+    let (mut one, mut apart_one) = (f64::NAN, f64::NAN);
+    for count in [1, 2, 4, 8, 16, 32].into_iter().filter(|&count| count <= most) {
+        let mut cores = ssd(count);
+        let mut ssds: Vec<Vec<Core>> = (0..count).map(|_| ssd(1)).collect();
+        let (mut together, mut apart) = (0.0f64, 0.0f64);
+        for _ in 0..ROUNDS {
+            together = together.max(rate(&mut cores.iter_mut().collect::<Vec<_>>(), seconds / 2.0));
+            apart = apart.max(rate(&mut ssds.iter_mut().map(|cores| &mut cores[0]).collect::<Vec<_>>(), seconds / 2.0));
+        }
+        if count == 1 {
+            (one, apart_one) = (together, apart);
+        }
+        let (times, apart_times) = (together / one, apart / apart_one);
+        println!("{count:>5}   {together:>12.3}   {times:>14.2}   {apart:>17.3}   {apart_times:>9.2}");
+    }
 }

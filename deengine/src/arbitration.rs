@@ -15,7 +15,7 @@
 //! judged at the time of the call, never in the past.
 
 use crate::controller::Ssd;
-use crate::hosts::Role;
+use crate::hosts::{Lane, Role, Waiting};
 use crate::permit::CompletionPermit;
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::Time;
@@ -24,6 +24,28 @@ use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
 
 impl Ssd {
+    /// A capsule has arrived. `overrun`: the host has more under way than the queue has entries, as far as its core knows.
+    pub(crate) fn take_capsule(&mut self, now: Time, key: QueueKey, sqe: &Sqe, overrun: bool) {
+        self.arbitrate(now);
+        let busy = self.ftl.firmware_free() > now;
+        let Some(queue) = self.hosts.queue(key) else {
+            self.stats.late_capsules += 1;
+            return;
+        };
+        queue.outstanding += 1;
+        let overrun = overrun || queue.outstanding > u32::from(queue.size);
+        let waits = busy && queue.lane != Lane::None && !overrun;
+        let role = if waits { queue.role } else { queue.fetch() };
+        let permit = self.issue(key, sqe.cid.get());
+        if waits {
+            self.hosts.wait(key, Waiting { permit, sqe: *sqe });
+        } else if overrun {
+            self.refuse(permit, 0, Refusal::SequenceError.into(), now);
+        } else {
+            self.dispatch_as(role, now, now, permit, key, sqe);
+        }
+    }
+
     /// Takes waiting commands as long as the firmware is free by `now`.
     #[inline]
     pub(crate) fn arbitrate(&mut self, now: Time) {
@@ -71,7 +93,7 @@ impl Ssd {
         sqe: &Sqe,
     ) {
         let room = self.has_room();
-        if !room || (self.recovering && matches!(role, Role::Io(..)) && sqe.opcode != fabrics::OPCODE) {
+        if !room || (self.table.is_recovering() && matches!(role, Role::Io(..)) && sqe.opcode != fabrics::OPCODE) {
             return self.refuse(permit, 0, Refusal::NotReady.into(), now);
         }
         match role {

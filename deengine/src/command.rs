@@ -67,33 +67,16 @@ pub(crate) enum Work {
     Orphan { blocks: Vec<NewBlock>, buffer: Option<Buffer> },
 }
 
-/// Both are moved twice, in and out of their slots.
-const _: () = assert!(size_of::<Command>() <= 208 && size_of::<Transfer>() <= 136);
+/// It is moved twice, in and out of its slot.
+const _: () = assert!(size_of::<Command>() <= 208);
 
 /// A transfer under way.
 #[derive(Debug)]
-pub(crate) enum Transfer {
-    /// One of those of a command.
-    Part {
-        /// The command.
-        command: u32,
-        /// What it moves.
-        kind: TransferKind,
-    },
-    /// The only one of a read, and with it the whole command: most commands are reads of one block, and this is one
-    /// slot instead of two.
-    Single(Single),
-}
-
-/// A read of one block whose data is in memory.
-#[derive(Debug)]
-pub(crate) struct Single {
-    /// Gone, with the request, once the queue is.
-    pub(crate) command: Option<(CompletionPermit, Authorized<Request>)>,
-    /// Pinned.
-    pub(crate) page: Ppa,
-    /// When the model has its data at the host.
-    pub(crate) done_at: Time,
+pub(crate) struct Transfer {
+    /// The command that it is of.
+    pub(crate) command: u32,
+    /// What it moves.
+    pub(crate) kind: TransferKind,
 }
 
 /// What a transfer moves.

@@ -57,7 +57,7 @@ impl Ssd {
     ) {
         let judged = match failure {
             Some(refused) => Err(refused),
-            None => self.table.confirm(now, identity, self.fleet.as_ref(), &request),
+            None => self.table.confirm(now, identity, &request),
         };
         let start = accepted.max(now);
         let (outcome, done) = match judged {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The SSD as target offload drives it: commands in flight, their transfers and their completions.
 
-use crate::command::{Answer, Command, Single, Transfer, TransferKind, Work};
+use crate::command::{Answer, Command, Transfer, TransferKind, Work};
+use crate::core::Roster;
 use crate::delay::Delays;
 use crate::durable::SsdError;
 use crate::errors::ErrorLog;
 use crate::features::WriteCache;
-use crate::fleet::Fleet;
 use crate::health::{Activity, FlashHealth};
-use crate::hosts::{Hosts, Lane, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES, Waiting};
+use crate::hosts::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
 use crate::permission::Table;
 use crate::permit::CompletionPermit;
 use crate::request::{MDTS, Refused};
@@ -21,12 +21,12 @@ use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, Remote, T
 use gnstor_fabric::region::{HostRegion, LocalRef};
 use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Frame, Ppa, Ticket};
-use gnstor_ftl::{Boot, Extent, Ftl, NewBlock, Probe};
+use gnstor_ftl::{Boot, Extent, Ftl, NewBlock};
 use gnstor_model::Preset;
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::fabrics::{CmRequest, cm_reject};
-use gnstor_proto::nvme::{self, Cqe, ReadWrite, Sqe};
+use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal};
 use std::collections::{HashMap, VecDeque};
@@ -61,13 +61,13 @@ pub enum SsdMedia {
 #[derive(Debug)]
 pub struct Ssd {
     pub(crate) config: SsdConfig,
-    pub(crate) ftl: Ftl,
+    pub(crate) ftl: Arc<Ftl>,
+    pub(crate) roster: Arc<Roster>,
     pub(crate) ledger: Ledger,
     pub(crate) boot: Boot,
     /// Acknowledged writes may be missing: until a map newer than this epoch is set it does not serve.
     pub(crate) filling_since: Option<u64>,
     pub(crate) table: Table,
-    pub(crate) fleet: Option<Fleet>,
     pub(crate) hosts: Hosts,
     pub(crate) scratch: Scratch,
     pub(crate) stats: Stats,
@@ -75,8 +75,6 @@ pub struct Ssd {
     pub(crate) errors: ErrorLog,
     pub(crate) flash_health: FlashHealth,
     pub(crate) write_cache: WriteCache,
-    /// Content and table are still being restored: I/O and the daemon's commands are refused.
-    pub(crate) recovering: bool,
     /// The host of the command in hand wants to be told of unwritten blocks.
     pub(crate) tell_unwritten: bool,
     pub(crate) commands: Slab<Command>,
@@ -95,12 +93,9 @@ pub struct Ssd {
     pub(crate) extents: Vec<Extent>,
     pub(crate) touched: Vec<Ppa>,
     pub(crate) frames: Vec<Frame>,
-    probes: Vec<Probe>,
     pub(crate) spare_blocks: Vec<Vec<NewBlock>>,
     pub(crate) zero_sum: u32,
     pub(crate) transfers: Slab<Transfer>,
-    /// How many of the transfers are whole commands.
-    pub(crate) singles: usize,
     pub(crate) effects: VecDeque<Effect>,
 }
 
@@ -111,12 +106,12 @@ impl Ssd {
         let protected = config.preset.power_protected;
         let mut ssd = Self {
             config,
-            ftl,
+            ftl: Arc::new(ftl),
+            roster: Arc::default(),
             ledger,
             boot,
             filling_since: None,
             table: Table::default(),
-            fleet: None,
             hosts: Hosts::default(),
             scratch: Scratch::new().map_err(SsdError::Memory)?,
             stats: Stats::default(),
@@ -124,7 +119,6 @@ impl Ssd {
             errors: ErrorLog::default(),
             flash_health: FlashHealth::default(),
             write_cache: WriteCache { present: !protected, enabled: !protected },
-            recovering: false,
             tell_unwritten: false,
             commands: Slab::new(),
             delays: Delays::default(),
@@ -137,11 +131,9 @@ impl Ssd {
             extents: Vec::new(),
             touched: Vec::new(),
             frames: Vec::new(),
-            probes: Vec::new(),
             spare_blocks: Vec::new(),
             zero_sum: block_sum(&[0; BLOCK_BYTES as usize]),
             transfers: Slab::new(),
-            singles: 0,
             effects: VecDeque::new(),
         };
         ssd.recall()?;
@@ -168,12 +160,34 @@ impl Ssd {
     /// Says that the SSD is still being restored after a power failure, or that it is no longer: until then I/O and the
     /// daemon's commands are refused with `NotReady`.
     pub fn set_recovering(&mut self, recovering: bool) {
-        self.recovering = recovering;
+        self.table.set_recovering(recovering);
     }
 
-    /// What it has counted.
-    pub fn stats(&self) -> &Stats {
-        &self.stats
+    /// What it has counted, all cores together.
+    pub fn stats(&self) -> Stats {
+        let (mut stats, tally) = (self.stats.clone(), self.roster.tally());
+        stats.reads += tally.reads;
+        stats.blocks_read += tally.reads;
+        stats.unmapped_reads += tally.unmapped;
+        stats.permits_issued += tally.entered;
+        stats.permits_spent += tally.reads;
+        stats.permits_forfeited += tally.forfeited;
+        stats
+    }
+
+    /// What it has done, all cores together.
+    pub(crate) fn activity(&self) -> Activity {
+        let (mut activity, tally) = (self.activity, self.roster.tally());
+        activity.read_commands += tally.reads;
+        activity.blocks_read += tally.reads;
+        activity.busy = activity.busy + tally.busy;
+        activity
+    }
+
+    /// Who serves its queues from now on.
+    pub(crate) fn share(&mut self, roster: Arc<Roster>) {
+        self.table.share(Arc::clone(&roster));
+        self.roster = roster;
     }
 
     /// Leaves out every access check from now on, so that a benchmark can tell what they cost. There is no way back, and
@@ -195,7 +209,9 @@ impl Ssd {
 
     /// Commands accepted and not completed yet.
     pub fn in_flight(&self) -> usize {
-        self.commands.len() + self.singles + self.hosts.waiting()
+        let tally = self.roster.tally();
+        let reads = usize::try_from(tally.entered.saturating_sub(tally.left)).unwrap_or(usize::MAX);
+        self.commands.len() + reads + self.hosts.waiting()
     }
 
     pub(crate) fn issue(&mut self, queue: QueueKey, cid: u16) -> CompletionPermit {
@@ -227,6 +243,14 @@ impl Ssd {
         self.complete(permit, answer, at, 0);
     }
 
+    /// As [`Self::refuse`], for a command that a core has taken.
+    pub(crate) fn refuse_for_core(&mut self, permit: CompletionPermit, vid: u16, refused: Refused, at: Time) {
+        if let Some(queue) = self.hosts.queue(permit.queue()) {
+            queue.outstanding += 1;
+        }
+        self.refuse(permit, vid, refused, at);
+    }
+
     /// Gives a command a slot; its transfers are started next, and the last of them finishes it.
     pub(crate) fn start(
         &mut self,
@@ -250,7 +274,7 @@ impl Ssd {
         command.pending += 1;
         command.pushed_bytes += local.bytes;
         let queue = command.queue;
-        let transfer = TransferId(self.transfers.insert(Transfer::Part { command: id, kind }));
+        let transfer = TransferId(self.transfers.insert(Transfer { command: id, kind }));
         self.effects.push_back(Effect::Push { transfer, queue, remote, local, sum });
     }
 
@@ -258,7 +282,7 @@ impl Ssd {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.pending += 1;
         let queue = command.queue;
-        let transfer = TransferId(self.transfers.insert(Transfer::Part { command: id, kind }));
+        let transfer = TransferId(self.transfers.insert(Transfer { command: id, kind }));
         self.effects.push_back(Effect::Pull { transfer, queue, remote, local });
     }
 
@@ -379,50 +403,13 @@ impl Controller for Ssd {
     }
 
     fn submit(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
-        self.arbitrate(now);
-        let busy = self.ftl.firmware_free() > now;
-        let Some(queue) = self.hosts.queue(key) else {
-            self.stats.late_capsules += 1;
-            return;
-        };
-        queue.outstanding += 1;
-        let overrun = queue.outstanding > u32::from(queue.size);
-        let waits = busy && queue.lane != Lane::None && !overrun;
-        let role = if waits { queue.role } else { queue.fetch() };
-        let permit = self.issue(key, sqe.cid.get());
-        if waits {
-            self.hosts.wait(key, Waiting { permit, sqe: *sqe });
-        } else if overrun {
-            self.refuse(permit, 0, Refusal::SequenceError.into(), now);
-        } else {
-            self.dispatch_as(role, now, now, permit, key, sqe);
-        }
-    }
-
-    /// The map's buckets for all of them first, then the records of the pages found there: two waits for memory, not two
-    /// for each command.
-    fn announce(&mut self, commands: &[Sqe]) {
-        self.probes.clear();
-        for sqe in commands {
-            if sqe.opcode == nvme::io::READ
-                && let Some(address) = ReadWrite::decode(sqe).slba.unpack()
-            {
-                self.probes.push(self.ftl.probe(address.vid, address.vba));
-            }
-        }
-        for probe in &self.probes {
-            self.ftl.prefetch_record(probe);
-        }
+        self.take_capsule(now, key, sqe, false);
     }
 
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
-        let (id, kind) = match self.transfers.remove(transfer.0) {
-            Some(Transfer::Part { command, kind }) => (command, kind),
-            Some(Transfer::Single(single)) => return self.finish_single(now, single, outcome),
-            None => {
-                self.stats.unknown_transfers += 1;
-                return;
-            }
+        let Some(Transfer { command: id, kind }) = self.transfers.remove(transfer.0) else {
+            self.stats.unknown_transfers += 1;
+            return;
         };
         match kind {
             TransferKind::FromPage(page) => self.ftl.unpin(page),
@@ -458,7 +445,7 @@ impl Controller for Ssd {
             }
         };
         let delayed = self.begin_delayed(now);
-        let fence = self.close_stragglers(now);
+        let fence = self.close_stragglers(now).min(self.watch_fences(now));
         // What is done here may ask to be woken, too.
         self.alarm = Time::NEVER;
         let (sweep, layer) = (self.sweep(now), self.settle(now));
@@ -481,13 +468,6 @@ impl Drop for Ssd {
         let ids: Vec<u32> = self.commands.iter().map(|(id, _)| id).collect();
         for id in ids {
             if let Some(permit) = self.commands.get_mut(id).and_then(|command| command.permit.take()) {
-                permit.forfeit();
-            }
-        }
-        for transfer in self.transfers.iter_mut() {
-            if let Transfer::Single(Single { command, .. }) = transfer
-                && let Some((permit, _)) = command.take()
-            {
                 permit.forfeit();
             }
         }

@@ -15,7 +15,11 @@
 use crate::controller::Ssd;
 use crate::permission::Authorized;
 use crate::request::{Request, Verb};
+use gnstor_fabric::controller::QueueKey;
 use gnstor_proto::slba::ClientId;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of one volume or client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,6 +42,12 @@ pub struct Counters {
 pub(crate) const ROW_BYTES: usize = 64;
 
 impl Counters {
+    /// Single blocks were read.
+    pub(crate) fn add_reads(&mut self, reads: u64) {
+        self.reads += reads;
+        self.blocks_read += reads;
+    }
+
     fn row(&self, id: u16, generation: u32) -> [u8; ROW_BYTES] {
         let mut row = [0; ROW_BYTES];
         row[0..2].copy_from_slice(&id.to_le_bytes());
@@ -65,6 +75,23 @@ pub(crate) fn page(magic: [u8; 4], rows: impl Iterator<Item = (u16, u32, Counter
     page
 }
 
+/// What one core counts for one queue.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Reads(AtomicU64);
+
+impl Reads {
+    /// One more; only its core calls this.
+    #[inline]
+    pub(crate) fn count(&self) {
+        self.0.store(self.get() + 1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 const NO_ROW: u16 = u16::MAX;
 
 /// The counters of every client that has ever used this SSD.
@@ -72,11 +99,13 @@ const NO_ROW: u16 = u16::MAX;
 pub(crate) struct Clients {
     row_of: Vec<u16>,
     rows: Vec<Counters>,
+    /// What cores count for them, by queue.
+    watched: HashMap<QueueKey, (ClientId, Arc<Reads>)>,
 }
 
 impl Default for Clients {
     fn default() -> Self {
-        Self { row_of: vec![NO_ROW; 1 << 16], rows: Vec::new() }
+        Self { row_of: vec![NO_ROW; 1 << 16], rows: Vec::new(), watched: HashMap::new() }
     }
 }
 
@@ -92,9 +121,24 @@ impl Clients {
         &mut self.rows[usize::from(*row)]
     }
 
+    pub(crate) fn watch(&mut self, queue: QueueKey, client: ClientId, reads: Arc<Reads>) {
+        self.of(client);
+        self.watched.insert(queue, (client, reads));
+    }
+
+    pub(crate) fn forget(&mut self, queue: QueueKey) {
+        if let Some((client, reads)) = self.watched.remove(&queue) {
+            self.of(client).add_reads(reads.get());
+        }
+    }
+
     /// Id and counters of each client, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, Counters)> {
-        (0u16..=u16::MAX).zip(&self.row_of).filter_map(|(id, &row)| Some((id, *self.rows.get(usize::from(row))?)))
+        let mut rows = self.rows.clone();
+        for (client, reads) in self.watched.values() {
+            rows[usize::from(self.row_of[usize::from(client.get())])].add_reads(reads.get());
+        }
+        (0u16..=u16::MAX).zip(&self.row_of).filter_map(move |(id, &row)| Some((id, *rows.get(usize::from(row))?)))
     }
 }
 

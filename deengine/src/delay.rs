@@ -71,7 +71,7 @@ impl Ssd {
 
     fn judge(&mut self, now: Time, identity: Identity, sqe: &Sqe) -> Result<Authorized<Request>, Refused> {
         let request = Request::parse(&Submission { identity, sqe })?;
-        self.table.authorise(now, identity, self.fleet.as_ref(), request)
+        self.table.authorise(now, identity, request)
     }
 
     /// Begins the delayed commands whose time has come; when the next one's comes.

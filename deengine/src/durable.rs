@@ -224,7 +224,8 @@ impl Ssd {
         }
         let is_newer = |epoch: &u64| map.as_ref().is_some_and(|map| map.epoch > *epoch);
         self.filling_since = self.ledger.contents().filling.filter(|epoch| !is_newer(epoch));
-        self.fleet = map.map(|map| self.seen(map));
+        let fleet = map.map(|map| self.seen(map));
+        self.table.set_fleet(fleet);
         Ok(())
     }
 

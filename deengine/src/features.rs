@@ -200,6 +200,7 @@ impl Ssd {
                 check_namespace(sqe)?;
                 host.features.tell_unwritten = value & DULBE != 0;
                 host.features.retry_limit = low(value);
+                self.table.touch();
             }
             id::WRITE_CACHE => self.write_cache.enabled = value & 1 != 0,
             // All are granted whatever is asked for; FFFFh is not a number of queues.

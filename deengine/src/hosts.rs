@@ -127,6 +127,15 @@ impl Hasher for KeyHasher {
     }
 }
 
+/// What a core has to know of a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct QueueState {
+    /// Entries in use.
+    pub(crate) size: u16,
+    /// The host of an I/O queue, unless it wants to be told of blocks without content.
+    pub(crate) reader: Option<Identity>,
+}
+
 /// All connections of one SSD.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
@@ -139,6 +148,18 @@ pub(crate) struct Hosts {
 impl Hosts {
     pub(crate) fn queue(&mut self, key: QueueKey) -> Option<&mut Queue> {
         self.queues.get_mut(&key)
+    }
+
+    pub(crate) fn state(&self, key: QueueKey) -> Option<QueueState> {
+        let queue = self.queues.get(&key)?;
+        let reader = match queue.role {
+            Role::Io(cntlid, identity) => {
+                let host = self.controllers.get(index(cntlid)).and_then(Option::as_ref);
+                host.filter(|host| !host.features.tell_unwritten).map(|_| identity)
+            }
+            _ => None,
+        };
+        Some(QueueState { size: queue.size, reader })
     }
 
     /// Whether a queue of `entries` may be opened under this key.

@@ -91,7 +91,6 @@ impl Ssd {
         queue: QueueKey,
         request: Authorized<Request>,
     ) {
-        let Err((permit, request)) = self.begin_single(now, accepted, permit, queue, request) else { return };
         let first = *request.get();
         let vid = first.address.vid;
         let mut extents = std::mem::take(&mut self.extents);
@@ -202,8 +201,8 @@ impl Ssd {
         let at = accepted.max(now);
         let mut requests = Vec::new();
         for range in data.as_chunks::<RANGE_BYTES>().0 {
-            let judged = Request::parse_range(sqe, range)
-                .and_then(|request| self.table.authorise(now, identity, self.fleet.as_ref(), request));
+            let judged =
+                Request::parse_range(sqe, range).and_then(|request| self.table.authorise(now, identity, request));
             match judged {
                 Ok(request) => requests.push(request),
                 Err(refused) => {

@@ -25,17 +25,18 @@
 //! Each stage takes only what the stage before it made: an [`permission::Authorized`] can be built nowhere but in the
 //! permission module. Each command has one completion permit, spent exactly once.
 //!
+//! [`Core`]s divide an SSD among threads; what most commands are, a read of one block in memory, they do alone.
+//!
 //! Before the pipeline: `arbitration` (whose command is next when the firmware is busy), `rate` and `delay` (volumes
 //! with a limit).
 //!
 //! Beside I/O: `fabrics` (Connect, properties), `admin` (Identify, keep-alive), `features`, `logs`, `effects`, `errors`,
 //! `health`, `counters` (what can be asked), `events` (what is told), `abort`, `volumes` (the daemon's commands, fences,
 //! sweeps), `tombstones`, `lease` (may it serve), `compare`, `scratch` (buffers for their data), `command`, `slab` and
-//! `permit` (commands in flight), `teardown` (the end of a queue), `stamps` (the order of writes).
+//! `permit` (commands in flight), `teardown` (the end of a queue).
 //!
 //! What it does not do: it never looks at block data but for Compare (the mover sums it while it copies) and never
-//! reads a clock. There are no erase blocks and no garbage collection, and nothing survives the process:
-//! power-loss protection is modelled by acknowledging from the write buffer only.
+//! reads a clock. What becomes of blocks below the map is the translation layer's (`gnstor-ftl`).
 
 mod abort;
 mod admin;
@@ -43,6 +44,7 @@ mod arbitration;
 mod command;
 mod compare;
 mod controller;
+pub mod core;
 mod counters;
 mod delay;
 mod durable;
@@ -62,7 +64,6 @@ mod permit;
 mod rate;
 pub mod request;
 mod scratch;
-mod single;
 mod slab;
 mod stats;
 mod teardown;
@@ -72,6 +73,7 @@ mod waiting;
 mod write;
 
 pub use controller::{Ssd, SsdConfig, SsdMedia};
+pub use core::{Core, SsdGuard};
 pub use counters::Counters;
 pub use durable::{Bench, DataFileInfo, SsdError};
 pub use events::Event;

@@ -3,23 +3,27 @@
 //!
 //! [`Authorized`] has a private constructor: code that moves data or changes the map takes an `Authorized<Request>`, so
 //! forgetting the check does not compile. Each one is counted under the version of the entry it was judged by, until
-//! it is handed back to [`Table::leave`]; that count is what VOLUME CHMOD and DELETE wait for (protocol rule 8).
+//! it is handed back to [`Table::leave`]; that count is what VOLUME CHMOD and DELETE wait for (protocol rule 8). The cores
+//! of an SSD judge by the same [`Rules`] and count for themselves ([`crate::core`]).
 
+mod rules;
 mod volume;
 
-use crate::counters::{Clients, Counters};
-use crate::fleet::{Fleet, Place};
-use crate::lease::ServingLease;
+use crate::core::Roster;
+use crate::counters::{Clients, Counters, Reads};
+use crate::fleet::Fleet;
 use crate::rate::Rate;
 use crate::request::{Refused, Request, Verb};
 use crate::tombstones::Tombstones;
+use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::Time;
 use gnstor_proto::fabrics::Identity;
-use gnstor_proto::slba::{Address, ClientId, Vid};
+use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{Limits, RawTombstone, VolumeEntry};
-pub(crate) use volume::Volume;
-use volume::{Readers, lease_end};
+pub(crate) use rules::Rules;
+use std::sync::Arc;
+use volume::{Use, VolumeRules};
 
 /// Most volumes an SSD knows at once.
 pub const MAX_VOLUMES: usize = 4096;
@@ -40,6 +44,11 @@ impl<T> Authorized<T> {
         &self.inner
     }
 
+    /// The slot of the volume in the table.
+    pub(crate) fn slot(&self) -> u16 {
+        self.slot
+    }
+
     /// The generation of the volume id that it was allowed for.
     pub fn generation(&self) -> u32 {
         self.generation
@@ -51,35 +60,17 @@ impl<T> Authorized<T> {
     }
 }
 
-const NO_SLOT: u16 = u16::MAX;
-
 /// All volumes of one SSD, and the highest daemon term it has seen.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Table {
-    by_vid: Vec<u16>,
-    volumes: Vec<Option<Box<Volume>>>,
+    rules: Arc<Rules>,
+    /// What changes with the commands of the volume in the same slot of the rules.
+    uses: Vec<Use>,
+    roster: Arc<Roster>,
     tombstones: Tombstones,
-    lease: ServingLease,
     clients: Clients,
     term: u64,
     serial: u64,
-    /// Nothing is asked but whether the volume is there: what the checks cost is measured against this.
-    unchecked: bool,
-}
-
-impl Default for Table {
-    fn default() -> Self {
-        Self {
-            by_vid: vec![NO_SLOT; 1 << 16],
-            volumes: Vec::new(),
-            tombstones: Tombstones::default(),
-            lease: ServingLease::default(),
-            clients: Clients::default(),
-            term: 0,
-            serial: 0,
-            unchecked: false,
-        }
-    }
 }
 
 impl Table {
@@ -91,14 +82,11 @@ impl Table {
         &mut self,
         now: Time,
         identity: Identity,
-        fleet: Option<&Fleet>,
         request: Request,
     ) -> Result<Authorized<Request>, Refused> {
-        let slot = self.check(now, identity, fleet, &request)?;
-        let volume = self.volumes[usize::from(slot)].as_mut().expect("check found it");
-        volume.in_flight += 1;
-        let (serial, generation) = (volume.serial, volume.entry.generation);
-        Ok(Authorized { inner: request, slot, serial, generation })
+        let allowed = self.rules.authorise(now, identity, request)?;
+        self.uses[usize::from(allowed.slot)].in_flight += 1;
+        Ok(allowed)
     }
 
     /// Judges an authorised request again, when its data is there and before it changes anything: entry, lease and
@@ -106,76 +94,30 @@ impl Table {
     ///
     /// # Errors
     /// As [`Self::authorise`]; `UnknownVolume` where the volume id has a new life.
-    pub fn confirm(
-        &self,
-        now: Time,
-        identity: Identity,
-        fleet: Option<&Fleet>,
-        request: &Authorized<Request>,
-    ) -> Result<(), Refused> {
-        let slot = self.check(now, identity, fleet, &request.inner)?;
-        let volume = self.volumes[usize::from(slot)].as_ref().expect("check found it");
+    pub fn confirm(&self, now: Time, identity: Identity, request: &Authorized<Request>) -> Result<(), Refused> {
+        let (_, volume) = self.rules.check(now, identity, &request.inner)?;
         if volume.entry.generation == request.generation { Ok(()) } else { Err(Refusal::UnknownVolume.into()) }
     }
 
     /// The request is no longer in flight.
     pub fn leave(&mut self, request: Authorized<Request>) {
         // A volume goes only when nothing is in flight, but its slot may have been taken over after a forced fence.
-        let Some(volume) = self.volumes[usize::from(request.slot)].as_mut() else { return };
-        if volume.entry.vid != request.inner.address.vid || volume.entry.generation != request.generation {
+        let Some(volume) = self.rules.volume(request.inner.address.vid) else { return };
+        if self.rules.slot_of(volume.entry.vid) != Some(request.slot) || volume.entry.generation != request.generation {
             return;
         }
-        let count = if request.serial == volume.serial { &mut volume.in_flight } else { &mut volume.in_flight_older };
-        *count -= 1;
-    }
-
-    fn check(&self, now: Time, identity: Identity, fleet: Option<&Fleet>, request: &Request) -> Result<u16, Refused> {
-        let Address { client, vid, vba } = request.address;
-        if self.unchecked {
-            let slot = self.by_vid[usize::from(vid.get())];
-            return if slot == NO_SLOT { Err(Refusal::UnknownVolume.into()) } else { Ok(slot) };
-        }
-        if identity != Identity::Client(client) {
-            return Err(Refusal::WrongIdentity.into());
-        }
-        let fleet = fleet.filter(|_| self.serves(now)).ok_or(Refusal::NotServing)?;
-        fleet.check_epoch(request.map_epoch)?;
-        let slot = self.by_vid[usize::from(vid.get())];
-        let volume = self.volumes.get(usize::from(slot)).and_then(Option::as_ref).ok_or(Refusal::UnknownVolume)?;
-        let entry = &volume.entry;
-        if entry.deleting {
-            return Err(Refusal::Deleting.into());
-        }
-        let last = u64::from(vba) + u64::from(request.blocks) - 1;
-        if last >= entry.capacity_blocks {
-            return Err(Refusal::OutOfRange.into());
-        }
-        match request.verb {
-            Verb::Read | Verb::Compare if !volume.readers.allow(client) => return Err(Refusal::NotAReader.into()),
-            Verb::Read | Verb::Compare => {}
-            Verb::Write | Verb::Forget => volume.check_writer(now, client, request.stamp.lease_epoch)?,
-        }
-        if u64::from(vba >> entry.chunk_shift) != last >> entry.chunk_shift {
-            return Err(Refusal::InvalidField.into());
-        }
-        let (place, map_epoch) = (fleet.place(entry, vba), fleet.map().wire_epoch());
-        match request.verb {
-            Verb::Read | Verb::Compare => volume.check_read(now, client, place, map_epoch)?,
-            Verb::Write | Verb::Forget if place == Place::Absent => {
-                return Err(Refused::at(Refusal::WrongTarget, map_epoch));
-            }
-            Verb::Write | Verb::Forget => {}
-        }
-        Ok(slot)
+        let current = request.serial == volume.serial;
+        let used = &mut self.uses[usize::from(request.slot)];
+        *(if current { &mut used.in_flight } else { &mut used.in_flight_older }) -= 1;
     }
 
     /// Charges a request to its volume's rate limit; when it may start.
     pub(crate) fn charge(&mut self, now: Time, request: &Authorized<Request>) -> Time {
         let Request { verb, blocks, address, .. } = request.inner;
-        let Some(volume) = self.volumes[usize::from(request.slot)].as_mut() else { return now };
-        let start = volume.rate.take(now, if verb == Verb::Forget { 0 } else { blocks });
+        let used = &mut self.uses[usize::from(request.slot)];
+        let start = used.rate.take(now, if verb == Verb::Forget { 0 } else { blocks });
         if start > now {
-            volume.counters.throttled += 1;
+            used.counters.throttled += 1;
             self.clients.of(address.client).throttled += 1;
         }
         start
@@ -196,22 +138,35 @@ impl Table {
             Verb::Forget => counters.writes += 1,
         };
         count(self.clients.of(address.client));
-        if let Some(volume) = self.volumes[usize::from(request.slot)].as_mut() {
-            count(&mut volume.counters);
-        }
+        count(&mut self.uses[usize::from(request.slot)].counters);
+    }
+
+    /// Single blocks that a core reads for this client by this queue are counted here.
+    pub(crate) fn watch_reads(&mut self, queue: QueueKey, client: ClientId, reads: Arc<Reads>) {
+        self.clients.watch(queue, client, reads);
+    }
+
+    /// The queue is gone; what it has read is remembered.
+    pub(crate) fn forget_reads(&mut self, queue: QueueKey) {
+        self.clients.forget(queue);
     }
 
     /// A client's command was refused; it named this volume, which need not be there.
     pub(crate) fn count_refusal(&mut self, vid: u16, client: ClientId) {
         self.clients.of(client).refusals += 1;
-        if let Some(volume) = Vid::new(vid).and_then(|vid| self.volume_mut(vid)) {
-            volume.counters.refusals += 1;
+        if let Some(slot) = Vid::new(vid).and_then(|vid| self.rules.slot_of(vid)) {
+            self.uses[usize::from(slot)].counters.refusals += 1;
         }
     }
 
     /// Id, generation and counters of each volume, ascending.
     pub(crate) fn volume_counters(&self) -> impl Iterator<Item = (u16, u32, Counters)> {
-        self.volumes_from(0).map(|volume| (volume.entry.vid.get(), volume.entry.generation, volume.counters))
+        self.rules.from(0).map(|(slot, volume)| {
+            let used = &self.uses[usize::from(slot)];
+            let mut counters = used.counters;
+            counters.add_reads(self.roster.reads_of(slot) - used.read_before);
+            (volume.entry.vid.get(), volume.entry.generation, counters)
+        })
     }
 
     /// Id, 0 and counters of each client, ascending.
@@ -219,13 +174,27 @@ impl Table {
         self.clients.iter().map(|(id, counters)| (id, 0, counters))
     }
 
-    pub(crate) fn volume(&self, vid: Vid) -> Option<&Volume> {
-        self.volumes.get(usize::from(self.by_vid[usize::from(vid.get())])).and_then(Option::as_deref)
+    pub(crate) fn volume(&self, vid: Vid) -> Option<&VolumeRules> {
+        self.rules.volume(vid)
+    }
+
+    /// Whether nothing is in flight, on any core, that was judged by an older entry of the volume. `true` for a volume
+    /// that is gone.
+    pub(crate) fn is_fenced(&self, vid: Vid) -> bool {
+        self.rules.slot_of(vid).is_none_or(|slot| {
+            let used = &self.uses[usize::from(slot)];
+            used.in_flight_older == 0 && self.roster.is_fenced(slot, used.aged_at)
+        })
+    }
+
+    /// The slot of a volume.
+    pub(crate) fn slot_of(&self, vid: Vid) -> Option<u16> {
+        self.rules.slot_of(vid)
     }
 
     /// Volumes whose id is at least `first`, in the order of their ids.
-    pub(crate) fn volumes_from(&self, first: u16) -> impl Iterator<Item = &Volume> {
-        self.by_vid[usize::from(first)..].iter().filter_map(|&slot| self.volumes.get(usize::from(slot))?.as_deref())
+    pub(crate) fn volumes_from(&self, first: u16) -> impl Iterator<Item = &VolumeRules> {
+        self.rules.from(first).map(|(_, volume)| volume)
     }
 
     /// Takes note of a daemon's term; a lower one than seen before is refused (protocol rule 3).
@@ -249,35 +218,30 @@ impl Table {
         if self.tombstones.generation(entry.vid).is_some_and(|dead| entry.generation <= dead) {
             return Err(Refusal::StaleVersion.into());
         }
-        let free = self.volumes.iter().position(Option::is_none).unwrap_or(self.volumes.len());
+        let free = self.rules.free_slot();
         if free == MAX_VOLUMES {
             return Err(Refusal::TableFull.into());
         }
-        if free == self.volumes.len() {
-            self.volumes.push(None);
+        let slot = u16::try_from(free).expect("below MAX_VOLUMES");
+        let read_before = self.roster.reads_of(slot);
+        let used = Use { rate: Rate::new(limits), read_before, ..Use::default() };
+        if free == self.uses.len() {
+            self.uses.push(used);
+        } else {
+            self.uses[free] = used;
         }
-        self.by_vid[usize::from(entry.vid.get())] = u16::try_from(free).expect("below MAX_VOLUMES");
         // Serials are the table's, not the volume's: a re-created volume never repeats one.
         self.serial += 1 << 32;
-        self.volumes[free] = Some(Box::new(Volume {
-            lease_until: lease_end(&entry, now),
-            readers: Readers::of(&entry),
-            rate: Rate::new(limits),
-            counters: Counters::default(),
-            entry,
-            former_writer: None,
-            serial: self.serial,
-            in_flight: 0,
-            in_flight_older: 0,
-        }));
+        let serial = self.serial;
+        self.change().put(free, VolumeRules::new(entry, limits, now, serial));
         Ok(())
     }
 
     /// VOLUME CHMOD. What placement is computed from cannot change under mapped blocks.
     pub(crate) fn chmod(&mut self, now: Time, entry: VolumeEntry, limits: Limits) -> Result<(), Refused> {
         self.take_term(entry.term)?;
-        let volume = self.volume_mut(entry.vid).ok_or(Refusal::VolumeAbsent)?;
-        let old = &volume.entry;
+        let slot = self.rules.slot_of(entry.vid).ok_or(Refusal::VolumeAbsent)?;
+        let old = &self.rules.volume(entry.vid).ok_or(Refusal::VolumeAbsent)?.entry;
         if old.deleting {
             return Err(Refusal::Deleting.into());
         }
@@ -290,7 +254,12 @@ impl Table {
         if !same || !grows || entry.deleting {
             return Err(Refusal::InvalidField.into());
         }
-        volume.take(entry, limits, now);
+        let used = &mut self.uses[usize::from(slot)];
+        // The same limits go on where they are: a renewal of the lease fills no bucket.
+        if limits != used.rate.limits() {
+            used.rate = Rate::new(limits);
+        }
+        self.replace(slot, |volume| volume.take(entry, limits, now));
         Ok(())
     }
 
@@ -300,27 +269,27 @@ impl Table {
         if self.volume(vid).is_none() && self.tombstones.generation(vid) == Some(generation) {
             return Ok(false);
         }
-        let volume = self.volume_mut(vid).ok_or(Refusal::VolumeAbsent)?;
-        if generation != volume.entry.generation {
-            let newer_here = generation < volume.entry.generation;
+        let slot = self.rules.slot_of(vid).ok_or(Refusal::VolumeAbsent)?;
+        let entry = &self.rules.volume(vid).ok_or(Refusal::VolumeAbsent)?.entry;
+        if generation != entry.generation {
+            let newer_here = generation < entry.generation;
             return Err(if newer_here { Refusal::StaleVersion } else { Refusal::VolumeAbsent }.into());
         }
-        if !volume.entry.deleting {
-            if version <= volume.entry.version {
+        if !entry.deleting {
+            if version <= entry.version {
                 return Err(Refusal::StaleVersion.into());
             }
-            volume.entry.deleting = true;
-            volume.entry.version = version;
-            volume.entry.term = term;
-            volume.age();
+            self.replace(slot, |volume| {
+                volume.serial += 1;
+                (volume.entry.deleting, volume.entry.version, volume.entry.term) = (true, version, term);
+            });
         }
         Ok(true)
     }
 
     /// The volume's sweep is done: its id may live again, in a higher generation.
     pub(crate) fn bury(&mut self, now: Time, vid: Vid) {
-        let slot = std::mem::replace(&mut self.by_vid[usize::from(vid.get())], NO_SLOT);
-        let volume = self.volumes.get_mut(usize::from(slot)).and_then(Option::take).expect("the volume was swept");
+        let (_, volume) = self.change().remove(vid).expect("the volume was swept");
         self.tombstones.add(now, &volume.entry);
     }
 
@@ -332,13 +301,32 @@ impl Table {
     /// LEASE RENEW.
     pub(crate) fn renew_lease(&mut self, term: u64, version: u64, until: Time) -> Result<(), Refused> {
         self.take_term(term)?;
-        self.lease.renew(term, version, until)
+        self.change().lease.renew(term, version, until)
     }
 
     /// Whether the serving lease runs at this time.
     #[inline]
     pub(crate) fn serves(&self, at: Time) -> bool {
-        self.lease.runs(at)
+        self.rules.serves(at)
+    }
+
+    /// The fleet map as this SSD sees it.
+    pub(crate) fn fleet(&self) -> Option<&Fleet> {
+        self.rules.fleet.as_deref()
+    }
+
+    pub(crate) fn set_fleet(&mut self, fleet: Option<Fleet>) {
+        self.change().fleet = fleet.map(Arc::new);
+    }
+
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.rules.recovering
+    }
+
+    pub(crate) fn set_recovering(&mut self, recovering: bool) {
+        if recovering != self.rules.recovering {
+            self.change().recovering = recovering;
+        }
     }
 
     /// An entry from the ledger. No lease runs: its clock stopped with the power.
@@ -347,7 +335,9 @@ impl Table {
         let deleting = entry.deleting;
         let added = self.add(Time::ZERO, VolumeEntry { term: self.term.max(term), deleting: false, ..entry }, limits);
         debug_assert!(added.is_ok(), "a ledger holds each volume once, and no more than the table");
-        if let Some(volume) = self.volume_mut(vid) {
+        if let Some(slot) = self.rules.slot_of(vid)
+            && let Some(volume) = self.change().volume_mut(slot)
+        {
             volume.recall(term, deleting);
         }
     }
@@ -364,7 +354,7 @@ impl Table {
 
     /// Leaves out the checks, for measurements.
     pub(crate) fn leave_unchecked(&mut self) {
-        self.unchecked = true;
+        self.change().unchecked = true;
     }
 
     /// The highest term of a daemon seen.
@@ -372,8 +362,33 @@ impl Table {
         self.term
     }
 
-    fn volume_mut(&mut self, vid: Vid) -> Option<&mut Volume> {
-        self.volumes.get_mut(usize::from(self.by_vid[usize::from(vid.get())])).and_then(Option::as_deref_mut)
+    /// Who shares the rules from now on.
+    pub(crate) fn share(&mut self, roster: Arc<Roster>) {
+        self.roster = roster;
+    }
+
+    /// The rules as they are.
+    pub(crate) fn rules(&self) -> &Arc<Rules> {
+        &self.rules
+    }
+
+    /// The rules, to be changed: whoever judges by the old ones has been counted, or will find them old.
+    fn change(&mut self) -> &mut Rules {
+        self.roster.change();
+        Arc::make_mut(&mut self.rules)
+    }
+
+    /// Something else that the cores have to look at again has changed.
+    pub(crate) fn touch(&self) {
+        self.roster.change();
+    }
+
+    /// Replaces the entry of a volume; what its predecessor allowed counts as older from here on.
+    fn replace(&mut self, slot: u16, change: impl FnOnce(&mut VolumeRules)) {
+        if let Some(volume) = self.change().volume_mut(slot) {
+            change(volume);
+        }
+        self.uses[usize::from(slot)].age(self.roster.version());
     }
 }
 

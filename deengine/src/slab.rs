@@ -4,14 +4,18 @@
 //! A number is an index and the age of the slot, so that an answer that comes twice, or too late, meets nobody instead
 //! of somebody else. Slots are reused: after warm-up nothing is allocated.
 
-const INDEX_BITS: u32 = 24;
-const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+/// Age in the upper 8 bits, the index in the lower 23, and between them which of two kinds of pool it is.
+const AGE_SHIFT: u32 = 24;
+/// Set in the numbers of a marked pool.
+pub(crate) const MARK: u32 = 1 << 23;
+const INDEX_MASK: u32 = MARK - 1;
 
 /// A pool of `T` with stable numbers.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
+    mark: u32,
 }
 
 #[derive(Debug)]
@@ -22,7 +26,12 @@ struct Slot<T> {
 
 impl<T> Slab<T> {
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new() }
+        Self { slots: Vec::new(), free: Vec::new(), mark: 0 }
+    }
+
+    /// A pool whose numbers are not those of one made by [`Self::new`].
+    pub(crate) fn marked() -> Self {
+        Self { mark: MARK, ..Self::new() }
     }
 
     /// How many live values there are.
@@ -40,22 +49,22 @@ impl<T> Slab<T> {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
             slot.value = Some(value);
-            return index | u32::from(slot.age) << INDEX_BITS;
+            return self.mark | index | u32::from(slot.age) << AGE_SHIFT;
         }
         let index = u32::try_from(self.slots.len()).ok().filter(|&i| i < INDEX_MASK).expect("asked for room first");
         self.slots.push(Slot { age: 0, value: Some(value) });
-        index
+        self.mark | index
     }
 
     pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut T> {
         let slot = self.slots.get_mut((id & INDEX_MASK) as usize)?;
-        if u32::from(slot.age) == id >> INDEX_BITS { slot.value.as_mut() } else { None }
+        if u32::from(slot.age) == id >> AGE_SHIFT { slot.value.as_mut() } else { None }
     }
 
     pub(crate) fn remove(&mut self, id: u32) -> Option<T> {
         let index = id & INDEX_MASK;
         let slot = self.slots.get_mut(index as usize)?;
-        if u32::from(slot.age) != id >> INDEX_BITS {
+        if u32::from(slot.age) != id >> AGE_SHIFT {
             return None;
         }
         let value = slot.value.take()?;
@@ -72,7 +81,7 @@ impl<T> Slab<T> {
     /// All live values with their numbers, by a scan: for rare things such as closing a queue.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
-            slot.value.as_ref().map(|value| (index | u32::from(slot.age) << INDEX_BITS, value))
+            slot.value.as_ref().map(|value| (self.mark | index | u32::from(slot.age) << AGE_SHIFT, value))
         })
     }
 }

@@ -27,7 +27,6 @@ impl Ssd {
         for id in doomed {
             self.orphan(id);
         }
-        self.orphan_singles(key);
         self.drop_effects_of(now, key);
         for other in others {
             self.shut(now, other);

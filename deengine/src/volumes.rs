@@ -24,6 +24,8 @@ use zerocopy::IntoBytes;
 
 /// How long a fence waits before it closes the queues of stragglers.
 pub(crate) const FENCE_DEADLINE: Span = Span::from_ms(2000);
+/// How soon a fence is looked at again where several cores have reads in flight.
+const FENCE_POLL: Span = Span::from_ns(50_000);
 /// Buckets of the map scanned by one step of a sweep.
 const SWEEP_BUCKETS: u64 = 2048;
 /// Modelled time between two steps of a sweep: it must not hold up I/O.
@@ -61,7 +63,7 @@ impl Ssd {
                 self.deliver(now, permit, key, sqe, bytes, &data, count);
             }
             opcode::MAP_GET => {
-                let data = self.fleet.as_ref().map(|fleet| fleet.map().encode()).unwrap_or_default();
+                let data = self.table.fleet().map(|fleet| fleet.map().encode()).unwrap_or_default();
                 let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
                 self.deliver(now, permit, key, sqe, bytes, &data, length);
             }
@@ -76,7 +78,7 @@ impl Ssd {
         if host.identity != Identity::Daemon {
             return Err(Refusal::NotTheDaemon.into());
         }
-        if self.recovering {
+        if self.table.is_recovering() {
             return Err(Refusal::NotReady.into());
         }
         check_namespace(sqe)
@@ -154,14 +156,15 @@ impl Ssd {
     fn take_map(&mut self, data: &[u8]) -> Result<(), Refused> {
         let map = FleetMap::decode(data).map_err(|_| Refusal::InvalidField)?;
         self.table.take_term(map.term)?;
-        if let Some(fleet) = self.fleet.as_ref().filter(|fleet| map.epoch < fleet.map().epoch) {
+        if let Some(fleet) = self.table.fleet().filter(|fleet| map.epoch < fleet.map().epoch) {
             return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));
         }
         self.remember_map(data)?;
         if self.filling_since.is_some_and(|epoch| map.epoch > epoch) {
             self.filling_since = None;
         }
-        self.fleet = Some(self.seen(map));
+        let fleet = self.seen(map);
+        self.table.set_fleet(Some(fleet));
         Ok(())
     }
 
@@ -172,13 +175,25 @@ impl Ssd {
         self.fences.push(id);
         self.wake_at(deadline);
         self.settle_fences(now);
+        let next = self.watch_fences(now);
+        self.wake_at(next);
+    }
+
+    /// A core that has done the last read that a fence waits for says so, but may not have seen the fence: it is looked
+    /// for, too. When next.
+    pub(crate) fn watch_fences(&mut self, now: Time) -> Time {
+        if self.fences.is_empty() || !self.roster.has_cores() {
+            return Time::NEVER;
+        }
+        self.settle_fences(now);
+        now + FENCE_POLL
     }
 
     /// Completes the fences whose volumes have drained, oldest first.
     pub(crate) fn settle_fences(&mut self, now: Time) {
         let mut at = 0;
         while let Some(&id) = self.fences.get(at) {
-            if self.fence_of(id).is_some_and(|(vid, _)| self.table.volume(vid).is_some_and(|v| !v.is_fenced())) {
+            if self.fence_of(id).is_some_and(|(vid, _)| !self.table.is_fenced(vid)) {
                 at += 1;
                 continue;
             }
@@ -206,6 +221,9 @@ impl Ssd {
                 next = next.min(deadline);
                 continue;
             }
+            if let Some(slot) = self.table.slot_of(vid) {
+                self.roster.close_older(slot);
+            }
             for queue in self.stragglers(vid) {
                 self.stats.stragglers_closed += 1;
                 self.shut(now, queue);
@@ -224,8 +242,7 @@ impl Ssd {
             Work::Forget(requests) => requests.iter().any(is_older),
             _ => false,
         });
-        let singles = self.singles().filter(|(_, request)| is_older(request)).map(|(queue, _)| queue);
-        let mut queues: Vec<QueueKey> = older.map(|(_, command)| command.queue).chain(singles).collect();
+        let mut queues: Vec<QueueKey> = older.map(|(_, command)| command.queue).collect();
         queues.sort_unstable();
         queues.dedup();
         queues
@@ -245,7 +262,7 @@ impl Ssd {
         }
         // A transfer that was judged by the living entry may still be under way.
         for (vid, generation) in std::mem::take(&mut self.swept) {
-            if self.table.volume(vid).is_none_or(|volume| volume.is_fenced()) {
+            if self.table.is_fenced(vid) {
                 self.bury(now, vid, generation);
             } else {
                 self.swept.push((vid, generation));

@@ -84,7 +84,7 @@ impl Ssd {
         let vid = end.request.get().address.vid.get();
         let judged = match failure {
             Some(refused) => Err(refused),
-            None => self.table.confirm(now, end.identity, self.fleet.as_ref(), &end.request),
+            None => self.table.confirm(now, end.identity, &end.request),
         };
         if let Err(refused) = judged {
             self.give_up(now, end);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One volume as the SSD keeps it, and the part of the check that asks nothing but its entry.
+//! One volume as the SSD keeps it: the part of the check that asks nothing but its entry, and what changes with its
+//! commands.
 
 use crate::counters::Counters;
 use crate::fleet::Place;
@@ -11,7 +12,7 @@ use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{Limits, VolumeEntry};
 
 /// Who may read a volume, made ready for the check: an entry lists up to 512 readers in any order.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Readers {
     any: bool,
     /// The readers and the writer, ascending.
@@ -33,23 +34,25 @@ impl Readers {
     }
 }
 
-/// A volume as the SSD keeps it.
-#[derive(Debug)]
-pub(crate) struct Volume {
+/// A volume's entry and what follows from it.
+#[derive(Clone, Debug)]
+pub(crate) struct VolumeRules {
     pub(super) entry: VolumeEntry,
     pub(super) readers: Readers,
-    pub(super) rate: Rate,
-    pub(super) counters: Counters,
+    pub(super) limits: Limits,
     pub(super) lease_until: Time,
     /// Who held the write lease before: told "held by another" or "expired" rather than that it never had it.
     pub(super) former_writer: Option<ClientId>,
+    /// Which state of the entry this is; the table's serials never repeat.
     pub(super) serial: u64,
-    pub(super) in_flight: u32,
-    /// In flight, but judged by an entry that has been replaced.
-    pub(super) in_flight_older: u32,
 }
 
-impl Volume {
+impl VolumeRules {
+    pub(super) fn new(entry: VolumeEntry, limits: Limits, now: Time, serial: u64) -> Self {
+        let (readers, lease_until) = (Readers::of(&entry), lease_end(&entry, now));
+        Self { entry, readers, limits, lease_until, former_writer: None, serial }
+    }
+
     pub(crate) fn entry(&self) -> &VolumeEntry {
         &self.entry
     }
@@ -58,12 +61,12 @@ impl Volume {
         self.serial
     }
 
-    pub(crate) fn is_fenced(&self) -> bool {
-        self.in_flight_older == 0
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
     }
 
-    pub(crate) fn limits(&self) -> Limits {
-        self.rate.limits()
+    pub(super) fn is_limited(&self) -> bool {
+        self.limits != Limits::default()
     }
 
     /// As it was before the power went; no lease runs.
@@ -72,22 +75,11 @@ impl Volume {
     }
 
     pub(super) fn take(&mut self, entry: VolumeEntry, limits: Limits, now: Time) {
-        // The same limits go on where they are: a renewal of the lease fills no bucket.
-        if limits != self.rate.limits() {
-            self.rate = Rate::new(limits);
-        }
         if self.entry.writer != entry.writer && self.entry.writer.is_some() {
             self.former_writer = self.entry.writer;
         }
-        self.lease_until = lease_end(&entry, now);
-        self.readers = Readers::of(&entry);
-        self.entry = entry;
-        self.age();
-    }
-
-    pub(super) fn age(&mut self) {
-        self.serial += 1;
-        self.in_flight_older += std::mem::take(&mut self.in_flight);
+        let (former_writer, serial) = (self.former_writer, self.serial + 1);
+        *self = Self { former_writer, ..Self::new(entry, limits, now, serial) };
     }
 
     pub(super) fn lease_runs(&self, now: Time) -> bool {
@@ -122,6 +114,28 @@ impl Volume {
     }
 }
 
-pub(super) fn lease_end(entry: &VolumeEntry, now: Time) -> Time {
+fn lease_end(entry: &VolumeEntry, now: Time) -> Time {
     if entry.lease_ms == 0 { Time::ZERO } else { now + Span::from_ms(entry.lease_ms.into()) }
+}
+
+/// What changes with a volume's commands.
+#[derive(Debug, Default)]
+pub(super) struct Use {
+    pub(super) rate: Rate,
+    pub(super) counters: Counters,
+    pub(super) in_flight: u32,
+    /// In flight, but judged by an entry that has been replaced.
+    pub(super) in_flight_older: u32,
+    /// When the entry was last replaced, as the cores count it.
+    pub(super) aged_at: u64,
+    /// What the cores had read from this slot before the volume took it.
+    pub(super) read_before: u64,
+}
+
+impl Use {
+    /// The entry has been replaced.
+    pub(super) fn age(&mut self, version: u64) {
+        self.in_flight_older += std::mem::take(&mut self.in_flight);
+        self.aged_at = version;
+    }
 }

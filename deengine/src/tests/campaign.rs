@@ -222,27 +222,27 @@ impl Campaign {
         }
         let at = usize::try_from(self.dice.below(count)).expect("few");
         let effect = self.rig.held.remove(at);
-        let (Effect::Pull { transfer, .. } | Effect::Push { transfer, .. }) = effect else {
+        let (Effect::Pull { transfer, queue, .. } | Effect::Push { transfer, queue, .. }) = effect else {
             unreachable!("only transfers are held")
         };
         let sum = self.dice.small(u32::MAX);
         match self.dice.below(12) {
-            0 => self.rig.answer(transfer, Outcome::BadChecksum),
-            1 => self.rig.answer(transfer, Outcome::RemoteAccess),
-            2 => self.rig.answer(transfer, Outcome::ConnectionLost),
-            3 => self.rig.answer(transfer, Outcome::Done { sum }),
+            0 => self.rig.answer(queue, transfer, Outcome::BadChecksum),
+            1 => self.rig.answer(queue, transfer, Outcome::RemoteAccess),
+            2 => self.rig.answer(queue, transfer, Outcome::ConnectionLost),
+            3 => self.rig.answer(queue, transfer, Outcome::Done { sum }),
             _ => self.rig.carry_out(effect),
         }
         if self.dice.one_in(8) {
             // The same answer once more is one that nobody waits for.
-            self.rig.answer(transfer, Outcome::Done { sum });
+            self.rig.answer(queue, transfer, Outcome::Done { sum });
         }
     }
 
     /// A host's connections go, one or both, and come again: mostly as they should.
     fn reconnect(&mut self) {
         let (admin, queue, raw) = self.dice.of(&HOSTS);
-        let has_controller = |rig: &mut Rig| match rig.ssd.hosts.queue(admin).map(|queue| queue.role) {
+        let has_controller = |rig: &mut Rig| match rig.role(admin) {
             Some(Role::Admin(cntlid)) => Some(cntlid),
             _ => None,
         };
@@ -258,7 +258,7 @@ impl Campaign {
 
     fn connect(&mut self, key: QueueKey, qid: u16, cntlid: u16, raw: u16) {
         self.rig.memory.remove(&key);
-        self.rig.ssd.close_queue(self.rig.now, key);
+        self.rig.close_queue(self.rig.now, key);
         self.rig.pump();
         // What was open on the old connection is not open on the new one.
         self.check();
@@ -284,16 +284,16 @@ impl Campaign {
         match self.dice.below(4) {
             0 => {
                 let event = self.dice.of(&[Event::PersistentError, Event::NamespaceChanged, Event::FirmwareStarting]);
-                self.rig.ssd.raise(now, event);
+                self.rig.ssd().raise(now, event);
             }
             1 => {
                 let available_spare = self.dice.small(101).to_le_bytes()[0];
                 let read_only = self.dice.one_in(3);
                 let health = FlashHealth { available_spare, read_only, ..FlashHealth::default() };
-                self.rig.ssd.set_flash_health(now, health);
+                self.rig.ssd().set_flash_health(now, health);
             }
-            2 => self.rig.ssd.set_write_cache(self.dice.one_in(2)),
-            _ => self.rig.ssd.set_recovering(self.dice.one_in(8)),
+            2 => self.rig.ssd().set_write_cache(self.dice.one_in(2)),
+            _ => self.rig.ssd().set_recovering(self.dice.one_in(8)),
         }
         self.rig.pump();
     }
@@ -316,7 +316,7 @@ impl Campaign {
                 let stray = self.dice.small(u32::MAX);
                 let is_held = |effect: &Effect| matches!(effect, Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } if transfer.0 == stray);
                 if !self.rig.held.iter().any(is_held) {
-                    self.rig.answer(TransferId(stray), Outcome::Done { sum: 0 });
+                    self.rig.answer(DAEMON, TransferId(stray), Outcome::Done { sum: 0 });
                 }
             }
             85..88 => self.reconnect(),
@@ -336,14 +336,14 @@ impl Campaign {
             refusal(&completion.cqe);
         }
         self.open.retain(|(key, _)| self.rig.memory.contains_key(key));
-        let stats = self.rig.ssd.stats();
+        let stats = self.rig.stats();
         let live = stats.permits_issued - stats.permits_spent - stats.permits_forfeited;
         assert_eq!(live, self.open.len() as u64, "each permit is spent or forfeited exactly once");
-        assert!(self.rig.ssd.in_flight() as u64 >= live);
+        assert!(self.rig.in_flight() as u64 >= live);
     }
 
     fn finish(mut self) {
-        self.rig.ssd.set_recovering(false);
+        self.rig.ssd().set_recovering(false);
         let end = self.rig.now + Span::from_ms(10_000);
         self.rig.step_to(end);
         self.rig.release(|left| left - 1);
@@ -351,15 +351,15 @@ impl Campaign {
         for (admin, queue, _) in HOSTS {
             for key in [queue, admin] {
                 self.rig.memory.remove(&key);
-                self.rig.ssd.close_queue(self.rig.now, key);
+                self.rig.close_queue(self.rig.now, key);
             }
         }
         self.rig.pump();
         self.check();
-        assert_eq!((self.rig.ssd.in_flight(), self.open.len()), (0, 0));
+        assert_eq!((self.rig.in_flight(), self.open.len()), (0, 0));
         assert!(self.rig.frames_are_whole(), "no frame is lost");
         for bytes in [4096, 8192] {
-            let taken: Vec<_> = std::iter::from_fn(|| self.rig.ssd.scratch.take(bytes)).collect();
+            let taken: Vec<_> = std::iter::from_fn(|| self.rig.ssd().scratch.take(bytes)).collect();
             assert_eq!(taken.len(), if bytes == 4096 { 4096 } else { 8 }, "no buffer is lost");
         }
     }
@@ -372,7 +372,7 @@ fn run(seed: u64) -> (u64, u64) {
     for _ in 0..STEPS {
         campaign.step();
     }
-    let stats = campaign.rig.ssd.stats();
+    let stats = campaign.rig.stats();
     let counts = (Refusal::ALL.iter().map(|&refusal| stats.refusals(refusal)).sum(), stats.permits_spent);
     campaign.finish();
     counts

@@ -26,7 +26,7 @@ fn equal_blocks_compare_and_others_do_not() {
     let last_byte = Sqe { dptr: KeyedSgl::keyed(2 * BLOCK as u64, 4096, KEY), ..sqe };
     let cqe = rig.run(READER, last_byte);
     assert_eq!((refusal(&cqe), cqe.status_word() & 0x7FF), (Some(Refusal::CompareFailed), 0x285));
-    assert_eq!((rig.ssd.in_flight(), rig.ssd.stats().blocks_read), (0, 0));
+    assert_eq!((rig.in_flight(), rig.stats().blocks_read), (0, 0));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn compare_asks_for_what_a_read_asks_for() {
     for (sqe, want) in cases {
         assert_eq!(rig.refused(READER, sqe), Some(want), "{sqe:?}");
     }
-    assert_eq!(rig.ssd.in_flight(), 0);
+    assert_eq!(rig.in_flight(), 0);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_damaged_or_foreign_page_is_an_error_and_not_a_difference() {
     rig.write(0, &[1, 2]);
     rig.damage(0);
     assert_eq!(compare(&mut rig, READER, 0, &[Some(1)]), Some(Refusal::BadChecksum));
-    rig.ssd.ftl.misdirect(vid(VOLUME), 0, 1);
+    rig.ssd().ftl.misdirect(vid(VOLUME), 0, 1);
     assert_eq!(compare(&mut rig, READER, 0, &[Some(1)]), Some(Refusal::WrongKey));
 }
 
@@ -110,11 +110,11 @@ fn a_compare_without_a_buffer_may_be_tried_again_and_one_whose_queue_goes_gives_
     assert_eq!(results[..8], [None; 8]);
     assert_eq!(results[8], Some(Some(Refusal::NotReady)));
     rig.memory.remove(&READER);
-    rig.ssd.close_queue(rig.now, READER);
+    rig.close_queue(rig.now, READER);
     rig.release(|_| 0);
-    assert_eq!(rig.ssd.in_flight(), 0);
+    assert_eq!(rig.in_flight(), 0);
     for _ in 0..8 {
-        assert!(rig.ssd.scratch.take(65_536).is_some_and(|buffer| {
+        assert!(rig.ssd().scratch.take(65_536).is_some_and(|buffer| {
             let _ = buffer;
             true
         }));

@@ -35,10 +35,10 @@ fn the_transport_level_request_is_checked() {
         (CmRequest { hrqsize: 0.into(), ..good }, cm_reject::INVALID_HRQSIZE),
     ];
     for (request, reason) in cases {
-        assert_eq!(rig.ssd.open_queue(rig.now, ADMIN, &request), Err(reason));
+        assert_eq!(rig.open_queue(rig.now, ADMIN, &request), Err(reason));
     }
-    assert_eq!(rig.ssd.open_queue(rig.now, ADMIN, &good), Ok(()));
-    assert_eq!(rig.ssd.open_queue(rig.now, ADMIN, &good), Err(cm_reject::NO_RESOURCES));
+    assert_eq!(rig.open_queue(rig.now, ADMIN, &good), Ok(()));
+    assert_eq!(rig.open_queue(rig.now, ADMIN, &good), Err(cm_reject::NO_RESOURCES));
 }
 
 #[test]
@@ -142,14 +142,14 @@ fn a_host_that_stops_its_keep_alive_loses_all_its_queues() {
     assert!(rig.closed.is_empty());
     rig.step_to(end);
     assert_eq!(rig.closed, [QUEUE, ADMIN]);
-    assert_eq!(rig.ssd.stats().queues_closed, 2);
+    assert_eq!(rig.stats().queues_closed, 2);
 }
 
 #[test]
 fn losing_the_admin_queue_closes_the_io_queues() {
     let mut rig = Rig::new();
     rig.memory.remove(&QueueKey(80));
-    rig.ssd.close_queue(rig.now, QueueKey(80));
+    rig.close_queue(rig.now, QueueKey(80));
     rig.pump();
     assert_eq!(rig.closed, [READER]);
 }
@@ -205,7 +205,7 @@ fn features_abort_and_events() {
         assert!(rig.take(DAEMON, cid).is_none(), "held until the queue ends");
     }
     assert_eq!(rig.run(DAEMON, sqe(admin::ASYNC_EVENT_REQUEST)).status_word(), 0x4105);
-    assert_eq!(rig.ssd.in_flight(), 4);
-    rig.ssd.close_queue(rig.now, DAEMON);
-    assert_eq!((rig.ssd.in_flight(), rig.ssd.stats().permits_forfeited), (0, 4));
+    assert_eq!(rig.in_flight(), 4);
+    rig.close_queue(rig.now, DAEMON);
+    assert_eq!((rig.in_flight(), rig.stats().permits_forfeited), (0, 4));
 }

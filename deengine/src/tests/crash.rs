@@ -60,12 +60,12 @@ impl Campaign {
         let power = Arc::clone(&self.bench.power);
         match cut {
             Cut::Intact => {
-                self.rig.ssd.power_fail().expect("there is power for the dump");
+                self.rig.ssd().power_fail().expect("there is power for the dump");
                 whole = true;
             }
             Cut::Torn => {
                 power.arm(1 + self.dice.below(10), self.dice.roll());
-                whole = self.rig.ssd.power_fail().is_ok() && !power.is_cut();
+                whole = self.rig.ssd().power_fail().is_ok() && !power.is_cut();
             }
             Cut::Missing | Cut::Unreadable => {
                 let most = self.dice.of(&[4, 30, 200]);
@@ -73,8 +73,8 @@ impl Campaign {
                 self.work(3_000);
             }
         }
-        covered.erases += self.rig.ssd.ftl.stats().erases;
-        covered.checkpoints += self.rig.ssd.ftl.stats().checkpoints;
+        covered.erases += self.rig.layer_stats().erases;
+        covered.checkpoints += self.rig.layer_stats().checkpoints;
         self.power_cycle();
         let again = self.dice.one_in(3);
         if again {
@@ -185,7 +185,7 @@ impl Campaign {
             }
         }
         let sweeping = VOLUMES.iter().any(|raw| matches!(&self.table[raw], Life::There(entry, _) if entry.deleting));
-        assert!(sweeping || self.rig.ssd.mapped_blocks() == mapped, "nothing else is mapped");
+        assert!(sweeping || self.rig.mapped_blocks() == mapped, "nothing else is mapped");
     }
 
     /// Leases do not survive: each writer gets a new one.
@@ -265,9 +265,9 @@ fn an_ssd_that_lost_writes_is_filling_until_a_newer_map_whatever_comes_between()
         campaign.connect_to(ssd);
         assert!(is_filling(&mut campaign));
         if dump {
-            campaign.rig.ssd.power_fail().unwrap();
+            campaign.rig.ssd().power_fail().unwrap();
         } else {
-            campaign.rig.ssd.shut_down().unwrap();
+            campaign.rig.ssd().shut_down().unwrap();
         }
         campaign.power_cycle();
         let ssd = reopen(&campaign);
@@ -275,7 +275,7 @@ fn an_ssd_that_lost_writes_is_filling_until_a_newer_map_whatever_comes_between()
         assert!(is_filling(&mut campaign), "no peer has restored it: dump {dump}");
         campaign.set_map();
         assert!(!is_filling(&mut campaign));
-        campaign.rig.ssd.shut_down().unwrap();
+        campaign.rig.ssd().shut_down().unwrap();
         campaign.power_cycle();
         let ssd = reopen(&campaign);
         campaign.connect_to(ssd);

@@ -20,7 +20,7 @@ fn told(rig: &mut Rig, cid: u16) -> Option<[u8; 3]> {
 }
 
 fn raise(rig: &mut Rig, event: Event) {
-    rig.ssd.raise(rig.now, event);
+    rig.ssd().raise(rig.now, event);
     rig.pump();
 }
 
@@ -80,12 +80,12 @@ fn the_flash_layers_health_raises_what_is_new() {
     let (first, second) = (ask(&mut rig), ask(&mut rig));
     let low = FlashHealth { available_spare: 5, ..FlashHealth::default() };
     for _ in 0..2 {
-        rig.ssd.set_flash_health(rig.now, low);
+        rig.ssd().set_flash_health(rig.now, low);
         rig.pump();
     }
     assert_eq!(told(&mut rig, first), Some([1, 2, 2]));
     assert_eq!(rig.log(ADMIN, 2, 0, 128, false).unwrap()[0], 1);
-    rig.ssd.set_flash_health(rig.now, FlashHealth { read_only: true, ..low });
+    rig.ssd().set_flash_health(rig.now, FlashHealth { read_only: true, ..low });
     rig.pump();
     assert_eq!(told(&mut rig, second), Some([1, 0, 2]));
     assert_eq!(rig.log(ADMIN, 2, 0, 128, false).unwrap()[0], 9);
@@ -131,7 +131,7 @@ fn a_held_event_request_is_aborted() {
     assert_eq!(refusal(&rig.take(ADMIN, first).unwrap()), Some(Refusal::AbortRequested));
     raise(&mut rig, Event::PersistentError);
     assert_eq!(told(&mut rig, second), Some([0, 3, 1]));
-    assert_eq!(rig.ssd.in_flight(), 0);
+    assert_eq!(rig.in_flight(), 0);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_command_that_waits_is_aborted_and_one_that_has_begun_is_not() {
     for &cid in &ids[..2] {
         assert_eq!(refusal(&rig.take(READER, cid).unwrap()), None);
     }
-    assert_eq!(rig.ssd.in_flight(), 0);
+    assert_eq!(rig.in_flight(), 0);
 }
 
 #[test]

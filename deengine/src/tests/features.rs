@@ -86,12 +86,12 @@ fn the_host_identifier_is_that_of_connect() {
 #[test]
 fn a_write_cache_can_be_switched_off_where_there_is_one() {
     let mut rig = Rig::new();
-    assert!(rig.ssd.write_cache_enabled(), "protected: as good as durable");
-    rig.ssd.set_write_cache(true);
+    assert!(rig.ssd().write_cache_enabled(), "protected: as good as durable");
+    rig.ssd().set_write_cache(true);
     assert_eq!((get(&mut rig, 0x06, 0, 0), get(&mut rig, 0x06, 3, 0)), (Ok(1), Ok(4)));
     assert_eq!(set(&mut rig, 0x06, 0), None);
     assert_eq!((get(&mut rig, 0x06, 0, 0), get(&mut rig, 0x06, 1, 0)), (Ok(0), Ok(1)));
-    assert!(!rig.ssd.write_cache_enabled());
+    assert!(!rig.ssd().write_cache_enabled());
     let identify = Sqe { dptr: KeyedSgl::keyed(0, 4096, KEY), cdw10: 1.into(), ..sqe(admin::IDENTIFY) };
     assert_eq!(rig.refused(ADMIN, identify), None);
     assert_eq!(rig.peek(ADMIN, 0)[525], 1);
@@ -111,5 +111,5 @@ fn unwritten_blocks_are_refused_to_the_host_that_asks_for_it() {
     assert_eq!(set(&mut rig, 0x05, 0), None);
     let sqe = rig.io(io::READ, READER, 0, 3);
     assert_eq!(rig.refused(READER, sqe), None);
-    assert_eq!(rig.ssd.in_flight(), 0);
+    assert_eq!(rig.in_flight(), 0);
 }

@@ -85,15 +85,16 @@ fn stragglers_lose_their_queues_at_the_deadline() {
     rig.step_to(end - Span::from_ns(1));
     assert!(rig.take(DAEMON, chmod).is_none() && rig.closed.is_empty());
     rig.step_to(end);
+    rig.closed.sort_unstable();
     assert_eq!(rig.closed, [WRITER, READER]);
     assert_eq!(refusal(&rig.take(DAEMON, chmod).unwrap()), None);
-    assert_eq!(rig.ssd.stats().stragglers_closed, 2);
+    assert_eq!(rig.stats().stragglers_closed, 2);
     // What the transfers touch is kept until they are answered, and then it is free again.
-    let free = rig.ssd.ftl.flash().free_frames();
-    assert_eq!(rig.ssd.in_flight(), 2);
+    let free = rig.free_frames();
+    assert_eq!(rig.in_flight(), 2);
     rig.release(|_| 0);
-    assert_eq!((rig.ssd.in_flight(), rig.ssd.ftl.flash().free_frames()), (0, free + 1));
-    assert_eq!(rig.ssd.stats().unknown_transfers, 0);
+    assert_eq!((rig.in_flight(), rig.free_frames()), (0, free + 1));
+    assert_eq!(rig.stats().unknown_transfers, 0);
 }
 
 #[test]
@@ -103,14 +104,14 @@ fn delete_refuses_the_write_in_flight_and_waits_for_it() {
     let now = rig.now + Span::from_ms(5);
     rig.step_to(now);
     assert!(rig.take(DAEMON, delete).is_none());
-    assert!(rig.ssd.table.volume(vid(VOLUME)).is_some(), "the id is not free while old requests are in flight");
+    assert!(rig.ssd().table.volume(vid(VOLUME)).is_some(), "the id is not free while old requests are in flight");
     rig.release(|_| 0);
     assert_eq!(refusal(&rig.take(WRITER, write).unwrap()), Some(Refusal::Deleting));
     assert_eq!(refusal(&rig.take(READER, read).unwrap()), None);
     assert_eq!(refusal(&rig.take(DAEMON, delete).unwrap()), None);
     rig.step_to(now + Span::from_ms(5));
-    assert!(rig.ssd.table.volume(vid(VOLUME)).is_none());
-    assert_eq!(rig.ssd.mapped_blocks(), 0);
+    assert!(rig.ssd().table.volume(vid(VOLUME)).is_none());
+    assert_eq!(rig.mapped_blocks(), 0);
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn a_client_that_leaves_does_not_hold_up_a_fence() {
     let chmod = rig.chmod(|_| {});
     for key in [WRITER, READER] {
         rig.memory.remove(&key);
-        rig.ssd.close_queue(rig.now, key);
+        rig.close_queue(rig.now, key);
     }
     rig.pump();
     assert_eq!(refusal(&rig.take(DAEMON, chmod).unwrap()), None);
@@ -128,11 +129,11 @@ fn a_client_that_leaves_does_not_hold_up_a_fence() {
 #[test]
 fn effects_nobody_has_taken_die_with_their_queue() {
     let mut rig = Rig::new();
-    let free = rig.ssd.ftl.flash().free_frames();
+    let free = rig.free_frames();
     let mut sqe = rig.io(io::WRITE, WRITER, 0, 4);
     sqe.cid = 500.into();
-    rig.ssd.submit(rig.now, WRITER, &sqe);
-    rig.ssd.close_queue(rig.now, WRITER);
-    assert_eq!(rig.ssd.pop_effect(), None);
-    assert_eq!((rig.ssd.in_flight(), rig.ssd.ftl.flash().free_frames()), (0, free));
+    rig.capsule(rig.now, WRITER, &sqe);
+    rig.close_queue(rig.now, WRITER);
+    assert_eq!(rig.pop_effect(), None);
+    assert_eq!((rig.in_flight(), rig.free_frames()), (0, free));
 }

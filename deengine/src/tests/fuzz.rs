@@ -91,15 +91,15 @@ fn end(rig: &mut Rig, which: u16, how: u8) {
         return;
     }
     let effect = rig.held.remove(usize::from(which) % rig.held.len());
-    let transfer = match effect {
-        Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } => transfer,
+    let (transfer, queue) = match effect {
+        Effect::Pull { transfer, queue, .. } | Effect::Push { transfer, queue, .. } => (transfer, queue),
         Effect::Complete { .. } | Effect::Close { .. } => unreachable!("only transfers are held"),
     };
     match how % 8 {
-        0 => rig.answer(transfer, Outcome::BadChecksum),
-        1 => rig.answer(transfer, Outcome::RemoteAccess),
-        2 => rig.answer(transfer, Outcome::ConnectionLost),
-        3 => rig.answer(transfer, Outcome::Done { sum: u32::from(which) }),
+        0 => rig.answer(queue, transfer, Outcome::BadChecksum),
+        1 => rig.answer(queue, transfer, Outcome::RemoteAccess),
+        2 => rig.answer(queue, transfer, Outcome::ConnectionLost),
+        3 => rig.answer(queue, transfer, Outcome::Done { sum: u32::from(which) }),
         _ => rig.carry_out(effect),
     }
 }
@@ -130,13 +130,13 @@ proptest! {
                         Effect::Complete { .. } | Effect::Close { .. } => false,
                     });
                     if !known {
-                        rig.answer(TransferId(transfer), Outcome::Done { sum: 0 });
+                        rig.answer(DAEMON, TransferId(transfer), Outcome::Done { sum: 0 });
                     }
                 }
                 Step::Reopen { queue } => {
                     let key = QUEUES[usize::from(queue) % QUEUES.len()];
                     rig.memory.remove(&key);
-                    rig.ssd.close_queue(rig.now, key);
+                    rig.close_queue(rig.now, key);
                     rig.pump();
                     rig.open(key, u16::from(queue % 2), 16);
                 }
@@ -146,14 +146,14 @@ proptest! {
         rig.release(|left| left - 1);
         for key in QUEUES {
             rig.memory.remove(&key);
-            rig.ssd.close_queue(rig.now, key);
+            rig.close_queue(rig.now, key);
         }
         for raw in [80u32, 90] {
-            rig.ssd.close_queue(rig.now, QueueKey(raw));
+            rig.close_queue(rig.now, QueueKey(raw));
         }
         rig.pump();
-        prop_assert_eq!(rig.ssd.in_flight(), 0);
-        let stats = rig.ssd.stats();
+        prop_assert_eq!(rig.in_flight(), 0);
+        let stats = rig.stats();
         prop_assert_eq!(stats.permits_issued, stats.permits_spent + stats.permits_forfeited);
         prop_assert!(rig.frames_are_whole());
     }

@@ -83,5 +83,5 @@ fn a_read_that_is_modelled_to_end_behind_the_lease_is_refused() {
     rig.now = rig.now + Span::from_ns(999_990);
     let sqe = rig.io(io::READ, WRITER, 0, 1);
     assert_eq!(rig.refused(WRITER, sqe), Some(Refusal::NotServing));
-    assert!(rig.ssd.table.serves(rig.now), "it was taken in time");
+    assert!(rig.ssd().table.serves(rig.now), "it was taken in time");
 }

@@ -38,7 +38,7 @@ fn smart_counts_what_was_done() {
         media_errors: 4,
         ..FlashHealth::default()
     };
-    rig.ssd.set_flash_health(rig.now, health);
+    rig.ssd().set_flash_health(rig.now, health);
     let page = rig.log(CLIENT, 2, 0, 128, false).unwrap();
     assert_eq!(page[1..6], [0x39, 0x01, 99, 10, 3], "313 K, spare, threshold, used");
     // 7 x 16 blocks and 130 blocks of eight sectors, in thousands.
@@ -47,7 +47,7 @@ fn smart_counts_what_was_done() {
     assert_eq!((u64_at(&page, 112), u64_at(&page, 128), u64_at(&page, 144), u64_at(&page, 160)), (10, 102, 2, 4));
     assert_eq!(u64_at(&page, 176), 0, "this host has had no errors");
     let busy = u64::from(130u32) * 1374 + 8 * 1260;
-    assert_eq!(rig.ssd.activity.busy.as_ns(), busy, "the firmware's time, the refused command's too");
+    assert_eq!(rig.ssd().activity().busy.as_ns(), busy, "the firmware's time, the refused command's too");
 }
 
 #[test]

@@ -96,8 +96,8 @@ fn remains(seed: u64, image: Option<&Arc<Image>>) -> Remains {
     rig.advance(Span::from_ms(1));
     match dice.below(4) {
         0 => {}
-        1 => rig.ssd.shut_down().unwrap(),
-        _ => _ = rig.ssd.power_fail().unwrap(),
+        1 => rig.ssd().shut_down().unwrap(),
+        _ => _ = rig.ssd().power_fail().unwrap(),
     }
     drop(rig);
     bench.power.cut();

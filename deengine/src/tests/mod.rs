@@ -5,6 +5,7 @@ mod arbitration;
 mod campaign;
 mod compare;
 mod connect;
+mod cores;
 mod crash;
 mod events;
 mod features;
@@ -22,12 +23,13 @@ mod refusals;
 mod tombstones;
 mod volumes;
 
-use crate::{Bench, Preset, Ssd, SsdConfig, SsdMedia};
+use crate::hosts::Role;
+use crate::{Bench, Core, Preset, Ssd, SsdConfig, SsdGuard, SsdMedia, Stats};
 use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Faults, Fetch, PageState, Ppa};
-use gnstor_ftl::Extent;
+use gnstor_ftl::{Extent, LayerStats};
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::fabrics::{
     CNTLID_ANY, CmRequest, ConnectData, ConnectFields, Identity, PropertyFields, command, fctype, property, ssd_subnqn,
@@ -60,8 +62,11 @@ struct Completion {
     pushed_bytes: u32,
 }
 
+/// Cores of every SSD tested: each queue is on one of them, by its key.
+const CORES: usize = 3;
+
 struct Rig {
-    ssd: Ssd,
+    cores: Vec<Core>,
     now: Time,
     memory: BTreeMap<QueueKey, Vec<u8>>,
     completions: Vec<Completion>,
@@ -76,6 +81,10 @@ struct Rig {
     next_cid: u16,
     sequence: u64,
     map_epoch: u32,
+}
+
+fn core_of(key: QueueKey) -> usize {
+    key.0 as usize % CORES
 }
 
 fn client(raw: u16) -> ClientId {
@@ -157,7 +166,7 @@ impl Rig {
     fn around(ssd: Ssd, faults: Arc<Faults>) -> Self {
         let (regions, all_frames) = (ssd.regions(), ssd.ftl.flash().free_frames());
         Self {
-            ssd,
+            cores: ssd.into_cores(CORES),
             now: Time::from_ns(1000),
             memory: BTreeMap::new(),
             completions: Vec::new(),
@@ -173,16 +182,80 @@ impl Rig {
         }
     }
 
+    fn ssd(&self) -> SsdGuard<'_> {
+        self.cores[0].ssd()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.ssd().in_flight()
+    }
+
+    fn stats(&self) -> Stats {
+        self.ssd().stats()
+    }
+
+    fn layer_stats(&self) -> LayerStats {
+        self.ssd().ftl.stats()
+    }
+
+    fn waiting(&self) -> usize {
+        self.ssd().hosts.waiting()
+    }
+
+    fn mapped_blocks(&self) -> u64 {
+        self.ssd().mapped_blocks()
+    }
+
+    fn free_frames(&self) -> u32 {
+        self.ssd().ftl.flash().free_frames()
+    }
+
+    fn core(&mut self, key: QueueKey) -> &mut Core {
+        &mut self.cores[core_of(key)]
+    }
+
+    fn role(&mut self, key: QueueKey) -> Option<Role> {
+        let name = self.core(key).name(key)?;
+        self.ssd().hosts.queue(name).map(|queue| queue.role)
+    }
+
+    fn open_queue(&mut self, now: Time, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
+        self.core(key).open_queue(now, key, request)
+    }
+
+    fn close_queue(&mut self, now: Time, key: QueueKey) {
+        self.core(key).close_queue(now, key);
+    }
+
+    fn capsule(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
+        self.core(key).submit(now, key, sqe);
+    }
+
+    fn pop_effect(&mut self) -> Option<Effect> {
+        self.cores.iter_mut().find_map(Core::pop_effect)
+    }
+
+    fn step(&mut self, now: Time) {
+        self.cores.iter_mut().for_each(|core| core.step(now));
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        self.cores.iter().filter_map(Core::next_event).min()
+    }
+
     /// The page of a block of [`VOLUME`].
     fn page(&self, vba: u32) -> Ppa {
-        let Extent::Page(page, _) = self.ssd.ftl.extent(vid(VOLUME), 1, vba) else { panic!("block {vba} was written") };
-        self.ssd.ftl.unpin(page);
+        let Extent::Page(page, _) = self.ssd().ftl.extent(vid(VOLUME), 1, vba) else {
+            panic!("block {vba} was written")
+        };
+        self.ssd().ftl.unpin(page);
         page
     }
 
     /// A byte of a stored block changes by itself.
     fn damage(&self, vba: u32) {
-        let Fetch::Here(local) = self.ssd.ftl.fetch(self.page(vba)) else { panic!("RAM media") };
+        let page = self.page(vba);
+        let Fetch::Here(local) = self.ssd().ftl.fetch(page) else { panic!("RAM media") };
         let region = self.regions.iter().find(|region| region.id() == local.region).expect("one of the SSD's");
         let mut byte = [0];
         region.read(local.offset + 17, &mut byte);
@@ -191,7 +264,7 @@ impl Rig {
 
     /// No frame is lost: each is free or a page's that is not erased.
     fn frames_are_whole(&self) -> bool {
-        let flash = self.ssd.ftl.flash();
+        let flash = Arc::clone(self.ssd().ftl.flash());
         let pages = u32::try_from(flash.geometry().pages()).expect("a small SSD");
         let owns = |page: &u32| matches!(flash.page(Ppa(*page)), PageState::Buffered(_) | PageState::Programmed(_));
         flash.free_frames() + u32::try_from((0..pages).filter(owns).count()).expect("pages") == self.all_frames
@@ -240,13 +313,13 @@ impl Rig {
             hsqsize_z: (entries - 1).into(),
             ..Default::default()
         };
-        self.ssd.open_queue(self.now, key, &request).unwrap();
+        self.open_queue(self.now, key, &request).unwrap();
         self.memory.insert(key, vec![0; HOST_BYTES]);
     }
 
     fn connect(&mut self, key: QueueKey, qid: u16, identity: Identity, cntlid: u16) -> Cqe {
         self.open(key, qid, 64);
-        let data = ConnectData::new(identity, cntlid, &ssd_subnqn(self.ssd.config().index));
+        let data = ConnectData::new(identity, cntlid, &ssd_subnqn(self.ssd().config().index));
         self.connect_with(key, ConnectFields { qid: qid.into(), sqsize_z: 63.into(), ..Default::default() }, &data)
     }
 
@@ -275,7 +348,7 @@ impl Rig {
     fn submit(&mut self, key: QueueKey, mut sqe: Sqe) -> u16 {
         self.next_cid = self.next_cid.wrapping_add(1);
         sqe.cid = self.next_cid.into();
-        self.ssd.submit(self.now, key, &sqe);
+        self.capsule(self.now, key, &sqe);
         self.pump();
         self.next_cid
     }
@@ -292,7 +365,7 @@ impl Rig {
     }
 
     fn pump(&mut self) {
-        while let Some(effect) = self.ssd.pop_effect() {
+        while let Some(effect) = self.pop_effect() {
             match effect {
                 Effect::Complete { queue, cqe, at, pushed_bytes } => {
                     assert!(self.memory.contains_key(&queue), "a completion for a queue that is closed");
@@ -301,7 +374,7 @@ impl Rig {
                 Effect::Close { queue } => {
                     self.memory.remove(&queue);
                     self.closed.push(queue);
-                    self.ssd.close_queue(self.now, queue);
+                    self.close_queue(self.now, queue);
                 }
                 Effect::Pull { .. } | Effect::Push { .. } if self.hold => self.held.push(effect),
                 Effect::Pull { .. } | Effect::Push { .. } => self.carry_out(effect),
@@ -310,12 +383,14 @@ impl Rig {
     }
 
     fn carry_out(&mut self, effect: Effect) {
+        let (Effect::Pull { queue, .. } | Effect::Push { queue, .. }) = effect else { panic!("not a transfer") };
         let (transfer, outcome) = self.moved(effect);
-        self.answer(transfer, outcome);
+        self.answer(queue, transfer, outcome);
     }
 
-    fn answer(&mut self, transfer: TransferId, outcome: Outcome) {
-        self.ssd.transferred(self.now, transfer, outcome);
+    fn answer(&mut self, queue: QueueKey, transfer: TransferId, outcome: Outcome) {
+        let now = self.now;
+        self.core(queue).transferred(now, transfer, outcome);
         self.pump();
     }
 
@@ -365,15 +440,15 @@ impl Rig {
 
     fn advance(&mut self, span: Span) {
         self.now = self.now + span;
-        self.ssd.step(self.now);
+        self.step(self.now);
         self.pump();
     }
 
     /// Steps until the SSD has nothing more to do before `end`.
     fn step_to(&mut self, end: Time) {
-        while let Some(at) = self.ssd.next_event().filter(|&at| at <= end) {
+        while let Some(at) = self.next_event().filter(|&at| at <= end) {
             self.now = self.now.max(at);
-            self.ssd.step(self.now);
+            self.step(self.now);
             self.pump();
         }
         self.now = end;
@@ -411,7 +486,7 @@ impl Rig {
     }
 
     fn chmod(&mut self, change: impl FnOnce(&mut VolumeEntry)) -> u16 {
-        let mut next = self.ssd.table.volume(vid(VOLUME)).unwrap().entry().clone();
+        let mut next = self.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
         next.version += 1;
         change(&mut next);
         let sqe = self.daemon_sqe(opcode::VOLUME_CHMOD, next.encode().as_bytes());
@@ -478,5 +553,5 @@ fn an_ssd_may_be_switched_off_with_commands_in_flight() {
     rig.hold = true;
     let sqe = rig.io(io::WRITE, WRITER, 0, 4);
     rig.submit(WRITER, sqe);
-    assert_eq!(rig.ssd.in_flight(), 1);
+    assert_eq!(rig.in_flight(), 1);
 }

@@ -34,9 +34,9 @@ fn whatever_is_answered_is_what_the_model_holds() {
             campaign.work(LOOK);
             look(&mut campaign);
         }
-        let stats = campaign.rig.ssd.ftl.stats();
+        let stats = campaign.rig.layer_stats();
         (moved, erases) = (moved + stats.moved_pages, erases + stats.erases);
-        writes += campaign.rig.ssd.stats().blocks_written;
+        writes += campaign.rig.stats().blocks_written;
     }
     println!("{steps} steps: {writes} blocks written, {moved} pages moved, {erases} erases");
     assert!(moved > 0 && erases > 0, "the SSD was never full");

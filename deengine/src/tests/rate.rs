@@ -36,7 +36,7 @@ fn commands_done(rig: &mut Rig, depth: usize, blocks: u32, ms: u64) -> u64 {
             rig.submit(WRITER, of_limited(sqe));
         }
         if finished.is_empty() {
-            match rig.ssd.next_event().filter(|&at| at <= end) {
+            match rig.next_event().filter(|&at| at <= end) {
                 Some(at) => rig.step_to(at),
                 None => return done,
             }
@@ -105,7 +105,7 @@ fn a_write_waits_and_is_judged_when_its_time_has_come() {
         ids.push(rig.submit(WRITER, of_limited(sqe)));
     }
     assert!(rig.take(WRITER, ids[0]).is_some() && rig.take(WRITER, ids[1]).is_none());
-    assert_eq!(rig.ssd.next_event(), Some(rig.now + Span::from_ms(200)));
+    assert_eq!(rig.next_event(), Some(rig.now + Span::from_ms(200)));
     // A change of rights does not wait for what has not begun.
     let mut next = entry(LIMITED);
     (next.version, next.writer) = (2, Some(client(8)));
@@ -116,7 +116,7 @@ fn a_write_waits_and_is_judged_when_its_time_has_come() {
     let abort = Sqe { cdw10: (u32::from(ids[2]) << 16 | 1).into(), ..sqe(admin::ABORT) };
     assert_eq!(rig.run(QueueKey(70), abort).dw0.get(), 0);
     assert_eq!(refusal(&rig.take(WRITER, ids[2]).unwrap()), Some(Refusal::AbortRequested));
-    assert_eq!(rig.ssd.in_flight(), 0);
+    assert_eq!(rig.in_flight(), 0);
 }
 
 #[test]
@@ -138,10 +138,10 @@ fn a_delayed_command_dies_with_its_queue() {
         rig.submit(WRITER, of_limited(sqe));
     }
     rig.memory.remove(&WRITER);
-    rig.ssd.close_queue(rig.now, WRITER);
-    assert_eq!((rig.ssd.in_flight(), rig.ssd.stats().permits_forfeited), (0, 2));
+    rig.close_queue(rig.now, WRITER);
+    assert_eq!((rig.in_flight(), rig.stats().permits_forfeited), (0, 2));
     rig.advance(Span::from_ms(5000));
-    assert_eq!(rig.ssd.in_flight(), 0);
+    assert_eq!(rig.in_flight(), 0);
 }
 
 #[test]

@@ -99,14 +99,14 @@ fn reach(wanted: Refusal) -> (Rig, Cqe) {
             attempt(&mut rig, io::WRITE, WRITER, 16)
         }
         Refusal::NotReady => {
-            rig.ssd.set_recovering(true);
+            rig.ssd().set_recovering(true);
             assert_eq!(rig.refused(DAEMON, sqe(opcode::LEASE_RENEW)), Some(Refusal::NotReady));
             assert_eq!(rig.refused(DAEMON, sqe(admin::KEEP_ALIVE)), None);
             attempt(&mut rig, io::READ, READER, 0)
         }
         Refusal::WrongKey => {
             rig.write(0, &[1, 2]);
-            rig.ssd.ftl.misdirect(vid(VOLUME), 0, 1);
+            rig.ssd().ftl.misdirect(vid(VOLUME), 0, 1);
             attempt(&mut rig, io::READ, READER, 0)
         }
         Refusal::BadChecksum => {
@@ -139,7 +139,7 @@ fn reach(wanted: Refusal) -> (Rig, Cqe) {
         Refusal::VolumeAbsent => rig.volume_command(opcode::VOLUME_CHMOD, &entry(77)),
         Refusal::TableFull => {
             for raw in 0..4095 {
-                rig.ssd.table.add(rig.now, entry(raw + 100), Limits::default()).unwrap();
+                rig.ssd().table.add(rig.now, entry(raw + 100), Limits::default()).unwrap();
             }
             rig.volume_command(opcode::VOLUME_ADD, &entry(9999))
         }
@@ -190,7 +190,7 @@ fn every_refusal_of_the_table_is_reached_counted_and_logged() {
         let (mut rig, cqe) = reach(wanted);
         assert_eq!(refusal(&cqe), Some(wanted));
         assert_eq!(Status(cqe.status_word()), wanted.status());
-        assert!(rig.ssd.stats().refusals(wanted) >= 1, "{wanted:?}");
+        assert!(rig.stats().refusals(wanted) >= 1, "{wanted:?}");
         let log = rig.log(DAEMON, 1, 0, 1024, false).unwrap();
         let logged = log.chunks(64).any(|entry| {
             entry[32] == wanted as u8 && entry[12..14] == (wanted.status().0 << 1).to_le_bytes() && entry[0] != 0

@@ -16,9 +16,9 @@ fn a_written_block_reads_back_and_others_read_as_zeros() {
         assert_eq!(rig.peek(READER, index), block(tag));
     }
     assert_eq!(rig.peek(READER, 3), [0; BLOCK]);
-    let stats = rig.ssd.stats();
+    let stats = rig.stats();
     assert_eq!((stats.reads, stats.blocks_read, stats.blocks_written, stats.unmapped_reads), (1, 4, 3, 1));
-    assert_eq!(rig.ssd.mapped_blocks(), 3);
+    assert_eq!(rig.mapped_blocks(), 3);
 }
 
 #[test]
@@ -68,8 +68,8 @@ fn a_lower_or_equal_stamp_completes_without_being_applied() {
     rig.poke(WRITER, 0, &block(9));
     assert_eq!(rig.refused(WRITER, older), None);
     assert_eq!(rig.read(3), [0; BLOCK]);
-    assert_eq!(rig.ssd.stats().old_stamps, 2);
-    assert_eq!(rig.ssd.mapped_blocks(), 0);
+    assert_eq!(rig.stats().old_stamps, 2);
+    assert_eq!(rig.mapped_blocks(), 0);
 }
 
 #[test]
@@ -105,13 +105,13 @@ fn a_page_of_an_earlier_life_reads_as_zeros_and_one_of_another_block_is_an_error
     let mut rig = Rig::new();
     rig.write(0, &[1]);
     // A write of an earlier life that got past every check.
-    let frame = rig.ssd.ftl.take_frame().unwrap();
+    let frame = rig.ssd().ftl.take_frame().unwrap();
     let stamp = Stamp { lease_epoch: LEASE, sequence: 1 << 40 };
     let target = gnstor_ftl::Target { vid: vid(VOLUME), generation: 0, vba: 1, stamp };
-    rig.ssd.ftl.commit(rig.now, rig.now, &target, &[gnstor_ftl::NewBlock { frame, sum: 0 }]).unwrap();
+    rig.ssd().ftl.commit(rig.now, rig.now, &target, &[gnstor_ftl::NewBlock { frame, sum: 0 }]).unwrap();
     assert_eq!(rig.read(1), [0; BLOCK]);
-    assert_eq!(rig.ssd.stats().stale_generation_reads, 1);
-    rig.ssd.ftl.misdirect(vid(VOLUME), 0, 1);
+    assert_eq!(rig.stats().stale_generation_reads, 1);
+    rig.ssd().ftl.misdirect(vid(VOLUME), 0, 1);
     let sqe = rig.io(io::READ, READER, 0, 1);
     assert_eq!(rig.refused(READER, sqe), Some(Refusal::WrongKey));
 }
@@ -120,13 +120,13 @@ fn a_page_of_an_earlier_life_reads_as_zeros_and_one_of_another_block_is_an_error
 fn a_failed_transfer_leaves_the_block_and_the_frames_as_they_were() {
     let mut rig = Rig::new();
     rig.write(0, &[1, 2]);
-    let free = rig.ssd.ftl.flash().free_frames();
+    let free = rig.free_frames();
     let mut sqe = rig.io(io::WRITE, WRITER, 0, 2);
     // The second block lies beyond the registered memory.
     sqe.dptr = KeyedSgl::keyed((HOST_BYTES - BLOCK) as u64, 8192, KEY);
     assert_eq!(rig.refused(WRITER, sqe), Some(Refusal::TransferError));
     assert_eq!((rig.read(0), rig.read(1)), (block(1), block(2)));
-    assert_eq!(rig.ssd.ftl.flash().free_frames(), free);
+    assert_eq!(rig.free_frames(), free);
     assert!(rig.frames_are_whole());
 }
 
@@ -167,7 +167,7 @@ fn one_range_of_somebody_else_refuses_the_whole_deallocation() {
     assert_eq!(deallocate(&mut rig, &[(VOLUME, 7, 0, 1), (VOLUME, 8, 0, 1)]), Some(Refusal::WrongIdentity));
     assert_eq!(deallocate(&mut rig, &[(VOLUME, 7, 0, 1), (99, 7, 0, 1)]), Some(Refusal::UnknownVolume));
     assert_eq!(rig.read(0), block(1));
-    assert_eq!(rig.ssd.in_flight(), 0);
+    assert_eq!(rig.in_flight(), 0);
 }
 
 #[test]
@@ -244,9 +244,9 @@ proptest! {
                 prop_assert_eq!(rig.read(vba), tag.map_or(vec![0; BLOCK], block), "block {}", vba);
             }
         }
-        prop_assert_eq!(rig.ssd.in_flight(), 0);
+        prop_assert_eq!(rig.in_flight(), 0);
         prop_assert!(rig.frames_are_whole());
-        let stats = rig.ssd.stats();
+        let stats = rig.stats();
         prop_assert_eq!(stats.permits_issued, stats.permits_spent);
     }
 }

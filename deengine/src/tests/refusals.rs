@@ -205,7 +205,7 @@ fn malformed_fields_are_refused() {
     for (sqe, want) in cases {
         assert_eq!(rig.refused(READER, sqe), Some(want), "{sqe:?}");
     }
-    assert_eq!(rig.ssd.stats().refusals(Refusal::InvalidField), 4);
+    assert_eq!(rig.stats().refusals(Refusal::InvalidField), 4);
     assert_eq!(rig.refused(READER, good), None);
 }
 
@@ -222,5 +222,5 @@ fn more_commands_than_the_queue_has_entries_are_refused_at_once() {
             refused += 1;
         }
     }
-    assert_eq!((refused, rig.ssd.in_flight()), (16, 64));
+    assert_eq!((refused, rig.in_flight()), (16, 64));
 }

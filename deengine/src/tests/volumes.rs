@@ -85,7 +85,7 @@ fn an_entry_is_taken_only_if_it_is_whole_and_newer() {
 fn the_table_is_full_at_its_limit() {
     let mut rig = Rig::new();
     for raw in 0..u16::try_from(MAX_VOLUMES).unwrap() - 1 {
-        rig.ssd.table.add(rig.now, entry(raw + 100), Limits::default()).unwrap();
+        rig.ssd().table.add(rig.now, entry(raw + 100), Limits::default()).unwrap();
     }
     assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &entry(9999))), Some(Refusal::TableFull));
 }
@@ -95,7 +95,7 @@ fn a_deleted_volume_id_lives_again_only_after_its_sweep_and_in_a_higher_generati
     let mut rig = Rig::new();
     rig.write(0, &[1, 2, 3, 4]);
     rig.volume_command(opcode::VOLUME_ADD, &entry(6));
-    let other_before = rig.ssd.mapped_blocks();
+    let other_before = rig.mapped_blocks();
     let delete = |rig: &mut Rig, generation, version| refusal(&rig.run(DAEMON, Rig::delete_sqe(generation, version)));
     assert_eq!(delete(&mut rig, 0, 9), Some(Refusal::StaleVersion));
     assert_eq!(delete(&mut rig, 2, 9), Some(Refusal::VolumeAbsent));
@@ -109,8 +109,8 @@ fn a_deleted_volume_id_lives_again_only_after_its_sweep_and_in_a_higher_generati
 
     let end = rig.now + Span::from_ms(10);
     rig.step_to(end);
-    assert_eq!((other_before, rig.ssd.mapped_blocks()), (4, 0));
-    assert_eq!(rig.ssd.next_event(), None);
+    assert_eq!((other_before, rig.mapped_blocks()), (4, 0));
+    assert_eq!(rig.next_event(), None);
     assert_eq!(list(&mut rig, VOLUME, 4).1, [entry(6)]);
     assert_eq!(delete(&mut rig, 1, 2), None, "and once it is gone, too");
     assert_eq!(delete(&mut rig, 3, 2), Some(Refusal::VolumeAbsent));

@@ -147,9 +147,9 @@ impl Campaign {
         let end = self.rig.now + Span::from_ns(ns);
         // Few steps are enough: what is due is done at any of them.
         for _ in 0..20 {
-            let Some(at) = self.rig.ssd.next_event().filter(|&at| at <= end) else { break };
+            let Some(at) = self.rig.next_event().filter(|&at| at <= end) else { break };
             self.rig.now = self.rig.now.max(at);
-            self.rig.ssd.step(self.rig.now);
+            self.rig.step(self.rig.now);
             self.rig.pump();
             self.harvest();
             if !self.has_power() {
@@ -157,7 +157,7 @@ impl Campaign {
             }
         }
         self.rig.now = end;
-        self.rig.ssd.step(end);
+        self.rig.step(end);
         self.rig.pump();
         self.harvest();
     }
@@ -170,7 +170,7 @@ impl Campaign {
         let effect = self.rig.held.remove(at);
         match effect {
             Effect::Pull { transfer, queue, .. } if queue != DAEMON && self.dice.one_in(150) => {
-                self.rig.answer(transfer, Outcome::BadChecksum);
+                self.rig.answer(queue, transfer, Outcome::BadChecksum);
             }
             _ => self.rig.carry_out(effect),
         }

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Several cores for one SSD: each serves the queues that its thread polls.
+//!
+//! ```text
+//!   thread a --> Core --- read of one block ---> rules, map, page, frame          no lock
+//!   thread b --> Core --+                                   ^ a copy each
+//!                       +- everything else ----> Ssd        one lock
+//!                       <------- notes --------- effects for the queues of this core
+//! ```
+//! What most commands are, a read of one block that is in memory, a core does alone: it judges by its copy of the rules,
+//! counts the read in flight where fences look ([`flight`]), and moves the block. Everything else, a read that is not
+//! plainly allowed included, it asks of the [`Ssd`], under its lock. So every rule is written once, and the short way only
+//! ever says yes.
+
+mod flight;
+mod port;
+mod read;
+mod roster;
+
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+}
+
+use crate::controller::Ssd;
+use crate::permission::Rules;
+use crate::slab::{MARK, Slab};
+use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_fabric::region::HostRegion;
+use gnstor_fabric::time::Time;
+use gnstor_ftl::{Ftl, Probe};
+use gnstor_proto::fabrics::{CmRequest, cm_reject};
+use gnstor_proto::nvme::{self, ReadWrite, Sqe};
+use port::{MAX_CORES, NOBODY, Ports};
+use read::Read;
+pub(crate) use roster::Roster;
+use roster::{Note, Share};
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// What the cores of an SSD have in common.
+#[derive(Debug)]
+struct Shared {
+    ssd: Mutex<Ssd>,
+    roster: Arc<Roster>,
+    ftl: Arc<Ftl>,
+}
+
+/// One core of an SSD. Apart from its neighbours in memory, or each would take the cache lines of the other.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Core {
+    shared: Arc<Shared>,
+    index: usize,
+    rules: Arc<Rules>,
+    /// The version of `rules`.
+    version: u64,
+    ports: Ports,
+    reads: Slab<Read>,
+    /// Done by the core itself; not yet taken.
+    effects: VecDeque<Effect>,
+    /// Left by the firmware; not yet taken.
+    mail: VecDeque<Note>,
+    probes: Vec<Probe>,
+    zero_sum: u32,
+    /// The time of the last call.
+    now: Time,
+}
+
+/// The SSD behind its cores, locked.
+#[derive(Debug)]
+pub struct SsdGuard<'a> {
+    ssd: MutexGuard<'a, Ssd>,
+    roster: &'a Roster,
+}
+
+impl Deref for SsdGuard<'_> {
+    type Target = Ssd;
+
+    fn deref(&self) -> &Ssd {
+        &self.ssd
+    }
+}
+
+impl DerefMut for SsdGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Ssd {
+        &mut self.ssd
+    }
+}
+
+impl Drop for SsdGuard<'_> {
+    /// What has come of it goes to the cores.
+    fn drop(&mut self) {
+        let ssd = &mut *self.ssd;
+        self.roster.post(&mut ssd.effects);
+        self.roster.publish(ssd.alarm, ssd.hosts.waiting() > 0, !ssd.fences.is_empty());
+    }
+}
+
+impl Ssd {
+    /// Divides the SSD among threads: a core for each, 1 to 255, one where `count` is beyond that. No queue may be open.
+    pub fn into_cores(mut self, count: usize) -> Vec<Core> {
+        let count = if (1..MAX_CORES).contains(&count) { count } else { 1 };
+        let roster = Arc::new(Roster::new(count));
+        self.share(Arc::clone(&roster));
+        let (ftl, rules, zero_sum) = (Arc::clone(&self.ftl), Arc::clone(self.table.rules()), self.zero_sum);
+        let shared = Arc::new(Shared { ssd: Mutex::new(self), roster, ftl });
+        let core = |index| Core {
+            shared: Arc::clone(&shared),
+            index,
+            rules: Arc::clone(&rules),
+            version: shared.roster.version(),
+            ports: Ports::new(index),
+            reads: Slab::marked(),
+            effects: VecDeque::new(),
+            mail: VecDeque::new(),
+            probes: Vec::new(),
+            zero_sum,
+            now: Time::ZERO,
+        };
+        let cores = (0..count).map(core).collect();
+        drop(shared.lock());
+        cores
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> SsdGuard<'_> {
+        // A panic under the lock is a broken invariant; whoever still runs sees the state it left.
+        SsdGuard { ssd: self.ssd.lock().unwrap_or_else(PoisonError::into_inner), roster: &self.roster }
+    }
+
+    /// `None` where another core has it.
+    fn try_lock(&self) -> Option<SsdGuard<'_>> {
+        let ssd = match self.ssd.try_lock() {
+            Ok(ssd) => ssd,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(SsdGuard { ssd, roster: &self.roster })
+    }
+}
+
+impl Core {
+    /// The SSD, locked: for what is not I/O. The other cores go on with reads meanwhile, and wait with everything else.
+    pub fn ssd(&self) -> SsdGuard<'_> {
+        self.shared.lock()
+    }
+
+    /// The memory that transfers touch, to be registered with the mover.
+    pub fn regions(&self) -> Vec<Arc<HostRegion>> {
+        self.ssd().regions()
+    }
+
+    /// A queue's name within the SSD.
+    #[cfg(test)]
+    pub(crate) fn name(&mut self, key: QueueKey) -> Option<QueueKey> {
+        self.ports.called(key).map(|port| port.name)
+    }
+
+    fn share(&self) -> &Share {
+        self.shared.roster.share(self.index)
+    }
+
+    /// Fetches the rules anew where they have changed.
+    #[inline]
+    fn refresh(&mut self) {
+        if self.shared.roster.version() != self.version {
+            self.fetch_rules();
+        }
+    }
+
+    #[cold]
+    fn fetch_rules(&mut self) {
+        let mut ssd = self.shared.lock();
+        // The version does not change while the lock is held.
+        let (rules, version) = (Arc::clone(ssd.table.rules()), self.shared.roster.version());
+        self.ports.iter_mut().for_each(|port| port.look(&mut ssd));
+        drop(ssd);
+        self.shared.roster.share(self.index).see(&self.rules, &rules, version);
+        (self.rules, self.version) = (rules, version);
+    }
+
+    /// The queue is gone on one side: what this core has of it ends.
+    fn end(&mut self, name: QueueKey) {
+        self.orphan_reads(name);
+        self.ports.close(name);
+        self.shared.lock().table.forget_reads(name);
+    }
+
+    /// Closes the queues whose reads of the volume in this slot were judged by an older entry.
+    fn close_older(&mut self, slot: u16) {
+        self.refresh();
+        let queues = self.older_queues(slot);
+        let mut ssd = self.shared.lock();
+        for name in queues {
+            ssd.stats.stragglers_closed += 1;
+            ssd.shut(self.now, name);
+        }
+    }
+
+    /// What the firmware has left, as the engine is to see it. `None`: nothing of it is for the engine.
+    fn translate(&mut self, effect: Effect) -> Option<Effect> {
+        let (Effect::Pull { queue: name, .. }
+        | Effect::Push { queue: name, .. }
+        | Effect::Complete { queue: name, .. }
+        | Effect::Close { queue: name }) = effect;
+        let Some(port) = self.ports.get(name) else {
+            // The queue went while it was on its way.
+            if let Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } = effect {
+                self.transferred(self.now, transfer, Outcome::ConnectionLost);
+            }
+            return None;
+        };
+        let key = port.key;
+        Some(match effect {
+            Effect::Pull { transfer, remote, local, .. } => Effect::Pull { transfer, queue: key, remote, local },
+            Effect::Push { transfer, remote, local, sum, .. } => {
+                Effect::Push { transfer, queue: key, remote, local, sum }
+            }
+            Effect::Complete { mut cqe, at, pushed_bytes, .. } => {
+                cqe.sqhd = port.complete_there(cqe.sqhd.get()).into();
+                Effect::Complete { queue: key, cqe, at, pushed_bytes }
+            }
+            Effect::Close { .. } => {
+                self.end(name);
+                Effect::Close { queue: key }
+            }
+        })
+    }
+}
+
+impl Controller for Core {
+    fn open_queue(&mut self, now: Time, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
+        self.now = now;
+        let entries = request.hsqsize_z.get().saturating_add(1);
+        let name = self.ports.open(key, entries).ok_or(cm_reject::NO_RESOURCES)?.name;
+        let opened = self.shared.lock().open_queue(now, name, request);
+        if opened.is_err() {
+            self.ports.close(name);
+        }
+        opened
+    }
+
+    fn close_queue(&mut self, now: Time, key: QueueKey) {
+        self.now = now;
+        let Some(name) = self.ports.called(key).map(|port| port.name) else { return };
+        self.end(name);
+        self.shared.lock().close_queue(now, name);
+    }
+
+    fn submit(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
+        self.now = now;
+        self.refresh();
+        let Some(port) = self.ports.called(key) else {
+            return self.shared.lock().submit(now, NOBODY, sqe);
+        };
+        let (name, reader, fits) = (port.name, port.reader, port.arrive());
+        if sqe.opcode == nvme::io::READ
+            && fits
+            && let Some(identity) = reader
+            && self.begin_read(now, name, identity, sqe)
+        {
+            return;
+        }
+        let Some(port) = self.ports.get(name) else { return };
+        let mut ssd = self.shared.lock();
+        ssd.take_capsule(now, name, sqe, !fits);
+        // Connect and Disconnect change what the queue is.
+        port.look(&mut ssd);
+    }
+
+    /// The map's buckets for all of them first, then the records of the pages found there: two waits for memory, not two
+    /// for each command.
+    fn announce(&mut self, commands: &[Sqe]) {
+        self.probes.clear();
+        for sqe in commands {
+            if sqe.opcode == nvme::io::READ
+                && let Some(address) = ReadWrite::decode(sqe).slba.unpack()
+            {
+                self.probes.push(self.shared.ftl.probe(address.vid, address.vba));
+            }
+        }
+        for probe in &self.probes {
+            self.shared.ftl.prefetch_record(probe);
+        }
+    }
+
+    fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
+        self.now = now;
+        if transfer.0 & MARK == 0 {
+            return self.shared.lock().transferred(now, transfer, outcome);
+        }
+        match self.reads.remove(transfer.0) {
+            Some(read) => self.finish_read(now, read, outcome),
+            None => self.shared.lock().stats.unknown_transfers += 1,
+        }
+    }
+
+    fn step(&mut self, now: Time) {
+        self.now = now;
+        let roster = &self.shared.roster;
+        let is_due = now >= roster.alarm() || roster.is_waiting() && now >= self.shared.ftl.firmware_free();
+        // Where another core is in, it does it, or says when it is to be done.
+        if is_due && let Some(mut ssd) = self.shared.try_lock() {
+            ssd.step(now);
+        }
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        if !self.mail.is_empty() || self.share().has_mail() {
+            return Some(self.now);
+        }
+        let roster = &self.shared.roster;
+        let firmware = if roster.is_waiting() { self.shared.ftl.firmware_free() } else { Time::NEVER };
+        Some(roster.alarm().min(firmware)).filter(|&at| at != Time::NEVER)
+    }
+
+    fn pop_effect(&mut self) -> Option<Effect> {
+        loop {
+            if self.mail.is_empty() && self.share().has_mail() {
+                self.shared.roster.share(self.index).take_mail(&mut self.mail);
+            }
+            match self.mail.pop_front() {
+                Some(Note::Effect(effect)) => {
+                    if let Some(effect) = self.translate(effect) {
+                        return Some(effect);
+                    }
+                }
+                Some(Note::CloseOlder(slot)) => self.close_older(slot),
+                None => return self.pop_own(),
+            }
+        }
+    }
+}
+
+impl Drop for Core {
+    /// An SSD may be switched off with reads in flight; their hosts see the connection break.
+    fn drop(&mut self) {
+        self.forfeit_reads();
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a check asks: the volumes' entries, the fleet map, the serving lease. None of it changes while commands come and
+//! go, so the cores of an SSD share one copy and read it without a lock; a change makes a new one
+//! ([`crate::core::Roster`]).
+
+use super::Authorized;
+use super::volume::VolumeRules;
+use crate::fleet::{Fleet, Place};
+use crate::lease::ServingLease;
+use crate::request::{Refused, Request, Verb};
+use gnstor_fabric::time::Time;
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::slba::{Address, Vid};
+use gnstor_proto::status::Refusal;
+use std::sync::Arc;
+
+const NO_SLOT: u16 = u16::MAX;
+
+/// Everything that decides whether a request is allowed, but for what rate limits have used up.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    by_vid: Arc<Vec<u16>>,
+    volumes: Vec<Option<Arc<VolumeRules>>>,
+    pub(super) fleet: Option<Arc<Fleet>>,
+    pub(super) lease: ServingLease,
+    /// Content and table are still being restored.
+    pub(super) recovering: bool,
+    /// Nothing is asked but whether the volume is there: what the checks cost is measured against this.
+    pub(super) unchecked: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            by_vid: Arc::new(vec![NO_SLOT; 1 << 16]),
+            volumes: Vec::new(),
+            fleet: None,
+            lease: ServingLease::default(),
+            recovering: false,
+            unchecked: false,
+        }
+    }
+}
+
+impl Rules {
+    /// Judges a request. Whoever calls counts what comes out as in flight, and hands it back when it is done.
+    ///
+    /// # Errors
+    /// The first rule that refuses, in the order of the protocol page.
+    #[inline]
+    pub(crate) fn authorise(
+        &self,
+        now: Time,
+        identity: Identity,
+        request: Request,
+    ) -> Result<Authorized<Request>, Refused> {
+        let (slot, volume) = self.check(now, identity, &request)?;
+        Ok(Authorized { inner: request, slot, serial: volume.serial, generation: volume.entry.generation })
+    }
+
+    /// Slot and rules of the volume, where the request is allowed.
+    pub(super) fn check(
+        &self,
+        now: Time,
+        identity: Identity,
+        request: &Request,
+    ) -> Result<(u16, &VolumeRules), Refused> {
+        let Address { client, vid, vba } = request.address;
+        if self.unchecked {
+            return self.find(vid).ok_or_else(|| Refusal::UnknownVolume.into());
+        }
+        if identity != Identity::Client(client) {
+            return Err(Refusal::WrongIdentity.into());
+        }
+        let fleet = self.fleet.as_deref().filter(|_| self.serves(now)).ok_or(Refusal::NotServing)?;
+        fleet.check_epoch(request.map_epoch)?;
+        let (slot, volume) = self.find(vid).ok_or(Refusal::UnknownVolume)?;
+        let entry = &volume.entry;
+        if entry.deleting {
+            return Err(Refusal::Deleting.into());
+        }
+        let last = u64::from(vba) + u64::from(request.blocks) - 1;
+        if last >= entry.capacity_blocks {
+            return Err(Refusal::OutOfRange.into());
+        }
+        match request.verb {
+            Verb::Read | Verb::Compare if !volume.readers.allow(client) => return Err(Refusal::NotAReader.into()),
+            Verb::Read | Verb::Compare => {}
+            Verb::Write | Verb::Forget => volume.check_writer(now, client, request.stamp.lease_epoch)?,
+        }
+        if u64::from(vba >> entry.chunk_shift) != last >> entry.chunk_shift {
+            return Err(Refusal::InvalidField.into());
+        }
+        let (place, map_epoch) = (fleet.place(entry, vba), fleet.map().wire_epoch());
+        match request.verb {
+            Verb::Read | Verb::Compare => volume.check_read(now, client, place, map_epoch)?,
+            Verb::Write | Verb::Forget if place == Place::Absent => {
+                return Err(Refused::at(Refusal::WrongTarget, map_epoch));
+            }
+            Verb::Write | Verb::Forget => {}
+        }
+        Ok((slot, volume))
+    }
+
+    /// Whether the serving lease runs at this time.
+    #[inline]
+    pub(crate) fn serves(&self, at: Time) -> bool {
+        self.lease.runs(at)
+    }
+
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.recovering
+    }
+
+    pub(crate) fn volume(&self, vid: Vid) -> Option<&VolumeRules> {
+        self.find(vid).map(|(_, volume)| volume)
+    }
+
+    /// The state of the entry in a slot, where there is one.
+    #[inline]
+    pub(crate) fn serial(&self, slot: u16) -> Option<u64> {
+        self.volumes.get(usize::from(slot))?.as_ref().map(|volume| volume.serial)
+    }
+
+    /// Whether the volume of a request has a rate limit.
+    #[inline]
+    pub(crate) fn is_limited(&self, request: &Authorized<Request>) -> bool {
+        self.volumes.get(usize::from(request.slot)).and_then(Option::as_ref).is_some_and(|volume| volume.is_limited())
+    }
+
+    /// Slots in use or used before.
+    pub(crate) fn slots(&self) -> u16 {
+        u16::try_from(self.volumes.len()).expect("at most MAX_VOLUMES")
+    }
+
+    pub(super) fn slot_of(&self, vid: Vid) -> Option<u16> {
+        Some(self.by_vid[usize::from(vid.get())]).filter(|&slot| slot != NO_SLOT)
+    }
+
+    /// Slots and rules of the volumes whose id is at least `first`, in the order of their ids.
+    pub(super) fn from(&self, first: u16) -> impl Iterator<Item = (u16, &VolumeRules)> {
+        self.by_vid[usize::from(first)..]
+            .iter()
+            .filter_map(|&slot| Some((slot, self.volumes.get(usize::from(slot))?.as_deref()?)))
+    }
+
+    /// The first slot that is free; one behind the last where none is.
+    pub(super) fn free_slot(&self) -> usize {
+        self.volumes.iter().position(Option::is_none).unwrap_or(self.volumes.len())
+    }
+
+    /// Puts a volume into the slot that [`Self::free_slot`] named.
+    pub(super) fn put(&mut self, slot: usize, volume: VolumeRules) {
+        let vid = volume.entry.vid;
+        if slot == self.volumes.len() {
+            self.volumes.push(None);
+        }
+        Arc::make_mut(&mut self.by_vid)[usize::from(vid.get())] = u16::try_from(slot).expect("below MAX_VOLUMES");
+        self.volumes[slot] = Some(Arc::new(volume));
+    }
+
+    /// Takes a volume out; its slot.
+    pub(super) fn remove(&mut self, vid: Vid) -> Option<(u16, Arc<VolumeRules>)> {
+        let slot = self.slot_of(vid)?;
+        Arc::make_mut(&mut self.by_vid)[usize::from(vid.get())] = NO_SLOT;
+        Some((slot, self.volumes[usize::from(slot)].take()?))
+    }
+
+    pub(super) fn volume_mut(&mut self, slot: u16) -> Option<&mut VolumeRules> {
+        self.volumes.get_mut(usize::from(slot))?.as_mut().map(Arc::make_mut)
+    }
+
+    #[inline]
+    fn find(&self, vid: Vid) -> Option<(u16, &VolumeRules)> {
+        let slot = self.by_vid[usize::from(vid.get())];
+        self.volumes.get(usize::from(slot)).and_then(Option::as_deref).map(|volume| (slot, volume))
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Several cores on threads of their own: what one of them changes holds for all when it completes.
+
+use super::*;
+use gnstor_proto::status::Refusal;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const READERS: u32 = 3;
+
+/// The I/O queues of client 8, each on a core of its own.
+fn reader_queue(number: u32) -> QueueKey {
+    QueueKey(READER.0 + number)
+}
+
+/// A rig whose client 8 has an I/O queue on every core.
+fn rig() -> Rig {
+    let mut rig = Rig::new();
+    for at in 0..64 {
+        rig.write(at * 8, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+    let admin = rig.role(QueueKey(80));
+    let Some(Role::Admin(cntlid)) = admin else { panic!("client 8 is connected") };
+    for number in 1..READERS {
+        let qid = u16::try_from(number + 1).unwrap();
+        assert_eq!(refusal(&rig.connect(reader_queue(number), qid, Identity::Client(client(8)), cntlid)), None);
+    }
+    rig
+}
+
+fn read_sqe(vba: u32, map_epoch: u32) -> Sqe {
+    let address = Address { vid: vid(VOLUME), client: client(8), vba };
+    let mut sqe = sqe(io::READ);
+    let stamp = Stamp { lease_epoch: LEASE, sequence: 0 };
+    ReadWrite { slba: Slba::pack(address), blocks: 1, fua: false, map_epoch, stamp }.encode(&mut sqe);
+    sqe.dptr = KeyedSgl::keyed(0, 4096, KEY);
+    sqe
+}
+
+/// What a thread saw of its reads.
+#[derive(Debug, Default)]
+struct Seen {
+    allowed: u64,
+    refused: u64,
+}
+
+/// Reads on one core until told to stop. `epoch` is odd while rights are gone and everybody has been told so.
+fn read_on(core: &mut Core, key: QueueKey, map_epoch: u32, epoch: &AtomicU64, stop: &AtomicBool) -> Seen {
+    let (mut seen, mut dice) = (Seen::default(), u64::from(key.0));
+    let now = Time::from_ns(2000);
+    let mut under_way: Vec<TransferId> = Vec::new();
+    let mut out = 0;
+    while !stop.load(Ordering::Relaxed) || out > 0 {
+        dice = gnstor_proto::placement::mix64(dice);
+        if !stop.load(Ordering::Relaxed) && out < 8 {
+            let before = epoch.load(Ordering::SeqCst);
+            core.submit(now, key, &read_sqe(u32::try_from(dice % 512).unwrap(), map_epoch));
+            out += 1;
+            let effect = core.pop_effect();
+            let after = epoch.load(Ordering::SeqCst);
+            if let Some(Effect::Push { transfer, .. }) = effect {
+                assert!(before != after || before.is_multiple_of(2), "a read was begun without rights");
+                under_way.push(transfer);
+            } else if let Some(Effect::Complete { cqe, .. }) = effect {
+                out -= 1;
+                assert_eq!(refusal(&cqe), Some(Refusal::NotAReader));
+                seen.refused += 1;
+            }
+        }
+        if dice.is_multiple_of(3)
+            && let Some(transfer) = under_way.pop()
+        {
+            assert_eq!(epoch.load(Ordering::SeqCst) % 2, 0, "the change of rights completed with a read under way");
+            core.transferred(now, transfer, Outcome::Done { sum: 0 });
+        }
+        while let Some(effect) = core.pop_effect() {
+            match effect {
+                Effect::Push { transfer, .. } => under_way.push(transfer),
+                Effect::Complete { cqe, .. } => {
+                    out -= 1;
+                    match refusal(&cqe) {
+                        None => seen.allowed += 1,
+                        Some(Refusal::NotAReader) => seen.refused += 1,
+                        Some(other) => panic!("{other:?}"),
+                    }
+                }
+                Effect::Pull { .. } | Effect::Close { .. } => panic!("{effect:?}"),
+            }
+        }
+        if stop.load(Ordering::Relaxed)
+            && let Some(transfer) = under_way.pop()
+        {
+            core.transferred(now, transfer, Outcome::Done { sum: 0 });
+        }
+    }
+    seen
+}
+
+/// Rights go and come back while three threads read without a pause. A revocation that is complete finds no read under
+/// way that the old rights allowed, and none begins after it.
+#[test]
+fn a_revocation_that_is_complete_is_so_on_every_core() {
+    let mut rig = rig();
+    let map_epoch = rig.map_epoch;
+    let mut cores = std::mem::take(&mut rig.cores);
+    // The daemon's core besides: the daemon's queue stays where it is, and its thread polls that core's reader, too.
+    let (epoch, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let daemon_at = core_of(DAEMON);
+    let (mut daemon, others): (Vec<Core>, Vec<Core>) = {
+        let daemon = cores.remove(daemon_at);
+        (vec![daemon], cores)
+    };
+    let seen: Vec<Seen> = std::thread::scope(|scope| {
+        let numbers = (0..CORES).filter(|&at| at != daemon_at);
+        let threads: Vec<_> = numbers
+            .zip(others)
+            .map(|(at, mut core)| {
+                let key = (0..READERS).map(reader_queue).find(|&key| core_of(key) == at).unwrap();
+                let (epoch, stop) = (&epoch, &stop);
+                scope.spawn(move || read_on(&mut core, key, map_epoch, epoch, stop))
+            })
+            .collect();
+        // If this thread panics, the others end.
+        let stopper = Stopper(&stop);
+        let rounds = if cfg!(debug_assertions) { 200 } else { 2000 };
+        for round in 0..rounds {
+            revoke_or_grant(&mut rig, &mut daemon[0], false);
+            epoch.fetch_add(1, Ordering::SeqCst);
+            for _ in 0..round % 50 {
+                std::thread::yield_now();
+            }
+            epoch.fetch_add(1, Ordering::SeqCst);
+            revoke_or_grant(&mut rig, &mut daemon[0], true);
+            for _ in 0..round % 30 {
+                std::thread::yield_now();
+            }
+        }
+        drop(stopper);
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let (allowed, refused) = seen.iter().fold((0, 0), |(a, r), seen| (a + seen.allowed, r + seen.refused));
+    assert!(allowed > 0 && refused > 0, "{seen:?}");
+    let ssd = daemon[0].ssd();
+    let stats = ssd.stats();
+    assert_eq!((ssd.in_flight(), stats.reads), (0, allowed));
+    assert_eq!(stats.permits_issued, stats.permits_spent);
+    let by_client: u64 = ssd.table.client_counters().find(|row| row.0 == 8).unwrap().2.reads;
+    let by_volume: u64 = ssd.table.volume_counters().find(|row| row.0 == VOLUME).unwrap().2.reads;
+    assert_eq!((by_client, by_volume), (allowed, allowed));
+}
+
+/// Ends the readers, also where their thread's test has failed.
+struct Stopper<'a>(&'a AtomicBool);
+
+impl Drop for Stopper<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The daemon takes client 8's rights or gives them back, and waits until that is complete.
+fn revoke_or_grant(rig: &mut Rig, core: &mut Core, grant: bool) {
+    let mut next = core.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
+    next.version += 1;
+    next.readers = if grant { vec![client(8)] } else { Vec::new() };
+    let data = next.encode();
+    let sqe = rig.daemon_sqe(opcode::VOLUME_CHMOD, data.as_bytes());
+    let mut now = Time::from_ns(2000);
+    core.submit(now, DAEMON, &sqe);
+    loop {
+        match core.pop_effect() {
+            Some(Effect::Pull { transfer, local, .. }) => {
+                let region = rig.regions.iter().find(|region| region.id() == local.region).unwrap();
+                region.write(local.offset, data.as_bytes());
+                core.transferred(now, transfer, Outcome::Done { sum: 0 });
+            }
+            Some(Effect::Complete { cqe, .. }) => {
+                assert_eq!(refusal(&cqe), None);
+                return;
+            }
+            Some(effect) => panic!("{effect:?}"),
+            None => {
+                // Far from the fence's deadline: the readers are there.
+                now = (now + Span::from_ns(1000)).min(Time::from_ns(500_000_000));
+                core.step(now);
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_ssd_is_divided_among_at_least_one_core() {
+    for (asked, made) in [(0, 1), (1, 1), (255, 255), (256, 1)] {
+        let preset = Preset::by_name("null").unwrap();
+        let capacity_bytes = 64 * 4096;
+        let config = SsdConfig { index: 0, preset, capacity_bytes, serial: "X".into(), media: SsdMedia::Ram };
+        assert_eq!(Ssd::format(config).unwrap().into_cores(asked).len(), made);
+    }
+}
+
+/// The head that a host is told goes on by one for each command, wherever it was served.
+#[test]
+fn the_head_of_a_queue_counts_what_the_core_and_the_firmware_have_fetched() {
+    let mut rig = Rig::new();
+    let mut last = None;
+    for round in 0..200u32 {
+        let (opcode, blocks) = [(io::READ, 1), (io::READ, 2), (io::WRITE, 1)][round as usize % 3];
+        let sqe = rig.io(opcode, WRITER, round % 8, blocks);
+        let cqe = rig.run(WRITER, sqe);
+        assert_eq!(refusal(&cqe), None);
+        let head = cqe.sqhd.get();
+        assert!(last.is_none_or(|last: u16| (last + 1) % 64 == head), "{last:?} {head}");
+        last = Some(head);
+    }
+}
+
+/// What is left over of a queue does not meet the next one of its key.
+#[test]
+fn a_key_may_be_used_again() {
+    let mut rig = Rig::new();
+    rig.write(0, &[1]);
+    for _ in 0..600 {
+        let sqe = rig.io(io::READ, READER, 0, 1);
+        rig.capsule(rig.now, READER, &sqe);
+        rig.close_queue(rig.now, READER);
+        assert_eq!(rig.pop_effect(), None);
+        let Some(Role::Admin(cntlid)) = rig.role(QueueKey(80)) else { panic!("connected") };
+        assert_eq!(refusal(&rig.connect(READER, 1, Identity::Client(client(8)), cntlid)), None);
+    }
+    assert_eq!((rig.in_flight(), rig.stats().permits_forfeited), (0, 600));
+    assert!(rig.frames_are_whole());
+}
