@@ -7,7 +7,7 @@
 //! ```
 
 use crate::media::{self, Made, MediaError};
-use gnstor_deengine::Ssd;
+use gnstor_deengine::{Core, Ssd};
 use gnstor_fabric::engine::{Engine, EngineConfig, lend};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{EngineHandle, EngineThread};
@@ -18,7 +18,7 @@ use std::sync::mpsc::Receiver;
 pub struct Powered {
     // Dropped before the SSDs are asked back.
     engine: Option<EngineThread>,
-    ssds: Vec<Receiver<Ssd>>,
+    ssds: Vec<Receiver<Core>>,
 }
 
 impl Powered {
@@ -31,7 +31,9 @@ impl Powered {
         engine.set_first_ssd(first);
         let mut ssds = Vec::with_capacity(made.len());
         for Made { ssd, regions, .. } in made {
-            let (lent, back) = lend(ssd);
+            // One engine, so one core each.
+            let core = ssd.into_cores(1).pop().expect("at least one");
+            let (lent, back) = lend(core);
             engine.add_target(Box::new(lent), regions);
             ssds.push(back);
         }
@@ -76,7 +78,7 @@ impl Powered {
         let mut bytes = 0;
         let mut failed = None;
         for (index, back) in (0u32..).zip(self.ssds.drain(..)) {
-            let ended = back.try_recv().map_err(|_| MediaError::Broken { index }).and_then(|mut ssd| how(&mut ssd));
+            let ended = back.try_recv().map_err(|_| MediaError::Broken { index }).and_then(|core| how(&mut core.ssd()));
             match ended {
                 Ok(more) => bytes += more,
                 Err(error) => failed = failed.or(Some(error)),

@@ -74,6 +74,9 @@ pub struct Ssd {
     pub(crate) activity: Activity,
     pub(crate) errors: ErrorLog,
     pub(crate) flash_health: FlashHealth,
+    /// As the flash layer had it when it was last asked, and when it is asked again.
+    pub(crate) found: FlashHealth,
+    pub(crate) look_at: Time,
     pub(crate) write_cache: WriteCache,
     /// The host of the command in hand wants to be told of unwritten blocks.
     pub(crate) tell_unwritten: bool,
@@ -118,6 +121,8 @@ impl Ssd {
             activity: Activity::default(),
             errors: ErrorLog::default(),
             flash_health: FlashHealth::default(),
+            found: FlashHealth::default(),
+            look_at: Time::ZERO,
             write_cache: WriteCache { present: !protected, enabled: !protected },
             tell_unwritten: false,
             commands: Slab::new(),
@@ -444,6 +449,7 @@ impl Controller for Ssd {
                 (deadline, _) => break deadline,
             }
         };
+        self.watch_flash(now);
         let delayed = self.begin_delayed(now);
         let fence = self.close_stragglers(now).min(self.watch_fences(now));
         // What is done here may ask to be woken, too.

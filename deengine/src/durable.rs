@@ -20,7 +20,7 @@ use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::placement::{FleetMap, mix64};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
-use gnstor_proto::vendor::{Limits, VolumeEntry};
+use gnstor_proto::vendor::VolumeEntry;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -209,13 +209,19 @@ impl Ssd {
                 self.ftl.sweep(*vid, entry.generation);
                 (self.sweep_at, self.alarm) = (Time::ZERO, Time::ZERO);
             }
-            self.table.recall(entry, Limits::of(bytes));
+            self.table.recall(entry);
         }
         for (vid, tombstone) in &contents.tombstones {
             let ids = tombstone.ids.iter().map(|(id, _)| *id).collect();
             self.table.recall_tombstone(*vid, tombstone.generation, ids);
         }
         self.table.recall_term(contents.term);
+        if self.ledger.lost() > 0 {
+            tracing::error!(
+                "{} places of the permission ledger could not be read: volumes or changes of them may be missing",
+                self.ledger.lost()
+            );
+        }
         let map = contents.map.as_ref().map(|bytes| FleetMap::decode(bytes)).transpose();
         let map = map.map_err(|e| damaged(format!("the fleet map: {e:?}")))?;
         if self.boot.is_lossy() {
@@ -234,16 +240,15 @@ impl Ssd {
         Fleet::new(map, self.config.index, self.filling_since.is_some())
     }
 
-    /// Writes a volume's entry through, and the term it came with.
-    pub(crate) fn write_through(&mut self, vid: Vid) -> Result<(), Refused> {
-        let term = self.table.term();
-        let Some(volume) = self.table.volume(vid) else { return Ok(()) };
-        let bytes = volume.entry().encode_with(volume.limits());
-        self.remember_term(term)?;
-        self.ledger.put_entry(vid, bytes.as_bytes()).map_err(|error| not_durable(&error))
+    /// Writes through what a volume's entry is about to be, and the term it came with: first here, then in the table, so
+    /// that the table is never ahead.
+    pub(crate) fn write_through(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
+        self.remember_term(self.table.term())?;
+        self.ledger.put_entry(entry.vid, entry.encode().as_bytes()).map_err(|error| not_durable(&error))
     }
 
-    fn remember_term(&mut self, term: u64) -> Result<(), Refused> {
+    /// Writes the daemon's term through, where it is a new one.
+    pub(crate) fn remember_term(&mut self, term: u64) -> Result<(), Refused> {
         if term <= self.ledger.contents().term {
             return Ok(());
         }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How the SSD is: what the flash layer says of itself, and the SMART / Health page made from it.
 
+use crate::controller::Ssd;
 use gnstor_fabric::time::{Span, Time};
+use gnstor_ftl::Origin;
 
 /// Temperature that the model reports, always: 40 C in kelvin. Nothing here gets warm.
 pub(crate) const MODELLED_KELVIN: u16 = 313;
@@ -21,8 +23,7 @@ pub(crate) mod warning {
     pub(crate) const BACKUP: u8 = 1 << 4;
 }
 
-/// What the flash layer knows of its own health. It hands this to [`crate::Ssd::set_flash_health`] whenever something
-/// of it has changed; until then the flash is new.
+/// What the flash layer knows of its own health. [`crate::Ssd`] asks it now and then, and before it answers for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashHealth {
     /// Spare blocks left, percent of what there was.
@@ -114,6 +115,46 @@ pub(crate) fn smart_page(now: Time, warnings: u8, flash: &FlashHealth, activity:
     counter(160, flash.media_errors.saturating_add(activity.damaged_pages));
     counter(176, activity.error_entries);
     page
+}
+
+/// Erase cycles that a block is taken to be made for: modelled, some 3,000 are usual for TLC flash.
+const RATED_CYCLES: u64 = 3000;
+/// How often the flash layer is asked while there is something to do.
+const LOOK_EVERY: Span = Span::from_ms(100);
+
+impl Ssd {
+    /// Asks the flash layer how it is; hosts are told of what is new.
+    pub(crate) fn look_at_flash(&mut self, now: Time) {
+        self.look_at = now + LOOK_EVERY;
+        let found = self.found_health();
+        if found != self.found {
+            self.found = found;
+            self.set_flash_health(now, found);
+        }
+    }
+
+    /// As [`Self::look_at_flash`], not more often than is worth it.
+    pub(crate) fn watch_flash(&mut self, now: Time) {
+        if now >= self.look_at {
+            self.look_at_flash(now);
+        }
+    }
+
+    /// Power cycles and hours before this one are not kept: they are counted from here.
+    fn found_health(&self) -> FlashHealth {
+        let (health, stats) = (self.ftl.health(), self.ftl.stats());
+        let used = health.wear.mean_milli / (RATED_CYCLES * 10);
+        let unsafe_start = !matches!(self.boot.origin, Origin::Fresh | Origin::Clean);
+        FlashHealth {
+            available_spare: health.spare_percent,
+            percentage_used: u8::try_from(used).unwrap_or(u8::MAX),
+            media_errors: stats.lost_pages,
+            unsafe_shutdowns: unsafe_start.into(),
+            reliability_degraded: self.filling_since.is_some() || self.ledger.lost() > 0 || stats.lost_pages > 0,
+            read_only: health.worn_out,
+            ..FlashHealth::default()
+        }
+    }
 }
 
 /// Thousands of 512 bytes, rounded up.

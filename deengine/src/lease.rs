@@ -45,7 +45,7 @@ impl Ssd {
     pub(crate) fn renew_lease(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe) {
         let (version, term) = crate::volumes::version_and_term(sqe);
         let until = now + Span::from_ms(sqe.cdw12.get().into());
-        match self.table.renew_lease(term, version, until) {
+        match self.table.renew_lease(term, version, until).and_then(|()| self.remember_term(term)) {
             Ok(()) => self.complete(permit, OK, now, 0),
             Err(refused) => self.refuse(permit, 0, refused, now),
         }

@@ -62,6 +62,9 @@ impl Ssd {
         if !known {
             return Err(Refusal::InvalidNamespace.into());
         }
+        if page == page::SMART {
+            self.look_at_flash(now);
+        }
         let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
         let is_daemon = host.identity == Identity::Daemon;
         if vendor && !is_daemon {

@@ -20,7 +20,7 @@ use gnstor_fabric::time::Time;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::Refusal;
-use gnstor_proto::vendor::{Limits, RawTombstone, VolumeEntry};
+use gnstor_proto::vendor::{RawTombstone, VolumeEntry};
 pub(crate) use rules::Rules;
 use std::sync::Arc;
 use volume::{Use, VolumeRules};
@@ -206,8 +206,8 @@ impl Table {
         Ok(())
     }
 
-    /// VOLUME ADD.
-    pub(crate) fn add(&mut self, now: Time, entry: VolumeEntry, limits: Limits) -> Result<(), Refused> {
+    /// Whether VOLUME ADD may add this.
+    pub(crate) fn check_add(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
         self.take_term(entry.term)?;
         match self.volume(entry.vid) {
             Some(volume) if volume.entry.deleting => return Err(Refusal::SweepPending.into()),
@@ -218,13 +218,16 @@ impl Table {
         if self.tombstones.generation(entry.vid).is_some_and(|dead| entry.generation <= dead) {
             return Err(Refusal::StaleVersion.into());
         }
+        if self.rules.free_slot() == MAX_VOLUMES { Err(Refusal::TableFull.into()) } else { Ok(()) }
+    }
+
+    /// VOLUME ADD.
+    pub(crate) fn add(&mut self, now: Time, entry: VolumeEntry) -> Result<(), Refused> {
+        self.check_add(&entry)?;
         let free = self.rules.free_slot();
-        if free == MAX_VOLUMES {
-            return Err(Refusal::TableFull.into());
-        }
         let slot = u16::try_from(free).expect("below MAX_VOLUMES");
         let read_before = self.roster.reads_of(slot);
-        let used = Use { rate: Rate::new(limits), read_before, ..Use::default() };
+        let used = Use { rate: Rate::new(entry.limits), read_before, ..Use::default() };
         if free == self.uses.len() {
             self.uses.push(used);
         } else {
@@ -233,14 +236,13 @@ impl Table {
         // Serials are the table's, not the volume's: a re-created volume never repeats one.
         self.serial += 1 << 32;
         let serial = self.serial;
-        self.change().put(free, VolumeRules::new(entry, limits, now, serial));
+        self.change().put(free, VolumeRules::new(entry, now, serial));
         Ok(())
     }
 
-    /// VOLUME CHMOD. What placement is computed from cannot change under mapped blocks.
-    pub(crate) fn chmod(&mut self, now: Time, entry: VolumeEntry, limits: Limits) -> Result<(), Refused> {
+    /// Whether VOLUME CHMOD may make this of a volume. What placement is computed from cannot change under mapped blocks.
+    pub(crate) fn check_chmod(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
         self.take_term(entry.term)?;
-        let slot = self.rules.slot_of(entry.vid).ok_or(Refusal::VolumeAbsent)?;
         let old = &self.rules.volume(entry.vid).ok_or(Refusal::VolumeAbsent)?.entry;
         if old.deleting {
             return Err(Refusal::Deleting.into());
@@ -251,40 +253,57 @@ impl Table {
         let same = (entry.generation, entry.replicas, entry.chunk_shift, entry.factor)
             == (old.generation, old.replicas, old.chunk_shift, old.factor);
         let grows = entry.capacity_blocks >= old.capacity_blocks && entry.lease_epoch >= old.lease_epoch;
-        if !same || !grows || entry.deleting {
-            return Err(Refusal::InvalidField.into());
-        }
+        if same && grows && !entry.deleting { Ok(()) } else { Err(Refusal::InvalidField.into()) }
+    }
+
+    /// VOLUME CHMOD.
+    pub(crate) fn chmod(&mut self, now: Time, entry: VolumeEntry) -> Result<(), Refused> {
+        self.check_chmod(&entry)?;
+        let slot = self.rules.slot_of(entry.vid).ok_or(Refusal::VolumeAbsent)?;
         let used = &mut self.uses[usize::from(slot)];
         // The same limits go on where they are: a renewal of the lease fills no bucket.
-        if limits != used.rate.limits() {
-            used.rate = Rate::new(limits);
+        if entry.limits != used.rate.limits() {
+            used.rate = Rate::new(entry.limits);
         }
-        self.replace(slot, |volume| volume.take(entry, limits, now));
+        self.replace(slot, |volume| volume.take(entry, now));
         Ok(())
     }
 
-    /// VOLUME DELETE: `true` if the volume is there and must be swept, `false` if that generation is gone already.
-    pub(crate) fn delete(&mut self, vid: Vid, generation: u32, version: u64, term: u64) -> Result<bool, Refused> {
+    /// What VOLUME DELETE makes of the volume's entry; `None` if that generation is gone already.
+    pub(crate) fn check_delete(
+        &mut self,
+        vid: Vid,
+        generation: u32,
+        version: u64,
+        term: u64,
+    ) -> Result<Option<VolumeEntry>, Refused> {
         self.take_term(term)?;
         if self.volume(vid).is_none() && self.tombstones.generation(vid) == Some(generation) {
-            return Ok(false);
+            return Ok(None);
         }
-        let slot = self.rules.slot_of(vid).ok_or(Refusal::VolumeAbsent)?;
         let entry = &self.rules.volume(vid).ok_or(Refusal::VolumeAbsent)?.entry;
         if generation != entry.generation {
             let newer_here = generation < entry.generation;
             return Err(if newer_here { Refusal::StaleVersion } else { Refusal::VolumeAbsent }.into());
         }
-        if !entry.deleting {
-            if version <= entry.version {
-                return Err(Refusal::StaleVersion.into());
-            }
+        if entry.deleting {
+            return Ok(Some(entry.clone()));
+        }
+        if version <= entry.version {
+            return Err(Refusal::StaleVersion.into());
+        }
+        Ok(Some(VolumeEntry { deleting: true, version, term, ..entry.clone() }))
+    }
+
+    /// VOLUME DELETE: takes what [`Self::check_delete`] has made.
+    pub(crate) fn mark_deleting(&mut self, entry: &VolumeEntry) {
+        let Some(slot) = self.rules.slot_of(entry.vid) else { return };
+        if self.rules.volume(entry.vid).is_some_and(|volume| volume.entry != *entry) {
             self.replace(slot, |volume| {
                 volume.serial += 1;
-                (volume.entry.deleting, volume.entry.version, volume.entry.term) = (true, version, term);
+                volume.entry = entry.clone();
             });
         }
-        Ok(true)
     }
 
     /// The volume's sweep is done: its id may live again, in a higher generation.
@@ -330,10 +349,10 @@ impl Table {
     }
 
     /// An entry from the ledger. No lease runs: its clock stopped with the power.
-    pub(crate) fn recall(&mut self, entry: VolumeEntry, limits: Limits) {
+    pub(crate) fn recall(&mut self, entry: VolumeEntry) {
         let (vid, term) = (entry.vid, entry.term);
         let deleting = entry.deleting;
-        let added = self.add(Time::ZERO, VolumeEntry { term: self.term.max(term), deleting: false, ..entry }, limits);
+        let added = self.add(Time::ZERO, VolumeEntry { term: self.term.max(term), deleting: false, ..entry });
         debug_assert!(added.is_ok(), "a ledger holds each volume once, and no more than the table");
         if let Some(slot) = self.rules.slot_of(vid)
             && let Some(volume) = self.change().volume_mut(slot)

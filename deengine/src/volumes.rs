@@ -19,7 +19,7 @@ use gnstor_proto::nvme::Sqe;
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
-use gnstor_proto::vendor::{ENTRY_BYTES, Limits, TOMBSTONE_BYTES, VolumeEntry, opcode};
+use gnstor_proto::vendor::{ENTRY_BYTES, TOMBSTONE_BYTES, VolumeEntry, opcode};
 use zerocopy::IntoBytes;
 
 /// How long a fence waits before it closes the queues of stragglers.
@@ -97,7 +97,7 @@ impl Ssd {
             return (data, count);
         }
         for volume in self.table.volumes_from(first).take((bytes / ENTRY) as usize) {
-            data.extend_from_slice(volume.entry().encode_with(volume.limits()).as_bytes());
+            data.extend_from_slice(volume.entry().encode().as_bytes());
             count += 1;
         }
         (data, count)
@@ -109,14 +109,15 @@ impl Ssd {
         let Some(vid) = Vid::new(raw) else {
             return self.refuse(permit, raw, Refusal::InvalidField.into(), now);
         };
-        match self.table.delete(vid, sqe.cdw13.get(), version, term) {
+        let judged = self.table.check_delete(vid, sqe.cdw13.get(), version, term);
+        // Durable before anything is unmapped (protocol rule 10).
+        let written =
+            judged.and_then(|entry| entry.map(|entry| self.write_through(&entry).map(|()| entry)).transpose());
+        match written {
             Err(refused) => self.refuse(permit, raw, refused, now),
-            Ok(false) => self.complete(permit, OK, now, 0),
-            Ok(true) => {
-                // Durable before anything is unmapped (protocol rule 10).
-                if let Err(refused) = self.write_through(vid) {
-                    return self.refuse(permit, raw, refused, now);
-                }
+            Ok(None) => self.complete(permit, OK, now, 0),
+            Ok(Some(entry)) => {
+                self.table.mark_deleting(&entry);
                 // Asked for again while the last transfers are awaited, a second sweep would reach into the id's next life.
                 if self.swept.iter().all(|(waiting, _)| *waiting != vid) {
                     self.ftl.sweep(vid, sqe.cdw13.get());
@@ -134,13 +135,12 @@ impl Ssd {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
         };
         let vid = entry.vid;
-        let limits = Limits::of(data);
-        let taken = if code == opcode::VOLUME_ADD {
-            self.table.add(now, entry, limits)
-        } else {
-            self.table.chmod(now, entry, limits)
-        };
-        match taken.and_then(|()| self.write_through(vid)) {
+        let is_new = code == opcode::VOLUME_ADD;
+        let judged = if is_new { self.table.check_add(&entry) } else { self.table.check_chmod(&entry) };
+        let taken = judged
+            .and_then(|()| self.write_through(&entry))
+            .and_then(|()| if is_new { self.table.add(now, entry) } else { self.table.chmod(now, entry) });
+        match taken {
             Err(refused) => self.refuse(permit, vid.get(), refused, now),
             Ok(()) => self.fence(now, permit, key, vid),
         }

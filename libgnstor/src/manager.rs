@@ -19,6 +19,10 @@ pub struct CreateOptions {
     pub chunk_bytes: u32,
     /// Labels.
     pub labels: BTreeMap<String, String>,
+    /// Commands a second that each SSD serves of it; 0 = no limit.
+    pub max_iops: u32,
+    /// Bytes a second that each SSD serves of it; 0 = no limit.
+    pub max_bytes_per_s: u64,
 }
 
 /// A volume as the daemon describes it.
@@ -38,10 +42,13 @@ pub struct VolumeInfo {
     pub writer: Option<u32>,
     pub lease_epoch: u32,
     pub labels: BTreeMap<String, String>,
+    pub max_iops: u32,
+    pub max_bytes_per_s: u64,
 }
 
 impl From<grpc::Volume> for VolumeInfo {
     fn from(v: grpc::Volume) -> Self {
+        let limits = v.limits.unwrap_or_default();
         Self {
             name: v.name,
             vid: v.vid,
@@ -56,6 +63,8 @@ impl From<grpc::Volume> for VolumeInfo {
             writer: (v.writer != 0).then_some(v.writer),
             lease_epoch: v.lease_epoch,
             labels: v.labels.into_iter().collect(),
+            max_iops: limits.max_iops,
+            max_bytes_per_s: limits.max_bytes_per_s,
         }
     }
 }
@@ -93,6 +102,10 @@ impl Manager {
             client_id: self.id.get().into(),
             labels: options.labels.clone().into_iter().collect(),
             request_id: Vec::new(),
+            limits: Some(grpc::Limits {
+                max_iops: options.max_iops,
+                max_bytes_per_s: options.max_bytes_per_s,
+            }),
         };
         Ok(self.rpc.wait(self.rpc.volumes().create(request))?.into())
     }

@@ -188,25 +188,17 @@ pub struct VolumeEntry {
     pub lease_ms: u32,
     /// Ids of the last requests, newest first.
     pub request_ids: Vec<[u8; 16]>,
+    /// How fast each SSD lets it go.
+    pub limits: Limits,
 }
 
-/// How fast one SSD lets a volume go. They stand in the permission entry, beside what [`VolumeEntry`] holds.
+/// How fast one SSD lets a volume go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
     /// Commands per second; 0 = no limit.
     pub max_iops: u32,
     /// Bytes per second; 0 = no limit.
     pub max_bytes_per_s: u64,
-}
-
-impl Limits {
-    /// The limits in the bytes of an entry that [`VolumeEntry::decode`] takes; none in any other bytes.
-    pub fn of(bytes: &[u8]) -> Self {
-        RawEntry::ref_from_bytes(bytes).map_or(Self::default(), |raw| Self {
-            max_iops: raw.max_iops.get(),
-            max_bytes_per_s: raw.max_bytes_per_s.get(),
-        })
-    }
 }
 
 /// A volume that is gone, as VOLUME LIST reports it: 192 bytes, little-endian.
@@ -304,23 +296,13 @@ impl VolumeEntry {
         for (slot, id) in raw.request_ids.iter_mut().zip(&self.request_ids) {
             *slot = *id;
         }
+        raw.max_iops = self.limits.max_iops.into();
+        raw.max_bytes_per_s = self.limits.max_bytes_per_s.into();
         raw.crc = crc32c::crc32c(&raw.as_bytes()[..ENTRY_BYTES - 4]).into();
         raw
     }
 
-    /// As [`Self::encode`], with limits.
-    ///
-    /// # Panics
-    /// As [`Self::encode`].
-    pub fn encode_with(&self, limits: Limits) -> alloc::boxed::Box<RawEntry> {
-        let mut raw = self.encode();
-        raw.max_iops = limits.max_iops.into();
-        raw.max_bytes_per_s = limits.max_bytes_per_s.into();
-        raw.crc = crc32c::crc32c(&raw.as_bytes()[..ENTRY_BYTES - 4]).into();
-        raw
-    }
-
-    /// Decodes and checks an entry; [`Limits::of`] gives its limits.
+    /// Decodes and checks an entry.
     ///
     /// # Errors
     /// [`EntryError`] says what is wrong; nothing of a wrong entry is used.
@@ -367,6 +349,7 @@ impl VolumeEntry {
             lease_epoch: raw.lease_epoch.get(),
             lease_ms: raw.lease_ms.get(),
             request_ids: raw.request_ids.iter().filter(|id| **id != [0; 16]).copied().collect(),
+            limits: Limits { max_iops: raw.max_iops.get(), max_bytes_per_s: raw.max_bytes_per_s.get() },
         })
     }
 
@@ -402,6 +385,7 @@ mod tests {
             lease_epoch: 4,
             lease_ms: 300_000,
             request_ids: alloc::vec![[7; 16]],
+            limits: Limits { max_iops: 0x0102_0304, max_bytes_per_s: 0x1122_3344_5566_7788 },
         }
     }
 
@@ -411,14 +395,9 @@ mod tests {
     }
 
     #[test]
-    fn limits_travel_beside_the_entry() {
-        let limits = Limits { max_iops: 0x0102_0304, max_bytes_per_s: 0x1122_3344_5566_7788 };
-        let raw = entry().encode_with(limits);
+    fn limits_are_where_the_format_says() {
+        let raw = entry().encode();
         assert_eq!(raw.as_bytes()[2312..2324], [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 4, 3, 2, 1]);
-        assert_eq!(VolumeEntry::decode(raw.as_bytes()), Ok(entry()));
-        assert_eq!(Limits::of(raw.as_bytes()), limits);
-        assert_eq!(Limits::of(entry().encode().as_bytes()), Limits::default());
-        assert_eq!(Limits::of(&[0xFF; 12]), Limits::default());
     }
 
     #[test]

@@ -159,6 +159,7 @@ impl Core {
             lease_epoch: 0,
             lease_ms: 0,
             request_ids: request.request_id.into_iter().collect(),
+            limits: request.limits,
         };
         self.names.insert(entry.name.clone(), vid);
         self.volumes.insert(vid, Volume::new(entry.clone(), Stage::Creating));

@@ -6,7 +6,7 @@
 use crate::core::failure::Failure;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
-use gnstor_proto::vendor::{LABEL_BYTES, MAX_REPLICAS, NAME_BYTES};
+use gnstor_proto::vendor::{LABEL_BYTES, Limits, MAX_REPLICAS, NAME_BYTES};
 use gnstor_proto::{BLOCK_BYTES, BLOCK_SHIFT, placement};
 
 /// Shortest write lease, ms. Shorter wishes get this.
@@ -76,6 +76,8 @@ pub struct Create {
     pub labels: String,
     /// Names the request, if the client wants to retry it.
     pub request_id: Option<RequestId>,
+    /// How fast each SSD lets it go.
+    pub limits: Limits,
 }
 
 /// Rights a client can open a volume with.

@@ -15,7 +15,7 @@ use gnstor_proto::grpc::{
 };
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
-use gnstor_proto::vendor::VolumeEntry;
+use gnstor_proto::vendor::{Limits, VolumeEntry};
 use gnstor_proto::{BLOCK_BYTES, BLOCK_SHIFT};
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,7 +187,12 @@ fn create(message: CreateRequest) -> Result<Request, Failure> {
         client: request::client_id(message.client_id)?,
         labels: request::labels(message.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())))?,
         request_id: request::request_id(&message.request_id)?,
+        limits: message.limits.as_ref().map(limits).unwrap_or_default(),
     }))
+}
+
+fn limits(message: &grpc::Limits) -> Limits {
+    Limits { max_iops: message.max_iops, max_bytes_per_s: message.max_bytes_per_s }
 }
 
 fn delete(message: &DeleteRequest) -> Result<Request, Failure> {
@@ -245,5 +250,6 @@ fn volume(entry: &VolumeEntry) -> Volume {
         lease_epoch: entry.lease_epoch,
         labels: labels.map(|(key, value)| (key.into(), value.into())).collect(),
         version: entry.version,
+        limits: Some(grpc::Limits { max_iops: entry.limits.max_iops, max_bytes_per_s: entry.limits.max_bytes_per_s }),
     }
 }

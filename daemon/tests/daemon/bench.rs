@@ -8,7 +8,7 @@ use gnstor_daemon::core::{Command, CommandId, Core, CoreConfig, Effect, Reply, S
 use gnstor_daemon::port;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
-use gnstor_proto::vendor::VolumeEntry;
+use gnstor_proto::vendor::{Limits, VolumeEntry};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -156,6 +156,7 @@ pub(crate) fn create_with(text: &str, blocks: u64, id: Option<RequestId>) -> Req
         client: client(1),
         labels: "a=b\n".into(),
         request_id: id,
+        limits: Limits { max_iops: 0, max_bytes_per_s: 1 << 40 },
     })
 }
 

@@ -7,8 +7,8 @@ use gnstor_daemon::{Daemon, DaemonConfig, DaemonError};
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
 use gnstor_proto::grpc::{
-    CreateRequest, DeleteRequest, GetMapRequest, GetRequest, ListRequest, OpenRequest, OpenResponse, RegisterRequest,
-    ReleaseRequest, RenewRequest, Rights, Volume,
+    CreateRequest, DeleteRequest, GetMapRequest, GetRequest, Limits, ListRequest, OpenRequest, OpenResponse,
+    RegisterRequest, ReleaseRequest, RenewRequest, Rights, Volume,
 };
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::status::Refusal;
@@ -99,7 +99,9 @@ fn the_life_of_a_volume() {
         let other = c.fleet.register(RegisterRequest { name: "gpu1".into() }).await.unwrap().into_inner().client_id;
         assert_eq!((id, other), (1, 2));
         let labels = [("team".to_owned(), "graph".to_owned())].into();
-        let made = c.create(CreateRequest { client_id: id, labels, ..wish("corpus") }).await.unwrap();
+        let limits = Some(Limits { max_iops: 1000, max_bytes_per_s: 1 << 33 });
+        let made = c.create(CreateRequest { client_id: id, labels, limits, ..wish("corpus") }).await.unwrap();
+        assert_eq!(made.limits, limits);
         assert_eq!((made.vid, made.generation, made.capacity_bytes, made.replicas), (1, 4096, 1 << 20, 2));
         assert_eq!((made.chunk_bytes, made.owner, made.writer, made.labels["team"].as_str()), (65_536, id, 0, "graph"));
         let listed = c.volumes.list(ListRequest {}).await.unwrap().into_inner().volumes;
@@ -115,7 +117,11 @@ fn the_life_of_a_volume() {
         c.release("corpus", id).await.unwrap();
         c.release("corpus", other).await.unwrap();
         let released = c.get("corpus").await.unwrap();
-        assert_eq!((released.writer, released.readers), (0, vec![]));
+        assert_eq!(
+            (released.writer, released.readers, released.limits),
+            (0, vec![], limits),
+            "changes of rights keep it"
+        );
         c.delete("corpus", id, &[]).await.unwrap();
         assert!(array.agreed().is_empty());
     });

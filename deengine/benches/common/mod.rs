@@ -5,7 +5,7 @@ use gnstor_proto::fabrics::{self, ConnectData, ConnectFields, Identity, Property
 use gnstor_proto::nvme::{self, KeyedSgl, ReadWrite, Sqe};
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
-use gnstor_proto::vendor::VolumeEntry;
+use gnstor_proto::vendor::{Limits, VolumeEntry};
 
 /// The client whose I/O is measured.
 pub(crate) fn client() -> ClientId {
@@ -63,6 +63,7 @@ pub(crate) fn volume(capacity_blocks: u64) -> VolumeEntry {
         lease_epoch: 1,
         lease_ms: 3_600_000,
         request_ids: Vec::new(),
+        limits: Limits::default(),
     }
 }
 

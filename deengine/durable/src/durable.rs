@@ -140,7 +140,7 @@ impl Durable {
         header.check_sizes(&sizes)?;
         let state = match header.mode {
             Mode::Formatting => {
-                return Err(DurableError::Header { reason: "formatting was cut short: format it again".into() });
+                return Err(DurableError::Header { reason: "formatting was cut short, so it holds nothing".into() });
             }
             Mode::Fresh => State::Fresh,
             Mode::Clean => State::Clean,

@@ -52,7 +52,7 @@ pub enum DurableError {
         wanted: u64,
     },
     /// Neither header copy can be used.
-    #[error("the system area cannot be opened: {reason}")]
+    #[error("the system area cannot be opened: {reason}; format the SSD anew, or put a copy of it back")]
     Header {
         /// Why.
         reason: String,

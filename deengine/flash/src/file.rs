@@ -11,80 +11,43 @@
 //!            76 label, 256 bytes   332 zeros   4092 crc32c
 //!   boots:   two pages that say the same: 0 magic "GNSTBOOT", 8 boot u32, 12 crc32c
 //! ```
-//! Files are sparse. Data goes past the page cache where the file system can do that; records and system area go through it.
+//! A new file has all of its space set aside, so that a full disk is met when it is made and at no other time. One that its owner made
+//! as a hole (`truncate -s 4K it`) stays sparse, but for records and system area: records are mapped memory, and a store to them
+//! that finds the disk full would end the process. Data of a sparse file that finds the disk full waits until there is room.
+//!
+//! Data goes past the page cache where the file system can do that; records and system area go through it.
 //! A killed process loses nothing that was programmed: data is handed to the kernel before its record. When the *host* loses
 //! its power, what a [`FileStore`] synced is there, and all that was programmed before it.
 
+mod error;
 mod header;
+mod place;
+mod signature;
+mod space;
 mod system;
 
+pub use error::DataFileError;
 pub use system::FileStore;
+
+#[cfg(test)]
+pub(crate) use error::Size;
 
 use crate::PAGE_BYTES;
 use crate::geometry::{Geometry, Ppa};
 use crate::record::RECORD_BYTES;
+#[cfg(test)]
 use crate::sys;
 use gnstor_fabric::region::HostRegion;
 use header::Layout;
+use place::{Kind, Place};
+pub(crate) use space::is_full;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use thiserror::Error;
-
-/// Why a file is not to be used as an SSD.
-#[derive(Debug, Error)]
-pub enum DataFileError {
-    /// The operating system says no.
-    #[error("{}: {what}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What was tried.
-        what: &'static str,
-        /// What it said.
-        source: io::Error,
-    },
-    /// Another process, or another handle of this one, has it.
-    #[error("{}: in use by another process as an SSD; one file serves one SSD at a time", .0.display())]
-    Locked(PathBuf),
-    /// Creation would overwrite something.
-    #[error("{}: holds something already; remove the file, or wipe the start of the device, to make a new SSD of it", .0.display())]
-    Occupied(PathBuf),
-    /// A block device with too little space.
-    #[error("{}: has {has} bytes, but this SSD needs {needs}", path.display())]
-    TooSmall {
-        /// The device.
-        path: PathBuf,
-        /// Its size.
-        has: u64,
-        /// The least size.
-        needs: u64,
-    },
-    /// Not an SSD of ours, or a damaged one.
-    #[error("{}: is not an SSD of GNStor that can be opened: {reason}", path.display())]
-    Refused {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-}
-
-impl From<DataFileError> for io::Error {
-    fn from(error: DataFileError) -> Self {
-        let kind = match &error {
-            DataFileError::Io { source, .. } => source.kind(),
-            DataFileError::Locked(_) => io::ErrorKind::WouldBlock,
-            DataFileError::Occupied(_) => io::ErrorKind::AlreadyExists,
-            DataFileError::TooSmall { .. } => io::ErrorKind::StorageFull,
-            DataFileError::Refused { .. } => io::ErrorKind::InvalidData,
-        };
-        Self::new(kind, error)
-    }
-}
 
 /// How data gets to the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -98,6 +61,15 @@ pub enum IoMode {
     Blocking,
 }
 
+impl IoMode {
+    /// Anything but nothing and `0` in this environment variable is [`IoMode::Blocking`].
+    pub const NO_URING: &'static str = "GNSTOR_NO_IO_URING";
+
+    pub(crate) fn asked(no_uring: Option<&OsStr>) -> Self {
+        if no_uring.is_none_or(|value| value.is_empty() || value == "0") { Self::Auto } else { Self::Blocking }
+    }
+}
+
 /// A file that holds an SSD, locked for this process.
 #[derive(Debug)]
 pub struct DataFile {
@@ -106,53 +78,34 @@ pub struct DataFile {
     file: File,
     /// Past the page cache, where that is possible.
     data: File,
+    kind: Kind,
     layout: Layout,
     io: IoMode,
+    syncs: Syncs,
     /// A [`crate::Flash`] is over it.
     used: AtomicBool,
 }
 
 impl DataFile {
-    /// Makes a new SSD of a file that is not there or empty, or of a block device that starts with zeros. `label` says what
-    /// it is, in at most 256 bytes.
+    /// Makes a new SSD of a file that is not there, empty or all zeros, or of a block device that begins and ends with zeros. `label`
+    /// says what it is, in at most 256 bytes.
     ///
     /// # Errors
-    /// Where the file cannot be had, holds something, or has no room.
+    /// Where the file cannot be had, holds something, or has no room. A file that is not made is as it was before.
     pub fn create(path: &Path, geometry: &Geometry, system_bytes: u64, label: &str) -> Result<Self, DataFileError> {
         let layout = Layout::new(geometry.clone(), system_bytes, label.into())
             .map_err(|reason| DataFileError::Refused { path: path.into(), reason })?;
-        let failed = |what| move |source| DataFileError::Io { path: path.into(), what, source };
-        let mut options = OpenOptions::new();
-        let open = options.read(true).write(true).create(true).truncate(false).open(path);
-        let file = lock(path, open.map_err(failed("cannot be made"))?)?;
-        let end = (&file).seek(SeekFrom::End(0)).map_err(failed("size"))?;
-        if file.metadata().map_err(failed("size"))?.file_type().is_block_device() {
-            let needs = layout.end;
-            if end < needs {
-                return Err(DataFileError::TooSmall { path: path.into(), has: end, needs });
+        Self::create_in(Place::find_or_make(path)?, layout)
+    }
+
+    fn create_in(place: Place, layout: Layout) -> Result<Self, DataFileError> {
+        match place.check_blank(layout.end).and_then(|()| place.fill(&layout)) {
+            Ok(()) => Self::with(place, layout),
+            Err(error) => {
+                place.take_back();
+                Err(error)
             }
-            let mut start = vec![0; 64 << 10];
-            file.read_exact_at(&mut start, 0).map_err(failed("reading its start"))?;
-            if start.iter().any(|&byte| byte != 0) {
-                return Err(DataFileError::Occupied(path.into()));
-            }
-            // Old bytes in the records would be taken for pages, and in the system area for a journal.
-            let zeros = vec![0; 1 << 20];
-            for at in (header::SYSTEM_AT..layout.data_at).step_by(zeros.len()) {
-                let bytes = usize::try_from(layout.data_at - at).unwrap_or(usize::MAX).min(zeros.len());
-                file.write_all_at(&zeros[..bytes], at).map_err(failed("clearing its records"))?;
-            }
-        } else {
-            if end != 0 {
-                return Err(DataFileError::Occupied(path.into()));
-            }
-            file.set_len(layout.end).map_err(failed("setting its size"))?;
         }
-        // The header comes last: a half made SSD is none.
-        file.sync_data().map_err(failed("syncing it"))?;
-        file.write_all_at(&layout.encode(), 0).map_err(failed("writing its header"))?;
-        file.sync_all().map_err(failed("syncing it"))?;
-        Self::with(path, file, layout)
     }
 
     /// Opens an SSD that [`Self::create`] made.
@@ -160,28 +113,34 @@ impl DataFile {
     /// # Errors
     /// Where the file cannot be had, is in use, or is not what it should be; the reason is said.
     pub fn open(path: &Path) -> Result<Self, DataFileError> {
-        let failed = |what| move |source| DataFileError::Io { path: path.into(), what, source };
-        let refused = |reason: String| DataFileError::Refused { path: path.into(), reason };
-        let open = OpenOptions::new().read(true).write(true).open(path);
-        let file = lock(path, open.map_err(failed("cannot be opened"))?)?;
-        let end = (&file).seek(SeekFrom::End(0)).map_err(failed("size"))?;
-        if end < u64::from(PAGE_BYTES) {
-            return Err(refused(format!("it has {end} bytes, less than a header")));
+        let place = Place::find(path)?;
+        let Place { path, file, end, .. } = &place;
+        let failed = |what| move |source| DataFileError::Io { path: path.clone(), what, source };
+        let refused = |reason: String| DataFileError::Refused { path: path.clone(), reason };
+        if *end == 0 {
+            return Err(DataFileError::Blank(path.clone()));
         }
         let mut bytes = [0; PAGE_BYTES as usize];
+        if *end < u64::from(PAGE_BYTES) {
+            return Err(refused(format!("it has {end} bytes, less than a header")));
+        }
         file.read_exact_at(&mut bytes, 0).map_err(failed("reading its header"))?;
+        if bytes == [0; PAGE_BYTES as usize] {
+            return Err(DataFileError::Blank(path.clone()));
+        }
         let layout = Layout::decode(&bytes).map_err(refused)?;
-        if end < layout.end {
+        if *end < layout.end {
             return Err(refused(format!("it was cut short: {end} bytes, of {} that its header speaks of", layout.end)));
         }
-        Self::with(path, file, layout)
+        place.check_limit(layout.end)?;
+        Self::with(place, layout)
     }
 
-    fn with(path: &Path, file: File, layout: Layout) -> Result<Self, DataFileError> {
-        let failed = |what| move |source| DataFileError::Io { path: path.into(), what, source };
+    fn with(place: Place, layout: Layout) -> Result<Self, DataFileError> {
+        let Place { path, file, kind, .. } = place;
         let direct =
-            OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path).and_then(|data| {
-                // Some file systems refuse only when it comes to data.
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).and_then(|data| {
+                // Some file systems refuse only when it comes to data, and so does a device of larger sectors.
                 HostRegion::alloc(PAGE_BYTES as usize)?.read_file(0, PAGE_BYTES as usize, &data, 0)?;
                 Ok(data)
             });
@@ -189,29 +148,19 @@ impl DataFile {
             Ok(data) => data,
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "no direct I/O here: flash data goes through the page cache");
-                file.try_clone().map_err(failed("a second descriptor"))?
+                let failed = |source| DataFileError::Io { path: path.clone(), what: "a second descriptor", source };
+                file.try_clone().map_err(failed)?
             }
         };
-        Ok(Self { path: path.into(), file, data, layout, io: IoMode::Auto, used: AtomicBool::new(false) })
+        let io = IoMode::asked(std::env::var_os(IoMode::NO_URING).as_deref());
+        let (syncs, used) = (Syncs::default(), AtomicBool::new(false));
+        Ok(Self { path, file, kind, data, layout, io, syncs, used })
     }
 
     /// Sets how data gets to the file.
     #[must_use]
     pub fn with_io(self, io: IoMode) -> Self {
         Self { io, ..self }
-    }
-
-    /// Sets disk space aside for system area and records (1/64 of the capacity), which a sparse file else takes as it
-    /// goes: with the disk full, writing a record would end the process (`SIGBUS`), while data that does not fit is a
-    /// failed program.
-    ///
-    /// # Errors
-    /// The file system's: no space, or it cannot do that. Block devices need it not.
-    pub fn reserve(&self) -> io::Result<()> {
-        if self.file.metadata()?.file_type().is_block_device() {
-            return Ok(());
-        }
-        sys::reserve(&self.file, 0, self.layout.data_at)
     }
 
     /// Where it is.
@@ -246,6 +195,30 @@ impl DataFile {
         &self.file
     }
 
+    /// Makes all that was written durable.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.syncs.run(|| self.file.sync_data())
+    }
+
+    /// Data goes past the page cache.
+    #[cfg(test)]
+    pub(crate) fn is_direct(&self) -> bool {
+        sys::is_direct(&self.data)
+    }
+
+    /// Writes data somewhere else.
+    #[cfg(test)]
+    pub(crate) fn with_data(self, data: File) -> Self {
+        Self { data, ..self }
+    }
+
+    /// As [`Self::create`], of a file that is treated as a device.
+    #[cfg(test)]
+    pub(crate) fn create_as_device(path: &Path, geometry: &Geometry, label: &str) -> Result<Self, DataFileError> {
+        let layout = Layout::new(geometry.clone(), 100_000, label.into()).expect("a layout");
+        Self::create_in(Place { kind: Kind::Device, ..Place::find(path)? }, layout)
+    }
+
     /// Where a page's data is.
     pub(crate) fn data_at(&self, page: Ppa) -> u64 {
         self.layout.data_at + u64::from(page.0) * u64::from(PAGE_BYTES)
@@ -259,8 +232,11 @@ impl DataFile {
         Err(DataFileError::Refused { path: self.path.clone(), reason }.into())
     }
 
-    /// The records, mapped.
+    /// The records, mapped, with disk space under them.
     pub(crate) fn records(&self) -> io::Result<Arc<HostRegion>> {
+        if self.kind == Kind::File {
+            space::reserve(&self.path, &self.file, self.layout.data_at)?;
+        }
         let bytes = usize::try_from(self.layout.geometry.pages() * RECORD_BYTES).map_err(io::Error::other)?;
         HostRegion::map_file(&self.file, self.layout.records_at, bytes)
     }
@@ -281,7 +257,7 @@ impl DataFile {
         // One after the other: either alone says a number that no used boot is above.
         for slot in 0..2 {
             self.file.write_all_at(&header::encode_boot(next), header::boot_at(slot))?;
-            self.file.sync_data()?;
+            self.sync()?;
         }
         Ok(next)
     }
@@ -299,10 +275,24 @@ impl DataFile {
     }
 }
 
-fn lock(path: &Path, file: File) -> Result<File, DataFileError> {
-    match sys::try_lock(&file) {
-        Ok(true) => Ok(file),
-        Ok(false) => Err(DataFileError::Locked(path.into())),
-        Err(source) => Err(DataFileError::Io { path: path.into(), what: "cannot be locked", source }),
+/// Syncs of one file. After one that failed the kernel may have given up pages and report the next as done, so none is believed
+/// any more until the file is opened anew.
+#[derive(Debug, Default)]
+pub(crate) struct Syncs {
+    failed: AtomicBool,
+}
+
+impl Syncs {
+    pub(crate) fn run(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        if self.failed.load(Ordering::Acquire) {
+            return Err(io::Error::other(
+                "an earlier sync of this file failed: what it holds is known only after a restart",
+            ));
+        }
+        let result = sync();
+        if result.is_err() {
+            self.failed.store(true, Ordering::Release);
+        }
+        result
     }
 }

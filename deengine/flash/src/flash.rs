@@ -343,6 +343,12 @@ impl Flash {
         _ = self.blocks[block.0 as usize].fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
     }
 
+    /// Whether its file is read and written through a ring.
+    #[cfg(test)]
+    pub(crate) fn has_ring(&self) -> bool {
+        self.lock().engine.as_ref().is_some_and(Engine::has_ring)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Data between frames and the file: through `io_uring` where it is permitted, else by calls that wait.
+//!
+//! A write that finds the disk full has not failed: flash has no block that is bad for it. It is *held*, and tried again until there
+//! is room; whoever waits for its unit waits so long.
 
 use crate::PAGE_BYTES;
-use crate::file::{DataFile, IoMode};
+use crate::file::{DataFile, IoMode, is_full};
 use crate::flash::Ticket;
 use crate::frames::{Frame, Frames};
 use crate::geometry::{Ppa, Unit};
@@ -28,9 +31,15 @@ pub(crate) struct Engine {
     slots: Vec<Slot>,
     free: Vec<usize>,
     done: VecDeque<(Job, io::Result<()>)>,
+    held: VecDeque<Slot>,
+    /// Looks until the first held write is tried again, and how many there were the last time.
+    looks: (u32, u32),
     file: Arc<DataFile>,
     frames: Arc<Frames>,
 }
+
+/// Looks at a full disk from one try to the next, at most.
+const MOST_LOOKS: u32 = 1 << 14;
 
 #[derive(Debug)]
 struct Slot {
@@ -58,9 +67,15 @@ impl Engine {
             },
         };
         file.enter()?;
+        let path = file.path().display();
+        match &ring {
+            Some(_) => tracing::info!(%path, "flash data is read and written through io_uring"),
+            None => tracing::info!(%path, "flash data is read and written by blocking calls"),
+        }
         let slot = |_| Slot { job: Job::Program(Unit(0)), at: 0, pages: Vec::new() };
         let slots: Vec<Slot> = (0..if ring.is_some() { SLOTS } else { 1 }).map(slot).collect();
-        Ok(Self { free: (0..slots.len()).collect(), slots, ring, done: VecDeque::new(), file, frames })
+        let (free, done, held) = ((0..slots.len()).collect(), VecDeque::new(), VecDeque::new());
+        Ok(Self { ring, slots, free, done, held, looks: (0, 0), file, frames })
     }
 
     /// Writes a unit; pages without a frame are zeros.
@@ -98,6 +113,37 @@ impl Engine {
         while let Some((slot, result)) = self.ring.as_mut().and_then(Uring::next) {
             self.end(slot, Some(result));
         }
+        self.try_held();
+    }
+
+    /// Whether the data is read and written through the ring.
+    #[cfg(test)]
+    pub(crate) fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Tries held writes again, less and less often.
+    fn try_held(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        if self.looks.0 > 0 {
+            self.looks.0 -= 1;
+            return;
+        }
+        while let Some(slot) = self.held.pop_front() {
+            match self.block_on(&slot) {
+                Err(error) if is_full(&error) => {
+                    self.held.push_front(slot);
+                    let looks = (self.looks.1 * 2).clamp(1, MOST_LOOKS);
+                    self.looks = (looks, looks);
+                    return;
+                }
+                result => self.done.push_back((slot.job, result)),
+            }
+        }
+        self.looks = (0, 0);
+        tracing::info!(path = %self.file.path().display(), "there is room again: held flash data is written");
     }
 
     /// A job that ended.
@@ -105,12 +151,13 @@ impl Engine {
         self.done.pop_front()
     }
 
-    /// Waits until nothing is under way, and forgets what has ended.
+    /// Waits until nothing is under way, and forgets what has ended and what is held.
     pub(crate) fn drain(&mut self) {
         while self.free.len() < self.slots.len() {
             self.wait();
         }
         self.done.clear();
+        self.held.clear();
     }
 
     fn wait(&mut self) {
@@ -127,7 +174,18 @@ impl Engine {
         let whole = result.is_some_and(|moved| usize::try_from(moved) == Ok(bytes));
         // What the ring did not do or did in part is done again, and what is wrong with it is said by the second call.
         let result = if whole { Ok(()) } else { self.block_on(slot) };
-        self.done.push_back((slot.job, result));
+        match result {
+            Err(error) if is_full(&error) && matches!(slot.job, Job::Program(_)) => {
+                if self.held.is_empty() {
+                    tracing::error!(
+                        path = %self.file.path().display(), %error,
+                        "no room for flash data of a sparse file: writes wait; make room on its file system"
+                    );
+                }
+                self.held.push_back(Slot { job: slot.job, at: slot.at, pages: slot.pages.clone() });
+            }
+            result => self.done.push_back((slot.job, result)),
+        }
         self.free.push(slot_number);
     }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Calls that the standard library of the oldest supported toolchain does not have: an exclusive lock on an open file, and
-//! space for a part of one.
-#![expect(unsafe_code, reason = "flock, posix_fallocate")]
+//! Calls that the standard library of the oldest supported toolchain does not have: an exclusive lock on an open file, its space and
+//! its holes, and how long a file may be.
+#![expect(unsafe_code, reason = "flock, fallocate, lseek, fstatvfs, getrlimit")]
 
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 /// Locks an open file; false where somebody else has it. The lock ends with the file's last descriptor.
@@ -19,12 +21,78 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Has the file system set space aside.
-pub(crate) fn reserve(file: &File, at: u64, bytes: u64) -> io::Result<()> {
-    let off = |value: u64| libc::off_t::try_from(value).map_err(io::Error::other);
-    // SAFETY: a call on an open descriptor.
-    match unsafe { libc::posix_fallocate(file.as_raw_fd(), off(at)?, off(bytes)?) } {
-        0 => Ok(()),
-        error => Err(io::Error::from_raw_os_error(error)),
+fn length(bytes: u64) -> io::Result<libc::off_t> {
+    libc::off_t::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
+}
+
+/// Has the file system set space aside under the first `bytes`; where it cannot, blocks are written one by one.
+pub(crate) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    loop {
+        // SAFETY: a call on an open descriptor.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length(bytes)?) } {
+            0 => return Ok(()),
+            libc::EINTR => {}
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
     }
+}
+
+/// The same, or `Unsupported` where the file system cannot do it at once.
+pub(crate) fn reserve_at_once(file: &File, bytes: u64) -> io::Result<()> {
+    loop {
+        // SAFETY: a call on an open descriptor.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length(bytes)?) } == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => {}
+            error if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            error => return Err(error),
+        }
+    }
+}
+
+/// The next part of a file from `at` on that may hold anything but zeros; none to its end. Space that was set aside and read since is
+/// one, and so is all of a file where the file system does not know.
+pub(crate) fn next_data(file: &File, at: u64) -> io::Result<Option<Range<u64>>> {
+    let seek = |at: u64, what| {
+        // SAFETY: a call on an open descriptor.
+        let found = unsafe { libc::lseek(file.as_raw_fd(), length(at)?, what) };
+        u64::try_from(found).map_err(|_| io::Error::last_os_error())
+    };
+    match seek(at, libc::SEEK_DATA) {
+        Ok(from) => Ok(Some(from..seek(from, libc::SEEK_HOLE)?)),
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Free bytes of the file system that a file is on, without what is kept for root; none where it keeps no count.
+pub(crate) fn room(file: &File) -> io::Result<Option<u64>> {
+    let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: an open descriptor, and room for the answer.
+    if unsafe { libc::fstatvfs(file.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call above filled it in.
+    let stat = unsafe { stat.assume_init() };
+    Ok((stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize)))
+}
+
+/// The longest file that this process may write, where there is a limit.
+pub(crate) fn file_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a call that fills in what it is given.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+    Some(limit.rlim_cur).filter(|&limit| known && limit != libc::RLIM_INFINITY)
+}
+
+/// Whether a file was opened to be read and written past the page cache.
+#[cfg(test)]
+pub(crate) fn is_direct(file: &File) -> bool {
+    // SAFETY: a call on an open descriptor.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_DIRECT != 0
 }

@@ -42,7 +42,17 @@ impl std::fmt::Debug for Uring {
 
 impl Uring {
     pub(crate) fn new(file: Arc<DataFile>, region: Arc<HostRegion>, slots: usize) -> io::Result<Self> {
-        let ring = IoUring::new(u32::try_from(slots).map_err(io::Error::other)?)?;
+        let mut ring = IoUring::new(u32::try_from(slots).map_err(io::Error::other)?)?;
+        // Where only making a ring is permitted, the first job would wait for ever.
+        // SAFETY: it does nothing and refers to no memory.
+        let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
+        pushed.map_err(io::Error::other)?;
+        while let Err(error) = ring.submit_and_wait(1) {
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+        ring.completion().next().ok_or_else(|| io::Error::other("io_uring completes nothing"))?;
         Ok(Self { ring, pieces: vec![Vec::new(); slots], in_flight: 0, file, region })
     }
 

@@ -76,6 +76,8 @@ fn config(file: Arc<DataFile>, store: Arc<Watched>, preset: &Preset, logical_pag
 fn make(path: &Path, preset: &Preset, logical_pages: u64, plan: &Plan) -> Made {
     let geometry = geometry_for(preset, logical_pages).expect("a size that can be");
     let bytes = FtlConfig::store_bytes(preset, logical_pages, DUMP_BYTES).expect("a size that can be");
+    // A file that is a hole stays sparse: no disk need have room for its data.
+    std::fs::File::create(path).and_then(|file| file.set_len(4096)).expect("a hole");
     let file = Arc::new(DataFile::create(path, &geometry, bytes, "bench").expect("a new file"));
     let start = Instant::now();
     let store = Arc::new(FileStore::new(file, Arc::new(Power::steady())));

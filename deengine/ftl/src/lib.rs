@@ -40,7 +40,7 @@ pub mod windows;
 mod write;
 
 pub use config::{Collection, DUMP_BYTES, FtlConfig, OpenError};
-pub use gnstor_map::Probe;
+pub use gnstor_map::{Batch, Probe};
 pub use layer::{CommitError, Committed, Extent, Forgotten, Ftl, Full, NewBlock, Target, geometry_for};
 pub use reserve::reserved_superblocks;
 pub use restore::{Boot, OpenedFtl, Origin};

@@ -5,7 +5,7 @@ use crate::layer::{Extent, Ftl};
 use gnstor_fabric::region::LocalRef;
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Fetch, Loaded, PageState, Ppa, Ticket, Unreadable};
-use gnstor_map::Probe;
+use gnstor_map::{Batch, Probe};
 use gnstor_proto::slba::Vid;
 
 impl Ftl {
@@ -19,6 +19,17 @@ impl Ftl {
     #[inline]
     pub fn prefetch_record(&self, probe: &Probe) {
         if let Some(page) = self.map.find(probe) {
+            self.flash.prefetch(Ppa(page));
+        }
+    }
+
+    /// Asks for all that [`Self::extent`] will need of blocks, as many of them as the batch takes: the map's buckets for all
+    /// of them first, then the records of the pages found there.
+    #[inline]
+    pub fn announce(&self, blocks: impl IntoIterator<Item = (Vid, u32)>, batch: &mut Batch) {
+        self.map.probe_batch_first(blocks, batch);
+        self.map.find_batch(batch);
+        for page in (0..batch.len()).filter_map(|at| batch.page(at)) {
             self.flash.prefetch(Ppa(page));
         }
     }

@@ -22,21 +22,31 @@
 //! There is one [`MapWriter`]. It tells every word that it changes to a log: that is the whole redo log of the map, and
 //! what [`MapWriter::redo`] takes. Readers ([`Map`]) take no lock; `map.rs` says why they are right all the same.
 //!
+//! Whoever has many blocks at hand looks for them together, in a [`Batch`]: memory is asked for ahead, and processors
+//! with AVX-512 compute eight places at once.
+//!
 //! The image depends on seed, sizes and the functions in `shape.rs`: whoever keeps an image keeps these, and a change
 //! of them is a new format. The crate knows nothing of flash, and of volumes only their ids.
 
+mod batch;
 mod load;
 mod map;
 mod memory;
 mod search;
 mod shape;
 mod stash;
+#[cfg(target_arch = "x86_64")]
+mod vector;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_vector.rs"]
+mod vector;
 mod word;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
+pub use batch::Batch;
 pub use load::BadImage;
 pub use map::{Map, Probe};
 pub use writer::{Full, MapWriter};

@@ -6,7 +6,11 @@ use crate::shape::{VALID, block_of};
 use crate::stash::{self, STASH};
 use crate::writer::MapWriter;
 use crate::{SLOTS, Step, step};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Buckets that are checked before their pages are told.
+const CHECKED: usize = 64;
 
 /// Words that are no image of this map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -91,19 +95,15 @@ impl MapWriter {
     /// checked, or [`Self::clear`].
     pub fn finish_load(&mut self, mut each: impl FnMut(u32)) -> Result<(), BadImage> {
         self.loading = true;
-        let mut len = 0u64;
-        for bucket in 0..self.map.buckets() {
-            for (slot, word) in self.map.memory.line(bucket).iter().enumerate() {
-                let word = word.load(Ordering::Relaxed);
-                if word == 0 {
-                    continue;
-                }
-                if !is_slot(&self.map, bucket, word) {
-                    return Err(wrong(&self.map, bucket, slot, word));
-                }
-                len += 1;
-                each(self.map.shape.page(word));
-            }
+        let (mut len, mut pages) = (0u64, [0; CHECKED * SLOTS]);
+        let mut from = 0;
+        while from < self.map.buckets() {
+            let to = self.map.buckets().min(from + CHECKED as u64);
+            let count = check(&self.map, from..to, &mut pages);
+            let taken = &pages[..count.map_err(|bucket| wrong(&self.map, bucket))?];
+            len += taken.len() as u64;
+            taken.iter().for_each(|&page| each(page));
+            from = to;
         }
         let stashed = self.check_stash(&mut each)?;
         self.map.stash.change(stashed, || {});
@@ -162,6 +162,33 @@ fn set(target: &AtomicU64, word: u64) {
     }
 }
 
+/// Checks the words of some buckets and puts the pages of those taken into `pages`, where there is room for eight a
+/// bucket: how many there are, or the bucket with a word that is wrong.
+pub(crate) fn check(map: &Map, buckets: Range<u64>, pages: &mut [u32]) -> Result<usize, u64> {
+    match map.vector {
+        Some(vector) => vector.check(map, buckets, pages),
+        None => check_plainly(map, buckets, pages),
+    }
+}
+
+fn check_plainly(map: &Map, buckets: Range<u64>, pages: &mut [u32]) -> Result<usize, u64> {
+    let mut count = 0;
+    for bucket in buckets {
+        for word in map.memory.line(bucket).iter() {
+            let word = word.load(Ordering::Relaxed);
+            if word == 0 {
+                continue;
+            }
+            if !is_slot(map, bucket, word) {
+                return Err(bucket);
+            }
+            pages[count] = map.shape.page(word);
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
 #[inline]
 fn is_slot(map: &Map, bucket: u64, word: u64) -> bool {
     word & VALID != 0
@@ -170,9 +197,13 @@ fn is_slot(map: &Map, bucket: u64, word: u64) -> bool {
         && block_of(map.shape.key(bucket, word)).is_some()
 }
 
+/// The first word that is wrong in a bucket that has one.
 #[cold]
-fn wrong(map: &Map, bucket: u64, slot: usize, value: u64) -> BadImage {
-    let index = bucket * SLOTS as u64 + slot as u64;
+fn wrong(map: &Map, bucket: u64) -> BadImage {
+    let words = map.memory.line(bucket).each_ref().map(|word| word.load(Ordering::Relaxed));
+    let is_wrong = |&word: &u64| word != 0 && !is_slot(map, bucket, word);
+    let slot = words.iter().position(is_wrong).expect("a wrong word");
+    let (index, value) = (bucket * SLOTS as u64 + slot as u64, words[slot]);
     let page = value & map.shape.page_mask;
     if value & VALID == 0 {
         BadImage::Word { index, value }

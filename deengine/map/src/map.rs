@@ -15,11 +15,13 @@
 //! reader the key stayed in one place, and it looked there. Moves are counted in stripes by the key's remainder, so that
 //! moves of other keys rarely make a reader look again.
 //!
-//! The first look of a reader does without the count, as a hit needs none.
+//! The first look of a reader does without the count, as a hit needs none. So do those of a whole batch; what they miss
+//! is then looked for like a single block.
 
-use crate::memory::Memory;
+use crate::memory::{Line, Memory};
 use crate::shape::{Shape, WHICH, block_of, key_of};
 use crate::stash::{STASH, Stash};
+use crate::vector::Vector;
 use crate::writer::MapWriter;
 use crate::{MAX_LOAD, SLOTS, Step, step};
 use gnstor_proto::slba::Vid;
@@ -53,6 +55,8 @@ impl Counter {
 pub struct Map {
     pub(crate) memory: Memory,
     pub(crate) shape: Shape,
+    /// Where the processor can do eight at once.
+    pub(crate) vector: Option<Vector>,
     pub(crate) stash: Stash,
     moves: [Counter; STRIPES],
     pub(crate) len: Counter,
@@ -68,6 +72,15 @@ pub struct Probe {
     pub(crate) second: u32,
 }
 
+/// What the slots of a bucket have; bit i is slot i.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Compared {
+    /// The key looked for.
+    pub(crate) hit: u32,
+    /// Nothing.
+    pub(crate) empty: u32,
+}
+
 impl Map {
     /// A map for `entries` keys at [`MAX_LOAD`] with pages below `pages`, which may be 2^32 at most. Memory that is
     /// not touched costs nothing.
@@ -75,18 +88,34 @@ impl Map {
     /// # Errors
     /// `InvalidInput` for sizes that make no sense, or the operating system's error where it has no such memory.
     pub fn new(entries: u64, pages: u64, seed: u64) -> std::io::Result<(Arc<Self>, MapWriter)> {
-        let refuse = || Error::new(ErrorKind::InvalidInput, format!("a map of {entries} keys and {pages} pages"));
-        let slots = entries.checked_mul(100).ok_or_else(refuse)?.div_ceil(MAX_LOAD);
-        Self::with_buckets(slots.div_ceil(SLOTS as u64), pages, seed)
+        Self::build(Self::shape_for(entries, pages, seed)?, Vector::for_shape)
     }
 
-    pub(crate) fn with_buckets(buckets: u64, pages: u64, seed: u64) -> std::io::Result<(Arc<Self>, MapWriter)> {
-        let refuse = || Error::new(ErrorKind::InvalidInput, format!("a map of {buckets} buckets and {pages} pages"));
-        let shape = Shape::new(buckets, pages, seed).ok_or_else(refuse)?;
-        let lines = usize::try_from(shape.buckets).map_err(|_| refuse())?;
+    /// As [`Self::new`], the same map, but without the instructions that only some processors have: to compare.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn without_vectors(entries: u64, pages: u64, seed: u64) -> std::io::Result<(Arc<Self>, MapWriter)> {
+        Self::build(Self::shape_for(entries, pages, seed)?, |_| None)
+    }
+
+    fn shape_for(entries: u64, pages: u64, seed: u64) -> std::io::Result<Shape> {
+        let slots = entries.checked_mul(100).map(|hundredths| hundredths.div_ceil(MAX_LOAD));
+        slots
+            .and_then(|slots| Shape::new(slots.div_ceil(SLOTS as u64), pages, seed))
+            .ok_or_else(|| Error::new(ErrorKind::InvalidInput, format!("a map of {entries} keys and {pages} pages")))
+    }
+
+    pub(crate) fn build(
+        shape: Shape,
+        vector: impl FnOnce(&Shape) -> Option<Vector>,
+    ) -> std::io::Result<(Arc<Self>, MapWriter)> {
+        let lines = usize::try_from(shape.buckets)
+            .map_err(|_| Error::new(ErrorKind::InvalidInput, "a map beyond the address space"))?;
         let map = Arc::new(Self {
             memory: Memory::new(lines, 2 * STASH)?,
             shape,
+            vector: vector(&shape),
             stash: Stash::default(),
             moves: std::array::from_fn(|_| Counter::default()),
             len: Counter::default(),
@@ -133,6 +162,7 @@ impl Map {
     }
 
     /// Number of keys.
+    #[inline]
     pub fn len(&self) -> u64 {
         self.len.get()
     }
@@ -148,11 +178,13 @@ impl Map {
     }
 
     /// Keys that found no place in the table proper.
+    #[inline]
     pub fn stashed(&self) -> usize {
         self.stash.len()
     }
 
     /// Slots moved so far to make room.
+    #[inline]
     pub fn relocations(&self) -> u64 {
         self.relocations.get()
     }
@@ -229,21 +261,49 @@ impl Map {
     /// The page beside a tag in a bucket.
     ///
     /// The page is the lowest bits of a slot, so `slot ^ tag` is the page where the tag is right and more than any page
-    /// where it is not. The least of the eight says all, without a branch that could go wrong.
+    /// where it is not. Without vectors the least of the eight says all, with no branch that could go wrong.
     #[inline]
-    fn look(&self, bucket: u64, tag: u64) -> Option<u32> {
-        let line = self.memory.line(bucket);
-        let least = line.iter().fold(u64::MAX, |least, slot| least.min(slot.load(Ordering::Relaxed) ^ tag));
+    pub(crate) fn look(&self, bucket: u64, tag: u64) -> Option<u32> {
+        let (line, page_mask) = (self.memory.line(bucket), self.shape.page_mask);
+        let (hit, page) = match self.vector {
+            Some(vector) => vector.page(line, tag, page_mask),
+            None => {
+                let least = line.iter().fold(u64::MAX, |least, slot| least.min(slot.load(Ordering::Relaxed) ^ tag));
+                (least <= page_mask, self.shape.page(least))
+            }
+        };
         // Whoever got a page from a slot sees what was written before the page was entered, and whoever missed a key
         // sees the count of the move that took it away.
         fence(Ordering::Acquire);
-        (least <= self.shape.page_mask).then(|| self.shape.page(least))
+        hit.then_some(page)
+    }
+
+    /// Which slots of a bucket have a tag, and which are empty: for the writer, who needs no fence to see what it wrote.
+    #[inline]
+    pub(crate) fn compare(&self, bucket: u64, tag: u64) -> Compared {
+        let line = self.memory.line(bucket);
+        match self.vector {
+            Some(vector) => vector.compare(line, tag, self.shape.page_mask),
+            None => self.compare_plainly(line, tag),
+        }
+    }
+
+    /// Without a branch for each slot.
+    #[inline(never)]
+    pub(crate) fn compare_plainly(&self, line: &Line, tag: u64) -> Compared {
+        let (mut hit, mut empty) = (0, 0);
+        for (slot, word) in line.iter().enumerate() {
+            let word = word.load(Ordering::Relaxed);
+            hit |= u32::from(word ^ tag <= self.shape.page_mask) << slot;
+            empty |= u32::from(word == 0) << slot;
+        }
+        Compared { hit, empty }
     }
 
     /// Looks until no move came between.
     #[cold]
     #[inline(never)]
-    fn find_surely(&self, probe: &Probe) -> Option<u32> {
+    pub(crate) fn find_surely(&self, probe: &Probe) -> Option<u32> {
         let moves = &self.moves(self.shape.rem(probe.tag)).0;
         loop {
             let before = moves.load(Ordering::Acquire);

@@ -6,12 +6,24 @@
 
 use crate::SLOTS;
 use gnstor_fabric::region::HostRegion;
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// A bucket.
-pub(crate) type Line = [AtomicU64; SLOTS];
+/// A bucket: a cache line, which the alignment says.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Line([AtomicU64; SLOTS]);
+
+impl Deref for Line {
+    type Target = [AtomicU64; SLOTS];
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
 
 /// The image: lines, and after them the words of the stash.
 #[derive(Debug)]
@@ -35,7 +47,8 @@ impl Memory {
         let words = lines.checked_mul(SLOTS).and_then(|slots| slots.checked_add(tail)).ok_or_else(too_large)?;
         let bytes = words.checked_mul(8).filter(|&bytes| bytes <= usize::MAX / 4).ok_or_else(too_large)?;
         let region = HostRegion::alloc(bytes)?;
-        let base = NonNull::from(region.words64(0, words)).cast();
+        let base = NonNull::<[AtomicU64]>::from(region.words64(0, words)).cast();
+        assert!(base.cast::<Line>().is_aligned(), "a region begins with a page");
         Ok(Self { base, lines, words, _region: region })
     }
 
@@ -47,7 +60,7 @@ impl Memory {
     pub(crate) fn line(&self, line: u64) -> &Line {
         let at = self.index(line);
         // SAFETY: `index` checked that the line's words are among the `words` atomics at `base`, which the region keeps
-        // mapped and aligned as long as `self`.
+        // mapped as long as `self`; `new` checked the alignment of the first.
         unsafe { self.base.add(at).cast::<Line>().as_ref() }
     }
 
@@ -82,7 +95,16 @@ impl Memory {
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a line number is below `lines`, a usize; checked here")]
     fn index(&self, line: u64) -> usize {
-        assert!(line < self.lines as u64, "line {line} of {}", self.lines);
+        if line >= self.lines as u64 {
+            self.beyond(line);
+        }
         (line as usize).wrapping_mul(SLOTS)
+    }
+
+    /// Apart, so that a check that holds costs no more than itself.
+    #[cold]
+    #[inline(never)]
+    fn beyond(&self, line: u64) -> ! {
+        panic!("line {line} of {}", self.lines)
     }
 }

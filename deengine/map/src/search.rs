@@ -10,12 +10,16 @@
 
 use crate::SLOTS;
 use crate::map::Map;
+use crate::shape::WHICH;
 use std::sync::atomic::Ordering;
 
 /// Buckets looked at before an insertion gives up.
 const SEARCH_NODES: usize = 2000;
 /// The longest chain. Four levels of eight-way branching are more than the nodes above.
 pub(crate) const MAX_MOVES: usize = 5;
+
+/// Buckets that are asked for ahead of the look into them. At 90 % load every second bucket has room.
+const AHEAD: usize = 3;
 
 /// A bucket reached, and the slot of the bucket before whose content would move here.
 #[derive(Clone, Copy, Debug)]
@@ -76,18 +80,19 @@ impl Search {
         let mut head = 0;
         while head < self.nodes.len() {
             let Node { bucket: from, depth, .. } = self.nodes[head];
-            let targets = map.memory.line(from).each_ref().map(|slot| {
-                let target = map.shape.other(from, map.shape.rem(slot.load(Ordering::Relaxed)));
-                // The lines are looked at in turn below; asked for together they come together.
-                map.memory.prefetch(target);
-                target
-            });
-            for (slot, &bucket) in targets.iter().enumerate() {
+            let ways = Ways::from(map, from);
+            ways.announce(map);
+            for (turn, (bucket, slot)) in ways.iter().enumerate() {
+                if let Some(&later) = ways.buckets.get(turn + AHEAD) {
+                    map.memory.prefetch(later);
+                }
                 if bucket == from {
                     continue;
                 }
-                if let Some(empty) = empty_in(map, bucket) {
-                    return Some(self.chain(head as u32, slot, At { bucket, slot: empty }));
+                let empty = map.compare(bucket, 0).empty;
+                if empty != 0 {
+                    let empty = At { bucket, slot: empty.trailing_zeros() as usize };
+                    return Some(self.chain(head as u32, slot, empty));
                 }
                 if self.nodes.len() < SEARCH_NODES && usize::from(depth) < MAX_MOVES {
                     self.nodes.push(Node { bucket, parent: head as u32, slot: slot as u8, depth: depth + 1 });
@@ -112,9 +117,45 @@ impl Search {
     }
 }
 
-/// An empty slot of a bucket.
-#[inline]
-pub(crate) fn empty_in(map: &Map, bucket: u64) -> Option<usize> {
-    let line = map.memory.line(bucket);
-    (0..SLOTS).find(|&slot| line[slot].load(Ordering::Relaxed) == 0)
+/// Where the keys of a full bucket could go, in the order to look there: keys first that would go to the first of their
+/// buckets, where readers look first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ways {
+    /// The other buckets of the keys.
+    pub(crate) buckets: [u64; SLOTS],
+    /// Their slots in the bucket that they are in.
+    pub(crate) slots: [u64; SLOTS],
+}
+
+impl Ways {
+    #[inline]
+    pub(crate) fn from(map: &Map, bucket: u64) -> Self {
+        match map.vector {
+            Some(vector) => vector.ways(map, bucket),
+            None => Self::plainly(map, bucket),
+        }
+    }
+
+    pub(crate) fn plainly(map: &Map, bucket: u64) -> Self {
+        let words = map.memory.line(bucket).each_ref().map(|slot| slot.load(Ordering::Relaxed));
+        let mut ways = Self { buckets: [0; SLOTS], slots: [0; SLOTS] };
+        let (mut seconds, mut firsts) = (0, words.iter().filter(|&word| word & WHICH != 0).count());
+        for (slot, &word) in words.iter().enumerate() {
+            let at = if word & WHICH != 0 { &mut seconds } else { &mut firsts };
+            (ways.buckets[*at], ways.slots[*at]) = (map.shape.other(bucket, map.shape.rem(word)), slot as u64);
+            *at += 1;
+        }
+        ways
+    }
+
+    /// Asks for the buckets that are looked at before all others.
+    #[inline]
+    pub(crate) fn announce(&self, map: &Map) {
+        self.buckets[..AHEAD].iter().for_each(|&bucket| map.memory.prefetch(bucket));
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a slot is below 8")]
+    fn iter(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.buckets.iter().zip(&self.slots).map(|(&bucket, &slot)| (bucket, slot as usize))
+    }
 }

@@ -202,5 +202,8 @@ fn inverse(odd: u64) -> u64 {
     x & KEY_MASK
 }
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod eight;
+
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The one writer.
 
-use crate::map::{Map, Probe};
-use crate::search::{At, Search};
+use crate::batch::{Batch, each};
+use crate::map::{Compared, Map, Probe};
+use crate::search::{At, Search, Ways};
 use crate::shape::{VALID, WHICH};
 use crate::stash::{self, STASH};
 use crate::{SLOTS, Step, step};
@@ -30,23 +31,30 @@ pub struct MapWriter {
 /// insertions some moves. In the bench this gives nearly the best of each.
 const ENOUGH: u32 = 4;
 
-/// What a bucket has for a key.
+/// A bucket and what it has for a key.
 #[derive(Clone, Copy)]
 struct Found {
     bucket: u64,
-    /// Bit i: slot i has the key.
-    hit: u32,
-    /// Bit i: slot i is empty.
-    empty: u32,
+    slots: Compared,
 }
 
 impl Found {
     fn hit(self) -> Option<At> {
-        (self.hit != 0).then(|| At { bucket: self.bucket, slot: self.hit.trailing_zeros() as usize })
+        self.at(self.slots.hit)
     }
 
     fn empty(self) -> Option<At> {
-        (self.empty != 0).then(|| At { bucket: self.bucket, slot: self.empty.trailing_zeros() as usize })
+        self.at(self.slots.empty)
+    }
+
+    /// Number of empty slots.
+    #[expect(clippy::cast_possible_truncation, reason = "eight slots")]
+    fn room(self) -> u32 {
+        (self.slots.empty as u8).count_ones()
+    }
+
+    fn at(self, bits: u32) -> Option<At> {
+        (bits != 0).then(|| At { bucket: self.bucket, slot: bits.trailing_zeros() as usize })
     }
 }
 
@@ -104,6 +112,15 @@ impl MapWriter {
         }
         self.map.len.set(self.map.len() + 1);
         Ok(None)
+    }
+
+    /// Looks ahead, of a batch whose blocks are about to be inserted: where both buckets of a new block are full, asks
+    /// for the buckets that others could move to.
+    #[inline]
+    pub fn announce(&self, batch: &Batch) {
+        for at in each(self.map.crowded(batch)) {
+            Ways::from(&self.map, u64::from(batch.probe(at).first)).announce(&self.map);
+        }
     }
 
     /// Unmaps a block; the page it was mapped to.
@@ -170,17 +187,9 @@ impl MapWriter {
         assert!(u64::from(page) < self.map.shape.pages, "page {page} of {}", self.map.shape.pages);
     }
 
-    /// Hits and empty slots of a bucket, without a branch for each slot.
     #[inline]
     fn look(&self, bucket: u64, tag: u64) -> Found {
-        let page_mask = self.map.shape.page_mask;
-        let (mut hit, mut empty) = (0, 0);
-        for (slot, word) in self.map.memory.line(bucket).iter().enumerate() {
-            let word = word.load(Ordering::Relaxed);
-            hit |= u32::from(word ^ tag <= page_mask) << slot;
-            empty |= u32::from(word == 0) << slot;
-        }
-        Found { bucket, hit, empty }
+        Found { bucket, slots: self.map.compare(bucket, tag) }
     }
 
     #[inline]
@@ -211,9 +220,9 @@ impl MapWriter {
 
     /// Puts a key that is not in the table into one of its buckets, moving others where it must.
     fn settle(&mut self, first: Found, second: Found, content: u64, log: &mut impl FnMut(u64, u64)) -> bool {
-        let (firsts, seconds) = (first.empty.count_ones(), second.empty.count_ones());
-        let balance = firsts < ENOUGH && seconds > firsts;
-        let at = match if balance { second.empty() } else { first.empty() } {
+        let (firsts, seconds) = (first.room(), second.room());
+        // As an index, because which it is cannot be foreseen: a branch would often go wrong.
+        let at = match [first, second][usize::from(firsts < ENOUGH && seconds > firsts)].empty() {
             Some(at) => at,
             None => match self.make_room(first.bucket, second.bucket, log) {
                 Some(at) => at,

@@ -27,7 +27,7 @@ use crate::slab::{MARK, Slab};
 use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::Time;
-use gnstor_ftl::{Ftl, Probe};
+use gnstor_ftl::{Batch, Ftl};
 use gnstor_proto::fabrics::{CmRequest, cm_reject};
 use gnstor_proto::nvme::{self, ReadWrite, Sqe};
 use port::{MAX_CORES, NOBODY, Ports};
@@ -61,7 +61,7 @@ pub struct Core {
     effects: VecDeque<Effect>,
     /// Left by the firmware; not yet taken.
     mail: VecDeque<Note>,
-    probes: Vec<Probe>,
+    batch: Batch,
     zero_sum: u32,
     /// The time of the last call.
     now: Time,
@@ -114,7 +114,7 @@ impl Ssd {
             reads: Slab::marked(),
             effects: VecDeque::new(),
             mail: VecDeque::new(),
-            probes: Vec::new(),
+            batch: Batch::default(),
             zero_sum,
             now: Time::ZERO,
         };
@@ -273,16 +273,11 @@ impl Controller for Core {
     /// The map's buckets for all of them first, then the records of the pages found there: two waits for memory, not two
     /// for each command.
     fn announce(&mut self, commands: &[Sqe]) {
-        self.probes.clear();
-        for sqe in commands {
-            if sqe.opcode == nvme::io::READ
-                && let Some(address) = ReadWrite::decode(sqe).slba.unpack()
-            {
-                self.probes.push(self.shared.ftl.probe(address.vid, address.vba));
-            }
-        }
-        for probe in &self.probes {
-            self.shared.ftl.prefetch_record(probe);
+        let reads = commands.iter().filter(|sqe| sqe.opcode == nvme::io::READ);
+        let blocks = reads.filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
+        let mut blocks = blocks.map(|address| (address.vid, address.vba)).peekable();
+        while blocks.peek().is_some() {
+            self.shared.ftl.announce(blocks.by_ref(), &mut self.batch);
         }
     }
 

@@ -25,6 +25,7 @@ fn entry(any_reader: bool, readers: Vec<u16>, writer: u16) -> VolumeEntry {
         lease_epoch: 0,
         lease_ms: 0,
         request_ids: Vec::new(),
+        limits: gnstor_proto::vendor::Limits::default(),
     }
 }
 
@@ -38,11 +39,11 @@ proptest! {
     ) {
         let first = entry(any, readers, writer);
         let mut table = Table::default();
-        prop_assert!(table.add(Time::ZERO, first.clone(), Limits::default()).is_ok());
+        prop_assert!(table.add(Time::ZERO, first.clone()).is_ok());
         let next = VolumeEntry { version: 2, ..entry(false, later, 0) };
         for (entry, change) in [(first, None), (next.clone(), Some(next))] {
             if let Some(change) = change {
-                prop_assert!(table.chmod(Time::ZERO, change, Limits::default()).is_ok());
+                prop_assert!(table.chmod(Time::ZERO, change).is_ok());
             }
             let volume = table.volume(Vid::MIN).expect("added");
             for raw in 1..600 {

@@ -39,7 +39,6 @@ impl Readers {
 pub(crate) struct VolumeRules {
     pub(super) entry: VolumeEntry,
     pub(super) readers: Readers,
-    pub(super) limits: Limits,
     pub(super) lease_until: Time,
     /// Who held the write lease before: told "held by another" or "expired" rather than that it never had it.
     pub(super) former_writer: Option<ClientId>,
@@ -48,9 +47,9 @@ pub(crate) struct VolumeRules {
 }
 
 impl VolumeRules {
-    pub(super) fn new(entry: VolumeEntry, limits: Limits, now: Time, serial: u64) -> Self {
+    pub(super) fn new(entry: VolumeEntry, now: Time, serial: u64) -> Self {
         let (readers, lease_until) = (Readers::of(&entry), lease_end(&entry, now));
-        Self { entry, readers, limits, lease_until, former_writer: None, serial }
+        Self { entry, readers, lease_until, former_writer: None, serial }
     }
 
     pub(crate) fn entry(&self) -> &VolumeEntry {
@@ -61,12 +60,8 @@ impl VolumeRules {
         self.serial
     }
 
-    pub(crate) fn limits(&self) -> Limits {
-        self.limits
-    }
-
     pub(super) fn is_limited(&self) -> bool {
-        self.limits != Limits::default()
+        self.entry.limits != Limits::default()
     }
 
     /// As it was before the power went; no lease runs.
@@ -74,12 +69,12 @@ impl VolumeRules {
         (self.lease_until, self.entry.term, self.entry.deleting) = (Time::ZERO, term, deleting);
     }
 
-    pub(super) fn take(&mut self, entry: VolumeEntry, limits: Limits, now: Time) {
+    pub(super) fn take(&mut self, entry: VolumeEntry, now: Time) {
         if self.entry.writer != entry.writer && self.entry.writer.is_some() {
             self.former_writer = self.entry.writer;
         }
         let (former_writer, serial) = (self.former_writer, self.serial + 1);
-        *self = Self { former_writer, ..Self::new(entry, limits, now, serial) };
+        *self = Self { former_writer, ..Self::new(entry, now, serial) };
     }
 
     pub(super) fn lease_runs(&self, now: Time) -> bool {

@@ -10,7 +10,6 @@ use super::*;
 use crate::hosts::Role;
 use crate::{Event, FlashHealth};
 use gnstor_proto::placement::mix64;
-use gnstor_proto::vendor::Limits;
 use std::collections::BTreeSet;
 use zerocopy::FromBytes;
 
@@ -58,7 +57,7 @@ impl Campaign {
         let preset = dice.of(&["null", "gnstor-980pro"]);
         let mut rig = Rig::bare_as(preset, 0, 256).with_clients().with_volume();
         let limits = Limits { max_iops: dice.small(2000), max_bytes_per_s: dice.below(20_000_000) };
-        rig.daemon_out(opcode::VOLUME_ADD, entry(6).encode_with(limits).as_bytes());
+        rig.daemon_out(opcode::VOLUME_ADD, VolumeEntry { limits, ..entry(6) }.encode().as_bytes());
         if dice.one_in(2) {
             rig.chmod(|entry| entry.lease_ms = u32::MAX);
         }
@@ -79,7 +78,7 @@ impl Campaign {
                 entry.generation = self.dice.small(4);
                 entry.any_reader = self.dice.one_in(2);
                 let limits = Limits { max_iops: self.dice.small(2) * 500, max_bytes_per_s: 0 };
-                entry.encode_with(limits).as_bytes().to_vec()
+                VolumeEntry { limits, ..entry }.encode().as_bytes().to_vec()
             }
             1 => FleetMap::equal(1, 64, 7, 1).expect("a map").encode(),
             2 => {

@@ -164,14 +164,14 @@ impl Campaign {
     }
 
     fn living(&self) -> Vec<u16> {
-        VOLUMES.into_iter().filter(|raw| matches!(&self.table[raw], Life::There(e, _) if !e.deleting)).collect()
+        VOLUMES.into_iter().filter(|raw| matches!(&self.table[raw], Life::There(e) if !e.deleting)).collect()
     }
 
     /// Every block of every volume.
     pub(super) fn check_blocks(&mut self, promise: Promise) {
         let mut mapped = 0;
         for raw in self.living() {
-            let Life::There(entry, _) = self.table[&raw].clone() else { continue };
+            let Life::There(entry) = self.table[&raw].clone() else { continue };
             for vba in (0..u32::try_from(entry.capacity_blocks).expect("small")).step_by(16) {
                 let (found, refused) = self.read_now(raw, vba, 16);
                 assert_eq!(refused, None, "volume {raw} block {vba}");
@@ -184,14 +184,14 @@ impl Campaign {
                 }
             }
         }
-        let sweeping = VOLUMES.iter().any(|raw| matches!(&self.table[raw], Life::There(entry, _) if entry.deleting));
+        let sweeping = VOLUMES.iter().any(|raw| matches!(&self.table[raw], Life::There(entry) if entry.deleting));
         assert!(sweeping || self.rig.mapped_blocks() == mapped, "nothing else is mapped");
     }
 
     /// Leases do not survive: each writer gets a new one.
     fn renew(&mut self) {
         for raw in self.living() {
-            let Life::There(entry, _) = self.table[&raw].clone() else { continue };
+            let Life::There(entry) = self.table[&raw].clone() else { continue };
             self.chmod(raw, *entry);
         }
     }
@@ -264,6 +264,10 @@ fn an_ssd_that_lost_writes_is_filling_until_a_newer_map_whatever_comes_between()
         assert!(ssd.boot().is_lossy());
         campaign.connect_to(ssd);
         assert!(is_filling(&mut campaign));
+        campaign.rig.hold = false;
+        let smart = campaign.rig.log(DAEMON, 2, 0, 128, false).unwrap();
+        assert_eq!((smart[0], smart[144]), (1 << 2, 1), "degraded, after one unsafe shutdown");
+        campaign.rig.hold = true;
         if dump {
             campaign.rig.ssd().power_fail().unwrap();
         } else {
@@ -287,7 +291,7 @@ fn an_ssd_that_lost_writes_is_filling_until_a_newer_map_whatever_comes_between()
 fn a_volume_deleted_twice_while_its_last_read_is_under_way_dies_once() {
     let mut campaign = Campaign::new(2, Faults::default());
     let raw = VOLUMES[0];
-    let Life::There(entry, _) = campaign.table[&raw].clone() else { unreachable!("just made") };
+    let Life::There(entry) = campaign.table[&raw].clone() else { unreachable!("just made") };
     campaign.write_late(raw);
     campaign.drain();
     // A read whose data stays on its way.
@@ -321,4 +325,31 @@ fn a_volume_deleted_twice_while_its_last_read_is_under_way_dies_once() {
     (0..50).for_each(|_| campaign.pass(200_000));
     campaign.drain();
     campaign.check_blocks(Promise::Acknowledged);
+}
+
+#[test]
+fn a_change_that_cannot_be_written_down_does_not_happen() {
+    let mut campaign = Campaign::new(3, Faults::default());
+    campaign.drain();
+    let raw = VOLUMES[0];
+    let Life::There(old) = campaign.table[&raw].clone() else { unreachable!("just made") };
+    campaign.bench.power.cut();
+    campaign.rig.hold = false;
+    let version = old.version + 1;
+    let changed = VolumeEntry { version, readers: Vec::new(), any_reader: false, ..(*old).clone() };
+    let refused = campaign.rig.volume_command(opcode::VOLUME_CHMOD, &changed);
+    assert_eq!(refusal(&refused), Some(Refusal::NotReady));
+    let delete = Sqe {
+        cdw2: u32::try_from(version).unwrap().into(),
+        cdw12: u32::from(raw).into(),
+        cdw13: old.generation.into(),
+        cdw14: u32::try_from(old.term).unwrap().into(),
+        ..super::sqe(opcode::VOLUME_DELETE)
+    };
+    assert_eq!(campaign.rig.refused(DAEMON, delete), Some(Refusal::NotReady));
+    let fresh = VolumeEntry { vid: vid(99), ..*old.clone() };
+    assert_eq!(refusal(&campaign.rig.volume_command(opcode::VOLUME_ADD, &fresh)), Some(Refusal::NotReady));
+    let ssd = campaign.rig.ssd();
+    assert_eq!(ssd.table.volume(vid(raw)).map(|volume| volume.entry()), Some(&*old), "neither changed nor deleted");
+    assert!(ssd.table.volume(vid(99)).is_none());
 }

@@ -38,7 +38,7 @@ use gnstor_proto::nvme::{Cqe, FLAGS_SGL, KeyedSgl, ReadWrite, Sqe, admin, io};
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
 use gnstor_proto::status::{Detail, Refusal, Status};
-use gnstor_proto::vendor::{VolumeEntry, opcode};
+use gnstor_proto::vendor::{Limits, VolumeEntry, opcode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -115,6 +115,7 @@ fn entry(raw_vid: u16) -> VolumeEntry {
         lease_epoch: LEASE,
         lease_ms: 10_000,
         request_ids: Vec::new(),
+        limits: Limits::default(),
     }
 }
 

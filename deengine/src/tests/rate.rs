@@ -2,12 +2,11 @@
 //! Rate limits: a volume gets what its entry says over time, and others do not notice.
 
 use super::*;
-use gnstor_proto::vendor::Limits;
 
 const LIMITED: u16 = 6;
 
 fn limited(mut rig: Rig, limits: Limits) -> Rig {
-    let raw = entry(LIMITED).encode_with(limits);
+    let raw = VolumeEntry { limits, ..entry(LIMITED) }.encode();
     assert_eq!(refusal(&rig.daemon_out(opcode::VOLUME_ADD, raw.as_bytes())), None);
     rig
 }
@@ -155,10 +154,10 @@ fn limits_are_listed_and_a_renewal_of_the_lease_fills_no_bucket() {
         ..sqe(opcode::VOLUME_LIST)
     };
     assert_eq!(rig.refused(DAEMON, list), None);
-    assert_eq!(Limits::of(rig.peek(DAEMON, 0)), limits);
+    assert_eq!(VolumeEntry::decode(rig.peek(DAEMON, 0)).unwrap().limits, limits);
     let sqe = rig.io(io::READ, WRITER, 0, 1);
     assert_eq!(rig.refused(WRITER, of_limited(sqe)), None);
-    let raw = VolumeEntry { version: 2, ..entry(LIMITED) }.encode_with(limits);
+    let raw = VolumeEntry { version: 2, limits, ..entry(LIMITED) }.encode();
     assert_eq!(refusal(&rig.daemon_out(opcode::VOLUME_CHMOD, raw.as_bytes())), None);
     let sqe = rig.io(io::READ, WRITER, 0, 1);
     let cid = rig.submit(WRITER, of_limited(sqe));

@@ -4,7 +4,6 @@
 
 use super::*;
 use gnstor_proto::placement::group_of;
-use gnstor_proto::vendor::Limits;
 
 /// A block of which SSD 0 has this part in the map.
 fn vba_where(map: &FleetMap, volume: &VolumeEntry, wanted: impl Fn(&FleetMap, u32) -> bool) -> u32 {
@@ -139,7 +138,7 @@ fn reach(wanted: Refusal) -> (Rig, Cqe) {
         Refusal::VolumeAbsent => rig.volume_command(opcode::VOLUME_CHMOD, &entry(77)),
         Refusal::TableFull => {
             for raw in 0..4095 {
-                rig.ssd().table.add(rig.now, entry(raw + 100), Limits::default()).unwrap();
+                rig.ssd().table.add(rig.now, entry(raw + 100)).unwrap();
             }
             rig.volume_command(opcode::VOLUME_ADD, &entry(9999))
         }

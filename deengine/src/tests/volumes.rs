@@ -3,7 +3,6 @@
 
 use super::*;
 use crate::permission::MAX_VOLUMES;
-use gnstor_proto::vendor::Limits;
 
 fn list(rig: &mut Rig, first: u16, slots: u32) -> (u32, Vec<VolumeEntry>) {
     let bytes = slots * 4096;
@@ -85,7 +84,7 @@ fn an_entry_is_taken_only_if_it_is_whole_and_newer() {
 fn the_table_is_full_at_its_limit() {
     let mut rig = Rig::new();
     for raw in 0..u16::try_from(MAX_VOLUMES).unwrap() - 1 {
-        rig.ssd().table.add(rig.now, entry(raw + 100), Limits::default()).unwrap();
+        rig.ssd().table.add(rig.now, entry(raw + 100)).unwrap();
     }
     assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &entry(9999))), Some(Refusal::TableFull));
 }

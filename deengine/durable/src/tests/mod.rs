@@ -14,7 +14,7 @@ use crate::{Durable, Opened, Record, Sizes};
 use gnstor_flash::{Block, Power, RamStore, Store, Superblock};
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{ClientId, Stamp, Vid};
-use gnstor_proto::vendor::VolumeEntry;
+use gnstor_proto::vendor::{Limits, VolumeEntry};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -125,6 +125,7 @@ pub(crate) fn entry(vid: Vid, generation: u32, version: u64) -> Vec<u8> {
         lease_epoch: 1,
         lease_ms: 0,
         request_ids: vec![[3; 16]],
+        limits: Limits { max_iops: 5, max_bytes_per_s: 6 },
     };
     entry.encode().as_bytes().to_vec()
 }

@@ -50,7 +50,7 @@ impl Store for FileStore {
 
     fn sync(&self) -> io::Result<()> {
         match self.power.step() {
-            Step::Whole => self.file.file().sync_data(),
+            Step::Whole => self.file.sync(),
             Step::Torn(_) | Step::Off => Err(power_is_gone()),
         }
     }

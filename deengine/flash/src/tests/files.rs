@@ -26,7 +26,6 @@ fn a_file_is_opened_once() {
     assert_eq!(error.kind(), ErrorKind::WouldBlock, "two flashes over one handle");
     drop((flash, file));
     let file = DataFile::open(&path).unwrap();
-    file.reserve().unwrap();
     assert_eq!((file.label(), file.system_bytes(), file.geometry().superblocks()), ("a test", 100_000, 5));
 }
 
@@ -37,7 +36,7 @@ fn what_is_not_an_ssd_is_refused_with_a_reason() {
     assert!(refused(&path).contains("cannot be opened"), "a file that is not there");
     drop(new_file(&path, IoMode::Auto));
     let geometry = Geometry::new(shape(), 5).unwrap();
-    assert!(matches!(DataFile::create(&path, &geometry, 0, "").unwrap_err(), DataFileError::Occupied(_)));
+    assert!(matches!(DataFile::create(&path, &geometry, 0, "").unwrap_err(), DataFileError::Occupied { .. }));
     let raw = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let mut header = [0; 4096];
     raw.read_exact_at(&mut header, 0).unwrap();
@@ -46,13 +45,21 @@ fn what_is_not_an_ssd_is_refused_with_a_reason() {
         assert!(refused(&path).contains(reason), "byte {at}: {}", refused(&path));
         raw.write_all_at(&[header[at]], at as u64).unwrap();
     }
+    // Sound, but of a later format.
+    let mut later = header;
+    later[8] += 1;
+    let crc = crc32c::crc32c(&later[..4092]);
+    later[4092..].copy_from_slice(&crc.to_le_bytes());
+    raw.write_all_at(&later, 0).unwrap();
+    assert!(refused(&path).contains("version 2, and this program reads version 1"), "{}", refused(&path));
+    raw.write_all_at(&header, 0).unwrap();
     DataFile::open(&path).unwrap();
     let len = raw.metadata().unwrap().len();
     raw.set_len(len - 1).unwrap();
     assert!(refused(&path).contains("cut short"));
     raw.set_len(100).unwrap();
     assert!(refused(&path).contains("less than a header"));
-    assert!(refused(folder.path()).contains("cannot be opened"), "a folder");
+    assert!(refused(folder.path()).contains("is a folder"));
 }
 
 #[test]

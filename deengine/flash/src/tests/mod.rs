@@ -2,6 +2,7 @@
 //! Tests of the whole, on RAM and on files.
 
 mod crash;
+mod devices;
 mod faults;
 mod files;
 mod frames;
@@ -9,7 +10,9 @@ mod geometry;
 mod killed;
 mod readers;
 mod rules;
+mod space;
 mod stores;
+mod uring;
 
 use crate::*;
 use gnstor_proto::placement::mix64;

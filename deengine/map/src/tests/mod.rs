@@ -5,10 +5,14 @@ mod image;
 mod loads;
 mod model;
 mod readers;
+mod variants;
 
-use crate::Step;
+use crate::shape::Shape;
+use crate::vector::Vector;
+use crate::{Map, MapWriter, Step};
 use gnstor_proto::slba::Vid;
 use std::cell::RefCell;
+use std::sync::Arc;
 
 type Hook = Box<dyn FnMut(Step)>;
 
@@ -30,6 +34,18 @@ pub(crate) fn step(step: Step) {
     if let Some(mut hook) = HOOK.with(|cell| cell.borrow_mut().take()) {
         hook(step);
         HOOK.with(|cell| *cell.borrow_mut() = Some(hook));
+    }
+}
+
+impl Map {
+    /// A map of so many buckets, which uses what this processor has.
+    pub(crate) fn with_buckets(buckets: u64, pages: u64, seed: u64) -> std::io::Result<(Arc<Self>, MapWriter)> {
+        Self::build(Shape::new(buckets, pages, seed).unwrap(), Vector::for_shape)
+    }
+
+    /// The same without vectors.
+    pub(crate) fn plain_with_buckets(buckets: u64, pages: u64, seed: u64) -> std::io::Result<(Arc<Self>, MapWriter)> {
+        Self::build(Shape::new(buckets, pages, seed).unwrap(), |_| None)
     }
 }
 

@@ -2,7 +2,7 @@
 //! The map against a plain hash map, with its log replayed over images old and new.
 
 use super::*;
-use crate::{Full, MAX_CHANGES, Map, MapWriter};
+use crate::{Batch, Full, MAX_CHANGES, Map, MapWriter};
 use gnstor_proto::placement::mix64;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -23,12 +23,14 @@ struct Pair {
     writer: MapWriter,
     oracle: HashMap<(Vid, u32), u32>,
     log: Vec<(u64, u64)>,
+    batch: Batch,
 }
 
 impl Pair {
-    fn new(buckets: u64, seed: u64) -> Self {
-        let (map, writer) = Map::with_buckets(buckets, PAGES, seed).unwrap();
-        Self { map, writer, oracle: HashMap::new(), log: Vec::new() }
+    fn new(buckets: u64, seed: u64, plain: bool) -> Self {
+        let new = if plain { Map::plain_with_buckets } else { Map::with_buckets };
+        let (map, writer) = new(buckets, PAGES, seed).unwrap();
+        Self { map, writer, oracle: HashMap::new(), log: Vec::new(), batch: Batch::default() }
     }
 
     /// One random operation; both answer the same.
@@ -57,12 +59,39 @@ impl Pair {
                 prop_assert!(!self.writer.replace(vid, vba, from, page, log));
                 prop_assert_eq!(self.log.len(), before);
             }
-            13 => prop_assert_eq!(self.map.find(&self.map.probe(vid, vba)), present),
-            14 => prop_assert_eq!(self.map.find(&self.map.probe_first(vid, vba)), present),
-            _ => prop_assert_eq!(self.map.get(vid, vba), present),
+            13 => {
+                prop_assert_eq!(self.map.find(&self.map.probe(vid, vba)), present);
+                prop_assert_eq!(self.map.find(&self.map.probe_first(vid, vba)), present);
+            }
+            14 => prop_assert_eq!(self.map.get(vid, vba), present),
+            _ => self.batch(dice, blocks)?,
         }
         prop_assert!(self.log.len() - before <= MAX_CHANGES);
         prop_assert_eq!(self.map.len(), self.oracle.len() as u64);
+        Ok(())
+    }
+
+    /// Looks for many random blocks at once, in each of the ways to do it.
+    fn batch(&mut self, dice: u64, blocks: u64) -> Result<(), TestCaseError> {
+        let count = mix64(!dice) % 70;
+        let chosen: Vec<_> = (0..count).map(|nth| block(mix64(dice ^ nth) >> 8, 3, blocks)).collect();
+        if dice >> 20 & 1 == 0 {
+            self.map.probe_batch(chosen.iter().copied(), &mut self.batch);
+            self.writer.announce(&self.batch);
+        } else {
+            self.map.probe_batch_first(chosen.iter().copied(), &mut self.batch);
+        }
+        if dice >> 21 & 1 == 0 {
+            self.map.begin_find(&mut self.batch);
+        }
+        self.map.find_batch(&mut self.batch);
+        prop_assert_eq!(self.batch.len(), chosen.len().min(Batch::MOST));
+        prop_assert_eq!(self.batch.is_empty(), chosen.is_empty());
+        for (at, block) in chosen.iter().enumerate().take(Batch::MOST) {
+            let want = self.oracle.get(block).copied();
+            prop_assert_eq!(self.batch.page(at), want);
+            prop_assert_eq!(self.map.find(&self.batch.probe(at)), want);
+        }
         Ok(())
     }
 
@@ -100,8 +129,8 @@ proptest! {
 
     /// Few buckets and many blocks: the stash is in use and sometimes full.
     #[test]
-    fn the_map_does_what_a_hash_map_does(seed: u64, buckets in 8u64..300, crowd in 1u64..5) {
-        let mut pair = Pair::new(buckets, seed);
+    fn the_map_does_what_a_hash_map_does(seed: u64, plain: bool, buckets in 8u64..300, crowd in 1u64..5) {
+        let mut pair = Pair::new(buckets, seed, plain);
         for turn in 0..6_000 {
             pair.turn(mix64(seed ^ turn), buckets * crowd)?;
         }
@@ -125,8 +154,8 @@ proptest! {
 
     /// A copy made piece by piece between changes, and the changes since it began: the exact image.
     #[test]
-    fn a_fuzzy_copy_and_the_log_make_the_image(seed: u64, buckets in 8u64..100, piece in 1usize..200) {
-        let mut pair = Pair::new(buckets, seed);
+    fn a_fuzzy_copy_and_the_log_make_the_image(seed: u64, plain: bool, buckets in 8u64..100, piece in 1usize..200) {
+        let mut pair = Pair::new(buckets, seed, plain);
         for turn in 0..3_000 {
             pair.turn(mix64(seed ^ turn), buckets * 3)?;
         }

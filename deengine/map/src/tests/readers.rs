@@ -2,9 +2,9 @@
 //! Readers beside the writer: at every step of either, and in real threads.
 
 use super::*;
-use crate::search::{At, empty_in};
+use crate::search::At;
 use crate::shape::WHICH;
-use crate::{Map, MapWriter, SLOTS};
+use crate::{Batch, Map, MapWriter, SLOTS};
 use gnstor_proto::placement::mix64;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -74,6 +74,26 @@ fn movable(writer: &MapWriter) -> Vec<(u32, At)> {
     found
 }
 
+type Look = fn(&Map, u32) -> Option<u32>;
+
+/// The ways to look for a block.
+fn ways() -> [(&'static str, Look); 3] {
+    fn batch(map: &Map, vba: u32, begin: bool) -> Option<u32> {
+        let mut batch = Batch::default();
+        map.probe_batch_first([(vid(1), vba)], &mut batch);
+        if begin {
+            map.begin_find(&mut batch);
+        }
+        map.find_batch(&mut batch);
+        batch.page(0)
+    }
+    [
+        ("get", |map, vba| map.get(vid(1), vba)),
+        ("batch", |map, vba| batch(map, vba, false)),
+        ("batch, begun before", |map, vba| batch(map, vba, true)),
+    ]
+}
+
 /// An adversary moves the key, each time that the reader has looked in vain, to the bucket where it has just looked.
 #[test]
 fn a_miss_is_not_believed_while_the_key_moves() {
@@ -93,7 +113,7 @@ fn a_miss_is_not_believed_while_the_key_moves() {
     for (vba, at) in keys {
         let probe = map.place(vid(1), vba);
         let place = Rc::new(Cell::new(at));
-        for moves in 1..12u32 {
+        for (moves, (way, look)) in (1..12u32).flat_map(|moves| ways().map(|way| (moves, way))) {
             let left = Rc::new(Cell::new(moves));
             let (hook_left, hook_place, hook_writer) = (left.clone(), place.clone(), writer.clone());
             at_each_step(move |step| {
@@ -102,7 +122,7 @@ fn a_miss_is_not_believed_while_the_key_moves() {
                     relocate(&hook_writer.borrow(), &probe, &hook_place);
                 }
             });
-            assert_eq!(map.get(vid(1), vba), Some(vba), "block {vba}, {moves} moves");
+            assert_eq!(look(&map, vba), Some(vba), "block {vba}, {moves} moves, {way}");
             no_hook();
             assert_eq!(left.get(), 0, "the reader looked in vain as often as the key moved");
             if moves % 2 == 1 {
@@ -110,6 +130,11 @@ fn a_miss_is_not_believed_while_the_key_moves() {
             }
         }
     }
+}
+
+/// An empty slot of a bucket.
+fn empty_in(map: &Map, bucket: u64) -> Option<usize> {
+    map.memory.line(bucket).iter().position(|slot| slot.load(Ordering::Relaxed) == 0)
 }
 
 /// Moves a key to its other bucket, as the writer does it.
@@ -131,7 +156,7 @@ fn other_gap(map: &Map, from: At, probe: &crate::Probe) -> At {
 #[test]
 fn a_miss_is_not_believed_while_the_key_leaves_the_stash() {
     let mut tried = 0;
-    for seed in 0..40u64 {
+    for (seed, (way, look)) in (0..40u64).flat_map(|seed| ways().map(|way| (seed, way))) {
         let (map, mut writer) = Map::with_buckets(8, 1 << 16, seed).unwrap();
         let mut last = 0;
         while map.stashed() == 0 {
@@ -149,20 +174,19 @@ fn a_miss_is_not_believed_while_the_key_leaves_the_stash() {
                 next.set(next.get() + 1);
             }
         });
-        assert_eq!(map.get(vid(1), last), Some(last), "seed {seed}");
+        assert_eq!(look(&map, last), Some(last), "seed {seed}, {way}");
         no_hook();
         tried += usize::from(map.stashed() == 0);
     }
-    assert_eq!(tried, 40);
+    assert_eq!(tried, 120);
 }
 
 /// Threads that read while one writes. Blocks that stay are never missed; what is read was written for the block; and a
 /// reader never sees an older page after a newer one. A page is the number of a block and how often it was changed.
 ///
 /// `stay` blocks stay, `live` of others are there at any time, `spare` are not.
-fn race(buckets: u64, page_bits: u32, [stay, live, spare]: [u64; 3], turns: u64) {
-    let (map, mut writer) = Map::with_buckets(buckets, 1 << page_bits, 77).unwrap();
-    assert_eq!(map.buckets(), buckets);
+fn race(map: &Map, mut writer: MapWriter, [stay, live, spare]: [u64; 3], turns: u64) {
+    let buckets = map.buckets();
     let key = |number: u64| (vid(1 + u16::try_from(number % 3).unwrap()), u32::try_from(number).unwrap());
     let all = stay + live + spare;
     let number_bits = 64 - (all - 1).leading_zeros();
@@ -174,23 +198,34 @@ fn race(buckets: u64, page_bits: u32, [stay, live, spare]: [u64; 3], turns: u64)
     let (done, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for reader in 0..2u64 {
-            let (map, done, reads) = (&map, &done, &reads);
+            let (done, reads) = (&done, &reads);
             scope.spawn(move || {
                 let mut newest = vec![0; usize::try_from(all).unwrap()];
                 let mut turn = reader << 40;
+                let mut batch = Batch::default();
                 while !done.load(Ordering::Relaxed) {
-                    let number = mix64(turn) % all;
-                    turn += 1;
-                    let (vid, vba) = key(number);
-                    let Some(found) = map.get(vid, vba) else {
-                        assert!(number >= stay, "block {number} was missed, reader {reader}, turn {turn}");
-                        continue;
-                    };
-                    let version = u64::from(found) >> number_bits;
-                    assert_eq!(found, page(number, version), "the page of another block");
-                    let newest = &mut newest[usize::try_from(number).unwrap()];
-                    assert!(version >= *newest, "block {number}: version {version} after {newest}");
-                    *newest = version;
+                    let numbers: [u64; 16] = std::array::from_fn(|at| mix64(turn + at as u64) % all);
+                    turn += 16;
+                    map.probe_batch_first(numbers.map(key), &mut batch);
+                    map.find_batch(&mut batch);
+                    let seen = newest.clone();
+                    for (at, &number) in numbers.iter().enumerate() {
+                        let (vid, vba) = key(number);
+                        // The one reader looks at many at once, in no order; the other at one after the other.
+                        let (found, before) = match reader {
+                            0 => (batch.page(at), seen[usize::try_from(number).unwrap()]),
+                            _ => (map.get(vid, vba), newest[usize::try_from(number).unwrap()]),
+                        };
+                        let Some(found) = found else {
+                            assert!(number >= stay, "block {number} was missed, reader {reader}, turn {turn}");
+                            continue;
+                        };
+                        let version = u64::from(found) >> number_bits;
+                        assert_eq!(found, page(number, version), "the page of another block");
+                        assert!(version >= before, "block {number}: version {version} after {before}");
+                        let newest: &mut u64 = &mut newest[usize::try_from(number).unwrap()];
+                        *newest = version.max(*newest);
+                    }
                 }
                 reads.fetch_add(turn & 0xFF_FFFF_FFFF, Ordering::Relaxed);
             });
@@ -232,12 +267,21 @@ fn race(buckets: u64, page_bits: u32, [stay, live, spare]: [u64; 3], turns: u64)
     println!("{} reads", reads.load(Ordering::Relaxed));
 }
 
+/// Without vectors, too.
+fn races(buckets: u64, page_bits: u32, blocks: [u64; 3], turns: u64) {
+    for new in [Map::with_buckets, Map::plain_with_buckets] {
+        let (map, writer) = new(buckets, 1 << page_bits, 77).unwrap();
+        assert_eq!(map.buckets(), buckets);
+        race(&map, writer, blocks, turns);
+    }
+}
+
 #[test]
 fn readers_beside_a_writer_at_a_high_load() {
-    race(32, 19, [100, 138, 150], 40_000);
+    races(32, 19, [100, 138, 150], 40_000);
 }
 
 #[test]
 fn readers_beside_a_writer_that_uses_the_stash() {
-    race(8, 17, [40, 34, 40], 16_000);
+    races(8, 17, [40, 34, 40], 16_000);
 }

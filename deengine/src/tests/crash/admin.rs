@@ -10,9 +10,9 @@ impl Campaign {
         let raw = self.dice.of(&VOLUMES);
         match self.table[&raw].clone() {
             Life::Gone(_) => self.add(raw),
-            Life::There(entry, _) if entry.deleting => self.look_for_the_end(raw),
-            Life::There(entry, limits) => match self.dice.below(12) {
-                0 => self.delete(raw, *entry, limits),
+            Life::There(entry) if entry.deleting => self.look_for_the_end(raw),
+            Life::There(entry) => match self.dice.below(12) {
+                0 => self.delete(raw, *entry),
                 1 => self.set_map(),
                 _ => self.chmod(raw, *entry),
             },
@@ -55,7 +55,7 @@ impl Campaign {
         let Some(cqe) = self.ask(sqe) else { return false };
         self.in_doubt = None;
         assert_eq!(refusal(&cqe), None, "{raw}: {next:?}");
-        if let Life::There(entry, _) = &next {
+        if let Life::There(entry) = &next {
             self.term = self.term.max(entry.term);
         }
         self.table.insert(raw, next);
@@ -73,13 +73,12 @@ impl Campaign {
         let lease_epoch = 1000 * generation;
         let (lease_ms, old) = (u32::MAX, entry(raw));
         let entry = VolumeEntry { generation, term, capacity_blocks, lease_epoch, lease_ms, request_ids, ..old };
-        let limits = Limits::default();
-        let sqe = self.entry_sqe(opcode::VOLUME_ADD, &entry, limits);
-        self.change(raw, Life::There(Box::new(entry), limits), sqe);
+        let sqe = self.entry_sqe(opcode::VOLUME_ADD, &entry);
+        self.change(raw, Life::There(Box::new(entry)), sqe);
     }
 
-    fn entry_sqe(&mut self, opcode: u8, entry: &VolumeEntry, limits: Limits) -> Sqe {
-        self.rig.daemon_sqe(opcode, entry.encode_with(limits).as_bytes())
+    fn entry_sqe(&mut self, opcode: u8, entry: &VolumeEntry) -> Sqe {
+        self.rig.daemon_sqe(opcode, entry.encode().as_bytes())
     }
 
     /// Rights, capacity, name, lease epoch, limits.
@@ -96,12 +95,12 @@ impl Campaign {
             _ => entry.any_reader = !entry.any_reader,
         }
         entry.lease_ms = u32::MAX;
-        let limits = Limits { max_iops: 0, max_bytes_per_s: self.dice.of(&[0, 1 << 40]) };
-        let sqe = self.entry_sqe(opcode::VOLUME_CHMOD, &entry, limits);
-        self.change(raw, Life::There(Box::new(entry), limits), sqe);
+        entry.limits = Limits { max_iops: 0, max_bytes_per_s: self.dice.of(&[0, 1 << 40]) };
+        let sqe = self.entry_sqe(opcode::VOLUME_CHMOD, &entry);
+        self.change(raw, Life::There(Box::new(entry)), sqe);
     }
 
-    fn delete(&mut self, raw: u16, old: VolumeEntry, limits: Limits) {
+    fn delete(&mut self, raw: u16, old: VolumeEntry) {
         let entry = VolumeEntry { version: old.version + 1, term: self.next_term(), deleting: true, ..old };
         let low = u32::try_from(entry.version).expect("small");
         let sqe = Sqe {
@@ -113,7 +112,7 @@ impl Campaign {
         };
         let generation = entry.generation;
         let again = self.dice.one_in(3);
-        if self.change(raw, Life::There(Box::new(entry), limits), sqe) {
+        if self.change(raw, Life::There(Box::new(entry)), sqe) {
             self.oracle.forget(raw, generation);
             // A daemon that heard no answer asks again.
             if again && let Some(cqe) = self.ask(sqe) {
@@ -125,7 +124,7 @@ impl Campaign {
     /// A deleted volume's id is free again when LIST no longer shows it.
     fn look_for_the_end(&mut self, raw: u16) {
         let Some(found) = self.list() else { return };
-        let Life::There(known, _) = &self.table[&raw] else { return };
+        let Life::There(known) = &self.table[&raw] else { return };
         if !found.contains_key(&raw) {
             let generation = known.generation;
             self.table.insert(raw, Life::Gone(generation));
@@ -147,7 +146,7 @@ impl Campaign {
     }
 
     /// The permission table as the SSD tells it.
-    pub(super) fn list(&mut self) -> Option<BTreeMap<u16, (VolumeEntry, Limits)>> {
+    pub(super) fn list(&mut self) -> Option<BTreeMap<u16, VolumeEntry>> {
         let bytes = 8 * ENTRY_BYTES;
         let length = u32::try_from(bytes).expect("small");
         let cqe = self.ask(Sqe {
@@ -159,7 +158,7 @@ impl Campaign {
         let entries = (0..cqe.dw0.get() as usize).map(|at| {
             let data = self.rig.peek(DAEMON, at);
             let entry = VolumeEntry::decode(data).expect("an entry");
-            (entry.vid.get(), (entry, Limits::of(data)))
+            (entry.vid.get(), entry)
         });
         Some(entries.collect())
     }
@@ -169,29 +168,29 @@ impl Campaign {
         let found = self.list().expect("the power is steady");
         let in_doubt = self.in_doubt.take();
         for raw in VOLUMES {
-            let there = found.get(&raw).map(|(entry, limits)| Life::There(Box::new(entry.clone()), *limits));
+            let there = found.get(&raw).map(|entry| Life::There(Box::new(entry.clone())));
             let before = self.table[&raw].clone();
             let wanted = in_doubt.iter().filter(|(id, _)| *id == raw).map(|(_, life)| life.clone());
             let fits = std::iter::once(before.clone()).chain(wanted).find(|life| match (life, &there) {
                 (Life::Gone(_), None) => true,
                 // A sweep may have come to its end.
-                (Life::There(entry, _), None) => entry.deleting,
+                (Life::There(entry), None) => entry.deleting,
                 (life, Some(there)) => life == there,
             });
             let Some(life) = fits else { panic!("volume {raw} is {there:?}, and was {before:?} ({in_doubt:?})") };
             let next = match (life, there) {
-                (Life::There(entry, _), None) => Life::Gone(entry.generation),
+                (Life::There(entry), None) => Life::Gone(entry.generation),
                 (life, _) => life,
             };
             // A deletion that has happened is one, whether it was answered or not.
             match (&before, &next) {
-                (Life::There(old, _), Life::There(new, _)) if new.deleting && !old.deleting => {
+                (Life::There(old), Life::There(new)) if new.deleting && !old.deleting => {
                     self.oracle.forget(raw, old.generation);
                 }
-                (Life::There(old, _), Life::Gone(_)) => self.oracle.forget(raw, old.generation),
+                (Life::There(old), Life::Gone(_)) => self.oracle.forget(raw, old.generation),
                 _ => {}
             }
-            if let Life::There(entry, _) = &next {
+            if let Life::There(entry) = &next {
                 self.term = self.term.max(entry.term);
             }
             self.table.insert(raw, next);
@@ -206,7 +205,7 @@ impl Campaign {
             let Life::Gone(generation) = self.table[&raw] else { continue };
             if generation > 0 {
                 let entry = VolumeEntry { generation, term: self.term_sent, ..entry(raw) };
-                let sqe = self.entry_sqe(opcode::VOLUME_ADD, &entry, Limits::default());
+                let sqe = self.entry_sqe(opcode::VOLUME_ADD, &entry);
                 let cqe = self.ask(sqe).expect("the power is steady");
                 assert_eq!(refusal(&cqe), Some(Refusal::StaleVersion), "volume {raw} in generation {generation}");
             }

@@ -7,7 +7,7 @@ use super::work::{CHUNK, Campaign, Life, SLOTS, Sent};
 impl Campaign {
     /// Reads blocks with nothing else in between.
     pub(super) fn read_now(&mut self, raw: u16, vba: u32, blocks: u32) -> (Vec<Option<u64>>, Option<Refusal>) {
-        let Life::There(entry, _) = &self.table[&raw] else { panic!("volume {raw} is not there") };
+        let Life::There(entry) = &self.table[&raw] else { panic!("volume {raw} is not there") };
         let key = (raw, entry.generation, vba);
         let mut sqe = self.sqe_for(io::READ, READER, key, blocks, Stamp::default());
         sqe.dptr = KeyedSgl::keyed(u64::from(SLOTS * CHUNK) * 4096, blocks * 4096, KEY);
@@ -30,7 +30,7 @@ impl Campaign {
 
     /// A write with a stamp that some block of the volume has seen already.
     pub(super) fn write_late(&mut self, raw: u16) {
-        let Life::There(entry, _) = &self.table[&raw] else { return };
+        let Life::There(entry) = &self.table[&raw] else { return };
         let (generation, blocks) = (entry.generation, entry.capacity_blocks);
         let lease = entry.lease_epoch;
         let vba = u32::try_from(self.dice.below(blocks)).expect("small");

@@ -5,7 +5,6 @@ use super::super::oracle::{Dice, Key, Oracle};
 use super::super::*;
 use gnstor_flash::{RamStore, Shape};
 use gnstor_ftl::{DUMP_BYTES, FtlConfig};
-use gnstor_proto::vendor::Limits;
 use std::collections::BTreeSet;
 
 pub(super) const VOLUMES: [u16; 3] = [3, 4, 5];
@@ -23,7 +22,7 @@ pub(super) const LATE: u64 = 40;
 pub(super) enum Life {
     /// None yet, or over; the generation that was the last.
     Gone(u32),
-    There(Box<VolumeEntry>, Limits),
+    There(Box<VolumeEntry>),
 }
 
 /// A command that has not been answered.
@@ -240,7 +239,7 @@ impl Campaign {
 
     fn generation(&self, raw: u16) -> Option<u32> {
         match &self.table[&raw] {
-            Life::There(entry, _) if !entry.deleting => Some(entry.generation),
+            Life::There(entry) if !entry.deleting => Some(entry.generation),
             _ => None,
         }
     }
@@ -248,7 +247,7 @@ impl Campaign {
     /// A range within a chunk of a volume that lives, mostly: volume, generation, lease, first block, blocks.
     pub(super) fn range(&mut self) -> Option<(Key, u32, u32)> {
         let raw = self.dice.of(&VOLUMES);
-        let Life::There(entry, _) = &self.table[&raw] else { return None };
+        let Life::There(entry) = &self.table[&raw] else { return None };
         let (generation, lease, capacity) = (entry.generation, entry.lease_epoch, entry.capacity_blocks);
         let blocks = self.dice.of(&[1u32, 1, 1, 1, 2, 3, 4, 8, CHUNK]);
         let chunk = self.dice.small(u32::try_from(capacity).expect("small") / CHUNK);

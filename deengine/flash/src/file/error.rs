@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is wrong with a file, each with a sentence that names it.
+
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Why a file is not to be used as an SSD.
+#[derive(Debug, Error)]
+pub enum DataFileError {
+    /// The operating system says no.
+    #[error("{}: {what}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+    /// Another process, or another handle of this one, has it.
+    #[error("{}: in use by another process as an SSD; one file serves one SSD at a time", .0.display())]
+    Locked(PathBuf),
+    /// A block device that somebody has for himself.
+    #[error("{}: in use: it is mounted, part of something else (swap, RAID, LVM), or an SSD of another process", .0.display())]
+    Busy(PathBuf),
+    /// Neither a file nor a block device.
+    #[error("{}: is {what}; an SSD is kept in a file or on a block device", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+        /// What is there.
+        what: &'static str,
+    },
+    /// Nothing is in it: an SSD can be made there, and none can be opened.
+    #[error("{}: there is no SSD in it yet", .0.display())]
+    Blank(PathBuf),
+    /// Creation would overwrite something.
+    #[error("{}: holds something already ({what}), which a new SSD would overwrite", path.display())]
+    Occupied {
+        /// The file.
+        path: PathBuf,
+        /// What it looks like.
+        what: &'static str,
+    },
+    /// A block device with too little space.
+    #[error("{}: the device has {}, but this SSD needs {}", path.display(), Size(*has), Size(*needs))]
+    TooSmall {
+        /// The device.
+        path: PathBuf,
+        /// Its size.
+        has: u64,
+        /// The least size.
+        needs: u64,
+    },
+    /// The file system has too little space.
+    #[error("{}: {} of disk space are to be set aside for it, and the file system has {} left", path.display(), Size(*needs), Size(*free))]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// What it takes.
+        needs: u64,
+        /// What there is.
+        free: u64,
+    },
+    /// The process may not write files of this length.
+    #[error("{}: will be {} long, and this process may write files of {} at most: raise the limit (ulimit -f)", path.display(), Size(*needs), Size(*limit))]
+    Limited {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        needs: u64,
+        /// The process's limit.
+        limit: u64,
+    },
+    /// Not an SSD of ours, or a damaged one.
+    #[error("{}: is not an SSD of GNStor that can be opened: {reason}", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl From<DataFileError> for io::Error {
+    fn from(error: DataFileError) -> Self {
+        let kind = match &error {
+            DataFileError::Io { source, .. } => source.kind(),
+            DataFileError::Locked(_) => io::ErrorKind::WouldBlock,
+            DataFileError::Busy(_) => io::ErrorKind::ResourceBusy,
+            DataFileError::NotAFile { .. } => io::ErrorKind::InvalidInput,
+            DataFileError::Blank(_) => io::ErrorKind::NotFound,
+            DataFileError::Occupied { .. } => io::ErrorKind::AlreadyExists,
+            DataFileError::TooSmall { .. } | DataFileError::NoSpace { .. } => io::ErrorKind::StorageFull,
+            DataFileError::Limited { .. } => io::ErrorKind::FileTooLarge,
+            DataFileError::Refused { .. } => io::ErrorKind::InvalidData,
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// Bytes, as a person reads them.
+pub(crate) struct Size(pub(crate) u64);
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mebibytes = self.0.div_ceil(1 << 20);
+        if mebibytes < 10 << 10 {
+            write!(f, "{mebibytes} MiB")
+        } else {
+            write!(f, "{} GiB", mebibytes.div_ceil(1 << 10))
+        }
+    }
+}

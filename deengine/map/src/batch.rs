@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Many blocks at once: the places of eight are computed in the time of one where the processor can, and a bucket is
+//! compared by one instruction.
+//!
+//! ```text
+//!   reader    probe_batch_first   places of all       first buckets asked for
+//!             begin_find          first buckets       second buckets asked for of what is not there, one of five
+//!             find_batch          second buckets      what is not there either: as a single look
+//!
+//!   writer    probe_batch         places of all       both buckets asked for
+//!             announce            both buckets        where others could move to, asked for if both are full
+//!             insert_at           one by one
+//! ```
+//! A reader with three batches waits for little: in each turn the first is announced, the second begun, the third
+//! finished. Small batches serve best then: a processor has only so many lines under way, and waits to ask for more.
+
+use crate::map::{Compared, Map, Probe};
+use crate::shape::{WHICH, key_of};
+use crate::{Step, step};
+use gnstor_proto::slba::Vid;
+use std::sync::atomic::{Ordering, fence};
+
+/// Blocks to look for together, their places in one map, and then their pages. It is large: keep one and use it again.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub struct Batch {
+    pub(crate) keys: [u64; Self::MOST],
+    pub(crate) tags: [u64; Self::MOST],
+    /// First and second.
+    pub(crate) buckets: [[u32; Self::MOST]; 2],
+    /// Of those found.
+    pub(crate) pages: [u32; Self::MOST],
+    /// Bit i: block i was found.
+    found: u64,
+    /// The first buckets were looked into, the second not yet.
+    begun: bool,
+    len: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        let (words, halves) = ([0; Self::MOST], [0; Self::MOST]);
+        Self { keys: words, tags: words, buckets: [halves; 2], pages: halves, found: 0, begun: false, len: 0 }
+    }
+}
+
+impl Batch {
+    /// The most blocks.
+    pub const MOST: usize = 64;
+
+    /// Number of blocks.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The place of block number `at`, as [`Map::probe`] would give it.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    #[inline]
+    pub fn probe(&self, at: usize) -> Probe {
+        self.check(at);
+        Probe { key: self.keys[at], tag: self.tags[at], first: self.buckets[0][at], second: self.buckets[1][at] }
+    }
+
+    /// The page of block number `at`, as the last [`Map::find_batch`] found it.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    #[inline]
+    pub fn page(&self, at: usize) -> Option<u32> {
+        self.check(at);
+        (self.found >> at & 1 != 0).then(|| self.pages[at])
+    }
+
+    #[inline]
+    fn check(&self, at: usize) {
+        assert!(at < self.len, "block {at} of a batch of {}", self.len);
+    }
+
+    /// What slots of the first or the second bucket have above the page.
+    #[inline]
+    pub(crate) fn tag(&self, at: usize, nth: usize) -> u64 {
+        if nth == 0 { self.tags[at] } else { self.tags[at] | WHICH }
+    }
+
+    /// A bit for every block.
+    #[inline]
+    fn all(&self) -> u64 {
+        if self.len == 0 { 0 } else { u64::MAX >> (Self::MOST - self.len) }
+    }
+}
+
+/// The places of the bits that are set.
+#[inline]
+pub(crate) fn each(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let at = (bits != 0).then(|| bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        at
+    })
+}
+
+impl Map {
+    /// Fills a batch with blocks, as many as it takes, computes their places and has both buckets of each fetched into
+    /// the cache: for a writer, which needs both.
+    #[inline]
+    pub fn probe_batch(&self, blocks: impl IntoIterator<Item = (Vid, u32)>, batch: &mut Batch) {
+        self.fill(blocks, batch, true);
+    }
+
+    /// As [`Self::probe_batch`], but only the first buckets, where most keys are: for [`Self::find_batch`], which asks
+    /// for the second buckets that it needs.
+    #[inline]
+    pub fn probe_batch_first(&self, blocks: impl IntoIterator<Item = (Vid, u32)>, batch: &mut Batch) {
+        self.fill(blocks, batch, false);
+    }
+
+    #[inline]
+    fn fill(&self, blocks: impl IntoIterator<Item = (Vid, u32)>, batch: &mut Batch, both: bool) {
+        batch.len = 0;
+        for (key, (vid, vba)) in batch.keys.iter_mut().zip(blocks) {
+            *key = key_of(vid, vba);
+            batch.len += 1;
+        }
+        (batch.found, batch.begun) = (0, false);
+        if let Some(vector) = self.vector {
+            return vector.probe(self, batch, both);
+        }
+        for at in 0..batch.len {
+            let Probe { tag, first, second, .. } = self.place_of(batch.keys[at]);
+            (batch.tags[at], batch.buckets[0][at], batch.buckets[1][at]) = (tag, first, second);
+            self.memory.prefetch(u64::from(first));
+            if both {
+                self.memory.prefetch(u64::from(second));
+            }
+        }
+    }
+
+    /// Looks into the first buckets, and asks for the second ones of what is not there. Work done between this and
+    /// [`Self::find_batch`], such as the announcement of the next batch, is done while those are on their way.
+    #[inline]
+    pub fn begin_find(&self, batch: &mut Batch) {
+        let all = batch.all();
+        let missed = self.find_in(batch, all, 0);
+        each(missed).for_each(|at| self.memory.prefetch(u64::from(batch.buckets[1][at])));
+        (batch.found, batch.begun) = (all & !missed, true);
+    }
+
+    /// Looks for all blocks of a batch that was filled for this map, or for those that [`Self::begin_find`] has not
+    /// found. Each answer is what [`Self::find`] would have answered at some time since the look began.
+    #[inline]
+    pub fn find_batch(&self, batch: &mut Batch) {
+        if !batch.begun {
+            self.begin_find(batch);
+        }
+        batch.begun = false;
+        let missed = batch.all() & !batch.found;
+        each(missed).for_each(|_| step(Step::Missed));
+        let missed = self.find_in(batch, missed, 1);
+        batch.found = batch.all() & !missed;
+        for at in each(missed) {
+            step(Step::Missed);
+            if let Some(page) = self.find_surely(&batch.probe(at)) {
+                batch.pages[at] = page;
+                batch.found |= 1 << at;
+            }
+        }
+    }
+
+    /// Looks for the `wanted` of a batch in one of their buckets; which were not there.
+    #[inline]
+    fn find_in(&self, batch: &mut Batch, wanted: u64, nth: usize) -> u64 {
+        if let Some(vector) = self.vector {
+            let missed = vector.find(self, batch, wanted, nth);
+            // As in `look`.
+            fence(Ordering::Acquire);
+            return missed;
+        }
+        let mut missed = 0;
+        for at in each(wanted) {
+            match self.look(u64::from(batch.buckets[nth][at]), batch.tag(at, nth)) {
+                Some(page) => batch.pages[at] = page,
+                None => missed |= 1 << at,
+            }
+        }
+        missed
+    }
+
+    /// The blocks of a batch that are in neither of their buckets, both of which are full.
+    #[inline]
+    pub(crate) fn crowded(&self, batch: &Batch) -> u64 {
+        if let Some(vector) = self.vector {
+            return vector.crowded(self, batch);
+        }
+        let is_crowded = |&at: &usize| {
+            let bits = [0, 1].map(|nth| {
+                let Compared { hit, empty } = self.compare(u64::from(batch.buckets[nth][at]), batch.tag(at, nth));
+                hit | empty
+            });
+            bits == [0; 2]
+        };
+        (0..batch.len).filter(is_crowded).fold(0, |bits, at| bits | 1 << at)
+    }
+}
