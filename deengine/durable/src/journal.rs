@@ -107,6 +107,16 @@ impl Journal {
         self.tail.abandon();
     }
 
+    /// Changes words of the map in the transactions that are not durable: `change` is given the index and value of each,
+    /// and says what the value is to be.
+    ///
+    /// # Panics
+    /// If a transaction is open.
+    pub fn amend(&mut self, change: impl FnMut(u64, u64) -> u64) {
+        assert!(!self.tail.is_open(), "a transaction is open");
+        self.tail.amend(&self.bounds, change);
+    }
+
     /// The last transaction committed.
     #[inline]
     pub fn last(&self) -> Seq {

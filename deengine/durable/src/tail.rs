@@ -6,7 +6,9 @@
 //!          head                                  end    bytes.len()
 //! ```
 
-use crate::record::{MAX_TRANSACTION_BYTES, MIN_TRANSACTION_BYTES, Record, encode_transaction_head, transaction_head};
+use crate::record::{
+    Bounds, MAX_TRANSACTION_BYTES, MIN_TRANSACTION_BYTES, Record, encode_transaction_head, transaction_head,
+};
 
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
@@ -48,6 +50,23 @@ impl Tail {
     pub(crate) fn abandon(&mut self) {
         self.open = None;
         self.bytes.truncate(self.end);
+    }
+
+    /// Changes values of words in the transactions that are committed and not durable.
+    pub(crate) fn amend(&mut self, bounds: &Bounds, mut change: impl FnMut(u64, u64) -> u64) {
+        let mut at = self.head;
+        while at < self.end {
+            let (bytes, _) = transaction_head(&self.bytes[at..self.end]).expect("written by commit");
+            let end = at + bytes;
+            at += MIN_TRANSACTION_BYTES;
+            while at < end {
+                let (record, taken) = Record::decode(&self.bytes[at..end], bounds).expect("written by add");
+                if let Record::Word { index, value } = record {
+                    self.bytes[at + 8..at + 16].copy_from_slice(&change(index, value).to_le_bytes());
+                }
+                at += taken;
+            }
+        }
     }
 
     /// Committed transactions, one after the other.

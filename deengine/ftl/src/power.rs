@@ -24,9 +24,12 @@ impl Ftl {
             inner.space.iter().map(|(superblock, entry)| (superblock, entry.state, entry.order)).collect();
         for &(superblock, state, _) in &states {
             if state == State::Free && self.units_used(superblock) > 0 {
-                // Opened and written after the last durable transaction, or half erased.
+                // Opened and written after the last durable transaction, or half erased. It may hold pages of durable ones
+                // all the same: those that were moved there when their first place could not be programmed.
                 inner.space.close(superblock);
-                inner.emptied.push(superblock);
+                if inner.space.get(superblock).valid == 0 {
+                    inner.emptied.push(superblock);
+                }
             }
         }
         for stream in [Stream::Host, Stream::Collect] {

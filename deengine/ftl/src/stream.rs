@@ -111,18 +111,6 @@ impl Writing {
         page
     }
 
-    /// Holds the journal back as if the unit that took the last page had one of transaction `seq`. That page may have
-    /// filled it, and then it is sealed already.
-    pub(crate) fn hold_back(&mut self, seq: Seq) {
-        let first = match &mut self.filling {
-            Some(filling) => Some(&mut filling.first),
-            None => self.sealed.back_mut().map(|sealed| &mut sealed.first),
-        };
-        if let Some(first) = first {
-            *first = seq.min(*first);
-        }
-    }
-
     /// The unit that [`Self::take`] has filled to the brim.
     pub(crate) fn full(&mut self, geometry: &Geometry) -> Option<Full> {
         self.filling.take_if(|f| f.slot == geometry.unit_pages()).map(Filling::full)

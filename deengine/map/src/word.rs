@@ -22,6 +22,13 @@ impl Map {
         Some((vid, vba, self.shape.page(value)))
     }
 
+    /// What word `index` of the image with this value becomes when the block that it names moves from page `from` to page
+    /// `to`; `None` where it does not name that page. Words of the stash are left alone.
+    pub fn moved_word(&self, index: u64, value: u64, from: u32, to: u32) -> Option<u64> {
+        let names = value & VALID != 0 && self.shape.page(value) == from;
+        self.bucket_of_word(index).filter(|_| names).map(|_| value & !self.shape.page_mask | u64::from(to))
+    }
+
     /// The bucket that word `index` of the image is in; `None` for words of the stash.
     pub fn bucket_of_word(&self, index: u64) -> Option<u64> {
         let bucket = index / SLOTS as u64;

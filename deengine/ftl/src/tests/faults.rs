@@ -125,3 +125,26 @@ fn a_page_saved_into_the_last_place_of_a_unit_holds_the_journal_back() {
     assert!(rig.boot.last >= seq);
     rig.check(rig.boot.last, "after a failed program and a power cut");
 }
+
+#[test]
+fn a_page_overwritten_before_its_program_failed_does_not_take_the_older_one_with_it() {
+    let mut rig = Rig::new(400, true, 1);
+    assert!(rig.write((vid(1), 0), 4) && rig.harden());
+    rig.config.faults.fail_program(1);
+    assert!(rig.write((vid(1), 0), 4));
+    let (seq, _) = rig.ftl().harden(rig.now);
+    // All of it is overwritten, the last block in a unit that is not full when the failure is seen, and so not durable.
+    assert!(rig.write((vid(1), 10), 1) && rig.write((vid(1), 0), 4));
+    for _ in 0..10_000 {
+        if rig.ftl().durable() >= seq {
+            break;
+        }
+        rig.tick();
+    }
+    assert_eq!(rig.ftl().stats().program_failures, 1);
+    assert!(rig.ftl().durable() >= seq, "it becomes durable");
+    let flash = rig.power_cycle(1);
+    rig.reopen(flash).unwrap();
+    assert!(rig.boot.last >= seq);
+    rig.check(rig.boot.last, "after a failed program and a power cut");
+}
