@@ -25,14 +25,19 @@ pub enum Command {
         after_help = "Examples:\n  gnstor demo\n  gnstor demo --input model.safetensors --device cuda\n  gnstor demo --json | jq .gbps"
     )]
     Demo(DemoArgs),
+    /// Put load on an array of its own: throughput, latency, every read checked
+    #[command(
+        after_help = "Examples:\n  gnstor bench\n  gnstor bench --rw randwrite --bs 64k --clients 4 --runtime 30s\n  gnstor bench --device cuda --iodepth 128 --json | jq .read.latency_us\n\nExit codes: 0 all well; 1 an I/O failed, or something read was not what was written, or it could not run; 2 the\ncommand line was not understood; 130 Ctrl-C (the figures so far are printed)."
+    )]
+    Bench(Box<crate::bench::BenchArgs>),
     /// Run an array in the foreground
     #[command(
-        after_help = "Examples:\n  gnstor up\n  gnstor up --ssds 8 --ssd-size 4GiB --listen 127.0.0.1:7117\n  gnstor up --data /var/lib/gnstor\n  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422"
+        after_help = "Examples:\n  gnstor up\n  gnstor up --ssds 8 --ssd-size 4GiB --listen 127.0.0.1:7117\n  gnstor up --data /var/lib/gnstor\n  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422\n\nEnvironment: GNSTOR_NO_IO_URING=1 has files read and written by blocking calls; --log info says what is used."
     )]
     Up(UpArgs),
     /// Run one SSD in a process of its own
     #[command(
-        after_help = "Examples:\n  gnstor ssd --data ssd0.gns --size 1GiB\n  gnstor ssd --data ssd1.gns --size 1GiB --index 1 --listen 127.0.0.1:4422\n  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422\n\nSignals: TERM and INT shut the SSD down in order; USR1 is a power failure whose dump succeeds; KILL is one without."
+        after_help = "Examples:\n  gnstor ssd --data ssd0.gns --size 1GiB\n  gnstor ssd --data ssd1.gns --size 1GiB --index 1 --listen 127.0.0.1:4422\n  gnstor ssd --data /dev/nvme1n1 --size 800GiB\n  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422\n\nSignals: TERM and INT shut the SSD down in order; USR1 is a power failure whose dump succeeds; KILL is one without.\n\nEnvironment: GNSTOR_NO_IO_URING=1 has the file read and written by blocking calls; --log info says what is used."
     )]
     Ssd(SsdArgs),
     /// Create, list, show and delete volumes of a running array
@@ -136,6 +141,9 @@ pub struct UpArgs {
     /// Keep the SSDs' contents in this folder, one file each (ssd-N.gns) [default: in memory]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// New files take disk space as they are written, not all at once; writes wait when the disk is full
+    #[arg(long, requires = "data")]
+    pub sparse: bool,
     /// SSDs in processes of their own (gnstor ssd), in the order of their numbers; repeatable
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with_all = ["ssds", "preset", "ssd_size", "data"])]
     pub ssd_at: Vec<String>,
@@ -147,9 +155,15 @@ pub struct UpArgs {
 /// `gnstor ssd`.
 #[derive(Clone, Debug, Args)]
 pub struct SsdArgs {
-    /// File that holds the SSD; made when there is none, with --size [default: contents in memory]
-    #[arg(long, value_name = "FILE")]
+    /// File or block device that holds the SSD; made when there is none, with --size [default: contents in memory]
+    #[arg(long, value_name = "FILE|DEVICE")]
     pub data: Option<PathBuf>,
+    /// A new file takes disk space as it is written, not all at once; writes wait when the disk is full
+    #[arg(long, requires = "data")]
+    pub sparse: bool,
+    /// Make a new SSD of what --data names, with --size, whatever it holds: that is lost
+    #[arg(long, requires_all = ["data", "size"])]
+    pub format: bool,
     /// Logical capacity [default: that of the file; 1GiB in memory]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub size: Option<u64>,

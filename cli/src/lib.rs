@@ -5,24 +5,27 @@
 //!   main       parse, dispatch, exit code
 //!   args       the command line
 //!   array      an array: engine, SSDs here or elsewhere, daemon, TCP door
-//!   media      what an emulated SSD is made of, and how it came up
+//!   media      what an emulated SSD is made of, and how it came up; place: its file or device before that
 //!   power      SSDs in an engine, until they are shut down or their power fails
 //!   reach      an SSD in another process, as the daemon reaches it
 //!   door       where clients of other processes come in
 //!   ssd        one SSD in a process of its own
 //!   demo       the whole way once
+//!   bench      the load generator
 //!   volume, cp commands against a running array; down: which SSDs it lacks
 //!   report     what a person sees, and JSON
 //! ```
 
 pub mod args;
 pub mod array;
+pub mod bench;
 pub mod cp;
 pub mod demo;
 mod demo_kernel;
 pub mod door;
 mod down;
 pub mod media;
+mod place;
 pub mod power;
 mod reach;
 pub mod report;

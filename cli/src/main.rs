@@ -4,11 +4,15 @@
 use clap::{CommandFactory, Parser};
 use gnstor_cli::args::{Cli, Command};
 use gnstor_cli::report::Steps;
-use gnstor_cli::{CliError, cp, demo, ssd, up, volume};
+use gnstor_cli::{CliError, bench, cp, demo, ssd, up, volume};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Signals within this time of the first are one with it.
+const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -17,9 +21,14 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
     let interrupted = Arc::new(AtomicBool::new(false));
     let pressed = Arc::clone(&interrupted);
-    // The first Ctrl-C asks politely: leases are given back. The second ends the process.
+    // The first Ctrl-C asks politely: leases are given back, SSDs are shut down. A second ends the process, unless it is the first
+    // once more: some send a signal to a process and then to its group.
+    let mut first = None;
     let handler = ctrlc::set_handler(move || {
-        if pressed.swap(true, Ordering::AcqRel) {
+        pressed.store(true, Ordering::Release);
+        #[expect(clippy::disallowed_methods, reason = "main reads the clock")]
+        let now = Instant::now();
+        if now.duration_since(*first.get_or_insert(now)) > ONE_SIGNAL {
             std::process::exit(130);
         }
     });
@@ -45,6 +54,12 @@ fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<(), CliError> {
             let report = demo::run(args, &Steps::new(args.json, interrupted))?;
             demo::print(&report, args.json);
             Ok(())
+        }
+        Command::Bench(args) => {
+            let report = bench::run(args, &Steps::new(args.json, interrupted))?;
+            report.print(args.json);
+            args.plot.as_deref().map_or(Ok(()), |path| bench::draw(&report, path))?;
+            report.verdict()
         }
         Command::Up(args) => up::run(args, &Steps::new(args.json, interrupted)),
         Command::Ssd(args) => ssd::run(args, &Steps::new(args.json, interrupted)),

@@ -2,8 +2,9 @@
 //! What an emulated SSD is made of, and how it came up: the only place of this command that knows where its contents are.
 
 use crate::CliError;
+use crate::place::{self, Before};
 use crate::report::human_bytes;
-use gnstor_deengine::{DataFileInfo, Origin, Preset, Ssd, SsdConfig, SsdError, SsdMedia};
+use gnstor_deengine::{DataFileInfo, Origin, Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_fabric::region::HostRegion;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,10 @@ pub struct Plan {
     pub bytes: Option<u64>,
     /// Where its contents are; `None`: in memory.
     pub file: Option<PathBuf>,
+    /// A new file takes disk space as it is written, instead of all at once.
+    pub sparse: bool,
+    /// What the file holds is given up for a new SSD.
+    pub format: bool,
 }
 
 /// How an SSD came up.
@@ -150,7 +155,7 @@ pub fn preset(name: &str) -> Result<Preset, CliError> {
 
 /// Plans for `count` SSDs of one kind in memory, numbered from 0.
 pub fn in_memory(count: u16, preset: &Preset, bytes: u64) -> Vec<Plan> {
-    let plan = |index| Plan { index: Some(index), preset: Some(preset.clone()), bytes: Some(bytes), file: None };
+    let plan = |index| Plan { index: Some(index), preset: Some(preset.clone()), bytes: Some(bytes), ..Plan::default() };
     (0..count).map(plan).collect()
 }
 
@@ -160,6 +165,9 @@ pub fn in_memory(count: u16, preset: &Preset, bytes: u64) -> Vec<Plan> {
 /// [`CliError`]: it cannot be read, its SSDs are not numbered without a gap, or there are not as many as asked for.
 pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<Plan>, CliError> {
     let failed = |e: std::io::Error| CliError::File { path: folder.display().to_string(), cause: e.to_string() };
+    if std::fs::metadata(folder).is_ok_and(|meta| !meta.is_dir()) {
+        return Err(CliError::Usage(format!("{} is not a folder: an array has a folder of files", folder.display())));
+    }
     std::fs::create_dir_all(folder).map_err(failed)?;
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
@@ -191,7 +199,7 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
         let file = Some(folder.join(format!("ssd-{index}.gns")));
         // A folder's new SSDs have the default capacity; those it holds have their own.
         let bytes = like.bytes.or((held == 0).then_some(DEFAULT_BYTES));
-        Plan { index: Some(index), preset: like.preset.clone(), bytes, file }
+        Plan { index: Some(index), preset: like.preset.clone(), bytes, file, ..*like }
     };
     Ok((0..count).map(plan).collect())
 }
@@ -201,25 +209,32 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
 /// # Errors
 /// [`MediaError`]: no memory, no file, or one that holds something else.
 pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
-    match &plan.file {
-        None => make(config(plan, SsdMedia::Ram, plan.bytes.unwrap_or(DEFAULT_BYTES)), true, None),
-        // An empty file is as good as none: it is what `mktemp` makes, or a start that was cut off.
-        Some(path) if std::fs::metadata(path).is_ok_and(|m| !m.is_file() || m.len() > 0) => {
-            let info =
-                Ssd::describe(path).map_err(|e| failed(format!("opening {}", path.display()), Some(path), &e))?;
-            make(matched(plan, path, info)?, false, Some(path))
-        }
-        Some(path) => {
-            let bytes = plan.bytes.ok_or_else(|| MediaError::Mismatch {
-                path: path.display().to_string(),
-                what: "there is no SSD in it yet: give its capacity with --size to make one".into(),
-            })?;
-            make(config(plan, SsdMedia::File(path.clone()), bytes), true, Some(path))
-        }
+    let Some(path) = &plan.file else {
+        let config = config(plan, SsdMedia::Ram, plan.bytes.unwrap_or(DEFAULT_BYTES));
+        let what = format!("making SSD {} of {}", config.index, human_bytes(config.capacity_bytes));
+        let ssd = Ssd::format(config.clone()).map_err(|e| failed(what, None, e.to_string()))?;
+        return Ok(made(ssd, config, None));
+    };
+    if let Some(info) = place::look(path, plan.format)? {
+        let config = matched(plan, path, info)?;
+        let what = format!("opening {}", path.display());
+        let progress = |done, of| tracing::info!("restoring: {done} of {of} pages looked at");
+        let ssd = Ssd::open(config.clone(), &progress).map_err(|e| failed(what, Some(path), e.to_string()))?;
+        return Ok(made(ssd, config, Some(path)));
     }
+    let bytes = plan.bytes.ok_or_else(|| MediaError::Mismatch {
+        path: path.display().to_string(),
+        what: "there is no SSD in it yet: give its capacity with --size to make one".into(),
+    })?;
+    let config = config(plan, SsdMedia::File(path.clone()), bytes);
+    let what = format!("making SSD {} of {} in {}", config.index, human_bytes(bytes), path.display());
+    let before = Before::new(path, plan.sparse).map_err(|e| failed(what.clone(), Some(path), e.to_string()))?;
+    let ssd = Ssd::format(config.clone()).map_err(|e| failed(what, Some(path), before.failed(e)))?;
+    Ok(made(ssd, config, Some(path)))
 }
 
-/// Turns the power of several SSDs on. Where one does not come up, the others are shut down again.
+/// Turns the power of several SSDs on. Where one does not come up, the others are shut down again, and the files that were made for
+/// them are removed: half an array would be taken for a whole one.
 ///
 /// # Errors
 /// As [`make_ssd`].
@@ -232,6 +247,9 @@ pub fn make_ssds(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
                 for made in &mut all {
                     if let Err(error) = shut_down(&mut made.ssd) {
                         tracing::error!("SSD {}: {error}", made.about.index);
+                    }
+                    if let (CameUp::Fresh, Some(path)) = (made.about.came_up, &made.about.data) {
+                        place::remove(path);
                     }
                 }
                 return Err(error);
@@ -275,17 +293,8 @@ fn matched(plan: &Plan, path: &Path, info: DataFileInfo) -> Result<SsdConfig, Me
     Ok(SsdConfig { index: info.index, preset, capacity_bytes: info.capacity_bytes, serial: info.serial, media })
 }
 
-fn make(config: SsdConfig, new: bool, path: Option<&Path>) -> Result<Made, MediaError> {
-    let (index, size) = (config.index, human_bytes(config.capacity_bytes));
-    let what = match (path, new) {
-        (None, _) => format!("making SSD {index} of {size}"),
-        (Some(path), true) => format!("making SSD {index} of {size} in {}", path.display()),
-        (Some(path), false) => format!("opening {}", path.display()),
-    };
-    let (serial, preset, bytes) = (config.serial.clone(), config.preset.name.clone(), config.capacity_bytes);
-    let progress = |done, of| tracing::info!("restoring: {done} of {of} pages looked at");
-    let made = if new { Ssd::format(config) } else { Ssd::open(config, &progress) };
-    let ssd = made.map_err(|e| failed(what, path, &e))?;
+fn made(ssd: Ssd, config: SsdConfig, path: Option<&Path>) -> Made {
+    let SsdConfig { index, preset, capacity_bytes: bytes, serial, .. } = config;
     let (came_up, lost) = match &ssd.boot().origin {
         Origin::Fresh if path.is_none() => (CameUp::InMemory, None),
         Origin::Fresh => (CameUp::Fresh, None),
@@ -295,12 +304,11 @@ fn make(config: SsdConfig, new: bool, path: Option<&Path>) -> Result<Made, Media
     };
     let regions = ssd.regions();
     let data = path.map(Path::to_path_buf);
-    Ok(Made { ssd, regions, about: About { index, serial, preset, bytes, data, came_up, lost } })
+    Made { ssd, regions, about: About { index, serial, preset: preset.name, bytes, data, came_up, lost } }
 }
 
 /// Names the file once.
-fn failed(what: String, path: Option<&Path>, error: &SsdError) -> MediaError {
-    let cause = error.to_string();
+fn failed(what: String, path: Option<&Path>, cause: String) -> MediaError {
     match path {
         Some(path) if cause.starts_with(&path.display().to_string()) => MediaError::File(cause),
         _ => MediaError::Make { what, cause },
@@ -311,8 +319,16 @@ fn default_preset() -> Preset {
     Preset::by_name(DEFAULT_PRESET).expect("a preset of the crate")
 }
 
+/// Turns an SSD off in order. Where that cannot be, such as on a full disk, what it acknowledged goes into a dump.
 pub(crate) fn shut_down(ssd: &mut Ssd) -> Result<(), MediaError> {
-    ssd.shut_down().map_err(|e| MediaError::Off { what: "the shutdown is not complete", cause: e.to_string() })
+    let Err(error) = ssd.shut_down() else { return Ok(()) };
+    let (what, cause) = match ssd.power_fail() {
+        Ok(_) => {
+            ("the shutdown is not complete; a dump was written, and nothing acknowledged is lost", error.to_string())
+        }
+        Err(dump) => ("the shutdown is not complete, and no dump could be written", format!("{error}; {dump}")),
+    };
+    Err(MediaError::Off { what, cause })
 }
 
 pub(crate) fn power_fail(ssd: &mut Ssd) -> Result<u64, MediaError> {

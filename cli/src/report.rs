@@ -38,6 +38,18 @@ impl Steps {
         bar
     }
 
+    /// A bar over `total` of anything; its message is what the caller says.
+    pub fn bar(&self, what: &str, total: u64) -> ProgressBar {
+        let bar = ProgressBar::new(total);
+        if self.quiet {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        let style = ProgressStyle::with_template("  {prefix:10} [{bar:32}] {percent} %  {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+        bar.set_prefix(what.to_owned());
+        bar
+    }
+
     /// Whether Ctrl-C was pressed.
     pub fn interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Acquire)

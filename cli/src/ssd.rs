@@ -44,7 +44,8 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     // A port in use is the likeliest error, and needs no SSD to be found.
     let listener = TcpListener::bind(args.listen).map_err(os(format!("listening on {}", args.listen)))?;
     let preset = args.preset.as_deref().map(media::preset).transpose()?;
-    let made = make_ssd(&Plan { index: args.index, preset, bytes: args.size, file: args.data.clone() })?;
+    let SsdArgs { index, size: bytes, sparse, format, .. } = *args;
+    let made = make_ssd(&Plan { index, preset, bytes, file: args.data.clone(), sparse, format })?;
     let about = made.about.clone();
     let powered =
         Powered::on(vec![made], about.index, LinkConfig::UNLIMITED).map_err(os("starting the engine".into()))?;

@@ -64,7 +64,7 @@ fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {
         check_ssds(count.into())?;
     }
     if let Some(folder) = &args.data {
-        let like = Plan { preset, bytes: args.ssd_size, ..Plan::default() };
+        let like = Plan { preset, bytes: args.ssd_size, sparse: args.sparse, ..Plan::default() };
         return Ok(Ssds::Here(media::in_folder(folder, args.ssds, &like)?));
     }
     let preset = preset.map_or_else(|| media::preset(media::DEFAULT_PRESET), Ok)?;

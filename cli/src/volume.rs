@@ -23,6 +23,7 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
                 replicas: *replicas,
                 chunk_bytes,
                 labels: parse_labels(labels)?,
+                ..CreateOptions::default()
             };
             let volume = Manager::connect(&array.array, "gnstor volume")?.create(name, &options)?;
             if array.json { print_json(&to_json(&volume)) } else { print(&volume) }

@@ -2,7 +2,7 @@
 //! A client: an identity, the fleet map, admin queues and a channel to every SSD.
 
 use crate::error::Error;
-use crate::file::File;
+use crate::file::{DeviceBuffer, File};
 use crate::manager::{CreateOptions, Manager, VolumeInfo};
 use crate::rpc::Rpc;
 use crate::transfer::Transfers;
@@ -41,6 +41,8 @@ pub struct ConnectOptions {
     pub fabric: Fabric,
     /// Deadline of one I/O.
     pub io_timeout: Duration,
+    /// Device memory to get and register for the caller's kernels, beside the channel's pool; see [`Client::buffer`].
+    pub buffer_bytes: usize,
 }
 
 impl ConnectOptions {
@@ -51,6 +53,7 @@ impl ConnectOptions {
             name: format!("pid {}", std::process::id()),
             fabric: Fabric::Daemon,
             io_timeout: Duration::from_secs(10),
+            buffer_bytes: 0,
         }
     }
 }
@@ -91,7 +94,8 @@ pub struct Client {
     pub(crate) open_files: Mutex<HashMap<String, usize>>,
     // Declared before the session: the channel's queues end before the controllers they belong to.
     pub(crate) channel: Channel,
-    session: Session,
+    buffer: Option<DeviceBuffer>,
+    pub(crate) session: Session,
     ssds: Vec<SsdInfo>,
     pub(crate) io_timeout: Duration,
 }
@@ -128,6 +132,14 @@ impl Client {
         let bytes: Vec<u8> = map.places().iter().flat_map(|p| p.to_le_bytes()).collect();
         places.write(0, &bytes)?;
         let transfers = Mutex::new(Transfers::new(&mut channel)?);
+        let buffer = match options.buffer_bytes {
+            0 => None,
+            bytes => {
+                let memory = node.device().alloc(bytes)?;
+                let key = channel.register(&memory)?;
+                Some(DeviceBuffer { memory, key })
+            }
+        };
         Ok(Arc::new(Self {
             manager,
             rpc,
@@ -135,6 +147,7 @@ impl Client {
             map,
             places,
             transfers,
+            buffer,
             open_files: Mutex::default(),
             channel,
             session,
@@ -174,6 +187,11 @@ impl Client {
     /// Bytes of a channel's queues and of its pool.
     pub fn channel_bytes(&self) -> (usize, usize) {
         self.channel.memory_bytes()
+    }
+
+    /// The memory that [`ConnectOptions::buffer_bytes`] asked for.
+    pub fn buffer(&self) -> Option<&DeviceBuffer> {
+        self.buffer.as_ref()
     }
 
     /// Model and firmware of an SSD, from Identify Controller.

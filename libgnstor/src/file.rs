@@ -34,6 +34,8 @@ pub struct DeviceFile {
 pub struct DeviceBuffer {
     /// The memory.
     pub memory: DeviceMem,
+    /// Its key, as requests of the client's channel name it.
+    pub key: u32,
 }
 
 /// An open volume. Dropping the last one that a client has of a volume gives the rights back.

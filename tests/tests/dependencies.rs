@@ -30,7 +30,18 @@ const RULES: &[(&str, &[&str])] = &[
     ("gnstor-flash", &["gnstor-fabric", "gnstor-proto"]),
     ("gnstor-daemon", &["gnstor-deengine", "gnstor-fabric", "gnstor-proto"]),
     ("libgnstor", &["gnstor-gnor", "gnstor-fabric", "gnstor-proto"]),
-    ("gnstor", &["libgnstor", "gnstor-daemon", "gnstor-deengine", "gnstor-gnor", "gnstor-fabric", "gnstor-proto"]),
+    (
+        "gnstor",
+        &[
+            "libgnstor",
+            "gnstor-daemon",
+            "gnstor-deengine",
+            "gnstor-model",
+            "gnstor-gnor",
+            "gnstor-fabric",
+            "gnstor-proto",
+        ],
+    ),
     (
         "gnstor-tests",
         &["gnstor", "libgnstor", "gnstor-daemon", "gnstor-deengine", "gnstor-gnor", "gnstor-fabric", "gnstor-proto"],

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The load generator's kernel: a block a client, a thread a request in flight. A thread begins its next request when its last one has
+// ended, until the time is over, every unit was done, or somebody says stop.
+//
+// A unit (one request's blocks) belongs to one thread, for reading and writing: so a thread knows what each of its reads must find, also
+// while others write.
+#include "bench.h"
+
+namespace gn { namespace bench {
+
+enum : gn_u32 { ALL = 0xffffffffu };
+
+// Writes the pattern into a unit's buffer; the whole warp.
+GN_DEV void fill_unit(const args& a, const volume& v, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
+  gn_u64 age = header_age(generation, a.seed);
+  for (gn_u32 block = 0; block < a.unit_blocks; ++block) {
+    gn_u64 place = header_place(v, vba + block), pattern = pattern_of(place, age);
+#pragma unroll
+    for (gn_u32 s = 0; s < SECTORS; ++s) {
+      gn_u32 data[4];
+      piece_of(place, age, pattern, s, lane_id(), data);
+      mem::st16((void*)(buffer + (gn_u64)block * GN_BLOCK + s * SECTOR + lane_id() * 16), data);
+    }
+  }
+}
+
+// Overwrites every header, so that a read that brings nothing cannot pass for the one before it. One thread.
+GN_DEV void poison_unit(const args& a, gn_u64 buffer) {
+  const gn_u32 data[4] = {0xDEADBEEFu, 0xDEADBEEFu, 0xDEADBEEFu, 0xDEADBEEFu};
+  for (gn_u32 sector = 0; sector < a.unit_blocks * SECTORS; ++sector) mem::st16((void*)(buffer + sector * SECTOR), data);
+}
+
+GN_DEV void note_wrong(lane_result& r, gn_u64 place, gn_u32 generation, gn_u64 found0, gn_u64 found1) {
+  if (r.wrong_sector != ~0ull) return;  // the first one is kept
+  r.wrong_sector = place & 0xffffffffffffull;
+  r.wanted = generation;
+  r.found[0] = found0;
+  r.found[1] = found1;
+}
+
+// Compares every header of a unit that was read. One thread; a block's headers are loaded side by side.
+GN_DEV bool headers_right(const args& a, const volume& v, lane_result& r, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
+  gn_u64 age = header_age(generation, a.seed);
+  bool right = true;
+  for (gn_u32 block = 0; block < a.unit_blocks; ++block) {
+    gn_u32 data[SECTORS][4];
+#pragma unroll
+    for (gn_u32 s = 0; s < SECTORS; ++s)
+      mem::ld16_stream((const void*)(buffer + (gn_u64)block * GN_BLOCK + s * SECTOR), data[s]);
+#pragma unroll
+    for (gn_u32 s = 0; s < SECTORS; ++s) {
+      gn_u64 place = header_place(v, vba + block) + s;
+      gn_u64 found0 = (gn_u64)data[s][1] << 32 | data[s][0], found1 = (gn_u64)data[s][3] << 32 | data[s][2];
+      if (found0 == place && found1 == age) continue;
+      right = false;
+      note_wrong(r, place, generation, found0, found1);
+    }
+  }
+  return right;
+}
+
+// Compares every byte of a block; the whole warp, for the thread that gives its account. Returns the same to all lanes.
+GN_DEV bool block_right(const args& a, const volume& v, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
+  gn_u64 age = header_age(generation, a.seed), place = header_place(v, vba), pattern = pattern_of(place, age);
+  gn_u32 data[SECTORS][4], wrong = 0;
+#pragma unroll
+  for (gn_u32 s = 0; s < SECTORS; ++s) mem::ld16_stream((const void*)(buffer + s * SECTOR + lane_id() * 16), data[s]);
+#pragma unroll
+  for (gn_u32 s = 0; s < SECTORS; ++s) {
+    gn_u32 want[4];
+    piece_of(place, age, pattern, s, lane_id(), want);
+    for (gn_u32 k = 0; k < 4; ++k) wrong |= data[s][k] ^ want[k];
+  }
+  return !__any_sync(ALL, wrong != 0);
+}
+
+// Checks what each lane with `check` set has read; the whole warp.
+GN_DEV void verify(const args& a, const volume& v, lane_result& r, bool check, gn_u64 buffer, gn_u32 vba, gn_u32 generation,
+                   gn_u32 draw) {
+  bool right = !check || headers_right(a, v, r, buffer, vba, generation);
+  // One block of 64 in full: which ones is drawn for every unit.
+  gn_u32 step = a.flags & WHOLE ? 1u : 64u, first = draw % step;
+  for (gn_u32 todo = __ballot_sync(ALL, check && first < a.unit_blocks); todo; todo &= todo - 1) {
+    int lane = __ffs((int)todo) - 1;
+    gn_u64 from = __shfl_sync(ALL, buffer, lane);
+    gn_u32 at = __shfl_sync(ALL, vba, lane), age = __shfl_sync(ALL, generation, lane);
+    for (gn_u32 block = __shfl_sync(ALL, first, lane); block < a.unit_blocks; block += step) {
+      bool same = block_right(a, v, from + (gn_u64)block * GN_BLOCK, at + block, age);
+      if (lane_id() != (gn_u32)lane) continue;
+      r.whole_blocks += 1;
+      if (same) continue;
+      right = false;
+      gn_u64 place = header_place(v, at + block);
+      note_wrong(r, place, age, place, header_age(age, a.seed));  // its headers are right
+    }
+  }
+  if (!check) return;
+  if (right) r.verified += 1;
+  else r.wrong += 1;
+  if (right && (a.flags & WHOLE)) r.generations += generation;
+}
+
+GN_DEV void record(const client& me, lane_result& r, gn_u32 op, gn_u64 ns, gn_u64 now) {
+  mem::add_relaxed_gpu(&me.histograms[op * BUCKETS + bucket_of(ns)], (gn_u64)1);
+  r.sum_ns[op] += ns;
+  if (ns > r.max_ns[op]) r.max_ns[op] = ns;
+  r.last_ns = now;
+}
+
+// One pass of this thread's request through the batched API; the whole warp. True once, when it has ended.
+GN_DEV bool pass(batch& b, const client& me, bool begins, io& x) {
+  if (begins) enter(b, me.f);
+  submit(b, me.f, x);
+  commit(b, me.f, x);
+  poll(me.f);
+  return dispatch(b, me.f, x);
+}
+
+// The same by a CPU thread: this one only asks, and looks for the answer.
+GN_DEV bool pass_by_cpu(const client& me, bool begins, bool busy, gn_u32 sequence, gn_u64 started, io& x) {
+  if (begins) mem::st_release_sys(me.requests + threadIdx.x, request_word(sequence, x.opcode == IO_WRITE, x.vba));
+  bool ended = false;
+  if (busy) {
+    gn_u64 answer = mem::ld_acquire_sys(me.answers + threadIdx.x);
+    if (answer >> 48 == (sequence & 0xffffu)) {
+      x.status = (gn_u32)answer;
+      x.dw0 = (gn_u32)(answer >> 32) & 0xffffu;
+      ended = true;
+    } else if (now_ns() - started > me.f.timeout_ns) {
+      x.status = GN_TIMED_OUT;
+      ended = true;
+    }
+  }
+  if (!__any_sync(ALL, ended)) pause(100);
+  return ended;
+}
+
+template <bool BY_CPU>
+GN_DEV void body(args& a, gn_u32 block, gn_u32) {
+  batch& b = *(batch*)smem();
+  batch_init(b);
+  client& me = a.clients[block];
+  const volume& v = *me.f.v;
+  gn_u32 lane = threadIdx.x < a.depth ? threadIdx.x : 0;
+  lane_result& r = me.lanes[lane];  // a thread without work never writes to it
+  // Unit u belongs to thread u mod depth.
+  gn_u32 mine = threadIdx.x < a.depth && lane < a.units ? (a.units - lane - 1) / a.depth + 1 : 0;
+  gn_u64 buffer = me.buffers + (gn_u64)lane * a.unit_blocks * GN_BLOCK;
+  gn_u64 state = mix64(a.seed ^ mix64((gn_u64)block << 32 | lane));
+  gn_u64 timed_from = now_ns() + a.warmup_ns, until = timed_from + a.runtime_ns, started = 0;
+  gn_u32 begun = 0, unit = 0, generation = 0, draw = 0;
+  bool open = mine != 0, busy = false, writes = false;
+  if (open) r.first_ns = timed_from;
+  io x;
+  while (__any_sync(ALL, busy || open)) {
+    if (!busy && open && (mem::ld_relaxed_sys(a.stop) || now_ns() >= until || (a.flags & ONCE && begun == mine))) open = false;
+    bool begins = !busy && open;
+    if (begins) {
+      state += 0x9E3779B97F4A7C15ull;
+      gn_u64 dice = mix64(state);
+      draw = (gn_u32)dice & 0xffffu;
+      gn_u32 which = a.flags & RANDOM ? (gn_u32)((dice >> 32) * mine >> 32) : begun % mine;
+      writes = (((gn_u32)dice >> 16) * 100u >> 16) >= a.read_percent;
+      unit = which * a.depth + lane;
+      generation = me.generations[unit] + (writes ? 1u : 0u);
+      begun += 1;
+      if (!writes && (a.flags & VERIFY)) poison_unit(a, buffer);
+    }
+    for (gn_u32 todo = __ballot_sync(ALL, begins && writes && (a.flags & VERIFY)); todo; todo &= todo - 1) {
+      int from = __ffs((int)todo) - 1;
+      gn_u32 vba = __shfl_sync(ALL, unit, from) * a.unit_blocks;
+      fill_unit(a, v, __shfl_sync(ALL, buffer, from), vba, __shfl_sync(ALL, generation, from));
+    }
+    __syncwarp();  // the warp's stores are before each lane's command
+    if (begins) {
+      gn_u64 vba = (gn_u64)unit * a.unit_blocks;
+      if (writes) x = write_request(me.f, vba, a.unit_blocks, buffer, me.key);
+      else x = read_request(me.f, vba, a.unit_blocks, buffer, me.key);
+      x.attempt = writes ? 0 : a.replica;
+      started = now_ns();
+      busy = true;
+    }
+    bool ended = BY_CPU ? pass_by_cpu(me, begins, busy, begun, started, x) : pass(b, me, begins, x);
+    if (ended) {
+      gn_u64 now = now_ns();
+      busy = false;
+      if (x.status == GN_OK) {
+        if (started >= timed_from) record(me, r, writes ? WRITE : READ, now - started, now);
+        r.ios[writes ? WRITE : READ] += 1;
+        if (writes) me.generations[unit] = generation;
+      } else {
+        // The end of this thread's work: what its unit holds now is not known, and after a time-out neither is its buffer.
+        r.status = x.status;
+        r.dw0 = x.dw0;
+        r.failed_vba = x.vba;
+        open = false;
+      }
+    }
+    if (a.flags & VERIFY)
+      verify(a, v, r, ended && x.status == GN_OK && !writes, buffer, unit * a.unit_blocks, generation, draw);
+  }
+}
+
+}}  // namespace gn::bench
+
+GN_CLIENT(gn_bench, gn::bench::args, gn::bench::body<false>)
+GN_CLIENT(gn_bench_by_cpu, gn::bench::args, gn::bench::body<true>)

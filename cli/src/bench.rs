@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `gnstor bench`: the load generator.
+//!
+//! ```text
+//!   Load      what was asked for, checked                     args
+//!   Rig       array, node, clients, volumes, the kernel       rig, kernel, cuda/bench.cu
+//!             the baselines' CPU side                         proxy, central
+//!   fill      every unit of every volume is written once
+//!   measure   warm-up, measured part, drain: one launch       latency, cpu, ideal
+//!   read back after writing: every replica of every block
+//!   Report    table, JSON, drawing                            report, plot
+//! ```
+
+mod args;
+mod central;
+mod cpu;
+mod ideal;
+mod kernel;
+mod latency;
+mod plot;
+mod proxy;
+mod report;
+mod rig;
+
+pub use args::{BenchArgs, Load, Mode, Rw, Switch};
+pub use latency::{Latency, Timed};
+pub use report::Report;
+pub use rig::Rig;
+
+use crate::CliError;
+use crate::report::{Steps, human_bytes};
+use cpu::CpuTime;
+use kernel::{LaneResult, NO_SECTOR, ONCE, RANDOM, VERIFY, WHOLE};
+use libgnstor::describe_status;
+use report::{ArrayTold, DeviceTold, ErrorTold, Late, SCHEMA, StagesTold, Verify};
+use rig::{Outcome, Phase, Stages};
+use std::path::Path;
+use std::time::Duration;
+
+/// Longest that filling or reading back may take.
+const ONCE_LIMIT: Duration = Duration::from_secs(3600);
+
+/// Runs the load and returns what it found. A report with wrong data or failed I/Os is a report too: see [`Report::verdict`].
+///
+/// # Errors
+/// [`CliError`]: what was asked for cannot be, and what ended the run before there were figures.
+pub fn run(args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
+    let load = Load::new(args)?;
+    if let Some(path) = &args.plot {
+        // Now, not after an hour of measuring.
+        std::fs::File::create(path).map_err(|error| unwritable(path, error.to_string()))?;
+    }
+    let rig = Rig::new(args, load, steps)?;
+    fill(&rig, steps)?;
+    let mut report = measure(&rig, args, steps)?;
+    read_back(&rig, &mut report, steps)?;
+    Ok(report)
+}
+
+/// Draws the latencies of a report into an SVG file.
+///
+/// # Errors
+/// [`CliError::File`].
+pub fn draw(report: &Report, path: &Path) -> Result<(), CliError> {
+    plot::draw(report, path).map_err(|cause| unwritable(path, cause))
+}
+
+fn unwritable(path: &Path, cause: String) -> CliError {
+    CliError::File { path: path.display().to_string(), cause }
+}
+
+/// Writes every unit of every volume once.
+///
+/// # Errors
+/// [`CliError`]: a write that failed, or Ctrl-C.
+pub fn fill(rig: &Rig, steps: &Steps) -> Result<(), CliError> {
+    let phase = Phase {
+        what: "fill",
+        flags: VERIFY | ONCE,
+        read_percent: 0,
+        warmup: Duration::ZERO,
+        runtime: ONCE_LIMIT,
+        replica: 0,
+    };
+    let outcome = rig.run(&phase, steps)?;
+    if outcome.interrupted {
+        return Err(CliError::Interrupted);
+    }
+    whole(rig, &outcome, 1, "filling the volumes")?;
+    rig.flush()?;
+    let load = rig.load();
+    steps.done(format!("filled      {} x {} in {} replicas", load.clients, human_bytes(load.size), load.replicas));
+    Ok(())
+}
+
+/// Runs the load on filled volumes and tells what it found.
+///
+/// # Errors
+/// [`CliError`]: what ended the run before there were figures.
+pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
+    let load = rig.load();
+    let checked = args.verify == Switch::On;
+    let phase = Phase {
+        what: "measure",
+        flags: if load.is_random() { RANDOM } else { 0 } | if checked { VERIFY } else { 0 },
+        read_percent: load.read_percent,
+        warmup: args.warmup,
+        runtime: args.runtime,
+        replica: 0,
+    };
+    let (stages_before, cpu_before) = (rig.stages()?, CpuTime::now());
+    let outcome = rig.run(&phase, steps)?;
+    let mut cpu = CpuTime::now().since(&cpu_before);
+    for &(name, seconds) in &outcome.threads {
+        *cpu.threads.entry(name.into()).or_insert(0.0) += seconds;
+    }
+    let stages = rig.stages()?;
+    let errors = errors(&outcome);
+    let verify = checked.then(|| Verify {
+        ios: sum(&outcome, |lane| lane.ios.iter().sum()),
+        verified_ios: sum(&outcome, |lane| lane.verified),
+        whole_blocks: sum(&outcome, |lane| lane.whole_blocks),
+        replicas_read_back: 0,
+        first_wrong: first_wrong(&outcome, "any replica"),
+    });
+    let (read, write) = (latency::timed(&outcome, 0, load.bs), latency::timed(&outcome, 1, load.bs));
+    let both = |f: fn(&Timed) -> f64| read.iter().chain(&write).map(f).sum::<f64>();
+    let (iops, gbps) = (both(|t| t.iops), both(|t| t.gbps));
+    let link = rig.link();
+    #[expect(clippy::cast_precision_loss, reason = "figures to print")]
+    let (elapsed_s, link_latency_us) = (latency::elapsed_ns(&outcome) as f64 / 1e9, link.latency.as_ns() as f64 / 1e3);
+    let device = rig.device();
+    Ok(Report {
+        schema: SCHEMA,
+        load: load.clone(),
+        device: DeviceTold { kind: device.kind().into(), name: device.name(), why: device.why().into() },
+        array: ArrayTold {
+            ssds: rig.ssds(),
+            preset: rig.preset().name.clone(),
+            ssd_bytes: load.ssd_bytes,
+            link_bytes_per_s: link.bytes_per_second,
+            link_latency_us,
+        },
+        emulated: emulated(rig),
+        interrupted: outcome.interrupted,
+        elapsed_s,
+        iops,
+        gbps,
+        ideal: ideal::ideal(load, rig.preset(), link, rig.ssds(), iops),
+        read,
+        write,
+        verify,
+        errors,
+        late: late(&stages_before, &stages, rig.preset().is_null()),
+        cpu,
+        stages: told(&stages_before, &stages),
+    })
+}
+
+impl Report {
+    /// Whether all is as it should be.
+    ///
+    /// # Errors
+    /// [`CliError::Verify`] with what is not; [`CliError::Interrupted`] when it is only that the run was cut short.
+    pub fn verdict(&self) -> Result<(), CliError> {
+        if let Some(error) = self.errors.first() {
+            let count: u64 = self.errors.iter().map(|error| error.count).sum();
+            return Err(CliError::Verify(format!("{count} I/Os failed; {} x {}", error.count, error.what)));
+        }
+        if let Some(wrong) = self.verify.as_ref().and_then(|verify| verify.first_wrong.as_ref()) {
+            return Err(CliError::Verify(format!("not what was written: {wrong}")));
+        }
+        if self.stages.leaked != 0 || self.stages.protocol_errors != 0 {
+            return Err(CliError::Verify(format!("the channels are not clean after the run: {:?}", self.stages)));
+        }
+        if self.interrupted {
+            return Err(CliError::Interrupted);
+        }
+        if let Some(Verify { ios, verified_ios, .. }) = self.verify.as_ref().filter(|v| v.verified_ios != v.ios) {
+            return Err(CliError::Verify(format!("{verified_ios} of {ios} I/Os were verified")));
+        }
+        Ok(())
+    }
+}
+
+/// Every unit was done once, by reads (0) or writes (1).
+fn whole(rig: &Rig, outcome: &Outcome, op: usize, what: &str) -> Result<(), CliError> {
+    if let Some(error) = errors(outcome).first() {
+        return Err(CliError::Verify(format!("{what}: {} x {}", error.count, error.what)));
+    }
+    let done: u64 = outcome.lanes.iter().flatten().map(|lane| lane.ios[op]).sum();
+    let units = u64::from(rig.load().units) * u64::from(rig.load().clients);
+    if done != units {
+        return Err(CliError::Verify(format!("{what}: {done} of {units} requests in {ONCE_LIMIT:?}")));
+    }
+    Ok(())
+}
+
+/// Over all threads.
+fn sum(outcome: &Outcome, f: fn(&LaneResult) -> u64) -> u64 {
+    outcome.lanes.iter().flatten().map(f).sum()
+}
+
+/// Reads every replica of every block, where the load has written and its reads are checked, and adds what that finds to the report. Not
+/// after Ctrl-C, and not after a failed write: nobody can say what its blocks hold.
+///
+/// # Errors
+/// [`CliError`]: reads that failed.
+pub fn read_back(rig: &Rig, report: &mut Report, steps: &Steps) -> Result<(), CliError> {
+    let Some(told) = report.verify.as_mut() else { return Ok(()) };
+    if report.write.is_none() || report.interrupted || !report.errors.is_empty() {
+        return Ok(());
+    }
+    for replica in 1..=rig.load().replicas {
+        let phase = Phase {
+            what: "read back",
+            flags: VERIFY | WHOLE | ONCE,
+            read_percent: 100,
+            warmup: Duration::ZERO,
+            runtime: ONCE_LIMIT,
+            replica,
+        };
+        let back = rig.run(&phase, steps)?;
+        if back.interrupted {
+            report.interrupted = true;
+            return Ok(());
+        }
+        whole(rig, &back, 0, "reading back")?;
+        told.whole_blocks += sum(&back, |lane| lane.whole_blocks);
+        told.first_wrong = told.first_wrong.take().or_else(|| first_wrong(&back, &format!("replica {replica}")));
+        told.replicas_read_back = replica;
+        if replica == 1 {
+            // A unit's generation says how often it was written: the first time was the filling.
+            told.verified_ios += sum(&back, |lane| lane.generations) - sum(&back, |lane| lane.verified);
+        }
+    }
+    steps.done(format!("read back   {} replicas of every block", rig.load().replicas));
+    Ok(())
+}
+
+/// The first wrong sector of a launch, in words.
+fn first_wrong(outcome: &Outcome, whose: &str) -> Option<String> {
+    let mut all = (0..).zip(&outcome.lanes).flat_map(|(client, lanes)| lanes.iter().map(move |lane| (client, lane)));
+    let (client, lane): (u32, &LaneResult) = all.find(|(_, lane)| lane.wrong_sector != NO_SECTOR)?;
+    let wrong: u64 = outcome.lanes.iter().flatten().map(|lane| lane.wrong).sum();
+    let (vba, sector) = (lane.wrong_sector / 8, lane.wrong_sector % 8);
+    let [place, age] = lane.found;
+    let (vid, at, generation) = (place >> 48, place & 0xFFFF_FFFF_FFFF, age >> 32);
+    let found = match place {
+        0xDEAD_BEEF_DEAD_BEEF => "nothing that was read (the buffer's poison)".to_owned(),
+        _ if at == lane.wrong_sector && generation == u64::from(lane.wanted) => {
+            "the right headers around other bytes".into()
+        }
+        0 => "zeros".into(),
+        _ => format!("what says VID {vid}, block {}, sector {}, generation {generation}", at / 8, at % 8),
+    };
+    Some(format!(
+        "{wrong} reads of {whose}; first volume bench-{client}, block {vba}, sector {sector}, generation {}: found {found}",
+        lane.wanted
+    ))
+}
+
+fn errors(outcome: &Outcome) -> Vec<ErrorTold> {
+    let mut all: Vec<ErrorTold> = Vec::new();
+    for &LaneResult { status, dw0, failed_vba, .. } in outcome.lanes.iter().flatten().filter(|lane| lane.status != 0) {
+        match all.iter_mut().find(|error| error.status == status) {
+            Some(error) => error.count += 1,
+            None => {
+                let what = format!("{} (first at block {failed_vba})", describe_status(status, dw0));
+                all.push(ErrorTold { status, dw0, what, count: 1 });
+            }
+        }
+    }
+    all
+}
+
+fn late(before: &Stages, after: &Stages, timeless: bool) -> Late {
+    let (responses, late) = (after.agent.responses - before.agent.responses, after.agent.late - before.agent.late);
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    let share = (responses != 0 && !timeless).then(|| late as f64 / responses as f64);
+    Late { responses, late, share }
+}
+
+fn told(before: &Stages, after: &Stages) -> StagesTold {
+    let (b, a) = (&before.engine, &after.engine);
+    let channels = |f: fn(&libgnstor::ChannelStats) -> u64| {
+        after.channels.iter().map(f).sum::<u64>() - before.channels.iter().map(f).sum::<u64>()
+    };
+    StagesTold {
+        retries: channels(|c| c.retries),
+        protocol_errors: channels(|c| c.protocol_errors.into()),
+        leaked: after.channels.iter().map(|c| u64::from(c.leaked)).sum(),
+        capsules: a.capsules - b.capsules,
+        pushed_bytes: a.pushed_bytes - b.pushed_bytes,
+        pulled_bytes: a.pulled_bytes - b.pulled_bytes,
+        broken: a.broken - b.broken,
+        rnr: a.rnr - b.rnr,
+        log_records: after.log_records - before.log_records,
+    }
+}
+
+fn emulated(rig: &Rig) -> Vec<String> {
+    let name = &rig.preset().name;
+    let timing = if rig.preset().is_null() { "no modelled time" } else { "timing modelled" };
+    let link = rig.link();
+    let link = match link.bytes_per_second {
+        0 => "link (not limited, in process)".to_owned(),
+        rate => {
+            format!("link ({} MB/s and {} ns one way modelled, in process)", rate / 1_000_000, link.latency.as_ns())
+        }
+    };
+    let mut all = vec![
+        "HCA (genuine mlx5 queue bytes, executed in software)".to_owned(),
+        link,
+        format!("SSDs (preset {name}: {timing}, data in memory)"),
+    ];
+    match rig.load().mode {
+        Mode::Gnstor => {}
+        Mode::Gd | Mode::GdDeengine => all.push("CPU's queues (in host memory, which the emulated HCA polls)".into()),
+        Mode::Basic => {
+            all.push("CPU's queues and its buffer (in host memory, which the emulated HCA polls and fills)".into())
+        }
+    }
+    if rig.load().has_central_engine() {
+        all.push(
+            "central engine (runs in the clients' threads, log in memory: cheaper than one across a network)".into(),
+        );
+    }
+    if rig.device().kind() == "host" {
+        all.push("GPU (the same device code on the CPU, as fibers)".into());
+    }
+    all
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a run found: for people, and as JSON (`docs/bench.md`).
+
+use super::args::Load;
+use super::cpu::CpuTime;
+use super::ideal::Ideal;
+use super::latency::Timed;
+use crate::report::{human_bytes, print_json};
+use serde::Serialize;
+
+/// Number of the JSON's form.
+pub(super) const SCHEMA: u32 = 1;
+
+/// Everything that a run found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Number of this object's form.
+    pub schema: u32,
+    /// What was asked for.
+    pub load: Load,
+    /// Where device code ran.
+    pub device: DeviceTold,
+    /// The array.
+    pub array: ArrayTold,
+    /// What was emulated.
+    pub emulated: Vec<String>,
+    /// Ctrl-C ended it: the figures are those so far, and nothing was read back.
+    pub interrupted: bool,
+    /// Seconds of the measured part.
+    pub elapsed_s: f64,
+    /// Reads and writes together, a second.
+    pub iops: f64,
+    /// Decimal gigabytes a second, reads and writes together.
+    pub gbps: f64,
+    /// The reads.
+    pub read: Option<Timed>,
+    /// The writes.
+    pub write: Option<Timed>,
+    /// What the models allow.
+    pub ideal: Option<Ideal>,
+    /// What was checked; `None` without checks.
+    pub verify: Option<Verify>,
+    /// I/Os that failed, by status.
+    pub errors: Vec<ErrorTold>,
+    /// The emulator against its model.
+    pub late: Late,
+    /// CPU time of this process (initiator, emulator and daemon) in the launch: warm-up, measured part and drain.
+    pub cpu: CpuTime,
+    /// Counters of the parts that have some, over the same time.
+    pub stages: StagesTold,
+}
+
+/// Where device code ran.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceTold {
+    /// `cuda` or `host`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Why it was taken.
+    pub why: String,
+}
+
+/// The array.
+#[derive(Clone, Debug, Serialize)]
+pub struct ArrayTold {
+    /// SSDs.
+    pub ssds: usize,
+    /// Their preset.
+    pub preset: String,
+    /// Logical capacity of each.
+    pub ssd_bytes: u64,
+    /// Modelled link, bytes a second each way; 0: not limited.
+    pub link_bytes_per_s: u64,
+    /// Its latency one way.
+    pub link_latency_us: f64,
+}
+
+/// What was checked.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Verify {
+    /// I/Os that ended well: warm-up, measured part and drain.
+    pub ios: u64,
+    /// Of these: reads that brought what was written last, and writes that were found when all was read back.
+    pub verified_ios: u64,
+    /// Blocks compared byte by byte; of all others every sector's header.
+    pub whole_blocks: u64,
+    /// Replicas of every block that were read back after writing.
+    pub replicas_read_back: u32,
+    /// The first thing that was wrong.
+    pub first_wrong: Option<String>,
+}
+
+/// I/Os that failed with one status.
+#[derive(Clone, Debug, Serialize)]
+pub struct ErrorTold {
+    /// Device status, as a kernel sees it.
+    pub status: u32,
+    /// DW0 of one of them.
+    pub dw0: u32,
+    /// In words.
+    pub what: String,
+    /// How many. Each ended the work of one thread.
+    pub count: u64,
+}
+
+/// Responses later than the model says.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Late {
+    /// Responses delivered.
+    pub responses: u64,
+    /// Late ones.
+    pub late: u64,
+    /// Their share; null where no time is modelled.
+    pub share: Option<f64>,
+}
+
+/// Counters.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct StagesTold {
+    /// Reads that another replica served after a refusal.
+    pub retries: u64,
+    /// Responses that named no command in flight.
+    pub protocol_errors: u64,
+    /// Command ids, request slots and pool blocks still taken after the run.
+    pub leaked: u64,
+    /// Command capsules that reached SSDs.
+    pub capsules: u64,
+    /// Bytes that left the array.
+    pub pushed_bytes: u64,
+    /// Bytes that came to the array.
+    pub pulled_bytes: u64,
+    /// Connections that broke.
+    pub broken: u64,
+    /// SENDs that met no receive.
+    pub rnr: u64,
+    /// Records that the central engine flushed to its log.
+    pub log_records: u64,
+}
+
+/// An argument's value as it is written.
+fn word(value: impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+impl Report {
+    /// Prints the report for a person, or as JSON.
+    pub fn print(&self, json: bool) {
+        if json {
+            return print_json(self);
+        }
+        let load = &self.load;
+        println!();
+        println!(
+            "  load        {}: {} of {}, {} x {} in flight, volumes of {}, {} replicas",
+            word(load.mode),
+            word(load.rw),
+            human_bytes(load.bs),
+            load.clients,
+            load.iodepth,
+            human_bytes(load.size),
+            load.replicas
+        );
+        println!("  array       {} SSDs, preset {}", self.array.ssds, self.array.preset);
+        if self.interrupted {
+            println!("  interrupted figures so far");
+        }
+        for (what, timed) in [("read", &self.read), ("write", &self.write)] {
+            let Some(timed) = timed else { continue };
+            let us = &timed.latency_us;
+            println!(
+                "  {what:<11} {:.0} IOPS, {:.3} GB/s, {} in {:.2} s",
+                timed.iops, timed.gbps, timed.ios, self.elapsed_s
+            );
+            println!("  latency     mean {:.1} us, p50 {:.1}, p90 {:.1}, p99 {:.1}", us.mean, us.p50, us.p90, us.p99);
+            println!("              p99.9 {:.1}, p99.99 {:.1}, max {:.1}", us.p99_9, us.p99_99, us.max);
+        }
+        if let Some(ideal) = &self.ideal {
+            let (percent, limit) = (ideal.ratio * 100.0, ideal.limit);
+            println!("  ideal       {:.0} IOPS, {:.3} GB/s ({limit}); measured {percent:.1} %", ideal.iops, ideal.gbps);
+        }
+        match self.late.share {
+            Some(share) => println!("  late        {:.2} % of responses later than the model says", share * 100.0),
+            None => println!("  late        no time is modelled"),
+        }
+        match &self.verify {
+            Some(verify) => {
+                println!(
+                    "  verified    {} of {} I/Os, {} blocks in full",
+                    verify.verified_ios, verify.ios, verify.whole_blocks
+                );
+                if verify.replicas_read_back != 0 {
+                    println!("              {} replicas of every block read back", verify.replicas_read_back);
+                }
+            }
+            None => println!("  verified    nothing (--verify off)"),
+        }
+        for error in &self.errors {
+            println!("  failed      {} x {}", error.count, error.what);
+        }
+        let mut threads: Vec<_> = self.cpu.threads.iter().collect();
+        threads.sort_by(|a, b| b.1.total_cmp(a.1));
+        let threads: Vec<_> = threads.iter().take(3).map(|(name, seconds)| format!("{name} {seconds:.2}")).collect();
+        println!(
+            "  CPU time    {:.2} s user, {:.2} s system ({})",
+            self.cpu.user_s,
+            self.cpu.system_s,
+            threads.join(", ")
+        );
+        println!("  device      {} ({})", self.device.name, self.device.why);
+        println!("  emulated    {}", self.emulated.join("\n              "));
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The file or device of an SSD, before there is one on it and when none could be made.
+
+use crate::media::MediaError;
+use gnstor_deengine::{DataFileInfo, Ssd, SsdError};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// Zeros over so much of either end of a device leave nothing that could be taken for a file system, or an SSD.
+const ENDS: u64 = 1 << 20;
+/// A file of this length that was never written asks for a sparse SSD.
+const HOLE: u64 = 4096;
+
+/// What is there: an SSD, or nothing. With `format` whatever is there is given up, unless somebody uses it.
+pub(crate) fn look(path: &Path, format: bool) -> Result<Option<DataFileInfo>, MediaError> {
+    let (reason, kind) = match Ssd::describe(path) {
+        Ok(info) if !format => return Ok(Some(info)),
+        Ok(_) => (String::new(), ErrorKind::InvalidData),
+        Err(SsdError::File(error)) => (error.to_string(), io::Error::from(error).kind()),
+        Err(error) => (format!("{}: {error}", path.display()), ErrorKind::InvalidData),
+    };
+    match kind {
+        ErrorKind::InvalidData if !format => Err(MediaError::File(given_up(&reason))),
+        ErrorKind::NotFound | ErrorKind::InvalidData => {
+            if format {
+                wipe(path).map_err(|e| MediaError::File(format!("{}: cannot be wiped: {e}", path.display())))?;
+            }
+            Ok(None)
+        }
+        _ => Err(MediaError::File(reason)),
+    }
+}
+
+/// The way out for a file that holds something else.
+fn given_up(reason: &str) -> String {
+    format!("{reason}; gnstor ssd --format gives up what it holds and makes a new SSD there")
+}
+
+fn wipe(path: &Path) -> io::Result<()> {
+    let meta = match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        meta => meta?,
+    };
+    let file = OpenOptions::new().write(true).open(path)?;
+    if meta.is_file() {
+        // A hole holds nothing, and its owner wants it sparse.
+        if meta.blocks() > 0 {
+            file.set_len(0)?;
+        }
+    } else {
+        let end = io::Seek::seek(&mut &file, io::SeekFrom::End(0))?;
+        let zeros = vec![0; usize::try_from(ENDS.min(end)).map_err(io::Error::other)?];
+        file.write_all_at(&zeros, 0)?;
+        file.write_all_at(&zeros, end - zeros.len() as u64)?;
+    }
+    file.sync_all()
+}
+
+/// What was at a path before an SSD was to be made there, so that a failure leaves no more.
+#[derive(Debug)]
+pub(crate) struct Before<'a> {
+    path: &'a Path,
+    was_there: bool,
+    is_device: bool,
+    sparse: bool,
+}
+
+impl<'a> Before<'a> {
+    /// Prepares a path for [`Ssd::format`].
+    pub(crate) fn new(path: &'a Path, sparse: bool) -> io::Result<Self> {
+        let meta = std::fs::metadata(path);
+        let is_device = meta.as_ref().is_ok_and(|meta| meta.file_type().is_block_device());
+        if sparse && meta.as_ref().map_or(true, |meta| meta.is_file() && meta.len() == 0) {
+            let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+            file.and_then(|file: File| file.set_len(HOLE))?;
+        }
+        Ok(Self { path, was_there: meta.is_ok(), is_device, sparse })
+    }
+
+    /// No SSD could be made there: why, and what to do.
+    pub(crate) fn failed(&self, error: SsdError) -> String {
+        let mut text = error.to_string();
+        let of_file = match error {
+            SsdError::File(error) => Some(io::Error::from(error).kind()),
+            _ => None,
+        };
+        match of_file {
+            Some(ErrorKind::StorageFull) if !self.is_device && !self.sparse => {
+                text.push_str(
+                    ": make room, take a smaller size, or have the file grow as it is written, with --sparse",
+                );
+            }
+            Some(ErrorKind::AlreadyExists) => text = given_up(&text),
+            _ => {}
+        }
+        let is_hole = || std::fs::metadata(self.path).is_ok_and(|meta| meta.len() == HOLE && meta.blocks() == 0);
+        // What the data file could not finish it has taken back itself; if another process has it now, it is that one's.
+        let is_left = if of_file.is_some() { self.sparse && is_hole() } else { !self.is_device };
+        if is_left && !self.was_there {
+            remove(self.path);
+        }
+        text
+    }
+}
+
+/// Removes a file that this process made, and that holds nothing.
+pub(crate) fn remove(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path)
+        && error.kind() != ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "what was made could not be taken back");
+    }
+}
