@@ -225,6 +225,12 @@ pub enum VolumeCommand {
         /// Label, repeatable
         #[arg(long = "label", value_name = "KEY=VALUE")]
         labels: Vec<String>,
+        /// Commands a second that each SSD serves of it at most; commands beyond wait [default: no limit]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        max_iops: Option<u32>,
+        /// Bytes a second that each SSD serves of it at most, such as 500MB [default: no limit]
+        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+        max_bandwidth: Option<u64>,
         /// The array.
         #[command(flatten)]
         array: ArrayArgs,

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// [`CliError`] with the daemon's sentence.
 pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
     match &args.command {
-        VolumeCommand::Create { name, size, replicas, chunk, labels, array } => {
+        VolumeCommand::Create { name, size, replicas, chunk, labels, max_iops, max_bandwidth, array } => {
             let chunk_bytes =
                 u32::try_from(chunk.unwrap_or(0)).map_err(|_| CliError::Usage("a chunk is at most 16 MiB".into()))?;
             let options = CreateOptions {
@@ -23,7 +23,8 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
                 replicas: *replicas,
                 chunk_bytes,
                 labels: parse_labels(labels)?,
-                ..CreateOptions::default()
+                max_iops: max_iops.unwrap_or(0),
+                max_bytes_per_s: max_bandwidth.unwrap_or(0),
             };
             let volume = Manager::connect(&array.array, "gnstor volume")?.create(name, &options)?;
             if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
@@ -83,6 +84,7 @@ fn to_json(v: &VolumeInfo) -> Value {
         "name": v.name, "vid": v.vid, "generation": v.generation, "capacity_bytes": v.capacity_bytes, "replicas": v.replicas,
         "chunk_bytes": v.chunk_bytes, "owner": v.owner, "readers": v.readers, "any_reader": v.any_reader,
         "writer": v.writer, "lease_epoch": v.lease_epoch, "labels": v.labels,
+        "max_iops": v.max_iops, "max_bytes_per_s": v.max_bytes_per_s,
     })
 }
 
@@ -97,6 +99,12 @@ fn print(v: &VolumeInfo) {
         "writer      {}",
         v.writer.map_or("nobody".into(), |w| format!("client {w} (lease epoch {})", v.lease_epoch))
     );
+    if v.max_iops != 0 {
+        println!("limit       {} commands a second and SSD", v.max_iops);
+    }
+    if v.max_bytes_per_s != 0 {
+        println!("limit       {} a second and SSD", human_bytes(v.max_bytes_per_s));
+    }
     for (key, value) in &v.labels {
         println!("label       {key}={value}");
     }

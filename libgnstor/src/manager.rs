@@ -102,10 +102,7 @@ impl Manager {
             client_id: self.id.get().into(),
             labels: options.labels.clone().into_iter().collect(),
             request_id: Vec::new(),
-            limits: Some(grpc::Limits {
-                max_iops: options.max_iops,
-                max_bytes_per_s: options.max_bytes_per_s,
-            }),
+            limits: Some(grpc::Limits { max_iops: options.max_iops, max_bytes_per_s: options.max_bytes_per_s }),
         };
         Ok(self.rpc.wait(self.rpc.volumes().create(request))?.into())
     }

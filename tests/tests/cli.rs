@@ -238,7 +238,7 @@ fn help_completion_and_manual_are_printed() {
         }
         let page = gnstor(&["man"]);
         assert!(page.code == 0 && page.stdout.starts_with(".") && page.stdout.contains("gnstor"), "{}", page.stderr);
-        for command in ["demo", "up", "ssd", "volume", "cp", "completions", "man"] {
+        for command in ["demo", "bench", "up", "ssd", "volume", "cp", "completions", "man"] {
             let help = gnstor(&[command, "--help"]);
             assert!(help.code == 0 && help.stdout.contains("Example"), "{command}: {}", help.stdout);
         }

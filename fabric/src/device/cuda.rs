@@ -17,6 +17,7 @@ pub(super) struct CudaDevice {
     context: sys::CUcontext,
     agent_stream: sys::CUstream,
     client_stream: sys::CUstream,
+    copy_stream: sys::CUstream,
     modules: Mutex<HashMap<usize, sys::CUmodule>>,
     functions: Mutex<HashMap<&'static str, sys::CUfunction>>,
     mapped: Mutex<HashMap<RegionId, (Arc<HostRegion>, u64)>>,
@@ -69,6 +70,7 @@ impl CudaDevice {
             context,
             agent_stream: stream()?,
             client_stream: stream()?,
+            copy_stream: stream()?,
             modules: Mutex::default(),
             functions: Mutex::default(),
             mapped: Mutex::default(),
@@ -107,8 +109,13 @@ impl CudaDevice {
 
     pub(super) fn write(&self, address: u64, data: &[u8]) -> Result<(), DeviceError> {
         self.enter()?;
-        // SAFETY: the caller's allocation holds the range (checked by DeviceMem).
-        unsafe { result::memcpy_htod_sync(address, data) }.map_err(named("cuMemcpyHtoD"))
+        // The plain copy returns when pageable memory has been staged, which may be before the device has it: whoever told a
+        // running kernel then would tell it too early. The end of the stream is the end of the copy.
+        // SAFETY: the caller's allocation holds the range (checked by DeviceMem); `data` is there until the stream is done.
+        unsafe {
+            result::memcpy_htod_async(address, data, self.copy_stream).map_err(named("cuMemcpyHtoDAsync"))?;
+            result::stream::synchronize(self.copy_stream).map_err(named("cuStreamSynchronize"))
+        }
     }
 
     pub(super) fn read(&self, address: u64, out: &mut [u8]) -> Result<(), DeviceError> {
@@ -200,6 +207,12 @@ impl CudaDevice {
         }
     }
 
+    /// Whether nothing runs on either stream. A kernel that ended by a fault is over too.
+    pub(super) fn is_idle(&self) -> bool {
+        let streams = [self.agent_stream, self.client_stream];
+        self.enter().is_ok() && streams.into_iter().all(|stream| self.idle(stream, "resident").unwrap_or(true))
+    }
+
     #[expect(clippy::disallowed_methods, reason = "waits for a GPU in real time; nothing here is modelled")]
     fn wait(
         &self,
@@ -267,6 +280,7 @@ impl Drop for CudaDevice {
             }
             let _ = result::stream::destroy(self.agent_stream);
             let _ = result::stream::destroy(self.client_stream);
+            let _ = result::stream::destroy(self.copy_stream);
             let _ = result::primary_ctx::release(self.device);
         }
     }

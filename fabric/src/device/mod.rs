@@ -257,6 +257,15 @@ impl Device {
             Backend::Cuda(gpu) => gpu.run(agent, client, words, residency, deadline),
         }
     }
+
+    /// Whether no kernel is on the device, also after a launch that failed.
+    pub fn is_idle(&self) -> bool {
+        match &self.backend {
+            // Its lanes have ended or been dropped when `run` returns.
+            Backend::Host(_) => true,
+            Backend::Cuda(gpu) => gpu.is_idle(),
+        }
+    }
 }
 
 impl DeviceMem {

@@ -8,6 +8,7 @@
 //! ```
 
 mod conn;
+mod leaving;
 mod lent;
 mod target;
 pub mod tcp;
@@ -23,6 +24,7 @@ use crate::time::{Span, Time};
 use conn::{Conn, To};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
+use leaving::Leaving;
 use rustc_hash::FxHashMap as HashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -154,6 +156,8 @@ impl Messages {
 /// A data transfer on its way through a half.
 struct Transfer {
     conn: ConnId,
+    /// Who moves the data, where anybody does.
+    half: Option<HalfId>,
     origin: Origin,
     /// Modelled arrival of a Pull.
     not_before: Time,
@@ -183,6 +187,7 @@ pub struct Engine {
     conns: HashMap<ConnId, Conn>,
     by_qp: HashMap<(HalfId, u32), ConnId>,
     transfers: HashMap<u32, Transfer>,
+    leaving: Leaving,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     messages: Messages,
     /// The halves in the order in which they are polled.
@@ -228,6 +233,7 @@ impl Engine {
             conns: HashMap::default(),
             by_qp: HashMap::default(),
             transfers: HashMap::default(),
+            leaving: Leaving::default(),
             events: BinaryHeap::new(),
             messages: Messages::default(),
             order: Vec::new(),
@@ -312,26 +318,22 @@ impl Engine {
         }
     }
 
-    /// Removes a half and everything that goes through it.
+    /// Removes a half and everything that goes through it. Memory that it may still touch stays taken until it has stopped.
     pub fn remove_half(&mut self, now: Time, id: HalfId) {
         let mut conns: Vec<ConnId> = self.by_qp.iter().filter(|((h, _), _)| *h == id).map(|(_, c)| *c).collect();
         conns.sort_unstable();
-        for &conn in &conns {
+        for conn in conns {
             self.close(now, conn);
         }
-        self.halves.remove(&id);
-        // Nobody is left to say how the transfers of an array elsewhere ended: their staging memory comes back now.
-        let ours = |t: &Transfer| conns.binary_search(&t.conn).is_ok();
-        let mut tags: Vec<u32> = self.transfers.iter().filter(|(_, t)| ours(t)).map(|(tag, _)| *tag).collect();
-        tags.sort_unstable();
-        for tag in tags {
-            self.finish_transfer(now, now, tag);
+        if let Some(half) = self.halves.remove(&id) {
+            self.leaving.keep(id, half);
         }
         self.order.retain(|half| *half != id);
         self.best_rtt.remove(&id);
     }
 
-    /// Connects a queue pair with an SSD; the answer comes through `reply`, at once for a local SSD.
+    /// Connects a queue pair with an SSD; the answer comes through `reply`, at once for a local SSD. A queue pair for whose last
+    /// connection data still moves is refused: the two could not be told apart.
     pub fn connect(
         &mut self,
         now: Time,
@@ -342,6 +344,10 @@ impl Engine {
         reply: Sender<Result<(), Refused>>,
     ) -> ConnId {
         let id = ConnId(self.id());
+        if self.leaving.holds(half, qpn) {
+            let _ = reply.send(Err(REFUSED_NO_PEER));
+            return id;
+        }
         let to = match port {
             Port::Local(target) => To::Local(target),
             Port::Remote { remote, .. } => To::Remote(remote),
@@ -364,14 +370,14 @@ impl Engine {
         id
     }
 
-    /// Ends a connection from the initiator's side. Its queue pair is left as it is.
+    /// Ends a connection from the initiator's side. Its queue pair is left as it is; its transfers end as soon as its half moves
+    /// nothing for it any more.
     pub fn close(&mut self, now: Time, id: ConnId) {
         if let Some(conn) = self.conns.get(&id) {
             match conn.to {
                 To::Local(target) => {
                     let t = &mut self.targets[usize::from(target)];
                     t.controller.close_queue(now.max(t.clock), QueueKey(id.0));
-                    self.fail_transfers(now, id);
                     self.drain_effects(now, target);
                 }
                 To::Remote(remote) => {
@@ -381,7 +387,11 @@ impl Engine {
                 }
             }
         }
+        if let Some(conn) = self.conns.get(&id).filter(|conn| conn.transfers > 0) {
+            self.leaving.add(id, conn);
+        }
         self.forget(id);
+        self.settle_leaving(now);
     }
 
     fn forget(&mut self, id: ConnId) {
@@ -429,6 +439,7 @@ impl Engine {
     /// Does everything that is due. Returns whether anything happened.
     pub fn step(&mut self, now: Time) -> bool {
         let mut worked = self.poll_halves(now);
+        worked |= self.settle_leaving(now);
         worked |= self.poll_remotes(now);
         while let Some(Reverse((at, _, _))) = self.events.peek() {
             if *at > now {

@@ -59,15 +59,20 @@ impl Engine {
     ) {
         let tag = self.id();
         let Some(conn) = self.conns.get_mut(&id).filter(|c| !c.broken()) else {
-            let transfer =
-                Transfer { conn: id, origin, not_before: Time::ZERO, outcome: Some(Outcome::ConnectionLost) };
+            let transfer = Transfer {
+                conn: id,
+                half: None,
+                origin,
+                not_before: Time::ZERO,
+                outcome: Some(Outcome::ConnectionLost),
+            };
             self.transfers.insert(tag, transfer);
             // Through the queue, not here: the controller is in the middle of giving its effects away.
             return self.queue(now, Event::Arrived { tag });
         };
         conn.transfers += 1;
         let (half, qpn) = (conn.half, conn.qpn);
-        self.transfers.insert(tag, Transfer { conn: id, origin, not_before, outcome: None });
+        self.transfers.insert(tag, Transfer { conn: id, half: Some(half), origin, not_before, outcome: None });
         if let Some(half) = self.halves.get_mut(&half) {
             half.get().push(down(qpn, tag));
         }
@@ -77,13 +82,13 @@ impl Engine {
     pub(super) fn copied(&mut self, now: Time, half: HalfId, e: &UpEntry) {
         let Some(transfer) = self.transfers.get_mut(&e.index) else { return };
         let id = transfer.conn;
-        let owner = self.conns.get_mut(&id);
         // A client of another process can name any transfer: it ends only its own, and each once.
-        if transfer.outcome.is_some() || owner.as_ref().is_some_and(|conn| conn.half != half) {
+        if transfer.outcome.is_some() || transfer.half != Some(half) {
             return;
         }
-        if let Some(conn) = owner {
-            conn.transfers -= 1;
+        match self.conns.get_mut(&id) {
+            Some(conn) => conn.transfers -= 1,
+            None => self.leaving.answered(id),
         }
         transfer.outcome = Some(match e.status {
             COPY_OK => Outcome::Done { sum: e.sum },
@@ -117,10 +122,10 @@ impl Engine {
         }
     }
 
-    /// Ends the transfers of a connection whose half is gone.
+    /// Ends the transfers of a connection whose half moves nothing for it any more.
     pub(super) fn fail_transfers(&mut self, now: Time, id: ConnId) {
-        let local = |t: &Transfer| t.conn == id && t.outcome.is_none() && matches!(t.origin, Origin::Local { .. });
-        let mut tags: Vec<u32> = self.transfers.iter().filter(|(_, t)| local(t)).map(|(tag, _)| *tag).collect();
+        let unanswered = |t: &Transfer| t.conn == id && t.outcome.is_none();
+        let mut tags: Vec<u32> = self.transfers.iter().filter(|(_, t)| unanswered(t)).map(|(tag, _)| *tag).collect();
         tags.sort_unstable();
         for tag in tags {
             self.finish_transfer(now, now, tag);

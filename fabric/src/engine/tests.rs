@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Links between two engines over a real socket, on a clock that the test moves: who goes is forgotten, at both ends.
 
+mod leaving;
 mod unruly;
 
 use super::tcp::Wire;

@@ -107,6 +107,21 @@ pub struct AgentStats {
     pub late: u64,
 }
 
+/// What the control path and the engine's end know of the agent together.
+#[derive(Debug, Default)]
+struct Resident {
+    /// Locked while an agent is resident.
+    launches: Mutex<Launches>,
+    /// What the agent may touch: it stays allocated as long as there can be one, also where the engine has ended.
+    regions: Mutex<Vec<Arc<HostRegion>>>,
+}
+
+#[derive(Debug, Default)]
+struct Launches {
+    /// A launch failed: on a GPU its kernels may still be there.
+    failed: bool,
+}
+
 /// The control path of an HCA whose queue pairs are in device memory.
 #[derive(Debug)]
 pub struct AgentHca {
@@ -114,7 +129,7 @@ pub struct AgentHca {
     contexts: DeviceMem,
     ring: Arc<HostRegion>,
     tables: Mutex<Tables>,
-    launch: Mutex<()>,
+    resident: Arc<Resident>,
     residency: Residency,
 }
 
@@ -162,8 +177,10 @@ impl AgentHca {
         };
         contexts.write(RINGS_AT, ctx.as_bytes())?;
         device.preload(&[agent_kernel()])?;
+        let resident: Arc<Resident> = Arc::default();
         let half = AgentHalf {
             device: Arc::clone(device),
+            resident: Arc::clone(&resident),
             ring: Arc::clone(&ring),
             up: UpRing::default(),
             down: DownRing::default(),
@@ -178,14 +195,7 @@ impl AgentHca {
             mrs: vec![None; MAX_MRS as usize],
             ..Tables::default()
         };
-        let hca = Self {
-            device: Arc::clone(device),
-            contexts,
-            ring,
-            tables: Mutex::new(tables),
-            launch: Mutex::default(),
-            residency,
-        };
+        let hca = Self { device: Arc::clone(device), contexts, ring, tables: Mutex::new(tables), resident, residency };
         Ok((hca, half))
     }
 
@@ -199,8 +209,8 @@ impl AgentHca {
     }
 
     /// Waits until no agent is resident, and keeps it so: the agent reads its contexts without looking whether they change.
-    fn quiet(&self) -> std::sync::MutexGuard<'_, ()> {
-        self.launch.lock().expect("no panic while held")
+    fn quiet(&self) -> std::sync::MutexGuard<'_, Launches> {
+        self.resident.launches.lock().expect("no panic while held")
     }
 
     /// A new protection domain.
@@ -321,9 +331,14 @@ impl AgentHca {
     /// the device address given here. One launch at a time: a second caller waits.
     ///
     /// # Errors
-    /// As [`Device::run`].
+    /// As [`Device::run`]. On the CPU every launch after one that failed fails too.
     pub fn launch(&self, client: ClientKernel, shape: Shape, args: u64, deadline: Duration) -> Result<(), DeviceError> {
-        let _alone = self.quiet();
+        let mut alone = self.quiet();
+        // On the CPU its lanes were dropped where they stood: what the rings hold has been done, or half done, or not.
+        if alone.failed && self.device.kind() == "host" {
+            let cause = "an earlier launch was cut off, and the agent of this HCA with it".into();
+            return Err(DeviceError::Kernel { kernel: client.beside_agent.name, cause });
+        }
         let (number, qp_count, mr_count) = {
             let mut tables = self.tables();
             tables.launches += 1;
@@ -370,7 +385,9 @@ impl AgentHca {
             launch.smem_bytes = launch.smem_bytes.max(AGENT_SMEM_BYTES);
         }
         let words = AgentWords { stop: vec![self.ring.word32(STOP)], ready: vec![self.ring.word32(READY)], number };
-        self.device.run(&agent, &launch, &words, self.residency, deadline)
+        let ended = self.device.run(&agent, &launch, &words, self.residency, deadline);
+        alone.failed |= ended.is_err();
+        ended
     }
 }
 
@@ -399,6 +416,7 @@ pub struct Shape {
 #[derive(Debug)]
 pub struct AgentHalf {
     device: Arc<Device>,
+    resident: Arc<Resident>,
     ring: Arc<HostRegion>,
     up: UpRing,
     down: DownRing,
@@ -411,6 +429,7 @@ pub struct AgentHalf {
 /// The dispatcher waits for what comes early: never longer than this.
 const MAX_LEAD_NS: u64 = 4000;
 const TAG_MASK: u64 = (1 << 31) - 1;
+const QPN_MASK: u64 = 0xFF_FFFF;
 
 impl AgentHalf {
     /// Makes a region known that [`Down`] messages refer to; with CUDA it is pinned.
@@ -419,6 +438,7 @@ impl AgentHalf {
     /// Driver errors.
     pub fn add_region(&mut self, region: &Arc<HostRegion>) -> Result<(), DeviceError> {
         self.regions.insert(region.id(), self.device.map(region)?);
+        self.resident.regions.lock().expect("no panic while held").push(Arc::clone(region));
         Ok(())
     }
 
@@ -427,7 +447,7 @@ impl AgentHalf {
     }
 
     fn encode(&self, message: Down) -> [u64; DOWN_WORDS] {
-        let head = |op: u64, qpn: u32, bytes: u32| op << 56 | u64::from(qpn & 0xFF_FFFF) << 32 | u64::from(bytes);
+        let head = |op: u64, qpn: u32, bytes: u32| op << 56 | (u64::from(qpn) & QPN_MASK) << 32 | u64::from(bytes);
         let key_tag = |key: u32, tag: u32| u64::from(key) << 31 | u64::from(tag) & TAG_MASK;
         let mut w = [0; DOWN_WORDS];
         match message {
@@ -504,6 +524,22 @@ impl Half for AgentHalf {
         if !self.backlog.is_empty() || !self.try_push(descriptor) {
             self.backlog.push_back(descriptor);
         }
+    }
+
+    /// Where no agent is resident, what waits in the ring is made harmless: a copy for a queue pair that no HCA has is refused. A
+    /// resident agent answers soon, or its launch ends.
+    fn take_back(&mut self, qpn: u32) -> bool {
+        let Ok(alone) = self.resident.launches.try_lock() else { return false };
+        if alone.failed && !self.device.is_idle() {
+            return false;
+        }
+        let is_ours = |head: u64| {
+            matches!(head >> 56, DOWN_TO_DEVICE | DOWN_TO_HOST) && head >> 32 & QPN_MASK == u64::from(qpn) & QPN_MASK
+        };
+        self.backlog.retain(|descriptor| !is_ours(descriptor[0]));
+        let words = self.ring.words64(DOWN_AT, DOWN_ENTRIES * DOWN_WORDS);
+        self.down.rewrite(words, |head| if is_ours(head) { head & !(QPN_MASK << 32) } else { head });
+        true
     }
 
     fn clock_offset_ns(&self) -> i64 {

@@ -87,6 +87,12 @@ pub trait Half: Send {
     /// Does, or queues, what the engine asks. Never blocks.
     fn push(&mut self, message: Down);
 
+    /// Takes back the copies of a queue pair that have not been answered. True: from here on none of them touches any memory,
+    /// and none need be answered. False: one may be under way; it will be answered, or a later call says true. Never blocks.
+    fn take_back(&mut self, _qpn: u32) -> bool {
+        false
+    }
+
     /// Converts the half's clock (ns) to the engine's: engine = half + offset.
     fn clock_offset_ns(&self) -> i64 {
         0

@@ -87,4 +87,12 @@ impl DownRing {
         self.tail += 1;
         true
     }
+
+    /// Changes the first word of every descriptor in the ring, taken or not. Only while there is no consumer.
+    pub fn rewrite<W: Word>(&self, words: &[W], change: impl Fn(u64) -> u64) {
+        for word in words.iter().step_by(DOWN_WORDS) {
+            let old = word.load_acquire();
+            word.store_release(change(old & !PHASE_BIT) & !PHASE_BIT | old & PHASE_BIT);
+        }
+    }
 }

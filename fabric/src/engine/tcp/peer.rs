@@ -99,13 +99,7 @@ impl PeerHalf {
                 }
                 if tag & PIECE == 0 { Some(e) } else { self.piece_done(&e) }
             }
-            Frame::Close { conn } => {
-                // The buffers go back to the SSD with the connection: what the client sends late must not land there.
-                self.pulls.retain(|_, (of, _)| *of != conn);
-                self.wholes.retain(|_, (of, _, _)| *of != conn);
-                self.pieces.retain(|_, whole| self.wholes.contains_key(whole));
-                Some(entry(UP_CLOSE, conn))
-            }
+            Frame::Close { conn } => Some(entry(UP_CLOSE, conn)),
             other => {
                 tracing::warn!("a client sent a frame that only arrays send: {other:?}");
                 None
@@ -205,5 +199,13 @@ impl Half for PeerHalf {
             Down::QpError { qpn } => self.wire.send(&Frame::Closed { conn: qpn }),
             Down::Cqe { .. } | Down::Ping { .. } => {}
         }
+    }
+
+    /// What goes to the client has been read already; what it sends late lands nowhere.
+    fn take_back(&mut self, conn: u32) -> bool {
+        self.pulls.retain(|_, (of, _)| *of != conn);
+        self.wholes.retain(|_, (of, _, _)| *of != conn);
+        self.pieces.retain(|_, whole| self.wholes.contains_key(whole));
+        true
     }
 }
