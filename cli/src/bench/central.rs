@@ -61,11 +61,9 @@ impl Central {
     pub(super) fn new(load: &Load) -> Result<Self, CliError> {
         let shm = Path::new("/dev/shm");
         let folder = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
-        let path = folder.join(format!("gnstor-bench-log-{}", std::process::id()));
-        let failed = |cause: io::Error| CliError::File { path: path.display().to_string(), cause: cause.to_string() };
-        let file = File::create_new(&path).map_err(failed)?;
-        // Nobody else needs its name, and it goes with the process.
-        std::fs::remove_file(&path).map_err(failed)?;
+        // Without a name: it goes with the process.
+        let failed = |cause: io::Error| CliError::File { path: folder.display().to_string(), cause: cause.to_string() };
+        let file = tempfile::tempfile_in(&folder).map_err(failed)?;
         let volume = || Volume {
             places: vec![NOWHERE; load.units as usize],
             free: (0..load.units + spare_units(load)).rev().collect(),
