@@ -2,6 +2,7 @@
 //! The SSD as target offload drives it: commands in flight, their transfers and their completions.
 
 use crate::command::{Answer, Command, Transfer, TransferKind, Work};
+use crate::config::SsdConfig;
 use crate::core::Roster;
 use crate::delay::Delays;
 use crate::durable::SsdError;
@@ -22,7 +23,6 @@ use gnstor_fabric::region::{HostRegion, LocalRef};
 use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Frame, Ppa, Ticket};
 use gnstor_ftl::{Boot, Extent, Ftl, NewBlock};
-use gnstor_model::Preset;
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::fabrics::{CmRequest, cm_reject};
@@ -30,32 +30,7 @@ use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal};
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
 use std::sync::Arc;
-
-/// What an SSD is made from.
-#[derive(Clone, PartialEq, Debug)]
-pub struct SsdConfig {
-    /// Number of the SSD in the array; its subsystem NQN and its rows of the fleet map follow from it.
-    pub index: u16,
-    /// Modelled figures.
-    pub preset: Preset,
-    /// Logical capacity; how many physical pages there are beyond it is the preset's.
-    pub capacity_bytes: u64,
-    /// Serial number, ASCII, at most 20 bytes.
-    pub serial: String,
-    /// Where its contents are.
-    pub media: SsdMedia,
-}
-
-/// Where the contents of an SSD are.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum SsdMedia {
-    /// In memory: they end with the process.
-    Ram,
-    /// In a file or on a block device.
-    File(PathBuf),
-}
 
 /// One emulated SSD.
 #[derive(Debug)]

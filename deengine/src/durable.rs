@@ -9,7 +9,8 @@
 //! "expired" and renews it. An SSD that may have lost acknowledged writes takes part as a filling one until it is given
 //! a newer map.
 
-use crate::controller::{Ssd, SsdConfig, SsdMedia};
+use crate::config::{SsdConfig, SsdMedia};
+use crate::controller::Ssd;
 use crate::fleet::Fleet;
 use crate::request::Refused;
 use gnstor_durable::{DurableError, Ledger};

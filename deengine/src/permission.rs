@@ -4,7 +4,7 @@
 //! [`Authorized`] has a private constructor: code that moves data or changes the map takes an `Authorized<Request>`, so
 //! forgetting the check does not compile. Each one is counted under the version of the entry it was judged by, until
 //! it is handed back to [`Table::leave`]; that count is what VOLUME CHMOD and DELETE wait for (protocol rule 8). The cores
-//! of an SSD judge by the same [`Rules`] and count for themselves ([`crate::core`]).
+//! of an SSD judge by the same rules and count for themselves (`crate::core`).
 
 mod rules;
 mod volume;

@@ -15,6 +15,7 @@
 //! | [`space`] | superblocks: free, open, full, dead; victims; wear |
 //! | `collect` | room for writes: moving, erasing, bad blocks |
 //! | `reserve` | superblocks beyond the over-provisioned space, and why so many |
+//! | `rescue` | programs that fail |
 //! | `settle` | what becomes durable and when; checkpoints |
 //! | [`restore`], `replay`, `rebuild`, `power` | from what survived to a layer that serves; the dump |
 //! | `sweep` | forgetting a volume |
@@ -29,6 +30,7 @@ mod power;
 mod read;
 mod rebuild;
 mod replay;
+mod rescue;
 mod reserve;
 pub mod restore;
 mod settle;

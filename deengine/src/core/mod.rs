@@ -8,7 +8,7 @@
 //!                       <------- notes --------- effects for the queues of this core
 //! ```
 //! What most commands are, a read of one block that is in memory, a core does alone: it judges by its copy of the rules,
-//! counts the read in flight where fences look ([`flight`]), and moves the block. Everything else, a read that is not
+//! counts the read in flight where fences look (`flight`), and moves the block. Everything else, a read that is not
 //! plainly allowed included, it asks of the [`Ssd`], under its lock. So every rule is written once, and the short way only
 //! ever says yes.
 

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an SSD is made from.
+
+use gnstor_model::Preset;
+use std::path::PathBuf;
+
+/// What an SSD is made from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SsdConfig {
+    /// Number of the SSD in the array; its subsystem NQN and its rows of the fleet map follow from it.
+    pub index: u16,
+    /// Modelled figures.
+    pub preset: Preset,
+    /// Logical capacity; how many physical pages there are beyond it is the preset's.
+    pub capacity_bytes: u64,
+    /// Serial number, ASCII, at most 20 bytes.
+    pub serial: String,
+    /// Where its contents are.
+    pub media: SsdMedia,
+}
+
+/// Where the contents of an SSD are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SsdMedia {
+    /// In memory: they end with the process.
+    Ram,
+    /// In a file or on a block device.
+    File(PathBuf),
+}
