@@ -191,11 +191,15 @@ impl Ssd {
         Ok(self.ftl.shut_down()?)
     }
 
-    /// The power fails, with energy for a dump; the bytes of it. Nothing may be submitted any more.
+    /// The power fails, with energy for a dump where the preset is protected against that; the bytes of it, 0 without.
+    /// Nothing may be submitted any more.
     ///
     /// # Errors
     /// [`SsdError`]: the dump could not be written.
     pub fn power_fail(&mut self) -> Result<u64, SsdError> {
+        if !self.config.preset.power_protected {
+            return Ok(0);
+        }
         Ok(self.ftl.power_fail()?)
     }
 

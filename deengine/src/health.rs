@@ -3,7 +3,7 @@
 
 use crate::controller::Ssd;
 use gnstor_fabric::time::{Span, Time};
-use gnstor_ftl::Origin;
+use gnstor_ftl::{Health, LayerStats, Origin};
 
 /// Temperature that the model reports, always: 40 C in kelvin. Nothing here gets warm.
 pub(crate) const MODELLED_KELVIN: u16 = 313;
@@ -155,6 +155,34 @@ impl Ssd {
             ..FlashHealth::default()
         }
     }
+}
+
+/// The vendor page of the flash, 128 bytes: `GNLF`, format 1, 2 reserved bytes, and then 64-bit numbers.
+pub(crate) fn flash_page(health: &Health, stats: &LayerStats) -> Vec<u8> {
+    let mut page = vec![0; 128];
+    page[0..4].copy_from_slice(b"GNLF");
+    page[4..6].copy_from_slice(&1u16.to_le_bytes());
+    let numbers = [
+        health.wear.least.into(),
+        health.wear.most.into(),
+        health.wear.mean_milli,
+        stats.host_pages,
+        stats.flash_pages,
+        stats.moved_pages,
+        stats.padded_pages,
+        stats.erases,
+        stats.stalls,
+        stats.checkpoints,
+        stats.program_failures,
+        stats.bad_blocks,
+        stats.lost_pages,
+        health.free_superblocks.into(),
+        health.spare_percent.into(),
+    ];
+    for (field, number) in page[8..].as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
+        *field = number.to_le_bytes();
+    }
+    page
 }
 
 /// Thousands of 512 bytes, rounded up.

@@ -5,7 +5,7 @@ use crate::controller::Ssd;
 use crate::counters;
 use crate::effects;
 use crate::events::page;
-use crate::health::{Activity, smart_page};
+use crate::health::{Activity, flash_page, smart_page};
 use crate::permit::CompletionPermit;
 use crate::request::{NSID, Refused};
 use crate::scratch::LARGE_BYTES;
@@ -21,9 +21,20 @@ const EFFECTS: u8 = 0x05;
 const VOLUMES: u8 = 0xC0;
 /// Counters of each client.
 const CLIENTS: u8 = 0xC1;
+/// Wear and what collection costs.
+const FLASH: u8 = 0xC2;
 /// Every page there is.
-const PAGES: [u8; 8] =
-    [SUPPORTED_PAGES, page::ERRORS, page::SMART, page::FIRMWARE, page::CHANGED_NAMESPACES, EFFECTS, VOLUMES, CLIENTS];
+const PAGES: [u8; 9] = [
+    SUPPORTED_PAGES,
+    page::ERRORS,
+    page::SMART,
+    page::FIRMWARE,
+    page::CHANGED_NAMESPACES,
+    EFFECTS,
+    VOLUMES,
+    CLIENTS,
+    FLASH,
+];
 /// CDW10: the events that the page tells of are kept.
 const RETAIN: u32 = 1 << 15;
 const ALL_NAMESPACES: u32 = 0xFFFF_FFFF;
@@ -57,7 +68,7 @@ impl Ssd {
         }
         // Every page is of the controller or of the SSD; pages of ours take the namespace as well, because targets that
         // pass commands through want to see one.
-        let vendor = matches!(page, VOLUMES | CLIENTS);
+        let vendor = matches!(page, VOLUMES | CLIENTS | FLASH);
         let known = matches!(sqe.nsid.get(), 0 | ALL_NAMESPACES) || vendor && sqe.nsid.get() == NSID;
         if !known {
             return Err(Refusal::InvalidNamespace.into());
@@ -88,7 +99,8 @@ impl Ssd {
             }
             EFFECTS => effects::page(),
             VOLUMES => counters::page(*b"GNLV", self.table.volume_counters()),
-            _ => counters::page(*b"GNLC", self.table.client_counters()),
+            CLIENTS => counters::page(*b"GNLC", self.table.client_counters()),
+            _ => flash_page(&self.ftl.health(), &self.ftl.stats()),
         })
     }
 }

@@ -109,7 +109,7 @@ impl Ssd {
         self.stats.old_stamps += u64::from(committed.overtaken);
         self.stats.writes += 1;
         self.stats.blocks_written += u64::from(request.get().blocks);
-        let fua = request.get().fua;
+        let fua = request.get().fua || !self.write_cache_enabled();
         self.count(&request);
         self.leave(now, request);
         if fua {
@@ -136,7 +136,7 @@ impl Ssd {
         queue: QueueKey,
         mut requests: Vec<Authorized<Request>>,
     ) {
-        let mut fua = false;
+        let mut fua = !self.write_cache_enabled();
         while let Some(request) = requests.last() {
             let Request { address, blocks, .. } = *request.get();
             fua |= request.get().fua;

@@ -228,7 +228,11 @@ fn assemble(
     journal_bytes: u64,
 ) -> Ftl {
     let geometry = parts.flash.geometry().clone();
-    let timing = (!config.preset.is_null()).then(|| Mutex::new(Timing::new(&config.preset, parts.flash.geometry())));
+    let timing = (!config.preset.is_null()).then(|| {
+        let mut timing = Timing::new(&config.preset, &geometry);
+        (0..geometry.dies()).for_each(|die| timing.set_slow(die, config.faults.slow_factor(die)));
+        Mutex::new(timing)
+    });
     let inner = Inner {
         writer: parts.writer,
         space: found.space,

@@ -353,3 +353,17 @@ fn a_change_that_cannot_be_written_down_does_not_happen() {
     assert_eq!(ssd.table.volume(vid(raw)).map(|volume| volume.entry()), Some(&*old), "neither changed nor deleted");
     assert!(ssd.table.volume(vid(99)).is_none());
 }
+
+#[test]
+fn an_ssd_without_protection_writes_no_dump() {
+    let mut campaign = Campaign::new(4, Faults::default());
+    campaign.drain();
+    campaign.rig.ssd().shut_down().unwrap();
+    campaign.power_cycle();
+    campaign.config.preset.power_protected = false;
+    let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).unwrap();
+    campaign.connect_to(ssd);
+    assert_eq!(campaign.rig.ssd().power_fail().unwrap(), 0);
+    campaign.power_cycle();
+    assert!(Ssd::reopen(campaign.config.clone(), &campaign.bench).unwrap().boot().is_lossy());
+}

@@ -92,6 +92,18 @@ fn a_write_cache_can_be_switched_off_where_there_is_one() {
     assert_eq!(set(&mut rig, 0x06, 0), None);
     assert_eq!((get(&mut rig, 0x06, 0, 0), get(&mut rig, 0x06, 1, 0)), (Ok(0), Ok(1)));
     assert!(!rig.ssd().write_cache_enabled());
+    let durable = |rig: &Rig| rig.ssd().ftl.durable();
+    let before = durable(&rig);
+    rig.write(0, &[1]);
+    let written = durable(&rig);
+    let zeroes = rig.io(io::WRITE_ZEROES, WRITER, 0, 1);
+    assert_eq!(rig.refused(WRITER, zeroes), None);
+    assert!(written > before && durable(&rig) > written, "each is durable when it is acknowledged");
+    assert_eq!(set(&mut rig, 0x06, 1), None);
+    let written = durable(&rig);
+    rig.write(1, &[1]);
+    assert_eq!(durable(&rig), written, "with the cache on, it need not be");
+    assert_eq!(set(&mut rig, 0x06, 0), None);
     let identify = Sqe { dptr: KeyedSgl::keyed(0, 4096, KEY), cdw10: 1.into(), ..sqe(admin::IDENTIFY) };
     assert_eq!(rig.refused(ADMIN, identify), None);
     assert_eq!(rig.peek(ADMIN, 0)[525], 1);

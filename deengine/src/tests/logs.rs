@@ -93,7 +93,7 @@ fn offset_and_length_are_those_of_the_page() {
         (Sqe { nsid: 1.into(), ..log_sqe(2, 0, 128, false) }, Refusal::InvalidNamespace),
         (Sqe { dptr: KeyedSgl::keyed(0, 512, KEY), ..log_sqe(2, 0, 127, false) }, Refusal::InvalidSgl),
         (log_sqe(0x70, 0, 1, false), Refusal::InvalidLogPage),
-        (log_sqe(0xC2, 0, 1, false), Refusal::InvalidLogPage),
+        (log_sqe(0xC3, 0, 1, false), Refusal::InvalidLogPage),
     ];
     for (sqe, want) in cases {
         let cqe = rig.run(CLIENT, sqe);
@@ -180,7 +180,24 @@ fn volumes_and_clients_have_counters_of_their_own() {
         rows(&mut rig, 0xC1),
         [(7, 0, [1, 2, 4, 3, 0, 0]), (8, 0, [2, 0, 8, 0, 1, 0]), (9, 0, [0, 0, 0, 0, 1, 0])]
     );
-    for page in [0xC0, 0xC1] {
+    for page in [0xC0, 0xC1, 0xC2] {
         assert_eq!(rig.log(CLIENT, page, 0, 16, false), Err(Refusal::NotTheDaemon));
     }
+}
+
+#[test]
+fn the_flash_page_tells_wear_and_what_collection_costs() {
+    let mut rig = Rig::new();
+    for round in 0..40u64 {
+        (0..64).for_each(|at| _ = rig.write(at * 8, &[round; 8]));
+        rig.advance(Span::from_ms(1));
+    }
+    let health = rig.ssd().ftl.health();
+    let stats = rig.layer_stats();
+    let page = rig.log(DAEMON, 0xC2, 0, 32, false).unwrap();
+    assert_eq!(page[..6], *b"GNLF\x01\0");
+    let spread = (u64_at(&page, 8), u64_at(&page, 16), u64_at(&page, 24));
+    assert_eq!(spread, (health.wear.least.into(), health.wear.most.into(), health.wear.mean_milli));
+    assert!(health.wear.most > 0 && stats.host_pages == 40 * 512);
+    assert_eq!((u64_at(&page, 32), u64_at(&page, 40), u64_at(&page, 64)), (40 * 512, stats.flash_pages, stats.erases));
 }

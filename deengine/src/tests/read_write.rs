@@ -250,3 +250,25 @@ proptest! {
         prop_assert_eq!(stats.permits_issued, stats.permits_spent);
     }
 }
+
+#[test]
+fn a_slow_die_makes_its_reads_slow() {
+    let lone_read = |percent| {
+        let bench = Bench::default();
+        (0..256).for_each(|die| bench.faults.set_slow(die, percent));
+        let preset = Preset::by_name("gnstor-980pro").unwrap();
+        let capacity_bytes = 1024 * 4096;
+        let config = SsdConfig { index: 0, preset, capacity_bytes, serial: "GN0001".into(), media: SsdMedia::Ram };
+        let ssd = Ssd::format_with(config, &bench).unwrap();
+        let mut rig = Rig::around(ssd, bench.faults).with_clients().with_volume();
+        let (write, flush) = (rig.io(io::WRITE, WRITER, 0, 1), sqe(io::FLUSH));
+        rig.submit(WRITER, write);
+        rig.submit(WRITER, flush);
+        rig.step_to(rig.now + Span::from_ms(100));
+        let read = rig.io(io::READ, WRITER, 0, 1);
+        let cid = rig.submit(WRITER, read);
+        rig.completions.iter().find(|c| c.cqe.cid.get() == cid).unwrap().at.since(rig.now)
+    };
+    let (sound, slow) = (lone_read(100), lone_read(1000));
+    assert!(slow.as_ns() > 3 * sound.as_ns(), "{sound:?} {slow:?}");
+}

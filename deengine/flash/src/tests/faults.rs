@@ -113,7 +113,7 @@ fn rates_are_met_and_the_same_seed_fails_the_same_way() {
 }
 
 #[test]
-fn a_slow_die_is_only_remembered() {
+fn a_slow_die_is_remembered() {
     let faults = Faults::none();
     faults.set_slow(3, 250);
     assert_eq!((faults.slow_factor(3), faults.slow_factor(2)), (250, 100));
