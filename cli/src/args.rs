@@ -82,6 +82,23 @@ impl From<DeviceArg> for libgnstor::Choice {
     }
 }
 
+/// How many threads serve SSDs.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct EngineArgs {
+    /// Threads that serve the SSDs, 1 to 8 [default: half the machine's cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub engines: Option<u8>,
+}
+
+impl EngineArgs {
+    /// The number, or the machine's default.
+    pub fn count(self) -> usize {
+        self.engines.map_or_else(crate::power::default_engines, usize::from)
+    }
+}
+
+const _: () = assert!(crate::power::MAX_ENGINES == 8, "the help texts say so");
+
 /// `gnstor demo`.
 #[derive(Clone, Debug, Args)]
 pub struct DemoArgs {
@@ -112,6 +129,9 @@ pub struct DemoArgs {
     /// Run the HCA agent and the kernel as blocks of one grid, for tools that never run two kernels at once
     #[arg(long)]
     pub one_grid: bool,
+    /// Threads.
+    #[command(flatten)]
+    pub engines: EngineArgs,
     /// Deadline of one I/O, seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     pub io_timeout: u64,
@@ -147,6 +167,9 @@ pub struct UpArgs {
     /// SSDs in processes of their own (gnstor ssd), in the order of their numbers; repeatable
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with_all = ["ssds", "preset", "ssd_size", "data"])]
     pub ssd_at: Vec<String>,
+    /// Threads.
+    #[command(flatten)]
+    pub engines: EngineArgs,
     /// Print one JSON object when the array serves
     #[arg(long)]
     pub json: bool,
@@ -176,6 +199,9 @@ pub struct SsdArgs {
     /// Number of the SSD in its array [default: that of the file, else 0]
     #[arg(long, value_name = "N")]
     pub index: Option<u16>,
+    /// Threads.
+    #[command(flatten)]
+    pub engines: EngineArgs,
     /// Print JSON, one object a line: when it serves, and when it ends
     #[arg(long)]
     pub json: bool,

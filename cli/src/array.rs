@@ -51,6 +51,8 @@ pub struct ArrayConfig {
     pub link: LinkConfig,
     /// Placement groups.
     pub groups: u32,
+    /// Threads that serve the SSDs of this process; see [`crate::power::default_engines`].
+    pub engines: usize,
 }
 
 /// Why an array does not start.
@@ -146,7 +148,7 @@ impl Array {
             Ssds::At(_) => Vec::new(),
         };
         let abouts: Vec<About> = made.iter().map(|made| made.about.clone()).collect();
-        let powered = Powered::on(made, 0, config.link).map_err(os("starting the engine"))?;
+        let powered = Powered::on(made, 0, config.link, config.engines).map_err(os("starting the engine"))?;
         let handle = powered.engine();
         let soft = handle.call(|e, _| e.add_soft())?;
         let fabric_address = listener.as_ref().and_then(|d| d.local_addr().ok());

@@ -5,7 +5,7 @@ use crate::CliError;
 use crate::args::CpArgs;
 use crate::report::{Steps, human_bytes, print_json};
 use libgnstor::{
-    Client, ConnectOptions, CreateOptions, Device, Engine, EngineConfig, EngineThread, Error, Node, Residency, Rights,
+    Client, ConnectOptions, CreateOptions, Device, Engine, EngineConfig, EngineThreads, Error, Node, Residency, Rights,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -47,12 +47,12 @@ pub fn run(args: &CpArgs, steps: &Steps) -> Result<(), CliError> {
 /// A client of its own for this process. The engine is dropped last.
 struct Connection {
     client: Arc<Client>,
-    _engine: EngineThread,
+    _engine: EngineThreads,
 }
 
 fn connect(args: &CpArgs) -> Result<Connection, CliError> {
     let start = |cause| Error::Os { what: "starting the engine".into(), cause };
-    let engine = EngineThread::start(Engine::new(EngineConfig::default())).map_err(start)?;
+    let engine = EngineThreads::start(vec![Engine::new(EngineConfig::default())]).map_err(start)?;
     let device = Device::open(args.device.into()).map_err(Error::from)?;
     let node = Arc::new(Node::new(engine.handle(), &device, Residency::TwoKernels).map_err(Error::from)?);
     let mut options = ConnectOptions::new(&args.array.array);

@@ -88,6 +88,7 @@ pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
         fabric_listen: None,
         link: if args.preset == "null" { LinkConfig::UNLIMITED } else { LinkConfig::PAPER_200GBE },
         groups: gnstor_proto::placement::DEFAULT_GROUPS,
+        engines: args.engines.count(),
     })?;
     let address = array.daemon_address();
     steps.done(format!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where clients of other processes come in: accepted TCP streams are given to the engine.
+//! Where clients of other processes come in: accepted TCP streams are given to the engines in turn.
 
 use gnstor_fabric::engine::tcp::Wire;
 use gnstor_fabric::runtime::EngineHandle;
@@ -29,10 +29,14 @@ impl Door {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
+            let mut turn = 0;
             while !asked.load(Ordering::Acquire) {
                 match listener.accept() {
                     Ok((stream, from)) => match Wire::new(stream) {
-                        Ok(wire) => engine.cast(move |e, _| _ = e.add_peer(wire)),
+                        Ok(wire) => {
+                            engine.nth(turn).cast(move |e, _| _ = e.add_peer(wire));
+                            turn = turn.wrapping_add(1);
+                        }
                         Err(e) => tracing::warn!("client {from}: {e}"),
                     },
                     Err(_) => std::thread::sleep(Duration::from_millis(5)),

@@ -1,59 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SSDs in an engine of their own, from power on to power off.
+//! SSDs in engines of their own, from power on to power off. Every engine has a thread, and a core of every SSD.
 //!
 //! ```text
-//!   SSDs --lend--> Engine on its thread ... engine stops --> SSDs come back --> shut_down: everything is written
-//!                                                                          '--> power_fail: the dump, and no more
+//!   cores --lend--> engines on their threads ... engines stop --> cores come back --> shut_down: everything is written
+//!                                                                                '--> power_fail: the dump, and no more
 //! ```
 
 use crate::media::{self, Made, MediaError};
 use gnstor_deengine::{Core, Ssd};
 use gnstor_fabric::engine::{Engine, EngineConfig, lend};
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::runtime::{EngineHandle, EngineThread};
+use gnstor_fabric::runtime::{EngineHandle, EngineThreads};
 use std::sync::mpsc::Receiver;
 
 /// Running SSDs. Dropping them shuts them down.
 #[derive(Debug)]
 pub struct Powered {
     // Dropped before the SSDs are asked back.
-    engine: Option<EngineThread>,
-    ssds: Vec<Receiver<Core>>,
+    engines: Option<EngineThreads>,
+    /// The cores of each SSD.
+    ssds: Vec<Vec<Receiver<Core>>>,
+}
+
+/// Most engines: as many as an HCA on a GPU has pairs of rings.
+pub const MAX_ENGINES: usize = gnstor_fabric::hca::agent::MAX_RINGS;
+
+/// Engines where nobody says how many: half the machine's cores, the other half is for the clients.
+pub fn default_engines() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).clamp(1, MAX_ENGINES))
 }
 
 impl Powered {
-    /// Starts an engine with these SSDs; clients of other processes call the first one number `first`.
+    /// Starts `engines` engines with these SSDs; clients of other processes call the first one number `first`.
     ///
     /// # Errors
     /// When the operating system gives no thread.
-    pub fn on(made: Vec<Made>, first: u16, link: LinkConfig) -> std::io::Result<Self> {
-        let mut engine = Engine::new(EngineConfig { link, ..EngineConfig::default() });
-        engine.set_first_ssd(first);
+    pub fn on(made: Vec<Made>, first: u16, link: LinkConfig, engines: usize) -> std::io::Result<Self> {
+        let mut first_engine = Engine::new(EngineConfig { link, ..EngineConfig::default() });
+        first_engine.set_first_ssd(first);
+        let more: Vec<Engine> = (1..engines.clamp(1, MAX_ENGINES)).map(|_| first_engine.sibling()).collect();
+        let mut engines: Vec<Engine> = std::iter::once(first_engine).chain(more).collect();
         let mut ssds = Vec::with_capacity(made.len());
         for Made { ssd, regions, .. } in made {
-            // One engine, so one core each.
-            let core = ssd.into_cores(1).pop().expect("at least one");
-            let (lent, back) = lend(core);
-            engine.add_target(Box::new(lent), regions);
-            ssds.push(back);
+            let mut cores = Vec::with_capacity(engines.len());
+            for (core, engine) in ssd.into_cores(engines.len()).into_iter().zip(&mut engines) {
+                let (lent, back) = lend(core);
+                engine.add_target(Box::new(lent), regions.clone());
+                cores.push(back);
+            }
+            ssds.push(cores);
         }
-        // Without a thread the engine is gone, and the SSDs are shut down with this.
-        let mut powered = Self { engine: None, ssds };
-        powered.engine = Some(EngineThread::start(engine)?);
+        // Without threads the engines are gone, and the SSDs are shut down with this.
+        let mut powered = Self { engines: None, ssds };
+        powered.engines = Some(EngineThreads::start(engines)?);
         Ok(powered)
     }
 
-    /// The engine.
+    /// The first engine, and through it the others.
     ///
     /// # Panics
-    /// Never: the engine is there until the power is off.
+    /// Never: the engines are there until the power is off.
     pub fn engine(&self) -> EngineHandle {
-        self.engine.as_ref().expect("it runs").handle()
+        self.engines.as_ref().expect("they run").handle()
     }
 
-    /// The engine has not been ended by a panic.
+    /// No engine has been ended by a panic.
     pub fn is_running(&self) -> bool {
-        self.engine.as_ref().is_some_and(EngineThread::is_running)
+        self.engines.as_ref().is_some_and(EngineThreads::are_running)
     }
 
     /// Shuts every SSD down in order; what they hold is written out.
@@ -74,11 +87,17 @@ impl Powered {
 
     fn end(&mut self, how: impl Fn(&mut Ssd) -> Result<u64, MediaError>) -> Result<u64, MediaError> {
         // Clients find their connections closed, and the SSDs come back.
-        self.engine = None;
+        self.engines = None;
         let mut bytes = 0;
         let mut failed = None;
         for (index, back) in (0u32..).zip(self.ssds.drain(..)) {
-            let ended = back.try_recv().map_err(|_| MediaError::Broken { index }).and_then(|core| how(&mut core.ssd()));
+            // A core that does not come back was lost in a panic, and what it left of the SSD is not to be trusted.
+            let cores = back.iter().map(|core| core.try_recv().map_err(|_| MediaError::Broken { index }));
+            let ended = cores.collect::<Result<Vec<_>, _>>().and_then(|mut cores| {
+                // What the others have in flight ends first.
+                cores.truncate(1);
+                how(&mut cores[0].ssd())
+            });
             match ended {
                 Ok(more) => bytes += more,
                 Err(error) => failed = failed.or(Some(error)),

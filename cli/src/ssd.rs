@@ -47,8 +47,8 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let SsdArgs { index, size: bytes, sparse, format, .. } = *args;
     let made = make_ssd(&Plan { index, preset, bytes, file: args.data.clone(), sparse, format })?;
     let about = made.about.clone();
-    let powered =
-        Powered::on(vec![made], about.index, LinkConfig::UNLIMITED).map_err(os("starting the engine".into()))?;
+    let powered = Powered::on(vec![made], about.index, LinkConfig::UNLIMITED, args.engines.count())
+        .map_err(os("starting the engine".into()))?;
     let door = Door::open(listener, powered.engine()).map_err(os("opening the TCP door".into()))?;
     tell_start(args, &about, door.address());
     while !steps.interrupted() && !power_failure.load(Ordering::Acquire) && powered.is_running() {

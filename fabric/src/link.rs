@@ -2,6 +2,8 @@
 //! The modelled link between the initiator's HCA and the array's: bandwidth each way, latency, per-message overhead.
 
 use crate::time::{Span, Time};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Figures of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,18 +26,23 @@ impl LinkConfig {
         Self { bytes_per_second: 22_118_000_000, latency: Span::from_ns(1000), overhead_bytes: 0 };
 }
 
-/// A link: two directions, first come, first served.
-#[derive(Clone, Copy, Debug)]
+/// A link: two directions, first come, first served. A clone is another end of the same wire.
+#[derive(Clone, Debug)]
 pub struct Link {
     config: LinkConfig,
-    up_busy: Time,
-    down_busy: Time,
+    up: Arc<Wire>,
+    down: Arc<Wire>,
 }
+
+/// When one direction is free again, ps. On a line of its own: every engine writes it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Wire(AtomicU64);
 
 impl Link {
     /// An idle link.
     pub fn new(config: LinkConfig) -> Self {
-        Self { config, up_busy: Time::ZERO, down_busy: Time::ZERO }
+        Self { config, up: Arc::default(), down: Arc::default() }
     }
 
     /// Its figures.
@@ -44,24 +51,29 @@ impl Link {
     }
 
     /// When `bytes` handed in at `at` have arrived at the array.
-    pub fn up(&mut self, at: Time, bytes: u64) -> Time {
-        Self::send(&self.config, &mut self.up_busy, at, bytes)
+    pub fn up(&self, at: Time, bytes: u64) -> Time {
+        self.send(&self.up, at, bytes)
     }
 
     /// When `bytes` handed in at `at` have arrived at the initiator.
-    pub fn down(&mut self, at: Time, bytes: u64) -> Time {
-        Self::send(&self.config, &mut self.down_busy, at, bytes)
+    pub fn down(&self, at: Time, bytes: u64) -> Time {
+        self.send(&self.down, at, bytes)
     }
 
     /// When the answer to an RDMA READ of `bytes`, asked for by the array at `at`, has arrived there.
-    pub fn pull(&mut self, at: Time, bytes: u64) -> Time {
+    pub fn pull(&self, at: Time, bytes: u64) -> Time {
         self.up(at + self.config.latency, bytes)
     }
 
-    fn send(config: &LinkConfig, busy: &mut Time, at: Time, bytes: u64) -> Time {
-        let start = (*busy).max(at);
-        *busy = start + Span::transfer(bytes + u64::from(config.overhead_bytes), config.bytes_per_second);
-        *busy + config.latency
+    fn send(&self, wire: &Wire, at: Time, bytes: u64) -> Time {
+        if self.config.bytes_per_second == 0 {
+            return at + self.config.latency;
+        }
+        let takes = Span::transfer(bytes + u64::from(self.config.overhead_bytes), self.config.bytes_per_second);
+        let end = |free: u64| Time::from_ps(free).max(at) + takes;
+        // The word stands for itself alone.
+        let before = wire.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| Some(end(free).as_ps()));
+        end(before.unwrap_or_else(|free| free)) + self.config.latency
     }
 }
 
@@ -72,10 +84,11 @@ mod tests {
     #[test]
     fn messages_queue_for_the_wire_but_not_for_the_latency() {
         let config = LinkConfig { bytes_per_second: 1_000_000_000, latency: Span::from_ns(500), overhead_bytes: 0 };
-        let mut link = Link::new(config);
+        let link = Link::new(config);
         assert_eq!(link.up(Time::ZERO, 1000), Time::from_ns(1500));
         assert_eq!(link.up(Time::ZERO, 1000), Time::from_ns(2500));
         assert_eq!(link.down(Time::ZERO, 1000), Time::from_ns(1500), "directions are independent");
+        assert_eq!(link.clone().up(Time::ZERO, 1000), Time::from_ns(3500), "a clone is on the same wire");
         assert_eq!(Link::new(LinkConfig::UNLIMITED).down(Time::from_ns(7), 1 << 20), Time::from_ns(7));
     }
 }

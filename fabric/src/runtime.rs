@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The one place in this crate with a clock and a thread: an engine stepped by wall time.
+//! The one place in this crate with a clock and threads: engines stepped by wall time, a thread each.
 
 use crate::engine::Engine;
 use crate::time::Time;
@@ -22,17 +22,18 @@ pub enum EngineError {
     Timeout(Duration),
 }
 
-/// A handle on an engine that runs on a thread of its own. Cloned freely; the engine ends with [`EngineThread`].
+/// A handle on one of the engines that were started together, a thread each. Cloned freely; the engines end with [`EngineThreads`].
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
-    jobs: Sender<Job>,
+    jobs: Arc<[Sender<Job>]>,
+    mine: usize,
 }
 
-/// Owns the thread.
+/// Owns the threads.
 #[derive(Debug)]
-pub struct EngineThread {
+pub struct EngineThreads {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     handle: EngineHandle,
 }
 
@@ -49,7 +50,7 @@ impl EngineHandle {
     ) -> Result<R, EngineError> {
         let (answer, receive) = mpsc::channel();
         let job: Job = Box::new(move |engine, now| drop(answer.send(job(engine, now))));
-        self.jobs.send(job).map_err(|_| EngineError::Stopped)?;
+        self.jobs[self.mine].send(job).map_err(|_| EngineError::Stopped)?;
         receive.recv_timeout(ANSWER).map_err(|e| match e {
             mpsc::RecvTimeoutError::Timeout => EngineError::Timeout(ANSWER),
             mpsc::RecvTimeoutError::Disconnected => EngineError::Stopped,
@@ -58,41 +59,72 @@ impl EngineHandle {
 
     /// Runs `job` on the engine's thread without waiting for it.
     pub fn cast(&self, job: impl FnOnce(&mut Engine, Time) + Send + 'static) {
-        let _ = self.jobs.send(Box::new(job));
+        let _ = self.jobs[self.mine].send(Box::new(job));
+    }
+
+    /// How many engines there are.
+    pub fn count(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// The engine of this number, which goes round.
+    #[must_use]
+    pub fn nth(&self, number: usize) -> Self {
+        Self { jobs: Arc::clone(&self.jobs), mine: number % self.jobs.len() }
+    }
+
+    /// Runs `job` on every engine, one after the other, and returns what they return.
+    ///
+    /// # Errors
+    /// [`EngineError`], the first one's; engines behind it are not asked.
+    pub fn each<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Engine, Time) -> R + Clone + Send + 'static,
+    ) -> Result<Vec<R>, EngineError> {
+        (0..self.count()).map(|number| self.nth(number).call(job.clone())).collect()
     }
 }
 
-impl EngineThread {
-    /// Starts an engine.
+impl EngineThreads {
+    /// Starts engines, which are to be [siblings](Engine::sibling): they share a clock.
     ///
     /// # Errors
     /// When the operating system gives no thread.
+    ///
+    /// # Panics
+    /// Without any engine.
     #[expect(clippy::disallowed_methods, reason = "the runtime module of this crate")]
-    pub fn start(engine: Engine) -> std::io::Result<Self> {
-        let (jobs, inbox) = mpsc::channel();
+    pub fn start(engines: Vec<Engine>) -> std::io::Result<Self> {
+        assert!(!engines.is_empty(), "a fabric has at least one engine");
+        let (jobs, inboxes): (Vec<_>, Vec<_>) = engines.iter().map(|_| mpsc::channel()).unzip();
+        let handle = EngineHandle { jobs: jobs.into(), mine: 0 };
         let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
         let start = Instant::now();
-        let thread =
-            std::thread::Builder::new().name("gn-engine".into()).spawn(move || run(engine, &inbox, &asked, start))?;
-        Ok(Self { stop, thread: Some(thread), handle: EngineHandle { jobs } })
+        // Where a later one cannot be started, dropping this ends the earlier ones.
+        let mut all = Self { stop, threads: Vec::new(), handle };
+        for (number, (engine, inbox)) in engines.into_iter().zip(inboxes).enumerate() {
+            let asked = Arc::clone(&all.stop);
+            let thread = std::thread::Builder::new().name(format!("gn-engine-{number}"));
+            all.threads.push(thread.spawn(move || run(engine, &inbox, &asked, start))?);
+        }
+        Ok(all)
     }
 
-    /// A handle on the engine.
+    /// A handle on the first engine, and through it on the others.
     pub fn handle(&self) -> EngineHandle {
         self.handle.clone()
     }
 
-    /// Whether the engine still runs; it ends early only by a panic.
-    pub fn is_running(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    /// Whether the engines still run; one ends early only by a panic.
+    pub fn are_running(&self) -> bool {
+        self.threads.iter().all(|thread| !thread.is_finished())
     }
 }
 
-impl Drop for EngineThread {
+impl Drop for EngineThreads {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }

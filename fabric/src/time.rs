@@ -25,6 +25,11 @@ impl Time {
         Self(ns * 1000)
     }
 
+    /// From picoseconds since the start.
+    pub const fn from_ps(ps: u64) -> Self {
+        Self(ps)
+    }
+
     /// Whole nanoseconds since the start.
     pub const fn as_ns(self) -> u64 {
         self.0 / 1000

@@ -145,7 +145,8 @@ impl Side {
 
     fn agent(memory: &Arc<HostRegion>, array: &Arc<HostRegion>, size: Size) -> Executor {
         let device = Device::open(Choice::Host).expect("the CPU is always there");
-        let (hca, mut half) = AgentHca::new(&device, Residency::TwoKernels).expect("memory");
+        let (hca, mut halves) = AgentHca::new(&device, Residency::TwoKernels, 1).expect("memory");
+        let mut half = halves.remove(0);
         half.add_region(array).expect("maps");
         assert_eq!((hca.alloc_pd(), hca.alloc_pd()), (1, 2));
         for (key, at, bytes, access, pd) in Self::regions(size) {
@@ -163,6 +164,7 @@ impl Side {
                 uar: base + UAR,
                 cq,
                 pd: Self::pd(q),
+                ring: 0,
             };
             assert_eq!(hca.create_qps(&[qp]).expect("room"), FIRST_QPN + q);
         }

@@ -48,7 +48,8 @@ unsafe extern "C" fn asks(launch: *mut c_void) {
 impl World {
     fn new() -> Self {
         let device = Device::open(Choice::Host).expect("the CPU is always there");
-        let (hca, mut half) = AgentHca::new(&device, Residency::TwoKernels).expect("memory");
+        let (hca, mut halves) = AgentHca::new(&device, Residency::TwoKernels, 1).expect("memory");
+        let mut half = halves.remove(0);
         let (owner, array) = (HostRegion::alloc(1 << 16).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
         half.add_region(&array).expect("maps");
         owner.fill(0, BLOCK as usize, 0xAB);
@@ -66,6 +67,7 @@ impl World {
                 uar: base + 0x3000,
                 cq,
                 pd,
+                ring: 0,
             };
             assert_eq!(hca.create_qps(&[qp]).expect("room"), qpn);
         }
@@ -132,7 +134,8 @@ fn nothing_is_taken_back_beside_a_resident_agent() {
     let mut world = World::new();
     world.pull(QPNS[0], 1);
     // The kernel gets the half; the world an idle one.
-    let (_idle, other) = AgentHca::new(world.hca.device(), Residency::TwoKernels).expect("memory");
+    let (_idle, mut others) = AgentHca::new(world.hca.device(), Residency::TwoKernels, 1).expect("memory");
+    let other = others.remove(0);
     let half = std::mem::replace(&mut world.half, other);
     let beside: Box<Beside> = Box::new(Mutex::new((half, None)));
     world.launch(std::ptr::from_ref(&*beside) as u64, LIMIT).expect("ends");

@@ -5,10 +5,9 @@
 //! Connect. After that the CPU has no part in the channel's I/O.
 
 use crate::abi::{self, ChannelAbi, ConnectArgs, Pool, QueuePair};
-use crate::node::{Node, NodeError};
+use crate::node::{Connection, Node, NodeError};
 use crate::session::Session;
 use gnstor_fabric::device::{DeviceMem, Kernel};
-use gnstor_fabric::engine::{ConnId, REFUSED_NO_PEER};
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::agent::{ClientKernel, DeviceMr, DeviceQp, Shape};
 use gnstor_fabric::mlx5;
@@ -16,7 +15,6 @@ use gnstor_proto::fabrics::{CONNECT_DATA_BYTES, CmRequest, ConnectData, Identity
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -118,7 +116,7 @@ pub struct Channel {
     cq: u32,
     first_qpn: u32,
     keys: Vec<u32>,
-    conns: Vec<ConnId>,
+    connections: Vec<Connection>,
 }
 
 /// Counters of a channel.
@@ -156,15 +154,17 @@ impl Channel {
         memory.write(layout.cq, &invalid)?;
         let cq = hca.create_cq(at(layout.cq), layout.cq_log)?;
         let part = |ssd: usize, offset: usize| at(layout.per_ssd + ssd * PER_SSD + offset);
-        let spec = |ssd: usize| DeviceQp {
+        let spec = |ssd: usize, ring: usize| DeviceQp {
             sq: (part(ssd, 0), abi::SQ_BLOCKS),
             rq: (part(ssd, SQ_BYTES), abi::RQ_ENTRIES),
             dbr: part(ssd, SQ_BYTES + 2 * RQ_BYTES),
             uar: at(layout.uars + ssd * 4096),
             cq,
             pd,
+            ring,
         };
-        let specs: Vec<DeviceQp> = (0..ssds).map(spec).collect();
+        let rings = node.rings_for(session.addresses().iter().map(|address| address.port));
+        let specs: Vec<DeviceQp> = rings.into_iter().enumerate().map(|(ssd, ring)| spec(ssd, ring)).collect();
         let first_qpn = hca.create_qps(&specs)?;
         let queue_key = hca.register(DeviceMr {
             base: memory.address(),
@@ -187,10 +187,10 @@ impl Channel {
             cq,
             first_qpn,
             keys: vec![queue_key, pool_key],
-            conns: Vec::new(),
+            connections: Vec::new(),
         };
         channel.write_structures(session, &specs)?;
-        channel.connect_rdma(session)?;
+        channel.connect_rdma(session, &specs)?;
         channel.connect_fabrics(session)?;
         Ok(channel)
     }
@@ -237,27 +237,18 @@ impl Channel {
         Ok(())
     }
 
-    fn connect_rdma(&mut self, session: &Session) -> Result<(), NodeError> {
+    fn connect_rdma(&mut self, session: &Session, specs: &[DeviceQp]) -> Result<(), NodeError> {
         let cntlids = session.controller_ids();
-        for (i, address) in session.addresses().iter().enumerate() {
+        for (ssd, (address, spec)) in session.addresses().iter().zip(specs).enumerate() {
             let request = CmRequest {
                 qid: QID.into(),
                 hrqsize: u16::try_from(abi::RQ_ENTRIES).expect("small").into(),
                 hsqsize_z: u16::try_from(abi::SQ_BLOCKS - 1).expect("small").into(),
-                cntlid: cntlids[i].into(),
+                cntlid: cntlids[ssd].into(),
                 ..CmRequest::default()
             };
-            let (reply, answer) = mpsc::channel();
-            let (half, port) = (self.node.agent_half(), address.port);
-            let qpn = self.first_qpn + u32::try_from(i).expect("at most MAX_SSDS");
-            let conn = self.node.engine().call(move |e, now| e.connect(now, half, qpn, port, &request, reply))?;
-            let refused = |cause: String| NodeError::Queue { ssd: i, cause };
-            match answer.recv_timeout(CONNECT_DEADLINE) {
-                Ok(Ok(())) => self.conns.push(conn),
-                Ok(Err(REFUSED_NO_PEER)) => return Err(refused("nobody is there".into())),
-                Ok(Err(reason)) => return Err(refused(format!("RDMA connection rejected, reason {reason}"))),
-                Err(_) => return Err(refused(format!("no answer within {CONNECT_DEADLINE:?}"))),
-            }
+            let qpn = self.first_qpn + u32::try_from(ssd).expect("at most MAX_SSDS");
+            self.connections.push(self.node.connect(spec.ring, qpn, ssd, address.port, request)?);
         }
         Ok(())
     }
@@ -332,9 +323,8 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        let conns = std::mem::take(&mut self.conns);
         // The connections end before the memory they name does.
-        let _ = self.node.engine().call(move |e, now| conns.into_iter().for_each(|c| e.close(now, c)));
+        self.connections.clear();
         for key in &self.keys {
             if let Err(e) = self.node.hca().deregister(*key) {
                 tracing::warn!("deregister: {e}");

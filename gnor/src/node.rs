@@ -1,21 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A GPU node: one device with one emulated HCA, attached to an engine. Clients of one process share it.
+//! A GPU node: one device with one emulated HCA, attached to engines. Clients of one process share it.
 
 use gnstor_fabric::device::{Device, DeviceError, Residency};
-use gnstor_fabric::engine::HalfId;
-use gnstor_fabric::hca::agent::{AgentHca, ClientKernel, Shape};
+use gnstor_fabric::engine::{ConnId, HalfId, Port, REFUSED_NO_PEER};
+use gnstor_fabric::hca::agent::{AgentHca, ClientKernel, MAX_RINGS, Shape};
 use gnstor_fabric::runtime::{EngineError, EngineHandle};
-use std::sync::Arc;
+use gnstor_proto::fabrics::CmRequest;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// A GPU node.
 #[derive(Debug)]
 pub struct Node {
+    /// The first of them has the queue pairs in host memory, and the links to SSDs elsewhere.
     engine: EngineHandle,
     hca: AgentHca,
-    agent: HalfId,
+    /// The engine that each pair of rings ends at, and its name for that end.
+    rings: Vec<(EngineHandle, HalfId)>,
     soft: HalfId,
+    channels: AtomicUsize,
 }
+
+/// A connection of a queue pair in device memory; it ends when it is dropped.
+#[derive(Debug)]
+pub struct Connection {
+    engine: EngineHandle,
+    id: ConnId,
+}
+
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Why a node, session or channel could not be set up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,17 +62,24 @@ pub enum NodeError {
 }
 
 impl Node {
-    /// Attaches a device to an engine.
+    /// Attaches a device to the engines that were started together: a pair of rings, and a block of the agent, for each of them.
     ///
     /// # Errors
     /// Device and engine errors.
     pub fn new(engine: EngineHandle, device: &Arc<Device>, residency: Residency) -> Result<Self, NodeError> {
-        let (hca, half) = AgentHca::new(device, residency)?;
-        let (agent, soft) = engine.call(move |e, _| (e.add_agent(half), e.add_soft()))?;
-        Ok(Self { engine, hca, agent, soft })
+        let (hca, halves) = AgentHca::new(device, residency, engine.count().min(MAX_RINGS))?;
+        let soft = engine.call(|e, _| e.add_soft())?;
+        let mut node = Self { engine, hca, rings: Vec::new(), soft, channels: AtomicUsize::new(0) };
+        // Where a later one fails, dropping the node removes the earlier ones.
+        for (number, half) in halves.into_iter().enumerate() {
+            let engine = node.engine.nth(number);
+            let id = engine.call(move |e, _| e.add_agent(half))?;
+            node.rings.push((engine, id));
+        }
+        Ok(node)
     }
 
-    /// The engine.
+    /// The first engine.
     pub fn engine(&self) -> &EngineHandle {
         &self.engine
     }
@@ -73,14 +94,44 @@ impl Node {
         self.hca.device()
     }
 
-    /// The engine's name for queue pairs in device memory.
-    pub fn agent_half(&self) -> HalfId {
-        self.agent
-    }
-
-    /// The engine's name for queue pairs in host memory.
+    /// The first engine's name for queue pairs in host memory.
     pub fn soft_half(&self) -> HalfId {
         self.soft
+    }
+
+    /// The pairs of rings for the queue pairs of a new channel, one a port: they go round, so that the SSDs of one channel and the
+    /// channels of one SSD are served side by side. Links to SSDs elsewhere are all of the first engine's.
+    pub fn rings_for(&self, ports: impl Iterator<Item = Port>) -> Vec<usize> {
+        let first = self.channels.fetch_add(1, Ordering::Relaxed);
+        let ring = |(place, port)| match port {
+            Port::Local(_) => (first + place) % self.rings.len(),
+            Port::Remote { .. } => 0,
+        };
+        ports.enumerate().map(ring).collect()
+    }
+
+    /// Connects a queue pair in device memory, which pair of rings `ring` serves, with SSD number `ssd` of its channel.
+    ///
+    /// # Errors
+    /// [`NodeError::Queue`]: refused, or no answer in time.
+    pub fn connect(
+        &self,
+        ring: usize,
+        qpn: u32,
+        ssd: usize,
+        port: Port,
+        request: CmRequest,
+    ) -> Result<Connection, NodeError> {
+        let (engine, half) = self.rings[ring % self.rings.len()].clone();
+        let (reply, answer) = mpsc::channel();
+        let id = engine.call(move |e, now| e.connect(now, half, qpn, port, &request, reply))?;
+        let refused = |cause: String| Err(NodeError::Queue { ssd, cause });
+        match answer.recv_timeout(CONNECT_DEADLINE) {
+            Ok(Ok(())) => Ok(Connection { engine, id }),
+            Ok(Err(REFUSED_NO_PEER)) => refused("nobody is there".into()),
+            Ok(Err(reason)) => refused(format!("RDMA connection rejected, reason {reason}")),
+            Err(_) => refused(format!("no answer within {CONNECT_DEADLINE:?}")),
+        }
     }
 
     /// Runs a client kernel beside the agent.
@@ -88,18 +139,32 @@ impl Node {
     /// # Errors
     /// As [`gnstor_fabric::device::Device::run`].
     pub fn launch(&self, kernel: ClientKernel, shape: Shape, args: u64, deadline: Duration) -> Result<(), DeviceError> {
-        let half = self.agent;
-        self.engine.cast(move |e, now| e.calibrate(now, half));
+        for (engine, half) in self.rings.iter().cloned() {
+            engine.cast(move |e, now| e.calibrate(now, half));
+        }
         self.hca.launch(kernel, shape, args, deadline)
+    }
+
+    /// Takes the HCA away from the engines, with every connection that goes through it: also a fault to inject.
+    pub fn unplug(&self) {
+        for (engine, half) in self.rings.iter().cloned() {
+            engine.cast(move |e, now| e.remove_half(now, half));
+        }
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let (agent, soft) = (self.agent, self.soft);
-        self.engine.cast(move |e, now| {
-            e.remove_half(now, agent);
-            e.remove_half(now, soft);
-        });
+        self.unplug();
+        let soft = self.soft;
+        self.engine.cast(move |e, now| e.remove_half(now, soft));
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let id = self.id;
+        // The connection ends before the memory that its queue pair names does.
+        let _ = self.engine.call(move |e, now| e.close(now, id));
     }
 }

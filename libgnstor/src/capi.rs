@@ -12,7 +12,7 @@ use crate::manager::{CreateOptions, VolumeInfo};
 use gnstor_fabric::device::{Choice, Device, DeviceError, DeviceMem, HostEntry, Kernel, Residency};
 use gnstor_fabric::engine::{Engine, EngineConfig};
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};
-use gnstor_fabric::runtime::EngineThread;
+use gnstor_fabric::runtime::EngineThreads;
 use gnstor_gnor::node::{Node, NodeError};
 use gnstor_proto::vendor::NAME_BYTES;
 use std::cell::RefCell;
@@ -27,7 +27,7 @@ use std::time::Duration;
 pub struct NodeHandle {
     // The engine ends after the node has taken leave of it.
     node: Arc<Node>,
-    _engine: EngineThread,
+    _engine: EngineThreads,
 }
 
 /// `gn_client`.
@@ -320,7 +320,7 @@ pub unsafe extern "C" fn gn_node_open(device: *const c_char, node: *mut *const N
         };
         let device = Device::open(choice)?;
         let os = |cause| Error::Os { what: "starting the fabric engine".into(), cause };
-        let engine = EngineThread::start(Engine::new(EngineConfig::default())).map_err(os)?;
+        let engine = EngineThreads::start(vec![Engine::new(EngineConfig::default())]).map_err(os)?;
         let made = Node::new(engine.handle(), &device, Residency::TwoKernels).map_err(Error::from)?;
         // SAFETY: not null, and the caller's promise.
         unsafe { hand_out(NodeHandle { node: Arc::new(made), _engine: engine }, node) };

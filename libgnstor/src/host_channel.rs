@@ -14,18 +14,16 @@ use crate::client::{Client, Rights};
 use crate::error::Error;
 use crate::file::File;
 use gnstor_fabric::device::DeviceMem;
-use gnstor_fabric::engine::{ConnId, REFUSED_NO_PEER};
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::agent::{DeviceMr, DeviceQp};
 use gnstor_fabric::region::HostRegion;
 use gnstor_gnor::abi::{CMD_SLOTS, GN_NO_REPLICA, RQ_ENTRIES, SQ_BLOCKS};
-use gnstor_gnor::node::NodeError;
+use gnstor_gnor::node::{Connection, NodeError};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::{self, CONNECT_DATA_BYTES, CmRequest, ConnectData, ConnectFields, Identity, fctype};
 use gnstor_proto::nvme::{self, KeyedSgl, Sqe};
 use gnstor_proto::placement::group_of;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
@@ -107,7 +105,7 @@ pub struct HostChannel {
     cq: u32,
     pd: u32,
     keys: Vec<u32>,
-    conns: Vec<ConnId>,
+    connections: Vec<Connection>,
     broken: Option<u32>,
 }
 
@@ -134,15 +132,17 @@ impl HostChannel {
         let pd = hca.alloc_pd();
         let cq = hca.create_cq(base, cq_log)?;
         let part = |ssd: usize, offset: usize| base + (queues_at + ssd * PER_SSD + offset) as u64;
-        let spec = |ssd: usize| DeviceQp {
+        let spec = |ssd: usize, ring: usize| DeviceQp {
             sq: (part(ssd, 0), SQ_BLOCKS),
             rq: (part(ssd, SQ_BYTES), RQ_ENTRIES),
             dbr: part(ssd, SQ_BYTES + 2 * RQ_BYTES),
             uar: part(ssd, UAR),
             cq,
             pd,
+            ring,
         };
-        let specs: Vec<DeviceQp> = (0..ssds).map(spec).collect();
+        let rings = node.rings_for(client.session.addresses().iter().map(|address| address.port));
+        let specs: Vec<DeviceQp> = rings.into_iter().enumerate().map(|(ssd, ring)| spec(ssd, ring)).collect();
         let first_qpn = hca.create_qps(&specs)?;
         let mut channel = Self {
             client: Arc::clone(client),
@@ -159,13 +159,13 @@ impl HostChannel {
             cq,
             pd,
             keys: Vec::new(),
-            conns: Vec::new(),
+            connections: Vec::new(),
             broken: None,
         };
         let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ;
         channel.keys.push(hca.register(DeviceMr { base, bytes: bytes as u64, access, pd })?);
         channel.post_receives();
-        channel.connect_rdma()?;
+        channel.connect_rdma(&specs)?;
         Ok(channel)
     }
 
@@ -194,30 +194,18 @@ impl HostChannel {
         Ok(key)
     }
 
-    fn connect_rdma(&mut self) -> Result<(), Error> {
-        let node = Arc::clone(self.client.node());
+    fn connect_rdma(&mut self, specs: &[DeviceQp]) -> Result<(), Error> {
         let cntlids = self.client.session.controller_ids();
-        let addresses = self.client.session.addresses().to_vec();
-        for (ssd, (address, cntlid)) in addresses.iter().zip(cntlids).enumerate() {
+        for (ssd, (address, spec)) in self.client.session.addresses().iter().zip(specs).enumerate() {
             let request = CmRequest {
                 qid: QID.into(),
                 hrqsize: u16::try_from(RQ_ENTRIES).expect("small").into(),
                 hsqsize_z: u16::try_from(SQ_BLOCKS - 1).expect("small").into(),
-                cntlid: cntlid.into(),
+                cntlid: cntlids[ssd].into(),
                 ..CmRequest::default()
             };
-            let (reply, answer) = mpsc::channel();
-            let (half, port) = (node.agent_half(), address.port);
             let qpn = self.first_qpn + u32::try_from(ssd).expect("few SSDs");
-            let conn = node.engine().call(move |e, now| e.connect(now, half, qpn, port, &request, reply));
-            let conn = conn.map_err(NodeError::from)?;
-            let refused = |cause: String| Error::from(NodeError::Queue { ssd, cause });
-            match answer.recv_timeout(CONNECT_DEADLINE) {
-                Ok(Ok(())) => self.conns.push(conn),
-                Ok(Err(REFUSED_NO_PEER)) => return Err(refused("nobody is there".into())),
-                Ok(Err(reason)) => return Err(refused(format!("RDMA connection rejected, reason {reason}"))),
-                Err(_) => return Err(refused(format!("no answer within {CONNECT_DEADLINE:?}"))),
-            }
+            self.connections.push(self.client.node().connect(spec.ring, qpn, ssd, address.port, request)?);
         }
         Ok(())
     }
@@ -310,10 +298,9 @@ fn place(file: &File, command: &Command) -> Option<usize> {
 
 impl Drop for HostChannel {
     fn drop(&mut self) {
-        let conns = std::mem::take(&mut self.conns);
-        let node = self.client.node();
         // The connections end before the memory they name does.
-        let _ = node.engine().call(move |e, now| conns.into_iter().for_each(|c| e.close(now, c)));
+        self.connections.clear();
+        let node = self.client.node();
         for key in &self.keys {
             if let Err(e) = node.hca().deregister(*key) {
                 tracing::warn!("deregister: {e}");

@@ -28,7 +28,7 @@ pub use file::{DeviceBuffer, DeviceFile, File};
 pub use gnstor_fabric::device::{Choice, Device, DeviceMem, Kernel, Residency};
 pub use gnstor_fabric::engine::{Engine, EngineConfig};
 pub use gnstor_fabric::hca::agent::{AgentStats, ClientKernel, Shape};
-pub use gnstor_fabric::runtime::{EngineHandle, EngineThread};
+pub use gnstor_fabric::runtime::{EngineHandle, EngineThreads};
 pub use gnstor_gnor::abi::describe as describe_status;
 pub use gnstor_gnor::channel::ChannelStats;
 pub use gnstor_gnor::node::Node;

@@ -64,6 +64,7 @@ pub fn small_config(ssds: u16) -> ArrayConfig {
         fabric_listen: None,
         link: LinkConfig::UNLIMITED,
         groups: 256,
+        engines: 3,
     }
 }
 

@@ -2,7 +2,7 @@
 //! `gnstor bench`: every load runs and is verified, wrong data is found and named, and wrong words are refused.
 
 use gnstor_cli::CliError;
-use gnstor_cli::args::DeviceArg;
+use gnstor_cli::args::{DeviceArg, EngineArgs};
 use gnstor_cli::bench::{self, BenchArgs, Load, Mode, Report, Rig, Rw, Switch};
 use gnstor_cli::report::Steps;
 use gnstor_tests::BLOCK;
@@ -196,6 +196,7 @@ fn small(mode: Mode, rw: Rw) -> BenchArgs {
         preset: "null".into(),
         ssd_size: Some(64 << 20),
         one_grid: false,
+        engines: EngineArgs { engines: Some(2) },
         io_timeout: Duration::from_secs(10),
         json: true,
         plot: None,
@@ -227,9 +228,9 @@ fn an_ssd_that_falls_silent_ends_the_run_with_its_status() {
             let rig = Rig::new(&args, Load::new(&args).expect("a load that can be run"), &steps).expect("a rig");
             bench::fill(&rig, &steps).expect("the volumes are filled");
             let node = Arc::clone(rig.files().next().expect("a client").client().node());
-            node.engine().cast(|engine, _| engine.set_silent(0, true));
+            node.engine().each(|engine, _| engine.set_silent(0, true)).expect("the engines run");
             let mut report = bench::measure(&rig, &args, &steps).expect("figures");
-            node.engine().cast(|engine, _| engine.set_silent(0, false));
+            node.engine().each(|engine, _| engine.set_silent(0, false)).expect("the engines run");
             bench::read_back(&rig, &mut report, &steps).expect("nothing is read back");
             let Err(CliError::Verify(sentence)) = report.verdict() else { panic!("{:?}", report.verdict()) };
             assert!(sentence.contains("I/Os failed") && sentence.contains("broke"), "{mode:?}: {sentence}");

@@ -61,7 +61,7 @@ fn an_ssd_that_is_cut_off_fails_its_own_blocks_in_time_and_no_others() {
         let data = pattern(1, CHUNKS * CHUNK);
         file.write_at(0, &data).unwrap();
 
-        array.engine().call(|e, _| e.set_silent(2, true)).unwrap();
+        array.engine().each(|e, _| e.set_silent(2, true)).unwrap();
         let (mut cut, mut served) = (Vec::new(), 0);
         for chunk in 0..CHUNKS {
             let at = chunk * CHUNK;
@@ -91,7 +91,7 @@ fn an_ssd_that_is_cut_off_fails_its_own_blocks_in_time_and_no_others() {
         assert_eq!((stats.leaked, stats.protocol_errors), (0, 0), "{stats:?}");
 
         // Back on: who connects anew is served, and what was acknowledged is there.
-        array.engine().call(|e, _| e.set_silent(2, false)).unwrap();
+        array.engine().each(|e, _| e.set_silent(2, false)).unwrap();
         let other = client(&array, &node, "other");
         let view = other.open("v", Rights::Read).unwrap();
         let mut back = vec![0; data.len()];
@@ -123,7 +123,7 @@ fn a_cut_in_the_middle_of_a_long_write_ends_it_in_time() {
         });
         std::thread::sleep(Duration::from_millis(100));
         let cut = Instant::now();
-        array.engine().call(|e, _| e.set_silent(0, true)).unwrap();
+        array.engine().each(|e, _| e.set_silent(0, true)).unwrap();
         let (file, failed, felt) = writer.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
         assert!(felt.duration_since(cut) < IO_LIMIT, "{:?}", felt.duration_since(cut));
         names_the_broken_connection(Err(failed));
@@ -135,7 +135,7 @@ fn a_cut_in_the_middle_of_a_long_write_ends_it_in_time() {
             assert!(good, "no replica of chunk {chunk} answers");
             assert_same("a replica", &back, &pattern(1, 4 << 20)[chunk * CHUNK..][..CHUNK]);
         }
-        array.engine().call(|e, _| e.set_silent(0, false)).unwrap();
+        array.engine().each(|e, _| e.set_silent(0, false)).unwrap();
         drop(file);
         let stats = me.channel_stats().unwrap();
         assert_eq!((stats.leaked, stats.protocol_errors), (0, 0), "{stats:?}");
@@ -354,8 +354,7 @@ fn a_client_whose_hca_vanishes_in_the_middle_gets_an_error_and_harms_nobody() {
             file.write_at(0, &data).err()
         });
         std::thread::sleep(Duration::from_millis(100));
-        let half = lost.agent_half();
-        array.engine().call(move |e, now| e.remove_half(now, half)).unwrap();
+        lost.unplug();
         gone.store(true, Ordering::Release);
         usable(&array, "beside-the-lost");
         let error =

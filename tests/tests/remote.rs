@@ -4,7 +4,7 @@
 
 use gnstor_cli::array::Array;
 use gnstor_tests::{BLOCK, CHUNK, any_port, assert_same, io_failure, node, pattern, small_config, volume, within};
-use libgnstor::{Client, ConnectOptions, Engine, EngineConfig, EngineThread, Error, Rights};
+use libgnstor::{Client, ConnectOptions, Engine, EngineConfig, EngineThreads, Error, Rights};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ fn served_array(ssds: u16) -> Array {
 /// A client and the engine it works on, which is dropped last.
 struct Guest {
     client: Arc<Client>,
-    _engine: EngineThread,
+    _engine: EngineThreads,
 }
 
 fn guest(array: &Array, name: &str) -> Guest {
-    let engine = EngineThread::start(Engine::new(EngineConfig::default())).expect("an engine starts");
+    let engine = EngineThreads::start(vec![Engine::new(EngineConfig::default())]).expect("an engine starts");
     let mut options = ConnectOptions::new(array.daemon_address().to_string());
     options.name = name.into();
     options.io_timeout = IO_TIMEOUT;

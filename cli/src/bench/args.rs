@@ -2,7 +2,7 @@
 //! The words of the load generator, which are fio's, and the checked load that they describe.
 
 use crate::CliError;
-use crate::args::{DeviceArg, parse_size};
+use crate::args::{DeviceArg, EngineArgs, parse_size};
 use crate::array::check_ssds;
 use crate::report::human_bytes;
 use clap::{Args, ValueEnum};
@@ -105,6 +105,9 @@ pub struct BenchArgs {
     /// Run the HCA agent and the kernel as blocks of one grid, for tools that never run two kernels at once
     #[arg(long)]
     pub one_grid: bool,
+    /// Threads.
+    #[command(flatten)]
+    pub engines: EngineArgs,
     /// Deadline of one I/O
     #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
     pub io_timeout: Duration,

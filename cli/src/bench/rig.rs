@@ -109,6 +109,7 @@ impl Rig {
             fabric_listen: None,
             link,
             groups: gnstor_proto::placement::DEFAULT_GROUPS,
+            engines: args.engines.count(),
         })?;
         let residency = if args.one_grid { Residency::OneGrid } else { Residency::TwoKernels };
         let node = Arc::new(Node::new(array.engine(), &device, residency).map_err(Error::from)?);
@@ -173,7 +174,8 @@ impl Rig {
 
     /// Counters as they are now.
     pub(super) fn stages(&self) -> Result<Stages, CliError> {
-        let engine = self.array.engine().call(|engine, _| engine.counters).map_err(crate::array::ArrayError::from)?;
+        let engines = self.array.engine().each(|engine, _| engine.counters).map_err(crate::array::ArrayError::from)?;
+        let engine = engines.into_iter().sum();
         let channels = self.members.iter().map(|m| m.file.client().channel_stats()).collect::<Result<_, _>>()?;
         let log_records = self.central.as_ref().map_or(0, |central| central.records());
         Ok(Stages { agent: self.node.hca().stats().map_err(Error::from)?, engine, channels, log_records })

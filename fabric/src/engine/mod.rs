@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The engine: connections, acknowledgements, retries, errors and flush order of every queue pair, the link's time, and target
-//! offload. One engine is one thread; it is stepped with `now` and reads no clock.
+//! offload. One engine is one thread; it is stepped with `now` and reads no clock. [Siblings](Engine::sibling) share a link, and the
+//! SSDs too where each has a core of every one.
 //!
 //! ```text
 //!   half (agent, soft, TCP peer) --UpEntry--> conn --link time--> target: Controller::submit
@@ -218,6 +219,18 @@ pub struct Counters {
     pub rnr: u64,
 }
 
+impl std::iter::Sum for Counters {
+    fn sum<I: Iterator<Item = Self>>(counters: I) -> Self {
+        counters.fold(Self::default(), |a, b| Self {
+            capsules: a.capsules + b.capsules,
+            pushed_bytes: a.pushed_bytes + b.pushed_bytes,
+            pulled_bytes: a.pulled_bytes + b.pulled_bytes,
+            broken: a.broken + b.broken,
+            rnr: a.rnr + b.rnr,
+        })
+    }
+}
+
 impl Engine {
     /// An engine without anything.
     pub fn new(config: EngineConfig) -> Self {
@@ -245,6 +258,12 @@ impl Engine {
             last_timeout_check: Time::ZERO,
             counters: Counters::default(),
         }
+    }
+
+    /// Another engine on the same link, for another thread. It has the same settings and no SSDs yet.
+    #[must_use]
+    pub fn sibling(&self) -> Self {
+        Self { link: self.link.clone(), first_ssd: self.first_ssd, ..Self::new(self.config) }
     }
 
     fn id(&mut self) -> u32 {

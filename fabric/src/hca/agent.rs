@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queue pairs in device memory: the control path that fills in the agent's contexts ([`AgentHca`]) and the engine's end of the
-//! rings ([`AgentHalf`]).
+//! Queue pairs in device memory: the control path that fills in the agent's contexts ([`AgentHca`]), and the engines' ends of the
+//! rings ([`AgentHalf`]). The agent has a block for each pair of rings, and each pair an engine of its own: a queue pair belongs to one.
+
+mod half;
 
 use super::abi::*;
-use super::ring::{DOWN_WORDS, DownRing, UP_WORDS, UpRing};
-use super::{Down, Half};
 use crate::device::{AgentWords, Device, DeviceError, DeviceMem, Kernel, Launch, Residency};
-use crate::region::{HostRegion, LocalRef, RegionId};
-use rustc_hash::FxHashMap as HashMap;
-use std::collections::VecDeque;
+use crate::region::HostRegion;
+use half::Ring;
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
-const UP_ENTRIES: usize = 4096;
-const DOWN_ENTRIES: usize = 2048;
-#[expect(clippy::cast_possible_truncation, reason = "small constants")]
-const MASKS: (u32, u32) = (UP_ENTRIES as u32 - 1, DOWN_ENTRIES as u32 - 1);
+pub use half::AgentHalf;
+
+/// Most pairs of rings: blocks of the agent, each of which takes a multiprocessor of the GPU.
+pub const MAX_RINGS: usize = 8;
 /// Queue pairs an HCA holds.
 pub const MAX_QPS: u32 = 1024;
 const MAX_CQS: u32 = 256;
@@ -47,16 +46,6 @@ unsafe extern "C" fn entry_point(args: *mut c_void) {
     unsafe { entry::gn_hca_agent(args) }
 }
 
-/// Offsets within the ring region.
-const UP_AT: u64 = 0;
-const DOWN_AT: u64 = UP_AT + (UP_ENTRIES * UP_WORDS * 8) as u64;
-const WORDS_AT: u64 = DOWN_AT + (DOWN_ENTRIES * DOWN_WORDS * 8) as u64;
-const UP_HEAD: u64 = WORDS_AT;
-const DOWN_HEAD: u64 = WORDS_AT + 64;
-const STOP: u64 = WORDS_AT + 128;
-const READY: u64 = WORDS_AT + 192;
-const RING_BYTES: usize = (UP_ENTRIES * UP_WORDS + DOWN_ENTRIES * DOWN_WORDS) * 8 + 256;
-
 /// A queue pair in device memory, as create_qp is told about it.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceQp {
@@ -72,6 +61,8 @@ pub struct DeviceQp {
     pub cq: u32,
     /// Protection domain.
     pub pd: u32,
+    /// The pair of rings, and agent block, that serves it.
+    pub ring: usize,
 }
 
 /// A memory region in device memory.
@@ -107,12 +98,12 @@ pub struct AgentStats {
     pub late: u64,
 }
 
-/// What the control path and the engine's end know of the agent together.
+/// What the control path and the engines' ends know of the agent together.
 #[derive(Debug, Default)]
 struct Resident {
     /// Locked while an agent is resident.
     launches: Mutex<Launches>,
-    /// What the agent may touch: it stays allocated as long as there can be one, also where the engine has ended.
+    /// What the agent may touch: it stays allocated as long as there can be one, also where the engines have ended.
     regions: Mutex<Vec<Arc<HostRegion>>>,
 }
 
@@ -127,7 +118,7 @@ struct Launches {
 pub struct AgentHca {
     device: Arc<Device>,
     contexts: DeviceMem,
-    ring: Arc<HostRegion>,
+    rings: Vec<Ring>,
     tables: Mutex<Tables>,
     resident: Arc<Resident>,
     residency: Residency,
@@ -137,7 +128,7 @@ const QPS_AT: usize = 0;
 const CQS_AT: usize = QPS_AT + MAX_QPS as usize * size_of::<QpCtx>();
 const MRS_AT: usize = CQS_AT + MAX_CQS as usize * size_of::<CqCtx>();
 const RINGS_AT: usize = MRS_AT + MAX_MRS as usize * size_of::<MrCtx>();
-const ARGS_AT: usize = RINGS_AT + size_of::<RingCtx>();
+const ARGS_AT: usize = RINGS_AT + MAX_RINGS * size_of::<RingCtx>();
 const CLIENT_AT: usize = ARGS_AT + 64;
 const CONTEXT_BYTES: usize = CLIENT_AT + 64;
 
@@ -156,47 +147,37 @@ fn memory(what: &'static str, bytes: usize, cause: &str) -> DeviceError {
 }
 
 impl AgentHca {
-    /// An HCA on `device`, and the engine's end of it.
+    /// An HCA on `device` with `rings` pairs of rings, and the engines' ends of them. One pair where there cannot be so many.
     ///
     /// # Errors
     /// Memory and driver errors.
-    pub fn new(device: &Arc<Device>, residency: Residency) -> Result<(Self, AgentHalf), DeviceError> {
+    pub fn new(
+        device: &Arc<Device>,
+        residency: Residency,
+        rings: usize,
+    ) -> Result<(Self, Vec<AgentHalf>), DeviceError> {
+        let count = if (1..=MAX_RINGS).contains(&rings) { rings } else { 1 };
         let contexts = device.alloc(CONTEXT_BYTES)?;
-        let ring = HostRegion::alloc(RING_BYTES).map_err(|e| memory("ring memory", RING_BYTES, &e.to_string()))?;
-        let base = device.map(&ring)?;
-        let ctx = RingCtx {
-            up_addr: base + UP_AT,
-            up_head_addr: base + UP_HEAD,
-            down_addr: base + DOWN_AT,
-            down_head_addr: base + DOWN_HEAD,
-            up_mask: MASKS.0,
-            down_mask: MASKS.1,
-            stop_addr: base + STOP,
-            ready_addr: base + READY,
-            ..RingCtx::default()
-        };
-        contexts.write(RINGS_AT, ctx.as_bytes())?;
+        let rings = (0..count).map(|_| Ring::new(device)).collect::<Result<Vec<_>, _>>()?;
+        for (index, ring) in rings.iter().enumerate() {
+            contexts.write(RINGS_AT + index * size_of::<RingCtx>(), ring.context().as_bytes())?;
+        }
         device.preload(&[agent_kernel()])?;
         let resident: Arc<Resident> = Arc::default();
-        let half = AgentHalf {
-            device: Arc::clone(device),
-            resident: Arc::clone(&resident),
-            ring: Arc::clone(&ring),
-            up: UpRing::default(),
-            down: DownRing::default(),
-            backlog: VecDeque::new(),
-            regions: HashMap::default(),
-            clock_offset_ns: 0,
-            lead_ns: 0,
-        };
+        let halves = rings.iter().map(|ring| AgentHalf::new(device, &resident, ring)).collect();
         let tables = Tables {
             qps: vec![false; MAX_QPS as usize],
             cqs: vec![false; MAX_CQS as usize],
             mrs: vec![None; MAX_MRS as usize],
             ..Tables::default()
         };
-        let hca = Self { device: Arc::clone(device), contexts, ring, tables: Mutex::new(tables), resident, residency };
-        Ok((hca, half))
+        let hca = Self { device: Arc::clone(device), contexts, rings, tables: Mutex::new(tables), resident, residency };
+        Ok((hca, halves))
+    }
+
+    /// Pairs of rings.
+    pub fn rings(&self) -> usize {
+        self.rings.len()
     }
 
     /// The device.
@@ -262,6 +243,7 @@ impl AgentHca {
                 rq_mask: spec.rq.1 - 1,
                 cq: spec.cq,
                 pd: spec.pd,
+                ring: u32::try_from(spec.ring % self.rings.len()).expect("few rings"),
                 ..QpCtx::default()
             };
             self.contexts.write(QPS_AT + i * size_of::<QpCtx>(), ctx.as_bytes())?;
@@ -322,9 +304,14 @@ impl AgentHca {
     /// # Errors
     /// Driver errors.
     pub fn stats(&self) -> Result<AgentStats, DeviceError> {
-        let mut ctx = RingCtx::default();
-        self.contexts.read(RINGS_AT, ctx.as_mut_bytes())?;
-        Ok(AgentStats { responses: ctx.responses, late: ctx.late })
+        let mut sum = AgentStats::default();
+        for index in 0..self.rings.len() {
+            let mut ctx = RingCtx::default();
+            self.contexts.read(RINGS_AT + index * size_of::<RingCtx>(), ctx.as_mut_bytes())?;
+            sum.responses += ctx.responses;
+            sum.late += ctx.late;
+        }
+        Ok(sum)
     }
 
     /// Runs a client kernel with the agent beside it; returns when both have ended. `kernel` takes a `client_launch`, whose `args` is
@@ -348,6 +335,7 @@ impl AgentHca {
             (tables.launches, qps, mrs)
         };
         let at = self.contexts.address();
+        let blocks = u32::try_from(self.rings.len()).expect("at most MAX_RINGS");
         let agent_args = AgentArgs {
             qps: at + QPS_AT as u64,
             cqs: at + CQS_AT as u64,
@@ -357,7 +345,7 @@ impl AgentHca {
             mr_count,
             first_qpn: FIRST_QPN,
             launch: number,
-            blocks: 1,
+            blocks,
             reserved: 0,
         };
         self.contexts.write(ARGS_AT, agent_args.as_bytes())?;
@@ -366,7 +354,7 @@ impl AgentHca {
         let agent_threads = if self.device.kind() == "host" { AGENT_THREADS_HOST } else { AGENT_THREADS };
         let agent = Launch {
             kernel: agent_kernel(),
-            blocks: 1,
+            blocks,
             threads: agent_threads,
             smem_bytes: AGENT_SMEM_BYTES,
             args: at + ARGS_AT as u64,
@@ -380,11 +368,15 @@ impl AgentHca {
         };
         if self.residency == Residency::OneGrid {
             launch.kernel = client.one_grid;
-            launch.blocks += 1;
+            launch.blocks += blocks;
             launch.threads = launch.threads.max(AGENT_THREADS_HOST);
             launch.smem_bytes = launch.smem_bytes.max(AGENT_SMEM_BYTES);
         }
-        let words = AgentWords { stop: vec![self.ring.word32(STOP)], ready: vec![self.ring.word32(READY)], number };
+        let words = AgentWords {
+            stop: self.rings.iter().map(Ring::stop).collect(),
+            ready: self.rings.iter().map(Ring::ready).collect(),
+            number,
+        };
         let ended = self.device.run(&agent, &launch, &words, self.residency, deadline);
         alone.failed |= ended.is_err();
         ended
@@ -412,151 +404,7 @@ pub struct Shape {
     pub smem_bytes: u32,
 }
 
-/// The engine's end of the rings.
-#[derive(Debug)]
-pub struct AgentHalf {
-    device: Arc<Device>,
-    resident: Arc<Resident>,
-    ring: Arc<HostRegion>,
-    up: UpRing,
-    down: DownRing,
-    backlog: VecDeque<[u64; DOWN_WORDS]>,
-    regions: HashMap<RegionId, u64>,
-    clock_offset_ns: i64,
-    lead_ns: u64,
-}
-
-/// The dispatcher waits for what comes early: never longer than this.
-const MAX_LEAD_NS: u64 = 4000;
-const TAG_MASK: u64 = (1 << 31) - 1;
-const QPN_MASK: u64 = 0xFF_FFFF;
-
-impl AgentHalf {
-    /// Makes a region known that [`Down`] messages refer to; with CUDA it is pinned.
-    ///
-    /// # Errors
-    /// Driver errors.
-    pub fn add_region(&mut self, region: &Arc<HostRegion>) -> Result<(), DeviceError> {
-        self.regions.insert(region.id(), self.device.map(region)?);
-        self.resident.regions.lock().expect("no panic while held").push(Arc::clone(region));
-        Ok(())
-    }
-
-    fn address(&self, local: LocalRef) -> u64 {
-        self.regions[&local.region] + local.offset
-    }
-
-    fn encode(&self, message: Down) -> [u64; DOWN_WORDS] {
-        let head = |op: u64, qpn: u32, bytes: u32| op << 56 | (u64::from(qpn) & QPN_MASK) << 32 | u64::from(bytes);
-        let key_tag = |key: u32, tag: u32| u64::from(key) << 31 | u64::from(tag) & TAG_MASK;
-        let mut w = [0; DOWN_WORDS];
-        match message {
-            Down::ToOwner { qpn, local, address, key, tag, sum } => {
-                w[0] = head(DOWN_TO_DEVICE, qpn, local.bytes);
-                w[1] = self.address(local);
-                w[2] = address & !PHASE_BIT;
-                w[3] = key_tag(key, tag);
-                w[5] = sum.map_or(0, |sum| DOWN_CHECK_SUM << 32 | u64::from(sum));
-            }
-            Down::FromOwner { qpn, local, address, key, tag } => {
-                w[0] = head(DOWN_TO_HOST, qpn, local.bytes);
-                w[1] = self.address(local);
-                w[2] = address & !PHASE_BIT;
-                w[3] = key_tag(key, tag);
-            }
-            Down::Send { qpn, bytes, due_ns, late_after_ns } => {
-                let [lo, hi]: [u64; 2] = zerocopy::transmute!(bytes);
-                w[0] = head(DOWN_SEND, qpn, 16);
-                w[2] = due_ns & !PHASE_BIT;
-                w[4] = late_after_ns & !PHASE_BIT;
-                w[5] = (lo >> 63) << 40 | (hi >> 63) << 41;
-                w[6] = lo & !PHASE_BIT;
-                w[7] = hi & !PHASE_BIT;
-            }
-            Down::Cqe { qpn, opcode, syndrome, counter } => {
-                w[0] = head(DOWN_CQE, qpn, 0);
-                w[1] = u64::from(opcode) << 40 | u64::from(syndrome) << 32 | u64::from(counter);
-            }
-            Down::QpError { qpn } => w[0] = head(DOWN_QP_ERROR, qpn, 0),
-            Down::Ping { tag } => {
-                w[0] = head(DOWN_PING, 0, 0);
-                w[3] = key_tag(0, tag);
-            }
-        }
-        w
-    }
-
-    fn try_push(&mut self, descriptor: [u64; DOWN_WORDS]) -> bool {
-        let words = self.ring.words64(DOWN_AT, DOWN_ENTRIES * DOWN_WORDS);
-        self.down.push(words, &self.ring.words64(DOWN_HEAD, 1)[0], descriptor)
-    }
-
-    fn drain_backlog(&mut self) {
-        while let Some(&descriptor) = self.backlog.front() {
-            if !self.try_push(descriptor) {
-                return;
-            }
-            self.backlog.pop_front();
-        }
-    }
-}
-
-impl Half for AgentHalf {
-    fn poll(&mut self) -> Option<UpEntry> {
-        self.drain_backlog();
-        let words = self.ring.words64(UP_AT, UP_ENTRIES * UP_WORDS);
-        self.up.pop(words, &self.ring.words64(UP_HEAD, 1)[0])
-    }
-
-    fn push(&mut self, message: Down) {
-        // An address with bit 63 set cannot be a valid one; its key check must fail, so make sure that it does.
-        let message = match message {
-            Down::ToOwner { qpn, local, address, tag, sum, .. } if address & PHASE_BIT != 0 => {
-                Down::ToOwner { qpn, local, address: 0, key: 0, tag, sum }
-            }
-            Down::FromOwner { qpn, local, address, tag, .. } if address & PHASE_BIT != 0 => {
-                Down::FromOwner { qpn, local, address: 0, key: 0, tag }
-            }
-            other => other,
-        };
-        let descriptor = self.encode(message);
-        self.drain_backlog();
-        if !self.backlog.is_empty() || !self.try_push(descriptor) {
-            self.backlog.push_back(descriptor);
-        }
-    }
-
-    /// Where no agent is resident, what waits in the ring is made harmless: a copy for a queue pair that no HCA has is refused. A
-    /// resident agent answers soon, or its launch ends.
-    fn take_back(&mut self, qpn: u32) -> bool {
-        let Ok(alone) = self.resident.launches.try_lock() else { return false };
-        if alone.failed && !self.device.is_idle() {
-            return false;
-        }
-        let is_ours = |head: u64| {
-            matches!(head >> 56, DOWN_TO_DEVICE | DOWN_TO_HOST) && head >> 32 & QPN_MASK == u64::from(qpn) & QPN_MASK
-        };
-        self.backlog.retain(|descriptor| !is_ours(descriptor[0]));
-        let words = self.ring.words64(DOWN_AT, DOWN_ENTRIES * DOWN_WORDS);
-        self.down.rewrite(words, |head| if is_ours(head) { head & !(QPN_MASK << 32) } else { head });
-        true
-    }
-
-    fn clock_offset_ns(&self) -> i64 {
-        self.clock_offset_ns
-    }
-
-    fn lead_ns(&self) -> u64 {
-        self.lead_ns
-    }
-
-    fn set_clock_offset_ns(&mut self, offset: i64, rtt_ns: u64) {
-        self.clock_offset_ns = offset;
-        self.lead_ns = (rtt_ns / 2).min(MAX_LEAD_NS);
-    }
-}
-
-const _: () = assert!(offset_of!(ClientLaunch, blocks) == 16 && size_of::<UpEntry>() == UP_WORDS * 8);
+const _: () = assert!(offset_of!(ClientLaunch, blocks) == 16);
 const _: () = assert!(size_of::<AgentArgs>() <= 64 && size_of::<ClientLaunch>() <= 64);
 
 /// Reads a context back, for tests and diagnosis.

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One pair of rings between an engine and its block of the agent, and the engine's end of it.
+
+use super::{Resident, memory};
+use crate::device::{Device, DeviceError};
+use crate::hca::abi::*;
+use crate::hca::ring::{DOWN_WORDS, DownRing, UP_WORDS, UpRing};
+use crate::hca::{Down, Half};
+use crate::region::{HostRegion, LocalRef, RegionId};
+use rustc_hash::FxHashMap as HashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+const UP_ENTRIES: usize = 4096;
+const DOWN_ENTRIES: usize = 2048;
+#[expect(clippy::cast_possible_truncation, reason = "small constants")]
+const MASKS: (u32, u32) = (UP_ENTRIES as u32 - 1, DOWN_ENTRIES as u32 - 1);
+
+/// Offsets within the ring's memory.
+const UP_AT: u64 = 0;
+const DOWN_AT: u64 = UP_AT + (UP_ENTRIES * UP_WORDS * 8) as u64;
+const WORDS_AT: u64 = DOWN_AT + (DOWN_ENTRIES * DOWN_WORDS * 8) as u64;
+const UP_HEAD: u64 = WORDS_AT;
+const DOWN_HEAD: u64 = WORDS_AT + 64;
+const STOP: u64 = WORDS_AT + 128;
+const READY: u64 = WORDS_AT + 192;
+const RING_BYTES: usize = (UP_ENTRIES * UP_WORDS + DOWN_ENTRIES * DOWN_WORDS) * 8 + 256;
+
+/// A pair of rings in host memory that the device has mapped.
+#[derive(Clone, Debug)]
+pub(super) struct Ring {
+    memory: Arc<HostRegion>,
+    /// Its address on the device.
+    base: u64,
+}
+
+impl Ring {
+    pub(super) fn new(device: &Device) -> Result<Self, DeviceError> {
+        let region = HostRegion::alloc(RING_BYTES).map_err(|e| memory("ring memory", RING_BYTES, &e.to_string()))?;
+        let base = device.map(&region)?;
+        Ok(Self { memory: region, base })
+    }
+
+    /// As the agent's block is told about it.
+    pub(super) fn context(&self) -> RingCtx {
+        RingCtx {
+            up_addr: self.base + UP_AT,
+            up_head_addr: self.base + UP_HEAD,
+            down_addr: self.base + DOWN_AT,
+            down_head_addr: self.base + DOWN_HEAD,
+            up_mask: MASKS.0,
+            down_mask: MASKS.1,
+            stop_addr: self.base + STOP,
+            ready_addr: self.base + READY,
+            ..RingCtx::default()
+        }
+    }
+
+    /// The word that asks the block to end.
+    pub(super) fn stop(&self) -> &AtomicU32 {
+        self.memory.word32(STOP)
+    }
+
+    /// The word in which the block reports that it is there.
+    pub(super) fn ready(&self) -> &AtomicU32 {
+        self.memory.word32(READY)
+    }
+
+    fn up(&self) -> (&[AtomicU64], &AtomicU64) {
+        (self.memory.words64(UP_AT, UP_ENTRIES * UP_WORDS), &self.memory.words64(UP_HEAD, 1)[0])
+    }
+
+    fn down(&self) -> (&[AtomicU64], &AtomicU64) {
+        (self.memory.words64(DOWN_AT, DOWN_ENTRIES * DOWN_WORDS), &self.memory.words64(DOWN_HEAD, 1)[0])
+    }
+}
+
+/// An engine's end of the rings.
+#[derive(Debug)]
+pub struct AgentHalf {
+    device: Arc<Device>,
+    resident: Arc<Resident>,
+    ring: Ring,
+    up: UpRing,
+    down: DownRing,
+    backlog: VecDeque<[u64; DOWN_WORDS]>,
+    regions: HashMap<RegionId, u64>,
+    clock_offset_ns: i64,
+    lead_ns: u64,
+}
+
+/// The dispatcher waits for what comes early: never longer than this.
+const MAX_LEAD_NS: u64 = 4000;
+const TAG_MASK: u64 = (1 << 31) - 1;
+const QPN_MASK: u64 = 0xFF_FFFF;
+
+impl AgentHalf {
+    pub(super) fn new(device: &Arc<Device>, resident: &Arc<Resident>, ring: &Ring) -> Self {
+        Self {
+            device: Arc::clone(device),
+            resident: Arc::clone(resident),
+            ring: ring.clone(),
+            up: UpRing::default(),
+            down: DownRing::default(),
+            backlog: VecDeque::new(),
+            regions: HashMap::default(),
+            clock_offset_ns: 0,
+            lead_ns: 0,
+        }
+    }
+
+    /// Makes a region known that [`Down`] messages refer to; with CUDA it is pinned.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn add_region(&mut self, region: &Arc<HostRegion>) -> Result<(), DeviceError> {
+        self.regions.insert(region.id(), self.device.map(region)?);
+        self.resident.regions.lock().expect("no panic while held").push(Arc::clone(region));
+        Ok(())
+    }
+
+    fn address(&self, local: LocalRef) -> u64 {
+        self.regions[&local.region] + local.offset
+    }
+
+    fn encode(&self, message: Down) -> [u64; DOWN_WORDS] {
+        let head = |op: u64, qpn: u32, bytes: u32| op << 56 | (u64::from(qpn) & QPN_MASK) << 32 | u64::from(bytes);
+        let key_tag = |key: u32, tag: u32| u64::from(key) << 31 | u64::from(tag) & TAG_MASK;
+        let mut w = [0; DOWN_WORDS];
+        match message {
+            Down::ToOwner { qpn, local, address, key, tag, sum } => {
+                w[0] = head(DOWN_TO_DEVICE, qpn, local.bytes);
+                w[1] = self.address(local);
+                w[2] = address & !PHASE_BIT;
+                w[3] = key_tag(key, tag);
+                w[5] = sum.map_or(0, |sum| DOWN_CHECK_SUM << 32 | u64::from(sum));
+            }
+            Down::FromOwner { qpn, local, address, key, tag } => {
+                w[0] = head(DOWN_TO_HOST, qpn, local.bytes);
+                w[1] = self.address(local);
+                w[2] = address & !PHASE_BIT;
+                w[3] = key_tag(key, tag);
+            }
+            Down::Send { qpn, bytes, due_ns, late_after_ns } => {
+                let [lo, hi]: [u64; 2] = zerocopy::transmute!(bytes);
+                w[0] = head(DOWN_SEND, qpn, 16);
+                w[2] = due_ns & !PHASE_BIT;
+                w[4] = late_after_ns & !PHASE_BIT;
+                w[5] = (lo >> 63) << 40 | (hi >> 63) << 41;
+                w[6] = lo & !PHASE_BIT;
+                w[7] = hi & !PHASE_BIT;
+            }
+            Down::Cqe { qpn, opcode, syndrome, counter } => {
+                w[0] = head(DOWN_CQE, qpn, 0);
+                w[1] = u64::from(opcode) << 40 | u64::from(syndrome) << 32 | u64::from(counter);
+            }
+            Down::QpError { qpn } => w[0] = head(DOWN_QP_ERROR, qpn, 0),
+            Down::Ping { tag } => {
+                w[0] = head(DOWN_PING, 0, 0);
+                w[3] = key_tag(0, tag);
+            }
+        }
+        w
+    }
+
+    fn try_push(&mut self, descriptor: [u64; DOWN_WORDS]) -> bool {
+        let (words, head) = self.ring.down();
+        self.down.push(words, head, descriptor)
+    }
+
+    fn drain_backlog(&mut self) {
+        while let Some(&descriptor) = self.backlog.front() {
+            if !self.try_push(descriptor) {
+                return;
+            }
+            self.backlog.pop_front();
+        }
+    }
+}
+
+impl Half for AgentHalf {
+    fn poll(&mut self) -> Option<UpEntry> {
+        self.drain_backlog();
+        let (words, head) = self.ring.up();
+        self.up.pop(words, head)
+    }
+
+    fn push(&mut self, message: Down) {
+        // An address with bit 63 set cannot be a valid one; its key check must fail, so make sure that it does.
+        let message = match message {
+            Down::ToOwner { qpn, local, address, tag, sum, .. } if address & PHASE_BIT != 0 => {
+                Down::ToOwner { qpn, local, address: 0, key: 0, tag, sum }
+            }
+            Down::FromOwner { qpn, local, address, tag, .. } if address & PHASE_BIT != 0 => {
+                Down::FromOwner { qpn, local, address: 0, key: 0, tag }
+            }
+            other => other,
+        };
+        let descriptor = self.encode(message);
+        self.drain_backlog();
+        if !self.backlog.is_empty() || !self.try_push(descriptor) {
+            self.backlog.push_back(descriptor);
+        }
+    }
+
+    /// Where no agent is resident, what waits in the ring is made harmless: a copy for a queue pair that no HCA has is refused. A
+    /// resident agent answers soon, or its launch ends.
+    fn take_back(&mut self, qpn: u32) -> bool {
+        let Ok(alone) = self.resident.launches.try_lock() else { return false };
+        if alone.failed && !self.device.is_idle() {
+            return false;
+        }
+        let is_ours = |head: u64| {
+            matches!(head >> 56, DOWN_TO_DEVICE | DOWN_TO_HOST) && head >> 32 & QPN_MASK == u64::from(qpn) & QPN_MASK
+        };
+        self.backlog.retain(|descriptor| !is_ours(descriptor[0]));
+        self.down.rewrite(self.ring.down().0, |head| if is_ours(head) { head & !(QPN_MASK << 32) } else { head });
+        true
+    }
+
+    fn clock_offset_ns(&self) -> i64 {
+        self.clock_offset_ns
+    }
+
+    fn lead_ns(&self) -> u64 {
+        self.lead_ns
+    }
+
+    fn set_clock_offset_ns(&mut self, offset: i64, rtt_ns: u64) {
+        self.clock_offset_ns = offset;
+        self.lead_ns = (rtt_ns / 2).min(MAX_LEAD_NS);
+    }
+}
+
+const _: () = assert!(size_of::<UpEntry>() == UP_WORDS * 8);
