@@ -63,9 +63,21 @@ struct Bench {
     engine: Engine,
     half: HalfId,
     shared: Arc<Mutex<Shared>>,
+    now: Time,
 }
 
 impl Bench {
+    /// Does what is due; where nothing is, goes on to when something will be.
+    fn step(&mut self) {
+        if !self.engine.step(self.now) {
+            self.now = self.now.max(self.engine.next_event().unwrap_or(self.now));
+        }
+    }
+
+    fn responses(&self) -> u64 {
+        self.shared.lock().expect("one thread").responses
+    }
+
     fn connect(&mut self, qpn: u32, qid: u16, cntlid: u16) {
         let (reply, answer) = mpsc::channel();
         let request = CmRequest { cntlid: cntlid.into(), ..queue_request(qid) };
@@ -83,10 +95,10 @@ impl Bench {
         self.shared.lock().expect("one thread").data = data.to_vec();
         sqe.flags = nvme::FLAGS_SGL;
         sqe.dptr = KeyedSgl::keyed(4096, u32::try_from(data.len()).expect("small"), 1);
-        let before = self.shared.lock().expect("one thread").responses;
+        let before = self.responses();
         self.send(qpn, &sqe);
-        while self.shared.lock().expect("one thread").responses == before {
-            self.engine.step(Time::from_ns(1_000_000));
+        while self.responses() == before {
+            self.step();
         }
         let cqe: nvme::Cqe = zerocopy::transmute!(self.shared.lock().expect("one thread").last);
         assert_eq!(cqe.status_word(), 0, "{sqe:?}");
@@ -108,10 +120,27 @@ impl Bench {
 }
 
 const BLOCKS: u64 = 1 << 16;
-const DEPTH: u64 = 32;
+
+/// What is measured.
+#[derive(clap::Parser)]
+struct Args {
+    /// Preset of the SSD; its time is virtual
+    #[arg(long, default_value = "null")]
+    preset: String,
+    /// Commands in flight, at most 127
+    #[arg(long, default_value_t = 32)]
+    depth: u64,
+    /// How often every block is touched
+    #[arg(long, default_value_t = 8)]
+    passes: u64,
+    /// Given by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
+}
 
 fn main() {
-    let preset = Preset::by_name("null").expect("a preset");
+    let args = <Args as clap::Parser>::parse();
+    let preset = Preset::by_name(&args.preset).expect("a preset");
     let capacity_bytes = BLOCKS * 4096;
     let ssd = SsdConfig { index: 0, preset, capacity_bytes, serial: "BENCH".into(), media: SsdMedia::Ram };
     let ssd = Ssd::format(ssd).expect("an SSD");
@@ -122,7 +151,7 @@ fn main() {
     let shared = Arc::new(Mutex::new(Shared::default()));
     let known = regions.into_iter().map(|r| (r.id(), r)).collect();
     let half = engine.add_other(Box::new(Generator(Arc::clone(&shared), known)));
-    let mut bench = Bench { engine, half, shared };
+    let mut bench = Bench { engine, half, shared, now: Time::from_ns(1_000_000) };
     let identity = Identity::Client(client());
     bench.session(1, Identity::Daemon);
     let map = map();
@@ -132,21 +161,25 @@ fn main() {
     bench.connect(3, 1, cntlid);
     bench.fabrics(3, 1, identity, cntlid);
     for (what, verb) in [("write", nvme::io::WRITE), ("read", nvme::io::READ)] {
-        let rounds = BLOCKS / DEPTH * 8;
+        let count = BLOCKS * args.passes;
+        let (mut sent, first) = (0, bench.responses());
         let start = Instant::now();
-        for round in 0..rounds {
-            let before = bench.shared.lock().expect("one thread").responses;
-            for k in 0..DEPTH {
-                let n = round * DEPTH + k;
-                let vba = if verb == nvme::io::READ { mix64(n) % BLOCKS } else { n % BLOCKS };
-                let sqe = io(verb, vba, usize::try_from(k).expect("small"), n + 1);
+        loop {
+            let done = bench.responses() - first;
+            if done == count {
+                break;
+            }
+            // Command ids go round; the oldest of them has long been answered.
+            while sent < count && sent - done < args.depth {
+                let vba = if verb == nvme::io::READ { mix64(sent) % BLOCKS } else { sent % BLOCKS };
+                let cid = usize::try_from(sent % (1 << 15)).expect("small");
+                let sqe = io(verb, vba, cid, sent + 1);
                 bench.send(3, &sqe);
+                sent += 1;
             }
-            while bench.shared.lock().expect("one thread").responses < before + DEPTH {
-                bench.engine.step(Time::from_ns(2_000_000));
-            }
+            bench.step();
         }
-        let ns = start.elapsed().as_nanos() / u128::from(rounds * DEPTH);
-        println!("{what}: {ns} ns of one core per 4 KiB command, preset null, no data moved");
+        let ns = start.elapsed().as_nanos() / u128::from(count);
+        println!("{what}: {ns} ns of one core per 4 KiB command, preset {}, no data moved", args.preset);
     }
 }

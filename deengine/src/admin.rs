@@ -37,7 +37,7 @@ impl Ssd {
             admin::GET_FEATURES => return self.submit_get_features(now, permit, key, cntlid, sqe),
             admin::SET_FEATURES => self.set_features(now, cntlid, sqe),
             admin::GET_LOG_PAGE => return self.submit_get_log(now, permit, key, cntlid, sqe),
-            admin::ABORT => self.abort(now, cntlid, sqe),
+            admin::ABORT => return self.submit_abort(now, permit, key, cntlid, sqe),
             admin::ASYNC_EVENT_REQUEST => return self.await_event(now, permit, key, cntlid),
             opcode::VOLUME_ADD
             | opcode::VOLUME_CHMOD

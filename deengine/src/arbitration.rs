@@ -46,19 +46,21 @@ impl Ssd {
         }
     }
 
-    /// Takes waiting commands as long as the firmware is free by `now`.
+    /// Takes waiting commands as long as the firmware is free by `now` and it is not the turn of reads that wait with a core.
     #[inline]
     pub(crate) fn arbitrate(&mut self, now: Time) {
         while self.hosts.waiting() > 0 {
             // Each of them came while the firmware was busy until now or later, so none is taken before it arrived.
             let free = self.ftl.firmware_free();
-            if free > now {
+            if free > now || !self.hosts.is_admin_waiting() && !self.roster.is_firmwares_turn() {
                 return;
             }
+            let controllers = self.hosts.controllers_waiting();
             let Some((key, command)) = self.hosts.next_waiting() else {
                 debug_assert!(false, "commands wait and none is next");
                 return;
             };
+            self.roster.firmware_took(controllers);
             self.dispatch(now, free, command.permit, key, &command.sqe);
         }
     }

@@ -63,6 +63,8 @@ pub(crate) enum Work {
     Fence { vid: Vid, deadline: Time },
     /// An Asynchronous Event Request: held until the queue ends.
     AwaitEvent,
+    /// An Abort: the core of the queue is asked whether the command waits there.
+    Abort,
     /// The queue is gone; what the transfers touch is kept until they are answered.
     Orphan { blocks: Vec<NewBlock>, buffer: Option<Buffer> },
 }

@@ -146,11 +146,11 @@ impl Ssd {
     /// What it has counted, all cores together.
     pub fn stats(&self) -> Stats {
         let (mut stats, tally) = (self.stats.clone(), self.roster.tally());
-        stats.reads += tally.reads;
-        stats.blocks_read += tally.reads;
+        stats.reads += tally.reads.commands;
+        stats.blocks_read += tally.reads.blocks;
         stats.unmapped_reads += tally.unmapped;
         stats.permits_issued += tally.entered;
-        stats.permits_spent += tally.reads;
+        stats.permits_spent += tally.reads.commands;
         stats.permits_forfeited += tally.forfeited;
         stats
     }
@@ -158,8 +158,8 @@ impl Ssd {
     /// What it has done, all cores together.
     pub(crate) fn activity(&self) -> Activity {
         let (mut activity, tally) = (self.activity, self.roster.tally());
-        activity.read_commands += tally.reads;
-        activity.blocks_read += tally.reads;
+        activity.read_commands += tally.reads.commands;
+        activity.blocks_read += tally.reads.blocks;
         activity.busy = activity.busy + tally.busy;
         activity
     }
@@ -328,6 +328,7 @@ impl Ssd {
             | Work::Harden(_)
             | Work::Fence { .. }
             | Work::AwaitEvent
+            | Work::Abort
             | Work::Delayed { .. }
             | Work::Orphan { .. } => {
                 unreachable!("these have no transfers, or no permit")

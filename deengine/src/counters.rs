@@ -18,6 +18,7 @@ use crate::request::{Request, Verb};
 use gnstor_fabric::controller::QueueKey;
 use gnstor_proto::slba::ClientId;
 use std::collections::HashMap;
+use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,10 +43,10 @@ pub struct Counters {
 pub(crate) const ROW_BYTES: usize = 64;
 
 impl Counters {
-    /// Single blocks were read.
-    pub(crate) fn add_reads(&mut self, reads: u64) {
-        self.reads += reads;
-        self.blocks_read += reads;
+    /// Cores have read for it.
+    pub(crate) fn add_reads(&mut self, done: ReadCount) {
+        self.reads += done.commands;
+        self.blocks_read += done.blocks;
     }
 
     fn row(&self, id: u16, generation: u32) -> [u8; ROW_BYTES] {
@@ -75,22 +76,56 @@ pub(crate) fn page(magic: [u8; 4], rows: impl Iterator<Item = (u16, u32, Counter
     page
 }
 
-/// What one core counts for one queue.
+/// Reads that have succeeded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ReadCount {
+    pub(crate) commands: u64,
+    /// Blocks in them.
+    pub(crate) blocks: u64,
+}
+
+impl Add for ReadCount {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { commands: self.commands + other.commands, blocks: self.blocks + other.blocks }
+    }
+}
+
+impl Sub for ReadCount {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self { commands: self.commands - other.commands, blocks: self.blocks - other.blocks }
+    }
+}
+
+/// What one core counts and others look at.
 #[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Reads(AtomicU64);
+pub(crate) struct Reads {
+    commands: AtomicU64,
+    blocks: AtomicU64,
+}
 
 impl Reads {
     /// One more; only its core calls this.
     #[inline]
-    pub(crate) fn count(&self) {
-        self.0.store(self.get() + 1, Ordering::Relaxed);
+    pub(crate) fn count(&self, blocks: u32) {
+        let done = self.get();
+        self.commands.store(done.commands + 1, Ordering::Relaxed);
+        self.blocks.store(done.blocks + u64::from(blocks), Ordering::Relaxed);
     }
 
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    #[inline]
+    pub(crate) fn get(&self) -> ReadCount {
+        ReadCount { commands: self.commands.load(Ordering::Relaxed), blocks: self.blocks.load(Ordering::Relaxed) }
     }
 }
+
+/// What one core counts for one queue, on a line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct QueueReads(pub(crate) Reads);
 
 const NO_ROW: u16 = u16::MAX;
 
@@ -100,7 +135,7 @@ pub(crate) struct Clients {
     row_of: Vec<u16>,
     rows: Vec<Counters>,
     /// What cores count for them, by queue.
-    watched: HashMap<QueueKey, (ClientId, Arc<Reads>)>,
+    watched: HashMap<QueueKey, (ClientId, Arc<QueueReads>)>,
 }
 
 impl Default for Clients {
@@ -121,14 +156,14 @@ impl Clients {
         &mut self.rows[usize::from(*row)]
     }
 
-    pub(crate) fn watch(&mut self, queue: QueueKey, client: ClientId, reads: Arc<Reads>) {
+    pub(crate) fn watch(&mut self, queue: QueueKey, client: ClientId, reads: Arc<QueueReads>) {
         self.of(client);
         self.watched.insert(queue, (client, reads));
     }
 
     pub(crate) fn forget(&mut self, queue: QueueKey) {
         if let Some((client, reads)) = self.watched.remove(&queue) {
-            self.of(client).add_reads(reads.get());
+            self.of(client).add_reads(reads.0.get());
         }
     }
 
@@ -136,7 +171,7 @@ impl Clients {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, Counters)> {
         let mut rows = self.rows.clone();
         for (client, reads) in self.watched.values() {
-            rows[usize::from(self.row_of[usize::from(client.get())])].add_reads(reads.get());
+            rows[usize::from(self.row_of[usize::from(client.get())])].add_reads(reads.0.get());
         }
         (0u16..=u16::MAX).zip(&self.row_of).filter_map(move |(id, &row)| Some((id, *rows.get(usize::from(row))?)))
     }

@@ -134,6 +134,10 @@ pub(crate) struct QueueState {
     pub(crate) size: u16,
     /// The host of an I/O queue, unless it wants to be told of blocks without content.
     pub(crate) reader: Option<Identity>,
+    /// Its controller, where the queues of that take plain turns.
+    pub(crate) in_turn: Option<u16>,
+    /// Commands of it wait for the firmware.
+    pub(crate) waits: bool,
 }
 
 /// All connections of one SSD.
@@ -152,14 +156,14 @@ impl Hosts {
 
     pub(crate) fn state(&self, key: QueueKey) -> Option<QueueState> {
         let queue = self.queues.get(&key)?;
-        let reader = match queue.role {
-            Role::Io(cntlid, identity) => {
-                let host = self.controllers.get(index(cntlid)).and_then(Option::as_ref);
-                host.filter(|host| !host.features.tell_unwritten).map(|_| identity)
-            }
-            _ => None,
-        };
-        Some(QueueState { size: queue.size, reader })
+        let mut state = QueueState { size: queue.size, reader: None, in_turn: None, waits: !queue.waiting.is_empty() };
+        if let Role::Io(cntlid, identity) = queue.role
+            && let Some(host) = self.controllers.get(index(cntlid)).and_then(Option::as_ref)
+        {
+            state.reader = (!host.features.tell_unwritten).then_some(identity);
+            state.in_turn = (arbitration_of(host.cc) == AMS_ROUND_ROBIN).then_some(cntlid);
+        }
+        Some(state)
     }
 
     /// Whether a queue of `entries` may be opened under this key.

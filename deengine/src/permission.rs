@@ -10,7 +10,7 @@ mod rules;
 mod volume;
 
 use crate::core::Roster;
-use crate::counters::{Clients, Counters, Reads};
+use crate::counters::{Clients, Counters, QueueReads};
 use crate::fleet::Fleet;
 use crate::rate::Rate;
 use crate::request::{Refused, Request, Verb};
@@ -142,7 +142,7 @@ impl Table {
     }
 
     /// Single blocks that a core reads for this client by this queue are counted here.
-    pub(crate) fn watch_reads(&mut self, queue: QueueKey, client: ClientId, reads: Arc<Reads>) {
+    pub(crate) fn watch_reads(&mut self, queue: QueueKey, client: ClientId, reads: Arc<QueueReads>) {
         self.clients.watch(queue, client, reads);
     }
 

@@ -99,12 +99,14 @@ impl Node {
         self.soft
     }
 
-    /// The pairs of rings for the queue pairs of a new channel, one a port: they go round, so that the SSDs of one channel and the
-    /// channels of one SSD are served side by side. Links to SSDs elsewhere are all of the first engine's.
-    pub fn rings_for(&self, ports: impl Iterator<Item = Port>) -> Vec<usize> {
-        let first = self.channels.fetch_add(1, Ordering::Relaxed);
+    /// The pairs of rings for the queue pairs of a new channel, one a port. Each SSD has its own part of them, since what it does under
+    /// its lock is faster the fewer engines ask for it; within that part channels go round. Links to SSDs elsewhere are all of
+    /// the first engine's.
+    pub fn rings_for(&self, ports: impl ExactSizeIterator<Item = Port>) -> Vec<usize> {
+        let channel = self.channels.fetch_add(1, Ordering::Relaxed);
+        let (rings, ssds) = (self.rings.len(), ports.len());
         let ring = |(place, port)| match port {
-            Port::Local(_) => (first + place) % self.rings.len(),
+            Port::Local(_) => part_of(place, ssds, rings, channel),
             Port::Remote { .. } => 0,
         };
         ports.enumerate().map(ring).collect()
@@ -166,5 +168,25 @@ impl Drop for Connection {
         let id = self.id;
         // The connection ends before the memory that its queue pair names does.
         let _ = self.engine.call(move |e, now| e.close(now, id));
+    }
+}
+
+/// The ring for SSD `place` of `ssds` and channel number `channel`.
+fn part_of(place: usize, ssds: usize, rings: usize, channel: usize) -> usize {
+    let (first, end) = (place * rings / ssds, (place + 1) * rings / ssds);
+    first + channel % end.saturating_sub(first).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part_of;
+
+    #[test]
+    fn ssds_share_the_rings_out_among_themselves() {
+        let of = |ssds, rings, channel| (0..ssds).map(|ssd| part_of(ssd, ssds, rings, channel)).collect::<Vec<_>>();
+        assert_eq!([of(4, 8, 0), of(4, 8, 1), of(4, 8, 2)], [[0, 2, 4, 6], [1, 3, 5, 7], [0, 2, 4, 6]]);
+        assert_eq!(of(6, 4, 5), [0, 0, 1, 2, 2, 3]);
+        assert_eq!((0..3).map(|channel| part_of(0, 1, 3, channel)).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(of(3, 1, 7), [0, 0, 0]);
     }
 }

@@ -122,6 +122,10 @@ impl Ftl {
         if since > now {
             return since;
         }
+        if !self.is_worth_moving(inner) {
+            inner.nothing_to_collect = true;
+            return Time::NEVER;
+        }
         inner.stats.background_steps += 1;
         if !self.collect_some(inner, now, self.flash.geometry().unit_pages()) {
             return Time::NEVER;
@@ -129,18 +133,19 @@ impl Ftl {
         now + QUIET_PAUSE
     }
 
-    /// When collection may begin in the background; never, where that is not worth it.
+    /// When collection may look for something to do in the background.
     pub(crate) fn next_quiet(&self, inner: &Inner) -> Time {
-        if !self.collection.background || inner.space.free() >= PLENTY * self.low {
-            return Time::NEVER;
-        }
-        // Moving pages that will be let go of anyway is wear for nothing: only well emptied victims are worth it.
-        let worth = inner.victim.is_some()
+        let wanted = self.collection.background && inner.space.closed() > 0 && inner.space.free() < PLENTY * self.low;
+        if wanted && !inner.nothing_to_collect { inner.last_write + QUIET } else { Time::NEVER }
+    }
+
+    /// Moving pages that will be let go of anyway is wear for nothing: only well emptied victims are worth it.
+    fn is_worth_moving(&self, inner: &Inner) -> bool {
+        inner.victim.is_some()
             || self.choose(inner).is_some_and(|victim| {
                 let entry = inner.space.get(victim);
                 entry.valid <= entry.good / 2
-            });
-        if worth { inner.last_write + QUIET } else { Time::NEVER }
+            })
     }
 
     fn choose(&self, inner: &Inner) -> Option<Superblock> {

@@ -26,6 +26,7 @@ use gnstor_flash::{Flash, Frame, Power, Ppa};
 use gnstor_map::{Map, MapWriter};
 use gnstor_model::{Preset, Timing};
 use gnstor_proto::slba::{Stamp, Vid};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where a block is. A [`Extent::Page`] is pinned: it goes back with [`Ftl::unpin`].
@@ -109,6 +110,8 @@ pub struct Ftl {
     pub(crate) low: u32,
     /// `None` where nothing takes time.
     pub(crate) timing: Option<Mutex<Timing>>,
+    /// As the model last said, ps.
+    pub(crate) firmware_free: AtomicU64,
     pub(crate) inner: Mutex<Inner>,
 }
 
@@ -134,6 +137,8 @@ pub(crate) struct Inner {
     pub(crate) wanted: Seq,
     /// When the host last wrote, for background collection.
     pub(crate) last_write: Time,
+    /// Background collection has looked and found nothing worth it; until something changes.
+    pub(crate) nothing_to_collect: bool,
     pub(crate) worn_out: bool,
     pub(crate) stats: LayerStats,
     /// Which blocks of the write in hand are to be applied.

@@ -6,7 +6,9 @@ use gnstor_fabric::region::LocalRef;
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Fetch, Loaded, PageState, Ppa, Ticket, Unreadable};
 use gnstor_map::{Batch, Probe};
+use gnstor_model::Timing;
 use gnstor_proto::slba::Vid;
+use std::sync::atomic::Ordering;
 
 impl Ftl {
     /// Works out where a block's slot is and asks for it, ahead of [`Self::extent_at`].
@@ -118,6 +120,10 @@ impl Ftl {
     /// When the model has delivered these pages and `zeros` blocks of zeros to the host.
     pub fn read_time(&self, accepted: Time, pages: &[Ppa], zeros: u32) -> Time {
         let Some(mut timing) = self.timing() else { return accepted };
+        self.read_time_in(&mut timing, accepted, pages, zeros)
+    }
+
+    fn read_time_in(&self, timing: &mut Timing, accepted: Time, pages: &[Ppa], zeros: u32) -> Time {
         let buffered = |page: &Ppa| matches!(self.flash.page(*page), PageState::Buffered(_));
         if !pages.iter().any(buffered) {
             return timing.read(accepted, pages, zeros);
@@ -130,18 +136,50 @@ impl Ftl {
     /// The firmware takes a read; when it has been checked.
     #[inline]
     pub fn accept_read(&self, now: Time) -> Time {
-        self.timing().map_or(now, |mut timing| timing.accept_read(now))
+        self.accept(now, Timing::accept_read)
     }
 
     /// The firmware takes any other I/O command; when it has been checked.
     #[inline]
     pub fn accept_write(&self, now: Time) -> Time {
-        self.timing().map_or(now, |mut timing| timing.accept_write(now))
+        self.accept(now, Timing::accept_write)
+    }
+
+    fn accept(&self, now: Time, take: impl Fn(&mut Timing, Time) -> Time) -> Time {
+        let Some(mut timing) = self.timing() else { return now };
+        let accepted = take(&mut timing, now);
+        self.publish_free(&timing);
+        accepted
+    }
+
+    /// [`Self::accept_read`] and [`Self::read_time`] at once.
+    #[inline]
+    pub fn book_read(&self, now: Time, pages: &[Ppa], zeros: u32) -> Booked {
+        let Some(mut timing) = self.timing() else { return Booked { free: now, done: now } };
+        let accepted = timing.accept_read(now);
+        let free = self.publish_free(&timing);
+        Booked { free, done: self.read_time_in(&mut timing, accepted, pages, zeros) }
+    }
+
+    /// Whoever asks when the firmware is free takes no lock.
+    fn publish_free(&self, timing: &Timing) -> Time {
+        let free = timing.firmware_free();
+        self.firmware_free.store(free.as_ps(), Ordering::Relaxed);
+        free
     }
 
     /// When the firmware can take the next command.
     #[inline]
     pub fn firmware_free(&self) -> Time {
-        self.timing().map_or(Time::ZERO, |timing| timing.firmware_free())
+        Time::from_ps(self.firmware_free.load(Ordering::Relaxed))
     }
+}
+
+/// When the model does what of a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Booked {
+    /// The firmware can take the next command.
+    pub free: Time,
+    /// The host has the data.
+    pub done: Time,
 }

@@ -22,6 +22,7 @@ use gnstor_flash::{Flash, FlashConfig, MediaConfig};
 use gnstor_map::{Map, MapWriter};
 use gnstor_model::Timing;
 use gnstor_proto::slba::Vid;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 /// How an SSD came up.
@@ -248,6 +249,7 @@ fn assemble(
         page_seq: found.page_seq,
         wanted: 0,
         last_write: Time::ZERO,
+        nothing_to_collect: false,
         worn_out: false,
         stats: found.stats,
         fresh: Vec::new(),
@@ -267,6 +269,7 @@ fn assemble(
         // Two are open.
         low: reserved_superblocks(&config.preset, &geometry, parts.logical_pages) - 2,
         timing,
+        firmware_free: AtomicU64::new(0),
         inner: Mutex::new(inner),
     }
 }

@@ -86,6 +86,7 @@ impl Ftl {
                 inner.streams[stream as usize].pop_oldest();
                 let superblock = self.flash.geometry().superblock_of_unit(sealed.unit);
                 inner.space.get_mut(superblock).unsettled -= 1;
+                inner.nothing_to_collect = false;
                 if result.is_err() {
                     self.rescue(inner, now, stream, sealed);
                 }

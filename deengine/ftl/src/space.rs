@@ -71,6 +71,7 @@ pub(crate) struct Entry {
 pub(crate) struct Space {
     entries: Vec<Entry>,
     free: u32,
+    closed: u32,
     opened: u64,
 }
 
@@ -84,7 +85,7 @@ impl Space {
         };
         let entries: Vec<Entry> = (0..superblocks).map(fresh).collect();
         let free = entries.iter().filter(|e| e.state == State::Free).count();
-        Self { entries, free: u32::try_from(free).expect("as many as there are superblocks"), opened: 0 }
+        Self { entries, free: u32::try_from(free).expect("as many as there are superblocks"), closed: 0, opened: 0 }
     }
 
     pub(crate) fn get(&self, superblock: Superblock) -> &Entry {
@@ -102,6 +103,11 @@ impl Space {
     /// Superblocks that can be opened.
     pub(crate) fn free(&self) -> u32 {
         self.free
+    }
+
+    /// Superblocks that are full.
+    pub(crate) fn closed(&self) -> u32 {
+        self.closed
     }
 
     /// Pages on good blocks, over all superblocks.
@@ -136,6 +142,9 @@ impl Space {
         if entry.state == State::Free {
             self.free -= 1;
         }
+        if entry.state == State::Closed {
+            self.closed -= 1;
+        }
         (entry.state, entry.order) = (State::Open(stream), order);
     }
 
@@ -143,6 +152,9 @@ impl Space {
         let entry = &mut self.entries[superblock.0 as usize];
         if entry.state == State::Free {
             self.free -= 1;
+        }
+        if entry.state != State::Closed {
+            self.closed += 1;
         }
         entry.state = State::Closed;
     }
@@ -152,6 +164,9 @@ impl Space {
         let entry = &mut self.entries[superblock.0 as usize];
         if entry.state == State::Free {
             self.free -= 1;
+        }
+        if entry.state == State::Closed {
+            self.closed -= 1;
         }
         let state = if good == 0 { State::Dead } else { State::Free };
         if state == State::Free {

@@ -87,6 +87,7 @@ impl Ftl {
         inner.fresh = fresh;
         inner.stats.host_pages += u64::from(applied);
         inner.last_write = now;
+        inner.nothing_to_collect = false;
         self.pay(inner, now, applied);
         self.advance(inner, now, applied);
         let settle_at = self.next_program(inner, now).min(self.next_quiet(inner));
@@ -202,6 +203,7 @@ impl Ftl {
         let entry = inner.space.get_mut(superblock);
         entry.valid -= 1;
         entry.let_go = entry.let_go.max(seq);
+        inner.nothing_to_collect = false;
         self.note_emptied(inner, superblock);
     }
 }

@@ -13,6 +13,7 @@
 //! ever says yes.
 
 mod flight;
+mod line;
 mod port;
 mod read;
 mod roster;
@@ -28,10 +29,11 @@ use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, TransferI
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::Time;
 use gnstor_ftl::{Batch, Ftl};
-use gnstor_proto::fabrics::{CmRequest, cm_reject};
+use gnstor_proto::fabrics::{self, CmRequest, cm_reject};
 use gnstor_proto::nvme::{self, ReadWrite, Sqe};
+use line::Line;
 use port::{MAX_CORES, NOBODY, Ports};
-use read::Read;
+use read::{Found, Group, Read};
 pub(crate) use roster::Roster;
 use roster::{Note, Share};
 use std::collections::VecDeque;
@@ -57,6 +59,12 @@ pub struct Core {
     version: u64,
     ports: Ports,
     reads: Slab<Read>,
+    /// Reads of several blocks.
+    groups: Slab<Group>,
+    /// Reads that wait for the modelled firmware.
+    line: Line,
+    /// The data of the read in hand.
+    found: Vec<Found>,
     /// Done by the core itself; not yet taken.
     effects: VecDeque<Effect>,
     /// Left by the firmware; not yet taken.
@@ -112,6 +120,9 @@ impl Ssd {
             version: shared.roster.version(),
             ports: Ports::new(index),
             reads: Slab::marked(),
+            groups: Slab::new(),
+            line: Line::default(),
+            found: Vec::new(),
             effects: VecDeque::new(),
             mail: VecDeque::new(),
             batch: Batch::default(),
@@ -184,8 +195,21 @@ impl Core {
     /// The queue is gone on one side: what this core has of it ends.
     fn end(&mut self, name: QueueKey) {
         self.orphan_reads(name);
+        for _ in self.line.remove(&mut self.ports, name) {
+            self.share().forfeit();
+            self.share().left();
+        }
         self.ports.close(name);
         self.shared.lock().table.forget_reads(name);
+    }
+
+    /// The firmware is asked for what the core does not do itself.
+    fn ask(&mut self, now: Time, name: QueueKey, sqe: &Sqe, overrun: bool) {
+        let Some(port) = self.ports.get(name) else { return };
+        let mut ssd = self.shared.lock();
+        ssd.take_capsule(now, name, sqe, overrun);
+        // Connect and Disconnect change what the queue is.
+        port.look(&mut ssd);
     }
 
     /// Closes the queues whose reads of the volume in this slot were judged by an older entry.
@@ -255,19 +279,26 @@ impl Controller for Core {
         let Some(port) = self.ports.called(key) else {
             return self.shared.lock().submit(now, NOBODY, sqe);
         };
-        let (name, reader, fits) = (port.name, port.reader, port.arrive());
+        let (name, fits) = (port.name, port.arrive());
+        let reader = if port.is_ending { None } else { port.reader };
         if sqe.opcode == nvme::io::READ
             && fits
             && let Some(identity) = reader
-            && self.begin_read(now, name, identity, sqe)
         {
-            return;
+            // Those that wait came first.
+            self.serve_line(now);
+            if self.is_busy(now) {
+                if self.wait_in_line(now, name, sqe) {
+                    return;
+                }
+            } else if self.begin_read(now, now, name, identity, sqe) {
+                return;
+            }
         }
-        let Some(port) = self.ports.get(name) else { return };
-        let mut ssd = self.shared.lock();
-        ssd.take_capsule(now, name, sqe, !fits);
-        // Connect and Disconnect change what the queue is.
-        port.look(&mut ssd);
+        if sqe.opcode == fabrics::OPCODE {
+            self.begin_end(now, name);
+        }
+        self.ask(now, name, sqe, !fits);
     }
 
     /// The map's buckets for all of them first, then the records of the pages found there: two waits for memory, not two
@@ -287,13 +318,14 @@ impl Controller for Core {
             return self.shared.lock().transferred(now, transfer, outcome);
         }
         match self.reads.remove(transfer.0) {
-            Some(read) => self.finish_read(now, read, outcome),
+            Some(read) => self.end_read(now, read, outcome),
             None => self.shared.lock().stats.unknown_transfers += 1,
         }
     }
 
     fn step(&mut self, now: Time) {
         self.now = now;
+        self.serve_line(now);
         let roster = &self.shared.roster;
         let is_due = now >= roster.alarm() || roster.is_waiting() && now >= self.shared.ftl.firmware_free();
         // Where another core is in, it does it, or says when it is to be done.
@@ -307,7 +339,8 @@ impl Controller for Core {
             return Some(self.now);
         }
         let roster = &self.shared.roster;
-        let firmware = if roster.is_waiting() { self.shared.ftl.firmware_free() } else { Time::NEVER };
+        let is_waiting = roster.is_waiting() || !self.line.is_empty();
+        let firmware = if is_waiting { self.shared.ftl.firmware_free() } else { Time::NEVER };
         Some(roster.alarm().min(firmware)).filter(|&at| at != Time::NEVER)
     }
 
@@ -323,6 +356,7 @@ impl Controller for Core {
                     }
                 }
                 Some(Note::CloseOlder(slot)) => self.close_older(slot),
+                Some(Note::TakeBack { queue, cid, command }) => self.take_back(queue, cid, command),
                 None => return self.pop_own(),
             }
         }

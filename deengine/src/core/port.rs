@@ -9,9 +9,12 @@
 //! ```
 
 use crate::controller::Ssd;
-use crate::counters::Reads;
+use crate::counters::QueueReads;
 use gnstor_fabric::controller::QueueKey;
+use gnstor_fabric::time::Time;
 use gnstor_proto::fabrics::Identity;
+use gnstor_proto::nvme::Sqe;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Most cores of one SSD.
@@ -36,6 +39,12 @@ pub(super) struct Port {
     pub(super) key: QueueKey,
     /// Whose reads may go the short way.
     pub(super) reader: Option<Identity>,
+    /// The controller, where reads may wait in the core's own line.
+    pub(super) in_turn: Option<u16>,
+    /// A Fabrics command of the queue waits for the firmware: what comes behind it waits with it.
+    pub(super) is_ending: bool,
+    /// Reads that wait there, and when they arrived.
+    pub(super) waiting: VecDeque<(Time, Sqe)>,
     size: u32,
     /// Commands of it that have not been answered.
     outstanding: u32,
@@ -43,7 +52,7 @@ pub(super) struct Port {
     fetched: u32,
     fetched_there: u32,
     /// Reads that the core has done for it, and whether the firmware counts them as the host's.
-    reads: Arc<Reads>,
+    reads: Arc<QueueReads>,
     is_watched: bool,
 }
 
@@ -51,7 +60,8 @@ impl Port {
     /// Looks what the firmware has made of the queue.
     pub(super) fn look(&mut self, ssd: &mut Ssd) {
         let Some(state) = ssd.hosts.state(self.name) else { return };
-        (self.reader, self.size) = (state.reader, state.size.into());
+        self.is_ending &= state.waits;
+        (self.reader, self.in_turn, self.size) = (state.reader, state.in_turn, state.size.into());
         if let Some(Identity::Client(client)) = self.reader
             && !self.is_watched
         {
@@ -88,8 +98,8 @@ impl Port {
     }
 
     #[inline]
-    pub(super) fn count(&self) {
-        self.reads.count();
+    pub(super) fn count(&self, blocks: u32) {
+        self.reads.0.count(blocks);
     }
 }
 
@@ -128,6 +138,9 @@ impl Ports {
             name,
             key,
             reader: None,
+            in_turn: None,
+            is_ending: false,
+            waiting: VecDeque::new(),
             size: entries.into(),
             outstanding: 0,
             fetched: 0,

@@ -3,11 +3,13 @@
 //! ([`super::flight`]), counters, and the notes that the firmware leaves.
 
 use super::flight::{Flight, Seen, Version};
+use crate::counters::{ReadCount, Reads};
 use crate::permission::{MAX_VOLUMES, Rules};
-use gnstor_fabric::controller::Effect;
+use gnstor_fabric::controller::{Effect, QueueKey};
 use gnstor_fabric::time::{Span, Time};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ops::Add;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// What the firmware has for a core to do.
@@ -17,6 +19,8 @@ pub(super) enum Note {
     Effect(Effect),
     /// A fence is past its deadline: close the queues of the reads of the volume in this slot that hold it up.
     CloseOlder(u16),
+    /// The Abort `command` names this command; it may wait with the core.
+    TakeBack { queue: QueueKey, cid: u16, command: u32 },
 }
 
 /// One core's part.
@@ -25,16 +29,18 @@ pub(super) enum Note {
 pub(super) struct Share {
     /// By the volume's slot.
     flights: Vec<Flight>,
-    volume_reads: Vec<AtomicU64>,
+    volume_reads: Vec<Reads>,
     seen: Seen,
     entered: AtomicU64,
     left: AtomicU64,
-    reads: AtomicU64,
+    reads: Reads,
     unmapped: AtomicU64,
     forfeited: AtomicU64,
     busy_ps: AtomicU64,
     mail: Mutex<VecDeque<Note>>,
     has_mail: AtomicBool,
+    /// Controllers whose reads wait with the core.
+    in_line: AtomicU32,
 }
 
 /// Adds to a counter that only its core writes.
@@ -47,7 +53,7 @@ impl Share {
     fn new() -> Self {
         Self {
             flights: (0..MAX_VOLUMES).map(|_| Flight::default()).collect(),
-            volume_reads: (0..MAX_VOLUMES).map(|_| AtomicU64::new(0)).collect(),
+            volume_reads: (0..MAX_VOLUMES).map(|_| Reads::default()).collect(),
             ..Self::default()
         }
     }
@@ -58,10 +64,15 @@ impl Share {
         &self.flights[usize::from(slot)]
     }
 
-    /// A read has begun.
+    /// A read has begun, or waits.
     #[inline]
     pub(super) fn entered(&self) {
         add(&self.entered, 1);
+    }
+
+    /// One that has waited goes another way.
+    pub(super) fn went(&self) {
+        add(&self.entered, u64::MAX);
     }
 
     /// A read has ended, well or not.
@@ -70,13 +81,13 @@ impl Share {
         add(&self.left, 1);
     }
 
-    /// A read has succeeded.
+    /// A read has succeeded; so many of its blocks are not mapped.
     #[inline]
-    pub(super) fn count(&self, slot: u16, is_mapped: bool) {
-        add(&self.volume_reads[usize::from(slot)], 1);
-        add(&self.reads, 1);
-        if !is_mapped {
-            add(&self.unmapped, 1);
+    pub(super) fn count(&self, slot: u16, blocks: u32, unmapped: u32) {
+        self.volume_reads[usize::from(slot)].count(blocks);
+        self.reads.count(blocks);
+        if unmapped > 0 {
+            add(&self.unmapped, unmapped.into());
         }
     }
 
@@ -96,6 +107,12 @@ impl Share {
             self.flight(slot).age();
         }
         self.seen.set(version);
+    }
+
+    /// The reads of so many controllers wait with the core.
+    #[inline]
+    pub(super) fn set_in_line(&self, controllers: usize) {
+        self.in_line.store(u32::try_from(controllers).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     /// Whether the firmware has left something.
@@ -126,8 +143,8 @@ pub(crate) struct Tally {
     /// Reads ended, well or not.
     pub(crate) left: u64,
     /// Reads that succeeded.
-    pub(crate) reads: u64,
-    /// Of these, reads of blocks that are not mapped.
+    pub(crate) reads: ReadCount,
+    /// Blocks in them that are not mapped.
     pub(crate) unmapped: u64,
     /// Reads whose queue went away.
     pub(crate) forfeited: u64,
@@ -145,8 +162,20 @@ pub(crate) struct Roster {
     waiting: AtomicBool,
     /// Somebody waits for reads in flight.
     fencing: AtomicBool,
+    turns: Turns,
     shares: Vec<Share>,
 }
+
+/// Whose turn it is, where commands wait under the lock and reads with the cores: each side gets as many as it has controllers.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Turns {
+    /// What the cores may still take before the firmware's own line is next, in parts of a read.
+    credit: AtomicI64,
+}
+
+/// Parts of a read: shares are rounded to these.
+const READ_PARTS: i64 = 64;
 
 impl Roster {
     pub(super) fn new(cores: usize) -> Self {
@@ -184,9 +213,10 @@ impl Roster {
         self.shares.iter().all(|share| share.flight(slot).is_over(&share.seen, version))
     }
 
-    /// Blocks that the cores have read of the volumes that this slot ever had.
-    pub(crate) fn reads_of(&self, slot: u16) -> u64 {
-        self.shares.iter().map(|share| share.volume_reads[usize::from(slot)].load(Ordering::Relaxed)).sum()
+    /// What the cores have read of the volumes that this slot ever had.
+    pub(crate) fn reads_of(&self, slot: u16) -> ReadCount {
+        let reads = self.shares.iter().map(|share| share.volume_reads[usize::from(slot)].get());
+        reads.fold(ReadCount::default(), Add::add)
     }
 
     pub(crate) fn tally(&self) -> Tally {
@@ -195,7 +225,7 @@ impl Roster {
             Tally {
                 entered: sum.entered + of(&share.entered),
                 left: sum.left + of(&share.left),
-                reads: sum.reads + of(&share.reads),
+                reads: sum.reads + share.reads.get(),
                 unmapped: sum.unmapped + of(&share.unmapped),
                 forfeited: sum.forfeited + of(&share.forfeited),
                 busy: sum.busy + Span::from_ps(of(&share.busy_ps)),
@@ -210,6 +240,11 @@ impl Roster {
         }
     }
 
+    /// The core of the queue takes a waiting command back, and says so to the Abort `command`.
+    pub(crate) fn take_back(&self, queue: QueueKey, cid: u16, command: u32) {
+        self.shares[super::port::core_of(queue)].post(Note::TakeBack { queue, cid, command });
+    }
+
     /// Leaves effects with the cores whose queues they are for.
     pub(super) fn post(&self, effects: &mut VecDeque<Effect>) {
         for effect in effects.drain(..) {
@@ -219,6 +254,36 @@ impl Roster {
             | Effect::Close { queue }) = effect;
             self.shares[super::port::core_of(queue)].post(Note::Effect(effect));
         }
+    }
+
+    /// Controllers whose reads wait with their cores.
+    fn in_lines(&self) -> i64 {
+        self.shares.iter().map(|share| i64::from(share.in_line.load(Ordering::Relaxed))).sum()
+    }
+
+    /// Whether the firmware's own line is next.
+    pub(crate) fn is_firmwares_turn(&self) -> bool {
+        self.turns.credit.load(Ordering::Relaxed) < READ_PARTS || self.in_lines() == 0
+    }
+
+    /// Whether a core is next.
+    pub(super) fn is_cores_turn(&self) -> bool {
+        !self.is_waiting() || self.turns.credit.load(Ordering::Relaxed) >= READ_PARTS
+    }
+
+    /// The firmware has taken a command from its own line, in which so many controllers wait.
+    pub(crate) fn firmware_took(&self, controllers: usize) {
+        let (mine, theirs) = (i64::try_from(controllers).unwrap_or(i64::MAX).max(1), self.in_lines());
+        let credit = self.turns.credit.load(Ordering::Relaxed);
+        // What nobody has claimed in time is not kept.
+        let most = READ_PARTS * theirs.max(1);
+        self.turns.credit.store((credit + READ_PARTS * theirs / mine).min(most), Ordering::Relaxed);
+    }
+
+    /// A core has taken a read.
+    pub(super) fn core_took(&self) {
+        let credit = self.turns.credit.load(Ordering::Relaxed);
+        self.turns.credit.store((credit - READ_PARTS).max(0), Ordering::Relaxed);
     }
 
     /// What the cores need to know of the firmware's state.

@@ -51,6 +51,16 @@ impl Hosts {
         self.line.waiting
     }
 
+    /// Whether an admin command is next.
+    pub(crate) fn is_admin_waiting(&self) -> bool {
+        !self.line.admin.is_empty()
+    }
+
+    /// Controllers whose I/O commands wait.
+    pub(crate) fn controllers_waiting(&self) -> usize {
+        self.line.ready.len()
+    }
+
     /// Puts a command at the end of its queue; the queue has a lane.
     pub(crate) fn wait(&mut self, key: QueueKey, command: Waiting) {
         let queue = self.queues.get_mut(&key).expect("the caller has looked it up");

@@ -2,7 +2,7 @@
 //! One volume as the SSD keeps it: the part of the check that asks nothing but its entry, and what changes with its
 //! commands.
 
-use crate::counters::Counters;
+use crate::counters::{Counters, ReadCount};
 use crate::fleet::Place;
 use crate::rate::Rate;
 use crate::request::Refused;
@@ -124,7 +124,7 @@ pub(super) struct Use {
     /// When the entry was last replaced, as the cores count it.
     pub(super) aged_at: u64,
     /// What the cores had read from this slot before the volume took it.
-    pub(super) read_before: u64,
+    pub(super) read_before: ReadCount,
 }
 
 impl Use {

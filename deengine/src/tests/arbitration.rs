@@ -100,6 +100,26 @@ fn plain_round_robin_knows_no_classes_and_starves_nobody() {
 }
 
 #[test]
+fn reads_that_wait_with_a_core_and_writes_under_the_lock_take_turns() {
+    let mut rig = Rig::timed();
+    rig.hold = true;
+    for vba in 0..20 {
+        for (key, verb) in [(READER, io::READ), (WRITER, io::WRITE)] {
+            let sqe = rig.io(verb, key, vba, 1);
+            rig.submit(key, sqe);
+        }
+    }
+    let end = rig.now + Span::from_ms(10);
+    rig.step_to(end);
+    let is_read = |effect: &Effect| matches!(effect, Effect::Push { .. });
+    let reads = |range: std::ops::Range<usize>| rig.held[range].iter().filter(|&effect| is_read(effect)).count();
+    assert_eq!(rig.held.len(), 40);
+    for from in [0, 10, 20] {
+        assert!((4..=6).contains(&reads(from..from + 10)), "{} of ten from {from} on", reads(from..from + 10));
+    }
+}
+
+#[test]
 fn an_urgent_class_goes_before_its_own_host_only() {
     let mut rig = rig(CC_WEIGHTED);
     reads(&mut rig, URGENT, 40);

@@ -233,7 +233,9 @@ impl Rig {
     }
 
     fn pop_effect(&mut self) -> Option<Effect> {
-        self.cores.iter_mut().find_map(Core::pop_effect)
+        let mut pop = || self.cores.iter_mut().find_map(Core::pop_effect);
+        // What a core is asked about it may answer through one that was asked before it.
+        pop().or_else(pop)
     }
 
     fn step(&mut self, now: Time) {
