@@ -30,6 +30,7 @@ pub use rig::Rig;
 use crate::CliError;
 use crate::report::{Steps, human_bytes};
 use cpu::CpuTime;
+use gnstor_fabric::time::Span;
 use kernel::{LaneResult, NO_SECTOR, ONCE, RANDOM, VERIFY, WHOLE};
 use libgnstor::describe_status;
 use report::{ArrayTold, DeviceTold, ErrorTold, Late, SCHEMA, StagesTold, Verify};
@@ -295,8 +296,15 @@ fn told(before: &Stages, after: &Stages) -> StagesTold {
         pulled_bytes: a.pulled_bytes - b.pulled_bytes,
         broken: a.broken - b.broken,
         rnr: a.rnr - b.rnr,
+        fetch_us: mean_us(a.fetch_time, b.fetch_time, a.capsules - b.capsules),
+        copy_us: mean_us(a.copy_time, b.copy_time, a.copies - b.copies),
         log_records: after.log_records - before.log_records,
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for display")]
+fn mean_us(after: Span, before: Span, count: u64) -> f64 {
+    (after.as_ps() - before.as_ps()) as f64 / 1e6 / count.max(1) as f64
 }
 
 fn emulated(rig: &Rig) -> Vec<String> {

@@ -119,8 +119,6 @@ impl Bench {
     }
 }
 
-const BLOCKS: u64 = 1 << 16;
-
 /// What is measured.
 #[derive(clap::Parser)]
 struct Args {
@@ -133,6 +131,12 @@ struct Args {
     /// How often every block is touched
     #[arg(long, default_value_t = 8)]
     passes: u64,
+    /// Writes in random order, too
+    #[arg(long)]
+    random: bool,
+    /// Blocks of the volume, in thousands of 1024
+    #[arg(long, default_value_t = 64)]
+    kiblocks: u64,
     /// Given by cargo
     #[arg(long, hide = true)]
     bench: bool,
@@ -141,7 +145,8 @@ struct Args {
 fn main() {
     let args = <Args as clap::Parser>::parse();
     let preset = Preset::by_name(&args.preset).expect("a preset");
-    let capacity_bytes = BLOCKS * 4096;
+    let blocks = args.kiblocks << 10;
+    let capacity_bytes = blocks * 4096;
     let ssd = SsdConfig { index: 0, preset, capacity_bytes, serial: "BENCH".into(), media: SsdMedia::Ram };
     let ssd = Ssd::format(ssd).expect("an SSD");
     let mut engine = Engine::new(EngineConfig { link: LinkConfig::UNLIMITED, ..EngineConfig::default() });
@@ -156,12 +161,12 @@ fn main() {
     bench.session(1, Identity::Daemon);
     let map = map();
     bench.admin(1, vendor(opcode::MAP_SET, map.len()), &map);
-    bench.admin(1, vendor(opcode::VOLUME_ADD, 4096), volume(BLOCKS).encode().as_bytes());
+    bench.admin(1, vendor(opcode::VOLUME_ADD, 4096), volume(blocks).encode().as_bytes());
     let cntlid = bench.session(2, identity);
     bench.connect(3, 1, cntlid);
     bench.fabrics(3, 1, identity, cntlid);
     for (what, verb) in [("write", nvme::io::WRITE), ("read", nvme::io::READ)] {
-        let count = BLOCKS * args.passes;
+        let count = blocks * args.passes;
         let (mut sent, first) = (0, bench.responses());
         let start = Instant::now();
         loop {
@@ -171,7 +176,8 @@ fn main() {
             }
             // Command ids go round; the oldest of them has long been answered.
             while sent < count && sent - done < args.depth {
-                let vba = if verb == nvme::io::READ { mix64(sent) % BLOCKS } else { sent % BLOCKS };
+                let random = args.random || verb == nvme::io::READ;
+                let vba = if random { mix64(sent) % blocks } else { sent % blocks };
                 let cid = usize::try_from(sent % (1 << 15)).expect("small");
                 let sqe = io(verb, vba, cid, sent + 1);
                 bench.send(3, &sqe);

@@ -69,6 +69,10 @@ impl Node {
     pub fn new(engine: EngineHandle, device: &Arc<Device>, residency: Residency) -> Result<Self, NodeError> {
         let (hca, halves) = AgentHca::new(device, residency, engine.count().min(MAX_RINGS))?;
         let soft = engine.call(|e, _| e.add_soft())?;
+        // Here, not on the engines' threads: they are to answer soon.
+        for region in engine.each(|e, _| e.regions())?.into_iter().flatten() {
+            device.map(&region)?;
+        }
         let mut node = Self { engine, hca, rings: Vec::new(), soft, channels: AtomicUsize::new(0) };
         // Where a later one fails, dropping the node removes the earlier ones.
         for (number, half) in halves.into_iter().enumerate() {

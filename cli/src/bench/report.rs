@@ -134,6 +134,10 @@ pub struct StagesTold {
     pub broken: u64,
     /// SENDs that met no receive.
     pub rnr: u64,
+    /// Mean real time from the HCA's taking of a command to the array's seeing it, us.
+    pub fetch_us: f64,
+    /// Mean real time of a copy, from the array's asking for it to its seeing the end, us.
+    pub copy_us: f64,
     /// Records that the central engine flushed to its log.
     pub log_records: u64,
 }
@@ -183,6 +187,8 @@ impl Report {
             Some(share) => println!("  late        {:.2} % of responses later than the model says", share * 100.0),
             None => println!("  late        no time is modelled"),
         }
+        let stages = &self.stages;
+        println!("  emulator    command to the array {:.1} us, copy {:.1} us (means)", stages.fetch_us, stages.copy_us);
         match &self.verify {
             Some(verify) => {
                 println!(

@@ -124,6 +124,7 @@ impl Engine {
                 let sqe = sqe_of(&e.payload);
                 conn.submitted[usize::from(sqe.cid.get() & 0xFF)] = nominal;
                 self.counters.capsules += 1;
+                self.counters.fetch_time = self.counters.fetch_time + now.since(nominal);
                 match conn.to {
                     To::Local(target) => {
                         self.targets[usize::from(target)].coming.push(sqe);

@@ -160,6 +160,8 @@ struct Transfer {
     /// Who moves the data, where anybody does.
     half: Option<HalfId>,
     origin: Origin,
+    /// When the half was asked, in real time.
+    asked: Time,
     /// Modelled arrival of a Pull.
     not_before: Time,
     outcome: Option<crate::controller::Outcome>,
@@ -217,6 +219,12 @@ pub struct Counters {
     pub broken: u64,
     /// SENDs that met no receive.
     pub rnr: u64,
+    /// Real time from the half's taking of a SEND to its being seen here, all SENDs together.
+    pub fetch_time: Span,
+    /// Copies that halves have ended.
+    pub copies: u64,
+    /// Real time from asking for a copy to seeing its end, all copies together.
+    pub copy_time: Span,
 }
 
 impl std::iter::Sum for Counters {
@@ -227,6 +235,9 @@ impl std::iter::Sum for Counters {
             pulled_bytes: a.pulled_bytes + b.pulled_bytes,
             broken: a.broken + b.broken,
             rnr: a.rnr + b.rnr,
+            fetch_time: a.fetch_time + b.fetch_time,
+            copies: a.copies + b.copies,
+            copy_time: a.copy_time + b.copy_time,
         })
     }
 }
@@ -286,6 +297,14 @@ impl Engine {
         self.first_ssd = number;
     }
 
+    /// The memory that transfers of its SSDs and links touch now: whoever adds a half may have it mapped beforehand, since pinning
+    /// gigabytes takes seconds.
+    pub fn regions(&self) -> Vec<Arc<HostRegion>> {
+        let targets = self.targets.iter().flat_map(|target| target.regions.iter().cloned());
+        let links = self.remotes.values().map(Remote::region).chain(self.spare_staging.iter().map(Staging::region));
+        targets.chain(links).collect()
+    }
+
     /// Cuts an SSD off, or back on: fault injection.
     pub fn set_silent(&mut self, target: u16, silent: bool) {
         self.targets[usize::from(target)].silent = silent;
@@ -317,12 +336,7 @@ impl Engine {
     }
 
     fn add_half(&mut self, mut half: AnyHalf) -> HalfId {
-        for target in &self.targets {
-            add_regions(&mut half, &target.regions);
-        }
-        for region in self.remotes.values().map(Remote::region).chain(self.spare_staging.iter().map(Staging::region)) {
-            add_regions(&mut half, &[region]);
-        }
+        add_regions(&mut half, &self.regions());
         let id = HalfId(self.id());
         self.halves.insert(id, half);
         self.order.push(id);

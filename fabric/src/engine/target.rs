@@ -63,6 +63,7 @@ impl Engine {
                 conn: id,
                 half: None,
                 origin,
+                asked: now,
                 not_before: Time::ZERO,
                 outcome: Some(Outcome::ConnectionLost),
             };
@@ -72,7 +73,8 @@ impl Engine {
         };
         conn.transfers += 1;
         let (half, qpn) = (conn.half, conn.qpn);
-        self.transfers.insert(tag, Transfer { conn: id, half: Some(half), origin, not_before, outcome: None });
+        self.transfers
+            .insert(tag, Transfer { conn: id, half: Some(half), origin, asked: now, not_before, outcome: None });
         if let Some(half) = self.halves.get_mut(&half) {
             half.get().push(down(qpn, tag));
         }
@@ -96,6 +98,8 @@ impl Engine {
             _ => Outcome::RemoteAccess,
         });
         let at = transfer.not_before;
+        self.counters.copies += 1;
+        self.counters.copy_time = self.counters.copy_time + now.since(transfer.asked);
         if at > now {
             self.queue(at, Event::Arrived { tag: e.index });
         } else {
