@@ -16,7 +16,8 @@ use crate::request::Refused;
 use gnstor_durable::{DurableError, Ledger};
 use gnstor_fabric::time::Time;
 use gnstor_flash::{DataFile, DataFileError, Faults, FileStore, Flash, MediaConfig, Power, RamStore, Store};
-use gnstor_ftl::{Collection, DUMP_BYTES, Ftl, FtlConfig, OpenError, geometry_for};
+use gnstor_ftl::{DUMP_BYTES, Ftl, FtlConfig, OpenError, geometry_for};
+use gnstor_model::{Difference, Preset};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::placement::{FleetMap, mix64};
 use gnstor_proto::slba::Vid;
@@ -51,12 +52,12 @@ pub enum SsdError {
 }
 
 /// What a data file says of the SSD in it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct DataFileInfo {
     /// Logical capacity.
     pub capacity_bytes: u64,
-    /// Name of its preset.
-    pub preset: String,
+    /// Its preset, whole.
+    pub preset: Preset,
     /// Number of the SSD in its array.
     pub index: u16,
     /// Serial number.
@@ -82,6 +83,13 @@ impl Default for Bench {
     }
 }
 
+impl Bench {
+    /// What goes wrong is what the preset says.
+    pub fn of(config: &SsdConfig) -> Self {
+        Self { faults: Arc::new(config.preset.faults.faults(config.index)), ..Self::default() }
+    }
+}
+
 fn layer_config(config: &SsdConfig, media: MediaConfig, store: Arc<dyn Store>, bench: &Bench) -> FtlConfig {
     FtlConfig {
         preset: config.preset.clone(),
@@ -91,7 +99,7 @@ fn layer_config(config: &SsdConfig, media: MediaConfig, store: Arc<dyn Store>, b
         faults: Arc::clone(&bench.faults),
         power: Arc::clone(&bench.power),
         spare_frames: FRAMES + 2 * config.preset.buffer_pages,
-        collection: Collection::default(),
+        collection: config.preset.collection,
         dump_bytes: DUMP_BYTES,
         seed: mix64(0x474E_5374_6F72 ^ u64::from(config.index)),
     }
@@ -103,7 +111,8 @@ impl Ssd {
     /// # Errors
     /// [`SsdError`]: no memory, no file, a capacity that is not possible.
     pub fn format(config: SsdConfig) -> Result<Self, SsdError> {
-        Self::format_with(config, &Bench::default())
+        let bench = Bench::of(&config);
+        Self::format_with(config, &bench)
     }
 
     /// As [`Self::format`], with faults and a power switch.
@@ -122,6 +131,7 @@ impl Ssd {
             SsdMedia::File(path) => {
                 let geometry = geometry_for(&config.preset, pages)?;
                 let file = Arc::new(DataFile::create(path, &geometry, bytes, &label(&config))?);
+                file.set_note(&plain(&config.preset).to_toml())?;
                 (MediaConfig::File(Arc::clone(&file)), Arc::new(FileStore::new(file, Arc::clone(&bench.power))))
             }
         };
@@ -133,28 +143,30 @@ impl Ssd {
         Self::around(config, opened)
     }
 
-    /// The SSD in a file, with what it held; `progress` is told of a rebuild that reads all records.
+    /// The SSD in a file, with what it held. What of its preset can be changed is from now on as `config` says. `progress` is told of a rebuild that reads all records.
     ///
     /// # Errors
-    /// [`SsdError`]: no such file, another capacity or geometry, in use by another process.
+    /// [`SsdError`]: no such file, another capacity, a preset that differs in more than can be changed, in use by another process.
     pub fn open(config: SsdConfig, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self, SsdError> {
         let SsdMedia::File(path) = &config.media else {
             return Err(SsdError::Refused("an SSD in memory has nothing to open".into()));
         };
         let file = Arc::new(DataFile::open(path)?);
         let info = info(&file)?;
-        if (info.capacity_bytes, info.preset.as_str()) != (config.capacity_bytes, config.preset.name.as_str()) {
-            return Err(SsdError::Refused(format!(
-                "{} holds an SSD of {} bytes with preset {}, not one of {} bytes with preset {}",
-                path.display(),
-                info.capacity_bytes,
-                info.preset,
-                config.capacity_bytes,
-                config.preset.name
-            )));
+        let refused = |what: String| Err(SsdError::Refused(format!("{}: {what}", path.display())));
+        if info.capacity_bytes != config.capacity_bytes {
+            let (has, wanted) = (info.capacity_bytes, config.capacity_bytes);
+            return refused(format!("it holds an SSD of {has} bytes, not one of {wanted}"));
+        }
+        let differences = info.preset.differences(&config.preset);
+        if let Some(Difference { key, one, other, .. }) = differences.iter().find(|difference| difference.is_fixed) {
+            return refused(format!("it holds an SSD with {key} = {one}, not {other}"));
+        }
+        if !differences.is_empty() {
+            file.set_note(&plain(&config.preset).to_toml())?;
         }
         let media = MediaConfig::File(Arc::clone(&file));
-        let bench = Bench::default();
+        let bench = Bench::of(&config);
         let store = Arc::new(FileStore::new(file, Arc::clone(&bench.power)));
         let layer = layer_config(&config, media, store, &bench);
         let opened = Ftl::open(&layer, is_live, progress)?;
@@ -294,18 +306,28 @@ fn is_live(ledger: &Ledger, vid: Vid, generation: u32) -> bool {
 }
 
 fn label(config: &SsdConfig) -> String {
-    format!("{} {} {} {}", config.index, config.capacity_bytes, config.preset.name, config.serial)
+    format!("{} {} {}", config.index, config.capacity_bytes, config.serial)
+}
+
+/// Without the figures that a preset of this name must reach: nobody asks an SSD for them.
+fn plain(preset: &Preset) -> Preset {
+    Preset { figures: Vec::new(), ..preset.clone() }
 }
 
 fn info(file: &DataFile) -> Result<DataFileInfo, SsdError> {
     let label = file.label();
     let refuse = || SsdError::Refused(format!("the data file's label is not an SSD's: {label:?}"));
-    let mut words = label.splitn(4, ' ');
+    let mut words = label.splitn(3, ' ');
     let mut next = || words.next().ok_or_else(refuse);
+    let (index, capacity) = (next()?, next()?);
+    let text = file.note()?;
+    let text = text.ok_or_else(|| SsdError::Refused("formatting was cut short, so it holds nothing".into()))?;
+    let preset = Preset::from_toml(&text)
+        .map_err(|error| SsdError::Refused(format!("the preset that it was made with cannot be read: {error}")))?;
     Ok(DataFileInfo {
-        index: next()?.parse().map_err(|_| refuse())?,
-        capacity_bytes: next()?.parse().map_err(|_| refuse())?,
-        preset: next()?.to_owned(),
+        index: index.parse().map_err(|_| refuse())?,
+        capacity_bytes: capacity.parse().map_err(|_| refuse())?,
+        preset,
         serial: next()?.to_owned(),
     })
 }

@@ -80,7 +80,7 @@ pub use counters::Counters;
 pub use durable::{Bench, DataFileInfo, SsdError};
 pub use events::Event;
 pub use gnstor_ftl::{Boot, Origin};
-pub use gnstor_model::Preset;
+pub use gnstor_model::{Difference, Preset};
 pub use health::FlashHealth;
 pub use stats::Stats;
 

@@ -86,7 +86,8 @@ impl Ssd {
             page::ERRORS => if is_daemon { &self.errors } else { &host.errors }.page(),
             page::SMART => {
                 let error_entries = if is_daemon { self.errors.count() } else { host.errors.count() };
-                let damaged_pages = self.stats.refusals(Refusal::BadChecksum) + self.stats.refusals(Refusal::WrongKey);
+                let unreadable = [Refusal::BadChecksum, Refusal::WrongKey, Refusal::Unreadable];
+                let damaged_pages = unreadable.map(|refusal| self.stats.refusals(refusal)).into_iter().sum();
                 let activity = Activity { error_entries, damaged_pages, ..self.activity() };
                 smart_page(now, self.warnings(cntlid), &self.flash_health, &activity)
             }

@@ -259,3 +259,94 @@ fn an_array_with_a_folder_has_its_volumes_when_it_is_started_again() {
         up(&[]).failed(&[&array, "0, 2", "put the missing ones back"]);
     });
 }
+
+/// A file in a volume of an array of one SSD that these arguments say all of.
+fn stored(up: &Up, input: &str) -> (String, Vec<u8>) {
+    let data = pattern(4, 400_000);
+    std::fs::write(input, &data).expect("a file can be written");
+    up.cp(&[input, "gn://v", "--replicas", "1"]).worked();
+    (format!("{input}.out"), data)
+}
+
+#[test]
+fn faults_that_are_asked_for_happen_in_a_process_and_in_an_embedded_ssd() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
+        let (file, input) = (path("it.gns"), path("in"));
+        // What is in the write buffer is read from there, so what is read is on flash: after a restart.
+        let ssd = |extra: &[&str]| SsdProcess::start(ANY, &[&["--data", &file][..], extra].concat());
+        let first = ssd(&SMALL);
+        let up = Up::start_as(&["--ssd-at", &first.address()]);
+        let (out, data) = stored(&up, &input);
+        up.end("-TERM");
+        first.end("-TERM");
+        let check = |set: &[&str], changed: &[&str], errors: Option<&[&str]>| {
+            let ssd = ssd(set);
+            let told: Vec<&str> =
+                ssd.serving["changed"].as_array().into_iter().flatten().filter_map(|line| line.as_str()).collect();
+            assert_eq!(told, changed);
+            let up = Up::start_as(&["--ssd-at", &ssd.address()]);
+            let copied = up.cp(&["gn://v", &out]);
+            match errors {
+                Some(words) => copied.failed(words),
+                None => {
+                    copied.worked();
+                    assert_same("without faults", &std::fs::read(&out).expect("it was copied"), &data);
+                }
+            }
+            up.end("-TERM");
+            ssd.end("-TERM");
+        };
+        check(&["--set", "faults.read_errors=1"], &["faults.read_errors = 1.0"], Some(&["cannot be read"]));
+        // It stays so until it is said otherwise.
+        check(&[], &["faults.read_errors = 1.0"], Some(&["cannot be read"]));
+        check(&["--set", "faults.read_errors=0"], &[], None);
+        check(&["--set", "faults.bit_rot=1"], &["faults.bit_rot = 1.0"], Some(&["damaged"]));
+        // What rotted stays so.
+        check(&["--set", "faults.bit_rot=0"], &[], Some(&["damaged"]));
+
+        let array = path("array");
+        let up = Up::start(&["--ssds", "1", "--data", &array, "--set", "collection.policy=cost-benefit"]);
+        let (out, _) = stored(&up, &input);
+        up.end("-TERM");
+        let up = Up::start_as(&["--data", &array, "--set", "faults.read_errors=1"]);
+        let told = &up.serving["ssd_list"][0]["here"]["changed"];
+        assert_eq!(told, &serde_json::json!(["collection.policy = \"cost-benefit\"", "faults.read_errors = 1.0"]));
+        up.cp(&["gn://v", &out]).failed(&["cannot be read"]);
+        up.end("-TERM");
+        gnstor(&["ssd", "--listen", ANY, "--set", "faults.red_errors=1"])
+            .failed(&["faults.red_errors=1", "unknown field"]);
+        gnstor(&["ssd", "--listen", ANY, "--set", "rows=0"]).failed(&["--set", "rows = 0"]);
+        gnstor(&["ssd", "--retime"]).not_understood(&["--data"]);
+    });
+}
+
+#[test]
+fn a_preset_of_ones_own_is_kept_in_the_file() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
+        let (file, preset) = (path("it.gns"), path("my.toml"));
+        let write = |extra: &str| {
+            let text = format!("name = \"mine\"\nbase = \"null\"\n{extra}\n");
+            std::fs::write(&preset, text).expect("a file can be written");
+        };
+        write("buffer_pages = 400");
+        let first = SsdProcess::start(ANY, &["--data", &file, "--preset", &preset, "--size", "64MiB"]);
+        assert_eq!(first.serving["preset"], "mine");
+        first.end("-TERM");
+        let again = SsdProcess::start(ANY, &["--data", &file]);
+        assert_eq!((again.came_up(), &again.serving["preset"]), ("clean", &"mine".into()));
+        again.end("-TERM");
+        let ssd = |extra: &[&str]| gnstor(&[&["ssd", "--listen", ANY, "--data", &file], extra].concat());
+        write("buffer_pages = 500");
+        ssd(&["--preset", &preset]).failed(&[&file, "buffer_pages = 400, not 500"]);
+        ssd(&["--preset", &preset, "--retime"]).failed(&[&file, "buffer_pages = 400, not 500"]);
+        ssd(&["--set", "rows=17"]).failed(&[&file, "rows = ", "not 17"]);
+        write("buffer_pages = 400\npower_protected = false");
+        ssd(&["--preset", &preset]).failed(&[&file, "power_protected = true, not false", "--retime"]);
+        SsdProcess::start(ANY, &["--data", &file, "--preset", &preset, "--retime"]).end("-TERM");
+        SsdProcess::start(ANY, &["--data", &file, "--preset", &preset]).end("-TERM");
+    });
+}

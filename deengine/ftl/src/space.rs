@@ -11,6 +11,7 @@
 use gnstor_durable::Seq;
 use gnstor_fabric::time::Time;
 use gnstor_flash::Superblock;
+use gnstor_model::Policy;
 
 /// What a stream of writes comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,16 +33,6 @@ pub(crate) enum State {
     Closed,
     /// Without a good block.
     Dead,
-}
-
-/// How collection chooses its victim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Policy {
-    /// The fewest valid pages.
-    #[default]
-    Greedy,
-    /// The most space freed for its cost, weighted by age: (1 - u) / 2u x age.
-    CostBenefit,
 }
 
 /// Superblocks are as worn as each other whose erase counts differ by less.

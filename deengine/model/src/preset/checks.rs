@@ -29,6 +29,8 @@ impl Preset {
         }
         range("over_provisioning_permille", self.over_provisioning_permille.into(), 10, 4000)?;
         self.check_buffer()?;
+        self.collection.check()?;
+        self.faults.check(self.shape.channels * self.shape.dies_per_channel)?;
         self.figures.iter().enumerate().try_for_each(|(number, figure)| check_figure(number + 1, figure))
     }
 
@@ -71,7 +73,7 @@ impl Preset {
     }
 }
 
-fn range(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), PresetError> {
+pub(super) fn range(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), PresetError> {
     if (least..=most).contains(&value) { Ok(()) } else { Err(PresetError::Range { key, value, least, most }) }
 }
 
