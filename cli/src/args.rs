@@ -148,6 +148,9 @@ pub struct UpArgs {
     /// Keep the SSDs' contents in this folder, one file each (ssd-N.gns) [default: in memory]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Contents in memory: have it be memory that other processes can map, for one with a GPU or a debugger; --json says where
+    #[arg(long, conflicts_with = "data")]
+    pub shared_memory: bool,
     /// New files take disk space as they are written, not all at once; writes wait when the disk is full
     #[arg(long, requires = "data")]
     pub sparse: bool,
@@ -165,6 +168,9 @@ pub struct SsdArgs {
     /// File or block device that holds the SSD; made when there is none, with --size [default: contents in memory]
     #[arg(long, value_name = "FILE|DEVICE")]
     pub data: Option<PathBuf>,
+    /// Contents in memory: have it be memory that other processes can map, for one with a GPU or a debugger; --json says where
+    #[arg(long, conflicts_with = "data")]
+    pub shared_memory: bool,
     /// A new file takes disk space as it is written, not all at once; writes wait when the disk is full
     #[arg(long, requires = "data")]
     pub sparse: bool,

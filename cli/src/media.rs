@@ -7,6 +7,7 @@ use crate::report::human_bytes;
 use gnstor_deengine::{DataFileInfo, Difference, Origin, Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_fabric::region::HostRegion;
 use serde::Serialize;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub struct Plan {
     pub bytes: Option<u64>,
     /// Where its contents are; `None`: in memory.
     pub file: Option<PathBuf>,
+    /// Contents in memory are in memory that other processes can map.
+    pub shared: bool,
     /// A new file takes disk space as it is written, instead of all at once.
     pub sparse: bool,
     /// What the file holds is given up for a new SSD.
@@ -139,6 +142,9 @@ pub struct About {
     pub bytes: u64,
     /// Where its contents are.
     pub data: Option<PathBuf>,
+    /// Where other processes of this user can map the pages that are in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<PathBuf>,
     /// How it came up.
     pub came_up: CameUp,
     /// Why it may lack something.
@@ -220,7 +226,8 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
 /// [`MediaError`]: no memory, no file, or one that holds something else.
 pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
     let Some(path) = &plan.file else {
-        let config = config(plan, SsdMedia::Ram, plan.bytes.unwrap_or(DEFAULT_BYTES))?;
+        let media = if plan.shared { SsdMedia::SharedRam } else { SsdMedia::Ram };
+        let config = config(plan, media, plan.bytes.unwrap_or(DEFAULT_BYTES))?;
         let what = format!("making SSD {} of {}", config.index, human_bytes(config.capacity_bytes));
         let ssd = Ssd::format(config.clone()).map_err(|e| failed(what, None, e.to_string()))?;
         return Ok(made(ssd, config, None));
@@ -323,8 +330,18 @@ fn made(ssd: Ssd, config: SsdConfig, path: Option<&Path>) -> Made {
     };
     let regions = ssd.regions();
     let data = path.map(Path::to_path_buf);
-    let changed = changes(&preset);
-    Made { ssd, regions, about: About { index, serial, preset: preset.name, changed, bytes, data, came_up, lost } }
+    let (changed, memory) = (changes(&preset), regions.iter().find_map(|region| mapped_at(region)));
+    Made {
+        ssd,
+        regions,
+        about: About { index, serial, preset: preset.name, changed, bytes, data, memory, came_up, lost },
+    }
+}
+
+/// Where another process finds the memory of a region that can be shared.
+fn mapped_at(region: &HostRegion) -> Option<PathBuf> {
+    let descriptor = region.backing()?.as_raw_fd();
+    Some(PathBuf::from(format!("/proc/{}/fd/{descriptor}", std::process::id())))
 }
 
 /// What differs from the preset of the same name.

@@ -44,9 +44,9 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     // A port in use is the likeliest error, and needs no SSD to be found.
     let listener = TcpListener::bind(args.listen).map_err(os(format!("listening on {}", args.listen)))?;
     let preset = args.preset.as_deref().map(media::preset).transpose()?;
-    let SsdArgs { index, size: bytes, sparse, format, retime, .. } = *args;
+    let SsdArgs { index, size: bytes, shared_memory: shared, sparse, format, retime, .. } = *args;
     let (settings, file) = (args.settings.clone(), args.data.clone());
-    let made = make_ssd(&Plan { index, preset, settings, retime, bytes, file, sparse, format })?;
+    let made = make_ssd(&Plan { index, preset, settings, retime, bytes, file, shared, sparse, format })?;
     let about = made.about.clone();
     let powered =
         Powered::on(vec![made], about.index, LinkConfig::UNLIMITED).map_err(os("starting the engine".into()))?;
@@ -82,6 +82,9 @@ fn tell_start(args: &SsdArgs, about: &About, listen: SocketAddr) {
         println!("  changed     {}", about.changed.join(", "));
     }
     println!("  contents    {place}");
+    if let Some(memory) = &about.memory {
+        println!("  memory      {} can be mapped by other processes", memory.display());
+    }
     println!("  came up     {}", about.came_up.sentence());
     if let Some(why) = &about.lost {
         println!("  because     {why}");

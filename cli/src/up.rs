@@ -64,7 +64,8 @@ fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {
         check_ssds(count.into())?;
     }
     let (settings, bytes) = (args.settings.clone(), args.ssd_size);
-    let like = Plan { preset, settings, retime: args.retime, bytes, sparse: args.sparse, ..Plan::default() };
+    let like = Plan { preset, settings, retime: args.retime, bytes, ..Plan::default() };
+    let like = Plan { shared: args.shared_memory, sparse: args.sparse, ..like };
     if let Some(folder) = &args.data {
         return Ok(Ssds::Here(media::in_folder(folder, args.ssds, &like)?));
     }

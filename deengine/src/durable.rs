@@ -123,10 +123,10 @@ impl Ssd {
         let pages = config.capacity_bytes / u64::from(BLOCK_BYTES);
         let bytes = FtlConfig::store_bytes(&config.preset, pages, DUMP_BYTES)?;
         let (media, store): (_, Arc<dyn Store>) = match &config.media {
-            SsdMedia::Ram => {
+            SsdMedia::Ram | SsdMedia::SharedRam => {
                 let store =
                     bench.store.clone().unwrap_or_else(|| Arc::new(RamStore::new(bytes, Arc::clone(&bench.power))));
-                (MediaConfig::Ram { shared: false }, store)
+                (MediaConfig::Ram { shared: config.media == SsdMedia::SharedRam }, store)
             }
             SsdMedia::File(path) => {
                 let geometry = geometry_for(&config.preset, pages)?;
@@ -181,7 +181,7 @@ impl Ssd {
         let (Some(store), Some(flash)) = (&bench.store, &bench.flash) else {
             return Err(SsdError::Refused("an SSD in memory is opened on the flash and store that it left".into()));
         };
-        let media = MediaConfig::Ram { shared: false };
+        let media = MediaConfig::Ram { shared: config.media == SsdMedia::SharedRam };
         let layer = layer_config(&config, media, Arc::clone(store) as _, bench);
         let opened = Ftl::open_on(Arc::clone(flash), &layer, is_live, &|_, _| {})?;
         Self::around(config, opened)

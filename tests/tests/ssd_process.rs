@@ -2,6 +2,7 @@
 //! SSDs in processes of their own: killed in every way, they come back with what they promised.
 
 use gnstor_cli::array::{Array, ArrayConfig, Ssds};
+use gnstor_fabric::region::HostRegion;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, until};
 use gnstor_tests::{assert_same, node, options, pattern, small_config, volume, within};
 use libgnstor::{Client, ConnectOptions, Fabric, Rights};
@@ -348,5 +349,30 @@ fn a_preset_of_ones_own_is_kept_in_the_file() {
         ssd(&["--preset", &preset]).failed(&[&file, "power_protected = true, not false", "--retime"]);
         SsdProcess::start(ANY, &["--data", &file, "--preset", &preset, "--retime"]).end("-TERM");
         SsdProcess::start(ANY, &["--data", &file, "--preset", &preset]).end("-TERM");
+    });
+}
+
+#[test]
+fn another_process_can_map_the_pages_of_an_ssd_in_shared_memory() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let input = folder.path().join("in").to_str().expect("a plain path").to_owned();
+        let ssd = SsdProcess::start(ANY, &[&SMALL[..], &["--shared-memory"]].concat());
+        let memory = ssd.serving["memory"].as_str().expect("a path").to_owned();
+        let up = Up::start_as(&["--ssd-at", &ssd.address()]);
+        let (_, data) = stored(&up, &input);
+        // This process is another one: it sees every whole block that a client wrote.
+        let file = std::fs::File::options().read(true).write(true).open(&memory).expect("it can be opened");
+        let bytes = usize::try_from(file.metadata().expect("its size").len()).expect("64-bit host");
+        let region = HostRegion::map_file(&file, 0, bytes).expect("it can be mapped");
+        let mut pages = vec![0; bytes];
+        region.read(0, &mut pages);
+        let held: std::collections::HashSet<&[u8]> = pages.chunks_exact(4096).collect();
+        let blocks = data.chunks_exact(4096);
+        assert!(blocks.len() > 90 && blocks.clone().all(|block| held.contains(block)), "a block is not there");
+        up.end("-TERM");
+        ssd.end("-TERM");
+        let private = SsdProcess::start(ANY, &SMALL);
+        assert_eq!(private.serving["memory"], serde_json::Value::Null);
     });
 }
