@@ -13,7 +13,7 @@ use crate::config::{SsdConfig, SsdMedia};
 use crate::controller::Ssd;
 use crate::fleet::Fleet;
 use crate::request::Refused;
-use gnstor_durable::{DurableError, Ledger};
+use gnstor_durable::{DurableError, Ledger, Tombstone};
 use gnstor_fabric::time::Time;
 use gnstor_flash::{DataFile, DataFileError, Faults, FileStore, Flash, MediaConfig, Power, RamStore, Store};
 use gnstor_ftl::{DUMP_BYTES, Ftl, FtlConfig, OpenError, geometry_for};
@@ -200,6 +200,7 @@ impl Ssd {
     /// # Errors
     /// [`SsdError`]; then the next start is one after a power failure.
     pub fn shut_down(&mut self) -> Result<(), SsdError> {
+        self.save_odometer();
         Ok(self.ftl.shut_down()?)
     }
 
@@ -212,7 +213,10 @@ impl Ssd {
         if !self.config.preset.power_protected {
             return Ok(0);
         }
-        Ok(self.ftl.power_fail()?)
+        let dump = self.ftl.power_fail();
+        self.earlier.backup_failed = dump.is_err();
+        self.save_odometer();
+        Ok(dump?)
     }
 
     /// Table and map from the ledger; unfinished sweeps go on.
@@ -229,8 +233,7 @@ impl Ssd {
             self.table.recall(entry);
         }
         for (vid, tombstone) in &contents.tombstones {
-            let ids = tombstone.ids.iter().map(|(id, _)| *id).collect();
-            self.table.recall_tombstone(*vid, tombstone.generation, ids);
+            self.table.recall_tombstone(*vid, tombstone);
         }
         self.table.recall_term(contents.term);
         if self.ledger.lost() > 0 {
@@ -245,6 +248,7 @@ impl Ssd {
             // Written down: a shutdown, or a power failure with a dump, does not bring back what is missing.
             self.ledger.set_filling(map.as_ref().map_or(0, |map| map.epoch))?;
         }
+        self.count_start()?;
         let is_newer = |epoch: &u64| map.as_ref().is_some_and(|map| map.epoch > *epoch);
         self.filling_since = self.ledger.contents().filling.filter(|epoch| !is_newer(epoch));
         let fleet = map.map(|map| self.seen(map));
@@ -281,9 +285,12 @@ impl Ssd {
     /// A sweep is durable: the volume's entry gives way to a tombstone, and then its id may live again.
     pub(crate) fn bury(&mut self, now: Time, vid: Vid, generation: u32) {
         let ms = now.as_ns() / 1_000_000;
-        let entry = self.table.volume(vid).map(|volume| volume.entry());
-        let ids: Vec<_> = entry.iter().flat_map(|entry| &entry.request_ids).map(|id| (*id, ms)).collect();
-        match self.ledger.bury(vid, generation, &ids, ms) {
+        let mut tombstone = Tombstone { generation, buried_at: ms, ..Tombstone::default() };
+        if let Some(entry) = self.table.volume(vid).map(|volume| volume.entry()) {
+            (tombstone.term, tombstone.version) = (entry.term, entry.version);
+            tombstone.ids = entry.request_ids.iter().map(|id| (*id, ms)).collect();
+        }
+        match self.ledger.bury(vid, tombstone) {
             Ok(()) => self.table.bury(now, vid),
             Err(error) => {
                 tracing::error!("the tombstone of volume {} cannot be written: {error}", vid.get());

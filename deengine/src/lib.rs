@@ -31,7 +31,7 @@
 //! with a limit).
 //!
 //! Beside I/O: `fabrics` (Connect, properties), `admin` (Identify, keep-alive), `features`, `logs`, `effects`, `errors`,
-//! `health`, `counters` (what can be asked), `events` (what is told), `abort`, `volumes` (the daemon's commands, fences,
+//! `health`, `odometer`, `counters` (what can be asked), `events` (what is told), `abort`, `volumes` (the daemon's commands, fences,
 //! sweeps), `tombstones`, `lease` (may it serve), `compare`, `scratch` (buffers for their data), `command`, `slab` and
 //! `permit` (commands in flight), `teardown` (the end of a queue).
 //!
@@ -60,6 +60,7 @@ mod hosts;
 mod io;
 mod lease;
 mod logs;
+mod odometer;
 pub mod permission;
 mod permit;
 mod rate;

@@ -86,9 +86,7 @@ impl Ssd {
             page::ERRORS => if is_daemon { &self.errors } else { &host.errors }.page(),
             page::SMART => {
                 let error_entries = if is_daemon { self.errors.count() } else { host.errors.count() };
-                let unreadable = [Refusal::BadChecksum, Refusal::WrongKey, Refusal::Unreadable];
-                let damaged_pages = unreadable.map(|refusal| self.stats.refusals(refusal)).into_iter().sum();
-                let activity = Activity { error_entries, damaged_pages, ..self.activity() };
+                let activity = Activity { error_entries, ..self.activity() };
                 smart_page(now, self.warnings(cntlid), &self.flash_health, &activity)
             }
             page::FIRMWARE => firmware_slots(),

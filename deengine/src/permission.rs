@@ -15,6 +15,7 @@ use crate::fleet::Fleet;
 use crate::rate::Rate;
 use crate::request::{Refused, Request, Verb};
 use crate::tombstones::Tombstones;
+use gnstor_durable::Tombstone;
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::Time;
 use gnstor_proto::fabrics::Identity;
@@ -362,8 +363,8 @@ impl Table {
     }
 
     /// A tombstone from the ledger.
-    pub(crate) fn recall_tombstone(&mut self, vid: Vid, generation: u32, request_ids: Vec<[u8; 16]>) {
-        self.tombstones.recall(vid, generation, request_ids);
+    pub(crate) fn recall_tombstone(&mut self, vid: Vid, tombstone: &Tombstone) {
+        self.tombstones.recall(vid, tombstone);
     }
 
     /// The highest term of a daemon, from the ledger.

@@ -104,6 +104,8 @@ pub struct Ftl {
     pub(crate) journal_bytes: u64,
     pub(crate) logical_pages: u64,
     pub(crate) in_memory: bool,
+    /// Most bytes of a dump; `None` where a power failure leaves time for none.
+    pub(crate) dump_budget: Option<u64>,
     pub(crate) collection: Collection,
     /// Superblocks free or about to be, at and below which writes pay for collection.
     pub(crate) low: u32,

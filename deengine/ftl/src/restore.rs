@@ -167,7 +167,13 @@ impl Ftl {
             Err(reason) => {
                 tracing::warn!("{reason}; the map is rebuilt from the out-of-band records");
                 let live = |vid, generation| is_live(&ledger, vid, generation);
-                let found = rebuild(&parts.flash, &mut parts.writer, &live, progress).map_err(OpenError::Damaged)?;
+                let mut found =
+                    rebuild(&parts.flash, &mut parts.writer, &live, progress).map_err(OpenError::Damaged)?;
+                let mean = ledger.contents().odometer.mean_erases_milli / 1000;
+                found.space.assume_erases(u32::try_from(mean).unwrap_or(u32::MAX));
+                tracing::warn!(
+                    "the erase counts of single superblocks are lost: each counts as the mean of all, {mean}"
+                );
                 bytes_read = parts.flash.geometry().pages() * 64;
                 (found, durable.fresh_journal()?, Origin::Rebuilt(reason))
             }
@@ -263,6 +269,7 @@ fn assemble(
         journal_bytes,
         logical_pages: parts.logical_pages,
         collection: config.collection,
+        dump_budget: config.preset.power_protected.then_some(config.dump_bytes),
         in_memory: matches!(config.media, MediaConfig::Ram { .. }),
         // Two are open.
         low: reserved_superblocks(&config.preset, &geometry, parts.logical_pages) - 2,

@@ -100,6 +100,11 @@ impl Space {
         self.entries.iter().map(|e| u64::from(e.good)).sum()
     }
 
+    /// Nobody knows how often each was erased: as often as all of them in the mean.
+    pub(crate) fn assume_erases(&mut self, mean: u32) {
+        self.entries.iter_mut().for_each(|entry| entry.erases = mean);
+    }
+
     /// Superblocks opened so far.
     pub(crate) fn opened(&self) -> u64 {
         self.opened

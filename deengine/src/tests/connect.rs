@@ -209,3 +209,51 @@ fn features_abort_and_events() {
     rig.close_queue(rig.now, DAEMON);
     assert_eq!((rig.in_flight(), rig.stats().permits_forfeited), (0, 4));
 }
+
+/// Connects an admin queue of client 10 as the host with this identifier.
+fn connect_as(rig: &mut Rig, key: QueueKey, host_id: u8) -> Result<u16, Refusal> {
+    rig.open(key, 0, 64);
+    let mut data = ConnectData::new(ten(), CNTLID_ANY, &ssd_subnqn(0));
+    data.host_id = [host_id; 16];
+    let cqe = rig.connect_with(key, ConnectFields { sqsize_z: 63.into(), ..Default::default() }, &data);
+    refusal(&cqe).map_or_else(|| Ok(u16::try_from(cqe.dw0.get()).unwrap()), Err)
+}
+
+#[test]
+fn a_client_that_comes_back_as_another_host_finds_its_old_queues_gone() {
+    let mut rig = Rig::new();
+    let [old, beside, back] = [100, 200, 300].map(QueueKey);
+    let first = connect_as(&mut rig, old, 1).unwrap();
+    rig.enable(old);
+    let io_queue = QueueKey(101);
+    rig.open(io_queue, 1, 64);
+    let mut data = ConnectData::new(ten(), first, &ssd_subnqn(0));
+    data.host_id = [2; 16];
+    let fields = ConnectFields { qid: 1.into(), sqsize_z: 63.into(), ..Default::default() };
+    let cqe = rig.connect_with(io_queue, fields, &data);
+    assert_eq!(refusal(&cqe), Some(Refusal::ConnectRefused), "a queue of another host");
+    data.host_id = [1; 16];
+    let fields = ConnectFields { qid: 1.into(), sqsize_z: 63.into(), ..Default::default() };
+    assert_eq!(refusal(&rig.connect_with(io_queue, fields, &data)), None);
+    // Several connections of one host stand side by side.
+    assert!(connect_as(&mut rig, beside, 1).is_ok());
+    assert_eq!(rig.closed, []);
+    // A write of the old connection is on its way when the client comes back from elsewhere.
+    rig.hold = true;
+    let late = rig.io(io::READ, READER, 0, 1);
+    rig.submit(READER, late);
+    rig.hold = false;
+    assert!(connect_as(&mut rig, back, 2).is_ok());
+    let mut closed = rig.closed.clone();
+    closed.sort_unstable();
+    assert_eq!(closed, [old, io_queue, beside], "of this client alone, and all of it");
+    assert!(rig.role(back).is_some() && rig.role(READER).is_some() && rig.role(DAEMON).is_some());
+    // Two daemons are no such case: of them the terms decide.
+    let other = QueueKey(400);
+    rig.open(other, 0, 64);
+    let mut data = ConnectData::new(Identity::Daemon, CNTLID_ANY, &ssd_subnqn(0));
+    data.host_id = [9; 16];
+    let fields = ConnectFields { sqsize_z: 63.into(), ..Default::default() };
+    assert_eq!(refusal(&rig.connect_with(other, fields, &data)), None);
+    assert!(rig.role(DAEMON).is_some());
+}

@@ -16,6 +16,7 @@ mod lease;
 mod logs;
 mod media;
 mod model;
+mod odometer;
 mod oracle;
 mod presets;
 mod rate;

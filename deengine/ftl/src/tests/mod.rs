@@ -3,6 +3,7 @@
 
 mod collection;
 mod crash;
+mod dump;
 mod faults;
 mod model;
 mod rebuild;

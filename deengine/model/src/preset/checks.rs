@@ -4,8 +4,9 @@
 use super::{Preset, PresetError};
 use crate::figure::Figure;
 
-/// Pages of the buffer that a power-failure dump has room for: the 64 MiB of its energy budget.
-const DUMP_PAGES: u32 = 16_384;
+/// Pages of the buffer that a power-failure dump has room for: of the 64 MiB of its energy budget (16,384 pages) some 250 go to the
+/// heads of groups, and the rest to the journal's tail and to a command that comes when the buffer is full.
+const DUMP_PAGES: u32 = 15_616;
 /// The largest command that the buffer must take beside two units.
 const COMMAND_PAGES: u32 = 256;
 /// A second: longer than any flash operation.
