@@ -2,8 +2,10 @@
 //! What an emulated SSD is made of, and how it came up: the only place of this command that knows where its contents are.
 
 use crate::CliError;
+use crate::args::SsdArgs;
 use crate::place::{self, Before};
 use crate::report::human_bytes;
+use crate::waking::Restoring;
 use gnstor_deengine::{DataFileInfo, Difference, Origin, Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_fabric::region::HostRegion;
 use serde::Serialize;
@@ -220,6 +222,12 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
     Ok((0..count).map(plan).collect())
 }
 
+/// The number of the SSD that a file holds, where it holds one that will be restored.
+pub(crate) fn held_index(args: &SsdArgs) -> Option<u16> {
+    let path = args.data.as_deref().filter(|_| !args.format)?;
+    Some(Ssd::describe(path).ok()?.index)
+}
+
 /// Turns an SSD's power on.
 ///
 /// # Errors
@@ -235,8 +243,10 @@ pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
     if let Some(info) = place::look(path, plan.format)? {
         let config = matched(plan, path, info)?;
         let what = format!("opening {}", path.display());
-        let progress = |done, of| tracing::info!("restoring: {done} of {of} pages looked at");
-        let ssd = Ssd::open(config.clone(), &progress).map_err(|e| failed(what, Some(path), e.to_string()))?;
+        let restoring = Restoring::new(format!("restoring SSD {}", config.index));
+        let ssd = Ssd::open(config.clone(), &|done, of| restoring.tell(done, of));
+        drop(restoring);
+        let ssd = ssd.map_err(|e| failed(what, Some(path), e.to_string()))?;
         return Ok(made(ssd, config, Some(path)));
     }
     let bytes = plan.bytes.ok_or_else(|| MediaError::Mismatch {

@@ -14,6 +14,7 @@ use crate::media::{self, About, CameUp, Plan, make_ssd};
 use crate::power::Powered;
 use crate::report::{Steps, human_bytes};
 use crate::signals;
+use crate::waking::Waking;
 use gnstor_fabric::link::LinkConfig;
 use serde::Serialize;
 use std::net::{SocketAddr, TcpListener};
@@ -46,7 +47,11 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let preset = args.preset.as_deref().map(media::preset).transpose()?;
     let SsdArgs { index, size: bytes, shared_memory: shared, sparse, format, retime, .. } = *args;
     let (settings, file) = (args.settings.clone(), args.data.clone());
+    // Whoever connects before the SSD is up is told to come again.
+    let waking = media::held_index(args).map(|index| Waking::answer(&listener, index)).transpose();
+    let waking = waking.map_err(os("answering before the SSD is up".into()))?;
     let made = make_ssd(&Plan { index, preset, settings, retime, bytes, file, shared, sparse, format })?;
+    drop(waking);
     let about = made.about.clone();
     let powered =
         Powered::on(vec![made], about.index, LinkConfig::UNLIMITED).map_err(os("starting the engine".into()))?;

@@ -27,7 +27,7 @@
 //!
 //! [`Core`]s divide an SSD among threads; what most commands are, a read of one block in memory, they do alone.
 //!
-//! Before the pipeline: `arbitration` (whose command is next when the firmware is busy), `rate` and `delay` (volumes
+//! Before there is an SSD: `recovering`. Before the pipeline: `arbitration` (whose command is next when the firmware is busy), `rate` and `delay` (volumes
 //! with a limit).
 //!
 //! Beside I/O: `fabrics` (Connect, properties), `admin` (Identify, keep-alive), `features`, `logs`, `effects`, `errors`,
@@ -64,6 +64,7 @@ mod odometer;
 pub mod permission;
 mod permit;
 mod rate;
+mod recovering;
 pub mod request;
 mod scratch;
 mod slab;
@@ -83,6 +84,7 @@ pub use events::Event;
 pub use gnstor_ftl::{Boot, Origin};
 pub use gnstor_model::{Difference, Preset};
 pub use health::FlashHealth;
+pub use recovering::Recovering;
 pub use stats::Stats;
 
 #[cfg(test)]

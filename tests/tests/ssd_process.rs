@@ -2,11 +2,19 @@
 //! SSDs in processes of their own: killed in every way, they come back with what they promised.
 
 use gnstor_cli::array::{Array, ArrayConfig, Ssds};
+use gnstor_fabric::admin::ChannelError;
+use gnstor_fabric::engine::tcp::Wire;
+use gnstor_fabric::engine::{Engine, EngineConfig, HalfId, Port};
+use gnstor_fabric::host_queue::HostQueue;
 use gnstor_fabric::region::HostRegion;
-use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, until};
+use gnstor_fabric::runtime::{EngineHandle, EngineThread};
+use gnstor_proto::fabrics::{Identity, ssd_subnqn};
+use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, Up, gnstor, until};
 use gnstor_tests::{assert_same, node, options, pattern, small_config, volume, within};
 use libgnstor::{Client, ConnectOptions, Fabric, Rights};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
 const ANY: &str = "127.0.0.1:0";
 const SMALL: [&str; 4] = ["--preset", "null", "--size", "64MiB"];
@@ -374,5 +382,67 @@ fn another_process_can_map_the_pages_of_an_ssd_in_shared_memory() {
         ssd.end("-TERM");
         let private = SsdProcess::start(ANY, &SMALL);
         assert_eq!(private.serving["memory"], serde_json::Value::Null);
+    });
+}
+
+/// Connects to the SSD with this number as a daemon does.
+fn connect(engine: &EngineHandle, soft: HalfId, address: &str) -> Result<HostQueue, ChannelError> {
+    let broken = |cause: String| ChannelError::Broken { peer: address.into(), cause };
+    let wire = std::net::TcpStream::connect(address).and_then(Wire::new).map_err(|e| broken(e.to_string()))?;
+    let link = engine.call(move |e, _| e.add_remote(wire)).expect("the engine runs").expect("a link");
+    let port = Port::Remote { remote: link, ssd: 0 };
+    let second = Duration::from_secs(1);
+    let queue = HostQueue::connect(engine, soft, port, &ssd_subnqn(0), Identity::Daemon, Duration::ZERO, second);
+    if queue.is_err() {
+        engine.cast(move |e, now| e.remove_remote(now, link));
+    }
+    queue
+}
+
+#[test]
+fn an_ssd_that_rebuilds_its_map_says_that_it_is_not_ready_until_it_is() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("it.gns").to_str().expect("a plain path").to_owned();
+        let args = ["--data", &file, "--preset", "null", "--size", "8GiB", "--sparse"];
+        let first = SsdProcess::start(ANY, &args);
+        let address = first.address();
+        first.end("-TERM");
+        // Journal and checkpoints are gone: two million records are to be read, and the map is to be written anew.
+        let raw = std::fs::File::options().read(true).write(true).open(&file).expect("it is there");
+        let mut end = [0; 8];
+        raw.read_exact_at(&mut end, 48).expect("a header");
+        let ring = (64 << 10) + 24_576 + (2 << 20) + 2 * 8192 * 4096 + 2 * 512 * 65_536 + 2 * 4096 + (64 << 20);
+        let zeros = vec![0; 1 << 20];
+        let end = u64::from_le_bytes(end);
+        for at in (ring..end).step_by(zeros.len()) {
+            let bytes = usize::try_from(end - at).expect("64-bit host").min(zeros.len());
+            raw.write_all_at(&zeros[..bytes], at).expect("it is written");
+        }
+        let engine = EngineThread::start(Engine::new(EngineConfig::default())).expect("a thread");
+        let handle = engine.handle();
+        let soft = handle.call(|e, _| e.add_soft()).expect("the engine runs");
+        let running = Running::start(&["ssd", "--json", "--listen", &address, "--data", &file]);
+        let (mut not_ready, mut others) = (0, Vec::new());
+        let queue = loop {
+            match connect(&handle, soft, &address) {
+                Ok(queue) => break queue,
+                Err(ChannelError::NotReady { .. }) => not_ready += 1,
+                // Nobody listens yet, or the connection was the recovering SSD's last one.
+                Err(other) => others.push(other.to_string()),
+            }
+            assert!(others.len() < 5000, "{:?}", &others[others.len() - 3..]);
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        assert!(not_ready > 0, "it was never told: {others:?}");
+        assert!(!others.iter().any(|why| why.contains("did not answer")), "nobody hangs: {others:?}");
+        assert_eq!(running.object()["came_up"], "lossy");
+        drop(queue);
+        // An array waits for such an SSD.
+        drop((engine, running));
+        let again = Running::start(&["ssd", "--json", "--listen", &address, "--data", &file]);
+        let up = Up::start_as(&["--ssd-at", &address]);
+        up.end("-TERM");
+        drop(again);
     });
 }

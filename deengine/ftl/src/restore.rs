@@ -74,7 +74,7 @@ pub struct OpenedFtl {
     pub boot: Boot,
 }
 
-/// Progress of a restore that takes long: (pages looked at, pages in all).
+/// Progress of a restore: how much has been looked at, of all there is; words of the map, or pages where the map is rebuilt.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 pub(crate) struct Parts {
@@ -153,7 +153,7 @@ impl Ftl {
         let dump = durable.read_dump();
         let clean = opened.state == gnstor_durable::State::Clean;
         let mut bytes_read = parts.map.words() * 8;
-        let (found, mut journal, origin) = match from_journal(&mut parts, &durable, &dump) {
+        let (found, mut journal, origin) = match from_journal(&mut parts, &durable, &dump, progress) {
             Ok((found, journal)) => {
                 let origin = match &dump {
                     _ if clean => Origin::Clean,

@@ -257,3 +257,33 @@ fn a_client_that_comes_back_as_another_host_finds_its_old_queues_gone() {
     assert_eq!(refusal(&rig.connect_with(other, fields, &data)), None);
     assert!(rig.role(DAEMON).is_some());
 }
+
+#[test]
+fn an_ssd_that_recovers_has_every_command_come_again_later() {
+    let mut recovering = crate::Recovering::default();
+    let request = CmRequest { hrqsize: 4.into(), hsqsize_z: 3.into(), ..Default::default() };
+    recovering.open_queue(Time::ZERO, ADMIN, &request).unwrap();
+    let commands =
+        [command(fctype::CONNECT, &fields(0)), sqe(admin::IDENTIFY), sqe(io::READ), sqe(0xFF), sqe(io::FLUSH)];
+    for (number, mut sqe) in (1u16..).zip(commands) {
+        sqe.cid = number.into();
+        recovering.submit(Time::from_ns(5), ADMIN, &sqe);
+        let Some(Effect::Complete { queue: ADMIN, cqe, .. }) = recovering.pop_effect() else { panic!("no answer") };
+        assert_eq!((cqe.cid.get(), cqe.sqhd.get()), (number, number % 4));
+        assert_eq!(refusal(&cqe), Some(Refusal::NotReady));
+        let status = Status(cqe.status_word());
+        // Namespace Not Ready; retry delay 1; not "do not retry".
+        assert_eq!((status.0 & 0x7FF, status.0 >> 11 & 3, status.do_not_retry()), (0x82, 1, false));
+    }
+    recovering.submit(Time::ZERO, ADMIN, &sqe(io::READ));
+    recovering.close_queue(Time::ZERO, ADMIN);
+    assert!(recovering.pop_effect().is_none(), "nobody is left to be told");
+    recovering.submit(Time::ZERO, ADMIN, &sqe(io::READ));
+    assert!(recovering.pop_effect().is_none());
+    // What the delay is stands in Identify Controller: 100 ms.
+    let mut rig = Rig::new();
+    let identify =
+        Sqe { cdw10: u32::from(cns::CONTROLLER).into(), dptr: KeyedSgl::keyed(0, 4096, KEY), ..sqe(admin::IDENTIFY) };
+    assert_eq!(rig.refused(QueueKey(80), identify), None);
+    assert_eq!(rig.peek(QueueKey(80), 0)[128..134], [1, 0, 0, 0, 0, 0]);
+}

@@ -17,6 +17,26 @@ const BYTES: usize = 24 << 10;
 /// Longest text.
 pub const NOTE_BYTES: usize = BYTES - HEAD;
 
+/// One of the two copies.
+enum Copy {
+    /// Nothing was ever written there.
+    Blank,
+    Damaged,
+    /// With its number: 2 is the first.
+    Whole(u64, String),
+}
+
+impl Copy {
+    /// The greater, the more it tells.
+    fn number(&self) -> u64 {
+        match self {
+            Self::Blank => 0,
+            Self::Damaged => 1,
+            Self::Whole(number, _) => *number,
+        }
+    }
+}
+
 impl DataFile {
     /// The text that [`Self::set_note`] left; `None` where there never was one.
     ///
@@ -24,15 +44,13 @@ impl DataFile {
     /// Where it cannot be read, or neither copy is whole.
     pub fn note(&self) -> Result<Option<String>, DataFileError> {
         let copies = self.notes()?;
-        if let Some((_, text)) = copies.iter().flatten().flatten().max_by_key(|(number, _)| *number) {
-            return Ok(Some(text.clone()));
-        }
-        match copies.iter().flatten().next() {
-            None => Ok(None),
-            Some(_) => {
+        match copies.into_iter().max_by_key(Copy::number) {
+            Some(Copy::Whole(_, text)) => Ok(Some(text)),
+            Some(Copy::Damaged) => {
                 let reason = "both copies of what it says of itself are damaged (crc)".into();
                 Err(DataFileError::Refused { path: self.path.clone(), reason })
             }
+            Some(Copy::Blank) | None => Ok(None),
         }
     }
 
@@ -46,10 +64,10 @@ impl DataFile {
             return Err(DataFileError::Refused { path: self.path.clone(), reason });
         }
         let copies = self.notes()?;
-        let number = copies.map(|copy| copy.flatten().map_or(0, |(number, _)| number));
+        let number = copies.each_ref().map(Copy::number);
         let mut bytes = vec![0; BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..16].copy_from_slice(&(number[0].max(number[1]) + 1).to_le_bytes());
+        bytes[8..16].copy_from_slice(&(number[0].max(number[1]).max(1) + 1).to_le_bytes());
         bytes[16..20].copy_from_slice(&u32::try_from(text.len()).expect("at most a copy").to_le_bytes());
         bytes[HEAD..HEAD + text.len()].copy_from_slice(text.as_bytes());
         let crc = checksum(&bytes);
@@ -64,14 +82,15 @@ impl DataFile {
         Ok(())
     }
 
-    /// Both copies: `None` where nothing was written, `Some(None)` where it is damaged.
-    fn notes(&self) -> Result<[Option<Option<(u64, String)>>; 2], DataFileError> {
-        let mut copies = [None, None];
+    fn notes(&self) -> Result<[Copy; 2], DataFileError> {
+        let mut copies = [Copy::Blank, Copy::Blank];
         for (at, copy) in AT.into_iter().zip(&mut copies) {
             let mut bytes = vec![0; BYTES];
             let failed = |source| DataFileError::Io { path: self.path.clone(), what: "reading what it is", source };
             self.file.read_exact_at(&mut bytes, at).map_err(failed)?;
-            *copy = bytes.iter().any(|&byte| byte != 0).then(|| decode(&bytes));
+            if bytes.iter().any(|&byte| byte != 0) {
+                *copy = decode(&bytes).unwrap_or(Copy::Damaged);
+            }
         }
         Ok(copies)
     }
@@ -82,7 +101,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..20]), &bytes[HEAD..])
 }
 
-fn decode(bytes: &[u8]) -> Option<(u64, String)> {
+fn decode(bytes: &[u8]) -> Option<Copy> {
     let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("a copy is longer"));
     let length = usize::try_from(word(16)).ok().filter(|&length| length <= NOTE_BYTES)?;
     if bytes[..8] != MAGIC || word(20) != checksum(bytes) {
@@ -90,5 +109,5 @@ fn decode(bytes: &[u8]) -> Option<(u64, String)> {
     }
     let number = u64::from_le_bytes(*bytes[8..].first_chunk().expect("a copy is longer"));
     let text = str::from_utf8(&bytes[HEAD..HEAD + length]).ok()?;
-    Some((number.min(u64::MAX - 1), text.to_owned()))
+    Some(Copy::Whole(number.clamp(2, u64::MAX - 1), text.to_owned()))
 }
