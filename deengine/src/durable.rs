@@ -236,6 +236,9 @@ impl Ssd {
             self.table.recall_tombstone(*vid, tombstone);
         }
         self.table.recall_term(contents.term);
+        if contents.leased {
+            self.table.recall_lease();
+        }
         if self.ledger.lost() > 0 {
             tracing::error!(
                 "{} places of the permission ledger could not be read: volumes or changes of them may be missing",
@@ -274,6 +277,14 @@ impl Ssd {
             return Ok(());
         }
         self.ledger.set_term(term).map_err(|error| not_durable(&error))
+    }
+
+    /// Writes through that serving leases are granted, and the term of who does it.
+    pub(crate) fn remember_lease(&mut self, term: u64) -> Result<(), Refused> {
+        if self.ledger.contents().leased {
+            return self.remember_term(term);
+        }
+        self.ledger.set_leased(term).map_err(|error| not_durable(&error))
     }
 
     /// Writes the fleet map through.

@@ -372,6 +372,11 @@ impl Table {
         self.term = self.term.max(term);
     }
 
+    /// There was a serving lease, from the ledger.
+    pub(crate) fn recall_lease(&mut self) {
+        self.change().lease.recall();
+    }
+
     /// Leaves out the checks, for measurements.
     pub(crate) fn leave_unchecked(&mut self) {
         self.change().unchecked = true;

@@ -6,7 +6,7 @@
 //! tombstone's; clearing its place comes after.
 //!
 //! ```text
-//!   term        term (8) filling since (8: 0 no, else one more than the map's epoch)
+//!   term        term (8) filling since (8: 0 no, else one more than the map's epoch) serving lease (8: 1 one was granted)
 //!   map         the bytes of the fleet map
 //!   entry       VID (2) kind (2: 1 entry, 2 free) generation (4) 0 (8), then the 4,096 bytes of the entry
 //!   tombstone   VID (2) ids (2) generation (4) buried at (8) term (8) version (8), then 8 times: id (16) time (8)
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 pub(crate) const ENTRY_HEAD: usize = 16;
 pub(crate) const KIND_ENTRY: u16 = 1;
 pub(crate) const KIND_FREE: u16 = 2;
-pub(crate) const TERM_BYTES: usize = 16;
+pub(crate) const TERM_BYTES: usize = 24;
 pub(crate) const TOMBSTONE_BYTES: usize = 32 + REQUEST_IDS * 24;
 
 /// A volume id whose last life is over.
@@ -53,6 +53,8 @@ pub struct LedgerContents {
     pub term: u64,
     /// The epoch of the fleet map at which acknowledged writes were lost; they are missing until a newer map says otherwise.
     pub filling: Option<u64>,
+    /// A serving lease was granted once: without one that runs the SSD does not serve.
+    pub leased: bool,
     /// The fleet map.
     pub map: Option<Vec<u8>>,
     /// What the SSD has counted.
@@ -178,7 +180,7 @@ impl Ledger {
     /// # Errors
     /// Where the store fails.
     pub fn set_term(&mut self, term: u64) -> Result<(), DurableError> {
-        self.write_term(term, self.contents.filling)
+        self.write_term(term, self.contents.filling, self.contents.leased)
     }
 
     /// Acknowledged writes were lost when the map had this epoch.
@@ -186,15 +188,24 @@ impl Ledger {
     /// # Errors
     /// Where the store fails.
     pub fn set_filling(&mut self, epoch: u64) -> Result<(), DurableError> {
-        self.write_term(self.contents.term, Some(epoch))
+        self.write_term(self.contents.term, Some(epoch), self.contents.leased)
     }
 
-    fn write_term(&mut self, term: u64, filling: Option<u64>) -> Result<(), DurableError> {
+    /// A daemon of this term grants serving leases from now on.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn set_leased(&mut self, term: u64) -> Result<(), DurableError> {
+        self.write_term(term, self.contents.filling, true)
+    }
+
+    fn write_term(&mut self, term: u64, filling: Option<u64>, leased: bool) -> Result<(), DurableError> {
         let mut content = [0; TERM_BYTES];
         content[..8].copy_from_slice(&term.to_le_bytes());
-        content[8..].copy_from_slice(&filling.map_or(0, |epoch| epoch.saturating_add(1)).to_le_bytes());
+        content[8..16].copy_from_slice(&filling.map_or(0, |epoch| epoch.saturating_add(1)).to_le_bytes());
+        content[16..].copy_from_slice(&u64::from(leased).to_le_bytes());
         self.write(Kind::Term, 0, &content)?;
-        (self.contents.term, self.contents.filling) = (term, filling);
+        (self.contents.term, self.contents.filling, self.contents.leased) = (term, filling, leased);
         Ok(())
     }
 

@@ -143,6 +143,7 @@ impl Ledger {
             if cell.content.len() == TERM_BYTES {
                 contents.term = u64_at(cell.content, 0);
                 contents.filling = u64_at(cell.content, 8).checked_sub(1);
+                contents.leased = u64_at(cell.content, 16) != 0;
             } else {
                 notes.refuse("the term", "another length");
             }

@@ -7,13 +7,13 @@ use gnstor_flash::{RamStore, Store};
 use gnstor_ftl::{DUMP_BYTES, FtlConfig, Origin};
 
 /// An SSD whose memory outlives it.
-struct Kept {
+pub(super) struct Kept {
     config: SsdConfig,
     bench: Bench,
 }
 
 impl Kept {
-    fn new() -> (Self, Rig) {
+    pub(super) fn new() -> (Self, Rig) {
         let preset = Preset::by_name("null").unwrap();
         let (capacity_bytes, serial) = (512 * 4096, "GN0001".into());
         let config = SsdConfig { index: 0, preset, capacity_bytes, serial, media: SsdMedia::Ram };
@@ -27,7 +27,7 @@ impl Kept {
     }
 
     /// The power goes and comes back; what was not made durable is gone.
-    fn restart(&self, rig: Rig) -> Rig {
+    pub(super) fn restart(&self, rig: Rig) -> Rig {
         self.bench.power.cut();
         drop(rig);
         self.bench.power.restore();
