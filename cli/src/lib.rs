@@ -27,6 +27,7 @@ mod down;
 pub mod media;
 mod place;
 pub mod power;
+mod preset;
 mod reach;
 pub mod report;
 mod signals;

@@ -4,9 +4,11 @@
 use crate::CliError;
 use crate::args::SsdArgs;
 use crate::place::{self, Before};
+pub use crate::preset::preset;
+use crate::preset::{changed, changes, default_preset, matched};
 use crate::report::human_bytes;
 use crate::waking::Restoring;
-use gnstor_deengine::{DataFileInfo, Difference, Origin, Preset, Ssd, SsdConfig, SsdMedia};
+use gnstor_deengine::{Origin, Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_fabric::region::HostRegion;
 use serde::Serialize;
 use std::os::fd::AsRawFd;
@@ -154,23 +156,6 @@ pub struct About {
     pub lost: Option<String>,
 }
 
-/// The preset of this name, or in this file.
-///
-/// # Errors
-/// [`CliError`] with the names there are, or what is wrong with the file.
-pub fn preset(name: &str) -> Result<Preset, CliError> {
-    if let Some(preset) = Preset::by_name(name) {
-        return Ok(preset);
-    }
-    if Path::new(name).extension().is_some_and(|e| e == "toml") {
-        let failed = |cause: String| CliError::File { path: name.into(), cause };
-        let text = std::fs::read_to_string(name).map_err(|e| failed(e.to_string()))?;
-        return Preset::from_toml(&text).map_err(|e| failed(e.to_string()));
-    }
-    let names = Preset::NAMES.join(", ");
-    Err(CliError::Usage(format!("there is no preset '{name}'; choose one of: {names}; or give a file NAME.toml")))
-}
-
 /// Plans for `count` SSDs of one kind in memory, numbered from 0.
 pub fn in_memory(count: u16, preset: &Preset, bytes: u64) -> Vec<Plan> {
     let plan = |index| Plan { index: Some(index), preset: Some(preset.clone()), bytes: Some(bytes), ..Plan::default() };
@@ -292,43 +277,6 @@ fn config(plan: &Plan, media: SsdMedia, capacity_bytes: u64) -> Result<SsdConfig
     Ok(SsdConfig { index, preset, capacity_bytes, serial: format!("GN{index:06}"), media })
 }
 
-fn changed(preset: &Preset, plan: &Plan) -> Result<Preset, MediaError> {
-    preset.with_settings(&plan.settings).map_err(|error| MediaError::Setting(error.to_string()))
-}
-
-/// The configuration of the SSD that a file holds, where it is the one asked for.
-fn matched(plan: &Plan, path: &Path, info: DataFileInfo) -> Result<SsdConfig, MediaError> {
-    let differs = |what: String| MediaError::Mismatch { path: path.display().to_string(), what };
-    if let Some(bytes) = plan.bytes.filter(|bytes| *bytes != info.capacity_bytes) {
-        let (has, wanted) = (human_bytes(info.capacity_bytes), human_bytes(bytes));
-        return Err(differs(format!(
-            "it holds an SSD of {has}, not of {wanted}: leave the size out, or use another file"
-        )));
-    }
-    if let Some(index) = plan.index.filter(|index| *index != info.index) {
-        return Err(differs(format!("it holds SSD {}, not SSD {index} of an array", info.index)));
-    }
-    let asked = plan.preset.as_ref().unwrap_or(&info.preset);
-    let preset = changed(asked, plan)?;
-    if let Some(first) = info.preset.differences(&preset).first().filter(|first| first.is_fixed) {
-        return Err(differs(format!("{}: leave it out, or use another file", holds(first))));
-    }
-    // What is changed by name is meant; a preset may just be another than was thought.
-    if let Some(first) = info.preset.differences(asked).first().filter(|_| !plan.retime) {
-        return Err(differs(format!("{}: leave the preset out, or change the SSD with --retime", holds(first))));
-    }
-    let media = SsdMedia::File(path.into());
-    Ok(SsdConfig { index: info.index, preset, capacity_bytes: info.capacity_bytes, serial: info.serial, media })
-}
-
-fn holds(difference: &Difference) -> String {
-    let Difference { key, one, other, .. } = difference;
-    match key.as_str() {
-        "name" => format!("it holds an SSD of preset {}, not {}", one.trim_matches('"'), other.trim_matches('"')),
-        _ => format!("it holds an SSD with {key} = {one}, not {other}"),
-    }
-}
-
 fn made(ssd: Ssd, config: SsdConfig, path: Option<&Path>) -> Made {
     let SsdConfig { index, preset, capacity_bytes: bytes, serial, .. } = config;
     let (came_up, lost) = match &ssd.boot().origin {
@@ -354,22 +302,12 @@ fn mapped_at(region: &HostRegion) -> Option<PathBuf> {
     Some(PathBuf::from(format!("/proc/{}/fd/{descriptor}", std::process::id())))
 }
 
-/// What differs from the preset of the same name.
-fn changes(preset: &Preset) -> Vec<String> {
-    let Some(ours) = Preset::by_name(&preset.name) else { return Vec::new() };
-    ours.differences(preset).into_iter().map(|Difference { key, other, .. }| format!("{key} = {other}")).collect()
-}
-
 /// Names the file once.
 fn failed(what: String, path: Option<&Path>, cause: String) -> MediaError {
     match path {
         Some(path) if cause.starts_with(&path.display().to_string()) => MediaError::File(cause),
         _ => MediaError::Make { what, cause },
     }
-}
-
-fn default_preset() -> Preset {
-    Preset::by_name(DEFAULT_PRESET).expect("a preset of the crate")
 }
 
 /// Turns an SSD off in order. Where that cannot be, such as on a full disk, what it acknowledged goes into a dump.
