@@ -8,6 +8,7 @@ mod files;
 mod frames;
 mod geometry;
 mod killed;
+mod notes;
 mod readers;
 mod rules;
 mod space;
