@@ -13,6 +13,7 @@
 //! `GNSTOR_CRASHES=n` cuts the power in n rounds, `GNSTOR_CRASH_SEED=n` runs that seed, or begins with it.
 
 mod admin;
+mod damage;
 mod probes;
 mod work;
 

@@ -3,6 +3,7 @@
 
 mod arbitration;
 mod campaign;
+mod capsules;
 mod compare;
 mod connect;
 mod cores;
