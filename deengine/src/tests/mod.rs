@@ -21,6 +21,7 @@ mod rate;
 mod reach;
 mod read_write;
 mod refusals;
+mod shrink;
 mod tombstones;
 mod volumes;
 
