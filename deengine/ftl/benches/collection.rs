@@ -24,7 +24,7 @@ fn main() {
             "overwrites", "spare", "policy", "levelling", "WA"
         );
     }
-    let mut print = |run: Run, name: &str| {
+    let print = |run: Run, name: &str| {
         let cost = run.cost();
         let bound = (run.wear_bound != NEVER).then_some(run.wear_bound);
         let levelling = bound.map_or("off".into(), |bound| format!("beyond {bound}"));

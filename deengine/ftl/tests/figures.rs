@@ -30,7 +30,7 @@ fn misses(names: &[&str], state: State, logical_pages: u64) -> Vec<String> {
 
 #[test]
 fn every_fresh_figure_is_met_through_the_layer() {
-    assert_eq!(misses(&Preset::NAMES, State::Fresh, 1 << 17), [""; 0]);
+    assert_eq!(misses(Preset::NAMES, State::Fresh, 1 << 17), [""; 0]);
 }
 
 #[test]

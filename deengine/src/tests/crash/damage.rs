@@ -22,7 +22,7 @@ use gnstor_ftl::{DUMP_BYTES, FtlConfig, Origin};
 use std::ops::Range;
 
 const PAGE: u64 = 4096;
-const SECTOR: u64 = 512;
+const SECTOR: usize = 512;
 
 /// Something with a checksum of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -78,13 +78,13 @@ impl Areas {
     fn twin(&self, part: Part) -> ([Range<u64>; 2], u64) {
         let (map, volumes) =
             (u64::from(self.sizes.map_bytes).next_multiple_of(PAGE) + PAGE, u64::from(self.sizes.volumes));
-        let (entries, tombstones) = (8192 * volumes, SECTOR * (16 * volumes).min(65_536));
+        let (entries, tombstones) = (8192 * volumes, 512 * (16 * volumes).min(65_536));
         let (at, bytes, pitch) = match part {
             Part::Header => (0, PAGE, PAGE),
             Part::Term => (2 * PAGE, PAGE, PAGE),
             Part::Map => (4 * PAGE, map, map),
             Part::Entry => (4 * PAGE + 2 * map, entries, 8192),
-            Part::Tombstone => (4 * PAGE + 2 * map + 2 * entries, tombstones, SECTOR),
+            Part::Tombstone => (4 * PAGE + 2 * map + 2 * entries, tombstones, 512),
             Part::Dump | Part::Journal | Part::Checkpoint(_) => unreachable!("not kept twice"),
         };
         ([at..at + bytes, at + bytes..at + 2 * bytes], pitch)
@@ -127,12 +127,12 @@ fn sectors(store: &RamStore, range: Range<u64>) -> Vec<u64> {
 }
 
 /// Noise, nothing, or a flipped bit, in a sector; the flip is where a checksum sees it.
-fn damage(store: &RamStore, dice: &mut oracle::Dice, at: u64, seen: u64, zeros: bool) {
-    let mut bytes = [0; SECTOR as usize];
+fn damage(store: &RamStore, dice: &mut oracle::Dice, at: u64, seen: usize, zeros: bool) {
+    let mut bytes = [0; SECTOR];
     store.read(at, &mut bytes).expect("within the store");
     match dice.below(3) {
         0 if zeros => bytes.fill(0),
-        0 | 1 => bytes[dice.index(usize::try_from(seen.min(SECTOR)).expect("a sector"))] ^= 1 << dice.below(8),
+        0 | 1 => bytes[dice.index(seen)] ^= 1 << dice.below(8),
         _ => bytes.iter_mut().for_each(|byte| *byte = dice.roll().to_le_bytes()[0]),
     }
     store.write(at, &bytes).expect("within the store");
@@ -340,9 +340,12 @@ fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
     Some((part, both, end, name))
 }
 
+/// How the power went and how the SSD came up, and how often.
+type Ways = BTreeMap<(End, &'static str), u64>;
+
 #[test]
 fn a_damaged_structure_is_refused_by_name_or_the_ssd_tells_the_truth() {
-    let mut ways: BTreeMap<(Part, bool), BTreeMap<(End, &str), u64>> = BTreeMap::new();
+    let mut ways: BTreeMap<(Part, bool), Ways> = BTreeMap::new();
     let count = seeds(6 * PARTS.len() as u64, |seed| {
         println!("seed {seed}");
         if let Some((part, both, end, name)) = run(seed) {
@@ -365,10 +368,10 @@ fn damage_both(campaign: &Campaign, part: Part, zeros: bool) {
     let sizes = FtlConfig::sizes(&campaign.config.preset, pages, DUMP_BYTES).expect("the SSD's");
     let ([a, b], _) = Areas { sizes, len: store.len() }.twin(part);
     for at in [a.start, b.start] {
-        let mut bytes = [0; SECTOR as usize];
+        let mut bytes = [0; SECTOR];
         store.read(at, &mut bytes).expect("within the store");
         bytes[20] ^= 1;
-        store.write(at, &if zeros { [0; SECTOR as usize] } else { bytes }).expect("within the store");
+        store.write(at, &if zeros { [0; SECTOR] } else { bytes }).expect("within the store");
     }
     store.sync().expect("there is power");
 }
