@@ -6,17 +6,32 @@
 //!   flash     outlives the SSD                          opened anew, from records and data in the file
 //!   store     RamStore forgets what was not synced      FileStore behind Forgetful, which takes back what was not synced
 //! ```
+//! Where the SSD loses its power, what was programmed is there. Where the *host* of a file loses it, pages and records written
+//! since the last sync may be gone as well, or in part.
 
 use super::super::*;
 use super::work::Campaign;
 use gnstor_flash::{DataFile, FileStore, IoMode, Power, Store};
 use gnstor_ftl::{DUMP_BYTES, FtlConfig, geometry_for};
 use gnstor_proto::placement::mix64;
+use std::fs::File;
 use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 const SECTOR: usize = 512;
+
+/// What becomes of the host of a file when its SSD loses the power.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Host {
+    Stays,
+    /// It fails as well, and what was written to the system area since the last sync is gone before anything else is.
+    FailsInOrder,
+    /// It fails as well, and whatever was not synced may be there or not.
+    Fails,
+}
 
 /// A file that holds an SSD, and its store while it is open.
 #[derive(Debug)]
@@ -29,13 +44,47 @@ pub(super) struct OnFile {
 #[derive(Debug)]
 struct Forgetful {
     inner: FileStore,
+    /// The file, past the SSD.
+    raw: File,
+    /// Where records and data are.
+    area: Range<u64>,
+    /// What of them the last sync left.
+    synced: Mutex<Vec<u8>>,
     /// Bytes before each write since the last sync, oldest first.
     before: Mutex<Vec<(u64, Vec<u8>)>>,
 }
 
 impl Forgetful {
-    /// Each write since the last sync is kept, dropped, or there in part, in sectors.
-    fn after_power_cut(&self, seed: u64) {
+    fn new(path: &Path, inner: FileStore) -> Self {
+        let raw = File::options().read(true).write(true).open(path).expect("the file");
+        let mut places = [0; 24];
+        raw.read_exact_at(&mut places, 48).expect("its header");
+        let [records_at, _, end] =
+            [0, 8, 16].map(|at| u64::from_le_bytes(places[at..at + 8].try_into().expect("eight bytes")));
+        let store = Self { inner, raw, area: records_at..end, synced: Mutex::default(), before: Mutex::default() };
+        *store.synced.lock().expect("nobody panicked") = store.area();
+        store
+    }
+
+    /// Records and data as they are.
+    fn area(&self) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(self.area.end - self.area.start).expect("a small SSD")];
+        self.raw.read_exact_at(&mut bytes, self.area.start).expect("the file");
+        bytes
+    }
+
+    /// Of what was written to records and data since the last sync each sector is there or not.
+    fn after_host_power_cut(&self, seed: u64) {
+        let (now, synced) = (self.area(), self.synced.lock().expect("nobody panicked"));
+        for (nth, (new, old)) in (0u64..).zip(now.chunks(SECTOR).zip(synced.chunks(SECTOR))) {
+            if new != old && mix64(seed ^ mix64(nth)).is_multiple_of(2) {
+                self.raw.write_all_at(old, self.area.start + nth * SECTOR as u64).expect("the file");
+            }
+        }
+    }
+
+    /// Each write since the last sync is kept, dropped, or there in part, in sectors; or all are dropped.
+    fn after_power_cut(&self, seed: u64, drop_all: bool) {
         let before = std::mem::take(&mut *self.before.lock().expect("nobody panicked"));
         let mut redo = Vec::new();
         for (at, old) in before.into_iter().rev() {
@@ -49,6 +98,7 @@ impl Forgetful {
             for (sector, bytes) in (0u64..).zip(new.chunks(SECTOR)) {
                 let kept = match dice % 3 {
                     0 => false,
+                    _ if drop_all => false,
                     1 => true,
                     _ => mix64(dice ^ sector).is_multiple_of(2),
                 };
@@ -80,7 +130,10 @@ impl Store for Forgetful {
 
     fn sync(&self) -> io::Result<()> {
         let mut before = self.before.lock().expect("nobody panicked");
+        // What is written while this runs may be synced or not: it is taken for not.
+        let area = self.area();
         self.inner.sync()?;
+        *self.synced.lock().expect("nobody panicked") = area;
         before.clear();
         Ok(())
     }
@@ -105,7 +158,7 @@ impl OnFile {
         // Blocking calls: in virtual time nobody waits for a ring.
         let file = Arc::new(file.with_io(IoMode::Blocking));
         let inner = FileStore::new(Arc::clone(&file), Arc::clone(power));
-        let store = Arc::new(Forgetful { inner, before: Mutex::default() });
+        let store = Arc::new(Forgetful::new(&self.path(), inner));
         self.store = Some(Arc::clone(&store));
         (file, store)
     }
@@ -150,7 +203,11 @@ impl Campaign {
                 // Whoever has the file open keeps others from it: the SSD goes, as its process would.
                 self.rig = Rig::bare(0, 16);
                 self.bench.flash = None;
-                on_file.store.take().expect("it was open").after_power_cut(store);
+                let left = on_file.store.take().expect("it was open");
+                left.after_power_cut(store, self.host == Host::FailsInOrder);
+                if self.host != Host::Stays {
+                    left.after_host_power_cut(store);
+                }
             }
         }
         self.oracle.cut();

@@ -3,7 +3,7 @@
 
 use super::super::oracle::{Dice, Key, Oracle};
 use super::super::*;
-use super::on_file::OnFile;
+use super::on_file::{Host, OnFile};
 use gnstor_flash::{RamStore, Shape};
 use gnstor_ftl::{DUMP_BYTES, FtlConfig};
 use std::collections::BTreeSet;
@@ -40,6 +40,8 @@ pub(in crate::tests) struct Campaign {
     pub(super) bench: Bench,
     /// The file that the SSD is in; in memory without one.
     pub(super) file: Option<OnFile>,
+    /// What happens to the host of that file.
+    pub(super) host: Host,
     pub(in crate::tests) dice: Dice,
     pub(super) oracle: Oracle,
     pub(super) table: BTreeMap<u16, Life>,
@@ -100,6 +102,7 @@ impl Campaign {
             config,
             bench,
             file,
+            host: Host::Stays,
             dice,
             oracle: Oracle::keeping_all(),
             table: VOLUMES.iter().map(|&raw| (raw, Life::Gone(0))).collect(),
