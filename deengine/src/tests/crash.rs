@@ -16,6 +16,7 @@
 mod admin;
 mod damage;
 mod on_file;
+mod places;
 mod probes;
 mod work;
 
