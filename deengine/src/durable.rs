@@ -187,6 +187,20 @@ impl Ssd {
         Self::around(config, opened)
     }
 
+    /// The SSD in a file whose system area is behind another store, with faults and a power switch: a new one, or what is there.
+    #[cfg(test)]
+    pub(crate) fn on_file(
+        config: SsdConfig,
+        bench: &Bench,
+        file: Arc<DataFile>,
+        store: Arc<dyn Store>,
+        is_new: bool,
+    ) -> Result<Self, SsdError> {
+        let layer = layer_config(&config, MediaConfig::File(file), store, bench);
+        let opened = if is_new { Ftl::format(&layer)? } else { Ftl::open(&layer, is_live, &|_, _| {})? };
+        Self::around(config, opened)
+    }
+
     /// What a data file holds.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 
 mod arbitration;
 mod campaign;
+mod capsules;
 mod compare;
 mod connect;
 mod cores;
@@ -23,6 +24,7 @@ mod rate;
 mod reach;
 mod read_write;
 mod refusals;
+mod shrink;
 mod tombstones;
 mod volumes;
 

@@ -7,16 +7,16 @@ use super::{Bench, Dice, SIZES, entry, vid};
 use crate::{Checkpoint, DumpState, Durable, DurableError, LedgerContents, Meta, Record, Tombstone, Unusable, dump};
 use gnstor_flash::Store;
 
-struct Made {
-    bench: Bench,
+pub(super) struct Made {
+    pub(super) bench: Bench,
     history: Vec<Vec<Record>>,
     ledger: LedgerContents,
     pages: Vec<super::dump::Page>,
-    end: u64,
+    pub(super) end: u64,
 }
 
 /// A store with everything in it.
-fn make() -> Made {
+pub(super) fn make() -> Made {
     let bench = Bench::new();
     let opened = bench.format();
     let (durable, mut ledger) = (opened.durable, opened.ledger);

@@ -6,6 +6,7 @@ mod devices;
 mod faults;
 mod files;
 mod frames;
+mod fuzz;
 mod geometry;
 mod killed;
 mod notes;
