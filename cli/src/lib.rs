@@ -33,6 +33,7 @@ mod signals;
 pub mod ssd;
 pub mod up;
 pub mod volume;
+mod waking;
 
 /// Why a command failed: one sentence for a person, and the exit code 1.
 #[derive(Debug, thiserror::Error)]

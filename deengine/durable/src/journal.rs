@@ -107,14 +107,14 @@ impl Journal {
         self.tail.abandon();
     }
 
-    /// Changes words of the map in the transactions that are not durable: `change` is given the index and value of each,
-    /// and says what the value is to be.
+    /// Changes words of the map in the transactions from `since` on that are not durable: `change` is given the index and value of
+    /// each, and says what the value is to be.
     ///
     /// # Panics
     /// If a transaction is open.
-    pub fn amend(&mut self, change: impl FnMut(u64, u64) -> u64) {
+    pub fn amend(&mut self, since: Seq, change: impl FnMut(u64, u64) -> u64) {
         assert!(!self.tail.is_open(), "a transaction is open");
-        self.tail.amend(&self.bounds, change);
+        self.tail.amend(&self.bounds, since.saturating_sub(self.durable + 1), change);
     }
 
     /// The last transaction committed.

@@ -11,7 +11,7 @@
 //! the collection unmaps first and looks at the pins afterwards, so one of the two sees the other.
 
 use crate::collect::Victim;
-use crate::config::{Collection, FtlConfig, OpenError};
+use crate::config::{FtlConfig, OpenError};
 use crate::reserve::reserved_superblocks;
 use crate::settle::Running;
 use crate::space::Space;
@@ -24,7 +24,7 @@ use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Flash, Frame, Power, Ppa};
 use gnstor_map::{Map, MapWriter};
-use gnstor_model::{Preset, Timing};
+use gnstor_model::{Collection, Preset, Timing};
 use gnstor_proto::slba::{Stamp, Vid};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -104,6 +104,8 @@ pub struct Ftl {
     pub(crate) journal_bytes: u64,
     pub(crate) logical_pages: u64,
     pub(crate) in_memory: bool,
+    /// Most bytes of a dump; `None` where a power failure leaves time for none.
+    pub(crate) dump_budget: Option<u64>,
     pub(crate) collection: Collection,
     /// Superblocks free or about to be, at and below which writes pay for collection.
     pub(crate) low: u32,

@@ -11,6 +11,7 @@
 use gnstor_durable::Seq;
 use gnstor_fabric::time::Time;
 use gnstor_flash::Superblock;
+use gnstor_model::Policy;
 
 /// What a stream of writes comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,16 +33,6 @@ pub(crate) enum State {
     Closed,
     /// Without a good block.
     Dead,
-}
-
-/// How collection chooses its victim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Policy {
-    /// The fewest valid pages.
-    #[default]
-    Greedy,
-    /// The most space freed for its cost, weighted by age: (1 - u) / 2u x age.
-    CostBenefit,
 }
 
 /// Superblocks are as worn as each other whose erase counts differ by less.
@@ -107,6 +98,11 @@ impl Space {
     /// Pages on good blocks, over all superblocks.
     pub(crate) fn good_pages(&self) -> u64 {
         self.entries.iter().map(|e| u64::from(e.good)).sum()
+    }
+
+    /// Nobody knows how often each was erased: as often as all of them in the mean.
+    pub(crate) fn assume_erases(&mut self, mean: u32) {
+        self.entries.iter_mut().for_each(|entry| entry.erases = mean);
     }
 
     /// Superblocks opened so far.

@@ -4,7 +4,7 @@
 
 use super::dump::{lend, pages};
 use super::{Bench, Dice, SIZES, entry, vid};
-use crate::{Checkpoint, DumpState, Durable, DurableError, LedgerContents, Meta, Record, Unusable, dump};
+use crate::{Checkpoint, DumpState, Durable, DurableError, LedgerContents, Meta, Record, Tombstone, Unusable, dump};
 use gnstor_flash::Store;
 
 pub(super) struct Made {
@@ -23,7 +23,8 @@ pub(super) fn make() -> Made {
     let mut dice = Dice(11);
     ledger.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
     ledger.put_entry(vid(2), &entry(vid(2), 1, 1)).unwrap();
-    ledger.bury(vid(2), 1, &[([1; 16], 5)], 6).unwrap();
+    let tombstone = Tombstone { generation: 1, ids: vec![([1; 16], 5)], buried_at: 6, ..Tombstone::default() };
+    ledger.bury(vid(2), tombstone).unwrap();
     ledger.set_term(3).unwrap();
     ledger.set_map(&[9; 600]).unwrap();
     let replayed = durable.replay(0, |_, _| Ok::<_, DurableError>(())).unwrap();

@@ -229,7 +229,7 @@ fn the_documented_offsets_are_right() {
         map_bytes: 1 << 20,
     };
     let layout = crate::layout::Layout::new(&sizes);
-    assert_eq!((layout.dump, layout.ring), (136_339_456, 203_448_320));
+    assert_eq!((layout.dump, layout.ring), (136_347_648, 203_456_512));
     let offsets = [layout.dump, layout.ring, layout.checkpoints[0], layout.checkpoints[1], layout.table, layout.meta];
     assert!(offsets.iter().all(|at| at % 4096 == 0));
     assert_eq!(sizes.store_bytes(), layout.end);

@@ -9,6 +9,7 @@ mod frames;
 mod fuzz;
 mod geometry;
 mod killed;
+mod notes;
 mod readers;
 mod rules;
 mod space;

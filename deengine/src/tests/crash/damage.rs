@@ -15,7 +15,7 @@
 use super::super::media::seeds;
 use super::super::oracle::Promise;
 use super::super::*;
-use super::places::{PARTS, Part, damage_both, damage_part};
+use super::places::{PARTS, Part, Section, damage_both, damage_part};
 use super::work::{CHUNK, Campaign, LATE, Life, SLOTS, VOLUMES};
 use gnstor_ftl::Origin;
 
@@ -85,7 +85,13 @@ fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
     let part = PARTS[usize::try_from(seed % PARTS.len() as u64).expect("few")];
     let mut campaign = Campaign::new(seed, Faults::seeded(seed, 0));
     let wants_dump = part == Part::Dump;
-    if campaign.dice.one_in(2) {
+    if part == Part::Checkpoint(Section::Words) {
+        // Much journal while blocks are mapped, so that a checkpoint comes and holds something.
+        for _ in 0..80 {
+            campaign.trim_a_lot(20);
+            campaign.work(40);
+        }
+    } else if campaign.dice.one_in(2) {
         let count = 300 + campaign.dice.below(1_500);
         campaign.trim_a_lot(count);
     }
@@ -126,7 +132,7 @@ fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
         Part::Journal | Part::Checkpoint(_) => assert!(end != End::Dump || name != "no dump", "{why}"),
         _ => assert!(name != "rebuilt" && lossy == (end == End::NoDump), "{why}"),
     }
-    let in_ledger = matches!(part, Part::Term | Part::Map | Part::Entry | Part::Tombstone);
+    let in_ledger = matches!(part, Part::Term | Part::Map | Part::Entry | Part::Tombstone | Part::Odometer);
     assert_eq!(lost, u32::from(both && in_ledger), "what is lost is counted: {why}");
     let promise = match name {
         "clean" | "dump" => Promise::Acknowledged,
