@@ -311,7 +311,7 @@ fn sizes() -> Sizes {
 /// left out, are in `flash` and `durable` (`tests/fuzz.rs` there).
 fn decode_all(bytes: &[u8]) {
     let sizes = sizes();
-    for kind in [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone] {
+    for kind in [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::Odometer] {
         let _ = Cell::decode(bytes, kind, 0);
     }
     let _ = PageHead::decode(bytes);

@@ -19,7 +19,8 @@ use crate::ledger::entry_generation;
 use crate::page::{PageHead, decode_page};
 use crate::record::Transactions;
 use crate::{
-    Dump, DumpIdentity, DumpState, Durable, DurableError, EntryCell, Header, Meta, Record, Tombstone, Unusable,
+    Dump, DumpIdentity, DumpState, Durable, DurableError, EntryCell, Header, Meta, Odometer, Record, Tombstone,
+    Unusable,
 };
 use gnstor_flash::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,9 +29,9 @@ use std::collections::{BTreeMap, BTreeSet};
 type Decoder = fn(&[u8]) -> bool;
 
 /// Every file that reads numbers, and what in it does.
-const DECODERS: [(&str, Decoder); 10] = [
+const DECODERS: [(&str, Decoder); 11] = [
     ("cell.rs", |bytes| {
-        let kinds = [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone];
+        let kinds = [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::Odometer];
         kinds.map(|kind| matches!(Cell::decode(bytes, kind, 0), Ok(Some(_)))).contains(&true)
     }),
     ("checkpoint.rs", |bytes| {
@@ -44,6 +45,7 @@ const DECODERS: [(&str, Decoder); 10] = [
     ("header.rs", |bytes| Header::decode(bytes).is_ok()),
     ("ledger.rs", |bytes| bytes.len() >= 4096 && entry_generation(bytes) > 0),
     ("meta.rs", |bytes| Meta::decode(bytes, &SIZES).is_ok()),
+    ("odometer.rs", |bytes| Odometer::decode(bytes).is_ok()),
     ("page.rs", |bytes| {
         let _ = PageHead::peek(bytes);
         decode_page(bytes, &bounds(), &mut Transactions::default()).is_ok()
@@ -109,7 +111,7 @@ fn seeds(least: u64, mut run: impl FnMut(u64)) {
 /// Something that is right.
 fn sound(dice: &mut Dice, dump: &[u8]) -> Vec<u8> {
     let records = |dice: &mut Dice| (0..3).map(|_| (0..5).map(|_| dice.record()).collect()).collect::<Vec<_>>();
-    match dice.below(10) {
+    match dice.below(11) {
         0 => header(dice.next()).encode(),
         1 => meta(dice.next()).encode(&SIZES).unwrap(),
         2 => page(&records(dice)),
@@ -127,7 +129,8 @@ fn sound(dice: &mut Dice, dump: &[u8]) -> Vec<u8> {
             let kind = kinds[usize::try_from(dice.below(5)).unwrap()];
             Cell { tag: 1, version: 2, content: &content }.encode(kind, 0)
         }
-        8 => [vec![3, 0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], entry(vid(3), 2, 1)].concat(),
+        8 => Odometer { on_ms: dice.next(), ..Odometer::default() }.encode(),
+        9 => [vec![3, 0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], entry(vid(3), 2, 1)].concat(),
         _ => {
             let mut bytes = vec![0; crate::ledger::TOMBSTONE_BYTES];
             (bytes[0], bytes[2], bytes[4]) = (1, 2, 3);

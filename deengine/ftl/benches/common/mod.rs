@@ -48,7 +48,7 @@ pub(crate) fn ring_at(sizes: &Sizes) -> u64 {
     let page = |bytes: u64| bytes.next_multiple_of(4096);
     let (map_bytes, volumes) = (page(sizes.map_bytes.into()), u64::from(sizes.volumes));
     let tombstones = (16 * volumes).min(65_536);
-    24_576 + 2 * map_bytes + 2 * 8192 * volumes + 2 * 512 * tombstones + page(sizes.dump_bytes)
+    24_576 + 2 * map_bytes + 2 * 8192 * volumes + 2 * 512 * tombstones + 2 * 4096 + page(sizes.dump_bytes)
 }
 
 /// RAM media and a RAM store for so many logical pages.

@@ -132,7 +132,7 @@ fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
         Part::Journal | Part::Checkpoint(_) => assert!(end != End::Dump || name != "no dump", "{why}"),
         _ => assert!(name != "rebuilt" && lossy == (end == End::NoDump), "{why}"),
     }
-    let in_ledger = matches!(part, Part::Term | Part::Map | Part::Entry | Part::Tombstone);
+    let in_ledger = matches!(part, Part::Term | Part::Map | Part::Entry | Part::Tombstone | Part::Odometer);
     assert_eq!(lost, u32::from(both && in_ledger), "what is lost is counted: {why}");
     let promise = match name {
         "clean" | "dump" => Promise::Acknowledged,
