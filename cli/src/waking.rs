@@ -4,7 +4,7 @@
 use crate::door::Door;
 use gnstor_deengine::Recovering;
 use gnstor_fabric::engine::{Engine, EngineConfig};
-use gnstor_fabric::runtime::EngineThread;
+use gnstor_fabric::runtime::EngineThreads;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Waking {
     // The door closes before the engine behind it stops.
     _door: Door,
-    _engine: EngineThread,
+    _engine: EngineThreads,
 }
 
 impl Waking {
@@ -28,7 +28,7 @@ impl Waking {
         let mut engine = Engine::new(EngineConfig::default());
         engine.set_first_ssd(index);
         engine.add_target(Box::new(Recovering::default()), Vec::new());
-        let engine = EngineThread::start(engine)?;
+        let engine = EngineThreads::start(vec![engine])?;
         Ok(Self { _door: Door::open(listener.try_clone()?, engine.handle())?, _engine: engine })
     }
 }

@@ -6,7 +6,7 @@ use gnstor_fabric::engine::tcp::Wire;
 use gnstor_fabric::engine::{Engine, EngineConfig, HalfId, Port};
 use gnstor_fabric::host_queue::HostQueue;
 use gnstor_fabric::region::HostRegion;
-use gnstor_fabric::runtime::{EngineHandle, EngineThread};
+use gnstor_fabric::runtime::{EngineHandle, EngineThreads};
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
 use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, Up, gnstor};
 use gnstor_tests::{assert_same, pattern, within};
@@ -166,7 +166,7 @@ fn an_ssd_that_rebuilds_its_map_says_that_it_is_not_ready_until_it_is() {
             let bytes = usize::try_from(end - at).expect("64-bit host").min(zeros.len());
             raw.write_all_at(&zeros[..bytes], at).expect("it is written");
         }
-        let engine = EngineThread::start(Engine::new(EngineConfig::default())).expect("a thread");
+        let engine = EngineThreads::start(vec![Engine::new(EngineConfig::default())]).expect("a thread");
         let handle = engine.handle();
         let soft = handle.call(|e, _| e.add_soft()).expect("the engine runs");
         let running = Running::start(&["ssd", "--json", "--listen", &address, "--data", &file]);
