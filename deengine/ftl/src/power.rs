@@ -70,12 +70,18 @@ impl Ftl {
 
     /// Writes the pages of a dump to new places, and makes them and the dump's tail durable.
     pub(crate) fn rewrite(&self, dump: &Dump) -> Result<u64, OpenError> {
+        let is_wanted = |DumpPage { page, oob, data }: &DumpPage<'_>| {
+            let named = Vid::new(oob.vid).is_some_and(|vid| self.map.get(vid, oob.vba) == Some(page.0));
+            data.is_some() && named && !self.holds_newer(*page, oob)
+        };
+        let wanted: Vec<DumpPage<'_>> = dump.pages().filter(is_wanted).collect();
+        let superblock = |page: Ppa| self.flash.geometry().superblock_of(page);
+        for DumpPage { page, .. } in &wanted {
+            self.lock().space.get_mut(superblock(*page)).in_dump += 1;
+        }
         let mut rewritten = 0;
-        for DumpPage { page, oob, data } in dump.pages() {
+        for DumpPage { page, oob, data } in wanted {
             let (Some(data), Some(vid)) = (data, Vid::new(oob.vid)) else { continue };
-            if self.map.get(vid, oob.vba) != Some(page.0) || self.holds_newer(page, &oob) {
-                continue;
-            }
             let mut guard = self.lock();
             let inner = &mut *guard;
             self.make_room_now(inner)?;
@@ -84,6 +90,7 @@ impl Ftl {
                 .take_frame()
                 .ok_or_else(|| OpenError::Damaged("restoring the dump: no frame is free".into()))?;
             self.flash.write_frame(frame, data);
+            inner.space.get_mut(superblock(page)).in_dump -= 1;
             self.put(inner, Time::ZERO, Time::ZERO, Stream::Host, &oob, vid, frame, None);
             inner.page_seq = inner.page_seq.max(oob.seq);
             rewritten += 1;
