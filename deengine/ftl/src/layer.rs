@@ -142,6 +142,8 @@ pub(crate) struct Inner {
     /// Background collection has looked and found nothing worth it; until something changes.
     pub(crate) nothing_to_collect: bool,
     pub(crate) worn_out: bool,
+    /// A dump is being written to new places.
+    pub(crate) restoring: bool,
     pub(crate) stats: LayerStats,
     /// Which blocks of the write in hand are to be applied.
     pub(crate) fresh: Vec<bool>,

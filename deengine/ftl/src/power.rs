@@ -79,6 +79,7 @@ impl Ftl {
         for DumpPage { page, .. } in &wanted {
             self.lock().space.get_mut(superblock(*page)).in_dump += 1;
         }
+        self.lock().restoring = true;
         let mut rewritten = 0;
         for DumpPage { page, oob, data } in wanted {
             let (Some(data), Some(vid)) = (data, Vid::new(oob.vid)) else { continue };
@@ -97,6 +98,7 @@ impl Ftl {
             self.settle_due(inner, Time::NEVER, Time::ZERO);
         }
         self.flush_now()?;
+        self.lock().restoring = false;
         Ok(rewritten)
     }
 

@@ -257,6 +257,7 @@ fn assemble(
         last_write: Time::ZERO,
         nothing_to_collect: false,
         worn_out: false,
+        restoring: false,
         stats: found.stats,
         fresh: Vec::new(),
         words: Vec::new(),
