@@ -135,8 +135,17 @@ impl Ssd {
     }
 }
 
+/// Looks at the lock before a thread sleeps for it: it is held for a microsecond or two, and being woken takes longer.
+const LOOKS: u32 = 200;
+
 impl Shared {
     fn lock(&self) -> SsdGuard<'_> {
+        for _ in 0..LOOKS {
+            if let Some(ssd) = self.try_lock() {
+                return ssd;
+            }
+            std::hint::spin_loop();
+        }
         // A panic under the lock is a broken invariant; whoever still runs sees the state it left.
         SsdGuard { ssd: self.ssd.lock().unwrap_or_else(PoisonError::into_inner), roster: &self.roster }
     }
