@@ -145,7 +145,7 @@ fn wrong_words_are_refused_in_a_sentence() {
         refused(&["--runtime", "0"], &["more than 0"]);
         refused(&["--io-timeout", "0"], &["1ms"]);
         refused(&["--preset", "floppy"], &["'floppy'", "null"]);
-        refused(&["--plot", "latency.png"], &["latency.png", ".svg"]);
+        refused(&["--plot", "latency.pdf"], &["latency.pdf", ".svg or .png"]);
         refused(&["--plot", "/nowhere/latency.svg"], &["/nowhere/latency.svg"]);
         for (words, why) in [
             (["--rw", "trim"], "randrw"),
@@ -179,6 +179,9 @@ fn ctrl_c_ends_a_run_with_the_figures_so_far() {
 
 fn small(mode: Mode, rw: Rw) -> BenchArgs {
     BenchArgs {
+        figure: None,
+        points: Vec::new(),
+        max_clients: None,
         mode,
         rw,
         rwmixread: 50,
@@ -186,7 +189,7 @@ fn small(mode: Mode, rw: Rw) -> BenchArgs {
         iodepth: 32,
         clients: 2,
         size: 1 << 20,
-        runtime: Duration::from_millis(500),
+        runtime: Some(Duration::from_millis(500)),
         warmup: Duration::ZERO,
         verify: Switch::On,
         seed: 7,
@@ -223,7 +226,7 @@ fn planted(rw: Rw, before: fn(&File), after: fn(&File)) -> Report {
 fn an_ssd_that_falls_silent_ends_the_run_with_its_status() {
     for mode in [Mode::Gnstor, Mode::GdDeengine, Mode::Gd] {
         within(LIMIT, move || {
-            let args = BenchArgs { runtime: Duration::from_secs(3600), ..small(mode, Rw::Randrw) };
+            let args = BenchArgs { runtime: Some(Duration::from_secs(3600)), ..small(mode, Rw::Randrw) };
             let steps = Steps::new(true, Arc::new(AtomicBool::new(false)));
             let rig = Rig::new(&args, Load::new(&args).expect("a load that can be run"), &steps).expect("a rig");
             bench::fill(&rig, &steps).expect("the volumes are filled");

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A figure that was run: for people, and as JSON (`docs/bench.md`).
+
+use super::claim::{ClaimTold, Measured};
+use super::paper::{Figure, Given, PAPER_GB, Point, Quantity};
+use crate::CliError;
+use crate::bench::args::BenchArgs;
+use crate::bench::report::{Report, SCHEMA};
+use crate::report::print_json;
+use serde::Serialize;
+
+/// From this share of late responses on the emulator, and not the modelled array, set the pace.
+const LATE_HIGH: f64 = 0.1;
+/// Differences from the paper that need a cause.
+const DIFFERENT: f64 = 0.1;
+
+/// A figure, point by point.
+#[derive(Debug, Serialize)]
+pub(in crate::bench) struct FigureReport {
+    schema: u32,
+    pub(in crate::bench) figure: u8,
+    pub(in crate::bench) title: &'static str,
+    #[serde(skip)]
+    pub(in crate::bench) quantity: Quantity,
+    /// Of every point's `paper`, `ideal` and `measured`.
+    unit: &'static str,
+    /// What a GB is in `unit`.
+    gb_bytes: f64,
+    preset: String,
+    iodepth: u32,
+    /// What the text does not say.
+    chosen: &'static [&'static str],
+    pub(super) interrupted: bool,
+    /// Points that were to be run.
+    planned: usize,
+    pub(in crate::bench) points: Vec<PointTold>,
+    claims: Vec<ClaimTold>,
+}
+
+/// One point.
+#[derive(Debug, Serialize)]
+pub(in crate::bench) struct PointTold {
+    pub(in crate::bench) name: String,
+    #[serde(skip)]
+    pub(in crate::bench) point: Point,
+    pub(in crate::bench) paper: Option<f64>,
+    /// `text`, or `ratio`: the text's factor times a value of the text.
+    paper_from: Option<&'static str>,
+    pub(in crate::bench) ideal: Option<f64>,
+    pub(in crate::bench) measured: Option<f64>,
+    /// Measured by ideal.
+    ratio: Option<f64>,
+    late_share: Option<f64>,
+    pub(in crate::bench) core_bound: bool,
+    state: Option<&'static str>,
+    fill_share: Option<f64>,
+    /// Why it is not the paper's value, where the report knows.
+    cause: Option<String>,
+    /// Why it does not count.
+    error: Option<String>,
+    run: Option<Report>,
+}
+
+impl FigureReport {
+    pub(super) fn new(figure: &Figure, args: &BenchArgs) -> Self {
+        Self {
+            schema: SCHEMA,
+            figure: figure.number,
+            title: figure.title,
+            quantity: figure.quantity,
+            unit: figure.quantity.unit(),
+            gb_bytes: PAPER_GB,
+            preset: args.preset.clone(),
+            iodepth: args.iodepth,
+            chosen: figure.chosen,
+            interrupted: false,
+            planned: figure.points.len(),
+            points: Vec::new(),
+            claims: Vec::new(),
+        }
+    }
+
+    /// A point that ran.
+    pub(super) fn add(&mut self, point: &Point, run: Report) {
+        self.interrupted |= run.interrupted;
+        let of = |gbps: f64, us: f64| if self.quantity == Quantity::Latency { us } else { gbps };
+        let measured = measured(&run).map(|m| of(m.gbps, m.mean_us));
+        let in_flight = f64::from(run.load.clients * run.load.iodepth);
+        // So many in flight at that rate: Little's law.
+        let ideal = run.ideal.as_ref().map(|ideal| of(ideal.gbps * 1e9 / PAPER_GB, in_flight * 1e6 / ideal.iops));
+        let error = run.verdict().err().filter(|error| !matches!(error, CliError::Interrupted));
+        let mut told = PointTold {
+            ideal,
+            measured,
+            ratio: measured.zip(ideal).map(|(measured, ideal)| measured / ideal),
+            late_share: run.late.share,
+            core_bound: run.busy.core_bound,
+            state: Some(run.array.state),
+            fill_share: Some(run.array.fill_share),
+            error: error.map(|error| error.to_string()),
+            ..PointTold::new(point)
+        };
+        told.cause = told.cause(&run);
+        told.run = Some(run);
+        self.points.push(told);
+    }
+
+    /// A point that could not be run.
+    pub(super) fn fail(&mut self, point: &Point, error: &CliError) {
+        self.points.push(PointTold { error: Some(error.to_string()), ..PointTold::new(point) });
+    }
+
+    /// What the paper says of points together.
+    pub(super) fn conclude(&mut self, figure: &Figure) {
+        let counted = |told: &PointTold| {
+            let counts = !told.core_bound && told.error.is_none();
+            told.run.as_ref().filter(|_| counts).and_then(measured)
+        };
+        let points: Vec<_> = self.points.iter().map(|told| (&told.point, counted(told))).collect();
+        self.claims = figure.claims.iter().map(|claim| claim.told(&points)).collect();
+    }
+
+    /// Whether all is as it should be.
+    ///
+    /// # Errors
+    /// [`CliError::Verify`] with the first point that failed; [`CliError::Interrupted`].
+    pub(super) fn verdict(&self) -> Result<(), CliError> {
+        let failed = || self.points.iter().filter_map(|told| Some((&told.name, told.error.as_ref()?)));
+        if let Some((name, error)) = failed().next() {
+            let count = failed().count();
+            return Err(CliError::Verify(format!("{count} of {} points failed; {name}: {error}", self.planned)));
+        }
+        if self.interrupted || self.points.len() < self.planned { Err(CliError::Interrupted) } else { Ok(()) }
+    }
+
+    /// Prints the figure for a person, or as JSON.
+    pub(super) fn print(&self, json: bool) {
+        if json {
+            return print_json(self);
+        }
+        println!();
+        println!(
+            "  figure {}: {}, {} a client in flight, preset {}",
+            self.figure, self.title, self.iodepth, self.preset
+        );
+        println!();
+        println!(
+            "  {:<34} {:>9} {:>9} {:>9} {:>8} {:>7}  SSDs",
+            "point", "paper", "ideal", "measured", "of ideal", "late"
+        );
+        self.points.iter().for_each(|told| println!("  {}", told.line()));
+        println!();
+        let gb = if self.quantity == Quantity::Throughput { "; a GB is the paper's, 1.024 x 10^9 bytes" } else { "" };
+        println!("  values in {}{gb}; * = the text's factor times a value of the text", self.unit);
+        if self.points.len() < self.planned {
+            println!("  interrupted: {} of {} points", self.points.len(), self.planned);
+        }
+        println!();
+        println!("  {:<62} {:>6} {:>9}", "the text of the paper on several points", "paper", "measured");
+        for claim in &self.claims {
+            let measured = claim.measured.map_or_else(|| "-".into(), |value| format!("{value:.2}"));
+            let what = format!("{} ({}, of {})", claim.what, claim.unit, claim.points);
+            println!("  {what:<62} {:>6.2} {measured:>9}", claim.paper);
+        }
+        for told in &self.points {
+            let why = [("cause", &told.cause), ("failed", &told.error)];
+            for (what, why) in why.into_iter().filter_map(|(what, why)| Some((what, why.as_ref()?))) {
+                println!("  {what:<11} {}: {why}", told.name);
+            }
+        }
+        self.chosen.iter().for_each(|chosen| println!("  chosen      {chosen}"));
+        if let Some(run) = self.points.iter().find_map(|told| told.run.as_ref()) {
+            println!("  device      {} ({})", run.device.name, run.device.why);
+            println!("  emulated    {}", run.emulated.join("\n              "));
+        }
+    }
+}
+
+/// Throughput in the paper's unit, and mean latency, where anything was measured.
+fn measured(run: &Report) -> Option<Measured> {
+    let timed = run.read.as_ref().or(run.write.as_ref())?;
+    Some(Measured { gbps: run.gbps * 1e9 / PAPER_GB, mean_us: timed.latency_us.mean })
+}
+
+impl PointTold {
+    fn new(point: &Point) -> Self {
+        let [mode, rw, bs, clients, ssds] = point.words();
+        Self {
+            name: format!("{mode} {rw} {bs} {clients} {ssds}"),
+            point: point.clone(),
+            paper: point.paper.map(|given: Given| given.value),
+            paper_from: point.paper.map(|given| given.from),
+            ideal: None,
+            measured: None,
+            ratio: None,
+            late_share: None,
+            core_bound: false,
+            state: None,
+            fill_share: None,
+            cause: None,
+            error: None,
+            run: None,
+        }
+    }
+
+    fn cause(&self, run: &Report) -> Option<String> {
+        let (paper, measured) = self.paper.zip(self.measured)?;
+        let by = measured / paper - 1.0;
+        if by.abs() <= DIFFERENT {
+            return None;
+        }
+        let late = self.late_share.filter(|&share| share >= LATE_HIGH);
+        let cores = || format!("core-bound ({} busy threads on {} cores)", run.busy.threads, run.busy.cores);
+        let emulator = |share: f64| format!("emulator-bound ({:.1} % of responses late)", share * 100.0);
+        let causes: Vec<String> = self.core_bound.then(cores).into_iter().chain(late.map(emulator)).collect();
+        (!causes.is_empty()).then(|| format!("{:+.0} % from the paper: {}", by * 100.0, causes.join(", ")))
+    }
+
+    /// The point's line of the table.
+    pub(super) fn line(&self) -> String {
+        let number = |value: Option<f64>, none: &str| value.map_or_else(|| none.to_owned(), |v| format!("{v:.2}"));
+        let percent = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{:.1} %", v * 100.0));
+        let mark = if self.paper_from == Some("ratio") { "*" } else { "" };
+        let paper = number(self.paper, "not given") + mark;
+        let [ideal, measured] = [self.ideal, self.measured].map(|value| number(value, "-"));
+        let full = self.fill_share.map_or_else(String::new, |share| format!(", {:.1} % full", share * 100.0));
+        let state = self.state.unwrap_or_default();
+        let mut marks = String::new();
+        for (is, name) in [
+            (self.core_bound, "  core-bound"),
+            (self.error.is_some(), "  failed"),
+            (self.run.as_ref().is_some_and(|run| run.interrupted), "  interrupted"),
+        ] {
+            marks += if is { name } else { "" };
+        }
+        format!(
+            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {:>8} {:>7}  {state}{full}{marks}",
+            self.name,
+            percent(self.ratio),
+            percent(self.late_share)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::paper;
+    use super::*;
+
+    #[test]
+    fn every_figure_has_its_points_once() {
+        for (number, count) in [(9, 24), (10, 24), (11, 72), (12, 24), (13, 12)] {
+            let figure = paper::figure(number).expect("a figure");
+            let mut names: Vec<_> = figure.points.iter().map(|point| PointTold::new(point).name).collect();
+            names.sort();
+            names.dedup();
+            assert_eq!((names.len(), figure.points.len()), (count, count), "figure {number}");
+        }
+        assert!(paper::figure(8).is_none() && paper::figure(14).is_none());
+    }
+
+    #[test]
+    fn the_values_of_the_paper_are_where_its_text_has_them() {
+        let given = |number| {
+            let points = paper::figure(number).expect("a figure").points;
+            let told: Vec<PointTold> = points.iter().map(PointTold::new).filter(|told| told.paper.is_some()).collect();
+            told.iter()
+                .map(|t| (t.name.clone(), format!("{:.2}", t.paper.unwrap_or_default()), t.paper_from))
+                .collect::<Vec<_>>()
+        };
+        let of = |name: &str, value: &str, from| (name.to_owned(), value.to_owned(), Some(from));
+        assert_eq!(given(9).len(), 8);
+        assert!(given(9).contains(&of("gd randwrite 4k c1 s4", "0.69", "ratio")), "{:?}", given(9));
+        assert_eq!(given(11), [of("gnstor randread 64k c2 s4", "21.50", "text")]);
+        assert_eq!(
+            given(12),
+            [
+                of("gd read 4k c32 s5", "2.96", "ratio"),
+                of("gnstor read 4k c32 s5", "13.60", "text"),
+                of("gd write 4k c32 s5", "1.14", "ratio"),
+                of("gnstor write 4k c32 s5", "6.60", "text"),
+            ]
+        );
+        assert!(given(10).is_empty() && given(13).is_empty());
+    }
+}
