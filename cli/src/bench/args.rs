@@ -61,7 +61,7 @@ pub struct BenchArgs {
     /// With --figure: only these points, by words of their names, such as gnstor,gd,randread,4k,c1,s4
     #[arg(long, value_name = "WORDS", value_delimiter = ',', requires = "figure")]
     pub points: Vec<String>,
-    /// With --figure: only points of at most so many clients
+    /// With --figure: at most so many clients. Figure 11 leaves out the points with more, figure 12 takes fewer
     #[arg(long, value_name = "N", requires = "figure", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_clients: Option<u32>,
     /// Who drives the array

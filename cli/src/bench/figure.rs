@@ -5,6 +5,7 @@ mod claim;
 mod paper;
 mod told;
 
+pub(super) use paper::Quantity;
 pub(super) use told::{FigureReport, PointTold};
 
 use super::args::{BenchArgs, Load};
@@ -96,6 +97,13 @@ const REPLICAS: u32 = 2;
 
 /// Leaves only those points that were asked for.
 fn limit(figure: &mut Figure, args: &BenchArgs) -> Result<(), CliError> {
+    if let Some(most) = args.max_clients {
+        if figure.varies_clients {
+            figure.points.retain(|point| point.clients <= most);
+        } else {
+            figure.points.iter_mut().for_each(|point| point.clients = point.clients.min(most));
+        }
+    }
     let names: Vec<[String; 5]> = figure.points.iter().map(Point::words).collect();
     let is_word = |word: &String| names.iter().any(|name| name.contains(word));
     if let Some(unknown) = args.points.iter().find(|word| !is_word(word)) {
@@ -117,7 +125,7 @@ fn limit(figure: &mut Figure, args: &BenchArgs) -> Result<(), CliError> {
             of_kind.peek().is_none() || of_kind.any(|asked| asked == word)
         })
     };
-    figure.points.retain(|point| wanted(point) && args.max_clients.is_none_or(|most| point.clients <= most));
+    figure.points.retain(wanted);
     if figure.points.is_empty() {
         return Err(CliError::Usage(format!("figure {} has no point with these limits", figure.number)));
     }

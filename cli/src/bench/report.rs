@@ -81,7 +81,7 @@ pub struct ArrayTold {
     pub fill_share: f64,
     /// `fresh`: no SSD has collected; `collecting`: some have, while filling or in the load. No load here is long enough for a steady state.
     pub state: &'static str,
-    /// What each SSD served in the launch: warm-up, measured part and drain.
+    /// What each SSD served in the launch: warm-up, measured part and drain. One that no longer answers is missing.
     pub served: Vec<Served>,
 }
 

@@ -91,8 +91,8 @@ pub(super) struct Stages {
     pub(super) channels: Vec<ChannelStats>,
     /// Records of the central engine's log.
     pub(super) log_records: u64,
-    /// Of each SSD.
-    pub(super) served: Vec<Served>,
+    /// Of each SSD that answers.
+    pub(super) served: Vec<Option<Served>>,
 }
 
 const TICK: Duration = Duration::from_millis(200);
@@ -196,7 +196,7 @@ impl Rig {
         let engine = engines.into_iter().sum();
         let channels = self.members.iter().map(|m| m.file.client().channel_stats()).collect::<Result<_, _>>()?;
         let log_records = self.central.as_ref().map_or(0, |central| central.records());
-        let (agent, served) = (self.node.hca().stats().map_err(Error::from)?, self.logs.read()?);
+        let (agent, served) = (self.node.hca().stats().map_err(Error::from)?, self.logs.read());
         Ok(Stages { agent, engine, channels, log_records, served })
     }
 

@@ -93,14 +93,15 @@ impl Logs {
         Ok(Self { queues: Mutex::new(queues), volumes })
     }
 
-    /// What each SSD has served so far.
-    ///
-    /// # Errors
-    /// An SSD that does not answer.
-    pub(super) fn read(&self) -> Result<Vec<Served>, CliError> {
+    /// What each SSD has served so far; `None` for one that does not answer: a load goes on without it.
+    pub(super) fn read(&self) -> Vec<Option<Served>> {
         let mut queues = self.queues.lock().expect("no panic while held");
-        let one = |(ssd, queue)| self.of(ssd, queue);
-        Ok((0..).zip(queues.iter_mut()).map(one).collect::<Result<_, _>>().map_err(ArrayError::from)?)
+        let one = |(ssd, queue)| {
+            self.of(ssd, queue)
+                .inspect_err(|error| tracing::warn!("SSD {ssd} does not tell what it served: {error}"))
+                .ok()
+        };
+        (0..).zip(queues.iter_mut()).map(one).collect()
     }
 
     fn of(&self, ssd: u16, queue: &mut HostQueue) -> Result<Served, ChannelError> {

@@ -10,10 +10,11 @@ use gnstor_fabric::time::Span;
 pub(super) fn array(rig: &Rig, before: &Stages, after: &Stages) -> ArrayTold {
     let (load, link) = (rig.load(), rig.link());
     let written = load.size * u64::from(load.clients) * u64::from(load.replicas);
-    let collected = after.served.iter().any(|ssd| ssd.moved_pages != 0);
+    let collected = after.served.iter().flatten().any(|ssd| ssd.moved_pages != 0);
     #[expect(clippy::cast_precision_loss, reason = "figures to print")]
     let (fill_share, link_latency_us) =
         (written as f64 / (load.ssd_bytes as f64 * rig.ssds() as f64), link.latency.as_ns() as f64 / 1e3);
+    let served = after.served.iter().zip(&before.served);
     ArrayTold {
         ssds: rig.ssds(),
         preset: rig.preset().name.clone(),
@@ -22,7 +23,7 @@ pub(super) fn array(rig: &Rig, before: &Stages, after: &Stages) -> ArrayTold {
         link_latency_us,
         fill_share,
         state: if collected { "collecting" } else { "fresh" },
-        served: after.served.iter().zip(&before.served).map(|(after, before)| after.since(before)).collect(),
+        served: served.filter_map(|(after, before)| Some((*after)?.since(&(*before)?))).collect(),
     }
 }
 

@@ -47,7 +47,7 @@ impl Select {
         let what = self.reads.map(|reads| if reads { "reads" } else { "writes" }.to_owned());
         let ssds = self.ssds.map(|ssds| format!("{ssds} SSDs"));
         let words: Vec<String> = [bs, what, ssds].into_iter().flatten().collect();
-        if words.is_empty() { "all loads".into() } else { words.join(" ") }
+        if words.is_empty() { "all loads".into() } else { words.join(", ") }
     }
 }
 
@@ -140,7 +140,7 @@ impl Claim {
                 let mean = (count != 0).then(|| ratios().sum::<f64>() / count as f64);
                 let what = if of == Of::Latency { "latency" } else { "throughput" };
                 ClaimTold {
-                    what: format!("{} by {}, {on}, {what}", word(this), word(that)),
+                    what: format!("{} over {}, {on}, {what}", word(this), word(that)),
                     unit: "times",
                     paper: self.value,
                     measured: mean,
@@ -181,7 +181,7 @@ mod tests {
         let told = |of| Claim::times(1.8, Mode::Gnstor, Mode::Gd, Select::size(4096), of).told(&points);
         assert_eq!((told(Of::Throughput).measured, told(Of::Throughput).points), (Some(3.0), 2));
         assert_eq!((told(Of::Latency).measured, told(Of::Latency).paper), (Some(0.5), 1.8));
-        assert_eq!(told(Of::Throughput).what, "gnstor by gd, 4k, throughput");
+        assert_eq!(told(Of::Throughput).what, "gnstor over gd, 4k, throughput");
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub(in crate::bench) struct Figure {
     pub(super) quantity: Quantity,
     pub(super) points: Vec<Point>,
     pub(super) claims: Vec<Claim>,
+    /// Its points have different numbers of clients. Where they have not, the number may be made smaller.
+    pub(super) varies_clients: bool,
     /// What the text does not say and was chosen here.
     pub(super) chosen: &'static [&'static str],
 }
@@ -135,6 +137,7 @@ fn figure_9() -> Figure {
             Claim::times(4.2, Mode::Gnstor, Mode::Basic, Select::size(K4), Of::Throughput),
             Claim::times(1.8, Mode::Gnstor, Mode::Gd, Select::size(K4), Of::Throughput),
         ],
+        varies_clients: false,
         chosen: &["the values of 4 KiB stand for both orders: the text gives one for each direction"],
     }
 }
@@ -153,6 +156,7 @@ fn figure_10() -> Figure {
             Claim::times(1.0 - 0.357, Mode::Gnstor, Mode::Gd, reads, Of::Latency),
             Claim::times(1.0 - 0.398, Mode::Gnstor, Mode::Gd, writes, Of::Latency),
         ],
+        varies_clients: false,
         chosen: &["the depth of figure 9; the text gives none for this figure"],
     }
 }
@@ -180,6 +184,7 @@ fn figure_11() -> Figure {
             best(5.6, Mode::Gnstor, K4, false),
             best(9.6, Mode::Gnstor, K64, false),
         ],
+        varies_clients: true,
         chosen: &[
             "random order: the text does not name one",
             "values that the text gives no clients for are a series' best",
@@ -209,6 +214,7 @@ fn figure_12() -> Figure {
             Claim::times(4.6, Mode::Gnstor, Mode::Gd, five(Select::size(K4).reads()), Of::Throughput),
             Claim::times(5.8, Mode::Gnstor, Mode::Gd, five(Select::size(K4).writes()), Of::Throughput),
         ],
+        varies_clients: false,
         chosen: &[
             "2 to 5 SSDs: the text names five only",
             "32 clients: the text gives no number here, and says that so many saturate the array",
@@ -233,6 +239,7 @@ fn figure_13() -> Figure {
             Claim::times(1.496, Mode::Gnstor, Mode::GdDeengine, Select::all(), Of::Throughput),
             Claim::times(1.0 - 0.312, Mode::Gnstor, Mode::GdDeengine, Select::all(), Of::Latency),
         ],
+        varies_clients: false,
         chosen: &["the depth of figure 9; the text gives none for this figure"],
     }
 }

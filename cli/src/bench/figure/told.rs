@@ -6,11 +6,14 @@ use super::paper::{Figure, Given, PAPER_GB, Point, Quantity};
 use crate::CliError;
 use crate::bench::args::BenchArgs;
 use crate::bench::report::{Report, SCHEMA};
+use crate::media::DEFAULT_PRESET;
 use crate::report::print_json;
 use serde::Serialize;
 
 /// From this share of late responses on the emulator, and not the modelled array, set the pace.
 const LATE_HIGH: f64 = 0.1;
+/// In flight for a client of the paper.
+const DEPTH: u32 = 32;
 /// Differences from the paper that need a cause.
 const DIFFERENT: f64 = 0.1;
 
@@ -28,8 +31,8 @@ pub(in crate::bench) struct FigureReport {
     gb_bytes: f64,
     preset: String,
     iodepth: u32,
-    /// What the text does not say.
-    chosen: &'static [&'static str],
+    /// What the text does not say, and what was asked for otherwise.
+    chosen: Vec<String>,
     pub(super) interrupted: bool,
     /// Points that were to be run.
     planned: usize,
@@ -43,13 +46,18 @@ pub(in crate::bench) struct PointTold {
     pub(in crate::bench) name: String,
     #[serde(skip)]
     pub(in crate::bench) point: Point,
+    #[serde(skip)]
+    pub(in crate::bench) quantity: Quantity,
     pub(in crate::bench) paper: Option<f64>,
     /// `text`, or `ratio`: the text's factor times a value of the text.
     paper_from: Option<&'static str>,
-    pub(in crate::bench) ideal: Option<f64>,
-    pub(in crate::bench) measured: Option<f64>,
+    ideal: Option<f64>,
+    measured: Option<f64>,
     /// Measured by ideal.
     ratio: Option<f64>,
+    /// Mean latency, and what it is at the ideal rate, microseconds: in every figure.
+    mean_us: Option<f64>,
+    ideal_us: Option<f64>,
     late_share: Option<f64>,
     pub(in crate::bench) core_bound: bool,
     state: Option<&'static str>,
@@ -72,7 +80,7 @@ impl FigureReport {
             gb_bytes: PAPER_GB,
             preset: args.preset.clone(),
             iodepth: args.iodepth,
-            chosen: figure.chosen,
+            chosen: chosen(figure, args),
             interrupted: false,
             planned: figure.points.len(),
             points: Vec::new(),
@@ -83,22 +91,28 @@ impl FigureReport {
     /// A point that ran.
     pub(super) fn add(&mut self, point: &Point, run: Report) {
         self.interrupted |= run.interrupted;
-        let of = |gbps: f64, us: f64| if self.quantity == Quantity::Latency { us } else { gbps };
-        let measured = measured(&run).map(|m| of(m.gbps, m.mean_us));
+        let of = |both: Measured| if self.quantity == Quantity::Latency { both.mean_us } else { both.gbps };
         let in_flight = f64::from(run.load.clients * run.load.iodepth);
-        // So many in flight at that rate: Little's law.
-        let ideal = run.ideal.as_ref().map(|ideal| of(ideal.gbps * 1e9 / PAPER_GB, in_flight * 1e6 / ideal.iops));
+        let found = measured(&run);
+        let bound = run.ideal.as_ref().map(|ideal| Measured {
+            gbps: ideal.gbps * 1e9 / PAPER_GB,
+            // So many in flight at that rate: Little's law.
+            mean_us: in_flight * 1e6 / ideal.iops,
+        });
+        let (measured, ideal) = (found.map(of), bound.map(of));
         let error = run.verdict().err().filter(|error| !matches!(error, CliError::Interrupted));
         let mut told = PointTold {
             ideal,
             measured,
             ratio: measured.zip(ideal).map(|(measured, ideal)| measured / ideal),
+            mean_us: found.map(|found| found.mean_us),
+            ideal_us: bound.map(|bound| bound.mean_us),
             late_share: run.late.share,
             core_bound: run.busy.core_bound,
             state: Some(run.array.state),
             fill_share: Some(run.array.fill_share),
             error: error.map(|error| error.to_string()),
-            ..PointTold::new(point)
+            ..PointTold::new(point, self.quantity)
         };
         told.cause = told.cause(&run);
         told.run = Some(run);
@@ -107,7 +121,7 @@ impl FigureReport {
 
     /// A point that could not be run.
     pub(super) fn fail(&mut self, point: &Point, error: &CliError) {
-        self.points.push(PointTold { error: Some(error.to_string()), ..PointTold::new(point) });
+        self.points.push(PointTold { error: Some(error.to_string()), ..PointTold::new(point, self.quantity) });
     }
 
     /// What the paper says of points together.
@@ -145,8 +159,8 @@ impl FigureReport {
         );
         println!();
         println!(
-            "  {:<34} {:>9} {:>9} {:>9} {:>8} {:>7}  SSDs",
-            "point", "paper", "ideal", "measured", "of ideal", "late"
+            "  {:<34} {:>9} {:>9} {:>9} {:>8} {:>8} {:>7}  SSDs",
+            "point", "paper", "ideal", "measured", "of ideal", "mean us", "late"
         );
         self.points.iter().for_each(|told| println!("  {}", told.line()));
         println!();
@@ -176,6 +190,20 @@ impl FigureReport {
     }
 }
 
+fn chosen(figure: &Figure, args: &BenchArgs) -> Vec<String> {
+    let mut all: Vec<String> = figure.chosen.iter().map(|&text| text.into()).collect();
+    if args.preset != DEFAULT_PRESET {
+        all.push(format!("--preset {}: not the paper's SSDs", args.preset));
+    }
+    if args.iodepth != DEPTH {
+        all.push(format!("--iodepth {}: the paper's is {DEPTH}", args.iodepth));
+    }
+    if let Some(most) = args.max_clients.filter(|_| !figure.varies_clients) {
+        all.push(format!("--max-clients {most}"));
+    }
+    all
+}
+
 /// Throughput in the paper's unit, and mean latency, where anything was measured.
 fn measured(run: &Report) -> Option<Measured> {
     let timed = run.read.as_ref().or(run.write.as_ref())?;
@@ -183,16 +211,19 @@ fn measured(run: &Report) -> Option<Measured> {
 }
 
 impl PointTold {
-    fn new(point: &Point) -> Self {
+    fn new(point: &Point, quantity: Quantity) -> Self {
         let [mode, rw, bs, clients, ssds] = point.words();
         Self {
             name: format!("{mode} {rw} {bs} {clients} {ssds}"),
             point: point.clone(),
+            quantity,
             paper: point.paper.map(|given: Given| given.value),
             paper_from: point.paper.map(|given| given.from),
             ideal: None,
             measured: None,
             ratio: None,
+            mean_us: None,
+            ideal_us: None,
             late_share: None,
             core_bound: false,
             state: None,
@@ -201,6 +232,16 @@ impl PointTold {
             error: None,
             run: None,
         }
+    }
+
+    /// What was measured: of the figure's quantity, or else the latency.
+    pub(in crate::bench) fn found(&self, of: Quantity) -> Option<f64> {
+        if of == self.quantity { self.measured } else { self.mean_us }
+    }
+
+    /// What the models allow, of the same.
+    pub(in crate::bench) fn bound(&self, of: Quantity) -> Option<f64> {
+        if of == self.quantity { self.ideal } else { self.ideal_us }
     }
 
     fn cause(&self, run: &Report) -> Option<String> {
@@ -223,6 +264,7 @@ impl PointTold {
         let mark = if self.paper_from == Some("ratio") { "*" } else { "" };
         let paper = number(self.paper, "not given") + mark;
         let [ideal, measured] = [self.ideal, self.measured].map(|value| number(value, "-"));
+        let mean = self.mean_us.map_or_else(|| "-".into(), |us| format!("{us:.1}"));
         let full = self.fill_share.map_or_else(String::new, |share| format!(", {:.1} % full", share * 100.0));
         let state = self.state.unwrap_or_default();
         let mut marks = String::new();
@@ -234,7 +276,7 @@ impl PointTold {
             marks += if is { name } else { "" };
         }
         format!(
-            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {:>8} {:>7}  {state}{full}{marks}",
+            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {:>8} {mean:>8} {:>7}  {state}{full}{marks}",
             self.name,
             percent(self.ratio),
             percent(self.late_share)
@@ -251,7 +293,8 @@ mod tests {
     fn every_figure_has_its_points_once() {
         for (number, count) in [(9, 24), (10, 24), (11, 72), (12, 24), (13, 12)] {
             let figure = paper::figure(number).expect("a figure");
-            let mut names: Vec<_> = figure.points.iter().map(|point| PointTold::new(point).name).collect();
+            let mut names: Vec<_> =
+                figure.points.iter().map(|point| PointTold::new(point, Quantity::Throughput).name).collect();
             names.sort();
             names.dedup();
             assert_eq!((names.len(), figure.points.len()), (count, count), "figure {number}");
@@ -263,7 +306,11 @@ mod tests {
     fn the_values_of_the_paper_are_where_its_text_has_them() {
         let given = |number| {
             let points = paper::figure(number).expect("a figure").points;
-            let told: Vec<PointTold> = points.iter().map(PointTold::new).filter(|told| told.paper.is_some()).collect();
+            let told: Vec<PointTold> = points
+                .iter()
+                .map(|point| PointTold::new(point, Quantity::Throughput))
+                .filter(|told| told.paper.is_some())
+                .collect();
             told.iter()
                 .map(|t| (t.name.clone(), format!("{:.2}", t.paper.unwrap_or_default()), t.paper_from))
                 .collect::<Vec<_>>()
