@@ -3,6 +3,7 @@
 
 mod claim;
 mod paper;
+mod table;
 mod told;
 
 pub(super) use paper::Quantity;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A figure that was run: for people, and as JSON (`docs/bench.md`).
+//! A figure that was run, as JSON has it (`docs/bench.md`).
 
 use super::claim::{ClaimTold, Measured};
 use super::paper::{Figure, Given, PAPER_GB, Point, Quantity};
@@ -7,7 +7,6 @@ use crate::CliError;
 use crate::bench::args::BenchArgs;
 use crate::bench::report::{Report, SCHEMA};
 use crate::media::DEFAULT_PRESET;
-use crate::report::print_json;
 use serde::Serialize;
 
 /// From this share of late responses on the emulator, and not the modelled array, set the pace.
@@ -26,18 +25,18 @@ pub(in crate::bench) struct FigureReport {
     #[serde(skip)]
     pub(in crate::bench) quantity: Quantity,
     /// Of every point's `paper`, `ideal` and `measured`.
-    unit: &'static str,
+    pub(super) unit: &'static str,
     /// What a GB is in `unit`.
     gb_bytes: f64,
-    preset: String,
-    iodepth: u32,
+    pub(super) preset: String,
+    pub(super) iodepth: u32,
     /// What the text does not say, and what was asked for otherwise.
-    chosen: Vec<String>,
+    pub(super) chosen: Vec<String>,
     pub(super) interrupted: bool,
     /// Points that were to be run.
-    planned: usize,
+    pub(super) planned: usize,
     pub(in crate::bench) points: Vec<PointTold>,
-    claims: Vec<ClaimTold>,
+    pub(super) claims: Vec<ClaimTold>,
 }
 
 /// One point.
@@ -50,23 +49,23 @@ pub(in crate::bench) struct PointTold {
     pub(in crate::bench) quantity: Quantity,
     pub(in crate::bench) paper: Option<f64>,
     /// `text`, or `ratio`: the text's factor times a value of the text.
-    paper_from: Option<&'static str>,
-    ideal: Option<f64>,
-    measured: Option<f64>,
+    pub(super) paper_from: Option<&'static str>,
+    pub(super) ideal: Option<f64>,
+    pub(super) measured: Option<f64>,
     /// Measured by ideal.
-    ratio: Option<f64>,
+    pub(super) ratio: Option<f64>,
     /// Mean latency, and what it is at the ideal rate, microseconds: in every figure.
-    mean_us: Option<f64>,
+    pub(super) mean_us: Option<f64>,
     ideal_us: Option<f64>,
-    late_share: Option<f64>,
+    pub(super) late_share: Option<f64>,
     pub(in crate::bench) core_bound: bool,
-    state: Option<&'static str>,
-    fill_share: Option<f64>,
+    pub(super) state: Option<&'static str>,
+    pub(super) fill_share: Option<f64>,
     /// Why it is not the paper's value, where the report knows.
-    cause: Option<String>,
+    pub(super) cause: Option<String>,
     /// Why it does not count.
-    error: Option<String>,
-    run: Option<Report>,
+    pub(super) error: Option<String>,
+    pub(super) run: Option<Report>,
 }
 
 impl FigureReport {
@@ -146,48 +145,6 @@ impl FigureReport {
         }
         if self.interrupted || self.points.len() < self.planned { Err(CliError::Interrupted) } else { Ok(()) }
     }
-
-    /// Prints the figure for a person, or as JSON.
-    pub(super) fn print(&self, json: bool) {
-        if json {
-            return print_json(self);
-        }
-        println!();
-        println!(
-            "  figure {}: {}, {} a client in flight, preset {}",
-            self.figure, self.title, self.iodepth, self.preset
-        );
-        println!();
-        println!(
-            "  {:<34} {:>9} {:>9} {:>9} {:>8} {:>8} {:>7}  SSDs",
-            "point", "paper", "ideal", "measured", "of ideal", "mean us", "late"
-        );
-        self.points.iter().for_each(|told| println!("  {}", told.line()));
-        println!();
-        let gb = if self.quantity == Quantity::Throughput { "; a GB is the paper's, 1.024 x 10^9 bytes" } else { "" };
-        println!("  values in {}{gb}; * = the text's factor times a value of the text", self.unit);
-        if self.points.len() < self.planned {
-            println!("  interrupted: {} of {} points", self.points.len(), self.planned);
-        }
-        println!();
-        println!("  {:<62} {:>6} {:>9}", "the text of the paper on several points", "paper", "measured");
-        for claim in &self.claims {
-            let measured = claim.measured.map_or_else(|| "-".into(), |value| format!("{value:.2}"));
-            let what = format!("{} ({}, of {})", claim.what, claim.unit, claim.points);
-            println!("  {what:<62} {:>6.2} {measured:>9}", claim.paper);
-        }
-        for told in &self.points {
-            let why = [("cause", &told.cause), ("failed", &told.error)];
-            for (what, why) in why.into_iter().filter_map(|(what, why)| Some((what, why.as_ref()?))) {
-                println!("  {what:<11} {}: {why}", told.name);
-            }
-        }
-        self.chosen.iter().for_each(|chosen| println!("  chosen      {chosen}"));
-        if let Some(run) = self.points.iter().find_map(|told| told.run.as_ref()) {
-            println!("  device      {} ({})", run.device.name, run.device.why);
-            println!("  emulated    {}", run.emulated.join("\n              "));
-        }
-    }
 }
 
 fn chosen(figure: &Figure, args: &BenchArgs) -> Vec<String> {
@@ -255,32 +212,6 @@ impl PointTold {
         let emulator = |share: f64| format!("emulator-bound ({:.1} % of responses late)", share * 100.0);
         let causes: Vec<String> = self.core_bound.then(cores).into_iter().chain(late.map(emulator)).collect();
         (!causes.is_empty()).then(|| format!("{:+.0} % from the paper: {}", by * 100.0, causes.join(", ")))
-    }
-
-    /// The point's line of the table.
-    pub(super) fn line(&self) -> String {
-        let number = |value: Option<f64>, none: &str| value.map_or_else(|| none.to_owned(), |v| format!("{v:.2}"));
-        let percent = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{:.1} %", v * 100.0));
-        let mark = if self.paper_from == Some("ratio") { "*" } else { "" };
-        let paper = number(self.paper, "not given") + mark;
-        let [ideal, measured] = [self.ideal, self.measured].map(|value| number(value, "-"));
-        let mean = self.mean_us.map_or_else(|| "-".into(), |us| format!("{us:.1}"));
-        let full = self.fill_share.map_or_else(String::new, |share| format!(", {:.1} % full", share * 100.0));
-        let state = self.state.unwrap_or_default();
-        let mut marks = String::new();
-        for (is, name) in [
-            (self.core_bound, "  core-bound"),
-            (self.error.is_some(), "  failed"),
-            (self.run.as_ref().is_some_and(|run| run.interrupted), "  interrupted"),
-        ] {
-            marks += if is { name } else { "" };
-        }
-        format!(
-            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {:>8} {mean:>8} {:>7}  {state}{full}{marks}",
-            self.name,
-            percent(self.ratio),
-            percent(self.late_share)
-        )
     }
 }
 

@@ -102,7 +102,6 @@ where
     chart
         .configure_mesh()
         .disable_x_mesh()
-        .set_tick_mark_size(LabelAreaPosition::Bottom, 0)
         .max_light_lines(1)
         .x_labels((count * PLACES) as usize)
         .x_label_formatter(&of_place)
