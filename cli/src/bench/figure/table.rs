@@ -60,7 +60,8 @@ impl PointTold {
     /// The point's line of the table.
     pub(super) fn line(&self) -> String {
         let number = |value: Option<f64>, none: &str| value.map_or_else(|| none.to_owned(), |v| format!("{v:.2}"));
-        let percent = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{:.1} %", v * 100.0));
+        let share = |value: f64| if value < 10.0 { format!("{:.1} %", value * 100.0) } else { format!("{value:.0} x") };
+        let percent = |value: Option<f64>| value.map_or_else(|| "-".into(), share);
         let mark = if self.paper_from == Some("ratio") { "*" } else { "" };
         let paper = number(self.paper, "not given") + mark;
         let [ideal, measured] = [self.ideal, self.measured].map(|value| number(value, "-"));
