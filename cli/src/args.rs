@@ -152,6 +152,13 @@ pub struct UpArgs {
     /// Preset of the SSDs, or a file with one [default: gnstor-980pro, or that of --data]
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub preset: Option<String>,
+    /// Change a value of the preset, or of the SSD that --data holds, for good: collection.policy=cost-benefit,
+    /// faults.read_errors=1e-6; the keys are those of a preset file. Repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+    /// Have the SSD that --data holds take the times and other values of --preset that can be changed
+    #[arg(long, requires_all = ["data", "preset"])]
+    pub retime: bool,
     /// Logical capacity of each SSD [default: 1GiB, or that of --data]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub ssd_size: Option<u64>,
@@ -161,11 +168,14 @@ pub struct UpArgs {
     /// Keep the SSDs' contents in this folder, one file each (ssd-N.gns) [default: in memory]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Contents in memory: have it be memory that other processes can map, for one with a GPU or a debugger; --json says where
+    #[arg(long, conflicts_with = "data")]
+    pub shared_memory: bool,
     /// New files take disk space as they are written, not all at once; writes wait when the disk is full
     #[arg(long, requires = "data")]
     pub sparse: bool,
     /// SSDs in processes of their own (gnstor ssd), in the order of their numbers; repeatable
-    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with_all = ["ssds", "preset", "ssd_size", "data"])]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data"])]
     pub ssd_at: Vec<String>,
     /// Threads.
     #[command(flatten)]
@@ -181,6 +191,9 @@ pub struct SsdArgs {
     /// File or block device that holds the SSD; made when there is none, with --size [default: contents in memory]
     #[arg(long, value_name = "FILE|DEVICE")]
     pub data: Option<PathBuf>,
+    /// Contents in memory: have it be memory that other processes can map, for one with a GPU or a debugger; --json says where
+    #[arg(long, conflicts_with = "data")]
+    pub shared_memory: bool,
     /// A new file takes disk space as it is written, not all at once; writes wait when the disk is full
     #[arg(long, requires = "data")]
     pub sparse: bool,
@@ -193,6 +206,13 @@ pub struct SsdArgs {
     /// Preset, or a file with one [default: that of the file, else gnstor-980pro]
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub preset: Option<String>,
+    /// Change a value of the preset, or of the SSD that --data holds, for good: collection.policy=cost-benefit,
+    /// faults.read_errors=1e-6; the keys are those of a preset file. Repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+    /// Have the SSD that --data holds take the times and other values of --preset that can be changed
+    #[arg(long, requires_all = ["data", "preset"])]
+    pub retime: bool,
     /// Where daemons and clients reach it
     #[arg(long, default_value = DEFAULT_SSD, value_name = "ADDRESS")]
     pub listen: SocketAddr,

@@ -27,12 +27,14 @@ mod down;
 pub mod media;
 mod place;
 pub mod power;
+mod preset;
 mod reach;
 pub mod report;
 mod signals;
 pub mod ssd;
 pub mod up;
 pub mod volume;
+mod waking;
 
 /// Why a command failed: one sentence for a person, and the exit code 1.
 #[derive(Debug, thiserror::Error)]

@@ -2,11 +2,16 @@
 //! What an emulated SSD is made of, and how it came up: the only place of this command that knows where its contents are.
 
 use crate::CliError;
+use crate::args::SsdArgs;
 use crate::place::{self, Before};
+pub use crate::preset::preset;
+use crate::preset::{changed, changes, default_preset, matched};
 use crate::report::human_bytes;
-use gnstor_deengine::{DataFileInfo, Origin, Preset, Ssd, SsdConfig, SsdMedia};
+use crate::waking::Restoring;
+use gnstor_deengine::{Origin, Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_fabric::region::HostRegion;
 use serde::Serialize;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,10 +30,16 @@ pub struct Plan {
     pub index: Option<u16>,
     /// Preset.
     pub preset: Option<Preset>,
+    /// What is to be changed of it, or of the file's: `KEY=VALUE` each.
+    pub settings: Vec<String>,
+    /// The file's SSD takes the preset's times and other values that can be changed.
+    pub retime: bool,
     /// Logical capacity.
     pub bytes: Option<u64>,
     /// Where its contents are; `None`: in memory.
     pub file: Option<PathBuf>,
+    /// Contents in memory are in memory that other processes can map.
+    pub shared: bool,
     /// A new file takes disk space as it is written, instead of all at once.
     pub sparse: bool,
     /// What the file holds is given up for a new SSD.
@@ -81,6 +92,9 @@ pub enum MediaError {
     /// The file, in the words of who reads it.
     #[error("{0}")]
     File(String),
+    /// What was to be changed of the preset.
+    #[error("--set {0}")]
+    Setting(String),
     /// The file does not hold what was asked for.
     #[error("{path}: {what}")]
     Mismatch {
@@ -125,32 +139,21 @@ pub struct About {
     pub serial: String,
     /// Name of its preset.
     pub preset: String,
+    /// What differs from the preset of this name, where it is one of ours: `KEY = VALUE` each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
     /// Logical capacity.
     pub bytes: u64,
     /// Where its contents are.
     pub data: Option<PathBuf>,
+    /// Where other processes of this user can map the pages that are in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<PathBuf>,
     /// How it came up.
     pub came_up: CameUp,
     /// Why it may lack something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
-}
-
-/// The preset of this name, or in this file.
-///
-/// # Errors
-/// [`CliError`] with the names there are, or what is wrong with the file.
-pub fn preset(name: &str) -> Result<Preset, CliError> {
-    if let Some(preset) = Preset::by_name(name) {
-        return Ok(preset);
-    }
-    if Path::new(name).extension().is_some_and(|e| e == "toml") {
-        let failed = |cause: String| CliError::File { path: name.into(), cause };
-        let text = std::fs::read_to_string(name).map_err(|e| failed(e.to_string()))?;
-        return Preset::from_toml(&text).map_err(|e| failed(e.to_string()));
-    }
-    let names = Preset::NAMES.join(", ");
-    Err(CliError::Usage(format!("there is no preset '{name}'; choose one of: {names}; or give a file NAME.toml")))
 }
 
 /// Plans for `count` SSDs of one kind in memory, numbered from 0.
@@ -199,9 +202,15 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
         let file = Some(folder.join(format!("ssd-{index}.gns")));
         // A folder's new SSDs have the default capacity; those it holds have their own.
         let bytes = like.bytes.or((held == 0).then_some(DEFAULT_BYTES));
-        Plan { index: Some(index), preset: like.preset.clone(), bytes, file, ..*like }
+        Plan { index: Some(index), bytes, file, ..like.clone() }
     };
     Ok((0..count).map(plan).collect())
+}
+
+/// The number of the SSD that a file holds, where it holds one that will be restored.
+pub(crate) fn held_index(args: &SsdArgs) -> Option<u16> {
+    let path = args.data.as_deref().filter(|_| !args.format)?;
+    Some(Ssd::describe(path).ok()?.index)
 }
 
 /// Turns an SSD's power on.
@@ -210,7 +219,8 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
 /// [`MediaError`]: no memory, no file, or one that holds something else.
 pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
     let Some(path) = &plan.file else {
-        let config = config(plan, SsdMedia::Ram, plan.bytes.unwrap_or(DEFAULT_BYTES));
+        let media = if plan.shared { SsdMedia::SharedRam } else { SsdMedia::Ram };
+        let config = config(plan, media, plan.bytes.unwrap_or(DEFAULT_BYTES))?;
         let what = format!("making SSD {} of {}", config.index, human_bytes(config.capacity_bytes));
         let ssd = Ssd::format(config.clone()).map_err(|e| failed(what, None, e.to_string()))?;
         return Ok(made(ssd, config, None));
@@ -218,15 +228,17 @@ pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
     if let Some(info) = place::look(path, plan.format)? {
         let config = matched(plan, path, info)?;
         let what = format!("opening {}", path.display());
-        let progress = |done, of| tracing::info!("restoring: {done} of {of} pages looked at");
-        let ssd = Ssd::open(config.clone(), &progress).map_err(|e| failed(what, Some(path), e.to_string()))?;
+        let restoring = Restoring::new(format!("restoring SSD {}", config.index));
+        let ssd = Ssd::open(config.clone(), &|done, of| restoring.tell(done, of));
+        drop(restoring);
+        let ssd = ssd.map_err(|e| failed(what, Some(path), e.to_string()))?;
         return Ok(made(ssd, config, Some(path)));
     }
     let bytes = plan.bytes.ok_or_else(|| MediaError::Mismatch {
         path: path.display().to_string(),
         what: "there is no SSD in it yet: give its capacity with --size to make one".into(),
     })?;
-    let config = config(plan, SsdMedia::File(path.clone()), bytes);
+    let config = config(plan, SsdMedia::File(path.clone()), bytes)?;
     let what = format!("making SSD {} of {} in {}", config.index, human_bytes(bytes), path.display());
     let before = Before::new(path, plan.sparse).map_err(|e| failed(what.clone(), Some(path), e.to_string()))?;
     let ssd = Ssd::format(config.clone()).map_err(|e| failed(what, Some(path), before.failed(e)))?;
@@ -259,38 +271,10 @@ pub fn make_ssds(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
     Ok(all)
 }
 
-fn config(plan: &Plan, media: SsdMedia, capacity_bytes: u64) -> SsdConfig {
+fn config(plan: &Plan, media: SsdMedia, capacity_bytes: u64) -> Result<SsdConfig, MediaError> {
     let index = plan.index.unwrap_or(0);
-    let preset = plan.preset.clone().unwrap_or_else(default_preset);
-    SsdConfig { index, preset, capacity_bytes, serial: format!("GN{index:06}"), media }
-}
-
-/// The configuration of the SSD that a file holds, where it is the one asked for.
-fn matched(plan: &Plan, path: &Path, info: DataFileInfo) -> Result<SsdConfig, MediaError> {
-    let differs = |what: String| MediaError::Mismatch { path: path.display().to_string(), what };
-    if let Some(bytes) = plan.bytes.filter(|bytes| *bytes != info.capacity_bytes) {
-        let (has, wanted) = (human_bytes(info.capacity_bytes), human_bytes(bytes));
-        return Err(differs(format!(
-            "it holds an SSD of {has}, not of {wanted}: leave the size out, or use another file"
-        )));
-    }
-    if let Some(index) = plan.index.filter(|index| *index != info.index) {
-        return Err(differs(format!("it holds SSD {}, not SSD {index} of an array", info.index)));
-    }
-    let name = &info.preset;
-    let preset = match &plan.preset {
-        Some(preset) if preset.name != *name => {
-            let wanted = &preset.name;
-            return Err(differs(format!(
-                "it holds an SSD of preset {name}, not {wanted}: leave the preset out, or use another file"
-            )));
-        }
-        Some(preset) => preset.clone(),
-        None => Preset::by_name(name)
-            .ok_or_else(|| differs(format!("its preset {name} is not one of ours: give its file with --preset")))?,
-    };
-    let media = SsdMedia::File(path.into());
-    Ok(SsdConfig { index: info.index, preset, capacity_bytes: info.capacity_bytes, serial: info.serial, media })
+    let preset = changed(&plan.preset.clone().unwrap_or_else(default_preset), plan)?;
+    Ok(SsdConfig { index, preset, capacity_bytes, serial: format!("GN{index:06}"), media })
 }
 
 fn made(ssd: Ssd, config: SsdConfig, path: Option<&Path>) -> Made {
@@ -304,7 +288,18 @@ fn made(ssd: Ssd, config: SsdConfig, path: Option<&Path>) -> Made {
     };
     let regions = ssd.regions();
     let data = path.map(Path::to_path_buf);
-    Made { ssd, regions, about: About { index, serial, preset: preset.name, bytes, data, came_up, lost } }
+    let (changed, memory) = (changes(&preset), regions.iter().find_map(|region| mapped_at(region)));
+    Made {
+        ssd,
+        regions,
+        about: About { index, serial, preset: preset.name, changed, bytes, data, memory, came_up, lost },
+    }
+}
+
+/// Where another process finds the memory of a region that can be shared.
+fn mapped_at(region: &HostRegion) -> Option<PathBuf> {
+    let descriptor = region.backing()?.as_raw_fd();
+    Some(PathBuf::from(format!("/proc/{}/fd/{descriptor}", std::process::id())))
 }
 
 /// Names the file once.
@@ -313,10 +308,6 @@ fn failed(what: String, path: Option<&Path>, cause: String) -> MediaError {
         Some(path) if cause.starts_with(&path.display().to_string()) => MediaError::File(cause),
         _ => MediaError::Make { what, cause },
     }
-}
-
-fn default_preset() -> Preset {
-    Preset::by_name(DEFAULT_PRESET).expect("a preset of the crate")
 }
 
 /// Turns an SSD off in order. Where that cannot be, such as on a full disk, what it acknowledged goes into a dump.

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 const STEP: Duration = Duration::from_secs(1);
 /// The SSD forgets a daemon that it has not heard of for so long; the daemon says something twice a second.
 const KATO: Duration = Duration::from_secs(15);
-/// How long an SSD may take to come up when the array starts.
+/// How long an SSD may take to come up when the array starts, and how long one that says that it recovers.
 const PATIENCE: Duration = Duration::from_secs(10);
+const RECOVERY: Duration = Duration::from_secs(600);
 
 /// The way to one SSD. Dropping it ends its link.
 #[derive(Debug)]
@@ -43,6 +44,10 @@ impl Reach {
         let start = Instant::now();
         loop {
             match self.try_connect() {
+                Err(Why::Recovering) if start.elapsed() < RECOVERY => {
+                    tracing::debug!(ssd = self.index, "it recovers");
+                    std::thread::sleep(Duration::from_millis(100));
+                }
                 Err(Why::Absent(why)) if start.elapsed() < PATIENCE => {
                     tracing::debug!(ssd = self.index, why, "not yet");
                     std::thread::sleep(Duration::from_millis(100));
@@ -63,6 +68,7 @@ impl Reach {
             self.end();
             match error {
                 ChannelError::Refused { .. } => Why::Other,
+                ChannelError::NotReady { .. } => Why::Recovering,
                 other => Why::Absent(other.to_string()),
             }
         })
@@ -72,6 +78,7 @@ impl Reach {
         let index = self.index;
         let cause = match why {
             Why::Absent(cause) => cause,
+            Why::Recovering => return ChannelError::NotReady { peer: format!("SSD {index} at {}", self.address) },
             Why::Other => format!(
                 "who is there is not SSD {index}; start it with --index {index}, or name the SSDs in the order of their \
                  numbers"
@@ -98,6 +105,8 @@ impl Reach {
 enum Why {
     /// Nobody answers, yet.
     Absent(String),
+    /// It is on its way up, and says so.
+    Recovering,
     /// Somebody else does.
     Other,
 }

@@ -14,6 +14,7 @@ use crate::media::{self, About, CameUp, Plan, make_ssd};
 use crate::power::Powered;
 use crate::report::{Steps, human_bytes};
 use crate::signals;
+use crate::waking::Waking;
 use gnstor_fabric::link::LinkConfig;
 use serde::Serialize;
 use std::net::{SocketAddr, TcpListener};
@@ -44,8 +45,13 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     // A port in use is the likeliest error, and needs no SSD to be found.
     let listener = TcpListener::bind(args.listen).map_err(os(format!("listening on {}", args.listen)))?;
     let preset = args.preset.as_deref().map(media::preset).transpose()?;
-    let SsdArgs { index, size: bytes, sparse, format, .. } = *args;
-    let made = make_ssd(&Plan { index, preset, bytes, file: args.data.clone(), sparse, format })?;
+    let SsdArgs { index, size: bytes, shared_memory: shared, sparse, format, retime, .. } = *args;
+    let (settings, file) = (args.settings.clone(), args.data.clone());
+    // Whoever connects before the SSD is up is told to come again.
+    let waking = media::held_index(args).map(|index| Waking::answer(&listener, index)).transpose();
+    let waking = waking.map_err(os("answering before the SSD is up".into()))?;
+    let made = make_ssd(&Plan { index, preset, settings, retime, bytes, file, shared, sparse, format })?;
+    drop(waking);
     let about = made.about.clone();
     let powered = Powered::on(vec![made], about.index, LinkConfig::UNLIMITED, args.engines.count())
         .map_err(os("starting the engine".into()))?;
@@ -77,7 +83,13 @@ fn tell_start(args: &SsdArgs, about: &About, listen: SocketAddr) {
         human_bytes(about.bytes),
         about.serial
     );
+    if !about.changed.is_empty() {
+        println!("  changed     {}", about.changed.join(", "));
+    }
     println!("  contents    {place}");
+    if let Some(memory) = &about.memory {
+        println!("  memory      {} can be mapped by other processes", memory.display());
+    }
     println!("  came up     {}", about.came_up.sentence());
     if let Some(why) = &about.lost {
         println!("  because     {why}");

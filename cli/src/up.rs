@@ -64,13 +64,14 @@ fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {
     if let Some(count) = args.ssds {
         check_ssds(count.into())?;
     }
+    let (settings, bytes) = (args.settings.clone(), args.ssd_size);
+    let like = Plan { preset, settings, retime: args.retime, bytes, ..Plan::default() };
+    let like = Plan { shared: args.shared_memory, sparse: args.sparse, ..like };
     if let Some(folder) = &args.data {
-        let like = Plan { preset, bytes: args.ssd_size, sparse: args.sparse, ..Plan::default() };
         return Ok(Ssds::Here(media::in_folder(folder, args.ssds, &like)?));
     }
-    let preset = preset.map_or_else(|| media::preset(media::DEFAULT_PRESET), Ok)?;
-    let bytes = args.ssd_size.unwrap_or(media::DEFAULT_BYTES);
-    Ok(Ssds::Here(media::in_memory(args.ssds.unwrap_or(media::DEFAULT_SSDS), &preset, bytes)))
+    let plan = |index| Plan { index: Some(index), ..like.clone() };
+    Ok(Ssds::Here((0..args.ssds.unwrap_or(media::DEFAULT_SSDS)).map(plan).collect()))
 }
 
 fn tell(args: &UpArgs, array: &Array) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CPU time of the firmware alone: 4 KiB random reads from submission queue entry to completion entry, data by
 //! reference (the HCA moves it, not the firmware), preset `null`, queues filled in advance. One core with the access check
-//! and without, then several cores of one SSD, beside as many SSDs with a core each: what the machine allows.
+//! and without, then several cores of one SSD, beside as many SSDs with a core each: what the machine allows. The same for
+//! writes: of blocks never written, and at random over a full SSD, where collection and its copies are part of the figure.
 //!
 //! `cargo bench -p gnstor-deengine --bench firmware_rate [-- SECONDS [MOST_CORES]]`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -17,7 +18,8 @@ use gnstor_proto::fabrics::{CNTLID_ANY, Identity};
 use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe};
 use gnstor_proto::placement::mix64;
 use gnstor_proto::vendor::opcode;
-use std::sync::{Arc, Barrier};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Once};
 use std::time::Instant;
 use zerocopy::IntoBytes;
 
@@ -26,6 +28,9 @@ const DEPTH: usize = 64;
 /// Rounds of each measurement; the best counts.
 const ROUNDS: u32 = 3;
 const NOW: Time = Time::from_ns(1_000_000);
+/// How far the clock goes when commands wait, and how often for one batch.
+const TICK_NS: u64 = 20_000;
+const PATIENCE: u32 = 1_000_000;
 const DAEMON: QueueKey = QueueKey(1);
 const ADMIN: QueueKey = QueueKey(2);
 const IO: QueueKey = QueueKey(3);
@@ -63,32 +68,42 @@ fn open(core: &mut Core, regions: &[Arc<HostRegion>], queue: QueueKey, qid: u16,
     u16::try_from(cqe.dw0.get() & 0xFFFF).expect("16 bits")
 }
 
-/// Runs commands that are ready in advance, `DEPTH` at a time; how many completed.
-fn drive(core: &mut Core, commands: &[Sqe]) -> u64 {
+/// Runs commands that are ready in advance, `DEPTH` at a time; how many completed. Time passes, in `clock` and nowhere else, where
+/// some of them wait for collection.
+fn drive(core: &mut Core, commands: &[Sqe], clock: &AtomicU64) -> u64 {
     let mut done = 0;
+    let now = || Time::from_ns(clock.load(Ordering::Relaxed));
     for batch in commands.chunks(DEPTH) {
         core.announce(batch);
         for sqe in batch {
-            core.submit(NOW, IO, sqe);
+            core.submit(now(), IO, sqe);
         }
-        while let Some(effect) = core.pop_effect() {
-            match effect {
-                Effect::Push { transfer, .. } | Effect::Pull { transfer, .. } => {
-                    core.transferred(NOW, transfer, Outcome::Done { sum: 0 });
+        let (mut open, mut patience) = (batch.len(), PATIENCE);
+        while open > 0 {
+            match core.pop_effect() {
+                Some(Effect::Push { transfer, .. } | Effect::Pull { transfer, .. }) => {
+                    core.transferred(now(), transfer, Outcome::Done { sum: 0 });
                 }
-                Effect::Complete { cqe, .. } => {
+                Some(Effect::Complete { cqe, .. }) => {
                     assert_eq!(cqe.status_word(), 0);
-                    done += 1;
+                    open -= 1;
                 }
-                Effect::Close { .. } => panic!("the SSD closed a queue"),
+                Some(Effect::Close { .. }) => panic!("the SSD closed a queue"),
+                None => {
+                    assert_ne!(patience, 0, "{open} commands are never answered");
+                    patience -= 1;
+                    clock.fetch_add(TICK_NS, Ordering::Relaxed);
+                    core.step(now());
+                }
             }
         }
+        done += batch.len() as u64;
     }
     done
 }
 
-/// An SSD that is written once, with an I/O queue on each core.
-fn ssd(cores: usize) -> Vec<Core> {
+/// An empty SSD with an I/O queue on each core.
+fn empty(cores: usize) -> Vec<Core> {
     let preset = Preset::by_name("null").expect("a preset");
     let capacity_bytes = BLOCKS * 4096;
     let config = SsdConfig { index: 0, preset, capacity_bytes, serial: "BENCH".into(), media: SsdMedia::Ram };
@@ -103,12 +118,67 @@ fn ssd(cores: usize) -> Vec<Core> {
     for (qid, core) in (1..).zip(&mut cores) {
         open(core, &regions, IO, qid, identity, cntlid);
     }
-    let cid = |n: u64| usize::try_from(n).expect("small") % DEPTH;
+    cores
+}
+
+fn cid(n: u64) -> usize {
+    usize::try_from(n).expect("small") % DEPTH
+}
+
+fn clock() -> AtomicU64 {
+    AtomicU64::new(NOW.as_ns())
+}
+
+/// The first fill says what it took.
+static FILLS: Once = Once::new();
+
+/// As [`empty`], written once.
+fn ssd(cores: usize) -> Vec<Core> {
+    let mut cores = empty(cores);
     let fill: Vec<Sqe> = (0..BLOCKS).map(|n| io(nvme::io::WRITE, n, cid(n), n + 1)).collect();
     let start = Instant::now();
-    assert_eq!(drive(&mut cores[0], &fill), BLOCKS);
-    println!("sequential write: {} ns", start.elapsed().as_nanos() / u128::from(BLOCKS));
+    assert_eq!(drive(&mut cores[0], &fill, &clock()), BLOCKS);
+    FILLS.call_once(|| println!("sequential write: {} ns", start.elapsed().as_nanos() / u128::from(BLOCKS)));
     cores
+}
+
+/// Writes a second by all of these cores at once, in millions: of their own part of the blocks once, in order, or at random
+/// for so long after a lap that is not counted.
+#[expect(clippy::cast_precision_loss, reason = "a rate to print")]
+fn write_rate(ssds: &mut [Vec<Core>], random: Option<f64>) -> f64 {
+    let clocks: Vec<AtomicU64> = ssds.iter().map(|_| clock()).collect();
+    let start = Barrier::new(ssds.iter().map(Vec::len).sum());
+    let write = |core: &mut Core, clock: &AtomicU64, part: u64, parts: u64| {
+        let own = BLOCKS / parts;
+        let place = |n: u64| (if random.is_some() { mix64(n) % own } else { n }) * parts + part;
+        let mut writes: Vec<Sqe> = (0..own).map(|n| io(nvme::io::WRITE, place(n), cid(n), n + 1)).collect();
+        // A stamp that was seen before changes nothing: each lap has its own.
+        let mut lap = |core: &mut Core, number: u64| {
+            writes.iter_mut().for_each(|sqe| sqe.cdw15 = u32::try_from(number).expect("few laps").into());
+            drive(core, &writes, clock)
+        };
+        if random.is_some() {
+            lap(core, 1);
+        }
+        start.wait();
+        let (begin, mut done, mut number) = (Instant::now(), 0, 1);
+        while done == 0 || random.is_some_and(|seconds| begin.elapsed().as_secs_f64() < seconds) {
+            number += 1;
+            done += lap(core, number);
+        }
+        done as f64 / begin.elapsed().as_secs_f64() / 1e6
+    };
+    std::thread::scope(|scope| {
+        let write = &write;
+        let mut threads = Vec::new();
+        for (cores, clock) in ssds.iter_mut().zip(&clocks) {
+            let parts = cores.len() as u64;
+            for (part, core) in (0..).zip(cores) {
+                threads.push(scope.spawn(move || write(core, clock, part, parts)));
+            }
+        }
+        threads.into_iter().map(|thread| thread.join().expect("a writer")).sum()
+    })
 }
 
 /// Reads a second by all of these cores at once, in millions, each on a thread of its own.
@@ -119,9 +189,9 @@ fn rate(cores: &mut [&mut Core], seconds: f64) -> f64 {
         let place = |n: u64| (mix64(seed << 32 | n) % BLOCKS, usize::try_from(n).expect("small") % DEPTH);
         let reads: Vec<Sqe> = (0..1u64 << 18).map(place).map(|(vba, cid)| io(nvme::io::READ, vba, cid, 0)).collect();
         start.wait();
-        let (begin, mut done) = (Instant::now(), 0);
+        let (begin, mut done, clock) = (Instant::now(), 0, clock());
         while begin.elapsed().as_secs_f64() < seconds {
-            done += drive(core, &reads);
+            done += drive(core, &reads, &clock);
         }
         done as f64 / begin.elapsed().as_secs_f64() / 1e6
     };
@@ -155,7 +225,8 @@ fn main() {
 
     println!("\ncores   one SSD, M/s   times one core   as many SSDs, M/s   times one");
     let (mut one, mut apart_one) = (f64::NAN, f64::NAN);
-    for count in [1, 2, 4, 8, 16, 32].into_iter().filter(|&count| count <= most) {
+    let counts = || [1, 2, 4, 8, 16, 32].into_iter().filter(|&count| count <= most);
+    for count in counts() {
         let mut cores = ssd(count);
         let mut ssds: Vec<Vec<Core>> = (0..count).map(|_| ssd(1)).collect();
         let (mut together, mut apart) = (0.0f64, 0.0f64);
@@ -168,5 +239,22 @@ fn main() {
         }
         let (times, apart_times) = (together / one, apart / apart_one);
         println!("{count:>5}   {together:>12.3}   {times:>14.2}   {apart:>17.3}   {apart_times:>9.2}");
+    }
+    println!("\nwrites   cores   one SSD, M/s   times one core   as many SSDs, M/s   times one");
+    for (what, random) in [("first", None), ("random", Some(seconds / 2.0))] {
+        let made = |count| if random.is_some() { ssd(count) } else { empty(count) };
+        let (mut one, mut apart_one) = (f64::NAN, f64::NAN);
+        for count in counts() {
+            let (mut together, mut apart) = (0.0f64, 0.0f64);
+            for _ in 0..ROUNDS {
+                together = together.max(write_rate(&mut [made(count)], random));
+                apart = apart.max(write_rate(&mut (0..count).map(|_| made(1)).collect::<Vec<_>>(), random));
+            }
+            if count == 1 {
+                (one, apart_one) = (together, apart);
+            }
+            let (times, apart_times) = (together / one, apart / apart_one);
+            println!("{what:<6}   {count:>5}   {together:>12.3}   {times:>14.2}   {apart:>17.3}   {apart_times:>9.2}");
+        }
     }
 }

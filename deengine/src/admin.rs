@@ -22,6 +22,9 @@ use gnstor_proto::vendor::opcode;
 /// Keep-alive granularity, units of 100 ms.
 const KAS: u16 = 1;
 const PAGE_BYTES: u32 = 4096;
+/// After how long a command is to be tried again that met NotReady, units of 100 ms. It is told to every host, whether it has said that
+/// it minds it (ACRE) or not: those that do not leave the two bits alone.
+const RETRY_DELAY: u16 = 1;
 
 impl Ssd {
     pub(crate) fn submit_admin(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, cntlid: u16, sqe: &Sqe) {
@@ -155,6 +158,7 @@ impl Ssd {
 fn put_abilities(data: &mut [u8]) {
     data[92..96].copy_from_slice(&NOTICES.to_le_bytes()); // OAES
     data[96] = 1; // CTRATT: host identifiers of 128 bits
+    data[128..130].copy_from_slice(&RETRY_DELAY.to_le_bytes()); // CRDT1
     data[258] = ABORT_LIMIT_Z; // ACL
     data[259] = const { less_one(MAX_EVENTS) }; // AERL
     data[260] = 1 << 1 | 1; // FRMW: one slot, read only

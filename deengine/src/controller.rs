@@ -10,6 +10,7 @@ use crate::errors::ErrorLog;
 use crate::features::WriteCache;
 use crate::health::{Activity, FlashHealth};
 use crate::hosts::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
+use crate::odometer::SAVE_EVERY;
 use crate::permission::Table;
 use crate::permit::CompletionPermit;
 use crate::request::{MDTS, Refused};
@@ -17,7 +18,7 @@ use crate::scratch::{Buffer, Scratch};
 use crate::slab::Slab;
 use crate::stats::Stats;
 use crate::waiting::Load;
-use gnstor_durable::Ledger;
+use gnstor_durable::{Ledger, Odometer};
 use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, Remote, TransferId};
 use gnstor_fabric::region::{HostRegion, LocalRef};
 use gnstor_fabric::time::{Span, Time};
@@ -52,6 +53,10 @@ pub struct Ssd {
     /// As the flash layer had it when it was last asked, and when it is asked again.
     pub(crate) found: FlashHealth,
     pub(crate) look_at: Time,
+    /// What SMART counted before power was turned on, this power cycle included; when it is kept next; and the clock when last looked at.
+    pub(crate) earlier: Odometer,
+    pub(crate) save_at: Time,
+    pub(crate) seen: Time,
     pub(crate) write_cache: WriteCache,
     /// The host of the command in hand wants to be told of unwritten blocks.
     pub(crate) tell_unwritten: bool,
@@ -98,6 +103,9 @@ impl Ssd {
             flash_health: FlashHealth::default(),
             found: FlashHealth::default(),
             look_at: Time::ZERO,
+            earlier: Odometer::default(),
+            save_at: Time::ZERO + SAVE_EVERY,
+            seen: Time::ZERO,
             write_cache: WriteCache { present: !protected, enabled: !protected },
             tell_unwritten: false,
             commands: Slab::new(),
@@ -117,6 +125,7 @@ impl Ssd {
             effects: VecDeque::new(),
         };
         ssd.recall()?;
+        ssd.activity = ssd.earlier_activity();
         Ok(ssd)
     }
 
@@ -426,12 +435,14 @@ impl Controller for Ssd {
             }
         };
         self.watch_flash(now);
+        self.count_on(now);
         let delayed = self.begin_delayed(now);
         let fence = self.close_stragglers(now).min(self.watch_fences(now));
         // What is done here may ask to be woken, too.
         self.alarm = Time::NEVER;
         let (sweep, layer) = (self.sweep(now), self.settle(now));
-        self.alarm = self.alarm.max(now + SOON).min(keep_alive).min(fence).min(sweep).min(layer).min(delayed);
+        self.alarm =
+            self.alarm.max(now + SOON).min(keep_alive).min(fence).min(sweep).min(layer).min(delayed).min(self.save_at);
     }
 
     fn next_event(&self) -> Option<Time> {

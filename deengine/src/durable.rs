@@ -13,10 +13,11 @@ use crate::config::{SsdConfig, SsdMedia};
 use crate::controller::Ssd;
 use crate::fleet::Fleet;
 use crate::request::Refused;
-use gnstor_durable::{DurableError, Ledger};
+use gnstor_durable::{DurableError, Ledger, Tombstone};
 use gnstor_fabric::time::Time;
 use gnstor_flash::{DataFile, DataFileError, Faults, FileStore, Flash, MediaConfig, Power, RamStore, Store};
-use gnstor_ftl::{Collection, DUMP_BYTES, Ftl, FtlConfig, OpenError, geometry_for};
+use gnstor_ftl::{DUMP_BYTES, Ftl, FtlConfig, OpenError, geometry_for};
+use gnstor_model::{Difference, Preset};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::placement::{FleetMap, mix64};
 use gnstor_proto::slba::Vid;
@@ -51,12 +52,12 @@ pub enum SsdError {
 }
 
 /// What a data file says of the SSD in it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct DataFileInfo {
     /// Logical capacity.
     pub capacity_bytes: u64,
-    /// Name of its preset.
-    pub preset: String,
+    /// Its preset, whole.
+    pub preset: Preset,
     /// Number of the SSD in its array.
     pub index: u16,
     /// Serial number.
@@ -82,6 +83,13 @@ impl Default for Bench {
     }
 }
 
+impl Bench {
+    /// What goes wrong is what the preset says.
+    pub fn of(config: &SsdConfig) -> Self {
+        Self { faults: Arc::new(config.preset.faults.faults(config.index)), ..Self::default() }
+    }
+}
+
 fn layer_config(config: &SsdConfig, media: MediaConfig, store: Arc<dyn Store>, bench: &Bench) -> FtlConfig {
     FtlConfig {
         preset: config.preset.clone(),
@@ -91,7 +99,7 @@ fn layer_config(config: &SsdConfig, media: MediaConfig, store: Arc<dyn Store>, b
         faults: Arc::clone(&bench.faults),
         power: Arc::clone(&bench.power),
         spare_frames: FRAMES + 2 * config.preset.buffer_pages,
-        collection: Collection::default(),
+        collection: config.preset.collection,
         dump_bytes: DUMP_BYTES,
         seed: mix64(0x474E_5374_6F72 ^ u64::from(config.index)),
     }
@@ -103,7 +111,8 @@ impl Ssd {
     /// # Errors
     /// [`SsdError`]: no memory, no file, a capacity that is not possible.
     pub fn format(config: SsdConfig) -> Result<Self, SsdError> {
-        Self::format_with(config, &Bench::default())
+        let bench = Bench::of(&config);
+        Self::format_with(config, &bench)
     }
 
     /// As [`Self::format`], with faults and a power switch.
@@ -114,14 +123,15 @@ impl Ssd {
         let pages = config.capacity_bytes / u64::from(BLOCK_BYTES);
         let bytes = FtlConfig::store_bytes(&config.preset, pages, DUMP_BYTES)?;
         let (media, store): (_, Arc<dyn Store>) = match &config.media {
-            SsdMedia::Ram => {
+            SsdMedia::Ram | SsdMedia::SharedRam => {
                 let store =
                     bench.store.clone().unwrap_or_else(|| Arc::new(RamStore::new(bytes, Arc::clone(&bench.power))));
-                (MediaConfig::Ram { shared: false }, store)
+                (MediaConfig::Ram { shared: config.media == SsdMedia::SharedRam }, store)
             }
             SsdMedia::File(path) => {
                 let geometry = geometry_for(&config.preset, pages)?;
                 let file = Arc::new(DataFile::create(path, &geometry, bytes, &label(&config))?);
+                file.set_note(&plain(&config.preset).to_toml())?;
                 (MediaConfig::File(Arc::clone(&file)), Arc::new(FileStore::new(file, Arc::clone(&bench.power))))
             }
         };
@@ -133,28 +143,30 @@ impl Ssd {
         Self::around(config, opened)
     }
 
-    /// The SSD in a file, with what it held; `progress` is told of a rebuild that reads all records.
+    /// The SSD in a file, with what it held. What of its preset can be changed is from now on as `config` says. `progress` is told of a rebuild that reads all records.
     ///
     /// # Errors
-    /// [`SsdError`]: no such file, another capacity or geometry, in use by another process.
+    /// [`SsdError`]: no such file, another capacity, a preset that differs in more than can be changed, in use by another process.
     pub fn open(config: SsdConfig, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self, SsdError> {
         let SsdMedia::File(path) = &config.media else {
             return Err(SsdError::Refused("an SSD in memory has nothing to open".into()));
         };
         let file = Arc::new(DataFile::open(path)?);
         let info = info(&file)?;
-        if (info.capacity_bytes, info.preset.as_str()) != (config.capacity_bytes, config.preset.name.as_str()) {
-            return Err(SsdError::Refused(format!(
-                "{} holds an SSD of {} bytes with preset {}, not one of {} bytes with preset {}",
-                path.display(),
-                info.capacity_bytes,
-                info.preset,
-                config.capacity_bytes,
-                config.preset.name
-            )));
+        let refused = |what: String| Err(SsdError::Refused(format!("{}: {what}", path.display())));
+        if info.capacity_bytes != config.capacity_bytes {
+            let (has, wanted) = (info.capacity_bytes, config.capacity_bytes);
+            return refused(format!("it holds an SSD of {has} bytes, not one of {wanted}"));
+        }
+        let differences = info.preset.differences(&config.preset);
+        if let Some(Difference { key, one, other, .. }) = differences.iter().find(|difference| difference.is_fixed) {
+            return refused(format!("it holds an SSD with {key} = {one}, not {other}"));
+        }
+        if !differences.is_empty() {
+            file.set_note(&plain(&config.preset).to_toml())?;
         }
         let media = MediaConfig::File(Arc::clone(&file));
-        let bench = Bench::default();
+        let bench = Bench::of(&config);
         let store = Arc::new(FileStore::new(file, Arc::clone(&bench.power)));
         let layer = layer_config(&config, media, store, &bench);
         let opened = Ftl::open(&layer, is_live, progress)?;
@@ -169,9 +181,23 @@ impl Ssd {
         let (Some(store), Some(flash)) = (&bench.store, &bench.flash) else {
             return Err(SsdError::Refused("an SSD in memory is opened on the flash and store that it left".into()));
         };
-        let media = MediaConfig::Ram { shared: false };
+        let media = MediaConfig::Ram { shared: config.media == SsdMedia::SharedRam };
         let layer = layer_config(&config, media, Arc::clone(store) as _, bench);
         let opened = Ftl::open_on(Arc::clone(flash), &layer, is_live, &|_, _| {})?;
+        Self::around(config, opened)
+    }
+
+    /// The SSD in a file whose system area is behind another store, with faults and a power switch: a new one, or what is there.
+    #[cfg(test)]
+    pub(crate) fn on_file(
+        config: SsdConfig,
+        bench: &Bench,
+        file: Arc<DataFile>,
+        store: Arc<dyn Store>,
+        is_new: bool,
+    ) -> Result<Self, SsdError> {
+        let layer = layer_config(&config, MediaConfig::File(file), store, bench);
+        let opened = if is_new { Ftl::format(&layer)? } else { Ftl::open(&layer, is_live, &|_, _| {})? };
         Self::around(config, opened)
     }
 
@@ -188,6 +214,7 @@ impl Ssd {
     /// # Errors
     /// [`SsdError`]; then the next start is one after a power failure.
     pub fn shut_down(&mut self) -> Result<(), SsdError> {
+        self.save_odometer();
         Ok(self.ftl.shut_down()?)
     }
 
@@ -200,7 +227,10 @@ impl Ssd {
         if !self.config.preset.power_protected {
             return Ok(0);
         }
-        Ok(self.ftl.power_fail()?)
+        let dump = self.ftl.power_fail();
+        self.earlier.backup_failed = dump.is_err();
+        self.save_odometer();
+        Ok(dump?)
     }
 
     /// Table and map from the ledger; unfinished sweeps go on.
@@ -217,10 +247,12 @@ impl Ssd {
             self.table.recall(entry);
         }
         for (vid, tombstone) in &contents.tombstones {
-            let ids = tombstone.ids.iter().map(|(id, _)| *id).collect();
-            self.table.recall_tombstone(*vid, tombstone.generation, ids);
+            self.table.recall_tombstone(*vid, tombstone);
         }
         self.table.recall_term(contents.term);
+        if contents.leased {
+            self.table.recall_lease();
+        }
         if self.ledger.lost() > 0 {
             tracing::error!(
                 "{} places of the permission ledger could not be read: volumes or changes of them may be missing",
@@ -233,6 +265,7 @@ impl Ssd {
             // Written down: a shutdown, or a power failure with a dump, does not bring back what is missing.
             self.ledger.set_filling(map.as_ref().map_or(0, |map| map.epoch))?;
         }
+        self.count_start()?;
         let is_newer = |epoch: &u64| map.as_ref().is_some_and(|map| map.epoch > *epoch);
         self.filling_since = self.ledger.contents().filling.filter(|epoch| !is_newer(epoch));
         let fleet = map.map(|map| self.seen(map));
@@ -260,6 +293,14 @@ impl Ssd {
         self.ledger.set_term(term).map_err(|error| not_durable(&error))
     }
 
+    /// Writes through that serving leases are granted, and the term of who does it.
+    pub(crate) fn remember_lease(&mut self, term: u64) -> Result<(), Refused> {
+        if self.ledger.contents().leased {
+            return self.remember_term(term);
+        }
+        self.ledger.set_leased(term).map_err(|error| not_durable(&error))
+    }
+
     /// Writes the fleet map through.
     pub(crate) fn remember_map(&mut self, data: &[u8]) -> Result<(), Refused> {
         self.remember_term(self.table.term())?;
@@ -269,9 +310,12 @@ impl Ssd {
     /// A sweep is durable: the volume's entry gives way to a tombstone, and then its id may live again.
     pub(crate) fn bury(&mut self, now: Time, vid: Vid, generation: u32) {
         let ms = now.as_ns() / 1_000_000;
-        let entry = self.table.volume(vid).map(|volume| volume.entry());
-        let ids: Vec<_> = entry.iter().flat_map(|entry| &entry.request_ids).map(|id| (*id, ms)).collect();
-        match self.ledger.bury(vid, generation, &ids, ms) {
+        let mut tombstone = Tombstone { generation, buried_at: ms, ..Tombstone::default() };
+        if let Some(entry) = self.table.volume(vid).map(|volume| volume.entry()) {
+            (tombstone.term, tombstone.version) = (entry.term, entry.version);
+            tombstone.ids = entry.request_ids.iter().map(|id| (*id, ms)).collect();
+        }
+        match self.ledger.bury(vid, tombstone) {
             Ok(()) => self.table.bury(now, vid),
             Err(error) => {
                 tracing::error!("the tombstone of volume {} cannot be written: {error}", vid.get());
@@ -294,18 +338,28 @@ fn is_live(ledger: &Ledger, vid: Vid, generation: u32) -> bool {
 }
 
 fn label(config: &SsdConfig) -> String {
-    format!("{} {} {} {}", config.index, config.capacity_bytes, config.preset.name, config.serial)
+    format!("{} {} {}", config.index, config.capacity_bytes, config.serial)
+}
+
+/// Without the figures that a preset of this name must reach: nobody asks an SSD for them.
+fn plain(preset: &Preset) -> Preset {
+    Preset { figures: Vec::new(), ..preset.clone() }
 }
 
 fn info(file: &DataFile) -> Result<DataFileInfo, SsdError> {
     let label = file.label();
     let refuse = || SsdError::Refused(format!("the data file's label is not an SSD's: {label:?}"));
-    let mut words = label.splitn(4, ' ');
+    let mut words = label.splitn(3, ' ');
     let mut next = || words.next().ok_or_else(refuse);
+    let (index, capacity) = (next()?, next()?);
+    let text = file.note()?;
+    let text = text.ok_or_else(|| SsdError::Refused("formatting was cut short, so it holds nothing".into()))?;
+    let preset = Preset::from_toml(&text)
+        .map_err(|error| SsdError::Refused(format!("the preset that it was made with cannot be read: {error}")))?;
     Ok(DataFileInfo {
-        index: next()?.parse().map_err(|_| refuse())?,
-        capacity_bytes: next()?.parse().map_err(|_| refuse())?,
-        preset: next()?.to_owned(),
+        index: index.parse().map_err(|_| refuse())?,
+        capacity_bytes: capacity.parse().map_err(|_| refuse())?,
+        preset,
         serial: next()?.to_owned(),
     })
 }

@@ -129,15 +129,18 @@ impl Ssd {
                 return Err(Refusal::ConnectInvalid.into());
             }
             let kato = Span::from_ms(fields.kato_ms.get().into());
+            self.end_former_host(now, identity, data.host_id);
             let cntlid = self.hosts.create(key, identity, data.host_id, kato, now).ok_or(Refusal::ConnectRefused)?;
             if kato != Span::ZERO {
                 self.wake_at(now + kato);
             }
+            // What it does is counted, and kept.
+            self.wake_at(self.save_at.max(now));
             return Ok((Role::Admin(cntlid), cntlid));
         }
         let taken = self.hosts.has_qid(cntlid, qid);
         let host = self.hosts.host(cntlid).ok_or(Refusal::ConnectInvalid)?;
-        if host.identity != identity {
+        if (host.identity, host.host_id) != (identity, data.host_id) {
             return Err(Refusal::ConnectRefused.into());
         }
         if taken {
@@ -148,6 +151,17 @@ impl Ssd {
         }
         host.queues.push(key);
         Ok((Role::Io(cntlid, identity), cntlid))
+    }
+
+    /// A client that comes back as another host gets its identity when its old queues are gone (protocol rule 4). Several connections of
+    /// one host stand side by side; of daemons the terms decide.
+    fn end_former_host(&mut self, now: Time, identity: Identity, host_id: [u8; 16]) {
+        if identity == Identity::Daemon {
+            return;
+        }
+        for admin in self.hosts.of_other_hosts(identity, host_id) {
+            self.shut(now, admin);
+        }
     }
 
     fn end_queue(&mut self, now: Time, key: QueueKey, cntlid: u16) {

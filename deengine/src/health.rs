@@ -3,7 +3,8 @@
 
 use crate::controller::Ssd;
 use gnstor_fabric::time::{Span, Time};
-use gnstor_ftl::{Health, LayerStats, Origin};
+use gnstor_ftl::{Health, LayerStats};
+use gnstor_proto::status::Refusal;
 
 /// Temperature that the model reports, always: 40 C in kelvin. Nothing here gets warm.
 pub(crate) const MODELLED_KELVIN: u16 = 313;
@@ -32,12 +33,12 @@ pub struct FlashHealth {
     pub spare_threshold: u8,
     /// Wear: erase cycles used of those the flash is made for, percent; may go beyond 100, at most 255.
     pub percentage_used: u8,
-    /// Pages that could not be read back. What the SSD itself finds (checksum, key) is added to it.
+    /// Pages that could not be read back, or held something else.
     pub media_errors: u64,
     /// Power cycles before this one.
     pub earlier_power_cycles: u64,
-    /// Hours of operation before this power cycle.
-    pub earlier_hours: u64,
+    /// Minutes of operation before this power cycle.
+    pub earlier_minutes: u64,
     /// Times that power went away without a shutdown.
     pub unsafe_shutdowns: u64,
     /// Data was lost that had been acknowledged, or may be.
@@ -56,7 +57,7 @@ impl Default for FlashHealth {
             percentage_used: 0,
             media_errors: 0,
             earlier_power_cycles: 0,
-            earlier_hours: 0,
+            earlier_minutes: 0,
             unsafe_shutdowns: 0,
             reliability_degraded: false,
             read_only: false,
@@ -89,13 +90,11 @@ pub(crate) struct Activity {
     pub(crate) read_commands: u64,
     pub(crate) write_commands: u64,
     pub(crate) busy: Span,
-    pub(crate) damaged_pages: u64,
     pub(crate) error_entries: u64,
 }
 
 /// The SMART / Health page.
 pub(crate) fn smart_page(now: Time, warnings: u8, flash: &FlashHealth, activity: &Activity) -> Vec<u8> {
-    const HOUR_NS: u64 = 3_600_000_000_000;
     const MINUTE_NS: u64 = 60_000_000_000;
     let mut page = vec![0; SMART_BYTES];
     page[0] = warnings;
@@ -110,9 +109,10 @@ pub(crate) fn smart_page(now: Time, warnings: u8, flash: &FlashHealth, activity:
     counter(80, activity.write_commands);
     counter(96, activity.busy.as_ns() / MINUTE_NS);
     counter(112, flash.earlier_power_cycles.saturating_add(1));
-    counter(128, flash.earlier_hours.saturating_add(now.as_ns() / HOUR_NS));
+    let minutes = flash.earlier_minutes.saturating_add(now.as_ns() / MINUTE_NS);
+    counter(128, minutes / 60);
     counter(144, flash.unsafe_shutdowns);
-    counter(160, flash.media_errors.saturating_add(activity.damaged_pages));
+    counter(160, flash.media_errors);
     counter(176, activity.error_entries);
     page
 }
@@ -140,16 +140,23 @@ impl Ssd {
         }
     }
 
-    /// Power cycles and hours before this one are not kept: they are counted from here.
+    /// Pages that could not be read back in this power cycle, when they were to be moved and when a host asked for them.
+    pub(crate) fn media_errors(&self) -> u64 {
+        let unreadable = [Refusal::BadChecksum, Refusal::WrongKey, Refusal::Unreadable];
+        self.ftl.stats().lost_pages + unreadable.map(|refusal| self.stats.refusals(refusal)).iter().sum::<u64>()
+    }
+
     fn found_health(&self) -> FlashHealth {
         let (health, stats) = (self.ftl.health(), self.ftl.stats());
         let used = health.wear.mean_milli / (RATED_CYCLES * 10);
-        let unsafe_start = !matches!(self.boot.origin, Origin::Fresh | Origin::Clean);
         FlashHealth {
             available_spare: health.spare_percent,
             percentage_used: u8::try_from(used).unwrap_or(u8::MAX),
-            media_errors: stats.lost_pages,
-            unsafe_shutdowns: unsafe_start.into(),
+            media_errors: self.earlier.media_errors + self.media_errors(),
+            earlier_power_cycles: self.earlier.power_cycles.saturating_sub(1),
+            earlier_minutes: self.earlier.on_ms / 60_000,
+            unsafe_shutdowns: self.earlier.unsafe_shutdowns,
+            backup_failed: self.earlier.backup_failed,
             reliability_degraded: self.filling_since.is_some() || self.ledger.lost() > 0 || stats.lost_pages > 0,
             read_only: health.worn_out,
             ..FlashHealth::default()

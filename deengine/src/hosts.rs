@@ -241,6 +241,13 @@ impl Hosts {
         known.into_iter()
     }
 
+    /// Admin queues of those with this identity and another host identifier.
+    pub(crate) fn of_other_hosts(&self, identity: Identity, host_id: [u8; 16]) -> Vec<QueueKey> {
+        let others = self.controllers.iter().flatten();
+        let others = others.filter(|host| host.identity == identity && host.host_id != host_id);
+        others.filter_map(|host| host.queues.first().copied()).collect()
+    }
+
     /// The queue of this id of a controller.
     pub(crate) fn queue_of(&self, cntlid: u16, qid: u16) -> Option<QueueKey> {
         let host = self.controllers.get(index(cntlid))?.as_ref()?;

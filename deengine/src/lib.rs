@@ -27,11 +27,11 @@
 //!
 //! [`Core`]s divide an SSD among threads; what most commands are, a read of one block in memory, they do alone.
 //!
-//! Before the pipeline: `arbitration` (whose command is next when the firmware is busy), `rate` and `delay` (volumes
+//! Before there is an SSD: `recovering`. Before the pipeline: `arbitration` (whose command is next when the firmware is busy), `rate` and `delay` (volumes
 //! with a limit).
 //!
 //! Beside I/O: `fabrics` (Connect, properties), `admin` (Identify, keep-alive), `features`, `logs`, `effects`, `errors`,
-//! `health`, `counters` (what can be asked), `events` (what is told), `abort`, `volumes` (the daemon's commands, fences,
+//! `health`, `odometer`, `counters` (what can be asked), `events` (what is told), `abort`, `volumes` (the daemon's commands, fences,
 //! sweeps), `tombstones`, `lease` (may it serve), `compare`, `scratch` (buffers for their data), `command`, `slab` and
 //! `permit` (commands in flight), `teardown` (the end of a queue).
 //!
@@ -60,9 +60,11 @@ mod hosts;
 mod io;
 mod lease;
 mod logs;
+mod odometer;
 pub mod permission;
 mod permit;
 mod rate;
+mod recovering;
 pub mod request;
 mod scratch;
 mod slab;
@@ -80,8 +82,9 @@ pub use counters::Counters;
 pub use durable::{Bench, DataFileInfo, SsdError};
 pub use events::Event;
 pub use gnstor_ftl::{Boot, Origin};
-pub use gnstor_model::Preset;
+pub use gnstor_model::{Difference, Preset};
 pub use health::FlashHealth;
+pub use recovering::Recovering;
 pub use stats::Stats;
 
 #[cfg(test)]

@@ -86,8 +86,7 @@ impl Ssd {
             page::ERRORS => if is_daemon { &self.errors } else { &host.errors }.page(),
             page::SMART => {
                 let error_entries = if is_daemon { self.errors.count() } else { host.errors.count() };
-                let damaged_pages = self.stats.refusals(Refusal::BadChecksum) + self.stats.refusals(Refusal::WrongKey);
-                let activity = Activity { error_entries, damaged_pages, ..self.activity() };
+                let activity = Activity { error_entries, ..self.activity() };
                 smart_page(now, self.warnings(cntlid), &self.flash_health, &activity)
             }
             page::FIRMWARE => firmware_slots(),

@@ -15,6 +15,7 @@ use crate::fleet::Fleet;
 use crate::rate::Rate;
 use crate::request::{Refused, Request, Verb};
 use crate::tombstones::Tombstones;
+use gnstor_durable::Tombstone;
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::Time;
 use gnstor_proto::fabrics::Identity;
@@ -362,13 +363,18 @@ impl Table {
     }
 
     /// A tombstone from the ledger.
-    pub(crate) fn recall_tombstone(&mut self, vid: Vid, generation: u32, request_ids: Vec<[u8; 16]>) {
-        self.tombstones.recall(vid, generation, request_ids);
+    pub(crate) fn recall_tombstone(&mut self, vid: Vid, tombstone: &Tombstone) {
+        self.tombstones.recall(vid, tombstone);
     }
 
     /// The highest term of a daemon, from the ledger.
     pub(crate) fn recall_term(&mut self, term: u64) {
         self.term = self.term.max(term);
+    }
+
+    /// There was a serving lease, from the ledger.
+    pub(crate) fn recall_lease(&mut self) {
+        self.change().lease.recall();
     }
 
     /// Leaves out the checks, for measurements.

@@ -5,6 +5,7 @@
 //! * for a day: the ids of the requests that last changed it, so that a daemon that has restarted can tell a request
 //!   that comes again from a new one (rule 12).
 
+use gnstor_durable::Tombstone;
 use gnstor_fabric::time::{Span, Time};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{RawTombstone, TOMBSTONE_HOURS, VolumeEntry};
@@ -59,10 +60,11 @@ impl Tombstones {
     }
 
     /// One from before the power went: its day begins anew, as nobody knows how long the power was off.
-    pub(crate) fn recall(&mut self, vid: Vid, generation: u32, request_ids: Vec<[u8; 16]>) {
+    pub(crate) fn recall(&mut self, vid: Vid, tombstone: &Tombstone) {
+        let &Tombstone { generation, term, version, ref ids, .. } = tombstone;
         self.generations.insert(vid, generation);
-        if !request_ids.is_empty() {
-            let (died, version, term) = (Time::ZERO, 0, 0);
+        if !ids.is_empty() {
+            let (died, request_ids) = (Time::ZERO, ids.iter().map(|(id, _)| *id).collect());
             self.recent.push_back(Recent { died, vid, generation, version, term, request_ids });
         }
     }

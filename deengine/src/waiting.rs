@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Commands that wait for the translation layer: for frames, for collection, for durability, for the medium.
 
-use crate::command::{OK, TransferKind, Work};
+use crate::command::{TransferKind, Work};
 use crate::controller::Ssd;
 use gnstor_fabric::controller::Remote;
 use gnstor_fabric::time::{Span, Time};
@@ -109,7 +109,7 @@ impl Ssd {
         let Some(permit) = command.permit else { return };
         let (queue, done_at) = (command.queue, command.done_at);
         match command.work {
-            Work::Harden(_) => self.complete(permit, OK, done_at.max(now), 0),
+            Work::Harden(_) => self.acknowledge(permit, command.vid, done_at.max(now)),
             Work::Starved(end) => self.pull_write(now, done_at, permit, queue, end),
             Work::Stalled(end) => self.finish_write(now, permit, queue, None, done_at, end),
             Work::Forget(requests) => {

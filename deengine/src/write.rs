@@ -7,7 +7,7 @@
 //!   harden        with FUA: complete when it is durable
 //! ```
 
-use crate::command::{OK, TransferKind, Work, WriteEnd};
+use crate::command::{TransferKind, Work, WriteEnd};
 use crate::controller::Ssd;
 use crate::permission::Authorized;
 use crate::permit::CompletionPermit;
@@ -115,7 +115,7 @@ impl Ssd {
         if fua {
             self.harden(now, permit, queue, vid, committed.done);
         } else {
-            self.complete(permit, OK, committed.done, 0);
+            self.acknowledge(permit, vid, committed.done);
         }
     }
 
@@ -137,6 +137,7 @@ impl Ssd {
         mut requests: Vec<Authorized<Request>>,
     ) {
         let mut fua = !self.write_cache_enabled();
+        let vid = requests.first().map_or(0, |request| request.get().address.vid.get());
         while let Some(request) = requests.last() {
             let Request { address, blocks, .. } = *request.get();
             fua |= request.get().fua;
@@ -152,9 +153,9 @@ impl Ssd {
         }
         self.stats.writes += 1;
         if fua {
-            self.harden(now, permit, queue, 0, accepted);
+            self.harden(now, permit, queue, vid, accepted);
         } else {
-            self.complete(permit, OK, accepted, 0);
+            self.acknowledge(permit, vid, accepted.max(now));
         }
     }
 
@@ -163,7 +164,7 @@ impl Ssd {
         let (seq, at) = self.ftl.harden(now);
         let done = done.max(at);
         if self.ftl.durable() >= seq {
-            return self.complete(permit, OK, done, 0);
+            return self.acknowledge(permit, vid, done);
         }
         let id = self.start(permit, queue, vid, done, Work::Harden(seq));
         self.wait(now, id);

@@ -34,6 +34,12 @@ pub enum ChannelError {
         /// What happened, such as the completion's syndrome.
         cause: String,
     },
+    /// The controller is there and not ready, such as one that recovers: later it will be.
+    #[error("{peer} is not ready: it recovers")]
+    NotReady {
+        /// The other end.
+        peer: String,
+    },
     /// The connection was refused.
     #[error("{peer} refused the connection: {cause}")]
     Refused {

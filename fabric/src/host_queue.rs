@@ -17,7 +17,7 @@ use crate::region::HostRegion;
 use crate::runtime::EngineHandle;
 use gnstor_proto::fabrics::{self, CmRequest, ConnectData, ConnectFields, Identity, PropertyFields, fctype, property};
 use gnstor_proto::nvme::{self, Cqe, IdentifyController, KeyedSgl, Sqe};
-use gnstor_proto::status::{Detail, Status};
+use gnstor_proto::status::{Detail, Refusal, Status};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -193,7 +193,11 @@ impl HostQueue {
         if status.is_success() {
             return Ok(());
         }
-        let why = Detail::from_dw0(cqe.dw0.get()).refusal().map_or("", |r| r.sentence());
+        let refusal = Detail::from_dw0(cqe.dw0.get()).refusal();
+        if refusal == Some(Refusal::NotReady) {
+            return Err(ChannelError::NotReady { peer: self.peer.clone() });
+        }
+        let why = refusal.map_or("", Refusal::sentence);
         Err(ChannelError::Refused { peer: self.peer.clone(), cause: format!("{what}: status {status} {why}") })
     }
 

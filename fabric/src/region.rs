@@ -44,6 +44,9 @@ unsafe impl Send for HostRegion {}
 // SAFETY: as above; concurrent copies may tear, which callers exclude by protocol (docs/ordering.md), never by Rust references.
 unsafe impl Sync for HostRegion {}
 
+/// Regions are made of whole ones.
+const HUGE_PAGE: usize = 2 << 20;
+
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
 impl HostRegion {
@@ -52,22 +55,36 @@ impl HostRegion {
     /// # Errors
     /// The operating system's error, where it has no such amount of address space.
     pub fn alloc(bytes: usize) -> io::Result<Arc<Self>> {
-        let mapped = bytes.max(1).next_multiple_of(2 << 20);
+        let mapped = bytes.max(1).next_multiple_of(HUGE_PAGE);
         let base = map(mapped, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, None)?;
-        // SAFETY: the mapping above; a hint only.
-        unsafe { libc::madvise(base.as_ptr().cast(), mapped, libc::MADV_HUGEPAGE) };
+        want_huge_pages(base, mapped);
         Ok(Self::over(base, bytes, mapped, None))
     }
 
-    /// Maps `bytes` of zeroed memory that another process can map too, by the descriptor of [`Self::backing`]. Untouched
-    /// pages cost nothing.
+    /// Maps `bytes` of zeroed memory that another process can map too, by the descriptor of [`Self::backing`]. Where the machine has as
+    /// much set aside in huge pages (`vm.nr_hugepages`), it is made of those, and of ordinary ones else; of these, untouched ones cost nothing.
     ///
     /// # Errors
     /// The operating system's error, where it has no such amount of address space or no descriptor left.
     pub fn shared(bytes: usize) -> io::Result<Arc<Self>> {
-        let mapped = bytes.max(1).next_multiple_of(2 << 20);
+        let huge = if bytes < HUGE_PAGE {
+            Err(io::ErrorKind::Unsupported.into())
+        } else {
+            // Reserved as a whole: a huge page that is missing when it is touched ends the process.
+            Self::in_memory_file(bytes, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB, 0)
+        };
+        huge.or_else(|error: io::Error| {
+            tracing::debug!(bytes, %error, "shared memory is made of ordinary pages");
+            let region = Self::in_memory_file(bytes, 0, libc::MAP_NORESERVE)?;
+            want_huge_pages(region.base, region.mapped);
+            Ok(region)
+        })
+    }
+
+    fn in_memory_file(bytes: usize, of: libc::c_uint, how: libc::c_int) -> io::Result<Arc<Self>> {
+        let mapped = bytes.max(1).next_multiple_of(HUGE_PAGE);
         // SAFETY: the name is a constant with a zero at its end.
-        let fd = unsafe { libc::memfd_create(c"gnstor-region".as_ptr(), libc::MFD_CLOEXEC) };
+        let fd = unsafe { libc::memfd_create(c"gnstor-region".as_ptr(), libc::MFD_CLOEXEC | of) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -75,7 +92,7 @@ impl HostRegion {
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let file = File::from(fd);
         file.set_len(mapped as u64)?;
-        let base = map(mapped, libc::MAP_SHARED | libc::MAP_NORESERVE, Some((file.as_fd(), 0)))?;
+        let base = map(mapped, libc::MAP_SHARED | how, Some((file.as_fd(), 0)))?;
         Ok(Self::over(base, bytes, mapped, Some(file.into())))
     }
 
@@ -290,6 +307,14 @@ impl HostRegion {
     }
 }
 
+/// Asks for huge pages under a mapping. Without them everything works, with more misses of the translation buffer.
+fn want_huge_pages(base: NonNull<u8>, mapped: usize) {
+    // SAFETY: a mapping of this module; a hint only.
+    if unsafe { libc::madvise(base.as_ptr().cast(), mapped, libc::MADV_HUGEPAGE) } != 0 {
+        tracing::debug!(bytes = mapped, error = %io::Error::last_os_error(), "the kernel gives no huge pages");
+    }
+}
+
 /// One mapping, readable and writable.
 fn map(bytes: usize, flags: libc::c_int, file: Option<(BorrowedFd<'_>, u64)>) -> io::Result<NonNull<u8>> {
     let (fd, offset) = file.map_or((-1, 0), |(fd, offset)| (fd.as_raw_fd(), offset));
@@ -342,6 +367,30 @@ mod tests {
         two.read(5, &mut out);
         assert_eq!(&out, b"seen");
         assert!(HostRegion::alloc(1).unwrap().backing().is_none());
+    }
+
+    /// What the kernel says of the mapping at this address.
+    fn flags_of(region: &HostRegion) -> String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = maps.lines().skip_while(|line| {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let [from, to] = range.map_or([0, 0], |(a, b)| [a, b].map(|n| u64::from_str_radix(n, 16).unwrap_or(0)));
+            !(from..to).contains(&region.address())
+        });
+        lines.find(|line| line.starts_with("VmFlags:")).unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn both_kinds_of_memory_ask_for_huge_pages() {
+        // "hg": advised; "ht": made of huge pages that were set aside. A kernel built without them has neither.
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            return;
+        }
+        for region in [HostRegion::alloc(5 << 20).unwrap(), HostRegion::shared(5 << 20).unwrap()] {
+            region.write((5 << 20) - 1, &[1]);
+            let flags = flags_of(&region);
+            assert!(flags.split(' ').any(|flag| flag == "hg" || flag == "ht"), "{flags}");
+        }
     }
 
     #[test]

@@ -135,8 +135,8 @@ refusals! {
     OutOfRange = 14, 0x4080, 22, OutOfRange, "NVMe", "the range ends beyond the volume";
     /// No free pages.
     CapacityExceeded = 15, 0x4081, 28, ResourceExhausted, "NVMe", "the SSD is full";
-    /// Recovering after a power loss.
-    NotReady = 16, 0x0082, 11, Unavailable, "11 (power)", "the SSD is recovering";
+    /// Recovering after a power loss. CRD 1: to be tried again after CRDT1 of Identify Controller.
+    NotReady = 16, 0x0882, 11, Unavailable, "11 (power)", "the SSD is recovering";
     /// The page's out-of-band key is not the map's: an internal error.
     WrongKey = 17, 0x0281, 5, Internal, "10 (forgetting)", "internal error: the page holds another block";
     /// The page's checksum does not match its data.

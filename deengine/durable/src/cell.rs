@@ -37,6 +37,8 @@ pub enum Kind {
     Entry = 4,
     /// A tombstone.
     Tombstone = 5,
+    /// What an SSD counts over its life.
+    Odometer = 6,
 }
 
 /// A cell whose checksum is right.

@@ -53,7 +53,7 @@ pub struct CheckpointHead {
 }
 
 impl CheckpointHead {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut page = vec![0; PAGE];
         set(&mut page, 4, MAGIC.to_le_bytes());
         set(&mut page, 8, self.tag.to_le_bytes());

@@ -107,14 +107,14 @@ impl Journal {
         self.tail.abandon();
     }
 
-    /// Changes words of the map in the transactions that are not durable: `change` is given the index and value of each,
-    /// and says what the value is to be.
+    /// Changes words of the map in the transactions from `since` on that are not durable: `change` is given the index and value of
+    /// each, and says what the value is to be.
     ///
     /// # Panics
     /// If a transaction is open.
-    pub fn amend(&mut self, change: impl FnMut(u64, u64) -> u64) {
+    pub fn amend(&mut self, since: Seq, change: impl FnMut(u64, u64) -> u64) {
         assert!(!self.tail.is_open(), "a transaction is open");
-        self.tail.amend(&self.bounds, change);
+        self.tail.amend(&self.bounds, since.saturating_sub(self.durable + 1), change);
     }
 
     /// The last transaction committed.
@@ -143,10 +143,18 @@ impl Journal {
 
     /// Whether the tail and `bytes` more fit into the ring with a sixteenth to spare, however they are packed.
     pub fn has_room(&self, bytes: u64) -> bool {
+        self.fits_but(bytes, self.ring_pages() / 16)
+    }
+
+    /// As [`Self::has_room`], for a restore: it may use half of what is to spare, so that it need not write a checkpoint first.
+    pub fn has_room_to_restore(&self, bytes: u64) -> bool {
+        self.fits_but(bytes, self.ring_pages() / 32)
+    }
+
+    fn fits_but(&self, bytes: u64, spare: u64) -> bool {
         // Two neighbouring pages hold more than one page's worth, since what does not fit opens the next.
         let pages = (self.tail_bytes().saturating_add(bytes) / (PAYLOAD as u64 / 2)).saturating_add(2);
-        let ring = self.ring_pages();
-        (self.next - self.start).saturating_add(pages) <= ring - ring / 16
+        (self.next - self.start).saturating_add(pages) <= self.ring_pages() - spare
     }
 
     /// Writes what is committed up to `upto`: pages that are full, or with `force` everything; then syncs once. The

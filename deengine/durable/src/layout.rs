@@ -16,13 +16,15 @@
 //! | + 8,192 V | 8,192 V | permission entries, copy B | |
 //! | + 8,192 V | 512 T | tombstones, copy A | [`crate::Ledger`] |
 //! | + 512 T | 512 T | tombstones, copy B | |
-//! | + 512 T | D | dump | [`crate::Dump`] |
+//! | + 512 T | 4,096 | odometer, copy A | [`crate::Odometer`] |
+//! | + 4,096 | 4,096 | odometer, copy B | |
+//! | + 4,096 | D | dump | [`crate::Dump`] |
 //! | + D | J | journal ring | [`crate::Journal`] |
 //! | + J | C | checkpoint A | [`crate::Checkpoint`] |
 //! | + C | C | checkpoint B | |
 //!
 //! A checkpoint of C bytes: head 4,096 | table, 8 bytes for each chunk | meta | words, 8 bytes each. With `V` = 4,096,
-//! `M` = 1 MiB, `D` = 64 MiB, `J` = 512 MiB: the dump starts at byte 136,339,456 and the ring at byte 203,448,320.
+//! `M` = 1 MiB, `D` = 64 MiB, `J` = 512 MiB: the dump starts at byte 136,347,648 and the ring at byte 203,456,512.
 //!
 //! Numbers in all formats are little-endian; checksums are CRC-32C; reserved bytes are zero.
 
@@ -112,6 +114,7 @@ pub(crate) struct Layout {
     pub(crate) map: Twin,
     pub(crate) entries: Twin,
     pub(crate) tombstones: Twin,
+    pub(crate) odometer: Twin,
     pub(crate) dump: u64,
     pub(crate) dump_bytes: u64,
     pub(crate) ring: u64,
@@ -142,6 +145,7 @@ impl Layout {
         let map = twin(PAGE_U64 + round_up(sizes.map_bytes.into(), PAGE_U64), 1);
         let entries = twin(ENTRY_PITCH, sizes.volumes);
         let tombstones = twin(TOMBSTONE_PITCH, sizes.tombstones());
+        let odometer = twin(PAGE_U64, 1);
         let dump_bytes = round_up(sizes.dump_bytes.min(1 << 36), PAGE_U64);
         let dump = area(dump_bytes);
         let ring_pages = sizes.journal_bytes.min(1 << 40).div_ceil(PAGE_U64);
@@ -166,6 +170,7 @@ impl Layout {
             map,
             entries,
             tombstones,
+            odometer,
             dump,
             dump_bytes,
             ring,

@@ -6,15 +6,17 @@
 //! tombstone's; clearing its place comes after.
 //!
 //! ```text
-//!   term        term (8) filling since (8: 0 no, else one more than the map's epoch)
+//!   term        term (8) filling since (8: 0 no, else one more than the map's epoch) serving lease (8: 1 one was granted)
 //!   map         the bytes of the fleet map
 //!   entry       VID (2) kind (2: 1 entry, 2 free) generation (4) 0 (8), then the 4,096 bytes of the entry
-//!   tombstone   VID (2) ids (2) generation (4) buried at (8), then 8 times: id (16) time (8)
+//!   tombstone   VID (2) ids (2) generation (4) buried at (8) term (8) version (8), then 8 times: id (16) time (8)
+//!   odometer    [`crate::Odometer`]
 //! ```
 
 use crate::cell::{Cell, HEAD, Kind};
 use crate::durable::Durable;
 use crate::error::DurableError;
+use crate::odometer::Odometer;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{ENTRY_BYTES, EntryError, REQUEST_IDS, VolumeEntry};
 use std::collections::BTreeMap;
@@ -22,14 +24,18 @@ use std::collections::BTreeMap;
 pub(crate) const ENTRY_HEAD: usize = 16;
 pub(crate) const KIND_ENTRY: u16 = 1;
 pub(crate) const KIND_FREE: u16 = 2;
-pub(crate) const TERM_BYTES: usize = 16;
-pub(crate) const TOMBSTONE_BYTES: usize = 16 + REQUEST_IDS * 24;
+pub(crate) const TERM_BYTES: usize = 24;
+pub(crate) const TOMBSTONE_BYTES: usize = 32 + REQUEST_IDS * 24;
 
 /// A volume id whose last life is over.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Tombstone {
     /// The generation that ended; the next one must be above it.
     pub generation: u32,
+    /// Term of the daemon that ended it.
+    pub term: u64,
+    /// Version of its entry at the end.
+    pub version: u64,
     /// Ids of the last requests, newest first, with their unix time in milliseconds.
     pub ids: Vec<([u8; 16], u64)>,
     /// Unix time of the burial in milliseconds.
@@ -47,8 +53,12 @@ pub struct LedgerContents {
     pub term: u64,
     /// The epoch of the fleet map at which acknowledged writes were lost; they are missing until a newer map says otherwise.
     pub filling: Option<u64>,
+    /// A serving lease was granted once: without one that runs the SSD does not serve.
+    pub leased: bool,
     /// The fleet map.
     pub map: Option<Vec<u8>>,
+    /// What the SSD has counted.
+    pub odometer: Odometer,
 }
 
 /// The ledger of an SSD. Each call returns when its change is durable in both places.
@@ -115,38 +125,35 @@ impl Ledger {
         Ok(())
     }
 
-    /// Ends the life `generation` of a volume id: its entry is gone and a tombstone stands, both or none. The first
-    /// eight `ids` are kept. A generation below the tombstone's is buried already; the same one again replaces the ids.
+    /// Ends a life of a volume id: its entry is gone and the tombstone stands, both or none. The first eight ids are kept. A generation
+    /// below that of the tombstone there is buried already; the same one again replaces the ids.
     ///
     /// # Errors
     /// Where no place is left or the store fails.
-    pub fn bury(
-        &mut self,
-        vid: Vid,
-        generation: u32,
-        ids: &[([u8; 16], u64)],
-        buried_at: u64,
-    ) -> Result<(), DurableError> {
+    pub fn bury(&mut self, vid: Vid, mut tombstone: Tombstone) -> Result<(), DurableError> {
+        tombstone.ids.truncate(REQUEST_IDS);
+        let generation = tombstone.generation;
         if self.contents.tombstones.get(&vid).is_some_and(|tombstone| tombstone.generation > generation) {
             return Ok(());
         }
         let twin = self.durable.layout().tombstones;
         let place = self.tombstones.find(vid, "a tombstone", twin.count)?;
-        let ids = &ids[..ids.len().min(REQUEST_IDS)];
-        let count = u16::try_from(ids.len()).expect("at most REQUEST_IDS");
+        let count = u16::try_from(tombstone.ids.len()).expect("at most REQUEST_IDS");
         let mut content = Vec::with_capacity(TOMBSTONE_BYTES);
         content.extend_from_slice(&vid.get().to_le_bytes());
         content.extend_from_slice(&count.to_le_bytes());
         content.extend_from_slice(&generation.to_le_bytes());
-        content.extend_from_slice(&buried_at.to_le_bytes());
-        for (id, time) in ids {
+        content.extend_from_slice(&tombstone.buried_at.to_le_bytes());
+        content.extend_from_slice(&tombstone.term.to_le_bytes());
+        content.extend_from_slice(&tombstone.version.to_le_bytes());
+        for (id, time) in &tombstone.ids {
             content.extend_from_slice(id);
             content.extend_from_slice(&time.to_le_bytes());
         }
         content.resize(TOMBSTONE_BYTES, 0);
         self.write(Kind::Tombstone, place, &content)?;
         self.tombstones.take(vid, place);
-        self.contents.tombstones.insert(vid, Tombstone { generation, ids: ids.to_vec(), buried_at });
+        self.contents.tombstones.insert(vid, tombstone);
         let dead = self.contents.entries.get(&vid).is_some_and(|bytes| entry_generation(bytes) <= generation);
         if dead {
             self.contents.entries.remove(&vid);
@@ -173,7 +180,7 @@ impl Ledger {
     /// # Errors
     /// Where the store fails.
     pub fn set_term(&mut self, term: u64) -> Result<(), DurableError> {
-        self.write_term(term, self.contents.filling)
+        self.write_term(term, self.contents.filling, self.contents.leased)
     }
 
     /// Acknowledged writes were lost when the map had this epoch.
@@ -181,15 +188,24 @@ impl Ledger {
     /// # Errors
     /// Where the store fails.
     pub fn set_filling(&mut self, epoch: u64) -> Result<(), DurableError> {
-        self.write_term(self.contents.term, Some(epoch))
+        self.write_term(self.contents.term, Some(epoch), self.contents.leased)
     }
 
-    fn write_term(&mut self, term: u64, filling: Option<u64>) -> Result<(), DurableError> {
+    /// A daemon of this term grants serving leases from now on.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn set_leased(&mut self, term: u64) -> Result<(), DurableError> {
+        self.write_term(term, self.contents.filling, true)
+    }
+
+    fn write_term(&mut self, term: u64, filling: Option<u64>, leased: bool) -> Result<(), DurableError> {
         let mut content = [0; TERM_BYTES];
         content[..8].copy_from_slice(&term.to_le_bytes());
-        content[8..].copy_from_slice(&filling.map_or(0, |epoch| epoch.saturating_add(1)).to_le_bytes());
+        content[8..16].copy_from_slice(&filling.map_or(0, |epoch| epoch.saturating_add(1)).to_le_bytes());
+        content[16..].copy_from_slice(&u64::from(leased).to_le_bytes());
         self.write(Kind::Term, 0, &content)?;
-        (self.contents.term, self.contents.filling) = (term, filling);
+        (self.contents.term, self.contents.filling, self.contents.leased) = (term, filling, leased);
         Ok(())
     }
 
@@ -223,7 +239,7 @@ impl Ledger {
         self.lost
     }
 
-    fn write(&mut self, kind: Kind, place: u32, content: &[u8]) -> Result<(), DurableError> {
+    pub(crate) fn write(&mut self, kind: Kind, place: u32, content: &[u8]) -> Result<(), DurableError> {
         let layout = self.durable.layout();
         let twin = match kind {
             Kind::Header => unreachable!("the header is written by Durable"),
@@ -231,6 +247,7 @@ impl Ledger {
             Kind::Map => layout.map,
             Kind::Entry => layout.entries,
             Kind::Tombstone => layout.tombstones,
+            Kind::Odometer => layout.odometer,
         };
         // Also where the write fails: the copies of a cell never have the same version and different contents.
         self.version += 1;

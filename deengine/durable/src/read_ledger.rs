@@ -10,6 +10,7 @@ use crate::ledger::{
     ENTRY_HEAD, KIND_ENTRY, KIND_FREE, Ledger, LedgerContents, Places, TERM_BYTES, TOMBSTONE_BYTES, Tombstone,
     entry_generation,
 };
+use crate::odometer::Odometer;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{REQUEST_IDS, VolumeEntry};
 
@@ -74,6 +75,7 @@ impl Tombstone {
             return Err(refused(format!("{count} request ids")));
         }
         let (generation, buried_at) = (fields.u32()?, fields.u64()?);
+        let (term, version) = (fields.u64()?, fields.u64()?);
         let mut ids = Vec::with_capacity(count);
         for _ in 0..count {
             ids.push((fields.take()?, fields.u64()?));
@@ -81,7 +83,7 @@ impl Tombstone {
         if fields.bytes(fields.left())?.iter().any(|&byte| byte != 0) {
             return Err(refused("reserved bytes are set".into()));
         }
-        Ok((vid, Self { generation, ids, buried_at }))
+        Ok((vid, Self { generation, term, version, ids, buried_at }))
     }
 }
 
@@ -141,6 +143,7 @@ impl Ledger {
             if cell.content.len() == TERM_BYTES {
                 contents.term = u64_at(cell.content, 0);
                 contents.filling = u64_at(cell.content, 8).checked_sub(1);
+                contents.leased = u64_at(cell.content, 16) != 0;
             } else {
                 notes.refuse("the term", "another length");
             }
@@ -149,6 +152,14 @@ impl Ledger {
             let Some(cell) = cell else { return };
             version = version.max(cell.version);
             contents.map = Some(cell.content.to_vec());
+        })?;
+        for_each(durable, &layout.odometer, Kind::Odometer, &mut notes, |_, cell, notes| {
+            let Some(cell) = cell else { return };
+            version = version.max(cell.version);
+            match Odometer::decode(cell.content) {
+                Ok(odometer) => contents.odometer = odometer,
+                Err(refused) => notes.refuse("the odometer", refused),
+            }
         })?;
 
         tombstones.free.clear();

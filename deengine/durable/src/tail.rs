@@ -52,12 +52,16 @@ impl Tail {
         self.bytes.truncate(self.end);
     }
 
-    /// Changes values of words in the transactions that are committed and not durable.
-    pub(crate) fn amend(&mut self, bounds: &Bounds, mut change: impl FnMut(u64, u64) -> u64) {
+    /// Changes values of words in the transactions that are committed and not durable, but for the first `skip`.
+    pub(crate) fn amend(&mut self, bounds: &Bounds, mut skip: u64, mut change: impl FnMut(u64, u64) -> u64) {
         let mut at = self.head;
         while at < self.end {
             let (bytes, _) = transaction_head(&self.bytes[at..self.end]).expect("written by commit");
             let end = at + bytes;
+            if skip > 0 {
+                (skip, at) = (skip - 1, end);
+                continue;
+            }
             at += MIN_TRANSACTION_BYTES;
             while at < end {
                 let (record, taken) = Record::decode(&self.bytes[at..end], bounds).expect("written by add");

@@ -15,17 +15,28 @@ pub struct Faults {
     /// Whether anything below may say "fail".
     armed: AtomicBool,
     seed: u64,
-    factory_bad_ppm: u32,
+    factory_bad: f64,
     inner: Mutex<Inner>,
+}
+
+/// How often something goes wrong by itself: chances from 0 (never) to 1 (always).
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Chances {
+    /// A read of a page cannot be corrected; the next read of it may be.
+    pub read: f64,
+    /// The program of a unit fails.
+    pub program: f64,
+    /// The erase of a block fails.
+    pub erase: f64,
+    /// A page that is read has lost a bit since it was programmed, for good.
+    pub rot: f64,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     /// Unreadable pages; true: once only.
     reads: HashMap<Ppa, bool>,
-    read_ppm: u32,
-    program_ppm: u32,
-    erase_ppm: u32,
+    chances: Chances,
     /// Draws so far, so that each has an outcome of its own.
     draws: u64,
     programs: u64,
@@ -37,7 +48,7 @@ struct Inner {
     rot: HashMap<Ppa, Vec<u32>>,
 }
 
-const MILLION: u64 = 1_000_000;
+const MILLION: f64 = 1e6;
 
 impl Faults {
     /// Flash without a fault.
@@ -47,7 +58,12 @@ impl Faults {
 
     /// No fault yet; those at a rate are drawn from `seed`, and `factory_bad_ppm` in a million blocks are bad from the factory.
     pub fn seeded(seed: u64, factory_bad_ppm: u32) -> Self {
-        Self { seed, factory_bad_ppm, ..Self::default() }
+        Self::drawn(seed, f64::from(factory_bad_ppm) / MILLION)
+    }
+
+    /// As [`Self::seeded`], with the share of blocks that are bad from the factory: 0 to 1.
+    pub fn drawn(seed: u64, factory_bad: f64) -> Self {
+        Self { seed, factory_bad, ..Self::default() }
     }
 
     /// The next read of a page, or every one until its block is erased, cannot be corrected.
@@ -72,7 +88,13 @@ impl Faults {
 
     /// From now on so many in a million reads, programs and erases fail, drawn from the seed.
     pub fn set_rates(&self, read_ppm: u32, program_ppm: u32, erase_ppm: u32) {
-        self.inject(|inner| (inner.read_ppm, inner.program_ppm, inner.erase_ppm) = (read_ppm, program_ppm, erase_ppm));
+        let [read, program, erase] = [read_ppm, program_ppm, erase_ppm].map(|ppm| f64::from(ppm) / MILLION);
+        self.set_chances(Chances { read, program, erase, rot: 0.0 });
+    }
+
+    /// From now on this goes wrong by itself, drawn from the seed.
+    pub fn set_chances(&self, chances: Chances) {
+        self.inject(|inner| inner.chances = chances);
     }
 
     /// Flips bit `bit` (below 32,768) of a page's data as soon as the page is programmed and read.
@@ -104,8 +126,7 @@ impl Faults {
 
     /// Whether a block left the factory bad.
     pub(crate) fn is_factory_bad(&self, block: Block) -> bool {
-        self.factory_bad_ppm > 0
-            && mix64(self.seed ^ mix64(u64::from(block.0) + 1)) % MILLION < u64::from(self.factory_bad_ppm)
+        hits(mix64(self.seed ^ mix64(u64::from(block.0) + 1)), self.factory_bad)
     }
 
     #[inline]
@@ -123,8 +144,8 @@ impl Faults {
             Some(true) => inner.reads.remove(&page).is_some(),
             Some(false) => true,
             None => {
-                let ppm = inner.read_ppm;
-                self.draw(&mut inner, ppm)
+                let chance = inner.chances.read;
+                self.draw(&mut inner, chance).is_some()
             }
         }
     }
@@ -136,10 +157,10 @@ impl Faults {
         }
         let mut inner = self.lock();
         inner.programs += 1;
-        let (number, ppm) = (inner.programs, inner.program_ppm);
+        let (number, chance) = (inner.programs, inner.chances.program);
         let by_number = inner.program_numbers.remove(&number);
         let by_unit = inner.units.remove(&unit);
-        let by_rate = self.draw(&mut inner, ppm);
+        let by_rate = self.draw(&mut inner, chance).is_some();
         by_number || by_unit || by_rate
     }
 
@@ -151,21 +172,30 @@ impl Faults {
         let mut inner = self.lock();
         inner.reads.retain(|&page, _| !is_inside(page));
         inner.rot.retain(|&page, _| !is_inside(page));
-        let ppm = inner.erase_ppm;
-        inner.blocks.remove(&block) || self.draw(&mut inner, ppm)
+        let chance = inner.chances.erase;
+        inner.blocks.remove(&block) || self.draw(&mut inner, chance).is_some()
     }
 
     /// Bits of a page that rotted since it was last asked.
     pub(crate) fn take_rot(&self, page: Ppa) -> Vec<u32> {
-        if self.is_armed() { self.lock().rot.remove(&page).unwrap_or_default() } else { Vec::new() }
+        if !self.is_armed() {
+            return Vec::new();
+        }
+        let mut inner = self.lock();
+        let mut bits = inner.rot.remove(&page).unwrap_or_default();
+        let chance = inner.chances.rot;
+        bits.extend(self.draw(&mut inner, chance).map(|drawn| drawn % (crate::PAGE_BYTES * 8)));
+        bits
     }
 
-    fn draw(&self, inner: &mut Inner, ppm: u32) -> bool {
-        if ppm == 0 {
-            return false;
+    /// Whether a chance comes true, and then a number of its own.
+    fn draw(&self, inner: &mut Inner, chance: f64) -> Option<u32> {
+        if chance == 0.0 {
+            return None;
         }
         inner.draws += 1;
-        mix64(self.seed ^ mix64(inner.draws)) % MILLION < u64::from(ppm)
+        let drawn = mix64(self.seed ^ mix64(inner.draws));
+        hits(drawn, chance).then(|| (mix64(drawn) >> 32) as u32)
     }
 
     fn inject(&self, change: impl FnOnce(&mut Inner)) {
@@ -176,4 +206,12 @@ impl Faults {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether one of 2^53 equally likely numbers is below `chance`.
+fn hits(drawn: u64, chance: f64) -> bool {
+    const ALL: u64 = 1 << 53;
+    #[expect(clippy::cast_precision_loss, reason = "both are at most 2^53, which a double holds")]
+    let (drawn, all) = ((drawn >> 11) as f64, ALL as f64);
+    drawn < chance * all
 }

@@ -42,8 +42,8 @@ mod uring;
 #[cfg(test)]
 mod tests;
 
-pub use fault::Faults;
-pub use file::{DataFile, DataFileError, FileStore, IoMode};
+pub use fault::{Chances, Faults};
+pub use file::{DataFile, DataFileError, FileStore, IoMode, NOTE_BYTES};
 pub use flash::{
     EraseFailed, Fetch, Flash, FlashConfig, Loaded, MediaConfig, PageState, ProgramFailed, Ticket, Unreadable,
 };

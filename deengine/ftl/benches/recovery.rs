@@ -6,18 +6,18 @@
 //!   measured, again and again:   Ftl::open over that file; what it wrote to the system area is taken back afterwards
 //! ```
 //! `cargo bench -p gnstor-ftl --bench recovery -- [--gib 16 | --tib 1] [--preset gnstor-980pro] [--dir DIR]
-//! [--journal-mib N] [--moves 6] [--volumes 16] [--dump-pages 512] [--fill 97] [--rounds 3] [--json]`
+//! [--journal-mib N] [--moves 6] [--volumes 16] [--dump-pages N] [--fill 97] [--rounds 3] [--json]`
 //!
-//! The journal is by default what is there at worst without a stall: three quarters of the ring. A checkpoint begins when the
-//! ring is half full and counts from when it is three quarters full, so a failure just before finds that much to
-//! replay. Writes stall before a ring is full, so 15/16 of it is the absolute worst.
+//! Journal and dump are by default the worst that can be. Writes stall before a ring is full: 15/16 of it, what is in the dump
+//! included. (Where no write stalls, it is three quarters: a checkpoint begins when the ring is half full and counts from when
+//! it is three quarters full.) The dump has as many pages as its energy budget admits.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod common;
 
 use common::{flag, machine, option, state::Made, state::Plan, watched::Mark, watched::Watched};
 use gnstor_flash::{DataFile, Faults, FileStore, MediaConfig, Power};
-use gnstor_ftl::{Collection, DUMP_BYTES, Ftl, FtlConfig, Origin, geometry_for};
+use gnstor_ftl::{Collection, DUMP_BYTES, Ftl, FtlConfig, Origin, geometry_for, reserved_superblocks};
 use gnstor_model::Preset;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,24 +31,30 @@ fn main() {
     let path = PathBuf::from(folder).join(format!("recovery-{}.ssd", std::process::id()));
     let logical_pages = gib << 18;
     let sizes = FtlConfig::sizes(&preset, logical_pages, DUMP_BYTES).expect("a size that can be");
+    let geometry = geometry_for(&preset, logical_pages).expect("a size that can be");
     let plan = Plan {
         fill_percent: option("--fill", 97),
-        journal_bytes: option("--journal-mib", (sizes.journal_bytes >> 20) * 3 / 4) << 20,
+        journal_bytes: option::<u64>("--journal-mib", 0) << 20,
         moves: option("--moves", 6),
         volumes: option("--volumes", 16),
-        dump_pages: option("--dump-pages", 512),
+        free_superblocks: reserved_superblocks(&preset, &geometry, logical_pages),
+        dump_pages: option("--dump-pages", u32::MAX),
     };
     let made = make(&path, &preset, logical_pages, &plan);
     if !flag("--json") {
         println!("{name}, {gib} GiB logical, {} blocks mapped ({} %); {}", made.mapped, plan.fill_percent, machine());
         println!(
-            "journal {} MiB of {}: {} host writes, {} moves; {} volumes; dump {} pages; map {} MiB",
+            "journal {} MiB of {} ({} %): {} host writes, {} moves, {} TRIMs; {} volumes; dump {} pages, {:.1} MiB of {}; map {} MiB",
             made.journal_bytes >> 20,
             sizes.journal_bytes >> 20,
+            100 * made.journal_bytes / sizes.journal_bytes,
             made.writes,
             made.moved,
+            made.trims,
             plan.volumes,
-            plan.dump_pages,
+            made.dump_pages,
+            mib(made.dump_bytes),
+            DUMP_BYTES >> 20,
             sizes.map_words >> 17,
         );
     }
@@ -110,10 +116,12 @@ fn measure(path: &Path, preset: &Preset, logical_pages: u64, made: &Made) {
         let fields: Vec<String> =
             phases.iter().map(|(name, [s, cpu])| format!(r#""{name}_s":{s:.4},"{name}_cpu_s":{cpu:.4}"#)).collect();
         println!(
-            r#"{{"bench":"recovery","preset":"{}","logical_pages":{logical_pages},"replayed":{},"rewritten":{},"wall_s":{took:.4},"cpu_s":{cpu:.4},{},"modelled_s":{modelled:.4},"peak_mib":{peak}}}"#,
+            r#"{{"bench":"recovery","preset":"{}","logical_pages":{logical_pages},"replayed":{},"rewritten":{},"journal_bytes":{},"dump_bytes":{},"wall_s":{took:.4},"cpu_s":{cpu:.4},{},"modelled_s":{modelled:.4},"peak_mib":{peak}}}"#,
             preset.name,
             boot.replayed,
             boot.rewritten,
+            made.journal_bytes,
+            made.dump_bytes,
             fields.join(",")
         );
     } else {
@@ -141,6 +149,11 @@ fn internal_rate(preset: &Preset) -> f64 {
     let planes = if preset.independent_planes { shape.planes } else { 1 };
     let sensing = u64::from(shape.channels * shape.dies_per_channel * planes * shape.sense_pages) * 4096;
     (channels as f64).min(sensing as f64 / preset.sense_ns as f64 * 1e9)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure to print")]
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }
 
 fn peak_mib() -> u64 {

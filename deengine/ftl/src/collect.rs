@@ -44,6 +44,7 @@ impl Ftl {
     /// Makes sure that `blocks` pages can be placed, by collecting if need be.
     pub(crate) fn make_room(&self, inner: &mut Inner, now: Time, blocks: u32) -> Result<(), CommitError> {
         self.make_journal_room(inner, now, journal_bytes(blocks))?;
+        self.make_dump_room(inner, now, blocks)?;
         if inner.worn_out {
             return Err(CommitError::WornOut);
         }
@@ -212,6 +213,9 @@ impl Ftl {
         let count = u32::try_from(pages.len()).expect("pages of a unit");
         let room = inner.streams[Stream::Collect as usize].room(&self.flash, count);
         if room < count && inner.space.free() == 0 {
+            return false;
+        }
+        if !self.fits_dump(inner, count) {
             return false;
         }
         if self.flash.free_frames() < count || !inner.journal.has_room(u64::from(count) * TRANSACTION_BYTES) {

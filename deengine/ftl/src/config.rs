@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a layer is made from, and why it cannot be made.
 
-use crate::space::Policy;
 use gnstor_durable::{DurableError, Sizes};
 use gnstor_flash::{Faults, Geometry, GeometryError, MediaConfig, Power, Store};
-use gnstor_model::Preset;
+use gnstor_model::{Collection, Preset};
 use std::io;
 use std::sync::Arc;
 
@@ -14,23 +13,6 @@ pub const MAX_VOLUMES: u32 = 4096;
 pub const MAP_BYTES: u32 = 1 << 20;
 /// Energy budget of a dump (protocol rule 11): 13 ms at 4,950 MB/s.
 pub const DUMP_BYTES: u64 = 64 << 20;
-
-/// How space is won back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Collection {
-    /// How victims are chosen.
-    pub policy: Policy,
-    /// Whether quiet times are used.
-    pub background: bool,
-    /// Erases by which the most worn superblock may be ahead of the coldest full one.
-    pub wear_bound: u32,
-}
-
-impl Default for Collection {
-    fn default() -> Self {
-        Self { policy: Policy::Greedy, background: true, wear_bound: 200 }
-    }
-}
 
 /// What a layer is made from.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@
 //! the collection unmaps first and looks at the pins afterwards, so one of the two sees the other.
 
 use crate::collect::Victim;
-use crate::config::{Collection, FtlConfig, OpenError};
+use crate::config::{FtlConfig, OpenError};
 use crate::reserve::reserved_superblocks;
 use crate::settle::Running;
 use crate::space::Space;
@@ -24,7 +24,7 @@ use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Flash, Frame, Power, Ppa};
 use gnstor_map::{Map, MapWriter};
-use gnstor_model::{Preset, Timing};
+use gnstor_model::{Collection, Preset, Timing};
 use gnstor_proto::slba::{Stamp, Vid};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -105,6 +105,8 @@ pub struct Ftl {
     pub(crate) journal_bytes: u64,
     pub(crate) logical_pages: u64,
     pub(crate) in_memory: bool,
+    /// Most bytes of a dump; `None` where a power failure leaves time for none.
+    pub(crate) dump_budget: Option<u64>,
     pub(crate) collection: Collection,
     /// Superblocks free or about to be, at and below which writes pay for collection.
     pub(crate) low: u32,
@@ -140,6 +142,8 @@ pub(crate) struct Inner {
     /// Background collection has looked and found nothing worth it; until something changes.
     pub(crate) nothing_to_collect: bool,
     pub(crate) worn_out: bool,
+    /// A dump is being written to new places.
+    pub(crate) restoring: bool,
     pub(crate) stats: LayerStats,
     /// Which blocks of the write in hand are to be applied.
     pub(crate) fresh: Vec<bool>,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Power off and on again: the dump, the shutdown, and what is set right before anything new is written.
 
+use crate::collect::journal_bytes;
 use crate::config::OpenError;
 use crate::layer::{CommitError, Ftl, Inner};
 use crate::space::{State, Stream};
 use crate::stream::Writing;
 use gnstor_durable::{Dump, DumpPage, DumpWriter, DurableError};
 use gnstor_fabric::time::Time;
-use gnstor_flash::{Fetch, PageState, Superblock, Unit};
+use gnstor_flash::{Fetch, Oob, PageState, Ppa, Superblock, Unit};
 use gnstor_proto::slba::Vid;
 
 /// Looks at a medium that has not finished, of the order of ten seconds.
@@ -69,12 +70,19 @@ impl Ftl {
 
     /// Writes the pages of a dump to new places, and makes them and the dump's tail durable.
     pub(crate) fn rewrite(&self, dump: &Dump) -> Result<u64, OpenError> {
+        let is_wanted = |DumpPage { page, oob, data }: &DumpPage<'_>| {
+            let named = Vid::new(oob.vid).is_some_and(|vid| self.map.get(vid, oob.vba) == Some(page.0));
+            data.is_some() && named && !self.holds_newer(*page, oob)
+        };
+        let wanted: Vec<DumpPage<'_>> = dump.pages().filter(is_wanted).collect();
+        let superblock = |page: Ppa| self.flash.geometry().superblock_of(page);
+        for DumpPage { page, .. } in &wanted {
+            self.lock().space.get_mut(superblock(*page)).in_dump += 1;
+        }
+        self.lock().restoring = true;
         let mut rewritten = 0;
-        for DumpPage { page, oob, data } in dump.pages() {
+        for DumpPage { page, oob, data } in wanted {
             let (Some(data), Some(vid)) = (data, Vid::new(oob.vid)) else { continue };
-            if self.map.get(vid, oob.vba) != Some(page.0) {
-                continue;
-            }
             let mut guard = self.lock();
             let inner = &mut *guard;
             self.make_room_now(inner)?;
@@ -83,13 +91,21 @@ impl Ftl {
                 .take_frame()
                 .ok_or_else(|| OpenError::Damaged("restoring the dump: no frame is free".into()))?;
             self.flash.write_frame(frame, data);
+            inner.space.get_mut(superblock(page)).in_dump -= 1;
             self.put(inner, Time::ZERO, Time::ZERO, Stream::Host, &oob, vid, frame, None);
             inner.page_seq = inner.page_seq.max(oob.seq);
             rewritten += 1;
             self.settle_due(inner, Time::NEVER, Time::ZERO);
         }
         self.flush_now()?;
+        self.lock().restoring = false;
         Ok(rewritten)
+    }
+
+    /// Whether a restore that was cut short has put a later write of the same block into this very place.
+    fn holds_newer(&self, page: Ppa, oob: &Oob) -> bool {
+        let key = |oob: &Oob| (oob.vid, oob.generation, oob.vba);
+        matches!(self.flash.page(page), PageState::Programmed(there) if key(&there) == key(oob) && there.seq > oob.seq)
     }
 
     /// Room for one page, without regard to modelled time: what has to finish first is waited for.
@@ -113,11 +129,12 @@ impl Ftl {
     pub(crate) fn flush_now(&self) -> Result<(), OpenError> {
         let mut guard = self.lock();
         let inner = &mut *guard;
-        self.cut_short(inner, Time::ZERO);
         // File media finish programs in their own time; a lost one shows as an error before that.
         for _ in 0..PATIENCE {
+            // Again each time: what a failed program should have written stands in a unit that is being filled.
+            self.cut_short(inner, Time::ZERO);
             self.settle_due(inner, Time::NEVER, Time::ZERO);
-            if inner.streams.iter().all(|stream| stream.oldest().is_none()) {
+            if inner.streams.iter().all(|stream| stream.unsettled_since().is_none()) {
                 inner.journal.flush(inner.journal.last(), true)?;
                 return Ok(());
             }
@@ -138,6 +155,29 @@ impl Ftl {
         self.flush_now()?;
         self.durable.mark_clean(&self.lock().journal)?;
         Ok(())
+    }
+
+    /// Whether a power failure leaves time for everything that is not on flash, and `pages` more of it (protocol rule 11).
+    pub(crate) fn fits_dump(&self, inner: &Inner, pages: u32) -> bool {
+        let Some(budget) = self.dump_budget else { return true };
+        let geometry = self.flash.geometry();
+        let buffered: u64 = inner.streams.iter().map(|stream| stream.buffered_pages(geometry)).sum();
+        let tail = inner.journal.tail_bytes() + journal_bytes(pages);
+        gnstor_durable::dump::bytes_for(tail, buffered + u64::from(pages)) <= budget
+    }
+
+    /// Sees that `pages` more fit into a dump; what is on its way to flash makes room.
+    pub(crate) fn make_dump_room(&self, inner: &mut Inner, now: Time, pages: u32) -> Result<(), CommitError> {
+        if self.fits_dump(inner, pages) {
+            return Ok(());
+        }
+        inner.wanted = inner.wanted.max(inner.journal.last());
+        self.settle_in(inner, now);
+        if self.fits_dump(inner, pages) {
+            return Ok(());
+        }
+        inner.stats.stalls += 1;
+        Err(CommitError::Stalled)
     }
 
     /// The power fails, and there is energy for a dump; its bytes.

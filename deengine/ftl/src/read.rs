@@ -88,6 +88,12 @@ impl Ftl {
         self.flash.fetch(page)
     }
 
+    /// As [`Self::fetch`] where that is plain: in memory, and without a fault to be drawn.
+    #[inline]
+    pub fn fetch_plainly(&self, page: Ppa) -> Option<LocalRef> {
+        self.flash.fetch_plainly(page)
+    }
+
     /// The bytes of a pinned page, at once: for what looks at single pages. File media block for as long as a read takes.
     ///
     /// # Errors

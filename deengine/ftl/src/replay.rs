@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checkpoint, journal and the dump's tail, in this order, into the state they add up to.
 
-use crate::restore::Parts;
+use crate::restore::{Parts, Progress};
 use crate::space::{Space, Stream};
 use crate::stats::LayerStats;
 use crate::windows::Windows;
@@ -128,12 +128,17 @@ impl Found {
 }
 
 /// The map and everything else from checkpoint, journal and the tail in the dump; the reason where that is not possible.
-pub(crate) fn from_journal(parts: &mut Parts, durable: &Durable, dump: &DumpState) -> Result<(Found, Journal), String> {
+pub(crate) fn from_journal(
+    parts: &mut Parts,
+    durable: &Durable,
+    dump: &DumpState,
+    progress: Progress<'_>,
+) -> Result<(Found, Journal), String> {
     let mut attempt = durable.checkpoint();
     loop {
         let mut restored = attempt.map_err(|unusable| unusable.reason)?;
         let number = restored.number();
-        match replay(parts, durable, dump, &mut restored) {
+        match replay(parts, durable, dump, &mut restored, progress) {
             Ok(done) => return Ok(done),
             Err(reason) => {
                 tracing::warn!("checkpoint {number}: {reason}; trying the one before");
@@ -164,11 +169,15 @@ fn replay(
     durable: &Durable,
     dump: &DumpState,
     restored: &mut gnstor_durable::Restored,
+    progress: Progress<'_>,
 ) -> Result<(Found, Journal), String> {
     let Parts { flash, writer, .. } = parts;
     let mut found = Found::from_meta(flash, &restored.meta)?;
     restored
-        .for_each(|first, words| writer.load_words(first, words).map_err(|e| Reason(e.to_string())))
+        .for_each(|first, words| {
+            progress(first, durable.sizes().map_words);
+            writer.load_words(first, words).map_err(|e| Reason(e.to_string()))
+        })
         .map_err(|Reason(reason)| reason)?;
     let replayed = durable
         .replay(restored.seq, |_, records| found.apply(flash, writer, records).map_err(Reason))

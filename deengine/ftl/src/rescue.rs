@@ -69,7 +69,8 @@ impl Ftl {
         // Holds the journal back until the new unit is on flash.
         let page = inner.streams[stream as usize].take(&self.flash, since, now);
         self.flash.place(page, frame, oob);
-        inner.journal.amend(|index, value| self.map.moved_word(index, value, from.0, page.0).unwrap_or(value));
+        // Not what is older than the unit: a dump's transactions name pages of its own, in the same places, that are still to be written.
+        inner.journal.amend(since, |index, value| self.map.moved_word(index, value, from.0, page.0).unwrap_or(value));
         let superblock = self.flash.geometry().superblock_of(page);
         if let Some(vid) = Vid::new(oob.vid).filter(|_| is_valid) {
             let moved = inner.writer.insert(vid, oob.vba, page.0, &mut |_, _| {});

@@ -75,7 +75,7 @@ pub struct OpenedFtl {
     pub boot: Boot,
 }
 
-/// Progress of a restore that takes long: (pages looked at, pages in all).
+/// Progress of a restore: how much has been looked at, of all there is; words of the map, or pages where the map is rebuilt.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 pub(crate) struct Parts {
@@ -154,7 +154,7 @@ impl Ftl {
         let dump = durable.read_dump();
         let clean = opened.state == gnstor_durable::State::Clean;
         let mut bytes_read = parts.map.words() * 8;
-        let (found, mut journal, origin) = match from_journal(&mut parts, &durable, &dump) {
+        let (found, mut journal, origin) = match from_journal(&mut parts, &durable, &dump, progress) {
             Ok((found, journal)) => {
                 let origin = match &dump {
                     _ if clean => Origin::Clean,
@@ -168,7 +168,13 @@ impl Ftl {
             Err(reason) => {
                 tracing::warn!("{reason}; the map is rebuilt from the out-of-band records");
                 let live = |vid, generation| is_live(&ledger, vid, generation);
-                let found = rebuild(&parts.flash, &mut parts.writer, &live, progress).map_err(OpenError::Damaged)?;
+                let mut found =
+                    rebuild(&parts.flash, &mut parts.writer, &live, progress).map_err(OpenError::Damaged)?;
+                let mean = ledger.contents().odometer.mean_erases_milli / 1000;
+                found.space.assume_erases(u32::try_from(mean).unwrap_or(u32::MAX));
+                tracing::warn!(
+                    "the erase counts of single superblocks are lost: each counts as the mean of all, {mean}"
+                );
                 bytes_read = parts.flash.geometry().pages() * 64;
                 (found, durable.fresh_journal()?, Origin::Rebuilt(reason))
             }
@@ -251,6 +257,7 @@ fn assemble(
         last_write: Time::ZERO,
         nothing_to_collect: false,
         worn_out: false,
+        restoring: false,
         stats: found.stats,
         fresh: Vec::new(),
         words: Vec::new(),
@@ -265,6 +272,7 @@ fn assemble(
         journal_bytes,
         logical_pages: parts.logical_pages,
         collection: config.collection,
+        dump_budget: config.preset.power_protected.then_some(config.dump_bytes),
         in_memory: matches!(config.media, MediaConfig::Ram { .. }),
         // Two are open.
         low: reserved_superblocks(&config.preset, &geometry, parts.logical_pages) - 2,

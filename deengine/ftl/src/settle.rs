@@ -188,7 +188,7 @@ impl Ftl {
 
     /// Sees that `bytes` of transactions fit into the journal; a checkpoint makes room.
     pub(crate) fn make_journal_room(&self, inner: &mut Inner, now: Time, bytes: u64) -> Result<(), CommitError> {
-        if inner.journal.has_room(bytes) {
+        if inner.journal.has_room(bytes) || inner.restoring && inner.journal.has_room_to_restore(bytes) {
             return Ok(());
         }
         if inner.checkpoint.is_none() {

@@ -11,6 +11,7 @@
 use gnstor_durable::Seq;
 use gnstor_fabric::time::Time;
 use gnstor_flash::Superblock;
+use gnstor_model::Policy;
 
 /// What a stream of writes comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,16 +35,6 @@ pub(crate) enum State {
     Dead,
 }
 
-/// How collection chooses its victim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Policy {
-    /// The fewest valid pages.
-    #[default]
-    Greedy,
-    /// The most space freed for its cost, weighted by age: (1 - u) / 2u x age.
-    CostBenefit,
-}
-
 /// Superblocks are as worn as each other whose erase counts differ by less.
 const NEAR: u32 = 4;
 
@@ -62,6 +53,9 @@ pub(crate) struct Entry {
     pub(crate) let_go: Seq,
     /// Units started and not durable yet.
     pub(crate) unsettled: u32,
+    /// Pages that the map names here and that only the dump holds, while it is being written to new places: what has been
+    /// programmed here since is another block's.
+    pub(crate) in_dump: u32,
     /// When the model has it erased.
     pub(crate) erased_at: Time,
 }
@@ -81,7 +75,17 @@ impl Space {
         let fresh = |number| {
             let good = good(Superblock(number));
             let state = if good == 0 { State::Dead } else { State::Free };
-            Entry { state, valid: 0, good, erases: 0, order: 0, let_go: 0, unsettled: 0, erased_at: Time::ZERO }
+            Entry {
+                state,
+                valid: 0,
+                good,
+                erases: 0,
+                order: 0,
+                let_go: 0,
+                unsettled: 0,
+                in_dump: 0,
+                erased_at: Time::ZERO,
+            }
         };
         let entries: Vec<Entry> = (0..superblocks).map(fresh).collect();
         let free = entries.iter().filter(|e| e.state == State::Free).count();
@@ -113,6 +117,11 @@ impl Space {
     /// Pages on good blocks, over all superblocks.
     pub(crate) fn good_pages(&self) -> u64 {
         self.entries.iter().map(|e| u64::from(e.good)).sum()
+    }
+
+    /// Nobody knows how often each was erased: as often as all of them in the mean.
+    pub(crate) fn assume_erases(&mut self, mean: u32) {
+        self.entries.iter_mut().for_each(|entry| entry.erases = mean);
     }
 
     /// Superblocks opened so far.
@@ -172,12 +181,27 @@ impl Space {
         if state == State::Free {
             self.free += 1;
         }
-        *entry = Entry { state, valid: 0, good, erases, order: 0, let_go: 0, unsettled: 0, erased_at: Time::ZERO };
+        *entry = Entry {
+            state,
+            valid: 0,
+            good,
+            erases,
+            order: 0,
+            let_go: 0,
+            unsettled: 0,
+            in_dump: 0,
+            erased_at: Time::ZERO,
+        };
+    }
+
+    /// Full, and all of it on flash.
+    fn is_settled(entry: &Entry) -> bool {
+        entry.state == State::Closed && entry.unsettled == 0 && entry.in_dump == 0
     }
 
     /// Whether collection may take it: full, all of it on flash, something to move, and something to gain by that.
     fn collectable(entry: &Entry) -> bool {
-        entry.state == State::Closed && entry.unsettled == 0 && (1..entry.good).contains(&entry.valid)
+        Self::is_settled(entry) && (1..entry.good).contains(&entry.valid)
     }
 
     /// The best victim.
@@ -197,7 +221,7 @@ impl Space {
     /// The full superblock erased least often, where the most worn one is more than `bound` erases ahead of it.
     pub(crate) fn cold(&self, bound: u32) -> Option<Superblock> {
         let most = self.entries.iter().map(|e| e.erases).max()?;
-        let full = self.iter().filter(|(_, e)| e.state == State::Closed && e.unsettled == 0 && e.valid > 0);
+        let full = self.iter().filter(|(_, e)| Self::is_settled(e) && e.valid > 0);
         let (superblock, entry) = full.min_by_key(|(_, e)| (e.erases, e.order))?;
         (most - entry.erases > bound).then_some(superblock)
     }

@@ -165,6 +165,12 @@ impl Writing {
         self.sealed.iter().map(|s| s.at).max()
     }
 
+    /// Pages of [`Self::buffered`].
+    pub(crate) fn buffered_pages(&self, geometry: &Geometry) -> u64 {
+        let filling = self.filling.map_or(0, |filling| filling.slot);
+        self.sealed.len() as u64 * u64::from(geometry.unit_pages()) + u64::from(filling)
+    }
+
     /// Every page that is in the buffer only: of sealed units and of the one being filled.
     pub(crate) fn buffered<'a>(&'a self, geometry: &'a Geometry) -> impl Iterator<Item = Ppa> + 'a {
         let sealed = self.sealed.iter().map(|s| (s.unit, geometry.unit_pages()));

@@ -21,7 +21,7 @@ mod timing;
 mod write_buffer;
 
 pub use figure::{Bound, Figure, MODELLED, Measure, Op, Pattern, State, Workload};
-pub use preset::{Preset, PresetError};
+pub use preset::{Collection, Difference, FaultPlan, Policy, Preset, PresetError, SlowDie};
 pub use timing::{Stream, Timing};
 
 #[cfg(test)]

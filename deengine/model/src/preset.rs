@@ -4,8 +4,13 @@
 //! Those that come with the crate are files of `presets/`, in the same format as a user's own: every number stands there beside its
 //! source or the arithmetic that gave it.
 
+mod change;
 mod checks;
 mod file;
+mod settings;
+
+pub use change::Difference;
+pub use settings::{Collection, FaultPlan, Policy, SlowDie};
 
 use crate::figure::Figure;
 use gnstor_flash::{Geometry, GeometryError, Shape};
@@ -50,6 +55,10 @@ pub struct Preset {
     pub buffer_pages: u32,
     /// What is in the write buffer survives a power failure.
     pub power_protected: bool,
+    /// How space is won back.
+    pub collection: Collection,
+    /// What goes wrong by itself.
+    pub faults: FaultPlan,
     /// What the model must reach.
     pub figures: Vec<Figure>,
 }
@@ -192,6 +201,24 @@ pub enum PresetError {
         least: u64,
         /// The greatest value.
         most: u64,
+    },
+    /// A chance is out of its range.
+    #[error("`{key} = {value}` must be from 0 to {most}")]
+    Chance {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: f64,
+        /// The greatest value.
+        most: f64,
+    },
+    /// A change of a preset that cannot be.
+    #[error("{setting}: {reason}")]
+    Setting {
+        /// As it was given.
+        setting: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// Units do not nest.
     #[error(

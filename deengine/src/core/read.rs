@@ -10,7 +10,7 @@ use crate::request::{Refused, Request, Submission};
 use gnstor_fabric::controller::{Effect, Outcome, QueueKey, TransferId};
 use gnstor_fabric::region::LocalRef;
 use gnstor_fabric::time::Time;
-use gnstor_flash::{Fetch, Ppa};
+use gnstor_flash::Ppa;
 use gnstor_ftl::Extent;
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::Identity;
@@ -239,7 +239,8 @@ impl Core {
         let ftl = &self.shared.ftl;
         match ftl.extent(request.get().address.vid, request.generation(), vba) {
             Extent::Page(page, sum) => {
-                if let Fetch::Here(local) = ftl.fetch(page) {
+                // Whoever is asked draws a fault, so of a read that may fail only the SSD asks.
+                if let Some(local) = ftl.fetch_plainly(page) {
                     return Some((Some(page), local, sum));
                 }
                 ftl.unpin(page);

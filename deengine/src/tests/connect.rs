@@ -209,3 +209,81 @@ fn features_abort_and_events() {
     rig.close_queue(rig.now, DAEMON);
     assert_eq!((rig.in_flight(), rig.stats().permits_forfeited), (0, 4));
 }
+
+/// Connects an admin queue of client 10 as the host with this identifier.
+fn connect_as(rig: &mut Rig, key: QueueKey, host_id: u8) -> Result<u16, Refusal> {
+    rig.open(key, 0, 64);
+    let mut data = ConnectData::new(ten(), CNTLID_ANY, &ssd_subnqn(0));
+    data.host_id = [host_id; 16];
+    let cqe = rig.connect_with(key, ConnectFields { sqsize_z: 63.into(), ..Default::default() }, &data);
+    refusal(&cqe).map_or_else(|| Ok(u16::try_from(cqe.dw0.get()).unwrap()), Err)
+}
+
+#[test]
+fn a_client_that_comes_back_as_another_host_finds_its_old_queues_gone() {
+    let mut rig = Rig::new();
+    let [old, beside, back] = [100, 200, 300].map(QueueKey);
+    let first = connect_as(&mut rig, old, 1).unwrap();
+    rig.enable(old);
+    let io_queue = QueueKey(101);
+    rig.open(io_queue, 1, 64);
+    let mut data = ConnectData::new(ten(), first, &ssd_subnqn(0));
+    data.host_id = [2; 16];
+    let fields = ConnectFields { qid: 1.into(), sqsize_z: 63.into(), ..Default::default() };
+    let cqe = rig.connect_with(io_queue, fields, &data);
+    assert_eq!(refusal(&cqe), Some(Refusal::ConnectRefused), "a queue of another host");
+    data.host_id = [1; 16];
+    let fields = ConnectFields { qid: 1.into(), sqsize_z: 63.into(), ..Default::default() };
+    assert_eq!(refusal(&rig.connect_with(io_queue, fields, &data)), None);
+    // Several connections of one host stand side by side.
+    assert!(connect_as(&mut rig, beside, 1).is_ok());
+    assert_eq!(rig.closed, []);
+    // A write of the old connection is on its way when the client comes back from elsewhere.
+    rig.hold = true;
+    let late = rig.io(io::READ, READER, 0, 1);
+    rig.submit(READER, late);
+    rig.hold = false;
+    assert!(connect_as(&mut rig, back, 2).is_ok());
+    let mut closed = rig.closed.clone();
+    closed.sort_unstable();
+    assert_eq!(closed, [old, io_queue, beside], "of this client alone, and all of it");
+    assert!(rig.role(back).is_some() && rig.role(READER).is_some() && rig.role(DAEMON).is_some());
+    // Two daemons are no such case: of them the terms decide.
+    let other = QueueKey(400);
+    rig.open(other, 0, 64);
+    let mut data = ConnectData::new(Identity::Daemon, CNTLID_ANY, &ssd_subnqn(0));
+    data.host_id = [9; 16];
+    let fields = ConnectFields { sqsize_z: 63.into(), ..Default::default() };
+    assert_eq!(refusal(&rig.connect_with(other, fields, &data)), None);
+    assert!(rig.role(DAEMON).is_some());
+}
+
+#[test]
+fn an_ssd_that_recovers_has_every_command_come_again_later() {
+    let mut recovering = crate::Recovering::default();
+    let request = CmRequest { hrqsize: 4.into(), hsqsize_z: 3.into(), ..Default::default() };
+    recovering.open_queue(Time::ZERO, ADMIN, &request).unwrap();
+    let commands =
+        [command(fctype::CONNECT, &fields(0)), sqe(admin::IDENTIFY), sqe(io::READ), sqe(0xFF), sqe(io::FLUSH)];
+    for (number, mut sqe) in (1u16..).zip(commands) {
+        sqe.cid = number.into();
+        recovering.submit(Time::from_ns(5), ADMIN, &sqe);
+        let Some(Effect::Complete { queue: ADMIN, cqe, .. }) = recovering.pop_effect() else { panic!("no answer") };
+        assert_eq!((cqe.cid.get(), cqe.sqhd.get()), (number, number % 4));
+        assert_eq!(refusal(&cqe), Some(Refusal::NotReady));
+        let status = Status(cqe.status_word());
+        // Namespace Not Ready; retry delay 1; not "do not retry".
+        assert_eq!((status.0 & 0x7FF, status.0 >> 11 & 3, status.do_not_retry()), (0x82, 1, false));
+    }
+    recovering.submit(Time::ZERO, ADMIN, &sqe(io::READ));
+    recovering.close_queue(Time::ZERO, ADMIN);
+    assert!(recovering.pop_effect().is_none(), "nobody is left to be told");
+    recovering.submit(Time::ZERO, ADMIN, &sqe(io::READ));
+    assert!(recovering.pop_effect().is_none());
+    // What the delay is stands in Identify Controller: 100 ms.
+    let mut rig = Rig::new();
+    let identify =
+        Sqe { cdw10: u32::from(cns::CONTROLLER).into(), dptr: KeyedSgl::keyed(0, 4096, KEY), ..sqe(admin::IDENTIFY) };
+    assert_eq!(rig.refused(QueueKey(80), identify), None);
+    assert_eq!(rig.peek(QueueKey(80), 0)[128..134], [1, 0, 0, 0, 0, 0]);
+}

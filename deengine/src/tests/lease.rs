@@ -85,3 +85,51 @@ fn a_read_that_is_modelled_to_end_behind_the_lease_is_refused() {
     assert_eq!(rig.refused(WRITER, sqe), Some(Refusal::NotServing));
     assert!(rig.ssd().table.serves(rig.now), "it was taken in time");
 }
+
+#[test]
+fn a_write_that_is_modelled_to_end_behind_the_lease_is_not_acknowledged() {
+    for fua in [false, true] {
+        let mut rig = Rig::timed();
+        rig.write(0, &[1]);
+        rig.advance(Span::from_ms(100));
+        assert_eq!(renew(&mut rig, 1, 1, 1), None);
+        rig.now = rig.now + Span::from_ns(999_990);
+        let mut sqe = rig.io(io::WRITE, WRITER, 0, 1);
+        sqe.cdw12 = (sqe.cdw12.get() | u32::from(fua) << 30).into();
+        let cid = rig.submit(WRITER, sqe);
+        assert!(rig.ssd().table.serves(rig.now), "it was taken in time");
+        let end = rig.now + Span::from_ms(50);
+        rig.step_to(end);
+        assert_eq!(refusal(&rig.take(WRITER, cid).unwrap()), Some(Refusal::NotServing), "FUA {fua}");
+        // A Flush is nobody's data: it says what is durable, lease or not.
+        let cid = rig.submit(WRITER, super::sqe(io::FLUSH));
+        let end = rig.now + Span::from_ms(50);
+        rig.step_to(end);
+        assert_eq!(refusal(&rig.take(WRITER, cid).unwrap()), None);
+    }
+}
+
+#[test]
+fn an_ssd_that_ever_had_a_lease_does_not_serve_after_a_restart_until_it_has_one_again() {
+    for leased in [false, true] {
+        let (kept, mut rig) = super::odometer::Kept::new();
+        rig.write(0, &[1]);
+        if leased {
+            assert_eq!(renew(&mut rig, 2, 1, 60_000), None);
+        }
+        rig.ssd().shut_down().unwrap();
+        let mut rig = kept.restart(rig);
+        let read = |rig: &mut Rig| {
+            let sqe = rig.io(io::READ, READER, 0, 1);
+            rig.refused(READER, sqe)
+        };
+        assert_eq!(read(&mut rig), leased.then_some(Refusal::NotServing));
+        assert_eq!(renew(&mut rig, 1, 9, 60_000), leased.then_some(Refusal::StaleTerm));
+        assert_eq!(renew(&mut rig, 2, 1, 60_000), None);
+        assert_eq!(read(&mut rig), None);
+        assert_eq!(rig.peek(READER, 0), block(1));
+        // A cut without a word does not make it forget, either.
+        let mut rig = kept.restart(rig);
+        assert_eq!(read(&mut rig), Some(Refusal::NotServing));
+    }
+}

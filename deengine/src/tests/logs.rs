@@ -34,7 +34,7 @@ fn smart_counts_what_was_done() {
         available_spare: 99,
         unsafe_shutdowns: 2,
         earlier_power_cycles: 9,
-        earlier_hours: 100,
+        earlier_minutes: 6000,
         media_errors: 4,
         ..FlashHealth::default()
     };

@@ -3,11 +3,13 @@
 
 mod arbitration;
 mod campaign;
+mod capsules;
 mod compare;
 mod connect;
 mod cores;
 mod crash;
 mod events;
+mod faults;
 mod features;
 mod fencing;
 mod fuzz;
@@ -15,11 +17,14 @@ mod lease;
 mod logs;
 mod media;
 mod model;
+mod odometer;
 mod oracle;
+mod presets;
 mod rate;
 mod reach;
 mod read_write;
 mod refusals;
+mod shrink;
 mod tombstones;
 mod volumes;
 

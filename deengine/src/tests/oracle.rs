@@ -85,6 +85,8 @@ pub(super) enum Promise {
     Hardened,
     /// As [`Self::Hardened`], but a TRIM may have come undone.
     Records,
+    /// Nothing but that it was written there, or zeros.
+    Ever,
 }
 
 /// All blocks.
@@ -195,6 +197,13 @@ impl Oracle {
                     }
                 }
             }
+            (_, Promise::Ever) => match found {
+                None => NEVER.stamp,
+                Some(tag) => {
+                    let known = block.ever.iter().find(|(_, known)| *known == tag).map(|(stamp, _)| *stamp);
+                    known.ok_or_else(|| format!("{key:?}: {tag} was never written there: {block:?}"))?
+                }
+            },
             (None, _) => return Err(format!("{key:?}: found {found:?}, promised {floor:?} or newer: {block:?}")),
         };
         (block.acked, block.hard) = (stamp, stamp);

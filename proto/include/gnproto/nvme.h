@@ -268,7 +268,7 @@ GNP_FN int gnp_status_do_not_retry(gnp_u16 status) { return (status & GNP_STATUS
   X(NOT_SERVING, 13, 0x0706, 11, "2 (serving lease)", "this SSD is not serving") \
   X(OUT_OF_RANGE, 14, 0x4080, 22, "NVMe", "the range ends beyond the volume") \
   X(CAPACITY_EXCEEDED, 15, 0x4081, 28, "NVMe", "the SSD is full") \
-  X(NOT_READY, 16, 0x0082, 11, "11 (power)", "the SSD is recovering") \
+  X(NOT_READY, 16, 0x0882, 11, "11 (power)", "the SSD is recovering") \
   X(WRONG_KEY, 17, 0x0281, 5, "10 (forgetting)", "internal error: the page holds another block") \
   X(BAD_CHECKSUM, 18, 0x0281, 5, "checksum", "the data of the page is damaged") \
   X(DELETING, 19, 0x4286, 13, "10 (forgetting)", "the volume is being deleted") \

@@ -4,26 +4,27 @@
 
 use super::dump::{lend, pages};
 use super::{Bench, Dice, SIZES, entry, vid};
-use crate::{Checkpoint, DumpState, Durable, DurableError, LedgerContents, Meta, Record, Unusable, dump};
+use crate::{Checkpoint, DumpState, Durable, DurableError, LedgerContents, Meta, Record, Tombstone, Unusable, dump};
 use gnstor_flash::Store;
 
-struct Made {
-    bench: Bench,
+pub(super) struct Made {
+    pub(super) bench: Bench,
     history: Vec<Vec<Record>>,
     ledger: LedgerContents,
     pages: Vec<super::dump::Page>,
-    end: u64,
+    pub(super) end: u64,
 }
 
 /// A store with everything in it.
-fn make() -> Made {
+pub(super) fn make() -> Made {
     let bench = Bench::new();
     let opened = bench.format();
     let (durable, mut ledger) = (opened.durable, opened.ledger);
     let mut dice = Dice(11);
     ledger.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
     ledger.put_entry(vid(2), &entry(vid(2), 1, 1)).unwrap();
-    ledger.bury(vid(2), 1, &[([1; 16], 5)], 6).unwrap();
+    let tombstone = Tombstone { generation: 1, ids: vec![([1; 16], 5)], buried_at: 6, ..Tombstone::default() };
+    ledger.bury(vid(2), tombstone).unwrap();
     ledger.set_term(3).unwrap();
     ledger.set_map(&[9; 600]).unwrap();
     let replayed = durable.replay(0, |_, _| Ok::<_, DurableError>(())).unwrap();

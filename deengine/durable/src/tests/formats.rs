@@ -13,7 +13,7 @@ use gnstor_flash::{Block, Superblock};
 use gnstor_proto::slba::{Stamp, Vid};
 use proptest::prelude::*;
 
-fn bounds() -> Bounds {
+pub(super) fn bounds() -> Bounds {
     Bounds { map_words: 1 << 40, superblocks: u32::MAX, blocks: u32::MAX }
 }
 
@@ -37,7 +37,7 @@ fn any_record() -> impl Strategy<Value = Record> {
     ]
 }
 
-fn encode(transactions: &[Vec<Record>]) -> Vec<u8> {
+pub(super) fn encode(transactions: &[Vec<Record>]) -> Vec<u8> {
     let mut out = Vec::new();
     for records in transactions {
         let start = out.len();
@@ -49,7 +49,7 @@ fn encode(transactions: &[Vec<Record>]) -> Vec<u8> {
     out
 }
 
-fn page(transactions: &[Vec<Record>]) -> Vec<u8> {
+pub(super) fn page(transactions: &[Vec<Record>]) -> Vec<u8> {
     let body = encode(transactions);
     let mut page = vec![0; 4096];
     page[HEAD..HEAD + body.len()].copy_from_slice(&body);
@@ -66,7 +66,7 @@ fn page(transactions: &[Vec<Record>]) -> Vec<u8> {
     page
 }
 
-fn meta(seed: u64) -> Meta {
+pub(super) fn meta(seed: u64) -> Meta {
     let mut dice = Dice(seed);
     let mut meta = Meta::empty(&SIZES);
     for superblock in &mut meta.superblocks {
@@ -90,7 +90,7 @@ fn meta(seed: u64) -> Meta {
     meta
 }
 
-fn header(seed: u64) -> Header {
+pub(super) fn header(seed: u64) -> Header {
     let mut dice = Dice(seed);
     let mut slot = || Slot { number: dice.below(99), seq: dice.below(1 << 40), page: dice.below(1 << 40), boot: 3 };
     let slots = [slot(), slot()];
@@ -229,7 +229,7 @@ fn the_documented_offsets_are_right() {
         map_bytes: 1 << 20,
     };
     let layout = crate::layout::Layout::new(&sizes);
-    assert_eq!((layout.dump, layout.ring), (136_339_456, 203_448_320));
+    assert_eq!((layout.dump, layout.ring), (136_347_648, 203_456_512));
     let offsets = [layout.dump, layout.ring, layout.checkpoints[0], layout.checkpoints[1], layout.table, layout.meta];
     assert!(offsets.iter().all(|at| at % 4096 == 0));
     assert_eq!(sizes.store_bytes(), layout.end);

@@ -2,7 +2,7 @@
 //! The ledger without power cuts: what it keeps, what it refuses, and what one bad copy does.
 
 use super::{Bench, SIZES, entry, vid};
-use crate::{Durable, DurableError, Sizes, State};
+use crate::{Durable, DurableError, Sizes, State, Tombstone};
 use gnstor_proto::vendor::REQUEST_IDS;
 
 #[test]
@@ -17,7 +17,8 @@ fn everything_comes_back() {
     assert!(matches!(ledger.put_entry(vid(5), &entry(vid(5), 1, 1)), Err(DurableError::LedgerFull { .. })));
     ledger.put_entry(vid(2), &entry(vid(2), 1, 2)).unwrap();
     let ids: Vec<_> = (0..12).map(|n| ([n; 16], u64::from(n))).collect();
-    ledger.bury(vid(3), 1, &ids, 1_000).unwrap();
+    let ids_of = ids.clone();
+    ledger.bury(vid(3), Tombstone { generation: 1, term: 5, version: 6, ids: ids_of, buried_at: 1_000 }).unwrap();
     ledger.put_entry(vid(5), &entry(vid(5), 8, 1)).unwrap();
     let opened = bench.open();
     assert_eq!(opened.ledger.contents(), ledger.contents());
@@ -25,6 +26,7 @@ fn everything_comes_back() {
     let contents = ledger.contents();
     assert_eq!(contents.entries.keys().map(|v| v.get()).collect::<Vec<_>>(), [1, 2, 4, 5]);
     assert_eq!(contents.tombstones[&vid(3)].ids, ids[..REQUEST_IDS]);
+    assert_eq!((contents.tombstones[&vid(3)].term, contents.tombstones[&vid(3)].version), (5, 6));
     assert_eq!((contents.term, contents.map.as_deref()), (9, Some(&[7; 5000][..])));
 }
 
@@ -33,12 +35,12 @@ fn a_buried_generation_stays_buried() {
     let bench = Bench::new();
     let mut ledger = bench.format().ledger;
     ledger.put_entry(vid(1), &entry(vid(1), 4, 1)).unwrap();
-    ledger.bury(vid(1), 4, &[], 0).unwrap();
+    ledger.bury(vid(1), Tombstone { generation: 4, ..Tombstone::default() }).unwrap();
     let mut ledger = bench.open().ledger;
     assert!(matches!(ledger.put_entry(vid(1), &entry(vid(1), 4, 9)), Err(DurableError::Buried { buried: 4, .. })));
     ledger.put_entry(vid(1), &entry(vid(1), 5, 1)).unwrap();
     // An older burial changes nothing; a new life keeps the tombstone of the one before.
-    ledger.bury(vid(1), 3, &[], 0).unwrap();
+    ledger.bury(vid(1), Tombstone { generation: 3, ..Tombstone::default() }).unwrap();
     let ledger = bench.open().ledger;
     assert_eq!(ledger.contents().tombstones[&vid(1)].generation, 4);
     assert!(ledger.contents().entries.contains_key(&vid(1)));
@@ -80,7 +82,7 @@ fn nothing_of_an_earlier_format_is_found_again() {
     let bench = Bench::new();
     let mut ledger = bench.format().ledger;
     ledger.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
-    ledger.bury(vid(2), 1, &[], 0).unwrap();
+    ledger.bury(vid(2), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
     ledger.set_term(4).unwrap();
     for damage in [false, true] {
         if damage {

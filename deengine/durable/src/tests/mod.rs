@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the tests share: a small store, a source of choices, and entries.
 
+mod bend;
 mod checkpoint;
 mod crash;
 mod dump;
 mod flips;
 mod formats;
+mod fuzz;
 mod journal;
 mod ledger;
 mod world;

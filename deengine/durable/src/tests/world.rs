@@ -177,7 +177,8 @@ impl World {
             0 => next.term = value,
             1 => next.map = Some(value.to_le_bytes().repeat(usize::try_from(value % 700).unwrap())),
             2 | 3 => {
-                next.tombstones.insert(vid, Tombstone { generation, ids: vec![([7; 16], value)], buried_at: value });
+                let ids = vec![([7; 16], value)];
+                next.tombstones.insert(vid, Tombstone { generation, ids, buried_at: value, ..Tombstone::default() });
                 next.entries.remove(&vid);
             }
             _ => {
@@ -188,7 +189,7 @@ impl World {
         match kind {
             0 => live.ledger.set_term(value)?,
             1 => live.ledger.set_map(next.map.as_ref().unwrap())?,
-            2 | 3 => live.ledger.bury(vid, generation, &[([7; 16], value)], value)?,
+            2 | 3 => live.ledger.bury(vid, next.tombstones[&vid].clone())?,
             _ => live.ledger.put_entry(vid, &next.entries[&vid])?,
         }
         assert_eq!(live.ledger.contents(), &next);

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 8] = *b"GNSTFLSH";
 const BOOT_MAGIC: [u8; 8] = *b"GNSTBOOT";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Longest label.
 const LABEL_BYTES: usize = 256;
 

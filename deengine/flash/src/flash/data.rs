@@ -14,7 +14,7 @@ use crate::frames::{Frame, Frames};
 use crate::geometry::Ppa;
 use crate::io::Job;
 use crate::record::State;
-use gnstor_fabric::region::HostRegion;
+use gnstor_fabric::region::{HostRegion, LocalRef};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 
@@ -54,12 +54,13 @@ impl Flash {
     /// data is in a frame and no fault is injected.
     #[inline]
     pub fn fetch(&self, page: Ppa) -> Fetch {
-        if !self.faults.is_armed()
-            && let Some(frame) = self.resident(page)
-        {
-            return Fetch::Here(self.frames.at(frame));
-        }
-        self.fetch_slowly(page)
+        self.fetch_plainly(page).map_or_else(|| self.fetch_slowly(page), Fetch::Here)
+    }
+
+    /// As [`Self::fetch`] where that is plain: the data is in a frame, and no fault is injected that would have to be drawn for this read.
+    #[inline]
+    pub fn fetch_plainly(&self, page: Ppa) -> Option<LocalRef> {
+        if self.faults.is_armed() { None } else { self.resident(page).map(|frame| self.frames.at(frame)) }
     }
 
     #[inline]

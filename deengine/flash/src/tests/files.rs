@@ -51,7 +51,7 @@ fn what_is_not_an_ssd_is_refused_with_a_reason() {
     let crc = crc32c::crc32c(&later[..4092]);
     later[4092..].copy_from_slice(&crc.to_le_bytes());
     raw.write_all_at(&later, 0).unwrap();
-    assert!(refused(&path).contains("version 2, and this program reads version 1"), "{}", refused(&path));
+    assert!(refused(&path).contains("version 3, and this program reads version 2"), "{}", refused(&path));
     raw.write_all_at(&header, 0).unwrap();
     DataFile::open(&path).unwrap();
     let len = raw.metadata().unwrap().len();

@@ -2,11 +2,13 @@
 //! What the benches of this crate share: options, a layer without ceremony, and the machine that figures belong to.
 #![allow(dead_code, clippy::allow_attributes, reason = "each bench uses a part of it")]
 
+pub(crate) mod closed_loop;
+pub(crate) mod skew;
 pub(crate) mod state;
 pub(crate) mod watched;
 
 use gnstor_durable::Sizes;
-use gnstor_fabric::time::Time;
+use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Faults, MediaConfig, Power, RamStore, Store};
 use gnstor_ftl::{Collection, CommitError, DUMP_BYTES, Ftl, FtlConfig, NewBlock, OpenError, Target};
 use gnstor_model::Preset;
@@ -46,7 +48,7 @@ pub(crate) fn ring_at(sizes: &Sizes) -> u64 {
     let page = |bytes: u64| bytes.next_multiple_of(4096);
     let (map_bytes, volumes) = (page(sizes.map_bytes.into()), u64::from(sizes.volumes));
     let tombstones = (16 * volumes).min(65_536);
-    24_576 + 2 * map_bytes + 2 * 8192 * volumes + 2 * 512 * tombstones + page(sizes.dump_bytes)
+    24_576 + 2 * map_bytes + 2 * 8192 * volumes + 2 * 512 * tombstones + 2 * 4096 + page(sizes.dump_bytes)
 }
 
 /// RAM media and a RAM store for so many logical pages.
@@ -67,6 +69,9 @@ pub(crate) fn in_ram(preset: &Preset, logical_pages: u64, spare_frames: u32) -> 
         seed: 1,
     })
 }
+
+/// How soon a write that stalls is tried again.
+const SOON: Span = Span::from_ns(100_000);
 
 /// One writer of one volume.
 pub(crate) struct Writer {
@@ -95,6 +100,7 @@ impl Writer {
                 None => at = at.max(ftl.settle(at)),
             }
         }
+        let mut patience = 1000;
         loop {
             match ftl.commit(at, accepted.max(at), &target, &self.blocks) {
                 Ok(committed) => {
@@ -103,9 +109,11 @@ impl Writer {
                 }
                 Err(CommitError::Stalled) => {
                     self.stalls += 1;
+                    // Where nothing is due, the controller tries again soon, and so does this.
                     let next = ftl.settle(at);
-                    assert_ne!(next, Time::NEVER, "a write stalls for ever: {:?} {:?}", ftl.stats(), ftl.health());
-                    at = next;
+                    patience -= u32::from(next == Time::NEVER);
+                    assert_ne!(patience, 0, "a write stalls for ever: {:?} {:?}", ftl.stats(), ftl.health());
+                    at = if next == Time::NEVER { at + SOON } else { next };
                 }
                 Err(CommitError::WornOut) => panic!("no faults, yet worn out"),
             }

@@ -6,7 +6,8 @@
 //! ```
 
 use gnstor_durable::{
-    Checkpoint, DumpPage, DumpWriter, Durable, DurableError, Journal, Meta, Record, Sizes, SuperblockState,
+    Checkpoint, DumpPage, DumpWriter, Durable, DurableError, Journal, MAX_TRANSACTION_BYTES, Meta, Record, Sizes,
+    SuperblockState, dump,
 };
 use gnstor_flash::{Geometry, Oob, Ppa, Store, Superblock};
 use gnstor_map::{Map, MapWriter};
@@ -17,10 +18,14 @@ use std::sync::Arc;
 /// What there is to be.
 pub(crate) struct Plan {
     pub(crate) fill_percent: u64,
+    /// 0: as much as there can be.
     pub(crate) journal_bytes: u64,
     /// Pages that collection moves for each that a host writes.
     pub(crate) moves: u64,
     pub(crate) volumes: u16,
+    /// Left alone by what is made: those that collection keeps.
+    pub(crate) free_superblocks: u32,
+    /// At most; the energy budget may admit fewer.
     pub(crate) dump_pages: u32,
 }
 
@@ -30,11 +35,18 @@ pub(crate) struct Made {
     pub(crate) last: u64,
     pub(crate) writes: u64,
     pub(crate) moved: u64,
+    pub(crate) trims: u64,
     pub(crate) journal_bytes: u64,
+    pub(crate) dump_pages: usize,
+    pub(crate) dump_bytes: u64,
 }
 
 /// How far ahead buckets are asked for.
 const AHEAD: u64 = 16;
+/// What the tail in a full dump comes to at most: it goes to the ring when it is restored.
+const TAIL: u64 = 2 << 20;
+/// The next transactions in bytes: a page, and a superblock that is closed and opened for it.
+const LARGEST: u64 = 3 * MAX_TRANSACTION_BYTES as u64;
 /// Windows as full as they get (protocol rule 6).
 const WINDOW: u64 = 4096;
 
@@ -63,15 +75,28 @@ pub(crate) fn make(store: Arc<dyn Store>, sizes: Sizes, geometry: &Geometry, log
     maker.fill();
     maker.checkpoint(&durable, &map, &sizes);
     let (mut writes, mut moved) = (0, 0);
-    // No superblock is erased here: the journal is shorter where the spare space ends before it.
-    let batch = 1000 * (plan.moves + 1) + 2 * u64::from(geometry.superblock_pages());
-    while maker.journal_bytes(&sizes) < plan.journal_bytes && u64::from(maker.next) + batch < geometry.pages() {
+    // Pages of the dump stand in superblocks of their own, and are written anew; nothing here can be collected for that, since no
+    // page has a record.
+    let dumped = (sizes.dump_bytes / 4096).min(plan.dump_pages.into());
+    let free = u64::from(plan.free_superblocks + 3) * u64::from(geometry.superblock_pages());
+    let batch = 1000 * (plan.moves + 1) + 2 * dumped + free;
+    let worst = (sizes.journal_bytes / 16 * 15).saturating_sub(TAIL);
+    let journal_bytes = if plan.journal_bytes == 0 { worst } else { plan.journal_bytes };
+    while maker.journal_bytes(&sizes) < journal_bytes && u64::from(maker.next) + batch < geometry.pages() {
         for _ in 0..1000 {
             maker.transaction(true);
             (0..plan.moves).for_each(|_| _ = maker.transaction(false));
         }
         writes += 1000;
         moved += 1000 * plan.moves;
+        maker.journal.flush(maker.journal.last(), false).expect("room in the journal");
+    }
+    // No superblock is erased here: where the spare space ends before the journal is full, TRIMs of blocks that are not mapped
+    // fill it up.
+    let mut trims = 0;
+    while maker.journal_bytes(&sizes) < journal_bytes {
+        (0..1000).for_each(|_| maker.trim());
+        trims += 1000;
         maker.journal.flush(maker.journal.last(), false).expect("room in the journal");
     }
     // The last superblock begins anew, so that all of its pages are in the dump.
@@ -81,13 +106,20 @@ pub(crate) fn make(store: Arc<dyn Store>, sizes: Sizes, geometry: &Geometry, log
     }
     maker.journal.flush(maker.journal.last(), true).expect("room in the journal");
     let made_bytes = maker.journal_bytes(&sizes);
-    let buffered: Vec<(Ppa, Oob)> = (0..plan.dump_pages).map(|_| maker.transaction(true)).collect();
+    let mut buffered: Vec<(Ppa, Oob)> = Vec::new();
+    while buffered.len() < plan.dump_pages as usize
+        && dump::bytes_for(maker.journal.tail_bytes() + LARGEST, buffered.len() as u64 + 1) <= sizes.dump_bytes
+    {
+        buffered.push(maker.transaction(true));
+    }
+    let dump_pages = buffered.len();
     let mut dump = DumpWriter::begin(&durable, &maker.journal).expect("within the budget");
     for (page, oob) in buffered {
         dump.page(DumpPage { page, oob, data: Some(&[0; 4096]) }).expect("within the budget");
     }
-    dump.finish().expect("the store");
-    Made { mapped: map.len(), last: maker.journal.last(), writes, moved, journal_bytes: made_bytes }
+    let dump_bytes = dump.finish().expect("the store");
+    let (mapped, last) = (map.len(), maker.journal.last());
+    Made { mapped, last, writes, moved, trims, journal_bytes: made_bytes, dump_pages, dump_bytes }
 }
 
 impl Maker<'_> {
@@ -166,6 +198,13 @@ impl Maker<'_> {
         self.journal.commit();
         self.next += 1;
         (Ppa(page), Oob { vid: vid.get(), generation: 1, vba, stamp, sum: 0, seq: self.mapped + self.dice })
+    }
+
+    fn trim(&mut self) {
+        self.dice += 1;
+        let (vid, vba) = self.key(self.mapped + mix64(self.dice) % self.mapped);
+        self.sequence += 1;
+        self.note(Record::Applied { vid, vba, stamp: stamp(self.sequence) });
     }
 
     fn note(&mut self, record: Record) {

@@ -2,7 +2,7 @@
 //! Collection: a full SSD goes on taking writes, wear is spread, pins are minded.
 
 use super::*;
-use crate::space::Policy;
+use gnstor_model::Policy;
 
 /// Writes at random over a full SSD.
 fn churn(rig: &mut Rig, seed: u64, writes: u64, blocks: u32) {

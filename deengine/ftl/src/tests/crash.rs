@@ -120,7 +120,8 @@ fn without_a_dump_what_was_durable_is_there() {
 
 #[test]
 fn a_second_cut_during_the_restore_changes_nothing() {
-    for seed in 0..seeds() {
+    // With 2563 the first restore puts a block where the dump has an older write of it.
+    for seed in [2563].into_iter().chain(0..seeds()) {
         cut_and_check(3_000_000 + seed, Dumped::Intact, true);
         cut_and_check(4_000_000 + seed, Dumped::Missing, true);
     }

@@ -142,3 +142,22 @@ fn a_page_overwritten_before_its_program_failed_does_not_take_the_older_one_with
     assert!(rig.write((vid(1), 10), 1) && rig.write((vid(1), 0), 4));
     survives_a_failure(rig, seq);
 }
+
+#[test]
+fn what_the_last_program_before_a_shutdown_failed_to_write_is_there() {
+    for failing in 1..4 {
+        let mut rig = Rig::new(400, false, 1);
+        for vba in 0..30 {
+            assert!(rig.write((vid(1), vba), 1));
+        }
+        // Of the unit that the shutdown cuts short, and of the one that is written in its place.
+        (1..=failing).for_each(|n| rig.config.faults.fail_program(n));
+        rig.ftl().shut_down().unwrap();
+        assert_eq!(rig.ftl().stats().program_failures, failing);
+        let last = rig.last();
+        let flash = rig.power_cycle(2);
+        rig.reopen(flash).unwrap();
+        assert_eq!(rig.boot.origin, crate::restore::Origin::Clean);
+        rig.check(last, "after a shutdown");
+    }
+}

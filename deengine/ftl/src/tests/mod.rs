@@ -3,18 +3,19 @@
 
 mod collection;
 mod crash;
+mod dump;
 mod faults;
 mod model;
 mod rebuild;
 
-use crate::config::{Collection, FtlConfig};
+use crate::config::FtlConfig;
 use crate::layer::{CommitError, Extent, Ftl, NewBlock, Target};
 use crate::restore::{Boot, OpenedFtl};
 use gnstor_durable::Seq;
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Faults, Fetch, Flash, MediaConfig, Power, RamStore, Shape};
-use gnstor_model::Preset;
+use gnstor_model::{Collection, Preset};
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{Stamp, Vid};
 use std::collections::BTreeMap;

@@ -4,8 +4,9 @@
 use super::{Preset, PresetError};
 use crate::figure::Figure;
 
-/// Pages of the buffer that a power-failure dump has room for: the 64 MiB of its energy budget.
-const DUMP_PAGES: u32 = 16_384;
+/// Pages of the buffer that a power-failure dump has room for: of the 64 MiB of its energy budget (16,384 pages) some 250 go to the
+/// heads of groups, and the rest to the journal's tail and to a command that comes when the buffer is full.
+const DUMP_PAGES: u32 = 15_616;
 /// The largest command that the buffer must take beside two units.
 const COMMAND_PAGES: u32 = 256;
 /// A second: longer than any flash operation.
@@ -29,6 +30,8 @@ impl Preset {
         }
         range("over_provisioning_permille", self.over_provisioning_permille.into(), 10, 4000)?;
         self.check_buffer()?;
+        self.collection.check()?;
+        self.faults.check(self.shape.channels * self.shape.dies_per_channel)?;
         self.figures.iter().enumerate().try_for_each(|(number, figure)| check_figure(number + 1, figure))
     }
 
@@ -71,7 +74,7 @@ impl Preset {
     }
 }
 
-fn range(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), PresetError> {
+pub(super) fn range(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), PresetError> {
     if (least..=most).contains(&value) { Ok(()) } else { Err(PresetError::Range { key, value, least, most }) }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A preset as the file has it: every key may be left out when there is a base.
 
-use super::{Preset, PresetError};
+use super::{Collection, FaultPlan, Preset, PresetError};
 use crate::figure::Figure;
 use gnstor_flash::Shape;
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,10 @@ pub(super) struct PresetFile {
     over_provisioning_permille: Option<u32>,
     buffer_pages: Option<u32>,
     power_protected: Option<bool>,
+    #[serde(default)]
+    collection: Collection,
+    #[serde(default)]
+    faults: FaultPlan,
     /// A base's figures are not those of its descendants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     figures: Vec<Figure>,
@@ -78,6 +82,8 @@ impl TryFrom<PresetFile> for Preset {
             over_provisioning_permille: value!(over_provisioning_permille),
             buffer_pages: value!(buffer_pages),
             power_protected: value!(power_protected),
+            collection: file.collection,
+            faults: file.faults,
             figures: file.figures,
             name: file.name,
         };
@@ -113,6 +119,8 @@ impl From<&Preset> for PresetFile {
             over_provisioning_permille: Some(preset.over_provisioning_permille),
             buffer_pages: Some(preset.buffer_pages),
             power_protected: Some(preset.power_protected),
+            collection: preset.collection,
+            faults: preset.faults.clone(),
             figures: preset.figures.clone(),
         }
     }

@@ -4,6 +4,7 @@
 mod calendars;
 mod figures;
 mod lanes;
+mod settings;
 mod times;
 mod toml_files;
 mod write_buffers;

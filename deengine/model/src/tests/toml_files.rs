@@ -88,7 +88,7 @@ fn each_mistake_has_its_sentence() {
         ("from_host_bytes_per_s = 1", "`from_host_bytes_per_s = 1` must be from"),
         ("over_provisioning_permille = 9", "`over_provisioning_permille = 9` must be from 10 to 4000"),
         ("buffer_pages = 271", "`buffer_pages = 271` must be at least 272: two units and a command of 256 pages"),
-        ("buffer_pages = 16_385", "`buffer_pages = 16385` is more than the 16384 that can be saved at a power failure"),
+        ("buffer_pages = 15_617", "`buffer_pages = 15617` is more than the 15616 that can be saved at a power failure"),
         ("buffer_pages = 1_048_577\npower_protected = false", "`buffer_pages = 1048577` must be from 1 to 1048576"),
         ("power_protected = 1", "the preset file cannot be read"),
         ("tR = 5", "unknown field `tR`"),

@@ -3,6 +3,7 @@
 
 use super::super::oracle::{Dice, Key, Oracle};
 use super::super::*;
+use super::on_file::{Host, OnFile};
 use gnstor_flash::{RamStore, Shape};
 use gnstor_ftl::{DUMP_BYTES, FtlConfig};
 use std::collections::BTreeSet;
@@ -37,6 +38,10 @@ pub(in crate::tests) struct Campaign {
     pub(in crate::tests) rig: Rig,
     pub(super) config: SsdConfig,
     pub(super) bench: Bench,
+    /// The file that the SSD is in; in memory without one.
+    pub(super) file: Option<OnFile>,
+    /// What happens to the host of that file.
+    pub(super) host: Host,
     pub(in crate::tests) dice: Dice,
     pub(super) oracle: Oracle,
     pub(super) table: BTreeMap<u16, Life>,
@@ -70,12 +75,25 @@ pub(super) fn fleet(epoch: u64, term: u64) -> FleetMap {
 
 impl Campaign {
     pub(in crate::tests) fn new(seed: u64, faults: Faults) -> Self {
+        Self::around(seed, faults, None)
+    }
+
+    pub(super) fn on_file(seed: u64, faults: Faults) -> Self {
+        Self::around(seed, faults, Some(OnFile::new()))
+    }
+
+    fn around(seed: u64, faults: Faults, mut file: Option<OnFile>) -> Self {
         let mut dice = Dice(seed);
         let config = small_ssd(dice.one_in(3));
-        let bytes = FtlConfig::store_bytes(&config.preset, CAPACITY, DUMP_BYTES).unwrap();
         let mut bench = Bench { faults: Arc::new(faults), ..Bench::default() };
-        bench.store = Some(Arc::new(RamStore::new(bytes, Arc::clone(&bench.power))));
-        let ssd = Ssd::format_with(config.clone(), &bench).unwrap();
+        let ssd = match &mut file {
+            Some(file) => file.format(&config, &bench),
+            None => {
+                let bytes = FtlConfig::store_bytes(&config.preset, CAPACITY, DUMP_BYTES).unwrap();
+                bench.store = Some(Arc::new(RamStore::new(bytes, Arc::clone(&bench.power))));
+                Ssd::format_with(config.clone(), &bench).unwrap()
+            }
+        };
         bench.flash = Some(Arc::clone(ssd.ftl.flash()));
         let mut rig = Rig::around(ssd, Arc::clone(&bench.faults)).with_clients();
         assert_eq!(refusal(&rig.set_map(&fleet(1, 1))), None);
@@ -83,6 +101,8 @@ impl Campaign {
             rig,
             config,
             bench,
+            file,
+            host: Host::Stays,
             dice,
             oracle: Oracle::keeping_all(),
             table: VOLUMES.iter().map(|&raw| (raw, Life::Gone(0))).collect(),

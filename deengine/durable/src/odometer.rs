@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an SSD counts over its life and not from one power-on to the next: what SMART tells of it.
+//!
+//! ```text
+//!   power cycles, on ms, blocks read, blocks written, read commands, write commands, busy ms, unsafe shutdowns, media errors,
+//!   mean erases x 1000 of a superblock, backup failed (0, 1): 8 bytes each
+//! ```
+
+use crate::bytes::Fields;
+use crate::cell::Kind;
+use crate::error::{DurableError, Refused};
+use crate::ledger::Ledger;
+
+const WHAT: &str = "the odometer";
+
+/// Counts over the life of an SSD.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Odometer {
+    /// Times that power was turned on.
+    pub power_cycles: u64,
+    /// Milliseconds with power.
+    pub on_ms: u64,
+    /// Blocks that hosts read.
+    pub blocks_read: u64,
+    /// Blocks that hosts wrote.
+    pub blocks_written: u64,
+    /// Read and compare commands.
+    pub read_commands: u64,
+    /// Commands that write.
+    pub write_commands: u64,
+    /// Milliseconds with commands in work.
+    pub busy_ms: u64,
+    /// Times that power went away without a shutdown.
+    pub unsafe_shutdowns: u64,
+    /// Pages that could not be read, or held something else.
+    pub media_errors: u64,
+    /// Erases of a superblock, the mean of all, in thousandths: what is left of wear where everything else is lost.
+    pub mean_erases_milli: u64,
+    /// At the last power failure no dump was written, or not all of it.
+    pub backup_failed: bool,
+}
+
+impl Odometer {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let numbers = [
+            self.power_cycles,
+            self.on_ms,
+            self.blocks_read,
+            self.blocks_written,
+            self.read_commands,
+            self.write_commands,
+            self.busy_ms,
+            self.unsafe_shutdowns,
+            self.media_errors,
+            self.mean_erases_milli,
+            self.backup_failed.into(),
+        ];
+        numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    /// Decodes and checks.
+    ///
+    /// # Errors
+    /// [`Refused`] where this is none.
+    pub fn decode(content: &[u8]) -> Result<Self, Refused> {
+        let mut fields = Fields::new(WHAT, content);
+        let odometer = Self {
+            power_cycles: fields.u64()?,
+            on_ms: fields.u64()?,
+            blocks_read: fields.u64()?,
+            blocks_written: fields.u64()?,
+            read_commands: fields.u64()?,
+            write_commands: fields.u64()?,
+            busy_ms: fields.u64()?,
+            unsafe_shutdowns: fields.u64()?,
+            media_errors: fields.u64()?,
+            mean_erases_milli: fields.u64()?,
+            backup_failed: match fields.u64()? {
+                0 => false,
+                1 => true,
+                other => return Err(Refused::new(WHAT, format!("{other} where 0 or 1 stands"))),
+            },
+        };
+        fields.end()?;
+        Ok(odometer)
+    }
+}
+
+impl Ledger {
+    /// Keeps what has been counted.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn set_odometer(&mut self, odometer: &Odometer) -> Result<(), DurableError> {
+        self.write(Kind::Odometer, 0, &odometer.encode())?;
+        self.contents.odometer = *odometer;
+        Ok(())
+    }
+}

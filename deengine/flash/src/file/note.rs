@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A text beside the header, which its owner may change: two copies, so that a cut leaves the old one or the new one.
+//!
+//! ```text
+//!   0 magic "GNSTNOTE"   8 number u64   16 length u32   20 crc32c of all the rest   24 text
+//! ```
+
+use super::{DataFile, DataFileError};
+use std::os::unix::fs::FileExt;
+
+const MAGIC: [u8; 8] = *b"GNSTNOTE";
+const HEAD: usize = 24;
+/// Where the two copies are, and how long one can be.
+const AT: [u64; 2] = [12 << 10, 36 << 10];
+const BYTES: usize = 24 << 10;
+
+/// Longest text.
+pub const NOTE_BYTES: usize = BYTES - HEAD;
+
+/// One of the two copies.
+enum Copy {
+    /// Nothing was ever written there.
+    Blank,
+    Damaged,
+    /// With its number: 2 is the first.
+    Whole(u64, String),
+}
+
+impl Copy {
+    /// The greater, the more it tells.
+    fn number(&self) -> u64 {
+        match self {
+            Self::Blank => 0,
+            Self::Damaged => 1,
+            Self::Whole(number, _) => *number,
+        }
+    }
+}
+
+impl DataFile {
+    /// The text that [`Self::set_note`] left; `None` where there never was one.
+    ///
+    /// # Errors
+    /// Where it cannot be read, or neither copy is whole.
+    pub fn note(&self) -> Result<Option<String>, DataFileError> {
+        let copies = self.notes()?;
+        match copies.into_iter().max_by_key(Copy::number) {
+            Some(Copy::Whole(_, text)) => Ok(Some(text)),
+            Some(Copy::Damaged) => {
+                let reason = "both copies of what it says of itself are damaged (crc)".into();
+                Err(DataFileError::Refused { path: self.path.clone(), reason })
+            }
+            Some(Copy::Blank) | None => Ok(None),
+        }
+    }
+
+    /// Keeps a text of at most [`NOTE_BYTES`] bytes, durably.
+    ///
+    /// # Errors
+    /// Where it is longer, or cannot be written; then the old one or the new one stands.
+    pub fn set_note(&self, text: &str) -> Result<(), DataFileError> {
+        if text.len() > NOTE_BYTES {
+            let reason = format!("what is to be said of it has {} bytes, more than {NOTE_BYTES}", text.len());
+            return Err(DataFileError::Refused { path: self.path.clone(), reason });
+        }
+        let copies = self.notes()?;
+        let number = copies.each_ref().map(Copy::number);
+        let mut bytes = vec![0; BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..16].copy_from_slice(&(number[0].max(number[1]).max(1) + 1).to_le_bytes());
+        bytes[16..20].copy_from_slice(&u32::try_from(text.len()).expect("at most a copy").to_le_bytes());
+        bytes[HEAD..HEAD + text.len()].copy_from_slice(text.as_bytes());
+        let crc = checksum(&bytes);
+        bytes[20..24].copy_from_slice(&crc.to_le_bytes());
+        // The older copy first: the newer one is whole until this one is.
+        let order = if number[0] <= number[1] { AT } else { [AT[1], AT[0]] };
+        let failed = |source| DataFileError::Io { path: self.path.clone(), what: "writing what it is", source };
+        for at in order {
+            self.file.write_all_at(&bytes, at).map_err(failed)?;
+            self.sync().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn notes(&self) -> Result<[Copy; 2], DataFileError> {
+        let mut copies = [Copy::Blank, Copy::Blank];
+        for (at, copy) in AT.into_iter().zip(&mut copies) {
+            let mut bytes = vec![0; BYTES];
+            let failed = |source| DataFileError::Io { path: self.path.clone(), what: "reading what it is", source };
+            self.file.read_exact_at(&mut bytes, at).map_err(failed)?;
+            if bytes.iter().any(|&byte| byte != 0) {
+                *copy = decode(&bytes).unwrap_or(Copy::Damaged);
+            }
+        }
+        Ok(copies)
+    }
+}
+
+/// Of everything but the field for it.
+fn checksum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&bytes[..20]), &bytes[HEAD..])
+}
+
+fn decode(bytes: &[u8]) -> Option<Copy> {
+    let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("a copy is longer"));
+    let length = usize::try_from(word(16)).ok().filter(|&length| length <= NOTE_BYTES)?;
+    if bytes[..8] != MAGIC || word(20) != checksum(bytes) {
+        return None;
+    }
+    let number = u64::from_le_bytes(*bytes[8..].first_chunk().expect("a copy is longer"));
+    let text = str::from_utf8(&bytes[HEAD..HEAD + length]).ok()?;
+    Some(Copy::Whole(number.clamp(2, u64::MAX - 1), text.to_owned()))
+}

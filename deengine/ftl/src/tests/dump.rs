@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is acknowledged and not on flash always fits into the dump: writes wait before it does not.
+
+use super::*;
+use crate::restore::Origin;
+
+/// Programs take 0.2 s, so that nothing leaves the buffer unless it is waited for, and there are frames for more than a dump holds.
+fn slow(dump_bytes: u64) -> Rig {
+    let power = Arc::new(Power::steady());
+    let (mut config, _) = config(4000, true, &power, 5);
+    config.preset.program_ns = 200_000_000;
+    (config.dump_bytes, config.spare_frames) = (dump_bytes, 4000);
+    let bytes = FtlConfig::store_bytes(&config.preset, 4000, dump_bytes).unwrap();
+    let store = Arc::new(RamStore::new(bytes, Arc::clone(&power)));
+    config.store = Arc::clone(&store) as _;
+    Rig::start(config, store)
+}
+
+/// Writes blocks one after the other until one has to wait; how many there are.
+fn fill(rig: &mut Rig, blocks: u32, at_most: u32) -> u32 {
+    for written in (0..at_most).step_by(blocks as usize) {
+        let stalls = rig.ftl().stats().stalls;
+        let target = Target {
+            vid: vid(1),
+            generation: 1,
+            vba: written,
+            stamp: Stamp { lease_epoch: 1, sequence: rig.sequence },
+        };
+        rig.sequence += 1;
+        let new: Vec<NewBlock> = (0..blocks)
+            .map(|index| {
+                let data = content(tag(target.stamp, written + index));
+                let frame = rig.ftl().take_frame().expect("more frames than a dump has room for");
+                rig.ftl().flash().write_frame(frame, &data);
+                NewBlock { frame, sum: gnstor_proto::checksum::block_sum(&data) }
+            })
+            .collect();
+        match rig.ftl().commit(rig.now, rig.now, &target, &new) {
+            Ok(committed) => {
+                let seqs = std::mem::take(&mut rig.ftl().lock().applied_at);
+                for (index, seq) in (0..blocks).zip(seqs) {
+                    let entry = rig.history.entry((vid(1), written + index)).or_default();
+                    entry.push((seq, Some(tag(target.stamp, written + index))));
+                }
+                assert!(committed.overtaken == 0);
+            }
+            Err(error) => {
+                assert_eq!(error, CommitError::Stalled);
+                assert!(rig.ftl().stats().stalls > stalls);
+                new.into_iter().for_each(|block| rig.ftl().give_frame(block.frame));
+                return written;
+            }
+        }
+    }
+    panic!("{at_most} blocks are in the buffer and nobody waits");
+}
+
+#[test]
+fn a_buffer_of_slow_programs_never_outgrows_the_dump() {
+    for (dump_bytes, blocks) in [(2 << 20, 1), (2 << 20, 13), (4 << 20, 64), (4 << 20, 256)] {
+        let mut rig = slow(dump_bytes);
+        rig.sequence = 1;
+        let written = fill(&mut rig, blocks, 3000);
+        let bytes = rig.ftl().power_fail().unwrap();
+        assert!(bytes <= dump_bytes, "{bytes} of {dump_bytes}");
+        // It is the budget that stopped it: not much more would have fitted.
+        let rest = dump_bytes - bytes;
+        assert!(rest < 4096 * u64::from(3 * blocks + 32), "{written} blocks of {blocks}: {rest} bytes were left");
+        let last = rig.last();
+        let flash = rig.power_cycle(9);
+        rig.reopen(flash).unwrap();
+        assert_eq!(rig.boot.origin, Origin::Dump);
+        rig.check(last, "after a full dump");
+    }
+}
+
+#[test]
+fn who_waits_for_room_in_the_dump_goes_on_when_programs_end() {
+    let mut rig = slow(2 << 20);
+    rig.sequence = 1;
+    let first = fill(&mut rig, 4, 3000);
+    // A second is five programs of each die.
+    rig.pass(Span::from_ms(1_000));
+    for vba in 0..40 {
+        assert!(rig.write((vid(1), first + vba), 1), "there is room again");
+    }
+    rig.check(rig.last(), "after waiting");
+}

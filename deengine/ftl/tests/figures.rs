@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every preset's sourced figures through the translation layer itself: what `--bench steady` prints, at a size that takes seconds.
+
+#[path = "../benches/common/mod.rs"]
+mod common;
+
+use common::closed_loop::Ssd;
+use gnstor_model::{Preset, State};
+
+/// In percent.
+const MOST: f64 = 2.0;
+
+fn misses(names: &[&str], state: State, logical_pages: u64) -> Vec<String> {
+    let (mut misses, mut looked_at) = (Vec::new(), 0);
+    for name in names {
+        let preset = Preset::by_name(name).expect("one of its names");
+        for figure in preset.figures().iter().filter(|figure| figure.state == state && figure.is_sourced()) {
+            let got = Ssd::new(&preset, logical_pages).measure(figure.what, state);
+            let off = figure.deviation_percent(got.value(figure.unit));
+            println!("{name}: {}, {state}: {off:+.2} % off ({})", figure.what, figure.source);
+            looked_at += 1;
+            if off.abs() > MOST {
+                misses.push(format!("{name}: {}: {off:+.2} %", figure.what));
+            }
+        }
+    }
+    assert!(looked_at > 0, "no figure of {names:?} is {state}");
+    misses
+}
+
+#[test]
+fn every_fresh_figure_is_met_through_the_layer() {
+    assert_eq!(misses(Preset::NAMES, State::Fresh, 1 << 17), [""; 0]);
+}
+
+#[test]
+fn steady_figures_are_met_through_the_layer() {
+    assert_eq!(misses(&["p5800x", "9550max"], State::Steady, 1 << 19), [""; 0]);
+}

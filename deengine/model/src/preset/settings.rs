@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What of an SSD is a choice and not a figure: how it collects, and what goes wrong with it.
+
+use super::PresetError;
+use super::checks::range;
+use gnstor_flash::{Chances, Faults};
+use gnstor_proto::placement::mix64;
+use serde::{Deserialize, Serialize};
+
+/// How collection chooses its victim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// The fewest valid pages.
+    #[default]
+    Greedy,
+    /// The most space freed for its cost, weighted by age: (1 - u) / 2u x age.
+    CostBenefit,
+}
+
+/// How space is won back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Collection {
+    /// How victims are chosen.
+    pub policy: Policy,
+    /// Whether quiet times are used.
+    pub background: bool,
+    /// Erases by which the most worn superblock may be ahead of the coldest full one.
+    pub wear_bound: u32,
+}
+
+impl Default for Collection {
+    fn default() -> Self {
+        Self { policy: Policy::Greedy, background: true, wear_bound: 200 }
+    }
+}
+
+/// A die that takes longer than the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlowDie {
+    /// Its number.
+    pub die: u32,
+    /// Percent of the time that a healthy one takes.
+    pub percent: u32,
+}
+
+/// What goes wrong by itself. Chances are from 0, never, to 1, always.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FaultPlan {
+    /// What all of it is drawn from, with the SSD's number: the same seed and the same commands give the same faults.
+    pub seed: u32,
+    /// A read of a page cannot be corrected.
+    pub read_errors: f64,
+    /// The program of a unit fails; its block is retired.
+    pub program_failures: f64,
+    /// The erase of a block fails; the block is retired.
+    pub erase_failures: f64,
+    /// A page has lost a bit when it is read, for good.
+    pub bit_rot: f64,
+    /// Share of blocks that are bad from the factory.
+    pub factory_bad_blocks: f64,
+    /// Dies that take longer, where flash takes time.
+    pub slow_dies: Vec<SlowDie>,
+}
+
+impl FaultPlan {
+    /// The faults of the SSD of this number in an array.
+    pub fn faults(&self, index: u16) -> Faults {
+        let seed = mix64(u64::from(self.seed) << 16 | u64::from(index));
+        let faults = Faults::drawn(seed, self.factory_bad_blocks);
+        let chances = Chances {
+            read: self.read_errors,
+            program: self.program_failures,
+            erase: self.erase_failures,
+            rot: self.bit_rot,
+        };
+        // Flash asks nothing more than one flag where nothing was injected.
+        if chances != Chances::default() {
+            faults.set_chances(chances);
+        }
+        self.slow_dies.iter().for_each(|slow| faults.set_slow(slow.die, slow.percent));
+        faults
+    }
+
+    pub(super) fn check(&self, dies: u32) -> Result<(), PresetError> {
+        let chances = [
+            ("faults.read_errors", self.read_errors, 1.0),
+            ("faults.program_failures", self.program_failures, 1.0),
+            ("faults.erase_failures", self.erase_failures, 1.0),
+            ("faults.bit_rot", self.bit_rot, 1.0),
+            // More would leave no SSD of any over-provisioning.
+            ("faults.factory_bad_blocks", self.factory_bad_blocks, 0.5),
+        ];
+        for (key, value, most) in chances {
+            if !(0.0..=most).contains(&value) {
+                return Err(PresetError::Chance { key, value, most });
+            }
+        }
+        for slow in &self.slow_dies {
+            range("faults.slow_dies.die", slow.die.into(), 0, u64::from(dies) - 1)?;
+            range("faults.slow_dies.percent", slow.percent.into(), 1, 100_000)?;
+        }
+        Ok(())
+    }
+}
+
+impl Collection {
+    pub(super) fn check(self) -> Result<(), PresetError> {
+        range("collection.wear_bound", self.wear_bound.into(), 1, 1_000_000)
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An SSD whose restore is under way, as its hosts see it: it is there, and every command is to be tried again later (protocol rule 11).
+
+use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_fabric::time::Time;
+use gnstor_proto::fabrics::{CmRequest, cm_reject};
+use gnstor_proto::nvme::{Cqe, Sqe};
+use gnstor_proto::status::{Detail, Refusal};
+use std::collections::{HashMap, VecDeque};
+
+/// Most queues at a time: who connects while an SSD recovers is to come back anyway.
+const MAX_QUEUES: usize = 4096;
+
+/// Answers for an SSD that is not up yet. It needs no memory of the SSD's.
+#[derive(Debug, Default)]
+pub struct Recovering {
+    /// Entries and head of each queue.
+    queues: HashMap<QueueKey, (u16, u16)>,
+    effects: VecDeque<Effect>,
+}
+
+impl Controller for Recovering {
+    fn open_queue(&mut self, _now: Time, queue: QueueKey, request: &CmRequest) -> Result<(), u16> {
+        if request.recfmt.get() != 0 {
+            return Err(cm_reject::INVALID_RECFMT);
+        }
+        if request.hsqsize_z.get() == 0 || request.hrqsize.get() == 0 {
+            return Err(cm_reject::INVALID_HSQSIZE);
+        }
+        if self.queues.len() == MAX_QUEUES {
+            return Err(cm_reject::NO_RESOURCES);
+        }
+        self.queues.insert(queue, (request.hsqsize_z.get().saturating_add(1), 0));
+        Ok(())
+    }
+
+    fn close_queue(&mut self, _now: Time, queue: QueueKey) {
+        self.queues.remove(&queue);
+        self.effects.retain(|effect| !matches!(effect, Effect::Complete { queue: of, .. } if *of == queue));
+    }
+
+    fn submit(&mut self, now: Time, queue: QueueKey, sqe: &Sqe) {
+        let Some((entries, head)) = self.queues.get_mut(&queue) else { return };
+        *head = (*head + 1) % *entries;
+        let mut cqe = Cqe {
+            dw0: Detail { code: Refusal::NotReady as u8, vid: 0 }.to_dw0().into(),
+            sqhd: (*head).into(),
+            cid: sqe.cid.get().into(),
+            ..Cqe::default()
+        };
+        cqe.set_status_word(Refusal::NotReady.status().0);
+        self.effects.push_back(Effect::Complete { queue, cqe, at: now, pushed_bytes: 0 });
+    }
+
+    fn transferred(&mut self, _now: Time, _transfer: TransferId, _outcome: Outcome) {}
+
+    fn step(&mut self, _now: Time) {}
+
+    fn next_event(&self) -> Option<Time> {
+        None
+    }
+
+    fn pop_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+}

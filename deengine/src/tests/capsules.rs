@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Any 64 bytes as a capsule, on admin and I/O queues: noise, good commands with noise in them, every kind of data pointer.
+//!
+//! Each is answered at most once and with one status; a descriptor that this SSD does not take (data within the capsule, a
+//! segment, one without a key) moves nothing; and whatever clients without the right to write send, the blocks, the table and
+//! the term stay what they were. `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in `media.rs`.
+
+use super::media::seeds;
+use super::oracle::Dice;
+use super::*;
+use std::collections::BTreeSet;
+use zerocopy::FromBytes;
+
+/// Seeds of a short run, and capsules of each.
+const SEEDS: u64 = 24;
+const CAPSULES: u32 = 600;
+const BLOCKS: u32 = 32;
+
+/// Queues of hosts that may not write: two clients' admin and I/O queues, and one where nobody has connected.
+const UNTRUSTED: [QueueKey; 5] = [QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300)];
+const ALL: [QueueKey; 8] = [DAEMON, QueueKey(70), WRITER, QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300)];
+
+const OPCODES: [u8; 21] = [
+    io::FLUSH,
+    io::WRITE,
+    io::READ,
+    io::COMPARE,
+    io::WRITE_ZEROES,
+    io::DATASET_MANAGEMENT,
+    admin::IDENTIFY,
+    admin::GET_LOG_PAGE,
+    admin::ABORT,
+    admin::SET_FEATURES,
+    admin::GET_FEATURES,
+    admin::ASYNC_EVENT_REQUEST,
+    admin::KEEP_ALIVE,
+    opcode::VOLUME_ADD,
+    opcode::VOLUME_LIST,
+    opcode::VOLUME_DELETE,
+    opcode::VOLUME_CHMOD,
+    opcode::LEASE_RENEW,
+    opcode::MAP_SET,
+    opcode::MAP_GET,
+    gnstor_proto::fabrics::OPCODE,
+];
+
+/// Types of data descriptors: by address, in the capsule, segments, keyed, and what the standard has not given out.
+const KINDS: [u8; 12] = [0x00, 0x01, 0x10, 0x20, 0x21, 0x30, 0x31, 0x40, 0x4F, 0x50, 0xF0, 0xFF];
+
+fn is_taken(kind: u8) -> bool {
+    matches!(kind, 0x40 | 0x4F)
+}
+
+fn noise(dice: &mut Dice) -> Sqe {
+    let bytes: Vec<u8> = (0..8).flat_map(|_| dice.roll().to_le_bytes()).collect();
+    Sqe::read_from_bytes(&bytes).expect("64 bytes")
+}
+
+fn capsule(rig: &mut Rig, dice: &mut Dice, key: QueueKey) -> Sqe {
+    let mut sqe = noise(dice);
+    match dice.below(8) {
+        0 => return sqe,
+        1 | 2 => (sqe.opcode, sqe.flags) = (dice.of(&OPCODES), FLAGS_SGL),
+        3..6 => {
+            let code = dice.of(&[io::READ, io::WRITE, io::COMPARE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT]);
+            let blocks = dice.of(&[1, 1, 2, 4]);
+            sqe = rig.io(code, key, dice.small(BLOCKS), blocks);
+        }
+        _ => {
+            let code = dice.of(&OPCODES);
+            let fields = [dice.small(8), dice.small(1 << 12), dice.small(1 << 16), u32::MAX];
+            sqe = Sqe {
+                dptr: KeyedSgl::keyed(0, 4 * dice.small(2000), KEY),
+                cdw10: dice.of(&fields).into(),
+                cdw11: dice.of(&fields).into(),
+                cdw12: dice.of(&fields).into(),
+                ..super::sqe(code)
+            };
+        }
+    }
+    if dice.one_in(4) {
+        sqe.dptr.kind = dice.of(&KINDS);
+    }
+    for _ in 0..dice.below(3) {
+        let at = dice.index(64);
+        sqe.as_mut_bytes()[at] = dice.roll().to_le_bytes()[0];
+    }
+    sqe
+}
+
+/// What is where, and who may do what.
+fn truth(rig: &mut Rig) -> (Vec<Vec<u8>>, Vec<VolumeEntry>, u64) {
+    let blocks = (0..BLOCKS).map(|vba| rig.read(vba)).collect();
+    let ssd = rig.ssd();
+    let entries = [VOLUME, 6].iter().filter_map(|raw| ssd.table.volume(vid(*raw))).map(|v| v.entry().clone());
+    (blocks, entries.collect(), ssd.table.term())
+}
+
+/// One seed; commands that succeeded and that were refused.
+fn run(seed: u64) -> [u64; 2] {
+    let mut dice = Dice(seed);
+    let trusted = dice.one_in(2);
+    let mut rig = Rig::new();
+    (0..BLOCKS).for_each(|vba| assert_eq!(refusal(&rig.write(vba, &[u64::from(vba) + 1])), None));
+    rig.open(QueueKey(300), 1, 32);
+    let before = truth(&mut rig);
+    rig.completions.clear();
+    let mut open: BTreeSet<(QueueKey, u16)> = BTreeSet::new();
+    let mut counts = [0; 2];
+    for _ in 0..CAPSULES {
+        let key = dice.of(if trusted { &ALL } else { &UNTRUSTED });
+        if !rig.memory.contains_key(&key) {
+            rig.open(key, 1, 32);
+        }
+        if dice.one_in(3) {
+            let junk: Vec<u8> = (0..512).flat_map(|_| dice.roll().to_le_bytes()).collect();
+            let entry = entry(VOLUME).encode();
+            rig.poke(key, 0, if dice.one_in(2) { &junk } else { entry.as_bytes() });
+        }
+        let sqe = capsule(&mut rig, &mut dice, key);
+        rig.hold = true;
+        let cid = rig.submit(key, sqe);
+        open.insert((key, cid));
+        let own = |effect: &Effect| matches!(effect, Effect::Pull { queue, .. } | Effect::Push { queue, .. } if *queue == key);
+        let moves = rig.held.iter().any(own);
+        assert!(is_taken(sqe.dptr.kind) || !moves, "data moves by a descriptor of type {:#x}: {sqe:?}", sqe.dptr.kind);
+        rig.release(|left| left - 1);
+        for completion in std::mem::take(&mut rig.completions) {
+            let named = (completion.queue, completion.cqe.cid.get());
+            assert!(open.remove(&named), "{named:?} was answered twice, or never asked");
+            counts[usize::from(refusal(&completion.cqe).is_some())] += 1;
+        }
+        open.retain(|(queue, _)| rig.memory.contains_key(queue));
+        if dice.one_in(50) {
+            rig.advance(Span::from_ms(dice.below(30)));
+        }
+    }
+    if !trusted {
+        let after = truth(&mut rig);
+        assert_eq!((&after.1, after.2), (&before.1, before.2), "table and term");
+        assert!(after.0 == before.0, "a block was changed by hosts that may not write");
+    }
+    for key in ALL {
+        rig.memory.remove(&key);
+        rig.close_queue(rig.now, key);
+    }
+    rig.pump();
+    assert_eq!(rig.in_flight(), 0);
+    let stats = rig.stats();
+    assert_eq!(stats.permits_issued, stats.permits_spent + stats.permits_forfeited);
+    assert!(rig.frames_are_whole(), "no frame is lost");
+    counts
+}
+
+#[test]
+fn any_64_bytes_are_answered_and_change_nothing_that_they_may_not() {
+    let mut counts = [0; 2];
+    let seeds = seeds(SEEDS, |seed| {
+        println!("seed {seed}");
+        let [done, refused] = run(seed);
+        counts = [counts[0] + done, counts[1] + refused];
+    });
+    println!("{seeds} seeds: {} commands done, {} refused", counts[0], counts[1]);
+    assert!(counts[0] > SEEDS && counts[1] > 10 * SEEDS, "what is always refused, or never, tests little: {counts:?}");
+}
