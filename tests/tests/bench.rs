@@ -195,6 +195,22 @@ fn ctrl_c_ends_a_figure_with_the_points_so_far() {
 }
 
 #[test]
+fn ssds_that_are_nearly_full_collect_and_the_report_says_so() {
+    within(BUILD_LIMIT, || {
+        let load = ["--rw", "randwrite", "--bs", "64k", "--iodepth", "8", "--ssds", "2", "--runtime", "1s"];
+        let full = ["--preset", "null", "--size", "56MiB", "--ssd-size", "64MiB"];
+        let report =
+            gnstor(&[&["bench", "--device", "host", "--warmup", "0", "--json"], &load[..], &full].concat()).json();
+        let array = &report["array"];
+        assert_eq!((&array["state"], &array["fill_share"]), (&"collecting".into(), &0.875.into()), "{array}");
+        let served = array["served"].as_array().expect("SSDs");
+        assert!(served.iter().all(|ssd| ssd["moved_pages"].as_u64() > Some(0)), "{array}");
+        // Two replicas on two SSDs: each of them has every write.
+        assert_eq!((served.len(), &served[0]["written_bytes"]), (2, &served[1]["written_bytes"]));
+    });
+}
+
+#[test]
 fn a_table_for_people_says_what_is_emulated() {
     within(BUILD_LIMIT, || {
         let ended = gnstor(&[&SMALL[..], &["--preset", "null", "--runtime", "200ms"]].concat());
