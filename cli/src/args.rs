@@ -27,7 +27,7 @@ pub enum Command {
     Demo(DemoArgs),
     /// Put load on an array of its own: throughput, latency, every read checked
     #[command(
-        after_help = "Examples:\n  gnstor bench\n  gnstor bench --rw randwrite --bs 64k --clients 4 --runtime 30s\n  gnstor bench --device cuda --iodepth 128 --json | jq .read.latency_us\n\nExit codes: 0 all well; 1 an I/O failed, or something read was not what was written, or it could not run; 2 the\ncommand line was not understood; 130 Ctrl-C (the figures so far are printed)."
+        after_help = "Examples:\n  gnstor bench\n  gnstor bench --rw randwrite --bs 64k --clients 4 --runtime 30s\n  gnstor bench --device cuda --iodepth 128 --json | jq .read.latency_us\n  gnstor bench --figure 11 --points gnstor,gd,4k --plot figure-11.png\n\nExit codes: 0 all well; 1 an I/O failed, or something read was not what was written, or it could not run; 2 the\ncommand line was not understood; 130 Ctrl-C (the figures so far are printed)."
     )]
     Bench(Box<crate::bench::BenchArgs>),
     /// Run an array in the foreground

@@ -8,12 +8,14 @@
 //!   fill      every unit of every volume is written once
 //!   measure   warm-up, measured part, drain: one launch       latency, cpu, ideal
 //!   read back after writing: every replica of every block
-//!   Report    table, JSON, drawing                            report, plot
+//!   Report    table, JSON, drawing                            report, told, served, plot
+//!   Figure    a figure of the paper: many loads, one table    figure
 //! ```
 
 mod args;
 mod central;
 mod cpu;
+mod figure;
 mod ideal;
 mod kernel;
 mod latency;
@@ -21,6 +23,8 @@ mod plot;
 mod proxy;
 mod report;
 mod rig;
+mod served;
+mod told;
 
 pub use args::{BenchArgs, Load, Mode, Rw, Switch};
 pub use latency::{Latency, Timed};
@@ -29,17 +33,29 @@ pub use rig::Rig;
 
 use crate::CliError;
 use crate::report::{Steps, human_bytes};
-use cpu::CpuTime;
-use gnstor_fabric::time::Span;
+use cpu::{Busy, CpuTime};
 use kernel::{LaneResult, NO_SECTOR, ONCE, RANDOM, VERIFY, WHOLE};
 use libgnstor::describe_status;
-use report::{ArrayTold, DeviceTold, ErrorTold, Late, SCHEMA, StagesTold, Verify};
-use rig::{Outcome, Phase, Stages};
-use std::path::Path;
+use report::{DeviceTold, ErrorTold, SCHEMA, Verify};
+use rig::{Outcome, Phase};
 use std::time::Duration;
 
 /// Longest that filling or reading back may take.
 const ONCE_LIMIT: Duration = Duration::from_secs(3600);
+
+/// Runs what was asked for, prints and draws what it found.
+///
+/// # Errors
+/// [`CliError`]: what was asked for cannot be, what ended the run before there were figures, and everything that is wrong with these.
+pub fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
+    if args.figure.is_some() {
+        return figure::command(args, steps);
+    }
+    let report = run(args, steps)?;
+    report.print(args.json);
+    args.plot.as_deref().map_or(Ok(()), |path| plot::write(path, &report))?;
+    report.verdict()
+}
 
 /// Runs the load and returns what it found. A report with wrong data or failed I/Os is a report too: see [`Report::verdict`].
 ///
@@ -47,27 +63,16 @@ const ONCE_LIMIT: Duration = Duration::from_secs(3600);
 /// [`CliError`]: what was asked for cannot be, and what ended the run before there were figures.
 pub fn run(args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
     let load = Load::new(args)?;
-    if let Some(path) = &args.plot {
-        // Now, not after an hour of measuring.
-        std::fs::File::create(path).map_err(|error| unwritable(path, error.to_string()))?;
-    }
+    args.plot.as_deref().map_or(Ok(()), plot::reserve)?;
+    run_load(args, load, steps)
+}
+
+fn run_load(args: &BenchArgs, load: Load, steps: &Steps) -> Result<Report, CliError> {
     let rig = Rig::new(args, load, steps)?;
     fill(&rig, steps)?;
     let mut report = measure(&rig, args, steps)?;
     read_back(&rig, &mut report, steps)?;
     Ok(report)
-}
-
-/// Draws the latencies of a report into an SVG file.
-///
-/// # Errors
-/// [`CliError::File`].
-pub fn draw(report: &Report, path: &Path) -> Result<(), CliError> {
-    plot::draw(report, path).map_err(|cause| unwritable(path, cause))
-}
-
-fn unwritable(path: &Path, cause: String) -> CliError {
-    CliError::File { path: path.display().to_string(), cause }
 }
 
 /// Writes every unit of every volume once.
@@ -106,7 +111,7 @@ pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, Cli
         flags: if load.is_random() { RANDOM } else { 0 } | if checked { VERIFY } else { 0 },
         read_percent: load.read_percent,
         warmup: args.warmup,
-        runtime: args.runtime,
+        runtime: args.runtime(),
         replica: 0,
     };
     let (stages_before, cpu_before) = (rig.stages()?, CpuTime::now());
@@ -127,34 +132,28 @@ pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, Cli
     let (read, write) = (latency::timed(&outcome, 0, load.bs), latency::timed(&outcome, 1, load.bs));
     let both = |f: fn(&Timed) -> f64| read.iter().chain(&write).map(f).sum::<f64>();
     let (iops, gbps) = (both(|t| t.iops), both(|t| t.gbps));
-    let link = rig.link();
     #[expect(clippy::cast_precision_loss, reason = "figures to print")]
-    let (elapsed_s, link_latency_us) = (latency::elapsed_ns(&outcome) as f64 / 1e9, link.latency.as_ns() as f64 / 1e3);
+    let elapsed_s = latency::elapsed_ns(&outcome) as f64 / 1e9;
     let device = rig.device();
     Ok(Report {
         schema: SCHEMA,
         load: load.clone(),
         device: DeviceTold { kind: device.kind().into(), name: device.name(), why: device.why().into() },
-        array: ArrayTold {
-            ssds: rig.ssds(),
-            preset: rig.preset().name.clone(),
-            ssd_bytes: load.ssd_bytes,
-            link_bytes_per_s: link.bytes_per_second,
-            link_latency_us,
-        },
-        emulated: emulated(rig),
+        array: told::array(rig, &stages_before, &stages),
+        emulated: told::emulated(rig),
         interrupted: outcome.interrupted,
         elapsed_s,
         iops,
         gbps,
-        ideal: ideal::ideal(load, rig.preset(), link, rig.ssds(), iops),
+        ideal: ideal::ideal(load, rig.preset(), rig.link(), rig.ssds(), iops),
         read,
         write,
         verify,
         errors,
-        late: late(&stages_before, &stages, rig.preset().is_null()),
+        late: told::late(&stages_before, &stages, rig.preset().is_null()),
         cpu,
-        stages: told(&stages_before, &stages),
+        busy: Busy::of(load, args.engines.count(), device.kind()),
+        stages: told::stages(&stages_before, &stages),
     })
 }
 
@@ -271,71 +270,6 @@ fn errors(outcome: &Outcome) -> Vec<ErrorTold> {
                 all.push(ErrorTold { status, dw0, what, count: 1 });
             }
         }
-    }
-    all
-}
-
-fn late(before: &Stages, after: &Stages, timeless: bool) -> Late {
-    let (responses, late) = (after.agent.responses - before.agent.responses, after.agent.late - before.agent.late);
-    #[expect(clippy::cast_precision_loss, reason = "a share")]
-    let share = (responses != 0 && !timeless).then(|| late as f64 / responses as f64);
-    Late { responses, late, share }
-}
-
-fn told(before: &Stages, after: &Stages) -> StagesTold {
-    let (b, a) = (&before.engine, &after.engine);
-    let channels = |f: fn(&libgnstor::ChannelStats) -> u64| {
-        after.channels.iter().map(f).sum::<u64>() - before.channels.iter().map(f).sum::<u64>()
-    };
-    StagesTold {
-        retries: channels(|c| c.retries),
-        protocol_errors: channels(|c| c.protocol_errors.into()),
-        leaked: after.channels.iter().map(|c| u64::from(c.leaked)).sum(),
-        capsules: a.capsules - b.capsules,
-        pushed_bytes: a.pushed_bytes - b.pushed_bytes,
-        pulled_bytes: a.pulled_bytes - b.pulled_bytes,
-        broken: a.broken - b.broken,
-        rnr: a.rnr - b.rnr,
-        fetch_us: mean_us(a.fetch_time, b.fetch_time, a.capsules - b.capsules),
-        copy_us: mean_us(a.copy_time, b.copy_time, a.copies - b.copies),
-        log_records: after.log_records - before.log_records,
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "for display")]
-fn mean_us(after: Span, before: Span, count: u64) -> f64 {
-    (after.as_ps() - before.as_ps()) as f64 / 1e6 / count.max(1) as f64
-}
-
-fn emulated(rig: &Rig) -> Vec<String> {
-    let name = &rig.preset().name;
-    let timing = if rig.preset().is_null() { "no modelled time" } else { "timing modelled" };
-    let link = rig.link();
-    let link = match link.bytes_per_second {
-        0 => "link (not limited, in process)".to_owned(),
-        rate => {
-            format!("link ({} MB/s and {} ns one way modelled, in process)", rate / 1_000_000, link.latency.as_ns())
-        }
-    };
-    let mut all = vec![
-        "HCA (genuine mlx5 queue bytes, executed in software)".to_owned(),
-        link,
-        format!("SSDs (preset {name}: {timing}, data in memory)"),
-    ];
-    match rig.load().mode {
-        Mode::Gnstor => {}
-        Mode::Gd | Mode::GdDeengine => all.push("CPU's queues (in host memory, which the emulated HCA polls)".into()),
-        Mode::Basic => {
-            all.push("CPU's queues and its buffer (in host memory, which the emulated HCA polls and fills)".into())
-        }
-    }
-    if rig.load().has_central_engine() {
-        all.push(
-            "central engine (runs in the clients' threads, log in memory: cheaper than one across a network)".into(),
-        );
-    }
-    if rig.device().kind() == "host" {
-        all.push("GPU (the same device code on the CPU, as fibers)".into());
     }
     all
 }

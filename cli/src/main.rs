@@ -55,12 +55,7 @@ fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<(), CliError> {
             demo::print(&report, args.json);
             Ok(())
         }
-        Command::Bench(args) => {
-            let report = bench::run(args, &Steps::new(args.json, interrupted))?;
-            report.print(args.json);
-            args.plot.as_deref().map_or(Ok(()), |path| bench::draw(&report, path))?;
-            report.verdict()
-        }
+        Command::Bench(args) => bench::command(args, &Steps::new(args.json, interrupted)),
         Command::Up(args) => up::run(args, &Steps::new(args.json, interrupted)),
         Command::Ssd(args) => ssd::run(args, &Steps::new(args.json, interrupted)),
         Command::Volume(args) => volume::run(args),

@@ -19,6 +19,12 @@ impl Steps {
         Self { quiet, interrupted }
     }
 
+    /// The same Ctrl-C, and nothing to see: for parts of something that shows itself.
+    #[must_use]
+    pub fn hidden(&self) -> Self {
+        Self { quiet: true, interrupted: Arc::clone(&self.interrupted) }
+    }
+
     /// A finished step, in a line.
     pub fn done(&self, text: impl AsRef<str>) {
         if !self.quiet {

@@ -110,8 +110,103 @@ fn what_the_models_allow_and_what_is_late_is_told_and_drawn() {
         assert!(bound > 0.0 && ideal["ratio"].as_f64().is_some_and(|r| (r * bound / measured - 1.0).abs() < 1e-6));
         assert!(report["late"]["share"].as_f64().is_some_and(|share| (0.0..=1.0).contains(&share)), "{report}");
         assert!(report["cpu"]["threads"]["gn-launch"].as_f64().is_some_and(|seconds| seconds > 0.0));
+        let served = report["array"]["served"].as_array().expect("SSDs");
+        let sum = |field: &str| served.iter().filter_map(|ssd| ssd[field].as_u64()).sum::<u64>();
+        // Two SSDs of four hold a block, and one of them serves a read: each of them has some, and together they have all.
+        assert!(served.len() == 4 && served.iter().all(|ssd| ssd["reads"].as_u64() > Some(0)), "{report}");
+        assert_eq!((Some(sum("reads")), sum("writes")), (report["verify"]["ios"].as_u64(), 0));
+        assert_eq!(sum("read_bytes"), sum("reads") * BLOCK as u64);
+        assert_eq!(report["array"]["state"], "fresh");
         let drawing = std::fs::read_to_string(plot).expect("a drawing");
         assert!(drawing.starts_with("<svg") && drawing.contains("latency, us") && drawing.contains("emulated"));
+    });
+}
+
+/// Figures in their shortest form: no modelled time, small volumes, little time.
+const SHORT: [&str; 11] =
+    ["bench", "--device", "host", "--preset", "null", "--size", "2MiB", "--warmup", "0", "--runtime", "50ms"];
+
+#[test]
+fn a_figure_runs_all_of_its_points_and_is_drawn() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plot = folder.path().join("figure.png");
+        let words = ["--figure", "13", "--json", "--plot", plot.to_str().expect("a name in UTF-8")];
+        let report = gnstor(&[&SHORT[..], &words].concat()).json();
+        let points = report["points"].as_array().expect("points");
+        assert_eq!((points.len(), &report["planned"], &report["interrupted"]), (12, &12.into(), &false.into()));
+        for point in points {
+            let (run, name) = (&point["run"], point["name"].as_str().expect("a name"));
+            let writes = name.contains("randwrite");
+            told(run, !writes, writes);
+            assert!(point["measured"].as_f64().is_some_and(|value| value > 0.0), "{point}");
+            assert_eq!((&point["paper"], &point["error"]), (&Value::Null, &Value::Null), "{point}");
+            assert_eq!(
+                (&run["array"]["ssds"], &run["load"]["replicas"], &run["load"]["iodepth"]),
+                (&4.into(), &2.into(), &32.into())
+            );
+            let of =
+                [run["load"]["mode"].as_str(), run["load"]["rw"].as_str()].map(Option::unwrap_or_default).join(" ");
+            assert!(name.starts_with(&of), "{name}: {of}");
+        }
+        assert_eq!(report["claims"].as_array().map(Vec::len), Some(6));
+        let picture = std::fs::read(&plot).expect("a picture");
+        assert!(picture.starts_with(b"\x89PNG\r\n\x1a\n") && picture.len() > 5_000, "{} bytes", picture.len());
+    });
+}
+
+#[test]
+fn a_figure_of_fewer_points_tells_the_paper_beside_what_was_measured() {
+    within(BUILD_LIMIT, || {
+        let only = ["--figure", "12", "--points", "gd,read,s5", "--max-clients", "2"];
+        let short: Vec<&str> = SHORT.iter().map(|&word| if word == "null" { "gnstor-980pro" } else { word }).collect();
+        let ended = gnstor(&[&short[..], &only].concat());
+        ended.worked();
+        let line = ended.stdout.lines().find(|line| line.contains("gd read 4k c2 s5")).expect("a line of the point");
+        // 13.6 GB/s are "3.6x higher than GD".
+        for word in ["2.96*", "fresh", "% full"] {
+            assert!(line.contains(word), "'{word}' in: {line}");
+        }
+        for word in ["figure 12", "gnstor over gd, 4k, reads, 5 SSDs", "--max-clients 2", "emulated"] {
+            assert!(ended.stdout.contains(word), "'{word}' in: {}", ended.stdout);
+        }
+        assert_eq!(ended.stdout.matches("gd read 4k c2 s5").count(), ended.stdout.matches("4k c2 s5").count());
+    });
+}
+
+#[test]
+fn ctrl_c_ends_a_figure_with_the_points_so_far() {
+    within(BUILD_LIMIT, || {
+        let endless = SHORT.map(|word| if word == "50ms" { "1h" } else { word });
+        let mut command = Command::new(&*GNSTOR);
+        command.args(endless).args(["--figure", "9", "--points", "gnstor,4k", "--json"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Guard(command.spawn().expect("the command starts"));
+        std::thread::sleep(Duration::from_secs(4));
+        signal(&child, "-INT");
+        assert_eq!(wait(&mut child, LIMIT), Some(130));
+        let mut text = String::new();
+        child.0.stdout.take().expect("piped").read_to_string(&mut text).expect("text");
+        let report: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        assert_eq!((&report["interrupted"], &report["planned"]), (&true.into(), &4.into()));
+        let points = report["points"].as_array().expect("points");
+        assert!(points.len() == 1 && points[0]["measured"].as_f64().is_some_and(|value| value > 0.0), "{report}");
+    });
+}
+
+#[test]
+fn ssds_that_are_nearly_full_collect_and_the_report_says_so() {
+    within(BUILD_LIMIT, || {
+        let load = ["--rw", "randwrite", "--bs", "64k", "--iodepth", "8", "--ssds", "2", "--runtime", "1s"];
+        let full = ["--preset", "null", "--size", "56MiB", "--ssd-size", "64MiB"];
+        let report =
+            gnstor(&[&["bench", "--device", "host", "--warmup", "0", "--json"], &load[..], &full].concat()).json();
+        let array = &report["array"];
+        assert_eq!((&array["state"], &array["fill_share"]), (&"collecting".into(), &0.875.into()), "{array}");
+        let served = array["served"].as_array().expect("SSDs");
+        assert!(served.iter().all(|ssd| ssd["moved_pages"].as_u64() > Some(0)), "{array}");
+        // Two replicas on two SSDs: each of them has every write.
+        assert_eq!((served.len(), &served[0]["written_bytes"]), (2, &served[1]["written_bytes"]));
     });
 }
 
@@ -145,9 +240,15 @@ fn wrong_words_are_refused_in_a_sentence() {
         refused(&["--runtime", "0"], &["more than 0"]);
         refused(&["--io-timeout", "0"], &["1ms"]);
         refused(&["--preset", "floppy"], &["'floppy'", "null"]);
-        refused(&["--plot", "latency.png"], &["latency.png", ".svg"]);
+        refused(&["--plot", "latency.pdf"], &["latency.pdf", ".svg or .png"]);
         refused(&["--plot", "/nowhere/latency.svg"], &["/nowhere/latency.svg"]);
+        refused(&["--figure", "9", "--points", "gnstor,8k"], &["figure 9", "'8k'", "64k"]);
+        refused(&["--figure", "9", "--points", "gd", "--size", "64k"], &["at least", "128.0 KiB"]);
         for (words, why) in [
+            (["--figure", "8"], "9..=13"),
+            (["--figure", "one"], "invalid"),
+            (["--points", "gnstor"], "--figure"),
+            (["--max-clients", "2"], "--figure"),
             (["--rw", "trim"], "randrw"),
             (["--rwmixread", "101"], "101"),
             (["--runtime", "soon"], "unit of time"),
@@ -155,6 +256,8 @@ fn wrong_words_are_refused_in_a_sentence() {
         ] {
             gnstor(&[&["bench"], &words[..]].concat()).not_understood(&[why]);
         }
+        // A figure says itself what is run.
+        gnstor(&["bench", "--figure", "9", "--rw", "read"]).not_understood(&["--rw"]);
     });
 }
 
@@ -179,6 +282,9 @@ fn ctrl_c_ends_a_run_with_the_figures_so_far() {
 
 fn small(mode: Mode, rw: Rw) -> BenchArgs {
     BenchArgs {
+        figure: None,
+        points: Vec::new(),
+        max_clients: None,
         mode,
         rw,
         rwmixread: 50,
@@ -186,7 +292,7 @@ fn small(mode: Mode, rw: Rw) -> BenchArgs {
         iodepth: 32,
         clients: 2,
         size: 1 << 20,
-        runtime: Duration::from_millis(500),
+        runtime: Some(Duration::from_millis(500)),
         warmup: Duration::ZERO,
         verify: Switch::On,
         seed: 7,
@@ -223,7 +329,7 @@ fn planted(rw: Rw, before: fn(&File), after: fn(&File)) -> Report {
 fn an_ssd_that_falls_silent_ends_the_run_with_its_status() {
     for mode in [Mode::Gnstor, Mode::GdDeengine, Mode::Gd] {
         within(LIMIT, move || {
-            let args = BenchArgs { runtime: Duration::from_secs(3600), ..small(mode, Rw::Randrw) };
+            let args = BenchArgs { runtime: Some(Duration::from_secs(3600)), ..small(mode, Rw::Randrw) };
             let steps = Steps::new(true, Arc::new(AtomicBool::new(false)));
             let rig = Rig::new(&args, Load::new(&args).expect("a load that can be run"), &steps).expect("a rig");
             bench::fill(&rig, &steps).expect("the volumes are filled");
@@ -234,6 +340,8 @@ fn an_ssd_that_falls_silent_ends_the_run_with_its_status() {
             bench::read_back(&rig, &mut report, &steps).expect("nothing is read back");
             let Err(CliError::Verify(sentence)) = report.verdict() else { panic!("{:?}", report.verdict()) };
             assert!(sentence.contains("I/Os failed") && sentence.contains("broke"), "{mode:?}: {sentence}");
+            let served: Vec<u16> = report.array.served.iter().map(|ssd| ssd.ssd).collect();
+            assert_eq!(served, [1], "{mode:?}: the other one does not answer");
             // One for each thread that had a request in flight, and no more.
             assert!(
                 (1..=64).contains(&report.errors.iter().map(|error| error.count).sum::<u64>()),

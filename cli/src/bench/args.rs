@@ -54,6 +54,16 @@ pub enum Switch {
 /// `gnstor bench`.
 #[derive(Clone, Debug, Args)]
 pub struct BenchArgs {
+    /// Run a figure of the paper on its testbed: every point a run of its own
+    #[arg(long, value_name = "9..13", value_parser = clap::value_parser!(u8).range(9..=13))]
+    #[arg(conflicts_with_all = ["mode", "rw", "rwmixread", "bs", "clients", "ssds", "replicas"])]
+    pub figure: Option<u8>,
+    /// With --figure: only these points, by words of their names, such as gnstor,gd,randread,4k,c1,s4
+    #[arg(long, value_name = "WORDS", value_delimiter = ',', requires = "figure")]
+    pub points: Vec<String>,
+    /// With --figure: at most so many clients. Figure 11 leaves out the points with more, figure 12 takes fewer
+    #[arg(long, value_name = "N", requires = "figure", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_clients: Option<u32>,
     /// Who drives the array
     #[arg(long, value_enum, default_value = "gnstor")]
     pub mode: Mode,
@@ -75,9 +85,9 @@ pub struct BenchArgs {
     /// Bytes of each client's volume
     #[arg(long, default_value = "64MiB", value_parser = parse_size, value_name = "SIZE")]
     pub size: u64,
-    /// How long to measure: 10, 500ms, 2m
-    #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
-    pub runtime: Duration,
+    /// How long to measure: 10, 500ms, 2m [default: 10s; with --figure 3s for each point]
+    #[arg(long, value_parser = parse_time, value_name = "TIME")]
+    pub runtime: Option<Duration>,
     /// How long to run before that, unmeasured
     #[arg(long, default_value = "1s", value_parser = parse_time, value_name = "TIME")]
     pub warmup: Duration,
@@ -114,9 +124,16 @@ pub struct BenchArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Draw the latencies into this file
-    #[arg(long, value_name = "FILE.svg")]
+    /// Draw the latencies, or the figure, into this file
+    #[arg(long, value_name = "FILE.svg|FILE.png")]
     pub plot: Option<PathBuf>,
+}
+
+impl BenchArgs {
+    /// How long to measure.
+    pub fn runtime(&self) -> Duration {
+        self.runtime.unwrap_or(Duration::from_secs(if self.figure.is_some() { 3 } else { 10 }))
+    }
 }
 
 /// A load that can be run.
@@ -208,14 +225,11 @@ impl Load {
         if args.size > 1 << 44 {
             return usage(format!("--size {} is more than a volume holds, 16 TiB", human_bytes(args.size)));
         }
-        if args.runtime.is_zero() || args.runtime > LONGEST || args.warmup > LONGEST {
+        if args.runtime().is_zero() || args.runtime() > LONGEST || args.warmup > LONGEST {
             return usage("--runtime must be more than 0, and it and --warmup at most 24 hours".into());
         }
         if args.io_timeout < Duration::from_millis(1) || args.io_timeout > Duration::from_secs(3600) {
             return usage("--io-timeout must be 1ms to 1h".into());
-        }
-        if let Some(path) = args.plot.as_deref().filter(|path| path.extension().is_none_or(|e| e != "svg")) {
-            return usage(format!("--plot {} must end in .svg", path.display()));
         }
         let size = u64::from(units) * args.bs;
         let share = (size.next_multiple_of(CHUNK) * u64::from(args.clients * replicas)).div_ceil(args.ssds.into());
@@ -242,7 +256,7 @@ impl Load {
             clients: args.clients,
             size,
             warmup_s: args.warmup.as_secs_f64(),
-            runtime_s: args.runtime.as_secs_f64(),
+            runtime_s: args.runtime().as_secs_f64(),
             replicas,
             seed: args.seed,
             unit_blocks: u32::try_from(args.bs / BLOCK).expect("at most 16 MiB"),

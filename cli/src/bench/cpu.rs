@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CPU time of this process, and of its threads by name.
 
+use super::args::Load;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde::Serialize;
@@ -16,6 +17,26 @@ pub struct CpuTime {
     pub system_s: f64,
     /// By thread name, where the kernel tells it.
     pub threads: BTreeMap<String, f64>,
+}
+
+/// Threads that never sleep while a load runs, and the cores for them.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Busy {
+    /// Engines, proxies, and the device where the CPU stands for it.
+    pub threads: usize,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// There are fewer cores: the figures say how threads share them.
+    pub core_bound: bool,
+}
+
+impl Busy {
+    pub(super) fn of(load: &Load, engines: usize, device: &str) -> Self {
+        let proxies = if load.by_cpu() { load.clients as usize } else { 0 };
+        let threads = engines + proxies + usize::from(device == "host");
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { threads, cores, core_bound: threads > cores }
+    }
 }
 
 /// CPU seconds of a thread by its folder in /proc.

@@ -1,102 +1,151 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Latencies as a drawing: how often each was seen, and what share was faster.
+//! Drawings as files: SVG with text as text, PNG with the letters of a font that is part of the command.
 
-use super::latency::Timed;
-use super::report::Report;
+mod figure;
+mod latency;
+
+use crate::CliError;
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::Path;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Area<DB> = DrawingArea<DB, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-/// Latency in microseconds and how many I/Os had it.
-type Counts = Vec<(f64, f64)>;
+/// The family of all text. A viewer of an SVG takes its own; a PNG has the registered one.
+const FAMILY: &str = "sans-serif";
 
-/// Writes the drawing to an SVG file.
-///
-/// # Errors
-/// A sentence about what is wrong with the file.
-pub(super) fn draw(report: &Report, path: &Path) -> Result<(), String> {
-    try_draw(report, path).map_err(|error| error.to_string())
+/// What can be drawn on either kind of file.
+pub(super) trait Drawing {
+    /// Width and height, pixels.
+    fn size(&self) -> (u32, u32);
+    /// Draws all of it on a white area.
+    fn on<DB: DrawingBackend>(&self, area: &Area<DB>) -> Drawn
+    where
+        DB::ErrorType: 'static;
 }
 
-fn try_draw(report: &Report, path: &Path) -> Drawn {
-    let series: Vec<_> = [("reads", &report.read, BLUE), ("writes", &report.write, RED)]
-        .into_iter()
-        .filter_map(|(name, timed, colour)| Some((name, counts(timed.as_ref()?), colour)))
-        .collect();
-    let root = SVGBackend::new(path, (960, 720)).into_drawing_area();
-    root.fill(&WHITE)?;
-    let title = format!(
-        "{} SSDs {}, {} KiB, {} x {} in flight, on {} (HCA, link and SSDs emulated)",
-        report.array.ssds,
-        report.array.preset,
-        report.load.bs / 1024,
-        report.load.clients,
-        report.load.iodepth,
-        report.device.name
-    );
-    let root = root.titled(&title, ("sans-serif", 18))?;
-    let all = || series.iter().flat_map(|(_, counts, _)| counts);
-    let low = all().map(|point| point.0).fold(f64::INFINITY, f64::min) * 0.9;
-    let high = all().map(|point| point.0).fold(0.0, f64::max) * 1.1;
-    let range = if low < high { low..high } else { 1.0..10.0 };
-    let (above, below) = root.split_vertically(340);
-    histogram(&above, &series, range.clone())?;
-    distribution(&below, &series, range)?;
-    root.present()?;
-    Ok(())
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Svg,
+    Png,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a drawing")]
-fn counts(timed: &Timed) -> Counts {
-    // Wide enough to see, narrow enough to tell: 5 % apart.
-    let mut out: Counts = Vec::new();
-    for value in timed.histogram.iter_recorded() {
-        let (us, count) = (value.value_iterated_to() as f64 / 1000.0, value.count_since_last_iteration() as f64);
-        match out.last_mut() {
-            Some(last) if us < last.0 * 1.05 => last.1 += count,
-            _ => out.push((us, count)),
+impl Format {
+    fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "svg" => Some(Self::Svg),
+            "png" => Some(Self::Png),
+            _ => None,
         }
     }
-    out
 }
 
-fn histogram(area: &Area<'_>, series: &[(&str, Counts, RGBColor)], range: std::ops::Range<f64>) -> Drawn {
-    let most = series.iter().flat_map(|(_, counts, _)| counts).map(|point| point.1).fold(1.0, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(80)
-        .build_cartesian_2d(range.log_scale(), 0.0..most * 1.05)?;
-    chart.configure_mesh().max_light_lines(1).x_desc("latency, us").y_desc("I/Os").draw()?;
-    for (name, counts, colour) in series {
-        let colour = *colour;
-        let bars = counts.iter().map(|&(us, n)| Rectangle::new([(us, 0.0), (us * 1.04, n)], colour.mix(0.5).filled()));
-        let drawn = chart.draw_series(bars)?;
-        drawn.label(*name).legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 12, y + 4)], colour.filled()));
+/// Refuses a file that will not be drawn into, before an hour of measuring and not after it. Makes the file.
+///
+/// # Errors
+/// [`CliError::Usage`] for a name that says no format, [`CliError::File`] for one that cannot be written.
+pub(super) fn reserve(path: &Path) -> Result<(), CliError> {
+    if Format::of(path).is_none() {
+        return Err(CliError::Usage(format!("--plot {} must end in .svg or .png", path.display())));
     }
-    chart.configure_series_labels().background_style(WHITE).border_style(BLACK).draw()?;
-    Ok(())
+    File::create(path).map(drop).map_err(|error| unwritable(path, &error))
 }
 
-fn distribution(area: &Area<'_>, series: &[(&str, Counts, RGBColor)], range: std::ops::Range<f64>) -> Drawn {
-    let mut chart = ChartBuilder::on(area)
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(80)
-        .build_cartesian_2d(range.log_scale(), 0.0..1.0)?;
-    let what = "share of I/Os that were at most so slow";
-    chart.configure_mesh().max_light_lines(1).x_desc("latency, us").y_desc(what).draw()?;
-    for (_, counts, colour) in series {
-        let total: f64 = counts.iter().map(|point| point.1).sum();
-        let mut sum = 0.0;
-        let line = counts.iter().map(|&(us, n)| {
-            sum += n;
-            (us, sum / total)
-        });
-        chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?;
+/// Draws into a file, in the format that its name says.
+///
+/// # Errors
+/// [`CliError::File`].
+pub(super) fn write(path: &Path, drawing: &impl Drawing) -> Result<(), CliError> {
+    let drawn = match Format::of(path) {
+        Some(Format::Png) => png(path, drawing),
+        _ => svg(path, drawing),
+    };
+    drawn.map_err(|cause| unwritable(path, &cause))
+}
+
+fn unwritable(path: &Path, cause: &impl ToString) -> CliError {
+    CliError::File { path: path.display().to_string(), cause: cause.to_string() }
+}
+
+fn svg(path: &Path, drawing: &impl Drawing) -> Drawn {
+    register()?;
+    let root = SVGBackend::new(path, drawing.size()).into_drawing_area();
+    root.fill(&WHITE)?;
+    drawing.on(&root)?;
+    Ok(root.present()?)
+}
+
+fn png(path: &Path, drawing: &impl Drawing) -> Drawn {
+    let (width, height) = drawing.size();
+    let pixels = pixels(drawing)?;
+    let mut encoder = png::Encoder::new(BufWriter::new(File::create(path)?), width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(&pixels)?;
+    Ok(writer.finish()?)
+}
+
+/// Three bytes a pixel, row after row.
+fn pixels(drawing: &impl Drawing) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    register()?;
+    let (width, height) = drawing.size();
+    let mut pixels = vec![0; width as usize * height as usize * 3];
+    {
+        let root = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
+        root.fill(&WHITE)?;
+        drawing.on(&root)?;
+        root.present()?;
     }
-    Ok(())
+    Ok(pixels)
+}
+
+/// Makes the font known. Both formats need one: also the places of an SVG's texts follow from how wide they are.
+fn register() -> Drawn {
+    let font = epaint_default_fonts::HACK_REGULAR;
+    plotters::style::register_font(FAMILY, FontStyle::Normal, font)
+        .map_err(|_| "the command's own font cannot be read".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Words;
+
+    impl Drawing for Words {
+        fn size(&self) -> (u32, u32) {
+            (200, 60)
+        }
+
+        fn on<DB: DrawingBackend>(&self, area: &Area<DB>) -> Drawn
+        where
+            DB::ErrorType: 'static,
+        {
+            Ok(area.draw(&Text::new("latency", (10, 10), (FAMILY, 24)))?)
+        }
+    }
+
+    #[test]
+    fn letters_are_drawn_without_any_font_of_the_system() {
+        let pixels = pixels(&Words).expect("a drawing");
+        let dark = pixels.chunks_exact(3).filter(|pixel| pixel.iter().all(|&value| value < 100)).count();
+        assert!((100..4000).contains(&dark), "{dark} dark pixels");
+    }
+
+    #[test]
+    fn only_names_that_say_a_format_are_taken() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["a.svg", "a.png"] {
+            reserve(&folder.path().join(name)).expect("a format");
+        }
+        for name in ["a.pdf", "a", "png", ".png"] {
+            let refused = reserve(&folder.path().join(name));
+            assert!(matches!(&refused, Err(CliError::Usage(why)) if why.contains(".svg or .png")), "{refused:?}");
+            assert!(!folder.path().join(name).exists());
+        }
+    }
 }

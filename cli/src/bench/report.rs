@@ -2,9 +2,10 @@
 //! What a run found: for people, and as JSON (`docs/bench.md`).
 
 use super::args::Load;
-use super::cpu::CpuTime;
+use super::cpu::{Busy, CpuTime};
 use super::ideal::Ideal;
 use super::latency::Timed;
+use super::served::{Served, shares};
 use crate::report::{human_bytes, print_json};
 use serde::Serialize;
 
@@ -46,6 +47,8 @@ pub struct Report {
     pub late: Late,
     /// CPU time of this process (initiator, emulator and daemon) in the launch: warm-up, measured part and drain.
     pub cpu: CpuTime,
+    /// Threads that never sleep, against cores.
+    pub busy: Busy,
     /// Counters of the parts that have some, over the same time.
     pub stages: StagesTold,
 }
@@ -74,6 +77,12 @@ pub struct ArrayTold {
     pub link_bytes_per_s: u64,
     /// Its latency one way.
     pub link_latency_us: f64,
+    /// Share of the SSDs' logical capacity that was written before the load began.
+    pub fill_share: f64,
+    /// `fresh`: no SSD has collected; `collecting`: some have, while filling or in the load. No load here is long enough for a steady state.
+    pub state: &'static str,
+    /// What each SSD served in the launch: warm-up, measured part and drain. One that no longer answers is missing.
+    pub served: Vec<Served>,
 }
 
 /// What was checked.
@@ -143,7 +152,7 @@ pub struct StagesTold {
 }
 
 /// An argument's value as it is written.
-fn word(value: impl Serialize) -> String {
+pub(super) fn word(value: impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
@@ -165,7 +174,9 @@ impl Report {
             human_bytes(load.size),
             load.replicas
         );
-        println!("  array       {} SSDs, preset {}", self.array.ssds, self.array.preset);
+        let array = &self.array;
+        let full = array.fill_share * 100.0;
+        println!("  array       {} SSDs, preset {}, {}, {full:.1} % full", array.ssds, array.preset, array.state);
         if self.interrupted {
             println!("  interrupted figures so far");
         }
@@ -186,6 +197,9 @@ impl Report {
         match self.late.share {
             Some(share) => println!("  late        {:.2} % of responses later than the model says", share * 100.0),
             None => println!("  late        no time is modelled"),
+        }
+        if let Some((least, most)) = shares(&self.array.served) {
+            println!("  SSDs        {:.1} % to {:.1} % of the commands each", least * 100.0, most * 100.0);
         }
         let stages = &self.stages;
         println!("  emulator    command to the array {:.1} us, copy {:.1} us (means)", stages.fetch_us, stages.copy_us);
@@ -213,6 +227,9 @@ impl Report {
             self.cpu.system_s,
             threads.join(", ")
         );
+        if self.busy.core_bound {
+            println!("  core-bound  {} busy threads on {} cores", self.busy.threads, self.busy.cores);
+        }
         println!("  device      {} ({})", self.device.name, self.device.why);
         println!("  emulated    {}", self.emulated.join("\n              "));
     }

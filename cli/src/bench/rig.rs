@@ -6,6 +6,7 @@ use super::central::Central;
 use super::cpu;
 use super::kernel::{self, ArgsAbi, BATCH_BYTES, BUCKETS, ClientAbi, FRESH, LaneResult};
 use super::proxy::Proxy;
+use super::served::{Logs, Served};
 use crate::CliError;
 use crate::array::{Array, ArrayConfig, Ssds};
 use crate::media;
@@ -42,6 +43,7 @@ pub struct Rig {
     clients: DeviceMem,
     args: DeviceMem,
     stop: DeviceMem,
+    logs: Logs,
     node: Arc<Node>,
     array: Array,
     central: Option<Arc<Central>>,
@@ -89,6 +91,8 @@ pub(super) struct Stages {
     pub(super) channels: Vec<ChannelStats>,
     /// Records of the central engine's log.
     pub(super) log_records: u64,
+    /// Of each SSD that answers.
+    pub(super) served: Vec<Option<Served>>,
 }
 
 const TICK: Duration = Duration::from_millis(200);
@@ -142,8 +146,22 @@ impl Rig {
         }
         let args_memory = device.alloc(size_of::<ArgsAbi>()).map_err(Error::from)?;
         let stop = device.alloc(4).map_err(Error::from)?;
+        let logs = Logs::open(&node, args.ssds, load.clients as usize)?;
         let io_timeout = args.io_timeout;
-        Ok(Self { members, clients, args: args_memory, stop, node, array, central, load, preset, link, io_timeout })
+        Ok(Self {
+            members,
+            clients,
+            args: args_memory,
+            stop,
+            logs,
+            node,
+            array,
+            central,
+            load,
+            preset,
+            link,
+            io_timeout,
+        })
     }
 
     /// The load.
@@ -178,7 +196,8 @@ impl Rig {
         let engine = engines.into_iter().sum();
         let channels = self.members.iter().map(|m| m.file.client().channel_stats()).collect::<Result<_, _>>()?;
         let log_records = self.central.as_ref().map_or(0, |central| central.records());
-        Ok(Stages { agent: self.node.hca().stats().map_err(Error::from)?, engine, channels, log_records })
+        let (agent, served) = (self.node.hca().stats().map_err(Error::from)?, self.logs.read());
+        Ok(Stages { agent, engine, channels, log_records, served })
     }
 
     /// Flushes every SSD.

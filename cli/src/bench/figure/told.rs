@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A figure that was run, as JSON has it (`docs/bench.md`).
+
+use super::claim::{ClaimTold, Measured};
+use super::paper::{Figure, Given, PAPER_GB, Point, Quantity};
+use crate::CliError;
+use crate::bench::args::BenchArgs;
+use crate::bench::report::{Report, SCHEMA};
+use crate::media::DEFAULT_PRESET;
+use serde::Serialize;
+
+/// From this share of late responses on the emulator, and not the modelled array, set the pace.
+const LATE_HIGH: f64 = 0.1;
+/// In flight for a client of the paper.
+const DEPTH: u32 = 32;
+/// Differences from the paper that need a cause.
+const DIFFERENT: f64 = 0.1;
+
+/// A figure, point by point.
+#[derive(Debug, Serialize)]
+pub(in crate::bench) struct FigureReport {
+    schema: u32,
+    pub(in crate::bench) figure: u8,
+    pub(in crate::bench) title: &'static str,
+    #[serde(skip)]
+    pub(in crate::bench) quantity: Quantity,
+    /// Of every point's `paper`, `ideal` and `measured`.
+    pub(super) unit: &'static str,
+    /// What a GB is in `unit`.
+    gb_bytes: f64,
+    pub(super) preset: String,
+    pub(super) iodepth: u32,
+    /// What the text does not say, and what was asked for otherwise.
+    pub(super) chosen: Vec<String>,
+    pub(super) interrupted: bool,
+    /// Points that were to be run.
+    pub(super) planned: usize,
+    pub(in crate::bench) points: Vec<PointTold>,
+    pub(super) claims: Vec<ClaimTold>,
+}
+
+/// One point.
+#[derive(Debug, Serialize)]
+pub(in crate::bench) struct PointTold {
+    pub(in crate::bench) name: String,
+    #[serde(skip)]
+    pub(in crate::bench) point: Point,
+    #[serde(skip)]
+    pub(in crate::bench) quantity: Quantity,
+    pub(in crate::bench) paper: Option<f64>,
+    /// `text`, or `ratio`: the text's factor times a value of the text.
+    pub(super) paper_from: Option<&'static str>,
+    pub(super) ideal: Option<f64>,
+    pub(super) measured: Option<f64>,
+    /// Measured by ideal.
+    pub(super) ratio: Option<f64>,
+    /// Mean latency, and what it is at the ideal rate, microseconds: in every figure.
+    pub(super) mean_us: Option<f64>,
+    ideal_us: Option<f64>,
+    pub(super) late_share: Option<f64>,
+    pub(in crate::bench) core_bound: bool,
+    pub(super) state: Option<&'static str>,
+    pub(super) fill_share: Option<f64>,
+    /// Why it is not the paper's value, where the report knows.
+    pub(super) cause: Option<String>,
+    /// Why it does not count.
+    pub(super) error: Option<String>,
+    pub(super) run: Option<Report>,
+}
+
+impl FigureReport {
+    pub(super) fn new(figure: &Figure, args: &BenchArgs) -> Self {
+        Self {
+            schema: SCHEMA,
+            figure: figure.number,
+            title: figure.title,
+            quantity: figure.quantity,
+            unit: figure.quantity.unit(),
+            gb_bytes: PAPER_GB,
+            preset: args.preset.clone(),
+            iodepth: args.iodepth,
+            chosen: chosen(figure, args),
+            interrupted: false,
+            planned: figure.points.len(),
+            points: Vec::new(),
+            claims: Vec::new(),
+        }
+    }
+
+    /// A point that ran.
+    pub(super) fn add(&mut self, point: &Point, run: Report) {
+        self.interrupted |= run.interrupted;
+        let of = |both: Measured| if self.quantity == Quantity::Latency { both.mean_us } else { both.gbps };
+        let in_flight = f64::from(run.load.clients * run.load.iodepth);
+        let found = measured(&run);
+        let bound = run.ideal.as_ref().map(|ideal| Measured {
+            gbps: ideal.gbps * 1e9 / PAPER_GB,
+            // So many in flight at that rate: Little's law.
+            mean_us: in_flight * 1e6 / ideal.iops,
+        });
+        let (measured, ideal) = (found.map(of), bound.map(of));
+        let error = run.verdict().err().filter(|error| !matches!(error, CliError::Interrupted));
+        let mut told = PointTold {
+            ideal,
+            measured,
+            ratio: measured.zip(ideal).map(|(measured, ideal)| measured / ideal),
+            mean_us: found.map(|found| found.mean_us),
+            ideal_us: bound.map(|bound| bound.mean_us),
+            late_share: run.late.share,
+            core_bound: run.busy.core_bound,
+            state: Some(run.array.state),
+            fill_share: Some(run.array.fill_share),
+            error: error.map(|error| error.to_string()),
+            ..PointTold::new(point, self.quantity)
+        };
+        told.cause = told.cause(&run);
+        told.run = Some(run);
+        self.points.push(told);
+    }
+
+    /// A point that could not be run.
+    pub(super) fn fail(&mut self, point: &Point, error: &CliError) {
+        self.points.push(PointTold { error: Some(error.to_string()), ..PointTold::new(point, self.quantity) });
+    }
+
+    /// What the paper says of points together.
+    pub(super) fn conclude(&mut self, figure: &Figure) {
+        let counted = |told: &PointTold| {
+            let counts = !told.core_bound && told.error.is_none();
+            told.run.as_ref().filter(|_| counts).and_then(measured)
+        };
+        let points: Vec<_> = self.points.iter().map(|told| (&told.point, counted(told))).collect();
+        self.claims = figure.claims.iter().map(|claim| claim.told(&points)).collect();
+    }
+
+    /// Whether all is as it should be.
+    ///
+    /// # Errors
+    /// [`CliError::Verify`] with the first point that failed; [`CliError::Interrupted`].
+    pub(super) fn verdict(&self) -> Result<(), CliError> {
+        let failed = || self.points.iter().filter_map(|told| Some((&told.name, told.error.as_ref()?)));
+        if let Some((name, error)) = failed().next() {
+            let count = failed().count();
+            return Err(CliError::Verify(format!("{count} of {} points failed; {name}: {error}", self.planned)));
+        }
+        if self.interrupted || self.points.len() < self.planned { Err(CliError::Interrupted) } else { Ok(()) }
+    }
+}
+
+fn chosen(figure: &Figure, args: &BenchArgs) -> Vec<String> {
+    let mut all: Vec<String> = figure.chosen.iter().map(|&text| text.into()).collect();
+    if args.preset != DEFAULT_PRESET {
+        all.push(format!("--preset {}: not the paper's SSDs", args.preset));
+    }
+    if args.iodepth != DEPTH {
+        all.push(format!("--iodepth {}: the paper's is {DEPTH}", args.iodepth));
+    }
+    if let Some(most) = args.max_clients.filter(|_| !figure.varies_clients) {
+        all.push(format!("--max-clients {most}"));
+    }
+    all
+}
+
+/// Throughput in the paper's unit, and mean latency, where anything was measured.
+fn measured(run: &Report) -> Option<Measured> {
+    let timed = run.read.as_ref().or(run.write.as_ref())?;
+    Some(Measured { gbps: run.gbps * 1e9 / PAPER_GB, mean_us: timed.latency_us.mean })
+}
+
+impl PointTold {
+    fn new(point: &Point, quantity: Quantity) -> Self {
+        let [mode, rw, bs, clients, ssds] = point.words();
+        Self {
+            name: format!("{mode} {rw} {bs} {clients} {ssds}"),
+            point: point.clone(),
+            quantity,
+            paper: point.paper.map(|given: Given| given.value),
+            paper_from: point.paper.map(|given| given.from),
+            ideal: None,
+            measured: None,
+            ratio: None,
+            mean_us: None,
+            ideal_us: None,
+            late_share: None,
+            core_bound: false,
+            state: None,
+            fill_share: None,
+            cause: None,
+            error: None,
+            run: None,
+        }
+    }
+
+    /// What was measured: of the figure's quantity, or else the latency.
+    pub(in crate::bench) fn found(&self, of: Quantity) -> Option<f64> {
+        if of == self.quantity { self.measured } else { self.mean_us }
+    }
+
+    /// What the models allow, of the same.
+    pub(in crate::bench) fn bound(&self, of: Quantity) -> Option<f64> {
+        if of == self.quantity { self.ideal } else { self.ideal_us }
+    }
+
+    fn cause(&self, run: &Report) -> Option<String> {
+        let (paper, measured) = self.paper.zip(self.measured)?;
+        let by = measured / paper - 1.0;
+        if by.abs() <= DIFFERENT {
+            return None;
+        }
+        let late = self.late_share.filter(|&share| share >= LATE_HIGH);
+        let cores = || format!("core-bound ({} busy threads on {} cores)", run.busy.threads, run.busy.cores);
+        let emulator = |share: f64| format!("emulator-bound ({:.1} % of responses late)", share * 100.0);
+        let causes: Vec<String> = self.core_bound.then(cores).into_iter().chain(late.map(emulator)).collect();
+        (!causes.is_empty()).then(|| format!("{:+.0} % from the paper: {}", by * 100.0, causes.join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::paper;
+    use super::*;
+
+    #[test]
+    fn every_figure_has_its_points_once() {
+        for (number, count) in [(9, 24), (10, 24), (11, 72), (12, 24), (13, 12)] {
+            let figure = paper::figure(number).expect("a figure");
+            let mut names: Vec<_> =
+                figure.points.iter().map(|point| PointTold::new(point, Quantity::Throughput).name).collect();
+            names.sort();
+            names.dedup();
+            assert_eq!((names.len(), figure.points.len()), (count, count), "figure {number}");
+        }
+        assert!(paper::figure(8).is_none() && paper::figure(14).is_none());
+    }
+
+    #[test]
+    fn the_values_of_the_paper_are_where_its_text_has_them() {
+        let given = |number| {
+            let points = paper::figure(number).expect("a figure").points;
+            let told: Vec<PointTold> = points
+                .iter()
+                .map(|point| PointTold::new(point, Quantity::Throughput))
+                .filter(|told| told.paper.is_some())
+                .collect();
+            told.iter()
+                .map(|t| (t.name.clone(), format!("{:.2}", t.paper.unwrap_or_default()), t.paper_from))
+                .collect::<Vec<_>>()
+        };
+        let of = |name: &str, value: &str, from| (name.to_owned(), value.to_owned(), Some(from));
+        assert_eq!(given(9).len(), 8);
+        assert!(given(9).contains(&of("gd randwrite 4k c1 s4", "0.69", "ratio")), "{:?}", given(9));
+        assert_eq!(given(11), [of("gnstor randread 64k c2 s4", "21.50", "text")]);
+        assert_eq!(
+            given(12),
+            [
+                of("gd read 4k c32 s5", "2.96", "ratio"),
+                of("gnstor read 4k c32 s5", "13.60", "text"),
+                of("gd write 4k c32 s5", "1.14", "ratio"),
+                of("gnstor write 4k c32 s5", "6.60", "text"),
+            ]
+        );
+        assert!(given(10).is_empty() && given(13).is_empty());
+    }
+}
