@@ -50,7 +50,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How data gets to the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -85,6 +85,9 @@ pub struct DataFile {
     layout: Layout,
     io: IoMode,
     syncs: Syncs,
+    /// Changes of data and records so far, and how many of them the last sync found.
+    changes: AtomicU64,
+    synced: AtomicU64,
     /// A [`crate::Flash`] is over it.
     used: AtomicBool,
 }
@@ -156,8 +159,8 @@ impl DataFile {
             }
         };
         let io = IoMode::asked(std::env::var_os(IoMode::NO_URING).as_deref());
-        let (syncs, used) = (Syncs::default(), AtomicBool::new(false));
-        Ok(Self { path, file, kind, data, layout, io, syncs, used })
+        let (syncs, changes, synced, used) = Default::default();
+        Ok(Self { path, file, kind, data, layout, io, syncs, changes, synced, used })
     }
 
     /// Sets how data gets to the file.
@@ -198,9 +201,23 @@ impl DataFile {
         &self.file
     }
 
-    /// Makes all that was written durable.
+    /// Makes all that was written durable: what went past the page cache, and records, as well.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.syncs.run(|| self.file.sync_data())
+        // What comes while this runs may be missed by it.
+        let found = self.changes.load(Ordering::Acquire);
+        self.syncs.run(|| self.file.sync_data())?;
+        self.synced.fetch_max(found, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Data or records were changed, and the kernel has them.
+    pub(crate) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Data or records were changed since the last sync.
+    pub(crate) fn has_unsynced(&self) -> bool {
+        self.synced.load(Ordering::Acquire) != self.changes.load(Ordering::Acquire)
     }
 
     /// Data goes past the page cache.
