@@ -21,8 +21,8 @@
 //! its power, what a [`FileStore`] synced is there, and all that was programmed before it.
 
 mod error;
-mod header;
-mod note;
+pub(crate) mod header;
+pub(crate) mod note;
 mod place;
 mod signature;
 mod space;
@@ -36,6 +36,7 @@ pub use system::FileStore;
 pub(crate) use error::Size;
 
 use crate::PAGE_BYTES;
+use crate::boot::LAST_BOOT;
 use crate::geometry::{Geometry, Ppa};
 use crate::record::RECORD_BYTES;
 #[cfg(test)]
@@ -245,10 +246,8 @@ impl DataFile {
     }
 
     pub(crate) fn check_geometry(&self, geometry: &Geometry) -> io::Result<()> {
-        if *geometry == self.layout.geometry {
-            return Ok(());
-        }
-        let reason = format!("it was made with another geometry ({:?}, not {geometry:?})", self.layout.geometry);
+        let Some((figure, has, wanted)) = self.layout.geometry.difference(geometry) else { return Ok(()) };
+        let reason = format!("it was made with {has} {figure}, and {wanted} are asked for");
         Err(DataFileError::Refused { path: self.path.clone(), reason }.into())
     }
 
@@ -273,7 +272,12 @@ impl DataFile {
             None if slots == [[0; 16]; 2] => 0,
             None => return Err(refused("both counts of its boots are damaged").into()),
         };
-        let next = last.checked_add(1).ok_or_else(|| refused("it was opened four billion times"))?;
+        if last >= LAST_BOOT {
+            return Err(
+                refused(&format!("its counts of boots say {last}, and it can be opened {LAST_BOOT} times")).into()
+            );
+        }
+        let next = last + 1;
         // One after the other: either alone says a number that no used boot is above.
         for slot in 0..2 {
             self.file.write_all_at(&header::encode_boot(next), header::boot_at(slot))?;
