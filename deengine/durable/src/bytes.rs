@@ -13,7 +13,7 @@ pub(crate) const CHUNK: usize = if cfg!(test) { 1 << 14 } else { 1 << 20 };
 
 /// The most that a counter in any format can be: it grows from 0 by small steps. A larger one is a forgery, and would overflow
 /// where it is counted up.
-pub(crate) const COUNTER_MAX: u64 = 1 << 62;
+pub const COUNTER_MAX: u64 = 1 << 62;
 /// The same for counters of 32 bits.
 pub(crate) const COUNTER_MAX_32: u32 = 1 << 31;
 

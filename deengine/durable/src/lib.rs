@@ -44,6 +44,7 @@ mod tail;
 #[cfg(test)]
 mod tests;
 
+pub use bytes::COUNTER_MAX;
 pub use checkpoint::Checkpoint;
 pub use dump::{Dump, DumpPage, DumpState, DumpWriter};
 pub use durable::{Durable, Opened, State};

@@ -6,7 +6,7 @@
 //!   mean erases x 1000 of a superblock, backup failed (0, 1): 8 bytes each
 //! ```
 
-use crate::bytes::{COUNTER_MAX, Fields};
+use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields};
 use crate::cell::Kind;
 use crate::error::{DurableError, Refused};
 use crate::ledger::Ledger;
@@ -85,7 +85,9 @@ impl Odometer {
             },
         };
         fields.end()?;
-        if odometer.counts().into_iter().any(|count| count > COUNTER_MAX) {
+        if odometer.counts().into_iter().any(|count| count > COUNTER_MAX)
+            || odometer.mean_erases_milli / 1000 > COUNTER_MAX_32.into()
+        {
             return Err(Refused::new(WHAT, "a count is out of range"));
         }
         Ok(odometer)

@@ -100,6 +100,9 @@ fn check_group(group: &Group<'_>, nth: u32, identity: DumpIdentity) -> Result<()
     let records = group.head[RECORD..].chunks_exact(RECORD).take(group.count().into());
     let mut data = 0;
     for record in records {
+        if u64_at(record, 40) > COUNTER_MAX {
+            return Err(refused(format!("group {nth} has a page written in order {}", u64_at(record, 40))));
+        }
         match u32_at(record, 4) {
             kind @ (0 | 1) => data += kind,
             other => return Err(refused(format!("group {nth} has a page of kind {other}"))),

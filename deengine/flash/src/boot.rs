@@ -19,8 +19,8 @@ const POLYNOMIAL: u8 = 0x07;
 /// The mark of a boot.
 pub(crate) fn mark(boot: u32) -> u32 {
     debug_assert!(boot <= LAST_BOOT);
-    let [_, bytes @ ..] = boot.to_be_bytes();
-    let crc = bytes.into_iter().fold(0u8, |crc, byte| {
+    let [low, middle, high, _] = boot.to_le_bytes();
+    let crc = [high, middle, low].into_iter().fold(0u8, |crc, byte| {
         (0..8).fold(crc ^ byte, |crc, _| if crc & 0x80 == 0 { crc << 1 } else { crc << 1 ^ POLYNOMIAL })
     });
     boot << 8 | u32::from(crc)

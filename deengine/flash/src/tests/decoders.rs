@@ -7,9 +7,12 @@ use super::fuzz::{Dice, bend, seal_note, seal_record, seeds, set_crc};
 use super::*;
 use crate::file::header::{Layout, decode_boot, encode_boot};
 use crate::file::note::{self, Copy};
-use crate::record::{RECORD_BYTES, Records, State};
+use crate::record::{Records, State};
 use gnstor_fabric::region::HostRegion;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes of a record.
+const RECORD: usize = 64;
 
 /// Whether it took the bytes.
 type Decoder = fn(&[u8]) -> bool;
@@ -21,7 +24,7 @@ const DECODERS: [(&str, Decoder); 3] = [
     }),
     ("file/note.rs", |bytes| bytes.len() == note::BYTES && matches!(note::decode(bytes), Some(Copy::Whole(..)))),
     ("record.rs", |bytes| {
-        let Some(bytes) = bytes.get(..RECORD_BYTES as usize) else { return false };
+        let Some(bytes) = bytes.get(..RECORD) else { return false };
         let region = HostRegion::alloc(bytes.len()).unwrap();
         region.write(0, bytes);
         let records = Records::new(region, 1);
@@ -65,13 +68,13 @@ fn sound(dice: &mut Dice) -> (Vec<u8>, fn(&mut [u8])) {
             let layout = Layout::new(geometry, 100_000, "a test".into()).unwrap();
             (layout.encode().to_vec(), |page| set_crc(page, 4092))
         }
-        1 => (encode_boot(dice.roll() as u32).to_vec(), |slot| set_crc(slot, 12)),
+        1 => (encode_boot(u32::try_from(dice.roll() >> 32).unwrap()).to_vec(), |slot| set_crc(slot, 12)),
         2 => (note::encode(dice.roll() >> 1, "a preset = 1"), seal_note),
         _ => {
-            let records = Records::new(HostRegion::alloc(RECORD_BYTES as usize).unwrap(), 1);
+            let records = Records::new(HostRegion::alloc(RECORD).unwrap(), 1);
             records.place(Ppa(0), 3, &oob(dice.roll()));
             records.set_state(Ppa(0), State::Programmed);
-            let mut bytes = vec![0; RECORD_BYTES as usize];
+            let mut bytes = vec![0; RECORD];
             records.region().read(0, &mut bytes);
             (bytes, |record| seal_record(0, record))
         }

@@ -232,3 +232,26 @@ fn a_term_of_which_nothing_is_left_is_counted_as_lost() {
     let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("a ledger may lose a cell");
     assert_eq!(ssd.ledger.lost(), [Kind::Term]);
 }
+
+#[test]
+fn a_map_that_is_given_again_is_not_newer_than_the_one_that_was_lost_with_writes() {
+    let mut campaign = Campaign::new(3, Faults::default());
+    campaign.work(300);
+    campaign.power_cycle();
+    damage_both(&campaign, Part::Map, true);
+    let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("a ledger may lose a cell");
+    assert!(ssd.boot().is_lossy());
+    assert_eq!(ssd.ledger.lost(), [Kind::Map]);
+    campaign.connect_to(ssd);
+    campaign.set_map();
+    let raw = campaign.living()[0];
+    assert_eq!(campaign.read_now(raw, 0, 1).1, Some(Refusal::NotHereYet), "it may be the one that was lost");
+    campaign.rig.ssd().shut_down().expect("the power is steady");
+    campaign.power_cycle();
+    let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("it was shut down");
+    campaign.connect_to(ssd);
+    campaign.check_map();
+    assert_eq!(campaign.read_now(raw, 0, 1).1, Some(Refusal::NotHereYet), "nobody has filled it meanwhile");
+    campaign.set_map();
+    assert_eq!(campaign.read_now(raw, 0, 1).1, None);
+}
