@@ -71,7 +71,7 @@ impl Campaign {
         self.work(steps);
         let cut = self.dice.of(&[Cut::Intact, Cut::Intact, Cut::Torn, Cut::Missing, Cut::Missing, Cut::Unreadable]);
         // From records alone nobody can tell a page that was lost with the host.
-        let host_fails = self.file.is_some() && cut == Cut::Missing && self.dice.one_in(2);
+        let host_fails = self.file.is_some() && cut != Cut::Unreadable && self.dice.one_in(2);
         self.host = if host_fails { Host::Fails } else { Host::Stays };
         covered.host_cuts += u64::from(host_fails);
         let mut whole = false;
