@@ -13,6 +13,7 @@ use crate::config::{SsdConfig, SsdMedia};
 use crate::controller::Ssd;
 use crate::fleet::Fleet;
 use crate::request::Refused;
+use gnstor_durable::cell::Kind;
 use gnstor_durable::{DurableError, Ledger, Tombstone};
 use gnstor_fabric::time::Time;
 use gnstor_flash::{DataFile, DataFileError, Faults, FileStore, Flash, MediaConfig, Power, RamStore, Store};
@@ -30,6 +31,9 @@ use zerocopy::IntoBytes;
 
 /// Frames beyond the write buffer: data that has not arrived yet, loads, collection.
 const FRAMES: u32 = 8192;
+
+/// Stands in the ledger for the epoch of a map that is lost: no map is newer.
+const UNKNOWN_EPOCH: u64 = u64::MAX - 1;
 
 /// Why an SSD cannot be made or opened, or has not shut down in order.
 #[derive(Debug, thiserror::Error)]
@@ -253,23 +257,39 @@ impl Ssd {
         if contents.leased {
             self.table.recall_lease();
         }
-        if self.ledger.lost() > 0 {
+        let lost = self.ledger.lost();
+        if !lost.is_empty() {
+            let places = lost.len();
             tracing::error!(
-                "{} places of the permission ledger could not be read: volumes or changes of them may be missing",
-                self.ledger.lost()
+                "{places} places of the permission ledger could not be read: volumes or changes of them may be missing"
             );
         }
         let map = contents.map.as_ref().map(|bytes| FleetMap::decode(bytes)).transpose();
         let map = map.map_err(|e| damaged(format!("the fleet map: {e:?}")))?;
-        if self.boot.is_lossy() {
+        // Whether writes were lost before stood with the term: where that cannot be read, they are taken for lost.
+        if self.boot.is_lossy() || lost.contains(&Kind::Term) {
+            let unknown = if lost.contains(&Kind::Map) { UNKNOWN_EPOCH } else { 0 };
             // Written down: a shutdown, or a power failure with a dump, does not bring back what is missing.
-            self.ledger.set_filling(map.as_ref().map_or(0, |map| map.epoch))?;
+            self.ledger.set_filling(map.as_ref().map_or(unknown, |map| map.epoch))?;
+        }
+        if let Some(map) = &map {
+            self.date_filling(map)?;
         }
         self.count_start()?;
         let is_newer = |epoch: &u64| map.as_ref().is_some_and(|map| map.epoch > *epoch);
         self.filling_since = self.ledger.contents().filling.filter(|epoch| !is_newer(epoch));
         let fleet = map.map(|map| self.seen(map));
         self.table.set_fleet(fleet);
+        Ok(())
+    }
+
+    /// Writes were lost under a map that is lost as well: the first one that is known again is taken for it, and only one that
+    /// is newer says that they are back.
+    pub(crate) fn date_filling(&mut self, map: &FleetMap) -> Result<(), DurableError> {
+        if self.ledger.contents().filling == Some(UNKNOWN_EPOCH) {
+            self.ledger.set_filling(map.epoch)?;
+            self.filling_since = Some(map.epoch);
+        }
         Ok(())
     }
 
@@ -326,7 +346,7 @@ impl Ssd {
 }
 
 /// The system area does not take it: the change is not acknowledged.
-fn not_durable(error: &DurableError) -> Refused {
+pub(crate) fn not_durable(error: &DurableError) -> Refused {
     tracing::error!("the ledger cannot be written: {error}");
     Refusal::NotReady.into()
 }

@@ -157,7 +157,9 @@ impl Ssd {
             earlier_minutes: self.earlier.on_ms / 60_000,
             unsafe_shutdowns: self.earlier.unsafe_shutdowns,
             backup_failed: self.earlier.backup_failed,
-            reliability_degraded: self.filling_since.is_some() || self.ledger.lost() > 0 || stats.lost_pages > 0,
+            reliability_degraded: self.filling_since.is_some()
+                || !self.ledger.lost().is_empty()
+                || stats.lost_pages > 0,
             read_only: health.worn_out,
             ..FlashHealth::default()
         }

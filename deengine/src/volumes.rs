@@ -9,6 +9,7 @@
 use crate::admin::data_bytes;
 use crate::command::{OK, Work};
 use crate::controller::Ssd;
+use crate::durable::not_durable;
 use crate::permission::Authorized;
 use crate::permit::CompletionPermit;
 use crate::request::{Refused, Request, check_namespace};
@@ -160,6 +161,7 @@ impl Ssd {
             return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));
         }
         self.remember_map(data)?;
+        self.date_filling(&map).map_err(|error| not_durable(&error))?;
         if self.filling_since.is_some_and(|epoch| map.epoch > epoch) {
             self.filling_since = None;
         }

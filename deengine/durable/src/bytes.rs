@@ -11,6 +11,12 @@ pub(crate) const PAGE_U64: u64 = PAGE as u64;
 /// things have many.
 pub(crate) const CHUNK: usize = if cfg!(test) { 1 << 14 } else { 1 << 20 };
 
+/// The most that a counter in any format can be: it grows from 0 by small steps. A larger one is a forgery, and would overflow
+/// where it is counted up.
+pub const COUNTER_MAX: u64 = 1 << 62;
+/// The same for counters of 32 bits.
+pub(crate) const COUNTER_MAX_32: u32 = 1 << 31;
+
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }

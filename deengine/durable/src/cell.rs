@@ -4,21 +4,22 @@
 //! ```text
 //!    0        4    6      8              16               24       28       32     36      64
 //!   +--------+----+------+--------------+----------------+--------+--------+------+-------+--------------+
-//!   | "GNVC" | 1  | kind | tag          | version        | place  | length | crc  | zero  | content      |
+//!   | "GNVC" | 2  | kind | tag          | version        | place  | length | crc  | zero  | content      |
 //!   +--------+----+------+--------------+----------------+--------+--------+------+-------+--------------+
 //! ```
 //! `crc` covers bytes 0 to 31 and the content. A write goes to copy A, is synced, goes to copy B, and is synced: at
 //! every moment one copy is whole. A reader takes the whole copy with the highest version and repairs the other one
-//! before anything relies on what it read.
+//! before anything relies on what it read. Before a place counts it has a cell: zeros are damage like anything else.
 
-use crate::bytes::{index, round_up, set, u16_at, u32_at, u64_at};
+use crate::bytes::{COUNTER_MAX, index, round_up, set, u16_at, u32_at, u64_at};
 use crate::error::{DurableError, Refused, sync, write};
 use crate::layout::Twin;
 use gnstor_flash::Store;
+use std::ops::Range;
 
 const WHAT: &str = "a cell";
 const MAGIC: u32 = u32::from_le_bytes(*b"GNVC");
-const FORMAT: u16 = 1;
+const FORMAT: u16 = 2;
 /// Bytes before the content.
 pub(crate) const HEAD: usize = 64;
 const SECTOR: usize = 512;
@@ -53,19 +54,23 @@ pub struct Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// Reads and checks a cell. `None`: nothing was ever written there.
+    /// Reads and checks a cell.
     ///
     /// # Errors
     /// [`Refused`] where the bytes are no whole cell of this kind and place.
-    pub fn decode(bytes: &'a [u8], kind: Kind, place: u32) -> Result<Option<Self>, Refused> {
+    pub fn decode(bytes: &'a [u8], kind: Kind, place: u32) -> Result<Self, Refused> {
         let Some((head, rest)) = bytes.split_at_checked(HEAD) else {
             return Err(Refused::new(WHAT, format!("{} bytes", bytes.len())));
         };
         if head.iter().all(|&byte| byte == 0) {
-            return Ok(None);
+            return Err(Refused::new(WHAT, "zeros"));
         }
-        if u32_at(head, 0) != MAGIC || u16_at(head, 4) != FORMAT {
-            return Err(Refused::new(WHAT, "another magic or format"));
+        if u32_at(head, 0) != MAGIC {
+            return Err(Refused::new(WHAT, "another magic"));
+        }
+        if u16_at(head, 4) != FORMAT {
+            let found = u16_at(head, 4);
+            return Err(Refused::new(WHAT, format!("format {found}, and this program reads format {FORMAT}")));
         }
         let length = u32_at(head, 28) as usize;
         let Some(content) = rest.get(..length) else {
@@ -77,7 +82,11 @@ impl<'a> Cell<'a> {
         if u16_at(head, 6) != kind as u16 || u32_at(head, 24) != place || head[36..] != [0; HEAD - 36] {
             return Err(Refused::new(WHAT, "stands in the wrong place"));
         }
-        Ok(Some(Self { tag: u64_at(head, 8), version: u64_at(head, 16), content }))
+        let (tag, version) = (u64_at(head, 8), u64_at(head, 16));
+        if version > COUNTER_MAX {
+            return Err(Refused::new(WHAT, format!("version {version} is out of range")));
+        }
+        Ok(Self { tag, version, content })
     }
 
     /// The cell as bytes, whole sectors.
@@ -120,7 +129,8 @@ impl Twin {
         sync(store, "writing a cell")
     }
 
-    /// Decides between the two copies of a place as they were read, and repairs the one that is not the winner.
+    /// Decides between the two copies of a place as they were read, and repairs the one that is not the winner; `None` where
+    /// neither is whole.
     pub(crate) fn settle<'a>(
         &self,
         store: &dyn Store,
@@ -131,27 +141,21 @@ impl Twin {
         notes: &mut Notes,
     ) -> Result<Option<Cell<'a>>, DurableError> {
         let read = copies.map(|bytes| match Cell::decode(bytes, kind, place) {
-            // A cell of an earlier format of this store is as good as none.
-            Ok(Some(cell)) if tag.is_some_and(|tag| tag != cell.tag) => Ok(None),
+            Ok(cell) if tag.is_some_and(|tag| tag != cell.tag) => Err(Refused::new(WHAT, "of an earlier format")),
             other => other,
         });
-        let name = |copy: usize| if copy == 0 { "A" } else { "B" };
-        for (copy, result) in read.iter().enumerate() {
+        for (copy, result) in ["A", "B"].into_iter().zip(&read) {
             if let Err(refused) = result {
-                notes.refused.push(format!("{kind:?} {place}, copy {}: {refused}", name(copy)));
+                notes.refused.push(format!("{kind:?} {place}, copy {copy}: {refused}"));
             }
         }
-        let [a, b] = &read;
-        let (winner, loser) = match (a, b) {
-            (Ok(Some(a)), Ok(Some(b))) if a == b => return Ok(Some(*a)),
-            (Ok(Some(a)), Ok(Some(b))) if b.version > a.version => (*b, 0),
-            (Ok(Some(a)), _) => (*a, 1),
-            (_, Ok(Some(b))) => (*b, 0),
-            (Ok(None), Ok(None)) => return Ok(None),
-            (Err(_), Ok(None)) => return self.clear(store, 0, place),
-            (Ok(None), Err(_)) => return self.clear(store, 1, place),
-            (Err(_), Err(_)) => {
-                notes.lost += 1;
+        let (winner, loser) = match read {
+            [Ok(a), Ok(b)] if a == b => return Ok(Some(a)),
+            [Ok(a), Ok(b)] if b.version > a.version => (b, 0),
+            [Ok(a), _] => (a, 1),
+            [Err(_), Ok(b)] => (b, 0),
+            [Err(_), Err(_)] => {
+                notes.lost.push(kind);
                 return Ok(None);
             }
         };
@@ -159,10 +163,24 @@ impl Twin {
         Ok(Some(winner))
     }
 
-    /// A first write that was cut: nothing was there before, so nothing is there.
-    fn clear<'a>(&self, store: &dyn Store, copy: usize, place: u32) -> Result<Option<Cell<'a>>, DurableError> {
-        self.write_copy(store, copy, place, &[0; SECTOR])?;
-        Ok(None)
+    /// Writes a run of cells without content, durable in both copies.
+    pub(crate) fn prepare(
+        &self,
+        store: &dyn Store,
+        kind: Kind,
+        places: Range<u32>,
+        (tag, version): (u64, u64),
+    ) -> Result<(), DurableError> {
+        let (first, pitch) = (places.start, index(self.pitch));
+        let mut bytes = vec![0; places.len() * pitch];
+        for (place, room) in places.zip(bytes.chunks_exact_mut(pitch)) {
+            let cell = Cell { tag, version, content: &[] }.encode(kind, place);
+            room[..cell.len()].copy_from_slice(&cell);
+        }
+        for copy in 0..2 {
+            write(store, self.at(copy, first), &bytes, "preparing places of the ledger")?;
+        }
+        sync(store, "preparing places of the ledger")
     }
 }
 
@@ -171,6 +189,6 @@ impl Twin {
 pub(crate) struct Notes {
     /// Copies that were refused, with reasons.
     pub(crate) refused: Vec<String>,
-    /// Places where no copy was whole.
-    pub(crate) lost: u32,
+    /// Of what kind the places are where no copy was whole.
+    pub(crate) lost: Vec<Kind>,
 }

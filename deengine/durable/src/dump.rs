@@ -101,6 +101,8 @@ impl DumpWriter {
         seal(&mut head);
         let chain = crc32c::crc32c(&head);
         let start = durable.layout().dump;
+        // The tail names pages that no journal page does yet.
+        error::barrier(durable.store(), "syncing the data before a dump")?;
         error::write(durable.store(), start, &head, "writing a dump")?;
         let whole = tail.len() / PAGE * PAGE;
         if whole > 0 {

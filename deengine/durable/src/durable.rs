@@ -70,6 +70,11 @@ fn read_header(store: &dyn Store) -> Result<[Vec<u8>; 2], DurableError> {
     Ok(copies)
 }
 
+/// Nothing was ever written where the header is.
+fn is_blank(copies: &[Vec<u8>; 2]) -> bool {
+    copies.iter().flatten().all(|&byte| byte == 0)
+}
+
 impl Durable {
     /// Makes an empty one: no ledger entries, an empty journal, an empty checkpoint. What an earlier format left is
     /// never found again. A cut during formatting leaves a store that [`Self::open`] refuses.
@@ -80,11 +85,11 @@ impl Durable {
         let layout = check_room(store.as_ref(), &sizes)?;
         let copies = read_header(store.as_ref())?;
         let cells = copies.each_ref().map(|copy| Cell::decode(copy, Kind::Header, 0));
-        let old = cells.iter().flatten().flatten().max_by_key(|cell| cell.version);
+        let old = cells.iter().flatten().max_by_key(|cell| cell.version);
         let (life, version) = match old.map(|cell| (Header::decode(cell.content), cell.version)) {
             Some((Ok(header), version)) => (header.life + 1, version),
             Some((Err(_), version)) => (wipe(store.as_ref(), &layout)?, version),
-            None if cells.iter().all(|cell| matches!(cell, Ok(None))) => (1, 0),
+            None if is_blank(&copies) => (1, 0),
             // Something was here, and its life is not known: leave nothing that could be taken for ours.
             None => (wipe(store.as_ref(), &layout)?, 0),
         };
@@ -92,6 +97,8 @@ impl Durable {
             id,
             life,
             sizes,
+            entries: 0,
+            tombstones: 0,
             mode: Mode::Formatting,
             boot: 1,
             journal_page: 0,
@@ -110,8 +117,8 @@ impl Durable {
             checkpoint.words(first, &zeros[..count])?;
         }
         checkpoint.complete()?;
+        let ledger = Ledger::format(&durable)?;
         durable.update(|header| header.mode = Mode::Fresh)?;
-        let ledger = Ledger::fresh(durable.clone());
         Ok(Opened { durable, ledger, state: State::Fresh })
     }
 
@@ -128,8 +135,7 @@ impl Durable {
         let slices = [copies[0].as_slice(), copies[1].as_slice()];
         let cell = layout.header.settle(store.as_ref(), Kind::Header, 0, None, slices, &mut notes)?;
         let Some(cell) = cell else {
-            let reason =
-                if notes.refused.is_empty() { "it was never formatted".into() } else { notes.refused.join("; ") };
+            let reason = if is_blank(&copies) { "it was never formatted".into() } else { notes.refused.join("; ") };
             return Err(DurableError::Header { reason });
         };
         let header =

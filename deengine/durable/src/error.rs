@@ -204,6 +204,11 @@ pub(crate) fn write(store: &dyn Store, at: u64, data: &[u8], what: &'static str)
     store.write(at, data).map_err(|source| DurableError::Io { what, at, source })
 }
 
+/// What the flash has programmed is durable before anything is written that names it; whether that took a sync.
+pub(crate) fn barrier(store: &dyn Store, what: &'static str) -> Result<bool, DurableError> {
+    store.barrier().map_err(|source| DurableError::Io { what, at: 0, source })
+}
+
 pub(crate) fn sync(store: &dyn Store, what: &'static str) -> Result<(), DurableError> {
     store.sync().map_err(|source| DurableError::Io { what, at: 0, source })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The header: what the store is, and where a restore starts.
 
-use crate::bytes::Fields;
+use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields};
 use crate::error::{DurableError, Refused};
 use crate::layout::Sizes;
 use crate::record::Seq;
@@ -40,9 +40,9 @@ pub struct Slot {
 /// ```text
 ///    0        8        16                                    60       61   64       68      72
 ///   +--------+--------+-------------------------------------+--------+----+--------+-------+
-///   | id     | life   | map words (8), superblocks (4),     | mode   | 0  | boot   | 0     |
-///   |        |        | blocks (4), journal bytes (8), dump |        |    |        |       |
-///   |        |        | bytes (8), volumes (4), map bytes (4), 0 (4)  |    |        |       |
+///   | id     | life   | map words (8), superblocks (4),     | mode   | 0  | boot   | tomb- |
+///   |        |        | blocks (4), journal bytes (8), dump |        |    |        | stones|
+///   |        |        | bytes (8), volumes (4), map bytes (4), entries (4) |        |       |
 ///   +--------+--------+-------------------------------------+--------+----+--------+-------+
 ///   72              80          88            96
 ///   +---------------+-----------+-------------+------------------------------------------------------+
@@ -59,6 +59,10 @@ pub struct Header {
     pub life: u64,
     /// The layout.
     pub sizes: Sizes,
+    /// Places of permission entries that have a cell: the first so many. Those behind were never used.
+    pub entries: u32,
+    /// The same for tombstones.
+    pub tombstones: u32,
     /// The last shutdown.
     pub mode: Mode,
     /// Grows with each restore, before the first journal page of it is written.
@@ -102,10 +106,10 @@ impl Header {
         out.extend_from_slice(&sizes.dump_bytes.to_le_bytes());
         out.extend_from_slice(&sizes.volumes.to_le_bytes());
         out.extend_from_slice(&sizes.map_bytes.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.entries.to_le_bytes());
         out.extend_from_slice(&[self.mode as u8, 0, 0, 0]);
         out.extend_from_slice(&self.boot.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.tombstones.to_le_bytes());
         out.extend_from_slice(&self.journal_page.to_le_bytes());
         out.extend_from_slice(&self.floor.to_le_bytes());
         out.extend_from_slice(&self.dump.to_le_bytes());
@@ -134,7 +138,7 @@ impl Header {
             volumes: fields.u32()?,
             map_bytes: fields.u32()?,
         };
-        let zero = fields.u32()?;
+        let entries = fields.u32()?;
         let mode = match fields.u32()? {
             0 => Mode::Formatting,
             1 => Mode::Fresh,
@@ -142,10 +146,7 @@ impl Header {
             3 => Mode::Running,
             other => return Err(Refused::new(WHAT, format!("mode {other}"))),
         };
-        let boot = fields.u32()?;
-        if zero != 0 || fields.u32()? != 0 {
-            return Err(Refused::new(WHAT, "reserved bytes are set"));
-        }
+        let (boot, tombstones) = (fields.u32()?, fields.u32()?);
         let (journal_page, floor, dump) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let mut slots = [Slot::default(); 2];
         for slot in &mut slots {
@@ -156,12 +157,16 @@ impl Header {
         }
         fields.end()?;
         sizes.check().map_err(|error| Refused::new(WHAT, error.to_string()))?;
-        // Counters that only grow by small steps: a larger one is a forgery, and would overflow later.
+        if entries > sizes.volumes || tombstones > sizes.tombstones() {
+            return Err(Refused::new(WHAT, format!("{entries} entries and {tombstones} tombstones have no room")));
+        }
         let counters = [journal_page, floor, dump, life].into_iter();
-        if counters.chain(slots.iter().flat_map(|s| [s.number, s.seq, s.page])).any(|n| n > 1 << 62) || boot > 1 << 31 {
+        if counters.chain(slots.iter().flat_map(|s| [s.number, s.seq, s.page])).any(|n| n > COUNTER_MAX)
+            || boot > COUNTER_MAX_32
+        {
             return Err(Refused::new(WHAT, "a counter is out of range"));
         }
-        Ok(Self { id, life, sizes, mode, boot, journal_page, floor, dump, slots })
+        Ok(Self { id, life, sizes, entries, tombstones, mode, boot, journal_page, floor, dump, slots })
     }
 
     /// The caller's sizes must be the store's.

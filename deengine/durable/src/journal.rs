@@ -4,7 +4,7 @@
 use crate::bytes::{PAGE, PAGE_U64};
 use crate::dump::Dump;
 use crate::durable::Durable;
-use crate::error::{DurableError, sync, write};
+use crate::error::{DurableError, barrier, sync, write};
 use crate::page::{HEAD, PAYLOAD, PageHead};
 use crate::record::{Bounds, MIN_TRANSACTION_BYTES, Record, Seq, transaction_head};
 use crate::tail::Tail;
@@ -34,7 +34,17 @@ pub struct Journal {
     last: Seq,
     durable: Seq,
     begun: Arc<AtomicU64>,
+    syncs: JournalSyncs,
     scratch: Vec<u8>,
+}
+
+/// Syncs that the journal asked its store for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct JournalSyncs {
+    /// Behind pages of the journal.
+    pub journal: u64,
+    /// Before them, for the flash pages that they name; none where those are durable anyway.
+    pub data: u64,
 }
 
 /// Where a checkpoint that begins now makes replay start.
@@ -64,6 +74,7 @@ impl Journal {
             last,
             durable: last,
             begun: Arc::new(AtomicU64::new(last)),
+            syncs: JournalSyncs::default(),
             scratch: vec![0; BATCH * PAGE],
         }
     }
@@ -129,6 +140,11 @@ impl Journal {
         self.durable
     }
 
+    /// Syncs since the store was opened.
+    pub fn syncs(&self) -> JournalSyncs {
+        self.syncs
+    }
+
     /// Encoded bytes that are not durable.
     #[inline]
     pub fn tail_bytes(&self) -> u64 {
@@ -158,7 +174,7 @@ impl Journal {
     }
 
     /// Writes what is committed up to `upto`: pages that are full, or with `force` everything; then syncs once. The
-    /// data that these transactions speak of must be durable already.
+    /// data that these transactions speak of must be programmed; a barrier before the first page makes it durable.
     ///
     /// # Errors
     /// Where the ring is full or the store fails; then [`Self::durable`] is where it was, and a later call writes the
@@ -174,6 +190,9 @@ impl Journal {
             }
             if batch == 0 && cursor.page == self.next {
                 self.durable_area.mark_running()?;
+                // Where the host loses its power, any of what was written since the last sync may be there: also this page
+                // without the data that it names.
+                self.syncs.data += u64::from(barrier(self.store(), "syncing the data before the journal")?);
             }
             if cursor.page - self.start >= self.ring_pages() {
                 return Err(DurableError::RingFull { pages: self.ring_pages() });
@@ -192,6 +211,7 @@ impl Journal {
         }
         self.write(&cursor, &mut batch)?;
         sync(self.store(), "writing the journal")?;
+        self.syncs.journal += 1;
         self.next = cursor.page;
         self.durable = cursor.seq;
         self.tail.drop_front(cursor.bytes);

@@ -5,25 +5,32 @@
 //! one cell: the tombstone. The entry that it buries is dead from then on, because its generation is not above the
 //! tombstone's; clearing its place comes after.
 //!
+//! Term, map and odometer have a cell from the format on. Places of entries and tombstones get one, without content, a batch
+//! at a time when none is free; the header then says how many have one. So a place that should have a cell and has zeros is
+//! lost, not free.
+//!
 //! ```text
 //!   term        term (8) filling since (8: 0 no, else one more than the map's epoch) serving lease (8: 1 one was granted)
-//!   map         the bytes of the fleet map
-//!   entry       VID (2) kind (2: 1 entry, 2 free) generation (4) 0 (8), then the 4,096 bytes of the entry
-//!   tombstone   VID (2) ids (2) generation (4) buried at (8) term (8) version (8), then 8 times: id (16) time (8)
+//!   map         the bytes of the fleet map; no content: there is none
+//!   entry       VID (2) 0 (2) generation (4) 0 (8), then the 4,096 bytes of the entry
+//!   tombstone   VID (2) ids (2) generation (4) buried at (8) term (8) version (8), then 8 times: id (16) time (8);
+//!               no content: the place is free, as for an entry
 //!   odometer    [`crate::Odometer`]
 //! ```
 
 use crate::cell::{Cell, HEAD, Kind};
 use crate::durable::Durable;
 use crate::error::DurableError;
+use crate::layout::Twin;
 use crate::odometer::Odometer;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{ENTRY_BYTES, EntryError, REQUEST_IDS, VolumeEntry};
 use std::collections::BTreeMap;
 
+/// Bytes of places that get their cells together.
+const BATCH: u64 = if cfg!(test) { 8192 } else { 1 << 16 };
+
 pub(crate) const ENTRY_HEAD: usize = 16;
-pub(crate) const KIND_ENTRY: u16 = 1;
-pub(crate) const KIND_FREE: u16 = 2;
 pub(crate) const TERM_BYTES: usize = 24;
 pub(crate) const TOMBSTONE_BYTES: usize = 32 + REQUEST_IDS * 24;
 
@@ -73,7 +80,7 @@ pub struct Ledger {
     /// Of the last cell written.
     pub(crate) version: u64,
     pub(crate) damaged: Vec<String>,
-    pub(crate) lost: u32,
+    pub(crate) lost: Vec<Kind>,
 }
 
 /// Which place of a table belongs to which volume.
@@ -85,9 +92,8 @@ pub(crate) struct Places {
 
 impl Places {
     /// The volume's place, or a free one.
-    fn find(&self, vid: Vid, what: &'static str, slots: u32) -> Result<u32, DurableError> {
-        let place = self.of.get(&vid).or(self.free.last());
-        place.copied().ok_or(DurableError::LedgerFull { what, slots })
+    fn find(&self, vid: Vid) -> Option<u32> {
+        self.of.get(&vid).or(self.free.last()).copied()
     }
 
     fn take(&mut self, vid: Vid, place: u32) {
@@ -111,11 +117,13 @@ impl Ledger {
         if let Some(tombstone) = self.contents.tombstones.get(&vid).filter(|t| t.generation >= generation) {
             return Err(DurableError::Buried { vid, generation, buried: tombstone.generation });
         }
-        let twin = self.durable.layout().entries;
-        let place = self.entries.find(vid, "an entry", twin.count)?;
+        let place = match self.entries.find(vid) {
+            Some(place) => place,
+            None => self.prepare(Kind::Entry)?,
+        };
         let mut content = Vec::with_capacity(ENTRY_HEAD + ENTRY_BYTES);
         content.extend_from_slice(&vid.get().to_le_bytes());
-        content.extend_from_slice(&KIND_ENTRY.to_le_bytes());
+        content.extend_from_slice(&[0; 2]);
         content.extend_from_slice(&generation.to_le_bytes());
         content.extend_from_slice(&[0; 8]);
         content.extend_from_slice(bytes);
@@ -136,8 +144,10 @@ impl Ledger {
         if self.contents.tombstones.get(&vid).is_some_and(|tombstone| tombstone.generation > generation) {
             return Ok(());
         }
-        let twin = self.durable.layout().tombstones;
-        let place = self.tombstones.find(vid, "a tombstone", twin.count)?;
+        let place = match self.tombstones.find(vid) {
+            Some(place) => place,
+            None => self.prepare(Kind::Tombstone)?,
+        };
         let count = u16::try_from(tombstone.ids.len()).expect("at most REQUEST_IDS");
         let mut content = Vec::with_capacity(TOMBSTONE_BYTES);
         content.extend_from_slice(&vid.get().to_le_bytes());
@@ -159,7 +169,7 @@ impl Ledger {
             self.contents.entries.remove(&vid);
             if let Some(place) = self.entries.of.remove(&vid) {
                 // The tombstone has decided already; where this fails, the next open does it.
-                if let Err(error) = self.free_entry(vid, place) {
+                if let Err(error) = self.write(Kind::Entry, place, &[]) {
                     tracing::warn!(%vid, %error, "the place of a buried entry was not cleared");
                 }
                 self.entries.free.push(place);
@@ -168,11 +178,27 @@ impl Ledger {
         Ok(())
     }
 
-    pub(crate) fn free_entry(&mut self, vid: Vid, place: u32) -> Result<(), DurableError> {
-        let mut content = [0; ENTRY_HEAD];
-        content[..2].copy_from_slice(&vid.get().to_le_bytes());
-        content[2..4].copy_from_slice(&KIND_FREE.to_le_bytes());
-        self.write(Kind::Entry, place, &content)
+    /// Gives the next places of a table their cells, durably, and then has the header say so; the first of them.
+    fn prepare(&mut self, kind: Kind) -> Result<u32, DurableError> {
+        let (twin, header) = (*self.twin(kind), self.durable.header());
+        let (what, first) = match kind {
+            Kind::Tombstone => ("a tombstone", header.tombstones),
+            _ => ("an entry", header.entries),
+        };
+        let batch = u32::try_from(BATCH / twin.pitch).expect("a small batch");
+        let places = first..twin.count.min(first + batch);
+        if places.is_empty() {
+            return Err(DurableError::LedgerFull { what, slots: twin.count });
+        }
+        self.version += 1;
+        twin.prepare(self.durable.store(), kind, places.clone(), (self.durable.tag(), self.version))?;
+        self.durable.update(|header| match kind {
+            Kind::Tombstone => header.tombstones = places.end,
+            _ => header.entries = places.end,
+        })?;
+        let table = if kind == Kind::Tombstone { &mut self.tombstones } else { &mut self.entries };
+        table.free.extend(places.rev());
+        Ok(first)
     }
 
     /// Sets the daemon's term.
@@ -234,26 +260,30 @@ impl Ledger {
         &self.damaged
     }
 
-    /// Places of which no copy was whole: something that was durable is gone.
-    pub fn lost(&self) -> u32 {
-        self.lost
+    /// Of what kind the places are of which no copy was whole: something that was durable is gone.
+    pub fn lost(&self) -> &[Kind] {
+        &self.lost
     }
 
     pub(crate) fn write(&mut self, kind: Kind, place: u32, content: &[u8]) -> Result<(), DurableError> {
-        let layout = self.durable.layout();
-        let twin = match kind {
-            Kind::Header => unreachable!("the header is written by Durable"),
-            Kind::Term => layout.term,
-            Kind::Map => layout.map,
-            Kind::Entry => layout.entries,
-            Kind::Tombstone => layout.tombstones,
-            Kind::Odometer => layout.odometer,
-        };
+        let twin = *self.twin(kind);
         // Also where the write fails: the copies of a cell never have the same version and different contents.
         self.version += 1;
         let cell = Cell { tag: self.durable.tag(), version: self.version, content };
         debug_assert!(HEAD + content.len() <= crate::bytes::index(twin.pitch));
         twin.write(self.durable.store(), kind, place, &cell)
+    }
+
+    fn twin(&self, kind: Kind) -> &Twin {
+        let layout = self.durable.layout();
+        match kind {
+            Kind::Header => unreachable!("the header is written by Durable"),
+            Kind::Term => &layout.term,
+            Kind::Map => &layout.map,
+            Kind::Entry => &layout.entries,
+            Kind::Tombstone => &layout.tombstones,
+            Kind::Odometer => &layout.odometer,
+        }
     }
 }
 

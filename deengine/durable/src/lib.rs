@@ -44,12 +44,13 @@ mod tail;
 #[cfg(test)]
 mod tests;
 
+pub use bytes::COUNTER_MAX;
 pub use checkpoint::Checkpoint;
 pub use dump::{Dump, DumpPage, DumpState, DumpWriter};
 pub use durable::{Durable, Opened, State};
 pub use error::{DurableError, Refused, Unusable};
 pub use header::Header;
-pub use journal::Journal;
+pub use journal::{Journal, JournalSyncs};
 pub use layout::Sizes;
 pub use ledger::{Ledger, LedgerContents, Tombstone};
 pub use meta::{Meta, SuperblockMeta, SuperblockState};

@@ -8,7 +8,7 @@
 //!   volume:     VID (2), 0 (2), stamps (4), then each: vba (4), lease epoch (4), sequence (8)
 //! ```
 
-use crate::bytes::Fields;
+use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields};
 use crate::error::{DurableError, Refused};
 use crate::layout::{Layout, Sizes};
 use gnstor_flash::Block;
@@ -132,6 +132,9 @@ impl Meta {
         if fields.u32()? != 0 {
             return Err(refused("reserved bytes are set".into()));
         }
+        if [next_order, page_seq, written_host, written_flash].into_iter().any(|n| n > COUNTER_MAX) {
+            return Err(refused("a counter is out of range".into()));
+        }
         if superblock_count != sizes.superblocks || bad_count > sizes.blocks || volumes > sizes.volumes {
             return Err(refused(format!("{superblock_count} superblocks, {bad_count} bad blocks, {volumes} volumes")));
         }
@@ -146,7 +149,11 @@ impl Meta {
                 [3, 0, 0, 0] => SuperblockState::Dead,
                 other => return Err(refused(format!("a superblock in state {other:?}"))),
             };
-            superblocks.push(SuperblockMeta { state, erases: raw.u32()?, order: raw.u64()? });
+            let (erases, order) = (raw.u32()?, raw.u64()?);
+            if erases > COUNTER_MAX_32 || order > COUNTER_MAX {
+                return Err(refused(format!("a superblock erased {erases} times, in order {order}")));
+            }
+            superblocks.push(SuperblockMeta { state, erases, order });
         }
         let mut bad = Vec::new();
         for raw in fields.bytes(bad_count as usize * 4)?.chunks_exact(4) {

@@ -6,7 +6,7 @@
 //!   mean erases x 1000 of a superblock, backup failed (0, 1): 8 bytes each
 //! ```
 
-use crate::bytes::Fields;
+use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields};
 use crate::cell::Kind;
 use crate::error::{DurableError, Refused};
 use crate::ledger::Ledger;
@@ -41,8 +41,8 @@ pub struct Odometer {
 }
 
 impl Odometer {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let numbers = [
+    fn counts(&self) -> [u64; 10] {
+        [
             self.power_cycles,
             self.on_ms,
             self.blocks_read,
@@ -53,9 +53,12 @@ impl Odometer {
             self.unsafe_shutdowns,
             self.media_errors,
             self.mean_erases_milli,
-            self.backup_failed.into(),
-        ];
-        numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+        ]
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let numbers = self.counts().into_iter().chain([self.backup_failed.into()]);
+        numbers.flat_map(u64::to_le_bytes).collect()
     }
 
     /// Decodes and checks.
@@ -82,6 +85,11 @@ impl Odometer {
             },
         };
         fields.end()?;
+        if odometer.counts().into_iter().any(|count| count > COUNTER_MAX)
+            || odometer.mean_erases_milli / 1000 > COUNTER_MAX_32.into()
+        {
+            return Err(Refused::new(WHAT, "a count is out of range"));
+        }
         Ok(odometer)
     }
 }

@@ -16,7 +16,7 @@
 //! each restore. Pages below `durable pages` were durable when this one was written: a reader that misses one of them
 //! knows that it is damaged, not torn.
 
-use crate::bytes::{PAGE, is_sealed, seal, set, u16_at, u32_at, u64_at};
+use crate::bytes::{COUNTER_MAX, PAGE, is_sealed, seal, set, u16_at, u32_at, u64_at};
 use crate::error::Refused;
 use crate::record::{Bounds, Seq, Transactions};
 
@@ -95,8 +95,9 @@ impl PageHead {
         if !is_sealed(page) {
             return Err(Refused::new(WHAT, "the checksum does not match"));
         }
-        if head.first == 0 || head.first.checked_add(head.count.into()).is_none() {
-            return Err(Refused::new(WHAT, format!("{} transactions from {}", head.count, head.first)));
+        if head.first == 0 || [head.first, head.page, head.durable_pages].into_iter().any(|n| n > COUNTER_MAX) {
+            let PageHead { count, first, page, .. } = head;
+            return Err(Refused::new(WHAT, format!("{count} transactions from {first} in page {page}")));
         }
         if usize::from(head.bytes) > PAYLOAD || page[48..HEAD] != [0; 16] {
             return Err(Refused::new(WHAT, "a field that it must not have"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reading a dump back: whole, or not at all.
 
-use crate::bytes::{CHUNK, PAGE, PAGE_U64, index, is_sealed, round_up, u16_at, u32_at, u64_at};
+use crate::bytes::{CHUNK, COUNTER_MAX, PAGE, PAGE_U64, index, is_sealed, round_up, u16_at, u32_at, u64_at};
 use crate::dump::{COMMIT_MAGIC, Dump, DumpState, Group, HEAD_MAGIC, RECORD};
 use crate::durable::Durable;
 use crate::error::{DurableError, Refused, read};
@@ -48,7 +48,7 @@ impl Dump {
         check_page(head, HEAD_MAGIC, identity, "its head")?;
         let (boot, durable, last) = (u32_at(head, 24), u64_at(head, 32), u64_at(head, 40));
         let (tail_bytes, tail_crc) = (u64_at(head, 48), u32_at(head, 56));
-        if durable > last || last > 1 << 62 {
+        if durable > last || last > COUNTER_MAX {
             return Err(refused(format!("transactions from {durable} to {last}")));
         }
         let tail_bytes = usize::try_from(tail_bytes).ok().filter(|&n| n <= bytes.len());
@@ -100,6 +100,9 @@ fn check_group(group: &Group<'_>, nth: u32, identity: DumpIdentity) -> Result<()
     let records = group.head[RECORD..].chunks_exact(RECORD).take(group.count().into());
     let mut data = 0;
     for record in records {
+        if u64_at(record, 40) > COUNTER_MAX {
+            return Err(refused(format!("group {nth} has a page written in order {}", u64_at(record, 40))));
+        }
         match u32_at(record, 4) {
             kind @ (0 | 1) => data += kind,
             other => return Err(refused(format!("group {nth} has a page of kind {other}"))),

@@ -7,8 +7,7 @@ use crate::durable::Durable;
 use crate::error::{DurableError, Refused, read};
 use crate::layout::Twin;
 use crate::ledger::{
-    ENTRY_HEAD, KIND_ENTRY, KIND_FREE, Ledger, LedgerContents, Places, TERM_BYTES, TOMBSTONE_BYTES, Tombstone,
-    entry_generation,
+    ENTRY_HEAD, Ledger, LedgerContents, Places, TERM_BYTES, TOMBSTONE_BYTES, Tombstone, entry_generation,
 };
 use crate::odometer::Odometer;
 use gnstor_proto::slba::Vid;
@@ -16,45 +15,31 @@ use gnstor_proto::vendor::{REQUEST_IDS, VolumeEntry};
 
 /// What a permission entry's cell holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum EntryCell {
-    /// An entry, its bytes checked.
-    Entry {
-        /// The volume.
-        vid: Vid,
-        /// The entry.
-        bytes: Vec<u8>,
-    },
-    /// The place is free.
-    Free,
+pub struct EntryCell {
+    /// The volume.
+    pub vid: Vid,
+    /// The entry, its bytes checked.
+    pub bytes: Vec<u8>,
 }
 
 impl EntryCell {
     /// Decodes and checks.
     ///
     /// # Errors
-    /// [`Refused`] where this is neither.
+    /// [`Refused`] where this is none.
     pub fn decode(content: &[u8]) -> Result<Self, Refused> {
         let refused = |why: String| Refused::new("an entry of the ledger", why);
         let mut fields = Fields::new("an entry of the ledger", content);
-        let (vid, kind, generation, zero) = (fields.u16()?, fields.u16()?, fields.u32()?, fields.u64()?);
-        if zero != 0 {
+        let (vid, zero, generation, rest) = (fields.u16()?, fields.u16()?, fields.u32()?, fields.u64()?);
+        if zero != 0 || rest != 0 {
             return Err(refused("reserved bytes are set".into()));
         }
-        match kind {
-            KIND_FREE => {
-                fields.end()?;
-                Ok(Self::Free)
-            }
-            KIND_ENTRY => {
-                let bytes = &content[ENTRY_HEAD..];
-                let entry = VolumeEntry::decode(bytes).map_err(|error| refused(error.to_string()))?;
-                if entry.vid.get() != vid || entry.generation != generation {
-                    return Err(refused(format!("volume id {vid} or generation {generation} is not its own")));
-                }
-                Ok(Self::Entry { vid: entry.vid, bytes: bytes.to_vec() })
-            }
-            other => Err(refused(format!("kind {other}"))),
+        let bytes = &content[ENTRY_HEAD..];
+        let entry = VolumeEntry::decode(bytes).map_err(|error| refused(error.to_string()))?;
+        if entry.vid.get() != vid || entry.generation != generation {
+            return Err(refused(format!("volume id {vid} or generation {generation} is not its own")));
         }
+        Ok(Self { vid: entry.vid, bytes: bytes.to_vec() })
     }
 }
 
@@ -87,18 +72,20 @@ impl Tombstone {
     }
 }
 
-/// Calls `f` with the settled cell of each place of a table.
+/// Calls `f` with the settled cell of each of the first `count` places of a table, `None` where it is lost; the highest version
+/// of them.
 fn for_each(
     durable: &Durable,
-    twin: &Twin,
+    (twin, count): (&Twin, u32),
     kind: Kind,
     notes: &mut Notes,
     mut f: impl FnMut(u32, Option<Cell<'_>>, &mut Notes),
-) -> Result<(), DurableError> {
+) -> Result<u64, DurableError> {
     let at_once = (CHUNK as u64 / twin.pitch).clamp(1, twin.count.into());
     let mut buffers = [0, 1].map(|_| vec![0; index(at_once * twin.pitch)]);
-    for first in (0..u64::from(twin.count)).step_by(index(at_once)) {
-        let bytes = index(at_once.min(u64::from(twin.count) - first) * twin.pitch);
+    let mut version = 0;
+    for first in (0..u64::from(count)).step_by(index(at_once)) {
+        let bytes = index(at_once.min(u64::from(count) - first) * twin.pitch);
         for (buffer, base) in buffers.iter_mut().zip(twin.copies) {
             read(durable.store(), base + first * twin.pitch, &mut buffer[..bytes], "reading the ledger")?;
         }
@@ -107,85 +94,85 @@ fn for_each(
         for (nth, (a, b)) in a[..bytes].chunks_exact(pitch).zip(b[..bytes].chunks_exact(pitch)).enumerate() {
             let place = u32::try_from(first + nth as u64).expect("below the count");
             let cell = twin.settle(durable.store(), kind, place, Some(durable.tag()), [a, b], notes)?;
+            version = cell.map_or(version, |cell| version.max(cell.version));
             f(place, cell, notes);
         }
     }
-    Ok(())
+    Ok(version)
 }
 
 impl Ledger {
-    /// An empty one.
-    pub(crate) fn fresh(durable: Durable) -> Self {
-        let layout = durable.layout();
-        let (entries, tombstones) = (layout.entries.count, layout.tombstones.count);
-        let places = |count: u32| Places { free: (0..count).rev().collect(), ..Places::default() };
+    /// Nothing in it, and no place has a cell.
+    fn fresh(durable: &Durable) -> Self {
         Self {
-            durable,
+            durable: durable.clone(),
             contents: LedgerContents::default(),
-            entries: places(entries),
-            tombstones: places(tombstones),
+            entries: Places::default(),
+            tombstones: Places::default(),
             version: 0,
             damaged: Vec::new(),
-            lost: 0,
+            lost: Vec::new(),
         }
+    }
+
+    /// An empty one, on the store.
+    pub(crate) fn format(durable: &Durable) -> Result<Self, DurableError> {
+        let mut ledger = Self::fresh(durable);
+        ledger.set_term(0)?;
+        ledger.write(Kind::Map, 0, &[])?;
+        ledger.set_odometer(&Odometer::default())?;
+        Ok(ledger)
     }
 
     /// Reads the ledger, repairs single bad copies, and finishes burials that were cut short.
     pub(crate) fn open(durable: &Durable, mut notes: Notes) -> Result<Self, DurableError> {
-        let mut ledger = Self::fresh(durable.clone());
-        let layout = durable.layout();
-        let (mut version, mut dead) = (0, Vec::new());
-        let Ledger { contents, entries, tombstones, .. } = &mut ledger;
+        let mut ledger = Self::fresh(durable);
+        let (layout, header) = (durable.layout(), durable.header());
+        let mut dead = Vec::new();
+        let Ledger { contents, entries, tombstones, version, .. } = &mut ledger;
 
-        for_each(durable, &layout.term, Kind::Term, &mut notes, |_, cell, notes| {
+        let of_term = for_each(durable, (&layout.term, 1), Kind::Term, &mut notes, |_, cell, notes| {
             let Some(cell) = cell else { return };
-            version = version.max(cell.version);
             if cell.content.len() == TERM_BYTES {
                 contents.term = u64_at(cell.content, 0);
                 contents.filling = u64_at(cell.content, 8).checked_sub(1);
                 contents.leased = u64_at(cell.content, 16) != 0;
             } else {
-                notes.refuse("the term", "another length");
+                notes.refuse(Kind::Term, "another length");
             }
         })?;
-        for_each(durable, &layout.map, Kind::Map, &mut notes, |_, cell, _| {
-            let Some(cell) = cell else { return };
-            version = version.max(cell.version);
-            contents.map = Some(cell.content.to_vec());
+        let of_map = for_each(durable, (&layout.map, 1), Kind::Map, &mut notes, |_, cell, _| {
+            contents.map = cell.filter(|cell| !cell.content.is_empty()).map(|cell| cell.content.to_vec());
         })?;
-        for_each(durable, &layout.odometer, Kind::Odometer, &mut notes, |_, cell, notes| {
+        let of_odometer = for_each(durable, (&layout.odometer, 1), Kind::Odometer, &mut notes, |_, cell, notes| {
             let Some(cell) = cell else { return };
-            version = version.max(cell.version);
             match Odometer::decode(cell.content) {
                 Ok(odometer) => contents.odometer = odometer,
-                Err(refused) => notes.refuse("the odometer", refused),
+                Err(refused) => notes.refuse(Kind::Odometer, refused),
             }
         })?;
 
-        tombstones.free.clear();
-        for_each(durable, &layout.tombstones, Kind::Tombstone, &mut notes, |place, cell, notes| {
-            let Some(cell) = cell else { return tombstones.free.push(place) };
-            version = version.max(cell.version);
+        let places = (&layout.tombstones, header.tombstones);
+        let of_tombstones = for_each(durable, places, Kind::Tombstone, &mut notes, |place, cell, notes| {
+            let Some(cell) = cell.filter(|cell| !cell.content.is_empty()) else { return tombstones.free.push(place) };
             match Tombstone::decode(cell.content) {
                 Ok((vid, tombstone)) => {
                     tombstones.of.insert(vid, place);
                     contents.tombstones.insert(vid, tombstone);
                 }
-                Err(refused) => notes.refuse("a tombstone", refused),
+                Err(refused) => notes.refuse(Kind::Tombstone, refused),
             }
         })?;
         tombstones.free.reverse();
 
-        entries.free.clear();
         let mut versions = std::collections::BTreeMap::new();
-        for_each(durable, &layout.entries, Kind::Entry, &mut notes, |place, cell, notes| {
-            let Some(cell) = cell else { return entries.free.push(place) };
-            version = version.max(cell.version);
-            let (vid, bytes) = match EntryCell::decode(cell.content) {
-                Ok(EntryCell::Entry { vid, bytes }) => (vid, bytes),
-                Ok(EntryCell::Free) => return entries.free.push(place),
+        let places = (&layout.entries, header.entries);
+        let of_entries = for_each(durable, places, Kind::Entry, &mut notes, |place, cell, notes| {
+            let Some(cell) = cell.filter(|cell| !cell.content.is_empty()) else { return entries.free.push(place) };
+            let EntryCell { vid, bytes } = match EntryCell::decode(cell.content) {
+                Ok(entry) => entry,
                 Err(refused) => {
-                    notes.refuse("an entry", refused);
+                    notes.refuse(Kind::Entry, refused);
                     return entries.free.push(place);
                 }
             };
@@ -193,20 +180,20 @@ impl Ledger {
             // Two places of one volume: a burial's clearing failed, and the volume id lives again elsewhere.
             let older = versions.get(&vid).is_some_and(|&other| other > cell.version);
             if buried || older {
-                dead.push((vid, place));
+                dead.push(place);
             } else {
                 versions.insert(vid, cell.version);
                 contents.entries.insert(vid, bytes);
                 if let Some(other) = entries.of.insert(vid, place) {
-                    dead.push((vid, other));
+                    dead.push(other);
                 }
             }
         })?;
         entries.free.reverse();
 
-        ledger.version = version;
-        for (vid, place) in dead {
-            ledger.free_entry(vid, place)?;
+        *version = [of_term, of_map, of_odometer, of_tombstones, of_entries].into_iter().fold(0, u64::max);
+        for place in dead {
+            ledger.write(Kind::Entry, place, &[])?;
             ledger.entries.free.push(place);
         }
         ledger.damaged = notes.refused;
@@ -217,8 +204,8 @@ impl Ledger {
 
 impl Notes {
     /// A cell whose checksum is right and whose content makes no sense: nothing can repair it.
-    fn refuse(&mut self, what: &str, why: impl std::fmt::Display) {
-        self.refused.push(format!("{what}: {why}"));
-        self.lost += 1;
+    fn refuse(&mut self, kind: Kind, why: impl std::fmt::Display) {
+        self.refused.push(format!("{kind:?}: {why}"));
+        self.lost.push(kind);
     }
 }

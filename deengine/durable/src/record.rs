@@ -18,7 +18,7 @@
 //!  +-----------+--------------------------------------------+
 //! ```
 
-use crate::bytes::u64_at;
+use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, u64_at};
 use crate::error::Refused;
 use crate::layout::Sizes;
 use gnstor_flash::{Block, Superblock};
@@ -191,6 +191,20 @@ impl Record {
     }
 }
 
+impl Record {
+    /// What is read is counted up later.
+    #[inline]
+    fn check_counters(&self) -> Result<(), Refused> {
+        match *self {
+            Self::Opened { order, .. } if order > COUNTER_MAX => Err(refused(format!("order {order} is out of range"))),
+            Self::Erased { erases, .. } if erases > COUNTER_MAX_32 => {
+                Err(refused(format!("a superblock that was erased {erases} times")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 #[cold]
 fn refused(why: impl Into<String>) -> Refused {
     Refused::new("a journal record", why)
@@ -241,6 +255,7 @@ impl Transactions {
             let (mut body, rest) = (&left[8..bytes], &left[bytes..]);
             for _ in 0..records {
                 let (record, taken) = Record::decode(body, bounds)?;
+                record.check_counters()?;
                 self.records.push(record);
                 body = &body[taken..];
             }

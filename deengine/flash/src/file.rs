@@ -21,8 +21,8 @@
 //! its power, what a [`FileStore`] synced is there, and all that was programmed before it.
 
 mod error;
-mod header;
-mod note;
+pub(crate) mod header;
+pub(crate) mod note;
 mod place;
 mod signature;
 mod space;
@@ -36,6 +36,7 @@ pub use system::FileStore;
 pub(crate) use error::Size;
 
 use crate::PAGE_BYTES;
+use crate::boot::LAST_BOOT;
 use crate::geometry::{Geometry, Ppa};
 use crate::record::RECORD_BYTES;
 #[cfg(test)]
@@ -50,7 +51,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How data gets to the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -85,6 +86,9 @@ pub struct DataFile {
     layout: Layout,
     io: IoMode,
     syncs: Syncs,
+    /// Changes of data and records so far, and how many of them the last sync found.
+    changes: AtomicU64,
+    synced: AtomicU64,
     /// A [`crate::Flash`] is over it.
     used: AtomicBool,
 }
@@ -156,8 +160,8 @@ impl DataFile {
             }
         };
         let io = IoMode::asked(std::env::var_os(IoMode::NO_URING).as_deref());
-        let (syncs, used) = (Syncs::default(), AtomicBool::new(false));
-        Ok(Self { path, file, kind, data, layout, io, syncs, used })
+        let (syncs, changes, synced, used) = Default::default();
+        Ok(Self { path, file, kind, data, layout, io, syncs, changes, synced, used })
     }
 
     /// Sets how data gets to the file.
@@ -198,9 +202,23 @@ impl DataFile {
         &self.file
     }
 
-    /// Makes all that was written durable.
+    /// Makes all that was written durable: what went past the page cache, and records, as well.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.syncs.run(|| self.file.sync_data())
+        // What comes while this runs may be missed by it.
+        let found = self.changes.load(Ordering::Acquire);
+        self.syncs.run(|| self.file.sync_data())?;
+        self.synced.fetch_max(found, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Data or records were changed, and the kernel has them.
+    pub(crate) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Data or records were changed since the last sync.
+    pub(crate) fn has_unsynced(&self) -> bool {
+        self.synced.load(Ordering::Acquire) != self.changes.load(Ordering::Acquire)
     }
 
     /// Data goes past the page cache.
@@ -228,10 +246,8 @@ impl DataFile {
     }
 
     pub(crate) fn check_geometry(&self, geometry: &Geometry) -> io::Result<()> {
-        if *geometry == self.layout.geometry {
-            return Ok(());
-        }
-        let reason = format!("it was made with another geometry ({:?}, not {geometry:?})", self.layout.geometry);
+        let Some((figure, has, wanted)) = self.layout.geometry.difference(geometry) else { return Ok(()) };
+        let reason = format!("it was made with {has} {figure}, and {wanted} are asked for");
         Err(DataFileError::Refused { path: self.path.clone(), reason }.into())
     }
 
@@ -256,7 +272,12 @@ impl DataFile {
             None if slots == [[0; 16]; 2] => 0,
             None => return Err(refused("both counts of its boots are damaged").into()),
         };
-        let next = last.checked_add(1).ok_or_else(|| refused("it was opened four billion times"))?;
+        if last >= LAST_BOOT {
+            return Err(
+                refused(&format!("its counts of boots say {last}, and it can be opened {LAST_BOOT} times")).into()
+            );
+        }
+        let next = last + 1;
         // One after the other: either alone says a number that no used boot is above.
         for slot in 0..2 {
             self.file.write_all_at(&header::encode_boot(next), header::boot_at(slot))?;

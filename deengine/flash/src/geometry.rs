@@ -43,6 +43,19 @@ pub struct Shape {
     pub rows: u32,
 }
 
+impl Shape {
+    fn figures(&self) -> [(&'static str, u32); 6] {
+        [
+            ("channels", self.channels),
+            ("dies per channel", self.dies_per_channel),
+            ("planes", self.planes),
+            ("pages in a unit", self.unit_pages),
+            ("pages sensed at once", self.sense_pages),
+            ("units in a block", self.rows),
+        ]
+    }
+}
+
 /// A shape that no SSD can have.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum GeometryError {
@@ -98,6 +111,13 @@ impl Geometry {
         Ok(Self { shape, superblocks, dies: shape.channels * shape.dies_per_channel, superblock_pages })
     }
 
+    /// The first figure in which another geometry differs: its name, what it is here, and what it is there.
+    pub fn difference(&self, other: &Self) -> Option<(&'static str, u32, u32)> {
+        let figures = |g: &Self| g.shape.figures().into_iter().chain([("superblocks", g.superblocks)]);
+        let mut pairs = figures(self).zip(figures(other));
+        pairs.find(|(here, there)| here != there).map(|((name, here), (_, there))| (name, here, there))
+    }
+
     /// The smallest geometry with at least `physical_pages`. Blocks get fewer rows than the shape says where the SSD
     /// would otherwise have fewer than 64 superblocks, but never less than one.
     ///
@@ -117,15 +137,7 @@ impl Geometry {
 
     /// Pages of one row over all dies; checks all of the shape.
     fn row_pages(shape: &Shape) -> Result<u64, GeometryError> {
-        let parts = [
-            (shape.channels, "channels"),
-            (shape.dies_per_channel, "dies per channel"),
-            (shape.planes, "planes"),
-            (shape.unit_pages, "pages in a unit"),
-            (shape.sense_pages, "pages sensed at once"),
-            (shape.rows, "units in a block"),
-        ];
-        if let Some((_, name)) = parts.iter().find(|(value, _)| *value == 0) {
+        if let Some((name, _)) = shape.figures().into_iter().find(|(_, value)| *value == 0) {
             return Err(GeometryError::Zero(name));
         }
         if shape.unit_pages > 64 {

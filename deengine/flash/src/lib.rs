@@ -27,6 +27,7 @@
 //! | [`store`] | the system area: bytes that journal, checkpoint, dump and ledger live in |
 //! | [`file`] | one file or block device that holds all of it |
 
+mod boot;
 pub mod fault;
 pub mod file;
 pub mod flash;

@@ -8,14 +8,15 @@
 //!        3   order in which this SSD applied the write
 //!        4   lease epoch of the stamp (63..32) | crc32c (31..0)
 //!   ---- volatile: means nothing after the power was gone ----
-//!        5   boot (63..32) | frame (31..0)
-//!        6   boot (63..32) | pins (31..0)
+//!        5   mark (63..32) | frame (31..0)
+//!        6   mark (63..32) | pins (31..0)
 //!        7   zero
 //! ```
 //! The crc covers the number of the page and words 0 to 4 as they are when the page is programmed. It is made when the page is
-//! placed; to program a page is then to change one byte. `Boot` tells volatile words of this life of the SSD from older ones, so
-//! that opening a file of a billion records touches none of them.
+//! placed; to program a page is then to change one byte. The mark of the boot (`boot.rs`) tells volatile words of this life of the
+//! SSD from older ones, so that opening a file of a billion records touches none of them.
 
+use crate::boot::mark;
 use crate::geometry::Ppa;
 use gnstor_fabric::region::HostRegion;
 use gnstor_proto::slba::Stamp;
@@ -84,15 +85,21 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Records {
     region: Arc<HostRegion>,
-    /// This life of the flash: buffered pages and frames of another one are void.
-    boot: u32,
+    /// Of this life of the flash: buffered pages and frames of another one are void.
+    mark: u32,
     /// The same for pins; a power cut changes it.
-    pin_boot: AtomicU32,
+    pin_mark: AtomicU32,
 }
 
 impl Records {
     pub(crate) fn new(region: Arc<HostRegion>, boot: u32) -> Self {
-        Self { region, boot, pin_boot: AtomicU32::new(boot) }
+        let mark = mark(boot);
+        Self { region, mark, pin_mark: AtomicU32::new(mark) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn region(&self) -> &HostRegion {
+        &self.region
     }
 
     #[inline]
@@ -116,7 +123,7 @@ impl Records {
     #[inline]
     fn settle(&self, state: State, words: &[AtomicU64; WORDS]) -> State {
         match state {
-            State::Buffered | State::Pad if words[FRAME].load(Ordering::Relaxed) >> 32 != u64::from(self.boot) => {
+            State::Buffered | State::Pad if words[FRAME].load(Ordering::Relaxed) >> 32 != u64::from(self.mark) => {
                 State::Erased
             }
             state => state,
@@ -197,7 +204,7 @@ impl Records {
         for at in 1..5 {
             words[at].store(to[at], Ordering::Relaxed);
         }
-        words[FRAME].store(u64::from(self.boot) << 32 | u64::from(frame), Ordering::Relaxed);
+        words[FRAME].store(u64::from(self.mark) << 32 | u64::from(frame), Ordering::Relaxed);
         words[0].store(to[0] & !STATE | now as u64, Ordering::Release);
     }
 
@@ -233,7 +240,7 @@ impl Records {
 
     #[inline]
     fn own_frame(&self, word: u64) -> Option<u32> {
-        (word >> 32 == u64::from(self.boot) && low(word) != NO_FRAME).then_some(low(word))
+        (word >> 32 == u64::from(self.mark) && low(word) != NO_FRAME).then_some(low(word))
     }
 
     /// The frame of a page that has data in one.
@@ -256,10 +263,10 @@ impl Records {
 
     #[inline]
     pub(crate) fn pin(&self, page: Ppa) {
-        let (pins, boot) = (&self.words(page)[PINS], u64::from(self.pin_boot.load(Ordering::Relaxed)));
+        let (pins, mark) = (&self.words(page)[PINS], u64::from(self.pin_mark.load(Ordering::Relaxed)));
         let mut now = pins.load(Ordering::Relaxed);
         loop {
-            let next = if now >> 32 == boot { now + 1 } else { boot << 32 | 1 };
+            let next = if now >> 32 == mark { now + 1 } else { mark << 32 | 1 };
             match pins.compare_exchange_weak(now, next, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(other) => now = other,
@@ -272,8 +279,8 @@ impl Records {
 
     #[inline]
     pub(crate) fn unpin(&self, page: Ppa) {
-        let (pins, boot) = (&self.words(page)[PINS], u64::from(self.pin_boot.load(Ordering::Relaxed)));
-        if pins.load(Ordering::Relaxed) >> 32 != boot {
+        let (pins, mark) = (&self.words(page)[PINS], u64::from(self.pin_mark.load(Ordering::Relaxed)));
+        if pins.load(Ordering::Relaxed) >> 32 != mark {
             // A pin from before a power cut is forgotten.
             return;
         }
@@ -285,16 +292,18 @@ impl Records {
     /// find them in the map.
     pub(crate) fn has_pins(&self, mut pages: impl Iterator<Item = Ppa>) -> bool {
         fence(Ordering::SeqCst);
-        let boot = u64::from(self.pin_boot.load(Ordering::Relaxed));
+        let mark = u64::from(self.pin_mark.load(Ordering::Relaxed));
         pages.any(|page| {
             let pins = self.words(page)[PINS].load(Ordering::Acquire);
-            pins >> 32 == boot && pins & LOW != 0
+            pins >> 32 == mark && pins & LOW != 0
         })
     }
 
     /// Forgets all pins.
     pub(crate) fn forget_pins(&self) {
-        self.pin_boot.fetch_add(1, Ordering::Relaxed);
+        let mark = self.pin_mark.load(Ordering::Relaxed);
+        // Only the crc: no boot to come has this mark.
+        self.pin_mark.store(mark & !0xFF | mark.wrapping_add(1) & 0xFF, Ordering::Relaxed);
     }
 }
 

@@ -39,6 +39,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// An error where the power is gone; else the medium's error. Nothing is known to be durable then.
     fn sync(&self) -> io::Result<()>;
+    /// Makes durable what the [`crate::Flash`] of the same SSD has programmed and erased, so that what is written next may name
+    /// it; whether that took a sync. Costs nothing where all of it is durable already.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    fn barrier(&self) -> io::Result<bool>;
 }
 
 /// Smallest piece that a power cut leaves whole.
@@ -182,5 +188,10 @@ impl Store for RamStore {
             }
             Step::Torn(_) | Step::Off => Err(power_is_gone()),
         }
+    }
+
+    /// Flash in memory is durable as soon as it is programmed.
+    fn barrier(&self) -> io::Result<bool> {
+        Ok(false)
     }
 }

@@ -212,7 +212,8 @@ impl Ftl {
 
     /// What has been counted since the start.
     pub fn stats(&self) -> LayerStats {
-        self.lock().stats
+        let inner = self.lock();
+        LayerStats { syncs: inner.journal.syncs(), ..inner.stats }
     }
 
     /// How the flash is.

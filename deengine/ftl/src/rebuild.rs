@@ -8,6 +8,7 @@
 use crate::replay::Found;
 use crate::restore::Progress;
 use crate::space::State;
+use gnstor_durable::COUNTER_MAX;
 use gnstor_flash::{Flash, PageState, Ppa, Superblock};
 use gnstor_map::MapWriter;
 use gnstor_proto::slba::{Stamp, Vid};
@@ -79,6 +80,8 @@ fn scan(flash: &Flash, superblock: Superblock, is_live: &impl Fn(Vid, u32) -> bo
         match flash.page(page) {
             PageState::Erased => {}
             PageState::Padding | PageState::Damaged | PageState::Buffered(_) => used = true,
+            // Later writes are counted on from the highest sequence: none gets that far.
+            PageState::Programmed(oob) if oob.seq > COUNTER_MAX => used = true,
             PageState::Programmed(oob) => {
                 used = true;
                 if let Some(vid) = Vid::new(oob.vid).filter(|vid| is_live(*vid, oob.generation)) {

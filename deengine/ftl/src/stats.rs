@@ -2,6 +2,7 @@
 //! What the layer counts.
 
 use crate::space::Wear;
+use gnstor_durable::JournalSyncs;
 
 /// Counters since the layer was opened, but for pages written, which go on from the checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -32,6 +33,8 @@ pub struct LayerStats {
     pub stranded_pages: u64,
     /// Valid pages whose data could not be read when they were to be moved.
     pub lost_pages: u64,
+    /// Syncs of the medium behind pages of the journal, and before them for the data that they name.
+    pub syncs: JournalSyncs,
 }
 
 impl LayerStats {

@@ -177,7 +177,7 @@ impl Remains {
             Origin::NoDump(_) => "no dump",
             Origin::Rebuilt(_) => "rebuilt",
         };
-        let knows = ssd.filling_since.is_some() || ssd.ledger.lost() > 0 || ssd.ledger.contents().map.is_none();
+        let knows = ssd.filling_since.is_some() || !ssd.ledger.lost().is_empty() || ssd.ledger.contents().map.is_none();
         assert!(!ssd.boot().is_lossy() || knows, "it may have lost writes, and will serve");
         let regions = ssd.regions();
         for (vba, ever) in (0u32..).zip(&self.ever) {

@@ -13,7 +13,7 @@ pub(crate) fn pages(dice: &mut Dice, count: u64) -> Vec<Page> {
     let page = |dice: &mut Dice| {
         let stamp = Stamp { lease_epoch: dice.next() as u32, sequence: dice.next() };
         let (vid, generation, vba, sum) = (dice.next() as u16, dice.next() as u32, dice.next() as u32, 5);
-        let oob = Oob { vid, generation, vba, stamp, sum, seq: dice.next() };
+        let oob = Oob { vid, generation, vba, stamp, sum, seq: dice.below(1 << 62) };
         (Ppa(dice.next() as u32), oob, (dice.below(8) != 0).then(|| [dice.next() as u8; 4096]))
     };
     (0..count).map(|_| page(dice)).collect()

@@ -2,7 +2,9 @@
 //! The ledger without power cuts: what it keeps, what it refuses, and what one bad copy does.
 
 use super::{Bench, SIZES, entry, vid};
+use crate::cell::Kind;
 use crate::{Durable, DurableError, Sizes, State, Tombstone};
+use gnstor_flash::Store;
 use gnstor_proto::vendor::REQUEST_IDS;
 
 #[test]
@@ -68,13 +70,18 @@ fn one_bad_copy_is_repaired_and_two_are_a_loss() {
         bench.flip(copy + 1000, 5);
         let opened = bench.open();
         assert_eq!(opened.ledger.contents(), ledger.contents());
-        assert_eq!((opened.ledger.damaged().len(), opened.ledger.lost()), (1, 0), "{:?}", opened.ledger.damaged());
+        assert_eq!(
+            (opened.ledger.damaged().len(), opened.ledger.lost().len()),
+            (1, 0),
+            "{:?}",
+            opened.ledger.damaged()
+        );
         assert!(bench.open().ledger.damaged().is_empty(), "it was repaired");
     }
     copies.into_iter().for_each(|copy| bench.flip(copy + 1000, 5));
     let opened = bench.open();
     assert!(opened.ledger.contents().entries.is_empty());
-    assert_eq!((opened.ledger.damaged().len(), opened.ledger.lost()), (2, 1));
+    assert_eq!((opened.ledger.damaged().len(), opened.ledger.lost()), (2, &[Kind::Entry][..]));
 }
 
 #[test]
@@ -109,4 +116,47 @@ fn other_sizes_and_no_format_are_refused_with_the_reason() {
     assert!(error.contains("`volumes` = 4, not 3"), "{error}");
     let large = Sizes { map_words: 1 << 30, ..SIZES };
     assert!(matches!(Durable::open(bench.store(), large), Err(DurableError::StoreTooSmall { .. })));
+}
+
+/// Makes both copies of a place zeros.
+fn wipe(bench: &Bench, copies: [u64; 2]) {
+    copies.into_iter().for_each(|at| bench.ram.write(at, &[0; 4096]).unwrap());
+    bench.ram.sync().unwrap();
+}
+
+#[test]
+fn a_place_of_which_nothing_is_left_is_lost_unless_it_was_never_used() {
+    let bench = Bench::new();
+    let opened = bench.format();
+    let layout = opened.durable.layout();
+    let singles = [(Kind::Term, layout.term), (Kind::Map, layout.map), (Kind::Odometer, layout.odometer)];
+    for (kind, twin) in singles {
+        let before = [0, 1].map(|copy| {
+            let mut bytes = [0; 4096];
+            bench.ram.read(twin.copies[copy], &mut bytes).unwrap();
+            bytes
+        });
+        wipe(&bench, twin.copies);
+        assert_eq!(bench.open().ledger.lost(), [kind], "never set since the format, but written by it");
+        twin.copies.into_iter().zip(before).for_each(|(at, bytes)| bench.ram.write(at, &bytes).unwrap());
+    }
+    assert!(bench.open().ledger.lost().is_empty());
+    // Places that nobody has used are not looked at.
+    wipe(&bench, layout.entries.copies);
+    wipe(&bench, layout.tombstones.copies);
+    let mut ledger = bench.open().ledger;
+    assert!(ledger.lost().is_empty());
+    ledger.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
+    ledger.bury(vid(2), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+    wipe(&bench, layout.entries.copies);
+    let opened = bench.open();
+    assert_eq!(opened.ledger.lost(), [Kind::Entry]);
+    assert!(opened.ledger.damaged().iter().all(|why| why.contains("Entry 0") && why.contains("zeros")));
+    // A page of tombstones is eight places, of which the first was used and all have a cell.
+    wipe(&bench, layout.tombstones.copies);
+    let mut ledger = bench.open().ledger;
+    assert_eq!(ledger.lost(), [[Kind::Tombstone; 8].as_slice(), &[Kind::Entry]].concat());
+    // What is put there makes the place whole again.
+    ledger.put_entry(vid(1), &entry(vid(1), 1, 2)).unwrap();
+    assert_eq!(bench.open().ledger.lost(), [Kind::Tombstone; 8]);
 }

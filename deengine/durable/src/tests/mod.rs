@@ -87,9 +87,9 @@ impl Dice {
                 let stamp = Stamp { lease_epoch: self.next() as u32, sequence: self.next() };
                 Record::Applied { vid, vba: self.next() as u32, stamp }
             }
-            1 => Record::Opened { superblock, stream: self.next() as u8, order: self.next() },
+            1 => Record::Opened { superblock, stream: self.next() as u8, order: self.below(1 << 62) },
             2 => Record::Closed { superblock },
-            3 => Record::Erased { superblock, erases: self.next() as u32 },
+            3 => Record::Erased { superblock, erases: self.below(1 << 31) as u32 },
             4 => Record::Bad { block: Block(self.below(64) as u32) },
             5 => Record::Forgotten { vid, generation: self.next() as u32 },
             _ => Record::Word { index: self.below(SIZES.map_words), value: self.next() },

@@ -246,7 +246,7 @@ impl World {
             self.ledger,
             self.ledger_next
         );
-        assert_eq!(opened.ledger.lost(), 0, "{:?}", opened.ledger.damaged());
+        assert!(opened.ledger.lost().is_empty(), "{:?}", opened.ledger.damaged());
         self.ledger = found.clone();
         self.ledger_next = None;
 

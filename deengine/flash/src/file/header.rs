@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 8] = *b"GNSTFLSH";
 const BOOT_MAGIC: [u8; 8] = *b"GNSTBOOT";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Longest label.
 const LABEL_BYTES: usize = 256;
 
@@ -40,7 +40,7 @@ const _: () = assert!(size_of::<Raw>() == PAGE_BYTES as usize);
 
 /// What is where in a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     pub(super) geometry: Geometry,
     pub(super) system_bytes: u64,
     pub(super) label: String,
@@ -50,7 +50,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(geometry: Geometry, system_bytes: u64, label: String) -> Result<Self, String> {
+    pub(crate) fn new(geometry: Geometry, system_bytes: u64, label: String) -> Result<Self, String> {
         if label.len() > LABEL_BYTES {
             return Err(format!("a label has at most {LABEL_BYTES} bytes, not {}", label.len()));
         }
@@ -64,7 +64,7 @@ impl Layout {
         Ok(Self { geometry, system_bytes, label, records_at, data_at, end })
     }
 
-    pub(super) fn encode(&self) -> [u8; PAGE_BYTES as usize] {
+    pub(crate) fn encode(&self) -> [u8; PAGE_BYTES as usize] {
         let Shape { channels, dies_per_channel, planes, unit_pages, sense_pages, rows } = *self.geometry.shape();
         let mut label = [0; LABEL_BYTES];
         label[..self.label.len()].copy_from_slice(self.label.as_bytes());
@@ -86,7 +86,7 @@ impl Layout {
         zerocopy::transmute!(raw)
     }
 
-    pub(super) fn decode(bytes: &[u8; PAGE_BYTES as usize]) -> Result<Self, String> {
+    pub(crate) fn decode(bytes: &[u8; PAGE_BYTES as usize]) -> Result<Self, String> {
         let raw: Raw = zerocopy::transmute!(*bytes);
         if raw.magic != MAGIC {
             return Err("it does not begin with the mark of one".into());
@@ -119,7 +119,7 @@ pub(super) fn boot_at(slot: u64) -> u64 {
     u64::from(PAGE_BYTES) * (1 + slot)
 }
 
-pub(super) fn encode_boot(boot: u32) -> [u8; 16] {
+pub(crate) fn encode_boot(boot: u32) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&BOOT_MAGIC);
     bytes[8..12].copy_from_slice(&boot.to_le_bytes());
@@ -128,7 +128,7 @@ pub(super) fn encode_boot(boot: u32) -> [u8; 16] {
     bytes
 }
 
-pub(super) fn decode_boot(bytes: &[u8; 16]) -> Option<u32> {
+pub(crate) fn decode_boot(bytes: &[u8; 16]) -> Option<u32> {
     let [.., a, b, c, d, e, f, g, h] = *bytes;
     let sound = bytes[..8] == BOOT_MAGIC && crc32c::crc32c(&bytes[..12]) == u32::from_le_bytes([e, f, g, h]);
     sound.then(|| u32::from_le_bytes([a, b, c, d]))

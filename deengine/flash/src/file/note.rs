@@ -12,13 +12,14 @@ const MAGIC: [u8; 8] = *b"GNSTNOTE";
 const HEAD: usize = 24;
 /// Where the two copies are, and how long one can be.
 const AT: [u64; 2] = [12 << 10, 36 << 10];
-const BYTES: usize = 24 << 10;
+pub(crate) const BYTES: usize = 24 << 10;
 
 /// Longest text.
 pub const NOTE_BYTES: usize = BYTES - HEAD;
 
 /// One of the two copies.
-enum Copy {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Copy {
     /// Nothing was ever written there.
     Blank,
     Damaged,
@@ -65,13 +66,7 @@ impl DataFile {
         }
         let copies = self.notes()?;
         let number = copies.each_ref().map(Copy::number);
-        let mut bytes = vec![0; BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..16].copy_from_slice(&(number[0].max(number[1]).max(1) + 1).to_le_bytes());
-        bytes[16..20].copy_from_slice(&u32::try_from(text.len()).expect("at most a copy").to_le_bytes());
-        bytes[HEAD..HEAD + text.len()].copy_from_slice(text.as_bytes());
-        let crc = checksum(&bytes);
-        bytes[20..24].copy_from_slice(&crc.to_le_bytes());
+        let bytes = encode(number[0].max(number[1]).max(1) + 1, text);
         // The older copy first: the newer one is whole until this one is.
         let order = if number[0] <= number[1] { AT } else { [AT[1], AT[0]] };
         let failed = |source| DataFileError::Io { path: self.path.clone(), what: "writing what it is", source };
@@ -101,7 +96,20 @@ fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..20]), &bytes[HEAD..])
 }
 
-fn decode(bytes: &[u8]) -> Option<Copy> {
+/// A copy; the text has room in it.
+pub(crate) fn encode(number: u64, text: &str) -> Vec<u8> {
+    let mut bytes = vec![0; BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..16].copy_from_slice(&number.to_le_bytes());
+    bytes[16..20].copy_from_slice(&u32::try_from(text.len()).expect("at most a copy").to_le_bytes());
+    bytes[HEAD..HEAD + text.len()].copy_from_slice(text.as_bytes());
+    let crc = checksum(&bytes);
+    bytes[20..24].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// A copy that something was written to; `None` where it is damaged. `bytes` has [`BYTES`] of them.
+pub(crate) fn decode(bytes: &[u8]) -> Option<Copy> {
     let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("a copy is longer"));
     let length = usize::try_from(word(16)).ok().filter(|&length| length <= NOTE_BYTES)?;
     if bytes[..8] != MAGIC || word(20) != checksum(bytes) {

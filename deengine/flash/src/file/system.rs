@@ -54,4 +54,11 @@ impl Store for FileStore {
             Step::Torn(_) | Step::Off => Err(power_is_gone()),
         }
     }
+
+    fn barrier(&self) -> io::Result<bool> {
+        if !self.file.has_unsynced() {
+            return Ok(false);
+        }
+        self.sync().map(|()| true)
+    }
 }

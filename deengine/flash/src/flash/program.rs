@@ -158,6 +158,14 @@ impl Flash {
                 }
             }
         }
+        self.note_change();
+    }
+
+    /// Records were changed: what is to name them in the system area waits for a sync of the file.
+    fn note_change(&self) {
+        if let Some(file) = &self.file {
+            file.note_change();
+        }
     }
 
     /// The power went while the unit was programmed: the first pages may be there, of the others some left traces.
@@ -208,6 +216,7 @@ impl Flash {
                 self.records.set_state(page, State::Broken);
             }
             self.set_next_row(block, self.geometry.rows());
+            self.note_change();
             return Err(EraseFailed(block));
         }
         match self.power.step() {
@@ -219,6 +228,7 @@ impl Flash {
                     }
                 }
                 self.set_next_row(block, 0);
+                self.note_change();
             }
             Step::Torn(seed) => self.tear_erase(pages, seed),
             Step::Off => {}

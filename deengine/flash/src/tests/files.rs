@@ -51,7 +51,7 @@ fn what_is_not_an_ssd_is_refused_with_a_reason() {
     let crc = crc32c::crc32c(&later[..4092]);
     later[4092..].copy_from_slice(&crc.to_le_bytes());
     raw.write_all_at(&later, 0).unwrap();
-    assert!(refused(&path).contains("version 3, and this program reads version 2"), "{}", refused(&path));
+    assert!(refused(&path).contains("version 4, and this program reads version 3"), "{}", refused(&path));
     raw.write_all_at(&header, 0).unwrap();
     DataFile::open(&path).unwrap();
     let len = raw.metadata().unwrap().len();
@@ -70,7 +70,7 @@ fn another_geometry_is_refused() {
     let other = FlashConfig { geometry: Geometry::new(shape(), 6).unwrap(), ..config(media) };
     let error = Flash::new(other).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData);
-    assert!(error.to_string().contains("another geometry"));
+    assert!(error.to_string().contains("superblocks, and "));
 }
 
 proptest! {
@@ -255,4 +255,28 @@ fn boots_are_counted_and_one_damaged_count_is_survived() {
     raw.write_all_at(&[0x55; 16], 4096).unwrap();
     raw.write_all_at(&[0x55; 16], 8192).unwrap();
     assert!(file.next_boot().unwrap_err().to_string().contains("boots are damaged"));
+}
+
+#[test]
+fn a_barrier_is_a_sync_where_pages_were_programmed_or_erased_since_the_last_one() {
+    let (_folder, path) = place();
+    let file = new_file(&path, IoMode::Blocking);
+    let store = FileStore::new(Arc::clone(&file), Arc::new(Power::steady()));
+    let flash = on_file(&file);
+    assert!(!store.barrier().unwrap(), "nothing was done");
+    program(&flash, Unit(0), 0);
+    assert!(store.barrier().unwrap());
+    assert!(!store.barrier().unwrap());
+    store.write(0, &[1; 512]).unwrap();
+    assert!(!store.barrier().unwrap(), "what the store itself was given is no page");
+    program(&flash, Unit(4), 4);
+    store.sync().unwrap();
+    assert!(!store.barrier().unwrap(), "a sync is a barrier");
+    flash.erase(Block(0)).unwrap();
+    assert!(store.barrier().unwrap());
+    let power = Arc::new(Power::steady());
+    let store = FileStore::new(Arc::clone(&file), Arc::clone(&power));
+    program(&flash, Unit(1), 8);
+    power.cut();
+    assert!(store.barrier().is_err(), "not without power");
 }

@@ -2,6 +2,7 @@
 //! Tests of the whole, on RAM and on files.
 
 mod crash;
+mod decoders;
 mod devices;
 mod faults;
 mod files;

@@ -127,4 +127,8 @@ impl Store for Watched {
         self.seen().end = Some(Mark::now());
         result
     }
+
+    fn barrier(&self) -> io::Result<bool> {
+        self.inner.barrier()
+    }
 }

@@ -3,8 +3,9 @@
 
 use super::*;
 use crate::restore::Origin;
-use gnstor_flash::Store;
+use gnstor_flash::{Flash, Oob, PageState, Ppa, Store, Superblock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
 #[test]
 fn without_journal_and_checkpoints_the_records_bring_everything_back_that_lives() {
@@ -24,6 +25,7 @@ fn without_journal_and_checkpoints_the_records_bring_everything_back_that_lives(
         at += 4096;
     }
     rig.store.sync().unwrap();
+    forge_newest(&flash);
     let looked_at = AtomicU64::new(0);
     let progress = |done: u64, total: u64| {
         assert!(done <= total);
@@ -50,6 +52,22 @@ fn without_journal_and_checkpoints_the_records_bring_everything_back_that_lives(
         let newest = rig.history[&key].last().unwrap().1;
         assert_eq!(rig.read(key), newest, "{key:?} as of {last}");
     }
+}
+
+/// A unit of pages whose records, under right checksums, say that nothing can be newer: there is no number for what comes next.
+fn forge_newest(flash: &Flash) {
+    let geometry = flash.geometry();
+    let pages =
+        |superblock: u32| superblock * geometry.superblock_pages()..(superblock + 1) * geometry.superblock_pages();
+    let blank = |superblock: &u32| pages(*superblock).all(|page| flash.page(Ppa(page)) == PageState::Erased);
+    let superblock = (0..geometry.superblocks()).find(blank).expect("a free superblock");
+    let unit = geometry.first_unit(Superblock(superblock));
+    for (vba, page) in (0..).zip(geometry.pages_of(unit)) {
+        let oob = Oob { vid: 1, generation: 1, vba, seq: u64::MAX, ..Oob::default() };
+        flash.place(page, flash.take_frame().expect("a frame"), &oob);
+    }
+    flash.start_program(unit);
+    assert_eq!(flash.finish_program(unit), Poll::Ready(Ok(())));
 }
 
 /// Where the journal ring begins, and behind it the checkpoints: the layout of `gnstor_durable`.

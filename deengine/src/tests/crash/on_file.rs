@@ -27,8 +27,6 @@ const SECTOR: usize = 512;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Host {
     Stays,
-    /// It fails as well, and what was written to the system area since the last sync is gone before anything else is.
-    FailsInOrder,
     /// It fails as well, and whatever was not synced may be there or not.
     Fails,
 }
@@ -73,6 +71,19 @@ impl Forgetful {
         bytes
     }
 
+    /// Does a sync, if it is one; what is there before it is kept from then on.
+    fn remember(&self, sync: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
+        let mut before = self.before.lock().expect("nobody panicked");
+        // What is written while this runs may be synced or not: it is taken for not.
+        let area = self.area();
+        let synced = sync()?;
+        if synced {
+            *self.synced.lock().expect("nobody panicked") = area;
+            before.clear();
+        }
+        Ok(synced)
+    }
+
     /// Of what was written to records and data since the last sync each sector is there or not.
     fn after_host_power_cut(&self, seed: u64) {
         let (now, synced) = (self.area(), self.synced.lock().expect("nobody panicked"));
@@ -83,8 +94,8 @@ impl Forgetful {
         }
     }
 
-    /// Each write since the last sync is kept, dropped, or there in part, in sectors; or all are dropped.
-    fn after_power_cut(&self, seed: u64, drop_all: bool) {
+    /// Each write since the last sync is kept, dropped, or there in part, in sectors.
+    fn after_power_cut(&self, seed: u64) {
         let before = std::mem::take(&mut *self.before.lock().expect("nobody panicked"));
         let mut redo = Vec::new();
         for (at, old) in before.into_iter().rev() {
@@ -98,7 +109,6 @@ impl Forgetful {
             for (sector, bytes) in (0u64..).zip(new.chunks(SECTOR)) {
                 let kept = match dice % 3 {
                     0 => false,
-                    _ if drop_all => false,
                     1 => true,
                     _ => mix64(dice ^ sector).is_multiple_of(2),
                 };
@@ -129,13 +139,11 @@ impl Store for Forgetful {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut before = self.before.lock().expect("nobody panicked");
-        // What is written while this runs may be synced or not: it is taken for not.
-        let area = self.area();
-        self.inner.sync()?;
-        *self.synced.lock().expect("nobody panicked") = area;
-        before.clear();
-        Ok(())
+        self.remember(|| self.inner.sync().map(|()| true)).map(drop)
+    }
+
+    fn barrier(&self) -> io::Result<bool> {
+        self.remember(|| self.inner.barrier())
     }
 }
 
@@ -204,8 +212,8 @@ impl Campaign {
                 self.rig = Rig::bare(0, 16);
                 self.bench.flash = None;
                 let left = on_file.store.take().expect("it was open");
-                left.after_power_cut(store, self.host == Host::FailsInOrder);
-                if self.host != Host::Stays {
+                left.after_power_cut(store);
+                if self.host == Host::Fails {
                     left.after_host_power_cut(store);
                 }
             }

@@ -109,12 +109,12 @@ fn sectors(store: &RamStore, range: Range<u64>) -> Vec<u64> {
 }
 
 /// Noise, nothing, or a flipped bit, in a sector; the flip is where a checksum sees it.
-fn damage(store: &RamStore, dice: &mut oracle::Dice, at: u64, seen: usize, zeros: bool) {
+fn damage(store: &RamStore, dice: &mut oracle::Dice, at: u64, seen: usize) {
     let mut bytes = [0; SECTOR];
     store.read(at, &mut bytes).expect("within the store");
     match dice.below(3) {
-        0 if zeros => bytes.fill(0),
-        0 | 1 => bytes[dice.index(seen)] ^= 1 << dice.below(8),
+        0 => bytes.fill(0),
+        1 => bytes[dice.index(seen)] ^= 1 << dice.below(8),
         _ => bytes.iter_mut().for_each(|byte| *byte = dice.roll().to_le_bytes()[0]),
     }
     store.write(at, &bytes).expect("within the store");
@@ -140,11 +140,10 @@ pub(super) fn damage_part(campaign: &mut Campaign, part: Part) -> Option<bool> {
             let copies = [cell, b.start + (cell - a.start)];
             let both = dice.one_in(2);
             if both {
-                // Zeros in both places are what was never written.
-                copies.iter().for_each(|at| damage(&store, dice, *at, 36, false));
+                copies.iter().for_each(|at| damage(&store, dice, *at, 36));
             } else {
                 let at = dice.of(&copies);
-                damage(&store, dice, at, 36, true);
+                damage(&store, dice, at, 36);
             }
             Some(both)
         }
@@ -155,7 +154,7 @@ pub(super) fn damage_part(campaign: &mut Campaign, part: Part) -> Option<bool> {
                 return None;
             }
             let at = dice.of(&found);
-            damage(&store, dice, at, SECTOR, true);
+            damage(&store, dice, at, SECTOR);
             Some(false)
         }
         Part::Checkpoint(section) => {
@@ -168,7 +167,7 @@ pub(super) fn damage_part(campaign: &mut Campaign, part: Part) -> Option<bool> {
                     let at = dice.of(&found);
                     // A head is a page; a table has few entries.
                     let seen = if section == Section::Table { 8 } else { SECTOR };
-                    damage(&store, dice, at, seen, true);
+                    damage(&store, dice, at, seen);
                     hit += 1;
                 }
             }
