@@ -261,6 +261,15 @@ fn whenever_the_power_goes_what_was_promised_is_there() {
     println!("{covered:#?}");
 }
 
+/// Seeds of long campaigns that found an error, with what it was.
+#[test]
+fn what_campaigns_have_found_stays_mended() {
+    // Collection took a superblock whose last valid page only the dump held, while the dump was written to new places.
+    for seed in [4_001_118] {
+        run(seed, &mut Covered::default());
+    }
+}
+
 #[test]
 fn whatever_order_a_failing_host_writes_in_what_was_flushed_is_there() {
     let mut covered = Covered::default();
