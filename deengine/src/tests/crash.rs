@@ -265,9 +265,7 @@ fn whenever_the_power_goes_what_was_promised_is_there() {
 #[test]
 fn what_campaigns_have_found_stays_mended() {
     // Collection took a superblock whose last valid page only the dump held, while the dump was written to new places.
-    for seed in [4_001_118] {
-        run(seed, &mut Covered::default());
-    }
+    run(4_001_118, &mut Covered::default());
 }
 
 #[test]

@@ -121,6 +121,15 @@ fn damage(store: &RamStore, dice: &mut oracle::Dice, at: u64, seen: usize) {
     store.sync().expect("there is power");
 }
 
+/// Whether both copies of the header are zeros, as on a store that was never formatted.
+pub(super) fn is_header_blank(campaign: &Campaign) -> bool {
+    let store = campaign.bench.store.as_ref().expect("a store");
+    let pages = campaign.config.capacity_bytes / PAGE;
+    let sizes = FtlConfig::sizes(&campaign.config.preset, pages, DUMP_BYTES).expect("the SSD's");
+    let ([a, b], _) = Areas { sizes, len: store.len() }.twin(Part::Header);
+    [a, b].into_iter().all(|copy| sectors(store, copy).is_empty())
+}
+
 /// What was damaged, if anything of that kind is there: `None`, or whether both copies were.
 pub(super) fn damage_part(campaign: &mut Campaign, part: Part) -> Option<bool> {
     let store = Arc::clone(campaign.bench.store.as_ref().expect("a store"));
