@@ -15,7 +15,7 @@ use crate::hca::soft::{SoftMr, SoftQp};
 use crate::mlx5::{self, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode};
 use crate::region::HostRegion;
 use crate::runtime::EngineHandle;
-use gnstor_proto::fabrics::{self, CmRequest, ConnectData, ConnectFields, Identity, PropertyFields, fctype, property};
+use gnstor_proto::fabrics::{self, CmRequest, ConnectData, ConnectFields, Host, PropertyFields, fctype, property};
 use gnstor_proto::nvme::{self, Cqe, IdentifyController, KeyedSgl, Sqe};
 use gnstor_proto::status::{Detail, Refusal, Status};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub struct HostQueue {
 }
 
 impl HostQueue {
-    /// Connects the admin queue of a controller: RDMA connection, Fabrics Connect as `identity`, controller enable.
+    /// Connects the admin queue of a controller: RDMA connection, Fabrics Connect as `host`, controller enable.
     ///
     /// # Errors
     /// [`ChannelError`] says who refused and why, or what did not answer.
@@ -68,7 +68,7 @@ impl HostQueue {
         half: HalfId,
         port: Port,
         subnqn: &str,
-        identity: Identity,
+        host: impl Into<Host>,
         kato: Duration,
         deadline: Duration,
     ) -> Result<Self, ChannelError> {
@@ -130,7 +130,7 @@ impl HostQueue {
             Err(_) => return Err(ChannelError::Timeout { what: peer, after: deadline }),
         }
         queue.post_receives();
-        queue.fabrics_connect(identity, subnqn, kato, deadline)?;
+        queue.fabrics_connect(host.into(), subnqn, kato, deadline)?;
         queue.enable(deadline)?;
         Ok(queue)
     }
@@ -155,14 +155,14 @@ impl HostQueue {
 
     fn fabrics_connect(
         &mut self,
-        identity: Identity,
+        host: Host,
         subnqn: &str,
         kato: Duration,
         deadline: Duration,
     ) -> Result<(), ChannelError> {
         let kato_ms = u32::try_from(kato.as_millis()).unwrap_or(u32::MAX);
         let fields = ConnectFields { sqsize_z: 15.into(), kato_ms: kato_ms.into(), ..ConnectFields::default() };
-        let data = ConnectData::new(identity, fabrics::CNTLID_ANY, subnqn);
+        let data = ConnectData::new(host, fabrics::CNTLID_ANY, subnqn);
         let cqe = self.execute(fabrics::command(fctype::CONNECT, &fields), Payload::Out(data.as_bytes()), deadline)?;
         self.require(&cqe, "Connect")?;
         #[expect(clippy::cast_possible_truncation, reason = "CNTLID is the low 16 bits")]

@@ -11,7 +11,7 @@ use gnstor_fabric::device::{DeviceMem, Kernel};
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::agent::{ClientKernel, DeviceMr, DeviceQp, Shape};
 use gnstor_fabric::mlx5;
-use gnstor_proto::fabrics::{CONNECT_DATA_BYTES, CmRequest, ConnectData, Identity};
+use gnstor_proto::fabrics::{CONNECT_DATA_BYTES, CmRequest, ConnectData};
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 use std::sync::Arc;
@@ -217,7 +217,6 @@ impl Channel {
             ..ChannelAbi::default()
         };
         self.memory.write(0, abi.as_bytes())?;
-        let identity = Identity::Client(session.client());
         let cntlids = session.controller_ids();
         for (i, spec) in specs.iter().enumerate() {
             let qp = QueuePair {
@@ -231,7 +230,7 @@ impl Channel {
                 ..QueuePair::default()
             };
             self.memory.write(layout.qps + i * size_of::<QueuePair>(), qp.as_bytes())?;
-            let data = ConnectData::new(identity, cntlids[i], &session.addresses()[i].subnqn);
+            let data = ConnectData::new(session.host(), cntlids[i], &session.addresses()[i].subnqn);
             self.memory.write(layout.connect + i * CONNECT_DATA_BYTES, data.as_bytes())?;
         }
         Ok(())

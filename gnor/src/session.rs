@@ -4,10 +4,11 @@
 use crate::node::{Node, NodeError};
 use gnstor_fabric::engine::Port;
 use gnstor_fabric::host_queue::HostQueue;
-use gnstor_proto::fabrics::Identity;
+use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::slba::ClientId;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender, TryRecvError};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -40,9 +41,9 @@ impl Session {
     /// # Errors
     /// The first SSD's error.
     pub fn connect(node: &Node, client: ClientId, addresses: Vec<SsdAddress>) -> Result<Self, NodeError> {
-        let identity = Identity::Client(client);
+        let host = Host { identity: Identity::Client(client), id: host_id() };
         let connect = |ssd: &SsdAddress| {
-            HostQueue::connect(node.engine(), node.soft_half(), ssd.port, &ssd.subnqn, identity, KATO, ADMIN_DEADLINE)
+            HostQueue::connect(node.engine(), node.soft_half(), ssd.port, &ssd.subnqn, host, KATO, ADMIN_DEADLINE)
         };
         let queues = addresses.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
         let queues = Arc::new(Mutex::new(queues));
@@ -53,6 +54,11 @@ impl Session {
     /// Whose session it is.
     pub fn client(&self) -> ClientId {
         self.client
+    }
+
+    /// As whom its queues connect.
+    pub fn host(&self) -> Host {
+        Host { identity: Identity::Client(self.client), id: host_id() }
     }
 
     /// The SSDs.
@@ -69,6 +75,19 @@ impl Session {
     pub fn with_queue<R>(&self, ssd: usize, f: impl FnOnce(&mut HostQueue) -> R) -> R {
         f(&mut self.queues.lock().expect("no panic while held")[ssd])
     }
+}
+
+/// This process, as SSDs tell it from others: where two processes come to have one client id, the newer one is heard (protocol rule 4).
+fn host_id() -> [u8; 16] {
+    static ID: OnceLock<[u8; 16]> = OnceLock::new();
+    // The hasher's keys come from the operating system.
+    let random = || RandomState::new().hash_one(std::process::id()).to_le_bytes();
+    *ID.get_or_init(|| {
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&random());
+        id[8..].copy_from_slice(&random());
+        id
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the keep-alive thread is the runtime part of this module")]

@@ -20,7 +20,7 @@ use gnstor_fabric::region::HostRegion;
 use gnstor_gnor::abi::{CMD_SLOTS, GN_NO_REPLICA, RQ_ENTRIES, SQ_BLOCKS};
 use gnstor_gnor::node::{Connection, NodeError};
 use gnstor_proto::BLOCK_BYTES;
-use gnstor_proto::fabrics::{self, CONNECT_DATA_BYTES, CmRequest, ConnectData, ConnectFields, Identity, fctype};
+use gnstor_proto::fabrics::{self, CONNECT_DATA_BYTES, CmRequest, ConnectData, ConnectFields, fctype};
 use gnstor_proto::nvme::{self, KeyedSgl, Sqe};
 use gnstor_proto::placement::group_of;
 use std::sync::Arc;
@@ -216,12 +216,12 @@ impl HostChannel {
     /// The SSD that refused, or did not answer.
     #[expect(clippy::disallowed_methods, reason = "a blocking wait with a deadline in real time")]
     pub fn connect(&mut self) -> Result<(), Error> {
-        let identity = Identity::Client(self.client.id);
+        let host = self.client.session.host();
         let cntlids = self.client.session.controller_ids();
         for (ssd, cntlid) in cntlids.into_iter().enumerate() {
             let at = self.connect_at + ssd * CONNECT_DATA_BYTES;
             let subnqn = self.client.session.addresses()[ssd].subnqn.clone();
-            self.memory.write(at as u64, ConnectData::new(identity, cntlid, &subnqn).as_bytes());
+            self.memory.write(at as u64, ConnectData::new(host, cntlid, &subnqn).as_bytes());
             let size = u16::try_from(RQ_ENTRIES - 1).expect("small");
             let fields = ConnectFields { qid: QID.into(), sqsize_z: size.into(), ..ConnectFields::default() };
             let mut sqe = fabrics::command(fctype::CONNECT, &fields);

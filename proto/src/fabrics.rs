@@ -99,11 +99,30 @@ const _: () = assert!(offset_of!(ConnectData, subnqn) == 256 && offset_of!(Conne
 /// "Any controller" in [`ConnectData::cntlid`].
 pub const CNTLID_ANY: u16 = 0xFFFF;
 
+/// Who connects, and as whom: of two hosts with one identity the SSD hears the newer one only (protocol rule 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Whom it speaks for.
+    pub identity: Identity,
+    /// Host Identifier (NVMe over Fabrics, Connect): tells hosts of the same identity apart.
+    pub id: [u8; 16],
+}
+
+impl From<Identity> for Host {
+    /// A host that is the only one of its identity.
+    fn from(identity: Identity) -> Self {
+        let mut id = [0; 16];
+        put_ascii(&mut id, identity.hostnqn().rsplit(':').next().unwrap_or(""), 0);
+        Self { identity, id }
+    }
+}
+
 impl ConnectData {
     /// Connect data for a host that asks for controller `cntlid` of `subnqn`.
-    pub fn new(identity: Identity, cntlid: u16, subnqn: &str) -> Self {
+    pub fn new(host: impl Into<Host>, cntlid: u16, subnqn: &str) -> Self {
+        let Host { identity, id } = host.into();
         let mut data = Self {
-            host_id: [0; 16],
+            host_id: id,
             cntlid: cntlid.into(),
             reserved: [0; 238],
             subnqn: [0; 256],
@@ -113,7 +132,6 @@ impl ConnectData {
         let hostnqn = identity.hostnqn();
         put_ascii(&mut data.subnqn, subnqn, 0);
         put_ascii(&mut data.hostnqn, &hostnqn, 0);
-        put_ascii(&mut data.host_id, hostnqn.rsplit(':').next().unwrap_or(""), 0);
         data
     }
 

@@ -365,6 +365,28 @@ fn a_client_whose_hca_vanishes_in_the_middle_gets_an_error_and_harms_nobody() {
     });
 }
 
+/// A client id that two hosts come to have, as after a restart of the daemon: the SSD hears the newer one only.
+#[test]
+fn a_newer_host_with_a_clients_id_takes_its_place() {
+    within(LIMIT, || {
+        let array = small_array(1);
+        let node = node(array.engine());
+        let old = client(&array, &node, "old");
+        volume(&old, "v", 1 << 20, 1);
+        let file = old.open("v", Rights::Write).unwrap();
+        file.write_at(0, &pattern(1, BLOCK)).unwrap();
+        let engine = array.engine();
+        let soft = engine.call(|e, _| e.add_soft()).unwrap();
+        let (deadline, identity) = (Duration::from_secs(5), Identity::Client(ClientId::new(old.id()).unwrap()));
+        let port = Port::Local(0);
+        let mut newer =
+            HostQueue::connect(&engine, soft, port, &ssd_subnqn(0), identity, Duration::ZERO, deadline).unwrap();
+        let error = file.write_at(0, &pattern(2, BLOCK)).expect_err("its queues are gone");
+        assert!(error.to_string().contains("broke"), "{error}");
+        newer.keep_alive(deadline).unwrap();
+    });
+}
+
 #[test]
 fn clients_that_come_and_go_leave_nothing_behind() {
     within(LIMIT, || {
