@@ -2,13 +2,14 @@
 //! Several cores for one SSD: each serves the queues that its thread polls.
 //!
 //! ```text
-//!   thread a --> Core --- read of one block ---> rules, map, page, frame          no lock
+//!   thread a --> Core --- read of blocks ------> rules, map, page, frame          no lock
 //!   thread b --> Core --+                                   ^ a copy each
 //!                       +- everything else ----> Ssd        one lock
 //!                       <------- notes --------- effects for the queues of this core
 //! ```
-//! What most commands are, a read of one block that is in memory, a core does alone: it judges by its copy of the rules,
-//! counts the read in flight where fences look (`flight`), and moves the block. Everything else, a read that is not
+//! What most commands are, a read of blocks that are in memory, a core does alone: it judges by its copy of the rules,
+//! counts the read in flight where fences look (`flight`), and moves the blocks. A read that finds the modelled firmware
+//! busy waits with its core (`line`). Everything else, a read that is not
 //! plainly allowed included, it asks of the [`Ssd`], under its lock. So every rule is written once, and the short way only
 //! ever says yes.
 
