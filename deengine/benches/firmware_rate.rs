@@ -11,7 +11,7 @@ mod common;
 
 use common::{client, connect, enable, io, map, queue_request, vendor, volume};
 use gnstor_deengine::{Core, Preset, Ssd, SsdConfig, SsdMedia};
-use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey};
+use gnstor_fabric::controller::{Controller, Effect, Outcome, PushRole, QueueKey};
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::Time;
 use gnstor_proto::fabrics::{CNTLID_ANY, Identity};
@@ -81,6 +81,12 @@ fn drive(core: &mut Core, commands: &[Sqe], clock: &AtomicU64) -> u64 {
         let (mut open, mut patience) = (batch.len(), PATIENCE);
         while open > 0 {
             match core.pop_effect() {
+                Some(Effect::Push { role: PushRole::Part, .. }) => {}
+                Some(Effect::Push { transfer, role: PushRole::Last(reply), .. }) => {
+                    assert_eq!(reply.cqe.status_word(), 0);
+                    open -= 1;
+                    core.transferred(now(), transfer, Outcome::Done { sum: 0 });
+                }
                 Some(Effect::Push { transfer, .. } | Effect::Pull { transfer, .. }) => {
                     core.transferred(now(), transfer, Outcome::Done { sum: 0 });
                 }

@@ -19,7 +19,7 @@ use crate::slab::Slab;
 use crate::stats::Stats;
 use crate::waiting::Load;
 use gnstor_durable::{Ledger, Odometer};
-use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, Remote, TransferId};
+use gnstor_fabric::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Remote, TransferId};
 use gnstor_fabric::region::{HostRegion, LocalRef};
 use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Frame, Ppa, Ticket};
@@ -264,7 +264,7 @@ impl Ssd {
         command.pushed_bytes += local.bytes;
         let queue = command.queue;
         let transfer = TransferId(self.transfers.insert(Transfer { command: id, kind }));
-        self.effects.push_back(Effect::Push { transfer, queue, remote, local, sum });
+        self.effects.push_back(Effect::Push { transfer, queue, remote, local, sum, role: PushRole::Alone });
     }
 
     pub(crate) fn pull(&mut self, id: u32, kind: TransferKind, remote: Remote, local: LocalRef) {

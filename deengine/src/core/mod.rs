@@ -34,7 +34,7 @@ use gnstor_proto::fabrics::{self, CmRequest, cm_reject};
 use gnstor_proto::nvme::{self, ReadWrite, Sqe};
 use line::Line;
 use port::{MAX_CORES, NOBODY, Ports};
-use read::{Found, Group, Read};
+use read::{Found, Read};
 pub(crate) use roster::Roster;
 use roster::{Note, Share};
 use std::collections::VecDeque;
@@ -60,8 +60,6 @@ pub struct Core {
     version: u64,
     ports: Ports,
     reads: Slab<Read>,
-    /// Reads of several blocks.
-    groups: Slab<Group>,
     /// Reads that wait for the modelled firmware.
     line: Line,
     /// The data of the read in hand.
@@ -121,7 +119,6 @@ impl Ssd {
             version: shared.roster.version(),
             ports: Ports::new(index),
             reads: Slab::marked(),
-            groups: Slab::new(),
             line: Line::default(),
             found: Vec::new(),
             effects: VecDeque::new(),
@@ -249,8 +246,8 @@ impl Core {
         let key = port.key;
         Some(match effect {
             Effect::Pull { transfer, remote, local, .. } => Effect::Pull { transfer, queue: key, remote, local },
-            Effect::Push { transfer, remote, local, sum, .. } => {
-                Effect::Push { transfer, queue: key, remote, local, sum }
+            Effect::Push { transfer, remote, local, sum, role, .. } => {
+                Effect::Push { transfer, queue: key, remote, local, sum, role }
             }
             Effect::Complete { mut cqe, at, pushed_bytes, .. } => {
                 cqe.sqhd = port.complete_there(cqe.sqhd.get()).into();

@@ -83,10 +83,15 @@ impl Port {
         self.fetched = next(self.fetched, self.size);
     }
 
-    /// A completion of the core's own goes out; its SQHD.
+    /// A completion has gone out.
     #[inline]
-    pub(super) fn complete(&mut self) -> u16 {
+    pub(super) fn complete(&mut self) {
         self.outstanding -= 1;
+    }
+
+    /// SQHD: what has been fetched.
+    #[inline]
+    pub(super) fn head(&self) -> u16 {
         let sum = self.fetched + self.fetched_there;
         u16::try_from(if sum < self.size { sum } else { sum - self.size }).expect("below the size of the queue")
     }
@@ -94,7 +99,8 @@ impl Port {
     /// A completion of the firmware's goes out, which has fetched up to `sqhd` of its own; the SQHD that the host is told.
     pub(super) fn complete_there(&mut self, sqhd: u16) -> u16 {
         self.fetched_there = sqhd.into();
-        self.complete()
+        self.complete();
+        self.head()
     }
 
     #[inline]

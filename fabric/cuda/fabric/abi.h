@@ -64,7 +64,9 @@ enum : gn_u32 {
   UP_RECV_ERROR = 9,   // a SEND met a receive that failed a check: syndrome in `status`
   UP_RQ_FLUSH = 10,    // receives index..status (16 bits each) found in a queue pair in error
   UP_PONG = 11,
+  UP_ANSWERED = 12,    // answers ended, `flags` of them: 16 bits each in `payload`, slot | COPY_* << ANSWERED_STATUS_SHIFT
 };
+enum : gn_u32 { ANSWERED_STATUS_SHIFT = 14 };
 enum : gn_u32 { UP_SIGNALLED = 1 };
 enum : gn_u32 { COPY_OK = 0, COPY_BAD_KEY = 1, COPY_BAD_SUM = 2 };
 
@@ -94,8 +96,10 @@ enum : gn_u32 {
   DOWN_CQE = 4,        // a CQE made by the Rust half: acknowledged, failed or flushed work
   DOWN_QP_ERROR = 5,   // put a queue pair into error
   DOWN_PING = 6,
+  DOWN_ANSWER = 7,     // the last part of an answer: DOWN_TO_DEVICE, and when all its parts are there a SEND
 };
-enum : gn_u32 { DOWN_CHECK_SUM = 1 };
+// DOWN_PART: part of the answer in this slot, reported with it.
+enum : gn_u32 { DOWN_CHECK_SUM = 1, DOWN_PART = 2 };
 enum : gn_u64 { PHASE_BIT = 1ull << 63 };
 
 // Word by word (63 usable bits each):
@@ -103,15 +107,33 @@ enum : gn_u64 { PHASE_BIT = 1ull << 63 };
 //   w1  host address, or for DOWN_CQE opcode(8) << 40 | syndrome(8) << 32 | wqe counter(16) << 0
 //   w2  remote address, or for DOWN_SEND the modelled time of arrival on the agent's clock, ns: not to be seen earlier
 //   w3  key(32) << 31 | tag(31)
-//   w4  late_after: agent clock in ns after which a DOWN_SEND counts as late
-//   w5  expected sum(32) | flags(8) << 32 | bit 63 of payload word 0 << 40 | of payload word 1 << 41
-//   w6, w7  the 16 bytes of a DOWN_SEND, less their top bits
+//   w4  late_after: agent clock in ns after which a DOWN_SEND counts as late; for DOWN_ANSWER its modelled time of arrival
+//   w5  expected sum(32) | flags(8) << 32 | bit 63 of payload word 0 << 40 | of payload word 1 << 41 | slot(9) << 42 | parts(9) << 51
+//   w6, w7  the 16 bytes of a DOWN_SEND, less their top bits; for DOWN_ANSWER late_after and the second 8 bytes: the first are zero
+enum : gn_u32 { SLOT_SHIFT = 42, PARTS_SHIFT = 51 };
 struct down_desc {
   gn_u64 w[8];
 };
 static_assert(sizeof(down_desc) == 64, "");
 
+// --- answers: what a read's data and response have in common while they are on their way. The Rust half numbers the slots of a ring;
+// --- a slot is its own again when UP_ANSWERED has named it -------------------------------------------------------------------
+
+enum : gn_u32 { ANSWER_SLOTS = 256, ANSWER_WORDS = ANSWER_SLOTS / 32 };
+
+struct answer_slot {
+  gn_u32 word;         // parts that have ended | ANSWER_BAD_* | parts in all << TOTAL_SHIFT, 0 until the last one has been seen
+  gn_u32 qpn;
+  gn_u64 due;          // modelled time of arrival, agent clock
+  gn_u64 late_after;
+  gn_u64 ready_at;     // when the last part had ended
+  gn_u64 response;     // the second 8 of its 16 bytes
+};
+static_assert(sizeof(answer_slot) == 40, "");
+
 // --- what the agent is launched with: one block per ring pair ---------------------------------------------------------------
+
+enum : gn_u32 { LATENESS_BUCKETS = 32 };
 
 struct ring_ctx {
   gn_u64 up_addr;        // up_entry[up_mask + 1], host memory
@@ -127,9 +149,11 @@ struct ring_ctx {
   gn_u64 late;           // of these, later than the model says
   gn_u64 stop_addr;      // u32 in host memory: 1 asks the agent to end
   gn_u64 ready_addr;     // u32 in host memory: launch number, stored when the block is resident
-  gn_u64 reserved[4];
+  gn_u64 answers_addr;   // answer_slot[ANSWER_SLOTS], device memory: the slots between launches
+  gn_u64 reserved[3];
+  gn_u64 lateness[LATENESS_BUCKETS];  // responses seen 2^i to 2^(i+1) - 1 ns after they were due; bucket 0 also the earlier ones
 };
-static_assert(sizeof(ring_ctx) == 128, "");
+static_assert(sizeof(ring_ctx) == 384, "");
 
 struct agent_args {
   qp_ctx* qps;

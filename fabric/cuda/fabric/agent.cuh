@@ -2,7 +2,8 @@
 // The GPU half of the emulated HCA: a small resident kernel, one block per ring pair.
 //
 //   warp 0     dispatcher: polls the down ring over PCIe (one polling warp; PCIe polling by many saturates the link)
-//   warp 1     responder: everything that is not a copy, up to 32 messages at once, in the order of the ring
+//   warp 1     responder: everything that is not a copy, up to 32 messages at once, in the order of the ring; and the responses of
+//              answers, when their data is there
 //   warps 2..  front ends: doorbells and work requests; queue pair i is front end i mod n's alone
 //   the rest   movers: one copy each
 //
@@ -30,17 +31,13 @@ struct agent_smem {
   gn_u32 slot_state[MAX_MOVERS];
   gn_u32 messages;
   gn_u32 exit;
+  answer_table answers;
 };
 
 // A small block, as on the CPU, has one front end.
 GN_DEV gn_u32 front_end_count() { return blockDim.x / 32 >= MANY_WARPS ? (gn_u32)MAX_FRONT_ENDS : 1u; }
 GN_DEV gn_u32 first_mover() { return FIRST_FRONT_END + front_end_count(); }
 GN_DEV gn_u32 mover_count() { return blockDim.x / 32 - first_mover(); }
-
-GN_DEV gn_u32 nth_set(gn_u32 mask, gn_u32 n) {
-  while (n--) mask &= mask - 1;
-  return (gn_u32)__ffs((int)mask) - 1;
-}
 
 // Polls the next 32 descriptors: four loads a lane, each of which brings eight descriptors with four lanes apiece. Returns how many of
 // them are there, staged in shared memory.
@@ -107,11 +104,13 @@ GN_DEV void hand_over(agent_smem& s, gn_u32 todo) {
 }
 
 GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
+  gn_u32 skip = 0;
   for (;;) {
     gn_u32 count = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0);
-    if (count == RESPONDER_EXIT) return;
-    if (count == 0) {
-      pause(20);
+    bool waiting = answer_pass(a, ring, s.answers, skip);
+    if (count == RESPONDER_EXIT && !waiting) return;  // the movers had ended before it was said
+    if (count == 0 || count == RESPONDER_EXIT) {
+      if (!waiting) pause(20);
       continue;
     }
     __syncwarp();  // lane 0's acquire reaches the lanes
@@ -141,7 +140,7 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
       continue;
     }
     gn_u32 op = lane < count ? (gn_u32)(s.stage[lane][0] >> 56) : 0u;
-    bool is_copy = op == DOWN_TO_DEVICE || op == DOWN_TO_HOST;
+    bool is_copy = op == DOWN_TO_DEVICE || op == DOWN_TO_HOST || op == DOWN_ANSWER;
     hand_out(s, __ballot_sync(0xffffffffu, is_copy));
     hand_over(s, __ballot_sync(0xffffffffu, lane < count && !is_copy));
     next += count;
@@ -181,7 +180,7 @@ GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u3
     __syncwarp();  // lane 0's acquire reaches the lanes
     down_work d;
     for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.slot[me][k];
-    execute_copy(a, ring, d);
+    execute_copy(a, ring, s.answers, d);
     __syncwarp();
     if (lane_id() == 0) mem::st_release_cta(&s.slot_state[me], (gn_u32)SLOT_FREE);
     __syncwarp();
@@ -194,6 +193,7 @@ GN_DEV void agent_main(const agent_args& a) {
   ring_ctx& ring = a.rings[blockIdx.x];
   for (gn_u32 i = threadIdx.x; i < MAX_MOVERS; i += blockDim.x) s.slot_state[i] = SLOT_FREE;
   if (threadIdx.x == 0) s.exit = s.messages = 0;
+  answers_restore(ring, s.answers);
   __syncthreads();
   if (threadIdx.x == 0) mem::st_release_sys((gn_u32*)ring.ready_addr, a.launch);
   gn_u32 warp = warp_in_block();
@@ -201,6 +201,8 @@ GN_DEV void agent_main(const agent_args& a) {
   else if (warp == 1) respond_loop(a, ring, s);
   else if (warp < first_mover()) frontend_loop(a, ring, s, warp - FIRST_FRONT_END);
   else if (warp - first_mover() < MAX_MOVERS) mover_loop(a, ring, s, warp - first_mover());
+  __syncthreads();
+  answers_keep(ring, s.answers);
 }
 
 }}  // namespace gn::hca

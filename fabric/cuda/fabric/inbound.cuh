@@ -17,6 +17,7 @@ GN_DEV gn_u32 down_qpn(const down_work& d) { return (gn_u32)(d.w[0] >> 32) & 0xf
 GN_DEV gn_u32 down_bytes(const down_work& d) { return (gn_u32)d.w[0]; }
 GN_DEV gn_u32 down_key(const down_work& d) { return (gn_u32)(d.w[3] >> 31); }
 GN_DEV gn_u32 down_tag(const down_work& d) { return (gn_u32)d.w[3] & 0x7fffffffu; }
+GN_DEV gn_u32 down_flags(const down_work& d) { return (gn_u32)(d.w[5] >> 32) & 0xffu; }
 
 struct completion {
   gn_u32 opcode, syndrome, qpn, counter, bytes;
@@ -36,11 +37,26 @@ GN_DEV void write_cqe(cq_ctx& cq, gn_u32 pi, const completion& c) {
   mem::st_release_sys(&e->counter_own, be32(last));  // pairs with the acquire of whoever polls the queue
 }
 
-// The 16 bytes of a SEND.
-GN_DEV void send_payload(const down_work& d, gn_u64& lo, gn_u64& hi) {
+// What reaches a queue pair: a SEND of 16 bytes, or a ready-made completion (`what`).
+struct message {
+  gn_u32 op = 0, qpn = 0, bytes = 0;
+  gn_u64 what = 0;
+  gn_u64 due = 0, late_after = 0;  // of a SEND, agent clock
+  gn_u64 lo = 0, hi = 0;           // its bytes
+};
+
+GN_DEV message message_of(const down_work& d) {
+  message m;
+  m.op = down_op(d);
+  m.qpn = down_qpn(d);
+  m.bytes = down_bytes(d);
+  m.what = d.w[1];
+  m.due = d.w[2];
+  m.late_after = d.w[4];
   gn_u32 top = (gn_u32)(d.w[5] >> 40);
-  lo = d.w[6] | (gn_u64)(top & 1u) << 63;
-  hi = d.w[7] | (gn_u64)(top >> 1 & 1u) << 63;
+  m.lo = d.w[6] | (gn_u64)(top & 1u) << 63;
+  m.hi = d.w[7] | (gn_u64)(top >> 1 & 1u) << 63;
+  return m;
 }
 
 enum : gn_u64 { PUBLISH_NS = 1500 };   // estimate of what the release of a completion takes before it is seen
@@ -61,7 +77,7 @@ GN_DEV gn_u32 check_receive(const agent_args& a, const qp_ctx& qp, gn_u32 at, gn
 }
 
 // A SEND that could not be delivered: the Rust half tries it again, or ends the connection.
-GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const down_work& d, gn_u32 at, gn_u32 fault) {
+GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const message& m, gn_u32 at, gn_u32 fault) {
   if (fault != RECV_NONE) {
     mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
     up_push(ring, UP_RECV_ERROR, qp.qpn, at & 0xffffu, fault, 0, 0);
@@ -70,18 +86,30 @@ GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const down_work& d, g
   gn_u64 position = up_reserve(ring, 1);
   up_entry* e = up_slot(ring, position);
   up_fill(e, UP_RNR, qp.qpn, at & 0xffffu, 0, 0, 16, 0);
-  send_payload(d, e->arg[0], e->arg[1]);
+  e->arg[0] = m.lo;
+  e->arg[1] = m.hi;
   up_publish(e, position);
+}
+
+// Counts a response that its owner can see now.
+GN_DEV void count_response(ring_ctx& ring, const message& m) {
+  gn_u64 seen = now_ns();
+  gn_u32 bucket = 0;
+  if (seen > m.due + 1) bucket = 63u - (gn_u32)__clzll((long long)(seen - m.due));
+  if (bucket >= LATENESS_BUCKETS) bucket = LATENESS_BUCKETS - 1;
+  mem::add_relaxed_gpu(&ring.lateness[bucket], (gn_u64)1);
+  mem::add_relaxed_gpu(&ring.responses, (gn_u64)1);
+  if (seen > m.late_after) mem::add_relaxed_gpu(&ring.late, (gn_u64)1);
 }
 
 // The SENDs and the ready-made completions of the lanes with `mine`, all at once; the whole warp. Receives and completion entries are
 // given out by lane number, which is the order of the ring: what is in order on a queue pair stays so (RC), though it is done at the
 // same time. Only this warp touches the receive heads.
-GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, const down_work& d, bool mine) {
-  gn_u32 index = down_qpn(d) - a.first_qpn;
+GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, const message& m, bool mine) {
+  gn_u32 index = m.qpn - a.first_qpn;
   // A message may have been on its way when its queue pair was destroyed.
   bool here = mine && index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE;
-  bool send = here && down_op(d) == DOWN_SEND && mem::ld_relaxed_gpu(&a.qps[index].state) == QP_RTS;  // else the Rust half flushes
+  bool send = here && m.op == DOWN_SEND && mem::ld_relaxed_gpu(&a.qps[index].state) == QP_RTS;  // else the Rust half flushes
   gn_u32 group = __match_any_sync(0xffffffffu, send ? index : 0x80000000u);
   gn_u32 at = 0, fault = RECV_NONE;
   gn_u64 to = 0;
@@ -96,32 +124,33 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, const down_wor
   // Behind a SEND that found no receive the others wait too, also where a receive has been posted in the meantime; behind a broken
   // receive they are flushed.
   gn_u32 cause = __shfl_sync(0xffffffffu, fault, failed ? __ffs((int)failed) - 1 : (int)lane_id());
-  if (first_failed || (behind_failure && cause == RECV_NONE)) report_undelivered(ring, a.qps[index], d, at, cause);
+  if (first_failed || (behind_failure && cause == RECV_NONE)) report_undelivered(ring, a.qps[index], m, at, cause);
   // A broken receive is consumed like a good one: its own completion reports it, and the flush starts behind it.
   bool consume = deliver || (first_failed && fault != RECV_NONE);
   gn_u32 consumed = __ballot_sync(0xffffffffu, consume) & group;
   __syncwarp();  // every lane has read the head
   if (send && (group & lt_mask()) == 0) a.qps[index].rq_head += (gn_u32)__popc(consumed);
-  bool complete = deliver || (here && down_op(d) == DOWN_CQE);
+  // The Rust half sends early by about the way it takes; what is left of that is waited for here, before completion entries are taken:
+  // an entry that is taken and not written holds up the ones behind it.
+  if (deliver)
+    for (gn_u64 since = now_ns(); now_ns() + PUBLISH_NS < m.due && now_ns() - since < MAX_WAIT_NS;) pause(0);
+  __syncwarp();
+  bool complete = deliver || (here && m.op == DOWN_CQE);
   gn_u32 cq = complete ? a.qps[index].cq : 0x80000000u;
   gn_u32 sharers = __match_any_sync(0xffffffffu, cq);
   gn_u32 leader = (gn_u32)__ffs((int)sharers) - 1, base = 0;
   if (complete && lane_id() == leader) base = mem::add_relaxed_gpu(&a.cqs[cq].pi, (gn_u32)__popc(sharers));
+  if (deliver) {
+    gn_u32 v[4] = {(gn_u32)m.lo, (gn_u32)(m.lo >> 32), (gn_u32)m.hi, (gn_u32)(m.hi >> 32)};
+    mem::st16((void*)to, v);
+  }
   gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
   if (deliver) {
-    // The Rust half sends early by about the way it takes; what is left of that is waited for here.
-    for (gn_u64 since = now_ns(); now_ns() + PUBLISH_NS < d.w[2] && now_ns() - since < MAX_WAIT_NS;) pause(0);
-    gn_u64 lo, hi;
-    send_payload(d, lo, hi);
-    gn_u32 v[4] = {(gn_u32)lo, (gn_u32)(lo >> 32), (gn_u32)hi, (gn_u32)(hi >> 32)};
-    mem::st16((void*)to, v);
-    write_cqe(a.cqs[cq], pi, completion{mlx5::CQE_RESP_SEND, 0, down_qpn(d), at, 16});
-    gn_u64 seen = now_ns();
-    mem::add_relaxed_gpu(&ring.responses, (gn_u64)1);
-    if (seen > d.w[4]) mem::add_relaxed_gpu(&ring.late, (gn_u64)1);
+    write_cqe(a.cqs[cq], pi, completion{mlx5::CQE_RESP_SEND, 0, m.qpn, at, 16});
+    count_response(ring, m);
   } else if (complete) {
-    gn_u32 what = (gn_u32)(d.w[1] >> 32);
-    write_cqe(a.cqs[cq], pi, completion{what >> 8 & 0xffu, what & 0xffu, down_qpn(d), (gn_u32)d.w[1] & 0xffffu, down_bytes(d)});
+    gn_u32 what = (gn_u32)(m.what >> 32);
+    write_cqe(a.cqs[cq], pi, completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
   }
   __syncwarp();
 }
@@ -140,11 +169,12 @@ GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d)
 // the batch into one message at a time.
 GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, const down_work& d, bool mine) {
   gn_u32 op = down_op(d), index = down_qpn(d) - a.first_qpn;
+  message m = message_of(d);
   bool rare = mine && op != DOWN_SEND && op != DOWN_CQE;
-  if (!__any_sync(0xffffffffu, rare)) return deliver_together(a, ring, d, mine);
+  if (!__any_sync(0xffffffffu, rare)) return deliver_together(a, ring, m, mine);
   for (gn_u32 todo = __ballot_sync(0xffffffffu, mine); todo; todo &= todo - 1) {
     bool turn = lane_id() == (gn_u32)__ffs((int)todo) - 1;
-    deliver_together(a, ring, d, turn && !rare);
+    deliver_together(a, ring, m, turn && !rare);
     if (turn && op == DOWN_QP_ERROR && index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE)
       queue_error(a, ring, d);
     if (turn && op == DOWN_PING) up_push(ring, UP_PONG, 0, down_tag(d), 0, 0, 0);

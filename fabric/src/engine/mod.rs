@@ -8,6 +8,7 @@
 //!                                <---Down---- conn <--link time-- effects: Pull, Push, Complete
 //! ```
 
+mod answer;
 mod conn;
 mod leaving;
 mod lent;
@@ -15,13 +16,13 @@ mod target;
 pub mod tcp;
 
 use crate::controller::{Controller, QueueKey};
-use crate::hca::abi::*;
 use crate::hca::agent::AgentHalf;
 use crate::hca::soft::SoftHalf;
 use crate::hca::{Down, Half};
 use crate::link::{Link, LinkConfig};
 use crate::region::HostRegion;
 use crate::time::{Span, Time};
+use answer::{Answers, slack};
 use conn::{Conn, To};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
@@ -122,6 +123,8 @@ enum Event {
     Acked { conn: ConnId, psn: u64 },
     /// The modelled data of a Pull has arrived.
     Arrived { tag: u32 },
+    /// An answer is due soon.
+    Answer { number: u32 },
     /// An SSD is done; the response takes the link.
     Respond { conn: ConnId, message: Message, pushed: u32 },
     /// The response reaches the initiator.
@@ -170,6 +173,8 @@ struct Transfer {
 enum Origin {
     /// A local controller's.
     Local { target: u16, transfer: crate::controller::TransferId, pull: bool },
+    /// The engine's own, of an answer.
+    Part { number: u32 },
     /// Asked for over TCP under this tag; the data is in this staging slot.
     Remote { remote: u32, tag: u32, slot: crate::region::LocalRef, pull: bool },
 }
@@ -190,6 +195,7 @@ pub struct Engine {
     conns: HashMap<ConnId, Conn>,
     by_qp: HashMap<(HalfId, u32), ConnId>,
     transfers: HashMap<u32, Transfer>,
+    answers: Answers,
     leaving: Leaving,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     messages: Messages,
@@ -257,6 +263,7 @@ impl Engine {
             conns: HashMap::default(),
             by_qp: HashMap::default(),
             transfers: HashMap::default(),
+            answers: Answers::default(),
             leaving: Leaving::default(),
             events: BinaryHeap::new(),
             messages: Messages::default(),
@@ -501,7 +508,7 @@ impl Engine {
 
     /// Whether anything is under way, so that a thread should poll rather than sleep.
     pub fn busy(&self) -> bool {
-        !self.events.is_empty() || !self.transfers.is_empty()
+        !self.events.is_empty() || !self.transfers.is_empty() || !self.answers.is_empty()
     }
 
     /// When the next modelled event is due, for a virtual clock.
@@ -556,18 +563,14 @@ impl Engine {
             }
             Event::Acked { conn, psn } => self.acknowledged(conn, psn),
             Event::Arrived { tag } => self.finish_transfer(now, at, tag),
+            Event::Answer { number } => self.hand_over(now, number),
             Event::Respond { conn, message, pushed } => {
                 let cqe: [u8; 16] = *self.messages.items[message as usize].first_chunk().expect("64 bytes");
                 let due = self.link.down(at, u64::from(pushed) + 16);
                 let submitted = self.conns.get(&conn).map_or(due, |c| c.submitted(zerocopy::transmute!(cqe)));
-                let modelled = due.since(submitted).as_ps();
-                let slack = Span::from_ps((modelled / 20).max(Span::from_ns(2000).as_ps()));
+                let late_after = due + slack(due.since(submitted));
                 let lead = self.lead(conn);
-                self.schedule(
-                    now,
-                    due - lead,
-                    Event::Deliver { conn, message, tries: 0, due, late_after: due + slack },
-                );
+                self.schedule(now, due - lead, Event::Deliver { conn, message, tries: 0, due, late_after });
             }
             Event::Deliver { conn, message, tries, due, late_after } => {
                 let cqe: [u8; 16] = self.messages.take(message);
@@ -627,10 +630,6 @@ fn sqe_of(raw: &[u8; 64]) -> Sqe {
 #[expect(clippy::cast_possible_truncation, reason = "16-bit counters travel in 32-bit words")]
 fn low16(word: u32) -> u16 {
     word as u16
-}
-
-fn is_done(entry: &UpEntry) -> bool {
-    entry.kind == UP_DONE
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ mod unruly;
 
 use super::tcp::Wire;
 use super::*;
-use crate::controller::{Effect, Outcome, Remote as Memory, TransferId};
+use crate::controller::{Effect, Outcome, PushRole, Remote as Memory, TransferId};
+use crate::hca::abi::*;
 use crate::hca::soft::{SoftMr, SoftQp};
 use crate::mlx5::{self, CtrlSeg, DataSeg, opcode};
 use std::collections::VecDeque;
@@ -173,7 +174,7 @@ impl Two {
         self.puppet.seen().on_submit = vec![if pull {
             Effect::Pull { transfer, queue, remote, local }
         } else {
-            Effect::Push { transfer, queue, remote, local, sum: None }
+            Effect::Push { transfer, queue, remote, local, sum: None, role: PushRole::Alone }
         }];
         self.memory.write(CAPSULE, Sqe::default().as_bytes());
         let ctrl = CtrlSeg::new(opcode::SEND, 0, QPN, 2, 0);

@@ -24,6 +24,8 @@ pub const UP_RNR: u32 = 8;
 pub const UP_RECV_ERROR: u32 = 9;
 pub const UP_RQ_FLUSH: u32 = 10;
 pub const UP_PONG: u32 = 11;
+pub const UP_ANSWERED: u32 = 12;
+pub const ANSWERED_STATUS_SHIFT: u32 = 14;
 pub const UP_SIGNALLED: u32 = 1;
 
 pub const COPY_OK: u32 = 0;
@@ -36,7 +38,13 @@ pub const DOWN_SEND: u64 = 3;
 pub const DOWN_CQE: u64 = 4;
 pub const DOWN_QP_ERROR: u64 = 5;
 pub const DOWN_PING: u64 = 6;
+pub const DOWN_ANSWER: u64 = 7;
 pub const DOWN_CHECK_SUM: u64 = 1;
+pub const DOWN_PART: u64 = 2;
+pub const SLOT_SHIFT: u32 = 42;
+pub const PARTS_SHIFT: u32 = 51;
+pub const ANSWER_SLOTS: usize = 256;
+pub const LATENESS_BUCKETS: usize = 32;
 pub const PHASE_BIT: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -120,7 +128,20 @@ pub struct RingCtx {
     pub late: u64,
     pub stop_addr: u64,
     pub ready_addr: u64,
-    pub reserved: [u64; 4],
+    pub answers_addr: u64,
+    pub reserved: [u64; 3],
+    pub lateness: [u64; LATENESS_BUCKETS],
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AnswerSlot {
+    pub word: u32,
+    pub qpn: u32,
+    pub due: u64,
+    pub late_after: u64,
+    pub ready_at: u64,
+    pub response: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -141,8 +162,13 @@ pub struct AgentArgs {
 const _: () = {
     use core::mem::size_of;
     assert!(size_of::<QpCtx>() == 128 && size_of::<CqCtx>() == 32 && size_of::<MrCtx>() == 32);
-    assert!(size_of::<UpEntry>() == 128 && size_of::<RingCtx>() == 128 && size_of::<AgentArgs>() == 56);
+    assert!(
+        size_of::<UpEntry>() == 128
+            && size_of::<RingCtx>() == 384
+            && size_of::<AnswerSlot>() == 40
+            && size_of::<AgentArgs>() == 56
+    );
 };
 
 /// Shared memory an agent block needs: `sizeof(agent_smem)`, checked by `tests/layout.rs`.
-pub const AGENT_SMEM_BYTES: u32 = 6144;
+pub const AGENT_SMEM_BYTES: u32 = 16416;

@@ -96,6 +96,9 @@ pub struct AgentStats {
     pub responses: u64,
     /// Of these, late.
     pub late: u64,
+    /// Responses by how long after they were due their owners could see them: bucket i counts 2^i to 2^(i+1) - 1 ns, bucket 0 also what
+    /// was early.
+    pub lateness: [u64; LATENESS_BUCKETS],
 }
 
 /// What the control path and the engines' ends know of the agent together.
@@ -130,7 +133,9 @@ const MRS_AT: usize = CQS_AT + MAX_CQS as usize * size_of::<CqCtx>();
 const RINGS_AT: usize = MRS_AT + MAX_MRS as usize * size_of::<MrCtx>();
 const ARGS_AT: usize = RINGS_AT + MAX_RINGS * size_of::<RingCtx>();
 const CLIENT_AT: usize = ARGS_AT + 64;
-const CONTEXT_BYTES: usize = CLIENT_AT + 64;
+const ANSWERS_AT: usize = CLIENT_AT + 64;
+const ANSWERS_BYTES: usize = ANSWER_SLOTS * size_of::<AnswerSlot>();
+const CONTEXT_BYTES: usize = ANSWERS_AT + MAX_RINGS * ANSWERS_BYTES;
 
 /// Mirror of `gn::client_launch` in gnor/cuda/gnor/kernel.cuh: what every client kernel is launched with.
 #[derive(Clone, Copy, IntoBytes, zerocopy::Immutable)]
@@ -160,7 +165,10 @@ impl AgentHca {
         let contexts = device.alloc(CONTEXT_BYTES)?;
         let rings = (0..count).map(|_| Ring::new(device)).collect::<Result<Vec<_>, _>>()?;
         for (index, ring) in rings.iter().enumerate() {
-            contexts.write(RINGS_AT + index * size_of::<RingCtx>(), ring.context().as_bytes())?;
+            let answers_at = ANSWERS_AT + index * ANSWERS_BYTES;
+            contexts.write(answers_at, &[0; ANSWERS_BYTES])?;
+            let ctx = RingCtx { answers_addr: contexts.address() + answers_at as u64, ..ring.context() };
+            contexts.write(RINGS_AT + index * size_of::<RingCtx>(), ctx.as_bytes())?;
         }
         device.preload(&[agent_kernel()])?;
         let resident: Arc<Resident> = Arc::default();
@@ -310,6 +318,7 @@ impl AgentHca {
             self.contexts.read(RINGS_AT + index * size_of::<RingCtx>(), ctx.as_mut_bytes())?;
             sum.responses += ctx.responses;
             sum.late += ctx.late;
+            sum.lateness.iter_mut().zip(ctx.lateness).for_each(|(all, some)| *all += some);
         }
         Ok(sum)
     }
