@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "reads the table that the C++ compiler made")]
 
 use gnstor_fabric::hca::abi::*;
+use gnstor_fabric::hca::agent::AGENT_THREADS;
 use gnstor_fabric::hca::ring::{DOWN_WORDS, UP_WORDS};
 use gnstor_fabric::mlx5::Cqe64;
 use std::ffi::{CStr, c_char};
@@ -90,6 +91,7 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         "agent_args.first_qpn" => offset_of!(AgentArgs, first_qpn);
         "agent_args.launch" => offset_of!(AgentArgs, launch);
         "agent_args.blocks" => offset_of!(AgentArgs, blocks);
+        "agent_threads" => AGENT_THREADS as usize;
         "cqe64" => size_of::<Cqe64>();
         "cqe64.byte_count" => offset_of!(Cqe64, byte_count);
         "cqe64.sop_qpn" => offset_of!(Cqe64, sop_qpn);

@@ -20,6 +20,7 @@ namespace gn { namespace hca {
 
 // A poll is a PCIe round trip and a pass some microseconds of dependent accesses: both serve 32 descriptors at once.
 enum : gn_u32 { FIRST_FRONT_END = 2, MANY_WARPS = 16, MAX_FRONT_ENDS = 8, MAX_MOVERS = 30, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
+enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 16) * 32 };  // as it is launched on a GPU: 16 movers
 enum : gn_u32 { SLOT_FREE = 0, SLOT_FULL = 1, SLOT_EXIT = 2 };  // of a mover
 enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };

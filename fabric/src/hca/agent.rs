@@ -24,7 +24,7 @@ const MAX_CQS: u32 = 256;
 const MAX_MRS: u32 = 1024;
 const FIRST_QPN: u32 = 0x100;
 /// Threads of an agent block: dispatcher, responder, 8 front ends, 16 movers.
-const AGENT_THREADS: u32 = 832;
+pub const AGENT_THREADS: u32 = 832;
 /// On the CPU one of each is enough: they share one core.
 const AGENT_THREADS_HOST: u32 = 128;
 
