@@ -10,8 +10,8 @@ mod common;
 use common::{client, connect, enable, io, map, queue_request, vendor, volume};
 use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_fabric::engine::{Engine, EngineConfig, HalfId, Port};
-use gnstor_fabric::hca::abi::{UP_DONE, UP_SEND, UpEntry};
-use gnstor_fabric::hca::{Down, Half};
+use gnstor_fabric::hca::abi::{UP_ANSWERED, UP_DONE, UP_SEND, UpEntry};
+use gnstor_fabric::hca::{Down, Half, Part, Response};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::time::Time;
 use gnstor_proto::fabrics::{CNTLID_ANY, CmRequest, Identity};
@@ -38,6 +38,15 @@ struct Generator(Arc<Mutex<Shared>>, Vec<(gnstor_fabric::region::RegionId, Arc<g
 impl Half for Generator {
     fn poll(&mut self) -> Option<UpEntry> {
         self.0.lock().expect("one thread").up.pop_front()
+    }
+    fn can_answer(&self) -> bool {
+        true
+    }
+    fn answer(&mut self, qpn: u32, tag: u32, _: &[Part], response: &Response) {
+        let mut s = self.0.lock().expect("one thread");
+        s.up.push_back(UpEntry { kind: UP_ANSWERED, qpn, index: tag, ..UpEntry::default() });
+        s.responses += 1;
+        s.last = response.bytes;
     }
     fn push(&mut self, message: Down) {
         let mut s = self.0.lock().expect("one thread");

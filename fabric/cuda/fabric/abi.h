@@ -119,7 +119,7 @@ static_assert(sizeof(down_desc) == 64, "");
 // --- answers: what a read's data and response have in common while they are on their way. The Rust half numbers the slots of a ring;
 // --- a slot is its own again when UP_ANSWERED has named it -------------------------------------------------------------------
 
-enum : gn_u32 { ANSWER_SLOTS = 256, ANSWER_WORDS = ANSWER_SLOTS / 32 };
+enum : gn_u32 { ANSWER_SLOTS = 512, ANSWER_WORDS = ANSWER_SLOTS / 32 };
 
 struct answer_slot {
   gn_u32 word;         // parts that have ended | ANSWER_BAD_* | parts in all << TOTAL_SHIFT, 0 until the last one has been seen
@@ -150,7 +150,8 @@ struct ring_ctx {
   gn_u64 stop_addr;      // u32 in host memory: 1 asks the agent to end
   gn_u64 ready_addr;     // u32 in host memory: launch number, stored when the block is resident
   gn_u64 answers_addr;   // answer_slot[ANSWER_SLOTS], device memory: the slots between launches
-  gn_u64 reserved[3];
+  gn_u64 reports;        // UP_ANSWERED entries
+  gn_u64 reserved[2];
   gn_u64 lateness[LATENESS_BUCKETS];  // responses seen 2^i to 2^(i+1) - 1 ns after they were due; bucket 0 also the earlier ones
 };
 static_assert(sizeof(ring_ctx) == 384, "");

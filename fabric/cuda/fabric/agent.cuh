@@ -33,6 +33,7 @@ struct agent_smem {
   gn_u32 messages;
   gn_u32 exit;
   answer_table answers;
+  counts count;
 };
 
 // A small block, as on the CPU, has one front end.
@@ -105,10 +106,10 @@ GN_DEV void hand_over(agent_smem& s, gn_u32 todo) {
 }
 
 GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
-  gn_u32 skip = 0;
+  gn_u32 first = 0;
   for (;;) {
     gn_u32 count = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0);
-    bool waiting = answer_pass(a, ring, s.answers, skip);
+    bool waiting = answer_pass(a, ring, s.count, s.answers, first);
     if (count == RESPONDER_EXIT && !waiting) return;  // the movers had ended before it was said
     if (count == 0 || count == RESPONDER_EXIT) {
       if (!waiting) pause(20);
@@ -122,7 +123,7 @@ GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
     __syncwarp();
     // The messages are in registers: the dispatcher may bring the next ones while these are handled.
     if (lane_id() == 0) mem::st_release_cta(&s.messages, 0u);
-    handle_messages(a, ring, d, mine);
+    handle_messages(a, ring, s.count, d, mine);
     __syncwarp();
   }
 }
@@ -193,7 +194,10 @@ GN_DEV void agent_main(const agent_args& a) {
   agent_smem& s = *(agent_smem*)smem();
   ring_ctx& ring = a.rings[blockIdx.x];
   for (gn_u32 i = threadIdx.x; i < MAX_MOVERS; i += blockDim.x) s.slot_state[i] = SLOT_FREE;
-  if (threadIdx.x == 0) s.exit = s.messages = 0;
+  if (threadIdx.x == 0) {
+    s.exit = s.messages = 0;
+    s.count = {};
+  }
   answers_restore(ring, s.answers);
   __syncthreads();
   if (threadIdx.x == 0) mem::st_release_sys((gn_u32*)ring.ready_addr, a.launch);
@@ -204,6 +208,7 @@ GN_DEV void agent_main(const agent_args& a) {
   else if (warp - first_mover() < MAX_MOVERS) mover_loop(a, ring, s, warp - first_mover());
   __syncthreads();
   answers_keep(ring, s.answers);
+  keep_counts(ring, s.count);
 }
 
 }}  // namespace gn::hca

@@ -51,13 +51,14 @@ GN_DEV void end_part(answer_table& t, const down_work& d, gn_u32 status) {
   mem::or_acqrel_cta(&t.ready[at / 32], 1u << at % 32);  // pairs with the acquire in answer_pass
 }
 
-// One slot that is ready for each lane, as far as there are any; the whole warp.
-GN_DEV gn_u32 pick_ready(gn_u32 word) {
+// One slot that is ready for each lane, as far as there are any, beginning with word `first` of the bits; the whole warp.
+GN_DEV gn_u32 pick_ready(gn_u32 word, gn_u32 first) {
   gn_u32 rank = lane_id(), slot = NO_ANSWER;
   for (gn_u32 i = 0; i < ANSWER_WORDS; ++i) {
-    gn_u32 bits = __shfl_sync(0xffffffffu, word, (int)i), n = (gn_u32)__popc(bits);
+    gn_u32 from = (first + i) % ANSWER_WORDS;
+    gn_u32 bits = __shfl_sync(0xffffffffu, word, (int)from), n = (gn_u32)__popc(bits);
     if (slot != NO_ANSWER) continue;
-    if (rank < n) slot = i * 32 + nth_set(bits, rank);
+    if (rank < n) slot = from * 32 + nth_set(bits, rank);
     else rank -= n;
   }
   return slot;
@@ -68,17 +69,14 @@ GN_DEV gn_u32 copy_status(gn_u32 word) {
   return word & ANSWER_BAD_SUM ? (gn_u32)COPY_BAD_SUM : (gn_u32)COPY_OK;
 }
 
-// Sends what is ready and due, up to 32 responses; the whole warp. Returns whether anything was ready, due or not. `skip` leaves out that
-// many of the ready ones, so that those which wait do not stand in the way of others.
-GN_DEV bool answer_pass(const agent_args& a, ring_ctx& ring, answer_table& t, gn_u32& skip) {
+// Sends what is ready and due, up to 32 responses; the whole warp. Returns whether anything was ready, due or not. `first` is where to
+// begin to look: it goes round, so that each answer has its turn.
+GN_DEV bool answer_pass(const agent_args& a, ring_ctx& ring, counts& n, answer_table& t, gn_u32& first) {
   gn_u32 bits = lane_id() < ANSWER_WORDS ? mem::ld_acquire_cta(&t.ready[lane_id()]) : 0u;
   if (!__any_sync(0xffffffffu, bits != 0)) return false;
-  __syncwarp();  // the acquires of eight lanes reach all of them
-  if (skip) {    // of a word each, from the bottom
-    gn_u32 left = bits & ~((1u << skip % 32) - 1);
-    bits = __any_sync(0xffffffffu, left != 0) ? left : bits;
-  }
-  gn_u32 at = pick_ready(bits);
+  __syncwarp();  // the acquires of the lanes reach all of them
+  gn_u32 at = pick_ready(bits, first);
+  first = (first + 1) % ANSWER_WORDS;
   bool due = false;
   message m;
   gn_u32 word = 0;
@@ -94,17 +92,13 @@ GN_DEV bool answer_pass(const agent_args& a, ring_ctx& ring, answer_table& t, gn
     due = copy_status(word) != COPY_OK || now + PUBLISH_NS >= m.due || now - x.ready_at > ANSWER_MAX_WAIT_NS;
   }
   gn_u32 ended = __ballot_sync(0xffffffffu, due);
-  if (!ended) {
-    skip = (skip + 8) % 32;
-    return true;
-  }
-  skip = 0;
+  if (!ended) return true;
   // The report's place is taken before the responses are seen, so that it comes before whatever their owners send next.
   gn_u64 position = 0;
   if (lane_id() == 0) position = up_reserve(ring, 1);
   position = __shfl_sync(0xffffffffu, position, 0);
   __syncwarp();
-  deliver_together(a, ring, m, due && copy_status(word) == COPY_OK);
+  deliver_together(a, ring, n, m, due && copy_status(word) == COPY_OK);
   up_entry* e = up_slot(ring, position);
   if (lane_id() == 0) up_fill(e, UP_ANSWERED, 0, 0, (gn_u32)__popc(ended), 0, 0, 0);
   if (due) {
@@ -114,7 +108,10 @@ GN_DEV bool answer_pass(const agent_args& a, ring_ctx& ring, answer_table& t, gn
     mem::st_relaxed_sys((gn_u16*)e->payload + __popc(ended & lt_mask()), (gn_u16)item);
   }
   __syncwarp();
-  if (lane_id() == 0) up_publish(e, position);
+  if (lane_id() == 0) {
+    up_publish(e, position);
+    n.reports += 1;
+  }
   __syncwarp();
   return true;
 }

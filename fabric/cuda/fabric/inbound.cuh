@@ -91,21 +91,36 @@ GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const message& m, gn_
   up_publish(e, position);
 }
 
+// What the responder counts in a launch, in shared memory.
+struct counts {
+  gn_u32 responses, late, reports;
+  gn_u32 lateness[LATENESS_BUCKETS];
+};
+
 // Counts a response that its owner can see now.
-GN_DEV void count_response(ring_ctx& ring, const message& m) {
+GN_DEV void count_response(counts& n, const message& m) {
   gn_u64 seen = now_ns();
   gn_u32 bucket = 0;
   if (seen > m.due + 1) bucket = 63u - (gn_u32)__clzll((long long)(seen - m.due));
   if (bucket >= LATENESS_BUCKETS) bucket = LATENESS_BUCKETS - 1;
-  mem::add_relaxed_gpu(&ring.lateness[bucket], (gn_u64)1);
-  mem::add_relaxed_gpu(&ring.responses, (gn_u64)1);
-  if (seen > m.late_after) mem::add_relaxed_gpu(&ring.late, (gn_u64)1);
+  mem::add_relaxed_cta(&n.lateness[bucket], 1u);
+  mem::add_relaxed_cta(&n.responses, 1u);
+  if (seen > m.late_after) mem::add_relaxed_cta(&n.late, 1u);
+}
+
+// Threads 0..32 of the block, when the responder has ended.
+GN_DEV void keep_counts(ring_ctx& ring, const counts& n) {
+  if (threadIdx.x < LATENESS_BUCKETS) ring.lateness[threadIdx.x] += n.lateness[threadIdx.x];
+  if (threadIdx.x != 0) return;
+  ring.responses += n.responses;
+  ring.late += n.late;
+  ring.reports += n.reports;
 }
 
 // The SENDs and the ready-made completions of the lanes with `mine`, all at once; the whole warp. Receives and completion entries are
 // given out by lane number, which is the order of the ring: what is in order on a queue pair stays so (RC), though it is done at the
 // same time. Only this warp touches the receive heads.
-GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, const message& m, bool mine) {
+GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, const message& m, bool mine) {
   gn_u32 index = m.qpn - a.first_qpn;
   // A message may have been on its way when its queue pair was destroyed.
   bool here = mine && index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE;
@@ -147,7 +162,7 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, const message&
   gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
   if (deliver) {
     write_cqe(a.cqs[cq], pi, completion{mlx5::CQE_RESP_SEND, 0, m.qpn, at, 16});
-    count_response(ring, m);
+    count_response(n, m);
   } else if (complete) {
     gn_u32 what = (gn_u32)(m.what >> 32);
     write_cqe(a.cqs[cq], pi, completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
@@ -167,14 +182,14 @@ GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d)
 
 // The messages of the lanes with `mine` that are not copies; the whole warp. The rare ones that are neither SEND nor completion split
 // the batch into one message at a time.
-GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, const down_work& d, bool mine) {
+GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, const down_work& d, bool mine) {
   gn_u32 op = down_op(d), index = down_qpn(d) - a.first_qpn;
   message m = message_of(d);
   bool rare = mine && op != DOWN_SEND && op != DOWN_CQE;
-  if (!__any_sync(0xffffffffu, rare)) return deliver_together(a, ring, m, mine);
+  if (!__any_sync(0xffffffffu, rare)) return deliver_together(a, ring, n, m, mine);
   for (gn_u32 todo = __ballot_sync(0xffffffffu, mine); todo; todo &= todo - 1) {
     bool turn = lane_id() == (gn_u32)__ffs((int)todo) - 1;
-    deliver_together(a, ring, m, turn && !rare);
+    deliver_together(a, ring, n, m, turn && !rare);
     if (turn && op == DOWN_QP_ERROR && index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE)
       queue_error(a, ring, d);
     if (turn && op == DOWN_PING) up_push(ring, UP_PONG, 0, down_tag(d), 0, 0, 0);

@@ -15,6 +15,8 @@ use crate::time::{Span, Time};
 
 /// How long before its response is due an answer is handed over: longer than the copy takes where many are under way.
 const LEAD: Span = Span::from_ns(40_000);
+/// Until a half is asked again that had no room.
+const RETRY: Span = Span::from_ns(1000);
 /// Most parts that are handed over together.
 const MOST_PARTS: usize = 256;
 
@@ -24,6 +26,8 @@ struct Answer {
     target: u16,
     transfer: TransferId,
     reply: Reply,
+    /// When the response reaches the host, once the link is booked.
+    due: Option<Time>,
     parts: Vec<Part>,
     bytes: u32,
     /// Whom it was handed over to, and when.
@@ -73,6 +77,7 @@ impl Answers {
                 target,
                 transfer,
                 reply,
+                due: None,
                 parts: Vec::new(),
                 bytes: 0,
                 half: None,
@@ -88,7 +93,7 @@ impl Answers {
         std::mem::swap(&mut answer.parts, &mut self.coming);
         self.coming.clear();
         answer.bytes = answer.parts.iter().map(|part| part.local.bytes).sum();
-        (answer.half, answer.left, answer.is_live) = (None, 0, true);
+        (answer.due, answer.half, answer.left, answer.is_live) = (None, None, 0, true);
         answer.outcome = Outcome::Done { sum: 0 };
         number
     }
@@ -133,13 +138,17 @@ impl Engine {
         let Reply { cqe, at } = answer.reply;
         let fits = answer.parts.len() <= MOST_PARTS && cqe.dw0.get() == 0 && cqe.dw1.get() == 0;
         answer.asked = now;
-        if !fits || !half.can_answer() {
+        if answer.due.is_none() && (!fits || !half.can_answer()) {
             return self.copy_parts(now, number);
+        }
+        // Asked for early, the link serves the answers in the order in which they would come to it.
+        let due = *answer.due.get_or_insert_with(|| self.link.down(at, u64::from(answer.bytes) + 16));
+        if due > now + LEAD || !half.can_answer() {
+            return self.queue((due - LEAD).max(now + RETRY), Event::Answer { number });
         }
         answer.half = Some(conn.half);
         conn.transfers += 1;
         conn.response_tries[usize::from(cqe.cid.get() & 0xFF)] = 0;
-        let due = self.link.down(at, u64::from(answer.bytes) + 16);
         let late_after = due + slack(due.since(conn.submitted(cqe)));
         let offset = half.clock_offset_ns();
         let response = Response {

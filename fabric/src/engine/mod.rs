@@ -231,6 +231,8 @@ pub struct Counters {
     pub copies: u64,
     /// Real time from asking for a copy to seeing its end, all copies together.
     pub copy_time: Span,
+    /// Steps that found something to do, and steps that did not.
+    pub steps: [u64; 2],
 }
 
 impl std::iter::Sum for Counters {
@@ -244,6 +246,7 @@ impl std::iter::Sum for Counters {
             fetch_time: a.fetch_time + b.fetch_time,
             copies: a.copies + b.copies,
             copy_time: a.copy_time + b.copy_time,
+            steps: [a.steps[0] + b.steps[0], a.steps[1] + b.steps[1]],
         })
     }
 }
@@ -503,6 +506,7 @@ impl Engine {
             self.check_timeouts(now);
             self.end_idle_remotes(now);
         }
+        self.counters.steps[usize::from(!worked)] += 1;
         worked
     }
 

@@ -43,7 +43,7 @@ pub const DOWN_CHECK_SUM: u64 = 1;
 pub const DOWN_PART: u64 = 2;
 pub const SLOT_SHIFT: u32 = 42;
 pub const PARTS_SHIFT: u32 = 51;
-pub const ANSWER_SLOTS: usize = 256;
+pub const ANSWER_SLOTS: usize = 512;
 pub const LATENESS_BUCKETS: usize = 32;
 pub const PHASE_BIT: u64 = 1 << 63;
 
@@ -129,7 +129,8 @@ pub struct RingCtx {
     pub stop_addr: u64,
     pub ready_addr: u64,
     pub answers_addr: u64,
-    pub reserved: [u64; 3],
+    pub reports: u64,
+    pub reserved: [u64; 2],
     pub lateness: [u64; LATENESS_BUCKETS],
 }
 
@@ -171,4 +172,4 @@ const _: () = {
 };
 
 /// Shared memory an agent block needs: `sizeof(agent_smem)`, checked by `tests/layout.rs`.
-pub const AGENT_SMEM_BYTES: u32 = 16416;
+pub const AGENT_SMEM_BYTES: u32 = 26832;

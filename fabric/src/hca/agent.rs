@@ -96,6 +96,8 @@ pub struct AgentStats {
     pub responses: u64,
     /// Of these, late.
     pub late: u64,
+    /// Reports of answers that have ended: each tells of up to 32.
+    pub reports: u64,
     /// Responses by how long after they were due their owners could see them: bucket i counts 2^i to 2^(i+1) - 1 ns, bucket 0 also what
     /// was early.
     pub lateness: [u64; LATENESS_BUCKETS],
@@ -318,6 +320,7 @@ impl AgentHca {
             self.contexts.read(RINGS_AT + index * size_of::<RingCtx>(), ctx.as_mut_bytes())?;
             sum.responses += ctx.responses;
             sum.late += ctx.late;
+            sum.reports += ctx.reports;
             sum.lateness.iter_mut().zip(ctx.lateness).for_each(|(all, some)| *all += some);
         }
         Ok(sum)
