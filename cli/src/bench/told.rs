@@ -41,8 +41,6 @@ pub(super) fn stages(before: &Stages, after: &Stages) -> StagesTold {
     let channels = |f: fn(&libgnstor::ChannelStats) -> u64| {
         after.channels.iter().map(f).sum::<u64>() - before.channels.iter().map(f).sum::<u64>()
     };
-    eprintln!("DEBUG steps {:?} {:?} reports {} responses {}", a.steps, b.steps, after.agent.reports - before.agent.reports, after.agent.responses - before.agent.responses);
-    eprintln!("DEBUG lateness {:?}", after.agent.lateness);
     StagesTold {
         retries: channels(|c| c.retries),
         protocol_errors: channels(|c| c.protocol_errors.into()),

@@ -26,7 +26,7 @@ struct qp_ctx {
   gn_u32 cq;           // index of the completion queue for both directions
   gn_u32 pd;           // protection domain: keys of another one are not valid here
   gn_u32 ring;         // the agent block (and ring pair) that serves it
-  gn_u32 reserved0;
+  gn_u32 rq_posted;    // receives posted, as last read: the record is looked at again when they are used up
   gn_u64 reserved[6];
 };
 static_assert(sizeof(qp_ctx) == 128, "one line pair a queue pair");
@@ -166,7 +166,7 @@ struct agent_args {
   gn_u32 first_qpn;      // queue pair i has the number first_qpn + i
   gn_u32 launch;         // number of this launch, reported through ready_addr
   gn_u32 blocks;         // number of agent blocks
-  gn_u32 reserved;
+  gn_u32 qps_in_smem;    // whether a block has shared memory for qp_count contexts
 };
 
 }}  // namespace gn::hca

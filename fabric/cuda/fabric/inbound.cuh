@@ -23,9 +23,9 @@ struct completion {
   gn_u32 opcode, syndrome, qpn, counter, bytes;
 };
 
-// Writes completion number `pi`: sixty bytes, then the word that hands it over. The hardware writes owner 0 on its first pass.
-GN_DEV void write_cqe(cq_ctx& cq, gn_u32 pi, const completion& c) {
-  mlx5::cqe64* e = (mlx5::cqe64*)cq.addr + (pi & cq.mask);
+// Writes all of completion number `pi` but its last word, and returns that: it hands the completion over, by a store behind a release
+// fence. The hardware writes owner 0 on its first pass.
+GN_DEV gn_u32 fill_cqe(const cq_ctx& cq, mlx5::cqe64* e, gn_u32 pi, const completion& c) {
   gn_u32 owner = pi >> cq.log_entries & 1u;
   e->flags_rqpn = be32(c.qpn);
   e->imm_inval = 0;
@@ -33,8 +33,7 @@ GN_DEV void write_cqe(cq_ctx& cq, gn_u32 pi, const completion& c) {
   e->timestamp[0] = 0;
   e->timestamp[1] = be32(c.syndrome);  // offset 55 is its low byte
   e->sop_qpn = be32(c.qpn);
-  gn_u32 last = (c.counter & 0xffffu) << 16 | c.opcode << 4 | owner;
-  mem::st_release_sys(&e->counter_own, be32(last));  // pairs with the acquire of whoever polls the queue
+  return be32((c.counter & 0xffffu) << 16 | c.opcode << 4 | owner);
 }
 
 // What reaches a queue pair: a SEND of 16 bytes, or a ready-made completion (`what`).
@@ -63,11 +62,16 @@ enum : gn_u64 { PUBLISH_NS = 1500 };   // estimate of what the release of a comp
 enum : gn_u64 { MAX_WAIT_NS = 10000 };  // twice what the Rust half sends early
 enum : gn_u32 { RECV_OK = 0, RECV_NONE = 0x100 };  // else a syndrome
 
-// Looks at receive `at` for a message of 16 bytes; sets where it goes.
-GN_DEV gn_u32 check_receive(const agent_args& a, const qp_ctx& qp, gn_u32 at, gn_u64& to) {
-  gn_u32 posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR));  // pairs with the owner's release
+// How many receives are posted from `at` on, by a counter of them.
+GN_DEV bool is_posted(const qp_ctx& qp, gn_u32 at, gn_u32 posted) {
   gn_u32 ready = (posted - at) & 0xffffu;
-  if (ready == 0 || ready > qp.rq_mask + 1) return RECV_NONE;
+  return ready != 0 && ready <= qp.rq_mask + 1;
+}
+
+// Looks at receive `at` for a message of 16 bytes; sets where it goes, and `posted` to what is known of the record.
+GN_DEV gn_u32 check_receive(const agent_args& a, const qp_ctx& qp, gn_u32 at, gn_u32& posted, gn_u64& to) {
+  if (!is_posted(qp, at, posted)) posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR));  // pairs with the owner's release
+  if (!is_posted(qp, at, posted)) return RECV_NONE;
   gn_u32 seg[4];
   mem::ld16_stream((const void*)(qp.rq_addr + (gn_u64)(at & qp.rq_mask) * mlx5::DS_BYTES), seg);
   to = (gn_u64)be32(seg[2]) << 32 | be32(seg[3]);
@@ -108,29 +112,50 @@ GN_DEV void count_response(counts& n, const message& m) {
   if (seen > m.late_after) mem::add_relaxed_cta(&n.late, 1u);
 }
 
-// Threads 0..32 of the block, when the responder has ended.
-GN_DEV void keep_counts(ring_ctx& ring, const counts& n) {
-  if (threadIdx.x < LATENESS_BUCKETS) ring.lateness[threadIdx.x] += n.lateness[threadIdx.x];
-  if (threadIdx.x != 0) return;
+// Adds a launch's counts to the ring's.
+GN_DEV void count_up(ring_ctx& ring, const counts& n) {
+  for (gn_u32 i = 0; i < LATENESS_BUCKETS; ++i) ring.lateness[i] += n.lateness[i];
   ring.responses += n.responses;
   ring.late += n.late;
   ring.reports += n.reports;
 }
 
+// A report that goes up with what is delivered: `item` of each lane with `listed`. Its place in the ring is taken before the owner can see
+// anything of it, so that it comes before whatever the owner sends next.
+struct report {
+  gn_u64 position = 0;
+  bool is_there = false, listed = false;
+  gn_u32 item = 0;
+};
+
+GN_DEV up_entry* fill_report(ring_ctx& ring, const report& r) {
+  gn_u32 lanes = __ballot_sync(0xffffffffu, r.listed);
+  up_entry* e = up_slot(ring, r.position);
+  if (lane_id() == 0) up_fill(e, UP_ANSWERED, 0, 0, (gn_u32)__popc(lanes), 0, 0, 0);
+  if (r.listed) mem::st_relaxed_sys((gn_u16*)e->payload + __popc(lanes & lt_mask()), (gn_u16)r.item);
+  return e;
+}
+
 // The SENDs and the ready-made completions of the lanes with `mine`, all at once; the whole warp. Receives and completion entries are
 // given out by lane number, which is the order of the ring: what is in order on a queue pair stays so (RC), though it is done at the
-// same time. Only this warp touches the receive heads.
-GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, const message& m, bool mine) {
+// same time. Only this warp touches the receive heads. One fence hands over the completions and the report.
+GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, const message& m, bool mine, const report& r) {
   gn_u32 index = m.qpn - a.first_qpn;
   // A message may have been on its way when its queue pair was destroyed.
-  bool here = mine && index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE;
-  bool send = here && m.op == DOWN_SEND && mem::ld_relaxed_gpu(&a.qps[index].state) == QP_RTS;  // else the Rust half flushes
+  gn_u32 state = mine && index < a.qp_count ? mem::ld_relaxed_gpu(&a.qps[index].state) : (gn_u32)QP_FREE;
+  bool here = state != QP_FREE;
+  bool send = m.op == DOWN_SEND && state == QP_RTS;  // else the Rust half flushes
+  bool ready_made = here && m.op == DOWN_CQE;
+  gn_u32 cq = send || ready_made ? a.qps[index].cq : 0x80000000u;
+  cq_ctx queue = {};
+  if (send || ready_made) queue = a.cqs[cq];  // not its counter, which others move
   gn_u32 group = __match_any_sync(0xffffffffu, send ? index : 0x80000000u);
-  gn_u32 at = 0, fault = RECV_NONE;
+  gn_u32 at = 0, fault = RECV_NONE, posted = 0;
   gn_u64 to = 0;
   if (send) {
     at = a.qps[index].rq_head + (gn_u32)__popc(group & lt_mask());
-    fault = check_receive(a, a.qps[index], at, to);
+    posted = a.qps[index].rq_posted;
+    fault = check_receive(a, a.qps[index], at, posted, to);
   }
   gn_u32 failed = __ballot_sync(0xffffffffu, send && fault != RECV_OK) & group;
   bool first_failed = send && fault != RECV_OK && !(failed & lt_mask());
@@ -143,30 +168,42 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   // A broken receive is consumed like a good one: its own completion reports it, and the flush starts behind it.
   bool consume = deliver || (first_failed && fault != RECV_NONE);
   gn_u32 consumed = __ballot_sync(0xffffffffu, consume) & group;
+  // The last of the group has looked furthest.
+  posted = __shfl_sync(0xffffffffu, posted, 31 - __clz((int)group));
   __syncwarp();  // every lane has read the head
-  if (send && (group & lt_mask()) == 0) a.qps[index].rq_head += (gn_u32)__popc(consumed);
+  if (send && (group & lt_mask()) == 0) {
+    a.qps[index].rq_head += (gn_u32)__popc(consumed);
+    a.qps[index].rq_posted = posted;
+  }
   // The Rust half sends early by about the way it takes; what is left of that is waited for here, before completion entries are taken:
   // an entry that is taken and not written holds up the ones behind it.
   if (deliver)
     for (gn_u64 since = now_ns(); now_ns() + PUBLISH_NS < m.due && now_ns() - since < MAX_WAIT_NS;) pause(0);
   __syncwarp();
-  bool complete = deliver || (here && m.op == DOWN_CQE);
-  gn_u32 cq = complete ? a.qps[index].cq : 0x80000000u;
-  gn_u32 sharers = __match_any_sync(0xffffffffu, cq);
+  bool complete = deliver || ready_made;
+  gn_u32 sharers = __match_any_sync(0xffffffffu, complete ? cq : 0x80000000u);
   gn_u32 leader = (gn_u32)__ffs((int)sharers) - 1, base = 0;
   if (complete && lane_id() == leader) base = mem::add_relaxed_gpu(&a.cqs[cq].pi, (gn_u32)__popc(sharers));
+  up_entry* told = nullptr;
+  if (r.is_there) told = fill_report(ring, r);
   if (deliver) {
     gn_u32 v[4] = {(gn_u32)m.lo, (gn_u32)(m.lo >> 32), (gn_u32)m.hi, (gn_u32)(m.hi >> 32)};
     mem::st16((void*)to, v);
   }
   gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
+  mlx5::cqe64* e = (mlx5::cqe64*)queue.addr + (pi & queue.mask);
+  gn_u32 last = 0;
   if (deliver) {
-    write_cqe(a.cqs[cq], pi, completion{mlx5::CQE_RESP_SEND, 0, m.qpn, at, 16});
-    count_response(n, m);
+    last = fill_cqe(queue, e, pi, completion{mlx5::CQE_RESP_SEND, 0, m.qpn, at, 16});
   } else if (complete) {
     gn_u32 what = (gn_u32)(m.what >> 32);
-    write_cqe(a.cqs[cq], pi, completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
+    last = fill_cqe(queue, e, pi, completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
   }
+  __syncwarp();
+  mem::fence_release_sys();
+  if (complete) mem::st_fenced_sys(&e->counter_own, last);  // pairs with the acquire of whoever polls the queue
+  if (told && lane_id() == 0) mem::st_fenced_sys(&told->seq, r.position + 1);  // as up_publish
+  if (deliver) count_response(n, m);
   __syncwarp();
 }
 
@@ -176,7 +213,7 @@ GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d)
   mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
   gn_u32 posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR)) & 0xffffu;
   gn_u32 head = qp.rq_head & 0xffffu;
-  qp.rq_head = posted;
+  qp.rq_head = qp.rq_posted = posted;
   up_push(ring, UP_RQ_FLUSH, qp.qpn, head, posted, 0, 0);
 }
 
@@ -186,10 +223,10 @@ GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, cons
   gn_u32 op = down_op(d), index = down_qpn(d) - a.first_qpn;
   message m = message_of(d);
   bool rare = mine && op != DOWN_SEND && op != DOWN_CQE;
-  if (!__any_sync(0xffffffffu, rare)) return deliver_together(a, ring, n, m, mine);
+  if (!__any_sync(0xffffffffu, rare)) return deliver_together(a, ring, n, m, mine, report{});
   for (gn_u32 todo = __ballot_sync(0xffffffffu, mine); todo; todo &= todo - 1) {
     bool turn = lane_id() == (gn_u32)__ffs((int)todo) - 1;
-    deliver_together(a, ring, n, m, turn && !rare);
+    deliver_together(a, ring, n, m, turn && !rare, report{});
     if (turn && op == DOWN_QP_ERROR && index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE)
       queue_error(a, ring, d);
     if (turn && op == DOWN_PING) up_push(ring, UP_PONG, 0, down_tag(d), 0, 0, 0);

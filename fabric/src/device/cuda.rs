@@ -179,10 +179,26 @@ impl CudaDevice {
         Ok(function)
     }
 
+    /// Most shared memory of a block, bytes.
+    pub(super) fn most_smem_bytes(&self) -> u32 {
+        let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        // SAFETY: the device that this context is of.
+        let bytes = unsafe { result::device::get_attribute(self.device, attribute) };
+        bytes.ok().and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(super::PLAIN_SMEM_BYTES)
+    }
+
     fn launch(&self, launch: &Launch, stream: sys::CUstream) -> Result<(), DeviceError> {
         let function = self.function(&launch.kernel)?;
         let mut args = launch.args;
         let mut params = [(&raw mut args).cast::<c_void>()];
+        if launch.smem_bytes > super::PLAIN_SMEM_BYTES {
+            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let bytes = i32::try_from(launch.smem_bytes).expect("checked by the caller");
+            // SAFETY: the function above.
+            unsafe { sys::cuFuncSetAttribute(function, attribute, bytes) }
+                .result()
+                .map_err(|e| DeviceError::Kernel { kernel: launch.kernel.name, cause: e.to_string() })?;
+        }
         // SAFETY: every kernel of this project takes one pointer; the launch's argument is device memory that outlives it.
         unsafe {
             result::launch_kernel(

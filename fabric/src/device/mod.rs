@@ -81,6 +81,9 @@ pub struct Kernel {
     pub host: HostEntry,
 }
 
+/// Shared memory that a block has without being asked for more, bytes.
+const PLAIN_SMEM_BYTES: u32 = 48 << 10;
+
 /// A kernel with its shape and argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch {
@@ -255,6 +258,14 @@ impl Device {
         match &self.backend {
             Backend::Host(cpu) => cpu.run(agent, client, words, residency, deadline),
             Backend::Cuda(gpu) => gpu.run(agent, client, words, residency, deadline),
+        }
+    }
+
+    /// Most shared memory of a block, bytes.
+    pub fn most_smem_bytes(&self) -> u32 {
+        match &self.backend {
+            Backend::Host(_) => PLAIN_SMEM_BYTES,
+            Backend::Cuda(gpu) => gpu.most_smem_bytes(),
         }
     }
 

@@ -64,7 +64,7 @@ pub struct QpCtx {
     pub cq: u32,
     pub pd: u32,
     pub ring: u32,
-    pub reserved0: u32,
+    pub rq_posted: u32,
     pub reserved: [u64; 6],
 }
 
@@ -157,7 +157,7 @@ pub struct AgentArgs {
     pub first_qpn: u32,
     pub launch: u32,
     pub blocks: u32,
-    pub reserved: u32,
+    pub qps_in_smem: u32,
 }
 
 const _: () = {
@@ -172,4 +172,4 @@ const _: () = {
 };
 
 /// Shared memory an agent block needs: `sizeof(agent_smem)`, checked by `tests/layout.rs`.
-pub const AGENT_SMEM_BYTES: u32 = 26832;
+pub const AGENT_SMEM_BYTES: u32 = 29328;

@@ -348,6 +348,9 @@ impl AgentHca {
         };
         let at = self.contexts.address();
         let blocks = u32::try_from(self.rings.len()).expect("at most MAX_RINGS");
+        // Contexts that do not fit beside the rest stay in device memory, where each access takes longer.
+        let with_qps = AGENT_SMEM_BYTES + qp_count * u32::try_from(size_of::<QpCtx>()).expect("small");
+        let qps_in_smem = self.residency == Residency::TwoKernels && with_qps <= self.device.most_smem_bytes();
         let agent_args = AgentArgs {
             qps: at + QPS_AT as u64,
             cqs: at + CQS_AT as u64,
@@ -358,7 +361,7 @@ impl AgentHca {
             first_qpn: FIRST_QPN,
             launch: number,
             blocks,
-            reserved: 0,
+            qps_in_smem: qps_in_smem.into(),
         };
         self.contexts.write(ARGS_AT, agent_args.as_bytes())?;
         let launch = ClientLaunch { agent: at + ARGS_AT as u64, args, blocks: shape.blocks, done: 0 };
@@ -368,7 +371,7 @@ impl AgentHca {
             kernel: agent_kernel(),
             blocks,
             threads: agent_threads,
-            smem_bytes: AGENT_SMEM_BYTES,
+            smem_bytes: if qps_in_smem { with_qps } else { AGENT_SMEM_BYTES },
             args: at + ARGS_AT as u64,
         };
         let mut launch = Launch {
