@@ -325,7 +325,7 @@ impl Engine {
             To::Remote(_) => Span::from_ps(self.config.ack_timeout.as_ps().saturating_mul(REMOTE_PATIENCE)),
         };
         let late = |c: &Conn| !c.broken && c.oldest_waiting().is_some_and(|at| now.since(at) > limit(c));
-        let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| late(c)).map(|(id, _)| *id).collect();
+        let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| late(c)).map(|(id, _)| id).collect();
         ids.sort_unstable();
         for id in ids {
             self.break_conn(now, id, Some(syndrome::RETRY_EXCEEDED));

@@ -12,6 +12,7 @@ mod answer;
 mod conn;
 mod leaving;
 mod lent;
+mod table;
 mod target;
 pub mod tcp;
 
@@ -32,6 +33,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use table::{Name, Table};
 use tcp::{Frame, PeerHalf, Remote, Staging, Wire};
 
 pub use lent::{Lent, lend};
@@ -43,6 +45,24 @@ pub struct HalfId(u32);
 /// Names a connection within an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ConnId(u32);
+
+impl Name for HalfId {
+    fn of(raw: u32) -> Self {
+        Self(raw)
+    }
+    fn raw(self) -> u32 {
+        self.0
+    }
+}
+
+impl Name for ConnId {
+    fn of(raw: u32) -> Self {
+        Self(raw)
+    }
+    fn raw(self) -> u32 {
+        self.0
+    }
+}
 
 /// Where an SSD is, seen from an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -183,7 +203,7 @@ enum Origin {
 pub struct Engine {
     config: EngineConfig,
     link: Link,
-    halves: HashMap<HalfId, AnyHalf>,
+    halves: Table<HalfId, AnyHalf>,
     targets: Vec<LocalTarget>,
     /// TCP links by name, and the order in which they are polled.
     remotes: HashMap<u32, Remote>,
@@ -192,7 +212,7 @@ pub struct Engine {
     spare_staging: Vec<Staging>,
     /// The number by which clients of other processes call target 0.
     first_ssd: u16,
-    conns: HashMap<ConnId, Conn>,
+    conns: Table<ConnId, Conn>,
     by_qp: HashMap<(HalfId, u32), ConnId>,
     transfers: HashMap<u32, Transfer>,
     answers: Answers,
@@ -257,13 +277,13 @@ impl Engine {
         Self {
             config,
             link: Link::new(config.link),
-            halves: HashMap::default(),
+            halves: Table::default(),
             targets: Vec::new(),
             remotes: HashMap::default(),
             remote_order: Vec::new(),
             spare_staging: Vec::new(),
             first_ssd: 0,
-            conns: HashMap::default(),
+            conns: Table::default(),
             by_qp: HashMap::default(),
             transfers: HashMap::default(),
             answers: Answers::default(),
@@ -347,8 +367,7 @@ impl Engine {
 
     fn add_half(&mut self, mut half: AnyHalf) -> HalfId {
         add_regions(&mut half, &self.regions());
-        let id = HalfId(self.id());
-        self.halves.insert(id, half);
+        let id = self.halves.insert(half).expect("far fewer halves than 65,536");
         self.order.push(id);
         id
     }
@@ -376,7 +395,8 @@ impl Engine {
     }
 
     /// Connects a queue pair with an SSD; the answer comes through `reply`, at once for a local SSD. A queue pair for whose last
-    /// connection data still moves is refused: the two could not be told apart.
+    /// connection data still moves is refused, the two could not be told apart, and so is one more than there are names for: the name
+    /// is nobody's then.
     pub fn connect(
         &mut self,
         now: Time,
@@ -386,16 +406,15 @@ impl Engine {
         request: &CmRequest,
         reply: Sender<Result<(), Refused>>,
     ) -> ConnId {
-        let id = ConnId(self.id());
-        if self.leaving.holds(half, qpn) {
-            let _ = reply.send(Err(REFUSED_NO_PEER));
-            return id;
-        }
         let to = match port {
             Port::Local(target) => To::Local(target),
             Port::Remote { remote, .. } => To::Remote(remote),
         };
-        self.conns.insert(id, Conn::new(half, qpn, to));
+        let is_free = !self.leaving.holds(half, qpn);
+        let Some(id) = is_free.then(|| self.conns.insert(Conn::new(half, qpn, to))).flatten() else {
+            let _ = reply.send(Err(REFUSED_NO_PEER));
+            return ConnId(u32::MAX);
+        };
         self.by_qp.insert((half, qpn), id);
         match port {
             Port::Local(target) => {
