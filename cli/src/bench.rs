@@ -13,21 +13,28 @@
 //! ```
 
 mod args;
+mod ceiling;
 mod central;
 mod cpu;
 mod figure;
 mod ideal;
 mod kernel;
 mod latency;
+mod lateness;
+mod load;
 mod plot;
 mod proxy;
+mod repeat;
 mod report;
 mod rig;
 mod served;
 mod told;
 
-pub use args::{BenchArgs, Load, Mode, Rw, Switch};
+pub use args::{BenchArgs, LinkArg, Mode, Rw, SuiteArg, Switch};
 pub use latency::{Latency, Timed};
+pub use lateness::Lateness;
+pub use load::Load;
+pub use repeat::Spread;
 pub use report::Report;
 pub use rig::Rig;
 
@@ -48,8 +55,14 @@ const ONCE_LIMIT: Duration = Duration::from_secs(3600);
 /// # Errors
 /// [`CliError`]: what was asked for cannot be, what ended the run before there were figures, and everything that is wrong with these.
 pub fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
+    if args.max_clients.is_some() && args.figure.is_none() && args.suite.is_none() {
+        return Err(CliError::Usage("--max-clients is for --figure and --suite; elsewhere --clients says it".into()));
+    }
     if args.figure.is_some() {
         return figure::command(args, steps);
+    }
+    if args.runs() > 1 {
+        return repeat::command(args, steps);
     }
     let report = run(args, steps)?;
     report.print(args.json);
@@ -139,6 +152,7 @@ pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, Cli
         schema: SCHEMA,
         load: load.clone(),
         device: DeviceTold { kind: device.kind().into(), name: device.name(), why: device.why().into() },
+        agent: told::agent(rig, outcome.multiprocessors),
         array: told::array(rig, &stages_before, &stages),
         emulated: told::emulated(rig),
         interrupted: outcome.interrupted,

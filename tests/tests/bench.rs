@@ -283,6 +283,10 @@ fn ctrl_c_ends_a_run_with_the_figures_so_far() {
 fn small(mode: Mode, rw: Rw) -> BenchArgs {
     BenchArgs {
         figure: None,
+        suite: None,
+        out: None,
+        budget: None,
+        runs: None,
         points: Vec::new(),
         max_clients: None,
         mode,
@@ -300,6 +304,8 @@ fn small(mode: Mode, rw: Rw) -> BenchArgs {
         ssds: 2,
         replicas: Some(2),
         preset: "null".into(),
+        link: None,
+        central_engine: Switch::On,
         ssd_size: Some(64 << 20),
         one_grid: false,
         engines: EngineArgs { engines: Some(2) },

@@ -9,7 +9,8 @@ mod told;
 pub(super) use paper::Quantity;
 pub(super) use told::{FigureReport, PointTold};
 
-use super::args::{BenchArgs, Load};
+use super::args::BenchArgs;
+use super::load::Load;
 use super::{plot, run_load};
 use crate::CliError;
 use crate::report::Steps;
@@ -36,10 +37,11 @@ fn run(args: &BenchArgs, steps: &Steps) -> Result<FigureReport, CliError> {
     let loads = figure.points.iter().map(|point| Load::new(&of_point(args, point))).collect::<Result<Vec<_>, _>>()?;
     args.plot.as_deref().map_or(Ok(()), plot::reserve)?;
     let each = args.warmup + args.runtime();
-    let all = each * u32::try_from(loads.len()).expect("far fewer points");
+    let all = each * args.runs() * u32::try_from(loads.len()).expect("far fewer points");
     steps.done(format!(
-        "figure {number}   {} points of {each:?} load, {}; starting, filling and reading back come on top",
+        "figure {number}   {} points of {} x {each:?} load, {}; starting, filling and reading back come on top",
         loads.len(),
+        args.runs(),
         human_time(all)
     ));
     let bar = steps.bar("points", loads.len() as u64);
@@ -66,13 +68,24 @@ fn one(
 ) -> Result<bool, CliError> {
     let name = point.words().join(" ");
     bar.set_message(name.clone());
-    match run_load(&of_point(args, point), load, &steps.hidden()) {
-        Err(CliError::Interrupted) => report.interrupted = true,
-        // Nothing has run yet: what is wrong is not the point's.
-        Err(error) if report.points.is_empty() => return Err(error),
-        Err(error) => report.fail(point, &error),
-        Ok(run) => report.add(point, run),
+    let (of_point, mut runs) = (of_point(args, point), Vec::new());
+    for _ in 0..args.runs() {
+        match run_load(&of_point, load.clone(), &steps.hidden()) {
+            Err(CliError::Interrupted) => report.interrupted = true,
+            // Nothing has run yet: what is wrong is not the point's.
+            Err(error) if report.points.is_empty() && runs.is_empty() => return Err(error),
+            Err(error) => {
+                report.fail(point, &error);
+                runs.clear();
+                break;
+            }
+            Ok(run) => runs.push(run),
+        }
+        if report.interrupted || steps.interrupted() {
+            break;
+        }
     }
+    report.add(point, runs);
     if let Some(line) = report.points.last().filter(|told| told.name == name).map(PointTold::line) {
         bar.suspend(|| steps.done(line));
     }

@@ -18,8 +18,8 @@ impl FigureReport {
         );
         println!();
         println!(
-            "  {:<34} {:>9} {:>9} {:>9} {:>8} {:>8} {:>7}  SSDs",
-            "point", "paper", "ideal", "measured", "of ideal", "mean us", "late"
+            "  {:<34} {:>9} {:>9} {:>9} {:>6} {:>8} {:>8} {:>7}  SSDs",
+            "point", "paper", "ideal", "measured", "+-", "of ideal", "mean us", "late"
         );
         self.points.iter().for_each(|told| println!("  {}", told.line()));
         println!();
@@ -65,9 +65,12 @@ impl PointTold {
         let mark = if self.paper_from == Some("ratio") { "*" } else { "" };
         let paper = number(self.paper, "not given") + mark;
         let [ideal, measured] = [self.ideal, self.measured].map(|value| number(value, "-"));
+        // A single run has no spread.
+        let spread = self.spread.filter(|_| self.runs > 1);
+        let spread = spread.map_or_else(|| "-".into(), |spread| format!("{:.1} %", spread.share() * 100.0));
         let mean = self.mean_us.map_or_else(|| "-".into(), |us| format!("{us:.1}"));
         let full = self.fill_share.map_or_else(String::new, |share| format!(", {:.1} % full", share * 100.0));
-        let state = self.state.unwrap_or_default();
+        let state = self.state.as_deref().unwrap_or_default();
         let mut marks = String::new();
         for (is, name) in [
             (self.core_bound, "  core-bound"),
@@ -77,7 +80,7 @@ impl PointTold {
             marks += if is { name } else { "" };
         }
         format!(
-            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {:>8} {mean:>8} {:>7}  {state}{full}{marks}",
+            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {spread:>6} {:>8} {mean:>8} {:>7}  {state}{full}{marks}",
             self.name,
             percent(self.ratio),
             percent(self.late_share)
