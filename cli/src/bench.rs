@@ -22,12 +22,14 @@ mod kernel;
 mod latency;
 mod lateness;
 mod load;
+mod machine;
 mod plot;
 mod proxy;
 mod repeat;
 mod report;
 mod rig;
 mod served;
+mod suite;
 mod told;
 
 pub use args::{BenchArgs, LinkArg, Mode, Rw, SuiteArg, Switch};
@@ -55,8 +57,8 @@ const ONCE_LIMIT: Duration = Duration::from_secs(3600);
 /// # Errors
 /// [`CliError`]: what was asked for cannot be, what ended the run before there were figures, and everything that is wrong with these.
 pub fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
-    if args.max_clients.is_some() && args.figure.is_none() && args.suite.is_none() {
-        return Err(CliError::Usage("--max-clients is for --figure and --suite; elsewhere --clients says it".into()));
+    if let Some(suite) = args.suite {
+        return suite::command(suite, args, steps);
     }
     if args.figure.is_some() {
         return figure::command(args, steps);

@@ -2,7 +2,7 @@
 //! The words of the load generator, which are fio's.
 
 use crate::args::{DeviceArg, EngineArgs, parse_size};
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,7 +59,8 @@ pub enum LinkArg {
 }
 
 /// A set of loads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SuiteArg {
     /// What the project wants to reach, beside what the machine can: a bare copy, the modelled ideal
     Targets,
@@ -69,6 +70,8 @@ pub enum SuiteArg {
 
 /// `gnstor bench`.
 #[derive(Clone, Debug, Args)]
+#[group(skip)]
+#[command(group = ArgGroup::new("set").args(["figure", "suite"]))]
 pub struct BenchArgs {
     /// Run a figure of the paper on its testbed: every point a run of its own
     #[arg(long, value_name = "9..13", value_parser = clap::value_parser!(u8).range(9..=13))]
@@ -92,7 +95,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "WORDS", value_delimiter = ',', requires = "figure")]
     pub points: Vec<String>,
     /// With --figure or --suite: at most so many clients. Figure 11 leaves out the points with more, all else takes fewer
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", requires = "set", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_clients: Option<u32>,
     /// Who drives the array
     #[arg(long, value_enum, default_value = "gnstor")]

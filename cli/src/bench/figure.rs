@@ -11,6 +11,7 @@ pub(super) use told::{FigureReport, PointTold};
 
 use super::args::BenchArgs;
 use super::load::Load;
+use super::report::Report;
 use super::{plot, run_load};
 use crate::CliError;
 use crate::report::Steps;
@@ -56,6 +57,49 @@ fn run(args: &BenchArgs, steps: &Steps) -> Result<FigureReport, CliError> {
     bar.finish_and_clear();
     report.conclude(&figure);
     Ok(report)
+}
+
+/// The loads of all figures by name, each once: figures share points.
+///
+/// # Errors
+/// [`CliError::Usage`]: limits that leave nothing.
+pub(super) fn loads(args: &BenchArgs) -> Result<Vec<(String, BenchArgs)>, CliError> {
+    let mut all: Vec<(String, BenchArgs)> = Vec::new();
+    for figure in figures(args)? {
+        for point in &figure.points {
+            let name = point.words().join(" ");
+            if !all.iter().any(|(known, _)| *known == name) {
+                all.push((name, of_point(args, point)));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// All figures, of the runs that there are of each point's load.
+///
+/// # Errors
+/// As [`loads`].
+pub(super) fn reports(
+    args: &BenchArgs,
+    runs: impl Fn(&str) -> Option<Vec<Report>>,
+) -> Result<Vec<FigureReport>, CliError> {
+    let report = |figure: Figure| {
+        let mut report = FigureReport::new(&figure, args);
+        for point in &figure.points {
+            if let Some(runs) = runs(&point.words().join(" ")) {
+                report.add(point, runs);
+            }
+        }
+        report.conclude(&figure);
+        report
+    };
+    Ok(figures(args)?.into_iter().map(report).collect())
+}
+
+fn figures(args: &BenchArgs) -> Result<Vec<Figure>, CliError> {
+    let limited = |mut figure: Figure| limit(&mut figure, args).map(|()| figure);
+    (9..=13).filter_map(paper::figure).map(limited).collect()
 }
 
 /// Runs one point into the report. Whether to go on.

@@ -4,47 +4,63 @@
 use super::paper::Quantity;
 use super::told::{FigureReport, PointTold};
 use crate::report::print_json;
+use std::fmt::Write;
 
 impl FigureReport {
     /// Prints the figure for a person, or as JSON.
     pub(super) fn print(&self, json: bool) {
-        if json {
-            return print_json(self);
-        }
-        println!();
-        println!(
+        if json { print_json(self) } else { print!("{}", self.text()) }
+    }
+
+    /// The figure for a person.
+    pub(in crate::bench) fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(text)?;
+        writeln!(
+            text,
             "  figure {}: {}, {} a client in flight, preset {}",
             self.figure, self.title, self.iodepth, self.preset
-        );
-        println!();
-        println!(
+        )?;
+        writeln!(text)?;
+        writeln!(
+            text,
             "  {:<34} {:>9} {:>9} {:>9} {:>6} {:>8} {:>8} {:>7}  SSDs",
             "point", "paper", "ideal", "measured", "+-", "of ideal", "mean us", "late"
-        );
-        self.points.iter().for_each(|told| println!("  {}", told.line()));
-        println!();
-        let gb = if self.quantity == Quantity::Throughput { "; a GB is the paper's, 1.024 x 10^9 bytes" } else { "" };
-        println!("  values in {}{gb}; * = the text's factor times a value of the text", self.unit);
-        if self.points.len() < self.planned {
-            println!("  interrupted: {} of {} points", self.points.len(), self.planned);
+        )?;
+        for told in &self.points {
+            writeln!(text, "  {}", told.line())?;
         }
-        println!();
-        println!("  {:<62} {:>6} {:>9}", "the text of the paper on several points", "paper", "measured");
+        writeln!(text)?;
+        let gb = if self.quantity == Quantity::Throughput { "; a GB is the paper's, 1.024 x 10^9 bytes" } else { "" };
+        writeln!(text, "  values in {}{gb}; * = the text's factor times a value of the text", self.unit)?;
+        if self.points.len() < self.planned {
+            writeln!(text, "  so far {} of {} points", self.points.len(), self.planned)?;
+        }
+        writeln!(text)?;
+        writeln!(text, "  {:<62} {:>6} {:>9}", "the text of the paper on several points", "paper", "measured")?;
         for claim in &self.claims {
             let measured = claim.measured.map_or_else(|| "-".into(), |value| format!("{value:.2}"));
             let what = format!("{} ({}, of {})", claim.what, claim.unit, claim.points);
-            println!("  {what:<62} {:>6.2} {measured:>9}", claim.paper);
+            writeln!(text, "  {what:<62} {:>6.2} {measured:>9}", claim.paper)?;
         }
         for told in &self.points {
             let why = [("cause", &told.cause), ("failed", &told.error)];
             for (what, why) in why.into_iter().filter_map(|(what, why)| Some((what, why.as_ref()?))) {
-                println!("  {what:<11} {}: {why}", told.name);
+                writeln!(text, "  {what:<11} {}: {why}", told.name)?;
             }
         }
-        self.chosen.iter().for_each(|chosen| println!("  chosen      {chosen}"));
+        for chosen in &self.chosen {
+            writeln!(text, "  chosen      {chosen}")?;
+        }
         let runs = || self.points.iter().filter_map(|told| told.run.as_ref());
         if let Some(run) = runs().next() {
-            println!("  device      {} ({})", run.device.name, run.device.why);
+            writeln!(text, "  device      {} ({})", run.device.name, run.device.why)?;
         }
         let mut emulated: Vec<&str> = Vec::new();
         for sentence in runs().flat_map(|run| &run.emulated) {
@@ -52,7 +68,7 @@ impl FigureReport {
                 emulated.push(sentence);
             }
         }
-        println!("  emulated    {}", emulated.join("\n              "));
+        writeln!(text, "  emulated    {}", emulated.join("\n              "))
     }
 }
 
