@@ -10,10 +10,8 @@ namespace gn {
 // None: the device is a thread.
 GN_DEV gn_u32 multiprocessors() { return 0; }
 
-// What the CPU's runtime ends a run for: a shuffle from a lane that does not take part.
-GN_DEV void trap() {
-  if (lane_id() == 0) __shfl_sync(0xffffffffu, 0u, 1);
-}
+// What the CPU's runtime ends a run for at once: a barrier of others.
+GN_DEV void trap() { __syncwarp(~(1u << lane_id())); }
 
 #else
 

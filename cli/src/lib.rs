@@ -21,6 +21,7 @@ pub mod array;
 pub mod bench;
 pub mod cp;
 pub mod demo;
+pub mod demo_fault;
 mod demo_kernel;
 pub mod door;
 mod down;
