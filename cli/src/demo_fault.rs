@@ -9,6 +9,7 @@ use crate::report::{Steps, print_json};
 use libgnstor::{Choice, ClientKernel, Device, DeviceFile, Error, File, Kernel, Node, Residency, Rights, Shape};
 use serde::Serialize;
 use std::ffi::c_void;
+use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zerocopy::{Immutable, IntoBytes};
@@ -106,9 +107,17 @@ pub fn run(what: FaultArg, args: &DemoArgs, steps: &Steps) -> Result<(), CliErro
     let report = FaultReport { fault, device, device_name, error, seconds: took.as_secs_f64(), read_back };
     print(&report, args.json);
     if device == "cuda" && what == FaultArg::Hang {
-        std::process::exit(0);
+        leave();
     }
     Ok(())
+}
+
+/// Ends the process without anybody's farewell: the driver's would wait for the kernel, too.
+#[expect(unsafe_code, reason = "the standard library has no such end")]
+fn leave() -> ! {
+    let _ = std::io::stdout().flush();
+    // SAFETY: it takes a number and does not return; what was to be said has been.
+    unsafe { nix::libc::_exit(0) }
 }
 
 fn launch(file: &File, what: FaultArg, args: &DemoArgs, bytes: usize) -> Result<(), Error> {

@@ -4,7 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "processes are stopped for real time, beside threads that go on")]
 
 use gnstor_cli::array::Array;
-use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, Up, gnstor, signal, until, wait};
+use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, Up, gnstor, run_for, signal, until, wait};
 use gnstor_tests::{any_port, assert_error, assert_same, client, node, pattern, small_config, volume, within};
 use libgnstor::{Client, Rights};
 use std::io::Read;
@@ -221,5 +221,53 @@ fn a_kernel_that_traps_or_hangs_is_named_and_the_array_goes_on() {
         assert!(one_grid["error"].as_str().is_some_and(|told| told.contains("gn_demo_fault_one_grid")), "{one_grid}");
         // A means for us, not for users.
         assert!(!gnstor(&["demo", "--help"]).stdout.contains("--fault"));
+    });
+}
+
+/// A driver library that knows one GPU, which drives a display or is of this generation.
+const DRIVER: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+int cuInit(unsigned flags) { (void)flags; return 0; }
+int cuDeviceGetCount(int *count) { *count = 1; return 0; }
+int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
+int cuDeviceGetName(char *name, int room, int device) { (void)device; strncpy(name, "a card in a desktop", (size_t)room); return 0; }
+static int given(const char *name) { const char *text = getenv(name); return text ? atoi(text) : 0; }
+int cuDeviceGetAttribute(int *value, int what, int device) {
+  (void)device;
+  *value = what == 75 ? given("GENERATION") : what == 17 ? given("WATCHDOG") : 0; /* compute capability; kernel run time limit */
+  return 0;
+}
+"#;
+
+#[test]
+fn a_gpu_whose_watchdog_ends_long_kernels_is_left_alone_and_the_report_says_so() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let small = input(folder.path(), 5000);
+        std::fs::write(folder.path().join("driver.c"), DRIVER).expect("a file");
+        let library = folder.path().join("libcuda.so");
+        let mut compile = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()));
+        compile.args(["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&library);
+        compile.arg(folder.path().join("driver.c"));
+        let compiled = run_for(compile, SOON);
+        assert_eq!(compiled.code, 0, "{}", compiled.stderr);
+        std::fs::copy(&library, folder.path().join("libcuda.so.1")).expect("the name that it has elsewhere");
+        let demo = |device: &str, generation: &str, watchdog: &str| {
+            let mut command = Command::new(&*GNSTOR);
+            command.args(["demo", "--preset", "null", "--ssd-size", "64MiB", "--input", &small, "--json"]);
+            command.args(["--device", device]).env("LD_LIBRARY_PATH", folder.path());
+            command.env("GENERATION", generation).env("WATCHDOG", watchdog);
+            run_for(command, SOON)
+        };
+        for (generation, watchdog, why) in
+            [("9", "1", "drives a display: its watchdog would end"), ("7", "0", "older than compute capability 8.0")]
+        {
+            let report = demo("auto", generation, watchdog).json();
+            assert_eq!((&report["device"], &report["verified"]), (&"host".into(), &true.into()));
+            let told = report["device_why"].as_str().expect("a reason");
+            assert!(told.contains("a card in a desktop") && told.contains(why), "{told}");
+            demo("cuda", generation, watchdog).failed(&["a card in a desktop", why]);
+        }
     });
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!   rows      what is to be run                                targets, figure
 //!   rounds    every row once, then every row a second time     here
-//!   folder    a file a row, so that the next call goes on      store
+//!   folder    what has run, so that the next call goes on      store
 //!   report    one JSON object and a transcript                 targets, figure
 //! ```
 //! Rounds: where the time ends early, every row has run, if less often. The results of a folder are of one build on one machine.
@@ -80,8 +80,8 @@ pub(super) fn command(suite: SuiteArg, args: &BenchArgs, steps: &Steps) -> Resul
     }
     let device = Device::open(args.device.into()).map_err(Error::from)?;
     let label = Label::new(suite, args, Build::this()?, Machine::of(&device));
-    let store = Store::open(folder, &label)?;
-    let mut kept = rows.iter().map(|row| store.row(&row.name)).collect::<Result<Vec<_>, _>>()?;
+    let mut store = Store::open(folder, &label)?;
+    let mut kept: Vec<Kept> = rows.iter().map(|row| store.row(&row.name)).collect();
     steps.done(format!("machine     {}", label.machine.line()));
     let enough = args.runs() as usize;
     let left = |began: Instant| args.budget.map_or(Duration::MAX, |budget| budget.saturating_sub(began.elapsed()));

@@ -135,3 +135,25 @@ where
     )?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lateness_is_drawn_with_a_bar_for_each_bucket() {
+        super::super::register().expect("the command's own font");
+        let mut counts = [0; 32];
+        (counts[0], counts[9], counts[12]) = (70, 25, 5);
+        let told = crate::bench::lateness::between(&[], &counts).expect("some were counted");
+        let mut drawing = String::new();
+        {
+            let root = SVGBackend::with_string(&mut drawing, (960, LATENESS)).into_drawing_area();
+            lateness(&root, &told).expect("it can be drawn");
+            root.present().expect("it can be drawn");
+        }
+        assert!(drawing.contains("after the modelled time"), "{drawing}");
+        // Bars are filled; the empty ones have no height.
+        assert_eq!(drawing.matches("fill=\"#3C965A\"").count(), 13, "{drawing}");
+    }
+}

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The folder of a suite: what it is of, and a file for each row with its runs. A row's file is replaced as a whole after each run.
+//! The folder of a suite. All that the next call needs is one file, `state.json`: what the results are of, and the runs of each row. It is
+//! replaced as a whole after each run, and can be carried to another machine of the same kind.
 
 use crate::CliError;
 use crate::bench::args::{BenchArgs, SuiteArg, Switch};
 use crate::bench::ceiling::Ceiling;
 use crate::bench::machine::{Build, Machine};
 use crate::bench::report::{Report, SCHEMA, word};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// What all results of a folder have in common.
@@ -75,7 +76,7 @@ pub(super) enum Done {
     Load(Box<Report>),
 }
 
-/// A row's file.
+/// What is kept of a row.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Kept {
     pub(super) name: String,
@@ -108,11 +109,21 @@ impl Kept {
     }
 }
 
+/// What is in the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct State {
+    label: Label,
+    rows: Vec<Kept>,
+}
+
 /// The folder.
 #[derive(Debug)]
 pub(super) struct Store {
     folder: PathBuf,
+    state: State,
 }
+
+const STATE: &str = "state.json";
 
 impl Store {
     /// Opens a folder, or makes it.
@@ -120,35 +131,39 @@ impl Store {
     /// # Errors
     /// [`CliError::Usage`]: it holds results of something else; [`CliError::File`].
     pub(super) fn open(folder: &Path, label: &Label) -> Result<Self, CliError> {
-        let store = Self { folder: folder.to_owned() };
-        std::fs::create_dir_all(store.folder.join("rows")).map_err(|e| failed(folder, &e))?;
-        match store.load::<Label>("label.json")? {
-            None => store.save("label.json", label)?,
-            Some(there) => {
-                if let Some(difference) = label.difference(&there) {
-                    let folder = folder.display();
-                    return Err(CliError::Usage(format!("{folder} holds results {difference}: take another --out")));
-                }
+        std::fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
+        let path = folder.join(STATE);
+        let state = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => State { label: label.clone(), rows: Vec::new() },
+            text => {
+                let text = text.map_err(|e| failed(&path, &e))?;
+                serde_json::from_str(&text)
+                    .map_err(|e| failed(&path, &format!("not the results of a suite ({e}): take another --out")))?
             }
+        };
+        if let Some(difference) = label.difference(&state.label) {
+            let folder = folder.display();
+            return Err(CliError::Usage(format!("{folder} holds results {difference}: take another --out")));
         }
-        Ok(store)
+        Ok(Self { folder: folder.to_owned(), state })
     }
 
     /// What is kept of a row.
-    ///
-    /// # Errors
-    /// [`CliError::File`]: it cannot be read.
-    pub(super) fn row(&self, name: &str) -> Result<Kept, CliError> {
-        let fresh = || Kept { name: name.into(), ..Kept::default() };
-        Ok(self.load(&row_file(name))?.unwrap_or_else(fresh))
+    pub(super) fn row(&self, name: &str) -> Kept {
+        let known = self.state.rows.iter().find(|row| row.name == name);
+        known.cloned().unwrap_or_else(|| Kept { name: name.into(), ..Kept::default() })
     }
 
-    /// Keeps a row.
+    /// Keeps a row, in place of what was kept of it.
     ///
     /// # Errors
     /// [`CliError::File`].
-    pub(super) fn keep(&self, row: &Kept) -> Result<(), CliError> {
-        self.save(&row_file(&row.name), row)
+    pub(super) fn keep(&mut self, row: &Kept) -> Result<(), CliError> {
+        match self.state.rows.iter_mut().find(|known| known.name == row.name) {
+            Some(known) => known.clone_from(row),
+            None => self.state.rows.push(row.clone()),
+        }
+        self.save(STATE, &self.state)
     }
 
     /// Path of a file in the folder.
@@ -172,22 +187,6 @@ impl Store {
     pub(super) fn save(&self, name: &str, value: &impl Serialize) -> Result<(), CliError> {
         self.write(name, &serde_json::to_string_pretty(value).expect("plain data serialises"))
     }
-
-    fn load<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, CliError> {
-        let path = self.path(name);
-        let text = match std::fs::read_to_string(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(|e| failed(&path, &e))?,
-        };
-        let parsed = serde_json::from_str(&text);
-        parsed
-            .map(Some)
-            .map_err(|e| failed(&path, &format!("not a result ({e}): delete it, and its runs are done again")))
-    }
-}
-
-fn row_file(name: &str) -> String {
-    format!("rows/{}.json", name.replace([' ', '/'], "_"))
 }
 
 fn failed(path: &Path, cause: &impl ToString) -> CliError {
@@ -217,12 +216,11 @@ mod tests {
     #[test]
     fn rows_of_another_build_machine_or_option_are_not_mixed_in() {
         let folder = tempfile::tempdir().expect("a folder");
-        let open = |label: &Label| Store::open(folder.path(), label).map(drop).map_err(|error| error.to_string());
         let first = label("a", 1);
-        open(&first).expect("a fresh folder");
-        open(&first).expect("the same again");
+        let mut store = Store::open(folder.path(), &first).expect("a fresh folder");
+        store.keep(&store.row("copy")).expect("it is kept");
         let refused = |other: &Label, why: &str| {
-            let error = open(other).expect_err("results of something else");
+            let error = Store::open(folder.path(), other).expect_err("results of something else").to_string();
             assert!(error.contains(why) && error.contains("another --out"), "{error}");
         };
         refused(&label("b", 1), "of another build (aaaaaaaaaaaa, not bbbbbbbbbbbb)");
@@ -233,25 +231,31 @@ mod tests {
         other = label("a", 1);
         other.suite = "figures".into();
         refused(&other, "of another suite");
-        open(&first).expect("still the first one's");
+        Store::open(folder.path(), &first).expect("still the first one's");
+        std::fs::write(folder.path().join(STATE), "{").expect("a file");
+        refused(&first, "state.json: not the results of a suite");
     }
 
     #[test]
-    fn a_row_comes_back_as_it_was_kept_and_a_damaged_one_is_named() {
+    fn a_row_comes_back_as_it_was_kept() {
         let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::open(folder.path(), &label("a", 1)).expect("a folder");
-        let mut row = store.row("null randread 4k c1").expect("a fresh row");
+        let open = || Store::open(folder.path(), &label("a", 1)).expect("a folder");
+        let mut store = open();
+        let mut row = store.row("null randread 4k c1");
         assert!(row.runs.is_empty() && !row.is_enough(1));
-        row.runs.push(Done::Copy(Ceiling { host_bytes: 7, copies: Vec::new() }));
+        store.keep(&store.row("another")).expect("it is kept");
+        for _ in 0..2 {
+            row.runs.push(Done::Copy(Ceiling { host_bytes: 7, copies: Vec::new() }));
+            store.keep(&row).expect("it is kept");
+        }
         row.failed.push("no".into());
         store.keep(&row).expect("it is kept");
-        let back = store.row(&row.name).expect("it is there");
-        assert_eq!(back.ceilings().map(|ceiling| ceiling.host_bytes).collect::<Vec<_>>(), [7]);
+        let back = open().row(&row.name);
+        assert_eq!(back.ceilings().map(|ceiling| ceiling.host_bytes).collect::<Vec<_>>(), [7, 7]);
         assert_eq!(back.failed, row.failed);
-        assert!(row.is_enough(1) && !row.is_enough(2));
-        let path = folder.path().join("rows/null_randread_4k_c1.json");
-        std::fs::write(&path, "{").expect("a file");
-        let error = store.row(&row.name).expect_err("it is damaged").to_string();
-        assert!(error.contains("null_randread_4k_c1") && error.contains("delete it"), "{error}");
+        assert!(row.is_enough(2) && !row.is_enough(3));
+        row.failed.push("no".into());
+        assert!(row.is_enough(3), "what fails twice is given up");
+        assert!(open().row("a third").runs.is_empty());
     }
 }
