@@ -65,6 +65,7 @@ struct setting {
   gn_client* client = nullptr;
   gn_file* file = nullptr;
   gn_kernel kernel = {};
+  gn_memory* memory = nullptr;  // the kernel's argument; freeing it beside a kernel that holds the GPU would wait for that
   CUmodule module = nullptr;
   CUfunction holding = nullptr, adding = nullptr;
   int multiprocessors = 0;
@@ -88,28 +89,27 @@ struct ended {
 // Reads the volume with so many threads, for a time or one block a thread.
 ended read_volume(const setting& s, unsigned blocks, unsigned threads, double runtime_s) {
   ended e;
-  gn_memory* memory = nullptr;
   gn_kernel_file file;
   e.code = gn_device_file(s.file, &file);
-  if (!e.code) e.code = gn_memory_alloc(s.node, sizeof e.args, &memory);
   memcpy(e.args.file, &file, sizeof file);
   e.args.blocks = VOLUME_BYTES / GN_BLOCK_BYTES;
   e.args.runtime_ns = (unsigned long long)(runtime_s * 1e9);
-  if (!e.code) e.code = gn_memory_write(memory, 0, &e.args, sizeof e.args);
+  if (!e.code) e.code = gn_memory_write(s.memory, 0, &e.args, sizeof e.args);
   double began = now_s();
   if (!e.code)
-    e.code = gn_launch(s.node, &s.kernel, blocks, threads, BATCH_HEAD + BATCH_THREAD * threads, gn_memory_address(memory),
+    e.code = gn_launch(s.node, &s.kernel, blocks, threads, BATCH_HEAD + BATCH_THREAD * threads, gn_memory_address(s.memory),
                        60ull * 1000000000);
   e.seconds = now_s() - began;
   if (e.code) e.error = gn_last_error();
-  if (!e.code) e.code = gn_memory_read(memory, 0, &e.args, sizeof e.args);
-  gn_memory_free(memory);
+  if (!e.code) e.code = gn_memory_read(s.memory, 0, &e.args, sizeof e.args);
   return e;
 }
 
 // Does `what` a second into a launch: it must return 0, at the latest when the launch has ended, and the launch must end well.
 void during(const setting& s, const char* name, bool at_once, const std::function<int()>& what) {
   ended e;
+  printf("...  %s\n", name);  // should it never return, this is the last line
+  fflush(stdout);
   std::thread launch([&] { e = read_volume(s, 4, 64, LAUNCH_S); });
   std::this_thread::sleep_for(std::chrono::seconds(1));
   double began = now_s();
@@ -189,8 +189,8 @@ void calls(const setting& s) {
 
 // Grids that want the whole GPU.
 void full(const setting& s) {
-  ended e = read_volume(s, (unsigned)s.multiprocessors * 4, 1024, 0);
-  bool all = e.args.reads == (unsigned long long)s.multiprocessors * 4 * 1024;
+  ended e = read_volume(s, (unsigned)s.multiprocessors * 12, 256, 0);
+  bool all = e.args.reads == (unsigned long long)s.multiprocessors * 12 * 256;
   check(e.well() && all, "a launch of more threads than the GPU holds", e.told());
   unsigned *go, *go_device;
   if (cudaHostAlloc((void**)&go, 4, cudaHostAllocMapped) || cudaHostGetDevicePointer((void**)&go_device, go, 0)) cannot("no memory");
@@ -231,6 +231,7 @@ void set_up(setting& s, const char* array) {
   std::vector<unsigned long long> data(VOLUME_BYTES / 8, 0x5555555555555555ull);
   for (unsigned long long block = 0; block < VOLUME_BYTES / GN_BLOCK_BYTES; ++block) data[block * GN_BLOCK_BYTES / 8] = block * BLOCK_SALT;
   if (gn_write_at(s.file, 0, data.data(), VOLUME_BYTES) || gn_flush(s.file)) cannot(gn_last_error());
+  if (gn_memory_alloc(s.node, sizeof(reading_args), &s.memory)) cannot(gn_last_error());
   s.kernel = {"neighbour_reading", neighbour_image, (size_t)(neighbour_image_end - neighbour_image), nullptr};
   if (cudaSetDevice(0) || cudaDeviceGetAttribute(&s.multiprocessors, cudaDevAttrMultiProcessorCount, 0)) cannot("no attribute");
   auto load = driver<decltype(&cuModuleLoadData)>("cuModuleLoadData");
@@ -253,6 +254,7 @@ int main(int count, char** words) {
   full(s);
   e = read_volume(s, 4, 64, 1);
   check(e.well(), "a launch after all that", e.told());
+  gn_memory_free(s.memory);
   gn_close(s.file);
   check(gn_volume_delete(s.client, "neighbour") == 0, "the volume is deleted", "");
   gn_disconnect(s.client);

@@ -24,6 +24,8 @@ GN_DEV void reading_body(reading_args& a, gn_u32 block, gn_u32 grid) {
         gn::enter(b, f);
         busy = true;
         wanted = gn::now_ns() < until;
+      } else {
+        gn::pause(1000);
       }
     }
     gn::submit(b, f, x);
