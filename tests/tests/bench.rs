@@ -326,6 +326,28 @@ fn a_table_for_people_says_what_is_emulated() {
 }
 
 #[test]
+fn fio_s_words_are_all_there_and_explained() {
+    within(BUILD_LIMIT, || {
+        let help = gnstor(&["bench", "--help"]).stdout;
+        for word in [
+            "mode", "rw", "bs", "iodepth", "clients", "ssds", "replicas", "preset", "runtime", "verify", "json",
+            "device", "plot", "size", "seed", "warmup", "runs", "figure", "suite",
+        ] {
+            let mut lines = help.lines().skip_while(|line| {
+                let mut words = line.split_whitespace();
+                words.next() != Some(&format!("--{word}"))
+            });
+            assert!(lines.next().is_some(), "--{word} in {help}");
+            let told = lines.next().expect("a line below it").trim();
+            assert!(told.len() > 10 && !told.starts_with('-'), "--{word} is explained: {told}");
+        }
+        for value in ["randread", "randwrite", "randrw", "gd+deengine", "basic", "200gbe", "targets", "figures"] {
+            assert!(help.contains(&format!("- {value}:")), "{value} in {help}");
+        }
+    });
+}
+
+#[test]
 fn wrong_words_are_refused_in_a_sentence() {
     within(BUILD_LIMIT, || {
         let refused = |words: &[&str], why: &[&str]| gnstor(&[&["bench"], words].concat()).failed(why);

@@ -16,6 +16,8 @@ use std::fmt::Write;
 const K4: u64 = 4 << 10;
 const K64: u64 = 64 << 10;
 const COPY: &str = "copy";
+/// Smallest SSD of these rows.
+const LEAST_SSD: u64 = 256 << 20;
 /// SSDs of the rows that add them.
 const SCALE: [u16; 5] = [1, 2, 4, 8, 16];
 const MODES: [Mode; 4] = [Mode::Gnstor, Mode::GdDeengine, Mode::Gd, Mode::Basic];
@@ -48,7 +50,10 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
         // Enough in flight for all of them, and one replica everywhere: the only thing that differs is how many there are.
         let deep =
             BenchArgs { iodepth: 64, replicas: Some(1), link: Some(LinkArg::None), ..base(Rw::Randread, K4, 32) };
-        add("scale", BenchArgs { ssds, ..deep });
+        // As much memory in all of them, however many: pinning it takes time.
+        let all = (2 * deep.size * u64::from(deep.clients)).max(LEAST_SSD);
+        let each = (all / u64::from(ssds)).max(LEAST_SSD).next_multiple_of(1 << 20);
+        add("scale", BenchArgs { ssds, ssd_size: Some(each), ..deep });
     }
     for mode in [Mode::Gd, Mode::Basic] {
         for (rw, bs) in [(Rw::Randread, K4), (Rw::Randwrite, K4), (Rw::Randread, K64), (Rw::Randwrite, K64)] {
