@@ -2,14 +2,16 @@
 //! `gnstor bench`: the load generator.
 //!
 //! ```text
-//!   Load      what was asked for, checked                     args
+//!   Load      what was asked for, checked                     args, load
 //!   Rig       array, node, clients, volumes, the kernel       rig, kernel, cuda/bench.cu
 //!             the baselines' CPU side                         proxy, central
 //!   fill      every unit of every volume is written once
 //!   measure   warm-up, measured part, drain: one launch       latency, cpu, ideal
 //!   read back after writing: every replica of every block
-//!   Report    table, JSON, drawing                            report, told, served, plot
+//!   Report    table, JSON, drawing                            report, told, served, lateness, plot
+//!   Repeated  a load several times: median and spread         repeat
 //!   Figure    a figure of the paper: many loads, one table    figure
+//!   Suite     loads beside what the machine can, resumable    suite, ceiling, machine
 //! ```
 
 mod args;
