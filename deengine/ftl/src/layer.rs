@@ -27,7 +27,7 @@ use gnstor_map::{Map, MapWriter};
 use gnstor_model::{Collection, Preset, Timing};
 use gnstor_proto::slba::{Stamp, Vid};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Where a block is. A [`Extent::Page`] is pinned: it goes back with [`Ftl::unpin`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,6 +114,8 @@ pub struct Ftl {
     pub(crate) timing: Option<Mutex<Timing>>,
     /// As the model last said, ps.
     pub(crate) firmware_free: AtomicU64,
+    /// Blocks that writes in flight will map anew: promised when a write starts, not when its data is there.
+    pub(crate) claimed: AtomicU64,
     pub(crate) inner: Mutex<Inner>,
 }
 
@@ -132,8 +134,6 @@ pub(crate) struct Inner {
     pub(crate) sweeps: Vec<Sweep>,
     /// Words written behind the front of a sweep.
     pub(crate) behind: Vec<(u64, u64)>,
-    /// Blocks that writes in flight will map anew: promised when a write starts, not when its data is there.
-    pub(crate) claimed: u64,
     pub(crate) page_seq: u64,
     /// Somebody waits for this transaction to be durable.
     pub(crate) wanted: Seq,
@@ -153,10 +153,28 @@ pub(crate) struct Inner {
     pub(crate) applied_at: Vec<Seq>,
 }
 
+/// Looks at the lock before a thread sleeps for it: it is held for a microsecond or two, and being woken takes longer.
+const LOOKS: u32 = 200;
+
 impl Ftl {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        for _ in 0..LOOKS {
+            if let Some(inner) = self.try_lock() {
+                return inner;
+            }
+            std::hint::spin_loop();
+        }
         // A panic under the lock is a broken invariant; whoever still runs sees the state it left.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` where somebody has the lock.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Some(inner),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(crate) fn timing(&self) -> Option<MutexGuard<'_, Timing>> {

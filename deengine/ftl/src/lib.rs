@@ -50,6 +50,7 @@ pub use reserve::reserved_superblocks;
 pub use restore::{Boot, OpenedFtl, Origin};
 pub use space::Wear;
 pub use stats::{Health, LayerStats};
+pub use write::Commits;
 
 #[cfg(test)]
 mod tests;

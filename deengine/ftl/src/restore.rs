@@ -251,7 +251,6 @@ fn assemble(
         emptied: Vec::new(),
         sweeps: Vec::new(),
         behind: Vec::new(),
-        claimed: 0,
         page_seq: found.page_seq,
         wanted: 0,
         last_write: Time::ZERO,
@@ -278,6 +277,7 @@ fn assemble(
         low: reserved_superblocks(&config.preset, &geometry, parts.logical_pages) - 2,
         timing,
         firmware_free: AtomicU64::new(0),
+        claimed: AtomicU64::new(0),
         inner: Mutex::new(inner),
     }
 }

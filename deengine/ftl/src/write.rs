@@ -9,6 +9,31 @@ use gnstor_fabric::region::LocalRef;
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Frame, Oob, Ppa};
 use gnstor_proto::slba::{Stamp, Vid};
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+/// The layer, locked for commits: several writes cost one hold of the lock.
+#[derive(Debug)]
+pub struct Commits<'a> {
+    ftl: &'a Ftl,
+    inner: MutexGuard<'a, Inner>,
+}
+
+impl Commits<'_> {
+    /// All data of a write is there: from now on reads find it. It is as good as the write buffer is; see [`Ftl::harden`].
+    ///
+    /// # Errors
+    /// [`CommitError`]; then the frames are still the caller's.
+    pub fn commit(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        target: &Target,
+        blocks: &[NewBlock],
+    ) -> Result<Committed, CommitError> {
+        self.ftl.commit_in(&mut self.inner, now, accepted, target, blocks)
+    }
+}
 
 impl Ftl {
     /// A frame for incoming data, while the write buffer has one.
@@ -31,22 +56,38 @@ impl Ftl {
     /// # Errors
     /// [`Full`] where the logical capacity is used up (protocol rule 5).
     pub fn claim(&self, vid: Vid, vba: u32, blocks: u32) -> Result<u64, Full> {
-        let mut inner = self.lock();
         let new = (0..blocks).filter(|index| self.map.get(vid, vba + index).is_none()).count() as u64;
-        if self.map.len() + inner.claimed + new > self.logical_pages {
+        if new == 0 {
+            return Ok(0);
+        }
+        // First the promise, then the look at what is mapped: of two that claim the last room at least one sees the other. A block
+        // that is committed is mapped before its promise ends, so none is missed between the two.
+        let claimed = self.claimed.fetch_add(new, Ordering::SeqCst) + new;
+        if self.map.len() + claimed > self.logical_pages {
+            self.unclaim(new);
             return Err(Full);
         }
-        inner.claimed += new;
         Ok(new)
     }
 
     /// The write is over, whichever way.
     pub fn unclaim(&self, blocks: u64) {
-        self.lock().claimed -= blocks;
+        if blocks > 0 {
+            self.claimed.fetch_sub(blocks, Ordering::Release);
+        }
     }
 
-    /// All data of a write is there: from now on reads find it. It is as good as the write buffer is; see
-    /// [`Self::harden`].
+    /// The lock, for commits one after the other. It is not to be held for long: everything else waits meanwhile.
+    pub fn commits(&self) -> Commits<'_> {
+        Commits { ftl: self, inner: self.lock() }
+    }
+
+    /// As [`Self::commits`]; `None` where somebody has the lock.
+    pub fn try_commits(&self) -> Option<Commits<'_>> {
+        Some(Commits { ftl: self, inner: self.try_lock()? })
+    }
+
+    /// As [`Commits::commit`], one by itself.
     ///
     /// # Errors
     /// [`CommitError`]; then the frames are still the caller's.
@@ -57,8 +98,17 @@ impl Ftl {
         target: &Target,
         blocks: &[NewBlock],
     ) -> Result<Committed, CommitError> {
-        let mut guard = self.lock();
-        let inner = &mut *guard;
+        self.commits().commit(now, accepted, target, blocks)
+    }
+
+    fn commit_in(
+        &self,
+        inner: &mut Inner,
+        now: Time,
+        accepted: Time,
+        target: &Target,
+        blocks: &[NewBlock],
+    ) -> Result<Committed, CommitError> {
         let count = u32::try_from(blocks.len()).expect("blocks of a command");
         self.make_room(inner, now, count)?;
         let mut fresh = std::mem::take(&mut inner.fresh);
