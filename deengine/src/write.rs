@@ -14,7 +14,7 @@ use crate::permit::CompletionPermit;
 use crate::request::{Refused, Request};
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::Time;
-use gnstor_ftl::{CommitError, NewBlock, Target};
+use gnstor_ftl::{CommitError, Committed, NewBlock, Target};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::status::Refusal;
 
@@ -106,6 +106,19 @@ impl Ssd {
         blocks.clear();
         self.spare_blocks.push(blocks);
         self.ftl.unclaim(claimed);
+        self.written(now, permit, queue, request, &committed);
+    }
+
+    /// The write is in the map: it is counted and answered.
+    pub(crate) fn written(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        queue: QueueKey,
+        request: Authorized<Request>,
+        committed: &Committed,
+    ) {
+        let vid = request.get().address.vid.get();
         self.stats.old_stamps += u64::from(committed.overtaken);
         self.stats.writes += 1;
         self.stats.blocks_written += u64::from(request.get().blocks);
@@ -116,6 +129,14 @@ impl Ssd {
             self.harden(now, permit, queue, vid, committed.done);
         } else {
             self.acknowledge(permit, vid, committed.done);
+        }
+    }
+
+    /// Takes over a write that a core has begun.
+    pub(crate) fn adopt(&mut self, permit: &CompletionPermit, request: &Authorized<Request>) {
+        self.table.adopt(request);
+        if let Some(queue) = self.hosts.queue(permit.queue()) {
+            queue.outstanding += 1;
         }
     }
 
@@ -171,7 +192,7 @@ impl Ssd {
     }
 }
 
-fn target(request: &Authorized<Request>) -> Target {
+pub(crate) fn target(request: &Authorized<Request>) -> Target {
     let Request { address, stamp, .. } = *request.get();
     // The permission check has seen that the last block is below a capacity of at most 2^32.
     Target { vid: address.vid, generation: request.generation(), vba: address.vba, stamp }

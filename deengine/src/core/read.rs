@@ -9,7 +9,7 @@ use crate::permit::CompletionPermit;
 use crate::request::{Refused, Request, Submission};
 use gnstor_fabric::controller::{Effect, Outcome, QueueKey, TransferId};
 use gnstor_fabric::region::LocalRef;
-use gnstor_fabric::time::Time;
+use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::Ppa;
 use gnstor_ftl::Extent;
 use gnstor_proto::BLOCK_BYTES;
@@ -19,6 +19,10 @@ use gnstor_proto::status::Refusal;
 
 /// Blocks of a read that goes the short way.
 const MOST_BLOCKS: u32 = 256;
+
+/// How long the modelled firmware is left free for the core whose turn it is; after that whoever comes goes on. As a late call changes no
+/// modelled time, nothing is lost by it.
+const TURN: Span = Span::from_ns(2_000);
 
 /// A block under way.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ pub(super) struct Read {
 }
 
 /// What is answered when a read is done; gone once its queue is.
-type Command = Option<(CompletionPermit, Authorized<Request>)>;
+pub(super) type Command = Option<(CompletionPermit, Authorized<Request>)>;
 
 /// No read of several blocks: numbers of a slab are never all ones.
 const ALONE: u32 = u32::MAX;
@@ -69,6 +73,9 @@ impl Core {
     pub(super) fn wait_in_line(&mut self, now: Time, name: QueueKey, sqe: &Sqe) -> bool {
         let Some(controller) = self.ports.get(name).and_then(|port| port.in_turn) else { return false };
         self.share().entered();
+        if self.line.is_empty() {
+            self.shared.roster.join_line(self.index);
+        }
         self.line.push(&mut self.ports, name, controller, now, sqe);
         self.share().set_in_line(self.line.controllers());
         true
@@ -128,14 +135,14 @@ impl Core {
         }
         // A late call makes nobody wait longer: the read is taken as of the time at which the firmware was free.
         let free = self.shared.ftl.firmware_free();
-        if free > now {
+        if free > now || now.since(free) <= TURN && !roster.is_next(self.index) {
             return false;
         }
         let Some((name, arrived, sqe)) = self.line.pop(&mut self.ports) else { return false };
-        roster.core_took();
+        roster.core_took(self.index);
         self.share().went();
         let reader = self.ports.get(name).and_then(|port| port.reader);
-        let begun = reader.is_some_and(|identity| self.begin_read(now, free.max(arrived), name, identity, &sqe));
+        let begun = reader.is_some_and(|identity| self.begin(now, free.max(arrived), name, identity, &sqe));
         if !begun {
             self.ask(now, name, &sqe, false);
         }
@@ -308,7 +315,7 @@ impl Core {
 
     /// The request is done; a fence may have waited for it.
     #[inline]
-    fn leave(&mut self, now: Time, request: &Authorized<Request>) {
+    pub(super) fn leave(&mut self, now: Time, request: &Authorized<Request>) {
         let is_current = self.rules.serial(request.slot()) == Some(request.serial());
         self.share().flight(request.slot()).leave(is_current);
         if self.shared.roster.is_fencing() {
@@ -331,7 +338,8 @@ impl Core {
     /// What the reads under way are to answer.
     fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
         let single = self.reads.iter_mut().map(|read| &mut read.command);
-        single.chain(self.groups.iter_mut().map(|group| &mut group.command))
+        let groups = self.groups.iter_mut().map(|group| &mut group.command);
+        single.chain(groups).chain(self.writes.commands())
     }
 
     /// Queues with a read of the volume in this slot in flight that was judged by an older entry.
@@ -358,6 +366,10 @@ impl Core {
                 return Some(effect);
             }
             // The queue went before anybody took it.
+            if let Effect::Pull { transfer, .. } = effect {
+                self.end_pull(self.now, transfer, Outcome::ConnectionLost);
+                continue;
+            }
             if let Effect::Push { transfer, .. } = effect
                 && let Some(read) = self.reads.remove(transfer.0)
             {

@@ -3,7 +3,7 @@
 //! ([`super::flight`]), counters, and the notes that the firmware leaves.
 
 use super::flight::{Flight, Seen, Version};
-use crate::counters::{ReadCount, Reads};
+use crate::counters::{Done, DoneCounter};
 use crate::permission::{MAX_VOLUMES, Rules};
 use gnstor_fabric::controller::{Effect, QueueKey};
 use gnstor_fabric::time::{Span, Time};
@@ -29,18 +29,27 @@ pub(super) enum Note {
 pub(super) struct Share {
     /// By the volume's slot.
     flights: Vec<Flight>,
-    volume_reads: Vec<Reads>,
+    volumes: Vec<DoneCounter>,
     seen: Seen,
     entered: AtomicU64,
     left: AtomicU64,
-    reads: Reads,
+    done: DoneCounter,
     unmapped: AtomicU64,
+    overtaken: AtomicU64,
     forfeited: AtomicU64,
     busy_ps: AtomicU64,
     mail: Mutex<VecDeque<Note>>,
     has_mail: AtomicBool,
-    /// Controllers whose reads wait with the core.
-    in_line: AtomicU32,
+    in_line: Line<InLine>,
+}
+
+/// What waits with a core for the modelled firmware.
+#[derive(Debug, Default)]
+struct InLine {
+    /// Controllers whose commands they are.
+    controllers: AtomicU32,
+    /// What the core has taken from there, in parts of a command for each controller: the core with the least is next.
+    taken: AtomicU64,
 }
 
 /// Adds to a counter that only its core writes.
@@ -53,7 +62,7 @@ impl Share {
     fn new() -> Self {
         Self {
             flights: (0..MAX_VOLUMES).map(|_| Flight::default()).collect(),
-            volume_reads: (0..MAX_VOLUMES).map(|_| Reads::default()).collect(),
+            volumes: (0..MAX_VOLUMES).map(|_| DoneCounter::default()).collect(),
             ..Self::default()
         }
     }
@@ -84,10 +93,20 @@ impl Share {
     /// A read has succeeded; so many of its blocks are not mapped.
     #[inline]
     pub(super) fn count(&self, slot: u16, blocks: u32, unmapped: u32) {
-        self.volume_reads[usize::from(slot)].count(blocks);
-        self.reads.count(blocks);
+        self.volumes[usize::from(slot)].reads.count(blocks);
+        self.done.reads.count(blocks);
         if unmapped > 0 {
             add(&self.unmapped, unmapped.into());
+        }
+    }
+
+    /// A write has succeeded; so many of its blocks had a newer or the same stamp.
+    #[inline]
+    pub(super) fn count_write(&self, slot: u16, blocks: u32, overtaken: u32) {
+        self.volumes[usize::from(slot)].writes.count(blocks);
+        self.done.writes.count(blocks);
+        if overtaken > 0 {
+            add(&self.overtaken, overtaken.into());
         }
     }
 
@@ -109,10 +128,22 @@ impl Share {
         self.seen.set(version);
     }
 
-    /// The reads of so many controllers wait with the core.
+    /// The commands of so many controllers wait with the core.
     #[inline]
     pub(super) fn set_in_line(&self, controllers: usize) {
-        self.in_line.store(u32::try_from(controllers).unwrap_or(u32::MAX), Ordering::Relaxed);
+        let (there, now) = (&self.in_line.0.controllers, u32::try_from(controllers).unwrap_or(u32::MAX));
+        if there.load(Ordering::Relaxed) != now {
+            there.store(now, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn in_line(&self) -> u32 {
+        self.in_line.0.controllers.load(Ordering::Relaxed)
+    }
+
+    fn taken(&self) -> u64 {
+        self.in_line.0.taken.load(Ordering::Relaxed)
     }
 
     /// Whether the firmware has left something.
@@ -138,15 +169,17 @@ impl Share {
 /// Counters of all cores together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally {
-    /// Reads begun.
+    /// Commands begun.
     pub(crate) entered: u64,
-    /// Reads ended, well or not.
+    /// Commands ended, well or not, or handed over.
     pub(crate) left: u64,
-    /// Reads that succeeded.
-    pub(crate) reads: ReadCount,
-    /// Blocks in them that are not mapped.
+    /// What succeeded.
+    pub(crate) done: Done,
+    /// Blocks read that are not mapped.
     pub(crate) unmapped: u64,
-    /// Reads whose queue went away.
+    /// Blocks written with a stamp not above the one held.
+    pub(crate) overtaken: u64,
+    /// Commands whose queue went away.
     pub(crate) forfeited: u64,
     /// Time of the modelled firmware.
     pub(crate) busy: Span,
@@ -155,15 +188,43 @@ pub(crate) struct Tally {
 /// The cores of an SSD; none where one thread has it all.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
-    version: Version,
-    /// In picoseconds.
-    alarm: AtomicU64,
-    /// Commands wait for the modelled firmware: whoever comes now is not the next.
-    waiting: AtomicBool,
-    /// Somebody waits for reads in flight.
-    fencing: AtomicBool,
+    rules: Line<Version>,
+    state: Line<State>,
     turns: Turns,
     shares: Vec<Share>,
+}
+
+/// Apart from its neighbours in memory.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Line<T>(T);
+
+/// What the cores need to know of the firmware's state.
+#[derive(Debug)]
+struct State {
+    /// In picoseconds.
+    alarm: AtomicU64,
+    /// When the translation layer has something to do after commits of cores, in picoseconds.
+    settle_at: AtomicU64,
+    /// Commands wait for the modelled firmware: whoever comes now is not the next.
+    waiting: AtomicBool,
+    /// Somebody waits for commands in flight.
+    fencing: AtomicBool,
+    /// Every write is to be durable before it is answered.
+    writes_through: AtomicBool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let never = || AtomicU64::new(Time::NEVER.as_ps());
+        Self {
+            alarm: never(),
+            settle_at: never(),
+            waiting: AtomicBool::new(false),
+            fencing: AtomicBool::new(false),
+            writes_through: AtomicBool::new(false),
+        }
+    }
 }
 
 /// Whose turn it is, where commands wait under the lock and reads with the cores: each side gets as many as it has controllers.
@@ -193,18 +254,18 @@ impl Roster {
 
     /// The rules are about to change.
     pub(crate) fn change(&self) {
-        self.version.change();
+        self.rules.0.change();
     }
 
     /// Counts a read in flight that was judged by the rules of version `mine`; `false` where those are old.
     #[inline]
     pub(super) fn enter(&self, core: usize, slot: u16, mine: u64) -> bool {
-        self.share(core).flight(slot).enter(&self.version, mine)
+        self.share(core).flight(slot).enter(&self.rules.0, mine)
     }
 
     #[inline]
     pub(crate) fn version(&self) -> u64 {
-        self.version.get()
+        self.rules.0.get()
     }
 
     /// Whether no core has a read in flight that was judged by an entry of the volume in this slot older than that of
@@ -213,10 +274,10 @@ impl Roster {
         self.shares.iter().all(|share| share.flight(slot).is_over(&share.seen, version))
     }
 
-    /// What the cores have read of the volumes that this slot ever had.
-    pub(crate) fn reads_of(&self, slot: u16) -> ReadCount {
-        let reads = self.shares.iter().map(|share| share.volume_reads[usize::from(slot)].get());
-        reads.fold(ReadCount::default(), Add::add)
+    /// What the cores have done in the volumes that this slot ever had.
+    pub(crate) fn done_in(&self, slot: u16) -> Done {
+        let done = self.shares.iter().map(|share| share.volumes[usize::from(slot)].get());
+        done.fold(Done::default(), Add::add)
     }
 
     pub(crate) fn tally(&self) -> Tally {
@@ -225,8 +286,9 @@ impl Roster {
             Tally {
                 entered: sum.entered + of(&share.entered),
                 left: sum.left + of(&share.left),
-                reads: sum.reads + share.reads.get(),
+                done: sum.done + share.done.get(),
                 unmapped: sum.unmapped + of(&share.unmapped),
+                overtaken: sum.overtaken + of(&share.overtaken),
                 forfeited: sum.forfeited + of(&share.forfeited),
                 busy: sum.busy + Span::from_ps(of(&share.busy_ps)),
             }
@@ -256,9 +318,27 @@ impl Roster {
         }
     }
 
-    /// Controllers whose reads wait with their cores.
+    /// Controllers whose commands wait with their cores.
     fn in_lines(&self) -> i64 {
-        self.shares.iter().map(|share| i64::from(share.in_line.load(Ordering::Relaxed))).sum()
+        self.shares.iter().map(|share| i64::from(share.in_line())).sum()
+    }
+
+    /// The least that a core with commands in line has taken; `core` is not asked.
+    fn least_taken(&self, core: usize) -> Option<u64> {
+        let others = self.shares.iter().enumerate().filter(|&(other, share)| other != core && share.in_line() > 0);
+        others.map(|(_, share)| share.taken()).min()
+    }
+
+    /// The first command waits with the core: it is served from now on, and not for the time before.
+    pub(super) fn join_line(&self, core: usize) {
+        if let Some(least) = self.least_taken(core) {
+            self.share(core).in_line.0.taken.fetch_max(least, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether no other core with commands in line has had less.
+    pub(super) fn is_next(&self, core: usize) -> bool {
+        self.least_taken(core).is_none_or(|least| self.share(core).taken() <= least)
     }
 
     /// Whether the firmware's own line is next.
@@ -280,31 +360,61 @@ impl Roster {
         self.turns.credit.store((credit + READ_PARTS * theirs / mine).min(most), Ordering::Relaxed);
     }
 
-    /// A core has taken a read.
-    pub(super) fn core_took(&self) {
+    /// A core has taken a command from its line.
+    pub(super) fn core_took(&self, core: usize) {
+        let share = self.share(core);
+        add(&share.in_line.0.taken, READ_PARTS.unsigned_abs() / u64::from(share.in_line().max(1)));
         let credit = self.turns.credit.load(Ordering::Relaxed);
         self.turns.credit.store((credit - READ_PARTS).max(0), Ordering::Relaxed);
     }
 
-    /// What the cores need to know of the firmware's state.
-    pub(super) fn publish(&self, alarm: Time, waiting: bool, fencing: bool) {
-        self.alarm.store(alarm.as_ps(), Ordering::Relaxed);
-        self.waiting.store(waiting, Ordering::Relaxed);
-        self.fencing.store(fencing, Ordering::Relaxed);
+    /// What the cores need to know of the firmware's state. What is as it was is not written: all cores read it.
+    pub(super) fn publish(&self, alarm: Time, waiting: bool, fencing: bool, writes_through: bool) {
+        let state = &self.state.0;
+        if state.alarm.load(Ordering::Relaxed) != alarm.as_ps() {
+            state.alarm.store(alarm.as_ps(), Ordering::Relaxed);
+        }
+        let flags =
+            [(&state.waiting, waiting), (&state.fencing, fencing), (&state.writes_through, writes_through)];
+        for (flag, is_set) in flags {
+            if flag.load(Ordering::Relaxed) != is_set {
+                flag.store(is_set, Ordering::Relaxed);
+            }
+        }
     }
 
     #[inline]
     pub(super) fn alarm(&self) -> Time {
-        Time::ZERO + Span::from_ps(self.alarm.load(Ordering::Relaxed))
+        let state = &self.state.0;
+        Time::from_ps(state.alarm.load(Ordering::Relaxed).min(state.settle_at.load(Ordering::Relaxed)))
+    }
+
+    /// The translation layer has something to do at `at`, after a commit.
+    #[inline]
+    pub(super) fn settle_by(&self, at: Time) {
+        if at.as_ps() < self.state.0.settle_at.load(Ordering::Relaxed) {
+            self.state.0.settle_at.fetch_min(at.as_ps(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whoever asks sees to it.
+    pub(crate) fn take_settle(&self) -> Time {
+        Time::from_ps(self.state.0.settle_at.swap(Time::NEVER.as_ps(), Ordering::Relaxed))
     }
 
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed)
+        self.state.0.waiting.load(Ordering::Relaxed)
     }
 
     #[inline]
     pub(super) fn is_fencing(&self) -> bool {
-        self.fencing.load(Ordering::Relaxed)
+        self.state.0.fencing.load(Ordering::Relaxed)
+    }
+
+    /// Whether a write may be answered only when it is durable.
+    #[inline]
+    pub(super) fn writes_through(&self) -> bool {
+        self.state.0.writes_through.load(Ordering::Relaxed)
     }
 }

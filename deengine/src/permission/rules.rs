@@ -58,6 +58,16 @@ impl Rules {
         Ok(Authorized { inner: request, slot, serial: volume.serial, generation: volume.entry.generation })
     }
 
+    /// Judges an authorised request again; see [`super::Table::confirm`].
+    ///
+    /// # Errors
+    /// As [`Self::authorise`]; `UnknownVolume` where the volume id has a new life.
+    #[inline]
+    pub(crate) fn confirm(&self, now: Time, identity: Identity, request: &Authorized<Request>) -> Result<(), Refused> {
+        let (_, volume) = self.check(now, identity, &request.inner)?;
+        if volume.entry.generation == request.generation { Ok(()) } else { Err(Refusal::UnknownVolume.into()) }
+    }
+
     /// Slot and rules of the volume, where the request is allowed.
     pub(super) fn check(
         &self,
