@@ -163,6 +163,7 @@ impl Ssd {
         stats.writes += writes.commands;
         stats.blocks_written += writes.blocks;
         stats.old_stamps += tally.overtaken;
+        stats.commits_put_off += tally.put_off;
         stats.permits_issued += tally.entered;
         stats.permits_spent += reads.commands + writes.commands;
         stats.permits_forfeited += tally.forfeited;

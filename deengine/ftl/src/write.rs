@@ -79,12 +79,17 @@ impl Ftl {
 
     /// The lock, for commits one after the other. It is not to be held for long: everything else waits meanwhile.
     pub fn commits(&self) -> Commits<'_> {
-        Commits { ftl: self, inner: self.lock() }
+        self.commits_with(self.lock())
     }
 
     /// As [`Self::commits`]; `None` where somebody has the lock.
     pub fn try_commits(&self) -> Option<Commits<'_>> {
-        Some(Commits { ftl: self, inner: self.try_lock()? })
+        Some(self.commits_with(self.try_lock()?))
+    }
+
+    fn commits_with<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> Commits<'a> {
+        inner.stats.commit_holds += 1;
+        Commits { ftl: self, inner }
     }
 
     /// As [`Commits::commit`], one by itself.

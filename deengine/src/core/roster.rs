@@ -36,6 +36,7 @@ pub(super) struct Share {
     done: DoneCounter,
     unmapped: AtomicU64,
     overtaken: AtomicU64,
+    put_off: AtomicU64,
     forfeited: AtomicU64,
     busy_ps: AtomicU64,
     mail: Mutex<VecDeque<Note>>,
@@ -110,7 +111,12 @@ impl Share {
         }
     }
 
-    /// The queue of a read has gone.
+    /// Another core commits just now.
+    pub(super) fn put_off(&self) {
+        add(&self.put_off, 1);
+    }
+
+    /// The queue of a command has gone.
     pub(super) fn forfeit(&self) {
         add(&self.forfeited, 1);
     }
@@ -179,6 +185,8 @@ pub(crate) struct Tally {
     pub(crate) unmapped: u64,
     /// Blocks written with a stamp not above the one held.
     pub(crate) overtaken: u64,
+    /// Commits that found the lock taken.
+    pub(crate) put_off: u64,
     /// Commands whose queue went away.
     pub(crate) forfeited: u64,
     /// Time of the modelled firmware.
@@ -289,6 +297,7 @@ impl Roster {
                 done: sum.done + share.done.get(),
                 unmapped: sum.unmapped + of(&share.unmapped),
                 overtaken: sum.overtaken + of(&share.overtaken),
+                put_off: sum.put_off + of(&share.put_off),
                 forfeited: sum.forfeited + of(&share.forfeited),
                 busy: sum.busy + Span::from_ps(of(&share.busy_ps)),
             }

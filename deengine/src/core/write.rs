@@ -178,6 +178,7 @@ impl Core {
             let ftl = &self.shared.ftl;
             let Some(mut commits) = (if waits { Some(ftl.commits()) } else { ftl.try_commits() }) else {
                 self.writes.looks += 1;
+                self.share().put_off();
                 return;
             };
             // Under the lock: see the module's doc.
