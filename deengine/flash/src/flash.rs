@@ -24,7 +24,6 @@ use crate::power::Power;
 use crate::record::{Oob, RECORD_BYTES, Records, State};
 use data::Loads;
 use gnstor_fabric::region::{HostRegion, LocalRef};
-use gnstor_proto::slba::Stamp;
 use program::Open;
 use std::collections::HashMap;
 use std::io;
@@ -269,10 +268,10 @@ impl Flash {
         self.records.key(page)
     }
 
-    /// Stamp of the write that a page with data holds; not checked, as with [`Self::key`].
+    /// The record of a page with data; not checked, as with [`Self::key`].
     #[inline]
-    pub fn stamp(&self, page: Ppa) -> Option<Stamp> {
-        self.records.key(page).map(|_| self.records.oob(page).stamp)
+    pub fn oob(&self, page: Ppa) -> Option<Oob> {
+        self.records.key(page).map(|_| self.records.oob(page))
     }
 
     /// Asks for the page's record to be in the cache soon.

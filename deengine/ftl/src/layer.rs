@@ -23,7 +23,7 @@ use gnstor_durable::{Durable, Journal, Seq, Sizes};
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Flash, Frame, Power, Ppa};
-use gnstor_map::{Map, MapWriter};
+use gnstor_map::{Map, MapWriter, Probe};
 use gnstor_model::{Collection, Preset, Timing};
 use gnstor_proto::slba::{Stamp, Vid};
 use std::sync::atomic::AtomicU64;
@@ -145,8 +145,8 @@ pub(crate) struct Inner {
     /// A dump is being written to new places.
     pub(crate) restoring: bool,
     pub(crate) stats: LayerStats,
-    /// Which blocks of the write in hand are to be applied.
-    pub(crate) fresh: Vec<bool>,
+    /// Which blocks of the write in hand are to be applied, and where the map has them.
+    pub(crate) fresh: Vec<Option<Probe>>,
     pub(crate) words: Vec<u64>,
     /// Transactions of the blocks that hosts wrote, for tests that look at each.
     #[cfg(test)]

@@ -8,6 +8,7 @@ use gnstor_durable::{Record, Seq};
 use gnstor_fabric::region::LocalRef;
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Frame, Oob, Ppa};
+use gnstor_map::Probe;
 use gnstor_proto::slba::{Stamp, Vid};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -118,14 +119,17 @@ impl Ftl {
         self.make_room(inner, now, count)?;
         let mut fresh = std::mem::take(&mut inner.fresh);
         fresh.clear();
-        fresh.extend((0..count).map(|index| self.is_newer(inner, target, index)));
-        let applied = u32::try_from(fresh.iter().filter(|fresh| **fresh).count()).expect("at most count");
+        fresh.extend((0..count).map(|index| {
+            let probe = self.map.probe(target.vid, target.vba + index);
+            self.is_newer(inner, target, index, &probe).then_some(probe)
+        }));
+        let applied = u32::try_from(fresh.iter().flatten().count()).expect("at most count");
         let done = self.timing().map_or(accepted, |mut timing| timing.buffer(accepted, applied));
         for ((index, block), fresh) in (0u32..).zip(blocks).zip(&fresh) {
-            if !fresh {
+            let Some(probe) = fresh else {
                 self.flash.give_frame(block.frame);
                 continue;
-            }
+            };
             let vba = target.vba + index;
             inner.page_seq += 1;
             let oob = Oob {
@@ -136,7 +140,7 @@ impl Ftl {
                 sum: block.sum,
                 seq: inner.page_seq,
             };
-            self.put(inner, now, done, Stream::Host, &oob, target.vid, block.frame, Some(target.stamp));
+            self.put(inner, now, done, Stream::Host, &oob, probe, block.frame, Some(target.stamp));
             inner.windows.record(target.vid, vba, target.stamp);
         }
         inner.fresh = fresh;
@@ -159,7 +163,8 @@ impl Ftl {
         self.make_journal_room(inner, now, journal_bytes(blocks))?;
         let mut forgotten = Forgotten::default();
         for index in 0..blocks {
-            if !self.is_newer(inner, target, index) {
+            let probe = self.map.probe(target.vid, target.vba + index);
+            if !self.is_newer(inner, target, index, &probe) {
                 forgotten.overtaken += 1;
                 continue;
             }
@@ -167,8 +172,7 @@ impl Ftl {
             inner.journal.begin();
             inner.journal.add(Record::Applied { vid: target.vid, vba, stamp: target.stamp });
             let journal = &mut inner.journal;
-            let old =
-                inner.writer.remove(target.vid, vba, &mut |index, value| journal.add(Record::Word { index, value }));
+            let old = inner.writer.remove_at(&probe, &mut |index, value| journal.add(Record::Word { index, value }));
             let seq = inner.journal.commit();
             inner.windows.record(target.vid, vba, target.stamp);
             if let Some(old) = old {
@@ -182,13 +186,12 @@ impl Ftl {
     }
 
     /// Rule 6: a stamp at or below the one held was applied before, or has been overtaken.
-    fn is_newer(&self, inner: &Inner, target: &Target, index: u32) -> bool {
+    fn is_newer(&self, inner: &Inner, target: &Target, index: u32, probe: &Probe) -> bool {
         let vba = target.vba + index;
-        let on_page = self.map.get(target.vid, vba).and_then(|page| {
-            let page = Ppa(page);
-            let key = self.flash.key(page)?;
-            let same = (key.0, key.1, key.2) == (target.vid.get(), target.generation, vba);
-            if same { self.flash.stamp(page) } else { None }
+        let on_page = self.map.find(probe).and_then(|page| {
+            let oob = self.flash.oob(Ppa(page))?;
+            let same = (oob.vid, oob.generation, oob.vba) == (target.vid.get(), target.generation, vba);
+            same.then_some(oob.stamp)
         });
         let held = inner.windows.held(target.vid, vba).max(on_page);
         held.is_none_or(|held| target.stamp > held)
@@ -203,7 +206,7 @@ impl Ftl {
         ready: Time,
         stream: Stream,
         oob: &Oob,
-        vid: Vid,
+        probe: &Probe,
         frame: Frame,
         applied: Option<Stamp>,
     ) {
@@ -215,11 +218,11 @@ impl Ftl {
         // The record goes first: the map never names a page that does not say what it holds.
         self.flash.place(page, frame, oob);
         inner.journal.begin();
-        if let Some(stamp) = applied {
+        if let Some((vid, stamp)) = Vid::new(oob.vid).zip(applied) {
             inner.journal.add(Record::Applied { vid, vba: oob.vba, stamp });
         }
         let Inner { writer, journal, sweeps, behind, .. } = inner;
-        let old = writer.insert(vid, oob.vba, page.0, &mut |index, value| {
+        let old = writer.insert_at(probe, page.0, &mut |index, value| {
             journal.add(Record::Word { index, value });
             if !sweeps.is_empty() {
                 behind.push((index, value));

@@ -18,7 +18,7 @@ use crate::command::{OK, WriteEnd};
 use crate::controller::refusal_of;
 use crate::permission::Authorized;
 use crate::permit::CompletionPermit;
-use crate::request::{Refused, Request, Submission};
+use crate::request::{Request, Submission};
 use crate::slab::Slab;
 use crate::write::target;
 use gnstor_fabric::controller::{Effect, Outcome, QueueKey, TransferId};
@@ -26,6 +26,7 @@ use gnstor_fabric::time::Time;
 use gnstor_ftl::{Committed, NewBlock};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{Cqe, Sqe};
+use gnstor_proto::status::Refusal;
 
 /// So many that have arrived are committed without waiting for the end of the step.
 const BATCH: usize = 16;
@@ -37,8 +38,8 @@ const PATIENCE: u32 = 64;
 pub(super) struct Writes {
     commands: Slab<Write>,
     pulls: Slab<Pull>,
-    /// All of their data is there, oldest first.
-    arrived: Vec<u32>,
+    /// All of their data is there, oldest first; and what came of it.
+    arrived: Vec<(u32, Option<Committed>)>,
     /// Looks at the lock that found it taken, since those that have arrived last were committed.
     looks: u32,
     /// Reused lists.
@@ -69,13 +70,13 @@ pub(super) struct Write {
     /// Blocks whose transfers have not ended.
     pending: u32,
     /// The first transfer that failed.
-    failure: Option<Refused>,
-    /// It is in the map.
-    committed: Option<Committed>,
+    failure: Option<Refusal>,
+    /// The version of the rules that it was judged by.
+    version: u64,
 }
 
 /// It is moved twice, in and out of its slot.
-const _: () = assert!(size_of::<Option<Write>>() <= 256);
+const _: () = assert!(size_of::<Option<Write>>() <= 160);
 
 /// A block under way.
 #[derive(Debug)]
@@ -133,7 +134,7 @@ impl Core {
         let first = *request.get();
         let command = Some((CompletionPermit::issue(queue, sqe.cid.get()), request));
         let (at, pending) = (booked.done, count);
-        let write = Write { command, blocks, claimed, at, pending, failure: None, committed: None };
+        let write = Write { command, blocks, claimed, at, pending, failure: None, version: self.version };
         let id = self.writes.commands.insert(write);
         let Some(write) = self.writes.commands.get_mut(id) else { return true };
         for (index, block) in (0u32..).zip(&write.blocks) {
@@ -154,7 +155,7 @@ impl Core {
         let Some(write) = self.writes.commands.get_mut(id) else { return };
         match outcome {
             Outcome::Done { sum } => write.blocks[index as usize].sum = sum,
-            _ => write.failure = write.failure.or(refusal_of(outcome).map(Into::into)),
+            _ => write.failure = write.failure.or(refusal_of(outcome)),
         }
         write.pending -= 1;
         if write.pending > 0 {
@@ -164,7 +165,7 @@ impl Core {
             return self.bury_write(id);
         }
         write.at = write.at.max(now);
-        self.writes.arrived.push(id);
+        self.writes.arrived.push((id, None));
         if self.writes.arrived.len() >= BATCH {
             self.commit_arrived(now);
         }
@@ -186,12 +187,15 @@ impl Core {
                 continue;
             }
             let Writes { commands, arrived, .. } = &mut self.writes;
-            for &id in &*arrived {
-                let Some(write) = commands.get_mut(id) else { continue };
+            for (id, committed) in &mut *arrived {
+                let Some(write) = commands.get_mut(*id) else { continue };
                 let Some((_, request)) = &write.command else { continue };
-                let identity = Identity::Client(request.get().address.client);
-                if write.failure.is_none() && self.rules.confirm(now, identity, request).is_ok() {
-                    write.committed = commits.commit(write.at, write.at, &target(request), &write.blocks).ok();
+                let (rules, client) = (&self.rules, request.get().address.client);
+                // By the same rules only the time can have taken the right away.
+                let same = write.version == self.version && rules.still_runs(now, request);
+                let allowed = same || rules.confirm(now, Identity::Client(client), request).is_ok();
+                if write.failure.is_none() && allowed {
+                    *committed = commits.commit(write.at, write.at, &target(request), &write.blocks).ok();
                 }
             }
             drop(commits);
@@ -203,10 +207,10 @@ impl Core {
     fn answer_arrived(&mut self, now: Time) {
         let mut arrived = std::mem::take(&mut self.writes.arrived);
         let mut settle_at = Time::NEVER;
-        for id in arrived.drain(..) {
+        for (id, committed) in arrived.drain(..) {
             let Some(write) = self.writes.commands.remove(id) else { continue };
             self.share().left();
-            match (write.command, write.committed) {
+            match (write.command, committed) {
                 (None, None) => self.drop_blocks(write.blocks, write.claimed),
                 (Some((permit, request)), Some(committed)) => {
                     settle_at = settle_at.min(committed.settle_at);
@@ -218,7 +222,7 @@ impl Core {
                     let (queue, identity) = (permit.queue(), Identity::Client(request.get().address.client));
                     let mut ssd = self.hand_over(&permit, &request);
                     let end = WriteEnd { request, identity, blocks: write.blocks, claimed: write.claimed };
-                    ssd.finish_write(now, permit, queue, write.failure, write.at, end);
+                    ssd.finish_write(now, permit, queue, write.failure.map(Into::into), write.at, end);
                 }
                 (None, Some(_)) => unreachable!("nothing is committed for nobody"),
             }
