@@ -205,6 +205,12 @@ impl Core {
         self.commit_arrived(self.now);
     }
 
+    /// Writes that the core has committed and answered alone.
+    #[cfg(test)]
+    pub(crate) fn writes_done(&self) -> u64 {
+        self.share().writes_done()
+    }
+
     fn share(&self) -> &Share {
         self.shared.roster.share(self.index)
     }

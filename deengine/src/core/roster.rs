@@ -111,6 +111,11 @@ impl Share {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn writes_done(&self) -> u64 {
+        self.done.writes.get().commands
+    }
+
     /// Another core commits just now.
     pub(super) fn put_off(&self) {
         add(&self.put_off, 1);

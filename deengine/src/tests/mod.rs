@@ -27,6 +27,7 @@ mod refusals;
 mod shrink;
 mod tombstones;
 mod volumes;
+mod writers;
 
 use crate::hosts::Role;
 use crate::{Bench, Core, Preset, Ssd, SsdConfig, SsdGuard, SsdMedia, Stats};
