@@ -265,7 +265,9 @@ fn read_tables(seconds: f64, counts: &[usize]) {
 
 #[expect(clippy::cast_precision_loss, reason = "rates to print")]
 fn write_table(seconds: f64, counts: &[usize]) {
-    println!("\nwrites   cores   one SSD, M/s   times one core   as many SSDs, M/s   times one   blocks a hold   put off a block");
+    println!(
+        "\nwrites   cores   one SSD, M/s   times one core   as many SSDs, M/s   times one   blocks a hold   put off a block"
+    );
     for (what, pattern) in [("first", Pattern::First), ("again", Pattern::Again), ("random", Pattern::Random)] {
         let made = |count| if pattern == Pattern::First { empty(count) } else { ssd(count) };
         let (mut one, mut apart_one) = (f64::NAN, f64::NAN);
@@ -283,7 +285,8 @@ fn write_table(seconds: f64, counts: &[usize]) {
                 let pages = (after.host_pages - before.host_pages) as f64;
                 held = pages / (after.commit_holds - before.commit_holds) as f64;
                 put_off = (off_after - off_before) as f64 / pages;
-                apart = apart.max(write_rate(&mut (0..count).map(|_| made(1)).collect::<Vec<_>>(), pattern, seconds / 2.0));
+                apart =
+                    apart.max(write_rate(&mut (0..count).map(|_| made(1)).collect::<Vec<_>>(), pattern, seconds / 2.0));
             }
             if count == 1 {
                 (one, apart_one) = (together, apart);

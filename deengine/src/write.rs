@@ -2,7 +2,7 @@
 //! Commands that change blocks: from an authorised request to frames, to the map, to the completion.
 //!
 //! ```text
-//!   begin_write   claim space, take frames, pull the data
+//!   begin_write   take frames, pull the data
 //!   finish_write  authorise again, commit: readers see it        (Stalled: collection first, then again)
 //!   harden        with FUA: complete when it is durable
 //! ```
@@ -28,13 +28,8 @@ impl Ssd {
         identity: Identity,
         request: Authorized<Request>,
     ) {
-        let Request { address, blocks: count, .. } = *request.get();
-        let Ok(claimed) = self.ftl.claim(address.vid, address.vba, count) else {
-            self.leave(now, request);
-            return self.refuse(permit, address.vid.get(), Refusal::CapacityExceeded.into(), accepted);
-        };
         let blocks = self.spare_blocks.pop().unwrap_or_default();
-        let end = WriteEnd { request, identity, blocks, claimed };
+        let end = WriteEnd { request, identity, blocks };
         self.pull_write(now, accepted, permit, queue, end);
     }
 
@@ -96,16 +91,15 @@ impl Ssd {
                 let id = self.start(permit, queue, vid, accepted, Work::Stalled(end));
                 return self.wait(now, id);
             }
-            Err(CommitError::WornOut) => {
+            Err(CommitError::WornOut | CommitError::Full) => {
                 self.give_up(now, end);
                 return self.refuse(permit, vid, Refusal::CapacityExceeded.into(), accepted.max(now));
             }
         };
         self.wake_at(committed.settle_at);
-        let WriteEnd { request, mut blocks, claimed, .. } = end;
+        let WriteEnd { request, mut blocks, .. } = end;
         blocks.clear();
         self.spare_blocks.push(blocks);
-        self.ftl.unclaim(claimed);
         self.written(now, permit, queue, request, &committed);
     }
 
@@ -140,11 +134,10 @@ impl Ssd {
         }
     }
 
-    /// A write that will not be: frames and promises go back.
+    /// A write that will not be: its frames go back.
     pub(crate) fn give_up(&mut self, now: Time, end: WriteEnd) {
-        let WriteEnd { request, blocks, claimed, .. } = end;
+        let WriteEnd { request, blocks, .. } = end;
         self.release_blocks(blocks);
-        self.ftl.unclaim(claimed);
         self.leave(now, request);
     }
 

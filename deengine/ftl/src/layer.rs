@@ -88,12 +88,10 @@ pub enum CommitError {
     /// Too many blocks have gone bad.
     #[error("the flash is worn out: no space is left beyond what is written")]
     WornOut,
+    /// More blocks would be mapped than there are logical pages (protocol rule 5).
+    #[error("the SSD is full")]
+    Full,
 }
-
-/// Over the number of logical pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the SSD is full")]
-pub struct Full;
 
 /// The translation layer of one SSD.
 #[derive(Debug)]
@@ -114,8 +112,6 @@ pub struct Ftl {
     pub(crate) timing: Option<Mutex<Timing>>,
     /// As the model last said, ps.
     pub(crate) firmware_free: AtomicU64,
-    /// Blocks that writes in flight will map anew: promised when a write starts, not when its data is there.
-    pub(crate) claimed: AtomicU64,
     pub(crate) inner: Mutex<Inner>,
 }
 

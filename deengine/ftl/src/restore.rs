@@ -277,7 +277,6 @@ fn assemble(
         low: reserved_superblocks(&config.preset, &geometry, parts.logical_pages) - 2,
         timing,
         firmware_free: AtomicU64::new(0),
-        claimed: AtomicU64::new(0),
         inner: Mutex::new(inner),
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What changes the map for hosts: claims, commits, forgetting. Under the lock.
+//! What changes the map for hosts: commits, forgetting. Under the lock.
 
 use crate::collect::journal_bytes;
-use crate::layer::{CommitError, Committed, Forgotten, Ftl, Full, Inner, NewBlock, Target};
+use crate::layer::{CommitError, Committed, Forgotten, Ftl, Inner, NewBlock, Target};
 use crate::space::Stream;
 use gnstor_durable::{Record, Seq};
 use gnstor_fabric::region::LocalRef;
@@ -11,7 +11,6 @@ use gnstor_flash::{Frame, Oob, Ppa};
 use gnstor_map::Probe;
 use gnstor_proto::slba::{Stamp, Vid};
 use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
 
 /// The layer, locked for commits: several writes cost one hold of the lock.
 #[derive(Debug)]
@@ -50,32 +49,6 @@ impl Ftl {
     /// The bytes of a frame.
     pub fn frame(&self, frame: Frame) -> LocalRef {
         self.flash.frame(frame)
-    }
-
-    /// Promises room for those of `blocks` blocks that are not mapped yet; the number to hand to [`Self::unclaim`].
-    ///
-    /// # Errors
-    /// [`Full`] where the logical capacity is used up (protocol rule 5).
-    pub fn claim(&self, vid: Vid, vba: u32, blocks: u32) -> Result<u64, Full> {
-        let new = (0..blocks).filter(|index| self.map.get(vid, vba + index).is_none()).count() as u64;
-        if new == 0 {
-            return Ok(0);
-        }
-        // First the promise, then the look at what is mapped: of two that claim the last room at least one sees the other. A block
-        // that is committed is mapped before its promise ends, so none is missed between the two.
-        let claimed = self.claimed.fetch_add(new, Ordering::SeqCst) + new;
-        if self.map.len() + claimed > self.logical_pages {
-            self.unclaim(new);
-            return Err(Full);
-        }
-        Ok(new)
-    }
-
-    /// The write is over, whichever way.
-    pub fn unclaim(&self, blocks: u64) {
-        if blocks > 0 {
-            self.claimed.fetch_sub(blocks, Ordering::Release);
-        }
     }
 
     /// The lock, for commits one after the other. It is not to be held for long: everything else waits meanwhile.
@@ -119,10 +92,18 @@ impl Ftl {
         self.make_room(inner, now, count)?;
         let mut fresh = std::mem::take(&mut inner.fresh);
         fresh.clear();
+        let mut new = 0;
         fresh.extend((0..count).map(|index| {
             let probe = self.map.probe(target.vid, target.vba + index);
-            self.is_newer(inner, target, index, &probe).then_some(probe)
+            let page = self.map.find(&probe).map(Ppa);
+            let is_newer = self.is_newer(inner, target, index, page);
+            new += u64::from(is_newer && page.is_none());
+            is_newer.then_some(probe)
         }));
+        if self.map.len() + new > self.logical_pages {
+            inner.fresh = fresh;
+            return Err(CommitError::Full);
+        }
         let applied = u32::try_from(fresh.iter().flatten().count()).expect("at most count");
         let done = self.timing().map_or(accepted, |mut timing| timing.buffer(accepted, applied));
         for ((index, block), fresh) in (0u32..).zip(blocks).zip(&fresh) {
@@ -164,7 +145,7 @@ impl Ftl {
         let mut forgotten = Forgotten::default();
         for index in 0..blocks {
             let probe = self.map.probe(target.vid, target.vba + index);
-            if !self.is_newer(inner, target, index, &probe) {
+            if !self.is_newer(inner, target, index, self.map.find(&probe).map(Ppa)) {
                 forgotten.overtaken += 1;
                 continue;
             }
@@ -185,11 +166,11 @@ impl Ftl {
         Ok(forgotten)
     }
 
-    /// Rule 6: a stamp at or below the one held was applied before, or has been overtaken.
-    fn is_newer(&self, inner: &Inner, target: &Target, index: u32, probe: &Probe) -> bool {
+    /// Rule 6: a stamp at or below the one held was applied before, or has been overtaken. The block is mapped to `page`.
+    fn is_newer(&self, inner: &Inner, target: &Target, index: u32, page: Option<Ppa>) -> bool {
         let vba = target.vba + index;
-        let on_page = self.map.find(probe).and_then(|page| {
-            let oob = self.flash.oob(Ppa(page))?;
+        let on_page = page.and_then(|page| {
+            let oob = self.flash.oob(page)?;
             let same = (oob.vid, oob.generation, oob.vba) == (target.vid.get(), target.generation, vba);
             same.then_some(oob.stamp)
         });
@@ -228,7 +209,7 @@ impl Ftl {
                 behind.push((index, value));
             }
         });
-        let old = old.expect("the map is sized for every logical page, and no write starts without its claim");
+        let old = old.expect("the map is sized for every logical page, and no commit takes more");
         let committed = inner.journal.commit();
         debug_assert_eq!(committed, seq);
         #[cfg(test)]

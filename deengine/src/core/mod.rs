@@ -3,13 +3,14 @@
 //!
 //! ```text
 //!   thread a --> Core --- read of blocks ------> rules, map, page, frame          no lock
-//!   thread b --> Core --+                                   ^ a copy each
+//!   thread b --> Core --- write of blocks -----> rules, frame, data, commit       the translation layer's
+//!                       |                                   ^ a copy each
 //!                       +- everything else ----> Ssd        one lock
 //!                       <------- notes --------- effects for the queues of this core
 //! ```
-//! What most commands are, a read of blocks that are in memory, a core does alone: it judges by its copy of the rules,
-//! counts the read in flight where fences look (`flight`), and moves the blocks. A read that finds the modelled firmware
-//! busy waits with its core (`line`). Everything else, a read that is not
+//! What most commands are, reads of blocks that are in memory (`read`) and plain writes (`write`), a core does alone: it judges by
+//! its copy of the rules and counts the command in flight where fences look (`flight`). One that finds the modelled firmware
+//! busy waits with its core (`line`). Everything else, what is not
 //! plainly allowed included, it asks of the [`Ssd`], under its lock. So every rule is written once, and the short way only
 //! ever says yes.
 
@@ -18,6 +19,8 @@ mod line;
 mod port;
 mod read;
 mod roster;
+mod state;
+mod turns;
 mod write;
 
 mod sync {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the cores of an SSD and the rest of its firmware see of each other without a lock: counts of reads in flight
+//! What the cores of an SSD and the rest of its firmware see of each other without a lock: counts of commands in flight
 //! ([`super::flight`]), counters, and the notes that the firmware leaves.
 
 use super::flight::{Flight, Seen, Version};
+use super::state::State;
+use super::turns::{InLine, Turns};
 use crate::counters::{Done, DoneCounter};
 use crate::permission::{MAX_VOLUMES, Rules};
 use gnstor_fabric::controller::{Effect, QueueKey};
-use gnstor_fabric::time::{Span, Time};
+use gnstor_fabric::time::Span;
 use std::collections::VecDeque;
 use std::ops::Add;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// What the firmware has for a core to do.
@@ -41,21 +43,12 @@ pub(super) struct Share {
     busy_ps: AtomicU64,
     mail: Mutex<VecDeque<Note>>,
     has_mail: AtomicBool,
-    in_line: Line<InLine>,
-}
-
-/// What waits with a core for the modelled firmware.
-#[derive(Debug, Default)]
-struct InLine {
-    /// Controllers whose commands they are.
-    controllers: AtomicU32,
-    /// What the core has taken from there, in parts of a command for each controller: the core with the least is next.
-    taken: AtomicU64,
+    pub(super) in_line: Line<InLine>,
 }
 
 /// Adds to a counter that only its core writes.
 #[inline]
-fn add(counter: &AtomicU64, n: u64) {
+pub(super) fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
 
@@ -74,7 +67,7 @@ impl Share {
         &self.flights[usize::from(slot)]
     }
 
-    /// A read has begun, or waits.
+    /// A command has begun, or waits.
     #[inline]
     pub(super) fn entered(&self) {
         add(&self.entered, 1);
@@ -85,7 +78,7 @@ impl Share {
         add(&self.entered, u64::MAX);
     }
 
-    /// A read has ended, well or not.
+    /// A command has ended, well or not, or was handed over.
     #[inline]
     pub(super) fn left(&self) {
         add(&self.left, 1);
@@ -139,24 +132,6 @@ impl Share {
         self.seen.set(version);
     }
 
-    /// The commands of so many controllers wait with the core.
-    #[inline]
-    pub(super) fn set_in_line(&self, controllers: usize) {
-        let (there, now) = (&self.in_line.0.controllers, u32::try_from(controllers).unwrap_or(u32::MAX));
-        if there.load(Ordering::Relaxed) != now {
-            there.store(now, Ordering::Relaxed);
-        }
-    }
-
-    #[inline]
-    fn in_line(&self) -> u32 {
-        self.in_line.0.controllers.load(Ordering::Relaxed)
-    }
-
-    fn taken(&self) -> u64 {
-        self.in_line.0.taken.load(Ordering::Relaxed)
-    }
-
     /// Whether the firmware has left something.
     #[inline]
     pub(super) fn has_mail(&self) -> bool {
@@ -202,54 +177,15 @@ pub(crate) struct Tally {
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     rules: Line<Version>,
-    state: Line<State>,
-    turns: Turns,
-    shares: Vec<Share>,
+    pub(super) state: Line<State>,
+    pub(super) turns: Turns,
+    pub(super) shares: Vec<Share>,
 }
 
 /// Apart from its neighbours in memory.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Line<T>(T);
-
-/// What the cores need to know of the firmware's state.
-#[derive(Debug)]
-struct State {
-    /// In picoseconds.
-    alarm: AtomicU64,
-    /// When the translation layer has something to do after commits of cores, in picoseconds.
-    settle_at: AtomicU64,
-    /// Commands wait for the modelled firmware: whoever comes now is not the next.
-    waiting: AtomicBool,
-    /// Somebody waits for commands in flight.
-    fencing: AtomicBool,
-    /// Every write is to be durable before it is answered.
-    writes_through: AtomicBool,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        let never = || AtomicU64::new(Time::NEVER.as_ps());
-        Self {
-            alarm: never(),
-            settle_at: never(),
-            waiting: AtomicBool::new(false),
-            fencing: AtomicBool::new(false),
-            writes_through: AtomicBool::new(false),
-        }
-    }
-}
-
-/// Whose turn it is, where commands wait under the lock and reads with the cores: each side gets as many as it has controllers.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Turns {
-    /// What the cores may still take before the firmware's own line is next, in parts of a read.
-    credit: AtomicI64,
-}
-
-/// Parts of a read: shares are rounded to these.
-const READ_PARTS: i64 = 64;
+pub(super) struct Line<T>(pub(super) T);
 
 impl Roster {
     pub(super) fn new(cores: usize) -> Self {
@@ -260,7 +196,7 @@ impl Roster {
         &self.shares[core]
     }
 
-    /// Whether reads can be in flight that the table does not count.
+    /// Whether commands can be in flight that the table does not count.
     pub(crate) fn has_cores(&self) -> bool {
         !self.shares.is_empty()
     }
@@ -270,7 +206,7 @@ impl Roster {
         self.rules.0.change();
     }
 
-    /// Counts a read in flight that was judged by the rules of version `mine`; `false` where those are old.
+    /// Counts a command in flight that was judged by the rules of version `mine`; `false` where those are old.
     #[inline]
     pub(super) fn enter(&self, core: usize, slot: u16, mine: u64) -> bool {
         self.share(core).flight(slot).enter(&self.rules.0, mine)
@@ -281,7 +217,7 @@ impl Roster {
         self.rules.0.get()
     }
 
-    /// Whether no core has a read in flight that was judged by an entry of the volume in this slot older than that of
+    /// Whether no core has a command in flight that was judged by an entry of the volume in this slot older than that of
     /// version `version`.
     pub(crate) fn is_fenced(&self, slot: u16, version: u64) -> bool {
         self.shares.iter().all(|share| share.flight(slot).is_over(&share.seen, version))
@@ -330,105 +266,5 @@ impl Roster {
             | Effect::Close { queue }) = effect;
             self.shares[super::port::core_of(queue)].post(Note::Effect(effect));
         }
-    }
-
-    /// Controllers whose commands wait with their cores.
-    fn in_lines(&self) -> i64 {
-        self.shares.iter().map(|share| i64::from(share.in_line())).sum()
-    }
-
-    /// The least that a core with commands in line has taken; `core` is not asked.
-    fn least_taken(&self, core: usize) -> Option<u64> {
-        let others = self.shares.iter().enumerate().filter(|&(other, share)| other != core && share.in_line() > 0);
-        others.map(|(_, share)| share.taken()).min()
-    }
-
-    /// The first command waits with the core: it is served from now on, and not for the time before.
-    pub(super) fn join_line(&self, core: usize) {
-        if let Some(least) = self.least_taken(core) {
-            self.share(core).in_line.0.taken.fetch_max(least, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether no other core with commands in line has had less.
-    pub(super) fn is_next(&self, core: usize) -> bool {
-        self.least_taken(core).is_none_or(|least| self.share(core).taken() <= least)
-    }
-
-    /// Whether the firmware's own line is next.
-    pub(crate) fn is_firmwares_turn(&self) -> bool {
-        self.turns.credit.load(Ordering::Relaxed) < READ_PARTS || self.in_lines() == 0
-    }
-
-    /// Whether a core is next.
-    pub(super) fn is_cores_turn(&self) -> bool {
-        !self.is_waiting() || self.turns.credit.load(Ordering::Relaxed) >= READ_PARTS
-    }
-
-    /// The firmware has taken a command from its own line, in which so many controllers wait.
-    pub(crate) fn firmware_took(&self, controllers: usize) {
-        let (mine, theirs) = (i64::try_from(controllers).unwrap_or(i64::MAX).max(1), self.in_lines());
-        let credit = self.turns.credit.load(Ordering::Relaxed);
-        // What nobody has claimed in time is not kept.
-        let most = READ_PARTS * theirs.max(1);
-        self.turns.credit.store((credit + READ_PARTS * theirs / mine).min(most), Ordering::Relaxed);
-    }
-
-    /// A core has taken a command from its line.
-    pub(super) fn core_took(&self, core: usize) {
-        let share = self.share(core);
-        add(&share.in_line.0.taken, READ_PARTS.unsigned_abs() / u64::from(share.in_line().max(1)));
-        let credit = self.turns.credit.load(Ordering::Relaxed);
-        self.turns.credit.store((credit - READ_PARTS).max(0), Ordering::Relaxed);
-    }
-
-    /// What the cores need to know of the firmware's state. What is as it was is not written: all cores read it.
-    pub(super) fn publish(&self, alarm: Time, waiting: bool, fencing: bool, writes_through: bool) {
-        let state = &self.state.0;
-        if state.alarm.load(Ordering::Relaxed) != alarm.as_ps() {
-            state.alarm.store(alarm.as_ps(), Ordering::Relaxed);
-        }
-        let flags =
-            [(&state.waiting, waiting), (&state.fencing, fencing), (&state.writes_through, writes_through)];
-        for (flag, is_set) in flags {
-            if flag.load(Ordering::Relaxed) != is_set {
-                flag.store(is_set, Ordering::Relaxed);
-            }
-        }
-    }
-
-    #[inline]
-    pub(super) fn alarm(&self) -> Time {
-        let state = &self.state.0;
-        Time::from_ps(state.alarm.load(Ordering::Relaxed).min(state.settle_at.load(Ordering::Relaxed)))
-    }
-
-    /// The translation layer has something to do at `at`, after a commit.
-    #[inline]
-    pub(super) fn settle_by(&self, at: Time) {
-        if at.as_ps() < self.state.0.settle_at.load(Ordering::Relaxed) {
-            self.state.0.settle_at.fetch_min(at.as_ps(), Ordering::Relaxed);
-        }
-    }
-
-    /// Whoever asks sees to it.
-    pub(crate) fn take_settle(&self) -> Time {
-        Time::from_ps(self.state.0.settle_at.swap(Time::NEVER.as_ps(), Ordering::Relaxed))
-    }
-
-    #[inline]
-    pub(super) fn is_waiting(&self) -> bool {
-        self.state.0.waiting.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(super) fn is_fencing(&self) -> bool {
-        self.state.0.fencing.load(Ordering::Relaxed)
-    }
-
-    /// Whether a write may be answered only when it is durable.
-    #[inline]
-    pub(super) fn writes_through(&self) -> bool {
-        self.state.0.writes_through.load(Ordering::Relaxed)
     }
 }

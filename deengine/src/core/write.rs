@@ -3,7 +3,7 @@
 //! it commits together, under one hold of the translation layer's lock. The lock of the [`crate::Ssd`] is not asked for.
 //!
 //! ```text
-//!   submit        rules, claim, frames, count in flight -> Pull                                            no lock
+//!   submit        rules, frames, count in flight -> Pull                                                   no lock
 //!   transferred   the data of one block is there; the last one puts the write among those that have arrived
 //!   step          rules still the same? judge again, commit every one                                      the layer's lock
 //!                 -> Complete; what is not plain (refused, stalled, FUA) goes to the Ssd                   no lock; the Ssd's
@@ -38,8 +38,8 @@ const PATIENCE: u32 = 64;
 pub(super) struct Writes {
     commands: Slab<Write>,
     pulls: Slab<Pull>,
-    /// All of their data is there, oldest first; and what came of it.
-    arrived: Vec<(u32, Option<Committed>)>,
+    /// All of their data is there, oldest first.
+    arrived: Vec<Arrived>,
     /// Looks at the lock that found it taken, since those that have arrived last were committed.
     looks: u32,
     /// Reused lists.
@@ -64,9 +64,8 @@ pub(super) struct Write {
     /// What is answered; gone once the queue is.
     pub(super) command: Command,
     blocks: Vec<NewBlock>,
-    claimed: u64,
-    /// When the modelled firmware had taken it; once all data is there, not before that.
-    at: Time,
+    /// When the modelled firmware had taken it.
+    accepted: Time,
     /// Blocks whose transfers have not ended.
     pending: u32,
     /// The first transfer that failed.
@@ -77,6 +76,16 @@ pub(super) struct Write {
 
 /// It is moved twice, in and out of its slot.
 const _: () = assert!(size_of::<Option<Write>>() <= 160);
+
+/// A write whose data is there.
+#[derive(Debug)]
+struct Arrived {
+    write: u32,
+    /// Since when: the model commits it then, however late the core gets to it.
+    at: Time,
+    /// What came of it.
+    committed: Option<Committed>,
+}
 
 /// A block under way.
 #[derive(Debug)]
@@ -103,7 +112,14 @@ impl Core {
     /// Begins the write, which the modelled firmware takes at `start`, if it is plainly allowed and there is room for its data; otherwise
     /// nothing has happened.
     #[inline]
-    pub(super) fn begin_write(&mut self, now: Time, start: Time, queue: QueueKey, identity: Identity, sqe: &Sqe) -> bool {
+    pub(super) fn begin_write(
+        &mut self,
+        now: Time,
+        start: Time,
+        queue: QueueKey,
+        identity: Identity,
+        sqe: &Sqe,
+    ) -> bool {
         if self.rules.is_recovering() {
             return false;
         }
@@ -115,14 +131,12 @@ impl Core {
         if self.rules.is_limited(&request) {
             return false;
         }
-        let Request { address, blocks: count, .. } = *request.get();
-        let ftl = &self.shared.ftl;
-        let Ok(claimed) = ftl.claim(address.vid, address.vba, count) else { return false };
+        let (ftl, count) = (&self.shared.ftl, request.get().blocks);
         let mut blocks = self.writes.spare.pop().unwrap_or_default();
         blocks.extend((0..count).map_while(|_| ftl.take_frame()).map(|frame| NewBlock { frame, sum: 0 }));
         let is_whole = blocks.len() == count as usize;
         if !is_whole || !self.shared.roster.enter(self.index, request.slot(), self.version) {
-            self.drop_blocks(blocks, claimed);
+            self.drop_blocks(blocks);
             return false;
         }
         let booked = ftl.book_write(start);
@@ -133,8 +147,8 @@ impl Core {
         }
         let first = *request.get();
         let command = Some((CompletionPermit::issue(queue, sqe.cid.get()), request));
-        let (at, pending) = (booked.done, count);
-        let write = Write { command, blocks, claimed, at, pending, failure: None, version: self.version };
+        let (accepted, pending) = (booked.done, count);
+        let write = Write { command, blocks, accepted, pending, failure: None, version: self.version };
         let id = self.writes.commands.insert(write);
         let Some(write) = self.writes.commands.get_mut(id) else { return true };
         for (index, block) in (0u32..).zip(&write.blocks) {
@@ -164,8 +178,7 @@ impl Core {
         if write.command.is_none() {
             return self.bury_write(id);
         }
-        write.at = write.at.max(now);
-        self.writes.arrived.push((id, None));
+        self.writes.arrived.push(Arrived { write: id, at: now, committed: None });
         if self.writes.arrived.len() >= BATCH {
             self.commit_arrived(now);
         }
@@ -187,7 +200,7 @@ impl Core {
                 continue;
             }
             let Writes { commands, arrived, .. } = &mut self.writes;
-            for (id, committed) in &mut *arrived {
+            for Arrived { write: id, at, committed } in &mut *arrived {
                 let Some(write) = commands.get_mut(*id) else { continue };
                 let Some((_, request)) = &write.command else { continue };
                 let (rules, client) = (&self.rules, request.get().address.client);
@@ -195,7 +208,8 @@ impl Core {
                 let same = write.version == self.version && rules.still_runs(now, request);
                 let allowed = same || rules.confirm(now, Identity::Client(client), request).is_ok();
                 if write.failure.is_none() && allowed {
-                    *committed = commits.commit(write.at, write.at, &target(request), &write.blocks).ok();
+                    let accepted = write.accepted.max(*at);
+                    *committed = commits.commit(*at, accepted, &target(request), &write.blocks).ok();
                 }
             }
             drop(commits);
@@ -207,22 +221,21 @@ impl Core {
     fn answer_arrived(&mut self, now: Time) {
         let mut arrived = std::mem::take(&mut self.writes.arrived);
         let mut settle_at = Time::NEVER;
-        for (id, committed) in arrived.drain(..) {
+        for Arrived { write: id, committed, .. } in arrived.drain(..) {
             let Some(write) = self.writes.commands.remove(id) else { continue };
             self.share().left();
             match (write.command, committed) {
-                (None, None) => self.drop_blocks(write.blocks, write.claimed),
+                (None, None) => self.drop_blocks(write.blocks),
                 (Some((permit, request)), Some(committed)) => {
                     settle_at = settle_at.min(committed.settle_at);
                     self.keep_list(write.blocks);
-                    self.shared.ftl.unclaim(write.claimed);
                     self.answer_write(now, permit, request, &committed);
                 }
                 (Some((permit, request)), None) => {
                     let (queue, identity) = (permit.queue(), Identity::Client(request.get().address.client));
                     let mut ssd = self.hand_over(&permit, &request);
-                    let end = WriteEnd { request, identity, blocks: write.blocks, claimed: write.claimed };
-                    ssd.finish_write(now, permit, queue, write.failure.map(Into::into), write.at, end);
+                    let end = WriteEnd { request, identity, blocks: write.blocks };
+                    ssd.finish_write(now, permit, queue, write.failure.map(Into::into), write.accepted, end);
                 }
                 (None, Some(_)) => unreachable!("nothing is committed for nobody"),
             }
@@ -271,14 +284,13 @@ impl Core {
     fn bury_write(&mut self, id: u32) {
         if let Some(write) = self.writes.commands.remove(id) {
             self.share().left();
-            self.drop_blocks(write.blocks, write.claimed);
+            self.drop_blocks(write.blocks);
         }
     }
 
     /// The data of a write is not wanted.
-    fn drop_blocks(&mut self, blocks: Vec<NewBlock>, claimed: u64) {
+    fn drop_blocks(&mut self, blocks: Vec<NewBlock>) {
         blocks.iter().for_each(|block| self.shared.ftl.give_frame(block.frame));
-        self.shared.ftl.unclaim(claimed);
         self.keep_list(blocks);
     }
 
