@@ -121,6 +121,12 @@ impl Bench {
     }
 }
 
+/// Time of this thread on a core: what a machine with nothing else to do would take.
+fn cpu_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
+
 /// What is measured.
 #[derive(clap::Parser)]
 struct Args {
@@ -176,7 +182,7 @@ fn main() {
     for (what, verb) in loads.into_iter().take(if args.writes_only { 1 } else { 2 }) {
         let count = blocks * args.passes;
         let (mut sent, first) = (0, bench.responses());
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), cpu_ns());
         loop {
             let done = bench.responses() - first;
             if done == count {
@@ -193,7 +199,10 @@ fn main() {
             }
             bench.step();
         }
-        let ns = start.elapsed().as_nanos() / u128::from(count);
-        println!("{what}: {ns} ns of one core per 4 KiB command, preset {}, no data moved", args.preset);
+        let (ns, cpu) = (start.elapsed().as_nanos() / u128::from(count), (cpu_ns() - cpu) / count);
+        println!(
+            "{what}: {ns} ns per 4 KiB command, {cpu} ns of them on a core; preset {}, no data moved",
+            args.preset
+        );
     }
 }
