@@ -26,6 +26,7 @@ use gnstor_fabric::time::Time;
 use gnstor_ftl::{Committed, NewBlock};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{Cqe, Sqe};
+use gnstor_proto::slba::Address;
 use gnstor_proto::status::Refusal;
 
 /// So many that have arrived are committed without waiting for the end of the step.
@@ -139,6 +140,8 @@ impl Core {
             self.drop_blocks(blocks);
             return false;
         }
+        let Address { vid, vba, .. } = request.get().address;
+        (0..count).for_each(|index| _ = ftl.probe(vid, vba + index));
         let booked = ftl.book_write(start);
         self.share().work(booked.free.since(start));
         self.share().entered();
@@ -188,6 +191,9 @@ impl Core {
     pub(super) fn commit_arrived(&mut self, now: Time) {
         while self.writes.have_arrived() {
             self.refresh();
+            if self.writes.looks == 0 {
+                self.fetch_ahead();
+            }
             let waits = self.writes.looks >= PATIENCE;
             let ftl = &self.shared.ftl;
             let Some(mut commits) = (if waits { Some(ftl.commits()) } else { ftl.try_commits() }) else {
@@ -215,6 +221,17 @@ impl Core {
             drop(commits);
             self.writes.looks = 0;
             self.answer_arrived(now);
+        }
+    }
+
+    /// Asks for the records of the pages that the writes replace, so that nobody waits for them under the lock.
+    fn fetch_ahead(&mut self) {
+        let ftl = &self.shared.ftl;
+        for arrived in &self.writes.arrived {
+            let Some(write) = self.writes.commands.get_mut(arrived.write) else { continue };
+            let Some((_, request)) = &write.command else { continue };
+            let Request { address, blocks, .. } = *request.get();
+            (0..blocks).for_each(|index| ftl.prefetch_record(&ftl.probe(address.vid, address.vba + index)));
         }
     }
 
