@@ -9,7 +9,7 @@ use crate::permit::CompletionPermit;
 use crate::request::{Request, Submission};
 use gnstor_fabric::controller::{Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
 use gnstor_fabric::region::LocalRef;
-use gnstor_fabric::time::Time;
+use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::Ppa;
 use gnstor_ftl::Extent;
 use gnstor_proto::fabrics::Identity;
@@ -18,6 +18,10 @@ use gnstor_proto::status::Refusal;
 
 /// Blocks of a read that goes the short way.
 const MOST_BLOCKS: u32 = 256;
+
+/// How long the modelled firmware is left free for the core whose turn it is; after that whoever comes goes on. As a late call changes no
+/// modelled time, nothing is lost by it.
+const TURN: Span = Span::from_ns(2_000);
 
 /// A read under way.
 #[derive(Debug)]
@@ -32,7 +36,7 @@ pub(super) struct Read {
 }
 
 /// What is answered when a read is done; gone once its queue is.
-type Command = Option<(CompletionPermit, Authorized<Request>)>;
+pub(super) type Command = Option<(CompletionPermit, Authorized<Request>)>;
 
 /// The pages of a read: one is what most have.
 #[derive(Debug)]
@@ -68,6 +72,9 @@ impl Core {
     pub(super) fn wait_in_line(&mut self, now: Time, name: QueueKey, sqe: &Sqe) -> bool {
         let Some(controller) = self.ports.get(name).and_then(|port| port.in_turn) else { return false };
         self.share().entered();
+        if self.line.is_empty() {
+            self.shared.roster.join_line(self.index);
+        }
         self.line.push(&mut self.ports, name, controller, now, sqe);
         self.share().set_in_line(self.line.controllers());
         true
@@ -127,14 +134,14 @@ impl Core {
         }
         // A late call makes nobody wait longer: the read is taken as of the time at which the firmware was free.
         let free = self.shared.ftl.firmware_free();
-        if free > now {
+        if free > now || now.since(free) <= TURN && !roster.is_next(self.index) {
             return false;
         }
         let Some((name, arrived, sqe)) = self.line.pop(&mut self.ports) else { return false };
-        roster.core_took();
+        roster.core_took(self.index);
         self.share().went();
         let reader = self.ports.get(name).and_then(|port| port.reader);
-        let begun = reader.is_some_and(|identity| self.begin_read(now, free.max(arrived), name, identity, &sqe));
+        let begun = reader.is_some_and(|identity| self.begin(now, free.max(arrived), name, identity, &sqe));
         if !begun {
             self.ask(now, name, &sqe, false);
         }
@@ -283,7 +290,7 @@ impl Core {
 
     /// The request is done; a fence may have waited for it.
     #[inline]
-    fn leave(&mut self, now: Time, request: &Authorized<Request>) {
+    pub(super) fn leave(&mut self, now: Time, request: &Authorized<Request>) {
         let is_current = self.rules.serial(request.slot()) == Some(request.serial());
         self.share().flight(request.slot()).leave(is_current);
         if self.shared.roster.is_fencing() {
@@ -305,7 +312,7 @@ impl Core {
 
     /// What the reads under way are to answer.
     fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
-        self.reads.iter_mut().map(|read| &mut read.command)
+        self.reads.iter_mut().map(|read| &mut read.command).chain(self.writes.commands())
     }
 
     /// Queues with a read of the volume in this slot in flight that was judged by an older entry.
@@ -332,6 +339,10 @@ impl Core {
                 return Some(effect);
             }
             // The queue went before anybody took it.
+            if let Effect::Pull { transfer, .. } = effect {
+                self.end_pull(self.now, transfer, Outcome::ConnectionLost);
+                continue;
+            }
             if let Effect::Push { transfer, role: PushRole::Last(_), .. } = effect
                 && let Some(read) = self.reads.remove(transfer.0)
             {

@@ -27,6 +27,7 @@ mod refusals;
 mod shrink;
 mod tombstones;
 mod volumes;
+mod writers;
 
 use crate::hosts::Role;
 use crate::{Bench, Core, Preset, Ssd, SsdConfig, SsdGuard, SsdMedia, Stats};
@@ -260,7 +261,11 @@ impl Rig {
     fn pop_effect(&mut self) -> Option<Effect> {
         let mut pop = || self.cores.iter_mut().find_map(Core::pop_effect);
         // What a core is asked about it may answer through one that was asked before it.
-        pop().or_else(pop)
+        if let Some(effect) = pop().or_else(pop) {
+            return Some(effect);
+        }
+        self.cores.iter_mut().for_each(Core::end_step);
+        self.cores.iter_mut().find_map(Core::pop_effect)
     }
 
     fn step(&mut self, now: Time) {
