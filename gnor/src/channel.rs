@@ -67,10 +67,6 @@ struct Layout {
     bytes: usize,
 }
 
-const SQ_BYTES: usize = abi::SQ_BLOCKS as usize * 64;
-const RQ_BYTES: usize = abi::RQ_ENTRIES as usize * 16;
-/// Send queue, receive queue, response buffers, doorbell record.
-const PER_SSD: usize = SQ_BYTES + RQ_BYTES + RQ_BYTES + 64;
 const POOL_BYTES: usize = abi::POOL_BLOCKS as usize * abi::POOL_BLOCK as usize;
 
 impl Layout {
@@ -80,13 +76,13 @@ impl Layout {
         let cq = align(qps + ssds * size_of::<QueuePair>(), 4096);
         // Room for every command's response, its flushed SEND and every flushed receive: the queue cannot overrun even when
         // all SSDs fail at once.
-        let entries = (2 * abi::CMD_SLOTS + ssds * abi::RQ_ENTRIES as usize).next_power_of_two();
+        let entries = (2 * abi::SLOTS + ssds * abi::RQ_ENTRIES as usize).next_power_of_two();
         let capsules = cq + entries * 64;
-        let connect = capsules + abi::CMD_SLOTS * 64;
+        let connect = capsules + abi::SLOTS * 64;
         let per_ssd = connect + ssds * CONNECT_DATA_BYTES;
-        let queue_bytes = per_ssd + ssds * PER_SSD;
+        let queue_bytes = per_ssd + ssds * abi::QUEUE_BYTES;
         let uars = align(queue_bytes, 4096);
-        let pool_words = uars + ssds * 4096;
+        let pool_words = uars + ssds * abi::UAR_BYTES;
         let pool = align(pool_words + abi::POOL_BLOCKS as usize * 4, abi::POOL_BLOCK as usize);
         let cq_log = entries.trailing_zeros();
         Self {
@@ -122,13 +118,11 @@ pub struct Channel {
 /// Counters of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelStats {
-    /// Requests that ended.
-    pub ios: u64,
-    /// Reads that were sent to another replica after a refusal.
+    /// Reads that were sent to another replica after a refusal, or because a queue pair was broken.
     pub retries: u64,
     /// Responses that named no command in flight.
     pub protocol_errors: u32,
-    /// Command ids, request slots and pool blocks still taken.
+    /// Slots and pool blocks still taken.
     pub leaked: u32,
 }
 
@@ -153,12 +147,12 @@ impl Channel {
         invalid.iter_mut().skip(63).step_by(64).for_each(|own| *own = 0xF1);
         memory.write(layout.cq, &invalid)?;
         let cq = hca.create_cq(at(layout.cq), layout.cq_log)?;
-        let part = |ssd: usize, offset: usize| at(layout.per_ssd + ssd * PER_SSD + offset);
+        let part = |ssd: usize, offset: usize| at(layout.per_ssd + ssd * abi::QUEUE_BYTES + offset);
         let spec = |ssd: usize, ring: usize| DeviceQp {
             sq: (part(ssd, 0), abi::SQ_BLOCKS),
-            rq: (part(ssd, SQ_BYTES), abi::RQ_ENTRIES),
-            dbr: part(ssd, SQ_BYTES + 2 * RQ_BYTES),
-            uar: at(layout.uars + ssd * 4096),
+            rq: (part(ssd, abi::RQ_AT), abi::RQ_ENTRIES),
+            dbr: part(ssd, abi::DBR_AT),
+            uar: at(layout.uars + ssd * abi::UAR_BYTES),
             cq,
             pd,
             ring,
@@ -202,6 +196,8 @@ impl Channel {
             cq_addr: at(layout.cq),
             capsules_addr: at(layout.capsules),
             connect_addr: at(layout.connect),
+            queues_addr: at(layout.per_ssd),
+            uars_addr: at(layout.uars),
             qps_addr: at(layout.qps),
             queue_lkey: self.keys[0],
             ssds: u32::try_from(self.ssds).expect("at most MAX_SSDS"),
@@ -218,18 +214,8 @@ impl Channel {
         };
         self.memory.write(0, abi.as_bytes())?;
         let cntlids = session.controller_ids();
-        for (i, spec) in specs.iter().enumerate() {
-            let qp = QueuePair {
-                sq_addr: spec.sq.0,
-                rq_addr: spec.rq.0,
-                dbr_addr: spec.dbr,
-                uar_addr: spec.uar,
-                recv_addr: spec.rq.0 + RQ_BYTES as u64,
-                qpn: self.first_qpn + u32::try_from(i).expect("at most MAX_SSDS"),
-                lkey: self.keys[0],
-                ..QueuePair::default()
-            };
-            self.memory.write(layout.qps + i * size_of::<QueuePair>(), qp.as_bytes())?;
+        for i in 0..specs.len() {
+            self.memory.write(layout.qps + i * size_of::<QueuePair>(), QueuePair::default().as_bytes())?;
             let data = ConnectData::new(session.host(), cntlids[i], &session.addresses()[i].subnqn);
             self.memory.write(layout.connect + i * CONNECT_DATA_BYTES, data.as_bytes())?;
         }
@@ -315,8 +301,8 @@ impl Channel {
         self.memory.read(self.layout.pool_words, &mut words)?;
         let ones = |bits: &[u32]| bits.iter().map(|w| w.count_ones()).sum::<u32>();
         let taken = words.iter().filter(|b| **b != 0).count();
-        let leaked = ones(&c.cid_bits) + ones(&c.req_bits) + u32::try_from(taken).expect("small");
-        Ok(ChannelStats { ios: c.ios, retries: c.retries, protocol_errors: c.protocol_errors, leaked })
+        let leaked = ones(&c.slot_bits) + u32::try_from(taken).expect("small");
+        Ok(ChannelStats { retries: c.retries.into(), protocol_errors: c.protocol_errors, leaked })
     }
 }
 
@@ -335,5 +321,5 @@ impl Drop for Channel {
     }
 }
 
-const _: () = assert!(offset_of!(ChannelAbi, data) % 8 == 0 && size_of::<QueuePair>() == 128);
+const _: () = assert!(offset_of!(ChannelAbi, data) % 8 == 0 && size_of::<QueuePair>() == 32);
 const _: () = assert!(mlx5::WQEBB == 64);

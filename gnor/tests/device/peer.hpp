@@ -132,7 +132,7 @@ struct Peer {
 
   /// Every command has a receive for its response posted when it is sent.
   void check_credit(gn_u32 q) {
-    const gn_u32* record = reinterpret_cast<const gn_u32*>(r.qps[q].dbr_addr);
+    const gn_u32* record = record_of(r.c, q);
     gn_u32 posted = be32(__atomic_load_n(record + mlx5::RCV_DBR, __ATOMIC_ACQUIRE));
     if (((posted - ++queues[q].arrived) & 0xffff) >= 0x8000) ++no_receive;
   }
@@ -232,7 +232,7 @@ struct Peer {
 
   void work_on_jobs() {
     if (r.cfg.bursts && step > open_until) {
-      if (jobs.size() < CMD_SLOTS && step - last_arrival < 3000) return;
+      if (jobs.size() < SLOTS && step - last_arrival < 3000) return;
       open_until = step + 300;  // no more will come: now answer these, and what they make room for, at once
     }
     for (auto at = jobs.begin(); at != jobs.end();) {

@@ -49,13 +49,13 @@ traffic() {
 
 build() { $CXX $FLAGS $(sanitizer_flags "$1") $HEADERS traffic.cpp "$OUT"/rt_*.o -o "$OUT/traffic-$1" -pthread; }
 
-# mutant NAME FILE SED KIND MODE SCENARIO SEEDS: the mistake that SED makes in FILE must be found.
+# mutant NAME FILE SED KIND MODE SCENARIO SEEDS: the mistake that SED makes in FILE must be found. Without FILE it is the scenario's.
 mutant() {
     dir=$OUT/mutant-$1
     mkdir -p "$dir"
     cp -r "$ROOT/fabric/cuda/fabric" "$ROOT/gnor/cuda/gnor" "$dir"
-    sed -e "$3" "$ROOT/$2" > "$dir/${2#*/cuda/}"
-    if cmp -s "$ROOT/$2" "$dir/${2#*/cuda/}"; then
+    [ -z "$2" ] || sed -e "$3" "$ROOT/$2" > "$dir/${2#*/cuda/}"
+    if [ -n "$2" ] && cmp -s "$ROOT/$2" "$dir/${2#*/cuda/}"; then
         echo "FAILED mutant $1: $2 has no such line any more" > "$VERDICTS/mutant-$1"
         return
     fi
@@ -83,16 +83,23 @@ mutants_of_one_core() {
     mutant no_syncwarp_before_publish $GNOR/append.cuh \
         '/ordered before the leader/d' tsan tsan batched_reads_and_writes 30
     mutant publish_out_of_order $GNOR/append.cuh '/&qp.publish) != first/d' tsan tsan many_doorbells 40
-    mutant pending_relaxed $GNOR/complete.cuh \
-        '/&r.pending, 0u - 1u/s/add_acqrel_gpu/add_relaxed_gpu/' tsan tsan full_queues 40
-    mutant in_flight_relaxed $GNOR/append.cuh \
-        '/CMD_IN_FLIGHT/s/st_release_gpu/st_relaxed_gpu/' tsan tsan one_queue_pair_breaks 60
+    # Under ThreadSanitizer the order is in the access, elsewhere in the fence before it.
+    mutant done_relaxed $GNOR/sharing.cuh \
+        '/add_fenced_gpu/s/add_acqrel_gpu/add_relaxed_gpu/' tsan tsan full_queues 40
+    mutant no_fence_before_what_it_orders $GNOR/complete.cuh \
+        '/mem::fence_release_sys();/d' plain weak full_queues 60
     mutant every_lane_breaks_the_queue $GNOR/complete.cuh \
-        's/if (is_error && lane_id.*break_queue/if (is_error) break_queue/' \
+        's/in_turns<S>(mask, x.is_error && lane_id() == lowest(broken),/in_turns<S>(mask, x.is_error,/' \
         plain plain one_queue_pair_breaks 100
     mutant lock_release_relaxed $GNOR/complete.cuh \
-        '/&c.cq_lock, 0u/s/st_release_gpu/st_relaxed_gpu/' plain weak many_doorbells 60
-    mutant no_receive_credit $GNOR/append.cuh '/rq_room = /s/= .*;/= RQ_ENTRIES;/' plain plain full_queues 20
+        '/&c.cq_word, word + 2/s/st_release/st/' plain weak many_doorbells 60
+    mutant no_receive_credit $GNOR/complete.cuh 's/< 0 ? by_sends : by_receives/< 0 ? by_sends : by_sends/' plain plain full_queues 20
+    mutant lock_taken_for_others_entries $GNOR/complete.cuh 's/got = old == word;/got = old != CQ_LOCKED;/' \
+        plain plain many_doorbells 60
+    # Of the modes of sharing.
+    mutant lanes_without_turns $GNOR/sharing.cuh 's/if constexpr (S::ALONE) {/if constexpr (false) {/' \
+        plain plain one_warp_alone 60
+    mutant two_warps_are_one '' '' plain plain two_warps_alone 5
 }
 mutants_of_the_other() {
     mutant completion_relaxed $FABRIC/inbound.cuh \
@@ -103,7 +110,7 @@ mutants_of_the_other() {
         '/SLOT_FULL)/s/st_release_cta/st_relaxed_cta/' tsan tsan batched_reads_and_writes 20
     # The wrong order alone has a window of one access; the pauses stand for a warp that is slow there.
     mutant receives_posted_after_credit $GNOR/complete.cuh \
-        '/RCV_DBR/{h;d};/&qp.completed, n/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' plain plain full_queues 60
+        '/RCV_DBR/{h;d};/S::st_release(&qp.limit/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' plain plain full_queues 60
     # Here, too, pauses widen the window.
     mutant lanes_decide_alone $FABRIC/mover.cuh \
         's/if (!__shfl_sync.*opens, 0))/if (!opens)/;s/^  bool opens = /  for (int k = lane_id() * 8; k--;) pause(20);\n&/' \
@@ -111,9 +118,12 @@ mutants_of_the_other() {
     mutant receives_given_out_twice $FABRIC/inbound.cuh 's/rq_head += (gn_u32)__popc(consumed)/rq_head += 1u/' \
         plain plain full_queues 20
     mutant abandoned_buffer_given_back $GNOR/io.cuh \
-        's/r.pool_addr = pooled ? x.address : 0;/if (pooled) pool_free(c.data, x.address, bytes); r.pool_addr = 0;/' \
+        's/r.pool_addr = pooled ? x.address : 0;/if (pooled) pool_free<S>(c.data, x.address, bytes); r.pool_addr = 0;/' \
         plain plain late_completions 30
     mutant abandoned_without_slot_leaks $GNOR/io.cuh '/if (pooled) pool_free/d' plain plain late_completions 30
+    mutant staged_not_counted $GNOR/io.cuh 's/ + staged;  \/\/ what is/;  \/\/ what is/' plain plain late_completions 60
+    mutant own_slot_used_twice $GNOR/io.cuh \
+        's/sends && cid == NO_SLOT && (S::ld_acquire.*$/sends \&\& cid == NO_SLOT) cid = x.head;/' plain plain a_long_request 30
 }
 
 build_runtime || { echo "the runtime does not build"; echo "0 passed, 1 failed"; exit 1; }

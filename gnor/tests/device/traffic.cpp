@@ -36,9 +36,11 @@ void next_request(Rig& r, Lane& lane, gn_u32 thread, gn_u32 round) {
   lane.version = 1 + round + thread * 16;
 }
 
+template <class S>
 void begin(Rig& r, Lane& lane, gn_u32 thread) {
-  lane.buffer = pool_alloc(r.c.data, lane.bytes, thread);
-  if (!lane.buffer) return;
+  bool wants = lane.state == Lane::WANTS_BUFFER;
+  in_turns<S>(FULL, wants, [&] { lane.buffer = pool_alloc<S>(r.c.data, lane.bytes, thread); });
+  if (!wants || !lane.buffer) return;
   for (gn_u32 b = 0; b < lane.blocks; ++b) {
     void* block = reinterpret_cast<void*>(lane.buffer + b * GN_BLOCK);
     if (lane.write) fill_block(block, lane.vba + b, lane.version);
@@ -72,14 +74,18 @@ void look_at_result(Rig& r, Lane& lane, gn_u32 thread) {
   }
 }
 
-void end(Rig& r, Lane& lane, gn_u32 thread) {
-  look_at_result(r, lane, thread);
-  pool_free(r.c.data, lane.buffer, lane.bytes);
-  lane.state = Lane::ENDED;
+template <class S>
+void end(Rig& r, Lane& lane, bool ended, gn_u32 thread) {
+  if (ended) look_at_result(r, lane, thread);
+  __syncwarp();
+  in_turns<S>(FULL, ended, [&] { pool_free<S>(r.c.data, lane.buffer, lane.bytes); });
+  if (ended) lane.state = Lane::ENDED;
 }
 
-void abandon(Rig& r, Lane& lane) {
-  io_abandon(r.c, lane.x, lane.bytes);   // the buffer is the channel's now
+template <class S>
+void abandon(Rig& r, Lane& lane, bool late) {
+  io_abandon<S>(r.c, r.v, FULL, late, lane.x, lane.bytes);   // the buffer is the channel's now
+  if (!late) return;
   note(r.timed_out);
   if (lane.write)
     for (gn_u32 b = 0; b < lane.blocks; ++b) r.versions[lane.vba - SHARED_BLOCKS + b] = ~0u;
@@ -87,12 +93,12 @@ void abandon(Rig& r, Lane& lane) {
 }
 
 /// Until every completion has come: those of abandoned requests, too.
+template <class S>
 void drain(Rig& r) {
   for (gn_u64 patience = now_ns() + 2000000;;) {
-    take_completions(r.c, FULL);
+    take_completions<S>(r.c, FULL);
     gn_u32 left = 0;
-    for (gn_u32& w : r.c.cid_bits) left |= ld_relaxed_gpu(&w);
-    for (gn_u32& w : r.c.req_bits) left |= ld_relaxed_gpu(&w);
+    for (gn_u32& w : r.c.slot_bits) left |= ld_relaxed_gpu(&w);
     if (!__any_sync(FULL, left != 0)) return;
     if (__any_sync(FULL, now_ns() > patience)) {
       if (lane_id() == 0) note(r.leaked);
@@ -102,8 +108,8 @@ void drain(Rig& r) {
   }
 }
 
-void client(void* p) {
-  Rig& r = *static_cast<Rig*>(p);
+template <class S>
+void client_of(Rig& r) {
   gn_u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
   bool first_warp = thread < 32;
   if (first_warp) {
@@ -117,17 +123,14 @@ void client(void* p) {
   for (gn_u32 round = 0; round < r.cfg.rounds; ++round) {
     next_request(r, lane, thread, round);
     if (lane_id() == 0) add_relaxed_gpu(&r.ios, 32u);
-    lane.x.req = lane.x.staged = NO_SLOT;
     while (__any_sync(FULL, lane.state != Lane::ENDED)) {
-      if (lane.state == Lane::WANTS_BUFFER) begin(r, lane, thread);
-      if (lane.state == Lane::RUNS) io_stage(r.c, r.v, lane.x, thread);
-      __syncwarp();
-      io_commit(r.c, FULL, lane.x);
-      take_completions(r.c, FULL);
-      if (lane.state == Lane::RUNS) {
-        if (io_finished(r.c, r.v, lane.x)) end(r, lane, thread);
-        else if (now_ns() > lane.deadline) abandon(r, lane);
-      }
+      begin<S>(r, lane, thread);
+      io_stage<S>(r.c, r.v, FULL, lane.state == Lane::RUNS, lane.x, thread);
+      io_commit<S>(r.c, FULL, lane.x);
+      take_completions<S>(r.c, FULL);
+      bool ended = io_finished<S>(r.c, r.v, FULL, lane.state == Lane::RUNS, lane.x);
+      end<S>(r, lane, ended, thread);
+      abandon<S>(r, lane, lane.state == Lane::RUNS && now_ns() > lane.deadline);
       pause(100);
     }
   }
@@ -135,10 +138,19 @@ void client(void* p) {
   if (lane_id() == 0) add_acqrel_gpu(&r.warps_done, 1u);
   if (!first_warp) return;
   while (__any_sync(FULL, ld_acquire_gpu(&r.warps_done) != r.threads / 32)) {
-    take_completions(r.c, FULL);
+    take_completions<S>(r.c, FULL);
     pause(100);
   }
-  drain(r);
+  drain<S>(r);
+}
+
+void client(void* p) {
+  Rig& r = *static_cast<Rig*>(p);
+  switch (r.cfg.sharing) {
+    case Config::DEVICE: return client_of<by_device>(r);
+    case Config::BLOCK: return client_of<by_block>(r);
+    case Config::WARP: return client_of<by_warp>(r);
+  }
 }
 
 struct Both {
@@ -268,6 +280,39 @@ Config all_queue_pairs_break(uint64_t seed) {
   return cfg;
 }
 
+/// Requests of more commands than there are slots: a request's own slot carries one after the other.
+Config a_long_request(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.chunk_shift = 0, cfg.max_blocks = 8, cfg.blocks = 2, cfg.warps = 3, cfg.rounds = 1;
+  cfg.ssds = 3, cfg.replicas = 1 + static_cast<gn_u32>(seed % 3);
+  cfg.pool_blocks = 200;
+  return cfg;
+}
+
+/// One block's warps share the channel, and one warp has it alone: everything above once more.
+Config one_block_shares(uint64_t seed) {
+  Config (*const kinds[])(uint64_t) = {common, full_queues, a_small_pool, refused_reads, late_completions, one_queue_pair_breaks};
+  Config cfg = kinds[seed % 6](seed);
+  cfg.blocks = 1, cfg.warps = 3;
+  cfg.sharing = Config::BLOCK;
+  return cfg;
+}
+
+Config one_warp_alone(uint64_t seed) {
+  Config cfg = one_block_shares(seed);
+  cfg.warps = 1, cfg.rounds = 5;
+  cfg.sharing = Config::WARP;
+  return cfg;
+}
+
+/// Not in the list below: two warps use a channel that is for one. It must be found.
+Config two_warps_alone(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.blocks = 1, cfg.warps = 2;
+  cfg.sharing = Config::WARP;
+  return cfg;
+}
+
 struct Scenario {
   const char* name;
   Config (*config)(uint64_t);
@@ -281,7 +326,11 @@ const Scenario SCENARIOS[] = {
     {"late_completions", late_completions},
     {"one_queue_pair_breaks", one_queue_pair_breaks},
     {"all_queue_pairs_break", all_queue_pairs_break},
+    {"a_long_request", a_long_request},
+    {"one_block_shares", one_block_shares},
+    {"one_warp_alone", one_warp_alone},
 };
+const Scenario MISUSE = {"two_warps_alone", two_warps_alone};
 
 }  // namespace
 
@@ -293,7 +342,9 @@ int main(int argc, char** argv) {
   bool weak = strcmp(argv[1], "weak") == 0;
   uint64_t seeds = strtoull(argv[2], nullptr, 10), first = argc > 4 ? strtoull(argv[4], nullptr, 10) : 1;
   unsigned failures = 0;
-  for (const Scenario& s : SCENARIOS) {
+  std::vector<Scenario> scenarios(SCENARIOS, SCENARIOS + sizeof SCENARIOS / sizeof *SCENARIOS);
+  if (argc > 3 && strcmp(argv[3], MISUSE.name) == 0) scenarios = {MISUSE};
+  for (const Scenario& s : scenarios) {
     if (argc > 3 && strcmp(argv[3], s.name) != 0) continue;
     unsigned bad = 0;
     for (uint64_t seed = first; seed < first + seeds && bad < 2; ++seed) {

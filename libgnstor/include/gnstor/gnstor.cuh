@@ -21,14 +21,25 @@
 
 namespace gn {
 
-// An open volume with the channel that reaches it. What a kernel gets as its argument.
-struct file {
+// An open volume with the channel that reaches it. What a kernel gets as its argument. `S` says who uses the channel together
+// (gnor/sharing.cuh): `file` for any warps, `block_file` for those of one block, `warp_file` for one warp alone, or one of its threads.
+// All are the same bytes. A channel that is used as a `warp_file` by two warps, or with two of these at once, is broken.
+template <class S>
+struct file_of {
+  using sharing = S;
   channel* c;
   volume* v;
   gn_u64 timeout_ns;  // per request
 
   GN_DEV gn_u32 pool_key() const { return c->data.rkey; }
 };
+using file = file_of<by_device>;
+using block_file = file_of<by_block>;
+using warp_file = file_of<by_warp>;
+
+enum : gn_u32 { ALL_LANES = 0xffffffffu };
+
+GN_DEV gn_u32 thread_number() { return blockIdx.x * blockDim.x + threadIdx.x; }
 
 // The block's bitmap of pending requests (paper figure 7): one bit a thread, one word a warp.
 struct batch {
@@ -55,84 +66,116 @@ GN_DEV bool batch_pending(const batch& b) {
 
 // --- buffers -------------------------------------------------------------------------------------------------------------------
 
-// Registered memory from the channel's pool, at most 64 KiB; 0 when there is none. Any thread.
-GN_DEV gn_u64 alloc(const file& f, gn_u32 bytes) {
-  return pool_alloc(f.c->data, bytes, blockIdx.x * blockDim.x + threadIdx.x);
+// Registered memory from the channel's pool, at most 1 MiB, contiguous; 0 when there is none. Any thread; of a warp_file the lanes of
+// `mask` together.
+template <class S>
+GN_DEV gn_u64 alloc(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
+  gn_u64 buffer = 0;
+  in_turns<S>(mask, true, [&] { buffer = pool_alloc<S>(f.c->data, bytes, thread_number()); });
+  return buffer;
 }
 
-// Gives it back; `bytes` is what was asked for. Not after GN_TIMED_OUT.
-GN_DEV void free(const file& f, gn_u64 address, gn_u32 bytes) { pool_free(f.c->data, address, bytes); }
+// Gives it back; `bytes` is what was asked for, an address of 0 is nothing. Not after GN_TIMED_OUT. As `alloc`.
+template <class S>
+GN_DEV void free(const file_of<S>& f, gn_u64 address, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
+  in_turns<S>(mask, address != 0, [&] { pool_free<S>(f.c->data, address, bytes); });
+}
 
 // --- requests ------------------------------------------------------------------------------------------------------------------
 
 // A read of `blocks` 4 KiB blocks at block `vba` into registered memory, and a write from it.
-GN_DEV io read_request(const file& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
-  return io_make(*f.v, IO_READ, vba, blocks, address, key, 0);
+template <class S>
+GN_DEV read_io read_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
+  return io_make<read_io>(*f.v, IO_READ, vba, blocks, address, key, 0);
 }
-GN_DEV io write_request(const file& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 flags = 0) {
+template <class S>
+GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 flags = 0) {
   return io_make(*f.v, IO_WRITE, vba, blocks, address, key, flags);
 }
 
 // Puts a request into the batch: the thread's bit is set until `dispatch` clears it. Any thread whose bit is clear.
-GN_DEV void enter(batch& b, const file& f) {
+template <class S>
+GN_DEV void enter(batch& b, const file_of<S>& f) {
   b.deadline[threadIdx.x] = now_ns() + f.timeout_ns;
   mem::or_acqrel_cta(&b.pending[warp_in_block()], 1u << lane_id());
 }
 
 // Stage 1: builds the next command of this thread's request. All lanes.
-GN_DEV void submit(batch& b, const file& f, io& x) {
-  if (batch_pending(b)) io_stage(*f.c, *f.v, x, blockIdx.x * blockDim.x + threadIdx.x);
-  __syncwarp();
+template <class S, class X>
+GN_DEV void submit(batch& b, const file_of<S>& f, X& x) {
+  io_stage<S>(*f.c, *f.v, ALL_LANES, batch_pending(b), x, thread_number());
 }
 
 // Stage 2: sends what the warp has built, one doorbell an SSD. All lanes.
-GN_DEV void commit(batch&, const file& f, io& x) { io_commit(*f.c, 0xffffffffu, x); }
+template <class S>
+GN_DEV void commit(batch&, const file_of<S>& f, io& x) {
+  io_commit<S>(*f.c, ALL_LANES, x);
+}
 
-// Stage 3: takes completions, for whichever request they are. All lanes. Returns how many.
-GN_DEV gn_u32 poll(const file& f) { return take_completions(*f.c, 0xffffffffu); }
+// Stage 3: takes completions, for whichever request they are. All lanes of `mask`. Returns how many.
+template <class S>
+GN_DEV gn_u32 poll(const file_of<S>& f, gn_u32 mask = ALL_LANES) {
+  return take_completions<S>(*f.c, mask);
+}
 
 // Stage 4: true once, when this thread's request has ended; its status is x.status. All lanes.
-GN_DEV bool dispatch(batch& b, const file& f, io& x) {
-  bool ended = false;
-  if (batch_pending(b)) {
-    ended = io_finished(*f.c, *f.v, x);
-    if (!ended && now_ns() > b.deadline[threadIdx.x]) {
-      io_abandon(*f.c, x, x.blocks * GN_BLOCK);
-      ended = true;
-    }
-    if (ended) mem::and_acqrel_cta(&b.pending[warp_in_block()], ~(1u << lane_id()));
-  }
+template <class S, class X>
+GN_DEV bool dispatch(batch& b, const file_of<S>& f, X& x) {
+  bool pending = batch_pending(b);
+  bool ended = io_finished<S>(*f.c, *f.v, ALL_LANES, pending, x);
+  bool late = pending && !ended && now_ns() > b.deadline[threadIdx.x];
+  io_abandon<S>(*f.c, *f.v, ALL_LANES, late, x, x.blocks * GN_BLOCK);
+  ended |= late;
+  if (ended) mem::and_acqrel_cta(&b.pending[warp_in_block()], ~(1u << lane_id()));
   __syncwarp();
   return ended;
 }
 
-// Runs a request of each lane that has one to its end; all lanes. Returns the lane's status.
-GN_DEV gn_u32 run_warp(const file& f, bool have, io& x) {
-  gn_u64 deadline = now_ns() + f.timeout_ns;
-  gn_u32 hint = blockIdx.x * blockDim.x + threadIdx.x;
+// Time in one register: 1,024 ns a tick. Deadlines are at most some 18 minutes away.
+GN_DEV gn_u32 now_ticks() { return (gn_u32)(now_ns() >> 10); }
+GN_DEV gn_u32 ticks_after(gn_u64 ns) { return now_ticks() + (ns >> 40 ? 1u << 30 : (gn_u32)(ns >> 10) + 1); }
+
+// Runs the request of each lane of `mask` that has one to its end; they call it together, and a lane alone may. Returns the lane's status.
+template <class S, class X>
+GN_DEV gn_u32 run(const file_of<S>& f, gn_u32 mask, bool have, X& x) {
+  gn_u32 deadline = ticks_after(f.timeout_ns);
   bool busy = have;
-  while (__any_sync(0xffffffffu, busy)) {
-    if (busy) io_stage(*f.c, *f.v, x, hint);
-    io_commit(*f.c, 0xffffffffu, x);
-    poll(f);
-    if (!busy) continue;
-    if (io_finished(*f.c, *f.v, x)) busy = false;
-    else if (now_ns() > deadline) {
-      io_abandon(*f.c, x, x.blocks * GN_BLOCK);
-      busy = false;
-    }
+  while (__any_sync(mask, busy)) {
+    io_stage<S>(*f.c, *f.v, mask, busy, x, thread_number());
+    io_commit<S>(*f.c, mask, x);
+    take_completions<S>(*f.c, mask);
+    bool ended = io_finished<S>(*f.c, *f.v, mask, busy, x);
+    bool late = busy && !ended && (int)(now_ticks() - deadline) > 0;
+    io_abandon<S>(*f.c, *f.v, mask, late, x, x.blocks * GN_BLOCK);
+    busy = busy && !ended && !late;
   }
   return have ? x.status : (gn_u32)GN_OK;
 }
-
-// Blocking read and write; all lanes, each with a range of its own (`blocks` 0: none). Return the lane's status.
-GN_DEV gn_u32 read_sync(const file& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
-  io x = read_request(f, vba, blocks ? blocks : 1, address, key);
-  return run_warp(f, blocks != 0, x);
+template <class S, class X>
+GN_DEV gn_u32 run_warp(const file_of<S>& f, bool have, X& x) {
+  return run(f, ALL_LANES, have, x);
 }
-GN_DEV gn_u32 write_sync(const file& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
+
+// Blocking read and write; the lanes of `mask` together, each with a range of its own (`blocks` 0: none). Return the lane's status.
+template <class S>
+GN_DEV gn_u32 read_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 mask = ALL_LANES) {
+  read_io x = read_request(f, vba, blocks ? blocks : 1, address, key);
+  return run(f, mask, blocks != 0, x);
+}
+template <class S>
+GN_DEV gn_u32 write_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 mask = ALL_LANES) {
   io x = write_request(f, vba, blocks ? blocks : 1, address, key);
-  return run_warp(f, blocks != 0, x);
+  return run(f, mask, blocks != 0, x);
+}
+
+// The same by one thread, whatever the others of its warp do.
+template <class S>
+GN_DEV gn_u32 read_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
+  return read_sync(f, vba, blocks, address, key, 1u << lane_id());
+}
+template <class S>
+GN_DEV gn_u32 write_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
+  return write_sync(f, vba, blocks, address, key, 1u << lane_id());
 }
 
 }  // namespace gn
