@@ -14,6 +14,8 @@ pub const RECV_AT: usize = RQ_AT + RQ_ENTRIES as usize * 16;
 pub const DBR_AT: usize = RECV_AT + RQ_ENTRIES as usize * 16;
 pub const QUEUE_BYTES: usize = DBR_AT + 64;
 pub const UAR_BYTES: usize = 4096;
+/// What a request that no thread waits for needs between two steps (async.cuh).
+pub const PARKED_BYTES: usize = 64;
 pub const POOL_BLOCK: u32 = 65536;
 /// Blocks the pool starts with: 8 MiB, as the paper's.
 pub const POOL_BLOCKS: u32 = 128;
@@ -25,6 +27,7 @@ pub const GN_OUT_OF_RANGE: u32 = 0x0008_0000;
 pub const GN_BAD_REQUEST: u32 = 0x0010_0000;
 pub const GN_READ_ONLY: u32 = 0x0020_0000;
 pub const GN_NO_REPLICA: u32 = 0x0040_0000;
+pub const GN_BUSY: u32 = 0x0080_0000;
 
 /// What of one SSD's queue pair changes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -68,6 +71,7 @@ pub struct ChannelAbi {
     pub queues_addr: u64,
     pub uars_addr: u64,
     pub qps_addr: u64,
+    pub parked_addr: u64,
     pub connect_addr: u64,
     pub queue_lkey: u32,
     pub ssds: u32,
@@ -77,6 +81,9 @@ pub struct ChannelAbi {
     pub qid: u32,
     pub slot_bits: [u32; SLOTS / 32],
     pub orphans: [u32; SLOTS / 32],
+    pub parked_bits: [u32; SLOTS / 32],
+    pub uncalled: u32,
+    pub reserved: u32,
     pub protocol_errors: u32,
     pub retries: u32,
     pub visitor: u32,
@@ -140,6 +147,7 @@ pub fn describe(status: u32, dw0: u32) -> String {
         s if s & GN_OUT_OF_RANGE != 0 => "the range ends beyond the volume".into(),
         s if s & GN_BAD_REQUEST != 0 => "zero blocks, too many, or a misaligned buffer".into(),
         s if s & GN_READ_ONLY != 0 => "the volume was opened for reading".into(),
+        s if s & GN_BUSY != 0 => "no slot was free".into(),
         s if s & GN_NO_REPLICA != 0 => "the fleet map names no SSD for the block".into(),
         _ => {
             let why = Detail::from_dw0(dw0).refusal();

@@ -55,6 +55,7 @@ fn connect_kernel() -> ClientKernel {
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     qps: usize,
+    parked: usize,
     cq: usize,
     cq_log: u32,
     capsules: usize,
@@ -73,7 +74,8 @@ impl Layout {
     fn new(ssds: usize) -> Self {
         let align = |n: usize, to: usize| n.next_multiple_of(to);
         let qps = align(size_of::<ChannelAbi>(), 128);
-        let cq = align(qps + ssds * size_of::<QueuePair>(), 4096);
+        let parked = align(qps + ssds * size_of::<QueuePair>(), 64);
+        let cq = align(parked + abi::SLOTS * abi::PARKED_BYTES, 4096);
         // Room for every command's response, its flushed SEND and every flushed receive: the queue cannot overrun even when
         // all SSDs fail at once.
         let entries = (2 * abi::SLOTS + ssds * abi::RQ_ENTRIES as usize).next_power_of_two();
@@ -87,6 +89,7 @@ impl Layout {
         let cq_log = entries.trailing_zeros();
         Self {
             qps,
+            parked,
             cq,
             cq_log,
             capsules,
@@ -122,6 +125,10 @@ pub struct ChannelStats {
     pub retries: u64,
     /// Responses that named no command in flight.
     pub protocol_errors: u32,
+    /// Requests of `submit_async` that ended where nobody could call them back.
+    pub uncalled: u32,
+    /// Requests of `submit_async` that no thread has in hand.
+    pub parked: u32,
     /// Slots and pool blocks still taken.
     pub leaked: u32,
 }
@@ -199,6 +206,7 @@ impl Channel {
             queues_addr: at(layout.per_ssd),
             uars_addr: at(layout.uars),
             qps_addr: at(layout.qps),
+            parked_addr: at(layout.parked),
             queue_lkey: self.keys[0],
             ssds: u32::try_from(self.ssds).expect("at most MAX_SSDS"),
             first_qpn: self.first_qpn,
@@ -302,7 +310,13 @@ impl Channel {
         let ones = |bits: &[u32]| bits.iter().map(|w| w.count_ones()).sum::<u32>();
         let taken = words.iter().filter(|b| **b != 0).count();
         let leaked = ones(&c.slot_bits) + u32::try_from(taken).expect("small");
-        Ok(ChannelStats { retries: c.retries.into(), protocol_errors: c.protocol_errors, leaked })
+        Ok(ChannelStats {
+            retries: c.retries.into(),
+            protocol_errors: c.protocol_errors,
+            uncalled: c.uncalled,
+            parked: ones(&c.parked_bits),
+            leaked,
+        })
     }
 }
 

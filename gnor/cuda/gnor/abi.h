@@ -65,6 +65,7 @@ struct channel {
   gn_u64 queues_addr;    // ssds x QUEUE_BYTES, registered
   gn_u64 uars_addr;      // ssds x UAR_BYTES: doorbell pages
   gn_u64 qps_addr;       // queue_pair[ssds]
+  gn_u64 parked_addr;    // parked[SLOTS], see async.cuh
   gn_u64 connect_addr;   // ssds x 1,024 bytes of Connect data, registered
   gn_u32 queue_lkey;     // key of queue memory, capsules and Connect data
   gn_u32 ssds;
@@ -74,6 +75,9 @@ struct channel {
   gn_u32 qid;
   gn_u32 slot_bits[SLOTS / 32];  // taken
   gn_u32 orphans[SLOTS / 32];    // slots of abandoned requests that have ended
+  gn_u32 parked_bits[SLOTS / 32];  // requests that no thread has in hand
+  gn_u32 uncalled;                 // requests that ended where nobody could call them back
+  gn_u32 reserved;
   gn_u32 protocol_errors;        // responses that name no command in flight
   gn_u32 retries;                // reads that were sent to another replica after a refusal or a broken queue pair
   gn_u32 visitor, visits;        // by_warp, in the CPU execution: who is inside
@@ -109,6 +113,7 @@ enum : gn_u32 {
   GN_BAD_REQUEST = 0x00100000u,  // zero blocks, misaligned address, longer than GN_MAX_BLOCKS
   GN_READ_ONLY = 0x00200000u,    // a write through a volume opened for reading
   GN_NO_REPLICA = 0x00400000u,   // the map names no SSD for the block
+  GN_BUSY = 0x00800000u,         // no slot was free: poll, then submit again
 };
 enum : gn_u32 { QP_BROKEN = 0x80000000u };
 enum : gn_u32 { GN_BLOCK = 4096, GN_MAX_BLOCKS = 4096 };

@@ -50,8 +50,7 @@ GN_DEV void write_send(const channel& c, gn_u32 ssd, gn_u32 index, gn_u32 cid) {
 template <class S>
 GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 first, gn_u32 n) {
   queue_pair& qp = qp_of(c, ssd);
-  if (!S::ALONE)
-    while (S::ld_acquire(&qp.publish) != first) pause(20);
+  while (!S::ALONE && S::ld_acquire(&qp.publish) != first) pause(20);
   gn_u32 next = first + n;
   mem::st_release_sys(record_of(c, ssd) + mlx5::SND_DBR, be32(next & 0xffffu));
   mem::mmio_store_after_release_sys(doorbell_of(c, ssd), mlx5::doorbell_value(next, c.first_qpn + ssd));

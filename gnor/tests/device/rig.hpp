@@ -12,6 +12,7 @@
 
 #include "fabric/agent.cuh"
 #include "gnor/connect.cuh"
+#include "gnor/async.cuh"
 #include "gnor/io.cuh"
 
 namespace rig {
@@ -40,6 +41,8 @@ struct Config {
   gn_u32 break_ssds = 0;
   unsigned preempt = 8;
   enum Sharing { DEVICE, BLOCK, WARP } sharing = DEVICE;   // the last two with one block and one warp of clients
+  bool async = false;                // requests are handed to the channel, each ends in a callback that begins the next
+  bool callback_waits = false;
   bool weak = false;
   bool bursts = false;               // commands are answered when the queues are full
   bool instant = false;              // answer in the step in which a command is seen, without moving data
@@ -98,7 +101,7 @@ inline gn_u32 log2_up(gn_u32 n) {
 struct Rig {
   Config cfg;
   gn_u32 threads, cq_log;
-  Memory queues, uars, capsules, connect, cq, rings, pool_memory, pool_words, places;
+  Memory queues, uars, capsules, connect, cq, rings, pool_memory, pool_words, places, parked_requests;
   std::vector<queue_pair> qps;
   std::vector<hca::qp_ctx> qp_ctxs;
   hca::cq_ctx cq_ctx{};
@@ -110,7 +113,8 @@ struct Rig {
   connect_args connect_request{};
 
   // Words between the clients.
-  gn_u32 connected = 0, warps_done = 0;
+  gn_u32 connected = 0, warps_done = 0, submitted = 0, called = 0;
+  void* chains = nullptr;
   std::vector<gn_u32> versions;   // of the threads' own blocks as their owners last wrote them; ~0 where not known
   gn_u32 wrong_data = 0, wrong_status = 0, leaked = 0, ios = 0, failed_ios = 0, timed_out = 0;
 
@@ -120,7 +124,7 @@ struct Rig {
         uars(config.ssds * UAR_BYTES), capsules(SLOTS * 64),
         connect(config.ssds * 1024), cq(64u << cq_log), rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 256),
         pool_memory(static_cast<size_t>(config.pool_blocks) * POOL_BLOCK), pool_words(config.pool_blocks * 4),
-        places(64 * 4 * 2),
+        places(64 * 4 * 2), parked_requests(SLOTS * sizeof(parked)),
         qps(config.ssds), qp_ctxs(config.ssds), versions(threads * OWN_BLOCKS, 0) {
     for (gn_u32 i = 0; i < 1u << cq_log; ++i) cq.p[i * 64 + 63] = 0xf1;
     for (gn_u32 q = 0; q < cfg.ssds; ++q) set_up_queue(q);
@@ -154,6 +158,7 @@ struct Rig {
   void set_up_channel() {
     c.cq_addr = cq.at(), c.capsules_addr = capsules.at(), c.connect_addr = connect.at();
     c.queues_addr = queues.at(), c.uars_addr = uars.at();
+    c.parked_addr = parked_requests.at();
     c.qps_addr = reinterpret_cast<gn_u64>(qps.data());
     c.queue_lkey = QUEUE_KEY, c.ssds = cfg.ssds, c.first_qpn = FIRST_QPN, c.cq_log = cq_log, c.qid = 1;
     c.data = {pool_memory.at(), pool_words.at(), cfg.pool_blocks, POOL_KEY};
@@ -177,6 +182,8 @@ struct Rig {
       if (!n++) snprintf(what, size, "%s = %x", name, value);
     };
     for (gn_u32 w : c.slot_bits) note("slot_bits", w);
+    for (gn_u32 w : c.parked_bits) note("parked_bits", w);
+    for (gn_u32 w : c.orphans) note("orphans", w);
     for (const slot& s : c.slots) note("state", s.state), note("done", s.done), note("status", s.status);
     for (gn_u32 b = 0; b < cfg.pool_blocks; ++b) note("pool word", reinterpret_cast<const gn_u32*>(pool_words.p)[b]);
     note("cq_word", c.cq_word & CQ_LOCKED);

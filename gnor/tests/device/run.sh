@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Builds and runs the device headers' tests: plain, with weakly ordered stores, with ThreadSanitizer, with
+# Builds and runs the device headers' tests (libgnstor's among them): plain, with weakly ordered stores, with ThreadSanitizer, with
 # AddressSanitizer and UBSan. Then plants mistakes in copies of the headers, and demands that each is found. CXX chooses
 # the compiler, SEEDS multiplies the seeds. The last line is "N passed, M failed"; the exit status is non-zero if M is.
 set -u
@@ -10,7 +10,7 @@ ROOT=../../..
 CXX=${CXX:-g++}
 SEEDS=${SEEDS:-1}
 FLAGS="-std=c++17 -Wall -Wextra -Werror -Wno-unknown-pragmas -DGN_SIMT_HOST"
-HEADERS="-I$ROOT/fabric/simt -I$ROOT/fabric/cuda -I$ROOT/gnor/cuda"
+HEADERS="-I$ROOT/fabric/simt -I$ROOT/fabric/cuda -I$ROOT/gnor/cuda -I$ROOT/libgnstor/include"
 OUT=$(mktemp -d)
 trap 'rm -rf "$OUT"' EXIT
 
@@ -59,7 +59,7 @@ mutant() {
         echo "FAILED mutant $1: $2 has no such line any more" > "$VERDICTS/mutant-$1"
         return
     fi
-    if ! $CXX $FLAGS -w $(sanitizer_flags "$4") "-I$ROOT/fabric/simt" "-I$dir" traffic.cpp "$OUT"/rt_*.o \
+    if ! $CXX $FLAGS -w $(sanitizer_flags "$4") "-I$ROOT/fabric/simt" "-I$dir" "-I$ROOT/libgnstor/include" traffic.cpp "$OUT"/rt_*.o \
         -o "$dir/traffic" -pthread > "$dir/log" 2>&1; then
         echo "FAILED mutant $1 does not build: $(head -3 "$dir/log")" > "$VERDICTS/mutant-$1"
         return
@@ -86,19 +86,18 @@ mutants_of_one_core() {
     # Under ThreadSanitizer the order is in the access, elsewhere in the fence before it.
     mutant done_relaxed $GNOR/sharing.cuh \
         '/add_fenced_gpu/s/add_acqrel_gpu/add_relaxed_gpu/' tsan tsan full_queues 40
-    mutant no_fence_before_what_it_orders $GNOR/complete.cuh \
-        '/mem::fence_release_sys();/d' plain weak full_queues 60
     mutant every_lane_breaks_the_queue $GNOR/complete.cuh \
         's/in_turns<S>(mask, x.is_error && lane_id() == lowest(broken),/in_turns<S>(mask, x.is_error,/' \
         plain plain one_queue_pair_breaks 100
     mutant lock_release_relaxed $GNOR/complete.cuh \
-        '/&c.cq_word, word + 2/s/st_release/st/' plain weak many_doorbells 60
+        '/&c.cq_word, word + 2/s/st_release/st/' tsan tsan many_doorbells 20
     mutant no_receive_credit $GNOR/complete.cuh 's/< 0 ? by_sends : by_receives/< 0 ? by_sends : by_sends/' plain plain full_queues 20
-    mutant lock_taken_for_others_entries $GNOR/complete.cuh 's/got = old == word;/got = old != CQ_LOCKED;/' \
+    mutant lock_taken_for_others_entries $GNOR/complete.cuh 's/got = old == word;/got = old != CQ_LOCKED;/;s/gn_u32 old = S::exch/for (int k = 0; k < 50; ++k) pause(20); &/' \
         plain plain many_doorbells 60
     # Of the modes of sharing.
     mutant lanes_without_turns $GNOR/sharing.cuh 's/if constexpr (S::ALONE) {/if constexpr (false) {/' \
         plain plain one_warp_alone 60
+    mutant a_callback_waits '' '' plain plain a_callback_that_waits 5
     mutant two_warps_are_one '' '' plain plain two_warps_alone 5
 }
 mutants_of_the_other() {
@@ -122,6 +121,10 @@ mutants_of_the_other() {
         plain plain late_completions 30
     mutant abandoned_without_slot_leaks $GNOR/io.cuh '/if (pooled) pool_free/d' plain plain late_completions 30
     mutant staged_not_counted $GNOR/io.cuh 's/ + staged;  \/\/ what is/;  \/\/ what is/' plain plain late_completions 60
+    mutant parked_in_two_hands $GNOR/async.cuh 's/bits = S::exch_acquire(&c.parked_bits\[w\], 0u);/bits = S::ld(\&c.parked_bits[w]);/' \
+        plain plain nobody_waits 20
+    mutant parked_relaxed $GNOR/sharing.cuh 's/return mem::or_acqrel_gpu(p, v);/return mem::or_relaxed_gpu(p, v);/' \
+        tsan tsan nobody_waits 20
     mutant own_slot_used_twice $GNOR/io.cuh \
         's/sends && cid == NO_SLOT && (S::ld_acquire.*$/sends \&\& cid == NO_SLOT) cid = x.head;/' plain plain a_long_request 30
 }

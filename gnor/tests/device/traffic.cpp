@@ -2,6 +2,7 @@
 //
 // Warps that share one channel read and write through the real agent, against a peer that plays the rest.
 //   traffic plain|tsan|asan|weak SEEDS [SCENARIO [FIRST]]     "ok NAME" or "FAILED NAME" a test
+#include "gnstor/gnstor.cuh"
 #include "peer.hpp"
 
 namespace {
@@ -36,17 +37,21 @@ void next_request(Rig& r, Lane& lane, gn_u32 thread, gn_u32 round) {
   lane.version = 1 + round + thread * 16;
 }
 
-template <class S>
-void begin(Rig& r, Lane& lane, gn_u32 thread) {
-  bool wants = lane.state == Lane::WANTS_BUFFER;
-  in_turns<S>(FULL, wants, [&] { lane.buffer = pool_alloc<S>(r.c.data, lane.bytes, thread); });
-  if (!wants || !lane.buffer) return;
+void prepare(Rig& r, Lane& lane) {
   for (gn_u32 b = 0; b < lane.blocks; ++b) {
     void* block = reinterpret_cast<void*>(lane.buffer + b * GN_BLOCK);
     if (lane.write) fill_block(block, lane.vba + b, lane.version);
     else memset(block, 0xdd, GN_BLOCK);
   }
   lane.x = io_make(r.v, lane.write ? IO_WRITE : IO_READ, lane.vba, lane.blocks, lane.buffer, POOL_KEY, 0);
+}
+
+template <class S>
+void begin(Rig& r, Lane& lane, gn_u32 thread) {
+  bool wants = lane.state == Lane::WANTS_BUFFER;
+  in_turns<S>(FULL, wants, [&] { lane.buffer = pool_alloc<S>(r.c.data, lane.bytes, thread); });
+  if (!wants || !lane.buffer) return;
+  prepare(r, lane);
   lane.deadline = r.cfg.timeout ? now_ns() + r.cfg.timeout : ~0ull;
   lane.state = Lane::RUNS;
 }
@@ -144,8 +149,88 @@ void client_of(Rig& r) {
   drain<S>(r);
 }
 
+/// A chain of requests: each one's callback begins the next.
+struct Chain {
+  Rig* r;
+  Lane lane;
+  gn_u32 thread = 0, round = 0;
+};
+
+template <class S>
+gn_u32 begin_async(const file_of<S>& f, Chain& chain, bool have, gn_u32 mask) {
+  Lane& lane = chain.lane;
+  return submit_async(f, have ? lane.x : io(), 0, reinterpret_cast<gn_u64>(&chain), have, mask);
+}
+
+template <class S>
+void ended(const file_of<S>& f, gn_u64 user, gn_u32 status, gn_u32) {
+  Chain& chain = *reinterpret_cast<Chain*>(user);
+  Rig& r = *chain.r;
+  Lane& lane = chain.lane;
+  lane.x.status = status;
+  if (status == GN_TIMED_OUT) {
+    note(r.timed_out);
+    if (lane.write)
+      for (gn_u32 b = 0; b < lane.blocks; ++b) r.versions[lane.vba - SHARED_BLOCKS + b] = ~0u;
+  } else {
+    look_at_result(r, lane, chain.thread);
+    pool_free<S>(r.c.data, lane.buffer, lane.bytes);
+  }
+  add_relaxed_gpu(&r.called, 1u);
+  if (r.cfg.callback_waits) poll(f, 1u << lane_id());
+  if (++chain.round == r.cfg.rounds) return;
+  next_request(r, lane, chain.thread, chain.round);
+  lane.buffer = pool_alloc<S>(r.c.data, lane.bytes, chain.thread);
+  if (!lane.buffer) return;
+  prepare(r, lane);
+  // Not begun where no slot is free: a callback does not wait.
+  if (begin_async(f, chain, true, 1u << lane_id()) == GN_PENDING) add_relaxed_gpu(&r.submitted, 1u);
+  else pool_free<S>(r.c.data, lane.buffer, lane.bytes);
+}
+
+/// Every thread begins a chain and ends; the first warp takes them along until none is left.
+template <class S>
+void async_client_of(Rig& r) {
+  gn_u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
+  file_of<S> f = {&r.c, &r.v, r.cfg.timeout ? r.cfg.timeout * 1024 : ~0ull >> 1};
+  static const callback<S> table[] = {ended<S>};
+  if (thread < 32) {
+    connect_all(r.connect_request);
+    __syncwarp();
+    if (lane_id() == 0) st_release_gpu(&r.connected, 1u);
+  }
+  while (!ld_acquire_gpu(&r.connected)) pause(100);
+  __syncwarp();
+  Chain& chain = *(static_cast<Chain*>(r.chains) + thread);
+  chain.r = &r;
+  chain.thread = thread;
+  Lane first;   // the chain is others' from the moment that its first request is submitted
+  next_request(r, first, thread, 0);
+  bool waits = true;
+  while (__any_sync(FULL, waits)) {
+    begin<S>(r, first, thread);
+    bool have = waits && first.state == Lane::RUNS;
+    if (have) chain.lane = first;
+    if (begin_async(f, chain, have, FULL) == GN_PENDING && have) {
+      waits = false;
+      add_relaxed_gpu(&r.submitted, 1u);
+    }
+    // Every second block only takes completions: what is parked is for others.
+    if (blockIdx.x % 2) poll(f);
+    else poll(f, callbacks<S>{table, 1});
+  }
+  __syncwarp();
+  if (lane_id() == 0) add_acqrel_gpu(&r.warps_done, 1u);
+  if (thread >= 32) return;
+  while (__any_sync(FULL, ld_acquire_gpu(&r.warps_done) != r.threads / 32)) poll(f, callbacks<S>{table, 1});
+  if (gn_u32 left = gn::drain(f, 2000000ull * 1024, callbacks<S>{table, 1})) {
+    if (lane_id() == 0) add_relaxed_gpu(&r.leaked, left);
+  }
+}
+
 void client(void* p) {
   Rig& r = *static_cast<Rig*>(p);
+  if (r.cfg.async) return r.cfg.sharing == Config::WARP ? async_client_of<by_warp>(r) : async_client_of<by_device>(r);
   switch (r.cfg.sharing) {
     case Config::DEVICE: return client_of<by_device>(r);
     case Config::BLOCK: return client_of<by_block>(r);
@@ -168,6 +253,8 @@ bool run(const Config& cfg, const char* name) {
   Rig r(cfg);
   Peer peer(r);
   Both both{r, peer};
+  std::vector<Chain> chains(r.threads);
+  r.chains = chains.data();
   simt::clock_ns = Peer::read_clock;
   simt::Body agent = [](void* p) { hca::agent_main(*static_cast<hca::agent_args*>(p)); };
   simt::Grid grids[] = {
@@ -189,7 +276,8 @@ bool run(const Config& cfg, const char* name) {
   char what[200] = "";
   unsigned left = s.failed ? 0 : r.leftovers(what, sizeof what);
   bool responses_lost = !cfg.break_at && !s.failed && r.ring.responses != peer.answered;
-  unsigned wrong = r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive + peer.unexpected +
+  bool uncalled = r.called != r.submitted || r.c.uncalled;
+  unsigned wrong = uncalled + r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive + peer.unexpected +
                    peer.bad_copies + peer.torn_writes;
   if (!s.failed && !left && !wrong && !responses_lost) return true;
   printf("  %s seed %llu: wrong data %u, status %u; leaked %u, left %u (%s)\n", name,
@@ -305,6 +393,23 @@ Config one_warp_alone(uint64_t seed) {
   return cfg;
 }
 
+/// Requests that no thread waits for, of warps that end before them.
+Config nobody_waits(uint64_t seed) {
+  Config (*const kinds[])(uint64_t) = {common, full_queues, late_completions, one_queue_pair_breaks, refused_reads};
+  Config cfg = kinds[seed % 5](seed);
+  cfg.async = true;
+  cfg.pool_blocks = 64;
+  if (seed % 4 == 3) cfg.blocks = cfg.warps = 1, cfg.sharing = Config::WARP;
+  return cfg;
+}
+
+/// Not in the list below, as the next one: it must be found.
+Config a_callback_that_waits(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.async = cfg.callback_waits = true;
+  return cfg;
+}
+
 /// Not in the list below: two warps use a channel that is for one. It must be found.
 Config two_warps_alone(uint64_t seed) {
   Config cfg = common(seed);
@@ -327,10 +432,11 @@ const Scenario SCENARIOS[] = {
     {"one_queue_pair_breaks", one_queue_pair_breaks},
     {"all_queue_pairs_break", all_queue_pairs_break},
     {"a_long_request", a_long_request},
+    {"nobody_waits", nobody_waits},
     {"one_block_shares", one_block_shares},
     {"one_warp_alone", one_warp_alone},
 };
-const Scenario MISUSE = {"two_warps_alone", two_warps_alone};
+const Scenario MISUSES[] = {{"two_warps_alone", two_warps_alone}, {"a_callback_that_waits", a_callback_that_waits}};
 
 }  // namespace
 
@@ -343,7 +449,8 @@ int main(int argc, char** argv) {
   uint64_t seeds = strtoull(argv[2], nullptr, 10), first = argc > 4 ? strtoull(argv[4], nullptr, 10) : 1;
   unsigned failures = 0;
   std::vector<Scenario> scenarios(SCENARIOS, SCENARIOS + sizeof SCENARIOS / sizeof *SCENARIOS);
-  if (argc > 3 && strcmp(argv[3], MISUSE.name) == 0) scenarios = {MISUSE};
+  for (const Scenario& s : MISUSES)
+    if (argc > 3 && strcmp(argv[3], s.name) == 0) scenarios = {s};
   for (const Scenario& s : scenarios) {
     if (argc > 3 && strcmp(argv[3], s.name) != 0) continue;
     unsigned bad = 0;

@@ -16,7 +16,7 @@
 // Every function that says so is called by all 32 lanes of a warp together; a lane without a request takes part too. Every loop has a
 // deadline: a request that passes it ends with GN_TIMED_OUT, and its buffer stays with the channel.
 #pragma once
-#include "gnor/io.cuh"
+#include "gnor/async.cuh"
 #include "gnor/kernel.cuh"
 
 namespace gn {
@@ -115,6 +115,7 @@ GN_DEV void commit(batch&, const file_of<S>& f, io& x) {
 // Stage 3: takes completions, for whichever request they are. All lanes of `mask`. Returns how many.
 template <class S>
 GN_DEV gn_u32 poll(const file_of<S>& f, gn_u32 mask = ALL_LANES) {
+  may_wait(*f.c);
   return take_completions<S>(*f.c, mask);
 }
 
@@ -131,25 +132,21 @@ GN_DEV bool dispatch(batch& b, const file_of<S>& f, X& x) {
   return ended;
 }
 
-// Time in one register: 1,024 ns a tick. Deadlines are at most some 18 minutes away.
-GN_DEV gn_u32 now_ticks() { return (gn_u32)(now_ns() >> 10); }
-GN_DEV gn_u32 ticks_after(gn_u64 ns) { return now_ticks() + (ns >> 40 ? 1u << 30 : (gn_u32)(ns >> 10) + 1); }
-
-// Runs the request of each lane of `mask` that has one to its end; they call it together, and a lane alone may. Returns the lane's status.
+// Runs the request of each lane of `mask` that has one to its end; they call it together, and a lane alone may. Returns the lane's status,
+// GN_OK where it has none.
 template <class S, class X>
 GN_DEV gn_u32 run(const file_of<S>& f, gn_u32 mask, bool have, X& x) {
+  may_wait(*f.c);
   gn_u32 deadline = ticks_after(f.timeout_ns);
-  bool busy = have;
-  while (__any_sync(mask, busy)) {
-    io_stage<S>(*f.c, *f.v, mask, busy, x, thread_number());
+  if (!have) x.status = GN_OK;
+  while (__any_sync(mask, !io_ended(x))) {
+    io_stage<S>(*f.c, *f.v, mask, true, x, thread_number());
     io_commit<S>(*f.c, mask, x);
     take_completions<S>(*f.c, mask);
-    bool ended = io_finished<S>(*f.c, *f.v, mask, busy, x);
-    bool late = busy && !ended && (int)(now_ticks() - deadline) > 0;
-    io_abandon<S>(*f.c, *f.v, mask, late, x, x.blocks * GN_BLOCK);
-    busy = busy && !ended && !late;
+    io_finished<S>(*f.c, *f.v, mask, true, x);
+    io_abandon<S>(*f.c, *f.v, mask, !io_ended(x) && ticks_passed(deadline), x, x.blocks * GN_BLOCK);
   }
-  return have ? x.status : (gn_u32)GN_OK;
+  return x.status;
 }
 template <class S, class X>
 GN_DEV gn_u32 run_warp(const file_of<S>& f, bool have, X& x) {
@@ -176,6 +173,74 @@ GN_DEV gn_u32 read_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 ad
 template <class S>
 GN_DEV gn_u32 write_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
   return write_sync(f, vba, blocks, address, key, 1u << lane_id());
+}
+
+// --- requests that nobody waits for --------------------------------------------------------------------------------------------
+//
+//   GN_DEV void filled(const gn::file& f, gn_u64 user, gn_u32 status, gn_u32 dw0) { ... }
+//   __device__ gn::callback<> table[] = {filled};
+//   gn::submit_async(f, gn::read_request(f, vba, 1, buffer, f.pool_key()), 0, user);
+//   gn::poll(f, gn::callbacks<>{table, 1});    // any warp, now or later, of this kernel or another of this module
+//
+// A callback may submit and free; it does not wait (no poll, no blocking read). A request whose kernel has ended goes on belonging to
+// the channel, which a later poll, or a drain, takes along.
+
+template <class S = by_device>
+using callback = void (*)(const file_of<S>& f, gn_u64 user, gn_u32 status, gn_u32 dw0);
+
+// Callbacks by index, as addresses in the poller's own module.
+template <class S = by_device>
+struct callbacks {
+  const callback<S>* table;
+  gn_u32 count;
+};
+
+// Hands a request to the channel. GN_PENDING: it has it, and `callbacks.table[index]` will be called with `user` once, also when the file's
+// deadline has passed (GN_TIMED_OUT: the buffer stays with the channel). Anything else: nothing was done; GN_BUSY: poll, then try again. The
+// lanes of `mask` together, a thread alone by default; those without `have` only take part.
+template <class S>
+GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index, gn_u64 user, bool have, gn_u32 mask) {
+  parked p;
+  p.x = request;
+  p.v = f.v;
+  p.user = user;
+  p.deadline = ticks_after(f.timeout_ns);
+  p.callback = index;
+  have = have && !io_ended(request);
+  io_stage<S>(*f.c, *f.v, mask, have, p.x, thread_number());
+  bool taken = have && p.x.head != IO_NONE;
+  io_commit<S>(*f.c, mask, p.x);
+  park<S>(*f.c, mask, taken, p);
+  return taken ? (gn_u32)GN_PENDING : have ? (gn_u32)GN_BUSY : request.status;
+}
+template <class S>
+GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index, gn_u64 user) {
+  return submit_async(f, request, index, user, true, 1u << lane_id());
+}
+
+// Takes completions, takes parked requests along and calls back those that have ended. The lanes of `mask`. Returns the completions.
+template <class S>
+GN_DEV gn_u32 poll(const file_of<S>& f, const callbacks<S>& back, gn_u32 mask = ALL_LANES) {
+  gn_u32 taken = poll(f, mask);
+  advance<S>(*f.c, *f.v, mask, thread_number(), [&](gn_u64 user, gn_u32 index, const io& x) {
+    if (index < back.count) back.table[index](f, user, x.status, x.dw0);
+    else mem::add_relaxed_gpu(&f.c->uncalled, 1u);
+  });
+  return taken;
+}
+
+// Polls until no request of the channel is left or the time is over: returns how many slots are still taken. Callbacks that `back` does
+// not have are not called, and counted (channel::uncalled). Nobody may submit meanwhile. The lanes of `mask`.
+template <class S>
+GN_DEV gn_u32 drain(const file_of<S>& f, gn_u64 timeout_ns, const callbacks<S>& back = {nullptr, 0}, gn_u32 mask = ALL_LANES) {
+  gn_u32 deadline = ticks_after(timeout_ns);
+  for (;;) {
+    poll(f, back, mask);
+    gn_u32 left = 0;
+    for (gn_u32 w = 0; w < SLOTS / 32; ++w) left += (gn_u32)__popc(S::ld(&f.c->slot_bits[w]));
+    left = __shfl_sync(mask, left, (int)lowest(mask));
+    if (left == 0 || __any_sync(mask, ticks_passed(deadline))) return left;
+  }
 }
 
 }  // namespace gn
