@@ -59,8 +59,19 @@ pub struct Slot {
 pub struct Pool {
     pub base: u64,
     pub words_addr: u64,
+    pub host_addr: u64,
     pub blocks: u32,
     pub rkey: u32,
+    pub most: u32,
+    pub asked: u32,
+}
+
+/// Where a pool asks the CPU for more; in host memory.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PoolHost {
+    pub asked: u32,
+    pub granted: u32,
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -14,12 +14,14 @@ use gnstor_fabric::mlx5;
 use gnstor_proto::fabrics::{CONNECT_DATA_BYTES, CmRequest, ConnectData};
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Queue id of a channel's queues: one I/O queue per SSD and session.
 const QID: u16 = 1;
+/// Of a channel's keys, those of its own memory come first: queues and pool.
+const OWN_KEYS: usize = 2;
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
 #[expect(unsafe_code, reason = "the kernel's entries for the CPU execution")]
@@ -114,7 +116,7 @@ pub struct Channel {
     pd: u32,
     cq: u32,
     first_qpn: u32,
-    keys: Vec<u32>,
+    keys: Mutex<Vec<u32>>,
     connections: Vec<Connection>,
 }
 
@@ -187,16 +189,16 @@ impl Channel {
             pd,
             cq,
             first_qpn,
-            keys: vec![queue_key, pool_key],
+            keys: Mutex::new(vec![queue_key, pool_key]),
             connections: Vec::new(),
         };
-        channel.write_structures(session, &specs)?;
+        channel.write_structures(session, queue_key, pool_key)?;
         channel.connect_rdma(session, &specs)?;
         channel.connect_fabrics(session)?;
         Ok(channel)
     }
 
-    fn write_structures(&self, session: &Session, specs: &[DeviceQp]) -> Result<(), NodeError> {
+    fn write_structures(&self, session: &Session, queue_key: u32, pool_key: u32) -> Result<(), NodeError> {
         let layout = &self.layout;
         let at = |offset: usize| self.memory.address() + offset as u64;
         let abi = ChannelAbi {
@@ -207,7 +209,7 @@ impl Channel {
             uars_addr: at(layout.uars),
             qps_addr: at(layout.qps),
             parked_addr: at(layout.parked),
-            queue_lkey: self.keys[0],
+            queue_lkey: queue_key,
             ssds: u32::try_from(self.ssds).expect("at most MAX_SSDS"),
             first_qpn: self.first_qpn,
             cq_log: layout.cq_log,
@@ -216,13 +218,15 @@ impl Channel {
                 base: at(layout.pool),
                 words_addr: at(layout.pool_words),
                 blocks: abi::POOL_BLOCKS,
-                rkey: self.keys[1],
+                rkey: pool_key,
+                most: abi::POOL_BLOCKS,
+                ..Pool::default()
             },
             ..ChannelAbi::default()
         };
         self.memory.write(0, abi.as_bytes())?;
         let cntlids = session.controller_ids();
-        for i in 0..specs.len() {
+        for i in 0..self.ssds {
             self.memory.write(layout.qps + i * size_of::<QueuePair>(), QueuePair::default().as_bytes())?;
             let data = ConnectData::new(session.host(), cntlids[i], &session.addresses()[i].subnqn);
             self.memory.write(layout.connect + i * CONNECT_DATA_BYTES, data.as_bytes())?;
@@ -285,16 +289,42 @@ impl Channel {
         (self.layout.queue_bytes, POOL_BYTES)
     }
 
-    /// Registers device memory for this channel's I/O; returns the key.
+    /// Registers device memory for this channel's I/O; returns the key. Waits until no kernel runs.
     ///
     /// # Errors
     /// When the HCA's table is full; driver errors.
-    pub fn register(&mut self, memory: &DeviceMem) -> Result<u32, NodeError> {
+    pub fn register(&self, memory: &DeviceMem) -> Result<u32, NodeError> {
+        self.register_range(memory.address(), memory.len())
+    }
+
+    /// The same for memory of the caller's, which stays what it is until it is deregistered, or the channel is closed.
+    ///
+    /// # Errors
+    /// Where it is not memory of the channel's device; as [`Self::register`].
+    pub fn register_range(&self, address: u64, bytes: usize) -> Result<u32, NodeError> {
+        self.node.device().check_memory(address, bytes)?;
         let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
-        let mr = DeviceMr { base: memory.address(), bytes: memory.len() as u64, access, pd: self.pd };
-        let key = self.node.hca().register(mr)?;
-        self.keys.push(key);
+        let key = self.node.hca().register(DeviceMr { base: address, bytes: bytes as u64, access, pd: self.pd })?;
+        self.keys().push(key);
         Ok(key)
+    }
+
+    /// Forgets memory that was registered: its key opens nothing from here on. Waits until no kernel runs. False for a key that is none of
+    /// this channel's.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn deregister(&self, key: u32) -> Result<bool, NodeError> {
+        let mut keys = self.keys();
+        // Its queues and its pool stay.
+        let Some(at) = keys.iter().skip(OWN_KEYS).position(|k| *k == key) else { return Ok(false) };
+        self.node.hca().deregister(key)?;
+        keys.remove(OWN_KEYS + at);
+        Ok(true)
+    }
+
+    fn keys(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.keys.lock().expect("no panic while held")
     }
 
     /// The channel's counters; between launches.
@@ -324,8 +354,9 @@ impl Drop for Channel {
     fn drop(&mut self) {
         // The connections end before the memory they name does.
         self.connections.clear();
-        for key in &self.keys {
-            if let Err(e) = self.node.hca().deregister(*key) {
+        let keys = std::mem::take(&mut *self.keys());
+        for key in keys {
+            if let Err(e) = self.node.hca().deregister(key) {
                 tracing::warn!("deregister: {e}");
             }
         }

@@ -151,6 +151,35 @@ impl Node {
         self.hca.launch(kernel, shape, args, deadline)
     }
 
+    /// How many blocks of a client kernel are on the device at once, beside the agent: the largest grid whose blocks may wait for each
+    /// other.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn max_blocks(&self, kernel: &ClientKernel, threads: u32, smem_bytes: u32) -> Result<u32, DeviceError> {
+        let agent = u32::try_from(self.hca.rings()).expect("at most MAX_RINGS");
+        self.device().max_blocks(&kernel.beside_agent, threads, smem_bytes, agent)
+    }
+
+    /// As [`Self::launch`], for a grid whose blocks wait for each other: it is refused where they do not all fit.
+    ///
+    /// # Errors
+    /// [`DeviceError::Kernel`] says how many fit.
+    pub fn launch_together(
+        &self,
+        kernel: ClientKernel,
+        shape: Shape,
+        args: u64,
+        deadline: Duration,
+    ) -> Result<(), DeviceError> {
+        let most = self.max_blocks(&kernel, shape.threads, shape.smem_bytes)?;
+        if shape.blocks > most {
+            let cause = format!("{} blocks do not fit beside the HCA's agent: at most {most}", shape.blocks);
+            return Err(DeviceError::Kernel { kernel: kernel.beside_agent.name, cause });
+        }
+        self.launch(kernel, shape, args, deadline)
+    }
+
     /// Takes the HCA away from the engines, with every connection that goes through it: also a fault to inject.
     pub fn unplug(&self) {
         for (engine, half) in self.rings.iter().cloned() {

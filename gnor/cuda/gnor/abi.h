@@ -51,12 +51,22 @@ enum : gn_u32 { CMD_FREE = 0, CMD_IN_FLIGHT = 2 };
 // Who gives a request up adds REQ_ABANDONED less what it has sent: the command that makes it REQ_ABANDONED was the last.
 enum : gn_u32 { REQ_ABANDONED = 0x80000000u, REQ_FAILED = 0x01000000u };
 
-// The pool: one word per 64 KiB block, see pool.cuh.
+// The pool: one word per 64 KiB block, see pool.cuh. Its whole address range is registered when it is made; `blocks` says how far there is
+// memory behind it.
 struct pool {
   gn_u64 base;
-  gn_u64 words_addr;   // u32[blocks]
-  gn_u32 blocks;
+  gn_u64 words_addr;   // u32[most]
+  gn_u64 host_addr;    // pool_host, in host memory; 0: the pool does not grow
+  gn_u32 blocks;       // only ever more
   gn_u32 rkey;
+  gn_u32 most;         // blocks of the range
+  gn_u32 asked;        // blocks that the host was asked for, at most
+};
+
+// Where a pool asks the CPU for more (design, section 8).
+struct pool_host {
+  gn_u32 asked;        // written by the device: blocks it would have
+  gn_u32 granted;      // written by the host: blocks that have memory
 };
 
 struct channel {

@@ -9,7 +9,8 @@
 //   +--------+---------+-----------+
 //
 // Splitting a block is setting its first mask bit, merging is clearing the last one: both levels live in one word, so
-// there is no moment at which a block is in neither. Longer buffers are neighbouring whole blocks, at most 1 MiB.
+// there is no moment at which a block is in neither. Longer buffers are neighbouring whole blocks, at most 1 MiB. A pool that is found
+// empty asks the CPU for more memory behind its range, and goes on (decision 16).
 #pragma once
 #include "gnor/sharing.cuh"
 
@@ -86,13 +87,26 @@ GN_DEV gn_u64 pool_take_blocks(const pool& p, gn_u32 b, gn_u32 n) {
   return p.base + (gn_u64)b * POOL_BLOCK;
 }
 
-// `bytes` of registered memory, contiguous, at most 1 MiB; 0 if there is none. Threads whose hints are close share blocks, so that
-// small buffers split few of them. One thread at a time where nothing is atomic.
+// Takes what the host has granted, or asks it for twice as much; whether there is more than `blocks` now. Of all who find the pool empty at
+// once, one asks. Nobody waits here.
 template <class S>
-GN_DEV gn_u64 pool_alloc(const pool& p, gn_u32 bytes, gn_u32 hint) {
-  if (bytes == 0 || bytes > POOL_LONGEST) return 0;
+GN_DEV bool pool_grow(pool& p, gn_u32 blocks) {
+  if (!p.host_addr || blocks >= p.most) return false;
+  pool_host& host = *(pool_host*)p.host_addr;
+  gn_u32 granted = mem::ld_acquire_sys(&host.granted);  // pairs with the host's release: the memory is there
+  if (granted > blocks) {
+    S::cas_acqrel(&p.blocks, blocks, granted);
+    return true;
+  }
+  gn_u32 want = 2 * blocks < p.most ? 2 * blocks : p.most, asked = S::ld(&p.asked);
+  if (asked < want && S::cas(&p.asked, asked, want) == asked) mem::st_release_sys(&host.asked, want);
+  return false;
+}
+
+// `bytes` within the pool's first `blocks`, or 0.
+template <class S>
+GN_DEV gn_u64 pool_find(const pool& p, gn_u32 blocks, gn_u32 bytes, gn_u32 hint) {
   gn_u32 pages = (bytes + POOL_PAGE - 1) / POOL_PAGE, n = (pages + POOL_PAGES - 1) / POOL_PAGES;
-  gn_u32 blocks = S::ld_acquire(&p.blocks);  // pairs with pool_ask: the words of new blocks
   if (n > blocks) return 0;
   gn_u32 home = hint / POOL_PAGES, places = (blocks - n) / n + 1;
   for (gn_u32 i = 0; pages < POOL_PAGES && i < blocks; ++i) {
@@ -112,6 +126,18 @@ GN_DEV gn_u64 pool_alloc(const pool& p, gn_u32 bytes, gn_u32 hint) {
   return 0;
 }
 
+// `bytes` of registered memory, contiguous, at most 1 MiB; 0 if there is none. Threads whose hints are close share blocks, so that
+// small buffers split few of them. One thread at a time where nothing is atomic.
+template <class S>
+GN_DEV gn_u64 pool_alloc(pool& p, gn_u32 bytes, gn_u32 hint) {
+  if (bytes == 0 || bytes > POOL_LONGEST) return 0;
+  for (;;) {
+    gn_u32 blocks = S::ld_acquire(&p.blocks);  // pairs with pool_grow
+    gn_u64 got = pool_find<S>(p, blocks, bytes, hint);
+    if (got || !pool_grow<S>(p, blocks)) return got;
+  }
+}
+
 // Gives a buffer back. `bytes` is what was asked for. One thread at a time where nothing is atomic.
 template <class S>
 GN_DEV void pool_free(const pool& p, gn_u64 address, gn_u32 bytes) {
@@ -123,7 +149,7 @@ GN_DEV void pool_free(const pool& p, gn_u64 address, gn_u32 bytes) {
 }
 
 GN_DEV bool pool_owns(const pool& p, gn_u64 address) {
-  return address >= p.base && address - p.base < (gn_u64)p.blocks * POOL_BLOCK;
+  return address >= p.base && address - p.base < (gn_u64)p.most * POOL_BLOCK;
 }
 
 }  // namespace gn

@@ -43,7 +43,7 @@ struct Peer {
   std::deque<hca::down_desc> backlog;
   std::vector<Queue> queues;
   std::map<gn_u32, std::unique_ptr<Job>> jobs;
-  gn_u32 next_job = 1;
+  gn_u32 next_job = 1, pool_asked = 0;
   unsigned rnr = 0, no_receive = 0, unexpected = 0, bad_copies = 0, torn_writes = 0;   // all bad
   unsigned answered = 0, refused = 0, lost = 0;
   static inline uint64_t clock = 0;
@@ -281,8 +281,20 @@ struct Peer {
     }
   }
 
+  /// The host's part of a pool that grows: late, and once for every request.
+  void answer_pool() {
+    if (!r.cfg.grows || !rng.one_of(50)) return;
+    pool_host& words = *reinterpret_cast<pool_host*>(r.c.data.host_addr);
+    gn_u32 asked = __atomic_load_n(&words.asked, __ATOMIC_ACQUIRE);
+    if (asked == pool_asked) return;
+    if (asked < pool_asked || asked > r.c.data.most) ++unexpected;
+    pool_asked = asked;
+    if (!r.cfg.refuses) __atomic_store_n(&words.granted, asked, __ATOMIC_RELEASE);
+  }
+
   bool turn() {
     ++step;
+    answer_pool();
     __atomic_store_n(&clock, step, __ATOMIC_RELAXED);
     bool any = take_entries();
     work_on_jobs();

@@ -41,6 +41,7 @@ struct Config {
   gn_u32 break_ssds = 0;
   unsigned preempt = 8;
   enum Sharing { DEVICE, BLOCK, WARP } sharing = DEVICE;   // the last two with one block and one warp of clients
+  bool grows = false, refuses = false;  // the pool begins with one block, and the host gives it more or does not
   bool async = false;                // requests are handed to the channel, each ends in a callback that begins the next
   bool callback_waits = false;
   bool weak = false;
@@ -122,7 +123,7 @@ struct Rig {
       : cfg(config), threads(config.blocks * config.warps * 32),
         cq_log(log2_up(2 * SLOTS + config.ssds * RQ_ENTRIES)), queues(config.ssds * QUEUE_BYTES),
         uars(config.ssds * UAR_BYTES), capsules(SLOTS * 64),
-        connect(config.ssds * 1024), cq(64u << cq_log), rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 256),
+        connect(config.ssds * 1024), cq(64u << cq_log), rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 320),
         pool_memory(static_cast<size_t>(config.pool_blocks) * POOL_BLOCK), pool_words(config.pool_blocks * 4),
         places(64 * 4 * 2), parked_requests(SLOTS * sizeof(parked)),
         qps(config.ssds), qp_ctxs(config.ssds), versions(threads * OWN_BLOCKS, 0) {
@@ -161,7 +162,7 @@ struct Rig {
     c.parked_addr = parked_requests.at();
     c.qps_addr = reinterpret_cast<gn_u64>(qps.data());
     c.queue_lkey = QUEUE_KEY, c.ssds = cfg.ssds, c.first_qpn = FIRST_QPN, c.cq_log = cq_log, c.qid = 1;
-    c.data = {pool_memory.at(), pool_words.at(), cfg.pool_blocks, POOL_KEY};
+    c.data = {pool_memory.at(), pool_words.at(), cfg.grows ? rings.at(rings.bytes - 64) : 0, cfg.grows ? 1 : cfg.pool_blocks, POOL_KEY, cfg.pool_blocks, 0};
   }
 
   void set_up_volume() {

@@ -47,9 +47,22 @@ traffic() {
     fi
 }
 
-build() { $CXX $FLAGS $(sanitizer_flags "$1") $HEADERS traffic.cpp "$OUT"/rt_*.o -o "$OUT/traffic-$1" -pthread; }
+build() {
+    for program in traffic pool; do
+        $CXX $FLAGS $(sanitizer_flags "$1") $HEADERS $program.cpp "$OUT"/rt_*.o -o "$OUT/$program-$1" -pthread || return 1
+    done
+}
 
-# mutant NAME FILE SED KIND MODE SCENARIO SEEDS: the mistake that SED makes in FILE must be found. Without FILE it is the scenario's.
+# pool KIND SEEDS WARPS
+pool() {
+    timeout 120 "$OUT/pool-$1" "$1" $(($2 * SEEDS)) "$3" > "$OUT/log-pool-$1-$3" 2>&1
+    status=$?
+    tail -1 "$OUT/log-pool-$1-$3" > "$VERDICTS/pool-$1-$3"
+    [ "$status" -eq 0 ] || { echo "FAILED pool ($1, $3 warps): exit status $status" > "$VERDICTS/pool-$1-$3"; head -20 "$OUT/log-pool-$1-$3"; }
+}
+
+# mutant NAME FILE SED KIND MODE SCENARIO SEEDS: the mistake that SED makes in FILE must be found. Without FILE it is the scenario's;
+# the scenario "pool" is the program of that name.
 mutant() {
     dir=$OUT/mutant-$1
     mkdir -p "$dir"
@@ -59,12 +72,14 @@ mutant() {
         echo "FAILED mutant $1: $2 has no such line any more" > "$VERDICTS/mutant-$1"
         return
     fi
-    if ! $CXX $FLAGS -w $(sanitizer_flags "$4") "-I$ROOT/fabric/simt" "-I$dir" "-I$ROOT/libgnstor/include" traffic.cpp "$OUT"/rt_*.o \
+    program=traffic
+    [ "$6" = pool ] && program=pool
+    if ! $CXX $FLAGS -w $(sanitizer_flags "$4") "-I$ROOT/fabric/simt" "-I$dir" "-I$ROOT/libgnstor/include" $program.cpp "$OUT"/rt_*.o \
         -o "$dir/traffic" -pthread > "$dir/log" 2>&1; then
         echo "FAILED mutant $1 does not build: $(head -3 "$dir/log")" > "$VERDICTS/mutant-$1"
         return
     fi
-    PATIENCE_MS=5000 TSAN_OPTIONS=halt_on_error=1 timeout 60 "$dir/traffic" "$5" "$7" "$6" > "$dir/log" 2>&1
+    PATIENCE_MS=5000 TSAN_OPTIONS=halt_on_error=1 timeout 60 "$dir/traffic" "$5" "$7" $([ "$6" = pool ] || echo "$6") > "$dir/log" 2>&1
     status=$?
     # Under ThreadSanitizer only its word counts: being slow there is no finding.
     if [ "$4" = tsan ]; then grep -q 'WARNING: ThreadSanitizer' "$dir/log"; else [ "$status" -ne 0 ]; fi
@@ -121,6 +136,11 @@ mutants_of_the_other() {
         plain plain late_completions 30
     mutant abandoned_without_slot_leaks $GNOR/io.cuh '/if (pooled) pool_free/d' plain plain late_completions 30
     mutant staged_not_counted $GNOR/io.cuh 's/ + staged;  \/\/ what is/;  \/\/ what is/' plain plain late_completions 60
+    mutant run_not_rolled_back $GNOR/pool.cuh 's/while (i--) pool_clear<S>(p, b + i, POOL_WHOLE);//' plain plain pool 300
+    mutant everybody_asks $GNOR/pool.cuh 's/S::cas(&p.asked, asked, want) == asked)/(S::st(\&p.asked, want - 1), true))/' plain plain pool 300
+    mutant run_without_looking $GNOR/pool.cuh 's/if (S::ld(pool_word(p, b + i)) == 0u && S::cas_acqrel(.*$/if (S::or_acqrel(pool_word(p, b + i), POOL_WHOLE) < POOL_WHOLE) continue;/' \
+        plain plain pool 300
+    mutant page_without_order $GNOR/sharing.cuh 's/return mem::or_acqrel_gpu(p, v);/return mem::or_relaxed_gpu(p, v);/' tsan tsan pool 50
     mutant parked_in_two_hands $GNOR/async.cuh 's/bits = S::exch_acquire(&c.parked_bits\[w\], 0u);/bits = S::ld(\&c.parked_bits[w]);/' \
         plain plain nobody_waits 20
     mutant parked_relaxed $GNOR/sharing.cuh 's/return mem::or_acqrel_gpu(p, v);/return mem::or_relaxed_gpu(p, v);/' \
@@ -146,6 +166,9 @@ traffic tsan tsan 2 &
 traffic plain plain 15
 traffic plain weak 15
 traffic asan asan 2
+pool plain 300 4
+pool plain 3 1000
+pool tsan 20 4
 wait
 mutants_of_one_core &
 mutants_of_the_other

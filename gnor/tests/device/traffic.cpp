@@ -334,6 +334,15 @@ Config a_small_pool(uint64_t seed) {
   return cfg;
 }
 
+/// A pool of one block that the host gives more to, or does not.
+Config a_growing_pool(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.pool_blocks = 3 + static_cast<gn_u32>(seed % 20);
+  cfg.grows = true;
+  cfg.refuses = seed % 3 == 0;
+  return cfg;
+}
+
 Config refused_reads(uint64_t seed) {
   Config cfg = common(seed);
   cfg.refuse_1_of = 3;
@@ -427,6 +436,7 @@ const Scenario SCENARIOS[] = {
     {"full_queues", full_queues},
     {"many_doorbells", many_doorbells},
     {"a_small_pool", a_small_pool},
+    {"a_growing_pool", a_growing_pool},
     {"refused_reads", refused_reads},
     {"late_completions", late_completions},
     {"one_queue_pair_breaks", one_queue_pair_breaks},

@@ -75,6 +75,20 @@ GN_DEV gn_u64 alloc(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) 
   return buffer;
 }
 
+// The same, polling until there is one or the file's deadline has passed. The lanes of `mask` together, those with `bytes` 0 want none.
+template <class S>
+GN_DEV gn_u64 alloc_wait(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
+  may_wait(*f.c);
+  gn_u32 deadline = ticks_after(f.timeout_ns);
+  gn_u64 buffer = 0;
+  for (;;) {
+    bool wants = bytes && !buffer && bytes <= POOL_LONGEST;
+    in_turns<S>(mask, wants, [&] { buffer = pool_alloc<S>(f.c->data, bytes, thread_number()); });
+    if (!__any_sync(mask, wants && !buffer) || __any_sync(mask, ticks_passed(deadline))) return buffer;
+    take_completions<S>(*f.c, mask);
+  }
+}
+
 // Gives it back; `bytes` is what was asked for, an address of 0 is nothing. Not after GN_TIMED_OUT. As `alloc`.
 template <class S>
 GN_DEV void free(const file_of<S>& f, gn_u64 address, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
