@@ -5,6 +5,7 @@
 //! Connect. After that the CPU has no part in the channel's I/O.
 
 use crate::abi::{self, ChannelAbi, ConnectArgs, Pool, QueuePair};
+use crate::growth::Growth;
 use crate::node::{Connection, Node, NodeError};
 use crate::session::Session;
 use gnstor_fabric::device::{DeviceMem, Kernel};
@@ -66,14 +67,14 @@ struct Layout {
     queue_bytes: usize,
     uars: usize,
     pool_words: usize,
-    pool: usize,
     bytes: usize,
 }
 
-const POOL_BYTES: usize = abi::POOL_BLOCKS as usize * abi::POOL_BLOCK as usize;
+/// A range of 4 GiB: its words are 256 KiB.
+const POOL_MOST: u32 = 1 << 16;
 
 impl Layout {
-    fn new(ssds: usize) -> Self {
+    fn new(ssds: usize, pool_most: u32) -> Self {
         let align = |n: usize, to: usize| n.next_multiple_of(to);
         let qps = align(size_of::<ChannelAbi>(), 128);
         let parked = align(qps + ssds * size_of::<QueuePair>(), 64);
@@ -87,7 +88,6 @@ impl Layout {
         let queue_bytes = per_ssd + ssds * abi::QUEUE_BYTES;
         let uars = align(queue_bytes, 4096);
         let pool_words = uars + ssds * abi::UAR_BYTES;
-        let pool = align(pool_words + abi::POOL_BLOCKS as usize * 4, abi::POOL_BLOCK as usize);
         let cq_log = entries.trailing_zeros();
         Self {
             qps,
@@ -100,8 +100,7 @@ impl Layout {
             queue_bytes,
             uars,
             pool_words,
-            pool,
-            bytes: pool + POOL_BYTES,
+            bytes: pool_words + pool_most as usize * 4,
         }
     }
 }
@@ -111,6 +110,7 @@ impl Layout {
 pub struct Channel {
     node: Arc<Node>,
     memory: DeviceMem,
+    pool: Arc<Growth>,
     layout: Layout,
     ssds: usize,
     pd: u32,
@@ -136,16 +136,18 @@ pub struct ChannelStats {
 }
 
 impl Channel {
-    /// Sets a channel up and connects it to every SSD of the session.
+    /// Sets a channel up and connects it to every SSD of the session. Its pool may grow up to `pool_bytes`.
     ///
     /// # Errors
     /// [`NodeError`] names the SSD that refused or did not answer.
-    pub fn open(node: &Arc<Node>, session: &Session) -> Result<Self, NodeError> {
+    pub fn open(node: &Arc<Node>, session: &Session, pool_bytes: usize) -> Result<Self, NodeError> {
         let ssds = session.addresses().len();
         if ssds > abi::MAX_SSDS {
             return Err(NodeError::TooManySsds { ssds, max: abi::MAX_SSDS });
         }
-        let layout = Layout::new(ssds);
+        let most = u32::try_from(pool_bytes / abi::POOL_BLOCK as usize).unwrap_or(u32::MAX).clamp(abi::POOL_BLOCKS, POOL_MOST);
+        let pool = Arc::new(Growth::new(node.device(), most)?);
+        let layout = Layout::new(ssds, pool.most());
         let memory = node.device().alloc(layout.bytes)?;
         let hca = node.hca();
         let at = |offset: usize| memory.address() + offset as u64;
@@ -176,14 +178,15 @@ impl Channel {
             pd,
         })?;
         let pool_key = hca.register(DeviceMr {
-            base: at(layout.pool),
-            bytes: POOL_BYTES as u64,
+            base: pool.address(),
+            bytes: u64::from(pool.most()) * u64::from(abi::POOL_BLOCK),
             access: ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE,
             pd,
         })?;
         let mut channel = Self {
             node: Arc::clone(node),
             memory,
+            pool,
             layout,
             ssds,
             pd,
@@ -195,6 +198,9 @@ impl Channel {
         channel.write_structures(session, queue_key, pool_key)?;
         channel.connect_rdma(session, &specs)?;
         channel.connect_fabrics(session)?;
+        if most > abi::POOL_BLOCKS {
+            node.watch(&channel.pool);
+        }
         Ok(channel)
     }
 
@@ -215,11 +221,12 @@ impl Channel {
             cq_log: layout.cq_log,
             qid: QID.into(),
             data: Pool {
-                base: at(layout.pool),
+                base: self.pool.address(),
                 words_addr: at(layout.pool_words),
+                host_addr: self.pool.words(),
                 blocks: abi::POOL_BLOCKS,
                 rkey: pool_key,
-                most: abi::POOL_BLOCKS,
+                most: self.pool.most(),
                 ..Pool::default()
             },
             ..ChannelAbi::default()
@@ -284,9 +291,9 @@ impl Channel {
         self.ssds
     }
 
-    /// Bytes of queues, and of the pool.
+    /// Bytes of queues, and of the pool as it is now.
     pub fn memory_bytes(&self) -> (usize, usize) {
-        (self.layout.queue_bytes, POOL_BYTES)
+        (self.layout.queue_bytes, self.pool.blocks() as usize * abi::POOL_BLOCK as usize)
     }
 
     /// Registers device memory for this channel's I/O; returns the key. Waits until no kernel runs.
@@ -335,7 +342,7 @@ impl Channel {
         let mut raw = vec![0; size_of::<ChannelAbi>()];
         self.memory.read(0, &mut raw)?;
         let c = ChannelAbi::read_from_bytes(&raw).expect("the length matches");
-        let mut words = vec![0; abi::POOL_BLOCKS as usize * 4];
+        let mut words = vec![0; self.pool.most() as usize * 4];
         self.memory.read(self.layout.pool_words, &mut words)?;
         let ones = |bits: &[u32]| bits.iter().map(|w| w.count_ones()).sum::<u32>();
         let taken = words.iter().filter(|b| **b != 0).count();

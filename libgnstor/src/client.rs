@@ -43,6 +43,9 @@ pub struct ConnectOptions {
     pub io_timeout: Duration,
     /// Device memory to get and register for the caller's kernels, beside the channel's pool; see [`Client::buffer`].
     pub buffer_bytes: usize,
+    /// What the channel's pool may grow to, in bytes: addresses of it are reserved, memory comes when kernels find the pool empty. It has
+    /// 8 MiB from the beginning.
+    pub pool_bytes: usize,
 }
 
 impl ConnectOptions {
@@ -54,6 +57,7 @@ impl ConnectOptions {
             fabric: Fabric::Daemon,
             io_timeout: Duration::from_secs(10),
             buffer_bytes: 0,
+            pool_bytes: 64 << 20,
         }
     }
 }
@@ -127,7 +131,7 @@ impl Client {
         }
         let addresses = addresses(node, &ssds, options.fabric)?;
         let session = Session::connect(node, id, addresses)?;
-        let channel = Channel::open(node, &session)?;
+        let channel = Channel::open(node, &session, options.pool_bytes)?;
         let places = node.device().alloc(map.places().len() * 2)?;
         let bytes: Vec<u8> = map.places().iter().flat_map(|p| p.to_le_bytes()).collect();
         places.write(0, &bytes)?;

@@ -2,6 +2,8 @@
 //! A CUDA GPU through the driver API, loaded at run time: no build needs CUDA, and a machine without it says so.
 #![expect(unsafe_code, reason = "driver API calls")]
 
+mod range;
+
 use super::{AgentWords, DeviceError, Kernel, Launch, Residency};
 use crate::region::{HostRegion, RegionId};
 use cudarc::driver::result::{self, DriverError};
@@ -10,6 +12,8 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+pub(super) use range::Part;
 
 pub(super) struct CudaDevice {
     name: String,

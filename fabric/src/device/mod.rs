@@ -6,8 +6,10 @@
 
 mod cuda;
 mod host;
+mod range;
 
 use crate::region::HostRegion;
+pub use range::DeviceRange;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
