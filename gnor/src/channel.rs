@@ -145,7 +145,8 @@ impl Channel {
         if ssds > abi::MAX_SSDS {
             return Err(NodeError::TooManySsds { ssds, max: abi::MAX_SSDS });
         }
-        let most = u32::try_from(pool_bytes / abi::POOL_BLOCK as usize).unwrap_or(u32::MAX).clamp(abi::POOL_BLOCKS, POOL_MOST);
+        let most =
+            u32::try_from(pool_bytes / abi::POOL_BLOCK as usize).unwrap_or(u32::MAX).clamp(abi::POOL_BLOCKS, POOL_MOST);
         let pool = Arc::new(Growth::new(node.device(), most)?);
         let layout = Layout::new(ssds, pool.most());
         let memory = node.device().alloc(layout.bytes)?;

@@ -78,7 +78,8 @@ impl Node {
         for region in engine.each(|e, _| e.regions())?.into_iter().flatten() {
             device.map(&region)?;
         }
-        let mut node = Self { engine, hca, rings: Vec::new(), soft, channels: AtomicUsize::new(0), pools: Mutex::default() };
+        let mut node =
+            Self { engine, hca, rings: Vec::new(), soft, channels: AtomicUsize::new(0), pools: Mutex::default() };
         // Where a later one fails, dropping the node removes the earlier ones.
         for (number, half) in halves.into_iter().enumerate() {
             let engine = node.engine.nth(number);

@@ -845,7 +845,9 @@ pub unsafe extern "C" fn gn_launch_together(
         let client = unsafe { client_kernel(&node.node, kernel, threads) }?;
         let most = node.node.max_blocks(&client, threads, smem_bytes)?;
         if blocks == 0 || blocks > most {
-            return Err(Failure::invalid(format!("{blocks} blocks that wait for each other do not fit: at most {most}")));
+            return Err(Failure::invalid(format!(
+                "{blocks} blocks that wait for each other do not fit: at most {most}"
+            )));
         }
         let shape = Shape { blocks, threads, smem_bytes };
         Ok(node.node.launch(client, shape, args, Duration::from_nanos(timeout_ns))?)

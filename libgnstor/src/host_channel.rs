@@ -17,7 +17,7 @@ use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::agent::{DeviceMr, DeviceQp};
 use gnstor_fabric::region::HostRegion;
-use gnstor_gnor::abi::{SLOTS, GN_NO_REPLICA, RQ_ENTRIES, SQ_BLOCKS};
+use gnstor_gnor::abi::{GN_NO_REPLICA, RQ_ENTRIES, SLOTS, SQ_BLOCKS};
 use gnstor_gnor::node::{Connection, NodeError};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::{self, CONNECT_DATA_BYTES, CmRequest, ConnectData, ConnectFields, fctype};

@@ -214,12 +214,7 @@ impl CudaDevice {
         let mut on_one = 0;
         // SAFETY: a loaded function and a place for the answer.
         unsafe {
-            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                &raw mut on_one,
-                function,
-                threads,
-                smem_bytes as usize,
-            )
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut on_one, function, threads, smem_bytes as usize)
         }
         .result()
         .map_err(named("cuOccupancyMaxActiveBlocksPerMultiprocessor"))?;
@@ -235,7 +230,9 @@ impl CudaDevice {
         use sys::CUpointer_attribute as A;
         let attribute = |what: A, to: *mut c_void| {
             // SAFETY: `to` is a place of the attribute's size.
-            unsafe { sys::cuPointerGetAttribute(to, what, address) }.result().map_err(|_| "CUDA does not know the address")
+            unsafe { sys::cuPointerGetAttribute(to, what, address) }
+                .result()
+                .map_err(|_| "CUDA does not know the address")
         };
         self.enter().map_err(|_| "the device's context is gone")?;
         let (mut kind, mut device, mut first, mut length) = (0u32, 0i32, 0u64, 0usize);

@@ -4,7 +4,7 @@
 //   __global__ void kernel(...) {
 //     gn::batch& b = *(gn::batch*)gn::smem();     // shared memory, gn::batch_bytes(blockDim.x)
 //     gn::batch_init(b);                          // all threads of the block
-//     gn::io x = gn::read_request(f, vba, blocks, buffer, f.pool_key());
+//     auto x = gn::read_request(f, vba, blocks, buffer, f.pool_key());
 //     while (gn::batch_busy(b)) {                 // warp by warp, all 32 lanes together
 //       gn::submit(b, f, x);                      //   builds commands; nothing is sent yet
 //       gn::commit(b, f, x);                      //   appends them: one doorbell an SSD
