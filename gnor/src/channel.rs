@@ -78,13 +78,14 @@ impl Layout {
         let align = |n: usize, to: usize| n.next_multiple_of(to);
         let qps = align(size_of::<ChannelAbi>(), 128);
         let parked = align(qps + ssds * size_of::<QueuePair>(), 64);
-        let cq = align(parked + abi::SLOTS * abi::PARKED_BYTES, 4096);
+        // What Connect sends is read once, before the first request can be parked.
+        let connect = parked;
+        let cq = align(parked + (abi::SLOTS * abi::PARKED_BYTES).max(ssds * CONNECT_DATA_BYTES), 4096);
         // Room for every command's response, its flushed SEND and every flushed receive: the queue cannot overrun even when
         // all SSDs fail at once.
         let entries = (2 * abi::SLOTS + ssds * abi::RQ_ENTRIES as usize).next_power_of_two();
         let capsules = cq + entries * 64;
-        let connect = capsules + abi::SLOTS * 64;
-        let per_ssd = connect + ssds * CONNECT_DATA_BYTES;
+        let per_ssd = capsules + abi::SLOTS * 64;
         let queue_bytes = per_ssd + ssds * abi::QUEUE_BYTES;
         let uars = align(queue_bytes, 4096);
         let pool_words = uars + ssds * abi::UAR_BYTES;

@@ -76,7 +76,7 @@ struct channel {
   gn_u64 uars_addr;      // ssds x UAR_BYTES: doorbell pages
   gn_u64 qps_addr;       // queue_pair[ssds]
   gn_u64 parked_addr;    // parked[SLOTS], see async.cuh
-  gn_u64 connect_addr;   // ssds x 1,024 bytes of Connect data, registered
+  gn_u64 connect_addr;   // ssds x 1,024 bytes of Connect data, registered; where the parked requests are later
   gn_u32 queue_lkey;     // key of queue memory, capsules and Connect data
   gn_u32 ssds;
   gn_u32 first_qpn;      // queue pairs of a channel have consecutive numbers

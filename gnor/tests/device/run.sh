@@ -136,6 +136,8 @@ mutants_of_the_other() {
         plain plain late_completions 30
     mutant abandoned_without_slot_leaks $GNOR/io.cuh '/if (pooled) pool_free/d' plain plain late_completions 30
     mutant staged_not_counted $GNOR/io.cuh 's/ + staged;  \/\/ what is/;  \/\/ what is/' plain plain late_completions 60
+    mutant not_tried_elsewhere $GNOR/io.cuh 's/if (status & GN_QP_BROKEN) return .*/if (status \& GN_QP_BROKEN) return false;/' \
+        plain plain reads_survive_a_queue_pair 40
     mutant run_not_rolled_back $GNOR/pool.cuh 's/while (i--) pool_clear<S>(p, b + i, POOL_WHOLE);//' plain plain pool 300
     mutant everybody_asks $GNOR/pool.cuh 's/S::cas(&p.asked, asked, want) == asked)/(S::st(\&p.asked, want - 1), true))/' plain plain pool 300
     mutant run_without_looking $GNOR/pool.cuh 's/if (S::ld(pool_word(p, b + i)) == 0u && S::cas_acqrel(.*$/if (S::or_acqrel(pool_word(p, b + i), POOL_WHOLE) < POOL_WHOLE) continue;/' \

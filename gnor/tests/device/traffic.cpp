@@ -59,7 +59,7 @@ void begin(Rig& r, Lane& lane, gn_u32 thread) {
 void note(gn_u32& counter) { add_relaxed_gpu(&counter, 1u); }
 
 void look_at_result(Rig& r, Lane& lane, gn_u32 thread) {
-  bool may_fail = r.cfg.refuse_1_of || r.cfg.break_at;
+  bool may_fail = r.cfg.refuse_1_of || (r.cfg.break_at && !(r.cfg.reads_survive && !lane.write));
   bool good = lane.x.status == GN_OK;
   if (!good) {
     note(r.failed_ios);
@@ -371,6 +371,16 @@ Config one_queue_pair_breaks(uint64_t seed) {
   return cfg;
 }
 
+/// A read is tried on another replica before it fails; waited for or not.
+Config reads_survive_a_queue_pair(uint64_t seed) {
+  Config cfg = one_queue_pair_breaks(seed);
+  cfg.replicas = 2 + static_cast<gn_u32>(seed % 2);
+  cfg.rounds = 5;
+  cfg.reads_survive = true;
+  cfg.async = seed % 4 == 3;
+  return cfg;
+}
+
 Config all_queue_pairs_break(uint64_t seed) {
   Config cfg = one_queue_pair_breaks(seed);
   cfg.ssds = cfg.break_ssds = 4;
@@ -440,6 +450,7 @@ const Scenario SCENARIOS[] = {
     {"refused_reads", refused_reads},
     {"late_completions", late_completions},
     {"one_queue_pair_breaks", one_queue_pair_breaks},
+    {"reads_survive_a_queue_pair", reads_survive_a_queue_pair},
     {"all_queue_pairs_break", all_queue_pairs_break},
     {"a_long_request", a_long_request},
     {"nobody_waits", nobody_waits},
