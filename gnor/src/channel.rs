@@ -235,9 +235,9 @@ impl Channel {
         };
         self.memory.write(0, abi.as_bytes())?;
         let cntlids = session.controller_ids();
-        for i in 0..self.ssds {
+        for (i, (address, cntlid)) in session.addresses().iter().zip(cntlids).enumerate() {
             self.memory.write(layout.qps + i * size_of::<QueuePair>(), QueuePair::default().as_bytes())?;
-            let data = ConnectData::new(session.host(), cntlids[i], &session.addresses()[i].subnqn);
+            let data = ConnectData::new(session.host(), cntlid, &address.subnqn);
             self.memory.write(layout.connect + i * CONNECT_DATA_BYTES, data.as_bytes())?;
         }
         Ok(())

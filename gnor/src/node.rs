@@ -165,7 +165,6 @@ impl Node {
     }
 
     /// Runs a launch with a thread beside it that answers the pools.
-    #[expect(clippy::disallowed_methods, reason = "the thread that answers pools is the runtime part of this module")]
     fn with_growth<R>(&self, launch: impl FnOnce() -> R) -> R {
         let pools: Vec<Arc<Growth>> =
             self.pools.lock().expect("no panic while held").iter().filter_map(Weak::upgrade).collect();
