@@ -6,7 +6,7 @@ use super::{Backend, Device, DeviceError};
 use crate::region::HostRegion;
 use std::sync::{Arc, Mutex};
 
-/// Device addresses, with zeroed memory behind the first of them. The rest may be named (registered, say) but not touched.
+/// Device addresses, with memory behind the first of them, which holds anything. The rest may be named (registered, say) but not touched.
 pub struct DeviceRange {
     device: Arc<Device>,
     address: u64,

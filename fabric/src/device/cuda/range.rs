@@ -48,7 +48,7 @@ impl CudaDevice {
         Ok(address)
     }
 
-    /// Puts zeroed memory behind `bytes` of a reserved range. Kernels may be running.
+    /// Puts memory behind `bytes` of a reserved range, with whatever it holds. Kernels may be running.
     pub(in crate::device) fn back(&self, address: u64, bytes: usize) -> Result<Part, DeviceError> {
         self.enter()?;
         let failed = |e: result::DriverError| DeviceError::Memory { bytes, what: "GPU memory", cause: e.to_string() };
@@ -65,13 +65,8 @@ impl CudaDevice {
             return Err(failed(e));
         }
         let part = Part { address, bytes, handle };
-        // SAFETY: mapped above; nobody knows of it before it is zeroed. The stream is of this device, and no kernel runs on it.
-        let ready = unsafe {
-            sys::cuMemSetAccess(address, bytes, &raw const access, 1)
-                .result()
-                .and_then(|()| result::memset_d8_async(address, 0, bytes, self.copy_stream))
-                .and_then(|()| result::stream::synchronize(self.copy_stream))
-        };
+        // SAFETY: mapped above. Not zeroed: a memset would want a multiprocessor, and kernels may have them all.
+        let ready = unsafe { sys::cuMemSetAccess(address, bytes, &raw const access, 1) }.result();
         if let Err(e) = ready {
             self.unback(&part);
             return Err(failed(e));
