@@ -43,6 +43,7 @@ struct Config {
   enum Sharing { DEVICE, BLOCK, WARP } sharing = DEVICE;   // the last two with one block and one warp of clients
   bool reads_survive = false;        // every block has a replica on a queue pair that does not break
   bool grows = false, refuses = false;  // the pool begins with one block, and the host gives it more or does not
+  bool threads_alone = false;        // some threads read and write on their own, the others of their warps do not come
   bool async = false;                // requests are handed to the channel, each ends in a callback that begins the next
   bool callback_waits = false;
   bool weak = false;

@@ -228,8 +228,44 @@ void async_client_of(Rig& r) {
   }
 }
 
+/// One thread's requests, one after the other, by the calls for a thread alone.
+template <class S>
+void thread_alone(Rig& r, gn_u32 thread) {
+  file_of<S> f = {&r.c, &r.v, r.cfg.timeout ? r.cfg.timeout * 1024 : ~0ull >> 1};
+  gn_u32 self = 1u << lane_id();
+  for (gn_u32 round = 0; round < r.cfg.rounds; ++round) {
+    Lane lane;
+    next_request(r, lane, thread, round);
+    while (!(lane.buffer = alloc(f, lane.bytes, self))) poll(f, self);
+    prepare(r, lane);
+    lane.x.status = lane.write ? write_one(f, lane.vba, lane.blocks, lane.buffer, POOL_KEY)
+                               : read_one(f, lane.vba, lane.blocks, lane.buffer, POOL_KEY);
+    look_at_result(r, lane, thread);
+    free(f, lane.buffer, lane.bytes, self);
+  }
+}
+
+template <class S>
+void threads_alone_of(Rig& r) {
+  gn_u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
+  if (thread < 32) {
+    connect_all(r.connect_request);
+    __syncwarp();
+    if (lane_id() == 0) st_release_gpu(&r.connected, 1u);
+  }
+  while (!ld_acquire_gpu(&r.connected)) pause(100);
+  __syncwarp();
+  if (thread % (S::ALONE ? 32 : 5) == 0) thread_alone<S>(r, thread);
+  __syncwarp();
+  if (lane_id() == 0) add_acqrel_gpu(&r.warps_done, 1u);
+  if (thread >= 32) return;
+  while (__any_sync(FULL, ld_acquire_gpu(&r.warps_done) != r.threads / 32)) pause(100);
+  drain<S>(r);
+}
+
 void client(void* p) {
   Rig& r = *static_cast<Rig*>(p);
+  if (r.cfg.threads_alone) return r.cfg.sharing == Config::WARP ? threads_alone_of<by_warp>(r) : threads_alone_of<by_device>(r);
   if (r.cfg.async) return r.cfg.sharing == Config::WARP ? async_client_of<by_warp>(r) : async_client_of<by_device>(r);
   switch (r.cfg.sharing) {
     case Config::DEVICE: return client_of<by_device>(r);
@@ -412,6 +448,13 @@ Config one_warp_alone(uint64_t seed) {
   return cfg;
 }
 
+Config threads_alone(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.threads_alone = true;
+  if (seed % 3 == 2) cfg.blocks = cfg.warps = 1, cfg.sharing = Config::WARP;
+  return cfg;
+}
+
 /// Requests that no thread waits for, of warps that end before them.
 Config nobody_waits(uint64_t seed) {
   Config (*const kinds[])(uint64_t) = {common, full_queues, late_completions, one_queue_pair_breaks, refused_reads};
@@ -453,6 +496,7 @@ const Scenario SCENARIOS[] = {
     {"reads_survive_a_queue_pair", reads_survive_a_queue_pair},
     {"all_queue_pairs_break", all_queue_pairs_break},
     {"a_long_request", a_long_request},
+    {"threads_alone", threads_alone},
     {"nobody_waits", nobody_waits},
     {"one_block_shares", one_block_shares},
     {"one_warp_alone", one_warp_alone},
