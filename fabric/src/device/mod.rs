@@ -240,26 +240,6 @@ impl Device {
         }
     }
 
-    /// Runs `client` beside `agent` and returns when both have ended. In [`Residency::OneGrid`] only `client` is launched: its
-    /// grid holds both.
-    ///
-    /// # Errors
-    /// [`DeviceError::Timeout`] when the agent did not report in, or the client did not end within `deadline`;
-    /// [`DeviceError::Kernel`] when device code failed.
-    pub fn run(
-        &self,
-        agent: &Launch,
-        client: &Launch,
-        words: &AgentWords<'_>,
-        residency: Residency,
-        deadline: Duration,
-    ) -> Result<(), DeviceError> {
-        match &self.backend {
-            Backend::Host(cpu) => cpu.run(agent, client, words, residency, deadline),
-            Backend::Cuda(gpu) => gpu.run(agent, client, words, residency, deadline),
-        }
-    }
-
     /// How many blocks of `kernel` can be on the device at once beside an agent of `agent_blocks` blocks. On the CPU, any number: each lane
     /// is a fiber.
     ///
@@ -291,6 +271,26 @@ impl Device {
         match &self.backend {
             Backend::Host(_) => Ok(()),
             Backend::Cuda(gpu) => gpu.check_memory(address, bytes as u64).map_err(not),
+        }
+    }
+
+    /// Runs `client` beside `agent` and returns when both have ended. In [`Residency::OneGrid`] only `client` is launched: its
+    /// grid holds both.
+    ///
+    /// # Errors
+    /// [`DeviceError::Timeout`] when the agent did not report in, or the client did not end within `deadline`;
+    /// [`DeviceError::Kernel`] when device code failed.
+    pub fn run(
+        &self,
+        agent: &Launch,
+        client: &Launch,
+        words: &AgentWords<'_>,
+        residency: Residency,
+        deadline: Duration,
+    ) -> Result<(), DeviceError> {
+        match &self.backend {
+            Backend::Host(cpu) => cpu.run(agent, client, words, residency, deadline),
+            Backend::Cuda(gpu) => gpu.run(agent, client, words, residency, deadline),
         }
     }
 
