@@ -166,7 +166,7 @@ GN_DEV void fence_acquire_sys() {
 /// Orders what came before it with stores that come after it. It does not order stores with later *loads*.
 GN_DEV void fence_release_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
-/// A store behind a fence_release_sys of the same thread: one fence for several hand-overs. On the CPU a release store.
+/// A store behind a fence_release_sys of the same thread: one fence for several hand-overs.
 GN_DEV void st_fenced_sys(gn_u32* p, gn_u32 v) { st_relaxed_sys(p, v); }
 GN_DEV void st_fenced_sys(gn_u64* p, gn_u64 v) { st_relaxed_sys(p, v); }
 

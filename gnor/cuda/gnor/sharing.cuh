@@ -28,13 +28,11 @@ GN_DEV gn_u32 nth_bit(gn_u32 mask, gn_u32 n) {
 namespace mem {
 
 // What a thread does behind a fence of its own (fence_release_sys) is a release of what it did before it. ThreadSanitizer does not model
-// fences: under it the order is in the access.
+// fences: under it the order is in the access. st_fenced_sys of arch.cuh is the same for stores.
 #if defined(__SANITIZE_THREAD__)
-GN_DEV void st_fenced_sys(gn_u32* p, gn_u32 v) { st_release_sys(p, v); }
 GN_DEV gn_u32 add_fenced_gpu(gn_u32* p, gn_u32 v) { return add_acqrel_gpu(p, v); }
 GN_DEV gn_u32 add_fenced_cta(gn_u32* p, gn_u32 v) { return add_acqrel_cta(p, v); }
 #else
-GN_DEV void st_fenced_sys(gn_u32* p, gn_u32 v) { st_relaxed_sys(p, v); }
 GN_DEV gn_u32 add_fenced_gpu(gn_u32* p, gn_u32 v) { return add_relaxed_gpu(p, v); }
 GN_DEV gn_u32 add_fenced_cta(gn_u32* p, gn_u32 v) { return add_relaxed_cta(p, v); }
 #endif
