@@ -281,7 +281,8 @@ impl Core {
         let (queue, cid) = permit.spend();
         if let Some(port) = self.ports.get(queue) {
             port.count_write(blocks);
-            let mut cqe = Cqe { sqhd: port.complete().into(), cid: cid.into(), ..Cqe::default() };
+            port.complete();
+            let mut cqe = Cqe { sqhd: port.head().into(), cid: cid.into(), ..Cqe::default() };
             cqe.set_status_word(OK.status.0);
             self.effects.push_back(Effect::Complete { queue, cqe, at: committed.done, pushed_bytes: 0 });
         }
