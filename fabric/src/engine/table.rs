@@ -69,9 +69,9 @@ impl<K: Name, T> Table<K, T> {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
-        (0u32..).zip(&self.places).filter_map(|(place, (age, value))| {
-            Some((K::of(u32::from(*age) << PLACE_BITS | place), value.as_ref()?))
-        })
+        (0u32..)
+            .zip(&self.places)
+            .filter_map(|(place, (age, value))| Some((K::of(u32::from(*age) << PLACE_BITS | place), value.as_ref()?)))
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
