@@ -55,6 +55,8 @@ GN_KERNEL use_fence_acquire_sys() { fence_acquire_sys(); }
 GN_KERNEL use_fence_release_sys() { fence_release_sys(); }
 GN_KERNEL use_fence_sc_sys() { fence_sc_sys(); }
 GN_KERNEL use_mmio_store(gn_u64* p, gn_u64 v) { mmio_store_after_release_sys(p, v); }
+GN_KERNEL use_st_fenced_sys_u32(gn_u32* p, gn_u32 v) { st_fenced_sys(p, v); }
+GN_KERNEL use_st_fenced_sys_u64(gn_u64* p, gn_u64 v) { st_fenced_sys(p, v); }
 GN_KERNEL use_copy16(void* dst, const void* src) { copy16(dst, src); }
 GN_KERNEL use_ld16_stream(const void* src, gn_u32* out) {
   gn_u32 v[4];
