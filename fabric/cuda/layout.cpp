@@ -15,8 +15,10 @@ struct gn_layout_row {
 extern "C" const gn_layout_row gn_fabric_layout[] = {
     {SIZE(qp_ctx)}, {FIELD(qp_ctx, last_kick)}, {FIELD(qp_ctx, qpn)}, {FIELD(qp_ctx, state)}, {FIELD(qp_ctx, sq_head)},
     {FIELD(qp_ctx, rq_head)}, {FIELD(qp_ctx, cq)}, {FIELD(qp_ctx, pd)}, {FIELD(qp_ctx, ring)},
+    {FIELD(qp_ctx, many_doors)}, {FIELD(qp_ctx, kicks)},
     {SIZE(cq_ctx)}, {FIELD(cq_ctx, mask)}, {FIELD(cq_ctx, log_entries)}, {FIELD(cq_ctx, pi)},
-    {SIZE(mr_ctx)}, {FIELD(mr_ctx, bytes)}, {FIELD(mr_ctx, key)}, {FIELD(mr_ctx, access)}, {FIELD(mr_ctx, pd)},
+    {FIELD(cq_ctx, state)}, {FIELD(cq_ctx, dbr_addr)},
+    {SIZE(mr_ctx)}, {FIELD(mr_ctx, bytes)}, {FIELD(mr_ctx, key)}, {FIELD(mr_ctx, access)}, {FIELD(mr_ctx, pd)}, {FIELD(mr_ctx, invalid)},
     {SIZE(up_entry)}, {FIELD(up_entry, kind)}, {FIELD(up_entry, qpn)}, {FIELD(up_entry, stamp_ns)}, {FIELD(up_entry, index)},
     {FIELD(up_entry, flags)}, {FIELD(up_entry, status)}, {FIELD(up_entry, bytes)}, {FIELD(up_entry, sum)},
     {FIELD(up_entry, arg)}, {FIELD(up_entry, payload)},

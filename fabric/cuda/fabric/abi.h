@@ -16,7 +16,7 @@ struct qp_ctx {
   gn_u64 rq_addr;      // ring of receive entries, 16 bytes each (one data segment)
   gn_u64 dbr_addr;     // doorbell record: be32 receive counter, be32 send counter
   gn_u64 uar_addr;     // doorbell page, 4 KiB
-  gn_u64 last_kick;    // doorbell value seen last
+  gn_u64 last_kick;    // value seen last in the first doorbell register
   gn_u32 qpn;
   gn_u32 state;        // QP_*
   gn_u32 sq_mask;      // blocks - 1
@@ -26,17 +26,21 @@ struct qp_ctx {
   gn_u32 cq;           // index of the completion queue for both directions
   gn_u32 pd;           // protection domain: keys of another one are not valid here
   gn_u32 ring;         // the agent block (and ring pair) that serves it
-  gn_u32 reserved0;
-  gn_u64 reserved[6];
+  gn_u32 many_doors;   // 1: a register other than the first has been rung: all are looked at in every pass
+  gn_u64 kicks[4];     // values seen last in the other registers
+  gn_u64 reserved[2];
 };
 static_assert(sizeof(qp_ctx) == 128, "one line pair a queue pair");
+
+enum : gn_u32 { CQ_CHECKED = 1, CQ_OVERRUN = 2 };
 
 struct cq_ctx {
   gn_u64 addr;         // ring of 64-byte entries
   gn_u32 mask;         // entries - 1
   gn_u32 log_entries;
   gn_u32 pi;           // producer index, never wraps before 2^32 entries
-  gn_u32 reserved[3];
+  gn_u32 state;        // CQ_*; without CQ_CHECKED an overrun is ignored (the hardware's `oi`)
+  gn_u64 dbr_addr;     // with CQ_CHECKED: its doorbell record, be32 consumer index (24 bits count)
 };
 static_assert(sizeof(cq_ctx) == 32, "");
 
@@ -46,7 +50,7 @@ struct mr_ctx {
   gn_u32 key;          // index << 8 | variant
   gn_u32 access;       // ACCESS_*
   gn_u32 pd;
-  gn_u32 reserved;
+  gn_u32 invalid;      // set by a LOCAL_INVAL, once and for good: the one word of these contexts that the agent writes
 };
 static_assert(sizeof(mr_ctx) == 32, "");
 
@@ -64,8 +68,13 @@ enum : gn_u32 {
   UP_RECV_ERROR = 9,   // a SEND met a receive that failed a check: syndrome in `status`
   UP_RQ_FLUSH = 10,    // receives index..status (16 bits each) found in a queue pair in error
   UP_PONG = 11,
+  UP_SEND_INVAL = 12,  // as UP_SEND, with a key of the peer's to invalidate in arg[0]
+  UP_LOCAL_INVAL = 13, // the key in arg[0] opens nothing from here on
+  UP_DUMP = 14,        // local memory was read
+  UP_CQ_ERROR = 15,    // a completion found no room; its queue pair is in error
 };
-enum : gn_u32 { UP_SIGNALLED = 1 };
+// With UP_IMMEDIATE a SEND has its immediate data in arg[0], an RDMA WRITE in payload[1].
+enum : gn_u32 { UP_SIGNALLED = 1, UP_IMMEDIATE = 2 };
 enum : gn_u32 { COPY_OK = 0, COPY_BAD_KEY = 1, COPY_BAD_SUM = 2 };
 
 struct up_entry {

@@ -74,6 +74,26 @@ GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const down_work& d, g
   up_publish(e, position);
 }
 
+// Whether completion number `pi` of a checked queue would overwrite one that its owner has not taken. Nothing more is written to a
+// queue that has overrun: its owner would miss a completion, and could not know.
+GN_DEV bool overruns(cq_ctx& cq, gn_u32 pi) {
+  gn_u32 state = mem::ld_relaxed_gpu(&cq.state);
+  if (!(state & CQ_CHECKED)) return false;
+  if (state & CQ_OVERRUN) return true;
+  gn_u32 taken = be32(mem::ld_acquire_sys((const gn_u32*)cq.dbr_addr));  // pairs with the owner's release: it has read the entry
+  if (((pi - taken) & 0xffffffu) <= cq.mask) return false;
+  mem::st_relaxed_gpu(&cq.state, (gn_u32)(CQ_CHECKED | CQ_OVERRUN));
+  return true;
+}
+
+// A completion without room puts its queue pair into error, which the Rust half hears of once; the whole warp.
+GN_DEV void report_overrun(const agent_args& a, ring_ctx& ring, gn_u32 index, bool mine) {
+  gn_u32 group = __match_any_sync(0xffffffffu, mine ? index : 0x80000000u);
+  if (!mine || (group & lt_mask()) || mem::ld_relaxed_gpu(&a.qps[index].state) != QP_RTS) return;
+  mem::st_relaxed_gpu(&a.qps[index].state, (gn_u32)QP_ERROR);
+  up_push(ring, UP_CQ_ERROR, a.qps[index].qpn, 0, 0, 0, 0);
+}
+
 // The SENDs and the ready-made completions of the lanes with `mine`, all at once; the whole warp. Receives and completion entries are
 // given out by lane number, which is the order of the ring: what is in order on a queue pair stays so (RC), though it is done at the
 // same time. Only this warp touches the receive heads.
@@ -97,17 +117,21 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, const down_wor
   // receive they are flushed.
   gn_u32 cause = __shfl_sync(0xffffffffu, fault, failed ? __ffs((int)failed) - 1 : (int)lane_id());
   if (first_failed || (behind_failure && cause == RECV_NONE)) report_undelivered(ring, a.qps[index], d, at, cause);
-  // A broken receive is consumed like a good one: its own completion reports it, and the flush starts behind it.
-  bool consume = deliver || (first_failed && fault != RECV_NONE);
-  gn_u32 consumed = __ballot_sync(0xffffffffu, consume) & group;
-  __syncwarp();  // every lane has read the head
-  if (send && (group & lt_mask()) == 0) a.qps[index].rq_head += (gn_u32)__popc(consumed);
   bool complete = deliver || (here && down_op(d) == DOWN_CQE);
   gn_u32 cq = complete ? a.qps[index].cq : 0x80000000u;
   gn_u32 sharers = __match_any_sync(0xffffffffu, cq);
   gn_u32 leader = (gn_u32)__ffs((int)sharers) - 1, base = 0;
   if (complete && lane_id() == leader) base = mem::add_relaxed_gpu(&a.cqs[cq].pi, (gn_u32)__popc(sharers));
   gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
+  bool overrun = complete && overruns(a.cqs[cq], pi);
+  if (__any_sync(0xffffffffu, overrun)) report_overrun(a, ring, index, overrun);
+  deliver = deliver && !overrun;
+  complete = complete && !overrun;
+  // A broken receive is consumed like a good one: its own completion reports it, and the flush starts behind it.
+  bool consume = deliver || (first_failed && fault != RECV_NONE);
+  gn_u32 consumed = __ballot_sync(0xffffffffu, consume) & group;
+  __syncwarp();  // every lane has read the head
+  if (send && (group & lt_mask()) == 0) a.qps[index].rq_head += (gn_u32)__popc(consumed);
   if (deliver) {
     // The Rust half sends early by about the way it takes; what is left of that is waited for here.
     for (gn_u64 since = now_ns(); now_ns() + PUBLISH_NS < d.w[2] && now_ns() - since < MAX_WAIT_NS;) pause(0);

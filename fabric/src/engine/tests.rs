@@ -113,6 +113,7 @@ impl Two {
             sq: (0, 15),
             rq: (0x1000, 15),
             cq: (0x2000, 6),
+            cq_dbr: None,
             dbr: DBR,
             uar: UAR,
         };

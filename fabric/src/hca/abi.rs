@@ -24,7 +24,15 @@ pub const UP_RNR: u32 = 8;
 pub const UP_RECV_ERROR: u32 = 9;
 pub const UP_RQ_FLUSH: u32 = 10;
 pub const UP_PONG: u32 = 11;
+pub const UP_SEND_INVAL: u32 = 12;
+pub const UP_LOCAL_INVAL: u32 = 13;
+pub const UP_DUMP: u32 = 14;
+pub const UP_CQ_ERROR: u32 = 15;
 pub const UP_SIGNALLED: u32 = 1;
+pub const UP_IMMEDIATE: u32 = 2;
+
+pub const CQ_CHECKED: u32 = 1;
+pub const CQ_OVERRUN: u32 = 2;
 
 pub const COPY_OK: u32 = 0;
 pub const COPY_BAD_KEY: u32 = 1;
@@ -56,8 +64,9 @@ pub struct QpCtx {
     pub cq: u32,
     pub pd: u32,
     pub ring: u32,
-    pub reserved0: u32,
-    pub reserved: [u64; 6],
+    pub many_doors: u32,
+    pub kicks: [u64; 4],
+    pub reserved: [u64; 2],
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -67,7 +76,8 @@ pub struct CqCtx {
     pub mask: u32,
     pub log_entries: u32,
     pub pi: u32,
-    pub reserved: [u32; 3],
+    pub state: u32,
+    pub dbr_addr: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -78,7 +88,7 @@ pub struct MrCtx {
     pub key: u32,
     pub access: u32,
     pub pd: u32,
-    pub reserved: u32,
+    pub invalid: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

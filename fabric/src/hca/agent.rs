@@ -32,6 +32,7 @@ const AGENT_THREADS_HOST: u32 = 128;
 mod entry {
     unsafe extern "C" {
         pub(super) fn gn_hca_agent(args: *mut std::ffi::c_void);
+        pub(super) fn gn_hca_idle(args: *mut std::ffi::c_void);
     }
 }
 
@@ -44,6 +45,19 @@ pub fn agent_kernel() -> Kernel {
 unsafe extern "C" fn entry_point(args: *mut c_void) {
     // SAFETY: called by the CPU runtime with the launch's argument, an AgentArgs in memory that outlives the launch.
     unsafe { entry::gn_hca_agent(args) }
+}
+
+/// A client that does nothing, for [`Residency::TwoKernels`]: the agent beside it ends when it has done all that lies in its queues
+/// and rings.
+pub fn idle_client() -> ClientKernel {
+    let kernel = Kernel { name: "gn_hca_idle", image: agent_kernel().image, host: idle_entry_point };
+    ClientKernel { beside_agent: kernel, one_grid: kernel }
+}
+
+#[expect(unsafe_code, reason = "forwards to the C++ entry")]
+unsafe extern "C" fn idle_entry_point(args: *mut c_void) {
+    // SAFETY: the kernel does nothing with its argument.
+    unsafe { entry::gn_hca_idle(args) }
 }
 
 /// A queue pair in device memory, as create_qp is told about it.
@@ -206,11 +220,22 @@ impl AgentHca {
     /// # Errors
     /// When the table is full; driver errors.
     pub fn create_cq(&self, address: u64, log_entries: u32) -> Result<u32, DeviceError> {
+        self.create_cq_with(address, log_entries, None)
+    }
+
+    /// The same. With a doorbell record, whose consumer index the owner keeps, an overrun puts queue pairs into error; without one
+    /// (the hardware's `oi`) it overwrites what the owner has not taken.
+    ///
+    /// # Errors
+    /// As [`Self::create_cq`].
+    pub fn create_cq_with(&self, address: u64, log_entries: u32, dbr: Option<u64>) -> Result<u32, DeviceError> {
         let _alone = self.quiet();
         let mut tables = self.tables();
         let free = tables.cqs.iter().position(|used| !used);
         let index = free.ok_or_else(|| memory("completion queues", 1, "the HCA's table is full"))?;
-        let ctx = CqCtx { addr: address, mask: (1 << log_entries) - 1, log_entries, ..CqCtx::default() };
+        let (state, dbr_addr) = dbr.map_or((0, 0), |at| (CQ_CHECKED, at));
+        let mask = (1 << log_entries) - 1;
+        let ctx = CqCtx { addr: address, mask, log_entries, state, dbr_addr, ..CqCtx::default() };
         self.contexts.write(CQS_AT + index * size_of::<CqCtx>(), ctx.as_bytes())?;
         tables.cqs[index] = true;
         Ok(u32::try_from(index).expect("a small table"))
@@ -263,7 +288,7 @@ impl AgentHca {
         let index = free.ok_or_else(|| memory("memory regions", 1, "the HCA's table is full"))?;
         tables.variants = tables.variants.wrapping_add(1);
         let key = u32::try_from(index).expect("a small table") << 8 | (tables.variants & 0xFF);
-        let ctx = MrCtx { base: mr.base, bytes: mr.bytes, key, access: mr.access, pd: mr.pd, reserved: 0 };
+        let ctx = MrCtx { base: mr.base, bytes: mr.bytes, key, access: mr.access, pd: mr.pd, invalid: 0 };
         self.contexts.write(MRS_AT + index * size_of::<MrCtx>(), ctx.as_bytes())?;
         tables.mrs[index] = Some(key);
         Ok(key)

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Queue dumps, by topic. A case writes queues, doorbells and descriptors through a [`rig::Rig`], which plays them on both halves,
+//! and says what they must lead to.
+
+#[macro_use]
+mod bytes;
+pub(crate) mod rig;
+
+use rig::Rig;
+
+/// A dump with its name; it panics where something is not as it must be.
+pub(crate) type Case = (&'static str, fn(&Rig));
+
+/// Names the cases of a module, and makes a test of each.
+macro_rules! cases {
+    ($($name:ident)*) => {
+        pub(crate) const CASES: &[super::Case] = &[$((stringify!($name), $name)),*];
+
+        #[cfg(test)]
+        mod on_the_cpu {
+            $(#[test]
+            fn $name() {
+                super::$name(&super::Rig::on_the_cpu());
+            })*
+        }
+    };
+}
+
+mod completion_queue;
+mod copies;
+mod damaged;
+mod doorbells;
+mod faults;
+mod inbound;
+mod keys;
+mod requests;
+
+/// All cases.
+#[cfg_attr(test, expect(dead_code, reason = "the tests are made of the same lists one by one"))]
+pub(crate) fn all() -> impl Iterator<Item = Case> {
+    let topics = [
+        requests::CASES,
+        faults::CASES,
+        keys::CASES,
+        doorbells::CASES,
+        inbound::CASES,
+        completion_queue::CASES,
+        copies::CASES,
+        damaged::CASES,
+    ];
+    topics.into_iter().flatten().copied()
+}
