@@ -3,6 +3,7 @@
 //! rings ([`AgentHalf`]). The agent has a block for each pair of rings, and each pair an engine of its own: a queue pair belongs to one.
 
 mod half;
+mod settle;
 
 use super::abi::*;
 use crate::device::{AgentWords, Device, DeviceError, DeviceMem, Kernel, Launch, Residency};
@@ -178,7 +179,9 @@ impl AgentHca {
         }
         device.preload(&[agent_kernel()])?;
         let resident: Arc<Resident> = Arc::default();
-        let halves = rings.iter().map(|ring| AgentHalf::new(device, &resident, ring)).collect();
+        let rounds = settle::Rounds::new(count);
+        let half = |ring| AgentHalf::new(device, &resident, ring, &rounds);
+        let halves = rings.iter().enumerate().map(half).collect();
         let tables = Tables {
             qps: vec![false; MAX_QPS as usize],
             cqs: vec![false; MAX_CQS as usize],

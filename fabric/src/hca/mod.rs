@@ -93,6 +93,17 @@ pub trait Half: Send {
         false
     }
 
+    /// Begins to wait until nothing that is under way now touches the queue owners' memory any more, on this half and on the others
+    /// of its HCA; returns the wait's name.
+    fn settle(&mut self) -> u64 {
+        0
+    }
+
+    /// Whether it is so. Never blocks.
+    fn settled(&self, _wait: u64) -> bool {
+        true
+    }
+
     /// Converts the half's clock (ns) to the engine's: engine = half + offset.
     fn clock_offset_ns(&self) -> i64 {
         0

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One pair of rings between an engine and its block of the agent, and the engine's end of it.
 
+use super::settle::{self, Rounds, Settle};
 use super::{Resident, memory};
 use crate::device::{Device, DeviceError};
 use crate::hca::abi::*;
@@ -85,6 +86,7 @@ pub struct AgentHalf {
     up: UpRing,
     down: DownRing,
     backlog: VecDeque<[u64; DOWN_WORDS]>,
+    settle: Settle,
     regions: HashMap<RegionId, u64>,
     clock_offset_ns: i64,
     lead_ns: u64,
@@ -96,11 +98,17 @@ const TAG_MASK: u64 = (1 << 31) - 1;
 const QPN_MASK: u64 = 0xFF_FFFF;
 
 impl AgentHalf {
-    pub(super) fn new(device: &Arc<Device>, resident: &Arc<Resident>, ring: &Ring) -> Self {
+    pub(super) fn new(
+        device: &Arc<Device>,
+        resident: &Arc<Resident>,
+        (index, ring): (usize, &Ring),
+        rounds: &Arc<Rounds>,
+    ) -> Self {
         Self {
             device: Arc::clone(device),
             resident: Arc::clone(resident),
             ring: ring.clone(),
+            settle: Settle::new(rounds, index),
             up: UpRing::default(),
             down: DownRing::default(),
             backlog: VecDeque::new(),
@@ -166,10 +174,20 @@ impl AgentHalf {
 
     fn try_push(&mut self, descriptor: [u64; DOWN_WORDS]) -> bool {
         let (words, head) = self.ring.down();
-        self.down.push(words, head, descriptor)
+        let pushed = self.down.push(words, head, descriptor);
+        if pushed {
+            self.settle.handed_over(descriptor[0]);
+        }
+        pushed
     }
 
     fn drain_backlog(&mut self) {
+        if self.settle.look() && self.try_push(self.encode(Down::Ping { tag: settle::PING })) {
+            self.settle.pinged();
+        }
+        if self.settle.holds() {
+            return;
+        }
         while let Some(&descriptor) = self.backlog.front() {
             if !self.try_push(descriptor) {
                 return;
@@ -183,7 +201,11 @@ impl Half for AgentHalf {
     fn poll(&mut self) -> Option<UpEntry> {
         self.drain_backlog();
         let (words, head) = self.ring.up();
-        self.up.pop(words, head)
+        let mut entry = self.up.pop(words, head)?;
+        while self.settle.hear(&entry) {
+            entry = self.up.pop(words, head)?;
+        }
+        Some(entry)
     }
 
     fn push(&mut self, message: Down) {
@@ -199,7 +221,7 @@ impl Half for AgentHalf {
         };
         let descriptor = self.encode(message);
         self.drain_backlog();
-        if !self.backlog.is_empty() || !self.try_push(descriptor) {
+        if self.settle.holds() || !self.backlog.is_empty() || !self.try_push(descriptor) {
             self.backlog.push_back(descriptor);
         }
     }
@@ -217,6 +239,14 @@ impl Half for AgentHalf {
         self.backlog.retain(|descriptor| !is_ours(descriptor[0]));
         self.down.rewrite(self.ring.down().0, |head| if is_ours(head) { head & !(QPN_MASK << 32) } else { head });
         true
+    }
+
+    fn settle(&mut self) -> u64 {
+        self.settle.begin()
+    }
+
+    fn settled(&self, wait: u64) -> bool {
+        self.settle.is_settled(wait)
     }
 
     fn clock_offset_ns(&self) -> i64 {
