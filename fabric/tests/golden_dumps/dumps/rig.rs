@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plays a script on two sides with the same keys and numbers, and demands the same entries and the same bytes from them.
 
-use gnstor_fabric::device::{Choice, Device, DeviceMem, Residency};
+#[cfg(test)]
+use gnstor_fabric::device::Choice;
+use gnstor_fabric::device::{Device, DeviceMem, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceMr, DeviceQp, Shape, idle_client};
 use gnstor_fabric::hca::soft::{SoftHalf, SoftMr, SoftQp};
@@ -426,16 +428,14 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
+    pub(crate) fn new(device: Arc<Device>) -> Self {
+        Self { device }
+    }
+
     /// With the agent's device code on the CPU.
     #[cfg(test)]
     pub(crate) fn on_the_cpu() -> Self {
-        Self::new(Choice::Host)
-    }
-
-    /// # Panics
-    /// Where there is no such device.
-    pub(crate) fn new(choice: Choice) -> Self {
-        Self { device: Device::open(choice).unwrap_or_else(|e| panic!("{e}")) }
+        Self::new(Device::open(Choice::Host).expect("the CPU is always there"))
     }
 
     #[cfg_attr(test, expect(dead_code, reason = "for the example's report"))]
