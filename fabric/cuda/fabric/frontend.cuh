@@ -68,7 +68,7 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, gn_u32 q, bool all)
     if (mine) w = decode(a, qp, head + lane);
     // Behind a request of several blocks the other lanes looked at the wrong blocks, behind a LOCAL_INVAL perhaps at a key that is no
     // more: take only up to it.
-    gn_u32 last = __ballot_sync(0xffffffffu, mine && (w.blocks > 1));
+    gn_u32 last = __ballot_sync(0xffffffffu, mine && (w.blocks > 1 || w.kind == UP_LOCAL_INVAL));
     gn_u32 count = last ? (gn_u32)__ffs((int)last) : (left < 32 ? left : 32u);
     gn_u32 last_blocks = __shfl_sync(0xffffffffu, w.blocks, (int)(count - 1));
     gn_u32 advance = count - 1 + last_blocks;
