@@ -27,6 +27,8 @@ extern "C" const gn_layout_row gn_fabric_layout[] = {
     {FIELD(ring_ctx, responses)}, {FIELD(ring_ctx, late)}, {FIELD(ring_ctx, stop_addr)}, {FIELD(ring_ctx, ready_addr)},
     {SIZE(agent_args)}, {FIELD(agent_args, rings)}, {FIELD(agent_args, qp_count)}, {FIELD(agent_args, first_qpn)},
     {FIELD(agent_args, launch)}, {FIELD(agent_args, blocks)},
+    {FIELD(agent_args, held_places)}, {FIELD(agent_args, held_addr)},
+    {SIZE(held_ctx)}, {FIELD(held_ctx, qpn)}, {FIELD(held_ctx, bytes)}, {FIELD(held_ctx, state)},
     {SIZE(agent_smem)},
     {"cqe64", sizeof(gn::mlx5::cqe64)}, {"cqe64.byte_count", offsetof(gn::mlx5::cqe64, byte_count)},
     {"cqe64.sop_qpn", offsetof(gn::mlx5::cqe64, sop_qpn)}, {"cqe64.counter_own", offsetof(gn::mlx5::cqe64, counter_own)},

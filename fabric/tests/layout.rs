@@ -91,6 +91,12 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         "agent_args.first_qpn" => offset_of!(AgentArgs, first_qpn);
         "agent_args.launch" => offset_of!(AgentArgs, launch);
         "agent_args.blocks" => offset_of!(AgentArgs, blocks);
+        "agent_args.held_places" => offset_of!(AgentArgs, held_places);
+        "agent_args.held_addr" => offset_of!(AgentArgs, held_addr);
+        "held_ctx" => size_of::<HeldCtx>();
+        "held_ctx.qpn" => offset_of!(HeldCtx, qpn);
+        "held_ctx.bytes" => offset_of!(HeldCtx, bytes);
+        "held_ctx.state" => offset_of!(HeldCtx, state);
         "cqe64" => size_of::<Cqe64>();
         "cqe64.byte_count" => offset_of!(Cqe64, byte_count);
         "cqe64.sop_qpn" => offset_of!(Cqe64, sop_qpn);

@@ -150,7 +150,21 @@ struct agent_args {
   gn_u32 first_qpn;      // queue pair i has the number first_qpn + i
   gn_u32 launch;         // number of this launch, reported through ready_addr
   gn_u32 blocks;         // number of agent blocks
-  gn_u32 reserved;
+  gn_u32 held_places;    // of each block; none: inbound data goes to where it belongs at once
+  gn_u64 held_addr;      // held_ctx[blocks][held_places], then HELD_BYTES for each
 };
+
+// --- inbound data that waits for a DUMP (held.cuh) --------------------------------------------------------------------------
+
+enum : gn_u32 { HELD_FREE = 0, HELD_FILLING = 1, HELD_FULL = 2, HELD_BYTES = 4096 };
+
+struct held_ctx {
+  gn_u64 to;             // where it belongs
+  gn_u32 qpn;
+  gn_u32 bytes;
+  gn_u32 state;          // HELD_*
+  gn_u32 reserved[3];
+};
+static_assert(sizeof(held_ctx) == 32, "");
 
 }}  // namespace gn::hca

@@ -145,13 +145,27 @@ pub struct AgentArgs {
     pub first_qpn: u32,
     pub launch: u32,
     pub blocks: u32,
-    pub reserved: u32,
+    pub held_places: u32,
+    pub held_addr: u64,
+}
+
+pub const HELD_BYTES: usize = 4096;
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HeldCtx {
+    pub to: u64,
+    pub qpn: u32,
+    pub bytes: u32,
+    pub state: u32,
+    pub reserved: [u32; 3],
 }
 
 const _: () = {
     use core::mem::size_of;
     assert!(size_of::<QpCtx>() == 128 && size_of::<CqCtx>() == 32 && size_of::<MrCtx>() == 32);
-    assert!(size_of::<UpEntry>() == 128 && size_of::<RingCtx>() == 128 && size_of::<AgentArgs>() == 56);
+    assert!(size_of::<UpEntry>() == 128 && size_of::<RingCtx>() == 128 && size_of::<AgentArgs>() == 64);
+    assert!(size_of::<HeldCtx>() == 32);
 };
 
 /// Shared memory an agent block needs: `sizeof(agent_smem)`, checked by `tests/layout.rs`.

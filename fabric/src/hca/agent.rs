@@ -3,6 +3,7 @@
 //! rings ([`AgentHalf`]). The agent has a block for each pair of rings, and each pair an engine of its own: a queue pair belongs to one.
 
 mod half;
+mod held;
 mod settle;
 
 use super::abi::*;
@@ -102,6 +103,8 @@ struct Tables {
     variants: u32,
     next_pd: u32,
     launches: u32,
+    /// Where inbound data waits for a DUMP.
+    held: Option<DeviceMem>,
 }
 
 /// Counters of the agent.
@@ -189,6 +192,9 @@ impl AgentHca {
             ..Tables::default()
         };
         let hca = Self { device: Arc::clone(device), contexts, rings, tables: Mutex::new(tables), resident, residency };
+        if std::env::var_os("GNSTOR_UNORDERED").is_some_and(|value| value == "1") {
+            hca.set_unordered()?;
+        }
         Ok((hca, halves))
     }
 
@@ -324,7 +330,8 @@ impl AgentHca {
             tables.qps[i] = false;
         }
         tables.cqs[cq as usize] = false;
-        Ok(())
+        let qpns = first..first + u32::try_from(count).expect("a small table");
+        tables.held.as_ref().map_or(Ok(()), |held| self.forget_held(held, &qpns))
     }
 
     /// The agent's counters so far.
@@ -354,14 +361,12 @@ impl AgentHca {
             let cause = "an earlier launch was cut off, and the agent of this HCA with it".into();
             return Err(DeviceError::Kernel { kernel: client.beside_agent.name, cause });
         }
-        let (number, qp_count, mr_count) = {
-            let mut tables = self.tables();
-            tables.launches += 1;
-            let used = |used: Option<usize>| u32::try_from(used.map_or(0, |i| i + 1)).expect("a small table");
-            let qps = used(tables.qps.iter().rposition(|&u| u));
-            let mrs = used(tables.mrs.iter().rposition(Option::is_some));
-            (tables.launches, qps, mrs)
-        };
+        let mut tables = self.tables();
+        tables.launches += 1;
+        let number = tables.launches;
+        let used = |used: Option<usize>| u32::try_from(used.map_or(0, |i| i + 1)).expect("a small table");
+        let qp_count = used(tables.qps.iter().rposition(|&u| u));
+        let mr_count = used(tables.mrs.iter().rposition(Option::is_some));
         let at = self.contexts.address();
         let blocks = u32::try_from(self.rings.len()).expect("at most MAX_RINGS");
         let agent_args = AgentArgs {
@@ -374,8 +379,10 @@ impl AgentHca {
             first_qpn: FIRST_QPN,
             launch: number,
             blocks,
-            reserved: 0,
+            held_places: tables.held.as_ref().map_or(0, |_| held::PLACES),
+            held_addr: tables.held.as_ref().map_or(0, DeviceMem::address),
         };
+        drop(tables);
         self.contexts.write(ARGS_AT, agent_args.as_bytes())?;
         let launch = ClientLaunch { agent: at + ARGS_AT as u64, args, blocks: shape.blocks, done: 0 };
         self.contexts.write(CLIENT_AT, launch.as_bytes())?;

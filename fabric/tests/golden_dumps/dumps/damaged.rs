@@ -22,7 +22,7 @@ const QPS: usize = 128;
 fn damaged<F: Fn(&Side, u32) -> Vec<u8>>(rig: &Rig, requests: &[F]) -> Vec<Side> {
     let run = |requests: &[F]| {
         let qps = u32::try_from(requests.len()).expect("few");
-        rig.both(Size { qps, sq_blocks: 4, checked_cq: false }, |s| {
+        rig.both(Size { qps, sq_blocks: 4, ..SMALL_SIZE }, |s| {
             for (q, request) in (0..).zip(requests) {
                 s.write_wqe(q, 0, &request(s, q));
                 s.write_wqe(q, 1, &nop(1, q));

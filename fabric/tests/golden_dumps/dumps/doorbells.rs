@@ -30,7 +30,7 @@ fn a_producer_index_beyond_the_ring_is_an_error_and_no_more(rig: &Rig) {
 }
 
 fn indexes_wrap_at_65536(rig: &Rig) {
-    let end = rig.both(Size { qps: 1, sq_blocks: 2048, checked_cq: false }, |s| {
+    let end = rig.both(Size { qps: 1, sq_blocks: 2048, ..SMALL_SIZE }, |s| {
         for index in 0..2048 {
             s.write_wqe(0, index, &nop(index, 0));
         }
@@ -51,7 +51,7 @@ fn indexes_wrap_at_65536(rig: &Rig) {
 }
 
 fn a_request_of_two_blocks_lies_across_index_65535(rig: &Rig) {
-    let end = rig.both(Size { qps: 1, sq_blocks: 2048, checked_cq: false }, |s| {
+    let end = rig.both(Size { qps: 1, sq_blocks: 2048, ..SMALL_SIZE }, |s| {
         let mut producer = 0u16;
         for _ in 0..32 {
             let n = if producer == 31 * 2048 { 2047 } else { 2048 };
@@ -147,7 +147,7 @@ fn the_first_eight_bytes_of_a_request_ring_in_every_register(rig: &Rig) {
 
 fn an_old_value_in_another_register_stays_old(rig: &Rig) {
     // Counters have 16 bits: 40,000 requests later the value in the other register would look as if it were ahead.
-    let end = rig.both(Size { qps: 1, sq_blocks: 2048, checked_cq: false }, |s| {
+    let end = rig.both(Size { qps: 1, sq_blocks: 2048, ..SMALL_SIZE }, |s| {
         nops(s, 0..2);
         s.doorbell_at(0, 0x900, 1);
         s.go();
@@ -163,7 +163,7 @@ fn an_old_value_in_another_register_stays_old(rig: &Rig) {
 }
 
 fn a_doorbell_without_a_record_carries_the_index(rig: &Rig) {
-    let end = rig.both(Size { qps: 1, sq_blocks: 2048, checked_cq: false }, |s| {
+    let end = rig.both(Size { qps: 1, sq_blocks: 2048, ..SMALL_SIZE }, |s| {
         // The record stays 0, which after 40,000 requests would look as if it were ahead.
         for from in (0..40_000u16).step_by(2000) {
             nops(s, from..from + 2000);

@@ -16,7 +16,7 @@ cases! {
     an_invalidation_that_is_flushed_leaves_its_key
 }
 
-const THREE: Size = Size { qps: 3, sq_blocks: 16, checked_cq: false };
+const THREE: Size = Size { qps: 3, ..SMALL_SIZE };
 
 fn invalidate(index: u16, q: u32, key: u32) -> Vec<u8> {
     ctrl_imm(opcode::LOCAL_INVAL, index, q, 1, key)

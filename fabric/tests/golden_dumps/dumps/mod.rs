@@ -34,6 +34,7 @@ mod faults;
 mod inbound;
 mod keys;
 mod requests;
+mod unordered;
 
 /// All cases.
 #[cfg_attr(test, expect(dead_code, reason = "the tests are made of the same lists one by one"))]
@@ -46,6 +47,7 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         inbound::CASES,
         completion_queue::CASES,
         copies::CASES,
+        unordered::CASES,
         damaged::CASES,
     ];
     topics.into_iter().flatten().copied()

@@ -49,9 +49,11 @@ pub(crate) struct Size {
     pub(crate) sq_blocks: u32,
     /// Whether an overrun of a completion queue is an error.
     pub(crate) checked_cq: bool,
+    /// Whether the agent has inbound data wait for a DUMP. Host memory is always in order.
+    pub(crate) unordered: bool,
 }
 
-pub(crate) const SMALL_SIZE: Size = Size { qps: 2, sq_blocks: 16, checked_cq: false };
+pub(crate) const SMALL_SIZE: Size = Size { qps: 2, sq_blocks: 16, checked_cq: false, unordered: false };
 
 impl Size {
     /// What the keys open, all queue pairs together.
@@ -224,6 +226,9 @@ impl Side {
         let (hca, mut halves) = AgentHca::new(device, Residency::TwoKernels, 1).expect("memory");
         let mut half = halves.remove(0);
         half.add_region(array).expect("maps");
+        if size.unordered {
+            hca.set_unordered().expect("memory");
+        }
         assert_eq!((hca.alloc_pd(), hca.alloc_pd()), (1, 2));
         for (key, at, bytes, access, pd) in Self::regions(size) {
             let mr = DeviceMr { base: memory + at, bytes, access, pd };
@@ -398,6 +403,10 @@ impl Side {
             Executor::Soft(half) => half.destroy_qp(FIRST_QPN + q),
             Executor::Agent(hca, _) => hca.destroy_qps(FIRST_QPN + q, 1, q).expect("exists"),
         }
+    }
+
+    pub(crate) fn is_agent(&self) -> bool {
+        matches!(self.executor, Executor::Agent(..))
     }
 
     pub(crate) fn cqe(&self, q: u32, i: u64) -> Cqe64 {
