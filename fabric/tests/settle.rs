@@ -10,6 +10,7 @@ use gnstor_fabric::region::HostRegion;
 use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::IntoBytes;
+use zerocopy::byteorder::big_endian::U32;
 
 const BLOCK: u32 = 4096;
 /// Offsets in a queue pair's part of the owner's memory.
@@ -132,7 +133,7 @@ fn a_copy_asked_for_after_the_wait_finds_the_key_closed() {
     let mut w = World::new();
     let ctrl = CtrlSeg::new(opcode::LOCAL_INVAL, 0, w.qpns[0], 1, 0).with_imm(w.key);
     w.owner.write(part(0) + SQ, ctrl.as_bytes());
-    w.owner.write(part(0) + DBR + 4, &1u32.to_be_bytes());
+    w.owner.write(part(0) + DBR + 4, U32::new(1).as_bytes());
     w.owner.write(part(0) + UAR + mlx5::UAR_DB0, &mlx5::doorbell_value(1, w.qpns[0]));
     w.launch();
     assert_eq!(w.heard(0), [(UP_LOCAL_INVAL, 0, 0)]);

@@ -24,6 +24,11 @@ impl AgentHca {
         Ok(())
     }
 
+    /// Whether a client has to execute a DUMP before it believes a completion.
+    pub fn is_unordered(&self) -> bool {
+        self.tables().held.is_some()
+    }
+
     fn held_places(&self) -> usize {
         self.rings.len() * PLACES as usize
     }

@@ -55,9 +55,7 @@ impl SoftHalf {
         if let Err(syndrome) = checked {
             fail(e, syndrome);
         }
-        #[expect(clippy::cast_possible_truncation, reason = "at most 63 segments")]
-        let blocks = ds.div_ceil(4).max(1) as u16;
-        blocks
+        ds.div_ceil(4).max(1) as u16
     }
 
     fn check(&self, at: At, op: u8, imm: u32, e: &mut UpEntry) -> Checked {

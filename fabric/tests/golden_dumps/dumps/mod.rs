@@ -4,7 +4,9 @@
 
 #[macro_use]
 mod bytes;
+mod place;
 pub(crate) mod rig;
+mod side;
 
 use rig::Rig;
 
