@@ -29,6 +29,7 @@ extern "C" const gn_layout_row gn_fabric_layout[] = {
     {FIELD(agent_args, launch)}, {FIELD(agent_args, blocks)},
     {FIELD(agent_args, held_places)}, {FIELD(agent_args, held_addr)},
     {SIZE(held_ctx)}, {FIELD(held_ctx, qpn)}, {FIELD(held_ctx, bytes)}, {FIELD(held_ctx, state)},
+    {"agent_threads", gn::hca::AGENT_THREADS},
     {SIZE(agent_smem)},
     {"cqe64", sizeof(gn::mlx5::cqe64)}, {"cqe64.byte_count", offsetof(gn::mlx5::cqe64, byte_count)},
     {"cqe64.sop_qpn", offsetof(gn::mlx5::cqe64, sop_qpn)}, {"cqe64.counter_own", offsetof(gn::mlx5::cqe64, counter_own)},

@@ -93,6 +93,7 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         "agent_args.blocks" => offset_of!(AgentArgs, blocks);
         "agent_args.held_places" => offset_of!(AgentArgs, held_places);
         "agent_args.held_addr" => offset_of!(AgentArgs, held_addr);
+        "agent_threads" => AGENT_THREADS as usize;
         "held_ctx" => size_of::<HeldCtx>();
         "held_ctx.qpn" => offset_of!(HeldCtx, qpn);
         "held_ctx.bytes" => offset_of!(HeldCtx, bytes);

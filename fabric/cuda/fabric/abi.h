@@ -140,6 +140,8 @@ struct ring_ctx {
 };
 static_assert(sizeof(ring_ctx) == 128, "");
 
+enum : gn_u32 { AGENT_THREADS = 832 };  // of an agent block: dispatcher, responder, 8 front ends, 16 movers
+
 struct agent_args {
   qp_ctx* qps;
   cq_ctx* cqs;

@@ -3,7 +3,7 @@
 //
 //   doorbell page --kick--> doorbell record --producer index--> WQE ring --decode, check keys--> up ring
 #pragma once
-#include "fabric/mover.cuh"
+#include "fabric/held.cuh"
 #include "fabric/wqe.cuh"
 
 namespace gn { namespace hca {
@@ -85,7 +85,7 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, gn_u32 q, bool all)
     }
     gn_u32 bad = __ballot_sync(0xffffffffu, mine && w.kind == UP_WQE_ERROR);
     // It is the last of those taken: nothing has been decoded behind it.
-    if (mine && w.kind == UP_LOCAL_INVAL && !bad && !error_state && !key_invalidate(a, qp.pd, w.imm)) fail(w, mlx5::SYND_MEMORY_OP);
+    if (mine && w.kind == UP_LOCAL_INVAL && !bad && !error_state && !key_invalidate(a, qp.pd, immediate(qp, w))) fail(w, mlx5::SYND_MEMORY_OP);
     bad = __ballot_sync(0xffffffffu, mine && w.kind == UP_WQE_ERROR);
     gn_u32 first_bad = bad ? (gn_u32)__ffs((int)bad) - 1 : 32;
     if (error_state || lane > first_bad) w.kind = UP_WQE_FLUSH;

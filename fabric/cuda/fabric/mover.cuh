@@ -60,7 +60,7 @@ GN_DEV gn_u32 copy_warp(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
 GN_DEV void execute_copy(const agent_args& a, ring_ctx& ring, const down_work& d) {
   gn_u32 index = down_qpn(d) - a.first_qpn, bytes = down_bytes(d), status = COPY_OK, sum = 0;
   bool inbound = down_op(d) == DOWN_TO_DEVICE;
-  held_ctx* held = nullptr;
+  gn_u32 held = NO_PLACE;
   gn_u32 access = inbound ? (gn_u32)ACCESS_REMOTE_WRITE : (gn_u32)ACCESS_REMOTE_READ;
   // One lane decides: the queue pair may go into error at any time, and the lanes must not disagree.
   bool opens = index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) == QP_RTS &&
@@ -68,34 +68,16 @@ GN_DEV void execute_copy(const agent_args& a, ring_ctx& ring, const down_work& d
   if (!__shfl_sync(0xffffffffu, (gn_u32)opens, 0)) {
     status = COPY_BAD_KEY;
   } else {
-    if (inbound) held = hold(a, down_qpn(d), d.w[2], bytes);
-    gn_u8 *host = (gn_u8*)d.w[1], *device = held ? held_data(a, held) : (gn_u8*)d.w[2];
+    if (inbound && a.held_places) held = hold(a, down_qpn(d), d.w[2], bytes);
+    gn_u8 *host = (gn_u8*)d.w[1], *device = held == NO_PLACE ? (gn_u8*)d.w[2] : held_data(a, held);
     sum = __reduce_add_sync(0xffffffffu, copy_warp(inbound ? device : host, inbound ? host : device, bytes));
     if (bytes != SUM_BYTES) sum = 0;  // only a whole block has a sum
     if ((d.w[5] >> 32 & DOWN_CHECK_SUM) && (bytes != SUM_BYTES || sum != (gn_u32)d.w[5])) status = COPY_BAD_SUM;
   }
   __syncwarp();
   if (lane_id() != 0) return;
-  if (held) mem::st_release_gpu(&held->state, (gn_u32)HELD_FULL);  // pairs with the acquire in release_held
+  if (held != NO_PLACE) mem::st_release_gpu(&held_place(a, held)->state, (gn_u32)HELD_FULL);  // pairs with the acquire in release_held
   up_push(ring, UP_DONE, down_qpn(d), down_tag(d), status, bytes, sum);
-}
-
-// A DUMP of this queue pair: what waits for it goes to where it belongs. The whole warp; the lane that reports the DUMP releases it.
-GN_DEV void release_held(const agent_args& a, gn_u32 qpn) {
-  held_ctx* table = held_table(a);
-  for (gn_u32 base = 0; base < a.held_places; base += 32) {
-    gn_u32 at = base + lane_id();
-    bool ours = at < a.held_places && mem::ld_acquire_gpu(&table[at].state) == HELD_FULL && table[at].qpn == qpn;
-    gn_u32 todo = __ballot_sync(0xffffffffu, ours);
-    __syncwarp();  // the acquires reach the lanes that copy
-    for (; todo; todo &= todo - 1) {
-      held_ctx* place = table + base + (gn_u32)__ffs((int)todo) - 1;
-      copy_warp((gn_u8*)place->to, held_data(a, place), place->bytes);
-      __syncwarp();
-      if (lane_id() == 0) mem::st_release_gpu(&place->state, (gn_u32)HELD_FREE);
-    }
-  }
-  __syncwarp();
 }
 
 }}  // namespace gn::hca

@@ -10,7 +10,8 @@ namespace gn { namespace hca {
 // The up ring carries one command capsule, which is also what a target's receives hold. No message is longer than 2 GiB.
 enum : gn_u32 { SEND_MAX_BYTES = 64, MESSAGE_MAX_BYTES = 0x80000000u };
 
-// A work request as one lane sees it. `blocks` is its length in 64-byte blocks.
+// A work request as one lane sees it. `blocks` is its length in 64-byte blocks. What is only passed on is read again for that: each
+// word here costs a register in every thread of the agent, and more than 72 do not fit.
 struct work {
   gn_u32 kind;      // UP_*
   gn_u32 status;    // syndrome when kind is UP_WQE_ERROR
@@ -19,9 +20,7 @@ struct work {
   gn_u32 segments;  // 16-byte segments, the control segment included
   gn_u32 flags;
   gn_u32 bytes;
-  gn_u32 lkey, rkey;
-  gn_u32 imm;       // immediate data, or a key to invalidate
-  gn_u64 laddr, raddr;
+  gn_u64 laddr;     // of a DUMP
 };
 
 // Segment `s` of the work request at `index`, following the ring's wrap inside it.
@@ -79,24 +78,16 @@ GN_DEV void check_send(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 ki
 // An RDMA WRITE, or a READ, whose data segments must be memory that may be written.
 GN_DEV void check_rdma(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 kind) {
   if (w.segments < 3) return fail(w, mlx5::SYND_LOCAL_QP_OP);
-  gn_u32 seg[4];
-  load_segment(qp, w.index, 1, seg);
-  w.raddr = (gn_u64)be32(seg[0]) << 32 | be32(seg[1]);
-  w.rkey = be32(seg[2]);
   if (kind == UP_WRITE) {
     if (!check_data(a, qp, w, 2, MESSAGE_MAX_BYTES, mlx5::SYND_LOCAL_LENGTH)) return;
   } else {
     for (gn_u32 s = 2; s < w.segments; ++s) {
+      gn_u32 seg[4];
       load_segment(qp, w.index, s, seg);
       if (be32(seg[0]) & mlx5::INLINE_FLAG) return fail(w, mlx5::SYND_LOCAL_QP_OP);
       if (!check_local(a, qp, w, seg, ACCESS_LOCAL_WRITE)) return;
       if (w.bytes > MESSAGE_MAX_BYTES) return fail(w, mlx5::SYND_LOCAL_LENGTH);
     }
-  }
-  load_segment(qp, w.index, 2, seg);
-  if (!(be32(seg[0]) & mlx5::INLINE_FLAG)) {
-    w.lkey = be32(seg[1]);
-    w.laddr = segment_address(seg);
   }
   w.kind = kind;
 }
@@ -125,7 +116,6 @@ GN_DEV work decode(const agent_args& a, const qp_ctx& qp, gn_u32 index) {
   gn_u32 mode = (be32(ctrl[2]) & 0xffu) & 0x0cu;
   w.segments = who & 0x3fu;
   w.blocks = w.segments ? (w.segments + 3) / 4 : 1;
-  w.imm = be32(ctrl[3]);
   w.flags = mode == mlx5::CE_CQ_UPDATE ? (gn_u32)UP_SIGNALLED : 0u;
   if (opcode == mlx5::OP_SEND_IMM || opcode == mlx5::OP_RDMA_WRITE_IMM) w.flags |= UP_IMMEDIATE;
   if (w.segments == 0 || who >> 8 != qp.qpn || (head >> 8 & 0xffffu) != w.index) {
@@ -188,23 +178,37 @@ GN_DEV void gather(const qp_ctx& qp, const work& w, up_entry* e) {
   }
 }
 
+// Immediate data, or a key to invalidate.
+GN_DEV gn_u32 immediate(const qp_ctx& qp, const work& w) {
+  gn_u32 ctrl[4];
+  load_segment(qp, w.index, 0, ctrl);
+  return be32(ctrl[3]);
+}
+
+// Remote address and key, and the first data segment, if it is memory.
+GN_DEV void describe_rdma(const qp_ctx& qp, const work& w, up_entry* e) {
+  gn_u32 remote[4], local[4];
+  load_segment(qp, w.index, 1, remote);
+  load_segment(qp, w.index, 2, local);
+  bool is_inline = be32(local[0]) & mlx5::INLINE_FLAG;
+  e->arg[0] = (gn_u64)be32(remote[0]) << 32 | be32(remote[1]);
+  e->arg[1] = is_inline ? 0 : segment_address(local);
+  e->payload[0] = (gn_u64)be32(remote[2]) << 32 | (is_inline ? 0u : be32(local[1]));
+  e->payload[1] = immediate(qp, w);
+}
+
 GN_DEV void publish_work(const qp_ctx& qp, const work& w, ring_ctx& ring, gn_u64 position) {
   up_entry* e = up_slot(ring, position);
   up_fill(e, w.kind, qp.qpn, w.index, w.flags, w.status, w.bytes, 0);
   switch (w.kind) {
     case UP_SEND:
     case UP_SEND_INVAL:
-      e->arg[0] = w.imm;
+      if (w.kind == UP_SEND_INVAL || w.flags & UP_IMMEDIATE) e->arg[0] = immediate(qp, w);
       gather(qp, w, e);
       break;
     case UP_WRITE:
-    case UP_READ:
-      e->arg[0] = w.raddr;
-      e->arg[1] = w.laddr;
-      e->payload[0] = (gn_u64)w.rkey << 32 | w.lkey;
-      e->payload[1] = w.imm;
-      break;
-    case UP_LOCAL_INVAL: e->arg[0] = w.imm; break;
+    case UP_READ: describe_rdma(qp, w, e); break;
+    case UP_LOCAL_INVAL: e->arg[0] = immediate(qp, w); break;
     // One byte is as good as all: nobody sees them, and what they wait for is ordered before the request was read.
     case UP_DUMP:
       if (w.bytes) e->arg[0] = mem::ld_relaxed_sys((const gn_u8*)w.laddr);

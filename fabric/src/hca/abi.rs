@@ -149,6 +149,8 @@ pub struct AgentArgs {
     pub held_addr: u64,
 }
 
+/// Threads of an agent block on a GPU.
+pub const AGENT_THREADS: u32 = 832;
 pub const HELD_BYTES: usize = 4096;
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

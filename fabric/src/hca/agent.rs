@@ -25,9 +25,7 @@ pub const MAX_QPS: u32 = 1024;
 const MAX_CQS: u32 = 256;
 const MAX_MRS: u32 = 1024;
 const FIRST_QPN: u32 = 0x100;
-/// Threads of an agent block: dispatcher, responder, 8 front ends, 16 movers.
-const AGENT_THREADS: u32 = 832;
-/// On the CPU one of each is enough: they share one core.
+/// Threads of an agent block on the CPU, where one of each kind is enough: they share one core.
 const AGENT_THREADS_HOST: u32 = 128;
 
 #[expect(unsafe_code, reason = "the agent's entry for the CPU execution")]

@@ -110,3 +110,59 @@ impl Drop for Settle {
         self.rounds.settled[self.ring].store(u64::MAX, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(kind: u32) -> UpEntry {
+        UpEntry { kind, index: PING, ..UpEntry::default() }
+    }
+
+    /// Two rings, and a round in which the first has done its part.
+    fn rings() -> (u64, Settle, Settle) {
+        let rounds = Rounds::new(2);
+        let (mut first, second) = (Settle::new(&rounds, 0), Settle::new(&rounds, 1));
+        let round = first.begin();
+        assert!(first.look() && first.holds());
+        first.pinged();
+        assert!(first.hear(&said(UP_PONG)) && !first.look());
+        assert!(!first.holds() && !first.is_settled(round));
+        (round, first, second)
+    }
+
+    #[test]
+    fn a_ring_has_settled_when_both_its_ping_and_its_copies_are_answered() {
+        for order in [[UP_PONG, UP_DONE], [UP_DONE, UP_PONG]] {
+            let (round, first, mut second) = rings();
+            second.handed_over(DOWN_TO_DEVICE << 56);
+            second.handed_over(DOWN_SEND << 56);
+            assert!(second.look());
+            second.pinged();
+            second.hear(&said(order[0]));
+            assert!(!second.look() && second.holds() && !first.is_settled(round));
+            second.hear(&said(order[1]));
+            assert!(!second.look() && !second.holds() && first.is_settled(round));
+        }
+    }
+
+    #[test]
+    fn an_answer_to_an_older_ping_is_not_enough() {
+        let (_, first, mut second) = rings();
+        assert!(second.look());
+        second.pinged();
+        let newer = second.begin();
+        assert!(second.look(), "another ping");
+        second.pinged();
+        second.hear(&said(UP_PONG));
+        assert!(!second.look() && second.holds());
+        second.hear(&said(UP_PONG));
+        assert!(!second.look() && !second.holds() && !first.is_settled(newer), "the first has not seen the newer one");
+    }
+
+    #[test]
+    fn pongs_of_the_engines_own_pings_are_its_own() {
+        let (_, mut first, _second) = rings();
+        assert!(!first.hear(&said(UP_PONG)) && !first.hear(&UpEntry { kind: UP_PONG, index: 7, ..UpEntry::default() }));
+    }
+}
