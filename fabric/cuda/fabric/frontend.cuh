@@ -68,8 +68,8 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, gn_u32 q, bool all)
     w.blocks = 1;
     if (mine) w = decode(a, qp, head + lane);
     // Behind a request of several blocks the other lanes looked at the wrong blocks, behind a LOCAL_INVAL perhaps at a key that is no
-    // more, behind a DUMP perhaps at bytes that it brings: take only up to it.
-    gn_u32 last = __ballot_sync(0xffffffffu, mine && (w.blocks > 1 || w.kind == UP_LOCAL_INVAL || w.kind == UP_DUMP));
+    // more: take only up to it.
+    gn_u32 last = __ballot_sync(0xffffffffu, mine && (w.blocks > 1 || w.kind == UP_LOCAL_INVAL));
     gn_u32 count = last ? (gn_u32)__ffs((int)last) : (left < 32 ? left : 32u);
     gn_u32 last_blocks = __shfl_sync(0xffffffffu, w.blocks, (int)(count - 1));
     gn_u32 advance = count - 1 + last_blocks;
@@ -89,6 +89,7 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, gn_u32 q, bool all)
     bad = __ballot_sync(0xffffffffu, mine && w.kind == UP_WQE_ERROR);
     gn_u32 first_bad = bad ? (gn_u32)__ffs((int)bad) - 1 : 32;
     if (error_state || lane > first_bad) w.kind = UP_WQE_FLUSH;
+    // Before anything of the batch is gathered: what is behind a DUMP sees what it brings.
     if (__any_sync(0xffffffffu, mine && w.kind == UP_DUMP)) release_held(a, qp.qpn);
     gn_u64 first = 0;
     if (lane == 0) {
