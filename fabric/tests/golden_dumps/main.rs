@@ -3,3 +3,13 @@
 //! `examples/hca_dumps.rs` runs them on a GPU too.
 
 mod dumps;
+
+#[test]
+fn every_case_has_a_name_of_its_own() {
+    let mut names: Vec<&str> = dumps::all().map(|(name, _)| name).collect();
+    let cases = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), cases);
+    assert_eq!(dumps::rig::Rig::on_the_cpu().device().kind(), "host");
+}

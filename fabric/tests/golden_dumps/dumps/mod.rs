@@ -39,7 +39,6 @@ mod requests;
 mod unordered;
 
 /// All cases.
-#[cfg_attr(test, expect(dead_code, reason = "the tests are made of the same lists one by one"))]
 pub(crate) fn all() -> impl Iterator<Item = Case> {
     let topics = [
         requests::CASES,

@@ -24,7 +24,6 @@ impl Rig {
         Self::new(Device::open(Choice::Host).expect("the CPU is always there"))
     }
 
-    #[cfg_attr(test, expect(dead_code, reason = "for the example's report"))]
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
