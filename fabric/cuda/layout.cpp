@@ -27,7 +27,7 @@ extern "C" const gn_layout_row gn_fabric_layout[] = {
     {FIELD(ring_ctx, responses)}, {FIELD(ring_ctx, late)}, {FIELD(ring_ctx, stop_addr)}, {FIELD(ring_ctx, ready_addr)},
     {SIZE(agent_args)}, {FIELD(agent_args, rings)}, {FIELD(agent_args, qp_count)}, {FIELD(agent_args, first_qpn)},
     {FIELD(agent_args, launch)}, {FIELD(agent_args, blocks)},
-    {FIELD(agent_args, held_places)}, {FIELD(agent_args, held_addr)},
+    {FIELD(agent_args, held_addr)}, {"held_places", gn::hca::HELD_PLACES},
     {SIZE(held_ctx)}, {FIELD(held_ctx, qpn)}, {FIELD(held_ctx, bytes)}, {FIELD(held_ctx, state)},
     {"agent_threads", gn::hca::AGENT_THREADS},
     {SIZE(agent_smem)},

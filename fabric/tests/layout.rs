@@ -91,7 +91,7 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         "agent_args.first_qpn" => offset_of!(AgentArgs, first_qpn);
         "agent_args.launch" => offset_of!(AgentArgs, launch);
         "agent_args.blocks" => offset_of!(AgentArgs, blocks);
-        "agent_args.held_places" => offset_of!(AgentArgs, held_places);
+        "held_places" => HELD_PLACES;
         "agent_args.held_addr" => offset_of!(AgentArgs, held_addr);
         "agent_threads" => AGENT_THREADS as usize;
         "held_ctx" => size_of::<HeldCtx>();

@@ -26,9 +26,11 @@ struct qp_ctx {
   gn_u32 cq;           // index of the completion queue for both directions
   gn_u32 pd;           // protection domain: keys of another one are not valid here
   gn_u32 ring;         // the agent block (and ring pair) that serves it
-  gn_u32 many_doors;   // 1: a register other than the first has been rung: all are looked at in every pass
+  gn_u32 reserved0;
   gn_u64 kicks[4];     // values seen last in the other registers
-  gn_u64 reserved[2];
+  gn_u32 many_doors;   // 1: a register other than the first has been rung: all are looked at in every pass
+  gn_u32 reserved1;
+  gn_u64 reserved;
 };
 static_assert(sizeof(qp_ctx) == 128, "one line pair a queue pair");
 
@@ -68,10 +70,10 @@ enum : gn_u32 {
   UP_RECV_ERROR = 9,   // a SEND met a receive that failed a check: syndrome in `status`
   UP_RQ_FLUSH = 10,    // receives index..status (16 bits each) found in a queue pair in error
   UP_PONG = 11,
-  UP_SEND_INVAL = 12,  // as UP_SEND, with a key of the peer's to invalidate in arg[0]
-  UP_LOCAL_INVAL = 13, // the key in arg[0] opens nothing from here on
-  UP_DUMP = 14,        // local memory was read
-  UP_CQ_ERROR = 15,    // a completion found no room; its queue pair is in error
+  UP_SEND_INVAL = 13,  // as UP_SEND, with a key of the peer's to invalidate in arg[0]
+  UP_LOCAL_INVAL = 14, // the key in arg[0] opens nothing from here on
+  UP_DUMP = 15,        // local memory was read
+  UP_CQ_ERROR = 16,    // a completion found no room; its queue pair is in error
 };
 // With UP_IMMEDIATE a SEND has its immediate data in arg[0], an RDMA WRITE in payload[1].
 enum : gn_u32 { UP_SIGNALLED = 1, UP_IMMEDIATE = 2 };
@@ -152,13 +154,13 @@ struct agent_args {
   gn_u32 first_qpn;      // queue pair i has the number first_qpn + i
   gn_u32 launch;         // number of this launch, reported through ready_addr
   gn_u32 blocks;         // number of agent blocks
-  gn_u32 held_places;    // of each block; none: inbound data goes to where it belongs at once
-  gn_u64 held_addr;      // held_ctx[blocks][held_places], then HELD_BYTES for each
+  gn_u32 reserved;
+  gn_u64 held_addr;      // held_ctx[blocks][HELD_PLACES], then HELD_BYTES for each; 0: inbound data goes to where it belongs at once
 };
 
 // --- inbound data that waits for a DUMP (held.cuh) --------------------------------------------------------------------------
 
-enum : gn_u32 { HELD_FREE = 0, HELD_FILLING = 1, HELD_FULL = 2, HELD_BYTES = 4096 };
+enum : gn_u32 { HELD_FREE = 0, HELD_FILLING = 1, HELD_FULL = 2, HELD_BYTES = 4096, HELD_PLACES = 256 };
 
 struct held_ctx {
   gn_u64 to;             // where it belongs

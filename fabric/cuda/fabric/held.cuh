@@ -16,21 +16,22 @@ enum : gn_u32 { NO_PLACE = 0xffffffffu };
 
 // Place number `which` of this block.
 GN_DEV held_ctx* held_place(const agent_args& a, gn_u32 which) {
-  return (held_ctx*)a.held_addr + (gn_u64)blockIdx.x * a.held_places + which;
+  return (held_ctx*)a.held_addr + (gn_u64)blockIdx.x * HELD_PLACES + which;
 }
 
 // The data's place: behind the tables of all blocks, one after the other.
 GN_DEV gn_u8* held_data(const agent_args& a, gn_u32 which) {
-  gn_u64 tables = (gn_u64)a.blocks * a.held_places * sizeof(held_ctx);
-  return (gn_u8*)a.held_addr + tables + ((gn_u64)blockIdx.x * a.held_places + which) * HELD_BYTES;
+  gn_u64 tables = (gn_u64)a.blocks * HELD_PLACES * sizeof(held_ctx);
+  return (gn_u8*)a.held_addr + tables + ((gn_u64)blockIdx.x * HELD_PLACES + which) * HELD_BYTES;
 }
 
 // Takes a free place for data that belongs at `to`; NO_PLACE where the data is not to wait. The whole warp.
 GN_DEV gn_u32 hold(const agent_args& a, gn_u32 qpn, gn_u64 to, gn_u32 bytes) {
   if (bytes > HELD_BYTES) return NO_PLACE;
-  for (gn_u32 base = 0; base < a.held_places; base += 32) {
+#pragma unroll 1
+  for (gn_u32 base = 0; base < HELD_PLACES; base += 32) {
     gn_u32 at = base + lane_id();
-    bool is_free = at < a.held_places && mem::ld_relaxed_gpu(&held_place(a, at)->state) == HELD_FREE;
+    bool is_free = mem::ld_relaxed_gpu(&held_place(a, at)->state) == HELD_FREE;
     for (gn_u32 todo = __ballot_sync(0xffffffffu, is_free); todo; todo &= todo - 1) {
       gn_u32 which = (gn_u32)__ffs((int)todo) - 1, got = 0;
       if (lane_id() == which) {
@@ -52,9 +53,10 @@ GN_DEV gn_u32 hold(const agent_args& a, gn_u32 qpn, gn_u64 to, gn_u32 bytes) {
 
 // A DUMP of this queue pair: what waits for it goes to where it belongs. The whole warp; the lane that reports the DUMP releases it.
 GN_DEV void release_held(const agent_args& a, gn_u32 qpn) {
-  for (gn_u32 base = 0; base < a.held_places; base += 32) {
+#pragma unroll 1
+  for (gn_u32 base = 0; base < HELD_PLACES; base += 32) {
     gn_u32 at = base + lane_id();
-    bool ours = at < a.held_places && mem::ld_acquire_gpu(&held_place(a, at)->state) == HELD_FULL && held_place(a, at)->qpn == qpn;
+    bool ours = mem::ld_acquire_gpu(&held_place(a, at)->state) == HELD_FULL && held_place(a, at)->qpn == qpn;
     gn_u32 todo = __ballot_sync(0xffffffffu, ours);
     __syncwarp();  // the acquires reach the lanes that copy
     for (; todo; todo &= todo - 1) {

@@ -68,7 +68,7 @@ GN_DEV void execute_copy(const agent_args& a, ring_ctx& ring, const down_work& d
   if (!__shfl_sync(0xffffffffu, (gn_u32)opens, 0)) {
     status = COPY_BAD_KEY;
   } else {
-    if (inbound && a.held_places) held = hold(a, down_qpn(d), d.w[2], bytes);
+    if (inbound && a.held_addr) held = hold(a, down_qpn(d), d.w[2], bytes);
     gn_u8 *host = (gn_u8*)d.w[1], *device = held == NO_PLACE ? (gn_u8*)d.w[2] : held_data(a, held);
     sum = __reduce_add_sync(0xffffffffu, copy_warp(inbound ? device : host, inbound ? host : device, bytes));
     if (bytes != SUM_BYTES) sum = 0;  // only a whole block has a sum

@@ -24,10 +24,10 @@ pub const UP_RNR: u32 = 8;
 pub const UP_RECV_ERROR: u32 = 9;
 pub const UP_RQ_FLUSH: u32 = 10;
 pub const UP_PONG: u32 = 11;
-pub const UP_SEND_INVAL: u32 = 12;
-pub const UP_LOCAL_INVAL: u32 = 13;
-pub const UP_DUMP: u32 = 14;
-pub const UP_CQ_ERROR: u32 = 15;
+pub const UP_SEND_INVAL: u32 = 13;
+pub const UP_LOCAL_INVAL: u32 = 14;
+pub const UP_DUMP: u32 = 15;
+pub const UP_CQ_ERROR: u32 = 16;
 pub const UP_SIGNALLED: u32 = 1;
 pub const UP_IMMEDIATE: u32 = 2;
 
@@ -64,9 +64,11 @@ pub struct QpCtx {
     pub cq: u32,
     pub pd: u32,
     pub ring: u32,
-    pub many_doors: u32,
+    pub reserved0: u32,
     pub kicks: [u64; 4],
-    pub reserved: [u64; 2],
+    pub many_doors: u32,
+    pub reserved1: u32,
+    pub reserved: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -145,13 +147,15 @@ pub struct AgentArgs {
     pub first_qpn: u32,
     pub launch: u32,
     pub blocks: u32,
-    pub held_places: u32,
+    pub reserved: u32,
     pub held_addr: u64,
 }
 
 /// Threads of an agent block on a GPU.
 pub const AGENT_THREADS: u32 = 832;
 pub const HELD_BYTES: usize = 4096;
+/// Places of each agent block for data that waits for a DUMP.
+pub const HELD_PLACES: usize = 256;
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -377,7 +377,7 @@ impl AgentHca {
             first_qpn: FIRST_QPN,
             launch: number,
             blocks,
-            held_places: tables.held.as_ref().map_or(0, |_| held::PLACES),
+            reserved: 0,
             held_addr: tables.held.as_ref().map_or(0, DeviceMem::address),
         };
         drop(tables);

@@ -7,9 +7,6 @@ use crate::hca::abi::*;
 use std::ops::Range;
 use zerocopy::FromBytes;
 
-/// Places of each agent block.
-pub(super) const PLACES: u32 = 256;
-
 impl AgentHca {
     /// From the next launch on inbound data waits until its queue pair executes a DUMP, as a NIC may have it wait whose writes to GPU
     /// memory are not ordered. What waits when a queue pair is destroyed is forgotten. For tests of clients: `GNSTOR_UNORDERED=1` does
@@ -30,7 +27,7 @@ impl AgentHca {
     }
 
     fn held_places(&self) -> usize {
-        self.rings.len() * PLACES as usize
+        self.rings.len() * HELD_PLACES
     }
 
     /// Forgets what waits for DUMPs of these queue pairs: their owner has gone, and its memory may be somebody else's.

@@ -16,8 +16,7 @@ cases! {
 }
 
 const UNORDERED: Size = Size { qps: 3, unordered: true, ..SMALL_SIZE };
-/// Places of an agent block.
-const PLACES: usize = 256;
+const PLACES: usize = HELD_PLACES;
 
 fn dump(s: &Side, q: u32, index: u16) -> Vec<u8> {
     [ctrl(opcode::DUMP, index, q, 2), data(1, ALL, s.address(q, DATA))].concat()
