@@ -13,5 +13,10 @@ fn main() {
     build.cpp(true).std("c++17").opt_level(2).define("GN_SIMT_HOST", None);
     build.include(&simt).include(&fabric).include(&gnor).include(&include);
     build.flag("-Wno-unknown-pragmas").flag("-Wno-unused-function");
-    build.file("cuda/demo_host.cpp").file("cuda/bench_host.cpp").compile("gn_cli_device");
+    build
+        .file("cuda/demo_host.cpp")
+        .file("cuda/bench_host.cpp")
+        .file("cuda/copy_host.cpp")
+        .file("cuda/fault_host.cpp")
+        .compile("gn_cli_device");
 }

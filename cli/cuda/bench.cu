@@ -5,6 +5,7 @@
 // A unit (one request's blocks) belongs to one thread, for reading and writing: so a thread knows what each of its reads must find, also
 // while others write.
 #include "bench.h"
+#include "machine.cuh"
 
 namespace gn { namespace bench {
 
@@ -151,6 +152,7 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
   gn_u32 begun = 0, unit = 0, generation = 0, draw = 0;
   bool open = mine != 0, busy = false, writes = false;
   if (open) r.first_ns = timed_from;
+  if (block == 0 && threadIdx.x == 0) *a.multiprocessors = multiprocessors();
   io x;
   while (__any_sync(ALL, busy || open)) {
     if (!busy && open && (mem::ld_relaxed_sys(a.stop) || now_ns() >= until || (a.flags & ONCE && begun == mine))) open = false;

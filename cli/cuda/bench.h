@@ -73,8 +73,9 @@ struct args {
   gn_u32 read_percent;
   gn_u32 flags;
   gn_u32 replica;         // to read from: 0 = any, k = the k-th serving one
+  gn_u32* multiprocessors;  // out: of the device
 };
-static_assert(sizeof(args) == 64, "");
+static_assert(sizeof(args) == 72, "");
 
 // Log-linear: 64 buckets for each power of two, so that a bucket's middle is within 0.8 % of what fell into it.
 GN_DEV gn_u32 bucket_of(gn_u64 ns) {

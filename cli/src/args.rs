@@ -135,9 +135,21 @@ pub struct DemoArgs {
     /// Deadline of one I/O, seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     pub io_timeout: u64,
+    /// Let a kernel fail instead, and see that the array goes on
+    #[arg(long, value_enum, hide = true)]
+    pub fault: Option<FaultArg>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// How a kernel fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FaultArg {
+    /// It traps
+    Trap,
+    /// It does not end
+    Hang,
 }
 
 /// `gnstor up`.

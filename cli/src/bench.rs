@@ -2,32 +2,43 @@
 //! `gnstor bench`: the load generator.
 //!
 //! ```text
-//!   Load      what was asked for, checked                     args
+//!   Load      what was asked for, checked                     args, load
 //!   Rig       array, node, clients, volumes, the kernel       rig, kernel, cuda/bench.cu
 //!             the baselines' CPU side                         proxy, central
 //!   fill      every unit of every volume is written once
 //!   measure   warm-up, measured part, drain: one launch       latency, cpu, ideal
 //!   read back after writing: every replica of every block
-//!   Report    table, JSON, drawing                            report, told, served, plot
+//!   Report    table, JSON, drawing                            report, told, served, lateness, plot
+//!   Repeated  a load several times: median and spread         repeat
 //!   Figure    a figure of the paper: many loads, one table    figure
+//!   Suite     loads beside what the machine can, resumable    suite, ceiling, machine
 //! ```
 
 mod args;
+mod ceiling;
 mod central;
 mod cpu;
 mod figure;
 mod ideal;
 mod kernel;
 mod latency;
+mod lateness;
+mod load;
+mod machine;
 mod plot;
 mod proxy;
+mod repeat;
 mod report;
 mod rig;
 mod served;
+mod suite;
 mod told;
 
-pub use args::{BenchArgs, Load, Mode, Rw, Switch};
+pub use args::{BenchArgs, LinkArg, Mode, Rw, SuiteArg, Switch};
 pub use latency::{Latency, Timed};
+pub use lateness::Lateness;
+pub use load::Load;
+pub use repeat::Spread;
 pub use report::Report;
 pub use rig::Rig;
 
@@ -48,8 +59,14 @@ const ONCE_LIMIT: Duration = Duration::from_secs(3600);
 /// # Errors
 /// [`CliError`]: what was asked for cannot be, what ended the run before there were figures, and everything that is wrong with these.
 pub fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
+    if let Some(suite) = args.suite {
+        return suite::command(suite, args, steps);
+    }
     if args.figure.is_some() {
         return figure::command(args, steps);
+    }
+    if args.runs() > 1 {
+        return repeat::command(args, steps);
     }
     let report = run(args, steps)?;
     report.print(args.json);
@@ -139,6 +156,7 @@ pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, Cli
         schema: SCHEMA,
         load: load.clone(),
         device: DeviceTold { kind: device.kind().into(), name: device.name(), why: device.why().into() },
+        agent: told::agent(rig, outcome.multiprocessors),
         array: told::array(rig, &stages_before, &stages),
         emulated: told::emulated(rig),
         interrupted: outcome.interrupted,

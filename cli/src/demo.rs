@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: usize = gnstor_proto::BLOCK_BYTES as usize;
-const VOLUME: &str = "demo";
+pub(crate) const VOLUME: &str = "demo";
 
 /// What the demo found; `--json` prints it.
 #[derive(Debug, Serialize)]
@@ -69,51 +69,80 @@ pub struct DemoReport {
     pub emulated: Vec<&'static str>,
 }
 
+/// What a demo plays with: a device, an array and a node in this process, and a file.
+pub(crate) struct Cast<'a> {
+    args: &'a DemoArgs,
+    pub(crate) data: Input,
+    pub(crate) device: Arc<Device>,
+    node: Arc<Node>,
+    pub(crate) array: Array,
+}
+
+impl<'a> Cast<'a> {
+    pub(crate) fn new(args: &'a DemoArgs, steps: &Steps) -> Result<Self, CliError> {
+        let preset = media::preset(&args.preset)?;
+        if args.threads == 0 || args.threads > 1024 || !args.threads.is_multiple_of(32) {
+            return Err(CliError::Usage(format!("--threads {} must be a multiple of 32, up to 1024", args.threads)));
+        }
+        check_ssds(args.ssds.into())?;
+        let data = read_input(args)?;
+        let device = Device::open(args.device.into()).map_err(Error::from)?;
+        steps.done(format!("device      {} ({})", device.name(), device.why()));
+        let array = Array::start(&ArrayConfig {
+            ssds: Ssds::Here(media::in_memory(args.ssds, &preset, args.ssd_size)),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            fabric_listen: None,
+            link: if args.preset == "null" { LinkConfig::UNLIMITED } else { LinkConfig::PAPER_200GBE },
+            groups: gnstor_proto::placement::DEFAULT_GROUPS,
+            engines: args.engines.count(),
+        })?;
+        let address = array.daemon_address();
+        steps.done(format!(
+            "array       {} x {} of {}, daemon at {address}",
+            args.ssds,
+            args.preset,
+            human_bytes(args.ssd_size)
+        ));
+        let residency = if args.one_grid { Residency::OneGrid } else { Residency::TwoKernels };
+        let node = Arc::new(Node::new(array.engine(), &device, residency).map_err(Error::from)?);
+        Ok(Self { args, data, device, node, array })
+    }
+
+    /// A client on the node.
+    pub(crate) fn connect(&self, name: &str) -> Result<Arc<Client>, CliError> {
+        self.connect_by(&self.node, name)
+    }
+
+    /// A client on any node.
+    pub(crate) fn connect_by(&self, node: &Arc<Node>, name: &str) -> Result<Arc<Client>, CliError> {
+        let mut options = ConnectOptions::new(self.array.daemon_address().to_string());
+        options.name = name.into();
+        options.fabric = Fabric::InProcess;
+        options.io_timeout = Duration::from_secs(self.args.io_timeout);
+        Ok(Client::connect(node, &options)?)
+    }
+
+    /// The volume, large enough for the file.
+    pub(crate) fn create(&self, client: &Client) -> Result<(), CliError> {
+        let capacity_bytes = self.data.padded.len().next_multiple_of(64 << 10) as u64;
+        let options = CreateOptions { capacity_bytes, replicas: self.args.replicas, ..CreateOptions::default() };
+        client.create(VOLUME, &options)?;
+        Ok(())
+    }
+}
+
 /// Runs the demo.
 ///
 /// # Errors
 /// [`CliError`]: input that cannot be used, a device that is not there, and anything that did not verify.
 pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
-    let preset = media::preset(&args.preset)?;
-    if args.threads == 0 || args.threads > 1024 || !args.threads.is_multiple_of(32) {
-        return Err(CliError::Usage(format!("--threads {} must be a multiple of 32, up to 1024", args.threads)));
-    }
-    check_ssds(args.ssds.into())?;
-    let data = read_input(args)?;
-    let device = Device::open(args.device.into()).map_err(Error::from)?;
-    steps.done(format!("device      {} ({})", device.name(), device.why()));
-    let array = Array::start(&ArrayConfig {
-        ssds: Ssds::Here(media::in_memory(args.ssds, &preset, args.ssd_size)),
-        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        fabric_listen: None,
-        link: if args.preset == "null" { LinkConfig::UNLIMITED } else { LinkConfig::PAPER_200GBE },
-        groups: gnstor_proto::placement::DEFAULT_GROUPS,
-        engines: args.engines.count(),
-    })?;
-    let address = array.daemon_address();
-    steps.done(format!(
-        "array       {} x {} of {}, daemon at {address}",
-        args.ssds,
-        args.preset,
-        human_bytes(args.ssd_size)
-    ));
-    let residency = if args.one_grid { Residency::OneGrid } else { Residency::TwoKernels };
-    let node = Arc::new(Node::new(array.engine(), &device, residency).map_err(Error::from)?);
-    let connect = |name: &str| {
-        let mut options = ConnectOptions::new(address.to_string());
-        options.name = name.into();
-        options.fabric = Fabric::InProcess;
-        options.io_timeout = Duration::from_secs(args.io_timeout);
-        Client::connect(&node, &options)
-    };
+    let cast = Cast::new(args, steps)?;
+    let (data, device, node) = (&cast.data, &cast.device, &cast.node);
+    let connect = |name: &str| cast.connect(name);
 
     let writer = connect("writer")?;
-    let capacity = data.padded.len().next_multiple_of(64 << 10) as u64;
-    writer.create(
-        VOLUME,
-        &CreateOptions { capacity_bytes: capacity, replicas: args.replicas, ..CreateOptions::default() },
-    )?;
-    let replicas_checked = write_and_check_replicas(&writer, &data, steps)?;
+    cast.create(&writer)?;
+    let replicas_checked = write_and_check_replicas(&writer, data, steps)?;
 
     let reader = connect("reader")?;
     let file = reader.open(VOLUME, Rights::Read)?;
@@ -181,7 +210,7 @@ pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
         max_us: timing.max_us,
         late_share,
         retries: stats.retries,
-        sha256: data.sha256,
+        sha256: data.sha256.clone(),
         channel_bytes: reader.channel_bytes(),
         emulated,
     })
@@ -208,9 +237,9 @@ pub fn print(report: &DemoReport, json: bool) {
     println!("  emulated    {}", report.emulated.join("\n              "));
 }
 
-struct Input {
+pub(crate) struct Input {
     /// The file, filled up with zeros to whole blocks.
-    padded: Vec<u8>,
+    pub(crate) padded: Vec<u8>,
     sha256: String,
 }
 
@@ -235,7 +264,7 @@ fn read_input(args: &DemoArgs) -> Result<Input, CliError> {
     Ok(Input { padded: data, sha256 })
 }
 
-fn write_and_check_replicas(writer: &Arc<Client>, data: &Input, steps: &Steps) -> Result<u32, CliError> {
+pub(crate) fn write_and_check_replicas(writer: &Arc<Client>, data: &Input, steps: &Steps) -> Result<u32, CliError> {
     let file = writer.open(VOLUME, Rights::Write)?;
     let bar = steps.bytes("write", data.padded.len() as u64);
     let mut at = 0;

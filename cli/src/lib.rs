@@ -10,7 +10,7 @@
 //!   reach      an SSD in another process, as the daemon reaches it
 //!   door       where clients of other processes come in
 //!   ssd        one SSD in a process of its own
-//!   demo       the whole way once
+//!   demo       the whole way once; demo_fault: with a kernel that fails
 //!   bench      the load generator
 //!   volume, cp commands against a running array; down: which SSDs it lacks
 //!   report     what a person sees, and JSON
@@ -21,6 +21,7 @@ pub mod array;
 pub mod bench;
 pub mod cp;
 pub mod demo;
+pub mod demo_fault;
 mod demo_kernel;
 pub mod door;
 mod down;

@@ -4,7 +4,7 @@
 use clap::{CommandFactory, Parser};
 use gnstor_cli::args::{Cli, Command};
 use gnstor_cli::report::Steps;
-use gnstor_cli::{CliError, bench, cp, demo, ssd, up, volume};
+use gnstor_cli::{CliError, bench, cp, demo, demo_fault, ssd, up, volume};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -51,7 +51,11 @@ fn main() -> ExitCode {
 fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<(), CliError> {
     match &cli.command {
         Command::Demo(args) => {
-            let report = demo::run(args, &Steps::new(args.json, interrupted))?;
+            let steps = Steps::new(args.json, interrupted);
+            if let Some(fault) = args.fault {
+                return demo_fault::run(fault, args, &steps);
+            }
+            let report = demo::run(args, &steps)?;
             demo::print(&report, args.json);
             Ok(())
         }

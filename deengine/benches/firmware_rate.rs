@@ -11,7 +11,7 @@ mod common;
 
 use common::{client, connect, enable, io, map, queue_request, vendor, volume};
 use gnstor_deengine::{Core, Preset, Ssd, SsdConfig, SsdMedia};
-use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey};
+use gnstor_fabric::controller::{Controller, Effect, Outcome, PushRole, QueueKey};
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::Time;
 use gnstor_proto::fabrics::{CNTLID_ANY, Identity};
@@ -81,6 +81,12 @@ fn drive(core: &mut Core, commands: &[Sqe], clock: &AtomicU64) -> u64 {
         let (mut open, mut patience) = (batch.len(), PATIENCE);
         while open > 0 {
             match core.pop_effect() {
+                Some(Effect::Push { role: PushRole::Part, .. }) => {}
+                Some(Effect::Push { transfer, role: PushRole::Last(reply), .. }) => {
+                    assert_eq!(reply.cqe.status_word(), 0);
+                    open -= 1;
+                    core.transferred(now(), transfer, Outcome::Done { sum: 0 });
+                }
                 Some(Effect::Push { transfer, .. } | Effect::Pull { transfer, .. }) => {
                     core.transferred(now(), transfer, Outcome::Done { sum: 0 });
                 }
@@ -89,6 +95,11 @@ fn drive(core: &mut Core, commands: &[Sqe], clock: &AtomicU64) -> u64 {
                     open -= 1;
                 }
                 Some(Effect::Close { .. }) => panic!("the SSD closed a queue"),
+                // The end of a step, with which no time passes.
+                None if core.next_event().is_some_and(|at| at <= now()) && patience > 0 => {
+                    patience -= 1;
+                    core.step(now());
+                }
                 None => {
                     assert_ne!(patience, 0, "{open} commands are never answered");
                     patience -= 1;
@@ -142,27 +153,37 @@ fn ssd(cores: usize) -> Vec<Core> {
     cores
 }
 
-/// Writes a second by all of these cores at once, in millions: of their own part of the blocks once, in order, or at random
-/// for so long after a lap that is not counted.
+/// Which blocks are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pattern {
+    /// Every one, in order, for the first time.
+    First,
+    /// In order, again and again: nothing is moved by collection.
+    Again,
+    /// At random over a full SSD, after a lap that is not counted.
+    Random,
+}
+
+/// Writes a second by all of these cores at once, in millions, each of its own part of the blocks: once, or for so long.
 #[expect(clippy::cast_precision_loss, reason = "a rate to print")]
-fn write_rate(ssds: &mut [Vec<Core>], random: Option<f64>) -> f64 {
+fn write_rate(ssds: &mut [Vec<Core>], pattern: Pattern, seconds: f64) -> f64 {
     let clocks: Vec<AtomicU64> = ssds.iter().map(|_| clock()).collect();
     let start = Barrier::new(ssds.iter().map(Vec::len).sum());
     let write = |core: &mut Core, clock: &AtomicU64, part: u64, parts: u64| {
         let own = BLOCKS / parts;
-        let place = |n: u64| (if random.is_some() { mix64(n) % own } else { n }) * parts + part;
+        let place = |n: u64| (if pattern == Pattern::Random { mix64(n) % own } else { n }) * parts + part;
         let mut writes: Vec<Sqe> = (0..own).map(|n| io(nvme::io::WRITE, place(n), cid(n), n + 1)).collect();
         // A stamp that was seen before changes nothing: each lap has its own.
         let mut lap = |core: &mut Core, number: u64| {
             writes.iter_mut().for_each(|sqe| sqe.cdw15 = u32::try_from(number).expect("few laps").into());
             drive(core, &writes, clock)
         };
-        if random.is_some() {
+        if pattern == Pattern::Random {
             lap(core, 1);
         }
         start.wait();
         let (begin, mut done, mut number) = (Instant::now(), 0, 1);
-        while done == 0 || random.is_some_and(|seconds| begin.elapsed().as_secs_f64() < seconds) {
+        while done == 0 || pattern != Pattern::First && begin.elapsed().as_secs_f64() < seconds {
             number += 1;
             done += lap(core, number);
         }
@@ -208,7 +229,14 @@ fn main() {
     let here = std::thread::available_parallelism().map_or(1, usize::from);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of cores")]
     let most = numbers.get(1).map_or(here.min(8), |&most| most as usize);
+    let counts: Vec<usize> = [1, 2, 4, 8, 16, 32].into_iter().filter(|&count| count <= most).collect();
+    if !std::env::args().any(|argument| argument == "--writes") {
+        read_tables(seconds, &counts);
+    }
+    write_table(seconds, &counts);
+}
 
+fn read_tables(seconds: f64, counts: &[usize]) {
     let (mut cores, mut free) = (ssd(1), ssd(1));
     free[0].ssd().measure_unchecked();
     // In turn, so that a slow hour of the machine meets both.
@@ -225,8 +253,7 @@ fn main() {
 
     println!("\ncores   one SSD, M/s   times one core   as many SSDs, M/s   times one");
     let (mut one, mut apart_one) = (f64::NAN, f64::NAN);
-    let counts = || [1, 2, 4, 8, 16, 32].into_iter().filter(|&count| count <= most);
-    for count in counts() {
+    for &count in counts {
         let mut cores = ssd(count);
         let mut ssds: Vec<Vec<Core>> = (0..count).map(|_| ssd(1)).collect();
         let (mut together, mut apart) = (0.0f64, 0.0f64);
@@ -240,21 +267,40 @@ fn main() {
         let (times, apart_times) = (together / one, apart / apart_one);
         println!("{count:>5}   {together:>12.3}   {times:>14.2}   {apart:>17.3}   {apart_times:>9.2}");
     }
-    println!("\nwrites   cores   one SSD, M/s   times one core   as many SSDs, M/s   times one");
-    for (what, random) in [("first", None), ("random", Some(seconds / 2.0))] {
-        let made = |count| if random.is_some() { ssd(count) } else { empty(count) };
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates to print")]
+fn write_table(seconds: f64, counts: &[usize]) {
+    println!(
+        "\nwrites   cores   one SSD, M/s   times one core   as many SSDs, M/s   times one   blocks a hold   put off a block"
+    );
+    for (what, pattern) in [("first", Pattern::First), ("again", Pattern::Again), ("random", Pattern::Random)] {
+        let made = |count| if pattern == Pattern::First { empty(count) } else { ssd(count) };
         let (mut one, mut apart_one) = (f64::NAN, f64::NAN);
-        for count in counts() {
-            let (mut together, mut apart) = (0.0f64, 0.0f64);
+        for &count in counts {
+            let (mut together, mut apart, mut held, mut put_off) = (0.0f64, 0.0f64, 0.0, 0.0);
             for _ in 0..ROUNDS {
-                together = together.max(write_rate(&mut [made(count)], random));
-                apart = apart.max(write_rate(&mut (0..count).map(|_| made(1)).collect::<Vec<_>>(), random));
+                let mut cores = [made(count)];
+                let looked = |cores: &[Core]| {
+                    let ssd = cores[0].ssd();
+                    (ssd.ftl().stats(), ssd.stats().commits_put_off)
+                };
+                let (before, off_before) = looked(&cores[0]);
+                together = together.max(write_rate(&mut cores, pattern, seconds / 2.0));
+                let (after, off_after) = looked(&cores[0]);
+                let pages = (after.host_pages - before.host_pages) as f64;
+                held = pages / (after.commit_holds - before.commit_holds) as f64;
+                put_off = (off_after - off_before) as f64 / pages;
+                apart =
+                    apart.max(write_rate(&mut (0..count).map(|_| made(1)).collect::<Vec<_>>(), pattern, seconds / 2.0));
             }
             if count == 1 {
                 (one, apart_one) = (together, apart);
             }
             let (times, apart_times) = (together / one, apart / apart_one);
-            println!("{what:<6}   {count:>5}   {together:>12.3}   {times:>14.2}   {apart:>17.3}   {apart_times:>9.2}");
+            println!(
+                "{what:<6}   {count:>5}   {together:>12.3}   {times:>14.2}   {apart:>17.3}   {apart_times:>9.2}   {held:>13.1}   {put_off:>15.3}"
+            );
         }
     }
 }

@@ -117,5 +117,4 @@ pub(crate) struct WriteEnd {
     pub(crate) request: Authorized<Request>,
     pub(crate) identity: Identity,
     pub(crate) blocks: Vec<NewBlock>,
-    pub(crate) claimed: u64,
 }

@@ -4,6 +4,7 @@
 use crate::command::{Answer, Command, Transfer, TransferKind, Work};
 use crate::config::SsdConfig;
 use crate::core::Roster;
+use crate::counters::Done;
 use crate::delay::Delays;
 use crate::durable::SsdError;
 use crate::errors::ErrorLog;
@@ -19,7 +20,7 @@ use crate::slab::Slab;
 use crate::stats::Stats;
 use crate::waiting::Load;
 use gnstor_durable::{Ledger, Odometer};
-use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, Remote, TransferId};
+use gnstor_fabric::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Remote, TransferId};
 use gnstor_fabric::region::{HostRegion, LocalRef};
 use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Frame, Ppa, Ticket};
@@ -155,11 +156,16 @@ impl Ssd {
     /// What it has counted, all cores together.
     pub fn stats(&self) -> Stats {
         let (mut stats, tally) = (self.stats.clone(), self.roster.tally());
-        stats.reads += tally.reads.commands;
-        stats.blocks_read += tally.reads.blocks;
+        let Done { reads, writes } = tally.done;
+        stats.reads += reads.commands;
+        stats.blocks_read += reads.blocks;
         stats.unmapped_reads += tally.unmapped;
+        stats.writes += writes.commands;
+        stats.blocks_written += writes.blocks;
+        stats.old_stamps += tally.overtaken;
+        stats.commits_put_off += tally.put_off;
         stats.permits_issued += tally.entered;
-        stats.permits_spent += tally.reads.commands;
+        stats.permits_spent += reads.commands + writes.commands;
         stats.permits_forfeited += tally.forfeited;
         stats
     }
@@ -167,8 +173,11 @@ impl Ssd {
     /// What it has done, all cores together.
     pub(crate) fn activity(&self) -> Activity {
         let (mut activity, tally) = (self.activity, self.roster.tally());
-        activity.read_commands += tally.reads.commands;
-        activity.blocks_read += tally.reads.blocks;
+        let Done { reads, writes } = tally.done;
+        activity.read_commands += reads.commands;
+        activity.blocks_read += reads.blocks;
+        activity.write_commands += writes.commands;
+        activity.blocks_written += writes.blocks;
         activity.busy = activity.busy + tally.busy;
         activity
     }
@@ -199,8 +208,8 @@ impl Ssd {
     /// Commands accepted and not completed yet.
     pub fn in_flight(&self) -> usize {
         let tally = self.roster.tally();
-        let reads = usize::try_from(tally.entered.saturating_sub(tally.left)).unwrap_or(usize::MAX);
-        self.commands.len() + reads + self.hosts.waiting()
+        let with_cores = usize::try_from(tally.entered.saturating_sub(tally.left)).unwrap_or(usize::MAX);
+        self.commands.len() + with_cores + self.hosts.waiting()
     }
 
     pub(crate) fn issue(&mut self, queue: QueueKey, cid: u16) -> CompletionPermit {
@@ -264,7 +273,7 @@ impl Ssd {
         command.pushed_bytes += local.bytes;
         let queue = command.queue;
         let transfer = TransferId(self.transfers.insert(Transfer { command: id, kind }));
-        self.effects.push_back(Effect::Push { transfer, queue, remote, local, sum });
+        self.effects.push_back(Effect::Push { transfer, queue, remote, local, sum, role: PushRole::Alone });
     }
 
     pub(crate) fn pull(&mut self, id: u32, kind: TransferKind, remote: Remote, local: LocalRef) {
@@ -425,6 +434,7 @@ impl Controller for Ssd {
 
     fn step(&mut self, now: Time) {
         self.arbitrate(now);
+        self.alarm = self.alarm.min(self.roster.take_settle());
         if now < self.alarm {
             return;
         }

@@ -43,10 +43,12 @@ pub struct Counters {
 pub(crate) const ROW_BYTES: usize = 64;
 
 impl Counters {
-    /// Cores have read for it.
-    pub(crate) fn add_reads(&mut self, done: ReadCount) {
-        self.reads += done.commands;
-        self.blocks_read += done.blocks;
+    /// Cores have done this for it.
+    pub(crate) fn add(&mut self, done: Done) {
+        self.reads += done.reads.commands;
+        self.blocks_read += done.reads.blocks;
+        self.writes += done.writes.commands;
+        self.blocks_written += done.writes.blocks;
     }
 
     fn row(&self, id: u16, generation: u32) -> [u8; ROW_BYTES] {
@@ -76,15 +78,38 @@ pub(crate) fn page(magic: [u8; 4], rows: impl Iterator<Item = (u16, u32, Counter
     page
 }
 
-/// Reads that have succeeded.
+/// Reads and writes that have succeeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct ReadCount {
+pub(crate) struct Done {
+    pub(crate) reads: IoCount,
+    pub(crate) writes: IoCount,
+}
+
+impl Add for Done {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { reads: self.reads + other.reads, writes: self.writes + other.writes }
+    }
+}
+
+impl Sub for Done {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self { reads: self.reads - other.reads, writes: self.writes - other.writes }
+    }
+}
+
+/// Commands of one kind that have succeeded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct IoCount {
     pub(crate) commands: u64,
     /// Blocks in them.
     pub(crate) blocks: u64,
 }
 
-impl Add for ReadCount {
+impl Add for IoCount {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -92,7 +117,7 @@ impl Add for ReadCount {
     }
 }
 
-impl Sub for ReadCount {
+impl Sub for IoCount {
     type Output = Self;
 
     fn sub(self, other: Self) -> Self {
@@ -102,12 +127,12 @@ impl Sub for ReadCount {
 
 /// What one core counts and others look at.
 #[derive(Debug, Default)]
-pub(crate) struct Reads {
+pub(crate) struct IoCounter {
     commands: AtomicU64,
     blocks: AtomicU64,
 }
 
-impl Reads {
+impl IoCounter {
     /// One more; only its core calls this.
     #[inline]
     pub(crate) fn count(&self, blocks: u32) {
@@ -117,15 +142,28 @@ impl Reads {
     }
 
     #[inline]
-    pub(crate) fn get(&self) -> ReadCount {
-        ReadCount { commands: self.commands.load(Ordering::Relaxed), blocks: self.blocks.load(Ordering::Relaxed) }
+    pub(crate) fn get(&self) -> IoCount {
+        IoCount { commands: self.commands.load(Ordering::Relaxed), blocks: self.blocks.load(Ordering::Relaxed) }
+    }
+}
+
+/// The same for reads and writes.
+#[derive(Debug, Default)]
+pub(crate) struct DoneCounter {
+    pub(crate) reads: IoCounter,
+    pub(crate) writes: IoCounter,
+}
+
+impl DoneCounter {
+    pub(crate) fn get(&self) -> Done {
+        Done { reads: self.reads.get(), writes: self.writes.get() }
     }
 }
 
 /// What one core counts for one queue, on a line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct QueueReads(pub(crate) Reads);
+pub(crate) struct QueueCounters(pub(crate) DoneCounter);
 
 const NO_ROW: u16 = u16::MAX;
 
@@ -135,7 +173,7 @@ pub(crate) struct Clients {
     row_of: Vec<u16>,
     rows: Vec<Counters>,
     /// What cores count for them, by queue.
-    watched: HashMap<QueueKey, (ClientId, Arc<QueueReads>)>,
+    watched: HashMap<QueueKey, (ClientId, Arc<QueueCounters>)>,
 }
 
 impl Default for Clients {
@@ -156,22 +194,22 @@ impl Clients {
         &mut self.rows[usize::from(*row)]
     }
 
-    pub(crate) fn watch(&mut self, queue: QueueKey, client: ClientId, reads: Arc<QueueReads>) {
+    pub(crate) fn watch(&mut self, queue: QueueKey, client: ClientId, done: Arc<QueueCounters>) {
         self.of(client);
-        self.watched.insert(queue, (client, reads));
+        self.watched.insert(queue, (client, done));
     }
 
     pub(crate) fn forget(&mut self, queue: QueueKey) {
-        if let Some((client, reads)) = self.watched.remove(&queue) {
-            self.of(client).add_reads(reads.0.get());
+        if let Some((client, done)) = self.watched.remove(&queue) {
+            self.of(client).add(done.0.get());
         }
     }
 
     /// Id and counters of each client, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, Counters)> {
         let mut rows = self.rows.clone();
-        for (client, reads) in self.watched.values() {
-            rows[usize::from(self.row_of[usize::from(client.get())])].add_reads(reads.0.get());
+        for (client, done) in self.watched.values() {
+            rows[usize::from(self.row_of[usize::from(client.get())])].add(done.0.get());
         }
         (0u16..=u16::MAX).zip(&self.row_of).filter_map(move |(id, &row)| Some((id, *rows.get(usize::from(row))?)))
     }

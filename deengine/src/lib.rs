@@ -25,7 +25,7 @@
 //! Each stage takes only what the stage before it made: an [`permission::Authorized`] can be built nowhere but in the
 //! permission module. Each command has one completion permit, spent exactly once.
 //!
-//! [`Core`]s divide an SSD among threads; what most commands are, a read of one block in memory, they do alone.
+//! [`Core`]s divide an SSD among threads; what most commands are, reads of blocks in memory and plain writes, they do alone.
 //!
 //! Before there is an SSD: `recovering`. Before the pipeline: `arbitration` (whose command is next when the firmware is busy), `rate` and `delay` (volumes
 //! with a limit).

@@ -10,7 +10,7 @@ mod rules;
 mod volume;
 
 use crate::core::Roster;
-use crate::counters::{Clients, Counters, QueueReads};
+use crate::counters::{Clients, Counters, QueueCounters};
 use crate::fleet::Fleet;
 use crate::rate::Rate;
 use crate::request::{Refused, Request, Verb};
@@ -96,20 +96,33 @@ impl Table {
     /// # Errors
     /// As [`Self::authorise`]; `UnknownVolume` where the volume id has a new life.
     pub fn confirm(&self, now: Time, identity: Identity, request: &Authorized<Request>) -> Result<(), Refused> {
-        let (_, volume) = self.rules.check(now, identity, &request.inner)?;
-        if volume.entry.generation == request.generation { Ok(()) } else { Err(Refusal::UnknownVolume.into()) }
+        self.rules.confirm(now, identity, request)
+    }
+
+    /// A request that a core has judged and counted is counted here from now on.
+    pub(crate) fn adopt(&mut self, request: &Authorized<Request>) {
+        if let Some(count) = self.count_of(request) {
+            *count += 1;
+        }
     }
 
     /// The request is no longer in flight.
     pub fn leave(&mut self, request: Authorized<Request>) {
+        if let Some(count) = self.count_of(&request) {
+            *count -= 1;
+        }
+    }
+
+    /// Where the request is counted.
+    fn count_of(&mut self, request: &Authorized<Request>) -> Option<&mut u32> {
         // A volume goes only when nothing is in flight, but its slot may have been taken over after a forced fence.
-        let Some(volume) = self.rules.volume(request.inner.address.vid) else { return };
+        let volume = self.rules.volume(request.inner.address.vid)?;
         if self.rules.slot_of(volume.entry.vid) != Some(request.slot) || volume.entry.generation != request.generation {
-            return;
+            return None;
         }
         let current = request.serial == volume.serial;
         let used = &mut self.uses[usize::from(request.slot)];
-        *(if current { &mut used.in_flight } else { &mut used.in_flight_older }) -= 1;
+        Some(if current { &mut used.in_flight } else { &mut used.in_flight_older })
     }
 
     /// Charges a request to its volume's rate limit; when it may start.
@@ -142,13 +155,13 @@ impl Table {
         count(&mut self.uses[usize::from(request.slot)].counters);
     }
 
-    /// Single blocks that a core reads for this client by this queue are counted here.
-    pub(crate) fn watch_reads(&mut self, queue: QueueKey, client: ClientId, reads: Arc<QueueReads>) {
-        self.clients.watch(queue, client, reads);
+    /// What a core does alone for this client by this queue is counted here.
+    pub(crate) fn watch(&mut self, queue: QueueKey, client: ClientId, done: Arc<QueueCounters>) {
+        self.clients.watch(queue, client, done);
     }
 
-    /// The queue is gone; what it has read is remembered.
-    pub(crate) fn forget_reads(&mut self, queue: QueueKey) {
+    /// The queue is gone; what it has done is remembered.
+    pub(crate) fn unwatch(&mut self, queue: QueueKey) {
         self.clients.forget(queue);
     }
 
@@ -165,7 +178,7 @@ impl Table {
         self.rules.from(0).map(|(slot, volume)| {
             let used = &self.uses[usize::from(slot)];
             let mut counters = used.counters;
-            counters.add_reads(self.roster.reads_of(slot) - used.read_before);
+            counters.add(self.roster.done_in(slot) - used.done_before);
             (volume.entry.vid.get(), volume.entry.generation, counters)
         })
     }
@@ -227,8 +240,8 @@ impl Table {
         self.check_add(&entry)?;
         let free = self.rules.free_slot();
         let slot = u16::try_from(free).expect("below MAX_VOLUMES");
-        let read_before = self.roster.reads_of(slot);
-        let used = Use { rate: Rate::new(entry.limits), read_before, ..Use::default() };
+        let done_before = self.roster.done_in(slot);
+        let used = Use { rate: Rate::new(entry.limits), done_before, ..Use::default() };
         if free == self.uses.len() {
             self.uses.push(used);
         } else {

@@ -4,11 +4,13 @@
 //! A number is an index and the age of the slot, so that an answer that comes twice, or too late, meets nobody instead
 //! of somebody else. Slots are reused: after warm-up nothing is allocated.
 
-/// Age in the upper 8 bits, the index in the lower 23, and between them which of two kinds of pool it is.
+/// Age in the upper 8 bits, the index in the lower 22, and between them which kind of pool it is.
 const AGE_SHIFT: u32 = 24;
 /// Set in the numbers of a marked pool.
 pub(crate) const MARK: u32 = 1 << 23;
-const INDEX_MASK: u32 = MARK - 1;
+/// Set in the numbers of a pool that is marked the other way.
+pub(crate) const OTHER_MARK: u32 = 1 << 22;
+const INDEX_MASK: u32 = OTHER_MARK - 1;
 
 /// A pool of `T` with stable numbers.
 #[derive(Debug)]
@@ -32,6 +34,11 @@ impl<T> Slab<T> {
     /// A pool whose numbers are not those of one made by [`Self::new`].
     pub(crate) fn marked() -> Self {
         Self { mark: MARK, ..Self::new() }
+    }
+
+    /// A pool whose numbers are those of neither.
+    pub(crate) fn marked_otherwise() -> Self {
+        Self { mark: OTHER_MARK, ..Self::new() }
     }
 
     /// How many live values there are.

@@ -25,6 +25,8 @@ pub struct Stats {
     pub stale_generation_reads: u64,
     /// Blocks written with a stamp not above the one held: completed, not applied (protocol rule 6).
     pub old_stamps: u64,
+    /// How often a core found another one committing and left its writes for its next step.
+    pub commits_put_off: u64,
     /// Commands accepted into a slot.
     pub permits_issued: u64,
     /// Commands completed.
@@ -53,6 +55,7 @@ impl Default for Stats {
             unmapped_reads: 0,
             stale_generation_reads: 0,
             old_stamps: 0,
+            commits_put_off: 0,
             permits_issued: 0,
             permits_spent: 0,
             permits_forfeited: 0,

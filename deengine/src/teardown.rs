@@ -47,7 +47,6 @@ impl Ssd {
             Work::Read(request) => left.push(request),
             Work::Write(end) | Work::Starved(end) | Work::Stalled(end) => {
                 command.work = Work::Orphan { blocks: end.blocks, buffer: None };
-                self.ftl.unclaim(end.claimed);
                 left.push(end.request);
             }
             Work::Forget(requests) => left = requests,

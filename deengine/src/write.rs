@@ -2,7 +2,7 @@
 //! Commands that change blocks: from an authorised request to frames, to the map, to the completion.
 //!
 //! ```text
-//!   begin_write   claim space, take frames, pull the data
+//!   begin_write   take frames, pull the data
 //!   finish_write  authorise again, commit: readers see it        (Stalled: collection first, then again)
 //!   harden        with FUA: complete when it is durable
 //! ```
@@ -14,7 +14,7 @@ use crate::permit::CompletionPermit;
 use crate::request::{Refused, Request};
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::Time;
-use gnstor_ftl::{CommitError, NewBlock, Target};
+use gnstor_ftl::{CommitError, Committed, NewBlock, Target};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::status::Refusal;
 
@@ -28,13 +28,8 @@ impl Ssd {
         identity: Identity,
         request: Authorized<Request>,
     ) {
-        let Request { address, blocks: count, .. } = *request.get();
-        let Ok(claimed) = self.ftl.claim(address.vid, address.vba, count) else {
-            self.leave(now, request);
-            return self.refuse(permit, address.vid.get(), Refusal::CapacityExceeded.into(), accepted);
-        };
         let blocks = self.spare_blocks.pop().unwrap_or_default();
-        let end = WriteEnd { request, identity, blocks, claimed };
+        let end = WriteEnd { request, identity, blocks };
         self.pull_write(now, accepted, permit, queue, end);
     }
 
@@ -96,16 +91,28 @@ impl Ssd {
                 let id = self.start(permit, queue, vid, accepted, Work::Stalled(end));
                 return self.wait(now, id);
             }
-            Err(CommitError::WornOut) => {
+            Err(CommitError::WornOut | CommitError::Full) => {
                 self.give_up(now, end);
                 return self.refuse(permit, vid, Refusal::CapacityExceeded.into(), accepted.max(now));
             }
         };
         self.wake_at(committed.settle_at);
-        let WriteEnd { request, mut blocks, claimed, .. } = end;
+        let WriteEnd { request, mut blocks, .. } = end;
         blocks.clear();
         self.spare_blocks.push(blocks);
-        self.ftl.unclaim(claimed);
+        self.written(now, permit, queue, request, &committed);
+    }
+
+    /// The write is in the map: it is counted and answered.
+    pub(crate) fn written(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        queue: QueueKey,
+        request: Authorized<Request>,
+        committed: &Committed,
+    ) {
+        let vid = request.get().address.vid.get();
         self.stats.old_stamps += u64::from(committed.overtaken);
         self.stats.writes += 1;
         self.stats.blocks_written += u64::from(request.get().blocks);
@@ -119,11 +126,18 @@ impl Ssd {
         }
     }
 
-    /// A write that will not be: frames and promises go back.
+    /// Takes over a write that a core has begun.
+    pub(crate) fn adopt(&mut self, permit: &CompletionPermit, request: &Authorized<Request>) {
+        self.table.adopt(request);
+        if let Some(queue) = self.hosts.queue(permit.queue()) {
+            queue.outstanding += 1;
+        }
+    }
+
+    /// A write that will not be: its frames go back.
     pub(crate) fn give_up(&mut self, now: Time, end: WriteEnd) {
-        let WriteEnd { request, blocks, claimed, .. } = end;
+        let WriteEnd { request, blocks, .. } = end;
         self.release_blocks(blocks);
-        self.ftl.unclaim(claimed);
         self.leave(now, request);
     }
 
@@ -171,7 +185,7 @@ impl Ssd {
     }
 }
 
-fn target(request: &Authorized<Request>) -> Target {
+pub(crate) fn target(request: &Authorized<Request>) -> Target {
     let Request { address, stamp, .. } = *request.get();
     // The permission check has seen that the last block is below a capacity of at most 2^32.
     Target { vid: address.vid, generation: request.generation(), vba: address.vba, stamp }

@@ -149,3 +149,28 @@ fn a_core_that_fetches_the_rules_hides_no_read() {
         core.end();
     });
 }
+
+/// A core commits a write beside the end of the write's volume: the version is looked at under the layer's lock, as `core/write.rs` does,
+/// and the sweep takes that lock after the version was counted up, as `volumes.rs` does.
+#[test]
+fn nothing_is_committed_behind_a_sweep() {
+    loom::model(|| {
+        let version = Arc::new(Version::default());
+        // Behind the layer's lock: the sweep has gone by.
+        let layer = Arc::new(Mutex::new(false));
+        let swept = {
+            let (version, layer) = (Arc::clone(&version), Arc::clone(&layer));
+            thread::spawn(move || {
+                version.change();
+                *layer.lock().expect("no panic") = true;
+            })
+        };
+        let mine = 0;
+        let is_swept = layer.lock().expect("no panic");
+        if version.get() == mine {
+            assert!(!*is_swept, "committed behind the sweep");
+        }
+        drop(is_swept);
+        swept.join().expect("no panic");
+    });
+}

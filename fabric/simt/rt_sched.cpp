@@ -216,6 +216,13 @@ void clock_point(const char* file, int line) {
   maybe_preempt(*l->sim, l);
 }
 
+void misuse(const char* what, const char* file, int line) {
+  Lane* l = rt::current();
+  if (!l) abort();
+  seen_at(l, file, line);
+  rt::fail_lane(*l->sim, l, FAIL_MISUSE, "%s", what);
+}
+
 bool coin() {
   Lane* l = rt::current();
   return l && l->sim->options.preempt && (rt::random_bits(*l->sim) >> 40 & 1);

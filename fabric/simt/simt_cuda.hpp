@@ -13,7 +13,7 @@
 #define __launch_bounds__(...)
 #define GN_DEV inline
 #define GN_KERNEL extern "C" void
-#define GN_KERNEL_OF(THREADS) extern "C" void
+#define GN_KERNEL_OF(THREADS) GN_KERNEL
 
 #define threadIdx (::simt::cur->thread)
 #define blockIdx (::simt::cur->block)

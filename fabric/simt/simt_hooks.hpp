@@ -67,6 +67,9 @@ void clock_point(const char* file, int line);
 /// A fence that orders (acq_rel) or also waits for all stores to be visible (sc).
 void fence(bool sequentially_consistent, const char* file, int line);
 
+/// Ends the run: device code found that it is used in a way it is not made for.
+[[noreturn]] void misuse(const char* what, SIMT_HERE);
+
 /// True with equal odds when the schedule is random (Options::preempt), else false.
 bool coin();
 

@@ -57,6 +57,8 @@ pub enum Effect {
         local: LocalRef,
         /// The block sum that the data must have; the mover computes it while it copies. Only with 4 KiB transfers.
         sum: Option<u32>,
+        /// Whether it is part of an answer.
+        role: PushRole,
     },
     /// Send the response capsule. Issued after every transfer of the command was answered.
     Complete {
@@ -74,6 +76,28 @@ pub enum Effect {
         /// The queue.
         queue: QueueKey,
     },
+}
+
+/// What a push is part of. An answer is the data of a command and its response, handed over together: what an HCA does that sends an
+/// RDMA WRITE and a SEND behind it. Its pushes come one after the other and bear one transfer's name, which is answered once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PushRole {
+    /// Answered by itself.
+    Alone,
+    /// Of an answer: others follow.
+    Part,
+    /// The last of an answer. Where all pushes end well the response is sent and the transfer ends with [`Outcome::Done`], of no sum, before
+    /// the host can send anything on it; otherwise nothing is sent, and the controller completes the command.
+    Last(Reply),
+}
+
+/// The response of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reply {
+    /// The completion.
+    pub cqe: Cqe,
+    /// As in [`Effect::Complete`].
+    pub at: Time,
 }
 
 /// How a transfer ended.

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "reads the table that the C++ compiler made")]
 
 use gnstor_fabric::hca::abi::*;
+use gnstor_fabric::hca::agent::AGENT_THREADS;
 use gnstor_fabric::hca::ring::{DOWN_WORDS, UP_WORDS};
 use gnstor_fabric::mlx5::Cqe64;
 use std::ffi::{CStr, c_char};
@@ -51,6 +52,7 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         "qp_ctx.cq" => offset_of!(QpCtx, cq);
         "qp_ctx.pd" => offset_of!(QpCtx, pd);
         "qp_ctx.ring" => offset_of!(QpCtx, ring);
+        "qp_ctx.rq_posted" => offset_of!(QpCtx, rq_posted);
         "qp_ctx.many_doors" => offset_of!(QpCtx, many_doors);
         "qp_ctx.kicks" => offset_of!(QpCtx, kicks);
         "cq_ctx" => size_of::<CqCtx>();
@@ -85,19 +87,24 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         "ring_ctx.late" => offset_of!(RingCtx, late);
         "ring_ctx.stop_addr" => offset_of!(RingCtx, stop_addr);
         "ring_ctx.ready_addr" => offset_of!(RingCtx, ready_addr);
+        "ring_ctx.answers_addr" => offset_of!(RingCtx, answers_addr);
+        "ring_ctx.lateness" => offset_of!(RingCtx, lateness);
+        "answer_slot" => size_of::<AnswerSlot>();
+        "answer_slot.response" => offset_of!(AnswerSlot, response);
         "agent_args" => size_of::<AgentArgs>();
         "agent_args.rings" => offset_of!(AgentArgs, rings);
         "agent_args.qp_count" => offset_of!(AgentArgs, qp_count);
         "agent_args.first_qpn" => offset_of!(AgentArgs, first_qpn);
         "agent_args.launch" => offset_of!(AgentArgs, launch);
         "agent_args.blocks" => offset_of!(AgentArgs, blocks);
-        "held_places" => HELD_PLACES;
+        "agent_args.qps_in_smem" => offset_of!(AgentArgs, qps_in_smem);
         "agent_args.held_addr" => offset_of!(AgentArgs, held_addr);
-        "agent_threads" => AGENT_THREADS as usize;
+        "held_places" => HELD_PLACES;
         "held_ctx" => size_of::<HeldCtx>();
         "held_ctx.qpn" => offset_of!(HeldCtx, qpn);
         "held_ctx.bytes" => offset_of!(HeldCtx, bytes);
         "held_ctx.state" => offset_of!(HeldCtx, state);
+        "agent_threads" => AGENT_THREADS as usize;
         "cqe64" => size_of::<Cqe64>();
         "cqe64.byte_count" => offset_of!(Cqe64, byte_count);
         "cqe64.sop_qpn" => offset_of!(Cqe64, sop_qpn);

@@ -2,6 +2,7 @@
 // The channel's kernel compiled for the CPU execution, and the layouts as the C++ compiler sees them.
 #include <cstddef>
 #include "gnor.cu"
+#include "gnor/async.cuh"
 
 #define FIELD(T, F) #T "." #F, offsetof(gn::T, F)
 #define SIZE(T) #T, sizeof(gn::T)
@@ -12,13 +13,13 @@ struct gn_layout_row {
 };
 
 extern "C" const gn_layout_row gn_gnor_layout[] = {
-    {SIZE(queue_pair)}, {FIELD(queue_pair, recv_addr)}, {FIELD(queue_pair, qpn)}, {FIELD(queue_pair, lkey)},
-    {FIELD(queue_pair, error)},
-    {SIZE(command)}, {SIZE(request)}, {SIZE(pool)}, {FIELD(pool, blocks)}, {FIELD(pool, rkey)},
-    {SIZE(channel)}, {FIELD(channel, queue_lkey)}, {FIELD(channel, ssds)}, {FIELD(channel, first_qpn)},
-    {FIELD(channel, cq_log)}, {FIELD(channel, cid_bits)}, {FIELD(channel, req_bits)}, {FIELD(channel, protocol_errors)},
-    {FIELD(channel, qid)}, {FIELD(channel, retries)}, {FIELD(channel, data)}, {FIELD(channel, commands)},
-    {FIELD(channel, requests)},
+    {SIZE(queue_pair)}, {FIELD(queue_pair, limit)}, {FIELD(queue_pair, error)},
+    {SIZE(slot)}, {SIZE(pool)}, {FIELD(pool, blocks)}, {FIELD(pool, rkey)}, {FIELD(pool, host_addr)}, {FIELD(pool, most)}, {SIZE(pool_host)},
+    {SIZE(channel)}, {FIELD(channel, queues_addr)}, {FIELD(channel, qps_addr)}, {FIELD(channel, queue_lkey)},
+    {FIELD(channel, ssds)}, {FIELD(channel, first_qpn)}, {FIELD(channel, cq_log)}, {FIELD(channel, cq_word)},
+    {FIELD(channel, qid)}, {FIELD(channel, slot_bits)}, {FIELD(channel, parked_addr)}, {FIELD(channel, parked_bits)}, {FIELD(channel, protocol_errors)}, {FIELD(channel, retries)},
+    {FIELD(channel, data)}, {FIELD(channel, slots)},
+    {SIZE(parked)}, {"RECV_AT", gn::RECV_AT}, {"DBR_AT", gn::DBR_AT}, {"QUEUE_BYTES", gn::QUEUE_BYTES},
     {SIZE(volume)}, {FIELD(volume, places_addr)}, {FIELD(volume, next_sequence)}, {FIELD(volume, groups)},
     {FIELD(volume, map_epoch)}, {FIELD(volume, vid)}, {FIELD(volume, client)}, {FIELD(volume, replicas)},
     {FIELD(volume, writer)},

@@ -4,11 +4,18 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-pub const CMD_SLOTS: usize = 128;
-pub const REQ_SLOTS: usize = 128;
+pub const SLOTS: usize = 128;
 pub const SQ_BLOCKS: u32 = 64;
 pub const RQ_ENTRIES: u32 = 64;
 pub const MAX_SSDS: usize = 64;
+/// The queues of one SSD, one after the other: send queue, receive queue, response buffers, doorbell record.
+pub const RQ_AT: usize = SQ_BLOCKS as usize * 64;
+pub const RECV_AT: usize = RQ_AT + RQ_ENTRIES as usize * 16;
+pub const DBR_AT: usize = RECV_AT + RQ_ENTRIES as usize * 16;
+pub const QUEUE_BYTES: usize = DBR_AT + 64;
+pub const UAR_BYTES: usize = 4096;
+/// What a request that no thread waits for needs between two steps (async.cuh).
+pub const PARKED_BYTES: usize = 64;
 pub const POOL_BLOCK: u32 = 65536;
 /// Blocks the pool starts with: 8 MiB, as the paper's.
 pub const POOL_BLOCKS: u32 = 128;
@@ -20,47 +27,31 @@ pub const GN_OUT_OF_RANGE: u32 = 0x0008_0000;
 pub const GN_BAD_REQUEST: u32 = 0x0010_0000;
 pub const GN_READ_ONLY: u32 = 0x0020_0000;
 pub const GN_NO_REPLICA: u32 = 0x0040_0000;
+pub const GN_BUSY: u32 = 0x0080_0000;
 
-/// One SSD's queue pair.
+/// What of one SSD's queue pair changes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QueuePair {
-    pub sq_addr: u64,
-    pub rq_addr: u64,
-    pub dbr_addr: u64,
-    pub uar_addr: u64,
-    pub recv_addr: u64,
-    pub qpn: u32,
-    pub lkey: u32,
     pub reserve: u32,
     pub publish: u32,
+    pub limit: u32,
     pub retired: u32,
     pub completed: u32,
-    pub posted: u32,
     pub error: u32,
-    pub connect_dw0: u32,
-    pub reserved: [u32; 13],
+    pub reserved: [u32; 2],
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Command {
+pub struct Slot {
     pub state: u32,
-    pub qp: u32,
-    pub req: u32,
-    pub reserved: u32,
-}
-
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Request {
-    pub pending: u32,
+    pub done: u32,
     pub status: u32,
     pub dw0: u32,
     pub dw1: u32,
-    pub pool_addr: u64,
     pub pool_bytes: u32,
-    pub reserved: u32,
+    pub pool_addr: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -68,8 +59,19 @@ pub struct Request {
 pub struct Pool {
     pub base: u64,
     pub words_addr: u64,
+    pub host_addr: u64,
     pub blocks: u32,
     pub rkey: u32,
+    pub most: u32,
+    pub asked: u32,
+}
+
+/// Where a pool asks the CPU for more; in host memory.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PoolHost {
+    pub asked: u32,
+    pub granted: u32,
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -77,24 +79,28 @@ pub struct Pool {
 pub struct ChannelAbi {
     pub cq_addr: u64,
     pub capsules_addr: u64,
-    pub connect_addr: u64,
+    pub queues_addr: u64,
+    pub uars_addr: u64,
     pub qps_addr: u64,
+    pub parked_addr: u64,
+    pub connect_addr: u64,
     pub queue_lkey: u32,
     pub ssds: u32,
     pub first_qpn: u32,
     pub cq_log: u32,
-    pub cq_ci: u32,
-    pub cq_lock: u32,
-    pub cid_bits: [u32; CMD_SLOTS / 32],
-    pub req_bits: [u32; REQ_SLOTS / 32],
-    pub protocol_errors: u32,
+    pub cq_word: u32,
     pub qid: u32,
-    pub ios: u64,
-    pub bytes_moved: u64,
-    pub retries: u64,
+    pub slot_bits: [u32; SLOTS / 32],
+    pub orphans: [u32; SLOTS / 32],
+    pub parked_bits: [u32; SLOTS / 32],
+    pub uncalled: u32,
+    pub reserved: u32,
+    pub protocol_errors: u32,
+    pub retries: u32,
+    pub visitor: u32,
+    pub visits: u32,
     pub data: Pool,
-    pub commands: [Command; CMD_SLOTS],
-    pub requests: [Request; REQ_SLOTS],
+    pub slots: [Slot; SLOTS],
 }
 
 impl Default for ChannelAbi {
@@ -152,6 +158,7 @@ pub fn describe(status: u32, dw0: u32) -> String {
         s if s & GN_OUT_OF_RANGE != 0 => "the range ends beyond the volume".into(),
         s if s & GN_BAD_REQUEST != 0 => "zero blocks, too many, or a misaligned buffer".into(),
         s if s & GN_READ_ONLY != 0 => "the volume was opened for reading".into(),
+        s if s & GN_BUSY != 0 => "no slot was free".into(),
         s if s & GN_NO_REPLICA != 0 => "the fleet map names no SSD for the block".into(),
         _ => {
             let why = Detail::from_dw0(dw0).refusal();

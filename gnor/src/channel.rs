@@ -5,6 +5,7 @@
 //! Connect. After that the CPU has no part in the channel's I/O.
 
 use crate::abi::{self, ChannelAbi, ConnectArgs, Pool, QueuePair};
+use crate::growth::Growth;
 use crate::node::{Connection, Node, NodeError};
 use crate::session::Session;
 use gnstor_fabric::device::{DeviceMem, Kernel};
@@ -14,12 +15,14 @@ use gnstor_fabric::mlx5;
 use gnstor_proto::fabrics::{CONNECT_DATA_BYTES, CmRequest, ConnectData};
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Queue id of a channel's queues: one I/O queue per SSD and session.
 const QID: u16 = 1;
+/// Of a channel's keys, those of its own memory come first: queues and pool.
+const OWN_KEYS: usize = 2;
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
 #[expect(unsafe_code, reason = "the kernel's entries for the CPU execution")]
@@ -55,6 +58,7 @@ fn connect_kernel() -> ClientKernel {
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     qps: usize,
+    parked: usize,
     cq: usize,
     cq_log: u32,
     capsules: usize,
@@ -63,34 +67,32 @@ struct Layout {
     queue_bytes: usize,
     uars: usize,
     pool_words: usize,
-    pool: usize,
     bytes: usize,
 }
 
-const SQ_BYTES: usize = abi::SQ_BLOCKS as usize * 64;
-const RQ_BYTES: usize = abi::RQ_ENTRIES as usize * 16;
-/// Send queue, receive queue, response buffers, doorbell record.
-const PER_SSD: usize = SQ_BYTES + RQ_BYTES + RQ_BYTES + 64;
-const POOL_BYTES: usize = abi::POOL_BLOCKS as usize * abi::POOL_BLOCK as usize;
+/// A range of 4 GiB: its words are 256 KiB.
+const POOL_MOST: u32 = 1 << 16;
 
 impl Layout {
-    fn new(ssds: usize) -> Self {
+    fn new(ssds: usize, pool_most: u32) -> Self {
         let align = |n: usize, to: usize| n.next_multiple_of(to);
         let qps = align(size_of::<ChannelAbi>(), 128);
-        let cq = align(qps + ssds * size_of::<QueuePair>(), 4096);
+        let parked = align(qps + ssds * size_of::<QueuePair>(), 64);
+        // What Connect sends is read once, before the first request can be parked.
+        let connect = parked;
+        let cq = align(parked + (abi::SLOTS * abi::PARKED_BYTES).max(ssds * CONNECT_DATA_BYTES), 4096);
         // Room for every command's response, its flushed SEND and every flushed receive: the queue cannot overrun even when
         // all SSDs fail at once.
-        let entries = (2 * abi::CMD_SLOTS + ssds * abi::RQ_ENTRIES as usize).next_power_of_two();
+        let entries = (2 * abi::SLOTS + ssds * abi::RQ_ENTRIES as usize).next_power_of_two();
         let capsules = cq + entries * 64;
-        let connect = capsules + abi::CMD_SLOTS * 64;
-        let per_ssd = connect + ssds * CONNECT_DATA_BYTES;
-        let queue_bytes = per_ssd + ssds * PER_SSD;
+        let per_ssd = capsules + abi::SLOTS * 64;
+        let queue_bytes = per_ssd + ssds * abi::QUEUE_BYTES;
         let uars = align(queue_bytes, 4096);
-        let pool_words = uars + ssds * 4096;
-        let pool = align(pool_words + abi::POOL_BLOCKS as usize * 4, abi::POOL_BLOCK as usize);
+        let pool_words = uars + ssds * abi::UAR_BYTES;
         let cq_log = entries.trailing_zeros();
         Self {
             qps,
+            parked,
             cq,
             cq_log,
             capsules,
@@ -99,8 +101,7 @@ impl Layout {
             queue_bytes,
             uars,
             pool_words,
-            pool,
-            bytes: pool + POOL_BYTES,
+            bytes: pool_words + pool_most as usize * 4,
         }
     }
 }
@@ -110,39 +111,45 @@ impl Layout {
 pub struct Channel {
     node: Arc<Node>,
     memory: DeviceMem,
+    pool: Arc<Growth>,
     layout: Layout,
     ssds: usize,
     pd: u32,
     cq: u32,
     first_qpn: u32,
-    keys: Vec<u32>,
+    keys: Mutex<Vec<u32>>,
     connections: Vec<Connection>,
 }
 
 /// Counters of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelStats {
-    /// Requests that ended.
-    pub ios: u64,
-    /// Reads that were sent to another replica after a refusal.
+    /// Reads that were sent to another replica after a refusal, or because a queue pair was broken.
     pub retries: u64,
     /// Responses that named no command in flight.
     pub protocol_errors: u32,
-    /// Command ids, request slots and pool blocks still taken.
+    /// Requests of `submit_async` that ended where nobody could call them back.
+    pub uncalled: u32,
+    /// Requests of `submit_async` that no thread has in hand.
+    pub parked: u32,
+    /// Slots and pool blocks still taken.
     pub leaked: u32,
 }
 
 impl Channel {
-    /// Sets a channel up and connects it to every SSD of the session.
+    /// Sets a channel up and connects it to every SSD of the session. Its pool may grow up to `pool_bytes`.
     ///
     /// # Errors
     /// [`NodeError`] names the SSD that refused or did not answer.
-    pub fn open(node: &Arc<Node>, session: &Session) -> Result<Self, NodeError> {
+    pub fn open(node: &Arc<Node>, session: &Session, pool_bytes: usize) -> Result<Self, NodeError> {
         let ssds = session.addresses().len();
         if ssds > abi::MAX_SSDS {
             return Err(NodeError::TooManySsds { ssds, max: abi::MAX_SSDS });
         }
-        let layout = Layout::new(ssds);
+        let most =
+            u32::try_from(pool_bytes / abi::POOL_BLOCK as usize).unwrap_or(u32::MAX).clamp(abi::POOL_BLOCKS, POOL_MOST);
+        let pool = Arc::new(Growth::new(node.device(), most)?);
+        let layout = Layout::new(ssds, pool.most());
         let memory = node.device().alloc(layout.bytes)?;
         let hca = node.hca();
         let at = |offset: usize| memory.address() + offset as u64;
@@ -153,12 +160,12 @@ impl Channel {
         invalid.iter_mut().skip(63).step_by(64).for_each(|own| *own = 0xF1);
         memory.write(layout.cq, &invalid)?;
         let cq = hca.create_cq(at(layout.cq), layout.cq_log)?;
-        let part = |ssd: usize, offset: usize| at(layout.per_ssd + ssd * PER_SSD + offset);
+        let part = |ssd: usize, offset: usize| at(layout.per_ssd + ssd * abi::QUEUE_BYTES + offset);
         let spec = |ssd: usize, ring: usize| DeviceQp {
             sq: (part(ssd, 0), abi::SQ_BLOCKS),
-            rq: (part(ssd, SQ_BYTES), abi::RQ_ENTRIES),
-            dbr: part(ssd, SQ_BYTES + 2 * RQ_BYTES),
-            uar: at(layout.uars + ssd * 4096),
+            rq: (part(ssd, abi::RQ_AT), abi::RQ_ENTRIES),
+            dbr: part(ssd, abi::DBR_AT),
+            uar: at(layout.uars + ssd * abi::UAR_BYTES),
             cq,
             pd,
             ring,
@@ -173,64 +180,64 @@ impl Channel {
             pd,
         })?;
         let pool_key = hca.register(DeviceMr {
-            base: at(layout.pool),
-            bytes: POOL_BYTES as u64,
+            base: pool.address(),
+            bytes: u64::from(pool.most()) * u64::from(abi::POOL_BLOCK),
             access: ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE,
             pd,
         })?;
         let mut channel = Self {
             node: Arc::clone(node),
             memory,
+            pool,
             layout,
             ssds,
             pd,
             cq,
             first_qpn,
-            keys: vec![queue_key, pool_key],
+            keys: Mutex::new(vec![queue_key, pool_key]),
             connections: Vec::new(),
         };
-        channel.write_structures(session, &specs)?;
+        channel.write_structures(session, queue_key, pool_key)?;
         channel.connect_rdma(session, &specs)?;
         channel.connect_fabrics(session)?;
+        if most > abi::POOL_BLOCKS {
+            node.watch(&channel.pool);
+        }
         Ok(channel)
     }
 
-    fn write_structures(&self, session: &Session, specs: &[DeviceQp]) -> Result<(), NodeError> {
+    fn write_structures(&self, session: &Session, queue_key: u32, pool_key: u32) -> Result<(), NodeError> {
         let layout = &self.layout;
         let at = |offset: usize| self.memory.address() + offset as u64;
         let abi = ChannelAbi {
             cq_addr: at(layout.cq),
             capsules_addr: at(layout.capsules),
             connect_addr: at(layout.connect),
+            queues_addr: at(layout.per_ssd),
+            uars_addr: at(layout.uars),
             qps_addr: at(layout.qps),
-            queue_lkey: self.keys[0],
+            parked_addr: at(layout.parked),
+            queue_lkey: queue_key,
             ssds: u32::try_from(self.ssds).expect("at most MAX_SSDS"),
             first_qpn: self.first_qpn,
             cq_log: layout.cq_log,
             qid: QID.into(),
             data: Pool {
-                base: at(layout.pool),
+                base: self.pool.address(),
                 words_addr: at(layout.pool_words),
+                host_addr: self.pool.words(),
                 blocks: abi::POOL_BLOCKS,
-                rkey: self.keys[1],
+                rkey: pool_key,
+                most: self.pool.most(),
+                ..Pool::default()
             },
             ..ChannelAbi::default()
         };
         self.memory.write(0, abi.as_bytes())?;
         let cntlids = session.controller_ids();
-        for (i, spec) in specs.iter().enumerate() {
-            let qp = QueuePair {
-                sq_addr: spec.sq.0,
-                rq_addr: spec.rq.0,
-                dbr_addr: spec.dbr,
-                uar_addr: spec.uar,
-                recv_addr: spec.rq.0 + RQ_BYTES as u64,
-                qpn: self.first_qpn + u32::try_from(i).expect("at most MAX_SSDS"),
-                lkey: self.keys[0],
-                ..QueuePair::default()
-            };
-            self.memory.write(layout.qps + i * size_of::<QueuePair>(), qp.as_bytes())?;
-            let data = ConnectData::new(session.host(), cntlids[i], &session.addresses()[i].subnqn);
+        for (i, (address, cntlid)) in session.addresses().iter().zip(cntlids).enumerate() {
+            self.memory.write(layout.qps + i * size_of::<QueuePair>(), QueuePair::default().as_bytes())?;
+            let data = ConnectData::new(session.host(), cntlid, &address.subnqn);
             self.memory.write(layout.connect + i * CONNECT_DATA_BYTES, data.as_bytes())?;
         }
         Ok(())
@@ -286,21 +293,47 @@ impl Channel {
         self.ssds
     }
 
-    /// Bytes of queues, and of the pool.
+    /// Bytes of queues, and of the pool as it is now.
     pub fn memory_bytes(&self) -> (usize, usize) {
-        (self.layout.queue_bytes, POOL_BYTES)
+        (self.layout.queue_bytes, self.pool.blocks() as usize * abi::POOL_BLOCK as usize)
     }
 
-    /// Registers device memory for this channel's I/O; returns the key.
+    /// Registers device memory for this channel's I/O; returns the key. Waits until no kernel runs.
     ///
     /// # Errors
     /// When the HCA's table is full; driver errors.
-    pub fn register(&mut self, memory: &DeviceMem) -> Result<u32, NodeError> {
+    pub fn register(&self, memory: &DeviceMem) -> Result<u32, NodeError> {
+        self.register_range(memory.address(), memory.len())
+    }
+
+    /// The same for memory of the caller's, which stays what it is until it is deregistered, or the channel is closed.
+    ///
+    /// # Errors
+    /// Where it is not memory of the channel's device; as [`Self::register`].
+    pub fn register_range(&self, address: u64, bytes: usize) -> Result<u32, NodeError> {
+        self.node.device().check_memory(address, bytes)?;
         let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
-        let mr = DeviceMr { base: memory.address(), bytes: memory.len() as u64, access, pd: self.pd };
-        let key = self.node.hca().register(mr)?;
-        self.keys.push(key);
+        let key = self.node.hca().register(DeviceMr { base: address, bytes: bytes as u64, access, pd: self.pd })?;
+        self.keys().push(key);
         Ok(key)
+    }
+
+    /// Forgets memory that was registered: its key opens nothing from here on. Waits until no kernel runs. False for a key that is none of
+    /// this channel's.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn deregister(&self, key: u32) -> Result<bool, NodeError> {
+        let mut keys = self.keys();
+        // Its queues and its pool stay.
+        let Some(at) = keys.iter().skip(OWN_KEYS).position(|k| *k == key) else { return Ok(false) };
+        self.node.hca().deregister(key)?;
+        keys.remove(OWN_KEYS + at);
+        Ok(true)
+    }
+
+    fn keys(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.keys.lock().expect("no panic while held")
     }
 
     /// The channel's counters; between launches.
@@ -311,12 +344,18 @@ impl Channel {
         let mut raw = vec![0; size_of::<ChannelAbi>()];
         self.memory.read(0, &mut raw)?;
         let c = ChannelAbi::read_from_bytes(&raw).expect("the length matches");
-        let mut words = vec![0; abi::POOL_BLOCKS as usize * 4];
+        let mut words = vec![0; self.pool.most() as usize * 4];
         self.memory.read(self.layout.pool_words, &mut words)?;
         let ones = |bits: &[u32]| bits.iter().map(|w| w.count_ones()).sum::<u32>();
         let taken = words.iter().filter(|b| **b != 0).count();
-        let leaked = ones(&c.cid_bits) + ones(&c.req_bits) + u32::try_from(taken).expect("small");
-        Ok(ChannelStats { ios: c.ios, retries: c.retries, protocol_errors: c.protocol_errors, leaked })
+        let leaked = ones(&c.slot_bits) + u32::try_from(taken).expect("small");
+        Ok(ChannelStats {
+            retries: c.retries.into(),
+            protocol_errors: c.protocol_errors,
+            uncalled: c.uncalled,
+            parked: ones(&c.parked_bits),
+            leaked,
+        })
     }
 }
 
@@ -324,8 +363,9 @@ impl Drop for Channel {
     fn drop(&mut self) {
         // The connections end before the memory they name does.
         self.connections.clear();
-        for key in &self.keys {
-            if let Err(e) = self.node.hca().deregister(*key) {
+        let keys = std::mem::take(&mut *self.keys());
+        for key in keys {
+            if let Err(e) = self.node.hca().deregister(key) {
                 tracing::warn!("deregister: {e}");
             }
         }
@@ -335,5 +375,5 @@ impl Drop for Channel {
     }
 }
 
-const _: () = assert!(offset_of!(ChannelAbi, data) % 8 == 0 && size_of::<QueuePair>() == 128);
+const _: () = assert!(offset_of!(ChannelAbi, data) % 8 == 0 && size_of::<QueuePair>() == 32);
 const _: () = assert!(mlx5::WQEBB == 64);

@@ -15,5 +15,6 @@
 
 pub mod abi;
 pub mod channel;
+pub mod growth;
 pub mod node;
 pub mod session;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A GPU node: one device with one emulated HCA, attached to engines. Clients of one process share it.
 
+use crate::growth::Growth;
 use gnstor_fabric::device::{Device, DeviceError, Residency};
 use gnstor_fabric::engine::{ConnId, HalfId, Port, REFUSED_NO_PEER};
 use gnstor_fabric::hca::agent::{AgentHca, ClientKernel, MAX_RINGS, Shape};
 use gnstor_fabric::runtime::{EngineError, EngineHandle};
 use gnstor_proto::fabrics::CmRequest;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::time::Duration;
 
 /// A GPU node.
@@ -20,6 +21,8 @@ pub struct Node {
     rings: Vec<(EngineHandle, HalfId)>,
     soft: HalfId,
     channels: AtomicUsize,
+    /// Pools that may ask for more memory.
+    pools: Mutex<Vec<Weak<Growth>>>,
 }
 
 /// A connection of a queue pair in device memory; it ends when it is dropped.
@@ -30,6 +33,8 @@ pub struct Connection {
 }
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+/// How often pools are looked at while kernels run. To get memory takes longer.
+const POOL_LOOK: Duration = Duration::from_micros(200);
 
 /// Why a node, session or channel could not be set up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,7 +78,8 @@ impl Node {
         for region in engine.each(|e, _| e.regions())?.into_iter().flatten() {
             device.map(&region)?;
         }
-        let mut node = Self { engine, hca, rings: Vec::new(), soft, channels: AtomicUsize::new(0) };
+        let mut node =
+            Self { engine, hca, rings: Vec::new(), soft, channels: AtomicUsize::new(0), pools: Mutex::default() };
         // Where a later one fails, dropping the node removes the earlier ones.
         for (number, half) in halves.into_iter().enumerate() {
             let engine = node.engine.nth(number);
@@ -148,7 +154,64 @@ impl Node {
         for (engine, half) in self.rings.iter().cloned() {
             engine.cast(move |e, now| e.calibrate(now, half));
         }
-        self.hca.launch(kernel, shape, args, deadline)
+        self.with_growth(|| self.hca.launch(kernel, shape, args, deadline))
+    }
+
+    /// Answers a pool's requests from here on.
+    pub(crate) fn watch(&self, pool: &Arc<Growth>) {
+        let mut pools = self.pools.lock().expect("no panic while held");
+        pools.retain(|pool| pool.strong_count() != 0);
+        pools.push(Arc::downgrade(pool));
+    }
+
+    /// Runs a launch with a thread beside it that answers the pools.
+    fn with_growth<R>(&self, launch: impl FnOnce() -> R) -> R {
+        let pools: Vec<Arc<Growth>> =
+            self.pools.lock().expect("no panic while held").iter().filter_map(Weak::upgrade).collect();
+        if pools.is_empty() {
+            return launch();
+        }
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    pools.iter().for_each(|pool| _ = pool.answer());
+                    std::thread::sleep(POOL_LOOK);
+                }
+            });
+            let result = launch();
+            ended.store(true, Ordering::Relaxed);
+            result
+        })
+    }
+
+    /// How many blocks of a client kernel are on the device at once, beside the agent: the largest grid whose blocks may wait for each
+    /// other.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn max_blocks(&self, kernel: &ClientKernel, threads: u32, smem_bytes: u32) -> Result<u32, DeviceError> {
+        let agent = u32::try_from(self.hca.rings()).expect("at most MAX_RINGS");
+        self.device().max_blocks(&kernel.beside_agent, threads, smem_bytes, agent)
+    }
+
+    /// As [`Self::launch`], for a grid whose blocks wait for each other: it is refused where they do not all fit.
+    ///
+    /// # Errors
+    /// [`DeviceError::Kernel`] says how many fit.
+    pub fn launch_together(
+        &self,
+        kernel: ClientKernel,
+        shape: Shape,
+        args: u64,
+        deadline: Duration,
+    ) -> Result<(), DeviceError> {
+        let most = self.max_blocks(&kernel, shape.threads, shape.smem_bytes)?;
+        if shape.blocks > most {
+            let cause = format!("{} blocks do not fit beside the HCA's agent: at most {most}", shape.blocks);
+            return Err(DeviceError::Kernel { kernel: kernel.beside_agent.name, cause });
+        }
+        self.launch(kernel, shape, args, deadline)
     }
 
     /// Takes the HCA away from the engines, with every connection that goes through it: also a fault to inject.

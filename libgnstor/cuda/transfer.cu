@@ -12,7 +12,7 @@ GN_DEV void transfer_body(transfer_args& a, gn_u32 block, gn_u32 blocks) {
     io x;
     if (have) {
       const transfer_item& t = a.items[i];
-      x = io_make(*a.f.v, t.opcode, t.vba, t.blocks, t.address, t.key, t.flags);
+      x = io_make(*a.f.v, t.opcode, t.vba, t.blocks, t.address, t.key, t.flags | (t.replica ? (gn_u32)FLAG_PINNED : 0u));
       x.attempt = t.replica;
     }
     gn_u32 status = run_warp(a.f, have, x);
@@ -24,6 +24,14 @@ GN_DEV void transfer_body(transfer_args& a, gn_u32 block, gn_u32 blocks) {
   }
 }
 
+// What kernels that have ended left in flight; their callbacks are not known here.
+GN_DEV void drain_body(drain_args& a, gn_u32 block, gn_u32) {
+  if (block != 0 || warp_in_block() != 0) return;
+  gn_u32 left = drain(a.f, a.timeout_ns);
+  if (lane_id() == 0) a.left = left;
+}
+
 }  // namespace gn
 
 GN_CLIENT(gn_transfer, gn::transfer_args, gn::transfer_body)
+GN_CLIENT(gn_drain_channel, gn::drain_args, gn::drain_body)

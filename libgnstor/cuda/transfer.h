@@ -26,4 +26,11 @@ struct transfer_args {
   gn_u32 reserved;
 };
 
+struct drain_args {
+  file f;
+  gn_u64 timeout_ns;
+  gn_u32 left;      // out: slots still taken
+  gn_u32 reserved;
+};
+
 }  // namespace gn

@@ -14,5 +14,7 @@ extern "C" const gn_layout_row gn_libgnstor_layout[] = {
     {"transfer_item.status", offsetof(gn::transfer_item, status)},
     {"transfer_args", sizeof(gn::transfer_args)},
     {"transfer_args.items", offsetof(gn::transfer_args, items)},
+    {"drain_args", sizeof(gn::drain_args)},
+    {"drain_args.left", offsetof(gn::drain_args, left)},
     {nullptr, 0},
 };

@@ -21,7 +21,7 @@ GN_DEV void read_volume_body(read_volume_args& a, gn_u32 block, gn_u32 grid) {
   if (!buffer) gn::mem::add_relaxed_gpu(&a.failed, 1u);
   gn_u32 next = block * blockDim.x + threadIdx.x;  // thread t reads blocks t, t + all threads, ...
   gn_u32 stride = grid * blockDim.x;
-  gn::io x = {};
+  gn::read_io x;
   // The 32 lanes of a warp stay together, those without work too: they share doorbells and take each other's completions.
   while (__any_sync(0xffffffffu, buffer && (next < a.blocks || gn::batch_pending(b)))) {
     if (buffer && next < a.blocks && !gn::batch_pending(b)) {

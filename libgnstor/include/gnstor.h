@@ -128,7 +128,17 @@ typedef struct gn_kernel_file {
 
 int gn_device_file(const gn_file *file, gn_kernel_file *out);
 
-// Zeroed device memory. It is not registered for I/O: kernels read and write volumes through gn::alloc's buffers.
+// Waits until nothing of the client's channel is in flight any more, also what kernels that have ended left behind (gn::submit_async),
+// whose callbacks are not called. -ETIMEDOUT: something is left after timeout_ns.
+int gn_drain(gn_file *file, uint64_t timeout_ns);
+
+// Registers device memory of the caller's (cudaMalloc) for the client's I/O: kernels name it by *key, instead of f.pool_key(). It stays what
+// it is until gn_deregister_buffer or the end of the client. Both wait until no kernel runs. -EINVAL: it is not memory of the node's
+// device, or too much is registered; not such a key.
+int gn_register_buffer(gn_client *client, uint64_t address, size_t bytes, uint32_t *key);
+int gn_deregister_buffer(gn_client *client, uint32_t key);
+
+// Zeroed device memory. It is not registered for I/O: kernels use gn::alloc's buffers, or what gn_register_buffer has registered.
 int gn_memory_alloc(gn_node *node, size_t bytes, gn_memory **memory);
 void gn_memory_free(gn_memory *memory);
 uint64_t gn_memory_address(const gn_memory *memory); // in device code; 0 for null
@@ -148,6 +158,13 @@ typedef struct gn_kernel {
 // of the kernel's argument. I/O happens only in a launch: CUDA's own <<<>>> does not start the HCA. -ETIMEDOUT: the kernel did not end.
 int gn_launch(gn_node *node, const gn_kernel *kernel, uint32_t blocks, uint32_t threads, uint32_t smem_bytes, uint64_t args,
               uint64_t timeout_ns);
+
+// How many blocks of a kernel are on the device at once, beside the HCA's.
+int gn_max_blocks(gn_node *node, const gn_kernel *kernel, uint32_t threads, uint32_t smem_bytes, uint32_t *blocks);
+
+// As gn_launch, for a grid whose blocks wait for each other. -EINVAL: they do not all fit; gn_last_error() says how many do.
+int gn_launch_together(gn_node *node, const gn_kernel *kernel, uint32_t blocks, uint32_t threads, uint32_t smem_bytes, uint64_t args,
+                       uint64_t timeout_ns);
 
 #if defined(__cplusplus) && __cplusplus >= 201103L
 #define GN_LAYOUT(WHAT) static_assert(WHAT, #WHAT)

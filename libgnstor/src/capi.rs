@@ -589,6 +589,58 @@ pub unsafe extern "C" fn gn_device_file(file: *const FileHandle, out: *mut CKern
     })
 }
 
+/// `gn_drain`.
+///
+/// # Safety
+/// As gnstor.h says: the handle is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gn_drain(file: *const FileHandle, timeout_ns: u64) -> c_int {
+    // SAFETY: the caller's promise.
+    guard(|| Ok(unsafe { object(file, "the file") }?.file.drain(Duration::from_nanos(timeout_ns))?))
+}
+
+/// `gn_register_buffer`.
+///
+/// # Safety
+/// As gnstor.h says: pointers are null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gn_register_buffer(
+    client: *const ClientHandle,
+    address: u64,
+    bytes: usize,
+    key: *mut u32,
+) -> c_int {
+    guard(|| {
+        result_goes_to(key, "the key")?;
+        // SAFETY: the caller's promise.
+        let client = unsafe { object(client, "the client") }?;
+        let made = client.client.register_buffer(address, bytes).map_err(|e| match e {
+            // Memory that is not the device's is the caller's mistake, not a lack of it.
+            Error::Node(NodeError::Device(DeviceError::Memory { .. })) => Failure::invalid(e.to_string()),
+            other => other.into(),
+        })?;
+        // SAFETY: not null, and the caller's promise.
+        unsafe { key.write(made) };
+        Ok(())
+    })
+}
+
+/// `gn_deregister_buffer`.
+///
+/// # Safety
+/// As gnstor.h says: the handle is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gn_deregister_buffer(client: *const ClientHandle, key: u32) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let client = unsafe { object(client, "the client") }?;
+        match client.client.deregister_buffer(key)? {
+            true => Ok(()),
+            false => Err(Failure::invalid(format!("key {key:#x} is of no registered buffer"))),
+        }
+    })
+}
+
 /// `gn_memory_alloc`.
 ///
 /// # Safety
@@ -699,6 +751,27 @@ fn kept_kernel(name: &str, image: &[u8], host: Option<HostEntry>) -> Result<Kern
     Ok(kernel)
 }
 
+/// A kernel of C's, checked.
+///
+/// # Safety
+/// As gnstor.h says: pointers are null or valid.
+unsafe fn client_kernel(node: &Node, kernel: *const CKernel, threads: u32) -> Result<ClientKernel, Failure> {
+    // SAFETY: the caller's promise.
+    let kernel = unsafe { *object(kernel, "the kernel")? };
+    // SAFETY: the caller's promise.
+    let (name, image) =
+        unsafe { (text(kernel.name, "the kernel's name")?, bytes_in(kernel.image, kernel.image_bytes)?) };
+    let kind = node.device().kind();
+    if (kind == "host" && kernel.host.is_none()) || (kind == "cuda" && image.is_empty()) {
+        return Err(Failure::invalid(format!("kernel '{name}' has no form for the {kind} device")));
+    }
+    if threads == 0 || threads > 1024 || !threads.is_multiple_of(32) {
+        return Err(Failure::invalid(format!("blocks of {threads} threads cannot be launched")));
+    }
+    let kept = kept_kernel(name, image, kernel.host)?;
+    Ok(ClientKernel { beside_agent: kept, one_grid: kept })
+}
+
 /// `gn_launch`.
 ///
 /// # Safety
@@ -715,19 +788,67 @@ pub unsafe extern "C" fn gn_launch(
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (node, kernel) = unsafe { (share(node, "the node")?, *object(kernel, "the kernel")?) };
+        let node = unsafe { share(node, "the node") }?;
         // SAFETY: the caller's promise.
-        let (name, image) =
-            unsafe { (text(kernel.name, "the kernel's name")?, bytes_in(kernel.image, kernel.image_bytes)?) };
-        let kind = node.node.device().kind();
-        if (kind == "host" && kernel.host.is_none()) || (kind == "cuda" && image.is_empty()) {
-            return Err(Failure::invalid(format!("kernel '{name}' has no form for the {kind} device")));
+        let client = unsafe { client_kernel(&node.node, kernel, threads) }?;
+        if blocks == 0 {
+            return Err(Failure::invalid("a grid of no blocks cannot be launched"));
         }
-        if blocks == 0 || threads == 0 || threads > 1024 || !threads.is_multiple_of(32) {
-            return Err(Failure::invalid(format!("{blocks} blocks of {threads} threads cannot be launched")));
+        let shape = Shape { blocks, threads, smem_bytes };
+        Ok(node.node.launch(client, shape, args, Duration::from_nanos(timeout_ns))?)
+    })
+}
+
+/// `gn_max_blocks`.
+///
+/// # Safety
+/// As gnstor.h says: pointers are null or valid; the kernel is one of GN_CLIENT's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gn_max_blocks(
+    node: *const NodeHandle,
+    kernel: *const CKernel,
+    threads: u32,
+    smem_bytes: u32,
+    blocks: *mut u32,
+) -> c_int {
+    guard(|| {
+        result_goes_to(blocks, "the number of blocks")?;
+        // SAFETY: the caller's promise.
+        let node = unsafe { share(node, "the node") }?;
+        // SAFETY: the caller's promise.
+        let client = unsafe { client_kernel(&node.node, kernel, threads) }?;
+        let most = node.node.max_blocks(&client, threads, smem_bytes)?;
+        // SAFETY: not null, and the caller's promise.
+        unsafe { blocks.write(most) };
+        Ok(())
+    })
+}
+
+/// `gn_launch_together`.
+///
+/// # Safety
+/// As [`gn_launch`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gn_launch_together(
+    node: *const NodeHandle,
+    kernel: *const CKernel,
+    blocks: u32,
+    threads: u32,
+    smem_bytes: u32,
+    args: u64,
+    timeout_ns: u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let node = unsafe { share(node, "the node") }?;
+        // SAFETY: the caller's promise.
+        let client = unsafe { client_kernel(&node.node, kernel, threads) }?;
+        let most = node.node.max_blocks(&client, threads, smem_bytes)?;
+        if blocks == 0 || blocks > most {
+            return Err(Failure::invalid(format!(
+                "{blocks} blocks that wait for each other do not fit: at most {most}"
+            )));
         }
-        let kept = kept_kernel(name, image, kernel.host)?;
-        let client = ClientKernel { beside_agent: kept, one_grid: kept };
         let shape = Shape { blocks, threads, smem_bytes };
         Ok(node.node.launch(client, shape, args, Duration::from_nanos(timeout_ns))?)
     })

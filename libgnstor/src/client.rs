@@ -43,6 +43,9 @@ pub struct ConnectOptions {
     pub io_timeout: Duration,
     /// Device memory to get and register for the caller's kernels, beside the channel's pool; see [`Client::buffer`].
     pub buffer_bytes: usize,
+    /// What the channel's pool may grow to, in bytes: addresses of it are reserved, memory comes when kernels find the pool empty. It has
+    /// 8 MiB from the beginning.
+    pub pool_bytes: usize,
 }
 
 impl ConnectOptions {
@@ -54,6 +57,7 @@ impl ConnectOptions {
             fabric: Fabric::Daemon,
             io_timeout: Duration::from_secs(10),
             buffer_bytes: 0,
+            pool_bytes: 64 << 20,
         }
     }
 }
@@ -127,11 +131,11 @@ impl Client {
         }
         let addresses = addresses(node, &ssds, options.fabric)?;
         let session = Session::connect(node, id, addresses)?;
-        let mut channel = Channel::open(node, &session)?;
+        let channel = Channel::open(node, &session, options.pool_bytes)?;
         let places = node.device().alloc(map.places().len() * 2)?;
         let bytes: Vec<u8> = map.places().iter().flat_map(|p| p.to_le_bytes()).collect();
         places.write(0, &bytes)?;
-        let transfers = Mutex::new(Transfers::new(&mut channel)?);
+        let transfers = Mutex::new(Transfers::new(&channel)?);
         let buffer = match options.buffer_bytes {
             0 => None,
             bytes => {
@@ -192,6 +196,26 @@ impl Client {
     /// The memory that [`ConnectOptions::buffer_bytes`] asked for.
     pub fn buffer(&self) -> Option<&DeviceBuffer> {
         self.buffer.as_ref()
+    }
+
+    /// Registers device memory of the caller's (of `cudaMalloc`, say) for I/O; returns the key that requests name it by. The memory stays
+    /// what it is until it is deregistered, or the client has ended. Waits until no kernel runs.
+    ///
+    /// # Errors
+    /// [`DeviceError::Memory`](gnstor_fabric::device::DeviceError::Memory): it is not this device's memory, or the HCA's table is full.
+    pub fn register_buffer(&self, address: u64, bytes: usize) -> Result<u32, Error> {
+        Ok(self.channel.register_range(address, bytes)?)
+    }
+
+    /// Ends what [`Self::register_buffer`] began. I/O to it must have ended; what is sent later fails. False: not such a key.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn deregister_buffer(&self, key: u32) -> Result<bool, Error> {
+        // The staging memory's key is not the caller's to take away.
+        let own = self.transfers.lock().expect("no panic while held").key() == key
+            || self.buffer.as_ref().is_some_and(|buffer| buffer.key == key);
+        if own { Ok(false) } else { Ok(self.channel.deregister(key)?) }
     }
 
     /// Model and firmware of an SSD, from Identify Controller.

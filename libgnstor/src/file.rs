@@ -4,13 +4,13 @@
 use crate::client::{Client, Rights, vid_of};
 use crate::error::Error;
 use crate::manager::VolumeInfo;
-use crate::transfer::{FileAbi, STAGING_BYTES};
+use crate::transfer::{FileAbi, IoFailure, STAGING_BYTES};
 use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};
-use gnstor_gnor::abi::VolumeAbi;
+use gnstor_gnor::abi::{GN_TIMED_OUT, VolumeAbi};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc;
-use std::mem::size_of;
+use std::mem::{ManuallyDrop, size_of};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -45,7 +45,7 @@ pub struct File {
     info: VolumeInfo,
     rights: Rights,
     granted: bool,
-    device: DeviceMem,
+    device: ManuallyDrop<DeviceMem>,
     lease: Option<Lease>,
 }
 
@@ -90,7 +90,7 @@ impl File {
         device.write(0, abi.as_bytes())?;
         let granted = lease.is_some();
         let lease = lease.filter(|_| rights == Rights::Write).map(|length| Lease::start(client, &info, length));
-        Ok(Self { client: Arc::clone(client), info, rights, granted, device, lease })
+        Ok(Self { client: Arc::clone(client), info, rights, granted, device: ManuallyDrop::new(device), lease })
     }
 
     /// The volume as it was when it was opened.
@@ -195,6 +195,19 @@ impl File {
         transfers.flush(&self.client.channel, self.abi())
     }
 
+    /// Waits until nothing of the channel is in flight any more, also what kernels that have ended left behind (`gn::submit_async`). Their
+    /// callbacks are not called: those are counted in [`ChannelStats::uncalled`](crate::ChannelStats).
+    ///
+    /// # Errors
+    /// [`Error::Io`] with a time-out when something is left after `timeout`; device errors.
+    pub fn drain(&self, timeout: Duration) -> Result<(), Error> {
+        let transfers = self.client.transfers.lock().expect("no panic while held");
+        match transfers.drain(&self.client.channel, self.abi(), timeout)? {
+            0 => Ok(()),
+            _ => Err(IoFailure { what: "drain", vba: 0, status: GN_TIMED_OUT, dw0: 0, dw1: 0 }.into()),
+        }
+    }
+
     /// Runs a kernel of the user's with the HCA beside it; `args` is the device address of its argument, which names this file by
     /// [`Self::device_file`].
     ///
@@ -245,8 +258,27 @@ impl Lease {
     }
 }
 
+impl File {
+    /// Whether the channel has no request left that nobody waits for: such a one would go on looking at its volume.
+    fn left_alone(&self) -> bool {
+        let parked = || self.client.channel_stats().map_or(true, |stats| stats.parked != 0);
+        if !parked() {
+            return true;
+        }
+        if let Err(e) = self.drain(self.client.io_timeout) {
+            tracing::warn!("closing {}: {e}", self.info.name);
+        }
+        !parked()
+    }
+}
+
 impl Drop for File {
+    #[expect(unsafe_code, reason = "the volume's description outlives the file where requests still use it")]
     fn drop(&mut self) {
+        if self.left_alone() {
+            // SAFETY: dropped here only, once.
+            unsafe { ManuallyDrop::drop(&mut self.device) };
+        }
         if let Some(Lease { stop, thread, .. }) = self.lease.take() {
             drop(stop);
             let _ = thread.join();

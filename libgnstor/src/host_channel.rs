@@ -17,7 +17,7 @@ use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::agent::{DeviceMr, DeviceQp};
 use gnstor_fabric::region::HostRegion;
-use gnstor_gnor::abi::{CMD_SLOTS, GN_NO_REPLICA, RQ_ENTRIES, SQ_BLOCKS};
+use gnstor_gnor::abi::{GN_NO_REPLICA, RQ_ENTRIES, SLOTS, SQ_BLOCKS};
 use gnstor_gnor::node::{Connection, NodeError};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::{self, CONNECT_DATA_BYTES, CmRequest, ConnectData, ConnectFields, fctype};
@@ -117,9 +117,9 @@ impl HostChannel {
     pub fn open(client: &Arc<Client>) -> Result<Self, Error> {
         let node = client.node();
         let ssds = client.ssds().len();
-        let entries = (2 * CMD_SLOTS + ssds * RQ_ENTRIES as usize).next_power_of_two();
+        let entries = (2 * SLOTS + ssds * RQ_ENTRIES as usize).next_power_of_two();
         let capsules = entries * 64;
-        let connect_at = capsules + CMD_SLOTS * 64;
+        let connect_at = capsules + SLOTS * 64;
         let queues_at = (connect_at + ssds * CONNECT_DATA_BYTES).next_multiple_of(4096);
         let bytes = queues_at + ssds * PER_SSD;
         let memory = HostRegion::alloc(bytes)
@@ -153,7 +153,7 @@ impl HostChannel {
             connect_at,
             queues_at,
             queues: vec![Queue::default(); ssds],
-            slots: vec![None; CMD_SLOTS],
+            slots: vec![None; SLOTS],
             consumed: 0,
             first_qpn,
             cq,

@@ -10,7 +10,7 @@ use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::status::{Detail, Status};
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::time::Duration;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -86,6 +86,16 @@ struct Args {
 }
 const _: () = assert!(size_of::<Item>() == 48 && size_of::<Args>() == 40 && size_of::<FileAbi>() == 24);
 
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+struct DrainArgs {
+    file: FileAbi,
+    timeout_ns: u64,
+    left: u32,
+    reserved: u32,
+}
+const _: () = assert!(size_of::<DrainArgs>() <= ITEMS_AT);
+
 /// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verb {
@@ -127,6 +137,8 @@ mod entry {
     unsafe extern "C" {
         pub(super) fn gn_transfer(launch: *mut c_void);
         pub(super) fn gn_transfer_one_grid(launch: *mut c_void);
+        pub(super) fn gn_drain_channel(launch: *mut c_void);
+        pub(super) fn gn_drain_channel_one_grid(launch: *mut c_void);
     }
 }
 
@@ -142,6 +154,26 @@ unsafe extern "C" fn transfer_one_grid_entry(launch: *mut c_void) {
     unsafe { entry::gn_transfer_one_grid(launch) }
 }
 
+#[expect(unsafe_code, reason = "forwards to the C++ entry")]
+unsafe extern "C" fn drain_entry(launch: *mut c_void) {
+    // SAFETY: called by the CPU runtime with the launch's argument.
+    unsafe { entry::gn_drain_channel(launch) }
+}
+
+#[expect(unsafe_code, reason = "forwards to the C++ entry")]
+unsafe extern "C" fn drain_one_grid_entry(launch: *mut c_void) {
+    // SAFETY: called by the CPU runtime with the launch's argument.
+    unsafe { entry::gn_drain_channel_one_grid(launch) }
+}
+
+fn drain_kernel() -> ClientKernel {
+    let image = include_bytes!("../cuda/transfer.fatbin");
+    ClientKernel {
+        beside_agent: Kernel { name: "gn_drain_channel", image, host: drain_entry },
+        one_grid: Kernel { name: "gn_drain_channel_one_grid", image, host: drain_one_grid_entry },
+    }
+}
+
 fn kernel() -> ClientKernel {
     let image = include_bytes!("../cuda/transfer.fatbin");
     ClientKernel {
@@ -154,12 +186,30 @@ fn kernel() -> ClientKernel {
 const THREADS: u32 = 128;
 
 impl Transfers {
-    pub(crate) fn new(channel: &mut Channel) -> Result<Self, Error> {
+    pub(crate) fn new(channel: &Channel) -> Result<Self, Error> {
         let device = channel.node().device();
         let staging = device.alloc(STAGING_BYTES)?;
         let control = device.alloc(ITEMS_AT + MAX_ITEMS * size_of::<Item>())?;
         let key = channel.register(&staging)?;
         Ok(Self { staging, key, control, tainted: Cell::new(false) })
+    }
+
+    /// The staging memory's.
+    pub(crate) fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// Polls until none of the channel's requests is left, for at most `timeout`; returns how many slots are still taken.
+    pub(crate) fn drain(&self, channel: &Channel, file: FileAbi, timeout: Duration) -> Result<u32, Error> {
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let args = DrainArgs { file, timeout_ns, left: 0, reserved: 0 };
+        self.control.write(0, args.as_bytes())?;
+        let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
+        let deadline = timeout.saturating_add(Duration::from_secs(5));
+        channel.node().launch(drain_kernel(), shape, self.control.address(), deadline)?;
+        let mut left = [0; 4];
+        self.control.read(offset_of!(DrainArgs, left), &mut left)?;
+        Ok(u32::from_le_bytes(left))
     }
 
     /// Writes `data` (at most [`STAGING_BYTES`], whole blocks) at block `vba`; no request crosses a chunk border.
@@ -261,7 +311,6 @@ mod tests {
     #![expect(unsafe_code, reason = "reads the table that the C++ compiler made")]
     use super::*;
     use std::ffi::{CStr, c_char};
-    use std::mem::offset_of;
 
     #[repr(C)]
     struct Row {
@@ -281,6 +330,8 @@ mod tests {
             ("transfer_item.status", offset_of!(Item, status)),
             ("transfer_args", size_of::<Args>()),
             ("transfer_args.items", offset_of!(Args, items)),
+            ("drain_args", size_of::<DrainArgs>()),
+            ("drain_args.left", offset_of!(DrainArgs, left)),
         ];
         let first = &raw const gn_libgnstor_layout;
         for (i, (name, value)) in mirror.iter().enumerate() {

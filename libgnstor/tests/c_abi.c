@@ -37,6 +37,7 @@ static void null_is_refused_everywhere(void) {
   gn_file *file = NULL;
   gn_memory *memory = NULL;
   size_t count;
+  uint32_t number;
   char block[8];
   REFUSED(gn_node_open(NULL, &node), EINVAL, "device's name is null");
   REFUSED(gn_node_open("host", NULL), EINVAL, "is null");
@@ -58,6 +59,13 @@ static void null_is_refused_everywhere(void) {
   REFUSED(gn_memory_write(NULL, 0, block, sizeof block), EINVAL, "memory is null");
   REFUSED(gn_memory_read(NULL, 0, block, sizeof block), EINVAL, "memory is null");
   REFUSED(gn_launch(NULL, &kernel, 1, 32, 0, 0, 1), EINVAL, "node is null");
+  REFUSED(gn_launch_together(NULL, &kernel, 1, 32, 0, 0, 1), EINVAL, "node is null");
+  REFUSED(gn_max_blocks(NULL, &kernel, 32, 0, &number), EINVAL, "node is null");
+  REFUSED(gn_max_blocks(NULL, &kernel, 32, 0, NULL), EINVAL, "is null");
+  REFUSED(gn_drain(NULL, 1), EINVAL, "file is null");
+  REFUSED(gn_register_buffer(NULL, 4096, 4096, &number), EINVAL, "client is null");
+  REFUSED(gn_register_buffer(NULL, 4096, 4096, NULL), EINVAL, "is null");
+  REFUSED(gn_deregister_buffer(NULL, 1), EINVAL, "client is null");
   CHECK(node == NULL && client == NULL && file == NULL && memory == NULL);
   CHECK(gn_node_device(NULL) == NULL && gn_client_id(NULL) == 0 && gn_memory_address(NULL) == 0);
   gn_close(NULL);
@@ -102,13 +110,23 @@ static void memory_outlives_its_node_and_keeps_its_bounds(void) {
   gn_memory_free(memory);
 }
 
+static void does_nothing(void *argument) { (void)argument; }
+
 static void launches_are_checked(void) {
   gn_node *node = NULL;
   gn_kernel gpu_only = {"gpu_only", "x", 1, NULL}, unnamed = {NULL, NULL, 0, NULL};
+  gn_kernel both = {"both", "x", 1, does_nothing};
+  uint32_t most = 0;
   CHECK(gn_node_open("host", &node) == 0);
   REFUSED(gn_launch(node, NULL, 1, 32, 0, 0, 1), EINVAL, "kernel is null");
   REFUSED(gn_launch(node, &unnamed, 1, 32, 0, 0, 1), EINVAL, "name is null");
   REFUSED(gn_launch(node, &gpu_only, 1, 32, 0, 0, 1), EINVAL, "no form for the host device");
+  REFUSED(gn_launch(node, &both, 0, 32, 0, 0, 1), EINVAL, "no blocks");
+  REFUSED(gn_launch(node, &both, 1, 33, 0, 0, 1), EINVAL, "33 threads");
+  // On the CPU every block is there at once; a grid of none is refused all the same.
+  CHECK(gn_max_blocks(node, &both, 32, 0, &most) == 0 && most == INT32_MAX);
+  REFUSED(gn_launch_together(node, &both, 0, 32, 0, 0, 1), EINVAL, "at most 2147483647");
+  REFUSED(gn_launch_together(node, &both, UINT32_MAX, 32, 0, 0, 1), EINVAL, "do not fit");
   gn_node_close(node);
 }
 

@@ -63,13 +63,15 @@ fn the_header_is_c99_and_cpp() {
 }
 
 #[test]
-fn the_example_kernel_compiles_for_the_cpu() {
-    let mut compile = compiler("CXX", "c++");
-    compile.args(["-std=c++17", "-fsyntax-only", "-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function"]);
-    compile.args(["-DGN_SIMT_HOST", "-x", "c++"]);
-    for folder in ["../fabric/simt", "../fabric/cuda", "../gnor/cuda", "include"] {
-        compile.arg("-I").arg(here().join(folder));
+fn the_example_kernels_compile_for_the_cpu() {
+    for example in ["read_volume.cu", "read_async.cu"] {
+        let mut compile = compiler("CXX", "c++");
+        compile.args(["-std=c++17", "-fsyntax-only", "-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function"]);
+        compile.args(["-DGN_SIMT_HOST", "-x", "c++"]);
+        for folder in ["../fabric/simt", "../fabric/cuda", "../gnor/cuda", "include"] {
+            compile.arg("-I").arg(here().join(folder));
+        }
+        compile.arg(here().join("examples").join(example));
+        succeeds(compile);
     }
-    compile.arg(here().join("examples/read_volume.cu"));
-    succeeds(compile);
 }

@@ -271,6 +271,16 @@ impl Up {
         gnstor(&[&["cp", "--device", "host", "--array", &self.daemon], args].concat())
     }
 
+    /// Sends it a signal that does not end it.
+    pub fn signal(&self, how: &str) {
+        signal(&self.running.child, how);
+    }
+
+    /// Kills it.
+    pub fn kill(mut self) {
+        assert_eq!(self.running.end("-KILL"), 1000);
+    }
+
     /// Ends it with a signal that it takes in order.
     pub fn end(mut self, how: &str) {
         let code = self.running.end(how);

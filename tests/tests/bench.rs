@@ -6,11 +6,12 @@ use gnstor_cli::args::{DeviceArg, EngineArgs};
 use gnstor_cli::bench::{self, BenchArgs, Load, Mode, Report, Rig, Rw, Switch};
 use gnstor_cli::report::Steps;
 use gnstor_tests::BLOCK;
-use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, gnstor, signal, wait};
+use gnstor_tests::command::{BUILD_LIMIT, Ended, GNSTOR, Guard, gnstor, run_for, signal, wait};
 use gnstor_tests::within;
 use libgnstor::File;
 use serde_json::Value;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -195,9 +196,110 @@ fn ctrl_c_ends_a_figure_with_the_points_so_far() {
 }
 
 #[test]
+fn a_load_that_is_run_several_times_has_median_and_spread() {
+    within(BUILD_LIMIT, || {
+        let ended = gnstor(&[&SHORT[..], &["--runs", "3", "--json"]].concat());
+        let all = ended.json();
+        let runs = all["runs"].as_array().expect("runs");
+        assert_eq!((runs.len(), &all["planned"], &all["interrupted"]), (3, &3.into(), &false.into()));
+        runs.iter().for_each(|run| told(run, true, false));
+        let mut rates: Vec<f64> = runs.iter().map(|run| run["iops"].as_f64().expect("a rate")).collect();
+        let median = &runs[usize::try_from(all["median_run"].as_u64().expect("a number")).expect("small")];
+        assert_eq!(median["iops"], all["iops"]["median"]);
+        rates.sort_by(f64::total_cmp);
+        for (name, rate) in [("least", rates[0]), ("median", rates[1]), ("most", rates[2])] {
+            assert!((all["iops"][name].as_f64().expect("a rate") - rate).abs() < 1e-6, "{name} of {rates:?}");
+        }
+        let text = gnstor(&[&SHORT[..], &["--runs", "2"]].concat());
+        text.worked();
+        assert!(text.stdout.contains("of 2; median (least..most) of all:"), "{}", text.stdout);
+        let point = ["--figure", "13", "--points", "gnstor,randread,4k", "--runs", "2", "--json"];
+        let figure = gnstor(&[&SHORT[..], &point].concat()).json();
+        let point = &figure["points"][0];
+        assert_eq!((&point["runs"], point["other_runs"].as_array().map(Vec::len)), (&2.into(), Some(1)));
+        assert!(point["spread"]["least"].as_f64() <= point["measured"].as_f64(), "{}", point["spread"]);
+        assert!(point["measured"].as_f64() <= point["spread"]["most"].as_f64(), "{}", point["spread"]);
+    });
+}
+
+/// A suite in its shortest form.
+fn suite(which: &str, folder: &Path, extra: &[&str]) -> Ended {
+    let short = ["--device", "host", "--engines", "1", "--size", "2MiB", "--warmup", "0", "--runtime", "20ms"];
+    let words = ["bench", "--suite", which, "--max-clients", "1", "--out", folder.to_str().expect("a name in UTF-8")];
+    let mut command = Command::new(&*GNSTOR);
+    command.args(words).args(short).args(extra);
+    run_for(command, LIMIT)
+}
+
+#[test]
+fn a_suite_goes_on_where_its_last_call_ended() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let call = |extra: &[&str]| suite("targets", folder.path(), &[extra, &["--json"]].concat()).json();
+        let nothing = call(&["--budget", "1ms"]);
+        assert_eq!((&nothing["done"], &nothing["complete"]), (&0.into(), &false.into()));
+        let planned = nothing["planned"].as_u64().expect("a number");
+        assert_eq!(planned, 3 * 30);
+        let once = call(&["--runs", "1"]);
+        assert_eq!((&once["done"], &once["complete"]), (&30.into(), &true.into()));
+        let rows = once["rows"].as_array().expect("rows");
+        assert_eq!((rows.len(), &rows[0]["name"]), (30, &"copy".into()));
+        assert_eq!(rows[0]["kept"]["runs"][0]["copy"]["copies"].as_array().map(Vec::len), Some(8));
+        for row in &rows[1..] {
+            let run = &row["kept"]["runs"][0]["load"];
+            let verify = &run["verify"];
+            assert!(verify["ios"].as_u64() > Some(0) && verify["ios"] == verify["verified_ios"], "{row}");
+            assert_eq!((&row["iops"]["median"], &row["failed"]), (&run["iops"], &Value::Array(vec![])));
+            // A row with too few cores is held against nothing.
+            assert_eq!(row["core_bound"], run["busy"]["core_bound"]);
+            assert!(row["core_bound"] == false || row["ratio"].is_null(), "{row}");
+            if row["name"].as_str().is_some_and(|name| name.starts_with("bare ")) {
+                assert_eq!(run["load"]["central_engine"], false, "{row}");
+            }
+        }
+        // A second round, of what the time allows; the first one's runs stay as they were.
+        let more = call(&["--runs", "2", "--budget", "20s"]);
+        let done = more["done"].as_u64().expect("a number");
+        assert!((31..60).contains(&done) && more["complete"] == false, "{done} runs");
+        assert_eq!(more["rows"][0]["kept"]["runs"].as_array().map(Vec::len), Some(2));
+        assert_eq!(more["rows"][0]["kept"]["runs"][0], rows[0]["kept"]["runs"][0]);
+        let again = suite("targets", folder.path(), &["--runs", "1"]);
+        again.worked();
+        for word in
+            ["suite       targets, complete", "bare copy", "scale gnstor randread 4k c1 s16", "counts for nobody"]
+        {
+            assert!(again.stdout.contains(word), "'{word}' in: {}", again.stdout);
+        }
+        let text = std::fs::read_to_string(folder.path().join("targets.txt")).expect("a transcript");
+        assert_eq!(text, again.stdout);
+        suite("targets", folder.path(), &["--seed", "2"]).failed(&["with other options", "another --out"]);
+        suite("figures", folder.path(), &[]).failed(&["of another suite", "another --out"]);
+    });
+}
+
+#[test]
+fn the_figures_as_a_suite_run_shared_points_once() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let report = suite("figures", folder.path(), &["--budget", "18s", "--json"]).json();
+        let done = report["done"].as_u64().expect("a number");
+        assert!(done > 0 && report["complete"] == false, "{done}");
+        let points = |number: usize| report["figures"][number]["points"].as_array().expect("points").clone();
+        // Figures 9 and 10 have the same loads, and 13 has some of them.
+        assert_eq!(points(0).len(), points(1).len());
+        assert_eq!(points(0)[0]["run"], points(1)[0]["run"]);
+        assert_eq!((&report["figures"][1]["unit"], &points(1)[0]["runs"]), (&"us".into(), &1.into()));
+        for number in 9..=13 {
+            let picture = std::fs::read(folder.path().join(format!("figure-{number}.png"))).expect("a picture");
+            assert!(picture.starts_with(b"\x89PNG"), "figure {number}");
+        }
+    });
+}
+
+#[test]
 fn ssds_that_are_nearly_full_collect_and_the_report_says_so() {
     within(BUILD_LIMIT, || {
-        let load = ["--rw", "randwrite", "--bs", "64k", "--iodepth", "8", "--ssds", "2", "--runtime", "1s"];
+        let load = ["--rw", "randwrite", "--bs", "64k", "--iodepth", "8", "--ssds", "2", "--runtime", "4s"];
         let full = ["--preset", "null", "--size", "56MiB", "--ssd-size", "64MiB"];
         let report =
             gnstor(&[&["bench", "--device", "host", "--warmup", "0", "--json"], &load[..], &full].concat()).json();
@@ -219,6 +321,28 @@ fn a_table_for_people_says_what_is_emulated() {
             ["randread of 4.0 KiB", "IOPS", "p99.99", "verified", "CPU time", "emulated", "preset null", "not limited"]
         {
             assert!(ended.stdout.contains(word), "'{word}' in {}", ended.stdout);
+        }
+    });
+}
+
+#[test]
+fn fio_s_words_are_all_there_and_explained() {
+    within(BUILD_LIMIT, || {
+        let help = gnstor(&["bench", "--help"]).stdout;
+        for word in [
+            "mode", "rw", "bs", "iodepth", "clients", "ssds", "replicas", "preset", "runtime", "verify", "json",
+            "device", "plot", "size", "seed", "warmup", "runs", "figure", "suite",
+        ] {
+            let mut lines = help.lines().skip_while(|line| {
+                let mut words = line.split_whitespace();
+                words.next() != Some(&format!("--{word}"))
+            });
+            assert!(lines.next().is_some(), "--{word} in {help}");
+            let told = lines.next().expect("a line below it").trim();
+            assert!(told.len() > 10 && !told.starts_with('-'), "--{word} is explained: {told}");
+        }
+        for value in ["randread", "randwrite", "randrw", "gd+deengine", "basic", "200gbe", "targets", "figures"] {
+            assert!(help.contains(&format!("- {value}:")), "{value} in {help}");
         }
     });
 }
@@ -283,6 +407,10 @@ fn ctrl_c_ends_a_run_with_the_figures_so_far() {
 fn small(mode: Mode, rw: Rw) -> BenchArgs {
     BenchArgs {
         figure: None,
+        suite: None,
+        out: None,
+        budget: None,
+        runs: None,
         points: Vec::new(),
         max_clients: None,
         mode,
@@ -300,6 +428,8 @@ fn small(mode: Mode, rw: Rw) -> BenchArgs {
         ssds: 2,
         replicas: Some(2),
         preset: "null".into(),
+        link: None,
+        central_engine: Switch::On,
         ssd_size: Some(64 << 20),
         one_grid: false,
         engines: EngineArgs { engines: Some(2) },

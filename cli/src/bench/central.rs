@@ -8,7 +8,7 @@
 //! ```
 //! It writes out of place, so that a crash leaves the old data or the new. Placement on SSDs follows from the place.
 
-use super::args::Load;
+use super::load::Load;
 use crate::CliError;
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CPU time of this process, and of its threads by name.
 
-use super::args::Load;
+use super::load::Load;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// CPU seconds. Before they are subtracted: since the process began.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CpuTime {
     /// In the process.
     pub user_s: f64,
@@ -20,7 +20,7 @@ pub struct CpuTime {
 }
 
 /// Threads that never sleep while a load runs, and the cores for them.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Busy {
     /// Engines, proxies, and the device where the CPU stands for it.
     pub threads: usize,

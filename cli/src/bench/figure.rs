@@ -9,7 +9,9 @@ mod told;
 pub(super) use paper::Quantity;
 pub(super) use told::{FigureReport, PointTold};
 
-use super::args::{BenchArgs, Load};
+use super::args::BenchArgs;
+use super::load::Load;
+use super::report::Report;
 use super::{plot, run_load};
 use crate::CliError;
 use crate::report::Steps;
@@ -36,10 +38,11 @@ fn run(args: &BenchArgs, steps: &Steps) -> Result<FigureReport, CliError> {
     let loads = figure.points.iter().map(|point| Load::new(&of_point(args, point))).collect::<Result<Vec<_>, _>>()?;
     args.plot.as_deref().map_or(Ok(()), plot::reserve)?;
     let each = args.warmup + args.runtime();
-    let all = each * u32::try_from(loads.len()).expect("far fewer points");
+    let all = each * args.runs() * u32::try_from(loads.len()).expect("far fewer points");
     steps.done(format!(
-        "figure {number}   {} points of {each:?} load, {}; starting, filling and reading back come on top",
+        "figure {number}   {} points of {} x {each:?} load, {}; starting, filling and reading back come on top",
         loads.len(),
+        args.runs(),
         human_time(all)
     ));
     let bar = steps.bar("points", loads.len() as u64);
@@ -56,6 +59,49 @@ fn run(args: &BenchArgs, steps: &Steps) -> Result<FigureReport, CliError> {
     Ok(report)
 }
 
+/// The loads of all figures by name, each once: figures share points.
+///
+/// # Errors
+/// [`CliError::Usage`]: limits that leave nothing.
+pub(super) fn loads(args: &BenchArgs) -> Result<Vec<(String, BenchArgs)>, CliError> {
+    let mut all: Vec<(String, BenchArgs)> = Vec::new();
+    for figure in figures(args)? {
+        for point in &figure.points {
+            let name = point.words().join(" ");
+            if !all.iter().any(|(known, _)| *known == name) {
+                all.push((name, of_point(args, point)));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// All figures, of the runs that there are of each point's load.
+///
+/// # Errors
+/// As [`loads`].
+pub(super) fn reports(
+    args: &BenchArgs,
+    runs: impl Fn(&str) -> Option<Vec<Report>>,
+) -> Result<Vec<FigureReport>, CliError> {
+    let report = |figure: Figure| {
+        let mut report = FigureReport::new(&figure, args);
+        for point in &figure.points {
+            if let Some(runs) = runs(&point.words().join(" ")) {
+                report.add(point, runs);
+            }
+        }
+        report.conclude(&figure);
+        report
+    };
+    Ok(figures(args)?.into_iter().map(report).collect())
+}
+
+fn figures(args: &BenchArgs) -> Result<Vec<Figure>, CliError> {
+    let limited = |mut figure: Figure| limit(&mut figure, args).map(|()| figure);
+    (9..=13).filter_map(paper::figure).map(limited).collect()
+}
+
 /// Runs one point into the report. Whether to go on.
 fn one(
     args: &BenchArgs,
@@ -66,13 +112,24 @@ fn one(
 ) -> Result<bool, CliError> {
     let name = point.words().join(" ");
     bar.set_message(name.clone());
-    match run_load(&of_point(args, point), load, &steps.hidden()) {
-        Err(CliError::Interrupted) => report.interrupted = true,
-        // Nothing has run yet: what is wrong is not the point's.
-        Err(error) if report.points.is_empty() => return Err(error),
-        Err(error) => report.fail(point, &error),
-        Ok(run) => report.add(point, run),
+    let (of_point, mut runs) = (of_point(args, point), Vec::new());
+    for _ in 0..args.runs() {
+        match run_load(&of_point, load.clone(), &steps.hidden()) {
+            Err(CliError::Interrupted) => report.interrupted = true,
+            // Nothing has run yet: what is wrong is not the point's.
+            Err(error) if report.points.is_empty() && runs.is_empty() => return Err(error),
+            Err(error) => {
+                report.fail(point, &error);
+                runs.clear();
+                break;
+            }
+            Ok(run) => runs.push(run),
+        }
+        if report.interrupted || steps.interrupted() {
+            break;
+        }
     }
+    report.add(point, runs);
     if let Some(line) = report.points.last().filter(|told| told.name == name).map(PointTold::line) {
         bar.suspend(|| steps.done(line));
     }

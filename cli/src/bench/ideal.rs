@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the models of SSDs and link allow for a load: the measured figure is held against the least of three bounds.
 
-use super::args::{Load, Rw};
+use super::args::Rw;
+use super::load::Load;
 use gnstor_deengine::Preset;
 use gnstor_fabric::link::LinkConfig;
 use gnstor_model::{Op, Pattern, State, Workload, measure::measure};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The bound, and what sets it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ideal {
     /// Requests a second.
     pub iops: f64,
     /// Decimal gigabytes a second.
     pub gbps: f64,
     /// `ssds`, `link`, or `latency`: so many requests in flight, each taking as long as a lone one.
-    pub limit: &'static str,
+    pub limit: String,
     /// Measured I/Os a second divided by these.
     pub ratio: f64,
 }
@@ -62,5 +63,5 @@ pub(super) fn ideal(load: &Load, preset: &Preset, link: LinkConfig, ssds: usize,
     let latency_iops = f64::from(load.clients * load.iodepth) * 1e6 / (alone.mean_us + crossing_us);
     let bounds = [("ssds", ssd_iops), ("link", link_iops), ("latency", latency_iops)];
     let (limit, iops) = bounds.into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some(Ideal { iops, gbps: iops * bs / 1e9, limit, ratio: measured_iops / iops })
+    Some(Ideal { iops, gbps: iops * bs / 1e9, limit: limit.into(), ratio: measured_iops / iops })
 }

@@ -133,6 +133,7 @@ pub(super) struct ArgsAbi {
     pub(super) read_percent: u32,
     pub(super) flags: u32,
     pub(super) replica: u32,
+    pub(super) multiprocessors: u64,
 }
 
 #[cfg(test)]
@@ -177,6 +178,7 @@ mod tests {
             ("args.units", offset_of!(ArgsAbi, units)),
             ("args.flags", offset_of!(ArgsAbi, flags)),
             ("args.replica", offset_of!(ArgsAbi, replica)),
+            ("args.multiprocessors", offset_of!(ArgsAbi, multiprocessors)),
             ("batch", BATCH_BYTES as usize),
             ("buckets", BUCKETS),
         ];

@@ -4,10 +4,10 @@
 use super::kernel::{BUCKETS, LaneResult, bucket_ns};
 use super::rig::Outcome;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Latencies in microseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Latency {
     /// Mean, exact.
     pub mean: f64,
@@ -26,7 +26,7 @@ pub struct Latency {
 }
 
 /// I/Os of one kind, timed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Timed {
     /// I/Os.
     pub ios: u64,
@@ -37,8 +37,13 @@ pub struct Timed {
     /// Latency from before the request is built until its thread has seen its end, by the device's clock.
     pub latency_us: Latency,
     /// How often each latency was seen, for drawing.
-    #[serde(skip)]
+    #[serde(skip, default = "no_latencies")]
     pub histogram: Histogram<u64>,
+}
+
+/// Latencies from 1 ns to half an hour.
+fn no_latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 1 << 41, 3).expect("bounds and digits are allowed")
 }
 
 /// Length of the measured part: from the end of the warm-up to the end of the last I/O of any thread.
@@ -54,7 +59,7 @@ pub(super) fn timed(outcome: &Outcome, op: usize, bs: u64) -> Option<Timed> {
     let lanes = || outcome.lanes.iter().flatten();
     let max_ns = lanes().map(|lane: &LaneResult| lane.max_ns[op]).max().unwrap_or(0);
     let sum_ns: u64 = lanes().map(|lane| lane.sum_ns[op]).sum();
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, 1 << 41, 3).expect("bounds and digits are allowed");
+    let mut histogram = no_latencies();
     for bucket in 0..BUCKETS {
         let count = outcome.buckets[op][bucket];
         if count != 0 {

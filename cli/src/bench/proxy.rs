@@ -8,9 +8,10 @@
 //! ```
 //! The words are in host memory that the device sees: one request and one answer a thread.
 
-use super::args::{Load, Mode};
+use super::args::Mode;
 use super::central::Central;
 use super::cpu::this_thread_s;
+use super::load::Load;
 use crate::CliError;
 use gnstor_fabric::region::HostRegion;
 use libgnstor::host_channel::{Command, Ended, HostChannel};

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a run found: for people, and as JSON (`docs/bench.md`).
 
-use super::args::Load;
 use super::cpu::{Busy, CpuTime};
 use super::ideal::Ideal;
 use super::latency::Timed;
+use super::lateness::Lateness;
+use super::load::Load;
 use super::served::{Served, shares};
 use crate::report::{human_bytes, print_json};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Number of the JSON's form.
 pub(super) const SCHEMA: u32 = 1;
 
 /// Everything that a run found.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Number of this object's form.
     pub schema: u32,
@@ -21,6 +22,8 @@ pub struct Report {
     pub load: Load,
     /// Where device code ran.
     pub device: DeviceTold,
+    /// The part of the HCA on the device.
+    pub agent: AgentTold,
     /// The array.
     pub array: ArrayTold,
     /// What was emulated.
@@ -54,7 +57,7 @@ pub struct Report {
 }
 
 /// Where device code ran.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeviceTold {
     /// `cuda` or `host`.
     pub kind: String,
@@ -65,7 +68,7 @@ pub struct DeviceTold {
 }
 
 /// The array.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ArrayTold {
     /// SSDs.
     pub ssds: usize,
@@ -80,13 +83,13 @@ pub struct ArrayTold {
     /// Share of the SSDs' logical capacity that was written before the load began.
     pub fill_share: f64,
     /// `fresh`: no SSD has collected; `collecting`: some have, while filling or in the load. No load here is long enough for a steady state.
-    pub state: &'static str,
+    pub state: String,
     /// What each SSD served in the launch: warm-up, measured part and drain. One that no longer answers is missing.
     pub served: Vec<Served>,
 }
 
 /// What was checked.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verify {
     /// I/Os that ended well: warm-up, measured part and drain.
     pub ios: u64,
@@ -101,7 +104,7 @@ pub struct Verify {
 }
 
 /// I/Os that failed with one status.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ErrorTold {
     /// Device status, as a kernel sees it.
     pub status: u32,
@@ -114,7 +117,7 @@ pub struct ErrorTold {
 }
 
 /// Responses later than the model says.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Late {
     /// Responses delivered.
     pub responses: u64,
@@ -122,10 +125,23 @@ pub struct Late {
     pub late: u64,
     /// Their share; null where no time is modelled.
     pub share: Option<f64>,
+    /// By how much, where the agent counts it.
+    pub lateness: Option<Lateness>,
+}
+
+/// The resident part of the HCA: what it takes from the device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AgentTold {
+    /// Its blocks, one for each pair of rings.
+    pub blocks: u32,
+    /// Multiprocessors of the device; null where the CPU stands for it.
+    pub multiprocessors: Option<u32>,
+    /// Share of the multiprocessors that a block of the agent is on; a block does not fill one.
+    pub share: Option<f64>,
 }
 
 /// Counters.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct StagesTold {
     /// Reads that another replica served after a refusal.
     pub retries: u64,
@@ -191,12 +207,15 @@ impl Report {
             println!("              p99.9 {:.1}, p99.99 {:.1}, max {:.1}", us.p99_9, us.p99_99, us.max);
         }
         if let Some(ideal) = &self.ideal {
-            let (percent, limit) = (ideal.ratio * 100.0, ideal.limit);
+            let (percent, limit) = (ideal.ratio * 100.0, &ideal.limit);
             println!("  ideal       {:.0} IOPS, {:.3} GB/s ({limit}); measured {percent:.1} %", ideal.iops, ideal.gbps);
         }
         match self.late.share {
             Some(share) => println!("  late        {:.2} % of responses later than the model says", share * 100.0),
             None => println!("  late        no time is modelled"),
+        }
+        if let Some(lateness) = &self.late.lateness {
+            println!("  seen        {}", lateness.line());
         }
         if let Some((least, most)) = shares(&self.array.served) {
             println!("  SSDs        {:.1} % to {:.1} % of the commands each", least * 100.0, most * 100.0);
@@ -231,6 +250,13 @@ impl Report {
             println!("  core-bound  {} busy threads on {} cores", self.busy.threads, self.busy.cores);
         }
         println!("  device      {} ({})", self.device.name, self.device.why);
+        let agent = &self.agent;
+        match agent.multiprocessors.zip(agent.share) {
+            Some((all, share)) => {
+                println!("  agent       {} blocks on {all} multiprocessors, {:.1} %", agent.blocks, share * 100.0);
+            }
+            None => println!("  agent       {} blocks", agent.blocks),
+        }
         println!("  emulated    {}", self.emulated.join("\n              "));
     }
 }

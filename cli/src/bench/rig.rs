@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a run needs: an array, a node, and clients with a volume each; and the kernel on all of them at once.
 
-use super::args::{BenchArgs, Load};
+use super::args::{BenchArgs, LinkArg};
 use super::central::Central;
 use super::cpu;
 use super::kernel::{self, ArgsAbi, BATCH_BYTES, BUCKETS, ClientAbi, FRESH, LaneResult};
+use super::load::Load;
 use super::proxy::Proxy;
 use super::served::{Logs, Served};
 use crate::CliError;
@@ -43,6 +44,8 @@ pub struct Rig {
     clients: DeviceMem,
     args: DeviceMem,
     stop: DeviceMem,
+    /// What the kernel says of the device: its multiprocessors.
+    multiprocessors: DeviceMem,
     logs: Logs,
     node: Arc<Node>,
     array: Array,
@@ -81,6 +84,8 @@ pub(super) struct Outcome {
     pub(super) interrupted: bool,
     /// CPU seconds of the threads that are gone: the one that launched and waited (on the CPU execution it is the device), and the proxies.
     pub(super) threads: ThreadTimes,
+    /// Of the device; 0 where it has none.
+    pub(super) multiprocessors: u32,
 }
 
 /// Counters of the parts that have some.
@@ -106,7 +111,12 @@ impl Rig {
         let preset = media::preset(&args.preset)?;
         let device = Device::open(args.device.into()).map_err(Error::from)?;
         steps.done(format!("device      {} ({})", device.name(), device.why()));
-        let link = if preset.is_null() { LinkConfig::UNLIMITED } else { LinkConfig::PAPER_200GBE };
+        let link = match args.link {
+            Some(LinkArg::Paper) => LinkConfig::PAPER_200GBE,
+            Some(LinkArg::None) => LinkConfig::UNLIMITED,
+            None if preset.is_null() => LinkConfig::UNLIMITED,
+            None => LinkConfig::PAPER_200GBE,
+        };
         let array = Array::start(&ArrayConfig {
             ssds: Ssds::Here(media::in_memory(args.ssds, &preset, load.ssd_bytes)),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -117,7 +127,7 @@ impl Rig {
         })?;
         let residency = if args.one_grid { Residency::OneGrid } else { Residency::TwoKernels };
         let node = Arc::new(Node::new(array.engine(), &device, residency).map_err(Error::from)?);
-        let central = load.has_central_engine().then(|| Central::new(&load).map(Arc::new)).transpose()?;
+        let central = load.central_engine.then(|| Central::new(&load).map(Arc::new)).transpose()?;
         let mut members = Vec::new();
         for number in 0..load.clients {
             if steps.interrupted() {
@@ -146,6 +156,7 @@ impl Rig {
         }
         let args_memory = device.alloc(size_of::<ArgsAbi>()).map_err(Error::from)?;
         let stop = device.alloc(4).map_err(Error::from)?;
+        let multiprocessors = device.alloc(4).map_err(Error::from)?;
         let logs = Logs::open(&node, args.ssds, load.clients as usize)?;
         let io_timeout = args.io_timeout;
         Ok(Self {
@@ -153,6 +164,7 @@ impl Rig {
             clients,
             args: args_memory,
             stop,
+            multiprocessors,
             logs,
             node,
             array,
@@ -184,6 +196,11 @@ impl Rig {
 
     pub(super) fn link(&self) -> LinkConfig {
         self.link
+    }
+
+    /// Pairs of rings, and blocks of the agent.
+    pub(super) fn rings(&self) -> usize {
+        self.node.hca().rings()
     }
 
     pub(super) fn ssds(&self) -> usize {
@@ -230,6 +247,7 @@ impl Rig {
             read_percent: phase.read_percent,
             flags: phase.flags,
             replica: phase.replica,
+            multiprocessors: self.multiprocessors.address(),
         };
         self.args.write(0, args.as_bytes()).map_err(Error::from)?;
         let shape = Shape { blocks: load.clients, threads: load.iodepth.next_multiple_of(32), smem_bytes: BATCH_BYTES };
@@ -245,7 +263,9 @@ impl Rig {
             let counts = raw.chunks_exact(8).map(|raw| u64::read_from_bytes(raw).expect("eight bytes"));
             buckets.iter_mut().flatten().zip(counts).for_each(|(sum, count)| *sum += count);
         }
-        Ok(Outcome { lanes, buckets, interrupted, threads })
+        let mut raw = [0; 4];
+        self.multiprocessors.read(0, &mut raw).map_err(Error::from)?;
+        Ok(Outcome { lanes, buckets, interrupted, threads, multiprocessors: u32::from_le_bytes(raw) })
     }
 
     /// Runs `launch` on a thread of its own; meanwhile shows how far it is, and hands Ctrl-C on. The

@@ -11,7 +11,7 @@ use gnstor_proto::fabrics::{Identity, ssd_subnqn};
 use gnstor_proto::nvme::{Sqe, admin};
 use gnstor_proto::status::{Detail, Status};
 use libgnstor::Node;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const FLASH: u8 = 0xC2;
 const FLASH_BYTES: usize = 128;
 
 /// What one SSD served, or all that it has served so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Served {
     /// Number of the SSD.
     pub ssd: u16,

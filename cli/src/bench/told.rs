@@ -2,7 +2,8 @@
 //! What is told of the parts beside the load: counters, and what was not real.
 
 use super::args::Mode;
-use super::report::{ArrayTold, Late, StagesTold};
+use super::lateness;
+use super::report::{AgentTold, ArrayTold, Late, StagesTold};
 use super::rig::{Rig, Stages};
 use gnstor_fabric::time::Span;
 
@@ -22,7 +23,7 @@ pub(super) fn array(rig: &Rig, before: &Stages, after: &Stages) -> ArrayTold {
         link_bytes_per_s: link.bytes_per_second,
         link_latency_us,
         fill_share,
-        state: if collected { "collecting" } else { "fresh" },
+        state: if collected { "collecting" } else { "fresh" }.into(),
         served: served.filter_map(|(after, before)| Some((*after)?.since(&(*before)?))).collect(),
     }
 }
@@ -32,7 +33,15 @@ pub(super) fn late(before: &Stages, after: &Stages, timeless: bool) -> Late {
     let (responses, late) = (after.agent.responses - before.agent.responses, after.agent.late - before.agent.late);
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     let share = (responses != 0 && !timeless).then(|| late as f64 / responses as f64);
-    Late { responses, late, share }
+    // The agent does not count by how much yet.
+    Late { responses, late, share, lateness: lateness::between(&before.agent.lateness, &after.agent.lateness) }
+}
+
+/// The resident part of the HCA.
+pub(super) fn agent(rig: &Rig, multiprocessors: u32) -> AgentTold {
+    let blocks = u32::try_from(rig.rings()).expect("at most eight");
+    let share = (multiprocessors != 0).then(|| f64::from(blocks) / f64::from(multiprocessors));
+    AgentTold { blocks, multiprocessors: (multiprocessors != 0).then_some(multiprocessors), share }
 }
 
 /// Counters of a launch.
@@ -84,7 +93,7 @@ pub(super) fn emulated(rig: &Rig) -> Vec<String> {
             all.push("CPU's queues and its buffer (in host memory, which the emulated HCA polls and fills)".into())
         }
     }
-    if rig.load().has_central_engine() {
+    if rig.load().central_engine {
         all.push(
             "central engine (runs in the clients' threads, log in memory: cheaper than one across a network)".into(),
         );

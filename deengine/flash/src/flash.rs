@@ -24,9 +24,8 @@ use crate::power::Power;
 use crate::record::{Oob, RECORD_BYTES, Records, State};
 use data::Loads;
 use gnstor_fabric::region::{HostRegion, LocalRef};
-use gnstor_proto::slba::Stamp;
 use program::Open;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -141,7 +140,7 @@ pub struct Flash {
 #[derive(Debug)]
 struct Inner {
     /// Units with a page placed and not programmed yet.
-    open: HashMap<Unit, Open>,
+    open: FxHashMap<Unit, Open>,
     loads: Loads,
     engine: Option<Engine>,
 }
@@ -185,7 +184,7 @@ impl Flash {
         Ok(Self {
             records: Records::new(records, boot),
             load_frames: if file.is_some() { (spare_frames / 4).min(LOAD_FRAMES) } else { 0 },
-            inner: Mutex::new(Inner { open: HashMap::new(), loads: Loads::default(), engine }),
+            inner: Mutex::new(Inner { open: FxHashMap::default(), loads: Loads::default(), engine }),
             pending: AtomicU64::new(0),
             geometry,
             faults,
@@ -269,10 +268,10 @@ impl Flash {
         self.records.key(page)
     }
 
-    /// Stamp of the write that a page with data holds; not checked, as with [`Self::key`].
+    /// The record of a page with data; not checked, as with [`Self::key`].
     #[inline]
-    pub fn stamp(&self, page: Ppa) -> Option<Stamp> {
-        self.records.key(page).map(|_| self.records.oob(page).stamp)
+    pub fn oob(&self, page: Ppa) -> Option<Oob> {
+        self.records.key(page).map(|_| self.records.oob(page))
     }
 
     /// Asks for the page's record to be in the cache soon.

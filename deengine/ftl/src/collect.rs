@@ -235,7 +235,7 @@ impl Ftl {
                 oob.sum = !gnstor_proto::checksum::block_sum(&[0; BLOCK_BYTES as usize]);
                 inner.stats.lost_pages += 1;
             }
-            self.put(inner, now, ready, Stream::Collect, &oob, vid, frame, None);
+            self.put(inner, now, ready, Stream::Collect, &oob, &self.map.probe(vid, oob.vba), frame, None);
             inner.stats.moved_pages += 1;
         }
         true

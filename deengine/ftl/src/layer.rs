@@ -23,11 +23,11 @@ use gnstor_durable::{Durable, Journal, Seq, Sizes};
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Flash, Frame, Power, Ppa};
-use gnstor_map::{Map, MapWriter};
+use gnstor_map::{Map, MapWriter, Probe};
 use gnstor_model::{Collection, Preset, Timing};
 use gnstor_proto::slba::{Stamp, Vid};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Where a block is. A [`Extent::Page`] is pinned: it goes back with [`Ftl::unpin`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,12 +88,10 @@ pub enum CommitError {
     /// Too many blocks have gone bad.
     #[error("the flash is worn out: no space is left beyond what is written")]
     WornOut,
+    /// More blocks would be mapped than there are logical pages (protocol rule 5).
+    #[error("the SSD is full")]
+    Full,
 }
-
-/// Over the number of logical pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the SSD is full")]
-pub struct Full;
 
 /// The translation layer of one SSD.
 #[derive(Debug)]
@@ -132,8 +130,6 @@ pub(crate) struct Inner {
     pub(crate) sweeps: Vec<Sweep>,
     /// Words written behind the front of a sweep.
     pub(crate) behind: Vec<(u64, u64)>,
-    /// Blocks that writes in flight will map anew: promised when a write starts, not when its data is there.
-    pub(crate) claimed: u64,
     pub(crate) page_seq: u64,
     /// Somebody waits for this transaction to be durable.
     pub(crate) wanted: Seq,
@@ -145,18 +141,36 @@ pub(crate) struct Inner {
     /// A dump is being written to new places.
     pub(crate) restoring: bool,
     pub(crate) stats: LayerStats,
-    /// Which blocks of the write in hand are to be applied.
-    pub(crate) fresh: Vec<bool>,
+    /// Which blocks of the write in hand are to be applied, and where the map has them.
+    pub(crate) fresh: Vec<Option<Probe>>,
     pub(crate) words: Vec<u64>,
     /// Transactions of the blocks that hosts wrote, for tests that look at each.
     #[cfg(test)]
     pub(crate) applied_at: Vec<Seq>,
 }
 
+/// Looks at the lock before a thread sleeps for it: it is held for a microsecond or two, and being woken takes longer.
+const LOOKS: u32 = 200;
+
 impl Ftl {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        for _ in 0..LOOKS {
+            if let Some(inner) = self.try_lock() {
+                return inner;
+            }
+            std::hint::spin_loop();
+        }
         // A panic under the lock is a broken invariant; whoever still runs sees the state it left.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` where somebody has the lock.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Some(inner),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(crate) fn timing(&self) -> Option<MutexGuard<'_, Timing>> {

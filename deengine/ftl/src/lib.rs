@@ -44,12 +44,13 @@ mod write;
 pub use config::{DUMP_BYTES, FtlConfig, OpenError};
 pub use gnstor_map::{Batch, Probe};
 pub use gnstor_model::{Collection, Policy};
-pub use layer::{CommitError, Committed, Extent, Forgotten, Ftl, Full, NewBlock, Target, geometry_for};
+pub use layer::{CommitError, Committed, Extent, Forgotten, Ftl, NewBlock, Target, geometry_for};
 pub use read::Booked;
 pub use reserve::reserved_superblocks;
 pub use restore::{Boot, OpenedFtl, Origin};
 pub use space::Wear;
 pub use stats::{Health, LayerStats};
+pub use write::Commits;
 
 #[cfg(test)]
 mod tests;

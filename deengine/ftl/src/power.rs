@@ -92,7 +92,7 @@ impl Ftl {
                 .ok_or_else(|| OpenError::Damaged("restoring the dump: no frame is free".into()))?;
             self.flash.write_frame(frame, data);
             inner.space.get_mut(superblock(page)).in_dump -= 1;
-            self.put(inner, Time::ZERO, Time::ZERO, Stream::Host, &oob, vid, frame, None);
+            self.put(inner, Time::ZERO, Time::ZERO, Stream::Host, &oob, &self.map.probe(vid, oob.vba), frame, None);
             inner.page_seq = inner.page_seq.max(oob.seq);
             rewritten += 1;
             self.settle_due(inner, Time::NEVER, Time::ZERO);

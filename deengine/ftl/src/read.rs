@@ -151,6 +151,14 @@ impl Ftl {
         self.accept(now, Timing::accept_write)
     }
 
+    /// As [`Self::accept_write`], and when the firmware is free again.
+    #[inline]
+    pub fn book_write(&self, now: Time) -> Booked {
+        let Some(mut timing) = self.timing() else { return Booked { free: now, done: now } };
+        let done = timing.accept_write(now);
+        Booked { free: self.publish_free(&timing), done }
+    }
+
     fn accept(&self, now: Time, take: impl Fn(&mut Timing, Time) -> Time) -> Time {
         let Some(mut timing) = self.timing() else { return now };
         let accepted = take(&mut timing, now);
@@ -181,11 +189,11 @@ impl Ftl {
     }
 }
 
-/// When the model does what of a read.
+/// When the model does what of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Booked {
     /// The firmware can take the next command.
     pub free: Time,
-    /// The host has the data.
+    /// The host has the data; of a write, its data can be taken.
     pub done: Time,
 }

@@ -251,7 +251,6 @@ fn assemble(
         emptied: Vec::new(),
         sweeps: Vec::new(),
         behind: Vec::new(),
-        claimed: 0,
         page_seq: found.page_seq,
         wanted: 0,
         last_write: Time::ZERO,

@@ -9,6 +9,8 @@ use gnstor_durable::JournalSyncs;
 pub struct LayerStats {
     /// Pages that hosts wrote.
     pub host_pages: u64,
+    /// How often the lock was taken to commit; writes that arrive together share one hold.
+    pub commit_holds: u64,
     /// Pages programmed: those of hosts, moved ones and padding.
     pub flash_pages: u64,
     /// Pages that collection and rescues moved.

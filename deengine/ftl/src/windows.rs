@@ -6,38 +6,58 @@
 //! and no page holds its stamp any more. Repair after a dead writer compares these lists between replicas. They are
 //! power-protected: the journal names every stamp applied, the checkpoint holds the windows whole.
 
+use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{Stamp, Vid};
-use std::collections::{BTreeMap, HashMap};
 
 /// Blocks remembered for each volume.
 pub const WINDOW: usize = 4096;
 
+/// Chains of a window: with twice as many as there are entries most have one at the most.
+const CHAINS: usize = 2 * WINDOW;
+/// The end of a chain.
+const END: u16 = u16::MAX;
+
 /// The (vba, stamp) pairs applied last to one volume.
+///
+/// ```text
+///   chains (hash of the block) -> entry -> entry -> END        only the entry of each block that counts is in a chain
+///   ring   | oldest ....................... newest | next to be overwritten
+/// ```
 #[derive(Debug, Default)]
 pub struct Window {
     ring: Vec<(u32, Stamp)>,
     next: usize,
-    newest: HashMap<u32, usize>,
+    /// First entry of each chain; empty until something is remembered.
+    chains: Vec<u16>,
+    /// The entry behind each entry.
+    links: Vec<u16>,
+}
+
+fn chain_of(vba: u32) -> usize {
+    usize::try_from(mix64(vba.into())).unwrap_or(0) % CHAINS
 }
 
 impl Window {
     /// The highest stamp of a block within the window.
+    #[inline]
     pub fn held(&self, vba: u32) -> Option<Stamp> {
-        self.newest.get(&vba).map(|&at| self.ring[at].1)
+        self.entry(vba).map(|at| self.ring[at].1)
     }
 
     /// Remembers an applied write. The caller applies only stamps above the one held.
+    #[inline]
     pub fn record(&mut self, vba: u32, stamp: Stamp) {
-        if self.ring.len() < WINDOW {
-            self.ring.push((vba, stamp));
-        } else {
-            let (old, _) = std::mem::replace(&mut self.ring[self.next], (vba, stamp));
-            if self.newest.get(&old) == Some(&self.next) {
-                self.newest.remove(&old);
-            }
+        if self.chains.is_empty() {
+            self.clear_chains();
         }
-        self.newest.insert(vba, self.next);
-        self.next = (self.next + 1) % WINDOW;
+        if self.ring.len() == WINDOW {
+            let at = self.next;
+            self.unlink(self.ring[at].0, |_, entry| entry == at);
+        }
+        self.unlink(vba, |ring, entry| ring[entry].0 == vba);
+        let at = self.next;
+        self.load(vba, stamp);
+        self.link(vba, at);
     }
 
     /// Remembers as [`Self::record`] does, for a restore: [`Self::settle`] comes before anything else is asked.
@@ -52,14 +72,13 @@ impl Window {
 
     /// Finds out once which entries count, not anew for each of the millions that a journal names.
     fn settle(&mut self) {
-        self.newest.clear();
-        self.newest.reserve(self.ring.len());
+        self.clear_chains();
         let oldest = if self.ring.len() < WINDOW { 0 } else { self.next };
         for at in (oldest..self.ring.len()).chain(0..oldest) {
             let (vba, stamp) = self.ring[at];
-            let held = self.newest.entry(vba).or_insert(at);
-            if self.ring[*held].1 <= stamp {
-                *held = at;
+            if self.held(vba).is_none_or(|held| held <= stamp) {
+                self.unlink(vba, |ring, entry| ring[entry].0 == vba);
+                self.link(vba, at);
             }
         }
     }
@@ -69,42 +88,100 @@ impl Window {
         let (newer, older) = self.ring.split_at(if self.ring.len() < WINDOW { 0 } else { self.next });
         older.iter().chain(newer).copied()
     }
+
+    fn clear_chains(&mut self) {
+        self.chains.clear();
+        self.chains.resize(CHAINS, END);
+        self.links.resize(WINDOW, END);
+    }
+
+    /// The entry of a block that counts.
+    #[inline]
+    fn entry(&self, vba: u32) -> Option<usize> {
+        let mut at = *self.chains.get(chain_of(vba))?;
+        while at != END {
+            if self.ring[usize::from(at)].0 == vba {
+                return Some(usize::from(at));
+            }
+            at = self.links[usize::from(at)];
+        }
+        None
+    }
+
+    #[inline]
+    fn link(&mut self, vba: u32, at: usize) {
+        let first = &mut self.chains[chain_of(vba)];
+        self.links[at] = std::mem::replace(first, u16::try_from(at).expect("below WINDOW"));
+    }
+
+    /// Takes the entry that `is` says it is out of the block's chain, where it is in it.
+    #[inline]
+    fn unlink(&mut self, vba: u32, is: impl Fn(&[(u32, Stamp)], usize) -> bool) {
+        let chain = chain_of(vba);
+        let (mut before, mut at) = (None, self.chains[chain]);
+        while at != END {
+            let (here, next) = (usize::from(at), self.links[usize::from(at)]);
+            if is(&self.ring, here) {
+                match before {
+                    Some(before) => self.links[before] = next,
+                    None => self.chains[chain] = next,
+                }
+                return;
+            }
+            (before, at) = (Some(here), next);
+        }
+    }
 }
 
-/// The windows of all volumes.
+/// The windows of all volumes, by their ids.
 #[derive(Debug, Default)]
-pub(crate) struct Windows(BTreeMap<Vid, Window>);
+pub(crate) struct Windows(Vec<Option<Box<Window>>>);
 
 impl Windows {
+    #[inline]
     pub(crate) fn get(&self, vid: Vid) -> Option<&Window> {
-        self.0.get(&vid)
+        self.0.get(usize::from(vid.get()))?.as_deref()
     }
 
+    #[inline]
     pub(crate) fn held(&self, vid: Vid, vba: u32) -> Option<Stamp> {
-        self.0.get(&vid)?.held(vba)
+        self.get(vid)?.held(vba)
     }
 
+    #[inline]
     pub(crate) fn record(&mut self, vid: Vid, vba: u32, stamp: Stamp) {
-        self.0.entry(vid).or_default().record(vba, stamp);
+        self.of(vid).record(vba, stamp);
     }
 
     /// Remembers during a restore; [`Self::settle`] ends it.
     pub(crate) fn load(&mut self, vid: Vid, vba: u32, stamp: Stamp) {
-        self.0.entry(vid).or_default().load(vba, stamp);
+        self.of(vid).load(vba, stamp);
     }
 
     /// All that a restore has found is there.
     pub(crate) fn settle(&mut self) {
-        self.0.values_mut().for_each(Window::settle);
+        self.0.iter_mut().flatten().for_each(|window| window.settle());
     }
 
     /// The volume's life is over: its next one starts with no stamps.
     pub(crate) fn forget(&mut self, vid: Vid) {
-        self.0.remove(&vid);
+        if let Some(window) = self.0.get_mut(usize::from(vid.get())) {
+            *window = None;
+        }
     }
 
+    /// Ascending by the volumes' ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Vid, &Window)> {
-        self.0.iter().map(|(&vid, window)| (vid, window))
+        (0u16..=u16::MAX).zip(&self.0).filter_map(|(vid, window)| Some((Vid::new(vid)?, window.as_deref()?)))
+    }
+
+    #[inline]
+    fn of(&mut self, vid: Vid) -> &mut Window {
+        let at = usize::from(vid.get());
+        if at >= self.0.len() {
+            self.0.resize_with(at + 1, || None);
+        }
+        self.0[at].get_or_insert_default()
     }
 }
 

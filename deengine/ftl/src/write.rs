@@ -1,14 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What changes the map for hosts: claims, commits, forgetting. Under the lock.
+//! What changes the map for hosts: commits, forgetting. Under the lock.
 
 use crate::collect::journal_bytes;
-use crate::layer::{CommitError, Committed, Forgotten, Ftl, Full, Inner, NewBlock, Target};
+use crate::layer::{CommitError, Committed, Forgotten, Ftl, Inner, NewBlock, Target};
 use crate::space::Stream;
 use gnstor_durable::{Record, Seq};
 use gnstor_fabric::region::LocalRef;
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Frame, Oob, Ppa};
+use gnstor_map::Probe;
 use gnstor_proto::slba::{Stamp, Vid};
+use std::sync::MutexGuard;
+
+/// The layer, locked for commits: several writes cost one hold of the lock.
+#[derive(Debug)]
+pub struct Commits<'a> {
+    ftl: &'a Ftl,
+    inner: MutexGuard<'a, Inner>,
+}
+
+impl Commits<'_> {
+    /// All data of a write is there: from now on reads find it. It is as good as the write buffer is; see [`Ftl::harden`].
+    ///
+    /// # Errors
+    /// [`CommitError`]; then the frames are still the caller's.
+    pub fn commit(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        target: &Target,
+        blocks: &[NewBlock],
+    ) -> Result<Committed, CommitError> {
+        self.ftl.commit_in(&mut self.inner, now, accepted, target, blocks)
+    }
+}
 
 impl Ftl {
     /// A frame for incoming data, while the write buffer has one.
@@ -26,27 +51,22 @@ impl Ftl {
         self.flash.frame(frame)
     }
 
-    /// Promises room for those of `blocks` blocks that are not mapped yet; the number to hand to [`Self::unclaim`].
-    ///
-    /// # Errors
-    /// [`Full`] where the logical capacity is used up (protocol rule 5).
-    pub fn claim(&self, vid: Vid, vba: u32, blocks: u32) -> Result<u64, Full> {
-        let mut inner = self.lock();
-        let new = (0..blocks).filter(|index| self.map.get(vid, vba + index).is_none()).count() as u64;
-        if self.map.len() + inner.claimed + new > self.logical_pages {
-            return Err(Full);
-        }
-        inner.claimed += new;
-        Ok(new)
+    /// The lock, for commits one after the other. It is not to be held for long: everything else waits meanwhile.
+    pub fn commits(&self) -> Commits<'_> {
+        self.commits_with(self.lock())
     }
 
-    /// The write is over, whichever way.
-    pub fn unclaim(&self, blocks: u64) {
-        self.lock().claimed -= blocks;
+    /// As [`Self::commits`]; `None` where somebody has the lock.
+    pub fn try_commits(&self) -> Option<Commits<'_>> {
+        Some(self.commits_with(self.try_lock()?))
     }
 
-    /// All data of a write is there: from now on reads find it. It is as good as the write buffer is; see
-    /// [`Self::harden`].
+    fn commits_with<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> Commits<'a> {
+        inner.stats.commit_holds += 1;
+        Commits { ftl: self, inner }
+    }
+
+    /// As [`Commits::commit`], one by itself.
     ///
     /// # Errors
     /// [`CommitError`]; then the frames are still the caller's.
@@ -57,20 +77,40 @@ impl Ftl {
         target: &Target,
         blocks: &[NewBlock],
     ) -> Result<Committed, CommitError> {
-        let mut guard = self.lock();
-        let inner = &mut *guard;
+        self.commits().commit(now, accepted, target, blocks)
+    }
+
+    fn commit_in(
+        &self,
+        inner: &mut Inner,
+        now: Time,
+        accepted: Time,
+        target: &Target,
+        blocks: &[NewBlock],
+    ) -> Result<Committed, CommitError> {
         let count = u32::try_from(blocks.len()).expect("blocks of a command");
         self.make_room(inner, now, count)?;
         let mut fresh = std::mem::take(&mut inner.fresh);
         fresh.clear();
-        fresh.extend((0..count).map(|index| self.is_newer(inner, target, index)));
-        let applied = u32::try_from(fresh.iter().filter(|fresh| **fresh).count()).expect("at most count");
+        let mut new = 0;
+        fresh.extend((0..count).map(|index| {
+            let probe = self.map.probe(target.vid, target.vba + index);
+            let page = self.map.find(&probe).map(Ppa);
+            let is_newer = self.is_newer(inner, target, index, page);
+            new += u64::from(is_newer && page.is_none());
+            is_newer.then_some(probe)
+        }));
+        if self.map.len() + new > self.logical_pages {
+            inner.fresh = fresh;
+            return Err(CommitError::Full);
+        }
+        let applied = u32::try_from(fresh.iter().flatten().count()).expect("at most count");
         let done = self.timing().map_or(accepted, |mut timing| timing.buffer(accepted, applied));
         for ((index, block), fresh) in (0u32..).zip(blocks).zip(&fresh) {
-            if !fresh {
+            let Some(probe) = fresh else {
                 self.flash.give_frame(block.frame);
                 continue;
-            }
+            };
             let vba = target.vba + index;
             inner.page_seq += 1;
             let oob = Oob {
@@ -81,7 +121,7 @@ impl Ftl {
                 sum: block.sum,
                 seq: inner.page_seq,
             };
-            self.put(inner, now, done, Stream::Host, &oob, target.vid, block.frame, Some(target.stamp));
+            self.put(inner, now, done, Stream::Host, &oob, probe, block.frame, Some(target.stamp));
             inner.windows.record(target.vid, vba, target.stamp);
         }
         inner.fresh = fresh;
@@ -104,7 +144,8 @@ impl Ftl {
         self.make_journal_room(inner, now, journal_bytes(blocks))?;
         let mut forgotten = Forgotten::default();
         for index in 0..blocks {
-            if !self.is_newer(inner, target, index) {
+            let probe = self.map.probe(target.vid, target.vba + index);
+            if !self.is_newer(inner, target, index, self.map.find(&probe).map(Ppa)) {
                 forgotten.overtaken += 1;
                 continue;
             }
@@ -112,8 +153,7 @@ impl Ftl {
             inner.journal.begin();
             inner.journal.add(Record::Applied { vid: target.vid, vba, stamp: target.stamp });
             let journal = &mut inner.journal;
-            let old =
-                inner.writer.remove(target.vid, vba, &mut |index, value| journal.add(Record::Word { index, value }));
+            let old = inner.writer.remove_at(&probe, &mut |index, value| journal.add(Record::Word { index, value }));
             let seq = inner.journal.commit();
             inner.windows.record(target.vid, vba, target.stamp);
             if let Some(old) = old {
@@ -126,14 +166,13 @@ impl Ftl {
         Ok(forgotten)
     }
 
-    /// Rule 6: a stamp at or below the one held was applied before, or has been overtaken.
-    fn is_newer(&self, inner: &Inner, target: &Target, index: u32) -> bool {
+    /// Rule 6: a stamp at or below the one held was applied before, or has been overtaken. The block is mapped to `page`.
+    fn is_newer(&self, inner: &Inner, target: &Target, index: u32, page: Option<Ppa>) -> bool {
         let vba = target.vba + index;
-        let on_page = self.map.get(target.vid, vba).and_then(|page| {
-            let page = Ppa(page);
-            let key = self.flash.key(page)?;
-            let same = (key.0, key.1, key.2) == (target.vid.get(), target.generation, vba);
-            if same { self.flash.stamp(page) } else { None }
+        let on_page = page.and_then(|page| {
+            let oob = self.flash.oob(page)?;
+            let same = (oob.vid, oob.generation, oob.vba) == (target.vid.get(), target.generation, vba);
+            same.then_some(oob.stamp)
         });
         let held = inner.windows.held(target.vid, vba).max(on_page);
         held.is_none_or(|held| target.stamp > held)
@@ -148,7 +187,7 @@ impl Ftl {
         ready: Time,
         stream: Stream,
         oob: &Oob,
-        vid: Vid,
+        probe: &Probe,
         frame: Frame,
         applied: Option<Stamp>,
     ) {
@@ -160,17 +199,17 @@ impl Ftl {
         // The record goes first: the map never names a page that does not say what it holds.
         self.flash.place(page, frame, oob);
         inner.journal.begin();
-        if let Some(stamp) = applied {
+        if let Some((vid, stamp)) = Vid::new(oob.vid).zip(applied) {
             inner.journal.add(Record::Applied { vid, vba: oob.vba, stamp });
         }
         let Inner { writer, journal, sweeps, behind, .. } = inner;
-        let old = writer.insert(vid, oob.vba, page.0, &mut |index, value| {
+        let old = writer.insert_at(probe, page.0, &mut |index, value| {
             journal.add(Record::Word { index, value });
             if !sweeps.is_empty() {
                 behind.push((index, value));
             }
         });
-        let old = old.expect("the map is sized for every logical page, and no write starts without its claim");
+        let old = old.expect("the map is sized for every logical page, and no commit takes more");
         let committed = inner.journal.commit();
         debug_assert_eq!(committed, seq);
         #[cfg(test)]

@@ -11,7 +11,7 @@
 //!
 //! Counts are kept for each volume and core; only the core writes them. When it fetches new rules it moves the counts of
 //! volumes whose entry has changed to the older ones, and then says which version it has seen. So new reads of a volume
-//! never hold up a fence. `tests/loom_flights.rs` checks every interleaving.
+//! never hold up a fence. Writes that a core does alone are counted with its reads. `tests/loom_flights.rs` checks every interleaving.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads that found the modelled firmware busy, where the queues of their controller take plain turns: they wait with their
+//! Reads and writes that found the modelled firmware busy, where the queues of their controller take plain turns: they wait with their
 //! core, not under the SSD's lock. Controllers take turns, and within a controller its queues do, as in
 //! [`crate::hosts`]. A waiting command has not been fetched.
 
@@ -9,7 +9,7 @@ use gnstor_fabric::time::Time;
 use gnstor_proto::nvme::Sqe;
 use std::collections::VecDeque;
 
-/// Which queues have reads waiting; the reads are with their ports.
+/// Which queues have commands waiting; the commands are with their ports.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     turns: VecDeque<(u16, VecDeque<QueueKey>)>,

@@ -3,13 +3,14 @@
 //!
 //! ```text
 //!   thread a --> Core --- read of blocks ------> rules, map, page, frame          no lock
-//!   thread b --> Core --+                                   ^ a copy each
+//!   thread b --> Core --- write of blocks -----> rules, frame, data, commit       the translation layer's
+//!                       |                                   ^ a copy each
 //!                       +- everything else ----> Ssd        one lock
 //!                       <------- notes --------- effects for the queues of this core
 //! ```
-//! What most commands are, a read of blocks that are in memory, a core does alone: it judges by its copy of the rules,
-//! counts the read in flight where fences look (`flight`), and moves the blocks. A read that finds the modelled firmware
-//! busy waits with its core (`line`). Everything else, a read that is not
+//! What most commands are, reads of blocks that are in memory (`read`) and plain writes (`write`), a core does alone: it judges by
+//! its copy of the rules and counts the command in flight where fences look (`flight`). One that finds the modelled firmware
+//! busy waits with its core (`line`). Everything else, what is not
 //! plainly allowed included, it asks of the [`Ssd`], under its lock. So every rule is written once, and the short way only
 //! ever says yes.
 
@@ -18,6 +19,9 @@ mod line;
 mod port;
 mod read;
 mod roster;
+mod state;
+mod turns;
+mod write;
 
 mod sync {
     pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,21 +29,22 @@ mod sync {
 
 use crate::controller::Ssd;
 use crate::permission::Rules;
-use crate::slab::{MARK, Slab};
+use crate::slab::{MARK, OTHER_MARK, Slab};
 use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::Time;
 use gnstor_ftl::{Batch, Ftl};
-use gnstor_proto::fabrics::{self, CmRequest, cm_reject};
+use gnstor_proto::fabrics::{self, CmRequest, Identity, cm_reject};
 use gnstor_proto::nvme::{self, ReadWrite, Sqe};
 use line::Line;
 use port::{MAX_CORES, NOBODY, Ports};
-use read::{Found, Group, Read};
+use read::{Found, Read};
 pub(crate) use roster::Roster;
 use roster::{Note, Share};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use write::Writes;
 
 /// What the cores of an SSD have in common.
 #[derive(Debug)]
@@ -60,9 +65,8 @@ pub struct Core {
     version: u64,
     ports: Ports,
     reads: Slab<Read>,
-    /// Reads of several blocks.
-    groups: Slab<Group>,
-    /// Reads that wait for the modelled firmware.
+    writes: Writes,
+    /// Commands that wait for the modelled firmware.
     line: Line,
     /// The data of the read in hand.
     found: Vec<Found>,
@@ -102,7 +106,8 @@ impl Drop for SsdGuard<'_> {
     fn drop(&mut self) {
         let ssd = &mut *self.ssd;
         self.roster.post(&mut ssd.effects);
-        self.roster.publish(ssd.alarm, ssd.hosts.waiting() > 0, !ssd.fences.is_empty());
+        let (waiting, fencing) = (ssd.hosts.waiting() > 0, !ssd.fences.is_empty());
+        self.roster.publish(ssd.alarm, waiting, fencing, !ssd.write_cache_enabled());
     }
 }
 
@@ -121,7 +126,7 @@ impl Ssd {
             version: shared.roster.version(),
             ports: Ports::new(index),
             reads: Slab::marked(),
-            groups: Slab::new(),
+            writes: Writes::default(),
             line: Line::default(),
             found: Vec::new(),
             effects: VecDeque::new(),
@@ -162,6 +167,12 @@ impl Shared {
     }
 }
 
+/// Whether it is one of the commands that may go the short way.
+#[inline]
+fn is_plain(sqe: &Sqe) -> bool {
+    matches!(sqe.opcode, nvme::io::READ | nvme::io::WRITE)
+}
+
 impl Core {
     /// The SSD, locked: for what is not I/O. The other cores go on with reads meanwhile, and wait with everything else.
     pub fn ssd(&self) -> SsdGuard<'_> {
@@ -177,6 +188,27 @@ impl Core {
     #[cfg(test)]
     pub(crate) fn name(&mut self, key: QueueKey) -> Option<QueueKey> {
         self.ports.called(key).map(|port| port.name)
+    }
+
+    /// Begins the command, which the modelled firmware takes at `start`, if it may go the short way; otherwise nothing has happened.
+    #[inline]
+    fn begin(&mut self, now: Time, start: Time, name: QueueKey, identity: Identity, sqe: &Sqe) -> bool {
+        match sqe.opcode {
+            nvme::io::WRITE => self.begin_write(now, start, name, identity, sqe),
+            _ => self.begin_read(now, start, name, identity, sqe),
+        }
+    }
+
+    /// What the end of an engine's step does: commits what has arrived.
+    #[cfg(test)]
+    pub(crate) fn end_step(&mut self) {
+        self.commit_arrived(self.now);
+    }
+
+    /// Writes that the core has committed and answered alone.
+    #[cfg(test)]
+    pub(crate) fn writes_done(&self) -> u64 {
+        self.share().writes_done()
     }
 
     fn share(&self) -> &Share {
@@ -210,7 +242,7 @@ impl Core {
             self.share().left();
         }
         self.ports.close(name);
-        self.shared.lock().table.forget_reads(name);
+        self.shared.lock().table.unwatch(name);
     }
 
     /// The firmware is asked for what the core does not do itself.
@@ -249,8 +281,8 @@ impl Core {
         let key = port.key;
         Some(match effect {
             Effect::Pull { transfer, remote, local, .. } => Effect::Pull { transfer, queue: key, remote, local },
-            Effect::Push { transfer, remote, local, sum, .. } => {
-                Effect::Push { transfer, queue: key, remote, local, sum }
+            Effect::Push { transfer, remote, local, sum, role, .. } => {
+                Effect::Push { transfer, queue: key, remote, local, sum, role }
             }
             Effect::Complete { mut cqe, at, pushed_bytes, .. } => {
                 cqe.sqhd = port.complete_there(cqe.sqhd.get()).into();
@@ -291,7 +323,7 @@ impl Controller for Core {
         };
         let (name, fits) = (port.name, port.arrive());
         let reader = if port.is_ending { None } else { port.reader };
-        if sqe.opcode == nvme::io::READ
+        if is_plain(sqe)
             && fits
             && let Some(identity) = reader
         {
@@ -301,7 +333,7 @@ impl Controller for Core {
                 if self.wait_in_line(now, name, sqe) {
                     return;
                 }
-            } else if self.begin_read(now, now, name, identity, sqe) {
+            } else if self.begin(now, now, name, identity, sqe) {
                 return;
             }
         }
@@ -314,8 +346,7 @@ impl Controller for Core {
     /// The map's buckets for all of them first, then the records of the pages found there: two waits for memory, not two
     /// for each command.
     fn announce(&mut self, commands: &[Sqe]) {
-        let reads = commands.iter().filter(|sqe| sqe.opcode == nvme::io::READ);
-        let blocks = reads.filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
+        let blocks = commands.iter().filter(|sqe| is_plain(sqe)).filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
         let mut blocks = blocks.map(|address| (address.vid, address.vba)).peekable();
         while blocks.peek().is_some() {
             self.shared.ftl.announce(blocks.by_ref(), &mut self.batch);
@@ -324,6 +355,9 @@ impl Controller for Core {
 
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         self.now = now;
+        if transfer.0 & OTHER_MARK != 0 {
+            return self.end_pull(now, transfer, outcome);
+        }
         if transfer.0 & MARK == 0 {
             return self.shared.lock().transferred(now, transfer, outcome);
         }
@@ -335,6 +369,7 @@ impl Controller for Core {
 
     fn step(&mut self, now: Time) {
         self.now = now;
+        self.commit_arrived(now);
         self.serve_line(now);
         let roster = &self.shared.roster;
         let is_due = now >= roster.alarm() || roster.is_waiting() && now >= self.shared.ftl.firmware_free();
@@ -345,7 +380,7 @@ impl Controller for Core {
     }
 
     fn next_event(&self) -> Option<Time> {
-        if !self.mail.is_empty() || self.share().has_mail() {
+        if self.writes.have_arrived() || !self.mail.is_empty() || self.share().has_mail() {
             return Some(self.now);
         }
         let roster = &self.shared.roster;

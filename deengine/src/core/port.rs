@@ -9,7 +9,7 @@
 //! ```
 
 use crate::controller::Ssd;
-use crate::counters::QueueReads;
+use crate::counters::QueueCounters;
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::Time;
 use gnstor_proto::fabrics::Identity;
@@ -51,8 +51,8 @@ pub(super) struct Port {
     /// Commands fetched by the core, and by the firmware as far as its completions tell; modulo `size`.
     fetched: u32,
     fetched_there: u32,
-    /// Reads that the core has done for it, and whether the firmware counts them as the host's.
-    reads: Arc<QueueReads>,
+    /// What the core has done for it, and whether the firmware counts that as the host's.
+    done: Arc<QueueCounters>,
     is_watched: bool,
 }
 
@@ -66,7 +66,7 @@ impl Port {
             && !self.is_watched
         {
             self.is_watched = true;
-            ssd.table.watch_reads(self.name, client, Arc::clone(&self.reads));
+            ssd.table.watch(self.name, client, Arc::clone(&self.done));
         }
     }
 
@@ -83,10 +83,15 @@ impl Port {
         self.fetched = next(self.fetched, self.size);
     }
 
-    /// A completion of the core's own goes out; its SQHD.
+    /// A completion has gone out.
     #[inline]
-    pub(super) fn complete(&mut self) -> u16 {
+    pub(super) fn complete(&mut self) {
         self.outstanding -= 1;
+    }
+
+    /// SQHD: what has been fetched.
+    #[inline]
+    pub(super) fn head(&self) -> u16 {
         let sum = self.fetched + self.fetched_there;
         u16::try_from(if sum < self.size { sum } else { sum - self.size }).expect("below the size of the queue")
     }
@@ -94,12 +99,18 @@ impl Port {
     /// A completion of the firmware's goes out, which has fetched up to `sqhd` of its own; the SQHD that the host is told.
     pub(super) fn complete_there(&mut self, sqhd: u16) -> u16 {
         self.fetched_there = sqhd.into();
-        self.complete()
+        self.complete();
+        self.head()
     }
 
     #[inline]
     pub(super) fn count(&self, blocks: u32) {
-        self.reads.0.count(blocks);
+        self.done.0.reads.count(blocks);
+    }
+
+    #[inline]
+    pub(super) fn count_write(&self, blocks: u32) {
+        self.done.0.writes.count(blocks);
     }
 }
 
@@ -145,7 +156,7 @@ impl Ports {
             outstanding: 0,
             fetched: 0,
             fetched_there: 0,
-            reads: Arc::default(),
+            done: Arc::default(),
             is_watched: false,
         };
         self.by_key.insert(key, short);

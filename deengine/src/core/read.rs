@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The short way of most commands: a read of blocks that are in memory or nowhere. One slot and one transfer a block, no lock.
+//! The short way of most commands: a read of blocks that are in memory or nowhere. One slot, one answer, no lock.
 
 use super::Core;
 use crate::command::OK;
 use crate::controller::refusal_of;
 use crate::permission::Authorized;
 use crate::permit::CompletionPermit;
-use crate::request::{Refused, Request, Submission};
-use gnstor_fabric::controller::{Effect, Outcome, QueueKey, TransferId};
+use crate::request::{Request, Submission};
+use gnstor_fabric::controller::{Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
 use gnstor_fabric::region::LocalRef;
-use gnstor_fabric::time::Time;
+use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::Ppa;
 use gnstor_ftl::Extent;
-use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::status::Refusal;
@@ -20,35 +19,39 @@ use gnstor_proto::status::Refusal;
 /// Blocks of a read that goes the short way.
 const MOST_BLOCKS: u32 = 256;
 
-/// A block under way.
+/// How long the modelled firmware is left free for the core whose turn it is; after that whoever comes goes on. As a late call changes no
+/// modelled time, nothing is lost by it.
+const TURN: Span = Span::from_ns(2_000);
+
+/// A read under way.
 #[derive(Debug)]
 pub(super) struct Read {
-    /// Of a read of one block.
     command: Command,
-    /// Pinned; `None` where the block is not mapped and zeros go out.
-    page: Option<Ppa>,
+    /// Pinned.
+    pages: Pages,
     /// When the model has the data at the host.
     done_at: Time,
-    /// The read of several blocks that it belongs to.
-    group: u32,
+    /// Blocks that are not mapped: zeros go out.
+    unmapped: u32,
 }
 
 /// What is answered when a read is done; gone once its queue is.
-type Command = Option<(CompletionPermit, Authorized<Request>)>;
+pub(super) type Command = Option<(CompletionPermit, Authorized<Request>)>;
 
-/// No read of several blocks: numbers of a slab are never all ones.
-const ALONE: u32 = u32::MAX;
-
-/// A read of several blocks.
+/// The pages of a read: one is what most have.
 #[derive(Debug)]
-pub(super) struct Group {
-    command: Command,
-    done_at: Time,
-    /// Blocks whose transfers have not ended.
-    pending: u32,
-    unmapped: u32,
-    /// The first one that is not good.
-    outcome: Outcome,
+enum Pages {
+    One(Option<Ppa>),
+    Many(Box<[Ppa]>),
+}
+
+impl Pages {
+    fn as_slice(&self) -> &[Ppa] {
+        match self {
+            Self::One(page) => page.as_slice(),
+            Self::Many(pages) => pages,
+        }
+    }
 }
 
 /// It is moved twice, in and out of its slot.
@@ -69,6 +72,9 @@ impl Core {
     pub(super) fn wait_in_line(&mut self, now: Time, name: QueueKey, sqe: &Sqe) -> bool {
         let Some(controller) = self.ports.get(name).and_then(|port| port.in_turn) else { return false };
         self.share().entered();
+        if self.line.is_empty() {
+            self.shared.roster.join_line(self.index);
+        }
         self.line.push(&mut self.ports, name, controller, now, sqe);
         self.share().set_in_line(self.line.controllers());
         true
@@ -128,14 +134,14 @@ impl Core {
         }
         // A late call makes nobody wait longer: the read is taken as of the time at which the firmware was free.
         let free = self.shared.ftl.firmware_free();
-        if free > now {
+        if free > now || now.since(free) <= TURN && !roster.is_next(self.index) {
             return false;
         }
         let Some((name, arrived, sqe)) = self.line.pop(&mut self.ports) else { return false };
-        roster.core_took();
+        roster.core_took(self.index);
         self.share().went();
         let reader = self.ports.get(name).and_then(|port| port.reader);
-        let begun = reader.is_some_and(|identity| self.begin_read(now, free.max(arrived), name, identity, &sqe));
+        let begun = reader.is_some_and(|identity| self.begin(now, free.max(arrived), name, identity, &sqe));
         if !begun {
             self.ask(now, name, &sqe, false);
         }
@@ -151,7 +157,7 @@ impl Core {
         }
         let Ok(request) = Request::parse(&Submission { identity, sqe }) else { return false };
         let blocks = request.blocks;
-        if blocks > MOST_BLOCKS || !self.reads.has_room(blocks) || !self.groups.has_room(1) {
+        if blocks > MOST_BLOCKS || !self.reads.has_room(1) {
             return false;
         }
         let Ok(request) = self.rules.authorise(now, identity, request) else { return false };
@@ -161,68 +167,65 @@ impl Core {
         if !roster.enter(self.index, request.slot(), self.version) {
             return false;
         }
-        let begun = if blocks == 1 {
-            self.begin_one(start, name, sqe.cid.get(), request)
-        } else {
-            self.begin_several(start, name, sqe.cid.get(), request)
-        };
-        if let Err(slot) = begun {
+        let slot = request.slot();
+        let Some((pages, unmapped)) = self.find_all(&request) else {
             self.share().flight(slot).leave(true);
             return false;
-        }
+        };
+        let done_at = self.book(start, pages.as_slice(), unmapped);
         self.share().entered();
         if let Some(port) = self.ports.get(name) {
             port.fetch();
         }
+        let read =
+            Read { command: Some((CompletionPermit::issue(name, sqe.cid.get()), request)), pages, done_at, unmapped };
+        // The response leaves without another look at the rules: what is read is what was true while the lease held (protocol rule 2).
+        if self.rules.serves(done_at.max(now)) {
+            self.send(name, sqe.cid.get(), read);
+        } else {
+            self.refuse_read(now, read, Refusal::NotServing);
+        }
         true
     }
 
-    /// The slot of the volume, where the block is not plain to read.
+    /// The data of all blocks, in `found`: their pages, and how many are not mapped. `None` where one is not plain to read.
     #[inline]
-    fn begin_one(&mut self, start: Time, queue: QueueKey, cid: u16, request: Authorized<Request>) -> Result<(), u16> {
-        let (slot, address) = (request.slot(), request.get().address);
-        let Some((page, local, sum)) = self.find(&request, address.vba) else { return Err(slot) };
-        let done_at = self.book(start, page.as_slice(), u32::from(page.is_none()));
-        let remote = request.get().remote;
-        let permit = CompletionPermit::issue(queue, cid);
-        let id = self.reads.insert(Read { command: Some((permit, request)), page, done_at, group: ALONE });
-        self.effects.push_back(Effect::Push { transfer: TransferId(id), queue, remote, local, sum: Some(sum) });
-        Ok(())
+    fn find_all(&mut self, request: &Authorized<Request>) -> Option<(Pages, u32)> {
+        let (first, blocks) = (request.get().address.vba, request.get().blocks);
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        found.extend((0..blocks).map_while(|index| self.find(request, first + index)));
+        let mapped = || found.iter().filter_map(|(page, ..)| *page);
+        let all = if found.len() != blocks as usize {
+            mapped().for_each(|page| self.shared.ftl.unpin(page));
+            None
+        } else if blocks == 1 {
+            let page = mapped().next();
+            Some((Pages::One(page), u32::from(page.is_none())))
+        } else {
+            let pages: Box<[Ppa]> = mapped().collect();
+            let unmapped = blocks - u32::try_from(pages.len()).expect("at most MOST_BLOCKS");
+            Some((Pages::Many(pages), unmapped))
+        };
+        self.found = found;
+        all
     }
 
+    /// The blocks in `found` and the response go out.
     #[inline]
-    fn begin_several(
-        &mut self,
-        start: Time,
-        queue: QueueKey,
-        cid: u16,
-        request: Authorized<Request>,
-    ) -> Result<(), u16> {
-        let (slot, first) = (request.slot(), *request.get());
-        let mut found = std::mem::take(&mut self.found);
-        found.extend((0..first.blocks).map_while(|index| self.find(&request, first.address.vba + index)));
-        let mut pages = [Ppa(0); MOST_BLOCKS as usize];
-        let mapped = found.iter().filter_map(|(page, ..)| *page);
-        let mapped = pages.iter_mut().zip(mapped).map(|(place, page)| *place = page).count();
-        let pages = &pages[..mapped];
-        if found.len() != first.blocks as usize {
-            pages.iter().for_each(|page| self.shared.ftl.unpin(*page));
-            found.clear();
-            self.found = found;
-            return Err(slot);
+    fn send(&mut self, queue: QueueKey, cid: u16, read: Read) {
+        let sqhd = self.ports.get(queue).map_or(0, |port| port.head()).into();
+        let mut cqe = Cqe { sqhd, cid: cid.into(), ..Cqe::default() };
+        cqe.set_status_word(OK.status.0);
+        let reply = Reply { cqe, at: read.done_at };
+        let Some((_, request)) = &read.command else { return };
+        let first = *request.get();
+        let transfer = TransferId(self.reads.insert(read));
+        for (index, (_, local, sum)) in (0u32..).zip(self.found.drain(..)) {
+            let role = if index + 1 == first.blocks { PushRole::Last(reply) } else { PushRole::Part };
+            let remote = first.remote_of(index);
+            self.effects.push_back(Effect::Push { transfer, queue, remote, local, sum: Some(sum), role });
         }
-        let unmapped = first.blocks - u32::try_from(mapped).expect("at most MOST_BLOCKS");
-        let done_at = self.book(start, pages, unmapped);
-        let permit = CompletionPermit::issue(queue, cid);
-        let (command, pending, outcome) = (Some((permit, request)), first.blocks, Outcome::Done { sum: 0 });
-        let group = self.groups.insert(Group { command, done_at, pending, unmapped, outcome });
-        for (index, (page, local, sum)) in (0u32..).zip(found.drain(..)) {
-            let id = self.reads.insert(Read { command: None, page, done_at, group });
-            let (transfer, remote) = (TransferId(id), first.remote_of(index));
-            self.effects.push_back(Effect::Push { transfer, queue, remote, local, sum: Some(sum) });
-        }
-        self.found = found;
-        Ok(())
     }
 
     /// The modelled firmware takes a read of these pages and `zeros` blocks of zeros at `start`; when the host has the data.
@@ -251,64 +254,43 @@ impl Core {
         }
     }
 
-    /// The transfer of a block has ended.
+    /// The answer has ended: its host has the data and the response, or neither.
     #[inline]
-    pub(super) fn end_read(&mut self, now: Time, read: Read, outcome: Outcome) {
-        if let Some(page) = read.page {
-            self.shared.ftl.unpin(page);
+    pub(super) fn end_read(&mut self, now: Time, mut read: Read, outcome: Outcome) {
+        if let Some(refusal) = refusal_of(outcome) {
+            return self.refuse_read(now, read, refusal);
         }
-        if read.group == ALONE {
-            self.share().left();
-            let unmapped = u32::from(read.page.is_none());
-            return self.finish_read(now, read.command, read.done_at, unmapped, outcome);
-        }
-        let Some(group) = self.groups.get_mut(read.group) else { return };
-        group.pending -= 1;
-        if matches!(group.outcome, Outcome::Done { .. }) {
-            group.outcome = outcome;
-        }
-        if group.pending == 0
-            && let Some(group) = self.groups.remove(read.group)
-        {
-            self.share().left();
-            self.finish_read(now, group.command, group.done_at, group.unmapped, group.outcome);
-        }
-    }
-
-    /// All of a read has ended.
-    #[inline]
-    fn finish_read(&mut self, now: Time, command: Command, done_at: Time, unmapped: u32, outcome: Outcome) {
-        let Some((permit, request)) = command else { return };
         self.refresh();
-        let failure: Option<Refused> = refusal_of(outcome).map(Into::into);
-        // The lease may have ended in the meantime (protocol rule 2).
-        let over = !self.rules.serves(done_at.max(now));
-        let failure = failure.or_else(|| over.then(|| Refusal::NotServing.into()));
-        match failure {
-            Some(refused) => {
-                let vid = request.get().address.vid.get();
-                self.shared.lock().refuse_for_core(permit, vid, refused, done_at.max(now));
-            }
-            None => {
-                let blocks = request.get().blocks;
-                self.share().count(request.slot(), blocks, unmapped);
-                let (queue, cid) = permit.spend();
-                if let Some(port) = self.ports.get(queue) {
-                    port.count(blocks);
-                    let sqhd = port.complete().into();
-                    let mut cqe = Cqe { sqhd, cid: cid.into(), ..Cqe::default() };
-                    cqe.set_status_word(OK.status.0);
-                    let (at, pushed_bytes) = (done_at, blocks * BLOCK_BYTES);
-                    self.effects.push_back(Effect::Complete { queue, cqe, at, pushed_bytes });
-                }
-            }
+        let Some((permit, request)) = read.command.take() else { return self.let_go(&read) };
+        self.let_go(&read);
+        let blocks = request.get().blocks;
+        self.share().count(request.slot(), blocks, read.unmapped);
+        let (queue, _) = permit.spend();
+        if let Some(port) = self.ports.get(queue) {
+            port.count(blocks);
+            port.complete();
         }
         self.leave(now, &request);
     }
 
+    fn refuse_read(&mut self, now: Time, mut read: Read, refusal: Refusal) {
+        self.refresh();
+        self.let_go(&read);
+        let Some((permit, request)) = read.command.take() else { return };
+        let vid = request.get().address.vid.get();
+        self.shared.lock().refuse_for_core(permit, vid, refusal.into(), read.done_at.max(now));
+        self.leave(now, &request);
+    }
+
+    #[inline]
+    fn let_go(&self, read: &Read) {
+        read.pages.as_slice().iter().for_each(|page| self.shared.ftl.unpin(*page));
+        self.share().left();
+    }
+
     /// The request is done; a fence may have waited for it.
     #[inline]
-    fn leave(&mut self, now: Time, request: &Authorized<Request>) {
+    pub(super) fn leave(&mut self, now: Time, request: &Authorized<Request>) {
         let is_current = self.rules.serial(request.slot()) == Some(request.serial());
         self.share().flight(request.slot()).leave(is_current);
         if self.shared.roster.is_fencing() {
@@ -330,8 +312,7 @@ impl Core {
 
     /// What the reads under way are to answer.
     fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
-        let single = self.reads.iter_mut().map(|read| &mut read.command);
-        single.chain(self.groups.iter_mut().map(|group| &mut group.command))
+        self.reads.iter_mut().map(|read| &mut read.command).chain(self.writes.commands())
     }
 
     /// Queues with a read of the volume in this slot in flight that was judged by an older entry.
@@ -358,7 +339,11 @@ impl Core {
                 return Some(effect);
             }
             // The queue went before anybody took it.
-            if let Effect::Push { transfer, .. } = effect
+            if let Effect::Pull { transfer, .. } = effect {
+                self.end_pull(self.now, transfer, Outcome::ConnectionLost);
+                continue;
+            }
+            if let Effect::Push { transfer, role: PushRole::Last(_), .. } = effect
                 && let Some(read) = self.reads.remove(transfer.0)
             {
                 self.end_read(self.now, read, Outcome::ConnectionLost);

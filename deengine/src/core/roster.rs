@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the cores of an SSD and the rest of its firmware see of each other without a lock: counts of reads in flight
+//! What the cores of an SSD and the rest of its firmware see of each other without a lock: counts of commands in flight
 //! ([`super::flight`]), counters, and the notes that the firmware leaves.
 
 use super::flight::{Flight, Seen, Version};
-use crate::counters::{ReadCount, Reads};
+use super::state::State;
+use super::turns::{InLine, Turns};
+use crate::counters::{Done, DoneCounter};
 use crate::permission::{MAX_VOLUMES, Rules};
 use gnstor_fabric::controller::{Effect, QueueKey};
-use gnstor_fabric::time::{Span, Time};
+use gnstor_fabric::time::Span;
 use std::collections::VecDeque;
 use std::ops::Add;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// What the firmware has for a core to do.
@@ -29,23 +31,24 @@ pub(super) enum Note {
 pub(super) struct Share {
     /// By the volume's slot.
     flights: Vec<Flight>,
-    volume_reads: Vec<Reads>,
+    volumes: Vec<DoneCounter>,
     seen: Seen,
     entered: AtomicU64,
     left: AtomicU64,
-    reads: Reads,
+    done: DoneCounter,
     unmapped: AtomicU64,
+    overtaken: AtomicU64,
+    put_off: AtomicU64,
     forfeited: AtomicU64,
     busy_ps: AtomicU64,
     mail: Mutex<VecDeque<Note>>,
     has_mail: AtomicBool,
-    /// Controllers whose reads wait with the core.
-    in_line: AtomicU32,
+    pub(super) in_line: Line<InLine>,
 }
 
 /// Adds to a counter that only its core writes.
 #[inline]
-fn add(counter: &AtomicU64, n: u64) {
+pub(super) fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
 
@@ -53,7 +56,7 @@ impl Share {
     fn new() -> Self {
         Self {
             flights: (0..MAX_VOLUMES).map(|_| Flight::default()).collect(),
-            volume_reads: (0..MAX_VOLUMES).map(|_| Reads::default()).collect(),
+            volumes: (0..MAX_VOLUMES).map(|_| DoneCounter::default()).collect(),
             ..Self::default()
         }
     }
@@ -64,7 +67,7 @@ impl Share {
         &self.flights[usize::from(slot)]
     }
 
-    /// A read has begun, or waits.
+    /// A command has begun, or waits.
     #[inline]
     pub(super) fn entered(&self) {
         add(&self.entered, 1);
@@ -75,7 +78,7 @@ impl Share {
         add(&self.entered, u64::MAX);
     }
 
-    /// A read has ended, well or not.
+    /// A command has ended, well or not, or was handed over.
     #[inline]
     pub(super) fn left(&self) {
         add(&self.left, 1);
@@ -84,14 +87,34 @@ impl Share {
     /// A read has succeeded; so many of its blocks are not mapped.
     #[inline]
     pub(super) fn count(&self, slot: u16, blocks: u32, unmapped: u32) {
-        self.volume_reads[usize::from(slot)].count(blocks);
-        self.reads.count(blocks);
+        self.volumes[usize::from(slot)].reads.count(blocks);
+        self.done.reads.count(blocks);
         if unmapped > 0 {
             add(&self.unmapped, unmapped.into());
         }
     }
 
-    /// The queue of a read has gone.
+    /// A write has succeeded; so many of its blocks had a newer or the same stamp.
+    #[inline]
+    pub(super) fn count_write(&self, slot: u16, blocks: u32, overtaken: u32) {
+        self.volumes[usize::from(slot)].writes.count(blocks);
+        self.done.writes.count(blocks);
+        if overtaken > 0 {
+            add(&self.overtaken, overtaken.into());
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn writes_done(&self) -> u64 {
+        self.done.writes.get().commands
+    }
+
+    /// Another core commits just now.
+    pub(super) fn put_off(&self) {
+        add(&self.put_off, 1);
+    }
+
+    /// The queue of a command has gone.
     pub(super) fn forfeit(&self) {
         add(&self.forfeited, 1);
     }
@@ -107,12 +130,6 @@ impl Share {
             self.flight(slot).age();
         }
         self.seen.set(version);
-    }
-
-    /// The reads of so many controllers wait with the core.
-    #[inline]
-    pub(super) fn set_in_line(&self, controllers: usize) {
-        self.in_line.store(u32::try_from(controllers).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     /// Whether the firmware has left something.
@@ -138,15 +155,19 @@ impl Share {
 /// Counters of all cores together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally {
-    /// Reads begun.
+    /// Commands begun.
     pub(crate) entered: u64,
-    /// Reads ended, well or not.
+    /// Commands ended, well or not, or handed over.
     pub(crate) left: u64,
-    /// Reads that succeeded.
-    pub(crate) reads: ReadCount,
-    /// Blocks in them that are not mapped.
+    /// What succeeded.
+    pub(crate) done: Done,
+    /// Blocks read that are not mapped.
     pub(crate) unmapped: u64,
-    /// Reads whose queue went away.
+    /// Blocks written with a stamp not above the one held.
+    pub(crate) overtaken: u64,
+    /// Commits that found the lock taken.
+    pub(crate) put_off: u64,
+    /// Commands whose queue went away.
     pub(crate) forfeited: u64,
     /// Time of the modelled firmware.
     pub(crate) busy: Span,
@@ -155,27 +176,16 @@ pub(crate) struct Tally {
 /// The cores of an SSD; none where one thread has it all.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
-    version: Version,
-    /// In picoseconds.
-    alarm: AtomicU64,
-    /// Commands wait for the modelled firmware: whoever comes now is not the next.
-    waiting: AtomicBool,
-    /// Somebody waits for reads in flight.
-    fencing: AtomicBool,
-    turns: Turns,
-    shares: Vec<Share>,
+    rules: Line<Version>,
+    pub(super) state: Line<State>,
+    pub(super) turns: Turns,
+    pub(super) shares: Vec<Share>,
 }
 
-/// Whose turn it is, where commands wait under the lock and reads with the cores: each side gets as many as it has controllers.
+/// Apart from its neighbours in memory.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Turns {
-    /// What the cores may still take before the firmware's own line is next, in parts of a read.
-    credit: AtomicI64,
-}
-
-/// Parts of a read: shares are rounded to these.
-const READ_PARTS: i64 = 64;
+pub(super) struct Line<T>(pub(super) T);
 
 impl Roster {
     pub(super) fn new(cores: usize) -> Self {
@@ -186,37 +196,37 @@ impl Roster {
         &self.shares[core]
     }
 
-    /// Whether reads can be in flight that the table does not count.
+    /// Whether commands can be in flight that the table does not count.
     pub(crate) fn has_cores(&self) -> bool {
         !self.shares.is_empty()
     }
 
     /// The rules are about to change.
     pub(crate) fn change(&self) {
-        self.version.change();
+        self.rules.0.change();
     }
 
-    /// Counts a read in flight that was judged by the rules of version `mine`; `false` where those are old.
+    /// Counts a command in flight that was judged by the rules of version `mine`; `false` where those are old.
     #[inline]
     pub(super) fn enter(&self, core: usize, slot: u16, mine: u64) -> bool {
-        self.share(core).flight(slot).enter(&self.version, mine)
+        self.share(core).flight(slot).enter(&self.rules.0, mine)
     }
 
     #[inline]
     pub(crate) fn version(&self) -> u64 {
-        self.version.get()
+        self.rules.0.get()
     }
 
-    /// Whether no core has a read in flight that was judged by an entry of the volume in this slot older than that of
+    /// Whether no core has a command in flight that was judged by an entry of the volume in this slot older than that of
     /// version `version`.
     pub(crate) fn is_fenced(&self, slot: u16, version: u64) -> bool {
         self.shares.iter().all(|share| share.flight(slot).is_over(&share.seen, version))
     }
 
-    /// What the cores have read of the volumes that this slot ever had.
-    pub(crate) fn reads_of(&self, slot: u16) -> ReadCount {
-        let reads = self.shares.iter().map(|share| share.volume_reads[usize::from(slot)].get());
-        reads.fold(ReadCount::default(), Add::add)
+    /// What the cores have done in the volumes that this slot ever had.
+    pub(crate) fn done_in(&self, slot: u16) -> Done {
+        let done = self.shares.iter().map(|share| share.volumes[usize::from(slot)].get());
+        done.fold(Done::default(), Add::add)
     }
 
     pub(crate) fn tally(&self) -> Tally {
@@ -225,8 +235,10 @@ impl Roster {
             Tally {
                 entered: sum.entered + of(&share.entered),
                 left: sum.left + of(&share.left),
-                reads: sum.reads + share.reads.get(),
+                done: sum.done + share.done.get(),
                 unmapped: sum.unmapped + of(&share.unmapped),
+                overtaken: sum.overtaken + of(&share.overtaken),
+                put_off: sum.put_off + of(&share.put_off),
                 forfeited: sum.forfeited + of(&share.forfeited),
                 busy: sum.busy + Span::from_ps(of(&share.busy_ps)),
             }
@@ -254,57 +266,5 @@ impl Roster {
             | Effect::Close { queue }) = effect;
             self.shares[super::port::core_of(queue)].post(Note::Effect(effect));
         }
-    }
-
-    /// Controllers whose reads wait with their cores.
-    fn in_lines(&self) -> i64 {
-        self.shares.iter().map(|share| i64::from(share.in_line.load(Ordering::Relaxed))).sum()
-    }
-
-    /// Whether the firmware's own line is next.
-    pub(crate) fn is_firmwares_turn(&self) -> bool {
-        self.turns.credit.load(Ordering::Relaxed) < READ_PARTS || self.in_lines() == 0
-    }
-
-    /// Whether a core is next.
-    pub(super) fn is_cores_turn(&self) -> bool {
-        !self.is_waiting() || self.turns.credit.load(Ordering::Relaxed) >= READ_PARTS
-    }
-
-    /// The firmware has taken a command from its own line, in which so many controllers wait.
-    pub(crate) fn firmware_took(&self, controllers: usize) {
-        let (mine, theirs) = (i64::try_from(controllers).unwrap_or(i64::MAX).max(1), self.in_lines());
-        let credit = self.turns.credit.load(Ordering::Relaxed);
-        // What nobody has claimed in time is not kept.
-        let most = READ_PARTS * theirs.max(1);
-        self.turns.credit.store((credit + READ_PARTS * theirs / mine).min(most), Ordering::Relaxed);
-    }
-
-    /// A core has taken a read.
-    pub(super) fn core_took(&self) {
-        let credit = self.turns.credit.load(Ordering::Relaxed);
-        self.turns.credit.store((credit - READ_PARTS).max(0), Ordering::Relaxed);
-    }
-
-    /// What the cores need to know of the firmware's state.
-    pub(super) fn publish(&self, alarm: Time, waiting: bool, fencing: bool) {
-        self.alarm.store(alarm.as_ps(), Ordering::Relaxed);
-        self.waiting.store(waiting, Ordering::Relaxed);
-        self.fencing.store(fencing, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(super) fn alarm(&self) -> Time {
-        Time::ZERO + Span::from_ps(self.alarm.load(Ordering::Relaxed))
-    }
-
-    #[inline]
-    pub(super) fn is_waiting(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(super) fn is_fencing(&self) -> bool {
-        self.fencing.load(Ordering::Relaxed)
     }
 }

@@ -58,6 +58,23 @@ impl Rules {
         Ok(Authorized { inner: request, slot, serial: volume.serial, generation: volume.entry.generation })
     }
 
+    /// Judges an authorised request again; see [`super::Table::confirm`].
+    ///
+    /// # Errors
+    /// As [`Self::authorise`]; `UnknownVolume` where the volume id has a new life.
+    #[inline]
+    pub(crate) fn confirm(&self, now: Time, identity: Identity, request: &Authorized<Request>) -> Result<(), Refused> {
+        let (_, volume) = self.check(now, identity, &request.inner)?;
+        if volume.entry.generation == request.generation { Ok(()) } else { Err(Refusal::UnknownVolume.into()) }
+    }
+
+    /// Whether the leases run by which these very rules have allowed a write: nothing else of them changes with time.
+    #[inline]
+    pub(crate) fn still_runs(&self, now: Time, request: &Authorized<Request>) -> bool {
+        let volume = self.volumes.get(usize::from(request.slot)).and_then(Option::as_ref);
+        self.serves(now) && volume.is_some_and(|volume| now < volume.lease_until)
+    }
+
     /// Slot and rules of the volume, where the request is allowed.
     pub(super) fn check(
         &self,

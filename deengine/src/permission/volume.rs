@@ -2,7 +2,7 @@
 //! One volume as the SSD keeps it: the part of the check that asks nothing but its entry, and what changes with its
 //! commands.
 
-use crate::counters::{Counters, ReadCount};
+use crate::counters::{Counters, Done};
 use crate::fleet::Place;
 use crate::rate::Rate;
 use crate::request::Refused;
@@ -123,8 +123,8 @@ pub(super) struct Use {
     pub(super) in_flight_older: u32,
     /// When the entry was last replaced, as the cores count it.
     pub(super) aged_at: u64,
-    /// What the cores had read from this slot before the volume took it.
-    pub(super) read_before: ReadCount,
+    /// What the cores had done in this slot before the volume took it.
+    pub(super) done_before: Done,
 }
 
 impl Use {

@@ -232,7 +232,7 @@ impl Campaign {
             3 => self.rig.answer(queue, transfer, Outcome::Done { sum }),
             _ => self.rig.carry_out(effect),
         }
-        if self.dice.one_in(8) {
+        if self.dice.one_in(8) && !self.rig.answers.contains_key(&(queue, transfer.0)) {
             // The same answer once more is one that nobody waits for.
             self.rig.answer(queue, transfer, Outcome::Done { sum });
         }

@@ -47,7 +47,7 @@ struct Seen {
 fn read_on(core: &mut Core, key: QueueKey, map_epoch: u32, epoch: &AtomicU64, stop: &AtomicBool) -> Seen {
     let (mut seen, mut dice) = (Seen::default(), u64::from(key.0));
     let now = Time::from_ns(2000);
-    let mut under_way: Vec<TransferId> = Vec::new();
+    let mut under_way: Vec<(TransferId, bool)> = Vec::new();
     let mut out = 0;
     while !stop.load(Ordering::Relaxed) || out > 0 {
         dice = gnstor_proto::placement::mix64(dice);
@@ -57,9 +57,9 @@ fn read_on(core: &mut Core, key: QueueKey, map_epoch: u32, epoch: &AtomicU64, st
             out += 1;
             let effect = core.pop_effect();
             let after = epoch.load(Ordering::SeqCst);
-            if let Some(Effect::Push { transfer, .. }) = effect {
+            if let Some(Effect::Push { transfer, role, .. }) = effect {
                 assert!(before != after || before.is_multiple_of(2), "a read was begun without rights");
-                under_way.push(transfer);
+                under_way.push((transfer, role != PushRole::Alone));
             } else if let Some(Effect::Complete { cqe, .. }) = effect {
                 out -= 1;
                 assert_eq!(refusal(&cqe), Some(Refusal::NotAReader));
@@ -67,14 +67,17 @@ fn read_on(core: &mut Core, key: QueueKey, map_epoch: u32, epoch: &AtomicU64, st
             }
         }
         if dice.is_multiple_of(3)
-            && let Some(transfer) = under_way.pop()
+            && let Some((transfer, is_answer)) = under_way.pop()
         {
             assert_eq!(epoch.load(Ordering::SeqCst) % 2, 0, "the change of rights completed with a read under way");
             core.transferred(now, transfer, Outcome::Done { sum: 0 });
+            if is_answer {
+                (out, seen.allowed) = (out - 1, seen.allowed + 1);
+            }
         }
         while let Some(effect) = core.pop_effect() {
             match effect {
-                Effect::Push { transfer, .. } => under_way.push(transfer),
+                Effect::Push { transfer, role, .. } => under_way.push((transfer, role != PushRole::Alone)),
                 Effect::Complete { cqe, .. } => {
                     out -= 1;
                     match refusal(&cqe) {
@@ -87,9 +90,12 @@ fn read_on(core: &mut Core, key: QueueKey, map_epoch: u32, epoch: &AtomicU64, st
             }
         }
         if stop.load(Ordering::Relaxed)
-            && let Some(transfer) = under_way.pop()
+            && let Some((transfer, is_answer)) = under_way.pop()
         {
             core.transferred(now, transfer, Outcome::Done { sum: 0 });
+            if is_answer {
+                (out, seen.allowed) = (out - 1, seen.allowed + 1);
+            }
         }
     }
     seen

@@ -62,7 +62,8 @@ fn what_ends_behind_the_lease_is_refused() {
     let mut rig = Rig::new();
     rig.write(0, &[1]);
     assert_eq!(renew(&mut rig, 1, 1, 500), None);
-    for opcode in [io::READ, io::WRITE, io::COMPARE] {
+    // A read has looked at its data by then: its answer may be late, and is not wrong.
+    for opcode in [io::WRITE, io::COMPARE] {
         rig.hold = true;
         let sqe = rig.io(opcode, WRITER, 0, 1);
         let cid = rig.submit(WRITER, sqe);

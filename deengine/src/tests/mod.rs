@@ -27,10 +27,11 @@ mod refusals;
 mod shrink;
 mod tombstones;
 mod volumes;
+mod writers;
 
 use crate::hosts::Role;
 use crate::{Bench, Core, Preset, Ssd, SsdConfig, SsdGuard, SsdMedia, Stats};
-use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_fabric::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Faults, Fetch, PageState, Ppa};
@@ -67,6 +68,16 @@ struct Completion {
     pushed_bytes: u32,
 }
 
+/// An answer whose parts are under way.
+#[derive(Default)]
+struct Answering {
+    left: u32,
+    bytes: u32,
+    reply: Option<Reply>,
+    failure: Option<Outcome>,
+    is_orphan: bool,
+}
+
 /// Cores of every SSD tested: each queue is on one of them, by its key.
 const CORES: usize = 3;
 
@@ -79,6 +90,8 @@ struct Rig {
     /// Transfers are kept in `held` instead of being carried out.
     hold: bool,
     held: Vec<Effect>,
+    /// Answers under way, by queue and transfer.
+    answers: BTreeMap<(QueueKey, u32), Answering>,
     regions: Vec<Arc<HostRegion>>,
     /// Frames of an SSD without content.
     all_frames: u32,
@@ -179,6 +192,7 @@ impl Rig {
             closed: Vec::new(),
             hold: false,
             held: Vec::new(),
+            answers: BTreeMap::new(),
             regions,
             all_frames,
             faults,
@@ -230,7 +244,14 @@ impl Rig {
     }
 
     fn close_queue(&mut self, now: Time, key: QueueKey) {
+        self.drop_responses(key);
         self.core(key).close_queue(now, key);
+    }
+
+    /// The queue is gone: nobody gets the responses of its answers, though another of the same name may come.
+    fn drop_responses(&mut self, key: QueueKey) {
+        let its = self.answers.range_mut((key, 0)..=(key, u32::MAX));
+        its.for_each(|(_, answer)| answer.is_orphan = true);
     }
 
     fn capsule(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
@@ -240,7 +261,11 @@ impl Rig {
     fn pop_effect(&mut self) -> Option<Effect> {
         let mut pop = || self.cores.iter_mut().find_map(Core::pop_effect);
         // What a core is asked about it may answer through one that was asked before it.
-        pop().or_else(pop)
+        if let Some(effect) = pop().or_else(pop) {
+            return Some(effect);
+        }
+        self.cores.iter_mut().for_each(Core::end_step);
+        self.cores.iter_mut().find_map(Core::pop_effect)
     }
 
     fn step(&mut self, now: Time) {
@@ -374,6 +399,16 @@ impl Rig {
 
     fn pump(&mut self) {
         while let Some(effect) = self.pop_effect() {
+            if let Effect::Push { transfer, queue, local, role: role @ (PushRole::Part | PushRole::Last(_)), .. } =
+                effect
+            {
+                let answer = self.answers.entry((queue, transfer.0)).or_default();
+                answer.left += 1;
+                answer.bytes += local.bytes;
+                if let PushRole::Last(reply) = role {
+                    answer.reply = Some(reply);
+                }
+            }
             match effect {
                 Effect::Complete { queue, cqe, at, pushed_bytes } => {
                     assert!(self.memory.contains_key(&queue), "a completion for a queue that is closed");
@@ -396,7 +431,23 @@ impl Rig {
         self.answer(queue, transfer, outcome);
     }
 
-    fn answer(&mut self, queue: QueueKey, transfer: TransferId, outcome: Outcome) {
+    /// A transfer has ended, or a part of an answer: when the last one has, and all went well, its host has the response.
+    fn answer(&mut self, queue: QueueKey, transfer: TransferId, mut outcome: Outcome) {
+        if let Some(answer) = self.answers.get_mut(&(queue, transfer.0)) {
+            answer.left -= 1;
+            if !matches!(outcome, Outcome::Done { .. }) {
+                answer.failure.get_or_insert(outcome);
+            }
+            // The others are still to come.
+            let (0, Some(reply)) = (answer.left, answer.reply) else { return };
+            let (bytes, failure, is_orphan) = (answer.bytes, answer.failure, answer.is_orphan);
+            self.answers.remove(&(queue, transfer.0));
+            outcome = failure.unwrap_or(Outcome::Done { sum: 0 });
+            if failure.is_none() && !is_orphan {
+                let Reply { cqe, at } = reply;
+                self.completions.push(Completion { queue, cqe, at, pushed_bytes: bytes });
+            }
+        }
         let now = self.now;
         self.core(queue).transferred(now, transfer, outcome);
         self.pump();

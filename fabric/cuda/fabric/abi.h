@@ -26,23 +26,23 @@ struct qp_ctx {
   gn_u32 cq;           // index of the completion queue for both directions
   gn_u32 pd;           // protection domain: keys of another one are not valid here
   gn_u32 ring;         // the agent block (and ring pair) that serves it
-  gn_u32 reserved0;
+  gn_u32 rq_posted;    // receives posted, as last read: the record is looked at again when they are used up
   gn_u64 kicks[4];     // values seen last in the other registers
   gn_u32 many_doors;   // 1: a register other than the first has been rung: all are looked at in every pass
-  gn_u32 reserved1;
+  gn_u32 reserved0;
   gn_u64 reserved;
 };
 static_assert(sizeof(qp_ctx) == 128, "one line pair a queue pair");
 
-enum : gn_u32 { CQ_CHECKED = 1, CQ_OVERRUN = 2 };
+enum : gn_u32 { CQ_OVERRUN = 1 };
 
 struct cq_ctx {
   gn_u64 addr;         // ring of 64-byte entries
   gn_u32 mask;         // entries - 1
   gn_u32 log_entries;
   gn_u32 pi;           // producer index, never wraps before 2^32 entries
-  gn_u32 state;        // CQ_*; without CQ_CHECKED an overrun is ignored (the hardware's `oi`)
-  gn_u64 dbr_addr;     // with CQ_CHECKED: its doorbell record, be32 consumer index (24 bits count)
+  gn_u32 state;        // 0, CQ_OVERRUN
+  gn_u64 dbr_addr;     // its doorbell record, be32 consumer index (24 bits count); 0: an overrun is ignored (the hardware's `oi`)
 };
 static_assert(sizeof(cq_ctx) == 32, "");
 
@@ -70,11 +70,13 @@ enum : gn_u32 {
   UP_RECV_ERROR = 9,   // a SEND met a receive that failed a check: syndrome in `status`
   UP_RQ_FLUSH = 10,    // receives index..status (16 bits each) found in a queue pair in error
   UP_PONG = 11,
+  UP_ANSWERED = 12,    // answers ended, `flags` of them: 16 bits each in `payload`, slot | COPY_* << ANSWERED_STATUS_SHIFT
   UP_SEND_INVAL = 13,  // as UP_SEND, with a key of the peer's to invalidate in arg[0]
   UP_LOCAL_INVAL = 14, // the key in arg[0] opens nothing from here on
   UP_DUMP = 15,        // local memory was read
   UP_CQ_ERROR = 16,    // a completion found no room; its queue pair is in error
 };
+enum : gn_u32 { ANSWERED_STATUS_SHIFT = 14 };
 // With UP_IMMEDIATE a SEND has its immediate data in arg[0], an RDMA WRITE in payload[1].
 enum : gn_u32 { UP_SIGNALLED = 1, UP_IMMEDIATE = 2 };
 enum : gn_u32 { COPY_OK = 0, COPY_BAD_KEY = 1, COPY_BAD_SUM = 2 };
@@ -105,8 +107,10 @@ enum : gn_u32 {
   DOWN_CQE = 4,        // a CQE made by the Rust half: acknowledged, failed or flushed work
   DOWN_QP_ERROR = 5,   // put a queue pair into error
   DOWN_PING = 6,
+  DOWN_ANSWER = 7,     // the last part of an answer: DOWN_TO_DEVICE, and when all its parts are there a SEND
 };
-enum : gn_u32 { DOWN_CHECK_SUM = 1 };
+// DOWN_PART: part of the answer in this slot, reported with it.
+enum : gn_u32 { DOWN_CHECK_SUM = 1, DOWN_PART = 2 };
 enum : gn_u64 { PHASE_BIT = 1ull << 63 };
 
 // Word by word (63 usable bits each):
@@ -114,15 +118,33 @@ enum : gn_u64 { PHASE_BIT = 1ull << 63 };
 //   w1  host address, or for DOWN_CQE opcode(8) << 40 | syndrome(8) << 32 | wqe counter(16) << 0
 //   w2  remote address, or for DOWN_SEND the modelled time of arrival on the agent's clock, ns: not to be seen earlier
 //   w3  key(32) << 31 | tag(31)
-//   w4  late_after: agent clock in ns after which a DOWN_SEND counts as late
-//   w5  expected sum(32) | flags(8) << 32 | bit 63 of payload word 0 << 40 | of payload word 1 << 41
-//   w6, w7  the 16 bytes of a DOWN_SEND, less their top bits
+//   w4  late_after: agent clock in ns after which a DOWN_SEND counts as late; for DOWN_ANSWER its modelled time of arrival
+//   w5  expected sum(32) | flags(8) << 32 | bit 63 of payload word 0 << 40 | of payload word 1 << 41 | slot(9) << 42 | parts(9) << 51
+//   w6, w7  the 16 bytes of a DOWN_SEND, less their top bits; for DOWN_ANSWER late_after and the second 8 bytes: the first are zero
+enum : gn_u32 { SLOT_SHIFT = 42, PARTS_SHIFT = 51 };
 struct down_desc {
   gn_u64 w[8];
 };
 static_assert(sizeof(down_desc) == 64, "");
 
+// --- answers: what a read's data and response have in common while they are on their way. The Rust half numbers the slots of a ring;
+// --- a slot is its own again when UP_ANSWERED has named it -------------------------------------------------------------------
+
+enum : gn_u32 { ANSWER_SLOTS = 512, ANSWER_WORDS = ANSWER_SLOTS / 32 };
+
+struct answer_slot {
+  gn_u32 word;         // parts that have ended | ANSWER_BAD_* | parts in all << TOTAL_SHIFT, 0 until the last one has been seen
+  gn_u32 qpn;
+  gn_u64 due;          // modelled time of arrival, agent clock
+  gn_u64 late_after;
+  gn_u64 ready_at;     // when the last part had ended
+  gn_u64 response;     // the second 8 of its 16 bytes
+};
+static_assert(sizeof(answer_slot) == 40, "");
+
 // --- what the agent is launched with: one block per ring pair ---------------------------------------------------------------
+
+enum : gn_u32 { LATENESS_BUCKETS = 32 };
 
 struct ring_ctx {
   gn_u64 up_addr;        // up_entry[up_mask + 1], host memory
@@ -138,11 +160,12 @@ struct ring_ctx {
   gn_u64 late;           // of these, later than the model says
   gn_u64 stop_addr;      // u32 in host memory: 1 asks the agent to end
   gn_u64 ready_addr;     // u32 in host memory: launch number, stored when the block is resident
-  gn_u64 reserved[4];
+  gn_u64 answers_addr;   // answer_slot[ANSWER_SLOTS], device memory: the slots between launches
+  gn_u64 reports;        // UP_ANSWERED entries
+  gn_u64 reserved[2];
+  gn_u64 lateness[LATENESS_BUCKETS];  // responses seen 2^i to 2^(i+1) - 1 ns after they were due; bucket 0 also the earlier ones
 };
-static_assert(sizeof(ring_ctx) == 128, "");
-
-enum : gn_u32 { AGENT_THREADS = 832 };  // of an agent block: dispatcher, responder, 8 front ends, 16 movers
+static_assert(sizeof(ring_ctx) == 384, "");
 
 struct agent_args {
   qp_ctx* qps;
@@ -154,7 +177,7 @@ struct agent_args {
   gn_u32 first_qpn;      // queue pair i has the number first_qpn + i
   gn_u32 launch;         // number of this launch, reported through ready_addr
   gn_u32 blocks;         // number of agent blocks
-  gn_u32 reserved;
+  gn_u32 qps_in_smem;    // whether a block has shared memory for qp_count contexts
   gn_u64 held_addr;      // held_ctx[blocks][HELD_PLACES], then HELD_BYTES for each; 0: inbound data goes to where it belongs at once
 };
 

@@ -2,7 +2,8 @@
 // The GPU half of the emulated HCA: a small resident kernel, one block per ring pair.
 //
 //   warp 0     dispatcher: polls the down ring over PCIe (one polling warp; PCIe polling by many saturates the link)
-//   warp 1     responder: everything that is not a copy, up to 32 messages at once, in the order of the ring
+//   warp 1     responder: everything that is not a copy, up to 32 messages at once, in the order of the ring; and the responses of
+//              answers, when their data is there
 //   warps 2..  front ends: doorbells and work requests; queue pair i is front end i mod n's alone
 //   the rest   movers: one copy each
 //
@@ -19,6 +20,7 @@ namespace gn { namespace hca {
 
 // A poll is a PCIe round trip and a pass some microseconds of dependent accesses: both serve 32 descriptors at once.
 enum : gn_u32 { FIRST_FRONT_END = 2, MANY_WARPS = 16, MAX_FRONT_ENDS = 8, MAX_MOVERS = 30, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
+enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 16) * 32 };  // as it is launched on a GPU: 16 movers
 enum : gn_u32 { SLOT_FREE = 0, SLOT_FULL = 1, SLOT_EXIT = 2 };  // of a mover
 enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
@@ -30,32 +32,39 @@ struct agent_smem {
   gn_u32 slot_state[MAX_MOVERS];
   gn_u32 messages;
   gn_u32 exit;
+  answer_table answers;
+  counts count;
+  // What every step needs is beside it: in device memory each access would take some hundred nanoseconds.
+  agent_args args;
+  ring_ctx ring;
 };
+
 
 // A small block, as on the CPU, has one front end.
 GN_DEV gn_u32 front_end_count() { return blockDim.x / 32 >= MANY_WARPS ? (gn_u32)MAX_FRONT_ENDS : 1u; }
 GN_DEV gn_u32 first_mover() { return FIRST_FRONT_END + front_end_count(); }
 GN_DEV gn_u32 mover_count() { return blockDim.x / 32 - first_mover(); }
 
-GN_DEV gn_u32 nth_set(gn_u32 mask, gn_u32 n) {
-  while (n--) mask &= mask - 1;
-  return (gn_u32)__ffs((int)mask) - 1;
+// The phase bit of the descriptor at a position of the ring.
+GN_DEV gn_u64 phase_of(const ring_ctx& ring, gn_u64 position) {
+  return (position / ((gn_u64)ring.down_mask + 1)) & 1 ? 0 : (gn_u64)PHASE_BIT;
 }
 
-// Polls the next 32 descriptors: four loads a lane, each of which brings eight descriptors with four lanes apiece. Returns how many of
-// them are there, staged in shared memory.
-GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next) {
+// Polls the next 32 descriptors, or, where there was none the last time, 8, so that idle polling leaves the link to others: loads of which
+// each brings eight descriptors with four lanes apiece. Returns how many of them are there, staged in shared memory.
+GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next, gn_u32 loads) {
   gn_u32 which = lane_id() / 4, pair = lane_id() % 4;
   gn_u64 x[FETCH_LOADS], y[FETCH_LOADS];
 #pragma unroll
   for (gn_u32 k = 0; k < FETCH_LOADS; ++k) {
     const down_desc* d = (const down_desc*)ring.down_addr + ((next + k * 8 + which) & ring.down_mask);
-    mem::ld_poll2_sys(&d->w[pair * 2], x[k], y[k]);
+    x[k] = y[k] = ~phase_of(ring, next + k * 8 + which);
+    if (k < loads) mem::ld_poll2_sys(&d->w[pair * 2], x[k], y[k]);
   }
   gn_u32 count = 0;
 #pragma unroll
   for (gn_u32 k = 0; k < FETCH_LOADS; ++k) {
-    gn_u64 phase = ((next + k * 8 + which) / ((gn_u64)ring.down_mask + 1)) & 1 ? 0 : (gn_u64)PHASE_BIT;
+    gn_u64 phase = phase_of(ring, next + k * 8 + which);
     gn_u32 here = __ballot_sync(0xffffffffu, (x[k] & PHASE_BIT) == phase && (y[k] & PHASE_BIT) == phase);
     gn_u32 prefix = 0;
     while (prefix < 8 && (here >> (4 * prefix) & 0xfu) == 0xfu) ++prefix;
@@ -107,11 +116,13 @@ GN_DEV void hand_over(agent_smem& s, gn_u32 todo) {
 }
 
 GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
+  answer_turn turn;
   for (;;) {
     gn_u32 count = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0);
-    if (count == RESPONDER_EXIT) return;
-    if (count == 0) {
-      pause(20);
+    bool waiting = answer_pass(a, ring, s.count, s.answers, turn);
+    if (count == RESPONDER_EXIT && !waiting) return;  // the movers had ended before it was said
+    if (count == 0 || count == RESPONDER_EXIT) {
+      if (!waiting) pause(20);
       continue;
     }
     __syncwarp();  // lane 0's acquire reaches the lanes
@@ -122,16 +133,17 @@ GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
     __syncwarp();
     // The messages are in registers: the dispatcher may bring the next ones while these are handled.
     if (lane_id() == 0) mem::st_release_cta(&s.messages, 0u);
-    handle_messages(a, ring, d, mine);
+    handle_messages(a, ring, s.count, d, mine);
     __syncwarp();
   }
 }
 
 GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
-  gn_u32 lane = lane_id(), idle = 0;
+  gn_u32 lane = lane_id(), idle = 0, loads = 1;
   gn_u64 next = ring.down_head;
   for (;;) {
-    gn_u32 count = fetch(ring, s, next);
+    gn_u32 count = fetch(ring, s, next, loads);
+    loads = count ? (gn_u32)FETCH_LOADS : 1u;
     if (count == 0) {
       if (++idle % IDLE_POLLS_PER_STOP_CHECK == 0) {
         gn_u32 stop = mem::ld_acquire_sys((const gn_u32*)ring.stop_addr);
@@ -141,7 +153,7 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
       continue;
     }
     gn_u32 op = lane < count ? (gn_u32)(s.stage[lane][0] >> 56) : 0u;
-    bool is_copy = op == DOWN_TO_DEVICE || op == DOWN_TO_HOST;
+    bool is_copy = op == DOWN_TO_DEVICE || op == DOWN_TO_HOST || op == DOWN_ANSWER;
     hand_out(s, __ballot_sync(0xffffffffu, is_copy));
     hand_over(s, __ballot_sync(0xffffffffu, lane < count && !is_copy));
     next += count;
@@ -181,26 +193,54 @@ GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u3
     __syncwarp();  // lane 0's acquire reaches the lanes
     down_work d;
     for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.slot[me][k];
-    execute_copy(a, ring, d);
+    execute_copy(a, ring, s.answers, d);
     __syncwarp();
     if (lane_id() == 0) mem::st_release_cta(&s.slot_state[me], (gn_u32)SLOT_FREE);
     __syncwarp();
   }
 }
 
-// The agent. Grid: one block per ring pair (`a.blocks`); block: at least four warps; shared memory: sizeof(agent_smem).
+// Brings the block's contexts into shared memory, and back what has changed of them; every thread. Only this block touches its ring and
+// its queue pairs.
+GN_DEV void contexts_restore(const agent_args& a, agent_smem& s, qp_ctx* qps) {
+  if (threadIdx.x == 0) {
+    s.args = a;
+    if (a.qps_in_smem) s.args.qps = qps;
+    s.ring = a.rings[blockIdx.x];
+    s.exit = s.messages = 0;
+    s.count = {};
+  }
+  gn_u32 words = a.qps_in_smem ? a.qp_count * (gn_u32)(sizeof(qp_ctx) / 8) : 0u;
+  for (gn_u32 i = threadIdx.x; i < words; i += blockDim.x) ((gn_u64*)qps)[i] = ((const gn_u64*)a.qps)[i];
+  for (gn_u32 i = threadIdx.x; i < MAX_MOVERS; i += blockDim.x) s.slot_state[i] = SLOT_FREE;
+  answers_restore(a.rings[blockIdx.x], s.answers);
+}
+GN_DEV void contexts_keep(const agent_args& a, agent_smem& s, const qp_ctx* qps) {
+  answers_keep(s.ring, s.answers);
+  if (threadIdx.x == 0) {
+    count_up(s.ring, s.count);
+    a.rings[blockIdx.x] = s.ring;
+  }
+  gn_u32 count = a.qps_in_smem ? a.qp_count : 0u;
+  for (gn_u32 i = threadIdx.x; i < count; i += blockDim.x)
+    if (qps[i].ring == blockIdx.x) a.qps[i] = qps[i];
+}
+
+// The agent. Grid: one block per ring pair (`a.blocks`); block: at least four warps; shared memory: sizeof(agent_smem) and, with
+// `a.qps_in_smem`, the queue pairs' contexts.
 GN_DEV void agent_main(const agent_args& a) {
   agent_smem& s = *(agent_smem*)smem();
-  ring_ctx& ring = a.rings[blockIdx.x];
-  for (gn_u32 i = threadIdx.x; i < MAX_MOVERS; i += blockDim.x) s.slot_state[i] = SLOT_FREE;
-  if (threadIdx.x == 0) s.exit = s.messages = 0;
+  qp_ctx* qps = (qp_ctx*)(smem() + (sizeof(agent_smem) + 15) / 16 * 16);
+  contexts_restore(a, s, qps);
   __syncthreads();
-  if (threadIdx.x == 0) mem::st_release_sys((gn_u32*)ring.ready_addr, a.launch);
+  if (threadIdx.x == 0) mem::st_release_sys((gn_u32*)s.ring.ready_addr, s.args.launch);
   gn_u32 warp = warp_in_block();
-  if (warp == 0) dispatch_loop(ring, s, a.launch);
-  else if (warp == 1) respond_loop(a, ring, s);
-  else if (warp < first_mover()) frontend_loop(a, ring, s, warp - FIRST_FRONT_END);
-  else if (warp - first_mover() < MAX_MOVERS) mover_loop(a, ring, s, warp - first_mover());
+  if (warp == 0) dispatch_loop(s.ring, s, s.args.launch);
+  else if (warp == 1) respond_loop(s.args, s.ring, s);
+  else if (warp < first_mover()) frontend_loop(s.args, s.ring, s, warp - FIRST_FRONT_END);
+  else if (warp - first_mover() < MAX_MOVERS) mover_loop(s.args, s.ring, s, warp - first_mover());
+  __syncthreads();
+  contexts_keep(a, s, qps);
 }
 
 }}  // namespace gn::hca

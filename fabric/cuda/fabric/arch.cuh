@@ -153,11 +153,22 @@ GN_DEV void ld_poll2_sys(const gn_u64* p, gn_u64& a, gn_u64& b) {
                : "=l"(a), "=l"(b) : "l"(__cvta_generic_to_global(p)) : "memory");
 }
 
-/// After a relaxed poll that found its value. ThreadSanitizer does not model fences: prefer ld_acquire_* to a fence.
-GN_DEV void fence_acquire_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+/// After a relaxed poll that found its value. ThreadSanitizer does not model fences: prefer ld_acquire_* to a fence. From sm_90 on it
+/// does not wait for the thread's own stores, which takes a microsecond and more.
+GN_DEV void fence_acquire_sys() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.acquire.sys;" ::: "memory");
+#else
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+#endif
+}
 
 /// Orders what came before it with stores that come after it. It does not order stores with later *loads*.
 GN_DEV void fence_release_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+/// A store behind a fence_release_sys of the same thread: one fence for several hand-overs.
+GN_DEV void st_fenced_sys(gn_u32* p, gn_u32 v) { st_relaxed_sys(p, v); }
+GN_DEV void st_fenced_sys(gn_u64* p, gn_u64 v) { st_relaxed_sys(p, v); }
 
 /// For "publish, then look whether the other side sleeps": the only fence that orders a store with a later load.
 GN_DEV void fence_sc_sys() { asm volatile("fence.sc.sys;" ::: "memory"); }

@@ -17,51 +17,70 @@ GN_DEV gn_u32 down_qpn(const down_work& d) { return (gn_u32)(d.w[0] >> 32) & 0xf
 GN_DEV gn_u32 down_bytes(const down_work& d) { return (gn_u32)d.w[0]; }
 GN_DEV gn_u32 down_key(const down_work& d) { return (gn_u32)(d.w[3] >> 31); }
 GN_DEV gn_u32 down_tag(const down_work& d) { return (gn_u32)d.w[3] & 0x7fffffffu; }
+GN_DEV gn_u32 down_flags(const down_work& d) { return (gn_u32)(d.w[5] >> 32) & 0xffu; }
 
 struct completion {
   gn_u32 opcode, syndrome, qpn, counter, bytes;
 };
 
-// Writes completion number `pi`: sixty bytes, then the word that hands it over. The hardware writes owner 0 on its first pass.
-GN_DEV void write_cqe(cq_ctx& cq, gn_u32 pi, const completion& c) {
-  mlx5::cqe64* e = (mlx5::cqe64*)cq.addr + (pi & cq.mask);
-  gn_u32 owner = pi >> cq.log_entries & 1u;
+// Writes all of a completion but its last word, and returns that: it hands the completion over, by a store behind a release fence. The
+// hardware writes owner 0 on its first pass, and on every second one from there.
+GN_DEV gn_u32 fill_cqe(mlx5::cqe64* e, gn_u32 owner, const completion& c) {
   e->flags_rqpn = be32(c.qpn);
   e->imm_inval = 0;
   e->byte_count = be32(c.bytes);
   e->timestamp[0] = 0;
   e->timestamp[1] = be32(c.syndrome);  // offset 55 is its low byte
   e->sop_qpn = be32(c.qpn);
-  gn_u32 last = (c.counter & 0xffffu) << 16 | c.opcode << 4 | owner;
-  mem::st_release_sys(&e->counter_own, be32(last));  // pairs with the acquire of whoever polls the queue
+  return be32((c.counter & 0xffffu) << 16 | c.opcode << 4 | owner);
 }
 
-// The 16 bytes of a SEND.
-GN_DEV void send_payload(const down_work& d, gn_u64& lo, gn_u64& hi) {
+// What reaches a queue pair: a SEND of 16 bytes, or a ready-made completion (`what`).
+struct message {
+  gn_u32 op = 0, qpn = 0, bytes = 0;
+  gn_u64 what = 0;
+  gn_u64 due = 0, late_after = 0;  // of a SEND, agent clock
+  gn_u64 lo = 0, hi = 0;           // its bytes
+};
+
+GN_DEV message message_of(const down_work& d) {
+  message m;
+  m.op = down_op(d);
+  m.qpn = down_qpn(d);
+  m.bytes = down_bytes(d);
+  m.what = d.w[1];
+  m.due = d.w[2];
+  m.late_after = d.w[4];
   gn_u32 top = (gn_u32)(d.w[5] >> 40);
-  lo = d.w[6] | (gn_u64)(top & 1u) << 63;
-  hi = d.w[7] | (gn_u64)(top >> 1 & 1u) << 63;
+  m.lo = d.w[6] | (gn_u64)(top & 1u) << 63;
+  m.hi = d.w[7] | (gn_u64)(top >> 1 & 1u) << 63;
+  return m;
 }
 
 enum : gn_u64 { PUBLISH_NS = 1500 };   // estimate of what the release of a completion takes before it is seen
 enum : gn_u64 { MAX_WAIT_NS = 10000 };  // twice what the Rust half sends early
 enum : gn_u32 { RECV_OK = 0, RECV_NONE = 0x100 };  // else a syndrome
 
-// Looks at receive `at` for a message of 16 bytes; sets where it goes.
-GN_DEV gn_u32 check_receive(const agent_args& a, const qp_ctx& qp, gn_u32 at, gn_u64& to) {
-  gn_u32 posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR));  // pairs with the owner's release
+// How many receives are posted from `at` on, by a counter of them.
+GN_DEV bool is_posted(const qp_ctx& qp, gn_u32 at, gn_u32 posted) {
   gn_u32 ready = (posted - at) & 0xffffu;
-  if (ready == 0 || ready > qp.rq_mask + 1) return RECV_NONE;
+  return ready != 0 && ready <= qp.rq_mask + 1;
+}
+
+// Looks at receive `at` for a message of 16 bytes; sets where it goes, and `posted` to what is known of the record.
+GN_DEV gn_u32 check_receive(const agent_args& a, const qp_ctx& qp, gn_u32 at, gn_u32& posted, gn_u64& to) {
+  if (!is_posted(qp, at, posted)) posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR));  // pairs with the owner's release
+  if (!is_posted(qp, at, posted)) return RECV_NONE;
   gn_u32 seg[4];
   mem::ld16_stream((const void*)(qp.rq_addr + (gn_u64)(at & qp.rq_mask) * mlx5::DS_BYTES), seg);
   to = (gn_u64)be32(seg[2]) << 32 | be32(seg[3]);
   if ((be32(seg[0]) & mlx5::BYTE_COUNT_MASK) < 16) return mlx5::SYND_LOCAL_LENGTH;
-  if (!key_opens(a, qp.pd, be32(seg[1]), to, 16, ACCESS_LOCAL_WRITE)) return mlx5::SYND_LOCAL_PROT;
+  if (to % 16 || !key_opens(a, qp.pd, be32(seg[1]), to, 16, ACCESS_LOCAL_WRITE)) return mlx5::SYND_LOCAL_PROT;
   return RECV_OK;
 }
 
 // A SEND that could not be delivered: the Rust half tries it again, or ends the connection.
-GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const down_work& d, gn_u32 at, gn_u32 fault) {
+GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const message& m, gn_u32 at, gn_u32 fault) {
   if (fault != RECV_NONE) {
     mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
     up_push(ring, UP_RECV_ERROR, qp.qpn, at & 0xffffu, fault, 0, 0);
@@ -70,44 +89,101 @@ GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const down_work& d, g
   gn_u64 position = up_reserve(ring, 1);
   up_entry* e = up_slot(ring, position);
   up_fill(e, UP_RNR, qp.qpn, at & 0xffffu, 0, 0, 16, 0);
-  send_payload(d, e->arg[0], e->arg[1]);
+  e->arg[0] = m.lo;
+  e->arg[1] = m.hi;
   up_publish(e, position);
 }
 
 // Whether completion number `pi` of a checked queue would overwrite one that its owner has not taken. Nothing more is written to a
 // queue that has overrun: its owner would miss a completion, and could not know.
 GN_DEV bool overruns(cq_ctx& cq, gn_u32 pi) {
-  gn_u32 state = mem::ld_relaxed_gpu(&cq.state);
-  if (!(state & CQ_CHECKED)) return false;
-  if (state & CQ_OVERRUN) return true;
+  if (mem::ld_relaxed_gpu(&cq.state) == CQ_OVERRUN) return true;
   gn_u32 taken = be32(mem::ld_acquire_sys((const gn_u32*)cq.dbr_addr));  // pairs with the owner's release: it has read the entry
   if (((pi - taken) & 0xffffffu) <= cq.mask) return false;
-  mem::st_relaxed_gpu(&cq.state, (gn_u32)(CQ_CHECKED | CQ_OVERRUN));
+  mem::st_relaxed_gpu(&cq.state, (gn_u32)CQ_OVERRUN);
   return true;
 }
 
-// A completion without room puts its queue pair into error, which the Rust half hears of once; the whole warp.
-GN_DEV void report_overrun(const agent_args& a, ring_ctx& ring, gn_u32 index, bool mine) {
-  gn_u32 group = __match_any_sync(0xffffffffu, mine ? index : 0x80000000u);
-  if (!mine || (group & lt_mask()) || mem::ld_relaxed_gpu(&a.qps[index].state) != QP_RTS) return;
-  mem::st_relaxed_gpu(&a.qps[index].state, (gn_u32)QP_ERROR);
-  up_push(ring, UP_CQ_ERROR, a.qps[index].qpn, 0, 0, 0, 0);
+// A completion without room puts its queue pair into error, which the Rust half hears of once, and a SEND gives its receive back; the
+// whole warp.
+GN_DEV void report_overrun(const agent_args& a, ring_ctx& ring, const message& m, bool mine) {
+  gn_u32 group = __match_any_sync(0xffffffffu, mine ? m.qpn : 0x80000000u);
+  gn_u32 sends = __ballot_sync(0xffffffffu, mine && m.op == DOWN_SEND) & group;
+  if (!mine || (group & lt_mask())) return;
+  qp_ctx& qp = a.qps[m.qpn - a.first_qpn];
+  qp.rq_head -= (gn_u32)__popc(sends);
+  if (mem::ld_relaxed_gpu(&qp.state) != QP_RTS) return;
+  mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
+  up_push(ring, UP_CQ_ERROR, m.qpn, 0, 0, 0, 0);
+}
+
+// What the responder counts in a launch, in shared memory.
+struct counts {
+  gn_u32 responses, late, reports;
+  gn_u32 lateness[LATENESS_BUCKETS];
+};
+
+// Counts a response that its owner can see now.
+GN_DEV void count_response(counts& n, const message& m) {
+  gn_u64 seen = now_ns();
+  gn_u32 bucket = 0;
+  if (seen > m.due + 1) bucket = 63u - (gn_u32)__clzll((long long)(seen - m.due));
+  if (bucket >= LATENESS_BUCKETS) bucket = LATENESS_BUCKETS - 1;
+  mem::add_relaxed_cta(&n.lateness[bucket], 1u);
+  mem::add_relaxed_cta(&n.responses, 1u);
+  if (seen > m.late_after) mem::add_relaxed_cta(&n.late, 1u);
+}
+
+// Adds a launch's counts to the ring's.
+GN_DEV void count_up(ring_ctx& ring, const counts& n) {
+  for (gn_u32 i = 0; i < LATENESS_BUCKETS; ++i) ring.lateness[i] += n.lateness[i];
+  ring.responses += n.responses;
+  ring.late += n.late;
+  ring.reports += n.reports;
+}
+
+// A report that goes up with what is delivered: `item` of each lane with `listed`. Its place in the ring is taken before the owner can see
+// anything of it, so that it comes before whatever the owner sends next.
+struct report {
+  gn_u64 position = 0;
+  bool is_there = false, listed = false;
+  gn_u32 item = 0;
+};
+
+GN_DEV up_entry* fill_report(ring_ctx& ring, const report& r) {
+  gn_u32 lanes = __ballot_sync(0xffffffffu, r.listed);
+  up_entry* e = up_slot(ring, r.position);
+  if (lane_id() == 0) up_fill(e, UP_ANSWERED, 0, 0, (gn_u32)__popc(lanes), 0, 0, 0);
+  if (r.listed) mem::st_relaxed_sys((gn_u16*)e->payload + __popc(lanes & lt_mask()), (gn_u16)r.item);
+  return e;
 }
 
 // The SENDs and the ready-made completions of the lanes with `mine`, all at once; the whole warp. Receives and completion entries are
 // given out by lane number, which is the order of the ring: what is in order on a queue pair stays so (RC), though it is done at the
-// same time. Only this warp touches the receive heads.
-GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, const down_work& d, bool mine) {
-  gn_u32 index = down_qpn(d) - a.first_qpn;
+// same time. Only this warp touches the receive heads. One fence hands over the completions and the report.
+GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, const message& m, bool mine, const report& r) {
+  gn_u32 index = m.qpn - a.first_qpn;
   // A message may have been on its way when its queue pair was destroyed.
-  bool here = mine && index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE;
-  bool send = here && down_op(d) == DOWN_SEND && mem::ld_relaxed_gpu(&a.qps[index].state) == QP_RTS;  // else the Rust half flushes
+  gn_u32 state = mine && index < a.qp_count ? mem::ld_relaxed_gpu(&a.qps[index].state) : (gn_u32)QP_FREE;
+  bool here = state != QP_FREE;
+  bool send = m.op == DOWN_SEND && state == QP_RTS;  // else the Rust half flushes
+  bool ready_made = here && m.op == DOWN_CQE;
+  gn_u32 cq = send || ready_made ? a.qps[index].cq : 0x80000000u;
+  mlx5::cqe64* entries = nullptr;
+  gn_u32 cq_mask = 0;
+  bool is_checked = false;
+  if (send || ready_made) {
+    entries = (mlx5::cqe64*)a.cqs[cq].addr;
+    cq_mask = a.cqs[cq].mask;
+    is_checked = a.cqs[cq].dbr_addr != 0;
+  }
   gn_u32 group = __match_any_sync(0xffffffffu, send ? index : 0x80000000u);
-  gn_u32 at = 0, fault = RECV_NONE;
+  gn_u32 at = 0, fault = RECV_NONE, posted = 0;
   gn_u64 to = 0;
   if (send) {
     at = a.qps[index].rq_head + (gn_u32)__popc(group & lt_mask());
-    fault = check_receive(a, a.qps[index], at, to);
+    posted = a.qps[index].rq_posted;
+    fault = check_receive(a, a.qps[index], at, posted, to);
   }
   gn_u32 failed = __ballot_sync(0xffffffffu, send && fault != RECV_OK) & group;
   bool first_failed = send && fault != RECV_OK && !(failed & lt_mask());
@@ -116,37 +192,51 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, const down_wor
   // Behind a SEND that found no receive the others wait too, also where a receive has been posted in the meantime; behind a broken
   // receive they are flushed.
   gn_u32 cause = __shfl_sync(0xffffffffu, fault, failed ? __ffs((int)failed) - 1 : (int)lane_id());
-  if (first_failed || (behind_failure && cause == RECV_NONE)) report_undelivered(ring, a.qps[index], d, at, cause);
-  bool complete = deliver || (here && down_op(d) == DOWN_CQE);
-  gn_u32 cq = complete ? a.qps[index].cq : 0x80000000u;
-  gn_u32 sharers = __match_any_sync(0xffffffffu, cq);
-  gn_u32 leader = (gn_u32)__ffs((int)sharers) - 1, base = 0;
-  if (complete && lane_id() == leader) base = mem::add_relaxed_gpu(&a.cqs[cq].pi, (gn_u32)__popc(sharers));
-  gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
-  bool overrun = complete && overruns(a.cqs[cq], pi);
-  if (__any_sync(0xffffffffu, overrun)) report_overrun(a, ring, index, overrun);
-  deliver = deliver && !overrun;
-  complete = complete && !overrun;
+  if (first_failed || (behind_failure && cause == RECV_NONE)) report_undelivered(ring, a.qps[index], m, at, cause);
   // A broken receive is consumed like a good one: its own completion reports it, and the flush starts behind it.
   bool consume = deliver || (first_failed && fault != RECV_NONE);
   gn_u32 consumed = __ballot_sync(0xffffffffu, consume) & group;
+  // The last of the group has looked furthest.
+  posted = __shfl_sync(0xffffffffu, posted, 31 - __clz((int)group));
   __syncwarp();  // every lane has read the head
-  if (send && (group & lt_mask()) == 0) a.qps[index].rq_head += (gn_u32)__popc(consumed);
-  if (deliver) {
-    // The Rust half sends early by about the way it takes; what is left of that is waited for here.
-    for (gn_u64 since = now_ns(); now_ns() + PUBLISH_NS < d.w[2] && now_ns() - since < MAX_WAIT_NS;) pause(0);
-    gn_u64 lo, hi;
-    send_payload(d, lo, hi);
-    gn_u32 v[4] = {(gn_u32)lo, (gn_u32)(lo >> 32), (gn_u32)hi, (gn_u32)(hi >> 32)};
-    mem::st16((void*)to, v);
-    write_cqe(a.cqs[cq], pi, completion{mlx5::CQE_RESP_SEND, 0, down_qpn(d), at, 16});
-    gn_u64 seen = now_ns();
-    mem::add_relaxed_gpu(&ring.responses, (gn_u64)1);
-    if (seen > d.w[4]) mem::add_relaxed_gpu(&ring.late, (gn_u64)1);
-  } else if (complete) {
-    gn_u32 what = (gn_u32)(d.w[1] >> 32);
-    write_cqe(a.cqs[cq], pi, completion{what >> 8 & 0xffu, what & 0xffu, down_qpn(d), (gn_u32)d.w[1] & 0xffffu, down_bytes(d)});
+  if (send && (group & lt_mask()) == 0) {
+    a.qps[index].rq_head += (gn_u32)__popc(consumed);
+    a.qps[index].rq_posted = posted;
   }
+  // The Rust half sends early by about the way it takes; what is left of that is waited for here, before completion entries are taken:
+  // an entry that is taken and not written holds up the ones behind it.
+  if (deliver)
+    for (gn_u64 since = now_ns(); now_ns() + PUBLISH_NS < m.due && now_ns() - since < MAX_WAIT_NS;) pause(0);
+  __syncwarp();
+  bool complete = deliver || ready_made;
+  gn_u32 sharers = __match_any_sync(0xffffffffu, complete ? cq : 0x80000000u);
+  gn_u32 leader = (gn_u32)__ffs((int)sharers) - 1, base = 0;
+  if (complete && lane_id() == leader) base = mem::add_relaxed_gpu(&a.cqs[cq].pi, (gn_u32)__popc(sharers));
+  gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
+  bool overrun = complete && is_checked && overruns(a.cqs[cq], pi);
+  deliver = deliver && !overrun;
+  complete = complete && !overrun;
+  up_entry* told = nullptr;
+  if (r.is_there) told = fill_report(ring, r);
+  if (deliver) {
+    gn_u32 v[4] = {(gn_u32)m.lo, (gn_u32)(m.lo >> 32), (gn_u32)m.hi, (gn_u32)(m.hi >> 32)};
+    mem::st16((void*)to, v);
+  }
+  mlx5::cqe64* e = entries + (pi & cq_mask);
+  gn_u32 owner = (pi & (cq_mask + 1)) != 0;
+  gn_u32 last = 0;
+  if (deliver) {
+    last = fill_cqe(e, owner, completion{mlx5::CQE_RESP_SEND, 0, m.qpn, at, 16});
+  } else if (complete) {
+    gn_u32 what = (gn_u32)(m.what >> 32);
+    last = fill_cqe(e, owner, completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
+  }
+  __syncwarp();
+  mem::fence_release_sys();
+  if (complete) mem::st_fenced_sys(&e->counter_own, last);  // pairs with the acquire of whoever polls the queue
+  if (told && lane_id() == 0) mem::st_fenced_sys(&told->seq, r.position + 1);  // as up_publish
+  if (deliver) count_response(n, m);
+  if (__any_sync(0xffffffffu, overrun)) report_overrun(a, ring, m, overrun);
   __syncwarp();
 }
 
@@ -156,19 +246,21 @@ GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d)
   mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
   gn_u32 posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR)) & 0xffffu;
   gn_u32 head = qp.rq_head & 0xffffu;
-  qp.rq_head = posted;
+  qp.rq_head = qp.rq_posted = posted;
   up_push(ring, UP_RQ_FLUSH, qp.qpn, head, posted, 0, 0);
 }
 
 // The messages of the lanes with `mine` that are not copies; the whole warp. The rare ones that are neither SEND nor completion split
 // the batch into one message at a time.
-GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, const down_work& d, bool mine) {
+GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, const down_work& d, bool mine) {
   gn_u32 op = down_op(d), index = down_qpn(d) - a.first_qpn;
+  message m = message_of(d);
   bool rare = mine && op != DOWN_SEND && op != DOWN_CQE;
-  if (!__any_sync(0xffffffffu, rare)) return deliver_together(a, ring, d, mine);
-  for (gn_u32 todo = __ballot_sync(0xffffffffu, mine); todo; todo &= todo - 1) {
-    bool turn = lane_id() == (gn_u32)__ffs((int)todo) - 1;
-    deliver_together(a, ring, d, turn && !rare);
+  bool apart = __any_sync(0xffffffffu, rare);
+  for (gn_u32 todo = __ballot_sync(0xffffffffu, mine), now; todo; todo &= ~now) {
+    now = apart ? todo & (0u - todo) : todo;
+    bool turn = now >> lane_id() & 1u;
+    deliver_together(a, ring, n, m, turn && !rare, report{});
     if (turn && op == DOWN_QP_ERROR && index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE)
       queue_error(a, ring, d);
     if (turn && op == DOWN_PING) up_push(ring, UP_PONG, 0, down_tag(d), 0, 0, 0);

@@ -2,6 +2,8 @@
 //! A CUDA GPU through the driver API, loaded at run time: no build needs CUDA, and a machine without it says so.
 #![expect(unsafe_code, reason = "driver API calls")]
 
+mod range;
+
 use super::{AgentWords, DeviceError, Kernel, Launch, Residency};
 use crate::region::{HostRegion, RegionId};
 use cudarc::driver::result::{self, DriverError};
@@ -10,6 +12,8 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+pub(super) use range::Part;
 
 pub(super) struct CudaDevice {
     name: String,
@@ -179,10 +183,26 @@ impl CudaDevice {
         Ok(function)
     }
 
+    /// Most shared memory of a block, bytes.
+    pub(super) fn most_smem_bytes(&self) -> u32 {
+        let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        // SAFETY: the device that this context is of.
+        let bytes = unsafe { result::device::get_attribute(self.device, attribute) };
+        bytes.ok().and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(super::PLAIN_SMEM_BYTES)
+    }
+
     fn launch(&self, launch: &Launch, stream: sys::CUstream) -> Result<(), DeviceError> {
         let function = self.function(&launch.kernel)?;
         let mut args = launch.args;
         let mut params = [(&raw mut args).cast::<c_void>()];
+        if launch.smem_bytes > super::PLAIN_SMEM_BYTES {
+            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let bytes = i32::try_from(launch.smem_bytes).expect("checked by the caller");
+            // SAFETY: the function above.
+            unsafe { sys::cuFuncSetAttribute(function, attribute, bytes) }
+                .result()
+                .map_err(|e| DeviceError::Kernel { kernel: launch.kernel.name, cause: e.to_string() })?;
+        }
         // SAFETY: every kernel of this project takes one pointer; the launch's argument is device memory that outlives it.
         unsafe {
             result::launch_kernel(
@@ -195,6 +215,55 @@ impl CudaDevice {
             )
         }
         .map_err(|e| DeviceError::Kernel { kernel: launch.kernel.name, cause: e.to_string() })
+    }
+
+    /// A block of the agent takes a multiprocessor: nearly all of its registers.
+    pub(super) fn max_blocks(
+        &self,
+        kernel: &Kernel,
+        threads: u32,
+        smem_bytes: u32,
+        agent_blocks: u32,
+    ) -> Result<u32, DeviceError> {
+        let function = self.function(kernel)?;
+        let threads = i32::try_from(threads).unwrap_or(i32::MAX);
+        let mut on_one = 0;
+        // SAFETY: a loaded function and a place for the answer.
+        unsafe {
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut on_one, function, threads, smem_bytes as usize)
+        }
+        .result()
+        .map_err(named("cuOccupancyMaxActiveBlocksPerMultiprocessor"))?;
+        let what = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        // SAFETY: this device.
+        let all = unsafe { result::device::get_attribute(self.device, what) }.map_err(named("cuDeviceGetAttribute"))?;
+        let left = u32::try_from(all).unwrap_or(0).saturating_sub(agent_blocks);
+        Ok(left * u32::try_from(on_one).unwrap_or(0))
+    }
+
+    /// Whether the range is one allocation of this device's memory; if not, why.
+    pub(super) fn check_memory(&self, address: u64, bytes: u64) -> Result<(), &'static str> {
+        use sys::CUpointer_attribute as A;
+        let attribute = |what: A, to: *mut c_void| {
+            // SAFETY: `to` is a place of the attribute's size.
+            unsafe { sys::cuPointerGetAttribute(to, what, address) }
+                .result()
+                .map_err(|_| "CUDA does not know the address")
+        };
+        self.enter().map_err(|_| "the device's context is gone")?;
+        let (mut kind, mut device, mut first, mut length) = (0u32, 0i32, 0u64, 0usize);
+        attribute(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (&raw mut kind).cast())?;
+        if kind != sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32 {
+            return Err("it is host memory");
+        }
+        attribute(A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, (&raw mut device).cast())?;
+        if device != self.device {
+            return Err("it is memory of another GPU");
+        }
+        attribute(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, (&raw mut first).cast())?;
+        attribute(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE, (&raw mut length).cast())?;
+        let inside = address >= first && address - first <= length as u64 && bytes <= length as u64 - (address - first);
+        if inside { Ok(()) } else { Err("it leaves its allocation") }
     }
 
     /// Whether the stream has nothing left to do.

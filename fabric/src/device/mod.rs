@@ -6,8 +6,10 @@
 
 mod cuda;
 mod host;
+mod range;
 
 use crate::region::HostRegion;
+pub use range::DeviceRange;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -80,6 +82,9 @@ pub struct Kernel {
     /// The same kernel for the CPU.
     pub host: HostEntry,
 }
+
+/// Shared memory that a block has without being asked for more, bytes.
+const PLAIN_SMEM_BYTES: u32 = 48 << 10;
 
 /// A kernel with its shape and argument.
 #[derive(Clone, Copy, Debug)]
@@ -238,6 +243,40 @@ impl Device {
         }
     }
 
+    /// How many blocks of `kernel` can be on the device at once beside an agent of `agent_blocks` blocks. On the CPU, any number: each lane
+    /// is a fiber.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn max_blocks(
+        &self,
+        kernel: &Kernel,
+        threads: u32,
+        smem_bytes: u32,
+        agent_blocks: u32,
+    ) -> Result<u32, DeviceError> {
+        match &self.backend {
+            Backend::Host(_) => Ok(i32::MAX as u32),
+            Backend::Cuda(gpu) => gpu.max_blocks(kernel, threads, smem_bytes, agent_blocks),
+        }
+    }
+
+    /// Whether `address..address + bytes` is memory of this device, whoever allocated it; says what else it is. On the CPU, any that is
+    /// not null: the device's memory is the process's.
+    ///
+    /// # Errors
+    /// [`DeviceError::Memory`]: it is not.
+    pub fn check_memory(&self, address: u64, bytes: usize) -> Result<(), DeviceError> {
+        let not = |cause: &str| DeviceError::Memory { bytes, what: "device memory to register", cause: cause.into() };
+        if address == 0 || bytes == 0 || address.checked_add(bytes as u64).is_none() {
+            return Err(not("the range is empty, or begins at null, or goes beyond the address space"));
+        }
+        match &self.backend {
+            Backend::Host(_) => Ok(()),
+            Backend::Cuda(gpu) => gpu.check_memory(address, bytes as u64).map_err(not),
+        }
+    }
+
     /// Runs `client` beside `agent` and returns when both have ended. In [`Residency::OneGrid`] only `client` is launched: its
     /// grid holds both.
     ///
@@ -255,6 +294,14 @@ impl Device {
         match &self.backend {
             Backend::Host(cpu) => cpu.run(agent, client, words, residency, deadline),
             Backend::Cuda(gpu) => gpu.run(agent, client, words, residency, deadline),
+        }
+    }
+
+    /// Most shared memory of a block, bytes.
+    pub fn most_smem_bytes(&self) -> u32 {
+        match &self.backend {
+            Backend::Host(_) => PLAIN_SMEM_BYTES,
+            Backend::Cuda(gpu) => gpu.most_smem_bytes(),
         }
     }
 

@@ -5,7 +5,7 @@
 //! flushed. No failure is reported while a transfer of the connection is still moving: when the owner reads the
 //! completion, nothing will touch its buffers any more (protocol rule 9).
 
-use super::{ConnId, Engine, Event, HalfId, cqe_bytes, half_ns, is_done, low16, sqe_of};
+use super::{ConnId, Engine, Event, HalfId, cqe_bytes, half_ns, low16, sqe_of};
 use crate::controller::QueueKey;
 use crate::hca::Down;
 use crate::hca::abi::*;
@@ -102,8 +102,8 @@ impl Engine {
         if e.kind == UP_PONG {
             return self.pong(now, half, e);
         }
-        if is_done(e) {
-            return self.copied(now, half, e);
+        if self.ended(now, half, e) {
+            return;
         }
         if e.kind == super::tcp::UP_CONNECT {
             return self.peer_connects(now, half, e);
@@ -368,7 +368,7 @@ impl Engine {
             To::Remote(_) => Span::from_ps(self.config.ack_timeout.as_ps().saturating_mul(REMOTE_PATIENCE)),
         };
         let late = |c: &Conn| !c.broken && c.oldest_waiting().is_some_and(|at| now.since(at) > limit(c));
-        let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| late(c)).map(|(id, _)| *id).collect();
+        let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| late(c)).map(|(id, _)| id).collect();
         ids.sort_unstable();
         for id in ids {
             self.break_conn(now, id, Some(syndrome::RETRY_EXCEEDED));

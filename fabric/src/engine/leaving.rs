@@ -68,9 +68,7 @@ impl Engine {
             for _ in 0..BATCH {
                 let Some(entry) = self.leaving.halves[i].1.get().poll() else { break };
                 worked = true;
-                if super::is_done(&entry) {
-                    self.copied(now, self.leaving.halves[i].0, &entry);
-                }
+                self.ended(now, self.leaving.halves[i].0, &entry);
             }
         }
         let (halves, leaving) = (&mut self.halves, &mut self.leaving.halves);

@@ -8,20 +8,22 @@
 //!                                <---Down---- conn <--link time-- effects: Pull, Push, Complete
 //! ```
 
+mod answer;
 mod conn;
 mod leaving;
 mod lent;
+mod table;
 mod target;
 pub mod tcp;
 
 use crate::controller::{Controller, QueueKey};
-use crate::hca::abi::*;
 use crate::hca::agent::AgentHalf;
 use crate::hca::soft::SoftHalf;
 use crate::hca::{Down, Half};
 use crate::link::{Link, LinkConfig};
 use crate::region::HostRegion;
 use crate::time::{Span, Time};
+use answer::{Answers, slack};
 use conn::{Conn, To};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
@@ -31,6 +33,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use table::{Name, Table};
 use tcp::{Frame, PeerHalf, Remote, Staging, Wire};
 
 pub use lent::{Lent, lend};
@@ -42,6 +45,24 @@ pub struct HalfId(u32);
 /// Names a connection within an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ConnId(u32);
+
+impl Name for HalfId {
+    fn of(raw: u32) -> Self {
+        Self(raw)
+    }
+    fn raw(self) -> u32 {
+        self.0
+    }
+}
+
+impl Name for ConnId {
+    fn of(raw: u32) -> Self {
+        Self(raw)
+    }
+    fn raw(self) -> u32 {
+        self.0
+    }
+}
 
 /// Where an SSD is, seen from an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -122,6 +143,8 @@ enum Event {
     Acked { conn: ConnId, psn: u64 },
     /// The modelled data of a Pull has arrived.
     Arrived { tag: u32 },
+    /// An answer is due soon.
+    Answer { number: u32 },
     /// An SSD is done; the response takes the link.
     Respond { conn: ConnId, message: Message, pushed: u32 },
     /// The response reaches the initiator.
@@ -170,6 +193,8 @@ struct Transfer {
 enum Origin {
     /// A local controller's.
     Local { target: u16, transfer: crate::controller::TransferId, pull: bool },
+    /// The engine's own, of an answer.
+    Part { number: u32 },
     /// Asked for over TCP under this tag; the data is in this staging slot.
     Remote { remote: u32, tag: u32, slot: crate::region::LocalRef, pull: bool },
 }
@@ -178,7 +203,7 @@ enum Origin {
 pub struct Engine {
     config: EngineConfig,
     link: Link,
-    halves: HashMap<HalfId, AnyHalf>,
+    halves: Table<HalfId, AnyHalf>,
     targets: Vec<LocalTarget>,
     /// TCP links by name, and the order in which they are polled.
     remotes: HashMap<u32, Remote>,
@@ -187,9 +212,10 @@ pub struct Engine {
     spare_staging: Vec<Staging>,
     /// The number by which clients of other processes call target 0.
     first_ssd: u16,
-    conns: HashMap<ConnId, Conn>,
+    conns: Table<ConnId, Conn>,
     by_qp: HashMap<(HalfId, u32), ConnId>,
     transfers: HashMap<u32, Transfer>,
+    answers: Answers,
     leaving: Leaving,
     /// Connections with an invalidation that waits, once for each.
     settling: Vec<ConnId>,
@@ -227,6 +253,8 @@ pub struct Counters {
     pub copies: u64,
     /// Real time from asking for a copy to seeing its end, all copies together.
     pub copy_time: Span,
+    /// Steps that found something to do, and steps that did not.
+    pub steps: [u64; 2],
 }
 
 impl std::iter::Sum for Counters {
@@ -240,6 +268,7 @@ impl std::iter::Sum for Counters {
             fetch_time: a.fetch_time + b.fetch_time,
             copies: a.copies + b.copies,
             copy_time: a.copy_time + b.copy_time,
+            steps: [a.steps[0] + b.steps[0], a.steps[1] + b.steps[1]],
         })
     }
 }
@@ -250,15 +279,16 @@ impl Engine {
         Self {
             config,
             link: Link::new(config.link),
-            halves: HashMap::default(),
+            halves: Table::default(),
             targets: Vec::new(),
             remotes: HashMap::default(),
             remote_order: Vec::new(),
             spare_staging: Vec::new(),
             first_ssd: 0,
-            conns: HashMap::default(),
+            conns: Table::default(),
             by_qp: HashMap::default(),
             transfers: HashMap::default(),
+            answers: Answers::default(),
             leaving: Leaving::default(),
             settling: Vec::new(),
             events: BinaryHeap::new(),
@@ -340,8 +370,7 @@ impl Engine {
 
     fn add_half(&mut self, mut half: AnyHalf) -> HalfId {
         add_regions(&mut half, &self.regions());
-        let id = HalfId(self.id());
-        self.halves.insert(id, half);
+        let id = self.halves.insert(half).expect("far fewer halves than 65,536");
         self.order.push(id);
         id
     }
@@ -369,7 +398,8 @@ impl Engine {
     }
 
     /// Connects a queue pair with an SSD; the answer comes through `reply`, at once for a local SSD. A queue pair for whose last
-    /// connection data still moves is refused: the two could not be told apart.
+    /// connection data still moves is refused, the two could not be told apart, and so is one more than there are names for: the name
+    /// is nobody's then.
     pub fn connect(
         &mut self,
         now: Time,
@@ -379,16 +409,15 @@ impl Engine {
         request: &CmRequest,
         reply: Sender<Result<(), Refused>>,
     ) -> ConnId {
-        let id = ConnId(self.id());
-        if self.leaving.holds(half, qpn) {
-            let _ = reply.send(Err(REFUSED_NO_PEER));
-            return id;
-        }
         let to = match port {
             Port::Local(target) => To::Local(target),
             Port::Remote { remote, .. } => To::Remote(remote),
         };
-        self.conns.insert(id, Conn::new(half, qpn, to));
+        let is_free = !self.leaving.holds(half, qpn);
+        let Some(id) = is_free.then(|| self.conns.insert(Conn::new(half, qpn, to))).flatten() else {
+            let _ = reply.send(Err(REFUSED_NO_PEER));
+            return ConnId(u32::MAX);
+        };
         self.by_qp.insert((half, qpn), id);
         match port {
             Port::Local(target) => {
@@ -500,12 +529,14 @@ impl Engine {
             self.check_timeouts(now);
             self.end_idle_remotes(now);
         }
+        self.counters.steps[usize::from(!worked)] += 1;
         worked
     }
 
     /// Whether anything is under way, so that a thread should poll rather than sleep.
     pub fn busy(&self) -> bool {
-        !self.events.is_empty() || !self.transfers.is_empty() || !self.settling.is_empty()
+        let moving = !self.transfers.is_empty() || !self.answers.is_empty();
+        !self.events.is_empty() || moving || !self.settling.is_empty()
     }
 
     /// When the next modelled event is due, for a virtual clock.
@@ -560,18 +591,14 @@ impl Engine {
             }
             Event::Acked { conn, psn } => self.acknowledged(conn, psn),
             Event::Arrived { tag } => self.finish_transfer(now, at, tag),
+            Event::Answer { number } => self.hand_over(now, number),
             Event::Respond { conn, message, pushed } => {
                 let cqe: [u8; 16] = *self.messages.items[message as usize].first_chunk().expect("64 bytes");
                 let due = self.link.down(at, u64::from(pushed) + 16);
                 let submitted = self.conns.get(&conn).map_or(due, |c| c.submitted(zerocopy::transmute!(cqe)));
-                let modelled = due.since(submitted).as_ps();
-                let slack = Span::from_ps((modelled / 20).max(Span::from_ns(2000).as_ps()));
+                let late_after = due + slack(due.since(submitted));
                 let lead = self.lead(conn);
-                self.schedule(
-                    now,
-                    due - lead,
-                    Event::Deliver { conn, message, tries: 0, due, late_after: due + slack },
-                );
+                self.schedule(now, due - lead, Event::Deliver { conn, message, tries: 0, due, late_after });
             }
             Event::Deliver { conn, message, tries, due, late_after } => {
                 let cqe: [u8; 16] = self.messages.take(message);
@@ -631,10 +658,6 @@ fn sqe_of(raw: &[u8; 64]) -> Sqe {
 #[expect(clippy::cast_possible_truncation, reason = "16-bit counters travel in 32-bit words")]
 fn low16(word: u32) -> u16 {
     word as u16
-}
-
-fn is_done(entry: &UpEntry) -> bool {
-    entry.kind == UP_DONE
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Target offload: a controller's effects become RDMA operations, and their ends become answers to the controller.
 
+use super::answer::outcome_of;
 use super::{ConnId, Engine, Event, HalfId, Origin, Transfer, cqe_bytes};
-use crate::controller::{Effect, Outcome};
-use crate::hca::Down;
+use crate::controller::{Effect, Outcome, PushRole};
 use crate::hca::abi::*;
+use crate::hca::{Down, Part};
 use crate::time::Time;
 
 impl Engine {
@@ -26,7 +27,21 @@ impl Engine {
                         tag,
                     });
                 }
-                Effect::Push { transfer, queue, remote, local, sum } => {
+                Effect::Push {
+                    transfer,
+                    queue,
+                    remote,
+                    local,
+                    sum,
+                    role: role @ (PushRole::Part | PushRole::Last(_)),
+                } => {
+                    let part = Part { local, address: remote.address, key: remote.key, sum };
+                    self.answers.add(target, transfer, part);
+                    if let PushRole::Last(reply) = role {
+                        self.begin_answer(now, ConnId(queue.0), target, transfer, reply);
+                    }
+                }
+                Effect::Push { transfer, queue, remote, local, sum, role: PushRole::Alone } => {
                     self.counters.pushed_bytes += u64::from(local.bytes);
                     let origin = Origin::Local { target, transfer, pull: false };
                     self.start(now, ConnId(queue.0), origin, Time::ZERO, |qpn, tag| Down::ToOwner {
@@ -80,8 +95,18 @@ impl Engine {
         }
     }
 
+    /// Whether the entry says that something a half was asked to move has ended.
+    pub(super) fn ended(&mut self, now: Time, half: HalfId, e: &UpEntry) -> bool {
+        match e.kind {
+            UP_DONE => self.copied(now, half, e),
+            UP_ANSWERED => self.answered(now, half, e.index, e.status),
+            _ => return false,
+        }
+        true
+    }
+
     /// A half has finished a copy.
-    pub(super) fn copied(&mut self, now: Time, half: HalfId, e: &UpEntry) {
+    fn copied(&mut self, now: Time, half: HalfId, e: &UpEntry) {
         let Some(transfer) = self.transfers.get_mut(&e.index) else { return };
         let id = transfer.conn;
         // A client of another process can name any transfer: it ends only its own, and each once.
@@ -92,10 +117,9 @@ impl Engine {
             Some(conn) => conn.transfers -= 1,
             None => self.leaving.answered(id),
         }
-        transfer.outcome = Some(match e.status {
-            COPY_OK => Outcome::Done { sum: e.sum },
-            COPY_BAD_SUM => Outcome::BadChecksum,
-            _ => Outcome::RemoteAccess,
+        transfer.outcome = Some(match outcome_of(e.status) {
+            Outcome::Done { .. } => Outcome::Done { sum: e.sum },
+            other => other,
         });
         let at = transfer.not_before;
         self.counters.copies += 1;
@@ -120,6 +144,7 @@ impl Engine {
                 t.controller.transferred(t.clock, name, outcome);
                 self.drain_effects(now, target);
             }
+            Origin::Part { number } => self.end_copied_part(now, number, outcome),
             Origin::Remote { remote, tag, slot, pull } => {
                 self.remote_transfer_done(remote, transfer.conn, tag, slot, pull, outcome)
             }
@@ -134,5 +159,6 @@ impl Engine {
         for tag in tags {
             self.finish_transfer(now, now, tag);
         }
+        self.fail_answers(now, id);
     }
 }

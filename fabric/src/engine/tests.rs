@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Links between two engines over a real socket, on a clock that the test moves: who goes is forgotten, at both ends.
 
+mod answers;
 mod leaving;
 mod unruly;
 
 use super::tcp::Wire;
 use super::*;
-use crate::controller::{Effect, Outcome, Remote as Memory, TransferId};
+use crate::controller::{Effect, Outcome, PushRole, Remote as Memory, TransferId};
+use crate::hca::abi::*;
 use crate::hca::soft::{SoftMr, SoftQp};
 use crate::mlx5::{self, CtrlSeg, DataSeg, opcode};
 use std::collections::VecDeque;
@@ -79,6 +81,33 @@ const UAR: u64 = 0x5000;
 const CAPSULE: u64 = 0x7000;
 const DATA: u64 = 0x8000;
 
+fn soft_qp(memory: &Arc<HostRegion>) -> SoftQp {
+    SoftQp {
+        memory: Arc::clone(memory),
+        qpn: QPN,
+        pd: 1,
+        sq: (0, 15),
+        rq: (0x1000, 15),
+        cq: (0x2000, 6),
+        cq_dbr: None,
+        dbr: DBR,
+        uar: UAR,
+    }
+}
+
+/// The owner's first work request: a capsule.
+fn send_a_command(memory: &HostRegion) {
+    memory.write(CAPSULE, Sqe::default().as_bytes());
+    let ctrl = CtrlSeg::new(opcode::SEND, 0, QPN, 2, 0);
+    let address = memory.address() + CAPSULE;
+    let seg = DataSeg { byte_count: 64.into(), lkey: KEY.into(), address: address.into() };
+    memory.write(0, ctrl.as_bytes());
+    memory.write(16, seg.as_bytes());
+    memory.word32(DBR + 4).store(1u32.to_be(), Ordering::Release);
+    let doorbell = zerocopy::FromBytes::read_from_bytes(&mlx5::doorbell_value(1, QPN)).unwrap();
+    memory.words64(UAR + mlx5::UAR_DB0, 1)[0].store(doorbell, Ordering::Release);
+}
+
 /// An array with one SSD, and a client with one queue pair, in engines of their own.
 struct Two {
     array: Engine,
@@ -106,18 +135,7 @@ impl Two {
         let remote = client.add_remote(near).unwrap();
         let memory = HostRegion::alloc(1 << 17).unwrap();
         let soft = client.soft(half).unwrap();
-        let qp = SoftQp {
-            memory: Arc::clone(&memory),
-            qpn: QPN,
-            pd: 1,
-            sq: (0, 15),
-            rq: (0x1000, 15),
-            cq: (0x2000, 6),
-            cq_dbr: None,
-            dbr: DBR,
-            uar: UAR,
-        };
-        soft.create_qp(qp);
+        soft.create_qp(soft_qp(&memory));
         let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
         soft.register(SoftMr { memory: Arc::clone(&memory), range: (0, 1 << 17), key: KEY, access, pd: 1 });
         Self { array, client, puppet, half, remote, memory, flash, now: Time::ZERO }
@@ -174,17 +192,9 @@ impl Two {
         self.puppet.seen().on_submit = vec![if pull {
             Effect::Pull { transfer, queue, remote, local }
         } else {
-            Effect::Push { transfer, queue, remote, local, sum: None }
+            Effect::Push { transfer, queue, remote, local, sum: None, role: PushRole::Alone }
         }];
-        self.memory.write(CAPSULE, Sqe::default().as_bytes());
-        let ctrl = CtrlSeg::new(opcode::SEND, 0, QPN, 2, 0);
-        let address = self.memory.address() + CAPSULE;
-        let seg = DataSeg { byte_count: 64.into(), lkey: KEY.into(), address: address.into() };
-        self.memory.write(0, ctrl.as_bytes());
-        self.memory.write(16, seg.as_bytes());
-        self.memory.word32(DBR + 4).store(1u32.to_be(), Ordering::Release);
-        let doorbell = zerocopy::FromBytes::read_from_bytes(&mlx5::doorbell_value(1, QPN)).unwrap();
-        self.memory.words64(UAR + mlx5::UAR_DB0, 1)[0].store(doorbell, Ordering::Release);
+        send_a_command(&self.memory);
     }
 
     fn staging(&self) -> Weak<HostRegion> {
@@ -225,7 +235,7 @@ fn a_removed_link_gives_back_its_memory_and_its_queues_end_at_the_array() {
     let staging = two.staging();
     two.client.remove_remote(two.now, two.remote);
     assert_eq!((two.client.remotes(), staging.strong_count()), (0, 0));
-    assert!(two.client.conns[&conn].broken());
+    assert!(two.client.conns.get(&conn).unwrap().broken());
     two.until("the queue is closed", |two| !two.puppet.seen().closed.is_empty());
     // What is left of it harms nobody: the name is nobody's, the connection is closed late.
     let (_, answer) = two.connect(0);
@@ -248,7 +258,7 @@ fn a_link_that_breaks_gives_back_its_memory_by_itself() {
     two.array = Engine::new(EngineConfig::default());
     two.until("the link is gone", |two| two.client.remotes() == 0);
     assert_eq!(staging.strong_count(), 0);
-    assert!(two.client.conns[&conn].broken());
+    assert!(two.client.conns.get(&conn).unwrap().broken());
     assert_eq!(unanswered.try_recv(), Ok(Err(REFUSED_NO_PEER)));
 }
 
@@ -263,7 +273,7 @@ fn an_array_that_is_busy_for_a_second_keeps_its_connections_and_one_that_hangs_d
             two.now = two.now + Span::from_ms(1);
             two.client.step(two.now);
         }
-        assert_eq!(two.client.conns[&conn].broken(), broken, "after another {ms} ms");
+        assert_eq!(two.client.conns.get(&conn).unwrap().broken(), broken, "after another {ms} ms");
     }
 }
 

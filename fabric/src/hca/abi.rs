@@ -24,15 +24,16 @@ pub const UP_RNR: u32 = 8;
 pub const UP_RECV_ERROR: u32 = 9;
 pub const UP_RQ_FLUSH: u32 = 10;
 pub const UP_PONG: u32 = 11;
+pub const UP_ANSWERED: u32 = 12;
 pub const UP_SEND_INVAL: u32 = 13;
 pub const UP_LOCAL_INVAL: u32 = 14;
 pub const UP_DUMP: u32 = 15;
 pub const UP_CQ_ERROR: u32 = 16;
+pub const ANSWERED_STATUS_SHIFT: u32 = 14;
 pub const UP_SIGNALLED: u32 = 1;
 pub const UP_IMMEDIATE: u32 = 2;
 
-pub const CQ_CHECKED: u32 = 1;
-pub const CQ_OVERRUN: u32 = 2;
+pub const CQ_OVERRUN: u32 = 1;
 
 pub const COPY_OK: u32 = 0;
 pub const COPY_BAD_KEY: u32 = 1;
@@ -44,7 +45,13 @@ pub const DOWN_SEND: u64 = 3;
 pub const DOWN_CQE: u64 = 4;
 pub const DOWN_QP_ERROR: u64 = 5;
 pub const DOWN_PING: u64 = 6;
+pub const DOWN_ANSWER: u64 = 7;
 pub const DOWN_CHECK_SUM: u64 = 1;
+pub const DOWN_PART: u64 = 2;
+pub const SLOT_SHIFT: u32 = 42;
+pub const PARTS_SHIFT: u32 = 51;
+pub const ANSWER_SLOTS: usize = 512;
+pub const LATENESS_BUCKETS: usize = 32;
 pub const PHASE_BIT: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -64,10 +71,10 @@ pub struct QpCtx {
     pub cq: u32,
     pub pd: u32,
     pub ring: u32,
-    pub reserved0: u32,
+    pub rq_posted: u32,
     pub kicks: [u64; 4],
     pub many_doors: u32,
-    pub reserved1: u32,
+    pub reserved0: u32,
     pub reserved: u64,
 }
 
@@ -132,7 +139,21 @@ pub struct RingCtx {
     pub late: u64,
     pub stop_addr: u64,
     pub ready_addr: u64,
-    pub reserved: [u64; 4],
+    pub answers_addr: u64,
+    pub reports: u64,
+    pub reserved: [u64; 2],
+    pub lateness: [u64; LATENESS_BUCKETS],
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AnswerSlot {
+    pub word: u32,
+    pub qpn: u32,
+    pub due: u64,
+    pub late_after: u64,
+    pub ready_at: u64,
+    pub response: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -147,12 +168,10 @@ pub struct AgentArgs {
     pub first_qpn: u32,
     pub launch: u32,
     pub blocks: u32,
-    pub reserved: u32,
+    pub qps_in_smem: u32,
     pub held_addr: u64,
 }
 
-/// Threads of an agent block on a GPU.
-pub const AGENT_THREADS: u32 = 832;
 pub const HELD_BYTES: usize = 4096;
 /// Places of each agent block for data that waits for a DUMP.
 pub const HELD_PLACES: usize = 256;
@@ -170,9 +189,9 @@ pub struct HeldCtx {
 const _: () = {
     use core::mem::size_of;
     assert!(size_of::<QpCtx>() == 128 && size_of::<CqCtx>() == 32 && size_of::<MrCtx>() == 32);
-    assert!(size_of::<UpEntry>() == 128 && size_of::<RingCtx>() == 128 && size_of::<AgentArgs>() == 64);
-    assert!(size_of::<HeldCtx>() == 32);
+    assert!(size_of::<UpEntry>() == 128 && size_of::<RingCtx>() == 384 && size_of::<AgentArgs>() == 64);
+    assert!(size_of::<AnswerSlot>() == 40 && size_of::<HeldCtx>() == 32);
 };
 
 /// Shared memory an agent block needs: `sizeof(agent_smem)`, checked by `tests/layout.rs`.
-pub const AGENT_SMEM_BYTES: u32 = 6144;
+pub const AGENT_SMEM_BYTES: u32 = 29344;

@@ -25,7 +25,9 @@ pub const MAX_QPS: u32 = 1024;
 const MAX_CQS: u32 = 256;
 const MAX_MRS: u32 = 1024;
 const FIRST_QPN: u32 = 0x100;
-/// Threads of an agent block on the CPU, where one of each kind is enough: they share one core.
+/// Threads of an agent block: dispatcher, responder, 8 front ends, 16 movers.
+pub const AGENT_THREADS: u32 = 832;
+/// On the CPU one of each is enough: they share one core.
 const AGENT_THREADS_HOST: u32 = 128;
 
 #[expect(unsafe_code, reason = "the agent's entry for the CPU execution")]
@@ -112,6 +114,11 @@ pub struct AgentStats {
     pub responses: u64,
     /// Of these, late.
     pub late: u64,
+    /// Reports of answers that have ended: each tells of up to 32.
+    pub reports: u64,
+    /// Responses by how long after they were due their owners could see them: bucket i counts 2^i to 2^(i+1) - 1 ns, bucket 0 also what
+    /// was early.
+    pub lateness: [u64; LATENESS_BUCKETS],
 }
 
 /// What the control path and the engines' ends know of the agent together.
@@ -146,7 +153,9 @@ const MRS_AT: usize = CQS_AT + MAX_CQS as usize * size_of::<CqCtx>();
 const RINGS_AT: usize = MRS_AT + MAX_MRS as usize * size_of::<MrCtx>();
 const ARGS_AT: usize = RINGS_AT + MAX_RINGS * size_of::<RingCtx>();
 const CLIENT_AT: usize = ARGS_AT + 64;
-const CONTEXT_BYTES: usize = CLIENT_AT + 64;
+const ANSWERS_AT: usize = CLIENT_AT + 64;
+const ANSWERS_BYTES: usize = ANSWER_SLOTS * size_of::<AnswerSlot>();
+const CONTEXT_BYTES: usize = ANSWERS_AT + MAX_RINGS * ANSWERS_BYTES;
 
 /// Mirror of `gn::client_launch` in gnor/cuda/gnor/kernel.cuh: what every client kernel is launched with.
 #[derive(Clone, Copy, IntoBytes, zerocopy::Immutable)]
@@ -176,7 +185,10 @@ impl AgentHca {
         let contexts = device.alloc(CONTEXT_BYTES)?;
         let rings = (0..count).map(|_| Ring::new(device)).collect::<Result<Vec<_>, _>>()?;
         for (index, ring) in rings.iter().enumerate() {
-            contexts.write(RINGS_AT + index * size_of::<RingCtx>(), ring.context().as_bytes())?;
+            let answers_at = ANSWERS_AT + index * ANSWERS_BYTES;
+            contexts.write(answers_at, &[0; ANSWERS_BYTES])?;
+            let ctx = RingCtx { answers_addr: contexts.address() + answers_at as u64, ..ring.context() };
+            contexts.write(RINGS_AT + index * size_of::<RingCtx>(), ctx.as_bytes())?;
         }
         device.preload(&[agent_kernel()])?;
         let resident: Arc<Resident> = Arc::default();
@@ -240,9 +252,8 @@ impl AgentHca {
         let mut tables = self.tables();
         let free = tables.cqs.iter().position(|used| !used);
         let index = free.ok_or_else(|| memory("completion queues", 1, "the HCA's table is full"))?;
-        let (state, dbr_addr) = dbr.map_or((0, 0), |at| (CQ_CHECKED, at));
-        let mask = (1 << log_entries) - 1;
-        let ctx = CqCtx { addr: address, mask, log_entries, state, dbr_addr, ..CqCtx::default() };
+        let (mask, dbr_addr) = ((1 << log_entries) - 1, dbr.unwrap_or(0));
+        let ctx = CqCtx { addr: address, mask, log_entries, dbr_addr, ..CqCtx::default() };
         self.contexts.write(CQS_AT + index * size_of::<CqCtx>(), ctx.as_bytes())?;
         tables.cqs[index] = true;
         Ok(u32::try_from(index).expect("a small table"))
@@ -343,6 +354,8 @@ impl AgentHca {
             self.contexts.read(RINGS_AT + index * size_of::<RingCtx>(), ctx.as_mut_bytes())?;
             sum.responses += ctx.responses;
             sum.late += ctx.late;
+            sum.reports += ctx.reports;
+            sum.lateness.iter_mut().zip(ctx.lateness).for_each(|(all, some)| *all += some);
         }
         Ok(sum)
     }
@@ -367,6 +380,9 @@ impl AgentHca {
         let mr_count = used(tables.mrs.iter().rposition(Option::is_some));
         let at = self.contexts.address();
         let blocks = u32::try_from(self.rings.len()).expect("at most MAX_RINGS");
+        // Contexts that do not fit beside the rest stay in device memory, where each access takes longer.
+        let with_qps = AGENT_SMEM_BYTES + qp_count * u32::try_from(size_of::<QpCtx>()).expect("small");
+        let qps_in_smem = self.residency == Residency::TwoKernels && with_qps <= self.device.most_smem_bytes();
         let agent_args = AgentArgs {
             qps: at + QPS_AT as u64,
             cqs: at + CQS_AT as u64,
@@ -377,7 +393,7 @@ impl AgentHca {
             first_qpn: FIRST_QPN,
             launch: number,
             blocks,
-            reserved: 0,
+            qps_in_smem: qps_in_smem.into(),
             held_addr: tables.held.as_ref().map_or(0, DeviceMem::address),
         };
         drop(tables);
@@ -389,7 +405,7 @@ impl AgentHca {
             kernel: agent_kernel(),
             blocks,
             threads: agent_threads,
-            smem_bytes: AGENT_SMEM_BYTES,
+            smem_bytes: if qps_in_smem { with_qps } else { AGENT_SMEM_BYTES },
             args: at + ARGS_AT as u64,
         };
         let mut launch = Launch {

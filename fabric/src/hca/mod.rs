@@ -14,6 +14,30 @@ pub mod soft;
 use crate::region::LocalRef;
 use abi::UpEntry;
 
+/// A part of an answer: bytes that go to the queue owner's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Where from.
+    pub local: LocalRef,
+    /// Where to.
+    pub address: u64,
+    /// Remote key.
+    pub key: u32,
+    /// Block sum that the data must have.
+    pub sum: Option<u32>,
+}
+
+/// The response of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Response {
+    /// The message.
+    pub bytes: [u8; 16],
+    /// As in [`Down::Send`].
+    pub due_ns: u64,
+    /// As in [`Down::Send`].
+    pub late_after_ns: u64,
+}
+
 /// What the engine asks of a half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Down {
@@ -86,6 +110,16 @@ pub trait Half: Send {
 
     /// Does, or queues, what the engine asks. Never blocks.
     fn push(&mut self, message: Down);
+
+    /// Whether [`Half::answer`] may be called now.
+    fn can_answer(&self) -> bool {
+        false
+    }
+
+    /// Inbound RDMA WRITEs and the SEND behind them: copies the one to 256 `parts`, and if all went well delivers `response`, whose first
+    /// 8 bytes are zero, when it is due. Answered by one `UP_ANSWERED` with `tag` and how the parts ended (`COPY_*`); it is seen before
+    /// anything that the owner sends when it has the response.
+    fn answer(&mut self, _qpn: u32, _tag: u32, _parts: &[Part], _response: &Response) {}
 
     /// Takes back the copies of a queue pair that have not been answered. True: from here on none of them touches any memory,
     /// and none need be answered. False: one may be under way; it will be answered, or a later call says true. Never blocks.

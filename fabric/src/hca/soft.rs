@@ -257,6 +257,7 @@ impl SoftHalf {
         let status = match opened {
             _ if seg.byte_count.get() & BYTE_COUNT_MASK < 16 => syndrome::LOCAL_LENGTH,
             None => syndrome::LOCAL_PROTECTION,
+            _ if !seg.address.get().is_multiple_of(16) => syndrome::LOCAL_PROTECTION,
             Some(_) if self.overruns(i) => return,
             Some((memory, offset)) => {
                 memory.write(offset, &bytes);

@@ -6,80 +6,95 @@
 namespace gn {
 
 enum : gn_u32 {
-  CMD_SLOTS = 128,     // commands in flight over all SSDs of a channel
-  REQ_SLOTS = 128,     // requests in flight: a request may be several commands
+  SLOTS = 128,         // commands in flight over all SSDs of a channel, and requests: a request may be several commands
   SQ_BLOCKS = 64,      // send queue of one SSD, in 64-byte blocks
   RQ_ENTRIES = 64,     // receives of one SSD: no more commands than this are in flight to it
   SIGNAL_EVERY = 16,   // every sixteenth SEND asks for a completion, which retires the send queue
   MAX_SSDS = 64,
+  MAX_REPLICAS = 4,    // proto/src/vendor.rs
 };
 
-// One SSD's queue pair. The counters run over all 32 bits; what goes on the wire is their low 16.
+// What of one SSD's queue pair changes; where its queues are follows from the channel (`sq_of` and its like). The counters run over all 32
+// bits; what goes on the wire is their low 16.
 struct queue_pair {
-  gn_u64 sq_addr, rq_addr, dbr_addr, uar_addr;
-  gn_u64 recv_addr;    // RQ_ENTRIES x 16 bytes: where responses land
-  gn_u32 qpn;
-  gn_u32 lkey;         // of the channel's queue memory
   gn_u32 reserve;      // send blocks handed out
   gn_u32 publish;      // send blocks whose doorbell was rung
+  gn_u32 limit;        // send blocks that may be handed out: as far as blocks are retired and receives posted. Under cq_word's lock, as are
   gn_u32 retired;      // send blocks the HCA is done with
-  gn_u32 completed;    // responses taken
-  gn_u32 posted;       // receives posted
+  gn_u32 completed;    // responses taken; as many receives were posted again
   gn_u32 error;        // 0, or QP_BROKEN | completion opcode << 8 | syndrome
-  gn_u32 connect_dw0;  // what Fabrics Connect answered
-  gn_u32 reserved[13];
+  gn_u32 reserved[2];
 };
-static_assert(sizeof(queue_pair) == 128, "");
+static_assert(sizeof(queue_pair) == 32, "");
 
-// A command in flight. `state` is what the completion path trusts; the rest belongs to whoever moved it out of CMD_FREE.
-struct command {
-  gn_u32 state;        // CMD_FREE, CMD_STAGED, or CMD_IN_FLIGHT | SSD << 8: one word, so that it cannot be of two commands
-  gn_u32 qp;           // for diagnosis
-  gn_u32 req;
-  gn_u32 reserved;
+// The queues of one SSD, one after the other in registered memory.
+enum : gn_u32 {
+  SQ_AT = 0,
+  RQ_AT = SQ_AT + SQ_BLOCKS * 64,
+  RECV_AT = RQ_AT + RQ_ENTRIES * 16,   // RQ_ENTRIES x 16 bytes: where responses land
+  DBR_AT = RECV_AT + RQ_ENTRIES * 16,
+  QUEUE_BYTES = DBR_AT + 64,
+  UAR_BYTES = 4096,
 };
-enum : gn_u32 { CMD_FREE = 0, CMD_STAGED = 1, CMD_IN_FLIGHT = 2 };
 
-// A request: counts its commands and keeps the first failure.
-struct request {
-  gn_u32 pending;      // commands not finished, plus one while the owner still adds some; REQ_ABANDONED
-  gn_u32 status;       // 0, an NVMe status word, or GN_* above 16 bits
+// A slot is a command id; the slot of a request's first command is the request's own, its *head*, until the request has ended.
+struct slot {
+  gn_u32 state;        // of the command: CMD_FREE, or CMD_IN_FLIGHT | SSD << 8 | head << 16, one word so that it cannot be of two commands
+  gn_u32 done;         // of the request: its commands that have ended | REQ_FAILED; 0 while nobody has the slot. Only ever added to
+  gn_u32 status;       // of its first failure: an NVMe status word, or GN_* above 16 bits
   gn_u32 dw0, dw1;     // detail of the first failure
-  gn_u64 pool_addr;    // buffer to give back if the owner has gone
   gn_u32 pool_bytes;
-  gn_u32 reserved;
+  gn_u64 pool_addr;    // buffer to give back if the owner has gone; until then the sequence of the piece being written
 };
-static_assert(sizeof(request) == 32, "");
-enum : gn_u32 { REQ_ABANDONED = 0x80000000u };
+static_assert(sizeof(slot) == 32, "");
+enum : gn_u32 { CMD_FREE = 0, CMD_IN_FLIGHT = 2 };
+// Who gives a request up adds REQ_ABANDONED less what it has sent: the command that makes it REQ_ABANDONED was the last.
+enum : gn_u32 { REQ_ABANDONED = 0x80000000u, REQ_FAILED = 0x01000000u };
 
-// The pool: one word per 64 KiB block, see pool.cuh.
+// The pool: one word per 64 KiB block, see pool.cuh. Its whole address range is registered when it is made; `blocks` says how far there is
+// memory behind it.
 struct pool {
   gn_u64 base;
-  gn_u64 words_addr;   // u32[blocks]
-  gn_u32 blocks;
+  gn_u64 words_addr;   // u32[most]
+  gn_u64 host_addr;    // pool_host, in host memory; 0: the pool does not grow
+  gn_u32 blocks;       // only ever more
   gn_u32 rkey;
+  gn_u32 most;         // blocks of the range
+  gn_u32 asked;        // blocks that the host was asked for, at most
+};
+
+// Where a pool asks the CPU for more (design, section 8).
+struct pool_host {
+  gn_u32 asked;        // written by the device: blocks it would have
+  gn_u32 granted;      // written by the host: blocks that have memory
 };
 
 struct channel {
   gn_u64 cq_addr;
-  gn_u64 capsules_addr;  // CMD_SLOTS x 64 bytes, registered
-  gn_u64 connect_addr;   // ssds x 1,024 bytes of Connect data, registered
+  gn_u64 capsules_addr;  // SLOTS x 64 bytes, registered
+  gn_u64 queues_addr;    // ssds x QUEUE_BYTES, registered
+  gn_u64 uars_addr;      // ssds x UAR_BYTES: doorbell pages
   gn_u64 qps_addr;       // queue_pair[ssds]
+  gn_u64 parked_addr;    // parked[SLOTS], see async.cuh
+  gn_u64 connect_addr;   // ssds x 1,024 bytes of Connect data, registered; where the parked requests are later
   gn_u32 queue_lkey;     // key of queue memory, capsules and Connect data
   gn_u32 ssds;
   gn_u32 first_qpn;      // queue pairs of a channel have consecutive numbers
   gn_u32 cq_log;
-  gn_u32 cq_ci;          // guarded by cq_lock
-  gn_u32 cq_lock;
-  gn_u32 cid_bits[CMD_SLOTS / 32];
-  gn_u32 req_bits[REQ_SLOTS / 32];
-  gn_u32 protocol_errors;  // responses that name no command in flight
+  gn_u32 cq_word;        // completions taken << 1, or CQ_LOCKED
   gn_u32 qid;
-  gn_u64 ios, bytes_moved, retries;
+  gn_u32 slot_bits[SLOTS / 32];  // taken
+  gn_u32 orphans[SLOTS / 32];    // slots of abandoned requests that have ended
+  gn_u32 parked_bits[SLOTS / 32];  // requests that no thread has in hand
+  gn_u32 uncalled;                 // requests that ended where nobody could call them back
+  gn_u32 reserved;
+  gn_u32 protocol_errors;        // responses that name no command in flight
+  gn_u32 retries;                // reads that were sent to another replica after a refusal or a broken queue pair
+  gn_u32 visitor, visits;        // by_warp, in the CPU execution: who is inside
   pool data;
-  command commands[CMD_SLOTS];
-  request requests[REQ_SLOTS];
+  slot slots[SLOTS];
 };
+enum : gn_u32 { CQ_LOCKED = 1 };
 
 // An open volume as device code sees it.
 struct volume {
@@ -108,6 +123,7 @@ enum : gn_u32 {
   GN_BAD_REQUEST = 0x00100000u,  // zero blocks, misaligned address, longer than GN_MAX_BLOCKS
   GN_READ_ONLY = 0x00200000u,    // a write through a volume opened for reading
   GN_NO_REPLICA = 0x00400000u,   // the map names no SSD for the block
+  GN_BUSY = 0x00800000u,         // no slot was free: poll, then submit again
 };
 enum : gn_u32 { QP_BROKEN = 0x80000000u };
 enum : gn_u32 { GN_BLOCK = 4096, GN_MAX_BLOCKS = 4096 };

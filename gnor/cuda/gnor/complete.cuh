@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Completions: whoever holds the completion queue's try-lock takes up to 32 entries with its warp. Nobody waits for the lock.
+// Completions: a warp that sees ready entries takes the completion queue's try-lock and up to 32 of them. Nobody waits for the lock, and
+// nobody takes it to find nothing.
 #pragma once
 #include "fabric/mlx5.h"
 #include "gnor/append.cuh"
@@ -8,115 +9,193 @@
 
 namespace gn {
 
-// A command of a request ended with `status` (0 = success). The last one ends the request; if its owner has given up waiting,
-// the slot and the buffer are returned here: a late RDMA write has then landed in nobody else's memory.
-GN_DEV void end_command(channel& c, gn_u32 req, gn_u32 status, gn_u32 dw0, gn_u32 dw1) {
-  request& r = c.requests[req];
-  if (status && mem::cas_relaxed_gpu(&r.status, 0u, status) == 0u) {
-    mem::st_relaxed_gpu(&r.dw0, dw0);
-    mem::st_relaxed_gpu(&r.dw1, dw1);
-  }
-  gn_u32 before = mem::add_acqrel_gpu(&r.pending, 0u - 1u);  // pairs with the acquire in io_finished
-  if (before == (REQ_ABANDONED | 1u)) {
-    if (r.pool_addr) pool_free(c.data, r.pool_addr, r.pool_bytes);
-    slot_give(c.req_bits, req);
+// The first failure of a request stays with it; returns what its `done` has to say of it. One thread at a time where nothing is atomic.
+template <class S>
+GN_DEV gn_u32 note_failure(slot& r, gn_u32 status, gn_u32 dw0, gn_u32 dw1) {
+  if (S::cas(&r.status, 0u, status) != 0u) return 0;
+  S::st(&r.dw0, dw0);
+  S::st(&r.dw1, dw1);
+  return REQ_FAILED;
+}
+
+GN_DEV bool last_of_abandoned(gn_u32 done) { return (done & ~(gn_u32)REQ_FAILED) == REQ_ABANDONED; }
+
+// The next owner of a slot finds it as new. By read-modify-writes: a queue pair that breaks may end a command of the next owner's before
+// this thread's stores would be seen.
+template <class S>
+GN_DEV void slot_reset(slot& r, gn_u32 done) {
+  if (done & REQ_FAILED) S::cas(&r.status, S::ld(&r.status), 0u);
+  S::add(&r.done, 0u - done);
+}
+
+// A request that its owner has given up has ended: its slot is an orphan's now. One thread at a time where nothing is atomic.
+template <class S>
+GN_DEV void orphan(channel& c, gn_u32 head) {
+  S::ld_acquire(&c.slots[head].done);  // pairs with io_abandon: what it left in the slot
+  S::or_acqrel(&c.orphans[head / 32], 1u << (head & 31u));
+}
+
+// A late RDMA write of theirs has landed in nobody else's memory: now orphans' slots and buffers are free. One thread.
+template <class S>
+GN_DEV void free_orphans(channel& c) {
+  for (gn_u32 w = 0; w < SLOTS / 32; ++w) {
+    if (S::ld(&c.orphans[w]) == 0) continue;
+    for (gn_u32 bits = S::exch_acquire(&c.orphans[w], 0u); bits; bits &= bits - 1) {  // pairs with orphan
+      slot& r = c.slots[w * 32 + lowest(bits)];
+      if (r.pool_addr) pool_free<S>(c.data, r.pool_addr, r.pool_bytes);
+      slot_reset<S>(r, S::ld(&r.done));
+      S::and_release(&c.slot_bits[w], ~(bits & (0u - bits)));
+    }
   }
 }
 
-// Frees a command id and ends its command.
-GN_DEV void finish(channel& c, gn_u32 cid, gn_u32 status, gn_u32 dw0, gn_u32 dw1) {
-  gn_u32 req = c.commands[cid].req;
-  mem::st_relaxed_gpu(&c.commands[cid].state, (gn_u32)CMD_FREE);
-  slot_give(c.cid_bits, cid);
-  end_command(c, req, status, dw0, dw1);
+// A command ended with `status` (0 = success), and its request with it if it was the last. One thread, one at a time where nothing is
+// atomic; free_orphans comes after it.
+template <class S>
+GN_DEV void end_command(channel& c, gn_u32 cid, gn_u32 head, gn_u32 status, gn_u32 dw0, gn_u32 dw1) {
+  slot& r = c.slots[head];
+  gn_u32 ended = 1u | (status ? note_failure<S>(r, status, dw0, dw1) : 0u);
+  if (cid != head) S::and_release(&c.slot_bits[cid / 32], ~(1u << (cid & 31u)));
+  gn_u32 before = S::add_acqrel(&r.done, ended);  // pairs with the acquire in io_finished
+  if (last_of_abandoned(before + ended)) orphan<S>(c, head);
 }
 
 // A queue pair has failed: everything in flight on it ends with the cause. The HCA reports the failure only after its last
 // transfer for this queue pair has ended. Every flushed work request comes here again: a command may have been appended in between.
 // One lane a queue pair calls it, under the completion queue's lock, when this pass's responses are done: nobody else ends commands of
 // `q` meanwhile.
+template <class S>
 GN_DEV void break_queue(channel& c, gn_u32 q, gn_u32 opcode, gn_u32 syndrome) {
   queue_pair& qp = qp_of(c, q);
-  if (!mem::ld_relaxed_gpu(&qp.error)) mem::st_release_gpu(&qp.error, QP_BROKEN | opcode << 8 | syndrome);
-  for (gn_u32 cid = 0; cid < CMD_SLOTS; ++cid) {
-    if (mem::ld_acquire_gpu(&c.commands[cid].state) == (CMD_IN_FLIGHT | q << 8))
-      finish(c, cid, GN_QP_BROKEN | opcode << 8 | syndrome, 0, 0);
+  if (!S::ld(&qp.error)) S::st_release(&qp.error, QP_BROKEN | opcode << 8 | syndrome);
+  for (gn_u32 cid = 0; cid < SLOTS; ++cid) {
+    gn_u32 state = S::ld(&c.slots[cid].state);
+    if ((state & 0xffffu) != (CMD_IN_FLIGHT | q << 8)) continue;
+    S::st(&c.slots[cid].state, (gn_u32)CMD_FREE);
+    end_command<S>(c, cid, state >> 16, GN_QP_BROKEN | opcode << 8 | syndrome, 0, 0);
   }
 }
 
-// A response as a lane has read it.
-struct response {
-  gn_u32 dw0, dw1, sqhd, cid_status;
+// What a lane has read from the completion queue.
+struct completion {
+  gn_u32 q = 0xffffffffu;  // queue pair
+  gn_u32 opcode = 0, counter = 0;
+  bool is_response = false, is_ack = false, is_error = false;
 };
 
+GN_DEV completion read_cqe(const channel& c, const mlx5::cqe64* e, gn_u32 last) {
+  completion x;
+  x.opcode = last >> 4 & 0xfu;
+  x.counter = last >> 16;
+  x.q = (be32(e->sop_qpn) & 0xffffffu) - c.first_qpn;
+  if (x.q >= c.ssds) return x;
+  x.is_response = x.opcode == mlx5::CQE_RESP_SEND;
+  x.is_ack = x.opcode == mlx5::CQE_REQ;
+  x.is_error = x.opcode >= mlx5::CQE_SIG_ERR;
+  return x;
+}
+
+// The response that a completion tells of: DW0, DW1, SQHD, and command id and status.
+GN_DEV const gn_u32* response_of(const channel& c, const completion& x) {
+  return (const gn_u32*)(queue_of(c, x.q) + RECV_AT + (gn_u64)(x.counter & (RQ_ENTRIES - 1)) * 16);
+}
+
+// Gives back what this pass's acknowledgements and responses have freed: receives first, then send blocks to be reserved. The lanes of
+// `mask` together, behind a fence; one of them for each queue pair.
+template <class S>
+GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
+  gn_u32 group = __match_any_sync(mask, x.is_response || x.is_ack ? x.q : 0xffffffffu);
+  gn_u32 acks = __ballot_sync(mask, x.is_ack) & group, n = (gn_u32)__popc(__ballot_sync(mask, x.is_response) & group);
+  // The newest acknowledgement: that SEND and all before it are retired.
+  gn_u32 newest = __shfl_sync(mask, x.counter, acks ? 31 - __clz((int)acks) : (int)lane_id());
+  if (!(x.is_response || x.is_ack) || lane_id() != lowest(group)) return;
+  queue_pair& qp = qp_of(c, x.q);
+  gn_u32 by_receives = qp.completed + n, by_sends = qp.retired;
+  if (acks) by_sends += (newest + 1 - by_sends) & 0xffffu;
+  qp.completed = by_receives;
+  qp.retired = by_sends;
+  by_receives += RQ_ENTRIES;
+  by_sends += SQ_BLOCKS;
+  // The response's buffer was read: the ring slot still names it, so posting it again is only moving the counter.
+  if (n) mem::st_fenced_sys(record_of(c, x.q) + mlx5::RCV_DBR, be32(by_receives & 0xffffu));
+  // The receive is posted before the command whose response it takes is allowed. Pairs with the acquire in reserve.
+  S::st_release(&qp.limit, (int)(by_sends - by_receives) < 0 ? by_sends : by_receives);
+}
+
+// The entry that lane number `rank` looks at, where cq_word is `word`.
+GN_DEV const mlx5::cqe64* cqe_at(const channel& c, gn_u32 word, gn_u32 rank) {
+  return (const mlx5::cqe64*)c.cq_addr + (((word >> 1) + rank) & ((1u << c.cq_log) - 1));
+}
+
 // Takes ready completions with the lanes of `mask` (they call it together); returns how many.
+template <class S>
 GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
-  gn_u32 leader = (gn_u32)__ffs((int)mask) - 1, got = 0;
-  // Looking first: many warps that exchange one word slow the one that holds it.
-  if (lane_id() == leader && mem::ld_relaxed_gpu(&c.cq_lock) == 0u)
-    got = mem::exch_acquire_gpu(&c.cq_lock, 1u) == 0u;  // pairs with the release below
-  if (!__shfl_sync(mask, got, (int)leader)) {
-    pause(20);  // the holder takes ours too
+  typename S::visit inside(c);
+  gn_u32 leader = lowest(mask), rank = (gn_u32)__popc(mask & lt_mask()), word = 0;
+  if (lane_id() == leader) word = S::ld(&c.cq_word);
+  word = __shfl_sync(mask, word, (int)leader);
+  gn_u32 last = be32(mem::ld_acquire_sys(&cqe_at(c, word, rank)->counter_own));  // pairs with the HCA's store of this word, its last
+  bool ready = (last & 1u) == (((word >> 1) + rank) >> c.cq_log & 1u) && (last >> 4 & 0xfu) != mlx5::CQE_INVALID && !(word & CQ_LOCKED);
+  gn_u32 not_yet = mask & ~__ballot_sync(mask, ready);
+  gn_u32 taken = not_yet ? mask & ((not_yet & (0u - not_yet)) - 1) : mask;  // the ready prefix
+  gn_u32 count = (gn_u32)__popc(taken);
+  if (count && !S::ALONE) {
+    gn_u32 got = 0;
+    if (lane_id() == leader) {
+      gn_u32 old = S::exch_acquire(&c.cq_word, CQ_LOCKED);  // pairs with the release below
+      got = old == word;
+      if (!got && old != CQ_LOCKED) S::st_release(&c.cq_word, old);  // somebody else has taken these: the lock goes back
+    }
+    if (!__shfl_sync(mask, got, (int)leader)) count = 0;
+    __syncwarp(mask);
+  }
+  if (count == 0) {
+    pause(20);  // a holder of the lock takes ours too
     return 0;
   }
-  __syncwarp(mask);
-  gn_u32 ci = mem::ld_relaxed_gpu(&c.cq_ci);
-  gn_u32 rank = (gn_u32)__popc(mask & lt_mask());
-  gn_u32 at = ci + rank;
-  const mlx5::cqe64* e = (const mlx5::cqe64*)c.cq_addr + (at & ((1u << c.cq_log) - 1));
-  gn_u32 last = be32(mem::ld_acquire_sys(&e->counter_own));  // pairs with the HCA's store of this word, its last
-  bool ready = (last & 1u) == (at >> c.cq_log & 1u) && (last >> 4 & 0xfu) != mlx5::CQE_INVALID;
-  gn_u32 ready_lanes = __ballot_sync(mask, ready), count = 0;
-  for (gn_u32 m = mask; m && (ready_lanes & (m & (0u - m))); m &= m - 1) ++count;  // the ready prefix
-  bool mine = rank < count;
-  gn_u32 opcode = last >> 4 & 0xfu, counter = last >> 16, q = 0xffffffffu;
-  if (mine) q = (be32(e->sop_qpn) & 0xffffffu) - c.first_qpn;
-  bool known = mine && q < c.ssds;
-  bool is_response = known && opcode == mlx5::CQE_RESP_SEND;
-  response r = {};
-  if (is_response) {
-    gn_u32 v[4];
-    mem::ld16_stream((const void*)(qp_of(c, q).recv_addr + (gn_u64)(counter & (RQ_ENTRIES - 1)) * 16), v);
-    r = response{v[0], v[1], v[2], v[3]};
+  bool mine = taken >> lane_id() & 1u;
+  completion x;
+  gn_u32 answer = 0, state = 0;
+  if (mine) x = read_cqe(c, cqe_at(c, word, rank), last);
+  if (x.is_response) {
+    answer = mem::ld_relaxed_sys(response_of(c, x) + 3);
+    if ((answer & 0xffffu) < SLOTS) state = S::ld(&c.slots[answer & 0xffffu].state);
   }
-  bool is_ack = known && opcode == mlx5::CQE_REQ;
-  gn_u32 acks = __match_any_sync(mask, is_ack ? q : 0xffffffffu);
-  if (is_ack && (acks >> lane_id()) == 1u) {  // the newest of this pass: that SEND and all before it are acknowledged
-    queue_pair& qp = qp_of(c, q);
-    gn_u32 retired = mem::ld_relaxed_gpu(&qp.retired);
-    mem::st_release_gpu(&qp.retired, retired + ((counter + 1 - retired) & 0xffffu));
-  }
-  // Each receive goes back before its command's slot is free, so that the next command's response finds one. The receive's buffer
-  // is read: the ring slot still names it, so posting it again is only moving the counter.
-  gn_u32 group = __match_any_sync(mask, is_response ? q : 0xffffffffu);
+  gn_u32 cid = answer & 0xffffu;
+  bool ends = x.is_response && (state & 0xffffu) == (CMD_IN_FLIGHT | x.q << 8);
+  gn_u32 strange = (gn_u32)__popc(__ballot_sync(mask, mine && !ends && !x.is_ack && !x.is_error));
+  if (strange && lane_id() == leader) S::add(&c.protocol_errors, strange);
+  if (ends) S::st(&c.slots[cid].state, (gn_u32)CMD_FREE);
+  bool failed = ends && answer >> 17;
+  if (__any_sync(mask, failed))
+    in_turns<S>(mask, failed, [&] {
+      const gn_u32* detail = response_of(c, x);
+      end_command<S>(c, cid, state >> 16, answer >> 17, mem::ld_relaxed_sys(detail), mem::ld_relaxed_sys(detail + 1));
+    });
+  // The others are counted in together: one lane for each request.
+  ends = ends && !failed;
+  slots_give<S>(c, mask, ends && cid != state >> 16, cid);
+  gn_u32 peers = __match_any_sync(mask, ends ? state >> 16 : 0xffffffffu), done = 0;
   __syncwarp(mask);
-  if (is_response && lane_id() == (gn_u32)__ffs((int)group) - 1) {
-    queue_pair& qp = qp_of(c, q);
-    gn_u32 n = (gn_u32)__popc(group);
-    gn_u32 posted = mem::add_relaxed_gpu(&qp.posted, n) + n;
-    mem::st_release_sys((gn_u32*)qp.dbr_addr + mlx5::RCV_DBR, be32(posted & 0xffffu));
-    mem::add_acqrel_gpu(&qp.completed, n);
+  // What the lanes did above, their reading of responses too, is before everything below.
+  mem::fence_release_sys();
+  if (ends && lane_id() == lowest(peers)) {
+    gn_u32 n = (gn_u32)__popc(peers);
+    done = S::add_fenced(&c.slots[state >> 16].done, n) + n;  // pairs with the acquire in io_finished
+  }
+  count_in<S>(c, mask, x);
+  in_turns<S>(mask, last_of_abandoned(done), [&] { orphan<S>(c, state >> 16); });
+  gn_u32 broken = __match_any_sync(mask, x.is_error ? x.q : 0xffffffffu);
+  bool odd = __any_sync(mask, failed || x.is_error || last_of_abandoned(done));
+  if (__any_sync(mask, x.is_error)) {
+    __syncwarp(mask);
+    in_turns<S>(mask, x.is_error && lane_id() == lowest(broken),
+                [&] { break_queue<S>(c, x.q, x.opcode, be32(cqe_at(c, word, rank)->timestamp[1]) & 0xffu); });
   }
   __syncwarp(mask);
-  if (is_response) {
-    gn_u32 cid = r.cid_status & 0xffffu;
-    if (cid < CMD_SLOTS && mem::ld_acquire_gpu(&c.commands[cid].state) == (CMD_IN_FLIGHT | q << 8))
-      finish(c, cid, r.cid_status >> 17, r.dw0, r.dw1);
-    else
-      mem::add_relaxed_gpu(&c.protocol_errors, 1u);
-  } else if (mine && !known) {
-    mem::add_relaxed_gpu(&c.protocol_errors, 1u);
-  }
-  bool is_error = known && opcode >= mlx5::CQE_SIG_ERR;
-  gn_u32 errors = __match_any_sync(mask, is_error ? q : 0xffffffffu);
-  __syncwarp(mask);
-  if (is_error && lane_id() == (gn_u32)__ffs((int)errors) - 1) break_queue(c, q, opcode, be32(e->timestamp[1]) & 0xffu);
-  __syncwarp(mask);
-  if (lane_id() == leader) {
-    mem::st_relaxed_gpu(&c.cq_ci, ci + count);
-    mem::st_release_gpu(&c.cq_lock, 0u);
-  }
-  if (count == 0) pause(20);
+  if (lane_id() == leader) S::st_release(&c.cq_word, word + 2 * count);
+  if (odd && lane_id() == leader) free_orphans<S>(c);
+  if (S::ALONE) __syncwarp(mask);
   return count;
 }
 

@@ -8,19 +8,20 @@ namespace gn {
 struct connect_args {
   channel* channel_;
   gn_u64 timeout_ns;
-  gn_u32 status[MAX_SSDS];  // out: per SSD, as in request::status
+  gn_u32 status[MAX_SSDS];  // out: per SSD, as in io::status
   gn_u32 dw0[MAX_SSDS];     // out
 };
 
 // Every receive of one queue pair: one data segment each, posted by moving the doorbell record only.
-GN_DEV void post_receives(const channel& c, queue_pair& qp) {
+GN_DEV void post_receives(const channel& c, gn_u32 ssd) {
+  gn_u64 queue = queue_of(c, ssd);
   for (gn_u32 i = 0; i < RQ_ENTRIES; ++i) {
-    gn_u64 address = qp.recv_addr + (gn_u64)i * 16;
+    gn_u64 address = queue + RECV_AT + (gn_u64)i * 16;
     gn_u32 seg[4] = {be32(16u), be32(c.queue_lkey), be32((gn_u32)(address >> 32)), be32((gn_u32)address)};
-    mem::st16((gn_u8*)qp.rq_addr + (gn_u64)i * mlx5::DS_BYTES, seg);
+    mem::st16((gn_u8*)queue + RQ_AT + (gn_u64)i * mlx5::DS_BYTES, seg);
   }
-  mem::st_relaxed_gpu(&qp.posted, (gn_u32)RQ_ENTRIES);
-  mem::st_release_sys((gn_u32*)qp.dbr_addr + mlx5::RCV_DBR, be32((gn_u32)RQ_ENTRIES));  // pairs with deliver_send's acquire
+  mem::st_release_sys(record_of(c, ssd) + mlx5::RCV_DBR, be32((gn_u32)RQ_ENTRIES));  // pairs with deliver_send's acquire
+  mem::st_release_gpu(&qp_of(c, ssd).limit, SQ_BLOCKS < RQ_ENTRIES ? (gn_u32)SQ_BLOCKS : (gn_u32)RQ_ENTRIES);
 }
 
 // Fabrics Connect for I/O queue `qid` with the 1,024 bytes of data the CPU has prepared (proto/src/fabrics.rs).
@@ -41,39 +42,34 @@ GN_DEV void write_connect(channel& c, gn_u32 cid, gn_u32 ssd) {
 
 // One warp connects all SSDs of the channel, 32 at a time.
 GN_DEV void connect_all(connect_args& a) {
+  using S = by_device;
+  constexpr gn_u32 ALL = 0xffffffffu;
   channel& c = *a.channel_;
+  volume none = {};  // Connect has no volume, and is not cut
   gn_u64 deadline = now_ns() + a.timeout_ns;
   for (gn_u32 base = 0; base < c.ssds; base += 32) {
     gn_u32 ssd = base + lane_id();
-    bool mine = ssd < c.ssds;
+    bool waiting = ssd < c.ssds;
+    if (waiting) post_receives(c, ssd);
+    gn_u32 cid = slots_take<S>(c, ALL, waiting, 0);  // a new channel has slots for all
     io x;
-    x.status = GN_PENDING;
-    if (mine) {
-      post_receives(c, qp_of(c, ssd));
-      io_begin(c, x, lane_id());
-      gn_u32 cid = slot_take(c.cid_bits, CMD_SLOTS / 32, lane_id());
+    if (waiting) {
       write_connect(c, cid, ssd);
-      c.commands[cid].qp = ssd;
-      c.commands[cid].req = x.req;
-      mem::add_relaxed_gpu(&c.requests[x.req].pending, 1u);
-      x.staged = cid;
-      x.staged_ssd = ssd;
+      x.status = GN_PENDING;
+      x.blocks = x.sent = 1;
+      x.head = cid;
+      x.cid = cid;
+      x.ssd = ssd;
     }
-    bool waiting = mine;
-    while (__any_sync(0xffffffffu, waiting)) {
-      io_commit(c, 0xffffffffu, x);
-      take_completions(c, 0xffffffffu);
-      if (!waiting) continue;
-      if (x.staged == NO_SLOT && mem::ld_acquire_gpu(&c.requests[x.req].pending) == 1u) {
-        a.status[ssd] = mem::ld_relaxed_gpu(&c.requests[x.req].status);
-        a.dw0[ssd] = mem::ld_relaxed_gpu(&c.requests[x.req].dw0);
-        slot_give(c.req_bits, x.req);
-        waiting = false;
-      } else if (now_ns() > deadline) {
-        io_abandon(c, x, 0);
-        a.status[ssd] = GN_TIMED_OUT;
-        waiting = false;
-      }
+    while (__any_sync(ALL, waiting)) {
+      io_commit<S>(c, ALL, x);
+      take_completions<S>(c, ALL);
+      bool ended = io_finished<S>(c, none, ALL, waiting, x);
+      io_abandon<S>(c, none, ALL, waiting && !ended && now_ns() > deadline, x, 0);
+      if (!waiting || !io_ended(x)) continue;
+      a.status[ssd] = x.status;
+      a.dw0[ssd] = x.dw0;
+      waiting = false;
     }
   }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // A request from one thread: split at chunk borders, one command per piece (read) or per piece and replica (write).
 //
-//   io_begin        takes a request slot
-//   io_stage        builds the next command's capsule; nothing is sent
+//   io_stage        takes a slot, builds the next command's capsule; nothing is sent
 //   io_commit       a warp's lanes append what they staged: one doorbell per SSD
 //   take_completions, io_finished
 //
-// No thread waits while it holds something staged, and a command id is held only by what is on its way: so those who wait for one
-// are waiting for completions, which they help to take.
+// The lanes of `mask` call these together; one lane alone is a mask of its own. No thread waits while it holds something staged, and a
+// request's own slot carries its commands one after the other where there is no other: so those who wait for one are waiting for
+// completions, which they help to take.
 #pragma once
 #include "gnor/append.cuh"
 #include "gnor/complete.cuh"
@@ -17,35 +17,50 @@ namespace gn {
 
 // IO_FLUSH has no range: its `vba` is the number of the SSD to flush, its `blocks` is 1.
 enum : gn_u32 { IO_FLUSH = 0, IO_WRITE = 1, IO_READ = 2, NVME_FABRICS = 0x7f };
-enum : gn_u32 { FLAG_FUA = 1 };
-enum : gn_u32 { COMMAND_MAX_BLOCKS = 256 };  // the controllers' MDTS: 1 MiB
+enum : gn_u32 {
+  FLAG_FUA = 1,
+  FLAG_PINNED = 2,  // of a read: from the replica that `attempt` names, also where its queue pair is broken
+};
+enum : gn_u32 { IO_NONE = NO_SLOT & 0xffu };
+static_assert((gn_u32)SLOTS < (gn_u32)IO_NONE && MAX_SSDS <= 64 && GN_MAX_BLOCKS < 65536, "the fields of io");
+enum : gn_u32 { COMMAND_MAX_SHIFT = 8, COMMAND_MAX_BLOCKS = 1u << COMMAND_MAX_SHIFT };  // the controllers' MDTS: 1 MiB
 enum : gn_u32 { NVME_FLAGS_SGL = 0x40, SGL_KEYED = 0x40, CDW12_FUA = 1u << 30 };
 // Reasons in DW0 after which a read is tried elsewhere; proto/src/status.rs.
 enum : gn_u32 { REFUSED_NOT_HERE_YET = 11, REFUSED_ASK_THE_FIRST = 12, REFUSED_NOT_SERVING = 13 };
 
-// One thread's request; lives in its registers. As it is made it is no request: a lane that has none passes it to the functions that
-// a warp calls together.
+// One thread's request; lives in its registers, seven of them where nobody looks at `dw0` and `dw1`. As it is made it is no request: a lane
+// that has none passes it to the functions that a warp calls together.
 struct io {
-  gn_u64 address = 0;       // registered memory
-  gn_u64 sequence = 0;      // of the piece being written, the same for all its replicas; 0 until it has one
-  gn_u32 key = 0;
-  gn_u32 vba = 0, blocks = 0;
-  gn_u32 sent = 0;          // blocks whose commands are all staged
-  gn_u32 replica = 0;       // next replica of the piece at `sent`
-  gn_u32 attempt = 0;       // of a read
-  gn_u32 req = NO_SLOT;     // request slot
-  gn_u32 staged = NO_SLOT;  // command staged and not yet sent
-  gn_u32 staged_ssd = 0;
-  gn_u32 status = GN_OK;    // GN_PENDING until a request has ended
-  gn_u32 dw0 = 0, dw1 = 0;
-  gn_u8 opcode = 0, flags = 0;
+  gn_u64 address;      // registered memory
+  gn_u32 key;
+  gn_u32 vba;
+  gn_u32 blocks : 16;
+  gn_u32 sent : 16;    // blocks whose commands are all staged
+  gn_u32 attempt : 6;  // of a read: 0 = any replica, k = the k-th serving one. Of a write: the next replica of the piece at `sent`
+  gn_u32 opcode : 2;
+  gn_u32 flags : 2;
+  gn_u32 head : 8;     // the request's slot, or IO_NONE
+  gn_u32 cid : 8;      // command staged and not yet sent, or IO_NONE
+  gn_u32 ssd : 6;      //   where it goes
+  gn_u32 status;       // GN_PENDING until a request has ended
+  gn_u32 dw0, dw1;
+
+  GN_DEV io() : address(0), key(0), vba(0), blocks(0), sent(0), attempt(0), opcode(0), flags(0), head(IO_NONE), cid(IO_NONE),
+                ssd(0), status(GN_OK), dw0(0), dw1(0) {}
 };
 
+// A request that is a read, and known to be one when it is compiled: what only writes need is not there.
+struct read_io : io {};
+
+GN_DEV gn_u32 opcode_of(const io& x) { return x.opcode; }
+GN_DEV constexpr gn_u32 opcode_of(const read_io&) { return IO_READ; }
+
 // Describes a request; checks what can be checked without the array.
-GN_DEV io io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 flags) {
-  io x;
-  x.opcode = (gn_u8)opcode;
-  x.flags = (gn_u8)flags;
+template <class X = io>
+GN_DEV X io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 flags) {
+  X x;
+  x.opcode = opcode;
+  x.flags = flags;
   x.vba = (gn_u32)vba;
   x.blocks = blocks;
   x.address = address;
@@ -61,137 +76,184 @@ GN_DEV io io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, gn_
 GN_DEV bool io_ended(const io& x) { return x.status != GN_PENDING; }
 GN_DEV bool io_all_sent(const io& x) { return x.sent == x.blocks; }
 
-GN_DEV bool io_begin(channel& c, io& x, gn_u32 hint) {
-  x.req = slot_take(c.req_bits, REQ_SLOTS / 32, hint);
-  if (x.req == NO_SLOT) return false;
-  request& r = c.requests[x.req];
-  mem::st_relaxed_gpu(&r.status, 0u);
-  mem::st_relaxed_gpu(&r.pending, 1u);  // the owner's own, dropped when everything is sent
-  r.pool_addr = 0;
-  return true;
+// log2 of the blocks between the borders at which a volume's requests are cut.
+GN_DEV gn_u32 piece_shift(const volume& v) {
+  return v.chunk_shift < COMMAND_MAX_SHIFT ? v.chunk_shift : (gn_u32)COMMAND_MAX_SHIFT;
 }
 
-// The 64-byte capsule of a read, write or flush (proto/src/nvme.rs).
-GN_DEV void write_capsule(channel& c, const volume& v, const io& x, gn_u32 cid, gn_u32 vba, gn_u32 n, gn_u64 data) {
-  gn_u32 w[16] = {};
-  w[0] = cid << 16 | NVME_FLAGS_SGL << 8 | x.opcode;
-  w[1] = 1;  // NSID
-  w[9] = SGL_KEYED << 24;
-  if (x.opcode != IO_FLUSH) {
-    w[2] = v.map_epoch;
-    w[3] = v.lease_epoch;
-    w[6] = (gn_u32)data;
-    w[7] = (gn_u32)(data >> 32);
-    w[8] = (n * GN_BLOCK & 0xffffffu) | x.key << 24;
-    w[9] |= x.key >> 8;
-    w[10] = vba;
-    w[11] = (gn_u32)v.vid << 16 | v.client;
-    w[12] = (n - 1) | (x.flags & FLAG_FUA ? (gn_u32)CDW12_FUA : 0u);
-    w[14] = (gn_u32)x.sequence;
-    w[15] = (gn_u32)(x.sequence >> 32);
-  }
+// Commands that a request has come to so far: its slot's `done` is as much when all of them have ended.
+template <class X>
+GN_DEV gn_u32 io_issued(const volume& v, const X& x) {
+  gn_u32 shift = piece_shift(v);
+  gn_u32 pieces = x.sent ? ((x.vba + x.sent - 1) >> shift) - (x.vba >> shift) + 1 : 0;
+  return opcode_of(x) == IO_WRITE ? pieces * v.replicas + x.attempt : pieces;
+}
+
+// The 64-byte capsule of a read, write or flush (proto/src/nvme.rs), 16 bytes after 16: fewer registers at once.
+template <class X>
+GN_DEV void write_capsule(channel& c, const volume& v, const X& x, gn_u32 cid, gn_u32 vba, gn_u32 n, gn_u64 sequence) {
   gn_u8* to = capsule_of(c, cid);
-  for (gn_u32 k = 0; k < 4; ++k) mem::st16(to + 16 * k, w + 4 * k);
+  bool io = opcode_of(x) != IO_FLUSH;
+  gn_u64 data = x.address + (gn_u64)x.sent * GN_BLOCK;
+  gn_u32 first[4] = {cid << 16 | NVME_FLAGS_SGL << 8 | opcode_of(x), 1 /* NSID */, io ? v.map_epoch : 0, io ? v.lease_epoch : 0};
+  mem::st16(to, first);
+  gn_u32 second[4] = {0, 0, io ? (gn_u32)data : 0, io ? (gn_u32)(data >> 32) : 0};
+  mem::st16(to + 16, second);
+  gn_u32 third[4] = {io ? (n * GN_BLOCK & 0xffffffu) | x.key << 24 : 0, SGL_KEYED << 24 | (io ? x.key >> 8 : 0), io ? vba : 0,
+                     io ? (gn_u32)v.vid << 16 | v.client : 0};
+  mem::st16(to + 32, third);
+  gn_u32 last[4] = {io ? (n - 1) | (x.flags & FLAG_FUA ? (gn_u32)CDW12_FUA : 0u) : 0, 0, (gn_u32)sequence, (gn_u32)(sequence >> 32)};
+  mem::st16(to + 48, last);
 }
 
-// Stages the next command of a request that is not all sent. False where no slot is free: poll, then try again.
-GN_DEV bool io_stage(channel& c, volume& v, io& x, gn_u32 hint) {
-  if (io_ended(x) || x.staged != NO_SLOT || io_all_sent(x)) return true;
-  if (x.req == NO_SLOT && !io_begin(c, x, hint)) return false;
-  gn_u32 vba = x.vba + x.sent, chunk = 1u << v.chunk_shift;
-  gn_u32 n = chunk - (vba & (chunk - 1));
-  if (n > x.blocks - x.sent) n = x.blocks - x.sent;
-  if (n > COMMAND_MAX_BLOCKS) n = COMMAND_MAX_BLOCKS;
-  bool write = x.opcode == IO_WRITE;
-  gn_u32 ssd = x.opcode == IO_FLUSH ? vba : write ? write_place(v, vba, x.replica) : read_place(v, vba, x.attempt, hint);
-  bool last = !write || x.replica + 1 == v.replicas;
-  if (write && x.sequence == 0) x.sequence = mem::add_relaxed_gpu(&v.next_sequence, (gn_u64)1);
-  if (ssd != PLACE_NONE) {
-    gn_u32 broken = mem::ld_acquire_gpu(&qp_of(c, ssd).error);
-    gn_u32 cid = broken ? (gn_u32)NO_SLOT : slot_take(c.cid_bits, CMD_SLOTS / 32, hint);
-    if (cid == NO_SLOT && !broken) return false;
-    request& r = c.requests[x.req];
-    if (broken) {
-      mem::cas_relaxed_gpu(&r.status, 0u, GN_QP_BROKEN | (broken & 0xffffu));
-    } else {
-      write_capsule(c, v, x, cid, vba, n, x.address + (gn_u64)x.sent * GN_BLOCK);
-      command& cmd = c.commands[cid];
-      cmd.qp = ssd;
-      cmd.req = x.req;
-      mem::st_relaxed_gpu(&cmd.state, (gn_u32)CMD_STAGED);
-      mem::add_relaxed_gpu(&r.pending, 1u);
-      x.staged = cid;
-      x.staged_ssd = ssd;
-    }
-  } else if (!write || x.replica == 0) {
-    mem::cas_relaxed_gpu(&c.requests[x.req].status, 0u, (gn_u32)GN_NO_REPLICA);
+template <class S>
+GN_DEV gn_u32 queue_error(const channel& c, gn_u32 ssd) {
+  return ssd == PLACE_NONE ? 0u : S::ld_acquire(&qp_of(c, ssd).error);
+}
+
+// Where the next command of a request goes, and whether that queue pair is broken. A read finds one that is not, if there is one.
+template <class S, class X>
+GN_DEV gn_u32 io_place(const channel& c, const volume& v, const X& x, gn_u32 vba, gn_u32 hint, gn_u32& error, bool& elsewhere) {
+  gn_u32 ssd = opcode_of(x) == IO_FLUSH   ? vba
+               : opcode_of(x) == IO_WRITE ? write_place(v, vba, x.attempt)
+                                      : read_place(v, vba, x.attempt, hint);
+  error = queue_error<S>(c, ssd);
+  if (!error || opcode_of(x) != IO_READ || (x.flags & FLAG_PINNED)) return ssd;
+  for (gn_u32 k = 1; k <= v.replicas; ++k) {
+    gn_u32 other = read_place(v, vba, k, 0);
+    if (other == PLACE_NONE || queue_error<S>(c, other)) continue;
+    error = 0;
+    elsewhere = true;
+    return other;
   }
-  if (last) {
+  return ssd;
+}
+
+// Stages the next command of each lane's request that is `active`, not all sent and has nothing staged. Where there was no slot for it,
+// it has nothing staged afterwards either: poll, then try again.
+template <class S, class X>
+GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u32 hint) {
+  bool wants = active && !io_ended(x) && x.cid == IO_NONE && !io_all_sent(x);
+  gn_u32 vba = x.vba + x.sent, ssd = PLACE_NONE, error = 0;
+  bool elsewhere = false;
+  if (wants) ssd = io_place<S>(c, v, x, vba, hint, error, elsewhere);
+  bool sends = wants && ssd != PLACE_NONE && !error;
+  bool begins = wants && x.head == IO_NONE;
+  gn_u32 cid = slots_take<S>(c, mask, begins || sends, hint);
+  if (begins) x.head = cid & 0xffu;  // IO_NONE of NO_SLOT
+  else if (sends && cid == NO_SLOT && (S::ld_acquire(&c.slots[x.head].done) & ~(gn_u32)REQ_FAILED) == io_issued(v, x)) cid = x.head;
+  bool goes = wants && x.head != IO_NONE && (!sends || cid != NO_SLOT);
+  gn_u32 moved = __ballot_sync(mask, goes && elsewhere);
+  if (moved && lane_id() == lowest(mask)) S::add(&c.retries, (gn_u32)__popc(moved));
+  if (!goes) return;
+  slot& r = c.slots[x.head];
+  bool write = opcode_of(x) == IO_WRITE;
+  gn_u32 n = 1u << piece_shift(v);
+  n -= vba & (n - 1);
+  gn_u32 rest = x.blocks - x.sent;
+  if (n > rest) n = rest;
+  // The piece's sequence, the same for all its replicas.
+  if (write && x.attempt == 0) r.pool_addr = mem::add_relaxed_gpu(&v.next_sequence, (gn_u64)1);
+  if (sends) {
+    write_capsule(c, v, x, cid, vba, n, write ? r.pool_addr : 0);
+    x.cid = cid;
+    x.ssd = ssd;
+  } else {  // a command that has ended before it began; a write may have holes, but not only those
+    gn_u32 status = error ? GN_QP_BROKEN | (error & 0xffffu) : write && x.attempt ? 0u : (gn_u32)GN_NO_REPLICA;
+    S::add(&r.done, 1u | (status ? note_failure<S>(r, status, 0, 0) : 0u));
+  }
+  if (!write) {
     x.sent += n;
-    x.replica = 0;
-    x.sequence = 0;
+  } else if (x.attempt + 1 == v.replicas) {
+    x.sent += n;
+    x.attempt = 0;
   } else {
-    x.replica += 1;
+    x.attempt += 1;
   }
-  return true;
 }
 
-// Sends what the lanes of `mask` have staged; they call it together.
+// Sends what the lanes of `mask` have staged.
+template <class S>
 GN_DEV void io_commit(channel& c, gn_u32 mask, io& x) {
-  if (append(c, mask, x.staged, x.staged_ssd)) x.staged = NO_SLOT;
-  if (x.staged != NO_SLOT) {
-    gn_u32 broken = mem::ld_acquire_gpu(&qp_of(c, x.staged_ssd).error);
-    if (broken) {  // it will never have room again
-      finish(c, x.staged, GN_QP_BROKEN | (broken & 0xffffu), 0, 0);
-      x.staged = NO_SLOT;
+  typename S::visit inside(c);
+  gn_u32 cid = x.cid, ssd = x.ssd;
+  bool have = x.cid != IO_NONE;
+  if (append<S>(c, mask, have, cid, ssd, x.head)) x.cid = IO_NONE;
+  if (!__any_sync(mask, x.cid != IO_NONE)) return;
+  gn_u32 error = x.cid != IO_NONE ? queue_error<S>(c, ssd) : 0u;  // if so it will never have room again
+  in_turns<S>(mask, error != 0, [&] { end_command<S>(c, cid, x.head, GN_QP_BROKEN | (error & 0xffffu), 0, 0); });  // not abandoned yet
+  if (error) x.cid = IO_NONE;
+}
+
+// Whether a read that failed so may be served by another replica.
+template <class X>
+GN_DEV bool try_elsewhere(const volume& v, const X& x, gn_u32 status) {
+  if (opcode_of(x) != IO_READ || x.attempt >= v.replicas) return false;
+  if (status & GN_QP_BROKEN) return !(x.flags & FLAG_PINNED);
+  gn_u32 reason = x.dw0 & 0xffu;
+  return status < GN_PENDING &&
+         (reason == REFUSED_NOT_HERE_YET || reason == REFUSED_ASK_THE_FIRST || reason == REFUSED_NOT_SERVING);
+}
+
+// True where a lane's request that is `active` has ended; its status is in `x` then and its slot is free again. A read that another
+// replica may serve starts over there.
+template <class S, class X>
+GN_DEV bool io_finished(channel& c, const volume& v, gn_u32 mask, bool active, X& x) {
+  bool ended = active && io_ended(x), gives = false, again = false;
+  gn_u32 head = x.head;
+  if (active && !ended && head != IO_NONE && x.cid == IO_NONE && io_all_sent(x)) {
+    slot& r = c.slots[head];
+    gn_u32 done = S::ld_acquire(&r.done), status = 0;  // pairs with the release in take_completions
+    if ((done & ~(gn_u32)REQ_FAILED) == io_issued(v, x)) {
+      x.dw0 = x.dw1 = 0;
+      if (done & REQ_FAILED) {
+        status = S::ld(&r.status);
+        x.dw0 = S::ld(&r.dw0);
+        x.dw1 = S::ld(&r.dw1);
+      }
+      slot_reset<S>(r, done);
+      again = status && try_elsewhere(v, x, status);
+      if (again) {
+        x.attempt += 1;
+        x.sent = 0;
+      } else {
+        x.status = status;
+        x.head = IO_NONE;
+        ended = gives = true;
+      }
     }
   }
+  gn_u32 retried = __ballot_sync(mask, again);
+  if (retried && lane_id() == lowest(mask)) S::add(&c.retries, (gn_u32)__popc(retried));
+  slots_give<S>(c, mask, gives, head);
+  return ended;
 }
 
-// Whether the request has ended; if so its status is in `x` and its slot is free again. A read that was sent to a replica
-// which may not serve it starts over elsewhere.
-GN_DEV bool io_finished(channel& c, const volume& v, io& x) {
-  if (io_ended(x)) return true;
-  if (x.req == NO_SLOT || x.staged != NO_SLOT || !io_all_sent(x)) return false;
-  request& r = c.requests[x.req];
-  if (mem::ld_acquire_gpu(&r.pending) != 1u) return false;  // pairs with the release in end_command
-  gn_u32 status = mem::ld_relaxed_gpu(&r.status);
-  x.dw0 = mem::ld_relaxed_gpu(&r.dw0);
-  x.dw1 = mem::ld_relaxed_gpu(&r.dw1);
-  gn_u32 reason = x.dw0 & 0xffu;
-  slot_give(c.req_bits, x.req);
-  x.req = NO_SLOT;
-  bool elsewhere = x.opcode == IO_READ && status && status < GN_PENDING &&
-                   (reason == REFUSED_NOT_HERE_YET || reason == REFUSED_ASK_THE_FIRST || reason == REFUSED_NOT_SERVING);
-  if (elsewhere && x.attempt < v.replicas) {
-    x.attempt += 1;
-    x.sent = 0;
-    mem::add_relaxed_gpu(&c.retries, (gn_u64)1);
-    return false;
-  }
-  x.status = status;
-  return true;
-}
-
-// Gives up: the request's slot, its commands and its buffer stay with the channel until their completions have come (protocol rule 9).
-GN_DEV void io_abandon(channel& c, io& x, gn_u32 bytes) {
-  if (io_ended(x)) return;
-  x.status = GN_TIMED_OUT;
-  if (x.staged != NO_SLOT) {
-    finish(c, x.staged, GN_TIMED_OUT, 0, 0);
-    x.staged = NO_SLOT;
-  }
-  bool pooled = pool_owns(c.data, x.address);
-  if (x.req == NO_SLOT) {  // nothing of it is on its way
-    if (pooled) pool_free(c.data, x.address, bytes);
-    return;
-  }
-  request& r = c.requests[x.req];
-  r.pool_addr = pooled ? x.address : 0;
-  r.pool_bytes = bytes;
-  mem::or_acqrel_gpu(&r.pending, (gn_u32)REQ_ABANDONED);
-  end_command(c, x.req, 0, 0, 0);  // the owner's reference; if it was the last, the slot and the buffer are returned now
-  x.req = NO_SLOT;
+// The lanes with `gives_up` set give up: a request's slots, commands and buffer stay with the channel until its completions have come
+// (protocol rule 9).
+template <class S, class X>
+GN_DEV void io_abandon(channel& c, const volume& v, gn_u32 mask, bool gives_up, X& x, gn_u32 bytes) {
+  gives_up = gives_up && !io_ended(x);
+  if (!__any_sync(mask, gives_up)) return;
+  in_turns<S>(mask, gives_up, [&] {
+    bool pooled = pool_owns(c.data, x.address), staged = x.cid != IO_NONE;
+    gn_u32 cid = x.cid, head = x.head;
+    x.status = GN_TIMED_OUT;
+    x.cid = x.head = IO_NONE;
+    if (head == IO_NONE) {  // nothing of it is on its way
+      if (pooled) pool_free<S>(c.data, x.address, bytes);
+      return;
+    }
+    slot& r = c.slots[head];
+    r.pool_addr = pooled ? x.address : 0;
+    r.pool_bytes = bytes;
+    if (staged && cid != head) S::and_release(&c.slot_bits[cid / 32], ~(1u << (cid & 31u)));
+    gn_u32 left = REQ_ABANDONED - io_issued(v, x) + staged;  // what is staged will not be sent
+    gn_u32 done = S::add_acqrel(&r.done, left) + left;       // pairs with the add of the last command's end
+    if (!last_of_abandoned(done)) return;
+    orphan<S>(c, head);
+    free_orphans<S>(c);
+  });
 }
 
 }  // namespace gn

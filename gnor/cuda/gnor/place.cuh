@@ -28,13 +28,14 @@ GN_DEV gn_u32 write_place(const volume& v, gn_u32 vba, gn_u32 k) {
 // replicas by `spread`; a later attempt walks them from the first (protocol rule 7).
 GN_DEV gn_u32 read_place(const volume& v, gn_u32 vba, gn_u32 attempt, gn_u32 spread) {
   const gn_u16* row = row_of(v, vba);
-  gn_u32 serving = 0;
-  for (gn_u32 k = 0; k < v.replicas; ++k) serving += (row[k] & PLACE_FILLING) == 0;  // PLACE_NONE has the bit set too
+  gn_u32 serving = 0;  // a bit a replica
+#pragma unroll
+  for (gn_u32 k = 0; k < MAX_REPLICAS; ++k)
+    if (k < v.replicas && (row[k] & PLACE_FILLING) == 0) serving |= 1u << k;  // PLACE_NONE has the bit set too
   if (serving == 0) return PLACE_NONE;
-  gn_u32 want = (attempt == 0 ? spread : attempt - 1) % serving;
-  for (gn_u32 k = 0; k < v.replicas; ++k)
-    if ((row[k] & PLACE_FILLING) == 0 && want-- == 0) return row[k];
-  return PLACE_NONE;
+  gn_u32 skip = (attempt == 0 ? spread : attempt - 1) % (gn_u32)__popc(serving);
+  while (skip--) serving &= serving - 1;
+  return row[__ffs((int)serving) - 1];
 }
 
 }  // namespace gn

@@ -9,25 +9,30 @@
 //   +--------+---------+-----------+
 //
 // Splitting a block is setting its first mask bit, merging is clearing the last one: both levels live in one word, so
-// there is no moment at which a block is in neither.
+// there is no moment at which a block is in neither. Longer buffers are neighbouring whole blocks, at most 1 MiB. A pool that is found
+// empty asks the CPU for more memory behind its range, and goes on (decision 16).
 #pragma once
-#include "gnor/abi.h"
+#include "gnor/sharing.cuh"
 
 namespace gn {
 
 enum : gn_u32 { POOL_PAGE = 4096, POOL_BLOCK = 65536, POOL_PAGES = 16, POOL_WHOLE = 1u << 16, POOL_PAGE_MASK = 0xffffu };
+enum : gn_u32 { POOL_LONGEST = 1u << 20 };
+
+GN_DEV gn_u32* pool_word(const pool& p, gn_u32 b) { return (gn_u32*)p.words_addr + b; }
 
 // A page of block `b`, or 0. The first choice follows the hint, so that threads side by side set different bits: an OR then succeeds at
 // once, where their compare-and-swaps of one word would fail each other.
-GN_DEV gn_u64 pool_take_page(pool& p, gn_u32 b, gn_u32 hint) {
-  gn_u32* word = (gn_u32*)p.words_addr + b;
-  gn_u32 seen = mem::ld_relaxed_gpu(word), turn = hint % POOL_PAGES;
+template <class S>
+GN_DEV gn_u64 pool_take_page(const pool& p, gn_u32 b, gn_u32 hint) {
+  gn_u32* word = pool_word(p, b);
+  gn_u32 seen = S::ld(word), turn = hint % POOL_PAGES;
   while (!(seen & POOL_WHOLE) && (seen & POOL_PAGE_MASK) != POOL_PAGE_MASK) {
     gn_u32 open = ~seen & POOL_PAGE_MASK;
-    gn_u32 at = ((gn_u32)__ffs((int)(open >> turn | open << (POOL_PAGES - turn))) - 1 + turn) % POOL_PAGES;
-    gn_u32 old = mem::or_acqrel_gpu(word, 1u << at);  // pairs with the CAS of pool_free
+    gn_u32 at = (lowest(open >> turn | open << (POOL_PAGES - turn)) + turn) % POOL_PAGES;
+    gn_u32 old = S::or_acqrel(word, 1u << at);  // pairs with the release of pool_clear
     if (old & POOL_WHOLE) {  // it was given out whole in between; the bit means nothing there
-      if (!(old >> at & 1u)) mem::and_release_gpu(word, ~(1u << at));  // only a bit of our own
+      if (!(old >> at & 1u)) S::and_release(word, ~(1u << at));  // only a bit of our own
       return 0;
     }
     if (!(old >> at & 1u)) return p.base + (gn_u64)b * POOL_BLOCK + at * POOL_PAGE;
@@ -44,58 +49,107 @@ GN_DEV gn_u32 pool_run(gn_u32 mask, gn_u32 n) {
   return POOL_PAGES;
 }
 
-// `pages` pages side by side of block `b`, or all of it; 0 if there is no such run.
-GN_DEV gn_u64 pool_take_run(pool& p, gn_u32 b, gn_u32 pages) {
-  gn_u32* word = (gn_u32*)p.words_addr + b;
-  gn_u32 seen = mem::ld_relaxed_gpu(word);
+// `pages` pages side by side of block `b`, fewer than a block has; 0 if there is no such run.
+template <class S>
+GN_DEV gn_u64 pool_take_run(const pool& p, gn_u32 b, gn_u32 pages) {
+  gn_u32* word = pool_word(p, b);
+  gn_u32 seen = S::ld(word);
   for (;;) {
-    gn_u32 next = POOL_WHOLE, offset = 0;
-    if (pages == POOL_PAGES) {
-      if (seen != 0) return 0;
-    } else {
-      gn_u32 at = seen & POOL_WHOLE ? (gn_u32)POOL_PAGES : pool_run(seen & POOL_PAGE_MASK, pages);
-      if (at == POOL_PAGES) return 0;
-      next = seen | ((1u << pages) - 1) << at;
-      offset = at * POOL_PAGE;
-    }
-    gn_u32 old = mem::cas_acqrel_gpu(word, seen, next);  // pairs with the CAS of pool_free
-    if (old == seen) return p.base + (gn_u64)b * POOL_BLOCK + offset;
+    gn_u32 at = seen & POOL_WHOLE ? (gn_u32)POOL_PAGES : pool_run(seen & POOL_PAGE_MASK, pages);
+    if (at == POOL_PAGES) return 0;
+    gn_u32 old = S::cas_acqrel(word, seen, seen | ((1u << pages) - 1) << at);  // pairs with pool_clear
+    if (old == seen) return p.base + (gn_u64)b * POOL_BLOCK + at * POOL_PAGE;
     seen = old;
   }
 }
 
-// `bytes` of registered memory, contiguous, at most 64 KiB; 0 if there is none. Threads whose hints are close share blocks, so that
-// small buffers split few of them.
-GN_DEV gn_u64 pool_alloc(pool& p, gn_u32 bytes, gn_u32 hint) {
-  if (bytes == 0 || bytes > POOL_BLOCK) return 0;
-  gn_u32 pages = (bytes + POOL_PAGE - 1) / POOL_PAGE;
-  gn_u32 home = hint / POOL_PAGES;
-  for (gn_u32 i = 0; i < p.blocks; ++i) {
-    // Large buffers start at the other end, away from blocks that are split.
-    gn_u32 b = pages == POOL_PAGES ? p.blocks - 1 - (hint + i) % p.blocks : (home + i) % p.blocks;
-    gn_u64 got = pages == 1 ? pool_take_page(p, b, hint) : pool_take_run(p, b, pages);
-    if (got) return got;
-  }
-  return 0;
-}
-
-// Gives a buffer back. `bytes` is what was asked for.
-GN_DEV void pool_free(pool& p, gn_u64 address, gn_u32 bytes) {
-  gn_u64 offset = address - p.base;
-  gn_u32 b = (gn_u32)(offset / POOL_BLOCK), at = (gn_u32)(offset % POOL_BLOCK) / POOL_PAGE;
-  gn_u32 pages = (bytes + POOL_PAGE - 1) / POOL_PAGE;
-  gn_u32 bits = pages == POOL_PAGES ? (gn_u32)POOL_WHOLE : ((1u << pages) - 1) << at;
-  gn_u32* word = (gn_u32*)p.words_addr + b;
-  gn_u32 seen = mem::ld_relaxed_gpu(word);
+// Takes bits off a block's word.
+template <class S>
+GN_DEV void pool_clear(const pool& p, gn_u32 b, gn_u32 bits) {
+  gn_u32* word = pool_word(p, b);
+  gn_u32 seen = S::ld(word);
   for (;;) {
-    gn_u32 old = mem::cas_acqrel_gpu(word, seen, seen & ~bits);
+    gn_u32 old = S::cas_acqrel(word, seen, seen & ~bits);
     if (old == seen) return;
     seen = old;
   }
 }
 
+// Blocks b..b+n as one buffer; 0 if one of them is not free, and those before it are given back. In ascending order: of two threads that
+// want overlapping runs, one finds the other's first block taken and holds nothing the other could miss.
+template <class S>
+GN_DEV gn_u64 pool_take_blocks(const pool& p, gn_u32 b, gn_u32 n) {
+  for (gn_u32 i = 0; i < n; ++i) {
+    if (S::ld(pool_word(p, b + i)) == 0u && S::cas_acqrel(pool_word(p, b + i), 0u, (gn_u32)POOL_WHOLE) == 0u) continue;
+    while (i--) pool_clear<S>(p, b + i, POOL_WHOLE);
+    return 0;
+  }
+  return p.base + (gn_u64)b * POOL_BLOCK;
+}
+
+// Takes what the host has granted, or asks it for twice as much; whether there is more than `blocks` now. Of all who find the pool empty at
+// once, one asks. Nobody waits here.
+template <class S>
+GN_DEV bool pool_grow(pool& p, gn_u32 blocks) {
+  if (!p.host_addr || blocks >= p.most) return false;
+  pool_host& host = *(pool_host*)p.host_addr;
+  gn_u32 granted = mem::ld_acquire_sys(&host.granted);  // pairs with the host's release: the memory is there
+  if (granted > blocks) {
+    S::cas_acqrel(&p.blocks, blocks, granted);
+    return true;
+  }
+  gn_u32 want = 2 * blocks < p.most ? 2 * blocks : p.most, asked = S::ld(&p.asked);
+  if (asked < want && S::cas(&p.asked, asked, want) == asked) mem::st_release_sys(&host.asked, want);
+  return false;
+}
+
+// `bytes` within the pool's first `blocks`, or 0.
+template <class S>
+GN_DEV gn_u64 pool_find(const pool& p, gn_u32 blocks, gn_u32 bytes, gn_u32 hint) {
+  gn_u32 pages = (bytes + POOL_PAGE - 1) / POOL_PAGE, n = (pages + POOL_PAGES - 1) / POOL_PAGES;
+  if (n > blocks) return 0;
+  gn_u32 home = hint / POOL_PAGES, places = (blocks - n) / n + 1;
+  for (gn_u32 i = 0; pages < POOL_PAGES && i < blocks; ++i) {
+    gn_u32 b = (home + i) % blocks;
+    gn_u64 got = pages == 1 ? pool_take_page<S>(p, b, hint) : pool_take_run<S>(p, b, pages);
+    if (got) return got;
+  }
+  // Large buffers start at the other end, away from blocks that are split, and side by side; then wherever they fit.
+  for (gn_u32 i = 0; pages >= POOL_PAGES && i < places; ++i) {
+    gn_u64 got = pool_take_blocks<S>(p, blocks - n - (hint + i) % places * n, n);
+    if (got) return got;
+  }
+  for (gn_u32 b = 0; n > 1 && b + n <= blocks; ++b) {
+    gn_u64 got = pool_take_blocks<S>(p, b, n);
+    if (got) return got;
+  }
+  return 0;
+}
+
+// `bytes` of registered memory, contiguous, at most 1 MiB; 0 if there is none. Threads whose hints are close share blocks, so that
+// small buffers split few of them. One thread at a time where nothing is atomic.
+template <class S>
+GN_DEV gn_u64 pool_alloc(pool& p, gn_u32 bytes, gn_u32 hint) {
+  if (bytes == 0 || bytes > POOL_LONGEST) return 0;
+  for (;;) {
+    gn_u32 blocks = S::ld_acquire(&p.blocks);  // pairs with pool_grow
+    gn_u64 got = pool_find<S>(p, blocks, bytes, hint);
+    if (got || !pool_grow<S>(p, blocks)) return got;
+  }
+}
+
+// Gives a buffer back. `bytes` is what was asked for. One thread at a time where nothing is atomic.
+template <class S>
+GN_DEV void pool_free(const pool& p, gn_u64 address, gn_u32 bytes) {
+  gn_u64 offset = address - p.base;
+  gn_u32 b = (gn_u32)(offset / POOL_BLOCK), at = (gn_u32)(offset % POOL_BLOCK) / POOL_PAGE;
+  gn_u32 pages = (bytes + POOL_PAGE - 1) / POOL_PAGE;
+  if (pages < POOL_PAGES) return pool_clear<S>(p, b, ((1u << pages) - 1) << at);
+  for (gn_u32 n = (pages + POOL_PAGES - 1) / POOL_PAGES; n--; ++b) pool_clear<S>(p, b, POOL_WHOLE);
+}
+
 GN_DEV bool pool_owns(const pool& p, gn_u64 address) {
-  return address >= p.base && address - p.base < (gn_u64)p.blocks * POOL_BLOCK;
+  return address >= p.base && address - p.base < (gn_u64)p.most * POOL_BLOCK;
 }
 
 }  // namespace gn

@@ -43,7 +43,7 @@ struct Peer {
   std::deque<hca::down_desc> backlog;
   std::vector<Queue> queues;
   std::map<gn_u32, std::unique_ptr<Job>> jobs;
-  gn_u32 next_job = 1;
+  gn_u32 next_job = 1, pool_asked = 0;
   unsigned rnr = 0, no_receive = 0, unexpected = 0, bad_copies = 0, torn_writes = 0;   // all bad
   unsigned answered = 0, refused = 0, lost = 0;
   static inline uint64_t clock = 0;
@@ -132,7 +132,7 @@ struct Peer {
 
   /// Every command has a receive for its response posted when it is sent.
   void check_credit(gn_u32 q) {
-    const gn_u32* record = reinterpret_cast<const gn_u32*>(r.qps[q].dbr_addr);
+    const gn_u32* record = record_of(r.c, q);
     gn_u32 posted = be32(__atomic_load_n(record + mlx5::RCV_DBR, __ATOMIC_ACQUIRE));
     if (((posted - ++queues[q].arrived) & 0xffff) >= 0x8000) ++no_receive;
   }
@@ -232,7 +232,7 @@ struct Peer {
 
   void work_on_jobs() {
     if (r.cfg.bursts && step > open_until) {
-      if (jobs.size() < CMD_SLOTS && step - last_arrival < 3000) return;
+      if (jobs.size() < SLOTS && step - last_arrival < 3000) return;
       open_until = step + 300;  // no more will come: now answer these, and what they make room for, at once
     }
     for (auto at = jobs.begin(); at != jobs.end();) {
@@ -281,8 +281,20 @@ struct Peer {
     }
   }
 
+  /// The host's part of a pool that grows: late, and once for every request.
+  void answer_pool() {
+    if (!r.cfg.grows || !rng.one_of(50)) return;
+    pool_host& words = *reinterpret_cast<pool_host*>(r.c.data.host_addr);
+    gn_u32 asked = __atomic_load_n(&words.asked, __ATOMIC_ACQUIRE);
+    if (asked == pool_asked) return;
+    if (asked < pool_asked || asked > r.c.data.most) ++unexpected;
+    pool_asked = asked;
+    if (!r.cfg.refuses) __atomic_store_n(&words.granted, asked, __ATOMIC_RELEASE);
+  }
+
   bool turn() {
     ++step;
+    answer_pool();
     __atomic_store_n(&clock, step, __ATOMIC_RELAXED);
     bool any = take_entries();
     work_on_jobs();

@@ -12,6 +12,7 @@
 
 #include "fabric/agent.cuh"
 #include "gnor/connect.cuh"
+#include "gnor/async.cuh"
 #include "gnor/io.cuh"
 
 namespace rig {
@@ -39,6 +40,12 @@ struct Config {
   unsigned break_at = 0;             // host step at which `break_ssds` queue pairs break
   gn_u32 break_ssds = 0;
   unsigned preempt = 8;
+  enum Sharing { DEVICE, BLOCK, WARP } sharing = DEVICE;   // the last two with one block and one warp of clients
+  bool reads_survive = false;        // every block has a replica on a queue pair that does not break
+  bool grows = false, refuses = false;  // the pool begins with one block, and the host gives it more or does not
+  bool threads_alone = false;        // some threads read and write on their own, the others of their warps do not come
+  bool async = false;                // requests are handed to the channel, each ends in a callback that begins the next
+  bool callback_waits = false;
   bool weak = false;
   bool bursts = false;               // commands are answered when the queues are full
   bool instant = false;              // answer in the step in which a command is seen, without moving data
@@ -97,7 +104,7 @@ inline gn_u32 log2_up(gn_u32 n) {
 struct Rig {
   Config cfg;
   gn_u32 threads, cq_log;
-  Memory queues, uars, capsules, recv, connect, cq, rings, pool_memory, pool_words, places;
+  Memory queues, uars, capsules, connect, cq, rings, pool_memory, pool_words, places, parked_requests;
   std::vector<queue_pair> qps;
   std::vector<hca::qp_ctx> qp_ctxs;
   hca::cq_ctx cq_ctx{};
@@ -109,19 +116,18 @@ struct Rig {
   connect_args connect_request{};
 
   // Words between the clients.
-  gn_u32 connected = 0, warps_done = 0;
+  gn_u32 connected = 0, warps_done = 0, submitted = 0, called = 0;
+  void* chains = nullptr;
   std::vector<gn_u32> versions;   // of the threads' own blocks as their owners last wrote them; ~0 where not known
   gn_u32 wrong_data = 0, wrong_status = 0, leaked = 0, ios = 0, failed_ios = 0, timed_out = 0;
 
-  static constexpr size_t PER_SSD = SQ_BLOCKS * 64 + RQ_ENTRIES * 16 + 64;
-
   explicit Rig(const Config& config)
       : cfg(config), threads(config.blocks * config.warps * 32),
-        cq_log(log2_up(2 * CMD_SLOTS + config.ssds * RQ_ENTRIES)), queues(config.ssds * PER_SSD),
-        uars(config.ssds * 4096), capsules(CMD_SLOTS * 64), recv(config.ssds * RQ_ENTRIES * 16),
-        connect(config.ssds * 1024), cq(64u << cq_log), rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 256),
+        cq_log(log2_up(2 * SLOTS + config.ssds * RQ_ENTRIES)), queues(config.ssds * QUEUE_BYTES),
+        uars(config.ssds * UAR_BYTES), capsules(SLOTS * 64),
+        connect(config.ssds * 1024), cq(64u << cq_log), rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 320),
         pool_memory(static_cast<size_t>(config.pool_blocks) * POOL_BLOCK), pool_words(config.pool_blocks * 4),
-        places(64 * 4 * 2),
+        places(64 * 4 * 2), parked_requests(SLOTS * sizeof(parked)),
         qps(config.ssds), qp_ctxs(config.ssds), versions(threads * OWN_BLOCKS, 0) {
     for (gn_u32 i = 0; i < 1u << cq_log; ++i) cq.p[i * 64 + 63] = 0xf1;
     for (gn_u32 q = 0; q < cfg.ssds; ++q) set_up_queue(q);
@@ -144,26 +150,21 @@ struct Rig {
   }
 
   void set_up_queue(gn_u32 q) {
-    queue_pair& p = qps[q];
-    p = {};
-    p.sq_addr = queues.at(q * PER_SSD);
-    p.rq_addr = p.sq_addr + SQ_BLOCKS * 64;
-    p.dbr_addr = p.rq_addr + RQ_ENTRIES * 16;
-    p.uar_addr = uars.at(q * 4096);
-    p.recv_addr = recv.at(q * RQ_ENTRIES * 16);
-    p.qpn = FIRST_QPN + q;
-    p.lkey = QUEUE_KEY;
     hca::qp_ctx& x = qp_ctxs[q];
     x = {};
-    x.sq_addr = p.sq_addr, x.rq_addr = p.rq_addr, x.dbr_addr = p.dbr_addr, x.uar_addr = p.uar_addr;
-    x.qpn = p.qpn, x.state = hca::QP_RTS, x.sq_mask = SQ_BLOCKS - 1, x.rq_mask = RQ_ENTRIES - 1, x.pd = 1;
+    gn_u64 queue = queues.at(q * QUEUE_BYTES);
+    x.sq_addr = queue + SQ_AT, x.rq_addr = queue + RQ_AT, x.dbr_addr = queue + DBR_AT;
+    x.uar_addr = uars.at(q * UAR_BYTES);
+    x.qpn = FIRST_QPN + q, x.state = hca::QP_RTS, x.sq_mask = SQ_BLOCKS - 1, x.rq_mask = RQ_ENTRIES - 1, x.pd = 1;
   }
 
   void set_up_channel() {
     c.cq_addr = cq.at(), c.capsules_addr = capsules.at(), c.connect_addr = connect.at();
+    c.queues_addr = queues.at(), c.uars_addr = uars.at();
+    c.parked_addr = parked_requests.at();
     c.qps_addr = reinterpret_cast<gn_u64>(qps.data());
     c.queue_lkey = QUEUE_KEY, c.ssds = cfg.ssds, c.first_qpn = FIRST_QPN, c.cq_log = cq_log, c.qid = 1;
-    c.data = {pool_memory.at(), pool_words.at(), cfg.pool_blocks, POOL_KEY};
+    c.data = {pool_memory.at(), pool_words.at(), cfg.grows ? rings.at(rings.bytes - 64) : 0, cfg.grows ? 1 : cfg.pool_blocks, POOL_KEY, cfg.pool_blocks, 0};
   }
 
   void set_up_volume() {
@@ -183,11 +184,12 @@ struct Rig {
       if (!value) return;
       if (!n++) snprintf(what, size, "%s = %x", name, value);
     };
-    for (gn_u32 w : c.cid_bits) note("cid_bits", w);
-    for (gn_u32 w : c.req_bits) note("req_bits", w);
-    for (const command& cmd : c.commands) note("command state", cmd.state);
+    for (gn_u32 w : c.slot_bits) note("slot_bits", w);
+    for (gn_u32 w : c.parked_bits) note("parked_bits", w);
+    for (gn_u32 w : c.orphans) note("orphans", w);
+    for (const slot& s : c.slots) note("state", s.state), note("done", s.done), note("status", s.status);
     for (gn_u32 b = 0; b < cfg.pool_blocks; ++b) note("pool word", reinterpret_cast<const gn_u32*>(pool_words.p)[b]);
-    note("cq_lock", c.cq_lock);
+    note("cq_word", c.cq_word & CQ_LOCKED);
     note("protocol_errors", c.protocol_errors);
     return n;
   }

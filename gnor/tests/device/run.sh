@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Builds and runs the device headers' tests: plain, with weakly ordered stores, with ThreadSanitizer, with
+# Builds and runs the device headers' tests (libgnstor's among them): plain, with weakly ordered stores, with ThreadSanitizer, with
 # AddressSanitizer and UBSan. Then plants mistakes in copies of the headers, and demands that each is found. CXX chooses
 # the compiler, SEEDS multiplies the seeds. The last line is "N passed, M failed"; the exit status is non-zero if M is.
 set -u
@@ -10,7 +10,7 @@ ROOT=../../..
 CXX=${CXX:-g++}
 SEEDS=${SEEDS:-1}
 FLAGS="-std=c++17 -Wall -Wextra -Werror -Wno-unknown-pragmas -DGN_SIMT_HOST"
-HEADERS="-I$ROOT/fabric/simt -I$ROOT/fabric/cuda -I$ROOT/gnor/cuda"
+HEADERS="-I$ROOT/fabric/simt -I$ROOT/fabric/cuda -I$ROOT/gnor/cuda -I$ROOT/libgnstor/include"
 OUT=$(mktemp -d)
 trap 'rm -rf "$OUT"' EXIT
 
@@ -47,24 +47,39 @@ traffic() {
     fi
 }
 
-build() { $CXX $FLAGS $(sanitizer_flags "$1") $HEADERS traffic.cpp "$OUT"/rt_*.o -o "$OUT/traffic-$1" -pthread; }
+build() {
+    for program in traffic pool; do
+        $CXX $FLAGS $(sanitizer_flags "$1") $HEADERS $program.cpp "$OUT"/rt_*.o -o "$OUT/$program-$1" -pthread || return 1
+    done
+}
 
-# mutant NAME FILE SED KIND MODE SCENARIO SEEDS: the mistake that SED makes in FILE must be found.
+# pool KIND SEEDS WARPS
+pool() {
+    timeout 120 "$OUT/pool-$1" "$1" $(($2 * SEEDS)) "$3" > "$OUT/log-pool-$1-$3" 2>&1
+    status=$?
+    tail -1 "$OUT/log-pool-$1-$3" > "$VERDICTS/pool-$1-$3"
+    [ "$status" -eq 0 ] || { echo "FAILED pool ($1, $3 warps): exit status $status" > "$VERDICTS/pool-$1-$3"; head -20 "$OUT/log-pool-$1-$3"; }
+}
+
+# mutant NAME FILE SED KIND MODE SCENARIO SEEDS: the mistake that SED makes in FILE must be found. Without FILE it is the scenario's;
+# the scenario "pool" is the program of that name.
 mutant() {
     dir=$OUT/mutant-$1
     mkdir -p "$dir"
     cp -r "$ROOT/fabric/cuda/fabric" "$ROOT/gnor/cuda/gnor" "$dir"
-    sed -e "$3" "$ROOT/$2" > "$dir/${2#*/cuda/}"
-    if cmp -s "$ROOT/$2" "$dir/${2#*/cuda/}"; then
+    [ -z "$2" ] || sed -e "$3" "$ROOT/$2" > "$dir/${2#*/cuda/}"
+    if [ -n "$2" ] && cmp -s "$ROOT/$2" "$dir/${2#*/cuda/}"; then
         echo "FAILED mutant $1: $2 has no such line any more" > "$VERDICTS/mutant-$1"
         return
     fi
-    if ! $CXX $FLAGS -w $(sanitizer_flags "$4") "-I$ROOT/fabric/simt" "-I$dir" traffic.cpp "$OUT"/rt_*.o \
+    program=traffic
+    [ "$6" = pool ] && program=pool
+    if ! $CXX $FLAGS -w $(sanitizer_flags "$4") "-I$ROOT/fabric/simt" "-I$dir" "-I$ROOT/libgnstor/include" $program.cpp "$OUT"/rt_*.o \
         -o "$dir/traffic" -pthread > "$dir/log" 2>&1; then
         echo "FAILED mutant $1 does not build: $(head -3 "$dir/log")" > "$VERDICTS/mutant-$1"
         return
     fi
-    PATIENCE_MS=5000 TSAN_OPTIONS=halt_on_error=1 timeout 60 "$dir/traffic" "$5" "$7" "$6" > "$dir/log" 2>&1
+    PATIENCE_MS=5000 TSAN_OPTIONS=halt_on_error=1 timeout 60 "$dir/traffic" "$5" "$7" $([ "$6" = pool ] || echo "$6") > "$dir/log" 2>&1
     status=$?
     # Under ThreadSanitizer only its word counts: being slow there is no finding.
     if [ "$4" = tsan ]; then grep -q 'WARNING: ThreadSanitizer' "$dir/log"; else [ "$status" -ne 0 ]; fi
@@ -83,27 +98,33 @@ mutants_of_one_core() {
     mutant no_syncwarp_before_publish $GNOR/append.cuh \
         '/ordered before the leader/d' tsan tsan batched_reads_and_writes 30
     mutant publish_out_of_order $GNOR/append.cuh '/&qp.publish) != first/d' tsan tsan many_doorbells 40
-    mutant pending_relaxed $GNOR/complete.cuh \
-        '/&r.pending, 0u - 1u/s/add_acqrel_gpu/add_relaxed_gpu/' tsan tsan full_queues 40
-    mutant in_flight_relaxed $GNOR/append.cuh \
-        '/CMD_IN_FLIGHT/s/st_release_gpu/st_relaxed_gpu/' tsan tsan one_queue_pair_breaks 60
+    # Under ThreadSanitizer the order is in the access, elsewhere in the fence before it.
+    mutant done_relaxed $GNOR/sharing.cuh \
+        '/add_fenced_gpu/s/add_acqrel_gpu/add_relaxed_gpu/' tsan tsan full_queues 40
     mutant every_lane_breaks_the_queue $GNOR/complete.cuh \
-        's/if (is_error && lane_id.*break_queue/if (is_error) break_queue/' \
+        's/in_turns<S>(mask, x.is_error && lane_id() == lowest(broken),/in_turns<S>(mask, x.is_error,/' \
         plain plain one_queue_pair_breaks 100
     mutant lock_release_relaxed $GNOR/complete.cuh \
-        '/&c.cq_lock, 0u/s/st_release_gpu/st_relaxed_gpu/' plain weak many_doorbells 60
-    mutant no_receive_credit $GNOR/append.cuh '/rq_room = /s/= .*;/= RQ_ENTRIES;/' plain plain full_queues 20
+        '/&c.cq_word, word + 2/s/st_release/st/' tsan tsan many_doorbells 20
+    mutant no_receive_credit $GNOR/complete.cuh 's/< 0 ? by_sends : by_receives/< 0 ? by_sends : by_sends/' plain plain full_queues 20
+    mutant lock_taken_for_others_entries $GNOR/complete.cuh 's/got = old == word;/got = old != CQ_LOCKED;/;s/gn_u32 old = S::exch/for (int k = 0; k < 50; ++k) pause(20); &/' \
+        plain plain many_doorbells 60
+    # Of the modes of sharing.
+    mutant lanes_without_turns $GNOR/sharing.cuh 's/if constexpr (S::ALONE) {/if constexpr (false) {/' \
+        plain plain one_warp_alone 60
+    mutant a_callback_waits '' '' plain plain a_callback_that_waits 5
+    mutant two_warps_are_one '' '' plain plain two_warps_alone 5
 }
 mutants_of_the_other() {
     mutant completion_relaxed $FABRIC/inbound.cuh \
-        '/&e->counter_own/s/st_release_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
+        '/&e->counter_own/s/st_fenced_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
     mutant up_entry_relaxed $FABRIC/up.cuh \
         '/&e->seq/s/st_release_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
     mutant mover_slot_relaxed $FABRIC/agent.cuh \
         '/SLOT_FULL)/s/st_release_cta/st_relaxed_cta/' tsan tsan batched_reads_and_writes 20
     # The wrong order alone has a window of one access; the pauses stand for a warp that is slow there.
     mutant receives_posted_after_credit $GNOR/complete.cuh \
-        '/RCV_DBR/{h;d};/&qp.completed, n/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' plain plain full_queues 60
+        '/RCV_DBR/{h;d};/S::st_release(&qp.limit/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' plain plain full_queues 60
     # Here, too, pauses widen the window.
     mutant lanes_decide_alone $FABRIC/mover.cuh \
         's/if (!__shfl_sync.*opens, 0))/if (!opens)/;s/^  bool opens = /  for (int k = lane_id() * 8; k--;) pause(20);\n&/' \
@@ -111,9 +132,23 @@ mutants_of_the_other() {
     mutant receives_given_out_twice $FABRIC/inbound.cuh 's/rq_head += (gn_u32)__popc(consumed)/rq_head += 1u/' \
         plain plain full_queues 20
     mutant abandoned_buffer_given_back $GNOR/io.cuh \
-        's/r.pool_addr = pooled ? x.address : 0;/if (pooled) pool_free(c.data, x.address, bytes); r.pool_addr = 0;/' \
+        's/r.pool_addr = pooled ? x.address : 0;/if (pooled) pool_free<S>(c.data, x.address, bytes); r.pool_addr = 0;/' \
         plain plain late_completions 30
     mutant abandoned_without_slot_leaks $GNOR/io.cuh '/if (pooled) pool_free/d' plain plain late_completions 30
+    mutant staged_not_counted $GNOR/io.cuh 's/ + staged;  \/\/ what is/;  \/\/ what is/' plain plain late_completions 60
+    mutant not_tried_elsewhere $GNOR/io.cuh 's/if (status & GN_QP_BROKEN) return .*/if (status \& GN_QP_BROKEN) return false;/' \
+        plain plain reads_survive_a_queue_pair 40
+    mutant run_not_rolled_back $GNOR/pool.cuh 's/while (i--) pool_clear<S>(p, b + i, POOL_WHOLE);//' plain plain pool 300
+    mutant everybody_asks $GNOR/pool.cuh 's/S::cas(&p.asked, asked, want) == asked)/(S::st(\&p.asked, want - 1), true))/' plain plain pool 300
+    mutant run_without_looking $GNOR/pool.cuh 's/if (S::ld(pool_word(p, b + i)) == 0u && S::cas_acqrel(.*$/if (S::or_acqrel(pool_word(p, b + i), POOL_WHOLE) < POOL_WHOLE) continue;/' \
+        plain plain pool 300
+    mutant page_without_order $GNOR/sharing.cuh 's/return mem::or_acqrel_gpu(p, v);/return mem::or_relaxed_gpu(p, v);/' tsan tsan pool 50
+    mutant parked_in_two_hands $GNOR/async.cuh 's/bits = S::exch_acquire(&c.parked_bits\[w\], 0u);/bits = S::ld(\&c.parked_bits[w]);/' \
+        plain plain nobody_waits 20
+    mutant parked_relaxed $GNOR/sharing.cuh 's/return mem::or_acqrel_gpu(p, v);/return mem::or_relaxed_gpu(p, v);/' \
+        tsan tsan nobody_waits 20
+    mutant own_slot_used_twice $GNOR/io.cuh \
+        's/sends && cid == NO_SLOT && (S::ld_acquire.*$/sends \&\& cid == NO_SLOT) cid = x.head;/' plain plain a_long_request 30
 }
 
 build_runtime || { echo "the runtime does not build"; echo "0 passed, 1 failed"; exit 1; }
@@ -133,6 +168,9 @@ traffic tsan tsan 2 &
 traffic plain plain 15
 traffic plain weak 15
 traffic asan asan 2
+pool plain 300 4
+pool plain 3 1000
+pool tsan 20 4
 wait
 mutants_of_one_core &
 mutants_of_the_other

@@ -2,6 +2,7 @@
 //
 // Warps that share one channel read and write through the real agent, against a peer that plays the rest.
 //   traffic plain|tsan|asan|weak SEEDS [SCENARIO [FIRST]]     "ok NAME" or "FAILED NAME" a test
+#include "gnstor/gnstor.cuh"
 #include "peer.hpp"
 
 namespace {
@@ -36,15 +37,21 @@ void next_request(Rig& r, Lane& lane, gn_u32 thread, gn_u32 round) {
   lane.version = 1 + round + thread * 16;
 }
 
-void begin(Rig& r, Lane& lane, gn_u32 thread) {
-  lane.buffer = pool_alloc(r.c.data, lane.bytes, thread);
-  if (!lane.buffer) return;
+void prepare(Rig& r, Lane& lane) {
   for (gn_u32 b = 0; b < lane.blocks; ++b) {
     void* block = reinterpret_cast<void*>(lane.buffer + b * GN_BLOCK);
     if (lane.write) fill_block(block, lane.vba + b, lane.version);
     else memset(block, 0xdd, GN_BLOCK);
   }
   lane.x = io_make(r.v, lane.write ? IO_WRITE : IO_READ, lane.vba, lane.blocks, lane.buffer, POOL_KEY, 0);
+}
+
+template <class S>
+void begin(Rig& r, Lane& lane, gn_u32 thread) {
+  bool wants = lane.state == Lane::WANTS_BUFFER;
+  in_turns<S>(FULL, wants, [&] { lane.buffer = pool_alloc<S>(r.c.data, lane.bytes, thread); });
+  if (!wants || !lane.buffer) return;
+  prepare(r, lane);
   lane.deadline = r.cfg.timeout ? now_ns() + r.cfg.timeout : ~0ull;
   lane.state = Lane::RUNS;
 }
@@ -52,7 +59,7 @@ void begin(Rig& r, Lane& lane, gn_u32 thread) {
 void note(gn_u32& counter) { add_relaxed_gpu(&counter, 1u); }
 
 void look_at_result(Rig& r, Lane& lane, gn_u32 thread) {
-  bool may_fail = r.cfg.refuse_1_of || r.cfg.break_at;
+  bool may_fail = r.cfg.refuse_1_of || (r.cfg.break_at && !(r.cfg.reads_survive && !lane.write));
   bool good = lane.x.status == GN_OK;
   if (!good) {
     note(r.failed_ios);
@@ -72,14 +79,18 @@ void look_at_result(Rig& r, Lane& lane, gn_u32 thread) {
   }
 }
 
-void end(Rig& r, Lane& lane, gn_u32 thread) {
-  look_at_result(r, lane, thread);
-  pool_free(r.c.data, lane.buffer, lane.bytes);
-  lane.state = Lane::ENDED;
+template <class S>
+void end(Rig& r, Lane& lane, bool ended, gn_u32 thread) {
+  if (ended) look_at_result(r, lane, thread);
+  __syncwarp();
+  in_turns<S>(FULL, ended, [&] { pool_free<S>(r.c.data, lane.buffer, lane.bytes); });
+  if (ended) lane.state = Lane::ENDED;
 }
 
-void abandon(Rig& r, Lane& lane) {
-  io_abandon(r.c, lane.x, lane.bytes);   // the buffer is the channel's now
+template <class S>
+void abandon(Rig& r, Lane& lane, bool late) {
+  io_abandon<S>(r.c, r.v, FULL, late, lane.x, lane.bytes);   // the buffer is the channel's now
+  if (!late) return;
   note(r.timed_out);
   if (lane.write)
     for (gn_u32 b = 0; b < lane.blocks; ++b) r.versions[lane.vba - SHARED_BLOCKS + b] = ~0u;
@@ -87,12 +98,12 @@ void abandon(Rig& r, Lane& lane) {
 }
 
 /// Until every completion has come: those of abandoned requests, too.
+template <class S>
 void drain(Rig& r) {
   for (gn_u64 patience = now_ns() + 2000000;;) {
-    take_completions(r.c, FULL);
+    take_completions<S>(r.c, FULL);
     gn_u32 left = 0;
-    for (gn_u32& w : r.c.cid_bits) left |= ld_relaxed_gpu(&w);
-    for (gn_u32& w : r.c.req_bits) left |= ld_relaxed_gpu(&w);
+    for (gn_u32& w : r.c.slot_bits) left |= ld_relaxed_gpu(&w);
     if (!__any_sync(FULL, left != 0)) return;
     if (__any_sync(FULL, now_ns() > patience)) {
       if (lane_id() == 0) note(r.leaked);
@@ -102,8 +113,8 @@ void drain(Rig& r) {
   }
 }
 
-void client(void* p) {
-  Rig& r = *static_cast<Rig*>(p);
+template <class S>
+void client_of(Rig& r) {
   gn_u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
   bool first_warp = thread < 32;
   if (first_warp) {
@@ -117,17 +128,14 @@ void client(void* p) {
   for (gn_u32 round = 0; round < r.cfg.rounds; ++round) {
     next_request(r, lane, thread, round);
     if (lane_id() == 0) add_relaxed_gpu(&r.ios, 32u);
-    lane.x.req = lane.x.staged = NO_SLOT;
     while (__any_sync(FULL, lane.state != Lane::ENDED)) {
-      if (lane.state == Lane::WANTS_BUFFER) begin(r, lane, thread);
-      if (lane.state == Lane::RUNS) io_stage(r.c, r.v, lane.x, thread);
-      __syncwarp();
-      io_commit(r.c, FULL, lane.x);
-      take_completions(r.c, FULL);
-      if (lane.state == Lane::RUNS) {
-        if (io_finished(r.c, r.v, lane.x)) end(r, lane, thread);
-        else if (now_ns() > lane.deadline) abandon(r, lane);
-      }
+      begin<S>(r, lane, thread);
+      io_stage<S>(r.c, r.v, FULL, lane.state == Lane::RUNS, lane.x, thread);
+      io_commit<S>(r.c, FULL, lane.x);
+      take_completions<S>(r.c, FULL);
+      bool ended = io_finished<S>(r.c, r.v, FULL, lane.state == Lane::RUNS, lane.x);
+      end<S>(r, lane, ended, thread);
+      abandon<S>(r, lane, lane.state == Lane::RUNS && now_ns() > lane.deadline);
       pause(100);
     }
   }
@@ -135,10 +143,135 @@ void client(void* p) {
   if (lane_id() == 0) add_acqrel_gpu(&r.warps_done, 1u);
   if (!first_warp) return;
   while (__any_sync(FULL, ld_acquire_gpu(&r.warps_done) != r.threads / 32)) {
-    take_completions(r.c, FULL);
+    take_completions<S>(r.c, FULL);
     pause(100);
   }
-  drain(r);
+  drain<S>(r);
+}
+
+/// A chain of requests: each one's callback begins the next.
+struct Chain {
+  Rig* r;
+  Lane lane;
+  gn_u32 thread = 0, round = 0;
+};
+
+template <class S>
+gn_u32 begin_async(const file_of<S>& f, Chain& chain, bool have, gn_u32 mask) {
+  Lane& lane = chain.lane;
+  return submit_async(f, have ? lane.x : io(), 0, reinterpret_cast<gn_u64>(&chain), have, mask);
+}
+
+template <class S>
+void ended(const file_of<S>& f, gn_u64 user, gn_u32 status, gn_u32) {
+  Chain& chain = *reinterpret_cast<Chain*>(user);
+  Rig& r = *chain.r;
+  Lane& lane = chain.lane;
+  lane.x.status = status;
+  if (status == GN_TIMED_OUT) {
+    note(r.timed_out);
+    if (lane.write)
+      for (gn_u32 b = 0; b < lane.blocks; ++b) r.versions[lane.vba - SHARED_BLOCKS + b] = ~0u;
+  } else {
+    look_at_result(r, lane, chain.thread);
+    pool_free<S>(r.c.data, lane.buffer, lane.bytes);
+  }
+  add_relaxed_gpu(&r.called, 1u);
+  if (r.cfg.callback_waits) poll(f, 1u << lane_id());
+  if (++chain.round == r.cfg.rounds) return;
+  next_request(r, lane, chain.thread, chain.round);
+  lane.buffer = pool_alloc<S>(r.c.data, lane.bytes, chain.thread);
+  if (!lane.buffer) return;
+  prepare(r, lane);
+  // Not begun where no slot is free: a callback does not wait.
+  if (begin_async(f, chain, true, 1u << lane_id()) == GN_PENDING) add_relaxed_gpu(&r.submitted, 1u);
+  else pool_free<S>(r.c.data, lane.buffer, lane.bytes);
+}
+
+/// Every thread begins a chain and ends; the first warp takes them along until none is left.
+template <class S>
+void async_client_of(Rig& r) {
+  gn_u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
+  file_of<S> f = {&r.c, &r.v, r.cfg.timeout ? r.cfg.timeout * 1024 : ~0ull >> 1};
+  static const callback<S> table[] = {ended<S>};
+  if (thread < 32) {
+    connect_all(r.connect_request);
+    __syncwarp();
+    if (lane_id() == 0) st_release_gpu(&r.connected, 1u);
+  }
+  while (!ld_acquire_gpu(&r.connected)) pause(100);
+  __syncwarp();
+  Chain& chain = *(static_cast<Chain*>(r.chains) + thread);
+  chain.r = &r;
+  chain.thread = thread;
+  Lane first;   // the chain is others' from the moment that its first request is submitted
+  next_request(r, first, thread, 0);
+  bool waits = true;
+  while (__any_sync(FULL, waits)) {
+    begin<S>(r, first, thread);
+    bool have = waits && first.state == Lane::RUNS;
+    if (have) chain.lane = first;
+    if (begin_async(f, chain, have, FULL) == GN_PENDING && have) {
+      waits = false;
+      add_relaxed_gpu(&r.submitted, 1u);
+    }
+    // Every second block only takes completions: what is parked is for others.
+    if (blockIdx.x % 2) poll(f);
+    else poll(f, callbacks<S>{table, 1});
+  }
+  __syncwarp();
+  if (lane_id() == 0) add_acqrel_gpu(&r.warps_done, 1u);
+  if (thread >= 32) return;
+  while (__any_sync(FULL, ld_acquire_gpu(&r.warps_done) != r.threads / 32)) poll(f, callbacks<S>{table, 1});
+  if (gn_u32 left = gn::drain(f, 2000000ull * 1024, callbacks<S>{table, 1})) {
+    if (lane_id() == 0) add_relaxed_gpu(&r.leaked, left);
+  }
+}
+
+/// One thread's requests, one after the other, by the calls for a thread alone.
+template <class S>
+void thread_alone(Rig& r, gn_u32 thread) {
+  file_of<S> f = {&r.c, &r.v, r.cfg.timeout ? r.cfg.timeout * 1024 : ~0ull >> 1};
+  gn_u32 self = 1u << lane_id();
+  for (gn_u32 round = 0; round < r.cfg.rounds; ++round) {
+    Lane lane;
+    next_request(r, lane, thread, round);
+    while (!(lane.buffer = alloc(f, lane.bytes, self))) poll(f, self);
+    prepare(r, lane);
+    lane.x.status = lane.write ? write_one(f, lane.vba, lane.blocks, lane.buffer, POOL_KEY)
+                               : read_one(f, lane.vba, lane.blocks, lane.buffer, POOL_KEY);
+    look_at_result(r, lane, thread);
+    free(f, lane.buffer, lane.bytes, self);
+  }
+}
+
+template <class S>
+void threads_alone_of(Rig& r) {
+  gn_u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
+  if (thread < 32) {
+    connect_all(r.connect_request);
+    __syncwarp();
+    if (lane_id() == 0) st_release_gpu(&r.connected, 1u);
+  }
+  while (!ld_acquire_gpu(&r.connected)) pause(100);
+  __syncwarp();
+  if (thread % (S::ALONE ? 32 : 5) == 0) thread_alone<S>(r, thread);
+  __syncwarp();
+  if (lane_id() == 0) add_acqrel_gpu(&r.warps_done, 1u);
+  if (thread >= 32) return;
+  while (__any_sync(FULL, ld_acquire_gpu(&r.warps_done) != r.threads / 32)) pause(100);
+  drain<S>(r);
+}
+
+void client(void* p) {
+  Rig& r = *static_cast<Rig*>(p);
+  if (r.cfg.threads_alone) return r.cfg.sharing == Config::WARP ? threads_alone_of<by_warp>(r) : threads_alone_of<by_device>(r);
+  if (r.cfg.async) return r.cfg.sharing == Config::WARP ? async_client_of<by_warp>(r) : async_client_of<by_device>(r);
+  switch (r.cfg.sharing) {
+    case Config::DEVICE: return client_of<by_device>(r);
+    case Config::BLOCK: return client_of<by_block>(r);
+    case Config::WARP: return client_of<by_warp>(r);
+  }
 }
 
 struct Both {
@@ -156,6 +289,8 @@ bool run(const Config& cfg, const char* name) {
   Rig r(cfg);
   Peer peer(r);
   Both both{r, peer};
+  std::vector<Chain> chains(r.threads);
+  r.chains = chains.data();
   simt::clock_ns = Peer::read_clock;
   simt::Body agent = [](void* p) { hca::agent_main(*static_cast<hca::agent_args*>(p)); };
   simt::Grid grids[] = {
@@ -177,7 +312,8 @@ bool run(const Config& cfg, const char* name) {
   char what[200] = "";
   unsigned left = s.failed ? 0 : r.leftovers(what, sizeof what);
   bool responses_lost = !cfg.break_at && !s.failed && r.ring.responses != peer.answered;
-  unsigned wrong = r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive + peer.unexpected +
+  bool uncalled = r.called != r.submitted || r.c.uncalled;
+  unsigned wrong = uncalled + r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive + peer.unexpected +
                    peer.bad_copies + peer.torn_writes;
   if (!s.failed && !left && !wrong && !responses_lost) return true;
   printf("  %s seed %llu: wrong data %u, status %u; leaked %u, left %u (%s)\n", name,
@@ -234,6 +370,15 @@ Config a_small_pool(uint64_t seed) {
   return cfg;
 }
 
+/// A pool of one block that the host gives more to, or does not.
+Config a_growing_pool(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.pool_blocks = 3 + static_cast<gn_u32>(seed % 20);
+  cfg.grows = true;
+  cfg.refuses = seed % 3 == 0;
+  return cfg;
+}
+
 Config refused_reads(uint64_t seed) {
   Config cfg = common(seed);
   cfg.refuse_1_of = 3;
@@ -262,9 +407,76 @@ Config one_queue_pair_breaks(uint64_t seed) {
   return cfg;
 }
 
+/// A read is tried on another replica before it fails; waited for or not.
+Config reads_survive_a_queue_pair(uint64_t seed) {
+  Config cfg = one_queue_pair_breaks(seed);
+  cfg.replicas = 2 + static_cast<gn_u32>(seed % 2);
+  cfg.rounds = 5;
+  cfg.reads_survive = true;
+  cfg.async = seed % 4 == 3;
+  return cfg;
+}
+
 Config all_queue_pairs_break(uint64_t seed) {
   Config cfg = one_queue_pair_breaks(seed);
   cfg.ssds = cfg.break_ssds = 4;
+  return cfg;
+}
+
+/// Requests of more commands than there are slots: a request's own slot carries one after the other.
+Config a_long_request(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.chunk_shift = 0, cfg.max_blocks = 8, cfg.blocks = 2, cfg.warps = 3, cfg.rounds = 1;
+  cfg.ssds = 3, cfg.replicas = 1 + static_cast<gn_u32>(seed % 3);
+  cfg.pool_blocks = 200;
+  return cfg;
+}
+
+/// One block's warps share the channel, and one warp has it alone: everything above once more.
+Config one_block_shares(uint64_t seed) {
+  Config (*const kinds[])(uint64_t) = {common, full_queues, a_small_pool, refused_reads, late_completions, one_queue_pair_breaks};
+  Config cfg = kinds[seed % 6](seed);
+  cfg.blocks = 1, cfg.warps = 3;
+  cfg.sharing = Config::BLOCK;
+  return cfg;
+}
+
+Config one_warp_alone(uint64_t seed) {
+  Config cfg = one_block_shares(seed);
+  cfg.warps = 1, cfg.rounds = 5;
+  cfg.sharing = Config::WARP;
+  return cfg;
+}
+
+Config threads_alone(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.threads_alone = true;
+  if (seed % 3 == 2) cfg.blocks = cfg.warps = 1, cfg.sharing = Config::WARP;
+  return cfg;
+}
+
+/// Requests that no thread waits for, of warps that end before them.
+Config nobody_waits(uint64_t seed) {
+  Config (*const kinds[])(uint64_t) = {common, full_queues, late_completions, one_queue_pair_breaks, refused_reads};
+  Config cfg = kinds[seed % 5](seed);
+  cfg.async = true;
+  cfg.pool_blocks = 64;
+  if (seed % 4 == 3) cfg.blocks = cfg.warps = 1, cfg.sharing = Config::WARP;
+  return cfg;
+}
+
+/// Not in the list below, as the next one: it must be found.
+Config a_callback_that_waits(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.async = cfg.callback_waits = true;
+  return cfg;
+}
+
+/// Not in the list below: two warps use a channel that is for one. It must be found.
+Config two_warps_alone(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.blocks = 1, cfg.warps = 2;
+  cfg.sharing = Config::WARP;
   return cfg;
 }
 
@@ -277,11 +489,19 @@ const Scenario SCENARIOS[] = {
     {"full_queues", full_queues},
     {"many_doorbells", many_doorbells},
     {"a_small_pool", a_small_pool},
+    {"a_growing_pool", a_growing_pool},
     {"refused_reads", refused_reads},
     {"late_completions", late_completions},
     {"one_queue_pair_breaks", one_queue_pair_breaks},
+    {"reads_survive_a_queue_pair", reads_survive_a_queue_pair},
     {"all_queue_pairs_break", all_queue_pairs_break},
+    {"a_long_request", a_long_request},
+    {"threads_alone", threads_alone},
+    {"nobody_waits", nobody_waits},
+    {"one_block_shares", one_block_shares},
+    {"one_warp_alone", one_warp_alone},
 };
+const Scenario MISUSES[] = {{"two_warps_alone", two_warps_alone}, {"a_callback_that_waits", a_callback_that_waits}};
 
 }  // namespace
 
@@ -293,7 +513,10 @@ int main(int argc, char** argv) {
   bool weak = strcmp(argv[1], "weak") == 0;
   uint64_t seeds = strtoull(argv[2], nullptr, 10), first = argc > 4 ? strtoull(argv[4], nullptr, 10) : 1;
   unsigned failures = 0;
-  for (const Scenario& s : SCENARIOS) {
+  std::vector<Scenario> scenarios(SCENARIOS, SCENARIOS + sizeof SCENARIOS / sizeof *SCENARIOS);
+  for (const Scenario& s : MISUSES)
+    if (argc > 3 && strcmp(argv[3], s.name) == 0) scenarios = {s};
+  for (const Scenario& s : scenarios) {
     if (argc > 3 && strcmp(argv[3], s.name) != 0) continue;
     unsigned bad = 0;
     for (uint64_t seed = first; seed < first + seeds && bad < 2; ++seed) {

@@ -4,7 +4,7 @@
 //   __global__ void kernel(...) {
 //     gn::batch& b = *(gn::batch*)gn::smem();     // shared memory, gn::batch_bytes(blockDim.x)
 //     gn::batch_init(b);                          // all threads of the block
-//     gn::io x = gn::read_request(f, vba, blocks, buffer, f.pool_key());
+//     auto x = gn::read_request(f, vba, blocks, buffer, f.pool_key());
 //     while (gn::batch_busy(b)) {                 // warp by warp, all 32 lanes together
 //       gn::submit(b, f, x);                      //   builds commands; nothing is sent yet
 //       gn::commit(b, f, x);                      //   appends them: one doorbell an SSD
@@ -16,19 +16,30 @@
 // Every function that says so is called by all 32 lanes of a warp together; a lane without a request takes part too. Every loop has a
 // deadline: a request that passes it ends with GN_TIMED_OUT, and its buffer stays with the channel.
 #pragma once
-#include "gnor/io.cuh"
+#include "gnor/async.cuh"
 #include "gnor/kernel.cuh"
 
 namespace gn {
 
-// An open volume with the channel that reaches it. What a kernel gets as its argument.
-struct file {
+// An open volume with the channel that reaches it. What a kernel gets as its argument. `S` says who uses the channel together
+// (gnor/sharing.cuh): `file` for any warps, `block_file` for those of one block, `warp_file` for one warp alone, or one of its threads.
+// All are the same bytes. A channel that is used as a `warp_file` by two warps, or with two of these at once, is broken.
+template <class S>
+struct file_of {
+  using sharing = S;
   channel* c;
   volume* v;
   gn_u64 timeout_ns;  // per request
 
   GN_DEV gn_u32 pool_key() const { return c->data.rkey; }
 };
+using file = file_of<by_device>;
+using block_file = file_of<by_block>;
+using warp_file = file_of<by_warp>;
+
+enum : gn_u32 { ALL_LANES = 0xffffffffu };
+
+GN_DEV gn_u32 thread_number() { return blockIdx.x * blockDim.x + threadIdx.x; }
 
 // The block's bitmap of pending requests (paper figure 7): one bit a thread, one word a warp.
 struct batch {
@@ -55,84 +66,195 @@ GN_DEV bool batch_pending(const batch& b) {
 
 // --- buffers -------------------------------------------------------------------------------------------------------------------
 
-// Registered memory from the channel's pool, at most 64 KiB; 0 when there is none. Any thread.
-GN_DEV gn_u64 alloc(const file& f, gn_u32 bytes) {
-  return pool_alloc(f.c->data, bytes, blockIdx.x * blockDim.x + threadIdx.x);
+// Registered memory from the channel's pool, at most 1 MiB, contiguous; 0 when there is none. Any thread; of a warp_file the lanes of
+// `mask` together.
+template <class S>
+GN_DEV gn_u64 alloc(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
+  gn_u64 buffer = 0;
+  in_turns<S>(mask, true, [&] { buffer = pool_alloc<S>(f.c->data, bytes, thread_number()); });
+  return buffer;
 }
 
-// Gives it back; `bytes` is what was asked for. Not after GN_TIMED_OUT.
-GN_DEV void free(const file& f, gn_u64 address, gn_u32 bytes) { pool_free(f.c->data, address, bytes); }
+// The same, polling until there is one or the file's deadline has passed. The lanes of `mask` together, those with `bytes` 0 want none.
+template <class S>
+GN_DEV gn_u64 alloc_wait(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
+  may_wait(*f.c);
+  gn_u32 deadline = ticks_after(f.timeout_ns);
+  gn_u64 buffer = 0;
+  for (;;) {
+    bool wants = bytes && !buffer && bytes <= POOL_LONGEST;
+    in_turns<S>(mask, wants, [&] { buffer = pool_alloc<S>(f.c->data, bytes, thread_number()); });
+    if (!__any_sync(mask, wants && !buffer) || __any_sync(mask, ticks_passed(deadline))) return buffer;
+    take_completions<S>(*f.c, mask);
+  }
+}
+
+// Gives it back; `bytes` is what was asked for, an address of 0 is nothing. Not after GN_TIMED_OUT. As `alloc`.
+template <class S>
+GN_DEV void free(const file_of<S>& f, gn_u64 address, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
+  in_turns<S>(mask, address != 0, [&] { pool_free<S>(f.c->data, address, bytes); });
+}
 
 // --- requests ------------------------------------------------------------------------------------------------------------------
 
 // A read of `blocks` 4 KiB blocks at block `vba` into registered memory, and a write from it.
-GN_DEV io read_request(const file& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
-  return io_make(*f.v, IO_READ, vba, blocks, address, key, 0);
+template <class S>
+GN_DEV read_io read_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
+  return io_make<read_io>(*f.v, IO_READ, vba, blocks, address, key, 0);
 }
-GN_DEV io write_request(const file& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 flags = 0) {
+template <class S>
+GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 flags = 0) {
   return io_make(*f.v, IO_WRITE, vba, blocks, address, key, flags);
 }
 
 // Puts a request into the batch: the thread's bit is set until `dispatch` clears it. Any thread whose bit is clear.
-GN_DEV void enter(batch& b, const file& f) {
+template <class S>
+GN_DEV void enter(batch& b, const file_of<S>& f) {
   b.deadline[threadIdx.x] = now_ns() + f.timeout_ns;
   mem::or_acqrel_cta(&b.pending[warp_in_block()], 1u << lane_id());
 }
 
 // Stage 1: builds the next command of this thread's request. All lanes.
-GN_DEV void submit(batch& b, const file& f, io& x) {
-  if (batch_pending(b)) io_stage(*f.c, *f.v, x, blockIdx.x * blockDim.x + threadIdx.x);
-  __syncwarp();
+template <class S, class X>
+GN_DEV void submit(batch& b, const file_of<S>& f, X& x) {
+  io_stage<S>(*f.c, *f.v, ALL_LANES, batch_pending(b), x, thread_number());
 }
 
 // Stage 2: sends what the warp has built, one doorbell an SSD. All lanes.
-GN_DEV void commit(batch&, const file& f, io& x) { io_commit(*f.c, 0xffffffffu, x); }
+template <class S>
+GN_DEV void commit(batch&, const file_of<S>& f, io& x) {
+  io_commit<S>(*f.c, ALL_LANES, x);
+}
 
-// Stage 3: takes completions, for whichever request they are. All lanes. Returns how many.
-GN_DEV gn_u32 poll(const file& f) { return take_completions(*f.c, 0xffffffffu); }
+// Stage 3: takes completions, for whichever request they are. All lanes of `mask`. Returns how many.
+template <class S>
+GN_DEV gn_u32 poll(const file_of<S>& f, gn_u32 mask = ALL_LANES) {
+  may_wait(*f.c);
+  return take_completions<S>(*f.c, mask);
+}
 
 // Stage 4: true once, when this thread's request has ended; its status is x.status. All lanes.
-GN_DEV bool dispatch(batch& b, const file& f, io& x) {
-  bool ended = false;
-  if (batch_pending(b)) {
-    ended = io_finished(*f.c, *f.v, x);
-    if (!ended && now_ns() > b.deadline[threadIdx.x]) {
-      io_abandon(*f.c, x, x.blocks * GN_BLOCK);
-      ended = true;
-    }
-    if (ended) mem::and_acqrel_cta(&b.pending[warp_in_block()], ~(1u << lane_id()));
-  }
+template <class S, class X>
+GN_DEV bool dispatch(batch& b, const file_of<S>& f, X& x) {
+  bool pending = batch_pending(b);
+  bool ended = io_finished<S>(*f.c, *f.v, ALL_LANES, pending, x);
+  bool late = pending && !ended && now_ns() > b.deadline[threadIdx.x];
+  io_abandon<S>(*f.c, *f.v, ALL_LANES, late, x, x.blocks * GN_BLOCK);
+  ended |= late;
+  if (ended) mem::and_acqrel_cta(&b.pending[warp_in_block()], ~(1u << lane_id()));
   __syncwarp();
   return ended;
 }
 
-// Runs a request of each lane that has one to its end; all lanes. Returns the lane's status.
-GN_DEV gn_u32 run_warp(const file& f, bool have, io& x) {
-  gn_u64 deadline = now_ns() + f.timeout_ns;
-  gn_u32 hint = blockIdx.x * blockDim.x + threadIdx.x;
-  bool busy = have;
-  while (__any_sync(0xffffffffu, busy)) {
-    if (busy) io_stage(*f.c, *f.v, x, hint);
-    io_commit(*f.c, 0xffffffffu, x);
-    poll(f);
-    if (!busy) continue;
-    if (io_finished(*f.c, *f.v, x)) busy = false;
-    else if (now_ns() > deadline) {
-      io_abandon(*f.c, x, x.blocks * GN_BLOCK);
-      busy = false;
-    }
+// Runs the request of each lane of `mask` that has one to its end; they call it together, and a lane alone may. Returns the lane's status,
+// GN_OK where it has none.
+template <class S, class X>
+GN_DEV gn_u32 run(const file_of<S>& f, gn_u32 mask, bool have, X& x) {
+  may_wait(*f.c);
+  gn_u32 deadline = ticks_after(f.timeout_ns);
+  if (!have) x.status = GN_OK;
+  while (__any_sync(mask, !io_ended(x))) {
+    io_stage<S>(*f.c, *f.v, mask, true, x, thread_number());
+    io_commit<S>(*f.c, mask, x);
+    take_completions<S>(*f.c, mask);
+    io_finished<S>(*f.c, *f.v, mask, true, x);
+    io_abandon<S>(*f.c, *f.v, mask, !io_ended(x) && ticks_passed(deadline), x, x.blocks * GN_BLOCK);
   }
-  return have ? x.status : (gn_u32)GN_OK;
+  return x.status;
+}
+template <class S, class X>
+GN_DEV gn_u32 run_warp(const file_of<S>& f, bool have, X& x) {
+  return run(f, ALL_LANES, have, x);
 }
 
-// Blocking read and write; all lanes, each with a range of its own (`blocks` 0: none). Return the lane's status.
-GN_DEV gn_u32 read_sync(const file& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
-  io x = read_request(f, vba, blocks ? blocks : 1, address, key);
-  return run_warp(f, blocks != 0, x);
+// Blocking read and write; the lanes of `mask` together, each with a range of its own (`blocks` 0: none). Return the lane's status.
+template <class S>
+GN_DEV gn_u32 read_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 mask = ALL_LANES) {
+  read_io x = read_request(f, vba, blocks ? blocks : 1, address, key);
+  return run(f, mask, blocks != 0, x);
 }
-GN_DEV gn_u32 write_sync(const file& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
+template <class S>
+GN_DEV gn_u32 write_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 mask = ALL_LANES) {
   io x = write_request(f, vba, blocks ? blocks : 1, address, key);
-  return run_warp(f, blocks != 0, x);
+  return run(f, mask, blocks != 0, x);
+}
+
+// The same by one thread, whatever the others of its warp do.
+template <class S>
+GN_DEV gn_u32 read_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
+  return read_sync(f, vba, blocks, address, key, 1u << lane_id());
+}
+template <class S>
+GN_DEV gn_u32 write_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
+  return write_sync(f, vba, blocks, address, key, 1u << lane_id());
+}
+
+// --- requests that nobody waits for --------------------------------------------------------------------------------------------
+//
+//   GN_DEV void filled(const gn::file& f, gn_u64 user, gn_u32 status, gn_u32 dw0) { ... }
+//   __device__ gn::callback<> table[] = {filled};
+//   gn::submit_async(f, gn::read_request(f, vba, 1, buffer, f.pool_key()), 0, user);
+//   gn::poll(f, gn::callbacks<>{table, 1});    // any warp, now or later, of this kernel or another of this module
+//
+// A callback may submit and free; it does not wait (no poll, no blocking read). A request whose kernel has ended goes on belonging to
+// the channel, which a later poll, or a drain, takes along.
+
+template <class S = by_device>
+using callback = void (*)(const file_of<S>& f, gn_u64 user, gn_u32 status, gn_u32 dw0);
+
+// Callbacks by index, as addresses in the poller's own module.
+template <class S = by_device>
+struct callbacks {
+  const callback<S>* table;
+  gn_u32 count;
+};
+
+// Hands a request to the channel. GN_PENDING: it has it, and `callbacks.table[index]` will be called with `user` once, also when the file's
+// deadline has passed (GN_TIMED_OUT: the buffer stays with the channel). Anything else: nothing was done; GN_BUSY: poll, then try again. The
+// lanes of `mask` together, a thread alone by default; those without `have` only take part.
+template <class S>
+GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index, gn_u64 user, bool have, gn_u32 mask) {
+  parked p;
+  p.x = request;
+  p.v = f.v;
+  p.user = user;
+  p.deadline = ticks_after(f.timeout_ns);
+  p.callback = index;
+  have = have && !io_ended(request);
+  io_stage<S>(*f.c, *f.v, mask, have, p.x, thread_number());
+  bool taken = have && p.x.head != IO_NONE;
+  io_commit<S>(*f.c, mask, p.x);
+  park<S>(*f.c, mask, taken, p);
+  return taken ? (gn_u32)GN_PENDING : have ? (gn_u32)GN_BUSY : request.status;
+}
+template <class S>
+GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index, gn_u64 user) {
+  return submit_async(f, request, index, user, true, 1u << lane_id());
+}
+
+// Takes completions, takes parked requests along and calls back those that have ended. The lanes of `mask`. Returns the completions.
+template <class S>
+GN_DEV gn_u32 poll(const file_of<S>& f, const callbacks<S>& back, gn_u32 mask = ALL_LANES) {
+  gn_u32 taken = poll(f, mask);
+  advance<S>(*f.c, *f.v, mask, thread_number(), [&](gn_u64 user, gn_u32 index, const io& x) {
+    if (index < back.count) back.table[index](f, user, x.status, x.dw0);
+    else mem::add_relaxed_gpu(&f.c->uncalled, 1u);
+  });
+  return taken;
+}
+
+// Polls until no request of the channel is left or the time is over: returns how many slots are still taken. Callbacks that `back` does
+// not have are not called, and counted (channel::uncalled). Nobody may submit meanwhile. The lanes of `mask`.
+template <class S>
+GN_DEV gn_u32 drain(const file_of<S>& f, gn_u64 timeout_ns, const callbacks<S>& back = {nullptr, 0}, gn_u32 mask = ALL_LANES) {
+  gn_u32 deadline = ticks_after(timeout_ns);
+  for (;;) {
+    poll(f, back, mask);
+    gn_u32 left = 0;
+    for (gn_u32 w = 0; w < SLOTS / 32; ++w) left += (gn_u32)__popc(S::ld(&f.c->slot_bits[w]));
+    left = __shfl_sync(mask, left, (int)lowest(mask));
+    if (left == 0 || __any_sync(mask, ticks_passed(deadline))) return left;
+  }
 }
 
 }  // namespace gn

@@ -4,47 +4,63 @@
 use super::paper::Quantity;
 use super::told::{FigureReport, PointTold};
 use crate::report::print_json;
+use std::fmt::Write;
 
 impl FigureReport {
     /// Prints the figure for a person, or as JSON.
     pub(super) fn print(&self, json: bool) {
-        if json {
-            return print_json(self);
-        }
-        println!();
-        println!(
+        if json { print_json(self) } else { print!("{}", self.text()) }
+    }
+
+    /// The figure for a person.
+    pub(in crate::bench) fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(text)?;
+        writeln!(
+            text,
             "  figure {}: {}, {} a client in flight, preset {}",
             self.figure, self.title, self.iodepth, self.preset
-        );
-        println!();
-        println!(
-            "  {:<34} {:>9} {:>9} {:>9} {:>8} {:>8} {:>7}  SSDs",
-            "point", "paper", "ideal", "measured", "of ideal", "mean us", "late"
-        );
-        self.points.iter().for_each(|told| println!("  {}", told.line()));
-        println!();
-        let gb = if self.quantity == Quantity::Throughput { "; a GB is the paper's, 1.024 x 10^9 bytes" } else { "" };
-        println!("  values in {}{gb}; * = the text's factor times a value of the text", self.unit);
-        if self.points.len() < self.planned {
-            println!("  interrupted: {} of {} points", self.points.len(), self.planned);
+        )?;
+        writeln!(text)?;
+        writeln!(
+            text,
+            "  {:<34} {:>9} {:>9} {:>9} {:>6} {:>8} {:>8} {:>7}  SSDs",
+            "point", "paper", "ideal", "measured", "+-", "of ideal", "mean us", "late"
+        )?;
+        for told in &self.points {
+            writeln!(text, "  {}", told.line())?;
         }
-        println!();
-        println!("  {:<62} {:>6} {:>9}", "the text of the paper on several points", "paper", "measured");
+        writeln!(text)?;
+        let gb = if self.quantity == Quantity::Throughput { "; a GB is the paper's, 1.024 x 10^9 bytes" } else { "" };
+        writeln!(text, "  values in {}{gb}; * = the text's factor times a value of the text", self.unit)?;
+        if self.points.len() < self.planned {
+            writeln!(text, "  so far {} of {} points", self.points.len(), self.planned)?;
+        }
+        writeln!(text)?;
+        writeln!(text, "  {:<62} {:>6} {:>9}", "the text of the paper on several points", "paper", "measured")?;
         for claim in &self.claims {
             let measured = claim.measured.map_or_else(|| "-".into(), |value| format!("{value:.2}"));
             let what = format!("{} ({}, of {})", claim.what, claim.unit, claim.points);
-            println!("  {what:<62} {:>6.2} {measured:>9}", claim.paper);
+            writeln!(text, "  {what:<62} {:>6.2} {measured:>9}", claim.paper)?;
         }
         for told in &self.points {
             let why = [("cause", &told.cause), ("failed", &told.error)];
             for (what, why) in why.into_iter().filter_map(|(what, why)| Some((what, why.as_ref()?))) {
-                println!("  {what:<11} {}: {why}", told.name);
+                writeln!(text, "  {what:<11} {}: {why}", told.name)?;
             }
         }
-        self.chosen.iter().for_each(|chosen| println!("  chosen      {chosen}"));
+        for chosen in &self.chosen {
+            writeln!(text, "  chosen      {chosen}")?;
+        }
         let runs = || self.points.iter().filter_map(|told| told.run.as_ref());
         if let Some(run) = runs().next() {
-            println!("  device      {} ({})", run.device.name, run.device.why);
+            writeln!(text, "  device      {} ({})", run.device.name, run.device.why)?;
         }
         let mut emulated: Vec<&str> = Vec::new();
         for sentence in runs().flat_map(|run| &run.emulated) {
@@ -52,7 +68,7 @@ impl FigureReport {
                 emulated.push(sentence);
             }
         }
-        println!("  emulated    {}", emulated.join("\n              "));
+        writeln!(text, "  emulated    {}", emulated.join("\n              "))
     }
 }
 
@@ -65,9 +81,12 @@ impl PointTold {
         let mark = if self.paper_from == Some("ratio") { "*" } else { "" };
         let paper = number(self.paper, "not given") + mark;
         let [ideal, measured] = [self.ideal, self.measured].map(|value| number(value, "-"));
+        // A single run has no spread.
+        let spread = self.spread.filter(|_| self.runs > 1);
+        let spread = spread.map_or_else(|| "-".into(), |spread| format!("{:.1} %", spread.share() * 100.0));
         let mean = self.mean_us.map_or_else(|| "-".into(), |us| format!("{us:.1}"));
         let full = self.fill_share.map_or_else(String::new, |share| format!(", {:.1} % full", share * 100.0));
-        let state = self.state.unwrap_or_default();
+        let state = self.state.as_deref().unwrap_or_default();
         let mut marks = String::new();
         for (is, name) in [
             (self.core_bound, "  core-bound"),
@@ -77,7 +96,7 @@ impl PointTold {
             marks += if is { name } else { "" };
         }
         format!(
-            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {:>8} {mean:>8} {:>7}  {state}{full}{marks}",
+            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {spread:>6} {:>8} {mean:>8} {:>7}  {state}{full}{marks}",
             self.name,
             percent(self.ratio),
             percent(self.late_share)

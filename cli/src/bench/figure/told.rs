@@ -5,6 +5,7 @@ use super::claim::{ClaimTold, Measured};
 use super::paper::{Figure, Given, PAPER_GB, Point, Quantity};
 use crate::CliError;
 use crate::bench::args::BenchArgs;
+use crate::bench::repeat::{self, Spread};
 use crate::bench::report::{Report, SCHEMA};
 use crate::media::DEFAULT_PRESET;
 use serde::Serialize;
@@ -54,18 +55,23 @@ pub(in crate::bench) struct PointTold {
     pub(super) measured: Option<f64>,
     /// Measured by ideal.
     pub(super) ratio: Option<f64>,
+    /// Of all runs; `measured` and what stands beside it are those of the run in the middle.
+    pub(super) spread: Option<Spread>,
+    pub(super) runs: usize,
     /// Mean latency, and what it is at the ideal rate, microseconds: in every figure.
     pub(super) mean_us: Option<f64>,
     ideal_us: Option<f64>,
     pub(super) late_share: Option<f64>,
     pub(in crate::bench) core_bound: bool,
-    pub(super) state: Option<&'static str>,
+    pub(super) state: Option<String>,
     pub(super) fill_share: Option<f64>,
     /// Why it is not the paper's value, where the report knows.
     pub(super) cause: Option<String>,
     /// Why it does not count.
     pub(super) error: Option<String>,
     pub(super) run: Option<Report>,
+    /// The runs that are not in the middle.
+    other_runs: Vec<Report>,
 }
 
 impl FigureReport {
@@ -87,10 +93,17 @@ impl FigureReport {
         }
     }
 
-    /// A point that ran.
-    pub(super) fn add(&mut self, point: &Point, run: Report) {
-        self.interrupted |= run.interrupted;
-        let of = |both: Measured| if self.quantity == Quantity::Latency { both.mean_us } else { both.gbps };
+    /// A point that ran, at least once.
+    pub(super) fn add(&mut self, point: &Point, mut runs: Vec<Report>) {
+        self.interrupted |= runs.iter().any(|run| run.interrupted);
+        let latency = self.quantity == Quantity::Latency;
+        let of = |both: Measured| if latency { both.mean_us } else { both.gbps };
+        let value = |run: &Report| measured(run).map_or(f64::NAN, of);
+        let Some(middle) = repeat::middle(&runs, value) else { return };
+        let (count, spread) = (runs.len(), Spread::of(runs.iter().map(value)));
+        let errors = runs.iter().filter_map(|run| run.verdict().err());
+        let error = errors.into_iter().find(|error| !matches!(error, CliError::Interrupted));
+        let run = runs.swap_remove(middle);
         let in_flight = f64::from(run.load.clients * run.load.iodepth);
         let found = measured(&run);
         let bound = run.ideal.as_ref().map(|ideal| Measured {
@@ -99,22 +112,24 @@ impl FigureReport {
             mean_us: in_flight * 1e6 / ideal.iops,
         });
         let (measured, ideal) = (found.map(of), bound.map(of));
-        let error = run.verdict().err().filter(|error| !matches!(error, CliError::Interrupted));
         let mut told = PointTold {
             ideal,
             measured,
             ratio: measured.zip(ideal).map(|(measured, ideal)| measured / ideal),
+            spread,
+            runs: count,
             mean_us: found.map(|found| found.mean_us),
             ideal_us: bound.map(|bound| bound.mean_us),
             late_share: run.late.share,
             core_bound: run.busy.core_bound,
-            state: Some(run.array.state),
+            state: Some(run.array.state.clone()),
             fill_share: Some(run.array.fill_share),
             error: error.map(|error| error.to_string()),
             ..PointTold::new(point, self.quantity)
         };
         told.cause = told.cause(&run);
         told.run = Some(run);
+        told.other_runs = runs;
         self.points.push(told);
     }
 
@@ -179,6 +194,8 @@ impl PointTold {
             ideal: None,
             measured: None,
             ratio: None,
+            spread: None,
+            runs: 0,
             mean_us: None,
             ideal_us: None,
             late_share: None,
@@ -188,6 +205,7 @@ impl PointTold {
             cause: None,
             error: None,
             run: None,
+            other_runs: Vec::new(),
         }
     }
 

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Latencies as a drawing: how often each was seen, and what share was faster.
+//! Latencies as a drawing: how often each was seen, and what share was faster; below them by how much responses were later than modelled.
 
 use super::{Area, Drawing, Drawn, FAMILY};
 use crate::bench::latency::Timed;
+use crate::bench::lateness::Lateness;
 use crate::bench::report::Report;
 use plotters::prelude::*;
 
 /// Latency in microseconds and how many I/Os had it.
 type Counts = Vec<(f64, f64)>;
 
+/// Height of what is below the latencies, pixels.
+const LATENESS: u32 = 300;
+
 impl Drawing for Report {
     fn size(&self) -> (u32, u32) {
-        (960, 720)
+        (960, if self.late.lateness.is_some() { 720 + LATENESS } else { 720 })
     }
 
     fn on<DB: DrawingBackend>(&self, area: &Area<DB>) -> Drawn
@@ -36,6 +40,10 @@ impl Drawing for Report {
         let low = all().map(|point| point.0).fold(f64::INFINITY, f64::min) * 0.9;
         let high = all().map(|point| point.0).fold(0.0, f64::max) * 1.1;
         let range = if low < high { low..high } else { 1.0..10.0 };
+        let (area, lowest) = area.split_vertically(700);
+        if let Some(told) = &self.late.lateness {
+            lateness(&lowest, told)?;
+        }
         let (above, below) = area.split_vertically(340);
         histogram(&above, &series, range.clone())?;
         distribution(&below, &series, range)
@@ -106,4 +114,46 @@ where
         chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?;
     }
     Ok(())
+}
+
+fn lateness<DB: DrawingBackend>(area: &Area<DB>, told: &Lateness) -> Drawn
+where
+    DB::ErrorType: 'static,
+{
+    let most = told.bars().map(|bar| bar.2).fold(1.0, f64::max);
+    let end = told.bars().map(|bar| bar.1).fold(0.002, f64::max);
+    let mut chart = ChartBuilder::on(area)
+        .margin(10)
+        .x_label_area_size(40)
+        .y_label_area_size(80)
+        .build_cartesian_2d((0.001..end).log_scale(), 0.0..most * 1.05)?;
+    let what = "seen so much after the modelled time, us (the first bar: not later)";
+    chart.configure_mesh().max_light_lines(1).x_desc(what).y_desc("responses").draw()?;
+    let colour = RGBColor(60, 150, 90);
+    chart.draw_series(
+        told.bars().map(|(from, to, count)| Rectangle::new([(from, 0.0), (to, count)], colour.mix(0.5).filled())),
+    )?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lateness_is_drawn_with_a_bar_for_each_bucket() {
+        super::super::register().expect("the command's own font");
+        let mut counts = [0; 32];
+        (counts[0], counts[9], counts[12]) = (70, 25, 5);
+        let told = crate::bench::lateness::between(&[], &counts).expect("some were counted");
+        let mut drawing = String::new();
+        {
+            let root = SVGBackend::with_string(&mut drawing, (960, LATENESS)).into_drawing_area();
+            lateness(&root, &told).expect("it can be drawn");
+            root.present().expect("it can be drawn");
+        }
+        assert!(drawing.contains("after the modelled time"), "{drawing}");
+        // Bars are filled; the empty ones have no height.
+        assert_eq!(drawing.matches("fill=\"#3C965A\"").count(), 13, "{drawing}");
+    }
 }

@@ -116,7 +116,7 @@ proptest! {
                     prop_assert!(read(&flash, Ppa(page)).is_err());
                 }
             }
-            _ = (flash.key(Ppa(page)), flash.stamp(Ppa(page)), copied(&flash, Ppa(page)));
+            _ = (flash.key(Ppa(page)), flash.oob(Ppa(page)), copied(&flash, Ppa(page)));
         }
         (0..4).for_each(|block| flash.erase(Block(block)).unwrap());
         program(&flash, Unit(0), 500);

@@ -205,7 +205,7 @@ fn open_all(path: &Path, what: &str, bent: Option<u32>) -> &'static str {
         }
     };
     for page in (0..u32::try_from(flash.geometry().pages()).unwrap().min(2000)).map(Ppa) {
-        let (state, key, stamp) = (flash.page(page), flash.key(page), flash.stamp(page));
+        let (state, key, stamp) = (flash.page(page), flash.key(page), flash.oob(page));
         if bent == Some(page.0) {
             let own = PageState::Programmed(oob(page.0.into()));
             let is_other = |state| !matches!(state, PageState::Damaged | PageState::Erased) && state != own;

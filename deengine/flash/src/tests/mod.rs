@@ -137,7 +137,7 @@ fn assert_holds(flash: &Flash, page: Ppa, number: u64, durable: bool) {
     let oob = oob(number);
     assert_eq!(flash.page(page), if durable { PageState::Programmed(oob) } else { PageState::Buffered(oob) });
     assert_eq!(flash.key(page), Some((oob.vid, oob.generation, oob.vba, oob.sum)));
-    assert_eq!(flash.stamp(page), Some(oob.stamp));
+    assert_eq!(flash.oob(page), Some(oob));
     assert!(read(flash, page).unwrap() == data(number), "{page:?} does not hold the data of {number}");
     if flash.free_frames() > 0 {
         assert!(copied(flash, page).unwrap() == data(number), "a copy of {page:?} is not the data of {number}");

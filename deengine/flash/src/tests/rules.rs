@@ -158,7 +158,7 @@ impl<'a> Run<'a> {
             nothing => {
                 let state = if nothing == Model::Erased { PageState::Erased } else { PageState::Padding };
                 assert_eq!(self.flash.page(page), state);
-                assert_eq!((self.flash.key(page), self.flash.stamp(page)), (None, None));
+                assert_eq!((self.flash.key(page), self.flash.oob(page)), (None, None));
                 assert_eq!(read(self.flash, page), Err(Unreadable(page)));
             }
         }

@@ -91,7 +91,6 @@ impl Writer {
         self.sequence += 1;
         let stamp = Stamp { lease_epoch: 1, sequence: self.sequence };
         let target = Target { vid: self.vid, generation: 1, vba, stamp };
-        let claimed = ftl.claim(self.vid, vba, count).expect("within the logical capacity");
         self.blocks.clear();
         let mut at = now;
         while self.blocks.len() < count as usize {
@@ -104,7 +103,6 @@ impl Writer {
         loop {
             match ftl.commit(at, accepted.max(at), &target, &self.blocks) {
                 Ok(committed) => {
-                    ftl.unclaim(claimed);
                     return (committed.done, at);
                 }
                 Err(CommitError::Stalled) => {
@@ -115,7 +113,7 @@ impl Writer {
                     assert_ne!(patience, 0, "a write stalls for ever: {:?} {:?}", ftl.stats(), ftl.health());
                     at = if next == Time::NEVER { at + SOON } else { next };
                 }
-                Err(CommitError::WornOut) => panic!("no faults, yet worn out"),
+                Err(error) => panic!("no faults, within the logical capacity: {error}"),
             }
         }
     }

@@ -26,7 +26,10 @@ fn a_logically_full_ssd_takes_overwrites_for_ever() {
             for vba in 0..1500 {
                 assert!(rig.write((vid(1), vba), 1));
             }
-            assert!(rig.ftl().claim(vid(2), 0, 1).is_err(), "the SSD is full");
+            let target = Target { vid: vid(2), generation: 1, vba: 0, stamp: rig.stamp() };
+            let new = [NewBlock { frame: rig.ftl().take_frame().unwrap(), sum: 0 }];
+            assert_eq!(rig.ftl().commit(rig.now, rig.now, &target, &new), Err(CommitError::Full));
+            rig.ftl().give_frame(new[0].frame);
             churn(&mut rig, 9, 12_000, 1500);
             rig.check(rig.last(), "after churn at 100 % fill");
             let stats = rig.ftl().stats();

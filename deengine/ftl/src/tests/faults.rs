@@ -42,6 +42,7 @@ fn an_ssd_that_loses_its_blocks_says_that_it_is_worn_out() {
                 rig.ftl().give_frame(frame);
                 rig.tick();
             }
+            Err(CommitError::Full) => panic!("the same blocks again and again"),
             Err(CommitError::WornOut) => {
                 rig.ftl().give_frame(frame);
                 rig.history.remove(&(vid(1), 3));

@@ -110,7 +110,6 @@ impl Rig {
 
     fn write_stamped(&mut self, (vid, vba): Key, blocks: u32, stamp: Stamp) -> bool {
         let target = Target { vid, generation: 1, vba, stamp };
-        let claimed = self.ftl().claim(vid, vba, blocks).unwrap();
         let new: Vec<NewBlock> = (0..blocks)
             .map(|index| {
                 let data = content(tag(stamp, vba + index));
@@ -123,7 +122,6 @@ impl Rig {
             match self.ftl().commit(self.now, self.now, &target, &new) {
                 Ok(committed) => {
                     self.now = Time::from_ns(self.now.as_ns().max(committed.done.as_ns()));
-                    self.ftl().unclaim(claimed);
                     let applied_at = std::mem::take(&mut self.ftl().lock().applied_at);
                     assert_eq!(applied_at.len(), blocks as usize);
                     for (index, seq) in (0..blocks).zip(applied_at) {
@@ -133,7 +131,7 @@ impl Rig {
                     return true;
                 }
                 Err(CommitError::Stalled) => self.pass(Span::from_ns(100_000)),
-                Err(CommitError::WornOut) => break,
+                Err(CommitError::WornOut | CommitError::Full) => break,
             }
             if self.config.power.is_cut() {
                 break;

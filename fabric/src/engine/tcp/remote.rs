@@ -211,7 +211,7 @@ impl Engine {
             let _ = reply.send(Err(REFUSED_NO_PEER));
         }
         let of = |c: &Conn| c.to == To::Remote(name) && !c.broken();
-        let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| of(c)).map(|(id, _)| *id).collect();
+        let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| of(c)).map(|(id, _)| id).collect();
         ids.sort_unstable();
         for id in ids {
             self.break_conn(now, id, Some(syndrome::RETRY_EXCEEDED));

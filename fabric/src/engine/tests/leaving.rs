@@ -62,7 +62,14 @@ impl Moving {
         let (queue, remote) = (puppet.seen().opened[0], Memory { address: 0, key: 0 });
         puppet.seen().on_submit = vec![
             Effect::Pull { transfer: TransferId(1), queue, remote, local: flash.slice(0, 4096) },
-            Effect::Push { transfer: TransferId(2), queue, remote, local: flash.slice(4096, 4096), sum: None },
+            Effect::Push {
+                transfer: TransferId(2),
+                queue,
+                remote,
+                local: flash.slice(4096, 4096),
+                sum: None,
+                role: PushRole::Alone,
+            },
         ];
         mover.asked().up.push_back(UpEntry { kind: UP_SEND, qpn: QPN, bytes: 64, ..UpEntry::default() });
         let mut moving = Self { engine, puppet, mover, half, conn, tags: [0; 2], now: Time::ZERO };

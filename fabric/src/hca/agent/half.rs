@@ -6,7 +6,7 @@ use super::{Resident, memory};
 use crate::device::{Device, DeviceError};
 use crate::hca::abi::*;
 use crate::hca::ring::{DOWN_WORDS, DownRing, UP_WORDS, UpRing};
-use crate::hca::{Down, Half};
+use crate::hca::{Down, Half, Part, Response};
 use crate::region::{HostRegion, LocalRef, RegionId};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
@@ -88,8 +88,45 @@ pub struct AgentHalf {
     backlog: VecDeque<[u64; DOWN_WORDS]>,
     settle: Settle,
     regions: HashMap<RegionId, u64>,
+    answers: Answers,
     clock_offset_ns: i64,
     lead_ns: u64,
+}
+
+/// Answers that the agent has been handed, by their slots.
+#[derive(Debug)]
+struct Answers {
+    slots: Vec<Answer>,
+    free: Vec<u16>,
+    /// Reported and not yet told: tag and status.
+    ended: VecDeque<(u32, u32)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Answer {
+    qpn: u32,
+    /// `None` where it was taken back: nobody waits for it.
+    tag: Option<u32>,
+}
+
+impl Answers {
+    fn new() -> Self {
+        let all = u16::try_from(ANSWER_SLOTS).expect("a small constant");
+        Self { slots: vec![Answer::default(); ANSWER_SLOTS], free: (0..all).rev().collect(), ended: VecDeque::new() }
+    }
+
+    /// The agent's report, slot by slot.
+    fn end(&mut self, e: &UpEntry) {
+        let items = e.payload.as_chunks::<2>().0.iter().map(|item| u16::from_le_bytes(*item));
+        for item in items.take(e.flags as usize) {
+            let slot = item & ((1 << ANSWERED_STATUS_SHIFT) - 1);
+            let Some(answer) = self.slots.get_mut(usize::from(slot)) else { continue };
+            self.free.push(slot);
+            if let Some(tag) = answer.tag.take() {
+                self.ended.push_back((tag, u32::from(item >> ANSWERED_STATUS_SHIFT)));
+            }
+        }
+    }
 }
 
 /// The dispatcher waits for what comes early: never longer than this.
@@ -113,6 +150,7 @@ impl AgentHalf {
             down: DownRing::default(),
             backlog: VecDeque::new(),
             regions: HashMap::default(),
+            answers: Answers::new(),
             clock_offset_ns: 0,
             lead_ns: 0,
         }
@@ -172,11 +210,36 @@ impl AgentHalf {
         w
     }
 
+    /// A part of the answer in `slot`; the last one of `count` carries the response.
+    fn encode_part(&self, qpn: u32, slot: u16, part: &Part, last: Option<(usize, &Response)>) -> [u64; DOWN_WORDS] {
+        let Part { local, address, key, sum } = *part;
+        // As in `push`.
+        let (address, key) = if address & PHASE_BIT == 0 { (address, key) } else { (0, 0) };
+        let mut w = self.encode(Down::ToOwner { qpn, local, address, key, tag: 0, sum });
+        w[5] |= DOWN_PART << 32 | u64::from(slot) << SLOT_SHIFT;
+        if let Some((count, response)) = last {
+            let [_, second]: [u64; 2] = zerocopy::transmute!(response.bytes);
+            w[0] = DOWN_ANSWER << 56 | w[0] & !(0x7F << 56);
+            w[4] = response.due_ns & !PHASE_BIT;
+            w[5] |= (second >> 63) << 41 | (count as u64) << PARTS_SHIFT;
+            w[6] = response.late_after_ns & !PHASE_BIT;
+            w[7] = second & !PHASE_BIT;
+        }
+        w
+    }
+
+    fn push_descriptor(&mut self, descriptor: [u64; DOWN_WORDS]) {
+        self.drain_backlog();
+        if self.settle.holds() || !self.backlog.is_empty() || !self.try_push(descriptor) {
+            self.backlog.push_back(descriptor);
+        }
+    }
+
     fn try_push(&mut self, descriptor: [u64; DOWN_WORDS]) -> bool {
         let (words, head) = self.ring.down();
         let pushed = self.down.push(words, head, descriptor);
         if pushed {
-            self.settle.handed_over(descriptor[0]);
+            self.settle.handed_over(&descriptor);
         }
         pushed
     }
@@ -185,11 +248,8 @@ impl AgentHalf {
         if self.settle.look() && self.try_push(self.encode(Down::Ping { tag: settle::PING })) {
             self.settle.pinged();
         }
-        if self.settle.holds() {
-            return;
-        }
         while let Some(&descriptor) = self.backlog.front() {
-            if !self.try_push(descriptor) {
+            if self.settle.holds() || !self.try_push(descriptor) {
                 return;
             }
             self.backlog.pop_front();
@@ -200,12 +260,34 @@ impl AgentHalf {
 impl Half for AgentHalf {
     fn poll(&mut self) -> Option<UpEntry> {
         self.drain_backlog();
-        let (words, head) = self.ring.up();
-        let mut entry = self.up.pop(words, head)?;
-        while self.settle.hear(&entry) {
-            entry = self.up.pop(words, head)?;
+        loop {
+            if let Some((index, status)) = self.answers.ended.pop_front() {
+                return Some(UpEntry { kind: UP_ANSWERED, index, status, ..UpEntry::default() });
+            }
+            let (words, head) = self.ring.up();
+            let entry = self.up.pop(words, head)?;
+            if self.settle.hear(&entry) {
+                continue;
+            }
+            if entry.kind != UP_ANSWERED {
+                return Some(entry);
+            }
+            self.answers.end(&entry);
         }
-        Some(entry)
+    }
+
+    fn can_answer(&self) -> bool {
+        !self.answers.free.is_empty()
+    }
+
+    fn answer(&mut self, qpn: u32, tag: u32, parts: &[Part], response: &Response) {
+        debug_assert!(response.bytes[..8] == [0; 8], "a descriptor carries the other half of the response");
+        let Some(slot) = self.answers.free.pop() else { return };
+        self.answers.slots[usize::from(slot)] = Answer { qpn, tag: Some(tag) };
+        for (index, part) in (1..).zip(parts) {
+            let last = (index == parts.len()).then_some((index, response));
+            self.push_descriptor(self.encode_part(qpn, slot, part, last));
+        }
     }
 
     fn push(&mut self, message: Down) {
@@ -219,11 +301,7 @@ impl Half for AgentHalf {
             }
             other => other,
         };
-        let descriptor = self.encode(message);
-        self.drain_backlog();
-        if self.settle.holds() || !self.backlog.is_empty() || !self.try_push(descriptor) {
-            self.backlog.push_back(descriptor);
-        }
+        self.push_descriptor(self.encode(message));
     }
 
     /// Where no agent is resident, what waits in the ring is made harmless: a copy for a queue pair that no HCA has is refused. A
@@ -234,10 +312,17 @@ impl Half for AgentHalf {
             return false;
         }
         let is_ours = |head: u64| {
-            matches!(head >> 56, DOWN_TO_DEVICE | DOWN_TO_HOST) && head >> 32 & QPN_MASK == u64::from(qpn) & QPN_MASK
+            let is_copy = matches!(head >> 56, DOWN_TO_DEVICE | DOWN_TO_HOST | DOWN_ANSWER);
+            is_copy && head >> 32 & QPN_MASK == u64::from(qpn) & QPN_MASK
         };
-        self.backlog.retain(|descriptor| !is_ours(descriptor[0]));
-        self.down.rewrite(self.ring.down().0, |head| if is_ours(head) { head & !(QPN_MASK << 32) } else { head });
+        let harmless = |head: u64| if is_ours(head) { head & !(QPN_MASK << 32) } else { head };
+        // Answers are left in their place: a part that has gone ahead waits for the others.
+        self.backlog.retain(|descriptor| !is_ours(descriptor[0]) || descriptor[5] >> 32 & DOWN_PART != 0);
+        self.backlog.iter_mut().for_each(|descriptor| descriptor[0] = harmless(descriptor[0]));
+        self.down.rewrite(self.ring.down().0, harmless);
+        for answer in self.answers.slots.iter_mut().filter(|answer| answer.qpn == qpn) {
+            answer.tag = None;
+        }
         true
     }
 

@@ -6,13 +6,14 @@
 //!
 //! ```text
 //!   LOCAL_INVAL, ring a --> round + 1 --> every half, at its next poll: new work waits; a ping goes to its responder
-//!                                         its copies answered, the ping too --> settled[ring] = round
+//!                                         its copies and answers ended, the ping answered too --> settled[ring] = round
 //!                       all settled >= round --> the request completes
 //! ```
 //! What a half hands over after it has seen the round finds the key closed: the agent's flag, its report, the round and the
 //! descriptor are a chain of release and acquire.
 
 use crate::hca::abi::*;
+use crate::hca::ring::DOWN_WORDS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,13 +46,24 @@ pub(super) struct Settle {
     must_ping: bool,
     /// Pings in the ring.
     pings: u32,
-    /// Copies in the ring that have not been answered.
+    /// Copies and answers in the ring whose end has not been heard.
     copies: u32,
+    /// Some parts of an answer are in the ring, its last one is not.
+    in_answer: bool,
 }
 
 impl Settle {
     pub(super) fn new(rounds: &Arc<Rounds>, ring: usize) -> Self {
-        Self { rounds: Arc::clone(rounds), ring, seen: 0, done: true, must_ping: false, pings: 0, copies: 0 }
+        Self {
+            rounds: Arc::clone(rounds),
+            ring,
+            seen: 0,
+            done: true,
+            must_ping: false,
+            pings: 0,
+            copies: 0,
+            in_answer: false,
+        }
     }
 
     /// Begins a round; returns its number.
@@ -78,14 +90,19 @@ impl Settle {
         self.must_ping
     }
 
-    /// Whether new work has to wait.
+    /// Whether new work has to wait. What is left of an answer is not new: the agent ends an answer when it has all its parts.
     pub(super) fn holds(&self) -> bool {
-        !self.done
+        !self.done && !self.in_answer
     }
 
-    /// A descriptor has gone into the ring.
-    pub(super) fn handed_over(&mut self, head: u64) {
-        self.copies += u32::from(matches!(head >> 56, DOWN_TO_DEVICE | DOWN_TO_HOST));
+    /// A descriptor has gone into the ring. An answer counts once, from its first part on.
+    pub(super) fn handed_over(&mut self, descriptor: &[u64; DOWN_WORDS]) {
+        let op = descriptor[0] >> 56;
+        if !matches!(op, DOWN_TO_DEVICE | DOWN_TO_HOST | DOWN_ANSWER) {
+            return;
+        }
+        self.copies += u32::from(!self.in_answer);
+        self.in_answer = op == DOWN_TO_DEVICE && descriptor[5] >> 32 & DOWN_PART != 0;
     }
 
     /// The ping has gone into the ring.
@@ -98,7 +115,12 @@ impl Settle {
     pub(super) fn hear(&mut self, e: &UpEntry) -> bool {
         let pong = e.kind == UP_PONG && e.index == PING && self.pings > 0;
         self.pings -= u32::from(pong);
-        self.copies = self.copies.saturating_sub(u32::from(e.kind == UP_DONE));
+        let ended = match e.kind {
+            UP_DONE => 1,
+            UP_ANSWERED => e.flags,
+            _ => 0,
+        };
+        self.copies = self.copies.saturating_sub(ended);
         pong
     }
 }
@@ -119,6 +141,10 @@ mod tests {
         UpEntry { kind, index: PING, ..UpEntry::default() }
     }
 
+    fn descriptor(op: u64, flags: u64) -> [u64; DOWN_WORDS] {
+        [op << 56, 0, 0, 0, 0, flags << 32, 0, 0]
+    }
+
     /// Two rings, and a round in which the first has done its part.
     fn rings() -> (u64, Settle, Settle) {
         let rounds = Rounds::new(2);
@@ -135,14 +161,49 @@ mod tests {
     fn a_ring_has_settled_when_both_its_ping_and_its_copies_are_answered() {
         for order in [[UP_PONG, UP_DONE], [UP_DONE, UP_PONG]] {
             let (round, first, mut second) = rings();
-            second.handed_over(DOWN_TO_DEVICE << 56);
-            second.handed_over(DOWN_SEND << 56);
+            second.handed_over(&descriptor(DOWN_TO_DEVICE, 0));
+            second.handed_over(&descriptor(DOWN_SEND, 0));
             assert!(second.look());
             second.pinged();
             second.hear(&said(order[0]));
             assert!(!second.look() && second.holds() && !first.is_settled(round));
             second.hear(&said(order[1]));
             assert!(!second.look() && !second.holds() && first.is_settled(round));
+        }
+    }
+
+    #[test]
+    fn an_answer_is_handed_over_whole_and_is_over_when_it_has_ended() {
+        let rounds = Rounds::new(1);
+        let mut only = Settle::new(&rounds, 0);
+        only.handed_over(&descriptor(DOWN_TO_DEVICE, DOWN_PART));
+        let round = only.begin();
+        assert!(only.look() && !only.holds(), "its other parts go on");
+        only.handed_over(&descriptor(DOWN_PING, 0));
+        only.pinged();
+        only.handed_over(&descriptor(DOWN_TO_DEVICE, DOWN_PART));
+        assert!(!only.holds());
+        only.handed_over(&descriptor(DOWN_ANSWER, DOWN_PART));
+        assert!(only.holds());
+        assert!(only.hear(&said(UP_PONG)) && !only.look() && !only.is_settled(round), "it has not ended");
+        assert!(!only.hear(&UpEntry { flags: 1, ..said(UP_ANSWERED) }), "the half's, not the wait's");
+        assert!(!only.look() && !only.holds() && only.is_settled(round));
+    }
+
+    #[test]
+    fn a_report_ends_as_many_answers_as_it_names() {
+        let rounds = Rounds::new(1);
+        let mut only = Settle::new(&rounds, 0);
+        for _ in 0..3 {
+            only.handed_over(&descriptor(DOWN_ANSWER, DOWN_PART | DOWN_CHECK_SUM));
+        }
+        let round = only.begin();
+        assert!(only.look());
+        only.pinged();
+        only.hear(&said(UP_PONG));
+        for (flags, over) in [(2, false), (1, true)] {
+            only.hear(&UpEntry { flags, ..said(UP_ANSWERED) });
+            assert_eq!((only.look(), only.is_settled(round)), (false, over));
         }
     }
 

@@ -53,15 +53,16 @@ fn a_send_without_a_receive_comes_back_whole_and_consumes_nothing(rig: &Rig) {
 }
 
 fn a_faulty_receive_breaks_the_queue_pair_and_takes_nothing_more(rig: &Rig) {
-    for (bytes, key, status) in [
-        (15, ALL, syndrome::LOCAL_LENGTH),
-        (16, STALE, syndrome::LOCAL_PROTECTION),
-        (16, READ_ONLY, syndrome::LOCAL_PROTECTION),
-        (16, FOREIGN, syndrome::LOCAL_PROTECTION),
+    for (bytes, key, at, status) in [
+        (15, ALL, DATA, syndrome::LOCAL_LENGTH),
+        (16, STALE, DATA, syndrome::LOCAL_PROTECTION),
+        (16, READ_ONLY, DATA, syndrome::LOCAL_PROTECTION),
+        (16, FOREIGN, DATA, syndrome::LOCAL_PROTECTION),
+        (16, ALL, DATA + 8, syndrome::LOCAL_PROTECTION), // a response is stored in one piece of 16 bytes
     ] {
         let end = rig.both(SMALL_SIZE, |s| {
             s.receives(0, 0, 4);
-            s.write_receive(0, 1, bytes, key, s.address(0, DATA));
+            s.write_receive(0, 1, bytes, key, s.address(0, at));
             s.send(0, 1);
             s.send(0, 2);
             s.send(0, 3);

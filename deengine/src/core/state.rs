@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the cores look at between commands: when the firmware wants to be called, and what it waits for.
+
+use super::roster::Roster;
+use gnstor_fabric::time::Time;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What the cores need to know of the firmware's state.
+#[derive(Debug)]
+pub(super) struct State {
+    /// In picoseconds.
+    alarm: AtomicU64,
+    /// When the translation layer has something to do after commits of cores, in picoseconds.
+    settle_at: AtomicU64,
+    /// Commands wait for the modelled firmware: whoever comes now is not the next.
+    waiting: AtomicBool,
+    /// Somebody waits for commands in flight.
+    fencing: AtomicBool,
+    /// Every write is to be durable before it is answered.
+    writes_through: AtomicBool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let never = || AtomicU64::new(Time::NEVER.as_ps());
+        Self {
+            alarm: never(),
+            settle_at: never(),
+            waiting: AtomicBool::new(false),
+            fencing: AtomicBool::new(false),
+            writes_through: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Roster {
+    /// What the cores need to know of the firmware's state. What is as it was is not written: all cores read it.
+    pub(super) fn publish(&self, alarm: Time, waiting: bool, fencing: bool, writes_through: bool) {
+        let state = &self.state.0;
+        if state.alarm.load(Ordering::Relaxed) != alarm.as_ps() {
+            state.alarm.store(alarm.as_ps(), Ordering::Relaxed);
+        }
+        let flags = [(&state.waiting, waiting), (&state.fencing, fencing), (&state.writes_through, writes_through)];
+        for (flag, is_set) in flags {
+            if flag.load(Ordering::Relaxed) != is_set {
+                flag.store(is_set, Ordering::Relaxed);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn alarm(&self) -> Time {
+        let state = &self.state.0;
+        Time::from_ps(state.alarm.load(Ordering::Relaxed).min(state.settle_at.load(Ordering::Relaxed)))
+    }
+
+    /// The translation layer has something to do at `at`, after a commit.
+    #[inline]
+    pub(super) fn settle_by(&self, at: Time) {
+        if at.as_ps() < self.state.0.settle_at.load(Ordering::Relaxed) {
+            self.state.0.settle_at.fetch_min(at.as_ps(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whoever asks sees to it.
+    pub(crate) fn take_settle(&self) -> Time {
+        let settle_at = &self.state.0.settle_at;
+        if settle_at.load(Ordering::Relaxed) == Time::NEVER.as_ps() {
+            return Time::NEVER;
+        }
+        Time::from_ps(settle_at.swap(Time::NEVER.as_ps(), Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.state.0.waiting.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn is_fencing(&self) -> bool {
+        self.state.0.fencing.load(Ordering::Relaxed)
+    }
+
+    /// Whether a write may be answered only when it is durable.
+    #[inline]
+    pub(super) fn writes_through(&self) -> bool {
+        self.state.0.writes_through.load(Ordering::Relaxed)
+    }
+}

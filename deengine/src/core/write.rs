@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The short way of plain writes. The core judges, takes frames and pulls the data without a lock; what has arrived by the end of a step
+//! it commits together, under one hold of the translation layer's lock. The lock of the [`crate::Ssd`] is not asked for.
+//!
+//! ```text
+//!   submit        rules, frames, count in flight -> Pull                                                   no lock
+//!   transferred   the data of one block is there; the last one puts the write among those that have arrived
+//!   step          rules still the same? judge again, commit every one                                      the layer's lock
+//!                 -> Complete; what is not plain (refused, stalled, FUA) goes to the Ssd                   no lock; the Ssd's
+//! ```
+//! Where another core commits, the writes stay where they are until the next step, and more of them come together. A sweep or a fence
+//! that began before the lock was taken has changed the version of the rules before, so a core that finds the version unchanged under the lock
+//! commits before either; one that finds another fetches the rules first.
+
+use super::read::Command;
+use super::{Core, SsdGuard};
+use crate::command::{OK, WriteEnd};
+use crate::controller::refusal_of;
+use crate::permission::Authorized;
+use crate::permit::CompletionPermit;
+use crate::request::{Request, Submission};
+use crate::slab::Slab;
+use crate::write::target;
+use gnstor_fabric::controller::{Effect, Outcome, QueueKey, TransferId};
+use gnstor_fabric::time::Time;
+use gnstor_ftl::{Committed, NewBlock};
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::nvme::{Cqe, Sqe};
+use gnstor_proto::slba::Address;
+use gnstor_proto::status::Refusal;
+
+/// So many that have arrived are committed without waiting for the end of the step.
+const BATCH: usize = 16;
+/// How often the lock is looked at before a core waits for it.
+const PATIENCE: u32 = 64;
+
+/// The writes of one core.
+#[derive(Debug)]
+pub(super) struct Writes {
+    commands: Slab<Write>,
+    pulls: Slab<Pull>,
+    /// All of their data is there, oldest first.
+    arrived: Vec<Arrived>,
+    /// Looks at the lock that found it taken, since those that have arrived last were committed.
+    looks: u32,
+    /// Reused lists.
+    spare: Vec<Vec<NewBlock>>,
+}
+
+impl Default for Writes {
+    fn default() -> Self {
+        Self {
+            commands: Slab::new(),
+            pulls: Slab::marked_otherwise(),
+            arrived: Vec::new(),
+            looks: 0,
+            spare: Vec::new(),
+        }
+    }
+}
+
+/// A write whose data is under way, or has arrived.
+#[derive(Debug)]
+pub(super) struct Write {
+    /// What is answered; gone once the queue is.
+    pub(super) command: Command,
+    blocks: Vec<NewBlock>,
+    /// When the modelled firmware had taken it.
+    accepted: Time,
+    /// Blocks whose transfers have not ended.
+    pending: u32,
+    /// The first transfer that failed.
+    failure: Option<Refusal>,
+    /// The version of the rules that it was judged by.
+    version: u64,
+}
+
+/// It is moved twice, in and out of its slot.
+const _: () = assert!(size_of::<Option<Write>>() <= 160);
+
+/// A write whose data is there.
+#[derive(Debug)]
+struct Arrived {
+    write: u32,
+    /// Since when: the model commits it then, however late the core gets to it.
+    at: Time,
+    /// What came of it.
+    committed: Option<Committed>,
+}
+
+/// A block under way.
+#[derive(Debug)]
+struct Pull {
+    write: u32,
+    /// Which block of the write.
+    index: u32,
+}
+
+impl Writes {
+    /// Whether some wait to be committed.
+    #[inline]
+    pub(super) fn have_arrived(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
+    /// What the writes under way are to answer.
+    pub(super) fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
+        self.commands.iter_mut().map(|write| &mut write.command)
+    }
+}
+
+impl Core {
+    /// Begins the write, which the modelled firmware takes at `start`, if it is plainly allowed and there is room for its data; otherwise
+    /// nothing has happened.
+    #[inline]
+    pub(super) fn begin_write(
+        &mut self,
+        now: Time,
+        start: Time,
+        queue: QueueKey,
+        identity: Identity,
+        sqe: &Sqe,
+    ) -> bool {
+        if self.rules.is_recovering() {
+            return false;
+        }
+        let Ok(request) = Request::parse(&Submission { identity, sqe }) else { return false };
+        if !self.writes.commands.has_room(1) || !self.writes.pulls.has_room(request.blocks) {
+            return false;
+        }
+        let Ok(request) = self.rules.authorise(now, identity, request) else { return false };
+        if self.rules.is_limited(&request) {
+            return false;
+        }
+        let (ftl, count) = (&self.shared.ftl, request.get().blocks);
+        let mut blocks = self.writes.spare.pop().unwrap_or_default();
+        blocks.extend((0..count).map_while(|_| ftl.take_frame()).map(|frame| NewBlock { frame, sum: 0 }));
+        let is_whole = blocks.len() == count as usize;
+        if !is_whole || !self.shared.roster.enter(self.index, request.slot(), self.version) {
+            self.drop_blocks(blocks);
+            return false;
+        }
+        let Address { vid, vba, .. } = request.get().address;
+        (0..count).for_each(|index| _ = ftl.probe(vid, vba + index));
+        let booked = ftl.book_write(start);
+        self.share().work(booked.free.since(start));
+        self.share().entered();
+        if let Some(port) = self.ports.get(queue) {
+            port.fetch();
+        }
+        let first = *request.get();
+        let command = Some((CompletionPermit::issue(queue, sqe.cid.get()), request));
+        let (accepted, pending) = (booked.done, count);
+        let write = Write { command, blocks, accepted, pending, failure: None, version: self.version };
+        let id = self.writes.commands.insert(write);
+        let Some(write) = self.writes.commands.get_mut(id) else { return true };
+        for (index, block) in (0u32..).zip(&write.blocks) {
+            let transfer = TransferId(self.writes.pulls.insert(Pull { write: id, index }));
+            let (remote, local) = (first.remote_of(index), self.shared.ftl.frame(block.frame));
+            self.effects.push_back(Effect::Pull { transfer, queue, remote, local });
+        }
+        true
+    }
+
+    /// The transfer of a block has ended.
+    #[inline]
+    pub(super) fn end_pull(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
+        let Some(Pull { write: id, index }) = self.writes.pulls.remove(transfer.0) else {
+            self.shared.lock().stats.unknown_transfers += 1;
+            return;
+        };
+        let Some(write) = self.writes.commands.get_mut(id) else { return };
+        match outcome {
+            Outcome::Done { sum } => write.blocks[index as usize].sum = sum,
+            _ => write.failure = write.failure.or(refusal_of(outcome)),
+        }
+        write.pending -= 1;
+        if write.pending > 0 {
+            return;
+        }
+        if write.command.is_none() {
+            return self.bury_write(id);
+        }
+        self.writes.arrived.push(Arrived { write: id, at: now, committed: None });
+        if self.writes.arrived.len() >= BATCH {
+            self.commit_arrived(now);
+        }
+    }
+
+    /// Commits what has arrived, unless somebody else commits just now.
+    pub(super) fn commit_arrived(&mut self, now: Time) {
+        while self.writes.have_arrived() {
+            self.refresh();
+            if self.writes.looks == 0 {
+                self.fetch_ahead();
+            }
+            let waits = self.writes.looks >= PATIENCE;
+            let ftl = &self.shared.ftl;
+            let Some(mut commits) = (if waits { Some(ftl.commits()) } else { ftl.try_commits() }) else {
+                self.writes.looks += 1;
+                self.share().put_off();
+                return;
+            };
+            // Under the lock: see the module's doc.
+            if self.shared.roster.version() != self.version {
+                continue;
+            }
+            let Writes { commands, arrived, .. } = &mut self.writes;
+            for Arrived { write: id, at, committed } in &mut *arrived {
+                let Some(write) = commands.get_mut(*id) else { continue };
+                let Some((_, request)) = &write.command else { continue };
+                let (rules, client) = (&self.rules, request.get().address.client);
+                // By the same rules only the time can have taken the right away.
+                let same = write.version == self.version && rules.still_runs(now, request);
+                let allowed = same || rules.confirm(now, Identity::Client(client), request).is_ok();
+                if write.failure.is_none() && allowed {
+                    let accepted = write.accepted.max(*at);
+                    *committed = commits.commit(*at, accepted, &target(request), &write.blocks).ok();
+                }
+            }
+            drop(commits);
+            self.writes.looks = 0;
+            self.answer_arrived(now);
+        }
+    }
+
+    /// Asks for the records of the pages that the writes replace, so that nobody waits for them under the lock.
+    fn fetch_ahead(&mut self) {
+        let ftl = &self.shared.ftl;
+        for arrived in &self.writes.arrived {
+            let Some(write) = self.writes.commands.get_mut(arrived.write) else { continue };
+            let Some((_, request)) = &write.command else { continue };
+            let Request { address, blocks, .. } = *request.get();
+            (0..blocks).for_each(|index| ftl.prefetch_record(&ftl.probe(address.vid, address.vba + index)));
+        }
+    }
+
+    fn answer_arrived(&mut self, now: Time) {
+        let mut arrived = std::mem::take(&mut self.writes.arrived);
+        let mut settle_at = Time::NEVER;
+        for Arrived { write: id, committed, .. } in arrived.drain(..) {
+            let Some(write) = self.writes.commands.remove(id) else { continue };
+            self.share().left();
+            match (write.command, committed) {
+                (None, None) => self.drop_blocks(write.blocks),
+                (Some((permit, request)), Some(committed)) => {
+                    settle_at = settle_at.min(committed.settle_at);
+                    self.keep_list(write.blocks);
+                    self.answer_write(now, permit, request, &committed);
+                }
+                (Some((permit, request)), None) => {
+                    let (queue, identity) = (permit.queue(), Identity::Client(request.get().address.client));
+                    let mut ssd = self.hand_over(&permit, &request);
+                    let end = WriteEnd { request, identity, blocks: write.blocks };
+                    ssd.finish_write(now, permit, queue, write.failure.map(Into::into), write.accepted, end);
+                }
+                (None, Some(_)) => unreachable!("nothing is committed for nobody"),
+            }
+        }
+        self.writes.arrived = arrived;
+        self.shared.roster.settle_by(settle_at);
+    }
+
+    #[inline]
+    fn answer_write(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        request: Authorized<Request>,
+        committed: &Committed,
+    ) {
+        let hardens = request.get().fua || self.shared.roster.writes_through();
+        // The serving lease may have ended in the meantime (protocol rule 2).
+        if hardens || !self.rules.serves(committed.done) {
+            let queue = permit.queue();
+            let mut ssd = self.hand_over(&permit, &request);
+            return ssd.written(now, permit, queue, request, committed);
+        }
+        let blocks = request.get().blocks;
+        self.share().count_write(request.slot(), blocks, committed.overtaken);
+        let (queue, cid) = permit.spend();
+        if let Some(port) = self.ports.get(queue) {
+            port.count_write(blocks);
+            port.complete();
+            let mut cqe = Cqe { sqhd: port.head().into(), cid: cid.into(), ..Cqe::default() };
+            cqe.set_status_word(OK.status.0);
+            self.effects.push_back(Effect::Complete { queue, cqe, at: committed.done, pushed_bytes: 0 });
+        }
+        self.leave(now, &request);
+    }
+
+    /// The firmware goes on with a write, and counts it in flight from now on.
+    fn hand_over(&self, permit: &CompletionPermit, request: &Authorized<Request>) -> SsdGuard<'_> {
+        let is_current = self.rules.serial(request.slot()) == Some(request.serial());
+        let mut ssd = self.shared.lock();
+        ssd.adopt(permit, request);
+        self.share().flight(request.slot()).leave(is_current);
+        ssd
+    }
+
+    /// Nobody waits for the write any more, nor for its transfers.
+    fn bury_write(&mut self, id: u32) {
+        if let Some(write) = self.writes.commands.remove(id) {
+            self.share().left();
+            self.drop_blocks(write.blocks);
+        }
+    }
+
+    /// The data of a write is not wanted.
+    fn drop_blocks(&mut self, blocks: Vec<NewBlock>) {
+        blocks.iter().for_each(|block| self.shared.ftl.give_frame(block.frame));
+        self.keep_list(blocks);
+    }
+
+    fn keep_list(&mut self, mut blocks: Vec<NewBlock>) {
+        blocks.clear();
+        self.writes.spare.push(blocks);
+    }
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Writes that cores do alone: together, put off, handed over, and on threads of their own beside changes of rights and sweeps.
+
+use super::*;
+use gnstor_proto::status::Refusal;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A second I/O queue of client 7, on another core than [`WRITER`].
+const OTHER: QueueKey = QueueKey(72);
+
+fn rig() -> Rig {
+    let mut rig = Rig::new();
+    let Some(Role::Admin(cntlid)) = rig.role(QueueKey(70)) else { panic!("client 7 is connected") };
+    assert_eq!(refusal(&rig.connect(OTHER, 2, Identity::Client(client(7)), cntlid)), None);
+    assert_ne!(core_of(WRITER), core_of(OTHER));
+    rig
+}
+
+/// Submits writes of these blocks and answers their transfers; they have arrived, and their core's step has not ended.
+fn arrive(rig: &mut Rig, key: QueueKey, blocks: &[u32]) -> Vec<u16> {
+    rig.hold = true;
+    rig.poke(key, 0, &block(77));
+    let ids = blocks.iter().map(|&vba| {
+        let sqe = rig.io(io::WRITE, key, vba, 1);
+        rig.submit(key, sqe)
+    });
+    let ids = ids.collect();
+    for effect in std::mem::take(&mut rig.held) {
+        let (transfer, outcome) = rig.moved(effect);
+        let now = rig.now;
+        rig.core(key).transferred(now, transfer, outcome);
+    }
+    rig.hold = false;
+    ids
+}
+
+#[test]
+fn writes_that_arrive_together_share_one_hold_of_the_lock() {
+    let mut rig = rig();
+    let before = rig.layer_stats();
+    let ids = arrive(&mut rig, WRITER, &[1, 2, 3, 40, 41]);
+    assert_eq!(rig.layer_stats().commit_holds, before.commit_holds, "nothing is committed before the step ends");
+    assert_eq!(rig.core(WRITER).next_event(), Some(rig.now));
+    rig.pump();
+    for cid in ids {
+        assert_eq!(refusal(&rig.take(WRITER, cid).unwrap()), None);
+    }
+    let after = rig.layer_stats();
+    assert_eq!((after.host_pages - before.host_pages, after.commit_holds - before.commit_holds), (5, 1));
+    assert_eq!(rig.read(41), block(77));
+}
+
+#[test]
+fn a_write_waits_for_its_next_step_while_another_commits_and_is_not_answered_before() {
+    let mut rig = rig();
+    let ids = arrive(&mut rig, WRITER, &[5]);
+    let ftl = Arc::clone(&rig.ssd().ftl);
+    let commits = ftl.commits();
+    let core = rig.core(WRITER);
+    core.end_step();
+    assert_eq!(core.pop_effect(), None);
+    drop(commits);
+    assert_eq!(rig.stats().commits_put_off, 1);
+    rig.pump();
+    assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), None);
+}
+
+#[test]
+fn a_write_that_has_arrived_is_judged_by_the_rules_at_its_commit() {
+    let mut rig = rig();
+    let ids = arrive(&mut rig, WRITER, &[6]);
+    rig.chmod(|entry| {
+        entry.writer = Some(client(9));
+        entry.lease_epoch += 1;
+    });
+    assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), Some(Refusal::LeaseHeldByOther));
+    assert_eq!((rig.mapped_blocks(), rig.in_flight()), (0, 0));
+    assert!(rig.frames_are_whole());
+}
+
+#[test]
+fn a_write_that_has_arrived_ends_with_its_lease() {
+    let mut rig = rig();
+    let ids = arrive(&mut rig, WRITER, &[6]);
+    rig.advance(Span::from_ms(10_001));
+    assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), Some(Refusal::LeaseExpired));
+    assert_eq!(rig.mapped_blocks(), 0);
+}
+
+#[test]
+fn a_write_that_has_arrived_dies_with_its_queue() {
+    let mut rig = rig();
+    arrive(&mut rig, WRITER, &[7, 8]);
+    rig.memory.remove(&WRITER);
+    rig.close_queue(rig.now, WRITER);
+    rig.pump();
+    assert_eq!((rig.mapped_blocks(), rig.in_flight(), rig.stats().permits_forfeited), (0, 0, 2));
+    assert!(rig.frames_are_whole());
+}
+
+#[test]
+fn what_a_core_hands_over_is_counted_once() {
+    let mut rig = rig();
+    let before = rig.stats();
+    rig.write(1, &[1, 2, 3]);
+    let mut fua = rig.io(io::WRITE, WRITER, 4, 2);
+    fua.cdw12 = (fua.cdw12.get() | 1 << 30).into();
+    assert_eq!(rig.refused(WRITER, fua), None);
+    let after = rig.stats();
+    assert_eq!((after.writes - before.writes, after.blocks_written - before.blocks_written), (2, 5));
+    assert_eq!(after.permits_issued, after.permits_spent);
+    let ssd = rig.ssd();
+    let of_volume = ssd.table.volume_counters().find(|row| row.0 == VOLUME).unwrap().2;
+    let of_client = ssd.table.client_counters().find(|row| row.0 == 7).unwrap().2;
+    for counters in [of_volume, of_client] {
+        assert_eq!((counters.writes, counters.blocks_written), (2, 5));
+    }
+    assert_eq!((ssd.activity().write_commands, ssd.activity().blocks_written, ssd.in_flight()), (2, 5, 0));
+}
+
+/// What the writers and the daemon's thread tell each other.
+#[derive(Default)]
+struct World {
+    /// Odd while the right to write is gone and the daemon has been told so.
+    epoch: AtomicU64,
+    lease: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// Writes on one core until told to stop; how many succeeded and how many were refused.
+fn write_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) -> (u64, u64) {
+    let (mut done, mut refused, mut out, mut sequence) = (0, 0, 0, u64::from(key.0) << 32);
+    let mut dice = u64::from(key.0);
+    let now = Time::from_ns(2000);
+    let mut under_way: Vec<TransferId> = Vec::new();
+    while !world.stop.load(Ordering::Relaxed) || out > 0 {
+        dice = gnstor_proto::placement::mix64(dice);
+        if !world.stop.load(Ordering::Relaxed) && out < 8 {
+            sequence += 1;
+            let address = Address { vid: vid(VOLUME), client: client(7), vba: u32::try_from(dice % 512).unwrap() };
+            let lease_epoch = u32::try_from(world.lease.load(Ordering::Relaxed)).unwrap();
+            let mut sqe = sqe(io::WRITE);
+            let stamp = Stamp { lease_epoch, sequence };
+            ReadWrite { slba: Slba::pack(address), blocks: 1, fua: dice.is_multiple_of(61), map_epoch, stamp }
+                .encode(&mut sqe);
+            sqe.dptr = KeyedSgl::keyed(0, 4096, KEY);
+            core.submit(now, key, &sqe);
+            out += 1;
+        }
+        if dice.is_multiple_of(3) || world.stop.load(Ordering::Relaxed) {
+            under_way.pop().into_iter().for_each(|transfer| core.transferred(now, transfer, Outcome::Done { sum: 0 }));
+        }
+        let before = world.epoch.load(Ordering::SeqCst);
+        let committed = core.writes_done();
+        core.step(now);
+        let committed = core.writes_done() - committed;
+        let after = world.epoch.load(Ordering::SeqCst);
+        assert!(committed == 0 || before != after || before.is_multiple_of(2), "committed without the right to write");
+        while let Some(effect) = core.pop_effect() {
+            match effect {
+                Effect::Pull { transfer, .. } => under_way.push(transfer),
+                Effect::Complete { cqe, .. } => {
+                    out -= 1;
+                    if refusal(&cqe).is_none() { done += 1 } else { refused += 1 }
+                }
+                Effect::Push { .. } | Effect::Close { .. } => panic!("{effect:?}"),
+            }
+        }
+    }
+    (done, refused)
+}
+
+/// Ends the writers, also where their thread's test has failed.
+struct Stopper<'a>(&'a World);
+
+impl Drop for Stopper<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs one writer on each core but the daemon's, and `daemon` beside them; what the writers saw.
+fn beside_writers(rig: &mut Rig, world: &World, daemon: impl FnOnce(&mut Rig, &mut Core)) -> (u64, u64) {
+    let map_epoch = rig.map_epoch;
+    world.lease.store(LEASE.into(), Ordering::Relaxed);
+    let mut cores = std::mem::take(&mut rig.cores);
+    let mut own = cores.remove(core_of(DAEMON));
+    let numbers = (0..CORES).filter(|&at| at != core_of(DAEMON));
+    let seen = std::thread::scope(|scope| {
+        let threads: Vec<_> = numbers
+            .zip(&mut cores)
+            .map(|(at, core)| {
+                let key = [WRITER, OTHER].into_iter().find(|&key| core_of(key) == at).unwrap();
+                scope.spawn(move || write_on(core, key, map_epoch, world))
+            })
+            .collect();
+        let stopper = Stopper(world);
+        daemon(rig, &mut own);
+        drop(stopper);
+        threads.into_iter().map(|thread| thread.join().unwrap()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    });
+    cores.insert(core_of(DAEMON), own);
+    rig.cores = cores;
+    seen
+}
+
+/// Carries out a command of the daemon's on its core until it completes.
+fn complete(rig: &Rig, core: &mut Core, sqe: &Sqe, data: &[u8]) {
+    let mut now = Time::from_ns(2000);
+    core.submit(now, DAEMON, sqe);
+    loop {
+        match core.pop_effect() {
+            Some(Effect::Pull { transfer, local, .. }) => {
+                let region = rig.regions.iter().find(|region| region.id() == local.region).unwrap();
+                region.write(local.offset, data);
+                core.transferred(now, transfer, Outcome::Done { sum: 0 });
+            }
+            Some(Effect::Complete { cqe, .. }) => {
+                assert_eq!(refusal(&cqe), None);
+                return;
+            }
+            Some(effect) => panic!("{effect:?}"),
+            None => {
+                // Far from the fence's deadline: the writers are there.
+                now = (now + Span::from_ns(1000)).min(Time::from_ns(500_000_000));
+                core.step(now);
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+fn change(rig: &mut Rig, core: &mut Core, change: impl FnOnce(&mut VolumeEntry)) {
+    let mut next = core.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
+    next.version += 1;
+    change(&mut next);
+    let data = next.encode();
+    let sqe = rig.daemon_sqe(opcode::VOLUME_CHMOD, data.as_bytes());
+    complete(rig, core, &sqe, data.as_bytes());
+}
+
+const ROUNDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
+
+/// The right to write goes and comes back while two cores write without a pause. When its end is complete nothing is committed any more.
+#[test]
+fn a_lease_that_was_taken_away_commits_nothing_on_any_core() {
+    let (mut rig, world) = (rig(), World::default());
+    let (done, refused) = beside_writers(&mut rig, &world, |rig, core| {
+        for round in 0..ROUNDS {
+            change(rig, core, |entry| (entry.writer, entry.lease_epoch) = (None, entry.lease_epoch + 1));
+            world.epoch.fetch_add(1, Ordering::SeqCst);
+            (0..round % 40).for_each(|_| std::thread::yield_now());
+            world.epoch.fetch_add(1, Ordering::SeqCst);
+            change(rig, core, |entry| entry.writer = Some(client(7)));
+            world.lease.fetch_add(1, Ordering::Relaxed);
+            (0..round % 30).for_each(|_| std::thread::yield_now());
+        }
+    });
+    assert!(done > 0 && refused > 0, "{done} {refused}");
+    let stats = rig.stats();
+    assert_eq!((rig.in_flight(), stats.writes, stats.permits_spent), (0, done, stats.permits_issued));
+    assert!(rig.frames_are_whole());
+}
+
+/// Volumes are deleted under the hands of those that write to them. Nothing of a life that is over stays mapped or is remembered.
+#[test]
+fn a_sweep_misses_nothing_that_a_core_commits() {
+    let (mut rig, world) = (rig(), World::default());
+    let (done, refused) = beside_writers(&mut rig, &world, |rig, core| {
+        for round in 0..ROUNDS {
+            let entry = core.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
+            let sqe = Rig::delete_sqe(entry.generation, entry.version + 1);
+            complete(rig, core, &sqe, &[]);
+            let mut now = Time::from_ns(2000);
+            while core.ssd().table.volume(vid(VOLUME)).is_some() {
+                now = now + Span::from_ns(50_000);
+                core.step(now);
+                std::thread::yield_now();
+            }
+            let ftl = Arc::clone(&core.ssd().ftl);
+            assert_eq!((ftl.mapped(), ftl.window(vid(VOLUME))), (0, Vec::new()), "round {round}");
+            let next = VolumeEntry { generation: entry.generation + 1, version: 1, ..entry };
+            let data = next.encode();
+            let sqe = rig.daemon_sqe(opcode::VOLUME_ADD, data.as_bytes());
+            complete(rig, core, &sqe, data.as_bytes());
+            (0..round % 30).for_each(|_| std::thread::yield_now());
+        }
+    });
+    assert!(done > 0 && refused > 0, "{done} {refused}");
+    assert!(rig.frames_are_whole());
+}

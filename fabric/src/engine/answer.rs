@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Answers: the data of a command and its response. A half that can sends the response itself when it has copied the data, and an answer
+//! is one message each way; for another half the engine copies part by part and sends the response then.
+//!
+//! ```text
+//!   pushes of one transfer --> answer --soon before it is due--> Half::answer --> UP_ANSWERED --> transferred
+//!                                    `--part by part: Down::ToOwner, UP_DONE--> transferred, Respond
+//! ```
+
+use super::{ConnId, Engine, Event, HalfId, Origin, cqe_bytes, half_ns};
+use crate::controller::{Outcome, Reply, TransferId};
+use crate::hca::abi::*;
+use crate::hca::{Down, Part, Response};
+use crate::time::{Span, Time};
+
+/// How long before its response is due an answer is handed over: longer than the copy takes where many are under way.
+const LEAD: Span = Span::from_ns(40_000);
+/// Until a half is asked again that had no room.
+const RETRY: Span = Span::from_ns(1000);
+/// Most parts that are handed over together.
+const MOST_PARTS: usize = 256;
+
+/// One answer on its way.
+struct Answer {
+    conn: ConnId,
+    target: u16,
+    transfer: TransferId,
+    reply: Reply,
+    /// When the response reaches the host, once the link is booked.
+    due: Option<Time>,
+    parts: Vec<Part>,
+    bytes: u32,
+    /// Whom it was handed over to, and when.
+    half: Option<HalfId>,
+    asked: Time,
+    /// Parts under way, where the engine copies them.
+    left: usize,
+    outcome: Outcome,
+    is_live: bool,
+}
+
+/// Answers by their numbers. A number is used again when its answer has ended everywhere.
+#[derive(Default)]
+pub(super) struct Answers {
+    items: Vec<Answer>,
+    free: Vec<u32>,
+    /// The parts of the one that comes, and whose they are.
+    coming: Vec<Part>,
+    coming_of: Option<(u16, TransferId)>,
+    live: usize,
+}
+
+impl Answers {
+    /// Whether there are any.
+    pub(super) fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Another part of the answer that comes.
+    pub(super) fn add(&mut self, target: u16, transfer: TransferId, part: Part) {
+        // The queue of an answer may go before its last part has come.
+        if self.coming_of != Some((target, transfer)) {
+            self.coming.clear();
+            self.coming_of = Some((target, transfer));
+        }
+        self.coming.push(part);
+    }
+
+    /// All its parts are here.
+    fn make(&mut self, conn: ConnId, target: u16, transfer: TransferId, reply: Reply) -> u32 {
+        self.live += 1;
+        self.coming_of = None;
+        let number = self.free.pop().unwrap_or_else(|| {
+            let number = u32::try_from(self.items.len()).expect("far fewer answers than 2^31");
+            self.items.push(Answer {
+                conn,
+                target,
+                transfer,
+                reply,
+                due: None,
+                parts: Vec::new(),
+                bytes: 0,
+                half: None,
+                asked: Time::ZERO,
+                left: 0,
+                outcome: Outcome::ConnectionLost,
+                is_live: false,
+            });
+            number
+        });
+        let answer = &mut self.items[number as usize];
+        (answer.conn, answer.target, answer.transfer, answer.reply) = (conn, target, transfer, reply);
+        std::mem::swap(&mut answer.parts, &mut self.coming);
+        self.coming.clear();
+        answer.bytes = answer.parts.iter().map(|part| part.local.bytes).sum();
+        (answer.due, answer.half, answer.left, answer.is_live) = (None, None, 0, true);
+        answer.outcome = Outcome::Done { sum: 0 };
+        number
+    }
+
+    /// It has ended; who is to be told.
+    fn end(&mut self, number: u32) -> Option<(u16, TransferId)> {
+        let answer = self.items.get_mut(number as usize).filter(|answer| answer.is_live)?;
+        answer.is_live = false;
+        self.live -= 1;
+        self.free.push(number);
+        Some((answer.target, answer.transfer))
+    }
+}
+
+impl Engine {
+    /// The last part of an answer has come.
+    pub(super) fn begin_answer(&mut self, now: Time, conn: ConnId, target: u16, transfer: TransferId, reply: Reply) {
+        let number = self.answers.make(conn, target, transfer, reply);
+        let half = self.conns.get(&conn).filter(|c| !c.broken()).map(|c| c.half);
+        match half {
+            // Through the queue, not here: the controller is in the middle of giving its effects away.
+            None => self.queue(now, Event::Answer { number }),
+            Some(half) if reply.at > now + LEAD && self.takes_answers(half) => {
+                self.queue(reply.at - LEAD, Event::Answer { number });
+            }
+            Some(_) => self.hand_over(now, number),
+        }
+    }
+
+    fn takes_answers(&mut self, half: HalfId) -> bool {
+        self.halves.get_mut(&half).is_some_and(|half| half.get().can_answer())
+    }
+
+    /// Hands the answer to the half of its connection.
+    pub(super) fn hand_over(&mut self, now: Time, number: u32) {
+        let answer = &mut self.answers.items[number as usize];
+        let Some(conn) = self.conns.get_mut(&answer.conn).filter(|conn| !conn.broken()) else {
+            return self.end_answer(now, number, Outcome::ConnectionLost);
+        };
+        let Some(half) = self.halves.get_mut(&conn.half) else { return };
+        let half = half.get();
+        let Reply { cqe, at } = answer.reply;
+        let fits = answer.parts.len() <= MOST_PARTS && cqe.dw0.get() == 0 && cqe.dw1.get() == 0;
+        answer.asked = now;
+        if answer.due.is_none() && (!fits || !half.can_answer()) {
+            return self.copy_parts(now, number);
+        }
+        // Asked for early, the link serves the answers in the order in which they would come to it.
+        let due = *answer.due.get_or_insert_with(|| self.link.down(at, u64::from(answer.bytes) + 16));
+        if due > now + LEAD || !half.can_answer() {
+            return self.queue((due - LEAD).max(now + RETRY), Event::Answer { number });
+        }
+        answer.half = Some(conn.half);
+        conn.transfers += 1;
+        conn.response_tries[usize::from(cqe.cid.get() & 0xFF)] = 0;
+        let late_after = due + slack(due.since(conn.submitted(cqe)));
+        let offset = half.clock_offset_ns();
+        let response = Response {
+            bytes: cqe_bytes(cqe),
+            due_ns: half_ns(due, offset),
+            late_after_ns: half_ns(late_after, offset),
+        };
+        half.answer(conn.qpn, number, &answer.parts, &response);
+        self.counters.pushed_bytes += u64::from(answer.bytes);
+    }
+
+    /// Copies the parts of an answer as transfers of their own.
+    fn copy_parts(&mut self, now: Time, number: u32) {
+        let answer = &mut self.answers.items[number as usize];
+        let (id, parts) = (answer.conn, std::mem::take(&mut answer.parts));
+        answer.left = parts.len();
+        self.counters.pushed_bytes += u64::from(answer.bytes);
+        for &Part { local, address, key, sum } in &parts {
+            self.start(now, id, Origin::Part { number }, Time::ZERO, |qpn, tag| Down::ToOwner {
+                qpn,
+                local,
+                address,
+                key,
+                tag,
+                sum,
+            });
+        }
+        self.answers.items[number as usize].parts = parts;
+    }
+
+    /// A part that the engine had copied has ended.
+    pub(super) fn end_copied_part(&mut self, now: Time, number: u32, outcome: Outcome) {
+        let answer = &mut self.answers.items[number as usize];
+        answer.left -= 1;
+        if matches!(answer.outcome, Outcome::Done { .. }) {
+            answer.outcome = outcome;
+        }
+        if answer.left > 0 {
+            return;
+        }
+        let (conn, bytes, Reply { cqe, at }) = (answer.conn, answer.bytes, answer.reply);
+        let outcome = match answer.outcome {
+            Outcome::Done { .. } => Outcome::Done { sum: 0 },
+            other => other,
+        };
+        self.end_answer(now, number, outcome);
+        if outcome == (Outcome::Done { sum: 0 }) {
+            let message = self.messages.put(&cqe_bytes(cqe));
+            self.schedule(now, at, Event::Respond { conn, message, pushed: bytes });
+        }
+    }
+
+    /// A half has ended an answer.
+    pub(super) fn answered(&mut self, now: Time, half: HalfId, number: u32, status: u32) {
+        let answer = self.answers.items.get(number as usize);
+        let Some(answer) = answer.filter(|answer| answer.is_live && answer.half == Some(half)) else { return };
+        let id = answer.conn;
+        self.counters.copies += answer.parts.len() as u64;
+        let took = now.since(answer.asked).as_ps().saturating_mul(answer.parts.len() as u64);
+        self.counters.copy_time = self.counters.copy_time + Span::from_ps(took);
+        let is_broken = match self.conns.get_mut(&id) {
+            Some(conn) => {
+                conn.transfers -= 1;
+                conn.broken()
+            }
+            None => {
+                self.leaving.answered(id);
+                false
+            }
+        };
+        self.end_answer(now, number, outcome_of(status));
+        if is_broken {
+            self.retire(id);
+        }
+    }
+
+    fn end_answer(&mut self, now: Time, number: u32, outcome: Outcome) {
+        let Some((target, transfer)) = self.answers.end(number) else { return };
+        let t = &mut self.targets[usize::from(target)];
+        t.controller.transferred(t.clock, transfer, outcome);
+        self.drain_effects(now, target);
+    }
+
+    /// Ends the answers of a connection whose half has taken them back.
+    pub(super) fn fail_answers(&mut self, now: Time, id: ConnId) {
+        let is_its = |answer: &Answer| answer.is_live && answer.conn == id && answer.half.is_some();
+        let all = (0u32..).zip(&self.answers.items);
+        let numbers: Vec<u32> = all.filter(|(_, answer)| is_its(answer)).map(|(number, _)| number).collect();
+        for number in numbers {
+            self.end_answer(now, number, Outcome::ConnectionLost);
+        }
+    }
+}
+
+/// How long after its modelled time a response that takes `modelled` counts as late.
+pub(super) fn slack(modelled: Span) -> Span {
+    Span::from_ps((modelled.as_ps() / 20).max(Span::from_ns(2000).as_ps()))
+}
+
+/// What a `COPY_*` means to a controller.
+pub(super) fn outcome_of(status: u32) -> Outcome {
+    match status {
+        COPY_OK => Outcome::Done { sum: 0 },
+        COPY_BAD_SUM => Outcome::BadChecksum,
+        _ => Outcome::RemoteAccess,
+    }
+}

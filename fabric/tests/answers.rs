@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Data and response handed to an HCA in device memory together: both arrive, or neither does.
+
+use gnstor_fabric::device::{Choice, Device, Residency};
+use gnstor_fabric::hca::abi::*;
+use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceMr, DeviceQp, Shape, idle_client};
+use gnstor_fabric::hca::{Down, Half, Part, Response};
+use gnstor_fabric::mlx5::{self, CtrlSeg, DataSeg, opcode};
+use gnstor_fabric::region::HostRegion;
+use gnstor_proto::checksum::block_sum;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use zerocopy::IntoBytes;
+
+const LIMIT: Duration = Duration::from_secs(20);
+const QPN: u32 = 0x100;
+const BLOCK: u32 = 4096;
+const BYTES: usize = BLOCK as usize;
+/// Within the owner's memory.
+const CQ: u64 = 0x10_0000;
+const SQ: u64 = CQ + 0x1000;
+const RQ: u64 = CQ + 0x2000;
+const DBR: u64 = CQ + 0x2800;
+const UAR: u64 = CQ + 0x3000;
+const RECEIVES: u64 = CQ + 0x4000;
+const LOG_CQ: u32 = 6;
+
+struct World {
+    hca: AgentHca,
+    half: AgentHalf,
+    owner: Arc<HostRegion>,
+    array: Arc<HostRegion>,
+    key: u32,
+    /// Completions taken.
+    taken: u64,
+}
+
+impl World {
+    /// A queue pair with `receives` receives posted; block `i` of the array is full of `i + 1`.
+    fn new(receives: u16) -> Self {
+        let device = Device::open(Choice::Host).expect("the CPU is always there");
+        let (hca, mut halves) = AgentHca::new(&device, Residency::TwoKernels, 1).expect("memory");
+        let mut half = halves.remove(0);
+        let (owner, array) = (HostRegion::alloc(1 << 21).expect("memory"), HostRegion::alloc(1 << 20).expect("memory"));
+        half.add_region(&array).expect("maps");
+        for block in 0..=255u8 {
+            array.fill(u64::from(block) * u64::from(BLOCK), BYTES, block.wrapping_add(1));
+        }
+        let pd = hca.alloc_pd();
+        let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
+        let key = hca.register(DeviceMr { base: owner.address(), bytes: 1 << 21, access, pd }).expect("room");
+        owner.fill(CQ, 64 << LOG_CQ, 0xFF);
+        let base = owner.address();
+        let cq = hca.create_cq(base + CQ, LOG_CQ).expect("room");
+        let qp =
+            DeviceQp { sq: (base + SQ, 16), rq: (base + RQ, 64), dbr: base + DBR, uar: base + UAR, cq, pd, ring: 0 };
+        assert_eq!(hca.create_qps(&[qp]).expect("room"), QPN);
+        let world = Self { hca, half, owner, array, key, taken: 0 };
+        for i in 0..64u64 {
+            let to = base + RECEIVES + i * 16;
+            let segment: [u8; 16] = zerocopy::transmute!([[0, 0, 0, 16], key.to_be_bytes(), high(to), low(to)]);
+            world.owner.write(RQ + i * 16, &segment);
+        }
+        world.post(receives);
+        world
+    }
+
+    fn post(&self, receives: u16) {
+        self.owner.word32(DBR).store(u32::from(receives).to_be(), Ordering::Release);
+    }
+
+    /// Block `from` of the array to block `to` of the owner.
+    fn part(&self, from: u8, to: u8) -> Part {
+        Part {
+            local: self.array.slice(u64::from(from) * u64::from(BLOCK), BLOCK),
+            address: self.owner.address() + u64::from(to) * u64::from(BLOCK),
+            key: self.key,
+            sum: Some(block_sum(&[from.wrapping_add(1); BYTES])),
+        }
+    }
+
+    fn answer(&mut self, tag: u32, parts: &[Part]) {
+        self.answer_at(tag, parts, 0);
+    }
+
+    fn answer_at(&mut self, tag: u32, parts: &[Part], due_ns: u64) {
+        let mut bytes = [0; 16];
+        bytes[8..].copy_from_slice(&(u64::from(tag) | 1 << 63).to_le_bytes());
+        self.half.answer(QPN, tag, parts, &Response { bytes, due_ns, late_after_ns: u64::MAX >> 2 });
+    }
+
+    fn launch(&self) {
+        self.hca.launch(idle_client(), Shape { blocks: 1, threads: 32, smem_bytes: 0 }, 0, LIMIT).expect("ends");
+    }
+
+    /// Tags whose responses have arrived since the last call, in order.
+    fn responses(&mut self) -> Vec<u64> {
+        let mut tags = Vec::new();
+        loop {
+            let at = CQ + (self.taken & ((1 << LOG_CQ) - 1)) * 64;
+            let mut cqe = [0; 64];
+            self.owner.read(at, &mut cqe);
+            if cqe[63] >> 4 == 15 || u64::from(cqe[63] & 1) != self.taken >> LOG_CQ & 1 {
+                return tags;
+            }
+            assert_eq!(cqe[63] >> 4, 2, "a SEND");
+            let receive = u64::from(u16::from_be_bytes([cqe[60], cqe[61]]) & 63);
+            let mut response = [0; 16];
+            self.owner.read(RECEIVES + receive * 16, &mut response);
+            let [first, second]: [u64; 2] = zerocopy::transmute!(response);
+            assert_eq!((first, second >> 63), (0, 1));
+            tags.push(second & !(1 << 63));
+            self.taken += 1;
+        }
+    }
+
+    /// What the half said of answers: tags and status.
+    fn told(&mut self) -> Vec<(u32, u32)> {
+        let all = std::iter::from_fn(|| self.half.poll()).inspect(|e| assert_eq!(e.kind, UP_ANSWERED));
+        let mut all: Vec<_> = all.map(|e| (e.index, e.status)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn block(&self, at: u8) -> u8 {
+        let mut data = [0; BYTES];
+        self.owner.read(u64::from(at) * u64::from(BLOCK), &mut data);
+        assert!(data.iter().all(|byte| *byte == data[0]));
+        data[0]
+    }
+}
+
+fn high(address: u64) -> [u8; 4] {
+    u32::try_from(address >> 32).expect("32 bits").to_be_bytes()
+}
+
+fn low(address: u64) -> [u8; 4] {
+    u32::try_from(address & 0xFFFF_FFFF).expect("32 bits").to_be_bytes()
+}
+
+#[test]
+fn data_and_response_arrive_together() {
+    let mut world = World::new(64);
+    world.answer(1, &[world.part(7, 0)]);
+    world.answer(2, &[world.part(8, 1), world.part(9, 2), world.part(10, 3)]);
+    world.launch();
+    assert_eq!(world.told(), [(1, COPY_OK), (2, COPY_OK)]);
+    let mut seen = world.responses();
+    seen.sort_unstable();
+    assert_eq!(seen, [1, 2]);
+    assert_eq!([0, 1, 2, 3].map(|at| world.block(at)), [8, 9, 10, 11]);
+    let stats = world.hca.stats().expect("contexts");
+    assert_eq!((stats.responses, stats.lateness.iter().sum::<u64>()), (2, 2));
+}
+
+#[test]
+fn a_part_that_fails_keeps_the_response_back_and_says_why() {
+    let mut world = World::new(64);
+    let wrong_sum = Part { sum: Some(1), ..world.part(2, 1) };
+    let wrong_key = Part { key: world.key ^ 1, ..world.part(3, 2) };
+    world.answer(1, &[world.part(1, 0), wrong_sum, world.part(4, 3)]);
+    world.answer(2, &[wrong_key]);
+    world.answer(3, &[wrong_sum, wrong_key]);
+    world.answer(4, &[Part { address: 1 << 63, ..world.part(5, 4) }]);
+    world.answer(5, &[world.part(6, 5)]);
+    world.launch();
+    let told = world.told();
+    assert_eq!(told, [(1, COPY_BAD_SUM), (2, COPY_BAD_KEY), (3, COPY_BAD_KEY), (4, COPY_BAD_KEY), (5, COPY_OK)]);
+    assert_eq!(world.responses(), [5]);
+    assert_eq!([2, 4, 5].map(|at| world.block(at)), [0, 0, 7]);
+}
+
+#[test]
+fn more_answers_than_there_are_receives_and_slots_all_arrive() {
+    let mut world = World::new(0);
+    let (mut told, mut seen, mut sent) = (0, 0, 0u32);
+    let all = 3 * u32::try_from(ANSWER_SLOTS).expect("small");
+    while seen < all {
+        while sent < all && sent - seen < 64 && world.half.can_answer() {
+            let at = u8::try_from(sent % 200).expect("small");
+            world.answer(sent, &[world.part(at, at)]);
+            sent += 1;
+        }
+        world.post(u16::try_from(seen & 0xFFFF).expect("16 bits").wrapping_add(64));
+        world.launch();
+        told += u32::try_from(world.told().len()).expect("few");
+        let new = u32::try_from(world.responses().len()).expect("few");
+        assert_ne!(new, 0, "nothing arrives any more");
+        seen += new;
+    }
+    assert_eq!((told, sent), (all, all));
+}
+
+#[test]
+fn an_answer_without_a_receive_is_reported_with_its_response() {
+    let mut world = World::new(1);
+    world.answer(1, &[world.part(1, 0)]);
+    world.answer(2, &[world.part(2, 1)]);
+    world.launch();
+    let entries: Vec<UpEntry> = std::iter::from_fn(|| world.half.poll()).collect();
+    let kinds = |kind| entries.iter().filter(|e| e.kind == kind).count();
+    assert_eq!((kinds(UP_RNR), kinds(UP_ANSWERED), entries.len()), (1, 2, 3));
+    let lost = entries.iter().find(|e| e.kind == UP_RNR).expect("one").arg[1] & !(1 << 63);
+    let seen = world.responses();
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0] + lost, 3, "one arrived, the other came back");
+}
+
+#[test]
+fn a_response_waits_until_it_is_due_and_holds_up_no_other() {
+    let mut world = World::new(64);
+    let clock = std::time::Instant::now();
+    world.half.push(Down::Ping { tag: 1 });
+    world.launch();
+    let pong = world.half.poll().expect("a pong");
+    // The agent's clock runs as the host's does.
+    let soon = |ns: u64| pong.stamp_ns + u64::try_from(clock.elapsed().as_nanos()).expect("short") + ns;
+    world.answer_at(1, &[world.part(1, 0)], soon(150_000_000));
+    world.answer_at(2, &[world.part(2, 1)], 0);
+    world.launch();
+    assert_eq!(world.responses(), [2, 1], "what is due goes first");
+    assert_eq!(world.told().len(), 2);
+}
+
+#[test]
+fn answers_that_were_taken_back_are_neither_sent_nor_told_and_their_slots_come_back() {
+    let mut world = World::new(64);
+    for round in 0..4 {
+        for tag in 0..200u32 {
+            world.answer(tag, &[world.part(1, 0), world.part(2, 1)]);
+        }
+        assert!(world.half.take_back(QPN));
+        world.launch();
+        assert_eq!((world.told(), world.responses()), (vec![], vec![]), "round {round}");
+        assert_eq!([0, 1].map(|at| world.block(at)), [0, 0]);
+    }
+    world.answer(9, &[world.part(1, 0)]);
+    world.launch();
+    assert_eq!((world.told(), world.responses()), (vec![(9, COPY_OK)], vec![9]));
+}
+
+#[test]
+fn a_wait_takes_in_the_whole_of_an_answer_that_has_begun() {
+    let mut world = World::new(64);
+    let parts = vec![world.part(7, 0); 250];
+    (0..10).for_each(|tag| world.answer(tag, &parts)); // the ring is full in the midst of the ninth
+    let wait = world.half.settle();
+    assert!(world.told().is_empty());
+    world.launch();
+    assert_eq!(world.told().len(), 8);
+    assert!(!world.half.settled(wait), "the ninth is under way");
+    world.launch();
+    assert_eq!(world.told(), [(8, COPY_OK)]);
+    assert!(world.half.poll().is_none() && world.half.settled(wait));
+    world.launch();
+    assert_eq!(world.told(), [(9, COPY_OK)], "the tenth began behind the wait");
+    assert_eq!(world.responses().len(), 10);
+}
+
+#[test]
+fn where_writes_are_not_ordered_the_data_of_an_answer_waits_for_a_dump() {
+    let mut world = World::new(64);
+    world.hca.set_unordered().expect("memory");
+    world.answer(1, &[world.part(7, 0), world.part(8, 1)]);
+    world.launch();
+    assert_eq!((world.told(), world.responses()), (vec![(1, COPY_OK)], vec![1]));
+    assert_eq!([0, 1].map(|at| world.block(at)), [0, 0]);
+    world.owner.write(SQ, CtrlSeg::new(opcode::DUMP, 0, QPN, 2, 0).as_bytes());
+    let seg = DataSeg { byte_count: 16.into(), lkey: world.key.into(), address: world.owner.address().into() };
+    world.owner.write(SQ + 16, seg.as_bytes());
+    world.owner.write(DBR + 4, &1u32.to_be_bytes());
+    world.owner.write(UAR + mlx5::UAR_DB0, &mlx5::doorbell_value(1, QPN));
+    world.launch();
+    assert_eq!(world.half.poll().map(|e| e.kind), Some(UP_DUMP));
+    assert_eq!([0, 1].map(|at| world.block(at)), [8, 9]);
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//
+// Many warps take buffers of all sizes from a pool that grows. No page has two owners, none is lost, and of all who find the pool empty at
+// once, one asks.
+//   pool plain|tsan SEEDS [WARPS]      "ok NAME" or "FAILED NAME" a test
+#include "rig.hpp"
+
+namespace {
+
+using namespace rig;
+using namespace gn::mem;
+
+constexpr gn_u32 MOST = 64, PAGES = MOST * POOL_PAGES, BASE_PAGE = 0x1000;
+
+struct World {
+  uint64_t seed;
+  gn_u32 warps, first_blocks;
+  bool refuses;
+  Memory words{MOST * 4}, host{64};
+  pool p{};
+  std::vector<gn_u32> owner;   // of each page: 0, or the thread that has it + 1. Plain: two owners are a race
+  gn_u32 twice = 0, outside = 0, failed = 0, served = 0;
+  unsigned asks = 0, wrong_asks = 0, steps = 0;
+  gn_u32 answered = 0;
+
+  World(uint64_t s, gn_u32 w) : seed(s), warps(w), first_blocks(1 + s % 20), refuses(s % 4 == 3), owner(PAGES, 0) {
+    p = {gn_u64{BASE_PAGE} * POOL_PAGE, words.at(), host.at(), first_blocks, 7, MOST, 0};
+  }
+};
+
+void user(void* arg) {
+  World& w = *static_cast<World*>(arg);
+  gn_u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
+  Rng rng(w.seed * 7919 + thread);
+  const gn_u32 sizes[] = {1, 1, 1, 2, 5, 15, 16, 17, 32, 100, 256};
+  for (gn_u32 round = 0; round < 2; ++round) {
+    gn_u32 pages = sizes[rng.below(w.first_blocks >= 16 || !w.refuses ? 11 : 6)];
+    gn_u64 got = pool_alloc<by_device>(w.p, pages * POOL_PAGE - rng.below(POOL_PAGE), thread);
+    if (!got) {
+      add_relaxed_gpu(&w.failed, 1u);
+      pause(20);
+      continue;
+    }
+    add_relaxed_gpu(&w.served, 1u);
+    gn_u32 first = static_cast<gn_u32>(got / POOL_PAGE) - BASE_PAGE;
+    if (got % POOL_PAGE || first + pages > PAGES) {
+      add_relaxed_gpu(&w.outside, 1u);
+      continue;
+    }
+    for (gn_u32 i = 0; i < pages; ++i) {
+      if (w.owner[first + i]) add_relaxed_gpu(&w.twice, 1u);
+      w.owner[first + i] = thread + 1;
+    }
+    for (gn_u32 k = rng.below(4); k--;) pause(20);
+    for (gn_u32 i = 0; i < pages; ++i) {
+      if (w.owner[first + i] != thread + 1) add_relaxed_gpu(&w.twice, 1u);
+      w.owner[first + i] = 0;
+    }
+    pool_free<by_device>(w.p, got, pages * POOL_PAGE);
+  }
+}
+
+bool host_turn(void* arg) {
+  World& w = *static_cast<World*>(arg);
+  if (++w.steps % 16) return false;
+  pool_host& words = *reinterpret_cast<pool_host*>(w.p.host_addr);
+  gn_u32 asked = __atomic_load_n(&words.asked, __ATOMIC_ACQUIRE);
+  if (asked == w.answered) return false;
+  ++w.asks;
+  if (asked <= w.answered || asked > MOST || asked > 2 * (w.answered ? w.answered : w.first_blocks)) ++w.wrong_asks;
+  w.answered = asked;
+  if (!w.refuses) __atomic_store_n(&words.granted, asked, __ATOMIC_RELEASE);
+  return true;
+}
+
+bool run(uint64_t seed, gn_u32 warps) {
+  World w(seed, warps);
+  // A run has at most 16,384 lanes: of very many warps each has half of its own.
+  simt::Grid grid = {warps, warps > 500 ? 16u : 32u, 0, user, &w, nullptr, nullptr};
+  simt::Region visible = {w.host.p, w.host.bytes};
+  simt::Options o;
+  o.seed = seed;
+  o.preempt = seed % 3 ? 4 : 2;
+  o.deadline_ns = 100000 * 1000000ull;
+  o.abort_run = [](void*, const char*) {};
+  simt::Stats s = simt::run(&grid, 1, o, &visible, 1, host_turn, &w);
+  gn_u32 left = 0;
+  for (gn_u32 b = 0; b < MOST; ++b) left += reinterpret_cast<gn_u32*>(w.words.p)[b] != 0;
+  // At most one request for each doubling: from one block to 64 there are six.
+  bool good = !s.failed && !left && !w.twice && !w.outside && !w.wrong_asks && w.asks <= 6 && w.served &&
+              !(w.refuses && w.p.blocks != w.first_blocks);
+  if (!good)
+    printf("  seed %llu, %u warps: left %u, twice %u, outside %u, served %u, failed %u, asks %u (%u wrong), blocks %u %s\n",
+           static_cast<unsigned long long>(seed), warps, left, w.twice, w.outside, w.served, w.failed, w.asks, w.wrong_asks,
+           w.p.blocks, s.failed ? s.message : "");
+  return good;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    fprintf(stderr, "usage: pool plain|tsan SEEDS [WARPS]\n");
+    return 2;
+  }
+  uint64_t seeds = strtoull(argv[2], nullptr, 10);
+  gn_u32 warps = argc > 3 ? static_cast<gn_u32>(strtoul(argv[3], nullptr, 10)) : 4;
+  unsigned bad = 0;
+  for (uint64_t seed = 1; seed <= seeds && bad < 2; ++seed) bad += !run(seed, warps);
+  printf("%s pool_of_%u_warps\n", bad ? "FAILED" : "ok", warps);
+  return bad != 0;
+}

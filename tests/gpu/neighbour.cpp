@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// A CUDA program beside libgnstor: what it does with CUDA while a kernel reads a volume must return, and the kernel must read on; what
+// cannot be must be said. Run it beside `gnstor up`:
+//
+//   gnstor up & neighbour 127.0.0.1:7117
+//
+// One line a check; exit code 1 when one fails, 2 when there is no GPU or no array.
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <gnstor.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "neighbour.h"
+
+asm(".section .rodata\n.balign 16\nneighbour_image: .incbin \"" IMAGE "\"\nneighbour_image_end:\n.previous\n");
+extern "C" const char neighbour_image[], neighbour_image_end[];
+
+namespace {
+
+enum { PATIENCE = 400, LAUNCH_S = 3, SOON_S = 1, END_S = 10 };
+enum : unsigned { VOLUME_BYTES = 16u << 20, BATCH_HEAD = 128, BATCH_THREAD = 8 };
+
+int failures = 0;
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void check(bool good, const char* what, const std::string& told) {
+  printf("%-4s %s: %s\n", good ? "ok" : "FAIL", what, told.c_str());
+  fflush(stdout);
+  failures += !good;
+}
+
+[[noreturn]] void cannot(const std::string& why) {
+  fprintf(stderr, "neighbour: %s\n", why.c_str());
+  exit(2);
+}
+
+// The driver's own entries: the program is linked with the runtime only.
+template <class F>
+F driver(const char* name) {
+  static void* library = dlopen("libcuda.so.1", RTLD_NOW);
+  void* entry = library ? dlsym(library, name) : nullptr;
+  if (!entry) cannot(std::string(name) + " is not in the CUDA driver");
+  return reinterpret_cast<F>(entry);
+}
+
+std::string seconds(double s) {
+  char text[32];
+  snprintf(text, sizeof text, "%.3f s", s);
+  return text;
+}
+
+struct setting {
+  gn_node* node = nullptr;
+  gn_client* client = nullptr;
+  gn_file* file = nullptr;
+  gn_kernel kernel = {};
+  gn_memory* memory = nullptr;  // the kernel's argument; freeing it beside a kernel that holds the GPU would wait for that
+  CUmodule module = nullptr;
+  CUfunction holding = nullptr, adding = nullptr;
+  int multiprocessors = 0;
+};
+
+// How a launch ended.
+struct ended {
+  int code = 0;
+  std::string error;
+  reading_args args = {};
+  double seconds = 0;
+
+  bool well() const { return code == 0 && args.failed == 0 && args.wrong == 0 && args.reads > 0; }
+  std::string told() const {
+    if (code) return error;
+    return std::to_string(args.reads) + " reads right, " + std::to_string(args.wrong) + " wrong, " + std::to_string(args.failed) +
+           " failed, " + ::seconds(seconds);
+  }
+};
+
+// Reads the volume with so many threads, for a time or one block a thread.
+ended read_volume(const setting& s, unsigned blocks, unsigned threads, double runtime_s) {
+  ended e;
+  gn_kernel_file file;
+  e.code = gn_device_file(s.file, &file);
+  memcpy(e.args.file, &file, sizeof file);
+  e.args.blocks = VOLUME_BYTES / GN_BLOCK_BYTES;
+  e.args.runtime_ns = (unsigned long long)(runtime_s * 1e9);
+  if (!e.code) e.code = gn_memory_write(s.memory, 0, &e.args, sizeof e.args);
+  double began = now_s();
+  if (!e.code)
+    e.code = gn_launch(s.node, &s.kernel, blocks, threads, BATCH_HEAD + BATCH_THREAD * threads, gn_memory_address(s.memory),
+                       60ull * 1000000000);
+  e.seconds = now_s() - began;
+  if (e.code) e.error = gn_last_error();
+  if (!e.code) e.code = gn_memory_read(s.memory, 0, &e.args, sizeof e.args);
+  return e;
+}
+
+// Does `what` a second into a launch: it must return 0, at the latest when the launch has ended, and the launch must end well.
+void during(const setting& s, const char* name, bool at_once, const std::function<int()>& what) {
+  ended e;
+  printf("...  %s\n", name);  // should it never return, this is the last line
+  fflush(stdout);
+  std::thread launch([&] { e = read_volume(s, 4, 64, LAUNCH_S); });
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  double began = now_s();
+  int code = what();
+  double took = now_s() - began;
+  launch.join();
+  bool in_time = took < (at_once ? SOON_S : END_S);
+  check(code == 0 && in_time && e.well(), name, "code " + std::to_string(code) + " after " + seconds(took) + "; launch: " + e.told());
+}
+
+int load_and_unload() {
+  CUmodule module;
+  int code = driver<decltype(&cuModuleLoadData)>("cuModuleLoadData")(&module, neighbour_image);
+  return code ? code : driver<decltype(&cuModuleUnload)>("cuModuleUnload")(module);
+}
+
+int allocate_and_free() {
+  void* memory = nullptr;
+  int code = cudaMalloc(&memory, 1 << 20);
+  return code ? code : cudaFree(memory);
+}
+
+CUresult launch(CUfunction function, unsigned blocks, unsigned threads, CUstream stream, void* argument) {
+  void* arguments[] = {&argument};
+  auto call = driver<decltype(&cuLaunchKernel)>("cuLaunchKernel");
+  return call(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr);
+}
+
+CUresult launch_cooperative(CUfunction function, unsigned blocks, unsigned threads, CUstream stream, void* argument) {
+  void* arguments[] = {&argument};
+  auto call = driver<decltype(&cuLaunchCooperativeKernel)>("cuLaunchCooperativeKernel");
+  return call(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments);
+}
+
+cudaStream_t stream() {
+  cudaStream_t made;
+  if (cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking)) cannot("no stream");
+  return made;
+}
+
+int per_multiprocessor(CUfunction function, int threads) {
+  int blocks = 0;
+  auto call = driver<decltype(&cuOccupancyMaxActiveBlocksPerMultiprocessor)>("cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  if (call(&blocks, function, threads, 0)) cannot("no occupancy");
+  return blocks;
+}
+
+// CUDA's own calls, with and without a resident agent.
+void calls(const setting& s) {
+  for (auto& [name, call] : std::vector<std::pair<const char*, int (*)()>>{
+           {"cudaMalloc and cudaFree between launches", allocate_and_free},
+           {"a module loaded between launches", load_and_unload},
+           {"cudaDeviceSynchronize between launches", [] { return (int)cudaDeviceSynchronize(); }}}) {
+    double began = now_s();
+    int code = call();
+    check(code == 0 && now_s() - began < SOON_S, name, "code " + std::to_string(code) + " after " + seconds(now_s() - began));
+  }
+  during(s, "cudaDeviceSynchronize beside a launch", false, [] { return (int)cudaDeviceSynchronize(); });
+  during(s, "cudaMalloc and cudaFree beside a launch", false, allocate_and_free);
+  during(s, "a module loaded beside a launch", false, load_and_unload);
+  unsigned* sum;
+  if (cudaMalloc((void**)&sum, 4) || cudaMemset(sum, 0, 4)) cannot("no memory");
+  cudaStream_t own = stream();
+  // Once before: the first launch of a kernel loads it.
+  auto add = [&] {
+    int code = launch(s.adding, 64, 32, own, sum);
+    return code ? code : (int)cudaStreamSynchronize(own);
+  };
+  add();
+  during(s, "a kernel of the user's own beside a launch", true, add);
+  unsigned there = 0;
+  cudaMemcpy(&there, sum, 4, cudaMemcpyDeviceToHost);
+  check(there == 2 * 64 * 32, "what it has added", std::to_string(there));
+  cudaFree(sum);
+  cudaStreamDestroy(own);
+}
+
+// Grids that want the whole GPU.
+void full(const setting& s) {
+  ended e = read_volume(s, (unsigned)s.multiprocessors * 12, 256, 0);
+  bool all = e.args.reads == (unsigned long long)s.multiprocessors * 12 * 256;
+  check(e.well() && all, "a launch of more threads than the GPU holds", e.told());
+  unsigned *go, *go_device;
+  if (cudaHostAlloc((void**)&go, 4, cudaHostAllocMapped) || cudaHostGetDevicePointer((void**)&go_device, go, 0)) cannot("no memory");
+  cudaStream_t own = stream();
+  unsigned room = (unsigned)(s.multiprocessors * per_multiprocessor(s.holding, 1024));
+
+  __atomic_store_n(go, 0u, __ATOMIC_RELEASE);
+  int code = launch(s.holding, room, 1024, own, go_device);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  double began = now_s();
+  e = read_volume(s, 1, 32, 0);
+  double took = now_s() - began;
+  bool told = e.code != 0 && e.error.find("did not become resident") != std::string::npos;
+  check(code == 0 && told && took < 2 * END_S, "a launch where another kernel holds every multiprocessor", e.told() + " after " + seconds(took));
+  __atomic_store_n(go, 1u, __ATOMIC_RELEASE);
+  code = cudaStreamSynchronize(own);
+  e = read_volume(s, 4, 64, 0);
+  check(code == 0 && e.well(), "the next launch, when it has gone", e.told());
+
+  code = launch_cooperative(s.holding, room + 1, 1024, own, go_device);
+  check(code == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "a cooperative grid that never fits", "code " + std::to_string(code));
+  during(s, "a cooperative grid of the whole GPU beside a launch", false, [&] {
+    int code = launch_cooperative(s.holding, room, 1024, own, go_device);
+    return code ? code : (int)cudaStreamSynchronize(own);
+  });
+  cudaFreeHost(go);
+  cudaStreamDestroy(own);
+}
+
+void set_up(setting& s, const char* array) {
+  if (gn_node_open("cuda", &s.node)) cannot(gn_last_error());
+  if (gn_connect(s.node, array, &s.client)) cannot(gn_last_error());
+  gn_create_options options = {};
+  options.capacity_bytes = VOLUME_BYTES;
+  options.replicas = 2;
+  if (gn_volume_create(s.client, "neighbour", &options, nullptr)) cannot(gn_last_error());
+  if (gn_open(s.client, "neighbour", GN_READ | GN_WRITE, &s.file)) cannot(gn_last_error());
+  std::vector<unsigned long long> data(VOLUME_BYTES / 8, 0x5555555555555555ull);
+  for (unsigned long long block = 0; block < VOLUME_BYTES / GN_BLOCK_BYTES; ++block) data[block * GN_BLOCK_BYTES / 8] = block * BLOCK_SALT;
+  if (gn_write_at(s.file, 0, data.data(), VOLUME_BYTES) || gn_flush(s.file)) cannot(gn_last_error());
+  if (gn_memory_alloc(s.node, sizeof(reading_args), &s.memory)) cannot(gn_last_error());
+  s.kernel = {"neighbour_reading", neighbour_image, (size_t)(neighbour_image_end - neighbour_image), nullptr};
+  if (cudaSetDevice(0) || cudaDeviceGetAttribute(&s.multiprocessors, cudaDevAttrMultiProcessorCount, 0)) cannot("no attribute");
+  auto load = driver<decltype(&cuModuleLoadData)>("cuModuleLoadData");
+  auto function = driver<decltype(&cuModuleGetFunction)>("cuModuleGetFunction");
+  if (load(&s.module, neighbour_image) || function(&s.holding, s.module, "neighbour_holding") ||
+      function(&s.adding, s.module, "neighbour_adding"))
+    cannot("the program's own kernels cannot be loaded");
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (count != 2) cannot("usage: neighbour HOST:PORT (of a running gnstor up)");
+  alarm(PATIENCE);  // nothing here may hang: then the signal ends it
+  setting s;
+  set_up(s, words[1]);
+  ended e = read_volume(s, 4, 64, 1);
+  check(e.well(), "a launch alone", e.told());
+  calls(s);
+  full(s);
+  e = read_volume(s, 4, 64, 1);
+  check(e.well(), "a launch after all that", e.told());
+  gn_memory_free(s.memory);
+  gn_close(s.file);
+  check(gn_volume_delete(s.client, "neighbour") == 0, "the volume is deleted", "");
+  gn_disconnect(s.client);
+  gn_node_close(s.node);
+  check(cudaDeviceSynchronize() == cudaSuccess, "the context is sound at the end", "");
+  printf("%d failed\n", failures);
+  return failures != 0;
+}

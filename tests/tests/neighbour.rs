@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A good neighbour: a process that is killed or stopped, and a kernel that traps or hangs, end their own work with an error that says why,
+//! and nobody else's.
+#![expect(clippy::disallowed_methods, reason = "processes are stopped for real time, beside threads that go on")]
+
+use gnstor_cli::array::Array;
+use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, Up, gnstor, run_for, signal, until, wait};
+use gnstor_tests::{any_port, assert_error, assert_same, client, node, pattern, small_config, volume, within};
+use libgnstor::{Client, Rights};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// As long as a person needs to look at another window; longer than an I/O may take.
+const STOPPED: Duration = Duration::from_secs(10);
+/// Longest wait for a command whose array or client is gone: an I/O's deadline, and what goes with it.
+const SOON: Duration = Duration::from_secs(45);
+/// One round of a bystander, on a machine that has other things to do.
+const ROUND: Duration = Duration::from_secs(8);
+/// Bytes of a copy that is still under way when something happens to it.
+const LARGE: usize = 100 << 20;
+
+/// An array in this process that others reach by TCP.
+fn served_array() -> Array {
+    let mut config = small_config(3);
+    config.ssds = gnstor_cli::array::Ssds::Here(gnstor_cli::media::in_memory(
+        3,
+        &gnstor_cli::media::preset("null").expect("the preset without modelled time"),
+        256 << 20,
+    ));
+    config.fabric_listen = Some(any_port());
+    Array::start(&config).expect("an array starts")
+}
+
+fn input(folder: &Path, bytes: usize) -> String {
+    let path = folder.join("input");
+    std::fs::write(&path, pattern(3, bytes)).expect("a file can be written");
+    path.to_str().expect("a plain path").to_owned()
+}
+
+/// `gnstor cp` in a process of its own, which goes on.
+struct Copying(Guard);
+
+impl Copying {
+    fn start(array: &str, from: &str, to: &str) -> Self {
+        let mut command = Command::new(&*GNSTOR);
+        command.args(["cp", "--device", "host", "--array", array, from, to]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        Self(Guard(command.spawn().expect("the command starts")))
+    }
+
+    /// It ends soon: well, or in a sentence that has one of these words.
+    fn ends(mut self, words: &[&str]) {
+        let code = wait(&mut self.0, SOON).unwrap_or_else(|| panic!("not within {SOON:?}"));
+        let mut said = String::new();
+        self.0.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+        if code == 0 {
+            return;
+        }
+        // A warning may have come before: of the keep-alive, which found it first.
+        let last = said.lines().rfind(|line| !line.contains(" WARN ")).unwrap_or_default();
+        assert!(code == 1 && last.starts_with("gnstor: ") && !said.contains("panicked"), "{code}: {said}");
+        assert!(words.iter().any(|word| said.contains(word)), "none of {words:?} in: {said}");
+    }
+}
+
+/// A client of the array's own process that writes and reads all the while.
+struct Bystander {
+    stop: Arc<AtomicBool>,
+    rounds: Arc<Mutex<Vec<Duration>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Bystander {
+    fn start(client: Arc<Client>) -> Self {
+        let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (until, count) = (Arc::clone(&stop), Arc::clone(&rounds));
+        volume(&client, "bystander", 1 << 20, 2);
+        let thread = std::thread::spawn(move || {
+            let file = client.open("bystander", Rights::Write).expect("its own volume");
+            let mut back = vec![0; 256 << 10];
+            while !until.load(Ordering::Acquire) {
+                let began = Instant::now();
+                let data = pattern(began.elapsed().subsec_nanos().into(), back.len());
+                file.write_at(0, &data).expect("a bystander's write");
+                file.read_at(0, &mut back).expect("a bystander's read");
+                assert_same("a bystander", &back, &data);
+                count.lock().expect("no panic while held").push(began.elapsed());
+            }
+        });
+        Self { stop, rounds, thread }
+    }
+
+    fn count(&self) -> usize {
+        self.rounds.lock().expect("no panic while held").len()
+    }
+
+    /// Rounds go on, none of them slow.
+    fn goes_on(&self) {
+        let before = self.count();
+        until("a bystander's next rounds", || self.count() >= before + 3 || self.thread.is_finished());
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let slowest = self.rounds.lock().expect("no panic while held").iter().max().copied();
+        assert!(slowest.is_some_and(|slowest| slowest < ROUND), "the slowest round took {slowest:?}");
+    }
+}
+
+/// The copy has begun to write.
+fn until_written(client: &Client, name: &str) {
+    let writes = || {
+        client.list().expect("the daemon answers").iter().any(|volume| volume.name == name && volume.writer.is_some())
+    };
+    until("the copy's write lease", writes);
+    std::thread::sleep(Duration::from_millis(500));
+}
+
+#[test]
+fn a_client_process_that_is_killed_harms_nobody() {
+    let _ = &*GNSTOR;
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let large = input(folder.path(), LARGE);
+        let array = served_array();
+        let address = array.daemon_address().to_string();
+        let own = node(array.engine());
+        let witness = client(&array, &own, "witness");
+        let bystander = Bystander::start(client(&array, &own, "bystander"));
+        let mut copying = Copying::start(&address, &large, "gn://lost");
+        until_written(&witness, "lost");
+        signal(&copying.0, "-KILL");
+        assert_eq!(wait(&mut copying.0, SOON), Some(1000));
+        bystander.goes_on();
+        // What it had written can be read; who wants to write must wait until its lease has run out, and is told so.
+        let lost = witness.open("lost", Rights::Read).expect("anybody may read");
+        let mut back = vec![0; 64 << 10];
+        lost.read_at(0, &mut back).expect("a read of what is left");
+        assert_error(witness.open("lost", Rights::Write), libc::EBUSY, &["lost"]);
+        bystander.goes_on();
+        bystander.end();
+    });
+}
+
+#[test]
+fn a_client_process_that_is_stopped_for_a_while_harms_nobody() {
+    let _ = &*GNSTOR;
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let large = input(folder.path(), LARGE);
+        let array = served_array();
+        let address = array.daemon_address().to_string();
+        let own = node(array.engine());
+        let witness = client(&array, &own, "witness");
+        let bystander = Bystander::start(client(&array, &own, "bystander"));
+        let copying = Copying::start(&address, &large, "gn://slept");
+        until_written(&witness, "slept");
+        signal(&copying.0, "-STOP");
+        let began = Instant::now();
+        bystander.goes_on();
+        std::thread::sleep(STOPPED.saturating_sub(began.elapsed()));
+        bystander.goes_on();
+        signal(&copying.0, "-CONT");
+        copying.ends(&["no completion before the deadline", "broke"]);
+        bystander.end();
+        // The same copy again, by a process that is left alone.
+        let small = input(folder.path(), 3 << 20);
+        let out = folder.path().join("output").display().to_string();
+        gnstor(&["cp", "--device", "host", "--array", &address, &small, "gn://again"]).worked();
+        gnstor(&["cp", "--device", "host", "--array", &address, "gn://again", &out]).worked();
+        assert_same("copied out", &std::fs::read(&out).expect("a file"), &pattern(3, 3 << 20));
+    });
+}
+
+#[test]
+fn an_array_that_is_stopped_for_a_while_serves_again_and_one_that_is_killed_is_told() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let up = Up::start_as(&["--preset", "null", "--ssd-size", "256MiB"]);
+        let small = input(folder.path(), 1 << 20);
+        up.cp(&[&small, "gn://before"]).worked();
+        let large = input(folder.path(), LARGE);
+        let copying = Copying::start(&up.daemon, &large, "gn://large");
+        until("the copy's volume", || up.volume(&["list"]).stdout.contains("large"));
+        up.signal("-STOP");
+        let began = Instant::now();
+        std::thread::sleep(STOPPED);
+        up.signal("-CONT");
+        copying.ends(&["no completion before the deadline", "broke", "daemon"]);
+        assert!(began.elapsed() < STOPPED + SOON, "{:?}", began.elapsed());
+        let out = folder.path().join("output").display().to_string();
+        up.cp(&["gn://before", &out]).worked();
+        assert_same("from before", &std::fs::read(&out).expect("a file"), &pattern(3, 1 << 20));
+        let copying = Copying::start(&up.daemon, &large, "gn://next");
+        until("the copy's volume", || up.volume(&["list"]).stdout.contains("next"));
+        std::thread::sleep(Duration::from_millis(500));
+        up.kill();
+        copying.ends(&["broke", "no completion before the deadline", "daemon", "cannot be reached"]);
+    });
+}
+
+#[test]
+fn a_kernel_that_traps_or_hangs_is_named_and_the_array_goes_on() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let small = input(folder.path(), 300_000);
+        let demo = ["demo", "--device", "host", "--preset", "null", "--ssd-size", "64MiB", "--input", &small, "--json"];
+        for (fault, error) in [("trap", "kernel gn_demo_fault failed"), ("hang", "kernel gn_demo_fault did not end")] {
+            let report = gnstor(&[&demo[..], &["--fault", fault]].concat()).json();
+            assert!(report["error"].as_str().is_some_and(|told| told.starts_with(error)), "{report}");
+            assert_eq!((&report["fault"], &report["read_back"]), (&fault.into(), &303_104.into()));
+            assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds < 10.0), "{report}");
+        }
+        let one_grid = gnstor(&[&demo[..], &["--fault", "trap", "--one-grid"]].concat()).json();
+        assert!(one_grid["error"].as_str().is_some_and(|told| told.contains("gn_demo_fault_one_grid")), "{one_grid}");
+        // A means for us, not for users.
+        assert!(!gnstor(&["demo", "--help"]).stdout.contains("--fault"));
+    });
+}
+
+/// A driver library that knows one GPU, which drives a display or is of this generation.
+const DRIVER: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+int cuInit(unsigned flags) { (void)flags; return 0; }
+int cuDeviceGetCount(int *count) { *count = 1; return 0; }
+int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
+int cuDeviceGetName(char *name, int room, int device) { (void)device; strncpy(name, "a card in a desktop", (size_t)room); return 0; }
+static int given(const char *name) { const char *text = getenv(name); return text ? atoi(text) : 0; }
+int cuDeviceGetAttribute(int *value, int what, int device) {
+  (void)device;
+  *value = what == 75 ? given("GENERATION") : what == 17 ? given("WATCHDOG") : 0; /* compute capability; kernel run time limit */
+  return 0;
+}
+"#;
+
+#[test]
+fn a_gpu_whose_watchdog_ends_long_kernels_is_left_alone_and_the_report_says_so() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let small = input(folder.path(), 5000);
+        std::fs::write(folder.path().join("driver.c"), DRIVER).expect("a file");
+        let library = folder.path().join("libcuda.so");
+        let mut compile = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()));
+        compile.args(["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&library);
+        compile.arg(folder.path().join("driver.c"));
+        let compiled = run_for(compile, SOON);
+        assert_eq!(compiled.code, 0, "{}", compiled.stderr);
+        std::fs::copy(&library, folder.path().join("libcuda.so.1")).expect("the name that it has elsewhere");
+        let demo = |device: &str, generation: &str, watchdog: &str| {
+            let mut command = Command::new(&*GNSTOR);
+            command.args(["demo", "--preset", "null", "--ssd-size", "64MiB", "--input", &small, "--json"]);
+            command.args(["--device", device]).env("LD_LIBRARY_PATH", folder.path());
+            command.env("GENERATION", generation).env("WATCHDOG", watchdog);
+            run_for(command, SOON)
+        };
+        for (generation, watchdog, why) in
+            [("9", "1", "drives a display: its watchdog would end"), ("7", "0", "older than compute capability 8.0")]
+        {
+            let report = demo("auto", generation, watchdog).json();
+            assert_eq!((&report["device"], &report["verified"]), (&"host".into(), &true.into()));
+            let told = report["device_why"].as_str().expect("a reason");
+            assert!(told.contains("a card in a desktop") && told.contains(why), "{told}");
+            demo("cuda", generation, watchdog).failed(&["a card in a desktop", why]);
+        }
+    });
+}
