@@ -5,7 +5,7 @@ use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceMr, DeviceQp, Shape, idle_client};
 use gnstor_fabric::hca::{Down, Half, Part, Response};
-use gnstor_fabric::mlx5::{self, CtrlSeg, DataSeg, opcode};
+use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, opcode};
 use gnstor_fabric::region::HostRegion;
 use gnstor_proto::checksum::block_sum;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ impl World {
         let world = Self { hca, half, owner, array, key, taken: 0 };
         for i in 0..64u64 {
             let to = base + RECEIVES + i * 16;
-            let segment: [u8; 16] = zerocopy::transmute!([[0, 0, 0, 16], key.to_be_bytes(), high(to), low(to)]);
-            world.owner.write(RQ + i * 16, &segment);
+            let segment = DataSeg { byte_count: 16.into(), lkey: key.into(), address: to.into() };
+            world.owner.write(RQ + i * 16, segment.as_bytes());
         }
         world.post(receives);
         world
@@ -99,13 +99,13 @@ impl World {
         let mut tags = Vec::new();
         loop {
             let at = CQ + (self.taken & ((1 << LOG_CQ) - 1)) * 64;
-            let mut cqe = [0; 64];
-            self.owner.read(at, &mut cqe);
-            if cqe[63] >> 4 == 15 || u64::from(cqe[63] & 1) != self.taken >> LOG_CQ & 1 {
+            let mut cqe = Cqe64::default();
+            self.owner.read(at, cqe.as_mut_bytes());
+            if cqe.op_own >> 4 == 15 || u64::from(cqe.op_own & 1) != self.taken >> LOG_CQ & 1 {
                 return tags;
             }
-            assert_eq!(cqe[63] >> 4, 2, "a SEND");
-            let receive = u64::from(u16::from_be_bytes([cqe[60], cqe[61]]) & 63);
+            assert_eq!(cqe.op_own >> 4, 2, "a SEND");
+            let receive = u64::from(cqe.wqe_counter.get() & 63);
             let mut response = [0; 16];
             self.owner.read(RECEIVES + receive * 16, &mut response);
             let [first, second]: [u64; 2] = zerocopy::transmute!(response);
@@ -129,14 +129,6 @@ impl World {
         assert!(data.iter().all(|byte| *byte == data[0]));
         data[0]
     }
-}
-
-fn high(address: u64) -> [u8; 4] {
-    u32::try_from(address >> 32).expect("32 bits").to_be_bytes()
-}
-
-fn low(address: u64) -> [u8; 4] {
-    u32::try_from(address & 0xFFFF_FFFF).expect("32 bits").to_be_bytes()
 }
 
 #[test]
@@ -210,6 +202,7 @@ fn an_answer_without_a_receive_is_reported_with_its_response() {
 #[test]
 fn a_response_waits_until_it_is_due_and_holds_up_no_other() {
     let mut world = World::new(64);
+    #[expect(clippy::disallowed_methods, reason = "the agent has a clock of its own")]
     let clock = std::time::Instant::now();
     world.half.push(Down::Ping { tag: 1 });
     world.launch();

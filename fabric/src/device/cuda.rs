@@ -96,7 +96,10 @@ impl CudaDevice {
         // SAFETY: a plain allocation, zeroed before anybody sees it.
         unsafe {
             let address = result::malloc_sync(bytes.max(1)).map_err(failed)?;
-            result::memset_d8_sync(address, 0, bytes).map_err(named("cuMemsetD8"))?;
+            // In the stream of the copies, and waited for: a memset of device memory returns before it is done, whatever its name says, and one
+            // in another stream would wipe out what is written next.
+            result::memset_d8_async(address, 0, bytes, self.copy_stream).map_err(named("cuMemsetD8Async"))?;
+            result::stream::synchronize(self.copy_stream).map_err(named("cuStreamSynchronize"))?;
             Ok(address)
         }
     }
