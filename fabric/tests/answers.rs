@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use zerocopy::IntoBytes;
+use zerocopy::byteorder::big_endian::U32;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const QPN: u32 = 0x100;
@@ -262,7 +263,7 @@ fn where_writes_are_not_ordered_the_data_of_an_answer_waits_for_a_dump() {
     world.owner.write(SQ, CtrlSeg::new(opcode::DUMP, 0, QPN, 2, 0).as_bytes());
     let seg = DataSeg { byte_count: 16.into(), lkey: world.key.into(), address: world.owner.address().into() };
     world.owner.write(SQ + 16, seg.as_bytes());
-    world.owner.write(DBR + 4, &1u32.to_be_bytes());
+    world.owner.write(DBR + 4, U32::new(1).as_bytes());
     world.owner.write(UAR + mlx5::UAR_DB0, &mlx5::doorbell_value(1, QPN));
     world.launch();
     assert_eq!(world.half.poll().map(|e| e.kind), Some(UP_DUMP));

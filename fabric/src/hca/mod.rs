@@ -4,7 +4,7 @@
 //! A queue pair's bytes are executed by a *half* that sits where its memory is: [`agent::AgentHalf`] stands for the resident
 //! kernel in `fabric/cuda` (device memory), [`soft::SoftHalf`] does the same work in Rust (host memory). Both turn work requests into
 //! [`abi::UpEntry`]s and obey [`Down`] messages; connections, acknowledgements, errors and flush order are the engine's, for
-//! both. The same queue dumps are run through both in `tests/golden_dumps.rs`.
+//! both. The same queue dumps are run through both in `tests/golden_dumps`.
 
 pub mod abi;
 pub mod agent;

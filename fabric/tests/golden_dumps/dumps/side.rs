@@ -74,7 +74,6 @@ impl Size {
     }
 }
 
-#[expect(clippy::large_enum_variant, reason = "one at a time")]
 enum Executor {
     Soft(SoftHalf),
     Agent(Box<(AgentHca, AgentHalf)>),
