@@ -3,3 +3,6 @@
 #include "fabric/agent.cuh"
 
 GN_KERNEL_OF(gn::hca::AGENT_THREADS) gn_hca_agent(const gn::hca::agent_args* args) { gn::hca::agent_main(*args); }
+
+// A client that does nothing: the agent beside it does what lies in its queues and ends.
+GN_KERNEL gn_hca_idle(const void*) {}

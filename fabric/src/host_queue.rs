@@ -32,6 +32,7 @@ const RQ_ENTRIES: u32 = 16;
 const CQ: u64 = 6144;
 const CQ_LOG: u32 = 6;
 const DBR: u64 = 10240;
+const CQ_DBR: u64 = 10304;
 const RECV: u64 = 11264;
 const CAPSULES: u64 = 12288;
 const DATA: u64 = 65536;
@@ -89,6 +90,7 @@ impl HostQueue {
             sq: (SQ, SQ_BLOCKS - 1),
             rq: (RQ, RQ_ENTRIES - 1),
             cq: (CQ, CQ_LOG),
+            cq_dbr: Some(CQ_DBR),
             dbr: DBR,
             uar: UAR,
         };
@@ -264,6 +266,9 @@ impl HostQueue {
         let mut raw = [0; 64];
         self.memory.read(at, &mut raw);
         self.consumed = self.consumed.wrapping_add(1);
+        // Pairs with the acquire in `overruns`: the entry has been read.
+        let record = self.memory.word32(CQ_DBR);
+        record.store((self.consumed & 0xFF_FFFF).to_be(), Ordering::Release);
         Some(zerocopy::transmute!(raw))
     }
 

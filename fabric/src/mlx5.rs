@@ -22,8 +22,14 @@ pub const DS_BYTES: u64 = 16;
 pub const CQE_BYTES: u64 = 64;
 /// Bytes of a doorbell page.
 pub const UAR_BYTES: u64 = 4096;
-/// Offset of the doorbell register in its page.
+/// Offset of the first doorbell register in its page.
 pub const UAR_DB0: u64 = 0x800;
+/// Offset of the register for doorbells without a record.
+pub const UAR_NO_RECORD: u64 = 0x600;
+/// Offset of the word that arms a completion queue for an event. Nobody here waits for events: it is not looked at.
+pub const UAR_CQ_ARM: u64 = 0x20;
+/// The doorbell registers of a page: two of two halves each, which drivers ring in turn, and the one without a record.
+pub const UAR_DOORS: [u64; 5] = [UAR_DB0, 0x900, 0xA00, 0xB00, UAR_NO_RECORD];
 /// `fm_ce_se`: always write a completion.
 pub const CE_CQ_UPDATE: u8 = 0x08;
 /// High bit of an inline segment's length.
@@ -35,9 +41,14 @@ pub const BYTE_COUNT_MASK: u32 = 0x7FFF_FFFF;
 pub mod opcode {
     #![expect(missing_docs, reason = "names of the hardware interface")]
     pub const NOP: u8 = 0x00;
+    pub const SEND_INVAL: u8 = 0x01;
     pub const RDMA_WRITE: u8 = 0x08;
+    pub const RDMA_WRITE_IMM: u8 = 0x09;
     pub const SEND: u8 = 0x0A;
+    pub const SEND_IMM: u8 = 0x0B;
     pub const RDMA_READ: u8 = 0x10;
+    pub const LOCAL_INVAL: u8 = 0x1B;
+    pub const DUMP: u8 = 0x23;
 }
 
 /// Completion opcodes.
@@ -58,6 +69,8 @@ pub mod syndrome {
     pub const LOCAL_QP_OPERATION: u8 = 0x02;
     pub const LOCAL_PROTECTION: u8 = 0x04;
     pub const FLUSH: u8 = 0x05;
+    pub const MEMORY_OPERATION: u8 = 0x06;
+    pub const REMOTE_INVALID_REQUEST: u8 = 0x12;
     pub const REMOTE_ACCESS: u8 = 0x13;
     pub const RETRY_EXCEEDED: u8 = 0x15;
     pub const RNR_EXCEEDED: u8 = 0x16;
@@ -69,6 +82,8 @@ pub mod syndrome {
             LOCAL_QP_OPERATION => "local queue pair operation error",
             LOCAL_PROTECTION => "local protection error",
             FLUSH => "flushed",
+            MEMORY_OPERATION => "memory management operation error: no such key to invalidate",
+            REMOTE_INVALID_REQUEST => "remote invalid request: the message is longer than the peer's receive",
             REMOTE_ACCESS => "remote access error",
             RETRY_EXCEEDED => "transport retry exceeded: the peer does not answer",
             RNR_EXCEEDED => "receiver-not-ready retry exceeded",
@@ -164,6 +179,12 @@ impl CtrlSeg {
             fm_ce_se,
             ..Self::default()
         }
+    }
+
+    /// The same with immediate data, or a key to invalidate.
+    #[must_use]
+    pub fn with_imm(self, imm: u32) -> Self {
+        Self { imm: imm.into(), ..self }
     }
 }
 

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Data and response handed to an HCA in device memory together: both arrive, or neither does.
-#![expect(unsafe_code, reason = "an entry point for a kernel that does nothing")]
 
-use gnstor_fabric::device::{Choice, Device, Kernel, Residency};
+use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, ClientKernel, DeviceMr, DeviceQp, Shape};
+use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceMr, DeviceQp, Shape, idle_client};
 use gnstor_fabric::hca::{Down, Half, Part, Response};
-use gnstor_fabric::mlx5::{Cqe64, DataSeg};
+use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, opcode};
 use gnstor_fabric::region::HostRegion;
 use gnstor_proto::checksum::block_sum;
-use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use zerocopy::IntoBytes;
+use zerocopy::byteorder::big_endian::U32;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const QPN: u32 = 0x100;
@@ -21,8 +20,10 @@ const BLOCK: u32 = 4096;
 const BYTES: usize = BLOCK as usize;
 /// Within the owner's memory.
 const CQ: u64 = 0x10_0000;
+const SQ: u64 = CQ + 0x1000;
 const RQ: u64 = CQ + 0x2000;
 const DBR: u64 = CQ + 0x2800;
+const UAR: u64 = CQ + 0x3000;
 const RECEIVES: u64 = CQ + 0x4000;
 const LOG_CQ: u32 = 6;
 
@@ -35,8 +36,6 @@ struct World {
     /// Completions taken.
     taken: u64,
 }
-
-unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 impl World {
     /// A queue pair with `receives` receives posted; block `i` of the array is full of `i + 1`.
@@ -55,15 +54,8 @@ impl World {
         owner.fill(CQ, 64 << LOG_CQ, 0xFF);
         let base = owner.address();
         let cq = hca.create_cq(base + CQ, LOG_CQ).expect("room");
-        let qp = DeviceQp {
-            sq: (base + CQ + 0x1000, 16),
-            rq: (base + RQ, 64),
-            dbr: base + DBR,
-            uar: base + CQ + 0x3000,
-            cq,
-            pd,
-            ring: 0,
-        };
+        let qp =
+            DeviceQp { sq: (base + SQ, 16), rq: (base + RQ, 64), dbr: base + DBR, uar: base + UAR, cq, pd, ring: 0 };
         assert_eq!(hca.create_qps(&[qp]).expect("room"), QPN);
         let world = Self { hca, half, owner, array, key, taken: 0 };
         for i in 0..64u64 {
@@ -100,9 +92,7 @@ impl World {
     }
 
     fn launch(&self) {
-        let kernel = Kernel { name: "nothing", image: &[], host: nothing };
-        let client = ClientKernel { beside_agent: kernel, one_grid: kernel };
-        self.hca.launch(client, Shape { blocks: 1, threads: 32, smem_bytes: 0 }, 0, LIMIT).expect("ends");
+        self.hca.launch(idle_client(), Shape { blocks: 1, threads: 32, smem_bytes: 0 }, 0, LIMIT).expect("ends");
     }
 
     /// Tags whose responses have arrived since the last call, in order.
@@ -242,4 +232,40 @@ fn answers_that_were_taken_back_are_neither_sent_nor_told_and_their_slots_come_b
     world.answer(9, &[world.part(1, 0)]);
     world.launch();
     assert_eq!((world.told(), world.responses()), (vec![(9, COPY_OK)], vec![9]));
+}
+
+#[test]
+fn a_wait_takes_in_the_whole_of_an_answer_that_has_begun() {
+    let mut world = World::new(64);
+    let parts = vec![world.part(7, 0); 250];
+    (0..10).for_each(|tag| world.answer(tag, &parts)); // the ring is full in the midst of the ninth
+    let wait = world.half.settle();
+    assert!(world.told().is_empty());
+    world.launch();
+    assert_eq!(world.told().len(), 8);
+    assert!(!world.half.settled(wait), "the ninth is under way");
+    world.launch();
+    assert_eq!(world.told(), [(8, COPY_OK)]);
+    assert!(world.half.poll().is_none() && world.half.settled(wait));
+    world.launch();
+    assert_eq!(world.told(), [(9, COPY_OK)], "the tenth began behind the wait");
+    assert_eq!(world.responses().len(), 10);
+}
+
+#[test]
+fn where_writes_are_not_ordered_the_data_of_an_answer_waits_for_a_dump() {
+    let mut world = World::new(64);
+    world.hca.set_unordered().expect("memory");
+    world.answer(1, &[world.part(7, 0), world.part(8, 1)]);
+    world.launch();
+    assert_eq!((world.told(), world.responses()), (vec![(1, COPY_OK)], vec![1]));
+    assert_eq!([0, 1].map(|at| world.block(at)), [0, 0]);
+    world.owner.write(SQ, CtrlSeg::new(opcode::DUMP, 0, QPN, 2, 0).as_bytes());
+    let seg = DataSeg { byte_count: 16.into(), lkey: world.key.into(), address: world.owner.address().into() };
+    world.owner.write(SQ + 16, seg.as_bytes());
+    world.owner.write(DBR + 4, U32::new(1).as_bytes());
+    world.owner.write(UAR + mlx5::UAR_DB0, &mlx5::doorbell_value(1, QPN));
+    world.launch();
+    assert_eq!(world.half.poll().map(|e| e.kind), Some(UP_DUMP));
+    assert_eq!([0, 1].map(|at| world.block(at)), [8, 9]);
 }

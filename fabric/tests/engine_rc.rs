@@ -133,6 +133,7 @@ impl World {
             sq: (SQ, 63),
             rq: (RQ, 63),
             cq: (CQ, CQ_LOG),
+            cq_dbr: None,
             dbr: DBR,
             uar: UAR,
         });

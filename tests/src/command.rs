@@ -119,8 +119,13 @@ pub fn wait(child: &mut Guard, limit: Duration) -> Option<i32> {
 
 /// Runs `gnstor` to its end.
 pub fn gnstor(args: &[&str]) -> Ended {
+    gnstor_with(args, &[])
+}
+
+/// The same with these in its environment.
+pub fn gnstor_with(args: &[&str], environment: &[(&str, &str)]) -> Ended {
     let mut command = Command::new(&*GNSTOR);
-    command.args(args).env_remove("GNSTOR_ARRAY").env_remove("GNSTOR_LOG");
+    command.args(args).env_remove("GNSTOR_ARRAY").env_remove("GNSTOR_LOG").envs(environment.iter().copied());
     run_for(command, LIMIT)
 }
 

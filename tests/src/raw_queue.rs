@@ -69,6 +69,7 @@ impl RawQueue {
             sq: (SQ, SQ_BLOCKS - 1),
             rq: (RQ, RQ_ENTRIES - 1),
             cq: (CQ, CQ_LOG),
+            cq_dbr: None,
             dbr: DBR,
             uar: UAR,
         };

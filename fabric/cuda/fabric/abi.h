@@ -16,7 +16,7 @@ struct qp_ctx {
   gn_u64 rq_addr;      // ring of receive entries, 16 bytes each (one data segment)
   gn_u64 dbr_addr;     // doorbell record: be32 receive counter, be32 send counter
   gn_u64 uar_addr;     // doorbell page, 4 KiB
-  gn_u64 last_kick;    // doorbell value seen last
+  gn_u64 last_kick;    // value seen last in the first doorbell register
   gn_u32 qpn;
   gn_u32 state;        // QP_*
   gn_u32 sq_mask;      // blocks - 1
@@ -27,16 +27,22 @@ struct qp_ctx {
   gn_u32 pd;           // protection domain: keys of another one are not valid here
   gn_u32 ring;         // the agent block (and ring pair) that serves it
   gn_u32 rq_posted;    // receives posted, as last read: the record is looked at again when they are used up
-  gn_u64 reserved[6];
+  gn_u64 kicks[4];     // values seen last in the other registers
+  gn_u32 many_doors;   // 1: a register other than the first has been rung: all are looked at in every pass
+  gn_u32 reserved0;
+  gn_u64 reserved;
 };
 static_assert(sizeof(qp_ctx) == 128, "one line pair a queue pair");
+
+enum : gn_u32 { CQ_OVERRUN = 1 };
 
 struct cq_ctx {
   gn_u64 addr;         // ring of 64-byte entries
   gn_u32 mask;         // entries - 1
   gn_u32 log_entries;
   gn_u32 pi;           // producer index, never wraps before 2^32 entries
-  gn_u32 reserved[3];
+  gn_u32 state;        // 0, CQ_OVERRUN
+  gn_u64 dbr_addr;     // its doorbell record, be32 consumer index (24 bits count); 0: an overrun is ignored (the hardware's `oi`)
 };
 static_assert(sizeof(cq_ctx) == 32, "");
 
@@ -46,7 +52,7 @@ struct mr_ctx {
   gn_u32 key;          // index << 8 | variant
   gn_u32 access;       // ACCESS_*
   gn_u32 pd;
-  gn_u32 reserved;
+  gn_u32 invalid;      // set by a LOCAL_INVAL, once and for good: the one word of these contexts that the agent writes
 };
 static_assert(sizeof(mr_ctx) == 32, "");
 
@@ -65,9 +71,14 @@ enum : gn_u32 {
   UP_RQ_FLUSH = 10,    // receives index..status (16 bits each) found in a queue pair in error
   UP_PONG = 11,
   UP_ANSWERED = 12,    // answers ended, `flags` of them: 16 bits each in `payload`, slot | COPY_* << ANSWERED_STATUS_SHIFT
+  UP_SEND_INVAL = 13,  // as UP_SEND, with a key of the peer's to invalidate in arg[0]
+  UP_LOCAL_INVAL = 14, // the key in arg[0] opens nothing from here on
+  UP_DUMP = 15,        // local memory was read
+  UP_CQ_ERROR = 16,    // a completion found no room; its queue pair is in error
 };
 enum : gn_u32 { ANSWERED_STATUS_SHIFT = 14 };
-enum : gn_u32 { UP_SIGNALLED = 1 };
+// With UP_IMMEDIATE a SEND has its immediate data in arg[0], an RDMA WRITE in payload[1].
+enum : gn_u32 { UP_SIGNALLED = 1, UP_IMMEDIATE = 2 };
 enum : gn_u32 { COPY_OK = 0, COPY_BAD_KEY = 1, COPY_BAD_SUM = 2 };
 
 struct up_entry {
@@ -167,6 +178,20 @@ struct agent_args {
   gn_u32 launch;         // number of this launch, reported through ready_addr
   gn_u32 blocks;         // number of agent blocks
   gn_u32 qps_in_smem;    // whether a block has shared memory for qp_count contexts
+  gn_u64 held_addr;      // held_ctx[blocks][HELD_PLACES], then HELD_BYTES for each; 0: inbound data goes to where it belongs at once
 };
+
+// --- inbound data that waits for a DUMP (held.cuh) --------------------------------------------------------------------------
+
+enum : gn_u32 { HELD_FREE = 0, HELD_FILLING = 1, HELD_FULL = 2, HELD_BYTES = 4096, HELD_PLACES = 256 };
+
+struct held_ctx {
+  gn_u64 to;             // where it belongs
+  gn_u32 qpn;
+  gn_u32 bytes;
+  gn_u32 state;          // HELD_*
+  gn_u32 reserved[3];
+};
+static_assert(sizeof(held_ctx) == 32, "");
 
 }}  // namespace gn::hca

@@ -174,9 +174,9 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
 }
 
 GN_DEV void frontend_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u32 me) {
-  for (;;) {
+  for (gn_u32 pass = 0;; ++pass) {
     gn_u32 leave = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.exit), 0);
-    bool worked = frontend_pass(a, ring, me, front_end_count());
+    bool worked = frontend_pass(a, ring, me, front_end_count(), leave || pass % PASSES_PER_SWEEP == 0);
     if (leave && !worked) return;
     if (!worked) pause(20);
   }

@@ -24,8 +24,8 @@ typedef unsigned long long gn_u64;
 
 #define GN_DEV __device__ __forceinline__
 #define GN_KERNEL extern "C" __global__ void
-// For a kernel that is launched with up to so many threads a block: it must not take more registers than there are for them.
-#define GN_KERNEL_OF(THREADS) extern "C" __global__ void __launch_bounds__(THREADS)
+// A kernel of at most so many threads a block: the compiler keeps its registers to what fits, and a launch cannot fail for them.
+#define GN_KERNEL_OF(THREADS) extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
 namespace gn {
 

@@ -23,10 +23,9 @@ struct completion {
   gn_u32 opcode, syndrome, qpn, counter, bytes;
 };
 
-// Writes all of completion number `pi` but its last word, and returns that: it hands the completion over, by a store behind a release
-// fence. The hardware writes owner 0 on its first pass.
-GN_DEV gn_u32 fill_cqe(const cq_ctx& cq, mlx5::cqe64* e, gn_u32 pi, const completion& c) {
-  gn_u32 owner = pi >> cq.log_entries & 1u;
+// Writes all of a completion but its last word, and returns that: it hands the completion over, by a store behind a release fence. The
+// hardware writes owner 0 on its first pass, and on every second one from there.
+GN_DEV gn_u32 fill_cqe(mlx5::cqe64* e, gn_u32 owner, const completion& c) {
   e->flags_rqpn = be32(c.qpn);
   e->imm_inval = 0;
   e->byte_count = be32(c.bytes);
@@ -76,7 +75,7 @@ GN_DEV gn_u32 check_receive(const agent_args& a, const qp_ctx& qp, gn_u32 at, gn
   mem::ld16_stream((const void*)(qp.rq_addr + (gn_u64)(at & qp.rq_mask) * mlx5::DS_BYTES), seg);
   to = (gn_u64)be32(seg[2]) << 32 | be32(seg[3]);
   if ((be32(seg[0]) & mlx5::BYTE_COUNT_MASK) < 16) return mlx5::SYND_LOCAL_LENGTH;
-  if (!key_opens(a, qp.pd, be32(seg[1]), to, 16, ACCESS_LOCAL_WRITE)) return mlx5::SYND_LOCAL_PROT;
+  if (to % 16 || !key_opens(a, qp.pd, be32(seg[1]), to, 16, ACCESS_LOCAL_WRITE)) return mlx5::SYND_LOCAL_PROT;
   return RECV_OK;
 }
 
@@ -93,6 +92,29 @@ GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const message& m, gn_
   e->arg[0] = m.lo;
   e->arg[1] = m.hi;
   up_publish(e, position);
+}
+
+// Whether completion number `pi` of a checked queue would overwrite one that its owner has not taken. Nothing more is written to a
+// queue that has overrun: its owner would miss a completion, and could not know.
+GN_DEV bool overruns(cq_ctx& cq, gn_u32 pi) {
+  if (mem::ld_relaxed_gpu(&cq.state) == CQ_OVERRUN) return true;
+  gn_u32 taken = be32(mem::ld_acquire_sys((const gn_u32*)cq.dbr_addr));  // pairs with the owner's release: it has read the entry
+  if (((pi - taken) & 0xffffffu) <= cq.mask) return false;
+  mem::st_relaxed_gpu(&cq.state, (gn_u32)CQ_OVERRUN);
+  return true;
+}
+
+// A completion without room puts its queue pair into error, which the Rust half hears of once, and a SEND gives its receive back; the
+// whole warp.
+GN_DEV void report_overrun(const agent_args& a, ring_ctx& ring, const message& m, bool mine) {
+  gn_u32 group = __match_any_sync(0xffffffffu, mine ? m.qpn : 0x80000000u);
+  gn_u32 sends = __ballot_sync(0xffffffffu, mine && m.op == DOWN_SEND) & group;
+  if (!mine || (group & lt_mask())) return;
+  qp_ctx& qp = a.qps[m.qpn - a.first_qpn];
+  qp.rq_head -= (gn_u32)__popc(sends);
+  if (mem::ld_relaxed_gpu(&qp.state) != QP_RTS) return;
+  mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
+  up_push(ring, UP_CQ_ERROR, m.qpn, 0, 0, 0, 0);
 }
 
 // What the responder counts in a launch, in shared memory.
@@ -147,8 +169,14 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   bool send = m.op == DOWN_SEND && state == QP_RTS;  // else the Rust half flushes
   bool ready_made = here && m.op == DOWN_CQE;
   gn_u32 cq = send || ready_made ? a.qps[index].cq : 0x80000000u;
-  cq_ctx queue = {};
-  if (send || ready_made) queue = a.cqs[cq];  // not its counter, which others move
+  mlx5::cqe64* entries = nullptr;
+  gn_u32 cq_mask = 0;
+  bool is_checked = false;
+  if (send || ready_made) {
+    entries = (mlx5::cqe64*)a.cqs[cq].addr;
+    cq_mask = a.cqs[cq].mask;
+    is_checked = a.cqs[cq].dbr_addr != 0;
+  }
   gn_u32 group = __match_any_sync(0xffffffffu, send ? index : 0x80000000u);
   gn_u32 at = 0, fault = RECV_NONE, posted = 0;
   gn_u64 to = 0;
@@ -184,26 +212,31 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   gn_u32 sharers = __match_any_sync(0xffffffffu, complete ? cq : 0x80000000u);
   gn_u32 leader = (gn_u32)__ffs((int)sharers) - 1, base = 0;
   if (complete && lane_id() == leader) base = mem::add_relaxed_gpu(&a.cqs[cq].pi, (gn_u32)__popc(sharers));
+  gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
+  bool overrun = complete && is_checked && overruns(a.cqs[cq], pi);
+  deliver = deliver && !overrun;
+  complete = complete && !overrun;
   up_entry* told = nullptr;
   if (r.is_there) told = fill_report(ring, r);
   if (deliver) {
     gn_u32 v[4] = {(gn_u32)m.lo, (gn_u32)(m.lo >> 32), (gn_u32)m.hi, (gn_u32)(m.hi >> 32)};
     mem::st16((void*)to, v);
   }
-  gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
-  mlx5::cqe64* e = (mlx5::cqe64*)queue.addr + (pi & queue.mask);
+  mlx5::cqe64* e = entries + (pi & cq_mask);
+  gn_u32 owner = (pi & (cq_mask + 1)) != 0;
   gn_u32 last = 0;
   if (deliver) {
-    last = fill_cqe(queue, e, pi, completion{mlx5::CQE_RESP_SEND, 0, m.qpn, at, 16});
+    last = fill_cqe(e, owner, completion{mlx5::CQE_RESP_SEND, 0, m.qpn, at, 16});
   } else if (complete) {
     gn_u32 what = (gn_u32)(m.what >> 32);
-    last = fill_cqe(queue, e, pi, completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
+    last = fill_cqe(e, owner, completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
   }
   __syncwarp();
   mem::fence_release_sys();
   if (complete) mem::st_fenced_sys(&e->counter_own, last);  // pairs with the acquire of whoever polls the queue
   if (told && lane_id() == 0) mem::st_fenced_sys(&told->seq, r.position + 1);  // as up_publish
   if (deliver) count_response(n, m);
+  if (__any_sync(0xffffffffu, overrun)) report_overrun(a, ring, m, overrun);
   __syncwarp();
 }
 
@@ -223,9 +256,10 @@ GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, cons
   gn_u32 op = down_op(d), index = down_qpn(d) - a.first_qpn;
   message m = message_of(d);
   bool rare = mine && op != DOWN_SEND && op != DOWN_CQE;
-  if (!__any_sync(0xffffffffu, rare)) return deliver_together(a, ring, n, m, mine, report{});
-  for (gn_u32 todo = __ballot_sync(0xffffffffu, mine); todo; todo &= todo - 1) {
-    bool turn = lane_id() == (gn_u32)__ffs((int)todo) - 1;
+  bool apart = __any_sync(0xffffffffu, rare);
+  for (gn_u32 todo = __ballot_sync(0xffffffffu, mine), now; todo; todo &= ~now) {
+    now = apart ? todo & (0u - todo) : todo;
+    bool turn = now >> lane_id() & 1u;
     deliver_together(a, ring, n, m, turn && !rare, report{});
     if (turn && op == DOWN_QP_ERROR && index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE)
       queue_error(a, ring, d);

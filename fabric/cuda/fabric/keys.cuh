@@ -11,10 +11,21 @@ GN_DEV bool key_opens(const agent_args& a, gn_u32 pd, gn_u32 key, gn_u64 addr, g
   gn_u32 index = key >> 8;
   if (index >= a.mr_count) return false;
   const mr_ctx& m = a.mrs[index];
-  if (m.bytes == 0 || m.key != key || m.pd != pd || (m.access & access) != access) return false;
+  gn_u32 invalid = mem::ld_relaxed_gpu(&m.invalid);
+  if (invalid || m.bytes == 0 || m.key != key || m.pd != pd || (m.access & access) != access) return false;
   if (addr < m.base) return false;
   gn_u64 offset = addr - m.base;
   return offset <= m.bytes && bytes <= m.bytes - offset;
+}
+
+// Makes a key of protection domain `pd` open nothing any more; says no where there is none, or where it was invalidated before.
+// What is under way with it is waited for by the engine (fabric/src/hca/agent/settle.rs), before the request completes.
+GN_DEV bool key_invalidate(const agent_args& a, gn_u32 pd, gn_u32 key) {
+  gn_u32 index = key >> 8;
+  if (index >= a.mr_count) return false;
+  mr_ctx& m = a.mrs[index];
+  if (m.bytes == 0 || m.key != key || m.pd != pd) return false;
+  return mem::exch_acqrel_gpu(&m.invalid, 1u) == 0;  // of two requests for one key one is the first
 }
 
 }}  // namespace gn::hca

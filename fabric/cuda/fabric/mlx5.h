@@ -16,14 +16,19 @@ enum : gn_u32 { CE_CQ_UPDATE = 0x08 };  // completion mode "always" in fm_ce_se
 enum : gn_u32 { CQE_REQ = 0, CQE_RESP_SEND = 2, CQE_SIG_ERR = 12, CQE_REQ_ERR = 13, CQE_RESP_ERR = 14, CQE_INVALID = 15 };
 
 enum : gn_u32 {
-  SYND_LOCAL_LENGTH = 0x01, SYND_LOCAL_QP_OP = 0x02, SYND_LOCAL_PROT = 0x04, SYND_FLUSH = 0x05, SYND_BAD_RESP = 0x10,
+  SYND_LOCAL_LENGTH = 0x01, SYND_LOCAL_QP_OP = 0x02, SYND_LOCAL_PROT = 0x04, SYND_FLUSH = 0x05, SYND_MEMORY_OP = 0x06,
+  SYND_BAD_RESP = 0x10,
   SYND_LOCAL_ACCESS = 0x11, SYND_REMOTE_INVAL_REQ = 0x12, SYND_REMOTE_ACCESS = 0x13, SYND_REMOTE_OP = 0x14,
   SYND_RETRY_EXC = 0x15, SYND_RNR_EXC = 0x16, SYND_ABORTED = 0x22,
 };
 
 enum : gn_u32 { WQEBB = 64, WQEBB_SHIFT = 6, DS_BYTES = 16, CQE_BYTES = 64 };
 enum : gn_u32 { INLINE_FLAG = 0x80000000u, BYTE_COUNT_MASK = 0x7fffffffu };
-enum : gn_u32 { UAR_BYTES = 4096, UAR_DB0 = 0x800, UAR_DB1 = 0x900 };
+// A doorbell page has two registers of two halves each, which drivers ring in turn, and one for doorbells without a record. The word
+// at +20h arms a completion queue for an event: nobody here waits for events, so it is not looked at.
+enum : gn_u32 {
+  UAR_BYTES = 4096, UAR_CQ_ARM = 0x20, UAR_NO_RECORD = 0x600, UAR_DB0 = 0x800, UAR_DB1 = 0x900, UAR_DB2 = 0xa00, UAR_DB3 = 0xb00,
+};
 enum : gn_u32 { RCV_DBR = 0, SND_DBR = 1 };  // words of the doorbell record
 
 // Segments, 16 bytes each, as four 32-bit words in memory order (already big-endian where stored).

@@ -3,6 +3,7 @@
 // and computes the block sum on the way (proto/src/checksum.rs).
 #pragma once
 #include "fabric/answer.cuh"
+#include "fabric/held.cuh"
 
 namespace gn { namespace hca {
 
@@ -59,6 +60,7 @@ GN_DEV gn_u32 copy_warp(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
 GN_DEV void execute_copy(const agent_args& a, ring_ctx& ring, answer_table& answers, const down_work& d) {
   gn_u32 index = down_qpn(d) - a.first_qpn, bytes = down_bytes(d), status = COPY_OK, sum = 0;
   bool inbound = down_op(d) != DOWN_TO_HOST;
+  gn_u32 held = NO_PLACE;
   gn_u32 access = inbound ? (gn_u32)ACCESS_REMOTE_WRITE : (gn_u32)ACCESS_REMOTE_READ;
   // One lane decides: the queue pair may go into error at any time, and the lanes must not disagree.
   bool opens = index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) == QP_RTS &&
@@ -66,13 +68,15 @@ GN_DEV void execute_copy(const agent_args& a, ring_ctx& ring, answer_table& answ
   if (!__shfl_sync(0xffffffffu, (gn_u32)opens, 0)) {
     status = COPY_BAD_KEY;
   } else {
-    gn_u8 *host = (gn_u8*)d.w[1], *device = (gn_u8*)d.w[2];
+    if (inbound && a.held_addr) held = hold(a, down_qpn(d), d.w[2], bytes);
+    gn_u8 *host = (gn_u8*)d.w[1], *device = held == NO_PLACE ? (gn_u8*)d.w[2] : held_data(a, held);
     sum = __reduce_add_sync(0xffffffffu, copy_warp(inbound ? device : host, inbound ? host : device, bytes));
     if (bytes != SUM_BYTES) sum = 0;  // only a whole block has a sum
     if ((down_flags(d) & DOWN_CHECK_SUM) && (bytes != SUM_BYTES || sum != (gn_u32)d.w[5])) status = COPY_BAD_SUM;
   }
   __syncwarp();
   if (lane_id() != 0) return;
+  if (held != NO_PLACE) mem::st_release_gpu(&held_place(a, held)->state, (gn_u32)HELD_FULL);  // pairs with the acquire in release_held
   if (down_flags(d) & DOWN_PART) end_part(answers, d, status);
   else up_push(ring, UP_DONE, down_qpn(d), down_tag(d), status, bytes, sum);
 }

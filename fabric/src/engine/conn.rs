@@ -29,6 +29,8 @@ pub(super) enum To {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Waiting(Time),
+    /// A key was invalidated, and what was under way with it must be over first: this wait of the half's.
+    Settling(u64),
     Acked,
     Failed(u8),
 }
@@ -135,9 +137,18 @@ impl Engine {
                     To::Remote(remote) => self.remote_capsule(remote, id, e),
                 }
             }
-            UP_NOP => conn.sent.push_back(pending(State::Acked)),
-            // The only peers are NVMe targets: they expose no memory to RDMA WRITE or READ.
-            UP_WRITE | UP_READ => {
+            UP_NOP | UP_DUMP | UP_LOCAL_INVAL if conn.broken => {
+                conn.sent.push_back(pending(State::Failed(syndrome::FLUSH)));
+            }
+            // A DUMP is done when it is reported: its bytes were read, and all that was to be seen before them has been completed.
+            UP_NOP | UP_DUMP => conn.sent.push_back(pending(State::Acked)),
+            UP_LOCAL_INVAL => {
+                let wait = self.halves.get_mut(&half).map_or(0, |half| half.get().settle());
+                conn.sent.push_back(pending(State::Settling(wait)));
+                self.settling.push(id);
+            }
+            // The only peers are NVMe targets: they expose no memory to RDMA WRITE or READ, and no key to invalidate.
+            UP_WRITE | UP_READ | UP_SEND_INVAL => {
                 conn.sent.push_back(pending(State::Failed(syndrome::REMOTE_ACCESS)));
                 self.break_conn(now, id, None);
             }
@@ -152,6 +163,13 @@ impl Engine {
                 #[expect(clippy::cast_possible_truncation, reason = "a syndrome is a byte")]
                 let status = e.status as u8;
                 conn.rq_error = Some((low16(e.index), status));
+                self.break_conn(now, id, None);
+            }
+            UP_CQ_ERROR => {
+                tracing::warn!(
+                    "the completion queue of queue pair {} has overrun: its owner does not take completions",
+                    e.qpn
+                );
                 self.break_conn(now, id, None);
             }
             UP_RQ_FLUSH => conn.rq_flush = Some((low16(e.index), low16(e.status))),
@@ -243,7 +261,7 @@ impl Engine {
         }
         while let Some(front) = conn.sent.front().copied() {
             let (opcode, status) = match front.state {
-                State::Waiting(_) => break,
+                State::Waiting(_) | State::Settling(_) => break,
                 State::Acked => (cqe_opcode::REQUESTER, 0),
                 State::Failed(_) if conn.transfers > 0 => break,
                 State::Failed(status) => (cqe_opcode::REQUESTER_ERROR, status),
@@ -263,6 +281,31 @@ impl Engine {
                 at = at.wrapping_add(1);
             }
         }
+    }
+
+    /// Completes invalidations of keys with which nothing is under way any more. Returns whether there was one.
+    pub(super) fn check_settling(&mut self) -> bool {
+        let mut worked = false;
+        for id in std::mem::take(&mut self.settling) {
+            let Some(conn) = self.conns.get_mut(&id) else { continue };
+            let Some(half) = self.halves.get_mut(&conn.half) else { continue };
+            let half = half.get();
+            let mut still = false;
+            for pending in &mut conn.sent {
+                match pending.state {
+                    State::Settling(wait) if half.settled(wait) => pending.state = State::Acked,
+                    State::Settling(_) => still = true,
+                    _ => {}
+                }
+            }
+            if still {
+                self.settling.push(id);
+            } else {
+                worked = true;
+            }
+            self.retire(id);
+        }
+        worked
     }
 
     /// Puts a connection into error: `first` is the syndrome of the oldest request that waits, the others are flushed.

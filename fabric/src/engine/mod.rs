@@ -217,6 +217,8 @@ pub struct Engine {
     transfers: HashMap<u32, Transfer>,
     answers: Answers,
     leaving: Leaving,
+    /// Connections with an invalidation that waits, once for each.
+    settling: Vec<ConnId>,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     messages: Messages,
     /// The halves in the order in which they are polled.
@@ -288,6 +290,7 @@ impl Engine {
             transfers: HashMap::default(),
             answers: Answers::default(),
             leaving: Leaving::default(),
+            settling: Vec::new(),
             events: BinaryHeap::new(),
             messages: Messages::default(),
             order: Vec::new(),
@@ -502,6 +505,7 @@ impl Engine {
     pub fn step(&mut self, now: Time) -> bool {
         let mut worked = self.poll_halves(now);
         worked |= self.settle_leaving(now);
+        worked |= self.check_settling();
         worked |= self.poll_remotes(now);
         while let Some(Reverse((at, _, _))) = self.events.peek() {
             if *at > now {
@@ -531,7 +535,8 @@ impl Engine {
 
     /// Whether anything is under way, so that a thread should poll rather than sleep.
     pub fn busy(&self) -> bool {
-        !self.events.is_empty() || !self.transfers.is_empty() || !self.answers.is_empty()
+        let moving = !self.transfers.is_empty() || !self.answers.is_empty();
+        !self.events.is_empty() || moving || !self.settling.is_empty()
     }
 
     /// When the next modelled event is due, for a virtual clock.

@@ -89,6 +89,7 @@ fn soft_qp(memory: &Arc<HostRegion>) -> SoftQp {
         sq: (0, 15),
         rq: (0x1000, 15),
         cq: (0x2000, 6),
+        cq_dbr: None,
         dbr: DBR,
         uar: UAR,
     }

@@ -25,8 +25,15 @@ pub const UP_RECV_ERROR: u32 = 9;
 pub const UP_RQ_FLUSH: u32 = 10;
 pub const UP_PONG: u32 = 11;
 pub const UP_ANSWERED: u32 = 12;
+pub const UP_SEND_INVAL: u32 = 13;
+pub const UP_LOCAL_INVAL: u32 = 14;
+pub const UP_DUMP: u32 = 15;
+pub const UP_CQ_ERROR: u32 = 16;
 pub const ANSWERED_STATUS_SHIFT: u32 = 14;
 pub const UP_SIGNALLED: u32 = 1;
+pub const UP_IMMEDIATE: u32 = 2;
+
+pub const CQ_OVERRUN: u32 = 1;
 
 pub const COPY_OK: u32 = 0;
 pub const COPY_BAD_KEY: u32 = 1;
@@ -65,7 +72,10 @@ pub struct QpCtx {
     pub pd: u32,
     pub ring: u32,
     pub rq_posted: u32,
-    pub reserved: [u64; 6],
+    pub kicks: [u64; 4],
+    pub many_doors: u32,
+    pub reserved0: u32,
+    pub reserved: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -75,7 +85,8 @@ pub struct CqCtx {
     pub mask: u32,
     pub log_entries: u32,
     pub pi: u32,
-    pub reserved: [u32; 3],
+    pub state: u32,
+    pub dbr_addr: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -86,7 +97,7 @@ pub struct MrCtx {
     pub key: u32,
     pub access: u32,
     pub pd: u32,
-    pub reserved: u32,
+    pub invalid: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -158,18 +169,29 @@ pub struct AgentArgs {
     pub launch: u32,
     pub blocks: u32,
     pub qps_in_smem: u32,
+    pub held_addr: u64,
+}
+
+pub const HELD_BYTES: usize = 4096;
+/// Places of each agent block for data that waits for a DUMP.
+pub const HELD_PLACES: usize = 256;
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HeldCtx {
+    pub to: u64,
+    pub qpn: u32,
+    pub bytes: u32,
+    pub state: u32,
+    pub reserved: [u32; 3],
 }
 
 const _: () = {
     use core::mem::size_of;
     assert!(size_of::<QpCtx>() == 128 && size_of::<CqCtx>() == 32 && size_of::<MrCtx>() == 32);
-    assert!(
-        size_of::<UpEntry>() == 128
-            && size_of::<RingCtx>() == 384
-            && size_of::<AnswerSlot>() == 40
-            && size_of::<AgentArgs>() == 56
-    );
+    assert!(size_of::<UpEntry>() == 128 && size_of::<RingCtx>() == 384 && size_of::<AgentArgs>() == 64);
+    assert!(size_of::<AnswerSlot>() == 40 && size_of::<HeldCtx>() == 32);
 };
 
 /// Shared memory an agent block needs: `sizeof(agent_smem)`, checked by `tests/layout.rs`.
-pub const AGENT_SMEM_BYTES: u32 = 29328;
+pub const AGENT_SMEM_BYTES: u32 = 29344;

@@ -3,6 +3,8 @@
 //! rings ([`AgentHalf`]). The agent has a block for each pair of rings, and each pair an engine of its own: a queue pair belongs to one.
 
 mod half;
+mod held;
+mod settle;
 
 use super::abi::*;
 use crate::device::{AgentWords, Device, DeviceError, DeviceMem, Kernel, Launch, Residency};
@@ -32,6 +34,7 @@ const AGENT_THREADS_HOST: u32 = 128;
 mod entry {
     unsafe extern "C" {
         pub(super) fn gn_hca_agent(args: *mut std::ffi::c_void);
+        pub(super) fn gn_hca_idle(args: *mut std::ffi::c_void);
     }
 }
 
@@ -44,6 +47,19 @@ pub fn agent_kernel() -> Kernel {
 unsafe extern "C" fn entry_point(args: *mut c_void) {
     // SAFETY: called by the CPU runtime with the launch's argument, an AgentArgs in memory that outlives the launch.
     unsafe { entry::gn_hca_agent(args) }
+}
+
+/// A client that does nothing, for [`Residency::TwoKernels`]: the agent beside it ends when it has done all that lies in its queues
+/// and rings.
+pub fn idle_client() -> ClientKernel {
+    let kernel = Kernel { name: "gn_hca_idle", image: agent_kernel().image, host: idle_entry_point };
+    ClientKernel { beside_agent: kernel, one_grid: kernel }
+}
+
+#[expect(unsafe_code, reason = "forwards to the C++ entry")]
+unsafe extern "C" fn idle_entry_point(args: *mut c_void) {
+    // SAFETY: the kernel does nothing with its argument.
+    unsafe { entry::gn_hca_idle(args) }
 }
 
 /// A queue pair in device memory, as create_qp is told about it.
@@ -87,6 +103,8 @@ struct Tables {
     variants: u32,
     next_pd: u32,
     launches: u32,
+    /// Where inbound data waits for a DUMP.
+    held: Option<DeviceMem>,
 }
 
 /// Counters of the agent.
@@ -174,7 +192,9 @@ impl AgentHca {
         }
         device.preload(&[agent_kernel()])?;
         let resident: Arc<Resident> = Arc::default();
-        let halves = rings.iter().map(|ring| AgentHalf::new(device, &resident, ring)).collect();
+        let rounds = settle::Rounds::new(count);
+        let half = |ring| AgentHalf::new(device, &resident, ring, &rounds);
+        let halves = rings.iter().enumerate().map(half).collect();
         let tables = Tables {
             qps: vec![false; MAX_QPS as usize],
             cqs: vec![false; MAX_CQS as usize],
@@ -182,6 +202,9 @@ impl AgentHca {
             ..Tables::default()
         };
         let hca = Self { device: Arc::clone(device), contexts, rings, tables: Mutex::new(tables), resident, residency };
+        if std::env::var_os("GNSTOR_UNORDERED").is_some_and(|value| value == "1") {
+            hca.set_unordered()?;
+        }
         Ok((hca, halves))
     }
 
@@ -216,11 +239,21 @@ impl AgentHca {
     /// # Errors
     /// When the table is full; driver errors.
     pub fn create_cq(&self, address: u64, log_entries: u32) -> Result<u32, DeviceError> {
+        self.create_cq_with(address, log_entries, None)
+    }
+
+    /// The same. With a doorbell record, whose consumer index the owner keeps, an overrun puts queue pairs into error; without one
+    /// (the hardware's `oi`) it overwrites what the owner has not taken.
+    ///
+    /// # Errors
+    /// As [`Self::create_cq`].
+    pub fn create_cq_with(&self, address: u64, log_entries: u32, dbr: Option<u64>) -> Result<u32, DeviceError> {
         let _alone = self.quiet();
         let mut tables = self.tables();
         let free = tables.cqs.iter().position(|used| !used);
         let index = free.ok_or_else(|| memory("completion queues", 1, "the HCA's table is full"))?;
-        let ctx = CqCtx { addr: address, mask: (1 << log_entries) - 1, log_entries, ..CqCtx::default() };
+        let (mask, dbr_addr) = ((1 << log_entries) - 1, dbr.unwrap_or(0));
+        let ctx = CqCtx { addr: address, mask, log_entries, dbr_addr, ..CqCtx::default() };
         self.contexts.write(CQS_AT + index * size_of::<CqCtx>(), ctx.as_bytes())?;
         tables.cqs[index] = true;
         Ok(u32::try_from(index).expect("a small table"))
@@ -273,7 +306,7 @@ impl AgentHca {
         let index = free.ok_or_else(|| memory("memory regions", 1, "the HCA's table is full"))?;
         tables.variants = tables.variants.wrapping_add(1);
         let key = u32::try_from(index).expect("a small table") << 8 | (tables.variants & 0xFF);
-        let ctx = MrCtx { base: mr.base, bytes: mr.bytes, key, access: mr.access, pd: mr.pd, reserved: 0 };
+        let ctx = MrCtx { base: mr.base, bytes: mr.bytes, key, access: mr.access, pd: mr.pd, invalid: 0 };
         self.contexts.write(MRS_AT + index * size_of::<MrCtx>(), ctx.as_bytes())?;
         tables.mrs[index] = Some(key);
         Ok(key)
@@ -306,7 +339,8 @@ impl AgentHca {
             tables.qps[i] = false;
         }
         tables.cqs[cq as usize] = false;
-        Ok(())
+        let qpns = first..first + u32::try_from(count).expect("a small table");
+        tables.held.as_ref().map_or(Ok(()), |held| self.forget_held(held, &qpns))
     }
 
     /// The agent's counters so far.
@@ -338,14 +372,12 @@ impl AgentHca {
             let cause = "an earlier launch was cut off, and the agent of this HCA with it".into();
             return Err(DeviceError::Kernel { kernel: client.beside_agent.name, cause });
         }
-        let (number, qp_count, mr_count) = {
-            let mut tables = self.tables();
-            tables.launches += 1;
-            let used = |used: Option<usize>| u32::try_from(used.map_or(0, |i| i + 1)).expect("a small table");
-            let qps = used(tables.qps.iter().rposition(|&u| u));
-            let mrs = used(tables.mrs.iter().rposition(Option::is_some));
-            (tables.launches, qps, mrs)
-        };
+        let mut tables = self.tables();
+        tables.launches += 1;
+        let number = tables.launches;
+        let used = |used: Option<usize>| u32::try_from(used.map_or(0, |i| i + 1)).expect("a small table");
+        let qp_count = used(tables.qps.iter().rposition(|&u| u));
+        let mr_count = used(tables.mrs.iter().rposition(Option::is_some));
         let at = self.contexts.address();
         let blocks = u32::try_from(self.rings.len()).expect("at most MAX_RINGS");
         // Contexts that do not fit beside the rest stay in device memory, where each access takes longer.
@@ -362,7 +394,9 @@ impl AgentHca {
             launch: number,
             blocks,
             qps_in_smem: qps_in_smem.into(),
+            held_addr: tables.held.as_ref().map_or(0, DeviceMem::address),
         };
+        drop(tables);
         self.contexts.write(ARGS_AT, agent_args.as_bytes())?;
         let launch = ClientLaunch { agent: at + ARGS_AT as u64, args, blocks: shape.blocks, done: 0 };
         self.contexts.write(CLIENT_AT, launch.as_bytes())?;

@@ -4,7 +4,7 @@
 //! A queue pair's bytes are executed by a *half* that sits where its memory is: [`agent::AgentHalf`] stands for the resident
 //! kernel in `fabric/cuda` (device memory), [`soft::SoftHalf`] does the same work in Rust (host memory). Both turn work requests into
 //! [`abi::UpEntry`]s and obey [`Down`] messages; connections, acknowledgements, errors and flush order are the engine's, for
-//! both. The same queue dumps are run through both in `tests/golden_dumps.rs`.
+//! both. The same queue dumps are run through both in `tests/golden_dumps`.
 
 pub mod abi;
 pub mod agent;
@@ -125,6 +125,17 @@ pub trait Half: Send {
     /// and none need be answered. False: one may be under way; it will be answered, or a later call says true. Never blocks.
     fn take_back(&mut self, _qpn: u32) -> bool {
         false
+    }
+
+    /// Begins to wait until nothing that is under way now touches the queue owners' memory any more, on this half and on the others
+    /// of its HCA; returns the wait's name.
+    fn settle(&mut self) -> u64 {
+        0
+    }
+
+    /// Whether it is so. Never blocks.
+    fn settled(&self, _wait: u64) -> bool {
+        true
     }
 
     /// Converts the half's clock (ns) to the engine's: engine = half + offset.

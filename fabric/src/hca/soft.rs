@@ -2,9 +2,11 @@
 //! Queue pairs in host memory, executed in Rust: the admin queues of clients and of the daemon, and the reference that the
 //! agent is compared with.
 
+mod wqe;
+
 use super::abi::*;
 use super::{Down, Half};
-use crate::mlx5::{self, BYTE_COUNT_MASK, CtrlSeg, DataSeg, INLINE_FLAG, RaddrSeg, cqe_opcode, opcode, syndrome};
+use crate::mlx5::{self, BYTE_COUNT_MASK, DataSeg, UAR_DOORS, UAR_NO_RECORD, cqe_opcode, syndrome};
 use crate::region::{HostRegion, LocalRef, RegionId};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
@@ -15,8 +17,7 @@ use std::sync::atomic::Ordering;
 use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Longest SEND: one command capsule.
-pub const SEND_MAX_BYTES: u32 = 64;
+pub use wqe::SEND_MAX_BYTES;
 
 /// A queue pair and its completion queue, all within one region.
 #[derive(Debug, Clone)]
@@ -33,6 +34,9 @@ pub struct SoftQp {
     pub rq: (u64, u32),
     /// Offset of the completion queue, log2 of its entries.
     pub cq: (u64, u32),
+    /// Offset of the completion queue's doorbell record, where its owner keeps the consumer index: then an overrun is an error.
+    /// Without one (the hardware's `oi`) it overwrites.
+    pub cq_dbr: Option<u64>,
     /// Offset of the doorbell record.
     pub dbr: u64,
     /// Offset of the doorbell page.
@@ -43,7 +47,8 @@ pub struct SoftQp {
 struct QpState {
     qp: SoftQp,
     error: bool,
-    kick: [u8; 8],
+    overrun: bool,
+    kicks: [u64; UAR_DOORS.len()],
     sq_head: u16,
     rq_head: u16,
     cq_pi: u32,
@@ -81,7 +86,8 @@ impl SoftHalf {
 
     /// Adds a queue pair, ready to send.
     pub fn create_qp(&mut self, qp: SoftQp) {
-        self.qps.push(QpState { qp, error: false, kick: [0; 8], sq_head: 0, rq_head: 0, cq_pi: 0 });
+        let kicks = [0; UAR_DOORS.len()];
+        self.qps.push(QpState { qp, error: false, overrun: false, kicks, sq_head: 0, rq_head: 0, cq_pi: 0 });
     }
 
     /// Removes a queue pair.
@@ -122,26 +128,41 @@ impl SoftHalf {
         (mr.pd == pd && mr.access & access == access && fits).then_some((&mr.memory, mr.range.0 + offset))
     }
 
-    fn serve(&mut self, i: usize) {
-        let state = &self.qps[i];
-        let qp = &state.qp;
-        let mut kick = [0; 8];
-        // Pairs with the owner's release store of the doorbell.
-        let word = qp.memory.words64(qp.uar + mlx5::UAR_DB0, 1)[0].load(Ordering::Acquire);
-        kick.copy_from_slice(word.as_bytes());
-        if kick == state.kick {
-            return;
+    /// Takes the kicks that are new; returns the producer index, which may be an old one.
+    fn take_kicks(&mut self, i: usize) -> u16 {
+        let QpState { qp, kicks, sq_head, .. } = &mut self.qps[i];
+        let (mut producer, mut recorded) = (*sq_head, None);
+        let mut rung = Vec::new();
+        for (seen, at) in kicks.iter_mut().zip(UAR_DOORS) {
+            // Pairs with the owner's release store of the doorbell.
+            let kick = qp.memory.words64(qp.uar + at, 1)[0].load(Ordering::Acquire);
+            if kick == *seen {
+                continue;
+            }
+            *seen = kick;
+            if at != UAR_NO_RECORD {
+                recorded = Some(u32::from_be(qp.memory.word32(qp.dbr + 4).load(Ordering::Acquire)));
+            }
+            let first = U32::read_from_bytes(&kick.as_bytes()[..4]).expect("four bytes").get();
+            if first & 0xFF == 0 {
+                #[expect(clippy::cast_possible_truncation, reason = "a 16-bit field")]
+                rung.push((first >> 8) as u16);
+            }
         }
-        let recorded = u32::from_be(qp.memory.word32(qp.dbr + 4).load(Ordering::Acquire));
         #[expect(clippy::cast_possible_truncation, reason = "the low 16 bits count")]
-        let mut producer = recorded as u16;
-        let first = U32::from_bytes([kick[0], kick[1], kick[2], kick[3]]).get();
-        #[expect(clippy::cast_possible_truncation, reason = "a 16-bit field")]
-        let rung = (first >> 8) as u16;
-        if first & 0xFF == 0 && rung != producer && rung.wrapping_sub(producer) < 0x8000 {
-            producer = rung;
+        if let Some(recorded) = recorded {
+            producer = recorded as u16;
         }
-        self.qps[i].kick = kick;
+        for index in rung {
+            if index != producer && index.wrapping_sub(producer) < 0x8000 {
+                producer = index;
+            }
+        }
+        producer
+    }
+
+    fn serve(&mut self, i: usize) {
+        let producer = self.take_kicks(i);
         while self.qps[i].sq_head != producer {
             let index = self.qps[i].sq_head;
             let left = producer.wrapping_sub(index);
@@ -152,105 +173,43 @@ impl SoftHalf {
             let mut blocks = self.decode(i, index, &mut entry);
             if u32::from(left) > self.qps[i].qp.sq.1 + 1 || blocks > left {
                 blocks = left;
-                fail(&mut entry, syndrome::LOCAL_QP_OPERATION);
+                wqe::fail(&mut entry, syndrome::LOCAL_QP_OPERATION);
             }
             if self.qps[i].error {
                 entry.kind = UP_WQE_FLUSH;
-            } else if entry.kind == UP_WQE_ERROR {
-                self.qps[i].error = true;
             }
+            if entry.kind == UP_LOCAL_INVAL && !self.invalidate(i, &entry) {
+                wqe::fail(&mut entry, syndrome::MEMORY_OPERATION);
+            }
+            self.qps[i].error |= entry.kind == UP_WQE_ERROR;
             self.qps[i].sq_head = index.wrapping_add(blocks);
             self.up.push_back(entry);
         }
     }
 
-    fn segment<T: FromBytes + IntoBytes + Default>(&self, i: usize, index: u16, s: u16) -> T {
-        let (offset, mask) = self.qps[i].qp.sq;
-        let block = u64::from((u32::from(index) + u32::from(s / 4)) & mask);
-        let mut out = T::default();
-        self.qps[i]
-            .qp
-            .memory
-            .read(offset + block * mlx5::WQEBB + u64::from(s % 4) * mlx5::DS_BYTES, out.as_mut_bytes());
-        out
-    }
-
-    /// Decodes, checks and gathers the request at `index`; returns its length in blocks.
-    fn decode(&self, i: usize, index: u16, e: &mut UpEntry) -> u16 {
-        let ctrl: CtrlSeg = self.segment(i, index, 0);
-        let (head, who) = (ctrl.opmod_idx_opcode.get(), ctrl.qpn_ds.get());
-        let ds = (who & 0x3F) as u16;
-        e.flags = if ctrl.fm_ce_se & 0x0C == mlx5::CE_CQ_UPDATE { UP_SIGNALLED } else { 0 };
-        if ds == 0 || who >> 8 != self.qps[i].qp.qpn || head >> 8 & 0xFFFF != u32::from(index) {
-            fail(e, syndrome::LOCAL_QP_OPERATION);
-            return ds.div_ceil(4).max(1);
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "the low byte is the opcode")]
-        match head as u8 {
-            opcode::SEND => self.gather_send(i, index, ds, e),
-            opcode::RDMA_WRITE => self.check_rdma(i, index, ds, e, UP_WRITE),
-            opcode::RDMA_READ => self.check_rdma(i, index, ds, e, UP_READ),
-            opcode::NOP => e.kind = UP_NOP,
-            _ => fail(e, syndrome::LOCAL_QP_OPERATION),
-        }
-        ds.div_ceil(4)
-    }
-
-    fn gather_send(&self, i: usize, index: u16, ds: u16, e: &mut UpEntry) {
+    /// Makes the key that a LOCAL_INVAL names open nothing any more.
+    fn invalidate(&mut self, i: usize, e: &UpEntry) -> bool {
         let pd = self.qps[i].qp.pd;
-        let mut message = Vec::with_capacity(SEND_MAX_BYTES as usize);
-        let mut s = 1;
-        while s < ds {
-            let seg: DataSeg = self.segment(i, index, s);
-            let bytes = seg.byte_count.get() & BYTE_COUNT_MASK;
-            // As the agent does it: a segment's key first, then the length so far.
-            let is_inline = seg.byte_count.get() & INLINE_FLAG != 0;
-            let opened = self.open(pd, seg.lkey.get(), seg.address.get(), bytes, 0);
-            if !is_inline && opened.is_none() {
-                return fail(e, syndrome::LOCAL_PROTECTION);
-            }
-            if message.len() as u64 + u64::from(bytes) > u64::from(SEND_MAX_BYTES) {
-                return fail(e, syndrome::LOCAL_LENGTH);
-            }
-            let at = message.len();
-            if is_inline {
-                #[expect(clippy::cast_possible_truncation, reason = "at most SEND_MAX_BYTES")]
-                let segments = (bytes + 4).div_ceil(16) as u16;
-                if s + segments > ds {
-                    return fail(e, syndrome::LOCAL_QP_OPERATION);
-                }
-                let raw: Vec<u8> = (s..s + segments).flat_map(|k| self.segment::<[u8; 16]>(i, index, k)).collect();
-                message.extend_from_slice(&raw[4..4 + bytes as usize]);
-                s += segments;
-            } else if let Some((memory, offset)) = opened {
-                message.resize(at + bytes as usize, 0);
-                memory.read(offset, &mut message[at..]);
-                s += 1;
-            }
-        }
-        e.kind = UP_SEND;
-        #[expect(clippy::cast_possible_truncation, reason = "at most SEND_MAX_BYTES")]
-        let bytes = message.len() as u32;
-        e.bytes = bytes;
-        e.payload[..message.len()].copy_from_slice(&message);
+        let key = u32::try_from(e.arg[0]).expect("a key has 32 bits");
+        self.mrs.get(&key).is_some_and(|mr| mr.pd == pd) && self.mrs.remove(&key).is_some()
     }
 
-    fn check_rdma(&self, i: usize, index: u16, ds: u16, e: &mut UpEntry, kind: u32) {
-        if ds != 3 {
-            return fail(e, syndrome::LOCAL_QP_OPERATION);
+    /// Whether the next completion finds no room; then its queue pair is in error, which is reported once.
+    fn overruns(&mut self, i: usize) -> bool {
+        let state = &mut self.qps[i];
+        let Some(dbr) = state.qp.cq_dbr else { return false };
+        // Pairs with the owner's release: it has read the entry that is written next.
+        let taken = u32::from_be(state.qp.memory.word32(dbr).load(Ordering::Acquire));
+        let room = state.cq_pi.wrapping_sub(taken) & 0xFF_FFFF < 1 << state.qp.cq.1;
+        state.overrun |= !room;
+        if !state.overrun {
+            return false;
         }
-        let remote: RaddrSeg = self.segment(i, index, 1);
-        let local: DataSeg = self.segment(i, index, 2);
-        let bytes = local.byte_count.get() & BYTE_COUNT_MASK;
-        let need = if kind == UP_READ { ACCESS_LOCAL_WRITE } else { 0 };
-        if self.open(self.qps[i].qp.pd, local.lkey.get(), local.address.get(), bytes, need).is_none() {
-            return fail(e, syndrome::LOCAL_PROTECTION);
+        if !state.error {
+            state.error = true;
+            self.up.push_back(UpEntry { kind: UP_CQ_ERROR, qpn: state.qp.qpn, ..UpEntry::default() });
         }
-        e.kind = kind;
-        e.bytes = bytes;
-        e.arg = [remote.address.get(), local.address.get()];
-        let keys = u64::from(remote.rkey.get()) << 32 | u64::from(local.lkey.get());
-        e.payload[..8].copy_from_slice(keys.as_bytes());
+        true
     }
 
     fn write_cqe(&mut self, i: usize, opcode: u8, syndrome: u8, counter: u16, bytes: u32) {
@@ -293,24 +252,23 @@ impl SoftHalf {
         }
         let mut seg = DataSeg::default();
         qp.memory.read(qp.rq.0 + u64::from(u32::from(at) & qp.rq.1) * mlx5::DS_BYTES, seg.as_mut_bytes());
-        let fault = if seg.byte_count.get() & BYTE_COUNT_MASK < 16 {
-            Some(syndrome::LOCAL_LENGTH)
-        } else if let Some((memory, offset)) =
-            self.open(qp.pd, seg.lkey.get(), seg.address.get(), 16, ACCESS_LOCAL_WRITE)
-        {
-            memory.write(offset, &bytes);
-            None
-        } else {
-            Some(syndrome::LOCAL_PROTECTION)
+        let opened = self.open(qp.pd, seg.lkey.get(), seg.address.get(), 16, ACCESS_LOCAL_WRITE);
+        let opened = opened.map(|(memory, offset)| (Arc::clone(memory), offset));
+        let status = match opened {
+            _ if seg.byte_count.get() & BYTE_COUNT_MASK < 16 => syndrome::LOCAL_LENGTH,
+            None => syndrome::LOCAL_PROTECTION,
+            _ if !seg.address.get().is_multiple_of(16) => syndrome::LOCAL_PROTECTION,
+            Some(_) if self.overruns(i) => return,
+            Some((memory, offset)) => {
+                memory.write(offset, &bytes);
+                self.qps[i].rq_head = at.wrapping_add(1);
+                return self.write_cqe(i, cqe_opcode::RESPONDER_SEND, 0, at, 16);
+            }
         };
         self.qps[i].rq_head = at.wrapping_add(1);
-        if let Some(status) = fault {
-            self.qps[i].error = true;
-            let e = UpEntry { kind: UP_RECV_ERROR, qpn, index: at.into(), status: status.into(), ..UpEntry::default() };
-            self.up.push_back(e);
-        } else {
-            self.write_cqe(i, cqe_opcode::RESPONDER_SEND, 0, at, 16);
-        }
+        self.qps[i].error = true;
+        let e = UpEntry { kind: UP_RECV_ERROR, qpn, index: at.into(), status: status.into(), ..UpEntry::default() };
+        self.up.push_back(e);
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the low 16 bits count")]
@@ -345,11 +303,6 @@ impl SoftHalf {
     }
 }
 
-fn fail(e: &mut UpEntry, syndrome: u8) {
-    e.kind = UP_WQE_ERROR;
-    e.status = syndrome.into();
-}
-
 impl Half for SoftHalf {
     fn poll(&mut self) -> Option<UpEntry> {
         if self.up.is_empty() {
@@ -368,7 +321,7 @@ impl Half for SoftHalf {
             }
             Down::Send { qpn, bytes, .. } => self.deliver(qpn, bytes),
             Down::Cqe { qpn, opcode, syndrome, counter } => {
-                if let Some(i) = self.find(qpn) {
+                if let Some(i) = self.find(qpn).filter(|&i| !self.overruns(i)) {
                     self.write_cqe(i, opcode, syndrome, counter, 0);
                 }
             }

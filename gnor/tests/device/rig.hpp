@@ -110,6 +110,7 @@ struct Rig {
   hca::cq_ctx cq_ctx{};
   hca::mr_ctx mrs[2]{};
   hca::ring_ctx ring{};
+  hca::answer_slot answers[hca::ANSWER_SLOTS]{};
   hca::agent_args agent{};
   channel c{};
   volume v{};
@@ -135,14 +136,15 @@ struct Rig {
     // One region for all queue memory would need one allocation: the region is the whole address space, and stays the
     // owner's.
     mrs[1] = {0x1000, ~0ull >> 1, QUEUE_KEY, 7, 1, 0};
-    cq_ctx = {cq.at(), (1u << cq_log) - 1, cq_log, 0, {}};
+    cq_ctx = {cq.at(), (1u << cq_log) - 1, cq_log, 0, 0, 0};
     ring.up_addr = rings.at();
     ring.down_addr = rings.at(UP_ENTRIES * 128);
     gn_u64 words = ring.down_addr + DOWN_ENTRIES * 64;
     ring.up_head_addr = words, ring.down_head_addr = words + 64;
     ring.stop_addr = words + 128, ring.ready_addr = words + 192;
+    ring.answers_addr = reinterpret_cast<gn_u64>(answers);
     ring.up_mask = UP_ENTRIES - 1, ring.down_mask = DOWN_ENTRIES - 1;
-    agent = {qp_ctxs.data(), &cq_ctx, mrs, &ring, cfg.ssds, 2, FIRST_QPN, LAUNCH, 1, 0};
+    agent = {qp_ctxs.data(), &cq_ctx, mrs, &ring, cfg.ssds, 2, FIRST_QPN, LAUNCH, 1, 0, 0};
     set_up_channel();
     set_up_volume();
     connect_request.channel_ = &c;

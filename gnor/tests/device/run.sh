@@ -117,7 +117,7 @@ mutants_of_one_core() {
 }
 mutants_of_the_other() {
     mutant completion_relaxed $FABRIC/inbound.cuh \
-        '/&e->counter_own/s/st_release_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
+        '/&e->counter_own/s/st_fenced_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
     mutant up_entry_relaxed $FABRIC/up.cuh \
         '/&e->seq/s/st_release_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
     mutant mover_slot_relaxed $FABRIC/agent.cuh \

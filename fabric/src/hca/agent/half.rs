@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One pair of rings between an engine and its block of the agent, and the engine's end of it.
 
+use super::settle::{self, Rounds, Settle};
 use super::{Resident, memory};
 use crate::device::{Device, DeviceError};
 use crate::hca::abi::*;
@@ -85,6 +86,7 @@ pub struct AgentHalf {
     up: UpRing,
     down: DownRing,
     backlog: VecDeque<[u64; DOWN_WORDS]>,
+    settle: Settle,
     regions: HashMap<RegionId, u64>,
     answers: Answers,
     clock_offset_ns: i64,
@@ -133,11 +135,17 @@ const TAG_MASK: u64 = (1 << 31) - 1;
 const QPN_MASK: u64 = 0xFF_FFFF;
 
 impl AgentHalf {
-    pub(super) fn new(device: &Arc<Device>, resident: &Arc<Resident>, ring: &Ring) -> Self {
+    pub(super) fn new(
+        device: &Arc<Device>,
+        resident: &Arc<Resident>,
+        (index, ring): (usize, &Ring),
+        rounds: &Arc<Rounds>,
+    ) -> Self {
         Self {
             device: Arc::clone(device),
             resident: Arc::clone(resident),
             ring: ring.clone(),
+            settle: Settle::new(rounds, index),
             up: UpRing::default(),
             down: DownRing::default(),
             backlog: VecDeque::new(),
@@ -222,19 +230,26 @@ impl AgentHalf {
 
     fn push_descriptor(&mut self, descriptor: [u64; DOWN_WORDS]) {
         self.drain_backlog();
-        if !self.backlog.is_empty() || !self.try_push(descriptor) {
+        if self.settle.holds() || !self.backlog.is_empty() || !self.try_push(descriptor) {
             self.backlog.push_back(descriptor);
         }
     }
 
     fn try_push(&mut self, descriptor: [u64; DOWN_WORDS]) -> bool {
         let (words, head) = self.ring.down();
-        self.down.push(words, head, descriptor)
+        let pushed = self.down.push(words, head, descriptor);
+        if pushed {
+            self.settle.handed_over(&descriptor);
+        }
+        pushed
     }
 
     fn drain_backlog(&mut self) {
+        if self.settle.look() && self.try_push(self.encode(Down::Ping { tag: settle::PING })) {
+            self.settle.pinged();
+        }
         while let Some(&descriptor) = self.backlog.front() {
-            if !self.try_push(descriptor) {
+            if self.settle.holds() || !self.try_push(descriptor) {
                 return;
             }
             self.backlog.pop_front();
@@ -251,6 +266,9 @@ impl Half for AgentHalf {
             }
             let (words, head) = self.ring.up();
             let entry = self.up.pop(words, head)?;
+            if self.settle.hear(&entry) {
+                continue;
+            }
             if entry.kind != UP_ANSWERED {
                 return Some(entry);
             }
@@ -306,6 +324,14 @@ impl Half for AgentHalf {
             answer.tag = None;
         }
         true
+    }
+
+    fn settle(&mut self) -> u64 {
+        self.settle.begin()
+    }
+
+    fn settled(&self, wait: u64) -> bool {
+        self.settle.is_settled(wait)
     }
 
     fn clock_offset_ns(&self) -> i64 {

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The unordered mode: inbound data waits until its owner's queue pair executes a DUMP, long after the completion that speaks of it.
+//
+// A NIC may do so where writes to GPU memory are not ordered (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING): a client that
+// trusts its completions reads old bytes there, now and then. Here it does every time, so that a test can find it.
+//
+//   mover: copy to a place in the table --FULL--> report, response, completion ... DUMP: front end copies to where it belongs --FREE-->
+//
+// A copy that finds no place, or is longer than one, goes to where it belongs at once: "late" is what a NIC may be, not what it must.
+#pragma once
+#include "fabric/abi.h"
+
+namespace gn { namespace hca {
+
+enum : gn_u32 { NO_PLACE = 0xffffffffu };
+
+// Place number `which` of this block.
+GN_DEV held_ctx* held_place(const agent_args& a, gn_u32 which) {
+  return (held_ctx*)a.held_addr + (gn_u64)blockIdx.x * HELD_PLACES + which;
+}
+
+// The data's place: behind the tables of all blocks, one after the other.
+GN_DEV gn_u8* held_data(const agent_args& a, gn_u32 which) {
+  gn_u64 tables = (gn_u64)a.blocks * HELD_PLACES * sizeof(held_ctx);
+  return (gn_u8*)a.held_addr + tables + ((gn_u64)blockIdx.x * HELD_PLACES + which) * HELD_BYTES;
+}
+
+// Takes a free place for data that belongs at `to`; NO_PLACE where the data is not to wait. The whole warp.
+GN_DEV gn_u32 hold(const agent_args& a, gn_u32 qpn, gn_u64 to, gn_u32 bytes) {
+  if (bytes > HELD_BYTES) return NO_PLACE;
+#pragma unroll 1
+  for (gn_u32 base = 0; base < HELD_PLACES; base += 32) {
+    gn_u32 at = base + lane_id();
+    bool is_free = mem::ld_relaxed_gpu(&held_place(a, at)->state) == HELD_FREE;
+    for (gn_u32 todo = __ballot_sync(0xffffffffu, is_free); todo; todo &= todo - 1) {
+      gn_u32 which = (gn_u32)__ffs((int)todo) - 1, got = 0;
+      if (lane_id() == which) {
+        held_ctx* place = held_place(a, at);
+        got = mem::cas_acqrel_gpu(&place->state, (gn_u32)HELD_FREE, (gn_u32)HELD_FILLING) == HELD_FREE;  // pairs with `release_held`
+        if (got) {
+          place->to = to;
+          place->qpn = qpn;
+          place->bytes = bytes;
+        }
+      }
+      got = __shfl_sync(0xffffffffu, got, (int)which);
+      __syncwarp();
+      if (got) return base + which;
+    }
+  }
+  return NO_PLACE;
+}
+
+// A DUMP of this queue pair: what waits for it goes to where it belongs. The whole warp; the lane that reports the DUMP releases it.
+GN_DEV void release_held(const agent_args& a, gn_u32 qpn) {
+#pragma unroll 1
+  for (gn_u32 base = 0; base < HELD_PLACES; base += 32) {
+    gn_u32 at = base + lane_id();
+    bool ours = mem::ld_acquire_gpu(&held_place(a, at)->state) == HELD_FULL && held_place(a, at)->qpn == qpn;
+    gn_u32 todo = __ballot_sync(0xffffffffu, ours);
+    __syncwarp();  // the acquires reach the lanes that copy
+    for (; todo; todo &= todo - 1) {
+      gn_u32 which = base + (gn_u32)__ffs((int)todo) - 1;
+      held_ctx* place = held_place(a, which);
+      gn_u8 *to = (gn_u8*)place->to, *from = held_data(a, which);
+      // Byte by byte: nobody waits for speed here, and what the front end keeps in registers every thread of the agent has to have.
+      for (gn_u32 i = lane_id(); i < place->bytes; i += 32) to[i] = mem::ld_relaxed_gpu(from + i);
+      __syncwarp();
+      if (lane_id() == 0) mem::st_release_gpu(&place->state, (gn_u32)HELD_FREE);
+    }
+  }
+  __syncwarp();
+}
+
+}}  // namespace gn::hca

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The unordered mode: inbound data that waits for a DUMP (`fabric/cuda/fabric/held.cuh`).
+
+use super::AgentHca;
+use crate::device::{DeviceError, DeviceMem};
+use crate::hca::abi::*;
+use std::ops::Range;
+use zerocopy::FromBytes;
+
+impl AgentHca {
+    /// From the next launch on inbound data waits until its queue pair executes a DUMP, as a NIC may have it wait whose writes to GPU
+    /// memory are not ordered. What waits when a queue pair is destroyed is forgotten. For tests of clients: `GNSTOR_UNORDERED=1` does
+    /// the same for every HCA in device memory.
+    ///
+    /// # Errors
+    /// Memory and driver errors.
+    pub fn set_unordered(&self) -> Result<(), DeviceError> {
+        let _alone = self.quiet();
+        let memory = self.device.alloc(self.held_places() * (size_of::<HeldCtx>() + HELD_BYTES))?;
+        self.tables().held.get_or_insert(memory);
+        Ok(())
+    }
+
+    /// Whether a client has to execute a DUMP before it believes a completion.
+    pub fn is_unordered(&self) -> bool {
+        self.tables().held.is_some()
+    }
+
+    fn held_places(&self) -> usize {
+        self.rings.len() * HELD_PLACES
+    }
+
+    /// Forgets what waits for DUMPs of these queue pairs: their owner has gone, and its memory may be somebody else's.
+    pub(super) fn forget_held(&self, held: &DeviceMem, qpns: &Range<u32>) -> Result<(), DeviceError> {
+        let mut table = vec![0; self.held_places() * size_of::<HeldCtx>()];
+        held.read(0, &mut table)?;
+        for place in table.chunks_exact_mut(size_of::<HeldCtx>()) {
+            if HeldCtx::read_from_bytes(place).is_ok_and(|held| qpns.contains(&held.qpn)) {
+                place.fill(0);
+            }
+        }
+        held.write(0, &table)
+    }
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the engine makes of requests that are no plain SENDs: a half that reports what the test says, and what it is told.
+
+use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_fabric::engine::{Engine, EngineConfig, HalfId, Port};
+use gnstor_fabric::hca::abi::*;
+use gnstor_fabric::hca::{Down, Half};
+use gnstor_fabric::link::LinkConfig;
+use gnstor_fabric::mlx5::{cqe_opcode, syndrome};
+use gnstor_fabric::time::Time;
+use gnstor_proto::fabrics::CmRequest;
+use gnstor_proto::nvme::Sqe;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+
+const QPN: u32 = 0x77;
+
+#[derive(Default)]
+struct Told {
+    up: VecDeque<UpEntry>,
+    down: Vec<Down>,
+    waits: u64,
+    settled: u64,
+}
+
+#[derive(Clone, Default)]
+struct Scripted(Arc<Mutex<Told>>);
+
+impl Scripted {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().expect("no panic while held")
+    }
+}
+
+impl Half for Scripted {
+    fn poll(&mut self) -> Option<UpEntry> {
+        self.told().up.pop_front()
+    }
+    fn push(&mut self, message: Down) {
+        self.told().down.push(message);
+    }
+    fn settle(&mut self) -> u64 {
+        self.told().waits += 1;
+        self.told().waits
+    }
+    fn settled(&self, wait: u64) -> bool {
+        self.told().settled >= wait
+    }
+}
+
+/// An SSD that only counts the capsules it gets.
+struct Counts(Arc<Mutex<u32>>);
+
+impl Controller for Counts {
+    fn open_queue(&mut self, _: Time, _: QueueKey, _: &CmRequest) -> Result<(), u16> {
+        Ok(())
+    }
+    fn close_queue(&mut self, _: Time, _: QueueKey) {}
+    fn submit(&mut self, _: Time, _: QueueKey, _: &Sqe) {
+        *self.0.lock().expect("no panic while held") += 1;
+    }
+    fn transferred(&mut self, _: Time, _: TransferId, _: Outcome) {}
+    fn step(&mut self, _: Time) {}
+    fn next_event(&self) -> Option<Time> {
+        None
+    }
+    fn pop_effect(&mut self) -> Option<Effect> {
+        None
+    }
+}
+
+struct World {
+    engine: Engine,
+    _half: HalfId,
+    script: Scripted,
+    capsules: Arc<Mutex<u32>>,
+}
+
+/// A completion in short: opcode, syndrome, index.
+type Short = (u8, u8, u16);
+
+impl World {
+    fn new() -> Self {
+        let mut engine = Engine::new(EngineConfig { link: LinkConfig::UNLIMITED, ..EngineConfig::default() });
+        let script = Scripted::default();
+        let half = engine.add_other(Box::new(script.clone()));
+        let capsules = Arc::default();
+        let target = engine.add_target(Box::new(Counts(Arc::clone(&capsules))), Vec::new());
+        let (reply, answer) = mpsc::channel();
+        engine.connect(Time::ZERO, half, QPN, Port::Local(target), &CmRequest::default(), reply);
+        assert_eq!(answer.try_recv(), Ok(Ok(())));
+        Self { engine, _half: half, script, capsules }
+    }
+
+    /// Reports requests of these kinds, all signalled, from index `from` on; returns what the queue pair was told.
+    fn report(&mut self, from: u32, kinds: &[u32]) -> (Vec<Short>, bool) {
+        let entry = |(index, &kind)| UpEntry { kind, qpn: QPN, index, flags: UP_SIGNALLED, ..UpEntry::default() };
+        self.script.told().up.extend((from..).zip(kinds).map(entry));
+        self.step()
+    }
+
+    /// The completions that have come, and whether the queue pair was put into error.
+    fn step(&mut self) -> (Vec<Short>, bool) {
+        while self.engine.step(Time::from_ns(10)) {}
+        let down = std::mem::take(&mut self.script.told().down);
+        let completions = down.iter().filter_map(|message| match *message {
+            Down::Cqe { opcode, syndrome, counter, .. } => Some((opcode, syndrome, counter)),
+            _ => None,
+        });
+        (completions.collect(), down.iter().any(|message| matches!(message, Down::QpError { .. })))
+    }
+}
+
+const DONE: u8 = cqe_opcode::REQUESTER;
+const FAILED: u8 = cqe_opcode::REQUESTER_ERROR;
+
+#[test]
+fn a_dump_completes_behind_the_sends_before_it() {
+    let mut w = World::new();
+    let done = |range: std::ops::Range<u16>| range.map(|i| (DONE, 0, i)).collect::<Vec<_>>();
+    assert_eq!(w.report(0, &[UP_SEND, UP_DUMP, UP_SEND, UP_DUMP]), (done(0..4), false));
+    w.engine.set_silent(0, true);
+    assert_eq!(w.report(4, &[UP_DUMP, UP_SEND, UP_DUMP]), (done(4..5), false), "nobody acknowledges the SEND");
+}
+
+#[test]
+fn an_invalidation_completes_when_nothing_is_under_way_with_its_key() {
+    let mut w = World::new();
+    assert_eq!(w.report(0, &[UP_NOP, UP_LOCAL_INVAL, UP_SEND, UP_LOCAL_INVAL]).0, [(DONE, 0, 0)]);
+    assert!(w.engine.busy());
+    w.script.told().settled = 1;
+    assert_eq!(w.step().0, [(DONE, 0, 1), (DONE, 0, 2)]);
+    w.script.told().settled = 2;
+    assert_eq!(w.step().0, [(DONE, 0, 3)]);
+    assert!(!w.engine.busy());
+}
+
+#[test]
+fn keys_and_memory_of_an_nvme_target_open_nothing() {
+    for kind in [UP_SEND_INVAL, UP_WRITE, UP_READ] {
+        let mut w = World::new();
+        let refused = (vec![(FAILED, syndrome::REMOTE_ACCESS, 0), (FAILED, syndrome::FLUSH, 1)], true);
+        assert_eq!(w.report(0, &[kind, UP_SEND]), refused, "kind {kind}");
+        assert_eq!(*w.capsules.lock().expect("no panic while held"), 0, "no message of kind {kind} is delivered");
+    }
+}
+
+#[test]
+fn behind_an_error_everything_is_flushed_whatever_it_is() {
+    let mut w = World::new();
+    w.report(0, &[UP_SEND_INVAL]);
+    let kinds = [UP_NOP, UP_DUMP, UP_LOCAL_INVAL, UP_SEND];
+    let flushed = (1..5).map(|i| (FAILED, syndrome::FLUSH, i)).collect::<Vec<_>>();
+    assert_eq!(w.report(1, &kinds).0, flushed);
+    assert_eq!(w.script.told().waits, 0);
+}
+
+#[test]
+fn a_completion_queue_that_overran_breaks_the_connection() {
+    let mut w = World::new();
+    assert_eq!(w.report(0, &[UP_CQ_ERROR]), (vec![], true));
+    assert_eq!(w.engine.counters.broken, 1);
+}

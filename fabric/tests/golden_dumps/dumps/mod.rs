@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Queue dumps, by topic. A case writes queues, doorbells and descriptors through a [`rig::Rig`], which plays them on both halves,
+//! and says what they must lead to.
+
+#[macro_use]
+mod bytes;
+mod place;
+pub(crate) mod rig;
+mod side;
+
+use rig::Rig;
+
+/// A dump with its name; it panics where something is not as it must be.
+pub(crate) type Case = (&'static str, fn(&Rig));
+
+/// Names the cases of a module, and makes a test of each.
+macro_rules! cases {
+    ($($name:ident)*) => {
+        pub(crate) const CASES: &[super::Case] = &[$((stringify!($name), $name)),*];
+
+        #[cfg(test)]
+        mod on_the_cpu {
+            $(#[test]
+            fn $name() {
+                super::$name(&super::Rig::on_the_cpu());
+            })*
+        }
+    };
+}
+
+mod completion_queue;
+mod copies;
+mod damaged;
+mod doorbells;
+mod faults;
+mod inbound;
+mod keys;
+mod requests;
+mod unordered;
+
+/// All cases.
+pub(crate) fn all() -> impl Iterator<Item = Case> {
+    let topics = [
+        requests::CASES,
+        faults::CASES,
+        keys::CASES,
+        doorbells::CASES,
+        inbound::CASES,
+        completion_queue::CASES,
+        copies::CASES,
+        unordered::CASES,
+        damaged::CASES,
+    ];
+    topics.into_iter().flatten().copied()
+}

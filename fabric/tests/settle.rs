@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A key that was invalidated opens nothing from its completion on: neither for what comes, nor for what was under way on any ring.
+
+use gnstor_fabric::device::{Choice, Device, Residency};
+use gnstor_fabric::hca::abi::*;
+use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceMr, DeviceQp, Shape, idle_client};
+use gnstor_fabric::hca::{Down, Half};
+use gnstor_fabric::mlx5::{self, CtrlSeg, opcode};
+use gnstor_fabric::region::HostRegion;
+use std::sync::Arc;
+use std::time::Duration;
+use zerocopy::IntoBytes;
+use zerocopy::byteorder::big_endian::U32;
+
+const BLOCK: u32 = 4096;
+/// Offsets in a queue pair's part of the owner's memory.
+const SQ: u64 = 0x1000;
+const DBR: u64 = 0x2800;
+const UAR: u64 = 0x3000;
+
+struct World {
+    hca: AgentHca,
+    halves: Vec<AgentHalf>,
+    owner: Arc<HostRegion>,
+    array: Arc<HostRegion>,
+    key: u32,
+    qpns: Vec<u32>,
+}
+
+fn part(q: usize) -> u64 {
+    0x4000 * (q as u64 + 1)
+}
+
+impl World {
+    /// Two rings with a queue pair each, of one protection domain.
+    fn new() -> Self {
+        let device = Device::open(Choice::Host).expect("the CPU is always there");
+        let (hca, mut halves) = AgentHca::new(&device, Residency::TwoKernels, 2).expect("memory");
+        let (owner, array) = (HostRegion::alloc(1 << 16).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
+        for half in &mut halves {
+            half.add_region(&array).expect("maps");
+        }
+        owner.fill(0, BLOCK as usize, 0xAB);
+        let pd = hca.alloc_pd();
+        let mr = DeviceMr { base: owner.address(), bytes: BLOCK.into(), access: ACCESS_REMOTE_READ, pd };
+        let key = hca.register(mr).expect("room");
+        let create = |ring: usize| {
+            let base = owner.address() + part(ring);
+            let cq = hca.create_cq(base, 4).expect("room");
+            let (sq, rq) = ((base + SQ, 16), (base + 0x2000, 16));
+            hca.create_qps(&[DeviceQp { sq, rq, dbr: base + DBR, uar: base + UAR, cq, pd, ring }]).expect("room")
+        };
+        let qpns = (0..2).map(create).collect();
+        Self { hca, halves, owner, array, key, qpns }
+    }
+
+    fn pull(&mut self, ring: usize, tag: u32) {
+        let local = self.array.slice(u64::from(tag) * u64::from(BLOCK), BLOCK);
+        let address = self.owner.address();
+        self.halves[ring].push(Down::FromOwner { qpn: self.qpns[ring], local, address, key: self.key, tag });
+    }
+
+    fn launch(&self) {
+        let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
+        self.hca.launch(idle_client(), shape, 0, Duration::from_secs(20)).expect("ends");
+    }
+
+    /// What a half reports. What it has heard itself it acts upon when it is polled again.
+    fn heard(&mut self, ring: usize) -> Vec<(u32, u32, u32)> {
+        let mut all = Vec::new();
+        for _ in 0..2 {
+            all.extend(std::iter::from_fn(|| self.halves[ring].poll()).map(|e| (e.kind, e.index, e.status)));
+        }
+        all
+    }
+}
+
+#[test]
+fn a_wait_ends_when_every_ring_has_done_what_it_was_asked_before() {
+    let mut w = World::new();
+    w.pull(1, 1);
+    let wait = w.halves[0].settle();
+    assert!(!w.halves[0].settled(wait), "nobody has seen it yet");
+    assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
+    assert!(!w.halves[0].settled(wait), "a copy is in the ring");
+    w.launch();
+    assert!(!w.halves[0].settled(wait), "its end was not heard");
+    assert_eq!(w.heard(1), [(UP_DONE, 1, COPY_OK)]);
+    assert!(!w.halves[0].settled(wait), "the other ring's ping was not heard");
+    assert!(w.heard(0).is_empty(), "the pings are nobody else's");
+    assert!(w.halves[0].settled(wait));
+}
+
+#[test]
+fn what_comes_during_a_wait_is_done_after_it() {
+    let mut w = World::new();
+    w.pull(1, 1);
+    let wait = w.halves[0].settle();
+    assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
+    w.pull(1, 2);
+    w.launch();
+    assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![(UP_DONE, 1, COPY_OK)]));
+    assert!(w.halves[0].settled(wait));
+    w.launch();
+    assert_eq!(w.heard(1), [(UP_DONE, 2, COPY_OK)]);
+}
+
+#[test]
+fn waits_that_begin_during_another_end_too() {
+    let mut w = World::new();
+    let first = w.halves[0].settle();
+    assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
+    let second = w.halves[1].settle();
+    assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
+    assert!(!w.halves[0].settled(first) && !w.halves[1].settled(second));
+    w.launch();
+    assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
+    assert!(w.halves[0].settled(first) && w.halves[1].settled(second));
+}
+
+#[test]
+fn a_half_that_is_gone_keeps_nobody_waiting() {
+    let mut w = World::new();
+    w.halves.truncate(1);
+    let wait = w.halves[0].settle();
+    assert!(w.heard(0).is_empty());
+    w.launch();
+    assert!(w.heard(0).is_empty());
+    assert!(w.halves[0].settled(wait));
+}
+
+#[test]
+fn a_copy_asked_for_after_the_wait_finds_the_key_closed() {
+    let mut w = World::new();
+    let ctrl = CtrlSeg::new(opcode::LOCAL_INVAL, 0, w.qpns[0], 1, 0).with_imm(w.key);
+    w.owner.write(part(0) + SQ, ctrl.as_bytes());
+    w.owner.write(part(0) + DBR + 4, U32::new(1).as_bytes());
+    w.owner.write(part(0) + UAR + mlx5::UAR_DB0, &mlx5::doorbell_value(1, w.qpns[0]));
+    w.launch();
+    assert_eq!(w.heard(0), [(UP_LOCAL_INVAL, 0, 0)]);
+    w.pull(0, 1);
+    w.pull(1, 2);
+    w.launch();
+    assert_eq!((w.heard(0), w.heard(1)), (vec![(UP_DONE, 1, COPY_BAD_KEY)], vec![(UP_DONE, 2, COPY_BAD_KEY)]));
+}
