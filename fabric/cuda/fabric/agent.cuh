@@ -218,8 +218,11 @@ GN_DEV void contexts_restore(const agent_args& a, agent_smem& s, qp_ctx* qps) {
 GN_DEV void contexts_keep(const agent_args& a, agent_smem& s, const qp_ctx* qps) {
   answers_keep(s.ring, s.answers);
   if (threadIdx.x == 0) {
-    count_up(s.ring, s.count);
-    a.rings[blockIdx.x] = s.ring;
+    ring_ctx& ring = a.rings[blockIdx.x];
+    ring.up_tail = s.ring.up_tail;
+    ring.up_head_seen = s.ring.up_head_seen;
+    ring.down_head = s.ring.down_head;
+    count_up(ring, s.count);
   }
   gn_u32 count = a.qps_in_smem ? a.qp_count : 0u;
   for (gn_u32 i = threadIdx.x; i < count; i += blockDim.x)
