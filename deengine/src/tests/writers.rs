@@ -131,11 +131,14 @@ struct World {
 fn write_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) -> (u64, u64) {
     let (mut done, mut refused, mut out, mut sequence) = (0, 0, 0, u64::from(key.0) << 32);
     let mut dice = u64::from(key.0);
-    let now = Time::from_ns(2000);
+    let mut now = Time::from_ns(2000);
     let mut under_way: Vec<TransferId> = Vec::new();
     while !world.stop.load(Ordering::Relaxed) || out > 0 {
         dice = gnstor_proto::placement::mix64(dice);
-        if !world.stop.load(Ordering::Relaxed) && out < 8 {
+        if world.stop.load(Ordering::Relaxed) {
+            // What waits for collection waits for time, and nobody else lets any pass.
+            now = now + Span::from_ns(1000);
+        } else if out < 8 {
             sequence += 1;
             let address = Address { vid: vid(VOLUME), client: client(7), vba: u32::try_from(dice % 512).unwrap() };
             let lease_epoch = u32::try_from(world.lease.load(Ordering::Relaxed)).unwrap();
