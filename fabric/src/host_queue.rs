@@ -235,7 +235,25 @@ impl HostQueue {
     /// # Errors
     /// As [`Self::identify`].
     pub fn keep_alive(&mut self, deadline: Duration) -> Result<(), ChannelError> {
-        let cqe = self.execute(Sqe { opcode: nvme::admin::KEEP_ALIVE, ..Sqe::default() }, Payload::None, deadline)?;
+        let asked = self.ask_alive()?;
+        self.answer_alive(asked, deadline)
+    }
+
+    /// Sends a Keep Alive, whose answer [`Self::answer_alive`] takes before another command is sent: who keeps many queues alive asks all
+    /// of them before waiting for one.
+    ///
+    /// # Errors
+    /// [`ChannelError::Broken`].
+    pub fn ask_alive(&mut self) -> Result<Asked, ChannelError> {
+        self.start(Sqe { opcode: nvme::admin::KEEP_ALIVE, ..Sqe::default() }, &Payload::None)
+    }
+
+    /// Waits for the answer of a Keep Alive.
+    ///
+    /// # Errors
+    /// As [`Self::identify`].
+    pub fn answer_alive(&mut self, asked: Asked, deadline: Duration) -> Result<(), ChannelError> {
+        let cqe = self.finish(asked, deadline)?;
         self.require(&cqe, "Keep Alive")
     }
 
@@ -310,34 +328,48 @@ impl HostQueue {
     }
 }
 
-impl AdminChannel for HostQueue {
-    fn execute(&mut self, mut sqe: Sqe, payload: Payload<'_>, deadline: Duration) -> Result<Cqe, ChannelError> {
+/// A command that has been sent and not answered.
+#[derive(Debug)]
+#[must_use = "a command that nobody waits for is taken for the next one's"]
+pub struct Asked(u16);
+
+impl HostQueue {
+    fn start(&mut self, mut sqe: Sqe, payload: &Payload<'_>) -> Result<Asked, ChannelError> {
         if let Some(cause) = &self.broken {
             return Err(ChannelError::Broken { peer: self.peer.clone(), cause: cause.clone() });
         }
         let cid = self.sent;
         sqe.cid = cid.into();
         sqe.flags = nvme::FLAGS_SGL;
-        let bytes = match &payload {
+        let bytes = match payload {
             Payload::None => 0,
             Payload::Out(data) => data.len(),
             Payload::In(data) => data.len(),
         };
         assert!(bytes <= MAX_DATA, "an admin command moves at most {MAX_DATA} bytes");
-        if let Payload::Out(data) = &payload {
+        if let Payload::Out(data) = payload {
             self.memory.write(DATA, data);
         }
         let length = u32::try_from(bytes).expect("checked above");
         sqe.dptr = KeyedSgl::keyed(self.memory.address() + DATA, length, self.key);
         self.send(&sqe);
-        let cqe = match self.wait(cid, deadline) {
-            // A late answer would be taken for the next command's: the queue is of no more use.
-            Err(e @ ChannelError::Timeout { .. }) => {
-                self.broken = Some(e.to_string());
-                return Err(e);
-            }
-            other => other?,
-        };
+        Ok(Asked(cid))
+    }
+
+    fn finish(&mut self, asked: Asked, deadline: Duration) -> Result<Cqe, ChannelError> {
+        let ended = self.wait(asked.0, deadline);
+        // A late answer would be taken for the next command's: the queue is of no more use.
+        if let Err(e @ ChannelError::Timeout { .. }) = &ended {
+            self.broken = Some(e.to_string());
+        }
+        ended
+    }
+}
+
+impl AdminChannel for HostQueue {
+    fn execute(&mut self, sqe: Sqe, payload: Payload<'_>, deadline: Duration) -> Result<Cqe, ChannelError> {
+        let asked = self.start(sqe, &payload)?;
+        let cqe = self.finish(asked, deadline)?;
         if let Payload::In(data) = payload
             && Status(cqe.status_word()).is_success()
         {

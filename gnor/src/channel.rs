@@ -245,7 +245,7 @@ impl Channel {
 
     fn connect_rdma(&mut self, session: &Session, specs: &[DeviceQp]) -> Result<(), NodeError> {
         let cntlids = session.controller_ids();
-        for (ssd, (address, spec)) in session.addresses().iter().zip(specs).enumerate() {
+        for (ssd, spec) in specs.iter().enumerate() {
             let request = CmRequest {
                 qid: QID.into(),
                 hrqsize: u16::try_from(abi::RQ_ENTRIES).expect("small").into(),
@@ -254,7 +254,7 @@ impl Channel {
                 ..CmRequest::default()
             };
             let qpn = self.first_qpn + u32::try_from(ssd).expect("at most MAX_SSDS");
-            self.connections.push(self.node.connect(spec.ring, qpn, ssd, address.port, request)?);
+            self.connections.push(session.connect_io(&self.node, spec.ring, qpn, ssd, request)?);
         }
         Ok(())
     }

@@ -28,8 +28,28 @@ pub struct Node {
 /// A connection of a queue pair in device memory; it ends when it is dropped.
 #[derive(Debug)]
 pub struct Connection {
+    line: Arc<Lifeline>,
+}
+
+/// By which a connection can be ended from elsewhere, as long as it is there.
+#[derive(Debug)]
+pub(crate) struct Lifeline {
     engine: EngineHandle,
     id: ConnId,
+}
+
+impl Lifeline {
+    /// Requests that wait end as flushed, and the queue pair is in error.
+    pub(crate) fn cut(&self) {
+        let id = self.id;
+        self.engine.cast(move |e, now| e.give_up(now, id));
+    }
+}
+
+impl Connection {
+    pub(crate) fn lifeline(&self) -> Weak<Lifeline> {
+        Arc::downgrade(&self.line)
+    }
 }
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -139,7 +159,7 @@ impl Node {
         let id = engine.call(move |e, now| e.connect(now, half, qpn, port, &request, reply))?;
         let refused = |cause: String| Err(NodeError::Queue { ssd, cause });
         match answer.recv_timeout(CONNECT_DEADLINE) {
-            Ok(Ok(())) => Ok(Connection { engine, id }),
+            Ok(Ok(())) => Ok(Connection { line: Arc::new(Lifeline { engine, id }) }),
             Ok(Err(REFUSED_NO_PEER)) => refused("nobody is there".into()),
             Ok(Err(reason)) => refused(format!("RDMA connection rejected, reason {reason}")),
             Err(_) => refused(format!("no answer within {CONNECT_DEADLINE:?}")),
@@ -232,9 +252,9 @@ impl Drop for Node {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let id = self.id;
+        let id = self.line.id;
         // The connection ends before the memory that its queue pair names does.
-        let _ = self.engine.call(move |e, now| e.close(now, id));
+        let _ = self.line.engine.call(move |e, now| e.close(now, id));
     }
 }
 

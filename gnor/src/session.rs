@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client's control path to every SSD: one admin queue each, kept alive by a thread of its own.
+//! A client's control path to every SSD: one admin queue each, kept alive by a thread of its own, and with it the client's I/O queues. An SSD
+//! that falls silent may have acknowledged every command of an I/O queue: nothing is left there that could fail. So the heartbeat
+//! decides, and the I/O queues of an SSD whose admin queue has broken are given up with it.
 
-use crate::node::{Node, NodeError};
+use crate::node::{Connection, Lifeline, Node, NodeError};
 use gnstor_fabric::engine::Port;
-use gnstor_fabric::host_queue::HostQueue;
-use gnstor_proto::fabrics::{Host, Identity};
+use gnstor_fabric::host_queue::{Asked, HostQueue};
+use gnstor_proto::fabrics::{CmRequest, Host, Identity};
 use gnstor_proto::slba::ClientId;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender, TryRecvError};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How to reach an SSD.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,15 +25,26 @@ pub struct SsdAddress {
 
 /// Keep-alive timeout asked for at Connect.
 pub const KATO: Duration = Duration::from_secs(15);
+/// From one Keep Alive to the next: well below a request's deadline, so that a request to an SSD that is gone ends with the
+/// connection and names it.
+const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Deadline of one admin command.
 pub const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
+
+/// What leads to one SSD.
+#[derive(Debug)]
+struct Path {
+    admin: HostQueue,
+    /// The I/O queues, as long as they are connected.
+    io: Vec<Weak<Lifeline>>,
+}
 
 /// Admin queues to every SSD of an array.
 #[derive(Debug)]
 pub struct Session {
     client: ClientId,
     addresses: Vec<SsdAddress>,
-    queues: Arc<Mutex<Vec<HostQueue>>>,
+    paths: Arc<Mutex<Vec<Path>>>,
     keep_alive: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
@@ -45,10 +58,11 @@ impl Session {
         let connect = |ssd: &SsdAddress| {
             HostQueue::connect(node.engine(), node.soft_half(), ssd.port, &ssd.subnqn, host, KATO, ADMIN_DEADLINE)
         };
-        let queues = addresses.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-        let queues = Arc::new(Mutex::new(queues));
-        let keep_alive = Some(start_keep_alive(Arc::clone(&queues)));
-        Ok(Self { client, addresses, queues, keep_alive })
+        let path = |admin| Path { admin, io: Vec::new() };
+        let paths = addresses.iter().map(|ssd| connect(ssd).map(path)).collect::<Result<Vec<_>, _>>()?;
+        let paths = Arc::new(Mutex::new(paths));
+        let keep_alive = Some(start_keep_alive(Arc::clone(&paths)));
+        Ok(Self { client, addresses, paths, keep_alive })
     }
 
     /// Whose session it is.
@@ -68,12 +82,32 @@ impl Session {
 
     /// Controller id on each SSD, as I/O queues must name it.
     pub fn controller_ids(&self) -> Vec<u16> {
-        self.queues.lock().expect("no panic while held").iter().map(HostQueue::cntlid).collect()
+        self.paths.lock().expect("no panic while held").iter().map(|path| path.admin.cntlid()).collect()
+    }
+
+    /// Connects an I/O queue, which pair of rings `ring` of the node serves, with SSD number `ssd`. It lives as long as the admin queue.
+    ///
+    /// # Errors
+    /// As [`Node::connect`].
+    pub fn connect_io(
+        &self,
+        node: &Node,
+        ring: usize,
+        qpn: u32,
+        ssd: usize,
+        request: CmRequest,
+    ) -> Result<Connection, NodeError> {
+        let connection = node.connect(ring, qpn, ssd, self.addresses[ssd].port, request)?;
+        let mut paths = self.paths.lock().expect("no panic while held");
+        let io = &mut paths[ssd].io;
+        io.retain(|lifeline| lifeline.strong_count() > 0);
+        io.push(connection.lifeline());
+        Ok(connection)
     }
 
     /// Runs `f` on the admin queue of one SSD.
     pub fn with_queue<R>(&self, ssd: usize, f: impl FnOnce(&mut HostQueue) -> R) -> R {
-        f(&mut self.queues.lock().expect("no panic while held")[ssd])
+        f(&mut self.paths.lock().expect("no panic while held")[ssd].admin)
     }
 }
 
@@ -91,17 +125,26 @@ fn host_id() -> [u8; 16] {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the keep-alive thread is the runtime part of this module")]
-fn start_keep_alive(queues: Arc<Mutex<Vec<HostQueue>>>) -> (Sender<()>, JoinHandle<()>) {
+fn start_keep_alive(paths: Arc<Mutex<Vec<Path>>>) -> (Sender<()>, JoinHandle<()>) {
     let (stop, stopped) = mpsc::channel();
     let thread = std::thread::spawn(move || {
-        while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(KATO / 3) {
-            for queue in queues.lock().expect("no panic while held").iter_mut() {
+        while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(HEARTBEAT) {
+            let mut paths = paths.lock().expect("no panic while held");
+            let end = Instant::now() + ADMIN_DEADLINE;
+            // All are asked before one is waited for: an SSD that does not answer keeps no other one waiting.
+            let asked: Vec<Option<Asked>> = paths.iter_mut().map(|path| path.admin.ask_alive().ok()).collect();
+            for (path, asked) in paths.iter_mut().zip(asked) {
                 // A session that ends waits for one SSD that does not answer, not for all of them.
                 if let Err(TryRecvError::Disconnected) = stopped.try_recv() {
                     return;
                 }
-                if let Err(e) = queue.keep_alive(ADMIN_DEADLINE) {
+                let left = end.saturating_duration_since(Instant::now());
+                let alive = asked.map(|asked| path.admin.answer_alive(asked, left));
+                if let Some(Err(e)) = &alive {
                     tracing::warn!("keep-alive: {e}");
+                }
+                if !matches!(alive, Some(Ok(()))) {
+                    path.io.iter().filter_map(Weak::upgrade).for_each(|lifeline| lifeline.cut());
                 }
             }
         }

@@ -196,7 +196,7 @@ impl HostChannel {
 
     fn connect_rdma(&mut self, specs: &[DeviceQp]) -> Result<(), Error> {
         let cntlids = self.client.session.controller_ids();
-        for (ssd, (address, spec)) in self.client.session.addresses().iter().zip(specs).enumerate() {
+        for (ssd, spec) in specs.iter().enumerate() {
             let request = CmRequest {
                 qid: QID.into(),
                 hrqsize: u16::try_from(RQ_ENTRIES).expect("small").into(),
@@ -205,7 +205,8 @@ impl HostChannel {
                 ..CmRequest::default()
             };
             let qpn = self.first_qpn + u32::try_from(ssd).expect("few SSDs");
-            self.connections.push(self.client.node().connect(spec.ring, qpn, ssd, address.port, request)?);
+            let connection = self.client.session.connect_io(self.client.node(), spec.ring, qpn, ssd, request)?;
+            self.connections.push(connection);
         }
         Ok(())
     }

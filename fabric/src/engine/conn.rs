@@ -345,6 +345,11 @@ impl Engine {
         self.retire(id);
     }
 
+    /// The host gives a connection up, because its peer no longer answers on another one: requests that wait end as flushed.
+    pub fn give_up(&mut self, now: Time, id: ConnId) {
+        self.break_conn(now, id, None);
+    }
+
     fn no_receive(&mut self, now: Time, id: ConnId, e: &UpEntry) {
         self.counters.rnr += 1;
         let conn = self.conns.get_mut(&id).expect("checked by the caller");
