@@ -248,7 +248,7 @@ impl HostQueue {
         self.start(Sqe { opcode: nvme::admin::KEEP_ALIVE, ..Sqe::default() }, &Payload::None)
     }
 
-    /// Waits for the answer of a Keep Alive.
+    /// Waits for the answer of a Keep Alive; the deadline counts from when it was sent.
     ///
     /// # Errors
     /// As [`Self::identify`].
@@ -291,11 +291,11 @@ impl HostQueue {
     }
 
     #[expect(clippy::disallowed_methods, reason = "a blocking wait with a deadline in real time")]
-    fn wait(&mut self, cid: u16, deadline: Duration) -> Result<Cqe, ChannelError> {
+    fn wait(&mut self, asked: &Asked, deadline: Duration) -> Result<Cqe, ChannelError> {
         let start = Instant::now();
         loop {
             let Some(completion) = self.poll() else {
-                if start.elapsed() > deadline {
+                if asked.at.elapsed() > deadline {
                     return Err(ChannelError::Timeout { what: self.peer.clone(), after: deadline });
                 }
                 if start.elapsed() > Duration::from_millis(1) {
@@ -314,7 +314,7 @@ impl HostQueue {
                     self.posted = self.posted.wrapping_add(1);
                     self.memory.word32(DBR).store(u32::from(self.posted).to_be(), Ordering::Release);
                     let cqe: Cqe = zerocopy::transmute!(raw);
-                    if cqe.cid.get() == cid {
+                    if cqe.cid.get() == asked.cid {
                         return Ok(cqe);
                     }
                 }
@@ -331,9 +331,13 @@ impl HostQueue {
 /// A command that has been sent and not answered.
 #[derive(Debug)]
 #[must_use = "a command that nobody waits for is taken for the next one's"]
-pub struct Asked(u16);
+pub struct Asked {
+    cid: u16,
+    at: Instant,
+}
 
 impl HostQueue {
+    #[expect(clippy::disallowed_methods, reason = "a deadline in real time")]
     fn start(&mut self, mut sqe: Sqe, payload: &Payload<'_>) -> Result<Asked, ChannelError> {
         if let Some(cause) = &self.broken {
             return Err(ChannelError::Broken { peer: self.peer.clone(), cause: cause.clone() });
@@ -353,11 +357,11 @@ impl HostQueue {
         let length = u32::try_from(bytes).expect("checked above");
         sqe.dptr = KeyedSgl::keyed(self.memory.address() + DATA, length, self.key);
         self.send(&sqe);
-        Ok(Asked(cid))
+        Ok(Asked { cid, at: Instant::now() })
     }
 
     fn finish(&mut self, asked: Asked, deadline: Duration) -> Result<Cqe, ChannelError> {
-        let ended = self.wait(asked.0, deadline);
+        let ended = self.wait(&asked, deadline);
         // A late answer would be taken for the next command's: the queue is of no more use.
         if let Err(e @ ChannelError::Timeout { .. }) = &ended {
             self.broken = Some(e.to_string());

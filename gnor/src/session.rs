@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How to reach an SSD.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +130,6 @@ fn start_keep_alive(paths: Arc<Mutex<Vec<Path>>>) -> (Sender<()>, JoinHandle<()>
     let thread = std::thread::spawn(move || {
         while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(HEARTBEAT) {
             let mut paths = paths.lock().expect("no panic while held");
-            let end = Instant::now() + ADMIN_DEADLINE;
             // All are asked before one is waited for: an SSD that does not answer keeps no other one waiting.
             let asked: Vec<Option<Asked>> = paths.iter_mut().map(|path| path.admin.ask_alive().ok()).collect();
             for (path, asked) in paths.iter_mut().zip(asked) {
@@ -138,8 +137,7 @@ fn start_keep_alive(paths: Arc<Mutex<Vec<Path>>>) -> (Sender<()>, JoinHandle<()>
                 if let Err(TryRecvError::Disconnected) = stopped.try_recv() {
                     return;
                 }
-                let left = end.saturating_duration_since(Instant::now());
-                let alive = asked.map(|asked| path.admin.answer_alive(asked, left));
+                let alive = asked.map(|asked| path.admin.answer_alive(asked, ADMIN_DEADLINE));
                 if let Some(Err(e)) = &alive {
                     tracing::warn!("keep-alive: {e}");
                 }

@@ -98,7 +98,8 @@ impl Conn {
 }
 
 impl Engine {
-    pub(super) fn on_up(&mut self, now: Time, half: HalfId, e: &UpEntry) {
+    /// Handles an entry; `known` is the connection of its queue pair, where that has been looked up and is still there.
+    pub(super) fn on_up(&mut self, now: Time, half: HalfId, e: &UpEntry, known: Option<ConnId>) {
         if e.kind == UP_PONG {
             return self.pong(now, half, e);
         }
@@ -108,7 +109,8 @@ impl Engine {
         if e.kind == super::tcp::UP_CONNECT {
             return self.peer_connects(now, half, e);
         }
-        let Some(&id) = self.by_qp.get(&(half, e.qpn)) else {
+        let known = known.filter(|id| self.conns.get(id).is_some());
+        let Some(id) = known.or_else(|| self.by_qp.get(&(half, e.qpn)).copied()) else {
             tracing::debug!("entry of kind {} for an unconnected queue pair {}", e.kind, e.qpn);
             return;
         };
@@ -129,7 +131,6 @@ impl Engine {
                 self.counters.fetch_time = self.counters.fetch_time + now.since(nominal);
                 match conn.to {
                     To::Local(target) => {
-                        self.targets[usize::from(target)].coming.push(sqe);
                         let at = self.link.up(nominal, u64::from(e.bytes));
                         let message = self.messages.put(&e.payload);
                         self.schedule(now, at, Event::Capsule { conn: id, psn, message });

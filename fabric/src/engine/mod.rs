@@ -17,6 +17,7 @@ mod target;
 pub mod tcp;
 
 use crate::controller::{Controller, QueueKey};
+use crate::hca::abi::{UP_SEND, UpEntry};
 use crate::hca::agent::AgentHalf;
 use crate::hca::soft::SoftHalf;
 use crate::hca::{Down, Half};
@@ -221,6 +222,8 @@ pub struct Engine {
     settling: Vec<ConnId>,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     messages: Messages,
+    /// What has come up and is being handled, with the connections of commands.
+    batch: Vec<(UpEntry, Option<ConnId>)>,
     /// The halves in the order in which they are polled.
     order: Vec<HalfId>,
     steps: u32,
@@ -293,6 +296,7 @@ impl Engine {
             settling: Vec::new(),
             events: BinaryHeap::new(),
             messages: Messages::default(),
+            batch: Vec::new(),
             order: Vec::new(),
             steps: 0,
             pings: HashMap::default(),
@@ -560,19 +564,7 @@ impl Engine {
             if matches!(self.halves.get(&id), Some(AnyHalf::Soft(_))) && !self.steps.is_multiple_of(SOFT_TURN) {
                 continue;
             }
-            // A bounded batch from each, so that nobody starves the others.
-            for _ in 0..64 {
-                let Some(half) = self.halves.get_mut(&id) else { break };
-                let Some(entry) = half.get().poll() else { break };
-                worked = true;
-                self.on_up(now, id, &entry);
-            }
-            for target in &mut self.targets {
-                if !target.coming.is_empty() {
-                    target.controller.announce(&target.coming);
-                    target.coming.clear();
-                }
-            }
+            worked |= self.poll_half(now, id);
             if let Some(AnyHalf::Peer(peer)) = self.halves.get(&id)
                 && peer.is_dead()
             {
@@ -580,6 +572,39 @@ impl Engine {
                 worked = true;
             }
         }
+        worked
+    }
+
+    /// Handles what has come up from a half, after telling the SSDs of all the commands among it: what those look for is on its way
+    /// to the cache while the first is handled.
+    fn poll_half(&mut self, now: Time, id: HalfId) -> bool {
+        let mut batch = std::mem::take(&mut self.batch);
+        if let Some(half) = self.halves.get_mut(&id) {
+            let half = half.get();
+            while batch.len() < BATCH
+                && let Some(entry) = half.poll()
+            {
+                batch.push((entry, None));
+            }
+        }
+        for (entry, conn) in &mut batch {
+            if entry.kind != UP_SEND {
+                continue;
+            }
+            *conn = self.by_qp.get(&(id, entry.qpn)).copied();
+            if let Some(To::Local(target)) = conn.and_then(|conn| self.conns.get(&conn)).map(|conn| conn.to) {
+                self.targets[usize::from(target)].coming.push(sqe_of(&entry.payload));
+            }
+        }
+        for target in self.targets.iter_mut().filter(|target| !target.coming.is_empty()) {
+            target.controller.announce(&target.coming);
+            target.coming.clear();
+        }
+        let worked = !batch.is_empty();
+        for (entry, conn) in batch.drain(..) {
+            self.on_up(now, id, &entry, conn);
+        }
+        self.batch = batch;
         worked
     }
 
@@ -619,6 +644,9 @@ impl Engine {
         }
     }
 }
+
+/// Entries that are taken from a half at once: bounded, so that nobody starves the others.
+const BATCH: usize = 64;
 
 /// Pings of a calibration; the shortest round trip counts.
 const PINGS: u32 = 16;
