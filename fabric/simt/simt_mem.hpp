@@ -156,6 +156,7 @@ GN_DEV void ld_poll2_sys(const gn_u64* p, gn_u64& a, gn_u64& b, SIMT_HERE) {
 
 GN_DEV void fence_acquire_sys(SIMT_HERE) { simt::fence(false, SIMT_PASS); }
 GN_DEV void fence_release_sys(SIMT_HERE) { simt::fence(false, SIMT_PASS); }
+GN_DEV void fence_release_gpu(SIMT_HERE) { simt::fence(false, SIMT_PASS); }
 GN_DEV void fence_sc_sys(SIMT_HERE) { simt::fence(true, SIMT_PASS); }
 
 // ThreadSanitizer does not model the fence before it: under it the order is in the access.
@@ -166,6 +167,14 @@ enum { SIMT_FENCED = __ATOMIC_RELAXED };
 #endif
 GN_DEV void st_fenced_sys(gn_u32* p, gn_u32 v, SIMT_HERE) { simt::atomic_store<SIMT_FENCED, simt::Scope::sys>(p, v, SIMT_PASS); }
 GN_DEV void st_fenced_sys(gn_u64* p, gn_u64 v, SIMT_HERE) { simt::atomic_store<SIMT_FENCED, simt::Scope::sys>(p, v, SIMT_PASS); }
+
+/// The halves are two accesses in no fixed order, as those of a load. Under ThreadSanitizer they pass on what the thread has acquired, as
+/// they do on the hardware: what a thread has seen by an acquire of system scope has been performed for everybody.
+GN_DEV void st_poll2_sys(gn_u64* p, gn_u64 a, gn_u64 b, SIMT_HERE) {
+  bool second = simt::coin();
+  simt::atomic_store<SIMT_FENCED, simt::Scope::sys>(p + second, second ? b : a, SIMT_PASS);
+  simt::atomic_store<SIMT_FENCED, simt::Scope::sys>(p + !second, second ? a : b, SIMT_PASS);
+}
 
 GN_DEV void mmio_store_after_release_sys(gn_u64* p, gn_u64 v, SIMT_HERE) {
   simt::atomic_store<__ATOMIC_RELEASE, simt::Scope::sys>(p, v, SIMT_PASS);

@@ -59,15 +59,17 @@ impl Up {
         first
     }
 
-    /// `up_push`: the words in any order, then the sequence with release.
+    /// `up_store`: the words in any order, each with its phase.
     fn push(&self, mark: u64) {
         let position = self.reserve();
         let at = usize::try_from(position).expect("small") % (self.ring.len() / UP_WORDS) * UP_WORDS;
-        // Two words stand for all: the first one filled in and the last one of the payload.
-        for word in [2, UP_WORDS - 1] {
-            self.ring[at + word].0.store(mark, Ordering::Relaxed);
+        let pass = position / (self.ring.len() / UP_WORDS) as u64;
+        let phase = if pass.is_multiple_of(2) { PHASE_BIT } else { 0 };
+        // The stamp and the last word of the payload carry the mark.
+        for word in 0..UP_WORDS {
+            let value = if matches!(word, 1 | 15) { mark } else { 0 };
+            self.ring[at + word].0.store(value | phase, Ordering::Relaxed);
         }
-        self.ring[at].0.store(position + 1, Ordering::Release);
     }
 }
 
@@ -78,7 +80,6 @@ fn take(up: &Up, n: usize) -> Vec<u64> {
     while marks.len() < n {
         match ring.pop(&up.ring, &up.head) {
             Some(entry) => {
-                assert_eq!(entry.seq, marks.len() as u64 + 1);
                 let last = u64::read_from_bytes(&entry.payload[56..]).expect("eight bytes");
                 assert_eq!(last, entry.stamp_ns, "an entry is whole");
                 marks.push(entry.stamp_ns);

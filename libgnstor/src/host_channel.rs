@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::file::File;
 use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
-use gnstor_fabric::hca::agent::{DeviceMr, DeviceQp};
+use gnstor_fabric::hca::agent::{DeviceCq, DeviceMr, DeviceQp};
 use gnstor_fabric::region::HostRegion;
 use gnstor_gnor::abi::{GN_NO_REPLICA, RQ_ENTRIES, SLOTS, SQ_BLOCKS};
 use gnstor_gnor::node::{Connection, NodeError};
@@ -130,7 +130,7 @@ impl HostChannel {
         }
         let (hca, cq_log) = (node.hca(), entries.trailing_zeros());
         let pd = hca.alloc_pd();
-        let cq = hca.create_cq(base, cq_log)?;
+        let cq = hca.create_cq(DeviceCq { address: base, log_entries: cq_log, dbr: None, in_host: true })?;
         let part = |ssd: usize, offset: usize| base + (queues_at + ssd * PER_SSD + offset) as u64;
         let spec = |ssd: usize, ring: usize| DeviceQp {
             sq: (part(ssd, 0), SQ_BLOCKS),

@@ -39,7 +39,7 @@ enum : gn_u32 { CQ_OVERRUN = 1 };
 struct cq_ctx {
   gn_u64 addr;         // ring of 64-byte entries
   gn_u32 mask;         // entries - 1
-  gn_u32 log_entries;
+  gn_u32 in_host;      // 1: queues of its owner are in host memory
   gn_u32 pi;           // producer index, never wraps before 2^32 entries
   gn_u32 state;        // 0, CQ_OVERRUN
   gn_u64 dbr_addr;     // its doorbell record, be32 consumer index (24 bits count); 0: an overrun is ignored (the hardware's `oi`)
@@ -56,7 +56,9 @@ struct mr_ctx {
 };
 static_assert(sizeof(mr_ctx) == 32, "");
 
-// --- up ring: agent -> Rust half. 128-byte entries in host memory; `seq` is stored last, with release ------------------------
+// --- up ring: agent -> Rust half. 128-byte entries in host memory; bit 63 of *every* word carries the phase of the pass, as in the down
+// --- ring: an entry's words need no order among them. A release towards host memory waits behind all that crosses PCIe: 14 us were
+// --- measured where the link is full ----------------------------------------------------------------------------------------
 
 enum : gn_u32 {
   UP_SEND = 1,         // a SEND was executed: `payload` holds the message
@@ -81,19 +83,16 @@ enum : gn_u32 { ANSWERED_STATUS_SHIFT = 14 };
 enum : gn_u32 { UP_SIGNALLED = 1, UP_IMMEDIATE = 2 };
 enum : gn_u32 { COPY_OK = 0, COPY_BAD_KEY = 1, COPY_BAD_SUM = 2 };
 
+// Word by word; bit 63 of each goes to w2:
+//   w0  kind(7) << 56 | qpn(24) << 32 | index of the work request, or tag of the copy(32)
+//   w1  stamp: the agent's clock when it took the work, ns
+//   w2  length of the message(32) | flags(8) << 32 | bits 63 of w0, w2, .. w14 << 40 | of w1, w3, .. w15 << 48
+//   w3  block sum, in UP_DONE(32) | syndrome or COPY_* << 32
+//   w4, w5  arg[0], arg[1]
+//   w8 to w15  payload
+enum : gn_u32 { UP_ARG = 4, UP_PAYLOAD = 8, UP_EVEN_SHIFT = 40, UP_ODD_SHIFT = 48 };
 struct up_entry {
-  gn_u64 seq;          // position + 1, stored last
-  gn_u32 kind;
-  gn_u32 qpn;
-  gn_u64 stamp_ns;     // the agent's clock when it took the work
-  gn_u32 index;        // index of the work request, or tag of the copy
-  gn_u32 flags;
-  gn_u32 status;       // syndrome or COPY_*
-  gn_u32 bytes;        // length of the message
-  gn_u32 sum;          // block sum, in UP_DONE
-  gn_u32 reserved;
-  gn_u64 arg[2];
-  gn_u64 payload[8];
+  gn_u64 w[16];
 };
 static_assert(sizeof(up_entry) == 128, "");
 
@@ -177,8 +176,9 @@ struct agent_args {
   gn_u32 first_qpn;      // queue pair i has the number first_qpn + i
   gn_u32 launch;         // number of this launch, reported through ready_addr
   gn_u32 blocks;         // number of agent blocks
-  gn_u32 qps_in_smem;    // whether a block has shared memory for qp_count contexts
+  gn_u32 in_smem;        // whether a block has shared memory for qp_count and mr_count contexts
   gn_u64 held_addr;      // held_ctx[blocks][HELD_PLACES], then HELD_BYTES for each; 0: inbound data goes to where it belongs at once
+  mr_ctx* mrs_home;      // `mrs`, where it is in device memory; a block that has its own copy still says here what is invalid
 };
 
 // --- inbound data that waits for a DUMP (held.cuh) --------------------------------------------------------------------------

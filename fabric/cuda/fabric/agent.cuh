@@ -33,6 +33,7 @@ struct agent_smem {
   gn_u32 messages;
   gn_u32 exit;
   answer_table answers;
+  up_stage up[MAX_FRONT_ENDS][32];
   counts count;
   // What every step needs is beside it: in device memory each access would take some hundred nanoseconds.
   agent_args args;
@@ -176,7 +177,7 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
 GN_DEV void frontend_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u32 me) {
   for (gn_u32 pass = 0;; ++pass) {
     gn_u32 leave = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.exit), 0);
-    bool worked = frontend_pass(a, ring, me, front_end_count(), leave || pass % PASSES_PER_SWEEP == 0);
+    bool worked = frontend_pass(a, ring, s.up[me], me, front_end_count(), leave || pass % PASSES_PER_SWEEP == 0);
     if (leave && !worked) return;
     if (!worked) pause(20);
   }
@@ -203,15 +204,18 @@ GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u3
 // Brings the block's contexts into shared memory, and back what has changed of them; every thread. Only this block touches its ring and
 // its queue pairs.
 GN_DEV void contexts_restore(const agent_args& a, agent_smem& s, qp_ctx* qps) {
+  mr_ctx* mrs = (mr_ctx*)(qps + a.qp_count);
   if (threadIdx.x == 0) {
     s.args = a;
-    if (a.qps_in_smem) s.args.qps = qps;
+    if (a.in_smem) s.args.qps = qps, s.args.mrs = mrs;
     s.ring = a.rings[blockIdx.x];
     s.exit = s.messages = 0;
     s.count = {};
   }
-  gn_u32 words = a.qps_in_smem ? a.qp_count * (gn_u32)(sizeof(qp_ctx) / 8) : 0u;
-  for (gn_u32 i = threadIdx.x; i < words; i += blockDim.x) ((gn_u64*)qps)[i] = ((const gn_u64*)a.qps)[i];
+  gn_u32 qp_words = a.in_smem ? a.qp_count * (gn_u32)(sizeof(qp_ctx) / 8) : 0u;
+  for (gn_u32 i = threadIdx.x; i < qp_words; i += blockDim.x) ((gn_u64*)qps)[i] = ((const gn_u64*)a.qps)[i];
+  gn_u32 mr_words = a.in_smem ? a.mr_count * (gn_u32)(sizeof(mr_ctx) / 8) : 0u;
+  for (gn_u32 i = threadIdx.x; i < mr_words; i += blockDim.x) ((gn_u64*)mrs)[i] = ((const gn_u64*)a.mrs_home)[i];
   for (gn_u32 i = threadIdx.x; i < MAX_MOVERS; i += blockDim.x) s.slot_state[i] = SLOT_FREE;
   answers_restore(a.rings[blockIdx.x], s.answers);
 }
@@ -224,13 +228,13 @@ GN_DEV void contexts_keep(const agent_args& a, agent_smem& s, const qp_ctx* qps)
     ring.down_head = s.ring.down_head;
     count_up(ring, s.count);
   }
-  gn_u32 count = a.qps_in_smem ? a.qp_count : 0u;
+  gn_u32 count = a.in_smem ? a.qp_count : 0u;
   for (gn_u32 i = threadIdx.x; i < count; i += blockDim.x)
     if (qps[i].ring == blockIdx.x) a.qps[i] = qps[i];
 }
 
 // The agent. Grid: one block per ring pair (`a.blocks`); block: at least four warps; shared memory: sizeof(agent_smem) and, with
-// `a.qps_in_smem`, the queue pairs' contexts.
+// `a.in_smem`, the contexts of queue pairs and memory regions.
 GN_DEV void agent_main(const agent_args& a) {
   agent_smem& s = *(agent_smem*)smem();
   qp_ctx* qps = (qp_ctx*)(smem() + (sizeof(agent_smem) + 15) / 16 * 16);

@@ -17,6 +17,7 @@ struct answer_table {
   gn_u32 ready[ANSWER_SLOTS];     // a ring: slot + 1 of those whose parts have all ended, in the order in which they did
   gn_u32 tail;                    // of that ring
   gn_u32 waiting[ANSWER_WORDS];   // the responder's: slots that are ready and not due, a bit each
+  up_stage report;                // the responder's
 };
 
 // What the responder's warp keeps in its registers.
@@ -142,7 +143,7 @@ GN_DEV bool answer_pass(const agent_args& a, ring_ctx& ring, counts& n, answer_t
   if (!any && __all_sync(0xffffffffu, at != NO_ANSWER)) turn.next_due = 0;
   if (!__any_sync(0xffffffffu, due)) return true;
   report r;
-  r.is_there = true;
+  r.stage = &t.report;
   r.listed = due;
   r.item = at | copy_status(word) << ANSWERED_STATUS_SHIFT;
   if (lane_id() == 0) {

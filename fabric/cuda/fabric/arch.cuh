@@ -153,6 +153,12 @@ GN_DEV void ld_poll2_sys(const gn_u64* p, gn_u64& a, gn_u64& b) {
                : "=l"(a), "=l"(b) : "l"(__cvta_generic_to_global(p)) : "memory");
 }
 
+/// One 16-byte store of two words that each carry a phase bit: whoever sees a word sees that word, and nothing more. Global memory,
+/// 16-byte aligned.
+GN_DEV void st_poll2_sys(gn_u64* p, gn_u64 a, gn_u64 b) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "l"(a), "l"(b) : "memory");
+}
+
 /// After a relaxed poll that found its value. ThreadSanitizer does not model fences: prefer ld_acquire_* to a fence. From sm_90 on it
 /// does not wait for the thread's own stores, which takes a microsecond and more.
 GN_DEV void fence_acquire_sys() {
@@ -165,6 +171,9 @@ GN_DEV void fence_acquire_sys() {
 
 /// Orders what came before it with stores that come after it. It does not order stores with later *loads*.
 GN_DEV void fence_release_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+/// The same towards other threads of the GPU: it does not wait for what is on its way to the host.
+GN_DEV void fence_release_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 /// A store behind a fence_release_sys of the same thread: one fence for several hand-overs.
 GN_DEV void st_fenced_sys(gn_u32* p, gn_u32 v) { st_relaxed_sys(p, v); }

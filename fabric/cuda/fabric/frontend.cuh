@@ -54,8 +54,8 @@ GN_DEV gn_u32 take_kicks(qp_ctx& qp, bool all) {
   return pi;
 }
 
-// Executes everything posted to one queue pair; the whole warp takes part.
-GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, gn_u32 q, bool all) {
+// Executes everything posted to one queue pair; the whole warp takes part. `stage` is its own, an entry for each lane.
+GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, gn_u32 q, bool all) {
   qp_ctx& qp = a.qps[q];
   gn_u32 lane = lane_id();
   gn_u32 head = qp.sq_head, left = (take_kicks(qp, all) - head) & 0xffffu;
@@ -98,7 +98,10 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, gn_u32 q, bool all)
     }
     first = __shfl_sync(0xffffffffu, first, 0);
     __syncwarp();
-    if (mine) publish_work(qp, w, ring, first + lane);
+    if (mine) stage_work(qp, w, stage[lane].w);
+    __syncwarp();
+    // No release: what a work request names was released by its owner, and the entry says all that the agent has to say.
+    up_store(ring, first, count, stage);
     head = (head + advance) & 0xffffu;
     left -= advance;
     __syncwarp();
@@ -109,7 +112,7 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, gn_u32 q, bool all)
 
 // Looks once at the doorbells of the queue pairs that are front end `me`'s of `front_ends`, at all registers if `all`; the whole warp.
 // Returns whether there was work.
-GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, gn_u32 me, gn_u32 front_ends, bool all) {
+GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, up_stage* stage, gn_u32 me, gn_u32 front_ends, bool all) {
   bool worked = false;
   for (gn_u32 base = me; base < a.qp_count; base += 32 * front_ends) {
     gn_u32 q = base + lane_id() * front_ends;
@@ -119,7 +122,7 @@ GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, gn_u32 me, gn_u32
       if (mem::ld_relaxed_gpu(&qp.state) != QP_FREE && qp.ring == blockIdx.x) kicked = was_kicked(qp, all);
     }
     for (gn_u32 todo = __ballot_sync(0xffffffffu, kicked); todo; todo &= todo - 1) {
-      serve_queue(a, ring, base + ((gn_u32)__ffs((int)todo) - 1) * front_ends, all);
+      serve_queue(a, ring, stage, base + ((gn_u32)__ffs((int)todo) - 1) * front_ends, all);
       worked = true;
     }
   }

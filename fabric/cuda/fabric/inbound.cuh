@@ -83,15 +83,10 @@ GN_DEV gn_u32 check_receive(const agent_args& a, const qp_ctx& qp, gn_u32 at, gn
 GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const message& m, gn_u32 at, gn_u32 fault) {
   if (fault != RECV_NONE) {
     mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
-    up_push(ring, UP_RECV_ERROR, qp.qpn, at & 0xffffu, fault, 0, 0);
+    up_push(ring, UP_RECV_ERROR, qp.qpn, at & 0xffffu, fault, 0);
     return;
   }
-  gn_u64 position = up_reserve(ring, 1);
-  up_entry* e = up_slot(ring, position);
-  up_fill(e, UP_RNR, qp.qpn, at & 0xffffu, 0, 0, 16, 0);
-  e->arg[0] = m.lo;
-  e->arg[1] = m.hi;
-  up_publish(e, position);
+  up_push(ring, UP_RNR, qp.qpn, at & 0xffffu, 0, 16, m.lo, m.hi);
 }
 
 // Whether completion number `pi` of a checked queue would overwrite one that its owner has not taken. Nothing more is written to a
@@ -114,7 +109,7 @@ GN_DEV void report_overrun(const agent_args& a, ring_ctx& ring, const message& m
   qp.rq_head -= (gn_u32)__popc(sends);
   if (mem::ld_relaxed_gpu(&qp.state) != QP_RTS) return;
   mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
-  up_push(ring, UP_CQ_ERROR, m.qpn, 0, 0, 0, 0);
+  up_push(ring, UP_CQ_ERROR, m.qpn, 0, 0, 0);
 }
 
 // What the responder counts in a launch, in shared memory.
@@ -146,21 +141,22 @@ GN_DEV void count_up(ring_ctx& ring, const counts& n) {
 // anything of it, so that it comes before whatever the owner sends next.
 struct report {
   gn_u64 position = 0;
-  bool is_there = false, listed = false;
+  up_stage* stage = nullptr;  // none: there is no report
+  bool listed = false;
   gn_u32 item = 0;
 };
 
-GN_DEV up_entry* fill_report(ring_ctx& ring, const report& r) {
+GN_DEV void send_report(const ring_ctx& ring, const report& r) {
   gn_u32 lanes = __ballot_sync(0xffffffffu, r.listed);
-  up_entry* e = up_slot(ring, r.position);
-  if (lane_id() == 0) up_fill(e, UP_ANSWERED, 0, 0, (gn_u32)__popc(lanes), 0, 0, 0);
-  if (r.listed) mem::st_relaxed_sys((gn_u16*)e->payload + __popc(lanes & lt_mask()), (gn_u16)r.item);
-  return e;
+  if (lane_id() == 0) up_fill(r.stage->w, UP_ANSWERED, 0, 0, (gn_u32)__popc(lanes), 0, 0, 0);
+  if (r.listed) ((gn_u16*)(r.stage->w + UP_PAYLOAD))[__popc(lanes & lt_mask())] = (gn_u16)r.item;
+  __syncwarp();
+  up_store(ring, r.position, 1, r.stage);
 }
 
 // The SENDs and the ready-made completions of the lanes with `mine`, all at once; the whole warp. Receives and completion entries are
 // given out by lane number, which is the order of the ring: what is in order on a queue pair stays so (RC), though it is done at the
-// same time. Only this warp touches the receive heads. One fence hands over the completions and the report.
+// same time. Only this warp touches the receive heads. One fence hands over the completions; the report speaks for itself.
 GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, const message& m, bool mine, const report& r) {
   gn_u32 index = m.qpn - a.first_qpn;
   // A message may have been on its way when its queue pair was destroyed.
@@ -177,6 +173,7 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
     cq_mask = a.cqs[cq].mask;
     is_checked = a.cqs[cq].dbr_addr != 0;
   }
+  bool to_host = __any_sync(0xffffffffu, (send || ready_made) && a.cqs[cq].in_host);
   gn_u32 group = __match_any_sync(0xffffffffu, send ? index : 0x80000000u);
   gn_u32 at = 0, fault = RECV_NONE, posted = 0;
   gn_u64 to = 0;
@@ -216,8 +213,6 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   bool overrun = complete && is_checked && overruns(a.cqs[cq], pi);
   deliver = deliver && !overrun;
   complete = complete && !overrun;
-  up_entry* told = nullptr;
-  if (r.is_there) told = fill_report(ring, r);
   if (deliver) {
     gn_u32 v[4] = {(gn_u32)m.lo, (gn_u32)(m.lo >> 32), (gn_u32)m.hi, (gn_u32)(m.hi >> 32)};
     mem::st16((void*)to, v);
@@ -232,9 +227,11 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
     last = fill_cqe(e, owner, completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
   }
   __syncwarp();
-  mem::fence_release_sys();
+  // Towards the host a fence waits for whatever crosses PCIe: only where somebody there looks.
+  if (to_host) mem::fence_release_sys();
+  else mem::fence_release_gpu();
   if (complete) mem::st_fenced_sys(&e->counter_own, last);  // pairs with the acquire of whoever polls the queue
-  if (told && lane_id() == 0) mem::st_fenced_sys(&told->seq, r.position + 1);  // as up_publish
+  if (r.stage) send_report(ring, r);
   if (deliver) count_response(n, m);
   if (__any_sync(0xffffffffu, overrun)) report_overrun(a, ring, m, overrun);
   __syncwarp();
@@ -247,7 +244,7 @@ GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d)
   gn_u32 posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR)) & 0xffffu;
   gn_u32 head = qp.rq_head & 0xffffu;
   qp.rq_head = qp.rq_posted = posted;
-  up_push(ring, UP_RQ_FLUSH, qp.qpn, head, posted, 0, 0);
+  up_push(ring, UP_RQ_FLUSH, qp.qpn, head, posted, 0);
 }
 
 // The messages of the lanes with `mine` that are not copies; the whole warp. The rare ones that are neither SEND nor completion split
@@ -263,7 +260,8 @@ GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, cons
     deliver_together(a, ring, n, m, turn && !rare, report{});
     if (turn && op == DOWN_QP_ERROR && index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE)
       queue_error(a, ring, d);
-    if (turn && op == DOWN_PING) up_push(ring, UP_PONG, 0, down_tag(d), 0, 0, 0);
+    if (__any_sync(0xffffffffu, turn && op == DOWN_PING)) keys_refresh(a);
+    if (turn && op == DOWN_PING) up_push(ring, UP_PONG, 0, down_tag(d), 0, 0);
     __syncwarp();
   }
 }

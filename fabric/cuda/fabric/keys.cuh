@@ -25,7 +25,18 @@ GN_DEV bool key_invalidate(const agent_args& a, gn_u32 pd, gn_u32 key) {
   if (index >= a.mr_count) return false;
   mr_ctx& m = a.mrs[index];
   if (m.bytes == 0 || m.key != key || m.pd != pd) return false;
-  return mem::exch_acqrel_gpu(&m.invalid, 1u) == 0;  // of two requests for one key one is the first
+  bool is_first = mem::exch_acqrel_gpu(&a.mrs_home[index].invalid, 1u) == 0;  // of two requests for one key one is the first
+  mem::st_relaxed_gpu(&m.invalid, 1u);  // in this block's copy too
+  return is_first;
+}
+
+// Brings what other blocks have invalidated into this block's copy; the whole warp. An invalidation does not complete before every block has
+// done so: each answers a ping after it.
+GN_DEV void keys_refresh(const agent_args& a) {
+  if (a.mrs == a.mrs_home) return;
+  for (gn_u32 i = lane_id(); i < a.mr_count; i += 32)
+    if (mem::ld_acquire_gpu(&a.mrs_home[i].invalid)) mem::st_relaxed_gpu(&a.mrs[i].invalid, 1u);
+  __syncwarp();
 }
 
 }}  // namespace gn::hca

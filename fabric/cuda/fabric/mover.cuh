@@ -55,8 +55,8 @@ GN_DEV gn_u32 copy_warp(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
   return sum;
 }
 
-// Executes a copy descriptor; the whole warp. The last lane-store is ordered before the report by __syncwarp and the release of
-// up_publish or of end_part, so that data is in the owner's memory before any completion that the report leads to.
+// Executes a copy descriptor; the whole warp. The last lane-store is ordered before the report by __syncwarp and the fence of
+// up_push_together or the release of end_part, so that data is in the owner's memory before any completion that the report leads to.
 GN_DEV void execute_copy(const agent_args& a, ring_ctx& ring, answer_table& answers, const down_work& d) {
   gn_u32 index = down_qpn(d) - a.first_qpn, bytes = down_bytes(d), status = COPY_OK, sum = 0;
   bool inbound = down_op(d) != DOWN_TO_HOST;
@@ -75,10 +75,9 @@ GN_DEV void execute_copy(const agent_args& a, ring_ctx& ring, answer_table& answ
     if ((down_flags(d) & DOWN_CHECK_SUM) && (bytes != SUM_BYTES || sum != (gn_u32)d.w[5])) status = COPY_BAD_SUM;
   }
   __syncwarp();
-  if (lane_id() != 0) return;
-  if (held != NO_PLACE) mem::st_release_gpu(&held_place(a, held)->state, (gn_u32)HELD_FULL);  // pairs with the acquire in release_held
-  if (down_flags(d) & DOWN_PART) end_part(answers, d, status);
-  else up_push(ring, UP_DONE, down_qpn(d), down_tag(d), status, bytes, sum);
+  if (held != NO_PLACE && lane_id() == 0) mem::st_release_gpu(&held_place(a, held)->state, (gn_u32)HELD_FULL);  // pairs with the acquire in release_held
+  if (!(down_flags(d) & DOWN_PART)) up_push_together(ring, UP_DONE, down_qpn(d), down_tag(d), status, bytes, sum);
+  else if (lane_id() == 0) end_part(answers, d, status);
 }
 
 }}  // namespace gn::hca

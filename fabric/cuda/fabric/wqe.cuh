@@ -155,9 +155,8 @@ GN_DEV void copy_small(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
   }
 }
 
-// Gathers a checked SEND into the up entry.
-GN_DEV void gather(const qp_ctx& qp, const work& w, up_entry* e) {
-  gn_u8* to = (gn_u8*)e->payload;
+// Gathers a checked SEND to `to`.
+GN_DEV void gather(const qp_ctx& qp, const work& w, gn_u8* to) {
   gn_u32 seg[4];
   for (gn_u32 s = 1; s < w.segments;) {
     load_segment(qp, w.index, s, seg);
@@ -186,36 +185,35 @@ GN_DEV gn_u32 immediate(const qp_ctx& qp, const work& w) {
 }
 
 // Remote address and key, and the first data segment, if it is memory.
-GN_DEV void describe_rdma(const qp_ctx& qp, const work& w, up_entry* e) {
+GN_DEV void describe_rdma(const qp_ctx& qp, const work& w, gn_u64* entry) {
   gn_u32 remote[4], local[4];
   load_segment(qp, w.index, 1, remote);
   load_segment(qp, w.index, 2, local);
   bool is_inline = be32(local[0]) & mlx5::INLINE_FLAG;
-  e->arg[0] = (gn_u64)be32(remote[0]) << 32 | be32(remote[1]);
-  e->arg[1] = is_inline ? 0 : segment_address(local);
-  e->payload[0] = (gn_u64)be32(remote[2]) << 32 | (is_inline ? 0u : be32(local[1]));
-  e->payload[1] = immediate(qp, w);
+  entry[UP_ARG] = (gn_u64)be32(remote[0]) << 32 | be32(remote[1]);
+  entry[UP_ARG + 1] = is_inline ? 0 : segment_address(local);
+  entry[UP_PAYLOAD] = (gn_u64)be32(remote[2]) << 32 | (is_inline ? 0u : be32(local[1]));
+  entry[UP_PAYLOAD + 1] = immediate(qp, w);
 }
 
-GN_DEV void publish_work(const qp_ctx& qp, const work& w, ring_ctx& ring, gn_u64 position) {
-  up_entry* e = up_slot(ring, position);
-  up_fill(e, w.kind, qp.qpn, w.index, w.flags, w.status, w.bytes, 0);
+// Makes the up entry of a work request.
+GN_DEV void stage_work(const qp_ctx& qp, const work& w, gn_u64* entry) {
+  up_fill(entry, w.kind, qp.qpn, w.index, w.flags, w.status, w.bytes, 0);
   switch (w.kind) {
     case UP_SEND:
     case UP_SEND_INVAL:
-      if (w.kind == UP_SEND_INVAL || w.flags & UP_IMMEDIATE) e->arg[0] = immediate(qp, w);
-      gather(qp, w, e);
+      if (w.kind == UP_SEND_INVAL || w.flags & UP_IMMEDIATE) entry[UP_ARG] = immediate(qp, w);
+      gather(qp, w, (gn_u8*)(entry + UP_PAYLOAD));
       break;
     case UP_WRITE:
-    case UP_READ: describe_rdma(qp, w, e); break;
-    case UP_LOCAL_INVAL: e->arg[0] = immediate(qp, w); break;
+    case UP_READ: describe_rdma(qp, w, entry); break;
+    case UP_LOCAL_INVAL: entry[UP_ARG] = immediate(qp, w); break;
     // One byte is as good as all: nobody sees them, and what they wait for is ordered before the request was read.
     case UP_DUMP:
-      if (w.bytes) e->arg[0] = mem::ld_relaxed_sys((const gn_u8*)w.laddr);
+      if (w.bytes) entry[UP_ARG] = mem::ld_relaxed_sys((const gn_u8*)w.laddr);
       break;
     default: break;
   }
-  up_publish(e, position);
 }
 
 }}  // namespace gn::hca

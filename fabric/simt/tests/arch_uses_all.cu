@@ -53,6 +53,8 @@ RMW_WIDTHS(USE_CAS, cas_acqrel_cta)
 GN_KERNEL use_ld_poll2_sys(gn_u64* p, gn_u64* out) { ld_poll2_sys(p, out[0], out[1]); }
 GN_KERNEL use_fence_acquire_sys() { fence_acquire_sys(); }
 GN_KERNEL use_fence_release_sys() { fence_release_sys(); }
+GN_KERNEL use_st_poll2_sys(gn_u64* p, gn_u64 a, gn_u64 b) { st_poll2_sys(p, a, b); }
+GN_KERNEL use_fence_release_gpu() { fence_release_gpu(); }
 GN_KERNEL use_fence_sc_sys() { fence_sc_sys(); }
 GN_KERNEL use_mmio_store(gn_u64* p, gn_u64 v) { mmio_store_after_release_sys(p, v); }
 GN_KERNEL use_st_fenced_sys_u32(gn_u32* p, gn_u32 v) { st_fenced_sys(p, v); }

@@ -46,7 +46,9 @@ TABLE
     cat <<'TABLE'
 ld_poll2_sys ld.relaxed.sys.global.v2.u64
 fence_acquire_sys $ACQUIRE_FENCE
+st_poll2_sys st.relaxed.sys.global.v2.u64
 fence_release_sys fence.acq_rel.sys
+fence_release_gpu fence.acq_rel.gpu
 fence_sc_sys fence.sc.sys
 mmio_store fence.acq_rel.sys st.mmio.relaxed.sys.global.u64
 st_fenced_sys_u32 st.relaxed.sys.u32

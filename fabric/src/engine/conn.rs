@@ -130,10 +130,14 @@ impl Engine {
                 self.counters.capsules += 1;
                 self.counters.fetch_time = self.counters.fetch_time + now.since(nominal);
                 match conn.to {
-                    To::Local(target) => {
+                    To::Local(_) => {
                         let at = self.link.up(nominal, u64::from(e.bytes));
-                        let message = self.messages.put(&e.payload);
-                        self.schedule(now, at, Event::Capsule { conn: id, psn, message });
+                        if self.is_next(now, at) {
+                            self.capsule_arrives(now, at, id, psn, &e.payload);
+                        } else {
+                            let message = self.messages.put(&e.payload);
+                            self.queue(at, Event::Capsule { conn: id, psn, message });
+                        }
                     }
                     To::Remote(remote) => self.remote_capsule(remote, id, e),
                 }

@@ -494,10 +494,15 @@ impl Engine {
 
     /// Handles an event at its time: at once, where that has come and nothing earlier waits.
     fn schedule(&mut self, now: Time, at: Time, event: Event) {
-        if at <= now && self.events.peek().is_none_or(|Reverse((first, _, _))| *first > at) {
+        if self.is_next(now, at) {
             return self.handle(now, at, event);
         }
         self.queue(at, event);
+    }
+
+    /// Whether what happens at `at` has its turn now.
+    fn is_next(&self, now: Time, at: Time) -> bool {
+        at <= now && self.events.peek().is_none_or(|Reverse((first, _, _))| *first > at)
     }
 
     fn queue(&mut self, at: Time, event: Event) {
@@ -564,7 +569,14 @@ impl Engine {
             if matches!(self.halves.get(&id), Some(AnyHalf::Soft(_))) && !self.steps.is_multiple_of(SOFT_TURN) {
                 continue;
             }
-            worked |= self.poll_half(now, id);
+            // The end of a stream's transfer writes its data when it is taken: what came before it must have been handled.
+            let ahead = if matches!(self.halves.get(&id), Some(AnyHalf::Agent(_) | AnyHalf::Other(_))) { BATCH } else { 1 };
+            for _ in 0..BATCH / ahead {
+                if !self.poll_half(now, id, ahead) {
+                    break;
+                }
+                worked = true;
+            }
             if let Some(AnyHalf::Peer(peer)) = self.halves.get(&id)
                 && peer.is_dead()
             {
@@ -575,13 +587,13 @@ impl Engine {
         worked
     }
 
-    /// Handles what has come up from a half, after telling the SSDs of all the commands among it: what those look for is on its way
+    /// Handles up to `most` entries of a half, after telling the SSDs of all the commands among them: what those look for is on its way
     /// to the cache while the first is handled.
-    fn poll_half(&mut self, now: Time, id: HalfId) -> bool {
+    fn poll_half(&mut self, now: Time, id: HalfId, most: usize) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
         if let Some(half) = self.halves.get_mut(&id) {
             let half = half.get();
-            while batch.len() < BATCH
+            while batch.len() < most
                 && let Some(entry) = half.poll()
             {
                 batch.push((entry, None));
@@ -645,7 +657,7 @@ impl Engine {
     }
 }
 
-/// Entries that are taken from a half at once: bounded, so that nobody starves the others.
+/// Entries that are taken from a half in one step: bounded, so that nobody starves the others.
 const BATCH: usize = 64;
 
 /// Pings of a calibration; the shortest round trip counts.

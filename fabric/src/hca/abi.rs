@@ -53,6 +53,10 @@ pub const PARTS_SHIFT: u32 = 51;
 pub const ANSWER_SLOTS: usize = 512;
 pub const LATENESS_BUCKETS: usize = 32;
 pub const PHASE_BIT: u64 = 1 << 63;
+pub const UP_ARG: usize = 4;
+pub const UP_PAYLOAD: usize = 8;
+pub const UP_EVEN_SHIFT: u32 = 40;
+pub const UP_ODD_SHIFT: u32 = 48;
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -83,7 +87,7 @@ pub struct QpCtx {
 pub struct CqCtx {
     pub addr: u64,
     pub mask: u32,
-    pub log_entries: u32,
+    pub in_host: u32,
     pub pi: u32,
     pub state: u32,
     pub dbr_addr: u64,
@@ -100,10 +104,9 @@ pub struct MrCtx {
     pub invalid: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
+/// An entry of the up ring, taken apart ([`UpRing::pop`](super::ring::UpRing::pop)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes)]
 pub struct UpEntry {
-    pub seq: u64,
     pub kind: u32,
     pub qpn: u32,
     pub stamp_ns: u64,
@@ -112,7 +115,6 @@ pub struct UpEntry {
     pub status: u32,
     pub bytes: u32,
     pub sum: u32,
-    pub reserved: u32,
     pub arg: [u64; 2],
     pub payload: [u8; 64],
 }
@@ -168,8 +170,9 @@ pub struct AgentArgs {
     pub first_qpn: u32,
     pub launch: u32,
     pub blocks: u32,
-    pub qps_in_smem: u32,
+    pub in_smem: u32,
     pub held_addr: u64,
+    pub mrs_home: u64,
 }
 
 pub const HELD_BYTES: usize = 4096;
@@ -189,9 +192,9 @@ pub struct HeldCtx {
 const _: () = {
     use core::mem::size_of;
     assert!(size_of::<QpCtx>() == 128 && size_of::<CqCtx>() == 32 && size_of::<MrCtx>() == 32);
-    assert!(size_of::<UpEntry>() == 128 && size_of::<RingCtx>() == 384 && size_of::<AgentArgs>() == 64);
+    assert!(size_of::<RingCtx>() == 384 && size_of::<AgentArgs>() == 72);
     assert!(size_of::<AnswerSlot>() == 40 && size_of::<HeldCtx>() == 32);
 };
 
 /// Shared memory an agent block needs: `sizeof(agent_smem)`, checked by `tests/layout.rs`.
-pub const AGENT_SMEM_BYTES: u32 = 29344;
+pub const AGENT_SMEM_BYTES: u32 = 66368;

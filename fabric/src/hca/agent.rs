@@ -81,6 +81,20 @@ pub struct DeviceQp {
     pub ring: usize,
 }
 
+/// A completion queue, as create_cq is told about it.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceCq {
+    /// First entry.
+    pub address: u64,
+    /// It has `1 << log_entries` entries.
+    pub log_entries: u32,
+    /// Doorbell record with the consumer index. With it an overrun puts queue pairs into error; without it (the hardware's `oi`) it
+    /// overwrites what the owner has not taken.
+    pub dbr: Option<u64>,
+    /// Whether the owner is on the CPU: completions then wait until all that is before them can be seen there.
+    pub in_host: bool,
+}
+
 /// A memory region in device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMr {
@@ -152,7 +166,7 @@ const CQS_AT: usize = QPS_AT + MAX_QPS as usize * size_of::<QpCtx>();
 const MRS_AT: usize = CQS_AT + MAX_CQS as usize * size_of::<CqCtx>();
 const RINGS_AT: usize = MRS_AT + MAX_MRS as usize * size_of::<MrCtx>();
 const ARGS_AT: usize = RINGS_AT + MAX_RINGS * size_of::<RingCtx>();
-const CLIENT_AT: usize = ARGS_AT + 64;
+const CLIENT_AT: usize = ARGS_AT + 128;
 const ANSWERS_AT: usize = CLIENT_AT + 64;
 const ANSWERS_BYTES: usize = ANSWER_SLOTS * size_of::<AnswerSlot>();
 const CONTEXT_BYTES: usize = ANSWERS_AT + MAX_RINGS * ANSWERS_BYTES;
@@ -234,26 +248,18 @@ impl AgentHca {
         tables.next_pd
     }
 
-    /// Registers a completion queue of `1 << log_entries` entries at `address`; the owner has filled it with invalid entries.
+    /// Registers a completion queue, which the owner has filled with invalid entries.
     ///
     /// # Errors
     /// When the table is full; driver errors.
-    pub fn create_cq(&self, address: u64, log_entries: u32) -> Result<u32, DeviceError> {
-        self.create_cq_with(address, log_entries, None)
-    }
-
-    /// The same. With a doorbell record, whose consumer index the owner keeps, an overrun puts queue pairs into error; without one
-    /// (the hardware's `oi`) it overwrites what the owner has not taken.
-    ///
-    /// # Errors
-    /// As [`Self::create_cq`].
-    pub fn create_cq_with(&self, address: u64, log_entries: u32, dbr: Option<u64>) -> Result<u32, DeviceError> {
+    pub fn create_cq(&self, cq: DeviceCq) -> Result<u32, DeviceError> {
+        let DeviceCq { address, log_entries, dbr, in_host } = cq;
         let _alone = self.quiet();
         let mut tables = self.tables();
         let free = tables.cqs.iter().position(|used| !used);
         let index = free.ok_or_else(|| memory("completion queues", 1, "the HCA's table is full"))?;
         let (mask, dbr_addr) = ((1 << log_entries) - 1, dbr.unwrap_or(0));
-        let ctx = CqCtx { addr: address, mask, log_entries, dbr_addr, ..CqCtx::default() };
+        let ctx = CqCtx { addr: address, mask, in_host: in_host.into(), dbr_addr, ..CqCtx::default() };
         self.contexts.write(CQS_AT + index * size_of::<CqCtx>(), ctx.as_bytes())?;
         tables.cqs[index] = true;
         Ok(u32::try_from(index).expect("a small table"))
@@ -381,8 +387,9 @@ impl AgentHca {
         let at = self.contexts.address();
         let blocks = u32::try_from(self.rings.len()).expect("at most MAX_RINGS");
         // Contexts that do not fit beside the rest stay in device memory, where each access takes longer.
-        let with_qps = AGENT_SMEM_BYTES + qp_count * u32::try_from(size_of::<QpCtx>()).expect("small");
-        let qps_in_smem = self.residency == Residency::TwoKernels && with_qps <= self.device.most_smem_bytes();
+        let contexts = qp_count as usize * size_of::<QpCtx>() + mr_count as usize * size_of::<MrCtx>();
+        let with_contexts = AGENT_SMEM_BYTES + u32::try_from(contexts).expect("small tables");
+        let in_smem = self.residency == Residency::TwoKernels && with_contexts <= self.device.most_smem_bytes();
         let agent_args = AgentArgs {
             qps: at + QPS_AT as u64,
             cqs: at + CQS_AT as u64,
@@ -393,8 +400,9 @@ impl AgentHca {
             first_qpn: FIRST_QPN,
             launch: number,
             blocks,
-            qps_in_smem: qps_in_smem.into(),
+            in_smem: in_smem.into(),
             held_addr: tables.held.as_ref().map_or(0, DeviceMem::address),
+            mrs_home: at + MRS_AT as u64,
         };
         drop(tables);
         self.contexts.write(ARGS_AT, agent_args.as_bytes())?;
@@ -405,7 +413,7 @@ impl AgentHca {
             kernel: agent_kernel(),
             blocks,
             threads: agent_threads,
-            smem_bytes: if qps_in_smem { with_qps } else { AGENT_SMEM_BYTES },
+            smem_bytes: if in_smem { with_contexts } else { AGENT_SMEM_BYTES },
             args: at + ARGS_AT as u64,
         };
         let mut launch = Launch {
@@ -454,7 +462,7 @@ pub struct Shape {
 }
 
 const _: () = assert!(offset_of!(ClientLaunch, blocks) == 16);
-const _: () = assert!(size_of::<AgentArgs>() <= 64 && size_of::<ClientLaunch>() <= 64);
+const _: () = assert!(size_of::<AgentArgs>() <= CLIENT_AT - ARGS_AT && size_of::<ClientLaunch>() <= ANSWERS_AT - CLIENT_AT);
 
 /// Reads a context back, for tests and diagnosis.
 ///

@@ -3,9 +3,9 @@
 //!
 //! The rings are generic over the word, so that `tests/loom_rings.rs` can check them with loom's.
 
-use super::abi::{PHASE_BIT, UpEntry};
+use super::abi::{PHASE_BIT, UP_ARG, UP_EVEN_SHIFT, UP_ODD_SHIFT, UP_PAYLOAD, UpEntry};
 use std::sync::atomic::{AtomicU64, Ordering};
-use zerocopy::transmute;
+use zerocopy::IntoBytes;
 
 /// A 64-bit word that another agent can see, with the accesses the rings use.
 pub trait Word {
@@ -43,15 +43,45 @@ impl UpRing {
         debug_assert!(entries.is_power_of_two());
         let at = usize::try_from(self.head).expect("64-bit host") % entries * UP_WORDS;
         let entry = &words[at..at + UP_WORDS];
-        // Pairs with the release in up_publish: the other fifteen words were stored before it.
-        if entry[0].load_acquire() != self.head + 1 {
+        let pass = self.head / entries as u64;
+        let phase = if pass.is_multiple_of(2) { PHASE_BIT } else { 0 };
+        if entry[0].load_acquire() & PHASE_BIT != phase {
             return None;
         }
+        // The words may become visible in any order. Pairs with the fence in up_push_together: a copied byte is before the entry.
         let raw: [u64; UP_WORDS] = std::array::from_fn(|i| entry[i].load_acquire());
+        if raw.iter().any(|word| word & PHASE_BIT != phase) {
+            return None;
+        }
         self.head += 1;
         // Pairs with the acquire in up_reserve: the entry is read before a producer may write it again.
         head_word.store_release(self.head);
-        Some(transmute!(raw))
+        Some(take_apart(raw))
+    }
+}
+
+/// The fields of an entry; `up_entry` in fabric/cuda/fabric/abi.h says where they are.
+#[expect(clippy::cast_possible_truncation, reason = "parts of words")]
+fn take_apart(mut w: [u64; UP_WORDS]) -> UpEntry {
+    let (even, odd) = (w[2] >> UP_EVEN_SHIFT, w[2] >> UP_ODD_SHIFT);
+    for (pair, words) in w.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+        for (word, tops) in words.iter_mut().zip([even, odd]) {
+            *word = *word & !PHASE_BIT | (tops >> pair & 1) << 63;
+        }
+    }
+    let mut payload = [0; 64];
+    payload.copy_from_slice(w[UP_PAYLOAD..].as_bytes());
+    UpEntry {
+        kind: (w[0] >> 56) as u32,
+        qpn: (w[0] >> 32) as u32 & 0xFF_FFFF,
+        stamp_ns: w[1],
+        index: w[0] as u32,
+        flags: (w[2] >> 32) as u32 & 0xFF,
+        status: (w[3] >> 32) as u32,
+        bytes: w[2] as u32,
+        sum: w[3] as u32,
+        arg: [w[UP_ARG], w[UP_ARG + 1]],
+        payload,
     }
 }
 

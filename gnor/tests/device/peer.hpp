@@ -98,19 +98,39 @@ struct Peer {
 
   // --- what comes up ---
 
+  /// An entry of the up ring, as far as this peer looks at it.
+  struct Entry {
+    gn_u32 kind, qpn, index, flags, status, bytes;
+    gn_u64 payload[8];
+  };
+
+  /// Takes the entry at the head, once all of its words have the pass's phase.
+  bool take_entry(Entry& entry) {
+    const gn_u64* from = (reinterpret_cast<hca::up_entry*>(r.ring.up_addr) + up_head % UP_ENTRIES)->w;
+    gn_u64 phase = up_head / UP_ENTRIES % 2 == 0 ? gn_u64{hca::PHASE_BIT} : 0, w[16];
+    for (int i = 0; i < 16; ++i) {
+      w[i] = __atomic_load_n(from + i, __ATOMIC_ACQUIRE);
+      if ((w[i] & hca::PHASE_BIT) != phase) return false;
+    }
+    gn_u64 tops[2] = {w[2] >> hca::UP_EVEN_SHIFT, w[2] >> hca::UP_ODD_SHIFT};
+    for (int i = 0; i < 16; ++i) w[i] = (w[i] & ~gn_u64{hca::PHASE_BIT}) | (tops[i % 2] >> i / 2 & 1) << 63;
+    entry.kind = static_cast<gn_u32>(w[0] >> 56), entry.qpn = w[0] >> 32 & 0xffffff, entry.index = static_cast<gn_u32>(w[0]);
+    entry.bytes = static_cast<gn_u32>(w[2]), entry.flags = w[2] >> 32 & 0xff, entry.status = static_cast<gn_u32>(w[3] >> 32);
+    memcpy(entry.payload, w + hca::UP_PAYLOAD, sizeof entry.payload);
+    return true;
+  }
+
   bool take_entries() {
     bool any = false;
-    for (;; ++up_head) {
-      hca::up_entry* e = reinterpret_cast<hca::up_entry*>(r.ring.up_addr) + up_head % UP_ENTRIES;
-      if (__atomic_load_n(&e->seq, __ATOMIC_ACQUIRE) != up_head + 1) break;
-      on_entry(*e);
+    for (Entry entry; take_entry(entry); ++up_head) {
+      on_entry(entry);
       __atomic_store_n(reinterpret_cast<gn_u64*>(r.ring.up_head_addr), up_head + 1, __ATOMIC_RELEASE);
       any = true;
     }
     return any;
   }
 
-  void on_entry(const hca::up_entry& e) {
+  void on_entry(const Entry& e) {
     if (e.kind == hca::UP_DONE) return on_copied(e);
     gn_u32 q = e.qpn - FIRST_QPN;
     if (q >= queues.size()) {
@@ -173,7 +193,7 @@ struct Peer {
     jobs[next_job] = std::move(job);
   }
 
-  void on_copied(const hca::up_entry& e) {
+  void on_copied(const Entry& e) {
     auto found = jobs.find(e.index >> 8);
     if (found == jobs.end()) {
       ++unexpected;

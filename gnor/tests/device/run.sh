@@ -118,8 +118,7 @@ mutants_of_one_core() {
 mutants_of_the_other() {
     mutant completion_relaxed $FABRIC/inbound.cuh \
         '/&e->counter_own/s/st_fenced_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
-    mutant up_entry_relaxed $FABRIC/up.cuh \
-        '/&e->seq/s/st_release_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
+    mutant up_entry_half_judged $FABRIC/up.cuh 's/(b & ~(gn_u64)PHASE_BIT) | phase/b \& ~(gn_u64)PHASE_BIT/' plain plain batched_reads_and_writes 5
     mutant mover_slot_relaxed $FABRIC/agent.cuh \
         '/SLOT_FULL)/s/st_release_cta/st_relaxed_cta/' tsan tsan batched_reads_and_writes 20
     # The wrong order alone has a window of one access; the pauses stand for a warp that is slow there.

@@ -347,5 +347,3 @@ impl Half for AgentHalf {
         self.lead_ns = (rtt_ns / 2).min(MAX_LEAD_NS);
     }
 }
-
-const _: () = assert!(size_of::<UpEntry>() == UP_WORDS * 8);
