@@ -19,17 +19,20 @@
 namespace gn { namespace hca {
 
 // A poll is a PCIe round trip and a pass some microseconds of dependent accesses: both serve 32 descriptors at once.
-enum : gn_u32 { FIRST_FRONT_END = 2, MANY_WARPS = 16, MAX_FRONT_ENDS = 8, MAX_MOVERS = 30, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
+enum : gn_u32 { FIRST_FRONT_END = 2, MANY_WARPS = 16, MAX_FRONT_ENDS = 8, PLACES = 64, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
 enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 16) * 32 };  // as it is launched on a GPU: 16 movers
-enum : gn_u32 { SLOT_FREE = 0, SLOT_FULL = 1, SLOT_EXIT = 2 };  // of a mover
+enum : gn_u32 { PLACE_FREE = 0, PLACE_FULL = 1, PLACE_EXIT = 2 };
 enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
 
 struct agent_smem {
   gn_u64 stage[FETCH][WORDS];
   gn_u64 message[FETCH][WORDS];
-  gn_u64 slot[MAX_MOVERS][WORDS];
-  gn_u32 slot_state[MAX_MOVERS];
+  // Copies on their way from the dispatcher to the movers, a ring: the dispatcher goes on as long as there is a free place, and a mover takes
+  // the place whose number it has drawn.
+  gn_u64 copy[PLACES][WORDS];
+  gn_u32 place_state[PLACES];
+  gn_u32 drawn;
   gn_u32 messages;
   gn_u32 exit;
   answer_table answers;
@@ -85,22 +88,19 @@ GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next, gn_u32 loa
   return count;
 }
 
-// Gives the staged copies of `todo` to free movers, as many at a time as there are.
-GN_DEV void hand_out(agent_smem& s, gn_u32 todo) {
-  gn_u32 lane = lane_id();
-  while (todo) {
-    bool is_free = lane < mover_count() && mem::ld_acquire_cta(&s.slot_state[lane]) == SLOT_FREE;
-    gn_u32 idle = __ballot_sync(0xffffffffu, is_free);
-    gn_u32 rank = (gn_u32)__popc(idle & lt_mask()), wanted = (gn_u32)__popc(todo);
-    if (is_free && rank < wanted) {
-      gn_u32 from = nth_set(todo, rank);
-      for (gn_u32 k = 0; k < WORDS; ++k) s.slot[lane][k] = s.stage[from][k];
-      mem::st_release_cta(&s.slot_state[lane], (gn_u32)SLOT_FULL);
+// Puts the staged copies of `todo` into the movers' ring, whose next place is `tail`. Returns the place after them.
+GN_DEV gn_u32 hand_out(agent_smem& s, gn_u32 todo, gn_u32 tail) {
+  gn_u32 place = (tail + (gn_u32)__popc(todo & lt_mask())) % PLACES;
+  bool mine = todo >> lane_id() & 1u;
+  while (__any_sync(0xffffffffu, mine)) {
+    if (mine && mem::ld_acquire_cta(&s.place_state[place]) == PLACE_FREE) {
+      for (gn_u32 k = 0; k < WORDS; ++k) s.copy[place][k] = s.stage[lane_id()][k];
+      mem::st_release_cta(&s.place_state[place], (gn_u32)PLACE_FULL);
+      mine = false;
     }
-    for (gn_u32 taken = (gn_u32)__popc(idle); taken && todo; --taken) todo &= todo - 1;
-    if (!idle) pause(20);
-    __syncwarp();
+    if (mine) pause(20);
   }
+  return tail + (gn_u32)__popc(todo);
 }
 
 // Gives the staged messages of `todo` to the responder, once it has none.
@@ -140,7 +140,7 @@ GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
 }
 
 GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
-  gn_u32 lane = lane_id(), idle = 0, loads = 1;
+  gn_u32 lane = lane_id(), idle = 0, loads = 1, tail = 0;
   gn_u64 next = ring.down_head;
   for (;;) {
     gn_u32 count = fetch(ring, s, next, loads);
@@ -155,7 +155,7 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
     }
     gn_u32 op = lane < count ? (gn_u32)(s.stage[lane][0] >> 56) : 0u;
     bool is_copy = op == DOWN_TO_DEVICE || op == DOWN_TO_HOST || op == DOWN_ANSWER;
-    hand_out(s, __ballot_sync(0xffffffffu, is_copy));
+    tail = hand_out(s, __ballot_sync(0xffffffffu, is_copy), tail);
     hand_over(s, __ballot_sync(0xffffffffu, lane < count && !is_copy));
     next += count;
     __syncwarp();
@@ -163,9 +163,14 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
   }
   if (lane == 0) ring.down_head = next;
   if (lane < mover_count()) {
-    while (mem::ld_acquire_cta(&s.slot_state[lane]) != SLOT_FREE) pause(20);
-    mem::st_release_cta(&s.slot_state[lane], (gn_u32)SLOT_EXIT);
+    gn_u32* state = &s.place_state[(tail + lane) % PLACES];
+    while (mem::ld_acquire_cta(state) != PLACE_FREE) pause(20);
+    mem::st_release_cta(state, (gn_u32)PLACE_EXIT);
   }
+  __syncwarp();
+  // Each mover draws one of these, and only when it has done what it drew before.
+  if (lane < mover_count())
+    while (mem::ld_acquire_cta(&s.place_state[(tail + lane) % PLACES]) != PLACE_FREE) pause(20);
   while (__shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0) != 0) pause(20);
   __syncwarp();
   if (lane == 0) {
@@ -183,20 +188,20 @@ GN_DEV void frontend_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn
   }
 }
 
-GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u32 me) {
+GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
   for (;;) {
-    gn_u32 state = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.slot_state[me]), 0);
-    if (state == SLOT_EXIT) return;
-    if (state == SLOT_FREE) {
-      pause(20);
-      continue;
-    }
+    gn_u32 drawn = 0;
+    if (lane_id() == 0) drawn = mem::add_relaxed_cta(&s.drawn, 1u);
+    gn_u32 place = __shfl_sync(0xffffffffu, drawn, 0) % PLACES, state = PLACE_FREE;
+    while ((state = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.place_state[place]), 0)) == PLACE_FREE) pause(20);
     __syncwarp();  // lane 0's acquire reaches the lanes
     down_work d;
-    for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.slot[me][k];
-    execute_copy(a, ring, s.answers, d);
+    for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.copy[place][k];
     __syncwarp();
-    if (lane_id() == 0) mem::st_release_cta(&s.slot_state[me], (gn_u32)SLOT_FREE);
+    // The copy is in registers: its place may be filled again.
+    if (lane_id() == 0) mem::st_release_cta(&s.place_state[place], (gn_u32)PLACE_FREE);
+    if (state == PLACE_EXIT) return;
+    execute_copy(a, ring, s.answers, d);
     __syncwarp();
   }
 }
@@ -209,14 +214,14 @@ GN_DEV void contexts_restore(const agent_args& a, agent_smem& s, qp_ctx* qps) {
     s.args = a;
     if (a.in_smem) s.args.qps = qps, s.args.mrs = mrs;
     s.ring = a.rings[blockIdx.x];
-    s.exit = s.messages = 0;
+    s.exit = s.messages = s.drawn = 0;
     s.count = {};
   }
   gn_u32 qp_words = a.in_smem ? a.qp_count * (gn_u32)(sizeof(qp_ctx) / 8) : 0u;
   for (gn_u32 i = threadIdx.x; i < qp_words; i += blockDim.x) ((gn_u64*)qps)[i] = ((const gn_u64*)a.qps)[i];
   gn_u32 mr_words = a.in_smem ? a.mr_count * (gn_u32)(sizeof(mr_ctx) / 8) : 0u;
   for (gn_u32 i = threadIdx.x; i < mr_words; i += blockDim.x) ((gn_u64*)mrs)[i] = ((const gn_u64*)a.mrs_home)[i];
-  for (gn_u32 i = threadIdx.x; i < MAX_MOVERS; i += blockDim.x) s.slot_state[i] = SLOT_FREE;
+  for (gn_u32 i = threadIdx.x; i < PLACES; i += blockDim.x) s.place_state[i] = PLACE_FREE;
   answers_restore(a.rings[blockIdx.x], s.answers);
 }
 GN_DEV void contexts_keep(const agent_args& a, agent_smem& s, const qp_ctx* qps) {
@@ -245,7 +250,7 @@ GN_DEV void agent_main(const agent_args& a) {
   if (warp == 0) dispatch_loop(s.ring, s, s.args.launch);
   else if (warp == 1) respond_loop(s.args, s.ring, s);
   else if (warp < first_mover()) frontend_loop(s.args, s.ring, s, warp - FIRST_FRONT_END);
-  else if (warp - first_mover() < MAX_MOVERS) mover_loop(s.args, s.ring, s, warp - first_mover());
+  else mover_loop(s.args, s.ring, s);
   __syncthreads();
   contexts_keep(a, s, qps);
 }

@@ -120,7 +120,7 @@ mutants_of_the_other() {
         '/&e->counter_own/s/st_fenced_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
     mutant up_entry_half_judged $FABRIC/up.cuh 's/(b & ~(gn_u64)PHASE_BIT) | phase/b \& ~(gn_u64)PHASE_BIT/' plain plain batched_reads_and_writes 5
     mutant mover_slot_relaxed $FABRIC/agent.cuh \
-        '/SLOT_FULL)/s/st_release_cta/st_relaxed_cta/' tsan tsan batched_reads_and_writes 20
+        '/PLACE_FULL)/s/st_release_cta/st_relaxed_cta/' tsan tsan batched_reads_and_writes 20
     # The wrong order alone has a window of one access; the pauses stand for a warp that is slow there.
     mutant receives_posted_after_credit $GNOR/complete.cuh \
         '/RCV_DBR/{h;d};/S::st_release(&qp.limit/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' plain plain full_queues 60
