@@ -28,6 +28,7 @@ mod read_write;
 mod refusals;
 mod rig;
 mod shrink;
+mod threads;
 mod tombstones;
 mod volumes;
 mod writers;
