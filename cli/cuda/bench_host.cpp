@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The load generator's kernel compiled for the CPU execution, and the layouts as the C++ compiler sees them.
-#include <cstddef>
 #include "bench.cu"
+#include "layout.h"
 
-#define FIELD(T, F) #T "." #F, offsetof(gn::bench::T, F)
-#define SIZE(T) #T, sizeof(gn::bench::T)
-
-struct gn_layout_row {
-  const char* name;
-  size_t value;
-};
+namespace gn { namespace bench {
 
 extern "C" const gn_layout_row gn_bench_layout[] = {
     {SIZE(lane_result)}, {FIELD(lane_result, verified)}, {FIELD(lane_result, wrong)}, {FIELD(lane_result, found)},
@@ -19,9 +13,11 @@ extern "C" const gn_layout_row gn_bench_layout[] = {
     {SIZE(args)}, {FIELD(args, stop)}, {FIELD(args, seed)}, {FIELD(args, depth)}, {FIELD(args, units)}, {FIELD(args, flags)},
     {FIELD(args, replica)}, {FIELD(args, multiprocessors)},
     {"batch", sizeof(gn::batch)},
-    {"buckets", gn::bench::BUCKETS},
+    {"buckets", BUCKETS},
     {nullptr, 0},
 };
+
+}}  // namespace gn::bench
 
 // Bucket of a latency, for the test that compares it with the host's reading of it.
 extern "C" unsigned gn_bench_bucket_of(unsigned long long ns) { return gn::bench::bucket_of(ns); }

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The bare copy compiled for the CPU execution, and its layouts as the C++ compiler sees them.
-#include <cstddef>
 #include "copy.cu"
+#include "layout.h"
 
-#define FIELD(T, F) #T "." #F, offsetof(gn::copy::T, F)
-#define SIZE(T) #T, sizeof(gn::copy::T)
-
-struct gn_layout_row {
-  const char* name;
-  size_t value;
-};
+namespace gn { namespace copy {
 
 extern "C" const gn_layout_row gn_copy_layout[] = {
     {SIZE(result)}, {FIELD(result, host_at)}, {FIELD(result, device_at)},
@@ -17,3 +11,5 @@ extern "C" const gn_layout_row gn_copy_layout[] = {
     {FIELD(args, to_host)},
     {nullptr, 0},
 };
+
+}}  // namespace gn::copy

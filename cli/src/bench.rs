@@ -23,6 +23,8 @@ mod ideal;
 mod kernel;
 mod latency;
 mod lateness;
+#[cfg(test)]
+mod layout;
 mod load;
 mod machine;
 mod plot;

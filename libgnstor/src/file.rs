@@ -276,7 +276,7 @@ impl Drop for File {
     #[expect(unsafe_code, reason = "the volume's description outlives the file where requests still use it")]
     fn drop(&mut self) {
         if self.left_alone() {
-            // SAFETY: dropped here only, once.
+            // SAFETY: it is dropped here only, a file is dropped once, and nothing below uses it.
             unsafe { ManuallyDrop::drop(&mut self.device) };
         }
         if let Some(Lease { stop, thread, .. }) = self.lease.take() {

@@ -335,8 +335,9 @@ mod tests {
         ];
         let first = &raw const gn_libgnstor_layout;
         for (i, (name, value)) in mirror.iter().enumerate() {
-            // SAFETY: the C++ table has these rows in this order, and then a null name.
+            // SAFETY: a null name ends the C++ table, and the rows before this one had names.
             let row = unsafe { &*first.add(i) };
+            assert!(!row.name.is_null(), "{name} is not in the C++ table");
             // SAFETY: a string literal of the C++ file.
             assert_eq!(unsafe { CStr::from_ptr(row.name) }.to_str(), Ok(*name));
             assert_eq!(row.value, *value, "{name}");

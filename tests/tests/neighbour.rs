@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// As long as a person needs to look at another window; longer than an I/O may take.
 const STOPPED: Duration = Duration::from_secs(10);
@@ -113,38 +114,47 @@ impl Bystander {
     }
 }
 
-/// The copy has begun to write.
-fn until_written(client: &Client, name: &str) {
-    let writes = || {
-        client.list().expect("the daemon answers").iter().any(|volume| volume.name == name && volume.writer.is_some())
-    };
-    until("the copy's write lease", writes);
-    std::thread::sleep(Duration::from_millis(500));
+/// An array in this process with a bystander and a witness, and a copy by another process that has begun to write.
+struct Scene {
+    copying: Copying,
+    bystander: Bystander,
+    witness: Arc<Client>,
+    array: Array,
+    folder: TempDir,
+}
+
+impl Scene {
+    fn of_a_copy_to(name: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let large = input(folder.path(), LARGE);
+        let array = served_array();
+        let own = node(array.engine());
+        let witness = client(&array, &own, "witness");
+        let bystander = Bystander::start(client(&array, &own, "bystander"));
+        let copying = Copying::start(&array.daemon_address().to_string(), &large, &format!("gn://{name}"));
+        let volumes = || witness.list().expect("the daemon answers");
+        let writes = || volumes().iter().any(|volume| volume.name == name && volume.writer.is_some());
+        until("the copy's write lease", writes);
+        std::thread::sleep(Duration::from_millis(500));
+        Self { copying, bystander, witness, array, folder }
+    }
 }
 
 #[test]
 fn a_client_process_that_is_killed_harms_nobody() {
     let _ = &*GNSTOR;
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
-        let large = input(folder.path(), LARGE);
-        let array = served_array();
-        let address = array.daemon_address().to_string();
-        let own = node(array.engine());
-        let witness = client(&array, &own, "witness");
-        let bystander = Bystander::start(client(&array, &own, "bystander"));
-        let mut copying = Copying::start(&address, &large, "gn://lost");
-        until_written(&witness, "lost");
-        signal(&copying.0, "-KILL");
-        assert_eq!(wait(&mut copying.0, SOON), Some(1000));
-        bystander.goes_on();
+        let mut scene = Scene::of_a_copy_to("lost");
+        signal(&scene.copying.0, "-KILL");
+        assert_eq!(wait(&mut scene.copying.0, SOON), Some(1000));
+        scene.bystander.goes_on();
         // What it had written can be read; who wants to write must wait until its lease has run out, and is told so.
-        let lost = witness.open("lost", Rights::Read).expect("anybody may read");
+        let lost = scene.witness.open("lost", Rights::Read).expect("anybody may read");
         let mut back = vec![0; 64 << 10];
         lost.read_at(0, &mut back).expect("a read of what is left");
-        assert_error(witness.open("lost", Rights::Write), libc::EBUSY, &["lost"]);
-        bystander.goes_on();
-        bystander.end();
+        assert_error(scene.witness.open("lost", Rights::Write), libc::EBUSY, &["lost"]);
+        scene.bystander.goes_on();
+        scene.bystander.end();
     });
 }
 
@@ -152,26 +162,19 @@ fn a_client_process_that_is_killed_harms_nobody() {
 fn a_client_process_that_is_stopped_for_a_while_harms_nobody() {
     let _ = &*GNSTOR;
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
-        let large = input(folder.path(), LARGE);
-        let array = served_array();
-        let address = array.daemon_address().to_string();
-        let own = node(array.engine());
-        let witness = client(&array, &own, "witness");
-        let bystander = Bystander::start(client(&array, &own, "bystander"));
-        let copying = Copying::start(&address, &large, "gn://slept");
-        until_written(&witness, "slept");
-        signal(&copying.0, "-STOP");
+        let scene = Scene::of_a_copy_to("slept");
+        signal(&scene.copying.0, "-STOP");
         let began = Instant::now();
-        bystander.goes_on();
+        scene.bystander.goes_on();
         std::thread::sleep(STOPPED.saturating_sub(began.elapsed()));
-        bystander.goes_on();
-        signal(&copying.0, "-CONT");
-        copying.ends(&["no completion before the deadline", "broke"]);
-        bystander.end();
+        scene.bystander.goes_on();
+        signal(&scene.copying.0, "-CONT");
+        scene.copying.ends(&["no completion before the deadline", "broke"]);
+        scene.bystander.end();
         // The same copy again, by a process that is left alone.
-        let small = input(folder.path(), 3 << 20);
-        let out = folder.path().join("output").display().to_string();
+        let address = scene.array.daemon_address().to_string();
+        let small = input(scene.folder.path(), 3 << 20);
+        let out = scene.folder.path().join("output").display().to_string();
         gnstor(&["cp", "--device", "host", "--array", &address, &small, "gn://again"]).worked();
         gnstor(&["cp", "--device", "host", "--array", &address, "gn://again", &out]).worked();
         assert_same("copied out", &std::fs::read(&out).expect("a file"), &pattern(3, 3 << 20));

@@ -224,15 +224,9 @@ impl<'a> Bed<'a> {
 mod tests {
     #![expect(unsafe_code, reason = "asks the C++ compiler")]
     use super::*;
+    use crate::bench::layout::{Row, assert_same};
     use libgnstor::Choice;
-    use std::ffi::{CStr, c_char};
     use std::mem::offset_of;
-
-    #[repr(C)]
-    struct Row {
-        name: *const c_char,
-        value: usize,
-    }
 
     unsafe extern "C" {
         static gn_copy_layout: Row;
@@ -252,15 +246,8 @@ mod tests {
             ("args.slots", offset_of!(ArgsAbi, slots)),
             ("args.to_host", offset_of!(ArgsAbi, to_host)),
         ];
-        let first = &raw const gn_copy_layout;
-        for (i, (name, value)) in mirror.iter().enumerate() {
-            // SAFETY: the C++ table has these rows in this order, and then a null name.
-            let row = unsafe { &*first.add(i) };
-            assert!(!row.name.is_null(), "{name} is not in the C++ table");
-            // SAFETY: a string literal of the C++ file.
-            assert_eq!(unsafe { CStr::from_ptr(row.name) }.to_str(), Ok(*name));
-            assert_eq!(row.value, *value, "{name}");
-        }
+        // SAFETY: the C++ file ends this table with a null name, and its other names are string literals.
+        unsafe { assert_same(&raw const gn_copy_layout, &mirror) }
     }
 
     #[test]

@@ -140,14 +140,8 @@ pub(super) struct ArgsAbi {
 mod tests {
     #![expect(unsafe_code, reason = "asks the C++ compiler")]
     use super::*;
-    use std::ffi::{CStr, c_char};
+    use crate::bench::layout::{Row, assert_same};
     use std::mem::offset_of;
-
-    #[repr(C)]
-    struct Row {
-        name: *const c_char,
-        value: usize,
-    }
 
     unsafe extern "C" {
         static gn_bench_layout: Row;
@@ -182,15 +176,8 @@ mod tests {
             ("batch", BATCH_BYTES as usize),
             ("buckets", BUCKETS),
         ];
-        let first = &raw const gn_bench_layout;
-        for (i, (name, value)) in mirror.iter().enumerate() {
-            // SAFETY: the C++ table has these rows in this order, and then a null name.
-            let row = unsafe { &*first.add(i) };
-            assert!(!row.name.is_null(), "{name} is not in the C++ table");
-            // SAFETY: a string literal of the C++ file.
-            assert_eq!(unsafe { CStr::from_ptr(row.name) }.to_str(), Ok(*name));
-            assert_eq!(row.value, *value, "{name}");
-        }
+        // SAFETY: the C++ file ends this table with a null name, and its other names are string literals.
+        unsafe { assert_same(&raw const gn_bench_layout, &mirror) }
     }
 
     #[test]

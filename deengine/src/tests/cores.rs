@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Several cores on threads of their own: what one of them changes holds for all when it completes.
 
+use super::threads::{beside, change};
 use super::*;
 use gnstor_proto::status::Refusal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -107,91 +108,29 @@ fn read_on(core: &mut Core, key: QueueKey, map_epoch: u32, epoch: &AtomicU64, st
 fn a_revocation_that_is_complete_is_so_on_every_core() {
     let mut rig = rig();
     let map_epoch = rig.map_epoch;
-    let mut cores = std::mem::take(&mut rig.cores);
-    // The daemon's core besides: the daemon's queue stays where it is, and its thread polls that core's reader, too.
     let (epoch, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let daemon_at = core_of(DAEMON);
-    let (mut daemon, others): (Vec<Core>, Vec<Core>) = {
-        let daemon = cores.remove(daemon_at);
-        (vec![daemon], cores)
-    };
-    let seen: Vec<Seen> = std::thread::scope(|scope| {
-        let numbers = (0..CORES).filter(|&at| at != daemon_at);
-        let threads: Vec<_> = numbers
-            .zip(others)
-            .map(|(at, mut core)| {
-                let key = (0..READERS).map(reader_queue).find(|&key| core_of(key) == at).unwrap();
-                let (epoch, stop) = (&epoch, &stop);
-                scope.spawn(move || read_on(&mut core, key, map_epoch, epoch, stop))
-            })
-            .collect();
-        // If this thread panics, the others end.
-        let stopper = Stopper(&stop);
+    let keys: Vec<QueueKey> = (0..READERS).map(reader_queue).collect();
+    let read = |core: &mut Core, key| read_on(core, key, map_epoch, &epoch, &stop);
+    let seen = beside(&mut rig, &keys, &stop, read, |rig, core| {
         let rounds = if cfg!(debug_assertions) { 200 } else { 2000 };
         for round in 0..rounds {
-            revoke_or_grant(&mut rig, &mut daemon[0], false);
+            change(rig, core, |entry| entry.readers = Vec::new());
             epoch.fetch_add(1, Ordering::SeqCst);
-            for _ in 0..round % 50 {
-                std::thread::yield_now();
-            }
+            (0..round % 50).for_each(|_| std::thread::yield_now());
             epoch.fetch_add(1, Ordering::SeqCst);
-            revoke_or_grant(&mut rig, &mut daemon[0], true);
-            for _ in 0..round % 30 {
-                std::thread::yield_now();
-            }
+            change(rig, core, |entry| entry.readers = vec![client(8)]);
+            (0..round % 30).for_each(|_| std::thread::yield_now());
         }
-        drop(stopper);
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let (allowed, refused) = seen.iter().fold((0, 0), |(a, r), seen| (a + seen.allowed, r + seen.refused));
     assert!(allowed > 0 && refused > 0, "{seen:?}");
-    let ssd = daemon[0].ssd();
+    let ssd = rig.ssd();
     let stats = ssd.stats();
     assert_eq!((ssd.in_flight(), stats.reads), (0, allowed));
     assert_eq!(stats.permits_issued, stats.permits_spent);
     let by_client: u64 = ssd.table.client_counters().find(|row| row.0 == 8).unwrap().2.reads;
     let by_volume: u64 = ssd.table.volume_counters().find(|row| row.0 == VOLUME).unwrap().2.reads;
     assert_eq!((by_client, by_volume), (allowed, allowed));
-}
-
-/// Ends the readers, also where their thread's test has failed.
-struct Stopper<'a>(&'a AtomicBool);
-
-impl Drop for Stopper<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The daemon takes client 8's rights or gives them back, and waits until that is complete.
-fn revoke_or_grant(rig: &mut Rig, core: &mut Core, grant: bool) {
-    let mut next = core.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
-    next.version += 1;
-    next.readers = if grant { vec![client(8)] } else { Vec::new() };
-    let data = next.encode();
-    let sqe = rig.daemon_sqe(opcode::VOLUME_CHMOD, data.as_bytes());
-    let mut now = Time::from_ns(2000);
-    core.submit(now, DAEMON, &sqe);
-    loop {
-        match core.pop_effect() {
-            Some(Effect::Pull { transfer, local, .. }) => {
-                let region = rig.regions.iter().find(|region| region.id() == local.region).unwrap();
-                region.write(local.offset, data.as_bytes());
-                core.transferred(now, transfer, Outcome::Done { sum: 0 });
-            }
-            Some(Effect::Complete { cqe, .. }) => {
-                assert_eq!(refusal(&cqe), None);
-                return;
-            }
-            Some(effect) => panic!("{effect:?}"),
-            None => {
-                // Far from the fence's deadline: the readers are there.
-                now = (now + Span::from_ns(1000)).min(Time::from_ns(500_000_000));
-                core.step(now);
-                std::thread::yield_now();
-            }
-        }
-    }
 }
 
 #[test]

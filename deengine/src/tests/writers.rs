@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Writes that cores do alone: together, put off, handed over, and on threads of their own beside changes of rights and sweeps.
 
+use super::threads::{beside, change, complete};
 use super::*;
 use gnstor_proto::status::Refusal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -173,73 +174,13 @@ fn write_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) -> (u
     (done, refused)
 }
 
-/// Ends the writers, also where their thread's test has failed.
-struct Stopper<'a>(&'a World);
-
-impl Drop for Stopper<'_> {
-    fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Runs one writer on each core but the daemon's, and `daemon` beside them; what the writers saw.
 fn beside_writers(rig: &mut Rig, world: &World, daemon: impl FnOnce(&mut Rig, &mut Core)) -> (u64, u64) {
     let map_epoch = rig.map_epoch;
     world.lease.store(LEASE.into(), Ordering::Relaxed);
-    let mut cores = std::mem::take(&mut rig.cores);
-    let mut own = cores.remove(core_of(DAEMON));
-    let numbers = (0..CORES).filter(|&at| at != core_of(DAEMON));
-    let seen = std::thread::scope(|scope| {
-        let threads: Vec<_> = numbers
-            .zip(&mut cores)
-            .map(|(at, core)| {
-                let key = [WRITER, OTHER].into_iter().find(|&key| core_of(key) == at).unwrap();
-                scope.spawn(move || write_on(core, key, map_epoch, world))
-            })
-            .collect();
-        let stopper = Stopper(world);
-        daemon(rig, &mut own);
-        drop(stopper);
-        threads.into_iter().map(|thread| thread.join().unwrap()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
-    });
-    cores.insert(core_of(DAEMON), own);
-    rig.cores = cores;
-    seen
-}
-
-/// Carries out a command of the daemon's on its core until it completes.
-fn complete(rig: &Rig, core: &mut Core, sqe: &Sqe, data: &[u8]) {
-    let mut now = Time::from_ns(2000);
-    core.submit(now, DAEMON, sqe);
-    loop {
-        match core.pop_effect() {
-            Some(Effect::Pull { transfer, local, .. }) => {
-                let region = rig.regions.iter().find(|region| region.id() == local.region).unwrap();
-                region.write(local.offset, data);
-                core.transferred(now, transfer, Outcome::Done { sum: 0 });
-            }
-            Some(Effect::Complete { cqe, .. }) => {
-                assert_eq!(refusal(&cqe), None);
-                return;
-            }
-            Some(effect) => panic!("{effect:?}"),
-            None => {
-                // Far from the fence's deadline: the writers are there.
-                now = (now + Span::from_ns(1000)).min(Time::from_ns(500_000_000));
-                core.step(now);
-                std::thread::yield_now();
-            }
-        }
-    }
-}
-
-fn change(rig: &mut Rig, core: &mut Core, change: impl FnOnce(&mut VolumeEntry)) {
-    let mut next = core.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
-    next.version += 1;
-    change(&mut next);
-    let data = next.encode();
-    let sqe = rig.daemon_sqe(opcode::VOLUME_CHMOD, data.as_bytes());
-    complete(rig, core, &sqe, data.as_bytes());
+    let write = |core: &mut Core, key| write_on(core, key, map_epoch, world);
+    let seen = beside(rig, &[WRITER, OTHER], &world.stop, write, daemon);
+    seen.into_iter().fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
 }
 
 const ROUNDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };

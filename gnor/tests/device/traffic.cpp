@@ -432,27 +432,29 @@ Config a_long_request(uint64_t seed) {
   return cfg;
 }
 
-/// One block's warps share the channel, and one warp has it alone: everything above once more.
-Config one_block_shares(uint64_t seed) {
-  Config (*const kinds[])(uint64_t) = {common, full_queues, a_small_pool, refused_reads, late_completions, one_queue_pair_breaks};
-  Config cfg = kinds[seed % 6](seed);
-  cfg.blocks = 1, cfg.warps = 3;
-  cfg.sharing = Config::BLOCK;
+/// The channel is for one block, or for one warp, and all of its clients are one block.
+Config in_one_block(Config cfg, Config::Sharing sharing, gn_u32 warps) {
+  cfg.blocks = 1, cfg.warps = warps;
+  cfg.sharing = sharing;
   return cfg;
 }
 
+/// One block's warps share the channel, and one warp has it alone: everything above once more.
+Config one_block_shares(uint64_t seed) {
+  Config (*const kinds[])(uint64_t) = {common, full_queues, a_small_pool, refused_reads, late_completions, one_queue_pair_breaks};
+  return in_one_block(kinds[seed % 6](seed), Config::BLOCK, 3);
+}
+
 Config one_warp_alone(uint64_t seed) {
-  Config cfg = one_block_shares(seed);
-  cfg.warps = 1, cfg.rounds = 5;
-  cfg.sharing = Config::WARP;
+  Config cfg = in_one_block(one_block_shares(seed), Config::WARP, 1);
+  cfg.rounds = 5;
   return cfg;
 }
 
 Config threads_alone(uint64_t seed) {
   Config cfg = common(seed);
   cfg.threads_alone = true;
-  if (seed % 3 == 2) cfg.blocks = cfg.warps = 1, cfg.sharing = Config::WARP;
-  return cfg;
+  return seed % 3 == 2 ? in_one_block(cfg, Config::WARP, 1) : cfg;
 }
 
 /// Requests that no thread waits for, of warps that end before them.
@@ -461,8 +463,7 @@ Config nobody_waits(uint64_t seed) {
   Config cfg = kinds[seed % 5](seed);
   cfg.async = true;
   cfg.pool_blocks = 64;
-  if (seed % 4 == 3) cfg.blocks = cfg.warps = 1, cfg.sharing = Config::WARP;
-  return cfg;
+  return seed % 4 == 3 ? in_one_block(cfg, Config::WARP, 1) : cfg;
 }
 
 /// Not in the list below, as the next one: it must be found.
@@ -473,12 +474,7 @@ Config a_callback_that_waits(uint64_t seed) {
 }
 
 /// Not in the list below: two warps use a channel that is for one. It must be found.
-Config two_warps_alone(uint64_t seed) {
-  Config cfg = common(seed);
-  cfg.blocks = 1, cfg.warps = 2;
-  cfg.sharing = Config::WARP;
-  return cfg;
-}
+Config two_warps_alone(uint64_t seed) { return in_one_block(common(seed), Config::WARP, 2); }
 
 struct Scenario {
   const char* name;

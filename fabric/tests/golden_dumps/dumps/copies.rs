@@ -36,12 +36,9 @@ fn only_whole_blocks_have_a_sum_whatever_their_alignment(rig: &Rig) {
         s.fill_data(0);
         s.write(0, DATA + 4096, &[0x5A; 4096]);
         let (qpn, key) = (FIRST_QPN, ALL);
-        for (tag, (from, to, bytes)) in
-            [(0, 0, 512), (0, 4096, 8192), (3, 16_384, 4096), (4, 20_481, 4096), (1, 24_576, 17)]
-                .into_iter()
-                .enumerate()
-        {
-            let (tag, local) = (u32::try_from(tag).expect("small"), s.array.slice(to, bytes));
+        let pieces = [(0, 0, 512), (0, 4096, 8192), (3, 16_384, 4096), (4, 20_481, 4096), (1, 24_576, 17)];
+        for (tag, (from, to, bytes)) in (0..).zip(pieces) {
+            let local = s.array.slice(to, bytes);
             s.push(Down::FromOwner { qpn, local, address: s.address(0, DATA + from), key, tag });
         }
         s.go();
@@ -59,7 +56,7 @@ fn copies_with_a_wrong_key_move_nothing(rig: &Rig) {
         let local = s.array.slice(0, 4096);
         let data = s.address(0, DATA);
         let end_of_memory = s.address(0, 0) + SMALL_SIZE.keyed();
-        for (tag, (address, key)) in [
+        let refused = [
             (data, 0xDEAD_BEEF),
             (data, FOREIGN),
             (data, STALE),
@@ -67,11 +64,8 @@ fn copies_with_a_wrong_key_move_nothing(rig: &Rig) {
             (data, READ_ONLY),
             (end_of_memory - 4095, ALL),
             (data | 1 << 63, ALL),
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            let tag = u32::try_from(tag).expect("small");
+        ];
+        for (tag, (address, key)) in (0..).zip(refused) {
             s.push(Down::ToOwner { qpn, local, address, key, tag, sum: None });
         }
         s.go();

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The cores of a rig on threads of their own, beside the daemon's.
+
+use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Ends the threads that watch this word, also where the test that holds it has failed.
+struct Stopper<'a>(&'a AtomicBool);
+
+impl Drop for Stopper<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `work` on a thread for each core but the daemon's, with the one of `keys` that is on this core, and `daemon` beside them.
+/// It is over when `daemon` has returned, which `stop` tells the others; what they saw.
+pub(super) fn beside<T: Send>(
+    rig: &mut Rig,
+    keys: &[QueueKey],
+    stop: &AtomicBool,
+    work: impl Fn(&mut Core, QueueKey) -> T + Sync,
+    daemon: impl FnOnce(&mut Rig, &mut Core),
+) -> Vec<T> {
+    let mut cores = std::mem::take(&mut rig.cores);
+    let mut own = cores.remove(core_of(DAEMON));
+    let numbers = (0..CORES).filter(|&at| at != core_of(DAEMON));
+    let seen = std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = numbers
+            .zip(&mut cores)
+            .map(|(at, core)| {
+                let key = keys.iter().copied().find(|&key| core_of(key) == at).unwrap();
+                scope.spawn(move || work(core, key))
+            })
+            .collect();
+        let stopper = Stopper(stop);
+        daemon(rig, &mut own);
+        drop(stopper);
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    cores.insert(core_of(DAEMON), own);
+    rig.cores = cores;
+    seen
+}
+
+/// Carries out a command of the daemon's on its core until it completes.
+pub(super) fn complete(rig: &Rig, core: &mut Core, sqe: &Sqe, data: &[u8]) {
+    let mut now = Time::from_ns(2000);
+    core.submit(now, DAEMON, sqe);
+    loop {
+        match core.pop_effect() {
+            Some(Effect::Pull { transfer, local, .. }) => {
+                let region = rig.regions.iter().find(|region| region.id() == local.region).unwrap();
+                region.write(local.offset, data);
+                core.transferred(now, transfer, Outcome::Done { sum: 0 });
+            }
+            Some(Effect::Complete { cqe, .. }) => {
+                assert_eq!(refusal(&cqe), None);
+                return;
+            }
+            Some(effect) => panic!("{effect:?}"),
+            None => {
+                // Far from the fence's deadline: the others are there.
+                now = (now + Span::from_ns(1000)).min(Time::from_ns(500_000_000));
+                core.step(now);
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// The daemon changes [`VOLUME`], and waits until that is complete.
+pub(super) fn change(rig: &mut Rig, core: &mut Core, change: impl FnOnce(&mut VolumeEntry)) {
+    let mut next = core.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
+    next.version += 1;
+    change(&mut next);
+    let data = next.encode();
+    let sqe = rig.daemon_sqe(opcode::VOLUME_CHMOD, data.as_bytes());
+    complete(rig, core, &sqe, data.as_bytes());
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Ctrl-C: what was measured until then is told.
+
+use crate::{LIMIT, SHORT, SMALL};
+use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, signal, wait};
+use gnstor_tests::within;
+use serde_json::Value;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// What a run of this load tells that is interrupted after a few seconds.
+fn interrupted(words: &[&str]) -> Value {
+    let mut command = Command::new(&*GNSTOR);
+    command.args(words).arg("--json").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Guard(command.spawn().expect("the command starts"));
+    std::thread::sleep(Duration::from_secs(4));
+    signal(&child, "-INT");
+    assert_eq!(wait(&mut child, LIMIT), Some(130));
+    let mut text = String::new();
+    child.0.stdout.take().expect("piped").read_to_string(&mut text).expect("text");
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    assert_eq!(report["interrupted"], true);
+    report
+}
+
+#[test]
+fn ctrl_c_ends_a_run_with_the_figures_so_far() {
+    within(BUILD_LIMIT, || {
+        let words = ["--preset", "null", "--rw", "randrw", "--runtime", "1h"];
+        let report = interrupted(&[&SMALL[..], &words].concat());
+        assert!(report["read"]["ios"].as_u64().is_some_and(|ios| ios > 0), "{report}");
+        assert_eq!(report["verify"]["first_wrong"], Value::Null);
+    });
+}
+
+#[test]
+fn ctrl_c_ends_a_figure_with_the_points_so_far() {
+    within(BUILD_LIMIT, || {
+        let endless = SHORT.map(|word| if word == "50ms" { "1h" } else { word });
+        let report = interrupted(&[&endless[..], &["--figure", "9", "--points", "gnstor,4k"]].concat());
+        assert_eq!(report["planned"], 4);
+        let points = report["points"].as_array().expect("points");
+        assert!(points.len() == 1 && points[0]["measured"].as_f64().is_some_and(|value| value > 0.0), "{report}");
+    });
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every mode and direction, and what their reports tell.
+
+use crate::{SMALL, bench, told};
+use gnstor_tests::BLOCK;
+use gnstor_tests::command::{BUILD_LIMIT, gnstor};
+use gnstor_tests::within;
+use serde_json::Value;
+
+#[test]
+fn every_load_runs_and_all_of_it_is_verified() {
+    within(BUILD_LIMIT, || {
+        let null = ["--preset", "null", "--runtime", "1s"];
+        for (rw, reads, writes) in [
+            ("read", true, false),
+            ("write", false, true),
+            ("randread", true, false),
+            ("randwrite", false, true),
+            ("randrw", true, true),
+        ] {
+            told(&bench(&[&null[..], &["--rw", rw]].concat()), reads, writes);
+        }
+        let clients =
+            bench(&[&null[..], &["--rw", "randrw", "--clients", "3", "--iodepth", "5", "--bs", "12k"]].concat());
+        told(&clients, true, true);
+        assert_eq!((&clients["load"]["clients"], &clients["load"]["bs"]), (&3.into(), &12_288.into()));
+        let large = ["--rw", "randrw", "--iodepth", "2", "--bs", "1m", "--one-grid"];
+        told(&bench(&[&null[..], &large].concat()), true, true);
+        let unchecked = bench(&[&null[..], &["--rw", "randrw", "--verify", "off"]].concat());
+        assert_eq!(unchecked["verify"], Value::Null);
+        assert!(unchecked["iops"].as_f64().is_some_and(|iops| iops > 0.0));
+    });
+}
+
+#[test]
+fn the_cpu_centric_baselines_run_and_all_of_it_is_verified() {
+    within(BUILD_LIMIT, || {
+        for mode in ["gd+deengine", "gd", "basic"] {
+            let words = ["--preset", "null", "--runtime", "1s", "--mode", mode, "--rw"];
+            let report = bench(&[&words[..], &["randrw", "--clients", "2"]].concat());
+            told(&report, true, true);
+            assert_eq!(report["load"]["mode"], mode);
+            assert!(report["cpu"]["threads"]["gn-proxy"].as_f64().is_some_and(|seconds| seconds > 0.0), "{report}");
+            let logged = report["stages"]["log_records"].as_u64().expect("a number");
+            let writes = report["write"]["ios"].as_u64().expect("a number");
+            assert_eq!(logged >= writes, mode != "gd+deengine", "{mode}: {logged} records for {writes} writes");
+            // Requests over several chunks, from units that lie askew to them.
+            told(&bench(&[&words[..], &["write", "--bs", "200k", "--iodepth", "3"]].concat()), false, true);
+            told(&bench(&[&words[..], &["read", "--iodepth", "128"]].concat()), true, false);
+        }
+    });
+}
+
+#[test]
+fn what_the_models_allow_and_what_is_late_is_told_and_drawn() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plot = folder.path().join("latency.svg");
+        let plot = plot.to_str().expect("a name in UTF-8");
+        let report = bench(&["--runtime", "300ms", "--plot", plot]);
+        assert_eq!(report["array"]["preset"], "gnstor-980pro");
+        let ideal = &report["ideal"];
+        let (measured, bound) = (report["iops"].as_f64().expect("a rate"), ideal["iops"].as_f64().expect("a rate"));
+        assert!(bound > 0.0 && ideal["ratio"].as_f64().is_some_and(|r| (r * bound / measured - 1.0).abs() < 1e-6));
+        assert!(report["late"]["share"].as_f64().is_some_and(|share| (0.0..=1.0).contains(&share)), "{report}");
+        assert!(report["cpu"]["threads"]["gn-launch"].as_f64().is_some_and(|seconds| seconds > 0.0));
+        let served = report["array"]["served"].as_array().expect("SSDs");
+        let sum = |field: &str| served.iter().filter_map(|ssd| ssd[field].as_u64()).sum::<u64>();
+        // Two SSDs of four hold a block, and one of them serves a read: each of them has some, and together they have all.
+        assert!(served.len() == 4 && served.iter().all(|ssd| ssd["reads"].as_u64() > Some(0)), "{report}");
+        assert_eq!((Some(sum("reads")), sum("writes")), (report["verify"]["ios"].as_u64(), 0));
+        assert_eq!(sum("read_bytes"), sum("reads") * BLOCK as u64);
+        assert_eq!(report["array"]["state"], "fresh");
+        let drawing = std::fs::read_to_string(plot).expect("a drawing");
+        assert!(drawing.starts_with("<svg") && drawing.contains("latency, us") && drawing.contains("emulated"));
+    });
+}
+
+#[test]
+fn ssds_that_are_nearly_full_collect_and_the_report_says_so() {
+    within(BUILD_LIMIT, || {
+        let load = ["--rw", "randwrite", "--bs", "64k", "--iodepth", "8", "--ssds", "2", "--runtime", "4s"];
+        let full = ["--preset", "null", "--size", "56MiB", "--ssd-size", "64MiB"];
+        let report =
+            gnstor(&[&["bench", "--device", "host", "--warmup", "0", "--json"], &load[..], &full].concat()).json();
+        let array = &report["array"];
+        assert_eq!((&array["state"], &array["fill_share"]), (&"collecting".into(), &0.875.into()), "{array}");
+        let served = array["served"].as_array().expect("SSDs");
+        assert!(served.iter().all(|ssd| ssd["moved_pages"].as_u64() > Some(0)), "{array}");
+        // Two replicas on two SSDs: each of them has every write.
+        assert_eq!((served.len(), &served[0]["written_bytes"]), (2, &served[1]["written_bytes"]));
+    });
+}
+
+#[test]
+fn a_table_for_people_says_what_is_emulated() {
+    within(BUILD_LIMIT, || {
+        let ended = gnstor(&[&SMALL[..], &["--preset", "null", "--runtime", "200ms"]].concat());
+        ended.worked();
+        for word in
+            ["randread of 4.0 KiB", "IOPS", "p99.99", "verified", "CPU time", "emulated", "preset null", "not limited"]
+        {
+            assert!(ended.stdout.contains(word), "'{word}' in {}", ended.stdout);
+        }
+    });
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Suites, which go on where their last call ended.
+
+use crate::LIMIT;
+use gnstor_tests::command::{BUILD_LIMIT, Ended, GNSTOR, run_for};
+use gnstor_tests::within;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// A suite in its shortest form.
+fn suite(which: &str, folder: &Path, extra: &[&str]) -> Ended {
+    let short = ["--device", "host", "--engines", "1", "--size", "2MiB", "--warmup", "0", "--runtime", "20ms"];
+    let words = ["bench", "--suite", which, "--max-clients", "1", "--out", folder.to_str().expect("a name in UTF-8")];
+    let mut command = Command::new(&*GNSTOR);
+    command.args(words).args(short).args(extra);
+    run_for(command, LIMIT)
+}
+
+#[test]
+fn a_suite_goes_on_where_its_last_call_ended() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let call = |extra: &[&str]| suite("targets", folder.path(), &[extra, &["--json"]].concat()).json();
+        let nothing = call(&["--budget", "1ms"]);
+        assert_eq!((&nothing["done"], &nothing["complete"]), (&0.into(), &false.into()));
+        let planned = nothing["planned"].as_u64().expect("a number");
+        assert_eq!(planned, 3 * 30);
+        let once = call(&["--runs", "1"]);
+        assert_eq!((&once["done"], &once["complete"]), (&30.into(), &true.into()));
+        let rows = once["rows"].as_array().expect("rows");
+        assert_eq!((rows.len(), &rows[0]["name"]), (30, &"copy".into()));
+        assert_eq!(rows[0]["kept"]["runs"][0]["copy"]["copies"].as_array().map(Vec::len), Some(8));
+        for row in &rows[1..] {
+            let run = &row["kept"]["runs"][0]["load"];
+            let verify = &run["verify"];
+            assert!(verify["ios"].as_u64() > Some(0) && verify["ios"] == verify["verified_ios"], "{row}");
+            assert_eq!((&row["iops"]["median"], &row["failed"]), (&run["iops"], &Value::Array(vec![])));
+            // A row with too few cores is held against nothing.
+            assert_eq!(row["core_bound"], run["busy"]["core_bound"]);
+            assert!(row["core_bound"] == false || row["ratio"].is_null(), "{row}");
+            if row["name"].as_str().is_some_and(|name| name.starts_with("bare ")) {
+                assert_eq!(run["load"]["central_engine"], false, "{row}");
+            }
+        }
+        // A second round, of what half of the first one's time allows; the first one's runs stay as they were.
+        let took: f64 = rows.iter().map(|row| row["kept"]["seconds"].as_f64().expect("a time")).sum();
+        let half = format!("{:.0}ms", took * 500.0);
+        let more = call(&["--runs", "2", "--budget", &half]);
+        let done = more["done"].as_u64().expect("a number");
+        assert!((31..60).contains(&done) && more["complete"] == false, "{done} runs");
+        assert_eq!(more["rows"][0]["kept"]["runs"].as_array().map(Vec::len), Some(2));
+        assert_eq!(more["rows"][0]["kept"]["runs"][0], rows[0]["kept"]["runs"][0]);
+        let again = suite("targets", folder.path(), &["--runs", "1"]);
+        again.worked();
+        for word in
+            ["suite       targets, complete", "bare copy", "scale gnstor randread 4k c1 s16", "counts for nobody"]
+        {
+            assert!(again.stdout.contains(word), "'{word}' in: {}", again.stdout);
+        }
+        let text = std::fs::read_to_string(folder.path().join("targets.txt")).expect("a transcript");
+        assert_eq!(text, again.stdout);
+        suite("targets", folder.path(), &["--seed", "2"]).failed(&["with other options", "another --out"]);
+        suite("figures", folder.path(), &[]).failed(&["of another suite", "another --out"]);
+    });
+}
+
+#[test]
+fn the_figures_as_a_suite_run_shared_points_once() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let report = suite("figures", folder.path(), &["--budget", "18s", "--json"]).json();
+        let done = report["done"].as_u64().expect("a number");
+        assert!(done > 0 && report["complete"] == false, "{done}");
+        let points = |number: usize| report["figures"][number]["points"].as_array().expect("points").clone();
+        // Figures 9 and 10 have the same loads, and 13 has some of them.
+        assert_eq!(points(0).len(), points(1).len());
+        assert_eq!(points(0)[0]["run"], points(1)[0]["run"]);
+        assert_eq!((&report["figures"][1]["unit"], &points(1)[0]["runs"]), (&"us".into(), &1.into()));
+        for number in 9..=13 {
+            let picture = std::fs::read(folder.path().join(format!("figure-{number}.png"))).expect("a picture");
+            assert!(picture.starts_with(b"\x89PNG"), "figure {number}");
+        }
+    });
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Words of the command: explained, and refused where they are wrong.
+
+use gnstor_tests::command::{BUILD_LIMIT, gnstor};
+use gnstor_tests::within;
+
+#[test]
+fn fio_s_words_are_all_there_and_explained() {
+    within(BUILD_LIMIT, || {
+        let help = gnstor(&["bench", "--help"]).stdout;
+        for word in [
+            "mode", "rw", "bs", "iodepth", "clients", "ssds", "replicas", "preset", "runtime", "verify", "json",
+            "device", "plot", "size", "seed", "warmup", "runs", "figure", "suite",
+        ] {
+            let mut lines = help.lines().skip_while(|line| {
+                let mut words = line.split_whitespace();
+                words.next() != Some(&format!("--{word}"))
+            });
+            assert!(lines.next().is_some(), "--{word} in {help}");
+            let told = lines.next().expect("a line below it").trim();
+            assert!(told.len() > 10 && !told.starts_with('-'), "--{word} is explained: {told}");
+        }
+        for value in ["randread", "randwrite", "randrw", "gd+deengine", "basic", "200gbe", "targets", "figures"] {
+            assert!(help.contains(&format!("- {value}:")), "{value} in {help}");
+        }
+    });
+}
+
+#[test]
+fn wrong_words_are_refused_in_a_sentence() {
+    within(BUILD_LIMIT, || {
+        let refused = |words: &[&str], why: &[&str]| gnstor(&[&["bench"], words].concat()).failed(why);
+        refused(&["--bs", "5000"], &["--bs 5000", "multiple of 4096"]);
+        refused(&["--bs", "32m"], &["16.0 MiB"]);
+        refused(&["--iodepth", "129"], &["1 to 128", "--clients"]);
+        refused(&["--iodepth", "0"], &["1 to 128"]);
+        refused(&["--clients", "65"], &["1 to 64"]);
+        refused(&["--clients", "64", "--ssds", "64"], &["queue pairs"]);
+        refused(&["--ssds", "0"], &["1 to 64 SSDs"]);
+        refused(&["--ssds", "2", "--replicas", "3"], &["--replicas 3", "1 to 2"]);
+        refused(&["--size", "64k"], &["at least", "128.0 KiB"]);
+        refused(&["--ssd-size", "16MiB"], &["do not fit", "--ssd-size"]);
+        refused(&["--runtime", "0"], &["more than 0"]);
+        refused(&["--io-timeout", "0"], &["1ms"]);
+        refused(&["--preset", "floppy"], &["'floppy'", "null"]);
+        refused(&["--plot", "latency.pdf"], &["latency.pdf", ".svg or .png"]);
+        refused(&["--plot", "/nowhere/latency.svg"], &["/nowhere/latency.svg"]);
+        refused(&["--figure", "9", "--points", "gnstor,8k"], &["figure 9", "'8k'", "64k"]);
+        refused(&["--figure", "9", "--points", "gd", "--size", "64k"], &["at least", "128.0 KiB"]);
+        for (words, why) in [
+            (["--figure", "8"], "9..=13"),
+            (["--figure", "one"], "invalid"),
+            (["--points", "gnstor"], "--figure"),
+            (["--max-clients", "2"], "--figure"),
+            (["--rw", "trim"], "randrw"),
+            (["--rwmixread", "101"], "101"),
+            (["--runtime", "soon"], "unit of time"),
+            (["--mode", "floppy"], "gnstor"),
+        ] {
+            gnstor(&[&["bench"], &words[..]].concat()).not_understood(&[why]);
+        }
+        // A figure says itself what is run.
+        gnstor(&["bench", "--figure", "9", "--rw", "read"]).not_understood(&["--rw"]);
+    });
+}
