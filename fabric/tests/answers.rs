@@ -3,7 +3,7 @@
 
 use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::agent::{DeviceCq, AgentHalf, AgentHca, DeviceMr, DeviceQp, Shape, idle_client};
+use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, idle_client};
 use gnstor_fabric::hca::{Down, Half, Part, Response};
 use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, opcode};
 use gnstor_fabric::region::HostRegion;
@@ -53,7 +53,9 @@ impl World {
         let key = hca.register(DeviceMr { base: owner.address(), bytes: 1 << 21, access, pd }).expect("room");
         owner.fill(CQ, 64 << LOG_CQ, 0xFF);
         let base = owner.address();
-        let cq = hca.create_cq(DeviceCq { address: base + CQ, log_entries: LOG_CQ, dbr: None, in_host: true }).expect("room");
+        let cq = hca
+            .create_cq(DeviceCq { address: base + CQ, log_entries: LOG_CQ, dbr: None, in_host: true })
+            .expect("room");
         let qp =
             DeviceQp { sq: (base + SQ, 16), rq: (base + RQ, 64), dbr: base + DBR, uar: base + UAR, cq, pd, ring: 0 };
         assert_eq!(hca.create_qps(&[qp]).expect("room"), QPN);

@@ -3,7 +3,7 @@
 
 use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::agent::{DeviceCq, AgentHalf, AgentHca, DeviceMr, DeviceQp, Shape, idle_client};
+use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, idle_client};
 use gnstor_fabric::hca::{Down, Half};
 use gnstor_fabric::mlx5::{self, CtrlSeg, opcode};
 use gnstor_fabric::region::HostRegion;
@@ -46,7 +46,8 @@ impl World {
         let key = hca.register(mr).expect("room");
         let create = |ring: usize| {
             let base = owner.address() + part(ring);
-            let cq = hca.create_cq(DeviceCq { address: base, log_entries: 4, dbr: None, in_host: false }).expect("room");
+            let cq =
+                hca.create_cq(DeviceCq { address: base, log_entries: 4, dbr: None, in_host: false }).expect("room");
             let (sq, rq) = ((base + SQ, 16), (base + 0x2000, 16));
             hca.create_qps(&[DeviceQp { sq, rq, dbr: base + DBR, uar: base + UAR, cq, pd, ring }]).expect("room")
         };

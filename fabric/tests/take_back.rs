@@ -4,7 +4,7 @@
 
 use gnstor_fabric::device::{Choice, Device, DeviceError, Kernel, Residency};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::agent::{DeviceCq, AgentHalf, AgentHca, ClientKernel, DeviceMr, DeviceQp, Shape};
+use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, ClientKernel, DeviceCq, DeviceMr, DeviceQp, Shape};
 use gnstor_fabric::hca::{Down, Half};
 use gnstor_fabric::region::HostRegion;
 use std::ffi::c_void;
@@ -59,7 +59,8 @@ impl World {
         let key = hca.register(mr).expect("room");
         for qpn in QPNS {
             let base = owner.address() + 0x4000 + u64::from(qpn & 1) * 0x4000;
-            let cq = hca.create_cq(DeviceCq { address: base, log_entries: 4, dbr: None, in_host: false }).expect("room");
+            let cq =
+                hca.create_cq(DeviceCq { address: base, log_entries: 4, dbr: None, in_host: false }).expect("room");
             let qp = DeviceQp {
                 sq: (base + 0x1000, 16),
                 rq: (base + 0x2000, 16),

@@ -10,7 +10,7 @@ use crate::node::{Connection, Node, NodeError};
 use crate::session::Session;
 use gnstor_fabric::device::{DeviceMem, Kernel};
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
-use gnstor_fabric::hca::agent::{DeviceCq, ClientKernel, DeviceMr, DeviceQp, Shape};
+use gnstor_fabric::hca::agent::{ClientKernel, DeviceCq, DeviceMr, DeviceQp, Shape};
 use gnstor_fabric::mlx5;
 use gnstor_proto::fabrics::{CONNECT_DATA_BYTES, CmRequest, ConnectData};
 use std::ffi::c_void;
@@ -159,7 +159,8 @@ impl Channel {
         let mut invalid = vec![0u8; entries * 64];
         invalid.iter_mut().skip(63).step_by(64).for_each(|own| *own = 0xF1);
         memory.write(layout.cq, &invalid)?;
-        let cq = hca.create_cq(DeviceCq { address: at(layout.cq), log_entries: layout.cq_log, dbr: None, in_host: false })?;
+        let cq =
+            hca.create_cq(DeviceCq { address: at(layout.cq), log_entries: layout.cq_log, dbr: None, in_host: false })?;
         let part = |ssd: usize, offset: usize| at(layout.per_ssd + ssd * abi::QUEUE_BYTES + offset);
         let spec = |ssd: usize, ring: usize| DeviceQp {
             sq: (part(ssd, 0), abi::SQ_BLOCKS),

@@ -570,7 +570,8 @@ impl Engine {
                 continue;
             }
             // The end of a stream's transfer writes its data when it is taken: what came before it must have been handled.
-            let ahead = if matches!(self.halves.get(&id), Some(AnyHalf::Agent(_) | AnyHalf::Other(_))) { BATCH } else { 1 };
+            let ahead =
+                if matches!(self.halves.get(&id), Some(AnyHalf::Agent(_) | AnyHalf::Other(_))) { BATCH } else { 1 };
             for _ in 0..BATCH / ahead {
                 if !self.poll_half(now, id, ahead) {
                     break;

@@ -462,7 +462,8 @@ pub struct Shape {
 }
 
 const _: () = assert!(offset_of!(ClientLaunch, blocks) == 16);
-const _: () = assert!(size_of::<AgentArgs>() <= CLIENT_AT - ARGS_AT && size_of::<ClientLaunch>() <= ANSWERS_AT - CLIENT_AT);
+const _: () =
+    assert!(size_of::<AgentArgs>() <= CLIENT_AT - ARGS_AT && size_of::<ClientLaunch>() <= ANSWERS_AT - CLIENT_AT);
 
 /// Reads a context back, for tests and diagnosis.
 ///

@@ -4,7 +4,7 @@
 use super::place::{Memory, Place, to_usize};
 use gnstor_fabric::device::{Device, Residency};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::agent::{DeviceCq, AgentHalf, AgentHca, DeviceMr, DeviceQp, Shape, idle_client};
+use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, idle_client};
 use gnstor_fabric::hca::soft::{SoftHalf, SoftMr, SoftQp};
 use gnstor_fabric::hca::{Down, Half};
 use gnstor_fabric::mlx5::{self, Cqe64, DataSeg};
@@ -187,7 +187,9 @@ impl Side {
                 rq: (at(RQ), RQ_ENTRIES),
                 dbr: at(DBR),
                 uar: at(UAR),
-                cq: hca.create_cq(DeviceCq { address: at(CQ), log_entries: CQ_LOG, dbr: record, in_host: false }).expect("room"),
+                cq: hca
+                    .create_cq(DeviceCq { address: at(CQ), log_entries: CQ_LOG, dbr: record, in_host: false })
+                    .expect("room"),
                 pd: Self::pd(q),
                 ring: 0,
             };
