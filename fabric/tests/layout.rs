@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "reads the table that the C++ compiler made")]
 
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::agent::AGENT_THREADS;
+use gnstor_fabric::hca::agent::{AGENT_THREADS, MAX_QPS};
 use gnstor_fabric::hca::ring::{DOWN_WORDS, UP_WORDS};
 use gnstor_fabric::mlx5::Cqe64;
 use std::ffi::{CStr, c_char};
@@ -91,6 +91,7 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         "agent_args.held_addr" => offset_of!(AgentArgs, held_addr);
         "agent_args.mrs_home" => offset_of!(AgentArgs, mrs_home);
         "held_places" => HELD_PLACES;
+        "max_qps" => MAX_QPS as usize;
         "held_ctx" => size_of::<HeldCtx>();
         "held_ctx.qpn" => offset_of!(HeldCtx, qpn);
         "held_ctx.bytes" => offset_of!(HeldCtx, bytes);

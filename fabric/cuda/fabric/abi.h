@@ -8,6 +8,7 @@ namespace gn { namespace hca {
 
 // --- contexts, in device memory; written by the Rust half while the agent is not resident -----------------------------------
 
+enum : gn_u32 { MAX_QPS = 1024 };
 enum : gn_u32 { QP_FREE = 0, QP_RTS = 1, QP_ERROR = 2 };
 enum : gn_u32 { ACCESS_LOCAL_WRITE = 1, ACCESS_REMOTE_READ = 2, ACCESS_REMOTE_WRITE = 4 };
 

@@ -4,7 +4,7 @@
 //   warp 0     dispatcher: polls the down ring over PCIe (one polling warp; PCIe polling by many saturates the link)
 //   warp 1     responder: everything that is not a copy, up to 32 messages at once, in the order of the ring; and the responses of
 //              answers, when their data is there
-//   warps 2..  front ends: doorbells and work requests; queue pair i is front end i mod n's alone
+//   warps 2..  front ends: doorbells and work requests; of the block's queue pairs the i-th is front end i mod n's alone
 //   the rest   movers: one copy each
 //
 // Every step is some microseconds of dependent accesses: what makes the agent fast is many things in one step, and steps side by side.
@@ -37,6 +37,7 @@ struct agent_smem {
   gn_u32 exit;
   answer_table answers;
   up_stage up[MAX_FRONT_ENDS][32];
+  own_queues own;
   counts count;
   // What every step needs is beside it: in device memory each access would take some hundred nanoseconds.
   agent_args args;
@@ -70,8 +71,8 @@ GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next, gn_u32 loa
   for (gn_u32 k = 0; k < FETCH_LOADS; ++k) {
     gn_u64 phase = phase_of(ring, next + k * 8 + which);
     gn_u32 here = __ballot_sync(0xffffffffu, (x[k] & PHASE_BIT) == phase && (y[k] & PHASE_BIT) == phase);
-    gn_u32 prefix = 0;
-    while (prefix < 8 && (here >> (4 * prefix) & 0xfu) == 0xfu) ++prefix;
+    gn_u32 missing = ~(here & here >> 1 & here >> 2 & here >> 3) & 0x11111111u;  // a bit for each descriptor with a pair that is not there
+    gn_u32 prefix = missing ? ((gn_u32)__ffs((int)missing) - 1) / 4 : 8u;
     if (count == k * 8) count += prefix;  // only what follows on without a gap
   }
   if (count == 0) return 0;
@@ -182,7 +183,7 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
 GN_DEV void frontend_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u32 me) {
   for (gn_u32 pass = 0;; ++pass) {
     gn_u32 leave = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.exit), 0);
-    bool worked = frontend_pass(a, ring, s.up[me], me, front_end_count(), leave || pass % PASSES_PER_SWEEP == 0);
+    bool worked = frontend_pass(a, ring, s.own, s.up[me], me, front_end_count(), leave || pass % PASSES_PER_SWEEP == 0);
     if (leave && !worked) return;
     if (!worked) pause(20);
   }
@@ -244,6 +245,8 @@ GN_DEV void agent_main(const agent_args& a) {
   agent_smem& s = *(agent_smem*)smem();
   qp_ctx* qps = (qp_ctx*)(smem() + (sizeof(agent_smem) + 15) / 16 * 16);
   contexts_restore(a, s, qps);
+  __syncthreads();
+  if (warp_in_block() == 0) find_own(s.args, s.own);
   __syncthreads();
   if (threadIdx.x == 0) mem::st_release_sys((gn_u32*)s.ring.ready_addr, s.args.launch);
   gn_u32 warp = warp_in_block();

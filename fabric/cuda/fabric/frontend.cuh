@@ -110,19 +110,34 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, gn
   __syncwarp();
 }
 
+// The queue pairs of this block, by their place in the table. It does not change while the agent is resident.
+struct own_queues {
+  gn_u16 index[MAX_QPS];
+  gn_u32 count;
+};
+
+// Lists them; one warp.
+GN_DEV void find_own(const agent_args& a, own_queues& own) {
+  gn_u32 count = 0;
+  for (gn_u32 base = 0; base < a.qp_count; base += 32) {
+    gn_u32 q = base + lane_id();
+    bool ours = q < a.qp_count && a.qps[q].state != QP_FREE && a.qps[q].ring == blockIdx.x;
+    gn_u32 all = __ballot_sync(0xffffffffu, ours);
+    if (ours) own.index[count + (gn_u32)__popc(all & lt_mask())] = (gn_u16)q;
+    count += (gn_u32)__popc(all);
+  }
+  if (lane_id() == 0) own.count = count;
+}
+
 // Looks once at the doorbells of the queue pairs that are front end `me`'s of `front_ends`, at all registers if `all`; the whole warp.
 // Returns whether there was work.
-GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, up_stage* stage, gn_u32 me, gn_u32 front_ends, bool all) {
+GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues& own, up_stage* stage, gn_u32 me, gn_u32 front_ends, bool all) {
   bool worked = false;
-  for (gn_u32 base = me; base < a.qp_count; base += 32 * front_ends) {
-    gn_u32 q = base + lane_id() * front_ends;
-    bool kicked = false;
-    if (q < a.qp_count) {
-      qp_ctx& qp = a.qps[q];
-      if (mem::ld_relaxed_gpu(&qp.state) != QP_FREE && qp.ring == blockIdx.x) kicked = was_kicked(qp, all);
-    }
+  for (gn_u32 base = me; base < own.count; base += 32 * front_ends) {
+    gn_u32 at = base + lane_id() * front_ends;
+    bool kicked = at < own.count && was_kicked(a.qps[own.index[at]], all);
     for (gn_u32 todo = __ballot_sync(0xffffffffu, kicked); todo; todo &= todo - 1) {
-      serve_queue(a, ring, stage, base + ((gn_u32)__ffs((int)todo) - 1) * front_ends, all);
+      serve_queue(a, ring, stage, own.index[base + ((gn_u32)__ffs((int)todo) - 1) * front_ends], all);
       worked = true;
     }
   }

@@ -20,7 +20,7 @@ struct work {
   gn_u32 segments;  // 16-byte segments, the control segment included
   gn_u32 flags;
   gn_u32 bytes;
-  gn_u64 laddr;     // of a DUMP
+  gn_u64 laddr;     // of the last data segment that is memory
 };
 
 // Segment `s` of the work request at `index`, following the ring's wrap inside it.
@@ -59,6 +59,7 @@ GN_DEV bool check_data(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 s,
       s += ((count & mlx5::BYTE_COUNT_MASK) + 4 + 15) / 16;
     } else {
       if (!check_local(a, qp, w, seg, 0)) return false;
+      w.laddr = segment_address(seg);
       s += 1;
     }
     if (w.bytes > most) {
@@ -203,7 +204,9 @@ GN_DEV void stage_work(const qp_ctx& qp, const work& w, gn_u64* entry) {
     case UP_SEND:
     case UP_SEND_INVAL:
       if (w.kind == UP_SEND_INVAL || w.flags & UP_IMMEDIATE) entry[UP_ARG] = immediate(qp, w);
-      gather(qp, w, (gn_u8*)(entry + UP_PAYLOAD));
+      // One segment of memory, as most have: what was checked is what is read.
+      if (w.segments == 2 && w.laddr) copy_small((gn_u8*)(entry + UP_PAYLOAD), (const gn_u8*)w.laddr, w.bytes);
+      else gather(qp, w, (gn_u8*)(entry + UP_PAYLOAD));
       break;
     case UP_WRITE:
     case UP_READ: describe_rdma(qp, w, entry); break;
