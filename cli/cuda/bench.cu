@@ -109,12 +109,13 @@ GN_DEV void record(const client& me, lane_result& r, gn_u32 op, gn_u64 ns, gn_u6
 }
 
 // One pass of this thread's request through the batched API; the whole warp. True once, when it has ended.
-GN_DEV bool pass(batch& b, const client& me, bool begins, io& x) {
-  if (begins) enter(b, me.f);
-  submit(b, me.f, x);
-  commit(b, me.f, x);
-  poll(me.f);
-  return dispatch(b, me.f, x);
+template <class S>
+GN_DEV bool pass(batch& b, const file_of<S>& f, bool begins, io& x) {
+  if (begins) enter(b, f);
+  submit(b, f, x);
+  commit(b, f, x);
+  poll(f);
+  return dispatch(b, f, x);
 }
 
 // The same by a CPU thread: this one only asks, and looks for the answer.
@@ -136,11 +137,16 @@ GN_DEV bool pass_by_cpu(const client& me, bool begins, bool busy, gn_u32 sequenc
   return ended;
 }
 
-template <bool BY_CPU>
+// Who uses a client's channel: the warps of its block, or one warp alone. Or a CPU thread uses queues of its own.
+enum : gn_u32 { OF_BLOCK, OF_WARP, OF_CPU };
+
+template <gn_u32 WHO>
 GN_DEV void body(args& a, gn_u32 block, gn_u32) {
   batch& b = *(batch*)smem();
   batch_init(b);
   client& me = a.clients[block];
+  const block_file of_block{me.f.c, me.f.v, me.f.timeout_ns};
+  const warp_file of_warp{me.f.c, me.f.v, me.f.timeout_ns};
   const volume& v = *me.f.v;
   gn_u32 lane = threadIdx.x < a.depth ? threadIdx.x : 0;
   lane_result& r = me.lanes[lane];  // a thread without work never writes to it
@@ -182,7 +188,10 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
       started = now_ns();
       busy = true;
     }
-    bool ended = BY_CPU ? pass_by_cpu(me, begins, busy, begun, started, x) : pass(b, me, begins, x);
+    bool ended;
+    if constexpr (WHO == OF_CPU) ended = pass_by_cpu(me, begins, busy, begun, started, x);
+    else if constexpr (WHO == OF_WARP) ended = pass(b, of_warp, begins, x);
+    else ended = pass(b, of_block, begins, x);
     if (ended) {
       gn_u64 now = now_ns();
       busy = false;
@@ -205,5 +214,6 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
 
 }}  // namespace gn::bench
 
-GN_CLIENT(gn_bench, gn::bench::args, gn::bench::body<false>)
-GN_CLIENT(gn_bench_by_cpu, gn::bench::args, gn::bench::body<true>)
+GN_CLIENT(gn_bench_of_block, gn::bench::args, gn::bench::body<gn::bench::OF_BLOCK>)
+GN_CLIENT(gn_bench_of_warp, gn::bench::args, gn::bench::body<gn::bench::OF_WARP>)
+GN_CLIENT(gn_bench_by_cpu, gn::bench::args, gn::bench::body<gn::bench::OF_CPU>)

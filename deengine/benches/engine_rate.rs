@@ -154,6 +154,9 @@ struct Args {
     /// Blocks of the volume, in thousands of 1024
     #[arg(long, default_value_t = 64)]
     kiblocks: u64,
+    /// How much of the SSD the volume fills, per cent
+    #[arg(long, default_value_t = 100)]
+    fill: u64,
     /// Writes and no reads
     #[arg(long)]
     writes_only: bool,
@@ -166,7 +169,7 @@ fn main() {
     let args = <Args as clap::Parser>::parse();
     let preset = Preset::by_name(&args.preset).expect("a preset");
     let blocks = args.kiblocks << 10;
-    let capacity_bytes = blocks * 4096;
+    let capacity_bytes = blocks * 4096 * 100 / args.fill;
     let ssd = SsdConfig { index: 0, preset, capacity_bytes, serial: "BENCH".into(), media: SsdMedia::Ram };
     let ssd = Ssd::format(ssd).expect("an SSD");
     let mut engine = Engine::new(EngineConfig { link: LinkConfig::UNLIMITED, ..EngineConfig::default() });
@@ -191,7 +194,7 @@ fn main() {
     for (what, verb) in loads.into_iter().take(if args.writes_only { 1 } else { 2 }) {
         let count = blocks * args.passes;
         let (mut sent, first) = (0, bench.responses());
-        let (start, cpu) = (Instant::now(), cpu_ns());
+        let (start, cpu, modelled) = (Instant::now(), cpu_ns(), bench.now);
         loop {
             let done = bench.responses() - first;
             if done == count {
@@ -210,7 +213,8 @@ fn main() {
         }
         let (ns, cpu) = (start.elapsed().as_nanos() / u128::from(count), (cpu_ns() - cpu) / count);
         println!(
-            "{what}: {ns} ns per 4 KiB command, {cpu} ns of them on a core; preset {}, no data moved",
+            "{what}: {ns} ns per 4 KiB command, {cpu} ns of them on a core, {} ns modelled; preset {}, no data moved",
+            bench.now.since(modelled).as_ns() / count,
             args.preset
         );
     }

@@ -89,6 +89,7 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         "agent_args.blocks" => offset_of!(AgentArgs, blocks);
         "agent_args.in_smem" => offset_of!(AgentArgs, in_smem);
         "agent_args.held_addr" => offset_of!(AgentArgs, held_addr);
+        "agent_args.cqs_home" => offset_of!(AgentArgs, cqs_home);
         "agent_args.mrs_home" => offset_of!(AgentArgs, mrs_home);
         "held_places" => HELD_PLACES;
         "max_qps" => MAX_QPS as usize;

@@ -9,8 +9,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 mod entry {
     use std::ffi::c_void;
     unsafe extern "C" {
-        pub(super) fn gn_bench(launch: *mut c_void);
-        pub(super) fn gn_bench_one_grid(launch: *mut c_void);
+        pub(super) fn gn_bench_of_block(launch: *mut c_void);
+        pub(super) fn gn_bench_of_block_one_grid(launch: *mut c_void);
+        pub(super) fn gn_bench_of_warp(launch: *mut c_void);
+        pub(super) fn gn_bench_of_warp_one_grid(launch: *mut c_void);
         pub(super) fn gn_bench_by_cpu(launch: *mut c_void);
         pub(super) fn gn_bench_by_cpu_one_grid(launch: *mut c_void);
     }
@@ -25,19 +27,43 @@ macro_rules! entries {
         }
     )* };
 }
-entries!(gn_bench, gn_bench_one_grid, gn_bench_by_cpu, gn_bench_by_cpu_one_grid);
+entries!(
+    gn_bench_of_block,
+    gn_bench_of_block_one_grid,
+    gn_bench_of_warp,
+    gn_bench_of_warp_one_grid,
+    gn_bench_by_cpu,
+    gn_bench_by_cpu_one_grid
+);
 
-/// The kernel that drives the array itself, or the one that asks a CPU thread.
-pub(super) fn kernel(by_cpu: bool) -> ClientKernel {
+/// Who uses a client's channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Who {
+    /// The warps of a block.
+    Block,
+    /// One warp alone, which needs no atomics.
+    Warp,
+    /// Nobody: a CPU thread is asked, which has queues of its own.
+    Cpu,
+}
+
+/// The kernel for clients of this kind.
+pub(super) fn kernel(who: Who) -> ClientKernel {
     let image = include_bytes!("../../cuda/bench.fatbin");
     let of = |name, host| Kernel { name, image, host };
-    if by_cpu {
-        ClientKernel {
+    match who {
+        Who::Block => ClientKernel {
+            beside_agent: of("gn_bench_of_block", gn_bench_of_block),
+            one_grid: of("gn_bench_of_block_one_grid", gn_bench_of_block_one_grid),
+        },
+        Who::Warp => ClientKernel {
+            beside_agent: of("gn_bench_of_warp", gn_bench_of_warp),
+            one_grid: of("gn_bench_of_warp_one_grid", gn_bench_of_warp_one_grid),
+        },
+        Who::Cpu => ClientKernel {
             beside_agent: of("gn_bench_by_cpu", gn_bench_by_cpu),
             one_grid: of("gn_bench_by_cpu_one_grid", gn_bench_by_cpu_one_grid),
-        }
-    } else {
-        ClientKernel { beside_agent: of("gn_bench", gn_bench), one_grid: of("gn_bench_one_grid", gn_bench_one_grid) }
+        },
     }
 }
 

@@ -4,7 +4,7 @@
 use super::args::{BenchArgs, LinkArg};
 use super::central::Central;
 use super::cpu;
-use super::kernel::{self, ArgsAbi, BATCH_BYTES, BUCKETS, ClientAbi, FRESH, LaneResult};
+use super::kernel::{self, ArgsAbi, BATCH_BYTES, BUCKETS, ClientAbi, FRESH, LaneResult, Who};
 use super::load::Load;
 use super::proxy::Proxy;
 use super::served::{Logs, Served};
@@ -253,7 +253,9 @@ impl Rig {
         let shape = Shape { blocks: load.clients, threads: load.iodepth.next_multiple_of(32), smem_bytes: BATCH_BYTES };
         let deadline = phase.warmup + phase.runtime + self.io_timeout * 2 + Duration::from_secs(30);
         let (file, at) = (&self.members[0].file, self.args.address());
-        let launch = || file.launch(kernel::kernel(load.by_cpu()), shape, at, deadline);
+        let ours = if shape.threads == 32 { Who::Warp } else { Who::Block };
+        let who = if load.by_cpu() { Who::Cpu } else { ours };
+        let launch = || file.launch(kernel::kernel(who), shape, at, deadline);
         let (interrupted, threads) = self.beside(launch, phase, steps)?;
         let lanes = self.members.iter().map(|member| lanes_of(member, depth)).collect::<Result<_, _>>()?;
         let mut buckets = [vec![0; BUCKETS], vec![0; BUCKETS]];

@@ -31,8 +31,9 @@ use gnstor_proto::status::Refusal;
 
 /// So many that have arrived are committed without waiting for the end of the step.
 const BATCH: usize = 16;
-/// How often the lock is looked at before a core waits for it.
-const PATIENCE: u32 = 64;
+/// How often the lock is looked at, once a step, before a core waits for it: a thread that sleeps for it is woken many microseconds late, and
+/// all that its engine could have done meanwhile with it.
+const PATIENCE: u32 = 1 << 14;
 
 /// The writes of one core.
 #[derive(Debug)]

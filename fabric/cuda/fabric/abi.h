@@ -174,11 +174,13 @@ struct agent_args {
   ring_ctx* rings;       // one a block
   gn_u32 qp_count;
   gn_u32 mr_count;
+  gn_u32 cq_count;
   gn_u32 first_qpn;      // queue pair i has the number first_qpn + i
   gn_u32 launch;         // number of this launch, reported through ready_addr
   gn_u32 blocks;         // number of agent blocks
-  gn_u32 in_smem;        // whether a block has shared memory for qp_count and mr_count contexts
+  gn_u32 in_smem;        // whether a block has shared memory for copies of all contexts
   gn_u64 held_addr;      // held_ctx[blocks][HELD_PLACES], then HELD_BYTES for each; 0: inbound data goes to where it belongs at once
+  cq_ctx* cqs_home;      // `cqs`, where it is in device memory: producer indexes and states are all blocks'
   mr_ctx* mrs_home;      // `mrs`, where it is in device memory; a block that has its own copy still says here what is invalid
 };
 

@@ -211,9 +211,10 @@ GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
 // its queue pairs.
 GN_DEV void contexts_restore(const agent_args& a, agent_smem& s, qp_ctx* qps) {
   mr_ctx* mrs = (mr_ctx*)(qps + a.qp_count);
+  cq_ctx* cqs = (cq_ctx*)(mrs + a.mr_count);
   if (threadIdx.x == 0) {
     s.args = a;
-    if (a.in_smem) s.args.qps = qps, s.args.mrs = mrs;
+    if (a.in_smem) s.args.qps = qps, s.args.mrs = mrs, s.args.cqs = cqs;
     s.ring = a.rings[blockIdx.x];
     s.exit = s.messages = s.drawn = 0;
     s.count = {};
@@ -222,6 +223,8 @@ GN_DEV void contexts_restore(const agent_args& a, agent_smem& s, qp_ctx* qps) {
   for (gn_u32 i = threadIdx.x; i < qp_words; i += blockDim.x) ((gn_u64*)qps)[i] = ((const gn_u64*)a.qps)[i];
   gn_u32 mr_words = a.in_smem ? a.mr_count * (gn_u32)(sizeof(mr_ctx) / 8) : 0u;
   for (gn_u32 i = threadIdx.x; i < mr_words; i += blockDim.x) ((gn_u64*)mrs)[i] = ((const gn_u64*)a.mrs_home)[i];
+  gn_u32 cq_words = a.in_smem ? a.cq_count * (gn_u32)(sizeof(cq_ctx) / 8) : 0u;
+  for (gn_u32 i = threadIdx.x; i < cq_words; i += blockDim.x) ((gn_u64*)cqs)[i] = ((const gn_u64*)a.cqs_home)[i];
   for (gn_u32 i = threadIdx.x; i < PLACES; i += blockDim.x) s.place_state[i] = PLACE_FREE;
   answers_restore(a.rings[blockIdx.x], s.answers);
 }
@@ -240,7 +243,7 @@ GN_DEV void contexts_keep(const agent_args& a, agent_smem& s, const qp_ctx* qps)
 }
 
 // The agent. Grid: one block per ring pair (`a.blocks`); block: at least four warps; shared memory: sizeof(agent_smem) and, with
-// `a.in_smem`, the contexts of queue pairs and memory regions.
+// `a.in_smem`, all contexts.
 GN_DEV void agent_main(const agent_args& a) {
   agent_smem& s = *(agent_smem*)smem();
   qp_ctx* qps = (qp_ctx*)(smem() + (sizeof(agent_smem) + 15) / 16 * 16);

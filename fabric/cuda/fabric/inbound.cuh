@@ -57,7 +57,7 @@ GN_DEV message message_of(const down_work& d) {
   return m;
 }
 
-enum : gn_u64 { PUBLISH_NS = 1500 };   // estimate of what the release of a completion takes before it is seen
+enum : gn_u64 { PUBLISH_NS = 2000 };   // estimate of what the release of a completion takes before it is seen
 enum : gn_u64 { MAX_WAIT_NS = 10000 };  // twice what the Rust half sends early
 enum : gn_u32 { RECV_OK = 0, RECV_NONE = 0x100 };  // else a syndrome
 
@@ -208,9 +208,9 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   bool complete = deliver || ready_made;
   gn_u32 sharers = __match_any_sync(0xffffffffu, complete ? cq : 0x80000000u);
   gn_u32 leader = (gn_u32)__ffs((int)sharers) - 1, base = 0;
-  if (complete && lane_id() == leader) base = mem::add_relaxed_gpu(&a.cqs[cq].pi, (gn_u32)__popc(sharers));
+  if (complete && lane_id() == leader) base = mem::add_relaxed_gpu(&a.cqs_home[cq].pi, (gn_u32)__popc(sharers));
   gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
-  bool overrun = complete && is_checked && overruns(a.cqs[cq], pi);
+  bool overrun = complete && is_checked && overruns(a.cqs_home[cq], pi);
   deliver = deliver && !overrun;
   complete = complete && !overrun;
   if (deliver) {

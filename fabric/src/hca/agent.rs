@@ -387,7 +387,10 @@ impl AgentHca {
         let at = self.contexts.address();
         let blocks = u32::try_from(self.rings.len()).expect("at most MAX_RINGS");
         // Contexts that do not fit beside the rest stay in device memory, where each access takes longer.
-        let contexts = qp_count as usize * size_of::<QpCtx>() + mr_count as usize * size_of::<MrCtx>();
+        let cq_count = used(tables.cqs.iter().rposition(|&u| u));
+        let contexts = qp_count as usize * size_of::<QpCtx>()
+            + mr_count as usize * size_of::<MrCtx>()
+            + cq_count as usize * size_of::<CqCtx>();
         let with_contexts = AGENT_SMEM_BYTES + u32::try_from(contexts).expect("small tables");
         let in_smem = self.residency == Residency::TwoKernels && with_contexts <= self.device.most_smem_bytes();
         let agent_args = AgentArgs {
@@ -397,11 +400,14 @@ impl AgentHca {
             rings: at + RINGS_AT as u64,
             qp_count,
             mr_count,
+            cq_count,
             first_qpn: FIRST_QPN,
             launch: number,
             blocks,
             in_smem: in_smem.into(),
             held_addr: tables.held.as_ref().map_or(0, DeviceMem::address),
+            reserved: 0,
+            cqs_home: at + CQS_AT as u64,
             mrs_home: at + MRS_AT as u64,
         };
         drop(tables);

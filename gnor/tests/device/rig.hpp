@@ -144,7 +144,7 @@ struct Rig {
     ring.stop_addr = words + 128, ring.ready_addr = words + 192;
     ring.answers_addr = reinterpret_cast<gn_u64>(answers);
     ring.up_mask = UP_ENTRIES - 1, ring.down_mask = DOWN_ENTRIES - 1;
-    agent = {qp_ctxs.data(), &cq_ctx, mrs, &ring, cfg.ssds, 2, FIRST_QPN, LAUNCH, 1, 0, 0, mrs};
+    agent = {qp_ctxs.data(), &cq_ctx, mrs, &ring, cfg.ssds, 2, 1, FIRST_QPN, LAUNCH, 1, 0, 0, &cq_ctx, mrs};
     set_up_channel();
     set_up_volume();
     connect_request.channel_ = &c;
