@@ -54,7 +54,7 @@ GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 first, gn_u32 n) {
   gn_u32 next = first + n;
   mem::st_release_sys(record_of(c, ssd) + mlx5::SND_DBR, be32(next & 0xffffu));
   mem::mmio_store_after_release_sys(doorbell_of(c, ssd), mlx5::doorbell_value(next, c.first_qpn + ssd));
-  if (!S::ALONE) S::st_release(&qp.publish, next);  // pairs with the acquire of the next publisher
+  S::st_release(&qp.publish, next);  // pairs with the acquire of the next publisher, perhaps in a later launch
 }
 
 // Appends the command of each lane of `mask` that has one; the lanes call it together. Returns whether the lane's command is on its way:

@@ -192,6 +192,8 @@ struct Rig {
     for (const slot& s : c.slots) note("state", s.state), note("done", s.done), note("status", s.status);
     for (gn_u32 b = 0; b < cfg.pool_blocks; ++b) note("pool word", reinterpret_cast<const gn_u32*>(pool_words.p)[b]);
     note("cq_word", c.cq_word & CQ_LOCKED);
+    // Who shares the channel may be others in the next launch.
+    for (const queue_pair& q : qps) note("unpublished", q.reserve - q.publish);
     note("protocol_errors", c.protocol_errors);
     return n;
   }

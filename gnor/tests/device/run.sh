@@ -112,6 +112,7 @@ mutants_of_one_core() {
     # Of the modes of sharing.
     mutant lanes_without_turns $GNOR/sharing.cuh 's/if constexpr (S::ALONE) {/if constexpr (false) {/' \
         plain plain one_warp_alone 60
+    mutant alone_publishes_unseen $GNOR/append.cuh 's/^  S::st_release(&qp.publish, next)/  if (!S::ALONE) &/' plain plain one_warp_alone 5
     mutant a_callback_waits '' '' plain plain a_callback_that_waits 5
     mutant two_warps_are_one '' '' plain plain two_warps_alone 5
 }
