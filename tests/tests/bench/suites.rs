@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// A suite in its shortest form.
 fn suite(which: &str, folder: &Path, extra: &[&str]) -> Ended {
-    let short = ["--device", "host", "--engines", "1", "--size", "2MiB", "--warmup", "0", "--runtime", "20ms"];
+    let short = ["--device", "host", "--engines", "1", "--size", "4MiB", "--warmup", "0", "--runtime", "20ms"];
     let words = ["bench", "--suite", which, "--max-clients", "1", "--out", folder.to_str().expect("a name in UTF-8")];
     let mut command = Command::new(&*GNSTOR);
     command.args(words).args(short).args(extra);
@@ -54,7 +54,7 @@ fn a_suite_goes_on_where_its_last_call_ended() {
         let again = suite("targets", folder.path(), &["--runs", "1"]);
         again.worked();
         for word in
-            ["suite       targets, complete", "bare copy", "scale gnstor randread 4k c1 s16", "counts for nobody"]
+            ["suite       targets, complete", "bare copy", "scale gnstor randread 4k c1 q64 s16", "counts for nobody"]
         {
             assert!(again.stdout.contains(word), "'{word}' in: {}", again.stdout);
         }

@@ -18,6 +18,8 @@ const K64: u64 = 64 << 10;
 const COPY: &str = "copy";
 /// Smallest SSD of these rows.
 const LEAST_SSD: u64 = 256 << 20;
+/// What one SSD may have written to it in a second, more or less.
+const WRITTEN_PER_S: f64 = 3.5e9;
 /// SSDs of the rows that add them.
 const SCALE: [u16; 5] = [1, 2, 4, 8, 16];
 const MODES: [Mode; 4] = [Mode::Gnstor, Mode::GdDeengine, Mode::Gd, Mode::Basic];
@@ -37,17 +39,19 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
     };
     let mut add = |group: &str, load: BenchArgs| rows.push(Row::load(name(group, &load), load));
     let null = |load: BenchArgs| BenchArgs { preset: "null".into(), ..load };
+    // Where the most that can be reached is asked for, so much is in flight that no SSD is without work: with requests spread at random some
+    // of them have few at times.
+    let deep = |load: BenchArgs, iodepth| BenchArgs { iodepth, ..load };
     for (rw, bs) in [(Rw::Randread, K4), (Rw::Randread, K64), (Rw::Randwrite, K4)] {
-        add("null", null(base(rw, bs, 32)));
+        add("null", deep(null(roomy(base(rw, bs, 32))), 64));
     }
     add("null", null(base(Rw::Randread, K4, 1)));
-    for (rw, bs, clients) in
-        [(Rw::Randread, K4, 32), (Rw::Randwrite, K4, 32), (Rw::Randwrite, K64, 32), (Rw::Randread, K64, 2)]
-    {
-        add("array", base(rw, bs, clients));
-    }
+    add("array", deep(base(Rw::Randread, K4, 32), 128));
+    add("array", deep(roomy(base(Rw::Randwrite, K4, 32)), 64));
+    add("array", deep(roomy(base(Rw::Randwrite, K64, 32)), 64));
+    add("array", deep(base(Rw::Randread, K64, 2), 64));
     for ssds in SCALE {
-        // Enough in flight for all of them, and one replica everywhere: the only thing that differs is how many there are.
+        // One replica everywhere: the only thing that differs is how many there are.
         let deep =
             BenchArgs { iodepth: 64, replicas: Some(1), link: Some(LinkArg::None), ..base(Rw::Randread, K4, 32) };
         // As much memory in all of them, however many: pinning it takes time.
@@ -68,10 +72,22 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
     rows
 }
 
-/// Group, mode, order, size, clients, SSDs.
+/// The same with SSDs that stay fresh: a row of writes measures the way to them, not their collection.
+fn roomy(load: BenchArgs) -> BenchArgs {
+    if load.rw == Rw::Randread {
+        return load;
+    }
+    let data = 2 * load.size * u64::from(load.clients) / u64::from(load.ssds.max(1));
+    let seconds = (load.runtime() + load.warmup).as_secs_f64();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some gigabytes")]
+    let written = (seconds * WRITTEN_PER_S) as u64;
+    BenchArgs { ssd_size: Some((data + written).max(LEAST_SSD).next_multiple_of(1 << 20)), ..load }
+}
+
+/// Group, mode, order, size, clients, requests of each in flight, SSDs.
 fn name(group: &str, load: &BenchArgs) -> String {
     let (mode, rw, bs) = (word(load.mode), word(load.rw), load.bs >> 10);
-    format!("{group} {mode} {rw} {bs}k c{} s{}", load.clients, load.ssds)
+    format!("{group} {mode} {rw} {bs}k c{} q{} s{}", load.clients, load.iodepth, load.ssds)
 }
 
 /// A row of the report.
