@@ -141,6 +141,8 @@ impl Engine {
                     }
                     To::Remote(remote) => self.remote_capsule(remote, id, e),
                 }
+                // What there was to complete has been completed with its acknowledgement.
+                return;
             }
             UP_NOP | UP_DUMP | UP_LOCAL_INVAL if conn.broken => {
                 conn.sent.push_back(pending(State::Failed(syndrome::FLUSH)));

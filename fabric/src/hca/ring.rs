@@ -36,12 +36,17 @@ pub struct UpRing {
 }
 
 impl UpRing {
+    /// The first word of the entry `ahead` of the next one.
+    pub fn place<W>(&self, words: &[W], ahead: u64) -> usize {
+        usize::try_from(self.head + ahead).expect("64-bit host") % (words.len() / UP_WORDS) * UP_WORDS
+    }
+
     /// Takes the next entry, if its producer has published it. `words` is the ring, `head_word` where the producers look how far
     /// the consumer is.
     pub fn pop<W: Word>(&mut self, words: &[W], head_word: &W) -> Option<UpEntry> {
         let entries = words.len() / UP_WORDS;
         debug_assert!(entries.is_power_of_two());
-        let at = usize::try_from(self.head).expect("64-bit host") % entries * UP_WORDS;
+        let at = self.place(words, 0);
         let entry = &words[at..at + UP_WORDS];
         let pass = self.head / entries as u64;
         let phase = if pass.is_multiple_of(2) { PHASE_BIT } else { 0 };

@@ -83,7 +83,7 @@ fn what_a_device_holds_is_named_and_not_overwritten() {
     raw.write_all_at(&vec![0x5A; 3 << 20], 1 << 20).unwrap();
     drop(DataFile::create_as_device(&path, &geometry(), "").unwrap());
     assert_eq!(raw.metadata().unwrap().len(), BYTES);
-    let file = Arc::new(DataFile::open(&path).unwrap().with_io(IoMode::Blocking));
+    let file = Arc::new(open(&path).unwrap().with_io(IoMode::Blocking));
     let flash = on_file(&file);
     assert_eq!(flash.page(Ppa(239)), PageState::Erased);
     program(&flash, Unit(0), 10);
@@ -103,7 +103,7 @@ fn an_ssd_on_a_block_device_comes_back_whatever_its_sectors() {
         (0..60).for_each(|unit| program(&flash, Unit(unit), u64::from(unit) * 4));
         drop((flash, file));
         assert!(occupied(DataFile::create(path, &geometry(), 100_000, "").unwrap_err()).contains("GNStor"));
-        let file = Arc::new(DataFile::open(path).unwrap().with_io(IoMode::Blocking));
+        let file = Arc::new(open(path).unwrap().with_io(IoMode::Blocking));
         assert_eq!(file.label(), "on a device");
         let flash = on_file(&file);
         (0..240).for_each(|page| assert_holds(&flash, Ppa(page), u64::from(page), true));

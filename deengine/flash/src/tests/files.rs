@@ -25,7 +25,7 @@ fn a_file_is_opened_once() {
     let error = Flash::new(config(MediaConfig::File(Arc::clone(&file)))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WouldBlock, "two flashes over one handle");
     drop((flash, file));
-    let file = DataFile::open(&path).unwrap();
+    let file = open(&path).unwrap();
     assert_eq!((file.label(), file.system_bytes(), file.geometry().superblocks()), ("a test", 100_000, 5));
 }
 
@@ -53,7 +53,7 @@ fn what_is_not_an_ssd_is_refused_with_a_reason() {
     raw.write_all_at(&later, 0).unwrap();
     assert!(refused(&path).contains("version 4, and this program reads version 3"), "{}", refused(&path));
     raw.write_all_at(&header, 0).unwrap();
-    DataFile::open(&path).unwrap();
+    open(&path).unwrap();
     let len = raw.metadata().unwrap().len();
     raw.set_len(len - 1).unwrap();
     assert!(refused(&path).contains("cut short"));
@@ -160,13 +160,13 @@ fn pages_survive_without_a_shutdown_in_every_way_of_io() {
         put(&flash, Ppa(160), 1000);
         drop((flash, file));
         for _ in 0..2 {
-            let file = Arc::new(DataFile::open(&path).unwrap().with_io(io));
+            let file = Arc::new(open(&path).unwrap().with_io(io));
             let flash = on_file(&file);
             (0..160).for_each(|page| assert_holds(&flash, Ppa(page), u64::from(page), true));
             assert_eq!((flash.page(Ppa(160)), flash.key(Ppa(160))), (PageState::Erased, None));
             assert_eq!((flash.next_row(Block(8)), flash.next_row(Block(13)), flash.next_row(Block(15))), (3, 1, 1));
         }
-        let file = Arc::new(DataFile::open(&path).unwrap().with_io(io));
+        let file = Arc::new(open(&path).unwrap().with_io(io));
         let flash = on_file(&file);
         program(&flash, Unit(40), 2000);
         flash.erase(Block(0)).unwrap();

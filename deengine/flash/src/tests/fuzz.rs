@@ -161,18 +161,6 @@ fn bend_image(dice: &mut Dice, front: &mut [u8], records: &mut [u8]) -> (&'stati
     }
 }
 
-/// Opens the file. A test beside this one may be about to start a process, which has our descriptors, and the lock with them,
-/// until it is another program.
-fn open(path: &Path) -> Result<DataFile, DataFileError> {
-    for _ in 0..1000 {
-        match DataFile::open(path) {
-            Err(DataFileError::Locked(_)) => std::thread::sleep(std::time::Duration::from_millis(10)),
-            other => return other,
-        }
-    }
-    DataFile::open(path)
-}
-
 /// One damaged copy of the note is none; and whatever it said, another can be kept.
 fn check_note(file: &DataFile, what: &str) {
     let found = file.note();

@@ -13,7 +13,7 @@ const VICTIM: &str = "GNSTOR_FLASH_TEST_VICTIM";
 
 /// Programs unit after unit, three in flight, and erases a superblock before it is used again.
 fn victim(path: &Path, io: IoMode) {
-    let flash = on_file(&Arc::new(DataFile::open(path).unwrap().with_io(io)));
+    let flash = on_file(&Arc::new(open(path).unwrap().with_io(io)));
     let of = flash.geometry();
     let mut out = std::io::stdout();
     let mut started = Vec::new();
@@ -77,7 +77,7 @@ fn what_a_killed_process_said_was_durable_is_there() {
         said.for_each(|line| take(&line));
 
         assert!(lines < 40 || !durable.is_empty(), "the victim said nothing");
-        let flash = on_file(&Arc::new(DataFile::open(&path).unwrap()));
+        let flash = on_file(&Arc::new(open(&path).unwrap()));
         for (&unit, &step) in &durable {
             for (page, number) in geometry.pages_of(unit).zip(step * 4..) {
                 assert_holds(&flash, page, number, true);

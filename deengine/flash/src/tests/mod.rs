@@ -47,6 +47,18 @@ fn new_file(path: &Path, io: IoMode) -> Arc<DataFile> {
     Arc::new(DataFile::create(path, &Geometry::new(shape(), 5).unwrap(), 100_000, "a test").unwrap().with_io(io))
 }
 
+/// Opens the file. A test beside this one may be about to start a process, which has our descriptors, and the lock with them,
+/// until it is another program.
+fn open(path: &Path) -> Result<DataFile, DataFileError> {
+    for _ in 0..1000 {
+        match DataFile::open(path) {
+            Err(DataFileError::Locked(_)) => std::thread::sleep(std::time::Duration::from_millis(10)),
+            other => return other,
+        }
+    }
+    DataFile::open(path)
+}
+
 fn on_file(file: &Arc<DataFile>) -> Flash {
     Flash::new(config(MediaConfig::File(Arc::clone(file)))).unwrap()
 }

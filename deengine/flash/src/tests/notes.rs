@@ -19,7 +19,7 @@ fn a_note_is_there_after_a_restart_and_after_another_one() {
     }
     assert!(file.set_note(&(longest + "x")).unwrap_err().to_string().contains("more than"));
     drop(file);
-    assert_eq!(DataFile::open(&path).unwrap().note().unwrap().as_deref(), Some("name = \"\u{e4}\""));
+    assert_eq!(open(&path).unwrap().note().unwrap().as_deref(), Some("name = \"\u{e4}\""));
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn space_that_was_lost_under_the_records_is_set_aside_again() {
     let copied = Command::new("cp").arg("--sparse=always").args([&path, &copy]).status().unwrap();
     assert!(copied.success());
     let before = blocks(&copy);
-    let file = Arc::new(DataFile::open(&copy).unwrap().with_io(IoMode::Blocking));
+    let file = Arc::new(open(&copy).unwrap().with_io(IoMode::Blocking));
     let flash = on_file(&file);
     assert!(blocks(&copy) > before, "{before} bytes are all there is");
     assert_holds(&flash, Ppa(0), 10, true);
@@ -154,7 +154,7 @@ fn a_write_that_finds_the_disk_full_waits_and_nothing_is_lost() {
         }
         // What a power failure leaves of it is nothing, and the file goes on.
         drop((flash, file));
-        let file = Arc::new(DataFile::open(&path).unwrap().with_io(io));
+        let file = Arc::new(open(&path).unwrap().with_io(io));
         let flash = on_file(&file);
         assert_eq!(flash.page(Ppa(0)), PageState::Erased);
         program(&flash, Unit(0), 50);

@@ -117,7 +117,7 @@ fn a_store_in_a_file_keeps_its_bytes_and_stops_with_the_power() {
     store.write(0, b"later").unwrap_err();
     store.sync().unwrap_err();
     drop(store);
-    let store = FileStore::new(Arc::new(DataFile::open(&path).unwrap()), Arc::new(Power::steady()));
+    let store = FileStore::new(Arc::new(open(&path).unwrap()), Arc::new(Power::steady()));
     let bytes = contents(&store);
     assert_eq!((&bytes[..5], &bytes[5000..5006]), (&b"first"[..], &b"second"[..]));
     let torn = bytes[50_000..54_096].iter().take_while(|byte| **byte == 1).count();

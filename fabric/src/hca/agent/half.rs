@@ -129,6 +129,8 @@ impl Answers {
     }
 }
 
+/// Entries that are asked for ahead of the one that is taken.
+const AHEAD: u64 = 4;
 /// The dispatcher waits for what comes early: never longer than this.
 const MAX_LEAD_NS: u64 = 4000;
 const TAG_MASK: u64 = (1 << 31) - 1;
@@ -266,6 +268,10 @@ impl Half for AgentHalf {
             }
             let (words, head) = self.ring.up();
             let entry = self.up.pop(words, head)?;
+            // Where entries have piled up, the next ones are asked for while this one is handled.
+            let next = UP_AT + 8 * self.up.place(words, AHEAD) as u64;
+            self.ring.memory.prefetch(next);
+            self.ring.memory.prefetch(next + 64);
             if self.settle.hear(&entry) {
                 continue;
             }
