@@ -36,7 +36,7 @@ fn only_whole_blocks_have_a_sum_whatever_their_alignment(rig: &Rig) {
         s.fill_data(0);
         s.write(0, DATA + 4096, &[0x5A; 4096]);
         let (qpn, key) = (FIRST_QPN, ALL);
-        let pieces = [(0, 0, 512), (0, 4096, 8192), (3, 16_384, 4096), (4, 20_481, 4096), (1, 24_576, 17)];
+        let pieces = [(0, 0, 512), (0, 4096, 8192), (3, 16_384, 4096), (4, 20_481, 4096), (1, 24_591, 17)];
         for (tag, (from, to, bytes)) in (0..).zip(pieces) {
             let local = s.array.slice(to, bytes);
             s.push(Down::FromOwner { qpn, local, address: s.address(0, DATA + from), key, tag });
