@@ -119,7 +119,7 @@ GN_DEV bool answer_pass(const agent_args& a, ring_ctx& ring, counts& n, answer_t
   bool any = __any_sync(0xffffffffu, at != NO_ANSWER);
   if (!any && turn.next_due == ~0ull) return false;
   if (!any) {
-    if (__shfl_sync(0xffffffffu, now_ns(), 0) + PUBLISH_NS < turn.next_due) return true;
+    if (__shfl_sync(0xffffffffu, now_ns(), 0) + ANSWER_NS < turn.next_due) return true;
     at = take_waiting(t, turn);
   }
   __syncwarp();
@@ -136,7 +136,7 @@ GN_DEV bool answer_pass(const agent_args& a, ring_ctx& ring, counts& n, answer_t
     m.late_after = x.late_after;
     m.hi = x.response;
     until = x.due < x.ready_at + ANSWER_MAX_WAIT_NS ? x.due : x.ready_at + ANSWER_MAX_WAIT_NS;
-    due = copy_status(word) != COPY_OK || now_ns() + PUBLISH_NS >= until;
+    due = copy_status(word) != COPY_OK || now_ns() + ANSWER_NS >= until;
   }
   if (__any_sync(0xffffffffu, at != NO_ANSWER && !due)) put_back(t, turn, at, at != NO_ANSWER && !due, until);
   // More wait than were looked at.

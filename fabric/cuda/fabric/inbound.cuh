@@ -57,7 +57,8 @@ GN_DEV message message_of(const down_work& d) {
   return m;
 }
 
-enum : gn_u64 { PUBLISH_NS = 2000 };   // estimate of what the release of a completion takes before it is seen
+// Estimates, a little short, of what passes until a completion is seen: from looking at an answer, from taking the completion's place.
+enum : gn_u64 { ANSWER_NS = 2000, PUBLISH_NS = 800, PUBLISH_TO_HOST_NS = 1500 };
 enum : gn_u64 { MAX_WAIT_NS = 10000 };  // twice what the Rust half sends early
 enum : gn_u32 { RECV_OK = 0, RECV_NONE = 0x100 };  // else a syndrome
 
@@ -202,8 +203,9 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   }
   // The Rust half sends early by about the way it takes; what is left of that is waited for here, before completion entries are taken:
   // an entry that is taken and not written holds up the ones behind it.
+  gn_u64 publish_ns = to_host ? (gn_u64)PUBLISH_TO_HOST_NS : (gn_u64)PUBLISH_NS;
   if (deliver)
-    for (gn_u64 since = now_ns(); now_ns() + PUBLISH_NS < m.due && now_ns() - since < MAX_WAIT_NS;) pause(0);
+    for (gn_u64 since = now_ns(); now_ns() + publish_ns < m.due && now_ns() - since < MAX_WAIT_NS;) pause(0);
   __syncwarp();
   bool complete = deliver || ready_made;
   gn_u32 sharers = __match_any_sync(0xffffffffu, complete ? cq : 0x80000000u);
