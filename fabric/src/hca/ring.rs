@@ -38,30 +38,39 @@ pub struct UpRing {
 impl UpRing {
     /// The first word of the entry `ahead` of the next one.
     pub fn place<W>(&self, words: &[W], ahead: u64) -> usize {
-        usize::try_from(self.head + ahead).expect("64-bit host") % (words.len() / UP_WORDS) * UP_WORDS
+        Self::place_of::<W, UP_WORDS>(words, self.head + ahead)
+    }
+
+    fn place_of<W, const N: usize>(words: &[W], position: u64) -> usize {
+        usize::try_from(position).expect("64-bit host") % (words.len() / N) * N
     }
 
     /// Takes the next entry, if its producer has published it. `words` is the ring, `head_word` where the producers look how far
     /// the consumer is.
     pub fn pop<W: Word>(&mut self, words: &[W], head_word: &W) -> Option<UpEntry> {
-        let entries = words.len() / UP_WORDS;
+        self.pop_words(words, head_word).map(take_apart)
+    }
+
+    /// The same for entries of `N` words, with their phases.
+    pub fn pop_words<W: Word, const N: usize>(&mut self, words: &[W], head_word: &W) -> Option<[u64; N]> {
+        let entries = words.len() / N;
         debug_assert!(entries.is_power_of_two());
-        let at = self.place(words, 0);
-        let entry = &words[at..at + UP_WORDS];
+        let at = Self::place_of::<W, N>(words, self.head);
+        let entry = &words[at..at + N];
         let pass = self.head / entries as u64;
         let phase = if pass.is_multiple_of(2) { PHASE_BIT } else { 0 };
         if entry[0].load_acquire() & PHASE_BIT != phase {
             return None;
         }
         // The words may become visible in any order. Pairs with the fence in up_push_together: a copied byte is before the entry.
-        let raw: [u64; UP_WORDS] = std::array::from_fn(|i| entry[i].load_acquire());
+        let raw: [u64; N] = std::array::from_fn(|i| entry[i].load_acquire());
         if raw.iter().any(|word| word & PHASE_BIT != phase) {
             return None;
         }
         self.head += 1;
         // Pairs with the acquire in up_reserve: the entry is read before a producer may write it again.
         head_word.store_release(self.head);
-        Some(take_apart(raw))
+        Some(raw)
     }
 }
 
