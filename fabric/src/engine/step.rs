@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One step of an engine: what has come up from the halves, what is due, what the SSDs want done.
+
+use super::answer::slack;
+use super::conn::To;
+use super::{AnyHalf, ConnId, Engine, Event, HalfId, half_ns, sqe_of};
+use crate::hca::Down;
+use crate::hca::abi::UP_SEND;
+use crate::time::{Span, Time};
+use gnstor_proto::nvme::Cqe;
+use std::cmp::Reverse;
+
+/// Entries that are taken from a half in one step: bounded, so that nobody starves the others.
+const BATCH: usize = 64;
+
+/// Steps from one look at the host queues to the next.
+const SOFT_TURN: u32 = 16;
+
+impl Engine {
+    /// Handles an event at its time: at once, where that has come and nothing earlier waits.
+    pub(super) fn schedule(&mut self, now: Time, at: Time, event: Event) {
+        if self.is_next(now, at) {
+            return self.handle(now, at, event);
+        }
+        self.queue(at, event);
+    }
+
+    /// Whether what happens at `at` has its turn now.
+    pub(super) fn is_next(&self, now: Time, at: Time) -> bool {
+        at <= now && self.events.peek().is_none_or(|Reverse((first, _, _))| *first > at)
+    }
+
+    pub(super) fn queue(&mut self, at: Time, event: Event) {
+        self.next_event += 1;
+        self.events.push(Reverse((at, self.next_event, event)));
+    }
+
+    /// Does everything that is due. Returns whether anything happened.
+    pub fn step(&mut self, now: Time) -> bool {
+        let mut worked = self.poll_halves(now);
+        worked |= self.settle_leaving(now);
+        worked |= self.check_settling();
+        worked |= self.poll_remotes(now);
+        while let Some(Reverse((at, _, _))) = self.events.peek() {
+            if *at > now {
+                break;
+            }
+            let Some(Reverse((at, _, event))) = self.events.pop() else { break };
+            self.handle(now, at, event);
+            worked = true;
+        }
+        for i in 0..self.targets.len() {
+            let t = &mut self.targets[i];
+            if !t.silent && t.controller.next_event().is_some_and(|at| at <= now) {
+                t.clock = t.clock.max(now);
+                t.controller.step(t.clock);
+                worked = true;
+                self.drain_effects(now, u16::try_from(i).expect("few targets"));
+            }
+        }
+        if now.since(self.last_timeout_check) >= Span::from_ms(10) {
+            self.last_timeout_check = now;
+            self.check_timeouts(now);
+            self.end_idle_remotes(now);
+        }
+        self.counters.steps[usize::from(!worked)] += 1;
+        worked
+    }
+
+    /// Whether anything is under way, so that a thread should poll rather than sleep.
+    pub fn busy(&self) -> bool {
+        let moving = !self.transfers.is_empty() || !self.answers.is_empty();
+        !self.events.is_empty() || moving || !self.settling.is_empty()
+    }
+
+    /// When the next modelled event is due, for a virtual clock.
+    pub fn next_event(&self) -> Option<Time> {
+        let queued = self.events.peek().map(|Reverse((at, _, _))| *at);
+        let targets = self.targets.iter().filter(|t| !t.silent).filter_map(|t| t.controller.next_event());
+        targets.chain(queued).min()
+    }
+
+    fn lead(&mut self, conn: ConnId) -> Span {
+        let half = self.conns.get(&conn).and_then(|c| self.halves.get_mut(&c.half));
+        half.map_or(Span::ZERO, |h| Span::from_ns(h.get().lead_ns()))
+    }
+
+    fn poll_halves(&mut self, now: Time) -> bool {
+        let mut worked = false;
+        self.steps = self.steps.wrapping_add(1);
+        for i in 0..self.order.len() {
+            let Some(&id) = self.order.get(i) else { break };
+            // Host queues carry administration: looking at all their doorbells every time would cost more than the I/O does.
+            if matches!(self.halves.get(&id), Some(AnyHalf::Soft(_))) && !self.steps.is_multiple_of(SOFT_TURN) {
+                continue;
+            }
+            // The end of a stream's transfer writes its data when it is taken: what came before it must have been handled.
+            let ahead =
+                if matches!(self.halves.get(&id), Some(AnyHalf::Agent(_) | AnyHalf::Other(_))) { BATCH } else { 1 };
+            for _ in 0..BATCH / ahead {
+                if !self.poll_half(now, id, ahead) {
+                    break;
+                }
+                worked = true;
+            }
+            if let Some(AnyHalf::Peer(peer)) = self.halves.get(&id)
+                && peer.is_dead()
+            {
+                self.remove_half(now, id);
+                worked = true;
+            }
+        }
+        worked
+    }
+
+    /// Handles up to `most` entries of a half, after telling the SSDs of all the commands among them: what those look for is on its way
+    /// to the cache while the first is handled.
+    fn poll_half(&mut self, now: Time, id: HalfId, most: usize) -> bool {
+        let mut batch = std::mem::take(&mut self.batch);
+        if let Some(half) = self.halves.get_mut(&id) {
+            let half = half.get();
+            while batch.len() < most
+                && let Some(entry) = half.poll()
+            {
+                batch.push((entry, None));
+            }
+        }
+        for (entry, conn) in &mut batch {
+            if entry.kind != UP_SEND {
+                continue;
+            }
+            *conn = self.by_qp.get(&(id, entry.qpn)).copied();
+            if let Some(To::Local(target)) = conn.and_then(|conn| self.conns.get(&conn)).map(|conn| conn.to) {
+                self.targets[usize::from(target)].coming.push(sqe_of(&entry.payload));
+            }
+        }
+        for target in self.targets.iter_mut().filter(|target| !target.coming.is_empty()) {
+            target.controller.announce(&target.coming);
+            target.coming.clear();
+        }
+        let worked = !batch.is_empty();
+        for (entry, conn) in batch.drain(..) {
+            self.on_up(now, id, &entry, conn);
+        }
+        self.batch = batch;
+        worked
+    }
+
+    fn handle(&mut self, now: Time, at: Time, event: Event) {
+        match event {
+            Event::Capsule { conn, psn, message } => {
+                let raw = self.messages.take(message);
+                self.capsule_arrives(now, at, conn, psn, &raw);
+            }
+            Event::Acked { conn, psn } => self.acknowledged(conn, psn),
+            Event::Arrived { tag } => self.finish_transfer(now, at, tag),
+            Event::Answer { number } => self.hand_over(now, number),
+            Event::Respond { conn, message, pushed } => {
+                let cqe: [u8; 16] = *self.messages.items[message as usize].first_chunk().expect("64 bytes");
+                let due = self.link.down(at, u64::from(pushed) + 16);
+                let submitted = self.conns.get(&conn).map_or(due, |c| c.submitted(zerocopy::transmute!(cqe)));
+                let late_after = due + slack(due.since(submitted));
+                let lead = self.lead(conn);
+                self.schedule(now, due - lead, Event::Deliver { conn, message, tries: 0, due, late_after });
+            }
+            Event::Deliver { conn, message, tries, due, late_after } => {
+                let cqe: [u8; 16] = self.messages.take(message);
+                let Some(c) = self.conns.get_mut(&conn) else { return };
+                if c.broken() {
+                    return;
+                }
+                let response: Cqe = zerocopy::transmute!(cqe);
+                c.response_tries[usize::from(response.cid.get() & 0xFF)] = tries;
+                let (half, qpn) = (c.half, c.qpn);
+                if let Some(half) = self.halves.get_mut(&half) {
+                    let half = half.get();
+                    let offset = half.clock_offset_ns();
+                    let (due_ns, late_after_ns) = (half_ns(due, offset), half_ns(late_after, offset));
+                    half.push(Down::Send { qpn, bytes: cqe, due_ns, late_after_ns });
+                }
+            }
+        }
+    }
+}
