@@ -117,6 +117,10 @@ fn reduce(e: &UpEntry, base: u64) -> Seen {
         }
         UP_WRITE | UP_READ => {
             s.payload = e.payload[..if immediate { 16 } else { 8 }].to_vec();
+            // A damaged request may give the high half of an address as its remote key: no two runs have the same.
+            if s.payload[4..8] == base.to_le_bytes()[4..] {
+                s.payload[4..8].fill(0);
+            }
             // No local memory where all of it is inline.
             let local = if e.arg[1] == 0 { 0 } else { e.arg[1].wrapping_sub(base) };
             (s.flags, s.bytes, s.arg) = (e.flags, e.bytes, [e.arg[0], local]);
