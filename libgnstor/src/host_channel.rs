@@ -32,6 +32,8 @@ const QID: u16 = 2;
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// Every so many SENDs one asks for a completion, which retires the send queue.
 const SIGNAL_EVERY: u32 = 16;
+/// `SAME_LOAD` of io.cuh, in commands.
+const SAME_LOAD: u32 = 4;
 const SQ_BYTES: usize = SQ_BLOCKS as usize * 64;
 const RQ_BYTES: usize = RQ_ENTRIES as usize * 16;
 /// Send queue, receive queue, responses, doorbell record, and a doorbell page.
@@ -248,6 +250,12 @@ impl HostChannel {
         Ok(())
     }
 
+    /// The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less, as device code does it (`io.cuh`).
+    pub fn idle_replica(&self, file: &File, vba: u32, hint: usize) -> usize {
+        let load = |k| serving(file, vba, k).map_or(0, |ssd| self.queues[ssd].in_flight);
+        if load(hint) > load(hint + 1) + SAME_LOAD { hint + 1 } else { hint }
+    }
+
     /// Sends a command of an open file. `Ok(false)`: there is no room, poll first.
     ///
     /// # Errors
@@ -280,20 +288,27 @@ impl HostChannel {
     }
 }
 
-/// The SSD of a command.
-fn place(file: &File, command: &Command) -> Option<usize> {
+/// The SSDs that have the block, and whether each serves already.
+fn members(file: &File, vba: u32) -> Option<impl Iterator<Item = (usize, bool)>> {
     let (map, info) = (&file.client().map, file.info());
     let shift = u8::try_from((info.chunk_bytes / BLOCK_BYTES).trailing_zeros()).ok()?;
     let vid = crate::client::vid_of(info).ok()?;
-    let group = group_of(vid, command.vba, shift, info.factor, map.groups());
-    let mut members = map.members(group).take(info.replicas as usize);
-    let writer = file.rights() == Rights::Write;
+    let group = group_of(vid, vba, shift, info.factor, map.groups());
+    Some(map.members(group).take(info.replicas as usize).map(|member| (member.ssd.into(), !member.filling)))
+}
+
+/// The `k`-th SSD to read the block from.
+fn serving(file: &File, vba: u32, k: usize) -> Option<usize> {
+    let all = || members(file, vba).into_iter().flatten().filter(|(_, serves)| *serves).map(|(ssd, _)| ssd);
+    all().nth(k % all().count().max(1))
+}
+
+/// The SSD of a command.
+fn place(file: &File, command: &Command) -> Option<usize> {
     match command.write {
-        true => members.nth(command.replica).filter(|_| writer).map(|member| member.ssd.into()),
-        false => {
-            let serving: Vec<_> = members.filter(|member| !member.filling).collect();
-            serving.get(command.replica % serving.len().max(1)).map(|member| member.ssd.into())
-        }
+        true if file.rights() != Rights::Write => None,
+        true => members(file, command.vba)?.nth(command.replica).map(|(ssd, _)| ssd),
+        false => serving(file, command.vba, command.replica),
     }
 }
 

@@ -197,10 +197,9 @@ impl Proxy {
                 let vba = job.place * self.load.unit_blocks + job.sent;
                 let blocks = (CHUNK_BLOCKS - vba % CHUNK_BLOCKS).min(self.load.unit_blocks - job.sent);
                 let offset = lane as u64 * self.load.bs + u64::from(job.sent) * BLOCK;
-                // Any replica: spread by the thread, as device code does it.
                 let replica = match (job.write, self.replica) {
                     (true, _) => job.copy as usize,
-                    (false, 0) => lane,
+                    (false, 0) => self.channel.idle_replica(file, vba, lane),
                     (false, k) => k as usize - 1,
                 };
                 let command = Command {

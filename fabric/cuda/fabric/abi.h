@@ -153,8 +153,8 @@ struct ring_ctx {
   gn_u64 down_head_addr; // u64 consumed by the agent, host memory, written now and then
   gn_u32 up_mask;
   gn_u32 down_mask;
-  gn_u64 up_tail;        // reserved by the agent's warps
-  gn_u64 up_head_seen;   // the host's head as last read
+  gn_u32 up_tail;        // reserved by the agent's warps; low 32 bits
+  gn_u32 up_head_seen;   // the host's head as last read; low 32 bits
   gn_u64 down_head;      // next descriptor, kept between launches
   gn_u64 responses;      // SENDs delivered to the queue pairs' owners
   gn_u64 late;           // of these, later than the model says
@@ -162,7 +162,7 @@ struct ring_ctx {
   gn_u64 ready_addr;     // u32 in host memory: launch number, stored when the block is resident
   gn_u64 answers_addr;   // answer_slot[ANSWER_SLOTS], device memory: the slots between launches
   gn_u64 reports;        // UP_ANSWERED entries
-  gn_u64 reserved[2];
+  gn_u64 reserved[3];
   gn_u64 lateness[LATENESS_BUCKETS];  // responses seen 2^i to 2^(i+1) - 1 ns after they were due; bucket 0 also the earlier ones
 };
 static_assert(sizeof(ring_ctx) == 384, "");

@@ -24,6 +24,8 @@ enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 16) * 32 }; 
 enum : gn_u32 { PLACE_FREE = 0, PLACE_FULL = 1, PLACE_EXIT = 2 };
 enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
+// Copies whose ends a mover reports together where it has no time to lose: their bytes are on their way while it copies on.
+enum : gn_u32 { MOST_REPORTS = 4 };
 
 struct agent_smem {
   gn_u64 stage[FETCH][WORDS];
@@ -189,12 +191,23 @@ GN_DEV void frontend_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn
   }
 }
 
+// The place that this mover has drawn, once there is something in it: what it is. Reports go out before the warp waits.
+GN_DEV gn_u32 await_place(ring_ctx& ring, const gn_u32* place, up_kept& reports) {
+  for (;;) {
+    gn_u32 state = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(place), 0);
+    if (reports.count == MOST_REPORTS || (reports.count && state != PLACE_FULL)) up_push_together(ring, reports);
+    if (state != PLACE_FREE) return state;
+    pause(20);
+  }
+}
+
 GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
+  up_kept reports;
   for (;;) {
     gn_u32 drawn = 0;
     if (lane_id() == 0) drawn = mem::add_relaxed_cta(&s.drawn, 1u);
-    gn_u32 place = __shfl_sync(0xffffffffu, drawn, 0) % PLACES, state = PLACE_FREE;
-    while ((state = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.place_state[place]), 0)) == PLACE_FREE) pause(20);
+    gn_u32 place = __shfl_sync(0xffffffffu, drawn, 0) % PLACES;
+    gn_u32 state = await_place(ring, &s.place_state[place], reports);
     __syncwarp();  // lane 0's acquire reaches the lanes
     down_work d;
     for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.copy[place][k];
@@ -202,7 +215,7 @@ GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
     // The copy is in registers: its place may be filled again.
     if (lane_id() == 0) mem::st_release_cta(&s.place_state[place], (gn_u32)PLACE_FREE);
     if (state == PLACE_EXIT) return;
-    execute_copy(a, ring, s.answers, d);
+    execute_copy(a, s.answers, d, reports);
     __syncwarp();
   }
 }

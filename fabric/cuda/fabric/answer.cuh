@@ -146,11 +146,6 @@ GN_DEV bool answer_pass(const agent_args& a, ring_ctx& ring, counts& n, answer_t
   r.stage = &t.report;
   r.listed = due;
   r.item = at | copy_status(word) << ANSWERED_STATUS_SHIFT;
-  if (lane_id() == 0) {
-    r.position = up_reserve(ring, 1);
-    n.reports += 1;
-  }
-  r.position = __shfl_sync(0xffffffffu, r.position, 0);
   if (due) t.slot[at].word = 0;
   __syncwarp();
   deliver_together(a, ring, n, m, due && copy_status(word) == COPY_OK, r);

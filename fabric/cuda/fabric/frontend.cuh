@@ -91,7 +91,7 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, gn
     if (error_state || lane > first_bad) w.kind = UP_WQE_FLUSH;
     // Before anything of the batch is gathered: what is behind a DUMP sees what it brings.
     if (a.held_addr && __any_sync(0xffffffffu, mine && w.kind == UP_DUMP)) release_held(a, qp.qpn);
-    gn_u64 first = 0;
+    gn_u32 first = 0;
     if (lane == 0) {
       if (bad) mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
       first = up_reserve(ring, count);

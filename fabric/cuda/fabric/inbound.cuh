@@ -141,18 +141,17 @@ GN_DEV void count_up(ring_ctx& ring, const counts& n) {
 // A report that goes up with what is delivered: `item` of each lane with `listed`. Its place in the ring is taken before the owner can see
 // anything of it, so that it comes before whatever the owner sends next.
 struct report {
-  gn_u64 position = 0;
   up_stage* stage = nullptr;  // none: there is no report
   bool listed = false;
   gn_u32 item = 0;
 };
 
-GN_DEV void send_report(const ring_ctx& ring, const report& r) {
+GN_DEV void send_report(const ring_ctx& ring, const report& r, gn_u32 position) {
   gn_u32 lanes = __ballot_sync(0xffffffffu, r.listed);
   if (lane_id() == 0) up_fill(r.stage->w, UP_ANSWERED, 0, 0, (gn_u32)__popc(lanes), 0, 0, 0);
   if (r.listed) ((gn_u16*)(r.stage->w + UP_PAYLOAD))[__popc(lanes & lt_mask())] = (gn_u16)r.item;
   __syncwarp();
-  up_store(ring, r.position, 1, r.stage);
+  up_store(ring, position, 1, r.stage);
 }
 
 // The SENDs and the ready-made completions of the lanes with `mine`, all at once; the whole warp. Receives and completion entries are
@@ -232,8 +231,15 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   // Towards the host a fence waits for whatever crosses PCIe: only where somebody there looks.
   if (to_host) mem::fence_release_sys();
   else mem::fence_release_gpu();
+  gn_u32 position = 0;
+  if (r.stage && lane_id() == 0) {
+    position = up_reserve(ring, 1);
+    n.reports += 1;
+  }
+  position = __shfl_sync(0xffffffffu, position, 0);
+  __syncwarp();
   if (complete) mem::st_fenced_sys(&e->counter_own, last);  // pairs with the acquire of whoever polls the queue
-  if (r.stage) send_report(ring, r);
+  if (r.stage) send_report(ring, r, position);
   if (deliver) count_response(n, m);
   if (__any_sync(0xffffffffu, overrun)) report_overrun(a, ring, m, overrun);
   __syncwarp();

@@ -55,9 +55,10 @@ GN_DEV gn_u32 copy_warp(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
   return sum;
 }
 
-// Executes a copy descriptor; the whole warp. The last lane-store is ordered before the report by __syncwarp and the fence of
-// up_push_together or the release of end_part, so that data is in the owner's memory before any completion that the report leads to.
-GN_DEV void execute_copy(const agent_args& a, ring_ctx& ring, answer_table& answers, const down_work& d) {
+// Executes a copy descriptor; the whole warp. Its report is kept. The last lane-store is ordered before the report by the fence of
+// up_push_together, or by __syncwarp and the release of end_part, so that data is in the owner's memory before any completion that the
+// report leads to.
+GN_DEV void execute_copy(const agent_args& a, answer_table& answers, const down_work& d, up_kept& reports) {
   gn_u32 index = down_qpn(d) - a.first_qpn, bytes = down_bytes(d), status = COPY_OK, sum = 0;
   bool inbound = down_op(d) != DOWN_TO_HOST;
   gn_u32 held = NO_PLACE;
@@ -76,7 +77,7 @@ GN_DEV void execute_copy(const agent_args& a, ring_ctx& ring, answer_table& answ
   }
   __syncwarp();
   if (held != NO_PLACE && lane_id() == 0) mem::st_release_gpu(&held_place(a, held)->state, (gn_u32)HELD_FULL);  // pairs with the acquire in release_held
-  if (!(down_flags(d) & DOWN_PART)) up_push_together(ring, UP_DONE, down_qpn(d), down_tag(d), status, bytes, sum);
+  if (!(down_flags(d) & DOWN_PART)) up_keep(reports, UP_DONE, down_qpn(d), down_tag(d), status, bytes, sum);
   else if (lane_id() == 0) end_part(answers, d, status);
 }
 

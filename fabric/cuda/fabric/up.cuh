@@ -14,14 +14,14 @@ struct alignas(16) up_stage {
   gn_u64 w[UP_WORDS + 2];
 };
 
-// Reserves `n` consecutive positions; called by one lane, whose __syncwarp hands the result's ordering to the others.
+// Reserves `n` consecutive positions; called by one lane, whose __syncwarp hands the result's ordering to the others. The Rust half
+// takes entries in order, so nobody waits between this and his store: what he waits for, he waits for before.
 // Waits while the ring is full: the Rust half always drains it, whatever else it waits for.
-GN_DEV gn_u64 up_reserve(ring_ctx& ring, gn_u32 n) {
-  gn_u64 first = mem::add_relaxed_gpu(&ring.up_tail, (gn_u64)n);
-  gn_u64 size = (gn_u64)ring.up_mask + 1;
-  while (first + n - mem::ld_acquire_gpu(&ring.up_head_seen) > size) {
+GN_DEV gn_u32 up_reserve(ring_ctx& ring, gn_u32 n) {
+  gn_u32 first = mem::add_relaxed_cta(&ring.up_tail, n);
+  while (first + n - mem::ld_acquire_cta(&ring.up_head_seen) > ring.up_mask + 1) {
     gn_u64 head = mem::ld_acquire_sys((const gn_u64*)ring.up_head_addr);  // pairs with the release in UpRing::pop
-    mem::st_release_gpu(&ring.up_head_seen, head);
+    mem::st_release_cta(&ring.up_head_seen, (gn_u32)head);
     pause(200);
   }
   return first;
@@ -37,8 +37,8 @@ GN_DEV void up_fill(gn_u64* w, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 fla
 }
 
 // Stores one pair of an entry's words at its position. `even` and `odd` have the bits 63 of the whole entry.
-GN_DEV void up_store_pair(const ring_ctx& ring, gn_u64 position, gn_u32 pair, gn_u64 a, gn_u64 b, gn_u32 even, gn_u32 odd) {
-  gn_u64 phase = (position / ((gn_u64)ring.up_mask + 1)) & 1 ? 0 : (gn_u64)PHASE_BIT;
+GN_DEV void up_store_pair(const ring_ctx& ring, gn_u32 position, gn_u32 pair, gn_u64 a, gn_u64 b, gn_u32 even, gn_u32 odd) {
+  gn_u64 phase = position & (ring.up_mask + 1) ? 0 : (gn_u64)PHASE_BIT;
   if (pair == 1) a |= (gn_u64)even << UP_EVEN_SHIFT | (gn_u64)odd << UP_ODD_SHIFT;
   up_entry* e = (up_entry*)ring.up_addr + (position & ring.up_mask);
   mem::st_poll2_sys(&e->w[pair * 2], (a & ~(gn_u64)PHASE_BIT) | phase, (b & ~(gn_u64)PHASE_BIT) | phase);
@@ -46,7 +46,7 @@ GN_DEV void up_store_pair(const ring_ctx& ring, gn_u64 position, gn_u32 pair, gn
 
 // Hands `count` staged entries to the Rust half, from `position` on; the whole warp, behind a __syncwarp. Eight lanes write one entry, so
 // that it crosses PCIe in one piece. What its receiver may rely on besides the entry's own words has a release before this.
-GN_DEV void up_store(const ring_ctx& ring, gn_u64 position, gn_u32 count, const up_stage* stage) {
+GN_DEV void up_store(const ring_ctx& ring, gn_u32 position, gn_u32 count, const up_stage* stage) {
   gn_u32 pair = lane_id() % 8, shift = lane_id() / 8 * 8;
   for (gn_u32 base = 0; base < count; base += 4) {
     gn_u32 i = base + lane_id() / 8;
@@ -58,22 +58,41 @@ GN_DEV void up_store(const ring_ctx& ring, gn_u64 position, gn_u32 count, const 
   __syncwarp();  // the staged entries have been read
 }
 
-// One entry without payload, from the whole warp, whose values are the same; behind a __syncwarp. What any of its lanes has stored before
-// is there before the entry.
-GN_DEV void up_push_together(ring_ctx& ring, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 status, gn_u32 bytes, gn_u32 sum) {
-  gn_u64 position = 0, w[6];
-  if (lane_id() == 0) position = up_reserve(ring, 1);
-  position = __shfl_sync(0xffffffffu, position, 0);
-  __syncwarp();
-  mem::fence_release_sys();
+// Entries that a warp keeps to itself for a while: lane i has the words of the i-th that are not zero.
+struct up_kept {
+  gn_u64 w0 = 0, w2 = 0, w3 = 0;
+  gn_u32 count = 0;  // the same in all lanes
+};
+
+// Keeps another one without payload; the whole warp, whose values are the same.
+GN_DEV void up_keep(up_kept& kept, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 status, gn_u32 bytes, gn_u32 sum) {
+  gn_u64 w[6];
   up_fill(w, kind, qpn, index, 0, status, bytes, sum);
-  gn_u32 pair = lane_id();
-  if (pair < UP_WORDS / 2) up_store_pair(ring, position, pair, pair == 0 ? w[0] : pair == 1 ? w[2] : 0, pair == 0 ? w[1] : pair == 1 ? w[3] : 0, 0, 0);
+  if (lane_id() == kept.count) kept.w0 = w[0], kept.w2 = w[2], kept.w3 = w[3];
+  kept.count += 1;
+}
+
+// Hands over what was kept; the whole warp. What any of its lanes has stored before is there before the entries: one fence for them all.
+GN_DEV void up_push_together(ring_ctx& ring, up_kept& kept) {
+  mem::fence_release_sys();
+  gn_u32 first = 0;
+  if (lane_id() == 0) first = up_reserve(ring, kept.count);
+  first = __shfl_sync(0xffffffffu, first, 0);
+  __syncwarp();
+  gn_u64 stamp = now_ns();
+  for (gn_u32 base = 0; base < kept.count; base += 4) {
+    gn_u32 i = base + lane_id() / 8, pair = lane_id() % 8;
+    gn_u64 w0 = __shfl_sync(0xffffffffu, kept.w0, (int)i), w2 = __shfl_sync(0xffffffffu, kept.w2, (int)i),
+           w3 = __shfl_sync(0xffffffffu, kept.w3, (int)i);
+    if (i < kept.count) up_store_pair(ring, first + i, pair, pair == 0 ? w0 : pair == 1 ? w2 : 0, pair == 0 ? stamp : pair == 1 ? w3 : 0, 0, 0);
+  }
+  kept.count = 0;
 }
 
 // One entry without payload, from one lane.
 GN_DEV void up_push(ring_ctx& ring, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 status, gn_u32 bytes, gn_u64 arg0 = 0, gn_u64 arg1 = 0) {
-  gn_u64 position = up_reserve(ring, 1), w[6];
+  gn_u32 position = up_reserve(ring, 1);
+  gn_u64 w[6];
   up_fill(w, kind, qpn, index, 0, status, bytes, 0);
   gn_u32 even = (gn_u32)(arg0 >> 63) << UP_ARG / 2, odd = (gn_u32)(arg1 >> 63) << UP_ARG / 2;
   for (gn_u32 pair = 0; pair < UP_WORDS / 2; ++pair) {

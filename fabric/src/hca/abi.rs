@@ -134,8 +134,8 @@ pub struct RingCtx {
     pub down_head_addr: u64,
     pub up_mask: u32,
     pub down_mask: u32,
-    pub up_tail: u64,
-    pub up_head_seen: u64,
+    pub up_tail: u32,
+    pub up_head_seen: u32,
     pub down_head: u64,
     pub responses: u64,
     pub late: u64,
@@ -143,7 +143,7 @@ pub struct RingCtx {
     pub ready_addr: u64,
     pub answers_addr: u64,
     pub reports: u64,
-    pub reserved: [u64; 2],
+    pub reserved: [u64; 3],
     pub lateness: [u64; LATENESS_BUCKETS],
 }
 

@@ -10,6 +10,7 @@ enum : gn_u32 {
   SQ_BLOCKS = 64,      // send queue of one SSD, in 64-byte blocks
   RQ_ENTRIES = 64,     // receives of one SSD: no more commands than this are in flight to it
   SIGNAL_EVERY = 16,   // every sixteenth SEND asks for a completion, which retires the send queue
+  POST_EVERY = 16,     // receives are posted again sixteen at a time: a release towards the NIC waits for what crosses PCIe
   MAX_SSDS = 64,
   MAX_REPLICAS = 4,    // proto/src/vendor.rs
 };
@@ -21,7 +22,7 @@ struct queue_pair {
   gn_u32 publish;      // send blocks whose doorbell was rung
   gn_u32 limit;        // send blocks that may be handed out: as far as blocks are retired and receives posted. Under cq_word's lock, as are
   gn_u32 retired;      // send blocks the HCA is done with
-  gn_u32 completed;    // responses taken; as many receives were posted again
+  gn_u32 completed;    // responses taken; their receives are posted again up to the last multiple of POST_EVERY
   gn_u32 error;        // 0, or QP_BROKEN | completion opcode << 8 | syndrome
   gn_u32 reserved[2];
 };

@@ -52,8 +52,12 @@ GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 first, gn_u32 n) {
   queue_pair& qp = qp_of(c, ssd);
   while (!S::ALONE && S::ld_acquire(&qp.publish) != first) pause(20);
   gn_u32 next = first + n;
-  mem::st_release_sys(record_of(c, ssd) + mlx5::SND_DBR, be32(next & 0xffffu));
-  mem::mmio_store_after_release_sys(doorbell_of(c, ssd), mlx5::doorbell_value(next, c.first_qpn + ssd));
+  gn_u64 kick = mlx5::doorbell_value(next, c.first_qpn + ssd);
+  // The doorbell carries the index: an HCA that goes by it begins while the record is on its way. Rung again behind the record, for one that
+  // goes by that.
+  mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
+  mem::st_fenced_sys(record_of(c, ssd) + mlx5::SND_DBR, be32(next & 0xffffu));
+  mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
   S::st_release(&qp.publish, next);  // pairs with the acquire of the next publisher, perhaps in a later launch
 }
 

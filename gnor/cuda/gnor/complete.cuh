@@ -101,7 +101,7 @@ GN_DEV const gn_u32* response_of(const channel& c, const completion& x) {
 }
 
 // Gives back what this pass's acknowledgements and responses have freed: receives first, then send blocks to be reserved. The lanes of
-// `mask` together, behind a fence; one of them for each queue pair.
+// `mask` together, behind their reading of responses; one of them for each queue pair.
 template <class S>
 GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
   gn_u32 group = __match_any_sync(mask, x.is_response || x.is_ack ? x.q : 0xffffffffu);
@@ -110,14 +110,14 @@ GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
   gn_u32 newest = __shfl_sync(mask, x.counter, acks ? 31 - __clz((int)acks) : (int)lane_id());
   if (!(x.is_response || x.is_ack) || lane_id() != lowest(group)) return;
   queue_pair& qp = qp_of(c, x.q);
-  gn_u32 by_receives = qp.completed + n, by_sends = qp.retired;
+  gn_u32 before = S::ld(&qp.completed), completed = before + n, by_sends = qp.retired;
   if (acks) by_sends += (newest + 1 - by_sends) & 0xffffu;
-  qp.completed = by_receives;
+  S::st(&qp.completed, completed);
   qp.retired = by_sends;
-  by_receives += RQ_ENTRIES;
+  gn_u32 by_receives = completed / POST_EVERY * POST_EVERY + RQ_ENTRIES;
   by_sends += SQ_BLOCKS;
-  // The response's buffer was read: the ring slot still names it, so posting it again is only moving the counter.
-  if (n) mem::st_fenced_sys(record_of(c, x.q) + mlx5::RCV_DBR, be32(by_receives & 0xffffu));
+  // The responses' buffers were read: the ring slots still name them, so posting them again is only moving the counter.
+  if (before / POST_EVERY != completed / POST_EVERY) mem::st_release_sys(record_of(c, x.q) + mlx5::RCV_DBR, be32(by_receives & 0xffffu));
   // The receive is posted before the command whose response it takes is allowed. Pairs with the acquire in reserve.
   S::st_release(&qp.limit, (int)(by_sends - by_receives) < 0 ? by_sends : by_receives);
 }
@@ -176,12 +176,10 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   ends = ends && !failed;
   slots_give<S>(c, mask, ends && cid != state >> 16, cid);
   gn_u32 peers = __match_any_sync(mask, ends ? state >> 16 : 0xffffffffu), done = 0;
-  __syncwarp(mask);
-  // What the lanes did above, their reading of responses too, is before everything below.
-  mem::fence_release_sys();
+  __syncwarp(mask);  // what the lanes did above, their reading of responses too, is before everything below
   if (ends && lane_id() == lowest(peers)) {
     gn_u32 n = (gn_u32)__popc(peers);
-    done = S::add_fenced(&c.slots[state >> 16].done, n) + n;  // pairs with the acquire in io_finished
+    done = S::add_acqrel(&c.slots[state >> 16].done, n) + n;  // pairs with the acquire in io_finished
   }
   count_in<S>(c, mask, x);
   in_turns<S>(mask, last_of_abandoned(done), [&] { orphan<S>(c, state >> 16); });

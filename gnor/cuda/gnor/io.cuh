@@ -23,6 +23,7 @@ enum : gn_u32 {
 };
 enum : gn_u32 { IO_NONE = NO_SLOT & 0xffu };
 static_assert((gn_u32)SLOTS < (gn_u32)IO_NONE && MAX_SSDS <= 64 && GN_MAX_BLOCKS < 65536, "the fields of io");
+enum : int { SAME_LOAD = 4 };  // commands
 enum : gn_u32 { COMMAND_MAX_SHIFT = 8, COMMAND_MAX_BLOCKS = 1u << COMMAND_MAX_SHIFT };  // the controllers' MDTS: 1 MiB
 enum : gn_u32 { NVME_FLAGS_SGL = 0x40, SGL_KEYED = 0x40, CDW12_FUA = 1u << 30 };
 // Reasons in DW0 after which a read is tried elsewhere; proto/src/status.rs.
@@ -111,12 +112,29 @@ GN_DEV gn_u32 queue_error(const channel& c, gn_u32 ssd) {
   return ssd == PLACE_NONE ? 0u : S::ld_acquire(&qp_of(c, ssd).error);
 }
 
+// How much of an SSD's queue pair is taken, compared with others of the channel.
+template <class S>
+GN_DEV gn_u32 load_of(const channel& c, gn_u32 ssd) {
+  const queue_pair& qp = qp_of(c, ssd);
+  return S::ld(&qp.reserve) - S::ld(&qp.completed);
+}
+
+// The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less (protocol rule 7). Neighbouring lanes
+// see the same: a small difference is none.
+template <class S>
+GN_DEV gn_u32 idle_place(const channel& c, const volume& v, gn_u32 vba, gn_u32 hint) {
+  gn_u32 one = read_place(v, vba, 0, hint), other = read_place(v, vba, 0, hint + 1);
+  if (one == other) return one;
+  return (int)(load_of<S>(c, one) - load_of<S>(c, other)) > SAME_LOAD ? other : one;
+}
+
 // Where the next command of a request goes, and whether that queue pair is broken. A read finds one that is not, if there is one.
 template <class S, class X>
 GN_DEV gn_u32 io_place(const channel& c, const volume& v, const X& x, gn_u32 vba, gn_u32 hint, gn_u32& error, bool& elsewhere) {
   gn_u32 ssd = opcode_of(x) == IO_FLUSH   ? vba
                : opcode_of(x) == IO_WRITE ? write_place(v, vba, x.attempt)
-                                      : read_place(v, vba, x.attempt, hint);
+               : x.attempt == 0           ? idle_place<S>(c, v, vba, hint)
+                                          : read_place(v, vba, x.attempt, hint);
   error = queue_error<S>(c, ssd);
   if (!error || opcode_of(x) != IO_READ || (x.flags & FLAG_PINNED)) return ssd;
   for (gn_u32 k = 1; k <= v.replicas; ++k) {

@@ -24,8 +24,8 @@ GN_DEV gn_u32 write_place(const volume& v, gn_u32 vba, gn_u32 k) {
   return place == PLACE_NONE ? (gn_u32)PLACE_NONE : place & ~(gn_u32)PLACE_FILLING;
 }
 
-// The SSD to read from: attempt 0 of the volume's writer (or of a volume that nobody writes) spreads over the serving
-// replicas by `spread`; a later attempt walks them from the first (protocol rule 7).
+// The SSD to read from: attempt 0 takes one of the serving replicas by `spread`; a later attempt walks them from the first (protocol
+// rule 7).
 GN_DEV gn_u32 read_place(const volume& v, gn_u32 vba, gn_u32 attempt, gn_u32 spread) {
   const gn_u16* row = row_of(v, vba);
   gn_u32 serving = 0;  // a bit a replica

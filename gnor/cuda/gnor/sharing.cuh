@@ -25,20 +25,6 @@ GN_DEV gn_u32 nth_bit(gn_u32 mask, gn_u32 n) {
   return at;
 }
 
-namespace mem {
-
-// What a thread does behind a fence of its own (fence_release_sys) is a release of what it did before it. ThreadSanitizer does not model
-// fences: under it the order is in the access. st_fenced_sys of arch.cuh is the same for stores.
-#if defined(__SANITIZE_THREAD__)
-GN_DEV gn_u32 add_fenced_gpu(gn_u32* p, gn_u32 v) { return add_acqrel_gpu(p, v); }
-GN_DEV gn_u32 add_fenced_cta(gn_u32* p, gn_u32 v) { return add_acqrel_cta(p, v); }
-#else
-GN_DEV gn_u32 add_fenced_gpu(gn_u32* p, gn_u32 v) { return add_relaxed_gpu(p, v); }
-GN_DEV gn_u32 add_fenced_cta(gn_u32* p, gn_u32 v) { return add_relaxed_cta(p, v); }
-#endif
-
-}  // namespace mem
-
 struct by_device {
   static constexpr bool ALONE = false;
   GN_DEV static gn_u32 ld(const gn_u32* p) { return mem::ld_relaxed_gpu(p); }
@@ -46,7 +32,6 @@ struct by_device {
   GN_DEV static void st(gn_u32* p, gn_u32 v) { mem::st_relaxed_gpu(p, v); }
   GN_DEV static void st_release(gn_u32* p, gn_u32 v) { mem::st_release_gpu(p, v); }
   GN_DEV static gn_u32 add(gn_u32* p, gn_u32 v) { return mem::add_relaxed_gpu(p, v); }
-  GN_DEV static gn_u32 add_fenced(gn_u32* p, gn_u32 v) { return mem::add_fenced_gpu(p, v); }
   GN_DEV static gn_u32 add_acqrel(gn_u32* p, gn_u32 v) { return mem::add_acqrel_gpu(p, v); }
   GN_DEV static gn_u32 or_acqrel(gn_u32* p, gn_u32 v) { return mem::or_acqrel_gpu(p, v); }
   GN_DEV static gn_u32 and_release(gn_u32* p, gn_u32 v) { return mem::and_release_gpu(p, v); }
@@ -65,7 +50,6 @@ struct by_block {
   GN_DEV static void st(gn_u32* p, gn_u32 v) { mem::st_relaxed_cta(p, v); }
   GN_DEV static void st_release(gn_u32* p, gn_u32 v) { mem::st_release_cta(p, v); }
   GN_DEV static gn_u32 add(gn_u32* p, gn_u32 v) { return mem::add_relaxed_cta(p, v); }
-  GN_DEV static gn_u32 add_fenced(gn_u32* p, gn_u32 v) { return mem::add_fenced_cta(p, v); }
   GN_DEV static gn_u32 add_acqrel(gn_u32* p, gn_u32 v) { return mem::add_acqrel_cta(p, v); }
   GN_DEV static gn_u32 or_acqrel(gn_u32* p, gn_u32 v) { return mem::or_acqrel_cta(p, v); }
   GN_DEV static gn_u32 and_release(gn_u32* p, gn_u32 v) { return mem::and_acqrel_cta(p, v); }
@@ -96,7 +80,6 @@ struct by_warp {
     return old;
   }
   GN_DEV static gn_u32 add(gn_u32* p, gn_u32 v) { gn_u32 old = ld(p); return put(p, old, old + v); }
-  GN_DEV static gn_u32 add_fenced(gn_u32* p, gn_u32 v) { return add(p, v); }
   GN_DEV static gn_u32 add_acqrel(gn_u32* p, gn_u32 v) { return add(p, v); }
   GN_DEV static gn_u32 or_acqrel(gn_u32* p, gn_u32 v) { gn_u32 old = ld(p); return put(p, old, old | v); }
   GN_DEV static gn_u32 and_release(gn_u32* p, gn_u32 v) { gn_u32 old = ld(p); return put(p, old, old & v); }

@@ -94,13 +94,11 @@ FABRIC=fabric/cuda/fabric
 GNOR=gnor/cuda/gnor
 mutants_of_one_core() {
     mutant doorbell_record_relaxed $GNOR/append.cuh \
-        '/SND_DBR/s/st_release_sys/st_relaxed_sys/' tsan tsan many_doorbells 60
+        '/SND_DBR/s/st_fenced_sys/st_relaxed_sys/;s/mmio_store_after_release_sys(doorbell/st_relaxed_sys(doorbell/' tsan tsan many_doorbells 60
     mutant no_syncwarp_before_publish $GNOR/append.cuh \
         '/ordered before the leader/d' tsan tsan batched_reads_and_writes 30
     mutant publish_out_of_order $GNOR/append.cuh '/&qp.publish) != first/d' tsan tsan many_doorbells 40
-    # Under ThreadSanitizer the order is in the access, elsewhere in the fence before it.
-    mutant done_relaxed $GNOR/sharing.cuh \
-        '/add_fenced_gpu/s/add_acqrel_gpu/add_relaxed_gpu/' tsan tsan full_queues 40
+    mutant done_relaxed $GNOR/sharing.cuh 's/mem::add_acqrel_gpu/mem::add_relaxed_gpu/' tsan tsan full_queues 40
     mutant every_lane_breaks_the_queue $GNOR/complete.cuh \
         's/in_turns<S>(mask, x.is_error && lane_id() == lowest(broken),/in_turns<S>(mask, x.is_error,/' \
         plain plain one_queue_pair_breaks 100
