@@ -21,7 +21,9 @@ namespace gn { namespace hca {
 // A poll is a PCIe round trip and a pass some microseconds of dependent accesses: both serve 32 descriptors at once.
 enum : gn_u32 { FIRST_FRONT_END = 2, MANY_WARPS = 16, MAX_FRONT_ENDS = 8, PLACES = 64, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
 enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 16) * 32 };  // as it is launched on a GPU: 16 movers
-enum : gn_u32 { PLACE_FREE = 0, PLACE_FULL = 1, PLACE_EXIT = 2 };
+// A place's state: PLACE_FREE, or what is in it, with the number under which a mover has drawn it: a mover that is slow must not take for
+// its own what is there for the one after it.
+enum : gn_u32 { PLACE_FREE = 0, PLACE_FULL = 1, PLACE_EXIT = 2, PLACE_KINDS = 4 };
 enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
 // Copies whose ends a mover reports together where it has no time to lose: their bytes are on their way while it copies on.
@@ -93,12 +95,12 @@ GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next, gn_u32 loa
 
 // Puts the staged copies of `todo` into the movers' ring, whose next place is `tail`. Returns the place after them.
 GN_DEV gn_u32 hand_out(agent_smem& s, gn_u32 todo, gn_u32 tail) {
-  gn_u32 place = (tail + (gn_u32)__popc(todo & lt_mask())) % PLACES;
+  gn_u32 number = tail + (gn_u32)__popc(todo & lt_mask()), place = number % PLACES;
   bool mine = todo >> lane_id() & 1u;
   while (__any_sync(0xffffffffu, mine)) {
     if (mine && mem::ld_acquire_cta(&s.place_state[place]) == PLACE_FREE) {
       for (gn_u32 k = 0; k < WORDS; ++k) s.copy[place][k] = s.stage[lane_id()][k];
-      mem::st_release_cta(&s.place_state[place], (gn_u32)PLACE_FULL);
+      mem::st_release_cta(&s.place_state[place], number * PLACE_KINDS | PLACE_FULL);
       mine = false;
     }
     if (mine) pause(20);
@@ -168,7 +170,7 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
   if (lane < mover_count()) {
     gn_u32* state = &s.place_state[(tail + lane) % PLACES];
     while (mem::ld_acquire_cta(state) != PLACE_FREE) pause(20);
-    mem::st_release_cta(state, (gn_u32)PLACE_EXIT);
+    mem::st_release_cta(state, (tail + lane) * PLACE_KINDS | PLACE_EXIT);
   }
   __syncwarp();
   // Each mover draws one of these, and only when it has done what it drew before.
@@ -191,12 +193,12 @@ GN_DEV void frontend_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn
   }
 }
 
-// The place that this mover has drawn, once there is something in it: what it is. Reports go out before the warp waits.
-GN_DEV gn_u32 await_place(ring_ctx& ring, const gn_u32* place, up_kept& reports) {
+// What is in the place that this mover has drawn, once there is something. Reports go out before the warp waits.
+GN_DEV gn_u32 await_place(ring_ctx& ring, const gn_u32* place, gn_u32 drawn, up_kept& reports) {
   for (;;) {
-    gn_u32 state = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(place), 0);
+    gn_u32 state = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(place), 0) - drawn * PLACE_KINDS;
     if (reports.count == MOST_REPORTS || (reports.count && state != PLACE_FULL)) up_push_together(ring, reports);
-    if (state != PLACE_FREE) return state;
+    if (state == PLACE_FULL || state == PLACE_EXIT) return state;
     pause(20);
   }
 }
@@ -206,8 +208,8 @@ GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
   for (;;) {
     gn_u32 drawn = 0;
     if (lane_id() == 0) drawn = mem::add_relaxed_cta(&s.drawn, 1u);
-    gn_u32 place = __shfl_sync(0xffffffffu, drawn, 0) % PLACES;
-    gn_u32 state = await_place(ring, &s.place_state[place], reports);
+    drawn = __shfl_sync(0xffffffffu, drawn, 0);
+    gn_u32 place = drawn % PLACES, state = await_place(ring, &s.place_state[place], drawn, reports);
     __syncwarp();  // lane 0's acquire reaches the lanes
     down_work d;
     for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.copy[place][k];

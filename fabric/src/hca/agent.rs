@@ -28,7 +28,7 @@ const FIRST_QPN: u32 = 0x100;
 /// Threads of an agent block: dispatcher, responder, 8 front ends, 16 movers.
 pub const AGENT_THREADS: u32 = 832;
 /// On the CPU one of each is enough: they share one core.
-const AGENT_THREADS_HOST: u32 = 128;
+const AGENT_THREADS_HOST: u32 = 832;
 
 #[expect(unsafe_code, reason = "the agent's entry for the CPU execution")]
 mod entry {
