@@ -59,8 +59,8 @@ GN_DEV gn_u64 phase_of(const ring_ctx& ring, gn_u64 position) {
   return (position / ((gn_u64)ring.down_mask + 1)) & 1 ? 0 : (gn_u64)PHASE_BIT;
 }
 
-// Polls the next 32 descriptors, or, where there was none the last time, 8, so that idle polling leaves the link to others: loads of which
-// each brings eight descriptors with four lanes apiece. Returns how many of them are there, staged in shared memory.
+// Polls the next descriptors, up to 32: loads of which each brings eight with four lanes apiece, one more than were used the last time,
+// so that polling leaves the link to others. Returns how many of them are there, staged in shared memory.
 GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next, gn_u32 loads) {
   gn_u32 which = lane_id() / 4, pair = lane_id() % 4;
   gn_u64 x[FETCH_LOADS], y[FETCH_LOADS];
@@ -149,7 +149,7 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
   gn_u64 next = ring.down_head;
   for (;;) {
     gn_u32 count = fetch(ring, s, next, loads);
-    loads = count ? (gn_u32)FETCH_LOADS : 1u;
+    loads = count / 8 + 1 < FETCH_LOADS ? count / 8 + 1 : (gn_u32)FETCH_LOADS;
     if (count == 0) {
       if (++idle % IDLE_POLLS_PER_STOP_CHECK == 0) {
         gn_u32 stop = mem::ld_acquire_sys((const gn_u32*)ring.stop_addr);
