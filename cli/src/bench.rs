@@ -172,7 +172,7 @@ pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, Cli
         errors,
         late: told::late(&stages_before, &stages, rig.preset().is_null()),
         cpu,
-        busy: Busy::of(load, gnstor_fabric::runtime::threads_for(args.engines.count()), device.kind()),
+        busy: Busy::of(load, args.engines.count(), device.kind()),
         stages: told::stages(&stages_before, &stages),
     })
 }
