@@ -120,6 +120,10 @@ mutants_of_the_other() {
     mutant up_entry_half_judged $FABRIC/up.cuh 's/(b & ~(gn_u64)PHASE_BIT) | phase/b \& ~(gn_u64)PHASE_BIT/' plain plain batched_reads_and_writes 5
     mutant mover_slot_relaxed $FABRIC/agent.cuh \
         '/PLACE_FULL)/s/st_release_cta/st_relaxed_cta/' tsan tsan batched_reads_and_writes 20
+    # Fewer places make rounds shorter.
+    mutant mover_takes_anothers_copy $FABRIC/agent.cuh \
+        's/PLACES = 64/PLACES = 32/;s/ - drawn \* PLACE_KINDS;/ % PLACE_KINDS;/;s/^    if (reports.count == MOST/    for (int k = 0; k < 200 \&\& drawn % 5 == 0; ++k) pause(20);\n&/' \
+        plain plain batched_reads_and_writes 30
     # The wrong order alone has a window of one access; the pauses stand for a warp that is slow there.
     mutant receives_posted_after_credit $GNOR/complete.cuh \
         '/RCV_DBR/{h;d};/S::st_release(&qp.limit/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' plain plain full_queues 60
