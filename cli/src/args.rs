@@ -85,8 +85,8 @@ impl From<DeviceArg> for libgnstor::Choice {
 /// How many threads serve SSDs.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct EngineArgs {
-    /// Threads that serve the SSDs, 1 to 8 [default: half the machine's cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    /// Threads that serve the SSDs, 1 to 16 [default: half the machine's cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub engines: Option<u8>,
 }
 
@@ -97,7 +97,7 @@ impl EngineArgs {
     }
 }
 
-const _: () = assert!(crate::power::MAX_ENGINES == 8, "the help texts say so");
+const _: () = assert!(crate::power::MAX_ENGINES == 16, "the help texts say so");
 
 /// `gnstor demo`.
 #[derive(Clone, Debug, Args)]

@@ -211,8 +211,7 @@ impl Node {
     /// # Errors
     /// Driver errors.
     pub fn max_blocks(&self, kernel: &ClientKernel, threads: u32, smem_bytes: u32) -> Result<u32, DeviceError> {
-        let agent = u32::try_from(self.hca.rings()).expect("at most MAX_RINGS");
-        self.device().max_blocks(&kernel.beside_agent, threads, smem_bytes, agent)
+        self.device().max_blocks(&kernel.beside_agent, threads, smem_bytes, self.hca.blocks())
     }
 
     /// As [`Self::launch`], for a grid whose blocks wait for each other: it is refused where they do not all fit.

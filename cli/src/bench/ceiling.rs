@@ -58,7 +58,7 @@ struct ArgsAbi {
 }
 
 /// Movers of an agent's block: what `AgentHca::launch` leaves for them of its threads.
-const MOVERS: u32 = 16;
+const MOVERS: u32 = 18;
 const MOVERS_HOST: u32 = 1;
 /// Pieces of device memory for each warp.
 const SLOTS: u32 = 4;

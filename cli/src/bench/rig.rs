@@ -198,9 +198,8 @@ impl Rig {
         self.link
     }
 
-    /// Pairs of rings, and blocks of the agent.
-    pub(super) fn rings(&self) -> usize {
-        self.node.hca().rings()
+    pub(super) fn agent_blocks(&self) -> u32 {
+        self.node.hca().blocks()
     }
 
     pub(super) fn ssds(&self) -> usize {

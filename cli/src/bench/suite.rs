@@ -26,6 +26,8 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 use store::{Done, Kept, Label, Store};
 
+/// Blocks of the bare copy that has as many warps as an agent has movers.
+const MOST_BLOCKS: u32 = 8;
 /// Longest measuring of each bare copy.
 const COPY: Duration = Duration::from_millis(500);
 /// What a run is taken for that has not run yet, beyond its load.
@@ -175,7 +177,7 @@ impl Row {
     fn run(&self, args: &BenchArgs, device: &std::sync::Arc<Device>, steps: &Steps) -> Result<Done, CliError> {
         match &self.what {
             What::Copy => {
-                let blocks = u32::try_from(args.engines.count()).expect("at most eight");
+                let blocks = u32::try_from(args.engines.count()).unwrap_or(u32::MAX).min(MOST_BLOCKS);
                 Ok(Done::Copy(ceiling::measure(device, blocks, args.runtime().min(COPY))?))
             }
             What::Load(args) => Ok(Done::Load(Box::new(run_load(args, Load::new(args)?, &steps.hidden())?))),

@@ -39,7 +39,7 @@ pub(super) fn late(before: &Stages, after: &Stages, timeless: bool) -> Late {
 
 /// The resident part of the HCA.
 pub(super) fn agent(rig: &Rig, multiprocessors: u32) -> AgentTold {
-    let blocks = u32::try_from(rig.rings()).expect("at most eight");
+    let blocks = rig.agent_blocks();
     let share = (multiprocessors != 0).then(|| f64::from(blocks) / f64::from(multiprocessors));
     AgentTold { blocks, multiprocessors: (multiprocessors != 0).then_some(multiprocessors), share }
 }

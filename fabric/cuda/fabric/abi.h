@@ -142,7 +142,7 @@ struct answer_slot {
 };
 static_assert(sizeof(answer_slot) == 40, "");
 
-// --- what the agent is launched with: one block per ring pair ---------------------------------------------------------------
+// --- what the agent is launched with: a pair of rings is served by a block, or by one of the two halves of a block -------------
 
 enum : gn_u32 { LATENESS_BUCKETS = 32 };
 
@@ -171,7 +171,7 @@ struct agent_args {
   qp_ctx* qps;
   cq_ctx* cqs;
   mr_ctx* mrs;
-  ring_ctx* rings;       // one a block
+  ring_ctx* rings;       // ring_count of them
   gn_u32 qp_count;
   gn_u32 mr_count;
   gn_u32 cq_count;
@@ -179,6 +179,9 @@ struct agent_args {
   gn_u32 launch;         // number of this launch, reported through ready_addr
   gn_u32 blocks;         // number of agent blocks
   gn_u32 in_smem;        // whether a block has shared memory for copies of all contexts
+  gn_u32 rings_a_block;  // 1, or 2: its warps and its shared memory are halved
+  gn_u32 ring_count;
+  gn_u32 ring;           // in a copy of these in shared memory: the ring it is for
   gn_u64 held_addr;      // held_ctx[blocks][HELD_PLACES], then HELD_BYTES for each; 0: inbound data goes to where it belongs at once
   cq_ctx* cqs_home;      // `cqs`, where it is in device memory: producer indexes and states are all blocks'
   mr_ctx* mrs_home;      // `mrs`, where it is in device memory; a block that has its own copy still says here what is invalid

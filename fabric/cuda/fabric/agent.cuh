@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The GPU half of the emulated HCA: a small resident kernel, one block per ring pair.
+// The GPU half of the emulated HCA: a small resident kernel, one block for each pair of rings, or one for two of them.
 //
 //   warp 0     dispatcher: polls the down ring over PCIe (one polling warp; PCIe polling by many saturates the link)
 //   warp 1     responder: everything that is not a copy, up to 32 messages at once, in the order of the ring; and the responses of
 //              answers, when their data is there
-//   warps 2..  front ends: doorbells and work requests; of the block's queue pairs the i-th is front end i mod n's alone
+//   warps 2..  front ends: doorbells and work requests; of the ring's queue pairs the i-th is front end i mod n's alone
 //   the rest   movers: one copy each
 //
 // Every step is some microseconds of dependent accesses: what makes the agent fast is many things in one step, and steps side by side.
@@ -19,8 +19,8 @@
 namespace gn { namespace hca {
 
 // A poll is a PCIe round trip and a pass some microseconds of dependent accesses: both serve 32 descriptors at once.
-enum : gn_u32 { FIRST_FRONT_END = 2, MANY_WARPS = 16, MAX_FRONT_ENDS = 8, PLACES = 64, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
-enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 16) * 32 };  // as it is launched on a GPU: 16 movers
+enum : gn_u32 { FIRST_FRONT_END = 2, MANY_WARPS = 16, SOME_WARPS = 12, MAX_FRONT_ENDS = 8, PLACES = 64, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
+enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 18) * 32 };  // as it is launched on a GPU: 18 movers, or twice 8
 // A place's state: PLACE_FREE, or what is in it, with the number under which a mover has drawn it: a mover that is slow must not take for
 // its own what is there for the one after it.
 enum : gn_u32 { PLACE_FREE = 0, PLACE_FULL = 1, PLACE_EXIT = 2, PLACE_KINDS = 4 };
@@ -29,7 +29,19 @@ enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
 // Copies whose ends a mover reports together where it has no time to lose: their bytes are on their way while it copies on.
 enum : gn_u32 { MOST_REPORTS = 4 };
 
-struct agent_smem {
+// The part of a block that serves one pair of rings.
+struct seat {
+  gn_u32 ring;
+  gn_u32 first_thread, warps;
+
+  GN_DEV gn_u32 threads() const { return warps * 32; }
+  // A small one, as on the CPU, has one front end.
+  GN_DEV gn_u32 front_ends() const { return warps >= MANY_WARPS ? (gn_u32)MAX_FRONT_ENDS : warps >= SOME_WARPS ? MAX_FRONT_ENDS / 2 : 1u; }
+  GN_DEV gn_u32 first_mover() const { return FIRST_FRONT_END + front_ends(); }
+  GN_DEV gn_u32 movers() const { return warps - first_mover(); }
+};
+
+struct alignas(16) agent_smem {
   gn_u64 stage[FETCH][WORDS];
   gn_u64 message[FETCH][WORDS];
   // Copies on their way from the dispatcher to the movers, a ring: the dispatcher goes on as long as there is a free place, and a mover takes
@@ -43,16 +55,11 @@ struct agent_smem {
   up_stage up[MAX_FRONT_ENDS][32];
   own_queues own;
   counts count;
+  seat here;
   // What every step needs is beside it: in device memory each access would take some hundred nanoseconds.
   agent_args args;
   ring_ctx ring;
 };
-
-
-// A small block, as on the CPU, has one front end.
-GN_DEV gn_u32 front_end_count() { return blockDim.x / 32 >= MANY_WARPS ? (gn_u32)MAX_FRONT_ENDS : 1u; }
-GN_DEV gn_u32 first_mover() { return FIRST_FRONT_END + front_end_count(); }
-GN_DEV gn_u32 mover_count() { return blockDim.x / 32 - first_mover(); }
 
 // The phase bit of the descriptor at a position of the ring.
 GN_DEV gn_u64 phase_of(const ring_ctx& ring, gn_u64 position) {
@@ -167,14 +174,14 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
     if (lane == 0) mem::st_relaxed_sys((gn_u64*)ring.down_head_addr, next);
   }
   if (lane == 0) ring.down_head = next;
-  if (lane < mover_count()) {
+  if (lane < s.here.movers()) {
     gn_u32* state = &s.place_state[(tail + lane) % PLACES];
     while (mem::ld_acquire_cta(state) != PLACE_FREE) pause(20);
     mem::st_release_cta(state, (tail + lane) * PLACE_KINDS | PLACE_EXIT);
   }
   __syncwarp();
   // Each mover draws one of these, and only when it has done what it drew before.
-  if (lane < mover_count())
+  if (lane < s.here.movers())
     while (mem::ld_acquire_cta(&s.place_state[(tail + lane) % PLACES]) != PLACE_FREE) pause(20);
   while (__shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0) != 0) pause(20);
   __syncwarp();
@@ -187,7 +194,7 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
 GN_DEV void frontend_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u32 me) {
   for (gn_u32 pass = 0;; ++pass) {
     gn_u32 leave = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.exit), 0);
-    bool worked = frontend_pass(a, ring, s.own, s.up[me], me, front_end_count(), leave || pass % PASSES_PER_SWEEP == 0);
+    bool worked = frontend_pass(a, ring, s.own, s.up[me], me, s.here.front_ends(), leave || pass % PASSES_PER_SWEEP == 0);
     if (leave && !worked) return;
     if (!worked) pause(20);
   }
@@ -222,58 +229,77 @@ GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
   }
 }
 
-// Brings the block's contexts into shared memory, and back what has changed of them; every thread. Only this block touches its ring and
-// its queue pairs.
-GN_DEV void contexts_restore(const agent_args& a, agent_smem& s, qp_ctx* qps) {
+// Brings the contexts that all have in common into the block's shared memory; every thread of it.
+GN_DEV void contexts_restore(const agent_args& a, qp_ctx* qps) {
+  if (!a.in_smem) return;
   mr_ctx* mrs = (mr_ctx*)(qps + a.qp_count);
   cq_ctx* cqs = (cq_ctx*)(mrs + a.mr_count);
-  if (threadIdx.x == 0) {
+  gn_u32 qp_words = a.qp_count * (gn_u32)(sizeof(qp_ctx) / 8), mr_words = a.mr_count * (gn_u32)(sizeof(mr_ctx) / 8);
+  for (gn_u32 i = threadIdx.x; i < qp_words; i += blockDim.x) ((gn_u64*)qps)[i] = ((const gn_u64*)a.qps)[i];
+  for (gn_u32 i = threadIdx.x; i < mr_words; i += blockDim.x) ((gn_u64*)mrs)[i] = ((const gn_u64*)a.mrs_home)[i];
+  gn_u32 cq_words = a.cq_count * (gn_u32)(sizeof(cq_ctx) / 8);
+  for (gn_u32 i = threadIdx.x; i < cq_words; i += blockDim.x) ((gn_u64*)cqs)[i] = ((const gn_u64*)a.cqs_home)[i];
+}
+
+// Brings a ring's own part there, and back what has changed of it; every thread of the seat. Only this one touches its ring and its queue
+// pairs.
+GN_DEV void seat_restore(const agent_args& a, agent_smem& s, qp_ctx* qps, const seat& here) {
+  gn_u32 me = threadIdx.x - here.first_thread;
+  if (me == 0) {
+    s.here = here;
     s.args = a;
-    if (a.in_smem) s.args.qps = qps, s.args.mrs = mrs, s.args.cqs = cqs;
-    s.ring = a.rings[blockIdx.x];
+    s.args.ring = here.ring;
+    mr_ctx* mrs = (mr_ctx*)(qps + a.qp_count);
+    if (a.in_smem) s.args.qps = qps, s.args.mrs = mrs, s.args.cqs = (cq_ctx*)(mrs + a.mr_count);
+    s.ring = a.rings[here.ring];
     s.exit = s.messages = s.drawn = 0;
     s.count = {};
   }
-  gn_u32 qp_words = a.in_smem ? a.qp_count * (gn_u32)(sizeof(qp_ctx) / 8) : 0u;
-  for (gn_u32 i = threadIdx.x; i < qp_words; i += blockDim.x) ((gn_u64*)qps)[i] = ((const gn_u64*)a.qps)[i];
-  gn_u32 mr_words = a.in_smem ? a.mr_count * (gn_u32)(sizeof(mr_ctx) / 8) : 0u;
-  for (gn_u32 i = threadIdx.x; i < mr_words; i += blockDim.x) ((gn_u64*)mrs)[i] = ((const gn_u64*)a.mrs_home)[i];
-  gn_u32 cq_words = a.in_smem ? a.cq_count * (gn_u32)(sizeof(cq_ctx) / 8) : 0u;
-  for (gn_u32 i = threadIdx.x; i < cq_words; i += blockDim.x) ((gn_u64*)cqs)[i] = ((const gn_u64*)a.cqs_home)[i];
-  for (gn_u32 i = threadIdx.x; i < PLACES; i += blockDim.x) s.place_state[i] = PLACE_FREE;
-  answers_restore(a.rings[blockIdx.x], s.answers);
+  for (gn_u32 i = me; i < PLACES; i += here.threads()) s.place_state[i] = PLACE_FREE;
+  answers_restore(a.rings[here.ring], s.answers, me, here.threads());
 }
-GN_DEV void contexts_keep(const agent_args& a, agent_smem& s, const qp_ctx* qps) {
-  answers_keep(s.ring, s.answers);
-  if (threadIdx.x == 0) {
-    ring_ctx& ring = a.rings[blockIdx.x];
+GN_DEV void seat_keep(const agent_args& a, agent_smem& s, const qp_ctx* qps, const seat& here) {
+  gn_u32 me = threadIdx.x - here.first_thread;
+  answers_keep(s.ring, s.answers, me, here.threads());
+  if (me == 0) {
+    ring_ctx& ring = a.rings[here.ring];
     ring.up_tail = s.ring.up_tail;
     ring.up_head_seen = s.ring.up_head_seen;
     ring.down_head = s.ring.down_head;
     count_up(ring, s.count);
   }
   gn_u32 count = a.in_smem ? a.qp_count : 0u;
-  for (gn_u32 i = threadIdx.x; i < count; i += blockDim.x)
-    if (qps[i].ring == blockIdx.x) a.qps[i] = qps[i];
+  for (gn_u32 i = me; i < count; i += here.threads())
+    if (qps[i].ring == here.ring) a.qps[i] = qps[i];
 }
 
-// The agent. Grid: one block per ring pair (`a.blocks`); block: at least four warps; shared memory: sizeof(agent_smem) and, with
-// `a.in_smem`, all contexts.
-GN_DEV void agent_main(const agent_args& a) {
-  agent_smem& s = *(agent_smem*)smem();
-  qp_ctx* qps = (qp_ctx*)(smem() + (sizeof(agent_smem) + 15) / 16 * 16);
-  contexts_restore(a, s, qps);
-  __syncthreads();
-  if (warp_in_block() == 0) find_own(s.args, s.own);
-  __syncthreads();
-  if (threadIdx.x == 0) mem::st_release_sys((gn_u32*)s.ring.ready_addr, s.args.launch);
-  gn_u32 warp = warp_in_block();
+// The roles of a seat's warps.
+GN_DEV void serve(agent_smem& s, gn_u32 warp) {
   if (warp == 0) dispatch_loop(s.ring, s, s.args.launch);
   else if (warp == 1) respond_loop(s.args, s.ring, s);
-  else if (warp < first_mover()) frontend_loop(s.args, s.ring, s, warp - FIRST_FRONT_END);
+  else if (warp < s.here.first_mover()) frontend_loop(s.args, s.ring, s, warp - FIRST_FRONT_END);
   else mover_loop(s.args, s.ring, s);
+}
+
+// The agent. Grid: `a.blocks`, each for `a.rings_a_block` pairs of rings; block: at least four warps for each; shared memory:
+// sizeof(agent_smem) for each and, with `a.in_smem`, all contexts.
+GN_DEV void agent_main(const agent_args& a) {
+  gn_u32 warps = blockDim.x / 32 / a.rings_a_block, which = warp_in_block() / warps;
+  seat here = {blockIdx.x * a.rings_a_block + which, which * warps * 32, warps};
+  // The last block may have a half too many.
+  bool is_used = which < a.rings_a_block && here.ring < a.ring_count;
+  agent_smem& s = ((agent_smem*)smem())[which];
+  qp_ctx* qps = (qp_ctx*)((agent_smem*)smem() + a.rings_a_block);
+  gn_u32 warp = warp_in_block() - which * warps;
+  contexts_restore(a, qps);
+  if (is_used) seat_restore(a, s, qps, here);
   __syncthreads();
-  contexts_keep(a, s, qps);
+  if (is_used && warp == 0) find_own(s.args, s.own);
+  __syncthreads();
+  if (is_used && threadIdx.x == here.first_thread) mem::st_release_sys((gn_u32*)s.ring.ready_addr, s.args.launch);
+  if (is_used) serve(s, warp);
+  __syncthreads();
+  if (is_used) seat_keep(a, s, qps, here);
 }
 
 }}  // namespace gn::hca

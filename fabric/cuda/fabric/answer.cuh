@@ -33,17 +33,17 @@ GN_DEV gn_u32 nth_set(gn_u32 mask, gn_u32 n) {
   return (gn_u32)__ffs((int)mask) - 1;
 }
 
-// Every thread of the block, before and after the roles: slots live longer than a launch.
-GN_DEV void answers_restore(const ring_ctx& ring, answer_table& t) {
-  for (gn_u32 i = threadIdx.x; i < ANSWER_SLOTS; i += blockDim.x) {
+// Thread `me` of `threads`, each of the ring's, before and after the roles: slots live longer than a launch.
+GN_DEV void answers_restore(const ring_ctx& ring, answer_table& t, gn_u32 me, gn_u32 threads) {
+  for (gn_u32 i = me; i < ANSWER_SLOTS; i += threads) {
     t.slot[i] = ((const answer_slot*)ring.answers_addr)[i];
     t.ready[i] = 0;
   }
-  for (gn_u32 i = threadIdx.x; i < ANSWER_WORDS; i += blockDim.x) t.waiting[i] = 0;
-  if (threadIdx.x == 0) t.tail = 0;
+  for (gn_u32 i = me; i < ANSWER_WORDS; i += threads) t.waiting[i] = 0;
+  if (me == 0) t.tail = 0;
 }
-GN_DEV void answers_keep(const ring_ctx& ring, const answer_table& t) {
-  for (gn_u32 i = threadIdx.x; i < ANSWER_SLOTS; i += blockDim.x) ((answer_slot*)ring.answers_addr)[i] = t.slot[i];
+GN_DEV void answers_keep(const ring_ctx& ring, const answer_table& t, gn_u32 me, gn_u32 threads) {
+  for (gn_u32 i = me; i < ANSWER_SLOTS; i += threads) ((answer_slot*)ring.answers_addr)[i] = t.slot[i];
 }
 
 // A part has been copied, or not; one lane. Its bytes, written by the lanes before a __syncwarp, are before the response: the counter

@@ -110,7 +110,7 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, gn
   __syncwarp();
 }
 
-// The queue pairs of this block, by their place in the table. It does not change while the agent is resident.
+// The queue pairs of this ring, by their place in the table. It does not change while the agent is resident.
 struct own_queues {
   gn_u16 index[MAX_QPS];
   gn_u32 count;
@@ -121,7 +121,7 @@ GN_DEV void find_own(const agent_args& a, own_queues& own) {
   gn_u32 count = 0;
   for (gn_u32 base = 0; base < a.qp_count; base += 32) {
     gn_u32 q = base + lane_id();
-    bool ours = q < a.qp_count && a.qps[q].state != QP_FREE && a.qps[q].ring == blockIdx.x;
+    bool ours = q < a.qp_count && a.qps[q].state != QP_FREE && a.qps[q].ring == a.ring;
     gn_u32 all = __ballot_sync(0xffffffffu, ours);
     if (ours) own.index[count + (gn_u32)__popc(all & lt_mask())] = (gn_u16)q;
     count += (gn_u32)__popc(all);

@@ -14,15 +14,15 @@ namespace gn { namespace hca {
 
 enum : gn_u32 { NO_PLACE = 0xffffffffu };
 
-// Place number `which` of this block.
+// Place number `which` of this ring.
 GN_DEV held_ctx* held_place(const agent_args& a, gn_u32 which) {
-  return (held_ctx*)a.held_addr + (gn_u64)blockIdx.x * HELD_PLACES + which;
+  return (held_ctx*)a.held_addr + (gn_u64)a.ring * HELD_PLACES + which;
 }
 
-// The data's place: behind the tables of all blocks, one after the other.
+// The data's place: behind the tables of all rings, one after the other.
 GN_DEV gn_u8* held_data(const agent_args& a, gn_u32 which) {
-  gn_u64 tables = (gn_u64)a.blocks * HELD_PLACES * sizeof(held_ctx);
-  return (gn_u8*)a.held_addr + tables + ((gn_u64)blockIdx.x * HELD_PLACES + which) * HELD_BYTES;
+  gn_u64 tables = (gn_u64)a.ring_count * HELD_PLACES * sizeof(held_ctx);
+  return (gn_u8*)a.held_addr + tables + ((gn_u64)a.ring * HELD_PLACES + which) * HELD_BYTES;
 }
 
 // Takes a free place for data that belongs at `to`; NO_PLACE where the data is not to wait. The whole warp.

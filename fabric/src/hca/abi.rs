@@ -172,7 +172,9 @@ pub struct AgentArgs {
     pub launch: u32,
     pub blocks: u32,
     pub in_smem: u32,
-    pub reserved: u32,
+    pub rings_a_block: u32,
+    pub ring_count: u32,
+    pub ring: u32,
     pub held_addr: u64,
     pub cqs_home: u64,
     pub mrs_home: u64,
@@ -195,9 +197,9 @@ pub struct HeldCtx {
 const _: () = {
     use core::mem::size_of;
     assert!(size_of::<QpCtx>() == 128 && size_of::<CqCtx>() == 32 && size_of::<MrCtx>() == 32);
-    assert!(size_of::<RingCtx>() == 384 && size_of::<AgentArgs>() == 88);
+    assert!(size_of::<RingCtx>() == 384 && size_of::<AgentArgs>() == 96);
     assert!(size_of::<AnswerSlot>() == 40 && size_of::<HeldCtx>() == 32);
 };
 
 /// Shared memory an agent block needs: `sizeof(agent_smem)`, checked by `tests/layout.rs`.
-pub const AGENT_SMEM_BYTES: u32 = 70752;
+pub const AGENT_SMEM_BYTES: u32 = 70768;

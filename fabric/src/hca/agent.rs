@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Queue pairs in device memory: the control path that fills in the agent's contexts ([`AgentHca`]), and the engines' ends of the
-//! rings ([`AgentHalf`]). The agent has a block for each pair of rings, and each pair an engine of its own: a queue pair belongs to one.
+//! rings ([`AgentHalf`]). The agent has a block for each pair of rings or for two of them, and each pair an engine of its own: a queue pair
+//! belongs to one.
 
 mod half;
 mod held;
@@ -18,17 +19,19 @@ use zerocopy::{FromBytes, IntoBytes};
 
 pub use half::AgentHalf;
 
-/// Most pairs of rings: blocks of the agent, each of which takes a multiprocessor of the GPU.
-pub const MAX_RINGS: usize = 8;
+/// Most pairs of rings.
+pub const MAX_RINGS: usize = 16;
+/// Most blocks of the agent on a GPU, each of which takes a multiprocessor: with more pairs of rings a block serves two.
+const MAX_BLOCKS: usize = 8;
 /// Queue pairs an HCA holds.
 pub const MAX_QPS: u32 = 1024;
 const MAX_CQS: u32 = 256;
 const MAX_MRS: u32 = 1024;
 const FIRST_QPN: u32 = 0x100;
-/// Threads of an agent block: dispatcher, responder, 8 front ends, 16 movers.
-pub const AGENT_THREADS: u32 = 832;
+/// Threads of an agent block: dispatcher, responder, 8 front ends, 18 movers; or for each of two pairs of rings 4 front ends and 8 movers.
+pub const AGENT_THREADS: u32 = 896;
 /// On the CPU one of each is enough: they share one core.
-const AGENT_THREADS_HOST: u32 = 832;
+const AGENT_THREADS_HOST: u32 = 128;
 
 #[expect(unsafe_code, reason = "the agent's entry for the CPU execution")]
 mod entry {
@@ -227,6 +230,19 @@ impl AgentHca {
         self.rings.len()
     }
 
+    /// Pairs of rings that a block of the agent serves. On the CPU and where a grid is shared with the client a block has too few warps
+    /// for two.
+    fn rings_a_block(&self) -> usize {
+        let is_wide = self.device.kind() != "host" && self.residency == Residency::TwoKernels;
+        let has_room = self.device.most_smem_bytes() >= 2 * AGENT_SMEM_BYTES;
+        if self.rings.len() > MAX_BLOCKS && is_wide && has_room { 2 } else { 1 }
+    }
+
+    /// Blocks of the agent.
+    pub fn blocks(&self) -> u32 {
+        u32::try_from(self.rings.len().div_ceil(self.rings_a_block())).expect("at most MAX_RINGS")
+    }
+
     /// The device.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
@@ -385,13 +401,15 @@ impl AgentHca {
         let qp_count = used(tables.qps.iter().rposition(|&u| u));
         let mr_count = used(tables.mrs.iter().rposition(Option::is_some));
         let at = self.contexts.address();
-        let blocks = u32::try_from(self.rings.len()).expect("at most MAX_RINGS");
+        let small = |count: usize| u32::try_from(count).expect("a few rings");
+        let (blocks, rings_a_block) = (self.blocks(), small(self.rings_a_block()));
+        let smem_bytes = rings_a_block * AGENT_SMEM_BYTES;
         // Contexts that do not fit beside the rest stay in device memory, where each access takes longer.
         let cq_count = used(tables.cqs.iter().rposition(|&u| u));
         let contexts = qp_count as usize * size_of::<QpCtx>()
             + mr_count as usize * size_of::<MrCtx>()
             + cq_count as usize * size_of::<CqCtx>();
-        let with_contexts = AGENT_SMEM_BYTES + u32::try_from(contexts).expect("small tables");
+        let with_contexts = smem_bytes + u32::try_from(contexts).expect("small tables");
         let in_smem = self.residency == Residency::TwoKernels && with_contexts <= self.device.most_smem_bytes();
         let agent_args = AgentArgs {
             qps: at + QPS_AT as u64,
@@ -406,7 +424,9 @@ impl AgentHca {
             blocks,
             in_smem: in_smem.into(),
             held_addr: tables.held.as_ref().map_or(0, DeviceMem::address),
-            reserved: 0,
+            rings_a_block,
+            ring_count: small(self.rings.len()),
+            ring: 0,
             cqs_home: at + CQS_AT as u64,
             mrs_home: at + MRS_AT as u64,
         };
@@ -419,7 +439,7 @@ impl AgentHca {
             kernel: agent_kernel(),
             blocks,
             threads: agent_threads,
-            smem_bytes: if in_smem { with_contexts } else { AGENT_SMEM_BYTES },
+            smem_bytes: if in_smem { with_contexts } else { smem_bytes },
             args: at + ARGS_AT as u64,
         };
         let mut launch = Launch {

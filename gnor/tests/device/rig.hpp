@@ -30,7 +30,8 @@ struct Config {
   gn_u32 ssds = 2, replicas = 1, chunk_shift = 1;
   gn_u32 blocks = 1, warps = 2;      // of the client grid; warps a block
   gn_u32 rounds = 3, max_blocks = 4;
-  gn_u32 agent_warps = 4;            // one front end and a mover; from 16 on eight front ends
+  gn_u32 agent_warps = 4;            // one front end and a mover; from 12 on four front ends, from 16 on eight
+  gn_u32 seats = 1;                  // of a block of the agent; the second one has no ring
   gn_u32 pool_blocks = 64;           // of 64 KiB
   gn_u32 timeout = 0;                // host steps; 0 = the clients wait for ever
   gn_u32 delay = 40;                 // host steps that a command takes at most
@@ -144,7 +145,7 @@ struct Rig {
     ring.stop_addr = words + 128, ring.ready_addr = words + 192;
     ring.answers_addr = reinterpret_cast<gn_u64>(answers);
     ring.up_mask = UP_ENTRIES - 1, ring.down_mask = DOWN_ENTRIES - 1;
-    agent = {qp_ctxs.data(), &cq_ctx, mrs, &ring, cfg.ssds, 2, 1, FIRST_QPN, LAUNCH, 1, 0, 0, &cq_ctx, mrs};
+    agent = {qp_ctxs.data(), &cq_ctx, mrs, &ring, cfg.ssds, 2, 1, FIRST_QPN, LAUNCH, 1, 0, cfg.seats, 1, 0, 0, &cq_ctx, mrs};
     set_up_channel();
     set_up_volume();
     connect_request.channel_ = &c;

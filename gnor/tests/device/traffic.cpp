@@ -295,7 +295,7 @@ bool run(const Config& cfg, const char* name) {
   simt::Body agent = [](void* p) { hca::agent_main(*static_cast<hca::agent_args*>(p)); };
   simt::Grid grids[] = {
       {cfg.blocks, cfg.warps * 32, 0, client, &r, ask_agent_to_end, &both},
-      {1, cfg.agent_warps * 32, sizeof(hca::agent_smem), agent, &r.agent, nullptr, nullptr},
+      {1, cfg.seats * cfg.agent_warps * 32, cfg.seats * (gn_u32)sizeof(hca::agent_smem), agent, &r.agent, nullptr, nullptr},
   };
   simt::Region visible[4];
   const Memory* seen_by_others[] = {&r.rings, &r.queues, &r.uars, &r.cq};
@@ -336,7 +336,8 @@ Config common(uint64_t seed) {
   cfg.blocks = 1 + rng.below(2);
   cfg.warps = 1 + rng.below(2);
   cfg.preempt = seed % 3 == 0 ? 2 : 8;
-  cfg.agent_warps = seed % 5 == 0 ? 16 : 4 + rng.below(3);
+  cfg.agent_warps = seed % 5 == 0 ? 16 : seed % 5 == 1 ? 12 : 4 + rng.below(3);
+  cfg.seats = 1 + seed % 4 / 3;
   return cfg;
 }
 
