@@ -257,10 +257,10 @@ impl Drop for Connection {
     }
 }
 
-/// The ring for SSD `place` of `ssds` and channel number `channel`.
+/// The ring for SSD `place` of `ssds` and channel number `channel`. Each SSD has a part of the rings as long as the others', which may begin
+/// or end within a ring; channels go round in it, so that all rings come to the same number of queue pairs.
 fn part_of(place: usize, ssds: usize, rings: usize, channel: usize) -> usize {
-    let (first, end) = (place * rings / ssds, (place + 1) * rings / ssds);
-    first + channel % end.saturating_sub(first).max(1)
+    (place * rings + channel * ssds % rings) / ssds
 }
 
 #[cfg(test)]
@@ -271,8 +271,14 @@ mod tests {
     fn ssds_share_the_rings_out_among_themselves() {
         let of = |ssds, rings, channel| (0..ssds).map(|ssd| part_of(ssd, ssds, rings, channel)).collect::<Vec<_>>();
         assert_eq!([of(4, 8, 0), of(4, 8, 1), of(4, 8, 2)], [[0, 2, 4, 6], [1, 3, 5, 7], [0, 2, 4, 6]]);
-        assert_eq!(of(6, 4, 5), [0, 0, 1, 2, 2, 3]);
+        assert_eq!(of(6, 4, 5), [0, 1, 1, 2, 3, 3]);
+        assert_eq!([of(4, 12, 0), of(4, 12, 1), of(4, 12, 2)], [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]);
         assert_eq!((0..3).map(|channel| part_of(0, 1, 3, channel)).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(of(3, 1, 7), [0, 0, 0]);
+        for (ssds, rings) in [(8, 12), (16, 12), (6, 4), (3, 8), (5, 7)] {
+            let mut load = vec![0; rings];
+            (0..rings).flat_map(|channel| of(ssds, rings, channel)).for_each(|ring| load[ring] += 1);
+            assert_eq!(load, vec![ssds; rings], "{ssds} SSDs on {rings} rings");
+        }
     }
 }

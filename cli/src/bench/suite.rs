@@ -212,7 +212,7 @@ fn head_text(head: &Head<'_>, kept: &[Kept]) -> String {
     let reports = || kept.iter().flat_map(Kept::reports);
     if let Some(Report { agent, .. }) = reports().next() {
         let of = agent.multiprocessors.map_or_else(String::new, |all| format!(" on {all} multiprocessors"));
-        line("agent", &format!("{} blocks{of}, one for each engine", agent.blocks));
+        line("agent", &format!("{} blocks{of}", agent.blocks));
     }
     let mut emulated: Vec<&str> = reports().flat_map(|report| &report.emulated).map(String::as_str).collect();
     emulated.sort_unstable();
