@@ -167,9 +167,11 @@ async fn serve_grpc(
         });
     tokio::pin!(server);
     let why = tokio::select! {
+        // What has ended it is said, also where it is asked to stop by whoever has just heard of that.
+        biased;
         result = &mut server => return result.map_err(DaemonError::Server),
-        () = shutdown => None,
         stopped = state.wait_for(|s| matches!(s, State::Stopped(_))) => stopped.ok().map(|s| s.clone()),
+        () = shutdown => None,
     };
     quit.send(()).ok();
     // Calls under way get their answer; a client that does not let go of its connection does not hold us up.
