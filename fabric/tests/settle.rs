@@ -32,11 +32,15 @@ fn part(q: usize) -> u64 {
 }
 
 impl World {
-    /// Two rings with a queue pair each, of one protection domain.
     fn new() -> Self {
+        Self::with(2)
+    }
+
+    /// Rings with a queue pair each, of one protection domain.
+    fn with(rings: usize) -> Self {
         let device = Device::open(Choice::Host).expect("the CPU is always there");
-        let (hca, mut halves) = AgentHca::new(&device, Residency::TwoKernels, 2).expect("memory");
-        let (owner, array) = (HostRegion::alloc(1 << 16).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
+        let (hca, mut halves) = AgentHca::new(&device, Residency::TwoKernels, rings).expect("memory");
+        let (owner, array) = (HostRegion::alloc(1 << 18).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
         for half in &mut halves {
             half.add_region(&array).expect("maps");
         }
@@ -51,7 +55,7 @@ impl World {
             let (sq, rq) = ((base + SQ, 16), (base + 0x2000, 16));
             hca.create_qps(&[DeviceQp { sq, rq, dbr: base + DBR, uar: base + UAR, cq, pd, ring }]).expect("room")
         };
-        let qpns = (0..2).map(create).collect();
+        let qpns = (0..rings).map(create).collect();
         Self { hca, halves, owner, array, key, qpns }
     }
 
@@ -90,6 +94,23 @@ fn a_wait_ends_when_every_ring_has_done_what_it_was_asked_before() {
     assert!(!w.halves[0].settled(wait), "the other ring's ping was not heard");
     assert!(w.heard(0).is_empty(), "the pings are nobody else's");
     assert!(w.halves[0].settled(wait));
+}
+
+#[test]
+fn a_block_serves_two_pairs_of_rings_where_there_are_many() {
+    let mut w = World::with(9);
+    assert_eq!((w.halves.len(), w.hca.blocks()), (9, 5));
+    for launch in 0..2 {
+        (0..9).for_each(|ring| w.pull(ring, 1 + u32::try_from(ring).expect("few")));
+        let wait = w.halves[4].settle();
+        (0..9).for_each(|ring| assert_eq!(w.heard(ring), [], "ring {ring} before launch {launch}"));
+        w.launch();
+        for ring in (0..9).rev() {
+            let tag = 1 + u32::try_from(ring).expect("few");
+            assert_eq!(w.heard(ring), [(UP_DONE, tag, COPY_OK)], "ring {ring}, launch {launch}");
+        }
+        assert!(w.halves[4].settled(wait));
+    }
 }
 
 #[test]

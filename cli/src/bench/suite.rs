@@ -26,7 +26,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 use store::{Done, Kept, Label, Store};
 
-/// Blocks of the bare copy that has as many warps as an agent has movers.
+/// Blocks of the bare copy that has as many warps as an agent of so many blocks, each for one pair of rings, has movers.
 const MOST_BLOCKS: u32 = 8;
 /// Longest measuring of each bare copy.
 const COPY: Duration = Duration::from_millis(500);

@@ -26,7 +26,7 @@ struct qp_ctx {
   gn_u32 rq_head;      // next receive to consume, 16 bits count
   gn_u32 cq;           // index of the completion queue for both directions
   gn_u32 pd;           // protection domain: keys of another one are not valid here
-  gn_u32 ring;         // the agent block (and ring pair) that serves it
+  gn_u32 ring;         // the ring pair that serves it
   gn_u32 rq_posted;    // receives posted, as last read: the record is looked at again when they are used up
   gn_u64 kicks[4];     // values seen last in the other registers
   gn_u32 many_doors;   // 1: a register other than the first has been rung: all are looked at in every pass
@@ -182,7 +182,7 @@ struct agent_args {
   gn_u32 rings_a_block;  // 1, or 2: its warps and its shared memory are halved
   gn_u32 ring_count;
   gn_u32 ring;           // in a copy of these in shared memory: the ring it is for
-  gn_u64 held_addr;      // held_ctx[blocks][HELD_PLACES], then HELD_BYTES for each; 0: inbound data goes to where it belongs at once
+  gn_u64 held_addr;      // held_ctx[ring_count][HELD_PLACES], then HELD_BYTES for each; 0: inbound data goes to where it belongs at once
   cq_ctx* cqs_home;      // `cqs`, where it is in device memory: producer indexes and states are all blocks'
   mr_ctx* mrs_home;      // `mrs`, where it is in device memory; a block that has its own copy still says here what is invalid
 };

@@ -224,8 +224,11 @@ GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
     // The copy is in registers: its place may be filled again.
     if (lane_id() == 0) mem::st_release_cta(&s.place_state[place], (gn_u32)PLACE_FREE);
     if (state == PLACE_EXIT) return;
+    gn_u32 before = reports.count;
     execute_copy(a, s.answers, d, reports);
     __syncwarp();
+    // Parts of answers are reported elsewhere: a report does not wait for as many of them as there may be.
+    if (before && reports.count == before) up_push_together(ring, reports);
   }
 }
 

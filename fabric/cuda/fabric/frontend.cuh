@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The HCA's requester half: one warp sees doorbells, fetches up to 32 work requests a pass, checks and executes them.
 //
-//   doorbell page --kick--> doorbell record --producer index--> WQE ring --decode, check keys--> up ring
+//   doorbell page --kick, with the index or without--> doorbell record --producer index--> WQE ring --decode, check keys--> up ring
 #pragma once
 #include "fabric/held.cuh"
 #include "fabric/wqe.cuh"
@@ -91,14 +91,14 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, gn
     if (error_state || lane > first_bad) w.kind = UP_WQE_FLUSH;
     // Before anything of the batch is gathered: what is behind a DUMP sees what it brings.
     if (a.held_addr && __any_sync(0xffffffffu, mine && w.kind == UP_DUMP)) release_held(a, qp.qpn);
+    if (mine) stage_work(qp, w, stage[lane].w);
+    __syncwarp();
     gn_u32 first = 0;
     if (lane == 0) {
       if (bad) mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
       first = up_reserve(ring, count);
     }
     first = __shfl_sync(0xffffffffu, first, 0);
-    __syncwarp();
-    if (mine) stage_work(qp, w, stage[lane].w);
     __syncwarp();
     // No release: what a work request names was released by its owner, and the entry says all that the agent has to say.
     up_store(ring, first, count, stage);

@@ -101,12 +101,12 @@ pub struct Launch {
     pub args: u64,
 }
 
-/// The words by which a launch and its agent talk; in host memory, next to each other for every agent block.
+/// The words by which a launch and its agent talk; in host memory, next to each other for every pair of rings.
 #[derive(Debug)]
 pub struct AgentWords<'a> {
     /// Stored by the host (or the last client block): the launch number asks the agent to end.
     pub stop: Vec<&'a AtomicU32>,
-    /// Stored by each agent block when it is resident: the launch number.
+    /// Stored for each pair of rings when its block is resident: the launch number.
     pub ready: Vec<&'a AtomicU32>,
     /// This launch's number.
     pub number: u32,

@@ -21,7 +21,7 @@ pub use half::AgentHalf;
 
 /// Most pairs of rings.
 pub const MAX_RINGS: usize = 16;
-/// Most blocks of the agent on a GPU, each of which takes a multiprocessor: with more pairs of rings a block serves two.
+/// Most blocks of the agent, each of which takes a multiprocessor of a GPU: with more pairs of rings a block serves two, if it can.
 const MAX_BLOCKS: usize = 8;
 /// Queue pairs an HCA holds.
 pub const MAX_QPS: u32 = 1024;
@@ -188,8 +188,15 @@ fn memory(what: &'static str, bytes: usize, cause: &str) -> DeviceError {
     DeviceError::Memory { bytes, what, cause: cause.into() }
 }
 
+/// Whether a block of the agent has room for two pairs of rings. Where it shares a grid with the client it has too few warps.
+fn can_serve_two(device: &Device, residency: Residency) -> bool {
+    let has_room = device.kind() == "host" || device.most_smem_bytes() >= 2 * AGENT_SMEM_BYTES;
+    has_room && residency == Residency::TwoKernels
+}
+
 impl AgentHca {
-    /// An HCA on `device` with `rings` pairs of rings, and the engines' ends of them. One pair where there cannot be so many.
+    /// An HCA on `device` with `rings` pairs of rings, and the engines' ends of them: at least one, and fewer than
+    /// asked for where there cannot be so many.
     ///
     /// # Errors
     /// Memory and driver errors.
@@ -198,7 +205,8 @@ impl AgentHca {
         residency: Residency,
         rings: usize,
     ) -> Result<(Self, Vec<AgentHalf>), DeviceError> {
-        let count = if (1..=MAX_RINGS).contains(&rings) { rings } else { 1 };
+        let most = if can_serve_two(device, residency) { MAX_RINGS } else { MAX_BLOCKS };
+        let count = rings.clamp(1, most);
         let contexts = device.alloc(CONTEXT_BYTES)?;
         let rings = (0..count).map(|_| Ring::new(device)).collect::<Result<Vec<_>, _>>()?;
         for (index, ring) in rings.iter().enumerate() {
@@ -230,12 +238,9 @@ impl AgentHca {
         self.rings.len()
     }
 
-    /// Pairs of rings that a block of the agent serves. On the CPU and where a grid is shared with the client a block has too few warps
-    /// for two.
+    /// Pairs of rings that a block of the agent serves.
     fn rings_a_block(&self) -> usize {
-        let is_wide = self.device.kind() != "host" && self.residency == Residency::TwoKernels;
-        let has_room = self.device.most_smem_bytes() >= 2 * AGENT_SMEM_BYTES;
-        if self.rings.len() > MAX_BLOCKS && is_wide && has_room { 2 } else { 1 }
+        if self.rings.len() > MAX_BLOCKS { 2 } else { 1 }
     }
 
     /// Blocks of the agent.
@@ -434,7 +439,8 @@ impl AgentHca {
         self.contexts.write(ARGS_AT, agent_args.as_bytes())?;
         let launch = ClientLaunch { agent: at + ARGS_AT as u64, args, blocks: shape.blocks, done: 0 };
         self.contexts.write(CLIENT_AT, launch.as_bytes())?;
-        let agent_threads = if self.device.kind() == "host" { AGENT_THREADS_HOST } else { AGENT_THREADS };
+        let agent_threads =
+            if self.device.kind() == "host" { rings_a_block * AGENT_THREADS_HOST } else { AGENT_THREADS };
         let agent = Launch {
             kernel: agent_kernel(),
             blocks,

@@ -15,6 +15,8 @@ enum : gn_u32 {
   MAX_REPLICAS = 4,    // proto/src/vendor.rs
 };
 
+static_assert(RQ_ENTRIES % POST_EVERY == 0 && RQ_ENTRIES > POST_EVERY, "posting comes before the last receive is used");
+
 // What of one SSD's queue pair changes; where its queues are follows from the channel (`sq_of` and its like). The counters run over all 32
 // bits; what goes on the wire is their low 16.
 struct queue_pair {

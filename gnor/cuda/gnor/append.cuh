@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Appending commands to the send queues without locks: reserve with one CAS a group of lanes, fill, publish in order, one doorbell.
+// Appending commands to the send queues without locks: reserve with one CAS a group of lanes, fill, publish in order, ring
+// once for all of them (twice with the same value).
 #pragma once
 #include "fabric/mlx5.h"
 #include "gnor/sharing.cuh"

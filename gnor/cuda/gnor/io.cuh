@@ -119,8 +119,8 @@ GN_DEV gn_u32 load_of(const channel& c, gn_u32 ssd) {
   return S::ld(&qp.reserve) - S::ld(&qp.completed);
 }
 
-// The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less (protocol rule 7). Neighbouring lanes
-// see the same: a small difference is none.
+// The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less ("any replica by load", protocol rule 7). Neighbouring
+// lanes see the same: a small difference is none.
 template <class S>
 GN_DEV gn_u32 idle_place(const channel& c, const volume& v, gn_u32 vba, gn_u32 hint) {
   gn_u32 one = read_place(v, vba, 0, hint), other = read_place(v, vba, 0, hint + 1);

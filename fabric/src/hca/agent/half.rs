@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One pair of rings between an engine and its block of the agent, and the engine's end of it.
+//! One pair of rings between an engine and its part of the agent, and the engine's end of it.
 
 use super::settle::{self, Rounds, Settle};
 use super::{Resident, memory};
