@@ -31,6 +31,12 @@ impl ServingLease {
         self.until.is_none_or(|until| at < until)
     }
 
+    /// When it ends.
+    #[inline]
+    pub(crate) fn until(&self) -> Time {
+        self.until.unwrap_or(Time::NEVER)
+    }
+
     /// There was a lease before the power went: it is over, as its clock stopped.
     pub(crate) fn recall(&mut self) {
         self.until = Some(Time::ZERO);

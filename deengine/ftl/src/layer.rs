@@ -23,7 +23,7 @@ use gnstor_durable::{Durable, Journal, Seq, Sizes};
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Flash, Frame, Power, Ppa};
-use gnstor_map::{Map, MapWriter, Probe};
+use gnstor_map::{Batch, Map, MapWriter, Probe};
 use gnstor_model::{Collection, Preset, Timing};
 use gnstor_proto::slba::{Stamp, Vid};
 use std::sync::atomic::AtomicU64;
@@ -144,6 +144,8 @@ pub(crate) struct Inner {
     /// Which blocks of the write in hand are to be applied, and where the map has them.
     pub(crate) fresh: Vec<Option<Probe>>,
     pub(crate) words: Vec<u64>,
+    /// Blocks whose commits come next.
+    pub(crate) batch: Batch,
     /// Transactions of the blocks that hosts wrote, for tests that look at each.
     #[cfg(test)]
     pub(crate) applied_at: Vec<Seq>,

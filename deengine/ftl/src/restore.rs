@@ -19,7 +19,7 @@ use crate::stream::Writing;
 use gnstor_durable::{DumpState, Durable, Journal, Ledger, Seq, Sizes};
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Flash, FlashConfig, MediaConfig};
-use gnstor_map::{Map, MapWriter};
+use gnstor_map::{Batch, Map, MapWriter};
 use gnstor_model::Timing;
 use gnstor_proto::slba::Vid;
 use std::sync::atomic::AtomicU64;
@@ -260,6 +260,7 @@ fn assemble(
         stats: found.stats,
         fresh: Vec::new(),
         words: Vec::new(),
+        batch: Batch::default(),
         #[cfg(test)]
         applied_at: Vec::new(),
     };

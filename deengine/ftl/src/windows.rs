@@ -44,6 +44,14 @@ impl Window {
         self.entry(vba).map(|at| self.ring[at].1)
     }
 
+    /// Reads what [`Self::held`] and [`Self::record`] of a block will need, so that it is in the cache.
+    #[inline]
+    fn touch(&self, vba: u32) {
+        let chain = |vba| self.chains.get(chain_of(vba)).copied();
+        let replaced = self.ring.get(self.next).and_then(|(vba, _)| chain(*vba));
+        std::hint::black_box((chain(vba), replaced));
+    }
+
     /// Remembers an applied write. The caller applies only stamps above the one held.
     #[inline]
     pub fn record(&mut self, vba: u32, stamp: Stamp) {
@@ -146,6 +154,13 @@ impl Windows {
     #[inline]
     pub(crate) fn held(&self, vid: Vid, vba: u32) -> Option<Stamp> {
         self.get(vid)?.held(vba)
+    }
+
+    #[inline]
+    pub(crate) fn touch(&self, vid: Vid, vba: u32) {
+        if let Some(window) = self.get(vid) {
+            window.touch(vba);
+        }
     }
 
     #[inline]

@@ -20,6 +20,17 @@ pub struct Commits<'a> {
 }
 
 impl Commits<'_> {
+    /// Asks for what commits of these blocks will look for, of as many as can be asked for together: the map's buckets and the stamp windows
+    /// first, then the records of the pages found there. How many that was.
+    pub fn announce(&mut self, blocks: impl IntoIterator<Item = (Vid, u32)>) -> usize {
+        let Inner { batch, windows, .. } = &mut *self.inner;
+        let blocks = blocks.into_iter().inspect(|(vid, vba)| windows.touch(*vid, *vba));
+        self.ftl.map.probe_batch(blocks, batch);
+        self.ftl.map.find_batch(batch);
+        (0..batch.len()).filter_map(|at| batch.page(at)).for_each(|page| self.ftl.flash.prefetch(Ppa(page)));
+        batch.len()
+    }
+
     /// All data of a write is there: from now on reads find it. It is as good as the write buffer is; see [`Ftl::harden`].
     ///
     /// # Errors

@@ -15,6 +15,7 @@
 //! ever says yes.
 
 mod flight;
+mod lane;
 mod line;
 mod port;
 mod read;
@@ -236,6 +237,7 @@ impl Core {
 
     /// The queue is gone on one side: what this core has of it ends.
     fn end(&mut self, name: QueueKey) {
+        self.finish_posted(self.now);
         self.orphan_reads(name);
         for _ in self.line.remove(&mut self.ports, name) {
             self.share().forfeit();
@@ -343,10 +345,10 @@ impl Controller for Core {
         self.ask(now, name, sqe, !fits);
     }
 
-    /// The map's buckets for all of them first, then the records of the pages found there: two waits for memory, not two
-    /// for each command.
+    /// The map's buckets for all reads first, then the records of the pages found there: two waits for memory, not two
+    /// for each command. Writes look for them when they are committed.
     fn announce(&mut self, commands: &[Sqe]) {
-        let blocks = commands.iter().filter(|sqe| is_plain(sqe)).filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
+        let blocks = commands.iter().filter(|sqe| sqe.opcode == nvme::io::READ).filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
         let mut blocks = blocks.map(|address| (address.vid, address.vba)).peekable();
         while blocks.peek().is_some() {
             self.shared.ftl.announce(blocks.by_ref(), &mut self.batch);

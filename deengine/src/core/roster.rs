@@ -3,6 +3,7 @@
 //! ([`super::flight`]), counters, and the notes that the firmware leaves.
 
 use super::flight::{Flight, Seen, Version};
+use super::lane::Lane;
 use super::state::State;
 use super::turns::{InLine, Turns};
 use crate::counters::{Done, DoneCounter};
@@ -44,6 +45,7 @@ pub(super) struct Share {
     mail: Mutex<VecDeque<Note>>,
     has_mail: AtomicBool,
     pub(super) in_line: Line<InLine>,
+    lane: Lane,
 }
 
 /// Adds to a counter that only its core writes.
@@ -107,6 +109,11 @@ impl Share {
     #[cfg(test)]
     pub(super) fn writes_done(&self) -> u64 {
         self.done.writes.get().commands
+    }
+
+    /// What the core has to commit.
+    pub(super) fn lane(&self) -> &Lane {
+        &self.lane
     }
 
     /// Another core commits just now.
@@ -194,6 +201,12 @@ impl Roster {
 
     pub(super) fn share(&self, core: usize) -> &Share {
         &self.shares[core]
+    }
+
+    /// The lanes of all cores, this one's first.
+    pub(super) fn lanes(&self, first: usize) -> impl Iterator<Item = &Lane> {
+        let (before, from) = self.shares.split_at(first);
+        from.iter().chain(before).map(Share::lane)
     }
 
     /// Whether commands can be in flight that the table does not count.

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The short way of plain writes. The core judges, takes frames and pulls the data without a lock; what has arrived by the end of a step
-//! it commits together, under one hold of the translation layer's lock. The lock of the [`crate::Ssd`] is not asked for.
+//! is committed together, under one hold of the translation layer's lock. The lock of the [`crate::Ssd`] is not asked for.
 //!
 //! ```text
 //!   submit        rules, frames, count in flight -> Pull                                                   no lock
 //!   transferred   the data of one block is there; the last one puts the write among those that have arrived
-//!   step          rules still the same? judge again, commit every one                                      the layer's lock
+//!   step          judge again, post in the core's lane                                                     no lock
+//!                 whoever has the lock: rules still the same? commit what is posted in all lanes           the layer's lock
 //!                 -> Complete; what is not plain (refused, stalled, FUA) goes to the Ssd                   no lock; the Ssd's
 //! ```
-//! Where another core commits, the writes stay where they are until the next step, and more of them come together. A sweep or a fence
-//! that began before the lock was taken has changed the version of the rules before, so a core that finds the version unchanged under the lock
-//! commits before either; one that finds another fetches the rules first.
+//! Where another core commits, it commits these writes too, or they wait for the next step, and more of them come together. A sweep or a fence
+//! that began before the lock was taken has changed the version of the rules before, so writes that were judged by the version found under the
+//! lock are committed before either; others are judged again.
 
+use super::lane::{Job, Lane, Verdict};
 use super::read::Command;
 use super::{Core, SsdGuard};
 use crate::command::{OK, WriteEnd};
@@ -23,10 +25,9 @@ use crate::slab::Slab;
 use crate::write::target;
 use gnstor_fabric::controller::{Effect, Outcome, QueueKey, TransferId};
 use gnstor_fabric::time::Time;
-use gnstor_ftl::{Committed, NewBlock};
+use gnstor_ftl::{Commits, Committed, NewBlock};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{Cqe, Sqe};
-use gnstor_proto::slba::Address;
 use gnstor_proto::status::Refusal;
 
 /// So many that have arrived are committed without waiting for the end of the step.
@@ -42,6 +43,9 @@ pub(super) struct Writes {
     pulls: Slab<Pull>,
     /// All of their data is there, oldest first.
     arrived: Vec<Arrived>,
+    /// What the core's lane was given, oldest first, and what has not been committed because it is not to be.
+    posted: Vec<Posted>,
+    verdicts: Vec<Verdict>,
     /// Looks at the lock that found it taken, since those that have arrived last were committed.
     looks: u32,
     /// Reused lists.
@@ -54,6 +58,8 @@ impl Default for Writes {
             commands: Slab::new(),
             pulls: Slab::marked_otherwise(),
             arrived: Vec::new(),
+            posted: Vec::new(),
+            verdicts: Vec::new(),
             looks: 0,
             spare: Vec::new(),
         }
@@ -85,8 +91,15 @@ struct Arrived {
     write: u32,
     /// Since when: the model commits it then, however late the core gets to it.
     at: Time,
-    /// What came of it.
-    committed: Option<Committed>,
+}
+
+/// One that is about to be committed or refused.
+#[derive(Debug)]
+struct Posted {
+    write: u32,
+    at: Time,
+    /// Whether it is in the lane.
+    is_job: bool,
 }
 
 /// A block under way.
@@ -101,7 +114,7 @@ impl Writes {
     /// Whether some wait to be committed.
     #[inline]
     pub(super) fn have_arrived(&self) -> bool {
-        !self.arrived.is_empty()
+        !self.arrived.is_empty() || !self.posted.is_empty()
     }
 
     /// What the writes under way are to answer.
@@ -141,8 +154,6 @@ impl Core {
             self.drop_blocks(blocks);
             return false;
         }
-        let Address { vid, vba, .. } = request.get().address;
-        (0..count).for_each(|index| _ = ftl.probe(vid, vba + index));
         let booked = ftl.book_write(start);
         self.share().work(booked.free.since(start));
         self.share().entered();
@@ -182,84 +193,123 @@ impl Core {
         if write.command.is_none() {
             return self.bury_write(id);
         }
-        self.writes.arrived.push(Arrived { write: id, at: now, committed: None });
-        if self.writes.arrived.len() >= BATCH {
+        self.writes.arrived.push(Arrived { write: id, at: now });
+        if self.writes.arrived.len() >= BATCH && self.writes.posted.is_empty() {
             self.commit_arrived(now);
         }
     }
 
-    /// Commits what has arrived, unless somebody else commits just now.
+    /// Has committed what has arrived, and answers it. Where another core commits just now that one does it, or it is done at the next step.
     pub(super) fn commit_arrived(&mut self, now: Time) {
         while self.writes.have_arrived() {
-            self.refresh();
-            if self.writes.looks == 0 {
-                self.fetch_ahead();
+            if self.writes.posted.is_empty() {
+                self.post(now);
             }
-            let waits = self.writes.looks >= PATIENCE;
-            let ftl = &self.shared.ftl;
-            let Some(mut commits) = (if waits { Some(ftl.commits()) } else { ftl.try_commits() }) else {
-                self.writes.looks += 1;
-                self.share().put_off();
+            if self.lane().is_posted() && !self.commit_posted(now) {
                 return;
+            }
+            self.answer_posted(now);
+        }
+    }
+
+    /// What has been posted is committed, and its results are heard, however long that takes: nothing of this core's is under way then.
+    pub(super) fn finish_posted(&mut self, now: Time) {
+        if self.lane().is_posted() {
+            let commits = self.shared.ftl.commits();
+            self.commit_lanes(now, commits);
+        }
+        self.answer_posted(now);
+    }
+
+    fn lane(&self) -> &Lane {
+        self.share().lane()
+    }
+
+    /// Judges what has arrived once more and posts it; what is not to be committed any more goes to the firmware.
+    fn post(&mut self, now: Time) {
+        self.refresh();
+        let Writes { commands, arrived, posted, .. } = &mut self.writes;
+        let lane = self.shared.roster.share(self.index).lane();
+        let mut work = lane.work();
+        work.begin(self.version);
+        for Arrived { write: id, at } in arrived.drain(..) {
+            let Some(write) = commands.get_mut(id) else { continue };
+            let allowed = write.command.as_ref().filter(|_| write.failure.is_none()).and_then(|(_, request)| {
+                let identity = Identity::Client(request.get().address.client);
+                // By the same rules only the time can have taken the right away.
+                let until = self.rules.runs_until(request);
+                let same = write.version == self.version && now < until;
+                (same || self.rules.confirm(now, identity, request).is_ok()).then(|| (target(request), until))
+            });
+            let Some((target, until)) = allowed else {
+                posted.push(Posted { write: id, at, is_job: false });
+                continue;
             };
-            // Under the lock: see the module's doc.
-            if self.shared.roster.version() != self.version {
+            let accepted = write.accepted.max(at);
+            work.add(Job { at, accepted, target, until, blocks: 0 }, &write.blocks);
+            posted.push(Posted { write: id, at, is_job: true });
+        }
+        if !work.is_empty() {
+            drop(work);
+            lane.post();
+        }
+    }
+
+    /// Commits what all cores have posted; `false` where another core has the lock.
+    fn commit_posted(&mut self, now: Time) -> bool {
+        let ftl = &self.shared.ftl;
+        let waits = self.writes.looks >= PATIENCE;
+        let Some(commits) = (if waits { Some(ftl.commits()) } else { ftl.try_commits() }) else {
+            self.writes.looks += 1;
+            self.share().put_off();
+            return false;
+        };
+        self.commit_lanes(now, commits);
+        true
+    }
+
+    fn commit_lanes(&self, now: Time, mut commits: Commits<'_>) {
+        let roster = &self.shared.roster;
+        // Under the lock: see the module's doc.
+        let version = roster.version();
+        let settle_at = roster.lanes(self.index).map(|lane| lane.commit(now, version, &mut commits)).min();
+        drop(commits);
+        roster.settle_by(settle_at.unwrap_or(Time::NEVER));
+    }
+
+    /// Answers what has been committed; what was judged by old rules is judged again.
+    fn answer_posted(&mut self, now: Time) {
+        self.writes.looks = 0;
+        let mut posted = std::mem::take(&mut self.writes.posted);
+        let mut verdicts = std::mem::take(&mut self.writes.verdicts);
+        std::mem::swap(&mut verdicts, &mut self.lane().work().verdicts);
+        let mut next = verdicts.drain(..);
+        for Posted { write: id, at, is_job } in posted.drain(..) {
+            let verdict = if is_job { next.next() } else { None };
+            if let Some(Verdict::Stale) = verdict {
+                self.writes.arrived.push(Arrived { write: id, at });
                 continue;
             }
-            let Writes { commands, arrived, .. } = &mut self.writes;
-            for Arrived { write: id, at, committed } in &mut *arrived {
-                let Some(write) = commands.get_mut(*id) else { continue };
-                let Some((_, request)) = &write.command else { continue };
-                let (rules, client) = (&self.rules, request.get().address.client);
-                // By the same rules only the time can have taken the right away.
-                let same = write.version == self.version && rules.still_runs(now, request);
-                let allowed = same || rules.confirm(now, Identity::Client(client), request).is_ok();
-                if write.failure.is_none() && allowed {
-                    let accepted = write.accepted.max(*at);
-                    *committed = commits.commit(*at, accepted, &target(request), &write.blocks).ok();
-                }
-            }
-            drop(commits);
-            self.writes.looks = 0;
-            self.answer_arrived(now);
-        }
-    }
-
-    /// Asks for the records of the pages that the writes replace, so that nobody waits for them under the lock.
-    fn fetch_ahead(&mut self) {
-        let ftl = &self.shared.ftl;
-        for arrived in &self.writes.arrived {
-            let Some(write) = self.writes.commands.get_mut(arrived.write) else { continue };
-            let Some((_, request)) = &write.command else { continue };
-            let Request { address, blocks, .. } = *request.get();
-            (0..blocks).for_each(|index| ftl.prefetch_record(&ftl.probe(address.vid, address.vba + index)));
-        }
-    }
-
-    fn answer_arrived(&mut self, now: Time) {
-        let mut arrived = std::mem::take(&mut self.writes.arrived);
-        let mut settle_at = Time::NEVER;
-        for Arrived { write: id, committed, .. } in arrived.drain(..) {
             let Some(write) = self.writes.commands.remove(id) else { continue };
             self.share().left();
-            match (write.command, committed) {
-                (None, None) => self.drop_blocks(write.blocks),
-                (Some((permit, request)), Some(committed)) => {
-                    settle_at = settle_at.min(committed.settle_at);
+            match (write.command, verdict) {
+                // Whoever takes a command away has the lane finished before.
+                (None, Some(Verdict::Committed(_))) => unreachable!("nothing is committed for nobody"),
+                (None, _) => self.drop_blocks(write.blocks),
+                (Some((permit, request)), Some(Verdict::Committed(committed))) => {
                     self.keep_list(write.blocks);
                     self.answer_write(now, permit, request, &committed);
                 }
-                (Some((permit, request)), None) => {
+                (Some((permit, request)), _) => {
                     let (queue, identity) = (permit.queue(), Identity::Client(request.get().address.client));
                     let mut ssd = self.hand_over(&permit, &request);
                     let end = WriteEnd { request, identity, blocks: write.blocks };
                     ssd.finish_write(now, permit, queue, write.failure.map(Into::into), write.accepted, end);
                 }
-                (None, Some(_)) => unreachable!("nothing is committed for nobody"),
             }
         }
-        self.writes.arrived = arrived;
-        self.shared.roster.settle_by(settle_at);
+        drop(next);
+        (self.writes.posted, self.writes.verdicts) = (posted, verdicts);
     }
 
     #[inline]

@@ -68,11 +68,14 @@ impl Rules {
         if volume.entry.generation == request.generation { Ok(()) } else { Err(Refusal::UnknownVolume.into()) }
     }
 
-    /// Whether the leases run by which these very rules have allowed a write: nothing else of them changes with time.
+    /// Until when the leases run by which these very rules allow a write: nothing else of them changes with time.
     #[inline]
-    pub(crate) fn still_runs(&self, now: Time, request: &Authorized<Request>) -> bool {
+    pub(crate) fn runs_until(&self, request: &Authorized<Request>) -> Time {
+        if self.unchecked {
+            return Time::NEVER;
+        }
         let volume = self.volumes.get(usize::from(request.slot)).and_then(Option::as_ref);
-        self.serves(now) && volume.is_some_and(|volume| now < volume.lease_until)
+        volume.map_or(Time::ZERO, |volume| volume.lease_until.min(self.lease.until()))
     }
 
     /// Slot and rules of the volume, where the request is allowed.

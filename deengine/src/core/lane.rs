@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the cores of an SSD have to commit, where all of them see it: whoever has the translation layer's lock commits for all.
+//!
+//! ```text
+//!   core a --post--> lane a --.
+//!   core b --post--> lane b ---+--> the core that has the lock --> commits --> results in the lanes --> each answers its own
+//!   core c --post--> lane c --'
+//! ```
+//! So a core never waits for its turn at the lock: what it would have done there is done by whoever was there first, with the map, the journal and
+//! the stamp windows in that core's cache. A lane is its core's until posted, the holder's of the lock until it is done, and its core's again.
+
+use gnstor_fabric::time::Time;
+use gnstor_ftl::{Committed, Commits, NewBlock, Target};
+use gnstor_proto::slba::Vid;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A write to be committed.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// When its data was there, and when the modelled firmware had taken it.
+    pub(super) at: Time,
+    pub(super) accepted: Time,
+    pub(super) target: Target,
+    /// How many of the lane's blocks are its.
+    pub(super) blocks: u32,
+    /// Until when the leases run by which it was judged.
+    pub(super) until: Time,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Verdict {
+    /// The rules have changed since it was judged, or a lease has ended.
+    Stale,
+    Committed(Committed),
+    /// The layer refuses; the frames are still the core's.
+    Refused,
+}
+
+/// What a core has posted.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    /// The version of the rules that all of it was judged by.
+    version: u64,
+    jobs: Vec<Job>,
+    /// Of all jobs, in their order.
+    blocks: Vec<NewBlock>,
+    /// What became of the jobs, in their order.
+    pub(super) verdicts: Vec<Verdict>,
+}
+
+/// One core's.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Lane {
+    /// The work is the holder's of the lock.
+    posted: AtomicBool,
+    /// Nobody waits for it: whose it is says `posted`.
+    work: Mutex<Work>,
+}
+
+impl Lane {
+    /// The work, which is the core's own.
+    pub(super) fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves the work to whoever has the lock.
+    pub(super) fn post(&self) {
+        // Pairs with the load in `commit`.
+        self.posted.store(true, Ordering::Release);
+    }
+
+    /// Whether the work still has to be done.
+    #[inline]
+    pub(super) fn is_posted(&self) -> bool {
+        // Pairs with the store in `commit`.
+        self.posted.load(Ordering::Acquire)
+    }
+
+    /// Commits what is posted here, if anything is, where it was judged by the rules of `version`, which are those of now. When the layer has
+    /// something to do on account of it.
+    pub(super) fn commit(&self, now: Time, version: u64, commits: &mut Commits<'_>) -> Time {
+        if !self.is_posted() {
+            return Time::NEVER;
+        }
+        let settle_at = self.work().commit(now, version, commits);
+        // Pairs with the load in `is_posted`.
+        self.posted.store(false, Ordering::Release);
+        settle_at
+    }
+}
+
+impl Work {
+    /// Nothing is in it, and what comes was judged by the rules of this version.
+    pub(super) fn begin(&mut self, version: u64) {
+        self.version = version;
+        self.jobs.clear();
+        self.blocks.clear();
+        self.verdicts.clear();
+    }
+
+    /// Adds a write of these blocks.
+    pub(super) fn add(&mut self, job: Job, blocks: &[NewBlock]) {
+        let count = u32::try_from(blocks.len()).expect("blocks of a command");
+        self.jobs.push(Job { blocks: count, ..job });
+        self.blocks.extend_from_slice(blocks);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    fn commit(&mut self, now: Time, version: u64, commits: &mut Commits<'_>) -> Time {
+        let Self { version: judged_by, jobs, blocks, verdicts } = self;
+        let mut settle_at = Time::NEVER;
+        let mut rest = blocks.as_slice();
+        let mut coming = jobs.iter().flat_map(Job::places);
+        let mut announced = 0;
+        for job in &*jobs {
+            let own;
+            (own, rest) = rest.split_at(job.blocks as usize);
+            if *judged_by != version || now >= job.until {
+                verdicts.push(Verdict::Stale);
+                continue;
+            }
+            // What several writes look for comes to the cache together.
+            if announced < own.len() {
+                announced += commits.announce(&mut coming);
+            }
+            announced = announced.saturating_sub(own.len());
+            verdicts.push(match commits.commit(job.at, job.accepted, &job.target, own) {
+                Ok(committed) => {
+                    settle_at = settle_at.min(committed.settle_at);
+                    Verdict::Committed(committed)
+                }
+                Err(_) => Verdict::Refused,
+            });
+        }
+        settle_at
+    }
+}
+
+impl Job {
+    /// The blocks that it writes.
+    fn places(&self) -> impl Iterator<Item = (Vid, u32)> + use<> {
+        let Target { vid, vba, .. } = self.target;
+        (0..self.blocks).map(move |index| (vid, vba + index))
+    }
+}
