@@ -434,7 +434,6 @@ impl Controller for Ssd {
 
     fn step(&mut self, now: Time) {
         self.arbitrate(now);
-        self.alarm = self.alarm.min(self.roster.take_settle());
         if now < self.alarm {
             return;
         }

@@ -46,6 +46,15 @@ impl Ssd {
         }
     }
 
+    /// The layer has something to do at `at`, whoever comes then.
+    pub(crate) fn settle_by(&mut self, at: Time) {
+        if self.roster.has_cores() {
+            self.roster.settle_by(at);
+        } else {
+            self.wake_at(at);
+        }
+    }
+
     /// Sends on what the medium has loaded.
     pub(crate) fn take_loads(&mut self, now: Time) {
         while !self.loads.is_empty() {
@@ -83,12 +92,19 @@ impl Ssd {
 
     /// Lets the layer get on, and tries what waits for it; when to come back.
     pub(crate) fn settle(&mut self, now: Time) -> Time {
-        let mut next = self.ftl.settle(now);
+        let layer = self.ftl.settle(now);
         self.take_loads(now);
         for _ in 0..self.waiting.len() {
             let Some(id) = self.waiting.pop_front() else { break };
             self.try_again(now, id);
         }
+        // Where nobody here waits for the layer, the cores look after it alone, without this lock.
+        let mut next = if self.roster.has_cores() && self.waiting.is_empty() {
+            self.roster.settle_by(layer);
+            Time::NEVER
+        } else {
+            layer
+        };
         if !self.waiting.is_empty() {
             next = next.min(now + RETRY_PAUSE);
         }

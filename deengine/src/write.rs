@@ -85,7 +85,13 @@ impl Ssd {
             self.give_up(now, end);
             return self.refuse(permit, vid, refused, accepted.max(now));
         }
-        let committed = match self.ftl.commit(now, accepted.max(now), &target(&end.request), &end.blocks) {
+        let (committed, settle_at) = {
+            let mut commits = self.ftl.commits();
+            let committed = commits.commit(now, accepted.max(now), &target(&end.request), &end.blocks);
+            (committed, commits.advance(now))
+        };
+        self.settle_by(settle_at);
+        let committed = match committed {
             Ok(committed) => committed,
             Err(CommitError::Stalled) => {
                 let id = self.start(permit, queue, vid, accepted, Work::Stalled(end));
@@ -96,7 +102,6 @@ impl Ssd {
                 return self.refuse(permit, vid, Refusal::CapacityExceeded.into(), accepted.max(now));
             }
         };
-        self.wake_at(committed.settle_at);
         let WriteEnd { request, mut blocks, .. } = end;
         blocks.clear();
         self.spare_blocks.push(blocks);

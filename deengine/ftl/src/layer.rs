@@ -71,8 +71,6 @@ pub struct Committed {
     pub done: Time,
     /// Its last transaction: durable once [`Ftl::durable`] has come to it.
     pub seq: Seq,
-    /// When [`Ftl::settle`] has something to do.
-    pub settle_at: Time,
     /// Blocks applied.
     pub applied: u32,
     /// Blocks left alone because a newer or the same stamp was there (protocol rule 6).

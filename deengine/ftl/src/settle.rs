@@ -45,8 +45,10 @@ impl Ftl {
     /// Does what has become due: programs that have ended, the journal, erases, a piece of the checkpoint, background
     /// collection. The next time at which there is something to do, if nothing else happens.
     pub fn settle(&self, now: Time) -> Time {
-        let mut guard = self.lock();
-        let inner = &mut *guard;
+        self.settle_all(&mut self.lock(), now)
+    }
+
+    pub(crate) fn settle_all(&self, inner: &mut Inner, now: Time) -> Time {
         self.settle_in(inner, now);
         if let Some(running) = &mut inner.checkpoint {
             running.owed = running.owed.saturating_add(CHUNK_WORDS);

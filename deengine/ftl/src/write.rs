@@ -17,7 +17,13 @@ use std::sync::MutexGuard;
 pub struct Commits<'a> {
     ftl: &'a Ftl,
     inner: MutexGuard<'a, Inner>,
+    /// Blocks applied since the layer last got on.
+    applied: u32,
+    has_committed: bool,
 }
+
+/// So many blocks are applied before the layer gets on.
+const AT_ONCE: u32 = 64;
 
 impl Commits<'_> {
     /// Asks for what commits of these blocks will look for, of as many as can be asked for together: the map's buckets and the stamp windows
@@ -42,7 +48,25 @@ impl Commits<'_> {
         target: &Target,
         blocks: &[NewBlock],
     ) -> Result<Committed, CommitError> {
-        self.ftl.commit_in(&mut self.inner, now, accepted, target, blocks)
+        let committed = self.ftl.commit_in(&mut self.inner, now, accepted, target, blocks)?;
+        self.inner.stats.commit_holds += u64::from(!std::mem::replace(&mut self.has_committed, true));
+        self.applied += committed.applied;
+        if self.applied >= AT_ONCE {
+            self.advance(now);
+        }
+        Ok(committed)
+    }
+
+    /// Does what has become due by the commits. When the layer next has something to do: whoever commits sees to it that
+    /// [`Self::settle`] or [`Ftl::settle`] is called then.
+    pub fn advance(&mut self, now: Time) -> Time {
+        self.ftl.advance(&mut self.inner, now, std::mem::take(&mut self.applied));
+        self.ftl.next_program(&self.inner, now).min(self.ftl.next_quiet(&self.inner))
+    }
+
+    /// As [`Ftl::settle`].
+    pub fn settle(&mut self, now: Time) -> Time {
+        self.ftl.settle_all(&mut self.inner, now)
     }
 }
 
@@ -72,9 +96,8 @@ impl Ftl {
         Some(self.commits_with(self.try_lock()?))
     }
 
-    fn commits_with<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> Commits<'a> {
-        inner.stats.commit_holds += 1;
-        Commits { ftl: self, inner }
+    fn commits_with<'a>(&'a self, inner: MutexGuard<'a, Inner>) -> Commits<'a> {
+        Commits { ftl: self, inner, applied: 0, has_committed: false }
     }
 
     /// As [`Commits::commit`], one by itself.
@@ -88,7 +111,10 @@ impl Ftl {
         target: &Target,
         blocks: &[NewBlock],
     ) -> Result<Committed, CommitError> {
-        self.commits().commit(now, accepted, target, blocks)
+        let mut commits = self.commits();
+        let committed = commits.commit(now, accepted, target, blocks);
+        commits.advance(now);
+        committed
     }
 
     fn commit_in(
@@ -140,9 +166,7 @@ impl Ftl {
         inner.last_write = now;
         inner.nothing_to_collect = false;
         self.pay(inner, now, applied);
-        self.advance(inner, now, applied);
-        let settle_at = self.next_program(inner, now).min(self.next_quiet(inner));
-        Ok(Committed { done, seq: inner.journal.last(), settle_at, applied, overtaken: count - applied })
+        Ok(Committed { done, seq: inner.journal.last(), applied, overtaken: count - applied })
     }
 
     /// Unmaps blocks, leaving their stamps behind; how many were mapped, and how many were left alone (rule 6).

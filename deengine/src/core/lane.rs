@@ -79,16 +79,13 @@ impl Lane {
         self.posted.load(Ordering::Acquire)
     }
 
-    /// Commits what is posted here, if anything is, where it was judged by the rules of `version`, which are those of now. When the layer has
-    /// something to do on account of it.
-    pub(super) fn commit(&self, now: Time, version: u64, commits: &mut Commits<'_>) -> Time {
-        if !self.is_posted() {
-            return Time::NEVER;
+    /// Commits what is posted here, if anything is, where it was judged by the rules of `version`, which are those of now.
+    pub(super) fn commit(&self, now: Time, version: u64, commits: &mut Commits<'_>) {
+        if self.is_posted() {
+            self.work().commit(now, version, commits);
+            // Pairs with the load in `is_posted`.
+            self.posted.store(false, Ordering::Release);
         }
-        let settle_at = self.work().commit(now, version, commits);
-        // Pairs with the load in `is_posted`.
-        self.posted.store(false, Ordering::Release);
-        settle_at
     }
 }
 
@@ -112,9 +109,8 @@ impl Work {
         self.jobs.is_empty()
     }
 
-    fn commit(&mut self, now: Time, version: u64, commits: &mut Commits<'_>) -> Time {
+    fn commit(&mut self, now: Time, version: u64, commits: &mut Commits<'_>) {
         let Self { version: judged_by, jobs, blocks, verdicts } = self;
-        let mut settle_at = Time::NEVER;
         let mut rest = blocks.as_slice();
         let mut coming = jobs.iter().flat_map(Job::places);
         let mut announced = 0;
@@ -131,14 +127,10 @@ impl Work {
             }
             announced = announced.saturating_sub(own.len());
             verdicts.push(match commits.commit(job.at, job.accepted, &job.target, own) {
-                Ok(committed) => {
-                    settle_at = settle_at.min(committed.settle_at);
-                    Verdict::Committed(committed)
-                }
+                Ok(committed) => Verdict::Committed(committed),
                 Err(_) => Verdict::Refused,
             });
         }
-        settle_at
     }
 }
 

@@ -374,6 +374,12 @@ impl Controller for Core {
         self.commit_arrived(now);
         self.serve_line(now);
         let roster = &self.shared.roster;
+        // Whoever commits meanwhile does it too.
+        if roster.is_to_settle(now)
+            && let Some(mut commits) = self.shared.ftl.try_commits()
+        {
+            roster.settle_at(commits.settle(now));
+        }
         let is_due = now >= roster.alarm() || roster.is_waiting() && now >= self.shared.ftl.firmware_free();
         // Where another core is in, it does it, or says when it is to be done.
         if is_due && let Some(mut ssd) = self.shared.try_lock() {
@@ -388,7 +394,7 @@ impl Controller for Core {
         let roster = &self.shared.roster;
         let is_waiting = roster.is_waiting() || !self.line.is_empty();
         let firmware = if is_waiting { self.shared.ftl.firmware_free() } else { Time::NEVER };
-        Some(roster.alarm().min(firmware)).filter(|&at| at != Time::NEVER)
+        Some(roster.next().min(firmware)).filter(|&at| at != Time::NEVER)
     }
 
     fn pop_effect(&mut self) -> Option<Effect> {

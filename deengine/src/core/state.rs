@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(super) struct State {
     /// In picoseconds.
     alarm: AtomicU64,
-    /// When the translation layer has something to do after commits of cores, in picoseconds.
+    /// When the translation layer has something to do, in picoseconds. Whoever has its lock says when; others can only make it earlier.
     settle_at: AtomicU64,
     /// Commands wait for the modelled firmware: whoever comes now is not the next.
     waiting: AtomicBool,
@@ -50,25 +50,29 @@ impl Roster {
 
     #[inline]
     pub(super) fn alarm(&self) -> Time {
-        let state = &self.state.0;
-        Time::from_ps(state.alarm.load(Ordering::Relaxed).min(state.settle_at.load(Ordering::Relaxed)))
+        Time::from_ps(self.state.0.alarm.load(Ordering::Relaxed))
     }
 
-    /// The translation layer has something to do at `at`, after a commit.
+    /// When either has something to do.
     #[inline]
-    pub(super) fn settle_by(&self, at: Time) {
-        if at.as_ps() < self.state.0.settle_at.load(Ordering::Relaxed) {
-            self.state.0.settle_at.fetch_min(at.as_ps(), Ordering::Relaxed);
-        }
+    pub(super) fn next(&self) -> Time {
+        self.alarm().min(Time::from_ps(self.state.0.settle_at.load(Ordering::Relaxed)))
     }
 
-    /// Whoever asks sees to it.
-    pub(crate) fn take_settle(&self) -> Time {
-        let settle_at = &self.state.0.settle_at;
-        if settle_at.load(Ordering::Relaxed) == Time::NEVER.as_ps() {
-            return Time::NEVER;
-        }
-        Time::from_ps(settle_at.swap(Time::NEVER.as_ps(), Ordering::Relaxed))
+    /// The translation layer has something to do at `at`.
+    pub(crate) fn settle_by(&self, at: Time) {
+        self.state.0.settle_at.fetch_min(at.as_ps(), Ordering::Relaxed);
+    }
+
+    /// The translation layer next has something to do at `at`, says whoever has its lock.
+    pub(super) fn settle_at(&self, at: Time) {
+        self.state.0.settle_at.store(at.as_ps(), Ordering::Relaxed);
+    }
+
+    /// Whether the translation layer has something to do.
+    #[inline]
+    pub(super) fn is_to_settle(&self, now: Time) -> bool {
+        now.as_ps() >= self.state.0.settle_at.load(Ordering::Relaxed)
     }
 
     #[inline]

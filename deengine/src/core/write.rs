@@ -272,9 +272,9 @@ impl Core {
         let roster = &self.shared.roster;
         // Under the lock: see the module's doc.
         let version = roster.version();
-        let settle_at = roster.lanes(self.index).map(|lane| lane.commit(now, version, &mut commits)).min();
-        drop(commits);
-        roster.settle_by(settle_at.unwrap_or(Time::NEVER));
+        roster.lanes(self.index).for_each(|lane| lane.commit(now, version, &mut commits));
+        // Before the lock is let go: the next one to have it knows better.
+        roster.settle_at(commits.advance(now));
     }
 
     /// Answers what has been committed; what was judged by old rules is judged again.
