@@ -376,6 +376,7 @@ impl Controller for Core {
         let roster = &self.shared.roster;
         // Whoever commits meanwhile does it too.
         if roster.is_to_settle(now)
+            && !roster.is_committing()
             && let Some(mut commits) = self.shared.ftl.try_commits()
         {
             roster.settle_at(commits.settle(now));

@@ -12,6 +12,8 @@ pub(super) struct State {
     alarm: AtomicU64,
     /// When the translation layer has something to do, in picoseconds. Whoever has its lock says when; others can only make it earlier.
     settle_at: AtomicU64,
+    /// A core has the lock of the translation layer, for commits.
+    committing: AtomicBool,
     /// Commands wait for the modelled firmware: whoever comes now is not the next.
     waiting: AtomicBool,
     /// Somebody waits for commands in flight.
@@ -26,6 +28,7 @@ impl Default for State {
         Self {
             alarm: never(),
             settle_at: never(),
+            committing: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             fencing: AtomicBool::new(false),
             writes_through: AtomicBool::new(false),
@@ -67,6 +70,17 @@ impl Roster {
     /// The translation layer next has something to do at `at`, says whoever has its lock.
     pub(super) fn settle_at(&self, at: Time) {
         self.state.0.settle_at.store(at.as_ps(), Ordering::Relaxed);
+    }
+
+    /// Says so to those who would only disturb whoever commits by trying the lock.
+    pub(super) fn set_committing(&self, is_committing: bool) {
+        self.state.0.committing.store(is_committing, Ordering::Relaxed);
+    }
+
+    /// Whether trying the lock of the translation layer is in vain, most probably.
+    #[inline]
+    pub(super) fn is_committing(&self) -> bool {
+        self.state.0.committing.load(Ordering::Relaxed)
     }
 
     /// Whether the translation layer has something to do.

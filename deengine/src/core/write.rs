@@ -258,8 +258,12 @@ impl Core {
     /// Commits what all cores have posted; `false` where another core has the lock.
     fn commit_posted(&mut self, now: Time) -> bool {
         let ftl = &self.shared.ftl;
-        let waits = self.writes.looks >= PATIENCE;
-        let Some(commits) = (if waits { Some(ftl.commits()) } else { ftl.try_commits() }) else {
+        let commits = match self.writes.looks {
+            PATIENCE.. => Some(ftl.commits()),
+            _ if self.shared.roster.is_committing() => None,
+            _ => ftl.try_commits(),
+        };
+        let Some(commits) = commits else {
             self.writes.looks += 1;
             self.share().put_off();
             return false;
@@ -270,11 +274,13 @@ impl Core {
 
     fn commit_lanes(&self, now: Time, mut commits: Commits<'_>) {
         let roster = &self.shared.roster;
+        roster.set_committing(true);
         // Under the lock: see the module's doc.
         let version = roster.version();
         roster.lanes(self.index).for_each(|lane| lane.commit(now, version, &mut commits));
         // Before the lock is let go: the next one to have it knows better.
         roster.settle_at(commits.advance(now));
+        roster.set_committing(false);
     }
 
     /// Answers what has been committed; what was judged by old rules is judged again.
