@@ -171,8 +171,8 @@ pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, Cli
         verify,
         errors,
         late: told::late(&stages_before, &stages, rig.preset().is_null()),
+        busy: Busy::of(load, args.engines.count(), device.kind(), &cpu),
         cpu,
-        busy: Busy::of(load, args.engines.count(), device.kind()),
         stages: told::stages(&stages_before, &stages),
     })
 }

@@ -8,6 +8,7 @@
 
 use crate::media::{self, Made, MediaError};
 use gnstor_deengine::{Core, Ssd};
+use gnstor_fabric::controller::Helper;
 use gnstor_fabric::engine::{Engine, EngineConfig, lend};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{EngineHandle, EngineThreads};
@@ -30,6 +31,12 @@ pub fn default_engines() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).clamp(1, MAX_ENGINES))
 }
 
+/// Threads that help the SSDs of engines that wait for each other: as many as have a core of their own. One engine alone waits for nobody.
+fn helper_threads(engines: usize, ssds: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if engines > 1 { cores.saturating_sub(engines).min(ssds) } else { 0 }
+}
+
 impl Powered {
     /// Starts `engines` engines with these SSDs; clients of other processes call the first one number `first`.
     ///
@@ -41,9 +48,15 @@ impl Powered {
         let more: Vec<Engine> = (1..engines.clamp(1, MAX_ENGINES)).map(|_| first_engine.sibling()).collect();
         let mut engines: Vec<Engine> = std::iter::once(first_engine).chain(more).collect();
         let mut ssds = Vec::with_capacity(made.len());
+        let mut helpers: Vec<Vec<Box<dyn Helper>>> = Vec::new();
+        helpers.resize_with(helper_threads(engines.len(), made.len()), Vec::new);
         for Made { ssd, regions, .. } in made {
             let mut cores = Vec::with_capacity(engines.len());
-            for (core, engine) in ssd.into_cores(engines.len()).into_iter().zip(&mut engines) {
+            let made_cores = ssd.into_cores(engines.len());
+            if let (Some(core), Some(least)) = (made_cores.first(), helpers.iter_mut().min_by_key(|group| group.len())) {
+                least.push(core.helper());
+            }
+            for (core, engine) in made_cores.into_iter().zip(&mut engines) {
                 let (lent, back) = lend(core);
                 engine.add_target(Box::new(lent), regions.clone());
                 cores.push(back);
@@ -52,7 +65,7 @@ impl Powered {
         }
         // Without threads the engines are gone, and the SSDs are shut down with this.
         let mut powered = Self { engines: None, ssds };
-        powered.engines = Some(EngineThreads::start(engines)?);
+        powered.engines = Some(EngineThreads::start_with(engines, helpers)?);
         Ok(powered)
     }
 

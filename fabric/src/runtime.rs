@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The one place in this crate with a clock and threads: engines stepped by wall time, a thread each.
+//! The one place in this crate with a clock and threads: engines stepped by wall time, a thread each, and helpers of the SSDs.
 
+use crate::controller::Helper;
 use crate::engine::Engine;
 use crate::time::Time;
 use std::sync::Arc;
@@ -93,8 +94,19 @@ impl EngineThreads {
     ///
     /// # Panics
     /// Without any engine.
-    #[expect(clippy::disallowed_methods, reason = "the runtime module of this crate")]
     pub fn start(engines: Vec<Engine>) -> std::io::Result<Self> {
+        Self::start_with(engines, Vec::new())
+    }
+
+    /// As [`Self::start`], with a thread for each group of helpers.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    ///
+    /// # Panics
+    /// Without any engine.
+    #[expect(clippy::disallowed_methods, reason = "the runtime module of this crate")]
+    pub fn start_with(engines: Vec<Engine>, helpers: Vec<Vec<Box<dyn Helper>>>) -> std::io::Result<Self> {
         assert!(!engines.is_empty(), "a fabric has at least one engine");
         let (jobs, inboxes): (Vec<_>, Vec<_>) = engines.iter().map(|_| mpsc::channel()).unzip();
         let handle = EngineHandle { jobs: jobs.into(), mine: 0 };
@@ -106,6 +118,11 @@ impl EngineThreads {
             let asked = Arc::clone(&all.stop);
             let thread = std::thread::Builder::new().name(format!("gn-engine-{number}"));
             all.threads.push(thread.spawn(move || run(engine, &inbox, &asked, start))?);
+        }
+        for (number, helpers) in helpers.into_iter().enumerate() {
+            let asked = Arc::clone(&all.stop);
+            let thread = std::thread::Builder::new().name(format!("{HELPER_NAME}{number}"));
+            all.threads.push(thread.spawn(move || help(helpers, &asked, start))?);
         }
         Ok(all)
     }
@@ -130,13 +147,20 @@ impl Drop for EngineThreads {
     }
 }
 
+/// What the names of helpers' threads begin with.
+pub const HELPER_NAME: &str = "gn-helper-";
+
 /// Idle rounds before the thread gives its core to others, and before it sleeps: a busy array polls, an idle one costs nothing.
 const SPIN_ROUNDS: u32 = 200;
 const IDLE_BEFORE_SLEEP: Duration = Duration::from_millis(20);
 const NAP: Duration = Duration::from_micros(200);
 
+fn clock(start: Instant) -> impl Fn() -> Time {
+    move || Time::from_ns(u64::try_from(start.elapsed().as_nanos()).expect("585 years of uptime"))
+}
+
 fn run(mut engine: Engine, inbox: &Receiver<Job>, stop: &AtomicBool, start: Instant) {
-    let now = || Time::from_ns(u64::try_from(start.elapsed().as_nanos()).expect("585 years of uptime"));
+    let now = clock(start);
     let mut idle_rounds = 0u32;
     let mut idle_since = now();
     while !stop.load(Ordering::Acquire) {
@@ -169,5 +193,30 @@ fn run(mut engine: Engine, inbox: &Receiver<Job>, stop: &AtomicBool, start: Inst
         } else {
             std::thread::sleep(NAP);
         }
+    }
+}
+
+/// How long a helper without work stays awake.
+const IDLE_BEFORE_REST: Duration = Duration::from_millis(1);
+
+fn help(mut helpers: Vec<Box<dyn Helper>>, stop: &AtomicBool, start: Instant) {
+    let now = clock(start);
+    while !stop.load(Ordering::Acquire) {
+        if !helpers.iter().any(|helper| helper.is_wanted()) {
+            std::thread::sleep(NAP);
+            continue;
+        }
+        helpers.iter_mut().for_each(|helper| helper.set_awake(true));
+        let mut last = now();
+        while !stop.load(Ordering::Acquire) {
+            let at = now();
+            if helpers.iter_mut().fold(false, |worked, helper| helper.step(at) | worked) {
+                last = at;
+            } else if at.since(last).as_ns() >= u64::try_from(IDLE_BEFORE_REST.as_nanos()).expect("small") {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        helpers.iter_mut().for_each(|helper| helper.set_awake(false));
     }
 }

@@ -15,6 +15,7 @@
 //! ever says yes.
 
 mod flight;
+mod helper;
 mod lane;
 mod line;
 mod port;
@@ -377,6 +378,7 @@ impl Controller for Core {
         // Whoever commits meanwhile does it too.
         if roster.is_to_settle(now)
             && !roster.is_committing()
+            && !roster.has_help()
             && let Some(mut commits) = self.shared.ftl.try_commits()
         {
             roster.settle_at(commits.settle(now));

@@ -14,6 +14,10 @@ pub(super) struct State {
     settle_at: AtomicU64,
     /// A core has the lock of the translation layer, for commits.
     committing: AtomicBool,
+    /// Cores wait for their commits longer than they should.
+    wants_help: AtomicBool,
+    /// Somebody commits all the time who does nothing else.
+    has_help: AtomicBool,
     /// Commands wait for the modelled firmware: whoever comes now is not the next.
     waiting: AtomicBool,
     /// Somebody waits for commands in flight.
@@ -29,6 +33,8 @@ impl Default for State {
             alarm: never(),
             settle_at: never(),
             committing: AtomicBool::new(false),
+            wants_help: AtomicBool::new(false),
+            has_help: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             fencing: AtomicBool::new(false),
             writes_through: AtomicBool::new(false),
@@ -81,6 +87,25 @@ impl Roster {
     #[inline]
     pub(super) fn is_committing(&self) -> bool {
         self.state.0.committing.load(Ordering::Relaxed)
+    }
+
+    /// A core waits for its commits.
+    pub(super) fn ask_for_help(&self) {
+        self.state.0.wants_help.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn wants_help(&self) -> bool {
+        self.state.0.wants_help.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_help(&self, has_help: bool) {
+        self.state.0.has_help.store(has_help, Ordering::Relaxed);
+        self.state.0.wants_help.store(false, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn has_help(&self) -> bool {
+        self.state.0.has_help.load(Ordering::Relaxed)
     }
 
     /// Whether the translation layer has something to do.

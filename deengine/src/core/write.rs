@@ -15,7 +15,7 @@
 
 use super::lane::{Job, Lane, Verdict};
 use super::read::Command;
-use super::{Core, SsdGuard};
+use super::{Core, Shared, SsdGuard};
 use crate::command::{OK, WriteEnd};
 use crate::controller::refusal_of;
 use crate::permission::Authorized;
@@ -35,6 +35,10 @@ const BATCH: usize = 16;
 /// How often the lock is looked at, once a step, before a core waits for it: a thread that sleeps for it is woken many microseconds late, and
 /// all that its engine could have done meanwhile with it.
 const PATIENCE: u32 = 1 << 14;
+/// Looks after which a core takes the lock although somebody helps, who may have lost the processor.
+const HELPED_PATIENCE: u32 = 64;
+/// Looks after which a core asks for help.
+const ALONE_PATIENCE: u32 = 4;
 
 /// The writes of one core.
 #[derive(Debug)]
@@ -216,7 +220,7 @@ impl Core {
     pub(super) fn finish_posted(&mut self, now: Time) {
         if self.lane().is_posted() {
             let commits = self.shared.ftl.commits();
-            self.commit_lanes(now, commits);
+            self.shared.commit_lanes(self.index, now, commits);
         }
         self.answer_posted(now);
     }
@@ -257,32 +261,24 @@ impl Core {
 
     /// Commits what all cores have posted; `false` where another core has the lock.
     fn commit_posted(&mut self, now: Time) -> bool {
-        let ftl = &self.shared.ftl;
+        let Shared { ftl, roster, .. } = &*self.shared;
         let commits = match self.writes.looks {
             PATIENCE.. => Some(ftl.commits()),
-            _ if self.shared.roster.is_committing() => None,
+            _ if roster.is_committing() => None,
+            ..HELPED_PATIENCE if roster.has_help() => None,
             _ => ftl.try_commits(),
         };
         let Some(commits) = commits else {
             self.writes.looks += 1;
+            if self.writes.looks == ALONE_PATIENCE {
+                roster.ask_for_help();
+            }
             self.share().put_off();
             return false;
         };
-        self.commit_lanes(now, commits);
+        self.shared.commit_lanes(self.index, now, commits);
         true
     }
-
-    fn commit_lanes(&self, now: Time, mut commits: Commits<'_>) {
-        let roster = &self.shared.roster;
-        roster.set_committing(true);
-        // Under the lock: see the module's doc.
-        let version = roster.version();
-        roster.lanes(self.index).for_each(|lane| lane.commit(now, version, &mut commits));
-        // Before the lock is let go: the next one to have it knows better.
-        roster.settle_at(commits.advance(now));
-        roster.set_committing(false);
-    }
-
     /// Answers what has been committed; what was judged by old rules is judged again.
     fn answer_posted(&mut self, now: Time) {
         self.writes.looks = 0;
@@ -372,5 +368,19 @@ impl Core {
     fn keep_list(&mut self, mut blocks: Vec<NewBlock>) {
         blocks.clear();
         self.writes.spare.push(blocks);
+    }
+}
+
+impl Shared {
+    /// Commits what all cores have posted, that of core `first` before the others', and lets the layer get on.
+    pub(super) fn commit_lanes(&self, first: usize, now: Time, mut commits: Commits<'_>) {
+        let roster = &self.roster;
+        roster.set_committing(true);
+        // Under the lock: see the module's doc.
+        let version = roster.version();
+        roster.lanes(first).for_each(|lane| lane.commit(now, version, &mut commits));
+        // Before the lock is let go: the next one to have it knows better.
+        roster.settle_at(commits.advance(now));
+        roster.set_committing(false);
     }
 }

@@ -19,17 +19,22 @@ fn rig() -> Rig {
 
 /// Submits writes of these blocks and answers their transfers; they have arrived, and their core's step has not ended.
 fn arrive(rig: &mut Rig, key: QueueKey, blocks: &[u32]) -> Vec<u16> {
+    arrive_on(rig, blocks.iter().map(|&vba| (key, vba)))
+}
+
+fn arrive_on(rig: &mut Rig, writes: impl Iterator<Item = (QueueKey, u32)>) -> Vec<u16> {
+    let mut write = |(key, vba)| {
+        rig.poke(key, 0, &block(77));
+        (key, rig.io(io::WRITE, key, vba, 1))
+    };
+    let sqes: Vec<_> = writes.map(&mut write).collect();
     rig.hold = true;
-    rig.poke(key, 0, &block(77));
-    let ids = blocks.iter().map(|&vba| {
-        let sqe = rig.io(io::WRITE, key, vba, 1);
-        rig.submit(key, sqe)
-    });
-    let ids = ids.collect();
+    let ids = sqes.into_iter().map(|(key, sqe)| rig.submit(key, sqe)).collect();
     for effect in std::mem::take(&mut rig.held) {
+        let Effect::Pull { queue, .. } = effect else { panic!("{effect:?}") };
         let (transfer, outcome) = rig.moved(effect);
         let now = rig.now;
-        rig.core(key).transferred(now, transfer, outcome);
+        rig.core(queue).transferred(now, transfer, outcome);
     }
     rig.hold = false;
     ids
@@ -64,6 +69,100 @@ fn a_write_waits_for_its_next_step_while_another_commits_and_is_not_answered_bef
     assert_eq!(rig.stats().commits_put_off, 1);
     rig.pump();
     assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), None);
+}
+
+#[test]
+fn whoever_has_the_lock_commits_for_all_and_each_answers_its_own() {
+    let mut rig = rig();
+    // A core learns whose a queue is with its first command.
+    arrive(&mut rig, OTHER, &[1]);
+    rig.pump();
+    let before = rig.layer_stats();
+    let ids = arrive_on(&mut rig, [(WRITER, 5), (OTHER, 6)].into_iter());
+    let mut helper = rig.core(WRITER).helper();
+    helper.set_awake(true);
+    rig.core(WRITER).end_step();
+    rig.core(OTHER).end_step();
+    assert_eq!(rig.layer_stats().host_pages, before.host_pages);
+    assert!(helper.step(rig.now));
+    helper.set_awake(false);
+    let after = rig.layer_stats();
+    assert_eq!((after.host_pages - before.host_pages, after.commit_holds - before.commit_holds), (2, 1));
+    rig.core(OTHER).end_step();
+    assert_eq!((rig.core(WRITER).writes_done(), rig.core(OTHER).writes_done()), (0, 1));
+    rig.pump();
+    for (key, cid) in [WRITER, OTHER].into_iter().zip(ids) {
+        assert_eq!(refusal(&rig.take(key, cid).unwrap()), None);
+    }
+    assert_eq!(rig.layer_stats().commit_holds, after.commit_holds);
+}
+
+#[test]
+fn a_core_that_looks_in_vain_asks_for_help_and_leaves_the_lock_to_it() {
+    let mut rig = rig();
+    let ids = arrive(&mut rig, WRITER, &[5]);
+    let mut helper = rig.core(WRITER).helper();
+    let ftl = Arc::clone(&rig.ssd().ftl);
+    let commits = ftl.commits();
+    for _ in 0..3 {
+        rig.core(WRITER).end_step();
+    }
+    assert!(!helper.is_wanted());
+    rig.core(WRITER).end_step();
+    assert!(helper.is_wanted());
+    drop(commits);
+    helper.set_awake(true);
+    rig.core(WRITER).end_step();
+    assert_eq!(rig.layer_stats().host_pages, 0, "it is the helper's");
+    assert!(helper.step(rig.now) && !helper.step(rig.now));
+    assert_eq!(rig.layer_stats().host_pages, 1);
+    helper.set_awake(false);
+    rig.pump();
+    assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), None);
+}
+
+#[test]
+fn a_core_whose_helper_does_nothing_commits_after_a_while() {
+    let mut rig = rig();
+    let ids = arrive(&mut rig, WRITER, &[5]);
+    rig.core(WRITER).helper().set_awake(true);
+    rig.core(WRITER).end_step();
+    assert_eq!(rig.layer_stats().host_pages, 0);
+    (0..100).for_each(|_| rig.core(WRITER).end_step());
+    rig.pump();
+    assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), None);
+}
+
+#[test]
+fn a_write_that_is_posted_is_committed_before_its_queue_dies() {
+    let mut rig = rig();
+    arrive(&mut rig, WRITER, &[7, 8]);
+    let ftl = Arc::clone(&rig.ssd().ftl);
+    let commits = ftl.commits();
+    rig.core(WRITER).end_step();
+    drop(commits);
+    rig.memory.remove(&WRITER);
+    rig.close_queue(rig.now, WRITER);
+    rig.pump();
+    assert_eq!((rig.mapped_blocks(), rig.in_flight(), rig.stats().permits_forfeited), (2, 0, 0));
+    assert!(rig.frames_are_whole());
+}
+
+#[test]
+fn a_write_that_is_posted_is_judged_again_where_the_rules_change() {
+    let mut rig = rig();
+    let ids = arrive(&mut rig, WRITER, &[6]);
+    let ftl = Arc::clone(&rig.ssd().ftl);
+    let commits = ftl.commits();
+    rig.core(WRITER).end_step();
+    drop(commits);
+    rig.chmod(|entry| {
+        entry.writer = Some(client(9));
+        entry.lease_epoch += 1;
+    });
+    assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), Some(Refusal::LeaseHeldByOther));
+    assert_eq!((rig.mapped_blocks(), rig.in_flight()), (0, 0));
+    assert!(rig.frames_are_whole());
 }
 
 #[test]
@@ -179,7 +278,28 @@ fn beside_writers(rig: &mut Rig, world: &World, daemon: impl FnOnce(&mut Rig, &m
     let map_epoch = rig.map_epoch;
     world.lease.store(LEASE.into(), Ordering::Relaxed);
     let write = |core: &mut Core, key| write_on(core, key, map_epoch, world);
-    let seen = beside(rig, &[WRITER, OTHER], &world.stop, write, daemon);
+    let mut helper = rig.core(WRITER).helper();
+    let seen = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut is_awake = false;
+            // It comes and goes.
+            for step in 0u32.. {
+                if world.stop.load(Ordering::Relaxed) {
+                    return helper.set_awake(false);
+                }
+                if step.is_multiple_of(512) {
+                    is_awake = !is_awake || helper.is_wanted();
+                    helper.set_awake(is_awake);
+                }
+                if is_awake {
+                    helper.step(Time::from_ns(2000));
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        beside(rig, &[WRITER, OTHER], &world.stop, write, daemon)
+    });
     seen.into_iter().fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
 }
 
