@@ -88,12 +88,21 @@ pub struct EngineArgs {
     /// Threads that serve the SSDs, 1 to 16 [default: half the machine's cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub engines: Option<u8>,
+    /// Threads that help them where writes of several meet in one SSD, 0 to 16; they sleep until called [default: as many as there are cores
+    /// left, at most one for each SSD]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=16))]
+    pub helpers: Option<u8>,
 }
 
 impl EngineArgs {
-    /// The number, or the machine's default.
+    /// The number of engines, or the machine's default.
     pub fn count(self) -> usize {
         self.engines.map_or_else(crate::power::default_engines, usize::from)
+    }
+
+    /// Both numbers.
+    pub fn threads(self) -> crate::power::Threads {
+        crate::power::Threads { engines: self.count(), helpers: self.helpers.map(usize::from) }
     }
 }
 

@@ -8,7 +8,7 @@
 
 use crate::door::Door;
 use crate::media::{About, MediaError, Plan, make_ssds};
-use crate::power::Powered;
+use crate::power::{Powered, Threads};
 use crate::reach::Reach;
 use gnstor_daemon::{Daemon, DaemonConfig, DaemonError, Reconnect, SsdPort};
 use gnstor_fabric::admin::{AdminChannel, ChannelError};
@@ -52,7 +52,7 @@ pub struct ArrayConfig {
     /// Placement groups.
     pub groups: u32,
     /// Threads that serve the SSDs of this process; see [`crate::power::default_engines`].
-    pub engines: usize,
+    pub threads: Threads,
 }
 
 /// Why an array does not start.
@@ -148,7 +148,7 @@ impl Array {
             Ssds::At(_) => Vec::new(),
         };
         let abouts: Vec<About> = made.iter().map(|made| made.about.clone()).collect();
-        let powered = Powered::on(made, 0, config.link, config.engines).map_err(os("starting the engine"))?;
+        let powered = Powered::on(made, 0, config.link, config.threads).map_err(os("starting the engine"))?;
         let handle = powered.engine();
         let soft = handle.call(|e, _| e.add_soft())?;
         let fabric_address = listener.as_ref().and_then(|d| d.local_addr().ok());

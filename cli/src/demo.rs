@@ -94,7 +94,7 @@ impl<'a> Cast<'a> {
             fabric_listen: None,
             link: if args.preset == "null" { LinkConfig::UNLIMITED } else { LinkConfig::PAPER_200GBE },
             groups: gnstor_proto::placement::DEFAULT_GROUPS,
-            engines: args.engines.count(),
+            threads: args.engines.threads(),
         })?;
         let address = array.daemon_address();
         steps.done(format!(

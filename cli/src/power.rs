@@ -31,29 +31,42 @@ pub fn default_engines() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).clamp(1, MAX_ENGINES))
 }
 
-/// Threads that help the SSDs of engines that wait for each other: as many as have a core of their own. One engine alone waits for nobody.
-fn helper_threads(engines: usize, ssds: usize) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if engines > 1 { cores.saturating_sub(engines).min(ssds) } else { 0 }
+/// How many threads SSDs have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Threads {
+    /// That serve their queues.
+    pub engines: usize,
+    /// That help those; `None`: as many as there are cores for.
+    pub helpers: Option<usize>,
+}
+
+impl Threads {
+    /// One engine alone waits for nobody.
+    fn helpers(self, ssds: usize) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let helpers = self.helpers.unwrap_or_else(|| cores().saturating_sub(self.engines));
+        if self.engines > 1 { helpers.min(ssds) } else { 0 }
+    }
 }
 
 impl Powered {
-    /// Starts `engines` engines with these SSDs; clients of other processes call the first one number `first`.
+    /// Starts engines with these SSDs; clients of other processes call the first one number `first`.
     ///
     /// # Errors
     /// When the operating system gives no thread.
-    pub fn on(made: Vec<Made>, first: u16, link: LinkConfig, engines: usize) -> std::io::Result<Self> {
+    pub fn on(made: Vec<Made>, first: u16, link: LinkConfig, threads: Threads) -> std::io::Result<Self> {
         let mut first_engine = Engine::new(EngineConfig { link, ..EngineConfig::default() });
         first_engine.set_first_ssd(first);
-        let more: Vec<Engine> = (1..engines.clamp(1, MAX_ENGINES)).map(|_| first_engine.sibling()).collect();
+        let more: Vec<Engine> = (1..threads.engines.clamp(1, MAX_ENGINES)).map(|_| first_engine.sibling()).collect();
         let mut engines: Vec<Engine> = std::iter::once(first_engine).chain(more).collect();
         let mut ssds = Vec::with_capacity(made.len());
         let mut helpers: Vec<Vec<Box<dyn Helper>>> = Vec::new();
-        helpers.resize_with(helper_threads(engines.len(), made.len()), Vec::new);
+        helpers.resize_with(threads.helpers(made.len()), Vec::new);
         for Made { ssd, regions, .. } in made {
             let mut cores = Vec::with_capacity(engines.len());
             let made_cores = ssd.into_cores(engines.len());
-            if let (Some(core), Some(least)) = (made_cores.first(), helpers.iter_mut().min_by_key(|group| group.len())) {
+            if let (Some(core), Some(least)) = (made_cores.first(), helpers.iter_mut().min_by_key(|group| group.len()))
+            {
                 least.push(core.helper());
             }
             for (core, engine) in made_cores.into_iter().zip(&mut engines) {

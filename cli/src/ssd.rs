@@ -53,7 +53,7 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let made = make_ssd(&Plan { index, preset, settings, retime, bytes, file, shared, sparse, format })?;
     drop(waking);
     let about = made.about.clone();
-    let powered = Powered::on(vec![made], about.index, LinkConfig::UNLIMITED, args.engines.count())
+    let powered = Powered::on(vec![made], about.index, LinkConfig::UNLIMITED, args.engines.threads())
         .map_err(os("starting the engine".into()))?;
     let door = Door::open(listener, powered.engine()).map_err(os("opening the TCP door".into()))?;
     tell_start(args, &about, door.address());

@@ -42,7 +42,7 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         fabric_listen: Some(SocketAddr::new(args.listen.ip(), fabric_port)),
         link: LinkConfig::UNLIMITED,
         groups: args.groups,
-        engines: args.engines.count(),
+        threads: args.engines.threads(),
     })?;
     tell(args, &array);
     while !steps.interrupted() {

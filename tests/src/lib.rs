@@ -14,6 +14,7 @@ pub mod raw_queue;
 
 use gnstor_cli::array::{Array, ArrayConfig, Ssds};
 use gnstor_cli::media;
+use gnstor_cli::power::Threads;
 use gnstor_fabric::link::LinkConfig;
 use libgnstor::{
     Choice, Client, ConnectOptions, CreateOptions, Device, EngineHandle, Error, Fabric, IoFailure, Node, Residency,
@@ -64,7 +65,7 @@ pub fn small_config(ssds: u16) -> ArrayConfig {
         fabric_listen: None,
         link: LinkConfig::UNLIMITED,
         groups: 256,
-        engines: 3,
+        threads: Threads { engines: 3, helpers: Some(1) },
     }
 }
 

@@ -123,7 +123,7 @@ impl Rig {
             fabric_listen: None,
             link,
             groups: gnstor_proto::placement::DEFAULT_GROUPS,
-            engines: args.engines.count(),
+            threads: args.engines.threads(),
         })?;
         let residency = if args.one_grid { Residency::OneGrid } else { Residency::TwoKernels };
         let node = Arc::new(Node::new(array.engine(), &device, residency).map_err(Error::from)?);

@@ -10,7 +10,7 @@
 //! the stamp windows in that core's cache. A lane is its core's until posted, the holder's of the lock until it is done, and its core's again.
 
 use gnstor_fabric::time::Time;
-use gnstor_ftl::{Committed, Commits, NewBlock, Target};
+use gnstor_ftl::{Commits, Committed, NewBlock, Target};
 use gnstor_proto::slba::Vid;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -349,7 +349,10 @@ impl Controller for Core {
     /// The map's buckets for all reads first, then the records of the pages found there: two waits for memory, not two
     /// for each command. Writes look for them when they are committed.
     fn announce(&mut self, commands: &[Sqe]) {
-        let blocks = commands.iter().filter(|sqe| sqe.opcode == nvme::io::READ).filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
+        let blocks = commands
+            .iter()
+            .filter(|sqe| sqe.opcode == nvme::io::READ)
+            .filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
         let mut blocks = blocks.map(|address| (address.vid, address.vba)).peekable();
         while blocks.peek().is_some() {
             self.shared.ftl.announce(blocks.by_ref(), &mut self.batch);
