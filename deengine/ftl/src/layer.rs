@@ -142,8 +142,9 @@ pub(crate) struct Inner {
     /// Which blocks of the write in hand are to be applied, and where the map has them.
     pub(crate) fresh: Vec<Option<Probe>>,
     pub(crate) words: Vec<u64>,
-    /// Blocks whose commits come next.
+    /// Blocks whose commits come next, and how many of them are over.
     pub(crate) batch: Batch,
+    pub(crate) batch_at: usize,
     /// Transactions of the blocks that hosts wrote, for tests that look at each.
     #[cfg(test)]
     pub(crate) applied_at: Vec<Seq>,

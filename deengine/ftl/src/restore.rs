@@ -261,6 +261,7 @@ fn assemble(
         fresh: Vec::new(),
         words: Vec::new(),
         batch: Batch::default(),
+        batch_at: 0,
         #[cfg(test)]
         applied_at: Vec::new(),
     };

@@ -15,7 +15,40 @@ pub const WINDOW: usize = 4096;
 /// Chains of a window: with twice as many as there are entries most have one at the most.
 const CHAINS: usize = 2 * WINDOW;
 /// The end of a chain.
-const END: u16 = u16::MAX;
+const END: Link = Link(u32::MAX);
+
+/// Names an entry: its place in the ring, some bits of its block's hash, and whether it is the last of its chain. So most looks at a block that is
+/// not there touch one line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Link(u32);
+
+/// Where the bits of the hash are.
+const TAG_SHIFT: u32 = 17;
+const LAST: u32 = 1 << 16;
+
+impl Link {
+    #[inline]
+    fn new(at: usize, tag: u32, is_last: bool) -> Self {
+        Self(u32::try_from(at).expect("below WINDOW") | tag | if is_last { LAST } else { 0 })
+    }
+
+    #[inline]
+    fn at(self) -> usize {
+        (self.0 & (LAST - 1)) as usize
+    }
+
+    #[inline]
+    fn tag(self) -> u32 {
+        self.0 >> TAG_SHIFT << TAG_SHIFT
+    }
+
+    #[inline]
+    fn is_last(self) -> bool {
+        self.0 & LAST != 0
+    }
+}
+
+const _: () = assert!(WINDOW < LAST as usize - 1, "no entry is the end");
 
 /// The (vba, stamp) pairs applied last to one volume.
 ///
@@ -28,13 +61,17 @@ pub struct Window {
     ring: Vec<(u32, Stamp)>,
     next: usize,
     /// First entry of each chain; empty until something is remembered.
-    chains: Vec<u16>,
-    /// The entry behind each entry.
-    links: Vec<u16>,
+    chains: Vec<Link>,
+    /// The entry behind each entry that is not the last of its chain.
+    links: Vec<Link>,
 }
 
-fn chain_of(vba: u32) -> usize {
-    usize::try_from(mix64(vba.into())).unwrap_or(0) % CHAINS
+/// A block's chain, and what a link to it bears.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "halves of a hash")]
+fn chain_of(vba: u32) -> (usize, u32) {
+    let hash = mix64(vba.into());
+    (hash as u32 as usize % CHAINS, (hash >> 32) as u32 >> TAG_SHIFT << TAG_SHIFT)
 }
 
 impl Window {
@@ -44,12 +81,12 @@ impl Window {
         self.entry(vba).map(|at| self.ring[at].1)
     }
 
-    /// Reads what [`Self::held`] and [`Self::record`] of a block will need, so that it is in the cache.
+    /// Reads what [`Self::held`] and [`Self::record`] of a block will need, so that it is in the cache. Others may be remembered before it.
     #[inline]
     fn touch(&self, vba: u32) {
-        let chain = |vba| self.chains.get(chain_of(vba)).copied();
-        let replaced = self.ring.get(self.next).and_then(|(vba, _)| chain(*vba));
-        std::hint::black_box((chain(vba), replaced));
+        let chain = |vba| self.chains.get(chain_of(vba).0).copied();
+        let replaced = |ahead| self.ring.get((self.next + ahead) % WINDOW).and_then(|(vba, _)| chain(*vba));
+        std::hint::black_box((chain(vba), replaced(0), replaced(1)));
     }
 
     /// Remembers an applied write. The caller applies only stamps above the one held.
@@ -106,37 +143,57 @@ impl Window {
     /// The entry of a block that counts.
     #[inline]
     fn entry(&self, vba: u32) -> Option<usize> {
-        let mut at = *self.chains.get(chain_of(vba))?;
-        while at != END {
-            if self.ring[usize::from(at)].0 == vba {
-                return Some(usize::from(at));
+        let (chain, tag) = chain_of(vba);
+        let mut link = *self.chains.get(chain)?;
+        while link != END {
+            if link.tag() == tag && self.ring[link.at()].0 == vba {
+                return Some(link.at());
             }
-            at = self.links[usize::from(at)];
+            link = self.behind(link);
         }
         None
     }
 
     #[inline]
+    fn behind(&self, link: Link) -> Link {
+        if link.is_last() { END } else { self.links[link.at()] }
+    }
+
+    #[inline]
     fn link(&mut self, vba: u32, at: usize) {
-        let first = &mut self.chains[chain_of(vba)];
-        self.links[at] = std::mem::replace(first, u16::try_from(at).expect("below WINDOW"));
+        let (chain, tag) = chain_of(vba);
+        let first = &mut self.chains[chain];
+        self.links[at] = *first;
+        *first = Link::new(at, tag, *first == END);
     }
 
     /// Takes the entry that `is` says it is out of the block's chain, where it is in it.
     #[inline]
     fn unlink(&mut self, vba: u32, is: impl Fn(&[(u32, Stamp)], usize) -> bool) {
-        let chain = chain_of(vba);
-        let (mut before, mut at) = (None, self.chains[chain]);
-        while at != END {
-            let (here, next) = (usize::from(at), self.links[usize::from(at)]);
-            if is(&self.ring, here) {
-                match before {
-                    Some(before) => self.links[before] = next,
-                    None => self.chains[chain] = next,
-                }
-                return;
+        let (chain, tag) = chain_of(vba);
+        // The place of the link looked at, and of the one before it; none: the chain's head.
+        let (mut place, mut before) = (None, None);
+        let mut link = self.chains[chain];
+        while link != END {
+            if link.tag() == tag && is(&self.ring, link.at()) {
+                let next = self.behind(link);
+                return match place {
+                    // The one before is the last now, and whoever names it must say so.
+                    Some(_) if next == END => self.link_at(chain, before).0 |= LAST,
+                    _ => *self.link_at(chain, place) = next,
+                };
             }
-            (before, at) = (Some(here), next);
+            before = place;
+            place = Some(link.at());
+            link = self.behind(link);
+        }
+    }
+
+    /// A link by where it is: behind an entry, or at the head of a chain.
+    fn link_at(&mut self, chain: usize, place: Option<usize>) -> &mut Link {
+        match place {
+            Some(at) => &mut self.links[at],
+            None => &mut self.chains[chain],
         }
     }
 }

@@ -26,15 +26,15 @@ pub struct Commits<'a> {
 const AT_ONCE: u32 = 64;
 
 impl Commits<'_> {
-    /// Asks for what commits of these blocks will look for, of as many as can be asked for together: the map's buckets and the stamp windows
-    /// first, then the records of the pages found there. How many that was.
-    pub fn announce(&mut self, blocks: impl IntoIterator<Item = (Vid, u32)>) -> usize {
-        let Inner { batch, windows, .. } = &mut *self.inner;
+    /// Asks for what commits of these blocks will look for, which come next in this order: the map's buckets and the stamp windows
+    /// first, then the records of the pages found there. No more than [`gnstor_map::Batch::MOST`] of them.
+    pub fn announce(&mut self, blocks: impl IntoIterator<Item = (Vid, u32)>) {
+        let Inner { batch, batch_at, windows, .. } = &mut *self.inner;
+        *batch_at = 0;
         let blocks = blocks.into_iter().inspect(|(vid, vba)| windows.touch(*vid, *vba));
         self.ftl.map.probe_batch(blocks, batch);
         self.ftl.map.find_batch(batch);
         (0..batch.len()).filter_map(|at| batch.page(at)).for_each(|page| self.ftl.flash.prefetch(Ppa(page)));
-        batch.len()
     }
 
     /// All data of a write is there: from now on reads find it. It is as good as the write buffer is; see [`Ftl::harden`].
@@ -131,7 +131,10 @@ impl Ftl {
         fresh.clear();
         let mut new = 0;
         fresh.extend((0..count).map(|index| {
-            let probe = self.map.probe(target.vid, target.vba + index);
+            let vba = target.vba + index;
+            let announced = inner.batch.probe_of(inner.batch_at, target.vid, vba);
+            inner.batch_at += usize::from(announced.is_some());
+            let probe = announced.unwrap_or_else(|| self.map.probe(target.vid, vba));
             let page = self.map.find(&probe).map(Ppa);
             let is_newer = self.is_newer(inner, target, index, page);
             new += u64::from(is_newer && page.is_none());

@@ -70,6 +70,12 @@ impl Batch {
         Probe { key: self.keys[at], tag: self.tags[at], first: self.buckets[0][at], second: self.buckets[1][at] }
     }
 
+    /// The place of block number `at`, if it is this block.
+    #[inline]
+    pub fn probe_of(&self, at: usize, vid: Vid, vba: u32) -> Option<Probe> {
+        (at < self.len && self.keys[at] == key_of(vid, vba)).then(|| self.probe(at))
+    }
+
     /// The page of block number `at`, as the last [`Map::find_batch`] found it.
     ///
     /// # Panics

@@ -10,7 +10,7 @@
 //! the stamp windows in that core's cache. A lane is its core's until posted, the holder's of the lock until it is done, and its core's again.
 
 use gnstor_fabric::time::Time;
-use gnstor_ftl::{Commits, Committed, NewBlock, Target};
+use gnstor_ftl::{Batch, Commits, Committed, NewBlock, Target};
 use gnstor_proto::slba::Vid;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,12 +26,13 @@ pub(super) struct Job {
     pub(super) blocks: u32,
     /// Until when the leases run by which it was judged.
     pub(super) until: Time,
+    pub(super) verdict: Verdict,
 }
 
 /// What became of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Verdict {
-    /// The rules have changed since it was judged, or a lease has ended.
+    /// It has not been looked at; or the rules have changed since it was judged, or a lease has ended.
     Stale,
     Committed(Committed),
     /// The layer refuses; the frames are still the core's.
@@ -43,11 +44,9 @@ pub(super) enum Verdict {
 pub(super) struct Work {
     /// The version of the rules that all of it was judged by.
     version: u64,
-    jobs: Vec<Job>,
+    pub(super) jobs: Vec<Job>,
     /// Of all jobs, in their order.
     blocks: Vec<NewBlock>,
-    /// What became of the jobs, in their order.
-    pub(super) verdicts: Vec<Verdict>,
 }
 
 /// One core's.
@@ -95,7 +94,6 @@ impl Work {
         self.version = version;
         self.jobs.clear();
         self.blocks.clear();
-        self.verdicts.clear();
     }
 
     /// Adds a write of these blocks.
@@ -110,27 +108,39 @@ impl Work {
     }
 
     fn commit(&mut self, now: Time, version: u64, commits: &mut Commits<'_>) {
-        let Self { version: judged_by, jobs, blocks, verdicts } = self;
-        let mut rest = blocks.as_slice();
-        let mut coming = jobs.iter().flat_map(Job::places);
-        let mut announced = 0;
-        for job in &*jobs {
+        let Self { version: judged_by, jobs, blocks } = self;
+        if *judged_by != version {
+            return;
+        }
+        let (mut rest, mut announced) = (blocks.as_slice(), 0);
+        for at in 0..jobs.len() {
+            // What several writes look for comes to the cache together.
+            if at >= announced {
+                announced = at + Self::announce(&jobs[at..], commits);
+            }
+            let job = &mut jobs[at];
             let own;
             (own, rest) = rest.split_at(job.blocks as usize);
-            if *judged_by != version || now >= job.until {
-                verdicts.push(Verdict::Stale);
+            if now >= job.until {
                 continue;
             }
-            // What several writes look for comes to the cache together.
-            if announced < own.len() {
-                announced += commits.announce(&mut coming);
-            }
-            announced = announced.saturating_sub(own.len());
-            verdicts.push(match commits.commit(job.at, job.accepted, &job.target, own) {
+            job.verdict = match commits.commit(job.at, job.accepted, &job.target, own) {
                 Ok(committed) => Verdict::Committed(committed),
                 Err(_) => Verdict::Refused,
-            });
+            };
         }
+    }
+
+    /// Has fetched what the first of these jobs look for; how many. At least one, however long.
+    fn announce(jobs: &[Job], commits: &mut Commits<'_>) -> usize {
+        let mut blocks = 0;
+        let fits = |job: &&Job| {
+            blocks += job.blocks as usize;
+            blocks <= Batch::MOST
+        };
+        let count = jobs.iter().take_while(fits).count().max(1);
+        commits.announce(jobs[..count].iter().flat_map(Job::places));
+        count
     }
 }
 

@@ -250,7 +250,7 @@ impl Core {
                 continue;
             };
             let accepted = write.accepted.max(at);
-            work.add(Job { at, accepted, target, until, blocks: 0 }, &write.blocks);
+            work.add(Job { at, accepted, target, until, blocks: 0, verdict: Verdict::Stale }, &write.blocks);
             posted.push(Posted { write: id, at, is_job: true });
         }
         if !work.is_empty() {
@@ -284,7 +284,7 @@ impl Core {
         self.writes.looks = 0;
         let mut posted = std::mem::take(&mut self.writes.posted);
         let mut verdicts = std::mem::take(&mut self.writes.verdicts);
-        std::mem::swap(&mut verdicts, &mut self.lane().work().verdicts);
+        verdicts.extend(self.lane().work().jobs.drain(..).map(|job| job.verdict));
         let mut next = verdicts.drain(..);
         for Posted { write: id, at, is_job } in posted.drain(..) {
             let verdict = if is_job { next.next() } else { None };

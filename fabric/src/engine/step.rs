@@ -54,8 +54,10 @@ impl Engine {
             if !t.silent && t.controller.next_event().is_some_and(|at| at <= now) {
                 t.clock = t.clock.max(now);
                 t.controller.step(t.clock);
-                worked = true;
-                self.drain_effects(now, u16::try_from(i).expect("few targets"));
+                let has_effects = self.drain_effects(now, u16::try_from(i).expect("few targets"));
+                // One that only looks again and again for what another thread does leaves the core to that.
+                let still_due = self.targets[i].controller.next_event().is_some_and(|at| at <= now);
+                worked |= has_effects || !still_due;
             }
         }
         if now.since(self.last_timeout_check) >= Span::from_ms(10) {

@@ -9,10 +9,13 @@ use crate::hca::{Down, Part};
 use crate::time::Time;
 
 impl Engine {
-    pub(super) fn drain_effects(&mut self, now: Time, target: u16) {
+    /// Carries out what the controller asks for; whether that was anything.
+    pub(super) fn drain_effects(&mut self, now: Time, target: u16) -> bool {
+        let mut is_any = false;
         loop {
             let t = &mut self.targets[usize::from(target)];
-            let Some(effect) = t.controller.pop_effect() else { return };
+            let Some(effect) = t.controller.pop_effect() else { return is_any };
+            is_any = true;
             let clock = t.clock;
             match effect {
                 Effect::Pull { transfer, queue, remote, local } => {
