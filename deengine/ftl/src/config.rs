@@ -69,7 +69,7 @@ pub(crate) fn sizes(
     // The longer the journal, the rarer the checkpoints and the longer a restore. It follows the data, so that half of it
     // has room for several times what happens while the write buffer goes to flash.
     let least = (1 << 20) + u64::from(buffer_pages) * 4096;
-    let journal_bytes = (map_words * 4).max(least).min(512 << 20).next_multiple_of(4096);
+    let journal_bytes = (map_words * 16).max(least).min(512 << 20).next_multiple_of(4096);
     if logical_pages == 0 {
         return Err(OpenError::Capacity("an SSD holds at least one block of 4 KiB".into()));
     }

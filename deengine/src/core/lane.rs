@@ -10,10 +10,14 @@
 //! the stamp windows in that core's cache. A lane is its core's until posted, the holder's of the lock until it is done, and its core's again.
 
 use gnstor_fabric::time::Time;
-use gnstor_ftl::{Batch, Commits, Committed, NewBlock, Target};
+use gnstor_ftl::{Commits, Committed, NewBlock, Target};
 use gnstor_proto::slba::Vid;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Blocks whose places are asked for together: what is asked for much earlier than it is used has left the cache again (`commit_rate
+/// --together N`).
+const TOGETHER: usize = 16;
 
 /// A write to be committed.
 #[derive(Debug)]
@@ -136,7 +140,7 @@ impl Work {
         let mut blocks = 0;
         let fits = |job: &&Job| {
             blocks += job.blocks as usize;
-            blocks <= Batch::MOST
+            blocks <= TOGETHER
         };
         let count = jobs.iter().take_while(fits).count().max(1);
         commits.announce(jobs[..count].iter().flat_map(Job::places));
