@@ -15,8 +15,8 @@ use gnstor_proto::slba::Vid;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Blocks whose places are asked for together: what is asked for much earlier than it is used has left the cache again (`commit_rate
-/// --together N`).
+/// Blocks whose places are asked for together: what is asked for much earlier than it is used has left the cache again
+/// (`cargo bench -p gnstor-ftl --bench commits_together`).
 const TOGETHER: usize = 16;
 
 /// A write to be committed.
