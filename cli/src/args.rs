@@ -89,7 +89,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub engines: Option<u8>,
     /// Threads that help them where writes of several meet in one SSD, 0 to 16; they sleep until called [default: as many as there are cores
-    /// left, at most one for each SSD]
+    /// left but one, at most one for each SSD]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=16))]
     pub helpers: Option<u8>,
 }

@@ -44,7 +44,8 @@ impl Threads {
     /// One engine alone waits for nobody.
     fn helpers(self, ssds: usize) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let helpers = self.helpers.unwrap_or_else(|| cores().saturating_sub(self.engines));
+        // One core is left to everybody else: a helper without one loses its own while others wait for it.
+        let helpers = self.helpers.unwrap_or_else(|| cores().saturating_sub(self.engines + 1));
         if self.engines > 1 { helpers.min(ssds) } else { 0 }
     }
 }
