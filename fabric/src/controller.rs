@@ -125,7 +125,7 @@ pub trait Helper: Send {
     /// Says whether from now on [`Self::step`] is called without a pause.
     fn set_awake(&mut self, is_awake: bool);
 
-    /// Does what there is to do now. Whether there was anything.
+    /// Does what there is to do now. Whether there was what a helper is good for.
     fn step(&mut self, now: Time) -> bool;
 }
 

@@ -199,24 +199,32 @@ fn run(mut engine: Engine, inbox: &Receiver<Job>, stop: &AtomicBool, start: Inst
 /// How long a helper without work stays awake.
 const IDLE_BEFORE_REST: Duration = Duration::from_millis(1);
 
-fn help(mut helpers: Vec<Box<dyn Helper>>, stop: &AtomicBool, start: Instant) {
+fn help(helpers: Vec<Box<dyn Helper>>, stop: &AtomicBool, start: Instant) {
     let now = clock(start);
+    // Since when each of those that are awake has had nothing to do.
+    let mut helpers: Vec<(Box<dyn Helper>, Option<Time>)> = helpers.into_iter().map(|helper| (helper, None)).collect();
     while !stop.load(Ordering::Acquire) {
-        if !helpers.iter().any(|helper| helper.is_wanted()) {
-            std::thread::sleep(NAP);
-            continue;
-        }
-        helpers.iter_mut().for_each(|helper| helper.set_awake(true));
-        let mut last = now();
-        while !stop.load(Ordering::Acquire) {
+        let mut is_any = false;
+        for (helper, idle_since) in &mut helpers {
             let at = now();
-            if helpers.iter_mut().fold(false, |worked, helper| helper.step(at) | worked) {
-                last = at;
-            } else if at.since(last).as_ns() >= u64::try_from(IDLE_BEFORE_REST.as_nanos()).expect("small") {
-                break;
+            if idle_since.is_none() && helper.is_wanted() {
+                helper.set_awake(true);
+                *idle_since = Some(at);
             }
-            std::hint::spin_loop();
+            let Some(since) = idle_since else { continue };
+            is_any = true;
+            if helper.step(at) {
+                *since = at;
+            } else if at.since(*since).as_ns() >= u64::try_from(IDLE_BEFORE_REST.as_nanos()).expect("small") {
+                helper.set_awake(false);
+                *idle_since = None;
+            }
         }
-        helpers.iter_mut().for_each(|helper| helper.set_awake(false));
+        if is_any {
+            std::hint::spin_loop();
+        } else {
+            std::thread::sleep(NAP);
+        }
     }
+    helpers.iter_mut().for_each(|(helper, _)| helper.set_awake(false));
 }

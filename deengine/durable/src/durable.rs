@@ -122,12 +122,18 @@ impl Durable {
         Ok(Opened { durable, ledger, state: State::Fresh })
     }
 
-    /// Opens what was formatted, repairs what a cut left half-written in header and ledger, and changes nothing else.
+    /// Opens what was formatted, repairs what a cut left half-written in header and ledger, and changes nothing else. The journal is as long as
+    /// it was made.
     ///
     /// # Errors
     /// Where the store is no formatted one, has other sizes, or fails.
     pub fn open(store: Arc<dyn Store>, sizes: Sizes) -> Result<Opened, DurableError> {
-        let layout = check_room(store.as_ref(), &sizes)?;
+        sizes.check()?;
+        // The header's place does not depend on them.
+        let layout = Layout::new(&sizes);
+        if store.len() < 2 * PAGE_U64 {
+            return Err(DurableError::StoreTooSmall { has: store.len(), needs: layout.end });
+        }
         // What is read from here on must not be undone by a later cut.
         sync(store.as_ref(), "opening")?;
         let copies = read_header(store.as_ref())?;
@@ -143,6 +149,8 @@ impl Durable {
         if header.tag() != cell.tag {
             return Err(DurableError::Header { reason: "its tag is not its own".into() });
         }
+        let sizes = Sizes { journal_bytes: header.sizes.journal_bytes, ..sizes };
+        let layout = check_room(store.as_ref(), &sizes)?;
         header.check_sizes(&sizes)?;
         let state = match header.mode {
             Mode::Formatting => {

@@ -106,7 +106,7 @@ impl Ftl {
         parts.flash.factory_bad().into_iter().for_each(|block| parts.flash.mark_bad(block));
         let found = Found::empty(&parts.flash);
         let journal = opened.durable.fresh_journal()?;
-        let ftl = assemble(config, parts, opened.durable, journal, found, sizes.journal_bytes);
+        let ftl = assemble(config, parts, opened.durable, journal, found);
         ftl.checkpoint_now(&mut ftl.lock())?;
         ftl.durable.invalidate_dump()?;
         let enough =
@@ -186,7 +186,7 @@ impl Ftl {
             journal.adopt(dump)?;
         }
         let last = journal.last();
-        let ftl = assemble(config, parts, durable, journal, found, sizes.journal_bytes);
+        let ftl = assemble(config, parts, durable, journal, found);
         ftl.tidy();
         let mut rewritten = 0;
         if let (false, DumpState::Intact(dump)) = (rebuilt, &dump) {
@@ -226,14 +226,7 @@ fn parts(flash: Arc<Flash>, config: &FtlConfig) -> Result<Parts, OpenError> {
     Ok(Parts { flash, map, writer, logical_pages: config.logical_pages })
 }
 
-fn assemble(
-    config: &FtlConfig,
-    parts: Parts,
-    durable: Durable,
-    journal: Journal,
-    found: Found,
-    journal_bytes: u64,
-) -> Ftl {
+fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal, found: Found) -> Ftl {
     let geometry = parts.flash.geometry().clone();
     let timing = (!config.preset.is_null()).then(|| {
         let mut timing = Timing::new(&config.preset, &geometry);
@@ -269,8 +262,8 @@ fn assemble(
         flash: parts.flash,
         power: Arc::clone(&config.power),
         map: parts.map,
+        journal_bytes: durable.sizes().journal_bytes,
         durable,
-        journal_bytes,
         logical_pages: parts.logical_pages,
         collection: config.collection,
         dump_budget: config.preset.power_protected.then_some(config.dump_bytes),

@@ -23,6 +23,12 @@ impl Core {
     }
 }
 
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.0.roster.set_help(false);
+    }
+}
+
 impl Helper for Committer {
     fn is_wanted(&self) -> bool {
         self.0.roster.wants_help()
@@ -34,17 +40,20 @@ impl Helper for Committer {
 
     fn step(&mut self, now: Time) -> bool {
         let Shared { roster, ftl, .. } = &*self.0;
-        let is_posted = roster.lanes(0).any(super::lane::Lane::is_posted);
-        if !is_posted && !roster.is_to_settle(now) {
-            return false;
-        }
-        let Some(mut commits) = ftl.try_commits() else { return false };
-        if roster.is_to_settle(now) {
-            roster.settle_at(commits.settle(now));
-        }
-        if is_posted {
+        roster.saw(now);
+        let posted = roster.lanes(0).filter(|lane| lane.is_posted()).count();
+        if posted > 0
+            && let Some(commits) = ftl.try_commits()
+        {
             self.0.commit_lanes(0, now, commits);
         }
-        is_posted
+        if roster.is_to_settle(now)
+            && let Some(mut commits) = ftl.try_commits()
+        {
+            roster.settle_at(commits.settle(now));
+            roster.note_change();
+        }
+        // One core alone does not wait for another.
+        posted > 1
     }
 }

@@ -125,7 +125,8 @@ impl Work {
             let job = &mut jobs[at];
             let own;
             (own, rest) = rest.split_at(job.blocks as usize);
-            if now >= job.until {
+            // One that has been committed is not committed again, also where whoever did it did not live to say so.
+            if now >= job.until || !matches!(job.verdict, Verdict::Stale) {
                 continue;
             }
             job.verdict = match commits.commit(job.at, job.accepted, &job.target, own) {

@@ -109,7 +109,7 @@ impl Drop for SsdGuard<'_> {
         let ssd = &mut *self.ssd;
         self.roster.post(&mut ssd.effects);
         let (waiting, fencing) = (ssd.hosts.waiting() > 0, !ssd.fences.is_empty());
-        self.roster.publish(ssd.alarm, waiting, fencing, !ssd.write_cache_enabled());
+        self.roster.publish((ssd.alarm, ssd.look_at), waiting, fencing, !ssd.write_cache_enabled());
     }
 }
 
@@ -375,16 +375,25 @@ impl Controller for Core {
 
     fn step(&mut self, now: Time) {
         self.now = now;
+        self.shared.roster.saw(now);
         self.commit_arrived(now);
         self.serve_line(now);
         let roster = &self.shared.roster;
         // Whoever commits meanwhile does it too.
         if roster.is_to_settle(now)
             && !roster.is_committing()
-            && !roster.has_help()
+            && (!roster.has_help() || roster.is_left_alone(now))
             && let Some(mut commits) = self.shared.ftl.try_commits()
         {
             roster.settle_at(commits.settle(now));
+            roster.note_change();
+        }
+        if roster.is_to_look(now)
+            && let Some(mut ssd) = self.shared.try_lock()
+        {
+            roster.looked();
+            ssd.watch_flash(now);
+            ssd.count_on(now);
         }
         let is_due = now >= roster.alarm() || roster.is_waiting() && now >= self.shared.ftl.firmware_free();
         // Where another core is in, it does it, or says when it is to be done.

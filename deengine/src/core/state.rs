@@ -2,8 +2,10 @@
 //! What the cores look at between commands: when the firmware wants to be called, and what it waits for.
 
 use super::roster::Roster;
-use gnstor_fabric::time::Time;
+use gnstor_fabric::time::{Span, Time};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const LEFT_ALONE: Span = Span::from_ns(100_000);
 
 /// What the cores need to know of the firmware's state.
 #[derive(Debug)]
@@ -12,6 +14,11 @@ pub(super) struct State {
     alarm: AtomicU64,
     /// When the translation layer has something to do, in picoseconds. Whoever has its lock says when; others can only make it earlier.
     settle_at: AtomicU64,
+    /// When the health of the flash is to be looked at again where something has changed, in picoseconds; and whether it has.
+    look_at: AtomicU64,
+    changed: AtomicBool,
+    /// The latest time that a core has seen, to a millisecond, in picoseconds: a core may have been kept waiting since it looked at its own.
+    latest: AtomicU64,
     /// A core has the lock of the translation layer, for commits.
     committing: AtomicBool,
     /// Cores wait for their commits longer than they should.
@@ -32,6 +39,9 @@ impl Default for State {
         Self {
             alarm: never(),
             settle_at: never(),
+            look_at: never(),
+            changed: AtomicBool::new(false),
+            latest: AtomicU64::new(0),
             committing: AtomicBool::new(false),
             wants_help: AtomicBool::new(false),
             has_help: AtomicBool::new(false),
@@ -42,12 +52,23 @@ impl Default for State {
     }
 }
 
+/// Somebody commits as long as it is there.
+pub(super) struct Committing<'a>(&'a Roster);
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        self.0.state.0.committing.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Roster {
     /// What the cores need to know of the firmware's state. What is as it was is not written: all cores read it.
-    pub(super) fn publish(&self, alarm: Time, waiting: bool, fencing: bool, writes_through: bool) {
+    pub(super) fn publish(&self, (alarm, look_at): (Time, Time), waiting: bool, fencing: bool, writes_through: bool) {
         let state = &self.state.0;
-        if state.alarm.load(Ordering::Relaxed) != alarm.as_ps() {
-            state.alarm.store(alarm.as_ps(), Ordering::Relaxed);
+        for (word, time) in [(&state.alarm, alarm), (&state.look_at, look_at)] {
+            if word.load(Ordering::Relaxed) != time.as_ps() {
+                word.store(time.as_ps(), Ordering::Relaxed);
+            }
         }
         let flags = [(&state.waiting, waiting), (&state.fencing, fencing), (&state.writes_through, writes_through)];
         for (flag, is_set) in flags {
@@ -65,7 +86,44 @@ impl Roster {
     /// When either has something to do.
     #[inline]
     pub(super) fn next(&self) -> Time {
-        self.alarm().min(Time::from_ps(self.state.0.settle_at.load(Ordering::Relaxed)))
+        let state = &self.state.0;
+        let look_at = if state.changed.load(Ordering::Relaxed) { &state.look_at } else { &state.settle_at };
+        let soonest = state.settle_at.load(Ordering::Relaxed).min(look_at.load(Ordering::Relaxed));
+        self.alarm().min(Time::from_ps(soonest))
+    }
+
+    /// The layer has done something.
+    #[inline]
+    pub(super) fn note_change(&self) {
+        if !self.state.0.changed.load(Ordering::Relaxed) {
+            self.state.0.changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the firmware is to look what has become of the flash.
+    #[inline]
+    pub(super) fn is_to_look(&self, now: Time) -> bool {
+        let state = &self.state.0;
+        state.changed.load(Ordering::Relaxed) && now.as_ps() >= state.look_at.load(Ordering::Relaxed)
+    }
+
+    /// It looks.
+    pub(super) fn looked(&self) {
+        self.state.0.changed.store(false, Ordering::Relaxed);
+    }
+
+    /// A core has seen this time.
+    #[inline]
+    pub(super) fn saw(&self, now: Time) {
+        let latest = &self.state.0.latest;
+        if now.as_ps() >= latest.load(Ordering::Relaxed).saturating_add(Span::from_ms(1).as_ps()) {
+            latest.fetch_max(now.as_ps(), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(super) fn latest(&self) -> Time {
+        Time::from_ps(self.state.0.latest.load(Ordering::Relaxed))
     }
 
     /// The translation layer has something to do at `at`.
@@ -78,9 +136,10 @@ impl Roster {
         self.state.0.settle_at.store(at.as_ps(), Ordering::Relaxed);
     }
 
-    /// Says so to those who would only disturb whoever commits by trying the lock.
-    pub(super) fn set_committing(&self, is_committing: bool) {
-        self.state.0.committing.store(is_committing, Ordering::Relaxed);
+    /// Says to those who would only disturb by trying the lock that somebody commits, until the guard goes.
+    pub(super) fn committing(&self) -> Committing<'_> {
+        self.state.0.committing.store(true, Ordering::Relaxed);
+        Committing(self)
     }
 
     /// Whether trying the lock of the translation layer is in vain, most probably.
@@ -112,6 +171,12 @@ impl Roster {
     #[inline]
     pub(super) fn is_to_settle(&self, now: Time) -> bool {
         now.as_ps() >= self.state.0.settle_at.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has had something to do for longer than whoever helps should need.
+    #[inline]
+    pub(super) fn is_left_alone(&self, now: Time) -> bool {
+        now.as_ps() >= self.state.0.settle_at.load(Ordering::Relaxed).saturating_add(LEFT_ALONE.as_ps())
     }
 
     #[inline]

@@ -375,12 +375,16 @@ impl Shared {
     /// Commits what all cores have posted, that of core `first` before the others', and lets the layer get on.
     pub(super) fn commit_lanes(&self, first: usize, now: Time, mut commits: Commits<'_>) {
         let roster = &self.roster;
-        roster.set_committing(true);
+        let committing = roster.committing();
         // Under the lock: see the module's doc.
         let version = roster.version();
-        roster.lanes(first).for_each(|lane| lane.commit(now, version, &mut commits));
+        for lane in roster.lanes(first) {
+            // What one lane waited for may have taken time.
+            lane.commit(now.max(roster.latest()), version, &mut commits);
+        }
+        roster.note_change();
         // Before the lock is let go: the next one to have it knows better.
         roster.settle_at(commits.advance(now));
-        roster.set_committing(false);
+        drop(committing);
     }
 }

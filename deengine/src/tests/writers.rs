@@ -84,7 +84,7 @@ fn whoever_has_the_lock_commits_for_all_and_each_answers_its_own() {
     rig.core(WRITER).end_step();
     rig.core(OTHER).end_step();
     assert_eq!(rig.layer_stats().host_pages, before.host_pages);
-    assert!(helper.step(rig.now));
+    assert!(helper.step(rig.now), "two waited");
     helper.set_awake(false);
     let after = rig.layer_stats();
     assert_eq!((after.host_pages - before.host_pages, after.commit_holds - before.commit_holds), (2, 1));
@@ -114,7 +114,7 @@ fn a_core_that_looks_in_vain_asks_for_help_and_leaves_the_lock_to_it() {
     helper.set_awake(true);
     rig.core(WRITER).end_step();
     assert_eq!(rig.layer_stats().host_pages, 0, "it is the helper's");
-    assert!(helper.step(rig.now) && !helper.step(rig.now));
+    assert!(!helper.step(rig.now), "one core alone needs no help, but has it");
     assert_eq!(rig.layer_stats().host_pages, 1);
     helper.set_awake(false);
     rig.pump();
@@ -125,7 +125,8 @@ fn a_core_that_looks_in_vain_asks_for_help_and_leaves_the_lock_to_it() {
 fn a_core_whose_helper_does_nothing_commits_after_a_while() {
     let mut rig = rig();
     let ids = arrive(&mut rig, WRITER, &[5]);
-    rig.core(WRITER).helper().set_awake(true);
+    let mut helper = rig.core(WRITER).helper();
+    helper.set_awake(true);
     rig.core(WRITER).end_step();
     assert_eq!(rig.layer_stats().host_pages, 0);
     (0..100).for_each(|_| rig.core(WRITER).end_step());

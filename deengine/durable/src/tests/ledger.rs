@@ -118,6 +118,17 @@ fn other_sizes_and_no_format_are_refused_with_the_reason() {
     assert!(matches!(Durable::open(bench.store(), large), Err(DurableError::StoreTooSmall { .. })));
 }
 
+/// How long a journal is made is a choice that changes from build to build.
+#[test]
+fn the_journal_is_as_long_as_it_was_made() {
+    let bench = Bench::new();
+    bench.format();
+    for journal_bytes in [SIZES.journal_bytes / 2, SIZES.journal_bytes * 8] {
+        let opened = Durable::open(bench.store(), Sizes { journal_bytes, ..SIZES }).unwrap();
+        assert_eq!(*opened.durable.sizes(), SIZES);
+    }
+}
+
 /// Makes both copies of a place zeros.
 fn wipe(bench: &Bench, copies: [u64; 2]) {
     copies.into_iter().for_each(|at| bench.ram.write(at, &[0; 4096]).unwrap());
