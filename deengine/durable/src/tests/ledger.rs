@@ -123,7 +123,7 @@ fn other_sizes_and_no_format_are_refused_with_the_reason() {
 fn the_journal_is_as_long_as_it_was_made() {
     let bench = Bench::new();
     bench.format();
-    for journal_bytes in [SIZES.journal_bytes / 2, SIZES.journal_bytes * 8] {
+    for journal_bytes in [16 * 4096, SIZES.journal_bytes * 8] {
         let opened = Durable::open(bench.store(), Sizes { journal_bytes, ..SIZES }).unwrap();
         assert_eq!(*opened.durable.sizes(), SIZES);
     }
