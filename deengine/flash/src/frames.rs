@@ -27,6 +27,13 @@ pub(crate) struct Frames {
     region: Arc<HostRegion>,
     links: Arc<HostRegion>,
     count: u32,
+    hot: Hot,
+}
+
+/// What every taking and giving writes, apart from what every reader reads.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Hot {
     /// Low half: link to the first free frame. High half: counts changes, so that a slow taker notices that the first one was
     /// taken and given back meanwhile.
     head: AtomicU64,
@@ -43,7 +50,8 @@ impl Frames {
         let region = if shared { HostRegion::shared(bytes)? } else { HostRegion::alloc(bytes)? };
         let links = HostRegion::alloc(usize::try_from(u64::from(count) * 4).map_err(io::Error::other)?)?;
         let head = AtomicU64::new(u64::from(LAST));
-        Ok(Self { region, links, count, head, fresh: AtomicU32::new(0), free: AtomicU32::new(count) })
+        let hot = Hot { head, fresh: AtomicU32::new(0), free: AtomicU32::new(count) };
+        Ok(Self { region, links, count, hot })
     }
 
     pub(crate) fn region(&self) -> &Arc<HostRegion> {
@@ -70,21 +78,22 @@ impl Frames {
     /// Frames that can be taken.
     #[inline]
     pub(crate) fn free(&self) -> u32 {
-        self.free.load(Ordering::Relaxed)
+        self.hot.free.load(Ordering::Relaxed)
     }
 
     /// Takes a frame, where more than `reserve` are free.
     pub(crate) fn take(&self, reserve: u32) -> Option<Frame> {
         let keep = |free: u32| (free > reserve).then(|| free - 1);
-        self.free.fetch_update(Ordering::Acquire, Ordering::Relaxed, keep).ok()?;
+        self.hot.free.fetch_update(Ordering::Acquire, Ordering::Relaxed, keep).ok()?;
         // The count says that one is there for us; which one is found below.
         loop {
-            let head = self.head.load(Ordering::Acquire);
+            let head = self.hot.head.load(Ordering::Acquire);
             let (first, turn) = split(head);
             if first != LAST {
                 let next = self.link(Frame(first - 1)).load(Ordering::Relaxed);
                 if next != TAKEN
                     && self
+                        .hot
                         .head
                         .compare_exchange_weak(head, join(next, turn), Ordering::AcqRel, Ordering::Relaxed)
                         .is_ok()
@@ -92,8 +101,10 @@ impl Frames {
                     self.link(Frame(first - 1)).store(TAKEN, Ordering::Relaxed);
                     return Some(Frame(first - 1));
                 }
-            } else if let Ok(fresh) =
-                self.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| (at < self.count).then(|| at + 1))
+            } else if let Ok(fresh) = self
+                .hot
+                .fresh
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| (at < self.count).then(|| at + 1))
             {
                 return Some(Frame(fresh));
             }
@@ -102,14 +113,15 @@ impl Frames {
     }
 
     pub(crate) fn give(&self, frame: Frame) {
-        assert!(frame.0 < self.fresh.load(Ordering::Relaxed), "{frame:?} was never taken");
+        assert!(frame.0 < self.hot.fresh.load(Ordering::Relaxed), "{frame:?} was never taken");
         let link = self.link(frame);
         assert_eq!(link.swap(LAST, Ordering::Relaxed), TAKEN, "{frame:?} is given back twice");
         loop {
-            let head = self.head.load(Ordering::Relaxed);
+            let head = self.hot.head.load(Ordering::Relaxed);
             let (first, turn) = split(head);
             link.store(first, Ordering::Relaxed);
             if self
+                .hot
                 .head
                 .compare_exchange_weak(head, join(frame.0 + 1, turn), Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
@@ -117,12 +129,12 @@ impl Frames {
                 break;
             }
         }
-        self.free.fetch_add(1, Ordering::Release);
+        self.hot.free.fetch_add(1, Ordering::Release);
     }
 
     /// Frames that were ever taken.
     pub(crate) fn used(&self) -> u32 {
-        self.fresh.load(Ordering::Relaxed)
+        self.hot.fresh.load(Ordering::Relaxed)
     }
 
     /// Makes all frames free but those that `held` has; nobody else may use the frames meanwhile.
@@ -138,9 +150,9 @@ impl Frames {
                 free += 1;
             }
         }
-        let (_, turn) = split(self.head.load(Ordering::Relaxed));
-        self.head.store(join(first, turn), Ordering::Release);
-        self.free.store(free, Ordering::Release);
+        let (_, turn) = split(self.hot.head.load(Ordering::Relaxed));
+        self.hot.head.store(join(first, turn), Ordering::Release);
+        self.hot.free.store(free, Ordering::Release);
     }
 
     #[inline]

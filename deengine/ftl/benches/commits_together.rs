@@ -12,7 +12,7 @@ mod common;
 
 use common::{in_ram, machine, option};
 use gnstor_fabric::time::Time;
-use gnstor_ftl::{Ftl, NewBlock, Target};
+use gnstor_ftl::{Commits, Ftl, NewBlock, Target};
 use gnstor_model::Preset;
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{Stamp, Vid};
@@ -22,8 +22,8 @@ const VOLUMES: u16 = 32;
 const BLOCKS: u32 = 8192;
 /// Of a round.
 const COMMITS: usize = 40_000;
-/// Announced together; 0: none.
-const TOGETHER: [usize; 6] = [0, 4, 8, 16, 32, 64];
+/// Announced together, and as many twice ahead; 0: none.
+const TOGETHER: [usize; 7] = [0, 2, 4, 8, 16, 32, 64];
 
 fn main() {
     let (gib, hold, rounds) = (option("--gib", 7u64), option("--hold", 48usize), option("--rounds", 12u32));
@@ -68,10 +68,15 @@ fn main() {
 
 fn commit(ftl: &Ftl, jobs: &[(Target, NewBlock)], together: usize) {
     let mut commits = ftl.commits();
-    for group in jobs.chunks(together.max(1)) {
+    let mut ahead = jobs.chunks(together.max(1));
+    let announce = |commits: &mut Commits<'_>, group: Option<&[(Target, NewBlock)]>| {
         if together > 0 {
-            commits.announce(group.iter().map(|(target, _)| (target.vid, target.vba)));
+            commits.announce(group.unwrap_or_default().iter().map(|(target, _)| (target.vid, target.vba)));
         }
+    };
+    (0..Commits::AHEAD).for_each(|_| announce(&mut commits, ahead.next()));
+    for group in jobs.chunks(together.max(1)) {
+        announce(&mut commits, ahead.next());
         for (target, block) in group {
             commits.commit(Time::ZERO, Time::ZERO, target, std::slice::from_ref(block)).expect("there is room");
         }

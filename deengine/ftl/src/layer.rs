@@ -19,11 +19,12 @@ use crate::stats::{Health, LayerStats};
 use crate::stream::Writing;
 use crate::sweep::Sweep;
 use crate::windows::{Window, Windows};
+use crate::write::Ahead;
 use gnstor_durable::{Durable, Journal, Seq, Sizes};
 use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Flash, Frame, Power, Ppa};
-use gnstor_map::{Batch, Map, MapWriter, Probe};
+use gnstor_map::{Map, MapWriter, Probe};
 use gnstor_model::{Collection, Preset, Timing};
 use gnstor_proto::slba::{Stamp, Vid};
 use std::sync::atomic::AtomicU64;
@@ -107,11 +108,16 @@ pub struct Ftl {
     /// Superblocks free or about to be, at and below which writes pay for collection.
     pub(crate) low: u32,
     /// `None` where nothing takes time.
-    pub(crate) timing: Option<Mutex<Timing>>,
+    pub(crate) timing: Option<Apart<Mutex<Timing>>>,
     /// As the model last said, ps.
-    pub(crate) firmware_free: AtomicU64,
-    pub(crate) inner: Mutex<Inner>,
+    pub(crate) firmware_free: Apart<AtomicU64>,
+    pub(crate) inner: Apart<Mutex<Inner>>,
 }
+
+/// On cache lines of its own: it is written all the time, and what is beside it is read by everybody.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
 
 /// What only one at a time may touch.
 #[derive(Debug)]
@@ -142,9 +148,7 @@ pub(crate) struct Inner {
     /// Which blocks of the write in hand are to be applied, and where the map has them.
     pub(crate) fresh: Vec<Option<Probe>>,
     pub(crate) words: Vec<u64>,
-    /// Blocks whose commits come next, and how many of them are over.
-    pub(crate) batch: Batch,
-    pub(crate) batch_at: usize,
+    pub(crate) ahead: Ahead,
     /// Transactions of the blocks that hosts wrote, for tests that look at each.
     #[cfg(test)]
     pub(crate) applied_at: Vec<Seq>,
@@ -162,12 +166,12 @@ impl Ftl {
             std::hint::spin_loop();
         }
         // A panic under the lock is a broken invariant; whoever still runs sees the state it left.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `None` where somebody has the lock.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
-        match self.inner.try_lock() {
+        match self.inner.0.try_lock() {
             Ok(inner) => Some(inner),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
@@ -175,7 +179,7 @@ impl Ftl {
     }
 
     pub(crate) fn timing(&self) -> Option<MutexGuard<'_, Timing>> {
-        self.timing.as_ref().map(|timing| timing.lock().unwrap_or_else(PoisonError::into_inner))
+        self.timing.as_ref().map(|timing| timing.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Blocks that can be mapped.

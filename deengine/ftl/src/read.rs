@@ -178,14 +178,14 @@ impl Ftl {
     /// Whoever asks when the firmware is free takes no lock.
     fn publish_free(&self, timing: &Timing) -> Time {
         let free = timing.firmware_free();
-        self.firmware_free.store(free.as_ps(), Ordering::Relaxed);
+        self.firmware_free.0.store(free.as_ps(), Ordering::Relaxed);
         free
     }
 
     /// When the firmware can take the next command.
     #[inline]
     pub fn firmware_free(&self) -> Time {
-        Time::from_ps(self.firmware_free.load(Ordering::Relaxed))
+        Time::from_ps(self.firmware_free.0.load(Ordering::Relaxed))
     }
 }
 

@@ -11,15 +11,16 @@
 //! and the dump's pages in this order gives the same content however far an earlier attempt came.
 
 use crate::config::{FtlConfig, OpenError, sizes};
-use crate::layer::{Ftl, Inner, geometry_for};
+use crate::layer::{Apart, Ftl, Inner, geometry_for};
 use crate::rebuild::rebuild;
 use crate::replay::{Found, from_journal};
 use crate::reserve::reserved_superblocks;
 use crate::stream::Writing;
+use crate::write::Ahead;
 use gnstor_durable::{DumpState, Durable, Journal, Ledger, Seq, Sizes};
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Flash, FlashConfig, MediaConfig};
-use gnstor_map::{Batch, Map, MapWriter};
+use gnstor_map::{Map, MapWriter};
 use gnstor_model::Timing;
 use gnstor_proto::slba::Vid;
 use std::sync::atomic::AtomicU64;
@@ -231,7 +232,7 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
     let timing = (!config.preset.is_null()).then(|| {
         let mut timing = Timing::new(&config.preset, &geometry);
         (0..geometry.dies()).for_each(|die| timing.set_slow(die, config.faults.slow_factor(die)));
-        Mutex::new(timing)
+        Apart(Mutex::new(timing))
     });
     let inner = Inner {
         writer: parts.writer,
@@ -253,8 +254,7 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         stats: found.stats,
         fresh: Vec::new(),
         words: Vec::new(),
-        batch: Batch::default(),
-        batch_at: 0,
+        ahead: Ahead::default(),
         #[cfg(test)]
         applied_at: Vec::new(),
     };
@@ -271,7 +271,7 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         // Two are open.
         low: reserved_superblocks(&config.preset, &geometry, parts.logical_pages) - 2,
         timing,
-        firmware_free: AtomicU64::new(0),
-        inner: Mutex::new(inner),
+        firmware_free: Apart(AtomicU64::new(0)),
+        inner: Apart(Mutex::new(inner)),
     }
 }

@@ -17,24 +17,43 @@ const CHAINS: usize = 2 * WINDOW;
 /// The end of a chain.
 const END: Link = Link(u32::MAX);
 
-/// Names an entry: its place in the ring, some bits of its block's hash, and whether it is the last of its chain. So most looks at a block that is
-/// not there touch one line.
+/// Names an entry: its place in the ring, in which lap of the ring it was written, whether it is the last of its chain, and some bits of its
+/// block's hash. So most looks at a block that is not there touch one line, and one that has been overwritten since is known as such.
+///
+/// ```text
+///   31    17   16    15   14..12   11..0
+///  +-------+------+------+------+---------+
+///  |  tag  | last | zero |  lap |  place  |      all ones: the end
+///  +-------+------+------+------+---------+
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Link(u32);
 
+const LAP_SHIFT: u32 = 12;
+/// Laps that can be told apart.
+const LAPS: u32 = 8;
+const LAST: u32 = 1 << 16;
 /// Where the bits of the hash are.
 const TAG_SHIFT: u32 = 17;
-const LAST: u32 = 1 << 16;
+
+const _: () =
+    assert!(WINDOW == 1 << LAP_SHIFT && LAPS << LAP_SHIFT < LAST, "a link names every place, and the end is none");
 
 impl Link {
     #[inline]
-    fn new(at: usize, tag: u32, is_last: bool) -> Self {
-        Self(u32::try_from(at).expect("below WINDOW") | tag | if is_last { LAST } else { 0 })
+    fn new(at: usize, lap: u32, tag: u32, is_last: bool) -> Self {
+        let place = u32::try_from(at).expect("below WINDOW");
+        Self(place | lap % LAPS << LAP_SHIFT | tag | if is_last { LAST } else { 0 })
     }
 
     #[inline]
     fn at(self) -> usize {
-        (self.0 & (LAST - 1)) as usize
+        self.0 as usize % WINDOW
+    }
+
+    #[inline]
+    fn lap(self) -> u32 {
+        self.0 >> LAP_SHIFT & (LAPS - 1)
     }
 
     #[inline]
@@ -48,18 +67,19 @@ impl Link {
     }
 }
 
-const _: () = assert!(WINDOW < LAST as usize - 1, "no entry is the end");
-
 /// The (vba, stamp) pairs applied last to one volume.
 ///
 /// ```text
-///   chains (hash of the block) -> entry -> entry -> END        only the entry of each block that counts is in a chain
+///   chains (hash of the block) -> newest entry -> older entry -> ...     ends at the last, or where what is named has been overwritten
 ///   ring   | oldest ....................... newest | next to be overwritten
 /// ```
+/// Nothing is ever taken out of a chain: entries leave the ring oldest first, and those are at the chains' ends.
 #[derive(Debug, Default)]
 pub struct Window {
     ring: Vec<(u32, Stamp)>,
     next: usize,
+    /// How often the ring has been gone round, to be compared modulo [`LAPS`].
+    lap: u32,
     /// First entry of each chain; empty until something is remembered.
     chains: Vec<Link>,
     /// The entry behind each entry that is not the last of its chain.
@@ -75,7 +95,7 @@ fn chain_of(vba: u32) -> (usize, u32) {
 }
 
 impl Window {
-    /// The highest stamp of a block within the window.
+    /// The stamp of a block that was applied last within the window.
     #[inline]
     pub fn held(&self, vba: u32) -> Option<Stamp> {
         self.entry(vba).map(|at| self.ring[at].1)
@@ -84,9 +104,7 @@ impl Window {
     /// Reads what [`Self::held`] and [`Self::record`] of a block will need, so that it is in the cache. Others may be remembered before it.
     #[inline]
     fn touch(&self, vba: u32) {
-        let chain = |vba| self.chains.get(chain_of(vba).0).copied();
-        let replaced = |ahead| self.ring.get((self.next + ahead) % WINDOW).and_then(|(vba, _)| chain(*vba));
-        std::hint::black_box((chain(vba), replaced(0), replaced(1)));
+        std::hint::black_box(self.chains.get(chain_of(vba).0).copied());
     }
 
     /// Remembers an applied write. The caller applies only stamps above the one held.
@@ -95,11 +113,6 @@ impl Window {
         if self.chains.is_empty() {
             self.clear_chains();
         }
-        if self.ring.len() == WINDOW {
-            let at = self.next;
-            self.unlink(self.ring[at].0, |_, entry| entry == at);
-        }
-        self.unlink(vba, |ring, entry| ring[entry].0 == vba);
         let at = self.next;
         self.load(vba, stamp);
         self.link(vba, at);
@@ -112,7 +125,10 @@ impl Window {
         } else {
             self.ring[self.next] = (vba, stamp);
         }
-        self.next = (self.next + 1) % WINDOW;
+        self.next += 1;
+        if self.next == WINDOW {
+            (self.next, self.lap) = (0, self.lap.wrapping_add(1));
+        }
     }
 
     /// Finds out once which entries count, not anew for each of the millions that a journal names.
@@ -122,7 +138,6 @@ impl Window {
         for at in (oldest..self.ring.len()).chain(0..oldest) {
             let (vba, stamp) = self.ring[at];
             if self.held(vba).is_none_or(|held| held <= stamp) {
-                self.unlink(vba, |ring, entry| ring[entry].0 == vba);
                 self.link(vba, at);
             }
         }
@@ -140,61 +155,41 @@ impl Window {
         self.links.resize(WINDOW, END);
     }
 
-    /// The entry of a block that counts.
+    /// The newest entry of a block.
     #[inline]
     fn entry(&self, vba: u32) -> Option<usize> {
         let (chain, tag) = chain_of(vba);
         let mut link = *self.chains.get(chain)?;
-        while link != END {
+        // A link names an older entry than the one that it belongs to, so this ends.
+        while self.is_there(link) {
             if link.tag() == tag && self.ring[link.at()].0 == vba {
                 return Some(link.at());
             }
-            link = self.behind(link);
+            link = if link.is_last() { END } else { self.links[link.at()] };
         }
         None
     }
 
+    /// Whether what the link names has not been overwritten, as far as its bits tell: a chain that nobody has come by for [`LAPS`] laps may seem to
+    /// go on with entries of another one, which are not those of any block of its own.
     #[inline]
-    fn behind(&self, link: Link) -> Link {
-        if link.is_last() { END } else { self.links[link.at()] }
+    fn is_there(&self, link: Link) -> bool {
+        link != END && link.lap() == self.lap_of(link.at()) % LAPS
     }
 
+    /// The lap in which the entry at this place was written.
+    #[inline]
+    fn lap_of(&self, at: usize) -> u32 {
+        if at < self.next { self.lap } else { self.lap.wrapping_sub(1) }
+    }
+
+    /// Puts the entry before all others of its chain.
     #[inline]
     fn link(&mut self, vba: u32, at: usize) {
         let (chain, tag) = chain_of(vba);
-        let first = &mut self.chains[chain];
-        self.links[at] = *first;
-        *first = Link::new(at, tag, *first == END);
-    }
-
-    /// Takes the entry that `is` says it is out of the block's chain, where it is in it.
-    #[inline]
-    fn unlink(&mut self, vba: u32, is: impl Fn(&[(u32, Stamp)], usize) -> bool) {
-        let (chain, tag) = chain_of(vba);
-        // The place of the link looked at, and of the one before it; none: the chain's head.
-        let (mut place, mut before) = (None, None);
-        let mut link = self.chains[chain];
-        while link != END {
-            if link.tag() == tag && is(&self.ring, link.at()) {
-                let next = self.behind(link);
-                return match place {
-                    // The one before is the last now, and whoever names it must say so.
-                    Some(_) if next == END => self.link_at(chain, before).0 |= LAST,
-                    _ => *self.link_at(chain, place) = next,
-                };
-            }
-            before = place;
-            place = Some(link.at());
-            link = self.behind(link);
-        }
-    }
-
-    /// A link by where it is: behind an entry, or at the head of a chain.
-    fn link_at(&mut self, chain: usize, place: Option<usize>) -> &mut Link {
-        match place {
-            Some(at) => &mut self.links[at],
-            None => &mut self.chains[chain],
-        }
+        let behind = self.chains[chain];
+        self.chains[chain] = Link::new(at, self.lap_of(at), tag, !self.is_there(behind));
+        self.links[at] = behind;
     }
 }
 
@@ -306,6 +301,35 @@ mod tests {
             }
             assert!(recorded.iter().eq(loaded.iter()), "{steps}");
             assert!((0..5000).all(|vba| recorded.held(vba) == loaded.held(vba)), "{steps}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_asked_and_however_old_a_chain_is_the_window_says_what_a_list_says() {
+        // Few blocks that come often, many that come once, and some that are asked for many laps after they came.
+        let mut window = Window::default();
+        let mut list = std::collections::VecDeque::new();
+        let mut last = std::collections::HashMap::new();
+        let mut dice = 1;
+        for step in 0..40 * WINDOW as u64 {
+            dice = mix64(dice);
+            #[expect(clippy::cast_possible_truncation, reason = "blocks")]
+            let vba = if dice & 3 == 0 { (dice >> 32) as u32 % 64 } else { (dice >> 32) as u32 % 200_000 };
+            window.record(vba, stamp(step + 1));
+            list.push_back(vba);
+            *last.entry(vba).or_insert((0, 0)) = (step + 1, last.get(&vba).map_or(0, |(_, count)| *count) + 1);
+            if list.len() > WINDOW {
+                let gone = list.pop_front().unwrap();
+                last.get_mut(&gone).unwrap().1 -= 1;
+                last.retain(|block, (_, count)| *block != gone || *count > 0);
+            }
+            for asked in [vba, (vba ^ 1) % 200_000, u32::try_from(step % 64).unwrap()] {
+                assert_eq!(
+                    window.held(asked),
+                    last.get(&asked).map(|(at, _)| stamp(*at)),
+                    "block {asked}, step {step}"
+                );
+            }
         }
     }
 

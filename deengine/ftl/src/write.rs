@@ -8,7 +8,7 @@ use gnstor_durable::{Record, Seq};
 use gnstor_fabric::region::LocalRef;
 use gnstor_fabric::time::Time;
 use gnstor_flash::{Frame, Oob, Ppa};
-use gnstor_map::Probe;
+use gnstor_map::{Batch, Probe};
 use gnstor_proto::slba::{Stamp, Vid};
 use std::sync::MutexGuard;
 
@@ -25,16 +25,62 @@ pub struct Commits<'a> {
 /// So many blocks are applied before the layer gets on.
 const AT_ONCE: u32 = 64;
 
+/// Blocks that are to be committed, by the groups in which they were announced.
+///
+/// ```text
+///   group n + 2   buckets of the map and stamp windows asked for
+///   group n + 1   looked up, records of the pages found there asked for
+///   group n       committed
+/// ```
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    groups: [Batch; 1 + Commits::AHEAD],
+    /// Groups announced, groups of which all has been committed, and blocks committed of the next.
+    announced: usize,
+    over: usize,
+    at: usize,
+}
+
+impl Ahead {
+    fn clear(&mut self) {
+        (self.announced, self.over, self.at) = (0, 0, 0);
+    }
+
+    fn group(&mut self, number: usize) -> &mut Batch {
+        &mut self.groups[number % (1 + Commits::AHEAD)]
+    }
+
+    /// The place of the next block, if this is the one that was announced.
+    #[inline]
+    fn next(&mut self, vid: Vid, vba: u32) -> Option<Probe> {
+        while self.over < self.announced && self.at >= self.group(self.over).len() {
+            (self.over, self.at) = (self.over + 1, 0);
+        }
+        let at = self.at;
+        let probe = (self.over < self.announced).then(|| self.group(self.over).probe_of(at, vid, vba)).flatten();
+        self.at += usize::from(probe.is_some());
+        probe
+    }
+}
+
 impl Commits<'_> {
-    /// Asks for what commits of these blocks will look for, which come next in this order: the map's buckets and the stamp windows
-    /// first, then the records of the pages found there. No more than [`gnstor_map::Batch::MOST`] of them.
+    /// How many groups are announced ahead of the one that is committed.
+    pub const AHEAD: usize = 2;
+
+    /// Asks for what commits of these blocks will look for, so that it is in the cache by then, and looks on for those of the group announced
+    /// before. Blocks are committed in this order, a group when [`Self::AHEAD`] more have been announced, be they empty ones. No
+    /// more than [`gnstor_map::Batch::MOST`] of a group count.
     pub fn announce(&mut self, blocks: impl IntoIterator<Item = (Vid, u32)>) {
-        let Inner { batch, batch_at, windows, .. } = &mut *self.inner;
-        *batch_at = 0;
+        let Inner { ahead, windows, .. } = &mut *self.inner;
+        let number = ahead.announced;
+        ahead.announced += 1;
         let blocks = blocks.into_iter().inspect(|(vid, vba)| windows.touch(*vid, *vba));
-        self.ftl.map.probe_batch(blocks, batch);
-        self.ftl.map.find_batch(batch);
-        (0..batch.len()).filter_map(|at| batch.page(at)).for_each(|page| self.ftl.flash.prefetch(Ppa(page)));
+        self.ftl.map.probe_batch(blocks, ahead.group(number));
+        if let Some(before) = number.checked_sub(1) {
+            let batch = ahead.group(before);
+            self.ftl.map.find_batch(batch);
+            (0..batch.len()).filter_map(|at| batch.page(at)).for_each(|page| self.ftl.flash.prefetch(Ppa(page)));
+        }
     }
 
     /// All data of a write is there: from now on reads find it. It is as good as the write buffer is; see [`Ftl::harden`].
@@ -96,7 +142,8 @@ impl Ftl {
         Some(self.commits_with(self.try_lock()?))
     }
 
-    fn commits_with<'a>(&'a self, inner: MutexGuard<'a, Inner>) -> Commits<'a> {
+    fn commits_with<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> Commits<'a> {
+        inner.ahead.clear();
         Commits { ftl: self, inner, applied: 0, has_committed: false }
     }
 
@@ -132,9 +179,7 @@ impl Ftl {
         let mut new = 0;
         fresh.extend((0..count).map(|index| {
             let vba = target.vba + index;
-            let announced = inner.batch.probe_of(inner.batch_at, target.vid, vba);
-            inner.batch_at += usize::from(announced.is_some());
-            let probe = announced.unwrap_or_else(|| self.map.probe(target.vid, vba));
+            let probe = inner.ahead.next(target.vid, vba).unwrap_or_else(|| self.map.probe(target.vid, vba));
             let page = self.map.find(&probe).map(Ppa);
             let is_newer = self.is_newer(inner, target, index, page);
             new += u64::from(is_newer && page.is_none());
@@ -212,7 +257,8 @@ impl Ftl {
             let same = (oob.vid, oob.generation, oob.vba) == (target.vid.get(), target.generation, vba);
             same.then_some(oob.stamp)
         });
-        let held = inner.windows.held(target.vid, vba).max(on_page);
+        // A block that is mapped was written last of all that was applied to it: what forgets unmaps.
+        let held = on_page.or_else(|| inner.windows.held(target.vid, vba));
         held.is_none_or(|held| target.stamp > held)
     }
 

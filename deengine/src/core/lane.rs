@@ -12,11 +12,12 @@
 use gnstor_fabric::time::Time;
 use gnstor_ftl::{Commits, Committed, NewBlock, Target};
 use gnstor_proto::slba::Vid;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Blocks whose places are asked for together: what is asked for much earlier than it is used has left the cache again
-/// (`cargo bench -p gnstor-ftl --bench commits_together`).
+/// Blocks whose places are asked for together, and as many of them [`Commits::AHEAD`] groups ahead: what is asked for much earlier than it is
+/// used has left the cache again (`cargo bench -p gnstor-ftl --bench commits_together`).
 const TOGETHER: usize = 16;
 
 /// A write to be committed.
@@ -49,8 +50,9 @@ pub(super) struct Work {
     /// The version of the rules that all of it was judged by.
     version: u64,
     pub(super) jobs: Vec<Job>,
-    /// Of all jobs, in their order.
+    /// Of all jobs, in their order; and how many of them the holder of the lock has been through.
     blocks: Vec<NewBlock>,
+    over: usize,
 }
 
 /// One core's.
@@ -71,23 +73,55 @@ impl Lane {
 
     /// Leaves the work to whoever has the lock.
     pub(super) fn post(&self) {
-        // Pairs with the load in `commit`.
+        // Pairs with the load in `is_posted`.
         self.posted.store(true, Ordering::Release);
     }
 
     /// Whether the work still has to be done.
     #[inline]
     pub(super) fn is_posted(&self) -> bool {
-        // Pairs with the store in `commit`.
+        // Pairs with the stores in `post` and `give_back`.
         self.posted.load(Ordering::Acquire)
     }
 
-    /// Commits what is posted here, if anything is, where it was judged by the rules of `version`, which are those of now.
-    pub(super) fn commit(&self, now: Time, version: u64, commits: &mut Commits<'_>) {
-        if self.is_posted() {
-            self.work().commit(now, version, commits);
-            // Pairs with the load in `is_posted`.
-            self.posted.store(false, Ordering::Release);
+    /// Its core may have the work again.
+    fn give_back(&self) {
+        // Pairs with the load in `is_posted`.
+        self.posted.store(false, Ordering::Release);
+    }
+}
+
+/// Commits what is posted in any of these lanes, in their order, where it was judged by the rules of `version`, which are those of now. What one lane
+/// waits for may take time, so the time is asked for anew.
+pub(super) fn commit_all<'a>(
+    lanes: impl Iterator<Item = &'a Lane>,
+    now: impl Fn() -> Time,
+    version: u64,
+    commits: &mut Commits<'_>,
+) {
+    let mut works: Vec<_> = lanes.filter(|lane| lane.is_posted()).map(|lane| (lane, Some(lane.work()))).collect();
+    let mut groups = Vec::new();
+    for (index, (lane, work)) in works.iter_mut().enumerate() {
+        match work.take_if(|work| work.version != version) {
+            None => groups.extend(work.iter_mut().flat_map(|work| work.groups()).map(|group| (index, group))),
+            Some(_) => lane.give_back(),
+        }
+    }
+    if groups.is_empty() {
+        return;
+    }
+    for number in 0..groups.len() + Commits::AHEAD {
+        let coming = groups.get(number).and_then(|&(index, (from, to))| Some(&works[index].1.as_ref()?.jobs[from..to]));
+        commits.announce(coming.unwrap_or_default().iter().flat_map(Job::places));
+        let Some((index, (from, to))) = number.checked_sub(Commits::AHEAD).map(|at| groups[at]) else { continue };
+        let (lane, work) = &mut works[index];
+        let is_last = work.as_mut().is_some_and(|work| {
+            work.commit(now(), from..to, commits);
+            to == work.jobs.len()
+        });
+        if is_last {
+            *work = None;
+            lane.give_back();
         }
     }
 }
@@ -111,20 +145,30 @@ impl Work {
         self.jobs.is_empty()
     }
 
-    fn commit(&mut self, now: Time, version: u64, commits: &mut Commits<'_>) {
-        let Self { version: judged_by, jobs, blocks } = self;
-        if *judged_by != version {
-            return;
-        }
-        let (mut rest, mut announced) = (blocks.as_slice(), 0);
-        for at in 0..jobs.len() {
-            // What several writes look for comes to the cache together.
-            if at >= announced {
-                announced = at + Self::announce(&jobs[at..], commits);
+    /// The jobs in groups whose places are asked for together, from and to: as many as fit, or one, however long.
+    fn groups(&mut self) -> Vec<(usize, usize)> {
+        self.over = 0;
+        let mut groups: Vec<(usize, usize)> = Vec::new();
+        let mut blocks = 0;
+        for (at, job) in self.jobs.iter().enumerate() {
+            blocks += job.blocks as usize;
+            match groups.last_mut() {
+                Some((_, to)) if blocks <= TOGETHER => *to = at + 1,
+                _ => {
+                    groups.push((at, at + 1));
+                    blocks = job.blocks as usize;
+                }
             }
-            let job = &mut jobs[at];
-            let own;
-            (own, rest) = rest.split_at(job.blocks as usize);
+        }
+        groups
+    }
+
+    /// Commits these jobs, which come next.
+    fn commit(&mut self, now: Time, which: Range<usize>, commits: &mut Commits<'_>) {
+        let Self { jobs, blocks, over, .. } = self;
+        for job in &mut jobs[which] {
+            let own = &blocks[*over..*over + job.blocks as usize];
+            *over += job.blocks as usize;
             // One that has been committed is not committed again, also where whoever did it did not live to say so.
             if now >= job.until || !matches!(job.verdict, Verdict::Stale) {
                 continue;
@@ -134,18 +178,6 @@ impl Work {
                 Err(_) => Verdict::Refused,
             };
         }
-    }
-
-    /// Has fetched what the first of these jobs look for; how many. At least one, however long.
-    fn announce(jobs: &[Job], commits: &mut Commits<'_>) -> usize {
-        let mut blocks = 0;
-        let fits = |job: &&Job| {
-            blocks += job.blocks as usize;
-            blocks <= TOGETHER
-        };
-        let count = jobs.iter().take_while(fits).count().max(1);
-        commits.announce(jobs[..count].iter().flat_map(Job::places));
-        count
     }
 }
 

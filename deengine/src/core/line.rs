@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(super) struct Line {
     turns: VecDeque<(u16, VecDeque<QueueKey>)>,
+    commands: usize,
 }
 
 impl Line {
@@ -20,7 +21,12 @@ impl Line {
         self.turns.is_empty()
     }
 
-    /// Controllers with reads waiting.
+    /// Commands waiting.
+    pub(super) fn len(&self) -> usize {
+        self.commands
+    }
+
+    /// Controllers with commands waiting.
     pub(super) fn controllers(&self) -> usize {
         self.turns.len()
     }
@@ -29,6 +35,7 @@ impl Line {
     pub(super) fn push(&mut self, ports: &mut Ports, name: QueueKey, controller: u16, now: Time, sqe: &Sqe) {
         let Some(port) = ports.get(name) else { return };
         port.waiting.push_back((now, *sqe));
+        self.commands += 1;
         if port.waiting.len() > 1 {
             return;
         }
@@ -44,6 +51,7 @@ impl Line {
         let name = queues.pop_front()?;
         let port = ports.get(name)?;
         let (at, sqe) = port.waiting.pop_front()?;
+        self.commands -= 1;
         if !port.waiting.is_empty() {
             queues.push_back(name);
         }
@@ -56,6 +64,7 @@ impl Line {
     /// Takes out what waits in a queue.
     pub(super) fn remove(&mut self, ports: &mut Ports, name: QueueKey) -> VecDeque<(Time, Sqe)> {
         let waiting = ports.get(name).map(|port| std::mem::take(&mut port.waiting)).unwrap_or_default();
+        self.commands -= waiting.len();
         if !waiting.is_empty() {
             self.delist(name);
         }
@@ -67,6 +76,7 @@ impl Line {
         let port = ports.get(name)?;
         let at = port.waiting.iter().position(|(_, sqe)| sqe.cid.get() == cid)?;
         let (_, sqe) = port.waiting.remove(at)?;
+        self.commands -= 1;
         if port.waiting.is_empty() {
             self.delist(name);
         }

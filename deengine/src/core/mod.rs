@@ -68,8 +68,9 @@ pub struct Core {
     ports: Ports,
     reads: Slab<Read>,
     writes: Writes,
-    /// Commands that wait for the modelled firmware.
+    /// Commands that wait for the modelled firmware, and those that it takes just now.
     line: Line,
+    burst: Vec<(QueueKey, Time, Sqe)>,
     /// The data of the read in hand.
     found: Vec<Found>,
     /// Done by the core itself; not yet taken.
@@ -130,6 +131,7 @@ impl Ssd {
             reads: Slab::marked(),
             writes: Writes::default(),
             line: Line::default(),
+            burst: Vec::new(),
             found: Vec::new(),
             effects: VecDeque::new(),
             mail: VecDeque::new(),
@@ -198,6 +200,16 @@ impl Core {
         match sqe.opcode {
             nvme::io::WRITE => self.begin_write(now, start, name, identity, sqe),
             _ => self.begin_read(now, start, name, identity, sqe),
+        }
+    }
+
+    /// Asks for the map's entries and the pages' records that the reads among these will look for.
+    fn announce_reads<'a>(&mut self, commands: impl Iterator<Item = &'a Sqe>) {
+        let blocks =
+            commands.filter(|sqe| sqe.opcode == nvme::io::READ).filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
+        let mut blocks = blocks.map(|address| (address.vid, address.vba)).peekable();
+        while blocks.peek().is_some() {
+            self.shared.ftl.announce(blocks.by_ref(), &mut self.batch);
         }
     }
 
@@ -349,14 +361,7 @@ impl Controller for Core {
     /// The map's buckets for all reads first, then the records of the pages found there: two waits for memory, not two
     /// for each command. Writes look for them when they are committed.
     fn announce(&mut self, commands: &[Sqe]) {
-        let blocks = commands
-            .iter()
-            .filter(|sqe| sqe.opcode == nvme::io::READ)
-            .filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
-        let mut blocks = blocks.map(|address| (address.vid, address.vba)).peekable();
-        while blocks.peek().is_some() {
-            self.shared.ftl.announce(blocks.by_ref(), &mut self.batch);
-        }
+        self.announce_reads(commands.iter());
     }
 
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {

@@ -23,6 +23,10 @@ const MOST_BLOCKS: u32 = 256;
 /// modelled time, nothing is lost by it.
 const TURN: Span = Span::from_ns(2_000);
 
+/// Most commands that a core takes at once from its line, and which part of the line that may be: where few wait, all take turns one by one.
+const BURST: usize = 8;
+const BURST_SHARE: usize = 4;
+
 /// A read under way.
 #[derive(Debug)]
 pub(super) struct Read {
@@ -112,12 +116,13 @@ impl Core {
     /// Takes waiting reads as long as the modelled firmware is free by `now`; what waits under the lock takes turns with them.
     #[inline]
     pub(super) fn serve_line(&mut self, now: Time) {
-        while !self.line.is_empty() && self.shared.ftl.firmware_free() <= now && self.serve_one(now) {}
+        while !self.line.is_empty() && self.shared.ftl.firmware_free() <= now && self.serve_some(now) {}
         self.share().set_in_line(self.line.controllers());
     }
 
-    /// `false` where it is not this core's turn.
-    fn serve_one(&mut self, now: Time) -> bool {
+    /// Takes the next command, or a burst of them where many wait: the model's state and what reads look for come to this core's cache once for
+    /// all of a burst. `false` where it is not this core's turn.
+    fn serve_some(&mut self, now: Time) -> bool {
         let roster = &self.shared.roster;
         if roster.is_waiting()
             && let Some(mut ssd) = self.shared.try_lock()
@@ -137,14 +142,27 @@ impl Core {
         if free > now || now.since(free) <= TURN && !roster.is_next(self.index) {
             return false;
         }
-        let Some((name, arrived, sqe)) = self.line.pop(&mut self.ports) else { return false };
-        roster.core_took(self.index);
-        self.share().went();
-        let reader = self.ports.get(name).and_then(|port| port.reader);
-        let begun = reader.is_some_and(|identity| self.begin(now, free.max(arrived), name, identity, &sqe));
-        if !begun {
-            self.ask(now, name, &sqe, false);
+        let most = (self.line.len() / BURST_SHARE).clamp(1, BURST);
+        let mut burst = std::mem::take(&mut self.burst);
+        while burst.len() < most
+            && self.shared.roster.is_cores_turn()
+            && let Some(next) = self.line.pop(&mut self.ports)
+        {
+            self.shared.roster.core_took(self.index);
+            burst.push(next);
         }
+        if burst.len() > 1 {
+            self.announce_reads(burst.iter().map(|(_, _, sqe)| sqe));
+        }
+        for (name, arrived, sqe) in burst.drain(..) {
+            self.share().went();
+            let reader = self.ports.get(name).and_then(|port| port.reader);
+            let start = self.shared.ftl.firmware_free().max(arrived);
+            if !reader.is_some_and(|identity| self.begin(now, start, name, identity, &sqe)) {
+                self.ask(now, name, &sqe, false);
+            }
+        }
+        self.burst = burst;
         true
     }
 

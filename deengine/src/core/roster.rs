@@ -184,7 +184,7 @@ pub(crate) struct Tally {
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     rules: Line<Version>,
-    pub(super) state: Line<State>,
+    pub(super) state: State,
     pub(super) turns: Turns,
     pub(super) shares: Vec<Share>,
 }

@@ -9,18 +9,14 @@ const LEFT_ALONE: Span = Span::from_ns(100_000);
 
 /// What the cores need to know of the firmware's state.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct State {
     /// In picoseconds.
     alarm: AtomicU64,
-    /// When the translation layer has something to do, in picoseconds. Whoever has its lock says when; others can only make it earlier.
-    settle_at: AtomicU64,
-    /// When the health of the flash is to be looked at again where something has changed, in picoseconds; and whether it has.
+    /// When the health of the flash is to be looked at again where something has changed, in picoseconds.
     look_at: AtomicU64,
-    changed: AtomicBool,
     /// The latest time that a core has seen, to a millisecond, in picoseconds: a core may have been kept waiting since it looked at its own.
     latest: AtomicU64,
-    /// A core has the lock of the translation layer, for commits.
-    committing: AtomicBool,
     /// Cores wait for their commits longer than they should.
     wants_help: AtomicBool,
     /// Somebody commits all the time who does nothing else.
@@ -31,6 +27,19 @@ pub(super) struct State {
     fencing: AtomicBool,
     /// Every write is to be durable before it is answered.
     writes_through: AtomicBool,
+    layer: Layer,
+}
+
+/// What every hold of the translation layer's lock writes, apart from what every command reads.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Layer {
+    /// When the layer has something to do, in picoseconds. Whoever has its lock says when; others can only make it earlier.
+    settle_at: AtomicU64,
+    /// Something has become of it since the health of the flash was looked at.
+    changed: AtomicBool,
+    /// A core has the lock, for commits.
+    committing: AtomicBool,
 }
 
 impl Default for State {
@@ -38,16 +47,14 @@ impl Default for State {
         let never = || AtomicU64::new(Time::NEVER.as_ps());
         Self {
             alarm: never(),
-            settle_at: never(),
             look_at: never(),
-            changed: AtomicBool::new(false),
             latest: AtomicU64::new(0),
-            committing: AtomicBool::new(false),
             wants_help: AtomicBool::new(false),
             has_help: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             fencing: AtomicBool::new(false),
             writes_through: AtomicBool::new(false),
+            layer: Layer { settle_at: never(), changed: AtomicBool::new(false), committing: AtomicBool::new(false) },
         }
     }
 }
@@ -57,14 +64,14 @@ pub(super) struct Committing<'a>(&'a Roster);
 
 impl Drop for Committing<'_> {
     fn drop(&mut self) {
-        self.0.state.0.committing.store(false, Ordering::Relaxed);
+        self.0.state.layer.committing.store(false, Ordering::Relaxed);
     }
 }
 
 impl Roster {
     /// What the cores need to know of the firmware's state. What is as it was is not written: all cores read it.
     pub(super) fn publish(&self, (alarm, look_at): (Time, Time), waiting: bool, fencing: bool, writes_through: bool) {
-        let state = &self.state.0;
+        let state = &self.state;
         for (word, time) in [(&state.alarm, alarm), (&state.look_at, look_at)] {
             if word.load(Ordering::Relaxed) != time.as_ps() {
                 word.store(time.as_ps(), Ordering::Relaxed);
@@ -80,42 +87,42 @@ impl Roster {
 
     #[inline]
     pub(super) fn alarm(&self) -> Time {
-        Time::from_ps(self.state.0.alarm.load(Ordering::Relaxed))
+        Time::from_ps(self.state.alarm.load(Ordering::Relaxed))
     }
 
     /// When either has something to do.
     #[inline]
     pub(super) fn next(&self) -> Time {
-        let state = &self.state.0;
-        let look_at = if state.changed.load(Ordering::Relaxed) { &state.look_at } else { &state.settle_at };
-        let soonest = state.settle_at.load(Ordering::Relaxed).min(look_at.load(Ordering::Relaxed));
+        let state = &self.state;
+        let look_at = if state.layer.changed.load(Ordering::Relaxed) { &state.look_at } else { &state.layer.settle_at };
+        let soonest = state.layer.settle_at.load(Ordering::Relaxed).min(look_at.load(Ordering::Relaxed));
         self.alarm().min(Time::from_ps(soonest))
     }
 
     /// The layer has done something.
     #[inline]
     pub(super) fn note_change(&self) {
-        if !self.state.0.changed.load(Ordering::Relaxed) {
-            self.state.0.changed.store(true, Ordering::Relaxed);
+        if !self.state.layer.changed.load(Ordering::Relaxed) {
+            self.state.layer.changed.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether the firmware is to look what has become of the flash.
     #[inline]
     pub(super) fn is_to_look(&self, now: Time) -> bool {
-        let state = &self.state.0;
-        state.changed.load(Ordering::Relaxed) && now.as_ps() >= state.look_at.load(Ordering::Relaxed)
+        let state = &self.state;
+        state.layer.changed.load(Ordering::Relaxed) && now.as_ps() >= state.look_at.load(Ordering::Relaxed)
     }
 
     /// It looks.
     pub(super) fn looked(&self) {
-        self.state.0.changed.store(false, Ordering::Relaxed);
+        self.state.layer.changed.store(false, Ordering::Relaxed);
     }
 
     /// A core has seen this time.
     #[inline]
     pub(super) fn saw(&self, now: Time) {
-        let latest = &self.state.0.latest;
+        let latest = &self.state.latest;
         if now.as_ps() >= latest.load(Ordering::Relaxed).saturating_add(Span::from_ms(1).as_ps()) {
             latest.fetch_max(now.as_ps(), Ordering::Relaxed);
         }
@@ -123,75 +130,75 @@ impl Roster {
 
     #[inline]
     pub(super) fn latest(&self) -> Time {
-        Time::from_ps(self.state.0.latest.load(Ordering::Relaxed))
+        Time::from_ps(self.state.latest.load(Ordering::Relaxed))
     }
 
     /// The translation layer has something to do at `at`.
     pub(crate) fn settle_by(&self, at: Time) {
-        self.state.0.settle_at.fetch_min(at.as_ps(), Ordering::Relaxed);
+        self.state.layer.settle_at.fetch_min(at.as_ps(), Ordering::Relaxed);
     }
 
     /// The translation layer next has something to do at `at`, says whoever has its lock.
     pub(super) fn settle_at(&self, at: Time) {
-        self.state.0.settle_at.store(at.as_ps(), Ordering::Relaxed);
+        self.state.layer.settle_at.store(at.as_ps(), Ordering::Relaxed);
     }
 
     /// Says to those who would only disturb by trying the lock that somebody commits, until the guard goes.
     pub(super) fn committing(&self) -> Committing<'_> {
-        self.state.0.committing.store(true, Ordering::Relaxed);
+        self.state.layer.committing.store(true, Ordering::Relaxed);
         Committing(self)
     }
 
     /// Whether trying the lock of the translation layer is in vain, most probably.
     #[inline]
     pub(super) fn is_committing(&self) -> bool {
-        self.state.0.committing.load(Ordering::Relaxed)
+        self.state.layer.committing.load(Ordering::Relaxed)
     }
 
     /// A core waits for its commits.
     pub(super) fn ask_for_help(&self) {
-        self.state.0.wants_help.store(true, Ordering::Relaxed);
+        self.state.wants_help.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn wants_help(&self) -> bool {
-        self.state.0.wants_help.load(Ordering::Relaxed)
+        self.state.wants_help.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_help(&self, has_help: bool) {
-        self.state.0.has_help.store(has_help, Ordering::Relaxed);
-        self.state.0.wants_help.store(false, Ordering::Relaxed);
+        self.state.has_help.store(has_help, Ordering::Relaxed);
+        self.state.wants_help.store(false, Ordering::Relaxed);
     }
 
     #[inline]
     pub(super) fn has_help(&self) -> bool {
-        self.state.0.has_help.load(Ordering::Relaxed)
+        self.state.has_help.load(Ordering::Relaxed)
     }
 
     /// Whether the translation layer has something to do.
     #[inline]
     pub(super) fn is_to_settle(&self, now: Time) -> bool {
-        now.as_ps() >= self.state.0.settle_at.load(Ordering::Relaxed)
+        now.as_ps() >= self.state.layer.settle_at.load(Ordering::Relaxed)
     }
 
     /// Whether it has had something to do for longer than whoever helps should need.
     #[inline]
     pub(super) fn is_left_alone(&self, now: Time) -> bool {
-        now.as_ps() >= self.state.0.settle_at.load(Ordering::Relaxed).saturating_add(LEFT_ALONE.as_ps())
+        now.as_ps() >= self.state.layer.settle_at.load(Ordering::Relaxed).saturating_add(LEFT_ALONE.as_ps())
     }
 
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
-        self.state.0.waiting.load(Ordering::Relaxed)
+        self.state.waiting.load(Ordering::Relaxed)
     }
 
     #[inline]
     pub(super) fn is_fencing(&self) -> bool {
-        self.state.0.fencing.load(Ordering::Relaxed)
+        self.state.fencing.load(Ordering::Relaxed)
     }
 
     /// Whether a write may be answered only when it is durable.
     #[inline]
     pub(super) fn writes_through(&self) -> bool {
-        self.state.0.writes_through.load(Ordering::Relaxed)
+        self.state.writes_through.load(Ordering::Relaxed)
     }
 }

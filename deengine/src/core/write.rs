@@ -13,7 +13,7 @@
 //! that began before the lock was taken has changed the version of the rules before, so writes that were judged by the version found under the
 //! lock are committed before either; others are judged again.
 
-use super::lane::{Job, Lane, Verdict};
+use super::lane::{Job, Lane, Verdict, commit_all};
 use super::read::Command;
 use super::{Core, Shared, SsdGuard};
 use crate::command::{OK, WriteEnd};
@@ -378,10 +378,7 @@ impl Shared {
         let committing = roster.committing();
         // Under the lock: see the module's doc.
         let version = roster.version();
-        for lane in roster.lanes(first) {
-            // What one lane waited for may have taken time.
-            lane.commit(now.max(roster.latest()), version, &mut commits);
-        }
+        commit_all(roster.lanes(first), || now.max(roster.latest()), version, &mut commits);
         roster.note_change();
         // Before the lock is let go: the next one to have it knows better.
         roster.settle_at(commits.advance(now));

@@ -226,11 +226,25 @@ struct World {
     epoch: AtomicU64,
     lease: AtomicU64,
     stop: AtomicBool,
+    /// Writes that succeeded, and those that were refused.
+    done: AtomicU64,
+    refused: AtomicU64,
 }
 
-/// Writes on one core until told to stop; how many succeeded and how many were refused.
-fn write_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) -> (u64, u64) {
-    let (mut done, mut refused, mut out, mut sequence) = (0, 0, 0, u64::from(key.0) << 32);
+impl World {
+    fn seen(&self) -> (u64, u64) {
+        (self.done.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
+    }
+
+    /// Enough of them, and more where the machine has not let the writers run.
+    fn rounds(&self) -> impl Iterator<Item = u64> {
+        (0..100 * ROUNDS).take_while(|&round| round < ROUNDS || self.seen().0 == 0 || self.seen().1 == 0)
+    }
+}
+
+/// Writes on one core until told to stop.
+fn write_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) {
+    let (mut out, mut sequence) = (0, u64::from(key.0) << 32);
     let mut dice = u64::from(key.0);
     let mut now = Time::from_ns(2000);
     let mut under_way: Vec<TransferId> = Vec::new();
@@ -265,13 +279,13 @@ fn write_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) -> (u
                 Effect::Pull { transfer, .. } => under_way.push(transfer),
                 Effect::Complete { cqe, .. } => {
                     out -= 1;
-                    if refusal(&cqe).is_none() { done += 1 } else { refused += 1 }
+                    let seen = if refusal(&cqe).is_none() { &world.done } else { &world.refused };
+                    seen.fetch_add(1, Ordering::Relaxed);
                 }
                 Effect::Push { .. } | Effect::Close { .. } => panic!("{effect:?}"),
             }
         }
     }
-    (done, refused)
 }
 
 /// Runs one writer on each core but the daemon's, and `daemon` beside them; what the writers saw.
@@ -280,7 +294,7 @@ fn beside_writers(rig: &mut Rig, world: &World, daemon: impl FnOnce(&mut Rig, &m
     world.lease.store(LEASE.into(), Ordering::Relaxed);
     let write = |core: &mut Core, key| write_on(core, key, map_epoch, world);
     let mut helper = rig.core(WRITER).helper();
-    let seen = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         scope.spawn(move || {
             let mut is_awake = false;
             // It comes and goes.
@@ -299,9 +313,9 @@ fn beside_writers(rig: &mut Rig, world: &World, daemon: impl FnOnce(&mut Rig, &m
                 }
             }
         });
-        beside(rig, &[WRITER, OTHER], &world.stop, write, daemon)
+        beside(rig, &[WRITER, OTHER], &world.stop, write, daemon);
     });
-    seen.into_iter().fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    world.seen()
 }
 
 const ROUNDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
@@ -311,7 +325,7 @@ const ROUNDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
 fn a_lease_that_was_taken_away_commits_nothing_on_any_core() {
     let (mut rig, world) = (rig(), World::default());
     let (done, refused) = beside_writers(&mut rig, &world, |rig, core| {
-        for round in 0..ROUNDS {
+        for round in world.rounds() {
             change(rig, core, |entry| (entry.writer, entry.lease_epoch) = (None, entry.lease_epoch + 1));
             world.epoch.fetch_add(1, Ordering::SeqCst);
             (0..round % 40).for_each(|_| std::thread::yield_now());
@@ -332,7 +346,7 @@ fn a_lease_that_was_taken_away_commits_nothing_on_any_core() {
 fn a_sweep_misses_nothing_that_a_core_commits() {
     let (mut rig, world) = (rig(), World::default());
     let (done, refused) = beside_writers(&mut rig, &world, |rig, core| {
-        for round in 0..ROUNDS {
+        for round in world.rounds() {
             let entry = core.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
             let sqe = Rig::delete_sqe(entry.generation, entry.version + 1);
             complete(rig, core, &sqe, &[]);
