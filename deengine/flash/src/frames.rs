@@ -113,23 +113,31 @@ impl Frames {
     }
 
     pub(crate) fn give(&self, frame: Frame) {
-        assert!(frame.0 < self.hot.fresh.load(Ordering::Relaxed), "{frame:?} was never taken");
-        let link = self.link(frame);
-        assert_eq!(link.swap(LAST, Ordering::Relaxed), TAKEN, "{frame:?} is given back twice");
+        self.give_all(std::iter::once(frame));
+    }
+
+    /// Gives frames back, with one change of what all takers look at.
+    pub(crate) fn give_all(&self, frames: impl Iterator<Item = Frame>) {
+        let (mut first, mut last, mut count) = (LAST, None, 0);
+        for frame in frames {
+            assert!(frame.0 < self.hot.fresh.load(Ordering::Relaxed), "{frame:?} was never taken");
+            let link = self.link(frame);
+            assert_eq!(link.swap(first, Ordering::Relaxed), TAKEN, "{frame:?} is given back twice");
+            last.get_or_insert(link);
+            (first, count) = (frame.0 + 1, count + 1);
+        }
+        let Some(last) = last else { return };
         loop {
             let head = self.hot.head.load(Ordering::Relaxed);
-            let (first, turn) = split(head);
-            link.store(first, Ordering::Relaxed);
-            if self
-                .hot
-                .head
-                .compare_exchange_weak(head, join(frame.0 + 1, turn), Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-            {
+            let (behind, turn) = split(head);
+            last.store(behind, Ordering::Relaxed);
+            let exchange =
+                self.hot.head.compare_exchange_weak(head, join(first, turn), Ordering::AcqRel, Ordering::Relaxed);
+            if exchange.is_ok() {
                 break;
             }
         }
-        self.hot.free.fetch_add(1, Ordering::Release);
+        self.hot.free.fetch_add(count, Ordering::Release);
     }
 
     /// Frames that were ever taken.

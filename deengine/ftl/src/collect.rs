@@ -13,7 +13,7 @@ use crate::layer::{CommitError, Ftl, Inner};
 use crate::space::{State, Stream};
 use gnstor_durable::Record;
 use gnstor_fabric::time::{Span, Time};
-use gnstor_flash::{Oob, PageState, Ppa, Superblock, Unit};
+use gnstor_flash::{Block, Oob, PageState, Ppa, Superblock, Unit};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::slba::Vid;
 
@@ -40,7 +40,31 @@ pub(crate) struct Victim {
     owed: i64,
 }
 
+/// A superblock that is being erased, a few blocks at a time: thousands of pages at once would hold up everybody for milliseconds. Where the power
+/// goes in between it is closed and empty, and is erased again.
+#[derive(Debug)]
+pub(crate) struct Erasing {
+    superblock: Superblock,
+    /// Blocks that are done with, one of each die.
+    over: usize,
+    /// Those that refused.
+    bad: Vec<Block>,
+    /// When the model has erased the last of them.
+    erased_at: Time,
+}
+
+impl Erasing {
+    fn new(superblock: Superblock, now: Time) -> Self {
+        Self { superblock, over: 0, bad: Vec::new(), erased_at: now }
+    }
+}
+
 impl Ftl {
+    /// Blocks that [`Self::erase_emptied`] may erase where nobody waits for them, and where somebody soon will.
+    pub(crate) fn erases_at_once(&self, inner: &Inner) -> u32 {
+        if inner.space.free() > KEPT + 1 { 1 } else { u32::MAX }
+    }
+
     /// Makes sure that `blocks` pages can be placed, by collecting if need be.
     pub(crate) fn make_room(&self, inner: &mut Inner, now: Time, blocks: u32) -> Result<(), CommitError> {
         self.make_journal_room(inner, now, journal_bytes(blocks))?;
@@ -291,24 +315,82 @@ impl Ftl {
         }
     }
 
-    /// Erases what may be erased; whether a superblock became free.
-    pub(crate) fn erase_emptied(&self, inner: &mut Inner, now: Time) -> bool {
-        let mut freed = false;
-        let mut emptied = std::mem::take(&mut inner.emptied);
-        emptied.retain(|&superblock| {
-            let entry = inner.space.get(superblock);
-            if entry.unsettled > 0 || entry.let_go > inner.journal.durable() || self.is_pinned(superblock) {
-                return true;
+    /// Erases up to `most` blocks of what may be erased, one superblock after the other.
+    pub(crate) fn erase_emptied(&self, inner: &mut Inner, now: Time, most: u32) {
+        let mut left = most;
+        loop {
+            let before = left;
+            let mut emptied = std::mem::take(&mut inner.emptied);
+            emptied.retain(|&superblock| !self.is_erased(inner, now, superblock, &mut left));
+            debug_assert!(inner.emptied.is_empty(), "erasing empties nothing");
+            inner.emptied = emptied;
+            // Those before the one that was begun already have been passed over.
+            if left == before || left == 0 {
+                break;
             }
-            freed |= self.erase(inner, now, superblock);
-            false
-        });
-        debug_assert!(inner.emptied.is_empty(), "erasing empties nothing");
-        inner.emptied = emptied;
-        freed
+        }
+        inner.more_to_erase = left == 0 && !inner.emptied.is_empty();
     }
 
-    fn blocks_of(&self, superblock: Superblock) -> impl Iterator<Item = gnstor_flash::Block> + '_ {
+    /// Goes on with the erase of a superblock where it is its turn; whether that is over.
+    fn is_erased(&self, inner: &mut Inner, now: Time, superblock: Superblock, left: &mut u32) -> bool {
+        let mut erasing = match inner.erasing.take() {
+            Some(erasing) if erasing.superblock == superblock => erasing,
+            None if self.may_be_erased(inner, superblock) => Erasing::new(superblock, now),
+            other => {
+                inner.erasing = other;
+                return false;
+            }
+        };
+        let is_over = self.erase_some(&mut erasing, inner, now, left);
+        if is_over {
+            self.end_erase(inner, erasing);
+        } else {
+            inner.erasing = Some(erasing);
+        }
+        is_over
+    }
+
+    fn may_be_erased(&self, inner: &Inner, superblock: Superblock) -> bool {
+        let entry = inner.space.get(superblock);
+        entry.unsettled == 0 && entry.let_go <= inner.journal.durable() && !self.is_pinned(superblock)
+    }
+
+    /// Erases `left` good blocks at most; `false` where some are left. Nobody comes to read them: the map no longer names them.
+    fn erase_some(&self, erasing: &mut Erasing, inner: &mut Inner, now: Time, left: &mut u32) -> bool {
+        for block in self.blocks_of(erasing.superblock).skip(erasing.over) {
+            if !self.flash.is_bad(block) {
+                if *left == 0 {
+                    return false;
+                }
+                *left -= 1;
+                if let Some(mut timing) = self.timing() {
+                    erasing.erased_at = erasing.erased_at.max(timing.erase(now, block));
+                }
+                if self.flash.erase(block).is_err() {
+                    self.flash.mark_bad(block);
+                    inner.stats.bad_blocks += 1;
+                    erasing.bad.push(block);
+                }
+            }
+            erasing.over += 1;
+        }
+        true
+    }
+
+    fn end_erase(&self, inner: &mut Inner, erasing: Erasing) {
+        let Erasing { superblock, bad, erased_at, .. } = erasing;
+        let erases = inner.space.get(superblock).erases + 1;
+        inner.journal.begin();
+        bad.into_iter().for_each(|block| inner.journal.add(Record::Bad { block }));
+        inner.journal.add(Record::Erased { superblock, erases });
+        inner.journal.commit();
+        inner.stats.erases += 1;
+        inner.space.freed(superblock, erases, self.good_pages(superblock));
+        inner.space.get_mut(superblock).erased_at = erased_at;
+    }
+
+    fn blocks_of(&self, superblock: Superblock) -> impl Iterator<Item = Block> + '_ {
         let geometry = self.flash.geometry();
         let first = geometry.first_unit(superblock).0;
         (first..first + geometry.dies()).map(|unit| geometry.block_of(Unit(unit)))
@@ -316,35 +398,6 @@ impl Ftl {
 
     fn is_pinned(&self, superblock: Superblock) -> bool {
         self.blocks_of(superblock).any(|block| self.flash.is_pinned(block))
-    }
-
-    /// Erases every good block; whether any is left.
-    fn erase(&self, inner: &mut Inner, now: Time, superblock: Superblock) -> bool {
-        let erases = inner.space.get(superblock).erases + 1;
-        let (mut bad, mut erased_at) = (Vec::new(), now);
-        for block in self.blocks_of(superblock) {
-            if self.flash.is_bad(block) {
-                continue;
-            }
-            if let Some(mut timing) = self.timing() {
-                erased_at = erased_at.max(timing.erase(now, block));
-            }
-            if self.flash.erase(block).is_err() {
-                bad.push(block);
-            }
-        }
-        inner.journal.begin();
-        for &block in &bad {
-            self.flash.mark_bad(block);
-            inner.stats.bad_blocks += 1;
-            inner.journal.add(Record::Bad { block });
-        }
-        inner.journal.add(Record::Erased { superblock, erases });
-        inner.journal.commit();
-        inner.stats.erases += 1;
-        inner.space.freed(superblock, erases, self.good_pages(superblock));
-        inner.space.get_mut(superblock).erased_at = erased_at;
-        inner.space.get(superblock).state == State::Free
     }
 
     /// Pages of a superblock on good blocks.

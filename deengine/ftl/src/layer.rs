@@ -10,7 +10,7 @@
 //! A page that a reader has pinned and that the map still names *after* the pin is not erased before the reader lets go:
 //! the collection unmaps first and looks at the pins afterwards, so one of the two sees the other.
 
-use crate::collect::Victim;
+use crate::collect::{Erasing, Victim};
 use crate::config::{FtlConfig, OpenError};
 use crate::reserve::reserved_superblocks;
 use crate::settle::Running;
@@ -131,6 +131,9 @@ pub(crate) struct Inner {
     pub(crate) victim: Option<Victim>,
     /// Superblocks without a valid page, to be erased when that is safe.
     pub(crate) emptied: Vec<gnstor_flash::Superblock>,
+    /// The one of them that is being erased; and whether nothing but time is in the way of erasing on.
+    pub(crate) erasing: Option<Erasing>,
+    pub(crate) more_to_erase: bool,
     pub(crate) sweeps: Vec<Sweep>,
     /// Words written behind the front of a sweep.
     pub(crate) behind: Vec<(u64, u64)>,

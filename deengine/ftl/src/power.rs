@@ -54,7 +54,7 @@ impl Ftl {
         for superblock in closed {
             self.note_emptied(inner, superblock);
         }
-        self.erase_emptied(inner, Time::ZERO);
+        self.erase_emptied(inner, Time::ZERO, u32::MAX);
     }
 
     /// One more than the last unit of a superblock that somebody has begun to program. What a cut left undone before it

@@ -243,6 +243,8 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         checkpoint: None,
         victim: None,
         emptied: Vec::new(),
+        erasing: None,
+        more_to_erase: false,
         sweeps: Vec::new(),
         behind: Vec::new(),
         page_seq: found.page_seq,

@@ -24,6 +24,8 @@ const CHECKPOINT_AT: u32 = 500;
 const CHUNK_WORDS: u64 = 8192;
 /// Between two pieces of a checkpoint in quiet times.
 const CHECKPOINT_PAUSE: Span = Span::from_ns(100_000);
+/// Between the erases of two blocks in quiet times.
+const ERASE_PAUSE: Span = Span::from_ns(50_000);
 /// How long to wait before looking again at a program that the medium has not finished.
 const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
 
@@ -70,7 +72,8 @@ impl Ftl {
         // A program that is due and still there waits for the medium.
         let next = if next <= now { now + MEDIUM_PAUSE } else { next };
         let checkpoint = if inner.checkpoint.is_some() { now + CHECKPOINT_PAUSE } else { Time::NEVER };
-        next.min(checkpoint)
+        let erase = if inner.more_to_erase { now + ERASE_PAUSE } else { Time::NEVER };
+        next.min(checkpoint).min(erase)
     }
 
     pub(crate) fn settle_in(&self, inner: &mut Inner, now: Time) {
@@ -111,7 +114,7 @@ impl Ftl {
             tracing::error!("the journal cannot be written: {error}");
         }
         if !inner.emptied.is_empty() {
-            self.erase_emptied(inner, now);
+            self.erase_emptied(inner, now, self.erases_at_once(inner));
         }
     }
 

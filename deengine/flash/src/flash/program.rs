@@ -222,11 +222,7 @@ impl Flash {
         match self.power.step() {
             Step::Whole => {
                 // Ascending, so that what a killed process left half erased is never taken for programmable.
-                for page in pages {
-                    if let Some(frame) = self.records.erase(page) {
-                        self.frames.give(Frame(frame));
-                    }
-                }
+                self.frames.give_all(pages.filter_map(|page| self.records.erase(page)).map(Frame));
                 self.set_next_row(block, 0);
                 self.note_change();
             }
