@@ -20,7 +20,7 @@ use gnstor_proto::slba::Vid;
 /// Free superblocks that writes leave alone: one for collection, one for a restore.
 const KEPT: u32 = 2;
 /// Without a write for so long, collection goes on in the background.
-const QUIET: Span = Span::from_ms(10);
+pub(crate) const QUIET: Span = Span::from_ms(10);
 /// Between two steps of it.
 const QUIET_PAUSE: Span = Span::from_ns(100_000);
 /// Background collection rests when this many times as many superblocks are free as foreground collection minds.
@@ -60,9 +60,9 @@ impl Erasing {
 }
 
 impl Ftl {
-    /// Blocks that [`Self::erase_emptied`] may erase where nobody waits for them, and where somebody soon will.
-    pub(crate) fn erases_at_once(&self, inner: &Inner) -> u32 {
-        if inner.space.free() > KEPT + 1 { 1 } else { u32::MAX }
+    /// Blocks that are to be erased now: none while hosts write and there is room, as an erase holds up its die's reads and programs.
+    pub(crate) fn erases_at_once(&self, inner: &Inner, now: Time) -> u32 {
+        u32::from(inner.space.free() <= self.low + 1 || now >= inner.last_write + QUIET)
     }
 
     /// Makes sure that `blocks` pages can be placed, by collecting if need be.
@@ -74,6 +74,7 @@ impl Ftl {
         }
         while !self.has_room(inner, blocks) {
             self.settle_in(inner, now);
+            self.erase_emptied(inner, now, u32::MAX);
             if self.has_room(inner, blocks) {
                 break;
             }
@@ -318,14 +319,14 @@ impl Ftl {
     /// Erases up to `most` blocks of what may be erased, one superblock after the other.
     pub(crate) fn erase_emptied(&self, inner: &mut Inner, now: Time, most: u32) {
         let mut left = most;
-        loop {
+        while left > 0 {
             let before = left;
             let mut emptied = std::mem::take(&mut inner.emptied);
             emptied.retain(|&superblock| !self.is_erased(inner, now, superblock, &mut left));
             debug_assert!(inner.emptied.is_empty(), "erasing empties nothing");
             inner.emptied = emptied;
             // Those before the one that was begun already have been passed over.
-            if left == before || left == 0 {
+            if left == before {
                 break;
             }
         }

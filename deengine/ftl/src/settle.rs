@@ -7,6 +7,7 @@
 //! A journal page is written only when every page it names is on flash ("data first"). [`Ftl::harden`] closes half-filled
 //! units so that what has been committed so far becomes durable; Flush and FUA wait for that.
 
+use crate::collect::QUIET;
 use crate::layer::{CommitError, Ftl, Inner};
 use crate::space::{State, Stream};
 use gnstor_durable::{Checkpoint, Meta, Seq, SuperblockMeta, SuperblockState};
@@ -72,7 +73,11 @@ impl Ftl {
         // A program that is due and still there waits for the medium.
         let next = if next <= now { now + MEDIUM_PAUSE } else { next };
         let checkpoint = if inner.checkpoint.is_some() { now + CHECKPOINT_PAUSE } else { Time::NEVER };
-        let erase = if inner.more_to_erase { now + ERASE_PAUSE } else { Time::NEVER };
+        let erase = match inner.more_to_erase {
+            true if self.erases_at_once(inner, now) > 0 => now + ERASE_PAUSE,
+            true => inner.last_write + QUIET,
+            false => Time::NEVER,
+        };
         next.min(checkpoint).min(erase)
     }
 
@@ -114,7 +119,7 @@ impl Ftl {
             tracing::error!("the journal cannot be written: {error}");
         }
         if !inner.emptied.is_empty() {
-            self.erase_emptied(inner, now, self.erases_at_once(inner));
+            self.erase_emptied(inner, now, self.erases_at_once(inner, now));
         }
     }
 

@@ -70,7 +70,9 @@ pub struct Core {
     writes: Writes,
     /// Commands that wait for the modelled firmware, and those that it takes just now.
     line: Line,
-    burst: Vec<(QueueKey, Time, Sqe)>,
+    taken: Vec<(QueueKey, Time, Sqe)>,
+    /// When it was last not the turn of those in line.
+    passed_over: Time,
     /// The data of the read in hand.
     found: Vec<Found>,
     /// Done by the core itself; not yet taken.
@@ -131,7 +133,8 @@ impl Ssd {
             reads: Slab::marked(),
             writes: Writes::default(),
             line: Line::default(),
-            burst: Vec::new(),
+            taken: Vec::new(),
+            passed_over: Time::ZERO,
             found: Vec::new(),
             effects: VecDeque::new(),
             mail: VecDeque::new(),
@@ -413,7 +416,7 @@ impl Controller for Core {
         }
         let roster = &self.shared.roster;
         let is_waiting = roster.is_waiting() || !self.line.is_empty();
-        let firmware = if is_waiting { self.shared.ftl.firmware_free() } else { Time::NEVER };
+        let firmware = if is_waiting { self.line_at() } else { Time::NEVER };
         Some(roster.next().min(firmware)).filter(|&at| at != Time::NEVER)
     }
 

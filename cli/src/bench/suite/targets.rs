@@ -19,7 +19,7 @@ const COPY: &str = "copy";
 /// Smallest SSD of these rows.
 const LEAST_SSD: u64 = 256 << 20;
 /// What one SSD may have written to it in a second, more or less.
-const WRITTEN_PER_S: f64 = 5.0e9;
+const WRITTEN_PER_S: f64 = 6.0e9;
 /// SSDs of the rows that add them.
 const SCALE: [u16; 5] = [1, 2, 4, 8, 16];
 const MODES: [Mode; 4] = [Mode::Gnstor, Mode::GdDeengine, Mode::Gd, Mode::Basic];
