@@ -70,9 +70,7 @@ pub struct Core {
     writes: Writes,
     /// Commands that wait for the modelled firmware, and those that it takes just now.
     line: Line,
-    taken: Vec<(QueueKey, Time, Sqe)>,
-    /// When it was last not the turn of those in line.
-    passed_over: Time,
+    burst: Vec<(QueueKey, Time, Sqe)>,
     /// The data of the read in hand.
     found: Vec<Found>,
     /// Done by the core itself; not yet taken.
@@ -133,8 +131,7 @@ impl Ssd {
             reads: Slab::marked(),
             writes: Writes::default(),
             line: Line::default(),
-            taken: Vec::new(),
-            passed_over: Time::ZERO,
+            burst: Vec::new(),
             found: Vec::new(),
             effects: VecDeque::new(),
             mail: VecDeque::new(),
@@ -416,7 +413,7 @@ impl Controller for Core {
         }
         let roster = &self.shared.roster;
         let is_waiting = roster.is_waiting() || !self.line.is_empty();
-        let firmware = if is_waiting { self.line_at() } else { Time::NEVER };
+        let firmware = if is_waiting { self.shared.ftl.firmware_free() } else { Time::NEVER };
         Some(roster.next().min(firmware)).filter(|&at| at != Time::NEVER)
     }
 

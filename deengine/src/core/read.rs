@@ -25,10 +25,7 @@ const TURN: Span = Span::from_ns(2_000);
 
 /// Most commands that a core takes at once from its line, and which part of the line that may be: where few wait, all take turns one by one.
 const BURST: usize = 8;
-const BURST_SHARE: usize = 2;
-/// How long before the modelled firmware gets to them commands are taken, in bursts of [`BURST`], as controllers fetch ahead: what moves their data is
-/// at work meanwhile, and takes its time where the model takes none.
-const AHEAD: Span = Span::from_ns(48_000);
+const BURST_SHARE: usize = 4;
 
 /// A read under way.
 #[derive(Debug)]
@@ -119,30 +116,8 @@ impl Core {
     /// Takes waiting reads as long as the modelled firmware is free by `now`; what waits under the lock takes turns with them.
     #[inline]
     pub(super) fn serve_line(&mut self, now: Time) {
-        while !self.line.is_empty() && self.shared.ftl.firmware_free() <= now + self.ahead() {
-            if !self.serve_some(now) {
-                self.passed_over = now;
-                break;
-            }
-        }
+        while !self.line.is_empty() && self.shared.ftl.firmware_free() <= now && self.serve_some(now) {}
         self.share().set_in_line(self.line.controllers());
-    }
-
-    /// Commands that are taken at once.
-    #[inline]
-    fn burst(&self) -> usize {
-        (self.line.len() / BURST_SHARE).clamp(1, BURST)
-    }
-
-    /// How long before the modelled firmware gets to them.
-    #[inline]
-    fn ahead(&self) -> Span {
-        if self.burst() == BURST { AHEAD } else { Span::ZERO }
-    }
-
-    /// When commands in line are to be taken: a core whose turn it was not looks again after a while.
-    pub(super) fn line_at(&self) -> Time {
-        (self.shared.ftl.firmware_free() - self.ahead()).max(self.passed_over + TURN)
     }
 
     /// Takes the next command, or a burst of them where many wait: the model's state and what reads look for come to this core's cache once for
@@ -163,13 +138,12 @@ impl Core {
             return false;
         }
         // A late call makes nobody wait longer: the read is taken as of the time at which the firmware was free.
-        let (free, most) = (self.shared.ftl.firmware_free(), self.burst());
-        // Where bursts are taken it need not be exactly the one with the least: those who come early go before those who are late.
-        let before = if most > 1 { 2 * most as u64 } else { 0 };
-        if free > now + self.ahead() || now.since(free) <= TURN && !roster.is_next(self.index, before) {
+        let free = self.shared.ftl.firmware_free();
+        if free > now || now.since(free) <= TURN && !roster.is_next(self.index) {
             return false;
         }
-        let mut burst = std::mem::take(&mut self.taken);
+        let most = (self.line.len() / BURST_SHARE).clamp(1, BURST);
+        let mut burst = std::mem::take(&mut self.burst);
         while burst.len() < most
             && self.shared.roster.is_cores_turn()
             && let Some(next) = self.line.pop(&mut self.ports)
@@ -188,7 +162,7 @@ impl Core {
                 self.ask(now, name, &sqe, false);
             }
         }
-        self.taken = burst;
+        self.burst = burst;
         true
     }
 

@@ -63,11 +63,9 @@ impl Roster {
         }
     }
 
-    /// Whether no other core with commands in line has had less by more than so many commands.
-    pub(super) fn is_next(&self, core: usize, commands: u64) -> bool {
-        let share = self.share(core);
-        let before = commands * PARTS.unsigned_abs() / u64::from(share.in_line().max(1));
-        self.least_taken(core).is_none_or(|least| share.taken() <= least + before)
+    /// Whether no other core with commands in line has had less.
+    pub(super) fn is_next(&self, core: usize) -> bool {
+        self.least_taken(core).is_none_or(|least| self.share(core).taken() <= least)
     }
 
     /// Whether the firmware's own line is next.

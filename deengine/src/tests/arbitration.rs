@@ -87,7 +87,7 @@ fn weights_are_what_the_host_has_set() {
 #[test]
 fn plain_round_robin_knows_no_classes_and_starves_nobody() {
     let mut rig = rig(0);
-    reads(&mut rig, URGENT, 15);
+    reads(&mut rig, URGENT, 40);
     reads(&mut rig, LOW, 5);
     reads(&mut rig, READER, 5);
     let order = order(&mut rig);
@@ -97,19 +97,7 @@ fn plain_round_robin_knows_no_classes_and_starves_nobody() {
     let reader = order.iter().rposition(|&queue| queue == READER).unwrap();
     // A core with as many waiting as the first takes up to eight at once.
     assert!(reader <= 1 + 10 + 8, "{order:?}");
-    assert_eq!(order.len(), 25);
-}
-
-#[test]
-fn where_many_wait_they_are_taken_somewhat_ahead_of_the_firmware() {
-    let mut rig = rig(0);
-    reads(&mut rig, URGENT, 60);
-    reads(&mut rig, READER, 5);
-    let taken = rig.held.len();
-    assert!((20..50).contains(&taken), "{taken} of 60 in the first instant: 48 us of the firmware's time");
-    let order = order(&mut rig);
-    let reader = order.iter().rposition(|&queue| queue == READER).unwrap();
-    assert!(reader <= taken + 10 + 2 * 8, "{order:?}");
+    assert_eq!(order.len(), 50);
 }
 
 #[test]
