@@ -43,7 +43,7 @@ impl Link {
     #[inline]
     fn new(at: usize, lap: u32, tag: u32, is_last: bool) -> Self {
         let place = u32::try_from(at).expect("below WINDOW");
-        Self(place | lap % LAPS << LAP_SHIFT | tag | if is_last { LAST } else { 0 })
+        Self(place | (lap % LAPS) << LAP_SHIFT | tag | if is_last { LAST } else { 0 })
     }
 
     #[inline]
@@ -313,8 +313,7 @@ mod tests {
         let mut dice = 1;
         for step in 0..40 * WINDOW as u64 {
             dice = mix64(dice);
-            #[expect(clippy::cast_possible_truncation, reason = "blocks")]
-            let vba = if dice & 3 == 0 { (dice >> 32) as u32 % 64 } else { (dice >> 32) as u32 % 200_000 };
+            let vba = u32::try_from((dice >> 32) % if dice & 3 == 0 { 64 } else { 200_000 }).unwrap();
             window.record(vba, stamp(step + 1));
             list.push_back(vba);
             *last.entry(vba).or_insert((0, 0)) = (step + 1, last.get(&vba).map_or(0, |(_, count)| *count) + 1);
