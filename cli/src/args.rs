@@ -88,10 +88,9 @@ pub struct EngineArgs {
     /// Threads that serve the SSDs, 1 to 16 [default: half the machine's cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub engines: Option<u8>,
-    /// Threads that help them where writes of several meet in one SSD, 0 to 16; they sleep until called [default: as many as there are cores
-    /// left but one, at most one for each SSD]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=16))]
-    pub helpers: Option<u8>,
+    /// Threads that help them where writes of several meet in one SSD, 0 to 16, at most one for each SSD; they sleep until called
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=16))]
+    pub helpers: u8,
 }
 
 impl EngineArgs {
@@ -102,7 +101,7 @@ impl EngineArgs {
 
     /// Both numbers.
     pub fn threads(self) -> crate::power::Threads {
-        crate::power::Threads { engines: self.count(), helpers: self.helpers.map(usize::from) }
+        crate::power::Threads { engines: self.count(), helpers: self.helpers.into() }
     }
 }
 

@@ -36,17 +36,14 @@ pub fn default_engines() -> usize {
 pub struct Threads {
     /// That serve their queues.
     pub engines: usize,
-    /// That help those; `None`: as many as there are cores for.
-    pub helpers: Option<usize>,
+    /// That help those.
+    pub helpers: usize,
 }
 
 impl Threads {
     /// One engine alone waits for nobody.
     fn helpers(self, ssds: usize) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        // One core is left to everybody else: a helper without one loses its own while others wait for it.
-        let helpers = self.helpers.unwrap_or_else(|| cores().saturating_sub(self.engines + 1));
-        if self.engines > 1 { helpers.min(ssds) } else { 0 }
+        if self.engines > 1 { self.helpers.min(ssds) } else { 0 }
     }
 }
 

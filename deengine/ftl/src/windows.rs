@@ -160,7 +160,7 @@ impl Window {
     fn entry(&self, vba: u32) -> Option<usize> {
         let (chain, tag) = chain_of(vba);
         let mut link = *self.chains.get(chain)?;
-        // A link names an older entry than the one that it belongs to, so this ends.
+        // A link names an older entry than the one that it belongs to, if any, so this ends.
         while self.is_there(link) {
             if link.tag() == tag && self.ring[link.at()].0 == vba {
                 return Some(link.at());
@@ -188,7 +188,9 @@ impl Window {
     fn link(&mut self, vba: u32, at: usize) {
         let (chain, tag) = chain_of(vba);
         let behind = self.chains[chain];
-        self.chains[chain] = Link::new(at, self.lap_of(at), tag, !self.is_there(behind));
+        // One that names this very place is from laps ago, whatever its bits say.
+        let is_last = !self.is_there(behind) || behind.at() == at;
+        self.chains[chain] = Link::new(at, self.lap_of(at), tag, is_last);
         self.links[at] = behind;
     }
 }
@@ -327,6 +329,25 @@ mod tests {
                     window.held(asked),
                     last.get(&asked).map(|(at, _)| stamp(*at)),
                     "block {asked}, step {step}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_that_nobody_came_by_for_laps_is_not_taken_up_again() {
+        let (chain, _) = chain_of(0);
+        let (mut same, other): (Vec<u32>, Vec<u32>) = (1..40_000).partition(|&vba| chain_of(vba).0 == chain);
+        let asked = same.pop().unwrap();
+        for laps in 1..=3 * LAPS as usize {
+            for apart in [laps * WINDOW - 1, laps * WINDOW, laps * WINDOW + 1] {
+                let mut window = Window::default();
+                window.record(0, stamp(1));
+                (1..apart).for_each(|step| window.record(other[step % other.len()], stamp(2)));
+                window.record(same[0], stamp(3));
+                assert_eq!(
+                    (window.held(asked), window.held(0), window.held(same[0])),
+                    (None, (apart < WINDOW).then(|| stamp(1)), Some(stamp(3)))
                 );
             }
         }

@@ -41,7 +41,7 @@ fn small(mode: Mode, rw: Rw) -> BenchArgs {
         central_engine: Switch::On,
         ssd_size: Some(64 << 20),
         one_grid: false,
-        engines: EngineArgs { engines: Some(2), helpers: None },
+        engines: EngineArgs { engines: Some(2), helpers: 0 },
         io_timeout: Duration::from_secs(10),
         json: true,
         plot: None,

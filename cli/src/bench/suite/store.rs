@@ -26,7 +26,7 @@ pub(super) struct Label {
 pub(super) struct Options {
     pub(super) engines: usize,
     /// What was asked for; without it the machine decides.
-    pub(super) helpers: Option<u8>,
+    pub(super) helpers: u8,
     pub(super) size: u64,
     pub(super) warmup_s: f64,
     pub(super) runtime_s: f64,
@@ -204,7 +204,7 @@ mod tests {
         let machine = Machine { device: "host".into(), device_name: "CPU".into(), driver: None, cpu: None, cores: 2 };
         let options = Options {
             engines: 1,
-            helpers: None,
+            helpers: 0,
             size: 1 << 20,
             warmup_s: 0.1,
             runtime_s: 1.0,
