@@ -19,6 +19,8 @@ use gnstor_proto::slba::Vid;
 
 /// Free superblocks that writes leave alone: one for collection, one for a restore.
 const KEPT: u32 = 2;
+/// Pages of emptied superblocks that may wait for their erase although nothing is in its way: 8 GiB.
+const MOST_KEPT: u64 = 1 << 21;
 /// Without a write for so long, collection goes on in the background.
 pub(crate) const QUIET: Span = Span::from_ms(10);
 /// Between two steps of it.
@@ -60,9 +62,11 @@ impl Erasing {
 }
 
 impl Ftl {
-    /// Blocks that are to be erased now: none while hosts write and there is room, as an erase holds up its die's reads and programs.
+    /// Blocks that are to be erased now: none while hosts write and there is room, as an erase holds up its die's reads and programs. What waits to
+    /// be erased keeps its memory, so there is a bound.
     pub(crate) fn erases_at_once(&self, inner: &Inner, now: Time) -> u32 {
-        u32::from(inner.space.free() <= self.low + 1 || now >= inner.last_write + QUIET)
+        let kept = inner.emptied.len() as u64 * u64::from(self.flash.geometry().superblock_pages());
+        u32::from(inner.space.free() <= self.low + 1 || now >= inner.last_write + QUIET || kept > MOST_KEPT)
     }
 
     /// Makes sure that `blocks` pages can be placed, by collecting if need be.
@@ -93,6 +97,7 @@ impl Ftl {
             // What is left waits for half-filled units, for programs, for frames or for readers.
             let free = inner.space.free();
             self.hurry(inner, now);
+            self.erase_emptied(inner, now, u32::MAX);
             if inner.space.free() <= free {
                 inner.stats.stalls += 1;
                 return Err(CommitError::Stalled);
@@ -161,7 +166,9 @@ impl Ftl {
 
     /// When collection may look for something to do in the background.
     pub(crate) fn next_quiet(&self, inner: &Inner) -> Time {
-        let wanted = self.collection.background && inner.space.closed() > 0 && inner.space.free() < PLENTY * self.low;
+        // What is emptied will be free without any moves.
+        let coming = inner.space.free() + u32::try_from(inner.emptied.len()).expect("as many as superblocks");
+        let wanted = self.collection.background && inner.space.closed() > 0 && coming < PLENTY * self.low;
         if wanted && !inner.nothing_to_collect { inner.last_write + QUIET } else { Time::NEVER }
     }
 

@@ -188,10 +188,10 @@ impl Window {
     fn link(&mut self, vba: u32, at: usize) {
         let (chain, tag) = chain_of(vba);
         let behind = self.chains[chain];
-        // One that names this very place is from laps ago, whatever its bits say.
+        // One that names this very place is from laps ago, whatever its bits say. What is not there is not kept either: others may come by here.
         let is_last = !self.is_there(behind) || behind.at() == at;
         self.chains[chain] = Link::new(at, self.lap_of(at), tag, is_last);
-        self.links[at] = behind;
+        self.links[at] = if is_last { END } else { behind };
     }
 }
 
@@ -351,6 +351,32 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_place_taken_by_a_third_chain_after_laps_leads_nobody_in_a_circle() {
+        let of = |chain| (0u32..).filter(move |&vba| chain_of(vba).0 == chain);
+        let (mut first, mut second) = (of(1), of(2));
+        let mut window = Window::default();
+        let mut step = 0;
+        let mut record = |window: &mut Window, at: usize, vba: u32| {
+            let mut filler = (0u32..).filter(|&vba| chain_of(vba).0 > 2).cycle();
+            while step < at {
+                window.record(filler.next().unwrap(), stamp(1));
+                step += 1;
+            }
+            window.record(vba, stamp(2));
+            step += 1;
+        };
+        let laps = LAPS as usize * WINDOW;
+        for at in [0, 1] {
+            record(&mut window, at, first.next().unwrap());
+        }
+        for at in [laps, laps + 1, 2 * laps + 1] {
+            record(&mut window, at, second.next().unwrap());
+        }
+        assert_eq!(window.held(first.next().unwrap()), None);
+        assert_eq!(window.held(second.next().unwrap()), None);
     }
 
     #[test]

@@ -104,7 +104,10 @@ pub(super) fn commit_all<'a>(
     for (index, (lane, work)) in works.iter_mut().enumerate() {
         match work.take_if(|work| work.version != version) {
             None => groups.extend(work.iter_mut().flat_map(|work| work.groups()).map(|group| (index, group))),
-            Some(_) => lane.give_back(),
+            Some(work) => {
+                drop(work);
+                lane.give_back();
+            }
         }
     }
     if groups.is_empty() {
