@@ -166,9 +166,7 @@ impl Ftl {
 
     /// When collection may look for something to do in the background.
     pub(crate) fn next_quiet(&self, inner: &Inner) -> Time {
-        // What is emptied will be free without any moves.
-        let coming = inner.space.free() + u32::try_from(inner.emptied.len()).expect("as many as superblocks");
-        let wanted = self.collection.background && inner.space.closed() > 0 && coming < PLENTY * self.low;
+        let wanted = self.collection.background && inner.space.closed() > 0 && inner.space.free() < PLENTY * self.low;
         if wanted && !inner.nothing_to_collect { inner.last_write + QUIET } else { Time::NEVER }
     }
 
