@@ -218,6 +218,11 @@ impl Flash {
         self.frames.take(self.load_frames)
     }
 
+    /// As [`Self::take_frame`], up to `most` of them.
+    pub fn take_frames(&self, most: u32, each: impl FnMut(Frame)) {
+        self.frames.take_some(self.load_frames, most, each);
+    }
+
     /// Gives a frame back that was taken and not placed.
     ///
     /// # Panics
@@ -225,6 +230,14 @@ impl Flash {
     #[inline]
     pub fn give_frame(&self, frame: Frame) {
         self.frames.give(frame);
+    }
+
+    /// As [`Self::give_frame`], all of these.
+    ///
+    /// # Panics
+    /// If one was given back already.
+    pub fn give_frames(&self, frames: impl Iterator<Item = Frame>) {
+        self.frames.give_all(frames);
     }
 
     /// The bytes of a frame, for the mover.

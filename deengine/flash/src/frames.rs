@@ -83,33 +83,63 @@ impl Frames {
 
     /// Takes a frame, where more than `reserve` are free.
     pub(crate) fn take(&self, reserve: u32) -> Option<Frame> {
-        let keep = |free: u32| (free > reserve).then(|| free - 1);
-        self.hot.free.fetch_update(Ordering::Acquire, Ordering::Relaxed, keep).ok()?;
-        // The count says that one is there for us; which one is found below.
-        loop {
+        let mut frame = None;
+        self.take_some(reserve, 1, |taken| frame = Some(taken));
+        frame
+    }
+
+    /// Takes up to `most` frames, as far as more than `reserve` are free, with one change of what all takers look at for most of them.
+    pub(crate) fn take_some(&self, reserve: u32, most: u32, mut each: impl FnMut(Frame)) {
+        let can = |free: u32| free.saturating_sub(reserve).min(most);
+        let keep = |free: u32| (can(free) > 0).then(|| free - can(free));
+        let Ok(free) = self.hot.free.fetch_update(Ordering::Acquire, Ordering::Relaxed, keep) else { return };
+        // The count says that so many are there for us; which ones is found below.
+        let mut left = can(free);
+        while left > 0 {
             let head = self.hot.head.load(Ordering::Acquire);
-            let (first, turn) = split(head);
-            if first != LAST {
-                let next = self.link(Frame(first - 1)).load(Ordering::Relaxed);
-                if next != TAKEN
-                    && self
-                        .hot
-                        .head
-                        .compare_exchange_weak(head, join(next, turn), Ordering::AcqRel, Ordering::Relaxed)
-                        .is_ok()
-                {
-                    self.link(Frame(first - 1)).store(TAKEN, Ordering::Relaxed);
-                    return Some(Frame(first - 1));
-                }
-            } else if let Ok(fresh) = self
-                .hot
-                .fresh
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| (at < self.count).then(|| at + 1))
-            {
-                return Some(Frame(fresh));
+            let took = match split(head).0 {
+                LAST => self.take_fresh(left, &mut each),
+                _ => self.take_listed(head, left, &mut each),
+            };
+            left -= took;
+            if took == 0 {
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
         }
+    }
+
+    /// Takes up to `most` frames that were never taken.
+    fn take_fresh(&self, most: u32, each: &mut impl FnMut(Frame)) -> u32 {
+        let end = |at: u32| at.saturating_add(most).min(self.count);
+        let go_on = |at: u32| (end(at) > at).then(|| end(at));
+        let Ok(first) = self.hot.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, go_on) else { return 0 };
+        (first..end(first)).map(Frame).for_each(each);
+        end(first) - first
+    }
+
+    /// Takes up to `most` frames from the list that was found to begin at `head`.
+    fn take_listed(&self, head: u64, most: u32, each: &mut impl FnMut(Frame)) -> u32 {
+        let (first, turn) = split(head);
+        let (mut behind, mut count) = (first, 0);
+        while count < most && behind != LAST {
+            behind = self.link(Frame(behind - 1)).load(Ordering::Relaxed);
+            if behind == TAKEN {
+                // Somebody else has taken from the list meanwhile.
+                return 0;
+            }
+            count += 1;
+        }
+        let list = &self.hot.head;
+        if list.compare_exchange(head, join(behind, turn), Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return 0;
+        }
+        let mut at = first;
+        for _ in 0..count {
+            let frame = Frame(at - 1);
+            at = self.link(frame).swap(TAKEN, Ordering::Relaxed);
+            each(frame);
+        }
+        count
     }
 
     pub(crate) fn give(&self, frame: Frame) {

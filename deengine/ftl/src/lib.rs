@@ -45,7 +45,7 @@ pub use config::{DUMP_BYTES, FtlConfig, OpenError};
 pub use gnstor_map::{Batch, Probe};
 pub use gnstor_model::{Collection, Policy};
 pub use layer::{CommitError, Committed, Extent, Forgotten, Ftl, NewBlock, Target, geometry_for};
-pub use read::Booked;
+pub use read::{Booked, Bookings};
 pub use reserve::reserved_superblocks;
 pub use restore::{Boot, OpenedFtl, Origin};
 pub use space::Wear;

@@ -3,11 +3,12 @@
 
 use crate::layer::{Extent, Ftl};
 use gnstor_fabric::region::LocalRef;
-use gnstor_fabric::time::Time;
+use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Fetch, Loaded, PageState, Ppa, Ticket, Unreadable};
 use gnstor_map::{Batch, Probe};
 use gnstor_model::Timing;
 use gnstor_proto::slba::Vid;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 impl Ftl {
@@ -151,14 +152,6 @@ impl Ftl {
         self.accept(now, Timing::accept_write)
     }
 
-    /// As [`Self::accept_write`], and when the firmware is free again.
-    #[inline]
-    pub fn book_write(&self, now: Time) -> Booked {
-        let Some(mut timing) = self.timing() else { return Booked { free: now, done: now } };
-        let done = timing.accept_write(now);
-        Booked { free: self.publish_free(&timing), done }
-    }
-
     fn accept(&self, now: Time, take: impl Fn(&mut Timing, Time) -> Time) -> Time {
         let Some(mut timing) = self.timing() else { return now };
         let accepted = take(&mut timing, now);
@@ -166,20 +159,15 @@ impl Ftl {
         accepted
     }
 
-    /// [`Self::accept_read`] and [`Self::read_time`] at once.
+    /// The model's lock, for bookings one after the other: its state comes to this core's cache once for all of them.
     #[inline]
-    pub fn book_read(&self, now: Time, pages: &[Ppa], zeros: u32) -> Booked {
-        let Some(mut timing) = self.timing() else { return Booked { free: now, done: now } };
-        let accepted = timing.accept_read(now);
-        let free = self.publish_free(&timing);
-        Booked { free, done: self.read_time_in(&mut timing, accepted, pages, zeros) }
+    pub fn bookings(&self) -> Bookings<'_> {
+        Bookings { ftl: self, timing: self.timing() }
     }
 
     /// Whoever asks when the firmware is free takes no lock.
-    fn publish_free(&self, timing: &Timing) -> Time {
-        let free = timing.firmware_free();
-        self.firmware_free.0.store(free.as_ps(), Ordering::Relaxed);
-        free
+    fn publish_free(&self, timing: &Timing) {
+        self.firmware_free.0.store(timing.firmware_free().as_ps(), Ordering::Relaxed);
     }
 
     /// When the firmware can take the next command.
@@ -189,11 +177,67 @@ impl Ftl {
     }
 }
 
-/// When the model does what of a command.
+/// Commands that the modelled firmware takes one after the other, under one hold of its lock.
+#[derive(Debug)]
+pub struct Bookings<'a> {
+    ftl: &'a Ftl,
+    /// None where nothing takes time.
+    timing: Option<MutexGuard<'a, Timing>>,
+}
+
+impl Bookings<'_> {
+    /// Asks for what the model keeps of this page's plane, ahead of [`Self::read`].
+    #[inline]
+    pub fn announce(&self, page: Ppa) {
+        if let Some(timing) = &self.timing {
+            timing.announce(page);
+        }
+    }
+
+    /// The firmware takes a read of these pages and `zeros` blocks of zeros that arrived at `arrived`; when the host has the data.
+    #[inline]
+    pub fn read(&mut self, arrived: Time, pages: &[Ppa], zeros: u32) -> Booked {
+        self.book(
+            arrived,
+            |timing, start| timing.accept_read(start),
+            |ftl, timing, accepted| ftl.read_time_in(timing, accepted, pages, zeros),
+        )
+    }
+
+    /// The firmware takes a write that arrived at `arrived`; when it has been checked.
+    #[inline]
+    pub fn write(&mut self, arrived: Time) -> Booked {
+        self.book(arrived, |timing, start| timing.accept_write(start), |_, _, accepted| accepted)
+    }
+
+    #[inline]
+    fn book(
+        &mut self,
+        arrived: Time,
+        accept: impl FnOnce(&mut Timing, Time) -> Time,
+        finish: impl FnOnce(&Ftl, &mut Timing, Time) -> Time,
+    ) -> Booked {
+        let Some(timing) = self.timing.as_deref_mut() else { return Booked { busy: Span::ZERO, done: arrived } };
+        let start = timing.firmware_free().max(arrived);
+        let accepted = accept(timing, start);
+        let busy = timing.firmware_free().since(start);
+        Booked { busy, done: finish(self.ftl, timing, accepted) }
+    }
+}
+
+impl Drop for Bookings<'_> {
+    fn drop(&mut self) {
+        if let Some(timing) = &self.timing {
+            self.ftl.publish_free(timing);
+        }
+    }
+}
+
+/// What the model makes of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Booked {
-    /// The firmware can take the next command.
-    pub free: Time,
+    /// For so long the firmware takes no other.
+    pub busy: Span,
     /// The host has the data; of a write, its data can be taken.
     pub done: Time,
 }

@@ -122,9 +122,19 @@ impl Ftl {
         self.flash.take_frame()
     }
 
+    /// Up to `most` frames for incoming data, as far as the write buffer has them.
+    pub fn take_frames(&self, most: u32, each: impl FnMut(Frame)) {
+        self.flash.take_frames(most, each);
+    }
+
     /// A frame whose data is not wanted.
     pub fn give_frame(&self, frame: Frame) {
         self.flash.give_frame(frame);
+    }
+
+    /// Frames that nobody has written.
+    pub fn give_frames(&self, frames: impl Iterator<Item = Frame>) {
+        self.flash.give_frames(frames);
     }
 
     /// The bytes of a frame.

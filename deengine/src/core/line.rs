@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads and writes that found the modelled firmware busy, where the queues of their controller take plain turns: they wait with their
 //! core, not under the SSD's lock. Controllers take turns, and within a controller its queues do, as in
-//! [`crate::hosts`]. A waiting command has not been fetched.
+//! [`crate::hosts`]. A waiting command has not been fetched, but for a write whose data has been pulled already.
 
 use super::port::Ports;
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::Time;
 use gnstor_proto::nvme::Sqe;
 use std::collections::VecDeque;
+
+/// What waits in a queue.
+#[derive(Debug)]
+pub(super) enum Waiting {
+    /// A command as it came.
+    Command(Sqe),
+    /// A write with its data: its number among the core's.
+    Write(u32),
+}
 
 /// Which queues have commands waiting; the commands are with their ports.
 #[derive(Debug, Default)]
@@ -31,10 +40,10 @@ impl Line {
         self.turns.len()
     }
 
-    /// Puts a read that arrived at `now` at the end of its queue; `controller` is the queue's.
-    pub(super) fn push(&mut self, ports: &mut Ports, name: QueueKey, controller: u16, now: Time, sqe: &Sqe) {
+    /// Puts a command that arrived at `at` at the end of its queue; `controller` is the queue's.
+    pub(super) fn push(&mut self, ports: &mut Ports, name: QueueKey, controller: u16, at: Time, what: Waiting) {
         let Some(port) = ports.get(name) else { return };
-        port.waiting.push_back((now, *sqe));
+        port.waiting.push_back((at, what));
         self.commands += 1;
         if port.waiting.len() > 1 {
             return;
@@ -45,12 +54,12 @@ impl Line {
         }
     }
 
-    /// The read that is next: its queue, when it arrived, the command.
-    pub(super) fn pop(&mut self, ports: &mut Ports) -> Option<(QueueKey, Time, Sqe)> {
+    /// The command that is next: its queue, when it arrived, the command.
+    pub(super) fn pop(&mut self, ports: &mut Ports) -> Option<(QueueKey, Time, Waiting)> {
         let (controller, mut queues) = self.turns.pop_front()?;
         let name = queues.pop_front()?;
         let port = ports.get(name)?;
-        let (at, sqe) = port.waiting.pop_front()?;
+        let (at, what) = port.waiting.pop_front()?;
         self.commands -= 1;
         if !port.waiting.is_empty() {
             queues.push_back(name);
@@ -58,11 +67,11 @@ impl Line {
         if !queues.is_empty() {
             self.turns.push_back((controller, queues));
         }
-        Some((name, at, sqe))
+        Some((name, at, what))
     }
 
     /// Takes out what waits in a queue.
-    pub(super) fn remove(&mut self, ports: &mut Ports, name: QueueKey) -> VecDeque<(Time, Sqe)> {
+    pub(super) fn remove(&mut self, ports: &mut Ports, name: QueueKey) -> VecDeque<(Time, Waiting)> {
         let waiting = ports.get(name).map(|port| std::mem::take(&mut port.waiting)).unwrap_or_default();
         self.commands -= waiting.len();
         if !waiting.is_empty() {
@@ -71,16 +80,17 @@ impl Line {
         waiting
     }
 
-    /// Takes out one command of a queue, where it is there.
-    pub(super) fn take(&mut self, ports: &mut Ports, name: QueueKey, cid: u16) -> Option<Sqe> {
-        let port = ports.get(name)?;
-        let at = port.waiting.iter().position(|(_, sqe)| sqe.cid.get() == cid)?;
-        let (_, sqe) = port.waiting.remove(at)?;
+    /// Takes out one command of a queue that has not been fetched; whether it is there.
+    pub(super) fn take(&mut self, ports: &mut Ports, name: QueueKey, cid: u16) -> bool {
+        let Some(port) = ports.get(name) else { return false };
+        let is_it = |what: &Waiting| matches!(what, Waiting::Command(sqe) if sqe.cid.get() == cid);
+        let Some(at) = port.waiting.iter().position(|(_, what)| is_it(what)) else { return false };
+        port.waiting.remove(at);
         self.commands -= 1;
         if port.waiting.is_empty() {
             self.delist(name);
         }
-        Some(sqe)
+        true
     }
 
     fn delist(&mut self, name: QueueKey) {

@@ -38,9 +38,9 @@ use gnstor_fabric::time::Time;
 use gnstor_ftl::{Batch, Ftl};
 use gnstor_proto::fabrics::{self, CmRequest, Identity, cm_reject};
 use gnstor_proto::nvme::{self, ReadWrite, Sqe};
-use line::Line;
+use line::{Line, Waiting};
 use port::{MAX_CORES, NOBODY, Ports};
-use read::{Found, Read};
+use read::{Found, Judged, Read};
 pub(crate) use roster::Roster;
 use roster::{Note, Share};
 use std::collections::VecDeque;
@@ -68,10 +68,11 @@ pub struct Core {
     ports: Ports,
     reads: Slab<Read>,
     writes: Writes,
-    /// Commands that wait for the modelled firmware, and those that it takes just now.
+    /// Commands that wait for the modelled firmware; those that it takes just now, and those of them that go the short way.
     line: Line,
-    burst: Vec<(QueueKey, Time, Sqe)>,
-    /// The data of the read in hand.
+    burst: Vec<(QueueKey, Time, Waiting)>,
+    judged: Vec<Judged>,
+    /// The data of the reads among those.
     found: Vec<Found>,
     /// Done by the core itself; not yet taken.
     effects: VecDeque<Effect>,
@@ -132,6 +133,7 @@ impl Ssd {
             writes: Writes::default(),
             line: Line::default(),
             burst: Vec::new(),
+            judged: Vec::new(),
             found: Vec::new(),
             effects: VecDeque::new(),
             mail: VecDeque::new(),
@@ -194,12 +196,13 @@ impl Core {
         self.ports.called(key).map(|port| port.name)
     }
 
-    /// Begins the command, which the modelled firmware takes at `start`, if it may go the short way; otherwise nothing has happened.
+    /// Puts a command that arrived at `arrived` among those that the modelled firmware takes next, if it may go the short way; otherwise nothing has
+    /// happened.
     #[inline]
-    fn begin(&mut self, now: Time, start: Time, name: QueueKey, identity: Identity, sqe: &Sqe) -> bool {
+    fn judge(&mut self, now: Time, arrived: Time, name: QueueKey, identity: Identity, sqe: &Sqe) -> bool {
         match sqe.opcode {
-            nvme::io::WRITE => self.begin_write(now, start, name, identity, sqe),
-            _ => self.begin_read(now, start, name, identity, sqe),
+            nvme::io::WRITE => self.judge_write(now, arrived, name, identity, sqe),
+            _ => self.judge_read(now, arrived, name, identity, sqe),
         }
     }
 
@@ -252,9 +255,14 @@ impl Core {
     fn end(&mut self, name: QueueKey) {
         self.finish_posted(self.now);
         self.orphan_reads(name);
-        for _ in self.line.remove(&mut self.ports, name) {
-            self.share().forfeit();
-            self.share().left();
+        for (_, what) in self.line.remove(&mut self.ports, name) {
+            match what {
+                Waiting::Command(_) => {
+                    self.share().forfeit();
+                    self.share().left();
+                }
+                Waiting::Write(id) => self.bury_write(id),
+            }
         }
         self.ports.close(name);
         self.shared.lock().table.unwatch(name);
@@ -345,11 +353,11 @@ impl Controller for Core {
             // Those that wait came first.
             self.serve_line(now);
             if self.is_busy(now) {
-                if self.wait_in_line(now, name, sqe) {
+                if self.pull_ahead(now, name, identity, sqe) || self.wait_in_line(name, now, Waiting::Command(*sqe)) {
                     return;
                 }
-            } else if self.begin(now, now, name, identity, sqe) {
-                return;
+            } else if self.judge(now, now, name, identity, sqe) {
+                return self.book_judged(now);
             }
         }
         if sqe.opcode == fabrics::OPCODE {

@@ -8,12 +8,12 @@
 //!  +----------+----------+-----------------+
 //! ```
 
+use super::line::Waiting;
 use crate::controller::Ssd;
 use crate::counters::QueueCounters;
 use gnstor_fabric::controller::QueueKey;
 use gnstor_fabric::time::Time;
 use gnstor_proto::fabrics::Identity;
-use gnstor_proto::nvme::Sqe;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -43,8 +43,8 @@ pub(super) struct Port {
     pub(super) in_turn: Option<u16>,
     /// A Fabrics command of the queue waits for the firmware: what comes behind it waits with it.
     pub(super) is_ending: bool,
-    /// Reads that wait there, and when they arrived.
-    pub(super) waiting: VecDeque<(Time, Sqe)>,
+    /// Commands that wait there, and when they arrived.
+    pub(super) waiting: VecDeque<(Time, Waiting)>,
     size: u32,
     /// Commands of it that have not been answered.
     outstanding: u32,

@@ -2,6 +2,7 @@
 //! The short way of most commands: a read of blocks that are in memory or nowhere. One slot, one answer, no lock.
 
 use super::Core;
+use super::line::Waiting;
 use crate::command::OK;
 use crate::controller::refusal_of;
 use crate::permission::Authorized;
@@ -58,6 +59,32 @@ impl Pages {
     }
 }
 
+impl Read {
+    fn blocks(&self) -> usize {
+        self.pages.as_slice().len() + self.unmapped as usize
+    }
+}
+
+/// A command that may go the short way and waits for nothing but the modelled firmware's time.
+#[derive(Debug)]
+pub(super) struct Judged {
+    arrived: Time,
+    what: What,
+}
+
+impl Judged {
+    pub(super) fn write(arrived: Time, id: u32) -> Self {
+        Self { arrived, what: What::Write(id) }
+    }
+}
+
+#[derive(Debug)]
+enum What {
+    Read(Read),
+    /// By its number.
+    Write(u32),
+}
+
 /// It is moved twice, in and out of its slot.
 const _: () = assert!(size_of::<Option<Read>>() <= 128);
 
@@ -72,23 +99,35 @@ impl Core {
         !ftl.is_timeless() && (!self.line.is_empty() || self.shared.roster.is_waiting() || ftl.firmware_free() > now)
     }
 
-    /// Has a read wait with the core; `false` where arbitration is the firmware's.
-    pub(super) fn wait_in_line(&mut self, now: Time, name: QueueKey, sqe: &Sqe) -> bool {
+    /// Has a command wait with the core; `false` where arbitration is the firmware's.
+    pub(super) fn wait_in_line(&mut self, name: QueueKey, arrived: Time, what: Waiting) -> bool {
         let Some(controller) = self.ports.get(name).and_then(|port| port.in_turn) else { return false };
-        self.share().entered();
+        if let Waiting::Command(_) = what {
+            self.share().entered();
+        }
         if self.line.is_empty() {
             self.shared.roster.join_line(self.index);
         }
-        self.line.push(&mut self.ports, name, controller, now, sqe);
-        self.share().set_in_line(self.line.controllers());
+        self.line.push(&mut self.ports, name, controller, arrived, what);
+        self.publish_line();
         true
     }
 
-    /// A Fabrics command has come, which may end the queue: the reads that wait go before it.
+    #[inline]
+    fn publish_line(&self) {
+        self.shared.roster.set_in_line(self.index, self.line.controllers());
+    }
+
+    /// A Fabrics command has come, which may end the queue: the commands that wait go before it.
     pub(super) fn begin_end(&mut self, now: Time, name: QueueKey) {
-        for (_, sqe) in self.line.remove(&mut self.ports, name) {
-            self.share().went();
-            self.ask(now, name, &sqe, false);
+        for (arrived, what) in self.line.remove(&mut self.ports, name) {
+            match what {
+                Waiting::Command(sqe) => {
+                    self.share().went();
+                    self.ask(now, name, &sqe, false);
+                }
+                Waiting::Write(id) => self.book_write(id, arrived),
+            }
         }
         if let Some(port) = self.ports.get(name) {
             port.is_ending = true;
@@ -97,8 +136,8 @@ impl Core {
 
     /// The host asks for a command of this queue back.
     pub(super) fn take_back(&mut self, name: QueueKey, cid: u16, abort: u32) {
-        let taken = self.line.take(&mut self.ports, name, cid);
-        if taken.is_some() {
+        let is_taken = self.line.take(&mut self.ports, name, cid);
+        if is_taken {
             // Its entry is free again.
             if let Some(port) = self.ports.get(name) {
                 port.fetch();
@@ -106,18 +145,18 @@ impl Core {
             self.share().left();
         }
         let mut ssd = self.shared.lock();
-        if taken.is_some() {
+        if is_taken {
             let permit = CompletionPermit::issue(name, cid);
             ssd.refuse_for_core(permit, 0, Refusal::AbortRequested.into(), self.now);
         }
-        ssd.end_abort(self.now, abort, taken.is_some());
+        ssd.end_abort(self.now, abort, is_taken);
     }
 
-    /// Takes waiting reads as long as the modelled firmware is free by `now`; what waits under the lock takes turns with them.
+    /// Takes waiting commands as long as the modelled firmware is free by `now`; what waits under the lock takes turns with them.
     #[inline]
     pub(super) fn serve_line(&mut self, now: Time) {
         while !self.line.is_empty() && self.shared.ftl.firmware_free() <= now && self.serve_some(now) {}
-        self.share().set_in_line(self.line.controllers());
+        self.publish_line();
     }
 
     /// Takes the next command, or a burst of them where many wait: the model's state and what reads look for come to this core's cache once for
@@ -137,7 +176,7 @@ impl Core {
         if !roster.is_cores_turn() {
             return false;
         }
-        // A late call makes nobody wait longer: the read is taken as of the time at which the firmware was free.
+        // A late call makes nobody wait longer: the command is taken as of the time at which the firmware was free.
         let free = self.shared.ftl.firmware_free();
         if free > now || now.since(free) <= TURN && !roster.is_next(self.index) {
             return false;
@@ -152,30 +191,47 @@ impl Core {
             burst.push(next);
         }
         if burst.len() > 1 {
-            self.announce_reads(burst.iter().map(|(_, _, sqe)| sqe));
+            self.announce_reads(burst.iter().filter_map(|(_, _, what)| match what {
+                Waiting::Command(sqe) => Some(sqe),
+                Waiting::Write(_) => None,
+            }));
         }
-        for (name, arrived, sqe) in burst.drain(..) {
-            self.share().went();
-            let reader = self.ports.get(name).and_then(|port| port.reader);
-            let start = self.shared.ftl.firmware_free().max(arrived);
-            if !reader.is_some_and(|identity| self.begin(now, start, name, identity, &sqe)) {
-                self.ask(now, name, &sqe, false);
+        for (name, arrived, what) in burst.drain(..) {
+            match what {
+                Waiting::Write(id) => self.judged.push(Judged::write(arrived, id)),
+                Waiting::Command(sqe) => {
+                    self.share().went();
+                    let reader = self.ports.get(name).and_then(|port| port.reader);
+                    if !reader.is_some_and(|identity| self.judge(now, arrived, name, identity, &sqe)) {
+                        // Those before it go first.
+                        self.book_judged(now);
+                        self.ask(now, name, &sqe, false);
+                    }
+                }
             }
         }
         self.burst = burst;
+        self.book_judged(now);
         true
     }
 
-    /// Begins the read, which the modelled firmware takes at `start`, if it is one of those; otherwise nothing has happened.
+    /// Puts the read among those that the modelled firmware takes next, if it may go the short way; otherwise nothing has happened.
     #[inline]
-    pub(super) fn begin_read(&mut self, now: Time, start: Time, name: QueueKey, identity: Identity, sqe: &Sqe) -> bool {
+    pub(super) fn judge_read(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        queue: QueueKey,
+        identity: Identity,
+        sqe: &Sqe,
+    ) -> bool {
         let roster = &self.shared.roster;
         if !self.shared.ftl.is_in_memory() || self.rules.is_recovering() {
             return false;
         }
         let Ok(request) = Request::parse(&Submission { identity, sqe }) else { return false };
         let blocks = request.blocks;
-        if blocks > MOST_BLOCKS || !self.reads.has_room(1) {
+        if blocks > MOST_BLOCKS || !self.reads.has_room(u32::try_from(self.judged.len() + 1).expect("a burst")) {
             return false;
         }
         let Ok(request) = self.rules.authorise(now, identity, request) else { return false };
@@ -190,31 +246,85 @@ impl Core {
             self.share().flight(slot).leave(true);
             return false;
         };
-        let done_at = self.book(start, pages.as_slice(), unmapped);
         self.share().entered();
-        if let Some(port) = self.ports.get(name) {
+        if let Some(port) = self.ports.get(queue) {
             port.fetch();
         }
-        let read =
-            Read { command: Some((CompletionPermit::issue(name, sqe.cid.get()), request)), pages, done_at, unmapped };
-        // The response leaves without another look at the rules: what is read is what was true while the lease held (protocol rule 2).
-        if self.rules.serves(done_at.max(now)) {
-            self.send(name, sqe.cid.get(), read);
-        } else {
-            self.refuse_read(now, read, Refusal::NotServing);
-        }
+        let command = Some((CompletionPermit::issue(queue, sqe.cid.get()), request));
+        // Until it is booked, nobody knows when it will be done.
+        let read = Read { command, pages, done_at: Time::NEVER, unmapped };
+        self.judged.push(Judged { arrived, what: What::Read(read) });
         true
     }
 
-    /// The data of all blocks, in `found`: their pages, and how many are not mapped. `None` where one is not plain to read.
+    /// The modelled firmware takes what has been judged, one after the other.
+    #[inline]
+    pub(super) fn book_judged(&mut self, now: Time) {
+        if self.judged.is_empty() {
+            return;
+        }
+        let mut judged = std::mem::take(&mut self.judged);
+        self.book(&mut judged);
+        let mut found = std::mem::take(&mut self.found);
+        let mut blocks = found.drain(..);
+        for Judged { what, .. } in judged.drain(..) {
+            match what {
+                What::Write(id) => self.go_on(id),
+                // The response leaves without another look at the rules: what is read is what was true while the lease held (protocol rule 2).
+                What::Read(read) if self.rules.serves(read.done_at.max(now)) => self.send(read, &mut blocks),
+                What::Read(read) => {
+                    blocks.by_ref().take(read.blocks()).for_each(drop);
+                    self.refuse_read(now, read, Refusal::NotServing);
+                }
+            }
+        }
+        drop(blocks);
+        (self.found, self.judged) = (found, judged);
+    }
+
+    /// Books all of these, under one hold of the model's lock.
+    #[inline]
+    fn book(&mut self, judged: &mut [Judged]) {
+        let mut bookings = self.shared.ftl.bookings();
+        if judged.len() > 1 {
+            let pages = judged.iter().flat_map(|Judged { what, .. }| match what {
+                What::Read(read) => read.pages.as_slice(),
+                What::Write(_) => &[],
+            });
+            pages.for_each(|&page| bookings.announce(page));
+        }
+        let mut busy = Span::ZERO;
+        for Judged { arrived, what } in judged {
+            let booked = match what {
+                What::Read(read) => bookings.read(*arrived, read.pages.as_slice(), read.unmapped),
+                What::Write(_) => bookings.write(*arrived),
+            };
+            match what {
+                What::Read(read) => read.done_at = booked.done,
+                What::Write(id) => self.writes.accept(*id, booked.done),
+            }
+            busy = busy + booked.busy;
+        }
+        drop(bookings);
+        self.share().work(busy);
+    }
+
+    /// The modelled firmware takes a write.
+    pub(super) fn book_write(&mut self, id: u32, arrived: Time) {
+        self.judged.push(Judged::write(arrived, id));
+        self.book_judged(self.now);
+    }
+
+    /// The data of all blocks, at the end of `found`: their pages, and how many are not mapped. `None` where one is not plain to read.
     #[inline]
     fn find_all(&mut self, request: &Authorized<Request>) -> Option<(Pages, u32)> {
         let (first, blocks) = (request.get().address.vba, request.get().blocks);
-        let mut found = std::mem::take(&mut self.found);
-        found.clear();
-        found.extend((0..blocks).map_while(|index| self.find(request, first + index)));
+        let mut all = std::mem::take(&mut self.found);
+        let before = all.len();
+        all.extend((0..blocks).map_while(|index| self.find(request, first + index)));
+        let found = &all[before..];
         let mapped = || found.iter().filter_map(|(page, ..)| *page);
-        let all = if found.len() != blocks as usize {
+        let pages = if found.len() != blocks as usize {
             mapped().for_each(|page| self.shared.ftl.unpin(page));
             None
         } else if blocks == 1 {
@@ -225,33 +335,28 @@ impl Core {
             let unmapped = blocks - u32::try_from(pages.len()).expect("at most MOST_BLOCKS");
             Some((Pages::Many(pages), unmapped))
         };
-        self.found = found;
-        all
+        if pages.is_none() {
+            all.truncate(before);
+        }
+        self.found = all;
+        pages
     }
 
-    /// The blocks in `found` and the response go out.
+    /// These blocks and the response go out.
     #[inline]
-    fn send(&mut self, queue: QueueKey, cid: u16, read: Read) {
+    fn send(&mut self, read: Read, blocks: &mut impl Iterator<Item = Found>) {
+        let Some((permit, request)) = &read.command else { return };
+        let (queue, cid, first) = (permit.queue(), permit.cid(), *request.get());
         let sqhd = self.ports.get(queue).map_or(0, |port| port.head()).into();
         let mut cqe = Cqe { sqhd, cid: cid.into(), ..Cqe::default() };
         cqe.set_status_word(OK.status.0);
         let reply = Reply { cqe, at: read.done_at };
-        let Some((_, request)) = &read.command else { return };
-        let first = *request.get();
         let transfer = TransferId(self.reads.insert(read));
-        for (index, (_, local, sum)) in (0u32..).zip(self.found.drain(..)) {
+        for (index, (_, local, sum)) in (0..first.blocks).zip(blocks) {
             let role = if index + 1 == first.blocks { PushRole::Last(reply) } else { PushRole::Part };
             let remote = first.remote_of(index);
             self.effects.push_back(Effect::Push { transfer, queue, remote, local, sum: Some(sum), role });
         }
-    }
-
-    /// The modelled firmware takes a read of these pages and `zeros` blocks of zeros at `start`; when the host has the data.
-    #[inline]
-    fn book(&self, start: Time, pages: &[Ppa], zeros: u32) -> Time {
-        let booked = self.shared.ftl.book_read(start, pages, zeros);
-        self.share().work(booked.free.since(start));
-        booked.done
     }
 
     /// The data of a block; `None` for what is not plain: an unreadable page, one of another life or of another block.

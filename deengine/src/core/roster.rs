@@ -5,7 +5,7 @@
 use super::flight::{Flight, Seen, Version};
 use super::lane::Lane;
 use super::state::State;
-use super::turns::{InLine, Turns};
+use super::turns::Turns;
 use crate::counters::{Done, DoneCounter};
 use crate::permission::{MAX_VOLUMES, Rules};
 use gnstor_fabric::controller::{Effect, QueueKey};
@@ -44,7 +44,6 @@ pub(super) struct Share {
     busy_ps: AtomicU64,
     mail: Mutex<VecDeque<Note>>,
     has_mail: AtomicBool,
-    pub(super) in_line: Line<InLine>,
     lane: Lane,
 }
 
@@ -196,7 +195,7 @@ pub(super) struct Line<T>(pub(super) T);
 
 impl Roster {
     pub(super) fn new(cores: usize) -> Self {
-        Self { shares: (0..cores).map(|_| Share::new()).collect(), ..Self::default() }
+        Self { shares: (0..cores).map(|_| Share::new()).collect(), turns: Turns::new(cores), ..Self::default() }
     }
 
     pub(super) fn share(&self, core: usize) -> &Share {

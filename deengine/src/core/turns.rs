@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who is next, where commands wait for the modelled firmware: under the lock, or with cores.
 
-use super::roster::{Roster, Share, add};
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use super::roster::Roster;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Whose turn it is, where commands wait under the lock and with the cores: each side gets as many as it has controllers.
 #[derive(Debug, Default)]
@@ -10,62 +10,101 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 pub(super) struct Turns {
     /// What the cores may still take before the firmware's own line is next, in parts of a command.
     credit: AtomicI64,
+    cores: Vec<InLines>,
 }
+
+/// What waits with these cores.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct InLines([InLine; IN_A_LINE]);
+
+const IN_A_LINE: usize = 16;
 
 /// Parts of a command: shares are rounded to these.
 const PARTS: i64 = 64;
 
-/// What waits with a core for the modelled firmware.
+/// What waits with a core for the modelled firmware, in one word: a core that looks whether it is next looks at all of them, so they lie side by
+/// side.
+///
+/// ```text
+///   63         56 55                                    0
+///  +-------------+---------------------------------------+
+///  | controllers |                 taken                 |      taken: parts of a command for each controller; the core with the least is next
+///  +-------------+---------------------------------------+
+/// ```
 #[derive(Debug, Default)]
-pub(super) struct InLine {
-    /// Controllers whose commands they are.
-    controllers: AtomicU32,
-    /// What the core has taken from there, in parts of a command for each controller: the core with the least is next.
-    taken: AtomicU64,
-}
+struct InLine(AtomicU64);
 
-impl Share {
-    /// The commands of so many controllers wait with the core.
+const TAKEN_BITS: u32 = 56;
+const TAKEN: u64 = (1 << TAKEN_BITS) - 1;
+const MOST_CONTROLLERS: u64 = u64::MAX >> TAKEN_BITS;
+
+impl InLine {
+    /// Controllers whose commands they are, and what the core has taken.
     #[inline]
-    pub(super) fn set_in_line(&self, controllers: usize) {
-        let (there, now) = (&self.in_line.0.controllers, u32::try_from(controllers).unwrap_or(u32::MAX));
-        if there.load(Ordering::Relaxed) != now {
-            there.store(now, Ordering::Relaxed);
+    fn get(&self) -> (u64, u64) {
+        let word = self.0.load(Ordering::Relaxed);
+        (word >> TAKEN_BITS, word & TAKEN)
+    }
+
+    /// Only the core itself does.
+    #[inline]
+    fn set(&self, controllers: u64, taken: u64) {
+        let word = controllers << TAKEN_BITS | taken & TAKEN;
+        if self.0.load(Ordering::Relaxed) != word {
+            self.0.store(word, Ordering::Relaxed);
         }
     }
+}
 
-    #[inline]
-    pub(super) fn in_line(&self) -> u32 {
-        self.in_line.0.controllers.load(Ordering::Relaxed)
+impl Turns {
+    pub(super) fn new(cores: usize) -> Self {
+        let lines = cores.div_ceil(IN_A_LINE);
+        Self { credit: AtomicI64::new(0), cores: (0..lines).map(|_| Default::default()).collect() }
     }
 
-    fn taken(&self) -> u64 {
-        self.in_line.0.taken.load(Ordering::Relaxed)
+    #[inline]
+    fn core(&self, core: usize) -> &InLine {
+        &self.cores[core / IN_A_LINE].0[core % IN_A_LINE]
+    }
+
+    fn cores(&self) -> impl Iterator<Item = &InLine> {
+        self.cores.iter().flat_map(|line| &line.0)
     }
 }
 
 impl Roster {
+    /// The commands of so many controllers wait with the core.
+    #[inline]
+    pub(super) fn set_in_line(&self, core: usize, controllers: usize) {
+        let in_line = self.turns.core(core);
+        in_line.set(u64::try_from(controllers).map_or(MOST_CONTROLLERS, |n| n.min(MOST_CONTROLLERS)), in_line.get().1);
+    }
+
     /// Controllers whose commands wait with their cores.
     fn in_lines(&self) -> i64 {
-        self.shares.iter().map(|share| i64::from(share.in_line())).sum()
+        self.turns.cores().map(|core| i64::try_from(core.get().0).expect("8 bits")).sum()
     }
 
     /// The least that a core with commands in line has taken; `core` is not asked.
+    #[inline]
     fn least_taken(&self, core: usize) -> Option<u64> {
-        let others = self.shares.iter().enumerate().filter(|&(other, share)| other != core && share.in_line() > 0);
-        others.map(|(_, share)| share.taken()).min()
+        let others = self.turns.cores().enumerate().filter(|&(other, _)| other != core).map(|(_, other)| other.get());
+        others.filter(|&(controllers, _)| controllers > 0).map(|(_, taken)| taken).min()
     }
 
     /// The first command waits with the core: it is served from now on, and not for the time before.
     pub(super) fn join_line(&self, core: usize) {
         if let Some(least) = self.least_taken(core) {
-            self.share(core).in_line.0.taken.fetch_max(least, Ordering::Relaxed);
+            let (controllers, taken) = self.turns.core(core).get();
+            self.turns.core(core).set(controllers, taken.max(least));
         }
     }
 
     /// Whether no other core with commands in line has had less.
+    #[inline]
     pub(super) fn is_next(&self, core: usize) -> bool {
-        self.least_taken(core).is_none_or(|least| self.share(core).taken() <= least)
+        self.least_taken(core).is_none_or(|least| self.turns.core(core).get().1 <= least)
     }
 
     /// Whether the firmware's own line is next.
@@ -88,10 +127,15 @@ impl Roster {
     }
 
     /// A core has taken a command from its line.
+    #[inline]
     pub(super) fn core_took(&self, core: usize) {
-        let share = self.share(core);
-        add(&share.in_line.0.taken, PARTS.unsigned_abs() / u64::from(share.in_line().max(1)));
+        let in_line = self.turns.core(core);
+        let (controllers, taken) = in_line.get();
+        in_line.set(controllers, taken + PARTS.unsigned_abs() / controllers.max(1));
         let credit = self.turns.credit.load(Ordering::Relaxed);
-        self.turns.credit.store((credit - PARTS).max(0), Ordering::Relaxed);
+        // All cores read it.
+        if credit > 0 {
+            self.turns.credit.store((credit - PARTS).max(0), Ordering::Relaxed);
+        }
     }
 }

@@ -14,7 +14,8 @@
 //! lock are committed before either; others are judged again.
 
 use super::lane::{Job, Lane, Verdict, commit_all};
-use super::read::Command;
+use super::line::Waiting;
+use super::read::{Command, Judged};
 use super::{Core, Shared, SsdGuard};
 use crate::command::{OK, WriteEnd};
 use crate::controller::refusal_of;
@@ -25,11 +26,18 @@ use crate::slab::Slab;
 use crate::write::target;
 use gnstor_fabric::controller::{Effect, Outcome, QueueKey, TransferId};
 use gnstor_fabric::time::Time;
+use gnstor_flash::Frame;
 use gnstor_ftl::{Commits, Committed, NewBlock};
 use gnstor_proto::fabrics::Identity;
-use gnstor_proto::nvme::{Cqe, Sqe};
+use gnstor_proto::nvme::{self, Cqe, Sqe};
 use gnstor_proto::status::Refusal;
 
+/// Blocks that a core pulls at most while the modelled firmware is busy: more wait where they came from.
+const MOST_WAITING: usize = 256;
+/// Frames that a core takes at once where so many of its writes are under way and so many frames are free: all cores write the count of them.
+const FRAMES_AHEAD: u32 = 16;
+const LIVELY: usize = 8;
+const PLENTY: u32 = 1 << 14;
 /// So many that have arrived are committed without waiting for the end of the step.
 const BATCH: usize = 16;
 /// How often the lock is looked at, once a step, before a core waits for it: a thread that sleeps for it is woken many microseconds late, and
@@ -46,12 +54,16 @@ pub(super) struct Writes {
     commands: Slab<Write>,
     pulls: Slab<Pull>,
     /// All of their data is there, oldest first.
-    arrived: Vec<Arrived>,
+    arrived: Vec<u32>,
     /// What the core's lane was given, oldest first, and what has not been committed because it is not to be.
     posted: Vec<Posted>,
     verdicts: Vec<Verdict>,
+    /// Blocks of writes that the modelled firmware has not taken.
+    waiting: usize,
     /// Looks at the lock that found it taken, since those that have arrived last were committed.
     looks: u32,
+    /// Taken for writes to come.
+    frames: Vec<Frame>,
     /// Reused lists.
     spare: Vec<Vec<NewBlock>>,
 }
@@ -64,6 +76,8 @@ impl Default for Writes {
             arrived: Vec::new(),
             posted: Vec::new(),
             verdicts: Vec::new(),
+            waiting: 0,
+            frames: Vec::new(),
             looks: 0,
             spare: Vec::new(),
         }
@@ -76,8 +90,9 @@ pub(super) struct Write {
     /// What is answered; gone once the queue is.
     pub(super) command: Command,
     blocks: Vec<NewBlock>,
-    /// When the modelled firmware had taken it.
-    accepted: Time,
+    stage: Stage,
+    /// Since when all of the data is there: the model commits it then, however late the core gets to it.
+    data_at: Time,
     /// Blocks whose transfers have not ended.
     pending: u32,
     /// The first transfer that failed.
@@ -89,19 +104,28 @@ pub(super) struct Write {
 /// It is moved twice, in and out of its slot.
 const _: () = assert!(size_of::<Option<Write>>() <= 160);
 
-/// A write whose data is there.
-#[derive(Debug)]
-struct Arrived {
-    write: u32,
-    /// Since when: the model commits it then, however late the core gets to it.
-    at: Time,
+/// What the modelled firmware has to do with a write.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// It has been busy since this write arrived; the data is pulled meanwhile.
+    Waits { arrived: Time },
+    /// It has checked the write by then.
+    Accepted(Time),
+}
+
+impl Stage {
+    /// When the write got there.
+    fn time(self) -> Time {
+        match self {
+            Self::Waits { arrived: at } | Self::Accepted(at) => at,
+        }
+    }
 }
 
 /// One that is about to be committed or refused.
 #[derive(Debug)]
 struct Posted {
     write: u32,
-    at: Time,
     /// Whether it is in the lane.
     is_job: bool,
 }
@@ -121,6 +145,15 @@ impl Writes {
         !self.arrived.is_empty() || !self.posted.is_empty()
     }
 
+    /// The modelled firmware has taken the write, and will have checked it by `at`.
+    #[inline]
+    pub(super) fn accept(&mut self, id: u32, at: Time) {
+        if let Some(write) = self.commands.get_mut(id) {
+            write.stage = Stage::Accepted(at);
+            self.waiting -= write.blocks.len();
+        }
+    }
+
     /// What the writes under way are to answer.
     pub(super) fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
         self.commands.iter_mut().map(|write| &mut write.command)
@@ -128,54 +161,110 @@ impl Writes {
 }
 
 impl Core {
-    /// Begins the write, which the modelled firmware takes at `start`, if it is plainly allowed and there is room for its data; otherwise
-    /// nothing has happened.
+    /// Begins the write and puts it among those that the modelled firmware takes next, if it may go the short way; otherwise nothing has happened.
     #[inline]
-    pub(super) fn begin_write(
+    pub(super) fn judge_write(
         &mut self,
         now: Time,
-        start: Time,
+        arrived: Time,
         queue: QueueKey,
         identity: Identity,
         sqe: &Sqe,
     ) -> bool {
+        let Some(id) = self.begin_write(now, arrived, queue, identity, sqe) else { return false };
+        self.judged.push(Judged::write(arrived, id));
+        true
+    }
+
+    /// Begins a write that finds the modelled firmware busy, so that its data is there when that takes it. `false`: it is no such write, or there is
+    /// no room, and nothing has happened.
+    #[inline]
+    pub(super) fn pull_ahead(&mut self, now: Time, queue: QueueKey, identity: Identity, sqe: &Sqe) -> bool {
+        let may_wait = self.ports.get(queue).is_some_and(|port| port.in_turn.is_some());
+        sqe.opcode == nvme::io::WRITE
+            && may_wait
+            && self.writes.waiting < MOST_WAITING
+            && self.begin_write(now, now, queue, identity, sqe).is_some()
+    }
+
+    /// Takes frames for the data and pulls it, if the write is plainly allowed and there is room; otherwise nothing has happened.
+    #[inline]
+    fn begin_write(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        queue: QueueKey,
+        identity: Identity,
+        sqe: &Sqe,
+    ) -> Option<u32> {
         if self.rules.is_recovering() {
-            return false;
+            return None;
         }
-        let Ok(request) = Request::parse(&Submission { identity, sqe }) else { return false };
+        let request = Request::parse(&Submission { identity, sqe }).ok()?;
         if !self.writes.commands.has_room(1) || !self.writes.pulls.has_room(request.blocks) {
-            return false;
+            return None;
         }
-        let Ok(request) = self.rules.authorise(now, identity, request) else { return false };
+        let request = self.rules.authorise(now, identity, request).ok()?;
         if self.rules.is_limited(&request) {
-            return false;
+            return None;
         }
-        let (ftl, count) = (&self.shared.ftl, request.get().blocks);
-        let mut blocks = self.writes.spare.pop().unwrap_or_default();
-        blocks.extend((0..count).map_while(|_| ftl.take_frame()).map(|frame| NewBlock { frame, sum: 0 }));
-        let is_whole = blocks.len() == count as usize;
-        if !is_whole || !self.shared.roster.enter(self.index, request.slot(), self.version) {
+        let count = request.get().blocks;
+        let blocks = self.take_blocks(count)?;
+        if !self.shared.roster.enter(self.index, request.slot(), self.version) {
             self.drop_blocks(blocks);
-            return false;
+            return None;
         }
-        let booked = ftl.book_write(start);
-        self.share().work(booked.free.since(start));
         self.share().entered();
         if let Some(port) = self.ports.get(queue) {
             port.fetch();
         }
         let first = *request.get();
         let command = Some((CompletionPermit::issue(queue, sqe.cid.get()), request));
-        let (accepted, pending) = (booked.done, count);
-        let write = Write { command, blocks, accepted, pending, failure: None, version: self.version };
+        let write = Write {
+            command,
+            blocks,
+            stage: Stage::Waits { arrived },
+            data_at: now,
+            pending: count,
+            failure: None,
+            version: self.version,
+        };
         let id = self.writes.commands.insert(write);
-        let Some(write) = self.writes.commands.get_mut(id) else { return true };
+        self.writes.waiting += count as usize;
+        let write = self.writes.commands.get_mut(id)?;
         for (index, block) in (0u32..).zip(&write.blocks) {
             let transfer = TransferId(self.writes.pulls.insert(Pull { write: id, index }));
             let (remote, local) = (first.remote_of(index), self.shared.ftl.frame(block.frame));
             self.effects.push_back(Effect::Pull { transfer, queue, remote, local });
         }
-        true
+        Some(id)
+    }
+
+    /// Frames for so many blocks, where there are any. With many writes under way some are taken ahead.
+    fn take_blocks(&mut self, count: u32) -> Option<Vec<NewBlock>> {
+        let Writes { commands, frames, spare, .. } = &mut self.writes;
+        let (wanted, there) = (count as usize, frames.len());
+        if there < wanted {
+            let is_lively = commands.len() >= LIVELY && self.shared.ftl.flash().free_frames() >= PLENTY;
+            let most = if is_lively { count.max(FRAMES_AHEAD) } else { count };
+            self.shared.ftl.take_frames(most, |frame| frames.push(frame));
+        }
+        if frames.len() < wanted {
+            self.shared.ftl.give_frames(frames.drain(..));
+            return None;
+        }
+        let mut blocks = spare.pop().unwrap_or_default();
+        blocks.extend(frames.drain(frames.len() - wanted..).map(|frame| NewBlock { frame, sum: 0 }));
+        Some(blocks)
+    }
+
+    /// Where no write is under way the core keeps no frames from the others.
+    #[inline]
+    fn rest(&mut self) {
+        let Writes { commands, frames, .. } = &mut self.writes;
+        if commands.len() == 0 && !frames.is_empty() {
+            self.shared.ftl.give_frames(frames.drain(..));
+        }
     }
 
     /// The transfer of a block has ended.
@@ -194,12 +283,29 @@ impl Core {
         if write.pending > 0 {
             return;
         }
-        if write.command.is_none() {
-            return self.bury_write(id);
+        let Some(queue) = write.command.as_ref().map(|(permit, _)| permit.queue()) else { return self.bury_write(id) };
+        write.data_at = now;
+        let (stage, is_well) = (write.stage, write.failure.is_none());
+        let Stage::Waits { arrived } = stage else { return self.arrive(id) };
+        self.serve_line(now);
+        if !(is_well && self.is_busy(now) && self.wait_in_line(queue, arrived, Waiting::Write(id))) {
+            self.book_write(id, arrived);
         }
-        self.writes.arrived.push(Arrived { write: id, at: now });
+    }
+
+    /// The modelled firmware has taken a write; where its data is there it is to be committed.
+    #[inline]
+    pub(super) fn go_on(&mut self, id: u32) {
+        if self.writes.commands.get_mut(id).is_some_and(|write| write.pending == 0) {
+            self.arrive(id);
+        }
+    }
+
+    #[inline]
+    fn arrive(&mut self, id: u32) {
+        self.writes.arrived.push(id);
         if self.writes.arrived.len() >= BATCH && self.writes.posted.is_empty() {
-            self.commit_arrived(now);
+            self.commit_arrived(self.now);
         }
     }
 
@@ -236,7 +342,7 @@ impl Core {
         let lane = self.shared.roster.share(self.index).lane();
         let mut work = lane.work();
         work.begin(self.version);
-        for Arrived { write: id, at } in arrived.drain(..) {
+        for id in arrived.drain(..) {
             let Some(write) = commands.get_mut(id) else { continue };
             let allowed = write.command.as_ref().filter(|_| write.failure.is_none()).and_then(|(_, request)| {
                 let identity = Identity::Client(request.get().address.client);
@@ -246,12 +352,12 @@ impl Core {
                 (same || self.rules.confirm(now, identity, request).is_ok()).then(|| (target(request), until))
             });
             let Some((target, until)) = allowed else {
-                posted.push(Posted { write: id, at, is_job: false });
+                posted.push(Posted { write: id, is_job: false });
                 continue;
             };
-            let accepted = write.accepted.max(at);
+            let (at, accepted) = (write.data_at, write.stage.time().max(write.data_at));
             work.add(Job { at, accepted, target, until, blocks: 0, verdict: Verdict::Stale }, &write.blocks);
-            posted.push(Posted { write: id, at, is_job: true });
+            posted.push(Posted { write: id, is_job: true });
         }
         if !work.is_empty() {
             drop(work);
@@ -286,10 +392,10 @@ impl Core {
         let mut verdicts = std::mem::take(&mut self.writes.verdicts);
         verdicts.extend(self.lane().work().jobs.drain(..).map(|job| job.verdict));
         let mut next = verdicts.drain(..);
-        for Posted { write: id, at, is_job } in posted.drain(..) {
+        for Posted { write: id, is_job } in posted.drain(..) {
             let verdict = if is_job { next.next() } else { None };
             if let Some(Verdict::Stale) = verdict {
-                self.writes.arrived.push(Arrived { write: id, at });
+                self.writes.arrived.push(id);
                 continue;
             }
             let Some(write) = self.writes.commands.remove(id) else { continue };
@@ -304,14 +410,16 @@ impl Core {
                 }
                 (Some((permit, request)), _) => {
                     let (queue, identity) = (permit.queue(), Identity::Client(request.get().address.client));
+                    let accepted = write.stage.time();
                     let mut ssd = self.hand_over(&permit, &request);
                     let end = WriteEnd { request, identity, blocks: write.blocks };
-                    ssd.finish_write(now, permit, queue, write.failure.map(Into::into), write.accepted, end);
+                    ssd.finish_write(now, permit, queue, write.failure.map(Into::into), accepted, end);
                 }
             }
         }
         drop(next);
         (self.writes.posted, self.writes.verdicts) = (posted, verdicts);
+        self.rest();
     }
 
     #[inline]
@@ -352,11 +460,15 @@ impl Core {
     }
 
     /// Nobody waits for the write any more, nor for its transfers.
-    fn bury_write(&mut self, id: u32) {
+    pub(super) fn bury_write(&mut self, id: u32) {
         if let Some(write) = self.writes.commands.remove(id) {
             self.share().left();
+            if let Stage::Waits { .. } = write.stage {
+                self.writes.waiting -= write.blocks.len();
+            }
             self.drop_blocks(write.blocks);
         }
+        self.rest();
     }
 
     /// The data of a write is not wanted.

@@ -10,6 +10,7 @@
 
 mod answer;
 mod conn;
+mod events;
 mod leaving;
 mod lent;
 mod step;
@@ -27,12 +28,11 @@ use crate::region::HostRegion;
 use crate::time::{Span, Time};
 use answer::Answers;
 use conn::{Conn, To};
+use events::Events;
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use leaving::Leaving;
 use rustc_hash::FxHashMap as HashMap;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use table::{Name, Table};
@@ -137,7 +137,7 @@ struct LocalTarget {
     pub(super) coming: Vec<Sqe>,
 }
 
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 enum Event {
     /// A capsule reaches its target.
     Capsule { conn: ConnId, psn: u64, message: Message },
@@ -156,7 +156,7 @@ enum Event {
 /// Names a message in [`Messages`].
 type Message = u32;
 
-/// The bytes of messages under way, apart from their events: the event queue moves its entries about.
+/// The bytes of messages under way, apart from their events: most events have none.
 #[derive(Default)]
 struct Messages {
     items: Vec<[u8; 64]>,
@@ -221,7 +221,7 @@ pub struct Engine {
     leaving: Leaving,
     /// Connections with an invalidation that waits, once for each.
     settling: Vec<ConnId>,
-    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    events: Events<Event>,
     messages: Messages,
     /// What has come up and is being handled, with the connections of commands.
     batch: Vec<(UpEntry, Option<ConnId>)>,
@@ -232,7 +232,6 @@ pub struct Engine {
     pings: HashMap<(HalfId, u32), (Time, u32)>,
     best_rtt: HashMap<HalfId, u64>,
     next_id: u32,
-    next_event: u64,
     last_timeout_check: Time,
     /// What was refused or broken, for a person to read.
     pub counters: Counters,
@@ -295,7 +294,7 @@ impl Engine {
             answers: Answers::default(),
             leaving: Leaving::default(),
             settling: Vec::new(),
-            events: BinaryHeap::new(),
+            events: Events::default(),
             messages: Messages::default(),
             batch: Vec::new(),
             order: Vec::new(),
@@ -303,7 +302,6 @@ impl Engine {
             pings: HashMap::default(),
             best_rtt: HashMap::default(),
             next_id: 1,
-            next_event: 0,
             last_timeout_check: Time::ZERO,
             counters: Counters::default(),
         }

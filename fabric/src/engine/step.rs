@@ -8,7 +8,6 @@ use crate::hca::Down;
 use crate::hca::abi::UP_SEND;
 use crate::time::{Span, Time};
 use gnstor_proto::nvme::Cqe;
-use std::cmp::Reverse;
 
 /// Entries that are taken from a half in one step: bounded, so that nobody starves the others.
 const BATCH: usize = 64;
@@ -27,12 +26,11 @@ impl Engine {
 
     /// Whether what happens at `at` has its turn now.
     pub(super) fn is_next(&self, now: Time, at: Time) -> bool {
-        at <= now && self.events.peek().is_none_or(|Reverse((first, _, _))| *first > at)
+        at <= now && self.events.first().is_none_or(|first| first > at)
     }
 
     pub(super) fn queue(&mut self, at: Time, event: Event) {
-        self.next_event += 1;
-        self.events.push(Reverse((at, self.next_event, event)));
+        self.events.push(at, event);
     }
 
     /// Does everything that is due. Returns whether anything happened.
@@ -41,11 +39,7 @@ impl Engine {
         worked |= self.settle_leaving(now);
         worked |= self.check_settling();
         worked |= self.poll_remotes(now);
-        while let Some(Reverse((at, _, _))) = self.events.peek() {
-            if *at > now {
-                break;
-            }
-            let Some(Reverse((at, _, event))) = self.events.pop() else { break };
+        while let Some((at, event)) = self.events.pop_due(now) {
             self.handle(now, at, event);
             worked = true;
         }
@@ -77,9 +71,8 @@ impl Engine {
 
     /// When the next modelled event is due, for a virtual clock.
     pub fn next_event(&self) -> Option<Time> {
-        let queued = self.events.peek().map(|Reverse((at, _, _))| *at);
         let targets = self.targets.iter().filter(|t| !t.silent).filter_map(|t| t.controller.next_event());
-        targets.chain(queued).min()
+        targets.chain(self.events.first()).min()
     }
 
     fn lead(&mut self, conn: ConnId) -> Span {

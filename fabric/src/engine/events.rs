@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is to happen at which time. The queue moves its entries about, so that they are small: what happens lies beside it.
+
+use crate::time::Time;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Things to come; those of the same time in the order in which they were put in.
+#[derive(Debug)]
+pub(super) struct Events<T> {
+    queue: BinaryHeap<Reverse<(Time, u64, u32)>>,
+    /// By the last word of their entries.
+    items: Vec<T>,
+    free: Vec<u32>,
+    next: u64,
+}
+
+impl<T> Default for Events<T> {
+    fn default() -> Self {
+        Self { queue: BinaryHeap::new(), items: Vec::new(), free: Vec::new(), next: 0 }
+    }
+}
+
+impl<T: Copy> Events<T> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// When the next is due.
+    #[inline]
+    pub(super) fn first(&self) -> Option<Time> {
+        self.queue.peek().map(|&Reverse((at, ..))| at)
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, at: Time, what: T) {
+        let name = match self.free.pop() {
+            Some(name) => {
+                self.items[name as usize] = what;
+                name
+            }
+            None => {
+                self.items.push(what);
+                u32::try_from(self.items.len() - 1).expect("far fewer events than 2^32")
+            }
+        };
+        self.next += 1;
+        self.queue.push(Reverse((at, self.next, name)));
+    }
+
+    /// The next one that is due by `now`, and when it was.
+    #[inline]
+    pub(super) fn pop_due(&mut self, now: Time) -> Option<(Time, T)> {
+        if self.first()? > now {
+            return None;
+        }
+        let Reverse((at, _, name)) = self.queue.pop()?;
+        self.free.push(name);
+        Some((at, self.items[name as usize]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_in_the_order_of_their_times_and_then_as_they_were_put_in() {
+        let mut events = Events::default();
+        let at = Time::from_ns;
+        for (time, what) in [(5, 'd'), (3, 'a'), (3, 'b'), (4, 'c')] {
+            events.push(at(time), what);
+        }
+        assert_eq!((events.first(), events.pop_due(at(2))), (Some(at(3)), None));
+        assert_eq!(events.pop_due(at(4)), Some((at(3), 'a')));
+        events.push(at(4), 'e');
+        let rest: Vec<_> = std::iter::from_fn(|| events.pop_due(at(9))).collect();
+        assert_eq!(rest, [(at(3), 'b'), (at(4), 'c'), (at(4), 'e'), (at(5), 'd')]);
+        assert!(events.is_empty() && events.items.len() == 4, "a place is used again");
+    }
+}
