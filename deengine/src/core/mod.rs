@@ -389,8 +389,9 @@ impl Controller for Core {
     fn step(&mut self, now: Time) {
         self.now = now;
         self.shared.roster.saw(now);
-        self.commit_arrived(now);
+        // Writes that the modelled firmware takes now have their data: they are committed with what has arrived.
         self.serve_line(now);
+        self.commit_arrived(now);
         let roster = &self.shared.roster;
         // Whoever commits meanwhile does it too.
         if roster.is_to_settle(now)
