@@ -9,10 +9,11 @@
 //! A controller is sans-I/O: it is called, it queues [`Effect`]s, somebody else carries them out. It never sees data,
 //! only [`LocalRef`]s to it.
 
-use crate::region::LocalRef;
+use crate::region::{HostRegion, LocalRef};
 use crate::time::Time;
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
+use std::sync::Arc;
 
 /// One connection = one queue pair of the controller, as the target names it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -147,6 +148,11 @@ pub trait Controller {
     /// These capsules will be submitted next, in this order, by this or another queue: a hint, so that a controller can
     /// have the memory fetched that they will need.
     fn announce(&mut self, _commands: &[Sqe]) {}
+
+    /// The memory that only the controller itself touches, under its locks.
+    fn own_memory(&self) -> Vec<Arc<HostRegion>> {
+        Vec::new()
+    }
 
     /// A transfer ended.
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome);

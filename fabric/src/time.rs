@@ -40,6 +40,12 @@ impl Time {
         self.0
     }
 
+    /// So long before, or the start.
+    #[must_use]
+    pub const fn before(self, span: Span) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+
     /// Time elapsed since `earlier`, zero if that is in the future.
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))

@@ -98,6 +98,10 @@ impl Node {
         for region in engine.each(|e, _| e.regions())?.into_iter().flatten() {
             device.map(&region)?;
         }
+        // A GPU has pinned all of the SSDs' data: what belongs to it may as well be there.
+        if device.kind() == "cuda" {
+            engine.call(|e, _| e.own_memory())?.iter().for_each(|region| region.populate());
+        }
         let mut node =
             Self { engine, hca, rings: Vec::new(), soft, channels: AtomicUsize::new(0), pools: Mutex::default() };
         // Where a later one fails, dropping the node removes the earlier ones.

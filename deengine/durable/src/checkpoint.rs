@@ -30,6 +30,8 @@ const WHAT: &str = "a checkpoint's head";
 const MAGIC: u32 = u32::from_le_bytes(*b"GNVK");
 /// Words of a chunk.
 pub(crate) const CHUNK_WORDS: usize = CHUNK / 8;
+/// Words that are written at once, a part of a chunk: whoever gives the words has a lock.
+const PIECE_WORDS: usize = CHUNK_WORDS / 128;
 const HOLE: u32 = 0;
 const STORED: u32 = 1;
 /// Bytes of a chunk's entry in the table.
@@ -118,8 +120,18 @@ pub struct Checkpoint {
     table: Vec<u8>,
     meta_table: Vec<u8>,
     meta_bytes: u64,
-    chunk: Vec<u64>,
+    chunk: Chunk,
+    piece: Vec<u64>,
     next: u64,
+}
+
+/// What of the chunk in hand has been taken.
+#[derive(Debug, Default)]
+struct Chunk {
+    words: usize,
+    crc: u32,
+    /// Not all of it is zero: it is in the store.
+    is_stored: bool,
 }
 
 impl Checkpoint {
@@ -170,7 +182,8 @@ impl Checkpoint {
             table: Vec::new(),
             meta_table,
             meta_bytes: meta.len() as u64,
-            chunk: Vec::with_capacity(CHUNK_WORDS),
+            chunk: Chunk::default(),
+            piece: Vec::with_capacity(PIECE_WORDS),
             next: 0,
         })
     }
@@ -190,32 +203,48 @@ impl Checkpoint {
         self.needs = self.needs.max(self.begun.load(Ordering::Acquire));
         let mut left = words;
         while !left.is_empty() {
-            let (now, rest) = left.split_at(left.len().min(CHUNK_WORDS - self.chunk.len()));
-            self.chunk.extend(now.iter().map(|word| word.to_le()));
+            let (now, rest) = left.split_at(left.len().min(PIECE_WORDS - self.piece.len()));
+            self.piece.extend(now.iter().map(|word| word.to_le()));
             left = rest;
-            if self.chunk.len() == CHUNK_WORDS {
-                self.write_chunk()?;
+            if self.piece.len() == PIECE_WORDS {
+                self.write_piece()?;
             }
         }
         self.next += count;
         Ok(())
     }
 
-    fn write_chunk(&mut self) -> Result<(), DurableError> {
-        if self.chunk.is_empty() {
-            return Ok(());
-        }
+    /// Writes the piece in hand; the chunk may be whole then.
+    fn write_piece(&mut self) -> Result<(), DurableError> {
+        const WHAT: &str = "writing a checkpoint's words";
+        let Self { chunk, piece, .. } = self;
         let nth = (self.table.len() / TABLE_ENTRY) as u64;
-        if self.chunk.iter().all(|&word| word == 0) {
-            push_entry(&mut self.table, 0, HOLE);
-        } else {
-            let bytes = self.chunk.as_bytes();
-            let at = self.at + self.durable.layout().words + nth * CHUNK as u64;
-            write(self.durable.store(), at, bytes, "writing a checkpoint's words")?;
-            push_entry(&mut self.table, crc32c::crc32c(bytes), STORED);
+        let first = self.at + self.durable.layout().words + nth * CHUNK as u64;
+        if !chunk.is_stored && piece.iter().any(|&word| word != 0) {
+            chunk.is_stored = true;
+            if chunk.words > 0 {
+                write(self.durable.store(), first, &vec![0; chunk.words * 8], WHAT)?;
+            }
         }
-        self.chunk.clear();
+        let bytes = piece.as_bytes();
+        if chunk.is_stored {
+            write(self.durable.store(), first + chunk.words as u64 * 8, bytes, WHAT)?;
+        }
+        chunk.crc = crc32c::crc32c_append(chunk.crc, bytes);
+        chunk.words += piece.len();
+        piece.clear();
+        if chunk.words == CHUNK_WORDS {
+            self.end_chunk();
+        }
         Ok(())
+    }
+
+    fn end_chunk(&mut self) {
+        match std::mem::take(&mut self.chunk) {
+            Chunk { is_stored: true, crc, .. } => push_entry(&mut self.table, crc, STORED),
+            Chunk { words: 1.., .. } => push_entry(&mut self.table, 0, HOLE),
+            Chunk { .. } => {}
+        }
     }
 
     /// The transaction up to which the journal must be durable before [`Self::finish`].
@@ -249,7 +278,10 @@ impl Checkpoint {
         if self.next != of {
             return Err(DurableError::Incomplete { has: self.next, of });
         }
-        self.write_chunk()?;
+        if !self.piece.is_empty() {
+            self.write_piece()?;
+        }
+        self.end_chunk();
         self.table.extend_from_slice(&self.meta_table);
         let head = CheckpointHead {
             tag: self.durable.tag(),

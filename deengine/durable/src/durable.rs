@@ -296,7 +296,8 @@ impl Durable {
         self.current().header.clone()
     }
 
-    pub(crate) fn store(&self) -> &dyn Store {
+    /// Where everything is kept.
+    pub fn store(&self) -> &dyn Store {
         self.shared.store.as_ref()
     }
 

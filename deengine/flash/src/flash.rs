@@ -206,6 +206,11 @@ impl Flash {
         vec![Arc::clone(self.frames.region())]
     }
 
+    /// The memory that only the flash itself touches: the pages' records and the frames' links.
+    pub fn own_memory(&self) -> impl Iterator<Item = Arc<HostRegion>> {
+        [self.records.region(), self.frames.links()].into_iter().map(Arc::clone)
+    }
+
     /// 4 KiB of zeros.
     #[inline]
     pub fn zero_page(&self) -> LocalRef {

@@ -58,6 +58,10 @@ impl Frames {
         &self.region
     }
 
+    pub(crate) fn links(&self) -> &Arc<HostRegion> {
+        &self.links
+    }
+
     #[inline]
     pub(crate) fn at(&self, frame: Frame) -> LocalRef {
         debug_assert!(frame.0 < self.count, "{frame:?} is not a frame");

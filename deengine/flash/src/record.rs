@@ -97,8 +97,7 @@ impl Records {
         Self { region, mark, pin_mark: AtomicU32::new(mark) }
     }
 
-    #[cfg(test)]
-    pub(crate) fn region(&self) -> &HostRegion {
+    pub(crate) fn region(&self) -> &Arc<HostRegion> {
         &self.region
     }
 

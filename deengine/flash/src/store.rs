@@ -45,6 +45,10 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// As [`Self::sync`].
     fn barrier(&self) -> io::Result<bool>;
+    /// The memory that it writes to, where it is one.
+    fn memory(&self) -> Option<Arc<HostRegion>> {
+        None
+    }
 }
 
 /// Smallest piece that a power cut leaves whole.
@@ -193,5 +197,9 @@ impl Store for RamStore {
     /// Flash in memory is durable as soon as it is programmed.
     fn barrier(&self) -> io::Result<bool> {
         Ok(false)
+    }
+
+    fn memory(&self) -> Option<Arc<HostRegion>> {
+        Some(Arc::clone(&self.region))
     }
 }

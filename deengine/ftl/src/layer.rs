@@ -210,6 +210,12 @@ impl Ftl {
         self.flash.regions()
     }
 
+    /// The memory that only the layer itself touches.
+    pub fn own_memory(&self) -> Vec<Arc<HostRegion>> {
+        let store = self.durable.store().memory();
+        self.flash.own_memory().chain([Arc::clone(self.map.region())]).chain(store).collect()
+    }
+
     /// Whether every page is in memory, so that none is ever loaded.
     #[inline]
     pub fn is_in_memory(&self) -> bool {

@@ -21,8 +21,10 @@ const TAIL_BYTES: u64 = 16 << 10;
 const HELD_BYTES: u64 = 64 << 10;
 /// The journal is this full, in thousandths, when a checkpoint begins.
 const CHECKPOINT_AT: u32 = 500;
-/// Words of the map copied at a time.
-const CHUNK_WORDS: u64 = 8192;
+/// Words of the map copied at a time: the lock is held for as long.
+const PIECE_WORDS: u64 = 1024;
+/// As many in quiet times.
+const QUIET_WORDS: u64 = 8192;
 /// Between two pieces of a checkpoint in quiet times.
 const CHECKPOINT_PAUSE: Span = Span::from_ns(100_000);
 /// Between the erases of two blocks in quiet times.
@@ -54,7 +56,8 @@ impl Ftl {
     pub(crate) fn settle_all(&self, inner: &mut Inner, now: Time) -> Time {
         self.settle_in(inner, now);
         if let Some(running) = &mut inner.checkpoint {
-            running.owed = running.owed.saturating_add(CHUNK_WORDS);
+            let is_quiet = now >= inner.last_write + QUIET;
+            running.owed = running.owed.saturating_add(if is_quiet { QUIET_WORDS } else { PIECE_WORDS });
             self.checkpoint_step(inner);
         }
         let quiet = self.collect_quietly(inner, now);
@@ -238,9 +241,9 @@ impl Ftl {
     fn checkpoint_step(&self, inner: &mut Inner) {
         let Some(mut running) = inner.checkpoint.take() else { return };
         let total = self.map.words();
-        while running.next_word < total && running.owed >= CHUNK_WORDS.min(total - running.next_word) {
-            let count = CHUNK_WORDS.min(total - running.next_word);
-            inner.words.resize(usize::try_from(count).expect("a chunk"), 0);
+        while running.next_word < total && running.owed >= PIECE_WORDS.min(total - running.next_word) {
+            let count = PIECE_WORDS.min(total - running.next_word);
+            inner.words.resize(usize::try_from(count).expect("a piece"), 0);
             self.map.read_words(running.next_word, &mut inner.words);
             if let Err(error) = running.writing.words(running.next_word, &inner.words) {
                 tracing::error!("a checkpoint is given up: {error}");
@@ -294,8 +297,8 @@ impl Ftl {
         let total = self.map.words();
         let mut next = 0;
         while next < total {
-            let count = CHUNK_WORDS.min(total - next);
-            inner.words.resize(usize::try_from(count).expect("a chunk"), 0);
+            let count = PIECE_WORDS.min(total - next);
+            inner.words.resize(usize::try_from(count).expect("a piece"), 0);
             self.map.read_words(next, &mut inner.words);
             writing.words(next, &inner.words)?;
             next += count;

@@ -24,6 +24,7 @@ use crate::stash::{STASH, Stash};
 use crate::vector::Vector;
 use crate::writer::MapWriter;
 use crate::{MAX_LOAD, SLOTS, Step, step};
+use gnstor_fabric::region::HostRegion;
 use gnstor_proto::slba::Vid;
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
@@ -212,6 +213,11 @@ impl Map {
             let (vid, vba) = block_of(key)?;
             Some((vid, vba, page))
         })
+    }
+
+    /// The memory that it is in.
+    pub fn region(&self) -> &Arc<HostRegion> {
+        self.memory.region()
     }
 
     /// Number of words of the image: the slots, then the stash.

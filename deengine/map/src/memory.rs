@@ -32,7 +32,7 @@ pub(crate) struct Memory {
     lines: usize,
     words: usize,
     /// Keeps the memory mapped.
-    _region: Arc<HostRegion>,
+    region: Arc<HostRegion>,
 }
 
 // SAFETY: all that is reached through `base` are atomics in memory that the region keeps alive wherever it is moved.
@@ -49,7 +49,11 @@ impl Memory {
         let region = HostRegion::alloc(bytes)?;
         let base = NonNull::<[AtomicU64]>::from(region.words64(0, words)).cast();
         assert!(base.cast::<Line>().is_aligned(), "a region begins with a page");
-        Ok(Self { base, lines, words, _region: region })
+        Ok(Self { base, lines, words, region })
+    }
+
+    pub(crate) fn region(&self) -> &Arc<HostRegion> {
+        &self.region
     }
 
     /// Line number `line`.

@@ -92,14 +92,17 @@ impl Lane {
 }
 
 /// Commits what is posted in any of these lanes, in their order, where it was judged by the rules of `version`, which are those of now. What one lane
-/// waits for may take time, so the time is asked for anew.
+/// waits for may take time, so the time is asked for anew. Whether anything was posted.
 pub(super) fn commit_all<'a>(
     lanes: impl Iterator<Item = &'a Lane>,
     now: impl Fn() -> Time,
     version: u64,
     commits: &mut Commits<'_>,
-) {
+) -> bool {
     let mut works: Vec<_> = lanes.filter(|lane| lane.is_posted()).map(|lane| (lane, Some(lane.work()))).collect();
+    if works.is_empty() {
+        return false;
+    }
     let mut groups = Vec::new();
     for (index, (lane, work)) in works.iter_mut().enumerate() {
         match work.take_if(|work| work.version != version) {
@@ -111,7 +114,7 @@ pub(super) fn commit_all<'a>(
         }
     }
     if groups.is_empty() {
-        return;
+        return true;
     }
     for number in 0..groups.len() + Commits::AHEAD {
         let coming = groups.get(number).and_then(|&(index, (from, to))| Some(&works[index].1.as_ref()?.jobs[from..to]));
@@ -127,6 +130,7 @@ pub(super) fn commit_all<'a>(
             lane.give_back();
         }
     }
+    true
 }
 
 impl Work {

@@ -35,6 +35,14 @@ impl Line {
         self.commands
     }
 
+    /// Whether what is next is a write with its data.
+    #[inline]
+    pub(super) fn is_write_next(&self, ports: &Ports) -> bool {
+        let queue = self.turns.front().and_then(|(_, queues)| queues.front());
+        let first = queue.and_then(|&name| ports.look_at(name)).and_then(|port| port.waiting.front());
+        matches!(first, Some((_, Waiting::Write(_))))
+    }
+
     /// Controllers with commands waiting.
     pub(super) fn controllers(&self) -> usize {
         self.turns.len()

@@ -372,6 +372,10 @@ impl Controller for Core {
         self.announce_reads(commands.iter());
     }
 
+    fn own_memory(&self) -> Vec<Arc<HostRegion>> {
+        self.shared.ftl.own_memory()
+    }
+
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         self.now = now;
         if transfer.0 & OTHER_MARK != 0 {
@@ -421,9 +425,9 @@ impl Controller for Core {
             return Some(self.now);
         }
         let roster = &self.shared.roster;
-        let is_waiting = roster.is_waiting() || !self.line.is_empty();
-        let firmware = if is_waiting { self.shared.ftl.firmware_free() } else { Time::NEVER };
-        Some(roster.next().min(firmware)).filter(|&at| at != Time::NEVER)
+        let firmware = if roster.is_waiting() { self.shared.ftl.firmware_free() } else { Time::NEVER };
+        let line = self.line_wants().unwrap_or(Time::NEVER);
+        Some(roster.next().min(firmware).min(line)).filter(|&at| at != Time::NEVER)
     }
 
     fn pop_effect(&mut self) -> Option<Effect> {

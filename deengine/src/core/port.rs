@@ -183,6 +183,11 @@ impl Ports {
         self.slots.get_mut(index_of(name))?.1.as_mut().filter(|port| port.name == name)
     }
 
+    #[inline]
+    pub(super) fn look_at(&self, name: QueueKey) -> Option<&Port> {
+        self.slots.get(index_of(name))?.1.as_ref().filter(|port| port.name == name)
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Port> {
         self.slots.iter_mut().filter_map(|(_, port)| port.as_mut())
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The short way of most commands: a read of blocks that are in memory or nowhere. One slot, one answer, no lock.
 
-use super::Core;
+use super::{Core, Shared};
 use super::line::Waiting;
 use crate::command::OK;
 use crate::controller::refusal_of;
@@ -22,7 +22,11 @@ const MOST_BLOCKS: u32 = 256;
 
 /// How long the modelled firmware is left free for the core whose turn it is; after that whoever comes goes on. As a late call changes no
 /// modelled time, nothing is lost by it.
-const TURN: Span = Span::from_ns(2_000);
+const TURN: Span = Span::from_ns(500);
+
+/// How long before the modelled firmware is free a write with its data is taken: what has to be done for it until its response is due takes as
+/// long. Its modelled time is that of the firmware; only who comes later meanwhile comes later.
+const AHEAD: Span = Span::from_ns(16_000);
 
 /// Most commands that a core takes at once from its line, and which part of the line that may be: where few wait, all take turns one by one.
 const BURST: usize = 8;
@@ -152,11 +156,37 @@ impl Core {
         ssd.end_abort(self.now, abort, is_taken);
     }
 
-    /// Takes waiting commands as long as the modelled firmware is free by `now`; what waits under the lock takes turns with them.
+    /// Takes waiting commands as long as the modelled firmware is free by `now`, or soon where a write is next; what waits under the lock takes turns
+    /// with them.
     #[inline]
     pub(super) fn serve_line(&mut self, now: Time) {
-        while !self.line.is_empty() && self.shared.ftl.firmware_free() <= now && self.serve_some(now) {}
+        while self.line_is_due().is_some_and(|at| at <= now) && self.serve_some(now) {}
         self.publish_line();
+    }
+
+    /// When the next command of the line may be taken; none waits: `None`.
+    #[inline]
+    fn line_is_due(&self) -> Option<Time> {
+        if self.line.is_empty() {
+            return None;
+        }
+        let Shared { ftl, roster, .. } = &*self.shared;
+        let is_ahead = self.line.is_write_next(&self.ports) && !roster.is_waiting();
+        Some(if is_ahead { ftl.firmware_free().before(AHEAD) } else { ftl.firmware_free() })
+    }
+
+    /// When the core has something to do for its line: where it is another's turn, when that is over.
+    #[inline]
+    pub(super) fn line_wants(&self) -> Option<Time> {
+        let at = self.line_is_due()?;
+        let is_others = at <= self.now && !self.shared.roster.is_next(self.index);
+        Some(if is_others { self.turn_is_over() } else { at })
+    }
+
+    /// When whoever comes may go on. Not before the firmware is free: whoever takes commands ahead takes no turn of another's.
+    #[inline]
+    fn turn_is_over(&self) -> Time {
+        self.shared.ftl.firmware_free() + TURN
     }
 
     /// Takes the next command, or a burst of them where many wait: the model's state and what reads look for come to this core's cache once for
@@ -177,8 +207,8 @@ impl Core {
             return false;
         }
         // A late call makes nobody wait longer: the command is taken as of the time at which the firmware was free.
-        let free = self.shared.ftl.firmware_free();
-        if free > now || now.since(free) <= TURN && !roster.is_next(self.index) {
+        let is_my_turn = || now >= self.turn_is_over() || roster.is_next(self.index);
+        if !(self.line_is_due().is_some_and(|at| at <= now) && is_my_turn()) {
             return false;
         }
         let most = (self.line.len() / BURST_SHARE).clamp(1, BURST);

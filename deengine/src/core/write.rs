@@ -40,6 +40,8 @@ const LIVELY: usize = 8;
 const PLENTY: u32 = 1 << 14;
 /// So many that have arrived are committed without waiting for the end of the step.
 const BATCH: usize = 16;
+/// How often a core that has the lock looks for what was posted meanwhile: cores that wait for it need not ask for the lock themselves.
+const ROUNDS: u32 = 2;
 /// How often the lock is looked at, once a step, before a core waits for it: a thread that sleeps for it is woken many microseconds late, and
 /// all that its engine could have done meanwhile with it.
 const PATIENCE: u32 = 1 << 14;
@@ -488,9 +490,13 @@ impl Shared {
     pub(super) fn commit_lanes(&self, first: usize, now: Time, mut commits: Commits<'_>) {
         let roster = &self.roster;
         let committing = roster.committing();
-        // Under the lock: see the module's doc.
-        let version = roster.version();
-        commit_all(roster.lanes(first), || now.max(roster.latest()), version, &mut commits);
+        for _ in 0..ROUNDS {
+            // Under the lock: see the module's doc.
+            let version = roster.version();
+            if !commit_all(roster.lanes(first), || now.max(roster.latest()), version, &mut commits) {
+                break;
+            }
+        }
         roster.note_change();
         // Before the lock is let go: the next one to have it knows better.
         roster.settle_at(commits.advance(now));

@@ -341,6 +341,11 @@ impl Engine {
         targets.chain(links).collect()
     }
 
+    /// The memory that only its SSDs themselves touch.
+    pub fn own_memory(&self) -> Vec<Arc<HostRegion>> {
+        self.targets.iter().flat_map(|target| target.controller.own_memory()).collect()
+    }
+
     /// Cuts an SSD off, or back on: fault injection.
     pub fn set_silent(&mut self, target: u16, silent: bool) {
         self.targets[usize::from(target)].silent = silent;
