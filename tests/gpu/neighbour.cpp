@@ -60,6 +60,10 @@ std::string seconds(double s) {
   return text;
 }
 
+gn_kernel kernel_named(const char* name) {
+  return {name, neighbour_image, (size_t)(neighbour_image_end - neighbour_image), nullptr};
+}
+
 struct setting {
   gn_node* node = nullptr;
   gn_client* client = nullptr;
@@ -187,6 +191,57 @@ void calls(const setting& s) {
   cudaStreamDestroy(own);
 }
 
+// Launches `kernel` with `args`, which come back.
+template <class A>
+int launch_with(const setting& s, const gn_kernel& kernel, bool together, unsigned blocks, unsigned threads, A& args) {
+  gn_memory* memory = nullptr;
+  gn_kernel_file file;
+  int code = gn_device_file(s.file, &file);
+  memcpy(args.file, &file, sizeof file);
+  args.blocks = VOLUME_BYTES / GN_BLOCK_BYTES;
+  if (!code) code = gn_memory_alloc(s.node, sizeof args, &memory);
+  if (!code) code = gn_memory_write(memory, 0, &args, sizeof args);
+  auto call = together ? gn_launch_together : gn_launch;
+  if (!code) code = call(s.node, &kernel, blocks, threads, 0, gn_memory_address(memory), 60ull * 1000000000);
+  if (!code) code = gn_memory_read(memory, 0, &args, sizeof args);
+  gn_memory_free(memory);
+  return code;
+}
+
+// A pool that grows while the kernel runs, and blocks that wait for each other.
+void growth(const setting& s) {
+  enum : unsigned { THREADS = 64, BLOCKS = 8, BYTES = 64 << 10 };  // 32 MiB, where the pool begins with 8
+  gn_kernel kernel = kernel_named("neighbour_growing");
+  unsigned most = 0;
+  if (gn_max_blocks(s.node, &kernel, THREADS, 0, &most)) cannot(gn_last_error());
+  for (int round = 0; round < 2; ++round) {
+    growing_args args = {};
+    args.bytes = BYTES;
+    int code = launch_with(s, kernel, true, BLOCKS, THREADS, args);
+    bool all = args.right == BLOCKS * THREADS * (BYTES / GN_BLOCK_BYTES);
+    check(code == 0 && all && !args.without && !args.failed && !args.wrong,
+          round ? "the same again, in the pool that has grown" : "512 threads that hold 32 MiB of a pool of 8 at once",
+          code ? gn_last_error() : std::to_string(args.right) + " blocks right, " + std::to_string(args.wrong) + " wrong, " +
+                                       std::to_string(args.without) + " threads without a buffer, " + std::to_string(args.failed) + " failed");
+  }
+  growing_args args = {};
+  args.bytes = GN_BLOCK_BYTES;
+  int code = launch_with(s, kernel, true, most + 1, THREADS, args);
+  bool told = code != 0 && std::string(gn_last_error()).find("at most " + std::to_string(most)) != std::string::npos;
+  check(told && args.arrived == 0, "more blocks that wait for each other than fit", code ? gn_last_error() : "was launched");
+}
+
+// Requests that nobody waits for.
+void callbacks(const setting& s) {
+  calling_args args = {};
+  args.reads = 100000;
+  int code = launch_with(s, kernel_named("neighbour_calling"), false, 2, 64, args);
+  check(code == 0 && args.right == args.reads && !args.failed && !args.wrong && !args.left, "chains of reads whose callbacks begin the next",
+        code ? gn_last_error() : std::to_string(args.right) + " reads right, " + std::to_string(args.wrong) + " wrong, " +
+                                     std::to_string(args.failed) + " failed, " + std::to_string(args.left) + " slots taken");
+  check(gn_drain(s.file, 1000000000) == 0, "nothing is left in the channel", "");
+}
+
 // Grids that want the whole GPU.
 void full(const setting& s) {
   ended e = read_volume(s, (unsigned)s.multiprocessors * 12, 256, 0);
@@ -232,7 +287,7 @@ void set_up(setting& s, const char* array) {
   for (unsigned long long block = 0; block < VOLUME_BYTES / GN_BLOCK_BYTES; ++block) data[block * GN_BLOCK_BYTES / 8] = block * BLOCK_SALT;
   if (gn_write_at(s.file, 0, data.data(), VOLUME_BYTES) || gn_flush(s.file)) cannot(gn_last_error());
   if (gn_memory_alloc(s.node, sizeof(reading_args), &s.memory)) cannot(gn_last_error());
-  s.kernel = {"neighbour_reading", neighbour_image, (size_t)(neighbour_image_end - neighbour_image), nullptr};
+  s.kernel = kernel_named("neighbour_reading");
   if (cudaSetDevice(0) || cudaDeviceGetAttribute(&s.multiprocessors, cudaDevAttrMultiProcessorCount, 0)) cannot("no attribute");
   auto load = driver<decltype(&cuModuleLoadData)>("cuModuleLoadData");
   auto function = driver<decltype(&cuModuleGetFunction)>("cuModuleGetFunction");
@@ -250,6 +305,8 @@ int main(int count, char** words) {
   set_up(s, words[1]);
   ended e = read_volume(s, 4, 64, 1);
   check(e.well(), "a launch alone", e.told());
+  callbacks(s);
+  growth(s);
   calls(s);
   full(s);
   e = read_volume(s, 4, 64, 1);

@@ -43,6 +43,62 @@ GN_DEV void reading_body(reading_args& a, gn_u32 block, gn_u32 grid) {
 
 GN_CLIENT(neighbour_reading, reading_args, reading_body)
 
+// Every thread holds a buffer until all have one, which needs all blocks on the GPU at once, and reads into it.
+GN_DEV void growing_body(growing_args& a, gn_u32 block, gn_u32 grid) {
+  const gn::file& f = *(const gn::file*)a.file;
+  gn_u64 buffer = gn::alloc_wait(f, a.bytes);
+  if (!buffer) gn::mem::add_relaxed_gpu(&a.without, 1u);
+  gn::mem::add_acqrel_gpu(&a.arrived, 1u);
+  while (__any_sync(0xffffffffu, gn::mem::ld_relaxed_gpu(&a.arrived) < grid * blockDim.x)) gn::poll(f);
+  gn_u32 count = a.bytes / gn::GN_BLOCK, first = (block * blockDim.x + threadIdx.x) * count % a.blocks;
+  gn_u32 status = gn::read_sync(f, first, buffer ? count : 0, buffer, f.pool_key());
+  if (status != gn::GN_OK) gn::mem::add_relaxed_gpu(&a.failed, 1u);
+  for (gn_u32 i = 0; buffer && status == gn::GN_OK && i < count; ++i) {
+    bool right = gn::mem::ld_relaxed_sys((const gn_u64*)(buffer + i * gn::GN_BLOCK)) == (gn_u64)(first + i) * BLOCK_SALT;
+    gn::mem::add_relaxed_gpu(right ? &a.right : &a.wrong, 1u);
+  }
+  if (status != gn::GN_TIMED_OUT) gn::free(f, buffer, a.bytes);
+}
+
+GN_CLIENT(neighbour_growing, growing_args, growing_body)
+
+GN_DEV gn_u32 begin_next(calling_args::chain& c) {
+  calling_args& a = *c.all;
+  gn_u32 number = gn::mem::add_relaxed_gpu(&a.begun, 1u);
+  if (number >= a.reads) return gn::GN_OK;
+  const gn::file& f = *(const gn::file*)a.file;
+  c.block = number % a.blocks;
+  gn_u32 begun = gn::submit_async(f, gn::read_request(f, c.block, 1, c.buffer, f.pool_key()), 0, (gn_u64)&c);
+  if (begun != gn::GN_PENDING) gn::mem::add_relaxed_gpu(&a.failed, 1u);
+  return begun;
+}
+
+__device__ void block_is_here(const gn::file& f, gn_u64 user, gn_u32 status, gn_u32) {
+  calling_args::chain& c = *(calling_args::chain*)user;
+  bool right = status == gn::GN_OK && gn::mem::ld_relaxed_sys((const gn_u64*)c.buffer) == c.block * BLOCK_SALT;
+  gn::mem::add_relaxed_gpu(status != gn::GN_OK ? &c.all->failed : right ? &c.all->right : &c.all->wrong, 1u);
+  if (status != gn::GN_TIMED_OUT && begin_next(c) != gn::GN_PENDING) gn::free(f, c.buffer, gn::GN_BLOCK);
+}
+
+__device__ gn::callback<> neighbour_callbacks[] = {block_is_here};
+
+GN_DEV void calling_body(calling_args& a, gn_u32 block, gn_u32) {
+  const gn::file& f = *(const gn::file*)a.file;
+  gn_u32 thread = block * blockDim.x + threadIdx.x;
+  if (thread < CHAINS) {  // whole warps
+    calling_args::chain& c = a.chain[thread];
+    c.all = &a;
+    c.buffer = gn::alloc(f, gn::GN_BLOCK);
+    if (!c.buffer || begin_next(c) != gn::GN_PENDING) gn::mem::add_relaxed_gpu(&a.failed, 1u);
+  }
+  __syncthreads();
+  if (gn::warp_in_block() != 0) return;
+  gn_u32 left = gn::drain(f, f.timeout_ns, gn::callbacks<>{neighbour_callbacks, 1});
+  if (gn::lane_id() == 0) gn::mem::st_relaxed_gpu(&a.left, left);
+}
+
+GN_CLIENT(neighbour_calling, calling_args, calling_body)
+
 // Holds its multiprocessor until somebody says that it may go.
 GN_KERNEL neighbour_holding(const gn_u32* go) {
   while (gn::mem::ld_relaxed_sys(go) == 0) gn::pause(1000);

@@ -11,4 +11,31 @@ struct reading_args {
   unsigned long long runtime_ns;  // 0: one block a thread
 };
 
+// Threads of one grid that all hold a long buffer at the same time, more than the pool begins with.
+struct growing_args {
+  unsigned long long file[3];
+  unsigned blocks;                // of the volume
+  unsigned bytes;                 // of a thread's buffer
+  unsigned arrived;               // threads that have a buffer, or were refused one
+  unsigned without;               // out: threads that got none
+  unsigned failed;                // out: reads that failed
+  unsigned wrong;                 // out: blocks that were not what was written
+  unsigned right;                 // out: blocks that were
+};
+
+// Chains of reads whose callbacks begin the next.
+enum { CHAINS = 96 };
+struct calling_args {
+  unsigned long long file[3];
+  unsigned blocks;                // of the volume
+  unsigned reads;                 // to be begun
+  unsigned begun;
+  unsigned failed, wrong, right;  // out, as above
+  unsigned left;                  // out: slots still taken at the end
+  struct chain {
+    struct calling_args* all;
+    unsigned long long buffer, block;
+  } chain[CHAINS];
+};
+
 #define BLOCK_SALT 0x9E3779B97F4A7C15ull

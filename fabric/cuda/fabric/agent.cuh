@@ -24,6 +24,7 @@ enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 18) * 32 }; 
 // A place's state: PLACE_FREE, or what is in it, with the number under which a mover has drawn it: a mover that is slow must not take for
 // its own what is there for the one after it.
 enum : gn_u32 { PLACE_FREE = 0, PLACE_FULL = 1, PLACE_EXIT = 2, PLACE_KINDS = 4 };
+enum : gn_u32 { DUE_WORD = 2 };                                 // of a SEND: when
 enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
 // Copies whose ends a mover reports together where it has no time to lose: their bytes are on their way while it copies on.
@@ -44,6 +45,7 @@ struct seat {
 struct alignas(16) agent_smem {
   gn_u64 stage[FETCH][WORDS];
   gn_u64 message[FETCH][WORDS];
+  gn_u64 early[FETCH][WORDS];  // SENDs that came before they are due: the responder's, a lane each
   // Copies on their way from the dispatcher to the movers, a ring: the dispatcher goes on as long as there is a free place, and a mover takes
   // the place whose number it has drawn.
   gn_u64 copy[PLACES][WORDS];
@@ -128,11 +130,42 @@ GN_DEV void hand_over(agent_smem& s, gn_u32 todo) {
   if (lane_id() == 0) mem::st_release_cta(&s.messages, (gn_u32)__popc(todo));
 }
 
+// Delivers those SENDs of `early` that are due by now; the whole warp. Returns those that are left.
+GN_DEV gn_u32 early_pass(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u32 early) {
+  bool due = early >> lane_id() & 1u && now_ns() + PUBLISH_NS >= s.early[lane_id()][DUE_WORD];
+  gn_u32 now = __ballot_sync(0xffffffffu, due);
+  if (!now) return early;
+  down_work d = {};
+  if (due)
+    for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.early[lane_id()][k];
+  handle_messages(a, ring, s.count, d, due);
+  __syncwarp();
+  return early & ~now;
+}
+
+// Puts aside those of the lanes' messages that are SENDs and not due, where there is room for all of them; the whole warp. They hold up neither what
+// comes behind them nor answers. Returns what is put aside now.
+GN_DEV gn_u32 put_aside(agent_smem& s, const down_work& d, bool& mine, gn_u32 early) {
+  gn_u64 from = now_ns() + PUBLISH_NS, due = d.w[DUE_WORD];
+  bool waits = mine && down_op(d) == DOWN_SEND && from < due && due - from < ANSWER_MAX_WAIT_NS;
+  gn_u32 lanes = __ballot_sync(0xffffffffu, waits), room = ~early;
+  if (!lanes || __popc(lanes) > __popc(room)) return early;
+  gn_u32 place = waits ? nth_set(room, (gn_u32)__popc(lanes & lt_mask())) : 0u;
+  if (waits)
+    for (gn_u32 k = 0; k < WORDS; ++k) s.early[place][k] = d.w[k];
+  mine = mine && !waits;
+  __syncwarp();
+  return early | __reduce_or_sync(0xffffffffu, waits ? 1u << place : 0u);
+}
+
 GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
   answer_turn turn;
+  gn_u32 early = 0;
   for (;;) {
     gn_u32 count = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0);
     bool waiting = answer_pass(a, ring, s.count, s.answers, turn);
+    if (early) early = early_pass(a, ring, s, early);
+    waiting |= early != 0;
     if (count == RESPONDER_EXIT && !waiting) return;  // the movers had ended before it was said
     if (count == 0 || count == RESPONDER_EXIT) {
       if (!waiting) pause(20);
@@ -146,6 +179,7 @@ GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
     __syncwarp();
     // The messages are in registers: the dispatcher may bring the next ones while these are handled.
     if (lane_id() == 0) mem::st_release_cta(&s.messages, 0u);
+    early = put_aside(s, d, mine, early);
     handle_messages(a, ring, s.count, d, mine);
     __syncwarp();
   }

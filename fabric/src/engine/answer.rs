@@ -189,7 +189,7 @@ impl Engine {
         if answer.left > 0 {
             return;
         }
-        let (conn, bytes, Reply { cqe, at }) = (answer.conn, answer.bytes, answer.reply);
+        let (id, bytes, Reply { cqe, at }) = (answer.conn, answer.bytes, answer.reply);
         let outcome = match answer.outcome {
             Outcome::Done { .. } => Outcome::Done { sum: 0 },
             other => other,
@@ -197,7 +197,7 @@ impl Engine {
         self.end_answer(now, number, outcome);
         if outcome == (Outcome::Done { sum: 0 }) {
             let message = self.messages.put(&cqe_bytes(cqe));
-            self.schedule(now, at, Event::Respond { conn, message, pushed: bytes });
+            self.respond(now, id, message, bytes, at);
         }
     }
 

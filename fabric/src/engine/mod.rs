@@ -147,8 +147,8 @@ enum Event {
     Arrived { tag: u32 },
     /// An answer is due soon.
     Answer { number: u32 },
-    /// An SSD is done; the response takes the link.
-    Respond { conn: ConnId, message: Message, pushed: u32 },
+    /// An SSD is done at `at`, soon; the response takes the link then.
+    Respond { conn: ConnId, message: Message, pushed: u32, at: Time },
     /// The response reaches the initiator.
     Deliver { conn: ConnId, message: Message, tries: u8, due: Time, late_after: Time },
 }

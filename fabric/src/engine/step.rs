@@ -3,7 +3,7 @@
 
 use super::answer::slack;
 use super::conn::To;
-use super::{AnyHalf, ConnId, Engine, Event, HalfId, half_ns, sqe_of};
+use super::{AnyHalf, ConnId, Engine, Event, HalfId, Message, half_ns, sqe_of};
 use crate::hca::Down;
 use crate::hca::abi::UP_SEND;
 use crate::time::{Span, Time};
@@ -22,6 +22,12 @@ impl Engine {
             return self.handle(now, at, event);
         }
         self.queue(at, event);
+    }
+
+    /// An SSD is done with a command at `at`: its response is handed over as long before it is due as it takes to get there.
+    pub(super) fn respond(&mut self, now: Time, conn: ConnId, message: Message, pushed: u32, at: Time) {
+        let from = at.before(self.lead(conn));
+        self.schedule(now, from, Event::Respond { conn, message, pushed, at });
     }
 
     /// Whether what happens at `at` has its turn now.
@@ -150,7 +156,7 @@ impl Engine {
             Event::Acked { conn, psn } => self.acknowledged(conn, psn),
             Event::Arrived { tag } => self.finish_transfer(now, at, tag),
             Event::Answer { number } => self.hand_over(now, number),
-            Event::Respond { conn, message, pushed } => {
+            Event::Respond { conn, message, pushed, at } => {
                 let cqe: [u8; 16] = *self.messages.items[message as usize].first_chunk().expect("64 bytes");
                 let due = self.link.down(at, u64::from(pushed) + 16);
                 let submitted = self.conns.get(&conn).map_or(due, |c| c.submitted(zerocopy::transmute!(cqe)));

@@ -59,7 +59,7 @@ impl Engine {
                 Effect::Complete { queue, cqe, at, pushed_bytes } => {
                     let conn = ConnId(queue.0);
                     let message = self.messages.put(&cqe_bytes(cqe));
-                    self.schedule(now, at, Event::Respond { conn, message, pushed: pushed_bytes });
+                    self.respond(now, conn, message, pushed_bytes, at);
                 }
                 Effect::Close { queue } => self.break_conn(now, ConnId(queue.0), None),
             }
