@@ -62,7 +62,7 @@ GN_DEV void growing_body(growing_args& a, gn_u32 block, gn_u32 grid) {
 
 GN_CLIENT(neighbour_growing, growing_args, growing_body)
 
-GN_DEV gn_u32 begin_next(calling_args::chain& c) {
+GN_DEV gn_u32 begin_next(calling_args::link& c) {
   calling_args& a = *c.all;
   gn_u32 number = gn::mem::add_relaxed_gpu(&a.begun, 1u);
   if (number >= a.reads) return gn::GN_OK;
@@ -74,7 +74,7 @@ GN_DEV gn_u32 begin_next(calling_args::chain& c) {
 }
 
 __device__ void block_is_here(const gn::file& f, gn_u64 user, gn_u32 status, gn_u32) {
-  calling_args::chain& c = *(calling_args::chain*)user;
+  calling_args::link& c = *(calling_args::link*)user;
   bool right = status == gn::GN_OK && gn::mem::ld_relaxed_sys((const gn_u64*)c.buffer) == c.block * BLOCK_SALT;
   gn::mem::add_relaxed_gpu(status != gn::GN_OK ? &c.all->failed : right ? &c.all->right : &c.all->wrong, 1u);
   if (status != gn::GN_TIMED_OUT && begin_next(c) != gn::GN_PENDING) gn::free(f, c.buffer, gn::GN_BLOCK);
@@ -86,7 +86,7 @@ GN_DEV void calling_body(calling_args& a, gn_u32 block, gn_u32) {
   const gn::file& f = *(const gn::file*)a.file;
   gn_u32 thread = block * blockDim.x + threadIdx.x;
   if (thread < CHAINS) {  // whole warps
-    calling_args::chain& c = a.chain[thread];
+    calling_args::link& c = a.chain[thread];
     c.all = &a;
     c.buffer = gn::alloc(f, gn::GN_BLOCK);
     if (!c.buffer || begin_next(c) != gn::GN_PENDING) gn::mem::add_relaxed_gpu(&a.failed, 1u);

@@ -32,7 +32,7 @@ struct calling_args {
   unsigned begun;
   unsigned failed, wrong, right;  // out, as above
   unsigned left;                  // out: slots still taken at the end
-  struct chain {
+  struct link {
     struct calling_args* all;
     unsigned long long buffer, block;
   } chain[CHAINS];
