@@ -143,14 +143,14 @@ GN_DEV gn_u32 early_pass(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_
   return early & ~now;
 }
 
-// Puts aside those of the lanes' messages that are SENDs and not due, where there is room for all of them; the whole warp. They hold up neither what
-// comes behind them nor answers. Returns what is put aside now.
+// Puts aside those of the lanes' messages that are SENDs and not due, for which there is room; the whole warp. They hold up neither what comes behind
+// them nor answers. Returns what is put aside now.
 GN_DEV gn_u32 put_aside(agent_smem& s, const down_work& d, bool& mine, gn_u32 early) {
   gn_u64 from = now_ns() + PUBLISH_NS, due = d.w[DUE_WORD];
   bool waits = mine && down_op(d) == DOWN_SEND && from < due && due - from < ANSWER_MAX_WAIT_NS;
-  gn_u32 lanes = __ballot_sync(0xffffffffu, waits), room = ~early;
-  if (!lanes || __popc(lanes) > __popc(room)) return early;
-  gn_u32 place = waits ? nth_set(room, (gn_u32)__popc(lanes & lt_mask())) : 0u;
+  gn_u32 lanes = __ballot_sync(0xffffffffu, waits);
+  if (!lanes) return early;
+  gn_u32 place = waits ? nth_set(~early, (gn_u32)__popc(lanes & lt_mask())) : 0u;
   if (waits)
     for (gn_u32 k = 0; k < WORDS; ++k) s.early[place][k] = d.w[k];
   mine = mine && !waits;
@@ -160,26 +160,33 @@ GN_DEV gn_u32 put_aside(agent_smem& s, const down_work& d, bool& mine, gn_u32 ea
 
 GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
   answer_turn turn;
-  gn_u32 early = 0;
+  gn_u32 early = 0, left = 0;  // of the messages in hand, those that wait for the early ones before them
   for (;;) {
     gn_u32 count = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0);
     bool waiting = answer_pass(a, ring, s.count, s.answers, turn);
     if (early) early = early_pass(a, ring, s, early);
     waiting |= early != 0;
     if (count == RESPONDER_EXIT && !waiting) return;  // the movers had ended before it was said
-    if (count == 0 || count == RESPONDER_EXIT) {
+    // Nothing is delivered before it is due: where there is no room for what might have to wait, it stays where it is.
+    if (count == 0 || count == RESPONDER_EXIT || count > (gn_u32)__popc(~early)) {
       if (!waiting) pause(20);
       continue;
     }
+    if (left && early) continue;
     __syncwarp();  // lane 0's acquire reaches the lanes
     down_work d = {};
-    bool mine = lane_id() < count;
+    bool mine = left ? left >> lane_id() & 1u : lane_id() < count;
     if (mine)
       for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.message[lane_id()][k];
     __syncwarp();
+    if (!left) early = put_aside(s, d, mine, early);
+    // The end of a queue pair, and the ping of whoever waits for what is under way, come behind what came before them. A ping that measures the
+    // clock waits for nothing.
+    bool follows = mine && is_rare(d) && (down_op(d) != DOWN_PING || down_tag(d) == 0);
+    left = early && __any_sync(0xffffffffu, follows) ? __ballot_sync(0xffffffffu, mine) : 0u;
+    if (left) continue;
     // The messages are in registers: the dispatcher may bring the next ones while these are handled.
     if (lane_id() == 0) mem::st_release_cta(&s.messages, 0u);
-    early = put_aside(s, d, mine, early);
     handle_messages(a, ring, s.count, d, mine);
     __syncwarp();
   }

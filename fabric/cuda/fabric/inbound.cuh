@@ -255,12 +255,14 @@ GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d)
   up_push(ring, UP_RQ_FLUSH, qp.qpn, head, posted, 0);
 }
 
+GN_DEV bool is_rare(const down_work& d) { return down_op(d) != DOWN_SEND && down_op(d) != DOWN_CQE; }
+
 // The messages of the lanes with `mine` that are not copies; the whole warp. The rare ones that are neither SEND nor completion split
 // the batch into one message at a time.
 GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, const down_work& d, bool mine) {
   gn_u32 op = down_op(d), index = down_qpn(d) - a.first_qpn;
   message m = message_of(d);
-  bool rare = mine && op != DOWN_SEND && op != DOWN_CQE;
+  bool rare = mine && is_rare(d);
   bool apart = __any_sync(0xffffffffu, rare);
   for (gn_u32 todo = __ballot_sync(0xffffffffu, mine), now; todo; todo &= ~now) {
     now = apart ? todo & (0u - todo) : todo;
