@@ -220,6 +220,33 @@ fn a_response_waits_until_it_is_due_and_holds_up_no_other() {
 }
 
 #[test]
+fn a_send_that_comes_early_waits_and_holds_up_no_other_but_what_ends_its_queue_pair() {
+    let mut world = World::new(64);
+    #[expect(clippy::disallowed_methods, reason = "the agent has a clock of its own")]
+    let clock = std::time::Instant::now();
+    world.half.push(Down::Ping { tag: 1 });
+    world.launch();
+    let pong = world.half.poll().expect("a pong");
+    let soon = |ns: u64| pong.stamp_ns + u64::try_from(clock.elapsed().as_nanos()).expect("short") + ns;
+    let mut send = |tag: u64, due_ns: u64| {
+        let mut bytes = [0; 16];
+        bytes[8..].copy_from_slice(&(tag | 1 << 63).to_le_bytes());
+        world.half.push(Down::Send { qpn: QPN, bytes, due_ns, late_after_ns: u64::MAX >> 2 });
+    };
+    // More than wait at once.
+    (0..40).for_each(|tag| send(tag, soon(150_000_000)));
+    (40..60).for_each(|tag| send(tag, 0));
+    world.half.push(Down::QpError { qpn: QPN });
+    world.launch();
+    let mut seen = world.responses();
+    assert_eq!(seen.len(), 60, "also those that were due after the end came");
+    let place = |tag| seen.iter().position(|&other| other == tag);
+    assert!(place(40) < place(39), "what is due goes before what is early: {seen:?}");
+    seen.sort_unstable();
+    assert_eq!(seen, (0..60).collect::<Vec<_>>());
+}
+
+#[test]
 fn answers_that_were_taken_back_are_neither_sent_nor_told_and_their_slots_come_back() {
     let mut world = World::new(64);
     for round in 0..4 {

@@ -24,7 +24,7 @@ enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 18) * 32 }; 
 // A place's state: PLACE_FREE, or what is in it, with the number under which a mover has drawn it: a mover that is slow must not take for
 // its own what is there for the one after it.
 enum : gn_u32 { PLACE_FREE = 0, PLACE_FULL = 1, PLACE_EXIT = 2, PLACE_KINDS = 4 };
-enum : gn_u32 { DUE_WORD = 2 };                                 // of a SEND: when
+enum : gn_u32 { UNTIL_WORD = 1, DUE_WORD = 2 };                  // of a SEND: when it is due; until when it waits, a word that it does not use
 enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
 // Copies whose ends a mover reports together where it has no time to lose: their bytes are on their way while it copies on.
@@ -132,7 +132,7 @@ GN_DEV void hand_over(agent_smem& s, gn_u32 todo) {
 
 // Delivers those SENDs of `early` that are due by now; the whole warp. Returns those that are left.
 GN_DEV gn_u32 early_pass(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u32 early) {
-  bool due = early >> lane_id() & 1u && now_ns() + PUBLISH_NS >= s.early[lane_id()][DUE_WORD];
+  bool due = early >> lane_id() & 1u && now_ns() + PUBLISH_NS >= s.early[lane_id()][UNTIL_WORD];
   gn_u32 now = __ballot_sync(0xffffffffu, due);
   if (!now) return early;
   down_work d = {};
@@ -146,13 +146,15 @@ GN_DEV gn_u32 early_pass(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_
 // Puts aside those of the lanes' messages that are SENDs and not due, for which there is room; the whole warp. They hold up neither what comes behind
 // them nor answers. Returns what is put aside now.
 GN_DEV gn_u32 put_aside(agent_smem& s, const down_work& d, bool& mine, gn_u32 early) {
-  gn_u64 from = now_ns() + PUBLISH_NS, due = d.w[DUE_WORD];
-  bool waits = mine && down_op(d) == DOWN_SEND && from < due && due - from < ANSWER_MAX_WAIT_NS;
+  gn_u64 now = now_ns(), due = d.w[DUE_WORD];
+  bool waits = mine && down_op(d) == DOWN_SEND && now + PUBLISH_NS < due;
   gn_u32 lanes = __ballot_sync(0xffffffffu, waits);
   if (!lanes) return early;
   gn_u32 place = waits ? nth_set(~early, (gn_u32)__popc(lanes & lt_mask())) : 0u;
-  if (waits)
+  if (waits) {
     for (gn_u32 k = 0; k < WORDS; ++k) s.early[place][k] = d.w[k];
+    s.early[place][UNTIL_WORD] = due < now + ANSWER_MAX_WAIT_NS ? due : now + ANSWER_MAX_WAIT_NS;
+  }
   mine = mine && !waits;
   __syncwarp();
   return early | __reduce_or_sync(0xffffffffu, waits ? 1u << place : 0u);
