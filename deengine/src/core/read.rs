@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The short way of most commands: a read of blocks that are in memory or nowhere. One slot, one answer, no lock.
 
-use super::{Core, Shared};
 use super::line::Waiting;
+use super::{Core, Shared};
 use crate::command::OK;
 use crate::controller::refusal_of;
 use crate::permission::Authorized;

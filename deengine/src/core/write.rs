@@ -191,14 +191,7 @@ impl Core {
 
     /// Takes frames for the data and pulls it, if the write is plainly allowed and there is room; otherwise nothing has happened.
     #[inline]
-    fn begin_write(
-        &mut self,
-        now: Time,
-        arrived: Time,
-        queue: QueueKey,
-        identity: Identity,
-        sqe: &Sqe,
-    ) -> Option<u32> {
+    fn begin_write(&mut self, now: Time, arrived: Time, queue: QueueKey, identity: Identity, sqe: &Sqe) -> Option<u32> {
         if self.rules.is_recovering() {
             return None;
         }
