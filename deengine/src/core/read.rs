@@ -212,8 +212,10 @@ impl Core {
             return false;
         }
         let most = (self.line.len() / BURST_SHARE).clamp(1, BURST);
+        let is_ahead = self.shared.ftl.firmware_free() > now;
         let mut burst = std::mem::take(&mut self.burst);
         while burst.len() < most
+            && (!is_ahead || self.line.is_write_next(&self.ports))
             && self.shared.roster.is_cores_turn()
             && let Some(next) = self.line.pop(&mut self.ports)
         {

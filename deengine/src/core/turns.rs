@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 pub(super) struct Turns {
     /// What the cores may still take before the firmware's own line is next, in parts of a command.
     credit: AtomicI64,
+    /// What the core had taken that took a command last: whoever joins when no other waits begins there.
+    last: AtomicU64,
     cores: Vec<InLines>,
 }
 
@@ -60,7 +62,8 @@ impl InLine {
 impl Turns {
     pub(super) fn new(cores: usize) -> Self {
         let lines = cores.div_ceil(IN_A_LINE);
-        Self { credit: AtomicI64::new(0), cores: (0..lines).map(|_| Default::default()).collect() }
+        let cores = (0..lines).map(|_| Default::default()).collect();
+        Self { credit: AtomicI64::new(0), last: AtomicU64::new(0), cores }
     }
 
     #[inline]
@@ -95,10 +98,9 @@ impl Roster {
 
     /// The first command waits with the core: it is served from now on, and not for the time before.
     pub(super) fn join_line(&self, core: usize) {
-        if let Some(least) = self.least_taken(core) {
-            let (controllers, taken) = self.turns.core(core).get();
-            self.turns.core(core).set(controllers, taken.max(least));
-        }
+        let since = self.least_taken(core).unwrap_or_else(|| self.turns.last.load(Ordering::Relaxed));
+        let (controllers, taken) = self.turns.core(core).get();
+        self.turns.core(core).set(controllers, taken.max(since));
     }
 
     /// Whether no other core with commands in line has had less.
@@ -131,11 +133,44 @@ impl Roster {
     pub(super) fn core_took(&self, core: usize) {
         let in_line = self.turns.core(core);
         let (controllers, taken) = in_line.get();
-        in_line.set(controllers, taken + PARTS.unsigned_abs() / controllers.max(1));
+        let taken = taken + PARTS.unsigned_abs() / controllers.max(1);
+        in_line.set(controllers, taken);
+        if self.turns.last.load(Ordering::Relaxed) < taken {
+            self.turns.last.store(taken, Ordering::Relaxed);
+        }
         let credit = self.turns.credit.load(Ordering::Relaxed);
         // All cores read it.
         if credit > 0 {
             self.turns.credit.store((credit - PARTS).max(0), Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_joins_an_empty_line_has_no_turns_of_the_time_before() {
+        let roster = Roster::new(2);
+        let join = |core| {
+            roster.join_line(core);
+            roster.set_in_line(core, 1);
+        };
+        join(0);
+        (0..1000).for_each(|_| roster.core_took(0));
+        // The data of its writes is on its way: nothing of it waits.
+        roster.set_in_line(0, 0);
+        join(1);
+        join(0);
+        let took = |core| {
+            let mine = roster.is_next(core);
+            if mine {
+                roster.core_took(core);
+            }
+            u32::from(mine)
+        };
+        let turns = (0..100).fold([0, 0], |[first, second], _| [first + took(0), second + took(1)]);
+        assert!(turns[0] >= 45 && turns[1] >= 45, "{turns:?}");
     }
 }
