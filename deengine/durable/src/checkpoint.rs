@@ -32,6 +32,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"GNVK");
 pub(crate) const CHUNK_WORDS: usize = CHUNK / 8;
 /// Words that are written at once, a part of a chunk: whoever gives the words has a lock.
 const PIECE_WORDS: usize = CHUNK_WORDS / 128;
+/// As much of the meta; a chunk is whole pieces.
+const PIECE_BYTES: usize = PIECE_WORDS * 8;
 const HOLE: u32 = 0;
 const STORED: u32 = 1;
 /// Bytes of a chunk's entry in the table.
@@ -118,8 +120,11 @@ pub struct Checkpoint {
     needs: Seq,
     begun: Arc<AtomicU64>,
     table: Vec<u8>,
+    meta: Vec<u8>,
     meta_table: Vec<u8>,
-    meta_bytes: u64,
+    /// How much of the meta has been written, and the checksum of its chunk in hand.
+    meta_written: usize,
+    meta_crc: u32,
     chunk: Chunk,
     piece: Vec<u64>,
     next: u64,
@@ -144,6 +149,15 @@ impl Checkpoint {
     /// # Panics
     /// If a transaction is open.
     pub fn begin(durable: &Durable, journal: &Journal, meta: &Meta) -> Result<Self, DurableError> {
+        Self::begin_with(durable, journal, meta.encode(durable.sizes())?)
+    }
+
+    /// As [`Self::begin`], with the meta as [`Meta::encode_with`] makes it. Of it nothing is written yet: that is done piece by piece, beside the
+    /// words.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn begin_with(durable: &Durable, journal: &Journal, meta: Vec<u8>) -> Result<Self, DurableError> {
         Self::begin_at(durable, journal.position(), journal.begun(), meta)
     }
 
@@ -151,9 +165,8 @@ impl Checkpoint {
         durable: &Durable,
         position: Position,
         begun: Arc<AtomicU64>,
-        meta: &Meta,
+        meta: Vec<u8>,
     ) -> Result<Self, DurableError> {
-        let meta = meta.encode(durable.sizes())?;
         let header = durable.header();
         let which = header.newest().map_or(0, |newest| 1 - newest);
         let number = header.slots.iter().map(|slot| slot.number).max().unwrap_or(0) + 1;
@@ -164,24 +177,19 @@ impl Checkpoint {
                 header.slots[which] = Slot::default();
             })?;
         }
-        let layout = durable.layout();
-        let at = layout.checkpoints[which];
-        let mut meta_table = Vec::new();
-        for (chunk, offset) in meta.chunks(CHUNK).zip((at + layout.meta..).step_by(CHUNK)) {
-            write(durable.store(), offset, chunk, "writing a checkpoint's meta")?;
-            push_entry(&mut meta_table, crc32c::crc32c(chunk), STORED);
-        }
         let Position { seq, page, boot } = position;
         Ok(Self {
             durable: durable.clone(),
-            at,
+            at: durable.layout().checkpoints[which],
             which,
             slot: Slot { number, seq, page, boot },
             needs: seq,
             begun,
             table: Vec::new(),
-            meta_table,
-            meta_bytes: meta.len() as u64,
+            meta,
+            meta_table: Vec::new(),
+            meta_written: 0,
+            meta_crc: 0,
             chunk: Chunk::default(),
             piece: Vec::with_capacity(PIECE_WORDS),
             next: 0,
@@ -208,6 +216,7 @@ impl Checkpoint {
             left = rest;
             if self.piece.len() == PIECE_WORDS {
                 self.write_piece()?;
+                self.write_meta_piece()?;
             }
         }
         self.next += count;
@@ -239,6 +248,24 @@ impl Checkpoint {
         Ok(())
     }
 
+    /// Writes the next piece of the meta, if there is one.
+    fn write_meta_piece(&mut self) -> Result<(), DurableError> {
+        let Self { meta, meta_written: from, .. } = self;
+        let to = meta.len().min(*from + PIECE_BYTES);
+        let piece = &meta[*from..to];
+        if piece.is_empty() {
+            return Ok(());
+        }
+        let at = self.at + self.durable.layout().meta + *from as u64;
+        write(self.durable.store(), at, piece, "writing a checkpoint's meta")?;
+        self.meta_crc = crc32c::crc32c_append(self.meta_crc, piece);
+        *from = to;
+        if to.is_multiple_of(CHUNK) || to == meta.len() {
+            push_entry(&mut self.meta_table, std::mem::take(&mut self.meta_crc), STORED);
+        }
+        Ok(())
+    }
+
     fn end_chunk(&mut self) {
         match std::mem::take(&mut self.chunk) {
             Chunk { is_stored: true, crc, .. } => push_entry(&mut self.table, crc, STORED),
@@ -252,7 +279,8 @@ impl Checkpoint {
         self.needs
     }
 
-    /// Makes the checkpoint the one that a restore starts from, durably; then the ring before it is free.
+    /// Makes the checkpoint the one that a restore starts from, durably; then the ring before it is free. Returns the memory of the meta, for the
+    /// next one.
     ///
     /// # Errors
     /// Where words are missing, the journal is not durable up to [`Self::needs`], or the store fails. The checkpoint
@@ -260,7 +288,7 @@ impl Checkpoint {
     ///
     /// # Panics
     /// If a transaction is open.
-    pub fn finish(self, journal: &mut Journal) -> Result<(), DurableError> {
+    pub fn finish(self, journal: &mut Journal) -> Result<Vec<u8>, DurableError> {
         assert!(!journal.is_open(), "a checkpoint is finished between transactions");
         // A transaction that had begun and was abandoned has no number.
         let (needed, durable) = (self.needs.min(journal.last()), journal.durable());
@@ -268,12 +296,12 @@ impl Checkpoint {
             return Err(DurableError::NotDurable { needed, durable });
         }
         let page = self.slot.page;
-        self.complete()?;
+        let meta = self.complete()?;
         journal.release_before(page);
-        Ok(())
+        Ok(meta)
     }
 
-    pub(crate) fn complete(mut self) -> Result<(), DurableError> {
+    pub(crate) fn complete(mut self) -> Result<Vec<u8>, DurableError> {
         let of = self.durable.sizes().map_words;
         if self.next != of {
             return Err(DurableError::Incomplete { has: self.next, of });
@@ -282,12 +310,15 @@ impl Checkpoint {
             self.write_piece()?;
         }
         self.end_chunk();
+        while self.meta_written < self.meta.len() {
+            self.write_meta_piece()?;
+        }
         self.table.extend_from_slice(&self.meta_table);
         let head = CheckpointHead {
             tag: self.durable.tag(),
             slot: self.slot,
             map_words: of,
-            meta_bytes: self.meta_bytes,
+            meta_bytes: self.meta.len() as u64,
             entries: u32::try_from(self.table.len() / TABLE_ENTRY).expect("bounded by the layout"),
             table_crc: crc32c::crc32c(&self.table),
         };
@@ -296,7 +327,8 @@ impl Checkpoint {
         write(store, self.at + self.durable.layout().table, &self.table, "writing a checkpoint's table")?;
         write(store, self.at, &head.encode(), "writing a checkpoint's head")?;
         sync(store, "writing a checkpoint")?;
-        self.durable.update(|header| header.slots[self.which] = self.slot)
+        self.durable.update(|header| header.slots[self.which] = self.slot)?;
+        Ok(self.meta)
     }
 }
 

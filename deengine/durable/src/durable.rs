@@ -110,7 +110,7 @@ impl Durable {
         durable.update(|_| {})?;
         let begun = Arc::new(AtomicU64::new(0));
         let start = Position { seq: 0, page: 0, boot: 1 };
-        let mut checkpoint = Checkpoint::begin_at(&durable, start, begun, &Meta::empty(&sizes))?;
+        let mut checkpoint = Checkpoint::begin_at(&durable, start, begun, Meta::empty(&sizes).encode(&sizes)?)?;
         let zeros = vec![0; index(sizes.map_words.min((CHUNK / 8) as u64))];
         for first in (0..sizes.map_words).step_by(zeros.len()) {
             let count = index((sizes.map_words - first).min(zeros.len() as u64));

@@ -8,11 +8,13 @@
 //!   volume:     VID (2), 0 (2), stamps (4), then each: vba (4), lease epoch (4), sequence (8)
 //! ```
 
-use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields};
+use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields, set};
 use crate::error::{DurableError, Refused};
 use crate::layout::{Layout, Sizes};
 use gnstor_flash::Block;
 use gnstor_proto::slba::{Stamp, Vid};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const WHAT: &str = "a checkpoint's meta";
 
@@ -44,6 +46,38 @@ pub struct SuperblockMeta {
     pub order: u64,
 }
 
+/// A block of a stamp window, as it stands in a checkpoint: what is kept so in memory is copied as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Remembered {
+    vba: U32,
+    lease_epoch: U32,
+    sequence: U64,
+}
+
+impl Remembered {
+    /// The block and the stamp that was applied to it.
+    #[inline]
+    pub fn new(vba: u32, stamp: Stamp) -> Self {
+        Self { vba: vba.into(), lease_epoch: stamp.lease_epoch.into(), sequence: stamp.sequence.into() }
+    }
+
+    /// The block.
+    #[inline]
+    pub fn vba(&self) -> u32 {
+        self.vba.get()
+    }
+
+    /// Its stamp.
+    #[inline]
+    pub fn stamp(&self) -> Stamp {
+        Stamp { lease_epoch: self.lease_epoch.get(), sequence: self.sequence.get() }
+    }
+}
+
+/// Where the number of volumes stands.
+const VOLUMES_AT: usize = 40;
+
 /// The state of an SSD besides its map, exactly after one transaction.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Meta {
@@ -52,7 +86,7 @@ pub struct Meta {
     /// Blocks that are not used any more.
     pub bad: Vec<Block>,
     /// The stamp windows, oldest stamp first.
-    pub windows: Vec<(Vid, Vec<(u32, Stamp)>)>,
+    pub windows: Vec<(Vid, Vec<Remembered>)>,
     /// Order of the next superblock that is opened.
     pub next_order: u64,
     /// Sequence of the next page that is written.
@@ -74,18 +108,31 @@ impl Meta {
     /// # Errors
     /// Where there is more of something than these sizes have room for.
     pub fn encode(&self, sizes: &Sizes) -> Result<Vec<u8>, DurableError> {
+        self.encode_with(Vec::new(), sizes, self.windows.iter().map(|(vid, window)| (*vid, [window.as_slice(), &[]])))
+    }
+
+    /// As [`Self::encode`], into a buffer whose memory is used again, with these windows in place of its own. Each comes in two parts, the older
+    /// first, so that a ring is copied from where it is.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_with<'a>(
+        &self,
+        mut out: Vec<u8>,
+        sizes: &Sizes,
+        windows: impl Iterator<Item = (Vid, [&'a [Remembered]; 2])>,
+    ) -> Result<Vec<u8>, DurableError> {
         let count = |what: &'static str, has: usize, room: u64| match u32::try_from(has) {
             Ok(count) if has as u64 <= room => Ok(count),
             _ => Err(DurableError::TooLarge { what, has: has as u64, room }),
         };
         let superblocks = count("superblocks", self.superblocks.len(), sizes.superblocks.into())?;
         let bad = count("bad blocks", self.bad.len(), sizes.blocks.into())?;
-        let volumes = count("stamp windows", self.windows.len(), sizes.volumes.into())?;
-        let mut out = Vec::new();
+        out.clear();
         for counter in [self.next_order, self.page_seq, self.written_host, self.written_flash] {
             out.extend_from_slice(&counter.to_le_bytes());
         }
-        for count in [superblocks, bad, volumes, 0] {
+        for count in [superblocks, bad, 0, 0] {
             out.extend_from_slice(&count.to_le_bytes());
         }
         for superblock in &self.superblocks {
@@ -102,16 +149,16 @@ impl Meta {
         for block in &self.bad {
             out.extend_from_slice(&block.0.to_le_bytes());
         }
-        for (vid, stamps) in &self.windows {
+        let mut volumes = 0;
+        for (vid, parts) in windows {
+            volumes += 1;
+            let stamps = count("stamps of a volume", parts.iter().map(|part| part.len()).sum(), u32::MAX.into())?;
             out.extend_from_slice(&vid.get().to_le_bytes());
             out.extend_from_slice(&[0; 2]);
-            out.extend_from_slice(&count("stamps of a volume", stamps.len(), u32::MAX.into())?.to_le_bytes());
-            for (vba, stamp) in stamps {
-                out.extend_from_slice(&vba.to_le_bytes());
-                out.extend_from_slice(&stamp.lease_epoch.to_le_bytes());
-                out.extend_from_slice(&stamp.sequence.to_le_bytes());
-            }
+            out.extend_from_slice(&stamps.to_le_bytes());
+            parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
         }
+        set(&mut out, VOLUMES_AT, count("stamp windows", volumes, sizes.volumes.into())?.to_le_bytes());
         let room = Layout::new(sizes).meta_bytes;
         if out.len() as u64 > room {
             return Err(DurableError::TooLarge { what: "bytes of stamp windows", has: out.len() as u64, room });
@@ -171,13 +218,8 @@ impl Meta {
                 return Err(refused("reserved bytes are set".into()));
             }
             let count = fields.u32()?;
-            let raw = fields.bytes((count as usize).saturating_mul(16))?;
-            let stamps = raw.chunks_exact(16).map(|raw| {
-                let mut raw = Fields::new(WHAT, raw);
-                let (vba, lease_epoch) = (raw.u32()?, raw.u32()?);
-                Ok((vba, Stamp { lease_epoch, sequence: raw.u64()? }))
-            });
-            windows.push((vid, stamps.collect::<Result<_, Refused>>()?));
+            let raw = fields.bytes((count as usize).saturating_mul(size_of::<Remembered>()))?;
+            windows.push((vid, <[Remembered]>::ref_from_bytes(raw).expect("whole ones, of any alignment").to_vec()));
         }
         fields.end()?;
         Ok(Self { superblocks, bad, windows, next_order, page_seq, written_host, written_flash })

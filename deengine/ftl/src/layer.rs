@@ -151,6 +151,8 @@ pub(crate) struct Inner {
     /// Which blocks of the write in hand are to be applied, and where the map has them.
     pub(crate) fresh: Vec<Option<Probe>>,
     pub(crate) words: Vec<u64>,
+    /// Memory of a checkpoint's meta, used again: fresh pages would be cleared while commits wait.
+    pub(crate) meta_buffer: Vec<u8>,
     pub(crate) ahead: Ahead,
     /// Transactions of the blocks that hosts wrote, for tests that look at each.
     #[cfg(test)]

@@ -63,7 +63,7 @@ impl Found {
         }
         found.space.set_opened(meta.next_order);
         for (vid, window) in &meta.windows {
-            window.iter().for_each(|&(vba, stamp)| found.windows.load(*vid, vba, stamp));
+            window.iter().for_each(|entry| found.windows.load(*vid, entry.vba(), entry.stamp()));
         }
         found.page_seq = meta.page_seq;
         found.stats.host_pages = meta.written_host;

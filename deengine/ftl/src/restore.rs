@@ -256,6 +256,7 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         stats: found.stats,
         fresh: Vec::new(),
         words: Vec::new(),
+        meta_buffer: Vec::new(),
         ahead: Ahead::default(),
         #[cfg(test)]
         applied_at: Vec::new(),

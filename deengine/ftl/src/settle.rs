@@ -10,7 +10,7 @@
 use crate::collect::QUIET;
 use crate::layer::{CommitError, Ftl, Inner};
 use crate::space::{State, Stream};
-use gnstor_durable::{Checkpoint, Meta, Seq, SuperblockMeta, SuperblockState};
+use gnstor_durable::{Checkpoint, DurableError, Meta, Seq, SuperblockMeta, SuperblockState};
 use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Block, Ppa, Superblock};
 use std::task::Poll;
@@ -226,8 +226,8 @@ impl Ftl {
     }
 
     fn begin_checkpoint(&self, inner: &mut Inner, _now: Time) {
-        let meta = self.meta(inner);
-        match Checkpoint::begin(&self.durable, &inner.journal, &meta) {
+        let writing = self.meta(inner).and_then(|meta| Checkpoint::begin_with(&self.durable, &inner.journal, meta));
+        match writing {
             Ok(writing) => {
                 // Done by the time the journal is three quarters full, at some fifty bytes a page written.
                 let pages = (self.journal_bytes / 4 / 50).max(1);
@@ -261,13 +261,17 @@ impl Ftl {
             return;
         }
         match running.writing.finish(&mut inner.journal) {
-            Ok(()) => inner.stats.checkpoints += 1,
+            Ok(buffer) => {
+                inner.meta_buffer = buffer;
+                inner.stats.checkpoints += 1;
+            }
             Err(error) => tracing::error!("a checkpoint is given up: {error}"),
         }
     }
 
-    /// State of everything but the map, as it is after the last transaction.
-    pub(crate) fn meta(&self, inner: &Inner) -> Meta {
+    /// State of everything but the map, as it is after the last transaction, as bytes. Commits wait meanwhile, so the windows, which are most of it,
+    /// are copied as they are.
+    pub(crate) fn meta(&self, inner: &mut Inner) -> Result<Vec<u8>, DurableError> {
         let superblocks = inner.space.iter().map(|(_, entry)| SuperblockMeta {
             state: match entry.state {
                 State::Free => SuperblockState::Free,
@@ -278,22 +282,25 @@ impl Ftl {
             erases: entry.erases,
             order: entry.order,
         });
-        Meta {
+        let front = Meta {
             superblocks: superblocks.collect(),
             bad: (0..self.flash.geometry().blocks()).map(Block).filter(|block| self.flash.is_bad(*block)).collect(),
-            windows: inner.windows.iter().map(|(vid, window)| (vid, window.iter().collect())).collect(),
+            windows: Vec::new(),
             next_order: inner.space.opened(),
             page_seq: inner.page_seq,
             written_host: inner.stats.host_pages,
             written_flash: inner.stats.flash_pages,
-        }
+        };
+        let windows = inner.windows.iter().map(|(vid, window)| (vid, window.parts()));
+        front.encode_with(std::mem::take(&mut inner.meta_buffer), self.durable.sizes(), windows)
     }
 
     /// Writes a whole checkpoint at once: at the end of a restore and before a clean shutdown.
-    pub(crate) fn checkpoint_now(&self, inner: &mut Inner) -> Result<(), gnstor_durable::DurableError> {
+    pub(crate) fn checkpoint_now(&self, inner: &mut Inner) -> Result<(), DurableError> {
         inner.checkpoint = None;
         inner.journal.flush(inner.journal.last(), true)?;
-        let mut writing = Checkpoint::begin(&self.durable, &inner.journal, &self.meta(inner))?;
+        let meta = self.meta(inner)?;
+        let mut writing = Checkpoint::begin_with(&self.durable, &inner.journal, meta)?;
         let total = self.map.words();
         let mut next = 0;
         while next < total {
@@ -303,6 +310,7 @@ impl Ftl {
             writing.words(next, &inner.words)?;
             next += count;
         }
-        writing.finish(&mut inner.journal)
+        inner.meta_buffer = writing.finish(&mut inner.journal)?;
+        Ok(())
     }
 }

@@ -6,6 +6,7 @@
 //! and no page holds its stamp any more. Repair after a dead writer compares these lists between replicas. They are
 //! power-protected: the journal names every stamp applied, the checkpoint holds the windows whole.
 
+use gnstor_durable::Remembered;
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{Stamp, Vid};
 
@@ -76,7 +77,7 @@ impl Link {
 /// Nothing is ever taken out of a chain: entries leave the ring oldest first, and those are at the chains' ends.
 #[derive(Debug, Default)]
 pub struct Window {
-    ring: Vec<(u32, Stamp)>,
+    ring: Vec<Remembered>,
     next: usize,
     /// How often the ring has been gone round, to be compared modulo [`LAPS`].
     lap: u32,
@@ -98,7 +99,7 @@ impl Window {
     /// The stamp of a block that was applied last within the window.
     #[inline]
     pub fn held(&self, vba: u32) -> Option<Stamp> {
-        self.entry(vba).map(|at| self.ring[at].1)
+        self.entry(vba).map(|at| self.ring[at].stamp())
     }
 
     /// Reads what [`Self::held`] and [`Self::record`] of a block will need, so that it is in the cache. Others may be remembered before it.
@@ -120,10 +121,11 @@ impl Window {
 
     /// Remembers as [`Self::record`] does, for a restore: [`Self::settle`] comes before anything else is asked.
     fn load(&mut self, vba: u32, stamp: Stamp) {
+        let entry = Remembered::new(vba, stamp);
         if self.ring.len() < WINDOW {
-            self.ring.push((vba, stamp));
+            self.ring.push(entry);
         } else {
-            self.ring[self.next] = (vba, stamp);
+            self.ring[self.next] = entry;
         }
         self.next += 1;
         if self.next == WINDOW {
@@ -136,7 +138,7 @@ impl Window {
         self.clear_chains();
         let oldest = if self.ring.len() < WINDOW { 0 } else { self.next };
         for at in (oldest..self.ring.len()).chain(0..oldest) {
-            let (vba, stamp) = self.ring[at];
+            let (vba, stamp) = (self.ring[at].vba(), self.ring[at].stamp());
             if self.held(vba).is_none_or(|held| held <= stamp) {
                 self.link(vba, at);
             }
@@ -145,8 +147,13 @@ impl Window {
 
     /// Every remembered pair, oldest first; a block may come up more than once.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Stamp)> + '_ {
+        self.parts().into_iter().flatten().map(|entry| (entry.vba(), entry.stamp()))
+    }
+
+    /// The same in the ring's two parts, the older first.
+    pub(crate) fn parts(&self) -> [&[Remembered]; 2] {
         let (newer, older) = self.ring.split_at(if self.ring.len() < WINDOW { 0 } else { self.next });
-        older.iter().chain(newer).copied()
+        [older, newer]
     }
 
     fn clear_chains(&mut self) {
@@ -162,7 +169,7 @@ impl Window {
         let mut link = *self.chains.get(chain)?;
         // A link names an older entry than the one that it belongs to, if any, so this ends.
         while self.is_there(link) {
-            if link.tag() == tag && self.ring[link.at()].0 == vba {
+            if link.tag() == tag && self.ring[link.at()].vba() == vba {
                 return Some(link.at());
             }
             link = if link.is_last() { END } else { self.links[link.at()] };

@@ -6,8 +6,8 @@
 //! ```
 
 use gnstor_durable::{
-    Checkpoint, DumpPage, DumpWriter, Durable, DurableError, Journal, MAX_TRANSACTION_BYTES, Meta, Record, Sizes,
-    SuperblockState, dump,
+    Checkpoint, DumpPage, DumpWriter, Durable, DurableError, Journal, MAX_TRANSACTION_BYTES, Meta, Record, Remembered,
+    Sizes, SuperblockState, dump,
 };
 use gnstor_flash::{Geometry, Oob, Ppa, Store, Superblock};
 use gnstor_map::{Map, MapWriter};
@@ -152,7 +152,9 @@ impl Maker<'_> {
         (meta.next_order, meta.page_seq) = (self.opened, self.mapped);
         let in_volume = |volume: u64| {
             let stamps = 1..=WINDOW.min(self.mapped / u64::from(self.volumes));
-            let pair = |sequence| (self.key(volume + (sequence - 1) * u64::from(self.volumes)).1, stamp(sequence));
+            let pair = |sequence| {
+                Remembered::new(self.key(volume + (sequence - 1) * u64::from(self.volumes)).1, stamp(sequence))
+            };
             (self.key(volume).0, stamps.map(pair).collect())
         };
         meta.windows = (0..u64::from(self.volumes)).map(in_volume).collect();
