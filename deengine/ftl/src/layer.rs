@@ -159,32 +159,42 @@ pub(crate) struct Inner {
     pub(crate) applied_at: Vec<Seq>,
 }
 
-/// Looks at the lock before a thread sleeps for it: it is held for a microsecond or two, and being woken takes longer.
+/// Looks at a lock before a thread sleeps for it, and pauses between two of them: locks are held for microseconds, and being woken takes tens of
+/// them. Each look takes the lock's cache line from whoever has it.
 const LOOKS: u32 = 200;
+const PAUSES: u32 = 8;
+
+/// `None` where somebody has the lock. A panic under it is a broken invariant; whoever still runs sees the state it left.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    for _ in 0..LOOKS {
+        if let Some(guard) = try_lock(mutex) {
+            return guard;
+        }
+        (0..PAUSES).for_each(|_| std::hint::spin_loop());
+    }
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Ftl {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        for _ in 0..LOOKS {
-            if let Some(inner) = self.try_lock() {
-                return inner;
-            }
-            std::hint::spin_loop();
-        }
-        // A panic under the lock is a broken invariant; whoever still runs sees the state it left.
-        self.inner.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.0)
     }
 
     /// `None` where somebody has the lock.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
-        match self.inner.0.try_lock() {
-            Ok(inner) => Some(inner),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        try_lock(&self.inner.0)
     }
 
     pub(crate) fn timing(&self) -> Option<MutexGuard<'_, Timing>> {
-        self.timing.as_ref().map(|timing| timing.0.lock().unwrap_or_else(PoisonError::into_inner))
+        self.timing.as_ref().map(|timing| lock(&timing.0))
     }
 
     /// Blocks that can be mapped.
