@@ -27,6 +27,10 @@ enum : gn_u32 { PLACE_FREE = 0, PLACE_FULL = 1, PLACE_EXIT = 2, PLACE_KINDS = 4 
 enum : gn_u32 { UNTIL_WORD = 1, DUE_WORD = 2 };                  // of a SEND: when it is due; until when it waits, a word that it does not use
 enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
+// SENDs that wait until they are due: two for each lane.
+enum : gn_u32 { EARLY = 64 };
+// How long before it is due a SEND is looked at, so that it is seen when it is due; and how long the first of those that go together waits at most.
+enum : gn_u32 { EARLY_LOOK_NS = 3500, EARLY_TOGETHER_NS = 700, NOT_SOON = 0xffffffffu };
 // Copies whose ends a mover reports together where it has no time to lose: their bytes are on their way while it copies on.
 enum : gn_u32 { MOST_REPORTS = 4 };
 
@@ -45,7 +49,7 @@ struct seat {
 struct alignas(16) agent_smem {
   gn_u64 stage[FETCH][WORDS];
   gn_u64 message[FETCH][WORDS];
-  gn_u64 early[FETCH][WORDS];  // SENDs that came before they are due: the responder's, a lane each
+  gn_u64 early[EARLY][WORDS];  // SENDs that came before they are due: the responder's
   // Copies on their way from the dispatcher to the movers, a ring: the dispatcher goes on as long as there is a free place, and a mover takes
   // the place whose number it has drawn.
   gn_u64 copy[PLACES][WORDS];
@@ -130,39 +134,58 @@ GN_DEV void hand_over(agent_smem& s, gn_u32 todo) {
   if (lane_id() == 0) mem::st_release_cta(&s.messages, (gn_u32)__popc(todo));
 }
 
-// Delivers those SENDs of `early` that are due by now; the whole warp. Returns those that are left.
-GN_DEV gn_u32 early_pass(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u32 early) {
-  bool due = early >> lane_id() & 1u && now_ns() + PUBLISH_NS >= s.early[lane_id()][UNTIL_WORD];
-  gn_u32 now = __ballot_sync(0xffffffffu, due);
-  if (!now) return early;
+// How soon the SEND in place `at` is due, if one is there: NOT_SOON, or nanoseconds from `now` on.
+GN_DEV gn_u32 due_in(const agent_smem& s, gn_u64 early, gn_u32 at, gn_u64 now) {
+  if (!(early >> at & 1u)) return NOT_SOON;
+  gn_u64 until = s.early[at][UNTIL_WORD];
+  return until > now + EARLY_LOOK_NS ? (gn_u32)NOT_SOON : until > now ? (gn_u32)(until - now) : 0u;
+}
+
+// Delivers those SENDs of `early` that are due next, if that is soon; the whole warp. Returns those that are left.
+GN_DEV gn_u64 early_pass(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u64 early) {
+  gn_u64 now = now_ns();
+  gn_u32 at = lane_id(), in = due_in(s, early, at, now), other = due_in(s, early, at + 32, now);
+  if (other < in) in = other, at += 32;
+  gn_u32 first = __reduce_min_sync(0xffffffffu, in);
+  if (first == NOT_SOON) return early;
+  bool due = in <= first + EARLY_TOGETHER_NS;
   down_work d = {};
   if (due)
-    for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.early[lane_id()][k];
+    for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.early[at][k];
   handle_messages(a, ring, s.count, d, due);
   __syncwarp();
-  return early & ~now;
+  gn_u32 low = __ballot_sync(0xffffffffu, due && at < 32), high = __ballot_sync(0xffffffffu, due && at >= 32);
+  return early & ~((gn_u64)high << 32 | low);
 }
 
 // Puts aside those of the lanes' messages that are SENDs and not due, for which there is room; the whole warp. They hold up neither what comes behind
 // them nor answers. Returns what is put aside now.
-GN_DEV gn_u32 put_aside(agent_smem& s, const down_work& d, bool& mine, gn_u32 early) {
+GN_DEV gn_u64 put_aside(agent_smem& s, const down_work& d, bool& mine, gn_u64 early) {
   gn_u64 now = now_ns(), due = d.w[DUE_WORD];
-  bool waits = mine && down_op(d) == DOWN_SEND && now + PUBLISH_NS < due;
+  bool waits = mine && down_op(d) == DOWN_SEND && now + EARLY_LOOK_NS < due;
   gn_u32 lanes = __ballot_sync(0xffffffffu, waits);
   if (!lanes) return early;
-  gn_u32 place = waits ? nth_set(~early, (gn_u32)__popc(lanes & lt_mask())) : 0u;
+  gn_u32 rank = (gn_u32)__popc(lanes & lt_mask()), low = ~(gn_u32)early, high = ~(gn_u32)(early >> 32), place = 0;
   if (waits) {
+    gn_u32 first = (gn_u32)__popc(low);
+    place = rank < first ? nth_set(low, rank) : 32 + nth_set(high, rank - first);
     for (gn_u32 k = 0; k < WORDS; ++k) s.early[place][k] = d.w[k];
     s.early[place][UNTIL_WORD] = due < now + ANSWER_MAX_WAIT_NS ? due : now + ANSWER_MAX_WAIT_NS;
   }
   mine = mine && !waits;
   __syncwarp();
-  return early | __reduce_or_sync(0xffffffffu, waits ? 1u << place : 0u);
+  low = __reduce_or_sync(0xffffffffu, waits && place < 32 ? 1u << place : 0u);
+  high = __reduce_or_sync(0xffffffffu, waits && place >= 32 ? 1u << (place - 32) : 0u);
+  return early | (gn_u64)high << 32 | low;
 }
+
+// How many more there is room for.
+GN_DEV gn_u32 early_room(gn_u64 early) { return EARLY - (gn_u32)__popcll(early); }
 
 GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
   answer_turn turn;
-  gn_u32 early = 0, left = 0;  // of the messages in hand, those that wait for the early ones before them
+  gn_u64 early = 0;
+  gn_u32 left = 0;  // of the messages in hand, those that wait for the early ones before them
   for (;;) {
     gn_u32 count = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0);
     bool waiting = answer_pass(a, ring, s.count, s.answers, turn);
@@ -170,7 +193,7 @@ GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
     waiting |= early != 0;
     if (count == RESPONDER_EXIT && !waiting) return;  // the movers had ended before it was said
     // Nothing is delivered before it is due: where there is no room for what might have to wait, it stays where it is.
-    if (count == 0 || count == RESPONDER_EXIT || count > (gn_u32)__popc(~early)) {
+    if (count == 0 || count == RESPONDER_EXIT || count > early_room(early)) {
       if (!waiting) pause(20);
       continue;
     }
