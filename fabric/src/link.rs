@@ -84,12 +84,14 @@ impl End {
         if config.bytes_per_second == 0 {
             return at + config.latency;
         }
-        let takes = self.owed + Span::transfer(bytes + u64::from(config.overhead_bytes), config.bytes_per_second);
-        let end = |free: u64| Time::from_ps(free).max(at) + takes;
+        let takes = Span::transfer(bytes + u64::from(config.overhead_bytes), config.bytes_per_second);
+        let owed = self.owed;
+        // Where the wire has been free for long enough, what is owed went then.
+        let end = |free: u64| (Time::from_ps(free) + owed).max(at) + takes;
         // The word stands for itself alone.
         let free = &self.wire.0;
-        let before = if bytes <= SMALL_BYTES && takes <= MOST_OWED {
-            self.owed = takes;
+        let before = if bytes <= SMALL_BYTES && owed + takes <= MOST_OWED {
+            self.owed = owed + takes;
             free.load(Ordering::Relaxed)
         } else {
             self.owed = Span::ZERO;
@@ -128,5 +130,8 @@ mod tests {
         assert_eq!(other.up(Time::ZERO, 10), Time::from_ns(121), "and its own ten before");
         assert_eq!(other.up(Time::ZERO, 1000), Time::from_ns(1121));
         assert_eq!(link.up(Time::ZERO, 1000), Time::from_ns(2121));
+        // Long gone when the next one comes.
+        assert_eq!(link.up(Time::from_ns(5000), 64), Time::from_ns(5064));
+        assert_eq!(link.up(Time::from_ns(6000), 1000), Time::from_ns(7000));
     }
 }

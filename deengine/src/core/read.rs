@@ -26,7 +26,7 @@ const TURN: Span = Span::from_ns(500);
 
 /// How long before the modelled firmware is free a write with its data is taken: what has to be done for it until its response is due takes as
 /// long. Its modelled time is that of the firmware; only who comes later meanwhile comes later.
-const AHEAD: Span = Span::from_ns(40_000);
+const AHEAD: Span = Span::from_ns(90_000);
 
 /// Most commands that a core takes at once from its line, and which part of the line that may be: where few wait, all take turns one by one.
 const BURST: usize = 16;

@@ -30,7 +30,7 @@ enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
 // SENDs that wait until they are due: two for each lane.
 enum : gn_u32 { EARLY = 64 };
 // How long before it is due a SEND is looked at, so that it is seen when it is due; and how long the first of those that go together waits at most.
-enum : gn_u32 { EARLY_LOOK_NS = 3500, EARLY_TOGETHER_NS = 700, NOT_SOON = 0xffffffffu };
+enum : gn_u32 { EARLY_LOOK_NS = 5000, EARLY_TOGETHER_NS = 700, NOT_SOON = 0xffffffffu };
 // Copies whose ends a mover reports together where it has no time to lose: their bytes are on their way while it copies on.
 enum : gn_u32 { MOST_REPORTS = 4 };
 

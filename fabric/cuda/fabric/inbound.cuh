@@ -57,8 +57,10 @@ GN_DEV message message_of(const down_work& d) {
   return m;
 }
 
-// Estimates, a little short, of what passes until a completion is seen: from looking at an answer, from taking the completion's place.
-enum : gn_u64 { ANSWER_NS = 2000, PUBLISH_NS = 800, PUBLISH_TO_HOST_NS = 1500 };
+// How long before it is due an answer is looked at: the way to its completion's place takes 1.2 us and more, and what is left is waited for there.
+enum : gn_u64 { ANSWER_NS = 3500 };
+// What passes from there until the completion is seen, at least: the fence between waits for other warps' stores too, so it is measured (`counts`).
+enum : gn_u32 { PUBLISH_NS = 800, PUBLISH_TO_HOST_NS = 1500, PUBLISH_MOST_NS = 4000 };
 enum : gn_u64 { MAX_WAIT_NS = 10000 };  // twice what the Rust half sends early
 enum : gn_u32 { RECV_OK = 0, RECV_NONE = 0x100 };  // else a syndrome
 
@@ -116,12 +118,19 @@ GN_DEV void report_overrun(const agent_args& a, ring_ctx& ring, const message& m
 // What the responder counts in a launch, in shared memory.
 struct counts {
   gn_u32 responses, late, reports;
+  gn_u32 publish_ns;  // how much longer than the least a pass took to publish: the shorter ones of the last dozens
   gn_u32 lateness[LATENESS_BUCKETS];
 };
 
+// A pass took so long to publish; one lane. A short one counts at once and a long one by a sixteenth: what is waited for less than it takes would be
+// early.
+GN_DEV void note_publish(counts& n, gn_u64 took, gn_u32 least) {
+  gn_u32 more = took <= least ? 0u : took < PUBLISH_MOST_NS ? (gn_u32)took - least : PUBLISH_MOST_NS - least;
+  n.publish_ns = more < n.publish_ns ? more : n.publish_ns + (more - n.publish_ns) / 16;
+}
+
 // Counts a response that its owner can see now.
-GN_DEV void count_response(counts& n, const message& m) {
-  gn_u64 seen = now_ns();
+GN_DEV void count_response(counts& n, const message& m, gn_u64 seen) {
   gn_u32 bucket = 0;
   if (seen > m.due + 1) bucket = 63u - (gn_u32)__clzll((long long)(seen - m.due));
   if (bucket >= LATENESS_BUCKETS) bucket = LATENESS_BUCKETS - 1;
@@ -202,10 +211,12 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   }
   // The Rust half sends early by about the way it takes; what is left of that is waited for here, before completion entries are taken:
   // an entry that is taken and not written holds up the ones behind it.
-  gn_u64 publish_ns = to_host ? (gn_u64)PUBLISH_TO_HOST_NS : (gn_u64)PUBLISH_NS;
+  gn_u32 least = to_host ? PUBLISH_TO_HOST_NS : PUBLISH_NS;
+  gn_u64 publish_ns = least + (to_host ? 0u : n.publish_ns);
   if (deliver)
     for (gn_u64 since = now_ns(); now_ns() + publish_ns < m.due && now_ns() - since < MAX_WAIT_NS;) pause(0);
   __syncwarp();
+  gn_u64 ready = now_ns();
   bool complete = deliver || ready_made;
   gn_u32 sharers = __match_any_sync(0xffffffffu, complete ? cq : 0x80000000u);
   gn_u32 leader = (gn_u32)__ffs((int)sharers) - 1, base = 0;
@@ -240,7 +251,9 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   __syncwarp();
   if (complete) mem::st_fenced_sys(&e->counter_own, last);  // pairs with the acquire of whoever polls the queue
   if (r.stage) send_report(ring, r, position);
-  if (deliver) count_response(n, m);
+  gn_u64 seen = now_ns();
+  if (deliver) count_response(n, m, seen);
+  if (lane_id() == 0 && !to_host) note_publish(n, seen - ready, least);
   if (__any_sync(0xffffffffu, overrun)) report_overrun(a, ring, m, overrun);
   __syncwarp();
 }
