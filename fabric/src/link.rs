@@ -90,9 +90,14 @@ impl End {
         let end = |free: u64| (Time::from_ps(free) + owed).max(at) + takes;
         // The word stands for itself alone.
         let free = &self.wire.0;
-        let before = if bytes <= SMALL_BYTES && owed + takes <= MOST_OWED {
+        let before = if bytes <= SMALL_BYTES && takes <= MOST_OWED {
+            let before = free.load(Ordering::Relaxed);
             self.owed = owed + takes;
-            free.load(Ordering::Relaxed)
+            if self.owed > MOST_OWED {
+                // Added and not booked at a time: whether that is soon or late, it keeps nobody waiting who comes before it.
+                free.fetch_add(std::mem::take(&mut self.owed).as_ps(), Ordering::Relaxed);
+            }
+            before
         } else {
             self.owed = Span::ZERO;
             let before = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| Some(end(free).as_ps()));
@@ -130,6 +135,10 @@ mod tests {
         assert_eq!(other.up(Time::ZERO, 10), Time::from_ns(121), "and its own ten before");
         assert_eq!(other.up(Time::ZERO, 1000), Time::from_ns(1121));
         assert_eq!(link.up(Time::ZERO, 1000), Time::from_ns(2121));
+        // One that is for later keeps nobody waiting until then.
+        assert_eq!(link.up(Time::from_ns(4000), 60), Time::from_ns(4060));
+        assert_eq!(link.up(Time::from_ns(4000), 60), Time::from_ns(4060));
+        assert_eq!(link.up(Time::from_ns(3000), 1000), Time::from_ns(4000));
         // Long gone when the next one comes.
         assert_eq!(link.up(Time::from_ns(5000), 64), Time::from_ns(5064));
         assert_eq!(link.up(Time::from_ns(6000), 1000), Time::from_ns(7000));

@@ -20,12 +20,14 @@ const BLOCK: u32 = 4096;
 const BYTES: usize = BLOCK as usize;
 /// Within the owner's memory.
 const CQ: u64 = 0x10_0000;
-const SQ: u64 = CQ + 0x1000;
-const RQ: u64 = CQ + 0x2000;
+const SQ: u64 = CQ + 0x8000;
+const RQ: u64 = CQ + 0x9000;
 const DBR: u64 = CQ + 0x2800;
 const UAR: u64 = CQ + 0x3000;
 const RECEIVES: u64 = CQ + 0x4000;
-const LOG_CQ: u32 = 6;
+const LOG_CQ: u32 = 7;
+/// Places for receives.
+const RQ_ENTRIES: u32 = 128;
 
 struct World {
     hca: AgentHca,
@@ -56,11 +58,18 @@ impl World {
         let cq = hca
             .create_cq(DeviceCq { address: base + CQ, log_entries: LOG_CQ, dbr: None, in_host: true })
             .expect("room");
-        let qp =
-            DeviceQp { sq: (base + SQ, 16), rq: (base + RQ, 64), dbr: base + DBR, uar: base + UAR, cq, pd, ring: 0 };
+        let qp = DeviceQp {
+            sq: (base + SQ, 16),
+            rq: (base + RQ, RQ_ENTRIES),
+            dbr: base + DBR,
+            uar: base + UAR,
+            cq,
+            pd,
+            ring: 0,
+        };
         assert_eq!(hca.create_qps(&[qp]).expect("room"), QPN);
         let world = Self { hca, half, owner, array, key, taken: 0 };
-        for i in 0..64u64 {
+        for i in 0..u64::from(RQ_ENTRIES) {
             let to = base + RECEIVES + i * 16;
             let segment = DataSeg { byte_count: 16.into(), lkey: key.into(), address: to.into() };
             world.owner.write(RQ + i * 16, segment.as_bytes());
@@ -108,7 +117,7 @@ impl World {
                 return tags;
             }
             assert_eq!(cqe.op_own >> 4, 2, "a SEND");
-            let receive = u64::from(cqe.wqe_counter.get() & 63);
+            let receive = u64::from(u32::from(cqe.wqe_counter.get()) & (RQ_ENTRIES - 1));
             let mut response = [0; 16];
             self.owner.read(RECEIVES + receive * 16, &mut response);
             let [first, second]: [u64; 2] = zerocopy::transmute!(response);
@@ -221,7 +230,7 @@ fn a_response_waits_until_it_is_due_and_holds_up_no_other() {
 
 #[test]
 fn a_send_that_comes_early_waits_and_holds_up_no_other_but_what_ends_its_queue_pair() {
-    let mut world = World::new(64);
+    let mut world = World::new(128);
     #[expect(clippy::disallowed_methods, reason = "the agent has a clock of its own")]
     let clock = std::time::Instant::now();
     world.half.push(Down::Ping { tag: 1 });
@@ -234,16 +243,16 @@ fn a_send_that_comes_early_waits_and_holds_up_no_other_but_what_ends_its_queue_p
         world.half.push(Down::Send { qpn: QPN, bytes, due_ns, late_after_ns: u64::MAX >> 2 });
     };
     // More than wait at once.
-    (0..40).for_each(|tag| send(tag, soon(150_000_000)));
-    (40..60).for_each(|tag| send(tag, 0));
+    (0..80).for_each(|tag| send(tag, soon(150_000_000)));
+    (80..120).for_each(|tag| send(tag, 0));
     world.half.push(Down::QpError { qpn: QPN });
     world.launch();
     let mut seen = world.responses();
-    assert_eq!(seen.len(), 60, "also those that were due after the end came");
+    assert_eq!(seen.len(), 120, "also those that were due after the end came");
     let place = |tag| seen.iter().position(|&other| other == tag);
-    assert!(place(40) < place(39), "what is due goes before what is early: {seen:?}");
+    assert!(place(80) < place(79), "what is due goes before what is early: {seen:?}");
     seen.sort_unstable();
-    assert_eq!(seen, (0..60).collect::<Vec<_>>());
+    assert_eq!(seen, (0..120).collect::<Vec<_>>());
 }
 
 #[test]

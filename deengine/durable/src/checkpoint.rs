@@ -167,6 +167,10 @@ impl Checkpoint {
         begun: Arc<AtomicU64>,
         meta: Vec<u8>,
     ) -> Result<Self, DurableError> {
+        let room = durable.layout().meta_bytes;
+        if meta.len() as u64 > room {
+            return Err(DurableError::TooLarge { what: "bytes of a meta", has: meta.len() as u64, room });
+        }
         let header = durable.header();
         let which = header.newest().map_or(0, |newest| 1 - newest);
         let number = header.slots.iter().map(|slot| slot.number).max().unwrap_or(0) + 1;

@@ -161,7 +161,7 @@ pub(crate) struct Inner {
 
 /// Looks at a lock before a thread sleeps for it, and pauses between two of them: locks are held for microseconds, and being woken takes tens of
 /// them. Each look takes the lock's cache line from whoever has it.
-const LOOKS: u32 = 200;
+const LOOKS: u32 = 64;
 const PAUSES: u32 = 8;
 
 /// `None` where somebody has the lock. A panic under it is a broken invariant; whoever still runs sees the state it left.

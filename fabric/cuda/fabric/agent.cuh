@@ -29,8 +29,6 @@ enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how man
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
 // SENDs that wait until they are due: two for each lane.
 enum : gn_u32 { EARLY = 64 };
-// How long before it is due a SEND is looked at, so that it is seen when it is due; and how long the first of those that go together waits at most.
-enum : gn_u32 { EARLY_LOOK_NS = 5000, EARLY_TOGETHER_NS = 700, NOT_SOON = 0xffffffffu };
 // Copies whose ends a mover reports together where it has no time to lose: their bytes are on their way while it copies on.
 enum : gn_u32 { MOST_REPORTS = 4 };
 
@@ -134,21 +132,18 @@ GN_DEV void hand_over(agent_smem& s, gn_u32 todo) {
   if (lane_id() == 0) mem::st_release_cta(&s.messages, (gn_u32)__popc(todo));
 }
 
-// How soon the SEND in place `at` is due, if one is there: NOT_SOON, or nanoseconds from `now` on.
-GN_DEV gn_u32 due_in(const agent_smem& s, gn_u64 early, gn_u32 at, gn_u64 now) {
-  if (!(early >> at & 1u)) return NOT_SOON;
-  gn_u64 until = s.early[at][UNTIL_WORD];
-  return until > now + EARLY_LOOK_NS ? (gn_u32)NOT_SOON : until > now ? (gn_u32)(until - now) : 0u;
+// How soon the SEND in place `at` is due, if one is there.
+GN_DEV gn_u32 early_in(const agent_smem& s, gn_u64 early, gn_u32 at, gn_u64 now) {
+  return early >> at & 1u ? due_in(s.early[at][UNTIL_WORD], now, EARLY_LOOK_NS) : (gn_u32)NOT_SOON;
 }
 
 // Delivers those SENDs of `early` that are due next, if that is soon; the whole warp. Returns those that are left.
 GN_DEV gn_u64 early_pass(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u64 early) {
   gn_u64 now = now_ns();
-  gn_u32 at = lane_id(), in = due_in(s, early, at, now), other = due_in(s, early, at + 32, now);
+  gn_u32 at = lane_id(), in = early_in(s, early, at, now), other = early_in(s, early, at + 32, now);
   if (other < in) in = other, at += 32;
-  gn_u32 first = __reduce_min_sync(0xffffffffu, in);
-  if (first == NOT_SOON) return early;
-  bool due = in <= first + EARLY_TOGETHER_NS;
+  bool due = goes_next(in);
+  if (!__any_sync(0xffffffffu, due)) return early;
   down_work d = {};
   if (due)
     for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.early[at][k];
@@ -158,11 +153,11 @@ GN_DEV gn_u64 early_pass(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_
   return early & ~((gn_u64)high << 32 | low);
 }
 
-// Puts aside those of the lanes' messages that are SENDs and not due, for which there is room; the whole warp. They hold up neither what comes behind
+// Puts aside those of the lanes' messages that are SENDs and not about to be due, for which there is room; the whole warp. They hold up neither what comes behind
 // them nor answers. Returns what is put aside now.
 GN_DEV gn_u64 put_aside(agent_smem& s, const down_work& d, bool& mine, gn_u64 early) {
   gn_u64 now = now_ns(), due = d.w[DUE_WORD];
-  bool waits = mine && down_op(d) == DOWN_SEND && now + EARLY_LOOK_NS < due;
+  bool waits = mine && down_op(d) == DOWN_SEND && now + PUBLISH_NS + TOGETHER_NS < due;
   gn_u32 lanes = __ballot_sync(0xffffffffu, waits);
   if (!lanes) return early;
   gn_u32 rank = (gn_u32)__popc(lanes & lt_mask()), low = ~(gn_u32)early, high = ~(gn_u32)(early >> 32), place = 0;

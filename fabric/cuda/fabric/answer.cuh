@@ -123,7 +123,7 @@ GN_DEV bool answer_pass(const agent_args& a, ring_ctx& ring, counts& n, answer_t
     at = take_waiting(t, turn);
   }
   __syncwarp();
-  bool due = false;
+  gn_u32 in = NOT_SOON;
   message m;
   gn_u32 word = 0;
   gn_u64 until = 0;
@@ -136,8 +136,9 @@ GN_DEV bool answer_pass(const agent_args& a, ring_ctx& ring, counts& n, answer_t
     m.late_after = x.late_after;
     m.hi = x.response;
     until = x.due < x.ready_at + ANSWER_MAX_WAIT_NS ? x.due : x.ready_at + ANSWER_MAX_WAIT_NS;
-    due = copy_status(word) != COPY_OK || now_ns() + ANSWER_NS >= until;
+    in = copy_status(word) != COPY_OK ? 0u : due_in(until, now_ns(), ANSWER_NS);
   }
+  bool due = goes_next(in);
   if (__any_sync(0xffffffffu, at != NO_ANSWER && !due)) put_back(t, turn, at, at != NO_ANSWER && !due, until);
   // More wait than were looked at.
   if (!any && __all_sync(0xffffffffu, at != NO_ANSWER)) turn.next_due = 0;

@@ -57,11 +57,21 @@ GN_DEV message message_of(const down_work& d) {
   return m;
 }
 
-// How long before it is due an answer is looked at: the way to its completion's place takes 1.2 us and more, and what is left is waited for there.
-enum : gn_u64 { ANSWER_NS = 3500 };
+// How long before it is due an answer is looked at, and a SEND: the way to its completion's place takes 1.2 us and more, and what is left is waited for
+// there. How long the first of those that go together waits for the others at most.
+enum : gn_u32 { ANSWER_NS = 2800, EARLY_LOOK_NS = 3200, TOGETHER_NS = 700, NOT_SOON = 0xffffffffu };
 // What passes from there until the completion is seen, at least: the fence between waits for other warps' stores too, so it is measured (`counts`).
-enum : gn_u32 { PUBLISH_NS = 800, PUBLISH_TO_HOST_NS = 1500, PUBLISH_MOST_NS = 4000 };
-enum : gn_u64 { MAX_WAIT_NS = 10000 };  // twice what the Rust half sends early
+enum : gn_u32 { PUBLISH_NS = 800, PUBLISH_TO_HOST_NS = 1500, PUBLISH_MOST_NS = 4000, STORE_NS = 250 };
+// How soon something is due: nanoseconds from `now` on, or NOT_SOON.
+GN_DEV gn_u32 due_in(gn_u64 until, gn_u64 now, gn_u32 look) { return until > now + look ? (gn_u32)NOT_SOON : until > now ? (gn_u32)(until - now) : 0u; }
+
+// Whether the lane's is one of those that go next, by how soon all of them are due; the whole warp.
+GN_DEV bool goes_next(gn_u32 in) {
+  gn_u32 first = __reduce_min_sync(0xffffffffu, in);
+  return in != NOT_SOON && in - first <= TOGETHER_NS;
+}
+
+enum : gn_u64 { MAX_WAIT_NS = 10000 };  // more than what is left when one is looked at
 enum : gn_u32 { RECV_OK = 0, RECV_NONE = 0x100 };  // else a syndrome
 
 // How many receives are posted from `at` on, by a counter of them.
@@ -242,6 +252,13 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   // Towards the host a fence waits for whatever crosses PCIe: only where somebody there looks.
   if (to_host) mem::fence_release_sys();
   else mem::fence_release_gpu();
+  // Where it took less than was thought, the rest is waited for here: nothing is seen before it is due.
+  gn_u32 delivering = __ballot_sync(0xffffffffu, deliver);
+  if (deliver) {
+    if (!(delivering & lt_mask()) && !to_host) note_publish(n, now_ns() - ready + STORE_NS, least);
+    while (now_ns() + STORE_NS < m.due && now_ns() - ready < MAX_WAIT_NS) pause(0);
+  }
+  __syncwarp();
   gn_u32 position = 0;
   if (r.stage && lane_id() == 0) {
     position = up_reserve(ring, 1);
@@ -253,7 +270,6 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   if (r.stage) send_report(ring, r, position);
   gn_u64 seen = now_ns();
   if (deliver) count_response(n, m, seen);
-  if (lane_id() == 0 && !to_host) note_publish(n, seen - ready, least);
   if (__any_sync(0xffffffffu, overrun)) report_overrun(a, ring, m, overrun);
   __syncwarp();
 }

@@ -2,7 +2,9 @@
 //! Checkpoints without power cuts: fuzzy copies, falling back, and what `finish` insists on.
 
 use super::{Bench, Dice, SIZES};
-use crate::{Checkpoint, Durable, DurableError, Journal, Meta, Record, Unusable};
+use crate::bytes::CHUNK;
+use crate::{Checkpoint, Durable, DurableError, Journal, Meta, Record, Remembered, Unusable};
+use gnstor_proto::slba::{Stamp, Vid};
 
 /// A map's words and the journal that follows them.
 struct Words {
@@ -192,4 +194,52 @@ fn the_older_one_is_void_while_it_is_overwritten() {
     let durable = bench.open().durable;
     assert_eq!(durable.checkpoint().unwrap().meta.page_seq, 2);
     assert!(durable.checkpoint_before(newest).is_err());
+}
+
+/// A meta of so many bytes, 16 at a time.
+fn meta_of(bytes: usize) -> Meta {
+    let mut meta = Meta::empty(&SIZES);
+    let front = meta.encode(&SIZES).unwrap().len();
+    let stamp = |n: usize| Stamp { lease_epoch: 3, sequence: n as u64 + 1 };
+    let window = |count: usize| (0..count).map(|n| Remembered::new(u32::try_from(n).unwrap(), stamp(n))).collect();
+    // Two volumes, of 8 bytes each.
+    let stamps = (bytes - front - 16) / 16;
+    meta.windows = [(1, 100), (2, stamps - 100)].map(|(vid, count)| (Vid::new(vid).unwrap(), window(count))).into();
+    assert_eq!(meta.encode(&SIZES).unwrap().len(), bytes);
+    meta
+}
+
+#[test]
+fn a_meta_of_many_pieces_is_restored_whole() {
+    for bytes in [CHUNK - 16, CHUNK, CHUNK + 16, 2 * CHUNK, 3 * CHUNK + 112] {
+        let bench = Bench::new();
+        let (durable, mut map) = start(&bench);
+        let meta = meta_of(bytes);
+        let mut checkpoint = Checkpoint::begin(&durable, &map.journal, &meta).unwrap();
+        // Few words: most of the meta is left for the end.
+        checkpoint.words(0, &map.words).unwrap();
+        checkpoint.finish(&mut map.journal).unwrap();
+        assert!(bench.open().durable.checkpoint().unwrap().meta == meta, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn windows_in_two_parts_are_one() {
+    let whole = meta_of(CHUNK);
+    let parts = whole.windows.iter().map(|(vid, window)| {
+        let (older, newer) = window.split_at(70);
+        (*vid, [older, newer])
+    });
+    let front = Meta { windows: Vec::new(), ..whole.clone() };
+    assert_eq!(front.encode_with(vec![7; 10], &SIZES, parts).unwrap(), whole.encode(&SIZES).unwrap());
+}
+
+#[test]
+fn a_meta_that_is_too_long_is_refused_and_the_checkpoint_before_stays() {
+    let bench = Bench::new();
+    let (durable, mut map) = start(&bench);
+    map.checkpoint(&durable, 1);
+    let refused = Checkpoint::begin_with(&durable, &map.journal, vec![0; 8 << 20]);
+    assert!(matches!(refused, Err(DurableError::TooLarge { .. })));
+    assert_eq!(restore(&durable).unwrap(), (map.words.clone(), 1));
 }
