@@ -157,7 +157,7 @@ GN_DEV gn_u64 early_pass(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_
 // them nor answers. Returns what is put aside now.
 GN_DEV gn_u64 put_aside(agent_smem& s, const down_work& d, bool& mine, gn_u64 early) {
   gn_u64 now = now_ns(), due = d.w[DUE_WORD];
-  bool waits = mine && down_op(d) == DOWN_SEND && now + PUBLISH_NS + TOGETHER_NS < due;
+  bool waits = mine && down_op(d) == DOWN_SEND && now + WAY_NS + TOGETHER_NS < due;
   gn_u32 lanes = __ballot_sync(0xffffffffu, waits);
   if (!lanes) return early;
   gn_u32 rank = (gn_u32)__popc(lanes & lt_mask()), low = ~(gn_u32)early, high = ~(gn_u32)(early >> 32), place = 0;

@@ -57,9 +57,9 @@ GN_DEV message message_of(const down_work& d) {
   return m;
 }
 
-// How long before it is due an answer is looked at, and a SEND: the way to its completion's place takes 1.2 us and more, and what is left is waited for
-// there. How long the first of those that go together waits for the others at most.
-enum : gn_u32 { ANSWER_NS = 2800, EARLY_LOOK_NS = 3200, TOGETHER_NS = 700, NOT_SOON = 0xffffffffu };
+// How long before it is due an answer is looked at, and a SEND. How long the way from there takes until it can be seen, a little short; what is left is
+// waited for just before. How long the first of those that go together waits for the others at most.
+enum : gn_u32 { ANSWER_NS = 2800, EARLY_LOOK_NS = 3200, WAY_NS = 1900, TOGETHER_NS = 700, NOT_SOON = 0xffffffffu };
 // What passes from there until the completion is seen, at least: the fence between waits for other warps' stores too, so it is measured (`counts`).
 enum : gn_u32 { PUBLISH_NS = 800, PUBLISH_TO_HOST_NS = 1500, PUBLISH_MOST_NS = 4000, STORE_NS = 250 };
 // How soon something is due: nanoseconds from `now` on, or NOT_SOON.
@@ -68,7 +68,8 @@ GN_DEV gn_u32 due_in(gn_u64 until, gn_u64 now, gn_u32 look) { return until > now
 // Whether the lane's is one of those that go next, by how soon all of them are due; the whole warp.
 GN_DEV bool goes_next(gn_u32 in) {
   gn_u32 first = __reduce_min_sync(0xffffffffu, in);
-  return in != NOT_SOON && in - first <= TOGETHER_NS;
+  if (first < WAY_NS) first = WAY_NS;
+  return in != NOT_SOON && in <= first + TOGETHER_NS;
 }
 
 enum : gn_u64 { MAX_WAIT_NS = 10000 };  // more than what is left when one is looked at
