@@ -13,7 +13,7 @@ use gnstor_fabric::engine::{Engine, EngineConfig, HalfId, Port};
 use gnstor_fabric::hca::abi::{UP_ANSWERED, UP_DONE, UP_SEND, UpEntry};
 use gnstor_fabric::hca::{Down, Half, Part, Response};
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::time::Time;
+use gnstor_fabric::time::{Span, Time};
 use gnstor_proto::fabrics::{CNTLID_ANY, CmRequest, Identity};
 use gnstor_proto::nvme::{self, KeyedSgl, Sqe};
 use gnstor_proto::placement::mix64;
@@ -75,13 +75,14 @@ struct Bench {
     half: HalfId,
     shared: Arc<Mutex<Shared>>,
     now: Time,
+    tick: Span,
 }
 
 impl Bench {
-    /// Does what is due; where nothing is, goes on to when something will be.
+    /// Does what is due; where nothing is, goes on to when something will be, and by `tick` at least: as much comes together then.
     fn step(&mut self) {
         if !self.engine.step(self.now) {
-            self.now = self.now.max(self.engine.next_event().unwrap_or(self.now));
+            self.now = (self.now + self.tick).max(self.engine.next_event().unwrap_or(self.now));
         }
     }
 
@@ -157,6 +158,9 @@ struct Args {
     /// How much of the SSD the volume fills, per cent
     #[arg(long, default_value_t = 100)]
     fill: u64,
+    /// Virtual time from one step to the next at least, ns
+    #[arg(long, default_value_t = 0)]
+    tick: u64,
     /// Writes and no reads
     #[arg(long)]
     writes_only: bool,
@@ -179,7 +183,7 @@ fn main() {
     let shared = Arc::new(Mutex::new(Shared::default()));
     let known = regions.into_iter().map(|r| (r.id(), r)).collect();
     let half = engine.add_other(Box::new(Generator(Arc::clone(&shared), known)));
-    let mut bench = Bench { engine, half, shared, now: Time::from_ns(1_000_000) };
+    let mut bench = Bench { engine, half, shared, now: Time::from_ns(1_000_000), tick: Span::from_ns(args.tick) };
     let identity = Identity::Client(client());
     bench.session(1, Identity::Daemon);
     let map = map();
