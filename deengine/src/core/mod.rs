@@ -10,7 +10,7 @@
 //! ```
 //! What most commands are, reads of blocks that are in memory (`read`) and plain writes (`write`), a core does alone: it judges by
 //! its copy of the rules and counts the command in flight where fences look (`flight`). One that finds the modelled firmware
-//! busy waits with its core (`line`). Everything else, what is not
+//! busy waits with its core (`line`, `serve`). Everything else, what is not
 //! plainly allowed included, it asks of the [`Ssd`], under its lock. So every rule is written once, and the short way only
 //! ever says yes.
 
@@ -21,6 +21,7 @@ mod line;
 mod port;
 mod read;
 mod roster;
+mod serve;
 mod state;
 mod turns;
 mod write;
