@@ -133,7 +133,7 @@ impl Answers {
 const AHEAD: u64 = 4;
 /// Half a round trip counts as no more than this.
 const MAX_LEAD_NS: u64 = 4000;
-/// What comes early waits in the responder and holds nobody up: so long for what is in the way under load.
+/// What comes early waits in the responder, and holds nobody up while there is room: 64 a ring. So long for what is in the way under load.
 const EARLY_NS: u64 = 80_000;
 const TAG_MASK: u64 = (1 << 31) - 1;
 const QPN_MASK: u64 = 0xFF_FFFF;
