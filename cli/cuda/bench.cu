@@ -137,16 +137,25 @@ GN_DEV bool pass_by_cpu(const client& me, bool begins, bool busy, gn_u32 sequenc
   return ended;
 }
 
+// A block's shared memory: its batch, and its channel.
+struct shared {
+  batch b;
+  held_channel room;
+};
+
 // Who uses a client's channel: the warps of its block, or one warp alone. Or a CPU thread uses queues of its own.
 enum : gn_u32 { OF_BLOCK, OF_WARP, OF_CPU };
 
 template <gn_u32 WHO>
 GN_DEV void body(args& a, gn_u32 block, gn_u32) {
-  batch& b = *(batch*)smem();
+  batch& b = ((shared*)smem())->b;
+  held_channel& room = ((shared*)smem())->room;
   batch_init(b);
   client& me = a.clients[block];
-  const block_file of_block{me.f.c, me.f.v, me.f.timeout_ns};
-  const warp_file of_warp{me.f.c, me.f.v, me.f.timeout_ns};
+  block_file of_block{me.f.c, me.f.v, me.f.timeout_ns};
+  warp_file of_warp{me.f.c, me.f.v, me.f.timeout_ns};
+  if constexpr (WHO == OF_BLOCK) of_block = hold(of_block, room);
+  if constexpr (WHO == OF_WARP) of_warp = hold(of_warp, room);
   const volume& v = *me.f.v;
   gn_u32 lane = threadIdx.x < a.depth ? threadIdx.x : 0;
   lane_result& r = me.lanes[lane];  // a thread without work never writes to it
@@ -210,6 +219,7 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
     if (a.flags & VERIFY)
       verify(a, v, r, ended && x.status == GN_OK && !writes, buffer, unit * a.unit_blocks, generation, draw);
   }
+  if constexpr (WHO != OF_CPU) put_back(me.f, room);
 }
 
 }}  // namespace gn::bench

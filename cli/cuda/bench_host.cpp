@@ -12,7 +12,7 @@ extern "C" const gn_layout_row gn_bench_layout[] = {
     {FIELD(client, histograms)}, {FIELD(client, requests)}, {FIELD(client, answers)}, {FIELD(client, key)},
     {SIZE(args)}, {FIELD(args, stop)}, {FIELD(args, seed)}, {FIELD(args, depth)}, {FIELD(args, units)}, {FIELD(args, flags)},
     {FIELD(args, replica)}, {FIELD(args, multiprocessors)},
-    {"batch", sizeof(gn::batch)},
+    {SIZE(shared)},
     {"buckets", BUCKETS},
     {nullptr, 0},
 };

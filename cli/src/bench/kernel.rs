@@ -72,8 +72,8 @@ pub(super) const VERIFY: u32 = 2;
 pub(super) const WHOLE: u32 = 4;
 pub(super) const ONCE: u32 = 8;
 
-/// `sizeof(gn::batch)`.
-pub(super) const BATCH_BYTES: u32 = 32 * 4 + 1024 * 8;
+/// `sizeof(shared)`: a batch and a channel.
+pub(super) const SHARED_BYTES: u32 = 32 * 4 + 1024 * 8 + 6_336;
 /// Buckets of a histogram.
 pub(super) const BUCKETS: usize = 2240;
 const SUB: u64 = 64;
@@ -199,7 +199,7 @@ mod tests {
             ("args.flags", offset_of!(ArgsAbi, flags)),
             ("args.replica", offset_of!(ArgsAbi, replica)),
             ("args.multiprocessors", offset_of!(ArgsAbi, multiprocessors)),
-            ("batch", BATCH_BYTES as usize),
+            ("shared", SHARED_BYTES as usize),
             ("buckets", BUCKETS),
         ];
         // SAFETY: the C++ file ends this table with a null name, and its other names are string literals.

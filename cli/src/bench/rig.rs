@@ -4,7 +4,7 @@
 use super::args::{BenchArgs, LinkArg};
 use super::central::Central;
 use super::cpu;
-use super::kernel::{self, ArgsAbi, BATCH_BYTES, BUCKETS, ClientAbi, FRESH, LaneResult, Who};
+use super::kernel::{self, ArgsAbi, BUCKETS, ClientAbi, FRESH, LaneResult, SHARED_BYTES, Who};
 use super::load::Load;
 use super::proxy::Proxy;
 use super::served::{Logs, Served};
@@ -249,7 +249,7 @@ impl Rig {
             multiprocessors: self.multiprocessors.address(),
         };
         self.args.write(0, args.as_bytes()).map_err(Error::from)?;
-        let shape = Shape { blocks: load.clients, threads: load.iodepth.next_multiple_of(32), smem_bytes: BATCH_BYTES };
+        let shape = Shape { blocks: load.clients, threads: load.iodepth.next_multiple_of(32), smem_bytes: SHARED_BYTES };
         let deadline = phase.warmup + phase.runtime + self.io_timeout * 2 + Duration::from_secs(30);
         let (file, at) = (&self.members[0].file, self.args.address());
         let ours = if shape.threads == 32 { Who::Warp } else { Who::Block };

@@ -19,8 +19,10 @@
 namespace gn { namespace hca {
 
 // A poll is a PCIe round trip and a pass some microseconds of dependent accesses: both serve 32 descriptors at once.
-enum : gn_u32 { FIRST_FRONT_END = 2, MANY_WARPS = 16, SOME_WARPS = 12, MAX_FRONT_ENDS = 8, PLACES = 64, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
-enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 18) * 32 };  // as it is launched on a GPU: 18 movers, or twice 8
+enum : gn_u32 { FIRST_FRONT_END = 2, MANY_WARPS = 16, SOME_WARPS = 12, MAX_FRONT_ENDS = 4, PLACES = 64, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
+enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 18) * 32 };  // as it is launched on a GPU: 18 movers, or twice 8; 80 registers
+// In one grid with its clients a block may be as large as theirs.
+enum : gn_u32 { MOST_MOVERS = 1024 / 32 - FIRST_FRONT_END - MAX_FRONT_ENDS };
 // A place's state: PLACE_FREE, or what is in it, with the number under which a mover has drawn it: a mover that is slow must not take for
 // its own what is there for the one after it.
 enum : gn_u32 { PLACE_FREE = 0, PLACE_FULL = 1, PLACE_EXIT = 2, PLACE_KINDS = 4 };
@@ -52,6 +54,7 @@ struct alignas(16) agent_smem {
   // the place whose number it has drawn.
   gn_u64 copy[PLACES][WORDS];
   gn_u32 place_state[PLACES];
+  down_work moved[MOST_MOVERS];  // what each mover has in hand: in registers it would not stay there
   gn_u32 drawn;
   gn_u32 messages;
   gn_u32 exit;
@@ -271,7 +274,7 @@ GN_DEV gn_u32 await_place(ring_ctx& ring, const gn_u32* place, gn_u32 drawn, up_
   }
 }
 
-GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
+GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, down_work& d) {
   up_kept reports;
   for (;;) {
     gn_u32 drawn = 0;
@@ -279,10 +282,9 @@ GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
     drawn = __shfl_sync(0xffffffffu, drawn, 0);
     gn_u32 place = drawn % PLACES, state = await_place(ring, &s.place_state[place], drawn, reports);
     __syncwarp();  // lane 0's acquire reaches the lanes
-    down_work d;
-    for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.copy[place][k];
+    if (lane_id() < WORDS) d.w[lane_id()] = s.copy[place][lane_id()];
     __syncwarp();
-    // The copy is in registers: its place may be filled again.
+    // Its place may be filled again.
     if (lane_id() == 0) mem::st_release_cta(&s.place_state[place], (gn_u32)PLACE_FREE);
     if (state == PLACE_EXIT) return;
     gn_u32 before = reports.count;
@@ -342,7 +344,7 @@ GN_DEV void serve(agent_smem& s, gn_u32 warp) {
   if (warp == 0) dispatch_loop(s.ring, s, s.args.launch);
   else if (warp == 1) respond_loop(s.args, s.ring, s);
   else if (warp < s.here.first_mover()) frontend_loop(s.args, s.ring, s, warp - FIRST_FRONT_END);
-  else mover_loop(s.args, s.ring, s);
+  else mover_loop(s.args, s.ring, s, s.moved[warp - s.here.first_mover()]);
 }
 
 // The agent. Grid: `a.blocks`, each for `a.rings_a_block` pairs of rings; block: at least four warps for each; shared memory:

@@ -24,41 +24,67 @@ GN_DEV gn_u64& seen_kick(qp_ctx& qp, gn_u32 which) { return which ? qp.kicks[whi
 
 GN_DEV gn_u32 doors(const qp_ctx& qp, bool all) { return all || qp.many_doors ? (gn_u32)DOORS : 1u; }
 
-GN_DEV bool was_kicked(qp_ctx& qp, bool all) {
-  gn_u32 end = doors(qp, all);
-  bool kicked = false;
-  for (gn_u32 which = 0; which < end; ++which) kicked |= mem::ld_relaxed_sys(door(qp, which)) != seen_kick(qp, which);
-  return kicked;
+// What one look at a queue pair's registers has found.
+struct kick {
+  gn_u64 value = 0;       // of the first register
+  bool is_new = false;    // any of those that were looked at
+  bool is_plain = false;  // only the first, with an index in it, as nearly all are
+};
+
+// A doorbell that carries the producer index has no opcode (libmlx5 rings with a work request's first bytes, which have one).
+GN_DEV bool has_index(gn_u64 value) { return (be32((gn_u32)value) & 0xffu) == 0; }
+GN_DEV gn_u32 newer_index(gn_u64 value, gn_u32 pi) {
+  gn_u32 index = be32((gn_u32)value) >> 8 & 0xffffu;
+  return mlx5::newer16(index, pi) ? index : pi;
+}
+
+GN_DEV kick look_at_doors(qp_ctx& qp, bool all) {
+  kick k;
+  k.value = mem::ld_acquire_sys(door(qp, 0));  // pairs with the doorbell store
+  k.is_plain = k.is_new = k.value != qp.last_kick;
+  for (gn_u32 which = 1, end = doors(qp, all); which < end; ++which)
+    if (mem::ld_relaxed_sys(door(qp, which)) != seen_kick(qp, which)) k.is_new = true, k.is_plain = false;
+  k.is_plain = k.is_plain && has_index(k.value);
+  return k;
 }
 
 // Takes the kicks that are new; returns the producer index: the newest of the doorbell record and, in the convention that carries
 // one, the doorbells themselves. It never goes backwards: repeated and reordered kicks are normal. The whole warp.
 GN_DEV gn_u32 take_kicks(qp_ctx& qp, bool all) {
   gn_u32 lane = lane_id(), pi = qp.sq_head;
-  gn_u64 kick = 0;
+  gn_u64 value = 0;
   bool is_new = false;
   if (lane < doors(qp, all)) {
-    kick = mem::ld_acquire_sys(door(qp, lane));  // pairs with the doorbell store
-    is_new = kick != seen_kick(qp, lane);
+    value = mem::ld_acquire_sys(door(qp, lane));  // pairs with the doorbell store
+    is_new = value != seen_kick(qp, lane);
   }
   gn_u32 kicked = __ballot_sync(0xffffffffu, is_new);
   if (kicked & ~(1u << NO_RECORD)) pi = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::SND_DBR)) & 0xffffu;
   pi = __shfl_sync(0xffffffffu, pi, 0);
+#pragma unroll 1
   for (gn_u32 todo = kicked; todo; todo &= todo - 1) {
-    gn_u32 first = be32((gn_u32)__shfl_sync(0xffffffffu, kick, __ffs((int)todo) - 1));
-    if ((first & 0xffu) == 0 && mlx5::newer16(first >> 8 & 0xffffu, pi)) pi = first >> 8 & 0xffffu;
+    gn_u64 it = __shfl_sync(0xffffffffu, value, __ffs((int)todo) - 1);
+    if (has_index(it)) pi = newer_index(it, pi);
   }
   __syncwarp();  // the kicks' acquires reach all lanes; all have read what is overwritten now
-  if (is_new) seen_kick(qp, lane) = kick;
+  if (is_new) seen_kick(qp, lane) = value;
   if (lane == 0 && kicked >> 1) qp.many_doors = 1;
   return pi;
 }
 
-// Executes everything posted to one queue pair; the whole warp takes part. `stage` is its own, an entry for each lane.
-GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, gn_u32 q, bool all) {
-  qp_ctx& qp = a.qps[q];
+// The same where all there is to take is an index in the first register, which has been read: the record does not say more, as who rings so writes it
+// no later than he rings again.
+GN_DEV gn_u32 take_plain(qp_ctx& qp, gn_u64 value) {
+  gn_u32 pi = newer_index(value, qp.sq_head);
+  __syncwarp();  // the kick's acquire reaches all lanes; all have read what is overwritten now
+  if (lane_id() == 0) qp.last_kick = value;
+  return pi;
+}
+
+// Executes what is posted to one queue pair, up to producer index `pi`; the whole warp takes part. `stage` is its own, an entry for each lane.
+GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp_ctx& qp, gn_u32 pi) {
   gn_u32 lane = lane_id();
-  gn_u32 head = qp.sq_head, left = (take_kicks(qp, all) - head) & 0xffffu;
+  gn_u32 head = qp.sq_head, left = (pi - head) & 0xffffu;
   if (left > 0x8000u) left = 0;  // an old kick
   while (left) {
     bool mine = lane < left;
@@ -135,9 +161,14 @@ GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues&
   bool worked = false;
   for (gn_u32 base = me; base < own.count; base += 32 * front_ends) {
     gn_u32 at = base + lane_id() * front_ends;
-    bool kicked = at < own.count && was_kicked(a.qps[own.index[at]], all);
-    for (gn_u32 todo = __ballot_sync(0xffffffffu, kicked); todo; todo &= todo - 1) {
-      serve_queue(a, ring, stage, own.index[base + ((gn_u32)__ffs((int)todo) - 1) * front_ends], all);
+    kick k;
+    if (at < own.count) k = look_at_doors(a.qps[own.index[at]], all);
+    gn_u32 plain = __ballot_sync(0xffffffffu, k.is_plain);
+    for (gn_u32 todo = __ballot_sync(0xffffffffu, k.is_new); todo; todo &= todo - 1) {
+      gn_u32 which = (gn_u32)__ffs((int)todo) - 1;
+      qp_ctx& qp = a.qps[own.index[base + which * front_ends]];
+      gn_u64 value = __shfl_sync(0xffffffffu, k.value, (int)which);
+      serve_queue(a, ring, stage, qp, plain >> which & 1u ? take_plain(qp, value) : take_kicks(qp, all));
       worked = true;
     }
   }

@@ -10,12 +10,11 @@ namespace gn { namespace hca {
 GN_DEV bool key_opens(const agent_args& a, gn_u32 pd, gn_u32 key, gn_u64 addr, gn_u64 bytes, gn_u32 access) {
   gn_u32 index = key >> 8;
   if (index >= a.mr_count) return false;
+  // All at once: one after the other each would wait for the one before it.
   const mr_ctx& m = a.mrs[index];
-  gn_u32 invalid = mem::ld_relaxed_gpu(&m.invalid);
-  if (invalid || m.bytes == 0 || m.key != key || m.pd != pd || (m.access & access) != access) return false;
-  if (addr < m.base) return false;
-  gn_u64 offset = addr - m.base;
-  return offset <= m.bytes && bytes <= m.bytes - offset;
+  gn_u32 invalid = mem::ld_relaxed_gpu(&m.invalid), its_key = m.key, its_pd = m.pd, rights = m.access;
+  gn_u64 length = m.bytes, offset = addr - m.base;  // beyond any length where it is below the base
+  return !invalid & (length != 0) & (its_key == key) & (its_pd == pd) & ((rights & access) == access) & (offset <= length) & (bytes <= length - offset);
 }
 
 // Makes a key of protection domain `pd` open nothing any more; says no where there is none, or where it was invalidated before.

@@ -110,9 +110,10 @@ GN_DEV void check_dump(const agent_args& a, const qp_ctx& qp, work& w) {
 // could still be under way, is refused by every peer there is: no mode asks for more.
 GN_DEV work decode(const agent_args& a, const qp_ctx& qp, gn_u32 index) {
   work w = {};
-  gn_u32 ctrl[4];
+  gn_u32 ctrl[4], next[4];
   w.index = index & 0xffffu;
   load_segment(qp, w.index, 0, ctrl);
+  load_segment(qp, w.index, 1, next);  // of nearly all: both are on their way at once
   gn_u32 head = be32(ctrl[0]), who = be32(ctrl[1]), opcode = head & 0xffu;
   gn_u32 mode = (be32(ctrl[2]) & 0xffu) & 0x0cu;
   w.segments = who & 0x3fu;
@@ -121,6 +122,13 @@ GN_DEV work decode(const agent_args& a, const qp_ctx& qp, gn_u32 index) {
   if (opcode == mlx5::OP_SEND_IMM || opcode == mlx5::OP_RDMA_WRITE_IMM) w.flags |= UP_IMMEDIATE;
   if (w.segments == 0 || who >> 8 != qp.qpn || (head >> 8 & 0xffffu) != w.index) {
     fail(w, mlx5::SYND_LOCAL_QP_OP);
+    return w;
+  }
+  if (opcode == mlx5::OP_SEND && w.segments == 2 && !(be32(next[0]) & mlx5::INLINE_FLAG)) {
+    if (!check_local(a, qp, w, next, 0)) return w;
+    w.laddr = segment_address(next);
+    w.kind = UP_SEND;
+    if (w.bytes > SEND_MAX_BYTES) fail(w, mlx5::SYND_REMOTE_INVAL_REQ);
     return w;
   }
   switch (opcode) {
@@ -145,13 +153,22 @@ GN_DEV work decode(const agent_args& a, const qp_ctx& qp, gn_u32 index) {
 }
 
 GN_DEV void copy_small(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
-  if ((((gn_u64)to | (gn_u64)from) & 15) == 0 && (bytes & 15) == 0) {
+  bool aligned = (((gn_u64)to | (gn_u64)from | bytes) & 15) == 0;
+  if (aligned && bytes == SEND_MAX_BYTES) {  // a capsule: all of it is on its way at once
+    gn_u32 v[SEND_MAX_BYTES / 16][4];
+#pragma unroll
+    for (gn_u32 i = 0; i < SEND_MAX_BYTES / 16; ++i) mem::ld16_stream(from + i * 16, v[i]);
+#pragma unroll
+    for (gn_u32 i = 0; i < SEND_MAX_BYTES / 16; ++i) mem::st16(to + i * 16, v[i]);
+  } else if (aligned) {
+#pragma unroll 1
     for (gn_u32 i = 0; i < bytes; i += 16) {
       gn_u32 v[4];
       mem::ld16_stream(from + i, v);
       mem::st16(to + i, v);
     }
   } else {
+#pragma unroll 1
     for (gn_u32 i = 0; i < bytes; ++i) to[i] = mem::ld_relaxed_sys(from + i);
   }
 }
@@ -164,6 +181,7 @@ GN_DEV void gather(const qp_ctx& qp, const work& w, gn_u8* to) {
     gn_u32 count = be32(seg[0]), bytes = count & mlx5::BYTE_COUNT_MASK;
     if (count & mlx5::INLINE_FLAG) {
       // The bytes start behind the 4-byte length and may wrap at the ring's end, block by block.
+#pragma unroll 1
       for (gn_u32 i = 0; i < bytes; ++i) {
         gn_u32 at = s * 16 + 4 + i;
         gn_u64 block = (w.index + at / mlx5::WQEBB) & qp.sq_mask;

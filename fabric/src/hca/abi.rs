@@ -202,4 +202,4 @@ const _: () = {
 };
 
 /// Shared memory an agent block needs: `sizeof(agent_smem)`, checked by `tests/layout.rs`.
-pub const AGENT_SMEM_BYTES: u32 = 74864;
+pub const AGENT_SMEM_BYTES: u32 = 58_096;

@@ -28,8 +28,8 @@ pub const MAX_QPS: u32 = 1024;
 const MAX_CQS: u32 = 256;
 const MAX_MRS: u32 = 1024;
 const FIRST_QPN: u32 = 0x100;
-/// Threads of an agent block: dispatcher, responder, 8 front ends, 18 movers; or for each of two pairs of rings 4 front ends and 8 movers.
-pub const AGENT_THREADS: u32 = 896;
+/// Threads of an agent block: dispatcher, responder, 4 front ends, 18 movers; or for each of two pairs of rings 2 front ends and 8 movers.
+pub const AGENT_THREADS: u32 = 768;
 /// On the CPU one of each is enough: they share one core.
 const AGENT_THREADS_HOST: u32 = 128;
 

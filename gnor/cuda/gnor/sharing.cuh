@@ -26,7 +26,7 @@ GN_DEV gn_u32 nth_bit(gn_u32 mask, gn_u32 n) {
 }
 
 struct by_device {
-  static constexpr bool ALONE = false;
+  static constexpr bool ALONE = false, IN_BLOCK = false;
   GN_DEV static gn_u32 ld(const gn_u32* p) { return mem::ld_relaxed_gpu(p); }
   GN_DEV static gn_u32 ld_acquire(const gn_u32* p) { return mem::ld_acquire_gpu(p); }
   GN_DEV static void st(gn_u32* p, gn_u32 v) { mem::st_relaxed_gpu(p, v); }
@@ -44,7 +44,7 @@ struct by_device {
 };
 
 struct by_block {
-  static constexpr bool ALONE = false;
+  static constexpr bool ALONE = false, IN_BLOCK = true;
   GN_DEV static gn_u32 ld(const gn_u32* p) { return mem::ld_relaxed_cta(p); }
   GN_DEV static gn_u32 ld_acquire(const gn_u32* p) { return mem::ld_acquire_cta(p); }
   GN_DEV static void st(gn_u32* p, gn_u32 v) { mem::st_relaxed_cta(p, v); }
@@ -70,7 +70,7 @@ struct by_block {
 
 // The warp's lanes hand over to each other by __syncwarp; where two of them would change one word they take turns (in_turns).
 struct by_warp {
-  static constexpr bool ALONE = true;
+  static constexpr bool ALONE = true, IN_BLOCK = true;
   GN_DEV static gn_u32 ld(const gn_u32* p) { return mem::ld_relaxed_cta(p); }
   GN_DEV static gn_u32 ld_acquire(const gn_u32* p) { return mem::ld_relaxed_cta(p); }
   GN_DEV static void st(gn_u32* p, gn_u32 v) { mem::st_relaxed_cta(p, v); }

@@ -42,6 +42,7 @@ struct Config {
   gn_u32 break_ssds = 0;
   unsigned preempt = 8;
   enum Sharing { DEVICE, BLOCK, WARP } sharing = DEVICE;   // the last two with one block and one warp of clients
+  bool held = false;                 // their channel lies in shared memory meanwhile
   bool reads_survive = false;        // every block has a replica on a queue pair that does not break
   bool grows = false, refuses = false;  // the pool begins with one block, and the host gives it more or does not
   bool threads_alone = false;        // some threads read and write on their own, the others of their warps do not come
@@ -114,6 +115,7 @@ struct Rig {
   hca::answer_slot answers[hca::ANSWER_SLOTS]{};
   hca::agent_args agent{};
   channel c{};
+  channel* used = &c;                // by the clients
   volume v{};
   connect_args connect_request{};
 

@@ -49,7 +49,7 @@ void prepare(Rig& r, Lane& lane) {
 template <class S>
 void begin(Rig& r, Lane& lane, gn_u32 thread) {
   bool wants = lane.state == Lane::WANTS_BUFFER;
-  in_turns<S>(FULL, wants, [&] { lane.buffer = pool_alloc<S>(r.c.data, lane.bytes, thread); });
+  in_turns<S>(FULL, wants, [&] { lane.buffer = pool_alloc<S>(r.used->data, lane.bytes, thread); });
   if (!wants || !lane.buffer) return;
   prepare(r, lane);
   lane.deadline = r.cfg.timeout ? now_ns() + r.cfg.timeout : ~0ull;
@@ -83,13 +83,13 @@ template <class S>
 void end(Rig& r, Lane& lane, bool ended, gn_u32 thread) {
   if (ended) look_at_result(r, lane, thread);
   __syncwarp();
-  in_turns<S>(FULL, ended, [&] { pool_free<S>(r.c.data, lane.buffer, lane.bytes); });
+  in_turns<S>(FULL, ended, [&] { pool_free<S>(r.used->data, lane.buffer, lane.bytes); });
   if (ended) lane.state = Lane::ENDED;
 }
 
 template <class S>
 void abandon(Rig& r, Lane& lane, bool late) {
-  io_abandon<S>(r.c, r.v, FULL, late, lane.x, lane.bytes);   // the buffer is the channel's now
+  io_abandon<S>(*r.used, r.v, FULL, late, lane.x, lane.bytes);   // the buffer is the channel's now
   if (!late) return;
   note(r.timed_out);
   if (lane.write)
@@ -101,9 +101,9 @@ void abandon(Rig& r, Lane& lane, bool late) {
 template <class S>
 void drain(Rig& r) {
   for (gn_u64 patience = now_ns() + 2000000;;) {
-    take_completions<S>(r.c, FULL);
+    take_completions<S>(*r.used, FULL);
     gn_u32 left = 0;
-    for (gn_u32& w : r.c.slot_bits) left |= ld_relaxed_gpu(&w);
+    for (gn_u32& w : r.used->slot_bits) left |= ld_relaxed_gpu(&w);
     if (!__any_sync(FULL, left != 0)) return;
     if (__any_sync(FULL, now_ns() > patience)) {
       if (lane_id() == 0) note(r.leaked);
@@ -124,16 +124,22 @@ void client_of(Rig& r) {
   }
   while (!ld_acquire_gpu(&r.connected)) pause(100);
   __syncwarp();
+  held_channel& room = *reinterpret_cast<held_channel*>(gn::smem());
+  if (r.cfg.held) {
+    channel& there = hold(r.c, room);
+    if (threadIdx.x == 0) r.used = &there;
+    __syncthreads();
+  }
   Lane lane;
   for (gn_u32 round = 0; round < r.cfg.rounds; ++round) {
     next_request(r, lane, thread, round);
     if (lane_id() == 0) add_relaxed_gpu(&r.ios, 32u);
     while (__any_sync(FULL, lane.state != Lane::ENDED)) {
       begin<S>(r, lane, thread);
-      io_stage<S>(r.c, r.v, FULL, lane.state == Lane::RUNS, lane.x, thread);
-      io_commit<S>(r.c, FULL, lane.x);
-      take_completions<S>(r.c, FULL);
-      bool ended = io_finished<S>(r.c, r.v, FULL, lane.state == Lane::RUNS, lane.x);
+      io_stage<S>(*r.used, r.v, FULL, lane.state == Lane::RUNS, lane.x, thread);
+      io_commit<S>(*r.used, FULL, lane.x);
+      take_completions<S>(*r.used, FULL);
+      bool ended = io_finished<S>(*r.used, r.v, FULL, lane.state == Lane::RUNS, lane.x);
       end<S>(r, lane, ended, thread);
       abandon<S>(r, lane, lane.state == Lane::RUNS && now_ns() > lane.deadline);
       pause(100);
@@ -141,12 +147,12 @@ void client_of(Rig& r) {
   }
   __syncwarp();
   if (lane_id() == 0) add_acqrel_gpu(&r.warps_done, 1u);
-  if (!first_warp) return;
-  while (__any_sync(FULL, ld_acquire_gpu(&r.warps_done) != r.threads / 32)) {
-    take_completions<S>(r.c, FULL);
+  while (first_warp && __any_sync(FULL, ld_acquire_gpu(&r.warps_done) != r.threads / 32)) {
+    take_completions<S>(*r.used, FULL);
     pause(100);
   }
-  drain<S>(r);
+  if (first_warp) drain<S>(r);
+  if (r.cfg.held) put_back(r.c, room);
 }
 
 /// A chain of requests: each one's callback begins the next.
@@ -294,7 +300,7 @@ bool run(const Config& cfg, const char* name) {
   simt::clock_ns = Peer::read_clock;
   simt::Body agent = [](void* p) { hca::agent_main(*static_cast<hca::agent_args*>(p)); };
   simt::Grid grids[] = {
-      {cfg.blocks, cfg.warps * 32, 0, client, &r, ask_agent_to_end, &both},
+      {cfg.blocks, cfg.warps * 32, cfg.held ? sizeof(held_channel) : 0, client, &r, ask_agent_to_end, &both},
       {1, cfg.seats * cfg.agent_warps * 32, cfg.seats * (gn_u32)sizeof(hca::agent_smem), agent, &r.agent, nullptr, nullptr},
   };
   simt::Region visible[4];
@@ -437,6 +443,7 @@ Config a_long_request(uint64_t seed) {
 Config in_one_block(Config cfg, Config::Sharing sharing, gn_u32 warps) {
   cfg.blocks = 1, cfg.warps = warps;
   cfg.sharing = sharing;
+  cfg.held = cfg.seed % 2;
   return cfg;
 }
 
