@@ -9,13 +9,13 @@
 
 namespace gn { namespace bench {
 
-enum : gn_u32 { ALL = 0xffffffffu };
+enum : gn_u32 { ALL = 0xffffffffu, STOP_LOOKS = 16 };  // a thread looks whether to stop at every sixteenth request
 
 // Writes the pattern into a unit's buffer; the whole warp.
-GN_DEV void fill_unit(const args& a, const volume& v, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
+GN_DEV void fill_unit(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
   gn_u64 age = header_age(generation, a.seed);
   for (gn_u32 block = 0; block < a.unit_blocks; ++block) {
-    gn_u64 place = header_place(v, vba + block), pattern = pattern_of(place, age);
+    gn_u64 place = header_place(vid, vba + block), pattern = pattern_of(place, age);
 #pragma unroll
     for (gn_u32 s = 0; s < SECTORS; ++s) {
       gn_u32 data[4];
@@ -40,7 +40,7 @@ GN_DEV void note_wrong(lane_result& r, gn_u64 place, gn_u32 generation, gn_u64 f
 }
 
 // Compares every header of a unit that was read. One thread; a block's headers are loaded side by side.
-GN_DEV bool headers_right(const args& a, const volume& v, lane_result& r, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
+GN_DEV bool headers_right(const args& a, gn_u32 vid, lane_result& r, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
   gn_u64 age = header_age(generation, a.seed);
   bool right = true;
   for (gn_u32 block = 0; block < a.unit_blocks; ++block) {
@@ -50,7 +50,7 @@ GN_DEV bool headers_right(const args& a, const volume& v, lane_result& r, gn_u64
       mem::ld16_stream((const void*)(buffer + (gn_u64)block * GN_BLOCK + s * SECTOR), data[s]);
 #pragma unroll
     for (gn_u32 s = 0; s < SECTORS; ++s) {
-      gn_u64 place = header_place(v, vba + block) + s;
+      gn_u64 place = header_place(vid, vba + block) + s;
       gn_u64 found0 = (gn_u64)data[s][1] << 32 | data[s][0], found1 = (gn_u64)data[s][3] << 32 | data[s][2];
       if (found0 == place && found1 == age) continue;
       right = false;
@@ -61,8 +61,8 @@ GN_DEV bool headers_right(const args& a, const volume& v, lane_result& r, gn_u64
 }
 
 // Compares every byte of a block; the whole warp, for the thread that gives its account. Returns the same to all lanes.
-GN_DEV bool block_right(const args& a, const volume& v, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
-  gn_u64 age = header_age(generation, a.seed), place = header_place(v, vba), pattern = pattern_of(place, age);
+GN_DEV bool block_right(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
+  gn_u64 age = header_age(generation, a.seed), place = header_place(vid, vba), pattern = pattern_of(place, age);
   gn_u32 data[SECTORS][4], wrong = 0;
 #pragma unroll
   for (gn_u32 s = 0; s < SECTORS; ++s) mem::ld16_stream((const void*)(buffer + s * SECTOR + lane_id() * 16), data[s]);
@@ -76,9 +76,9 @@ GN_DEV bool block_right(const args& a, const volume& v, gn_u64 buffer, gn_u32 vb
 }
 
 // Checks what each lane with `check` set has read; the whole warp.
-GN_DEV void verify(const args& a, const volume& v, lane_result& r, bool check, gn_u64 buffer, gn_u32 vba, gn_u32 generation,
+GN_DEV void verify(const args& a, gn_u32 vid, lane_result& r, bool check, gn_u64 buffer, gn_u32 vba, gn_u32 generation,
                    gn_u32 draw) {
-  bool right = !check || headers_right(a, v, r, buffer, vba, generation);
+  bool right = !check || headers_right(a, vid, r, buffer, vba, generation);
   // One block of 64 in full: which ones is drawn for every unit.
   gn_u32 step = a.flags & WHOLE ? 1u : 64u, first = draw % step;
   for (gn_u32 todo = __ballot_sync(ALL, check && first < a.unit_blocks); todo; todo &= todo - 1) {
@@ -86,12 +86,12 @@ GN_DEV void verify(const args& a, const volume& v, lane_result& r, bool check, g
     gn_u64 from = __shfl_sync(ALL, buffer, lane);
     gn_u32 at = __shfl_sync(ALL, vba, lane), age = __shfl_sync(ALL, generation, lane);
     for (gn_u32 block = __shfl_sync(ALL, first, lane); block < a.unit_blocks; block += step) {
-      bool same = block_right(a, v, from + (gn_u64)block * GN_BLOCK, at + block, age);
+      bool same = block_right(a, vid, from + (gn_u64)block * GN_BLOCK, at + block, age);
       if (lane_id() != (gn_u32)lane) continue;
       r.whole_blocks += 1;
       if (same) continue;
       right = false;
-      gn_u64 place = header_place(v, at + block);
+      gn_u64 place = header_place(vid, at + block);
       note_wrong(r, place, age, place, header_age(age, a.seed));  // its headers are right
     }
   }
@@ -156,7 +156,7 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
   warp_file of_warp{me.f.c, me.f.v, me.f.timeout_ns};
   if constexpr (WHO == OF_BLOCK) of_block = hold(of_block, room);
   if constexpr (WHO == OF_WARP) of_warp = hold(of_warp, room);
-  const volume& v = *me.f.v;
+  const gn_u32 vid = me.f.v->vid;
   gn_u32 lane = threadIdx.x < a.depth ? threadIdx.x : 0;
   lane_result& r = me.lanes[lane];  // a thread without work never writes to it
   // Unit u belongs to thread u mod depth.
@@ -170,7 +170,7 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
   if (block == 0 && threadIdx.x == 0) *a.multiprocessors = multiprocessors();
   io x;
   while (__any_sync(ALL, busy || open)) {
-    if (!busy && open && (mem::ld_relaxed_sys(a.stop) || now_ns() >= until || (a.flags & ONCE && begun == mine))) open = false;
+    if (!busy && open && ((begun % STOP_LOOKS == 0 && mem::ld_relaxed_sys(a.stop)) || now_ns() >= until || (a.flags & ONCE && begun == mine))) open = false;
     bool begins = !busy && open;
     if (begins) {
       state += 0x9E3779B97F4A7C15ull;
@@ -186,7 +186,7 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
     for (gn_u32 todo = __ballot_sync(ALL, begins && writes && (a.flags & VERIFY)); todo; todo &= todo - 1) {
       int from = __ffs((int)todo) - 1;
       gn_u32 vba = __shfl_sync(ALL, unit, from) * a.unit_blocks;
-      fill_unit(a, v, __shfl_sync(ALL, buffer, from), vba, __shfl_sync(ALL, generation, from));
+      fill_unit(a, vid, __shfl_sync(ALL, buffer, from), vba, __shfl_sync(ALL, generation, from));
     }
     __syncwarp();  // the warp's stores are before each lane's command
     if (begins) {
@@ -217,7 +217,7 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
       }
     }
     if (a.flags & VERIFY)
-      verify(a, v, r, ended && x.status == GN_OK && !writes, buffer, unit * a.unit_blocks, generation, draw);
+      verify(a, vid, r, ended && x.status == GN_OK && !writes, buffer, unit * a.unit_blocks, generation, draw);
   }
   if constexpr (WHO != OF_CPU) put_back(me.f, room);
 }

@@ -86,7 +86,7 @@ GN_DEV gn_u32 bucket_of(gn_u64 ns) {
 }
 
 // The header of a block's sector 0; the other sectors' follow from it.
-GN_DEV gn_u64 header_place(const volume& v, gn_u32 vba) { return (gn_u64)v.vid << 48 | (gn_u64)vba * SECTORS; }
+GN_DEV gn_u64 header_place(gn_u32 vid, gn_u32 vba) { return (gn_u64)vid << 48 | (gn_u64)vba * SECTORS; }
 GN_DEV gn_u64 header_age(gn_u32 generation, gn_u64 seed) { return (gn_u64)generation << 32 | (gn_u32)seed; }
 
 // What the words between the headers of a block are derived from.

@@ -14,6 +14,7 @@ struct gn_layout_row {
 
 extern "C" const gn_layout_row gn_gnor_layout[] = {
     {SIZE(queue_pair)}, {FIELD(queue_pair, limit)}, {FIELD(queue_pair, error)},
+    {FIELD(queue_pair, posted)}, {FIELD(queue_pair, rung)},
     {SIZE(slot)}, {SIZE(pool)}, {FIELD(pool, blocks)}, {FIELD(pool, rkey)}, {FIELD(pool, host_addr)}, {FIELD(pool, most)}, {SIZE(pool_host)},
     {SIZE(channel)}, {FIELD(channel, queues_addr)}, {FIELD(channel, qps_addr)}, {FIELD(channel, queue_lkey)},
     {FIELD(channel, ssds)}, {FIELD(channel, first_qpn)}, {FIELD(channel, cq_log)}, {FIELD(channel, cq_word)},

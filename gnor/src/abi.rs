@@ -39,7 +39,8 @@ pub struct QueuePair {
     pub retired: u32,
     pub completed: u32,
     pub error: u32,
-    pub reserved: [u32; 2],
+    pub posted: u32,
+    pub rung: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -22,6 +22,8 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         ("queue_pair", size_of::<QueuePair>()),
         ("queue_pair.limit", offset_of!(QueuePair, limit)),
         ("queue_pair.error", offset_of!(QueuePair, error)),
+        ("queue_pair.posted", offset_of!(QueuePair, posted)),
+        ("queue_pair.rung", offset_of!(QueuePair, rung)),
         ("slot", size_of::<Slot>()),
         ("pool", size_of::<Pool>()),
         ("pool.blocks", offset_of!(Pool, blocks)),

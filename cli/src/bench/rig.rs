@@ -249,7 +249,8 @@ impl Rig {
             multiprocessors: self.multiprocessors.address(),
         };
         self.args.write(0, args.as_bytes()).map_err(Error::from)?;
-        let shape = Shape { blocks: load.clients, threads: load.iodepth.next_multiple_of(32), smem_bytes: SHARED_BYTES };
+        let shape =
+            Shape { blocks: load.clients, threads: load.iodepth.next_multiple_of(32), smem_bytes: SHARED_BYTES };
         let deadline = phase.warmup + phase.runtime + self.io_timeout * 2 + Duration::from_secs(30);
         let (file, at) = (&self.members[0].file, self.args.address());
         let ours = if shape.threads == 32 { Who::Warp } else { Who::Block };

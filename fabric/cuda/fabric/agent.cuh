@@ -87,17 +87,19 @@ GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next, gn_u32 loa
   gn_u32 count = 0;
 #pragma unroll
   for (gn_u32 k = 0; k < FETCH_LOADS; ++k) {
+    if (k == loads || count != k * 8) break;  // only what follows on without a gap; the same for all lanes
     gn_u64 phase = phase_of(ring, next + k * 8 + which);
     gn_u32 here = __ballot_sync(0xffffffffu, (x[k] & PHASE_BIT) == phase && (y[k] & PHASE_BIT) == phase);
     gn_u32 missing = ~(here & here >> 1 & here >> 2 & here >> 3) & 0x11111111u;  // a bit for each descriptor with a pair that is not there
     gn_u32 prefix = missing ? ((gn_u32)__ffs((int)missing) - 1) / 4 : 8u;
-    if (count == k * 8) count += prefix;  // only what follows on without a gap
+    count += prefix;
   }
   if (count == 0) return 0;
   mem::fence_acquire_sys();
 #pragma unroll
   for (gn_u32 k = 0; k < FETCH_LOADS; ++k) {
     gn_u32 at = k * 8 + which;
+    if (k * 8 >= count) break;
     if (at < count) {
       s.stage[at][pair * 2] = x[k] & ~(gn_u64)PHASE_BIT;
       s.stage[at][pair * 2 + 1] = y[k] & ~(gn_u64)PHASE_BIT;

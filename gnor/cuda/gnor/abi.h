@@ -26,7 +26,8 @@ struct queue_pair {
   gn_u32 retired;      // send blocks the HCA is done with
   gn_u32 completed;    // responses taken; their receives are posted again up to the last multiple of POST_EVERY
   gn_u32 error;        // 0, or QP_BROKEN | completion opcode << 8 | syndrome
-  gn_u32 reserved[2];
+  gn_u32 posted;       // receives that are posted
+  gn_u32 rung;         // by_warp: send blocks whose doorbell was rung behind their record
 };
 static_assert(sizeof(queue_pair) == 32, "");
 

@@ -46,6 +46,27 @@ GN_DEV void write_send(const channel& c, gn_u32 ssd, gn_u32 index, gn_u32 cid) {
   mem::st16(block + 16, data);
 }
 
+// What of a queue pair may be reserved: as far as send blocks are retired and receives posted. Who gives back holds cq_word's lock.
+template <class S>
+GN_DEV void set_limit(queue_pair& qp) {
+  gn_u32 by_sends = qp.retired + SQ_BLOCKS;
+  S::st_release(&qp.limit, (int)(by_sends - qp.posted) < 0 ? by_sends : qp.posted);  // pairs with the acquire in reserve
+}
+
+// Receives that may be posted when so many responses have been taken: sixteen at a time.
+GN_DEV gn_u32 postable(gn_u32 completed) { return completed / POST_EVERY * POST_EVERY + RQ_ENTRIES; }
+
+// The receives whose responses a warp alone has taken are posted with a doorbell's fence, for nothing. The command that takes one has a
+// later doorbell, behind a fence of its own.
+template <class S>
+GN_DEV void post_behind_fence(channel& c, gn_u32 ssd, queue_pair& qp) {
+  gn_u32 due = postable(S::ld(&qp.completed));
+  if (due == qp.posted) return;
+  mem::st_fenced_sys(record_of(c, ssd) + mlx5::RCV_DBR, be32(due & 0xffffu));
+  qp.posted = due;
+  set_limit<S>(qp);
+}
+
 // Publishes blocks first..first+n in reservation order and rings the doorbell. The blocks were written by lanes that have
 // passed a __syncwarp with the caller. Whoever reserved earlier is already on its way here: nobody waits between the two.
 template <class S>
@@ -55,11 +76,28 @@ GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 first, gn_u32 n) {
   gn_u32 next = first + n;
   gn_u64 kick = mlx5::doorbell_value(next, c.first_qpn + ssd);
   // The doorbell carries the index: an HCA that goes by it begins while the record is on its way. Rung again behind the record, for one that
-  // goes by that.
+  // goes by that: a warp alone does so when it has nothing else to do (ring_again), or with its next doorbell.
   mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
   mem::st_fenced_sys(record_of(c, ssd) + mlx5::SND_DBR, be32(next & 0xffffu));
-  mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
+  if constexpr (S::ALONE) {
+    post_behind_fence<S>(c, ssd, qp);
+  } else {
+    mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
+  }
   S::st_release(&qp.publish, next);  // pairs with the acquire of the next publisher, perhaps in a later launch
+}
+
+// Rings again, behind their records, for what a warp alone has rung before them. The lanes of `mask` together.
+template <class S>
+GN_DEV void ring_again(channel& c, gn_u32 mask) {
+  static_assert(S::ALONE, "others have rung twice");
+  for (gn_u32 ssd = (gn_u32)__popc(mask & lt_mask()); ssd < c.ssds; ssd += (gn_u32)__popc(mask)) {
+    queue_pair& qp = qp_of(c, ssd);
+    if (qp.rung == qp.publish) continue;
+    mem::mmio_store_after_release_sys(doorbell_of(c, ssd), mlx5::doorbell_value(qp.publish, c.first_qpn + ssd));
+    qp.rung = qp.publish;
+  }
+  __syncwarp(mask);
 }
 
 // Appends the command of each lane of `mask` that has one; the lanes call it together. Returns whether the lane's command is on its way:
@@ -84,6 +122,7 @@ GN_DEV bool append(channel& c, gn_u32 mask, bool have, gn_u32 cid, gn_u32 ssd, g
   }
   __syncwarp(mask);  // the lanes' blocks and capsules are ordered before the leader's doorbell
   if (leads && granted) publish<S>(c, ssd, first, granted);
+  if (S::ALONE) __syncwarp(mask);
   return mine;
 }
 

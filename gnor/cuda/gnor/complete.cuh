@@ -76,6 +76,8 @@ GN_DEV void break_queue(channel& c, gn_u32 q, gn_u32 opcode, gn_u32 syndrome) {
   }
 }
 
+enum : int { POST_LATER = 32 };  // a warp's commands
+
 // What a lane has read from the completion queue.
 struct completion {
   gn_u32 q = 0xffffffffu;  // queue pair
@@ -110,16 +112,18 @@ GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
   gn_u32 newest = __shfl_sync(mask, x.counter, acks ? 31 - __clz((int)acks) : (int)lane_id());
   if (!(x.is_response || x.is_ack) || lane_id() != lowest(group)) return;
   queue_pair& qp = qp_of(c, x.q);
-  gn_u32 before = S::ld(&qp.completed), completed = before + n, by_sends = qp.retired;
-  if (acks) by_sends += (newest + 1 - by_sends) & 0xffffu;
+  gn_u32 completed = S::ld(&qp.completed) + n, due = postable(completed);
+  if (acks) qp.retired += (newest + 1 - qp.retired) & 0xffffu;
   S::st(&qp.completed, completed);
-  qp.retired = by_sends;
-  gn_u32 by_receives = completed / POST_EVERY * POST_EVERY + RQ_ENTRIES;
-  by_sends += SQ_BLOCKS;
-  // The responses' buffers were read: the ring slots still name them, so posting them again is only moving the counter.
-  if (before / POST_EVERY != completed / POST_EVERY) mem::st_release_sys(record_of(c, x.q) + mlx5::RCV_DBR, be32(by_receives & 0xffffu));
-  // The receive is posted before the command whose response it takes is allowed. Pairs with the acquire in reserve.
-  S::st_release(&qp.limit, (int)(by_sends - by_receives) < 0 ? by_sends : by_receives);
+  // The responses' buffers were read: the ring slots still name them, so posting them again is only moving the counter. A warp alone leaves it to its next
+  // doorbell, as long as there is room for one.
+  bool later = S::ALONE && (int)(qp.posted - S::ld(&qp.reserve)) >= POST_LATER;
+  if (due != qp.posted && !later) {
+    mem::st_release_sys(record_of(c, x.q) + mlx5::RCV_DBR, be32(due & 0xffffu));
+    qp.posted = due;
+  }
+  // The receive is posted before the command whose response it takes is allowed.
+  set_limit<S>(qp);
 }
 
 // The entry that lane number `rank` looks at, where cq_word is `word`.
@@ -150,6 +154,7 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
     __syncwarp(mask);
   }
   if (count == 0) {
+    if constexpr (S::ALONE) ring_again<S>(c, mask);
     pause(20);  // a holder of the lock takes ours too
     return 0;
   }

@@ -21,6 +21,7 @@ GN_DEV void post_receives(const channel& c, gn_u32 ssd) {
     mem::st16((gn_u8*)queue + RQ_AT + (gn_u64)i * mlx5::DS_BYTES, seg);
   }
   mem::st_release_sys(record_of(c, ssd) + mlx5::RCV_DBR, be32((gn_u32)RQ_ENTRIES));  // pairs with deliver_send's acquire
+  qp_of(c, ssd).posted = RQ_ENTRIES;
   mem::st_release_gpu(&qp_of(c, ssd).limit, SQ_BLOCKS < RQ_ENTRIES ? (gn_u32)SQ_BLOCKS : (gn_u32)RQ_ENTRIES);
 }
 

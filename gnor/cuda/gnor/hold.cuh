@@ -36,7 +36,7 @@ GN_DEV void put_back(channel& home, held_channel& room) {
   __syncthreads();
   if (threadIdx.x == 0) room.c.qps_addr = qps_addr;
   __syncthreads();
-  copy_words((void*)qps_addr, room.qps, home.ssds * (gn_u32)sizeof(queue_pair));
+  copy_words((void*)qps_addr, room.qps, room.c.ssds * (gn_u32)sizeof(queue_pair));
   copy_words(&home, &room.c, (gn_u32)sizeof(channel));
   __syncthreads();
 }

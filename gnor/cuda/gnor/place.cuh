@@ -33,7 +33,8 @@ GN_DEV gn_u32 read_place(const volume& v, gn_u32 vba, gn_u32 attempt, gn_u32 spr
   for (gn_u32 k = 0; k < MAX_REPLICAS; ++k)
     if (k < v.replicas && (row[k] & PLACE_FILLING) == 0) serving |= 1u << k;  // PLACE_NONE has the bit set too
   if (serving == 0) return PLACE_NONE;
-  gn_u32 skip = (attempt == 0 ? spread : attempt - 1) % (gn_u32)__popc(serving);
+  gn_u32 n = (gn_u32)__popc(serving), skip = attempt == 0 ? spread : attempt - 1;
+  skip = n == 3 ? skip % 3 : skip & (n - 1);  // modulo n, which is at most 4, without a division
   while (skip--) serving &= serving - 1;
   return row[__ffs((int)serving) - 1];
 }
