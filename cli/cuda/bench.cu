@@ -9,7 +9,7 @@
 
 namespace gn { namespace bench {
 
-enum : gn_u32 { ALL = 0xffffffffu, STOP_LOOKS = 16 };  // a thread looks whether to stop at every sixteenth request
+enum : gn_u32 { ALL = 0xffffffffu, STOP_LOOKS = 16 };  // a thread looks whether to stop at every sixteenth short request
 
 // Writes the pattern into a unit's buffer; the whole warp.
 GN_DEV void fill_unit(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
@@ -165,12 +165,13 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
   gn_u64 state = mix64(a.seed ^ mix64((gn_u64)block << 32 | lane));
   gn_u64 timed_from = now_ns() + a.warmup_ns, until = timed_from + a.runtime_ns, started = 0;
   gn_u32 begun = 0, unit = 0, generation = 0, draw = 0;
+  const gn_u32 looks = a.flags & ONCE || a.unit_blocks > 1 ? 1u : (gn_u32)STOP_LOOKS;
   bool open = mine != 0, busy = false, writes = false;
   if (open) r.first_ns = timed_from;
   if (block == 0 && threadIdx.x == 0) *a.multiprocessors = multiprocessors();
   io x;
   while (__any_sync(ALL, busy || open)) {
-    if (!busy && open && ((begun % STOP_LOOKS == 0 && mem::ld_relaxed_sys(a.stop)) || now_ns() >= until || (a.flags & ONCE && begun == mine))) open = false;
+    if (!busy && open && ((begun % looks == 0 && mem::ld_relaxed_sys(a.stop)) || now_ns() >= until || (a.flags & ONCE && begun == mine))) open = false;
     bool begins = !busy && open;
     if (begins) {
       state += 0x9E3779B97F4A7C15ull;

@@ -31,8 +31,10 @@ struct kick {
   bool is_plain = false;  // only the first, with an index in it, as nearly all are
 };
 
-// A doorbell that carries the producer index has no opcode (libmlx5 rings with a work request's first bytes, which have one).
+// A doorbell that carries the producer index has no opcode, where a work request's first bytes, with which libmlx5 rings, have one; those of a NOP have
+// none, but a length in their last byte.
 GN_DEV bool has_index(gn_u64 value) { return (be32((gn_u32)value) & 0xffu) == 0; }
+GN_DEV bool is_request(gn_u64 value) { return !has_index(value) || (be32((gn_u32)(value >> 32)) & 0xffu) != 0; }
 GN_DEV gn_u32 newer_index(gn_u64 value, gn_u32 pi) {
   gn_u32 index = be32((gn_u32)value) >> 8 & 0xffffu;
   return mlx5::newer16(index, pi) ? index : pi;
@@ -44,7 +46,7 @@ GN_DEV kick look_at_doors(qp_ctx& qp, bool all) {
   k.is_plain = k.is_new = k.value != qp.last_kick;
   for (gn_u32 which = 1, end = doors(qp, all); which < end; ++which)
     if (mem::ld_relaxed_sys(door(qp, which)) != seen_kick(qp, which)) k.is_new = true, k.is_plain = false;
-  k.is_plain = k.is_plain && has_index(k.value);
+  k.is_plain = k.is_plain && !is_request(k.value);
   return k;
 }
 
@@ -72,8 +74,8 @@ GN_DEV gn_u32 take_kicks(qp_ctx& qp, bool all) {
   return pi;
 }
 
-// The same where all there is to take is an index in the first register, which has been read: the record does not say more, as who rings so writes it
-// no later than he rings again.
+// The same where all there is to take is an index in the first register, which has been read. The record is looked at when that has been served: nobody
+// waits for it then.
 GN_DEV gn_u32 take_plain(qp_ctx& qp, gn_u64 value) {
   gn_u32 pi = newer_index(value, qp.sq_head);
   __syncwarp();  // the kick's acquire reaches all lanes; all have read what is overwritten now
@@ -81,11 +83,19 @@ GN_DEV gn_u32 take_plain(qp_ctx& qp, gn_u64 value) {
   return pi;
 }
 
+// What the record says that the doorbell did not: it may be newer, and of two rings between two looks only the later one is seen.
+GN_DEV gn_u32 take_record(qp_ctx& qp) {
+  gn_u32 pi = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::SND_DBR)) & 0xffffu, head = qp.sq_head;
+  __syncwarp();  // the acquire reaches all lanes, which have read the same
+  pi = __shfl_sync(0xffffffffu, pi, 0);
+  return mlx5::newer16(pi, head) ? pi : head;
+}
+
 // Executes what is posted to one queue pair, up to producer index `pi`; the whole warp takes part. `stage` is its own, an entry for each lane.
 GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp_ctx& qp, gn_u32 pi) {
   gn_u32 lane = lane_id();
   gn_u32 head = qp.sq_head, left = (pi - head) & 0xffffu;
-  if (left > 0x8000u) left = 0;  // an old kick
+  if (left == 0 || left > 0x8000u) return;  // nothing, or an old kick
   while (left) {
     bool mine = lane < left;
     // Read once: nothing is sent behind a request that is flushed.
@@ -168,7 +178,11 @@ GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues&
       gn_u32 which = (gn_u32)__ffs((int)todo) - 1;
       qp_ctx& qp = a.qps[own.index[base + which * front_ends]];
       gn_u64 value = __shfl_sync(0xffffffffu, k.value, (int)which);
-      serve_queue(a, ring, stage, qp, plain >> which & 1u ? take_plain(qp, value) : take_kicks(qp, all));
+      bool again = plain >> which & 1u;
+      for (gn_u32 pi = again ? take_plain(qp, value) : take_kicks(qp, all);; again = false, pi = take_record(qp)) {
+        serve_queue(a, ring, stage, qp, pi);
+        if (!again) break;
+      }
       worked = true;
     }
   }

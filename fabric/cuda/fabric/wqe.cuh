@@ -11,7 +11,7 @@ namespace gn { namespace hca {
 enum : gn_u32 { SEND_MAX_BYTES = 64, MESSAGE_MAX_BYTES = 0x80000000u };
 
 // A work request as one lane sees it. `blocks` is its length in 64-byte blocks. What is only passed on is read again for that: each
-// word here costs a register in every thread of the agent, and more than 72 do not fit.
+// word here costs a register in every thread of the agent, and more than 80 do not fit.
 struct work {
   gn_u32 kind;      // UP_*
   gn_u32 status;    // syndrome when kind is UP_WQE_ERROR

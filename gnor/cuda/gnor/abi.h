@@ -21,13 +21,13 @@ static_assert(RQ_ENTRIES % POST_EVERY == 0 && RQ_ENTRIES > POST_EVERY, "posting 
 // bits; what goes on the wire is their low 16.
 struct queue_pair {
   gn_u32 reserve;      // send blocks handed out
-  gn_u32 publish;      // send blocks whose doorbell was rung
+  gn_u32 publish;      // send blocks whose doorbell was rung, before their record at least
   gn_u32 limit;        // send blocks that may be handed out: as far as blocks are retired and receives posted. Under cq_word's lock, as are
   gn_u32 retired;      // send blocks the HCA is done with
-  gn_u32 completed;    // responses taken; their receives are posted again up to the last multiple of POST_EVERY
+  gn_u32 completed;    // responses taken
   gn_u32 error;        // 0, or QP_BROKEN | completion opcode << 8 | syndrome
-  gn_u32 posted;       // receives that are posted
-  gn_u32 rung;         // by_warp: send blocks whose doorbell was rung behind their record
+  gn_u32 posted;       // receives that are posted: at most as many as can be, in multiples of POST_EVERY
+  gn_u32 rung;         // send blocks whose doorbell was rung behind their record, too; a warp alone does that later
 };
 static_assert(sizeof(queue_pair) == 32, "");
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Appending commands to the send queues without locks: reserve with one CAS a group of lanes, fill, publish in order, ring
-// once for all of them (twice with the same value).
+// once for all of them (twice with the same value; a warp alone the second time when it has nothing else to do).
 #pragma once
 #include "fabric/mlx5.h"
 #include "gnor/sharing.cuh"
@@ -46,7 +46,7 @@ GN_DEV void write_send(const channel& c, gn_u32 ssd, gn_u32 index, gn_u32 cid) {
   mem::st16(block + 16, data);
 }
 
-// What of a queue pair may be reserved: as far as send blocks are retired and receives posted. Who gives back holds cq_word's lock.
+// What of a queue pair may be reserved: as far as send blocks are retired and receives posted. Under cq_word's lock, or by a warp alone.
 template <class S>
 GN_DEV void set_limit(queue_pair& qp) {
   gn_u32 by_sends = qp.retired + SQ_BLOCKS;
@@ -83,6 +83,7 @@ GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 first, gn_u32 n) {
     post_behind_fence<S>(c, ssd, qp);
   } else {
     mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
+    qp.rung = next;
   }
   S::st_release(&qp.publish, next);  // pairs with the acquire of the next publisher, perhaps in a later launch
 }

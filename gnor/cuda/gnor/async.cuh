@@ -36,6 +36,7 @@ GN_DEV void park(channel& c, gn_u32 mask, bool mine, const parked& p) {
   in_turns<S>(mask, mine, [&] {
     S::or_acqrel(&c.parked_bits[p.x.head / 32], 1u << (p.x.head & 31u));  // pairs with the exchange in adopt
   });
+  if constexpr (S::ALONE) ring_again<S>(c, mask);  // perhaps this warp does not come again
 }
 
 // The number of a parked request for each lane of `mask`, NO_SLOT for those that are left over. Nobody else has it until it is parked again.

@@ -76,7 +76,8 @@ GN_DEV void break_queue(channel& c, gn_u32 q, gn_u32 opcode, gn_u32 syndrome) {
   }
 }
 
-enum : int { POST_LATER = 32 };  // a warp's commands
+enum : int { POST_LATER = 32 };     // a warp's commands
+enum : gn_u32 { RING_EVERY = 256 };  // completions
 
 // What a lane has read from the completion queue.
 struct completion {
@@ -198,6 +199,9 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   __syncwarp(mask);
   if (lane_id() == leader) S::st_release(&c.cq_word, word + 2 * count);
   if (odd && lane_id() == leader) free_orphans<S>(c);
+  // Not for ever later, where there is always something to take.
+  if constexpr (S::ALONE)
+    if (((word >> 1) + count) / RING_EVERY != (word >> 1) / RING_EVERY) ring_again<S>(c, mask);
   if (S::ALONE) __syncwarp(mask);
   return count;
 }

@@ -23,6 +23,7 @@ GN_DEV void copy_words(void* to, const void* from, gn_u32 bytes) {
 }
 
 GN_DEV channel& hold(const channel& home, held_channel& room) {
+  __syncthreads();  // nobody of the block is in it
   copy_words(&room.c, &home, (gn_u32)sizeof(channel));
   copy_words(room.qps, (const void*)home.qps_addr, home.ssds * (gn_u32)sizeof(queue_pair));
   __syncthreads();

@@ -197,6 +197,8 @@ struct Rig {
     note("cq_word", c.cq_word & CQ_LOCKED);
     // Who shares the channel may be others in the next launch.
     for (const queue_pair& q : qps) note("unpublished", q.reserve - q.publish);
+    if (!cfg.threads_alone && !cfg.async)
+      for (const queue_pair& q : qps) note("not rung behind its record", q.publish - q.rung);
     note("protocol_errors", c.protocol_errors);
     return n;
   }

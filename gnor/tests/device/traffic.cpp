@@ -113,6 +113,12 @@ void drain(Rig& r) {
   }
 }
 
+/// Until a poll finds nothing.
+template <class S>
+void idle(Rig& r) {
+  while (take_completions<S>(*r.used, FULL)) {}
+}
+
 template <class S>
 void client_of(Rig& r) {
   gn_u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
@@ -151,7 +157,7 @@ void client_of(Rig& r) {
     take_completions<S>(*r.used, FULL);
     pause(100);
   }
-  if (first_warp) drain<S>(r);
+  if (first_warp) drain<S>(r), idle<S>(r);
   if (r.cfg.held) put_back(r.c, room);
 }
 
@@ -180,18 +186,18 @@ void ended(const file_of<S>& f, gn_u64 user, gn_u32 status, gn_u32) {
       for (gn_u32 b = 0; b < lane.blocks; ++b) r.versions[lane.vba - SHARED_BLOCKS + b] = ~0u;
   } else {
     look_at_result(r, lane, chain.thread);
-    pool_free<S>(r.c.data, lane.buffer, lane.bytes);
+    pool_free<S>(f.c->data, lane.buffer, lane.bytes);
   }
   add_relaxed_gpu(&r.called, 1u);
   if (r.cfg.callback_waits) poll(f, 1u << lane_id());
   if (++chain.round == r.cfg.rounds) return;
   next_request(r, lane, chain.thread, chain.round);
-  lane.buffer = pool_alloc<S>(r.c.data, lane.bytes, chain.thread);
+  lane.buffer = pool_alloc<S>(f.c->data, lane.bytes, chain.thread);
   if (!lane.buffer) return;
   prepare(r, lane);
   // Not begun where no slot is free: a callback does not wait.
   if (begin_async(f, chain, true, 1u << lane_id()) == GN_PENDING) add_relaxed_gpu(&r.submitted, 1u);
-  else pool_free<S>(r.c.data, lane.buffer, lane.bytes);
+  else pool_free<S>(f.c->data, lane.buffer, lane.bytes);
 }
 
 /// Every thread begins a chain and ends; the first warp takes them along until none is left.
@@ -207,6 +213,13 @@ void async_client_of(Rig& r) {
   }
   while (!ld_acquire_gpu(&r.connected)) pause(100);
   __syncwarp();
+  const file_of<S> home = f;
+  held_channel& room = *reinterpret_cast<held_channel*>(gn::smem());
+  if constexpr (S::IN_BLOCK)
+    if (r.cfg.held) f = hold(home, room);
+  __syncthreads();
+  if (threadIdx.x == 0 && r.cfg.held) r.used = f.c;
+  __syncthreads();
   Chain& chain = *(static_cast<Chain*>(r.chains) + thread);
   chain.r = &r;
   chain.thread = thread;
@@ -226,8 +239,12 @@ void async_client_of(Rig& r) {
     else poll(f, callbacks<S>{table, 1});
   }
   __syncwarp();
+  // What is under way goes on where the channel was, for others perhaps.
+  if (r.cfg.held) put_back(home, room);
+  f = home;
   if (lane_id() == 0) add_acqrel_gpu(&r.warps_done, 1u);
   if (thread >= 32) return;
+  if (threadIdx.x == 0 && r.cfg.held) r.used = &r.c;
   while (__any_sync(FULL, ld_acquire_gpu(&r.warps_done) != r.threads / 32)) poll(f, callbacks<S>{table, 1});
   if (gn_u32 left = gn::drain(f, 2000000ull * 1024, callbacks<S>{table, 1})) {
     if (lane_id() == 0) add_relaxed_gpu(&r.leaked, left);
@@ -443,7 +460,7 @@ Config a_long_request(uint64_t seed) {
 Config in_one_block(Config cfg, Config::Sharing sharing, gn_u32 warps) {
   cfg.blocks = 1, cfg.warps = warps;
   cfg.sharing = sharing;
-  cfg.held = cfg.seed % 2;
+  cfg.held = cfg.seed / 6 % 2;
   return cfg;
 }
 

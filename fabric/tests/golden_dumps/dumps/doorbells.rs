@@ -13,6 +13,8 @@ cases! {
     repeated_early_and_old_doorbells_execute_each_request_once
     every_register_of_the_page_is_a_doorbell
     the_first_eight_bytes_of_a_request_ring_in_every_register
+    the_first_eight_bytes_of_a_nop_are_no_index
+    a_late_old_doorbell_does_not_hide_a_newer_one
     an_old_value_in_another_register_stays_old
     a_doorbell_without_a_record_carries_the_index
     the_word_that_arms_a_completion_queue_is_no_doorbell
@@ -90,6 +92,7 @@ fn repeated_early_and_old_doorbells_execute_each_request_once(rig: &Rig) {
         s.record(0, 6); // newer than the doorbell: it counts
         s.doorbell(0, 5);
         s.go();
+        assert_eq!(s.seen.len(), 6);
         s.doorbell(0, 6);
         s.go();
     });
@@ -143,6 +146,31 @@ fn the_first_eight_bytes_of_a_request_ring_in_every_register(rig: &Rig) {
         end.seen.iter().map(|e| (e.kind, e.index)).collect::<Vec<_>>(),
         (0..8).map(|i| (UP_SEND, i)).collect::<Vec<_>>()
     );
+}
+
+fn the_first_eight_bytes_of_a_nop_are_no_index(rig: &Rig) {
+    let end = rig.both(SMALL_SIZE, |s| {
+        for index in 0..3 {
+            let wqe = nop(index, 0);
+            s.write_wqe(0, index, &wqe);
+            s.record(0, index + 1);
+            s.write(0, UAR + 0x800, &wqe[..8]);
+            s.go();
+            assert_eq!(s.seen.len(), usize::from(index) + 1);
+        }
+    });
+    assert_eq!(end.seen.iter().map(|e| e.index).collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+fn a_late_old_doorbell_does_not_hide_a_newer_one(rig: &Rig) {
+    let end = rig.both(SMALL_SIZE, |s| {
+        nops(s, 0..6);
+        s.record(0, 6);
+        s.doorbell(0, 6);
+        s.doorbell(0, 2); // the register keeps the last value only
+        s.go();
+    });
+    assert_eq!(end.seen.len(), 6);
 }
 
 fn an_old_value_in_another_register_stays_old(rig: &Rig) {
