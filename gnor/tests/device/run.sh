@@ -112,7 +112,7 @@ mutants_of_one_core() {
         plain plain one_warp_alone 60
     mutant alone_publishes_unseen $GNOR/append.cuh 's/^  S::st_release(&qp.publish, next)/  if (!S::ALONE) &/' plain plain one_warp_alone 5
     # A warp alone posts receives with its doorbells, and where there is no room for one at once.
-    mutant nobody_posts_for_a_warp $GNOR/complete.cuh 's/>= POST_LATER;/> -POST_LATER * 4;/' plain plain one_warp_alone 60
+    mutant nobody_posts_for_a_warp $GNOR/complete.cuh 's/>= POST_LATER;/> -POST_LATER * 4;/' plain plain one_warp_fills_its_queue 20
     mutant nobody_rings_again $GNOR/complete.cuh '/ring_again/d' plain plain one_warp_alone 20
     mutant credit_without_posting $GNOR/append.cuh '/st_fenced_sys(record_of(c, ssd) + mlx5::RCV_DBR/d' plain plain one_warp_alone 60
     mutant a_callback_waits '' '' plain plain a_callback_that_waits 5

@@ -476,6 +476,13 @@ Config one_warp_alone(uint64_t seed) {
   return cfg;
 }
 
+/// More commands of one warp than its queue has room for: receives are posted without a doorbell, too.
+Config one_warp_fills_its_queue(uint64_t seed) {
+  Config cfg = in_one_block(a_long_request(seed), Config::WARP, 1);
+  cfg.ssds = cfg.replicas = 1, cfg.rounds = 2;
+  return cfg;
+}
+
 Config threads_alone(uint64_t seed) {
   Config cfg = common(seed);
   cfg.threads_alone = true;
@@ -521,6 +528,7 @@ const Scenario SCENARIOS[] = {
     {"nobody_waits", nobody_waits},
     {"one_block_shares", one_block_shares},
     {"one_warp_alone", one_warp_alone},
+    {"one_warp_fills_its_queue", one_warp_fills_its_queue},
 };
 const Scenario MISUSES[] = {{"two_warps_alone", two_warps_alone}, {"a_callback_that_waits", a_callback_that_waits}};
 
