@@ -17,25 +17,19 @@ __device__ u32 cycles() {
   asm volatile("mov.u32 %0, %%clock;" : "=r"(v)::"memory");
   return v;
 }
-#define LOAD(NAME, HOW)                                                        \
-  __device__ u32 NAME(const u32* p) {                                          \
-    u32 v;                                                                     \
-    asm volatile("ld." HOW ".u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");    \
-    return v;                                                                  \
+#define ACCESS(NAME, PTX)                                        \
+  __device__ u32 NAME(u32* p) {                                  \
+    u32 v;                                                       \
+    asm volatile(PTX : "=r"(v) : "l"(p) : "memory");             \
+    return v;                                                    \
   }
-LOAD(load_sys, "relaxed.sys")
-LOAD(load_gpu, "relaxed.gpu")
-LOAD(load_acquire, "acquire.sys")
-LOAD(load_weak, "weak")
-#define ADD(NAME, HOW)                                                                \
-  __device__ u32 NAME(u32* p) {                                                       \
-    u32 v;                                                                            \
-    asm volatile("atom." HOW ".add.u32 %0, [%1], 0;" : "=r"(v) : "l"(p) : "memory");  \
-    return v;                                                                         \
-  }
-ADD(add_relaxed, "relaxed.gpu")
-ADD(add_ordered, "acq_rel.gpu")
-ADD(add_block, "acq_rel.cta")
+ACCESS(load_sys, "ld.relaxed.sys.u32 %0, [%1];")
+ACCESS(load_gpu, "ld.relaxed.gpu.u32 %0, [%1];")
+ACCESS(load_acquire, "ld.acquire.sys.u32 %0, [%1];")
+ACCESS(load_weak, "ld.weak.u32 %0, [%1];")
+ACCESS(add_relaxed, "atom.relaxed.gpu.add.u32 %0, [%1], 0;")
+ACCESS(add_ordered, "atom.acq_rel.gpu.add.u32 %0, [%1], 0;")
+ACCESS(add_block, "atom.acq_rel.cta.add.u32 %0, [%1], 0;")
 __device__ void store(u32* p, u32 v) { asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 __device__ void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 __device__ void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
