@@ -19,7 +19,7 @@ struct Peer {
     gn_u64 address, sequence;
     uint64_t due;          // step at which it starts, then at which it is answered
     gn_u32 copies = 0;     // under way
-    bool started = false, dropped = false, failed = false;
+    bool started = false, dropped = false, failed = false, is_answer = false;
     std::unique_ptr<Memory> data;
   };
   struct Sent {
@@ -43,6 +43,7 @@ struct Peer {
   std::deque<hca::down_desc> backlog;
   std::vector<Queue> queues;
   std::map<gn_u32, std::unique_ptr<Job>> jobs;
+  std::map<gn_u32, gn_u32> answers;   // slot of an answer that the agent has: its job
   gn_u32 next_job = 1, pool_asked = 0;
   unsigned rnr = 0, no_receive = 0, unexpected = 0, bad_copies = 0, torn_writes = 0;   // all bad
   unsigned answered = 0, refused = 0, lost = 0;
@@ -132,6 +133,7 @@ struct Peer {
 
   void on_entry(const Entry& e) {
     if (e.kind == hca::UP_DONE) return on_copied(e);
+    if (e.kind == hca::UP_ANSWERED) return on_answered(e);
     gn_u32 q = e.qpn - FIRST_QPN;
     if (q >= queues.size()) {
       ++unexpected;
@@ -212,6 +214,32 @@ struct Peer {
     if (rng.one_of(r.cfg.lost_1_of)) job.due = step + r.cfg.timeout * (1 + rng.below(2));
   }
 
+  /// Data and response of reads have gone out together, or not where a queue pair is broken.
+  void on_answered(const Entry& e) {
+    const gn_u16* items = reinterpret_cast<const gn_u16*>(e.payload);
+    for (gn_u32 i = 0; i < e.flags; ++i) {
+      auto slot = answers.find(items[i] % hca::ANSWER_SLOTS);
+      if (slot == answers.end()) {
+        ++unexpected;
+        continue;
+      }
+      auto job = jobs.find(slot->second);
+      Queue& queue = queues[job->second->q];
+      if (items[i] >> hca::ANSWERED_STATUS_SHIFT != hca::COPY_OK && !queue.broken) ++bad_copies;
+      queue.copies -= job->second->copies;
+      jobs.erase(job);
+      answers.erase(slot);
+      ++answered;
+    }
+  }
+
+  /// A number that no answer has.
+  gn_u32 free_slot() {
+    gn_u32 slot = rng.below(4);  // few, so that they are used again
+    while (answers.count(slot)) slot = (slot + 1) % hca::ANSWER_SLOTS;
+    return slot;
+  }
+
   /// An older write does not overwrite a newer one, as with the real SSD.
   void store(Job& job) {
     Queue& queue = queues[job.q];
@@ -231,6 +259,10 @@ struct Peer {
     job.started = true;
     job.data = std::make_unique<Memory>(job.blocks * GN_BLOCK);
     bool read = job.opcode == IO_READ;
+    // Where a response is to be late or lost, this peer sends it.
+    job.is_answer = read && r.cfg.answers && !r.cfg.lost_1_of;
+    gn_u64 slot = job.is_answer ? free_slot() : 0, due = step + rng.below(r.cfg.delay / 2 + 1);
+    if (job.is_answer) answers[static_cast<gn_u32>(slot)] = id;
     for (gn_u32 b = 0; b < job.blocks; ++b) {
       if (read) fill_block(job.data->p + b * GN_BLOCK, job.vba + b, queue.version[job.vba + b]);
       hca::down_desc d = descriptor(read ? hca::DOWN_TO_DEVICE : hca::DOWN_TO_HOST, job.q, GN_BLOCK);
@@ -238,6 +270,13 @@ struct Peer {
       d.w[2] = job.address + b * GN_BLOCK;
       d.w[3] = static_cast<gn_u64>(job.key) << 31 | (id << 8 | b);
       if (read) d.w[5] = static_cast<gn_u64>(hca::DOWN_CHECK_SUM) << 32 | sum_of(job.data->p + b * GN_BLOCK);
+      if (job.is_answer) d.w[5] |= static_cast<gn_u64>(hca::DOWN_PART) << 32 | slot << hca::SLOT_SHIFT;
+      if (job.is_answer && b + 1 == job.blocks) {
+        gn_u64 response = static_cast<gn_u64>(job.cid) << 32;
+        d.w[0] = descriptor(hca::DOWN_ANSWER, job.q, GN_BLOCK).w[0];
+        d.w[4] = due, d.w[6] = ~0ull >> 1, d.w[7] = response;
+        d.w[5] |= static_cast<gn_u64>(job.blocks) << hca::PARTS_SHIFT;
+      }
       push(d);
       ++job.copies, ++queue.copies;
     }

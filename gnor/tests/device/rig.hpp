@@ -50,6 +50,7 @@ struct Config {
   bool callback_waits = false;
   bool weak = false;
   bool bursts = false;               // commands are answered when the queues are full
+  bool answers = false;              // reads are answered by the agent, data and response together
   bool instant = false;              // answer in the step in which a command is seen, without moving data
 };
 

@@ -107,6 +107,10 @@ mutants_of_one_core() {
     mutant no_receive_credit $GNOR/append.cuh 's/< 0 ? by_sends : qp.posted/< 0 ? by_sends : by_sends/' plain plain full_queues 20
     mutant lock_taken_for_others_entries $GNOR/complete.cuh 's/got = old == word;/got = old != CQ_LOCKED;/;s/gn_u32 old = S::exch/for (int k = 0; k < 50; ++k) pause(20); &/' \
         plain plain many_doorbells 60
+    # Of answers.
+    mutant answer_without_its_parts $FABRIC/answer.cuh 's/if ((word & PARTS_MASK) != word >> TOTAL_SHIFT) return;/if (!(word >> TOTAL_SHIFT)) return;/' \
+        plain plain batched_reads_and_writes 60
+    mutant answer_parts_relaxed $FABRIC/answer.cuh 's/mem::add_acqrel_cta(&x.word/mem::add_relaxed_cta(\&x.word/' tsan tsan batched_reads_and_writes 30
     # Of the modes of sharing.
     mutant lanes_without_turns $GNOR/sharing.cuh 's/if constexpr (S::ALONE) {/if constexpr (false) {/' \
         plain plain one_warp_alone 60

@@ -361,6 +361,7 @@ Config common(uint64_t seed) {
   cfg.preempt = seed % 3 == 0 ? 2 : 8;
   cfg.agent_warps = seed % 5 == 0 ? 16 : seed % 5 == 1 ? 12 : 4 + rng.below(3);
   cfg.seats = 1 + seed % 4 / 3;
+  cfg.answers = seed / 2 % 2;
   return cfg;
 }
 
