@@ -85,8 +85,8 @@ impl From<DeviceArg> for libgnstor::Choice {
 /// How many threads serve SSDs.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct EngineArgs {
-    /// Threads that serve the SSDs, 1 to 16 [default: half the machine's cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    /// Threads that serve the SSDs, 1 to 24 [default: half the machine's cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=24))]
     pub engines: Option<u8>,
     /// Threads that help them where writes of several meet in one SSD, 0 to 16, at most one for each SSD; they sleep until called
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=16))]
@@ -105,7 +105,7 @@ impl EngineArgs {
     }
 }
 
-const _: () = assert!(crate::power::MAX_ENGINES == 16, "the help texts say so");
+const _: () = assert!(crate::power::MAX_ENGINES == 24, "the help texts say so");
 
 /// `gnstor demo`.
 #[derive(Clone, Debug, Args)]

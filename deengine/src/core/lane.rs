@@ -9,8 +9,9 @@
 //! So a core never waits for its turn at the lock: what it would have done there is done by whoever was there first, with the map, the journal and
 //! the stamp windows in that core's cache. A lane is its core's until posted, the holder's of the lock until it is done, and its core's again.
 
+use super::roster::Line;
 use gnstor_fabric::time::Time;
-use gnstor_ftl::{Commits, Committed, NewBlock, Target};
+use gnstor_ftl::{CommitError, Commits, Committed, NewBlock, Target};
 use gnstor_proto::slba::Vid;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +41,8 @@ pub(super) enum Verdict {
     /// It has not been looked at; or the rules have changed since it was judged, or a lease has ended.
     Stale,
     Committed(Committed),
+    /// There is no room for it just now, or it comes behind one for which there is none; the frames are still the core's.
+    Stalled,
     /// The layer refuses; the frames are still the core's.
     Refused,
 }
@@ -57,42 +60,41 @@ pub(super) struct Work {
 
 /// One core's.
 #[derive(Debug, Default)]
-#[repr(align(128))]
 pub(super) struct Lane {
-    /// The work is the holder's of the lock.
-    posted: AtomicBool,
+    /// The work is the holder's of the lock. Apart from the work: the core looks at it while the holder writes there.
+    posted: Line<AtomicBool>,
     /// Nobody waits for it: whose it is says `posted`.
-    work: Mutex<Work>,
+    work: Line<Mutex<Work>>,
 }
 
 impl Lane {
     /// The work, which is the core's own.
     pub(super) fn work(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+        self.work.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves the work to whoever has the lock.
     pub(super) fn post(&self) {
         // Pairs with the load in `is_posted`.
-        self.posted.store(true, Ordering::Release);
+        self.posted.0.store(true, Ordering::Release);
     }
 
     /// Whether the work still has to be done.
     #[inline]
     pub(super) fn is_posted(&self) -> bool {
         // Pairs with the stores in `post` and `give_back`.
-        self.posted.load(Ordering::Acquire)
+        self.posted.0.load(Ordering::Acquire)
     }
 
     /// Its core may have the work again.
     fn give_back(&self) {
         // Pairs with the load in `is_posted`.
-        self.posted.store(false, Ordering::Release);
+        self.posted.0.store(false, Ordering::Release);
     }
 }
 
 /// Commits what is posted in any of these lanes, in their order, where it was judged by the rules of `version`, which are those of now. What one lane
-/// waits for may take time, so the time is asked for anew. Whether anything was posted.
+/// waits for may take time, so the time is asked for anew. Whether anything was posted and there was room for it.
 pub(super) fn commit_all<'a>(
     lanes: impl Iterator<Item = &'a Lane>,
     now: impl Fn() -> Time,
@@ -116,13 +118,14 @@ pub(super) fn commit_all<'a>(
     if groups.is_empty() {
         return true;
     }
+    let mut is_full = false;
     for number in 0..groups.len() + Commits::AHEAD {
         let coming = groups.get(number).and_then(|&(index, (from, to))| Some(&works[index].1.as_ref()?.jobs[from..to]));
         commits.announce(coming.unwrap_or_default().iter().flat_map(Job::places));
         let Some((index, (from, to))) = number.checked_sub(Commits::AHEAD).map(|at| groups[at]) else { continue };
         let (lane, work) = &mut works[index];
         let is_last = work.as_mut().is_some_and(|work| {
-            work.commit(now(), from..to, commits);
+            is_full = work.commit(now(), from..to, commits, is_full);
             to == work.jobs.len()
         });
         if is_last {
@@ -130,7 +133,7 @@ pub(super) fn commit_all<'a>(
             lane.give_back();
         }
     }
-    true
+    !is_full
 }
 
 impl Work {
@@ -170,8 +173,8 @@ impl Work {
         groups
     }
 
-    /// Commits these jobs, which come next.
-    fn commit(&mut self, now: Time, which: Range<usize>, commits: &mut Commits<'_>) {
+    /// Commits these jobs, which come next, as far as there is room: where `is_full` there is none. Whether it is full then.
+    fn commit(&mut self, now: Time, which: Range<usize>, commits: &mut Commits<'_>, mut is_full: bool) -> bool {
         let Self { jobs, blocks, over, .. } = self;
         for job in &mut jobs[which] {
             let own = &blocks[*over..*over + job.blocks as usize];
@@ -180,11 +183,18 @@ impl Work {
             if now >= job.until || !matches!(job.verdict, Verdict::Stale) {
                 continue;
             }
+            if is_full {
+                job.verdict = Verdict::Stalled;
+                continue;
+            }
             job.verdict = match commits.commit(job.at, job.accepted, &job.target, own) {
                 Ok(committed) => Verdict::Committed(committed),
-                Err(_) => Verdict::Refused,
+                Err(CommitError::Stalled) => Verdict::Stalled,
+                Err(CommitError::Full | CommitError::WornOut) => Verdict::Refused,
             };
+            is_full = matches!(job.verdict, Verdict::Stalled);
         }
+        is_full
     }
 }
 

@@ -351,6 +351,7 @@ impl Controller for Core {
             && fits
             && let Some(identity) = reader
         {
+            self.hear(now);
             // Those that wait came first.
             self.serve_line(now);
             if self.is_busy(now) {
@@ -422,13 +423,14 @@ impl Controller for Core {
     }
 
     fn next_event(&self) -> Option<Time> {
-        if self.writes.have_arrived() || !self.mail.is_empty() || self.share().has_mail() {
+        let writes = self.writes.wants().unwrap_or(Time::NEVER);
+        if writes <= self.now || !self.mail.is_empty() || self.share().has_mail() {
             return Some(self.now);
         }
         let roster = &self.shared.roster;
         let firmware = if roster.is_waiting() { self.shared.ftl.firmware_free() } else { Time::NEVER };
         let line = self.line_wants().unwrap_or(Time::NEVER);
-        Some(roster.next().min(firmware).min(line)).filter(|&at| at != Time::NEVER)
+        Some(roster.next().min(firmware).min(line).min(writes)).filter(|&at| at != Time::NEVER)
     }
 
     fn pop_effect(&mut self) -> Option<Effect> {

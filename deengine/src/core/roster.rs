@@ -202,9 +202,9 @@ impl Roster {
         &self.shares[core]
     }
 
-    /// The lanes of all cores, this one's first.
-    pub(super) fn lanes(&self, first: usize) -> impl Iterator<Item = &Lane> {
-        let (before, from) = self.shares.split_at(first);
+    /// The lanes of all cores, this one's last: the others answer what has been committed while its core still commits.
+    pub(super) fn lanes(&self, last: usize) -> impl Iterator<Item = &Lane> {
+        let (before, from) = self.shares.split_at((last + 1).min(self.shares.len()));
         from.iter().chain(before).map(Share::lane)
     }
 

@@ -17,6 +17,10 @@ const TURN: Span = Span::from_ns(500);
 /// long. Its modelled time is that of the firmware; only who comes later meanwhile comes later.
 const AHEAD: Span = Span::from_ns(90_000);
 
+/// How long, of that, a write is left for the core whose turn it is. One that is busy with other things would otherwise cost all cores what is
+/// gained by being ahead.
+const STAND_IN: Span = Span::from_ns(4000);
+
 /// Most commands that a core takes at once from its line, and which part of the line that may be: where few wait, all take turns one by one.
 const BURST: usize = 16;
 const BURST_SHARE: usize = 4;
@@ -45,7 +49,7 @@ impl Core {
 
     #[inline]
     fn publish_line(&self) {
-        self.shared.roster.set_in_line(self.index, self.line.controllers());
+        self.shared.roster.set_in_line(self.index, self.line.controllers(), self.line.is_write_next(&self.ports));
     }
 
     /// A Fabrics command has come, which may end the queue: the commands that wait go before it.
@@ -96,9 +100,14 @@ impl Core {
         if self.line.is_empty() {
             return None;
         }
-        let Shared { ftl, roster, .. } = &*self.shared;
-        let is_ahead = self.line.is_write_next(&self.ports) && !roster.is_waiting();
-        Some(if is_ahead { ftl.firmware_free().before(AHEAD) } else { ftl.firmware_free() })
+        let free = self.shared.ftl.firmware_free();
+        Some(if self.may_be_ahead() { free.before(AHEAD) } else { free })
+    }
+
+    /// Whether what is next may be taken before the modelled firmware is free.
+    #[inline]
+    fn may_be_ahead(&self) -> bool {
+        self.line.is_write_next(&self.ports) && !self.shared.roster.is_waiting()
     }
 
     /// When the core has something to do for its line: where it is another's turn, when that is over.
@@ -109,10 +118,13 @@ impl Core {
         Some(if is_others { self.turn_is_over() } else { at })
     }
 
-    /// When whoever comes may go on. Not before the firmware is free: whoever takes commands ahead takes no turn of another's.
+    /// When this core may go on although it is another's turn. Not before the firmware is free where one of those would take a command that cannot be
+    /// taken ahead: writes would never let it in.
     #[inline]
     fn turn_is_over(&self) -> Time {
-        self.shared.ftl.firmware_free() + TURN
+        let Shared { ftl, roster, .. } = &*self.shared;
+        let free = ftl.firmware_free();
+        if self.may_be_ahead() && roster.may_stand_in(self.index) { free.before(AHEAD) + STAND_IN } else { free + TURN }
     }
 
     /// Takes the next command, or a burst of them where many wait: the model's state and what reads look for come to this core's cache once for

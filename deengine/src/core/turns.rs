@@ -29,30 +29,38 @@ const PARTS: i64 = 64;
 /// side.
 ///
 /// ```text
-///   63         56 55                                    0
-///  +-------------+---------------------------------------+
-///  | controllers |                 taken                 |      taken: parts of a command for each controller; the core with the least is next
-///  +-------------+---------------------------------------+
+///   63         57  56  55                                    0
+///  +-------------+---+---------------------------------------+      w: what is next is a write with its data
+///  | controllers | w |                 taken                 |      taken: parts of a command for each controller; the core with the least is next
+///  +-------------+---+---------------------------------------+
 /// ```
 #[derive(Debug, Default)]
 struct InLine(AtomicU64);
 
-const TAKEN_BITS: u32 = 56;
-const TAKEN: u64 = (1 << TAKEN_BITS) - 1;
-const MOST_CONTROLLERS: u64 = u64::MAX >> TAKEN_BITS;
+const WRITE_BIT: u32 = 56;
+const TAKEN: u64 = (1 << WRITE_BIT) - 1;
+const MOST_CONTROLLERS: u64 = u64::MAX >> (WRITE_BIT + 1);
+
+/// What such a word says.
+#[derive(Clone, Copy)]
+struct Line {
+    controllers: u64,
+    is_write_next: bool,
+    taken: u64,
+}
 
 impl InLine {
-    /// Controllers whose commands they are, and what the core has taken.
     #[inline]
-    fn get(&self) -> (u64, u64) {
+    fn get(&self) -> Line {
         let word = self.0.load(Ordering::Relaxed);
-        (word >> TAKEN_BITS, word & TAKEN)
+        Line { controllers: word >> (WRITE_BIT + 1), is_write_next: word >> WRITE_BIT & 1 != 0, taken: word & TAKEN }
     }
 
     /// Only the core itself does.
     #[inline]
-    fn set(&self, controllers: u64, taken: u64) {
-        let word = controllers << TAKEN_BITS | taken & TAKEN;
+    fn set(&self, line: Line) {
+        let word =
+            line.controllers << (WRITE_BIT + 1) | u64::from(line.is_write_next) << WRITE_BIT | line.taken & TAKEN;
         if self.0.load(Ordering::Relaxed) != word {
             self.0.store(word, Ordering::Relaxed);
         }
@@ -77,36 +85,51 @@ impl Turns {
 }
 
 impl Roster {
-    /// The commands of so many controllers wait with the core.
+    /// The commands of so many controllers wait with the core; whether the next one is a write with its data.
     #[inline]
-    pub(super) fn set_in_line(&self, core: usize, controllers: usize) {
+    pub(super) fn set_in_line(&self, core: usize, controllers: usize, is_write_next: bool) {
         let in_line = self.turns.core(core);
-        in_line.set(u64::try_from(controllers).map_or(MOST_CONTROLLERS, |n| n.min(MOST_CONTROLLERS)), in_line.get().1);
+        let controllers = u64::try_from(controllers).map_or(MOST_CONTROLLERS, |n| n.min(MOST_CONTROLLERS));
+        in_line.set(Line { controllers, is_write_next, ..in_line.get() });
     }
 
     /// Controllers whose commands wait with their cores.
     fn in_lines(&self) -> i64 {
-        self.turns.cores().map(|core| i64::try_from(core.get().0).expect("8 bits")).sum()
+        self.turns.cores().map(|core| i64::try_from(core.get().controllers).expect("7 bits")).sum()
     }
 
-    /// The least that a core with commands in line has taken; `core` is not asked.
+    /// The other cores with commands in line.
+    #[inline]
+    fn others(&self, core: usize) -> impl Iterator<Item = Line> {
+        let others = self.turns.cores().enumerate().filter(move |&(other, _)| other != core);
+        others.map(|(_, other)| other.get()).filter(|line| line.controllers > 0)
+    }
+
+    /// The least that another core with commands in line has taken.
     #[inline]
     fn least_taken(&self, core: usize) -> Option<u64> {
-        let others = self.turns.cores().enumerate().filter(|&(other, _)| other != core).map(|(_, other)| other.get());
-        others.filter(|&(controllers, _)| controllers > 0).map(|(_, taken)| taken).min()
+        self.others(core).map(|line| line.taken).min()
     }
 
     /// The first command waits with the core: it is served from now on, and not for the time before.
     pub(super) fn join_line(&self, core: usize) {
         let since = self.least_taken(core).unwrap_or_else(|| self.turns.last.load(Ordering::Relaxed));
-        let (controllers, taken) = self.turns.core(core).get();
-        self.turns.core(core).set(controllers, taken.max(since));
+        let line = self.turns.core(core).get();
+        self.turns.core(core).set(Line { taken: line.taken.max(since), ..line });
     }
 
     /// Whether no other core with commands in line has had less.
     #[inline]
     pub(super) fn is_next(&self, core: usize) -> bool {
-        self.least_taken(core).is_none_or(|least| self.turns.core(core).get().1 <= least)
+        let taken = self.turns.core(core).get().taken;
+        self.others(core).all(|other| taken <= other.taken)
+    }
+
+    /// Whether the core may go before those that have had less, if they do not come: all of them would take a write, which can be done later.
+    #[inline]
+    pub(super) fn may_stand_in(&self, core: usize) -> bool {
+        let taken = self.turns.core(core).get().taken;
+        self.others(core).all(|other| taken <= other.taken || other.is_write_next)
     }
 
     /// Whether the firmware's own line is next.
@@ -132,9 +155,9 @@ impl Roster {
     #[inline]
     pub(super) fn core_took(&self, core: usize) {
         let in_line = self.turns.core(core);
-        let (controllers, taken) = in_line.get();
-        let taken = taken + PARTS.unsigned_abs() / controllers.max(1);
-        in_line.set(controllers, taken);
+        let line = in_line.get();
+        let taken = line.taken + PARTS.unsigned_abs() / line.controllers.max(1);
+        in_line.set(Line { taken, ..line });
         if self.turns.last.load(Ordering::Relaxed) < taken {
             self.turns.last.store(taken, Ordering::Relaxed);
         }
@@ -155,12 +178,12 @@ mod tests {
         let roster = Roster::new(2);
         let join = |core| {
             roster.join_line(core);
-            roster.set_in_line(core, 1);
+            roster.set_in_line(core, 1, false);
         };
         join(0);
         (0..1000).for_each(|_| roster.core_took(0));
         // The data of its writes is on its way: nothing of it waits.
-        roster.set_in_line(0, 0);
+        roster.set_in_line(0, 0, false);
         join(1);
         join(0);
         let took = |core| {

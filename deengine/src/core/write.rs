@@ -25,7 +25,7 @@ use crate::request::{Request, Submission};
 use crate::slab::Slab;
 use crate::write::target;
 use gnstor_fabric::controller::{Effect, Outcome, QueueKey, TransferId};
-use gnstor_fabric::time::Time;
+use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::Frame;
 use gnstor_ftl::{Commits, Committed, NewBlock};
 use gnstor_proto::fabrics::Identity;
@@ -47,6 +47,8 @@ const ROUNDS: u32 = 2;
 const PATIENCE: u32 = 1 << 14;
 /// Looks after which a core takes the lock although somebody helps, who may have lost the processor.
 const HELPED_PATIENCE: u32 = 64;
+/// Until writes for which there was no room are tried again.
+const STALL_PAUSE: Span = Span::from_ns(20_000);
 /// Looks after which a core asks for help.
 const ALONE_PATIENCE: u32 = 4;
 
@@ -55,11 +57,14 @@ const ALONE_PATIENCE: u32 = 4;
 pub(super) struct Writes {
     commands: Slab<Write>,
     pulls: Slab<Pull>,
-    /// All of their data is there, oldest first.
+    /// All of their data is there, oldest first; and until when the oldest waits for room.
     arrived: Vec<u32>,
+    stalled_until: Time,
     /// What the core's lane was given, oldest first, and what has not been committed because it is not to be.
     posted: Vec<Posted>,
     verdicts: Vec<Verdict>,
+    /// Those of them that are to be posted once more, while that is found out.
+    again: Vec<u32>,
     /// Blocks of writes that the modelled firmware has not taken.
     waiting: usize,
     /// Looks at the lock that found it taken, since those that have arrived last were committed.
@@ -76,8 +81,10 @@ impl Default for Writes {
             commands: Slab::new(),
             pulls: Slab::marked_otherwise(),
             arrived: Vec::new(),
+            stalled_until: Time::ZERO,
             posted: Vec::new(),
             verdicts: Vec::new(),
+            again: Vec::new(),
             waiting: 0,
             frames: Vec::new(),
             looks: 0,
@@ -141,10 +148,14 @@ struct Pull {
 }
 
 impl Writes {
-    /// Whether some wait to be committed.
+    /// When there is something to do for writes that have arrived.
     #[inline]
-    pub(super) fn have_arrived(&self) -> bool {
-        !self.arrived.is_empty() || !self.posted.is_empty()
+    pub(super) fn wants(&self) -> Option<Time> {
+        match (self.posted.is_empty(), self.arrived.is_empty()) {
+            (false, _) => Some(Time::ZERO),
+            (true, false) => Some(self.stalled_until),
+            (true, true) => None,
+        }
     }
 
     /// The modelled firmware has taken the write, and will have checked it by `at`.
@@ -153,6 +164,14 @@ impl Writes {
         if let Some(write) = self.commands.get_mut(id) {
             write.stage = Stage::Accepted(at);
             self.waiting -= write.blocks.len();
+        }
+    }
+
+    /// There is no room for the write now: the model takes it when there is.
+    fn stall(&mut self, id: u32, now: Time) {
+        self.stalled_until = now + STALL_PAUSE;
+        if let Some(write) = self.commands.get_mut(id) {
+            write.data_at = write.data_at.max(now);
         }
     }
 
@@ -265,6 +284,7 @@ impl Core {
     /// The transfer of a block has ended.
     #[inline]
     pub(super) fn end_pull(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
+        self.hear(now);
         let Some(Pull { write: id, index }) = self.writes.pulls.remove(transfer.0) else {
             self.shared.lock().stats.unknown_transfers += 1;
             return;
@@ -296,17 +316,29 @@ impl Core {
         }
     }
 
+    /// Answers what another core has committed meanwhile: a step takes long where much has come up.
+    #[inline]
+    pub(super) fn hear(&mut self, now: Time) {
+        if !self.writes.posted.is_empty() && !self.lane().is_posted() {
+            self.answer_posted(now);
+            if self.writes.arrived.len() >= BATCH {
+                self.commit_arrived(now);
+            }
+        }
+    }
+
     #[inline]
     fn arrive(&mut self, id: u32) {
         self.writes.arrived.push(id);
-        if self.writes.arrived.len() >= BATCH && self.writes.posted.is_empty() {
+        // Those that find others posted are looked after as often as there are as many more.
+        if self.writes.arrived.len().is_multiple_of(BATCH) {
             self.commit_arrived(self.now);
         }
     }
 
     /// Has committed what has arrived, and answers it. Where another core commits just now that one does it, or it is done at the next step.
     pub(super) fn commit_arrived(&mut self, now: Time) {
-        while self.writes.have_arrived() {
+        while self.writes.wants().is_some_and(|at| at <= now) {
             if self.writes.posted.is_empty() {
                 self.post(now);
             }
@@ -387,10 +419,15 @@ impl Core {
         let mut verdicts = std::mem::take(&mut self.writes.verdicts);
         verdicts.extend(self.lane().work().jobs.drain(..).map(|job| job.verdict));
         let mut next = verdicts.drain(..);
+        // They came before those that have arrived meanwhile.
+        let mut again = std::mem::take(&mut self.writes.again);
         for Posted { write: id, is_job } in posted.drain(..) {
             let verdict = if is_job { next.next() } else { None };
-            if let Some(Verdict::Stale) = verdict {
-                self.writes.arrived.push(id);
+            if let Some(Verdict::Stalled) = verdict {
+                self.writes.stall(id, now);
+            }
+            if let Some(Verdict::Stale | Verdict::Stalled) = verdict {
+                again.push(id);
                 continue;
             }
             let Some(write) = self.writes.commands.remove(id) else { continue };
@@ -413,7 +450,11 @@ impl Core {
             }
         }
         drop(next);
-        (self.writes.posted, self.writes.verdicts) = (posted, verdicts);
+        if !again.is_empty() {
+            again.append(&mut self.writes.arrived);
+            std::mem::swap(&mut self.writes.arrived, &mut again);
+        }
+        (self.writes.posted, self.writes.verdicts, self.writes.again) = (posted, verdicts, again);
         self.rest();
     }
 
@@ -479,14 +520,14 @@ impl Core {
 }
 
 impl Shared {
-    /// Commits what all cores have posted, that of core `first` before the others', and lets the layer get on.
-    pub(super) fn commit_lanes(&self, first: usize, now: Time, mut commits: Commits<'_>) {
+    /// Commits what all cores have posted, that of core `last` after the others', and lets the layer get on.
+    pub(super) fn commit_lanes(&self, last: usize, now: Time, mut commits: Commits<'_>) {
         let roster = &self.roster;
         let committing = roster.committing();
         for _ in 0..ROUNDS {
             // Under the lock: see the module's doc.
             let version = roster.version();
-            if !commit_all(roster.lanes(first), || now.max(roster.latest()), version, &mut commits) {
+            if !commit_all(roster.lanes(last), || now.max(roster.latest()), version, &mut commits) {
                 break;
             }
         }

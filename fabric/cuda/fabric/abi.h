@@ -179,7 +179,7 @@ struct agent_args {
   gn_u32 launch;         // number of this launch, reported through ready_addr
   gn_u32 blocks;         // number of agent blocks
   gn_u32 in_smem;        // whether a block has shared memory for copies of all contexts
-  gn_u32 rings_a_block;  // 1, or 2: its warps and its shared memory are halved
+  gn_u32 rings_a_block;  // 1 to 3: its warps and its shared memory are divided among them
   gn_u32 ring_count;
   gn_u32 ring;           // in a copy of these in shared memory: the ring it is for
   gn_u64 held_addr;      // held_ctx[ring_count][HELD_PLACES], then HELD_BYTES for each; 0: inbound data goes to where it belongs at once

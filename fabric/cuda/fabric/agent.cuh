@@ -20,7 +20,7 @@ namespace gn { namespace hca {
 
 // A poll is a PCIe round trip and a pass some microseconds of dependent accesses: both serve 32 descriptors at once.
 enum : gn_u32 { FIRST_FRONT_END = 2, MANY_WARPS = 16, SOME_WARPS = 12, MAX_FRONT_ENDS = 4, PLACES = 64, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
-enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 18) * 32 };  // as it is launched on a GPU: 18 movers, or twice 8; 80 registers
+enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 18) * 32 };  // as it is launched on a GPU: 18 movers, or twice 8, or three times 5; 80 registers
 // In one grid with its clients a block may be as large as theirs.
 enum : gn_u32 { MOST_MOVERS = 1024 / 32 - FIRST_FRONT_END - MAX_FRONT_ENDS };
 // A place's state: PLACE_FREE, or what is in it, with the number under which a mover has drawn it: a mover that is slow must not take for

@@ -19,16 +19,17 @@ use zerocopy::{FromBytes, IntoBytes};
 
 pub use half::AgentHalf;
 
-/// Most pairs of rings.
-pub const MAX_RINGS: usize = 16;
-/// Most blocks of the agent, each of which takes a multiprocessor of a GPU: with more pairs of rings a block serves two, if it can.
+/// Most blocks of the agent, each of which takes a multiprocessor of a GPU: with more pairs of rings a block serves two or three, if it can.
 const MAX_BLOCKS: usize = 8;
+const MAX_RINGS_A_BLOCK: usize = 3;
+/// Most pairs of rings.
+pub const MAX_RINGS: usize = MAX_BLOCKS * MAX_RINGS_A_BLOCK;
 /// Queue pairs an HCA holds.
 pub const MAX_QPS: u32 = 1024;
 const MAX_CQS: u32 = 256;
 const MAX_MRS: u32 = 1024;
 const FIRST_QPN: u32 = 0x100;
-/// Threads of an agent block: dispatcher, responder, 4 front ends, 18 movers; or for each of two pairs of rings 2 front ends and 8 movers.
+/// Threads of an agent block: dispatcher, responder, 4 front ends, 18 movers; for each of two pairs of rings 2 front ends and 8 movers, of three 1 and 5.
 pub const AGENT_THREADS: u32 = 768;
 /// On the CPU one of each is enough: they share one core.
 const AGENT_THREADS_HOST: u32 = 128;
@@ -188,10 +189,12 @@ fn memory(what: &'static str, bytes: usize, cause: &str) -> DeviceError {
     DeviceError::Memory { bytes, what, cause: cause.into() }
 }
 
-/// Whether a block of the agent has room for two pairs of rings. Where it shares a grid with the client it has too few warps.
-fn can_serve_two(device: &Device, residency: Residency) -> bool {
-    let has_room = device.kind() == "host" || device.most_smem_bytes() >= 2 * AGENT_SMEM_BYTES;
-    has_room && residency == Residency::TwoKernels
+/// How many pairs of rings a block of the agent has room for. Where it shares a grid with the client it has warps for one.
+fn most_rings_a_block(device: &Device, residency: Residency) -> usize {
+    let has_room = |count: &usize| {
+        device.kind() == "host" || device.most_smem_bytes() as usize >= count * AGENT_SMEM_BYTES as usize
+    };
+    if residency == Residency::OneGrid { 1 } else { (1..=MAX_RINGS_A_BLOCK).rev().find(has_room).unwrap_or(1) }
 }
 
 impl AgentHca {
@@ -205,8 +208,7 @@ impl AgentHca {
         residency: Residency,
         rings: usize,
     ) -> Result<(Self, Vec<AgentHalf>), DeviceError> {
-        let most = if can_serve_two(device, residency) { MAX_RINGS } else { MAX_BLOCKS };
-        let count = rings.clamp(1, most);
+        let count = rings.clamp(1, MAX_BLOCKS * most_rings_a_block(device, residency));
         let contexts = device.alloc(CONTEXT_BYTES)?;
         let rings = (0..count).map(|_| Ring::new(device)).collect::<Result<Vec<_>, _>>()?;
         for (index, ring) in rings.iter().enumerate() {
@@ -240,7 +242,7 @@ impl AgentHca {
 
     /// Pairs of rings that a block of the agent serves.
     fn rings_a_block(&self) -> usize {
-        if self.rings.len() > MAX_BLOCKS { 2 } else { 1 }
+        self.rings.len().div_ceil(MAX_BLOCKS)
     }
 
     /// Blocks of the agent.

@@ -53,7 +53,7 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
     for ssds in SCALE {
         // One replica everywhere: the only thing that differs is how many there are.
         let deep =
-            BenchArgs { iodepth: 64, replicas: Some(1), link: Some(LinkArg::None), ..base(Rw::Randread, K4, 32) };
+            BenchArgs { iodepth: 128, replicas: Some(1), link: Some(LinkArg::None), ..base(Rw::Randread, K4, 32) };
         // As much memory in all of them, however many: pinning it takes time.
         let all = (2 * deep.size * u64::from(deep.clients)).max(LEAST_SSD);
         let each = (all / u64::from(ssds)).max(LEAST_SSD).next_multiple_of(1 << 20);
