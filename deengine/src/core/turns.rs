@@ -196,4 +196,21 @@ mod tests {
         let turns = (0..100).fold([0, 0], |[first, second], _| [first + took(0), second + took(1)]);
         assert!(turns[0] >= 45 && turns[1] >= 45, "{turns:?}");
     }
+
+    #[test]
+    fn a_core_stands_in_for_another_s_write_and_never_for_its_read() {
+        let roster = Roster::new(3);
+        for core in 0..3 {
+            roster.join_line(core);
+            roster.set_in_line(core, 1, true);
+        }
+        roster.core_took(0);
+        assert!(!roster.is_next(0) && roster.may_stand_in(0));
+        roster.set_in_line(1, 1, false);
+        assert!(!roster.may_stand_in(0), "a read is next there");
+        roster.core_took(1);
+        assert!(roster.may_stand_in(0), "it has had its turn");
+        roster.set_in_line(2, 0, false);
+        assert!(roster.is_next(0), "nothing waits there");
+    }
 }
