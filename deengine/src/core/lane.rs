@@ -120,7 +120,9 @@ pub(super) fn commit_all<'a>(
     }
     let mut is_full = false;
     for number in 0..groups.len() + Commits::AHEAD {
-        let coming = groups.get(number).and_then(|&(index, (from, to))| Some(&works[index].1.as_ref()?.jobs[from..to]));
+        // What is not tried is not looked for.
+        let next = groups.get(number).filter(|_| !is_full);
+        let coming = next.and_then(|&(index, (from, to))| Some(&works[index].1.as_ref()?.jobs[from..to]));
         commits.announce(coming.unwrap_or_default().iter().flat_map(Job::places));
         let Some((index, (from, to))) = number.checked_sub(Commits::AHEAD).map(|at| groups[at]) else { continue };
         let (lane, work) = &mut works[index];

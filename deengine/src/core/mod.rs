@@ -265,6 +265,7 @@ impl Core {
                 Waiting::Write(id) => self.bury_write(id),
             }
         }
+        self.publish_line();
         self.ports.close(name);
         self.shared.lock().table.unwatch(name);
     }

@@ -48,7 +48,7 @@ impl Core {
     }
 
     #[inline]
-    fn publish_line(&self) {
+    pub(super) fn publish_line(&self) {
         self.shared.roster.set_in_line(self.index, self.line.controllers(), self.line.is_write_next(&self.ports));
     }
 
@@ -63,6 +63,7 @@ impl Core {
                 Waiting::Write(id) => self.book_write(id, arrived),
             }
         }
+        self.publish_line();
         if let Some(port) = self.ports.get(name) {
             port.is_ending = true;
         }
@@ -71,6 +72,7 @@ impl Core {
     /// The host asks for a command of this queue back.
     pub(super) fn take_back(&mut self, name: QueueKey, cid: u16, abort: u32) {
         let is_taken = self.line.take(&mut self.ports, name, cid);
+        self.publish_line();
         if is_taken {
             // Its entry is free again.
             if let Some(port) = self.ports.get(name) {
@@ -160,6 +162,8 @@ impl Core {
             self.shared.roster.core_took(self.index);
             burst.push(next);
         }
+        // Commits may come in between: what is next here is to be known before.
+        self.publish_line();
         if burst.len() > 1 {
             self.announce_reads(burst.iter().filter_map(|(_, _, what)| match what {
                 Waiting::Command(sqe) => Some(sqe),

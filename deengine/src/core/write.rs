@@ -57,9 +57,11 @@ const ALONE_PATIENCE: u32 = 4;
 pub(super) struct Writes {
     commands: Slab<Write>,
     pulls: Slab<Pull>,
-    /// All of their data is there, oldest first; and until when the oldest waits for room.
+    /// All of their data is there, oldest first.
     arrived: Vec<u32>,
+    /// Until when the oldest of them waits for room; whether there was none the last time.
     stalled_until: Time,
+    is_stalled: bool,
     /// What the core's lane was given, oldest first, and what has not been committed because it is not to be.
     posted: Vec<Posted>,
     verdicts: Vec<Verdict>,
@@ -82,6 +84,7 @@ impl Default for Writes {
             pulls: Slab::marked_otherwise(),
             arrived: Vec::new(),
             stalled_until: Time::ZERO,
+            is_stalled: false,
             posted: Vec::new(),
             verdicts: Vec::new(),
             again: Vec::new(),
@@ -108,6 +111,8 @@ pub(super) struct Write {
     failure: Option<Refusal>,
     /// The version of the rules that it was judged by.
     version: u64,
+    /// There was no room for it: the model takes it when there is, not before.
+    is_stalled: bool,
 }
 
 /// It is moved twice, in and out of its slot.
@@ -167,11 +172,11 @@ impl Writes {
         }
     }
 
-    /// There is no room for the write now: the model takes it when there is.
+    /// There is no room for the write now.
     fn stall(&mut self, id: u32, now: Time) {
-        self.stalled_until = now + STALL_PAUSE;
+        (self.stalled_until, self.is_stalled) = (now + STALL_PAUSE, true);
         if let Some(write) = self.commands.get_mut(id) {
-            write.data_at = write.data_at.max(now);
+            write.is_stalled = true;
         }
     }
 
@@ -242,6 +247,7 @@ impl Core {
             pending: count,
             failure: None,
             version: self.version,
+            is_stalled: false,
         };
         let id = self.writes.commands.insert(write);
         self.writes.waiting += count as usize;
@@ -365,12 +371,19 @@ impl Core {
     /// Judges what has arrived once more and posts it; what is not to be committed any more goes to the firmware.
     fn post(&mut self, now: Time) {
         self.refresh();
-        let Writes { commands, arrived, posted, .. } = &mut self.writes;
+        // Not before the time by which it is committed: a lease that is over then is over now.
+        let now = now.max(self.shared.roster.latest());
+        let Writes { commands, arrived, posted, is_stalled, .. } = &mut self.writes;
+        // Where there was no room a few find out whether there is.
+        let most = if std::mem::take(is_stalled) { BATCH.min(arrived.len()) } else { arrived.len() };
         let lane = self.shared.roster.share(self.index).lane();
         let mut work = lane.work();
         work.begin(self.version);
-        for id in arrived.drain(..) {
+        for id in arrived.drain(..most) {
             let Some(write) = commands.get_mut(id) else { continue };
+            if std::mem::take(&mut write.is_stalled) {
+                write.data_at = write.data_at.max(now);
+            }
             let allowed = write.command.as_ref().filter(|_| write.failure.is_none()).and_then(|(_, request)| {
                 let identity = Identity::Client(request.get().address.client);
                 // By the same rules only the time can have taken the right away.
@@ -443,6 +456,7 @@ impl Core {
                 (Some((permit, request)), _) => {
                     let (queue, identity) = (permit.queue(), Identity::Client(request.get().address.client));
                     let accepted = write.stage.time();
+                    let now = now.max(self.shared.roster.latest());
                     let mut ssd = self.hand_over(&permit, &request);
                     let end = WriteEnd { request, identity, blocks: write.blocks };
                     ssd.finish_write(now, permit, queue, write.failure.map(Into::into), accepted, end);

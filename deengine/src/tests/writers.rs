@@ -251,6 +251,19 @@ fn a_write_that_has_arrived_is_judged_by_the_rules_at_its_commit() {
 }
 
 #[test]
+fn a_core_whose_clock_is_behind_judges_by_the_latest_of_all() {
+    let mut rig = rig();
+    let ids = arrive(&mut rig, WRITER, &[5]);
+    let later = rig.now + Span::from_ms(11_000);
+    rig.core(OTHER).step(later);
+    // Posted as of this core's time, it would be found stale as of the other's, again and again.
+    rig.core(WRITER).end_step();
+    rig.pump();
+    assert!(refusal(&rig.take(WRITER, ids[0]).unwrap()).is_some(), "the lease is over");
+    assert_eq!(rig.layer_stats().host_pages, 0);
+}
+
+#[test]
 fn a_write_that_has_arrived_ends_with_its_lease() {
     let mut rig = rig();
     let ids = arrive(&mut rig, WRITER, &[6]);
