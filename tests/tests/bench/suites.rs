@@ -54,7 +54,7 @@ fn a_suite_goes_on_where_its_last_call_ended() {
         let again = suite("targets", folder.path(), &["--runs", "1"]);
         again.worked();
         for word in
-            ["suite       targets, complete", "bare copy", "scale gnstor randread 4k c1 q64 s16", "counts for nobody"]
+            ["suite       targets, complete", "bare copy", "scale gnstor randread 4k c1 q128 s16", "counts for nobody"]
         {
             assert!(again.stdout.contains(word), "'{word}' in: {}", again.stdout);
         }
