@@ -250,6 +250,8 @@ impl Core {
         drop(ssd);
         self.shared.roster.share(self.index).see(&self.rules, &rules, version);
         (self.rules, self.version) = (rules, version);
+        // A fence may wait for those that wait for room: they are judged at once.
+        self.writes.try_again();
     }
 
     /// The queue is gone on one side: what this core has of it ends.
@@ -396,6 +398,7 @@ impl Controller for Core {
     fn step(&mut self, now: Time) {
         self.now = now;
         self.shared.roster.saw(now);
+        self.refresh();
         // Writes that the modelled firmware takes now have their data: they are committed with what has arrived.
         self.serve_line(now);
         self.commit_arrived(now);

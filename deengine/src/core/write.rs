@@ -180,6 +180,11 @@ impl Writes {
         }
     }
 
+    /// Those that wait for room are posted once more without waiting longer.
+    pub(super) fn try_again(&mut self) {
+        self.stalled_until = Time::ZERO;
+    }
+
     /// What the writes under way are to answer.
     pub(super) fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
         self.commands.iter_mut().map(|write| &mut write.command)

@@ -161,10 +161,15 @@ fn a_write_that_waits_for_room_gives_way_to_a_change_of_rights() {
         sent.push(rig.submit(WRITER, sqe));
         rig.step_to(rig.now + Span::from_ns(1500));
     }
-    rig.chmod(|entry| (entry.writer, entry.lease_epoch) = (None, LEASE + 1));
-    rig.step_to(rig.now + Span::from_ms(100));
+    let chmod = rig.chmod(|entry| (entry.writer, entry.lease_epoch) = (None, LEASE + 1));
+    // At once, and not when it would have been tried again.
+    rig.step(rig.now);
+    rig.pump();
     let last = rig.take(WRITER, *sent.last().unwrap()).unwrap();
-    assert!(refusal(&last).is_some(), "{last:?}");
+    assert_eq!(refusal(&last), Some(Refusal::LeaseExpired));
+    assert_eq!(rig.ssd().commands.len(), 0);
+    rig.step_to(rig.now + Span::from_ms(100));
+    assert_eq!(refusal(&rig.take(DAEMON, chmod).unwrap()), None);
     assert_eq!(rig.in_flight(), 0);
 }
 
