@@ -44,13 +44,38 @@ struct Seen {
     refused: u64,
 }
 
-/// Reads on one core until told to stop. `epoch` is odd while rights are gone and everybody has been told so.
-fn read_on(core: &mut Core, key: QueueKey, map_epoch: u32, epoch: &AtomicU64, stop: &AtomicBool) -> Seen {
+/// What the readers and the daemon's thread tell each other.
+#[derive(Default)]
+struct World {
+    /// Odd while rights are gone and everybody has been told so.
+    epoch: AtomicU64,
+    stop: AtomicBool,
+    /// Times that a reader has been round.
+    turns: AtomicU64,
+}
+
+impl World {
+    /// Lets the readers go round, also where the machine has not let them run yet.
+    fn let_read(&self) {
+        let from = self.turns.load(Ordering::Relaxed);
+        for _ in 0..1_000_000 {
+            if self.turns.load(Ordering::Relaxed) >= from + 64 {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Reads on one core until told to stop.
+fn read_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) -> Seen {
+    let World { epoch, stop, turns } = world;
     let (mut seen, mut dice) = (Seen::default(), u64::from(key.0));
     let now = Time::from_ns(2000);
     let mut under_way: Vec<(TransferId, bool)> = Vec::new();
     let mut out = 0;
     while !stop.load(Ordering::Relaxed) || out > 0 {
+        turns.fetch_add(1, Ordering::Relaxed);
         dice = gnstor_proto::placement::mix64(dice);
         if !stop.load(Ordering::Relaxed) && out < 8 {
             let before = epoch.load(Ordering::SeqCst);
@@ -108,16 +133,20 @@ fn read_on(core: &mut Core, key: QueueKey, map_epoch: u32, epoch: &AtomicU64, st
 fn a_revocation_that_is_complete_is_so_on_every_core() {
     let mut rig = rig();
     let map_epoch = rig.map_epoch;
-    let (epoch, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let world = World::default();
     let keys: Vec<QueueKey> = (0..READERS).map(reader_queue).collect();
-    let read = |core: &mut Core, key| read_on(core, key, map_epoch, &epoch, &stop);
-    let seen = beside(&mut rig, &keys, &stop, read, |rig, core| {
+    let read = |core: &mut Core, key| read_on(core, key, map_epoch, &world);
+    let seen = beside(&mut rig, &keys, &world.stop, read, |rig, core| {
         let rounds = if cfg!(debug_assertions) { 200 } else { 2000 };
+        world.let_read();
         for round in 0..rounds {
             change(rig, core, |entry| entry.readers = Vec::new());
-            epoch.fetch_add(1, Ordering::SeqCst);
+            world.epoch.fetch_add(1, Ordering::SeqCst);
             (0..round % 50).for_each(|_| std::thread::yield_now());
-            epoch.fetch_add(1, Ordering::SeqCst);
+            if round < 10 {
+                world.let_read();
+            }
+            world.epoch.fetch_add(1, Ordering::SeqCst);
             change(rig, core, |entry| entry.readers = vec![client(8)]);
             (0..round % 30).for_each(|_| std::thread::yield_now());
         }
