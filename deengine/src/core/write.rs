@@ -7,10 +7,11 @@
 //!   transferred   the data of one block is there; the last one puts the write among those that have arrived
 //!   step          judge again, post in the core's lane                                                     no lock
 //!                 whoever has the lock: rules still the same? commit what is posted in all lanes           the layer's lock
-//!                 -> Complete; what is not plain (refused, stalled, FUA) goes to the Ssd                   no lock; the Ssd's
+//!                 -> Complete; what is not plain (refused, FUA) goes to the Ssd                            no lock; the Ssd's
+//!                 no room for now: posted again a little later, before what came after it                no lock
 //! ```
-//! Where another core commits, it commits these writes too, or they wait for the next step, and more of them come together. A sweep or a fence
-//! that began before the lock was taken has changed the version of the rules before, so writes that were judged by the version found under the
+//! Where another core commits, it commits these writes too, and the core hears of it with its next command or end of a transfer; or they wait for the
+//! next step, and more of them come together. A sweep or a fence that began before the lock was taken has changed the version of the rules before, so writes that were judged by the version found under the
 //! lock are committed before either; others are judged again.
 
 use super::lane::{Job, Lane, Verdict, commit_all};
