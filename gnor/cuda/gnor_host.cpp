@@ -14,13 +14,14 @@ struct gn_layout_row {
 
 extern "C" const gn_layout_row gn_gnor_layout[] = {
     {SIZE(queue_pair)}, {FIELD(queue_pair, limit)}, {FIELD(queue_pair, error)},
-    {FIELD(queue_pair, posted)}, {FIELD(queue_pair, rung)},
+    {FIELD(queue_pair, rung)},
     {SIZE(slot)}, {SIZE(pool)}, {FIELD(pool, blocks)}, {FIELD(pool, rkey)}, {FIELD(pool, host_addr)}, {FIELD(pool, most)}, {SIZE(pool_host)},
     {SIZE(channel)}, {FIELD(channel, queues_addr)}, {FIELD(channel, qps_addr)}, {FIELD(channel, queue_lkey)},
     {FIELD(channel, ssds)}, {FIELD(channel, first_qpn)}, {FIELD(channel, cq_log)}, {FIELD(channel, cq_word)},
-    {FIELD(channel, qid)}, {FIELD(channel, slot_bits)}, {FIELD(channel, parked_addr)}, {FIELD(channel, parked_bits)}, {FIELD(channel, protocol_errors)}, {FIELD(channel, retries)},
+    {FIELD(channel, depth)}, {FIELD(channel, qid)}, {FIELD(channel, slot_bits)}, {FIELD(channel, parked_addr)}, {FIELD(channel, parked_bits)}, {FIELD(channel, protocol_errors)}, {FIELD(channel, retries)},
     {FIELD(channel, data)}, {FIELD(channel, slots)},
-    {SIZE(parked)}, {"RECV_AT", gn::RECV_AT}, {"DBR_AT", gn::DBR_AT}, {"QUEUE_BYTES", gn::QUEUE_BYTES},
+    {SIZE(parked)}, {"DBR_AT", gn::DBR_AT}, {"SQ_AT", gn::SQ_AT}, {"RQ_AT_EACH", gn::RQ_AT_EACH}, {"RECV_AT_EACH", gn::RECV_AT_EACH},
+    {"QUEUE_BYTES_EACH", gn::QUEUE_BYTES_EACH},
     {SIZE(volume)}, {FIELD(volume, places_addr)}, {FIELD(volume, next_sequence)}, {FIELD(volume, groups)},
     {FIELD(volume, map_epoch)}, {FIELD(volume, vid)}, {FIELD(volume, client)}, {FIELD(volume, replicas)},
     {FIELD(volume, writer)},

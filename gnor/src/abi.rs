@@ -5,14 +5,13 @@
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 pub const SLOTS: usize = 128;
-pub const SQ_BLOCKS: u32 = 64;
-pub const RQ_ENTRIES: u32 = 64;
 pub const MAX_SSDS: usize = 64;
-/// The queues of one SSD, one after the other: send queue, receive queue, response buffers, doorbell record.
-pub const RQ_AT: usize = SQ_BLOCKS as usize * 64;
-pub const RECV_AT: usize = RQ_AT + RQ_ENTRIES as usize * 16;
-pub const DBR_AT: usize = RECV_AT + RQ_ENTRIES as usize * 16;
-pub const QUEUE_BYTES: usize = DBR_AT + 64;
+/// The queues of one SSD, one after the other: doorbell record, send queue, receive queue, response buffers; the last three by the depth.
+pub const DBR_AT: usize = 0;
+pub const SQ_AT: usize = 64;
+pub const RQ_AT_EACH: usize = 64;
+pub const RECV_AT_EACH: usize = 80;
+pub const QUEUE_BYTES_EACH: usize = 96;
 pub const UAR_BYTES: usize = 4096;
 /// What a request that no thread waits for needs between two steps (async.cuh).
 pub const PARKED_BYTES: usize = 64;
@@ -39,8 +38,8 @@ pub struct QueuePair {
     pub retired: u32,
     pub completed: u32,
     pub error: u32,
-    pub posted: u32,
     pub rung: u32,
+    pub reserved: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -90,12 +89,12 @@ pub struct ChannelAbi {
     pub first_qpn: u32,
     pub cq_log: u32,
     pub cq_word: u32,
-    pub qid: u32,
+    pub depth: u32,
     pub slot_bits: [u32; SLOTS / 32],
     pub orphans: [u32; SLOTS / 32],
     pub parked_bits: [u32; SLOTS / 32],
     pub uncalled: u32,
-    pub reserved: u32,
+    pub qid: u32,
     pub protocol_errors: u32,
     pub retries: u32,
     pub visitor: u32,

@@ -57,6 +57,7 @@ fn connect_kernel() -> ClientKernel {
 /// Offsets of a channel's parts in its device memory.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
+    depth: u32,
     qps: usize,
     parked: usize,
     cq: usize,
@@ -72,25 +73,37 @@ struct Layout {
 
 /// A range of 4 GiB: its words are 256 KiB.
 const POOL_MOST: u32 = 1 << 16;
+/// Fewer would let one SSD of many hold up those that wait for a place in its queue.
+const LEAST_DEPTH: usize = 32;
+
+/// Commands that may be in flight to one SSD. The SSDs of an array share a budget of as many as a channel has slots, so that a channel to four of
+/// them has the paper's 50 KB of queues, and all slots can be in flight to one of one (docs/decisions/0028).
+fn queue_depth(ssds: usize) -> u32 {
+    let each = abi::SLOTS.div_ceil(ssds.max(1)).next_power_of_two().max(LEAST_DEPTH);
+    u32::try_from(each).expect("at most SLOTS")
+}
 
 impl Layout {
     fn new(ssds: usize, pool_most: u32) -> Self {
+        let depth = queue_depth(ssds);
+        let per_queue = abi::SQ_AT + depth as usize * abi::QUEUE_BYTES_EACH;
         let align = |n: usize, to: usize| n.next_multiple_of(to);
         let qps = align(size_of::<ChannelAbi>(), 128);
         let parked = align(qps + ssds * size_of::<QueuePair>(), 64);
         // What Connect sends is read once, before the first request can be parked.
         let connect = parked;
         let cq = align(parked + (abi::SLOTS * abi::PARKED_BYTES).max(ssds * CONNECT_DATA_BYTES), 4096);
-        // Room for every command's response, its flushed SEND and every flushed receive: the queue cannot overrun even when
-        // all SSDs fail at once.
-        let entries = (2 * abi::SLOTS + ssds * abi::RQ_ENTRIES as usize).next_power_of_two();
+        // A completion for every send block that is not retired and for every receive that is posted, flushed ones too: in whatever order they come,
+        // the queue cannot overrun even when all SSDs fail at once.
+        let entries = (2 * ssds * depth as usize).next_power_of_two();
         let capsules = cq + entries * 64;
         let per_ssd = capsules + abi::SLOTS * 64;
-        let queue_bytes = per_ssd + ssds * abi::QUEUE_BYTES;
+        let queue_bytes = per_ssd + ssds * per_queue;
         let uars = align(queue_bytes, 4096);
         let pool_words = uars + ssds * abi::UAR_BYTES;
         let cq_log = entries.trailing_zeros();
         Self {
+            depth,
             qps,
             parked,
             cq,
@@ -161,10 +174,13 @@ impl Channel {
         memory.write(layout.cq, &invalid)?;
         let cq =
             hca.create_cq(DeviceCq { address: at(layout.cq), log_entries: layout.cq_log, dbr: None, in_host: false })?;
-        let part = |ssd: usize, offset: usize| at(layout.per_ssd + ssd * abi::QUEUE_BYTES + offset);
+        let depth = layout.depth as usize;
+        let part = |ssd: usize, offset: usize| {
+            at(layout.per_ssd + ssd * (abi::SQ_AT + depth * abi::QUEUE_BYTES_EACH) + offset)
+        };
         let spec = |ssd: usize, ring: usize| DeviceQp {
-            sq: (part(ssd, 0), abi::SQ_BLOCKS),
-            rq: (part(ssd, abi::RQ_AT), abi::RQ_ENTRIES),
+            sq: (part(ssd, abi::SQ_AT), layout.depth),
+            rq: (part(ssd, abi::SQ_AT + depth * abi::RQ_AT_EACH), layout.depth),
             dbr: part(ssd, abi::DBR_AT),
             uar: at(layout.uars + ssd * abi::UAR_BYTES),
             cq,
@@ -222,6 +238,7 @@ impl Channel {
             ssds: u32::try_from(self.ssds).expect("at most MAX_SSDS"),
             first_qpn: self.first_qpn,
             cq_log: layout.cq_log,
+            depth: layout.depth,
             qid: QID.into(),
             data: Pool {
                 base: self.pool.address(),
@@ -249,8 +266,8 @@ impl Channel {
         for (ssd, spec) in specs.iter().enumerate() {
             let request = CmRequest {
                 qid: QID.into(),
-                hrqsize: u16::try_from(abi::RQ_ENTRIES).expect("small").into(),
-                hsqsize_z: u16::try_from(abi::SQ_BLOCKS - 1).expect("small").into(),
+                hrqsize: u16::try_from(self.layout.depth).expect("small").into(),
+                hsqsize_z: u16::try_from(self.layout.depth - 1).expect("small").into(),
                 cntlid: cntlids[ssd].into(),
                 ..CmRequest::default()
             };
@@ -378,3 +395,22 @@ impl Drop for Channel {
 
 const _: () = assert!(offset_of!(ChannelAbi, data) % 8 == 0 && size_of::<QueuePair>() == 32);
 const _: () = assert!(mlx5::WQEBB == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_has_the_papers_50_kb_of_queues_and_all_its_slots_in_flight() {
+        for ssds in [1, 2, 4] {
+            let layout = Layout::new(ssds, abi::POOL_BLOCKS);
+            assert_eq!(ssds * layout.depth as usize, abi::SLOTS, "{ssds} SSDs");
+            assert!(layout.queue_bytes < 54_000, "{ssds} SSDs: {} bytes", layout.queue_bytes);
+        }
+        for ssds in 1..=abi::MAX_SSDS {
+            let layout = Layout::new(ssds, abi::POOL_BLOCKS);
+            assert!(ssds * layout.depth as usize >= abi::SLOTS && layout.depth.is_power_of_two(), "{ssds} SSDs");
+            assert!(1 << layout.cq_log >= 2 * ssds * layout.depth as usize, "{ssds} SSDs");
+        }
+    }
+}

@@ -17,7 +17,7 @@ use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::agent::{DeviceCq, DeviceMr, DeviceQp};
 use gnstor_fabric::region::HostRegion;
-use gnstor_gnor::abi::{GN_NO_REPLICA, RQ_ENTRIES, SLOTS, SQ_BLOCKS};
+use gnstor_gnor::abi::{GN_NO_REPLICA, SLOTS};
 use gnstor_gnor::node::{Connection, NodeError};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::{self, CONNECT_DATA_BYTES, CmRequest, ConnectData, ConnectFields, fctype};
@@ -32,6 +32,9 @@ const QID: u16 = 2;
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// Every so many SENDs one asks for a completion, which retires the send queue.
 const SIGNAL_EVERY: u32 = 16;
+/// Blocks of one SSD's send queue, and its receives: no more commands are in flight to it.
+const SQ_BLOCKS: u32 = 64;
+const RQ_ENTRIES: u32 = 64;
 /// `SAME_LOAD` of io.cuh, in commands.
 const SAME_LOAD: u32 = 4;
 const SQ_BYTES: usize = SQ_BLOCKS as usize * 64;

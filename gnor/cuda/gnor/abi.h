@@ -7,39 +7,29 @@ namespace gn {
 
 enum : gn_u32 {
   SLOTS = 128,         // commands in flight over all SSDs of a channel, and requests: a request may be several commands
-  SQ_BLOCKS = 64,      // send queue of one SSD, in 64-byte blocks
-  RQ_ENTRIES = 64,     // receives of one SSD: no more commands than this are in flight to it
-  SIGNAL_EVERY = 16,   // every sixteenth SEND asks for a completion, which retires the send queue
-  POST_EVERY = 16,     // receives are posted again sixteen at a time: a release towards the NIC waits for what crosses PCIe
+  SIGNAL_EVERY = 8,    // every eighth SEND asks for a completion, which retires the send queue
   MAX_SSDS = 64,
   MAX_REPLICAS = 4,    // proto/src/vendor.rs
 };
-
-static_assert(RQ_ENTRIES % POST_EVERY == 0 && RQ_ENTRIES > POST_EVERY, "posting comes before the last receive is used");
 
 // What of one SSD's queue pair changes; where its queues are follows from the channel (`sq_of` and its like). The counters run over all 32
 // bits; what goes on the wire is their low 16.
 struct queue_pair {
   gn_u32 reserve;      // send blocks handed out
   gn_u32 publish;      // send blocks whose doorbell was rung, before their record at least
-  gn_u32 limit;        // send blocks that may be handed out: as far as blocks are retired and receives posted. Under cq_word's lock, as are
+  gn_u32 limit;        // send blocks that may be handed out: as far as blocks are retired and receives free. Under cq_word's lock, as are
   gn_u32 retired;      // send blocks the HCA is done with
   gn_u32 completed;    // responses taken
   gn_u32 error;        // 0, or QP_BROKEN | completion opcode << 8 | syndrome
-  gn_u32 posted;       // receives that are posted: at most as many as can be, in multiples of POST_EVERY
   gn_u32 rung;         // send blocks whose doorbell was rung behind their record, too; a warp alone does that later
+  gn_u32 reserved;
 };
 static_assert(sizeof(queue_pair) == 32, "");
 
-// The queues of one SSD, one after the other in registered memory.
-enum : gn_u32 {
-  SQ_AT = 0,
-  RQ_AT = SQ_AT + SQ_BLOCKS * 64,
-  RECV_AT = RQ_AT + RQ_ENTRIES * 16,   // RQ_ENTRIES x 16 bytes: where responses land
-  DBR_AT = RECV_AT + RQ_ENTRIES * 16,
-  QUEUE_BYTES = DBR_AT + 64,
-  UAR_BYTES = 4096,
-};
+// The queues of one SSD, one after the other in registered memory. How deep they are says the channel: a budget is shared by the SSDs of an array.
+//
+//   doorbell record (64) | send queue (depth x 64) | receive queue (depth x 16) | where responses land (depth x 16)
+enum : gn_u32 { DBR_AT = 0, SQ_AT = 64, RQ_AT_EACH = 64, RECV_AT_EACH = 80, QUEUE_BYTES_EACH = 96, UAR_BYTES = 4096 };
 
 // A slot is a command id; the slot of a request's first command is the request's own, its *head*, until the request has ended.
 struct slot {
@@ -76,7 +66,7 @@ struct pool_host {
 struct channel {
   gn_u64 cq_addr;
   gn_u64 capsules_addr;  // SLOTS x 64 bytes, registered
-  gn_u64 queues_addr;    // ssds x QUEUE_BYTES, registered
+  gn_u64 queues_addr;    // ssds x (SQ_AT + depth x QUEUE_BYTES_EACH), registered
   gn_u64 uars_addr;      // ssds x UAR_BYTES: doorbell pages
   gn_u64 qps_addr;       // queue_pair[ssds]
   gn_u64 parked_addr;    // parked[SLOTS], see async.cuh
@@ -86,12 +76,12 @@ struct channel {
   gn_u32 first_qpn;      // queue pairs of a channel have consecutive numbers
   gn_u32 cq_log;
   gn_u32 cq_word;        // completions taken << 1, or CQ_LOCKED
-  gn_u32 qid;
+  gn_u32 depth;          // blocks of each send queue, and receives: a power of two. No more commands are in flight to one SSD
   gn_u32 slot_bits[SLOTS / 32];  // taken
   gn_u32 orphans[SLOTS / 32];    // slots of abandoned requests that have ended
   gn_u32 parked_bits[SLOTS / 32];  // requests that no thread has in hand
   gn_u32 uncalled;                 // requests that ended where nobody could call them back
-  gn_u32 reserved;
+  gn_u32 qid;
   gn_u32 protocol_errors;        // responses that name no command in flight
   gn_u32 retries;                // reads that were sent to another replica after a refusal or a broken queue pair
   gn_u32 visitor, visits;        // by_warp, in the CPU execution: who is inside

@@ -10,7 +10,7 @@ namespace gn {
 GN_DEV queue_pair& qp_of(const channel& c, gn_u32 ssd) { return ((queue_pair*)c.qps_addr)[ssd]; }
 
 // Where the parts of an SSD's queues are: computed, so that no load waits for another.
-GN_DEV gn_u64 queue_of(const channel& c, gn_u32 ssd) { return c.queues_addr + (gn_u64)ssd * QUEUE_BYTES; }
+GN_DEV gn_u64 queue_of(const channel& c, gn_u32 ssd) { return c.queues_addr + (gn_u64)(ssd * (SQ_AT + c.depth * QUEUE_BYTES_EACH)); }
 GN_DEV gn_u32* record_of(const channel& c, gn_u32 ssd) { return (gn_u32*)(queue_of(c, ssd) + DBR_AT); }
 GN_DEV gn_u64* doorbell_of(const channel& c, gn_u32 ssd) {
   return (gn_u64*)(c.uars_addr + (gn_u64)ssd * UAR_BYTES + mlx5::UAR_DB0);
@@ -37,7 +37,7 @@ GN_DEV gn_u32 reserve(queue_pair& qp, gn_u32 n, gn_u32& first) {
 
 // The work request that sends capsule `cid`: a control and one data segment, one block.
 GN_DEV void write_send(const channel& c, gn_u32 ssd, gn_u32 index, gn_u32 cid) {
-  gn_u8* block = (gn_u8*)queue_of(c, ssd) + SQ_AT + (gn_u64)(index & (SQ_BLOCKS - 1)) * mlx5::WQEBB;
+  gn_u8* block = (gn_u8*)queue_of(c, ssd) + SQ_AT + (gn_u64)((index & (c.depth - 1)) * mlx5::WQEBB);
   gn_u32 signal = (index + 1) % SIGNAL_EVERY == 0 ? (gn_u32)mlx5::CE_CQ_UPDATE : 0u;
   gn_u64 address = (gn_u64)capsule_of(c, cid);
   gn_u32 ctrl[4] = {be32((index & 0xffffu) << 8 | mlx5::OP_SEND), be32((c.first_qpn + ssd) << 8 | 2u), be32(signal), 0};
@@ -46,42 +46,30 @@ GN_DEV void write_send(const channel& c, gn_u32 ssd, gn_u32 index, gn_u32 cid) {
   mem::st16(block + 16, data);
 }
 
-// What of a queue pair may be reserved: as far as send blocks are retired and receives posted. Under cq_word's lock, or by a warp alone.
+// What of a queue pair may be reserved when so many responses were taken: as far as send blocks are retired, and as the responses' places have been
+// read. Under cq_word's lock, or by a warp alone.
 template <class S>
-GN_DEV void set_limit(queue_pair& qp) {
-  gn_u32 by_sends = qp.retired + SQ_BLOCKS;
-  S::st_release(&qp.limit, (int)(by_sends - qp.posted) < 0 ? by_sends : qp.posted);  // pairs with the acquire in reserve
-}
-
-// Receives that may be posted when so many responses have been taken: sixteen at a time.
-GN_DEV gn_u32 postable(gn_u32 completed) { return completed / POST_EVERY * POST_EVERY + RQ_ENTRIES; }
-
-// The receives whose responses a warp alone has taken are posted with a doorbell's fence, for nothing. The command that takes one has a
-// later doorbell, behind a fence of its own.
-template <class S>
-GN_DEV void post_behind_fence(channel& c, gn_u32 ssd, queue_pair& qp) {
-  gn_u32 due = postable(S::ld(&qp.completed));
-  if (due == qp.posted) return;
-  mem::st_fenced_sys(record_of(c, ssd) + mlx5::RCV_DBR, be32(due & 0xffffu));
-  qp.posted = due;
-  set_limit<S>(qp);
+GN_DEV void set_limit(const channel& c, queue_pair& qp, gn_u32 completed) {
+  gn_u32 least = (int)(qp.retired - completed) < 0 ? qp.retired : completed;
+  S::st_release(&qp.limit, least + c.depth);  // pairs with the acquire in reserve
 }
 
 // Publishes blocks first..first+n in reservation order and rings the doorbell. The blocks were written by lanes that have
-// passed a __syncwarp with the caller. Whoever reserved earlier is already on its way here: nobody waits between the two.
+// passed a __syncwarp with the caller. Whoever reserved earlier is already on its way here: nobody waits between the two. A command's receive is
+// posted with it, by the same number, so a response always finds one: its segment has lain in the ring since the channel was connected, and what
+// was in its place has been read, or the command could not have been reserved.
 template <class S>
 GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 first, gn_u32 n) {
   queue_pair& qp = qp_of(c, ssd);
   while (!S::ALONE && S::ld_acquire(&qp.publish) != first) pause(20);
   gn_u32 next = first + n;
   gn_u64 kick = mlx5::doorbell_value(next, c.first_qpn + ssd);
+  mem::st_relaxed_sys(record_of(c, ssd) + mlx5::RCV_DBR, be32(next & 0xffffu));
   // The doorbell carries the index: an HCA that goes by it begins while the record is on its way. Rung again behind the record, for one that
   // goes by that: a warp alone does so when it has nothing else to do (ring_again), or with its next doorbell.
   mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
   mem::st_fenced_sys(record_of(c, ssd) + mlx5::SND_DBR, be32(next & 0xffffu));
-  if constexpr (S::ALONE) {
-    post_behind_fence<S>(c, ssd, qp);
-  } else {
+  if constexpr (!S::ALONE) {
     mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
     qp.rung = next;
   }

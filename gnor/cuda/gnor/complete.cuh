@@ -76,7 +76,6 @@ GN_DEV void break_queue(channel& c, gn_u32 q, gn_u32 opcode, gn_u32 syndrome) {
   }
 }
 
-enum : int { POST_LATER = 32 };     // a warp's commands
 enum : gn_u32 { RING_EVERY = 256 };  // completions
 
 // What a lane has read from the completion queue.
@@ -100,10 +99,10 @@ GN_DEV completion read_cqe(const channel& c, const mlx5::cqe64* e, gn_u32 last) 
 
 // The response that a completion tells of: DW0, DW1, SQHD, and command id and status.
 GN_DEV const gn_u32* response_of(const channel& c, const completion& x) {
-  return (const gn_u32*)(queue_of(c, x.q) + RECV_AT + (gn_u64)(x.counter & (RQ_ENTRIES - 1)) * 16);
+  return (const gn_u32*)(queue_of(c, x.q) + SQ_AT + (gn_u64)(c.depth * RECV_AT_EACH + (x.counter & (c.depth - 1)) * 16));
 }
 
-// Gives back what this pass's acknowledgements and responses have freed: receives first, then send blocks to be reserved. The lanes of
+// Gives back what this pass's acknowledgements and responses have freed: blocks to be reserved, each with the receive of its number. The lanes of
 // `mask` together, behind their reading of responses; one of them for each queue pair.
 template <class S>
 GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
@@ -113,18 +112,10 @@ GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
   gn_u32 newest = __shfl_sync(mask, x.counter, acks ? 31 - __clz((int)acks) : (int)lane_id());
   if (!(x.is_response || x.is_ack) || lane_id() != lowest(group)) return;
   queue_pair& qp = qp_of(c, x.q);
-  gn_u32 completed = S::ld(&qp.completed) + n, due = postable(completed);
+  gn_u32 completed = S::ld(&qp.completed) + n;
   if (acks) qp.retired += (newest + 1 - qp.retired) & 0xffffu;
   S::st(&qp.completed, completed);
-  // The responses' buffers were read: the ring slots still name them, so posting them again is only moving the counter. A warp alone leaves it to its next
-  // doorbell, as long as there is room for one.
-  bool later = S::ALONE && (int)(qp.posted - S::ld(&qp.reserve)) >= POST_LATER;
-  if (due != qp.posted && !later) {
-    mem::st_release_sys(record_of(c, x.q) + mlx5::RCV_DBR, be32(due & 0xffffu));
-    qp.posted = due;
-  }
-  // The receive is posted before the command whose response it takes is allowed.
-  set_limit<S>(qp);
+  set_limit<S>(c, qp, completed);
 }
 
 // The entry that lane number `rank` looks at, where cq_word is `word`.

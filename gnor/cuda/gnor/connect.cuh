@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The GPU's part of setting a channel up (paper 4.2): post the receives, send Fabrics Connect on every queue pair.
+// The GPU's part of setting a channel up (paper 4.2): write the receives, send Fabrics Connect on every queue pair.
 #pragma once
 #include "gnor/io.cuh"
 
@@ -12,17 +12,16 @@ struct connect_args {
   gn_u32 dw0[MAX_SSDS];     // out
 };
 
-// Every receive of one queue pair: one data segment each, posted by moving the doorbell record only.
-GN_DEV void post_receives(const channel& c, gn_u32 ssd) {
-  gn_u64 queue = queue_of(c, ssd);
-  for (gn_u32 i = 0; i < RQ_ENTRIES; ++i) {
-    gn_u64 address = queue + RECV_AT + (gn_u64)i * 16;
+// Every receive of one queue pair: one data segment each, written once. From then on a receive is posted by moving the doorbell record, which
+// `publish` does with the command that it is for.
+GN_DEV void write_receives(const channel& c, gn_u32 ssd) {
+  gn_u64 receives = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RQ_AT_EACH), responses = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RECV_AT_EACH);
+  for (gn_u32 i = 0; i < c.depth; ++i) {
+    gn_u64 address = responses + (gn_u64)i * 16;
     gn_u32 seg[4] = {be32(16u), be32(c.queue_lkey), be32((gn_u32)(address >> 32)), be32((gn_u32)address)};
-    mem::st16((gn_u8*)queue + RQ_AT + (gn_u64)i * mlx5::DS_BYTES, seg);
+    mem::st16((gn_u8*)receives + (gn_u64)i * mlx5::DS_BYTES, seg);
   }
-  mem::st_release_sys(record_of(c, ssd) + mlx5::RCV_DBR, be32((gn_u32)RQ_ENTRIES));  // pairs with deliver_send's acquire
-  qp_of(c, ssd).posted = RQ_ENTRIES;
-  mem::st_release_gpu(&qp_of(c, ssd).limit, SQ_BLOCKS < RQ_ENTRIES ? (gn_u32)SQ_BLOCKS : (gn_u32)RQ_ENTRIES);
+  mem::st_release_gpu(&qp_of(c, ssd).limit, c.depth);
 }
 
 // Fabrics Connect for I/O queue `qid` with the 1,024 bytes of data the CPU has prepared (proto/src/fabrics.rs).
@@ -36,7 +35,7 @@ GN_DEV void write_connect(channel& c, gn_u32 cid, gn_u32 ssd) {
   w[8] = 1024u | c.queue_lkey << 24;
   w[9] = c.queue_lkey >> 8 | SGL_KEYED << 24;
   w[10] = c.qid << 16;
-  w[11] = RQ_ENTRIES - 1;
+  w[11] = c.depth - 1;
   gn_u8* to = capsule_of(c, cid);
   for (gn_u32 k = 0; k < 4; ++k) mem::st16(to + 16 * k, w + 4 * k);
 }
@@ -51,7 +50,7 @@ GN_DEV void connect_all(connect_args& a) {
   for (gn_u32 base = 0; base < c.ssds; base += 32) {
     gn_u32 ssd = base + lane_id();
     bool waiting = ssd < c.ssds;
-    if (waiting) post_receives(c, ssd);
+    if (waiting) write_receives(c, ssd);
     gn_u32 cid = slots_take<S>(c, ALL, waiting, 0);  // a new channel has slots for all
     io x;
     if (waiting) {

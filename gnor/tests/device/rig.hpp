@@ -28,6 +28,7 @@ constexpr gn_u32 BLOCK_WORDS = GN_BLOCK / 4;
 struct Config {
   uint64_t seed = 1;
   gn_u32 ssds = 2, replicas = 1, chunk_shift = 1;
+  gn_u32 depth = 64;                 // of the queues of each SSD
   gn_u32 blocks = 1, warps = 2;      // of the client grid; warps a block
   gn_u32 rounds = 3, max_blocks = 4;
   gn_u32 agent_warps = 4;            // one front end and a mover; from 12 on four front ends, from 16 on eight
@@ -128,7 +129,7 @@ struct Rig {
 
   explicit Rig(const Config& config)
       : cfg(config), threads(config.blocks * config.warps * 32),
-        cq_log(log2_up(2 * SLOTS + config.ssds * RQ_ENTRIES)), queues(config.ssds * QUEUE_BYTES),
+        cq_log(log2_up(2 * config.ssds * config.depth)), queues(config.ssds * queue_bytes(config)),
         uars(config.ssds * UAR_BYTES), capsules(SLOTS * 64),
         connect(config.ssds * 1024), cq(64u << cq_log), rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 320),
         pool_memory(static_cast<size_t>(config.pool_blocks) * POOL_BLOCK), pool_words(config.pool_blocks * 4),
@@ -155,13 +156,15 @@ struct Rig {
     connect_request.timeout_ns = ~0ull >> 1;
   }
 
+  static gn_u32 queue_bytes(const Config& config) { return SQ_AT + config.depth * QUEUE_BYTES_EACH; }
+
   void set_up_queue(gn_u32 q) {
     hca::qp_ctx& x = qp_ctxs[q];
     x = {};
-    gn_u64 queue = queues.at(q * QUEUE_BYTES);
-    x.sq_addr = queue + SQ_AT, x.rq_addr = queue + RQ_AT, x.dbr_addr = queue + DBR_AT;
+    gn_u64 queue = queues.at(q * queue_bytes(cfg));
+    x.sq_addr = queue + SQ_AT, x.rq_addr = queue + SQ_AT + cfg.depth * RQ_AT_EACH, x.dbr_addr = queue + DBR_AT;
     x.uar_addr = uars.at(q * UAR_BYTES);
-    x.qpn = FIRST_QPN + q, x.state = hca::QP_RTS, x.sq_mask = SQ_BLOCKS - 1, x.rq_mask = RQ_ENTRIES - 1, x.pd = 1;
+    x.qpn = FIRST_QPN + q, x.state = hca::QP_RTS, x.sq_mask = x.rq_mask = cfg.depth - 1, x.pd = 1;
   }
 
   void set_up_channel() {
@@ -169,7 +172,7 @@ struct Rig {
     c.queues_addr = queues.at(), c.uars_addr = uars.at();
     c.parked_addr = parked_requests.at();
     c.qps_addr = reinterpret_cast<gn_u64>(qps.data());
-    c.queue_lkey = QUEUE_KEY, c.ssds = cfg.ssds, c.first_qpn = FIRST_QPN, c.cq_log = cq_log, c.qid = 1;
+    c.queue_lkey = QUEUE_KEY, c.ssds = cfg.ssds, c.first_qpn = FIRST_QPN, c.cq_log = cq_log, c.qid = 1, c.depth = cfg.depth;
     c.data = {pool_memory.at(), pool_words.at(), cfg.grows ? rings.at(rings.bytes - 64) : 0, cfg.grows ? 1 : cfg.pool_blocks, POOL_KEY, cfg.pool_blocks, 0};
   }
 

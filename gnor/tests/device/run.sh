@@ -104,7 +104,7 @@ mutants_of_one_core() {
         plain plain one_queue_pair_breaks 100
     mutant lock_release_relaxed $GNOR/complete.cuh \
         '/&c.cq_word, word + 2/s/st_release/st/' tsan tsan many_doorbells 20
-    mutant no_receive_credit $GNOR/append.cuh 's/< 0 ? by_sends : qp.posted/< 0 ? by_sends : by_sends/' plain plain full_queues 20
+    mutant no_receive_credit $GNOR/append.cuh 's/< 0 ? qp.retired : completed;/< 0 ? qp.retired : qp.retired;/' plain plain full_queues 20
     mutant lock_taken_for_others_entries $GNOR/complete.cuh 's/got = old == word;/got = old != CQ_LOCKED;/;s/gn_u32 old = S::exch/for (int k = 0; k < 50; ++k) pause(20); &/' \
         plain plain many_doorbells 60
     # Of answers.
@@ -115,10 +115,8 @@ mutants_of_one_core() {
     mutant lanes_without_turns $GNOR/sharing.cuh 's/if constexpr (S::ALONE) {/if constexpr (false) {/' \
         plain plain one_warp_alone 60
     mutant alone_publishes_unseen $GNOR/append.cuh 's/^  S::st_release(&qp.publish, next)/  if (!S::ALONE) &/' plain plain one_warp_alone 5
-    # A warp alone posts receives with its doorbells, and where there is no room for one at once.
-    mutant nobody_posts_for_a_warp $GNOR/complete.cuh 's/>= POST_LATER;/> -POST_LATER * 4;/' plain plain one_warp_fills_its_queue 20
     mutant nobody_rings_again $GNOR/complete.cuh '/ring_again/d' plain plain one_warp_alone 20
-    mutant credit_without_posting $GNOR/append.cuh '/st_fenced_sys(record_of(c, ssd) + mlx5::RCV_DBR/d' plain plain one_warp_alone 60
+    mutant commands_without_receives $GNOR/append.cuh '/mlx5::RCV_DBR/d' plain plain one_warp_alone 20
     mutant a_callback_waits '' '' plain plain a_callback_that_waits 5
     mutant two_warps_are_one '' '' plain plain two_warps_alone 5
 }
@@ -133,8 +131,8 @@ mutants_of_the_other() {
         's/PLACES = 64/PLACES = 32/;s/ - drawn \* PLACE_KINDS;/ % PLACE_KINDS;/;s/^    if (reports.count == MOST/    for (int k = 0; k < 200 \&\& drawn % 5 == 0; ++k) pause(20);\n&/' \
         plain plain batched_reads_and_writes 30
     # The wrong order alone has a window of one access; the pauses stand for a warp that is slow there.
-    mutant receives_posted_after_credit $GNOR/complete.cuh \
-        '/RCV_DBR/{h;d};/set_limit<S>(qp);/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' plain plain full_queues 60
+    mutant receive_posted_behind_its_command $GNOR/append.cuh \
+        '/RCV_DBR/{h;d};/SND_DBR/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' plain plain full_queues 60
     # Here, too, pauses widen the window.
     mutant lanes_decide_alone $FABRIC/mover.cuh \
         's/if (!__shfl_sync.*opens, 0))/if (!opens)/;s/^  bool opens = /  for (int k = lane_id() * 8; k--;) pause(20);\n&/' \

@@ -362,6 +362,7 @@ Config common(uint64_t seed) {
   cfg.agent_warps = seed % 5 == 0 ? 16 : seed % 5 == 1 ? 12 : 4 + rng.below(3);
   cfg.seats = 1 + seed % 4 / 3;
   cfg.answers = seed / 2 % 2;
+  cfg.depth = 32u << seed / 3 % 3;
   return cfg;
 }
 
@@ -477,7 +478,7 @@ Config one_warp_alone(uint64_t seed) {
   return cfg;
 }
 
-/// More commands of one warp than its queue has room for: receives are posted without a doorbell, too.
+/// More commands of one warp than its queue has room for.
 Config one_warp_fills_its_queue(uint64_t seed) {
   Config cfg = in_one_block(a_long_request(seed), Config::WARP, 1);
   cfg.ssds = cfg.replicas = 1, cfg.rounds = 2;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The queues of a host channel: receives, work requests and doorbells out, completions in.
 
-use super::{Ended, HostChannel, PER_SSD, RQ_BYTES, SIGNAL_EVERY, SQ_BYTES, Slot, UAR};
+use super::{Ended, HostChannel, PER_SSD, RQ_BYTES, RQ_ENTRIES, SIGNAL_EVERY, SQ_BLOCKS, SQ_BYTES, Slot, UAR};
 use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode, syndrome};
-use gnstor_gnor::abi::{GN_QP_BROKEN, RQ_ENTRIES, SQ_BLOCKS};
+use gnstor_gnor::abi::GN_QP_BROKEN;
 use gnstor_proto::nvme::{self, Cqe, Sqe};
 use std::sync::atomic::Ordering;
 use zerocopy::{FromBytes, IntoBytes};
