@@ -195,6 +195,7 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
       if (writes) x = write_request(me.f, vba, a.unit_blocks, buffer, me.key);
       else x = read_request(me.f, vba, a.unit_blocks, buffer, me.key);
       x.attempt = writes ? 0 : a.replica;
+      if (!writes && a.replica) x.flags = FLAG_PINNED;  // what was asked for is this replica, not the data
       started = now_ns();
       busy = true;
     }

@@ -74,7 +74,7 @@ GN_DEV void demo_body(demo_args& a, gn_u32 block, gn_u32 blocks) {
       if (gn::lane_id() == (gn_u32)lane) a.hashes[mine] = hash;
     }
     __syncwarp();  // the others have read this lane's buffer before it is given back
-    if (ended && x.status != gn::GN_TIMED_OUT) gn::free(a.f, buffer, gn::GN_BLOCK);
+    if (ended) gn::free(a.f, buffer, gn::GN_BLOCK);
   }
 }
 

@@ -83,6 +83,12 @@ fn queue_depth(ssds: usize) -> u32 {
     u32::try_from(each).expect("at most SLOTS")
 }
 
+/// Entries of an NVMe submission queue for so many commands in flight: with twice as many as there can be, its tail never comes to the head that
+/// responses report (SQHD), so nobody has to look at that.
+fn nvme_queue_entries(depth: u32) -> u32 {
+    2 * depth
+}
+
 impl Layout {
     fn new(ssds: usize, pool_most: u32) -> Self {
         let depth = queue_depth(ssds);
@@ -267,7 +273,7 @@ impl Channel {
             let request = CmRequest {
                 qid: QID.into(),
                 hrqsize: u16::try_from(self.layout.depth).expect("small").into(),
-                hsqsize_z: u16::try_from(self.layout.depth - 1).expect("small").into(),
+                hsqsize_z: u16::try_from(nvme_queue_entries(self.layout.depth) - 1).expect("small").into(),
                 cntlid: cntlids[ssd].into(),
                 ..CmRequest::default()
             };

@@ -35,6 +35,9 @@ const SIGNAL_EVERY: u32 = 16;
 /// Blocks of one SSD's send queue, and its receives: no more commands are in flight to it.
 const SQ_BLOCKS: u32 = 64;
 const RQ_ENTRIES: u32 = 64;
+/// Entries of the NVMe submission queue, counted from 0: twice as many as commands can be in flight, so that it is never full.
+const NVME_QUEUE_Z: u16 = 127;
+const _: () = assert!(NVME_QUEUE_Z as u32 + 1 == 2 * RQ_ENTRIES);
 /// `SAME_LOAD` of io.cuh, in commands.
 const SAME_LOAD: u32 = 4;
 const SQ_BYTES: usize = SQ_BLOCKS as usize * 64;
@@ -205,7 +208,7 @@ impl HostChannel {
             let request = CmRequest {
                 qid: QID.into(),
                 hrqsize: u16::try_from(RQ_ENTRIES).expect("small").into(),
-                hsqsize_z: u16::try_from(SQ_BLOCKS - 1).expect("small").into(),
+                hsqsize_z: NVME_QUEUE_Z.into(),
                 cntlid: cntlids[ssd].into(),
                 ..CmRequest::default()
             };
@@ -228,8 +231,7 @@ impl HostChannel {
             let at = self.connect_at + ssd * CONNECT_DATA_BYTES;
             let subnqn = self.client.session.addresses()[ssd].subnqn.clone();
             self.memory.write(at as u64, ConnectData::new(host, cntlid, &subnqn).as_bytes());
-            let size = u16::try_from(RQ_ENTRIES - 1).expect("small");
-            let fields = ConnectFields { qid: QID.into(), sqsize_z: size.into(), ..ConnectFields::default() };
+            let fields = ConnectFields { qid: QID.into(), sqsize_z: NVME_QUEUE_Z.into(), ..ConnectFields::default() };
             let mut sqe = fabrics::command(fctype::CONNECT, &fields);
             let bytes = u32::try_from(CONNECT_DATA_BYTES).expect("a kilobyte");
             sqe.dptr = KeyedSgl::keyed(self.base + at as u64, bytes, self.keys[0]);

@@ -36,8 +36,7 @@ GN_DEV void reading_body(reading_args& a, gn_u32 block, gn_u32 grid) {
     if (x.status != gn::GN_OK) gn::mem::add_relaxed_gpu(&a.failed, 1u);
     else if (gn::mem::ld_relaxed_sys((const gn_u64*)buffer) != (gn_u64)at * BLOCK_SALT) gn::mem::add_relaxed_gpu(&a.wrong, (gn_u64)1);
     else gn::mem::add_relaxed_gpu(&a.reads, (gn_u64)1);
-    // What a request that timed out may still write to is not given back.
-    if (x.status != gn::GN_TIMED_OUT) gn::free(f, buffer, gn::GN_BLOCK);
+    gn::free(f, buffer, gn::GN_BLOCK);
   }
 }
 
@@ -57,7 +56,7 @@ GN_DEV void growing_body(growing_args& a, gn_u32 block, gn_u32 grid) {
     bool right = gn::mem::ld_relaxed_sys((const gn_u64*)(buffer + i * gn::GN_BLOCK)) == (gn_u64)(first + i) * BLOCK_SALT;
     gn::mem::add_relaxed_gpu(right ? &a.right : &a.wrong, 1u);
   }
-  if (status != gn::GN_TIMED_OUT) gn::free(f, buffer, a.bytes);
+  gn::free(f, buffer, a.bytes);
 }
 
 GN_CLIENT(neighbour_growing, growing_args, growing_body)
@@ -77,7 +76,7 @@ __device__ void block_is_here(const gn::file& f, gn_u64 user, gn_u32 status, gn_
   calling_args::link& c = *(calling_args::link*)user;
   bool right = status == gn::GN_OK && gn::mem::ld_relaxed_sys((const gn_u64*)c.buffer) == c.block * BLOCK_SALT;
   gn::mem::add_relaxed_gpu(status != gn::GN_OK ? &c.all->failed : right ? &c.all->right : &c.all->wrong, 1u);
-  if (status != gn::GN_TIMED_OUT && begin_next(c) != gn::GN_PENDING) gn::free(f, c.buffer, gn::GN_BLOCK);
+  if (status == gn::GN_TIMED_OUT || begin_next(c) != gn::GN_PENDING) gn::free(f, c.buffer, gn::GN_BLOCK);
 }
 
 __device__ gn::callback<> neighbour_callbacks[] = {block_is_here};

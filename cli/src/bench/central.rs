@@ -38,6 +38,20 @@ struct Log {
     given: u64,
     flushed: u64,
     flushing: bool,
+    /// A flush failed: what was in it is on no medium, and nothing is acknowledged any more.
+    broken: Option<io::ErrorKind>,
+}
+
+impl Log {
+    /// Takes what has gathered, and where it is to be written: at the beginning again where the log is long enough.
+    fn begin_flush(&mut self) -> io::Result<(File, Vec<u8>)> {
+        if self.length + self.pending.len() > LOG_BYTES {
+            self.file.set_len(0)?;
+            io::Seek::rewind(&mut self.file)?;
+            self.length = 0;
+        }
+        Ok((self.file.try_clone()?, std::mem::take(&mut self.pending)))
+    }
 }
 
 /// The engine.
@@ -69,7 +83,7 @@ impl Central {
             free: (0..load.units + spare_units(load)).rev().collect(),
         };
         let volumes = (0..load.clients).map(|_| volume()).collect();
-        let log = Log { file, pending: Vec::new(), length: 0, given: 0, flushed: 0, flushing: false };
+        let log = Log { file, pending: Vec::new(), length: 0, given: 0, flushed: 0, flushing: false, broken: None };
         Ok(Self { volumes: Mutex::new(volumes), log: Mutex::new(log), ready: Condvar::new() })
     }
 
@@ -109,6 +123,9 @@ impl Central {
         }
         let mine = log.given;
         while log.flushed < mine {
+            if let Some(kind) = log.broken {
+                return Err(kind.into());
+            }
             if log.flushing {
                 let (held, waited) = self.ready.wait_timeout(log, FLUSH).expect("no panic while held");
                 if waited.timed_out() {
@@ -117,22 +134,24 @@ impl Central {
                 log = held;
                 continue;
             }
+            let (until, begun) = (log.given, log.begin_flush());
             log.flushing = true;
-            let (records, until) = (std::mem::take(&mut log.pending), log.given);
-            if log.length + records.len() > LOG_BYTES {
-                log.file.set_len(0)?;
-                io::Seek::rewind(&mut log.file)?;
-                log.length = 0;
-            }
-            let mut file = log.file.try_clone()?;
             drop(log);
-            let written = file.write_all(&records).and_then(|()| file.sync_data());
+            let written = begun.and_then(|(mut file, records)| {
+                file.write_all(&records)?;
+                file.sync_data()?;
+                Ok(records.len())
+            });
             log = self.log.lock().expect("no panic while held");
             log.flushing = false;
             self.ready.notify_all();
-            written?;
-            log.flushed = until;
-            log.length += records.len();
+            match written {
+                Ok(bytes) => (log.flushed, log.length) = (until, log.length + bytes),
+                Err(error) => {
+                    log.broken = Some(error.kind());
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }
@@ -191,5 +210,23 @@ mod tests {
             }
         });
         assert_eq!(central.records(), 4000);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_acknowledges_nothing_any_more() {
+        let central = Arc::new(Central::new(&load()).expect("an engine"));
+        // A file that is open for reading only takes no record.
+        let name = tempfile::NamedTempFile::new().expect("a file");
+        central.log.lock().unwrap().file = File::open(name.path()).expect("the same one");
+        let place = central.allocate(0, 1).expect("a place");
+        let writers: Vec<_> = (0..4)
+            .map(|_| {
+                let central = Arc::clone(&central);
+                std::thread::spawn(move || central.commit(0, &[(1, place)]).is_err())
+            })
+            .collect();
+        assert!(writers.into_iter().all(|writer| writer.join().unwrap()));
+        assert!(central.commit(0, &[(1, place)]).is_err(), "nothing is pending, and nothing was written");
+        assert_eq!((central.find(0, 1), central.records()), (None, 0));
     }
 }

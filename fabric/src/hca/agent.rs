@@ -29,6 +29,9 @@ pub const MAX_QPS: u32 = 1024;
 const MAX_CQS: u32 = 256;
 const MAX_MRS: u32 = 1024;
 const FIRST_QPN: u32 = 0x100;
+/// How often, and how far apart, the GPU is looked at after a launch that failed, until its kernels have ended: a second.
+const LOOKS: u32 = 1000;
+const LOOK: Duration = Duration::from_millis(1);
 /// Threads of an agent block: dispatcher, responder, 4 front ends, 18 movers; for each of two pairs of rings 2 front ends and 8 movers, of three 1 and 5.
 pub const AGENT_THREADS: u32 = 768;
 /// On the CPU one of each is enough: they share one core.
@@ -259,9 +262,24 @@ impl AgentHca {
         self.tables.lock().expect("no panic while held")
     }
 
-    /// Waits until no agent is resident, and keeps it so: the agent reads its contexts without looking whether they change.
-    fn quiet(&self) -> std::sync::MutexGuard<'_, Launches> {
-        self.resident.launches.lock().expect("no panic while held")
+    /// Waits until no agent is resident, and keeps it so: the agent reads its contexts without looking whether they change. An error where kernels of a
+    /// launch that failed are still on the GPU, or wait for it: they would find contexts that are not theirs.
+    fn quiet(&self) -> Result<std::sync::MutexGuard<'_, Launches>, DeviceError> {
+        let mut launches = self.resident.launches.lock().expect("no panic while held");
+        if launches.failed && self.device.kind() != "host" {
+            // An agent that was asked to end before it began does so as soon as there is room for it.
+            let mut looks = 0;
+            while !self.device.is_idle() {
+                if looks == LOOKS {
+                    let cause = "kernels of an earlier launch that failed are still on the GPU".into();
+                    return Err(DeviceError::Kernel { kernel: agent_kernel().name, cause });
+                }
+                looks += 1;
+                std::thread::sleep(LOOK);
+            }
+            launches.failed = false;
+        }
+        Ok(launches)
     }
 
     /// A new protection domain.
@@ -277,7 +295,7 @@ impl AgentHca {
     /// When the table is full; driver errors.
     pub fn create_cq(&self, cq: DeviceCq) -> Result<u32, DeviceError> {
         let DeviceCq { address, log_entries, dbr, in_host } = cq;
-        let _alone = self.quiet();
+        let _alone = self.quiet()?;
         let mut tables = self.tables();
         let free = tables.cqs.iter().position(|used| !used);
         let index = free.ok_or_else(|| memory("completion queues", 1, "the HCA's table is full"))?;
@@ -293,7 +311,7 @@ impl AgentHca {
     /// # Errors
     /// When the table is full; driver errors.
     pub fn create_qps(&self, specs: &[DeviceQp]) -> Result<u32, DeviceError> {
-        let _alone = self.quiet();
+        let _alone = self.quiet()?;
         let mut tables = self.tables();
         // Numbers go round: a message for a queue pair that is gone may still wait in the ring for the next launch, and must not meet
         // a new queue pair of the same number.
@@ -329,7 +347,7 @@ impl AgentHca {
     /// # Errors
     /// When the table is full; driver errors.
     pub fn register(&self, mr: DeviceMr) -> Result<u32, DeviceError> {
-        let _alone = self.quiet();
+        let _alone = self.quiet()?;
         let mut tables = self.tables();
         let free = tables.mrs.iter().position(Option::is_none);
         let index = free.ok_or_else(|| memory("memory regions", 1, "the HCA's table is full"))?;
@@ -346,7 +364,7 @@ impl AgentHca {
     /// # Errors
     /// Driver errors.
     pub fn deregister(&self, key: u32) -> Result<(), DeviceError> {
-        let _alone = self.quiet();
+        let _alone = self.quiet()?;
         let mut tables = self.tables();
         let index = (key >> 8) as usize;
         if tables.mrs.get(index) == Some(&Some(key)) {
@@ -361,7 +379,7 @@ impl AgentHca {
     /// # Errors
     /// Driver errors.
     pub fn destroy_qps(&self, first: u32, count: usize, cq: u32) -> Result<(), DeviceError> {
-        let _alone = self.quiet();
+        let _alone = self.quiet()?;
         let mut tables = self.tables();
         for i in (first - FIRST_QPN) as usize..(first - FIRST_QPN) as usize + count {
             self.contexts.write(QPS_AT + i * size_of::<QpCtx>(), QpCtx::default().as_bytes())?;
@@ -395,7 +413,7 @@ impl AgentHca {
     /// # Errors
     /// As [`Device::run`]. On the CPU every launch after one that failed fails too.
     pub fn launch(&self, client: ClientKernel, shape: Shape, args: u64, deadline: Duration) -> Result<(), DeviceError> {
-        let mut alone = self.quiet();
+        let mut alone = self.quiet()?;
         // On the CPU its lanes were dropped where they stood: what the rings hold has been done, or half done, or not.
         if alone.failed && self.device.kind() == "host" {
             let cause = "an earlier launch was cut off, and the agent of this HCA with it".into();

@@ -38,7 +38,7 @@ struct slot {
   gn_u32 status;       // of its first failure: an NVMe status word, or GN_* above 16 bits
   gn_u32 dw0, dw1;     // detail of the first failure
   gn_u32 pool_bytes;
-  gn_u64 pool_addr;    // buffer to give back if the owner has gone; until then the sequence of the piece being written
+  gn_u64 pool_addr;    // buffer that is held if the owner has gone; until then the sequence of the piece being written
 };
 static_assert(sizeof(slot) == 32, "");
 enum : gn_u32 { CMD_FREE = 0, CMD_IN_FLIGHT = 2 };
@@ -111,7 +111,7 @@ enum : gn_u32 { PLACE_NONE = 0xffffu, PLACE_FILLING = 0x8000u };
 enum : gn_u32 {
   GN_OK = 0,
   GN_PENDING = 0x00010000u,
-  GN_TIMED_OUT = 0x00020000u,    // no completion before the deadline; the buffer stays with the channel
+  GN_TIMED_OUT = 0x00020000u,    // no completion before the deadline; what is given back now is given out again when it has come
   GN_QP_BROKEN = 0x00040000u,    // low bits: completion opcode << 8 | HCA syndrome
   GN_OUT_OF_RANGE = 0x00080000u, // beyond the volume
   GN_BAD_REQUEST = 0x00100000u,  // zero blocks, misaligned address, longer than GN_MAX_BLOCKS

@@ -21,9 +21,13 @@ struct parked {
 };
 static_assert(sizeof(io) == 40 && sizeof(parked) == 64, "");
 
-// Time in one register: 1,024 ns a tick. Deadlines are at most some 18 minutes away.
-GN_DEV gn_u32 now_ticks() { return (gn_u32)(now_ns() >> 10); }
-GN_DEV gn_u32 ticks_after(gn_u64 ns) { return now_ticks() + (ns >> 40 ? 1u << 30 : (gn_u32)(ns >> 10) + 1); }
+// Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away, and who looks for a parked request first so long after its
+// deadline still sees that it has passed.
+enum : gn_u32 { TICK_SHIFT = 16, MOST_TICKS = 1u << 30 };
+GN_DEV gn_u32 now_ticks() { return (gn_u32)(now_ns() >> TICK_SHIFT); }
+GN_DEV gn_u32 ticks_after(gn_u64 ns) {
+  return now_ticks() + (ns >> TICK_SHIFT < MOST_TICKS ? (gn_u32)(ns >> TICK_SHIFT) + 1 : (gn_u32)MOST_TICKS);
+}
 GN_DEV bool ticks_passed(gn_u32 deadline) { return (int)(now_ticks() - deadline) > 0; }
 
 GN_DEV parked& parked_of(const channel& c, gn_u32 head) { return ((parked*)c.parked_addr)[head]; }
@@ -84,7 +88,7 @@ GN_DEV void advance(channel& c, volume& any, gn_u32 mask, gn_u32 hint, F ended_)
     io_commit<S>(c, mask, p.x);
     bool ended = io_finished<S>(c, v, mask, mine, p.x);
     bool late = mine && !ended && ticks_passed(p.deadline);
-    io_abandon<S>(c, v, mask, late, p.x, p.x.blocks * GN_BLOCK);
+    io_abandon<S>(c, v, mask, late, p.x);
     ended |= late;
     park<S>(c, mask, mine && !ended, p);
     in_turns<S>(mask, ended, [&] {

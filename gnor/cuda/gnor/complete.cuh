@@ -35,14 +35,14 @@ GN_DEV void orphan(channel& c, gn_u32 head) {
   S::or_acqrel(&c.orphans[head / 32], 1u << (head & 31u));
 }
 
-// A late RDMA write of theirs has landed in nobody else's memory: now orphans' slots and buffers are free. One thread.
+// A late RDMA write of theirs has landed in nobody else's memory: now orphans' slots are free, and nothing of theirs holds a buffer. One thread.
 template <class S>
 GN_DEV void free_orphans(channel& c) {
   for (gn_u32 w = 0; w < SLOTS / 32; ++w) {
     if (S::ld(&c.orphans[w]) == 0) continue;
     for (gn_u32 bits = S::exch_acquire(&c.orphans[w], 0u); bits; bits &= bits - 1) {  // pairs with orphan
       slot& r = c.slots[w * 32 + lowest(bits)];
-      if (r.pool_addr) pool_free<S>(c.data, r.pool_addr, r.pool_bytes);
+      if (r.pool_addr) pool_hold<S>(c.data, r.pool_addr, r.pool_bytes, 0u - POOL_HELD);
       slot_reset<S>(r, S::ld(&r.done));
       S::and_release(&c.slot_bits[w], ~(bits & (0u - bits)));
     }
@@ -160,6 +160,9 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   }
   gn_u32 cid = answer & 0xffffu;
   bool ends = x.is_response && (state & 0xffffu) == (CMD_IN_FLIGHT | x.q << 8);
+  // Of two responses to one command, which only a broken SSD sends, the second names none in flight.
+  gn_u32 twins = __match_any_sync(mask, ends ? cid : (gn_u32)SLOTS + lane_id());
+  ends = ends && lane_id() == lowest(twins);
   gn_u32 strange = (gn_u32)__popc(__ballot_sync(mask, mine && !ends && !x.is_ack && !x.is_error));
   if (strange && lane_id() == leader) S::add(&c.protocol_errors, strange);
   if (ends) S::st(&c.slots[cid].state, (gn_u32)CMD_FREE);

@@ -35,7 +35,7 @@ GN_DEV void write_connect(channel& c, gn_u32 cid, gn_u32 ssd) {
   w[8] = 1024u | c.queue_lkey << 24;
   w[9] = c.queue_lkey >> 8 | SGL_KEYED << 24;
   w[10] = c.qid << 16;
-  w[11] = c.depth - 1;
+  w[11] = 2 * c.depth - 1;  // nvme_queue_entries of channel.rs, counted from 0
   gn_u8* to = capsule_of(c, cid);
   for (gn_u32 k = 0; k < 4; ++k) mem::st16(to + 16 * k, w + 4 * k);
 }
@@ -65,7 +65,7 @@ GN_DEV void connect_all(connect_args& a) {
       io_commit<S>(c, ALL, x);
       take_completions<S>(c, ALL);
       bool ended = io_finished<S>(c, none, ALL, waiting, x);
-      io_abandon<S>(c, none, ALL, waiting && !ended && now_ns() > deadline, x, 0);
+      io_abandon<S>(c, none, ALL, waiting && !ended && now_ns() > deadline, x);
       if (!waiting || !io_ended(x)) continue;
       a.status[ssd] = x.status;
       a.dw0[ssd] = x.dw0;

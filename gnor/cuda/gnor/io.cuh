@@ -19,7 +19,7 @@ namespace gn {
 enum : gn_u32 { IO_FLUSH = 0, IO_WRITE = 1, IO_READ = 2, NVME_FABRICS = 0x7f };
 enum : gn_u32 {
   FLAG_FUA = 1,
-  FLAG_PINNED = 2,  // of a read: from the replica that `attempt` names, also where its queue pair is broken
+  FLAG_PINNED = 2,  // of a read: from the replica that `attempt` names or not at all
 };
 enum : gn_u32 { IO_NONE = NO_SLOT & 0xffu };
 static_assert((gn_u32)SLOTS < (gn_u32)IO_NONE && MAX_SSDS <= 64 && GN_MAX_BLOCKS < 65536, "the fields of io");
@@ -206,8 +206,8 @@ GN_DEV void io_commit(channel& c, gn_u32 mask, io& x) {
 // Whether a read that failed so may be served by another replica.
 template <class X>
 GN_DEV bool try_elsewhere(const volume& v, const X& x, gn_u32 status) {
-  if (opcode_of(x) != IO_READ || x.attempt >= v.replicas) return false;
-  if (status & GN_QP_BROKEN) return !(x.flags & FLAG_PINNED);
+  if (opcode_of(x) != IO_READ || x.attempt >= v.replicas || (x.flags & FLAG_PINNED)) return false;
+  if (status & GN_QP_BROKEN) return true;
   gn_u32 reason = x.dw0 & 0xffu;
   return status < GN_PENDING &&
          (reason == REFUSED_NOT_HERE_YET || reason == REFUSED_ASK_THE_FIRST || reason == REFUSED_NOT_SERVING);
@@ -247,24 +247,22 @@ GN_DEV bool io_finished(channel& c, const volume& v, gn_u32 mask, bool active, X
   return ended;
 }
 
-// The lanes with `gives_up` set give up: a request's slots, commands and buffer stay with the channel until its completions have come
-// (protocol rule 9).
+// The lanes with `gives_up` set give up: a request's slots and commands stay with the channel until its completions have come, and so long nobody
+// is given memory of its buffer (protocol rule 9).
 template <class S, class X>
-GN_DEV void io_abandon(channel& c, const volume& v, gn_u32 mask, bool gives_up, X& x, gn_u32 bytes) {
+GN_DEV void io_abandon(channel& c, const volume& v, gn_u32 mask, bool gives_up, X& x) {
   gives_up = gives_up && !io_ended(x);
   if (!__any_sync(mask, gives_up)) return;
   in_turns<S>(mask, gives_up, [&] {
-    bool pooled = pool_owns(c.data, x.address), staged = x.cid != IO_NONE;
+    bool pooled = x.blocks && pool_owns(c.data, x.address), staged = x.cid != IO_NONE;
     gn_u32 cid = x.cid, head = x.head;
     x.status = GN_TIMED_OUT;
     x.cid = x.head = IO_NONE;
-    if (head == IO_NONE) {  // nothing of it is on its way
-      if (pooled) pool_free<S>(c.data, x.address, bytes);
-      return;
-    }
+    if (head == IO_NONE) return;  // nothing of it is on its way
     slot& r = c.slots[head];
     r.pool_addr = pooled ? x.address : 0;
-    r.pool_bytes = bytes;
+    r.pool_bytes = x.blocks * GN_BLOCK;
+    if (pooled) pool_hold<S>(c.data, x.address, x.blocks * GN_BLOCK, POOL_HELD);
     if (staged && cid != head) S::and_release(&c.slot_bits[cid / 32], ~(1u << (cid & 31u)));
     gn_u32 left = REQ_ABANDONED - io_issued(v, x) + staged;  // what is staged will not be sent
     gn_u32 done = S::add_acqrel(&r.done, left) + left;       // pairs with the add of the last command's end

@@ -5,9 +5,11 @@
 //
 //    31..17      16        15..0
 //   +--------+---------+-----------+
-//   |   0    |  WHOLE  | page mask |     WHOLE: given out as 64 KiB; a mask bit: that 4 KiB page is given out
-//   +--------+---------+-----------+
+//   |  held  |  WHOLE  | page mask |     WHOLE: given out as 64 KiB; a mask bit: that 4 KiB page is given out
+//   +--------+---------+-----------+     held: requests that were given up and may still write here
 //
+// A buffer is its owner's until it is given back, also where a request on it was given up: then its blocks are held until the late completion has
+// come (protocol rule 9), and nothing of a block that is held is given out.
 // Splitting a block is setting its first mask bit, merging is clearing the last one: both levels live in one word, so
 // there is no moment at which a block is in neither. Longer buffers are neighbouring whole blocks, at most 1 MiB. A pool that is found
 // empty asks the CPU for more memory behind its range, and goes on (decision 16).
@@ -16,8 +18,8 @@
 
 namespace gn {
 
-enum : gn_u32 { POOL_PAGE = 4096, POOL_BLOCK = 65536, POOL_PAGES = 16, POOL_WHOLE = 1u << 16, POOL_PAGE_MASK = 0xffffu };
-enum : gn_u32 { POOL_LONGEST = 1u << 20 };
+enum : gn_u32 { POOL_PAGE = 4096, POOL_BLOCK = 65536, POOL_PAGES = 16, POOL_WHOLE = 1u << 16, POOL_HELD = 1u << 17, POOL_PAGE_MASK = 0xffffu };
+enum : gn_u32 { POOL_LONGEST = 1u << 20, POOL_NEAR = 8 };
 
 GN_DEV gn_u32* pool_word(const pool& p, gn_u32 b) { return (gn_u32*)p.words_addr + b; }
 
@@ -27,11 +29,11 @@ template <class S>
 GN_DEV gn_u64 pool_take_page(const pool& p, gn_u32 b, gn_u32 hint) {
   gn_u32* word = pool_word(p, b);
   gn_u32 seen = S::ld(word), turn = hint % POOL_PAGES;
-  while (!(seen & POOL_WHOLE) && (seen & POOL_PAGE_MASK) != POOL_PAGE_MASK) {
+  while (seen < POOL_PAGE_MASK) {
     gn_u32 open = ~seen & POOL_PAGE_MASK;
     gn_u32 at = (lowest(open >> turn | open << (POOL_PAGES - turn)) + turn) % POOL_PAGES;
     gn_u32 old = S::or_acqrel(word, 1u << at);  // pairs with the release of pool_clear
-    if (old & POOL_WHOLE) {  // it was given out whole in between; the bit means nothing there
+    if (old > POOL_PAGE_MASK) {  // it was given out whole in between, or is held; the bit means nothing there
       if (!(old >> at & 1u)) S::and_release(word, ~(1u << at));  // only a bit of our own
       return 0;
     }
@@ -55,7 +57,7 @@ GN_DEV gn_u64 pool_take_run(const pool& p, gn_u32 b, gn_u32 pages) {
   gn_u32* word = pool_word(p, b);
   gn_u32 seen = S::ld(word);
   for (;;) {
-    gn_u32 at = seen & POOL_WHOLE ? (gn_u32)POOL_PAGES : pool_run(seen & POOL_PAGE_MASK, pages);
+    gn_u32 at = seen > POOL_PAGE_MASK ? (gn_u32)POOL_PAGES : pool_run(seen, pages);
     if (at == POOL_PAGES) return 0;
     gn_u32 old = S::cas_acqrel(word, seen, seen | ((1u << pages) - 1) << at);  // pairs with pool_clear
     if (old == seen) return p.base + (gn_u64)b * POOL_BLOCK + at * POOL_PAGE;
@@ -103,19 +105,28 @@ GN_DEV bool pool_grow(pool& p, gn_u32 blocks) {
   return false;
 }
 
+// Fewer pages than a block has, of one block: the closest fit is one that is split already, so those near the hint are looked at before one is split.
+template <class S>
+GN_DEV gn_u64 pool_find_pages(const pool& p, gn_u32 blocks, gn_u32 pages, gn_u32 hint) {
+  gn_u32 home = hint / POOL_PAGES, near = blocks < POOL_NEAR ? blocks : (gn_u32)POOL_NEAR;
+  for (gn_u32 i = 0; i < near + blocks; ++i) {
+    gn_u32 b = (home + (i < near ? i : i - near)) % blocks;
+    if (i < near && S::ld(pool_word(p, b)) == 0u) continue;
+    gn_u64 got = pages == 1 ? pool_take_page<S>(p, b, hint) : pool_take_run<S>(p, b, pages);
+    if (got) return got;
+  }
+  return 0;
+}
+
 // `bytes` within the pool's first `blocks`, or 0.
 template <class S>
 GN_DEV gn_u64 pool_find(const pool& p, gn_u32 blocks, gn_u32 bytes, gn_u32 hint) {
   gn_u32 pages = (bytes + POOL_PAGE - 1) / POOL_PAGE, n = (pages + POOL_PAGES - 1) / POOL_PAGES;
   if (n > blocks) return 0;
-  gn_u32 home = hint / POOL_PAGES, places = (blocks - n) / n + 1;
-  for (gn_u32 i = 0; pages < POOL_PAGES && i < blocks; ++i) {
-    gn_u32 b = (home + i) % blocks;
-    gn_u64 got = pages == 1 ? pool_take_page<S>(p, b, hint) : pool_take_run<S>(p, b, pages);
-    if (got) return got;
-  }
+  if (pages < POOL_PAGES) return pool_find_pages<S>(p, blocks, pages, hint);
+  gn_u32 places = (blocks - n) / n + 1;
   // Large buffers start at the other end, away from blocks that are split, and side by side; then wherever they fit.
-  for (gn_u32 i = 0; pages >= POOL_PAGES && i < places; ++i) {
+  for (gn_u32 i = 0; i < places; ++i) {
     gn_u64 got = pool_take_blocks<S>(p, blocks - n - (hint + i) % places * n, n);
     if (got) return got;
   }
@@ -146,6 +157,13 @@ GN_DEV void pool_free(const pool& p, gn_u64 address, gn_u32 bytes) {
   gn_u32 pages = (bytes + POOL_PAGE - 1) / POOL_PAGE;
   if (pages < POOL_PAGES) return pool_clear<S>(p, b, ((1u << pages) - 1) << at);
   for (gn_u32 n = (pages + POOL_PAGES - 1) / POOL_PAGES; n--; ++b) pool_clear<S>(p, b, POOL_WHOLE);
+}
+
+// Counts a request in or out of those that hold the blocks of its buffer, by POOL_HELD or its negative.
+template <class S>
+GN_DEV void pool_hold(const pool& p, gn_u64 address, gn_u32 bytes, gn_u32 by) {
+  gn_u64 first = (address - p.base) / POOL_BLOCK, last = (address - p.base + bytes - 1) / POOL_BLOCK;
+  for (gn_u64 b = first; b <= last && b < p.most; ++b) S::add_acqrel(pool_word(p, (gn_u32)b), by);
 }
 
 GN_DEV bool pool_owns(const pool& p, gn_u64 address) {

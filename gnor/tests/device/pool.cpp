@@ -60,6 +60,26 @@ void user(void* arg) {
   }
 }
 
+/// One thread: small buffers go where a block is split already, and a block that is held is nobody's.
+void careful_user(void* arg) {
+  World& w = *static_cast<World*>(arg);
+  if (threadIdx.x) return;
+  auto page = [&](gn_u32 hint) { return pool_alloc<by_device>(w.p, POOL_PAGE, hint); };
+  auto block_of = [&](gn_u64 at) { return (at - w.p.base) / POOL_BLOCK; };
+  gn_u64 first = page(5 * POOL_PAGES), beside = page(3 * POOL_PAGES), run = pool_alloc<by_device>(w.p, 3 * POOL_PAGE, 4 * POOL_PAGES);
+  if (block_of(first) != 5 || block_of(beside) != 5 || block_of(run) != 5) add_relaxed_gpu(&w.outside, 1u);
+  pool_hold<by_device>(w.p, beside, POOL_PAGE, POOL_HELD);
+  pool_free<by_device>(w.p, beside, POOL_PAGE);
+  gn_u64 elsewhere = page(5 * POOL_PAGES);
+  if (block_of(elsewhere) == 5) add_relaxed_gpu(&w.twice, 1u);
+  pool_hold<by_device>(w.p, beside, POOL_PAGE, 0u - POOL_HELD);
+  gn_u64 again = page(5 * POOL_PAGES);
+  if (block_of(again) != 5) add_relaxed_gpu(&w.outside, 1u);
+  pool_free<by_device>(w.p, run, 3 * POOL_PAGE);
+  for (gn_u64 at : {first, elsewhere, again}) pool_free<by_device>(w.p, at, POOL_PAGE);
+  add_relaxed_gpu(&w.served, 1u);
+}
+
 bool host_turn(void* arg) {
   World& w = *static_cast<World*>(arg);
   if (++w.steps % 16) return false;
@@ -73,10 +93,10 @@ bool host_turn(void* arg) {
   return true;
 }
 
-bool run(uint64_t seed, gn_u32 warps) {
+bool run(uint64_t seed, gn_u32 warps, simt::Body body = user) {
   World w(seed, warps);
   // A run has at most 16,384 lanes: of very many warps each has half of its own.
-  simt::Grid grid = {warps, warps > 500 ? 16u : 32u, 0, user, &w, nullptr, nullptr};
+  simt::Grid grid = {warps, warps > 500 ? 16u : 32u, 0, body, &w, nullptr, nullptr};
   simt::Region visible = {w.host.p, w.host.bytes};
   simt::Options o;
   o.seed = seed;
@@ -105,7 +125,7 @@ int main(int argc, char** argv) {
   }
   uint64_t seeds = strtoull(argv[2], nullptr, 10);
   gn_u32 warps = argc > 3 ? static_cast<gn_u32>(strtoul(argv[3], nullptr, 10)) : 4;
-  unsigned bad = 0;
+  unsigned bad = !run(15, 1, careful_user);  // a pool of 16 blocks
   for (uint64_t seed = 1; seed <= seeds && bad < 2; ++seed) bad += !run(seed, warps);
   printf("%s pool_of_%u_warps\n", bad ? "FAILED" : "ok", warps);
   return bad != 0;

@@ -50,6 +50,9 @@ struct Config {
   bool async = false;                // requests are handed to the channel, each ends in a callback that begins the next
   bool callback_waits = false;
   bool weak = false;
+  bool batch = false;                // by the batch's calls, not by the steps below them
+  bool leaves = false;               // warps end before their last requests
+  bool parts = false;                // requests use a part of their buffer
   bool bursts = false;               // commands are answered when the queues are full
   bool answers = false;              // reads are answered by the agent, data and response together
   bool instant = false;              // answer in the step in which a command is seen, without moving data

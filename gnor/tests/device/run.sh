@@ -140,13 +140,18 @@ mutants_of_the_other() {
     mutant receives_given_out_twice $FABRIC/inbound.cuh 's/rq_head += (gn_u32)__popc(consumed)/rq_head += 1u/' \
         plain plain full_queues 20
     mutant abandoned_buffer_given_back $GNOR/io.cuh \
-        's/r.pool_addr = pooled ? x.address : 0;/if (pooled) pool_free<S>(c.data, x.address, bytes); r.pool_addr = 0;/' \
+        's/r.pool_addr = pooled ? x.address : 0;/r.pool_addr = 0;/;/if (pooled) pool_hold/d' plain plain late_completions 30
+    mutant held_pages_given_out $GNOR/pool.cuh 's/old > POOL_PAGE_MASK/old \& POOL_WHOLE/;s/while (seen < POOL_PAGE_MASK)/while ((seen \& 0x1ffffu) < POOL_PAGE_MASK)/' \
         plain plain late_completions 30
-    mutant abandoned_without_slot_leaks $GNOR/io.cuh '/if (pooled) pool_free/d' plain plain late_completions 30
+    mutant held_for_ever $GNOR/complete.cuh '/0u - POOL_HELD/d' plain plain late_completions 30
+    mutant a_part_given_back $GNOR/complete.cuh \
+        's/if (r.pool_addr) pool_hold.*$/if (r.pool_addr) { pool_hold<S>(c.data, r.pool_addr, r.pool_bytes, 0u - POOL_HELD); pool_free<S>(c.data, r.pool_addr, r.pool_bytes); }/' \
+        plain plain late_completions 60
     mutant staged_not_counted $GNOR/io.cuh 's/ + staged;  \/\/ what is/;  \/\/ what is/' plain plain late_completions 60
     mutant not_tried_elsewhere $GNOR/io.cuh 's/if (status & GN_QP_BROKEN) return .*/if (status \& GN_QP_BROKEN) return false;/' \
         plain plain reads_survive_a_queue_pair 40
     mutant run_not_rolled_back $GNOR/pool.cuh 's/while (i--) pool_clear<S>(p, b + i, POOL_WHOLE);//' plain plain pool 300
+    mutant blocks_split_first $GNOR/pool.cuh 's/if (i < near \&\& .*$/if (i < near) continue;/' plain plain pool 1
     mutant everybody_asks $GNOR/pool.cuh 's/S::cas(&p.asked, asked, want) == asked)/(S::st(\&p.asked, want - 1), true))/' plain plain pool 300
     mutant run_without_looking $GNOR/pool.cuh 's/if (S::ld(pool_word(p, b + i)) == 0u && S::cas_acqrel(.*$/if (S::or_acqrel(pool_word(p, b + i), POOL_WHOLE) < POOL_WHOLE) continue;/' \
         plain plain pool 300

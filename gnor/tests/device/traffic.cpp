@@ -33,7 +33,8 @@ void next_request(Rig& r, Lane& lane, gn_u32 thread, gn_u32 round) {
     lane.vba = rng.below(SHARED_BLOCKS - 8);
     lane.blocks = 1 + rng.below(r.cfg.max_blocks);
   }
-  lane.bytes = lane.blocks * GN_BLOCK;
+  // Sometimes it is a part of a larger buffer.
+  lane.bytes = lane.blocks * GN_BLOCK * (r.cfg.parts ? 1 + rng.below(4) : 1);
   lane.version = 1 + round + thread * 16;
 }
 
@@ -87,14 +88,21 @@ void end(Rig& r, Lane& lane, bool ended, gn_u32 thread) {
   if (ended) lane.state = Lane::ENDED;
 }
 
+/// The requests of these lanes were given up: their buffers go back while data may still come into them.
 template <class S>
-void abandon(Rig& r, Lane& lane, bool late) {
-  io_abandon<S>(*r.used, r.v, FULL, late, lane.x, lane.bytes);   // the buffer is the channel's now
+void given_up(Rig& r, Lane& lane, bool late) {
+  in_turns<S>(FULL, late, [&] { pool_free<S>(r.used->data, lane.buffer, lane.bytes); });
   if (!late) return;
   note(r.timed_out);
   if (lane.write)
     for (gn_u32 b = 0; b < lane.blocks; ++b) r.versions[lane.vba - SHARED_BLOCKS + b] = ~0u;
   lane.state = Lane::ENDED;
+}
+
+template <class S>
+void abandon(Rig& r, Lane& lane, bool late) {
+  io_abandon<S>(*r.used, r.v, FULL, late, lane.x);
+  given_up<S>(r, lane, late);
 }
 
 /// Until every completion has come: those of abandoned requests, too.
@@ -119,6 +127,32 @@ void idle(Rig& r) {
   while (take_completions<S>(*r.used, FULL)) {}
 }
 
+/// One round's requests of a warp by the calls of a batch.
+template <class S>
+void batch_round(Rig& r, Lane& lane, gn_u32 thread, bool leaves) {
+  file_of<S> f = {r.used, &r.v, r.cfg.timeout ? r.cfg.timeout : ~0ull};
+  batch& b = *reinterpret_cast<batch*>(gn::smem() + (r.cfg.held ? sizeof(held_channel) : 0));
+  for (gn_u32 turn = 0; __any_sync(FULL, lane.state != Lane::ENDED); ++turn) {
+    bool waited = lane.state == Lane::WANTS_BUFFER;
+    begin<S>(r, lane, thread);
+    if (waited && lane.state == Lane::RUNS) enter(b, f);
+    submit(b, f, lane.x);
+    commit(b, f, lane.x);
+    poll(f);
+    bool ended = dispatch(b, f, lane.x), late = ended && lane.x.status == GN_TIMED_OUT;
+    end<S>(r, lane, ended && !late, thread);
+    given_up<S>(r, lane, late);
+    if (leaves && turn == 1) {
+      bool left = batch_pending(b);
+      leave(b, f, lane.x);
+      if (batch_busy(b)) note(r.wrong_status);
+      given_up<S>(r, lane, left);
+      lane.state = Lane::ENDED;
+    }
+    pause(100);
+  }
+}
+
 template <class S>
 void client_of(Rig& r) {
   gn_u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
@@ -136,10 +170,12 @@ void client_of(Rig& r) {
     if (threadIdx.x == 0) r.used = &there;
     __syncthreads();
   }
+  if (r.cfg.batch) batch_init(*reinterpret_cast<batch*>(gn::smem() + (r.cfg.held ? sizeof(held_channel) : 0)));
   Lane lane;
   for (gn_u32 round = 0; round < r.cfg.rounds; ++round) {
     next_request(r, lane, thread, round);
     if (lane_id() == 0) add_relaxed_gpu(&r.ios, 32u);
+    if (r.cfg.batch) batch_round<S>(r, lane, thread, r.cfg.leaves && round + 1 == r.cfg.rounds);
     while (__any_sync(FULL, lane.state != Lane::ENDED)) {
       begin<S>(r, lane, thread);
       io_stage<S>(*r.used, r.v, FULL, lane.state == Lane::RUNS, lane.x, thread);
@@ -186,8 +222,8 @@ void ended(const file_of<S>& f, gn_u64 user, gn_u32 status, gn_u32) {
       for (gn_u32 b = 0; b < lane.blocks; ++b) r.versions[lane.vba - SHARED_BLOCKS + b] = ~0u;
   } else {
     look_at_result(r, lane, chain.thread);
-    pool_free<S>(f.c->data, lane.buffer, lane.bytes);
   }
+  pool_free<S>(f.c->data, lane.buffer, lane.bytes);
   add_relaxed_gpu(&r.called, 1u);
   if (r.cfg.callback_waits) poll(f, 1u << lane_id());
   if (++chain.round == r.cfg.rounds) return;
@@ -317,7 +353,7 @@ bool run(const Config& cfg, const char* name) {
   simt::clock_ns = Peer::read_clock;
   simt::Body agent = [](void* p) { hca::agent_main(*static_cast<hca::agent_args*>(p)); };
   simt::Grid grids[] = {
-      {cfg.blocks, cfg.warps * 32, cfg.held ? sizeof(held_channel) : 0, client, &r, ask_agent_to_end, &both},
+      {cfg.blocks, cfg.warps * 32, (cfg.held ? (gn_u32)sizeof(held_channel) : 0) + (cfg.batch ? batch_bytes(cfg.warps * 32) : 0), client, &r, ask_agent_to_end, &both},
       {1, cfg.seats * cfg.agent_warps * 32, cfg.seats * (gn_u32)sizeof(hca::agent_smem), agent, &r.agent, nullptr, nullptr},
   };
   simt::Region visible[4];
@@ -363,6 +399,7 @@ Config common(uint64_t seed) {
   cfg.seats = 1 + seed % 4 / 3;
   cfg.answers = seed / 2 % 2;
   cfg.depth = 32u << seed / 3 % 3;
+  cfg.batch = seed % 2;
   return cfg;
 }
 
@@ -417,7 +454,9 @@ Config late_completions(uint64_t seed) {
   cfg.lost_1_of = 5;
   cfg.timeout = 300 + static_cast<gn_u32>(seed % 5) * 100;
   cfg.rounds = 4;
-  if (seed % 2) {
+  cfg.parts = seed % 3 == 0;
+  cfg.leaves = seed % 3 == 1;
+  if (seed / 2 % 2) {
     cfg.pool_blocks = 6;
   } else {  // more requests than slots: some are given up before they have one
     cfg.blocks = 2, cfg.warps = 3, cfg.max_blocks = 1;

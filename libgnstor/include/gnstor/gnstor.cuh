@@ -14,7 +14,8 @@
 //   }
 //
 // Every function that says so is called by all 32 lanes of a warp together; a lane without a request takes part too. Every loop has a
-// deadline: a request that passes it ends with GN_TIMED_OUT, and its buffer stays with the channel.
+// deadline: a request that passes it ends with GN_TIMED_OUT. Its buffer is given back like any other, not used again: data may still come into it,
+// and nobody else is given that memory before the late completion has come.
 #pragma once
 #include "gnor/async.cuh"
 #include "gnor/hold.cuh"
@@ -103,7 +104,7 @@ GN_DEV gn_u64 alloc_wait(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LA
   }
 }
 
-// Gives it back; `bytes` is what was asked for, an address of 0 is nothing. Not after GN_TIMED_OUT. As `alloc`.
+// Gives it back; `bytes` is what was asked for, an address of 0 is nothing. When no request on it is under way, or after GN_TIMED_OUT. As `alloc`.
 template <class S>
 GN_DEV void free(const file_of<S>& f, gn_u64 address, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
   in_turns<S>(mask, address != 0, [&] { pool_free<S>(f.c->data, address, bytes); });
@@ -124,7 +125,8 @@ GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 a
 // Puts a request into the batch: the thread's bit is set until `dispatch` clears it. Any thread whose bit is clear.
 template <class S>
 GN_DEV void enter(batch& b, const file_of<S>& f) {
-  b.deadline[threadIdx.x] = now_ns() + f.timeout_ns;
+  gn_u64 now = now_ns();
+  b.deadline[threadIdx.x] = f.timeout_ns < ~now ? now + f.timeout_ns : ~(gn_u64)0;
   mem::or_acqrel_cta(&b.pending[warp_in_block()], 1u << lane_id());
 }
 
@@ -153,11 +155,22 @@ GN_DEV bool dispatch(batch& b, const file_of<S>& f, X& x) {
   bool pending = batch_pending(b);
   bool ended = io_finished<S>(*f.c, *f.v, ALL_LANES, pending, x);
   bool late = pending && !ended && now_ns() > b.deadline[threadIdx.x];
-  io_abandon<S>(*f.c, *f.v, ALL_LANES, late, x, x.blocks * GN_BLOCK);
+  io_abandon<S>(*f.c, *f.v, ALL_LANES, late, x);
   ended |= late;
   if (ended) mem::and_acqrel_cta(&b.pending[warp_in_block()], ~(1u << lane_id()));
   __syncwarp();
   return ended;
+}
+
+// Gives up what of the warp is still pending, for a kernel that ends before its requests: the channel has them from then on, and a later poll or drain
+// takes what comes. Such a request ends with GN_TIMED_OUT, and its buffer may be given back. All lanes.
+template <class S, class X>
+GN_DEV void leave(batch& b, const file_of<S>& f, X& x) {
+  bool pending = batch_pending(b);
+  io_abandon<S>(*f.c, *f.v, ALL_LANES, pending, x);
+  if (pending) mem::and_acqrel_cta(&b.pending[warp_in_block()], ~(1u << lane_id()));
+  if constexpr (S::ALONE) ring_again<S>(*f.c, ALL_LANES);  // perhaps this warp does not come again
+  __syncwarp();
 }
 
 // Runs the request of each lane of `mask` that has one to its end; they call it together, and a lane alone may. Returns the lane's status,
@@ -172,7 +185,7 @@ GN_DEV gn_u32 run(const file_of<S>& f, gn_u32 mask, bool have, X& x) {
     io_commit<S>(*f.c, mask, x);
     take_completions<S>(*f.c, mask);
     io_finished<S>(*f.c, *f.v, mask, true, x);
-    io_abandon<S>(*f.c, *f.v, mask, !io_ended(x) && ticks_passed(deadline), x, x.blocks * GN_BLOCK);
+    io_abandon<S>(*f.c, *f.v, mask, !io_ended(x) && ticks_passed(deadline), x);
   }
   return x.status;
 }
@@ -224,7 +237,7 @@ struct callbacks {
 };
 
 // Hands a request to the channel. GN_PENDING: it has it, and `callbacks.table[index]` will be called with `user` once, also when the file's
-// deadline has passed (GN_TIMED_OUT: the buffer stays with the channel). Anything else: nothing was done; GN_BUSY: poll, then try again. The
+// deadline has passed (GN_TIMED_OUT). Anything else: nothing was done; GN_BUSY: poll, then try again. The
 // lanes of `mask` together, a thread alone by default; those without `have` only take part.
 template <class S>
 GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index, gn_u64 user, bool have, gn_u32 mask) {

@@ -15,7 +15,7 @@ impl AgentHca {
     /// # Errors
     /// Memory and driver errors.
     pub fn set_unordered(&self) -> Result<(), DeviceError> {
-        let _alone = self.quiet();
+        let _alone = self.quiet()?;
         let memory = self.device.alloc(self.held_places() * (size_of::<HeldCtx>() + HELD_BYTES))?;
         self.tables().held.get_or_insert(memory);
         Ok(())
