@@ -56,9 +56,14 @@ pub enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page (troff)
-    #[command(after_help = "Example:\n  gnstor man | man -l -")]
-    Man,
+    /// Print a manual page (troff)
+    #[command(
+        after_help = "Examples:\n  gnstor man | man -l -\n  gnstor man bench | man -l -\n  gnstor man volume create | man -l -"
+    )]
+    Man {
+        /// The command to have the page of [default: gnstor itself].
+        command: Vec<String>,
+    },
 }
 
 /// Where device code runs.
@@ -141,7 +146,7 @@ pub struct DemoArgs {
     #[command(flatten)]
     pub engines: EngineArgs,
     /// Deadline of one I/O, seconds
-    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub io_timeout: u64,
     /// Let a kernel fail instead, and see that the array goes on
     #[arg(long, value_enum, hide = true)]
@@ -195,7 +200,7 @@ pub struct UpArgs {
     #[arg(long, requires = "data")]
     pub sparse: bool,
     /// SSDs in processes of their own (gnstor ssd), in the order of their numbers; repeatable
-    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data"])]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = parse_address, conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data"])]
     pub ssd_at: Vec<String>,
     /// Threads.
     #[command(flatten)]
@@ -344,6 +349,17 @@ pub struct CpArgs {
     /// The array.
     #[command(flatten)]
     pub array: ArrayArgs,
+}
+
+/// An address: HOST:PORT. Whether there is such a host is found out when it is asked for.
+///
+/// # Errors
+/// A sentence about what is wrong.
+pub fn parse_address(text: &str) -> Result<String, String> {
+    let wrong = || format!("'{text}' is not an address; write it like 127.0.0.1:4421");
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    port.parse::<u16>().ok().filter(|port| *port > 0 && !host.is_empty()).ok_or_else(wrong)?;
+    Ok(text.to_owned())
 }
 
 /// A size: a number with B, KiB, MiB, GiB, TiB (1024) or KB, MB, GB, TB (1000); bytes without a unit.

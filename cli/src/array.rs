@@ -142,7 +142,9 @@ impl Array {
         // The ports first: a port in use is the likeliest error and needs no SSDs to be found.
         let fabric_listen = config.fabric_listen.filter(|_| matches!(config.ssds, Ssds::Here(_)));
         let listener = fabric_listen.map(TcpListener::bind).transpose();
-        let listener = listener.map_err(os(&format!("listening on {}", fabric_listen.unwrap_or(config.listen))))?;
+        let at = fabric_listen.unwrap_or(config.listen);
+        let listener = listener
+            .map_err(os(&format!("listening on {at}, where the SSDs are reached (the port after the daemon's)")))?;
         let made = match &config.ssds {
             Ssds::Here(plans) => make_ssds(plans)?,
             Ssds::At(_) => Vec::new(),

@@ -9,8 +9,9 @@ use libgnstor::{
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const BLOCK: u64 = libgnstor::BLOCK_BYTES;
@@ -85,6 +86,13 @@ fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), C
         }
         Err(e) => return Err(e.into()),
     };
+    let recorded = length_of(&info.labels);
+    if let Some(other) = recorded.filter(|other| *other != bytes) {
+        return Err(failed(format!(
+            "volume {volume} was made for a file of {other} bytes, and one of {bytes} would be read back with that length; delete the volume \
+             first (gnstor volume delete {volume}), or copy into another one"
+        )));
+    }
     if bytes > info.capacity_bytes {
         let (size, room) = (human_bytes(bytes), human_bytes(info.capacity_bytes));
         return Err(failed(format!("{size} do not fit into volume {volume} of {room}")));
@@ -110,35 +118,71 @@ fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), C
     target.flush()?;
     bar.finish_and_clear();
     finish(args, path, &format!("gn://{volume}"), bytes, hash);
+    if recorded.is_none() && bytes < info.capacity_bytes {
+        steps.done(format!(
+            "volume {volume} was not made by gnstor cp and keeps no length of the file: copy it out with --size {bytes}"
+        ));
+    }
     Ok(())
 }
 
 fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> Result<(), CliError> {
     let failed = |cause: String| CliError::File { path: path.into(), cause };
+    let target = target(path).map_err(failed)?;
     let connection = connect(args)?;
     let source = connection.client.open(volume, Rights::Read)?;
-    let labelled = source.info().labels.get(SIZE_LABEL).and_then(|text| text.parse().ok());
+    let recorded = length_of(&source.info().labels);
     let capacity = source.info().capacity_bytes;
-    let bytes = args.size.or(labelled).unwrap_or(capacity);
+    let bytes = args.size.or(recorded).unwrap_or(capacity);
     if bytes > capacity {
         return Err(CliError::Usage(format!("--size {bytes} is more than the volume's {capacity} bytes")));
     }
-    // Under another name until it is whole: an interrupted copy never looks like a finished one.
-    let partial = format!("{path}.gnstor-partial");
-    let copied = fetch_into(&source, steps, bytes, Path::new(&partial)).and_then(|hash| {
-        std::fs::rename(&partial, path).map_err(|e| failed(e.to_string()))?;
-        Ok(hash)
-    });
-    match copied {
-        Ok(hash) => {
-            finish(args, &format!("gn://{volume}"), path, bytes, hash);
-            Ok(())
-        }
-        Err(e) => {
-            let _ = std::fs::remove_file(&partial);
-            Err(e)
-        }
+    if args.size.is_none() && recorded.is_none() {
+        steps.done(format!("volume {volume} keeps no length of a file: all of it is copied"));
     }
+    let hash = match target {
+        Target::Direct => fetch_into(&source, steps, bytes, Path::new(path))?,
+        Target::File(whole) => {
+            // Under another name until it is whole: an interrupted copy never looks like a finished one.
+            let mut partial = whole.clone().into_os_string();
+            partial.push(".gnstor-partial");
+            let copied = fetch_into(&source, steps, bytes, Path::new(&partial)).and_then(|hash| {
+                std::fs::rename(&partial, &whole).map_err(|e| failed(e.to_string()))?;
+                Ok(hash)
+            });
+            copied.inspect_err(|_| _ = std::fs::remove_file(&partial))?
+        }
+    };
+    finish(args, &format!("gn://{volume}"), path, bytes, hash);
+    Ok(())
+}
+
+/// What a volume is copied into.
+enum Target {
+    /// A file, new or in place of this one: what a link leads to, not the link.
+    File(PathBuf),
+    /// A device or a pipe, which stays what it is.
+    Direct,
+}
+
+fn target(path: &str) -> Result<Target, String> {
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            // Before anything is copied: where it goes must be there.
+            let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
+            folder.map_or(Ok(()), |folder| std::fs::metadata(folder).map(|_| ()).map_err(|e| e.to_string()))?;
+            Ok(Target::File(path.into()))
+        }
+        Err(error) => Err(error.to_string()),
+        Ok(there) if there.is_dir() => Err("it is a directory; name the file in it".into()),
+        Ok(there) if there.is_file() => Ok(Target::File(std::fs::canonicalize(path).map_err(|e| e.to_string())?)),
+        Ok(_) => Ok(Target::Direct),
+    }
+}
+
+/// The length of the file that the volume was made for.
+fn length_of(labels: &BTreeMap<String, String>) -> Option<u64> {
+    labels.get(SIZE_LABEL)?.parse().ok()
 }
 
 fn fetch_into(source: &libgnstor::File, steps: &Steps, bytes: u64, path: &Path) -> Result<Sha256, CliError> {
@@ -160,7 +204,11 @@ fn fetch_into(source: &libgnstor::File, steps: &Steps, bytes: u64, path: &Path) 
         at += want as u64;
         bar.set_position(at);
     }
-    file.sync_all().map_err(failed)?;
+    match file.sync_all() {
+        // A pipe or a terminal has nothing to be synced.
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {}
+        synced => synced.map_err(failed)?,
+    }
     bar.finish_and_clear();
     Ok(hash)
 }
@@ -170,6 +218,6 @@ fn finish(args: &CpArgs, from: &str, to: &str, bytes: u64, hash: Sha256) {
     if args.array.json {
         print_json(&json!({ "from": from, "to": to, "bytes": bytes, "sha256": sha256 }));
     } else {
-        println!("{from} -> {to}: {} ({bytes} bytes), sha256 {sha256}", human_bytes(bytes));
+        outln!("{from} -> {to}: {} ({bytes} bytes), sha256 {sha256}", human_bytes(bytes));
     }
 }

@@ -221,20 +221,21 @@ pub fn print(report: &DemoReport, json: bool) {
     if json {
         return print_json(report);
     }
-    println!();
-    println!("  verified    {} blocks = {}, sha256 {}...", report.ios, human_bytes(report.bytes), &report.sha256[..16]);
-    println!("  array       {} SSDs, preset {}", report.ssds, report.preset);
-    println!("  replicas    {} of every block read back and compared", report.replicas_checked);
-    println!("  throughput  {:.3} GB/s, {:.0} reads/s", report.gbps, report.gbps * 1e9 / 4096.0);
-    println!("  latency     p50 {:.1} us, p99 {:.1} us, max {:.1} us", report.p50_us, report.p99_us, report.max_us);
-    println!("  late        {:.2} % of responses later than the model says", report.late_share * 100.0);
+    outln!();
+    outln!("  verified    {} blocks = {}, sha256 {}...", report.ios, human_bytes(report.bytes), &report.sha256[..16]);
+    outln!("  array       {} SSDs, preset {}", report.ssds, report.preset);
+    outln!("  replicas    {} of every block read back and compared", report.replicas_checked);
+    outln!("  throughput  {:.3} GB/s, {:.0} reads/s", report.gbps, report.gbps * 1e9 / 4096.0);
+    outln!("  latency     p50 {:.1} us, p99 {:.1} us, max {:.1} us", report.p50_us, report.p99_us, report.max_us);
+    outln!("  late        {:.2} % of responses later than the model says", report.late_share * 100.0);
     let [write, read] = &report.refused_rules;
-    println!(
+    outln!(
         "  refused     write {:04x}h (rule {write}), read {:04x}h (rule {read})",
-        report.refused_write_status, report.refused_read_status
+        report.refused_write_status,
+        report.refused_read_status
     );
-    println!("  device      {} ({})", report.device_name, report.device_why);
-    println!("  emulated    {}", report.emulated.join("\n              "));
+    outln!("  device      {} ({})", report.device_name, report.device_why);
+    outln!("  emulated    {}", report.emulated.join("\n              "));
 }
 
 pub(crate) struct Input {

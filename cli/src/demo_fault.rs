@@ -161,8 +161,8 @@ fn print(report: &FaultReport, json: bool) {
     if json {
         return print_json(report);
     }
-    println!();
-    println!("  fault       {} on {}, told after {:.1} s", report.fault, report.device_name, report.seconds);
-    println!("  error       {}", report.error);
-    println!("  array       serves: {} bytes read back by another client and compared", report.read_back);
+    outln!();
+    outln!("  fault       {} on {}, told after {:.1} s", report.fault, report.device_name, report.seconds);
+    outln!("  error       {}", report.error);
+    outln!("  array       serves: {} bytes read back by another client and compared", report.read_back);
 }

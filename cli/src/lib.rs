@@ -13,8 +13,11 @@
 //!   demo       the whole way once; demo_fault: with a kernel that fails
 //!   bench      the load generator
 //!   volume, cp commands against a running array; down: which SSDs it lacks
-//!   report     what a person sees, and JSON
+//!   report     what a person sees, and JSON; out: standard output, which may be closed
 //! ```
+
+#[macro_use]
+pub mod out;
 
 pub mod args;
 pub mod array;

@@ -4,8 +4,8 @@
 use clap::{CommandFactory, Parser};
 use gnstor_cli::args::{Cli, Command};
 use gnstor_cli::report::Steps;
-use gnstor_cli::{CliError, bench, cp, demo, demo_fault, ssd, up, volume};
-use std::io::IsTerminal;
+use gnstor_cli::{CliError, bench, cp, demo, demo_fault, out, ssd, up, volume};
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,13 @@ fn main() -> ExitCode {
         tracing::warn!("Ctrl-C will not clean up: {e}");
     }
     match run(&cli, interrupted) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => match out::failure() {
+            None => ExitCode::SUCCESS,
+            Some((why, code)) => {
+                why.iter().for_each(|why| eprintln!("gnstor: standard output: {why}"));
+                ExitCode::from(code)
+            }
+        },
         Err(CliError::Interrupted) => {
             eprintln!("gnstor: interrupted");
             ExitCode::from(130)
@@ -46,6 +52,21 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The manual page of `gnstor`, or of one of its commands.
+fn man_page(words: &[String], page: &mut Vec<u8>) -> Result<(), CliError> {
+    let mut command = Cli::command();
+    command.build();
+    let mut name = "gnstor".to_owned();
+    for word in words {
+        let found = command.find_subcommand(word).cloned();
+        command = found.ok_or_else(|| CliError::Usage(format!("{name} has no command '{word}'")))?;
+        name = format!("{name}-{word}");
+    }
+    // A page needs the whole name, for its title and its synopsis; clap keeps names for ever.
+    let command = command.name(&*name.clone().leak()).bin_name(name.replace('-', " "));
+    clap_mangen::Man::new(command).render(page).map_err(|e| CliError::Usage(e.to_string()))
 }
 
 fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<(), CliError> {
@@ -65,13 +86,16 @@ fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<(), CliError> {
         Command::Volume(args) => volume::run(args),
         Command::Cp(args) => cp::run(args, &Steps::new(args.array.json, interrupted)),
         Command::Completions { shell } => {
-            clap_complete::generate(*shell, &mut Cli::command(), "gnstor", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "gnstor", &mut script);
+            out::note(std::io::stdout().write_all(&script));
             Ok(())
         }
-        Command::Man => {
-            let page = clap_mangen::Man::new(Cli::command());
-            page.render(&mut std::io::stdout())
-                .map_err(|e| CliError::File { path: "standard output".into(), cause: e.to_string() })
+        Command::Man { command } => {
+            let mut page = Vec::new();
+            man_page(command, &mut page)?;
+            out::note(std::io::stdout().write_all(&page));
+            Ok(())
         }
     }
 }

@@ -64,7 +64,7 @@ impl Steps {
 
 /// Prints a value as JSON on standard output.
 pub fn print_json(value: &impl Serialize) {
-    println!("{}", serde_json::to_string_pretty(value).expect("plain data serialises"));
+    outln!("{}", serde_json::to_string_pretty(value).expect("plain data serialises"));
 }
 
 /// Bytes for a person.

@@ -76,7 +76,7 @@ fn tell_start(args: &SsdArgs, about: &About, listen: SocketAddr) {
         return print_line(&Serving { listen, lossy: about.came_up == CameUp::Lossy, about });
     }
     let place = about.data.as_ref().map_or("in memory".into(), |path| path.display().to_string());
-    println!(
+    outln!(
         "  SSD         {}, {} of {} (emulated), serial {}",
         about.index,
         about.preset,
@@ -84,19 +84,19 @@ fn tell_start(args: &SsdArgs, about: &About, listen: SocketAddr) {
         about.serial
     );
     if !about.changed.is_empty() {
-        println!("  changed     {}", about.changed.join(", "));
+        outln!("  changed     {}", about.changed.join(", "));
     }
-    println!("  contents    {place}");
+    outln!("  contents    {place}");
     if let Some(memory) = &about.memory {
-        println!("  memory      {} can be mapped by other processes", memory.display());
+        outln!("  memory      {} can be mapped by other processes", memory.display());
     }
-    println!("  came up     {}", about.came_up.sentence());
+    outln!("  came up     {}", about.came_up.sentence());
     if let Some(why) = &about.lost {
-        println!("  because     {why}");
+        outln!("  because     {why}");
     }
-    println!("  listens     {listen} (RDMA messages over TCP)");
+    outln!("  listens     {listen} (RDMA messages over TCP)");
     let pid = std::process::id();
-    println!(
+    outln!(
         "  stop        Ctrl-C or TERM: in order; kill -USR1 {pid}: a power failure with a dump; kill -KILL: without"
     );
 }
@@ -106,11 +106,11 @@ fn tell_end(args: &SsdArgs, ended: &Ended) {
         return print_line(ended);
     }
     match ended.dump_bytes {
-        Some(bytes) => println!("  power       failed; the dump has {bytes} bytes"),
-        None => println!("  power       off, after a shutdown in order"),
+        Some(bytes) => outln!("  power       failed; the dump has {bytes} bytes"),
+        None => outln!("  power       off, after a shutdown in order"),
     }
 }
 
 fn print_line(value: &impl Serialize) {
-    println!("{}", serde_json::to_string(value).expect("plain data serialises"));
+    outln!("{}", serde_json::to_string(value).expect("plain data serialises"));
 }

@@ -91,23 +91,23 @@ fn tell(args: &UpArgs, array: &Array) {
     for Told { index, bytes, model, address, here } in list {
         let size = human_bytes(*bytes);
         match here {
-            None => println!("  SSD {index:<7} {address}: {model}, {size}"),
+            None => outln!("  SSD {index:<7} {address}: {model}, {size}"),
             Some(about) if about.came_up == CameUp::InMemory => {}
-            Some(about) => println!("  SSD {index:<7} {} of {size}, {}", about.preset, about.came_up.sentence()),
+            Some(about) => outln!("  SSD {index:<7} {} of {size}, {}", about.preset, about.came_up.sentence()),
         }
     }
     let in_memory = first.is_some_and(|about| about.came_up == CameUp::InMemory);
     if let Some(about) = first.filter(|_| in_memory) {
         let size = human_bytes(about.bytes);
-        println!("  array       {} x {} of {size} (emulated; contents in memory)", list.len(), about.preset);
+        outln!("  array       {} x {} of {size} (emulated; contents in memory)", list.len(), about.preset);
     }
-    println!("  daemon      {} (gRPC gnstor.v1)", array.daemon_address());
+    outln!("  daemon      {} (gRPC gnstor.v1)", array.daemon_address());
     if let Some(fabric) = fabric {
-        println!("  SSDs        {fabric} (RDMA messages over TCP; the link is real and not modelled)");
+        outln!("  SSDs        {fabric} (RDMA messages over TCP; the link is real and not modelled)");
     }
     if in_memory {
-        println!("  stop        Ctrl-C: what the volumes hold is gone then");
+        outln!("  stop        Ctrl-C: what the volumes hold is gone then");
     } else {
-        println!("  stop        Ctrl-C: what the volumes hold stays");
+        outln!("  stop        Ctrl-C: what the volumes hold stays");
     }
 }

@@ -41,17 +41,14 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
                 };
                 print_json(&volumes.iter().map(with_down).collect::<Vec<_>>());
             } else if volumes.is_empty() {
-                println!("no volumes; make one with: gnstor volume create NAME --size SIZE");
+                outln!("no volumes; make one with: gnstor volume create NAME --size SIZE");
             } else {
-                println!(
-                    "{:<24} {:>6} {:>10} {:>8} {:>8} {:>7}",
-                    "NAME", "VID", "SIZE", "REPLICAS", "READERS", "WRITER"
-                );
+                outln!("{:<24} {:>6} {:>10} {:>8} {:>8} {:>7}", "NAME", "VID", "SIZE", "REPLICAS", "READERS", "WRITER");
                 for v in &volumes {
                     let readers = if v.any_reader { "any".into() } else { v.readers.len().to_string() };
                     let writer = v.writer.map_or("-".into(), |w| w.to_string());
                     let size = human_bytes(v.capacity_bytes);
-                    println!("{:<24} {:>6} {size:>10} {:>8} {readers:>8} {writer:>7}", v.name, v.vid, v.replicas);
+                    outln!("{:<24} {:>6} {size:>10} {:>8} {readers:>8} {writer:>7}", v.name, v.vid, v.replicas);
                 }
             }
             // Beside the list, so that a script that reads it sees volumes only.
@@ -65,7 +62,7 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
         }
         VolumeCommand::Delete { name, array } => {
             Manager::connect(&array.array, "gnstor volume")?.delete(name)?;
-            if array.json { print_json(&json!({ "deleted": name })) } else { println!("deleted {name}") }
+            if array.json { print_json(&json!({ "deleted": name })) } else { outln!("deleted {name}") }
         }
     }
     Ok(())
@@ -89,23 +86,23 @@ fn to_json(v: &VolumeInfo) -> Value {
 }
 
 fn print(v: &VolumeInfo) {
-    println!("name        {}", v.name);
-    println!("vid         {} (generation {})", v.vid, v.generation);
-    println!("capacity    {} ({} bytes)", human_bytes(v.capacity_bytes), v.capacity_bytes);
-    println!("replicas    {}", v.replicas);
-    println!("chunk       {}", human_bytes(v.chunk_bytes.into()));
-    println!("readers     {}", if v.any_reader { "any".into() } else { format!("{:?}", v.readers) });
-    println!(
+    outln!("name        {}", v.name);
+    outln!("vid         {} (generation {})", v.vid, v.generation);
+    outln!("capacity    {} ({} bytes)", human_bytes(v.capacity_bytes), v.capacity_bytes);
+    outln!("replicas    {}", v.replicas);
+    outln!("chunk       {}", human_bytes(v.chunk_bytes.into()));
+    outln!("readers     {}", if v.any_reader { "any".into() } else { format!("{:?}", v.readers) });
+    outln!(
         "writer      {}",
         v.writer.map_or("nobody".into(), |w| format!("client {w} (lease epoch {})", v.lease_epoch))
     );
     if v.max_iops != 0 {
-        println!("limit       {} commands a second and SSD", v.max_iops);
+        outln!("limit       {} commands a second and SSD", v.max_iops);
     }
     if v.max_bytes_per_s != 0 {
-        println!("limit       {} a second and SSD", human_bytes(v.max_bytes_per_s));
+        outln!("limit       {} a second and SSD", human_bytes(v.max_bytes_per_s));
     }
     for (key, value) in &v.labels {
-        println!("label       {key}={value}");
+        outln!("label       {key}={value}");
     }
 }

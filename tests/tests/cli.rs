@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The `gnstor` command as a person runs it: output, exit codes, sentences, signals.
 
-use gnstor_tests::command::{BUILD_LIMIT, Up, gnstor};
+use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, LIMIT, Up, gnstor, run_for};
 use gnstor_tests::{pattern, within};
 use std::net::TcpListener;
 use std::path::Path;
+use std::process::Command;
 
 /// A file with these bytes.
 fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> String {
@@ -149,15 +150,32 @@ fn files_come_back_from_a_volume_as_they_went_in() {
             assert_eq!(fetched["sha256"], stored["sha256"]);
             assert!(std::fs::read(&to).unwrap() == data, "{bytes} bytes came back changed");
         }
-        // Into a volume that is there, over what it held; and a part of it back.
-        let data = pattern(7, 70_000);
+        // Into a volume that is there, over what it held.
+        let data = pattern(7, 100_000);
         let from = file(&folder, "again", &data);
-        let to = folder.path().join("part").display().to_string();
-        let again = up.cp(&[&from, "gn://v100000"]);
-        assert_eq!(again.code, 0, "{}", again.stderr);
-        let part = up.cp(&["gn://v100000", &to, "--size", "70000"]);
-        assert_eq!(part.code, 0, "{}", part.stderr);
+        let to = folder.path().join("whole").display().to_string();
+        up.cp(&[&from, "gn://v100000"]).worked();
+        up.cp(&["gn://v100000", &to]).worked();
         assert!(std::fs::read(&to).unwrap() == data, "what was written last came back changed");
+        // A volume remembers one length, from when it was made for a file; one that was made otherwise remembers none, and that is said.
+        let from = file(&folder, "shorter", &data[..70_000]);
+        up.cp(&[&from, "gn://v100000"]).failed(&["file of 100000 bytes", "gnstor volume delete v100000"]);
+        up.volume(&["create", "plain", "--size", "128KiB"]).worked();
+        let stored = up.cp(&[&from, "gn://plain"]);
+        assert!(stored.code == 0 && stored.stderr.contains("--size 70000"), "{}", stored.stderr);
+        up.cp(&["gn://plain", &to, "--size", "70000"]).worked();
+        assert!(std::fs::read(&to).unwrap() == data[..70_000], "a part came back changed");
+        let all = up.cp(&["gn://plain", &to]);
+        assert!(all.code == 0 && all.stderr.contains("all of it is copied"), "{}", all.stderr);
+        assert_eq!(std::fs::metadata(&to).unwrap().len(), 128 << 10);
+        // What is there already stays what it is: a link, a device.
+        let link = folder.path().join("link").display().to_string();
+        std::os::unix::fs::symlink("whole", &link).unwrap();
+        up.cp(&["gn://v100000", &link]).worked();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(std::fs::read(&to).unwrap() == data, "a link was not followed");
+        up.cp(&["gn://v1", "/dev/null"]).worked();
+        assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
         let left = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
         assert!(left.into_iter().all(|name| !name.contains("partial")), "a partial file is left");
         up.end("-INT");
@@ -186,6 +204,7 @@ fn a_copy_that_cannot_be_says_why_and_leaves_nothing() {
         up.cp(&["gn://small", &out, "--size", "9000"]).failed(&["9000", "8192"]);
         let nowhere = format!("{this}/no/such/folder");
         up.cp(&["gn://small", &nowhere]).failed(&["No such file"]);
+        up.cp(&["gn://small", &this]).failed(&["it is a directory"]);
         assert!(!Path::new(&out).exists(), "a refused copy left a file");
         let names = up.volume(&["list", "--json"]).json();
         assert_eq!(names.as_array().map(Vec::len), Some(1), "a refused copy left a volume: {names}");
@@ -213,6 +232,7 @@ fn an_array_that_cannot_start_says_why() {
         gnstor(&["up", "--listen", "127.0.0.1:0", "--ssd-size", "0"]).failed(&[]);
         gnstor(&["up", "--listen", "127.0.0.1:0", "--ssd-size", "64MiB", "--groups", "1000"]).failed(&["power of two"]);
         gnstor(&["up", "--listen", "nonsense"]).not_understood(&["nonsense"]);
+        gnstor(&["up", "--ssd-at", "foo"]).not_understood(&["'foo' is not an address"]);
     });
 }
 
@@ -242,7 +262,40 @@ fn help_completion_and_manual_are_printed() {
             let help = gnstor(&[command, "--help"]);
             assert!(help.code == 0 && help.stdout.contains("Example"), "{command}: {}", help.stdout);
         }
+        let page = gnstor(&["man", "volume", "create"]);
+        assert!(
+            page.stdout.contains("gnstor\\-volume\\-create") && page.stdout.contains("max\\-iops"),
+            "{}",
+            page.stdout
+        );
+        gnstor(&["man", "explode"]).failed(&["gnstor has no command 'explode'"]);
         gnstor(&[]).not_understood(&["Usage"]);
         gnstor(&["explode"]).not_understood(&["explode"]);
+    });
+}
+
+#[test]
+fn a_reader_that_goes_away_and_a_full_disk_end_a_command_quietly_or_with_a_sentence() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "2"]);
+        for (output, code, words) in [("| true", 141, ""), ("> /dev/full", 1, "standard output: No space left")] {
+            for command in
+                [format!("volume list --json --array {}", up.daemon), "man".into(), "completions bash".into()]
+            {
+                let script = format!("set -o pipefail; sleep 0.1 | {} {command} {output}", GNSTOR.display());
+                let mut shell = Command::new("bash");
+                shell.args(["-c", &script]);
+                let ended = run_for(shell, LIMIT);
+                // What is short may have been written before the reader went.
+                let went_well = output == "| true" && ended.code == 0;
+                assert!(ended.code == code || went_well, "{command} {output}: {} {}", ended.code, ended.stderr);
+                assert!(
+                    !ended.stderr.contains("panicked") && ended.stderr.contains(words),
+                    "{command}: {}",
+                    ended.stderr
+                );
+            }
+        }
+        up.end("-TERM");
     });
 }

@@ -116,8 +116,8 @@ impl Repeated {
             return print_json(self);
         }
         self.runs[self.median_run].print(false);
-        println!();
-        println!("  the above is run {} of {}; median (least..most) of all:", self.median_run + 1, self.runs.len());
+        outln!();
+        outln!("  the above is run {} of {}; median (least..most) of all:", self.median_run + 1, self.runs.len());
         for (what, spread, factor, digits) in [
             ("IOPS", self.iops, 1.0, 0),
             ("GB/s", self.gbps, 1.0, 3),
@@ -128,7 +128,7 @@ impl Repeated {
         ] {
             let Some(Spread { median, least, most }) = spread else { continue };
             let scaled = Spread { median: median * factor, least: least * factor, most: most * factor };
-            println!("  {what:<11} {}", scaled.line(digits));
+            outln!("  {what:<11} {}", scaled.line(digits));
         }
     }
 }

@@ -179,8 +179,8 @@ impl Report {
             return print_json(self);
         }
         let load = &self.load;
-        println!();
-        println!(
+        outln!();
+        outln!(
             "  load        {}: {} of {}, {} x {} in flight, volumes of {}, {} replicas",
             word(load.mode),
             word(load.rw),
@@ -192,71 +192,76 @@ impl Report {
         );
         let array = &self.array;
         let full = array.fill_share * 100.0;
-        println!("  array       {} SSDs, preset {}, {}, {full:.1} % full", array.ssds, array.preset, array.state);
+        outln!("  array       {} SSDs, preset {}, {}, {full:.1} % full", array.ssds, array.preset, array.state);
         if self.interrupted {
-            println!("  interrupted figures so far");
+            outln!("  interrupted figures so far");
         }
         for (what, timed) in [("read", &self.read), ("write", &self.write)] {
             let Some(timed) = timed else { continue };
             let us = &timed.latency_us;
-            println!(
+            outln!(
                 "  {what:<11} {:.0} IOPS, {:.3} GB/s, {} in {:.2} s",
-                timed.iops, timed.gbps, timed.ios, self.elapsed_s
+                timed.iops,
+                timed.gbps,
+                timed.ios,
+                self.elapsed_s
             );
-            println!("  latency     mean {:.1} us, p50 {:.1}, p90 {:.1}, p99 {:.1}", us.mean, us.p50, us.p90, us.p99);
-            println!("              p99.9 {:.1}, p99.99 {:.1}, max {:.1}", us.p99_9, us.p99_99, us.max);
+            outln!("  latency     mean {:.1} us, p50 {:.1}, p90 {:.1}, p99 {:.1}", us.mean, us.p50, us.p90, us.p99);
+            outln!("              p99.9 {:.1}, p99.99 {:.1}, max {:.1}", us.p99_9, us.p99_99, us.max);
         }
         if let Some(ideal) = &self.ideal {
             let (percent, limit) = (ideal.ratio * 100.0, &ideal.limit);
-            println!("  ideal       {:.0} IOPS, {:.3} GB/s ({limit}); measured {percent:.1} %", ideal.iops, ideal.gbps);
+            outln!("  ideal       {:.0} IOPS, {:.3} GB/s ({limit}); measured {percent:.1} %", ideal.iops, ideal.gbps);
         }
         match self.late.share {
-            Some(share) => println!("  late        {:.2} % of responses later than the model says", share * 100.0),
-            None => println!("  late        no time is modelled"),
+            Some(share) => outln!("  late        {:.2} % of responses later than the model says", share * 100.0),
+            None => outln!("  late        no time is modelled"),
         }
         if let Some(lateness) = &self.late.lateness {
-            println!("  seen        {}", lateness.line());
+            outln!("  seen        {}", lateness.line());
         }
         if let Some((least, most)) = shares(&self.array.served) {
-            println!("  SSDs        {:.1} % to {:.1} % of the commands each", least * 100.0, most * 100.0);
+            outln!("  SSDs        {:.1} % to {:.1} % of the commands each", least * 100.0, most * 100.0);
         }
         let stages = &self.stages;
-        println!("  emulator    command to the array {:.1} us, copy {:.1} us (means)", stages.fetch_us, stages.copy_us);
+        outln!("  emulator    command to the array {:.1} us, copy {:.1} us (means)", stages.fetch_us, stages.copy_us);
         match &self.verify {
             Some(verify) => {
-                println!(
+                outln!(
                     "  verified    {} of {} I/Os, {} blocks in full",
-                    verify.verified_ios, verify.ios, verify.whole_blocks
+                    verify.verified_ios,
+                    verify.ios,
+                    verify.whole_blocks
                 );
                 if verify.replicas_read_back != 0 {
-                    println!("              {} replicas of every block read back", verify.replicas_read_back);
+                    outln!("              {} replicas of every block read back", verify.replicas_read_back);
                 }
             }
-            None => println!("  verified    nothing (--verify off)"),
+            None => outln!("  verified    nothing (--verify off)"),
         }
         for error in &self.errors {
-            println!("  failed      {} x {}", error.count, error.what);
+            outln!("  failed      {} x {}", error.count, error.what);
         }
         let mut threads: Vec<_> = self.cpu.threads.iter().collect();
         threads.sort_by(|a, b| b.1.total_cmp(a.1));
         let threads: Vec<_> = threads.iter().take(3).map(|(name, seconds)| format!("{name} {seconds:.2}")).collect();
-        println!(
+        outln!(
             "  CPU time    {:.2} s user, {:.2} s system ({})",
             self.cpu.user_s,
             self.cpu.system_s,
             threads.join(", ")
         );
         if self.busy.core_bound {
-            println!("  core-bound  {} busy threads on {} cores", self.busy.threads, self.busy.cores);
+            outln!("  core-bound  {} busy threads on {} cores", self.busy.threads, self.busy.cores);
         }
-        println!("  device      {} ({})", self.device.name, self.device.why);
+        outln!("  device      {} ({})", self.device.name, self.device.why);
         let agent = &self.agent;
         match agent.multiprocessors.zip(agent.share) {
             Some((all, share)) => {
-                println!("  agent       {} blocks on {all} multiprocessors, {:.1} %", agent.blocks, share * 100.0);
+                outln!("  agent       {} blocks on {all} multiprocessors, {:.1} %", agent.blocks, share * 100.0);
             }
-            None => println!("  agent       {} blocks", agent.blocks),
+            None => outln!("  agent       {} blocks", agent.blocks),
         }
-        println!("  emulated    {}", self.emulated.join("\n              "));
+        outln!("  emulated    {}", self.emulated.join("\n              "));
     }
 }

@@ -245,7 +245,7 @@ fn figures(head: &Head<'_>, kept: &[Kept], args: &BenchArgs, store: &Store) -> R
     if args.json {
         print_json(&all)
     } else {
-        print!("{text}")
+        out!("{text}")
     }
     Ok(())
 }

@@ -294,7 +294,7 @@ impl Core {
     }
 
     fn not_found(&mut self, ticket: Ticket, name: &VolumeName) {
-        self.fail(ticket, NotFound, format!("there is no volume {name}: List shows those there are"));
+        self.fail(ticket, NotFound, format!("there is no volume {name}; gnstor volume list shows those there are"));
     }
 }
 

@@ -9,7 +9,7 @@ use std::fmt::Write;
 impl FigureReport {
     /// Prints the figure for a person, or as JSON.
     pub(super) fn print(&self, json: bool) {
-        if json { print_json(self) } else { print!("{}", self.text()) }
+        if json { print_json(self) } else { out!("{}", self.text()) }
     }
 
     /// The figure for a person.

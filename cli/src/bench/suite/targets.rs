@@ -128,7 +128,7 @@ pub(super) fn report(head: &Head<'_>, kept: &[Kept], args: &BenchArgs, store: &S
     if args.json {
         print_json(&all)
     } else {
-        print!("{text}")
+        out!("{text}")
     }
     Ok(())
 }

@@ -69,7 +69,8 @@ pub struct FaultPlan {
 impl FaultPlan {
     /// The faults of the SSD of this number in an array.
     pub fn faults(&self, index: u16) -> Faults {
-        let seed = mix64(u64::from(self.seed) << 16 | u64::from(index));
+        // Not of 0, which is mixed to itself: its first draw would be below any chance.
+        let seed = mix64((u64::from(self.seed) << 16 | u64::from(index)) + 1);
         let faults = Faults::drawn(seed, self.factory_bad_blocks);
         let chances = Chances {
             read: self.read_errors,
