@@ -87,6 +87,7 @@ pub fn run(args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
 }
 
 fn run_load(args: &BenchArgs, load: Load, steps: &Steps) -> Result<Report, CliError> {
+    load.check_memory(machine::free_memory())?;
     let rig = Rig::new(args, load, steps)?;
     fill(&rig, steps)?;
     let mut report = measure(&rig, args, steps)?;

@@ -13,9 +13,12 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 const BLOCK: u64 = libgnstor::BLOCK_BYTES;
 const PART: usize = 1 << 20;
+/// Renewed every ten seconds. Where this process is killed, others wait for the rest of it.
+const LEASE: Duration = Duration::from_secs(30);
 /// Label that keeps the length of the file in the volume: volumes are whole blocks, files are not.
 const SIZE_LABEL: &str = "gnstor.cp.bytes";
 
@@ -97,7 +100,7 @@ fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), C
         let (size, room) = (human_bytes(bytes), human_bytes(info.capacity_bytes));
         return Err(failed(format!("{size} do not fit into volume {volume} of {room}")));
     }
-    let target = client.open(volume, Rights::Write)?;
+    let target = client.open_for(volume, Rights::Write, LEASE)?;
     let bar = steps.bytes("write", bytes);
     let mut hash = Sha256::new();
     let mut part = vec![0; PART];

@@ -5,6 +5,8 @@
 // launches "read_volume" by gn_launch, with shared memory of gn::batch_bytes(threads): 128 + 8 * threads bytes.
 //
 //   nvcc -std=c++17 -arch=sm_90 -fatbin -I fabric/cuda -I gnor/cuda -I libgnstor/include libgnstor/examples/read_volume.cu
+//
+// A C++ compiler takes it as well, for the CPU: with -x c++ -DGN_SIMT_HOST -I fabric/simt besides.
 #include "gnstor/gnstor.cuh"
 
 struct read_volume_args {

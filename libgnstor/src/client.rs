@@ -269,12 +269,22 @@ impl Client {
     /// # Errors
     /// The daemon's: there is none, or another client holds the write lease.
     pub fn open(self: &Arc<Self>, name: &str, rights: Rights) -> Result<File, Error> {
+        self.open_for(name, rights, Duration::ZERO)
+    }
+
+    /// As [`Self::open`], with a write lease of this length, zero for the daemon's default. It is renewed at a third of that; a client that dies keeps others
+    /// from writing and from deleting the volume until it has ended.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; a length that the daemon does not grant.
+    pub fn open_for(self: &Arc<Self>, name: &str, rights: Rights, lease: Duration) -> Result<File, Error> {
+        let lease_ms = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
         let wire = match rights {
             Rights::Read => grpc::Rights::Read,
             Rights::Write => grpc::Rights::Write,
         };
         let request =
-            grpc::OpenRequest { name: name.into(), client_id: self.id.get().into(), rights: wire.into(), lease_ms: 0 };
+            grpc::OpenRequest { name: name.into(), client_id: self.id.get().into(), rights: wire.into(), lease_ms };
         let mut open_files = self.open_files.lock().expect("no panic while held");
         let answer = self.rpc.wait(self.rpc.volumes().open(request))?;
         let volume = answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;

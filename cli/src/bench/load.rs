@@ -56,6 +56,22 @@ const MAX_CLIENTS: u32 = 64;
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 impl Load {
+    /// The SSDs' data is in memory: refuses what a machine with so many bytes of it free cannot hold. None: nobody knows.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`].
+    pub fn check_memory(&self, free: Option<u64>) -> Result<(), CliError> {
+        let needed = self.size * u64::from(self.clients * self.replicas);
+        match free.filter(|free| *free < needed) {
+            None => Ok(()),
+            Some(free) => Err(CliError::Usage(format!(
+                "the volumes of all clients and their replicas hold {}, and this machine has {} of memory free; make --size, --clients or --replicas smaller",
+                human_bytes(needed),
+                human_bytes(free)
+            ))),
+        }
+    }
+
     /// Checks what was asked for.
     ///
     /// # Errors

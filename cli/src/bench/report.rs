@@ -217,7 +217,7 @@ impl Report {
             Some(share) => outln!("  late        {:.2} % of responses later than the model says", share * 100.0),
             None => outln!("  late        no time is modelled"),
         }
-        if let Some(lateness) = &self.late.lateness {
+        if let Some(lateness) = self.late.lateness.as_ref().filter(|_| self.late.share.is_some()) {
             outln!("  seen        {}", lateness.line());
         }
         if let Some((least, most)) = shares(&self.array.served) {

@@ -26,9 +26,15 @@ static_assert((gn_u32)SLOTS < (gn_u32)IO_NONE && MAX_SSDS <= 64 && GN_MAX_BLOCKS
 enum : int { SAME_LOAD = 4 };  // commands
 enum : gn_u32 { COMMAND_MAX_SHIFT = 8, COMMAND_MAX_BLOCKS = 1u << COMMAND_MAX_SHIFT };  // the controllers' MDTS: 1 MiB
 enum : gn_u32 { NVME_FLAGS_SGL = 0x40, SGL_KEYED = 0x40, CDW12_FUA = 1u << 30 };
-// Reasons in DW0 after which a read is tried elsewhere (proto/src/status.rs), a bit each: not here yet, ask the first, not serving; and what is wrong with
-// this copy alone: another block's page, a wrong sum, a page that cannot be read.
-enum : gn_u64 { ELSEWHERE = 1ull << 11 | 1ull << 12 | 1ull << 13 | 1ull << 17 | 1ull << 18 | 1ull << 40 };
+// Reasons in DW0 after which a read is tried elsewhere (proto/src/status.rs): this SSD is not to serve it, or what is wrong is wrong with this copy.
+enum : gn_u32 {
+  REFUSED_NOT_HERE_YET = 11, REFUSED_ASK_THE_FIRST = 12, REFUSED_NOT_SERVING = 13,
+  COPY_OF_ANOTHER_BLOCK = 17, COPY_DAMAGED = 18, COPY_UNREADABLE = 40,
+};
+enum : gn_u64 {
+  ELSEWHERE = 1ull << REFUSED_NOT_HERE_YET | 1ull << REFUSED_ASK_THE_FIRST | 1ull << REFUSED_NOT_SERVING | 1ull << COPY_OF_ANOTHER_BLOCK |
+              1ull << COPY_DAMAGED | 1ull << COPY_UNREADABLE,
+};
 
 // One thread's request; lives in its registers, seven of them where nobody looks at `dw0` and `dw1`. As it is made it is no request: a lane
 // that has none passes it to the functions that a warp calls together.

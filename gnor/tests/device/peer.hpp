@@ -180,8 +180,8 @@ struct Peer {
     }
     if (job->opcode == IO_READ && rng.one_of(r.cfg.refuse_1_of)) {
       ++refused;
-      const gn_u32 reasons[] = {REFUSED_NOT_HERE_YET, REFUSED_ASK_THE_FIRST, REFUSED_NOT_SERVING, 1};
-      push_response(q, job->cid, 0x182, reasons[rng.below(4)]);
+      const gn_u32 reasons[] = {REFUSED_NOT_HERE_YET, REFUSED_ASK_THE_FIRST, REFUSED_NOT_SERVING, COPY_DAMAGED, COPY_UNREADABLE, 1};
+      push_response(q, job->cid, 0x182, reasons[rng.below(6)]);
       return;
     }
     job->due = step + rng.below(r.cfg.delay + 1);

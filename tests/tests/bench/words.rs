@@ -40,6 +40,7 @@ fn wrong_words_are_refused_in_a_sentence() {
         refused(&["--ssds", "2", "--replicas", "3"], &["--replicas 3", "1 to 2"]);
         refused(&["--size", "64k"], &["at least", "128.0 KiB"]);
         refused(&["--ssd-size", "16MiB"], &["do not fit", "--ssd-size"]);
+        refused(&["--size", "8TiB", "--bs", "16m"], &["hold 16.0 TiB", "of memory free", "--size"]);
         refused(&["--runtime", "0"], &["more than 0"]);
         refused(&["--io-timeout", "0"], &["1ms"]);
         refused(&["--preset", "floppy"], &["'floppy'", "null"]);
