@@ -27,6 +27,7 @@ pub const GN_BAD_REQUEST: u32 = 0x0010_0000;
 pub const GN_READ_ONLY: u32 = 0x0020_0000;
 pub const GN_NO_REPLICA: u32 = 0x0040_0000;
 pub const GN_BUSY: u32 = 0x0080_0000;
+pub const GN_NO_AGENT: u32 = 0x0100_0000;
 
 /// What of one SSD's queue pair changes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -83,6 +84,7 @@ pub struct ChannelAbi {
     pub uars_addr: u64,
     pub qps_addr: u64,
     pub parked_addr: u64,
+    pub port_addr: u64,
     pub connect_addr: u64,
     pub queue_lkey: u32,
     pub ssds: u32,
@@ -153,6 +155,9 @@ pub fn describe(status: u32, dw0: u32) -> String {
     match status {
         0 => "success".into(),
         s if s & GN_PENDING != 0 => "still pending".into(),
+        s if s & GN_NO_AGENT != 0 => {
+            "no completion before the deadline, as no agent of the HCA runs: launch the kernel by gn_launch (File::launch)".into()
+        }
         s if s & GN_TIMED_OUT != 0 => "no completion before the deadline".into(),
         s if s & GN_QP_BROKEN != 0 => format!("the connection to the SSD broke: {}", syndrome::name(byte)),
         s if s & GN_OUT_OF_RANGE != 0 => "the range ends beyond the volume".into(),

@@ -240,6 +240,7 @@ impl Channel {
             uars_addr: at(layout.uars),
             qps_addr: at(layout.qps),
             parked_addr: at(layout.parked),
+            port_addr: self.node.hca().port_address(),
             queue_lkey: queue_key,
             ssds: u32::try_from(self.ssds).expect("at most MAX_SSDS"),
             first_qpn: self.first_qpn,

@@ -33,6 +33,7 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         ("channel", size_of::<ChannelAbi>()),
         ("channel.queues_addr", offset_of!(ChannelAbi, queues_addr)),
         ("channel.qps_addr", offset_of!(ChannelAbi, qps_addr)),
+        ("channel.port_addr", offset_of!(ChannelAbi, port_addr)),
         ("channel.queue_lkey", offset_of!(ChannelAbi, queue_lkey)),
         ("channel.ssds", offset_of!(ChannelAbi, ssds)),
         ("channel.first_qpn", offset_of!(ChannelAbi, first_qpn)),

@@ -40,7 +40,7 @@ __device__ void block_is_here(const gn::file& f, gn_u64 user, gn_u32 status, gn_
   gn::mem::add_relaxed_gpu(&c.all->sum, sum);
   if (status != gn::GN_OK) gn::mem::add_relaxed_gpu(&c.all->failed, 1u);
   // Data may still come into the buffer of a read that timed out: it is not used for another one.
-  if (status == gn::GN_TIMED_OUT || begin_next(c) != gn::GN_PENDING) gn::free(f, c.buffer, gn::GN_BLOCK);
+  if ((status & gn::GN_TIMED_OUT) || begin_next(c) != gn::GN_PENDING) gn::free(f, c.buffer, gn::GN_BLOCK);
 }
 
 __device__ gn::callback<> read_async_callbacks[] = {block_is_here};

@@ -37,7 +37,7 @@ GN_DEV void read_volume_body(read_volume_args& a, gn_u32 block, gn_u32 grid) {
     if (!gn::dispatch(b, a.f, x)) continue;       // 4: has this thread's request ended?
     if (x.status != gn::GN_OK) gn::mem::add_relaxed_gpu(&a.failed, 1u);
     // The buffer of a request that timed out may still be written to: another one is taken for the next.
-    if (x.status == gn::GN_TIMED_OUT) gn::free(a.f, buffer, gn::GN_BLOCK), buffer = gn::alloc(a.f, gn::GN_BLOCK, 1u << gn::lane_id());
+    if (x.status & gn::GN_TIMED_OUT) gn::free(a.f, buffer, gn::GN_BLOCK), buffer = gn::alloc(a.f, gn::GN_BLOCK, 1u << gn::lane_id());
     if (x.status != gn::GN_OK) continue;
     gn_u64 sum = 0;
     for (gn_u32 at = 0; at < gn::GN_BLOCK; at += 8) sum += gn::mem::ld_relaxed_sys((const gn_u64*)(buffer + at));

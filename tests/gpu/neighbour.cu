@@ -76,7 +76,7 @@ __device__ void block_is_here(const gn::file& f, gn_u64 user, gn_u32 status, gn_
   calling_args::link& c = *(calling_args::link*)user;
   bool right = status == gn::GN_OK && gn::mem::ld_relaxed_sys((const gn_u64*)c.buffer) == c.block * BLOCK_SALT;
   gn::mem::add_relaxed_gpu(status != gn::GN_OK ? &c.all->failed : right ? &c.all->right : &c.all->wrong, 1u);
-  if (status == gn::GN_TIMED_OUT || begin_next(c) != gn::GN_PENDING) gn::free(f, c.buffer, gn::GN_BLOCK);
+  if ((status & gn::GN_TIMED_OUT) || begin_next(c) != gn::GN_PENDING) gn::free(f, c.buffer, gn::GN_BLOCK);
 }
 
 __device__ gn::callback<> neighbour_callbacks[] = {block_is_here};

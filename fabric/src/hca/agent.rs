@@ -168,13 +168,16 @@ pub struct AgentHca {
     residency: Residency,
 }
 
+const PORT_ACTIVE: u32 = 1;
 const QPS_AT: usize = 0;
 const CQS_AT: usize = QPS_AT + MAX_QPS as usize * size_of::<QpCtx>();
 const MRS_AT: usize = CQS_AT + MAX_CQS as usize * size_of::<CqCtx>();
 const RINGS_AT: usize = MRS_AT + MAX_MRS as usize * size_of::<MrCtx>();
 const ARGS_AT: usize = RINGS_AT + MAX_RINGS * size_of::<RingCtx>();
 const CLIENT_AT: usize = ARGS_AT + 128;
-const ANSWERS_AT: usize = CLIENT_AT + 64;
+/// Whether an agent serves the queues: the state of the HCA's port, for those who use it.
+const PORT_AT: usize = CLIENT_AT + 64;
+const ANSWERS_AT: usize = PORT_AT + 64;
 const ANSWERS_BYTES: usize = ANSWER_SLOTS * size_of::<AnswerSlot>();
 const CONTEXT_BYTES: usize = ANSWERS_AT + MAX_RINGS * ANSWERS_BYTES;
 
@@ -251,6 +254,11 @@ impl AgentHca {
     /// Blocks of the agent.
     pub fn blocks(&self) -> u32 {
         u32::try_from(self.rings.len().div_ceil(self.rings_a_block())).expect("at most MAX_RINGS")
+    }
+
+    /// Device address of the state of the port, a `u32`: 0 while nobody serves the queues.
+    pub fn port_address(&self) -> u64 {
+        self.contexts.address() + PORT_AT as u64
     }
 
     /// The device.
@@ -481,6 +489,7 @@ impl AgentHca {
             launch.threads = launch.threads.max(AGENT_THREADS_HOST);
             launch.smem_bytes = launch.smem_bytes.max(AGENT_SMEM_BYTES);
         }
+        self.contexts.write(PORT_AT, &PORT_ACTIVE.to_le_bytes())?;
         let words = AgentWords {
             stop: self.rings.iter().map(Ring::stop).collect(),
             ready: self.rings.iter().map(Ring::ready).collect(),
@@ -488,7 +497,8 @@ impl AgentHca {
         };
         let ended = self.device.run(&agent, &launch, &words, self.residency, deadline);
         alone.failed |= ended.is_err();
-        ended
+        let closed = self.contexts.write(PORT_AT, &[0; 4]);
+        ended.and(closed)
     }
 }
 
@@ -515,7 +525,7 @@ pub struct Shape {
 
 const _: () = assert!(offset_of!(ClientLaunch, blocks) == 16);
 const _: () =
-    assert!(size_of::<AgentArgs>() <= CLIENT_AT - ARGS_AT && size_of::<ClientLaunch>() <= ANSWERS_AT - CLIENT_AT);
+    assert!(size_of::<AgentArgs>() <= CLIENT_AT - ARGS_AT && size_of::<ClientLaunch>() <= PORT_AT - CLIENT_AT);
 
 /// Reads a context back, for tests and diagnosis.
 ///

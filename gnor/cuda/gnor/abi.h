@@ -70,6 +70,7 @@ struct channel {
   gn_u64 uars_addr;      // ssds x UAR_BYTES: doorbell pages
   gn_u64 qps_addr;       // queue_pair[ssds]
   gn_u64 parked_addr;    // parked[SLOTS], see async.cuh
+  gn_u64 port_addr;      // the HCA's state, u32: 0 while nothing serves its queues
   gn_u64 connect_addr;   // ssds x 1,024 bytes of Connect data, registered; where the parked requests are later
   gn_u32 queue_lkey;     // key of queue memory, capsules and Connect data
   gn_u32 ssds;
@@ -118,6 +119,7 @@ enum : gn_u32 {
   GN_READ_ONLY = 0x00200000u,    // a write through a volume opened for reading
   GN_NO_REPLICA = 0x00400000u,   // the map names no SSD for the block
   GN_BUSY = 0x00800000u,         // no slot was free: poll, then submit again
+  GN_NO_AGENT = 0x01000000u,     // with GN_TIMED_OUT: nobody serves the queues, as the kernel was not launched by the library
 };
 enum : gn_u32 { QP_BROKEN = 0x80000000u };
 enum : gn_u32 { GN_BLOCK = 4096, GN_MAX_BLOCKS = 4096 };

@@ -253,6 +253,12 @@ GN_DEV bool io_finished(channel& c, const volume& v, gn_u32 mask, bool active, X
   return ended;
 }
 
+// What a request that is given up ends with: it is said where nobody serves the HCA's queues at all.
+GN_DEV gn_u32 timed_out(const channel& c) {
+  bool served = !c.port_addr || mem::ld_relaxed_sys((const gn_u32*)c.port_addr) != 0;
+  return served ? (gn_u32)GN_TIMED_OUT : GN_TIMED_OUT | GN_NO_AGENT;
+}
+
 // The lanes with `gives_up` set give up: a request's slots and commands stay with the channel until its completions have come, and so long nobody
 // is given memory of its buffer (protocol rule 9).
 template <class S, class X>
@@ -262,7 +268,7 @@ GN_DEV void io_abandon(channel& c, const volume& v, gn_u32 mask, bool gives_up, 
   in_turns<S>(mask, gives_up, [&] {
     bool pooled = x.blocks && pool_owns(c.data, x.address), staged = x.cid != IO_NONE;
     gn_u32 cid = x.cid, head = x.head;
-    x.status = GN_TIMED_OUT;
+    x.status = timed_out(c);
     x.cid = x.head = IO_NONE;
     if (head == IO_NONE) return;  // nothing of it is on its way
     slot& r = c.slots[head];

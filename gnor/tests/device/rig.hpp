@@ -125,6 +125,7 @@ struct Rig {
   connect_args connect_request{};
 
   // Words between the clients.
+  gn_u32 port = 1;                   // of the HCA: some runs say that nobody serves it
   gn_u32 connected = 0, warps_done = 0, submitted = 0, called = 0;
   void* chains = nullptr;
   std::vector<gn_u32> versions;   // of the threads' own blocks as their owners last wrote them; ~0 where not known
@@ -176,6 +177,7 @@ struct Rig {
     c.parked_addr = parked_requests.at();
     c.qps_addr = reinterpret_cast<gn_u64>(qps.data());
     c.queue_lkey = QUEUE_KEY, c.ssds = cfg.ssds, c.first_qpn = FIRST_QPN, c.cq_log = cq_log, c.qid = 1, c.depth = cfg.depth;
+    c.port_addr = reinterpret_cast<gn_u64>(&port);
     c.data = {pool_memory.at(), pool_words.at(), cfg.grows ? rings.at(rings.bytes - 64) : 0, cfg.grows ? 1 : cfg.pool_blocks, POOL_KEY, cfg.pool_blocks, 0};
   }
 

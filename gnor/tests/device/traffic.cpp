@@ -94,6 +94,7 @@ void given_up(Rig& r, Lane& lane, bool late) {
   in_turns<S>(FULL, late, [&] { pool_free<S>(r.used->data, lane.buffer, lane.bytes); });
   if (!late) return;
   note(r.timed_out);
+  if (lane.x.status != (r.port ? (gn_u32)GN_TIMED_OUT : GN_TIMED_OUT | GN_NO_AGENT)) note(r.wrong_status);
   if (lane.write)
     for (gn_u32 b = 0; b < lane.blocks; ++b) r.versions[lane.vba - SHARED_BLOCKS + b] = ~0u;
   lane.state = Lane::ENDED;
@@ -139,7 +140,7 @@ void batch_round(Rig& r, Lane& lane, gn_u32 thread, bool leaves) {
     submit(b, f, lane.x);
     commit(b, f, lane.x);
     poll(f);
-    bool ended = dispatch(b, f, lane.x), late = ended && lane.x.status == GN_TIMED_OUT;
+    bool ended = dispatch(b, f, lane.x), late = ended && (lane.x.status & GN_TIMED_OUT);
     end<S>(r, lane, ended && !late, thread);
     given_up<S>(r, lane, late);
     if (leaves && turn == 1) {
@@ -216,7 +217,7 @@ void ended(const file_of<S>& f, gn_u64 user, gn_u32 status, gn_u32) {
   Rig& r = *chain.r;
   Lane& lane = chain.lane;
   lane.x.status = status;
-  if (status == GN_TIMED_OUT) {
+  if (status & GN_TIMED_OUT) {
     note(r.timed_out);
     if (lane.write)
       for (gn_u32 b = 0; b < lane.blocks; ++b) r.versions[lane.vba - SHARED_BLOCKS + b] = ~0u;
@@ -346,6 +347,7 @@ void ask_agent_to_end(void* p) {
 /// One run; says what was wrong with it.
 bool run(const Config& cfg, const char* name) {
   Rig r(cfg);
+  r.port = cfg.seed % 4 != 2;
   Peer peer(r);
   Both both{r, peer};
   std::vector<Chain> chains(r.threads);
