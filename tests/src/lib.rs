@@ -7,9 +7,11 @@
 //!   pattern     bytes that tell where they belong
 //!   command     the gnstor command in processes of its own
 //!   raw_queue   a queue pair that sends any 64 bytes
+//!   kernels     a user's kernels, on the host device
 //! ```
 
 pub mod command;
+pub mod kernels;
 pub mod raw_queue;
 
 use gnstor_cli::array::{Array, ArrayConfig, Ssds};

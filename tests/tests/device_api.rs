@@ -1,9 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the library offers to kernels beside reading and writing: buffers of the caller's, the end of what kernels left behind, grids that fit.
 
-use gnstor_tests::{IO_TIMEOUT, client, node, pattern, small_array, volume};
-use libgnstor::{Device, Rights};
+use gnstor_tests::{BLOCK, IO_TIMEOUT, assert_same, client, kernels, node, pattern, small_array, volume};
+use libgnstor::{Device, DeviceFile, DeviceMem, File, Rights, Shape};
 use std::time::Duration;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// Mirror of `user_args` in `device/user.cu`.
+#[derive(Clone, Copy, IntoBytes, Immutable)]
+#[repr(C)]
+struct UserArgs {
+    file: DeviceFile,
+    buffer: u64,
+    key: u32,
+    vba: u32,
+    parks: u32,
+    status: u32,
+}
+
+const STATUS_AT: usize = std::mem::offset_of!(UserArgs, status);
+
+/// Has a kernel read block `vba` into this memory, or leave the read with the channel; what the kernel says.
+fn read_by_kernel(file: &File, memory: &DeviceMem, key: u32, vba: u32, parks: bool) -> u32 {
+    let args =
+        UserArgs { file: file.device_file(), buffer: memory.address(), key, vba, parks: parks.into(), status: !0 };
+    let there = Device::alloc(file.client().node().device(), size_of::<UserArgs>()).unwrap();
+    there.write(0, args.as_bytes()).unwrap();
+    let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
+    file.launch(kernels::gn_test_user(), shape, there.address(), Duration::from_secs(60)).unwrap();
+    let mut status = [0; 4];
+    there.read(STATUS_AT, &mut status).unwrap();
+    u32::from_le_bytes(status)
+}
 
 #[test]
 fn a_callers_buffer_is_registered_until_it_is_not() {
@@ -56,4 +84,102 @@ fn a_drained_channel_has_nothing_in_flight() {
     assert_eq!((stats.parked, stats.uncalled, stats.leaked), (0, 0, 0));
     // Nothing is in flight: it does not take the time it is given.
     file.drain(Duration::from_secs(3600)).unwrap();
+}
+
+#[test]
+fn a_kernel_reads_into_a_callers_buffer_as_long_as_that_is_registered() {
+    let array = small_array(2);
+    let node = node(array.engine());
+    let me = client(&array, &node, "me");
+    volume(&me, "v", 1 << 20, 2);
+    let file = me.open("v", Rights::Write).unwrap();
+    let data = pattern(5, 1 << 20);
+    file.write_at(0, &data).unwrap();
+    let memory = Device::alloc(node.device(), 2 * BLOCK).unwrap();
+    let key = me.register_buffer(memory.address(), BLOCK).unwrap();
+    for vba in [0, 7, 255] {
+        assert_eq!(read_by_kernel(&file, &memory, key, vba, false), 0);
+        let mut back = vec![0; BLOCK];
+        memory.read(0, &mut back).unwrap();
+        assert_same("what the kernel read", &back, &data[vba as usize * BLOCK..][..BLOCK]);
+    }
+    // A key that was taken back opens nothing.
+    let mut before = vec![0; 2 * BLOCK];
+    memory.read(0, &mut before).unwrap();
+    assert!(me.deregister_buffer(key).unwrap());
+    let failed = read_by_kernel(&file, &memory, key, 3, false);
+    assert_ne!(failed, 0, "a key that was taken back");
+    let mut after = vec![0; 2 * BLOCK];
+    memory.read(0, &mut after).unwrap();
+    assert_same("memory that is not registered any more", &after, &before);
+}
+
+#[test]
+fn a_drain_ends_at_its_deadline_and_counts_what_nobody_called_back() {
+    let array = small_array(2);
+    let node = node(array.engine());
+    let me = client(&array, &node, "me");
+    volume(&me, "v", 1 << 20, 2);
+    let file = me.open("v", Rights::Write).unwrap();
+    file.write_at(0, &pattern(6, 1 << 20)).unwrap();
+    let memory = Device::alloc(node.device(), BLOCK).unwrap();
+    let key = me.register_buffer(memory.address(), BLOCK).unwrap();
+    array.engine().each(|engine, _| (0..2).for_each(|ssd| engine.set_silent(ssd, true))).unwrap();
+    const PENDING: u32 = 0x0001_0000;
+    assert_eq!(read_by_kernel(&file, &memory, key, 1, true), PENDING, "the channel has it");
+    assert_eq!(me.channel_stats().unwrap().parked, 1);
+    let late = file.drain(Duration::from_millis(1)).unwrap_err().to_string();
+    assert!(late.contains("deadline"), "{late}");
+    // Its connection breaks, or its own deadline passes: either way it ends, and nobody is there to be called.
+    file.drain(3 * IO_TIMEOUT).unwrap();
+    let stats = me.channel_stats().unwrap();
+    assert_eq!((stats.parked, stats.uncalled, stats.leaked), (0, 1, 0), "{stats:?}");
+}
+
+/// Mirror of `read_volume_args`, and of what `read_async_args` begins with but for the order.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Added {
+    blocks: u32,
+    chains: u32,
+    next: u32,
+    failed: u32,
+    sum: u64,
+}
+
+#[test]
+fn the_examples_add_up_what_is_in_a_volume() {
+    const BLOCKS: u32 = 300;
+    let array = small_array(4);
+    let node = node(array.engine());
+    let me = client(&array, &node, "me");
+    volume(&me, "v", 2 << 20, 2);
+    let file = me.open("v", Rights::Write).unwrap();
+    let data = pattern(7, BLOCKS as usize * BLOCK);
+    file.write_at(0, &data).unwrap();
+    let words = data.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+    let sum = words.fold(0, u64::wrapping_add);
+    let begin = size_of::<DeviceFile>();
+    let run = |kernel, shape, args: &[u8], bytes: usize| {
+        let there = Device::alloc(node.device(), bytes).unwrap();
+        there.write(0, file.device_file().as_bytes()).unwrap();
+        there.write(begin, args).unwrap();
+        file.launch(kernel, shape, there.address(), Duration::from_secs(120)).unwrap();
+        let mut out = vec![0; size_of::<Added>()];
+        there.read(begin, &mut out).unwrap();
+        out
+    };
+    // 128 + 8 * threads bytes of shared memory, as the example says.
+    let shape = Shape { blocks: 2, threads: 64, smem_bytes: 128 + 8 * 64 };
+    let out = run(kernels::read_volume(), shape, &[BLOCKS, 0].map(u32::to_le_bytes).concat(), 64);
+    let (failed, added) =
+        (u32::from_le_bytes(out[4..8].try_into().unwrap()), u64::from_le_bytes(out[8..16].try_into().unwrap()));
+    assert_eq!((failed, added), (0, sum), "read_volume");
+    let args = Added { blocks: BLOCKS, chains: 100, ..Added::new_zeroed() };
+    let shape = Shape { blocks: 2, threads: 64, smem_bytes: 0 };
+    let out = run(kernels::read_async(), shape, args.as_bytes(), 4096);
+    let out = Added::read_from_bytes(&out).unwrap();
+    assert_eq!((out.failed, out.sum), (0, sum), "read_async");
+    let stats = me.channel_stats().unwrap();
+    assert_eq!((stats.parked, stats.uncalled, stats.leaked), (0, 0, 0), "{stats:?}");
 }
