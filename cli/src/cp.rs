@@ -144,7 +144,12 @@ fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> Result<(), C
         steps.done(format!("volume {volume} keeps no length of a file: all of it is copied"));
     }
     let hash = match target {
-        Target::Direct => fetch_into(&source, steps, bytes, Path::new(path))?,
+        Target::Direct => {
+            // Perhaps it is standard output: nothing else goes there.
+            let hash = fetch_into(&source, steps, bytes, Path::new(path))?;
+            steps.done(told(&format!("gn://{volume}"), path, bytes, &hex(hash)));
+            return Ok(());
+        }
         Target::File(whole) => {
             // Under another name until it is whole: an interrupted copy never looks like a finished one.
             let mut partial = whole.clone().into_os_string();
@@ -171,10 +176,12 @@ enum Target {
 fn target(path: &str) -> Result<Target, String> {
     match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            // Before anything is copied: where it goes must be there.
-            let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
+            // Before anything is copied: where it goes must be there. A link may lead to what is not there yet.
+            let path =
+                std::fs::read_link(path).map_or_else(|_| path.into(), |to| Path::new(path).with_file_name("").join(to));
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             folder.map_or(Ok(()), |folder| std::fs::metadata(folder).map(|_| ()).map_err(|e| e.to_string()))?;
-            Ok(Target::File(path.into()))
+            Ok(Target::File(path))
         }
         Err(error) => Err(error.to_string()),
         Ok(there) if there.is_dir() => Err("it is a directory; name the file in it".into()),
@@ -217,10 +224,18 @@ fn fetch_into(source: &libgnstor::File, steps: &Steps, bytes: u64, path: &Path) 
 }
 
 fn finish(args: &CpArgs, from: &str, to: &str, bytes: u64, hash: Sha256) {
-    let sha256: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
+    let sha256 = hex(hash);
     if args.array.json {
         print_json(&json!({ "from": from, "to": to, "bytes": bytes, "sha256": sha256 }));
     } else {
-        outln!("{from} -> {to}: {} ({bytes} bytes), sha256 {sha256}", human_bytes(bytes));
+        outln!("{}", told(from, to, bytes, &sha256));
     }
+}
+
+fn told(from: &str, to: &str, bytes: u64, sha256: &str) -> String {
+    format!("{from} -> {to}: {} ({bytes} bytes), sha256 {sha256}", human_bytes(bytes))
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

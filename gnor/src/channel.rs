@@ -129,7 +129,7 @@ impl Layout {
 #[derive(Debug)]
 pub struct Channel {
     node: Arc<Node>,
-    memory: DeviceMem,
+    memory: Arc<DeviceMem>,
     pool: Arc<Growth>,
     layout: Layout,
     ssds: usize,
@@ -169,7 +169,7 @@ impl Channel {
             u32::try_from(pool_bytes / abi::POOL_BLOCK as usize).unwrap_or(u32::MAX).clamp(abi::POOL_BLOCKS, POOL_MOST);
         let pool = Arc::new(Growth::new(node.device(), most)?);
         let layout = Layout::new(ssds, pool.most());
-        let memory = node.device().alloc(layout.bytes)?;
+        let memory = Arc::new(node.device().alloc(layout.bytes)?);
         let hca = node.hca();
         let at = |offset: usize| memory.address() + offset as u64;
         let pd = hca.alloc_pd();
@@ -388,14 +388,12 @@ impl Drop for Channel {
     fn drop(&mut self) {
         // The connections end before the memory they name does.
         self.connections.clear();
-        let keys = std::mem::take(&mut *self.keys());
-        for key in keys {
-            if let Err(e) = self.node.hca().deregister(key) {
-                tracing::warn!("deregister: {e}");
-            }
-        }
-        if let Err(e) = self.node.hca().destroy_qps(self.first_qpn, self.ssds, self.cq) {
-            tracing::warn!("destroy queue pairs: {e}");
+        let (hca, keys) = (self.node.hca(), std::mem::take(&mut *self.keys()));
+        let gone = keys.into_iter().try_for_each(|key| hca.deregister(key));
+        if let Err(e) = gone.and_then(|()| hca.destroy_qps(self.first_qpn, self.ssds, self.cq)) {
+            // The HCA still has queue pairs there, and looks at them in the next launch.
+            tracing::warn!("a channel's memory is not given back, as its queue pairs cannot be destroyed: {e}");
+            std::mem::forget((Arc::clone(&self.memory), Arc::clone(&self.pool)));
         }
     }
 }

@@ -321,14 +321,12 @@ impl Drop for HostChannel {
     fn drop(&mut self) {
         // The connections end before the memory they name does.
         self.connections.clear();
-        let node = self.client.node();
-        for key in &self.keys {
-            if let Err(e) = node.hca().deregister(*key) {
-                tracing::warn!("deregister: {e}");
-            }
-        }
-        if let Err(e) = node.hca().destroy_qps(self.first_qpn, self.queues.len(), self.cq) {
-            tracing::warn!("destroy queue pairs: {e}");
+        let hca = self.client.node().hca();
+        let gone = self.keys.iter().try_for_each(|key| hca.deregister(*key));
+        if let Err(e) = gone.and_then(|()| hca.destroy_qps(self.first_qpn, self.queues.len(), self.cq)) {
+            // The HCA still has queue pairs there, and looks at them in the next launch.
+            tracing::warn!("a channel's memory is not given back, as its queue pairs cannot be destroyed: {e}");
+            std::mem::forget(Arc::clone(&self.memory));
         }
     }
 }

@@ -174,6 +174,12 @@ fn files_come_back_from_a_volume_as_they_went_in() {
         up.cp(&["gn://v100000", &link]).worked();
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
         assert!(std::fs::read(&to).unwrap() == data, "a link was not followed");
+        let new = folder.path().join("new");
+        std::os::unix::fs::symlink("new", folder.path().join("ahead")).unwrap();
+        up.cp(&["gn://v1", folder.path().join("ahead").to_str().unwrap()]).worked();
+        assert_eq!(std::fs::read(&new).unwrap(), pattern(1, 1), "a link to what was not there was not followed");
+        let piped = up.cp(&["gn://v1", "/dev/stdout"]);
+        assert!(piped.code == 0 && piped.stdout.len() == 1 && piped.stderr.contains("sha256"), "{piped:?}");
         up.cp(&["gn://v1", "/dev/null"]).worked();
         assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
         let left = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());

@@ -20,8 +20,9 @@ use crate::durable::Durable;
 use crate::error::{DurableError, Refused, sync, write};
 use crate::header::Slot;
 use crate::journal::{Journal, Position};
-use crate::meta::Meta;
+use crate::meta::{Meta, Remembered, push_window};
 use crate::record::Seq;
+use gnstor_proto::slba::Vid;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use zerocopy::IntoBytes;
@@ -152,13 +153,13 @@ impl Checkpoint {
         Self::begin_with(durable, journal, meta.encode(durable.sizes())?)
     }
 
-    /// As [`Self::begin`], with the meta as [`Meta::encode_with`] makes it. Of it nothing is written yet: that is done piece by piece, beside the
-    /// words.
+    /// As [`Self::begin`], with the meta as [`Meta::encode_front`] makes it: the windows come one by one ([`Self::window`]). Nothing of it is written yet:
+    /// that is done piece by piece, beside the words.
     ///
     /// # Errors
     /// As [`Self::begin`].
-    pub fn begin_with(durable: &Durable, journal: &Journal, meta: Vec<u8>) -> Result<Self, DurableError> {
-        Self::begin_at(durable, journal.position(), journal.begun(), meta)
+    pub fn begin_with(durable: &Durable, journal: &Journal, front: Vec<u8>) -> Result<Self, DurableError> {
+        Self::begin_at(durable, journal.position(), journal.begun(), front)
     }
 
     pub(crate) fn begin_at(
@@ -220,10 +221,22 @@ impl Checkpoint {
             left = rest;
             if self.piece.len() == PIECE_WORDS {
                 self.write_piece()?;
-                self.write_meta_piece()?;
+                self.write_meta_piece(false)?;
             }
         }
         self.next += count;
+        Ok(())
+    }
+
+    /// Takes the window of a volume, as it is after `seq`, the last transaction of the journal; volumes come in ascending order, before
+    /// [`Self::finish`]. It comes in two parts, the older first.
+    ///
+    /// # Errors
+    /// Where there is no room for it; then this checkpoint is to be dropped.
+    pub fn window(&mut self, seq: Seq, vid: Vid, parts: [&[Remembered]; 2]) -> Result<(), DurableError> {
+        push_window(&mut self.meta, self.durable.sizes(), vid, seq, parts)?;
+        // What it knows must not be lost where it is used.
+        self.needs = self.needs.max(seq);
         Ok(())
     }
 
@@ -252,19 +265,19 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Writes the next piece of the meta, if there is one.
-    fn write_meta_piece(&mut self) -> Result<(), DurableError> {
+    /// Writes the next piece of the meta, if there is one: a short one only where nothing more comes.
+    fn write_meta_piece(&mut self, is_whole: bool) -> Result<(), DurableError> {
         let Self { meta, meta_written: from, .. } = self;
         let to = meta.len().min(*from + PIECE_BYTES);
         let piece = &meta[*from..to];
-        if piece.is_empty() {
+        if piece.is_empty() || !is_whole && piece.len() < PIECE_BYTES {
             return Ok(());
         }
         let at = self.at + self.durable.layout().meta + *from as u64;
         write(self.durable.store(), at, piece, "writing a checkpoint's meta")?;
         self.meta_crc = crc32c::crc32c_append(self.meta_crc, piece);
         *from = to;
-        if to.is_multiple_of(CHUNK) || to == meta.len() {
+        if to.is_multiple_of(CHUNK) {
             push_entry(&mut self.meta_table, std::mem::take(&mut self.meta_crc), STORED);
         }
         Ok(())
@@ -276,6 +289,11 @@ impl Checkpoint {
             Chunk { words: 1.., .. } => push_entry(&mut self.table, 0, HOLE),
             Chunk { .. } => {}
         }
+    }
+
+    /// The transaction at which it began: a restore replays the journal from there.
+    pub fn seq(&self) -> Seq {
+        self.slot.seq
     }
 
     /// The transaction up to which the journal must be durable before [`Self::finish`].
@@ -315,7 +333,10 @@ impl Checkpoint {
         }
         self.end_chunk();
         while self.meta_written < self.meta.len() {
-            self.write_meta_piece()?;
+            self.write_meta_piece(true)?;
+        }
+        if !self.meta.len().is_multiple_of(CHUNK) {
+            push_entry(&mut self.meta_table, self.meta_crc, STORED);
         }
         self.table.extend_from_slice(&self.meta_table);
         let head = CheckpointHead {

@@ -53,7 +53,7 @@ pub use header::Header;
 pub use journal::{Journal, JournalSyncs};
 pub use layout::Sizes;
 pub use ledger::{Ledger, LedgerContents, Tombstone};
-pub use meta::{Meta, Remembered, SuperblockMeta, SuperblockState};
+pub use meta::{Meta, Remembered, SuperblockMeta, SuperblockState, WindowMeta};
 pub use odometer::Odometer;
 pub use read_dump::DumpIdentity;
 pub use read_ledger::EntryCell;

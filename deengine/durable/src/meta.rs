@@ -2,15 +2,19 @@
 //! What a checkpoint holds besides the map's words.
 //!
 //! ```text
-//!   next order (8) | page seq (8) | written by hosts (8) | written to flash (8) | superblocks (4) | bad blocks (4) | volumes (4) | 0 (4)
+//!   next order (8) | page seq (8) | written by hosts (8) | written to flash (8) | superblocks (4) | bad blocks (4) | 0 (4) | 1 (4)
 //!   superblock: state (1), stream (1), 0 (2), erases (4), order (8)         state: 0 free, 1 open, 2 closed, 3 dead
 //!   bad block:  number (4)
-//!   volume:     VID (2), 0 (2), stamps (4), then each: vba (4), lease epoch (4), sequence (8)
+//!   volume:     VID (2), 0 (2), stamps (4), transaction (8), then each: vba (4), lease epoch (4), sequence (8)
 //! ```
+//! Volumes come in ascending order until the end. Their windows are copied one after the other while the map's image is written, each as it is after a
+//! transaction of its own: whoever replays the journal leaves out what a window knows already. An older form has the number of volumes in place of the
+//! second last word, 0 in place of the last, and all windows as they were when the checkpoint began, without their transactions.
 
-use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields, set};
+use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields};
 use crate::error::{DurableError, Refused};
 use crate::layout::{Layout, Sizes};
+use crate::record::Seq;
 use gnstor_flash::Block;
 use gnstor_proto::slba::{Stamp, Vid};
 use zerocopy::little_endian::{U32, U64};
@@ -75,18 +79,29 @@ impl Remembered {
     }
 }
 
-/// Where the number of volumes stands.
-const VOLUMES_AT: usize = 40;
+/// The last word of the head where windows have transactions of their own.
+const WITH_TRANSACTIONS: u32 = 1;
 
-/// The state of an SSD besides its map, exactly after one transaction.
+/// The stamp window of a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WindowMeta {
+    /// The volume.
+    pub vid: Vid,
+    /// What it knows of: everything up to this transaction.
+    pub seq: Seq,
+    /// Oldest first.
+    pub stamps: Vec<Remembered>,
+}
+
+/// The state of an SSD besides its map, exactly after one transaction; but for the windows, which may know of more.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Meta {
     /// Every superblock.
     pub superblocks: Vec<SuperblockMeta>,
     /// Blocks that are not used any more.
     pub bad: Vec<Block>,
-    /// The stamp windows, oldest stamp first.
-    pub windows: Vec<(Vid, Vec<Remembered>)>,
+    /// The stamp windows, ascending by their volumes' ids.
+    pub windows: Vec<WindowMeta>,
     /// Order of the next superblock that is opened.
     pub next_order: u64,
     /// Sequence of the next page that is written.
@@ -108,31 +123,25 @@ impl Meta {
     /// # Errors
     /// Where there is more of something than these sizes have room for.
     pub fn encode(&self, sizes: &Sizes) -> Result<Vec<u8>, DurableError> {
-        self.encode_with(Vec::new(), sizes, self.windows.iter().map(|(vid, window)| (*vid, [window.as_slice(), &[]])))
+        let mut out = self.encode_front(Vec::new(), sizes)?;
+        for WindowMeta { vid, seq, stamps } in &self.windows {
+            push_window(&mut out, sizes, *vid, *seq, [stamps, &[]])?;
+        }
+        Ok(out)
     }
 
-    /// As [`Self::encode`], into a buffer whose memory is used again, with these windows in place of its own. Each comes in two parts, the older
-    /// first, so that a ring is copied from where it is.
+    /// As [`Self::encode`], without the windows, into a buffer whose memory is used again.
     ///
     /// # Errors
     /// As [`Self::encode`].
-    pub fn encode_with<'a>(
-        &self,
-        mut out: Vec<u8>,
-        sizes: &Sizes,
-        windows: impl Iterator<Item = (Vid, [&'a [Remembered]; 2])>,
-    ) -> Result<Vec<u8>, DurableError> {
-        let count = |what: &'static str, has: usize, room: u64| match u32::try_from(has) {
-            Ok(count) if has as u64 <= room => Ok(count),
-            _ => Err(DurableError::TooLarge { what, has: has as u64, room }),
-        };
+    pub fn encode_front(&self, mut out: Vec<u8>, sizes: &Sizes) -> Result<Vec<u8>, DurableError> {
         let superblocks = count("superblocks", self.superblocks.len(), sizes.superblocks.into())?;
         let bad = count("bad blocks", self.bad.len(), sizes.blocks.into())?;
         out.clear();
         for counter in [self.next_order, self.page_seq, self.written_host, self.written_flash] {
             out.extend_from_slice(&counter.to_le_bytes());
         }
-        for count in [superblocks, bad, 0, 0] {
+        for count in [superblocks, bad, 0, WITH_TRANSACTIONS] {
             out.extend_from_slice(&count.to_le_bytes());
         }
         for superblock in &self.superblocks {
@@ -149,20 +158,7 @@ impl Meta {
         for block in &self.bad {
             out.extend_from_slice(&block.0.to_le_bytes());
         }
-        let mut volumes = 0;
-        for (vid, parts) in windows {
-            volumes += 1;
-            let stamps = count("stamps of a volume", parts.iter().map(|part| part.len()).sum(), u32::MAX.into())?;
-            out.extend_from_slice(&vid.get().to_le_bytes());
-            out.extend_from_slice(&[0; 2]);
-            out.extend_from_slice(&stamps.to_le_bytes());
-            parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
-        }
-        set(&mut out, VOLUMES_AT, count("stamp windows", volumes, sizes.volumes.into())?.to_le_bytes());
-        let room = Layout::new(sizes).meta_bytes;
-        if out.len() as u64 > room {
-            return Err(DurableError::TooLarge { what: "bytes of stamp windows", has: out.len() as u64, room });
-        }
+        check_room(&out, sizes)?;
         Ok(out)
     }
 
@@ -176,9 +172,11 @@ impl Meta {
         let (next_order, page_seq) = (fields.u64()?, fields.u64()?);
         let (written_host, written_flash) = (fields.u64()?, fields.u64()?);
         let (superblock_count, bad_count, volumes) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        if fields.u32()? != 0 {
-            return Err(refused("reserved bytes are set".into()));
-        }
+        let has_transactions = match (volumes, fields.u32()?) {
+            (0, WITH_TRANSACTIONS) => true,
+            (_, 0) => false,
+            _ => return Err(refused("reserved bytes are set".into())),
+        };
         if [next_order, page_seq, written_host, written_flash].into_iter().any(|n| n > COUNTER_MAX) {
             return Err(refused("a counter is out of range".into()));
         }
@@ -210,18 +208,61 @@ impl Meta {
             }
             bad.push(Block(block));
         }
-        let mut windows = Vec::new();
-        for _ in 0..volumes {
+        let mut windows: Vec<WindowMeta> = Vec::new();
+        while if has_transactions { fields.left() > 0 } else { windows.len() < volumes as usize } {
             let raw = fields.u16()?;
             let vid = Vid::new(raw).ok_or_else(|| refused(format!("volume id {raw}")))?;
             if fields.u16()? != 0 {
                 return Err(refused("reserved bytes are set".into()));
             }
+            if windows.last().is_some_and(|last| last.vid >= vid) || windows.len() == sizes.volumes as usize {
+                return Err(refused(format!("a window of volume {raw} behind {} others", windows.len())));
+            }
             let count = fields.u32()?;
+            let seq = if has_transactions { fields.u64()? } else { 0 };
+            if seq > COUNTER_MAX {
+                return Err(refused(format!("a window of transaction {seq}")));
+            }
             let raw = fields.bytes((count as usize).saturating_mul(size_of::<Remembered>()))?;
-            windows.push((vid, <[Remembered]>::ref_from_bytes(raw).expect("whole ones, of any alignment").to_vec()));
+            let stamps = <[Remembered]>::ref_from_bytes(raw).expect("whole ones, of any alignment").to_vec();
+            windows.push(WindowMeta { vid, seq, stamps });
         }
         fields.end()?;
         Ok(Self { superblocks, bad, windows, next_order, page_seq, written_host, written_flash })
     }
+}
+
+fn count(what: &'static str, has: usize, room: u64) -> Result<u32, DurableError> {
+    match u32::try_from(has) {
+        Ok(count) if has as u64 <= room => Ok(count),
+        _ => Err(DurableError::TooLarge { what, has: has as u64, room }),
+    }
+}
+
+fn check_room(meta: &[u8], sizes: &Sizes) -> Result<(), DurableError> {
+    let room = Layout::new(sizes).meta_bytes;
+    if meta.len() as u64 > room {
+        return Err(DurableError::TooLarge { what: "bytes of stamp windows", has: meta.len() as u64, room });
+    }
+    Ok(())
+}
+
+/// Appends a volume's window, as it is after transaction `seq`. It comes in two parts, the older first, so that a ring is copied from where it is.
+///
+/// # Errors
+/// Where there is no room for it.
+pub(crate) fn push_window(
+    meta: &mut Vec<u8>,
+    sizes: &Sizes,
+    vid: Vid,
+    seq: Seq,
+    parts: [&[Remembered]; 2],
+) -> Result<(), DurableError> {
+    let stamps = count("stamps of a volume", parts.iter().map(|part| part.len()).sum(), u32::MAX.into())?;
+    meta.extend_from_slice(&vid.get().to_le_bytes());
+    meta.extend_from_slice(&[0; 2]);
+    meta.extend_from_slice(&stamps.to_le_bytes());
+    meta.extend_from_slice(&seq.to_le_bytes());
+    parts.iter().for_each(|part| meta.extend_from_slice(part.as_bytes()));
+    check_room(meta, sizes)
 }

@@ -5,9 +5,13 @@ use crate::restore::{Parts, Progress};
 use crate::space::{Space, Stream};
 use crate::stats::LayerStats;
 use crate::windows::Windows;
-use gnstor_durable::{DumpState, Durable, DurableError, End, Journal, Meta, Record, SuperblockState, Unusable};
+use gnstor_durable::{
+    DumpState, Durable, DurableError, End, Journal, Meta, Record, Seq, SuperblockState, Unusable, WindowMeta,
+};
 use gnstor_flash::{Flash, Superblock, Unit};
 use gnstor_map::MapWriter;
+use gnstor_proto::slba::Vid;
+use std::collections::BTreeMap;
 
 /// State that checkpoint, journal and dump add up to.
 pub(crate) struct Found {
@@ -19,6 +23,8 @@ pub(crate) struct Found {
     pub(crate) records: u64,
     /// Words of the map still to be set.
     words: Vec<(u64, u64)>,
+    /// What the windows of a checkpoint know of already, by volume.
+    known: BTreeMap<Vid, Seq>,
 }
 
 /// Words set together.
@@ -34,6 +40,7 @@ impl Found {
             replayed: 0,
             records: 0,
             words: Vec::with_capacity(AHEAD),
+            known: BTreeMap::new(),
         }
     }
 
@@ -62,8 +69,9 @@ impl Found {
             found.space.get_mut(number).order = entry.order;
         }
         found.space.set_opened(meta.next_order);
-        for (vid, window) in &meta.windows {
-            window.iter().for_each(|entry| found.windows.load(*vid, entry.vba(), entry.stamp()));
+        for WindowMeta { vid, seq, stamps } in &meta.windows {
+            stamps.iter().for_each(|entry| found.windows.load(*vid, entry.vba(), entry.stamp()));
+            found.known.insert(*vid, *seq);
         }
         found.page_seq = meta.page_seq;
         found.stats.host_pages = meta.written_host;
@@ -87,7 +95,12 @@ impl Found {
         Ok(())
     }
 
-    fn apply(&mut self, flash: &Flash, writer: &mut MapWriter, records: &[Record]) -> Result<(), String> {
+    /// Whether the volume's window knows of this transaction already: it was copied later than the checkpoint began.
+    fn knows(&self, vid: Vid, seq: Seq) -> bool {
+        self.known.get(&vid).is_some_and(|known| seq <= *known)
+    }
+
+    fn apply(&mut self, flash: &Flash, writer: &mut MapWriter, seq: Seq, records: &[Record]) -> Result<(), String> {
         for &record in records {
             match record {
                 Record::Word { index, value } => {
@@ -99,7 +112,9 @@ impl Found {
                 Record::Applied { vid, vba, stamp } => {
                     self.page_seq += 1;
                     // What was applied was newer than what was held: the order of the journal is right.
-                    self.windows.load(vid, vba, stamp);
+                    if !self.knows(vid, seq) {
+                        self.windows.load(vid, vba, stamp);
+                    }
                 }
                 Record::Opened { superblock, stream, order } => {
                     check_superblock(flash, superblock)?;
@@ -118,6 +133,7 @@ impl Found {
                     flash.mark_bad(block);
                     self.stats.bad_blocks += 1;
                 }
+                Record::Forgotten { vid, .. } if self.knows(vid, seq) => {}
                 Record::Forgotten { vid, .. } => self.windows.forget(vid),
             }
         }
@@ -180,13 +196,13 @@ fn replay(
         })
         .map_err(|Reason(reason)| reason)?;
     let replayed = durable
-        .replay(restored.seq, |_, records| found.apply(flash, writer, records).map_err(Reason))
+        .replay(restored.seq, |seq, records| found.apply(flash, writer, seq, records).map_err(Reason))
         .map_err(|Reason(reason)| reason)?;
     if let End::Damaged { reason } = &replayed.end {
         return Err(format!("the journal is damaged: {reason}"));
     }
     if let DumpState::Intact(dump) = dump {
-        dump.replay(replayed.last, |_, records| found.apply(flash, writer, records).map_err(Reason))
+        dump.replay(replayed.last, |seq, records| found.apply(flash, writer, seq, records).map_err(Reason))
             .map_err(|Reason(reason)| reason)?;
     }
     found.redo(writer)?;

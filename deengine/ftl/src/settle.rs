@@ -10,9 +10,11 @@
 use crate::collect::QUIET;
 use crate::layer::{CommitError, Ftl, Inner};
 use crate::space::{State, Stream};
-use gnstor_durable::{Checkpoint, DurableError, Meta, Seq, SuperblockMeta, SuperblockState};
+use crate::windows::WINDOW;
+use gnstor_durable::{Checkpoint, DurableError, Meta, Remembered, Seq, SuperblockMeta, SuperblockState};
 use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Block, Ppa, Superblock};
+use gnstor_proto::slba::Vid;
 use std::task::Poll;
 
 /// Journal bytes in memory beyond which whole pages are written.
@@ -22,9 +24,11 @@ const HELD_BYTES: u64 = 64 << 10;
 /// The journal is this full, in thousandths, when a checkpoint begins.
 const CHECKPOINT_AT: u32 = 500;
 /// Words of the map copied at a time: the lock is held for as long.
-const PIECE_WORDS: u64 = 1024;
+const PIECE_WORDS: u64 = if cfg!(test) { 32 } else { 1024 };
 /// As many in quiet times.
 const QUIET_WORDS: u64 = 8192;
+/// What copying a window counts for.
+const WINDOW_WORDS: u64 = if cfg!(test) { 128 } else { (WINDOW * size_of::<Remembered>() / 8) as u64 };
 /// Between two pieces of a checkpoint in quiet times.
 const CHECKPOINT_PAUSE: Span = Span::from_ns(100_000);
 /// Between the erases of two blocks in quiet times.
@@ -40,8 +44,18 @@ pub(crate) struct Running {
     /// Words still to be copied on account of what has been written meanwhile.
     owed: u64,
     words_per_page: u64,
+    /// The windows of volumes before this one are copied; none: all are.
+    next_window: Option<Vid>,
     /// All words are copied; it counts once this transaction, the last they can know of, is durable.
     complete_at: Option<Seq>,
+}
+
+#[cfg(test)]
+impl Running {
+    /// How many transactions what was copied last may know of beyond the one at which the checkpoint began.
+    pub(crate) fn ahead(&self) -> Seq {
+        self.writing.needs() - self.writing.seq()
+    }
 }
 
 const STREAMS: [Stream; 2] = [Stream::Host, Stream::Collect];
@@ -231,8 +245,11 @@ impl Ftl {
             Ok(writing) => {
                 // Done by the time the journal is three quarters full, at some fifty bytes a page written.
                 let pages = (self.journal_bytes / 4 / 50).max(1);
-                let words_per_page = self.map.words().div_ceil(pages);
-                inner.checkpoint = Some(Running { writing, next_word: 0, owed: 0, words_per_page, complete_at: None });
+                let windows = inner.windows.iter().count() as u64;
+                let words_per_page = (self.map.words() + windows * WINDOW_WORDS).div_ceil(pages);
+                let next_window = Some(Vid::MIN);
+                inner.checkpoint =
+                    Some(Running { writing, next_word: 0, owed: 0, words_per_page, next_window, complete_at: None });
             }
             Err(error) => tracing::error!("a checkpoint cannot be begun: {error}"),
         }
@@ -241,17 +258,18 @@ impl Ftl {
     fn checkpoint_step(&self, inner: &mut Inner) {
         let Some(mut running) = inner.checkpoint.take() else { return };
         let total = self.map.words();
-        while running.next_word < total && running.owed >= PIECE_WORDS.min(total - running.next_word) {
+        while running.complete_at.is_none() {
             let count = PIECE_WORDS.min(total - running.next_word);
-            inner.words.resize(usize::try_from(count).expect("a piece"), 0);
-            self.map.read_words(running.next_word, &mut inner.words);
-            if let Err(error) = running.writing.words(running.next_word, &inner.words) {
+            let due = if running.next_window.is_some() { WINDOW_WORDS.max(count) } else { count };
+            if running.owed < due {
+                break;
+            }
+            if let Err(error) = self.copy_piece(inner, &mut running, count) {
                 tracing::error!("a checkpoint is given up: {error}");
                 return;
             }
-            running.next_word += count;
-            running.owed = running.owed.saturating_sub(count);
-            if running.next_word == total {
+            running.owed = running.owed.saturating_sub(due);
+            if running.next_word == total && running.next_window.is_none() {
                 inner.wanted = inner.wanted.max(inner.journal.last());
                 running.complete_at = Some(inner.journal.last().max(running.writing.needs()));
             }
@@ -269,8 +287,25 @@ impl Ftl {
         }
     }
 
-    /// State of everything but the map, as it is after the last transaction, as bytes. Commits wait meanwhile, so the windows, which are most of it,
-    /// are copied as they are.
+    /// Copies the next `count` words of the map, and the next window: commits wait for no more than that.
+    fn copy_piece(&self, inner: &mut Inner, running: &mut Running, count: u64) -> Result<(), DurableError> {
+        inner.words.resize(usize::try_from(count).expect("a piece"), 0);
+        self.map.read_words(running.next_word, &mut inner.words);
+        running.writing.words(running.next_word, &inner.words)?;
+        running.next_word += count;
+        let next = running.next_window.and_then(|from| inner.windows.iter_from(from).next());
+        running.next_window = match next {
+            Some((vid, window)) => {
+                running.writing.window(inner.journal.last(), vid, window.parts())?;
+                Vid::new(vid.get().saturating_add(1))
+            }
+            None => None,
+        };
+        Ok(())
+    }
+
+    /// State of everything but the map and the windows, as it is after the last transaction, as bytes. The windows are most of it: they come later, one by
+    /// one.
     pub(crate) fn meta(&self, inner: &mut Inner) -> Result<Vec<u8>, DurableError> {
         let superblocks = inner.space.iter().map(|(_, entry)| SuperblockMeta {
             state: match entry.state {
@@ -291,8 +326,7 @@ impl Ftl {
             written_host: inner.stats.host_pages,
             written_flash: inner.stats.flash_pages,
         };
-        let windows = inner.windows.iter().map(|(vid, window)| (vid, window.parts()));
-        front.encode_with(std::mem::take(&mut inner.meta_buffer), self.durable.sizes(), windows)
+        front.encode_front(std::mem::take(&mut inner.meta_buffer), self.durable.sizes())
     }
 
     /// Writes a whole checkpoint at once: at the end of a restore and before a clean shutdown.
@@ -309,6 +343,9 @@ impl Ftl {
             self.map.read_words(next, &mut inner.words);
             writing.words(next, &inner.words)?;
             next += count;
+        }
+        for (vid, window) in inner.windows.iter() {
+            writing.window(inner.journal.last(), vid, window.parts())?;
         }
         inner.meta_buffer = writing.finish(&mut inner.journal)?;
         Ok(())

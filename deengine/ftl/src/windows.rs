@@ -248,7 +248,13 @@ impl Windows {
 
     /// Ascending by the volumes' ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Vid, &Window)> {
-        (0u16..=u16::MAX).zip(&self.0).filter_map(|(vid, window)| Some((Vid::new(vid)?, window.as_deref()?)))
+        self.iter_from(Vid::MIN)
+    }
+
+    /// The same, from this one on.
+    pub(crate) fn iter_from(&self, from: Vid) -> impl Iterator<Item = (Vid, &Window)> {
+        let rest = self.0.get(usize::from(from.get())..).unwrap_or_default();
+        (from.get()..=u16::MAX).zip(rest).filter_map(|(vid, window)| Some((Vid::new(vid)?, window.as_deref()?)))
     }
 
     #[inline]

@@ -14,8 +14,8 @@
 //   }
 //
 // Every function that says so is called by all 32 lanes of a warp together; a lane without a request takes part too. Every loop has a
-// deadline: a request that passes it ends with GN_TIMED_OUT. Its buffer is given back like any other, not used again: data may still come into it,
-// and nobody else is given that memory before the late completion has come.
+// deadline: a request that passes it ends with GN_TIMED_OUT. Its buffer is not used again, as data may still come into it; one of the pool is given back
+// like any other, and nobody is given that memory before the late completion has come. Memory of the caller's stays until a drain.
 #pragma once
 #include "gnor/async.cuh"
 #include "gnor/hold.cuh"

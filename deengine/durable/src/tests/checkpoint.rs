@@ -3,7 +3,7 @@
 
 use super::{Bench, Dice, SIZES};
 use crate::bytes::CHUNK;
-use crate::{Checkpoint, Durable, DurableError, Journal, Meta, Record, Remembered, Unusable};
+use crate::{Checkpoint, Durable, DurableError, Journal, Meta, Record, Remembered, Unusable, WindowMeta};
 use gnstor_proto::slba::{Stamp, Vid};
 
 /// A map's words and the journal that follows them.
@@ -202,9 +202,10 @@ fn meta_of(bytes: usize) -> Meta {
     let front = meta.encode(&SIZES).unwrap().len();
     let stamp = |n: usize| Stamp { lease_epoch: 3, sequence: n as u64 + 1 };
     let window = |count: usize| (0..count).map(|n| Remembered::new(u32::try_from(n).unwrap(), stamp(n))).collect();
-    // Two volumes, of 8 bytes each.
-    let stamps = (bytes - front - 16) / 16;
-    meta.windows = [(1, 100), (2, stamps - 100)].map(|(vid, count)| (Vid::new(vid).unwrap(), window(count))).into();
+    // Two volumes, of 16 bytes each.
+    let stamps = (bytes - front - 32) / 16;
+    let volume = |(raw, count)| WindowMeta { vid: Vid::new(raw).unwrap(), seq: 0, stamps: window(count) };
+    meta.windows = [(1, 100), (2, stamps - 100)].map(volume).into();
     assert_eq!(meta.encode(&SIZES).unwrap().len(), bytes);
     meta
 }
@@ -224,14 +225,56 @@ fn a_meta_of_many_pieces_is_restored_whole() {
 }
 
 #[test]
-fn windows_in_two_parts_are_one() {
-    let whole = meta_of(CHUNK);
-    let parts = whole.windows.iter().map(|(vid, window)| {
-        let (older, newer) = window.split_at(70);
-        (*vid, [older, newer])
-    });
-    let front = Meta { windows: Vec::new(), ..whole.clone() };
-    assert_eq!(front.encode_with(vec![7; 10], &SIZES, parts).unwrap(), whole.encode(&SIZES).unwrap());
+fn windows_come_one_by_one_in_two_parts_while_the_words_are_written() {
+    for bytes in [CHUNK - 16, CHUNK, CHUNK + 16, 3 * CHUNK + 112] {
+        let bench = Bench::new();
+        let (durable, mut map) = start(&bench);
+        let whole = meta_of(bytes);
+        let front = Meta { windows: Vec::new(), ..whole.clone() }.encode_front(vec![7; 10], &SIZES).unwrap();
+        let mut checkpoint = Checkpoint::begin_with(&durable, &map.journal, front).unwrap();
+        let (first, rest) = map.words.split_at(map.words.len() / 2);
+        for (at, words, WindowMeta { vid, seq, stamps }) in
+            [(0, first, &whole.windows[0]), (first.len() as u64, rest, &whole.windows[1])]
+        {
+            checkpoint.words(at, words).unwrap();
+            let (older, newer) = stamps.split_at(70);
+            checkpoint.window(*seq, *vid, [older, newer]).unwrap();
+        }
+        checkpoint.finish(&mut map.journal).unwrap();
+        assert!(bench.open().durable.checkpoint().unwrap().meta == whole, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn a_window_that_knows_more_than_the_journal_has_on_flash_holds_up_its_checkpoint() {
+    let bench = Bench::new();
+    let (durable, mut map) = start(&bench);
+    let front = Meta::empty(&SIZES).encode_front(Vec::new(), &SIZES).unwrap();
+    let mut checkpoint = Checkpoint::begin_with(&durable, &map.journal, front).unwrap();
+    checkpoint.words(0, &map.words).unwrap();
+    map.journal.begin();
+    let seq = map.journal.commit();
+    checkpoint.window(seq, Vid::MIN, [&[], &[]]).unwrap();
+    assert_eq!(checkpoint.needs(), seq);
+    assert!(
+        matches!(checkpoint.finish(&mut map.journal), Err(DurableError::NotDurable { needed, .. }) if needed == seq)
+    );
+}
+
+#[test]
+fn a_meta_of_the_older_form_is_read() {
+    let mut old = Meta::empty(&SIZES).encode(&SIZES).unwrap();
+    let at = old.len();
+    old[40..48].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+    old.extend_from_slice(&[3, 0, 0, 0, 1, 0, 0, 0]);
+    old.extend_from_slice(&[5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+    let stamp = Stamp { lease_epoch: 6, sequence: 7 };
+    let window = WindowMeta { vid: Vid::new(3).unwrap(), seq: 0, stamps: vec![Remembered::new(5, stamp)] };
+    assert_eq!(Meta::decode(&old, &SIZES).unwrap(), Meta { windows: vec![window], ..Meta::empty(&SIZES) });
+    // Cut short, or with a second volume that was not announced.
+    assert!(Meta::decode(&old[..old.len() - 1], &SIZES).is_err());
+    let twice = [&old[..], &old[at..]].concat();
+    assert!(Meta::decode(&twice, &SIZES).is_err());
 }
 
 #[test]

@@ -8,7 +8,9 @@ use crate::checkpoint::CheckpointHead;
 use crate::header::{Mode, Slot};
 use crate::page::{HEAD, PageHead, decode_page};
 use crate::record::{Transactions, encode_transaction_head};
-use crate::{Bounds, Dump, DumpIdentity, EntryCell, Header, Meta, Record, Remembered, SuperblockState, Tombstone};
+use crate::{
+    Bounds, Dump, DumpIdentity, EntryCell, Header, Meta, Record, Remembered, SuperblockState, Tombstone, WindowMeta,
+};
 use gnstor_flash::{Block, Superblock};
 use gnstor_proto::slba::{Stamp, Vid};
 use proptest::prelude::*;
@@ -83,7 +85,8 @@ pub(super) fn meta(seed: u64) -> Meta {
     for raw in 0..u16::try_from(dice.below(4)).unwrap() {
         let stamp = |dice: &mut Dice| Stamp { lease_epoch: 4, sequence: dice.next() };
         let stamps = (0..dice.below(2000)).map(|vba| Remembered::new(u32::try_from(vba).unwrap(), stamp(&mut dice)));
-        meta.windows.push((vid(raw + 1), stamps.collect()));
+        let stamps = stamps.collect();
+        meta.windows.push(WindowMeta { vid: vid(raw + 1), seq: dice.below(1 << 62), stamps });
     }
     let mut count = || dice.below(1 << 62);
     (meta.next_order, meta.page_seq, meta.written_host, meta.written_flash) = (count(), count(), count(), count());

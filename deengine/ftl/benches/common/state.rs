@@ -7,7 +7,7 @@
 
 use gnstor_durable::{
     Checkpoint, DumpPage, DumpWriter, Durable, DurableError, Journal, MAX_TRANSACTION_BYTES, Meta, Record, Remembered,
-    Sizes, SuperblockState, dump,
+    Sizes, SuperblockState, WindowMeta, dump,
 };
 use gnstor_flash::{Geometry, Oob, Ppa, Store, Superblock};
 use gnstor_map::{Map, MapWriter};
@@ -155,9 +155,10 @@ impl Maker<'_> {
             let pair = |sequence| {
                 Remembered::new(self.key(volume + (sequence - 1) * u64::from(self.volumes)).1, stamp(sequence))
             };
-            (self.key(volume).0, stamps.map(pair).collect())
+            WindowMeta { vid: self.key(volume).0, seq: 0, stamps: stamps.map(pair).collect() }
         };
         meta.windows = (0..u64::from(self.volumes)).map(in_volume).collect();
+        meta.windows.sort_by_key(|window| window.vid);
         let mut checkpoint = Checkpoint::begin(durable, &self.journal, &meta).expect("room");
         let mut words = vec![0; 1 << 17];
         for first in (0..sizes.map_words).step_by(words.len()) {

@@ -81,7 +81,8 @@ fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
         assert!(found >= last, "{why}: every acknowledged write, {found} of {last}");
         last
     } else if again {
-        let is_after = |seq: &Seq| rig.history.keys().all(|key| rig.read(*key) == rig.expected(*key, *seq));
+        let reads_as_after = |seq: &Seq| rig.history.keys().all(|key| rig.read(*key) == rig.expected(*key, *seq));
+        let is_after = |seq: &Seq| rig.has_windows_of(*seq) && reads_as_after(seq);
         (durable..=last).find(is_after).unwrap_or_else(|| panic!("{why}: no state between {durable} and {last}"))
     } else {
         assert!(matches!(rig.boot.origin, Origin::NoDump(_)), "{why}");
@@ -89,7 +90,9 @@ fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
         found
     };
     rig.check(found, &why);
+    assert!(rig.has_windows_of(found), "{why}: the stamp windows as of transaction {found}");
     // It goes on, and survives another round.
+    rig.stamped.retain(|(seq, ..)| *seq <= found);
     rig.history.retain(|_, history| {
         history.retain(|(seq, _)| *seq <= found);
         !history.is_empty()
@@ -138,5 +141,33 @@ fn after_a_clean_shutdown_nothing_is_lost_and_nothing_reported() {
         rig.reopen(flash).unwrap();
         assert_eq!((&rig.boot.origin, rig.boot.is_lossy()), (&Origin::Clean, false));
         rig.check(last, "after a clean shutdown");
+        assert!(rig.has_windows_of(last), "after a clean shutdown");
     }
+}
+
+#[test]
+fn windows_that_change_while_a_checkpoint_copies_them_are_restored_as_they_were() {
+    let mut behind = 0;
+    for seed in 0..8 {
+        let mut rig = Rig::new(400, seed % 2 == 0, seed);
+        let mut copied = 0;
+        // A checkpoint that took some time, and then some more work.
+        for round in 0..2000 {
+            work(&mut rig, seed << 32 | round, 40);
+            let inner = rig.ftl().lock();
+            copied = inner.checkpoint.as_ref().map_or(copied, |running| running.ahead());
+            if inner.stats.checkpoints > 1 && inner.checkpoint.is_none() && copied > 0 {
+                break;
+            }
+        }
+        behind += copied;
+        rig.ftl().power_fail().unwrap();
+        let last = rig.last();
+        let flash = rig.power_cycle(seed);
+        rig.reopen(flash).unwrap();
+        assert_eq!(rig.boot.origin, Origin::Dump);
+        assert!(rig.has_windows_of(last), "seed {seed}: the stamp windows as of transaction {last}");
+        rig.check(last, "after a dump");
+    }
+    assert!(behind > 0, "no window was copied later than its checkpoint began");
 }

@@ -18,7 +18,7 @@ use gnstor_flash::{Faults, Fetch, Flash, MediaConfig, Power, RamStore, Shape};
 use gnstor_model::{Collection, Preset};
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{Stamp, Vid};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 type Key = (Vid, u32);
@@ -46,6 +46,8 @@ struct Rig {
     now: Time,
     sequence: u64,
     history: BTreeMap<Key, History>,
+    /// What was applied, in order: what the stamp windows remember.
+    stamped: Vec<(Seq, Key, Stamp)>,
     boot: Boot,
 }
 
@@ -81,7 +83,7 @@ impl Rig {
         let region = ftl.regions();
         let now = Time::from_ns(1);
         let history = BTreeMap::new();
-        Self { config, store, ftl: Some(ftl), region, now, sequence: 0, history, boot }
+        Self { config, store, ftl: Some(ftl), region, now, sequence: 0, history, stamped: Vec::new(), boot }
     }
 
     fn ftl(&self) -> &Ftl {
@@ -127,6 +129,7 @@ impl Rig {
                     for (index, seq) in (0..blocks).zip(applied_at) {
                         let entry = self.history.entry((vid, vba + index)).or_default();
                         entry.push((seq, Some(tag(stamp, vba + index))));
+                        self.stamped.push((seq, (vid, vba + index), stamp));
                     }
                     return true;
                 }
@@ -165,6 +168,7 @@ impl Rig {
             if let Ok(forgotten) = self.ftl().forget(self.now, &target, blocks) {
                 for index in 0..blocks {
                     self.history.entry((vid, vba + index)).or_default().push((forgotten.seq, None));
+                    self.stamped.push((forgotten.seq, (vid, vba + index), stamp));
                 }
                 return true;
             }
@@ -207,6 +211,17 @@ impl Rig {
         }
         let mapped = self.history.keys().filter(|key| self.expected(**key, seq).is_some()).count() as u64;
         assert_eq!(self.ftl().mapped(), mapped, "{why}: nothing else is mapped");
+    }
+
+    /// Whether the stamp windows are those after transaction `seq`.
+    fn has_windows_of(&self, seq: Seq) -> bool {
+        let vids: BTreeSet<Vid> = self.stamped.iter().map(|(_, (vid, _), _)| *vid).collect();
+        vids.into_iter().all(|vid| {
+            let of_vid =
+                |(at, (of, vba), stamp): &(Seq, Key, Stamp)| (*of == vid && *at <= seq).then_some((*vba, *stamp));
+            let all: Vec<_> = self.stamped.iter().filter_map(of_vid).collect();
+            self.ftl().window(vid) == all[all.len().saturating_sub(crate::windows::WINDOW)..]
+        })
     }
 
     fn last(&self) -> Seq {
