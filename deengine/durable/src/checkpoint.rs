@@ -234,7 +234,8 @@ impl Checkpoint {
     /// # Errors
     /// Where there is no room for it; then this checkpoint is to be dropped.
     pub fn window(&mut self, seq: Seq, vid: Vid, parts: [&[Remembered]; 2]) -> Result<(), DurableError> {
-        push_window(&mut self.meta, self.durable.sizes(), vid, seq, parts)?;
+        let ahead = seq.saturating_sub(self.slot.seq);
+        push_window(&mut self.meta, self.durable.sizes(), vid, ahead, parts)?;
         // What it knows must not be lost where it is used.
         self.needs = self.needs.max(seq);
         Ok(())

@@ -5,16 +5,16 @@
 //!   next order (8) | page seq (8) | written by hosts (8) | written to flash (8) | superblocks (4) | bad blocks (4) | 0 (4) | 1 (4)
 //!   superblock: state (1), stream (1), 0 (2), erases (4), order (8)         state: 0 free, 1 open, 2 closed, 3 dead
 //!   bad block:  number (4)
-//!   volume:     VID (2), 0 (2), stamps (4), transaction (8), then each: vba (4), lease epoch (4), sequence (8)
+//!   volume:     VID (2), stamps (2), transactions ahead (4), then each: vba (4), lease epoch (4), sequence (8)
 //! ```
-//! Volumes come in ascending order until the end. Their windows are copied one after the other while the map's image is written, each as it is after a
-//! transaction of its own: whoever replays the journal leaves out what a window knows already. An older form has the number of volumes in place of the
-//! second last word, 0 in place of the last, and all windows as they were when the checkpoint began, without their transactions.
+//! Volumes come in ascending order until the end. Their windows are copied one after the other while the map's image is written, each as it is so many
+//! transactions after the one at which the checkpoint began: whoever replays the journal leaves out what a window knows already. An older form has the
+//! number of volumes in place of the second last word, 0 in place of the last, all windows as they were when the checkpoint began, and of a volume VID (2),
+//! 0 (2), stamps (4).
 
 use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields};
 use crate::error::{DurableError, Refused};
 use crate::layout::{Layout, Sizes};
-use crate::record::Seq;
 use gnstor_flash::Block;
 use gnstor_proto::slba::{Stamp, Vid};
 use zerocopy::little_endian::{U32, U64};
@@ -79,16 +79,16 @@ impl Remembered {
     }
 }
 
-/// The last word of the head where windows have transactions of their own.
-const WITH_TRANSACTIONS: u32 = 1;
+/// The last word of the head where windows say how many transactions they are ahead.
+const WITH_AHEAD: u32 = 1;
 
 /// The stamp window of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WindowMeta {
     /// The volume.
     pub vid: Vid,
-    /// What it knows of: everything up to this transaction.
-    pub seq: Seq,
+    /// It knows of so many transactions after the one at which the checkpoint began.
+    pub ahead: u32,
     /// Oldest first.
     pub stamps: Vec<Remembered>,
 }
@@ -124,8 +124,8 @@ impl Meta {
     /// Where there is more of something than these sizes have room for.
     pub fn encode(&self, sizes: &Sizes) -> Result<Vec<u8>, DurableError> {
         let mut out = self.encode_front(Vec::new(), sizes)?;
-        for WindowMeta { vid, seq, stamps } in &self.windows {
-            push_window(&mut out, sizes, *vid, *seq, [stamps, &[]])?;
+        for WindowMeta { vid, ahead, stamps } in &self.windows {
+            push_window(&mut out, sizes, *vid, (*ahead).into(), [stamps, &[]])?;
         }
         Ok(out)
     }
@@ -141,7 +141,7 @@ impl Meta {
         for counter in [self.next_order, self.page_seq, self.written_host, self.written_flash] {
             out.extend_from_slice(&counter.to_le_bytes());
         }
-        for count in [superblocks, bad, 0, WITH_TRANSACTIONS] {
+        for count in [superblocks, bad, 0, WITH_AHEAD] {
             out.extend_from_slice(&count.to_le_bytes());
         }
         for superblock in &self.superblocks {
@@ -172,8 +172,8 @@ impl Meta {
         let (next_order, page_seq) = (fields.u64()?, fields.u64()?);
         let (written_host, written_flash) = (fields.u64()?, fields.u64()?);
         let (superblock_count, bad_count, volumes) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        let has_transactions = match (volumes, fields.u32()?) {
-            (0, WITH_TRANSACTIONS) => true,
+        let has_ahead = match (volumes, fields.u32()?) {
+            (0, WITH_AHEAD) => true,
             (_, 0) => false,
             _ => return Err(refused("reserved bytes are set".into())),
         };
@@ -209,23 +209,20 @@ impl Meta {
             bad.push(Block(block));
         }
         let mut windows: Vec<WindowMeta> = Vec::new();
-        while if has_transactions { fields.left() > 0 } else { windows.len() < volumes as usize } {
+        while if has_ahead { fields.left() > 0 } else { windows.len() < volumes as usize } {
             let raw = fields.u16()?;
             let vid = Vid::new(raw).ok_or_else(|| refused(format!("volume id {raw}")))?;
-            if fields.u16()? != 0 {
-                return Err(refused("reserved bytes are set".into()));
-            }
             if windows.last().is_some_and(|last| last.vid >= vid) || windows.len() == sizes.volumes as usize {
                 return Err(refused(format!("a window of volume {raw} behind {} others", windows.len())));
             }
-            let count = fields.u32()?;
-            let seq = if has_transactions { fields.u64()? } else { 0 };
-            if seq > COUNTER_MAX {
-                return Err(refused(format!("a window of transaction {seq}")));
-            }
+            let (count, ahead) = match (has_ahead, fields.u16()?, fields.u32()?) {
+                (true, stamps, ahead) => (stamps.into(), ahead),
+                (false, 0, stamps) => (stamps, 0),
+                _ => return Err(refused("reserved bytes are set".into())),
+            };
             let raw = fields.bytes((count as usize).saturating_mul(size_of::<Remembered>()))?;
             let stamps = <[Remembered]>::ref_from_bytes(raw).expect("whole ones, of any alignment").to_vec();
-            windows.push(WindowMeta { vid, seq, stamps });
+            windows.push(WindowMeta { vid, ahead, stamps });
         }
         fields.end()?;
         Ok(Self { superblocks, bad, windows, next_order, page_seq, written_host, written_flash })
@@ -247,7 +244,8 @@ fn check_room(meta: &[u8], sizes: &Sizes) -> Result<(), DurableError> {
     Ok(())
 }
 
-/// Appends a volume's window, as it is after transaction `seq`. It comes in two parts, the older first, so that a ring is copied from where it is.
+/// Appends a volume's window, as it is `ahead` transactions after the checkpoint began. It comes in two parts, the older first, so that a ring is copied
+/// from where it is.
 ///
 /// # Errors
 /// Where there is no room for it.
@@ -255,14 +253,16 @@ pub(crate) fn push_window(
     meta: &mut Vec<u8>,
     sizes: &Sizes,
     vid: Vid,
-    seq: Seq,
+    ahead: u64,
     parts: [&[Remembered]; 2],
 ) -> Result<(), DurableError> {
-    let stamps = count("stamps of a volume", parts.iter().map(|part| part.len()).sum(), u32::MAX.into())?;
+    let has: usize = parts.iter().map(|part| part.len()).sum();
+    let too_large = |what, has, room| DurableError::TooLarge { what, has, room };
+    let stamps = u16::try_from(has).map_err(|_| too_large("stamps of a volume", has as u64, u16::MAX.into()))?;
+    let ahead = u32::try_from(ahead).map_err(|_| too_large("transactions of a checkpoint", ahead, u32::MAX.into()))?;
     meta.extend_from_slice(&vid.get().to_le_bytes());
-    meta.extend_from_slice(&[0; 2]);
     meta.extend_from_slice(&stamps.to_le_bytes());
-    meta.extend_from_slice(&seq.to_le_bytes());
+    meta.extend_from_slice(&ahead.to_le_bytes());
     parts.iter().for_each(|part| meta.extend_from_slice(part.as_bytes()));
     check_room(meta, sizes)
 }

@@ -44,7 +44,7 @@ impl Found {
         }
     }
 
-    fn from_meta(flash: &Flash, meta: &Meta) -> Result<Self, String> {
+    fn from_meta(flash: &Flash, meta: &Meta, from: Seq) -> Result<Self, String> {
         let geometry = flash.geometry();
         if meta.superblocks.len() != geometry.superblocks() as usize {
             return Err(format!(
@@ -69,9 +69,9 @@ impl Found {
             found.space.get_mut(number).order = entry.order;
         }
         found.space.set_opened(meta.next_order);
-        for WindowMeta { vid, seq, stamps } in &meta.windows {
+        for WindowMeta { vid, ahead, stamps } in &meta.windows {
             stamps.iter().for_each(|entry| found.windows.load(*vid, entry.vba(), entry.stamp()));
-            found.known.insert(*vid, *seq);
+            found.known.insert(*vid, from + Seq::from(*ahead));
         }
         found.page_seq = meta.page_seq;
         found.stats.host_pages = meta.written_host;
@@ -188,7 +188,7 @@ fn replay(
     progress: Progress<'_>,
 ) -> Result<(Found, Journal), String> {
     let Parts { flash, writer, .. } = parts;
-    let mut found = Found::from_meta(flash, &restored.meta)?;
+    let mut found = Found::from_meta(flash, &restored.meta, restored.seq)?;
     restored
         .for_each(|first, words| {
             progress(first, durable.sizes().map_words);

@@ -202,10 +202,14 @@ fn meta_of(bytes: usize) -> Meta {
     let front = meta.encode(&SIZES).unwrap().len();
     let stamp = |n: usize| Stamp { lease_epoch: 3, sequence: n as u64 + 1 };
     let window = |count: usize| (0..count).map(|n| Remembered::new(u32::try_from(n).unwrap(), stamp(n))).collect();
-    // Two volumes, of 16 bytes each.
-    let stamps = (bytes - front - 32) / 16;
-    let volume = |(raw, count)| WindowMeta { vid: Vid::new(raw).unwrap(), seq: 0, stamps: window(count) };
-    meta.windows = [(1, 100), (2, stamps - 100)].map(volume).into();
+    // Volumes of 8 bytes each, and as many stamps as are left.
+    let mut left = (bytes - front) / 8;
+    while left > 0 {
+        let count = ((left - 1) / 2).min(u16::MAX.into());
+        let raw = u16::try_from(meta.windows.len() + 1).unwrap();
+        meta.windows.push(WindowMeta { vid: Vid::new(raw).unwrap(), ahead: 0, stamps: window(count) });
+        left -= 1 + 2 * count;
+    }
     assert_eq!(meta.encode(&SIZES).unwrap().len(), bytes);
     meta
 }
@@ -233,12 +237,13 @@ fn windows_come_one_by_one_in_two_parts_while_the_words_are_written() {
         let front = Meta { windows: Vec::new(), ..whole.clone() }.encode_front(vec![7; 10], &SIZES).unwrap();
         let mut checkpoint = Checkpoint::begin_with(&durable, &map.journal, front).unwrap();
         let (first, rest) = map.words.split_at(map.words.len() / 2);
-        for (at, words, WindowMeta { vid, seq, stamps }) in
-            [(0, first, &whole.windows[0]), (first.len() as u64, rest, &whole.windows[1])]
-        {
-            checkpoint.words(at, words).unwrap();
-            let (older, newer) = stamps.split_at(70);
-            checkpoint.window(*seq, *vid, [older, newer]).unwrap();
+        checkpoint.words(0, first).unwrap();
+        for (number, WindowMeta { vid, stamps, .. }) in whole.windows.iter().enumerate() {
+            let (older, newer) = stamps.split_at(stamps.len().min(70));
+            checkpoint.window(map.journal.last(), *vid, [older, newer]).unwrap();
+            if number == 0 {
+                checkpoint.words(first.len() as u64, rest).unwrap();
+            }
         }
         checkpoint.finish(&mut map.journal).unwrap();
         assert!(bench.open().durable.checkpoint().unwrap().meta == whole, "{bytes} bytes");
@@ -269,7 +274,7 @@ fn a_meta_of_the_older_form_is_read() {
     old.extend_from_slice(&[3, 0, 0, 0, 1, 0, 0, 0]);
     old.extend_from_slice(&[5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
     let stamp = Stamp { lease_epoch: 6, sequence: 7 };
-    let window = WindowMeta { vid: Vid::new(3).unwrap(), seq: 0, stamps: vec![Remembered::new(5, stamp)] };
+    let window = WindowMeta { vid: Vid::new(3).unwrap(), ahead: 0, stamps: vec![Remembered::new(5, stamp)] };
     assert_eq!(Meta::decode(&old, &SIZES).unwrap(), Meta { windows: vec![window], ..Meta::empty(&SIZES) });
     // Cut short, or with a second volume that was not announced.
     assert!(Meta::decode(&old[..old.len() - 1], &SIZES).is_err());

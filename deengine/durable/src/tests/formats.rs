@@ -86,7 +86,7 @@ pub(super) fn meta(seed: u64) -> Meta {
         let stamp = |dice: &mut Dice| Stamp { lease_epoch: 4, sequence: dice.next() };
         let stamps = (0..dice.below(2000)).map(|vba| Remembered::new(u32::try_from(vba).unwrap(), stamp(&mut dice)));
         let stamps = stamps.collect();
-        meta.windows.push(WindowMeta { vid: vid(raw + 1), seq: dice.below(1 << 62), stamps });
+        meta.windows.push(WindowMeta { vid: vid(raw + 1), ahead: u32::try_from(dice.below(1 << 32)).unwrap(), stamps });
     }
     let mut count = || dice.below(1 << 62);
     (meta.next_order, meta.page_seq, meta.written_host, meta.written_flash) = (count(), count(), count(), count());

@@ -155,7 +155,7 @@ impl Maker<'_> {
             let pair = |sequence| {
                 Remembered::new(self.key(volume + (sequence - 1) * u64::from(self.volumes)).1, stamp(sequence))
             };
-            WindowMeta { vid: self.key(volume).0, seq: 0, stamps: stamps.map(pair).collect() }
+            WindowMeta { vid: self.key(volume).0, ahead: 0, stamps: stamps.map(pair).collect() }
         };
         meta.windows = (0..u64::from(self.volumes)).map(in_volume).collect();
         meta.windows.sort_by_key(|window| window.vid);
