@@ -11,12 +11,16 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: u64 = libgnstor::BLOCK_BYTES;
 const PART: usize = 1 << 20;
+/// Links that lead to links.
+const MOST_LINKS: usize = 40;
 /// Renewed every ten seconds. Where this process is killed, others wait for the rest of it.
 const LEASE: Duration = Duration::from_secs(30);
 /// Label that keeps the length of the file in the volume: volumes are whole blocks, files are not.
@@ -145,10 +149,13 @@ fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> Result<(), C
     }
     let hash = match target {
         Target::Direct => {
-            // Perhaps it is standard output: nothing else goes there.
             let hash = fetch_into(&source, steps, bytes, Path::new(path))?;
-            steps.done(told(&format!("gn://{volume}"), path, bytes, &hex(hash)));
-            return Ok(());
+            if is_stdout(path) {
+                // Nothing else goes there.
+                steps.done(told(&format!("gn://{volume}"), path, bytes, &hex(hash)));
+                return Ok(());
+            }
+            hash
         }
         Target::File(whole) => {
             // Under another name until it is whole: an interrupted copy never looks like a finished one.
@@ -177,8 +184,11 @@ fn target(path: &str) -> Result<Target, String> {
     match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             // Before anything is copied: where it goes must be there. A link may lead to what is not there yet.
-            let path =
-                std::fs::read_link(path).map_or_else(|_| path.into(), |to| Path::new(path).with_file_name("").join(to));
+            let mut path = PathBuf::from(path);
+            for _ in 0..MOST_LINKS {
+                let Ok(to) = std::fs::read_link(&path) else { break };
+                path = path.with_file_name("").join(to);
+            }
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             folder.map_or(Ok(()), |folder| std::fs::metadata(folder).map(|_| ()).map_err(|e| e.to_string()))?;
             Ok(Target::File(path))
@@ -188,6 +198,14 @@ fn target(path: &str) -> Result<Target, String> {
         Ok(there) if there.is_file() => Ok(Target::File(std::fs::canonicalize(path).map_err(|e| e.to_string())?)),
         Ok(_) => Ok(Target::Direct),
     }
+}
+
+/// Whether the path leads to what this process has for standard output.
+fn is_stdout(path: &str) -> bool {
+    let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino(), metadata.rdev());
+    let stdout = std::io::stdout().as_fd().try_clone_to_owned().map(std::fs::File::from);
+    let same = |stdout: std::fs::File| Ok(identity(stdout.metadata()?) == identity(std::fs::metadata(path)?));
+    stdout.and_then(same).unwrap_or(false)
 }
 
 /// The length of the file that the volume was made for.

@@ -196,18 +196,7 @@ impl Channel {
         let rings = node.rings_for(session.addresses().iter().map(|address| address.port));
         let specs: Vec<DeviceQp> = rings.into_iter().enumerate().map(|(ssd, ring)| spec(ssd, ring)).collect();
         let first_qpn = hca.create_qps(&specs)?;
-        let queue_key = hca.register(DeviceMr {
-            base: memory.address(),
-            bytes: layout.queue_bytes as u64,
-            access: ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ,
-            pd,
-        })?;
-        let pool_key = hca.register(DeviceMr {
-            base: pool.address(),
-            bytes: u64::from(pool.most()) * u64::from(abi::POOL_BLOCK),
-            access: ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE,
-            pd,
-        })?;
+        // From here on whatever fails takes the queue pairs away again.
         let mut channel = Self {
             node: Arc::clone(node),
             memory,
@@ -217,9 +206,13 @@ impl Channel {
             pd,
             cq,
             first_qpn,
-            keys: Mutex::new(vec![queue_key, pool_key]),
+            keys: Mutex::default(),
             connections: Vec::new(),
         };
+        let (own, data) = (ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE);
+        let queue_key = channel.register_own(channel.memory.address(), layout.queue_bytes as u64, own)?;
+        let pool_bytes = u64::from(channel.pool.most()) * u64::from(abi::POOL_BLOCK);
+        let pool_key = channel.register_own(channel.pool.address(), pool_bytes, own | data)?;
         channel.write_structures(session, queue_key, pool_key)?;
         channel.connect_rdma(session, &specs)?;
         channel.connect_fabrics(session)?;
@@ -227,6 +220,12 @@ impl Channel {
             node.watch(&channel.pool);
         }
         Ok(channel)
+    }
+
+    fn register_own(&self, base: u64, bytes: u64, access: u32) -> Result<u32, NodeError> {
+        let key = self.node.hca().register(DeviceMr { base, bytes, access, pd: self.pd })?;
+        self.keys().push(key);
+        Ok(key)
     }
 
     fn write_structures(&self, session: &Session, queue_key: u32, pool_key: u32) -> Result<(), NodeError> {
@@ -337,10 +336,7 @@ impl Channel {
     /// Where it is not memory of the channel's device; as [`Self::register`].
     pub fn register_range(&self, address: u64, bytes: usize) -> Result<u32, NodeError> {
         self.node.device().check_memory(address, bytes)?;
-        let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
-        let key = self.node.hca().register(DeviceMr { base: address, bytes: bytes as u64, access, pd: self.pd })?;
-        self.keys().push(key);
-        Ok(key)
+        self.register_own(address, bytes as u64, ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE)
     }
 
     /// Forgets memory that was registered: its key opens nothing from here on. Waits until no kernel runs. False for a key that is none of

@@ -178,8 +178,9 @@ fn files_come_back_from_a_volume_as_they_went_in() {
         std::os::unix::fs::symlink("new", folder.path().join("ahead")).unwrap();
         up.cp(&["gn://v1", folder.path().join("ahead").to_str().unwrap()]).worked();
         assert_eq!(std::fs::read(&new).unwrap(), pattern(1, 1), "a link to what was not there was not followed");
-        let piped = up.cp(&["gn://v1", "/dev/stdout"]);
-        assert!(piped.code == 0 && piped.stdout.len() == 1 && piped.stderr.contains("sha256"), "{piped:?}");
+        up.cp(&[&file(&folder, "words", b"read me"), "gn://words"]).worked();
+        let piped = up.cp(&["gn://words", "/dev/stdout"]);
+        assert!(piped.code == 0 && piped.stdout == "read me" && piped.stderr.contains("sha256"), "{piped:?}");
         up.cp(&["gn://v1", "/dev/null"]).worked();
         assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
         let left = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());

@@ -221,7 +221,6 @@ impl Checkpoint {
             left = rest;
             if self.piece.len() == PIECE_WORDS {
                 self.write_piece()?;
-                self.write_meta_piece(false)?;
             }
         }
         self.next += count;
@@ -239,6 +238,19 @@ impl Checkpoint {
         // What it knows must not be lost where it is used.
         self.needs = self.needs.max(seq);
         Ok(())
+    }
+
+    /// Whether as much of the meta is there and not written as is written at a time.
+    pub fn has_meta_piece(&self) -> bool {
+        self.meta.len() - self.meta_written >= PIECE_BYTES
+    }
+
+    /// Writes so much of it, where it is there. What is left in the end [`Self::finish`] writes.
+    ///
+    /// # Errors
+    /// Where the store fails; then this checkpoint is to be dropped.
+    pub fn meta_piece(&mut self) -> Result<(), DurableError> {
+        if self.has_meta_piece() { self.write_meta_piece() } else { Ok(()) }
     }
 
     /// Writes the piece in hand; the chunk may be whole then.
@@ -266,14 +278,11 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Writes the next piece of the meta, if there is one: a short one only where nothing more comes.
-    fn write_meta_piece(&mut self, is_whole: bool) -> Result<(), DurableError> {
+    /// Writes the next piece of the meta, of which something is left.
+    fn write_meta_piece(&mut self) -> Result<(), DurableError> {
         let Self { meta, meta_written: from, .. } = self;
         let to = meta.len().min(*from + PIECE_BYTES);
         let piece = &meta[*from..to];
-        if piece.is_empty() || !is_whole && piece.len() < PIECE_BYTES {
-            return Ok(());
-        }
         let at = self.at + self.durable.layout().meta + *from as u64;
         write(self.durable.store(), at, piece, "writing a checkpoint's meta")?;
         self.meta_crc = crc32c::crc32c_append(self.meta_crc, piece);
@@ -334,7 +343,7 @@ impl Checkpoint {
         }
         self.end_chunk();
         while self.meta_written < self.meta.len() {
-            self.write_meta_piece(true)?;
+            self.write_meta_piece()?;
         }
         if !self.meta.len().is_multiple_of(CHUNK) {
             push_entry(&mut self.meta_table, self.meta_crc, STORED);

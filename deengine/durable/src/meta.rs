@@ -212,8 +212,9 @@ impl Meta {
         while if has_ahead { fields.left() > 0 } else { windows.len() < volumes as usize } {
             let raw = fields.u16()?;
             let vid = Vid::new(raw).ok_or_else(|| refused(format!("volume id {raw}")))?;
-            if windows.last().is_some_and(|last| last.vid >= vid) || windows.len() == sizes.volumes as usize {
-                return Err(refused(format!("a window of volume {raw} behind {} others", windows.len())));
+            // As many as there are ids at the most: volumes may have gone, and others come, while windows were copied.
+            if windows.last().is_some_and(|last| last.vid >= vid) {
+                return Err(refused(format!("a window of volume {raw} out of its order")));
             }
             let (count, ahead) = match (has_ahead, fields.u16()?, fields.u32()?) {
                 (true, stamps, ahead) => (stamps.into(), ahead),

@@ -27,7 +27,7 @@ const CHECKPOINT_AT: u32 = 500;
 const PIECE_WORDS: u64 = if cfg!(test) { 32 } else { 1024 };
 /// As many in quiet times.
 const QUIET_WORDS: u64 = 8192;
-/// What copying a window counts for.
+/// What copying a window counts for; writing it counts for as much again.
 const WINDOW_WORDS: u64 = if cfg!(test) { 128 } else { (WINDOW * size_of::<Remembered>() / 8) as u64 };
 /// Between two pieces of a checkpoint in quiet times.
 const CHECKPOINT_PAUSE: Span = Span::from_ns(100_000);
@@ -246,7 +246,7 @@ impl Ftl {
                 // Done by the time the journal is three quarters full, at some fifty bytes a page written.
                 let pages = (self.journal_bytes / 4 / 50).max(1);
                 let windows = inner.windows.iter().count() as u64;
-                let words_per_page = (self.map.words() + windows * WINDOW_WORDS).div_ceil(pages);
+                let words_per_page = (self.map.words() + 2 * windows * WINDOW_WORDS).div_ceil(pages);
                 let next_window = Some(Vid::MIN);
                 inner.checkpoint =
                     Some(Running { writing, next_word: 0, owed: 0, words_per_page, next_window, complete_at: None });
@@ -260,7 +260,12 @@ impl Ftl {
         let total = self.map.words();
         while running.complete_at.is_none() {
             let count = PIECE_WORDS.min(total - running.next_word);
-            let due = if running.next_window.is_some() { WINDOW_WORDS.max(count) } else { count };
+            let (has_meta, has_window) = (running.writing.has_meta_piece(), running.next_window.is_some());
+            let due = match (has_meta, has_window) {
+                (true, _) => PIECE_WORDS,
+                (false, true) => WINDOW_WORDS,
+                (false, false) => count,
+            };
             if running.owed < due {
                 break;
             }
@@ -269,7 +274,8 @@ impl Ftl {
                 return;
             }
             running.owed = running.owed.saturating_sub(due);
-            if running.next_word == total && running.next_window.is_none() {
+            let is_all = running.next_window.is_none() && !running.writing.has_meta_piece();
+            if running.next_word == total && is_all {
                 inner.wanted = inner.wanted.max(inner.journal.last());
                 running.complete_at = Some(inner.journal.last().max(running.writing.needs()));
             }
@@ -287,20 +293,21 @@ impl Ftl {
         }
     }
 
-    /// Copies the next `count` words of the map, and the next window: commits wait for no more than that.
+    /// Copies the next `count` words of the map, and a piece of the meta, or the next window where all of that is written: commits wait for no more.
     fn copy_piece(&self, inner: &mut Inner, running: &mut Running, count: u64) -> Result<(), DurableError> {
         inner.words.resize(usize::try_from(count).expect("a piece"), 0);
         self.map.read_words(running.next_word, &mut inner.words);
         running.writing.words(running.next_word, &inner.words)?;
         running.next_word += count;
-        let next = running.next_window.and_then(|from| inner.windows.iter_from(from).next());
-        running.next_window = match next {
-            Some((vid, window)) => {
-                running.writing.window(inner.journal.last(), vid, window.parts())?;
-                Vid::new(vid.get().saturating_add(1))
-            }
-            None => None,
-        };
+        if running.writing.has_meta_piece() {
+            return running.writing.meta_piece();
+        }
+        let Some(from) = running.next_window else { return Ok(()) };
+        let mut windows = inner.windows.iter_from(from);
+        if let Some((vid, window)) = windows.next() {
+            running.writing.window(inner.journal.last(), vid, window.parts())?;
+        }
+        running.next_window = windows.next().map(|(vid, _)| vid);
         Ok(())
     }
 
