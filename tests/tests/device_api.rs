@@ -183,3 +183,35 @@ fn the_examples_add_up_what_is_in_a_volume() {
     let stats = me.channel_stats().unwrap();
     assert_eq!((stats.parked, stats.uncalled, stats.leaked), (0, 0, 0), "{stats:?}");
 }
+
+/// Mirror of what `pieces_args` has behind the file.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Pieces {
+    vba: u32,
+    blocks: u32,
+    status: u32,
+    operations: u32,
+    wrong: u32,
+}
+
+#[test]
+fn a_request_whose_buffer_is_in_pieces_takes_an_operation_for_each() {
+    let array = small_array(4);
+    let node = node(array.engine());
+    let me = client(&array, &node, "me");
+    volume(&me, "v", 1 << 20, 2);
+    // Chunks of 16 blocks do not matter where each page is a piece.
+    for (vba, blocks) in [(0, 16), (13, 9), (200, 1)] {
+        let file = me.open("v", Rights::Write).unwrap();
+        let there = Device::alloc(node.device(), 4096).unwrap();
+        there.write(0, file.device_file().as_bytes()).unwrap();
+        there.write(size_of::<DeviceFile>(), Pieces { vba, blocks, ..Pieces::new_zeroed() }.as_bytes()).unwrap();
+        let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
+        file.launch(kernels::gn_test_pieces(), shape, there.address(), Duration::from_secs(60)).unwrap();
+        let mut out = vec![0; size_of::<Pieces>()];
+        there.read(size_of::<DeviceFile>(), &mut out).unwrap();
+        let out = Pieces::read_from_bytes(&out).unwrap();
+        assert_eq!((out.status, out.operations, out.wrong), (0, blocks, 0), "{blocks} blocks at {vba}");
+    }
+}

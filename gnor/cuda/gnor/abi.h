@@ -38,10 +38,10 @@ struct slot {
   gn_u32 status;       // of its first failure: an NVMe status word, or GN_* above 16 bits
   gn_u32 dw0, dw1;     // detail of the first failure
   gn_u32 pool_bytes;
-  gn_u64 pool_addr;    // buffer that is held if the owner has gone; until then the sequence of the piece being written
+  gn_u64 pool_addr;    // buffer that is held if the owner has gone; until then the sequence of the part being written
 };
 static_assert(sizeof(slot) == 32, "");
-enum : gn_u32 { CMD_FREE = 0, CMD_IN_FLIGHT = 2 };
+enum : gn_u32 { CMD_FREE = 0, CMD_IN_FLIGHT = 2, PARKED_BYTES = 64 };
 // Who gives a request up adds REQ_ABANDONED less what it has sent: the command that makes it REQ_ABANDONED was the last.
 enum : gn_u32 { REQ_ABANDONED = 0x80000000u, REQ_FAILED = 0x01000000u };
 
@@ -69,7 +69,7 @@ struct channel {
   gn_u64 queues_addr;    // ssds x (SQ_AT + depth x QUEUE_BYTES_EACH), registered
   gn_u64 uars_addr;      // ssds x UAR_BYTES: doorbell pages
   gn_u64 qps_addr;       // queue_pair[ssds]
-  gn_u64 parked_addr;    // parked[SLOTS], see async.cuh
+  gn_u64 parked_addr;    // parked[SLOTS], PARKED_BYTES each, see async.cuh
   gn_u64 port_addr;      // the HCA's state, u32: 0 while nothing serves its queues
   gn_u64 connect_addr;   // ssds x 1,024 bytes of Connect data, registered; where the parked requests are later
   gn_u32 queue_lkey;     // key of queue memory, capsules and Connect data

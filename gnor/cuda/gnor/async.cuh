@@ -19,7 +19,7 @@ struct parked {
   gn_u32 deadline;  // now_ticks
   gn_u32 callback;
 };
-static_assert(sizeof(io) == 40 && sizeof(parked) == 64, "");
+static_assert(sizeof(io) == 40 && sizeof(parked) == PARKED_BYTES, "");
 
 // Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away, and who looks for a parked request first so long after its
 // deadline still sees that it has passed.

@@ -4,7 +4,7 @@
 #pragma once
 #include "fabric/mlx5.h"
 #include "gnor/append.cuh"
-#include "gnor/pool.cuh"
+#include "gnor/buffer.cuh"
 #include "gnor/slots.cuh"
 
 namespace gn {
@@ -35,6 +35,21 @@ GN_DEV void orphan(channel& c, gn_u32 head) {
   S::or_acqrel(&c.orphans[head / 32], 1u << (head & 31u));
 }
 
+// A copy of a buffer's description for a request that is given up, whose owner may forget his; it is where the request would be if it was parked.
+GN_DEV gn_u64 keep_buffer(const channel& c, gn_u32 head, const buffer& b) {
+  static_assert(sizeof(buffer) <= PARKED_BYTES, "");
+  buffer& kept = *(buffer*)(c.parked_addr + (gn_u64)head * PARKED_BYTES);
+  kept = b;
+  return name_of(kept);
+}
+
+// Counts an abandoned request in or out of those that hold memory of the pool.
+template <class S>
+GN_DEV void hold_data(channel& c, const slot& r, gn_u32 by) {
+  if (in_pieces(r.pool_addr)) pool_hold_buffer<S>(c.data, buffer_of(r.pool_addr), r.pool_bytes / GN_BLOCK, by);
+  else if (r.pool_addr) pool_hold<S>(c.data, r.pool_addr, r.pool_bytes, by);
+}
+
 // A late RDMA write of theirs has landed in nobody else's memory: now orphans' slots are free, and nothing of theirs holds a buffer. One thread.
 template <class S>
 GN_DEV void free_orphans(channel& c) {
@@ -42,7 +57,7 @@ GN_DEV void free_orphans(channel& c) {
     if (S::ld(&c.orphans[w]) == 0) continue;
     for (gn_u32 bits = S::exch_acquire(&c.orphans[w], 0u); bits; bits &= bits - 1) {  // pairs with orphan
       slot& r = c.slots[w * 32 + lowest(bits)];
-      if (r.pool_addr) pool_hold<S>(c.data, r.pool_addr, r.pool_bytes, 0u - POOL_HELD);
+      hold_data<S>(c, r, 0u - POOL_HELD);
       slot_reset<S>(r, S::ld(&r.done));
       S::and_release(&c.slot_bits[w], ~(bits & (0u - bits)));
     }

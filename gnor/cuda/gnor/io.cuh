@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A request from one thread: split at chunk borders, one command per piece (read) or per piece and replica (write).
+// A request from one thread: cut at chunk borders and where a piece of its buffer ends; a command a part (read), or a part and replica (write).
 //
 //   io_stage        takes a slot, builds the next command's capsule; nothing is sent
 //   io_commit       a warp's lanes append what they staged: one doorbell per SSD
@@ -39,12 +39,12 @@ enum : gn_u64 {
 // One thread's request; lives in its registers, seven of them where nobody looks at `dw0` and `dw1`. As it is made it is no request: a lane
 // that has none passes it to the functions that a warp calls together.
 struct io {
-  gn_u64 address;      // registered memory
+  gn_u64 address;      // registered memory, or a buffer's name (buffer.cuh)
   gn_u32 key;
   gn_u32 vba;
   gn_u32 blocks : 16;
   gn_u32 sent : 16;    // blocks whose commands are all staged
-  gn_u32 attempt : 6;  // of a read: 0 = any replica, k = the k-th serving one. Of a write: the next replica of the piece at `sent`
+  gn_u32 attempt : 6;  // of a read: 0 = any replica, k = the k-th serving one. Of a write: the next replica of the part at `sent`
   gn_u32 opcode : 2;
   gn_u32 flags : 2;
   gn_u32 head : 8;     // the request's slot, or IO_NONE
@@ -57,11 +57,13 @@ struct io {
                 ssd(0), status(GN_OK), dw0(0), dw1(0) {}
 };
 
-// A request that is a read, and known to be one when it is compiled: what only writes need is not there.
+// A request that is a read into contiguous memory, and known to be one when it is compiled: what only others need is not there.
 struct read_io : io {};
 
 GN_DEV gn_u32 opcode_of(const io& x) { return x.opcode; }
 GN_DEV constexpr gn_u32 opcode_of(const read_io&) { return IO_READ; }
+GN_DEV bool has_pieces(const io& x) { return in_pieces(x.address); }
+GN_DEV constexpr bool has_pieces(const read_io&) { return false; }
 
 // Describes a request; checks what can be checked without the array.
 template <class X = io>
@@ -81,20 +83,48 @@ GN_DEV X io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, gn_u
   return x;
 }
 
+// The same with its data in `b`.
+GN_DEV io io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 key, gn_u32 flags) {
+  io x = io_make(v, opcode, vba, blocks, (gn_u64)0, key, flags);
+  if (x.status == GN_PENDING && b.first + blocks > b.pages) x.status = GN_BAD_REQUEST;
+  x.address = name_of(b);
+  return x;
+}
+
 GN_DEV bool io_ended(const io& x) { return x.status != GN_PENDING; }
 GN_DEV bool io_all_sent(const io& x) { return x.sent == x.blocks; }
 
 // log2 of the blocks between the borders at which a volume's requests are cut.
-GN_DEV gn_u32 piece_shift(const volume& v) {
+GN_DEV gn_u32 chunk_shift(const volume& v) {
   return v.chunk_shift < COMMAND_MAX_SHIFT ? v.chunk_shift : (gn_u32)COMMAND_MAX_SHIFT;
 }
 
-// Commands that a request has come to so far: its slot's `done` is as much when all of them have ended.
+// Commands that a request has come to so far: its slot's `done` is as much when all of them have ended. Each moves data by one RDMA operation.
 template <class X>
 GN_DEV gn_u32 io_issued(const volume& v, const X& x) {
-  gn_u32 shift = piece_shift(v);
-  gn_u32 pieces = x.sent ? ((x.vba + x.sent - 1) >> shift) - (x.vba >> shift) + 1 : 0;
-  return opcode_of(x) == IO_WRITE ? pieces * v.replicas + x.attempt : pieces;
+  gn_u32 shift = chunk_shift(v);
+  gn_u32 parts = has_pieces(x) ? parts_of(buffer_of(x.address), x.vba, shift, x.sent)
+                 : x.sent      ? ((x.vba + x.sent - 1) >> shift) - (x.vba >> shift) + 1
+                               : 0;
+  return opcode_of(x) == IO_WRITE ? parts * v.replicas + x.attempt : parts;
+}
+
+// Blocks of the command at `sent`.
+template <class X>
+GN_DEV gn_u32 io_part(const volume& v, const X& x) {
+  gn_u32 n = 1u << chunk_shift(v), rest = x.blocks - x.sent;
+  n -= (x.vba + x.sent) & (n - 1);
+  if (has_pieces(x)) {
+    gn_u32 piece = to_end_of_piece(buffer_of(x.address), x.sent);
+    if (n > piece) n = piece;
+  }
+  return n > rest ? rest : n;
+}
+
+// Where its data is.
+template <class X>
+GN_DEV gn_u64 io_data(const X& x) {
+  return has_pieces(x) ? buffer_of(x.address).at(x.sent * GN_BLOCK) : x.address + (gn_u64)x.sent * GN_BLOCK;
 }
 
 // The 64-byte capsule of a read, write or flush (proto/src/nvme.rs), 16 bytes after 16: fewer registers at once.
@@ -102,7 +132,7 @@ template <class X>
 GN_DEV void write_capsule(channel& c, const volume& v, const X& x, gn_u32 cid, gn_u32 vba, gn_u32 n, gn_u64 sequence) {
   gn_u8* to = capsule_of(c, cid);
   bool io = opcode_of(x) != IO_FLUSH;
-  gn_u64 data = x.address + (gn_u64)x.sent * GN_BLOCK;
+  gn_u64 data = io_data(x);
   gn_u32 first[4] = {cid << 16 | NVME_FLAGS_SGL << 8 | opcode_of(x), 1 /* NSID */, io ? v.map_epoch : 0, io ? v.lease_epoch : 0};
   mem::st16(to, first);
   gn_u32 second[4] = {0, 0, io ? (gn_u32)data : 0, io ? (gn_u32)(data >> 32) : 0};
@@ -173,11 +203,8 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
   if (!goes) return;
   slot& r = c.slots[x.head];
   bool write = opcode_of(x) == IO_WRITE;
-  gn_u32 n = 1u << piece_shift(v);
-  n -= vba & (n - 1);
-  gn_u32 rest = x.blocks - x.sent;
-  if (n > rest) n = rest;
-  // The piece's sequence, the same for all its replicas.
+  gn_u32 n = io_part(v, x);
+  // The part's sequence, the same for all its replicas.
   if (write && x.attempt == 0) r.pool_addr = mem::add_relaxed_gpu(&v.next_sequence, (gn_u64)1);
   if (sends) {
     write_capsule(c, v, x, cid, vba, n, write ? r.pool_addr : 0);
@@ -266,15 +293,15 @@ GN_DEV void io_abandon(channel& c, const volume& v, gn_u32 mask, bool gives_up, 
   gives_up = gives_up && !io_ended(x);
   if (!__any_sync(mask, gives_up)) return;
   in_turns<S>(mask, gives_up, [&] {
-    bool pooled = x.blocks && pool_owns(c.data, x.address), staged = x.cid != IO_NONE;
+    bool pooled = x.blocks && (has_pieces(x) || pool_owns(c.data, x.address)), staged = x.cid != IO_NONE;
     gn_u32 cid = x.cid, head = x.head;
     x.status = timed_out(c);
     x.cid = x.head = IO_NONE;
     if (head == IO_NONE) return;  // nothing of it is on its way
     slot& r = c.slots[head];
-    r.pool_addr = pooled ? x.address : 0;
+    r.pool_addr = !pooled ? 0 : has_pieces(x) ? keep_buffer(c, head, buffer_of(x.address)) : x.address;
     r.pool_bytes = x.blocks * GN_BLOCK;
-    if (pooled) pool_hold<S>(c.data, x.address, x.blocks * GN_BLOCK, POOL_HELD);
+    hold_data<S>(c, r, POOL_HELD);
     if (staged && cid != head) S::and_release(&c.slot_bits[cid / 32], ~(1u << (cid & 31u)));
     gn_u32 left = REQ_ABANDONED - io_issued(v, x) + staged;  // what is staged will not be sent
     gn_u32 done = S::add_acqrel(&r.done, left) + left;       // pairs with the add of the last command's end

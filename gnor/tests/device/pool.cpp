@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Many warps take buffers of all sizes from a pool that grows. No page has two owners, none is lost, and of all who find the pool empty at
-// once, one asks.
+// Many warps take buffers of all sizes from a pool that grows, contiguous ones and such as may be in pieces. No page has two owners, none is lost, and
+// of all who find the pool empty at once, one asks.
 //   pool plain|tsan SEEDS [WARPS]      "ok NAME" or "FAILED NAME" a test
 #include "rig.hpp"
+#include "gnor/buffer.cuh"
 
 namespace {
 
@@ -19,7 +20,7 @@ struct World {
   Memory words{MOST * 4}, host{64};
   pool p{};
   std::vector<gn_u32> owner;   // of each page: 0, or the thread that has it + 1. Plain: two owners are a race
-  gn_u32 twice = 0, outside = 0, failed = 0, served = 0;
+  gn_u32 twice = 0, outside = 0, failed = 0, served = 0, in_pieces = 0;
   unsigned asks = 0, wrong_asks = 0, steps = 0;
   gn_u32 answered = 0;
 
@@ -34,29 +35,45 @@ void user(void* arg) {
   Rng rng(w.seed * 7919 + thread);
   const gn_u32 sizes[] = {1, 1, 1, 2, 5, 15, 16, 17, 32, 100, 256};
   for (gn_u32 round = 0; round < 2; ++round) {
-    gn_u32 pages = sizes[rng.below(w.first_blocks >= 16 || !w.refuses ? 11 : 6)];
-    gn_u64 got = pool_alloc<by_device>(w.p, pages * POOL_PAGE - rng.below(POOL_PAGE), thread);
+    gn_u32 pages = sizes[rng.below(w.first_blocks >= 16 || !w.refuses ? 11 : 6)], bytes = pages * POOL_PAGE - rng.below(POOL_PAGE);
+    bool any = rng.one_of(3), got;
+    buffer b = {};
+    if (any) {
+      got = pool_alloc_buffer<by_device>(w.p, bytes, thread, b);
+    } else {
+      b.base = pool_alloc<by_device>(w.p, bytes, thread);
+      b.pages = static_cast<gn_u16>(pages), b.shift = PIECE_ALL;
+      got = b.base != 0;
+    }
     if (!got) {
       add_relaxed_gpu(&w.failed, 1u);
       pause(20);
       continue;
     }
     add_relaxed_gpu(&w.served, 1u);
-    gn_u32 first = static_cast<gn_u32>(got / POOL_PAGE) - BASE_PAGE;
-    if (got % POOL_PAGE || first + pages > PAGES) {
+    if (b.shift != PIECE_ALL) add_relaxed_gpu(&w.in_pieces, 1u);
+    gn_u32 of[256], outside = b.pages != pages;
+    for (gn_u32 i = 0; i < pages; ++i) {
+      gn_u64 at = b.at(i * POOL_PAGE);
+      of[i] = static_cast<gn_u32>(at / POOL_PAGE) - BASE_PAGE;
+      outside += at % POOL_PAGE || of[i] >= PAGES || b.at(i * POOL_PAGE + 77) != at + 77;
+    }
+    if (outside) {
       add_relaxed_gpu(&w.outside, 1u);
       continue;
     }
     for (gn_u32 i = 0; i < pages; ++i) {
-      if (w.owner[first + i]) add_relaxed_gpu(&w.twice, 1u);
-      w.owner[first + i] = thread + 1;
+      if (w.owner[of[i]]) add_relaxed_gpu(&w.twice, 1u);
+      w.owner[of[i]] = thread + 1;
     }
     for (gn_u32 k = rng.below(4); k--;) pause(20);
     for (gn_u32 i = 0; i < pages; ++i) {
-      if (w.owner[first + i] != thread + 1) add_relaxed_gpu(&w.twice, 1u);
-      w.owner[first + i] = 0;
+      if (w.owner[of[i]] != thread + 1) add_relaxed_gpu(&w.twice, 1u);
+      w.owner[of[i]] = 0;
     }
-    pool_free<by_device>(w.p, got, pages * POOL_PAGE);
+    b.first = static_cast<gn_u16>(rng.below(pages));  // a part is not given back by itself
+    if (any) pool_free_buffer<by_device>(w.p, b);
+    else pool_free<by_device>(w.p, b.base, pages * POOL_PAGE);
   }
 }
 
@@ -80,6 +97,37 @@ void careful_user(void* arg) {
   add_relaxed_gpu(&w.served, 1u);
 }
 
+/// One thread: in a pool where every second page is taken, and every second block of the others, buffers come in pieces or not at all.
+void patient_user(void* arg) {
+  World& w = *static_cast<World*>(arg);
+  if (threadIdx.x) return;
+  auto words = reinterpret_cast<gn_u32*>(w.words.p);
+  gn_u32 bad = 0;
+  buffer b;
+  auto takes = [&](gn_u32 pages) { return pool_alloc_buffer<by_device>(w.p, pages * POOL_PAGE, 3, b); };
+  for (gn_u32 i = 0; i < w.p.blocks; ++i) words[i] = i % 4 == 0 ? 0u : i % 4 == 2 ? (gn_u32)POOL_WHOLE : 0x5555u;
+  std::vector<gn_u32> before(words, words + MOST);
+  bad += !takes(16) || b.shift != PIECE_ALL;  // a block: contiguous comes first
+  pool_free_buffer<by_device>(w.p, b);
+  bad += !takes(64) || b.shift != PIECE_BLOCK || b.at(16 * POOL_PAGE) == b.at(0) + POOL_BLOCK;
+  buffer page;
+  bad += !pool_alloc_buffer<by_device>(w.p, 2 * POOL_PAGE, 0, page) || page.shift != PIECE_PAGE || page.at(POOL_PAGE) != page.at(0) + 2 * POOL_PAGE;
+  pool_free_buffer<by_device>(w.p, page);
+  bad += takes(80) || b.pages;  // four blocks are free, not five; what was taken of them is back
+  for (gn_u32 i = 0; i < w.p.blocks; i += 4) bad += words[i] != POOL_WHOLE, words[i] = 0;
+  for (gn_u32 i = 0; i < MOST; ++i) bad += words[i] != before[i], words[i] = 0;
+  // Parts, counted as they are cut.
+  for (gn_u32 seed = 0; seed < 4000; ++seed) {
+    Rng rng(seed);
+    b.first = static_cast<gn_u16>(rng.below(40)), b.shift = rng.below(3) * 4;
+    gn_u32 vba = rng.below(40), chunk = rng.below(6), sent = rng.below(60), parts = sent != 0;
+    for (gn_u32 k = 1; k < sent; ++k) parts += (vba + k) % (1u << chunk) == 0 || (b.first + k) % (1u << b.shift) == 0;
+    bad += parts != parts_of(b, vba, chunk, sent);
+  }
+  if (bad) add_relaxed_gpu(&w.outside, bad);
+  add_relaxed_gpu(&w.served, 1u);
+}
+
 bool host_turn(void* arg) {
   World& w = *static_cast<World*>(arg);
   if (++w.steps % 16) return false;
@@ -93,6 +141,8 @@ bool host_turn(void* arg) {
   return true;
 }
 
+gn_u64 in_pieces_at_all = 0;
+
 bool run(uint64_t seed, gn_u32 warps, simt::Body body = user) {
   World w(seed, warps);
   // A run has at most 16,384 lanes: of very many warps each has half of its own.
@@ -104,6 +154,7 @@ bool run(uint64_t seed, gn_u32 warps, simt::Body body = user) {
   o.deadline_ns = 100000 * 1000000ull;
   o.abort_run = [](void*, const char*) {};
   simt::Stats s = simt::run(&grid, 1, o, &visible, 1, host_turn, &w);
+  in_pieces_at_all += w.in_pieces;
   gn_u32 left = 0;
   for (gn_u32 b = 0; b < MOST; ++b) left += reinterpret_cast<gn_u32*>(w.words.p)[b] != 0;
   // At most one request for each doubling: from one block to 64 there are six.
@@ -125,8 +176,9 @@ int main(int argc, char** argv) {
   }
   uint64_t seeds = strtoull(argv[2], nullptr, 10);
   gn_u32 warps = argc > 3 ? static_cast<gn_u32>(strtoul(argv[3], nullptr, 10)) : 4;
-  unsigned bad = !run(15, 1, careful_user);  // a pool of 16 blocks
+  unsigned bad = !run(15, 1, careful_user) + !run(15, 1, patient_user);  // a pool of 16 blocks
   for (uint64_t seed = 1; seed <= seeds && bad < 2; ++seed) bad += !run(seed, warps);
+  if (!bad && !in_pieces_at_all) ++bad, printf("  no buffer came in pieces\n");
   printf("%s pool_of_%u_warps\n", bad ? "FAILED" : "ok", warps);
   return bad != 0;
 }

@@ -53,6 +53,7 @@ struct Config {
   bool batch = false;                // by the batch's calls, not by the steps below them
   bool leaves = false;               // warps end before their last requests
   bool parts = false;                // requests use a part of their buffer
+  bool fragments = false;            // every second page of the pool is taken, but for some blocks: buffers come in pieces
   bool bursts = false;               // commands are answered when the queues are full
   bool answers = false;              // reads are answered by the agent, data and response together
   bool instant = false;              // answer in the step in which a command is seen, without moving data
@@ -129,6 +130,7 @@ struct Rig {
   gn_u32 connected = 0, warps_done = 0, submitted = 0, called = 0;
   void* chains = nullptr;
   std::vector<gn_u32> versions;   // of the threads' own blocks as their owners last wrote them; ~0 where not known
+  gn_u32 in_pieces = 0;           // buffers
   gn_u32 wrong_data = 0, wrong_status = 0, leaked = 0, ios = 0, failed_ios = 0, timed_out = 0;
 
   explicit Rig(const Config& config)
@@ -178,8 +180,12 @@ struct Rig {
     c.qps_addr = reinterpret_cast<gn_u64>(qps.data());
     c.queue_lkey = QUEUE_KEY, c.ssds = cfg.ssds, c.first_qpn = FIRST_QPN, c.cq_log = cq_log, c.qid = 1, c.depth = cfg.depth;
     c.port_addr = reinterpret_cast<gn_u64>(&port);
+    for (gn_u32 b = 0; b < cfg.pool_blocks; ++b) reinterpret_cast<gn_u32*>(pool_words.p)[b] = taken_of(b);
     c.data = {pool_memory.at(), pool_words.at(), cfg.grows ? rings.at(rings.bytes - 64) : 0, cfg.grows ? 1 : cfg.pool_blocks, POOL_KEY, cfg.pool_blocks, 0};
   }
+
+  /// Pages of a block that are nobody's in this run.
+  gn_u32 taken_of(gn_u32 b) const { return !cfg.fragments ? 0u : b % 4 == 3 ? (gn_u32)POOL_WHOLE : b % 4 == 2 ? 0u : 0x5555u; }
 
   void set_up_volume() {
     v.factor = mix(static_cast<gn_u32>(cfg.seed)), v.capacity_blocks = SHARED_BLOCKS + threads * OWN_BLOCKS;
@@ -202,7 +208,7 @@ struct Rig {
     for (gn_u32 w : c.parked_bits) note("parked_bits", w);
     for (gn_u32 w : c.orphans) note("orphans", w);
     for (const slot& s : c.slots) note("state", s.state), note("done", s.done), note("status", s.status);
-    for (gn_u32 b = 0; b < cfg.pool_blocks; ++b) note("pool word", reinterpret_cast<const gn_u32*>(pool_words.p)[b]);
+    for (gn_u32 b = 0; b < cfg.pool_blocks; ++b) note("pool word", reinterpret_cast<const gn_u32*>(pool_words.p)[b] ^ taken_of(b));
     note("cq_word", c.cq_word & CQ_LOCKED);
     // Who shares the channel may be others in the next launch.
     for (const queue_pair& q : qps) note("unpublished", q.reserve - q.publish);

@@ -110,7 +110,7 @@ mutants_of_one_core() {
     # Of answers.
     mutant answer_without_its_parts $FABRIC/answer.cuh 's/if ((word & PARTS_MASK) != word >> TOTAL_SHIFT) return;/if (!(word >> TOTAL_SHIFT)) return;/' \
         plain plain batched_reads_and_writes 60
-    mutant answer_parts_relaxed $FABRIC/answer.cuh 's/mem::add_acqrel_cta(&x.word/mem::add_relaxed_cta(\&x.word/' tsan tsan batched_reads_and_writes 30
+    mutant answer_parts_relaxed $FABRIC/answer.cuh 's/mem::add_acqrel_cta(&x.word/mem::add_relaxed_cta(\&x.word/' tsan tsan batched_reads_and_writes 90
     # Of the modes of sharing.
     mutant lanes_without_turns $GNOR/sharing.cuh 's/if constexpr (S::ALONE) {/if constexpr (false) {/' \
         plain plain one_warp_alone 60
@@ -140,13 +140,18 @@ mutants_of_the_other() {
     mutant receives_given_out_twice $FABRIC/inbound.cuh 's/rq_head += (gn_u32)__popc(consumed)/rq_head += 1u/' \
         plain plain full_queues 20
     mutant abandoned_buffer_given_back $GNOR/io.cuh \
-        's/r.pool_addr = pooled ? x.address : 0;/r.pool_addr = 0;/;/if (pooled) pool_hold/d' plain plain late_completions 30
+        's/r.pool_addr = !pooled.*$/r.pool_addr = 0;/' plain plain late_completions 30
     mutant held_pages_given_out $GNOR/pool.cuh 's/old > POOL_PAGE_MASK/old \& POOL_WHOLE/;s/while (seen < POOL_PAGE_MASK)/while ((seen \& 0x1ffffu) < POOL_PAGE_MASK)/' \
         plain plain late_completions 30
     mutant held_for_ever $GNOR/complete.cuh '/0u - POOL_HELD/d' plain plain late_completions 30
     mutant a_part_given_back $GNOR/complete.cuh \
-        's/if (r.pool_addr) pool_hold.*$/if (r.pool_addr) { pool_hold<S>(c.data, r.pool_addr, r.pool_bytes, 0u - POOL_HELD); pool_free<S>(c.data, r.pool_addr, r.pool_bytes); }/' \
+        's/hold_data<S>(c, r, 0u - POOL_HELD);/&\n      if (r.pool_addr \&\& !in_pieces(r.pool_addr)) pool_free<S>(c.data, r.pool_addr, r.pool_bytes);/' \
         plain plain late_completions 60
+    mutant borders_of_pieces_crossed $GNOR/io.cuh 's/if (n > piece) n = piece;//' plain plain buffers_in_pieces 20
+    mutant borders_counted_twice $GNOR/buffer.cuh 's/!same ? of_chunks/true ? of_chunks/' plain plain pool 1
+    mutant pieces_not_given_back $GNOR/buffer.cuh '/^    pool_free_buffer<S>(p, b);/d' plain plain pool 30
+    mutant description_of_a_buffer_not_kept $GNOR/complete.cuh 's/return name_of(kept);/return name_of(b);/' plain plain buffers_in_pieces 60
+    mutant pieces_not_held $GNOR/complete.cuh '/if (in_pieces(r.pool_addr)) pool_hold_buffer/s/pool_hold_buffer.*$/{}/' plain plain buffers_in_pieces 90
     mutant staged_not_counted $GNOR/io.cuh 's/ + staged;  \/\/ what is/;  \/\/ what is/' plain plain late_completions 60
     mutant not_tried_elsewhere $GNOR/io.cuh 's/if (status & GN_QP_BROKEN) return .*/if (status \& GN_QP_BROKEN) return false;/' \
         plain plain reads_survive_a_queue_pair 40

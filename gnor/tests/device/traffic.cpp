@@ -15,7 +15,8 @@ constexpr gn_u32 FULL = 0xffffffffu;
 struct Lane {
   enum State { WANTS_BUFFER, RUNS, ENDED } state = ENDED;
   io x{};
-  gn_u64 buffer = 0, deadline = 0;
+  buffer data{};   // contiguous, or in pieces
+  gn_u64 deadline = 0;
   gn_u32 vba = 0, blocks = 0, bytes = 0, version = 0;
   bool write = false;
 };
@@ -38,20 +39,50 @@ void next_request(Rig& r, Lane& lane, gn_u32 thread, gn_u32 round) {
   lane.version = 1 + round + thread * 16;
 }
 
+void* block_of(Lane& lane, gn_u32 b) { return reinterpret_cast<void*>(lane.data.at(b * GN_BLOCK)); }
+
+/// A buffer for the request, contiguous by the plain calls or, where the pool is in fragments, whatever there is.
+template <class S>
+bool take_buffer(Rig& r, channel& c, Lane& lane, gn_u32 thread) {
+  if (r.cfg.fragments) {
+    if (!pool_alloc_buffer<S>(c.data, lane.bytes, thread, lane.data)) return false;
+    if (lane.data.shift != PIECE_ALL) add_relaxed_gpu(&r.in_pieces, 1u);
+    // A part of it may begin anywhere.
+    lane.data.first = static_cast<gn_u16>(thread % (lane.data.pages - lane.blocks + 1));
+    return true;
+  }
+  lane.data.base = pool_alloc<S>(c.data, lane.bytes, thread);
+  lane.data.shift = PIECE_ALL;
+  return lane.data.base != 0;
+}
+
+template <class S>
+void give_buffer(Rig& r, channel& c, Lane& lane) {
+  if (r.cfg.fragments) pool_free_buffer<S>(c.data, lane.data);
+  else pool_free<S>(c.data, lane.data.base, lane.bytes);
+}
+
+/// Where it lies it stays until it has ended.
+io request_of(Rig& r, const Lane& lane) {
+  gn_u32 opcode = lane.write ? IO_WRITE : IO_READ;
+  return r.cfg.fragments ? io_make(r.v, opcode, lane.vba, lane.blocks, lane.data, POOL_KEY, 0)
+                         : io_make(r.v, opcode, lane.vba, lane.blocks, lane.data.base, POOL_KEY, 0);
+}
+
 void prepare(Rig& r, Lane& lane) {
   for (gn_u32 b = 0; b < lane.blocks; ++b) {
-    void* block = reinterpret_cast<void*>(lane.buffer + b * GN_BLOCK);
-    if (lane.write) fill_block(block, lane.vba + b, lane.version);
-    else memset(block, 0xdd, GN_BLOCK);
+    if (lane.write) fill_block(block_of(lane, b), lane.vba + b, lane.version);
+    else memset(block_of(lane, b), 0xdd, GN_BLOCK);
   }
-  lane.x = io_make(r.v, lane.write ? IO_WRITE : IO_READ, lane.vba, lane.blocks, lane.buffer, POOL_KEY, 0);
+  lane.x = request_of(r, lane);
 }
 
 template <class S>
 void begin(Rig& r, Lane& lane, gn_u32 thread) {
   bool wants = lane.state == Lane::WANTS_BUFFER;
-  in_turns<S>(FULL, wants, [&] { lane.buffer = pool_alloc<S>(r.used->data, lane.bytes, thread); });
-  if (!wants || !lane.buffer) return;
+  bool got = false;
+  in_turns<S>(FULL, wants, [&] { got = take_buffer<S>(r, *r.used, lane, thread); });
+  if (!got) return;
   prepare(r, lane);
   lane.deadline = r.cfg.timeout ? now_ns() + r.cfg.timeout : ~0ull;
   lane.state = Lane::RUNS;
@@ -72,7 +103,7 @@ void look_at_result(Rig& r, Lane& lane, gn_u32 thread) {
     if (lane.write) {
       *known = good ? lane.version : ~0u;
     } else if (good && !r.cfg.instant) {
-      const gn_u32* block = reinterpret_cast<const gn_u32*>(lane.buffer + b * GN_BLOCK);
+      const gn_u32* block = static_cast<const gn_u32*>(block_of(lane, b));
       if (!is_block(block, lane.vba + b)) note(r.wrong_data);
       if (!known && block[0] != 0) note(r.wrong_data);
       if (known && *known != ~0u && block[0] != *known) note(r.wrong_data);
@@ -84,14 +115,14 @@ template <class S>
 void end(Rig& r, Lane& lane, bool ended, gn_u32 thread) {
   if (ended) look_at_result(r, lane, thread);
   __syncwarp();
-  in_turns<S>(FULL, ended, [&] { pool_free<S>(r.used->data, lane.buffer, lane.bytes); });
+  in_turns<S>(FULL, ended, [&] { give_buffer<S>(r, *r.used, lane); });
   if (ended) lane.state = Lane::ENDED;
 }
 
 /// The requests of these lanes were given up: their buffers go back while data may still come into them.
 template <class S>
 void given_up(Rig& r, Lane& lane, bool late) {
-  in_turns<S>(FULL, late, [&] { pool_free<S>(r.used->data, lane.buffer, lane.bytes); });
+  in_turns<S>(FULL, late, [&] { give_buffer<S>(r, *r.used, lane); });
   if (!late) return;
   note(r.timed_out);
   if (lane.x.status != (r.port ? (gn_u32)GN_TIMED_OUT : GN_TIMED_OUT | GN_NO_AGENT)) note(r.wrong_status);
@@ -224,17 +255,16 @@ void ended(const file_of<S>& f, gn_u64 user, gn_u32 status, gn_u32) {
   } else {
     look_at_result(r, lane, chain.thread);
   }
-  pool_free<S>(f.c->data, lane.buffer, lane.bytes);
+  give_buffer<S>(r, *f.c, lane);
   add_relaxed_gpu(&r.called, 1u);
   if (r.cfg.callback_waits) poll(f, 1u << lane_id());
   if (++chain.round == r.cfg.rounds) return;
   next_request(r, lane, chain.thread, chain.round);
-  lane.buffer = pool_alloc<S>(f.c->data, lane.bytes, chain.thread);
-  if (!lane.buffer) return;
+  if (!take_buffer<S>(r, *f.c, lane, chain.thread)) return;
   prepare(r, lane);
   // Not begun where no slot is free: a callback does not wait.
   if (begin_async(f, chain, true, 1u << lane_id()) == GN_PENDING) add_relaxed_gpu(&r.submitted, 1u);
-  else pool_free<S>(f.c->data, lane.buffer, lane.bytes);
+  else give_buffer<S>(r, *f.c, lane);
 }
 
 /// Every thread begins a chain and ends; the first warp takes them along until none is left.
@@ -266,7 +296,7 @@ void async_client_of(Rig& r) {
   while (__any_sync(FULL, waits)) {
     begin<S>(r, first, thread);
     bool have = waits && first.state == Lane::RUNS;
-    if (have) chain.lane = first;
+    if (have) chain.lane = first, chain.lane.x = request_of(r, chain.lane);
     if (begin_async(f, chain, have, FULL) == GN_PENDING && have) {
       waits = false;
       add_relaxed_gpu(&r.submitted, 1u);
@@ -296,12 +326,21 @@ void thread_alone(Rig& r, gn_u32 thread) {
   for (gn_u32 round = 0; round < r.cfg.rounds; ++round) {
     Lane lane;
     next_request(r, lane, thread, round);
-    while (!(lane.buffer = alloc(f, lane.bytes, self))) poll(f, self);
+    if (r.cfg.fragments) {
+      while (!alloc_wait(f, lane.bytes, lane.data, self)) {}
+      prepare(r, lane);
+      lane.x.status = lane.write ? write_one(f, lane.vba, lane.blocks, lane.data) : read_one(f, lane.vba, lane.blocks, lane.data);
+      look_at_result(r, lane, thread);
+      free(f, lane.data, self);
+      continue;
+    }
+    while (!(lane.data.base = alloc(f, lane.bytes, self))) poll(f, self);
+    lane.data.shift = PIECE_ALL;
     prepare(r, lane);
-    lane.x.status = lane.write ? write_one(f, lane.vba, lane.blocks, lane.buffer, POOL_KEY)
-                               : read_one(f, lane.vba, lane.blocks, lane.buffer, POOL_KEY);
+    lane.x.status = lane.write ? write_one(f, lane.vba, lane.blocks, lane.data.base, POOL_KEY)
+                               : read_one(f, lane.vba, lane.blocks, lane.data.base, POOL_KEY);
     look_at_result(r, lane, thread);
-    free(f, lane.buffer, lane.bytes, self);
+    free(f, lane.data.base, lane.bytes, self);
   }
 }
 
@@ -344,6 +383,8 @@ void ask_agent_to_end(void* p) {
   __atomic_store_n(reinterpret_cast<gn_u32*>(b.r.ring.stop_addr), LAUNCH, __ATOMIC_RELEASE);
 }
 
+gn_u64 pieced_buffers = 0;   // buffers, over all runs of a scenario
+
 /// One run; says what was wrong with it.
 bool run(const Config& cfg, const char* name) {
   Rig r(cfg);
@@ -373,6 +414,7 @@ bool run(const Config& cfg, const char* name) {
   char what[200] = "";
   unsigned left = s.failed ? 0 : r.leftovers(what, sizeof what);
   bool responses_lost = !cfg.break_at && !s.failed && r.ring.responses != peer.answered;
+  pieced_buffers += r.in_pieces;
   bool uncalled = r.called != r.submitted || r.c.uncalled;
   unsigned wrong = uncalled + r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive + peer.unexpected +
                    peer.bad_copies + peer.torn_writes;
@@ -402,6 +444,7 @@ Config common(uint64_t seed) {
   cfg.answers = seed / 2 % 2;
   cfg.depth = 32u << seed / 3 % 3;
   cfg.batch = seed % 2;
+  cfg.fragments = seed / 7 % 2;
   return cfg;
 }
 
@@ -456,13 +499,24 @@ Config late_completions(uint64_t seed) {
   cfg.lost_1_of = 5;
   cfg.timeout = 300 + static_cast<gn_u32>(seed % 5) * 100;
   cfg.rounds = 4;
-  cfg.parts = seed % 3 == 0;
+  cfg.parts = seed % 3 == 0 || cfg.fragments;
   cfg.leaves = seed % 3 == 1;
   if (seed / 2 % 2) {
     cfg.pool_blocks = 6;
   } else {  // more requests than slots: some are given up before they have one
     cfg.blocks = 2, cfg.warps = 3, cfg.max_blocks = 1;
   }
+  return cfg;
+}
+
+/// A pool in fragments: most buffers are in pieces, and data goes where those are.
+Config buffers_in_pieces(uint64_t seed) {
+  Config (*const kinds[])(uint64_t) = {common, late_completions, refused_reads};
+  Config cfg = kinds[seed % 3](seed);
+  cfg.fragments = cfg.parts = true;
+  cfg.max_blocks = 1 + static_cast<gn_u32>(seed % 8);
+  if (cfg.pool_blocks < 24) cfg.pool_blocks = 24;
+  cfg.async = seed % 5 == 4;
   return cfg;
 }
 
@@ -557,6 +611,7 @@ struct Scenario {
 };
 const Scenario SCENARIOS[] = {
     {"batched_reads_and_writes", batched_reads_and_writes},
+    {"buffers_in_pieces", buffers_in_pieces},
     {"full_queues", full_queues},
     {"many_doorbells", many_doorbells},
     {"a_small_pool", a_small_pool},
@@ -591,11 +646,13 @@ int main(int argc, char** argv) {
   for (const Scenario& s : scenarios) {
     if (argc > 3 && strcmp(argv[3], s.name) != 0) continue;
     unsigned bad = 0;
+    pieced_buffers = 0;
     for (uint64_t seed = first; seed < first + seeds && bad < 2; ++seed) {
       Config cfg = s.config(seed);
       cfg.weak = weak;
       bad += !run(cfg, s.name);
     }
+    if (s.config == buffers_in_pieces && !bad && !pieced_buffers) ++bad, printf("  no buffer came in pieces\n");
     printf("%s %s\n", bad ? "FAILED" : "ok", s.name);
     fflush(stdout);
     failures += bad != 0;

@@ -90,24 +90,50 @@ GN_DEV gn_u64 alloc(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) 
   return buffer;
 }
 
-// The same, polling until there is one or the file's deadline has passed. The lanes of `mask` together, those with `bytes` 0 want none.
-template <class S>
-GN_DEV gn_u64 alloc_wait(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
+// Polls until `get` has got something for each lane of `mask` that `wants` something, or the file's deadline has passed.
+template <class S, class F>
+GN_DEV void wait_for(const file_of<S>& f, gn_u32 mask, bool wants, F get) {
   may_wait(*f.c);
   gn_u32 deadline = ticks_after(f.timeout_ns);
-  gn_u64 buffer = 0;
   for (;;) {
-    bool wants = bytes && !buffer && bytes <= POOL_LONGEST;
-    in_turns<S>(mask, wants, [&] { buffer = pool_alloc<S>(f.c->data, bytes, thread_number()); });
-    if (!__any_sync(mask, wants && !buffer) || __any_sync(mask, ticks_passed(deadline))) return buffer;
+    in_turns<S>(mask, wants, [&] { wants = !get(); });
+    if (!__any_sync(mask, wants) || __any_sync(mask, ticks_passed(deadline))) return;
     take_completions<S>(*f.c, mask);
   }
+}
+
+// As `alloc`, polling until there is one or the file's deadline has passed. The lanes of `mask` together, those with `bytes` 0 want none.
+template <class S>
+GN_DEV gn_u64 alloc_wait(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
+  gn_u64 address = 0;
+  wait_for(f, mask, bytes && bytes <= POOL_LONGEST, [&] { return (address = pool_alloc<S>(f.c->data, bytes, thread_number())) != 0; });
+  return address;
 }
 
 // Gives it back; `bytes` is what was asked for, an address of 0 is nothing. When no request on it is under way, or after GN_TIMED_OUT. As `alloc`.
 template <class S>
 GN_DEV void free(const file_of<S>& f, gn_u64 address, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
   in_turns<S>(mask, address != 0, [&] { pool_free<S>(f.c->data, address, bytes); });
+}
+
+// The same for who can do with memory that is not contiguous: `b` is contiguous if there is such room, else in up to 16 pieces, pages or blocks of
+// 64 KiB. `b.at(offset)` is where a byte of it is. Whether there is one; a buffer without pages is none. `b` stays where it is until it is freed, where
+// the threads that use it see it.
+template <class S>
+GN_DEV bool alloc(const file_of<S>& f, gn_u32 bytes, buffer& b, gn_u32 mask = ALL_LANES) {
+  b.pages = 0;
+  in_turns<S>(mask, bytes != 0, [&] { pool_alloc_buffer<S>(f.c->data, bytes, thread_number(), b); });
+  return b.pages != 0;
+}
+template <class S>
+GN_DEV bool alloc_wait(const file_of<S>& f, gn_u32 bytes, buffer& b, gn_u32 mask = ALL_LANES) {
+  b.pages = 0;
+  wait_for(f, mask, bytes && bytes <= POOL_LONGEST, [&] { return pool_alloc_buffer<S>(f.c->data, bytes, thread_number(), b); });
+  return b.pages != 0;
+}
+template <class S>
+GN_DEV void free(const file_of<S>& f, buffer& b, gn_u32 mask = ALL_LANES) {
+  in_turns<S>(mask, b.pages != 0, [&] { pool_free_buffer<S>(f.c->data, b); });
 }
 
 // --- requests ------------------------------------------------------------------------------------------------------------------
@@ -120,6 +146,22 @@ GN_DEV read_io read_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u
 template <class S>
 GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 flags = 0) {
   return io_make(*f.v, IO_WRITE, vba, blocks, address, key, flags);
+}
+
+// The same with a buffer of the pool, from its first page on or from `b.first`.
+template <class S>
+GN_DEV io read_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b) {
+  return io_make(*f.v, IO_READ, vba, blocks, b, f.pool_key(), 0);
+}
+template <class S>
+GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 flags = 0) {
+  return io_make(*f.v, IO_WRITE, vba, blocks, b, f.pool_key(), flags);
+}
+
+// Commands, and so RDMA operations, that a request has taken; of a read that was tried elsewhere those of its last try.
+template <class S, class X>
+GN_DEV gn_u32 rdma_operations(const file_of<S>& f, const X& x) {
+  return io_issued(*f.v, x);
 }
 
 // Puts a request into the batch: the thread's bit is set until `dispatch` clears it. Any thread whose bit is clear.
@@ -206,6 +248,17 @@ GN_DEV gn_u32 write_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 
   return run(f, mask, blocks != 0, x);
 }
 
+template <class S>
+GN_DEV gn_u32 read_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 mask = ALL_LANES) {
+  io x = read_request(f, vba, blocks ? blocks : 1, b);
+  return run(f, mask, blocks != 0, x);
+}
+template <class S>
+GN_DEV gn_u32 write_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 mask = ALL_LANES) {
+  io x = write_request(f, vba, blocks ? blocks : 1, b);
+  return run(f, mask, blocks != 0, x);
+}
+
 // The same by one thread, whatever the others of its warp do.
 template <class S>
 GN_DEV gn_u32 read_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
@@ -214,6 +267,15 @@ GN_DEV gn_u32 read_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 ad
 template <class S>
 GN_DEV gn_u32 write_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
   return write_sync(f, vba, blocks, address, key, 1u << lane_id());
+}
+
+template <class S>
+GN_DEV gn_u32 read_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b) {
+  return read_sync(f, vba, blocks, b, 1u << lane_id());
+}
+template <class S>
+GN_DEV gn_u32 write_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b) {
+  return write_sync(f, vba, blocks, b, 1u << lane_id());
 }
 
 // --- requests that nobody waits for --------------------------------------------------------------------------------------------
