@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // A user's kernels for tests: one thread reads a block into memory that the host names, or leaves the read with the channel; and one that writes and
-// reads from a pool in which no two pages that are free lie side by side.
+// reads from a pool in which no two pages that are free lie side by side; and threads that read and write one range together.
 #include "gnstor/gnstor.cuh"
 
 struct user_args {
@@ -61,3 +61,29 @@ GN_DEV void pieces_body(pieces_args& a, gn_u32, gn_u32) {
 }
 
 GN_CLIENT(gn_test_pieces, pieces_args, pieces_body)
+
+struct together_args {
+  gn::file f;
+  gn_u64 from, to;   // registered memory, `bytes` each
+  gn_u32 key;
+  gn_u32 vba;
+  gn_u32 blocks;
+  gn_u32 wrote, read;  // out: what a block's threads and a warp's were told, the same to all
+};
+
+// A block writes a range together and reads it back, its first warp reads the first half once more.
+GN_DEV void together_body(together_args& a, gn_u32, gn_u32) {
+  gn_u32& word = *(gn_u32*)gn::smem();
+  gn_u32 wrote = gn::write_block(a.f, a.vba, a.blocks, a.from, a.key, word);
+  gn_u32 read = gn::read_block(a.f, a.vba, a.blocks, a.to, a.key, word);
+  gn_u64 twice = a.to + (gn_u64)a.blocks * gn::GN_BLOCK;
+  if (threadIdx.x < 32) {
+    gn_u32 again = gn::read_warp(a.f, a.vba, a.blocks / 2, twice, a.key);
+    if (!wrote && !again) again = gn::write_warp(a.f, a.vba, a.blocks / 2, twice, a.key);
+    if (again) gn::mem::st_relaxed_gpu(&a.read, again);
+  }
+  if (wrote) gn::mem::st_relaxed_gpu(&a.wrote, wrote);
+  if (read) gn::mem::st_relaxed_gpu(&a.read, read);
+}
+
+GN_CLIENT(gn_test_together, together_args, together_body)

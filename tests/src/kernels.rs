@@ -37,4 +37,5 @@ macro_rules! kernel {
 kernel!(read_volume, read_volume_one_grid, "`libgnstor/examples/read_volume.cu`.");
 kernel!(read_async, read_async_one_grid, "`libgnstor/examples/read_async.cu`.");
 kernel!(gn_test_user, gn_test_user_one_grid, "`tests/device/user.cu`.");
-kernel!(gn_test_pieces, gn_test_pieces_one_grid, "The other one of `tests/device/user.cu`.");
+kernel!(gn_test_pieces, gn_test_pieces_one_grid, "`tests/device/user.cu`: buffers in pieces.");
+kernel!(gn_test_together, gn_test_together_one_grid, "`tests/device/user.cu`: one range by many threads.");

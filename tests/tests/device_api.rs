@@ -215,3 +215,59 @@ fn a_request_whose_buffer_is_in_pieces_takes_an_operation_for_each() {
         assert_eq!((out.status, out.operations, out.wrong), (0, blocks, 0), "{blocks} blocks at {vba}");
     }
 }
+
+/// Mirror of what `together_args` has behind the file.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Together {
+    from: u64,
+    to: u64,
+    key: u32,
+    vba: u32,
+    blocks: u32,
+    wrote: u32,
+    read: u32,
+    padding: u32,
+}
+
+#[test]
+fn the_threads_of_a_block_and_of_a_warp_do_one_range_together() {
+    let array = small_array(4);
+    let node = node(array.engine());
+    let me = client(&array, &node, "me");
+    volume(&me, "v", 2 << 20, 2);
+    let file = me.open("v", Rights::Write).unwrap();
+    const MOST: usize = 400 * BLOCK;
+    let memory = Device::alloc(node.device(), 3 * MOST).unwrap();
+    let key = me.register_buffer(memory.address(), memory.len()).unwrap();
+    let there = Device::alloc(node.device(), 4096).unwrap();
+    let run = |vba: u32, blocks: u32, threads| {
+        let data = pattern(u64::from(vba), blocks as usize * BLOCK);
+        memory.write(0, &vec![0xEE; memory.len()]).unwrap();
+        memory.write(0, &data).unwrap();
+        let (from, to) = (memory.address(), memory.address() + MOST as u64);
+        there.write(0, file.device_file().as_bytes()).unwrap();
+        let args = Together { from, to, key, vba, blocks, ..Together::new_zeroed() };
+        there.write(size_of::<DeviceFile>(), args.as_bytes()).unwrap();
+        let shape = Shape { blocks: 1, threads, smem_bytes: 64 };
+        file.launch(kernels::gn_test_together(), shape, there.address(), Duration::from_secs(60)).unwrap();
+        let mut out = vec![0; size_of::<Together>()];
+        there.read(size_of::<DeviceFile>(), &mut out).unwrap();
+        let out = Together::read_from_bytes(&out).unwrap();
+        let mut back = vec![0; blocks as usize * BLOCK * 3 / 2];
+        memory.read(MOST, &mut back).unwrap();
+        (out, data, back)
+    };
+    // Fewer blocks than threads, more chunks than threads, ends that are no chunk's, nothing at all.
+    for (vba, blocks, threads) in [(3, 400, 64), (0, 16, 32), (500, 12, 128), (15, 2, 64), (100, 333, 32), (7, 0, 64)] {
+        let (out, data, back) = run(vba, blocks, threads);
+        assert_eq!((out.wrote, out.read), (0, 0), "{blocks} blocks at {vba} by {threads} threads");
+        assert_same("what the block read", &back[..data.len()], &data);
+        let half = blocks as usize / 2 * BLOCK;
+        assert_same("what the warp read", &back[data.len()..][..half], &data[..half]);
+    }
+    const OUT_OF_RANGE: u32 = 0x0008_0000;
+    let (out, _, back) = run(500, 13, 64);
+    assert_eq!((out.wrote, out.read), (OUT_OF_RANGE, OUT_OF_RANGE));
+    assert!(back[..13 * BLOCK].iter().all(|byte| *byte == 0xEE), "nothing was read");
+}

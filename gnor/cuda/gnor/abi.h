@@ -115,7 +115,7 @@ enum : gn_u32 {
   GN_TIMED_OUT = 0x00020000u,    // no completion before the deadline; what is given back now is given out again when it has come
   GN_QP_BROKEN = 0x00040000u,    // low bits: completion opcode << 8 | HCA syndrome
   GN_OUT_OF_RANGE = 0x00080000u, // beyond the volume
-  GN_BAD_REQUEST = 0x00100000u,  // zero blocks, misaligned address, longer than GN_MAX_BLOCKS
+  GN_BAD_REQUEST = 0x00100000u,  // zero blocks, misaligned address, longer than GN_MAX_BLOCKS or than its buffer
   GN_READ_ONLY = 0x00200000u,    // a write through a volume opened for reading
   GN_NO_REPLICA = 0x00400000u,   // the map names no SSD for the block
   GN_BUSY = 0x00800000u,         // no slot was free: poll, then submit again

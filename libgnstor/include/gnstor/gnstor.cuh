@@ -236,6 +236,23 @@ GN_DEV gn_u32 run_warp(const file_of<S>& f, bool have, X& x) {
   return run(f, ALL_LANES, have, x);
 }
 
+// A status that is not GN_OK of those of a warp, or of a block.
+GN_DEV gn_u32 status_of_all(gn_u32 status) {
+  gn_u32 failed = __ballot_sync(ALL_LANES, status != GN_OK);
+  __syncwarp();  // what each has read is everybody's
+  return failed ? __shfl_sync(ALL_LANES, status, (int)lowest(failed)) : (gn_u32)GN_OK;
+}
+GN_DEV gn_u32 status_of_block(gn_u32 status, gn_u32& word) {
+  __syncthreads();
+  if (threadIdx.x == 0) word = GN_OK;
+  __syncthreads();
+  if (status != GN_OK) by_block::cas(&word, (gn_u32)GN_OK, status);
+  __syncthreads();
+  gn_u32 all = word;
+  __syncthreads();
+  return all;
+}
+
 // Blocking read and write; the lanes of `mask` together, each with a range of its own (`blocks` 0: none). Return the lane's status.
 template <class S>
 GN_DEV gn_u32 read_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 mask = ALL_LANES) {
@@ -276,6 +293,53 @@ GN_DEV gn_u32 read_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buf
 template <class S>
 GN_DEV gn_u32 write_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b) {
   return write_sync(f, vba, blocks, b, 1u << lane_id());
+}
+
+// One range by many threads, each of them whole chunks of it: contiguous registered memory. A range that is not all within the volume is refused before
+// anything is done.
+GN_DEV gn_u32 share_of(const volume& v, gn_u32 rank, gn_u32 threads, gn_u64& vba, gn_u32& blocks, gn_u64& address) {
+  if (blocks && (vba >= v.capacity_blocks || blocks > v.capacity_blocks - vba)) return GN_OUT_OF_RANGE;
+  gn_u32 shift = chunk_shift(v);
+  gn_u64 first = vba >> shift, chunks = blocks ? ((vba + blocks - 1) >> shift) - first + 1 : 0, all = vba + blocks;
+  gn_u64 from = (first + chunks * rank / threads) << shift, to = (first + chunks * (rank + 1) / threads) << shift;
+  if (from < vba) from = vba;
+  if (to > all) to = all;
+  if (to < from) to = from;  // of a range without blocks
+  address += (from - vba) * GN_BLOCK;
+  vba = from;
+  blocks = (gn_u32)(to - from);
+  return GN_OK;
+}
+
+// The threads of a warp together; the same to all: GN_OK, or the status of one whose share failed.
+template <class S>
+GN_DEV gn_u32 read_warp(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
+  gn_u32 status = share_of(*f.v, lane_id(), 32, vba, blocks, address);
+  if (status == GN_OK) status = read_sync(f, vba, blocks, address, key);
+  return status_of_all(status);
+}
+template <class S>
+GN_DEV gn_u32 write_warp(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
+  gn_u32 status = share_of(*f.v, lane_id(), 32, vba, blocks, address);
+  if (status == GN_OK) status = write_sync(f, vba, blocks, address, key);
+  return status_of_all(status);
+}
+
+// The threads of a block together, whole warps; `word` is in its shared memory. What they have read all of them may use.
+template <class S>
+GN_DEV gn_u32 read_block(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32& word) {
+  static_assert(!S::ALONE, "a warp_file is for one warp");
+  gn_u32 status = share_of(*f.v, threadIdx.x, blockDim.x, vba, blocks, address);
+  if (status == GN_OK) status = read_sync(f, vba, blocks, address, key);
+  return status_of_block(status, word);
+}
+template <class S>
+GN_DEV gn_u32 write_block(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32& word) {
+  static_assert(!S::ALONE, "a warp_file is for one warp");
+  gn_u32 status = share_of(*f.v, threadIdx.x, blockDim.x, vba, blocks, address);
+  __syncthreads();  // what the block has stored is there before one of them sends it
+  if (status == GN_OK) status = write_sync(f, vba, blocks, address, key);
+  return status_of_block(status, word);
 }
 
 // --- requests that nobody waits for --------------------------------------------------------------------------------------------
