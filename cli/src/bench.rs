@@ -36,7 +36,7 @@ mod served;
 mod suite;
 mod told;
 
-pub use args::{BenchArgs, LinkArg, Mode, Rw, SuiteArg, Switch};
+pub use args::{BenchArgs, Bounce, LinkArg, Mode, Rw, SuiteArg, Switch};
 pub use latency::{Latency, Timed};
 pub use lateness::Lateness;
 pub use load::Load;

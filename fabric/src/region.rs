@@ -226,6 +226,17 @@ impl HostRegion {
         unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
     }
 
+    /// Copies bytes of another region to this one.
+    ///
+    /// # Panics
+    /// If a range leaves its region, or both regions are the same.
+    pub fn copy_from(&self, to: u64, other: &Self, from: u64, bytes: usize) {
+        assert!(self.id != other.id, "a copy between regions needs two of them");
+        let (from, to) = (other.at(from, bytes), self.at(to, bytes));
+        // SAFETY: `at` checked both ranges, and mappings do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+    }
+
     /// Reads bytes of a file into the region, without a copy in between.
     ///
     /// # Errors

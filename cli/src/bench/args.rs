@@ -48,6 +48,16 @@ pub enum Switch {
     Off,
 }
 
+/// Who moves the data of `basic` between host and device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bounce {
+    /// The driver, by one cuMemcpyBatchAsync for all that is to be moved at a time; a kernel where the driver is older than 13.0
+    Batch,
+    /// A kernel, by one launch for all that is to be moved at a time
+    Kernel,
+}
+
 /// The link between clients and SSDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LinkArg {
@@ -148,6 +158,9 @@ pub struct BenchArgs {
     /// The central engine of --mode gd and basic; without it the SSDs map and check, as in gd+deengine
     #[arg(long, value_enum, default_value = "on")]
     pub central_engine: Switch,
+    /// Who moves data between the buffer of --mode basic and device memory
+    #[arg(long, value_enum, default_value = "batch")]
+    pub bounce: Bounce,
     /// Logical capacity of each SSD [default: twice its share of the volumes, at least 1GiB]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub ssd_size: Option<u64>,

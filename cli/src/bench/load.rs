@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The checked load that the words describe.
 
-use super::args::{BenchArgs, Mode, Rw, Switch};
+use super::args::{BenchArgs, Bounce, Mode, Rw, Switch};
 use crate::CliError;
 use crate::array::check_ssds;
 use crate::report::human_bytes;
@@ -35,6 +35,8 @@ pub struct Load {
     pub seed: u64,
     /// A central engine says where everything is.
     pub central_engine: bool,
+    /// Who moves data between the buffer in host memory and the device; `None` where there is no such buffer.
+    pub bounce: Option<Bounce>,
     /// Blocks of a request.
     #[serde(skip)]
     pub unit_blocks: u32,
@@ -150,6 +152,7 @@ impl Load {
             replicas,
             seed: args.seed,
             central_engine: matches!(args.mode, Mode::Gd | Mode::Basic) && args.central_engine == Switch::On,
+            bounce: (args.mode == Mode::Basic).then_some(args.bounce),
             unit_blocks: u32::try_from(args.bs / BLOCK).expect("at most 16 MiB"),
             units,
             ssd_bytes,

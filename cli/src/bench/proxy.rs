@@ -4,15 +4,16 @@
 //! ```text
 //!   kernel's thread  --request word-->  proxy: central engine (gd, basic) -> commands on queues of the CPU's  -> HCA -> SSDs
 //!                                         |      data by the HCA: into device memory (gd, gd+deengine),
-//!                    <--answer word---    '      or into a bounce buffer and from there by the driver's copy (basic)
+//!                    <--answer word---    '      or into a bounce buffer and from there by a batch of copies (basic)
 //! ```
 //! The words are in host memory that the device sees: one request and one answer a thread.
 
-use super::args::Mode;
+use super::args::Bounce;
 use super::central::Central;
 use super::cpu::this_thread_s;
 use super::load::Load;
 use crate::CliError;
+use gnstor_fabric::device::{Copier, CopyBy, Segment};
 use gnstor_fabric::region::HostRegion;
 use libgnstor::host_channel::{Command, Ended, HostChannel};
 use libgnstor::{Error, File};
@@ -54,7 +55,8 @@ pub(super) struct Proxy {
     words_at: u64,
     /// Where commands find their data, and under which key.
     data: (u64, u32),
-    bounce: Option<Arc<HostRegion>>,
+    /// Of `basic`: has the bounce buffer, and moves data between it and the device.
+    copier: Option<Copier>,
     central: Option<Arc<Central>>,
     jobs: Vec<Job>,
     replica: u32,
@@ -73,12 +75,20 @@ impl Proxy {
         let words = HostRegion::alloc(4096).map_err(os("host memory for requests"))?;
         let words_at = file.client().node().device().map(&words).map_err(Error::from)?;
         let buffer = &file.client().buffer().expect("it was asked for").memory;
-        let bounce = match load.mode {
-            Mode::Basic => Some(HostRegion::alloc(buffer.len()).map_err(os("a bounce buffer"))?),
-            Mode::Gnstor | Mode::Gd | Mode::GdDeengine => None,
+        let copier = match load.bounce {
+            Some(bounce) => {
+                let by = match bounce {
+                    Bounce::Batch => CopyBy::Batch,
+                    Bounce::Kernel => CopyBy::Kernel,
+                };
+                let region = HostRegion::alloc(buffer.len()).map_err(os("a bounce buffer"))?;
+                let copier = Copier::new(file.client().node().device(), &region, by, load.iodepth as usize);
+                Some(copier.map_err(Error::from)?)
+            }
+            None => None,
         };
-        let data = match &bounce {
-            Some(region) => channel.register_host(region).map(|(key, address)| (address, key))?,
+        let data = match &copier {
+            Some(copier) => channel.register_host(copier.host()).map(|(key, address)| (address, key))?,
             None => (buffer.address(), channel.register(buffer)?),
         };
         Ok(Self {
@@ -87,7 +97,7 @@ impl Proxy {
             words,
             words_at,
             data,
-            bounce,
+            copier,
             central: central.cloned(),
             jobs: vec![Job::default(); load.iodepth as usize],
             replica: 0,
@@ -100,6 +110,14 @@ impl Proxy {
     /// Where the device finds the request and the answer words.
     pub(super) fn addresses(&self) -> (u64, u64) {
         (self.words_at, self.words_at + LANES * 8)
+    }
+
+    /// Who moves data between the bounce buffer and the device.
+    pub(super) fn bounce(&self) -> Option<Bounce> {
+        self.copier.as_ref().map(|copier| match copier.by() {
+            CopyBy::Batch => Bounce::Batch,
+            CopyBy::Kernel => Bounce::Kernel,
+        })
     }
 
     /// Before a launch: no request, no answer; reads go to this replica.
@@ -166,22 +184,16 @@ impl Proxy {
         Ok(any)
     }
 
-    /// With a bounce buffer: moves the units of these lanes between it and the device, neighbours together.
-    fn copy(&self, file: &File, lanes: &[usize], to_device: bool) -> Result<(), Error> {
-        let Some(bounce) = &self.bounce else { return Ok(()) };
+    /// With a bounce buffer: moves the units of these lanes between it and the device, all of them at once.
+    fn copy(&mut self, file: &File, lanes: &[usize], to_device: bool) -> Result<(), Error> {
+        let Some(copier) = &mut self.copier else { return Ok(()) };
         let device = &file.client().buffer().expect("it was asked for").memory;
-        let bytes = usize::try_from(self.load.bs).expect("at most 16 MiB");
-        for run in lanes.chunk_by(|a, b| a + 1 == *b) {
-            let (at, mut data) = (run[0] * bytes, vec![0; run.len() * bytes]);
-            if to_device {
-                bounce.read(at as u64, &mut data);
-                device.write(at, &data)?;
-            } else {
-                device.read(at, &mut data)?;
-                bounce.write(at as u64, &data);
-            }
-        }
-        Ok(())
+        let unit = |lane: &usize| {
+            let at = *lane as u64 * self.load.bs;
+            Segment { host: at, device: at, bytes: self.load.bs }
+        };
+        let units: Vec<Segment> = lanes.iter().map(unit).collect();
+        Ok(if to_device { copier.to_device(device, &units) } else { copier.to_host(device, &units) }?)
     }
 
     /// Sends what there is room for. Whether anything went out.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a run found: for people, and as JSON (`docs/bench.md`).
 
+use super::args::Bounce;
 use super::cpu::{Busy, CpuTime};
 use super::ideal::Ideal;
 use super::latency::Timed;
@@ -190,6 +191,11 @@ impl Report {
             human_bytes(load.size),
             load.replicas
         );
+        match load.bounce {
+            Some(Bounce::Batch) => outln!("  bounce      copied by the driver, one batch at a time"),
+            Some(Bounce::Kernel) => outln!("  bounce      copied by a kernel, one launch at a time"),
+            None => {}
+        }
         let array = &self.array;
         let full = array.fill_share * 100.0;
         outln!("  array       {} SSDs, preset {}, {}, {full:.1} % full", array.ssds, array.preset, array.state);

@@ -107,7 +107,7 @@ impl Rig {
     ///
     /// # Errors
     /// [`CliError`]: what was asked for cannot be, a device that is not there, no memory.
-    pub fn new(args: &BenchArgs, load: Load, steps: &Steps) -> Result<Self, CliError> {
+    pub fn new(args: &BenchArgs, mut load: Load, steps: &Steps) -> Result<Self, CliError> {
         let preset = media::preset(&args.preset)?;
         let device = Device::open(args.device.into()).map_err(Error::from)?;
         steps.done(format!("device      {} ({})", device.name(), device.why()));
@@ -134,6 +134,10 @@ impl Rig {
                 return Err(CliError::Interrupted);
             }
             members.push(member(number, args, &load, &array, &node, central.as_ref())?);
+        }
+        // Who copies is told as it is: the driver may have no batch of copies.
+        if let Some(proxy) = members.first().and_then(|member| member.proxy.as_ref()) {
+            load.bounce = proxy.lock().expect("no panic while held").bounce();
         }
         let bytes = load.clients as usize * size_of::<ClientAbi>();
         let clients = device.alloc(bytes).map_err(Error::from)?;

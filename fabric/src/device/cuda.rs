@@ -2,6 +2,7 @@
 //! A CUDA GPU through the driver API, loaded at run time: no build needs CUDA, and a machine without it says so.
 #![expect(unsafe_code, reason = "driver API calls")]
 
+mod copies;
 mod range;
 
 use super::{AgentWords, DeviceError, Kernel, Launch, Residency};
@@ -13,6 +14,7 @@ use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+pub(super) use copies::Stream;
 pub(super) use range::Part;
 
 pub(super) struct CudaDevice {

@@ -81,26 +81,45 @@ impl HostDevice {
         if residency == Residency::TwoKernels {
             grids.push(grid(agent, None));
         }
-        let mut options = std::mem::MaybeUninit::<Options>::uninit();
-        // SAFETY: plain data; the callee fills in every field.
-        let mut options = unsafe {
-            gn_simt_default_options(options.as_mut_ptr());
-            options.assume_init()
-        };
-        options.deadline_ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
-        let mut result = RunResult { yields: 0, switches: 0, os_yields: 0, failure: 0, reserved: 0, message: [0; 512] };
-        // SAFETY: the grids' bodies are kernels that take one pointer, which each launch provides; all memory they use stays
-        // allocated during the call, which returns only when every lane has ended or been dropped.
-        let code = unsafe { gn_simt_run(grids.as_ptr(), grids.len(), &raw const options, &raw mut result) };
-        if code == GN_SIMT_OK {
-            return Ok(());
-        }
-        // SAFETY: the callee NUL-terminates the message.
-        let message = unsafe { CStr::from_ptr(result.message.as_ptr()) }.to_string_lossy().into_owned();
-        if code == GN_SIMT_DEADLINE {
-            let what = format!("kernel {} did not end ({message})", client.kernel.name);
-            return Err(DeviceError::Timeout { what, after: deadline });
-        }
-        Err(DeviceError::Kernel { kernel: client.kernel.name, cause: message })
+        run_grids(&grids, client.kernel.name, deadline)
     }
+
+    /// Runs one grid on the calling thread, with no agent. Another thread may run grids at the same time.
+    #[expect(clippy::unused_self, reason = "the same shape as the GPU's")]
+    pub(super) fn run_alone(&self, launch: &Launch, deadline: Duration) -> Result<(), DeviceError> {
+        let grid = Grid {
+            grid: launch.blocks,
+            block: launch.threads,
+            smem_bytes: u64::from(launch.smem_bytes),
+            body: launch.kernel.host,
+            arg: launch.args as *mut c_void,
+            on_done: None,
+            done_arg: std::ptr::null_mut(),
+        };
+        run_grids(&[grid], launch.kernel.name, deadline)
+    }
+}
+
+fn run_grids(grids: &[Grid], kernel: &'static str, deadline: Duration) -> Result<(), DeviceError> {
+    let mut options = std::mem::MaybeUninit::<Options>::uninit();
+    // SAFETY: plain data; the callee fills in every field.
+    let mut options = unsafe {
+        gn_simt_default_options(options.as_mut_ptr());
+        options.assume_init()
+    };
+    options.deadline_ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
+    let mut result = RunResult { yields: 0, switches: 0, os_yields: 0, failure: 0, reserved: 0, message: [0; 512] };
+    // SAFETY: the grids' bodies are kernels that take one pointer, which each launch provides; all memory they use stays
+    // allocated during the call, which returns only when every lane has ended or been dropped.
+    let code = unsafe { gn_simt_run(grids.as_ptr(), grids.len(), &raw const options, &raw mut result) };
+    if code == GN_SIMT_OK {
+        return Ok(());
+    }
+    // SAFETY: the callee NUL-terminates the message.
+    let message = unsafe { CStr::from_ptr(result.message.as_ptr()) }.to_string_lossy().into_owned();
+    if code == GN_SIMT_DEADLINE {
+        let what = format!("kernel {kernel} did not end ({message})");
+        return Err(DeviceError::Timeout { what, after: deadline });
+    }
+    Err(DeviceError::Kernel { kernel, cause: message })
 }

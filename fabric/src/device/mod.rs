@@ -4,11 +4,13 @@
 //! A launch always has two parts: the HCA's agent, which is resident only as long as the launch lasts, and the client's kernel.
 //! The agent has reported in before the client starts, and is asked to end when the client has.
 
+mod copies;
 mod cuda;
 mod host;
 mod range;
 
 use crate::region::HostRegion;
+pub use copies::{Copier, CopyBy, Segment};
 pub use range::DeviceRange;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -65,6 +67,12 @@ pub enum DeviceError {
         /// The kernel.
         kernel: &'static str,
         /// The runtime's words.
+        cause: String,
+    },
+    /// A list of copies that cannot be done.
+    #[error("cannot copy between host and device memory: {cause}")]
+    Copy {
+        /// What is wrong with it.
         cause: String,
     },
 }

@@ -35,7 +35,7 @@ impl From<Error> for Failure {
                 DeviceError::NoCuda(_) => ENODEV,
                 DeviceError::Memory { .. } => ENOMEM,
                 DeviceError::Timeout { .. } => ETIMEDOUT,
-                DeviceError::Driver { .. } | DeviceError::Kernel { .. } => EIO,
+                DeviceError::Driver { .. } | DeviceError::Kernel { .. } | DeviceError::Copy { .. } => EIO,
             },
             other => other.errno(),
         };

@@ -52,6 +52,28 @@ fn the_cpu_centric_baselines_run_and_all_of_it_is_verified() {
 }
 
 #[test]
+fn both_ways_to_copy_a_bounce_buffer_are_told_and_verified() {
+    within(BUILD_LIMIT, || {
+        let words = ["--preset", "null", "--runtime", "300ms", "--mode", "basic", "--rw", "randrw"];
+        for by in ["batch", "kernel"] {
+            // Several chunks and several parts of a copy for each request, and requests that are a block.
+            for (bs, depth) in [("68k", "7"), ("4k", "40")] {
+                let report = bench(&[&words[..], &["--bounce", by, "--bs", bs, "--iodepth", depth]].concat());
+                told(&report, true, true);
+                assert_eq!(report["load"]["bounce"], by);
+            }
+            let ended = gnstor(&[&SMALL[..], &words[..], &["--bounce", by]].concat());
+            ended.worked();
+            let line = if by == "batch" { "copied by the driver" } else { "copied by a kernel" };
+            assert!(ended.stdout.contains(line), "{}", ended.stdout);
+        }
+        // Where there is no such buffer, nobody copies.
+        let report = bench(&["--preset", "null", "--runtime", "300ms", "--mode", "gd", "--bounce", "kernel"]);
+        assert_eq!(report["load"]["bounce"], Value::Null);
+    });
+}
+
+#[test]
 fn what_the_models_allow_and_what_is_late_is_told_and_drawn() {
     within(BUILD_LIMIT, || {
         let folder = tempfile::tempdir().expect("a folder");

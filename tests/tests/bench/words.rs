@@ -10,7 +10,7 @@ fn fio_s_words_are_all_there_and_explained() {
         let help = gnstor(&["bench", "--help"]).stdout;
         for word in [
             "mode", "rw", "bs", "iodepth", "clients", "ssds", "replicas", "preset", "runtime", "verify", "json",
-            "device", "plot", "size", "seed", "warmup", "runs", "figure", "suite",
+            "device", "plot", "size", "seed", "warmup", "runs", "figure", "suite", "bounce",
         ] {
             let mut lines = help.lines().skip_while(|line| {
                 let mut words = line.split_whitespace();
@@ -20,7 +20,19 @@ fn fio_s_words_are_all_there_and_explained() {
             let told = lines.next().expect("a line below it").trim();
             assert!(told.len() > 10 && !told.starts_with('-'), "--{word} is explained: {told}");
         }
-        for value in ["randread", "randwrite", "randrw", "gd+deengine", "basic", "200gbe", "targets", "figures"] {
+        let values = [
+            "randread",
+            "randwrite",
+            "randrw",
+            "gd+deengine",
+            "basic",
+            "200gbe",
+            "batch",
+            "kernel",
+            "targets",
+            "figures",
+        ];
+        for value in values {
             assert!(help.contains(&format!("- {value}:")), "{value} in {help}");
         }
     });
@@ -57,6 +69,7 @@ fn wrong_words_are_refused_in_a_sentence() {
             (["--rwmixread", "101"], "101"),
             (["--runtime", "soon"], "unit of time"),
             (["--mode", "floppy"], "gnstor"),
+            (["--bounce", "floppy"], "kernel"),
         ] {
             gnstor(&[&["bench"], &words[..]].concat()).not_understood(&[why]);
         }

@@ -3,7 +3,7 @@
 //! replaced as a whole after each run, and can be carried to another machine of the same kind.
 
 use crate::CliError;
-use crate::bench::args::{BenchArgs, SuiteArg, Switch};
+use crate::bench::args::{BenchArgs, Bounce, SuiteArg, Switch};
 use crate::bench::ceiling::Ceiling;
 use crate::bench::machine::{Build, Machine};
 use crate::bench::report::{Report, SCHEMA, word};
@@ -34,6 +34,7 @@ pub(super) struct Options {
     pub(super) verify: bool,
     pub(super) seed: u64,
     pub(super) one_grid: bool,
+    pub(super) bounce: Bounce,
 }
 
 impl Label {
@@ -48,6 +49,7 @@ impl Label {
             verify: args.verify == Switch::On,
             seed: args.seed,
             one_grid: args.one_grid,
+            bounce: args.bounce,
         };
         Self { schema: SCHEMA, suite: word(suite), build, machine, options }
     }
@@ -212,6 +214,7 @@ mod tests {
             verify: true,
             seed,
             one_grid: false,
+            bounce: Bounce::Batch,
         };
         let build = Build { version: "0".into(), sha256: sha256.repeat(64) };
         Label { schema: SCHEMA, suite: "targets".into(), build, machine, options }

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Lists of copies between a piece of mapped host memory and device memory, also while kernels are resident.
+//!
+//! ```text
+//!   segments  -> neighbours together ->  the driver's batch of copies (cuMemcpyBatchAsync), then the end of its stream
+//!                                   '->  parts of 16 KiB in mapped memory, one launch of gn_gather, then the end of its stream
+//! ```
+//! Each copier has a stream of its own: nothing waits for a resident kernel.
+
+use super::cuda::{CudaDevice, Stream};
+use super::{Backend, Device, DeviceError, DeviceMem, Kernel, Launch};
+use crate::region::HostRegion;
+use std::ffi::c_void;
+use std::sync::{Arc, Once};
+use std::time::Duration;
+use zerocopy::{Immutable, IntoBytes};
+
+#[expect(unsafe_code, reason = "the kernel's entry for the CPU execution")]
+mod entry {
+    unsafe extern "C" {
+        pub(super) fn gn_gather(parts: *mut std::ffi::c_void);
+    }
+}
+
+#[expect(unsafe_code, reason = "forwards to the C++ entry")]
+unsafe extern "C" fn gn_gather(parts: *mut c_void) {
+    // SAFETY: called by the CPU runtime with the launch's argument, a table of parts that outlives the launch.
+    unsafe { entry::gn_gather(parts) }
+}
+
+fn kernel() -> Kernel {
+    Kernel { name: "gn_gather", image: include_bytes!("../../cuda/gather.fatbin"), host: gn_gather }
+}
+
+/// Mirror of `gn::gather::part`.
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+struct Part {
+    to: u64,
+    from: u64,
+    bytes: u64,
+    reserved: u64,
+}
+const _: () = assert!(size_of::<Part>() == 32);
+
+/// `PART_BYTES` and `THREADS` of gather.cu.
+const PART_BYTES: u64 = 16 << 10;
+const THREADS: u32 = 256;
+/// On the CPU a warp a block, and few blocks a run: every lane has a stack.
+const THREADS_HOST: u32 = 32;
+const BLOCKS_HOST: usize = 16;
+/// What every offset and length is a multiple of: bytes that a thread copies at once.
+const ALIGN: u64 = 16;
+/// A kernel may find no room beside those that are resident. They have deadlines of their own, and this one is longer than they should take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Bytes to be copied, at these places of host and device memory. Multiples of 16, all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Offset in the host memory.
+    pub host: u64,
+    /// Offset in the device memory.
+    pub device: u64,
+    /// Length.
+    pub bytes: u64,
+}
+
+/// Who copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CopyBy {
+    /// The driver, all segments in one call: cuMemcpyBatchAsync.
+    #[default]
+    Batch,
+    /// A kernel, all segments in one launch.
+    Kernel,
+}
+
+/// Copies lists of segments between one piece of host memory and device memory.
+pub struct Copier {
+    device: Arc<Device>,
+    host: Arc<HostRegion>,
+    host_at: u64,
+    /// Segments of a list at most.
+    most: usize,
+    /// Where a kernel copies.
+    table: Option<Table>,
+    /// None on the CPU.
+    stream: Option<Stream>,
+    /// A kernel that did not end may read the table yet.
+    stuck: bool,
+}
+
+/// Mapped memory where the kernel reads what it copies.
+struct Table {
+    memory: Arc<HostRegion>,
+    address: u64,
+    parts: usize,
+}
+
+impl std::fmt::Debug for Copier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Copier({:?}, up to {} segments of {} bytes)", self.by(), self.most, self.host.len())
+    }
+}
+
+impl Copier {
+    /// A copier for lists of up to `most` segments of `host`, which it maps. Before kernels are resident: it loads its own. Where the driver
+    /// has no batch of copies, a kernel copies.
+    ///
+    /// # Errors
+    /// Memory and driver errors.
+    pub fn new(device: &Arc<Device>, host: &Arc<HostRegion>, by: CopyBy, most: usize) -> Result<Self, DeviceError> {
+        static TOLD: Once = Once::new();
+        let (mut by, host_at) = (by, device.map(host)?);
+        let stream = match &device.backend {
+            Backend::Host(_) => None,
+            Backend::Cuda(gpu) => {
+                if by == CopyBy::Batch && !CudaDevice::has_batch() {
+                    let what = "the CUDA driver is older than 13.0: a kernel copies in the place of cuMemcpyBatchAsync";
+                    TOLD.call_once(|| tracing::warn!("{what}"));
+                    by = CopyBy::Kernel;
+                }
+                Some(gpu.stream()?)
+            }
+        };
+        let mut copier = Self {
+            device: Arc::clone(device),
+            host: Arc::clone(host),
+            host_at,
+            most,
+            table: None,
+            stream,
+            stuck: false,
+        };
+        if by == CopyBy::Kernel {
+            copier.table = Some(Table::new(device, host.len(), most)?);
+        }
+        Ok(copier)
+    }
+
+    /// Who copies, which may not be who was asked for.
+    pub fn by(&self) -> CopyBy {
+        if self.table.is_some() { CopyBy::Kernel } else { CopyBy::Batch }
+    }
+
+    /// The host memory.
+    pub fn host(&self) -> &Arc<HostRegion> {
+        &self.host
+    }
+
+    /// Copies from the host memory to `memory`; all is there when it returns. Segments must not overlap in the device memory.
+    ///
+    /// # Errors
+    /// [`DeviceError::Copy`]: the list is not right, and nothing was copied. [`DeviceError::Timeout`]; driver errors.
+    pub fn to_device(&mut self, memory: &DeviceMem, segments: &[Segment]) -> Result<(), DeviceError> {
+        self.copy(memory, segments, true)
+    }
+
+    /// Copies from `memory` to the host memory; all is there when it returns. Segments must not overlap in the host memory.
+    ///
+    /// # Errors
+    /// As [`Self::to_device`].
+    pub fn to_host(&mut self, memory: &DeviceMem, segments: &[Segment]) -> Result<(), DeviceError> {
+        self.copy(memory, segments, false)
+    }
+
+    fn copy(&mut self, memory: &DeviceMem, segments: &[Segment], to_device: bool) -> Result<(), DeviceError> {
+        self.check(memory, segments)?;
+        let runs = runs(segments);
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let Some(table) = &self.table else { return self.by_batch(memory, &runs, to_device) };
+        let copied = self.by_kernel(table, memory, &runs, to_device);
+        self.stuck = matches!(copied, Err(DeviceError::Timeout { .. }));
+        copied
+    }
+
+    fn check(&self, memory: &DeviceMem, segments: &[Segment]) -> Result<(), DeviceError> {
+        let refuse = |cause: String| Err(DeviceError::Copy { cause });
+        if !Arc::ptr_eq(&self.device, &memory.device) {
+            return refuse("the memory is another device's".into());
+        }
+        if self.stuck {
+            return refuse("the copy before it has not ended".into());
+        }
+        if segments.len() > self.most {
+            return refuse(format!("{} segments are more than {}", segments.len(), self.most));
+        }
+        for segment in segments {
+            let Segment { host, device, bytes } = *segment;
+            if [host, device, bytes].iter().any(|number| !number.is_multiple_of(ALIGN)) {
+                return refuse(format!("{segment:?} is not made of multiples of {ALIGN}"));
+            }
+            let inside = |at: u64, len: usize| at.checked_add(bytes).is_some_and(|end| end <= len as u64);
+            for (what, at, len) in [("host", host, self.host.len()), ("device", device, memory.len())] {
+                if !inside(at, len) {
+                    return refuse(format!("{segment:?} leaves {len} bytes of {what} memory"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Source and destination addresses of a run.
+    fn ends(&self, memory: &DeviceMem, run: &Segment, to_device: bool) -> (u64, u64) {
+        let (host, device) = (self.host_at + run.host, memory.address + run.device);
+        if to_device { (host, device) } else { (device, host) }
+    }
+
+    fn by_batch(&self, memory: &DeviceMem, runs: &[Segment], to_device: bool) -> Result<(), DeviceError> {
+        if let (Backend::Cuda(gpu), Some(stream)) = (&self.device.backend, &self.stream) {
+            let ends = runs.iter().map(|run| self.ends(memory, run, to_device));
+            let (mut from, mut to): (Vec<u64>, Vec<u64>) = ends.unzip();
+            let mut sizes: Vec<usize> = runs.iter().map(|run| length(run.bytes)).collect();
+            return gpu.copy_batch(stream, &mut to, &mut from, &mut sizes);
+        }
+        let there = memory.host.as_ref().expect("host memory has a region");
+        for run in runs {
+            let (bytes, host) = (length(run.bytes), &self.host);
+            if to_device {
+                there.copy_from(run.device, host, run.host, bytes);
+            } else {
+                host.copy_from(run.host, there, run.device, bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn by_kernel(
+        &self,
+        table: &Table,
+        memory: &DeviceMem,
+        runs: &[Segment],
+        to_device: bool,
+    ) -> Result<(), DeviceError> {
+        let mut parts = Vec::new();
+        for run in runs {
+            let (from, to) = self.ends(memory, run, to_device);
+            for at in (0..run.bytes).step_by(length(PART_BYTES)) {
+                let bytes = PART_BYTES.min(run.bytes - at);
+                parts.push(Part { to: to + at, from: from + at, bytes, reserved: 0 });
+            }
+        }
+        if parts.len() > table.parts {
+            return Err(DeviceError::Copy { cause: "the segments are longer than the host memory".into() });
+        }
+        // The launch comes behind it, so the kernel sees it.
+        table.memory.write(0, parts.as_bytes());
+        let launch = |first: usize, count: usize, threads| Launch {
+            kernel: kernel(),
+            blocks: u32::try_from(count).expect("a table of so many parts has no memory"),
+            threads,
+            smem_bytes: 0,
+            args: table.address + (first * size_of::<Part>()) as u64,
+        };
+        match (&self.device.backend, &self.stream) {
+            (Backend::Cuda(gpu), Some(stream)) => gpu.launch_and_wait(stream, &launch(0, parts.len(), THREADS), LIMIT),
+            (Backend::Host(cpu), _) => (0..parts.len()).step_by(BLOCKS_HOST).try_for_each(|first| {
+                let count = BLOCKS_HOST.min(parts.len() - first);
+                cpu.run_alone(&launch(first, count, THREADS_HOST), LIMIT)
+            }),
+            (Backend::Cuda(_), None) => unreachable!("a GPU's copier has a stream"),
+        }
+    }
+}
+
+impl Table {
+    /// Room for `segments` that are as long as the host memory together; loads the kernel.
+    fn new(device: &Arc<Device>, host_bytes: usize, segments: usize) -> Result<Self, DeviceError> {
+        device.preload(&[kernel()])?;
+        // The last part of each may be shorter.
+        let parts = host_bytes / length(PART_BYTES) + segments;
+        let bytes = parts * size_of::<Part>();
+        let memory = HostRegion::alloc(bytes).map_err(|e| DeviceError::Memory {
+            bytes,
+            what: "host memory for a list of copies",
+            cause: e.to_string(),
+        })?;
+        Ok(Self { address: device.map(&memory)?, memory, parts })
+    }
+}
+
+impl Drop for Copier {
+    fn drop(&mut self) {
+        if let (Backend::Cuda(gpu), Some(stream)) = (&self.device.backend, self.stream.take()) {
+            gpu.end_stream(stream);
+        }
+    }
+}
+
+/// Segments that follow each other in both memories are one copy, and empty ones none.
+fn runs(segments: &[Segment]) -> Vec<Segment> {
+    let mut runs: Vec<Segment> = Vec::with_capacity(segments.len());
+    for segment in segments.iter().filter(|segment| segment.bytes != 0) {
+        let follows =
+            |last: &&mut Segment| (last.host + last.bytes, last.device + last.bytes) == (segment.host, segment.device);
+        match runs.last_mut().filter(follows) {
+            Some(last) => last.bytes += segment.bytes,
+            None => runs.push(*segment),
+        }
+    }
+    runs
+}
+
+/// A length that lies within memory of this process.
+fn length(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("64-bit host")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Choice;
+
+    const HOST: usize = 256 << 10;
+    const DEVICE: usize = 128 << 10;
+
+    struct Bed {
+        host: Arc<HostRegion>,
+        memory: DeviceMem,
+        copier: Copier,
+    }
+
+    /// Byte `at` of the host memory, and of the device memory, which differ everywhere.
+    fn bytes(host: bool, len: usize) -> Vec<u8> {
+        let byte = |at| u8::try_from((at % 251 + at / 4096) % 128).expect("below 128");
+        (0..len).map(|at| byte(at) | if host { 0x80 } else { 0 }).collect()
+    }
+
+    fn bed(by: CopyBy, most: usize) -> Bed {
+        let device = Device::open(Choice::Host).expect("the CPU");
+        let host = HostRegion::alloc(HOST).expect("memory");
+        host.write(0, &bytes(true, HOST));
+        let memory = device.alloc(DEVICE).expect("memory");
+        memory.write(0, &bytes(false, DEVICE)).expect("it fits");
+        let copier = Copier::new(&device, &host, by, most).expect("a copier");
+        assert_eq!(copier.by(), by);
+        Bed { host, memory, copier }
+    }
+
+    /// What is in both memories.
+    fn state(bed: &Bed) -> (Vec<u8>, Vec<u8>) {
+        let (mut host, mut device) = (vec![0; HOST], vec![0; DEVICE]);
+        bed.host.read(0, &mut host);
+        bed.memory.read(0, &mut device).expect("it is inside");
+        (host, device)
+    }
+
+    fn segment(host: u64, device: u64, bytes: u64) -> Segment {
+        Segment { host, device, bytes }
+    }
+
+    /// Not in order; neighbours, one of 16 bytes, one of a part and a bit, an empty one, the last bytes of both.
+    fn several() -> Vec<Segment> {
+        vec![
+            segment(8192, 4096, 4096),
+            segment(12288, 8192, 4096),
+            segment(0, 65536, 16),
+            segment(65552, 16400, PART_BYTES + 528),
+            segment(48, 48, 0),
+            segment(HOST as u64 - 4096, DEVICE as u64 - 4096, 4096),
+        ]
+    }
+
+    #[test]
+    fn what_a_list_names_is_copied_both_ways_and_nothing_else() {
+        for by in [CopyBy::Batch, CopyBy::Kernel] {
+            for to_device in [true, false] {
+                let mut bed = bed(by, 8);
+                let (mut host, mut device) = state(&bed);
+                for Segment { host: h, device: d, bytes } in several() {
+                    let (h, d, bytes) = (length(h), length(d), length(bytes));
+                    if to_device {
+                        device[d..d + bytes].copy_from_slice(&host[h..h + bytes]);
+                    } else {
+                        host[h..h + bytes].copy_from_slice(&device[d..d + bytes]);
+                    }
+                }
+                let copied = if to_device {
+                    bed.copier.to_device(&bed.memory, &several())
+                } else {
+                    bed.copier.to_host(&bed.memory, &several())
+                };
+                copied.expect("a list that is right");
+                assert!(state(&bed) == (host, device), "{by:?}, to the device: {to_device}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_list_and_one_of_everything_are_lists_too() {
+        for by in [CopyBy::Batch, CopyBy::Kernel] {
+            let mut bed = bed(by, 1);
+            let before = state(&bed);
+            bed.copier.to_device(&bed.memory, &[]).expect("nothing to do");
+            bed.copier.to_host(&bed.memory, &[segment(0, 0, 0)]).expect("nothing to do");
+            assert!(state(&bed) == before);
+            bed.copier.to_device(&bed.memory, &[segment(0, 0, DEVICE as u64)]).expect("all of it");
+            assert!(state(&bed).1 == bytes(true, DEVICE), "{by:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_not_right_is_refused_and_nothing_is_copied() {
+        let other = bed(CopyBy::Batch, 1);
+        for by in [CopyBy::Batch, CopyBy::Kernel] {
+            let mut bed = bed(by, 2);
+            let before = state(&bed);
+            let good = segment(0, 0, 4096);
+            for (bad, why) in [
+                (segment(0, 0, 4100), "multiples of 16"),
+                (segment(8, 0, 16), "multiples of 16"),
+                (segment(0, 8, 16), "multiples of 16"),
+                (segment(HOST as u64, 0, 16), "leaves 262144 bytes of host memory"),
+                (segment(0, DEVICE as u64 - 16, 32), "leaves 131072 bytes of device memory"),
+                (segment(u64::MAX - 15, 0, 32), "of host memory"),
+            ] {
+                let error = bed.copier.to_device(&bed.memory, &[good, bad]).expect_err("it is refused").to_string();
+                assert!(error.contains(why), "{error}");
+                bed.copier.to_host(&bed.memory, &[good, bad]).expect_err("and the other way");
+            }
+            let error = bed.copier.to_device(&bed.memory, &[good; 3]).expect_err("too many").to_string();
+            assert!(error.contains("3 segments are more than 2"), "{error}");
+            let error = bed.copier.to_device(&other.memory, &[good]).expect_err("not its memory").to_string();
+            assert!(error.contains("another device"), "{error}");
+            assert!(state(&bed) == before, "{by:?}");
+            bed.copier.to_device(&bed.memory, &[good]).expect("it can be used as before");
+        }
+    }
+
+    #[test]
+    fn neighbours_in_both_memories_are_one_copy() {
+        let (a, b, c) = (segment(0, 32, 16), segment(16, 48, 16), segment(32, 96, 16));
+        assert_eq!(runs(&[a, segment(7, 7, 0), b, c]), [segment(0, 32, 32), c]);
+        assert_eq!(runs(&[b, a]), [b, a]);
+        assert_eq!(runs(&[]), []);
+    }
+}
