@@ -11,7 +11,26 @@ namespace gn { namespace bench {
 
 enum : gn_u32 { ALL = 0xffffffffu, STOP_LOOKS = 16 };  // a thread looks whether to stop at every sixteenth short request
 
+// Where a block of a unit is. In pieces they are in reverse order, pages of up to 64 KiB, blocks of more: no two of them are neighbours.
+template <bool PIECES>
+GN_DEV gn_u64 block_of(gn_u64 unit, gn_u32 blocks, gn_u32 block) {
+  gn_u32 shift = blocks > MOST_PIECES ? (gn_u32)PIECE_BLOCK : (gn_u32)PIECE_PAGE;
+  if (PIECES) block = ((blocks - 1 - block) >> shift << shift) + (block & ((1u << shift) - 1));
+  return unit + (gn_u64)block * GN_BLOCK;
+}
+
+// The same as the library is told it.
+GN_DEV void tell_pieces(buffer& b, gn_u64 unit, gn_u32 blocks) {
+  b.base = unit;
+  b.pages = (gn_u16)blocks;
+  b.first = 0;
+  b.shift = blocks > MOST_PIECES ? (gn_u32)PIECE_BLOCK : (gn_u32)PIECE_PAGE;
+  gn_u32 n = blocks >> b.shift;
+  for (gn_u32 i = 0; i < n; ++i) b.piece[i] = (gn_u16)(n - 1 - i);
+}
+
 // Writes the pattern into a unit's buffer; the whole warp.
+template <bool PIECES>
 GN_DEV void fill_unit(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
   gn_u64 age = header_age(generation, a.seed);
   for (gn_u32 block = 0; block < a.unit_blocks; ++block) {
@@ -20,7 +39,7 @@ GN_DEV void fill_unit(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn_u
     for (gn_u32 s = 0; s < SECTORS; ++s) {
       gn_u32 data[4];
       piece_of(place, age, pattern, s, lane_id(), data);
-      mem::st16((void*)(buffer + (gn_u64)block * GN_BLOCK + s * SECTOR + lane_id() * 16), data);
+      mem::st16((void*)(block_of<PIECES>(buffer, a.unit_blocks, block) + s * SECTOR + lane_id() * 16), data);
     }
   }
 }
@@ -40,6 +59,7 @@ GN_DEV void note_wrong(lane_result& r, gn_u64 place, gn_u32 generation, gn_u64 f
 }
 
 // Compares every header of a unit that was read. One thread; a block's headers are loaded side by side.
+template <bool PIECES>
 GN_DEV bool headers_right(const args& a, gn_u32 vid, lane_result& r, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
   gn_u64 age = header_age(generation, a.seed);
   bool right = true;
@@ -47,7 +67,7 @@ GN_DEV bool headers_right(const args& a, gn_u32 vid, lane_result& r, gn_u64 buff
     gn_u32 data[SECTORS][4];
 #pragma unroll
     for (gn_u32 s = 0; s < SECTORS; ++s)
-      mem::ld16_stream((const void*)(buffer + (gn_u64)block * GN_BLOCK + s * SECTOR), data[s]);
+      mem::ld16_stream((const void*)(block_of<PIECES>(buffer, a.unit_blocks, block) + s * SECTOR), data[s]);
 #pragma unroll
     for (gn_u32 s = 0; s < SECTORS; ++s) {
       gn_u64 place = header_place(vid, vba + block) + s;
@@ -76,9 +96,10 @@ GN_DEV bool block_right(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn
 }
 
 // Checks what each lane with `check` set has read; the whole warp.
+template <bool PIECES>
 GN_DEV void verify(const args& a, gn_u32 vid, lane_result& r, bool check, gn_u64 buffer, gn_u32 vba, gn_u32 generation,
                    gn_u32 draw) {
-  bool right = !check || headers_right(a, vid, r, buffer, vba, generation);
+  bool right = !check || headers_right<PIECES>(a, vid, r, buffer, vba, generation);
   // One block of 64 in full: which ones is drawn for every unit.
   gn_u32 step = a.flags & WHOLE ? 1u : 64u, first = draw % step;
   for (gn_u32 todo = __ballot_sync(ALL, check && first < a.unit_blocks); todo; todo &= todo - 1) {
@@ -86,7 +107,7 @@ GN_DEV void verify(const args& a, gn_u32 vid, lane_result& r, bool check, gn_u64
     gn_u64 from = __shfl_sync(ALL, buffer, lane);
     gn_u32 at = __shfl_sync(ALL, vba, lane), age = __shfl_sync(ALL, generation, lane);
     for (gn_u32 block = __shfl_sync(ALL, first, lane); block < a.unit_blocks; block += step) {
-      bool same = block_right(a, vid, from + (gn_u64)block * GN_BLOCK, at + block, age);
+      bool same = block_right(a, vid, block_of<PIECES>(from, a.unit_blocks, block), at + block, age);
       if (lane_id() != (gn_u32)lane) continue;
       r.whole_blocks += 1;
       if (same) continue;
@@ -143,18 +164,19 @@ struct shared {
   held_channel room;
 };
 
-// Who uses a client's channel: the warps of its block, or one warp alone. Or a CPU thread uses queues of its own.
-enum : gn_u32 { OF_BLOCK, OF_WARP, OF_CPU };
+// Who uses a client's channel: the warps of its block, with buffers that are contiguous or in pieces, or one warp alone. Or a CPU thread uses queues of its own.
+enum : gn_u32 { OF_BLOCK, OF_WARP, OF_CPU, IN_PIECES_OF_BLOCK };
 
 template <gn_u32 WHO>
 GN_DEV void body(args& a, gn_u32 block, gn_u32) {
+  constexpr bool PIECES = WHO == IN_PIECES_OF_BLOCK;
   batch& b = ((shared*)smem())->b;
   held_channel& room = ((shared*)smem())->room;
   batch_init(b);
   client& me = a.clients[block];
   block_file of_block{me.f.c, me.f.v, me.f.timeout_ns};
   warp_file of_warp{me.f.c, me.f.v, me.f.timeout_ns};
-  if constexpr (WHO == OF_BLOCK) of_block = hold(of_block, room);
+  if constexpr (WHO == OF_BLOCK || PIECES) of_block = hold(of_block, room);
   if constexpr (WHO == OF_WARP) of_warp = hold(of_warp, room);
   const gn_u32 vid = me.f.v->vid;
   gn_u32 lane = threadIdx.x < a.depth ? threadIdx.x : 0;
@@ -162,6 +184,8 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
   // Unit u belongs to thread u mod depth.
   gn_u32 mine = threadIdx.x < a.depth && lane < a.units ? (a.units - lane - 1) / a.depth + 1 : 0;
   gn_u64 buffer = me.buffers + (gn_u64)lane * a.unit_blocks * GN_BLOCK;
+  gn::buffer pieces;
+  if constexpr (PIECES) tell_pieces(pieces, buffer, a.unit_blocks);
   gn_u64 state = mix64(a.seed ^ mix64((gn_u64)block << 32 | lane));
   gn_u64 timed_from = now_ns() + a.warmup_ns, until = timed_from + a.runtime_ns, started = 0;
   gn_u32 begun = 0, unit = 0, generation = 0, draw = 0;
@@ -187,12 +211,13 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
     for (gn_u32 todo = __ballot_sync(ALL, begins && writes && (a.flags & VERIFY)); todo; todo &= todo - 1) {
       int from = __ffs((int)todo) - 1;
       gn_u32 vba = __shfl_sync(ALL, unit, from) * a.unit_blocks;
-      fill_unit(a, vid, __shfl_sync(ALL, buffer, from), vba, __shfl_sync(ALL, generation, from));
+      fill_unit<PIECES>(a, vid, __shfl_sync(ALL, buffer, from), vba, __shfl_sync(ALL, generation, from));
     }
     __syncwarp();  // the warp's stores are before each lane's command
     if (begins) {
       gn_u64 vba = (gn_u64)unit * a.unit_blocks;
-      if (writes) x = write_request(me.f, vba, a.unit_blocks, buffer, me.key);
+      if constexpr (PIECES) x = io_make(*me.f.v, writes ? IO_WRITE : IO_READ, vba, a.unit_blocks, pieces, me.key, 0);
+      else if (writes) x = write_request(me.f, vba, a.unit_blocks, buffer, me.key);
       else x = read_request(me.f, vba, a.unit_blocks, buffer, me.key);
       x.attempt = writes ? 0 : a.replica;
       if (!writes && a.replica) x.flags = FLAG_PINNED;  // what was asked for is this replica, not the data
@@ -219,7 +244,7 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
       }
     }
     if (a.flags & VERIFY)
-      verify(a, vid, r, ended && x.status == GN_OK && !writes, buffer, unit * a.unit_blocks, generation, draw);
+      verify<PIECES>(a, vid, r, ended && x.status == GN_OK && !writes, buffer, unit * a.unit_blocks, generation, draw);
   }
   if constexpr (WHO != OF_CPU) put_back(me.f, room);
 }
@@ -227,5 +252,6 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
 }}  // namespace gn::bench
 
 GN_CLIENT(gn_bench_of_block, gn::bench::args, gn::bench::body<gn::bench::OF_BLOCK>)
+GN_CLIENT(gn_bench_in_pieces, gn::bench::args, gn::bench::body<gn::bench::IN_PIECES_OF_BLOCK>)
 GN_CLIENT(gn_bench_of_warp, gn::bench::args, gn::bench::body<gn::bench::OF_WARP>)
 GN_CLIENT(gn_bench_by_cpu, gn::bench::args, gn::bench::body<gn::bench::OF_CPU>)

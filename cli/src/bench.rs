@@ -36,7 +36,7 @@ mod served;
 mod suite;
 mod told;
 
-pub use args::{BenchArgs, Bounce, LinkArg, Mode, Rw, SuiteArg, Switch};
+pub use args::{BenchArgs, Bounce, Buffers, LinkArg, Mode, Rw, SuiteArg, Switch};
 pub use latency::{Latency, Timed};
 pub use lateness::Lateness;
 pub use load::Load;
@@ -141,9 +141,10 @@ pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, Cli
         *cpu.threads.entry(name.into()).or_insert(0.0) += seconds;
     }
     let stages = rig.stages()?;
+    let (array, ios) = (told::array(rig, &stages_before, &stages), sum(&outcome, |lane| lane.ios.iter().sum()));
     let errors = errors(&outcome);
     let verify = checked.then(|| Verify {
-        ios: sum(&outcome, |lane| lane.ios.iter().sum()),
+        ios,
         verified_ios: sum(&outcome, |lane| lane.verified),
         whole_blocks: sum(&outcome, |lane| lane.whole_blocks),
         replicas_read_back: 0,
@@ -160,7 +161,6 @@ pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, Cli
         load: load.clone(),
         device: DeviceTold { kind: device.kind().into(), name: device.name(), why: device.why().into() },
         agent: told::agent(rig, outcome.multiprocessors),
-        array: told::array(rig, &stages_before, &stages),
         emulated: told::emulated(rig),
         interrupted: outcome.interrupted,
         elapsed_s,
@@ -174,7 +174,8 @@ pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, Cli
         late: told::late(&stages_before, &stages, rig.preset().is_null()),
         busy: Busy::of(load, args.engines.count(), device.kind(), &cpu),
         cpu,
-        stages: told::stages(&stages_before, &stages),
+        stages: told::stages(&stages_before, &stages, &array, ios),
+        array,
     })
 }
 

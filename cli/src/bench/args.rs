@@ -58,6 +58,17 @@ pub enum Bounce {
     Kernel,
 }
 
+/// What the buffers of requests are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Buffers {
+    /// Each in one piece
+    #[default]
+    Contiguous,
+    /// As from a pool in fragments: no two pages of one are neighbours, above 64k no two blocks of 64 KiB. A command for each piece
+    Pieces,
+}
+
 /// The link between clients and SSDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LinkArg {
@@ -158,6 +169,9 @@ pub struct BenchArgs {
     /// The central engine of --mode gd and basic; without it the SSDs map and check, as in gd+deengine
     #[arg(long, value_enum, default_value = "on")]
     pub central_engine: Switch,
+    /// What the buffers of requests are like; other than contiguous only with --mode gnstor and --bs up to 1m
+    #[arg(long, value_enum, default_value = "contiguous", conflicts_with_all = ["figure", "suite"])]
+    pub buffers: Buffers,
     /// Who moves data between the buffer of --mode basic and device memory
     #[arg(long, value_enum, default_value = "batch")]
     pub bounce: Bounce,

@@ -11,6 +11,8 @@ mod entry {
     unsafe extern "C" {
         pub(super) fn gn_bench_of_block(launch: *mut c_void);
         pub(super) fn gn_bench_of_block_one_grid(launch: *mut c_void);
+        pub(super) fn gn_bench_in_pieces(launch: *mut c_void);
+        pub(super) fn gn_bench_in_pieces_one_grid(launch: *mut c_void);
         pub(super) fn gn_bench_of_warp(launch: *mut c_void);
         pub(super) fn gn_bench_of_warp_one_grid(launch: *mut c_void);
         pub(super) fn gn_bench_by_cpu(launch: *mut c_void);
@@ -30,6 +32,8 @@ macro_rules! entries {
 entries!(
     gn_bench_of_block,
     gn_bench_of_block_one_grid,
+    gn_bench_in_pieces,
+    gn_bench_in_pieces_one_grid,
     gn_bench_of_warp,
     gn_bench_of_warp_one_grid,
     gn_bench_by_cpu,
@@ -41,6 +45,8 @@ entries!(
 pub(super) enum Who {
     /// The warps of a block.
     Block,
+    /// The same, with buffers in pieces.
+    BlockInPieces,
     /// One warp alone, which needs no atomics.
     Warp,
     /// Nobody: a CPU thread is asked, which has queues of its own.
@@ -55,6 +61,10 @@ pub(super) fn kernel(who: Who) -> ClientKernel {
         Who::Block => ClientKernel {
             beside_agent: of("gn_bench_of_block", gn_bench_of_block),
             one_grid: of("gn_bench_of_block_one_grid", gn_bench_of_block_one_grid),
+        },
+        Who::BlockInPieces => ClientKernel {
+            beside_agent: of("gn_bench_in_pieces", gn_bench_in_pieces),
+            one_grid: of("gn_bench_in_pieces_one_grid", gn_bench_in_pieces_one_grid),
         },
         Who::Warp => ClientKernel {
             beside_agent: of("gn_bench_of_warp", gn_bench_of_warp),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The checked load that the words describe.
 
-use super::args::{BenchArgs, Bounce, Mode, Rw, Switch};
+use super::args::{BenchArgs, Bounce, Buffers, Mode, Rw, Switch};
 use crate::CliError;
 use crate::array::check_ssds;
 use crate::report::human_bytes;
@@ -37,6 +37,9 @@ pub struct Load {
     pub central_engine: bool,
     /// Who moves data between the buffer in host memory and the device; `None` where there is no such buffer.
     pub bounce: Option<Bounce>,
+    /// What the buffers of requests are like.
+    #[serde(default)]
+    pub buffers: Buffers,
     /// Blocks of a request.
     #[serde(skip)]
     pub unit_blocks: u32,
@@ -110,6 +113,14 @@ impl Load {
         let Ok(units) = u32::try_from(args.size / args.bs) else {
             return usage(format!("--size {} is more than a volume holds", args.size));
         };
+        if args.buffers == Buffers::Pieces
+            && (args.mode != Mode::Gnstor || args.bs > 1 << 20 || (args.bs > CHUNK && args.bs % CHUNK != 0))
+        {
+            return usage(
+                "--buffers pieces goes with --mode gnstor and with --bs up to 64k or a multiple of that up to 1m"
+                    .into(),
+            );
+        }
         if units < args.iodepth {
             let least = human_bytes(args.bs * u64::from(args.iodepth));
             return usage(format!("--size must be at least --iodepth times --bs, which is {least}"));
@@ -152,6 +163,7 @@ impl Load {
             replicas,
             seed: args.seed,
             central_engine: matches!(args.mode, Mode::Gd | Mode::Basic) && args.central_engine == Switch::On,
+            buffers: args.buffers,
             bounce: (args.mode == Mode::Basic).then_some(args.bounce),
             unit_blocks: u32::try_from(args.bs / BLOCK).expect("at most 16 MiB"),
             units,

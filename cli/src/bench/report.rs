@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a run found: for people, and as JSON (`docs/bench.md`).
 
-use super::args::Bounce;
+use super::args::{Bounce, Buffers};
 use super::cpu::{Busy, CpuTime};
 use super::ideal::Ideal;
 use super::latency::Timed;
@@ -152,6 +152,8 @@ pub struct StagesTold {
     pub leaked: u64,
     /// Command capsules that reached SSDs.
     pub capsules: u64,
+    /// RDMA operations that moved data for an I/O, its replicas together: a read or write that an SSD has served has one descriptor and takes one.
+    pub rdma_per_io: Option<f64>,
     /// Bytes that left the array.
     pub pushed_bytes: u64,
     /// Bytes that came to the array.
@@ -191,6 +193,9 @@ impl Report {
             human_bytes(load.size),
             load.replicas
         );
+        if load.buffers == Buffers::Pieces {
+            outln!("  buffers     in pieces, a command for each");
+        }
         match load.bounce {
             Some(Bounce::Batch) => outln!("  bounce      copied by the driver, one batch at a time"),
             Some(Bounce::Kernel) => outln!("  bounce      copied by a kernel, one launch at a time"),
@@ -228,6 +233,9 @@ impl Report {
         }
         if let Some((least, most)) = shares(&self.array.served) {
             outln!("  SSDs        {:.1} % to {:.1} % of the commands each", least * 100.0, most * 100.0);
+        }
+        if let Some(operations) = self.stages.rdma_per_io {
+            outln!("  RDMA        {operations:.2} operations an I/O");
         }
         let stages = &self.stages;
         outln!("  emulator    command to the array {:.1} us, copy {:.1} us (means)", stages.fetch_us, stages.copy_us);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a run needs: an array, a node, and clients with a volume each; and the kernel on all of them at once.
 
-use super::args::{BenchArgs, LinkArg};
+use super::args::{BenchArgs, Buffers, LinkArg};
 use super::central::Central;
 use super::cpu;
 use super::kernel::{self, ArgsAbi, BUCKETS, ClientAbi, FRESH, LaneResult, SHARED_BYTES, Who};
@@ -258,7 +258,11 @@ impl Rig {
         let deadline = phase.warmup + phase.runtime + self.io_timeout * 2 + Duration::from_secs(30);
         let (file, at) = (&self.members[0].file, self.args.address());
         let ours = if shape.threads == 32 { Who::Warp } else { Who::Block };
-        let who = if load.by_cpu() { Who::Cpu } else { ours };
+        let who = match load.buffers {
+            _ if load.by_cpu() => Who::Cpu,
+            Buffers::Pieces => Who::BlockInPieces,
+            Buffers::Contiguous => ours,
+        };
         let launch = || file.launch(kernel::kernel(who), shape, at, deadline);
         let (interrupted, threads) = self.beside(launch, phase, steps)?;
         let lanes = self.members.iter().map(|member| lanes_of(member, depth)).collect::<Result<_, _>>()?;

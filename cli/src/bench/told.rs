@@ -5,6 +5,7 @@ use super::args::Mode;
 use super::lateness;
 use super::report::{AgentTold, ArrayTold, Late, StagesTold};
 use super::rig::{Rig, Stages};
+use super::served::Served;
 use gnstor_fabric::time::Span;
 
 /// The array, after a launch that began with these counters and ended with those.
@@ -45,7 +46,7 @@ pub(super) fn agent(rig: &Rig, multiprocessors: u32) -> AgentTold {
 }
 
 /// Counters of a launch.
-pub(super) fn stages(before: &Stages, after: &Stages) -> StagesTold {
+pub(super) fn stages(before: &Stages, after: &Stages, array: &ArrayTold, ios: u64) -> StagesTold {
     let (b, a) = (&before.engine, &after.engine);
     let channels = |f: fn(&libgnstor::ChannelStats) -> u64| {
         after.channels.iter().map(f).sum::<u64>() - before.channels.iter().map(f).sum::<u64>()
@@ -55,6 +56,7 @@ pub(super) fn stages(before: &Stages, after: &Stages) -> StagesTold {
         protocol_errors: channels(|c| c.protocol_errors.into()),
         leaked: after.channels.iter().map(|c| u64::from(c.leaked)).sum(),
         capsules: a.capsules - b.capsules,
+        rdma_per_io: per_io(array, ios),
         pushed_bytes: a.pushed_bytes - b.pushed_bytes,
         pulled_bytes: a.pulled_bytes - b.pulled_bytes,
         broken: a.broken - b.broken,
@@ -63,6 +65,12 @@ pub(super) fn stages(before: &Stages, after: &Stages) -> StagesTold {
         copy_us: mean_us(a.copy_time, b.copy_time, a.copies - b.copies),
         log_records: after.log_records - before.log_records,
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for display")]
+fn per_io(array: &ArrayTold, ios: u64) -> Option<f64> {
+    let operations: u64 = array.served.iter().map(Served::commands).sum();
+    (ios != 0).then(|| operations as f64 / ios as f64)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for display")]

@@ -126,3 +126,22 @@ fn a_table_for_people_says_what_is_emulated() {
         }
     });
 }
+
+#[test]
+fn requests_with_buffers_in_pieces_are_verified_and_their_operations_counted() {
+    within(BUILD_LIMIT, || {
+        let words = ["--preset", "null", "--runtime", "300ms", "--rw", "randrw", "--buffers", "pieces"];
+        // A page is a piece up to 64 KiB, a block of 64 KiB above; a chunk's border is a cut, too. Two replicas of each write.
+        for (bs, depth, each) in [("4k", "7", 1.0), ("64k", "40", 16.0), ("128k", "4", 2.0)] {
+            let report = bench(&[&words[..], &["--bs", bs, "--iodepth", depth, "--rwmixread", "100"]].concat());
+            told(&report, true, false);
+            assert_eq!(report["stages"]["rdma_per_io"].as_f64(), Some(each), "{bs}");
+            let report = bench(&[&words[..], &["--bs", bs, "--iodepth", depth]].concat());
+            told(&report, true, true);
+            let taken = report["stages"]["rdma_per_io"].as_f64().expect("something was done");
+            assert!(taken > each && taken < 2.0 * each, "{bs}: {taken}");
+        }
+        let report = bench(&["--preset", "null", "--runtime", "300ms", "--rw", "randwrite"]);
+        assert_eq!(report["stages"]["rdma_per_io"].as_f64(), Some(2.0));
+    });
+}

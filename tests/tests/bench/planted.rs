@@ -4,7 +4,7 @@
 use crate::LIMIT;
 use gnstor_cli::CliError;
 use gnstor_cli::args::{DeviceArg, EngineArgs};
-use gnstor_cli::bench::{self, BenchArgs, Bounce, Load, Mode, Report, Rig, Rw, Switch};
+use gnstor_cli::bench::{self, BenchArgs, Bounce, Buffers, Load, Mode, Report, Rig, Rw, Switch};
 use gnstor_cli::report::Steps;
 use gnstor_tests::BLOCK;
 use gnstor_tests::within;
@@ -40,6 +40,7 @@ fn small(mode: Mode, rw: Rw) -> BenchArgs {
         link: None,
         central_engine: Switch::On,
         bounce: Bounce::Batch,
+        buffers: Buffers::Contiguous,
         ssd_size: Some(64 << 20),
         one_grid: false,
         engines: EngineArgs { engines: Some(2), helpers: 0 },

@@ -10,7 +10,7 @@ fn fio_s_words_are_all_there_and_explained() {
         let help = gnstor(&["bench", "--help"]).stdout;
         for word in [
             "mode", "rw", "bs", "iodepth", "clients", "ssds", "replicas", "preset", "runtime", "verify", "json",
-            "device", "plot", "size", "seed", "warmup", "runs", "figure", "suite", "bounce",
+            "device", "plot", "size", "seed", "warmup", "runs", "figure", "suite", "bounce", "buffers",
         ] {
             let mut lines = help.lines().skip_while(|line| {
                 let mut words = line.split_whitespace();
@@ -53,6 +53,9 @@ fn wrong_words_are_refused_in_a_sentence() {
         refused(&["--size", "64k"], &["at least", "128.0 KiB"]);
         refused(&["--ssd-size", "16MiB"], &["do not fit", "--ssd-size"]);
         refused(&["--size", "8TiB", "--bs", "16m"], &["hold 16.0 TiB", "of memory free", "--size"]);
+        for words in [["--mode", "gd"], ["--bs", "68k"], ["--bs", "2m"]] {
+            refused(&[&["--buffers", "pieces"], &words[..]].concat(), &["--buffers pieces", "--mode gnstor", "1m"]);
+        }
         refused(&["--runtime", "0"], &["more than 0"]);
         refused(&["--io-timeout", "0"], &["1ms"]);
         refused(&["--preset", "floppy"], &["'floppy'", "null"]);
@@ -70,6 +73,7 @@ fn wrong_words_are_refused_in_a_sentence() {
             (["--runtime", "soon"], "unit of time"),
             (["--mode", "floppy"], "gnstor"),
             (["--bounce", "floppy"], "kernel"),
+            (["--buffers", "floppy"], "pieces"),
         ] {
             gnstor(&[&["bench"], &words[..]].concat()).not_understood(&[why]);
         }
