@@ -17,6 +17,8 @@
 mod args;
 mod ceiling;
 mod central;
+#[cfg(test)]
+mod checks;
 mod cpu;
 mod figure;
 mod ideal;
