@@ -114,7 +114,7 @@ impl Load {
             return usage(format!("--size {} is more than a volume holds", args.size));
         };
         if args.buffers == Buffers::Pieces
-            && (args.mode != Mode::Gnstor || args.bs > 1 << 20 || (args.bs > CHUNK && args.bs % CHUNK != 0))
+            && (args.mode != Mode::Gnstor || args.bs > 1 << 20 || (args.bs > CHUNK && !args.bs.is_multiple_of(CHUNK)))
         {
             return usage(
                 "--buffers pieces goes with --mode gnstor and with --bs up to 64k or a multiple of that up to 1m"
