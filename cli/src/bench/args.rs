@@ -52,7 +52,7 @@ pub enum Switch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bounce {
-    /// The driver, by one cuMemcpyBatchAsync for all that is to be moved at a time; a kernel where the driver is older than 13.0
+    /// The driver, by one cuMemcpyBatchAsync for all that is to be moved at a time; a kernel where the driver is of a CUDA before 13.0
     Batch,
     /// A kernel, by one launch for all that is to be moved at a time
     Kernel,
