@@ -58,6 +58,13 @@ pub enum Bounce {
     Kernel,
 }
 
+impl Bounce {
+    /// The better one for so many clients (docs/decisions/0032).
+    pub fn better(clients: u32) -> Self {
+        if clients == 1 { Self::Batch } else { Self::Kernel }
+    }
+}
+
 /// What the buffers of requests are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -172,9 +179,9 @@ pub struct BenchArgs {
     /// What the buffers of requests are like; other than contiguous only with --mode gnstor and --bs up to 1m
     #[arg(long, value_enum, default_value = "contiguous", conflicts_with_all = ["figure", "suite"])]
     pub buffers: Buffers,
-    /// Who moves data between the buffer of --mode basic and device memory
-    #[arg(long, value_enum, default_value = "batch")]
-    pub bounce: Bounce,
+    /// Who moves data between the buffer of --mode basic and device memory [default: what was better on an H200: batch with one client, kernel with more]
+    #[arg(long, value_enum)]
+    pub bounce: Option<Bounce>,
     /// Logical capacity of each SSD [default: twice its share of the volumes, at least 1GiB]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub ssd_size: Option<u64>,

@@ -164,7 +164,7 @@ impl Load {
             seed: args.seed,
             central_engine: matches!(args.mode, Mode::Gd | Mode::Basic) && args.central_engine == Switch::On,
             buffers: args.buffers,
-            bounce: (args.mode == Mode::Basic).then_some(args.bounce),
+            bounce: (args.mode == Mode::Basic).then(|| args.bounce.unwrap_or(Bounce::better(args.clients))),
             unit_blocks: u32::try_from(args.bs / BLOCK).expect("at most 16 MiB"),
             units,
             ssd_bytes,

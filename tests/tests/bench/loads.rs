@@ -67,6 +67,13 @@ fn both_ways_to_copy_a_bounce_buffer_are_told_and_verified() {
             let line = if by == "batch" { "copied by the driver" } else { "copied by a kernel" };
             assert!(ended.stdout.contains(line), "{}", ended.stdout);
         }
+        for (clients, by) in [("1", "batch"), ("2", "kernel")] {
+            assert_eq!(
+                bench(&[&words[..], &["--clients", clients]].concat())["load"]["bounce"],
+                by,
+                "{clients} clients"
+            );
+        }
         // Where there is no such buffer, nobody copies.
         let report = bench(&["--preset", "null", "--runtime", "300ms", "--mode", "gd", "--bounce", "kernel"]);
         assert_eq!(report["load"]["bounce"], Value::Null);

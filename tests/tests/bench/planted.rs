@@ -4,7 +4,7 @@
 use crate::LIMIT;
 use gnstor_cli::CliError;
 use gnstor_cli::args::{DeviceArg, EngineArgs};
-use gnstor_cli::bench::{self, BenchArgs, Bounce, Buffers, Load, Mode, Report, Rig, Rw, Switch};
+use gnstor_cli::bench::{self, BenchArgs, Buffers, Load, Mode, Report, Rig, Rw, Switch};
 use gnstor_cli::report::Steps;
 use gnstor_tests::BLOCK;
 use gnstor_tests::within;
@@ -39,7 +39,7 @@ fn small(mode: Mode, rw: Rw) -> BenchArgs {
         preset: "null".into(),
         link: None,
         central_engine: Switch::On,
-        bounce: Bounce::Batch,
+        bounce: None,
         buffers: Buffers::Contiguous,
         ssd_size: Some(64 << 20),
         one_grid: false,

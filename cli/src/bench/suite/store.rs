@@ -34,7 +34,7 @@ pub(super) struct Options {
     pub(super) verify: bool,
     pub(super) seed: u64,
     pub(super) one_grid: bool,
-    pub(super) bounce: Bounce,
+    pub(super) bounce: Option<Bounce>,
 }
 
 impl Label {
@@ -214,7 +214,7 @@ mod tests {
             verify: true,
             seed,
             one_grid: false,
-            bounce: Bounce::Batch,
+            bounce: None,
         };
         let build = Build { version: "0".into(), sha256: sha256.repeat(64) };
         Label { schema: SCHEMA, suite: "targets".into(), build, machine, options }
