@@ -22,8 +22,7 @@ GN_DEV gn_u64 block_of(gn_u64 unit, gn_u32 blocks, gn_u32 block) {
 // The same as the library is told it.
 GN_DEV void tell_pieces(buffer& b, gn_u64 unit, gn_u32 blocks) {
   b.base = unit;
-  b.pages = (gn_u16)blocks;
-  b.first = 0;
+  b.pages = blocks;
   b.shift = blocks > MOST_PIECES ? (gn_u32)PIECE_BLOCK : (gn_u32)PIECE_PAGE;
   gn_u32 n = blocks >> b.shift;
   for (gn_u32 i = 0; i < n; ++i) b.piece[i] = (gn_u16)(n - 1 - i);
@@ -216,7 +215,7 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
     __syncwarp();  // the warp's stores are before each lane's command
     if (begins) {
       gn_u64 vba = (gn_u64)unit * a.unit_blocks;
-      if constexpr (PIECES) x = io_make(*me.f.v, writes ? IO_WRITE : IO_READ, vba, a.unit_blocks, pieces, me.key, 0);
+      if constexpr (PIECES) x = io_make(*me.f.v, writes ? IO_WRITE : IO_READ, vba, a.unit_blocks, pieces, 0, me.key, 0);
       else if (writes) x = write_request(me.f, vba, a.unit_blocks, buffer, me.key);
       else x = read_request(me.f, vba, a.unit_blocks, buffer, me.key);
       x.attempt = writes ? 0 : a.replica;

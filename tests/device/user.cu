@@ -50,6 +50,8 @@ GN_DEV void pieces_body(pieces_args& a, gn_u32, gn_u32) {
     for (gn_u32 i = 0; i < words; ++i) a.wrong += ((const gn_u32*)in.at(b * page))[i] != word_of_pieces(b, i);
   // More than it has is refused, and what is too long for the pool's fragments is not there.
   a.wrong += gn::read_one(a.f, a.vba, a.blocks + 1, in) != gn::GN_BAD_REQUEST;
+  a.wrong += gn::read_request(a.f, a.vba, a.blocks, in, 1).status != gn::GN_BAD_REQUEST;
+  a.wrong += gn::read_request(a.f, a.vba, 1, in, a.blocks).status != gn::GN_BAD_REQUEST;
   a.f.c->data.host_addr = 0;  // it does not grow
   a.wrong += gn::alloc(a.f, 2 * gn::POOL_BLOCK, none, self);
   gn::free(a.f, out, self);

@@ -52,6 +52,13 @@ GN_DEV gn_u64 now_ns() {
   return ns;
 }
 
+/// Whether it is memory that every thread reaches by this address, now and in later kernels.
+GN_DEV bool is_global(const void* p) {
+  gn_u32 yes;
+  asm("{ .reg .pred q; isspacep.global q, %1; selp.u32 %0, 1, 0, q; }" : "=r"(yes) : "l"(p));
+  return yes != 0;
+}
+
 /// Belongs in every spin loop; on the CPU it lets the other lanes run.
 GN_DEV void pause(gn_u32 ns) { __nanosleep(ns); }
 

@@ -148,7 +148,7 @@ impl Copier {
         &self.host
     }
 
-    /// Copies from the host memory to `memory`; all is there when it returns. Segments must not overlap in the device memory.
+    /// Copies from the host memory to `memory`; all is there when it returns. Segments must not overlap.
     ///
     /// # Errors
     /// [`DeviceError::Copy`]: the list is not right, and nothing was copied. [`DeviceError::Timeout`]; driver errors.
@@ -156,7 +156,7 @@ impl Copier {
         self.copy(memory, segments, true)
     }
 
-    /// Copies from `memory` to the host memory; all is there when it returns. Segments must not overlap in the host memory.
+    /// Copies from `memory` to the host memory; all is there when it returns. Segments must not overlap.
     ///
     /// # Errors
     /// As [`Self::to_device`].
@@ -243,7 +243,9 @@ impl Copier {
             }
         }
         if parts.len() > table.parts {
-            return Err(DeviceError::Copy { cause: "the segments are longer than the host memory".into() });
+            return Err(DeviceError::Copy {
+                cause: "the segments overlap: they are longer than the host memory".into(),
+            });
         }
         // The launch comes behind it, so the kernel sees it.
         table.memory.write(0, parts.as_bytes());
@@ -283,7 +285,11 @@ impl Table {
 
 impl Drop for Copier {
     fn drop(&mut self) {
-        if let (Backend::Cuda(gpu), Some(stream)) = (&self.device.backend, self.stream.take()) {
+        let Some(stream) = self.stream.take() else { return };
+        if self.stuck {
+            // Its kernel may begin at any time: stream, device and the host memory that it has mapped are there for ever.
+            std::mem::forget((stream, Arc::clone(&self.device)));
+        } else if let Backend::Cuda(gpu) = &self.device.backend {
             gpu.end_stream(stream);
         }
     }

@@ -54,7 +54,7 @@ struct pool {
   gn_u32 blocks;       // only ever more
   gn_u32 rkey;
   gn_u32 most;         // blocks of the range
-  gn_u32 asked;        // blocks that the host was asked for, at most
+  gn_u32 asked;        // blocks that the host was asked for, at most; the top bit: somebody gathers pieces (buffer.cuh)
 };
 
 // Where a pool asks the CPU for more (design, section 8).

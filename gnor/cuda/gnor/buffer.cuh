@@ -9,41 +9,42 @@ namespace gn {
 enum : gn_u32 { MOST_PIECES = 16, IN_PIECES = 1 };
 
 // Where the pieces are: pages of a buffer of up to 64 KiB, blocks of a longer one; or all of it is one. Requests name it by its address, so it stays where
-// it is as long as they do; where other threads take them along (submit_async), that is memory that they see.
+// and as it is as long as they do; where other threads take them along (submit_async), that is global memory.
 struct alignas(16) buffer {
   gn_u64 base;              // the pool's, or the buffer's if it is contiguous
-  gn_u16 pages;             // 4 KiB each; 0: none
-  gn_u16 first;             // page at which requests begin
+  gn_u32 pages;             // 4 KiB each; 0: none
   gn_u32 shift;             // log2 of the pages of a piece: 0, 4, or 8 if there is only one
   gn_u16 piece[MOST_PIECES];  // in pieces from `base`
 
-  // Where byte `offset` is; with it, what is left of its page is contiguous.
+  // Where byte `offset` is, which must be one of the buffer's; the rest of its page lies behind it.
   GN_DEV gn_u64 at(gn_u32 offset) const {
-    gn_u32 page = first + offset / POOL_PAGE, within = page & ((1u << shift) - 1);
+    gn_u32 page = offset / POOL_PAGE, within = page & ((1u << shift) - 1);
     return base + ((gn_u64)piece[page >> shift] << shift | within) * POOL_PAGE + offset % POOL_PAGE;
   }
 };
 static_assert(sizeof(buffer) == 48, "");
 enum : gn_u32 { PIECE_PAGE = 0, PIECE_BLOCK = 4, PIECE_ALL = 8 };
 
-// How a request names its data: an address, or where it says in which pieces it is.
-GN_DEV bool in_pieces(gn_u64 address) { return address & IN_PIECES; }
-GN_DEV gn_u64 name_of(const buffer& b) { return (gn_u64)&b | IN_PIECES; }
-GN_DEV const buffer& buffer_of(gn_u64 address) { return *(const buffer*)(address - IN_PIECES); }
+// How a request names its data: an address, or a buffer and the page of it at which the data begins, above the 56 bits that an address has.
+enum : gn_u32 { FIRST_AT = 56 };
+GN_DEV bool in_pieces(gn_u64 name) { return name & IN_PIECES; }
+GN_DEV gn_u64 name_of(const buffer& b, gn_u32 first) { return (gn_u64)first << FIRST_AT | (gn_u64)&b | IN_PIECES; }
+GN_DEV const buffer& buffer_of(gn_u64 name) { return *(const buffer*)(name << 8 >> 8 & ~(gn_u64)IN_PIECES); }
+GN_DEV gn_u32 first_of(gn_u64 name) { return (gn_u32)(name >> FIRST_AT); }
 
-// Of `pages` pages from `sent` on, as many as lie side by side for sure.
-GN_DEV gn_u32 to_end_of_piece(const buffer& b, gn_u32 sent) {
+// Pages from `page` on that lie side by side for sure.
+GN_DEV gn_u32 to_end_of_piece(const buffer& b, gn_u32 page) {
   gn_u32 n = 1u << b.shift;
-  return n - ((b.first + sent) & (n - 1));
+  return n - (page & (n - 1));
 }
 
-// Parts into which the first `sent` blocks of a request at `vba` are cut by chunks of 2^`shift` blocks and by the pieces.
-GN_DEV gn_u32 parts_of(const buffer& b, gn_u32 vba, gn_u32 shift, gn_u32 sent) {
+// Parts into which the first `sent` blocks of a request at `vba`, with its data from page `first` on, are cut by chunks of 2^`shift` blocks and by the pieces.
+GN_DEV gn_u32 parts_of(const buffer& b, gn_u32 first, gn_u32 vba, gn_u32 shift, gn_u32 sent) {
   if (!sent) return 0;
-  gn_u32 of_chunks = ((vba + sent - 1) >> shift) - (vba >> shift), of_pieces = ((b.first + sent - 1) >> b.shift) - (b.first >> b.shift);
+  gn_u32 of_chunks = ((vba + sent - 1) >> shift) - (vba >> shift), of_pieces = ((first + sent - 1) >> b.shift) - (first >> b.shift);
   // Both have borders at multiples of a power of two: every border of the coarser ones is one of the finer ones, or none is.
   gn_u32 finer = shift < b.shift ? shift : b.shift;
-  bool same = ((vba - b.first) & ((1u << finer) - 1)) == 0;
+  bool same = ((vba - first) & ((1u << finer) - 1)) == 0;
   return 1 + (!same ? of_chunks + of_pieces : shift < b.shift ? of_chunks : of_pieces);
 }
 
@@ -61,46 +62,61 @@ GN_DEV bool pool_gather(const pool& p, gn_u32 blocks, gn_u32 hint, buffer& b) {
     }
   }
   if (got == wants) return true;
-  b.pages = (gn_u16)(got << b.shift);  // who wants them all finds them again
+  b.pages = got << b.shift;  // who wants them all finds them again
   return false;
 }
 
 // Gives a buffer back, as pool_free.
 template <class S>
 GN_DEV void pool_free_buffer(const pool& p, buffer& b) {
-  b.first = 0;
-  gn_u32 step = b.shift == PIECE_ALL ? (gn_u32)b.pages : 1u << b.shift;
+  gn_u32 step = b.shift == PIECE_ALL ? b.pages : 1u << b.shift;
   for (gn_u32 page = 0; page < b.pages; page += step) pool_free<S>(p, b.at(page * POOL_PAGE), step * POOL_PAGE);
   b.pages = 0;
 }
 
-// `bytes` of registered memory, at most 1 MiB: contiguous if there is such room, else in pieces; grown memory only if there is neither. False if there is none.
+// One at a time gathers: those that each hold a part of what is left, and give it back when it is too little, would go on like that for ever. Nobody waits
+// for the lock, a bit of `asked`: while it is taken nobody asks for more memory, either.
+enum : gn_u32 { GATHERING = 1u << 31 };
+template <class S>
+GN_DEV bool gather_lock(pool& p) {
+  gn_u32 asked = S::ld(&p.asked);
+  return !(asked & GATHERING) && S::cas_acqrel(&p.asked, asked, asked | GATHERING) == asked;
+}
+
+// A buffer of `bytes`, at most 1 MiB, if there is room side by side.
+template <class S>
+GN_DEV bool pool_alloc_whole(const pool& p, gn_u32 blocks, gn_u32 bytes, gn_u32 hint, buffer& b) {
+  b.base = bytes && bytes <= POOL_LONGEST ? pool_find<S>(p, blocks, bytes, hint) : (gn_u64)0;
+  b.pages = b.base ? (bytes + POOL_PAGE - 1) / POOL_PAGE : 0u;
+  b.shift = PIECE_ALL;
+  b.piece[0] = 0;
+  return b.base != 0;
+}
+
+// The same, else in pieces; more memory only if there is neither. False if there is none, or somebody else is gathering. Lanes of a warp one after the other.
 template <class S>
 GN_DEV bool pool_alloc_buffer(pool& p, gn_u32 bytes, gn_u32 hint, buffer& b) {
-  b.pages = b.first = 0;
-  if (bytes == 0 || bytes > POOL_LONGEST) return false;
-  gn_u32 pages = (bytes + POOL_PAGE - 1) / POOL_PAGE;
   for (;;) {
     gn_u32 blocks = S::ld_acquire(&p.blocks);  // pairs with pool_grow
-    b.pages = (gn_u16)pages;
-    b.shift = PIECE_ALL;
-    b.piece[0] = 0;
-    b.base = pool_find<S>(p, blocks, bytes, hint);
-    if (b.base) return true;
+    if (pool_alloc_whole<S>(p, blocks, bytes, hint, b)) return true;
+    if (bytes == 0 || bytes > POOL_LONGEST || !gather_lock<S>(p)) return false;
     b.base = p.base;
-    b.shift = pages > POOL_PAGES ? PIECE_BLOCK : PIECE_PAGE;
-    if (pool_gather<S>(p, blocks, hint, b)) return true;
-    pool_free_buffer<S>(p, b);
-    if (!pool_grow<S>(p, blocks)) return false;
+    b.pages = (bytes + POOL_PAGE - 1) / POOL_PAGE;
+    b.shift = b.pages > POOL_PAGES ? PIECE_BLOCK : PIECE_PAGE;
+    bool got = pool_gather<S>(p, blocks, hint, b);
+    if (!got) pool_free_buffer<S>(p, b);
+    S::and_release(&p.asked, ~(gn_u32)GATHERING);
+    if (got || !pool_grow<S>(p, blocks)) return got;
   }
 }
 
-// Counts a request for `n` of its pages in or out of those that hold what they are in, as pool_hold.
+// Counts a request for `n` pages from `first` on in or out of those that hold what they are in, as pool_hold.
 template <class S>
-GN_DEV void pool_hold_buffer(const pool& p, const buffer& b, gn_u32 n, gn_u32 by) {
-  for (gn_u32 page = 0; page < n; page += to_end_of_piece(b, page)) {
-    gn_u32 end = page + to_end_of_piece(b, page);
-    pool_hold<S>(p, b.at(page * POOL_PAGE), ((end < n ? end : n) - page) * POOL_PAGE, by);
+GN_DEV void pool_hold_buffer(const pool& p, const buffer& b, gn_u32 first, gn_u32 n, gn_u32 by) {
+  for (gn_u32 page = first, step; page < first + n; page += step) {
+    step = to_end_of_piece(b, page);
+    if (step > first + n - page) step = first + n - page;
+    pool_hold<S>(p, b.at(page * POOL_PAGE), step * POOL_PAGE, by);
   }
 }
 

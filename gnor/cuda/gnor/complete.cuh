@@ -36,17 +36,17 @@ GN_DEV void orphan(channel& c, gn_u32 head) {
 }
 
 // A copy of a buffer's description for a request that is given up, whose owner may forget his; it is where the request would be if it was parked.
-GN_DEV gn_u64 keep_buffer(const channel& c, gn_u32 head, const buffer& b) {
+GN_DEV gn_u64 keep_buffer(const channel& c, gn_u32 head, gn_u64 name) {
   static_assert(sizeof(buffer) <= PARKED_BYTES, "");
   buffer& kept = *(buffer*)(c.parked_addr + (gn_u64)head * PARKED_BYTES);
-  kept = b;
-  return name_of(kept);
+  kept = buffer_of(name);
+  return name_of(kept, first_of(name));
 }
 
 // Counts an abandoned request in or out of those that hold memory of the pool.
 template <class S>
 GN_DEV void hold_data(channel& c, const slot& r, gn_u32 by) {
-  if (in_pieces(r.pool_addr)) pool_hold_buffer<S>(c.data, buffer_of(r.pool_addr), r.pool_bytes / GN_BLOCK, by);
+  if (in_pieces(r.pool_addr)) pool_hold_buffer<S>(c.data, buffer_of(r.pool_addr), first_of(r.pool_addr), r.pool_bytes / GN_BLOCK, by);
   else if (r.pool_addr) pool_hold<S>(c.data, r.pool_addr, r.pool_bytes, by);
 }
 

@@ -83,11 +83,11 @@ GN_DEV X io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, gn_u
   return x;
 }
 
-// The same with its data in `b`.
-GN_DEV io io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 key, gn_u32 flags) {
+// The same with its data in `b`, from page `first` of it on.
+GN_DEV io io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 first, gn_u32 key, gn_u32 flags) {
   io x = io_make(v, opcode, vba, blocks, (gn_u64)0, key, flags);
-  if (x.status == GN_PENDING && b.first + blocks > b.pages) x.status = GN_BAD_REQUEST;
-  x.address = name_of(b);
+  if (x.status == GN_PENDING && (first >= b.pages || blocks > b.pages - first)) x.status = GN_BAD_REQUEST;
+  x.address = name_of(b, first);
   return x;
 }
 
@@ -99,11 +99,11 @@ GN_DEV gn_u32 chunk_shift(const volume& v) {
   return v.chunk_shift < COMMAND_MAX_SHIFT ? v.chunk_shift : (gn_u32)COMMAND_MAX_SHIFT;
 }
 
-// Commands that a request has come to so far: its slot's `done` is as much when all of them have ended. Each moves data by one RDMA operation.
+// Commands that a request has come to so far: its slot's `done` is as much when all of them have ended. A command that goes well moves data by one RDMA operation.
 template <class X>
 GN_DEV gn_u32 io_issued(const volume& v, const X& x) {
   gn_u32 shift = chunk_shift(v);
-  gn_u32 parts = has_pieces(x) ? parts_of(buffer_of(x.address), x.vba, shift, x.sent)
+  gn_u32 parts = has_pieces(x) ? parts_of(buffer_of(x.address), first_of(x.address), x.vba, shift, x.sent)
                  : x.sent      ? ((x.vba + x.sent - 1) >> shift) - (x.vba >> shift) + 1
                                : 0;
   return opcode_of(x) == IO_WRITE ? parts * v.replicas + x.attempt : parts;
@@ -115,7 +115,7 @@ GN_DEV gn_u32 io_part(const volume& v, const X& x) {
   gn_u32 n = 1u << chunk_shift(v), rest = x.blocks - x.sent;
   n -= (x.vba + x.sent) & (n - 1);
   if (has_pieces(x)) {
-    gn_u32 piece = to_end_of_piece(buffer_of(x.address), x.sent);
+    gn_u32 piece = to_end_of_piece(buffer_of(x.address), first_of(x.address) + x.sent);
     if (n > piece) n = piece;
   }
   return n > rest ? rest : n;
@@ -124,7 +124,7 @@ GN_DEV gn_u32 io_part(const volume& v, const X& x) {
 // Where its data is.
 template <class X>
 GN_DEV gn_u64 io_data(const X& x) {
-  return has_pieces(x) ? buffer_of(x.address).at(x.sent * GN_BLOCK) : x.address + (gn_u64)x.sent * GN_BLOCK;
+  return has_pieces(x) ? buffer_of(x.address).at((first_of(x.address) + x.sent) * GN_BLOCK) : x.address + (gn_u64)x.sent * GN_BLOCK;
 }
 
 // The 64-byte capsule of a read, write or flush (proto/src/nvme.rs), 16 bytes after 16: fewer registers at once.
@@ -299,7 +299,7 @@ GN_DEV void io_abandon(channel& c, const volume& v, gn_u32 mask, bool gives_up, 
     x.cid = x.head = IO_NONE;
     if (head == IO_NONE) return;  // nothing of it is on its way
     slot& r = c.slots[head];
-    r.pool_addr = !pooled ? 0 : has_pieces(x) ? keep_buffer(c, head, buffer_of(x.address)) : x.address;
+    r.pool_addr = !pooled ? 0 : has_pieces(x) ? keep_buffer(c, head, x.address) : x.address;
     r.pool_bytes = x.blocks * GN_BLOCK;
     hold_data<S>(c, r, POOL_HELD);
     if (staged && cid != head) S::and_release(&c.slot_bits[cid / 32], ~(1u << (cid & 31u)));

@@ -149,8 +149,11 @@ mutants_of_the_other() {
         plain plain late_completions 60
     mutant borders_of_pieces_crossed $GNOR/io.cuh 's/if (n > piece) n = piece;//' plain plain buffers_in_pieces 20
     mutant borders_counted_twice $GNOR/buffer.cuh 's/!same ? of_chunks/true ? of_chunks/' plain plain pool 1
-    mutant pieces_not_given_back $GNOR/buffer.cuh '/^    pool_free_buffer<S>(p, b);/d' plain plain pool 30
-    mutant description_of_a_buffer_not_kept $GNOR/complete.cuh 's/return name_of(kept);/return name_of(b);/' plain plain buffers_in_pieces 60
+    mutant pieces_not_given_back $GNOR/buffer.cuh '/if (!got) pool_free_buffer<S>(p, b);/d' plain plain pool 30
+    mutant description_of_a_buffer_not_kept $GNOR/complete.cuh 's/return name_of(kept, first_of(name));/return name;/' plain plain buffers_in_pieces 60
+    mutant part_of_a_buffer_not_held $GNOR/complete.cuh 's/first_of(r.pool_addr), r.pool_bytes/0, r.pool_bytes/' plain plain buffers_in_pieces 60
+    mutant number_of_a_piece_cut_off $GNOR/buffer.cuh '/what a number of 16 bits reaches/d' plain plain pool 1
+    mutant all_gather_at_once $GNOR/buffer.cuh 's/return !(asked & GATHERING).*$/return true;/' plain plain pool 1
     mutant pieces_not_held $GNOR/complete.cuh '/if (in_pieces(r.pool_addr)) pool_hold_buffer/s/pool_hold_buffer.*$/{}/' plain plain buffers_in_pieces 90
     mutant staged_not_counted $GNOR/io.cuh 's/ + staged;  \/\/ what is/;  \/\/ what is/' plain plain late_completions 60
     mutant not_tried_elsewhere $GNOR/io.cuh 's/if (status & GN_QP_BROKEN) return .*/if (status \& GN_QP_BROKEN) return false;/' \

@@ -16,6 +16,7 @@ struct Lane {
   enum State { WANTS_BUFFER, RUNS, ENDED } state = ENDED;
   io x{};
   buffer data{};   // contiguous, or in pieces
+  gn_u32 first = 0;   // page of it at which the request begins
   gn_u64 deadline = 0;
   gn_u32 vba = 0, blocks = 0, bytes = 0, version = 0;
   bool write = false;
@@ -39,7 +40,7 @@ void next_request(Rig& r, Lane& lane, gn_u32 thread, gn_u32 round) {
   lane.version = 1 + round + thread * 16;
 }
 
-void* block_of(Lane& lane, gn_u32 b) { return reinterpret_cast<void*>(lane.data.at(b * GN_BLOCK)); }
+void* block_of(Lane& lane, gn_u32 b) { return reinterpret_cast<void*>(lane.data.at((lane.first + b) * GN_BLOCK)); }
 
 /// A buffer for the request, contiguous by the plain calls or, where the pool is in fragments, whatever there is.
 template <class S>
@@ -48,7 +49,7 @@ bool take_buffer(Rig& r, channel& c, Lane& lane, gn_u32 thread) {
     if (!pool_alloc_buffer<S>(c.data, lane.bytes, thread, lane.data)) return false;
     if (lane.data.shift != PIECE_ALL) add_relaxed_gpu(&r.in_pieces, 1u);
     // A part of it may begin anywhere.
-    lane.data.first = static_cast<gn_u16>(thread % (lane.data.pages - lane.blocks + 1));
+    lane.first = thread % (lane.data.pages - lane.blocks + 1);
     return true;
   }
   lane.data.base = pool_alloc<S>(c.data, lane.bytes, thread);
@@ -65,7 +66,7 @@ void give_buffer(Rig& r, channel& c, Lane& lane) {
 /// Where it lies it stays until it has ended.
 io request_of(Rig& r, const Lane& lane) {
   gn_u32 opcode = lane.write ? IO_WRITE : IO_READ;
-  return r.cfg.fragments ? io_make(r.v, opcode, lane.vba, lane.blocks, lane.data, POOL_KEY, 0)
+  return r.cfg.fragments ? io_make(r.v, opcode, lane.vba, lane.blocks, lane.data, lane.first, POOL_KEY, 0)
                          : io_make(r.v, opcode, lane.vba, lane.blocks, lane.data.base, POOL_KEY, 0);
 }
 

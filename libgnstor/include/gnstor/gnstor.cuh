@@ -90,14 +90,14 @@ GN_DEV gn_u64 alloc(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) 
   return buffer;
 }
 
-// Polls until `get` has got something for each lane of `mask` that `wants` something, or the file's deadline has passed.
+// Polls until `get` says to every lane of `mask` that it lacks nothing any more, or the file's deadline has passed.
 template <class S, class F>
-GN_DEV void wait_for(const file_of<S>& f, gn_u32 mask, bool wants, F get) {
+GN_DEV void wait_for(const file_of<S>& f, gn_u32 mask, F get) {
   may_wait(*f.c);
   gn_u32 deadline = ticks_after(f.timeout_ns);
   for (;;) {
-    in_turns<S>(mask, wants, [&] { wants = !get(); });
-    if (!__any_sync(mask, wants) || __any_sync(mask, ticks_passed(deadline))) return;
+    bool lacks = !get();
+    if (!__any_sync(mask, lacks) || __any_sync(mask, ticks_passed(deadline))) return;
     take_completions<S>(*f.c, mask);
   }
 }
@@ -106,7 +106,11 @@ GN_DEV void wait_for(const file_of<S>& f, gn_u32 mask, bool wants, F get) {
 template <class S>
 GN_DEV gn_u64 alloc_wait(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
   gn_u64 address = 0;
-  wait_for(f, mask, bytes && bytes <= POOL_LONGEST, [&] { return (address = pool_alloc<S>(f.c->data, bytes, thread_number())) != 0; });
+  bool wants = bytes && bytes <= POOL_LONGEST;
+  wait_for(f, mask, [&] {
+    in_turns<S>(mask, wants && !address, [&] { address = pool_alloc<S>(f.c->data, bytes, thread_number()); });
+    return address || !wants;
+  });
   return address;
 }
 
@@ -117,19 +121,29 @@ GN_DEV void free(const file_of<S>& f, gn_u64 address, gn_u32 bytes, gn_u32 mask 
 }
 
 // The same for who can do with memory that is not contiguous: `b` is contiguous if there is such room, else in up to 16 pieces, pages or blocks of
-// 64 KiB. `b.at(offset)` is where a byte of it is. Whether there is one; a buffer without pages is none. `b` stays where it is until it is freed, where
-// the threads that use it see it.
+// 64 KiB. `b.at(offset)` is where a byte of it is. Whether there is one; a buffer without pages is none, and where several warps gather pieces at once
+// only one may get some. Until it is freed `b` stays where and as it is: in global memory where others take its requests along (submit_async).
 template <class S>
 GN_DEV bool alloc(const file_of<S>& f, gn_u32 bytes, buffer& b, gn_u32 mask = ALL_LANES) {
   b.pages = 0;
-  in_turns<S>(mask, bytes != 0, [&] { pool_alloc_buffer<S>(f.c->data, bytes, thread_number(), b); });
+  in_turns<S>(mask, bytes != 0, [&] { pool_alloc_whole<S>(f.c->data, S::ld_acquire(&f.c->data.blocks), bytes, thread_number(), b); });
+  // Pieces for one lane after the other.
+  for (gn_u32 todo = __ballot_sync(mask, bytes && !b.pages); todo; todo &= todo - 1) {
+    if (lane_id() == lowest(todo)) pool_alloc_buffer<S>(f.c->data, bytes, thread_number(), b);
+    __syncwarp(mask);
+  }
   return b.pages != 0;
 }
 template <class S>
 GN_DEV bool alloc_wait(const file_of<S>& f, gn_u32 bytes, buffer& b, gn_u32 mask = ALL_LANES) {
+  bool wants = bytes && bytes <= POOL_LONGEST, got = false;
   b.pages = 0;
-  wait_for(f, mask, bytes && bytes <= POOL_LONGEST, [&] { return pool_alloc_buffer<S>(f.c->data, bytes, thread_number(), b); });
-  return b.pages != 0;
+  wait_for(f, mask, [&] {
+    buffer none;
+    if (alloc(f, wants && !got ? bytes : 0u, wants && !got ? b : none, mask)) got = true;
+    return got || !wants;
+  });
+  return got;
 }
 template <class S>
 GN_DEV void free(const file_of<S>& f, buffer& b, gn_u32 mask = ALL_LANES) {
@@ -148,17 +162,23 @@ GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 a
   return io_make(*f.v, IO_WRITE, vba, blocks, address, key, flags);
 }
 
-// The same with a buffer of the pool, from its first page on or from `b.first`.
+// The same with a buffer of the pool, from its page `first` on. Requests on parts of it may be under way at once.
 template <class S>
-GN_DEV io read_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b) {
-  return io_make(*f.v, IO_READ, vba, blocks, b, f.pool_key(), 0);
+GN_DEV io read_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 first = 0) {
+  return io_make(*f.v, IO_READ, vba, blocks, b, first, f.pool_key(), 0);
 }
 template <class S>
-GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 flags = 0) {
-  return io_make(*f.v, IO_WRITE, vba, blocks, b, f.pool_key(), flags);
+GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 first = 0, gn_u32 flags = 0) {
+  return io_make(*f.v, IO_WRITE, vba, blocks, b, first, f.pool_key(), flags);
 }
+// Not with one that is gone when the request begins.
+template <class S>
+io read_request(const file_of<S>&, gn_u64, gn_u32, const buffer&&, gn_u32 = 0) = delete;
+template <class S>
+io write_request(const file_of<S>&, gn_u64, gn_u32, const buffer&&, gn_u32 = 0, gn_u32 = 0) = delete;
 
-// Commands, and so RDMA operations, that a request has taken; of a read that was tried elsewhere those of its last try.
+// The commands that a request has come to, each with one RDMA operation where all goes well; of a read that was tried elsewhere those of its last try.
+// Before its buffer is freed.
 template <class S, class X>
 GN_DEV gn_u32 rdma_operations(const file_of<S>& f, const X& x) {
   return io_issued(*f.v, x);
@@ -295,12 +315,13 @@ GN_DEV gn_u32 write_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const bu
   return write_sync(f, vba, blocks, b, 1u << lane_id());
 }
 
-// One range by many threads, each of them whole chunks of it: contiguous registered memory. A range that is not all within the volume is refused before
-// anything is done.
+// One range by many threads, each of them whole chunks of it: contiguous registered memory. A range that is not all within the volume, or of more than
+// GN_MAX_BLOCKS for each thread, is refused before anything is done.
 GN_DEV gn_u32 share_of(const volume& v, gn_u32 rank, gn_u32 threads, gn_u64& vba, gn_u32& blocks, gn_u64& address) {
   if (blocks && (vba >= v.capacity_blocks || blocks > v.capacity_blocks - vba)) return GN_OUT_OF_RANGE;
   gn_u32 shift = chunk_shift(v);
   gn_u64 first = vba >> shift, chunks = blocks ? ((vba + blocks - 1) >> shift) - first + 1 : 0, all = vba + blocks;
+  if ((chunks + threads - 1) / threads << shift > GN_MAX_BLOCKS) return GN_BAD_REQUEST;
   gn_u64 from = (first + chunks * rank / threads) << shift, to = (first + chunks * (rank + 1) / threads) << shift;
   if (from < vba) from = vba;
   if (to > all) to = all;
@@ -321,6 +342,7 @@ GN_DEV gn_u32 read_warp(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 a
 template <class S>
 GN_DEV gn_u32 write_warp(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
   gn_u32 status = share_of(*f.v, lane_id(), 32, vba, blocks, address);
+  __syncwarp();  // what the warp has stored is there before one of them sends it
   if (status == GN_OK) status = write_sync(f, vba, blocks, address, key);
   return status_of_all(status);
 }
@@ -373,11 +395,14 @@ GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index,
   p.user = user;
   p.deadline = ticks_after(f.timeout_ns);
   p.callback = index;
-  have = have && !io_ended(request);
+  // Those who take it along, in other blocks and kernels perhaps, read its buffer's description.
+  bool hidden = have && has_pieces(request) && !is_global(&buffer_of(request.address));
+  have = have && !io_ended(request) && !hidden;
   io_stage<S>(*f.c, *f.v, mask, have, p.x, thread_number());
   bool taken = have && p.x.head != IO_NONE;
   io_commit<S>(*f.c, mask, p.x);
   park<S>(*f.c, mask, taken, p);
+  if (hidden) return GN_BAD_REQUEST;
   return taken ? (gn_u32)GN_PENDING : have ? (gn_u32)GN_BUSY : request.status;
 }
 template <class S>

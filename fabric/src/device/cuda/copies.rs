@@ -61,8 +61,8 @@ impl CudaDevice {
         let mut first = 0;
         // SAFETY: the caller has checked every range; the arrays are of one length and live through the call, which takes what is in them; the
         // memories stay until the stream is done.
-        unsafe {
-            sys::cuMemcpyBatchAsync_v2(
+        let (begun, ended) = unsafe {
+            let begun = sys::cuMemcpyBatchAsync_v2(
                 to.as_mut_ptr(),
                 from.as_mut_ptr(),
                 sizes.as_mut_ptr(),
@@ -72,10 +72,12 @@ impl CudaDevice {
                 1,
                 stream.0,
             )
-            .result()
-            .map_err(named("cuMemcpyBatchAsync"))?;
-            result::stream::synchronize(stream.0).map_err(named("cuStreamSynchronize"))
-        }
+            .result();
+            // Also where it failed: some of them may be under way.
+            (begun, result::stream::synchronize(stream.0))
+        };
+        begun.map_err(named("cuMemcpyBatchAsync"))?;
+        ended.map_err(named("cuStreamSynchronize"))
     }
 
     /// Launches a kernel, loaded before, and waits for its end without sleeping.
