@@ -2,15 +2,14 @@
 //! What the library offers to kernels beside reading and writing: buffers of the caller's, the end of what kernels left behind, grids that fit.
 
 use gnstor_tests::{BLOCK, IO_TIMEOUT, assert_same, client, kernels, node, pattern, small_array, volume};
-use libgnstor::{Device, DeviceFile, DeviceMem, File, Rights, Shape};
+use libgnstor::{ClientKernel, Device, DeviceFile, DeviceMem, File, Rights, Shape};
 use std::time::Duration;
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-/// Mirror of `user_args` in `device/user.cu`.
-#[derive(Clone, Copy, IntoBytes, Immutable)]
+/// Mirror of what `user_args` in `device/user.cu` has behind the file.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-struct UserArgs {
-    file: DeviceFile,
+struct User {
     buffer: u64,
     key: u32,
     vba: u32,
@@ -18,19 +17,21 @@ struct UserArgs {
     status: u32,
 }
 
-const STATUS_AT: usize = std::mem::offset_of!(UserArgs, status);
+/// Runs a kernel whose arguments are the file and then these; returns what it has made of them.
+fn run<A: IntoBytes + FromBytes + Immutable>(file: &File, kernel: ClientKernel, shape: Shape, args: &A) -> A {
+    let there = Device::alloc(file.client().node().device(), size_of::<DeviceFile>() + size_of::<A>()).unwrap();
+    there.write(0, file.device_file().as_bytes()).unwrap();
+    there.write(size_of::<DeviceFile>(), args.as_bytes()).unwrap();
+    file.launch(kernel, shape, there.address(), Duration::from_secs(120)).unwrap();
+    let mut out = vec![0; size_of::<A>()];
+    there.read(size_of::<DeviceFile>(), &mut out).unwrap();
+    A::read_from_bytes(&out).unwrap()
+}
 
 /// Has a kernel read block `vba` into this memory, or leave the read with the channel; what the kernel says.
 fn read_by_kernel(file: &File, memory: &DeviceMem, key: u32, vba: u32, parks: bool) -> u32 {
-    let args =
-        UserArgs { file: file.device_file(), buffer: memory.address(), key, vba, parks: parks.into(), status: !0 };
-    let there = Device::alloc(file.client().node().device(), size_of::<UserArgs>()).unwrap();
-    there.write(0, args.as_bytes()).unwrap();
-    let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
-    file.launch(kernels::gn_test_user(), shape, there.address(), Duration::from_secs(60)).unwrap();
-    let mut status = [0; 4];
-    there.read(STATUS_AT, &mut status).unwrap();
-    u32::from_le_bytes(status)
+    let args = User { buffer: memory.address(), key, vba, parks: parks.into(), status: !0 };
+    run(file, kernels::gn_test_user(), Shape { blocks: 1, threads: 32, smem_bytes: 0 }, &args).status
 }
 
 #[test]
@@ -136,15 +137,25 @@ fn a_drain_ends_at_its_deadline_and_counts_what_nobody_called_back() {
     assert_eq!((stats.parked, stats.uncalled, stats.leaked), (0, 1, 0), "{stats:?}");
 }
 
-/// Mirror of `read_volume_args`, and of what `read_async_args` begins with but for the order.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// Mirror of what `read_volume_args` has behind the file.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-struct Added {
+struct ReadVolume {
+    blocks: u32,
+    failed: u32,
+    sum: u64,
+}
+
+/// The same of `read_async_args`.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct ReadAsync {
     blocks: u32,
     chains: u32,
     next: u32,
     failed: u32,
     sum: u64,
+    chain: [[u64; 2]; 128],
 }
 
 #[test]
@@ -159,33 +170,19 @@ fn the_examples_add_up_what_is_in_a_volume() {
     file.write_at(0, &data).unwrap();
     let words = data.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
     let sum = words.fold(0, u64::wrapping_add);
-    let begin = size_of::<DeviceFile>();
-    let run = |kernel, shape, args: &[u8], bytes: usize| {
-        let there = Device::alloc(node.device(), bytes).unwrap();
-        there.write(0, file.device_file().as_bytes()).unwrap();
-        there.write(begin, args).unwrap();
-        file.launch(kernel, shape, there.address(), Duration::from_secs(120)).unwrap();
-        let mut out = vec![0; size_of::<Added>()];
-        there.read(begin, &mut out).unwrap();
-        out
-    };
     // 128 + 8 * threads bytes of shared memory, as the example says.
     let shape = Shape { blocks: 2, threads: 64, smem_bytes: 128 + 8 * 64 };
-    let out = run(kernels::read_volume(), shape, &[BLOCKS, 0].map(u32::to_le_bytes).concat(), 64);
-    let (failed, added) =
-        (u32::from_le_bytes(out[4..8].try_into().unwrap()), u64::from_le_bytes(out[8..16].try_into().unwrap()));
-    assert_eq!((failed, added), (0, sum), "read_volume");
-    let args = Added { blocks: BLOCKS, chains: 100, ..Added::new_zeroed() };
-    let shape = Shape { blocks: 2, threads: 64, smem_bytes: 0 };
-    let out = run(kernels::read_async(), shape, args.as_bytes(), 4096);
-    let out = Added::read_from_bytes(&out).unwrap();
+    let out = run(&file, kernels::read_volume(), shape, &ReadVolume { blocks: BLOCKS, ..ReadVolume::new_zeroed() });
+    assert_eq!((out.failed, out.sum), (0, sum), "read_volume");
+    let args = ReadAsync { blocks: BLOCKS, chains: 100, ..ReadAsync::new_zeroed() };
+    let out = run(&file, kernels::read_async(), Shape { blocks: 2, threads: 64, smem_bytes: 0 }, &args);
     assert_eq!((out.failed, out.sum), (0, sum), "read_async");
     let stats = me.channel_stats().unwrap();
     assert_eq!((stats.parked, stats.uncalled, stats.leaked), (0, 0, 0), "{stats:?}");
 }
 
 /// Mirror of what `pieces_args` has behind the file.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Pieces {
     vba: u32,
@@ -204,20 +201,15 @@ fn a_request_whose_buffer_is_in_pieces_takes_an_operation_for_each() {
     // Chunks of 16 blocks do not matter where each page is a piece.
     for (vba, blocks) in [(0, 16), (13, 9), (200, 1)] {
         let file = me.open("v", Rights::Write).unwrap();
-        let there = Device::alloc(node.device(), 4096).unwrap();
-        there.write(0, file.device_file().as_bytes()).unwrap();
-        there.write(size_of::<DeviceFile>(), Pieces { vba, blocks, ..Pieces::new_zeroed() }.as_bytes()).unwrap();
         let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
-        file.launch(kernels::gn_test_pieces(), shape, there.address(), Duration::from_secs(60)).unwrap();
-        let mut out = vec![0; size_of::<Pieces>()];
-        there.read(size_of::<DeviceFile>(), &mut out).unwrap();
-        let out = Pieces::read_from_bytes(&out).unwrap();
+        let args = Pieces { vba, blocks, ..Pieces::new_zeroed() };
+        let out = run(&file, kernels::gn_test_pieces(), shape, &args);
         assert_eq!((out.status, out.operations, out.wrong), (0, blocks, 0), "{blocks} blocks at {vba}");
     }
 }
 
 /// Mirror of what `together_args` has behind the file.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Together {
     from: u64,
@@ -240,34 +232,27 @@ fn the_threads_of_a_block_and_of_a_warp_do_one_range_together() {
     const MOST: usize = 400 * BLOCK;
     let memory = Device::alloc(node.device(), 3 * MOST).unwrap();
     let key = me.register_buffer(memory.address(), memory.len()).unwrap();
-    let there = Device::alloc(node.device(), 4096).unwrap();
-    let run = |vba: u32, blocks: u32, threads| {
+    let write_and_read = |vba: u32, blocks: u32, threads| {
         let data = pattern(u64::from(vba), blocks as usize * BLOCK);
         memory.write(0, &vec![0xEE; memory.len()]).unwrap();
         memory.write(0, &data).unwrap();
         let (from, to) = (memory.address(), memory.address() + MOST as u64);
-        there.write(0, file.device_file().as_bytes()).unwrap();
         let args = Together { from, to, key, vba, blocks, ..Together::new_zeroed() };
-        there.write(size_of::<DeviceFile>(), args.as_bytes()).unwrap();
-        let shape = Shape { blocks: 1, threads, smem_bytes: 64 };
-        file.launch(kernels::gn_test_together(), shape, there.address(), Duration::from_secs(60)).unwrap();
-        let mut out = vec![0; size_of::<Together>()];
-        there.read(size_of::<DeviceFile>(), &mut out).unwrap();
-        let out = Together::read_from_bytes(&out).unwrap();
+        let out = run(&file, kernels::gn_test_together(), Shape { blocks: 1, threads, smem_bytes: 64 }, &args);
         let mut back = vec![0; blocks as usize * BLOCK * 3 / 2];
         memory.read(MOST, &mut back).unwrap();
         (out, data, back)
     };
     // Fewer blocks than threads, more chunks than threads, ends that are no chunk's, nothing at all.
     for (vba, blocks, threads) in [(3, 400, 64), (0, 16, 32), (500, 12, 128), (15, 2, 64), (100, 333, 32), (7, 0, 64)] {
-        let (out, data, back) = run(vba, blocks, threads);
+        let (out, data, back) = write_and_read(vba, blocks, threads);
         assert_eq!((out.wrote, out.read), (0, 0), "{blocks} blocks at {vba} by {threads} threads");
         assert_same("what the block read", &back[..data.len()], &data);
         let half = blocks as usize / 2 * BLOCK;
         assert_same("what the warp read", &back[data.len()..][..half], &data[..half]);
     }
     const OUT_OF_RANGE: u32 = 0x0008_0000;
-    let (out, _, back) = run(500, 13, 64);
+    let (out, _, back) = write_and_read(500, 13, 64);
     assert_eq!((out.wrote, out.read), (OUT_OF_RANGE, OUT_OF_RANGE));
     assert!(back[..13 * BLOCK].iter().all(|byte| *byte == 0xEE), "nothing was read");
 }
