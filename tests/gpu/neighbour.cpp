@@ -231,6 +231,17 @@ void growth(const setting& s) {
   check(told && args.arrived == 0, "more blocks that wait for each other than fit", code ? gn_last_error() : "was launched");
 }
 
+// Buffers in pieces, and ranges that many threads read together.
+void pieces(const setting& s) {
+  enum : unsigned { THREADS = 128, RIGHT = THREADS / 4 * 4 * 16 + 2 * TOGETHER };
+  pieces_args args = {};
+  int code = launch_with(s, kernel_named("neighbour_pieces"), false, 1, THREADS, args);
+  check(code == 0 && args.right == RIGHT && !args.without && !args.whole && !args.failed && !args.wrong,
+        "buffers in pieces, and ranges that a block and a warp read together",
+        code ? gn_last_error() : std::to_string(args.right) + " blocks right, " + std::to_string(args.wrong) + " wrong, " + std::to_string(args.failed) +
+                                     " failed, " + std::to_string(args.without) + " without a buffer, " + std::to_string(args.whole) + " not in pieces");
+}
+
 // Requests that nobody waits for.
 void callbacks(const setting& s) {
   calling_args args = {};
@@ -306,6 +317,7 @@ int main(int count, char** words) {
   ended e = read_volume(s, 4, 64, 1);
   check(e.well(), "a launch alone", e.told());
   callbacks(s);
+  pieces(s);
   growth(s);
   calls(s);
   full(s);

@@ -61,6 +61,54 @@ GN_DEV void growing_body(growing_args& a, gn_u32 block, gn_u32 grid) {
 
 GN_CLIENT(neighbour_growing, growing_args, growing_body)
 
+GN_DEV void judge(pieces_args& a, gn_u32 block, gn_u64 there) {
+  bool right = gn::mem::ld_relaxed_sys((const gn_u64*)there) == (gn_u64)block * BLOCK_SALT;
+  gn::mem::add_relaxed_gpu(right ? &a.right : &a.wrong, 1u);
+}
+
+// One block. Eight lanes of each of four warps hold a buffer at a time, half of what the pool has left.
+GN_DEV void pieces_body(pieces_args& a, gn_u32, gn_u32) {
+  __shared__ gn_u32 word;
+  __shared__ gn_u64 range;
+  const gn::file& f = *(const gn::file*)a.file;
+  gn::pool& p = f.c->data;
+  gn_u64 grows = p.host_addr;
+  gn_u32 blocks = p.blocks;
+  if (threadIdx.x == 0) range = gn::alloc(f, gn::POOL_LONGEST, 1u);
+  __syncthreads();
+  if (threadIdx.x == 0) p.host_addr = 0;
+  for (gn_u32 b = threadIdx.x; b < blocks; b += blockDim.x) gn::by_device::or_acqrel(gn::pool_word(p, b), 0x5555u);
+  __syncthreads();
+  for (gn_u32 round = 0; round < 4; ++round) {
+    gn::buffer b;
+    gn_u32 wants = gn::lane_id() < 8 ? (gn_u32)gn::POOL_BLOCK : 0u, first = (round * blockDim.x + threadIdx.x) * 16 % (a.blocks - 16);
+    bool got = gn::alloc_wait(f, wants, b);
+    if (wants && !got) gn::mem::add_relaxed_gpu(&a.without, 1u);
+    if (got && b.shift != gn::PIECE_PAGE) gn::mem::add_relaxed_gpu(&a.whole, 1u);
+    gn_u32 status = gn::read_sync(f, first, got ? 16 : 0, b);
+    if (status != gn::GN_OK) gn::mem::add_relaxed_gpu(&a.failed, 1u);
+    for (gn_u32 i = 0; got && status == gn::GN_OK && i < 16; ++i) judge(a, first + i, b.at(i * gn::GN_BLOCK));
+    gn::free(f, b);
+  }
+  __syncthreads();
+  for (gn_u32 b = threadIdx.x; b < blocks; b += blockDim.x) gn::by_device::and_release(gn::pool_word(p, b), ~0x5555u);
+  if (threadIdx.x == 0) p.host_addr = grows;
+  __syncthreads();
+  gn_u32 status = range ? gn::read_block(f, 3, TOGETHER, range, f.pool_key(), word) : (gn_u32)gn::GN_BAD_REQUEST;
+  if (threadIdx.x == 0 && status != gn::GN_OK) gn::mem::add_relaxed_gpu(&a.failed, 1u);
+  for (gn_u32 i = threadIdx.x; status == gn::GN_OK && i < TOGETHER; i += blockDim.x) judge(a, 3 + i, range + (gn_u64)i * gn::GN_BLOCK);
+  __syncthreads();
+  if (gn::warp_in_block() == 0 && range) {
+    status = gn::read_warp(f, 300, TOGETHER, range, f.pool_key());
+    if (gn::lane_id() == 0 && status != gn::GN_OK) gn::mem::add_relaxed_gpu(&a.failed, 1u);
+    for (gn_u32 i = gn::lane_id(); status == gn::GN_OK && i < TOGETHER; i += 32) judge(a, 300 + i, range + (gn_u64)i * gn::GN_BLOCK);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) gn::free(f, range, gn::POOL_LONGEST, 1u);
+}
+
+GN_CLIENT(neighbour_pieces, pieces_args, pieces_body)
+
 GN_DEV gn_u32 begin_next(calling_args::link& c) {
   calling_args& a = *c.all;
   gn_u32 number = gn::mem::add_relaxed_gpu(&a.begun, 1u);

@@ -23,6 +23,16 @@ struct growing_args {
   unsigned right;                 // out: blocks that were
 };
 
+// Threads that read into buffers in pieces, from a pool in which every second page is taken; and a block, and a warp, that read one range together.
+enum { TOGETHER = 200 };          // blocks of that range
+struct pieces_args {
+  unsigned long long file[3];
+  unsigned blocks;                // of the volume
+  unsigned without;               // out: threads that got no buffer
+  unsigned whole;                 // out: buffers that were not in pieces
+  unsigned failed, wrong, right;  // out: reads that failed, blocks that were not, and were, what was written
+};
+
 // Chains of reads whose callbacks begin the next.
 enum { CHAINS = 96 };
 struct calling_args {
