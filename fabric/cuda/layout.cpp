@@ -26,7 +26,7 @@ extern "C" const gn_layout_row gn_fabric_layout[] = {
     {FIELD(ring_ctx, answers_addr)}, {FIELD(ring_ctx, lateness)}, {SIZE(answer_slot)}, {FIELD(answer_slot, response)},
     {SIZE(agent_args)}, {FIELD(agent_args, rings)}, {FIELD(agent_args, qp_count)}, {FIELD(agent_args, first_qpn)},
     {FIELD(agent_args, launch)}, {FIELD(agent_args, blocks)},
-    {FIELD(agent_args, in_smem)}, {FIELD(agent_args, rings_a_block)}, {FIELD(agent_args, ring_count)}, {FIELD(agent_args, held_addr)}, {FIELD(agent_args, cqs_home)}, {FIELD(agent_args, mrs_home)}, {"held_places", gn::hca::HELD_PLACES}, {"max_qps", gn::hca::MAX_QPS},
+    {FIELD(agent_args, in_smem)}, {FIELD(agent_args, rings_a_block)}, {FIELD(agent_args, ring_count)}, {FIELD(agent_args, held_addr)}, {FIELD(agent_args, held_messages)}, {FIELD(agent_args, cqs_home)}, {FIELD(agent_args, mrs_home)}, {"held_places", gn::hca::HELD_PLACES}, {"max_qps", gn::hca::MAX_QPS},
     {SIZE(held_ctx)}, {FIELD(held_ctx, qpn)}, {FIELD(held_ctx, bytes)}, {FIELD(held_ctx, state)},
     {SIZE(agent_smem)}, {"agent_threads", gn::hca::AGENT_THREADS},
     {"cqe64", sizeof(gn::mlx5::cqe64)}, {"cqe64.byte_count", offsetof(gn::mlx5::cqe64, byte_count)},

@@ -3,7 +3,7 @@
 
 use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, idle_client};
+use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, Unordered, idle_client};
 use gnstor_fabric::hca::{Down, Half, Part, Response};
 use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, opcode};
 use gnstor_fabric::region::HostRegion;
@@ -307,7 +307,7 @@ fn a_wait_takes_in_the_whole_of_an_answer_that_has_begun() {
 #[test]
 fn where_writes_are_not_ordered_the_data_of_an_answer_waits_for_a_dump() {
     let mut world = World::new(64);
-    world.hca.set_unordered().expect("memory");
+    world.hca.set_unordered(Unordered::Data).expect("memory");
     world.answer(1, &[world.part(7, 0), world.part(8, 1)]);
     world.launch();
     assert_eq!((world.told(), world.responses()), (vec![(1, COPY_OK)], vec![1]));

@@ -91,6 +91,7 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         "agent_args.rings_a_block" => offset_of!(AgentArgs, rings_a_block);
         "agent_args.ring_count" => offset_of!(AgentArgs, ring_count);
         "agent_args.held_addr" => offset_of!(AgentArgs, held_addr);
+        "agent_args.held_messages" => offset_of!(AgentArgs, held_messages);
         "agent_args.cqs_home" => offset_of!(AgentArgs, cqs_home);
         "agent_args.mrs_home" => offset_of!(AgentArgs, mrs_home);
         "held_places" => HELD_PLACES;

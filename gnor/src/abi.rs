@@ -43,6 +43,19 @@ pub struct QueuePair {
     pub reserved: u32,
 }
 
+/// Of one queue pair, where writes to GPU memory are not ordered (dump.cuh).
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Dumps {
+    pub posted: u32,
+    pub at: u32,
+    pub arrived: u32,
+    pub covers: u32,
+    pub landed: u32,
+    pub taken: u32,
+    pub reserved: [u32; 2],
+}
+
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Slot {
@@ -86,6 +99,7 @@ pub struct ChannelAbi {
     pub parked_addr: u64,
     pub port_addr: u64,
     pub connect_addr: u64,
+    pub dumps_addr: u64,
     pub queue_lkey: u32,
     pub ssds: u32,
     pub first_qpn: u32,

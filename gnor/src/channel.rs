@@ -4,13 +4,13 @@
 //! The CPU lays the memory out, registers it and connects the RDMA side; the device posts the receives and sends Fabrics
 //! Connect. After that the CPU has no part in the channel's I/O.
 
-use crate::abi::{self, ChannelAbi, ConnectArgs, Pool, QueuePair};
+use crate::abi::{self, ChannelAbi, ConnectArgs, Dumps, Pool, QueuePair};
 use crate::growth::Growth;
 use crate::node::{Connection, Node, NodeError};
 use crate::session::Session;
 use gnstor_fabric::device::{DeviceMem, Kernel};
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
-use gnstor_fabric::hca::agent::{ClientKernel, DeviceCq, DeviceMr, DeviceQp, Shape};
+use gnstor_fabric::hca::agent::{AgentHca, ClientKernel, DeviceCq, DeviceMr, DeviceQp, Shape};
 use gnstor_fabric::mlx5;
 use gnstor_proto::fabrics::{CONNECT_DATA_BYTES, CmRequest, ConnectData};
 use std::ffi::c_void;
@@ -59,6 +59,7 @@ fn connect_kernel() -> ClientKernel {
 struct Layout {
     depth: u32,
     qps: usize,
+    dumps: usize,
     parked: usize,
     cq: usize,
     cq_log: u32,
@@ -89,13 +90,24 @@ fn nvme_queue_entries(depth: u32) -> u32 {
     2 * depth
 }
 
+/// Whether completions say nothing of their data before a DUMP. For tests `GNSTOR_DUMPS=0` trusts them all the same, and `GNSTOR_DUMPS=1` does not
+/// where it could.
+fn wants_dumps(hca: &AgentHca) -> bool {
+    match std::env::var("GNSTOR_DUMPS").as_deref() {
+        Ok("0") => false,
+        Ok("1") => true,
+        _ => hca.is_unordered(),
+    }
+}
+
 impl Layout {
     fn new(ssds: usize, pool_most: u32) -> Self {
         let depth = queue_depth(ssds);
         let per_queue = abi::SQ_AT + depth as usize * abi::QUEUE_BYTES_EACH;
         let align = |n: usize, to: usize| n.next_multiple_of(to);
         let qps = align(size_of::<ChannelAbi>(), 128);
-        let parked = align(qps + ssds * size_of::<QueuePair>(), 64);
+        let dumps = qps + ssds * size_of::<QueuePair>();
+        let parked = align(dumps + ssds * size_of::<Dumps>(), 64);
         // What Connect sends is read once, before the first request can be parked.
         let connect = parked;
         let cq = align(parked + (abi::SLOTS * abi::PARKED_BYTES).max(ssds * CONNECT_DATA_BYTES), 4096);
@@ -111,6 +123,7 @@ impl Layout {
         Self {
             depth,
             qps,
+            dumps,
             parked,
             cq,
             cq_log,
@@ -240,6 +253,7 @@ impl Channel {
             qps_addr: at(layout.qps),
             parked_addr: at(layout.parked),
             port_addr: self.node.hca().port_address(),
+            dumps_addr: if wants_dumps(self.node.hca()) { at(layout.dumps) } else { 0 },
             queue_lkey: queue_key,
             ssds: u32::try_from(self.ssds).expect("at most MAX_SSDS"),
             first_qpn: self.first_qpn,
@@ -261,6 +275,7 @@ impl Channel {
         let cntlids = session.controller_ids();
         for (i, (address, cntlid)) in session.addresses().iter().zip(cntlids).enumerate() {
             self.memory.write(layout.qps + i * size_of::<QueuePair>(), QueuePair::default().as_bytes())?;
+            self.memory.write(layout.dumps + i * size_of::<Dumps>(), Dumps::default().as_bytes())?;
             let data = ConnectData::new(session.host(), cntlid, &address.subnqn);
             self.memory.write(layout.connect + i * CONNECT_DATA_BYTES, data.as_bytes())?;
         }

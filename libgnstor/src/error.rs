@@ -25,6 +25,11 @@ pub enum Error {
     /// Device, engine, admin queue or channel.
     #[error(transparent)]
     Node(#[from] NodeError),
+    /// The CPU's queues have no DUMPs.
+    #[error(
+        "queues of the CPU trust their completions, and this HCA's writes to the device are not ordered: read through gnstor's own queues"
+    )]
+    Unordered,
     /// An offset or a length is not a multiple of 4096.
     #[error("offset {offset} and length {bytes} must be multiples of 4096")]
     Unaligned {
@@ -99,6 +104,7 @@ impl Error {
             Self::Unaligned { .. } | Self::Range { .. } => 22,
             Self::Io(failure) => failure.errno(),
             Self::LeaseLost { .. } => 116,
+            Self::Unordered => 95,
             Self::Os { cause, .. } => cause.raw_os_error().unwrap_or(5),
             Self::Node(NodeError::Device(DeviceError::NoCuda(_))) => 19,
             Self::Node(NodeError::Device(DeviceError::Memory { .. })) => 12,

@@ -121,9 +121,12 @@ impl HostChannel {
     /// Lays out and registers queues to every SSD, and connects them. [`Self::connect`] does the rest.
     ///
     /// # Errors
-    /// Memory, driver and engine errors; an SSD that refuses.
+    /// Memory, driver and engine errors; an SSD that refuses; where writes to the device are not ordered.
     pub fn open(client: &Arc<Client>) -> Result<Self, Error> {
         let node = client.node();
+        if node.hca().is_unordered() {
+            return Err(Error::Unordered);
+        }
         let ssds = client.ssds().len();
         let entries = (2 * SLOTS + ssds * RQ_ENTRIES as usize).next_power_of_two();
         let capsules = entries * 64;

@@ -1,20 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where writes to GPU memory are not ordered, a completion says nothing of its data: a client must execute a DUMP first.
 
-use gnstor_tests::command::{BUILD_LIMIT, gnstor_with};
+use gnstor_tests::command::{BUILD_LIMIT, Ended, gnstor_with};
 use gnstor_tests::{pattern, within};
 
-/// The device API issues no DUMP yet. When it does, this becomes two tests: with them the demo verifies, without them not one block is
-/// what was written.
+/// Runs the demo with this environment.
+fn demo(environment: &[(&str, &str)]) -> Ended {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("input");
+    std::fs::write(&path, pattern(1, 300_001)).expect("a file can be written");
+    let input = path.to_str().expect("a plain path");
+    gnstor_with(&["demo", "--device", "host", "--preset", "null", "--json", "--input", input], environment)
+}
+
+fn bench(mode: &str, environment: &[(&str, &str)]) -> Ended {
+    let load = "bench --device host --preset null --runtime 300ms --warmup 100ms --size 1MiB --iodepth 16 --rw randrw --json --mode";
+    gnstor_with(&load.split(' ').chain([mode]).collect::<Vec<_>>(), environment)
+}
+
 #[test]
 fn a_client_without_dumps_reads_old_bytes_and_the_demo_says_so() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("input");
-        std::fs::write(&path, pattern(1, 300_001)).expect("a file can be written");
-        let input = path.to_str().expect("a plain path");
-        let demo = ["demo", "--device", "host", "--preset", "null", "--json", "--input", input];
-        gnstor_with(&demo, &[("GNSTOR_UNORDERED", "1")]).failed(&["74 of 74 blocks are not what was written"]);
-        assert_eq!(gnstor_with(&demo, &[("GNSTOR_UNORDERED", "0")]).json()["verified"], true);
+        demo(&[("GNSTOR_UNORDERED", "1"), ("GNSTOR_DUMPS", "0")]).failed(&["74 of 74 blocks are not what was written"]);
+    });
+}
+
+#[test]
+fn behind_dumps_the_demo_and_a_load_verify() {
+    within(BUILD_LIMIT, || {
+        for (unordered, dumps) in [("1", ""), ("all", ""), ("0", "1")] {
+            let environment = [("GNSTOR_UNORDERED", unordered), ("GNSTOR_DUMPS", dumps)];
+            assert_eq!(demo(&environment).json()["verified"], true, "{environment:?}");
+            let report = bench("gnstor", &environment).json();
+            let verify = &report["verify"];
+            assert!(
+                verify["ios"].as_u64() > Some(0) && verify["ios"] == verify["verified_ios"],
+                "{environment:?}: {report}"
+            );
+        }
+    });
+}
+
+#[test]
+fn queues_of_the_cpu_refuse_what_is_not_ordered() {
+    within(BUILD_LIMIT, || {
+        bench("gd", &[("GNSTOR_UNORDERED", "1")]).failed(&["this HCA's writes to the device are not ordered"])
     });
 }

@@ -183,6 +183,7 @@ struct agent_args {
   gn_u32 ring_count;
   gn_u32 ring;           // in a copy of these in shared memory: the ring it is for
   gn_u64 held_addr;      // held_ctx[ring_count][HELD_PLACES], then HELD_BYTES for each; 0: inbound data goes to where it belongs at once
+  gn_u64 held_messages;  // 1: the 16 bytes of a SEND wait as well as data
   cq_ctx* cqs_home;      // `cqs`, where it is in device memory: producer indexes and states are all blocks'
   mr_ctx* mrs_home;      // `mrs`, where it is in device memory; a block that has its own copy still says here what is invalid
 };

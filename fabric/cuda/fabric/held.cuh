@@ -6,7 +6,8 @@
 //
 //   mover: copy to a place in the table --FULL--> report, response, completion ... DUMP: front end copies to where it belongs --FREE-->
 //
-// A copy that finds no place, or is longer than one, goes to where it belongs at once: "late" is what a NIC may be, not what it must.
+// So may messages (`held_messages`): a client that reads a response before its DUMP is found by that.
+// What finds no place, or is longer than one, goes to where it belongs at once: "late" is what a NIC may be, not what it must.
 #pragma once
 #include "fabric/abi.h"
 
@@ -49,6 +50,24 @@ GN_DEV gn_u32 hold(const agent_args& a, gn_u32 qpn, gn_u64 to, gn_u32 bytes) {
     }
   }
   return NO_PLACE;
+}
+
+// The same for the 16 bytes of a message, which may wait as any data; false where they are not to. One lane.
+GN_DEV bool hold_message(const agent_args& a, gn_u32 qpn, gn_u64 to, const gn_u32 (&v)[4]) {
+#pragma unroll 1
+  for (gn_u32 i = 0; i < HELD_PLACES; i += 32) {
+    gn_u32 at = i + lane_id();  // each lane has its own
+    held_ctx* place = held_place(a, at);
+    if (mem::ld_relaxed_gpu(&place->state) != HELD_FREE) continue;
+    if (mem::cas_acqrel_gpu(&place->state, (gn_u32)HELD_FREE, (gn_u32)HELD_FILLING) != HELD_FREE) continue;  // pairs with `release_held`
+    place->to = to;
+    place->qpn = qpn;
+    place->bytes = 16;
+    mem::st16(held_data(a, at), v);
+    mem::st_release_gpu(&place->state, (gn_u32)HELD_FULL);  // pairs with the acquire in `release_held`
+    return true;
+  }
+  return false;
 }
 
 // A DUMP of this queue pair: what waits for it goes to where it belongs. The whole warp; the lane that reports the DUMP releases it.

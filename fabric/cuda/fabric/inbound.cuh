@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The HCA's responder half: messages that arrive for the queue pairs in device memory, and completions.
 #pragma once
+#include "fabric/held.cuh"
 #include "fabric/keys.cuh"
 #include "fabric/mlx5.h"
 #include "fabric/up.cuh"
@@ -238,7 +239,7 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   complete = complete && !overrun;
   if (deliver) {
     gn_u32 v[4] = {(gn_u32)m.lo, (gn_u32)(m.lo >> 32), (gn_u32)m.hi, (gn_u32)(m.hi >> 32)};
-    mem::st16((void*)to, v);
+    if (!a.held_messages || !hold_message(a, m.qpn, to, v)) mem::st16((void*)to, v);
   }
   mlx5::cqe64* e = entries + (pi & cq_mask);
   gn_u32 owner = (pi & (cq_mask + 1)) != 0;

@@ -176,6 +176,7 @@ pub struct AgentArgs {
     pub ring_count: u32,
     pub ring: u32,
     pub held_addr: u64,
+    pub held_messages: u64,
     pub cqs_home: u64,
     pub mrs_home: u64,
 }
@@ -197,9 +198,9 @@ pub struct HeldCtx {
 const _: () = {
     use core::mem::size_of;
     assert!(size_of::<QpCtx>() == 128 && size_of::<CqCtx>() == 32 && size_of::<MrCtx>() == 32);
-    assert!(size_of::<RingCtx>() == 384 && size_of::<AgentArgs>() == 96);
+    assert!(size_of::<RingCtx>() == 384 && size_of::<AgentArgs>() == 104);
     assert!(size_of::<AnswerSlot>() == 40 && size_of::<HeldCtx>() == 32);
 };
 
 /// Shared memory an agent block needs: `sizeof(agent_smem)`, checked by `tests/layout.rs`.
-pub const AGENT_SMEM_BYTES: u32 = 58_096;
+pub const AGENT_SMEM_BYTES: u32 = 58_112;

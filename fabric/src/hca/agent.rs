@@ -18,6 +18,7 @@ use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
 pub use half::AgentHalf;
+pub use held::Unordered;
 
 /// Most blocks of the agent, each of which takes a multiprocessor of a GPU: with more pairs of rings a block serves two or three, if it can.
 const MAX_BLOCKS: usize = 8;
@@ -124,8 +125,8 @@ struct Tables {
     variants: u32,
     next_pd: u32,
     launches: u32,
-    /// Where inbound data waits for a DUMP.
-    held: Option<DeviceMem>,
+    /// Where inbound data waits for a DUMP, and what does.
+    held: Option<(DeviceMem, Unordered)>,
 }
 
 /// Counters of the agent.
@@ -235,8 +236,10 @@ impl AgentHca {
             ..Tables::default()
         };
         let hca = Self { device: Arc::clone(device), contexts, rings, tables: Mutex::new(tables), resident, residency };
-        if std::env::var_os("GNSTOR_UNORDERED").is_some_and(|value| value == "1") {
-            hca.set_unordered()?;
+        match std::env::var("GNSTOR_UNORDERED").as_deref() {
+            Ok("1") => hca.set_unordered(Unordered::Data)?,
+            Ok("all") => hca.set_unordered(Unordered::All)?,
+            _ => {}
         }
         Ok((hca, halves))
     }
@@ -395,7 +398,7 @@ impl AgentHca {
         }
         tables.cqs[cq as usize] = false;
         let qpns = first..first + u32::try_from(count).expect("a small table");
-        tables.held.as_ref().map_or(Ok(()), |held| self.forget_held(held, &qpns))
+        tables.held.as_ref().map_or(Ok(()), |(held, _)| self.forget_held(held, &qpns))
     }
 
     /// The agent's counters so far.
@@ -456,7 +459,8 @@ impl AgentHca {
             launch: number,
             blocks,
             in_smem: in_smem.into(),
-            held_addr: tables.held.as_ref().map_or(0, DeviceMem::address),
+            held_addr: tables.held.as_ref().map_or(0, |(memory, _)| memory.address()),
+            held_messages: tables.held.as_ref().is_some_and(|(_, what)| *what == Unordered::All).into(),
             rings_a_block,
             ring_count: small(self.rings.len()),
             ring: 0,

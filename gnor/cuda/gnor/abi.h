@@ -19,12 +19,24 @@ struct queue_pair {
   gn_u32 publish;      // send blocks whose doorbell was rung, before their record at least
   gn_u32 limit;        // send blocks that may be handed out: as far as blocks are retired and receives free. Under cq_word's lock, as are
   gn_u32 retired;      // send blocks the HCA is done with
-  gn_u32 completed;    // responses taken
+  gn_u32 completed;    // responses taken, and DUMPs that have ended
   gn_u32 error;        // 0, or QP_BROKEN | completion opcode << 8 | syndrome
   gn_u32 rung;         // send blocks whose doorbell was rung behind their record, too; a warp alone does that later
   gn_u32 reserved;
 };
 static_assert(sizeof(queue_pair) == 32, "");
+
+// Of one queue pair, where writes to GPU memory are not ordered (dump.cuh): responses in the order of their receives, counted.
+struct dumps {
+  gn_u32 posted;       // DUMPs whose doorbell was rung
+  gn_u32 at;           // send block of the last one
+  gn_u32 arrived;      // responses whose completion was taken
+  gn_u32 covers;       // those of them that were there when the last DUMP was posted
+  gn_u32 landed;       // those behind which a DUMP has ended; less than `covers` while one is under way
+  gn_u32 taken;        // those that were looked at
+  gn_u32 reserved[2];
+};
+static_assert(sizeof(dumps) == 32, "");
 
 // The queues of one SSD, one after the other in registered memory. How deep they are says the channel: a budget is shared by the SSDs of an array.
 //
@@ -72,6 +84,7 @@ struct channel {
   gn_u64 parked_addr;    // parked[SLOTS], PARKED_BYTES each, see async.cuh
   gn_u64 port_addr;      // the HCA's state, u32: 0 while nothing serves its queues
   gn_u64 connect_addr;   // ssds x 1,024 bytes of Connect data, registered; where the parked requests are later
+  gn_u64 dumps_addr;     // dumps[ssds]; 0 where completions come behind what they speak of
   gn_u32 queue_lkey;     // key of queue memory, capsules and Connect data
   gn_u32 ssds;
   gn_u32 first_qpn;      // queue pairs of a channel have consecutive numbers

@@ -15,6 +15,7 @@ GN_DEV gn_u32* record_of(const channel& c, gn_u32 ssd) { return (gn_u32*)(queue_
 GN_DEV gn_u64* doorbell_of(const channel& c, gn_u32 ssd) {
   return (gn_u64*)(c.uars_addr + (gn_u64)ssd * UAR_BYTES + mlx5::UAR_DB0);
 }
+GN_DEV dumps& dumps_of(const channel& c, gn_u32 ssd) { return ((dumps*)c.dumps_addr)[ssd]; }
 GN_DEV gn_u8* capsule_of(const channel& c, gn_u32 cid) { return (gn_u8*)c.capsules_addr + (gn_u64)cid * 64; }
 
 // Up to `n` send blocks of one queue pair; returns how many and the first. Bounded by what the HCA has retired and by the receives
@@ -56,15 +57,20 @@ GN_DEV void set_limit(const channel& c, queue_pair& qp, gn_u32 completed) {
 
 // Publishes blocks first..first+n in reservation order and rings the doorbell. The blocks were written by lanes that have
 // passed a __syncwarp with the caller. Whoever reserved earlier is already on its way here: nobody waits between the two. A command's receive is
-// posted with it, by the same number, so a response always finds one: its segment has lain in the ring since the channel was connected, and what
-// was in its place has been read, or the command could not have been reserved.
-template <class S>
+// posted with it, by the same number less that of the DUMPs, so a response always finds one: its segment has lain in the ring since the channel was
+// connected, and what was in its place has been read, or the command could not have been reserved.
+template <class S, bool DUMP = false>
 GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 first, gn_u32 n) {
   queue_pair& qp = qp_of(c, ssd);
   while (!S::ALONE && S::ld_acquire(&qp.publish) != first) pause(20);
   gn_u32 next = first + n;
   gn_u64 kick = mlx5::doorbell_value(next, c.first_qpn + ssd);
-  mem::st_relaxed_sys(record_of(c, ssd) + mlx5::RCV_DBR, be32(next & 0xffffu));
+  gn_u32 posted = 0;  // DUMPs, which take no receive
+  if (c.dumps_addr) {
+    posted = S::ld(&dumps_of(c, ssd).posted) + DUMP;
+    if (DUMP) S::st(&dumps_of(c, ssd).posted, posted);
+  }
+  mem::st_relaxed_sys(record_of(c, ssd) + mlx5::RCV_DBR, be32((next - posted) & 0xffffu));
   // The doorbell carries the index: an HCA that goes by it begins while the record is on its way. Rung again behind the record, for one that
   // goes by that: a warp alone does so when it has nothing else to do (ring_again), or with its next doorbell.
   mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);

@@ -5,6 +5,7 @@
 #include "fabric/mlx5.h"
 #include "gnor/append.cuh"
 #include "gnor/buffer.cuh"
+#include "gnor/dump.cuh"
 #include "gnor/slots.cuh"
 
 namespace gn {
@@ -93,13 +94,6 @@ GN_DEV void break_queue(channel& c, gn_u32 q, gn_u32 opcode, gn_u32 syndrome) {
 
 enum : gn_u32 { RING_EVERY = 256 };  // completions
 
-// What a lane has read from the completion queue.
-struct completion {
-  gn_u32 q = 0xffffffffu;  // queue pair
-  gn_u32 opcode = 0, counter = 0;
-  bool is_response = false, is_ack = false, is_error = false;
-};
-
 GN_DEV completion read_cqe(const channel& c, const mlx5::cqe64* e, gn_u32 last) {
   completion x;
   x.opcode = last >> 4 & 0xfu;
@@ -138,6 +132,43 @@ GN_DEV const mlx5::cqe64* cqe_at(const channel& c, gn_u32 word, gn_u32 rank) {
   return (const mlx5::cqe64*)c.cq_addr + (((word >> 1) + rank) & ((1u << c.cq_log) - 1));
 }
 
+// What the lanes of `mask` have, each at most one: responses end commands, acknowledgements and responses make room. Returns whether free_orphans is to
+// come. The lanes call it together.
+template <class S>
+GN_DEV bool end_responses(channel& c, gn_u32 mask, const completion& x, bool mine) {
+  gn_u32 answer = 0, state = 0;
+  if (x.is_response) {
+    answer = mem::ld_relaxed_sys(response_of(c, x) + 3);
+    if ((answer & 0xffffu) < SLOTS) state = S::ld(&c.slots[answer & 0xffffu].state);
+  }
+  gn_u32 cid = answer & 0xffffu;
+  bool ends = x.is_response && (state & 0xffffu) == (CMD_IN_FLIGHT | x.q << 8);
+  // Of two responses to one command, which only a broken SSD sends, the second names none in flight.
+  gn_u32 twins = __match_any_sync(mask, ends ? cid : (gn_u32)SLOTS + lane_id());
+  ends = ends && lane_id() == lowest(twins);
+  gn_u32 strange = (gn_u32)__popc(__ballot_sync(mask, mine && !ends && !x.is_ack && !x.is_error));
+  if (strange && lane_id() == lowest(mask)) S::add(&c.protocol_errors, strange);
+  if (ends) S::st(&c.slots[cid].state, (gn_u32)CMD_FREE);
+  bool failed = ends && answer >> 17;
+  if (__any_sync(mask, failed))
+    in_turns<S>(mask, failed, [&] {
+      const gn_u32* detail = response_of(c, x);
+      end_command<S>(c, cid, state >> 16, answer >> 17, mem::ld_relaxed_sys(detail), mem::ld_relaxed_sys(detail + 1));
+    });
+  // The others are counted in together: one lane for each request.
+  ends = ends && !failed;
+  slots_give<S>(c, mask, ends && cid != state >> 16, cid);
+  gn_u32 peers = __match_any_sync(mask, ends ? state >> 16 : 0xffffffffu), done = 0;
+  __syncwarp(mask);  // what the lanes did above, their reading of responses too, is before everything below
+  if (ends && lane_id() == lowest(peers)) {
+    gn_u32 n = (gn_u32)__popc(peers);
+    done = S::add_acqrel(&c.slots[state >> 16].done, n) + n;  // pairs with the acquire in io_finished
+  }
+  count_in<S>(c, mask, x);
+  in_turns<S>(mask, last_of_abandoned(done), [&] { orphan<S>(c, state >> 16); });
+  return __any_sync(mask, failed || x.is_error || last_of_abandoned(done));
+}
+
 // Takes ready completions with the lanes of `mask` (they call it together); returns how many.
 template <class S>
 GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
@@ -165,46 +196,22 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
     pause(20);  // a holder of the lock takes ours too
     return 0;
   }
-  bool mine = taken >> lane_id() & 1u;
+  bool mine = taken >> lane_id() & 1u, odd = false;
   completion x;
-  gn_u32 answer = 0, state = 0;
   if (mine) x = read_cqe(c, cqe_at(c, word, rank), last);
-  if (x.is_response) {
-    answer = mem::ld_relaxed_sys(response_of(c, x) + 3);
-    if ((answer & 0xffffu) < SLOTS) state = S::ld(&c.slots[answer & 0xffffu].state);
+  if (c.dumps_addr) hold_responses<S>(c, mask, x, mine);
+  for (;;) {
+    odd |= end_responses<S>(c, mask, x, mine);
+    gn_u32 broken = __match_any_sync(mask, x.is_error ? x.q : 0xffffffffu);
+    if (__any_sync(mask, x.is_error)) {
+      __syncwarp(mask);
+      in_turns<S>(mask, x.is_error && lane_id() == lowest(broken),
+                  [&] { break_queue<S>(c, x.q, x.opcode, be32(cqe_at(c, word, rank)->timestamp[1]) & 0xffu); });
+    }
+    if (!c.dumps_addr || !take_landed<S>(c, mask, x)) break;
+    mine = x.is_response;
   }
-  gn_u32 cid = answer & 0xffffu;
-  bool ends = x.is_response && (state & 0xffffu) == (CMD_IN_FLIGHT | x.q << 8);
-  // Of two responses to one command, which only a broken SSD sends, the second names none in flight.
-  gn_u32 twins = __match_any_sync(mask, ends ? cid : (gn_u32)SLOTS + lane_id());
-  ends = ends && lane_id() == lowest(twins);
-  gn_u32 strange = (gn_u32)__popc(__ballot_sync(mask, mine && !ends && !x.is_ack && !x.is_error));
-  if (strange && lane_id() == leader) S::add(&c.protocol_errors, strange);
-  if (ends) S::st(&c.slots[cid].state, (gn_u32)CMD_FREE);
-  bool failed = ends && answer >> 17;
-  if (__any_sync(mask, failed))
-    in_turns<S>(mask, failed, [&] {
-      const gn_u32* detail = response_of(c, x);
-      end_command<S>(c, cid, state >> 16, answer >> 17, mem::ld_relaxed_sys(detail), mem::ld_relaxed_sys(detail + 1));
-    });
-  // The others are counted in together: one lane for each request.
-  ends = ends && !failed;
-  slots_give<S>(c, mask, ends && cid != state >> 16, cid);
-  gn_u32 peers = __match_any_sync(mask, ends ? state >> 16 : 0xffffffffu), done = 0;
-  __syncwarp(mask);  // what the lanes did above, their reading of responses too, is before everything below
-  if (ends && lane_id() == lowest(peers)) {
-    gn_u32 n = (gn_u32)__popc(peers);
-    done = S::add_acqrel(&c.slots[state >> 16].done, n) + n;  // pairs with the acquire in io_finished
-  }
-  count_in<S>(c, mask, x);
-  in_turns<S>(mask, last_of_abandoned(done), [&] { orphan<S>(c, state >> 16); });
-  gn_u32 broken = __match_any_sync(mask, x.is_error ? x.q : 0xffffffffu);
-  bool odd = __any_sync(mask, failed || x.is_error || last_of_abandoned(done));
-  if (__any_sync(mask, x.is_error)) {
-    __syncwarp(mask);
-    in_turns<S>(mask, x.is_error && lane_id() == lowest(broken),
-                [&] { break_queue<S>(c, x.q, x.opcode, be32(cqe_at(c, word, rank)->timestamp[1]) & 0xffu); });
-  }
+  if (c.dumps_addr) post_dumps<S>(c, mask);
   __syncwarp(mask);
   if (lane_id() == leader) S::st_release(&c.cq_word, word + 2 * count);
   if (odd && lane_id() == leader) free_orphans<S>(c);

@@ -46,7 +46,7 @@ struct Peer {
   std::map<gn_u32, gn_u32> answers;   // slot of an answer that the agent has: its job
   gn_u32 next_job = 1, pool_asked = 0;
   unsigned rnr = 0, no_receive = 0, unexpected = 0, bad_copies = 0, torn_writes = 0;   // all bad
-  unsigned answered = 0, refused = 0, lost = 0;
+  unsigned answered = 0, refused = 0, lost = 0, dumped = 0;
   static inline uint64_t clock = 0;
   static uint64_t read_clock() { return __atomic_load_n(&clock, __ATOMIC_RELAXED); }
 
@@ -144,6 +144,11 @@ struct Peer {
       case hca::UP_SEND:
         queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0});
         if (!queue.broken) on_capsule(q, reinterpret_cast<const gn_u32*>(e.payload), e.bytes);
+        break;
+      case hca::UP_DUMP:
+        if (!r.c.dumps_addr) ++unexpected;
+        ++dumped;
+        queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0});
         break;
       case hca::UP_WQE_FLUSH: queue.sent.push_back({e.index, true}); if (!queue.broken) ++unexpected; break;
       case hca::UP_RQ_FLUSH: queue.flush_known = true, queue.flush_from = e.index, queue.flush_to = e.status; break;

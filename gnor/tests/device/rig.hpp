@@ -56,6 +56,8 @@ struct Config {
   bool fragments = false;            // every second page of the pool is taken, but for some blocks: buffers come in pieces
   bool bursts = false;               // commands are answered when the queues are full
   bool answers = false;              // reads are answered by the agent, data and response together
+  bool unordered = false;            // data waits in the agent until its queue pair executes a DUMP
+  bool trusts = false;               // the clients execute none all the same
   bool instant = false;              // answer in the step in which a command is seen, without moving data
 };
 
@@ -112,8 +114,9 @@ inline gn_u32 log2_up(gn_u32 n) {
 struct Rig {
   Config cfg;
   gn_u32 threads, cq_log;
-  Memory queues, uars, capsules, connect, cq, rings, pool_memory, pool_words, places, parked_requests;
+  Memory queues, uars, capsules, connect, cq, rings, pool_memory, pool_words, places, waiting_data, parked_requests;
   std::vector<queue_pair> qps;
+  std::vector<dumps> qp_dumps;
   std::vector<hca::qp_ctx> qp_ctxs;
   hca::cq_ctx cq_ctx{};
   hca::mr_ctx mrs[2]{};
@@ -139,8 +142,8 @@ struct Rig {
         uars(config.ssds * UAR_BYTES), capsules(SLOTS * 64),
         connect(config.ssds * 1024), cq(64u << cq_log), rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 320),
         pool_memory(static_cast<size_t>(config.pool_blocks) * POOL_BLOCK), pool_words(config.pool_blocks * 4),
-        places(64 * 4 * 2), parked_requests(SLOTS * sizeof(parked)),
-        qps(config.ssds), qp_ctxs(config.ssds), versions(threads * OWN_BLOCKS, 0) {
+        places(64 * 4 * 2), waiting_data(config.unordered ? hca::HELD_PLACES * (sizeof(hca::held_ctx) + hca::HELD_BYTES) : 0), parked_requests(SLOTS * sizeof(parked)),
+        qps(config.ssds), qp_dumps(config.ssds), qp_ctxs(config.ssds), versions(threads * OWN_BLOCKS, 0) {
     for (gn_u32 i = 0; i < 1u << cq_log; ++i) cq.p[i * 64 + 63] = 0xf1;
     for (gn_u32 q = 0; q < cfg.ssds; ++q) set_up_queue(q);
     mrs[0] = {pool_memory.at(), pool_memory.bytes, POOL_KEY, 7, 1, 0};
@@ -155,7 +158,8 @@ struct Rig {
     ring.stop_addr = words + 128, ring.ready_addr = words + 192;
     ring.answers_addr = reinterpret_cast<gn_u64>(answers);
     ring.up_mask = UP_ENTRIES - 1, ring.down_mask = DOWN_ENTRIES - 1;
-    agent = {qp_ctxs.data(), &cq_ctx, mrs, &ring, cfg.ssds, 2, 1, FIRST_QPN, LAUNCH, 1, 0, cfg.seats, 1, 0, 0, &cq_ctx, mrs};
+    agent = {qp_ctxs.data(), &cq_ctx, mrs, &ring, cfg.ssds, 2, 1, FIRST_QPN, LAUNCH, 1, 0, cfg.seats, 1, 0, 0, 0, &cq_ctx, mrs};
+    if (cfg.unordered) agent.held_addr = waiting_data.at(), agent.held_messages = !cfg.trusts && cfg.seed / 2 % 2;
     set_up_channel();
     set_up_volume();
     connect_request.channel_ = &c;
@@ -179,6 +183,7 @@ struct Rig {
     c.parked_addr = parked_requests.at();
     c.qps_addr = reinterpret_cast<gn_u64>(qps.data());
     c.queue_lkey = QUEUE_KEY, c.ssds = cfg.ssds, c.first_qpn = FIRST_QPN, c.cq_log = cq_log, c.qid = 1, c.depth = cfg.depth;
+    c.dumps_addr = cfg.unordered && !cfg.trusts ? reinterpret_cast<gn_u64>(qp_dumps.data()) : 0;
     c.port_addr = reinterpret_cast<gn_u64>(&port);
     for (gn_u32 b = 0; b < cfg.pool_blocks; ++b) reinterpret_cast<gn_u32*>(pool_words.p)[b] = taken_of(b);
     c.data = {pool_memory.at(), pool_words.at(), cfg.grows ? rings.at(rings.bytes - 64) : 0, cfg.grows ? 1 : cfg.pool_blocks, POOL_KEY, cfg.pool_blocks, 0};
@@ -214,6 +219,8 @@ struct Rig {
     for (const queue_pair& q : qps) note("unpublished", q.reserve - q.publish);
     if (!cfg.threads_alone && !cfg.async)
       for (const queue_pair& q : qps) note("not rung behind its record", q.publish - q.rung);
+    if (c.dumps_addr && !cfg.break_at)
+      for (const dumps& d : qp_dumps) note("not looked at", d.arrived - d.taken);
     note("protocol_errors", c.protocol_errors);
     return n;
   }

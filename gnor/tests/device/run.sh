@@ -117,6 +117,13 @@ mutants_of_one_core() {
     mutant alone_publishes_unseen $GNOR/append.cuh 's/^  S::st_release(&qp.publish, next)/  if (!S::ALONE) &/' plain plain one_warp_alone 5
     mutant nobody_rings_again $GNOR/complete.cuh '/ring_again/d' plain plain one_warp_alone 20
     mutant commands_without_receives $GNOR/append.cuh '/mlx5::RCV_DBR/d' plain plain one_warp_alone 20
+    # Of DUMPs.
+    mutant completions_trusted '' '' plain plain completions_are_trusted 5
+    mutant dump_covers_what_comes_later $GNOR/dump.cuh 's/d.landed = d.covers;/d.landed = d.covers = d.arrived;/' plain plain behind_dumps 60
+    mutant dump_takes_a_receive $GNOR/append.cuh 's/be32((next - posted) & 0xffffu)/be32(next \& 0xffffu)/' plain plain behind_dumps 40
+    mutant dump_keeps_its_block $GNOR/dump.cuh '/its block, as a command/d' plain plain behind_dumps 40
+    mutant dump_waits_for_a_receive $GNOR/dump.cuh 's/(int)(qp.retired + c.depth - at) > 0/(int)(S::ld(\&qp.limit) - at) > 0/' plain plain behind_dumps 40
+    mutant landed_not_taken $GNOR/dump.cuh 's/if (rank == 0) d.taken = at + n;/if (rank == 0) d.taken = d.landed;/' plain plain behind_dumps 40
     mutant a_callback_waits '' '' plain plain a_callback_that_waits 5
     mutant two_warps_are_one '' '' plain plain two_warps_alone 5
 }

@@ -596,6 +596,22 @@ Config nobody_waits(uint64_t seed) {
   return seed % 4 == 3 ? in_one_block(cfg, Config::WARP, 1) : cfg;
 }
 
+/// Completions come before their data: everything above once more, behind DUMPs.
+Config behind_dumps(uint64_t seed) {
+  Config (*const kinds[])(uint64_t) = {common,        full_queues,           many_doorbells,       refused_reads,  late_completions, reads_survive_a_queue_pair,
+                                       a_long_request, all_queue_pairs_break, one_block_shares, one_warp_alone, one_warp_fills_its_queue, nobody_waits, threads_alone};
+  Config cfg = kinds[seed % 13](seed);
+  cfg.unordered = true;
+  return cfg;
+}
+
+/// Not in the list below, as the next two: it must be found.
+Config completions_are_trusted(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.unordered = cfg.trusts = true;
+  return cfg;
+}
+
 /// Not in the list below, as the next one: it must be found.
 Config a_callback_that_waits(uint64_t seed) {
   Config cfg = common(seed);
@@ -628,8 +644,9 @@ const Scenario SCENARIOS[] = {
     {"one_block_shares", one_block_shares},
     {"one_warp_alone", one_warp_alone},
     {"one_warp_fills_its_queue", one_warp_fills_its_queue},
+    {"behind_dumps", behind_dumps},
 };
-const Scenario MISUSES[] = {{"two_warps_alone", two_warps_alone}, {"a_callback_that_waits", a_callback_that_waits}};
+const Scenario MISUSES[] = {{"completions_are_trusted", completions_are_trusted}, {"two_warps_alone", two_warps_alone}, {"a_callback_that_waits", a_callback_that_waits}};
 
 }  // namespace
 

@@ -7,17 +7,26 @@ use crate::hca::abi::*;
 use std::ops::Range;
 use zerocopy::FromBytes;
 
+/// What waits for a DUMP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unordered {
+    /// The data of reads.
+    Data,
+    /// Messages as well: a response is not what its completion says before a DUMP.
+    All,
+}
+
 impl AgentHca {
     /// From the next launch on inbound data waits until its queue pair executes a DUMP, as a NIC may have it wait whose writes to GPU
     /// memory are not ordered. What waits when a queue pair is destroyed is forgotten. For tests of clients: `GNSTOR_UNORDERED=1` does
-    /// the same for every HCA in device memory.
+    /// the same for data of every HCA in device memory, `GNSTOR_UNORDERED=all` for all that comes in.
     ///
     /// # Errors
     /// Memory and driver errors.
-    pub fn set_unordered(&self) -> Result<(), DeviceError> {
+    pub fn set_unordered(&self, what: Unordered) -> Result<(), DeviceError> {
         let _alone = self.quiet()?;
         let memory = self.device.alloc(self.held_places() * (size_of::<HeldCtx>() + HELD_BYTES))?;
-        self.tables().held.get_or_insert(memory);
+        self.tables().held.get_or_insert((memory, what)).1 = what;
         Ok(())
     }
 

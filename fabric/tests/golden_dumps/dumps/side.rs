@@ -4,7 +4,7 @@
 use super::place::{Memory, Place, to_usize};
 use gnstor_fabric::device::{Device, Residency};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, idle_client};
+use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, Unordered, idle_client};
 use gnstor_fabric::hca::soft::{SoftHalf, SoftMr, SoftQp};
 use gnstor_fabric::hca::{Down, Half};
 use gnstor_fabric::mlx5::{self, Cqe64, DataSeg};
@@ -49,11 +49,11 @@ pub(crate) struct Size {
     pub(crate) sq_blocks: u32,
     /// Whether an overrun of a completion queue is an error.
     pub(crate) checked_cq: bool,
-    /// Whether the agent has inbound data wait for a DUMP. Host memory is always in order.
-    pub(crate) unordered: bool,
+    /// What waits for a DUMP at the agent. Host memory is always in order.
+    pub(crate) unordered: Option<Unordered>,
 }
 
-pub(crate) const SMALL_SIZE: Size = Size { qps: 2, sq_blocks: 16, checked_cq: false, unordered: false };
+pub(crate) const SMALL_SIZE: Size = Size { qps: 2, sq_blocks: 16, checked_cq: false, unordered: None };
 
 impl Size {
     /// What the keys open, all queue pairs together.
@@ -174,8 +174,8 @@ impl Side {
         let (hca, mut halves) = AgentHca::new(device, Residency::TwoKernels, 1).expect("memory");
         let mut half = halves.remove(0);
         half.add_region(array).expect("maps");
-        if size.unordered {
-            hca.set_unordered().expect("memory");
+        if let Some(what) = size.unordered {
+            hca.set_unordered(what).expect("memory");
         }
         assert_eq!((hca.alloc_pd(), hca.alloc_pd()), (1, 2));
         for (key, at, bytes, access, pd) in Self::regions(size) {

@@ -5,17 +5,19 @@ use super::bytes::*;
 use super::rig::*;
 use gnstor_fabric::hca::Down;
 use gnstor_fabric::hca::abi::*;
+use gnstor_fabric::hca::agent::Unordered;
 use gnstor_fabric::mlx5::opcode;
 
 cases! {
     data_waits_behind_its_completion_for_a_dump_of_its_queue_pair
     a_request_behind_a_dump_sees_what_it_brought
     a_dump_that_is_not_executed_brings_nothing
+    messages_wait_for_a_dump_where_all_does
     what_finds_no_place_does_not_wait
     what_waits_for_a_queue_pair_that_is_destroyed_is_forgotten
 }
 
-const UNORDERED: Size = Size { qps: 3, unordered: true, ..SMALL_SIZE };
+const UNORDERED: Size = Size { qps: 3, unordered: Some(Unordered::Data), ..SMALL_SIZE };
 const PLACES: usize = HELD_PLACES;
 
 fn dump(s: &Side, q: u32, index: u16) -> Vec<u8> {
@@ -96,6 +98,21 @@ fn a_dump_that_is_not_executed_brings_nothing(rig: &Rig) {
         s.write(0, DATA, &[0; 64]);
     });
     assert_eq!(end.kinds(), [UP_DONE, UP_WQE_ERROR, UP_WQE_FLUSH, UP_WQE_FLUSH]);
+}
+
+fn messages_wait_for_a_dump_where_all_does(rig: &Rig) {
+    let all = Size { unordered: Some(Unordered::All), ..UNORDERED };
+    let end = rig.both(all, |s| {
+        s.receives(0, 0, 3);
+        s.send(0, 9);
+        s.send(0, 10);
+        s.go();
+        assert_eq!((s.cqe(0, 0).opcode(), s.cqe(0, 1).opcode()), (2, 2), "both are completed");
+        let first = s.bytes(0, RECV, 32);
+        assert!(first == [0; 32] || !s.is_agent(), "their bytes wait: {first:?}");
+        dumps(s, 0, 0);
+    });
+    assert_eq!(end.bytes(0, RECV, 48), [[9; 16], [10; 16], [0; 16]].concat());
 }
 
 fn what_finds_no_place_does_not_wait(rig: &Rig) {

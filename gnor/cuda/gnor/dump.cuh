@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Where writes to GPU memory are not ordered, a completion may be seen before what it speaks of: neither the response nor the data of a read is there
+// until the queue pair has executed a DUMP that was posted behind the completion (docs/hca-checklist.md). Then responses are counted when their
+// completions come, and looked at when a DUMP behind them has ended:
+//
+//   completion --arrived--> DUMP: covers all that have arrived ... its completion --landed--> the response is read, its request ends
+//
+// One DUMP of a queue pair is under way at a time; what arrives meanwhile goes with the next. All of this is under cq_word's lock, or a warp's alone.
+#pragma once
+#include "fabric/mlx5.h"
+#include "gnor/append.cuh"
+
+namespace gn {
+
+// What a lane has read from the completion queue.
+struct completion {
+  gn_u32 q = 0xffffffffu;  // queue pair
+  gn_u32 opcode = 0, counter = 0;
+  bool is_response = false, is_ack = false, is_error = false;
+};
+
+// The work request: one byte of the queues' memory is read, and goes nowhere.
+GN_DEV void write_dump(const channel& c, gn_u32 ssd, gn_u32 index) {
+  gn_u8* block = (gn_u8*)queue_of(c, ssd) + SQ_AT + (gn_u64)((index & (c.depth - 1)) * mlx5::WQEBB);
+  gn_u64 address = (gn_u64)record_of(c, ssd);
+  gn_u32 ctrl[4] = {be32((index & 0xffffu) << 8 | mlx5::OP_DUMP), be32((c.first_qpn + ssd) << 8 | 2u), be32((gn_u32)mlx5::CE_CQ_UPDATE), 0};
+  gn_u32 data[4] = {be32(1u), be32(c.queue_lkey), be32((gn_u32)(address >> 32)), be32((gn_u32)address)};
+  mem::st16(block, ctrl);
+  mem::st16(block + 16, data);
+}
+
+// A send block for a DUMP. It takes no receive, so it may go where a command may not: behind as many commands as there are receives, as SENDs retire
+// whether responses are looked at or not.
+template <class S>
+GN_DEV bool reserve_dump(const channel& c, queue_pair& qp, gn_u32& at) {
+  at = S::ld(&qp.reserve);
+  while ((int)(qp.retired + c.depth - at) > 0) {
+    gn_u32 old = S::cas(&qp.reserve, at, at + 1);
+    if (old == at) return true;
+    at = old;
+  }
+  return false;
+}
+
+// The responses among these completions are taken off the lanes; a DUMP's says that what it covers has landed. The lanes of `mask` together.
+template <class S>
+GN_DEV void hold_responses(const channel& c, gn_u32 mask, completion& x, bool& mine) {
+  gn_u32 group = __match_any_sync(mask, x.is_response ? x.q : 0xffffffffu);
+  if (x.is_response && lane_id() == lowest(group)) dumps_of(c, x.q).arrived += (gn_u32)__popc(group);
+  mine = mine && !x.is_response;
+  x.is_response = false;
+  if (x.is_ack) {
+    dumps& d = dumps_of(c, x.q);
+    if (x.counter == (d.at & 0xffffu) && d.landed != d.covers) {  // in this order: other lanes have acknowledgements of commands
+      d.landed = d.covers;
+      S::st(&qp_of(c, x.q).completed, S::ld(&qp_of(c, x.q).completed) + 1);  // its block, as a command's
+    }
+  }
+  __syncwarp(mask);
+}
+
+// Gives the lanes responses of one queue pair that have landed, in place of what they had; false where there are none. The lanes of `mask` together.
+template <class S>
+GN_DEV bool take_landed(const channel& c, gn_u32 mask, completion& x) {
+  gn_u32 lanes = (gn_u32)__popc(mask), rank = (gn_u32)__popc(mask & lt_mask());
+  x = completion();
+  __syncwarp(mask);
+  for (gn_u32 base = 0; base < c.ssds; base += lanes) {
+    gn_u32 ssd = base + rank;
+    bool has = ssd < c.ssds && dumps_of(c, ssd).taken != dumps_of(c, ssd).landed && !S::ld(&qp_of(c, ssd).error);
+    gn_u32 all = __ballot_sync(mask, has);
+    if (!all) continue;
+    ssd = __shfl_sync(mask, ssd, (int)lowest(all));
+    dumps& d = dumps_of(c, ssd);
+    gn_u32 at = d.taken, n = d.landed - at < lanes ? d.landed - at : lanes;
+    __syncwarp(mask);  // all have read it
+    if (rank == 0) d.taken = at + n;
+    if (rank < n) x.q = ssd, x.opcode = mlx5::CQE_RESP_SEND, x.counter = at + rank, x.is_response = true;
+    __syncwarp(mask);
+    return true;
+  }
+  return false;
+}
+
+// A DUMP for each queue pair with responses that none covers. Where the queue has no room it is tried again when a completion has made some. The lanes
+// of `mask` together.
+template <class S>
+GN_DEV void post_dumps(channel& c, gn_u32 mask) {
+  for (gn_u32 ssd = (gn_u32)__popc(mask & lt_mask()); ssd < c.ssds; ssd += (gn_u32)__popc(mask)) {
+    dumps& d = dumps_of(c, ssd);
+    queue_pair& qp = qp_of(c, ssd);
+    gn_u32 at = 0;
+    if (d.arrived == d.covers || d.covers != d.landed || S::ld(&qp.error) || !reserve_dump<S>(c, qp, at)) continue;
+    d.at = at;
+    d.covers = d.arrived;
+    write_dump(c, ssd, at);
+    publish<S, true>(c, ssd, at, 1);
+  }
+  __syncwarp(mask);
+}
+
+}  // namespace gn
