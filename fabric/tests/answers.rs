@@ -40,6 +40,9 @@ struct World {
 }
 
 impl World {
+    /// Bytes of the owner that its key opens.
+    const OWNED: u64 = 1 << 21;
+
     /// A queue pair with `receives` receives posted; block `i` of the array is full of `i + 1`.
     fn new(receives: u16) -> Self {
         let device = Device::open(Choice::Host).expect("the CPU is always there");
@@ -52,7 +55,7 @@ impl World {
         }
         let pd = hca.alloc_pd();
         let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
-        let key = hca.register(DeviceMr { base: owner.address(), bytes: 1 << 21, access, pd }).expect("room");
+        let key = hca.register(DeviceMr { base: owner.address(), bytes: Self::OWNED, access, pd }).expect("room");
         owner.fill(CQ, 64 << LOG_CQ, 0xFF);
         let base = owner.address();
         let cq = hca
@@ -156,6 +159,35 @@ fn data_and_response_arrive_together() {
     assert_eq!([0, 1, 2, 3].map(|at| world.block(at)), [8, 9, 10, 11]);
     let stats = world.hca.stats().expect("contexts");
     assert_eq!((stats.responses, stats.lateness.iter().sum::<u64>()), (2, 2));
+}
+
+#[test]
+fn blocks_that_the_owner_has_side_by_side_go_two_in_a_descriptor() {
+    let mut world = World::new(64);
+    // Side by side but for one; from anywhere. Whatever is last goes alone.
+    for (tag, count) in (1..).zip([2, 3, 5, 6, 16]) {
+        let parts: Vec<Part> = (0..count).map(|i| world.part(200 - 7 * i, if i < 4 { i } else { i + 20 })).collect();
+        world.answer(tag, &parts);
+        world.launch();
+        assert_eq!((world.told(), world.responses()), (vec![(tag, COPY_OK)], vec![u64::from(tag)]), "{count} blocks");
+        for i in 0..count {
+            assert_eq!(world.block(if i < 4 { i } else { i + 20 }), 201 - 7 * i, "block {i} of {count}");
+        }
+        world.owner.fill(0, 64 * BYTES, 0);
+    }
+    // Either one's sum counts, and the key opens both or none.
+    let wrong = |part: Part| Part { sum: Some(1), ..part };
+    world.answer(6, &[wrong(world.part(1, 0)), world.part(2, 1), world.part(3, 2)]);
+    world.answer(7, &[world.part(1, 0), wrong(world.part(2, 1)), world.part(3, 2)]);
+    let edge = World::OWNED - u64::from(BLOCK);
+    let beyond = |from, at: u64| Part { address: world.owner.address() + at, ..world.part(from, 0) };
+    world.answer(8, &[beyond(8, edge), beyond(9, edge + u64::from(BLOCK)), world.part(3, 2)]);
+    world.launch();
+    assert_eq!(world.told(), [(6, COPY_BAD_SUM), (7, COPY_BAD_SUM), (8, COPY_BAD_KEY)]);
+    assert!(world.responses().is_empty());
+    let mut last = [1; BYTES];
+    world.owner.read(edge, &mut last);
+    assert_eq!(last, [0; BYTES]);
 }
 
 #[test]

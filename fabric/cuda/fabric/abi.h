@@ -109,17 +109,19 @@ enum : gn_u32 {
   DOWN_PING = 6,
   DOWN_ANSWER = 7,     // the last part of an answer: DOWN_TO_DEVICE, and when all its parts are there a SEND
 };
-// DOWN_PART: part of the answer in this slot, reported with it.
-enum : gn_u32 { DOWN_CHECK_SUM = 1, DOWN_PART = 2 };
+// DOWN_PART: part of the answer in this slot, reported with it. DOWN_TWO: two whole blocks, side by side at the remote address, from two places in
+// host memory; one part of an answer, but never its last.
+enum : gn_u32 { DOWN_CHECK_SUM = 1, DOWN_PART = 2, DOWN_TWO = 4 };
 enum : gn_u64 { PHASE_BIT = 1ull << 63 };
 
 // Word by word (63 usable bits each):
-//   w0  op(7) << 56 | qpn(24) << 32 | bytes(32)
+//   w0  op(7) << 56 | qpn(24) << 32 | bytes(32), of one block where there are two
 //   w1  host address, or for DOWN_CQE opcode(8) << 40 | syndrome(8) << 32 | wqe counter(16) << 0
 //   w2  remote address, or for DOWN_SEND the modelled time of arrival on the agent's clock, ns: not to be seen earlier
 //   w3  key(32) << 31 | tag(31)
-//   w4  late_after: agent clock in ns after which a DOWN_SEND counts as late; for DOWN_ANSWER its modelled time of arrival
-//   w5  expected sum(32) | flags(8) << 32 | bit 63 of payload word 0 << 40 | of payload word 1 << 41 | slot(9) << 42 | parts(9) << 51
+//   w4  late_after: agent clock in ns after which a DOWN_SEND counts as late; for DOWN_ANSWER its modelled time of arrival;
+//       for DOWN_TWO the second block's host address
+//   w5  expected sum(32), of two blocks both together | flags(8) << 32 | bit 63 of payload word 0 << 40 | of payload word 1 << 41 | slot(9) << 42 | parts(9) << 51
 //   w6, w7  the 16 bytes of a DOWN_SEND, less their top bits; for DOWN_ANSWER late_after and the second 8 bytes: the first are zero
 enum : gn_u32 { SLOT_SHIFT = 42, PARTS_SHIFT = 51 };
 struct down_desc {

@@ -19,6 +19,7 @@ GN_DEV gn_u32 down_bytes(const down_work& d) { return (gn_u32)d.w[0]; }
 GN_DEV gn_u32 down_key(const down_work& d) { return (gn_u32)(d.w[3] >> 31); }
 GN_DEV gn_u32 down_tag(const down_work& d) { return (gn_u32)d.w[3] & 0x7fffffffu; }
 GN_DEV gn_u32 down_flags(const down_work& d) { return (gn_u32)(d.w[5] >> 32) & 0xffu; }
+GN_DEV gn_u32 down_blocks(const down_work& d) { return down_flags(d) & DOWN_TWO ? 2u : 1u; }
 
 struct completion {
   gn_u32 opcode, syndrome, qpn, counter, bytes;

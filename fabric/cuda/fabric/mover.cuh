@@ -61,22 +61,26 @@ GN_DEV gn_u32 copy_warp(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
 GN_DEV void execute_copy(const agent_args& a, answer_table& answers, const down_work& d, up_kept& reports) {
   gn_u32 index = down_qpn(d) - a.first_qpn, bytes = down_bytes(d), status = COPY_OK, sum = 0;
   bool inbound = down_op(d) != DOWN_TO_HOST;
-  gn_u32 held = NO_PLACE;
   gn_u32 access = inbound ? (gn_u32)ACCESS_REMOTE_WRITE : (gn_u32)ACCESS_REMOTE_READ;
   // One lane decides: the queue pair may go into error at any time, and the lanes must not disagree.
   bool opens = index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) == QP_RTS &&
-               key_opens(a, a.qps[index].pd, down_key(d), d.w[2], bytes, access);
+               key_opens(a, a.qps[index].pd, down_key(d), d.w[2], bytes * down_blocks(d), access);
   if (!__shfl_sync(0xffffffffu, (gn_u32)opens, 0)) {
     status = COPY_BAD_KEY;
   } else {
-    if (inbound && a.held_addr) held = hold(a, down_qpn(d), d.w[2], bytes);
-    gn_u8 *host = (gn_u8*)d.w[1], *device = held == NO_PLACE ? (gn_u8*)d.w[2] : held_data(a, held);
-    sum = __reduce_add_sync(0xffffffffu, copy_warp(inbound ? device : host, inbound ? host : device, bytes));
-    if (bytes != SUM_BYTES) sum = 0;  // only a whole block has a sum
+#pragma unroll 1
+    for (gn_u32 k = 0; k < down_blocks(d); ++k) {
+      gn_u32 held = NO_PLACE;
+      if (inbound && a.held_addr) held = hold(a, down_qpn(d), d.w[2] + k * SUM_BYTES, bytes);
+      gn_u8 *host = (gn_u8*)d.w[k ? 4 : 1], *device = held == NO_PLACE ? (gn_u8*)d.w[2] + k * SUM_BYTES : held_data(a, held);
+      sum += copy_warp(inbound ? device : host, inbound ? host : device, bytes);
+      __syncwarp();
+      if (held != NO_PLACE && lane_id() == 0) mem::st_release_gpu(&held_place(a, held)->state, (gn_u32)HELD_FULL);  // pairs with the acquire in release_held
+    }
+    sum = bytes == SUM_BYTES ? __reduce_add_sync(0xffffffffu, sum) : 0u;  // only whole blocks have one
     if ((down_flags(d) & DOWN_CHECK_SUM) && (bytes != SUM_BYTES || sum != (gn_u32)d.w[5])) status = COPY_BAD_SUM;
   }
   __syncwarp();
-  if (held != NO_PLACE && lane_id() == 0) mem::st_release_gpu(&held_place(a, held)->state, (gn_u32)HELD_FULL);  // pairs with the acquire in release_held
   if (!(down_flags(d) & DOWN_PART)) up_keep(reports, UP_DONE, down_qpn(d), down_tag(d), status, bytes, sum);
   else if (lane_id() == 0) end_part(answers, d, status);
 }

@@ -48,6 +48,9 @@ pub const DOWN_PING: u64 = 6;
 pub const DOWN_ANSWER: u64 = 7;
 pub const DOWN_CHECK_SUM: u64 = 1;
 pub const DOWN_PART: u64 = 2;
+pub const DOWN_TWO: u64 = 4;
+/// Bytes that a copy has a sum of.
+pub const SUM_BYTES: u32 = 4096;
 pub const SLOT_SHIFT: u32 = 42;
 pub const PARTS_SHIFT: u32 = 51;
 pub const ANSWER_SLOTS: usize = 512;

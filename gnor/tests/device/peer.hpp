@@ -268,20 +268,25 @@ struct Peer {
     job.is_answer = read && r.cfg.answers && !r.cfg.lost_1_of;
     gn_u64 slot = job.is_answer ? free_slot() : 0, due = step + rng.below(r.cfg.delay / 2 + 1);
     if (job.is_answer) answers[static_cast<gn_u32>(slot)] = id;
-    for (gn_u32 b = 0; b < job.blocks; ++b) {
-      if (read) fill_block(job.data->p + b * GN_BLOCK, job.vba + b, queue.version[job.vba + b]);
+    auto block = [&](gn_u32 b) { return job.data->p + b * GN_BLOCK; };
+    for (gn_u32 b = 0; read && b < job.blocks; ++b) fill_block(block(b), job.vba + b, queue.version[job.vba + b]);
+    bool two = false;
+    for (gn_u32 b = 0; b < job.blocks; b += two ? 2 : 1) {
+      // Now and then two blocks of an answer in one descriptor, but never the last.
+      two = job.is_answer && b + 2 < job.blocks && rng.one_of(2);
       hca::down_desc d = descriptor(read ? hca::DOWN_TO_DEVICE : hca::DOWN_TO_HOST, job.q, GN_BLOCK);
       d.w[1] = job.data->at(b * GN_BLOCK);
       d.w[2] = job.address + b * GN_BLOCK;
       d.w[3] = static_cast<gn_u64>(job.key) << 31 | (id << 8 | b);
-      if (read) d.w[5] = static_cast<gn_u64>(hca::DOWN_CHECK_SUM) << 32 | sum_of(job.data->p + b * GN_BLOCK);
+      if (read) d.w[5] = static_cast<gn_u64>(hca::DOWN_CHECK_SUM) << 32 | gn_u32(sum_of(block(b)) + (two ? sum_of(block(b + 1)) : 0));
       if (job.is_answer) d.w[5] |= static_cast<gn_u64>(hca::DOWN_PART) << 32 | slot << hca::SLOT_SHIFT;
       if (job.is_answer && b + 1 == job.blocks) {
         gn_u64 response = static_cast<gn_u64>(job.cid) << 32;
         d.w[0] = descriptor(hca::DOWN_ANSWER, job.q, GN_BLOCK).w[0];
         d.w[4] = due, d.w[6] = ~0ull >> 1, d.w[7] = response;
-        d.w[5] |= static_cast<gn_u64>(job.blocks) << hca::PARTS_SHIFT;
+        d.w[5] |= static_cast<gn_u64>(job.copies + 1) << hca::PARTS_SHIFT;
       }
+      if (two) d.w[4] = job.data->at((b + 1) * GN_BLOCK), d.w[5] |= static_cast<gn_u64>(hca::DOWN_TWO) << 32;
       push(d);
       ++job.copies, ++queue.copies;
     }

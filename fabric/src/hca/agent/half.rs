@@ -138,6 +138,13 @@ const EARLY_NS: u64 = 80_000;
 const TAG_MASK: u64 = (1 << 31) - 1;
 const QPN_MASK: u64 = 0xFF_FFFF;
 
+/// Whether two parts go in one descriptor: whole blocks, with sums, that the owner has side by side.
+fn is_pair(first: &Part, second: &Part) -> bool {
+    let is_block = |part: &Part| part.local.bytes == SUM_BYTES && part.sum.is_some();
+    let end = first.address.checked_add(SUM_BYTES.into());
+    is_block(first) && is_block(second) && first.key == second.key && end == Some(second.address)
+}
+
 impl AgentHalf {
     pub(super) fn new(
         device: &Arc<Device>,
@@ -214,13 +221,25 @@ impl AgentHalf {
         w
     }
 
-    /// A part of the answer in `slot`; the last one of `count` carries the response.
-    fn encode_part(&self, qpn: u32, slot: u16, part: &Part, last: Option<(usize, &Response)>) -> [u64; DOWN_WORDS] {
+    /// A part of the answer in `slot`, with the block behind it if it is `two`; the last one of `count` carries the response.
+    fn encode_part(
+        &self,
+        qpn: u32,
+        slot: u16,
+        part: &Part,
+        two: Option<&Part>,
+        last: Option<(usize, &Response)>,
+    ) -> [u64; DOWN_WORDS] {
         let Part { local, address, key, sum } = *part;
         // As in `push`.
         let (address, key) = if address & PHASE_BIT == 0 { (address, key) } else { (0, 0) };
-        let mut w = self.encode(Down::ToOwner { qpn, local, address, key, tag: 0, sum });
+        let both = two.and_then(|second| second.sum).zip(sum).map(|(first, second)| first.wrapping_add(second));
+        let mut w = self.encode(Down::ToOwner { qpn, local, address, key, tag: 0, sum: both.or(sum) });
         w[5] |= DOWN_PART << 32 | u64::from(slot) << SLOT_SHIFT;
+        if let Some(second) = two {
+            w[4] = self.address(second.local);
+            w[5] |= DOWN_TWO << 32;
+        }
         if let Some((count, response)) = last {
             let [_, second]: [u64; 2] = zerocopy::transmute!(response.bytes);
             w[0] = DOWN_ANSWER << 56 | w[0] & !(0x7F << 56);
@@ -292,9 +311,14 @@ impl Half for AgentHalf {
         debug_assert!(response.bytes[..8] == [0; 8], "a descriptor carries the other half of the response");
         let Some(slot) = self.answers.free.pop() else { return };
         self.answers.slots[usize::from(slot)] = Answer { qpn, tag: Some(tag) };
-        for (index, part) in (1..).zip(parts) {
-            let last = (index == parts.len()).then_some((index, response));
-            self.push_descriptor(self.encode_part(qpn, slot, part, last));
+        let (mut rest, mut count) = (parts, 0);
+        while let [part, behind @ ..] = rest {
+            // The response is where a second block's place would be.
+            let two = behind.split_first().filter(|(second, others)| !others.is_empty() && is_pair(part, second));
+            rest = two.map_or(behind, |(_, others)| others);
+            count += 1;
+            let last = rest.is_empty().then_some((count, response));
+            self.push_descriptor(self.encode_part(qpn, slot, part, two.map(|(second, _)| second), last));
         }
     }
 
