@@ -46,6 +46,7 @@ struct Peer {
   std::map<gn_u32, gn_u32> answers;   // slot of an answer that the agent has: its job
   gn_u32 next_job = 1, pool_asked = 0;
   unsigned rnr = 0, no_receive = 0, unexpected = 0, bad_copies = 0, torn_writes = 0;   // all bad
+  gn_u64 reads[2] = {};   // taken by other SSDs than the first, by the first
   unsigned answered = 0, refused = 0, lost = 0, dumped = 0;
   static inline uint64_t clock = 0;
   static uint64_t read_clock() { return __atomic_load_n(&clock, __ATOMIC_RELAXED); }
@@ -189,7 +190,8 @@ struct Peer {
       push_response(q, job->cid, 0x182, reasons[rng.below(6)]);
       return;
     }
-    job->due = step + rng.below(r.cfg.delay + 1);
+    job->due = step + rng.below(r.cfg.delay + 1) * (job->opcode == IO_READ && q == 0 ? r.cfg.slow : 1);
+    if (job->opcode == IO_READ) ++reads[q == 0];
     job->started = r.cfg.instant;
     last_arrival = step;
     if (rng.one_of(r.cfg.lost_1_of)) {

@@ -36,6 +36,7 @@ struct Config {
   gn_u32 pool_blocks = 64;           // of 64 KiB
   gn_u32 timeout = 0;                // host steps; 0 = the clients wait for ever
   gn_u32 delay = 40;                 // host steps that a command takes at most
+  gn_u32 slow = 1;                   // the first SSD takes so many times as long for a read
   unsigned ack_1_of = 1;             // host steps, in one of which a queue pair's SENDs are acknowledged
   unsigned lost_1_of = 0;            // so many commands are answered only after a long time
   unsigned refuse_1_of = 0;          // so many reads are refused

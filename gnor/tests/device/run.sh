@@ -111,6 +111,8 @@ mutants_of_one_core() {
     mutant answer_without_its_parts $FABRIC/answer.cuh 's/if ((word & PARTS_MASK) != word >> TOTAL_SHIFT) return;/if (!(word >> TOTAL_SHIFT)) return;/' \
         plain plain batched_reads_and_writes 60
     mutant answer_parts_relaxed $FABRIC/answer.cuh 's/mem::add_acqrel_cta(&x.word/mem::add_relaxed_cta(\&x.word/' tsan tsan batched_reads_and_writes 90
+    # Of the choice of a replica.
+    mutant replicas_in_turn $GNOR/io.cuh 's/> SAME_LOAD ? other : one;/> SAME_LOAD ? one : one;/' plain plain one_ssd_is_slow 10
     # Of the modes of sharing.
     mutant lanes_without_turns $GNOR/sharing.cuh 's/if constexpr (S::ALONE) {/if constexpr (false) {/' \
         plain plain one_warp_alone 60

@@ -384,7 +384,9 @@ void ask_agent_to_end(void* p) {
   __atomic_store_n(reinterpret_cast<gn_u32*>(b.r.ring.stop_addr), LAUNCH, __ATOMIC_RELEASE);
 }
 
-gn_u64 pieced_buffers = 0;   // buffers, over all runs of a scenario
+// Over all runs of a scenario.
+gn_u64 pieced_buffers = 0;
+gn_u64 reads_of[2];   // of other SSDs than the first, of the first
 
 /// One run; says what was wrong with it.
 bool run(const Config& cfg, const char* name) {
@@ -416,6 +418,7 @@ bool run(const Config& cfg, const char* name) {
   unsigned left = s.failed ? 0 : r.leftovers(what, sizeof what);
   bool responses_lost = !cfg.break_at && !s.failed && r.ring.responses != peer.answered;
   pieced_buffers += r.in_pieces;
+  for (int i = 0; i < 2; ++i) reads_of[i] += peer.reads[i];
   bool uncalled = r.called != r.submitted || r.c.uncalled;
   unsigned wrong = uncalled + r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive + peer.unexpected +
                    peer.bad_copies + peer.torn_writes;
@@ -451,6 +454,15 @@ Config common(uint64_t seed) {
 
 /// Reads and writes of warps that share the channel: data, order, no leak.
 Config batched_reads_and_writes(uint64_t seed) { return common(seed); }
+
+/// Of two replicas a read takes the one that is asked for less.
+Config one_ssd_is_slow(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.ssds = cfg.replicas = 2, cfg.blocks = 2, cfg.warps = 2, cfg.rounds = 8, cfg.max_blocks = 1;
+  cfg.slow = 300;
+  cfg.async = true;
+  return cfg;
+}
 
 /// More lanes than command ids, one SSD: send queue, receives and command ids are all used up.
 Config full_queues(uint64_t seed) {
@@ -629,6 +641,7 @@ struct Scenario {
 const Scenario SCENARIOS[] = {
     {"batched_reads_and_writes", batched_reads_and_writes},
     {"buffers_in_pieces", buffers_in_pieces},
+    {"one_ssd_is_slow", one_ssd_is_slow},
     {"full_queues", full_queues},
     {"many_doorbells", many_doorbells},
     {"a_small_pool", a_small_pool},
@@ -664,13 +677,16 @@ int main(int argc, char** argv) {
   for (const Scenario& s : scenarios) {
     if (argc > 3 && strcmp(argv[3], s.name) != 0) continue;
     unsigned bad = 0;
-    pieced_buffers = 0;
+    pieced_buffers = reads_of[0] = reads_of[1] = 0;
     for (uint64_t seed = first; seed < first + seeds && bad < 2; ++seed) {
       Config cfg = s.config(seed);
       cfg.weak = weak;
       bad += !run(cfg, s.name);
     }
     if (s.config == buffers_in_pieces && !bad && !pieced_buffers) ++bad, printf("  no buffer came in pieces\n");
+    // In turn it would be half each.
+    if (s.config == one_ssd_is_slow && !bad && reads_of[1] * 3 > reads_of[0] * 2)
+      ++bad, printf("  the slow SSD has %llu reads, the other %llu\n", reads_of[1], reads_of[0]);
     printf("%s %s\n", bad ? "FAILED" : "ok", s.name);
     fflush(stdout);
     failures += bad != 0;
