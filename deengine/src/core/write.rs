@@ -14,23 +14,22 @@
 //! next step, and more of them come together. A sweep or a fence that began before the lock was taken has changed the version of the rules before, so writes that were judged by the version found under the
 //! lock are committed before either; others are judged again.
 
-use super::lane::{Job, Lane, Verdict, commit_all};
+mod commit;
+
+use super::Core;
+use super::lane::Verdict;
 use super::line::Waiting;
 use super::read::{Command, Judged};
-use super::{Core, Shared, SsdGuard};
-use crate::command::{OK, WriteEnd};
 use crate::controller::refusal_of;
-use crate::permission::Authorized;
 use crate::permit::CompletionPermit;
 use crate::request::{Request, Submission};
 use crate::slab::Slab;
-use crate::write::target;
 use gnstor_fabric::controller::{Effect, Outcome, QueueKey, TransferId};
 use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::Frame;
-use gnstor_ftl::{Commits, Committed, NewBlock};
+use gnstor_ftl::NewBlock;
 use gnstor_proto::fabrics::Identity;
-use gnstor_proto::nvme::{self, Cqe, Sqe};
+use gnstor_proto::nvme::{self, Sqe};
 use gnstor_proto::status::Refusal;
 
 /// Blocks that a core pulls at most while the modelled firmware is busy: more wait where they came from.
@@ -39,20 +38,8 @@ const MOST_WAITING: usize = 256;
 const FRAMES_AHEAD: u32 = 16;
 const LIVELY: usize = 8;
 const PLENTY: u32 = 1 << 14;
-/// So many that have arrived are committed without waiting for the end of the step.
-const BATCH: usize = 16;
-/// How often a core that has the lock looks for what was posted meanwhile: cores that wait for it need not ask for the lock themselves.
-const ROUNDS: u32 = 2;
-/// How often the lock is looked at, once a step, before a core waits for it: a thread that sleeps for it is woken many microseconds late, and
-/// all that its engine could have done meanwhile with it.
-const PATIENCE: u32 = 1 << 14;
-/// Looks after which a core takes the lock although somebody helps, who may have lost the processor.
-const HELPED_PATIENCE: u32 = 64;
 /// Until writes for which there was no room are tried again.
 const STALL_PAUSE: Span = Span::from_ns(20_000);
-/// Looks after which a core asks for help.
-const ALONE_PATIENCE: u32 = 4;
-
 /// The writes of one core.
 #[derive(Debug)]
 pub(super) struct Writes {
@@ -328,193 +315,6 @@ impl Core {
         }
     }
 
-    /// Answers what another core has committed meanwhile: a step takes long where much has come up.
-    #[inline]
-    pub(super) fn hear(&mut self, now: Time) {
-        if !self.writes.posted.is_empty() && !self.lane().is_posted() {
-            self.answer_posted(now);
-            if self.writes.arrived.len() >= BATCH {
-                self.commit_arrived(now);
-            }
-        }
-    }
-
-    #[inline]
-    fn arrive(&mut self, id: u32) {
-        self.writes.arrived.push(id);
-        // Those that find others posted are looked after as often as there are as many more.
-        if self.writes.arrived.len().is_multiple_of(BATCH) {
-            self.commit_arrived(self.now);
-        }
-    }
-
-    /// Has committed what has arrived, and answers it. Where another core commits just now that one does it, or it is done at the next step.
-    pub(super) fn commit_arrived(&mut self, now: Time) {
-        while self.writes.wants().is_some_and(|at| at <= now) {
-            if self.writes.posted.is_empty() {
-                self.post(now);
-            }
-            if self.lane().is_posted() && !self.commit_posted(now) {
-                return;
-            }
-            self.answer_posted(now);
-        }
-    }
-
-    /// What has been posted is committed, and its results are heard, however long that takes: nothing of this core's is under way then.
-    pub(super) fn finish_posted(&mut self, now: Time) {
-        if self.lane().is_posted() {
-            let commits = self.shared.ftl.commits();
-            self.shared.commit_lanes(self.index, now, commits);
-        }
-        self.answer_posted(now);
-    }
-
-    fn lane(&self) -> &Lane {
-        self.share().lane()
-    }
-
-    /// Judges what has arrived once more and posts it; what is not to be committed any more goes to the firmware.
-    fn post(&mut self, now: Time) {
-        self.refresh();
-        // Not before the time by which it is committed: a lease that is over then is over now.
-        let now = now.max(self.shared.roster.latest());
-        let Writes { commands, arrived, posted, is_stalled, .. } = &mut self.writes;
-        // Where there was no room a few find out whether there is.
-        let most = if std::mem::take(is_stalled) { BATCH.min(arrived.len()) } else { arrived.len() };
-        let lane = self.shared.roster.share(self.index).lane();
-        let mut work = lane.work();
-        work.begin(self.version);
-        for id in arrived.drain(..most) {
-            let Some(write) = commands.get_mut(id) else { continue };
-            if std::mem::take(&mut write.is_stalled) {
-                write.data_at = write.data_at.max(now);
-            }
-            let allowed = write.command.as_ref().filter(|_| write.failure.is_none()).and_then(|(_, request)| {
-                let identity = Identity::Client(request.get().address.client);
-                // By the same rules only the time can have taken the right away.
-                let until = self.rules.runs_until(request);
-                let same = write.version == self.version && now < until;
-                (same || self.rules.confirm(now, identity, request).is_ok()).then(|| (target(request), until))
-            });
-            let Some((target, until)) = allowed else {
-                posted.push(Posted { write: id, is_job: false });
-                continue;
-            };
-            let (at, accepted) = (write.data_at, write.stage.time().max(write.data_at));
-            work.add(Job { at, accepted, target, until, blocks: 0, verdict: Verdict::Stale }, &write.blocks);
-            posted.push(Posted { write: id, is_job: true });
-        }
-        if !work.is_empty() {
-            drop(work);
-            lane.post();
-        }
-    }
-
-    /// Commits what all cores have posted; `false` where another core has the lock.
-    fn commit_posted(&mut self, now: Time) -> bool {
-        let Shared { ftl, roster, .. } = &*self.shared;
-        let commits = match self.writes.looks {
-            PATIENCE.. => Some(ftl.commits()),
-            _ if roster.is_committing() => None,
-            ..HELPED_PATIENCE if roster.has_help() => None,
-            _ => ftl.try_commits(),
-        };
-        let Some(commits) = commits else {
-            self.writes.looks += 1;
-            if self.writes.looks == ALONE_PATIENCE {
-                roster.ask_for_help();
-            }
-            self.share().put_off();
-            return false;
-        };
-        self.shared.commit_lanes(self.index, now, commits);
-        true
-    }
-    /// Answers what has been committed; what was judged by old rules is judged again.
-    fn answer_posted(&mut self, now: Time) {
-        self.writes.looks = 0;
-        let mut posted = std::mem::take(&mut self.writes.posted);
-        let mut verdicts = std::mem::take(&mut self.writes.verdicts);
-        verdicts.extend(self.lane().work().jobs.drain(..).map(|job| job.verdict));
-        let mut next = verdicts.drain(..);
-        // They came before those that have arrived meanwhile.
-        let mut again = std::mem::take(&mut self.writes.again);
-        for Posted { write: id, is_job } in posted.drain(..) {
-            let verdict = if is_job { next.next() } else { None };
-            if let Some(Verdict::Stalled) = verdict {
-                self.writes.stall(id, now);
-            }
-            if let Some(Verdict::Stale | Verdict::Stalled) = verdict {
-                again.push(id);
-                continue;
-            }
-            let Some(write) = self.writes.commands.remove(id) else { continue };
-            self.share().left();
-            match (write.command, verdict) {
-                // Whoever takes a command away has the lane finished before.
-                (None, Some(Verdict::Committed(_))) => unreachable!("nothing is committed for nobody"),
-                (None, _) => self.drop_blocks(write.blocks),
-                (Some((permit, request)), Some(Verdict::Committed(committed))) => {
-                    self.keep_list(write.blocks);
-                    self.answer_write(now, permit, request, &committed);
-                }
-                (Some((permit, request)), _) => {
-                    let (queue, identity) = (permit.queue(), Identity::Client(request.get().address.client));
-                    let accepted = write.stage.time();
-                    let now = now.max(self.shared.roster.latest());
-                    let mut ssd = self.hand_over(&permit, &request);
-                    let end = WriteEnd { request, identity, blocks: write.blocks };
-                    ssd.finish_write(now, permit, queue, write.failure.map(Into::into), accepted, end);
-                }
-            }
-        }
-        drop(next);
-        if !again.is_empty() {
-            again.append(&mut self.writes.arrived);
-            std::mem::swap(&mut self.writes.arrived, &mut again);
-        }
-        (self.writes.posted, self.writes.verdicts, self.writes.again) = (posted, verdicts, again);
-        self.rest();
-    }
-
-    #[inline]
-    fn answer_write(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        request: Authorized<Request>,
-        committed: &Committed,
-    ) {
-        let hardens = request.get().fua || self.shared.roster.writes_through();
-        // The serving lease may have ended in the meantime (protocol rule 2).
-        if hardens || !self.rules.serves(committed.done) {
-            let queue = permit.queue();
-            let mut ssd = self.hand_over(&permit, &request);
-            return ssd.written(now, permit, queue, request, committed);
-        }
-        let blocks = request.get().blocks;
-        self.share().count_write(request.slot(), blocks, committed.overtaken);
-        let (queue, cid) = permit.spend();
-        if let Some(port) = self.ports.get(queue) {
-            port.count_write(blocks);
-            port.complete();
-            let mut cqe = Cqe { sqhd: port.head().into(), cid: cid.into(), ..Cqe::default() };
-            cqe.set_status_word(OK.status.0);
-            self.effects.push_back(Effect::Complete { queue, cqe, at: committed.done, pushed_bytes: 0 });
-        }
-        self.leave(now, &request);
-    }
-
-    /// The firmware goes on with a write, and counts it in flight from now on.
-    fn hand_over(&self, permit: &CompletionPermit, request: &Authorized<Request>) -> SsdGuard<'_> {
-        let is_current = self.rules.serial(request.slot()) == Some(request.serial());
-        let mut ssd = self.shared.lock();
-        ssd.adopt(permit, request);
-        self.share().flight(request.slot()).leave(is_current);
-        ssd
-    }
-
     /// Nobody waits for the write any more, nor for its transfers.
     pub(super) fn bury_write(&mut self, id: u32) {
         if let Some(write) = self.writes.commands.remove(id) {
@@ -536,24 +336,5 @@ impl Core {
     fn keep_list(&mut self, mut blocks: Vec<NewBlock>) {
         blocks.clear();
         self.writes.spare.push(blocks);
-    }
-}
-
-impl Shared {
-    /// Commits what all cores have posted, that of core `last` after the others', and lets the layer get on.
-    pub(super) fn commit_lanes(&self, last: usize, now: Time, mut commits: Commits<'_>) {
-        let roster = &self.roster;
-        let committing = roster.committing();
-        for _ in 0..ROUNDS {
-            // Under the lock: see the module's doc.
-            let version = roster.version();
-            if !commit_all(roster.lanes(last), || now.max(roster.latest()), version, &mut commits) {
-                break;
-            }
-        }
-        roster.note_change();
-        // Before the lock is let go: the next one to have it knows better.
-        roster.settle_at(commits.advance(now));
-        drop(committing);
     }
 }
