@@ -93,10 +93,15 @@ fn nvme_queue_entries(depth: u32) -> u32 {
 /// Whether completions say nothing of their data before a DUMP. For tests `GNSTOR_DUMPS=0` trusts them all the same, and `GNSTOR_DUMPS=1` does not
 /// where it could.
 fn wants_dumps(hca: &AgentHca) -> bool {
-    match std::env::var("GNSTOR_DUMPS").as_deref() {
-        Ok("0") => false,
-        Ok("1") => true,
-        _ => hca.is_unordered(),
+    let value = std::env::var_os("GNSTOR_DUMPS").unwrap_or_default();
+    match value.to_str() {
+        Some("0") => false,
+        Some("1") => true,
+        Some("") => hca.is_unordered(),
+        _ => {
+            tracing::warn!("GNSTOR_DUMPS={} is neither 0 nor 1: as the HCA needs them", value.display());
+            hca.is_unordered()
+        }
     }
 }
 
@@ -174,6 +179,8 @@ impl Channel {
     /// # Errors
     /// [`NodeError`] names the SSD that refused or did not answer.
     pub fn open(node: &Arc<Node>, session: &Session, pool_bytes: usize) -> Result<Self, NodeError> {
+        #[expect(clippy::disallowed_methods, reason = "said in a log")]
+        let begun = std::time::Instant::now();
         let ssds = session.addresses().len();
         if ssds > abi::MAX_SSDS {
             return Err(NodeError::TooManySsds { ssds, max: abi::MAX_SSDS });
@@ -232,6 +239,7 @@ impl Channel {
         if most > abi::POOL_BLOCKS {
             node.watch(&channel.pool);
         }
+        tracing::debug!("a channel to {ssds} SSDs is open after {:?}", begun.elapsed());
         Ok(channel)
     }
 

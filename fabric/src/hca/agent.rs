@@ -236,10 +236,8 @@ impl AgentHca {
             ..Tables::default()
         };
         let hca = Self { device: Arc::clone(device), contexts, rings, tables: Mutex::new(tables), resident, residency };
-        match std::env::var("GNSTOR_UNORDERED").as_deref() {
-            Ok("1") => hca.set_unordered(Unordered::Data)?,
-            Ok("all") => hca.set_unordered(Unordered::All)?,
-            _ => {}
+        if let Some(what) = Unordered::asked_for() {
+            hca.set_unordered(what)?;
         }
         Ok((hca, halves))
     }

@@ -16,6 +16,22 @@ pub enum Unordered {
     All,
 }
 
+impl Unordered {
+    /// What `GNSTOR_UNORDERED` asks for: `1` data, `all` all that comes in.
+    pub(super) fn asked_for() -> Option<Self> {
+        let value = std::env::var_os("GNSTOR_UNORDERED")?;
+        match value.to_str() {
+            Some("1") => Some(Self::Data),
+            Some("all") => Some(Self::All),
+            Some("0" | "") => None,
+            _ => {
+                tracing::warn!("GNSTOR_UNORDERED={} is none of 0, 1 and all: everything is in order", value.display());
+                None
+            }
+        }
+    }
+}
+
 impl AgentHca {
     /// From the next launch on inbound data waits until its queue pair executes a DUMP, as a NIC may have it wait whose writes to GPU
     /// memory are not ordered. What waits when a queue pair is destroyed is forgotten. For tests of clients: `GNSTOR_UNORDERED=1` does
