@@ -6,7 +6,7 @@ use crate::args::DemoArgs;
 use crate::array::{Array, ArrayConfig, Ssds, check_ssds};
 use crate::demo_kernel::{self, Findings, hash_block};
 use crate::media;
-use crate::report::{Steps, human_bytes, print_json};
+use crate::report::{Steps, human_bytes, print_json, told_of_hca};
 use gnstor_fabric::link::LinkConfig;
 use hdrhistogram::Histogram;
 use libgnstor::{
@@ -57,8 +57,8 @@ pub struct DemoReport {
     pub p99_us: f64,
     /// Slowest.
     pub max_us: f64,
-    /// Share of responses that the emulator delivered later than its model says.
-    pub late_share: f64,
+    /// Share of responses that the emulator delivered later than its model says; null where the SSDs have no modelled time.
+    pub late_share: Option<f64>,
     /// Reads that another replica served after a refusal.
     pub retries: u64,
     /// SHA-256 of the file.
@@ -66,7 +66,7 @@ pub struct DemoReport {
     /// Bytes of the channel's queues and of its pool.
     pub channel_bytes: (usize, usize),
     /// What was emulated.
-    pub emulated: Vec<&'static str>,
+    pub emulated: Vec<String>,
 }
 
 /// What a demo plays with: a device, an array and a node in this process, and a file.
@@ -178,18 +178,16 @@ pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
     let timing = Timing::of(&findings);
     let (responses, late) = (after.responses - before.responses, after.late - before.late);
     #[expect(clippy::cast_precision_loss, reason = "a share")]
-    let late_share = if responses == 0 { 0.0 } else { late as f64 / responses as f64 };
-    let mut emulated = vec![
-        "HCA (genuine mlx5 queue bytes, executed in software)",
-        "link (200 GbE modelled, in process)",
-        "SSDs (timing modelled, data in RAM)",
-    ];
-    if args.preset == "null" {
-        emulated[1] = "link (not limited, in process)";
-        emulated[2] = "SSDs (no modelled time, data in RAM)";
-    }
+    let late_share = (args.preset != "null").then(|| if responses == 0 { 0.0 } else { late as f64 / responses as f64 });
+    let is_null = args.preset == "null";
+    let (link, ssds) = if is_null {
+        ("link (not limited, in process)", "SSDs (no modelled time, data in RAM)")
+    } else {
+        ("link (200 GbE modelled, in process)", "SSDs (timing modelled, data in RAM)")
+    };
+    let mut emulated = vec![told_of_hca(node.hca().unordered()), link.into(), ssds.into()];
     if device.kind() == "host" {
-        emulated.push("GPU (the same device code on the CPU, as fibers)");
+        emulated.push("GPU (the same device code on the CPU, as fibers)".into());
     }
     Ok(DemoReport {
         device: device.kind().into(),
@@ -227,7 +225,10 @@ pub fn print(report: &DemoReport, json: bool) {
     outln!("  replicas    {} of every block read back and compared", report.replicas_checked);
     outln!("  throughput  {:.3} GB/s, {:.0} reads/s", report.gbps, report.gbps * 1e9 / 4096.0);
     outln!("  latency     p50 {:.1} us, p99 {:.1} us, max {:.1} us", report.p50_us, report.p99_us, report.max_us);
-    outln!("  late        {:.2} % of responses later than the model says", report.late_share * 100.0);
+    match report.late_share {
+        Some(share) => outln!("  late        {:.2} % of responses later than the model says", share * 100.0),
+        None => outln!("  late        not counted: the SSDs have no modelled time"),
+    }
     let [write, read] = &report.refused_rules;
     outln!(
         "  refused     write {:04x}h (rule {write}), read {:04x}h (rule {read})",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a person sees while a command works and when it is done.
 
+use gnstor_fabric::hca::agent::Unordered;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::sync::Arc;
@@ -60,6 +61,12 @@ impl Steps {
     pub fn interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Acquire)
     }
+}
+
+/// What every report says of the HCA.
+pub(crate) fn told_of_hca(unordered: Option<Unordered>) -> String {
+    let how = unordered.map_or(String::new(), |what| format!("; {}", what.told()));
+    format!("HCA (genuine mlx5 queue bytes, executed in software{how})")
 }
 
 /// Prints a value as JSON on standard output.

@@ -8,7 +8,7 @@ use crate::abi::{self, ChannelAbi, ConnectArgs, Dumps, Pool, QueuePair};
 use crate::growth::Growth;
 use crate::node::{Connection, Node, NodeError};
 use crate::session::Session;
-use gnstor_fabric::device::{DeviceMem, Kernel};
+use gnstor_fabric::device::{DeviceError, DeviceMem, Kernel};
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::agent::{AgentHca, ClientKernel, DeviceCq, DeviceMr, DeviceQp, Shape};
 use gnstor_fabric::mlx5;
@@ -92,16 +92,21 @@ fn nvme_queue_entries(depth: u32) -> u32 {
 
 /// Whether completions say nothing of their data before a DUMP. For tests `GNSTOR_DUMPS=0` trusts them all the same, and `GNSTOR_DUMPS=1` does not
 /// where it could.
-fn wants_dumps(hca: &AgentHca) -> bool {
-    let value = std::env::var_os("GNSTOR_DUMPS").unwrap_or_default();
+fn wants_dumps(hca: &AgentHca) -> Result<bool, DeviceError> {
+    let name = "GNSTOR_DUMPS";
+    let value = std::env::var_os(name).unwrap_or_default();
     match value.to_str() {
-        Some("0") => false,
-        Some("1") => true,
-        Some("") => hca.is_unordered(),
-        _ => {
-            tracing::warn!("GNSTOR_DUMPS={} is neither 0 nor 1: as the HCA needs them", value.display());
-            hca.is_unordered()
+        Some("") => Ok(hca.unordered().is_some()),
+        Some("0") => {
+            if hca.unordered().is_some() {
+                tracing::warn!(
+                    "{name}=0: reads may bring old bytes, as this HCA's writes to the device are not ordered"
+                );
+            }
+            Ok(false)
         }
+        Some("1") => Ok(true),
+        _ => Err(DeviceError::Switch { name, value: value.display().to_string(), allowed: "0 or 1" }),
     }
 }
 
@@ -261,7 +266,7 @@ impl Channel {
             qps_addr: at(layout.qps),
             parked_addr: at(layout.parked),
             port_addr: self.node.hca().port_address(),
-            dumps_addr: if wants_dumps(self.node.hca()) { at(layout.dumps) } else { 0 },
+            dumps_addr: if wants_dumps(self.node.hca())? { at(layout.dumps) } else { 0 },
             queue_lkey: queue_key,
             ssds: u32::try_from(self.ssds).expect("at most MAX_SSDS"),
             first_qpn: self.first_qpn,

@@ -68,8 +68,8 @@ pub enum NodeError {
     /// An admin queue.
     #[error(transparent)]
     Admin(#[from] gnstor_fabric::admin::ChannelError),
-    /// An I/O queue was refused.
-    #[error("SSD {ssd} refused the I/O queue: {cause}")]
+    /// An I/O queue was refused, or nobody answered.
+    #[error("SSD {ssd}: its I/O queue cannot be connected: {cause}")]
     Queue {
         /// Index of the SSD.
         ssd: usize,

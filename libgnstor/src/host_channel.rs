@@ -124,7 +124,7 @@ impl HostChannel {
     /// Memory, driver and engine errors; an SSD that refuses; where writes to the device are not ordered.
     pub fn open(client: &Arc<Client>) -> Result<Self, Error> {
         let node = client.node();
-        if node.hca().is_unordered() {
+        if node.hca().unordered().is_some() {
             return Err(Error::Unordered);
         }
         let ssds = client.ssds().len();

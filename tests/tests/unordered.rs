@@ -44,6 +44,16 @@ fn behind_dumps_the_demo_and_a_load_verify() {
 #[test]
 fn queues_of_the_cpu_refuse_what_is_not_ordered() {
     within(BUILD_LIMIT, || {
-        bench("gd", &[("GNSTOR_UNORDERED", "1")]).failed(&["this HCA's writes to the device are not ordered"])
+        for mode in ["gd", "basic"] {
+            bench(mode, &[("GNSTOR_UNORDERED", "1")]).failed(&["this HCA's writes to the device are not ordered"]);
+        }
+    });
+}
+
+#[test]
+fn a_switch_that_means_nothing_is_an_error() {
+    within(BUILD_LIMIT, || {
+        demo(&[("GNSTOR_UNORDERED", "yes")]).failed(&["GNSTOR_UNORDERED=yes: it may be 0, 1 or all"]);
+        demo(&[("GNSTOR_DUMPS", "off")]).failed(&["GNSTOR_DUMPS=off: it may be 0 or 1"]);
     });
 }

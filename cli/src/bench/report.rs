@@ -124,7 +124,7 @@ pub struct Late {
     pub responses: u64,
     /// Late ones.
     pub late: u64,
-    /// Their share; null where no time is modelled.
+    /// Their share; null where the SSDs have no modelled time.
     pub share: Option<f64>,
     /// By how much, where the agent counts it.
     pub lateness: Option<Lateness>,
@@ -226,7 +226,7 @@ impl Report {
         }
         match self.late.share {
             Some(share) => outln!("  late        {:.2} % of responses later than the model says", share * 100.0),
-            None => outln!("  late        no time is modelled"),
+            None => outln!("  late        not counted: the SSDs have no modelled time"),
         }
         if let Some(lateness) = self.late.lateness.as_ref().filter(|_| self.late.share.is_some()) {
             outln!("  seen        {}", lateness.line());

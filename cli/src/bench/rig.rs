@@ -14,6 +14,7 @@ use crate::media;
 use crate::report::Steps;
 use gnstor_deengine::Preset;
 use gnstor_fabric::engine::Counters;
+use gnstor_fabric::hca::agent::Unordered;
 use gnstor_fabric::link::LinkConfig;
 use libgnstor::{
     AgentStats, ChannelStats, Client, ConnectOptions, CreateOptions, Device, DeviceMem, Error, Fabric, File, Node,
@@ -204,6 +205,10 @@ impl Rig {
 
     pub(super) fn agent_blocks(&self) -> u32 {
         self.node.hca().blocks()
+    }
+
+    pub(super) fn unordered(&self) -> Option<Unordered> {
+        self.node.hca().unordered()
     }
 
     pub(super) fn ssds(&self) -> usize {

@@ -6,6 +6,7 @@ use super::lateness;
 use super::report::{AgentTold, ArrayTold, Late, StagesTold};
 use super::rig::{Rig, Stages};
 use super::served::Served;
+use crate::report::told_of_hca;
 use gnstor_fabric::time::Span;
 
 /// The array, after a launch that began with these counters and ended with those.
@@ -89,11 +90,7 @@ pub(super) fn emulated(rig: &Rig) -> Vec<String> {
             format!("link ({} MB/s and {} ns one way modelled, in process)", rate / 1_000_000, link.latency.as_ns())
         }
     };
-    let mut all = vec![
-        "HCA (genuine mlx5 queue bytes, executed in software)".to_owned(),
-        link,
-        format!("SSDs (preset {name}: {timing}, data in memory)"),
-    ];
+    let mut all = vec![told_of_hca(rig.unordered()), link, format!("SSDs (preset {name}: {timing}, data in memory)")];
     match rig.load().mode {
         Mode::Gnstor => {}
         Mode::Gd | Mode::GdDeengine => all.push("CPU's queues (in host memory, which the emulated HCA polls)".into()),

@@ -30,7 +30,7 @@ struct qp_ctx {
   gn_u32 rq_posted;    // receives posted, as last read: the record is looked at again when they are used up
   gn_u64 kicks[4];     // values seen last in the other registers
   gn_u32 many_doors;   // 1: a register other than the first has been rung: all are looked at in every pass
-  gn_u32 reserved0;
+  gn_u32 held_guard;   // HELD_COPYING, HELD_CLOSED (held.cuh)
   gn_u64 reserved;
 };
 static_assert(sizeof(qp_ctx) == 128, "one line pair a queue pair");
@@ -192,6 +192,8 @@ struct agent_args {
 
 // --- inbound data that waits for a DUMP (held.cuh) --------------------------------------------------------------------------
 
+// Of a queue pair: a DUMP brings what waits; nothing is brought any more.
+enum : gn_u32 { HELD_COPYING = 1, HELD_CLOSED = 2 };
 enum : gn_u32 { HELD_FREE = 0, HELD_FILLING = 1, HELD_FULL = 2, HELD_BYTES = 4096, HELD_PLACES = 256 };
 
 struct held_ctx {

@@ -126,7 +126,7 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
     gn_u32 first_bad = bad ? (gn_u32)__ffs((int)bad) - 1 : 32;
     if (error_state || lane > first_bad) w.kind = UP_WQE_FLUSH;
     // Before anything of the batch is gathered: what is behind a DUMP sees what it brings.
-    if (a.held_addr && __any_sync(0xffffffffu, mine && w.kind == UP_DUMP)) release_held(a, qp.qpn);
+    if (a.held_addr && __any_sync(0xffffffffu, mine && w.kind == UP_DUMP)) release_held(a, qp);
     if (mine) stage_work(qp, w, stage[lane].w);
     __syncwarp();
     gn_u32 first = 0;

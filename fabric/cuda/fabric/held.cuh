@@ -70,12 +70,23 @@ GN_DEV bool hold_message(const agent_args& a, gn_u32 qpn, gn_u64 to, const gn_u3
   return false;
 }
 
+// Nothing is brought for this queue pair from here on: what it has in flight is about to end, and its owner may use the memory for something else. One
+// lane, behind the DUMP that is under way, if one is.
+GN_DEV void close_held(const agent_args& a, qp_ctx& qp) {
+  if (!a.held_addr) return;
+  mem::or_acqrel_gpu(&qp.held_guard, (gn_u32)HELD_CLOSED);
+  while (mem::ld_acquire_gpu(&qp.held_guard) & HELD_COPYING) pause(20);  // pairs with the release in release_held
+}
+
 // A DUMP of this queue pair: what waits for it goes to where it belongs. The whole warp; the lane that reports the DUMP releases it.
-GN_DEV void release_held(const agent_args& a, gn_u32 qpn) {
+GN_DEV void release_held(const agent_args& a, qp_ctx& qp) {
+  gn_u32 guard = 0;
+  if (lane_id() == 0) guard = mem::or_acqrel_gpu(&qp.held_guard, (gn_u32)HELD_COPYING);
+  if (__shfl_sync(0xffffffffu, guard, 0) & HELD_CLOSED) return;
 #pragma unroll 1
   for (gn_u32 base = 0; base < HELD_PLACES; base += 32) {
     gn_u32 at = base + lane_id();
-    bool ours = mem::ld_acquire_gpu(&held_place(a, at)->state) == HELD_FULL && held_place(a, at)->qpn == qpn;
+    bool ours = mem::ld_acquire_gpu(&held_place(a, at)->state) == HELD_FULL && held_place(a, at)->qpn == qp.qpn;
     gn_u32 todo = __ballot_sync(0xffffffffu, ours);
     __syncwarp();  // the acquires reach the lanes that copy
     for (; todo; todo &= todo - 1) {
@@ -89,6 +100,7 @@ GN_DEV void release_held(const agent_args& a, gn_u32 qpn) {
     }
   }
   __syncwarp();
+  if (lane_id() == 0) mem::and_release_gpu(&qp.held_guard, ~(gn_u32)HELD_COPYING);
 }
 
 }}  // namespace gn::hca

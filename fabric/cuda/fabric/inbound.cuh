@@ -281,6 +281,7 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
 GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d) {
   qp_ctx& qp = a.qps[down_qpn(d) - a.first_qpn];
   mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
+  close_held(a, qp);
   gn_u32 posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR)) & 0xffffu;
   gn_u32 head = qp.rq_head & 0xffffu;
   qp.rq_head = qp.rq_posted = posted;

@@ -69,6 +69,16 @@ pub enum DeviceError {
         /// The runtime's words.
         cause: String,
     },
+    /// A switch in the environment that means nothing.
+    #[error("{name}={value}: it may be {allowed}")]
+    Switch {
+        /// The variable.
+        name: &'static str,
+        /// What it is set to.
+        value: String,
+        /// What it may be.
+        allowed: &'static str,
+    },
     /// A list of copies that cannot be done.
     #[error("cannot copy between host and device memory: {cause}")]
     Copy {

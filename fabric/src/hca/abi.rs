@@ -81,7 +81,7 @@ pub struct QpCtx {
     pub rq_posted: u32,
     pub kicks: [u64; 4],
     pub many_doors: u32,
-    pub reserved0: u32,
+    pub held_guard: u32,
     pub reserved: u64,
 }
 

@@ -236,7 +236,7 @@ impl AgentHca {
             ..Tables::default()
         };
         let hca = Self { device: Arc::clone(device), contexts, rings, tables: Mutex::new(tables), resident, residency };
-        if let Some(what) = Unordered::asked_for() {
+        if let Some(what) = Unordered::asked_for()? {
             hca.set_unordered(what)?;
         }
         Ok((hca, halves))

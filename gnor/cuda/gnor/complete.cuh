@@ -200,16 +200,19 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   completion x;
   if (mine) x = read_cqe(c, cqe_at(c, word, rank), last);
   if (c.dumps_addr) hold_responses<S>(c, mask, x, mine);
+  gn_u32 fails = x.is_error ? x.q : 0xffffffffu;
   for (;;) {
     odd |= end_responses<S>(c, mask, x, mine);
-    gn_u32 broken = __match_any_sync(mask, x.is_error ? x.q : 0xffffffffu);
-    if (__any_sync(mask, x.is_error)) {
-      __syncwarp(mask);
-      in_turns<S>(mask, x.is_error && lane_id() == lowest(broken),
-                  [&] { break_queue<S>(c, x.q, x.opcode, be32(cqe_at(c, word, rank)->timestamp[1]) & 0xffu); });
-    }
     if (!c.dumps_addr || !take_landed<S>(c, mask, x)) break;
     mine = x.is_response;
+  }
+  if (__any_sync(mask, fails != 0xffffffffu)) {  // behind all responses of the pass
+    gn_u32 broken = __match_any_sync(mask, fails);
+    in_turns<S>(mask, fails != 0xffffffffu && lane_id() == lowest(broken), [&] {
+      const mlx5::cqe64* e = cqe_at(c, word, rank);
+      break_queue<S>(c, fails, last >> 4 & 0xfu, be32(e->timestamp[1]) & 0xffu);
+    });
+    __syncwarp(mask);
   }
   if (c.dumps_addr) post_dumps<S>(c, mask);
   __syncwarp(mask);

@@ -24,7 +24,7 @@ struct Peer {
   };
   struct Sent {
     gn_u32 index;
-    bool signalled;
+    bool signalled, is_dump;
   };
   struct Queue {
     std::deque<Sent> sent;
@@ -55,6 +55,7 @@ struct Peer {
     for (Queue& q : queues) {
       q.version.assign(r.v.capacity_blocks, 0);
       q.sequence.assign(r.v.capacity_blocks, 0);
+      q.arrived = r.qp_dumps[&q - queues.data()].arrived;
     }
     __atomic_store_n(&clock, 1, __ATOMIC_RELAXED);
   }
@@ -143,15 +144,15 @@ struct Peer {
     Queue& queue = queues[q];
     switch (e.kind) {
       case hca::UP_SEND:
-        queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0});
+        queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0, false});
         if (!queue.broken) on_capsule(q, reinterpret_cast<const gn_u32*>(e.payload), e.bytes);
         break;
       case hca::UP_DUMP:
         if (!r.c.dumps_addr) ++unexpected;
         ++dumped;
-        queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0});
+        queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0, true});
         break;
-      case hca::UP_WQE_FLUSH: queue.sent.push_back({e.index, true}); if (!queue.broken) ++unexpected; break;
+      case hca::UP_WQE_FLUSH: queue.sent.push_back({e.index, true, false}); if (!queue.broken) ++unexpected; break;
       case hca::UP_RQ_FLUSH: queue.flush_known = true, queue.flush_from = e.index, queue.flush_to = e.status; break;
       case hca::UP_RNR: ++rnr; break;
       default: ++unexpected; break;
@@ -342,6 +343,11 @@ struct Peer {
     Queue& queue = queues[q];
     if (!queue.broken || queue.copies || !queue.flush_known) return;
     for (; !queue.sent.empty(); queue.sent.pop_front()) {
+      // One that was executed before the queue pair broke has succeeded, as the engine says of it, though it is told behind an error.
+      if (queue.sent.front().is_dump && queue.reported) {
+        push_cqe(q, mlx5::CQE_REQ, 0, queue.sent.front().index);
+        continue;
+      }
       gn_u32 why = queue.reported ? mlx5::SYND_FLUSH : mlx5::SYND_RETRY_EXC;
       push_cqe(q, mlx5::CQE_REQ_ERR, why, queue.sent.front().index);
       queue.reported = true;

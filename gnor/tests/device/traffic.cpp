@@ -387,6 +387,7 @@ void ask_agent_to_end(void* p) {
 // Over all runs of a scenario.
 gn_u64 pieced_buffers = 0;
 gn_u64 reads_of[2];   // of other SSDs than the first, of the first
+gn_u64 dumped = 0;
 
 /// One run; says what was wrong with it.
 bool run(const Config& cfg, const char* name) {
@@ -419,6 +420,7 @@ bool run(const Config& cfg, const char* name) {
   bool responses_lost = !cfg.break_at && !s.failed && r.ring.responses != peer.answered;
   pieced_buffers += r.in_pieces;
   for (int i = 0; i < 2; ++i) reads_of[i] += peer.reads[i];
+  dumped += peer.dumped;
   bool uncalled = r.called != r.submitted || r.c.uncalled;
   unsigned wrong = uncalled + r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive + peer.unexpected +
                    peer.bad_copies + peer.torn_writes;
@@ -611,9 +613,11 @@ Config nobody_waits(uint64_t seed) {
 /// Completions come before their data: everything above once more, behind DUMPs.
 Config behind_dumps(uint64_t seed) {
   Config (*const kinds[])(uint64_t) = {common,        full_queues,           many_doorbells,       refused_reads,  late_completions, reads_survive_a_queue_pair,
-                                       a_long_request, all_queue_pairs_break, one_block_shares, one_warp_alone, one_warp_fills_its_queue, nobody_waits, threads_alone};
-  Config cfg = kinds[seed % 13](seed);
+                                       a_long_request, all_queue_pairs_break, one_block_shares, one_warp_alone, one_warp_fills_its_queue, nobody_waits, threads_alone,
+                                       buffers_in_pieces, a_small_pool, a_growing_pool, one_queue_pair_breaks};
+  Config cfg = kinds[seed % 17](seed);
   cfg.unordered = true;
+  if (cfg.break_at && seed % 2) cfg.ack_1_of = 200;  // DUMPs are under way when queue pairs break
   return cfg;
 }
 
@@ -677,13 +681,14 @@ int main(int argc, char** argv) {
   for (const Scenario& s : scenarios) {
     if (argc > 3 && strcmp(argv[3], s.name) != 0) continue;
     unsigned bad = 0;
-    pieced_buffers = reads_of[0] = reads_of[1] = 0;
+    pieced_buffers = dumped = reads_of[0] = reads_of[1] = 0;
     for (uint64_t seed = first; seed < first + seeds && bad < 2; ++seed) {
       Config cfg = s.config(seed);
       cfg.weak = weak;
       bad += !run(cfg, s.name);
     }
     if (s.config == buffers_in_pieces && !bad && !pieced_buffers) ++bad, printf("  no buffer came in pieces\n");
+    if (s.config == behind_dumps && !bad && !dumped) ++bad, printf("  no DUMP was executed\n");
     // In turn it would be half each.
     if (s.config == one_ssd_is_slow && !bad && reads_of[1] * 3 > reads_of[0] * 2)
       ++bad, printf("  the slow SSD has %llu reads, the other %llu\n", reads_of[1], reads_of[0]);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // libgnstor for kernels (paper 4.4): buffers, batched I/O in the four stages of the paper's figure 7, and blocking reads and writes.
 //
-//   __global__ void kernel(...) {
+//   GN_DEV void body(args& a, gn_u32 block, gn_u32 blocks) {   // a.f: gn::file, filled in by the host (gn_device_file of <gnstor.h>)
+//     gn::file& f = a.f;
 //     gn::batch& b = *(gn::batch*)gn::smem();     // shared memory, gn::batch_bytes(blockDim.x)
 //     gn::batch_init(b);                          // all threads of the block
 //     auto x = gn::read_request(f, vba, blocks, buffer, f.pool_key());
@@ -12,6 +13,10 @@
 //       if (gn::dispatch(b, f, x)) use(x.status); //   this thread's request has ended
 //     }
 //   }
+//   GN_CLIENT(kernel, args, body)                 // the kernel that gn_launch runs, beside the agent of the HCA
+//
+// When a request has ended, plain loads of the thread that took its end from `dispatch`, or waited for it, see the data; others see it behind a
+// __syncwarp, a __syncthreads or a release of that thread's.
 //
 // Every function that says so is called by all 32 lanes of a warp together; a lane without a request takes part too. Every loop has a
 // deadline: a request that passes it ends with GN_TIMED_OUT. Its buffer is not used again, as data may still come into it; one of the pool is given back
@@ -152,7 +157,8 @@ GN_DEV void free(const file_of<S>& f, buffer& b, gn_u32 mask = ALL_LANES) {
 
 // --- requests ------------------------------------------------------------------------------------------------------------------
 
-// A read of `blocks` 4 KiB blocks at block `vba` into registered memory, and a write from it.
+// A read of `blocks` 4 KiB blocks at block `vba` into registered memory, and a write from it. `flags` of a write: 0, or FLAG_FUA: it ends when the data
+// would survive an SSD that loses its power protection. Kernels do not flush; the host does, behind them (gn_flush).
 template <class S>
 GN_DEV read_io read_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
   return io_make<read_io>(*f.v, IO_READ, vba, blocks, address, key, 0);

@@ -35,6 +35,7 @@ impl From<Error> for Failure {
                 DeviceError::NoCuda(_) => ENODEV,
                 DeviceError::Memory { .. } => ENOMEM,
                 DeviceError::Timeout { .. } => ETIMEDOUT,
+                DeviceError::Switch { .. } => EINVAL,
                 DeviceError::Driver { .. } | DeviceError::Kernel { .. } | DeviceError::Copy { .. } => EIO,
             },
             other => other.errno(),

@@ -18,23 +18,30 @@ pub enum Unordered {
 
 impl Unordered {
     /// What `GNSTOR_UNORDERED` asks for: `1` data, `all` all that comes in.
-    pub(super) fn asked_for() -> Option<Self> {
-        let value = std::env::var_os("GNSTOR_UNORDERED")?;
+    pub(super) fn asked_for() -> Result<Option<Self>, DeviceError> {
+        let name = "GNSTOR_UNORDERED";
+        let value = std::env::var_os(name).unwrap_or_default();
         match value.to_str() {
-            Some("1") => Some(Self::Data),
-            Some("all") => Some(Self::All),
-            Some("0" | "") => None,
-            _ => {
-                tracing::warn!("GNSTOR_UNORDERED={} is none of 0, 1 and all: everything is in order", value.display());
-                None
-            }
+            Some("" | "0") => Ok(None),
+            Some("1") => Ok(Some(Self::Data)),
+            Some("all") => Ok(Some(Self::All)),
+            _ => Err(DeviceError::Switch { name, value: value.display().to_string(), allowed: "0, 1 or all" }),
+        }
+    }
+
+    /// What a report says of it.
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Data => "data waits for a DUMP",
+            Self::All => "data and responses wait for a DUMP",
         }
     }
 }
 
 impl AgentHca {
     /// From the next launch on inbound data waits until its queue pair executes a DUMP, as a NIC may have it wait whose writes to GPU
-    /// memory are not ordered. What waits when a queue pair is destroyed is forgotten. For tests of clients: `GNSTOR_UNORDERED=1` does
+    /// memory are not ordered. Channels that are open already go on trusting their completions: it is to be said before. What waits when a queue pair
+    /// breaks or is destroyed is forgotten. For tests of clients: `GNSTOR_UNORDERED=1` does
     /// the same for data of every HCA in device memory, `GNSTOR_UNORDERED=all` for all that comes in.
     ///
     /// # Errors
@@ -46,9 +53,9 @@ impl AgentHca {
         Ok(())
     }
 
-    /// Whether a client has to execute a DUMP before it believes a completion.
-    pub fn is_unordered(&self) -> bool {
-        self.tables().held.is_some()
+    /// What a client has to execute a DUMP for, before it believes a completion.
+    pub fn unordered(&self) -> Option<Unordered> {
+        self.tables().held.as_ref().map(|(_, what)| *what)
     }
 
     fn held_places(&self) -> usize {
