@@ -6,7 +6,8 @@
 //       gn_open(client, "corpus", GN_READ, &file) || gn_read_at(file, 0, buffer, 65536))
 //     fprintf(stderr, "%s\n", gn_last_error());
 //
-// Link with liblibgnstor.so or liblibgnstor.a (the crate is named libgnstor). A kernel uses <gnstor/gnstor.cuh> and gets what
+// Link with liblibgnstor.so or liblibgnstor.a (the crate is named libgnstor); a program that has kernels for "host" in it with the latter, which brings
+// what they run on. A kernel uses <gnstor/gnstor.cuh> and gets what
 // gn_device_file() fills in.
 //
 // Results. Every function that returns int gives 0, or a negative errno of Linux. gn_last_error() then says in words what was asked and
