@@ -5,7 +5,8 @@
 //
 //   completion --arrived--> DUMP: covers all that have arrived ... its completion --landed--> the response is read, its request ends
 //
-// One DUMP of a queue pair is under way at a time; what arrives meanwhile goes with the next. All of this is under cq_word's lock, or a warp's alone.
+// One DUMP of a queue pair is under way at a time; what arrives meanwhile goes with the next. All of this is under cq_word's lock, or a warp's alone, but
+// for the count of those posted, which `publish` keeps in its order.
 #pragma once
 #include "fabric/mlx5.h"
 #include "gnor/append.cuh"

@@ -5,7 +5,8 @@
 //   hold       device memory --> shared memory       all threads of the block; from here on nobody uses the channel where it was
 //   put_back   shared memory --> device memory       the same, when none of them uses it any more
 //
-// Queues, capsules, doorbell pages and pool are the HCA's too and stay where they are; only what device code keeps of them moves.
+// Queues, capsules, doorbell pages and pool are the HCA's too and stay where they are; only what device code keeps of them moves, and not what it keeps of
+// DUMPs, which few channels need.
 #pragma once
 #include "gnor/append.cuh"
 
