@@ -221,10 +221,18 @@ fn a_copy_that_cannot_be_says_why_and_leaves_nothing() {
     });
 }
 
+/// Listens on a port whose neighbours are free, and stay so: nobody who asks for any port is given one below 32768.
+fn lonely_listener() -> TcpListener {
+    let listen = |port| TcpListener::bind(("127.0.0.1", port));
+    let first = 20_000 + u16::try_from(std::process::id() % 10_000).expect("small");
+    let alone = |port: u16| listen(port - 1).and_then(|_| listen(port + 1)).and_then(|_| listen(port));
+    (first..32_000).step_by(3).find_map(|port| alone(port).ok()).expect("three free ports in a row")
+}
+
 #[test]
 fn an_array_that_cannot_start_says_why() {
     within(BUILD_LIMIT, || {
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = lonely_listener();
         let port = taken.local_addr().unwrap().port();
         let small = ["--preset", "null", "--ssd-size", "64MiB", "--groups", "256"];
         let up = |extra: &[&str]| gnstor(&[&["up"], &small[2..], extra].concat());
