@@ -7,8 +7,8 @@
 //! ```
 
 use crate::media::{self, Made, MediaError};
+use gnstor_base::controller::Helper;
 use gnstor_deengine::{Core, Ssd};
-use gnstor_fabric::controller::Helper;
 use gnstor_fabric::engine::{Engine, EngineConfig, lend};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{EngineHandle, EngineThreads};

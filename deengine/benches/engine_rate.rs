@@ -8,12 +8,12 @@
 mod common;
 
 use common::{client, connect, enable, io, map, queue_request, vendor, volume};
+use gnstor_base::time::{Span, Time};
 use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_fabric::engine::{Engine, EngineConfig, HalfId, Port};
 use gnstor_fabric::hca::abi::{UP_ANSWERED, UP_DONE, UP_SEND, UpEntry};
 use gnstor_fabric::hca::{Down, Half, Part, Response};
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::time::{Span, Time};
 use gnstor_proto::fabrics::{CNTLID_ANY, CmRequest, Identity};
 use gnstor_proto::nvme::{self, KeyedSgl, Sqe};
 use gnstor_proto::placement::mix64;
@@ -33,7 +33,7 @@ struct Shared {
     last: [u8; 16],
 }
 
-struct Generator(Arc<Mutex<Shared>>, Vec<(gnstor_fabric::region::RegionId, Arc<gnstor_fabric::region::HostRegion>)>);
+struct Generator(Arc<Mutex<Shared>>, Vec<(gnstor_base::region::RegionId, Arc<gnstor_base::region::HostRegion>)>);
 
 impl Half for Generator {
     fn poll(&mut self) -> Option<UpEntry> {

@@ -10,10 +10,10 @@
 mod common;
 
 use common::{client, connect, enable, io, map, queue_request, vendor, volume};
+use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey};
+use gnstor_base::region::HostRegion;
+use gnstor_base::time::Time;
 use gnstor_deengine::{Core, Preset, Ssd, SsdConfig, SsdMedia};
-use gnstor_fabric::controller::{Controller, Effect, Outcome, PushRole, QueueKey};
-use gnstor_fabric::region::HostRegion;
-use gnstor_fabric::time::Time;
 use gnstor_proto::fabrics::{CNTLID_ANY, Identity};
 use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe};
 use gnstor_proto::placement::mix64;

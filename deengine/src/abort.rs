@@ -13,8 +13,8 @@
 use crate::command::{Answer, Work};
 use crate::controller::Ssd;
 use crate::permit::CompletionPermit;
-use gnstor_fabric::controller::QueueKey;
-use gnstor_fabric::time::Time;
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::Time;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
 

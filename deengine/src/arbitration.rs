@@ -17,8 +17,8 @@
 use crate::controller::Ssd;
 use crate::hosts::{Lane, Role, Waiting};
 use crate::permit::CompletionPermit;
-use gnstor_fabric::controller::QueueKey;
-use gnstor_fabric::time::Time;
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::Time;
 use gnstor_proto::fabrics;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;

@@ -15,7 +15,7 @@
 use crate::controller::Ssd;
 use crate::permission::Authorized;
 use crate::request::{Request, Verb};
-use gnstor_fabric::controller::QueueKey;
+use gnstor_base::controller::QueueKey;
 use gnstor_proto::slba::ClientId;
 use std::collections::HashMap;
 use std::ops::{Add, Sub};

@@ -12,8 +12,8 @@ use crate::controller::Ssd;
 use crate::health::{FlashHealth, MODELLED_KELVIN, warning};
 use crate::hosts::Host;
 use crate::permit::CompletionPermit;
-use gnstor_fabric::controller::QueueKey;
-use gnstor_fabric::time::Time;
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::Time;
 use gnstor_proto::status::Refusal;
 
 /// Asynchronous Event Requests held for each controller; Identify AERL is one less.

@@ -6,8 +6,8 @@ use crate::controller::Ssd;
 use crate::hosts::{AMS_ROUND_ROBIN, AMS_WEIGHTED, Lane, MAX_QUEUE_ENTRIES, Role, arbitration_of};
 use crate::permit::CompletionPermit;
 use crate::request::{Refused, check_frame, data_pointer};
-use gnstor_fabric::controller::QueueKey;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::{
     CNTLID_ANY, ConnectData, ConnectFields, Identity, PropertyFields, fctype, fctype_of, fields, property, ssd_subnqn,
 };

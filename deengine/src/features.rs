@@ -11,8 +11,8 @@ use crate::health::WARNING_KELVIN;
 use crate::hosts::MAX_IO_QUEUES;
 use crate::permit::CompletionPermit;
 use crate::request::{NSID, Refused};
-use gnstor_fabric::controller::QueueKey;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
 

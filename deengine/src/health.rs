@@ -2,7 +2,7 @@
 //! How the SSD is: what the flash layer says of itself, and the SMART / Health page made from it.
 
 use crate::controller::Ssd;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::time::{Span, Time};
 use gnstor_ftl::{Health, LayerStats};
 use gnstor_proto::status::Refusal;
 

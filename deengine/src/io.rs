@@ -9,8 +9,8 @@ use crate::request::{
     RANGE_BYTES, RANGE_SHIFT, Refused, Request, Verb, check_any_namespace, check_frame, check_namespace, data_pointer,
 };
 use crate::waiting::Load;
-use gnstor_fabric::controller::QueueKey;
-use gnstor_fabric::time::Time;
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::Time;
 use gnstor_flash::Fetch;
 use gnstor_ftl::Extent;
 use gnstor_proto::fabrics::Identity;

@@ -13,7 +13,7 @@ use crate::command::OK;
 use crate::controller::Ssd;
 use crate::permit::CompletionPermit;
 use crate::request::Refused;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The emulated SSD: firmware that itself checks who may touch which volume block, and where that block lives.
 //!
-//! [`Ssd`] is a [`gnstor_fabric::controller::Controller`]: capsules and the ends of transfers go in, effects come
+//! [`Ssd`] is a [`gnstor_base::controller::Controller`]: capsules and the ends of transfers go in, effects come
 //! out. Timing is modelled, data really moves.
 //!
 //! ```text

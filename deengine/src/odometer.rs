@@ -6,8 +6,8 @@
 use crate::controller::Ssd;
 use crate::durable::SsdError;
 use crate::health::Activity;
+use gnstor_base::time::{Span, Time};
 use gnstor_durable::Odometer;
-use gnstor_fabric::time::{Span, Time};
 use gnstor_ftl::Origin;
 
 /// Counts are kept this often while there is something to do.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The right to complete one command, once.
 
-use gnstor_fabric::controller::QueueKey;
+use gnstor_base::controller::QueueKey;
 
 /// Issued with every accepted command and spent by its completion, or forfeited when the queue is gone.
 ///

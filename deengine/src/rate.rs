@@ -11,7 +11,7 @@
 //!             start of the next command: when "full again" is at most 100 ms away, this command included
 //! ```
 
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::time::{Span, Time};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::vendor::Limits;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An SSD whose restore is under way, as its hosts see it: it is there, and every command is to be tried again later (protocol rule 11).
 
-use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
-use gnstor_fabric::time::Time;
+use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::time::Time;
 use gnstor_proto::fabrics::{CmRequest, cm_reject};
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::status::{Detail, Refusal};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the bytes of a capsule to a request that may be looked at: the first step of the pipeline.
 
-use gnstor_fabric::controller::Remote;
+use gnstor_base::controller::Remote;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{FLAGS_SGL, KeyedSgl, ReadWrite, Sqe, io};
 use gnstor_proto::slba::{Address, Slba, Stamp};

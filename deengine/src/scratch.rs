@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Buffers for the data of commands that are not about blocks: Connect, Identify, permission entries, maps, ranges.
 
-use gnstor_fabric::region::{HostRegion, LocalRef};
+use gnstor_base::region::{HostRegion, LocalRef};
 use std::io;
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 
 use crate::command::Work;
 use crate::controller::Ssd;
-use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey};
-use gnstor_fabric::time::Time;
+use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey};
+use gnstor_base::time::Time;
 
 impl Ssd {
     /// Closes a queue of the SSD's own accord, and those that hang on it.

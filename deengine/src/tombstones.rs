@@ -5,8 +5,8 @@
 //! * for a day: the ids of the requests that last changed it, so that a daemon that has restarted can tell a request
 //!   that comes again from a new one (rule 12).
 
+use gnstor_base::time::{Span, Time};
 use gnstor_durable::Tombstone;
-use gnstor_fabric::time::{Span, Time};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{RawTombstone, TOMBSTONE_HOURS, VolumeEntry};
 use std::collections::{BTreeMap, VecDeque};

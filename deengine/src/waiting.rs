@@ -3,8 +3,8 @@
 
 use crate::command::{TransferKind, Work};
 use crate::controller::Ssd;
-use gnstor_fabric::controller::Remote;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::controller::Remote;
+use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Loaded, Ppa, Ticket};
 use gnstor_proto::status::Refusal;
 

@@ -22,20 +22,16 @@
 //! | [`mlx5`] | queue bytes |
 //! | [`hca`] | queue pairs, executed where their memory is |
 //! | [`engine`] | connections, link time, target offload, TCP link |
-//! | [`controller`] | the border to an SSD |
 //! | [`host_queue`], [`admin`] | admin queues in host memory |
 //! | [`device`] | where device code runs: CUDA, or the CPU |
-//! | [`region`], [`time`], [`link`] | memory, modelled time, modelled link |
+//! | [`link`] | modelled link |
 //! | [`runtime`] | an engine on a thread |
 
 pub mod admin;
-pub mod controller;
 pub mod device;
 pub mod engine;
 pub mod hca;
 pub mod host_queue;
 pub mod link;
 pub mod mlx5;
-pub mod region;
 pub mod runtime;
-pub mod time;

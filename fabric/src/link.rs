@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The modelled link between the initiator's HCA and the array's: bandwidth each way, latency, per-message overhead.
 
-use crate::time::{Span, Time};
+use gnstor_base::time::{Span, Time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

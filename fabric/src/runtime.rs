@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The one place in this crate with a clock and threads: engines stepped by wall time, a thread each, and helpers of the SSDs.
 
-use crate::controller::Helper;
 use crate::engine::Engine;
-use crate::time::Time;
+use gnstor_base::controller::Helper;
+use gnstor_base::time::Time;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};

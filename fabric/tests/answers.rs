@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Data and response handed to an HCA in device memory together: both arrive, or neither does.
 
+use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, Unordered, idle_client};
 use gnstor_fabric::hca::{Down, Half, Part, Response};
 use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, opcode};
-use gnstor_fabric::region::HostRegion;
 use gnstor_proto::checksum::block_sum;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -2,14 +2,14 @@
 //! What an RC connection promises its owner, in virtual time: an engine without threads, a controller that does what
 //! the test says, and a queue pair in host memory.
 
-use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, Remote, TransferId};
+use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, Remote, TransferId};
+use gnstor_base::region::HostRegion;
+use gnstor_base::time::{Span, Time};
 use gnstor_fabric::engine::{ConnId, Engine, EngineConfig, HalfId, Port};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::soft::{SoftMr, SoftQp};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::mlx5::{self, CE_CQ_UPDATE, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode, syndrome};
-use gnstor_fabric::region::HostRegion;
-use gnstor_fabric::time::{Span, Time};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use std::collections::VecDeque;

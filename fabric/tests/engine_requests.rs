@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the engine makes of requests that are no plain SENDs: a half that reports what the test says, and what it is told.
 
-use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::time::Time;
 use gnstor_fabric::engine::{Engine, EngineConfig, HalfId, Port};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::{Down, Half};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::mlx5::{cqe_opcode, syndrome};
-use gnstor_fabric::time::Time;
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::Sqe;
 use std::collections::VecDeque;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A key that was invalidated opens nothing from its completion on: neither for what comes, nor for what was under way on any ring.
 
+use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, idle_client};
 use gnstor_fabric::hca::{Down, Half};
 use gnstor_fabric::mlx5::{self, CtrlSeg, opcode};
-use gnstor_fabric::region::HostRegion;
 use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::IntoBytes;

@@ -2,11 +2,11 @@
 //! Copies that an HCA in device memory is asked for can be taken back while its agent is not resident, and not beside it.
 #![expect(unsafe_code, reason = "an entry point for a kernel that does what the test says")]
 
+use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Choice, Device, DeviceError, Kernel, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, ClientKernel, DeviceCq, DeviceMr, DeviceQp, Shape};
 use gnstor_fabric::hca::{Down, Half};
-use gnstor_fabric::region::HostRegion;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

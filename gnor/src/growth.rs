@@ -4,8 +4,8 @@
 
 use crate::abi::{POOL_BLOCK, POOL_BLOCKS, PoolHost};
 use crate::node::NodeError;
+use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Device, DeviceRange};
-use gnstor_fabric::region::HostRegion;
 use std::mem::{offset_of, size_of};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

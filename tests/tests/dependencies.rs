@@ -9,8 +9,9 @@ use std::process::Command;
 /// What each crate may depend on, among our own.
 const RULES: &[(&str, &[&str])] = &[
     ("gnstor-proto", &[]),
-    ("gnstor-fabric", &["gnstor-proto"]),
-    ("gnstor-gnor", &["gnstor-fabric", "gnstor-proto"]),
+    ("gnstor-base", &["gnstor-proto"]),
+    ("gnstor-fabric", &["gnstor-base", "gnstor-proto"]),
+    ("gnstor-gnor", &["gnstor-fabric", "gnstor-base", "gnstor-proto"]),
     (
         "gnstor-deengine",
         &[
@@ -20,16 +21,17 @@ const RULES: &[(&str, &[&str])] = &[
             "gnstor-durable",
             "gnstor-flash",
             "gnstor-fabric",
+            "gnstor-base",
             "gnstor-proto",
         ],
     ),
-    ("gnstor-ftl", &["gnstor-map", "gnstor-model", "gnstor-durable", "gnstor-flash", "gnstor-fabric", "gnstor-proto"]),
-    ("gnstor-map", &["gnstor-fabric", "gnstor-proto"]),
+    ("gnstor-ftl", &["gnstor-map", "gnstor-model", "gnstor-durable", "gnstor-flash", "gnstor-base", "gnstor-proto"]),
+    ("gnstor-map", &["gnstor-base", "gnstor-proto"]),
     ("gnstor-durable", &["gnstor-flash", "gnstor-proto"]),
-    ("gnstor-model", &["gnstor-flash", "gnstor-fabric", "gnstor-proto"]),
-    ("gnstor-flash", &["gnstor-fabric", "gnstor-proto"]),
-    ("gnstor-daemon", &["gnstor-deengine", "gnstor-fabric", "gnstor-proto"]),
-    ("libgnstor", &["gnstor-gnor", "gnstor-fabric", "gnstor-proto"]),
+    ("gnstor-model", &["gnstor-flash", "gnstor-base", "gnstor-proto"]),
+    ("gnstor-flash", &["gnstor-base", "gnstor-proto"]),
+    ("gnstor-daemon", &["gnstor-deengine", "gnstor-fabric", "gnstor-base", "gnstor-proto"]),
+    ("libgnstor", &["gnstor-gnor", "gnstor-fabric", "gnstor-base", "gnstor-proto"]),
     (
         "gnstor",
         &[
@@ -39,12 +41,22 @@ const RULES: &[(&str, &[&str])] = &[
             "gnstor-model",
             "gnstor-gnor",
             "gnstor-fabric",
+            "gnstor-base",
             "gnstor-proto",
         ],
     ),
     (
         "gnstor-tests",
-        &["gnstor", "libgnstor", "gnstor-daemon", "gnstor-deengine", "gnstor-gnor", "gnstor-fabric", "gnstor-proto"],
+        &[
+            "gnstor",
+            "libgnstor",
+            "gnstor-daemon",
+            "gnstor-deengine",
+            "gnstor-gnor",
+            "gnstor-fabric",
+            "gnstor-base",
+            "gnstor-proto",
+        ],
     ),
 ];
 

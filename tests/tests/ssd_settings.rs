@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! SSD processes as their settings say: faults, presets, shared memory; and one that is on its way up.
 
+use gnstor_base::region::HostRegion;
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::engine::tcp::Wire;
 use gnstor_fabric::engine::{Engine, EngineConfig, HalfId, Port};
 use gnstor_fabric::host_queue::HostQueue;
-use gnstor_fabric::region::HostRegion;
 use gnstor_fabric::runtime::{EngineHandle, EngineThreads};
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
 use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, Up, gnstor};

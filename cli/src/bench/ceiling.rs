@@ -2,8 +2,8 @@
 //! What the machine can: a bare copy between memory of the kind that SSDs have and device memory (`cli/cuda/copy.cu`).
 
 use crate::CliError;
+use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{AgentWords, Launch};
-use gnstor_fabric::region::HostRegion;
 use gnstor_proto::placement::mix64;
 use libgnstor::{Device, DeviceMem, Error, Kernel, Residency};
 use serde::{Deserialize, Serialize};

@@ -3,8 +3,8 @@
 //! that keeps what is written and brings what the test says.
 
 use super::kernel::{ArgsAbi, BUCKETS, ClientAbi, FRESH, LaneResult, ONCE, SHARED_BYTES, VERIFY, WHOLE, Who, kernel};
+use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{AgentWords, Launch};
-use gnstor_fabric::region::HostRegion;
 use libgnstor::{Choice, Device, DeviceFile, DeviceMem, Residency};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -7,7 +7,7 @@ use super::report::{AgentTold, ArrayTold, Late, StagesTold};
 use super::rig::{Rig, Stages};
 use super::served::Served;
 use crate::report::told_of_hca;
-use gnstor_fabric::time::Span;
+use gnstor_base::time::Span;
 
 /// The array, after a launch that began with these counters and ended with those.
 pub(super) fn array(rig: &Rig, before: &Stages, after: &Stages) -> ArrayTold {

@@ -41,7 +41,7 @@ use crate::geometry::{Geometry, Ppa};
 use crate::record::RECORD_BYTES;
 #[cfg(test)]
 use crate::sys;
-use gnstor_fabric::region::HostRegion;
+use gnstor_base::region::HostRegion;
 use header::Layout;
 use place::{Kind, Place};
 pub(crate) use space::is_full;

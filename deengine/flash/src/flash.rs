@@ -23,7 +23,7 @@ use crate::io::Engine;
 use crate::power::Power;
 use crate::record::{Oob, RECORD_BYTES, Records, State};
 use data::Loads;
-use gnstor_fabric::region::{HostRegion, LocalRef};
+use gnstor_base::region::{HostRegion, LocalRef};
 use program::Open;
 use rustc_hash::FxHashMap;
 use std::io;

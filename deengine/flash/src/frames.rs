@@ -8,7 +8,7 @@
 //! Taking and giving lock nothing. Memory is touched only where a frame was used, so that an SSD of 1 TiB costs nothing at first.
 
 use crate::PAGE_BYTES;
-use gnstor_fabric::region::{HostRegion, LocalRef};
+use gnstor_base::region::{HostRegion, LocalRef};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -18,7 +18,7 @@
 
 use crate::boot::mark;
 use crate::geometry::Ppa;
-use gnstor_fabric::region::HostRegion;
+use gnstor_base::region::HostRegion;
 use gnstor_proto::slba::Stamp;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

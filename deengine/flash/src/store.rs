@@ -7,7 +7,7 @@
 //! ```
 
 use crate::power::{Power, Step};
-use gnstor_fabric::region::HostRegion;
+use gnstor_base::region::HostRegion;
 use gnstor_proto::placement::mix64;
 use std::collections::VecDeque;
 use std::io;

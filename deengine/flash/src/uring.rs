@@ -7,7 +7,7 @@
 
 use crate::PAGE_BYTES;
 use crate::file::DataFile;
-use gnstor_fabric::region::HostRegion;
+use gnstor_base::region::HostRegion;
 use io_uring::{IoUring, opcode, types};
 use std::io;
 use std::os::fd::AsRawFd;

@@ -10,7 +10,7 @@
 mod common;
 
 use common::{Writer, cpu_ns, flag, in_ram, machine, option};
-use gnstor_fabric::time::Time;
+use gnstor_base::time::Time;
 use gnstor_flash::Fetch;
 use gnstor_ftl::{Extent, Ftl};
 use gnstor_model::Preset;

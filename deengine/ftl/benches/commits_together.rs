@@ -11,7 +11,7 @@
 mod common;
 
 use common::{in_ram, machine, option};
-use gnstor_fabric::time::Time;
+use gnstor_base::time::Time;
 use gnstor_ftl::{Commits, Ftl, NewBlock, Target};
 use gnstor_model::Preset;
 use gnstor_proto::placement::mix64;

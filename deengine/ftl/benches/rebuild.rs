@@ -11,7 +11,7 @@
 mod common;
 
 use common::{Writer, flag, in_ram, machine, option};
-use gnstor_fabric::time::Time;
+use gnstor_base::time::Time;
 use gnstor_ftl::{Ftl, FtlConfig, Origin};
 use gnstor_model::Preset;
 use std::sync::Arc;

@@ -11,8 +11,8 @@
 
 use crate::layer::{CommitError, Ftl, Inner};
 use crate::space::{State, Stream};
+use gnstor_base::time::{Span, Time};
 use gnstor_durable::Record;
-use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Block, Oob, PageState, Ppa, Superblock, Unit};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::slba::Vid;

@@ -6,8 +6,8 @@ use crate::config::OpenError;
 use crate::layer::{CommitError, Ftl, Inner};
 use crate::space::{State, Stream};
 use crate::stream::Writing;
+use gnstor_base::time::Time;
 use gnstor_durable::{Dump, DumpPage, DumpWriter, DurableError};
-use gnstor_fabric::time::Time;
 use gnstor_flash::{Fetch, Oob, PageState, Ppa, Superblock, Unit};
 use gnstor_proto::slba::Vid;
 

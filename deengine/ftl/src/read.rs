@@ -2,8 +2,8 @@
 //! What readers do, on any core: no lock but the model's, and that only where the preset takes time.
 
 use crate::layer::{Extent, Ftl};
-use gnstor_fabric::region::LocalRef;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::region::LocalRef;
+use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Fetch, Loaded, PageState, Ppa, Ticket, Unreadable};
 use gnstor_map::{Batch, Probe};
 use gnstor_model::Timing;

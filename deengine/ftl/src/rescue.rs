@@ -3,8 +3,8 @@
 
 use crate::layer::{Ftl, Inner};
 use crate::space::Stream;
+use gnstor_base::time::Time;
 use gnstor_durable::{Record, Seq};
-use gnstor_fabric::time::Time;
 use gnstor_flash::{Frame, Oob, PageState, Ppa};
 use gnstor_proto::slba::Vid;
 

@@ -8,8 +8,8 @@
 //! Nothing here touches flash; this is the bookkeeping that decides, and it is rebuilt at restore from the map and the
 //! journal.
 
+use gnstor_base::time::Time;
 use gnstor_durable::Seq;
-use gnstor_fabric::time::Time;
 use gnstor_flash::Superblock;
 use gnstor_model::Policy;
 

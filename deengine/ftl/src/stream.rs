@@ -7,8 +7,8 @@
 //! Units leave in the order in which they were filled. Each remembers the first transaction that put a page into it:
 //! the journal may be durable up to the transaction before the oldest of those, and not further.
 
+use gnstor_base::time::Time;
 use gnstor_durable::Seq;
-use gnstor_fabric::time::Time;
 use gnstor_flash::{Flash, Geometry, Ppa, Superblock, Unit};
 use std::collections::VecDeque;
 

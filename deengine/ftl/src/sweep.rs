@@ -5,8 +5,8 @@
 //! words written behind its front are looked at one by one, so that one pass finds everything.
 
 use crate::layer::{Ftl, Inner};
+use gnstor_base::time::Time;
 use gnstor_durable::{Record, Seq};
-use gnstor_fabric::time::Time;
 use gnstor_flash::Ppa;
 use gnstor_proto::slba::Vid;
 

@@ -4,9 +4,9 @@
 use crate::collect::journal_bytes;
 use crate::layer::{CommitError, Committed, Forgotten, Ftl, Inner, NewBlock, Target};
 use crate::space::Stream;
+use gnstor_base::region::LocalRef;
+use gnstor_base::time::Time;
 use gnstor_durable::{Record, Seq};
-use gnstor_fabric::region::LocalRef;
-use gnstor_fabric::time::Time;
 use gnstor_flash::{Frame, Oob, Ppa};
 use gnstor_map::{Batch, Probe};
 use gnstor_proto::slba::{Stamp, Vid};

@@ -24,7 +24,7 @@ use crate::stash::{STASH, Stash};
 use crate::vector::Vector;
 use crate::writer::MapWriter;
 use crate::{MAX_LOAD, SLOTS, Step, step};
-use gnstor_fabric::region::HostRegion;
+use gnstor_base::region::HostRegion;
 use gnstor_proto::slba::Vid;
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;

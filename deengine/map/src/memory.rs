@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "a line of eight atomics by one check, and a prefetch, have no safe form")]
 
 use crate::SLOTS;
-use gnstor_fabric::region::HostRegion;
+use gnstor_base::region::HostRegion;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;

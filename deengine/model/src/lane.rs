@@ -9,7 +9,7 @@
 //! kept, only how much of the slot is taken: so the rate is exact over slots, and a single end may be early by less than a
 //! slot. Times are whole picoseconds: a page at 14 GB/s takes 292,571 of them, cut by less than one.
 
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::time::{Span, Time};
 use gnstor_flash::PAGE_BYTES;
 
 /// Slots of 4.2 us: short beside the latency of flash, long beside one transfer.

@@ -16,7 +16,7 @@ pub use ssd::Ssd;
 
 use crate::figure::{Measure, Op, Pattern, State, Workload};
 use crate::preset::Preset;
-use gnstor_fabric::time::Time;
+use gnstor_base::time::Time;
 use gnstor_flash::{GeometryError, PAGE_BYTES};
 use gnstor_proto::placement::mix64;
 use std::cmp::Reverse;

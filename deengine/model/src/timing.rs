@@ -15,7 +15,7 @@ use crate::calendar::Calendar;
 use crate::lane::Lane;
 use crate::preset::Preset;
 use crate::write_buffer::WriteBuffer;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Block, Geometry, Ppa, Unit};
 
 /// Who writes a unit.

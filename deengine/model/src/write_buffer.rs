@@ -6,7 +6,7 @@
 //! ```
 //! Writes are let in one after the other. A program frees the pages of its unit less those that hold no host data.
 
-use gnstor_fabric::time::Time;
+use gnstor_base::time::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

@@ -8,8 +8,8 @@
 //! Nothing depends on it: a core that has waited too long takes the lock as if there were no helper.
 
 use super::{Core, Shared};
-use gnstor_fabric::controller::Helper;
-use gnstor_fabric::time::Time;
+use gnstor_base::controller::Helper;
+use gnstor_base::time::Time;
 use std::sync::Arc;
 
 /// The helper of an SSD.

@@ -10,7 +10,7 @@
 //! the stamp windows in that core's cache. A lane is its core's until posted, the holder's of the lock until it is done, and its core's again.
 
 use super::roster::Line;
-use gnstor_fabric::time::Time;
+use gnstor_base::time::Time;
 use gnstor_ftl::{CommitError, Commits, Committed, NewBlock, Target};
 use gnstor_proto::slba::Vid;
 use std::ops::Range;

@@ -4,8 +4,8 @@
 //! [`crate::hosts`]. A waiting command has not been fetched, but for a write whose data has been pulled already.
 
 use super::port::Ports;
-use gnstor_fabric::controller::QueueKey;
-use gnstor_fabric::time::Time;
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::Time;
 use gnstor_proto::nvme::Sqe;
 use std::collections::VecDeque;
 

@@ -33,9 +33,9 @@ mod sync {
 use crate::controller::Ssd;
 use crate::permission::Rules;
 use crate::slab::{MARK, OTHER_MARK, Slab};
-use gnstor_fabric::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
-use gnstor_fabric::region::HostRegion;
-use gnstor_fabric::time::Time;
+use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::region::HostRegion;
+use gnstor_base::time::Time;
 use gnstor_ftl::{Batch, Ftl};
 use gnstor_proto::fabrics::{self, CmRequest, Identity, cm_reject};
 use gnstor_proto::nvme::{self, ReadWrite, Sqe};

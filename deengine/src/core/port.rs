@@ -11,8 +11,8 @@
 use super::line::Waiting;
 use crate::controller::Ssd;
 use crate::counters::QueueCounters;
-use gnstor_fabric::controller::QueueKey;
-use gnstor_fabric::time::Time;
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -5,8 +5,8 @@ use super::line::Waiting;
 use super::read::Judged;
 use super::{Core, Shared};
 use crate::permit::CompletionPermit;
-use gnstor_fabric::controller::QueueKey;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::{Span, Time};
 use gnstor_proto::status::Refusal;
 
 /// How long the modelled firmware is left free for the core whose turn it is; after that whoever comes goes on. As a late call changes no

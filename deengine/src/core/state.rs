@@ -2,7 +2,7 @@
 //! What the cores look at between commands: when the firmware wants to be called, and what it waits for.
 
 use super::roster::Roster;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::time::{Span, Time};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const LEFT_ALONE: Span = Span::from_ns(100_000);

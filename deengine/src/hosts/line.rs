@@ -14,7 +14,7 @@
 use super::turns::{Class, Weights};
 use super::{Hosts, index};
 use crate::permit::CompletionPermit;
-use gnstor_fabric::controller::QueueKey;
+use gnstor_base::controller::QueueKey;
 use gnstor_proto::nvme::Sqe;
 use std::collections::VecDeque;
 

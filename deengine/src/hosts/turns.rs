@@ -11,7 +11,7 @@
 //! left. Within a class queues take turns, each for as many commands as the arbitration burst says. A controller in
 //! plain round robin has all its queues in one class.
 
-use gnstor_fabric::controller::QueueKey;
+use gnstor_base::controller::QueueKey;
 use std::collections::VecDeque;
 
 /// Priority class of a queue; the numbers are those of Connect, CATTR bits 1:0.

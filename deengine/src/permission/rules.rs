@@ -8,7 +8,7 @@ use super::volume::VolumeRules;
 use crate::fleet::{Fleet, Place};
 use crate::lease::ServingLease;
 use crate::request::{Refused, Request, Verb};
-use gnstor_fabric::time::Time;
+use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::slba::{Address, Vid};
 use gnstor_proto::status::Refusal;

@@ -6,7 +6,7 @@ use crate::counters::{Counters, Done};
 use crate::fleet::Place;
 use crate::rate::Rate;
 use crate::request::Refused;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::time::{Span, Time};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{Limits, VolumeEntry};

@@ -35,9 +35,9 @@ mod writers;
 
 use crate::hosts::Role;
 use crate::{Bench, Core, Preset, Ssd, SsdConfig, SsdGuard, SsdMedia, Stats};
-use gnstor_fabric::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
-use gnstor_fabric::region::HostRegion;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
+use gnstor_base::region::HostRegion;
+use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Faults, Fetch, PageState, Ppa};
 use gnstor_ftl::{Extent, LayerStats};
 use gnstor_proto::checksum::block_sum;

@@ -9,7 +9,7 @@
 
 use super::cuda::{CudaDevice, Stream};
 use super::{Backend, Device, DeviceError, DeviceMem, Kernel, Launch};
-use crate::region::HostRegion;
+use gnstor_base::region::HostRegion;
 use std::ffi::c_void;
 use std::sync::{Arc, Once};
 use std::time::Duration;

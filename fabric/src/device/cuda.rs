@@ -6,9 +6,9 @@ mod copies;
 mod range;
 
 use super::{AgentWords, DeviceError, Kernel, Launch, Residency};
-use crate::region::{HostRegion, RegionId};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
+use gnstor_base::region::{HostRegion, RegionId};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex};

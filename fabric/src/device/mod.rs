@@ -9,8 +9,8 @@ mod cuda;
 mod host;
 mod range;
 
-use crate::region::HostRegion;
 pub use copies::{Copier, CopyBy, Segment};
+use gnstor_base::region::HostRegion;
 pub use range::DeviceRange;
 use std::ffi::c_void;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 use super::cuda::Part;
 use super::{Backend, Device, DeviceError};
-use crate::region::HostRegion;
+use gnstor_base::region::HostRegion;
 use std::sync::{Arc, Mutex};
 
 /// Device addresses, with memory behind the first of them, which holds anything. The rest may be named (registered, say) but not touched.

@@ -8,10 +8,10 @@
 //! ```
 
 use super::{ConnId, Engine, Event, HalfId, Origin, cqe_bytes, half_ns};
-use crate::controller::{Outcome, Reply, TransferId};
 use crate::hca::abi::*;
 use crate::hca::{Down, Part, Response};
-use crate::time::{Span, Time};
+use gnstor_base::controller::{Outcome, Reply, TransferId};
+use gnstor_base::time::{Span, Time};
 
 /// How long before its response is due an answer is handed over: longer than the copy takes where many are under way.
 const LEAD: Span = Span::from_ns(40_000);

@@ -6,11 +6,11 @@
 //! completion, nothing will touch its buffers any more (protocol rule 9).
 
 use super::{ConnId, Engine, Event, HalfId, cqe_bytes, half_ns, low16, sqe_of};
-use crate::controller::QueueKey;
 use crate::hca::Down;
 use crate::hca::abi::*;
 use crate::mlx5::{cqe_opcode, syndrome};
-use crate::time::{Span, Time};
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::Cqe;
 use std::collections::VecDeque;
 use std::sync::mpsc;

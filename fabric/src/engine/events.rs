@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is to happen at which time. The queue moves its entries about, so that they are small: what happens lies beside it.
 
-use crate::time::Time;
+use gnstor_base::time::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

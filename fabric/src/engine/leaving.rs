@@ -10,7 +10,7 @@
 
 use super::conn::Conn;
 use super::{AnyHalf, ConnId, Engine, HalfId};
-use crate::time::Time;
+use gnstor_base::time::Time;
 
 /// Entries taken from one half in a step.
 const BATCH: u32 = 64;

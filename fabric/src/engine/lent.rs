@@ -5,8 +5,8 @@
 //!   lend(ssd) --Lent--> Engine::add_target ... engine ends: Lent is dropped --> Receiver: the SSD
 //! ```
 
-use crate::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
-use crate::time::Time;
+use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::time::Time;
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::Sqe;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -18,17 +18,17 @@ mod table;
 mod target;
 pub mod tcp;
 
-use crate::controller::{Controller, QueueKey};
 use crate::hca::abi::UpEntry;
 use crate::hca::agent::AgentHalf;
 use crate::hca::soft::SoftHalf;
 use crate::hca::{Down, Half};
 use crate::link::{Link, LinkConfig};
-use crate::region::HostRegion;
-use crate::time::{Span, Time};
 use answer::Answers;
 use conn::{Conn, To};
 use events::Events;
+use gnstor_base::controller::{Controller, QueueKey};
+use gnstor_base::region::HostRegion;
+use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use leaving::Leaving;
@@ -189,16 +189,16 @@ struct Transfer {
     asked: Time,
     /// Modelled arrival of a Pull.
     not_before: Time,
-    outcome: Option<crate::controller::Outcome>,
+    outcome: Option<gnstor_base::controller::Outcome>,
 }
 
 enum Origin {
     /// A local controller's.
-    Local { target: u16, transfer: crate::controller::TransferId, pull: bool },
+    Local { target: u16, transfer: gnstor_base::controller::TransferId, pull: bool },
     /// The engine's own, of an answer.
     Part { number: u32 },
     /// Asked for over TCP under this tag; the data is in this staging slot.
-    Remote { remote: u32, tag: u32, slot: crate::region::LocalRef, pull: bool },
+    Remote { remote: u32, tag: u32, slot: gnstor_base::region::LocalRef, pull: bool },
 }
 
 /// The engine.

@@ -6,7 +6,7 @@ use super::conn::To;
 use super::{AnyHalf, ConnId, Engine, Event, HalfId, Message, half_ns, sqe_of};
 use crate::hca::Down;
 use crate::hca::abi::UP_SEND;
-use crate::time::{Span, Time};
+use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::Cqe;
 
 /// Entries that are taken from a half in one step: bounded, so that nobody starves the others.

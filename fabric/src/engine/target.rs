@@ -3,10 +3,10 @@
 
 use super::answer::outcome_of;
 use super::{ConnId, Engine, Event, HalfId, Origin, Transfer, cqe_bytes};
-use crate::controller::{Effect, Outcome, PushRole};
 use crate::hca::abi::*;
 use crate::hca::{Down, Part};
-use crate::time::Time;
+use gnstor_base::controller::{Effect, Outcome, PushRole};
+use gnstor_base::time::Time;
 
 impl Engine {
     /// Carries out what the controller asks for; whether that was anything.

@@ -7,10 +7,10 @@ mod unruly;
 
 use super::tcp::Wire;
 use super::*;
-use crate::controller::{Effect, Outcome, PushRole, Remote as Memory, TransferId};
 use crate::hca::abi::*;
 use crate::hca::soft::{SoftMr, SoftQp};
 use crate::mlx5::{self, CtrlSeg, DataSeg, opcode};
+use gnstor_base::controller::{Effect, Outcome, PushRole, Remote as Memory, TransferId};
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;

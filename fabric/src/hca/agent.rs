@@ -9,7 +9,7 @@ mod settle;
 
 use super::abi::*;
 use crate::device::{AgentWords, Device, DeviceError, DeviceMem, Kernel, Launch, Residency};
-use crate::region::HostRegion;
+use gnstor_base::region::HostRegion;
 use half::Ring;
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};

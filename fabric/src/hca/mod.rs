@@ -11,8 +11,8 @@ pub mod agent;
 pub mod ring;
 pub mod soft;
 
-use crate::region::LocalRef;
 use abi::UpEntry;
+use gnstor_base::region::LocalRef;
 
 /// A part of an answer: bytes that go to the queue owner's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

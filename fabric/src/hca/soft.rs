@@ -7,7 +7,7 @@ mod wqe;
 use super::abi::*;
 use super::{Down, Half};
 use crate::mlx5::{self, BYTE_COUNT_MASK, DataSeg, UAR_DOORS, UAR_NO_RECORD, cqe_opcode, syndrome};
-use crate::region::{HostRegion, LocalRef, RegionId};
+use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
 use rustc_hash::FxHashMap as HashMap;

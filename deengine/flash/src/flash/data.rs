@@ -14,7 +14,7 @@ use crate::frames::{Frame, Frames};
 use crate::geometry::Ppa;
 use crate::io::Job;
 use crate::record::State;
-use gnstor_fabric::region::{HostRegion, LocalRef};
+use gnstor_base::region::{HostRegion, LocalRef};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 

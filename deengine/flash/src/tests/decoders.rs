@@ -8,7 +8,7 @@ use super::*;
 use crate::file::header::{Layout, decode_boot, encode_boot};
 use crate::file::note::{self, Copy};
 use crate::record::{Records, State};
-use gnstor_fabric::region::HostRegion;
+use gnstor_base::region::HostRegion;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a record.

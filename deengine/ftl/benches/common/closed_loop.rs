@@ -7,7 +7,7 @@
 //! ```
 
 use super::{Writer, in_ram};
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::time::{Span, Time};
 use gnstor_ftl::{Collection, Extent, Ftl, LayerStats, geometry_for, reserved_superblocks};
 use gnstor_model::measure::Outcome;
 use gnstor_model::{Op, Pattern, Preset, State, Workload};

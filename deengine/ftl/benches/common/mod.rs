@@ -7,8 +7,8 @@ pub(crate) mod skew;
 pub(crate) mod state;
 pub(crate) mod watched;
 
+use gnstor_base::time::{Span, Time};
 use gnstor_durable::Sizes;
-use gnstor_fabric::time::{Span, Time};
 use gnstor_flash::{Faults, MediaConfig, Power, RamStore, Store};
 use gnstor_ftl::{Collection, CommitError, DUMP_BYTES, Ftl, FtlConfig, NewBlock, OpenError, Target};
 use gnstor_model::Preset;

@@ -3,7 +3,7 @@
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "a prefetch"))]
 
 use crate::blocks::{BATCH, below};
-use gnstor_fabric::region::HostRegion;
+use gnstor_base::region::HostRegion;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

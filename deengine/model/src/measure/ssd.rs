@@ -9,7 +9,7 @@
 
 use crate::preset::Preset;
 use crate::timing::{Stream, Timing};
-use gnstor_fabric::time::Time;
+use gnstor_base::time::Time;
 use gnstor_flash::{Block, Geometry, GeometryError, PAGE_BYTES, Ppa, Superblock, Unit};
 
 const NOWHERE: u32 = u32::MAX;

@@ -2,7 +2,7 @@
 //! A link carries its rate: never more, and no less under a backlog.
 
 use crate::lane::Lane;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::time::{Span, Time};
 use gnstor_flash::PAGE_BYTES;
 use proptest::prelude::*;
 

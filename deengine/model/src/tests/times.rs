@@ -2,7 +2,7 @@
 //! What single commands take, as the sum of their parts.
 
 use crate::{Preset, Stream, Timing};
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Block, Geometry, Ppa, Unit};
 
 const LOGICAL_PAGES: u64 = 1 << 18;

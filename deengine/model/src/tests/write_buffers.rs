@@ -2,7 +2,7 @@
 //! Room in the write buffer against a plain count.
 
 use crate::write_buffer::WriteBuffer;
-use gnstor_fabric::time::{Span, Time};
+use gnstor_base::time::{Span, Time};
 use proptest::prelude::*;
 
 const UNIT: u32 = 8;

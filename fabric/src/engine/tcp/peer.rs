@@ -9,7 +9,7 @@ use super::frame::{Frame, MAX_DATA};
 use super::wire::Wire;
 use crate::hca::abi::*;
 use crate::hca::{Down, Half};
-use crate::region::{HostRegion, LocalRef, RegionId};
+use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use gnstor_proto::fabrics::CmRequest;
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;

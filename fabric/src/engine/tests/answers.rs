@@ -2,7 +2,7 @@
 //! Answers through a half that copies part by part: the engine sends the response when all parts are there.
 
 use super::*;
-use crate::controller::Reply;
+use gnstor_base::controller::Reply;
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::nvme::Cqe;
 

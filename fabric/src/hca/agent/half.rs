@@ -7,7 +7,7 @@ use crate::device::{Device, DeviceError};
 use crate::hca::abi::*;
 use crate::hca::ring::{DOWN_WORDS, DownRing, UP_WORDS, UpRing};
 use crate::hca::{Down, Half, Part, Response};
-use crate::region::{HostRegion, LocalRef, RegionId};
+use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where a side's queues are: host memory, or the device's.
 
+use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Device, DeviceMem};
-use gnstor_fabric::region::HostRegion;
 use std::sync::Arc;
 
 pub(crate) enum Place {

@@ -2,13 +2,13 @@
 //! One half with its queues, as a script writes and reads them.
 
 use super::place::{Memory, Place, to_usize};
+use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Device, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, Unordered, idle_client};
 use gnstor_fabric::hca::soft::{SoftHalf, SoftMr, SoftQp};
 use gnstor_fabric::hca::{Down, Half};
 use gnstor_fabric::mlx5::{self, Cqe64, DataSeg};
-use gnstor_fabric::region::HostRegion;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
