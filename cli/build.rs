@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the kernels of demo and bench for the CPU execution; the GPU's forms are the checked-in `cuda/*.fatbin`.
+//! Compiles the kernels of the demo for the CPU execution; the GPU's forms are the checked-in `cuda/*.fatbin`.
 
 fn main() {
     println!("cargo:rerun-if-changed=cuda");
@@ -13,10 +13,5 @@ fn main() {
     build.cpp(true).std("c++17").opt_level(2).define("GN_SIMT_HOST", None);
     build.include(&simt).include(&fabric).include(&gnor).include(&include);
     build.flag("-Wno-unknown-pragmas").flag("-Wno-unused-function");
-    build
-        .file("cuda/demo_host.cpp")
-        .file("cuda/bench_host.cpp")
-        .file("cuda/copy_host.cpp")
-        .file("cuda/fault_host.cpp")
-        .compile("gn_cli_device");
+    build.file("cuda/demo_host.cpp").file("cuda/fault_host.cpp").compile("gn_cli_device");
 }

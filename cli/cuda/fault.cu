@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // A kernel that fails with reads in flight, to see that nobody else does.
 #include "gnstor/gnstor.cuh"
-#include "machine.cuh"
+#include "trap.cuh"
 
 namespace {
 

@@ -2,6 +2,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use gnstor_console::words::{DeviceArg, EngineArgs, parse_address, parse_size};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -29,7 +30,7 @@ pub enum Command {
     #[command(
         after_help = "Examples:\n  gnstor bench\n  gnstor bench --rw randwrite --bs 64k --clients 4 --runtime 30s\n  gnstor bench --device cuda --iodepth 128 --json | jq .read.latency_us\n  gnstor bench --figure 11 --points gnstor,gd,4k --plot figure-11.png\n\nExit codes: 0 all well; 1 an I/O failed, or something read was not what was written, or it could not run; 2 the\ncommand line was not understood; 130 Ctrl-C (the figures so far are printed)."
     )]
-    Bench(Box<crate::bench::BenchArgs>),
+    Bench(Box<gnstor_bench::BenchArgs>),
     /// Run an array in the foreground
     #[command(
         after_help = "Examples:\n  gnstor up\n  gnstor up --ssds 8 --ssd-size 4GiB --listen 127.0.0.1:7117\n  gnstor up --data /var/lib/gnstor\n  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422\n\nEnvironment: GNSTOR_NO_IO_URING=1 has files read and written by blocking calls; --log info says what is used."
@@ -65,52 +66,6 @@ pub enum Command {
         command: Vec<String>,
     },
 }
-
-/// Where device code runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DeviceArg {
-    /// A GPU when there is one, else the CPU
-    Auto,
-    /// A CUDA GPU, or an error
-    Cuda,
-    /// The CPU: the same device headers as fibers
-    Host,
-}
-
-impl From<DeviceArg> for libgnstor::Choice {
-    fn from(arg: DeviceArg) -> Self {
-        match arg {
-            DeviceArg::Auto => Self::Auto,
-            DeviceArg::Cuda => Self::Cuda,
-            DeviceArg::Host => Self::Host,
-        }
-    }
-}
-
-/// How many threads serve SSDs.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct EngineArgs {
-    /// Threads that serve the SSDs, 1 to 24 [default: half the machine's cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=24))]
-    pub engines: Option<u8>,
-    /// Threads that help them where writes of several meet in one SSD, 0 to 16, at most one for each SSD; they sleep until called
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=16))]
-    pub helpers: u8,
-}
-
-impl EngineArgs {
-    /// The number of engines, or the machine's default.
-    pub fn count(self) -> usize {
-        self.engines.map_or_else(crate::power::default_engines, usize::from)
-    }
-
-    /// Both numbers.
-    pub fn threads(self) -> crate::power::Threads {
-        crate::power::Threads { engines: self.count(), helpers: self.helpers.into() }
-    }
-}
-
-const _: () = assert!(crate::power::MAX_ENGINES == 24, "the help texts say so");
 
 /// `gnstor demo`.
 #[derive(Clone, Debug, Args)]
@@ -351,40 +306,6 @@ pub struct CpArgs {
     pub array: ArrayArgs,
 }
 
-/// An address: HOST:PORT. Whether there is such a host is found out when it is asked for.
-///
-/// # Errors
-/// A sentence about what is wrong.
-pub fn parse_address(text: &str) -> Result<String, String> {
-    let wrong = || format!("'{text}' is not an address; write it like 127.0.0.1:4421");
-    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-    port.parse::<u16>().ok().filter(|port| *port > 0 && !host.is_empty()).ok_or_else(wrong)?;
-    Ok(text.to_owned())
-}
-
-/// A size: a number with B, KiB, MiB, GiB, TiB (1024) or KB, MB, GB, TB (1000); bytes without a unit.
-///
-/// # Errors
-/// A sentence about what is wrong.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "kib" | "k" => 1 << 10,
-        "mib" | "m" => 1 << 20,
-        "gib" | "g" => 1 << 30,
-        "tib" | "t" => 1 << 40,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        "tb" => 1_000_000_000_000,
-        other => return Err(format!("'{other}' is not a unit of size; use KiB, MiB, GiB, TiB or bytes")),
-    };
-    let number: u64 = number.parse().map_err(|_| format!("'{text}' is not a size; write it like 512MiB"))?;
-    number.checked_mul(factor).ok_or_else(|| format!("{text} is more bytes than a computer can count"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -393,13 +314,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn sizes_have_binary_and_decimal_units() {
-        assert_eq!(parse_size("4096"), Ok(4096));
-        assert_eq!(parse_size("1GiB"), Ok(1 << 30));
-        assert_eq!(parse_size("2 MB"), Ok(2_000_000));
-        assert!(parse_size("x").is_err() && parse_size("3 parsec").is_err() && parse_size("99999999TiB").is_err());
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor cp`: a file into a volume and back, through the device's own initiator.
 
-use crate::CliError;
 use crate::args::CpArgs;
-use crate::report::{Steps, human_bytes, print_json};
+use gnstor_console::{CliError, outln};
+use gnstor_console::{Steps, human_bytes, print_json};
 use libgnstor::{
     Client, ConnectOptions, CreateOptions, Device, Engine, EngineConfig, EngineThreads, Error, Node, Residency, Rights,
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor demo`: the whole way once, with everything checked.
 
-use crate::CliError;
 use crate::args::DemoArgs;
-use crate::array::{Array, ArrayConfig, Ssds, check_ssds};
 use crate::demo_kernel::{self, Findings, hash_block};
-use crate::media;
-use crate::report::{Steps, human_bytes, print_json, told_of_hca};
+use gnstor_array::media;
+use gnstor_array::{Array, ArrayConfig, Ssds, check_ssds};
+use gnstor_console::{CliError, outln};
+use gnstor_console::{Steps, human_bytes, print_json, told_of_hca};
 use gnstor_fabric::link::LinkConfig;
 use hdrhistogram::Histogram;
 use libgnstor::{

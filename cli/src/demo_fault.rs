@@ -2,10 +2,10 @@
 //! `gnstor demo --fault`: a kernel that fails with reads in flight (`cli/cuda/fault.cu`). The error must name it, in time, and the array
 //! must go on serving others.
 
-use crate::CliError;
 use crate::args::{DemoArgs, FaultArg};
 use crate::demo::{Cast, VOLUME, write_and_check_replicas};
-use crate::report::{Steps, print_json};
+use gnstor_console::{CliError, outln};
+use gnstor_console::{Steps, print_json};
 use libgnstor::{Choice, ClientKernel, Device, DeviceFile, Error, File, Kernel, Node, Residency, Rights, Shape};
 use serde::Serialize;
 use std::ffi::c_void;

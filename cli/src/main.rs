@@ -2,9 +2,10 @@
 //! The `gnstor` command.
 
 use clap::{CommandFactory, Parser};
+use gnstor_bench as bench;
 use gnstor_cli::args::{Cli, Command};
-use gnstor_cli::report::Steps;
-use gnstor_cli::{CliError, bench, cp, demo, demo_fault, out, ssd, up, volume};
+use gnstor_cli::{CliError, cp, demo, demo_fault, ssd, up, volume};
+use gnstor_console::{Steps, out};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -7,14 +7,14 @@
 //!   KILL        power failure, no dump                next start: lossy
 //! ```
 
-use crate::CliError;
 use crate::args::SsdArgs;
-use crate::door::Door;
-use crate::media::{self, About, CameUp, Plan, make_ssd};
-use crate::power::Powered;
-use crate::report::{Steps, human_bytes};
 use crate::signals;
-use crate::waking::Waking;
+use gnstor_array::listener::Listener;
+use gnstor_array::media::{self, About, CameUp, Plan, make_ssd};
+use gnstor_array::power::Powered;
+use gnstor_array::recovery_listener::RecoveryListener;
+use gnstor_console::{CliError, outln};
+use gnstor_console::{Steps, human_bytes};
 use gnstor_fabric::link::LinkConfig;
 use serde::Serialize;
 use std::net::{SocketAddr, TcpListener};
@@ -47,15 +47,16 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let preset = args.preset.as_deref().map(media::preset).transpose()?;
     let SsdArgs { index, size: bytes, shared_memory: shared, sparse, format, retime, .. } = *args;
     let (settings, file) = (args.settings.clone(), args.data.clone());
-    // Whoever connects before the SSD is up is told to come again.
-    let waking = media::held_index(args).map(|index| Waking::answer(&listener, index)).transpose();
-    let waking = waking.map_err(os("answering before the SSD is up".into()))?;
-    let made = make_ssd(&Plan { index, preset, settings, retime, bytes, file, shared, sparse, format })?;
-    drop(waking);
+    let plan = Plan { index, preset, settings, retime, bytes, file, shared, sparse, format };
+    // Until the SSD is up, a host that connects is told to try again.
+    let recovering = media::held_index(&plan).map(|index| RecoveryListener::answer(&listener, index)).transpose();
+    let recovering = recovering.map_err(os("answering before the SSD is up".into()))?;
+    let made = make_ssd(&plan)?;
+    drop(recovering);
     let about = made.about.clone();
     let powered = Powered::on(vec![made], about.index, LinkConfig::UNLIMITED, args.engines.threads())
         .map_err(os("starting the engine".into()))?;
-    let door = Door::open(listener, powered.engine()).map_err(os("opening the TCP door".into()))?;
+    let door = Listener::open(listener, powered.engine()).map_err(os("opening the TCP listener".into()))?;
     tell_start(args, &about, door.address());
     while !steps.interrupted() && !power_failure.load(Ordering::Acquire) && powered.is_running() {
         std::thread::sleep(Duration::from_millis(20));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor up`: an array in the foreground.
 
-use crate::CliError;
 use crate::args::UpArgs;
-use crate::array::{Array, ArrayConfig, Ssds, Told, check_ssds};
-use crate::media::{self, CameUp, Plan};
-use crate::report::{Steps, human_bytes, print_json};
+use gnstor_array::media::{self, CameUp, Plan};
+use gnstor_array::{Array, ArrayConfig, Ssds, Told, check_ssds};
+use gnstor_console::{CliError, outln};
+use gnstor_console::{Steps, human_bytes, print_json};
 use gnstor_fabric::link::LinkConfig;
 use serde::Serialize;
 use std::net::SocketAddr;

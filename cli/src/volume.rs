@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor volume`: management calls to a running array. No device is needed.
 
-use crate::CliError;
 use crate::args::{VolumeArgs, VolumeCommand};
 use crate::down;
-use crate::report::{human_bytes, print_json};
+use gnstor_console::{CliError, outln};
+use gnstor_console::{human_bytes, print_json};
 use libgnstor::{CreateOptions, Manager, VolumeInfo};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

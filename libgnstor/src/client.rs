@@ -170,6 +170,16 @@ impl Client {
         self.channel.node()
     }
 
+    /// The session with the SSDs, for a caller that builds queue pairs of its own beside the channel.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The fleet map of this client.
+    pub fn fleet_map(&self) -> &FleetMap {
+        &self.map
+    }
+
     /// The SSDs.
     pub fn ssds(&self) -> &[SsdInfo] {
         &self.ssds

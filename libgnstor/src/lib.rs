@@ -7,7 +7,6 @@
 //!     .open(name, Rights::Write)        gRPC: rights on every SSD; a write lease is renewed in the background
 //!   File::read_at / write_at / flush    a transfer kernel on the device does the I/O
 //!   File::launch(kernel, ..)            the user's own kernel, with include/gnstor/gnstor.cuh
-//!   HostChannel                         queues of the CPU's on the same HCA, for comparisons (gnstor bench)
 //! ```
 //! There is one initiator, the device's: the host calls run a kernel too. No call blocks without a deadline.
 //!
@@ -17,7 +16,6 @@ pub mod capi;
 mod client;
 mod error;
 mod file;
-pub mod host_channel;
 mod manager;
 mod rpc;
 mod transfer;
@@ -32,6 +30,7 @@ pub use gnstor_fabric::runtime::{EngineHandle, EngineThreads};
 pub use gnstor_gnor::abi::describe as describe_status;
 pub use gnstor_gnor::channel::ChannelStats;
 pub use gnstor_gnor::node::Node;
+pub use gnstor_gnor::session::Session;
 pub use manager::{CreateOptions, Manager, VolumeInfo};
 pub use transfer::IoFailure;
 

@@ -14,9 +14,9 @@ pub mod command;
 pub mod kernels;
 pub mod raw_queue;
 
-use gnstor_cli::array::{Array, ArrayConfig, Ssds};
-use gnstor_cli::media;
-use gnstor_cli::power::Threads;
+use gnstor_array::media;
+use gnstor_array::power::Threads;
+use gnstor_array::{Array, ArrayConfig, Ssds};
 use gnstor_fabric::link::LinkConfig;
 use libgnstor::{
     Choice, Client, ConnectOptions, CreateOptions, Device, EngineHandle, Error, Fabric, IoFailure, Node, Residency,

@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const IO_LIMIT: Duration = IO_TIMEOUT.saturating_add(Duration::from_secs(5));
 
 /// Whoever comes after a fault finds everything in order.
-fn usable(array: &gnstor_cli::array::Array, name: &str) {
+fn usable(array: &gnstor_array::Array, name: &str) {
     let node = node(array.engine());
     let me = client(array, &node, name);
     volume(&me, name, 1 << 20, 2);

@@ -3,7 +3,7 @@
 //! and nobody else's.
 #![expect(clippy::disallowed_methods, reason = "processes are stopped for real time, beside threads that go on")]
 
-use gnstor_cli::array::Array;
+use gnstor_array::Array;
 use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, Up, gnstor, run_for, signal, until, wait};
 use gnstor_tests::{any_port, assert_error, assert_same, client, node, pattern, small_config, volume, within};
 use libgnstor::{Client, Rights};
@@ -28,9 +28,9 @@ const LARGE: usize = 100 << 20;
 /// An array in this process that others reach by TCP.
 fn served_array() -> Array {
     let mut config = small_config(3);
-    config.ssds = gnstor_cli::array::Ssds::Here(gnstor_cli::media::in_memory(
+    config.ssds = gnstor_array::Ssds::Here(gnstor_array::media::in_memory(
         3,
-        &gnstor_cli::media::preset("null").expect("the preset without modelled time"),
+        &gnstor_array::media::preset("null").expect("the preset without modelled time"),
         256 << 20,
     ));
     config.fabric_listen = Some(any_port());

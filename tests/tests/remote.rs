@@ -2,7 +2,7 @@
 //! Clients with an engine of their own reach the SSDs over TCP, as another process does.
 #![expect(clippy::disallowed_methods, reason = "deadlines are measured, and clients work on threads of their own")]
 
-use gnstor_cli::array::Array;
+use gnstor_array::Array;
 use gnstor_tests::{BLOCK, CHUNK, any_port, assert_same, io_failure, node, pattern, small_config, volume, within};
 use libgnstor::{Client, ConnectOptions, Engine, EngineConfig, EngineThreads, Error, Rights};
 use std::io::{Read, Write};

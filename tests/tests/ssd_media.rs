@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where an SSD process keeps its contents: files and devices that are odd, in use, too small, or half made.
 
-use gnstor_cli::media::{self, Plan};
+use gnstor_array::media::{self, Plan};
 use gnstor_tests::command::{
     BUILD_LIMIT, GNSTOR, Guard, LIMIT, Running, SsdProcess, Up, gnstor, run_for, signal, wait,
 };

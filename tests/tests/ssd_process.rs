@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! SSDs in processes of their own: killed in every way, they come back with what they promised.
 
-use gnstor_cli::array::{Array, ArrayConfig, Ssds};
+use gnstor_array::{Array, ArrayConfig, Ssds};
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, until};
 use gnstor_tests::{assert_same, node, options, pattern, small_config, volume, within};
 use libgnstor::{Client, ConnectOptions, Fabric, Rights};

@@ -2,10 +2,10 @@
 //! Wrong data and a silent SSD are planted beside a run, which finds them.
 
 use crate::LIMIT;
-use gnstor_cli::CliError;
-use gnstor_cli::args::{DeviceArg, EngineArgs};
-use gnstor_cli::bench::{self, BenchArgs, Buffers, Load, Mode, Report, Rig, Rw, Switch};
-use gnstor_cli::report::Steps;
+use gnstor_bench::{self as bench, BenchArgs, Buffers, Load, Mode, Report, Rig, Rw, Switch};
+use gnstor_console::CliError;
+use gnstor_console::Steps;
+use gnstor_console::words::{DeviceArg, EngineArgs};
 use gnstor_tests::BLOCK;
 use gnstor_tests::within;
 use libgnstor::File;

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An array: an engine with emulated SSDs or with links to SSDs elsewhere, the daemon, and a TCP listener for clients in other processes.
+//!
+//! ```text
+//!   Ssds::Here   daemon --> engine: SSD 0..n <-- listener <-- clients
+//!   Ssds::At     daemon --> engine: links ----> gnstor ssd, one process each <-- clients
+//! ```
+
+use crate::listener::Listener;
+use crate::media::{About, MediaError, Plan, make_ssds};
+use crate::power::{Powered, Threads};
+use crate::remote_ssd::RemoteSsd;
+use gnstor_daemon::{Daemon, DaemonConfig, DaemonError, Reconnect, SsdPort};
+use gnstor_fabric::admin::{AdminChannel, ChannelError};
+use gnstor_fabric::engine::{HalfId, Port};
+use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::link::LinkConfig;
+use gnstor_fabric::runtime::{EngineError, EngineHandle};
+use gnstor_proto::fabrics::{Identity, ssd_subnqn};
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+/// Where the SSDs of an array are.
+#[derive(Clone, Debug)]
+pub enum Ssds {
+    /// In this process; the plan's place is the SSD's number.
+    Here(Vec<Plan>),
+    /// In processes of their own (`gnstor ssd`), at these addresses; the address's place is the SSD's number.
+    At(Vec<String>),
+}
+
+impl Ssds {
+    fn count(&self) -> usize {
+        match self {
+            Self::Here(plans) => plans.len(),
+            Self::At(addresses) => addresses.len(),
+        }
+    }
+}
+
+/// What an array is made of.
+#[derive(Clone, Debug)]
+pub struct ArrayConfig {
+    /// The SSDs.
+    pub ssds: Ssds,
+    /// Where the daemon listens.
+    pub listen: SocketAddr,
+    /// Where clients of other processes reach the SSDs of this one; `None`: they cannot.
+    pub fabric_listen: Option<SocketAddr>,
+    /// The modelled link of clients in this process.
+    pub link: LinkConfig,
+    /// Placement groups.
+    pub groups: u32,
+    /// Threads that serve the SSDs of this process; see [`crate::power::default_engines`].
+    pub threads: Threads,
+}
+
+/// Why an array does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ArrayError {
+    /// No SSDs, or too many.
+    #[error("an array has 1 to 64 SSDs, not {0}")]
+    SsdCount(usize),
+    /// Not a number of placement groups.
+    #[error("{0} placement groups are not possible: use a power of two up to {MAX_GROUPS}")]
+    Groups(u32),
+    /// Memory for the media, or a thread.
+    #[error("{what}: {cause}")]
+    Os {
+        /// What was tried.
+        what: String,
+        /// The error.
+        cause: std::io::Error,
+    },
+    /// An SSD's contents.
+    #[error(transparent)]
+    Media(#[from] MediaError),
+    /// An SSD.
+    #[error(transparent)]
+    Admin(#[from] ChannelError),
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The daemon.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+}
+
+/// Most placement groups of a fleet map.
+const MAX_GROUPS: u32 = 1 << 24;
+
+/// Whether an array of so many SSDs can be.
+///
+/// # Errors
+/// [`ArrayError::SsdCount`].
+pub fn check_ssds(ssds: usize) -> Result<(), ArrayError> {
+    if (1..=64).contains(&ssds) { Ok(()) } else { Err(ArrayError::SsdCount(ssds)) }
+}
+
+/// A running array. Dropping it stops it: daemon first, then the SSDs.
+#[derive(Debug)]
+pub struct Array {
+    daemon: Option<Daemon>,
+    daemon_address: SocketAddr,
+    listener: Option<Listener>,
+    powered: Option<Powered>,
+    ssds: Vec<Told>,
+}
+
+/// What is told of an SSD of an array.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Told {
+    /// Number.
+    pub index: u16,
+    /// Logical capacity.
+    pub bytes: u64,
+    /// Model.
+    pub model: String,
+    /// Where clients of other processes reach it; empty where they cannot.
+    pub address: String,
+    /// What is known of one in this process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub here: Option<About>,
+}
+
+const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
+
+impl Array {
+    /// Starts an array; it serves when this returns.
+    ///
+    /// # Errors
+    /// [`ArrayError`]: no memory, a port in use, an SSD that is not there.
+    pub fn start(config: &ArrayConfig) -> Result<Self, ArrayError> {
+        check_ssds(config.ssds.count())?;
+        if !config.groups.is_power_of_two() || config.groups > MAX_GROUPS {
+            return Err(ArrayError::Groups(config.groups));
+        }
+        let os = |what: &str| {
+            let what = what.to_owned();
+            move |cause| ArrayError::Os { what, cause }
+        };
+        // The ports first: a port in use is the likeliest error and needs no SSDs to be found.
+        let fabric_listen = config.fabric_listen.filter(|_| matches!(config.ssds, Ssds::Here(_)));
+        let listener = fabric_listen.map(TcpListener::bind).transpose();
+        let at = fabric_listen.unwrap_or(config.listen);
+        let listener = listener
+            .map_err(os(&format!("listening on {at}, where the SSDs are reached (the port after the daemon's)")))?;
+        let made = match &config.ssds {
+            Ssds::Here(plans) => make_ssds(plans)?,
+            Ssds::At(_) => Vec::new(),
+        };
+        let abouts: Vec<About> = made.iter().map(|made| made.about.clone()).collect();
+        let powered = Powered::on(made, 0, config.link, config.threads).map_err(os("starting the engine"))?;
+        let handle = powered.engine();
+        let soft = handle.call(|e, _| e.add_soft())?;
+        let fabric_address = listener.as_ref().and_then(|d| d.local_addr().ok());
+        let (ports, ssds) = match &config.ssds {
+            Ssds::Here(_) => embedded(&handle, soft, fabric_address, abouts)?,
+            Ssds::At(addresses) => elsewhere(&handle, soft, addresses)?,
+        };
+        let mut daemon_config = DaemonConfig::default();
+        daemon_config.core.groups = config.groups;
+        let daemon = Daemon::start(config.listen, ports, daemon_config)?;
+        let listener = listener
+            .map(|listener| Listener::open(listener, handle))
+            .transpose()
+            .map_err(os("opening the TCP listener"))?;
+        let daemon_address = daemon.local_addr();
+        Ok(Self { daemon: Some(daemon), daemon_address, listener, powered: Some(powered), ssds })
+    }
+
+    /// Where the daemon listens, or listened.
+    pub fn daemon_address(&self) -> SocketAddr {
+        self.daemon_address
+    }
+
+    /// Where the SSDs are reached over TCP.
+    pub fn fabric_address(&self) -> Option<SocketAddr> {
+        self.listener.as_ref().map(Listener::address)
+    }
+
+    /// The engine, for clients in this process and for fault injection.
+    ///
+    /// # Panics
+    /// Never: it is there until the array is stopped.
+    pub fn engine(&self) -> EngineHandle {
+        self.powered.as_ref().expect("it runs").engine()
+    }
+
+    /// The SSDs.
+    pub fn ssds(&self) -> &[Told] {
+        &self.ssds
+    }
+
+    /// The daemon still serves.
+    pub fn is_serving(&self) -> bool {
+        self.daemon.as_ref().is_some_and(Daemon::is_serving)
+    }
+
+    /// Stops the daemon only; the SSDs go on.
+    ///
+    /// # Errors
+    /// What ended it before.
+    pub fn stop_daemon(&mut self) -> Result<(), DaemonError> {
+        self.daemon.take().map_or(Ok(()), Daemon::stop)
+    }
+
+    /// Stops the array; SSDs of this process are shut down in order.
+    ///
+    /// # Errors
+    /// What ended the daemon before, or an SSD that could not be shut down.
+    pub fn stop(mut self) -> Result<(), ArrayError> {
+        let daemon = self.stop_daemon();
+        self.listener = None;
+        self.powered.take().map_or(Ok(()), Powered::shut_down)?;
+        Ok(daemon?)
+    }
+}
+
+impl Drop for Array {
+    fn drop(&mut self) {
+        // Declared order is not enough: the daemon's connections end before the engine does, and the listener before it too.
+        self.daemon = None;
+        self.listener = None;
+    }
+}
+
+fn embedded(
+    engine: &EngineHandle,
+    soft: HalfId,
+    fabric: Option<SocketAddr>,
+    abouts: Vec<About>,
+) -> Result<(Vec<SsdPort>, Vec<Told>), ArrayError> {
+    let mut ports = Vec::new();
+    let mut told = Vec::new();
+    for (index, about) in (0u16..).zip(abouts) {
+        let subnqn = ssd_subnqn(index);
+        let port = Port::Local(index);
+        let mut queue =
+            HostQueue::connect(engine, soft, port, &subnqn, Identity::Daemon, Duration::ZERO, ADMIN_DEADLINE)?;
+        let model = queue.identify(ADMIN_DEADLINE)?.model;
+        let address = fabric.map(|a| a.to_string()).unwrap_or_default();
+        let bytes = about.bytes;
+        told.push(Told { index, bytes, model: model.clone(), address: address.clone(), here: Some(about) });
+        ports.push(SsdPort {
+            index,
+            subnqn,
+            transport: if fabric.is_some() { "tcp" } else { "inproc" }.into(),
+            address,
+            capacity_bytes: bytes,
+            model,
+            channel: Box::new(queue),
+            reconnect: None,
+        });
+    }
+    Ok((ports, told))
+}
+
+fn elsewhere(
+    engine: &EngineHandle,
+    soft: HalfId,
+    addresses: &[String],
+) -> Result<(Vec<SsdPort>, Vec<Told>), ArrayError> {
+    let mut ports = Vec::new();
+    let mut told = Vec::new();
+    for (index, address) in (0u16..).zip(addresses) {
+        let mut remote = RemoteSsd::new(engine.clone(), soft, index, address.clone());
+        let mut queue = remote.connect_patiently()?;
+        let model = queue.identify(ADMIN_DEADLINE)?.model;
+        let capacity_bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
+        told.push(Told { index, bytes: capacity_bytes, model: model.clone(), address: address.clone(), here: None });
+        let reconnect: Reconnect = Box::new(move || Ok(Box::new(remote.connect()?) as Box<dyn AdminChannel>));
+        ports.push(SsdPort {
+            index,
+            subnqn: ssd_subnqn(index),
+            transport: "tcp".into(),
+            address: address.clone(),
+            capacity_bytes,
+            model,
+            channel: Box::new(queue),
+            reconnect: Some(reconnect),
+        });
+    }
+    Ok((ports, told))
+}

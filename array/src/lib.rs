@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Puts an array together: SSDs of this process or of other processes, and the daemon.
+//!
+//! ```text
+//!   array              ArrayConfig -> Array: engine, SSDs here or elsewhere, daemon, TCP listener
+//!   media              Plan -> SSD: formatted, or restored from its data file; data_file, preset
+//!   power              SSDs in their engines, until a shutdown or a power failure
+//!   listener           accepts clients of other processes
+//!   remote_ssd         the daemon's connection to an SSD in another process
+//!   recovery_listener  answers "not ready" on the port of an SSD that is being restored
+//! ```
+//! The command, the benchmark and the tests start arrays with it. It reads no command line and prints nothing on
+//! standard output.
+
+mod array;
+mod data_file;
+pub mod listener;
+pub mod media;
+pub mod power;
+mod preset;
+pub mod recovery_listener;
+mod remote_ssd;
+mod units;
+
+pub use array::{Array, ArrayConfig, ArrayError, Ssds, Told, check_ssds};
+pub use units::human_bytes;

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an emulated SSD is made of, and how it came up: the only module that knows where its contents are.
+
+use crate::data_file::{self, Before};
+pub use crate::preset::preset;
+use crate::preset::{changed, changes, default_preset, matched};
+use crate::recovery_listener::Restoring;
+use crate::units::human_bytes;
+use gnstor_base::region::HostRegion;
+use gnstor_deengine::{Origin, Preset, Ssd, SsdConfig, SsdMedia};
+use serde::Serialize;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Preset of an SSD that nobody says anything about.
+pub const DEFAULT_PRESET: &str = "gnstor-980pro";
+/// Capacity of an SSD in memory that nobody says anything about.
+pub const DEFAULT_BYTES: u64 = 1 << 30;
+
+/// SSDs of an array that nobody says anything about.
+pub const DEFAULT_SSDS: u16 = 4;
+
+/// What is asked of an SSD. What is not said is as its file says, or the default.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Number in the array.
+    pub index: Option<u16>,
+    /// Preset.
+    pub preset: Option<Preset>,
+    /// What is to be changed of it, or of the file's: `KEY=VALUE` each.
+    pub settings: Vec<String>,
+    /// The file's SSD takes the preset's times and other values that can be changed.
+    pub retime: bool,
+    /// Logical capacity.
+    pub bytes: Option<u64>,
+    /// Where its contents are; `None`: in memory.
+    pub file: Option<PathBuf>,
+    /// Contents in memory are in memory that other processes can map.
+    pub shared: bool,
+    /// A new file takes disk space as it is written, instead of all at once.
+    pub sparse: bool,
+    /// What the file holds is given up for a new SSD.
+    pub format: bool,
+}
+
+/// How an SSD came up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CameUp {
+    /// In memory: empty, and gone with the process.
+    InMemory,
+    /// Its file was made.
+    Fresh,
+    /// After a shutdown in order.
+    Clean,
+    /// After a power failure, with an intact dump: nothing acknowledged is lost.
+    Dump,
+    /// After a power failure without one: what was not flushed may be lost.
+    Lossy,
+}
+
+impl CameUp {
+    /// For people.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::InMemory => "empty; its contents are in memory and end with the process",
+            Self::Fresh => "empty; its file was made",
+            Self::Clean => "after a clean shutdown",
+            Self::Dump => "after a power failure with a dump: nothing acknowledged is lost",
+            Self::Lossy => {
+                "lossy, after a power failure without a dump: writes that were not flushed may be lost; it is filling and \
+                 serves no reads until a newer fleet map"
+            }
+        }
+    }
+}
+
+/// Why there is no SSD, or why it could not be turned off in order.
+#[derive(Debug, thiserror::Error)]
+pub enum MediaError {
+    /// The request itself is wrong: a preset that does not exist, a folder that holds another array.
+    #[error("{0}")]
+    Request(String),
+    /// A file or folder that cannot be read.
+    #[error("{path}: {cause}")]
+    Read {
+        /// Which.
+        path: String,
+        /// Why.
+        cause: String,
+    },
+    /// Memory, or the file.
+    #[error("{what}: {cause}")]
+    Make {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        cause: String,
+    },
+    /// The file, in the words of who reads it.
+    #[error("{0}")]
+    File(String),
+    /// What was to be changed of the preset.
+    #[error("--set {0}")]
+    Setting(String),
+    /// The file does not hold what was asked for.
+    #[error("{path}: {what}")]
+    Mismatch {
+        /// The file.
+        path: String,
+        /// What differs, and what to do.
+        what: String,
+    },
+    /// Turning it off.
+    #[error("{what}: {cause}")]
+    Off {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        cause: String,
+    },
+    /// A panic ended its engine.
+    #[error("internal error: the engine of SSD {index} ended by a panic; the SSD was not shut down")]
+    Broken {
+        /// Its place in the engine.
+        index: u32,
+    },
+}
+
+/// An SSD with its power on.
+#[derive(Debug)]
+pub struct Made {
+    /// The SSD.
+    pub ssd: Ssd,
+    /// The memory that its transfers refer to.
+    pub regions: Vec<Arc<HostRegion>>,
+    /// What it is.
+    pub about: About,
+}
+
+/// What is told of an SSD.
+#[derive(Clone, Debug, Serialize)]
+pub struct About {
+    /// Number in the array.
+    pub index: u16,
+    /// Serial number.
+    pub serial: String,
+    /// Name of its preset.
+    pub preset: String,
+    /// What differs from the preset of this name, where it is one of ours: `KEY = VALUE` each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
+    /// Logical capacity.
+    pub bytes: u64,
+    /// Where its contents are.
+    pub data: Option<PathBuf>,
+    /// Where other processes of this user can map the pages that are in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<PathBuf>,
+    /// How it came up.
+    pub came_up: CameUp,
+    /// Why it may lack something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
+}
+
+/// Plans for `count` SSDs of one kind in memory, numbered from 0.
+pub fn in_memory(count: u16, preset: &Preset, bytes: u64) -> Vec<Plan> {
+    let plan = |index| Plan { index: Some(index), preset: Some(preset.clone()), bytes: Some(bytes), ..Plan::default() };
+    (0..count).map(plan).collect()
+}
+
+/// Plans for the SSDs of a folder, `ssd-N.gns` each: those it holds, or `count` new ones.
+///
+/// # Errors
+/// [`MediaError`]: it cannot be read, its SSDs are not numbered without a gap, or there are not as many as asked for.
+pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<Plan>, MediaError> {
+    let failed = |e: std::io::Error| MediaError::Read { path: folder.display().to_string(), cause: e.to_string() };
+    if std::fs::metadata(folder).is_ok_and(|meta| !meta.is_dir()) {
+        return Err(MediaError::Request(format!(
+            "{} is not a folder: an array has a folder of files",
+            folder.display()
+        )));
+    }
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let number =
+            name.to_str().and_then(|name| name.strip_prefix("ssd-")?.strip_suffix(".gns")?.parse::<u16>().ok());
+        found.extend(number);
+    }
+    found.sort_unstable();
+    let shown = folder.display();
+    if found.iter().enumerate().any(|(place, &number)| place != usize::from(number)) {
+        let numbers: Vec<_> = found.iter().map(u16::to_string).collect();
+        return Err(MediaError::Request(format!(
+            "{shown} holds the SSDs {}, which is not an array: put the missing ones back",
+            numbers.join(", ")
+        )));
+    }
+    let held = u16::try_from(found.len()).unwrap_or(u16::MAX);
+    let count = match count {
+        Some(count) if held != 0 && count != held => {
+            return Err(MediaError::Request(format!(
+                "{shown} holds {held} SSDs, not {count}: leave --ssds out, or use another folder"
+            )));
+        }
+        _ if held != 0 => held,
+        count => count.unwrap_or(DEFAULT_SSDS),
+    };
+    let plan = |index| {
+        let file = Some(folder.join(format!("ssd-{index}.gns")));
+        // A folder's new SSDs have the default capacity; those it holds have their own.
+        let bytes = like.bytes.or((held == 0).then_some(DEFAULT_BYTES));
+        Plan { index: Some(index), bytes, file, ..like.clone() }
+    };
+    Ok((0..count).map(plan).collect())
+}
+
+/// The number of the SSD that a file holds, where it holds one that will be restored.
+pub fn held_index(plan: &Plan) -> Option<u16> {
+    let path = plan.file.as_deref().filter(|_| !plan.format)?;
+    Some(Ssd::describe(path).ok()?.index)
+}
+
+/// Turns an SSD's power on.
+///
+/// # Errors
+/// [`MediaError`]: no memory, no file, or one that holds something else.
+pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
+    let Some(path) = &plan.file else {
+        let media = if plan.shared { SsdMedia::SharedRam } else { SsdMedia::Ram };
+        let config = config(plan, media, plan.bytes.unwrap_or(DEFAULT_BYTES))?;
+        let what = format!("making SSD {} of {}", config.index, human_bytes(config.capacity_bytes));
+        let ssd = Ssd::format(config.clone()).map_err(|e| failed(what, None, e.to_string()))?;
+        return Ok(made(ssd, config, None));
+    };
+    if let Some(info) = data_file::look(path, plan.format)? {
+        let config = matched(plan, path, info)?;
+        let what = format!("opening {}", path.display());
+        let restoring = Restoring::new(format!("restoring SSD {}", config.index));
+        let ssd = Ssd::open(config.clone(), &|done, of| restoring.tell(done, of));
+        drop(restoring);
+        let ssd = ssd.map_err(|e| failed(what, Some(path), e.to_string()))?;
+        return Ok(made(ssd, config, Some(path)));
+    }
+    let bytes = plan.bytes.ok_or_else(|| MediaError::Mismatch {
+        path: path.display().to_string(),
+        what: "there is no SSD in it yet: give its capacity with --size to make one".into(),
+    })?;
+    let config = config(plan, SsdMedia::File(path.clone()), bytes)?;
+    let what = format!("making SSD {} of {} in {}", config.index, human_bytes(bytes), path.display());
+    let before = Before::new(path, plan.sparse).map_err(|e| failed(what.clone(), Some(path), e.to_string()))?;
+    let ssd = Ssd::format(config.clone()).map_err(|e| failed(what, Some(path), before.failed(e)))?;
+    Ok(made(ssd, config, Some(path)))
+}
+
+/// Turns the power of several SSDs on. Where one does not come up, the others are shut down again, and the files that were made for
+/// them are removed: half an array would be taken for a whole one.
+///
+/// # Errors
+/// As [`make_ssd`].
+pub fn make_ssds(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
+    let mut all: Vec<Made> = Vec::with_capacity(plans.len());
+    for plan in plans {
+        match make_ssd(plan) {
+            Ok(made) => all.push(made),
+            Err(error) => {
+                for made in &mut all {
+                    if let Err(error) = shut_down(&mut made.ssd) {
+                        tracing::error!("SSD {}: {error}", made.about.index);
+                    }
+                    if let (CameUp::Fresh, Some(path)) = (made.about.came_up, &made.about.data) {
+                        data_file::remove(path);
+                    }
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn config(plan: &Plan, media: SsdMedia, capacity_bytes: u64) -> Result<SsdConfig, MediaError> {
+    let index = plan.index.unwrap_or(0);
+    let preset = changed(&plan.preset.clone().unwrap_or_else(default_preset), plan)?;
+    Ok(SsdConfig { index, preset, capacity_bytes, serial: format!("GN{index:06}"), media })
+}
+
+fn made(ssd: Ssd, config: SsdConfig, path: Option<&Path>) -> Made {
+    let SsdConfig { index, preset, capacity_bytes: bytes, serial, .. } = config;
+    let (came_up, lost) = match &ssd.boot().origin {
+        Origin::Fresh if path.is_none() => (CameUp::InMemory, None),
+        Origin::Fresh => (CameUp::Fresh, None),
+        Origin::Clean => (CameUp::Clean, None),
+        Origin::Dump => (CameUp::Dump, None),
+        Origin::NoDump(why) | Origin::Rebuilt(why) => (CameUp::Lossy, Some(why.clone())),
+    };
+    let regions = ssd.regions();
+    let data = path.map(Path::to_path_buf);
+    let (changed, memory) = (changes(&preset), regions.iter().find_map(|region| mapped_at(region)));
+    Made {
+        ssd,
+        regions,
+        about: About { index, serial, preset: preset.name, changed, bytes, data, memory, came_up, lost },
+    }
+}
+
+/// Where another process finds the memory of a region that can be shared.
+fn mapped_at(region: &HostRegion) -> Option<PathBuf> {
+    let descriptor = region.backing()?.as_raw_fd();
+    Some(PathBuf::from(format!("/proc/{}/fd/{descriptor}", std::process::id())))
+}
+
+/// Names the file once.
+fn failed(what: String, path: Option<&Path>, cause: String) -> MediaError {
+    match path {
+        Some(path) if cause.starts_with(&path.display().to_string()) => MediaError::File(cause),
+        _ => MediaError::Make { what, cause },
+    }
+}
+
+/// Turns an SSD off in order. Where that cannot be, such as on a full disk, what it acknowledged goes into a dump.
+pub(crate) fn shut_down(ssd: &mut Ssd) -> Result<(), MediaError> {
+    let Err(error) = ssd.shut_down() else { return Ok(()) };
+    let (what, cause) = match ssd.power_fail() {
+        Ok(_) => {
+            ("the shutdown is not complete; a dump was written, and nothing acknowledged is lost", error.to_string())
+        }
+        Err(dump) => ("the shutdown is not complete, and no dump could be written", format!("{error}; {dump}")),
+    };
+    Err(MediaError::Off { what, cause })
+}
+
+pub(crate) fn power_fail(ssd: &mut Ssd) -> Result<u64, MediaError> {
+    ssd.power_fail().map_err(|e| MediaError::Off { what: "the dump could not be written", cause: e.to_string() })
+}

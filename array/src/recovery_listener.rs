@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An SSD on its way up: it answers "not ready" to whoever connects, and shows a person how far it is.
+
+use crate::listener::Listener;
+use gnstor_deengine::Recovering;
+use gnstor_fabric::engine::{Engine, EngineConfig};
+use gnstor_fabric::runtime::EngineThreads;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Answers on the port of an SSD until the SSD does. Dropping it ends its connections; hosts come again.
+#[derive(Debug)]
+pub struct RecoveryListener {
+    // The listener closes before the engine behind it stops.
+    _listener: Listener,
+    _engine: EngineThreads,
+}
+
+impl RecoveryListener {
+    /// Answers for SSD `index` on this port.
+    ///
+    /// # Errors
+    /// The operating system's: no descriptor, no thread.
+    pub fn answer(listener: &TcpListener, index: u16) -> std::io::Result<Self> {
+        let mut engine = Engine::new(EngineConfig::default());
+        engine.set_first_ssd(index);
+        engine.add_target(Box::new(Recovering::default()), Vec::new());
+        let engine = EngineThreads::start(vec![engine])?;
+        Ok(Self { _listener: Listener::open(listener.try_clone()?, engine.handle())?, _engine: engine })
+    }
+}
+
+/// How far a restore is: a bar on a terminal, else a line in the log now and then. One that is over at once shows nothing.
+#[derive(Debug)]
+pub(crate) struct Restoring {
+    what: String,
+    start: Instant,
+    bar: Option<ProgressBar>,
+    /// When the last line was written, ms after the start.
+    told_ms: AtomicU64,
+}
+
+/// A restore that takes less is not worth a word.
+const QUIET: Duration = Duration::from_millis(500);
+/// Between two lines of the log.
+const EVERY_MS: u64 = 5_000;
+
+impl Restoring {
+    #[expect(clippy::disallowed_methods, reason = "shows a person how real time passes")]
+    pub(crate) fn new(what: String) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("  {msg} [{bar:32}] {percent} %  {elapsed}");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ");
+            // Nothing is drawn before the first call.
+            ProgressBar::new(0).with_style(style).with_message(what.clone())
+        });
+        Self { what, start: Instant::now(), bar, told_ms: AtomicU64::new(0) }
+    }
+
+    /// So much of all of it is done. Called by several threads at a time.
+    pub(crate) fn tell(&self, done: u64, of: u64) {
+        let elapsed = self.start.elapsed();
+        if elapsed < QUIET {
+            return;
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_length(of);
+            bar.set_position(done);
+            return;
+        }
+        let now = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let told = self.told_ms.load(Ordering::Relaxed);
+        let is_due = told == 0 || now >= told + EVERY_MS;
+        if is_due && self.told_ms.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let percent = done.saturating_mul(100).checked_div(of).unwrap_or(100);
+            tracing::warn!("{}: {percent} % after {:.1} s", self.what, elapsed.as_secs_f64());
+        }
+    }
+}
+
+impl Drop for Restoring {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restore_that_is_over_at_once_says_nothing_and_a_long_one_speaks_seldom() {
+        let mut restoring = Restoring::new("restoring".into());
+        restoring.bar = None;
+        restoring.tell(1, 10);
+        assert_eq!(restoring.told_ms.load(Ordering::Relaxed), 0);
+        restoring.start -= Duration::from_secs(1);
+        restoring.tell(2, 10);
+        let first = restoring.told_ms.load(Ordering::Relaxed);
+        assert!(first >= 1000, "{first}");
+        restoring.tell(3, 10);
+        assert_eq!(restoring.told_ms.load(Ordering::Relaxed), first);
+        restoring.start -= Duration::from_secs(6);
+        restoring.tell(4, 0);
+        assert!(restoring.told_ms.load(Ordering::Relaxed) >= 7000);
+    }
+}

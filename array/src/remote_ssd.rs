@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An SSD in a process of its own, as the daemon reaches it: a TCP link and an admin queue, made anew when they break.
+
+use gnstor_fabric::admin::ChannelError;
+use gnstor_fabric::engine::tcp::Wire;
+use gnstor_fabric::engine::{HalfId, Port};
+use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::runtime::EngineHandle;
+use gnstor_proto::fabrics::{Identity, ssd_subnqn};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// Longest wait for one step of a connection.
+const STEP: Duration = Duration::from_secs(1);
+/// The SSD forgets a daemon that it has not heard of for so long; the daemon says something twice a second.
+const KATO: Duration = Duration::from_secs(15);
+/// How long an SSD may take to come up when the array starts, and how long one that says that it recovers.
+const PATIENCE: Duration = Duration::from_secs(10);
+const RECOVERY: Duration = Duration::from_secs(600);
+
+/// The way to one SSD. Dropping it ends its link.
+#[derive(Debug)]
+pub(crate) struct RemoteSsd {
+    engine: EngineHandle,
+    soft: HalfId,
+    index: u16,
+    address: String,
+    link: Option<u32>,
+}
+
+impl RemoteSsd {
+    pub(crate) fn new(engine: EngineHandle, soft: HalfId, index: u16, address: String) -> Self {
+        Self { engine, soft, index, address, link: None }
+    }
+
+    /// Connects, ending the link there was.
+    pub(crate) fn connect(&mut self) -> Result<HostQueue, ChannelError> {
+        self.try_connect().map_err(|why| self.error(why))
+    }
+
+    /// Connects with an SSD that may be on its way up.
+    #[expect(clippy::disallowed_methods, reason = "a bounded wait in real time for another process")]
+    pub(crate) fn connect_patiently(&mut self) -> Result<HostQueue, ChannelError> {
+        let start = Instant::now();
+        loop {
+            match self.try_connect() {
+                Err(Why::Recovering) if start.elapsed() < RECOVERY => {
+                    tracing::debug!(ssd = self.index, "it recovers");
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                Err(Why::Absent(why)) if start.elapsed() < PATIENCE => {
+                    tracing::debug!(ssd = self.index, why, "not yet");
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                other => return other.map_err(|why| self.error(why)),
+            }
+        }
+    }
+
+    fn try_connect(&mut self) -> Result<HostQueue, Why> {
+        self.end();
+        let link = self.open_link().map_err(|cause| Why::Absent(cause.to_string()))?;
+        self.link = Some(link);
+        let port = Port::Remote { remote: link, ssd: self.index };
+        let subnqn = ssd_subnqn(self.index);
+        let queue = HostQueue::connect(&self.engine, self.soft, port, &subnqn, Identity::Daemon, KATO, STEP);
+        queue.map_err(|error| {
+            self.end();
+            match error {
+                ChannelError::Refused { .. } => Why::Other,
+                ChannelError::NotReady { .. } => Why::Recovering,
+                other => Why::Absent(other.to_string()),
+            }
+        })
+    }
+
+    fn error(&self, why: Why) -> ChannelError {
+        let index = self.index;
+        let cause = match why {
+            Why::Absent(cause) => cause,
+            Why::Recovering => return ChannelError::NotReady { peer: format!("SSD {index} at {}", self.address) },
+            Why::Other => format!(
+                "who is there is not SSD {index}; start it with --index {index}, or name the SSDs in the order of their \
+                 numbers"
+            ),
+        };
+        ChannelError::Refused { peer: format!("SSD {index} at {}", self.address), cause }
+    }
+
+    fn open_link(&self) -> std::io::Result<u32> {
+        let none = || std::io::Error::other("the address has no meaning");
+        let target = self.address.to_socket_addrs()?.next().ok_or_else(none)?;
+        let wire = Wire::new(TcpStream::connect_timeout(&target, STEP)?)?;
+        self.engine.call(move |engine, _| engine.add_remote(wire)).map_err(std::io::Error::other)?
+    }
+
+    fn end(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.engine.cast(move |engine, now| engine.remove_remote(now, link));
+        }
+    }
+}
+
+/// Why an SSD is not reached.
+enum Why {
+    /// Nobody answers, yet.
+    Absent(String),
+    /// It is on its way up, and says so.
+    Recovering,
+    /// Somebody else does.
+    Other,
+}
+
+impl Drop for RemoteSsd {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A figure that was run, as JSON has it (`docs/bench.md`).
+
+use super::claim::{ClaimTold, Measured};
+use super::paper::{Figure, Given, PAPER_GB, Point, Quantity};
+use crate::args::{BenchArgs, Mode};
+use crate::repeat::{self, Spread};
+use crate::report::{Report, SCHEMA};
+use gnstor_array::media::DEFAULT_PRESET;
+use gnstor_console::CliError;
+use serde::Serialize;
+
+/// From this share of late responses on the emulator, and not the modelled array, set the pace.
+const LATE_HIGH: f64 = 0.1;
+/// In flight for a client of the paper.
+const DEPTH: u32 = 32;
+/// Differences from the paper that need a cause.
+const DIFFERENT: f64 = 0.1;
+
+/// A figure, point by point.
+#[derive(Debug, Serialize)]
+pub(crate) struct FigureReport {
+    schema: u32,
+    pub(crate) figure: u8,
+    pub(crate) title: &'static str,
+    #[serde(skip)]
+    pub(crate) quantity: Quantity,
+    /// Of every point's `paper`, `ideal` and `measured`.
+    pub(super) unit: &'static str,
+    /// What a GB is in `unit`.
+    gb_bytes: f64,
+    pub(super) preset: String,
+    pub(super) iodepth: u32,
+    /// What the text does not say, and what was asked for otherwise.
+    pub(super) chosen: Vec<String>,
+    pub(super) interrupted: bool,
+    /// Points that were to be run.
+    pub(super) planned: usize,
+    pub(crate) points: Vec<PointTold>,
+    pub(super) claims: Vec<ClaimTold>,
+}
+
+/// One point.
+#[derive(Debug, Serialize)]
+pub(crate) struct PointTold {
+    pub(crate) name: String,
+    #[serde(skip)]
+    pub(crate) point: Point,
+    #[serde(skip)]
+    pub(crate) quantity: Quantity,
+    pub(crate) paper: Option<f64>,
+    /// `text`, or `ratio`: the text's factor times a value of the text.
+    pub(super) paper_from: Option<&'static str>,
+    pub(super) ideal: Option<f64>,
+    pub(super) measured: Option<f64>,
+    /// Measured by ideal.
+    pub(super) ratio: Option<f64>,
+    /// Of all runs; `measured` and what stands beside it are those of the run in the middle.
+    pub(super) spread: Option<Spread>,
+    pub(super) runs: usize,
+    /// Mean latency, and what it is at the ideal rate, microseconds: in every figure.
+    pub(super) mean_us: Option<f64>,
+    ideal_us: Option<f64>,
+    pub(super) late_share: Option<f64>,
+    pub(crate) core_bound: bool,
+    pub(super) state: Option<String>,
+    pub(super) fill_share: Option<f64>,
+    /// Why it is not the paper's value, where the report knows.
+    pub(super) cause: Option<String>,
+    /// Why it does not count.
+    pub(super) error: Option<String>,
+    pub(super) run: Option<Report>,
+    /// The runs that are not in the middle.
+    other_runs: Vec<Report>,
+}
+
+impl FigureReport {
+    pub(super) fn new(figure: &Figure, args: &BenchArgs) -> Self {
+        Self {
+            schema: SCHEMA,
+            figure: figure.number,
+            title: figure.title,
+            quantity: figure.quantity,
+            unit: figure.quantity.unit(),
+            gb_bytes: PAPER_GB,
+            preset: args.preset.clone(),
+            iodepth: args.iodepth,
+            chosen: chosen(figure, args),
+            interrupted: false,
+            planned: figure.points.len(),
+            points: Vec::new(),
+            claims: Vec::new(),
+        }
+    }
+
+    /// A point that ran, at least once.
+    pub(super) fn add(&mut self, point: &Point, mut runs: Vec<Report>) {
+        self.interrupted |= runs.iter().any(|run| run.interrupted);
+        let latency = self.quantity == Quantity::Latency;
+        let of = |both: Measured| if latency { both.mean_us } else { both.gbps };
+        let value = |run: &Report| measured(run).map_or(f64::NAN, of);
+        let Some(middle) = repeat::middle(&runs, value) else { return };
+        let (count, spread) = (runs.len(), Spread::of(runs.iter().map(value)));
+        let errors = runs.iter().filter_map(|run| run.verdict().err());
+        let error = errors.into_iter().find(|error| !matches!(error, CliError::Interrupted));
+        let run = runs.swap_remove(middle);
+        let in_flight = f64::from(run.load.clients * run.load.iodepth);
+        let found = measured(&run);
+        let bound = run.ideal.as_ref().map(|ideal| Measured {
+            gbps: ideal.gbps * 1e9 / PAPER_GB,
+            // So many in flight at that rate: Little's law.
+            mean_us: in_flight * 1e6 / ideal.iops,
+        });
+        let (measured, ideal) = (found.map(of), bound.map(of));
+        let mut told = PointTold {
+            ideal,
+            measured,
+            ratio: measured.zip(ideal).map(|(measured, ideal)| measured / ideal),
+            spread,
+            runs: count,
+            mean_us: found.map(|found| found.mean_us),
+            ideal_us: bound.map(|bound| bound.mean_us),
+            late_share: run.late.share,
+            core_bound: run.busy.core_bound,
+            state: Some(run.array.state.clone()),
+            fill_share: Some(run.array.fill_share),
+            error: error.map(|error| error.to_string()),
+            ..PointTold::new(point, self.quantity)
+        };
+        told.cause = told.cause(&run);
+        told.run = Some(run);
+        told.other_runs = runs;
+        self.points.push(told);
+    }
+
+    /// A point that could not be run.
+    pub(super) fn fail(&mut self, point: &Point, error: &CliError) {
+        self.points.push(PointTold { error: Some(error.to_string()), ..PointTold::new(point, self.quantity) });
+    }
+
+    /// What the paper says of points together.
+    pub(super) fn conclude(&mut self, figure: &Figure) {
+        let counted = |told: &PointTold| {
+            let counts = !told.core_bound && told.error.is_none();
+            told.run.as_ref().filter(|_| counts).and_then(measured)
+        };
+        let points: Vec<_> = self.points.iter().map(|told| (&told.point, counted(told))).collect();
+        self.claims = figure.claims.iter().map(|claim| claim.told(&points)).collect();
+    }
+
+    /// Whether all is as it should be.
+    ///
+    /// # Errors
+    /// [`CliError::Verify`] with the first point that failed; [`CliError::Interrupted`].
+    pub(super) fn verdict(&self) -> Result<(), CliError> {
+        let failed = || self.points.iter().filter_map(|told| Some((&told.name, told.error.as_ref()?)));
+        if let Some((name, error)) = failed().next() {
+            let count = failed().count();
+            return Err(CliError::Verify(format!("{count} of {} points failed; {name}: {error}", self.planned)));
+        }
+        if self.interrupted || self.points.len() < self.planned { Err(CliError::Interrupted) } else { Ok(()) }
+    }
+}
+
+fn chosen(figure: &Figure, args: &BenchArgs) -> Vec<String> {
+    let mut all: Vec<String> = figure.chosen.iter().map(|&text| text.into()).collect();
+    if args.preset != DEFAULT_PRESET {
+        all.push(format!("--preset {}: not the paper's SSDs", args.preset));
+    }
+    if args.iodepth != DEPTH {
+        all.push(format!("--iodepth {}: the paper's is {DEPTH}", args.iodepth));
+    }
+    if let Some(most) = args.max_clients.filter(|_| !figure.varies_clients) {
+        all.push(format!("--max-clients {most}"));
+    }
+    all
+}
+
+/// Throughput in the paper's unit, and mean latency, where anything was measured.
+fn measured(run: &Report) -> Option<Measured> {
+    let timed = run.read.as_ref().or(run.write.as_ref())?;
+    Some(Measured { gbps: run.gbps * 1e9 / PAPER_GB, mean_us: timed.latency_us.mean })
+}
+
+impl PointTold {
+    fn new(point: &Point, quantity: Quantity) -> Self {
+        let [mode, rw, bs, clients, ssds] = point.words();
+        Self {
+            name: format!("{mode} {rw} {bs} {clients} {ssds}"),
+            point: point.clone(),
+            quantity,
+            paper: point.paper.map(|given: Given| given.value),
+            paper_from: point.paper.map(|given| given.from),
+            ideal: None,
+            measured: None,
+            ratio: None,
+            spread: None,
+            runs: 0,
+            mean_us: None,
+            ideal_us: None,
+            late_share: None,
+            core_bound: false,
+            state: None,
+            fill_share: None,
+            cause: None,
+            error: None,
+            run: None,
+            other_runs: Vec::new(),
+        }
+    }
+
+    /// What was measured: of the figure's quantity, or else the latency.
+    pub(crate) fn found(&self, of: Quantity) -> Option<f64> {
+        if of == self.quantity { self.measured } else { self.mean_us }
+    }
+
+    /// What the models allow, of the same.
+    pub(crate) fn bound(&self, of: Quantity) -> Option<f64> {
+        if of == self.quantity { self.ideal } else { self.ideal_us }
+    }
+
+    fn cause(&self, run: &Report) -> Option<String> {
+        let (paper, measured) = self.paper.zip(self.measured)?;
+        let by = measured / paper - 1.0;
+        if by.abs() <= DIFFERENT {
+            return None;
+        }
+        let is_better = (by > 0.0) == (self.quantity == Quantity::Throughput);
+        let causes = if is_better { self.why_better(run.load.mode, paper) } else { self.why_worse(run, paper) };
+        let causes = if causes.is_empty() { "the cause is not known".into() } else { causes.join(", ") };
+        Some(format!("{:+.0} % from the paper: {causes}", by * 100.0))
+    }
+
+    /// Why a point is better than the paper's by so much. What is said of the baselines is reasoned, not measured.
+    fn why_better(&self, mode: Mode, paper: f64) -> Vec<String> {
+        let model = self.ideal.map(|ideal| ideal / paper).filter(|more| (more - 1.0).abs() > DIFFERENT);
+        let cpu = "its CPU threads poll on cores of their own, through queues without driver or interrupt";
+        let of_mode = match mode {
+            Mode::Gnstor => None,
+            Mode::Gd | Mode::GdDeengine => Some(cpu.to_owned()),
+            Mode::Basic => Some(format!("{cpu}, and copies in batches")),
+        };
+        let of_model = |more| format!("the model's SSDs and link allow {more:.1} times the paper's value");
+        of_mode.into_iter().chain(model.filter(|_| mode == Mode::Gnstor).map(of_model)).collect()
+    }
+
+    fn why_worse(&self, run: &Report, paper: f64) -> Vec<String> {
+        let late = self.late_share.filter(|&share| share >= LATE_HIGH);
+        let cores = || format!("core-bound ({} busy threads on {} cores)", run.busy.threads, run.busy.cores);
+        let emulator = |share: f64| format!("emulator-bound ({:.1} % of responses late)", share * 100.0);
+        let model = self.ideal.map(|ideal| ideal / paper).filter(|more| (more - 1.0).abs() > DIFFERENT);
+        let of_model = |more| format!("the model's SSDs and link allow {more:.2} times the paper's value");
+        let causes = self.core_bound.then(cores).into_iter().chain(late.map(emulator));
+        // The model explains nothing where it allows better than the paper has.
+        let is_tighter = |more: &f64| (*more < 1.0) == (self.quantity == Quantity::Throughput);
+        causes.chain(model.filter(is_tighter).map(of_model)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::paper;
+    use super::*;
+
+    #[test]
+    fn every_figure_has_its_points_once() {
+        for (number, count) in [(9, 24), (10, 24), (11, 72), (12, 24), (13, 12)] {
+            let figure = paper::figure(number).expect("a figure");
+            let mut names: Vec<_> =
+                figure.points.iter().map(|point| PointTold::new(point, Quantity::Throughput).name).collect();
+            names.sort();
+            names.dedup();
+            assert_eq!((names.len(), figure.points.len()), (count, count), "figure {number}");
+        }
+        assert!(paper::figure(8).is_none() && paper::figure(14).is_none());
+    }
+
+    #[test]
+    fn what_is_better_than_the_paper_s_has_causes_of_its_own() {
+        let figure = paper::figure(9).expect("a figure");
+        let point = figure.points.iter().find(|point| point.mode == Mode::Basic && point.paper.is_some());
+        let mut told = PointTold::new(point.expect("the text has one"), Quantity::Throughput);
+        told.ideal = Some(1.0);
+        assert!(
+            matches!(&told.why_better(Mode::Basic, 0.5)[..], [why] if why.contains("poll") && why.contains("batches"))
+        );
+        assert!(
+            matches!(&told.why_better(Mode::Gd, 0.5)[..], [why] if why.contains("poll") && !why.contains("batches"))
+        );
+        assert!(matches!(&told.why_better(Mode::Gnstor, 0.5)[..], [why] if why.contains("2.0 times")));
+        assert!(told.why_better(Mode::Gnstor, 0.95).is_empty());
+    }
+
+    #[test]
+    fn the_values_of_the_paper_are_where_its_text_has_them() {
+        let given = |number| {
+            let points = paper::figure(number).expect("a figure").points;
+            let told: Vec<PointTold> = points
+                .iter()
+                .map(|point| PointTold::new(point, Quantity::Throughput))
+                .filter(|told| told.paper.is_some())
+                .collect();
+            told.iter()
+                .map(|t| (t.name.clone(), format!("{:.2}", t.paper.unwrap_or_default()), t.paper_from))
+                .collect::<Vec<_>>()
+        };
+        let of = |name: &str, value: &str, from| (name.to_owned(), value.to_owned(), Some(from));
+        assert_eq!(given(9).len(), 8);
+        assert!(given(9).contains(&of("gd randwrite 4k c1 s4", "0.69", "ratio")), "{:?}", given(9));
+        assert_eq!(given(11), [of("gnstor randread 64k c2 s4", "21.50", "text")]);
+        assert_eq!(
+            given(12),
+            [
+                of("gd read 4k c32 s5", "2.96", "ratio"),
+                of("gnstor read 4k c32 s5", "13.60", "text"),
+                of("gd write 4k c32 s5", "1.14", "ratio"),
+                of("gnstor write 4k c32 s5", "6.60", "text"),
+            ]
+        );
+        assert!(given(10).is_empty() && given(13).is_empty());
+    }
+}

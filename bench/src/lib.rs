@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `gnstor bench`: the load generator.
+//!
+//! ```text
+//!   Load      what was asked for, checked                     args, load
+//!   Rig       array, node, clients, volumes, the kernel       rig, kernel, cuda/bench.cu
+//!             the baselines' CPU side                         proxy, central
+//!   fill      every unit of every volume is written once
+//!   measure   warm-up, measured part, drain: one launch       latency, cpu, ideal
+//!   read back after writing: every replica of every block
+//!   Report    table, JSON, drawing                            report, told, served, lateness, plot
+//!   Repeated  a load several times: median and spread         repeat
+//!   Figure    a figure of the paper: many loads, one table    figure
+//!   Suite     loads beside what the machine can, resumable    suite, ceiling, machine
+//! ```
+
+mod args;
+mod ceiling;
+mod central;
+#[cfg(test)]
+mod checks;
+mod cpu;
+mod figure;
+mod host_channel;
+mod ideal;
+mod kernel;
+mod latency;
+mod lateness;
+#[cfg(test)]
+mod layout;
+mod load;
+mod machine;
+mod plot;
+mod proxy;
+mod repeat;
+mod report;
+mod rig;
+mod served;
+mod suite;
+mod told;
+
+pub use args::{BenchArgs, Bounce, Buffers, LinkArg, Mode, Rw, SuiteArg, Switch};
+pub use latency::{Latency, Timed};
+pub use lateness::Lateness;
+pub use load::Load;
+pub use repeat::Spread;
+pub use report::Report;
+pub use rig::Rig;
+
+use cpu::{Busy, CpuTime};
+use gnstor_console::CliError;
+use gnstor_console::{Steps, human_bytes};
+use kernel::{LaneResult, NO_SECTOR, ONCE, RANDOM, VERIFY, WHOLE};
+use libgnstor::describe_status;
+use report::{DeviceTold, ErrorTold, SCHEMA, Verify};
+use rig::{Outcome, Phase};
+use std::time::Duration;
+
+/// Longest that filling or reading back may take.
+const ONCE_LIMIT: Duration = Duration::from_secs(3600);
+
+/// Runs what was asked for, prints and draws what it found.
+///
+/// # Errors
+/// [`CliError`]: what was asked for cannot be, what ended the run before there were figures, and everything that is wrong with these.
+pub fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
+    if let Some(suite) = args.suite {
+        return suite::command(suite, args, steps);
+    }
+    if args.figure.is_some() {
+        return figure::command(args, steps);
+    }
+    if args.runs() > 1 {
+        return repeat::command(args, steps);
+    }
+    let report = run(args, steps)?;
+    report.print(args.json);
+    args.plot.as_deref().map_or(Ok(()), |path| plot::write(path, &report))?;
+    report.verdict()
+}
+
+/// Runs the load and returns what it found. A report with wrong data or failed I/Os is a report too: see [`Report::verdict`].
+///
+/// # Errors
+/// [`CliError`]: what was asked for cannot be, and what ended the run before there were figures.
+pub fn run(args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
+    let load = Load::new(args)?;
+    args.plot.as_deref().map_or(Ok(()), plot::reserve)?;
+    run_load(args, load, steps)
+}
+
+fn run_load(args: &BenchArgs, load: Load, steps: &Steps) -> Result<Report, CliError> {
+    load.check_memory(machine::free_memory())?;
+    let rig = Rig::new(args, load, steps)?;
+    fill(&rig, steps)?;
+    let mut report = measure(&rig, args, steps)?;
+    read_back(&rig, &mut report, steps)?;
+    Ok(report)
+}
+
+/// Writes every unit of every volume once.
+///
+/// # Errors
+/// [`CliError`]: a write that failed, or Ctrl-C.
+pub fn fill(rig: &Rig, steps: &Steps) -> Result<(), CliError> {
+    let phase = Phase {
+        what: "fill",
+        flags: VERIFY | ONCE,
+        read_percent: 0,
+        warmup: Duration::ZERO,
+        runtime: ONCE_LIMIT,
+        replica: 0,
+    };
+    let outcome = rig.run(&phase, steps)?;
+    if outcome.interrupted {
+        return Err(CliError::Interrupted);
+    }
+    whole(rig, &outcome, 1, "filling the volumes")?;
+    rig.flush()?;
+    let load = rig.load();
+    steps.done(format!("filled      {} x {} in {} replicas", load.clients, human_bytes(load.size), load.replicas));
+    Ok(())
+}
+
+/// Runs the load on filled volumes and tells what it found.
+///
+/// # Errors
+/// [`CliError`]: what ended the run before there were figures.
+pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
+    let load = rig.load();
+    let checked = args.verify == Switch::On;
+    let phase = Phase {
+        what: "measure",
+        flags: if load.is_random() { RANDOM } else { 0 } | if checked { VERIFY } else { 0 },
+        read_percent: load.read_percent,
+        warmup: args.warmup,
+        runtime: args.runtime(),
+        replica: 0,
+    };
+    let (stages_before, cpu_before) = (rig.stages()?, CpuTime::now());
+    let outcome = rig.run(&phase, steps)?;
+    let mut cpu = CpuTime::now().since(&cpu_before);
+    for &(name, seconds) in &outcome.threads {
+        *cpu.threads.entry(name.into()).or_insert(0.0) += seconds;
+    }
+    let stages = rig.stages()?;
+    let (array, ios) = (told::array(rig, &stages_before, &stages), sum(&outcome, |lane| lane.ios.iter().sum()));
+    let errors = errors(&outcome);
+    let verify = checked.then(|| Verify {
+        ios,
+        verified_ios: sum(&outcome, |lane| lane.verified),
+        whole_blocks: sum(&outcome, |lane| lane.whole_blocks),
+        replicas_read_back: 0,
+        first_wrong: first_wrong(&outcome, "any replica"),
+    });
+    let (read, write) = (latency::timed(&outcome, 0, load.bs), latency::timed(&outcome, 1, load.bs));
+    let both = |f: fn(&Timed) -> f64| read.iter().chain(&write).map(f).sum::<f64>();
+    let (iops, gbps) = (both(|t| t.iops), both(|t| t.gbps));
+    #[expect(clippy::cast_precision_loss, reason = "figures to print")]
+    let elapsed_s = latency::elapsed_ns(&outcome) as f64 / 1e9;
+    let device = rig.device();
+    Ok(Report {
+        schema: SCHEMA,
+        load: load.clone(),
+        device: DeviceTold { kind: device.kind().into(), name: device.name(), why: device.why().into() },
+        agent: told::agent(rig, outcome.multiprocessors),
+        emulated: told::emulated(rig),
+        interrupted: outcome.interrupted,
+        elapsed_s,
+        iops,
+        gbps,
+        ideal: ideal::ideal(load, rig.preset(), rig.link(), rig.ssds(), iops),
+        read,
+        write,
+        verify,
+        errors,
+        late: told::late(&stages_before, &stages, rig.preset().is_null()),
+        busy: Busy::of(load, args.engines.count(), device.kind(), &cpu),
+        cpu,
+        stages: told::stages(&stages_before, &stages, &array, ios),
+        array,
+    })
+}
+
+impl Report {
+    /// Whether all is as it should be.
+    ///
+    /// # Errors
+    /// [`CliError::Verify`] with what is not; [`CliError::Interrupted`] when it is only that the run was cut short.
+    pub fn verdict(&self) -> Result<(), CliError> {
+        if let Some(error) = self.errors.first() {
+            let count: u64 = self.errors.iter().map(|error| error.count).sum();
+            return Err(CliError::Verify(format!("{count} I/Os failed; {} x {}", error.count, error.what)));
+        }
+        if let Some(wrong) = self.verify.as_ref().and_then(|verify| verify.first_wrong.as_ref()) {
+            return Err(CliError::Verify(format!("not what was written: {wrong}")));
+        }
+        if self.stages.leaked != 0 || self.stages.protocol_errors != 0 {
+            return Err(CliError::Verify(format!("the channels are not clean after the run: {:?}", self.stages)));
+        }
+        if self.interrupted {
+            return Err(CliError::Interrupted);
+        }
+        if let Some(Verify { ios, verified_ios, .. }) = self.verify.as_ref().filter(|v| v.verified_ios != v.ios) {
+            return Err(CliError::Verify(format!("{verified_ios} of {ios} I/Os were verified")));
+        }
+        Ok(())
+    }
+}
+
+/// Every unit was done once, by reads (0) or writes (1).
+fn whole(rig: &Rig, outcome: &Outcome, op: usize, what: &str) -> Result<(), CliError> {
+    if let Some(error) = errors(outcome).first() {
+        return Err(CliError::Verify(format!("{what}: {} x {}", error.count, error.what)));
+    }
+    let done: u64 = outcome.lanes.iter().flatten().map(|lane| lane.ios[op]).sum();
+    let units = u64::from(rig.load().units) * u64::from(rig.load().clients);
+    if done != units {
+        return Err(CliError::Verify(format!("{what}: {done} of {units} requests in {ONCE_LIMIT:?}")));
+    }
+    Ok(())
+}
+
+/// Over all threads.
+fn sum(outcome: &Outcome, f: fn(&LaneResult) -> u64) -> u64 {
+    outcome.lanes.iter().flatten().map(f).sum()
+}
+
+/// Reads every replica of every block, where the load has written and its reads are checked, and adds what that finds to the report. Not
+/// after Ctrl-C, and not after a failed write: nobody can say what its blocks hold.
+///
+/// # Errors
+/// [`CliError`]: reads that failed.
+pub fn read_back(rig: &Rig, report: &mut Report, steps: &Steps) -> Result<(), CliError> {
+    let Some(told) = report.verify.as_mut() else { return Ok(()) };
+    if report.write.is_none() || report.interrupted || !report.errors.is_empty() {
+        return Ok(());
+    }
+    for replica in 1..=rig.load().replicas {
+        let phase = Phase {
+            what: "read back",
+            flags: VERIFY | WHOLE | ONCE,
+            read_percent: 100,
+            warmup: Duration::ZERO,
+            runtime: ONCE_LIMIT,
+            replica,
+        };
+        let back = rig.run(&phase, steps)?;
+        if back.interrupted {
+            report.interrupted = true;
+            return Ok(());
+        }
+        whole(rig, &back, 0, "reading back")?;
+        told.whole_blocks += sum(&back, |lane| lane.whole_blocks);
+        told.first_wrong = told.first_wrong.take().or_else(|| first_wrong(&back, &format!("replica {replica}")));
+        told.replicas_read_back = replica;
+        if replica == 1 {
+            // A unit's generation says how often it was written: the first time was the filling.
+            told.verified_ios += sum(&back, |lane| lane.generations) - sum(&back, |lane| lane.verified);
+        }
+    }
+    steps.done(format!("read back   {} replicas of every block", rig.load().replicas));
+    Ok(())
+}
+
+/// The first wrong sector of a launch, in words.
+fn first_wrong(outcome: &Outcome, whose: &str) -> Option<String> {
+    let mut all = (0..).zip(&outcome.lanes).flat_map(|(client, lanes)| lanes.iter().map(move |lane| (client, lane)));
+    let (client, lane): (u32, &LaneResult) = all.find(|(_, lane)| lane.wrong_sector != NO_SECTOR)?;
+    let wrong: u64 = outcome.lanes.iter().flatten().map(|lane| lane.wrong).sum();
+    let (vba, sector) = (lane.wrong_sector / 8, lane.wrong_sector % 8);
+    let [place, age] = lane.found;
+    let (vid, at, generation) = (place >> 48, place & 0xFFFF_FFFF_FFFF, age >> 32);
+    let found = match place {
+        0xDEAD_BEEF_DEAD_BEEF => "nothing that was read (the buffer's poison)".to_owned(),
+        _ if at == lane.wrong_sector && generation == u64::from(lane.wanted) => {
+            "the right headers around other bytes".into()
+        }
+        0 => "zeros".into(),
+        _ => format!("what says VID {vid}, block {}, sector {}, generation {generation}", at / 8, at % 8),
+    };
+    Some(format!(
+        "{wrong} reads of {whose}; first volume bench-{client}, block {vba}, sector {sector}, generation {}: found {found}",
+        lane.wanted
+    ))
+}
+
+fn errors(outcome: &Outcome) -> Vec<ErrorTold> {
+    let mut all: Vec<ErrorTold> = Vec::new();
+    for &LaneResult { status, dw0, failed_vba, .. } in outcome.lanes.iter().flatten().filter(|lane| lane.status != 0) {
+        match all.iter_mut().find(|error| error.status == status) {
+            Some(error) => error.count += 1,
+            None => {
+                let what = format!("{} (first at block {failed_vba})", describe_status(status, dw0));
+                all.push(ErrorTold { status, dw0, what, count: 1 });
+            }
+        }
+    }
+    all
+}

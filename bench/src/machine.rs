@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which machine and which build a result is of.
+
+use gnstor_console::CliError;
+use libgnstor::Device;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+/// A machine, without its name.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Machine {
+    /// Where device code runs: `cuda` or `host`, and what it is.
+    pub(super) device: String,
+    pub(super) device_name: String,
+    /// Of the GPU, where the system tells it.
+    pub(super) driver: Option<String>,
+    pub(super) cpu: Option<String>,
+    /// Cores that this process may use.
+    pub(super) cores: usize,
+}
+
+/// A build of the command.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Build {
+    pub(super) version: String,
+    /// SHA-256 of the executable.
+    pub(super) sha256: String,
+}
+
+impl Machine {
+    pub(super) fn of(device: &Device) -> Self {
+        Self {
+            device: device.kind().into(),
+            device_name: device.name(),
+            driver: std::fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|text| driver(&text)),
+            cpu: std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| cpu(&text)),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+
+    /// For people.
+    pub(super) fn line(&self) -> String {
+        let driver = self.driver.as_ref().map_or_else(String::new, |driver| format!(", driver {driver}"));
+        let cpu = self.cpu.as_deref().unwrap_or("a CPU that does not say its name");
+        format!("{}{driver}; {} cores of {cpu}", self.device_name, self.cores)
+    }
+}
+
+/// The number in the driver's own words: the first that has dots.
+fn driver(text: &str) -> Option<String> {
+    let mut words = text.lines().next()?.split_whitespace();
+    let is_number = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
+    words.find(is_number).map(str::to_owned)
+}
+
+/// Bytes of memory that are to be had without pushing others out, where the system tells it.
+pub(super) fn free_memory() -> Option<u64> {
+    available(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn available(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The first processor's name.
+fn cpu(text: &str) -> Option<String> {
+    let name = text.lines().find_map(|line| line.strip_prefix("model name"))?;
+    Some(name.trim_start_matches([' ', '\t', ':']).trim_end().to_owned())
+}
+
+impl Build {
+    /// Of the running executable.
+    ///
+    /// # Errors
+    /// [`CliError::File`]: it cannot be read.
+    pub(super) fn this() -> Result<Self, CliError> {
+        // By this name also where the file was replaced meanwhile.
+        let path = "/proc/self/exe";
+        let bytes = std::fs::read(path).map_err(|e| CliError::File { path: path.into(), cause: e.to_string() })?;
+        let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { version: env!("CARGO_PKG_VERSION").into(), sha256 })
+    }
+}
+
+/// Date and time in UTC, as RFC 3339 has it.
+pub(super) fn now() -> String {
+    let mut text = String::new();
+    match SystemTime.format_time(&mut Writer::new(&mut text)) {
+        Ok(()) => text,
+        Err(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn driver_and_processor_are_found_in_what_the_system_says() {
+        let open =
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: 12.2.0";
+        let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19";
+        assert_eq!([driver(open), driver(closed)].map(Option::unwrap_or_default), ["580.159.04", "535.104.05"]);
+        assert_eq!((driver(""), driver("no number here")), (None, None));
+        let memory = "MemTotal:       24689764 kB\nMemAvailable:   24086180 kB\n";
+        assert_eq!((available(memory), available("MemAvailable: much")), (Some(24_086_180 << 10), None));
+        let info = "processor\t: 0\nmodel name\t: A CPU @ 2.00GHz\nprocessor\t: 1\nmodel name\t: Another\n";
+        assert_eq!((cpu(info).as_deref(), cpu("processor: 0")), (Some("A CPU @ 2.00GHz"), None));
+    }
+
+    #[test]
+    fn a_build_is_known_by_its_bytes_and_a_time_by_its_day() {
+        let build = Build::this().expect("the test can be read");
+        assert!(build.sha256.len() == 64 && build == Build::this().expect("again"));
+        let now = now();
+        assert!(now.len() >= 20 && now.starts_with("20") && now.ends_with('Z') && now.as_bytes()[10] == b'T', "{now}");
+    }
+}

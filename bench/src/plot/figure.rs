@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A figure of the paper as bars: for each load what the paper's text gives, the modelled ideal, and what was measured.
+
+use super::{Area, Drawing, Drawn, FAMILY};
+use crate::figure::{FigureReport, PointTold, Quantity};
+use crate::report::word;
+use plotters::prelude::*;
+
+/// Bars: their place among a point's, left to right, what they are, and which value they show.
+type Bars = (u32, &'static str, RGBColor, fn(&PointTold, Quantity) -> Option<f64>);
+const BARS: [Bars; 4] = [
+    (0, "paper", RGBColor(60, 150, 90), |told, of| told.paper.filter(|_| of == told.quantity)),
+    (1, "ideal", RGBColor(190, 190, 190), PointTold::bound),
+    (2, "measured", RGBColor(50, 90, 200), |told, of| told.found(of).filter(|_| !told.core_bound)),
+    (2, "measured, core-bound", RGBColor(240, 160, 80), |told, of| told.found(of).filter(|_| told.core_bound)),
+];
+/// Places of a point: three bars and a gap.
+const PLACES: u32 = 4;
+const WIDTH: u32 = 1600;
+const PANEL_HEIGHT: u32 = 360;
+const TITLE: u32 = 30;
+
+/// The points of one direction, order and size, and what is drawn of them.
+type Panel<'a> = (String, Quantity, Vec<&'a PointTold>);
+
+fn panels(report: &FigureReport) -> Vec<Panel<'_>> {
+    let mut panels: Vec<Panel<'_>> = Vec::new();
+    for told in &report.points {
+        let name = format!("{} {} KiB", word(told.point.rw), told.point.bs >> 10);
+        match panels.iter_mut().find(|(known, ..)| *known == name) {
+            Some((.., points)) => points.push(told),
+            None => panels.push((name, report.quantity, vec![told])),
+        }
+    }
+    for (.., points) in &mut panels {
+        points.sort_by_key(|told| (word(told.point.mode), told.point.clients, told.point.ssds));
+    }
+    if report.figure == 13 {
+        // The one figure that shows both.
+        let mut again = panels.clone();
+        again.iter_mut().for_each(|(_, of, _)| *of = Quantity::Latency);
+        panels.append(&mut again);
+    }
+    panels
+}
+
+/// Panels side by side: as many as leave room for the names of their points.
+fn columns(report: &FigureReport) -> usize {
+    if panels(report).iter().any(|(.., points)| points.len() > 6) { 1 } else { 2 }
+}
+
+/// What tells a point from its neighbours: the mode, and the number that the figure varies.
+fn label(report: &FigureReport, told: &PointTold) -> String {
+    let mode = word(told.point.mode);
+    match report.figure {
+        11 => format!("{mode} {}", told.point.clients),
+        12 => format!("{mode} {}", told.point.ssds),
+        _ => mode,
+    }
+}
+
+impl Drawing for FigureReport {
+    fn size(&self) -> (u32, u32) {
+        let rows = u32::try_from(panels(self).chunks(columns(self)).count()).expect("a few panels");
+        (WIDTH, TITLE + rows.max(1) * PANEL_HEIGHT)
+    }
+
+    fn on<DB: DrawingBackend>(&self, area: &Area<DB>) -> Drawn
+    where
+        DB::ErrorType: 'static,
+    {
+        let title = format!("figure {}: {} (HCA, link and SSDs emulated)", self.figure, self.title);
+        let area = area.titled(&title, (FAMILY, 18))?;
+        let panels = panels(self);
+        let areas = area.split_evenly((panels.chunks(columns(self)).count().max(1), columns(self)));
+        for (panel, area) in panels.iter().zip(&areas) {
+            draw_panel(self, area, panel)?;
+        }
+        Ok(())
+    }
+}
+
+fn draw_panel<DB: DrawingBackend>(report: &FigureReport, area: &Area<DB>, (name, of, points): &Panel<'_>) -> Drawn
+where
+    DB::ErrorType: 'static,
+{
+    let all = points.iter().flat_map(|told| BARS.iter().filter_map(|bars| bars.3(told, *of)));
+    let most = all.fold(f64::MIN_POSITIVE, f64::max);
+    let count = u32::try_from(points.len())?;
+    let mut chart = ChartBuilder::on(area)
+        .caption(name, (FAMILY, 14))
+        .margin(10)
+        .x_label_area_size(30)
+        .y_label_area_size(70)
+        .build_cartesian_2d((0..count * PLACES).into_segmented(), 0.0..most * 1.4)?;
+    let of_place = |place: &SegmentValue<u32>| match place {
+        SegmentValue::CenterOf(place) if place % PLACES == 1 => {
+            points.get((place / PLACES) as usize).map_or_else(String::new, |told| label(report, told))
+        }
+        _ => String::new(),
+    };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .max_light_lines(1)
+        .x_labels((count * PLACES) as usize)
+        .x_label_formatter(&of_place)
+        .x_label_style((FAMILY, 12))
+        .y_label_style((FAMILY, 12))
+        .y_desc(of.unit())
+        .draw()?;
+    for (place, name, colour, value) in BARS {
+        let mut bars = (0..)
+            .zip(points)
+            .filter_map(|(number, told)| {
+                let (left, value) = (number * PLACES + place, value(told, *of)?);
+                let corners = [(SegmentValue::Exact(left), 0.0), (SegmentValue::Exact(left + 1), value)];
+                Some(Rectangle::new(corners, colour.filled()))
+            })
+            .peekable();
+        if bars.peek().is_none() {
+            continue;
+        }
+        let drawn = chart.draw_series(bars)?;
+        drawn.label(name).legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 12, y + 4)], colour.filled()));
+    }
+    let legend = SeriesLabelPosition::UpperRight;
+    chart
+        .configure_series_labels()
+        .position(legend)
+        .background_style(WHITE.mix(0.8))
+        .label_font((FAMILY, 12))
+        .draw()?;
+    Ok(())
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The same load several times, each time on an array, a node and volumes of its own: median and spread.
+
+use super::args::BenchArgs;
+use super::load::Load;
+use super::report::{Report, SCHEMA};
+use super::{plot, run_load};
+use gnstor_console::CliError;
+use gnstor_console::outln;
+use gnstor_console::{Steps, print_json};
+use serde::{Deserialize, Serialize};
+
+/// A figure of several runs.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Spread {
+    /// That of the run in the middle; of an even number the lower one in the middle.
+    pub median: f64,
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+}
+
+impl Spread {
+    /// Of these figures, those that are none left out; `None` of no figures.
+    pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut all: Vec<f64> = figures.into_iter().filter(|figure| !figure.is_nan()).collect();
+        all.sort_by(f64::total_cmp);
+        Some(Self { median: *all.get(all.len().checked_sub(1)? / 2)?, least: *all.first()?, most: *all.last()? })
+    }
+
+    /// Half of what lies between the least and the most, as a share of the median.
+    pub fn share(&self) -> f64 {
+        if self.median == 0.0 { 0.0 } else { (self.most - self.least) / 2.0 / self.median }
+    }
+
+    /// For people, with so many digits behind the point.
+    pub fn line(&self, digits: usize) -> String {
+        format!("{:.digits$} ({:.digits$}..{:.digits$})", self.median, self.least, self.most)
+    }
+}
+
+/// Which run is in the middle by this figure.
+pub(super) fn middle(runs: &[Report], figure: impl Fn(&Report) -> f64) -> Option<usize> {
+    let mut order: Vec<usize> = (0..runs.len()).collect();
+    order.sort_by(|a, b| figure(&runs[*a]).total_cmp(&figure(&runs[*b])));
+    order.get(runs.len().checked_sub(1)? / 2).copied()
+}
+
+/// A load that was run several times.
+#[derive(Debug, Serialize)]
+pub(super) struct Repeated {
+    schema: u32,
+    /// Runs that were to be.
+    planned: u32,
+    interrupted: bool,
+    iops: Option<Spread>,
+    gbps: Option<Spread>,
+    /// Mean latency of the reads, and of the writes.
+    read_mean_us: Option<Spread>,
+    write_mean_us: Option<Spread>,
+    late_share: Option<Spread>,
+    /// Measured by ideal.
+    ideal_ratio: Option<Spread>,
+    /// The run in the middle by I/Os a second.
+    median_run: usize,
+    runs: Vec<Report>,
+}
+
+/// Runs the load as often as was asked for, prints and draws what was found.
+///
+/// # Errors
+/// [`CliError`]: what was asked for cannot be, what ended a run before there were figures, and everything that is wrong with these.
+pub(super) fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
+    let load = Load::new(args)?;
+    args.plot.as_deref().map_or(Ok(()), plot::reserve)?;
+    let mut runs = Vec::new();
+    for number in 1..=args.runs() {
+        steps.done(format!("run {number} of {}", args.runs()));
+        match run_load(args, load.clone(), steps) {
+            Ok(run) => runs.push(run),
+            Err(CliError::Interrupted) if !runs.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+        if steps.interrupted() || runs.last().is_some_and(|run| run.verdict().is_err()) {
+            break;
+        }
+    }
+    let all = Repeated::of(runs, args.runs());
+    all.print(args.json);
+    args.plot.as_deref().map_or(Ok(()), |path| plot::write(path, &all.runs[all.median_run]))?;
+    all.runs.iter().try_for_each(Report::verdict)?;
+    if all.interrupted { Err(CliError::Interrupted) } else { Ok(()) }
+}
+
+impl Repeated {
+    /// Of at least one run.
+    fn of(runs: Vec<Report>, planned: u32) -> Self {
+        let spread = |figure: fn(&Report) -> Option<f64>| Spread::of(runs.iter().filter_map(figure));
+        Self {
+            schema: SCHEMA,
+            planned,
+            interrupted: runs.len() < planned as usize || runs.iter().any(|run| run.interrupted),
+            iops: spread(|run| Some(run.iops)),
+            gbps: spread(|run| Some(run.gbps)),
+            read_mean_us: spread(|run| run.read.as_ref().map(|timed| timed.latency_us.mean)),
+            write_mean_us: spread(|run| run.write.as_ref().map(|timed| timed.latency_us.mean)),
+            late_share: spread(|run| run.late.share),
+            ideal_ratio: spread(|run| run.ideal.as_ref().map(|ideal| ideal.ratio)),
+            median_run: middle(&runs, |run| run.iops).unwrap_or(0),
+            runs,
+        }
+    }
+
+    fn print(&self, json: bool) {
+        if json {
+            return print_json(self);
+        }
+        self.runs[self.median_run].print(false);
+        outln!();
+        outln!("  the above is run {} of {}; median (least..most) of all:", self.median_run + 1, self.runs.len());
+        for (what, spread, factor, digits) in [
+            ("IOPS", self.iops, 1.0, 0),
+            ("GB/s", self.gbps, 1.0, 3),
+            ("read us", self.read_mean_us, 1.0, 1),
+            ("write us", self.write_mean_us, 1.0, 1),
+            ("late %", self.late_share, 100.0, 2),
+            ("of ideal %", self.ideal_ratio, 100.0, 1),
+        ] {
+            let Some(Spread { median, least, most }) = spread else { continue };
+            let scaled = Spread { median: median * factor, least: least * factor, most: most * factor };
+            outln!("  {what:<11} {}", scaled.line(digits));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_a_figure_of_a_run() {
+        let of = |figures: &[f64]| Spread::of(figures.iter().copied()).map(|s| (s.median, s.least, s.most));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[f64::NAN]), None);
+        assert_eq!(of(&[3.0]), Some((3.0, 3.0, 3.0)));
+        assert_eq!(of(&[4.0, 1.0]), Some((1.0, 1.0, 4.0)));
+        assert_eq!(of(&[5.0, 1.0, 3.0]), Some((3.0, 1.0, 5.0)));
+        let spread = Spread::of([90.0, 100.0, 120.0]).expect("figures");
+        assert_eq!((spread.share(), spread.line(1).as_str()), (0.15, "100.0 (90.0..120.0)"));
+    }
+}

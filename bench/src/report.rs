@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a run found: for people, and as JSON (`docs/bench.md`).
+
+use super::args::{Bounce, Buffers};
+use super::cpu::{Busy, CpuTime};
+use super::ideal::Ideal;
+use super::latency::Timed;
+use super::lateness::Lateness;
+use super::load::Load;
+use super::served::{Served, shares};
+use gnstor_console::outln;
+use gnstor_console::{human_bytes, print_json};
+use serde::{Deserialize, Serialize};
+
+/// Number of the JSON's form.
+pub(super) const SCHEMA: u32 = 1;
+
+/// Everything that a run found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Number of this object's form.
+    pub schema: u32,
+    /// What was asked for.
+    pub load: Load,
+    /// Where device code ran.
+    pub device: DeviceTold,
+    /// The part of the HCA on the device.
+    pub agent: AgentTold,
+    /// The array.
+    pub array: ArrayTold,
+    /// What was emulated.
+    pub emulated: Vec<String>,
+    /// Ctrl-C ended it: the figures are those so far, and nothing was read back.
+    pub interrupted: bool,
+    /// Seconds of the measured part.
+    pub elapsed_s: f64,
+    /// Reads and writes together, a second.
+    pub iops: f64,
+    /// Decimal gigabytes a second, reads and writes together.
+    pub gbps: f64,
+    /// The reads.
+    pub read: Option<Timed>,
+    /// The writes.
+    pub write: Option<Timed>,
+    /// What the models allow.
+    pub ideal: Option<Ideal>,
+    /// What was checked; `None` without checks.
+    pub verify: Option<Verify>,
+    /// I/Os that failed, by status.
+    pub errors: Vec<ErrorTold>,
+    /// The emulator against its model.
+    pub late: Late,
+    /// CPU time of this process (initiator, emulator and daemon) in the launch: warm-up, measured part and drain.
+    pub cpu: CpuTime,
+    /// Threads that never sleep, against cores.
+    pub busy: Busy,
+    /// Counters of the parts that have some, over the same time.
+    pub stages: StagesTold,
+}
+
+/// Where device code ran.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeviceTold {
+    /// `cuda` or `host`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Why it was taken.
+    pub why: String,
+}
+
+/// The array.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ArrayTold {
+    /// SSDs.
+    pub ssds: usize,
+    /// Their preset.
+    pub preset: String,
+    /// Logical capacity of each.
+    pub ssd_bytes: u64,
+    /// Modelled link, bytes a second each way; 0: not limited.
+    pub link_bytes_per_s: u64,
+    /// Its latency one way.
+    pub link_latency_us: f64,
+    /// Share of the SSDs' logical capacity that was written before the load began.
+    pub fill_share: f64,
+    /// `fresh`: no SSD has collected; `collecting`: some have, while filling or in the load. No load here is long enough for a steady state.
+    pub state: String,
+    /// What each SSD served in the launch: warm-up, measured part and drain. One that no longer answers is missing.
+    pub served: Vec<Served>,
+}
+
+/// What was checked.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Verify {
+    /// I/Os that ended well: warm-up, measured part and drain.
+    pub ios: u64,
+    /// Of these: reads that brought what was written last, and writes that were found when all was read back.
+    pub verified_ios: u64,
+    /// Blocks compared byte by byte; of all others every sector's header.
+    pub whole_blocks: u64,
+    /// Replicas of every block that were read back after writing.
+    pub replicas_read_back: u32,
+    /// The first thing that was wrong.
+    pub first_wrong: Option<String>,
+}
+
+/// I/Os that failed with one status.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ErrorTold {
+    /// Device status, as a kernel sees it.
+    pub status: u32,
+    /// DW0 of one of them.
+    pub dw0: u32,
+    /// In words.
+    pub what: String,
+    /// How many. Each ended the work of one thread.
+    pub count: u64,
+}
+
+/// Responses later than the model says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Late {
+    /// Responses delivered.
+    pub responses: u64,
+    /// Late ones.
+    pub late: u64,
+    /// Their share; null where the SSDs have no modelled time.
+    pub share: Option<f64>,
+    /// By how much, where the agent counts it.
+    pub lateness: Option<Lateness>,
+}
+
+/// The resident part of the HCA: what it takes from the device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AgentTold {
+    /// Its blocks, one for each pair of rings.
+    pub blocks: u32,
+    /// Multiprocessors of the device; null where the CPU stands for it.
+    pub multiprocessors: Option<u32>,
+    /// Share of the multiprocessors that a block of the agent is on; a block does not fill one.
+    pub share: Option<f64>,
+}
+
+/// Counters.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct StagesTold {
+    /// Reads that another replica served after a refusal.
+    pub retries: u64,
+    /// Responses that named no command in flight.
+    pub protocol_errors: u64,
+    /// Command ids, request slots and pool blocks still taken after the run.
+    pub leaked: u64,
+    /// Command capsules that reached SSDs.
+    pub capsules: u64,
+    /// RDMA operations that moved data for an I/O, its replicas together: a read or write that an SSD has served has one descriptor and takes one.
+    pub rdma_per_io: Option<f64>,
+    /// Bytes that left the array.
+    pub pushed_bytes: u64,
+    /// Bytes that came to the array.
+    pub pulled_bytes: u64,
+    /// Connections that broke.
+    pub broken: u64,
+    /// SENDs that met no receive.
+    pub rnr: u64,
+    /// Mean real time from the HCA's taking of a command to the array's seeing it, us.
+    pub fetch_us: f64,
+    /// Mean real time of a copy, from the array's asking for it to its seeing the end, us.
+    pub copy_us: f64,
+    /// Records that the central engine flushed to its log.
+    pub log_records: u64,
+}
+
+/// An argument's value as it is written.
+pub(super) fn word(value: impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+impl Report {
+    /// Prints the report for a person, or as JSON.
+    pub fn print(&self, json: bool) {
+        if json {
+            return print_json(self);
+        }
+        let load = &self.load;
+        outln!();
+        outln!(
+            "  load        {}: {} of {}, {} x {} in flight, volumes of {}, {} replicas",
+            word(load.mode),
+            word(load.rw),
+            human_bytes(load.bs),
+            load.clients,
+            load.iodepth,
+            human_bytes(load.size),
+            load.replicas
+        );
+        if load.buffers == Buffers::Pieces {
+            outln!("  buffers     in pieces, a command for each");
+        }
+        match load.bounce {
+            Some(Bounce::Batch) => outln!("  bounce      copied by the driver, one batch at a time"),
+            Some(Bounce::Kernel) => outln!("  bounce      copied by a kernel, one launch at a time"),
+            None => {}
+        }
+        let array = &self.array;
+        let full = array.fill_share * 100.0;
+        outln!("  array       {} SSDs, preset {}, {}, {full:.1} % full", array.ssds, array.preset, array.state);
+        if self.interrupted {
+            outln!("  interrupted figures so far");
+        }
+        for (what, timed) in [("read", &self.read), ("write", &self.write)] {
+            let Some(timed) = timed else { continue };
+            let us = &timed.latency_us;
+            outln!(
+                "  {what:<11} {:.0} IOPS, {:.3} GB/s, {} in {:.2} s",
+                timed.iops,
+                timed.gbps,
+                timed.ios,
+                self.elapsed_s
+            );
+            outln!("  latency     mean {:.1} us, p50 {:.1}, p90 {:.1}, p99 {:.1}", us.mean, us.p50, us.p90, us.p99);
+            outln!("              p99.9 {:.1}, p99.99 {:.1}, max {:.1}", us.p99_9, us.p99_99, us.max);
+        }
+        if let Some(ideal) = &self.ideal {
+            let (percent, limit) = (ideal.ratio * 100.0, &ideal.limit);
+            outln!("  ideal       {:.0} IOPS, {:.3} GB/s ({limit}); measured {percent:.1} %", ideal.iops, ideal.gbps);
+        }
+        match self.late.share {
+            Some(share) => outln!("  late        {:.2} % of responses later than the model says", share * 100.0),
+            None => outln!("  late        not counted: the SSDs have no modelled time"),
+        }
+        if let Some(lateness) = self.late.lateness.as_ref().filter(|_| self.late.share.is_some()) {
+            outln!("  seen        {}", lateness.line());
+        }
+        if let Some((least, most)) = shares(&self.array.served) {
+            outln!("  SSDs        {:.1} % to {:.1} % of the commands each", least * 100.0, most * 100.0);
+        }
+        if let Some(operations) = self.stages.rdma_per_io {
+            outln!("  RDMA        {operations:.2} operations an I/O");
+        }
+        let stages = &self.stages;
+        outln!("  emulator    command to the array {:.1} us, copy {:.1} us (means)", stages.fetch_us, stages.copy_us);
+        match &self.verify {
+            Some(verify) => {
+                outln!(
+                    "  verified    {} of {} I/Os, {} blocks in full",
+                    verify.verified_ios,
+                    verify.ios,
+                    verify.whole_blocks
+                );
+                if verify.replicas_read_back != 0 {
+                    outln!("              {} replicas of every block read back", verify.replicas_read_back);
+                }
+            }
+            None => outln!("  verified    nothing (--verify off)"),
+        }
+        for error in &self.errors {
+            outln!("  failed      {} x {}", error.count, error.what);
+        }
+        let mut threads: Vec<_> = self.cpu.threads.iter().collect();
+        threads.sort_by(|a, b| b.1.total_cmp(a.1));
+        let threads: Vec<_> = threads.iter().take(3).map(|(name, seconds)| format!("{name} {seconds:.2}")).collect();
+        outln!(
+            "  CPU time    {:.2} s user, {:.2} s system ({})",
+            self.cpu.user_s,
+            self.cpu.system_s,
+            threads.join(", ")
+        );
+        if self.busy.core_bound {
+            outln!("  core-bound  {} busy threads on {} cores", self.busy.threads, self.busy.cores);
+        }
+        outln!("  device      {} ({})", self.device.name, self.device.why);
+        let agent = &self.agent;
+        match agent.multiprocessors.zip(agent.share) {
+            Some((all, share)) => {
+                outln!("  agent       {} blocks on {all} multiprocessors, {:.1} %", agent.blocks, share * 100.0);
+            }
+            None => outln!("  agent       {} blocks", agent.blocks),
+        }
+        outln!("  emulated    {}", self.emulated.join("\n              "));
+    }
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Standard output. Whoever reads it may have gone (`gnstor volume list | head -1`), and a disk may be full: a command goes on, since it may have
+//! an array to shut down, and says so at its end.
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write};
+use std::sync::OnceLock;
+
+/// The first thing that went wrong.
+static FAILED: OnceLock<(ErrorKind, String)> = OnceLock::new();
+
+/// Prints a line on standard output; see [`failure`].
+#[macro_export]
+macro_rules! outln {
+    () => { $crate::out::write(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::out::write(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// Prints on standard output; see [`failure`].
+#[macro_export]
+macro_rules! out {
+    ($($text:tt)*) => { $crate::out::write(format_args!($($text)*)) };
+}
+
+/// What [`outln!`] and [`out!`] do.
+pub fn write(text: Arguments<'_>) {
+    let mut stdout = io::stdout().lock();
+    note(stdout.write_fmt(text).and_then(|()| stdout.flush()));
+}
+
+/// Keeps the error of something else that writes to standard output.
+pub fn note(result: io::Result<()>) {
+    if let Err(error) = result {
+        FAILED.get_or_init(|| (error.kind(), error.to_string()));
+    }
+}
+
+/// How a command is to end whose output did not get out: nothing is said where the reader has gone, and the exit code is that of a program that such
+/// a signal ends.
+pub fn failure() -> Option<(Option<&'static str>, u8)> {
+    FAILED.get().map(|(kind, why)| match kind {
+        ErrorKind::BrokenPipe => (None, 141),
+        _ => (Some(why.as_str()), 1),
+    })
+}
