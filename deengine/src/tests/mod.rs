@@ -9,6 +9,7 @@ mod compare;
 mod connect;
 mod cores;
 mod crash;
+mod deadline;
 mod events;
 mod faults;
 mod features;
@@ -103,6 +104,8 @@ struct Rig {
     next_cid: u16,
     sequence: u64,
     map_epoch: u32,
+    /// Ends the process where the test hangs.
+    _deadline: deadline::Deadline,
 }
 
 fn core_of(key: QueueKey) -> usize {
