@@ -291,3 +291,13 @@ fn a_barrier_is_a_sync_where_pages_were_programmed_or_erased_since_the_last_one(
     power.cut();
     assert!(store.barrier().is_err(), "not without power");
 }
+
+#[test]
+fn the_bytes_that_a_file_will_take_are_known_before_it_is_made() {
+    let _deadline = crate::tests::deadline();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ssd");
+    let bytes = DataFile::bytes_for(&Geometry::new(shape(), 5).unwrap(), 100_000).unwrap();
+    drop(new_file(&path, IoMode::Blocking));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), bytes);
+}
