@@ -107,3 +107,20 @@ fn quiet_times_win_space_back() {
     assert!(after > before, "{before} free superblocks before, {after} after");
     rig.check(rig.last(), "after background collection");
 }
+
+#[test]
+fn an_ssd_takes_every_block_of_the_capacity_that_it_states() {
+    let _deadline = crate::tests::deadline();
+    for timed in [false, true] {
+        for capacity in [1, 33, 1000, 4096u32] {
+            let mut rig = Rig::new(capacity.into(), timed, 3);
+            for step in 0..capacity {
+                // Three volumes, in an order in which neighbours are far apart.
+                let key = (vid(u16::try_from(step % 3).unwrap() + 1), step.wrapping_mul(0x9E37_79B1));
+                assert!(rig.write(key, 1), "block {step} of {capacity}");
+            }
+            assert_eq!(rig.ftl().mapped(), u64::from(capacity));
+            rig.check(rig.last(), "after the last block");
+        }
+    }
+}
