@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CPU time of the firmware alone: 4 KiB random reads from submission queue entry to completion entry, data by
-//! reference (the HCA moves it, not the firmware), preset `null`, queues filled in advance. One core with the access check
-//! and without, then several cores of one SSD, beside as many SSDs with a core each: what the machine allows. The same for
+//! reference (the HCA moves it, not the firmware), preset `null`, queues filled in advance. With the feature
+//! `unchecked-for-benchmarks`: one core with the access check and without. Then several cores of one SSD, beside as many
+//! SSDs with a core each: what the machine allows. The same for
 //! writes: of blocks never written, and at random over a full SSD, where collection and its copies are part of the figure.
 //!
 //! `cargo bench -p gnstor-deengine --bench firmware_rate [-- SECONDS [MOST_CORES]]`
@@ -236,7 +237,9 @@ fn main() {
     write_table(seconds, &counts);
 }
 
-fn read_tables(seconds: f64, counts: &[usize]) {
+/// Needs `--features unchecked-for-benchmarks`.
+#[cfg(feature = "unchecked-for-benchmarks")]
+fn access_check(seconds: f64) {
     let (mut cores, mut free) = (ssd(1), ssd(1));
     free[0].ssd().measure_unchecked();
     // In turn, so that a slow hour of the machine meets both.
@@ -249,8 +252,11 @@ fn read_tables(seconds: f64, counts: &[usize]) {
         println!("{what}: {:.0} ns, {rate:.3} M/s", 1e3 / rate);
     }
     println!("rate with the check on: {:.2} of the rate with it off", checked / unchecked);
-    drop((cores, free));
+}
 
+fn read_tables(seconds: f64, counts: &[usize]) {
+    #[cfg(feature = "unchecked-for-benchmarks")]
+    access_check(seconds);
     println!("\ncores   one SSD, M/s   times one core   as many SSDs, M/s   times one");
     let (mut one, mut apart_one) = (f64::NAN, f64::NAN);
     for &count in counts {

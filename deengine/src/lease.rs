@@ -17,6 +17,12 @@ use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
 
+/// Whether a lease that ends at `until` still runs at `at`. Every comparison of a time with the end of a lease is this one.
+#[inline]
+pub(crate) fn runs(until: Time, at: Time) -> bool {
+    at < until
+}
+
 /// Until when the SSD may serve, and who said so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ServingLease {
@@ -28,7 +34,7 @@ pub(crate) struct ServingLease {
 impl ServingLease {
     #[inline]
     pub(crate) fn runs(&self, at: Time) -> bool {
-        self.until.is_none_or(|until| at < until)
+        self.until.is_none_or(|until| runs(until, at))
     }
 
     /// When it ends.

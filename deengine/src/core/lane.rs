@@ -10,6 +10,7 @@
 //! the stamp windows in that core's cache. A lane is its core's until posted, the holder's of the lock until it is done, and its core's again.
 
 use super::roster::Line;
+use crate::lease::runs;
 use gnstor_base::time::Time;
 use gnstor_ftl::{CommitError, Commits, Committed, NewBlock, Target};
 use gnstor_proto::slba::Vid;
@@ -182,7 +183,7 @@ impl Work {
             let own = &blocks[*over..*over + job.blocks as usize];
             *over += job.blocks as usize;
             // One that has been committed is not committed again, also where whoever did it did not live to say so.
-            if now >= job.until || !matches!(job.verdict, Verdict::Stale) {
+            if !runs(job.until, now) || !matches!(job.verdict, Verdict::Stale) {
                 continue;
             }
             if is_full {

@@ -8,6 +8,8 @@ use super::volume::VolumeRules;
 use crate::fleet::{Fleet, Place};
 use crate::lease::ServingLease;
 use crate::request::{Refused, Request, Verb};
+#[cfg(test)]
+use gnstor_base::time::Span;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::slba::{Address, Vid};
@@ -25,8 +27,12 @@ pub(crate) struct Rules {
     pub(super) lease: ServingLease,
     /// Content and table are still being restored.
     pub(super) recovering: bool,
-    /// Nothing is asked but whether the volume is there: what the checks cost is measured against this.
+    /// A benchmark has turned the checks off: every request for a volume that exists is allowed.
+    #[cfg(feature = "unchecked-for-benchmarks")]
     pub(super) unchecked: bool,
+    /// [`Self::runs_until`] states an end that is this much too early, so that a test sees both disagree.
+    #[cfg(test)]
+    pub(super) early: Span,
 }
 
 impl Default for Rules {
@@ -37,7 +43,10 @@ impl Default for Rules {
             fleet: None,
             lease: ServingLease::default(),
             recovering: false,
+            #[cfg(feature = "unchecked-for-benchmarks")]
             unchecked: false,
+            #[cfg(test)]
+            early: Span::ZERO,
         }
     }
 }
@@ -71,11 +80,23 @@ impl Rules {
     /// Until when the leases run by which these very rules allow a write: nothing else of them changes with time.
     #[inline]
     pub(crate) fn runs_until(&self, request: &Authorized<Request>) -> Time {
-        if self.unchecked {
+        if self.is_unchecked() {
             return Time::NEVER;
         }
         let volume = self.volumes.get(usize::from(request.slot)).and_then(Option::as_ref);
-        volume.map_or(Time::ZERO, |volume| volume.lease_until.min(self.lease.until()))
+        let until = volume.map_or(Time::ZERO, |volume| volume.lease_until.min(self.lease.until()));
+        #[cfg(test)]
+        let until = until.before(self.early);
+        until
+    }
+
+    #[inline]
+    fn is_unchecked(&self) -> bool {
+        #[cfg(feature = "unchecked-for-benchmarks")]
+        let unchecked = self.unchecked;
+        #[cfg(not(feature = "unchecked-for-benchmarks"))]
+        let unchecked = false;
+        unchecked
     }
 
     /// Slot and rules of the volume, where the request is allowed.
@@ -86,7 +107,7 @@ impl Rules {
         request: &Request,
     ) -> Result<(u16, &VolumeRules), Refused> {
         let Address { client, vid, vba } = request.address;
-        if self.unchecked {
+        if self.is_unchecked() {
             return self.find(vid).ok_or_else(|| Refusal::UnknownVolume.into());
         }
         if identity != Identity::Client(client) {

@@ -4,6 +4,7 @@
 
 use crate::counters::{Counters, Done};
 use crate::fleet::Place;
+use crate::lease::runs;
 use crate::rate::Rate;
 use crate::request::Refused;
 use gnstor_base::time::{Span, Time};
@@ -78,7 +79,7 @@ impl VolumeRules {
     }
 
     pub(super) fn lease_runs(&self, now: Time) -> bool {
-        self.entry.writer.is_some() && now < self.lease_until
+        self.entry.writer.is_some() && runs(self.lease_until, now)
     }
 
     pub(super) fn check_read(&self, now: Time, client: ClientId, place: Place, map_epoch: u32) -> Result<(), Refused> {
@@ -94,7 +95,7 @@ impl VolumeRules {
 
     pub(super) fn check_writer(&self, now: Time, client: ClientId, lease_epoch: u32) -> Result<(), Refused> {
         let refusal = if self.entry.writer == Some(client) {
-            if lease_epoch == self.entry.lease_epoch && now < self.lease_until {
+            if lease_epoch == self.entry.lease_epoch && runs(self.lease_until, now) {
                 return Ok(());
             }
             Refusal::LeaseExpired

@@ -206,12 +206,32 @@ impl Remains {
 pub(super) fn seeds(least: u64, mut run: impl FnMut(u64)) -> u64 {
     let (first, seconds) = (number("GNSTOR_FUZZ_SEED").unwrap_or(0), number("GNSTOR_FUZZ_SECONDS").unwrap_or(0));
     let start = std::time::Instant::now();
-    let mut seed = first;
-    while seed < first + least || start.elapsed().as_secs() < seconds {
-        run(seed);
-        seed += 1;
+    let mut count = 0;
+    while count < least || start.elapsed().as_secs() < seconds {
+        run(first.wrapping_add(count));
+        count += 1;
     }
-    seed - first
+    count
+}
+
+/// In a process of its own, as the environment is shared by all tests.
+#[test]
+fn campaigns_begin_with_the_seed_of_the_environment() {
+    let this = std::env::current_exe().expect("the path of the test binary");
+    for test in ["campaign::every_permit_is_spent", "crash::damage::a_damaged_structure_is", "media::a_damaged_system"]
+    {
+        let mut child = std::process::Command::new(&this)
+            .args([&format!("tests::{test}"), "--nocapture", "--test-threads=1"])
+            .env("GNSTOR_FUZZ_SEED", "123456")
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("the test binary runs");
+        let output = std::io::BufReader::new(child.stdout.take().expect("it is piped"));
+        let first = std::io::BufRead::lines(output).map_while(Result::ok).find(|line| line.contains("seed "));
+        child.kill().expect("the test binary is there");
+        child.wait().expect("it has ended");
+        assert!(first.as_ref().is_some_and(|line| line.ends_with("seed 123456")), "{test}: {first:?}");
+    }
 }
 
 #[test]

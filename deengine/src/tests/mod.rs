@@ -9,6 +9,7 @@ mod compare;
 mod connect;
 mod cores;
 mod crash;
+mod deadline;
 mod events;
 mod faults;
 mod features;
@@ -21,6 +22,7 @@ mod model;
 mod moves;
 mod odometer;
 mod oracle;
+mod placement;
 mod presets;
 mod rate;
 mod reach;
@@ -103,6 +105,8 @@ struct Rig {
     next_cid: u16,
     sequence: u64,
     map_epoch: u32,
+    /// Ends the process where the test hangs.
+    _deadline: deadline::Deadline,
 }
 
 fn core_of(key: QueueKey) -> usize {

@@ -61,6 +61,12 @@ fn a_lower_or_equal_stamp_completes_without_being_applied() {
     rig.poke(WRITER, 0, &block(1));
     assert_eq!(rig.refused(WRITER, old), None);
     assert_eq!(rig.read(3), block(2));
+    let same = rig.io(io::WRITE, WRITER, 3, 1);
+    rig.poke(WRITER, 0, &block(3));
+    assert_eq!(rig.refused(WRITER, same), None);
+    rig.poke(WRITER, 0, &block(4));
+    assert_eq!(rig.refused(WRITER, same), None);
+    assert_eq!(rig.read(3), block(3), "the stamp of the second write is not above that of the first");
     // The same holds where a deallocation came between.
     let older = rig.io(io::WRITE, WRITER, 3, 1);
     let zero = rig.io(io::WRITE_ZEROES, WRITER, 3, 1);
@@ -68,7 +74,7 @@ fn a_lower_or_equal_stamp_completes_without_being_applied() {
     rig.poke(WRITER, 0, &block(9));
     assert_eq!(rig.refused(WRITER, older), None);
     assert_eq!(rig.read(3), [0; BLOCK]);
-    assert_eq!(rig.stats().old_stamps, 2);
+    assert_eq!(rig.stats().old_stamps, 3);
     assert_eq!(rig.mapped_blocks(), 0);
 }
 
@@ -142,13 +148,49 @@ fn ranges(list: &[(u16, u16, u32, u32)]) -> Vec<u8> {
 }
 
 fn deallocate(rig: &mut Rig, list: &[(u16, u16, u32, u32)]) -> Option<Refusal> {
+    let sqe = deallocation(rig, list);
+    rig.refused(WRITER, sqe)
+}
+
+/// A Dataset Management command of client 7 with these ranges, which are in its memory.
+fn deallocation(rig: &mut Rig, list: &[(u16, u16, u32, u32)]) -> Sqe {
     let mut sqe = rig.io(io::DATASET_MANAGEMENT, WRITER, 0, 1);
     let bytes = ranges(list);
     rig.poke(WRITER, 0, &bytes);
     sqe.dptr = KeyedSgl::keyed(0, u32::try_from(bytes.len()).unwrap(), KEY);
     sqe.cdw10 = u32::try_from(list.len() - 1).unwrap().into();
     sqe.cdw11 = 4.into();
-    rig.refused(WRITER, sqe)
+    sqe
+}
+
+#[test]
+fn trim_and_write_zeroes_with_a_wrong_lease_epoch_or_map_epoch_are_refused_and_change_nothing() {
+    let mut rig = Rig::new();
+    let mut map = FleetMap::equal(1, 64, 7, 1).unwrap();
+    map.epoch = 10;
+    rig.set_map(&map);
+    rig.map_epoch = 10;
+    rig.write(0, &[1]);
+    for is_trim in [true, false] {
+        let command = |rig: &mut Rig| {
+            if is_trim { deallocation(rig, &[(VOLUME, 7, 0, 1)]) } else { rig.io(io::WRITE_ZEROES, WRITER, 0, 1) }
+        };
+        for lease in [LEASE - 1, LEASE + 1] {
+            let sqe = Sqe { cdw3: lease.into(), ..command(&mut rig) };
+            let cqe = rig.run(WRITER, sqe);
+            assert_eq!((refusal(&cqe), cqe.dw1.get()), (Some(Refusal::LeaseExpired), LEASE), "TRIM {is_trim}");
+        }
+        for (epoch, want) in [(9, Refusal::StaleMap), (11, Refusal::MapBehind)] {
+            rig.map_epoch = epoch;
+            let sqe = command(&mut rig);
+            rig.map_epoch = 10;
+            let cqe = rig.run(WRITER, sqe);
+            assert_eq!((refusal(&cqe), cqe.dw1.get()), (Some(want), 10), "TRIM {is_trim}, map epoch {epoch}");
+        }
+        assert_eq!((rig.read(0), rig.mapped_blocks()), (block(1), 1));
+    }
+    assert_eq!(deallocate(&mut rig, &[(VOLUME, 7, 0, 1)]), None);
+    assert_eq!(rig.mapped_blocks(), 0);
 }
 
 #[test]

@@ -34,6 +34,7 @@ impl Rig {
             next_cid: 0,
             sequence: 0,
             map_epoch: 1,
+            _deadline: super::deadline::Deadline::start(),
         }
     }
 

@@ -268,6 +268,24 @@ fn a_core_whose_clock_is_behind_judges_by_the_latest_of_all() {
     assert_eq!(rig.layer_stats().host_pages, 0);
 }
 
+/// The core's two answers about a lease disagree for a microsecond: `runs_until` says that it is over, `confirm` that it
+/// runs. The core leaves such a write to the SSD, and does not submit it again and again.
+#[test]
+fn a_write_in_the_instant_at_which_the_two_ends_of_a_lease_disagree_is_completed() {
+    for (before_end, want) in [(500, None), (1, None), (0, Some(Refusal::LeaseExpired))] {
+        let mut rig = rig();
+        rig.ssd().table.end_early(Span::from_ns(1_000));
+        let end = rig.now + Span::from_ms(10_000);
+        rig.chmod(|_| {});
+        let ids = arrive(&mut rig, WRITER, &[6]);
+        rig.now = end.before(Span::from_ns(before_end));
+        rig.step(rig.now);
+        rig.pump();
+        assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), want, "{before_end} ns before the end");
+        assert_eq!(rig.mapped_blocks(), u64::from(want.is_none()));
+    }
+}
+
 #[test]
 fn a_write_that_has_arrived_ends_with_its_lease() {
     let mut rig = rig();

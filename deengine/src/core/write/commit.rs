@@ -5,6 +5,7 @@ use super::{Posted, Writes};
 use crate::command::{OK, WriteEnd};
 use crate::core::lane::{Job, Lane, Verdict, commit_all};
 use crate::core::{Core, Shared, SsdGuard};
+use crate::lease::runs;
 use crate::permission::Authorized;
 use crate::permit::CompletionPermit;
 use crate::request::Request;
@@ -92,10 +93,12 @@ impl Core {
             }
             let allowed = write.command.as_ref().filter(|_| write.failure.is_none()).and_then(|(_, request)| {
                 let identity = Identity::Client(request.get().address.client);
-                // By the same rules only the time can have taken the right away.
+                // Whatever `confirm` says, a write whose leases have ended by `until` is not submitted: the commit
+                // would return it as stale, and the core would submit it again at the same time, for ever.
                 let until = self.rules.runs_until(request);
-                let same = write.version == self.version && now < until;
-                (same || self.rules.confirm(now, identity, request).is_ok()).then(|| (target(request), until))
+                let same = write.version == self.version;
+                let allowed = runs(until, now) && (same || self.rules.confirm(now, identity, request).is_ok());
+                allowed.then(|| (target(request), until))
             });
             let Some((target, until)) = allowed else {
                 posted.push(Posted { write: id, is_job: false });
