@@ -130,7 +130,8 @@ pub trait Helper: Send {
     fn step(&mut self, now: Time) -> bool;
 }
 
-/// An NVMe controller as target offload drives it.
+/// An NVMe controller as target offload drives it. No method has a default: a wrapper that forgets to forward one does not
+/// compile.
 pub trait Controller {
     /// An RDMA connection asks to become a queue.
     ///
@@ -147,12 +148,10 @@ pub trait Controller {
 
     /// These capsules will be submitted next, in this order, by this or another queue: a hint, so that a controller can
     /// have the memory fetched that they will need.
-    fn announce(&mut self, _commands: &[Sqe]) {}
+    fn announce(&mut self, commands: &[Sqe]);
 
     /// The memory that only the controller itself touches, under its locks.
-    fn own_memory(&self) -> Vec<Arc<HostRegion>> {
-        Vec::new()
-    }
+    fn own_memory(&self) -> Vec<Arc<HostRegion>>;
 
     /// A transfer ended.
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome);

@@ -405,6 +405,12 @@ impl Controller for Ssd {
         self.take_capsule(now, key, sqe, false);
     }
 
+    fn announce(&mut self, _commands: &[Sqe]) {}
+
+    fn own_memory(&self) -> Vec<Arc<HostRegion>> {
+        self.ftl.own_memory()
+    }
+
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         let Some(Transfer { command: id, kind }) = self.transfers.remove(transfer.0) else {
             self.stats.unknown_transfers += 1;

@@ -55,7 +55,7 @@ impl Fleet {
     pub fn place(&self, entry: &VolumeEntry, vba: u32) -> Place {
         let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, self.map.groups());
         let mut first = true;
-        for member in self.map.members(group).take(usize::from(entry.replicas)) {
+        for member in self.map.replicas(group, entry.replicas) {
             if Some(member.ssd) == self.own {
                 return if member.filling || self.filling { Place::Filling } else { Place::Serving { first } };
             }

@@ -2,11 +2,13 @@
 //! An SSD whose restore is under way, as its hosts see it: it is there, and every command is to be tried again later (protocol rule 11).
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::{CmRequest, cm_reject};
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::status::{Detail, Refusal};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 /// Most queues at a time: who connects while an SSD recovers is to come back anyway.
 const MAX_QUEUES: usize = 4096;
@@ -50,6 +52,12 @@ impl Controller for Recovering {
         };
         cqe.set_status_word(Refusal::NotReady.status().0);
         self.effects.push_back(Effect::Complete { queue, cqe, at: now, pushed_bytes: 0 });
+    }
+
+    fn announce(&mut self, _commands: &[Sqe]) {}
+
+    fn own_memory(&self) -> Vec<Arc<HostRegion>> {
+        Vec::new()
     }
 
     fn transferred(&mut self, _now: Time, _transfer: TransferId, _outcome: Outcome) {}

@@ -59,6 +59,10 @@ impl Controller for Puppet {
         let effects = told.on_submit.pop_front().unwrap_or_default();
         told.effects.extend(effects);
     }
+    fn announce(&mut self, _: &[Sqe]) {}
+    fn own_memory(&self) -> Vec<Arc<HostRegion>> {
+        Vec::new()
+    }
     fn transferred(&mut self, _: Time, _: TransferId, outcome: Outcome) {
         let mut told = self.told();
         told.transferred.push(outcome);

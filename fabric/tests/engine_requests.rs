@@ -2,6 +2,7 @@
 //! What the engine makes of requests that are no plain SENDs: a half that reports what the test says, and what it is told.
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
 use gnstor_fabric::engine::{Engine, EngineConfig, HalfId, Port};
 use gnstor_fabric::hca::abi::*;
@@ -58,6 +59,10 @@ impl Controller for Counts {
     fn close_queue(&mut self, _: Time, _: QueueKey) {}
     fn submit(&mut self, _: Time, _: QueueKey, _: &Sqe) {
         *self.0.lock().expect("no panic while held") += 1;
+    }
+    fn announce(&mut self, _: &[Sqe]) {}
+    fn own_memory(&self) -> Vec<Arc<HostRegion>> {
+        Vec::new()
     }
     fn transferred(&mut self, _: Time, _: TransferId, _: Outcome) {}
     fn step(&mut self, _: Time) {}

@@ -296,18 +296,20 @@ impl HostChannel {
     }
 }
 
-/// The SSDs that have the block, and whether each serves already.
-fn members(file: &File, vba: u32) -> Option<impl Iterator<Item = (usize, bool)>> {
+/// The replicas of a block in order: the SSD of each, and whether it serves reads. `None`: the replica is missing.
+fn replicas(file: &File, vba: u32) -> Option<impl Iterator<Item = Option<(usize, bool)>>> {
     let (map, info) = (&file.client().map, file.info());
     let shift = u8::try_from((info.chunk_bytes / BLOCK_BYTES).trailing_zeros()).ok()?;
     let vid = crate::client::vid_of(info).ok()?;
     let group = group_of(vid, vba, shift, info.factor, map.groups());
-    Some(map.members(group).take(info.replicas as usize).map(|member| (member.ssd.into(), !member.filling)))
+    let row = map.row(group).take(info.replicas as usize);
+    Some(row.map(|place| place.map(|member| (member.ssd.into(), !member.filling))))
 }
 
 /// The `k`-th SSD to read the block from.
 fn serving(file: &File, vba: u32, k: usize) -> Option<usize> {
-    let all = || members(file, vba).into_iter().flatten().filter(|(_, serves)| *serves).map(|(ssd, _)| ssd);
+    let row = || replicas(file, vba).into_iter().flatten().flatten();
+    let all = || row().filter(|(_, serves)| *serves).map(|(ssd, _)| ssd);
     all().nth(k % all().count().max(1))
 }
 
@@ -315,7 +317,7 @@ fn serving(file: &File, vba: u32, k: usize) -> Option<usize> {
 fn place(file: &File, command: &Command) -> Option<usize> {
     match command.write {
         true if file.rights() != Rights::Write => None,
-        true => members(file, command.vba)?.nth(command.replica).map(|(ssd, _)| ssd),
+        true => replicas(file, command.vba)?.nth(command.replica)?.map(|(ssd, _)| ssd),
         false => serving(file, command.vba, command.replica),
     }
 }

@@ -286,7 +286,7 @@ fn map(t: &mut Table) {
     t.value(places, bytes.len() as u64);
     // Five SSDs less one: the lost one's places are filled by another. Three less one: nobody is left, the places are empty.
     let filling = map.places().iter().copied().find(|p| p & 0x8000 != 0).expect("a place is being filled");
-    let member = (0..map.groups()).flat_map(|g| map.members(g)).find(|m| m.filling).expect("likewise");
+    let member = (0..map.groups()).flat_map(|g| map.row(g).flatten()).find(|m| m.filling).expect("likewise");
     t.value(&format!("({filling} & GNP_PLACE_FILLING) != 0"), 1u8);
     t.value(&format!("{filling} & ~GNP_PLACE_FILLING"), member.ssd);
     let small = FleetMap::equal(3, 2, 1, 1).unwrap().without(1);

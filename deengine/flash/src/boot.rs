@@ -32,6 +32,7 @@ mod tests {
 
     #[test]
     fn marks_of_two_boots_differ_in_four_bits() {
+        let _deadline = crate::tests::deadline();
         // The code is linear: the distance of two marks is the weight of the mark of their boots' difference.
         assert_eq!(mark(5) ^ mark(600), mark(5 ^ 600));
         let least = (1..=LAST_BOOT).map(|difference| mark(difference).count_ones()).min();

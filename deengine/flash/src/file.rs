@@ -94,6 +94,14 @@ pub struct DataFile {
 }
 
 impl DataFile {
+    /// Bytes of disk that [`Self::create`] takes for an SSD of this geometry.
+    ///
+    /// # Errors
+    /// The reason why no such file is possible.
+    pub fn bytes_for(geometry: &Geometry, system_bytes: u64) -> Result<u64, String> {
+        Layout::new(geometry.clone(), system_bytes, String::new()).map(|layout| layout.end)
+    }
+
     /// Makes a new SSD of a file that is not there, empty or all zeros, or of a block device that begins and ends with zeros. `label`
     /// says what it is, in at most 256 bytes.
     ///

@@ -308,6 +308,16 @@ impl FtlConfig {
         Ok(Self::sizes(preset, logical_pages, dump_bytes)?.store_bytes())
     }
 
+    /// Bytes of disk that the data file of such an SSD takes: system area, records and data.
+    ///
+    /// # Errors
+    /// As [`geometry_for`], or where no such file is possible.
+    pub fn data_file_bytes(preset: &Preset, logical_pages: u64, dump_bytes: u64) -> Result<u64, OpenError> {
+        let system_bytes = Self::store_bytes(preset, logical_pages, dump_bytes)?;
+        let geometry = geometry_for(preset, logical_pages)?;
+        gnstor_flash::DataFile::bytes_for(&geometry, system_bytes).map_err(OpenError::Capacity)
+    }
+
     /// What the system area is formatted with.
     ///
     /// # Errors

@@ -239,6 +239,15 @@ impl Ftl {
         Err(CommitError::Stalled)
     }
 
+    /// Begins a checkpoint and copies every word of the map at once, for tests.
+    #[cfg(test)]
+    pub(crate) fn copy_checkpoint(&self, now: Time) {
+        let inner = &mut *self.lock();
+        self.begin_checkpoint(inner, now);
+        inner.checkpoint.as_mut().expect("a checkpoint has begun").owed = u64::MAX;
+        self.checkpoint_step(inner);
+    }
+
     fn begin_checkpoint(&self, inner: &mut Inner, _now: Time) {
         let writing = self.meta(inner).and_then(|meta| Checkpoint::begin_with(&self.durable, &inner.journal, meta));
         match writing {

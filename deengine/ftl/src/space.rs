@@ -263,6 +263,7 @@ mod tests {
 
     #[test]
     fn the_least_erased_superblock_is_opened_first() {
+        let _deadline = crate::tests::deadline();
         let mut space = Space::new(3, |_| 10);
         space.freed(Superblock(0), 5, 10);
         space.freed(Superblock(2), 3, 10);
@@ -273,6 +274,7 @@ mod tests {
 
     #[test]
     fn greedy_takes_the_emptiest_and_cost_benefit_minds_age() {
+        let _deadline = crate::tests::deadline();
         let mut space = Space::new(20, |_| 100);
         let old = closed(&mut space, 60);
         for _ in 0..15 {
@@ -285,6 +287,7 @@ mod tests {
 
     #[test]
     fn full_open_and_unsettled_superblocks_are_no_victims() {
+        let _deadline = crate::tests::deadline();
         let mut space = Space::new(4, |_| 10);
         closed(&mut space, 10);
         space.open(Stream::Host).unwrap();
@@ -297,6 +300,7 @@ mod tests {
 
     #[test]
     fn a_cold_superblock_is_found_when_the_spread_is_beyond_the_bound() {
+        let _deadline = crate::tests::deadline();
         let mut space = Space::new(3, |_| 10);
         let cold = closed(&mut space, 10);
         space.freed(Superblock(2), 9, 10);
@@ -307,6 +311,7 @@ mod tests {
 
     #[test]
     fn a_superblock_without_good_blocks_is_dead() {
+        let _deadline = crate::tests::deadline();
         let mut space = Space::new(2, |s| s.0 * 10);
         assert_eq!((space.free(), space.good_pages()), (1, 10));
         space.freed(Superblock(1), 1, 0);

@@ -2,7 +2,8 @@
 //! Forgetting a volume: every block of it is unmapped, a bounded part of the map at a time (protocol rule 10).
 //!
 //! Insertions of other volumes may move a word from a part not yet swept to one already swept. While a sweep runs, the
-//! words written behind its front are looked at one by one, so that one pass finds everything.
+//! words written behind its front are looked at one by one, so that one pass finds everything. The stash is listed with the
+//! first bucket; only an insertion's own block goes there, and a swept volume has no insertions.
 
 use crate::layer::{Ftl, Inner};
 use gnstor_base::time::Time;
@@ -62,13 +63,6 @@ impl Ftl {
             let next = sweep.next_bucket + buckets;
             inner.sweeps[at].next_bucket = next;
             if next >= self.map.buckets() {
-                // The stash is listed with bucket 0, which was looked at long ago.
-                let stashed = self.map.scan(0, 1).filter(|&(vid, _, page)| self.is_swept(&sweep, vid, page));
-                let stashed: Vec<u32> = stashed.map(|(_, vba, _)| vba).collect();
-                unmapped += stashed.len() as u64;
-                for vba in stashed {
-                    self.unmap(inner, sweep.vid, vba);
-                }
                 inner.journal.begin();
                 inner.journal.add(Record::Forgotten { vid: sweep.vid, generation: sweep.generation });
                 let seq = inner.journal.commit();
@@ -101,7 +95,7 @@ impl Ftl {
     pub(crate) fn sweep_behind(&self, inner: &mut Inner) {
         let mut behind = std::mem::take(&mut inner.behind);
         for (index, value) in behind.drain(..) {
-            // What goes to the stash is found by the end of the pass: see below.
+            // An insertion puts only its own block into the stash, never one of a swept volume.
             let Some((vid, vba, page)) = self.map.entry_of_word(index, value) else { continue };
             let bucket = self.map.bucket_of_word(index);
             let passed = |s: &Sweep| self.is_swept(s, vid, page) && s.end.is_none() && bucket < Some(s.next_bucket);

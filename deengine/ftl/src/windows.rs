@@ -277,6 +277,7 @@ mod tests {
 
     #[test]
     fn the_window_remembers_exactly_the_last_4096_blocks() {
+        let _deadline = crate::tests::deadline();
         let mut window = Window::default();
         for vba in 0..10_000u32 {
             window.record(vba, stamp(u64::from(vba)));
@@ -289,6 +290,7 @@ mod tests {
 
     #[test]
     fn a_block_written_again_keeps_its_newest_stamp_when_the_old_one_leaves() {
+        let _deadline = crate::tests::deadline();
         let mut window = Window::default();
         window.record(7, stamp(1));
         window.record(7, stamp(2));
@@ -302,6 +304,7 @@ mod tests {
 
     #[test]
     fn a_window_that_was_loaded_is_the_one_that_was_recorded() {
+        let _deadline = crate::tests::deadline();
         for steps in [0, 1, 4095, 4096, 4097, 9_000u32] {
             let (mut recorded, mut loaded) = (Window::default(), Window::default());
             for step in 0..steps {
@@ -321,6 +324,7 @@ mod tests {
 
     #[test]
     fn whatever_is_asked_and_however_old_a_chain_is_the_window_says_what_a_list_says() {
+        let _deadline = crate::tests::deadline();
         // Few blocks that come often, many that come once, and some that are asked for many laps after they came.
         let mut window = Window::default();
         let mut list = std::collections::VecDeque::new();
@@ -349,6 +353,7 @@ mod tests {
 
     #[test]
     fn a_chain_that_nobody_came_by_for_laps_is_not_taken_up_again() {
+        let _deadline = crate::tests::deadline();
         let (chain, _) = chain_of(0);
         let (mut same, other): (Vec<u32>, Vec<u32>) = (1..40_000).partition(|&vba| chain_of(vba).0 == chain);
         let asked = same.pop().unwrap();
@@ -368,6 +373,7 @@ mod tests {
 
     #[test]
     fn a_place_taken_by_a_third_chain_after_laps_leads_nobody_in_a_circle() {
+        let _deadline = crate::tests::deadline();
         let of = |chain| (0u32..).filter(move |&vba| chain_of(vba).0 == chain);
         let (mut first, mut second) = (of(1), of(2));
         let mut window = Window::default();
@@ -394,6 +400,7 @@ mod tests {
 
     #[test]
     fn a_window_told_again_in_its_order_is_the_same_window() {
+        let _deadline = crate::tests::deadline();
         let mut window = Window::default();
         for step in 0..9_000u32 {
             window.record(step * 7 % 5000, stamp(u64::from(step)));

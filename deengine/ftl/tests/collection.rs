@@ -3,8 +3,11 @@
 
 #[path = "../benches/common/mod.rs"]
 mod common;
+#[path = "../../testing/deadline.rs"]
+mod deadline;
 
 use common::skew::{Run, Skew};
+use deadline::deadline;
 use gnstor_ftl::Policy;
 
 const NEVER: u32 = u32::MAX;
@@ -15,6 +18,7 @@ fn run(policy: Policy, skew: Skew) -> Run {
 
 #[test]
 fn cost_benefit_costs_no_more_than_greedy_where_some_blocks_are_hot() {
+    let _deadline = deadline();
     for skew in [Skew::EightyTwenty, Skew::Zipf] {
         for spare_permille in [70, 150, 280] {
             let cost = |policy| Run { spare_permille, ..run(policy, skew) }.cost().amplification;
@@ -27,6 +31,7 @@ fn cost_benefit_costs_no_more_than_greedy_where_some_blocks_are_hot() {
 
 #[test]
 fn greedy_costs_little_more_or_less_where_all_blocks_are_alike() {
+    let _deadline = deadline();
     let cost = |policy| run(policy, Skew::Uniform).cost().amplification;
     let (greedy, cost_benefit) = (cost(Policy::Greedy), cost(Policy::CostBenefit));
     println!("uniform: greedy {greedy:.3}, cost-benefit {cost_benefit:.3}");
@@ -35,6 +40,7 @@ fn greedy_costs_little_more_or_less_where_all_blocks_are_alike() {
 
 #[test]
 fn wear_levelling_bounds_the_spread_and_costs_moves() {
+    let _deadline = deadline();
     let cost = |wear_bound| Run { wear_bound, ..run(Policy::Greedy, Skew::Tenth) }.cost();
     let (without, with) = (cost(NEVER), cost(8));
     println!("without {without:?}, with {with:?}");

@@ -3,8 +3,11 @@
 
 #[path = "../benches/common/mod.rs"]
 mod common;
+#[path = "../../testing/deadline.rs"]
+mod deadline;
 
 use common::closed_loop::Ssd;
+use deadline::deadline;
 use gnstor_model::{Preset, State};
 
 /// In percent.
@@ -30,10 +33,12 @@ fn misses(names: &[&str], state: State, logical_pages: u64) -> Vec<String> {
 
 #[test]
 fn every_fresh_figure_is_met_through_the_layer() {
+    let _deadline = deadline();
     assert_eq!(misses(Preset::NAMES, State::Fresh, 1 << 17), [""; 0]);
 }
 
 #[test]
 fn steady_figures_are_met_through_the_layer() {
+    let _deadline = deadline();
     assert_eq!(misses(&["p5800x", "9550max"], State::Steady, 1 << 19), [""; 0]);
 }

@@ -178,6 +178,12 @@ impl Map {
         self.shape.buckets
     }
 
+    /// The two buckets that a block may be in.
+    pub fn buckets_of(&self, vid: Vid, vba: u32) -> [u64; 2] {
+        let probe = self.place(vid, vba);
+        [probe.first.into(), probe.second.into()]
+    }
+
     /// Keys that found no place in the table proper.
     #[inline]
     pub fn stashed(&self) -> usize {

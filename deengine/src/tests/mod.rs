@@ -21,6 +21,7 @@ mod model;
 mod moves;
 mod odometer;
 mod oracle;
+mod placement;
 mod presets;
 mod rate;
 mod reach;

@@ -64,7 +64,7 @@ fn reach(wanted: Refusal) -> (Rig, Cqe) {
         Refusal::WrongTarget | Refusal::AskTheFirst => {
             let (other, volume) = in_map(&four);
             rig = other;
-            let place = |map: &FleetMap, group| map.members(group).take(2).position(|member| member.ssd == 0);
+            let place = |map: &FleetMap, group| map.replicas(group, 2).position(|member| member.ssd == 0);
             let want = if wanted == Refusal::WrongTarget { None } else { Some(1) };
             let vba = vba_where(&four, &volume, |map, group| place(map, group) == want);
             attempt(&mut rig, io::READ, READER, vba)
@@ -81,7 +81,7 @@ fn reach(wanted: Refusal) -> (Rig, Cqe) {
             let map = FleetMap::equal(6, 64, 7, 1).unwrap().without(1);
             let (other, volume) = in_map(&map);
             rig = other;
-            let fills = |map: &FleetMap, group| map.members(group).take(2).any(|m| m.ssd == 0 && m.filling);
+            let fills = |map: &FleetMap, group| map.replicas(group, 2).any(|m| m.ssd == 0 && m.filling);
             let vba = vba_where(&map, &volume, fills);
             attempt(&mut rig, io::READ, WRITER, vba)
         }

@@ -130,8 +130,8 @@ fn vba_where(map: &FleetMap, entry: &VolumeEntry, wanted: impl Fn(&[u16]) -> boo
         .map(|chunk| chunk << entry.chunk_shift)
         .find(|&vba| {
             let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
-            let ssds: Vec<u16> = map.members(group).map(|member| member.ssd).collect();
-            wanted(&ssds[..usize::from(entry.replicas)])
+            let ssds: Vec<u16> = map.replicas(group, entry.replicas).map(|member| member.ssd).collect();
+            wanted(&ssds)
         })
         .expect("32 chunks over 4 SSDs hold every kind")
 }
@@ -174,7 +174,7 @@ fn a_filling_replica_takes_writes_and_refuses_reads() {
     let next = map.without(1);
     let vba = (0..32).map(|chunk| chunk << 4).find(|&vba| {
         let group = group_of(volume.vid, vba, 4, volume.factor, 64);
-        next.members(group).take(2).any(|member| member.ssd == 0 && member.filling)
+        next.replicas(group, 2).any(|member| member.ssd == 0 && member.filling)
     });
     let vba = vba.expect("SSD 0 fills in for SSD 1 somewhere");
     rig.set_map(&next);

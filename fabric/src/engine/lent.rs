@@ -6,9 +6,11 @@
 //! ```
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::Sqe;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// A controller lent to an engine. When it is dropped the controller goes back, unless a panic is the reason: then its state is
@@ -63,6 +65,10 @@ impl<C: Controller> Controller for Lent<C> {
         self.get_mut().announce(commands);
     }
 
+    fn own_memory(&self) -> Vec<Arc<HostRegion>> {
+        self.get().own_memory()
+    }
+
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         self.get_mut().transferred(now, transfer, outcome);
     }
@@ -77,5 +83,81 @@ impl<C: Controller> Controller for Lent<C> {
 
     fn pop_effect(&mut self) -> Option<Effect> {
         self.get_mut().pop_effect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Engine, EngineConfig};
+    use std::sync::Mutex;
+
+    /// A controller with memory of its own, which logs the name of each method that is called.
+    struct Logs(Arc<HostRegion>, Arc<Mutex<Vec<&'static str>>>);
+
+    impl Logs {
+        fn log(&self, method: &'static str) {
+            self.1.lock().expect("no panic while held").push(method);
+        }
+    }
+
+    impl Controller for Logs {
+        fn open_queue(&mut self, _: Time, _: QueueKey, _: &CmRequest) -> Result<(), u16> {
+            self.log("open_queue");
+            Ok(())
+        }
+        fn close_queue(&mut self, _: Time, _: QueueKey) {
+            self.log("close_queue");
+        }
+        fn submit(&mut self, _: Time, _: QueueKey, _: &Sqe) {
+            self.log("submit");
+        }
+        fn announce(&mut self, _: &[Sqe]) {
+            self.log("announce");
+        }
+        fn own_memory(&self) -> Vec<Arc<HostRegion>> {
+            vec![Arc::clone(&self.0)]
+        }
+        fn transferred(&mut self, _: Time, _: TransferId, _: Outcome) {
+            self.log("transferred");
+        }
+        fn step(&mut self, _: Time) {
+            self.log("step");
+        }
+        fn next_event(&self) -> Option<Time> {
+            Some(Time::from_ns(7))
+        }
+        fn pop_effect(&mut self) -> Option<Effect> {
+            self.log("pop_effect");
+            None
+        }
+    }
+
+    #[test]
+    fn the_memory_of_a_lent_controller_is_known_to_its_transport() {
+        let region = HostRegion::alloc(4096).unwrap();
+        let (lent, _back) = lend(Logs(Arc::clone(&region), Arc::default()));
+        let mut engine = Engine::new(EngineConfig::default());
+        engine.add_target(Box::new(lent), Vec::new());
+        let known: Vec<_> = engine.own_memory().iter().map(|region| region.id()).collect();
+        assert_eq!(known, [region.id()]);
+    }
+
+    #[test]
+    fn every_call_reaches_the_lent_controller() {
+        let (region, log) = (HostRegion::alloc(4096).unwrap(), Arc::<Mutex<Vec<_>>>::default());
+        let (mut lent, back) = lend(Logs(region, Arc::clone(&log)));
+        lent.open_queue(Time::ZERO, QueueKey(1), &CmRequest::default()).unwrap();
+        lent.announce(&[Sqe::default()]);
+        lent.submit(Time::ZERO, QueueKey(1), &Sqe::default());
+        lent.transferred(Time::ZERO, TransferId(1), Outcome::ConnectionLost);
+        lent.step(Time::ZERO);
+        assert!(lent.pop_effect().is_none() && lent.next_event() == Some(Time::from_ns(7)));
+        lent.close_queue(Time::ZERO, QueueKey(1));
+        assert_eq!(lent.own_memory().len(), 1);
+        let called = ["open_queue", "announce", "submit", "transferred", "step", "pop_effect", "close_queue"];
+        assert_eq!(*log.lock().unwrap(), called);
+        drop(lent);
+        assert!(back.try_recv().is_ok(), "the owner gets the controller back");
     }
 }

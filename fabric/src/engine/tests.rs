@@ -50,6 +50,10 @@ impl Controller for Puppet {
         let effects = std::mem::take(&mut seen.on_submit);
         seen.effects.extend(effects);
     }
+    fn announce(&mut self, _: &[Sqe]) {}
+    fn own_memory(&self) -> Vec<Arc<HostRegion>> {
+        Vec::new()
+    }
     fn transferred(&mut self, _: Time, _: TransferId, outcome: Outcome) {
         self.seen().ended.push(outcome);
     }

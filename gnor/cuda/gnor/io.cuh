@@ -211,8 +211,9 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
     write_capsule(c, v, x, cid, vba, n, write ? r.pool_addr : 0);
     x.cid = cid;
     x.ssd = ssd;
-  } else {  // a command that has ended before it began; a write may have holes, but not only those
-    gn_u32 status = error ? GN_QP_BROKEN | (error & 0xffffu) : write && x.attempt ? 0u : (gn_u32)GN_NO_REPLICA;
+  } else {  // no command is sent for this replica: a write may lack replicas, but not all of them
+    gn_u32 missing = write && has_replica(v, vba) ? 0u : (gn_u32)GN_NO_REPLICA;
+    gn_u32 status = error ? GN_QP_BROKEN | (error & 0xffffu) : missing;
     S::add(&r.done, 1u | (status ? note_failure<S>(r, status, 0, 0) : 0u));
   }
   if (!write) {

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Placement on the device: the same function as proto/src/placement.rs, over the fleet map's table in device memory.
+// Placement on the device: the same function as proto/src/placement.rs, over the fleet map's table in device
+// memory. proto/tests/golden/placement.txt holds cases that both must compute alike.
+//
+// Replica k of a block is at place k of its group's row. An empty place is a missing replica: no later place
+// stands in for it.
 #pragma once
 #include "gnor/abi.h"
 
@@ -18,14 +22,21 @@ GN_DEV const gn_u16* row_of(const volume& v, gn_u32 vba) {
   return (const gn_u16*)v.places_addr + (gn_u64)group * v.width;
 }
 
-// Replica `k` of the block for a write: its SSD, serving or filling; PLACE_NONE where the group has a hole.
+// The SSD that a write of replica `k` goes to, serving or filling; PLACE_NONE where the replica is missing.
 GN_DEV gn_u32 write_place(const volume& v, gn_u32 vba, gn_u32 k) {
   gn_u32 place = row_of(v, vba)[k];
   return place == PLACE_NONE ? (gn_u32)PLACE_NONE : place & ~(gn_u32)PLACE_FILLING;
 }
 
-// The SSD to read from: attempt 0 takes one of the serving replicas by `spread`; a later attempt walks them from the first (protocol
-// rule 7).
+// Whether any replica of the block has an SSD. A write without one fails.
+GN_DEV bool has_replica(const volume& v, gn_u32 vba) {
+  for (gn_u32 k = 0; k < v.replicas; ++k)
+    if (write_place(v, vba, k) != PLACE_NONE) return true;
+  return false;
+}
+
+// The SSD to read from. Attempt 0 takes one of the serving replicas by `spread`. Attempt n takes the n-th serving
+// replica, from the first on (protocol rule 7). PLACE_NONE where no replica serves.
 GN_DEV gn_u32 read_place(const volume& v, gn_u32 vba, gn_u32 attempt, gn_u32 spread) {
   const gn_u16* row = row_of(v, vba);
   gn_u32 serving = 0;  // a bit a replica

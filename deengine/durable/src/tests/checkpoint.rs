@@ -76,6 +76,7 @@ fn restore(durable: &Durable) -> Result<(Vec<u64>, u64), Unusable> {
 
 #[test]
 fn a_fuzzy_copy_and_the_journal_give_the_exact_words() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut map) = start(&bench);
     for round in 1..9 {
@@ -89,6 +90,7 @@ fn a_fuzzy_copy_and_the_journal_give_the_exact_words() {
 
 #[test]
 fn a_damaged_newest_checkpoint_falls_back_while_the_journal_reaches() {
+    let _deadline = crate::tests::deadline();
     let offsets = |durable: &Durable, which: usize| {
         let layout = durable.layout();
         [0, layout.table, layout.meta, layout.words, layout.words + 20_000].map(|at| layout.checkpoints[which] + at + 9)
@@ -119,6 +121,7 @@ fn a_damaged_newest_checkpoint_falls_back_while_the_journal_reaches() {
 
 #[test]
 fn an_older_checkpoint_is_of_no_use_once_the_ring_has_been_reused() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut map) = start(&bench);
     map.checkpoint(&durable, 1);
@@ -138,6 +141,7 @@ fn an_older_checkpoint_is_of_no_use_once_the_ring_has_been_reused() {
 
 #[test]
 fn finish_insists_on_all_words_and_a_durable_journal() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut map) = start(&bench);
     map.change(5);
@@ -161,6 +165,7 @@ fn finish_insists_on_all_words_and_a_durable_journal() {
 
 #[test]
 fn an_abandoned_transaction_does_not_hold_a_checkpoint_up() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut map) = start(&bench);
     let mut checkpoint = Checkpoint::begin(&durable, &map.journal, &Meta::empty(&SIZES)).unwrap();
@@ -173,6 +178,7 @@ fn an_abandoned_transaction_does_not_hold_a_checkpoint_up() {
 
 #[test]
 fn a_checkpoint_may_be_written_by_another_thread() {
+    let _deadline = crate::tests::deadline();
     fn is_send<T: Send>() {}
     fn is_shared<T: Send + Sync>() {}
     is_send::<Checkpoint>();
@@ -182,6 +188,7 @@ fn a_checkpoint_may_be_written_by_another_thread() {
 
 #[test]
 fn the_older_one_is_void_while_it_is_overwritten() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut map) = start(&bench);
     map.checkpoint(&durable, 1);
@@ -216,6 +223,7 @@ fn meta_of(bytes: usize) -> Meta {
 
 #[test]
 fn a_meta_of_many_pieces_is_restored_whole() {
+    let _deadline = crate::tests::deadline();
     for bytes in [CHUNK - 16, CHUNK, CHUNK + 16, 2 * CHUNK, 3 * CHUNK + 112] {
         let bench = Bench::new();
         let (durable, mut map) = start(&bench);
@@ -230,6 +238,7 @@ fn a_meta_of_many_pieces_is_restored_whole() {
 
 #[test]
 fn windows_come_one_by_one_in_two_parts_while_the_words_are_written() {
+    let _deadline = crate::tests::deadline();
     for bytes in [CHUNK - 16, CHUNK, CHUNK + 16, 3 * CHUNK + 112] {
         let bench = Bench::new();
         let (durable, mut map) = start(&bench);
@@ -252,6 +261,7 @@ fn windows_come_one_by_one_in_two_parts_while_the_words_are_written() {
 
 #[test]
 fn a_window_that_knows_more_than_the_journal_has_on_flash_holds_up_its_checkpoint() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut map) = start(&bench);
     let front = Meta::empty(&SIZES).encode_front(Vec::new(), &SIZES).unwrap();
@@ -268,6 +278,7 @@ fn a_window_that_knows_more_than_the_journal_has_on_flash_holds_up_its_checkpoin
 
 #[test]
 fn a_meta_of_the_older_form_is_read() {
+    let _deadline = crate::tests::deadline();
     let mut old = Meta::empty(&SIZES).encode(&SIZES).unwrap();
     let at = old.len();
     old[40..48].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
@@ -284,6 +295,7 @@ fn a_meta_of_the_older_form_is_read() {
 
 #[test]
 fn a_meta_that_is_too_long_is_refused_and_the_checkpoint_before_stays() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut map) = start(&bench);
     map.checkpoint(&durable, 1);

@@ -50,26 +50,31 @@ fn every_cut(seed: u64) {
 
 #[test]
 fn every_cut_of_script_1() {
+    let _deadline = crate::tests::deadline();
     every_cut(1);
 }
 
 #[test]
 fn every_cut_of_script_2() {
+    let _deadline = crate::tests::deadline();
     every_cut(2);
 }
 
 #[test]
 fn every_cut_of_script_3() {
+    let _deadline = crate::tests::deadline();
     every_cut(3);
 }
 
 #[test]
 fn every_cut_of_script_4() {
+    let _deadline = crate::tests::deadline();
     every_cut(4);
 }
 
 #[test]
 fn formatting_that_is_cut_is_refused_or_done() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     bench.format();
     let ops = bench.power.ops();

@@ -42,6 +42,7 @@ fn transactions(journal: &mut Journal, dice: &mut Dice, count: usize) -> Vec<Vec
 
 #[test]
 fn a_dump_comes_back_whole_and_joins_the_journal() {
+    let _deadline = crate::tests::deadline();
     for (count, tail) in [(0, 0), (1, 1), (50, 20), (0, 40), (51, 0)] {
         let bench = Bench::new();
         let (durable, mut journal) = start(&bench);
@@ -87,6 +88,7 @@ fn a_dump_comes_back_whole_and_joins_the_journal() {
 
 #[test]
 fn a_dump_beyond_the_energy_budget_is_refused() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, journal) = start(&bench);
     let room = SIZES.dump_bytes / 4096;
@@ -103,6 +105,7 @@ fn a_dump_beyond_the_energy_budget_is_refused() {
 
 #[test]
 fn a_dump_that_is_not_finished_is_torn() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut journal) = start(&bench);
     let mut dice = Dice(9);

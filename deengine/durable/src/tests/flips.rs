@@ -111,6 +111,7 @@ fn check(made: &Made) {
 
 #[test]
 fn one_bit_anywhere() {
+    let _deadline = crate::tests::deadline();
     let made = make();
     check(&made);
     let mut image = vec![0; usize::try_from(made.end).unwrap()];
@@ -132,6 +133,7 @@ fn one_bit_anywhere() {
 
 #[test]
 fn garbage_anywhere_never_panics() {
+    let _deadline = crate::tests::deadline();
     let mut dice = Dice(6);
     for round in 0..40 {
         let made = make();

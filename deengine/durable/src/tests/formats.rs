@@ -120,6 +120,7 @@ fn decode_all(bytes: &[u8]) {
 proptest! {
     #[test]
     fn a_record_round_trips(record in any_record()) {
+        let _deadline = crate::tests::deadline();
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         prop_assert_eq!(Record::decode(&bytes, &bounds()), Ok((record, bytes.len())));
@@ -130,6 +131,7 @@ proptest! {
 
     #[test]
     fn a_record_beyond_this_ssd_is_refused(record in any_record()) {
+        let _deadline = crate::tests::deadline();
         let small = Bounds::from(&SIZES);
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
@@ -141,6 +143,7 @@ proptest! {
         transactions in proptest::collection::vec(proptest::collection::vec(any_record(), 0..9), 0..15),
         bit in 0usize..4096 * 8,
     ) {
+        let _deadline = crate::tests::deadline();
         let mut bytes = page(&transactions);
         let mut read = Transactions::default();
         let head = decode_page(&bytes, &bounds(), &mut read).unwrap();
@@ -153,6 +156,7 @@ proptest! {
 
     #[test]
     fn meta_round_trips(seed: u64) {
+        let _deadline = crate::tests::deadline();
         let meta = meta(seed);
         let bytes = meta.encode(&SIZES).unwrap();
         prop_assert_eq!(Meta::decode(&bytes, &SIZES).unwrap(), meta);
@@ -161,6 +165,7 @@ proptest! {
 
     #[test]
     fn a_header_round_trips(seed: u64) {
+        let _deadline = crate::tests::deadline();
         let header = header(seed);
         prop_assert_eq!(Header::decode(&header.encode()).unwrap(), header);
     }
@@ -169,6 +174,7 @@ proptest! {
     fn a_cell_round_trips_and_a_flipped_bit_is_refused(
         content in proptest::collection::vec(any::<u8>(), 0..3000), version in 0..1u64 << 62, bit: prop::sample::Index,
     ) {
+        let _deadline = crate::tests::deadline();
         let cell = Cell { tag: 5, version, content: &content };
         let mut bytes = cell.encode(Kind::Map, 3);
         prop_assert_eq!(Cell::decode(&bytes, Kind::Map, 3), Ok(cell));
@@ -182,6 +188,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..9000)) {
+        let _deadline = crate::tests::deadline();
         decode_all(&bytes);
     }
 
@@ -189,6 +196,7 @@ proptest! {
     /// itself.
     #[test]
     fn changed_bytes_under_a_right_checksum_do_not_panic(seed: u64, changes in 1usize..9) {
+        let _deadline = crate::tests::deadline();
         let mut dice = Dice(seed);
         let mut change = |bytes: &mut [u8]| for _ in 0..changes {
             let at = usize::try_from(dice.below(bytes.len() as u64)).unwrap();
@@ -214,6 +222,7 @@ proptest! {
 
 #[test]
 fn an_entry_cell_names_its_own_volume() {
+    let _deadline = crate::tests::deadline();
     let bytes = entry(vid(3), 2, 1);
     let mut content = [3, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0].to_vec();
     content.extend_from_slice(&bytes);
@@ -224,6 +233,7 @@ fn an_entry_cell_names_its_own_volume() {
 
 #[test]
 fn the_documented_offsets_are_right() {
+    let _deadline = crate::tests::deadline();
     let sizes = crate::Sizes {
         map_words: 1 << 20,
         superblocks: 100,
@@ -242,6 +252,7 @@ fn the_documented_offsets_are_right() {
 
 #[test]
 fn sizes_without_sense_are_refused() {
+    let _deadline = crate::tests::deadline();
     for sizes in [
         crate::Sizes { map_words: 0, ..SIZES },
         crate::Sizes { map_words: u64::MAX, ..SIZES },

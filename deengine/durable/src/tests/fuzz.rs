@@ -66,6 +66,7 @@ const DECODERS: [(&str, Decoder); 11] = [
 
 #[test]
 fn no_file_that_reads_numbers_is_without_a_decoder_here() {
+    let _deadline = crate::tests::deadline();
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
     let mut readers = BTreeSet::new();
     for file in std::fs::read_dir(folder).unwrap() {
@@ -154,6 +155,7 @@ fn some_dump() -> Vec<u8> {
 
 #[test]
 fn no_decoder_minds_any_bytes() {
+    let _deadline = crate::tests::deadline();
     let dump = some_dump();
     let mut taken: BTreeMap<&str, u64> = BTreeMap::new();
     seeds(6_000, |seed| {
@@ -232,11 +234,13 @@ fn bend_stores(least: u64, ends: bool) -> BTreeMap<(&'static str, &'static str),
 /// A counter one before the end of its range overflows when it is counted up: decoders refuse it.
 #[test]
 fn a_counter_at_the_end_of_its_range_is_no_reason_to_panic() {
+    let _deadline = crate::tests::deadline();
     bend_stores(4_000, true);
 }
 
 #[test]
 fn a_store_bent_under_right_checksums_is_no_reason_to_panic() {
+    let _deadline = crate::tests::deadline();
     let came = bend_stores(2_000, false);
     for what in ["cell", "journal page", "checkpoint", "dump"] {
         let taken = came.iter().filter(|((bent, end), _)| *bent == what && *end == "replayed").count();

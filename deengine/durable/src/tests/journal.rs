@@ -54,6 +54,7 @@ fn checkpoint(durable: &Durable, journal: &mut Journal) {
 
 #[test]
 fn only_full_pages_are_written_unless_forced() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (_, mut journal) = start(&bench);
     // 8 + 16 bytes each: 168 of them fill a page exactly.
@@ -74,6 +75,7 @@ fn only_full_pages_are_written_unless_forced() {
 
 #[test]
 fn the_largest_transaction_fits_and_an_open_one_is_not_written() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (_, mut journal) = start(&bench);
     transaction(&mut journal, 1, 249);
@@ -90,12 +92,14 @@ fn the_largest_transaction_fits_and_an_open_one_is_not_written() {
 #[test]
 #[should_panic(expected = "does not fit a journal page")]
 fn a_transaction_beyond_a_page_is_a_broken_invariant() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     transaction(&mut start(&bench).1, 1, 250);
 }
 
 #[test]
 fn the_ring_is_never_overwritten_before_a_checkpoint() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut journal) = start(&bench);
     let mut wrote = 0;
@@ -128,6 +132,7 @@ fn the_ring_is_never_overwritten_before_a_checkpoint() {
 
 #[test]
 fn many_laps_and_boots_replay_exactly_what_follows_the_checkpoint() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (mut durable, mut journal) = start(&bench);
     let (mut next, mut since) = (0, Vec::new());
@@ -153,6 +158,7 @@ fn many_laps_and_boots_replay_exactly_what_follows_the_checkpoint() {
 
 #[test]
 fn a_stale_page_of_an_older_boot_is_never_replayed() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut journal) = start(&bench);
     // Pages 0, 1, 2 of one transaction each, all of boot 2; then page 1 is torn.
@@ -182,6 +188,7 @@ fn a_stale_page_of_an_older_boot_is_never_replayed() {
 
 #[test]
 fn a_page_that_was_durable_and_is_gone_is_damage() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut journal) = start(&bench);
     for n in 0..5 {
@@ -206,6 +213,7 @@ fn a_page_that_was_durable_and_is_gone_is_damage() {
 
 #[test]
 fn the_last_page_is_missed_after_a_clean_shutdown_and_after_a_restart() {
+    let _deadline = crate::tests::deadline();
     for clean in [true, false] {
         let bench = Bench::new();
         let (durable, mut journal) = start(&bench);
@@ -224,6 +232,7 @@ fn the_last_page_is_missed_after_a_clean_shutdown_and_after_a_restart() {
 
 #[test]
 fn a_flush_after_a_clean_mark_takes_it_back() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut journal) = start(&bench);
     transaction(&mut journal, 1, 1);
@@ -238,6 +247,7 @@ fn a_flush_after_a_clean_mark_takes_it_back() {
 
 #[test]
 fn replay_starts_only_at_a_checkpoint() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, _) = start(&bench);
     let result = durable.replay(1, |_, _| Ok::<_, DurableError>(()));

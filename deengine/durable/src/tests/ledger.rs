@@ -9,6 +9,7 @@ use gnstor_proto::vendor::REQUEST_IDS;
 
 #[test]
 fn everything_comes_back() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let mut ledger = bench.format().ledger;
     ledger.set_term(9).unwrap();
@@ -34,6 +35,7 @@ fn everything_comes_back() {
 
 #[test]
 fn a_buried_generation_stays_buried() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let mut ledger = bench.format().ledger;
     ledger.put_entry(vid(1), &entry(vid(1), 4, 1)).unwrap();
@@ -50,6 +52,7 @@ fn a_buried_generation_stays_buried() {
 
 #[test]
 fn wrong_bytes_are_refused_before_anything_is_written() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let mut ledger = bench.format().ledger;
     let before = bench.power.ops();
@@ -61,6 +64,7 @@ fn wrong_bytes_are_refused_before_anything_is_written() {
 
 #[test]
 fn one_bad_copy_is_repaired_and_two_are_a_loss() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     bench.format();
     let mut ledger = bench.open().ledger;
@@ -86,6 +90,7 @@ fn one_bad_copy_is_repaired_and_two_are_a_loss() {
 
 #[test]
 fn nothing_of_an_earlier_format_is_found_again() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let mut ledger = bench.format().ledger;
     ledger.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
@@ -107,6 +112,7 @@ fn nothing_of_an_earlier_format_is_found_again() {
 
 #[test]
 fn other_sizes_and_no_format_are_refused_with_the_reason() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let error = Durable::open(bench.store(), SIZES).unwrap_err().to_string();
     assert!(error.contains("never formatted"), "{error}");
@@ -121,6 +127,7 @@ fn other_sizes_and_no_format_are_refused_with_the_reason() {
 /// How long a journal is made is a choice that changes from build to build.
 #[test]
 fn the_journal_is_as_long_as_it_was_made() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     bench.format();
     for journal_bytes in [16 * 4096, SIZES.journal_bytes * 8] {
@@ -137,6 +144,7 @@ fn wipe(bench: &Bench, copies: [u64; 2]) {
 
 #[test]
 fn a_place_of_which_nothing_is_left_is_lost_unless_it_was_never_used() {
+    let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let opened = bench.format();
     let layout = opened.durable.layout();

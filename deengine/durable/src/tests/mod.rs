@@ -4,6 +4,8 @@
 mod bend;
 mod checkpoint;
 mod crash;
+#[path = "../../../testing/deadline.rs"]
+mod deadline;
 mod dump;
 mod flips;
 mod formats;
@@ -13,6 +15,7 @@ mod ledger;
 mod world;
 
 use crate::{Durable, Opened, Record, Sizes};
+pub(crate) use deadline::deadline;
 use gnstor_flash::{Block, Power, RamStore, Store, Superblock};
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{ClientId, Stamp, Vid};

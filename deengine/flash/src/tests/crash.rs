@@ -116,6 +116,7 @@ fn use_again(flash: &Flash) {
 
 #[test]
 fn a_cut_at_any_operation_loses_nothing_durable() {
+    let _deadline = crate::tests::deadline();
     let steady = Arc::new(Power::steady());
     let media = || MediaConfig::Ram { shared: false };
     let with = |power| Flash::new(FlashConfig { power, ..config(media()) }).unwrap();
@@ -148,6 +149,7 @@ fn a_cut_at_any_operation_loses_nothing_durable() {
 
 #[test]
 fn a_cut_on_a_file_loses_nothing_durable_with_and_without_a_reopen() {
+    let _deadline = crate::tests::deadline();
     for (io, cut) in
         [(IoMode::Auto, 3), (IoMode::Auto, 40), (IoMode::Blocking, 63), (IoMode::Auto, 64), (IoMode::Auto, 90)]
     {
@@ -171,6 +173,7 @@ fn a_cut_on_a_file_loses_nothing_durable_with_and_without_a_reopen() {
 
 #[test]
 fn without_power_nothing_happens_and_nothing_panics() {
+    let _deadline = crate::tests::deadline();
     let power = Arc::new(Power::steady());
     let flash =
         Flash::new(FlashConfig { power: Arc::clone(&power), ..config(MediaConfig::Ram { shared: false }) }).unwrap();
@@ -197,6 +200,7 @@ fn without_power_nothing_happens_and_nothing_panics() {
 
 #[test]
 fn the_countdown_is_over_durable_operations_and_can_be_set_again() {
+    let _deadline = crate::tests::deadline();
     let power = Arc::new(Power::cut_after(2, 1));
     let flash =
         Flash::new(FlashConfig { power: Arc::clone(&power), ..config(MediaConfig::Ram { shared: false }) }).unwrap();

@@ -51,6 +51,7 @@ fn sources(folder: &Path, at: &str, out: &mut Vec<(String, String)>) {
 
 #[test]
 fn no_file_that_reads_numbers_is_without_a_decoder_here() {
+    let _deadline = crate::tests::deadline();
     let mut files = Vec::new();
     sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), "", &mut files);
     let marks = ["from_le_bytes(", "from_be_bytes(", "read_from", "ref_from", "transmute!(", "words64("];
@@ -83,6 +84,7 @@ fn sound(dice: &mut Dice) -> (Vec<u8>, fn(&mut [u8])) {
 
 #[test]
 fn no_decoder_minds_any_bytes() {
+    let _deadline = crate::tests::deadline();
     let mut taken: BTreeMap<&str, u64> = BTreeMap::new();
     seeds(4_000, |seed| {
         let mut dice = Dice(seed);

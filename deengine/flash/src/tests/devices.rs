@@ -55,6 +55,7 @@ fn occupied(error: DataFileError) -> &'static str {
 
 #[test]
 fn what_a_device_holds_is_named_and_not_overwritten() {
+    let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("device");
     let marks: [(u64, &[u8], &str); 6] = [
@@ -92,6 +93,7 @@ fn what_a_device_holds_is_named_and_not_overwritten() {
 
 #[test]
 fn an_ssd_on_a_block_device_comes_back_whatever_its_sectors() {
+    let _deadline = crate::tests::deadline();
     for sector in [512, 4096] {
         let Some(device) = Loop::of(BYTES, sector) else { return };
         let path = &device.device;
@@ -113,6 +115,7 @@ fn an_ssd_on_a_block_device_comes_back_whatever_its_sectors() {
 
 #[test]
 fn a_mounted_device_is_left_alone() {
+    let _deadline = crate::tests::deadline();
     let Some(device) = Loop::of(4 * BYTES, 512) else { return };
     let made = Command::new("mkfs.ext4").arg("-q").arg(&device.device).status();
     if !made.as_ref().is_ok_and(std::process::ExitStatus::success) {
@@ -135,6 +138,7 @@ fn a_mounted_device_is_left_alone() {
 
 #[test]
 fn what_is_neither_file_nor_device_is_refused_and_no_file_is_made_among_devices() {
+    let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());

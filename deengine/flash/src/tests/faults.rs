@@ -11,6 +11,7 @@ fn with(faults: Faults) -> (Flash, Arc<Faults>) {
 
 #[test]
 fn an_uncorrectable_page_is_so_once_or_until_it_is_erased() {
+    let _deadline = crate::tests::deadline();
     let (flash, faults) = with(Faults::none());
     program(&flash, Unit(0), 10);
     faults.unreadable(Ppa(1), true);
@@ -29,6 +30,7 @@ fn an_uncorrectable_page_is_so_once_or_until_it_is_erased() {
 
 #[test]
 fn a_failed_program_leaves_pages_buffered_until_the_block_is_given_up() {
+    let _deadline = crate::tests::deadline();
     let (flash, faults) = with(Faults::none());
     faults.fail_program(2);
     faults.fail_unit(Unit(2));
@@ -52,6 +54,7 @@ fn a_failed_program_leaves_pages_buffered_until_the_block_is_given_up() {
 
 #[test]
 fn a_failed_erase_leaves_nothing_that_looks_like_data() {
+    let _deadline = crate::tests::deadline();
     let (flash, faults) = with(Faults::none());
     program(&flash, Unit(0), 10);
     program(&flash, Unit(4), 20);
@@ -68,6 +71,7 @@ fn a_failed_erase_leaves_nothing_that_looks_like_data() {
 
 #[test]
 fn rot_flips_the_bit_it_was_told_to() {
+    let _deadline = crate::tests::deadline();
     let (flash, faults) = with(Faults::none());
     faults.rot(Ppa(1), 4096 * 8 - 1);
     program(&flash, Unit(0), 10);
@@ -82,6 +86,7 @@ fn rot_flips_the_bit_it_was_told_to() {
 
 #[test]
 fn factory_bad_blocks_are_drawn_from_the_seed() {
+    let _deadline = crate::tests::deadline();
     let bad = |seed, ppm| with(Faults::seeded(seed, ppm)).0.factory_bad();
     assert_eq!(bad(1, 300_000), bad(1, 300_000));
     assert_ne!(bad(1, 300_000), bad(2, 300_000));
@@ -97,6 +102,7 @@ fn factory_bad_blocks_are_drawn_from_the_seed() {
 
 #[test]
 fn rates_are_met_and_the_same_seed_fails_the_same_way() {
+    let _deadline = crate::tests::deadline();
     let run = |seed| {
         let (flash, faults) = with(Faults::seeded(seed, 0));
         program(&flash, Unit(0), 10);
@@ -114,6 +120,7 @@ fn rates_are_met_and_the_same_seed_fails_the_same_way() {
 
 #[test]
 fn a_slow_die_is_remembered() {
+    let _deadline = crate::tests::deadline();
     let faults = Faults::none();
     faults.set_slow(3, 250);
     assert_eq!((faults.slow_factor(3), faults.slow_factor(2)), (250, 100));

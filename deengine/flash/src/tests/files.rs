@@ -16,6 +16,7 @@ fn place() -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn a_file_is_opened_once() {
+    let _deadline = crate::tests::deadline();
     let (_folder, path) = place();
     let file = new_file(&path, IoMode::Auto);
     let error = DataFile::open(&path).unwrap_err();
@@ -31,6 +32,7 @@ fn a_file_is_opened_once() {
 
 #[test]
 fn what_is_not_an_ssd_is_refused_with_a_reason() {
+    let _deadline = crate::tests::deadline();
     let (folder, path) = place();
     let refused = |path: &std::path::Path| DataFile::open(path).unwrap_err().to_string();
     assert!(refused(&path).contains("cannot be opened"), "a file that is not there");
@@ -64,6 +66,7 @@ fn what_is_not_an_ssd_is_refused_with_a_reason() {
 
 #[test]
 fn another_geometry_is_refused() {
+    let _deadline = crate::tests::deadline();
     let (_folder, path) = place();
     let file = new_file(&path, IoMode::Auto);
     let media = MediaConfig::File(file);
@@ -79,6 +82,7 @@ proptest! {
 
     #[test]
     fn no_header_is_obeyed_that_was_not_written(at in 0..4096usize, bit in 0..8u32, noise: Vec<u8>) {
+        let _deadline = crate::tests::deadline();
         let (_folder, path) = place();
         drop(new_file(&path, IoMode::Blocking));
         let raw = OpenOptions::new().read(true).write(true).open(&path).unwrap();
@@ -94,6 +98,7 @@ proptest! {
     /// Records are input: whatever is in them, nothing panics, and nothing is believed but what was written for this page.
     #[test]
     fn damaged_records_are_seen(flips in prop::collection::vec((0..24u32, 0..40u32, 0..8u32), 1..20)) {
+        let _deadline = crate::tests::deadline();
         let (_folder, path) = place();
         let file = new_file(&path, IoMode::Blocking);
         let flash = on_file(&file);
@@ -126,6 +131,7 @@ proptest! {
 
 #[test]
 fn a_record_of_another_page_is_damage() {
+    let _deadline = crate::tests::deadline();
     let (_folder, path) = place();
     let file = new_file(&path, IoMode::Blocking);
     program(&on_file(&file), Unit(0), 10);
@@ -141,6 +147,7 @@ fn a_record_of_another_page_is_damage() {
 
 #[test]
 fn pages_survive_without_a_shutdown_in_every_way_of_io() {
+    let _deadline = crate::tests::deadline();
     let modes = [IoMode::Blocking, IoMode::Auto, IoMode::Uring];
     for io in modes {
         let (_folder, path) = place();
@@ -179,6 +186,7 @@ fn pages_survive_without_a_shutdown_in_every_way_of_io() {
 
 #[test]
 fn many_loads_share_few_frames() {
+    let _deadline = crate::tests::deadline();
     for io in [IoMode::Blocking, IoMode::Auto] {
         let (_folder, path) = place();
         let flash = on_file(&new_file(&path, io));
@@ -215,6 +223,7 @@ fn many_loads_share_few_frames() {
 
 #[test]
 fn faults_reach_files_too() {
+    let _deadline = crate::tests::deadline();
     let (_folder, path) = place();
     let file = new_file(&path, IoMode::Auto);
     let faults = Arc::new(Faults::none());
@@ -242,6 +251,7 @@ fn faults_reach_files_too() {
 
 #[test]
 fn boots_are_counted_and_one_damaged_count_is_survived() {
+    let _deadline = crate::tests::deadline();
     let (_folder, path) = place();
     let file = new_file(&path, IoMode::Blocking);
     let first = file.next_boot().unwrap();
@@ -259,6 +269,7 @@ fn boots_are_counted_and_one_damaged_count_is_survived() {
 
 #[test]
 fn a_barrier_is_a_sync_where_pages_were_programmed_or_erased_since_the_last_one() {
+    let _deadline = crate::tests::deadline();
     let (_folder, path) = place();
     let file = new_file(&path, IoMode::Blocking);
     let store = FileStore::new(Arc::clone(&file), Arc::new(Power::steady()));
@@ -279,4 +290,14 @@ fn a_barrier_is_a_sync_where_pages_were_programmed_or_erased_since_the_last_one(
     program(&flash, Unit(1), 8);
     power.cut();
     assert!(store.barrier().is_err(), "not without power");
+}
+
+#[test]
+fn the_bytes_that_a_file_will_take_are_known_before_it_is_made() {
+    let _deadline = crate::tests::deadline();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ssd");
+    let bytes = DataFile::bytes_for(&Geometry::new(shape(), 5).unwrap(), 100_000).unwrap();
+    drop(new_file(&path, IoMode::Blocking));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), bytes);
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn every_frame_can_be_had_and_none_twice() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     let all: Vec<Frame> = std::iter::from_fn(|| flash.take_frame()).collect();
     assert_eq!(all.len(), 240 + 48);
@@ -21,6 +22,7 @@ fn every_frame_can_be_had_and_none_twice() {
 #[test]
 #[should_panic(expected = "given back twice")]
 fn a_frame_is_not_given_back_twice() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     let frame = flash.take_frame().unwrap();
     flash.give_frame(frame);
@@ -30,11 +32,13 @@ fn a_frame_is_not_given_back_twice() {
 #[test]
 #[should_panic(expected = "never taken")]
 fn a_frame_that_was_not_taken_is_not_given_back() {
+    let _deadline = crate::tests::deadline();
     ram().give_frame(Frame(7));
 }
 
 #[test]
 fn threads_never_hold_the_same_frame() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     let held: Vec<AtomicBool> = (0..288).map(|_| AtomicBool::new(false)).collect();
     std::thread::scope(|scope| {
@@ -67,6 +71,7 @@ fn threads_never_hold_the_same_frame() {
 
 #[test]
 fn the_page_of_zeros_is_zeros_and_no_frame() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     let zeros = flash.zero_page();
     let frames: Vec<Frame> = std::iter::from_fn(|| flash.take_frame()).collect();
@@ -81,6 +86,7 @@ fn the_page_of_zeros_is_zeros_and_no_frame() {
 
 #[test]
 fn shared_frames_can_be_mapped_by_their_descriptor() {
+    let _deadline = crate::tests::deadline();
     let flash = Flash::new(config(MediaConfig::Ram { shared: true })).unwrap();
     program(&flash, Unit(0), 3);
     assert_holds(&flash, Ppa(2), 5, true);

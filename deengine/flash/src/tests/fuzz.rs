@@ -220,6 +220,7 @@ fn open_all(path: &Path, what: &str, bent: Option<u32>) -> &'static str {
 
 #[test]
 fn a_data_file_that_lies_is_refused_or_keeps_to_what_its_checksums_say() {
+    let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     let image = make(&path);
@@ -247,6 +248,7 @@ fn a_data_file_that_lies_is_refused_or_keeps_to_what_its_checksums_say() {
 
 #[test]
 fn a_flipped_bit_makes_no_older_frame_or_pin_one_of_now() {
+    let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     let image = make(&path);

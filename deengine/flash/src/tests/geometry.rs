@@ -22,6 +22,7 @@ proptest! {
     fn every_way_from_a_number_to_another_agrees_with_the_formula(
         shape in shapes(), superblocks in 1..50u32, pick in any::<prop::sample::Index>()
     ) {
+        let _deadline = crate::tests::deadline();
         let of = Geometry::new(shape, superblocks).unwrap();
         let pages = usize::try_from(of.pages()).unwrap();
         let page = Ppa(u32::try_from(pick.index(pages)).unwrap());
@@ -49,6 +50,7 @@ proptest! {
 
     #[test]
     fn for_pages_is_the_smallest_that_holds_them(shape in shapes(), pages in 1..200_000u64) {
+        let _deadline = crate::tests::deadline();
         let of = Geometry::for_pages(shape, pages).unwrap();
         prop_assert!(of.pages() >= pages);
         prop_assert!(of.pages() - u64::from(of.superblock_pages()) < pages, "one superblock less would do");
@@ -64,6 +66,7 @@ proptest! {
 
 #[test]
 fn shapes_that_cannot_be_are_refused_with_a_reason() {
+    let _deadline = crate::tests::deadline();
     let refused = |shape, superblocks| Geometry::new(shape, superblocks).unwrap_err();
     assert_eq!(refused(Shape { channels: 0, ..shape() }, 1), GeometryError::Zero("channels"));
     assert_eq!(refused(Shape { rows: 0, ..shape() }, 1), GeometryError::Zero("units in a block"));
@@ -83,6 +86,7 @@ fn shapes_that_cannot_be_are_refused_with_a_reason() {
 
 #[test]
 fn an_ssd_of_a_tebibyte_costs_nothing_until_it_is_written() {
+    let _deadline = crate::tests::deadline();
     let shape = Shape { channels: 16, dies_per_channel: 8, planes: 4, unit_pages: 48, sense_pages: 4, rows: 768 };
     let geometry = Geometry::for_pages(shape, (1 << 28) * 107 / 100).unwrap();
     let flash =

@@ -41,6 +41,7 @@ fn victim(path: &Path, io: IoMode) {
 
 #[test]
 fn what_a_killed_process_said_was_durable_is_there() {
+    let _deadline = crate::tests::deadline();
     if let Ok(what) = std::env::var(VICTIM) {
         let (io, path) = what.split_once(' ').unwrap();
         victim(Path::new(path), if io == "auto" { IoMode::Auto } else { IoMode::Blocking });

@@ -2,6 +2,8 @@
 //! Tests of the whole, on RAM and on files.
 
 mod crash;
+#[path = "../../../testing/deadline.rs"]
+mod deadline;
 mod decoders;
 mod devices;
 mod faults;
@@ -18,6 +20,7 @@ mod stores;
 mod uring;
 
 use crate::*;
+pub(crate) use deadline::deadline;
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::Stamp;
 use std::path::Path;

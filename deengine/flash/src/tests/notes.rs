@@ -8,6 +8,7 @@ const COPIES: [u64; 2] = [12 << 10, 36 << 10];
 
 #[test]
 fn a_note_is_there_after_a_restart_and_after_another_one() {
+    let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     let file = new_file(&path, IoMode::Blocking);
@@ -24,6 +25,7 @@ fn a_note_is_there_after_a_restart_and_after_another_one() {
 
 #[test]
 fn either_copy_of_a_note_is_enough_and_a_torn_one_is_not_read() {
+    let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     let file = new_file(&path, IoMode::Blocking);

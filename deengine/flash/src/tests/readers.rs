@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[test]
 fn a_block_is_pinned_while_any_of_its_pages_is() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     program(&flash, Unit(0), 1);
     program(&flash, Unit(4), 5);
@@ -25,6 +26,7 @@ fn a_block_is_pinned_while_any_of_its_pages_is() {
 #[test]
 #[should_panic(expected = "without a pin")]
 fn an_unpin_needs_a_pin() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     flash.pin(Ppa(0));
     flash.unpin(Ppa(0));
@@ -84,11 +86,13 @@ fn readers_beside_a_writer(flash: &Flash, rounds: u64) {
 
 #[test]
 fn a_pinned_reader_sees_what_it_looked_for() {
+    let _deadline = crate::tests::deadline();
     readers_beside_a_writer(&ram(), 300);
 }
 
 #[test]
 fn a_reader_keeps_its_frame_when_the_page_moves_to_the_file() {
+    let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let flash = on_file(&new_file(&folder.path().join("ssd"), IoMode::Auto));
     let free = flash.free_frames();
@@ -118,6 +122,7 @@ fn a_reader_keeps_its_frame_when_the_page_moves_to_the_file() {
 
 #[test]
 fn a_reader_that_comes_too_late_does_not_stop_an_erase() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -177,6 +177,7 @@ proptest! {
 
     #[test]
     fn ram_is_what_the_model_says(ops in ops()) {
+        let _deadline = crate::tests::deadline();
         let flash = ram();
         let mut run = Run::new(&flash);
         ops.iter().for_each(|op| run.step(op));
@@ -191,6 +192,7 @@ proptest! {
 
     #[test]
     fn a_file_is_what_the_model_says_and_stays_so(ops in ops(), blocking: bool) {
+        let _deadline = crate::tests::deadline();
         let folder = tempfile::tempdir().unwrap();
         let io = if blocking { IoMode::Blocking } else { IoMode::Auto };
         let file = new_file(&folder.path().join("ssd"), io);
@@ -226,6 +228,7 @@ proptest! {
 #[test]
 #[should_panic(expected = "used again before its block was erased")]
 fn a_page_is_not_placed_twice() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     put(&flash, Ppa(0), 1);
     put(&flash, Ppa(0), 2);
@@ -234,12 +237,14 @@ fn a_page_is_not_placed_twice() {
 #[test]
 #[should_panic(expected = "used before the one in front of it")]
 fn pages_of_a_unit_are_placed_in_order() {
+    let _deadline = crate::tests::deadline();
     put(&ram(), Ppa(1), 1);
 }
 
 #[test]
 #[should_panic(expected = "row 2 is the next to program")]
 fn a_row_that_was_passed_over_is_lost() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     program(&flash, Unit(4), 1);
     put(&flash, Ppa(0), 2);
@@ -248,6 +253,7 @@ fn a_row_that_was_passed_over_is_lost() {
 #[test]
 #[should_panic(expected = "is programmed with")]
 fn a_unit_is_programmed_only_when_it_is_full() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     put(&flash, Ppa(0), 1);
     flash.start_program(Unit(0));
@@ -256,6 +262,7 @@ fn a_unit_is_programmed_only_when_it_is_full() {
 #[test]
 #[should_panic(expected = "row 1 is the next to program")]
 fn a_unit_is_not_started_twice() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     flash.geometry().pages_of(Unit(0)).for_each(|page| flash.pad(page));
     flash.start_program(Unit(0));
@@ -265,12 +272,14 @@ fn a_unit_is_not_started_twice() {
 #[test]
 #[should_panic(expected = "without a start")]
 fn a_unit_is_not_finished_before_it_is_started() {
+    let _deadline = crate::tests::deadline();
     let _ = ram().finish_program(Unit(0));
 }
 
 #[test]
 #[should_panic(expected = "which is bad")]
 fn nothing_is_placed_on_a_bad_block() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     flash.mark_bad(Block(0));
     assert!(flash.is_bad(Block(0)) && !flash.is_bad(Block(1)));
@@ -280,6 +289,7 @@ fn nothing_is_placed_on_a_bad_block() {
 #[test]
 #[should_panic(expected = "while somebody reads it")]
 fn a_block_with_a_pin_is_not_erased() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     program(&flash, Unit(0), 1);
     flash.pin(Ppa(3));
@@ -289,6 +299,7 @@ fn a_block_with_a_pin_is_not_erased() {
 #[test]
 #[should_panic(expected = "is erased while Unit(0) is Filling")]
 fn a_block_with_buffered_pages_is_not_erased() {
+    let _deadline = crate::tests::deadline();
     let flash = ram();
     put(&flash, Ppa(0), 1);
     _ = flash.erase(Block(0));

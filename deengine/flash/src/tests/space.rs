@@ -51,6 +51,7 @@ fn start(flash: &Flash, unit: Unit, first: u64) {
 
 #[test]
 fn a_file_has_all_of_its_space_and_a_hole_only_what_is_mapped() {
+    let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let (whole, sparse) = (folder.path().join("whole"), folder.path().join("sparse"));
     drop(new_file(&whole, IoMode::Blocking));
@@ -67,6 +68,7 @@ fn a_file_has_all_of_its_space_and_a_hole_only_what_is_mapped() {
 
 #[test]
 fn space_that_was_lost_under_the_records_is_set_aside_again() {
+    let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let (path, copy) = (folder.path().join("ssd"), folder.path().join("copy"));
     let file = new_file(&path, IoMode::Blocking);
@@ -83,6 +85,7 @@ fn space_that_was_lost_under_the_records_is_set_aside_again() {
 
 #[test]
 fn what_a_killed_maker_left_is_made_use_of() {
+    let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     drop(new_file(&path, IoMode::Blocking));
@@ -105,6 +108,7 @@ fn what_a_killed_maker_left_is_made_use_of() {
 
 #[test]
 fn a_file_that_does_not_fit_is_refused_and_nothing_is_left_of_it() {
+    let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     let probe = File::create(folder.path().join("probe")).unwrap();
@@ -138,6 +142,7 @@ fn a_file_that_does_not_fit_is_refused_and_nothing_is_left_of_it() {
 /// `/dev/full` has no room for anything; the file takes its place as soon as there is "room" again.
 #[test]
 fn a_write_that_finds_the_disk_full_waits_and_nothing_is_lost() {
+    let _deadline = crate::tests::deadline();
     for io in [IoMode::Blocking, IoMode::Auto] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ssd");
@@ -164,6 +169,7 @@ fn a_write_that_finds_the_disk_full_waits_and_nothing_is_lost() {
 
 #[test]
 fn a_write_that_fails_otherwise_is_a_failed_program() {
+    let _deadline = crate::tests::deadline();
     for io in [IoMode::Blocking, IoMode::Auto] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ssd");
@@ -178,6 +184,7 @@ fn a_write_that_fails_otherwise_is_a_failed_program() {
 
 #[test]
 fn a_sparse_file_on_a_full_file_system_ends_nobody_and_goes_on_when_there_is_room() {
+    let _deadline = crate::tests::deadline();
     let Some(mounted) = Mounted::at(&["-t", "tmpfs", "-o", "size=2m", "tmpfs"]) else { return };
     let (path, ballast) = (mounted.path(), mounted.0.path().join("ballast"));
     // Neither the whole of it nor what is mapped fits: both are said before anything is written.
@@ -208,6 +215,7 @@ fn a_sparse_file_on_a_full_file_system_ends_nobody_and_goes_on_when_there_is_roo
 
 #[test]
 fn after_a_failed_sync_none_is_believed() {
+    let _deadline = crate::tests::deadline();
     let syncs = Syncs::default();
     syncs.run(|| Ok(())).unwrap();
     syncs.run(|| Err(ErrorKind::StorageFull.into())).unwrap_err();

@@ -32,6 +32,7 @@ proptest! {
     fn after_a_cut_every_sector_is_synced_or_of_a_later_write(
         ops in ops(), at: prop::sample::Index, seed: u64
     ) {
+        let _deadline = crate::tests::deadline();
         let cut = at.index(ops.len()) as u64 + 1;
         let power = Arc::new(Power::cut_after(cut, seed));
         let store = RamStore::new(LEN, Arc::clone(&power));
@@ -70,6 +71,7 @@ proptest! {
 
 #[test]
 fn an_unsynced_write_is_kept_dropped_or_torn_by_seed() {
+    let _deadline = crate::tests::deadline();
     let mut outcomes = [0; 3];
     for seed in 0..200 {
         let store = RamStore::new(LEN, Arc::new(Power::steady()));
@@ -86,6 +88,7 @@ fn an_unsynced_write_is_kept_dropped_or_torn_by_seed() {
 
 #[test]
 fn bytes_outside_are_refused_and_do_not_count() {
+    let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let file = new_file(&folder.path().join("ssd"), IoMode::Auto);
     let power = Arc::new(Power::steady());
@@ -106,6 +109,7 @@ fn bytes_outside_are_refused_and_do_not_count() {
 
 #[test]
 fn a_store_in_a_file_keeps_its_bytes_and_stops_with_the_power() {
+    let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     let power = Arc::new(Power::cut_after(4, 9));

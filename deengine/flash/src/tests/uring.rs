@@ -43,6 +43,7 @@ fn content(io: IoMode) -> std::io::Result<(Vec<u8>, bool)> {
 
 #[test]
 fn an_ssd_has_the_same_content_with_io_uring_and_without() {
+    let _deadline = crate::tests::deadline();
     let (blocking, has_ring) = content(IoMode::Blocking).unwrap();
     assert!(!has_ring);
     let (auto, had_ring) = content(IoMode::Auto).unwrap();
@@ -67,6 +68,7 @@ fn an_ssd_has_the_same_content_with_io_uring_and_without() {
 
 #[test]
 fn the_environment_can_forbid_io_uring() {
+    let _deadline = crate::tests::deadline();
     for (value, io) in [
         (None, IoMode::Auto),
         (Some(""), IoMode::Auto),

@@ -17,6 +17,7 @@ fn churn(rig: &mut Rig, seed: u64, writes: u64, blocks: u32) {
 
 #[test]
 fn a_logically_full_ssd_takes_overwrites_for_ever() {
+    let _deadline = crate::tests::deadline();
     for timed in [false, true] {
         for policy in [Policy::Greedy, Policy::CostBenefit] {
             let power = Arc::new(Power::steady());
@@ -40,6 +41,7 @@ fn a_logically_full_ssd_takes_overwrites_for_ever() {
 
 #[test]
 fn write_amplification_counts_every_page_programmed() {
+    let _deadline = crate::tests::deadline();
     let mut rig = Rig::new(1500, false, 6);
     for vba in 0..1500 {
         assert!(rig.write((vid(1), vba), 1));
@@ -53,6 +55,7 @@ fn write_amplification_counts_every_page_programmed() {
 
 #[test]
 fn a_pinned_page_survives_until_it_is_unpinned() {
+    let _deadline = crate::tests::deadline();
     let mut rig = Rig::new(600, false, 7);
     for vba in 0..600 {
         assert!(rig.write((vid(1), vba), 1));
@@ -69,6 +72,7 @@ fn a_pinned_page_survives_until_it_is_unpinned() {
 
 #[test]
 fn cold_data_is_moved_when_wear_spreads() {
+    let _deadline = crate::tests::deadline();
     let power = Arc::new(Power::steady());
     let (mut config, store) = config(1000, false, &power, 8);
     config.collection.wear_bound = 8;
@@ -86,6 +90,7 @@ fn cold_data_is_moved_when_wear_spreads() {
 
 #[test]
 fn quiet_times_win_space_back() {
+    let _deadline = crate::tests::deadline();
     let mut rig = Rig::new(1500, false, 10);
     for vba in 0..1500 {
         assert!(rig.write((vid(1), vba), 1));
@@ -101,4 +106,21 @@ fn quiet_times_win_space_back() {
     let after = rig.ftl().health().free_superblocks;
     assert!(after > before, "{before} free superblocks before, {after} after");
     rig.check(rig.last(), "after background collection");
+}
+
+#[test]
+fn an_ssd_takes_every_block_of_the_capacity_that_it_states() {
+    let _deadline = crate::tests::deadline();
+    for timed in [false, true] {
+        for capacity in [1, 33, 1000, 4096u32] {
+            let mut rig = Rig::new(capacity.into(), timed, 3);
+            for step in 0..capacity {
+                // Three volumes, in an order in which neighbours are far apart.
+                let key = (vid(u16::try_from(step % 3).unwrap() + 1), step.wrapping_mul(0x9E37_79B1));
+                assert!(rig.write(key, 1), "block {step} of {capacity}");
+            }
+            assert_eq!(rig.ftl().mapped(), u64::from(capacity));
+            rig.check(rig.last(), "after the last block");
+        }
+    }
 }

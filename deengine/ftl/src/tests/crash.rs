@@ -102,36 +102,56 @@ fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
     rig.check(rig.last(), &format!("{why}, going on"));
 }
 
-fn seeds() -> u64 {
-    std::env::var("GNSTOR_CRASHES").ok().and_then(|n| n.parse().ok()).unwrap_or(150)
+/// The seeds of a test: `GNSTOR_CRASHES` of them, 150 by default, from `GNSTOR_FUZZ_SEED` on, 0 by default.
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("GNSTOR_FUZZ_SEED").unwrap_or(0);
+    first..first + number("GNSTOR_CRASHES").unwrap_or(150)
 }
 
-#[test]
-fn with_an_intact_dump_nothing_is_lost() {
-    (0..seeds()).for_each(|seed| cut_and_check(seed, Dumped::Intact, false));
-}
-
-#[test]
-fn with_a_torn_dump_what_was_durable_is_there() {
-    (0..seeds()).for_each(|seed| cut_and_check(1_000_000 + seed, Dumped::Torn, false));
-}
-
-#[test]
-fn without_a_dump_what_was_durable_is_there() {
-    (0..seeds()).for_each(|seed| cut_and_check(2_000_000 + seed, Dumped::Missing, false));
-}
-
-#[test]
-fn a_second_cut_during_the_restore_changes_nothing() {
-    // With 2563 the first restore puts a block where the dump has an older write of it.
-    for seed in [2563].into_iter().chain(0..seeds()) {
-        cut_and_check(3_000_000 + seed, Dumped::Intact, true);
-        cut_and_check(4_000_000 + seed, Dumped::Missing, true);
+/// Runs a test for each seed; a seed that fails is printed, as the value of `GNSTOR_FUZZ_SEED` that repeats it.
+fn for_each_seed(check: impl Fn(u64)) {
+    for seed in seeds() {
+        if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(seed))) {
+            eprintln!("repeat this failure with GNSTOR_FUZZ_SEED={seed} GNSTOR_CRASHES=1");
+            std::panic::resume_unwind(panic);
+        }
     }
 }
 
 #[test]
+fn with_an_intact_dump_nothing_is_lost() {
+    let _deadline = crate::tests::deadline();
+    for_each_seed(|seed| cut_and_check(seed, Dumped::Intact, false));
+}
+
+#[test]
+fn with_a_torn_dump_what_was_durable_is_there() {
+    let _deadline = crate::tests::deadline();
+    for_each_seed(|seed| cut_and_check(1_000_000 + seed, Dumped::Torn, false));
+}
+
+#[test]
+fn without_a_dump_what_was_durable_is_there() {
+    let _deadline = crate::tests::deadline();
+    for_each_seed(|seed| cut_and_check(2_000_000 + seed, Dumped::Missing, false));
+}
+
+#[test]
+fn a_second_cut_during_the_restore_changes_nothing() {
+    let _deadline = crate::tests::deadline();
+    // With 2563 the first restore puts a block where the dump has an older write of it.
+    let check = |seed| {
+        cut_and_check(3_000_000 + seed, Dumped::Intact, true);
+        cut_and_check(4_000_000 + seed, Dumped::Missing, true);
+    };
+    check(2563);
+    for_each_seed(check);
+}
+
+#[test]
 fn after_a_clean_shutdown_nothing_is_lost_and_nothing_reported() {
+    let _deadline = crate::tests::deadline();
     for seed in 0..20 {
         let mut rig = Rig::new(400, seed % 2 == 0, seed);
         work(&mut rig, seed, 800);
@@ -147,6 +167,7 @@ fn after_a_clean_shutdown_nothing_is_lost_and_nothing_reported() {
 
 #[test]
 fn windows_that_change_while_a_checkpoint_copies_them_are_restored_as_they_were() {
+    let _deadline = crate::tests::deadline();
     let mut behind = 0;
     for seed in 0..8 {
         let mut rig = Rig::new(400, seed % 2 == 0, seed);

@@ -57,6 +57,7 @@ fn fill(rig: &mut Rig, blocks: u32, at_most: u32) -> u32 {
 
 #[test]
 fn a_buffer_of_slow_programs_never_outgrows_the_dump() {
+    let _deadline = crate::tests::deadline();
     for (dump_bytes, blocks) in [(2 << 20, 1), (2 << 20, 13), (4 << 20, 64), (4 << 20, 256)] {
         let mut rig = slow(dump_bytes);
         rig.sequence = 1;
@@ -76,6 +77,7 @@ fn a_buffer_of_slow_programs_never_outgrows_the_dump() {
 
 #[test]
 fn who_waits_for_room_in_the_dump_goes_on_when_programs_end() {
+    let _deadline = crate::tests::deadline();
     let mut rig = slow(2 << 20);
     rig.sequence = 1;
     let first = fill(&mut rig, 4, 3000);
@@ -85,4 +87,35 @@ fn who_waits_for_room_in_the_dump_goes_on_when_programs_end() {
         assert!(rig.write((vid(1), first + vba), 1), "there is room again");
     }
     rig.check(rig.last(), "after waiting");
+}
+
+#[test]
+fn collection_beside_slow_programs_leaves_room_in_the_dump() {
+    let _deadline = crate::tests::deadline();
+    let dump_bytes = 2 << 20;
+    let mut rig = slow(dump_bytes);
+    for vba in 0..4000 {
+        assert!(rig.write((vid(2), vba), 1));
+    }
+    // Collection has work: six of ten blocks are unmapped, in every superblock.
+    for vba in (0..4000).filter(|vba| vba % 10 < 6) {
+        assert!(rig.forget((vid(2), vba), 1));
+    }
+    assert!(rig.harden());
+    rig.pass(Span::from_ms(1_000));
+    fill(&mut rig, 4, 2400);
+    let before = rig.ftl().stats().background_steps;
+    // No program ends within this time, and no host writes: collection alone may add pages to the buffer.
+    rig.now = rig.now + crate::collect::QUIET;
+    for _ in 0..200 {
+        rig.pass(Span::from_ns(100_000));
+    }
+    assert!(rig.ftl().stats().background_steps > before, "collection ran beside the full buffer");
+    let bytes = rig.ftl().power_fail().expect("the dump has room for every page in the buffer");
+    assert!(bytes <= dump_bytes, "{bytes} of {dump_bytes}");
+    let last = rig.last();
+    let flash = rig.power_cycle(11);
+    rig.reopen(flash).unwrap();
+    assert_eq!(rig.boot.origin, Origin::Dump);
+    rig.check(last, "after a dump beside collection");
 }

@@ -5,6 +5,7 @@ use super::*;
 
 #[test]
 fn failed_programs_lose_nothing() {
+    let _deadline = crate::tests::deadline();
     let mut rig = Rig::new(800, false, 1);
     for step in 0..4_000u64 {
         if step % 500 == 499 {
@@ -26,6 +27,7 @@ fn failed_programs_lose_nothing() {
 
 #[test]
 fn an_ssd_that_loses_its_blocks_says_that_it_is_worn_out() {
+    let _deadline = crate::tests::deadline();
     let mut rig = Rig::new(800, false, 2);
     for vba in 0..800 {
         assert!(rig.write((vid(1), vba), 1));
@@ -59,6 +61,7 @@ fn an_ssd_that_loses_its_blocks_says_that_it_is_worn_out() {
 
 #[test]
 fn a_page_that_cannot_be_read_when_it_is_moved_never_reads_as_something_else() {
+    let _deadline = crate::tests::deadline();
     let mut rig = Rig::new(600, false, 4);
     for vba in 0..600 {
         assert!(rig.write((vid(1), vba), 1));
@@ -80,6 +83,7 @@ fn a_page_that_cannot_be_read_when_it_is_moved_never_reads_as_something_else() {
 
 #[test]
 fn factory_bad_blocks_are_never_written() {
+    let _deadline = crate::tests::deadline();
     let power = Arc::new(Power::steady());
     let (mut config, _) = config(2000, false, &power, 11);
     config.preset.over_provisioning_permille = 150;
@@ -122,6 +126,7 @@ fn survives_a_failure(mut rig: Rig, seq: Seq) {
 
 #[test]
 fn a_page_saved_into_the_last_place_of_a_unit_holds_the_journal_back() {
+    let _deadline = crate::tests::deadline();
     let mut rig = Rig::new(400, true, 1);
     rig.config.faults.fail_program(1);
     assert!(rig.write((vid(1), 0), 4));
@@ -134,6 +139,7 @@ fn a_page_saved_into_the_last_place_of_a_unit_holds_the_journal_back() {
 
 #[test]
 fn a_page_overwritten_before_its_program_failed_does_not_take_the_older_one_with_it() {
+    let _deadline = crate::tests::deadline();
     let mut rig = Rig::new(400, true, 1);
     assert!(rig.write((vid(1), 0), 4) && rig.harden());
     rig.config.faults.fail_program(1);
@@ -146,6 +152,7 @@ fn a_page_overwritten_before_its_program_failed_does_not_take_the_older_one_with
 
 #[test]
 fn what_the_last_program_before_a_shutdown_failed_to_write_is_there() {
+    let _deadline = crate::tests::deadline();
     for failing in 1..4 {
         let mut rig = Rig::new(400, false, 1);
         for vba in 0..30 {
@@ -161,4 +168,51 @@ fn what_the_last_program_before_a_shutdown_failed_to_write_is_there() {
         assert_eq!(rig.boot.origin, crate::restore::Origin::Clean);
         rig.check(last, "after a shutdown");
     }
+}
+
+#[test]
+fn a_program_that_fails_during_a_checkpoint_loses_nothing_at_a_power_cut() {
+    let _deadline = crate::tests::deadline();
+    let mut rig = Rig::new(400, true, 1);
+    assert!(rig.write((vid(1), 0), 4) && rig.harden());
+    rig.config.faults.fail_program(1);
+    assert!(rig.write((vid(1), 0), 4));
+    // The checkpoint copies the words that name the unit while its program is under way; then the program fails.
+    rig.ftl().copy_checkpoint(rig.now);
+    let checkpoints = rig.ftl().stats().checkpoints;
+    assert!(rig.harden());
+    assert_eq!(rig.ftl().stats().program_failures, 1);
+    assert_eq!(rig.ftl().stats().checkpoints, checkpoints, "the checkpoint that named the failed unit does not count");
+    let last = rig.last();
+    let flash = rig.power_cycle(1);
+    rig.reopen(flash).unwrap();
+    assert!(rig.boot.last >= last);
+    rig.check(last, "after a failed program and a power cut");
+}
+
+#[test]
+fn a_block_that_fails_to_erase_stays_bad_after_a_power_cut() {
+    let _deadline = crate::tests::deadline();
+    let mut rig = Rig::new(400, false, 1);
+    let geometry = rig.ftl().flash().geometry().clone();
+    (0..geometry.blocks()).step_by(4).for_each(|block| rig.config.faults.fail_erase(gnstor_flash::Block(block)));
+    for step in 0..4_000u64 {
+        assert!(rig.write((vid(1), u32::try_from(mix64(step) % 200).unwrap()), 1));
+        if rig.ftl().stats().bad_blocks > 0 {
+            break;
+        }
+    }
+    while rig.ftl().lock().erasing.is_some() {
+        rig.tick();
+    }
+    let bad = rig.ftl().stats().bad_blocks;
+    assert!(bad > 0 && rig.harden());
+    let last = rig.ftl().durable();
+    let flash = rig.power_cycle(1);
+    // The flash keeps its own marks, so the restore's count shows what the journal names.
+    rig.reopen(flash).unwrap();
+    assert!(rig.ftl().stats().bad_blocks >= bad, "the journal names every block that failed to erase");
+    assert!(rig.boot.last >= last);
+    let last = rig.boot.last;
+    rig.check(last, "after failed erases and a power cut");
 }

@@ -3,6 +3,8 @@
 
 mod collection;
 mod crash;
+#[path = "../../../testing/deadline.rs"]
+mod deadline;
 mod dump;
 mod faults;
 mod model;
@@ -11,6 +13,7 @@ mod rebuild;
 use crate::config::FtlConfig;
 use crate::layer::{CommitError, Extent, Ftl, NewBlock, Target};
 use crate::restore::{Boot, OpenedFtl};
+pub(crate) use deadline::deadline;
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Seq;

@@ -24,6 +24,7 @@ proptest! {
 
     #[test]
     fn reads_find_what_was_written_last(seed: u64, timed: bool, blocks in 8u32..300) {
+        let _deadline = crate::tests::deadline();
         let mut rig = Rig::new(1024, timed, seed);
         mixed(&mut rig, seed, 3_000, blocks);
         rig.check(rig.last(), "after mixed writes");
@@ -33,6 +34,7 @@ proptest! {
 
 #[test]
 fn an_old_stamp_is_completed_and_not_applied() {
+    let _deadline = crate::tests::deadline();
     let mut rig = Rig::new(256, false, 1);
     let key = (vid(1), 7);
     assert!(rig.write(key, 1));
@@ -51,6 +53,7 @@ fn an_old_stamp_is_completed_and_not_applied() {
 
 #[test]
 fn a_forgotten_block_still_refuses_older_stamps() {
+    let _deadline = crate::tests::deadline();
     let mut rig = Rig::new(256, false, 2);
     let key = (vid(1), 7);
     let early = rig.stamp();
@@ -65,6 +68,7 @@ fn a_forgotten_block_still_refuses_older_stamps() {
 
 #[test]
 fn another_generation_reads_as_stale() {
+    let _deadline = crate::tests::deadline();
     let mut rig = Rig::new(256, false, 3);
     assert!(rig.write((vid(1), 0), 1));
     assert_eq!(rig.ftl().extent(vid(1), 2, 0), Extent::StaleGeneration);
@@ -72,6 +76,7 @@ fn another_generation_reads_as_stale() {
 
 #[test]
 fn a_sweep_finds_every_block_while_others_write() {
+    let _deadline = crate::tests::deadline();
     for seed in 0..20 {
         let mut rig = Rig::new(1024, false, seed);
         for vba in 0..400 {
@@ -96,4 +101,57 @@ fn a_sweep_finds_every_block_while_others_write() {
         rig.history.retain(|(owner, _), _| *owner != vid(1));
         rig.check(rig.last(), "the others are whole");
     }
+}
+
+#[test]
+fn a_sweep_finds_blocks_that_insertions_move_behind_its_front() {
+    let _deadline = crate::tests::deadline();
+    let mut moved_behind = 0;
+    for seed in 0..6 {
+        let mut rig = Rig::new(1024, false, seed);
+        for vba in 0..700 {
+            assert!(rig.write((vid(1), vba), 1));
+        }
+        for vba in 0..324 {
+            assert!(rig.write((vid(2), vba), 1));
+        }
+        rig.ftl().sweep(vid(1), 1);
+        let (mut written, mut unmapped) = (0, 0);
+        while rig.ftl().swept().is_none() {
+            unmapped += rig.ftl().sweep_step(rig.now, 1);
+            // The map stays as full as it can be: an insertion ahead of the front then moves other blocks.
+            while u64::from(written) < unmapped {
+                let before = rig.ftl().map().len();
+                assert!(rig.write((vid(3), written), 1));
+                written += 1;
+                moved_behind += before + 1 - rig.ftl().map().len();
+                unmapped += before + 1 - rig.ftl().map().len();
+            }
+            rig.tick();
+        }
+        assert!(rig.ftl().map().scan(0, u64::MAX).all(|(owner, ..)| owner != vid(1)), "seed {seed}: a block is left");
+        rig.history.retain(|(owner, _), _| *owner != vid(1));
+        rig.check(rig.last(), "the others are whole");
+    }
+    assert!(moved_behind > 0, "no insertion moved a block of the swept volume behind the front");
+}
+
+#[test]
+fn a_sweep_finds_the_blocks_in_the_stash() {
+    let _deadline = crate::tests::deadline();
+    let mut rig = Rig::new(256, false, 1);
+    // Blocks whose two buckets are among the same three: 24 have a slot, the others are in the stash.
+    let in_three = |vba: &u32| rig.ftl().map().buckets_of(vid(1), *vba).iter().all(|bucket| (4..7).contains(bucket));
+    let blocks: Vec<u32> = (0..).filter(in_three).take(34).collect();
+    for &vba in &blocks {
+        assert!(rig.write((vid(1), vba), 1));
+    }
+    assert_eq!(rig.ftl().map().stashed(), 10);
+    assert!(rig.write((vid(2), 0), 1));
+    rig.ftl().sweep(vid(1), 1);
+    while rig.ftl().swept().is_none() {
+        rig.ftl().sweep_step(rig.now, 1);
+        rig.tick();
+    }
+    assert_eq!((rig.ftl().map().stashed(), rig.ftl().mapped()), (0, 1), "only the other volume's block is mapped");
 }

@@ -9,6 +9,7 @@ use std::task::Poll;
 
 #[test]
 fn without_journal_and_checkpoints_the_records_bring_everything_back_that_lives() {
+    let _deadline = crate::tests::deadline();
     let mut rig = Rig::new(1000, false, 1);
     for step in 0..5_000u64 {
         let key = (vid(1 + u16::try_from(step % 2).unwrap()), u32::try_from(mix64(step) % 400).unwrap());

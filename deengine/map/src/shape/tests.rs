@@ -18,6 +18,7 @@ proptest! {
 
     #[test]
     fn the_permutation_loses_nothing(seed: u64, key in 0..=KEY_MASK) {
+        let _deadline = crate::tests::deadline();
         let shape = Shape::new(8, 1, seed).unwrap();
         let p = shape.permute(key);
         prop_assert!(p <= KEY_MASK);
@@ -26,6 +27,7 @@ proptest! {
 
     #[test]
     fn the_reciprocal_divides_exactly(buckets in buckets(), p in 0..=KEY_MASK, near: u64, off in -1i64..=1) {
+        let _deadline = crate::tests::deadline();
         let shape = Shape::new(buckets, 1, 0).unwrap();
         prop_assert_eq!(shape.buckets, buckets);
         prop_assert_eq!(shape.div(p), p / buckets);
@@ -39,6 +41,7 @@ proptest! {
     fn a_slot_in_either_bucket_gives_its_key_back(
         seed: u64, buckets in buckets(), pages in 1u64..=1 << 32, key in 0..=KEY_MASK, page: u64
     ) {
+        let _deadline = crate::tests::deadline();
         let shape = Shape::new(buckets, pages, seed).unwrap();
         let (first, rem) = shape.split(key);
         let second = shape.other(first, rem);
@@ -55,6 +58,7 @@ proptest! {
 
     #[test]
     fn a_possible_slot_is_one_that_a_key_leads_to(seed: u64, buckets in buckets(), word: u64, at: u64) {
+        let _deadline = crate::tests::deadline();
         let shape = Shape::new(buckets, 1 << 32, seed).unwrap();
         let bucket = at % shape.buckets;
         let last = shape.tag(KEY_MASK / shape.buckets);
@@ -68,6 +72,7 @@ proptest! {
 
 #[test]
 fn the_fields_fit_whatever_the_sizes() {
+    let _deadline = crate::tests::deadline();
     for shift in 0..=32 {
         for buckets in [1, 1 << 10, 1 << 32] {
             let shape = Shape::new(buckets, 1 << shift, 5).unwrap();
@@ -80,6 +85,7 @@ fn the_fields_fit_whatever_the_sizes() {
 
 #[test]
 fn sizes_that_make_no_sense_are_refused() {
+    let _deadline = crate::tests::deadline();
     assert!(Shape::new(8, 0, 0).is_none());
     assert!(Shape::new(8, (1 << 32) + 1, 0).is_none());
     assert!(Shape::new((1 << 32) + 1, 1, 0).is_none());
@@ -87,6 +93,7 @@ fn sizes_that_make_no_sense_are_refused() {
 
 #[test]
 fn blocks_of_reserved_volumes_are_none() {
+    let _deadline = crate::tests::deadline();
     assert_eq!(block_of(7), None);
     assert_eq!(block_of(0xFFFF_0000_0007), None);
     assert_eq!(block_of(1 << 48 | 1 << 32), None);

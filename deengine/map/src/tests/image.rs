@@ -39,6 +39,7 @@ fn check(words: &[u64]) -> Result<u64, BadImage> {
 
 #[test]
 fn each_kind_of_wrong_word_is_found() {
+    let _deadline = crate::tests::deadline();
     let good = image(crowded().map());
     assert_eq!(check(&good), Ok(70));
     let with = |index: usize, value: u64| {
@@ -64,6 +65,7 @@ fn each_kind_of_wrong_word_is_found() {
 
 #[test]
 fn a_reserved_volume_in_a_slot_is_found() {
+    let _deadline = crate::tests::deadline();
     let (map, _) = Map::with_buckets(8, PAGES, 11).unwrap();
     // Every remainder that bucket 0 can have, until one belongs to volume 0 or FFFFh: one of 32,768 does.
     for reserved in [0, 0xFFFF] {
@@ -78,6 +80,7 @@ fn a_reserved_volume_in_a_slot_is_found() {
 
 #[test]
 fn words_beyond_the_image_are_refused() {
+    let _deadline = crate::tests::deadline();
     let mut writer = crowded();
     let words = writer.map().words();
     assert_eq!(words, 128);
@@ -92,6 +95,7 @@ fn words_beyond_the_image_are_refused() {
 
 #[test]
 fn a_bad_image_can_be_loaded_again_or_cleared() {
+    let _deadline = crate::tests::deadline();
     let mut writer = crowded();
     let good = image(writer.map());
     writer.redo(0, 77).unwrap();
@@ -108,6 +112,7 @@ fn a_bad_image_can_be_loaded_again_or_cleared() {
 #[test]
 #[should_panic(expected = "loaded and not checked")]
 fn a_loaded_map_is_not_used_unchecked() {
+    let _deadline = crate::tests::deadline();
     let mut writer = crowded();
     writer.redo(0, 0).unwrap();
     writer.remove(vid(5), 1, &mut no_log);
@@ -118,6 +123,7 @@ proptest! {
 
     #[test]
     fn no_words_bring_the_map_down(changes in prop::collection::vec((0u64..128, any::<u64>(), 0u32..64), 1..40)) {
+        let _deadline = crate::tests::deadline();
         let good = image(crowded().map());
         let (map, mut writer) = Map::with_buckets(8, PAGES, 11).unwrap();
         writer.load_words(0, &good).unwrap();

@@ -24,6 +24,7 @@ fn patterns() -> [(&'static str, Pattern); 6] {
 
 #[test]
 fn the_table_takes_97_percent_before_it_needs_the_stash() {
+    let _deadline = crate::tests::deadline();
     for (buckets, seed) in [(2048, 0), (2048, u64::MAX), (8192, 42), (5003, 7)] {
         for (name, pattern) in patterns() {
             let (map, mut writer) = Map::with_buckets(buckets, 1 << 17, seed).unwrap();
@@ -43,6 +44,7 @@ fn the_table_takes_97_percent_before_it_needs_the_stash() {
 
 #[test]
 fn churn_at_the_rated_load_needs_no_stash() {
+    let _deadline = crate::tests::deadline();
     let entries = 60_000;
     let (map, mut writer) = Map::new(entries, 1 << 17, 7).unwrap();
     let key = |number: u64| block(number * 7, 1000, 1 << 22);
@@ -77,6 +79,7 @@ fn churn_at_the_rated_load_needs_no_stash() {
 
 #[test]
 fn a_map_with_no_room_says_so_and_keeps_what_it_has() {
+    let _deadline = crate::tests::deadline();
     let (map, mut writer) = Map::with_buckets(8, 256, 3).unwrap();
     let mut kept = Vec::new();
     for vba in 0..200u32 {
@@ -109,6 +112,7 @@ fn a_map_with_no_room_says_so_and_keeps_what_it_has() {
 
 #[test]
 fn a_map_has_room_for_all_its_entries_and_few_buckets_more() {
+    let _deadline = crate::tests::deadline();
     for entries in [0u64, 1, 60, 1000, 4096] {
         let (map, mut writer) = Map::new(entries, 4096, 1).unwrap();
         assert!(map.buckets() * SLOTS as u64 * MAX_LOAD <= (entries * 100).max(64 * MAX_LOAD) + 8 * MAX_LOAD);
@@ -126,6 +130,7 @@ fn a_map_has_room_for_all_its_entries_and_few_buckets_more() {
 
 #[test]
 fn sizes_that_make_no_sense_are_errors() {
+    let _deadline = crate::tests::deadline();
     for (entries, pages) in [(1, 0), (1, (1 << 32) + 1), (u64::MAX, 1), (1 << 40, 1 << 32)] {
         let error = Map::new(entries, pages, 0).map(|_| ()).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
@@ -135,6 +140,7 @@ fn sizes_that_make_no_sense_are_errors() {
 #[test]
 #[should_panic(expected = "page 100 of 100")]
 fn a_page_beyond_the_ssd_is_a_broken_invariant() {
+    let _deadline = crate::tests::deadline();
     let (_, mut writer) = Map::new(100, 100, 0).unwrap();
     let _ = writer.insert(vid(1), 1, 100, &mut no_log);
 }

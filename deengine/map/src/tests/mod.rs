@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the tests share.
 
+#[path = "../../../testing/deadline.rs"]
+mod deadline;
 mod image;
 mod loads;
 mod model;
@@ -10,6 +12,7 @@ mod variants;
 use crate::shape::Shape;
 use crate::vector::Vector;
 use crate::{Map, MapWriter, Step};
+pub(crate) use deadline::deadline;
 use gnstor_proto::slba::Vid;
 use std::cell::RefCell;
 use std::sync::Arc;

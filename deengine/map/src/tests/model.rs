@@ -130,6 +130,7 @@ proptest! {
     /// Few buckets and many blocks: the stash is in use and sometimes full.
     #[test]
     fn the_map_does_what_a_hash_map_does(seed: u64, plain: bool, buckets in 8u64..300, crowd in 1u64..5) {
+        let _deadline = crate::tests::deadline();
         let mut pair = Pair::new(buckets, seed, plain);
         for turn in 0..6_000 {
             pair.turn(mix64(seed ^ turn), buckets * crowd)?;
@@ -155,6 +156,7 @@ proptest! {
     /// A copy made piece by piece between changes, and the changes since it began: the exact image.
     #[test]
     fn a_fuzzy_copy_and_the_log_make_the_image(seed: u64, plain: bool, buckets in 8u64..100, piece in 1usize..200) {
+        let _deadline = crate::tests::deadline();
         let mut pair = Pair::new(buckets, seed, plain);
         for turn in 0..3_000 {
             pair.turn(mix64(seed ^ turn), buckets * 3)?;

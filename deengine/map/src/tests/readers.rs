@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Blocks that stay are found after every single step of a writer that fills, moves, stashes and brings back.
 #[test]
 fn a_block_that_stays_is_found_at_every_step_of_the_writer() {
+    let _deadline = crate::tests::deadline();
     for seed in 0..4u64 {
         let (map, mut writer) = Map::with_buckets(8, 1 << 16, seed).unwrap();
         for vba in 0..75 {
@@ -97,6 +98,7 @@ fn ways() -> [(&'static str, Look); 3] {
 /// An adversary moves the key, each time that the reader has looked in vain, to the bucket where it has just looked.
 #[test]
 fn a_miss_is_not_believed_while_the_key_moves() {
+    let _deadline = crate::tests::deadline();
     let (map, mut writer) = Map::with_buckets(64, 1 << 16, 9).unwrap();
     for vba in 0..400 {
         writer.insert(vid(1), vba, vba, &mut no_log).unwrap();
@@ -155,6 +157,7 @@ fn other_gap(map: &Map, from: At, probe: &crate::Probe) -> At {
 /// The key goes from the stash to the table just when the reader has looked into the table.
 #[test]
 fn a_miss_is_not_believed_while_the_key_leaves_the_stash() {
+    let _deadline = crate::tests::deadline();
     let mut tried = 0;
     for (seed, (way, look)) in (0..40u64).flat_map(|seed| ways().map(|way| (seed, way))) {
         let (map, mut writer) = Map::with_buckets(8, 1 << 16, seed).unwrap();
@@ -278,10 +281,12 @@ fn races(buckets: u64, page_bits: u32, blocks: [u64; 3], turns: u64) {
 
 #[test]
 fn readers_beside_a_writer_at_a_high_load() {
+    let _deadline = crate::tests::deadline();
     races(32, 19, [100, 138, 150], 40_000);
 }
 
 #[test]
 fn readers_beside_a_writer_that_uses_the_stash() {
+    let _deadline = crate::tests::deadline();
     races(8, 17, [40, 34, 40], 16_000);
 }

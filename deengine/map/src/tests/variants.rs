@@ -53,6 +53,7 @@ proptest! {
 
     #[test]
     fn places_are_the_same(seed: u64, buckets in buckets(), pages in 1u64..=1 << 32, count in 0usize..70) {
+        let _deadline = crate::tests::deadline();
         let keys: Vec<_> = (0..count as u64).map(|nth| block(mix64(seed ^ nth), 0xFFFE, 1 << 32)).collect();
         for (map, _) in both(buckets, pages, seed) {
             let mut batch = Batch::default();
@@ -68,6 +69,7 @@ proptest! {
 
     #[test]
     fn a_bucket_is_compared_and_left_the_same_way(seed: u64, buckets in buckets(), pages in 1u64..=1 << 32) {
+        let _deadline = crate::tests::deadline();
         let maps = both(buckets, pages, seed);
         scribble(&maps, seed, 0);
         let [map, plain] = maps.each_ref().map(|(map, _)| map);
@@ -86,6 +88,7 @@ proptest! {
 
     #[test]
     fn words_are_checked_the_same_way(seed: u64, buckets in buckets(), pages in 1u64..=1 << 32, wrong in 0u64..2000) {
+        let _deadline = crate::tests::deadline();
         let maps = both(buckets, pages, seed);
         scribble(&maps, seed, wrong);
         let mut told = [[0; 64]; 2];
@@ -101,6 +104,7 @@ proptest! {
 
 #[test]
 fn the_same_blocks_make_the_same_image_and_are_crowded_in_the_same_places() {
+    let _deadline = crate::tests::deadline();
     let mut maps = both(512, 1 << 16, 5);
     let mut crowded = 0;
     for base in (0..3800u32).step_by(40) {
@@ -131,6 +135,7 @@ fn the_same_blocks_make_the_same_image_and_are_crowded_in_the_same_places() {
 
 #[test]
 fn there_are_no_vectors_for_more_buckets_than_they_count() {
+    let _deadline = crate::tests::deadline();
     let (map, _) = Map::with_buckets(1 << 32, 1 << 32, 1).unwrap();
     assert!(map.vector.is_none());
     assert_eq!(map.get(vid(1), 1), None);
@@ -139,6 +144,7 @@ fn there_are_no_vectors_for_more_buckets_than_they_count() {
 /// A word whose halves are equal is never seen with halves that differ. A tag is the upper half here, a page the lower.
 #[test]
 fn a_bucket_is_never_read_with_a_torn_word() {
+    let _deadline = crate::tests::deadline();
     let (map, _) = Map::with_buckets(1 << 18, 1 << 32, 3).unwrap();
     let half = |turn: u64| VALID >> 32 | mix64(turn) & 3;
     let line = map.memory.line(0);

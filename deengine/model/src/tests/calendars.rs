@@ -21,6 +21,7 @@ proptest! {
     /// Six pieces of work leave at most six holes, which is what is kept.
     #[test]
     fn few_pieces_of_work_end_when_the_slow_calendar_says(work in prop::collection::vec((0usize..200, 1usize..40), 1..7)) {
+        let _deadline = crate::tests::deadline();
         let (mut calendar, mut slow) = (Calendar::default(), Slow(vec![false; 1000]));
         for (from, span) in work {
             let idle = (from..).find(|at| !slow.0[*at]).unwrap();
@@ -32,6 +33,7 @@ proptest! {
     /// With more work some holes are forgotten: it may end later than it could, never sooner.
     #[test]
     fn much_work_is_never_done_faster_than_one_at_a_time(work in prop::collection::vec((0u64..5000, 1u64..200), 1..200)) {
+        let _deadline = crate::tests::deadline();
         let mut calendar = Calendar::default();
         let booked: Vec<_> = work.iter().map(|&(from, span)| (from, calendar.book(from, span), span)).collect();
         for &(from, end, span) in &booked {
@@ -48,6 +50,7 @@ proptest! {
 
 #[test]
 fn a_late_piece_leaves_a_hole_that_an_early_one_uses() {
+    let _deadline = crate::tests::deadline();
     let mut plane = Calendar::default();
     assert_eq!(plane.book(100, 50), 150);
     assert_eq!(plane.book(0, 60), 60, "fits before it");

@@ -31,16 +31,19 @@ fn pages(usual: u32) -> u32 {
 
 #[test]
 fn every_fresh_figure_is_met_within_2_percent() {
+    let _deadline = crate::tests::deadline();
     assert_eq!(misses(pages(SMALL), State::Fresh), [""; 0]);
 }
 
 #[test]
 fn every_steady_figure_is_met_within_2_percent() {
+    let _deadline = crate::tests::deadline();
     assert_eq!(misses(pages(2 * SMALL), State::Steady), [""; 0]);
 }
 
 #[test]
 fn steady_writes_are_slower_because_pages_are_collected() {
+    let _deadline = crate::tests::deadline();
     let what = Workload { op: Op::Write, pattern: Pattern::Random, blocks: 1, depth: 256 };
     for name in ["pm1743", "cm7r", "9550max", "ps1010"] {
         let preset = Preset::by_name(name).unwrap();
@@ -56,6 +59,7 @@ fn steady_writes_are_slower_because_pages_are_collected() {
 
 #[test]
 fn more_spare_space_means_less_collection() {
+    let _deadline = crate::tests::deadline();
     let what = Workload { op: Op::Write, pattern: Pattern::Random, blocks: 1, depth: 256 };
     let with = |permille| {
         let preset = Preset { over_provisioning_permille: permille, ..Preset::by_name("pm1743").unwrap() };
@@ -68,6 +72,7 @@ fn more_spare_space_means_less_collection() {
 
 #[test]
 fn sourced_figures_name_their_source_and_cover_what_the_facts_have() {
+    let _deadline = crate::tests::deadline();
     for (name, sourced) in
         [("gnstor-980pro", 4), ("970pro", 5), ("p5800x", 5), ("pm1743", 5), ("cm7r", 4), ("9550max", 6), ("ps1010", 3)]
     {
@@ -79,6 +84,7 @@ fn sourced_figures_name_their_source_and_cover_what_the_facts_have() {
 
 #[test]
 fn a_limit_is_off_only_when_it_is_exceeded() {
+    let _deadline = crate::tests::deadline();
     let figure = |bound| Figure {
         what: Workload { op: Op::Read, pattern: Pattern::Random, blocks: 1, depth: 1 },
         value: 100.0,

@@ -15,6 +15,7 @@ proptest! {
         rate in prop::sample::select(&RATES[..]),
         work in prop::collection::vec((0u64..2_000_000, 1u32..64), 1..400),
     ) {
+        let _deadline = crate::tests::deadline();
         let mut lane = Lane::new(rate);
         let booked: Vec<_> = work.iter().map(|&(from_ns, pages)| {
             let from = Time::from_ns(from_ns);
@@ -41,6 +42,7 @@ proptest! {
         mut pages in prop::collection::vec(1u32..64, 1..300),
         early in 0u64..4000,
     ) {
+        let _deadline = crate::tests::deadline();
         // All at once at two moments, the later one first: a backlog, so the lane never idles.
         let mut lane = Lane::new(rate);
         let half = pages.len() / 2;
@@ -61,6 +63,7 @@ proptest! {
 
 #[test]
 fn a_backlog_at_gen_5_rates_is_exact() {
+    let _deadline = crate::tests::deadline();
     for (rate, page_ps) in [(14_000_000_000, 292_571), (14_500_000_000, 282_482), (28_000_000_000, 146_285)] {
         let mut lane = Lane::new(rate);
         let mut last = Time::ZERO;
@@ -75,6 +78,7 @@ fn a_backlog_at_gen_5_rates_is_exact() {
 
 #[test]
 fn a_booking_beyond_the_ring_does_not_give_old_slots_away_again() {
+    let _deadline = crate::tests::deadline();
     let mut lane = Lane::new(1_000_000_000);
     let full = lane.book(Time::ZERO, 1000);
     // The ring is 69 ms long: this one takes the place of the slots just filled.
@@ -86,6 +90,7 @@ fn a_booking_beyond_the_ring_does_not_give_old_slots_away_again() {
 
 #[test]
 fn a_rate_of_zero_takes_no_time() {
+    let _deadline = crate::tests::deadline();
     let mut lane = Lane::new(0);
     assert_eq!(lane.book(Time::from_ns(7), 1 << 20), Time::from_ns(7));
 }

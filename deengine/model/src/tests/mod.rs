@@ -2,9 +2,13 @@
 //! Tests of the model, all in virtual time.
 
 mod calendars;
+#[path = "../../../testing/deadline.rs"]
+mod deadline;
 mod figures;
 mod lanes;
 mod settings;
 mod times;
 mod toml_files;
 mod write_buffers;
+
+pub(crate) use deadline::deadline;

@@ -10,6 +10,7 @@ fn changed(settings: &[&str]) -> Result<Preset, String> {
 
 #[test]
 fn settings_change_what_they_name_and_nothing_else() {
+    let _deadline = crate::tests::deadline();
     let base = Preset::by_name("gnstor-980pro").unwrap();
     assert_eq!(changed(&[]), Ok(base.clone()));
     let settings = [
@@ -45,6 +46,7 @@ fn settings_change_what_they_name_and_nothing_else() {
 
 #[test]
 fn a_setting_that_cannot_be_is_named_in_one_line() {
+    let _deadline = crate::tests::deadline();
     let cases = [
         ("faults.read_errors", "write it like KEY=VALUE"),
         ("faults.read_error=1e-6", "unknown field `read_error`"),
@@ -73,6 +75,7 @@ fn a_setting_that_cannot_be_is_named_in_one_line() {
 
 #[test]
 fn times_can_be_changed_of_an_ssd_that_is_there_but_not_whether_it_takes_time() {
+    let _deadline = crate::tests::deadline();
     let timed = Preset::by_name("gnstor-980pro").unwrap();
     let slower = changed(&["sense_ns=50_000"]).unwrap();
     assert!(timed.differences(&slower).iter().all(|difference| !difference.is_fixed));

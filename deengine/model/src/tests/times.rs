@@ -35,6 +35,7 @@ fn unit_on(geometry: &Geometry, die: u32) -> Unit {
 
 #[test]
 fn a_lone_read_takes_firmware_hash_sense_and_transfers() {
+    let _deadline = crate::tests::deadline();
     for name in Preset::NAMES {
         let (preset, _, mut timing) = ssd(name);
         let start = Time::from_ns(1_000_003);
@@ -49,6 +50,7 @@ fn a_lone_read_takes_firmware_hash_sense_and_transfers() {
 
 #[test]
 fn a_lone_write_is_done_when_the_buffer_has_it() {
+    let _deadline = crate::tests::deadline();
     for name in Preset::NAMES {
         let (preset, _, mut timing) = ssd(name);
         let accepted = timing.accept_write(Time::ZERO);
@@ -60,6 +62,7 @@ fn a_lone_write_is_done_when_the_buffer_has_it() {
 
 #[test]
 fn the_hash_delays_a_command_and_not_the_next_one() {
+    let _deadline = crate::tests::deadline();
     let (preset, _, mut timing) = ssd("gnstor-980pro");
     let first = timing.accept_read(Time::ZERO);
     assert_eq!(timing.firmware_free(), Time::from_ns(preset.fw_read_ns));
@@ -72,6 +75,7 @@ fn the_hash_delays_a_command_and_not_the_next_one() {
 
 #[test]
 fn null_takes_no_time_at_all() {
+    let _deadline = crate::tests::deadline();
     let (preset, geometry, mut timing) = ssd("null");
     assert!(preset.is_null());
     let now = Time::from_ns(5);
@@ -89,6 +93,7 @@ fn null_takes_no_time_at_all() {
 
 #[test]
 fn only_null_is_null() {
+    let _deadline = crate::tests::deadline();
     for name in Preset::NAMES {
         assert_eq!(Preset::by_name(name).unwrap().is_null(), *name == "null");
     }
@@ -96,6 +101,7 @@ fn only_null_is_null() {
 
 #[test]
 fn a_block_from_the_buffer_is_read_without_sensing() {
+    let _deadline = crate::tests::deadline();
     let (preset, _, mut timing) = ssd("gnstor-980pro");
     let took = timing.read(Time::ZERO, &[], 3).since(Time::ZERO);
     assert_eq!(took, transfer(3, preset.to_host_bytes_per_s));
@@ -103,6 +109,7 @@ fn a_block_from_the_buffer_is_read_without_sensing() {
 
 #[test]
 fn neighbours_in_a_flash_page_are_sensed_together() {
+    let _deadline = crate::tests::deadline();
     let (preset, _, mut timing) = ssd("gnstor-980pro");
     let sense = Span::from_ns(preset.sense_ns);
     let four = timing.read(Time::ZERO, &ppas(0..4), 0).since(Time::ZERO);
@@ -115,6 +122,7 @@ fn neighbours_in_a_flash_page_are_sensed_together() {
 
 #[test]
 fn planes_that_sense_on_their_own_work_side_by_side() {
+    let _deadline = crate::tests::deadline();
     let independent = Preset::by_name("pm1743").unwrap();
     let (preset, geometry, mut timing) = of(independent.clone());
     let unit = ppas(0..geometry.unit_pages());
@@ -131,6 +139,7 @@ fn planes_that_sense_on_their_own_work_side_by_side() {
 
 #[test]
 fn a_program_holds_its_die_and_no_other() {
+    let _deadline = crate::tests::deadline();
     let (preset, geometry, mut timing) = ssd("pm1743");
     let loaded = transfer(geometry.unit_pages(), preset.channel_bytes_per_s);
     let programmed = timing.program(Time::ZERO, unit_on(&geometry, 3), Stream::Host);
@@ -146,6 +155,7 @@ fn a_program_holds_its_die_and_no_other() {
 
 #[test]
 fn dies_of_a_channel_share_it_and_dies_of_two_do_not() {
+    let _deadline = crate::tests::deadline();
     let (preset, geometry, mut timing) = ssd("gnstor-980pro");
     let loaded = transfer(8, preset.channel_bytes_per_s);
     let first = timing.program(Time::ZERO, unit_on(&geometry, 0), Stream::Host);
@@ -157,6 +167,7 @@ fn dies_of_a_channel_share_it_and_dies_of_two_do_not() {
 
 #[test]
 fn the_rows_of_a_block_are_programmed_in_order() {
+    let _deadline = crate::tests::deadline();
     let (_, geometry, mut timing) = ssd("pm1743");
     let dies = geometry.dies();
     let late = timing.program(Time::from_ns(50_000_000), Unit(0), Stream::Host);
@@ -169,6 +180,7 @@ fn the_rows_of_a_block_are_programmed_in_order() {
 
 #[test]
 fn a_write_waits_for_room_and_padding_gives_none_back() {
+    let _deadline = crate::tests::deadline();
     let (preset, geometry, mut timing) = ssd("gnstor-980pro");
     let all = preset.buffer_pages;
     let full = timing.buffer(Time::ZERO, all);
@@ -185,6 +197,7 @@ fn a_write_waits_for_room_and_padding_gives_none_back() {
 
 #[test]
 fn collected_units_free_no_room() {
+    let _deadline = crate::tests::deadline();
     let (preset, geometry, mut timing) = ssd("gnstor-980pro");
     let full = timing.buffer(Time::ZERO, preset.buffer_pages);
     timing.program(full, unit_on(&geometry, 0), Stream::Collect);
@@ -194,6 +207,7 @@ fn collected_units_free_no_room() {
 
 #[test]
 fn a_smaller_block_takes_its_share_of_an_erase() {
+    let _deadline = crate::tests::deadline();
     let (preset, geometry, mut timing) = ssd("gnstor-980pro");
     assert!(geometry.rows() < preset.shape.rows, "a small SSD");
     let took = timing.erase(Time::from_ns(9), Block(5)).since(Time::from_ns(9));
@@ -205,6 +219,7 @@ fn a_smaller_block_takes_its_share_of_an_erase() {
 
 #[test]
 fn a_slow_die_takes_its_multiple_and_the_others_do_not() {
+    let _deadline = crate::tests::deadline();
     let (preset, geometry, mut timing) = ssd("gnstor-980pro");
     timing.set_slow(2, 300);
     timing.set_slow(geometry.dies() + 7, 300);
@@ -219,6 +234,7 @@ fn a_slow_die_takes_its_multiple_and_the_others_do_not() {
 
 #[test]
 fn no_call_goes_back_in_time() {
+    let _deadline = crate::tests::deadline();
     for name in Preset::NAMES {
         let (_, geometry, mut timing) = ssd(name);
         let mut state = 1u64;
@@ -244,5 +260,27 @@ fn no_call_goes_back_in_time() {
             };
             assert!(done >= from, "{name}: call {number}");
         }
+    }
+}
+
+#[test]
+fn an_erase_holds_every_plane_of_its_die_and_no_other() {
+    let _deadline = crate::tests::deadline();
+    let (preset, geometry, _) = ssd("pm1743");
+    assert!(preset.independent_planes && preset.shape.planes > 1);
+    let sense_pages = preset.shape.sense_pages;
+    for plane in 0..preset.shape.planes {
+        let (_, _, mut timing) = ssd("pm1743");
+        let unit = unit_on(&geometry, 3);
+        let erased = timing.erase(Time::ZERO, geometry.block_of(unit));
+        let page = Ppa(geometry.first_page(unit).0 + plane * sense_pages);
+        let read = timing.read(Time::ZERO, &[page], 0);
+        assert!(read.since(erased) >= Span::from_ns(preset.sense_ns), "plane {plane} was free during the erase");
+        let other = geometry.first_page(unit_on(&geometry, 4));
+        let (_, _, mut idle) = ssd("pm1743");
+        let free = idle.read(Time::ZERO, &[other], 0);
+        let (_, _, mut timing) = ssd("pm1743");
+        timing.erase(Time::ZERO, geometry.block_of(unit));
+        assert_eq!(timing.read(Time::ZERO, &[other], 0), free, "the next die is free");
     }
 }

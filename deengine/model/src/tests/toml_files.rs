@@ -12,6 +12,7 @@ fn own(lines: &str) -> Result<Preset, PresetError> {
 
 #[test]
 fn every_name_has_a_preset_of_that_name() {
+    let _deadline = crate::tests::deadline();
     assert_eq!(Preset::NAMES.len(), 8);
     for name in Preset::NAMES {
         assert_eq!(&Preset::by_name(name).unwrap().name, name);
@@ -21,6 +22,7 @@ fn every_name_has_a_preset_of_that_name() {
 
 #[test]
 fn every_preset_survives_a_round_trip() {
+    let _deadline = crate::tests::deadline();
     let example = Preset::from_toml(EXAMPLE).unwrap();
     for preset in Preset::NAMES.iter().map(|name| Preset::by_name(name).unwrap()).chain([example]) {
         let text = preset.to_toml();
@@ -31,6 +33,7 @@ fn every_preset_survives_a_round_trip() {
 
 #[test]
 fn the_example_has_every_key() {
+    let _deadline = crate::tests::deadline();
     let example = Preset::from_toml(EXAMPLE).unwrap();
     assert_eq!(
         example.shape,
@@ -45,6 +48,7 @@ fn the_example_has_every_key() {
 
 #[test]
 fn what_is_left_out_comes_from_the_base_but_for_the_figures() {
+    let _deadline = crate::tests::deadline();
     let base = Preset::by_name("gnstor-980pro").unwrap();
     let preset = own("sense_ns = 40_000").unwrap();
     let want = Preset { name: "mine".to_owned(), sense_ns: 40_000, figures: Vec::new(), ..base };
@@ -53,6 +57,7 @@ fn what_is_left_out_comes_from_the_base_but_for_the_figures() {
 
 #[test]
 fn without_a_base_every_key_is_needed() {
+    let _deadline = crate::tests::deadline();
     let full = Preset::by_name("pm1743").unwrap().to_toml();
     let keys: Vec<&str> = full.lines().take_while(|line| !line.is_empty()).collect();
     assert_eq!(keys.len(), 22);
@@ -67,6 +72,7 @@ fn without_a_base_every_key_is_needed() {
 
 #[test]
 fn each_mistake_has_its_sentence() {
+    let _deadline = crate::tests::deadline();
     let cases = [
         ("base = 1", "the preset file cannot be read"),
         ("channels = 0", "`channels = 0` must be from 1 to 64"),
@@ -111,6 +117,7 @@ fn each_mistake_has_its_sentence() {
 
 #[test]
 fn figures_are_checked_too() {
+    let _deadline = crate::tests::deadline();
     let good = "[[figures]]\nwhat = { op = \"read\", pattern = \"random\", blocks = 1, depth = 1 }\nvalue = 4\nunit = \"us\"\nstate = \"fresh\"\nsource = \"x\"";
     assert_eq!(own(good).unwrap().figures().len(), 1);
     let cases = [
@@ -131,6 +138,7 @@ fn figures_are_checked_too() {
 
 #[test]
 fn units_nest_and_the_buffer_keeps_all_dies_busy() {
+    let _deadline = crate::tests::deadline();
     for name in Preset::NAMES {
         let preset = Preset::by_name(name).unwrap();
         let Shape { channels, dies_per_channel, unit_pages, .. } = preset.shape;
@@ -140,6 +148,7 @@ fn units_nest_and_the_buffer_keeps_all_dies_busy() {
 
 #[test]
 fn a_geometry_has_the_spare_space_and_little_more() {
+    let _deadline = crate::tests::deadline();
     for name in Preset::NAMES {
         let preset = Preset::by_name(name).unwrap();
         for shift in [14, 18, 20, 22, 26, 28] {

@@ -26,6 +26,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..300),
         spans in prop::collection::vec(1u64..2000, 1..20),
     ) {
+        let _deadline = crate::tests::deadline();
         let mut buffer = WriteBuffer::new(PAGES, UNIT);
         let (mut now, mut open, mut programs) = (Time::ZERO, 0, 0);
         // What the buffer holds: (pages, from, until), the open unit's pages without an end.
@@ -72,12 +73,14 @@ fn leave(buffer: &mut WriteBuffer, held: &mut [(u32, Time, Time)], now: Time, sp
 
 #[test]
 fn nobody_waits_when_nothing_will_make_room() {
+    let _deadline = crate::tests::deadline();
     let mut buffer = WriteBuffer::new(PAGES, UNIT);
     assert_eq!(buffer.admit(Time::from_ns(5), 10 * PAGES), Time::from_ns(5));
 }
 
 #[test]
 fn a_write_never_overtakes_one_that_waits_for_room() {
+    let _deadline = crate::tests::deadline();
     let mut buffer = WriteBuffer::new(PAGES, UNIT);
     buffer.admit(Time::ZERO, PAGES);
     for unit in 1..=8 {
