@@ -59,6 +59,7 @@ struct Config {
   bool answers = false;              // reads are answered by the agent, data and response together
   bool unordered = false;            // data waits in the agent until its queue pair executes a DUMP
   bool trusts = false;               // the clients execute none all the same
+  bool in_order = false;             // the peer checks that commands are sent in the order in which they arrive
   bool instant = false;              // answer in the step in which a command is seen, without moving data
 };
 
@@ -112,6 +113,12 @@ inline gn_u32 log2_up(gn_u32 n) {
   return log;
 }
 
+/// When a lane asked for its command to be sent, by a clock that counts such events: before its first `io_commit`, and behind it. The peer
+/// copies `before` to `sent` when it sees the command, so a later command with the same id has another `before`.
+struct Arrival {
+  gn_u32 ssd = 0, before = 0, behind = 0, sent = 0;
+};
+
 struct Rig {
   Config cfg;
   gn_u32 threads, cq_log;
@@ -133,6 +140,8 @@ struct Rig {
   gn_u32 port = 1;                   // of the HCA: some runs say that nobody serves it
   gn_u32 connected = 0, warps_done = 0, submitted = 0, called = 0;
   void* chains = nullptr;
+  Arrival arrivals[SLOTS];   // by command id
+  gn_u32 events = 0;
   std::vector<gn_u32> versions;   // of the threads' own blocks as their owners last wrote them; ~0 where not known
   gn_u32 in_pieces = 0;           // buffers
   gn_u32 wrong_data = 0, wrong_status = 0, leaked = 0, ios = 0, failed_ios = 0, timed_out = 0;

@@ -105,6 +105,8 @@ mutants_of_one_core() {
     mutant lock_release_relaxed $GNOR/complete.cuh \
         '/&c.cq_word, word + 2/s/st_release/st/' tsan tsan many_doorbells 20
     mutant no_receive_credit $GNOR/append.cuh 's/< 0 ? retired : completed)/< 0 ? retired : retired)/' plain plain full_queues 20
+    mutant newcomers_get_room_first $GNOR/gate.cuh 's/(gn_u32)room < waiting ? (gn_u32)room : waiting/(gn_u32)room < waiting ? (gn_u32)room \/ 2 : waiting/' \
+        plain plain first_come_first_served 20
     mutant waiting_commands_forgotten $GNOR/complete.cuh '/^  send_admitted<S>(c, mask, q, admitted);/d' plain plain full_queues 6
     mutant gate_left_open $GNOR/complete.cuh 's/= close_gate<S>(qp);/= S::ld(\&qp.gate);/' plain plain all_queue_pairs_break 100
     mutant lock_taken_for_others_entries $GNOR/complete.cuh 's/got = old == word;/got = old != CQ_LOCKED;/;s/gn_u32 old = S::exch/for (int k = 0; k < 50; ++k) pause(20); &/' \
