@@ -13,10 +13,10 @@ struct gn_layout_row {
 };
 
 extern "C" const gn_layout_row gn_gnor_layout[] = {
-    {SIZE(queue_pair)}, {FIELD(queue_pair, limit)}, {FIELD(queue_pair, error)},
+    {SIZE(queue_pair)}, {FIELD(queue_pair, publish)}, {FIELD(queue_pair, error)},
     {FIELD(queue_pair, rung)}, {SIZE(dumps)}, {FIELD(dumps, posted)},
     {SIZE(slot)}, {SIZE(pool)}, {FIELD(pool, blocks)}, {FIELD(pool, rkey)}, {FIELD(pool, host_addr)}, {FIELD(pool, most)}, {SIZE(pool_host)},
-    {SIZE(channel)}, {FIELD(channel, queues_addr)}, {FIELD(channel, qps_addr)}, {FIELD(channel, port_addr)}, {FIELD(channel, dumps_addr)}, {FIELD(channel, queue_lkey)},
+    {SIZE(channel)}, {FIELD(channel, queues_addr)}, {FIELD(channel, qps_addr)}, {FIELD(channel, port_addr)}, {FIELD(channel, dumps_addr)}, {FIELD(channel, waiting_addr)}, {FIELD(channel, queue_lkey)},
     {FIELD(channel, ssds)}, {FIELD(channel, first_qpn)}, {FIELD(channel, cq_log)}, {FIELD(channel, cq_word)},
     {FIELD(channel, depth)}, {FIELD(channel, qid)}, {FIELD(channel, slot_bits)}, {FIELD(channel, parked_addr)}, {FIELD(channel, parked_bits)}, {FIELD(channel, protocol_errors)}, {FIELD(channel, retries)},
     {FIELD(channel, data)}, {FIELD(channel, slots)},

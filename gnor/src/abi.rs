@@ -33,9 +33,8 @@ pub const GN_NO_AGENT: u32 = 0x0100_0000;
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QueuePair {
-    pub reserve: u32,
+    pub gate: u64,
     pub publish: u32,
-    pub limit: u32,
     pub retired: u32,
     pub completed: u32,
     pub error: u32,
@@ -100,6 +99,7 @@ pub struct ChannelAbi {
     pub port_addr: u64,
     pub connect_addr: u64,
     pub dumps_addr: u64,
+    pub waiting_addr: u64,
     pub queue_lkey: u32,
     pub ssds: u32,
     pub first_qpn: u32,

@@ -60,6 +60,7 @@ struct Layout {
     depth: u32,
     qps: usize,
     dumps: usize,
+    waiting: usize,
     parked: usize,
     cq: usize,
     cq_log: u32,
@@ -117,7 +118,8 @@ impl Layout {
         let align = |n: usize, to: usize| n.next_multiple_of(to);
         let qps = align(size_of::<ChannelAbi>(), 128);
         let dumps = qps + ssds * size_of::<QueuePair>();
-        let parked = align(dumps + ssds * size_of::<Dumps>(), 64);
+        let waiting = dumps + ssds * size_of::<Dumps>();
+        let parked = align(waiting + ssds * abi::SLOTS, 64);
         // What Connect sends is read once, before the first request can be parked.
         let connect = parked;
         let cq = align(parked + (abi::SLOTS * abi::PARKED_BYTES).max(ssds * CONNECT_DATA_BYTES), 4096);
@@ -134,6 +136,7 @@ impl Layout {
             depth,
             qps,
             dumps,
+            waiting,
             parked,
             cq,
             cq_log,
@@ -267,6 +270,7 @@ impl Channel {
             parked_addr: at(layout.parked),
             port_addr: self.node.hca().port_address(),
             dumps_addr: if wants_dumps(self.node.hca())? { at(layout.dumps) } else { 0 },
+            waiting_addr: at(layout.waiting),
             queue_lkey: queue_key,
             ssds: u32::try_from(self.ssds).expect("at most MAX_SSDS"),
             first_qpn: self.first_qpn,

@@ -20,7 +20,7 @@ unsafe extern "C" {
 fn every_size_and_offset_is_the_same_in_both_languages() {
     let mirror = [
         ("queue_pair", size_of::<QueuePair>()),
-        ("queue_pair.limit", offset_of!(QueuePair, limit)),
+        ("queue_pair.publish", offset_of!(QueuePair, publish)),
         ("queue_pair.error", offset_of!(QueuePair, error)),
         ("queue_pair.rung", offset_of!(QueuePair, rung)),
         ("dumps", size_of::<Dumps>()),
@@ -37,6 +37,7 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         ("channel.qps_addr", offset_of!(ChannelAbi, qps_addr)),
         ("channel.port_addr", offset_of!(ChannelAbi, port_addr)),
         ("channel.dumps_addr", offset_of!(ChannelAbi, dumps_addr)),
+        ("channel.waiting_addr", offset_of!(ChannelAbi, waiting_addr)),
         ("channel.queue_lkey", offset_of!(ChannelAbi, queue_lkey)),
         ("channel.ssds", offset_of!(ChannelAbi, ssds)),
         ("channel.first_qpn", offset_of!(ChannelAbi, first_qpn)),

@@ -12,12 +12,11 @@ enum : gn_u32 {
   MAX_REPLICAS = 4,    // proto/src/vendor.rs
 };
 
-// What of one SSD's queue pair changes; where its queues are follows from the channel (`sq_of` and its like). The counters run over all 32
-// bits; what goes on the wire is their low 16.
+// The state of one SSD's queue pair. The channel's fields say where its queues are (`queue_of`). `gate`, `publish` and `rung` count
+// blocks by 16 bits, as the wire does, `retired` and `completed` by 32. The last two change under cq_word's lock.
 struct queue_pair {
-  gn_u32 reserve;      // send blocks handed out
+  gn_u64 gate;         // send blocks handed out, and commands that wait for one (gate.cuh)
   gn_u32 publish;      // send blocks whose doorbell was rung, before their record at least
-  gn_u32 limit;        // send blocks that may be handed out: as far as blocks are retired and receives free. Under cq_word's lock, as are
   gn_u32 retired;      // send blocks the HCA is done with
   gn_u32 completed;    // responses taken, and DUMPs that have ended
   gn_u32 error;        // 0, or QP_BROKEN | completion opcode << 8 | syndrome
@@ -85,6 +84,7 @@ struct channel {
   gn_u64 port_addr;      // the HCA's state, u32: 0 while nothing serves its queues
   gn_u64 connect_addr;   // ssds x 1,024 bytes of Connect data, registered; where the parked requests are later
   gn_u64 dumps_addr;     // dumps[ssds]; 0 where completions come behind what they speak of
+  gn_u64 waiting_addr;   // gn_u8[ssds][SLOTS]: each queue pair's waiting list (gate.cuh)
   gn_u32 queue_lkey;     // key of queue memory, capsules and Connect data
   gn_u32 ssds;
   gn_u32 first_qpn;      // queue pairs of a channel have consecutive numbers

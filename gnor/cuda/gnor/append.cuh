@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Appending commands to the send queues without locks: reserve with one CAS a group of lanes, fill, publish in order, ring
-// once for all of them (twice with the same value; a warp alone the second time when it has nothing else to do).
+// Appending commands to the send queues without locks: reserve blocks with one compare-and-swap for a group of lanes, fill them,
+// publish them in order, ring once for all of them. A doorbell is rung twice with the same value; a warp alone rings the second time
+// when it has nothing else to do.
 #pragma once
 #include "fabric/mlx5.h"
-#include "gnor/sharing.cuh"
+#include "gnor/gate.cuh"
 
 namespace gn {
 
@@ -18,24 +19,6 @@ GN_DEV gn_u64* doorbell_of(const channel& c, gn_u32 ssd) {
 GN_DEV dumps& dumps_of(const channel& c, gn_u32 ssd) { return ((dumps*)c.dumps_addr)[ssd]; }
 GN_DEV gn_u8* capsule_of(const channel& c, gn_u32 cid) { return (gn_u8*)c.capsules_addr + (gn_u64)cid * 64; }
 
-// Up to `n` send blocks of one queue pair; returns how many and the first. Bounded by what the HCA has retired and by the receives
-// that are there for the responses (`limit`), so neither queue can overrun.
-template <class S>
-GN_DEV gn_u32 reserve(queue_pair& qp, gn_u32 n, gn_u32& first) {
-  gn_u32 at = S::ld(&qp.reserve);
-  for (;;) {
-    gn_u32 room = S::ld_acquire(&qp.limit) - at;  // pairs with the release in take_completions
-    if ((int)room <= 0) return 0;                 // others may have reserved what this thread has not seen allowed yet
-    gn_u32 take = n < room ? n : room;
-    gn_u32 old = S::cas(&qp.reserve, at, at + take);
-    if (old == at) {
-      first = at;
-      return take;
-    }
-    at = old;
-  }
-}
-
 // The work request that sends capsule `cid`: a control and one data segment, one block.
 GN_DEV void write_send(const channel& c, gn_u32 ssd, gn_u32 index, gn_u32 cid) {
   gn_u8* block = (gn_u8*)queue_of(c, ssd) + SQ_AT + (gn_u64)((index & (c.depth - 1)) * mlx5::WQEBB);
@@ -47,23 +30,25 @@ GN_DEV void write_send(const channel& c, gn_u32 ssd, gn_u32 index, gn_u32 cid) {
   mem::st16(block + 16, data);
 }
 
-// What of a queue pair may be reserved when so many responses were taken: as far as send blocks are retired, and as the responses' places have been
-// read. Under cq_word's lock, or by a warp alone.
-template <class S>
-GN_DEV void set_limit(const channel& c, queue_pair& qp, gn_u32 completed) {
-  gn_u32 least = (int)(qp.retired - completed) < 0 ? qp.retired : completed;
-  S::st_release(&qp.limit, least + c.depth);  // pairs with the acquire in reserve
+// Up to which number blocks may be handed out when so many responses were taken: the HCA has retired the block that was in the place
+// before, and the response that was in the receive's place has been read.
+//
+// The NVMe queue's own flow control (SQHD of a response) needs no look. At most `depth` commands are unanswered, so of `t` commands sent
+// one of number t - depth or later was answered, and its response reported a head behind that command. The queue has
+// more than `depth` entries (nvme_queue_entries in channel.rs), so its tail does not reach the head.
+GN_DEV gn_u32 limit_of(const channel& c, gn_u32 retired, gn_u32 completed) {
+  return ((int)(retired - completed) < 0 ? retired : completed) + c.depth;
 }
 
-// Publishes blocks first..first+n in reservation order and rings the doorbell. The blocks were written by lanes that have
-// passed a __syncwarp with the caller. Whoever reserved earlier is already on its way here: nobody waits between the two. A command's receive is
-// posted with it, by the same number less that of the DUMPs, so a response always finds one: its segment has lain in the ring since the channel was
-// connected, and what was in its place has been read, or the command could not have been reserved.
+// Publishes blocks first..first+n in reservation order and rings the doorbell. The lanes that wrote the blocks have passed a
+// __syncwarp with the caller. The warp that reserved the blocks before `first` publishes them without waiting for anything else. Each
+// command's receive is posted with it, by the same number less that of the DUMPs, so a response always finds one: the receive's segment has
+// lain in the ring since the channel was connected, and the limit says that the response in its place was read.
 template <class S, bool DUMP = false>
 GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 first, gn_u32 n) {
   queue_pair& qp = qp_of(c, ssd);
   while (!S::ALONE && S::ld_acquire(&qp.publish) != first) pause(20);
-  gn_u32 next = first + n;
+  gn_u32 next = (first + n) & 0xffffu;
   gn_u64 kick = mlx5::doorbell_value(next, c.first_qpn + ssd);
   gn_u32 posted = 0;  // DUMPs, which take no receive
   if (c.dumps_addr) {
@@ -74,7 +59,7 @@ GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 first, gn_u32 n) {
   // The doorbell carries the index: an HCA that goes by it begins while the record is on its way. Rung again behind the record, for one that
   // goes by that: a warp alone does so when it has nothing else to do (ring_again), or with its next doorbell.
   mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
-  mem::st_fenced_sys(record_of(c, ssd) + mlx5::SND_DBR, be32(next & 0xffffu));
+  mem::st_fenced_sys(record_of(c, ssd) + mlx5::SND_DBR, be32(next));
   if constexpr (!S::ALONE) {
     mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
     qp.rung = next;
@@ -95,30 +80,45 @@ GN_DEV void ring_again(channel& c, gn_u32 mask) {
   __syncwarp(mask);
 }
 
-// Appends the command of each lane of `mask` that has one; the lanes call it together. Returns whether the lane's command is on its way:
-// false where the queue had no room, and the lane must poll and try again.
+// Appends the command of each lane of `mask` that has one; the lanes call it together. True where the lane's command is sent, or waits on
+// the queue pair's list and will be: it needs nothing more. False where the queue pair is broken.
 template <class S>
 GN_DEV bool append(channel& c, gn_u32 mask, bool have, gn_u32 cid, gn_u32 ssd, gn_u32 head) {
   gn_u32 with = __ballot_sync(mask, have);
   if (!with) return false;
   gn_u32 peers = __match_any_sync(mask, have ? ssd : 0xffffffffu) & with;
   bool leads = have && lane_id() == lowest(peers);
-  gn_u32 first = 0, granted = 0;
-  if (leads) granted = reserve<S>(qp_of(c, ssd), (gn_u32)__popc(peers), first);
-  gn_u32 leader = peers ? lowest(peers) : lane_id();
-  granted = __shfl_sync(mask, granted, (int)leader);
-  first = __shfl_sync(mask, first, (int)leader);
+  reservation r;
+  if (leads) r = reserve<S>(qp_of(c, ssd), (gn_u32)__popc(peers));
+  int leader = (int)(peers ? lowest(peers) : lane_id());
+  r.numbers = __shfl_sync(mask, r.numbers, leader);
+  r.sends = __shfl_sync(mask, r.sends, leader);
   __syncwarp(mask);  // the leader's acquire of the freed blocks reaches the lanes that overwrite them
   gn_u32 rank = (gn_u32)__popc(peers & lt_mask());
-  bool mine = have && rank < granted;
-  if (mine) {
-    S::st(&c.slots[cid].state, CMD_IN_FLIGHT | ssd << 8 | head << 16);
-    write_send(c, ssd, first + rank, cid);
-  }
+  bool mine = have && r.sends != NONE_CLOSED;
+  if (mine) S::st(&c.slots[cid].state, CMD_IN_FLIGHT | ssd << 8 | head << 16);
+  if (mine && rank < r.sends) write_send(c, ssd, r.first() + rank, cid);
+  if (mine && rank >= r.sends) put_waiting<S>(c, ssd, r.entry() + rank - r.sends, cid);
   __syncwarp(mask);  // the lanes' blocks and capsules are ordered before the leader's doorbell
-  if (leads && granted) publish<S>(c, ssd, first, granted);
+  if (leads && mine && r.sends) publish<S>(c, ssd, r.first(), r.sends);
   if (S::ALONE) __syncwarp(mask);
   return mine;
+}
+
+// Sends the waiting commands that `admit` gave to the first lane of each group with the same `q`; the lanes of `mask` together.
+template <class S>
+GN_DEV void send_admitted(channel& c, gn_u32 mask, gn_u32 q, reservation r) {
+  if (!__any_sync(mask, r.sends != 0)) return;
+  gn_u32 group = __match_any_sync(mask, q), rank = (gn_u32)__popc(group & lt_mask());
+  int leader = (int)lowest(group);
+  r.numbers = __shfl_sync(mask, r.numbers, leader);
+  r.sends = __shfl_sync(mask, r.sends, leader);
+#pragma unroll 1
+  for (gn_u32 k = rank; k < r.sends; k += (gn_u32)__popc(group))
+    write_send(c, q, r.first() + k, take_waiting<S>(c, q, r.entry() + k));
+  __syncwarp(mask);  // the blocks, and the waiting lanes' capsules, are ordered before the leader's doorbell
+  if (rank == 0 && r.sends) publish<S>(c, q, r.first(), r.sends);
+  if (S::ALONE) __syncwarp(mask);
 }
 
 }  // namespace gn

@@ -78,12 +78,17 @@ GN_DEV void end_command(channel& c, gn_u32 cid, gn_u32 head, gn_u32 status, gn_u
 
 // A queue pair has failed: everything in flight on it ends with the cause. The HCA reports the failure only after its last
 // transfer for this queue pair has ended. Every flushed work request comes here again: a command may have been appended in between.
+// The waiting commands end, too: closing the gate takes them off their list.
 // One lane a queue pair calls it, under the completion queue's lock, when this pass's responses are done: nobody else ends commands of
 // `q` meanwhile.
 template <class S>
 GN_DEV void break_queue(channel& c, gn_u32 q, gn_u32 opcode, gn_u32 syndrome) {
   queue_pair& qp = qp_of(c, q);
   if (!S::ld(&qp.error)) S::st_release(&qp.error, QP_BROKEN | opcode << 8 | syndrome);
+  gn_u64 gate = close_gate<S>(qp);
+  // The lanes that filled these entries had set their commands' states before, so the search below finds the commands.
+#pragma unroll 1
+  for (gn_u32 k = 0; k < gate_waiting(gate); ++k) take_waiting<S>(c, q, gate_tail(gate) - gate_waiting(gate) + k);
   for (gn_u32 cid = 0; cid < SLOTS; ++cid) {
     gn_u32 state = S::ld(&c.slots[cid].state);
     if ((state & 0xffffu) != (CMD_IN_FLIGHT | q << 8)) continue;
@@ -111,8 +116,8 @@ GN_DEV const gn_u32* response_of(const channel& c, const completion& x) {
   return (const gn_u32*)(queue_of(c, x.q) + SQ_AT + (gn_u64)(c.depth * RECV_AT_EACH + (x.counter & (c.depth - 1)) * 16));
 }
 
-// Gives back what this pass's acknowledgements and responses have freed: blocks to be reserved, each with the receive of its number. The lanes of
-// `mask` together, behind their reading of responses; one of them for each queue pair.
+// Counts this pass's acknowledgements and responses. The lanes of `mask` together, behind their reading of responses; one of them for
+// each queue pair.
 template <class S>
 GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
   gn_u32 group = __match_any_sync(mask, x.is_response || x.is_ack ? x.q : 0xffffffffu);
@@ -124,7 +129,17 @@ GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
   gn_u32 completed = S::ld(&qp.completed) + n;
   if (acks) qp.retired += (newest + 1 - qp.retired) & 0xffffu;
   S::st(&qp.completed, completed);
-  set_limit<S>(c, qp, completed);
+}
+
+// Hands out what this pass has freed: blocks, each with the receive of its number. Waiting commands get them first. The lanes of `mask`
+// together, each with the queue pair of its completion, behind their counting. Returns to the first lane of each queue pair
+// what `send_admitted` then sends.
+template <class S>
+GN_DEV reservation open_gate(channel& c, gn_u32 mask, gn_u32 q) {
+  gn_u32 group = __match_any_sync(mask, q);
+  if (q >= c.ssds || lane_id() != lowest(group)) return {};
+  queue_pair& qp = qp_of(c, q);
+  return admit<S>(qp, limit_of(c, qp.retired, S::ld(&qp.completed)));
 }
 
 // The entry that lane number `rank` looks at, where cq_word is `word`.
@@ -200,7 +215,7 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   completion x;
   if (mine) x = read_cqe(c, cqe_at(c, word, rank), last);
   if (c.dumps_addr) hold_responses<S>(c, mask, x, mine);
-  gn_u32 fails = x.is_error ? x.q : 0xffffffffu;
+  gn_u32 fails = x.is_error ? x.q : 0xffffffffu, q = x.q;
   for (;;) {
     odd |= end_responses<S>(c, mask, x, mine);
     if (!c.dumps_addr || !take_landed<S>(c, mask, x)) break;
@@ -216,12 +231,15 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   }
   if (c.dumps_addr) post_dumps<S>(c, mask);
   __syncwarp(mask);
+  reservation admitted = open_gate<S>(c, mask, q);
+  __syncwarp(mask);
   if (lane_id() == leader) S::st_release(&c.cq_word, word + 2 * count);
   if (odd && lane_id() == leader) free_orphans<S>(c);
   // Not for ever later, where there is always something to take.
   if constexpr (S::ALONE)
     if (((word >> 1) + count) / RING_EVERY != (word >> 1) / RING_EVERY) ring_again<S>(c, mask);
   if (S::ALONE) __syncwarp(mask);
+  send_admitted<S>(c, mask, q, admitted);
   return count;
 }
 

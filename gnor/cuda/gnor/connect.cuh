@@ -21,7 +21,8 @@ GN_DEV void write_receives(const channel& c, gn_u32 ssd) {
     gn_u32 seg[4] = {be32(16u), be32(c.queue_lkey), be32((gn_u32)(address >> 32)), be32((gn_u32)address)};
     mem::st16((gn_u8*)receives + (gn_u64)i * mlx5::DS_BYTES, seg);
   }
-  mem::st_release_gpu(&qp_of(c, ssd).limit, qp_of(c, ssd).completed + c.depth);
+  queue_pair& qp = qp_of(c, ssd);
+  mem::st_release_gpu(&qp.gate, gate_of(gate_next(qp.gate), qp.completed + c.depth, 0, 0));
 }
 
 // Fabrics Connect for I/O queue `qid` with the 1,024 bytes of data the CPU has prepared (proto/src/fabrics.rs).

@@ -34,13 +34,7 @@ GN_DEV void write_dump(const channel& c, gn_u32 ssd, gn_u32 index) {
 // whether responses are looked at or not.
 template <class S>
 GN_DEV bool reserve_dump(const channel& c, queue_pair& qp, gn_u32& at) {
-  at = S::ld(&qp.reserve);
-  while ((int)(qp.retired + c.depth - at) > 0) {
-    gn_u32 old = S::cas(&qp.reserve, at, at + 1);
-    if (old == at) return true;
-    at = old;
-  }
-  return false;
+  return reserve_ahead<S>(qp, qp.retired + c.depth, at);
 }
 
 // The responses among these completions are taken off the lanes; a DUMP's says that what it covers has landed. The lanes of `mask` together.

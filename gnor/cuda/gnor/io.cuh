@@ -153,7 +153,8 @@ GN_DEV gn_u32 queue_error(const channel& c, gn_u32 ssd) {
 template <class S>
 GN_DEV gn_u32 load_of(const channel& c, gn_u32 ssd) {
   const queue_pair& qp = qp_of(c, ssd);
-  return S::ld(&qp.reserve) - S::ld(&qp.completed);
+  gn_u64 g = S::ld(&qp.gate);
+  return (gate_next(g) + gate_waiting(g) - S::ld(&qp.completed)) & 0xffffu;
 }
 
 // The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less ("any replica by load", protocol rule 7). Neighbouring
@@ -233,7 +234,7 @@ GN_DEV void io_commit(channel& c, gn_u32 mask, io& x) {
   bool have = x.cid != IO_NONE;
   if (append<S>(c, mask, have, cid, ssd, x.head)) x.cid = IO_NONE;
   if (!__any_sync(mask, x.cid != IO_NONE)) return;
-  gn_u32 error = x.cid != IO_NONE ? queue_error<S>(c, ssd) : 0u;  // if so it will never have room again
+  gn_u32 error = x.cid != IO_NONE ? queue_error<S>(c, ssd) : 0u;
   in_turns<S>(mask, error != 0, [&] { end_command<S>(c, cid, x.head, GN_QP_BROKEN | (error & 0xffffu), 0, 0); });  // not abandoned yet
   if (error) x.cid = IO_NONE;
 }

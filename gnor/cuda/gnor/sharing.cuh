@@ -27,16 +27,22 @@ GN_DEV gn_u32 nth_bit(gn_u32 mask, gn_u32 n) {
 
 struct by_device {
   static constexpr bool ALONE = false, IN_BLOCK = false;
-  GN_DEV static gn_u32 ld(const gn_u32* p) { return mem::ld_relaxed_gpu(p); }
-  GN_DEV static gn_u32 ld_acquire(const gn_u32* p) { return mem::ld_acquire_gpu(p); }
-  GN_DEV static void st(gn_u32* p, gn_u32 v) { mem::st_relaxed_gpu(p, v); }
-  GN_DEV static void st_release(gn_u32* p, gn_u32 v) { mem::st_release_gpu(p, v); }
+  template <class T>
+  GN_DEV static T ld(const T* p) { return mem::ld_relaxed_gpu(p); }
+  template <class T>
+  GN_DEV static T ld_acquire(const T* p) { return mem::ld_acquire_gpu(p); }
+  template <class T>
+  GN_DEV static void st(T* p, T v) { mem::st_relaxed_gpu(p, v); }
+  template <class T>
+  GN_DEV static void st_release(T* p, T v) { mem::st_release_gpu(p, v); }
   GN_DEV static gn_u32 add(gn_u32* p, gn_u32 v) { return mem::add_relaxed_gpu(p, v); }
   GN_DEV static gn_u32 add_acqrel(gn_u32* p, gn_u32 v) { return mem::add_acqrel_gpu(p, v); }
   GN_DEV static gn_u32 or_acqrel(gn_u32* p, gn_u32 v) { return mem::or_acqrel_gpu(p, v); }
   GN_DEV static gn_u32 and_release(gn_u32* p, gn_u32 v) { return mem::and_release_gpu(p, v); }
-  GN_DEV static gn_u32 cas(gn_u32* p, gn_u32 seen, gn_u32 v) { return mem::cas_relaxed_gpu(p, seen, v); }
-  GN_DEV static gn_u32 cas_acqrel(gn_u32* p, gn_u32 seen, gn_u32 v) { return mem::cas_acqrel_gpu(p, seen, v); }
+  template <class T>
+  GN_DEV static T cas(T* p, T seen, T v) { return mem::cas_relaxed_gpu(p, seen, v); }
+  template <class T>
+  GN_DEV static T cas_acqrel(T* p, T seen, T v) { return mem::cas_acqrel_gpu(p, seen, v); }
   GN_DEV static gn_u32 exch_acquire(gn_u32* p, gn_u32 v) { return mem::exch_acquire_gpu(p, v); }
   struct visit {
     GN_DEV visit(channel&) {}
@@ -45,16 +51,22 @@ struct by_device {
 
 struct by_block {
   static constexpr bool ALONE = false, IN_BLOCK = true;
-  GN_DEV static gn_u32 ld(const gn_u32* p) { return mem::ld_relaxed_cta(p); }
-  GN_DEV static gn_u32 ld_acquire(const gn_u32* p) { return mem::ld_acquire_cta(p); }
-  GN_DEV static void st(gn_u32* p, gn_u32 v) { mem::st_relaxed_cta(p, v); }
-  GN_DEV static void st_release(gn_u32* p, gn_u32 v) { mem::st_release_cta(p, v); }
+  template <class T>
+  GN_DEV static T ld(const T* p) { return mem::ld_relaxed_cta(p); }
+  template <class T>
+  GN_DEV static T ld_acquire(const T* p) { return mem::ld_acquire_cta(p); }
+  template <class T>
+  GN_DEV static void st(T* p, T v) { mem::st_relaxed_cta(p, v); }
+  template <class T>
+  GN_DEV static void st_release(T* p, T v) { mem::st_release_cta(p, v); }
   GN_DEV static gn_u32 add(gn_u32* p, gn_u32 v) { return mem::add_relaxed_cta(p, v); }
   GN_DEV static gn_u32 add_acqrel(gn_u32* p, gn_u32 v) { return mem::add_acqrel_cta(p, v); }
   GN_DEV static gn_u32 or_acqrel(gn_u32* p, gn_u32 v) { return mem::or_acqrel_cta(p, v); }
   GN_DEV static gn_u32 and_release(gn_u32* p, gn_u32 v) { return mem::and_acqrel_cta(p, v); }
-  GN_DEV static gn_u32 cas(gn_u32* p, gn_u32 seen, gn_u32 v) { return mem::cas_acqrel_cta(p, seen, v); }
-  GN_DEV static gn_u32 cas_acqrel(gn_u32* p, gn_u32 seen, gn_u32 v) { return mem::cas_acqrel_cta(p, seen, v); }
+  template <class T>
+  GN_DEV static T cas(T* p, T seen, T v) { return mem::cas_acqrel_cta(p, seen, v); }
+  template <class T>
+  GN_DEV static T cas_acqrel(T* p, T seen, T v) { return mem::cas_acqrel_cta(p, seen, v); }
   GN_DEV static gn_u32 exch_acquire(gn_u32* p, gn_u32 v) {
     gn_u32 seen = mem::ld_relaxed_cta(p);
     for (;;) {
@@ -71,11 +83,16 @@ struct by_block {
 // The warp's lanes hand over to each other by __syncwarp; where two of them would change one word they take turns (in_turns).
 struct by_warp {
   static constexpr bool ALONE = true, IN_BLOCK = true;
-  GN_DEV static gn_u32 ld(const gn_u32* p) { return mem::ld_relaxed_cta(p); }
-  GN_DEV static gn_u32 ld_acquire(const gn_u32* p) { return mem::ld_relaxed_cta(p); }
-  GN_DEV static void st(gn_u32* p, gn_u32 v) { mem::st_relaxed_cta(p, v); }
-  GN_DEV static void st_release(gn_u32* p, gn_u32 v) { mem::st_relaxed_cta(p, v); }
-  GN_DEV static gn_u32 put(gn_u32* p, gn_u32 old, gn_u32 v) {
+  template <class T>
+  GN_DEV static T ld(const T* p) { return mem::ld_relaxed_cta(p); }
+  template <class T>
+  GN_DEV static T ld_acquire(const T* p) { return mem::ld_relaxed_cta(p); }
+  template <class T>
+  GN_DEV static void st(T* p, T v) { mem::st_relaxed_cta(p, v); }
+  template <class T>
+  GN_DEV static void st_release(T* p, T v) { mem::st_relaxed_cta(p, v); }
+  template <class T>
+  GN_DEV static T put(T* p, T old, T v) {
     mem::st_relaxed_cta(p, v);
     return old;
   }
@@ -83,8 +100,10 @@ struct by_warp {
   GN_DEV static gn_u32 add_acqrel(gn_u32* p, gn_u32 v) { return add(p, v); }
   GN_DEV static gn_u32 or_acqrel(gn_u32* p, gn_u32 v) { gn_u32 old = ld(p); return put(p, old, old | v); }
   GN_DEV static gn_u32 and_release(gn_u32* p, gn_u32 v) { gn_u32 old = ld(p); return put(p, old, old & v); }
-  GN_DEV static gn_u32 cas(gn_u32* p, gn_u32 seen, gn_u32 v) { gn_u32 old = ld(p); return old == seen ? put(p, old, v) : old; }
-  GN_DEV static gn_u32 cas_acqrel(gn_u32* p, gn_u32 seen, gn_u32 v) { return cas(p, seen, v); }
+  template <class T>
+  GN_DEV static T cas(T* p, T seen, T v) { T old = ld(p); return old == seen ? put(p, old, v) : old; }
+  template <class T>
+  GN_DEV static T cas_acqrel(T* p, T seen, T v) { return cas(p, seen, v); }
   GN_DEV static gn_u32 exch_acquire(gn_u32* p, gn_u32 v) { gn_u32 old = ld(p); return put(p, old, v); }
 #if defined(GN_SIMT_HOST)
   // Counts the warp in for as long as it is inside; two at once end the run.

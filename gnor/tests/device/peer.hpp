@@ -48,6 +48,7 @@ struct Peer {
   unsigned rnr = 0, no_receive = 0, unexpected = 0, bad_copies = 0, torn_writes = 0;   // all bad
   gn_u64 reads[2] = {};   // taken by other SSDs than the first, by the first
   unsigned answered = 0, refused = 0, lost = 0, dumped = 0;
+  unsigned overtaken = 0;   // commands sent behind one that came later; bad
   static inline uint64_t clock = 0;
   static uint64_t read_clock() { return __atomic_load_n(&clock, __ATOMIC_RELAXED); }
 
@@ -166,8 +167,21 @@ struct Peer {
     if (((posted - ++queues[q].arrived) & 0xffff) >= 0x8000) ++no_receive;
   }
 
+  /// First come, first served: a command is sent before all whose lanes asked for them when its own lane had asked.
+  void check_order(gn_u32 q, gn_u32 cid) {
+    if (cid >= SLOTS) return;
+    auto get = [](const gn_u32& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED); };
+    gn_u32 before = get(r.arrivals[cid].before);
+    __atomic_store_n(&r.arrivals[cid].sent, before, __ATOMIC_RELAXED);
+    for (const Arrival& other : r.arrivals) {
+      gn_u32 asked = get(other.before), behind = get(other.behind);
+      if (get(other.ssd) == q && asked != get(other.sent) && behind > asked && behind < before) ++overtaken;
+    }
+  }
+
   void on_capsule(gn_u32 q, const gn_u32* w, gn_u32 bytes) {
     check_credit(q);
+    if (r.cfg.in_order) check_order(q, w[0] >> 16);
     auto job = std::make_unique<Job>();
     job->q = q, job->cid = w[0] >> 16, job->opcode = w[0] & 0xff;
     job->vba = w[10], job->blocks = (w[12] & 0xffff) + 1;

@@ -59,6 +59,7 @@ struct Config {
   bool answers = false;              // reads are answered by the agent, data and response together
   bool unordered = false;            // data waits in the agent until its queue pair executes a DUMP
   bool trusts = false;               // the clients execute none all the same
+  bool in_order = false;             // the peer checks that commands are sent in the order in which they arrive
   bool instant = false;              // answer in the step in which a command is seen, without moving data
 };
 
@@ -112,10 +113,16 @@ inline gn_u32 log2_up(gn_u32 n) {
   return log;
 }
 
+/// When a lane asked for its command to be sent, by a clock that counts such events: before its first `io_commit`, and behind it. The peer
+/// copies `before` to `sent` when it sees the command, so a later command with the same id has another `before`.
+struct Arrival {
+  gn_u32 ssd = 0, before = 0, behind = 0, sent = 0;
+};
+
 struct Rig {
   Config cfg;
   gn_u32 threads, cq_log;
-  Memory queues, uars, capsules, connect, cq, rings, pool_memory, pool_words, places, waiting_data, parked_requests;
+  Memory queues, uars, capsules, connect, cq, rings, pool_memory, pool_words, places, waiting_data, parked_requests, waiting;
   std::vector<queue_pair> qps;
   std::vector<dumps> qp_dumps;
   std::vector<hca::qp_ctx> qp_ctxs;
@@ -133,6 +140,8 @@ struct Rig {
   gn_u32 port = 1;                   // of the HCA: some runs say that nobody serves it
   gn_u32 connected = 0, warps_done = 0, submitted = 0, called = 0;
   void* chains = nullptr;
+  Arrival arrivals[SLOTS];   // by command id
+  gn_u32 events = 0;
   std::vector<gn_u32> versions;   // of the threads' own blocks as their owners last wrote them; ~0 where not known
   gn_u32 in_pieces = 0;           // buffers
   gn_u32 wrong_data = 0, wrong_status = 0, leaked = 0, ios = 0, failed_ios = 0, timed_out = 0;
@@ -143,7 +152,7 @@ struct Rig {
         uars(config.ssds * UAR_BYTES), capsules(SLOTS * 64),
         connect(config.ssds * 1024), cq(64u << cq_log), rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 320),
         pool_memory(static_cast<size_t>(config.pool_blocks) * POOL_BLOCK), pool_words(config.pool_blocks * 4),
-        places(64 * 4 * 2), waiting_data(config.unordered ? hca::HELD_PLACES * (sizeof(hca::held_ctx) + hca::HELD_BYTES) : 0), parked_requests(SLOTS * sizeof(parked)),
+        places(64 * 4 * 2), waiting_data(config.unordered ? hca::HELD_PLACES * (sizeof(hca::held_ctx) + hca::HELD_BYTES) : 0), parked_requests(SLOTS * sizeof(parked)), waiting(config.ssds * SLOTS),
         qps(config.ssds), qp_dumps(config.ssds), qp_ctxs(config.ssds), versions(threads * OWN_BLOCKS, 0) {
     for (gn_u32 i = 0; i < 1u << cq_log; ++i) cq.p[i * 64 + 63] = 0xf1;
     for (gn_u32 q = 0; q < cfg.ssds; ++q) set_up_queue(q);
@@ -178,7 +187,8 @@ struct Rig {
     // As far as the channel and the HCA know, they have come so far: in some runs counters wrap, of 16 and of 32 bits.
     gn_u32 at = cfg.seed % 3 == 1 ? 0xffffffd8u : 0u, receives = at - (cfg.unordered && at ? 17 : 0);
     queue_pair& y = qps[q];
-    y.reserve = y.publish = y.rung = y.retired = y.completed = at;
+    y.gate = gate_of(at, at, 0, 0);
+    y.publish = y.rung = at & 0xffffu, y.retired = y.completed = at;
     dumps& d = qp_dumps[q];
     d.posted = at - receives, d.arrived = d.covers = d.landed = d.taken = receives;
     x.sq_head = at & 0xffffu, x.rq_head = x.rq_posted = receives;
@@ -190,7 +200,7 @@ struct Rig {
   void set_up_channel() {
     c.cq_addr = cq.at(), c.capsules_addr = capsules.at(), c.connect_addr = connect.at();
     c.queues_addr = queues.at(), c.uars_addr = uars.at();
-    c.parked_addr = parked_requests.at();
+    c.parked_addr = parked_requests.at(), c.waiting_addr = waiting.at();
     c.qps_addr = reinterpret_cast<gn_u64>(qps.data());
     c.queue_lkey = QUEUE_KEY, c.ssds = cfg.ssds, c.first_qpn = FIRST_QPN, c.cq_log = cq_log, c.qid = 1, c.depth = cfg.depth;
     c.dumps_addr = cfg.unordered && !cfg.trusts ? reinterpret_cast<gn_u64>(qp_dumps.data()) : 0;
@@ -226,7 +236,7 @@ struct Rig {
     for (gn_u32 b = 0; b < cfg.pool_blocks; ++b) note("pool word", reinterpret_cast<const gn_u32*>(pool_words.p)[b] ^ taken_of(b));
     note("cq_word", c.cq_word & CQ_LOCKED);
     // Who shares the channel may be others in the next launch.
-    for (const queue_pair& q : qps) note("unpublished", q.reserve - q.publish);
+    for (const queue_pair& q : qps) note("unpublished", gate_next(q.gate) - q.publish), note("waiting", gate_waiting(q.gate));
     if (!cfg.threads_alone && !cfg.async)
       for (const queue_pair& q : qps) note("not rung behind its record", q.publish - q.rung);
     for (gn_u32 q = 0; c.dumps_addr && !cfg.break_at && q < cfg.ssds; ++q) {
@@ -234,9 +244,10 @@ struct Rig {
       note("not looked at", d.arrived - d.taken);
       note("under way", (d.arrived ^ d.covers) | (d.covers ^ d.landed));
       // A response and a DUMP have each given back a block.
-      note("blocks lost", qps[q].reserve - qps[q].completed);
-      note("receives lost", qps[q].reserve - d.posted - d.taken);
+      note("blocks lost", gate_next(qps[q].gate) - (qps[q].completed & 0xffffu));
+      note("receives lost", (gate_next(qps[q].gate) - d.posted - d.taken) & 0xffffu);
     }
+    for (size_t i = 0; i < waiting.bytes; ++i) note("waiting list", waiting.p[i]);
     note("protocol_errors", c.protocol_errors);
     return n;
   }

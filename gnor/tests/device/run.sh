@@ -104,7 +104,11 @@ mutants_of_one_core() {
         plain plain one_queue_pair_breaks 100
     mutant lock_release_relaxed $GNOR/complete.cuh \
         '/&c.cq_word, word + 2/s/st_release/st/' tsan tsan many_doorbells 20
-    mutant no_receive_credit $GNOR/append.cuh 's/< 0 ? qp.retired : completed;/< 0 ? qp.retired : qp.retired;/' plain plain full_queues 20
+    mutant no_receive_credit $GNOR/append.cuh 's/< 0 ? retired : completed)/< 0 ? retired : retired)/' plain plain full_queues 20
+    mutant newcomers_get_room_first $GNOR/gate.cuh 's/(gn_u32)room < waiting ? (gn_u32)room : waiting/(gn_u32)room < waiting ? (gn_u32)room \/ 2 : waiting/' \
+        plain plain first_come_first_served 20
+    mutant waiting_commands_forgotten $GNOR/complete.cuh '/^  send_admitted<S>(c, mask, q, admitted);/d' plain plain full_queues 6
+    mutant gate_left_open $GNOR/complete.cuh 's/= close_gate<S>(qp);/= S::ld(\&qp.gate);/' plain plain all_queue_pairs_break 100
     mutant lock_taken_for_others_entries $GNOR/complete.cuh 's/got = old == word;/got = old != CQ_LOCKED;/;s/gn_u32 old = S::exch/for (int k = 0; k < 50; ++k) pause(20); &/' \
         plain plain many_doorbells 60
     # Of answers.
@@ -124,7 +128,7 @@ mutants_of_one_core() {
     mutant dump_covers_what_comes_later $GNOR/dump.cuh 's/d.landed = d.covers;/d.landed = d.covers = d.arrived;/' plain plain behind_dumps 60
     mutant dump_takes_a_receive $GNOR/append.cuh 's/be32((next - posted) & 0xffffu)/be32(next \& 0xffffu)/' plain plain behind_dumps 40
     mutant dump_keeps_its_block $GNOR/dump.cuh '/its block, as a command/d' plain plain behind_dumps 40
-    mutant dump_waits_for_a_receive $GNOR/dump.cuh 's/(int)(qp.retired + c.depth - at) > 0/(int)(S::ld(\&qp.limit) - at) > 0/' plain plain behind_dumps 40
+    mutant dump_waits_for_a_receive $GNOR/dump.cuh 's/(qp, qp.retired + c.depth, at)/(qp, (gn_u32)S::ld(\&qp.gate) >> 16, at)/' plain plain behind_dumps 40
     mutant broken_queue_looked_at $GNOR/dump.cuh 's/ && !S::ld(&qp_of(c, ssd).error);/;/' plain plain behind_dumps 200
     mutant broken_before_landed $GNOR/complete.cuh '/if (!c.dumps_addr || !take_landed/{h;d};/^  if (c.dumps_addr) post_dumps/{H;x;s/.*take_landed.*\n/  for (; c.dumps_addr \&\& take_landed<S>(c, mask, x);) odd |= end_responses<S>(c, mask, x, x.is_response);\n/}' plain plain behind_dumps 100
     mutant two_dumps_at_once $GNOR/dump.cuh 's/ || d.covers != d.landed || / || /' plain plain behind_dumps 100

@@ -160,6 +160,17 @@ void idle(Rig& r) {
   while (take_completions<S>(*r.used, FULL)) {}
 }
 
+/// Sends what the lanes have staged, and notes when.
+template <class S>
+void commit_noted(Rig& r, io& x) {
+  bool staged = r.cfg.in_order && x.cid != IO_NONE;
+  Arrival* at = staged ? &r.arrivals[x.cid] : nullptr;
+  bool first = staged && ld_relaxed_gpu(&at->before) == ld_relaxed_gpu(&at->sent);
+  if (first) st_relaxed_gpu(&at->ssd, (gn_u32)x.ssd), st_relaxed_gpu(&at->before, add_relaxed_gpu(&r.events, 1u) + 1);
+  io_commit<S>(*r.used, FULL, x);
+  if (first) st_relaxed_gpu(&at->behind, add_relaxed_gpu(&r.events, 1u) + 1);
+}
+
 /// One round's requests of a warp by the calls of a batch.
 template <class S>
 void batch_round(Rig& r, Lane& lane, gn_u32 thread, bool leaves) {
@@ -212,7 +223,7 @@ void client_of(Rig& r) {
     while (__any_sync(FULL, lane.state != Lane::ENDED)) {
       begin<S>(r, lane, thread);
       io_stage<S>(*r.used, r.v, FULL, lane.state == Lane::RUNS, lane.x, thread);
-      io_commit<S>(*r.used, FULL, lane.x);
+      commit_noted<S>(r, lane.x);
       take_completions<S>(*r.used, FULL);
       bool ended = io_finished<S>(*r.used, r.v, FULL, lane.state == Lane::RUNS, lane.x);
       end<S>(r, lane, ended, thread);
@@ -423,12 +434,13 @@ bool run(const Config& cfg, const char* name) {
   dumped += peer.dumped;
   bool uncalled = r.called != r.submitted || r.c.uncalled;
   unsigned wrong = uncalled + r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive + peer.unexpected +
-                   peer.bad_copies + peer.torn_writes;
+                   peer.bad_copies + peer.torn_writes + peer.overtaken;
   if (!s.failed && !left && !wrong && !responses_lost) return true;
   printf("  %s seed %llu: wrong data %u, status %u; leaked %u, left %u (%s)\n", name,
          static_cast<unsigned long long>(cfg.seed), r.wrong_data, r.wrong_status, r.leaked, left, what);
   printf("    rnr %u, no receive %u, unexpected %u, copies %u, torn %u\n", peer.rnr, peer.no_receive, peer.unexpected,
          peer.bad_copies, peer.torn_writes);
+  if (peer.overtaken) printf("    overtaken %u\n", peer.overtaken);
   printf("    answered %u, taken %llu, late %u\n  %s\n", peer.answered, r.ring.responses, peer.lost, s.failed ? s.message : "");
   return false;
 }
@@ -474,6 +486,25 @@ Config full_queues(uint64_t seed) {
   cfg.delay = 4;
   cfg.bursts = true;
   return cfg;
+}
+
+/// The channel is for one block, or for one warp, and all of its clients are one block.
+Config in_one_block(Config cfg, Config::Sharing sharing, gn_u32 warps) {
+  cfg.blocks = 1, cfg.warps = warps;
+  cfg.sharing = sharing;
+  cfg.held = cfg.seed / 6 % 2;
+  return cfg;
+}
+
+/// More commands than fit in the queues of one or two SSDs, all the time: they are sent in the order in which they arrive.
+Config first_come_first_served(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.ssds = 1 + static_cast<gn_u32>(seed % 2), cfg.replicas = 1, cfg.depth = 32;
+  cfg.blocks = 2, cfg.warps = 2, cfg.rounds = 6, cfg.max_blocks = 1, cfg.chunk_shift = 0;
+  cfg.pool_blocks = 64, cfg.batch = cfg.fragments = false;
+  cfg.in_order = true;
+  if (seed % 5 == 4) cfg.unordered = true;
+  return seed % 3 == 2 ? in_one_block(cfg, Config::BLOCK, 4) : cfg;
 }
 
 /// Many doorbells of one queue pair, each of few commands.
@@ -568,14 +599,6 @@ Config a_long_request(uint64_t seed) {
   return cfg;
 }
 
-/// The channel is for one block, or for one warp, and all of its clients are one block.
-Config in_one_block(Config cfg, Config::Sharing sharing, gn_u32 warps) {
-  cfg.blocks = 1, cfg.warps = warps;
-  cfg.sharing = sharing;
-  cfg.held = cfg.seed / 6 % 2;
-  return cfg;
-}
-
 /// One block's warps share the channel, and one warp has it alone: everything above once more.
 Config one_block_shares(uint64_t seed) {
   Config (*const kinds[])(uint64_t) = {common, full_queues, a_small_pool, refused_reads, late_completions, one_queue_pair_breaks};
@@ -647,6 +670,7 @@ const Scenario SCENARIOS[] = {
     {"buffers_in_pieces", buffers_in_pieces},
     {"one_ssd_is_slow", one_ssd_is_slow},
     {"full_queues", full_queues},
+    {"first_come_first_served", first_come_first_served},
     {"many_doorbells", many_doorbells},
     {"a_small_pool", a_small_pool},
     {"a_growing_pool", a_growing_pool},
