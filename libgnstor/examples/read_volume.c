@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The host's part of read_volume.cu: opens a volume, has the kernel read all of it, and compares the sum with what the host reads itself.
+// The host program of read_volume.cu. It opens a volume, launches the kernel, which reads all of it, and compares
+// the kernel's sum with the sum of what the host reads.
 //
-//   read_volume HOST:PORT VOLUME [FATBIN]      on a GPU with FATBIN, made by nvcc as read_volume.cu says; else on the CPU
+//   read_volume HOST:PORT VOLUME [FATBIN]      with FATBIN on a GPU (read_volume.cu says how nvcc makes it), else on the CPU
 //
 // README.md ("From a kernel") has the commands that compile and link it.
 #include <gnstor.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-// As the kernel has it.
+// The kernel's argument: the same layout as in read_volume.cu.
 struct read_volume_args {
   gn_kernel_file file;
   uint32_t blocks, failed;
@@ -31,18 +32,20 @@ static void *contents(const char *path, size_t *bytes) {
   return data;
 }
 
+// Reads 4 MiB a call. Each call launches a kernel, which has up to 128 requests in flight.
 static uint64_t sum_of(gn_file *file, uint64_t bytes) {
-  static uint64_t block[GN_BLOCK_BYTES / 8];
+  static uint64_t part[(4u << 20) / 8];
   uint64_t sum = 0;
-  for (uint64_t at = 0; at < bytes; at += sizeof block) {
-    check(gn_read_at(file, at, block, sizeof block));
-    for (size_t i = 0; i < sizeof block / 8; ++i) sum += block[i];
+  for (uint64_t at = 0; at < bytes; at += sizeof part) {
+    size_t length = bytes - at < sizeof part ? (size_t)(bytes - at) : sizeof part;
+    check(gn_read_at(file, at, part, length));
+    for (size_t i = 0; i < length / 8; ++i) sum += part[i];
   }
   return sum;
 }
 
 int main(int argc, char **argv) {
-  enum { BLOCKS = 4, THREADS = 128, SHARED = 128 + 8 * THREADS };  // gn::batch_bytes(THREADS)
+  enum { BLOCKS = 2, THREADS = 64, SHARED = 128 + 8 * THREADS };  // SHARED is gn::batch_bytes(THREADS)
   const uint64_t minute_ns = 60000000000u;
   gn_kernel kernel = {"read_volume", NULL, 0, read_volume};
   gn_node *node;
@@ -64,7 +67,8 @@ int main(int argc, char **argv) {
   check(gn_launch(node, &kernel, BLOCKS, THREADS, SHARED, gn_memory_address(memory), minute_ns));
   check(gn_memory_read(memory, 0, &args, sizeof args));
   uint64_t expected = sum_of(file, info.capacity_bytes);
-  printf("%u blocks, %u failed, sum %016llx, the host's %016llx\n", args.blocks, args.failed, (unsigned long long)args.sum, (unsigned long long)expected);
+  printf("%u blocks, %u failed, sum %016llx, the host's %016llx\n", args.blocks, args.failed,
+         (unsigned long long)args.sum, (unsigned long long)expected);
   gn_memory_free(memory);
   gn_close(file);
   gn_disconnect(client);

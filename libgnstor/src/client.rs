@@ -112,7 +112,7 @@ impl Client {
     pub fn connect(node: &Arc<Node>, options: &ConnectOptions) -> Result<Arc<Self>, Error> {
         let manager = Manager::connect(&options.endpoint, &options.name)?;
         let (rpc, id) = (Arc::clone(&manager.rpc), manager.id);
-        let answer = rpc.wait(rpc.fleet().get_map(grpc::GetMapRequest {}))?;
+        let answer = rpc.wait("the map of the array", rpc.fleet().get_map(grpc::GetMapRequest {}))?;
         let map = FleetMap::decode(&answer.map).map_err(|e| Error::Protocol(e.to_string()))?;
         let ssds: Vec<SsdInfo> = answer
             .ssds
@@ -296,7 +296,7 @@ impl Client {
         let request =
             grpc::OpenRequest { name: name.into(), client_id: self.id.get().into(), rights: wire.into(), lease_ms };
         let mut open_files = self.open_files.lock().expect("no panic while held");
-        let answer = self.rpc.wait(self.rpc.volumes().open(request))?;
+        let answer = self.rpc.wait("the opening of a volume", self.rpc.volumes().open(request))?;
         let volume = answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;
         let file = File::new(self, volume.into(), rights, Some(Duration::from_millis(answer.lease_ms.into())))?;
         *open_files.entry(name.into()).or_default() += 1;

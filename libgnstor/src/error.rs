@@ -8,7 +8,7 @@ use gnstor_gnor::node::NodeError;
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The daemon said no, in its words.
+    /// The daemon refused; this is its message.
     #[error("{}", .0.message())]
     Daemon(tonic::Status),
     /// The daemon cannot be reached.
@@ -18,6 +18,16 @@ pub enum Error {
         endpoint: String,
         /// Why not.
         cause: String,
+    },
+    /// The daemon did not answer in time: the process is stopped, or its machine cannot be reached any more.
+    #[error("the daemon at {endpoint} did not send {call} within {waited:?}: check that it runs and is not stopped")]
+    Silent {
+        /// Address of the daemon.
+        endpoint: String,
+        /// What the client waited for, as `the list of volumes`.
+        call: String,
+        /// How long the call waited.
+        waited: std::time::Duration,
     },
     /// The daemon answered something that makes no sense.
     #[error("the daemon's answer is not usable: {0}")]
@@ -101,6 +111,7 @@ impl Error {
                 _ => 5,
             },
             Self::Unreachable { .. } => 111,
+            Self::Silent { .. } => 110,
             Self::Unaligned { .. } | Self::Range { .. } => 22,
             Self::Io(failure) => failure.errno(),
             Self::LeaseLost { .. } => 116,

@@ -239,7 +239,7 @@ impl Lease {
         let report = Arc::clone(&lost);
         let thread = std::thread::spawn(move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(length / 3) {
-                match rpc.wait(rpc.volumes().renew(request.clone())) {
+                match rpc.wait("the renewal of a lease", rpc.volumes().renew(request.clone())) {
                     Ok(_) => {}
                     // A daemon that is away, or waits for an SSD, may serve again before the lease ends; when it ends, the SSDs say so.
                     Err(e) if !refuses_renewal(&e) => tracing::warn!("renewing {}: {e}", request.name),
@@ -292,7 +292,7 @@ impl Drop for File {
         if *count == 0 {
             open_files.remove(&self.info.name);
             let request = grpc::ReleaseRequest { name: self.info.name.clone(), client_id: self.client.id.get().into() };
-            if let Err(e) = self.client.rpc.wait(self.client.rpc.volumes().release(request)) {
+            if let Err(e) = self.client.rpc.wait("the release of a lease", self.client.rpc.volumes().release(request)) {
                 tracing::warn!("releasing {}: {e}", self.info.name);
             }
         }

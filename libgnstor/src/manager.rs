@@ -83,7 +83,7 @@ impl Manager {
     /// [`Error::Unreachable`], or the daemon's.
     pub fn connect(endpoint: &str, name: &str) -> Result<Self, Error> {
         let rpc = Rpc::connect(endpoint)?;
-        let registered = rpc.wait(rpc.fleet().register(grpc::RegisterRequest { name: name.into() }))?;
+        let registered = rpc.wait("a client id", rpc.fleet().register(grpc::RegisterRequest { name: name.into() }))?;
         let raw = u16::try_from(registered.client_id).unwrap_or(0);
         let id = ClientId::new(raw).ok_or_else(|| Error::Protocol(format!("client id {}", registered.client_id)))?;
         Ok(Self { rpc: Arc::new(rpc), id })
@@ -104,7 +104,7 @@ impl Manager {
             request_id: Vec::new(),
             limits: Some(grpc::Limits { max_iops: options.max_iops, max_bytes_per_s: options.max_bytes_per_s }),
         };
-        Ok(self.rpc.wait(self.rpc.volumes().create(request))?.into())
+        Ok(self.rpc.wait("a new volume", self.rpc.volumes().create(request))?.into())
     }
 
     /// All volumes.
@@ -112,7 +112,7 @@ impl Manager {
     /// # Errors
     /// The daemon's.
     pub fn list(&self) -> Result<Vec<VolumeInfo>, Error> {
-        let answer = self.rpc.wait(self.rpc.volumes().list(grpc::ListRequest {}))?;
+        let answer = self.rpc.wait("the list of volumes", self.rpc.volumes().list(grpc::ListRequest {}))?;
         Ok(answer.volumes.into_iter().map(VolumeInfo::from).collect())
     }
 
@@ -121,7 +121,10 @@ impl Manager {
     /// # Errors
     /// The daemon's: there is none of this name.
     pub fn get(&self, name: &str) -> Result<VolumeInfo, Error> {
-        Ok(self.rpc.wait(self.rpc.volumes().get(grpc::GetRequest { name: name.into() }))?.into())
+        Ok(self
+            .rpc
+            .wait("a volume's description", self.rpc.volumes().get(grpc::GetRequest { name: name.into() }))?
+            .into())
     }
 
     /// Deletes a volume.
@@ -131,7 +134,7 @@ impl Manager {
     pub fn delete(&self, name: &str) -> Result<(), Error> {
         let request =
             grpc::DeleteRequest { name: name.into(), client_id: self.id.get().into(), request_id: Vec::new() };
-        self.rpc.wait(self.rpc.volumes().delete(request))?;
+        self.rpc.wait("the end of a volume", self.rpc.volumes().delete(request))?;
         Ok(())
     }
 }

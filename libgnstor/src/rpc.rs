@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The management plane, blocking: gRPC calls with a deadline on a small runtime of their own.
+//! Blocking gRPC calls to the daemon. Each call has a deadline. A runtime with one thread serves them.
 
 use crate::error::Error;
 use gnstor_proto::grpc::fleet_client::FleetClient;
@@ -10,8 +10,9 @@ use std::time::Duration;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
-/// Longest wait for one call: the daemon gives every SSD five seconds.
+/// Longest wait for one call. The daemon waits up to five seconds for each SSD.
 const CALL: Duration = Duration::from_secs(15);
+/// Longest wait for a TCP connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// A connection to a daemon.
@@ -20,10 +21,16 @@ pub(crate) struct Rpc {
     runtime: tokio::runtime::Runtime,
     channel: Channel,
     endpoint: String,
+    limit: Duration,
 }
 
 impl Rpc {
     pub(crate) fn connect(endpoint: &str) -> Result<Self, Error> {
+        Self::connect_for(endpoint, CALL)
+    }
+
+    /// Connects with another deadline for each call.
+    fn connect_for(endpoint: &str, limit: Duration) -> Result<Self, Error> {
         let unreachable = |cause: String| Error::Unreachable { endpoint: endpoint.into(), cause };
         let url = if endpoint.contains("://") { endpoint.to_owned() } else { format!("http://{endpoint}") };
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -33,9 +40,9 @@ impl Rpc {
             .build()
             .map_err(|cause| Error::Os { what: "starting the RPC runtime".into(), cause })?;
         let target = Endpoint::from_shared(url).map_err(|e| unreachable(e.to_string()))?;
-        let target = target.connect_timeout(CONNECT).timeout(CALL);
+        let target = target.connect_timeout(CONNECT).timeout(limit);
         let channel = runtime.block_on(target.connect()).map_err(|e| unreachable(root_cause(&e)))?;
-        Ok(Self { runtime, channel, endpoint: endpoint.into() })
+        Ok(Self { runtime, channel, endpoint: endpoint.into(), limit })
     }
 
     pub(crate) fn volumes(&self) -> VolumesClient<Channel> {
@@ -46,14 +53,22 @@ impl Rpc {
         FleetClient::new(self.channel.clone())
     }
 
-    /// Waits for a call.
+    /// Waits for a call. `call` names it in errors, as in "the list of volumes".
+    ///
+    /// # Errors
+    /// [`Error::Silent`] when the deadline passes, [`Error::Unreachable`] when the connection breaks, or the daemon's.
     pub(crate) fn wait<T>(
         &self,
-        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+        call: &str,
+        answer: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     ) -> Result<T, Error> {
-        match self.runtime.block_on(call) {
+        match self.runtime.block_on(answer) {
             Ok(response) => Ok(response.into_inner()),
-            // Only a status that this side made of a broken connection has a cause; what the daemon says comes without one.
+            // A status of the daemon's has no source. Tonic gives one to each status that it makes itself: Cancelled
+            // when the deadline passes, Unavailable or Unknown when the connection breaks.
+            Err(status) if status.code() == Code::Cancelled && status.source().is_some() => {
+                Err(Error::Silent { endpoint: self.endpoint.clone(), call: call.into(), waited: self.limit })
+            }
             Err(status) if matches!(status.code(), Code::Unavailable | Code::Unknown) && status.source().is_some() => {
                 Err(Error::Unreachable { endpoint: self.endpoint.clone(), cause: root_cause(&status) })
             }
@@ -68,4 +83,25 @@ fn root_cause(e: &dyn std::error::Error) -> String {
         cause = deeper;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_proto::grpc;
+
+    /// The kernel accepts the connection for the listener, and the listener never answers: like a stopped process.
+    #[test]
+    fn a_daemon_that_does_not_answer_is_named_with_the_call_and_the_time() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let rpc = Rpc::connect_for(&address, Duration::from_millis(200)).expect("the kernel accepts");
+        let error = rpc.wait("the list of volumes", rpc.volumes().list(grpc::ListRequest {})).expect_err("no answer");
+        assert!(matches!(error, Error::Silent { .. }), "{error:?}");
+        assert_eq!(error.errno(), 110);
+        let sentence = error.to_string();
+        for word in [address.as_str(), "the list of volumes", "200ms"] {
+            assert!(sentence.contains(word), "'{word}' is missing in: {sentence}");
+        }
+    }
 }

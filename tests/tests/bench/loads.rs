@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every mode and direction, and what their reports tell.
 
-use crate::{SMALL, bench, told};
+use crate::{SMALL, bench, runtime, told};
 use gnstor_tests::BLOCK;
 use gnstor_tests::command::{BUILD_LIMIT, gnstor};
 use gnstor_tests::within;
@@ -10,7 +10,7 @@ use serde_json::Value;
 #[test]
 fn every_load_runs_and_all_of_it_is_verified() {
     within(BUILD_LIMIT, || {
-        let null = ["--preset", "null", "--runtime", "1s"];
+        let null = ["--preset", "null", "--runtime", runtime()];
         for (rw, reads, writes) in [
             ("read", true, false),
             ("write", false, true),
@@ -36,7 +36,7 @@ fn every_load_runs_and_all_of_it_is_verified() {
 fn the_cpu_centric_baselines_run_and_all_of_it_is_verified() {
     within(BUILD_LIMIT, || {
         for mode in ["gd+deengine", "gd", "basic"] {
-            let words = ["--preset", "null", "--runtime", "1s", "--mode", mode, "--rw"];
+            let words = ["--preset", "null", "--runtime", runtime(), "--mode", mode, "--rw"];
             let report = bench(&[&words[..], &["randrw", "--clients", "2"]].concat());
             told(&report, true, true);
             assert_eq!(report["load"]["mode"], mode);

@@ -20,6 +20,11 @@ const SMALL: [&str; 7] = ["bench", "--device", "host", "--size", "4MiB", "--warm
 const SHORT: [&str; 11] =
     ["bench", "--device", "host", "--preset", "null", "--size", "2MiB", "--warmup", "0", "--runtime", "50ms"];
 
+/// How long a load runs: shortly, unless `GNSTOR_LONG` is set.
+fn runtime() -> &'static str {
+    if gnstor_tests::long() { "1s" } else { "200ms" }
+}
+
 fn bench(extra: &[&str]) -> Value {
     gnstor(&[&SMALL[..], extra, &["--json"]].concat()).json()
 }
