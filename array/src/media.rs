@@ -8,8 +8,11 @@ use crate::recovery_listener::Restoring;
 use crate::units::human_bytes;
 use gnstor_base::region::HostRegion;
 use gnstor_deengine::{Origin, Preset, Ssd, SsdConfig, SsdMedia};
+use gnstor_ftl::{DUMP_BYTES, FtlConfig};
+use gnstor_proto::BLOCK_BYTES;
 use serde::Serialize;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -223,6 +226,26 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
 pub fn held_index(plan: &Plan) -> Option<u16> {
     let path = plan.file.as_deref().filter(|_| !plan.format)?;
     Some(Ssd::describe(path).ok()?.index)
+}
+
+/// Bytes of disk that a plan's new data file takes. `None`: no file is made, or a block device holds the SSD.
+///
+/// # Errors
+/// [`MediaError`]: the preset's settings or the capacity are not possible.
+pub fn new_file_bytes(plan: &Plan) -> Result<Option<u64>, MediaError> {
+    let (Some(path), Some(bytes)) = (&plan.file, plan.bytes) else { return Ok(None) };
+    let is_file = match std::fs::metadata(path) {
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        Ok(meta) => meta.is_file() && (plan.format || meta.blocks() == 0),
+    };
+    if !is_file {
+        return Ok(None);
+    }
+    let config = config(plan, SsdMedia::File(path.clone()), bytes)?;
+    let pages = bytes / u64::from(BLOCK_BYTES);
+    let size = FtlConfig::data_file_bytes(&config.preset, pages, DUMP_BYTES);
+    size.map(Some)
+        .map_err(|e| failed(format!("making SSD {} of {}", config.index, human_bytes(bytes)), None, e.to_string()))
 }
 
 /// Turns an SSD's power on.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line.
 
+use crate::filter::Filter;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gnstor_console::words::{DeviceArg, EngineArgs, parse_address, parse_size};
 use std::net::SocketAddr;
@@ -46,9 +47,23 @@ pub enum Command {
         after_help = "Examples:\n  gnstor volume create corpus --size 1GiB\n  gnstor volume list --json\n  gnstor volume show corpus\n  gnstor volume delete corpus"
     )]
     Volume(VolumeArgs),
+    /// List volumes, as `gnstor volume list`
+    #[command(
+        after_help = "Examples:\n  gnstor ls\n  gnstor ls --sort size --reverse\n  gnstor ls --filter 'name=train-*' --filter label=kind=text"
+    )]
+    Ls(ListArgs),
+    /// Delete volumes, as `gnstor volume delete`
+    #[command(after_help = "Examples:\n  gnstor rm corpus\n  gnstor rm train-1 train-2 train-3")]
+    Rm(DeleteArgs),
+    /// Show how much of the array's capacity the volumes take
+    #[command(after_help = "Examples:\n  gnstor df\n  gnstor df --json | jq .free_bytes")]
+    Df(ArrayArgs),
+    /// Show the state of a running array: SSDs, volumes, redundancy, what is wrong and what to do
+    #[command(after_help = "Examples:\n  gnstor status\n  gnstor status --json | jq -r .state")]
+    Status(ArrayArgs),
     /// Copy a file into a volume, or a volume into a file
     #[command(
-        after_help = "Examples:\n  gnstor cp model.bin gn://corpus          (creates the volume when there is none)\n  gnstor cp gn://corpus copy.bin\n  gnstor cp gn://corpus copy.bin --size 5000"
+        after_help = "Examples:\n  gnstor cp model.bin gn://corpus          (creates the volume when there is none)\n  gnstor cp gn://corpus copy.bin\n  gnstor cp gn://corpus copy.bin --size 5000\n  tar c folder | gnstor cp - gn://backup   (kept in a temporary file until its length is known; --size says it)\n  gnstor cp gn://backup - | tar x\n  gnstor cp /dev/nvme1n1 gn://image"
     )]
     Cp(CpArgs),
     /// Print a completion script for a shell
@@ -85,9 +100,9 @@ pub struct DemoArgs {
     /// Logical capacity of each SSD
     #[arg(long, default_value = "1GiB", value_parser = parse_size, value_name = "SIZE")]
     pub ssd_size: u64,
-    /// Copies of every block
-    #[arg(long, default_value_t = 2, value_name = "N")]
-    pub replicas: u32,
+    /// Copies of every block [default: 2, or 1 with one SSD]
+    #[arg(long, value_name = "N")]
+    pub replicas: Option<u32>,
     /// Blocks of the kernel. More threads than a channel has command slots (128) wait for one another
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub blocks: u32,
@@ -167,7 +182,11 @@ pub struct UpArgs {
 
 /// `gnstor ssd`.
 #[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct SsdArgs {
+    /// What to show of an SSD of a running array, instead of running one.
+    #[command(subcommand)]
+    pub command: Option<SsdCommand>,
     /// File or block device that holds the SSD; made when there is none, with --size [default: contents in memory]
     #[arg(long, value_name = "FILE|DEVICE")]
     pub data: Option<PathBuf>,
@@ -261,12 +280,9 @@ pub enum VolumeCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
-    /// List all volumes
-    List {
-        /// The array.
-        #[command(flatten)]
-        array: ArrayArgs,
-    },
+    /// List volumes
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
     /// Show one volume
     Show {
         /// Name.
@@ -275,24 +291,80 @@ pub enum VolumeCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
-    /// Delete a volume; its data is unreadable at once
-    Delete {
-        /// Name.
-        name: String,
-        /// The array.
-        #[command(flatten)]
-        array: ArrayArgs,
-    },
+    /// Delete volumes; their data is unreadable at once
+    #[command(visible_alias = "rm")]
+    Delete(DeleteArgs),
+}
+
+/// `gnstor volume list`.
+#[derive(Clone, Debug, Args)]
+pub struct ListArgs {
+    /// Order of the list
+    #[arg(long, value_enum, default_value = "vid", value_name = "COLUMN")]
+    pub sort: SortKey,
+    /// Reverse the order
+    #[arg(long)]
+    pub reverse: bool,
+    /// List only volumes that match: name=PATTERN (with * and ?), label=KEY or label=KEY=VALUE, replicas=N, writer=ID,
+    /// writer=none. Repeatable: a volume must match all
+    #[arg(long = "filter", value_name = "WORD=VALUE", value_parser = crate::filter::parse)]
+    pub filters: Vec<Filter>,
+    /// The array.
+    #[command(flatten)]
+    pub array: ArrayArgs,
+}
+
+/// What a list is sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SortKey {
+    /// Name
+    Name,
+    /// Volume id: the order in which the volumes were made
+    Vid,
+    /// Capacity
+    Size,
+    /// Copies of every block
+    Replicas,
+}
+
+/// `gnstor volume delete`.
+#[derive(Clone, Debug, Args)]
+pub struct DeleteArgs {
+    /// Names
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// The array.
+    #[command(flatten)]
+    pub array: ArrayArgs,
+}
+
+/// `gnstor ssd smart`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SsdCommand {
+    /// Show the SMART / Health page of an SSD of a running array
+    #[command(after_help = "Examples:\n  gnstor ssd smart 0\n  gnstor ssd smart 2 --json | jq .media_errors")]
+    Smart(SsdPageArgs),
+}
+
+/// Which SSD.
+#[derive(Clone, Debug, Args)]
+pub struct SsdPageArgs {
+    /// Number of the SSD in the array, as `gnstor status` shows it
+    #[arg(value_name = "N")]
+    pub index: u32,
+    /// The array.
+    #[command(flatten)]
+    pub array: ArrayArgs,
 }
 
 /// `gnstor cp`.
 #[derive(Clone, Debug, Args)]
 pub struct CpArgs {
-    /// A file, or gn://VOLUME
+    /// A file, a block device, - for standard input, or gn://VOLUME
     pub from: String,
-    /// gn://VOLUME, or a file
+    /// gn://VOLUME, a file, a device, or - for standard output
     pub to: String,
-    /// Bytes to copy out of a volume [default: the size that was copied in, else the whole volume]
+    /// Bytes to copy [default: all; out of a volume, the size that was copied in, else the whole volume]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub size: Option<u64>,
     /// Copies of every block, when the volume is created

@@ -2,23 +2,24 @@
 //! `gnstor cp`: a file into a volume and back, through the device's own initiator.
 
 use crate::args::CpArgs;
-use gnstor_console::{CliError, outln};
-use gnstor_console::{Steps, human_bytes, print_json};
+use gnstor_console::{CliError, Steps, human_bytes, out, outln, print_json};
 use libgnstor::{
     Client, ConnectOptions, CreateOptions, Device, Engine, EngineConfig, EngineThreads, Error, Node, Residency, Rights,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: u64 = libgnstor::BLOCK_BYTES;
 const PART: usize = 1 << 20;
+/// Standard input or output.
+const STANDARD: &str = "-";
 /// Links that lead to links.
 const MOST_LINKS: usize = 40;
 /// Renewed every ten seconds. Where this process is killed, others wait for the rest of it.
@@ -68,14 +69,71 @@ fn connect(args: &CpArgs) -> Result<Connection, CliError> {
     Ok(Connection { client: Client::connect(&node, &options)?, _engine: engine })
 }
 
+/// What is copied into a volume: so many bytes from a reader.
+struct Source {
+    reader: Box<dyn Read>,
+    bytes: u64,
+}
+
+/// Opens a file, a device, a pipe or standard input (`-`). A pipe whose length is not given goes through a temporary
+/// file, because a volume is made with its length.
+fn source(args: &CpArgs, steps: &Steps, path: &str) -> Result<Source, CliError> {
+    let failed = |e: std::io::Error| CliError::File { path: path.into(), cause: e.to_string() };
+    let mut file = if path == STANDARD {
+        std::io::stdin().as_fd().try_clone_to_owned().map(std::fs::File::from).map_err(failed)?
+    } else {
+        std::fs::File::open(path).map_err(failed)?
+    };
+    let metadata = file.metadata().map_err(failed)?;
+    let kind = metadata.file_type();
+    let bytes = if metadata.is_file() {
+        // Standard input may have been read in part.
+        metadata.len().saturating_sub(file.stream_position().map_err(failed)?)
+    } else if kind.is_block_device() {
+        let end = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        end
+    } else if metadata.is_dir() {
+        let cause = "it is a directory, not a regular file, a device or a pipe".to_owned();
+        return Err(CliError::File { path: path.into(), cause });
+    } else if let Some(bytes) = args.size {
+        bytes
+    } else if kind.is_char_device() && path != STANDARD {
+        return Err(CliError::Usage(format!("{path} has no length: give --size")));
+    } else {
+        let (spooled, bytes) = spool(file, steps).map_err(failed)?;
+        file = spooled;
+        bytes
+    };
+    if steps.interrupted() {
+        return Err(CliError::Interrupted);
+    }
+    if let Some(size) = args.size.filter(|size| *size > bytes) {
+        return Err(CliError::Usage(format!("--size {size} is more than the {bytes} bytes of {path}")));
+    }
+    Ok(Source { reader: Box::new(file), bytes: args.size.unwrap_or(bytes) })
+}
+
+/// Reads all of a pipe into a temporary file without a name.
+fn spool(mut from: std::fs::File, steps: &Steps) -> std::io::Result<(std::fs::File, u64)> {
+    let mut spooled = tempfile::tempfile()?;
+    let mut part = vec![0; PART];
+    let mut bytes = 0;
+    while !steps.interrupted() {
+        let count = from.read(&mut part)?;
+        if count == 0 {
+            break;
+        }
+        spooled.write_all(&part[..count])?;
+        bytes += count as u64;
+    }
+    spooled.rewind()?;
+    Ok((spooled, bytes))
+}
+
 fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), CliError> {
     let failed = |cause: String| CliError::File { path: path.into(), cause };
-    let mut file = std::fs::File::open(path).map_err(|e| failed(e.to_string()))?;
-    let metadata = file.metadata().map_err(|e| failed(e.to_string()))?;
-    if !metadata.is_file() {
-        return Err(failed("not a regular file".into()));
-    }
-    let bytes = metadata.len();
+    let Source { reader: mut file, bytes } = source(args, steps, path)?;
     if bytes == 0 {
         return Err(failed("the file is empty: there is nothing to copy".into()));
     }
@@ -114,7 +172,7 @@ fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), C
             return Err(CliError::Interrupted);
         }
         let want = PART.min(usize::try_from(bytes - at).unwrap_or(PART));
-        file.read_exact(&mut part[..want]).map_err(|e| failed(format!("it changed while it was read: {e}")))?;
+        file.read_exact(&mut part[..want]).map_err(|e| failed(format!("it ended early or cannot be read: {e}")))?;
         hash.update(&part[..want]);
         let whole = want.next_multiple_of(usize::try_from(BLOCK).expect("small"));
         part[want..whole].fill(0);
@@ -149,8 +207,23 @@ fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> Result<(), C
     }
     let hash = match target {
         Target::Direct => {
-            let hash = fetch_into(&source, steps, bytes, Path::new(path))?;
-            if is_stdout(path) {
+            let is_stdout = is_stdout(path);
+            let file = if path == STANDARD {
+                std::io::stdout().as_fd().try_clone_to_owned().map(std::fs::File::from)
+            } else {
+                std::fs::File::create(path)
+            };
+            let mut file = file.map_err(|e| failed(e.to_string()))?;
+            let copied = fetch_into(&source, steps, bytes, &mut file);
+            let hash = match copied {
+                // The reader of the pipe went away: end as other filters do.
+                Err(Fetch::Write(e)) if is_stdout && e.kind() == ErrorKind::BrokenPipe => {
+                    out::note(Err(e));
+                    return Ok(());
+                }
+                copied => copied.map_err(|e| e.at(path))?,
+            };
+            if is_stdout {
                 // Nothing else goes there.
                 steps.done(told(&format!("gn://{volume}"), path, bytes, &hex(hash)));
                 return Ok(());
@@ -161,10 +234,13 @@ fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> Result<(), C
             // Under another name until it is whole: an interrupted copy never looks like a finished one.
             let mut partial = whole.clone().into_os_string();
             partial.push(".gnstor-partial");
-            let copied = fetch_into(&source, steps, bytes, Path::new(&partial)).and_then(|hash| {
-                std::fs::rename(&partial, &whole).map_err(|e| failed(e.to_string()))?;
+            let shown = Path::new(&partial).display().to_string();
+            let copied = std::fs::File::create(&partial).map_err(Fetch::Write).and_then(|mut file| {
+                let hash = fetch_into(&source, steps, bytes, &mut file)?;
+                std::fs::rename(&partial, &whole).map_err(Fetch::Write)?;
                 Ok(hash)
             });
+            let copied = copied.map_err(|e| e.at(&shown));
             copied.inspect_err(|_| _ = std::fs::remove_file(&partial))?
         }
     };
@@ -181,8 +257,11 @@ enum Target {
 }
 
 fn target(path: &str) -> Result<Target, String> {
+    if path == STANDARD {
+        return Ok(Target::Direct);
+    }
     match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
             // Before anything is copied: where it goes must be there. A link may lead to what is not there yet.
             let mut path = PathBuf::from(path);
             for _ in 0..MOST_LINKS {
@@ -202,6 +281,9 @@ fn target(path: &str) -> Result<Target, String> {
 
 /// Whether the path leads to what this process has for standard output.
 fn is_stdout(path: &str) -> bool {
+    if path == STANDARD {
+        return true;
+    }
     let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino(), metadata.rdev());
     let stdout = std::io::stdout().as_fd().try_clone_to_owned().map(std::fs::File::from);
     let same = |stdout: std::fs::File| Ok(identity(stdout.metadata()?) == identity(std::fs::metadata(path)?));
@@ -213,29 +295,43 @@ fn length_of(labels: &BTreeMap<String, String>) -> Option<u64> {
     labels.get(SIZE_LABEL)?.parse().ok()
 }
 
-fn fetch_into(source: &libgnstor::File, steps: &Steps, bytes: u64, path: &Path) -> Result<Sha256, CliError> {
-    let failed = |e: std::io::Error| CliError::File { path: path.display().to_string(), cause: e.to_string() };
-    let mut file = std::fs::File::create(path).map_err(failed)?;
+/// Why a volume is not copied out.
+enum Fetch {
+    Write(std::io::Error),
+    Other(CliError),
+}
+
+impl Fetch {
+    /// The error of a copy into this file.
+    fn at(self, path: &str) -> CliError {
+        match self {
+            Self::Write(e) => CliError::File { path: path.into(), cause: e.to_string() },
+            Self::Other(e) => e,
+        }
+    }
+}
+
+fn fetch_into(source: &libgnstor::File, steps: &Steps, bytes: u64, file: &mut std::fs::File) -> Result<Sha256, Fetch> {
     let bar = steps.bytes("read", bytes);
     let mut hash = Sha256::new();
     let mut part = vec![0; PART];
     let mut at = 0;
     while at < bytes {
         if steps.interrupted() {
-            return Err(CliError::Interrupted);
+            return Err(Fetch::Other(CliError::Interrupted));
         }
         let want = PART.min(usize::try_from(bytes - at).unwrap_or(PART));
         let whole = want.next_multiple_of(usize::try_from(BLOCK).expect("small"));
-        source.read_at(at, &mut part[..whole])?;
+        source.read_at(at, &mut part[..whole]).map_err(|e| Fetch::Other(e.into()))?;
         hash.update(&part[..want]);
-        file.write_all(&part[..want]).map_err(failed)?;
+        file.write_all(&part[..want]).map_err(Fetch::Write)?;
         at += want as u64;
         bar.set_position(at);
     }
     match file.sync_all() {
         // A pipe or a terminal has nothing to be synced.
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {}
-        synced => synced.map_err(failed)?,
+        Err(error) if error.kind() == ErrorKind::InvalidInput => {}
+        synced => synced.map_err(Fetch::Write)?,
     }
     bar.finish_and_clear();
     Ok(hash)

@@ -85,6 +85,7 @@ impl<'a> Cast<'a> {
             return Err(CliError::Usage(format!("--threads {} must be a multiple of 32, up to 1024", args.threads)));
         }
         check_ssds(args.ssds.into())?;
+        check_replicas(args)?;
         let data = read_input(args)?;
         let device = Device::open(args.device.into()).map_err(Error::from)?;
         steps.done(format!("device      {} ({})", device.name(), device.why()));
@@ -125,10 +126,29 @@ impl<'a> Cast<'a> {
     /// The volume, large enough for the file.
     pub(crate) fn create(&self, client: &Client) -> Result<(), CliError> {
         let capacity_bytes = self.data.padded.len().next_multiple_of(64 << 10) as u64;
-        let options = CreateOptions { capacity_bytes, replicas: self.args.replicas, ..CreateOptions::default() };
+        let options = CreateOptions { capacity_bytes, replicas: replicas(self.args), ..CreateOptions::default() };
         client.create(VOLUME, &options)?;
         Ok(())
     }
+}
+
+/// Copies of every block: what was asked for, else two, or one with one SSD.
+fn replicas(args: &DemoArgs) -> u32 {
+    args.replicas.unwrap_or(if args.ssds == 1 { 1 } else { 2 })
+}
+
+fn check_replicas(args: &DemoArgs) -> Result<(), CliError> {
+    let (replicas, ssds) = (replicas(args), args.ssds);
+    if replicas == 0 {
+        return Err(CliError::Usage("--replicas 0: a block has at least one copy".into()));
+    }
+    if replicas > u32::from(ssds) {
+        return Err(CliError::Usage(format!(
+            "{replicas} replicas are not possible: each is on an SSD of its own, and the array has {ssds}; \
+             give --replicas {ssds} or more --ssds"
+        )));
+    }
+    Ok(())
 }
 
 /// Runs the demo.
@@ -256,7 +276,7 @@ fn read_input(args: &DemoArgs) -> Result<Input, CliError> {
     if data.is_empty() {
         return Err(failed("the file is empty: there is nothing to store".into()));
     }
-    let room = args.ssd_size.saturating_mul(u64::from(args.ssds)) / u64::from(args.replicas.max(1));
+    let room = args.ssd_size.saturating_mul(u64::from(args.ssds)) / u64::from(replicas(args).max(1));
     if data.len() as u64 > room {
         let (size, room) = (human_bytes(data.len() as u64), human_bytes(room));
         return Err(failed(format!("{size} do not fit into the array's {room}; give --ssd-size or --ssds")));

@@ -7,7 +7,10 @@
 //!   up         an array in the foreground (crate gnstor-array)
 //!   ssd        one SSD in a process of its own
 //!   demo       the whole way once; demo_fault: with a kernel that fails
-//!   volume, cp commands against a running array; down: which SSDs it lacks
+//!   volume     ls, rm and volume create, show; filter: which volumes a list has
+//!   cp         files, devices and pipes into volumes and back
+//!   status     status and df; fleet: what the daemon says of the array
+//!   ssd_health the SMART page of an SSD of a running array
 //! ```
 //! `gnstor bench` is the crate gnstor-bench. Errors, progress and standard output are in the crate gnstor-console.
 
@@ -16,9 +19,12 @@ pub mod cp;
 pub mod demo;
 pub mod demo_fault;
 mod demo_kernel;
-mod down;
+mod filter;
+mod fleet;
 mod signals;
 pub mod ssd;
+pub mod ssd_health;
+pub mod status;
 pub mod up;
 pub mod volume;
 

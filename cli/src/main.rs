@@ -4,7 +4,7 @@
 use clap::{CommandFactory, Parser};
 use gnstor_bench as bench;
 use gnstor_cli::args::{Cli, Command};
-use gnstor_cli::{CliError, cp, demo, demo_fault, ssd, up, volume};
+use gnstor_cli::{CliError, cp, demo, demo_fault, ssd, ssd_health, status, up, volume};
 use gnstor_console::{Steps, out};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -44,13 +44,9 @@ fn main() -> ExitCode {
                 ExitCode::from(code)
             }
         },
-        Err(CliError::Interrupted) => {
-            eprintln!("gnstor: interrupted");
-            ExitCode::from(130)
-        }
         Err(e) => {
             eprintln!("gnstor: {e}");
-            ExitCode::FAILURE
+            ExitCode::from(e.exit_code())
         }
     }
 }
@@ -83,8 +79,15 @@ fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<(), CliError> {
         }
         Command::Bench(args) => bench::command(args, &Steps::new(args.json, interrupted)),
         Command::Up(args) => up::run(args, &Steps::new(args.json, interrupted)),
-        Command::Ssd(args) => ssd::run(args, &Steps::new(args.json, interrupted)),
+        Command::Ssd(args) => match &args.command {
+            Some(command) => ssd_health::run(command),
+            None => ssd::run(args, &Steps::new(args.json, interrupted)),
+        },
         Command::Volume(args) => volume::run(args),
+        Command::Ls(args) => volume::list(args),
+        Command::Rm(args) => volume::delete(args),
+        Command::Df(args) => status::df(args),
+        Command::Status(args) => status::status(args),
         Command::Cp(args) => cp::run(args, &Steps::new(args.array.json, interrupted)),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -9,6 +9,7 @@
 
 use crate::args::SsdArgs;
 use crate::signals;
+use crate::up::disk_line;
 use gnstor_array::listener::Listener;
 use gnstor_array::media::{self, About, CameUp, Plan, make_ssd};
 use gnstor_array::power::Powered;
@@ -40,7 +41,7 @@ struct Ended {
 /// # Errors
 /// [`CliError`]: a port in use, a file that holds something else or that another process uses.
 pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
-    let os = |what: String| move |cause: std::io::Error| CliError::Usage(format!("{what}: {cause}"));
+    let os = |what: String| move |cause: std::io::Error| CliError::Os { what, cause };
     let power_failure = signals::power_failure().map_err(os("waiting for signals".into()))?;
     // A port in use is the likeliest error, and needs no SSD to be found.
     let listener = TcpListener::bind(args.listen).map_err(os(format!("listening on {}", args.listen)))?;
@@ -51,6 +52,9 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     // Until the SSD is up, a host that connects is told to try again.
     let recovering = media::held_index(&plan).map(|index| RecoveryListener::answer(&listener, index)).transpose();
     let recovering = recovering.map_err(os("answering before the SSD is up".into()))?;
+    if let (Some(bytes), Some(path)) = (media::new_file_bytes(&plan)?, &plan.file) {
+        steps.done(disk_line(1, bytes, &path.display().to_string(), plan.sparse));
+    }
     let made = make_ssd(&plan)?;
     drop(recovering);
     let about = made.about.clone();

@@ -36,8 +36,10 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
             .checked_add(1)
             .ok_or_else(|| CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into()))?,
     };
+    let ssds = ssds(args)?;
+    announce_disk(args, &ssds, steps)?;
     let array = Array::start(&ArrayConfig {
-        ssds: ssds(args)?,
+        ssds,
         listen: args.listen,
         fabric_listen: Some(SocketAddr::new(args.listen.ip(), fabric_port)),
         link: LinkConfig::UNLIMITED,
@@ -47,13 +49,32 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
     tell(args, &array);
     while !steps.interrupted() {
         if !array.is_serving() {
-            return Err(CliError::Usage("the daemon has stopped; see the log (--log info)".into()));
+            return Err(CliError::Stopped("the daemon has stopped; see the log (--log info)".into()));
         }
         std::thread::sleep(Duration::from_millis(100));
     }
     array.stop()?;
     steps.done("stopped");
     Ok(())
+}
+
+/// Says what disk space new data files take, before they take it.
+fn announce_disk(args: &UpArgs, ssds: &Ssds, steps: &Steps) -> Result<(), CliError> {
+    let (Ssds::Here(plans), Some(folder)) = (ssds, &args.data) else { return Ok(()) };
+    let sizes = plans.iter().map(media::new_file_bytes).collect::<Result<Vec<_>, _>>()?;
+    let new: Vec<u64> = sizes.into_iter().flatten().collect();
+    if !new.is_empty() {
+        steps.done(disk_line(new.len(), new.iter().sum(), &folder.display().to_string(), args.sparse));
+    }
+    Ok(())
+}
+
+/// What disk space new data files take, in words.
+pub(crate) fn disk_line(files: usize, bytes: u64, path: &str, sparse: bool) -> String {
+    let when = if sparse { "as it is written" } else { "now; --sparse takes it as it is written" };
+    let noun = if files == 1 { "file takes" } else { "files take" };
+    let size = human_bytes(bytes);
+    format!("disk        {files} new {noun} {size} of {path} {when} (flash spare space, records and dump included)")
 }
 
 fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor volume`: management calls to a running array. No device is needed.
 
-use crate::args::{VolumeArgs, VolumeCommand};
-use crate::down;
-use gnstor_console::{CliError, outln};
-use gnstor_console::{human_bytes, print_json};
+use crate::args::{DeleteArgs, ListArgs, SortKey, VolumeArgs, VolumeCommand};
+use crate::fleet;
+use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
 use libgnstor::{CreateOptions, Manager, VolumeInfo};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -29,43 +28,92 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
             let volume = Manager::connect(&array.array, "gnstor volume")?.create(name, &options)?;
             if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
         }
-        VolumeCommand::List { array } => {
-            let volumes = Manager::connect(&array.array, "gnstor volume")?.list()?;
-            let down = down::ssds(&array.array);
-            if array.json {
-                let numbers: Vec<u16> = down.iter().map(|ssd| ssd.index).collect();
-                let with_down = |v: &VolumeInfo| {
-                    let mut value = to_json(v);
-                    value["ssds_down"] = json!(numbers);
-                    value
-                };
-                print_json(&volumes.iter().map(with_down).collect::<Vec<_>>());
-            } else if volumes.is_empty() {
-                outln!("no volumes; make one with: gnstor volume create NAME --size SIZE");
-            } else {
-                outln!("{:<24} {:>6} {:>10} {:>8} {:>8} {:>7}", "NAME", "VID", "SIZE", "REPLICAS", "READERS", "WRITER");
-                for v in &volumes {
-                    let readers = if v.any_reader { "any".into() } else { v.readers.len().to_string() };
-                    let writer = v.writer.map_or("-".into(), |w| w.to_string());
-                    let size = human_bytes(v.capacity_bytes);
-                    outln!("{:<24} {:>6} {size:>10} {:>8} {readers:>8} {writer:>7}", v.name, v.vid, v.replicas);
-                }
-            }
-            // Beside the list, so that a script that reads it sees volumes only.
-            for ssd in &down {
-                eprintln!("gnstor: SSD {} is down ({}): changes are refused until it is back", ssd.index, ssd.why);
-            }
-        }
+        VolumeCommand::List(args) => list(args)?,
         VolumeCommand::Show { name, array } => {
             let volume = Manager::connect(&array.array, "gnstor volume")?.get(name)?;
             if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
         }
-        VolumeCommand::Delete { name, array } => {
-            Manager::connect(&array.array, "gnstor volume")?.delete(name)?;
-            if array.json { print_json(&json!({ "deleted": name })) } else { outln!("deleted {name}") }
-        }
+        VolumeCommand::Delete(args) => delete(args)?,
     }
     Ok(())
+}
+
+/// Lists volumes.
+///
+/// # Errors
+/// [`CliError`] with the daemon's sentence.
+pub fn list(args: &ListArgs) -> Result<(), CliError> {
+    let array = &args.array;
+    let all = Manager::connect(&array.array, "gnstor volume")?.list()?;
+    let is_empty = all.is_empty();
+    let volumes = selected(all, args);
+    let down = fleet::down_ssds(&array.array);
+    if array.json {
+        let numbers: Vec<&u16> = down.keys().collect();
+        let with_down = |v: &VolumeInfo| {
+            let mut value = to_json(v);
+            value["ssds_down"] = json!(numbers);
+            value
+        };
+        print_json(&volumes.iter().map(with_down).collect::<Vec<_>>());
+    } else if is_empty {
+        outln!("no volumes; make one with: gnstor volume create NAME --size SIZE");
+    } else if volumes.is_empty() {
+        outln!("no volume matches the filters");
+    } else {
+        print_table(&volumes);
+    }
+    // On standard error, so that a script that reads the list sees volumes only.
+    for (index, why) in &down {
+        eprintln!("gnstor: SSD {index} is down ({}): changes are refused until it is back", printable(why));
+    }
+    Ok(())
+}
+
+/// The volumes that match all filters, sorted. Equal ones stay in the order of their ids.
+fn selected(mut volumes: Vec<VolumeInfo>, args: &ListArgs) -> Vec<VolumeInfo> {
+    volumes.retain(|volume| args.filters.iter().all(|filter| filter.matches(volume)));
+    match args.sort {
+        SortKey::Name => volumes.sort_by(|a, b| a.name.cmp(&b.name)),
+        SortKey::Vid => volumes.sort_by_key(|v| v.vid),
+        SortKey::Size => volumes.sort_by_key(|v| v.capacity_bytes),
+        SortKey::Replicas => volumes.sort_by_key(|v| v.replicas),
+    }
+    if args.reverse {
+        volumes.reverse();
+    }
+    volumes
+}
+
+fn print_table(volumes: &[VolumeInfo]) {
+    outln!("{:<24} {:>6} {:>10} {:>8} {:>8} {:>7}", "NAME", "VID", "SIZE", "REPLICAS", "READERS", "WRITER");
+    for v in volumes {
+        let readers = if v.any_reader { "any".into() } else { v.readers.len().to_string() };
+        let writer = v.writer.map_or("-".into(), |w| w.to_string());
+        let size = human_bytes(v.capacity_bytes);
+        outln!("{:<24} {:>6} {size:>10} {:>8} {readers:>8} {writer:>7}", v.name, v.vid, v.replicas);
+    }
+}
+
+/// Deletes volumes one after the other. One that cannot be deleted does not keep the others.
+///
+/// # Errors
+/// The last volume's that could not be deleted; standard error has the others'.
+pub fn delete(args: &DeleteArgs) -> Result<(), CliError> {
+    let manager = Manager::connect(&args.array.array, "gnstor volume")?;
+    let mut failed: Option<CliError> = None;
+    for name in &args.names {
+        match manager.delete(name) {
+            Ok(()) if args.array.json => print_json(&json!({ "deleted": name })),
+            Ok(()) => outln!("deleted {name}"),
+            Err(error) => {
+                if let Some(earlier) = failed.replace(error.into()) {
+                    eprintln!("gnstor: {earlier}");
+                }
+            }
+        }
+    }
+    failed.map_or(Ok(()), Err)
 }
 
 fn parse_labels(labels: &[String]) -> Result<BTreeMap<String, String>, CliError> {
@@ -92,10 +140,7 @@ fn print(v: &VolumeInfo) {
     outln!("replicas    {}", v.replicas);
     outln!("chunk       {}", human_bytes(v.chunk_bytes.into()));
     outln!("readers     {}", if v.any_reader { "any".into() } else { format!("{:?}", v.readers) });
-    outln!(
-        "writer      {}",
-        v.writer.map_or("nobody".into(), |w| format!("client {w} (lease epoch {})", v.lease_epoch))
-    );
+    outln!("writer      {}", v.writer.map_or("none".into(), |w| format!("client {w} (lease epoch {})", v.lease_epoch)));
     if v.max_iops != 0 {
         outln!("limit       {} commands a second and SSD", v.max_iops);
     }
@@ -103,6 +148,6 @@ fn print(v: &VolumeInfo) {
         outln!("limit       {} a second and SSD", human_bytes(v.max_bytes_per_s));
     }
     for (key, value) in &v.labels {
-        outln!("label       {key}={value}");
+        outln!("label       {}={}", printable(key), printable(value));
     }
 }

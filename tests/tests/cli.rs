@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The `gnstor` command as a person runs it: output, exit codes, sentences, signals.
 
-use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, LIMIT, Up, gnstor, run_for};
+use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, LIMIT, SsdProcess, Up, gnstor, run_for, until};
 use gnstor_tests::{pattern, within};
 use std::net::TcpListener;
 use std::path::Path;
@@ -272,7 +272,8 @@ fn help_completion_and_manual_are_printed() {
         }
         let page = gnstor(&["man"]);
         assert!(page.code == 0 && page.stdout.starts_with(".") && page.stdout.contains("gnstor"), "{}", page.stderr);
-        for command in ["demo", "bench", "up", "ssd", "volume", "cp", "completions", "man"] {
+        for command in ["demo", "bench", "up", "ssd", "volume", "ls", "rm", "df", "status", "cp", "completions", "man"]
+        {
             let help = gnstor(&[command, "--help"]);
             assert!(help.code == 0 && help.stdout.contains("Example"), "{command}: {}", help.stdout);
         }
@@ -311,5 +312,191 @@ fn a_reader_that_goes_away_and_a_full_disk_end_a_command_quietly_or_with_a_sente
             }
         }
         up.end("-TERM");
+    });
+}
+
+#[test]
+fn wrong_arguments_exit_with_2_and_failures_with_1() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let small = file(&folder, "small", &pattern(1, 5000));
+        let wrong: [&[&str]; 8] = [
+            &["demo", "--input", &small, "--preset", "floppy"],
+            &["demo", "--input", &small, "--threads", "100"],
+            &["demo", "--input", &small, "--ssds", "65"],
+            &["cp", &small, &small],
+            &["volume", "create", "v", "--size", "4096", "--label", "oops"],
+            &["ls", "--filter", "size=1"],
+            &["man", "explode"],
+            &["up", "--listen", "127.0.0.1:65535"],
+        ];
+        for args in wrong {
+            let ended = gnstor(args);
+            assert_eq!(ended.code, 2, "{args:?}: {}", ended.stderr);
+        }
+        let missing = folder.path().join("missing").display().to_string();
+        assert_eq!(gnstor(&["demo", "--input", &missing]).code, 1);
+        assert_eq!(gnstor(&["ls", "--array", "127.0.0.1:1"]).code, 1);
+    });
+}
+
+#[test]
+fn the_demo_runs_on_one_ssd_and_says_what_replicas_need() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let input = file(&folder, "input", &pattern(1, 5000));
+        let demo = ["demo", "--device", "host", "--preset", "null", "--ssds", "1", "--input", &input];
+        let report = gnstor(&[&demo[..], &["--json"]].concat()).json();
+        assert_eq!((&report["verified"], &report["replicas_checked"]), (&true.into(), &1.into()));
+        let two = gnstor(&[&demo[..], &["--replicas", "2"]].concat());
+        two.failed(&["2 replicas", "the array has 1", "--replicas 1", "--ssds"]);
+        assert_eq!(two.code, 2);
+    });
+}
+
+#[test]
+fn lists_are_sorted_and_filtered_and_several_volumes_are_deleted() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "2"]);
+        for (name, size, label) in
+            [("b-1", "64KiB", "kind=text"), ("a-1", "256KiB", "kind=image"), ("c", "128KiB", "x=")]
+        {
+            up.volume(&["create", name, "--size", size, "--replicas", "1", "--label", label]).worked();
+        }
+        let names = |args: &[&str]| -> Vec<String> {
+            let list = gnstor(&[&["ls", "--json", "--array", &up.daemon], args].concat()).json();
+            list.as_array().expect("a list").iter().map(|v| v["name"].as_str().expect("a name").into()).collect()
+        };
+        assert_eq!(names(&[]), ["b-1", "a-1", "c"]);
+        assert_eq!(names(&["--sort", "name"]), ["a-1", "b-1", "c"]);
+        assert_eq!(names(&["--sort", "size", "--reverse"]), ["a-1", "c", "b-1"]);
+        assert_eq!(names(&["--filter", "name=*-1", "--filter", "label=kind=text"]), ["b-1"]);
+        assert_eq!(names(&["--filter", "label=kind", "--filter", "writer=none"]), ["b-1", "a-1"]);
+        assert_eq!(names(&["--filter", "replicas=2"]), [""; 0]);
+        let rm = gnstor(&["rm", "--array", &up.daemon, "a-1", "nowhere", "c"]);
+        assert_eq!((rm.code, &*rm.stdout), (1, "deleted a-1\ndeleted c\n"), "{}", rm.stderr);
+        assert!(rm.stderr.contains("\"nowhere\""), "{}", rm.stderr);
+        assert_eq!(names(&[]), ["b-1"]);
+        up.end("-TERM");
+    });
+}
+
+#[test]
+fn labels_cannot_send_escapes_to_a_terminal() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "2"]);
+        up.volume(&["create", "v", "--size", "64KiB", "--label", "k=red\u{1b}[31m"]).worked();
+        let shown = up.volume(&["show", "v"]);
+        assert!(shown.stdout.contains("k=red\\u{1b}[31m") && !shown.stdout.contains('\u{1b}'), "{:?}", shown.stdout);
+        up.end("-TERM");
+    });
+}
+
+#[test]
+fn copies_go_through_pipes() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let up = Up::start(&["--ssds", "2"]);
+        let data = pattern(3, 100_001);
+        let input = file(&folder, "input", &data);
+        let out = folder.path().join("out").display().to_string();
+        let (bin, array) = (GNSTOR.display(), format!("--device host --array {}", up.daemon));
+        let shell = |script: &str| {
+            let mut shell = Command::new("bash");
+            shell.args(["-c", &format!("set -o pipefail; {script}")]);
+            run_for(shell, LIMIT)
+        };
+        shell(&format!("cat {input} | {bin} cp {array} - gn://piped")).worked();
+        shell(&format!("{bin} cp {array} gn://piped - | cat > {out}")).worked();
+        assert!(std::fs::read(&out).unwrap() == data, "a pipe changed the bytes");
+        // Redirected files are no pipes; the offset of an appended file stays.
+        shell(&format!("{bin} cp {array} - gn://redirected < {input}")).worked();
+        shell(&format!("echo head > {out}; {bin} cp {array} gn://redirected - >> {out}")).worked();
+        assert!(std::fs::read(&out).unwrap() == [b"head\n", &data[..]].concat(), "what was there is lost");
+        shell(&format!("(cat {input} || true) | {bin} cp {array} - gn://part --size 5000")).worked();
+        shell(&format!("{bin} cp {array} gn://part - > {out}")).worked();
+        assert!(std::fs::read(&out).unwrap() == data[..5000], "--size is not the length");
+        let short = shell(&format!("echo x | {bin} cp {array} - gn://short --size 5000"));
+        short.failed(&["-: it ended early"]);
+        shell(&format!(": | {bin} cp {array} - gn://none")).failed(&["nothing to copy"]);
+        shell(&format!("{bin} cp {array} /dev/zero gn://none")).failed(&["/dev/zero", "--size"]);
+        let gone = shell(&format!("{bin} cp {array} gn://piped - | true"));
+        assert!([0, 141].contains(&gone.code), "{}: {}", gone.code, gone.stderr);
+        up.end("-TERM");
+    });
+}
+
+#[test]
+fn the_status_is_one_screen_and_json() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "3"]);
+        let ask = |args: &[&str]| gnstor(&[args, &["--array", &up.daemon]].concat());
+        up.volume(&["create", "safe", "--size", "1MiB"]).worked();
+        up.volume(&["create", "scratch", "--size", "2MiB", "--replicas", "1"]).worked();
+        let status = ask(&["status", "--json"]).json();
+        assert_eq!((&status["state"], &status["problems"]), (&"online".into(), &serde_json::json!([])));
+        assert_eq!(status["ssds"].as_array().map(Vec::len), Some(3));
+        let screen = ask(&["status"]);
+        for word in ["online", "SSD", "scratch", "one copy", "no known problems"] {
+            assert!(screen.stdout.contains(word), "'{word}' is missing in: {}", screen.stdout);
+        }
+        assert!(screen.stdout.lines().count() <= 24, "{}", screen.stdout);
+        let df = ask(&["df", "--json"]).json();
+        assert_eq!((&df["capacity_bytes"], &df["taken_bytes"]), (&(192 << 20).into(), &(4 << 20).into()));
+        assert_eq!(df["free_bytes"], 188 << 20);
+        let table = ask(&["df"]);
+        assert!(table.stdout.contains("(array)") && table.stdout.contains("188.0 MiB"), "{}", table.stdout);
+        let smart = ask(&["ssd", "smart", "1", "--json"]).json();
+        assert_eq!((&smart["temperature_celsius"], &smart["critical_warning"]), (&40.into(), &0.into()));
+        let words = ask(&["ssd", "smart", "1"]);
+        assert!(words.stdout.contains("good: no warning"), "{} {}", words.stdout, words.stderr);
+        ask(&["ssd", "smart", "9"]).failed(&["no SSD 9", "0 to 2"]);
+        up.end("-TERM");
+    });
+}
+
+#[test]
+fn a_status_names_the_ssd_that_is_down_and_what_to_do() {
+    within(BUILD_LIMIT, || {
+        let ssds: Vec<_> = (0..2)
+            .map(|index: u16| {
+                let number = index.to_string();
+                SsdProcess::start("127.0.0.1:0", &["--preset", "null", "--size", "64MiB", "--index", &number])
+            })
+            .collect();
+        let at: Vec<_> = ssds.iter().map(SsdProcess::address).collect();
+        let up = Up::start_as(&["--ssd-at", &at.join(",")]);
+        let mut ssds = ssds.into_iter();
+        let kept = ssds.next();
+        ssds.next().expect("two").kill();
+        let status = || gnstor(&["status", "--json", "--array", &up.daemon]).json();
+        until("the daemon notices", || status()["state"] == "degraded");
+        let status = status();
+        assert_eq!((&status["ssds"][0]["state"], &status["ssds"][1]["state"]), (&"online".into(), &"down".into()));
+        let action = status["problems"][0]["action"].as_str().expect("a sentence").to_owned();
+        assert!(action.contains("--index 1") && action.contains(&at[1]), "{action}");
+        up.end("-TERM");
+        drop(kept);
+    });
+}
+
+#[test]
+fn new_data_files_are_announced_with_the_space_that_they_take() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let path = folder.path().join("ssd.gns");
+        let args = ["ssd", "--listen", "127.0.0.1:0", "--size", "64MiB", "--preset", "null", "--sparse", "--data"];
+        let mut command = Command::new("timeout");
+        command.args(["-s", "TERM", "3"]).arg(&*GNSTOR).args(args).arg(&path);
+        let ended = run_for(command, LIMIT);
+        let line = ended.stderr.lines().find(|line| line.contains("disk ")).unwrap_or_else(|| panic!("{ended:?}"));
+        let mib: f64 = line
+            .split_whitespace()
+            .zip(line.split_whitespace().skip(1))
+            .find(|(_, unit)| *unit == "MiB")
+            .and_then(|(number, _)| number.parse().ok())
+            .expect("a size");
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        assert!((mib - bytes as f64 / 1048576.0).abs() < 0.1, "{line}: the file has {bytes} bytes");
     });
 }

@@ -32,7 +32,10 @@ const RULES: &[(&str, &[&str])] = &[
     ("gnstor-flash", &["gnstor-base", "gnstor-proto"]),
     ("gnstor-daemon", &["gnstor-deengine", "gnstor-fabric", "gnstor-base", "gnstor-proto"]),
     ("libgnstor", &["gnstor-gnor", "gnstor-fabric", "gnstor-base", "gnstor-proto"]),
-    ("gnstor-array", &["gnstor-daemon", "gnstor-deengine", "gnstor-fabric", "gnstor-base", "gnstor-proto"]),
+    (
+        "gnstor-array",
+        &["gnstor-daemon", "gnstor-deengine", "gnstor-ftl", "gnstor-fabric", "gnstor-base", "gnstor-proto"],
+    ),
     ("gnstor-console", &["gnstor-array", "libgnstor", "gnstor-fabric"]),
     (
         "gnstor-bench",

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the daemon says of a running array: SSDs, fleet map, volumes.
+
+use gnstor_console::CliError;
+use gnstor_daemon::SSD_DOWN;
+use gnstor_proto::grpc::fleet_client::FleetClient;
+use gnstor_proto::grpc::volumes_client::VolumesClient;
+use gnstor_proto::grpc::{GetMapRequest, ListRequest, RegisterRequest};
+use gnstor_proto::placement::{FleetMap, SsdState};
+use gnstor_proto::slba::ClientId;
+use libgnstor::{Error, VolumeInfo};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tonic::transport::{Channel, Endpoint};
+
+/// Longest wait for one call: the daemon gives every SSD five seconds.
+const CALL: Duration = Duration::from_secs(15);
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// An SSD as the daemon knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ssd {
+    pub(crate) index: u32,
+    pub(crate) subnqn: String,
+    /// `tcp` where other processes reach it.
+    pub(crate) transport: String,
+    pub(crate) address: String,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) model: String,
+    /// Why it is down.
+    pub(crate) down: Option<String>,
+    /// The map has retired it.
+    pub(crate) is_out: bool,
+    /// Places in which it takes writes and does not serve reads yet.
+    pub(crate) filling: u64,
+}
+
+/// A running array.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    pub(crate) ssds: Vec<Ssd>,
+    pub(crate) map: FleetMap,
+    pub(crate) volumes: Vec<VolumeInfo>,
+}
+
+impl Fleet {
+    /// Asks the daemon.
+    ///
+    /// # Errors
+    /// It cannot be reached, does not answer, or answers what is no fleet map.
+    pub(crate) fn ask(array: &str) -> Result<Self, CliError> {
+        let (map, ssds, list, down) = call(array, |channel| async move {
+            let fleet = FleetClient::new(channel.clone()).get_map(GetMapRequest {}).await?.into_inner();
+            let list = VolumesClient::new(channel).list(ListRequest {}).await?;
+            let down = downs(&list);
+            Ok((fleet.map, fleet.ssds, list.into_inner(), down))
+        })?;
+        let map = FleetMap::decode(&map).map_err(|e| Error::Protocol(e.to_string()))?;
+        let filling = filling(&map);
+        let ssd = |s: gnstor_proto::grpc::Ssd| Ssd {
+            down: u16::try_from(s.index).ok().and_then(|index| down.get(&index).cloned()),
+            is_out: map.ssds.get(s.index as usize).is_some_and(|ssd| ssd.state == SsdState::Out),
+            filling: filling.get(s.index as usize).copied().unwrap_or(0),
+            index: s.index,
+            subnqn: s.subnqn,
+            transport: s.transport,
+            address: s.address,
+            capacity_bytes: s.capacity_bytes,
+            model: s.model,
+        };
+        let ssds = ssds.into_iter().map(ssd).collect();
+        Ok(Self { ssds, map, volumes: list.volumes.into_iter().map(VolumeInfo::from).collect() })
+    }
+
+    /// Bytes that all SSDs have.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.ssds.iter().map(|ssd| ssd.capacity_bytes).sum()
+    }
+
+    /// Bytes that the volumes take, all replicas counted.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.volumes.iter().map(taken_bytes).sum()
+    }
+}
+
+/// Bytes that a volume takes, all replicas counted.
+pub(crate) fn taken_bytes(volume: &VolumeInfo) -> u64 {
+    volume.capacity_bytes.saturating_mul(volume.replicas.into())
+}
+
+/// A client id for an admin queue.
+///
+/// # Errors
+/// As [`Fleet::ask`].
+pub(crate) fn register(array: &str, name: &str) -> Result<ClientId, CliError> {
+    let request = RegisterRequest { name: name.into() };
+    let answer = call(array, |channel| async move { FleetClient::new(channel).register(request).await })?;
+    let raw = answer.into_inner().client_id;
+    let id = u16::try_from(raw).ok().and_then(ClientId::new);
+    Ok(id.ok_or_else(|| Error::Protocol(format!("client id {raw}")))?)
+}
+
+/// The SSDs that are down, with reasons; none where the daemon does not answer.
+pub(crate) fn down_ssds(array: &str) -> BTreeMap<u16, String> {
+    let list =
+        call(array, |channel| async move { Ok(downs(&VolumesClient::new(channel).list(ListRequest {}).await?)) });
+    list.unwrap_or_else(|error| {
+        tracing::debug!("which SSDs are down is not known: {error}");
+        BTreeMap::new()
+    })
+}
+
+fn call<T, F>(array: &str, body: impl FnOnce(Channel) -> F) -> Result<T, CliError>
+where
+    F: Future<Output = Result<T, tonic::Status>>,
+{
+    let unreachable = |cause: String| Error::Unreachable { endpoint: array.into(), cause };
+    let url = if array.contains("://") { array.to_owned() } else { format!("http://{array}") };
+    let endpoint = Endpoint::from_shared(url).map_err(|e| unreachable(e.to_string()))?;
+    let endpoint = endpoint.connect_timeout(CONNECT).timeout(CALL);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|cause| CliError::Os { what: "starting the RPC runtime".into(), cause })?;
+    runtime.block_on(async {
+        let channel = endpoint.connect().await.map_err(|e| unreachable(root_cause(&e)))?;
+        body(channel).await.map_err(|status| {
+            // A status with a source was made on this side: the daemon did not answer.
+            match std::error::Error::source(&status) {
+                None if status.message() == "Timeout expired" => silent(array),
+                None => Error::Daemon(status).into(),
+                Some(_) if root_cause(&status).contains("imeout expired") => silent(array),
+                Some(_) => unreachable(root_cause(&status)).into(),
+            }
+        })
+    })
+}
+
+fn silent(array: &str) -> CliError {
+    CliError::Stopped(format!(
+        "the daemon at {array} did not answer within {} s: see whether its process (gnstor up) is stopped or busy, \
+         or name another with --array",
+        CALL.as_secs()
+    ))
+}
+
+fn root_cause(e: &dyn std::error::Error) -> String {
+    let mut cause = e;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}
+
+/// The SSDs that the metadata of an answer names as down.
+fn downs<T>(answer: &tonic::Response<T>) -> BTreeMap<u16, String> {
+    let values = answer.metadata().get_all(SSD_DOWN).into_iter().filter_map(|value| value.to_str().ok());
+    values.filter_map(parse).collect()
+}
+
+fn parse(text: &str) -> Option<(u16, String)> {
+    let (index, why) = text.split_once(' ')?;
+    Some((index.parse().ok()?, why.into()))
+}
+
+/// Places of each SSD that are being filled.
+fn filling(map: &FleetMap) -> Vec<u64> {
+    let mut filling = vec![0; map.ssds.len()];
+    let members = (0..map.groups()).flat_map(|group| map.row(group)).flatten();
+    for member in members.filter(|member| member.filling) {
+        if let Some(count) = filling.get_mut(usize::from(member.ssd)) {
+            *count += 1;
+        }
+    }
+    filling
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metadata_names_an_ssd_and_a_reason() {
+        assert_eq!(parse("3 it does not answer"), Some((3, "it does not answer".into())));
+        assert_eq!((parse(""), parse("x y"), parse("70000 y"), parse("1")), (None, None, None, None));
+    }
+
+    #[test]
+    fn places_are_filling_after_a_loss() {
+        let map = FleetMap::equal(8, 64, 7, 1).expect("a map");
+        assert_eq!(filling(&map), [0; 8]);
+        assert!(filling(&map.without(1)).iter().sum::<u64>() > 0);
+    }
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `gnstor ssd smart`: the health of an SSD of a running array, read through an admin queue of this process.
+//!
+//! ```text
+//!   daemon: address of the SSD, client id  ->  TCP link, admin queue pair  ->  Get Log Page 02h
+//! ```
+//! The error log is not shown: an SSD shows a client the errors of its own commands only, and this client has none.
+
+use crate::args::{SsdCommand, SsdPageArgs};
+use crate::fleet::{self, Fleet, Ssd};
+use gnstor_array::ArrayError;
+use gnstor_console::{CliError, outln, print_json};
+use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
+use gnstor_fabric::engine::Port;
+use gnstor_fabric::engine::tcp::Wire;
+use gnstor_fabric::host_queue::HostQueue;
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::nvme::{Sqe, admin};
+use gnstor_proto::status::Status;
+use libgnstor::{Engine, EngineConfig, EngineThreads};
+use serde::Serialize;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// Log page identifier (NVMe Base Specification 2.0, figure 202).
+const SMART: u8 = 0x02;
+const SMART_BYTES: usize = 512;
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Shows a log page.
+///
+/// # Errors
+/// [`CliError`]: no such SSD, or it cannot be reached.
+pub fn run(command: &SsdCommand) -> Result<(), CliError> {
+    match command {
+        SsdCommand::Smart(args) => {
+            let mut page = [0; SMART_BYTES];
+            read(args, SMART, &mut page)?;
+            let smart = Smart::of(args.index, &page);
+            if args.array.json { print_json(&smart) } else { smart.print() }
+        }
+    }
+    Ok(())
+}
+
+fn read(args: &SsdPageArgs, page: u8, data: &mut [u8]) -> Result<(), CliError> {
+    let array = &args.array.array;
+    let fleet = Fleet::ask(array)?;
+    let count = fleet.ssds.len();
+    let found = fleet.ssds.iter().find(|ssd| ssd.index == args.index);
+    let ssd = found.ok_or_else(|| {
+        CliError::Usage(format!("the array has no SSD {}; it has SSDs 0 to {}", args.index, count.saturating_sub(1)))
+    })?;
+    if ssd.transport != "tcp" {
+        return Err(CliError::Stopped(format!("SSD {} is reached in the array's process only", ssd.index)));
+    }
+    let identity = Identity::Client(fleet::register(array, "gnstor ssd")?);
+    let engine = EngineThreads::start(vec![Engine::new(EngineConfig::default())])
+        .map_err(|cause| CliError::Os { what: "starting the engine".into(), cause })?;
+    let mut queue = connect(&engine, ssd, identity)?;
+    get_log(&mut queue, ssd, page, data).map_err(|e| ArrayError::from(e).into())
+}
+
+fn connect(engine: &EngineThreads, ssd: &Ssd, identity: Identity) -> Result<HostQueue, CliError> {
+    let failed = |cause| CliError::Os { what: format!("connecting to SSD {} at {}", ssd.index, ssd.address), cause };
+    let none = || std::io::Error::other("the address has no meaning");
+    let target = ssd.address.to_socket_addrs().and_then(|mut all| all.next().ok_or_else(none)).map_err(failed)?;
+    let wire = TcpStream::connect_timeout(&target, DEADLINE).and_then(Wire::new).map_err(failed)?;
+    let handle = engine.handle();
+    let soft = handle.call(|engine, _| engine.add_soft()).map_err(ArrayError::from)?;
+    let remote = handle.call(move |engine, _| engine.add_remote(wire)).map_err(ArrayError::from)?.map_err(failed)?;
+    let index = u16::try_from(ssd.index).map_err(|_| CliError::Stopped(format!("SSD number {}", ssd.index)))?;
+    let port = Port::Remote { remote, ssd: index };
+    let queue = HostQueue::connect(&handle, soft, port, &ssd.subnqn, identity, Duration::ZERO, DEADLINE);
+    queue.map_err(|e| ArrayError::from(e).into())
+}
+
+fn get_log(queue: &mut HostQueue, ssd: &Ssd, page: u8, data: &mut [u8]) -> Result<(), ChannelError> {
+    let dwords_z = u32::try_from(data.len() / 4 - 1).expect("a few KiB");
+    let cdw10 = (dwords_z << 16 | u32::from(page)).into();
+    let sqe = Sqe { opcode: admin::GET_LOG_PAGE, cdw10, ..Sqe::default() };
+    let cqe = queue.execute(sqe, Payload::In(data), DEADLINE)?;
+    let status = Status(cqe.status_word());
+    if status.is_success() {
+        return Ok(());
+    }
+    Err(ChannelError::Refused { peer: ssd.subnqn.clone(), cause: format!("log page {page:02X}h: status {status}") })
+}
+
+/// The SMART / Health page (NVMe Base Specification 2.0, figure 207).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+struct Smart {
+    ssd: u32,
+    critical_warning: u8,
+    /// The bits of the critical warning, in words.
+    warnings: Vec<&'static str>,
+    temperature_celsius: i32,
+    available_spare_percent: u8,
+    spare_threshold_percent: u8,
+    percentage_used: u8,
+    /// Units of 512,000 bytes.
+    data_units_read: u64,
+    data_units_written: u64,
+    read_commands: u64,
+    write_commands: u64,
+    busy_minutes: u64,
+    power_cycles: u64,
+    power_on_hours: u64,
+    unsafe_shutdowns: u64,
+    media_errors: u64,
+}
+
+const WARNINGS: [&str; 5] = [
+    "spare blocks are below the threshold",
+    "the temperature is beyond its limits",
+    "acknowledged data was lost, or may be",
+    "the SSD is read-only",
+    "the power-failure dump does not work",
+];
+
+impl Smart {
+    fn of(ssd: u32, page: &[u8; SMART_BYTES]) -> Self {
+        let bits = (0..).zip(WARNINGS).filter(|(bit, _)| page[0] >> bit & 1 == 1);
+        Self {
+            ssd,
+            critical_warning: page[0],
+            warnings: bits.map(|(_, words)| words).collect(),
+            temperature_celsius: i32::from(u16::from_le_bytes([page[1], page[2]])) - 273,
+            available_spare_percent: page[3],
+            spare_threshold_percent: page[4],
+            percentage_used: page[5],
+            data_units_read: number(page, 32),
+            data_units_written: number(page, 48),
+            read_commands: number(page, 64),
+            write_commands: number(page, 80),
+            busy_minutes: number(page, 96),
+            power_cycles: number(page, 112),
+            power_on_hours: number(page, 128),
+            unsafe_shutdowns: number(page, 144),
+            media_errors: number(page, 160),
+        }
+    }
+
+    fn print(&self) {
+        let health = if self.warnings.is_empty() { "good: no warning".into() } else { self.warnings.join("; ") };
+        outln!("SSD               {}", self.ssd);
+        outln!("health            {health}");
+        outln!("temperature       {} C (modelled, constant)", self.temperature_celsius);
+        outln!(
+            "spare blocks      {} % left, warning below {} %",
+            self.available_spare_percent,
+            self.spare_threshold_percent
+        );
+        outln!("wear              {} % of the rated erase cycles", self.percentage_used);
+        outln!("data read         {} in {} commands", units(self.data_units_read), self.read_commands);
+        outln!("data written      {} in {} commands", units(self.data_units_written), self.write_commands);
+        outln!("power             {} h on, {} min busy", self.power_on_hours, self.busy_minutes);
+        outln!("power cycles      {}, of them {} unsafe shutdowns", self.power_cycles, self.unsafe_shutdowns);
+        outln!("media errors      {}", self.media_errors);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for display")]
+fn units(units: u64) -> String {
+    format!("{:.1} MB", units as f64 * 0.512)
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("offsets lie within a page"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smart_page_is_read_at_the_offsets_of_the_specification() {
+        let mut page = [0; SMART_BYTES];
+        page[..6].copy_from_slice(&[0b1001, 0x39, 0x01, 97, 10, 3]);
+        for (at, value) in [(32, 1), (48, 2), (64, 3), (80, 4), (96, 5), (112, 6), (128, 7), (144, 8), (160, 9)] {
+            page[at] = value;
+        }
+        let smart = Smart::of(2, &page);
+        assert_eq!((smart.temperature_celsius, smart.available_spare_percent, smart.percentage_used), (40, 97, 3));
+        assert_eq!(smart.warnings, [WARNINGS[0], WARNINGS[3]]);
+        assert_eq!((smart.data_units_written, smart.power_cycles, smart.media_errors), (2, 6, 9));
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `gnstor status` and `gnstor df`: a running array on one screen.
+
+use crate::args::ArrayArgs;
+use crate::fleet::{Fleet, Ssd, taken_bytes};
+use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
+use libgnstor::VolumeInfo;
+use serde::Serialize;
+use serde_json::json;
+
+/// What is wrong with an array, and what an operator can do.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+struct Problem {
+    what: String,
+    action: String,
+}
+
+/// Shows the state of an array.
+///
+/// # Errors
+/// [`CliError`]: the daemon cannot be reached or does not answer.
+pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
+    let fleet = Fleet::ask(&args.array)?;
+    let problems = problems(&fleet);
+    let state = if problems.is_empty() { "online" } else { "degraded" };
+    if args.json {
+        let ssd = |s: &Ssd| {
+            json!({ "index": s.index, "state": state_of(s), "why": s.down, "capacity_bytes": s.capacity_bytes,
+                    "model": s.model, "address": s.address, "filling_places": s.filling })
+        };
+        let volume = |v: &VolumeInfo| json!({ "name": v.name, "replicas": v.replicas, "redundant": v.replicas > 1 });
+        print_json(&json!({
+            "array": args.array, "state": state, "map_epoch": fleet.map.epoch,
+            "ssds": fleet.ssds.iter().map(ssd).collect::<Vec<_>>(),
+            "volumes": fleet.volumes.iter().map(volume).collect::<Vec<_>>(),
+            "capacity_bytes": fleet.capacity_bytes(), "taken_bytes": fleet.taken_bytes(), "problems": problems,
+        }));
+        return Ok(());
+    }
+    outln!("array       {} (fleet map epoch {})", args.array, fleet.map.epoch);
+    outln!("state       {state}");
+    for Problem { what, action } in &problems {
+        outln!("problem     {what}");
+        outln!("action      {action}");
+    }
+    print_ssds(&fleet.ssds);
+    outln!();
+    outln!("volumes     {}", volumes_line(&fleet.volumes));
+    let (taken, capacity) = (fleet.taken_bytes(), fleet.capacity_bytes());
+    outln!("capacity    {} of {} taken", human_bytes(taken), human_bytes(capacity));
+    outln!("errors      {}", if problems.is_empty() { "no known problems" } else { "see the problems above" });
+    Ok(())
+}
+
+fn print_ssds(ssds: &[Ssd]) {
+    outln!();
+    outln!("{:>4}  {:<8} {:>10}  {:<22} MODEL", "SSD", "STATE", "SIZE", "ADDRESS");
+    for ssd in ssds {
+        let (state, size) = (state_of(ssd), human_bytes(ssd.capacity_bytes));
+        let address = if ssd.address.is_empty() { "in this process" } else { &ssd.address };
+        outln!("{:>4}  {state:<8} {size:>10}  {:<22} {}", ssd.index, printable(address), printable(ssd.model.trim()));
+    }
+}
+
+fn state_of(ssd: &Ssd) -> &'static str {
+    match ssd {
+        Ssd { is_out: true, .. } => "out",
+        Ssd { down: Some(_), .. } => "down",
+        Ssd { filling: 1.., .. } => "filling",
+        _ => "online",
+    }
+}
+
+fn volumes_line(volumes: &[VolumeInfo]) -> String {
+    let single: Vec<&str> = volumes.iter().filter(|v| v.replicas < 2).map(|v| v.name.as_str()).collect();
+    let shown = single.iter().take(5).copied().collect::<Vec<_>>().join(", ");
+    let more = if single.len() > 5 { ", ..." } else { "" };
+    match (volumes.len(), single.len()) {
+        (0, _) => "none".into(),
+        (all, 0) => format!("{all}, all with two or more copies of every block"),
+        (all, some) => format!("{all}, of them {some} with one copy, lost with its SSD: {shown}{more}"),
+    }
+}
+
+/// What is wrong, the worst first.
+fn problems(fleet: &Fleet) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for ssd in &fleet.ssds {
+        let index = ssd.index;
+        if let Some(why) = &ssd.down {
+            problems.push(Problem {
+                what: format!("SSD {index} is down: {}; the daemon refuses changes to volumes", printable(why)),
+                action: if ssd.address.is_empty() {
+                    "see the log of the array's process, and start the array again".into()
+                } else {
+                    format!(
+                        "start it again: gnstor ssd --data FILE --index {index} --listen {}",
+                        printable(&ssd.address)
+                    )
+                },
+            });
+        }
+        if ssd.filling > 0 {
+            problems.push(Problem {
+                what: format!("SSD {index} takes writes and serves no reads in {} placement groups", ssd.filling),
+                action: "keep the other SSDs running; reads use them until a newer fleet map".into(),
+            });
+        }
+        if ssd.is_out {
+            problems.push(Problem {
+                what: format!("SSD {index} is out of the fleet map: it holds no block"),
+                action: "the array has no repair yet: copy the volumes into a new array (gnstor cp)".into(),
+            });
+        }
+    }
+    problems
+}
+
+/// Shows how much of an array is taken.
+///
+/// # Errors
+/// As [`status`].
+pub fn df(args: &ArrayArgs) -> Result<(), CliError> {
+    let fleet = Fleet::ask(&args.array)?;
+    let (capacity, taken) = (fleet.capacity_bytes(), fleet.taken_bytes());
+    let free = capacity.saturating_sub(taken);
+    if args.json {
+        let volume = |v: &VolumeInfo| {
+            json!({ "name": v.name, "capacity_bytes": v.capacity_bytes, "replicas": v.replicas,
+                    "taken_bytes": taken_bytes(v) })
+        };
+        print_json(&json!({
+            "array": args.array, "capacity_bytes": capacity, "taken_bytes": taken, "free_bytes": free,
+            "volumes": fleet.volumes.iter().map(volume).collect::<Vec<_>>(),
+        }));
+        return Ok(());
+    }
+    outln!("{:<24} {:>10} {:>8} {:>10} {:>6}", "NAME", "SIZE", "REPLICAS", "TAKEN", "USE%");
+    for v in &fleet.volumes {
+        let (size, taken) = (human_bytes(v.capacity_bytes), taken_bytes(v));
+        let percent = percent(taken, capacity);
+        outln!("{:<24} {size:>10} {:>8} {:>10} {percent:>6}", v.name, v.replicas, human_bytes(taken));
+    }
+    let whole = human_bytes(capacity);
+    outln!("{:<24} {whole:>10} {:>8} {:>10} {:>6}", "(array)", "", human_bytes(taken), percent(taken, capacity));
+    outln!();
+    let sizes = (1..=fleet.ssds.len().min(3) as u64).map(|copies| format!("{} x {copies}", human_bytes(free / copies)));
+    outln!("free        {}: as volume size x replicas, {}", human_bytes(free), sizes.collect::<Vec<_>>().join(", "));
+    Ok(())
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    let percent = (u128::from(part) * 100).checked_div(whole.into()).unwrap_or(0);
+    format!("{percent} %")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_proto::placement::FleetMap;
+
+    fn ssd(index: u32) -> Ssd {
+        Ssd {
+            index,
+            subnqn: String::new(),
+            transport: "tcp".into(),
+            address: "127.0.0.1:4421".into(),
+            capacity_bytes: 1 << 20,
+            model: "emulated".into(),
+            down: None,
+            is_out: false,
+            filling: 0,
+        }
+    }
+
+    #[test]
+    fn each_state_of_an_ssd_is_a_problem_with_an_action() {
+        let map = FleetMap::equal(4, 64, 7, 1).expect("a map");
+        let mut fleet = Fleet { ssds: (0..4).map(ssd).collect(), map, volumes: Vec::new() };
+        assert_eq!(problems(&fleet), []);
+        fleet.ssds[1].down = Some("it does not answer\u{1b}[2J".into());
+        fleet.ssds[2].filling = 7;
+        fleet.ssds[3].is_out = true;
+        let found = problems(&fleet);
+        assert_eq!(found.len(), 3);
+        assert!(found[0].what.contains("SSD 1 is down") && found[0].action.contains("--index 1"), "{found:?}");
+        assert!(!found[0].what.contains('\u{1b}'), "an escape of the daemon's reaches the terminal");
+        let states: Vec<_> = fleet.ssds.iter().map(state_of).collect();
+        assert_eq!(states, ["online", "down", "filling", "out"]);
+    }
+}
