@@ -6,6 +6,7 @@ use super::conn::To;
 use super::{AnyHalf, ConnId, Engine, Event, HalfId, Message, half_ns, sqe_of};
 use crate::hca::Down;
 use crate::hca::abi::UP_SEND;
+use crate::runtime::Waits;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::Cqe;
 
@@ -72,10 +73,25 @@ impl Engine {
         worked
     }
 
-    /// Whether anything is under way, so that a thread should poll rather than sleep.
+    /// Whether anything is under way.
     pub fn busy(&self) -> bool {
-        let moving = !self.transfers.is_empty() || !self.answers.is_empty();
-        !self.events.is_empty() || moving || !self.settling.is_empty()
+        !self.events.is_empty() || self.is_moving()
+    }
+
+    /// Whether an executor moves data for this engine, or invalidates a key.
+    fn is_moving(&self) -> bool {
+        !self.transfers.is_empty() || !self.answers.is_empty() || !self.settling.is_empty()
+    }
+
+    /// What the thread of an idle engine waits for.
+    pub fn waits(&mut self) -> Waits {
+        let polls = self.is_moving() || self.halves.values_mut().any(|half| half.get().must_be_polled());
+        Waits { next: self.next_event(), polls }
+    }
+
+    /// Has the next step look at every executor, the host queues among them. Call this after a pause.
+    pub fn look_everywhere(&mut self) {
+        self.steps = SOFT_TURN - 1;
     }
 
     /// When the next modelled event is due, for a virtual clock.

@@ -121,6 +121,11 @@ pub trait Half: Send {
     /// anything that the owner sends when it has the response.
     fn answer(&mut self, _qpn: u32, _tag: u32, _parts: &[Part], _response: &Response) {}
 
+    /// Whether queue owners may post work at any time, and the engine's thread is not woken when they do.
+    fn must_be_polled(&self) -> bool {
+        true
+    }
+
     /// Takes back the copies of a queue pair that have not been answered. True: from here on none of them touches any memory,
     /// and none need be answered. False: one may be under way; it will be answered, or a later call says true. Never blocks.
     fn take_back(&mut self, _qpn: u32) -> bool {

@@ -336,6 +336,11 @@ impl Half for AgentHalf {
         self.push_descriptor(self.encode(message));
     }
 
+    /// Queue owners run while an agent is resident. Before a launch the engine gets a job (`Engine::calibrate`).
+    fn must_be_polled(&self) -> bool {
+        self.resident.launches.try_lock().is_err()
+    }
+
     /// Where no agent is resident, what waits in the ring is made harmless: a copy for a queue pair that no HCA has is refused. A
     /// resident agent answers soon, or its launch ends.
     fn take_back(&mut self, qpn: u32) -> bool {
