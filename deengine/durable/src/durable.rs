@@ -122,8 +122,8 @@ impl Durable {
         Ok(Opened { durable, ledger, state: State::Fresh })
     }
 
-    /// Opens what was formatted, repairs what a cut left half-written in header and ledger, and changes nothing else. The journal is as long as
-    /// it was made.
+    /// Opens what was formatted, repairs what a cut left half-written in header and ledger, and changes nothing else.
+    /// Journal and dump are as long, and the tables have room for as many volumes, as when the store was formatted.
     ///
     /// # Errors
     /// Where the store is no formatted one, has other sizes, or fails.
@@ -149,7 +149,8 @@ impl Durable {
         if header.tag() != cell.tag {
             return Err(DurableError::Header { reason: "its tag is not its own".into() });
         }
-        let sizes = Sizes { journal_bytes: header.sizes.journal_bytes, ..sizes };
+        let Sizes { journal_bytes, dump_bytes, volumes, .. } = header.sizes;
+        let sizes = Sizes { journal_bytes, dump_bytes, volumes, ..sizes };
         let layout = check_room(store.as_ref(), &sizes)?;
         header.check_sizes(&sizes)?;
         let state = match header.mode {

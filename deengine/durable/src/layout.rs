@@ -26,6 +26,9 @@
 //! A checkpoint of C bytes: head 4,096 | table, 8 bytes for each chunk | meta | words, 8 bytes each. With `V` = 4,096,
 //! `M` = 1 MiB, `D` = 64 MiB, `J` = 512 MiB: the dump starts at byte 136,347,648 and the ring at byte 203,456,512.
 //!
+//! The header names all sizes. Opening a store takes `V`, `D` and `J` from it, so that a store keeps the sizes with
+//! which it was formatted.
+//!
 //! Numbers in all formats are little-endian; checksums are CRC-32C; reserved bytes are zero.
 
 use crate::bytes::{CHUNK, PAGE_U64, round_up};
@@ -61,6 +64,21 @@ impl Sizes {
     /// How large a store must be.
     pub fn store_bytes(&self) -> u64 {
         Layout::new(self).end
+    }
+
+    /// Where the dump begins.
+    pub fn dump_at(&self) -> u64 {
+        Layout::new(self).dump
+    }
+
+    /// Where the journal ring begins.
+    pub fn journal_at(&self) -> u64 {
+        Layout::new(self).ring
+    }
+
+    /// Where the two checkpoints begin.
+    pub fn checkpoints_at(&self) -> [u64; 2] {
+        Layout::new(self).checkpoints
     }
 
     pub(crate) fn check(&self) -> Result<(), DurableError> {

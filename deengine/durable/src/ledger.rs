@@ -104,6 +104,17 @@ impl Places {
 }
 
 impl Ledger {
+    /// Whether there is room for this volume's entry and, once the volume ends, for its tombstone.
+    pub fn has_room(&self, vid: Vid) -> bool {
+        let LedgerContents { entries, tombstones, .. } = &self.contents;
+        let layout = self.durable.layout();
+        let beside = entries.keys().filter(|other| **other != vid && !tombstones.contains_key(other)).count();
+        let own = usize::from(!tombstones.contains_key(&vid));
+        let is_there = entries.contains_key(&vid);
+        (is_there || entries.len() < layout.entries.count as usize)
+            && tombstones.len() + beside + own <= layout.tombstones.count as usize
+    }
+
     /// Adds or replaces the entry of a volume. `bytes` are those of a permission entry.
     ///
     /// # Errors

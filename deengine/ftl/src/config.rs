@@ -7,12 +7,39 @@ use gnstor_model::{Collection, Preset};
 use std::io;
 use std::sync::Arc;
 
-/// Volumes in a permission table.
+/// Most volumes of a large SSD; a small one has room for fewer, [`volumes_for`].
 pub const MAX_VOLUMES: u32 = 4096;
+/// Volumes that every SSD has room for.
+const LEAST_VOLUMES: u64 = 64;
+/// An SSD has room for one volume per so many blocks: 2 MiB.
+const BLOCKS_PER_VOLUME: u64 = 512;
 /// Most bytes of an encoded fleet map.
 pub const MAP_BYTES: u32 = 1 << 20;
-/// Energy budget of a dump (protocol rule 11): 13 ms at 4,950 MB/s.
+/// Energy budget of a dump (protocol rule 11) on a large SSD: 13 ms at 4,950 MB/s.
 pub const DUMP_BYTES: u64 = 64 << 20;
+/// The dump of a small SSD takes one part in so many of its capacity.
+const DUMP_SHARE: u64 = 64;
+/// A dump has room for so many times the write buffer, however small the SSD is.
+const DUMP_BUFFERS: u64 = 4;
+/// Bytes of a dump beside the write buffer: the journal's tail, heads of groups, units that are being filled.
+const DUMP_BESIDE: u64 = 4 << 20;
+
+/// Volumes that an SSD has room for: permission entries, tombstones and stamp histories.
+///
+/// Each takes 160 KiB of disk. The SSD refuses a volume beyond them with `TableFull`.
+pub fn volumes_for(logical_pages: u64) -> u32 {
+    let volumes = (logical_pages / BLOCKS_PER_VOLUME).max(LEAST_VOLUMES);
+    u32::try_from(volumes).map_or(MAX_VOLUMES, |volumes| volumes.min(MAX_VOLUMES))
+}
+
+/// Bytes that a dump of this SSD may have, `most` at the most.
+fn dump_for(buffer_pages: u32, logical_pages: u64, most: u64) -> u64 {
+    let least = DUMP_BUFFERS * u64::from(buffer_pages) * BLOCK + DUMP_BESIDE;
+    (logical_pages.saturating_mul(BLOCK) / DUMP_SHARE).max(least).min(most).next_multiple_of(BLOCK)
+}
+
+/// Bytes of a block.
+const BLOCK: u64 = 4096;
 
 /// What a layer is made from.
 #[derive(Clone, Debug)]
@@ -33,7 +60,7 @@ pub struct FtlConfig {
     pub spare_frames: u32,
     /// How space is won back.
     pub collection: Collection,
-    /// Energy budget of a dump, bytes.
+    /// Energy budget of a dump in bytes; a small SSD has less, see [`FtlConfig::sizes`].
     pub dump_bytes: u64,
     /// Key of the map's permutation, and the identity of a store that is formatted.
     pub seed: u64,
@@ -78,8 +105,8 @@ pub(crate) fn sizes(
         superblocks: geometry.superblocks(),
         blocks: geometry.blocks(),
         journal_bytes,
-        dump_bytes,
-        volumes: MAX_VOLUMES,
+        dump_bytes: dump_for(buffer_pages, logical_pages, dump_bytes),
+        volumes: volumes_for(logical_pages),
         map_bytes: MAP_BYTES,
     })
 }

@@ -41,7 +41,7 @@ mod sweep;
 pub mod windows;
 mod write;
 
-pub use config::{DUMP_BYTES, FtlConfig, OpenError};
+pub use config::{DUMP_BYTES, FtlConfig, OpenError, volumes_for};
 pub use gnstor_map::{Batch, Probe};
 pub use gnstor_model::{Collection, Policy};
 pub use layer::{CommitError, Committed, Extent, Forgotten, Ftl, NewBlock, Target, geometry_for};

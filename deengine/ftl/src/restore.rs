@@ -266,10 +266,10 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         power: Arc::clone(&config.power),
         map: parts.map,
         journal_bytes: durable.sizes().journal_bytes,
+        dump_budget: config.preset.power_protected.then_some(config.dump_bytes.min(durable.sizes().dump_bytes)),
         durable,
         logical_pages: parts.logical_pages,
         collection: config.collection,
-        dump_budget: config.preset.power_protected.then_some(config.dump_bytes),
         in_memory: matches!(config.media, MediaConfig::Ram { .. }),
         // Two are open.
         low: reserved_superblocks(&config.preset, &geometry, parts.logical_pages) - 2,

@@ -123,7 +123,7 @@ impl Remains {
     fn damage(&self, dice: &mut Dice) {
         let Image { sectors, before } = &*self.image;
         // Journal and checkpoint are the most; header, ledger and dump get their share.
-        let small = sectors.partition_point(|(at, _)| *at < journal_at());
+        let small = sectors.partition_point(|(at, _)| *at < journal_at(&self.config));
         let pick = |dice: &mut Dice| {
             let end = if dice.one_in(3) { sectors.len() } else { small };
             &sectors[dice.index(end)]

@@ -9,11 +9,13 @@ use crate::header::{Mode, Slot};
 use crate::page::{HEAD, PageHead, decode_page};
 use crate::record::{Transactions, encode_transaction_head};
 use crate::{
-    Bounds, Dump, DumpIdentity, EntryCell, Header, Meta, Record, Remembered, SuperblockState, Tombstone, WindowMeta,
+    Bounds, Dump, DumpIdentity, Durable, EntryCell, Header, Meta, Record, Remembered, SuperblockState, Tombstone,
+    WindowMeta,
 };
-use gnstor_flash::{Block, Superblock};
+use gnstor_flash::{Block, Power, RamStore, Store, Superblock};
 use gnstor_proto::slba::{Stamp, Vid};
 use proptest::prelude::*;
+use std::sync::Arc;
 
 pub(super) fn bounds() -> Bounds {
     Bounds { map_words: 1 << 40, superblocks: u32::MAX, blocks: u32::MAX }
@@ -229,6 +231,37 @@ fn an_entry_cell_names_its_own_volume() {
     assert_eq!(EntryCell::decode(&content), Ok(EntryCell { vid: vid(3), bytes }));
     content[0] = 4;
     assert!(EntryCell::decode(&content).is_err());
+}
+
+#[test]
+fn a_store_keeps_the_volumes_the_dump_and_the_journal_that_it_was_formatted_with() {
+    let _deadline = crate::tests::deadline();
+    let made =
+        crate::Sizes { volumes: 64, dump_bytes: 2 * SIZES.dump_bytes, journal_bytes: 2 * SIZES.journal_bytes, ..SIZES };
+    let store = RamStore::new(made.store_bytes(), Arc::new(Power::steady()));
+    let store: Arc<dyn Store> = Arc::new(store);
+    let mut ledger = Durable::format(Arc::clone(&store), made, 1).unwrap().ledger;
+    (1..=64).for_each(|raw| ledger.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap());
+    drop(ledger);
+    let opened = Durable::open(Arc::clone(&store), SIZES).unwrap();
+    assert_eq!((*opened.durable.sizes(), opened.ledger.contents().entries.len()), (made, 64));
+    opened.durable.checkpoint().unwrap();
+    let error = Durable::open(store, crate::Sizes { map_words: 4999, ..SIZES }).unwrap_err().to_string();
+    assert_eq!(error, "the system area was formatted with `map_words` = 5000, not 4999");
+}
+
+#[test]
+fn a_checkpoint_has_room_for_the_whole_stamp_history_of_every_volume() {
+    let _deadline = crate::tests::deadline();
+    let stamps = vec![Remembered::new(7, Stamp { lease_epoch: 1, sequence: 2 }); 4096];
+    let bad = (0..SIZES.blocks).map(Block).collect();
+    let window = |raw| WindowMeta { vid: vid(raw), ahead: 0, stamps: stamps.clone() };
+    let windows = (1..=u16::try_from(SIZES.volumes).unwrap()).map(window).collect();
+    let mut meta = Meta { bad, windows, ..Meta::empty(&SIZES) };
+    let bytes = meta.encode(&SIZES).unwrap();
+    assert_eq!(Meta::decode(&bytes, &SIZES).unwrap(), meta);
+    meta.windows.push(window(100));
+    assert!(meta.encode(&SIZES).is_err());
 }
 
 #[test]

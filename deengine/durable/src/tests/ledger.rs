@@ -8,6 +8,32 @@ use gnstor_flash::Store;
 use gnstor_proto::vendor::REQUEST_IDS;
 
 #[test]
+fn a_volume_has_room_only_where_its_tombstone_has() {
+    let _deadline = crate::tests::deadline();
+    let bench = Bench::new();
+    let mut ledger = bench.format().ledger;
+    let (entries, tombstones) = (u64::from(SIZES.volumes), u64::from(SIZES.tombstones()));
+    for raw in 1..=tombstones - entries {
+        let raw = vid(u16::try_from(raw).unwrap());
+        assert!(ledger.has_room(raw));
+        ledger.put_entry(raw, &entry(raw, 1, 1)).unwrap();
+        ledger.bury(raw, Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+    }
+    for raw in 1001..=1000 + u16::try_from(entries).unwrap() {
+        assert!(ledger.has_room(vid(raw)));
+        ledger.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap();
+        assert!(ledger.has_room(vid(raw)), "its own place is room enough");
+    }
+    assert!(!ledger.has_room(vid(2000)), "every entry is in use");
+    ledger.bury(vid(1001), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+    assert!(!ledger.has_room(vid(2000)), "every tombstone is in use, or reserved for a volume that lives");
+    assert!(ledger.has_room(vid(1001)), "its tombstone is replaced");
+    for raw in 1002..=1000 + u16::try_from(entries).unwrap() {
+        ledger.bury(vid(raw), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+    }
+}
+
+#[test]
 fn everything_comes_back() {
     let _deadline = crate::tests::deadline();
     let bench = Bench::new();
@@ -117,9 +143,9 @@ fn other_sizes_and_no_format_are_refused_with_the_reason() {
     let error = Durable::open(bench.store(), SIZES).unwrap_err().to_string();
     assert!(error.contains("never formatted"), "{error}");
     bench.format();
-    let other = Sizes { volumes: 3, ..SIZES };
+    let other = Sizes { superblocks: 7, ..SIZES };
     let error = Durable::open(bench.store(), other).unwrap_err().to_string();
-    assert!(error.contains("`volumes` = 4, not 3"), "{error}");
+    assert!(error.contains("`superblocks` = 8, not 7"), "{error}");
     let large = Sizes { map_words: 1 << 30, ..SIZES };
     assert!(matches!(Durable::open(bench.store(), large), Err(DurableError::StoreTooSmall { .. })));
 }

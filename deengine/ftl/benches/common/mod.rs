@@ -8,7 +8,6 @@ pub(crate) mod state;
 pub(crate) mod watched;
 
 use gnstor_base::time::{Span, Time};
-use gnstor_durable::Sizes;
 use gnstor_flash::{Faults, MediaConfig, Power, RamStore, Store};
 use gnstor_ftl::{Collection, CommitError, DUMP_BYTES, Ftl, FtlConfig, NewBlock, OpenError, Target};
 use gnstor_model::Preset;
@@ -41,14 +40,6 @@ pub(crate) fn machine() -> String {
 pub(crate) fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
-}
-
-/// Where the journal ring begins, as in `gnstor_durable::layout`; the dump is before it, the checkpoints are behind it.
-pub(crate) fn ring_at(sizes: &Sizes) -> u64 {
-    let page = |bytes: u64| bytes.next_multiple_of(4096);
-    let (map_bytes, volumes) = (page(sizes.map_bytes.into()), u64::from(sizes.volumes));
-    let tombstones = (16 * volumes).min(65_536);
-    24_576 + 2 * map_bytes + 2 * 8192 * volumes + 2 * 512 * tombstones + 2 * 4096 + page(sizes.dump_bytes)
 }
 
 /// RAM media and a RAM store for so many logical pages.

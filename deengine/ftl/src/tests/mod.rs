@@ -5,6 +5,7 @@ mod collection;
 mod crash;
 #[path = "../../../testing/deadline.rs"]
 mod deadline;
+mod disk_space;
 mod dump;
 mod faults;
 mod model;

@@ -20,7 +20,8 @@ fn without_journal_and_checkpoints_the_records_bring_everything_back_that_lives(
     let flash = rig.power_cycle(5);
     // Whatever the system area holds of checkpoints and journal is noise now; the headers are left.
     let noise: Vec<u8> = (0..4096u64).map(|i| mix64(i).to_le_bytes()[0]).collect();
-    let mut at = journal_at(rig.config.dump_bytes);
+    let sizes = FtlConfig::sizes(&rig.config.preset, rig.config.logical_pages, rig.config.dump_bytes).unwrap();
+    let mut at = sizes.journal_at();
     while at + 4096 <= rig.store.len() {
         rig.store.write(at, &noise).unwrap();
         at += 4096;
@@ -69,11 +70,4 @@ fn forge_newest(flash: &Flash) {
     }
     flash.start_program(unit);
     assert_eq!(flash.finish_program(unit), Poll::Ready(Ok(())));
-}
-
-/// Where the journal ring begins, and behind it the checkpoints: the layout of `gnstor_durable`.
-fn journal_at(dump_bytes: u64) -> u64 {
-    let (map_bytes, volumes) = (u64::from(crate::config::MAP_BYTES), u64::from(crate::config::MAX_VOLUMES));
-    let tombstones = (16 * volumes).min(65_536);
-    24_576 + 2 * map_bytes + 2 * 8192 * volumes + 2 * 512 * tombstones + dump_bytes
 }
