@@ -11,9 +11,9 @@ mod flips;
 mod formats;
 mod fuzz;
 mod journal;
-mod ledger;
 #[path = "../../../testing/long.rs"]
 mod long;
+mod metadata;
 mod world;
 
 use crate::{Durable, Opened, Record, Sizes};
