@@ -278,9 +278,9 @@ impl Ssd {
     pub(crate) fn pull(&mut self, id: u32, kind: TransferKind, remote: Remote, local: LocalRef) {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.pending += 1;
-        let queue = command.queue;
+        let (queue, cid) = (command.queue, command.permit.as_ref().map_or(0, CompletionPermit::cid));
         let transfer = TransferId(self.transfers.insert(Transfer { command: id, kind }));
-        self.effects.push_back(Effect::Pull { transfer, queue, remote, local });
+        self.effects.push_back(Effect::Pull { transfer, queue, cid, remote, local });
     }
 
     /// Asks for a call of [`Controller::step`] not later than `at`.

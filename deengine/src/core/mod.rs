@@ -307,7 +307,9 @@ impl Core {
         };
         let key = port.key;
         Some(match effect {
-            Effect::Pull { transfer, remote, local, .. } => Effect::Pull { transfer, queue: key, remote, local },
+            Effect::Pull { transfer, cid, remote, local, .. } => {
+                Effect::Pull { transfer, queue: key, cid, remote, local }
+            }
             Effect::Push { transfer, remote, local, sum, role, .. } => {
                 Effect::Push { transfer, queue: key, remote, local, sum, role }
             }
