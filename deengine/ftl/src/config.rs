@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a layer is made from, and why it cannot be made.
 
+use crate::reserve::reserved_superblocks;
 use gnstor_durable::{DurableError, Sizes};
-use gnstor_flash::{Faults, Geometry, GeometryError, MediaConfig, Power, Store};
+use gnstor_flash::{DataFile, Faults, Geometry, GeometryError, MediaConfig, Power, Store};
+use gnstor_map::Map;
 use gnstor_model::{Collection, Preset};
 use std::io;
 use std::sync::Arc;
@@ -50,7 +52,7 @@ pub struct FtlConfig {
     pub logical_pages: u64,
     /// Where pages are.
     pub media: MediaConfig,
-    /// Where journal, checkpoint, dump and ledger are.
+    /// Where journal, checkpoint, dump and metadata store are.
     pub store: Arc<dyn Store>,
     /// What goes wrong.
     pub faults: Arc<Faults>,
@@ -84,6 +86,53 @@ pub enum OpenError {
     /// What was found contradicts itself.
     #[error("the SSD cannot be restored: {0}")]
     Damaged(String),
+}
+
+/// The geometry of an SSD of this preset that promises `logical_pages`.
+///
+/// # Errors
+/// Where no such geometry exists.
+pub fn geometry_for(preset: &Preset, logical_pages: u64) -> Result<Geometry, OpenError> {
+    if logical_pages == 0 {
+        return Err(OpenError::Capacity("an SSD holds at least one block of 4 KiB".into()));
+    }
+    let geometry = preset.geometry(logical_pages)?;
+    let held = preset.physical_pages(logical_pages).div_ceil(geometry.superblock_pages().into());
+    let superblocks = held + u64::from(reserved_superblocks(preset, &geometry, logical_pages));
+    let superblocks =
+        u32::try_from(superblocks).map_err(|_| OpenError::Capacity(format!("{logical_pages} blocks are too many")))?;
+    Ok(Geometry::new(*geometry.shape(), superblocks)?)
+}
+
+impl FtlConfig {
+    /// How large the store for the system area must be.
+    ///
+    /// # Errors
+    /// As [`geometry_for`].
+    pub fn store_bytes(preset: &Preset, logical_pages: u64, dump_bytes: u64) -> Result<u64, OpenError> {
+        Ok(Self::sizes(preset, logical_pages, dump_bytes)?.store_bytes())
+    }
+
+    /// Bytes of disk that the data file of such an SSD takes: system area, records and data.
+    ///
+    /// # Errors
+    /// As [`geometry_for`], or where no such file is possible.
+    pub fn data_file_bytes(preset: &Preset, logical_pages: u64, dump_bytes: u64) -> Result<u64, OpenError> {
+        let system_bytes = Self::store_bytes(preset, logical_pages, dump_bytes)?;
+        let geometry = geometry_for(preset, logical_pages)?;
+        DataFile::bytes_for(&geometry, system_bytes).map_err(OpenError::Capacity)
+    }
+
+    /// What the system area is formatted with.
+    ///
+    /// # Errors
+    /// As [`geometry_for`].
+    pub fn sizes(preset: &Preset, logical_pages: u64, dump_bytes: u64) -> Result<Sizes, OpenError> {
+        let geometry = geometry_for(preset, logical_pages)?;
+        let words = Map::words_for(logical_pages, geometry.pages())
+            .ok_or_else(|| OpenError::Capacity(format!("a map of {logical_pages} blocks is not possible")))?;
+        sizes(&geometry, preset.buffer_pages, logical_pages, words, dump_bytes)
+    }
 }
 
 pub(crate) fn sizes(

@@ -87,7 +87,7 @@ impl Writer {
         while self.blocks.len() < count as usize {
             match ftl.take_frame() {
                 Some(frame) => self.blocks.push(NewBlock { frame, sum: 0 }),
-                None => at = at.max(ftl.settle(at)),
+                None => at = at.max(ftl.maintain(at)),
             }
         }
         let mut patience = 1000;
@@ -99,7 +99,7 @@ impl Writer {
                 Err(CommitError::Stalled) => {
                     self.stalls += 1;
                     // Where nothing is due, the controller tries again soon, and so does this.
-                    let next = ftl.settle(at);
+                    let next = ftl.maintain(at);
                     patience -= u32::from(next == Time::NEVER);
                     assert_ne!(patience, 0, "a write stalls for ever: {:?} {:?}", ftl.stats(), ftl.health());
                     at = if next == Time::NEVER { at + SOON } else { next };

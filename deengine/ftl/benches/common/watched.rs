@@ -69,7 +69,7 @@ impl Watched {
         let seen = self.seen();
         let at = |mark: Option<Mark>| mark.expect("a restore comes by there");
         let marks = [seen.dump, seen.checkpoint, seen.ring, seen.ring_end, seen.going_on, seen.end].map(at);
-        let names = ["media+ledger", "dump-read", "checkpoint", "replay", "finish-load", "rewrite+tidy"];
+        let names = ["media+metadata", "dump-read", "checkpoint", "replay", "finish-load", "rewrite+tidy"];
         std::array::from_fn(|nth| (names[nth], marks[nth].since(if nth == 0 { &start } else { &marks[nth - 1] })))
     }
 
