@@ -3,11 +3,14 @@
 
 use gnstor_fabric::engine::tcp::Wire;
 use gnstor_fabric::runtime::EngineHandle;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// Wait after an `accept` that fails, and for the connection that ends the thread.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// An open listener; dropping it closes it. Connected clients stay.
 #[derive(Debug)]
@@ -25,13 +28,14 @@ impl Listener {
     #[expect(clippy::disallowed_methods, reason = "the accepting thread is the runtime part of this module")]
     pub fn open(listener: TcpListener, engine: EngineHandle) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
-        listener.set_nonblocking(true)?;
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut turn = 0;
             while !asked.load(Ordering::Acquire) {
                 match listener.accept() {
+                    // The connection of `drop` ends the wait.
+                    Ok(_) if asked.load(Ordering::Acquire) => return,
                     Ok((stream, from)) => match Wire::new(stream) {
                         Ok(wire) => {
                             engine.nth(turn).cast(move |e, _| _ = e.add_peer(wire));
@@ -39,7 +43,7 @@ impl Listener {
                         }
                         Err(e) => tracing::warn!("client {from}: {e}"),
                     },
-                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                    Err(_) => std::thread::sleep(PAUSE),
                 }
             }
         });
@@ -55,6 +59,8 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
+        // The thread waits in `accept`.
+        let _ = TcpStream::connect_timeout(&self.address, PAUSE);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

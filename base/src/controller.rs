@@ -41,6 +41,8 @@ pub enum Effect {
         transfer: TransferId,
         /// The queue whose host owns the memory.
         queue: QueueKey,
+        /// Id of the command that needs the data.
+        cid: u16,
         /// Where from.
         remote: Remote,
         /// Where to.

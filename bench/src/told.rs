@@ -32,11 +32,13 @@ pub(super) fn array(rig: &Rig, before: &Stages, after: &Stages) -> ArrayTold {
 
 /// Responses against the model.
 pub(super) fn late(before: &Stages, after: &Stages, timeless: bool) -> Late {
-    let (responses, late) = (after.agent.responses - before.agent.responses, after.agent.late - before.agent.late);
+    let (b, a) = (&before.agent, &after.agent);
+    let responses = a.responses - b.responses;
+    let (late, client_late) = (a.late - b.late, a.client_late - b.client_late);
     #[expect(clippy::cast_precision_loss, reason = "a share")]
-    let share = (responses != 0 && !timeless).then(|| late as f64 / responses as f64);
-    // The agent does not count by how much yet.
-    Late { responses, late, share, lateness: lateness::between(&before.agent.lateness, &after.agent.lateness) }
+    let share = |count: u64| (responses != 0 && !timeless).then(|| count as f64 / responses as f64);
+    let lateness = lateness::between(&b.lateness, &a.lateness);
+    Late { responses, late, share: share(late), client_late, client_share: share(client_late), lateness }
 }
 
 /// The resident part of the HCA.

@@ -138,6 +138,8 @@ impl Ssd {
         let vid = entry.vid;
         let is_new = code == opcode::VOLUME_ADD;
         let judged = if is_new { self.table.check_add(&entry) } else { self.table.check_chmod(&entry) };
+        let has_room = !is_new || self.ledger.has_room(vid);
+        let judged = judged.and_then(|()| if has_room { Ok(()) } else { Err(Refusal::TableFull.into()) });
         let taken = judged
             .and_then(|()| self.write_through(&entry))
             .and_then(|()| if is_new { self.table.add(now, entry) } else { self.table.chmod(now, entry) });

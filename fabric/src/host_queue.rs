@@ -357,6 +357,8 @@ impl HostQueue {
         let length = u32::try_from(bytes).expect("checked above");
         sqe.dptr = KeyedSgl::keyed(self.memory.address() + DATA, length, self.key);
         self.send(&sqe);
+        // A doorbell in memory does not wake the engine's thread.
+        self.engine.cast(|engine, _| engine.look_everywhere());
         Ok(Asked { cid, at: Instant::now() })
     }
 

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The one place in this crate with a clock and threads: engines stepped by wall time, a thread each, and helpers of the SSDs.
 
+mod pace;
+
 use crate::engine::Engine;
 use gnstor_base::controller::Helper;
 use gnstor_base::time::Time;
+use pace::{Pace, Rest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+pub use pace::Waits;
 
 type Job = Box<dyn FnOnce(&mut Engine, Time) + Send>;
 
@@ -150,10 +155,8 @@ impl Drop for EngineThreads {
 /// What the names of helpers' threads begin with.
 pub const HELPER_NAME: &str = "gn-helper-";
 
-/// Idle rounds before the thread gives its core to others, and before it sleeps: a busy array polls, an idle one costs nothing.
-const SPIN_ROUNDS: u32 = 200;
-const IDLE_BEFORE_SLEEP: Duration = Duration::from_millis(20);
-const NAP: Duration = Duration::from_micros(200);
+/// Naps of helpers without work.
+const HELPER_NAP: Duration = Duration::from_micros(200);
 
 fn clock(start: Instant) -> impl Fn() -> Time {
     move || Time::from_ns(u64::try_from(start.elapsed().as_nanos()).expect("585 years of uptime"))
@@ -161,8 +164,7 @@ fn clock(start: Instant) -> impl Fn() -> Time {
 
 fn run(mut engine: Engine, inbox: &Receiver<Job>, stop: &AtomicBool, start: Instant) {
     let now = clock(start);
-    let mut idle_rounds = 0u32;
-    let mut idle_since = now();
+    let mut pace = Pace::default();
     while !stop.load(Ordering::Acquire) {
         let mut worked = false;
         loop {
@@ -176,22 +178,20 @@ fn run(mut engine: Engine, inbox: &Receiver<Job>, stop: &AtomicBool, start: Inst
             }
         }
         worked |= engine.step(now());
-        if worked {
-            idle_rounds = 0;
-            continue;
-        }
-        if idle_rounds == 0 {
-            idle_since = now();
-        }
-        idle_rounds = idle_rounds.saturating_add(1);
-        if idle_rounds < SPIN_ROUNDS {
-            std::hint::spin_loop();
-        } else if now().since(idle_since).as_ns() < u64::try_from(IDLE_BEFORE_SLEEP.as_nanos()).expect("small")
-            || engine.busy()
-        {
-            std::thread::yield_now();
-        } else {
-            std::thread::sleep(NAP);
+        match pace.after(now(), worked, || engine.waits()) {
+            Rest::Spin => std::hint::spin_loop(),
+            Rest::Yield => std::thread::yield_now(),
+            Rest::Nap(nap) => {
+                match inbox.recv_timeout(Duration::from_nanos(nap.as_ns())) {
+                    Ok(job) => {
+                        job(&mut engine, now());
+                        pace.wake();
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+                engine.look_everywhere();
+            }
         }
     }
 }
@@ -223,7 +223,7 @@ fn help(helpers: Vec<Box<dyn Helper>>, stop: &AtomicBool, start: Instant) {
         if is_any {
             std::hint::spin_loop();
         } else {
-            std::thread::sleep(NAP);
+            std::thread::sleep(HELPER_NAP);
         }
     }
     helpers.iter_mut().for_each(|(helper, _)| helper.set_awake(false));

@@ -5,7 +5,7 @@ use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, Unordered, idle_client};
-use gnstor_fabric::hca::{Down, Half, Part, Response};
+use gnstor_fabric::hca::{Allowance, Down, Half, Part, Response};
 use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, opcode};
 use gnstor_proto::checksum::block_sum;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl World {
     fn answer_at(&mut self, tag: u32, parts: &[Part], due_ns: u64) {
         let mut bytes = [0; 16];
         bytes[8..].copy_from_slice(&(u64::from(tag) | 1 << 63).to_le_bytes());
-        self.half.answer(QPN, tag, parts, &Response { bytes, due_ns, late_after_ns: u64::MAX >> 2 });
+        self.half.answer(QPN, tag, parts, &Response { bytes, due_ns, allowance: Allowance::NEVER });
     }
 
     fn launch(&self) {
@@ -274,6 +274,40 @@ fn a_send_that_comes_early_waits_and_holds_up_no_other_but_what_ends_its_queue_p
     assert!(is_seen(what_is_due_overtakes_early_sends), "what is due goes before what is early");
 }
 
+#[test]
+fn responses_are_counted_as_late_by_both_measures() {
+    let mut world = World::new(64);
+    // What was due long ago is seen seconds late, whatever the clock; what is due at 0 has no modelled time.
+    let (long_ago, untimed) = (1, 0);
+    let after = |late_ns, client_late_ns| Allowance { late_ns, client_late_ns };
+    let sends = [
+        (long_ago, Allowance::NEVER),
+        (long_ago, after(5, 5)),
+        (long_ago, after(5, -5)),
+        (untimed, after(0, -5)),
+        (untimed, Allowance::AT_ONCE),
+    ];
+    for (due_ns, allowance) in sends {
+        let bytes = [0; 16];
+        world.half.push(Down::Send { qpn: QPN, bytes, due_ns, allowance });
+    }
+    world.launch();
+    let stats = world.hca.stats().expect("contexts");
+    assert_eq!((stats.responses, stats.late, stats.client_late), (5, 3, 3));
+    // Seen within a second of its time: late to a client that had waited a second too long before.
+    world.half.push(Down::Ping { tag: 1 });
+    world.launch();
+    let pong = std::iter::from_fn(|| world.half.poll()).find(|e| e.kind == UP_PONG).expect("a pong");
+    let due_ns = pong.stamp_ns + 1_000_000;
+    for client_late_ns in [i32::MAX, -1_000_000_000, i32::MIN] {
+        let allowance = Allowance { late_ns: Allowance::NEVER.late_ns, client_late_ns };
+        world.half.push(Down::Send { qpn: QPN, bytes: [0; 16], due_ns, allowance });
+    }
+    world.launch();
+    let stats = world.hca.stats().expect("contexts");
+    assert_eq!((stats.responses, stats.late, stats.client_late), (8, 3, 5));
+}
+
 fn what_is_due_overtakes_early_sends() -> bool {
     let mut world = World::new(128);
     #[expect(clippy::disallowed_methods, reason = "the agent has a clock of its own")]
@@ -285,7 +319,7 @@ fn what_is_due_overtakes_early_sends() -> bool {
     let mut send = |tag: u64, due_ns: u64| {
         let mut bytes = [0; 16];
         bytes[8..].copy_from_slice(&(tag | 1 << 63).to_le_bytes());
-        world.half.push(Down::Send { qpn: QPN, bytes, due_ns, late_after_ns: u64::MAX >> 2 });
+        world.half.push(Down::Send { qpn: QPN, bytes, due_ns, allowance: Allowance::NEVER });
     };
     // More than wait at once.
     (0..80).for_each(|tag| send(tag, soon(150_000_000)));

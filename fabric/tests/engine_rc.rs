@@ -232,7 +232,13 @@ impl World {
 
     fn pull(&self, transfer: u32) -> Effect {
         let remote = Remote { address: self.memory.address() + DATA, key: KEY };
-        Effect::Pull { transfer: TransferId(transfer), queue: self.queue(), remote, local: self.array.slice(0, 4096) }
+        Effect::Pull {
+            transfer: TransferId(transfer),
+            queue: self.queue(),
+            cid: 0,
+            remote,
+            local: self.array.slice(0, 4096),
+        }
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {

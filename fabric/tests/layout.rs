@@ -75,6 +75,7 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         "ring_ctx.down_head" => offset_of!(RingCtx, down_head);
         "ring_ctx.responses" => offset_of!(RingCtx, responses);
         "ring_ctx.late" => offset_of!(RingCtx, late);
+        "ring_ctx.client_late" => offset_of!(RingCtx, client_late);
         "ring_ctx.stop_addr" => offset_of!(RingCtx, stop_addr);
         "ring_ctx.ready_addr" => offset_of!(RingCtx, ready_addr);
         "ring_ctx.answers_addr" => offset_of!(RingCtx, answers_addr);

@@ -55,7 +55,7 @@ fn main() {
 
     let start = Instant::now();
     let durable = Durable::open(store, sizes).expect("open").durable;
-    report("opened (header and ledger)", 0, start);
+    report("opened (header and metadata)", 0, start);
     let start = Instant::now();
     let (mut restored, mut sum) = (durable.checkpoint().expect("checkpoint"), 0u64);
     let read = restored.for_each(|_, words| {

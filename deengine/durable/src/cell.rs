@@ -39,7 +39,7 @@ pub enum Kind {
     /// A tombstone.
     Tombstone = 5,
     /// What an SSD counts over its life.
-    Odometer = 6,
+    SmartCounters = 6,
 }
 
 /// A cell whose checksum is right.
@@ -131,7 +131,7 @@ impl Twin {
 
     /// Decides between the two copies of a place as they were read, and repairs the one that is not the winner; `None` where
     /// neither is whole.
-    pub(crate) fn settle<'a>(
+    pub(crate) fn reconcile<'a>(
         &self,
         store: &dyn Store,
         kind: Kind,
@@ -178,9 +178,9 @@ impl Twin {
             room[..cell.len()].copy_from_slice(&cell);
         }
         for copy in 0..2 {
-            write(store, self.at(copy, first), &bytes, "preparing places of the ledger")?;
+            write(store, self.at(copy, first), &bytes, "preparing places of the metadata store")?;
         }
-        sync(store, "preparing places of the ledger")
+        sync(store, "preparing places of the metadata store")
     }
 }
 

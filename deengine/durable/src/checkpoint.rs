@@ -20,7 +20,7 @@ use crate::durable::Durable;
 use crate::error::{DurableError, Refused, sync, write};
 use crate::header::Slot;
 use crate::journal::{Journal, Position};
-use crate::meta::{Meta, Remembered, push_window};
+use crate::meta::{AppliedStamp, Meta, push_history};
 use crate::record::Seq;
 use gnstor_proto::slba::Vid;
 use std::sync::Arc;
@@ -153,7 +153,7 @@ impl Checkpoint {
         Self::begin_with(durable, journal, meta.encode(durable.sizes())?)
     }
 
-    /// As [`Self::begin`], with the meta as [`Meta::encode_front`] makes it: the windows come one by one ([`Self::window`]). Nothing of it is written yet:
+    /// As [`Self::begin`], with the meta as [`Meta::encode_front`] makes it: the histories come one by one ([`Self::history`]). Nothing of it is written yet:
     /// that is done piece by piece, beside the words.
     ///
     /// # Errors
@@ -227,14 +227,14 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Takes the window of a volume, as it is after `seq`, the last transaction of the journal; volumes come in ascending order, before
+    /// Takes the history of a volume, as it is after `seq`, the last transaction of the journal; volumes come in ascending order, before
     /// [`Self::finish`]. It comes in two parts, the older first.
     ///
     /// # Errors
     /// Where there is no room for it; then this checkpoint is to be dropped.
-    pub fn window(&mut self, seq: Seq, vid: Vid, parts: [&[Remembered]; 2]) -> Result<(), DurableError> {
+    pub fn history(&mut self, seq: Seq, vid: Vid, parts: [&[AppliedStamp]; 2]) -> Result<(), DurableError> {
         let ahead = seq.saturating_sub(self.slot.seq);
-        push_window(&mut self.meta, self.durable.sizes(), vid, ahead, parts)?;
+        push_history(&mut self.meta, self.durable.sizes(), vid, ahead, parts)?;
         // What it knows must not be lost where it is used.
         self.needs = self.needs.max(seq);
         Ok(())

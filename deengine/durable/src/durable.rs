@@ -8,8 +8,8 @@ use crate::error::{DurableError, read, sync, write};
 use crate::header::{Header, Mode, Slot};
 use crate::journal::{Journal, Position};
 use crate::layout::{Layout, Sizes};
-use crate::ledger::Ledger;
 use crate::meta::Meta;
+use crate::metadata::MetadataStore;
 use crate::page::PAYLOAD;
 use crate::record::MIN_TRANSACTION_BYTES;
 use crate::replay::{End, Replayed};
@@ -37,7 +37,7 @@ struct Current {
     header: Header,
     version: u64,
     /// No dump is there whose content may be nowhere else.
-    dump_settled: bool,
+    dump_resolved: bool,
 }
 
 /// What formatting or opening gives.
@@ -45,8 +45,8 @@ struct Current {
 pub struct Opened {
     /// The durable side.
     pub durable: Durable,
-    /// The ledger, ready.
-    pub ledger: Ledger,
+    /// The metadata store, ready.
+    pub metadata: MetadataStore,
     /// How the SSD was left.
     pub state: State,
 }
@@ -76,7 +76,7 @@ fn is_blank(copies: &[Vec<u8>; 2]) -> bool {
 }
 
 impl Durable {
-    /// Makes an empty one: no ledger entries, an empty journal, an empty checkpoint. What an earlier format left is
+    /// Makes an empty one: no metadata store entries, an empty journal, an empty checkpoint. What an earlier format left is
     /// never found again. A cut during formatting leaves a store that [`Self::open`] refuses.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Durable {
             dump: 1,
             slots: [Slot::default(); 2],
         };
-        let durable = Self::new(store, sizes, layout, Current { header, version, dump_settled: true });
+        let durable = Self::new(store, sizes, layout, Current { header, version, dump_resolved: true });
         durable.update(|_| {})?;
         let begun = Arc::new(AtomicU64::new(0));
         let start = Position { seq: 0, page: 0, boot: 1 };
@@ -117,13 +117,13 @@ impl Durable {
             checkpoint.words(first, &zeros[..count])?;
         }
         checkpoint.complete()?;
-        let ledger = Ledger::format(&durable)?;
+        let metadata = MetadataStore::format(&durable)?;
         durable.update(|header| header.mode = Mode::Fresh)?;
-        Ok(Opened { durable, ledger, state: State::Fresh })
+        Ok(Opened { durable, metadata, state: State::Fresh })
     }
 
-    /// Opens what was formatted, repairs what a cut left half-written in header and ledger, and changes nothing else. The journal is as long as
-    /// it was made.
+    /// Opens what was formatted, repairs what a cut left half-written in header and metadata store, and changes nothing else.
+    /// Journal and dump are as long, and the tables have room for as many volumes, as when the store was formatted.
     ///
     /// # Errors
     /// Where the store is no formatted one, has other sizes, or fails.
@@ -139,7 +139,7 @@ impl Durable {
         let copies = read_header(store.as_ref())?;
         let mut notes = Notes::default();
         let slices = [copies[0].as_slice(), copies[1].as_slice()];
-        let cell = layout.header.settle(store.as_ref(), Kind::Header, 0, None, slices, &mut notes)?;
+        let cell = layout.header.reconcile(store.as_ref(), Kind::Header, 0, None, slices, &mut notes)?;
         let Some(cell) = cell else {
             let reason = if is_blank(&copies) { "it was never formatted".into() } else { notes.refused.join("; ") };
             return Err(DurableError::Header { reason });
@@ -149,7 +149,8 @@ impl Durable {
         if header.tag() != cell.tag {
             return Err(DurableError::Header { reason: "its tag is not its own".into() });
         }
-        let sizes = Sizes { journal_bytes: header.sizes.journal_bytes, ..sizes };
+        let Sizes { journal_bytes, dump_bytes, volumes, .. } = header.sizes;
+        let sizes = Sizes { journal_bytes, dump_bytes, volumes, ..sizes };
         let layout = check_room(store.as_ref(), &sizes)?;
         header.check_sizes(&sizes)?;
         let state = match header.mode {
@@ -160,10 +161,10 @@ impl Durable {
             Mode::Clean => State::Clean,
             Mode::Running => State::Unclean,
         };
-        let current = Current { version: cell.version, header, dump_settled: false };
+        let current = Current { version: cell.version, header, dump_resolved: false };
         let durable = Self::new(store, sizes, layout, current);
-        let ledger = Ledger::open(&durable, notes)?;
-        Ok(Opened { durable, ledger, state })
+        let metadata = MetadataStore::open(&durable, notes)?;
+        Ok(Opened { durable, metadata, state })
     }
 
     fn new(store: Arc<dyn Store>, sizes: Sizes, layout: Layout, current: Current) -> Self {
@@ -266,13 +267,13 @@ impl Durable {
     /// Where the store fails.
     pub fn invalidate_dump(&self) -> Result<(), DurableError> {
         self.update(|header| header.dump += 1)?;
-        self.current().dump_settled = true;
+        self.current().dump_resolved = true;
         Ok(())
     }
 
     pub(crate) fn dump_number(&self) -> Result<u64, DurableError> {
         let current = self.current();
-        if current.dump_settled { Ok(current.header.dump) } else { Err(DurableError::DumpHeld) }
+        if current.dump_resolved { Ok(current.header.dump) } else { Err(DurableError::DumpHeld) }
     }
 
     /// Changes the header durably, in both copies.

@@ -151,8 +151,8 @@ pub enum DurableError {
         buried: u32,
     },
     /// No slot is left.
-    #[error("the ledger has no free slot for {what}: all {slots} are used")]
-    LedgerFull {
+    #[error("the metadata store has no free slot for {what}: all {slots} are used")]
+    MetadataFull {
         /// What for.
         what: &'static str,
         /// How many there are.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What survives a power cut: journal, checkpoint, dump and ledger of an emulated SSD.
+//! What survives a power cut: journal, checkpoint, dump and metadata store of an emulated SSD.
 //!
 //! ```text
-//!   run       Ledger ------ written through, twice ---------------.
+//!   run       MetadataStore ------ written through, twice ---------------.
 //!             Journal ----- pages behind their data --------------+--> Store (a range of a file, or RAM)
 //!             Checkpoint -- words of the map, A and B in turn ----|
 //!             DumpWriter -- tail and buffers, at a power failure -'
 //!
-//!   restore   Durable::open -> ledger, State
+//!   restore   Durable::open -> metadata store, State
 //!             checkpoint() -> for_each(words) -> replay(seq) -> read_dump()
 //!             into_journal() -> adopt(dump) -> [dump's pages programmed, journal flushed] -> invalidate_dump() -> serve
 //!             no checkpoint, or a damaged journal: [rebuild] -> fresh_journal() -> Checkpoint -> invalidate_dump() -> serve
@@ -18,7 +18,7 @@
 //! identity, range) before anything of it is used, and refused with a reason where it is wrong; nothing is allocated by
 //! a length that was not checked first.
 //!
-//! Layout of the store: [`layout`]. Formats: [`header`], [`cell`], [`ledger`], [`page`], [`record`], [`checkpoint`],
+//! Layout of the store: [`layout`]. Formats: [`header`], [`cell`], [`metadata`], [`page`], [`record`], [`checkpoint`],
 //! [`meta`], [`dump`].
 
 mod bytes;
@@ -30,15 +30,15 @@ mod error;
 pub mod header;
 mod journal;
 pub mod layout;
-pub mod ledger;
 pub mod meta;
-pub mod odometer;
+pub mod metadata;
+mod open_metadata;
 pub mod page;
 mod read_dump;
-mod read_ledger;
 pub mod record;
 mod replay;
 mod restored;
+pub mod smart_counters;
 mod tail;
 
 #[cfg(test)]
@@ -52,11 +52,11 @@ pub use error::{DurableError, Refused, Unusable};
 pub use header::Header;
 pub use journal::{Journal, JournalSyncs};
 pub use layout::Sizes;
-pub use ledger::{Ledger, LedgerContents, Tombstone};
-pub use meta::{Meta, Remembered, SuperblockMeta, SuperblockState, WindowMeta};
-pub use odometer::Odometer;
+pub use meta::{AppliedStamp, HistoryMeta, Meta, SuperblockMeta, SuperblockState};
+pub use metadata::{Metadata, MetadataStore, Tombstone};
+pub use open_metadata::EntryCell;
 pub use read_dump::DumpIdentity;
-pub use read_ledger::EntryCell;
 pub use record::{Bounds, MAX_TRANSACTION_BYTES, Record, Seq};
 pub use replay::{End, Replayed};
 pub use restored::Restored;
+pub use smart_counters::SmartCounters;

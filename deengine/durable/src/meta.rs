@@ -7,9 +7,9 @@
 //!   bad block:  number (4)
 //!   volume:     VID (2), stamps (2), transactions ahead (4), then each: vba (4), lease epoch (4), sequence (8)
 //! ```
-//! Volumes come in ascending order until the end. Their windows are copied one after the other while the map's image is written, each as it is so many
-//! transactions after the one at which the checkpoint began: whoever replays the journal leaves out what a window knows already. An older form has the
-//! number of volumes in place of the second last word, 0 in place of the last, all windows as they were when the checkpoint began, and of a volume VID (2),
+//! Volumes come in ascending order until the end. Their histories are copied one after the other while the map's image is written, each as it is so many
+//! transactions after the one at which the checkpoint began: whoever replays the journal leaves out what a history knows already. An older form has the
+//! number of volumes in place of the second last word, 0 in place of the last, all histories as they were when the checkpoint began, and of a volume VID (2),
 //! 0 (2), stamps (4).
 
 use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields};
@@ -50,16 +50,16 @@ pub struct SuperblockMeta {
     pub order: u64,
 }
 
-/// A block of a stamp window, as it stands in a checkpoint: what is kept so in memory is copied as it is.
+/// A block of a stamp history, as it stands in a checkpoint: what is kept so in memory is copied as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct Remembered {
+pub struct AppliedStamp {
     vba: U32,
     lease_epoch: U32,
     sequence: U64,
 }
 
-impl Remembered {
+impl AppliedStamp {
     /// The block and the stamp that was applied to it.
     #[inline]
     pub fn new(vba: u32, stamp: Stamp) -> Self {
@@ -79,29 +79,29 @@ impl Remembered {
     }
 }
 
-/// The last word of the head where windows say how many transactions they are ahead.
+/// The last word of the head where histories say how many transactions they are ahead.
 const WITH_AHEAD: u32 = 1;
 
-/// The stamp window of a volume.
+/// The stamp history of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WindowMeta {
+pub struct HistoryMeta {
     /// The volume.
     pub vid: Vid,
     /// It knows of so many transactions after the one at which the checkpoint began.
     pub ahead: u32,
     /// Oldest first.
-    pub stamps: Vec<Remembered>,
+    pub stamps: Vec<AppliedStamp>,
 }
 
-/// The state of an SSD besides its map, exactly after one transaction; but for the windows, which may know of more.
+/// The state of an SSD besides its map, exactly after one transaction; but for the histories, which may know of more.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Meta {
     /// Every superblock.
     pub superblocks: Vec<SuperblockMeta>,
     /// Blocks that are not used any more.
     pub bad: Vec<Block>,
-    /// The stamp windows, ascending by their volumes' ids.
-    pub windows: Vec<WindowMeta>,
+    /// The stamp histories, ascending by their volumes' ids.
+    pub histories: Vec<HistoryMeta>,
     /// Order of the next superblock that is opened.
     pub next_order: u64,
     /// Sequence of the next page that is written.
@@ -124,13 +124,13 @@ impl Meta {
     /// Where there is more of something than these sizes have room for.
     pub fn encode(&self, sizes: &Sizes) -> Result<Vec<u8>, DurableError> {
         let mut out = self.encode_front(Vec::new(), sizes)?;
-        for WindowMeta { vid, ahead, stamps } in &self.windows {
-            push_window(&mut out, sizes, *vid, (*ahead).into(), [stamps, &[]])?;
+        for HistoryMeta { vid, ahead, stamps } in &self.histories {
+            push_history(&mut out, sizes, *vid, (*ahead).into(), [stamps, &[]])?;
         }
         Ok(out)
     }
 
-    /// As [`Self::encode`], without the windows, into a buffer whose memory is used again.
+    /// As [`Self::encode`], without the histories, into a buffer whose memory is used again.
     ///
     /// # Errors
     /// As [`Self::encode`].
@@ -208,25 +208,25 @@ impl Meta {
             }
             bad.push(Block(block));
         }
-        let mut windows: Vec<WindowMeta> = Vec::new();
-        while if has_ahead { fields.left() > 0 } else { windows.len() < volumes as usize } {
+        let mut histories: Vec<HistoryMeta> = Vec::new();
+        while if has_ahead { fields.left() > 0 } else { histories.len() < volumes as usize } {
             let raw = fields.u16()?;
             let vid = Vid::new(raw).ok_or_else(|| refused(format!("volume id {raw}")))?;
-            // As many as there are ids at the most: volumes may have gone, and others come, while windows were copied.
-            if windows.last().is_some_and(|last| last.vid >= vid) {
-                return Err(refused(format!("a window of volume {raw} out of its order")));
+            // As many as there are ids at the most: volumes may have gone, and others come, while histories were copied.
+            if histories.last().is_some_and(|last| last.vid >= vid) {
+                return Err(refused(format!("a history of volume {raw} out of its order")));
             }
             let (count, ahead) = match (has_ahead, fields.u16()?, fields.u32()?) {
                 (true, stamps, ahead) => (stamps.into(), ahead),
                 (false, 0, stamps) => (stamps, 0),
                 _ => return Err(refused("reserved bytes are set".into())),
             };
-            let raw = fields.bytes((count as usize).saturating_mul(size_of::<Remembered>()))?;
-            let stamps = <[Remembered]>::ref_from_bytes(raw).expect("whole ones, of any alignment").to_vec();
-            windows.push(WindowMeta { vid, ahead, stamps });
+            let raw = fields.bytes((count as usize).saturating_mul(size_of::<AppliedStamp>()))?;
+            let stamps = <[AppliedStamp]>::ref_from_bytes(raw).expect("whole ones, of any alignment").to_vec();
+            histories.push(HistoryMeta { vid, ahead, stamps });
         }
         fields.end()?;
-        Ok(Self { superblocks, bad, windows, next_order, page_seq, written_host, written_flash })
+        Ok(Self { superblocks, bad, histories, next_order, page_seq, written_host, written_flash })
     }
 }
 
@@ -240,22 +240,22 @@ fn count(what: &'static str, has: usize, room: u64) -> Result<u32, DurableError>
 fn check_room(meta: &[u8], sizes: &Sizes) -> Result<(), DurableError> {
     let room = Layout::new(sizes).meta_bytes;
     if meta.len() as u64 > room {
-        return Err(DurableError::TooLarge { what: "bytes of stamp windows", has: meta.len() as u64, room });
+        return Err(DurableError::TooLarge { what: "bytes of stamp histories", has: meta.len() as u64, room });
     }
     Ok(())
 }
 
-/// Appends a volume's window, as it is `ahead` transactions after the checkpoint began. It comes in two parts, the older first, so that a ring is copied
+/// Appends a volume's history, as it is `ahead` transactions after the checkpoint began. It comes in two parts, the older first, so that a ring is copied
 /// from where it is.
 ///
 /// # Errors
 /// Where there is no room for it.
-pub(crate) fn push_window(
+pub(crate) fn push_history(
     meta: &mut Vec<u8>,
     sizes: &Sizes,
     vid: Vid,
     ahead: u64,
-    parts: [&[Remembered]; 2],
+    parts: [&[AppliedStamp]; 2],
 ) -> Result<(), DurableError> {
     let has: usize = parts.iter().map(|part| part.len()).sum();
     let too_large = |what, has, room| DurableError::TooLarge { what, has, room };

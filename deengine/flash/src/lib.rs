@@ -24,7 +24,7 @@
 //! | [`record`] | the 64 bytes beside a page |
 //! | [`frames`] | 4 KiB frames that hold data while it is in memory |
 //! | [`fault`], [`power`] | what goes wrong, from a seed |
-//! | [`store`] | the system area: bytes that journal, checkpoint, dump and ledger live in |
+//! | [`store`] | the system area: bytes that journal, checkpoint, dump and metadata store live in |
 //! | [`file`] | one file or block device that holds all of it |
 
 mod boot;

@@ -116,11 +116,11 @@ impl Records {
     #[inline]
     pub(crate) fn state(&self, page: Ppa) -> State {
         let words = self.words(page);
-        self.settle(State::of(words[0].load(Ordering::Acquire)), words)
+        self.as_of_this_boot(State::of(words[0].load(Ordering::Acquire)), words)
     }
 
     #[inline]
-    fn settle(&self, state: State, words: &[AtomicU64; WORDS]) -> State {
+    fn as_of_this_boot(&self, state: State, words: &[AtomicU64; WORDS]) -> State {
         match state {
             State::Buffered | State::Pad if words[FRAME].load(Ordering::Relaxed) >> 32 != u64::from(self.mark) => {
                 State::Erased
@@ -135,7 +135,7 @@ impl Records {
         let words = self.words(page);
         let first = words[0].load(Ordering::Acquire);
         let second = words[1].load(Ordering::Acquire);
-        if !matches!(self.settle(State::of(first), words), State::Buffered | State::Programmed) {
+        if !matches!(self.as_of_this_boot(State::of(first), words), State::Buffered | State::Programmed) {
             return None;
         }
         // The page was erased and placed anew meanwhile: the words are of two lives. Cannot be for a pinned page.
@@ -299,7 +299,7 @@ impl Records {
     }
 
     /// Forgets all pins.
-    pub(crate) fn forget_pins(&self) {
+    pub(crate) fn clear_pins(&self) {
         let mark = self.pin_mark.load(Ordering::Relaxed);
         // Only the crc: no boot to come has this mark.
         self.pin_mark.store(mark & !0xFF | mark.wrapping_add(1) & 0xFF, Ordering::Relaxed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The system area: a flat range of durable bytes, where journal, checkpoint, dump and ledger live.
+//! The system area: a flat range of durable bytes, where journal, checkpoint, dump and metadata store live.
 //!
 //! ```text
 //!   write  write  write  sync  write  write  (power goes)

@@ -61,7 +61,7 @@ fn measure(gib: u64, threads: usize) {
 fn forget_the_map(config: &FtlConfig, logical_pages: u64, preset: &Preset) {
     let sizes = FtlConfig::sizes(preset, logical_pages, config.dump_bytes).expect("a size that can be");
     let zeros = vec![0; 1 << 20];
-    let ring = common::ring_at(&sizes);
+    let ring = sizes.journal_at();
     for at in (ring..config.store.len()).step_by(zeros.len()) {
         let bytes = usize::try_from(config.store.len() - at).map_or(zeros.len(), |left| left.min(zeros.len()));
         config.store.write(at, &zeros[..bytes]).expect("a store in RAM");

@@ -1,18 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a layer is made from, and why it cannot be made.
 
+use crate::reserve::reserved_superblocks;
 use gnstor_durable::{DurableError, Sizes};
-use gnstor_flash::{Faults, Geometry, GeometryError, MediaConfig, Power, Store};
+use gnstor_flash::{DataFile, Faults, Geometry, GeometryError, MediaConfig, Power, Store};
+use gnstor_map::Map;
 use gnstor_model::{Collection, Preset};
 use std::io;
 use std::sync::Arc;
 
-/// Volumes in a permission table.
+/// Most volumes of a large SSD; a small one has room for fewer, [`volumes_for`].
 pub const MAX_VOLUMES: u32 = 4096;
+/// Volumes that every SSD has room for.
+const LEAST_VOLUMES: u64 = 64;
+/// An SSD has room for one volume per so many blocks: 2 MiB.
+const BLOCKS_PER_VOLUME: u64 = 512;
 /// Most bytes of an encoded fleet map.
 pub const MAP_BYTES: u32 = 1 << 20;
-/// Energy budget of a dump (protocol rule 11): 13 ms at 4,950 MB/s.
+/// Energy budget of a dump (protocol rule 11) on a large SSD: 13 ms at 4,950 MB/s.
 pub const DUMP_BYTES: u64 = 64 << 20;
+/// The dump of a small SSD takes one part in so many of its capacity.
+const DUMP_SHARE: u64 = 64;
+/// A dump has room for so many times the write buffer, however small the SSD is.
+const DUMP_BUFFERS: u64 = 4;
+/// Bytes of a dump beside the write buffer: the journal's tail, heads of groups, units that are being filled.
+const DUMP_BESIDE: u64 = 4 << 20;
+
+/// Volumes that an SSD has room for: permission entries, tombstones and stamp histories.
+///
+/// Each takes 160 KiB of disk. The SSD refuses a volume beyond them with `TableFull`.
+pub fn volumes_for(logical_pages: u64) -> u32 {
+    let volumes = (logical_pages / BLOCKS_PER_VOLUME).max(LEAST_VOLUMES);
+    u32::try_from(volumes).map_or(MAX_VOLUMES, |volumes| volumes.min(MAX_VOLUMES))
+}
+
+/// Bytes that a dump of this SSD may have, `most` at the most.
+fn dump_for(buffer_pages: u32, logical_pages: u64, most: u64) -> u64 {
+    let least = DUMP_BUFFERS * u64::from(buffer_pages) * BLOCK + DUMP_BESIDE;
+    (logical_pages.saturating_mul(BLOCK) / DUMP_SHARE).max(least).min(most).next_multiple_of(BLOCK)
+}
+
+/// Bytes of a block.
+const BLOCK: u64 = 4096;
 
 /// What a layer is made from.
 #[derive(Clone, Debug)]
@@ -23,7 +52,7 @@ pub struct FtlConfig {
     pub logical_pages: u64,
     /// Where pages are.
     pub media: MediaConfig,
-    /// Where journal, checkpoint, dump and ledger are.
+    /// Where journal, checkpoint, dump and metadata store are.
     pub store: Arc<dyn Store>,
     /// What goes wrong.
     pub faults: Arc<Faults>,
@@ -33,7 +62,7 @@ pub struct FtlConfig {
     pub spare_frames: u32,
     /// How space is won back.
     pub collection: Collection,
-    /// Energy budget of a dump, bytes.
+    /// Energy budget of a dump in bytes; a small SSD has less, see [`FtlConfig::sizes`].
     pub dump_bytes: u64,
     /// Key of the map's permutation, and the identity of a store that is formatted.
     pub seed: u64,
@@ -59,6 +88,53 @@ pub enum OpenError {
     Damaged(String),
 }
 
+/// The geometry of an SSD of this preset that promises `logical_pages`.
+///
+/// # Errors
+/// Where no such geometry exists.
+pub fn geometry_for(preset: &Preset, logical_pages: u64) -> Result<Geometry, OpenError> {
+    if logical_pages == 0 {
+        return Err(OpenError::Capacity("an SSD holds at least one block of 4 KiB".into()));
+    }
+    let geometry = preset.geometry(logical_pages)?;
+    let held = preset.physical_pages(logical_pages).div_ceil(geometry.superblock_pages().into());
+    let superblocks = held + u64::from(reserved_superblocks(preset, &geometry, logical_pages));
+    let superblocks =
+        u32::try_from(superblocks).map_err(|_| OpenError::Capacity(format!("{logical_pages} blocks are too many")))?;
+    Ok(Geometry::new(*geometry.shape(), superblocks)?)
+}
+
+impl FtlConfig {
+    /// How large the store for the system area must be.
+    ///
+    /// # Errors
+    /// As [`geometry_for`].
+    pub fn store_bytes(preset: &Preset, logical_pages: u64, dump_bytes: u64) -> Result<u64, OpenError> {
+        Ok(Self::sizes(preset, logical_pages, dump_bytes)?.store_bytes())
+    }
+
+    /// Bytes of disk that the data file of such an SSD takes: system area, records and data.
+    ///
+    /// # Errors
+    /// As [`geometry_for`], or where no such file is possible.
+    pub fn data_file_bytes(preset: &Preset, logical_pages: u64, dump_bytes: u64) -> Result<u64, OpenError> {
+        let system_bytes = Self::store_bytes(preset, logical_pages, dump_bytes)?;
+        let geometry = geometry_for(preset, logical_pages)?;
+        DataFile::bytes_for(&geometry, system_bytes).map_err(OpenError::Capacity)
+    }
+
+    /// What the system area is formatted with.
+    ///
+    /// # Errors
+    /// As [`geometry_for`].
+    pub fn sizes(preset: &Preset, logical_pages: u64, dump_bytes: u64) -> Result<Sizes, OpenError> {
+        let geometry = geometry_for(preset, logical_pages)?;
+        let words = Map::words_for(logical_pages, geometry.pages())
+            .ok_or_else(|| OpenError::Capacity(format!("a map of {logical_pages} blocks is not possible")))?;
+        sizes(&geometry, preset.buffer_pages, logical_pages, words, dump_bytes)
+    }
+}
+
 pub(crate) fn sizes(
     geometry: &Geometry,
     buffer_pages: u32,
@@ -78,8 +154,8 @@ pub(crate) fn sizes(
         superblocks: geometry.superblocks(),
         blocks: geometry.blocks(),
         journal_bytes,
-        dump_bytes,
-        volumes: MAX_VOLUMES,
+        dump_bytes: dump_for(buffer_pages, logical_pages, dump_bytes),
+        volumes: volumes_for(logical_pages),
         map_bytes: MAP_BYTES,
     })
 }

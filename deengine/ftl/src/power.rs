@@ -3,9 +3,11 @@
 
 use crate::collect::journal_bytes;
 use crate::config::OpenError;
-use crate::layer::{CommitError, Ftl, Inner};
+use crate::layer::{Ftl, Inner};
 use crate::space::{State, Stream};
 use crate::stream::Writing;
+use crate::types::CommitError;
+use crate::write::Placement;
 use gnstor_base::time::Time;
 use gnstor_durable::{Dump, DumpPage, DumpWriter, DurableError};
 use gnstor_flash::{Fetch, Oob, PageState, Ppa, Superblock, Unit};
@@ -29,7 +31,7 @@ impl Ftl {
                 // all the same: those that were moved there when their first place could not be programmed.
                 inner.space.close(superblock);
                 if inner.space.get(superblock).valid == 0 {
-                    inner.emptied.push(superblock);
+                    inner.erasures.add(superblock);
                 }
             }
         }
@@ -92,10 +94,13 @@ impl Ftl {
                 .ok_or_else(|| OpenError::Damaged("restoring the dump: no frame is free".into()))?;
             self.flash.write_frame(frame, data);
             inner.space.get_mut(superblock(page)).in_dump -= 1;
-            self.put(inner, Time::ZERO, Time::ZERO, Stream::Host, &oob, &self.map.probe(vid, oob.vba), frame, None);
-            inner.page_seq = inner.page_seq.max(oob.seq);
+            let probe = self.map.probe(vid, oob.vba);
+            let (stream, ready, applied) = (Stream::Host, Time::ZERO, None);
+            let placement = Placement { stream, oob: &oob, probe: &probe, frame, ready, applied };
+            self.place_page(inner, Time::ZERO, &placement);
+            inner.commits.raise_page_seq(oob.seq);
             rewritten += 1;
-            self.settle_due(inner, Time::NEVER, Time::ZERO);
+            self.complete_due(inner, Time::NEVER, Time::ZERO);
         }
         self.flush_now()?;
         self.lock().restoring = false;
@@ -116,9 +121,9 @@ impl Ftl {
                 Err(CommitError::Stalled) if !self.power.is_cut() => {}
                 Err(error) => return Err(OpenError::Damaged(format!("restoring the dump: {error}"))),
             }
-            self.cut_short(inner, Time::ZERO);
+            self.pad_units(inner, Time::ZERO);
             inner.wanted = inner.wanted.max(inner.journal.last());
-            self.settle_due(inner, Time::NEVER, Time::ZERO);
+            self.complete_due(inner, Time::NEVER, Time::ZERO);
             let _ = self.flash.poll_loaded();
             std::thread::yield_now();
         }
@@ -132,9 +137,9 @@ impl Ftl {
         // File media finish programs in their own time; a lost one shows as an error before that.
         for _ in 0..PATIENCE {
             // Again each time: what a failed program should have written stands in a unit that is being filled.
-            self.cut_short(inner, Time::ZERO);
-            self.settle_due(inner, Time::NEVER, Time::ZERO);
-            if inner.streams.iter().all(|stream| stream.unsettled_since().is_none()) {
+            self.pad_units(inner, Time::ZERO);
+            self.complete_due(inner, Time::NEVER, Time::ZERO);
+            if inner.streams.iter().all(|stream| stream.unprogrammed_since().is_none()) {
                 inner.journal.flush(inner.journal.last(), true)?;
                 return Ok(());
             }
@@ -172,7 +177,7 @@ impl Ftl {
             return Ok(());
         }
         inner.wanted = inner.wanted.max(inner.journal.last());
-        self.settle_in(inner, now);
+        self.complete_programs(inner, now);
         if self.fits_dump(inner, pages) {
             return Ok(());
         }

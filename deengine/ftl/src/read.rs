@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What readers do, on any core: no lock but the model's, and that only where the preset takes time.
 
-use crate::layer::{Extent, Ftl};
+use crate::layer::Ftl;
+use crate::types::Extent;
 use gnstor_base::region::LocalRef;
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Fetch, Loaded, PageState, Ppa, Ticket, Unreadable};

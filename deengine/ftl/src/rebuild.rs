@@ -109,7 +109,7 @@ fn take(flash: &Flash, writer: &mut MapWriter, found: &mut Found, scanned: Scann
         writer
             .insert(vid, vba, page.0, &mut |_, _| {})
             .map_err(|_| "there are more live pages than the SSD promises".to_owned())?;
-        found.windows.record(vid, vba, stamp);
+        found.histories.record(vid, vba, stamp);
     }
     Ok(())
 }

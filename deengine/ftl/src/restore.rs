@@ -2,7 +2,7 @@
 //! From what survived to a layer that serves (protocol rule 11).
 //!
 //! ```text
-//!   checkpoint --> map words, superblocks, stamp windows
+//!   checkpoint --> map words, superblocks, stamp histories
 //!   journal    --> every change since, in order
 //!   dump       --> the journal's tail, and the pages that were in the buffer: written anew, made durable
 //!   then the dump is invalidated, and only then is anything new written
@@ -10,15 +10,19 @@
 //! Until the dump is invalidated a power cut leaves everything as it was found: replaying the journal, the dump's tail
 //! and the dump's pages in this order gives the same content however far an earlier attempt came.
 
+use crate::announce::CommitState;
+use crate::checkpoints::Checkpoints;
+use crate::collect::Collector;
+use crate::config::geometry_for;
 use crate::config::{FtlConfig, OpenError, sizes};
-use crate::layer::{Apart, Ftl, Inner, geometry_for};
+use crate::erase::Erasures;
+use crate::layer::{Apart, Ftl, Inner};
 use crate::rebuild::rebuild;
 use crate::replay::{Found, from_journal};
 use crate::reserve::reserved_superblocks;
 use crate::stream::Writing;
-use crate::write::Ahead;
-use gnstor_base::time::Time;
-use gnstor_durable::{DumpState, Durable, Journal, Ledger, Seq, Sizes};
+use crate::sweep::Sweeps;
+use gnstor_durable::{DumpState, Durable, Journal, MetadataStore, Seq, Sizes};
 use gnstor_flash::{Flash, FlashConfig, MediaConfig};
 use gnstor_map::{Map, MapWriter};
 use gnstor_model::Timing;
@@ -65,13 +69,13 @@ impl Boot {
     }
 }
 
-/// A layer that serves, with its permission ledger.
+/// A layer that serves, with its permission metadata store.
 #[derive(Debug)]
 pub struct OpenedFtl {
     /// The layer.
     pub ftl: Ftl,
     /// Permission entries, tombstones, term and fleet map.
-    pub ledger: Ledger,
+    pub metadata: MetadataStore,
     /// What was found.
     pub boot: Boot,
 }
@@ -121,17 +125,17 @@ impl Ftl {
             )));
         }
         let boot = Boot { origin: Origin::Fresh, mapped: 0, replayed: 0, last: 0, rewritten: 0, bytes_read: 0 };
-        Ok(OpenedFtl { ftl, ledger: opened.ledger, boot })
+        Ok(OpenedFtl { ftl, metadata: opened.metadata, boot })
     }
 
     /// A layer from what is on media and store. `is_live` tells which volumes, in which generation, a rebuild from
-    /// out-of-band records may bring back; it is given the ledger.
+    /// out-of-band records may bring back; it is given the metadata store.
     ///
     /// # Errors
     /// [`OpenError`].
     pub fn open(
         config: &FtlConfig,
-        is_live: impl Fn(&Ledger, Vid, u32) -> bool + Sync,
+        is_live: impl Fn(&MetadataStore, Vid, u32) -> bool + Sync,
         progress: Progress<'_>,
     ) -> Result<OpenedFtl, OpenError> {
         let flash = open_flash(config)?;
@@ -145,13 +149,13 @@ impl Ftl {
     pub fn open_on(
         flash: Arc<Flash>,
         config: &FtlConfig,
-        is_live: impl Fn(&Ledger, Vid, u32) -> bool + Sync,
+        is_live: impl Fn(&MetadataStore, Vid, u32) -> bool + Sync,
         progress: Progress<'_>,
     ) -> Result<OpenedFtl, OpenError> {
         let mut parts = parts(flash, config)?;
         let sizes = sizes_of(config, &parts)?;
         let opened = Durable::open(Arc::clone(&config.store), sizes)?;
-        let (durable, ledger) = (opened.durable, opened.ledger);
+        let (durable, metadata) = (opened.durable, opened.metadata);
         let dump = durable.read_dump();
         let clean = opened.state == gnstor_durable::State::Clean;
         let mut bytes_read = parts.map.words() * 8;
@@ -168,10 +172,10 @@ impl Ftl {
             }
             Err(reason) => {
                 tracing::warn!("{reason}; the map is rebuilt from the out-of-band records");
-                let live = |vid, generation| is_live(&ledger, vid, generation);
+                let live = |vid, generation| is_live(&metadata, vid, generation);
                 let mut found =
                     rebuild(&parts.flash, &mut parts.writer, &live, progress).map_err(OpenError::Damaged)?;
-                let mean = ledger.contents().odometer.mean_erases_milli / 1000;
+                let mean = metadata.contents().smart_counters.mean_erases_milli / 1000;
                 found.space.assume_erases(u32::try_from(mean).unwrap_or(u32::MAX));
                 tracing::warn!(
                     "the erase counts of single superblocks are lost: each counts as the mean of all, {mean}"
@@ -199,7 +203,7 @@ impl Ftl {
         ftl.durable.invalidate_dump()?;
         ftl.durable.mark_running()?;
         let boot = Boot { origin, mapped: ftl.mapped(), replayed, last, rewritten, bytes_read };
-        Ok(OpenedFtl { ftl, ledger, boot })
+        Ok(OpenedFtl { ftl, metadata, boot })
     }
 }
 
@@ -238,26 +242,16 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         writer: parts.writer,
         space: found.space,
         streams: [Writing::default(), Writing::default()],
-        windows: found.windows,
+        histories: found.histories,
         journal,
-        checkpoint: None,
-        victim: None,
-        emptied: Vec::new(),
-        erasing: None,
-        more_to_erase: false,
-        sweeps: Vec::new(),
-        behind: Vec::new(),
-        page_seq: found.page_seq,
+        checkpoints: Checkpoints::default(),
+        collector: Collector::default(),
+        erasures: Erasures::default(),
+        sweeps: Sweeps::default(),
+        commits: CommitState::new(found.page_seq),
         wanted: 0,
-        last_write: Time::ZERO,
-        nothing_to_collect: false,
-        worn_out: false,
         restoring: false,
         stats: found.stats,
-        fresh: Vec::new(),
-        words: Vec::new(),
-        meta_buffer: Vec::new(),
-        ahead: Ahead::default(),
         #[cfg(test)]
         applied_at: Vec::new(),
     };
@@ -266,10 +260,10 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         power: Arc::clone(&config.power),
         map: parts.map,
         journal_bytes: durable.sizes().journal_bytes,
+        dump_budget: config.preset.power_protected.then_some(config.dump_bytes.min(durable.sizes().dump_bytes)),
         durable,
         logical_pages: parts.logical_pages,
         collection: config.collection,
-        dump_budget: config.preset.power_protected.then_some(config.dump_bytes),
         in_memory: matches!(config.media, MediaConfig::Ram { .. }),
         // Two are open.
         low: reserved_superblocks(&config.preset, &geometry, parts.logical_pages) - 2,

@@ -50,9 +50,9 @@ pub(crate) struct Entry {
     /// When it was opened, in superblocks opened: what age is measured by.
     pub(crate) order: u64,
     /// The newest transaction that let go of one of its pages: it must be durable before the erase.
-    pub(crate) let_go: Seq,
+    pub(crate) released: Seq,
     /// Units started and not durable yet.
-    pub(crate) unsettled: u32,
+    pub(crate) unprogrammed: u32,
     /// Pages that the map names here and that only the dump holds, while it is being written to new places: what has been
     /// programmed here since is another block's.
     pub(crate) in_dump: u32,
@@ -81,8 +81,8 @@ impl Space {
                 good,
                 erases: 0,
                 order: 0,
-                let_go: 0,
-                unsettled: 0,
+                released: 0,
+                unprogrammed: 0,
                 in_dump: 0,
                 erased_at: Time::ZERO,
             }
@@ -187,21 +187,21 @@ impl Space {
             good,
             erases,
             order: 0,
-            let_go: 0,
-            unsettled: 0,
+            released: 0,
+            unprogrammed: 0,
             in_dump: 0,
             erased_at: Time::ZERO,
         };
     }
 
     /// Full, and all of it on flash.
-    fn is_settled(entry: &Entry) -> bool {
-        entry.state == State::Closed && entry.unsettled == 0 && entry.in_dump == 0
+    fn is_programmed(entry: &Entry) -> bool {
+        entry.state == State::Closed && entry.unprogrammed == 0 && entry.in_dump == 0
     }
 
     /// Whether collection may take it: full, all of it on flash, something to move, and something to gain by that.
     fn collectable(entry: &Entry) -> bool {
-        Self::is_settled(entry) && (1..entry.good).contains(&entry.valid)
+        Self::is_programmed(entry) && (1..entry.good).contains(&entry.valid)
     }
 
     /// The best victim.
@@ -221,7 +221,7 @@ impl Space {
     /// The full superblock erased least often, where the most worn one is more than `bound` erases ahead of it.
     pub(crate) fn cold(&self, bound: u32) -> Option<Superblock> {
         let most = self.entries.iter().map(|e| e.erases).max()?;
-        let full = self.iter().filter(|(_, e)| Self::is_settled(e) && e.valid > 0);
+        let full = self.iter().filter(|(_, e)| Self::is_programmed(e) && e.valid > 0);
         let (superblock, entry) = full.min_by_key(|(_, e)| (e.erases, e.order))?;
         (most - entry.erases > bound).then_some(superblock)
     }
@@ -286,15 +286,15 @@ mod tests {
     }
 
     #[test]
-    fn full_open_and_unsettled_superblocks_are_no_victims() {
+    fn full_open_and_unprogrammed_superblocks_are_no_victims() {
         let _deadline = crate::tests::deadline();
         let mut space = Space::new(4, |_| 10);
         closed(&mut space, 10);
         space.open(Stream::Host).unwrap();
         let busy = closed(&mut space, 1);
-        space.get_mut(busy).unsettled = 1;
+        space.get_mut(busy).unprogrammed = 1;
         assert_eq!(space.victim(Policy::Greedy), None);
-        space.get_mut(busy).unsettled = 0;
+        space.get_mut(busy).unprogrammed = 0;
         assert_eq!(space.victim(Policy::Greedy), Some(busy));
     }
 

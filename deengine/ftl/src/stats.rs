@@ -13,7 +13,7 @@ pub struct LayerStats {
     pub commit_holds: u64,
     /// Pages programmed: those of hosts, moved ones and padding.
     pub flash_pages: u64,
-    /// Pages that collection and rescues moved.
+    /// Pages that collection and relocations moved.
     pub moved_pages: u64,
     /// Pages programmed with nothing in them.
     pub padded_pages: u64,

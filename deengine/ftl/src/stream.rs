@@ -117,7 +117,7 @@ impl Writing {
     }
 
     /// The pages that are missing from the unit being filled, and the unit as if it were full.
-    pub(crate) fn cut_short(&mut self, geometry: &Geometry) -> Option<(Full, std::ops::Range<u32>)> {
+    pub(crate) fn pad(&mut self, geometry: &Geometry) -> Option<(Full, std::ops::Range<u32>)> {
         let filling = self.filling.take()?;
         let first = geometry.first_page(filling.unit).0;
         Some((filling.full(), first + filling.slot..first + geometry.unit_pages()))
@@ -156,12 +156,12 @@ impl Writing {
     }
 
     /// The first transaction with a page that is not known to be on flash.
-    pub(crate) fn unsettled_since(&self) -> Option<Seq> {
+    pub(crate) fn unprogrammed_since(&self) -> Option<Seq> {
         self.sealed_since().into_iter().chain(self.filling_since()).min()
     }
 
     /// When the last unit sealed is on flash.
-    pub(crate) fn settled_at(&self) -> Option<Time> {
+    pub(crate) fn programmed_at(&self) -> Option<Time> {
         self.sealed.iter().map(|s| s.at).max()
     }
 

@@ -106,7 +106,7 @@ impl MapWriter {
             return Ok(Some(self.set_stashed(at, page, log)));
         }
         let content = probe.tag | u64::from(page);
-        if !self.settle(first, second, content, log) {
+        if !self.place_key(first, second, content, log) {
             let at = self.stash_gap().ok_or(Full)?;
             self.change_stash(at, VALID | probe.key, page, log);
         }
@@ -219,7 +219,7 @@ impl MapWriter {
     }
 
     /// Puts a key that is not in the table into one of its buckets, moving others where it must.
-    fn settle(&mut self, first: Found, second: Found, content: u64, log: &mut impl FnMut(u64, u64)) -> bool {
+    fn place_key(&mut self, first: Found, second: Found, content: u64, log: &mut impl FnMut(u64, u64)) -> bool {
         let (firsts, seconds) = (first.room(), second.room());
         // As an index, because which it is cannot be foreseen: a branch would often go wrong.
         let at = match [first, second][usize::from(firsts < ENOUGH && seconds > firsts)].empty() {
@@ -305,7 +305,7 @@ impl MapWriter {
         let probe = self.map.place_of(key);
         let first = self.look(u64::from(probe.first), probe.tag);
         let second = self.look(u64::from(probe.second), probe.tag | WHICH);
-        if self.settle(first, second, probe.tag | u64::from(page), log) {
+        if self.place_key(first, second, probe.tag | u64::from(page), log) {
             self.count_move(self.map.shape.rem(probe.tag));
             self.change_stash(at, 0, 0, log);
         }

@@ -14,7 +14,7 @@
 
 mod calendar;
 mod figure;
-mod lane;
+mod link;
 pub mod measure;
 mod preset;
 mod timing;

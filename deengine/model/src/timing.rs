@@ -7,12 +7,12 @@
 //!                                                ^-- program on the die <- channel <- unit full, in the background
 //!   collect sense on a plane -> channel -> (collection buffer) -> channel -> program
 //! ```
-//! The firmware serves in order, so it is one "free from" time. A plane is a [`Calendar`], channels and PCIe are [`Lane`]s:
+//! The firmware serves in order, so it is one "free from" time. A plane is a [`Calendar`], channels and PCIe are [`Link`]s:
 //! both can be booked before what was booked already. A sense holds its plane until the page has left over the channel; where planes
 //! cannot sense on their own, it holds the die. A program or an erase holds all planes of the die.
 
 use crate::calendar::Calendar;
-use crate::lane::Lane;
+use crate::link::Link;
 use crate::preset::Preset;
 use crate::write_buffer::WriteBuffer;
 use gnstor_base::time::{Span, Time};
@@ -40,9 +40,9 @@ pub struct Timing {
     planes: Vec<Calendar>,
     /// Time of each die, in percent.
     slow_percent: Vec<u32>,
-    channels: Vec<Lane>,
-    to_host: Lane,
-    from_host: Lane,
+    channels: Vec<Link>,
+    to_host: Link,
+    from_host: Link,
     buffer: WriteBuffer,
     /// When the last program of the host's and of collection's stream on each die ends: gaps never let one overtake the other, because
     /// the rows of a block are programmed in order.
@@ -88,7 +88,7 @@ impl Timing {
     pub fn new(preset: &Preset, geometry: &Geometry) -> Self {
         let dies = geometry.dies() as usize;
         let planes_per_die = if preset.independent_planes { preset.shape.planes.max(1) as usize } else { 1 };
-        let channel = || Lane::new(preset.channel_bytes_per_s);
+        let channel = || Link::new(preset.channel_bytes_per_s);
         Self {
             null: preset.is_null(),
             costs: Costs::of(preset, geometry),
@@ -98,8 +98,8 @@ impl Timing {
             planes: vec![Calendar::default(); dies * planes_per_die],
             slow_percent: vec![100; dies],
             channels: (0..geometry.shape().channels).map(|_| channel()).collect(),
-            to_host: Lane::new(preset.to_host_bytes_per_s),
-            from_host: Lane::new(preset.from_host_bytes_per_s),
+            to_host: Link::new(preset.to_host_bytes_per_s),
+            from_host: Link::new(preset.from_host_bytes_per_s),
             buffer: WriteBuffer::new(preset.buffer_pages, geometry.unit_pages()),
             last_program: vec![[Time::ZERO; 2]; dies],
             drained: Time::ZERO,
@@ -233,13 +233,13 @@ impl Timing {
     /// Asks for what is kept of this page's plane, ahead of [`Self::read`].
     #[inline]
     pub fn announce(&self, page: Ppa) {
-        let (_, plane) = self.plane_of(page);
+        let (_, plane) = self.plink_of(page);
         self.planes[plane].announce();
     }
 
     /// The die that a page is on, and its plane.
     #[inline]
-    fn plane_of(&self, page: Ppa) -> (u32, usize) {
+    fn plink_of(&self, page: Ppa) -> (u32, usize) {
         let unit = self.geometry.unit_of(page);
         let die = self.geometry.die_of(unit);
         let slot = page.0 - self.geometry.first_page(unit).0;
@@ -248,7 +248,7 @@ impl Timing {
 
     /// The plane is held until its register has been emptied over the channel.
     fn sense(&mut self, from: Time, page: Ppa, pages: u32) -> Time {
-        let (die, plane) = self.plane_of(page);
+        let (die, plane) = self.plink_of(page);
         let channel = self.geometry.channel_of_die(die) as usize;
         let sense_ps = self.slowed(die, self.costs.sense_ps);
         let sensed = self.planes[plane].book(from.as_ps(), sense_ps);

@@ -307,7 +307,9 @@ impl Core {
         };
         let key = port.key;
         Some(match effect {
-            Effect::Pull { transfer, remote, local, .. } => Effect::Pull { transfer, queue: key, remote, local },
+            Effect::Pull { transfer, cid, remote, local, .. } => {
+                Effect::Pull { transfer, queue: key, cid, remote, local }
+            }
             Effect::Push { transfer, remote, local, sum, role, .. } => {
                 Effect::Push { transfer, queue: key, remote, local, sum, role }
             }
@@ -409,7 +411,7 @@ impl Controller for Core {
             && (!roster.has_help() || roster.is_left_alone(now))
             && let Some(mut commits) = self.shared.ftl.try_commits()
         {
-            roster.settle_at(commits.settle(now));
+            roster.settle_at(commits.maintain(now));
             roster.note_change();
         }
         if roster.is_to_look(now)

@@ -248,7 +248,7 @@ impl Core {
         for (index, block) in (0u32..).zip(&write.blocks) {
             let transfer = TransferId(self.writes.pulls.insert(Pull { write: id, index }));
             let (remote, local) = (first.remote_of(index), self.shared.ftl.frame(block.frame));
-            self.effects.push_back(Effect::Pull { transfer, queue, remote, local });
+            self.effects.push_back(Effect::Pull { transfer, queue, cid: sqe.cid.get(), remote, local });
         }
         Some(id)
     }

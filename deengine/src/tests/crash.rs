@@ -22,7 +22,7 @@ mod work;
 
 use super::oracle::Promise;
 use super::*;
-use gnstor_ftl::{DUMP_BYTES, Origin};
+use gnstor_ftl::{DUMP_BYTES, FtlConfig, Origin};
 use on_file::Host;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 pub(super) use work::{Campaign, small_ssd};
@@ -151,13 +151,13 @@ impl Campaign {
     /// The head of neither checkpoint can be read.
     fn damage_checkpoints(&mut self) {
         let noise: Vec<u8> = (0..512).flat_map(|_| self.dice.roll().to_le_bytes()).collect();
+        let from = journal_at(&self.config);
         self.with_store(|store| {
             let is_head = |at: &u64| {
                 let mut word = [0; 4];
                 store.read(at + 4, &mut word).expect("within the store");
                 &word == b"GNVK"
             };
-            let from = journal_at();
             let first = (from..from + (64 << 20)).step_by(4096).find(is_head).expect("behind the journal");
             for at in [first, first + (store.len() - first) / 2] {
                 store.write(at, &noise).expect("within the store");
@@ -219,9 +219,8 @@ impl Campaign {
 }
 
 /// Where the journal ring begins, and behind it the checkpoints: the layout of `gnstor_durable`.
-pub(super) fn journal_at() -> u64 {
-    let (volumes, tombstones) = (crate::permission::MAX_VOLUMES as u64, 65_536);
-    24_576 + 2 * (1 << 20) + 2 * 8192 * volumes + 2 * 512 * tombstones + 2 * 4096 + DUMP_BYTES
+pub(super) fn journal_at(config: &SsdConfig) -> u64 {
+    FtlConfig::sizes(&config.preset, config.capacity_bytes / 4096, DUMP_BYTES).expect("an SSD's sizes").journal_at()
 }
 
 fn run(seed: u64, covered: &mut Covered) {

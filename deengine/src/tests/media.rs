@@ -123,7 +123,7 @@ impl Remains {
     fn damage(&self, dice: &mut Dice) {
         let Image { sectors, before } = &*self.image;
         // Journal and checkpoint are the most; header, ledger and dump get their share.
-        let small = sectors.partition_point(|(at, _)| *at < journal_at());
+        let small = sectors.partition_point(|(at, _)| *at < journal_at(&self.config));
         let pick = |dice: &mut Dice| {
             let end = if dice.one_in(3) { sectors.len() } else { small };
             &sectors[dice.index(end)]
@@ -331,7 +331,7 @@ fn sizes() -> Sizes {
 /// left out, are in `flash` and `durable` (`tests/fuzz.rs` there).
 fn decode_all(bytes: &[u8]) {
     let sizes = sizes();
-    for kind in [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::Odometer] {
+    for kind in [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::SmartCounters] {
         let _ = Cell::decode(bytes, kind, 0);
     }
     let _ = PageHead::decode(bytes);

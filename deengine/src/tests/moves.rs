@@ -106,9 +106,8 @@ impl Rig {
 
     pub(super) fn moved(&mut self, effect: Effect) -> (TransferId, Outcome) {
         let (transfer, queue, remote, local) = match effect {
-            Effect::Pull { transfer, queue, remote, local } | Effect::Push { transfer, queue, remote, local, .. } => {
-                (transfer, queue, remote, local)
-            }
+            Effect::Pull { transfer, queue, remote, local, .. }
+            | Effect::Push { transfer, queue, remote, local, .. } => (transfer, queue, remote, local),
             Effect::Complete { .. } | Effect::Close { .. } => panic!("not a transfer"),
         };
         let Some(memory) = self.memory.get_mut(&queue) else { return (transfer, Outcome::ConnectionLost) };

@@ -143,8 +143,9 @@ fn wear_is_told_in_the_mean_where_single_counts_are_lost() {
     rig.ssd().shut_down().unwrap();
     // Both checkpoints and the journal are zeros.
     let store = Arc::clone(kept.bench.store.as_ref().unwrap());
-    let zeros = vec![0; usize::try_from(store.len() - journal_at()).unwrap()];
-    store.write(journal_at(), &zeros).unwrap();
+    let from = journal_at(&kept.config);
+    let zeros = vec![0; usize::try_from(store.len() - from).unwrap()];
+    store.write(from, &zeros).unwrap();
     store.sync().unwrap();
     let rig = kept.restart(rig);
     assert!(matches!(rig.ssd().boot().origin, Origin::Rebuilt(_)));

@@ -90,6 +90,24 @@ fn the_table_is_full_at_its_limit() {
 }
 
 #[test]
+fn an_ssd_refuses_a_volume_that_its_system_area_has_no_room_for() {
+    let mut rig = Rig::new();
+    let add = |rig: &mut Rig, entry: &VolumeEntry| refusal(&rig.volume_command(opcode::VOLUME_ADD, entry));
+    let most = gnstor_ftl::volumes_for(rig.ssd().ftl.logical_pages());
+    let there = rig.ssd().ledger.contents().entries.len();
+    for raw in (100u16..).take(most as usize - there) {
+        assert_eq!(add(&mut rig, &entry(raw)), None, "volume {raw}");
+    }
+    assert_eq!(rig.ssd().ledger.contents().entries.len(), most as usize);
+    assert_eq!(add(&mut rig, &entry(9999)), Some(Refusal::TableFull));
+    assert_eq!(refusal(&rig.run(DAEMON, Rig::delete_sqe(1, 2))), None);
+    assert_eq!(add(&mut rig, &entry(9999)), Some(Refusal::TableFull), "the sweep of a deleted volume is not done");
+    let end = rig.now + Span::from_ms(10);
+    rig.step_to(end);
+    assert_eq!(add(&mut rig, &entry(9999)), None);
+}
+
+#[test]
 fn a_deleted_volume_id_lives_again_only_after_its_sweep_and_in_a_higher_generation() {
     let mut rig = Rig::new();
     rig.write(0, &[1, 2, 3, 4]);

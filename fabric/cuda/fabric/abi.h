@@ -119,10 +119,12 @@ enum : gn_u64 { PHASE_BIT = 1ull << 63 };
 //   w1  host address, or for DOWN_CQE opcode(8) << 40 | syndrome(8) << 32 | wqe counter(16) << 0
 //   w2  remote address, or for DOWN_SEND the modelled time of arrival on the agent's clock, ns: not to be seen earlier
 //   w3  key(32) << 31 | tag(31)
-//   w4  late_after: agent clock in ns after which a DOWN_SEND counts as late; for DOWN_ANSWER its modelled time of arrival;
-//       for DOWN_TWO the second block's host address
+//   w4  of a DOWN_SEND its allowance: how long after the modelled time of arrival, ns, it counts as late, late(31) << 32 |
+//       late to the client, signed(32); for DOWN_ANSWER its modelled time of arrival; for DOWN_TWO the second block's host
+//       address
 //   w5  expected sum(32), of two blocks both together | flags(8) << 32 | bit 63 of payload word 0 << 40 | of payload word 1 << 41 | slot(9) << 42 | parts(9) << 51
-//   w6, w7  the 16 bytes of a DOWN_SEND, less their top bits; for DOWN_ANSWER late_after and the second 8 bytes: the first are zero
+//   w6, w7  the 16 bytes of a DOWN_SEND, less their top bits; for DOWN_ANSWER its allowance and the
+//           second 8 bytes: the first are zero
 enum : gn_u32 { SLOT_SHIFT = 42, PARTS_SHIFT = 51 };
 struct down_desc {
   gn_u64 w[8];
@@ -138,7 +140,7 @@ struct answer_slot {
   gn_u32 word;         // parts that have ended | ANSWER_BAD_* | parts in all << TOTAL_SHIFT, 0 until the last one has been seen
   gn_u32 qpn;
   gn_u64 due;          // modelled time of arrival, agent clock
-  gn_u64 late_after;
+  gn_u64 allowance;    // as in down_desc w4 of a DOWN_SEND
   gn_u64 ready_at;     // when the last part had ended
   gn_u64 response;     // the second 8 of its 16 bytes
 };
@@ -164,7 +166,8 @@ struct ring_ctx {
   gn_u64 ready_addr;     // u32 in host memory: launch number, stored when the block is resident
   gn_u64 answers_addr;   // answer_slot[ANSWER_SLOTS], device memory: the slots between launches
   gn_u64 reports;        // UP_ANSWERED entries
-  gn_u64 reserved[3];
+  gn_u64 client_late;    // of the responses, seen by their clients later than the model of the command alone says
+  gn_u64 reserved[2];
   gn_u64 lateness[LATENESS_BUCKETS];  // responses seen 2^i to 2^(i+1) - 1 ns after they were due; bucket 0 also the earlier ones
 };
 static_assert(sizeof(ring_ctx) == 384, "");

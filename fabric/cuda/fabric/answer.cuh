@@ -54,7 +54,7 @@ GN_DEV void end_part(answer_table& t, const down_work& d, gn_u32 status) {
   if (down_op(d) == DOWN_ANSWER) {
     x.qpn = down_qpn(d);
     x.due = d.w[4];
-    x.late_after = d.w[6];
+    x.allowance = d.w[6];
     x.response = d.w[7] | (d.w[5] >> 41 & 1u) << 63;
     ended += ((gn_u32)(d.w[5] >> PARTS_SHIFT) & 0x1ffu) << TOTAL_SHIFT;
   }
@@ -133,7 +133,7 @@ GN_DEV bool answer_pass(const agent_args& a, ring_ctx& ring, counts& n, answer_t
     m.op = DOWN_SEND;
     m.qpn = x.qpn;
     m.due = x.due;
-    m.late_after = x.late_after;
+    m.allowance = x.allowance;
     m.hi = x.response;
     until = x.due < x.ready_at + ANSWER_MAX_WAIT_NS ? x.due : x.ready_at + ANSWER_MAX_WAIT_NS;
     in = copy_status(word) != COPY_OK ? 0u : due_in(until, now_ns(), ANSWER_NS);

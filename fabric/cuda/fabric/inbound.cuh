@@ -41,7 +41,7 @@ GN_DEV gn_u32 fill_cqe(mlx5::cqe64* e, gn_u32 owner, const completion& c) {
 struct message {
   gn_u32 op = 0, qpn = 0, bytes = 0;
   gn_u64 what = 0;
-  gn_u64 due = 0, late_after = 0;  // of a SEND, agent clock
+  gn_u64 due = 0, allowance = 0;   // of a SEND: agent clock; as in down_desc w4
   gn_u64 lo = 0, hi = 0;           // its bytes
 };
 
@@ -52,7 +52,7 @@ GN_DEV message message_of(const down_work& d) {
   m.bytes = down_bytes(d);
   m.what = d.w[1];
   m.due = d.w[2];
-  m.late_after = d.w[4];
+  m.allowance = d.w[4];
   gn_u32 top = (gn_u32)(d.w[5] >> 40);
   m.lo = d.w[6] | (gn_u64)(top & 1u) << 63;
   m.hi = d.w[7] | (gn_u64)(top >> 1 & 1u) << 63;
@@ -130,7 +130,7 @@ GN_DEV void report_overrun(const agent_args& a, ring_ctx& ring, const message& m
 
 // What the responder counts in a launch, in shared memory.
 struct counts {
-  gn_u32 responses, late, reports;
+  gn_u32 responses, late, client_late, reports;
   gn_u32 publish_ns;  // how much longer than the least a pass took to publish: the shorter ones of the last dozens
   gn_u32 lateness[LATENESS_BUCKETS];
 };
@@ -149,7 +149,9 @@ GN_DEV void count_response(counts& n, const message& m, gn_u64 seen) {
   if (bucket >= LATENESS_BUCKETS) bucket = LATENESS_BUCKETS - 1;
   mem::add_relaxed_cta(&n.lateness[bucket], 1u);
   mem::add_relaxed_cta(&n.responses, 1u);
-  if (seen > m.late_after) mem::add_relaxed_cta(&n.late, 1u);
+  if (!m.due) return;
+  if (seen > m.due + (m.allowance >> 32)) mem::add_relaxed_cta(&n.late, 1u);
+  if ((long long)(seen - m.due) > (int)(gn_u32)m.allowance) mem::add_relaxed_cta(&n.client_late, 1u);
 }
 
 // Adds a launch's counts to the ring's.
@@ -157,6 +159,7 @@ GN_DEV void count_up(ring_ctx& ring, const counts& n) {
   for (gn_u32 i = 0; i < LATENESS_BUCKETS; ++i) ring.lateness[i] += n.lateness[i];
   ring.responses += n.responses;
   ring.late += n.late;
+  ring.client_late += n.client_late;
   ring.reports += n.reports;
 }
 

@@ -7,6 +7,7 @@
 //!                                    `--part by part: Down::ToOwner, UP_DONE--> transferred, Respond
 //! ```
 
+use super::target::NotBefore;
 use super::{ConnId, Engine, Event, HalfId, Origin, cqe_bytes, half_ns};
 use crate::hca::abi::*;
 use crate::hca::{Down, Part, Response};
@@ -149,13 +150,9 @@ impl Engine {
         answer.half = Some(conn.half);
         conn.transfers += 1;
         conn.response_tries[usize::from(cqe.cid.get() & 0xFF)] = 0;
-        let late_after = due + slack(due.since(conn.submitted(cqe)));
+        let allowance = conn.times(cqe).allowance(due);
         let offset = half.clock_offset_ns();
-        let response = Response {
-            bytes: cqe_bytes(cqe),
-            due_ns: half_ns(due, offset),
-            late_after_ns: half_ns(late_after, offset),
-        };
+        let response = Response { bytes: cqe_bytes(cqe), due_ns: half_ns(due, offset), allowance };
         half.answer(conn.qpn, number, &answer.parts, &response);
         self.counters.pushed_bytes += u64::from(answer.bytes);
     }
@@ -167,7 +164,7 @@ impl Engine {
         answer.left = parts.len();
         self.counters.pushed_bytes += u64::from(answer.bytes);
         for &Part { local, address, key, sum } in &parts {
-            self.start(now, id, Origin::Part { number }, Time::ZERO, |qpn, tag| Down::ToOwner {
+            self.start(now, id, Origin::Part { number }, NotBefore::default(), |qpn, tag| Down::ToOwner {
                 qpn,
                 local,
                 address,
@@ -241,11 +238,6 @@ impl Engine {
             self.end_answer(now, number, Outcome::ConnectionLost);
         }
     }
-}
-
-/// How long after its modelled time a response that takes `modelled` counts as late.
-pub(super) fn slack(modelled: Span) -> Span {
-    Span::from_ps((modelled.as_ps() / 20).max(Span::from_ns(2000).as_ps()))
 }
 
 /// What a `COPY_*` means to a controller.

@@ -5,9 +5,9 @@
 //! flushed. No failure is reported while a transfer of the connection is still moving: when the owner reads the
 //! completion, nothing will touch its buffers any more (protocol rule 9).
 
-use super::{ConnId, Engine, Event, HalfId, cqe_bytes, half_ns, low16, sqe_of};
-use crate::hca::Down;
+use super::{ConnId, Engine, Event, HalfId, cqe_bytes, low16, sqe_of};
 use crate::hca::abi::*;
+use crate::hca::{Allowance, Down};
 use crate::mlx5::{cqe_opcode, syndrome};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
@@ -42,6 +42,41 @@ struct Pending {
     state: State,
 }
 
+/// A command's times on the engine's clock.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Times {
+    /// When the executor took the command from its owner.
+    start: Time,
+    /// How much later than its modelled arrival the controller was given the command.
+    command_delay: Span,
+    /// Modelled arrival of the data that the controller pulled.
+    data: Time,
+    /// How much later the controller was told of it.
+    data_delay: Span,
+}
+
+impl Times {
+    /// When a response that is due at `due` counts as late.
+    ///
+    /// The model answers what it is given, when it is given it: delays of the emulator before that move `due`. The client's measure
+    /// takes them out again, so that they are delays to the client.
+    pub(super) fn allowance(&self, due: Time) -> Allowance {
+        let waits = due.since(self.start);
+        let delay = self.command_delay + self.data_delay;
+        let alone = Span::from_ps(waits.as_ps().saturating_sub(delay.as_ps()));
+        let late_ns = u32::try_from(slack(waits).as_ns()).unwrap_or(u32::MAX).min(Allowance::NEVER.late_ns);
+        let ns = |span: Span| i64::try_from(span.as_ns()).unwrap_or(i64::MAX);
+        let client = ns(slack(alone)).saturating_sub(ns(delay));
+        let least = if client < 0 { i32::MIN } else { i32::MAX };
+        Allowance { late_ns, client_late_ns: i32::try_from(client).unwrap_or(least) }
+    }
+}
+
+/// How long after its modelled time a response that takes `modelled` counts as late.
+fn slack(modelled: Span) -> Span {
+    Span::from_ps((modelled.as_ps() / 20).max(Span::from_ns(2000).as_ps()))
+}
+
 #[derive(Debug)]
 pub(super) struct Conn {
     pub(super) half: HalfId,
@@ -58,8 +93,8 @@ pub(super) struct Conn {
     rq_error: Option<(u16, u8)>,
     /// Receives to flush once nothing moves: first, past the last.
     rq_flush: Option<(u16, u16)>,
-    /// Modelled submission times by the low bits of the command id.
-    submitted: Box<[Time; 256]>,
+    /// Times of the commands in flight, by the low bits of the command id.
+    times: Box<[Times; 256]>,
 }
 
 impl Conn {
@@ -75,7 +110,7 @@ impl Conn {
             broken: false,
             rq_error: None,
             rq_flush: None,
-            submitted: Box::new([Time::ZERO; 256]),
+            times: Box::new([Times::default(); 256]),
         }
     }
 
@@ -83,8 +118,16 @@ impl Conn {
         self.broken
     }
 
-    pub(super) fn submitted(&self, cqe: Cqe) -> Time {
-        self.submitted[usize::from(cqe.cid.get() & 0xFF)]
+    /// The times of the command that this completion ends.
+    pub(super) fn times(&self, cqe: Cqe) -> &Times {
+        &self.times[usize::from(cqe.cid.get() & 0xFF)]
+    }
+
+    /// The controller hears at `heard` that data of a command is there, which the model has arrive at `modelled`.
+    pub(super) fn data_arrived(&mut self, cid: u16, modelled: Time, heard: Time) {
+        let times = &mut self.times[usize::from(cid & 0xFF)];
+        times.data = times.data.max(modelled);
+        times.data_delay = heard.since(times.data);
     }
 
     fn signalled(&self, psn: u64) -> bool {
@@ -126,7 +169,7 @@ impl Engine {
                 conn.sent.push_back(pending(State::Waiting(now)));
                 let psn = conn.first_psn + conn.sent.len() as u64 - 1;
                 let sqe = sqe_of(&e.payload);
-                conn.submitted[usize::from(sqe.cid.get() & 0xFF)] = nominal;
+                conn.times[usize::from(sqe.cid.get() & 0xFF)] = Times { start: nominal, ..Times::default() };
                 self.counters.capsules += 1;
                 self.counters.fetch_time = self.counters.fetch_time + now.since(nominal);
                 match conn.to {
@@ -226,7 +269,11 @@ impl Engine {
         self.schedule(now, if signalled { back } else { now }, Event::Acked { conn: id, psn });
         let t = &mut self.targets[usize::from(target)];
         t.clock = t.clock.max(at);
-        t.controller.submit(t.clock, QueueKey(id.0), &sqe_of(raw));
+        let sqe = sqe_of(raw);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.times[usize::from(sqe.cid.get() & 0xFF)].command_delay = t.clock.since(at);
+        }
+        t.controller.submit(t.clock, QueueKey(id.0), &sqe);
         self.drain_effects(now, target);
     }
 
@@ -371,7 +418,7 @@ impl Engine {
         let cqe: [u8; 16] = zerocopy::transmute!(e.arg);
         let at = now + self.config.rnr_timer;
         let message = self.messages.put(&cqe);
-        self.schedule(now, at, Event::Deliver { conn: id, message, tries, due: at, late_after: at });
+        self.schedule(now, at, Event::Deliver { conn: id, message, tries, due: at, allowance: Allowance::AT_ONCE });
     }
 
     pub(super) fn check_timeouts(&mut self, now: Time) {
@@ -402,17 +449,16 @@ impl Engine {
     }
 
     /// A response from a remote SSD reached this process.
-    pub(super) fn remote_response(&mut self, now: Time, id: ConnId, cqe: Cqe) {
+    pub(super) fn remote_response(&mut self, id: ConnId, cqe: Cqe) {
         let Some(conn) = self.conns.get(&id) else { return };
         if conn.broken {
             return;
         }
         let (half, qpn) = (conn.half, conn.qpn);
         if let Some(half) = self.halves.get_mut(&half) {
-            let half = half.get();
             // Over a real network nothing is modelled, so nothing is late.
-            let late_after_ns = half_ns(now, half.clock_offset_ns()).max(1) + (1 << 62) / 2;
-            half.push(Down::Send { qpn, bytes: cqe_bytes(cqe), due_ns: 0, late_after_ns });
+            let allowance = Allowance::NEVER;
+            half.get().push(Down::Send { qpn, bytes: cqe_bytes(cqe), due_ns: 0, allowance });
         }
     }
 }

@@ -21,7 +21,7 @@ pub mod tcp;
 use crate::hca::abi::UpEntry;
 use crate::hca::agent::AgentHalf;
 use crate::hca::soft::SoftHalf;
-use crate::hca::{Down, Half};
+use crate::hca::{Allowance, Down, Half};
 use crate::link::{Link, LinkConfig};
 use answer::Answers;
 use conn::{Conn, To};
@@ -150,7 +150,7 @@ enum Event {
     /// An SSD is done at `at`, soon; the response takes the link then.
     Respond { conn: ConnId, message: Message, pushed: u32, at: Time },
     /// The response reaches the initiator.
-    Deliver { conn: ConnId, message: Message, tries: u8, due: Time, late_after: Time },
+    Deliver { conn: ConnId, message: Message, tries: u8, due: Time, allowance: Allowance },
 }
 
 /// Names a message in [`Messages`].
@@ -189,6 +189,8 @@ struct Transfer {
     asked: Time,
     /// Modelled arrival of a Pull.
     not_before: Time,
+    /// Of which command it is, for a local controller's Pull.
+    cid: u16,
     outcome: Option<gnstor_base::controller::Outcome>,
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One step of an engine: what has come up from the halves, what is due, what the SSDs want done.
 
-use super::answer::slack;
 use super::conn::To;
 use super::{AnyHalf, ConnId, Engine, Event, HalfId, Message, half_ns, sqe_of};
-use crate::hca::Down;
 use crate::hca::abi::UP_SEND;
+use crate::hca::{Allowance, Down};
+use crate::runtime::Waits;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::Cqe;
 
@@ -72,10 +72,25 @@ impl Engine {
         worked
     }
 
-    /// Whether anything is under way, so that a thread should poll rather than sleep.
+    /// Whether anything is under way.
     pub fn busy(&self) -> bool {
-        let moving = !self.transfers.is_empty() || !self.answers.is_empty();
-        !self.events.is_empty() || moving || !self.settling.is_empty()
+        !self.events.is_empty() || self.is_moving()
+    }
+
+    /// Whether an executor moves data for this engine, or invalidates a key.
+    fn is_moving(&self) -> bool {
+        !self.transfers.is_empty() || !self.answers.is_empty() || !self.settling.is_empty()
+    }
+
+    /// What the thread of an idle engine waits for.
+    pub fn waits(&mut self) -> Waits {
+        let polls = self.is_moving() || self.halves.values_mut().any(|half| half.get().must_be_polled());
+        Waits { next: self.next_event(), polls }
+    }
+
+    /// Has the next step look at every executor, the host queues among them. Call this after a pause.
+    pub fn look_everywhere(&mut self) {
+        self.steps = SOFT_TURN - 1;
     }
 
     /// When the next modelled event is due, for a virtual clock.
@@ -162,17 +177,17 @@ impl Engine {
             Event::Respond { conn, message, pushed, at } => {
                 let cqe: [u8; 16] = *self.messages.items[message as usize].first_chunk().expect("64 bytes");
                 let due = self.link.down(at, u64::from(pushed) + 16);
-                let submitted = self.conns.get(&conn).map_or(due, |c| c.submitted(zerocopy::transmute!(cqe)));
-                let late_after = due + slack(due.since(submitted));
+                let times = self.conns.get(&conn).map(|c| c.times(zerocopy::transmute!(cqe)));
+                let allowance = times.map_or(Allowance::NEVER, |times| times.allowance(due));
                 let lead = self.lead(conn);
-                let deliver = Event::Deliver { conn, message, tries: 0, due, late_after };
+                let deliver = Event::Deliver { conn, message, tries: 0, due, allowance };
                 // A half that holds responses until they are due may have one a little earlier: it is another event otherwise.
                 if lead >= SOON && due - lead <= now + SOON {
                     return self.handle(now, now, deliver);
                 }
                 self.schedule(now, due - lead, deliver);
             }
-            Event::Deliver { conn, message, tries, due, late_after } => {
+            Event::Deliver { conn, message, tries, due, allowance } => {
                 let cqe: [u8; 16] = self.messages.take(message);
                 let Some(c) = self.conns.get_mut(&conn) else { return };
                 if c.broken() {
@@ -183,9 +198,8 @@ impl Engine {
                 let (half, qpn) = (c.half, c.qpn);
                 if let Some(half) = self.halves.get_mut(&half) {
                     let half = half.get();
-                    let offset = half.clock_offset_ns();
-                    let (due_ns, late_after_ns) = (half_ns(due, offset), half_ns(late_after, offset));
-                    half.push(Down::Send { qpn, bytes: cqe, due_ns, late_after_ns });
+                    let due_ns = half_ns(due, half.clock_offset_ns());
+                    half.push(Down::Send { qpn, bytes: cqe, due_ns, allowance });
                 }
             }
         }

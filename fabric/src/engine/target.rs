@@ -8,6 +8,13 @@ use crate::hca::{Down, Part};
 use gnstor_base::controller::{Effect, Outcome, PushRole};
 use gnstor_base::time::Time;
 
+/// When the model has a transfer's data arrive, and for which command.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct NotBefore {
+    at: Time,
+    cid: u16,
+}
+
 impl Engine {
     /// Carries out what the controller asks for; whether that was anything.
     pub(super) fn drain_effects(&mut self, now: Time, target: u16) -> bool {
@@ -18,8 +25,8 @@ impl Engine {
             is_any = true;
             let clock = t.clock;
             match effect {
-                Effect::Pull { transfer, queue, remote, local } => {
-                    let not_before = self.link.pull(clock, u64::from(local.bytes));
+                Effect::Pull { transfer, queue, cid, remote, local } => {
+                    let not_before = NotBefore { at: self.link.pull(clock, u64::from(local.bytes)), cid };
                     self.counters.pulled_bytes += u64::from(local.bytes);
                     let origin = Origin::Local { target, transfer, pull: true };
                     self.start(now, ConnId(queue.0), origin, not_before, |qpn, tag| Down::FromOwner {
@@ -47,7 +54,7 @@ impl Engine {
                 Effect::Push { transfer, queue, remote, local, sum, role: PushRole::Alone } => {
                     self.counters.pushed_bytes += u64::from(local.bytes);
                     let origin = Origin::Local { target, transfer, pull: false };
-                    self.start(now, ConnId(queue.0), origin, Time::ZERO, |qpn, tag| Down::ToOwner {
+                    self.start(now, ConnId(queue.0), origin, NotBefore::default(), |qpn, tag| Down::ToOwner {
                         qpn,
                         local,
                         address: remote.address,
@@ -72,10 +79,11 @@ impl Engine {
         now: Time,
         id: ConnId,
         origin: Origin,
-        not_before: Time,
+        not_before: NotBefore,
         down: impl FnOnce(u32, u32) -> Down,
     ) {
         let tag = self.id();
+        let NotBefore { at: not_before, cid } = not_before;
         let Some(conn) = self.conns.get_mut(&id).filter(|c| !c.broken()) else {
             let transfer = Transfer {
                 conn: id,
@@ -83,6 +91,7 @@ impl Engine {
                 origin,
                 asked: now,
                 not_before: Time::ZERO,
+                cid,
                 outcome: Some(Outcome::ConnectionLost),
             };
             self.transfers.insert(tag, transfer);
@@ -92,7 +101,7 @@ impl Engine {
         conn.transfers += 1;
         let (half, qpn) = (conn.half, conn.qpn);
         self.transfers
-            .insert(tag, Transfer { conn: id, half: Some(half), origin, asked: now, not_before, outcome: None });
+            .insert(tag, Transfer { conn: id, half: Some(half), origin, asked: now, not_before, cid, outcome: None });
         if let Some(half) = self.halves.get_mut(&half) {
             half.get().push(down(qpn, tag));
         }
@@ -144,6 +153,9 @@ impl Engine {
                 let t = &mut self.targets[usize::from(target)];
                 // A push's data left at the time the command was handled; only a pull brings a time of its own.
                 t.clock = t.clock.max(if pull { at } else { t.clock });
+                if pull && let Some(conn) = self.conns.get_mut(&transfer.conn) {
+                    conn.data_arrived(transfer.cid, at, t.clock);
+                }
                 t.controller.transferred(t.clock, name, outcome);
                 self.drain_effects(now, target);
             }

@@ -194,7 +194,7 @@ impl Two {
         let remote = Memory { address: self.memory.address() + DATA, key: KEY };
         let local = self.flash.slice(0, bytes);
         self.puppet.seen().on_submit = vec![if pull {
-            Effect::Pull { transfer, queue, remote, local }
+            Effect::Pull { transfer, queue, cid: 0, remote, local }
         } else {
             Effect::Push { transfer, queue, remote, local, sum: None, role: PushRole::Alone }
         }];

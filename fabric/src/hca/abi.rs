@@ -146,7 +146,8 @@ pub struct RingCtx {
     pub ready_addr: u64,
     pub answers_addr: u64,
     pub reports: u64,
-    pub reserved: [u64; 3],
+    pub client_late: u64,
+    pub reserved: [u64; 2],
     pub lateness: [u64; LATENESS_BUCKETS],
 }
 
@@ -156,7 +157,7 @@ pub struct AnswerSlot {
     pub word: u32,
     pub qpn: u32,
     pub due: u64,
-    pub late_after: u64,
+    pub allowance: u64,
     pub ready_at: u64,
     pub response: u64,
 }

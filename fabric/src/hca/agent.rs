@@ -134,8 +134,10 @@ struct Tables {
 pub struct AgentStats {
     /// Responses delivered to queue owners.
     pub responses: u64,
-    /// Of these, late.
+    /// Of these, late: delivered later than the model says.
     pub late: u64,
+    /// Of these, responses of commands whose client waited longer than the model gives the command alone.
+    pub client_late: u64,
     /// Reports of answers that have ended: each tells of up to 32.
     pub reports: u64,
     /// Responses by how long after they were due their owners could see them: bucket i counts 2^i to 2^(i+1) - 1 ns, bucket 0 also what
@@ -410,6 +412,7 @@ impl AgentHca {
             self.contexts.read(RINGS_AT + index * size_of::<RingCtx>(), ctx.as_mut_bytes())?;
             sum.responses += ctx.responses;
             sum.late += ctx.late;
+            sum.client_late += ctx.client_late;
             sum.reports += ctx.reports;
             sum.lateness.iter_mut().zip(ctx.lateness).for_each(|(all, some)| *all += some);
         }

@@ -35,7 +35,24 @@ pub struct Response {
     /// As in [`Down::Send`].
     pub due_ns: u64,
     /// As in [`Down::Send`].
-    pub late_after_ns: u64,
+    pub allowance: Allowance,
+}
+
+/// How long after its modelled arrival a response may be seen before it counts as late, by two measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Allowance {
+    /// From here on, ns after the arrival, the emulator has delivered the response late; below 2^31.
+    pub late_ns: u32,
+    /// From here on, ns after the arrival, the client has waited longer than the model gives this command alone. It is negative
+    /// where the emulator delayed the command by more than the allowance before the model saw it.
+    pub client_late_ns: i32,
+}
+
+impl Allowance {
+    /// Of a response that is late as soon as it is seen after its time.
+    pub const AT_ONCE: Self = Self { late_ns: 0, client_late_ns: 0 };
+    /// Of a response that is not late by any measure.
+    pub const NEVER: Self = Self { late_ns: i32::MAX as u32, client_late_ns: i32::MAX };
 }
 
 /// What the engine asks of a half.
@@ -77,8 +94,8 @@ pub enum Down {
         bytes: [u8; 16],
         /// Modelled arrival on the half's clock, ns: the owner must not see the message earlier. At most some microseconds ahead.
         due_ns: u64,
-        /// Time on the half's clock, ns, after which it is late.
-        late_after_ns: u64,
+        /// When it counts as late, from `due_ns` on. A message that is due at 0 has no modelled time and is never late.
+        allowance: Allowance,
     },
     /// A completion made by the engine.
     Cqe {
@@ -120,6 +137,11 @@ pub trait Half: Send {
     /// 8 bytes are zero, when it is due. Answered by one `UP_ANSWERED` with `tag` and how the parts ended (`COPY_*`); it is seen before
     /// anything that the owner sends when it has the response.
     fn answer(&mut self, _qpn: u32, _tag: u32, _parts: &[Part], _response: &Response) {}
+
+    /// Whether queue owners may post work at any time, and the engine's thread is not woken when they do.
+    fn must_be_polled(&self) -> bool {
+        true
+    }
 
     /// Takes back the copies of a queue pair that have not been answered. True: from here on none of them touches any memory,
     /// and none need be answered. False: one may be under way; it will be answered, or a later call says true. Never blocks.

@@ -304,6 +304,11 @@ impl SoftHalf {
 }
 
 impl Half for SoftHalf {
+    /// The owner of an admin queue wakes the engine's thread (`HostQueue`).
+    fn must_be_polled(&self) -> bool {
+        false
+    }
+
     fn poll(&mut self) -> Option<UpEntry> {
         if self.up.is_empty() {
             (0..self.qps.len()).for_each(|i| self.serve(i));

@@ -54,7 +54,8 @@ pub(super) fn bend_store(dice: &mut Dice, image: &mut [u8], ends: bool) -> &'sta
     let layout = Layout::new(&SIZES);
     match dice.below(8) {
         0..3 => {
-            let twins = [layout.header, layout.term, layout.map, layout.entries, layout.tombstones, layout.odometer];
+            let twins =
+                [layout.header, layout.term, layout.map, layout.entries, layout.tombstones, layout.smart_counters];
             let twin = &twins[below(dice, 6)];
             bend_cell(dice, image, twin, ends);
             "cell"

@@ -11,7 +11,9 @@ mod flips;
 mod formats;
 mod fuzz;
 mod journal;
-mod ledger;
+#[path = "../../../testing/long.rs"]
+mod long;
+mod metadata;
 mod world;
 
 use crate::{Durable, Opened, Record, Sizes};
@@ -20,6 +22,7 @@ use gnstor_flash::{Block, Power, RamStore, Store, Superblock};
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{ClientId, Stamp, Vid};
 use gnstor_proto::vendor::{Limits, VolumeEntry};
+pub(crate) use long::is_long;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 

@@ -18,9 +18,9 @@ impl Flash {
         if let Some(engine) = engine {
             engine.drain();
         }
-        loads.forget();
+        loads.clear();
         self.pending.store(0, Ordering::Relaxed);
-        self.records.forget_pins();
+        self.records.clear_pins();
         for (unit, open) in open.drain() {
             match open {
                 Open::Filling => self.geometry.pages_of(unit).for_each(|page| _ = self.records.erase(page)),

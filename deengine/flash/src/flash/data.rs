@@ -35,7 +35,7 @@ struct Load {
     page: Ppa,
     frame: Option<Frame>,
     /// Told by `poll_loaded`: may be released.
-    told: bool,
+    is_reported: bool,
 }
 
 impl Loads {
@@ -43,7 +43,7 @@ impl Loads {
         self.lingering.push((page, frame));
     }
 
-    pub(super) fn forget(&mut self) {
+    pub(super) fn clear(&mut self) {
         let next = self.next;
         *self = Self { next, ..Self::default() };
     }
@@ -129,7 +129,7 @@ impl Flash {
         }
         let ticket = Ticket(loads.next);
         loads.next = loads.next.wrapping_add(1);
-        loads.of.insert(ticket, Load { page, frame: None, told: false });
+        loads.of.insert(ticket, Load { page, frame: None, is_reported: false });
         loads.waiting.push_back(ticket);
         self.pending.fetch_add(1, Ordering::Relaxed);
         self.start_loads(&mut inner);
@@ -161,7 +161,7 @@ impl Flash {
         let loaded = inner.loads.ended.pop_front()?;
         self.pending.fetch_sub(1, Ordering::Relaxed);
         if let Some(load) = inner.loads.of.get_mut(&loaded.ticket) {
-            load.told = true;
+            load.is_reported = true;
         }
         Some(loaded)
     }
@@ -169,7 +169,7 @@ impl Flash {
     /// The mover is done with a loaded frame. A ticket that is over, or not told yet, is ignored.
     pub fn release(&self, ticket: Ticket) {
         let mut inner = self.lock();
-        if !inner.loads.of.get(&ticket).is_some_and(|load| load.told) {
+        if !inner.loads.of.get(&ticket).is_some_and(|load| load.is_reported) {
             return;
         }
         if let Some(frame) = inner.loads.of.remove(&ticket).and_then(|load| load.frame) {

@@ -121,7 +121,7 @@ impl Flash {
             Some(Open::Ended { well: true }) => match self.power.step() {
                 Step::Whole => {
                     inner.open.remove(&unit);
-                    self.settle(&mut inner, unit);
+                    self.complete(&mut inner, unit);
                     Poll::Ready(Ok(()))
                 }
                 Step::Torn(seed) => {
@@ -140,7 +140,7 @@ impl Flash {
     }
 
     /// All of a unit is durable.
-    fn settle(&self, inner: &mut Inner, unit: Unit) {
+    fn complete(&self, inner: &mut Inner, unit: Unit) {
         for page in self.geometry.pages_of(unit) {
             match self.records.state(page) {
                 State::Pad => self.records.set_state(page, State::Padding),

@@ -64,10 +64,10 @@ impl Ssd {
             (Op::Read, _) => {
                 self.fill();
                 // All of it is on flash, and nobody has anything to do, before the first read.
-                let (_, at) = self.ftl.harden(self.in_flight.iter().map(|at| at.0).max().unwrap_or(Time::ZERO));
+                let (_, at) = self.ftl.make_durable(self.in_flight.iter().map(|at| at.0).max().unwrap_or(Time::ZERO));
                 self.in_flight.clear();
                 self.in_flight.push(Reverse(at + Span::from_ms(1)));
-                self.ftl.settle(at + Span::from_ms(1));
+                self.ftl.maintain(at + Span::from_ms(1));
                 self.number = 0;
                 let commands = (READ_PAGES / what.blocks).max(8 * what.depth);
                 self.run(what, commands / 2);
@@ -98,7 +98,7 @@ impl Ssd {
             let vba = pick(self.number);
             let (_, at) = self.writer.write(&self.ftl, self.clock, self.clock, vba, 1);
             self.clock = at;
-            self.ftl.settle(at);
+            self.ftl.maintain(at);
         }
         let after = self.ftl.stats();
         (after.flash_pages - before.flash_pages) as f64 / (after.host_pages - before.host_pages) as f64
@@ -117,7 +117,7 @@ impl Ssd {
             now = self.in_flight.pop().expect("commands in flight").0;
             self.clock = self.clock.max(now);
             if self.settle_at <= self.clock {
-                self.settle_at = self.ftl.settle(self.clock);
+                self.settle_at = self.ftl.maintain(self.clock);
             }
             let done = self.issue(what, now);
             latency_us += us(done.since(now));

@@ -8,7 +8,6 @@ pub(crate) mod state;
 pub(crate) mod watched;
 
 use gnstor_base::time::{Span, Time};
-use gnstor_durable::Sizes;
 use gnstor_flash::{Faults, MediaConfig, Power, RamStore, Store};
 use gnstor_ftl::{Collection, CommitError, DUMP_BYTES, Ftl, FtlConfig, NewBlock, OpenError, Target};
 use gnstor_model::Preset;
@@ -41,14 +40,6 @@ pub(crate) fn machine() -> String {
 pub(crate) fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
-}
-
-/// Where the journal ring begins, as in `gnstor_durable::layout`; the dump is before it, the checkpoints are behind it.
-pub(crate) fn ring_at(sizes: &Sizes) -> u64 {
-    let page = |bytes: u64| bytes.next_multiple_of(4096);
-    let (map_bytes, volumes) = (page(sizes.map_bytes.into()), u64::from(sizes.volumes));
-    let tombstones = (16 * volumes).min(65_536);
-    24_576 + 2 * map_bytes + 2 * 8192 * volumes + 2 * 512 * tombstones + 2 * 4096 + page(sizes.dump_bytes)
 }
 
 /// RAM media and a RAM store for so many logical pages.
@@ -96,7 +87,7 @@ impl Writer {
         while self.blocks.len() < count as usize {
             match ftl.take_frame() {
                 Some(frame) => self.blocks.push(NewBlock { frame, sum: 0 }),
-                None => at = at.max(ftl.settle(at)),
+                None => at = at.max(ftl.maintain(at)),
             }
         }
         let mut patience = 1000;
@@ -108,7 +99,7 @@ impl Writer {
                 Err(CommitError::Stalled) => {
                     self.stalls += 1;
                     // Where nothing is due, the controller tries again soon, and so does this.
-                    let next = ftl.settle(at);
+                    let next = ftl.maintain(at);
                     patience -= u32::from(next == Time::NEVER);
                     assert_ne!(patience, 0, "a write stalls for ever: {:?} {:?}", ftl.stats(), ftl.health());
                     at = if next == Time::NEVER { at + SOON } else { next };

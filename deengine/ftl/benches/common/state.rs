@@ -6,8 +6,8 @@
 //! ```
 
 use gnstor_durable::{
-    Checkpoint, DumpPage, DumpWriter, Durable, DurableError, Journal, MAX_TRANSACTION_BYTES, Meta, Record, Remembered,
-    Sizes, SuperblockState, WindowMeta, dump,
+    AppliedStamp, Checkpoint, DumpPage, DumpWriter, Durable, DurableError, HistoryMeta, Journal, MAX_TRANSACTION_BYTES,
+    Meta, Record, Sizes, SuperblockState, dump,
 };
 use gnstor_flash::{Geometry, Oob, Ppa, Store, Superblock};
 use gnstor_map::{Map, MapWriter};
@@ -47,8 +47,8 @@ const AHEAD: u64 = 16;
 const TAIL: u64 = 2 << 20;
 /// The next transactions in bytes: a page, and a superblock that is closed and opened for it.
 const LARGEST: u64 = 3 * MAX_TRANSACTION_BYTES as u64;
-/// Windows as full as they get (protocol rule 6).
-const WINDOW: u64 = 4096;
+/// StampHistories as full as they get (protocol rule 6).
+const HISTORY: u64 = 4096;
 
 struct Maker<'a> {
     writer: MapWriter,
@@ -71,7 +71,7 @@ pub(crate) fn make(store: Arc<dyn Store>, sizes: Sizes, geometry: &Geometry, log
     let (map, writer) = Map::new(logical, geometry.pages(), 1).expect("memory for the map");
     let mapped = logical * plan.fill_percent / 100;
     let (volumes, next) = (plan.volumes, 0);
-    let mut maker = Maker { writer, journal, geometry, volumes, mapped, next, dice: 0, opened: 0, sequence: WINDOW };
+    let mut maker = Maker { writer, journal, geometry, volumes, mapped, next, dice: 0, opened: 0, sequence: HISTORY };
     maker.fill();
     maker.checkpoint(&durable, &map, &sizes);
     let (mut writes, mut moved) = (0, 0);
@@ -151,14 +151,14 @@ impl Maker<'_> {
         }
         (meta.next_order, meta.page_seq) = (self.opened, self.mapped);
         let in_volume = |volume: u64| {
-            let stamps = 1..=WINDOW.min(self.mapped / u64::from(self.volumes));
+            let stamps = 1..=HISTORY.min(self.mapped / u64::from(self.volumes));
             let pair = |sequence| {
-                Remembered::new(self.key(volume + (sequence - 1) * u64::from(self.volumes)).1, stamp(sequence))
+                AppliedStamp::new(self.key(volume + (sequence - 1) * u64::from(self.volumes)).1, stamp(sequence))
             };
-            WindowMeta { vid: self.key(volume).0, ahead: 0, stamps: stamps.map(pair).collect() }
+            HistoryMeta { vid: self.key(volume).0, ahead: 0, stamps: stamps.map(pair).collect() }
         };
-        meta.windows = (0..u64::from(self.volumes)).map(in_volume).collect();
-        meta.windows.sort_by_key(|window| window.vid);
+        meta.histories = (0..u64::from(self.volumes)).map(in_volume).collect();
+        meta.histories.sort_by_key(|history| history.vid);
         let mut checkpoint = Checkpoint::begin(durable, &self.journal, &meta).expect("room");
         let mut words = vec![0; 1 << 17];
         for first in (0..sizes.map_words).step_by(words.len()) {

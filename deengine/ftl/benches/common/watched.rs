@@ -51,10 +51,8 @@ struct Seen {
 
 impl Watched {
     pub(crate) fn new(inner: FileStore, sizes: &Sizes) -> Self {
-        let page = |bytes: u64| bytes.next_multiple_of(4096);
-        let ring = super::ring_at(sizes);
-        let dump = ring - page(sizes.dump_bytes);
-        Self { inner, dump, ring, checkpoints: ring + page(sizes.journal_bytes), seen: Mutex::default() }
+        let (dump, ring, [checkpoints, _]) = (sizes.dump_at(), sizes.journal_at(), sizes.checkpoints_at());
+        Self { inner, dump, ring, checkpoints, seen: Mutex::default() }
     }
 
     /// Reads everything once, so that it is in the page cache.
@@ -71,7 +69,7 @@ impl Watched {
         let seen = self.seen();
         let at = |mark: Option<Mark>| mark.expect("a restore comes by there");
         let marks = [seen.dump, seen.checkpoint, seen.ring, seen.ring_end, seen.going_on, seen.end].map(at);
-        let names = ["media+ledger", "dump-read", "checkpoint", "replay", "finish-load", "rewrite+tidy"];
+        let names = ["media+metadata", "dump-read", "checkpoint", "replay", "finish-load", "rewrite+tidy"];
         std::array::from_fn(|nth| (names[nth], marks[nth].since(if nth == 0 { &start } else { &marks[nth - 1] })))
     }
 

@@ -5,14 +5,16 @@ mod collection;
 mod crash;
 #[path = "../../../testing/deadline.rs"]
 mod deadline;
+mod disk_space;
 mod dump;
 mod faults;
 mod model;
 mod rebuild;
 
 use crate::config::FtlConfig;
-use crate::layer::{CommitError, Extent, Ftl, NewBlock, Target};
+use crate::layer::Ftl;
 use crate::restore::{Boot, OpenedFtl};
+use crate::types::{CommitError, Extent, NewBlock, Target};
 pub(crate) use deadline::deadline;
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::{Span, Time};
@@ -41,7 +43,7 @@ fn preset(timed: bool) -> Preset {
 /// One block's history: (transaction, tag or nothing), oldest first.
 type History = Vec<(Seq, Option<u64>)>;
 
-struct Rig {
+struct Harness {
     config: FtlConfig,
     store: Arc<RamStore>,
     ftl: Option<Ftl>,
@@ -49,7 +51,7 @@ struct Rig {
     now: Time,
     sequence: u64,
     history: BTreeMap<Key, History>,
-    /// What was applied, in order: what the stamp windows remember.
+    /// What was applied, in order: what the stamp histories remember.
     stamped: Vec<(Seq, Key, Stamp)>,
     boot: Boot,
 }
@@ -74,7 +76,7 @@ fn config(logical_pages: u64, timed: bool, power: &Arc<Power>, seed: u64) -> (Ft
     (config, store)
 }
 
-impl Rig {
+impl Harness {
     fn new(logical_pages: u64, timed: bool, seed: u64) -> Self {
         let power = Arc::new(Power::steady());
         let (config, store) = config(logical_pages, timed, &power, seed);
@@ -99,7 +101,7 @@ impl Rig {
 
     fn pass(&mut self, span: Span) {
         self.now = self.now + span;
-        self.ftl().settle(self.now);
+        self.ftl().maintain(self.now);
     }
 
     fn stamp(&mut self) -> Stamp {
@@ -155,8 +157,8 @@ impl Rig {
             inner.stats,
             self.now,
             inner.space.free(),
-            inner.emptied,
-            inner.victim,
+            inner.erasures,
+            inner.collector,
             inner.streams,
             inner.journal.durable(),
             inner.journal.last(),
@@ -168,7 +170,7 @@ impl Rig {
         let stamp = self.stamp();
         let target = Target { vid, generation: 1, vba, stamp };
         for _ in 0..200 {
-            if let Ok(forgotten) = self.ftl().forget(self.now, &target, blocks) {
+            if let Ok(forgotten) = self.ftl().trim(self.now, &target, blocks) {
                 for index in 0..blocks {
                     self.history.entry((vid, vba + index)).or_default().push((forgotten.seq, None));
                     self.stamped.push((forgotten.seq, (vid, vba + index), stamp));
@@ -216,14 +218,14 @@ impl Rig {
         assert_eq!(self.ftl().mapped(), mapped, "{why}: nothing else is mapped");
     }
 
-    /// Whether the stamp windows are those after transaction `seq`.
+    /// Whether the stamp histories are those after transaction `seq`.
     fn has_windows_of(&self, seq: Seq) -> bool {
         let vids: BTreeSet<Vid> = self.stamped.iter().map(|(_, (vid, _), _)| *vid).collect();
         vids.into_iter().all(|vid| {
             let of_vid =
                 |(at, (of, vba), stamp): &(Seq, Key, Stamp)| (*of == vid && *at <= seq).then_some((*vba, *stamp));
             let all: Vec<_> = self.stamped.iter().filter_map(of_vid).collect();
-            self.ftl().window(vid) == all[all.len().saturating_sub(crate::windows::WINDOW)..]
+            self.ftl().stamp_history(vid) == all[all.len().saturating_sub(crate::stamp_history::HISTORY)..]
         })
     }
 
@@ -251,8 +253,8 @@ impl Rig {
     }
 
     /// Everything committed so far becomes durable.
-    fn harden(&mut self) -> bool {
-        let (seq, at) = self.ftl().harden(self.now);
+    fn make_durable(&mut self) -> bool {
+        let (seq, at) = self.ftl().make_durable(self.now);
         self.now = Time::from_ns(self.now.as_ns().max(at.as_ns()) + 1);
         // A program that fails is followed by another one.
         for _ in 0..1000 {

@@ -5,6 +5,8 @@
 mod deadline;
 mod image;
 mod loads;
+#[path = "../../../testing/long.rs"]
+mod long;
 mod model;
 mod readers;
 mod variants;
@@ -14,6 +16,7 @@ use crate::vector::Vector;
 use crate::{Map, MapWriter, Step};
 pub(crate) use deadline::deadline;
 use gnstor_proto::slba::Vid;
+use long::is_long;
 use std::cell::RefCell;
 use std::sync::Arc;
 

@@ -288,5 +288,5 @@ fn readers_beside_a_writer_at_a_high_load() {
 #[test]
 fn readers_beside_a_writer_that_uses_the_stash() {
     let _deadline = crate::tests::deadline();
-    races(8, 17, [40, 34, 40], 16_000);
+    races(8, 17, [40, 34, 40], if is_long() { 16_000 } else { 3_000 });
 }

@@ -264,7 +264,7 @@ fn no_call_goes_back_in_time() {
 }
 
 #[test]
-fn an_erase_holds_every_plane_of_its_die_and_no_other() {
+fn an_erase_holds_every_plink_of_its_die_and_no_other() {
     let _deadline = crate::tests::deadline();
     let (preset, geometry, _) = ssd("pm1743");
     assert!(preset.independent_planes && preset.shape.planes > 1);

@@ -164,6 +164,11 @@ pub(in crate::engine) fn connect_of(e: &UpEntry) -> (CmRequest, u16) {
 }
 
 impl Half for PeerHalf {
+    /// A client's first frame after a pause waits until the nap of the engine's thread ends.
+    fn must_be_polled(&self) -> bool {
+        false
+    }
+
     fn poll(&mut self) -> Option<UpEntry> {
         loop {
             if let Some(e) = self.up.pop_front() {

@@ -7,6 +7,7 @@
 //! ```
 
 use super::super::conn::{Conn, To};
+use super::super::target::NotBefore;
 use super::super::{AnyHalf, ConnId, Engine, Origin, REFUSED_NO_PEER, Refused};
 use super::frame::{Frame, MAX_DATA};
 use super::wire::Wire;
@@ -263,7 +264,7 @@ impl Engine {
                 let slot = r.staging.take(bytes).expect("checked before");
                 r.staging.region.write(slot.offset, &data);
                 let origin = Origin::Remote { remote: name, tag, slot, pull: false };
-                self.start(now, ConnId(conn), origin, Time::ZERO, |qpn, tag| Down::ToOwner {
+                self.start(now, ConnId(conn), origin, NotBefore::default(), |qpn, tag| Down::ToOwner {
                     qpn,
                     local: slot,
                     address,
@@ -278,7 +279,7 @@ impl Engine {
                 }
                 let slot = r.staging.take(bytes).expect("checked before");
                 let origin = Origin::Remote { remote: name, tag, slot, pull: true };
-                self.start(now, ConnId(conn), origin, Time::ZERO, |qpn, tag| Down::FromOwner {
+                self.start(now, ConnId(conn), origin, NotBefore::default(), |qpn, tag| Down::FromOwner {
                     qpn,
                     local: slot,
                     address,
@@ -286,7 +287,7 @@ impl Engine {
                     tag,
                 });
             }
-            Frame::Response { conn, cqe } => self.remote_response(now, ConnId(conn), zerocopy::transmute!(cqe)),
+            Frame::Response { conn, cqe } => self.remote_response(ConnId(conn), zerocopy::transmute!(cqe)),
             Frame::Closed { conn } => self.break_conn(now, ConnId(conn), None),
             other => tracing::warn!("an array sent a frame that only clients send: {other:?}"),
         }

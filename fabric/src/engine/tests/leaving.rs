@@ -61,7 +61,7 @@ impl Moving {
         let conn = engine.connect(Time::ZERO, half, QPN, Port::Local(target), &CmRequest::default(), reply);
         let (queue, remote) = (puppet.seen().opened[0], Memory { address: 0, key: 0 });
         puppet.seen().on_submit = vec![
-            Effect::Pull { transfer: TransferId(1), queue, remote, local: flash.slice(0, 4096) },
+            Effect::Pull { transfer: TransferId(1), queue, cid: 0, remote, local: flash.slice(0, 4096) },
             Effect::Push {
                 transfer: TransferId(2),
                 queue,

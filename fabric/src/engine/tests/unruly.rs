@@ -34,7 +34,7 @@ fn a_client_ends_no_transfer_but_its_own_and_each_once() {
     let queue = puppet.seen().opened[0];
     let remote = Memory { address: 0, key: 0 };
     let local = flash.slice(0, 4096);
-    puppet.seen().on_submit = vec![Effect::Pull { transfer: TransferId(1), queue, remote, local }];
+    puppet.seen().on_submit = vec![Effect::Pull { transfer: TransferId(1), queue, cid: 0, remote, local }];
     let seen = puppet.clone();
     unruly(&mut array, &mut honest, &[Frame::Send { conn: 1, capsule: [0; 64] }], || seen.seen().on_submit.is_empty());
     let tag = *array.transfers.keys().next().expect("the pull is under way");
@@ -66,6 +66,7 @@ fn what_a_client_sends_after_it_closed_lands_nowhere() {
     let pull = Effect::Pull {
         transfer: TransferId(1),
         queue,
+        cid: 0,
         remote: Memory { address: 0, key: 0 },
         local: flash.slice(0, 4096),
     };

@@ -6,7 +6,7 @@ use super::{Resident, memory};
 use crate::device::{Device, DeviceError};
 use crate::hca::abi::*;
 use crate::hca::ring::{DOWN_WORDS, DownRing, UP_WORDS, UpRing};
-use crate::hca::{Down, Half, Part, Response};
+use crate::hca::{Allowance, Down, Half, Part, Response};
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
@@ -145,6 +145,12 @@ fn is_pair(first: &Part, second: &Part) -> bool {
     is_block(first) && is_block(second) && first.key == second.key && end == Some(second.address)
 }
 
+/// The two times of an allowance in one word of a descriptor (`abi.h`).
+fn allowance_word(allowance: Allowance) -> u64 {
+    debug_assert_eq!(allowance.late_ns >> 31, 0);
+    u64::from(allowance.late_ns & 0x7FFF_FFFF) << 32 | u64::from(allowance.client_late_ns.cast_unsigned())
+}
+
 impl AgentHalf {
     pub(super) fn new(
         device: &Arc<Device>,
@@ -199,11 +205,11 @@ impl AgentHalf {
                 w[2] = address & !PHASE_BIT;
                 w[3] = key_tag(key, tag);
             }
-            Down::Send { qpn, bytes, due_ns, late_after_ns } => {
+            Down::Send { qpn, bytes, due_ns, allowance } => {
                 let [lo, hi]: [u64; 2] = zerocopy::transmute!(bytes);
                 w[0] = head(DOWN_SEND, qpn, 16);
                 w[2] = due_ns & !PHASE_BIT;
-                w[4] = late_after_ns & !PHASE_BIT;
+                w[4] = allowance_word(allowance);
                 w[5] = (lo >> 63) << 40 | (hi >> 63) << 41;
                 w[6] = lo & !PHASE_BIT;
                 w[7] = hi & !PHASE_BIT;
@@ -245,7 +251,7 @@ impl AgentHalf {
             w[0] = DOWN_ANSWER << 56 | w[0] & !(0x7F << 56);
             w[4] = response.due_ns & !PHASE_BIT;
             w[5] |= (second >> 63) << 41 | (count as u64) << PARTS_SHIFT;
-            w[6] = response.late_after_ns & !PHASE_BIT;
+            w[6] = allowance_word(response.allowance);
             w[7] = second & !PHASE_BIT;
         }
         w
@@ -334,6 +340,11 @@ impl Half for AgentHalf {
             other => other,
         };
         self.push_descriptor(self.encode(message));
+    }
+
+    /// Queue owners run while an agent is resident. Before a launch the engine gets a job (`Engine::calibrate`).
+    fn must_be_polled(&self) -> bool {
+        self.resident.launches.try_lock().is_err()
     }
 
     /// Where no agent is resident, what waits in the ring is made harmless: a copy for a queue pair that no HCA has is refused. A

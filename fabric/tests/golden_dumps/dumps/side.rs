@@ -7,7 +7,7 @@ use gnstor_fabric::device::{Device, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, Unordered, idle_client};
 use gnstor_fabric::hca::soft::{SoftHalf, SoftMr, SoftQp};
-use gnstor_fabric::hca::{Down, Half};
+use gnstor_fabric::hca::{Allowance, Down, Half};
 use gnstor_fabric::mlx5::{self, Cqe64, DataSeg};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -315,7 +315,7 @@ impl Side {
     }
 
     pub(crate) fn send(&mut self, q: u32, mark: u8) {
-        self.push(Down::Send { qpn: FIRST_QPN + q, bytes: [mark; 16], due_ns: 0, late_after_ns: 1 });
+        self.push(Down::Send { qpn: FIRST_QPN + q, bytes: [mark; 16], due_ns: 0, allowance: Allowance::NEVER });
     }
 
     pub(crate) fn complete(&mut self, q: u32, counter: u16) {

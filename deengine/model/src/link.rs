@@ -21,7 +21,7 @@ const SLOTS: u64 = 1 << SLOTS_SHIFT;
 
 /// A link.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct Link {
     /// What one page takes; 0 for a link that takes no time.
     page_ps: u64,
     slots: Vec<Slot>,
@@ -36,7 +36,7 @@ struct Slot {
     used_ps: u32,
 }
 
-impl Lane {
+impl Link {
     /// An idle link; a rate of 0 takes no time.
     pub(crate) fn new(bytes_per_s: u64) -> Self {
         let page_ps = Span::transfer(u64::from(PAGE_BYTES), bytes_per_s).as_ps();

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The last writes of each volume, by block and stamp (protocol rule 6).
 //!
-//! A writer keeps its outstanding sequences within a window of [`WINDOW`], so whoever remembers the last [`WINDOW`]
+//! A writer keeps its outstanding sequences within a history of [`HISTORY`], so whoever remembers the last [`HISTORY`]
 //! blocks knows about every write that an older one may still follow, also where the block has been deallocated since
 //! and no page holds its stamp any more. Repair after a dead writer compares these lists between replicas. They are
-//! power-protected: the journal names every stamp applied, the checkpoint holds the windows whole.
+//! power-protected: the journal names every stamp applied, the checkpoint holds the histories whole.
 
-use gnstor_durable::Remembered;
+use gnstor_durable::AppliedStamp;
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{Stamp, Vid};
 
 /// Blocks remembered for each volume.
-pub const WINDOW: usize = 4096;
+pub const HISTORY: usize = 4096;
 
-/// Chains of a window: with twice as many as there are entries most have one at the most.
-const CHAINS: usize = 2 * WINDOW;
+/// Chains of a history: with twice as many as there are entries most have one at the most.
+const CHAINS: usize = 2 * HISTORY;
 /// The end of a chain.
 const END: Link = Link(u32::MAX);
 
@@ -38,18 +38,18 @@ const LAST: u32 = 1 << 16;
 const TAG_SHIFT: u32 = 17;
 
 const _: () =
-    assert!(WINDOW == 1 << LAP_SHIFT && LAPS << LAP_SHIFT < LAST, "a link names every place, and the end is none");
+    assert!(HISTORY == 1 << LAP_SHIFT && LAPS << LAP_SHIFT < LAST, "a link names every place, and the end is none");
 
 impl Link {
     #[inline]
     fn new(at: usize, lap: u32, tag: u32, is_last: bool) -> Self {
-        let place = u32::try_from(at).expect("below WINDOW");
+        let place = u32::try_from(at).expect("below HISTORY");
         Self(place | (lap % LAPS) << LAP_SHIFT | tag | if is_last { LAST } else { 0 })
     }
 
     #[inline]
     fn at(self) -> usize {
-        self.0 as usize % WINDOW
+        self.0 as usize % HISTORY
     }
 
     #[inline]
@@ -76,8 +76,8 @@ impl Link {
 /// ```
 /// Nothing is ever taken out of a chain: entries leave the ring oldest first, and those are at the chains' ends.
 #[derive(Debug, Default)]
-pub struct Window {
-    ring: Vec<Remembered>,
+pub struct StampHistory {
+    ring: Vec<AppliedStamp>,
     next: usize,
     /// How often the ring has been gone round, to be compared modulo [`LAPS`].
     lap: u32,
@@ -95,8 +95,8 @@ fn chain_of(vba: u32) -> (usize, u32) {
     (hash as u32 as usize % CHAINS, (hash >> 32) as u32 >> TAG_SHIFT << TAG_SHIFT)
 }
 
-impl Window {
-    /// The stamp of a block that was applied last within the window.
+impl StampHistory {
+    /// The stamp of a block that was applied last within the history.
     #[inline]
     pub fn held(&self, vba: u32) -> Option<Stamp> {
         self.entry(vba).map(|at| self.ring[at].stamp())
@@ -119,24 +119,24 @@ impl Window {
         self.link(vba, at);
     }
 
-    /// Remembers as [`Self::record`] does, for a restore: [`Self::settle`] comes before anything else is asked.
+    /// Remembers as [`Self::record`] does, for a restore: [`Self::link_all`] comes before anything else is asked.
     fn load(&mut self, vba: u32, stamp: Stamp) {
-        let entry = Remembered::new(vba, stamp);
-        if self.ring.len() < WINDOW {
+        let entry = AppliedStamp::new(vba, stamp);
+        if self.ring.len() < HISTORY {
             self.ring.push(entry);
         } else {
             self.ring[self.next] = entry;
         }
         self.next += 1;
-        if self.next == WINDOW {
+        if self.next == HISTORY {
             (self.next, self.lap) = (0, self.lap.wrapping_add(1));
         }
     }
 
     /// Finds out once which entries count, not anew for each of the millions that a journal names.
-    fn settle(&mut self) {
+    fn link_all(&mut self) {
         self.clear_chains();
-        let oldest = if self.ring.len() < WINDOW { 0 } else { self.next };
+        let oldest = if self.ring.len() < HISTORY { 0 } else { self.next };
         for at in (oldest..self.ring.len()).chain(0..oldest) {
             let (vba, stamp) = (self.ring[at].vba(), self.ring[at].stamp());
             if self.held(vba).is_none_or(|held| held <= stamp) {
@@ -151,15 +151,15 @@ impl Window {
     }
 
     /// The same in the ring's two parts, the older first.
-    pub(crate) fn parts(&self) -> [&[Remembered]; 2] {
-        let (newer, older) = self.ring.split_at(if self.ring.len() < WINDOW { 0 } else { self.next });
+    pub(crate) fn parts(&self) -> [&[AppliedStamp]; 2] {
+        let (newer, older) = self.ring.split_at(if self.ring.len() < HISTORY { 0 } else { self.next });
         [older, newer]
     }
 
     fn clear_chains(&mut self) {
         self.chains.clear();
         self.chains.resize(CHAINS, END);
-        self.links.resize(WINDOW, END);
+        self.links.resize(HISTORY, END);
     }
 
     /// The newest entry of a block.
@@ -202,13 +202,13 @@ impl Window {
     }
 }
 
-/// The windows of all volumes, by their ids.
+/// The histories of all volumes, by their ids.
 #[derive(Debug, Default)]
-pub(crate) struct Windows(Vec<Option<Box<Window>>>);
+pub(crate) struct StampHistories(Vec<Option<Box<StampHistory>>>);
 
-impl Windows {
+impl StampHistories {
     #[inline]
-    pub(crate) fn get(&self, vid: Vid) -> Option<&Window> {
+    pub(crate) fn get(&self, vid: Vid) -> Option<&StampHistory> {
         self.0.get(usize::from(vid.get()))?.as_deref()
     }
 
@@ -219,8 +219,8 @@ impl Windows {
 
     #[inline]
     pub(crate) fn touch(&self, vid: Vid, vba: u32) {
-        if let Some(window) = self.get(vid) {
-            window.touch(vba);
+        if let Some(history) = self.get(vid) {
+            history.touch(vba);
         }
     }
 
@@ -229,36 +229,36 @@ impl Windows {
         self.of(vid).record(vba, stamp);
     }
 
-    /// Remembers during a restore; [`Self::settle`] ends it.
+    /// Remembers during a restore; [`Self::link_all`] ends it.
     pub(crate) fn load(&mut self, vid: Vid, vba: u32, stamp: Stamp) {
         self.of(vid).load(vba, stamp);
     }
 
     /// All that a restore has found is there.
-    pub(crate) fn settle(&mut self) {
-        self.0.iter_mut().flatten().for_each(|window| window.settle());
+    pub(crate) fn link_all(&mut self) {
+        self.0.iter_mut().flatten().for_each(|history| history.link_all());
     }
 
     /// The volume's life is over: its next one starts with no stamps.
-    pub(crate) fn forget(&mut self, vid: Vid) {
-        if let Some(window) = self.0.get_mut(usize::from(vid.get())) {
-            *window = None;
+    pub(crate) fn remove(&mut self, vid: Vid) {
+        if let Some(history) = self.0.get_mut(usize::from(vid.get())) {
+            *history = None;
         }
     }
 
     /// Ascending by the volumes' ids.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Vid, &Window)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Vid, &StampHistory)> {
         self.iter_from(Vid::MIN)
     }
 
     /// The same, from this one on.
-    pub(crate) fn iter_from(&self, from: Vid) -> impl Iterator<Item = (Vid, &Window)> {
+    pub(crate) fn iter_from(&self, from: Vid) -> impl Iterator<Item = (Vid, &StampHistory)> {
         let rest = self.0.get(usize::from(from.get())..).unwrap_or_default();
-        (from.get()..=u16::MAX).zip(rest).filter_map(|(vid, window)| Some((Vid::new(vid)?, window.as_deref()?)))
+        (from.get()..=u16::MAX).zip(rest).filter_map(|(vid, history)| Some((Vid::new(vid)?, history.as_deref()?)))
     }
 
     #[inline]
-    fn of(&mut self, vid: Vid) -> &mut Window {
+    fn of(&mut self, vid: Vid) -> &mut StampHistory {
         let at = usize::from(vid.get());
         if at >= self.0.len() {
             self.0.resize_with(at + 1, || None);
@@ -276,42 +276,42 @@ mod tests {
     }
 
     #[test]
-    fn the_window_remembers_exactly_the_last_4096_blocks() {
+    fn the_history_remembers_exactly_the_last_4096_blocks() {
         let _deadline = crate::tests::deadline();
-        let mut window = Window::default();
+        let mut history = StampHistory::default();
         for vba in 0..10_000u32 {
-            window.record(vba, stamp(u64::from(vba)));
+            history.record(vba, stamp(u64::from(vba)));
         }
-        assert_eq!(window.held(10_000 - 4096), Some(stamp(10_000 - 4096)));
-        assert_eq!(window.held(10_000 - 4097), None);
-        let order: Vec<u32> = window.iter().map(|(vba, _)| vba).collect();
+        assert_eq!(history.held(10_000 - 4096), Some(stamp(10_000 - 4096)));
+        assert_eq!(history.held(10_000 - 4097), None);
+        let order: Vec<u32> = history.iter().map(|(vba, _)| vba).collect();
         assert_eq!(order, (10_000 - 4096..10_000).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_block_written_again_keeps_its_newest_stamp_when_the_old_one_leaves() {
         let _deadline = crate::tests::deadline();
-        let mut window = Window::default();
-        window.record(7, stamp(1));
-        window.record(7, stamp(2));
+        let mut history = StampHistory::default();
+        history.record(7, stamp(1));
+        history.record(7, stamp(2));
         for vba in 100..100 + 4095u32 {
-            window.record(vba, stamp(3));
+            history.record(vba, stamp(3));
         }
-        assert_eq!(window.held(7), Some(stamp(2)));
-        window.record(9, stamp(4));
-        assert_eq!(window.held(7), None);
+        assert_eq!(history.held(7), Some(stamp(2)));
+        history.record(9, stamp(4));
+        assert_eq!(history.held(7), None);
     }
 
     #[test]
-    fn a_window_that_was_loaded_is_the_one_that_was_recorded() {
+    fn a_history_that_was_loaded_is_the_one_that_was_recorded() {
         let _deadline = crate::tests::deadline();
         for steps in [0, 1, 4095, 4096, 4097, 9_000u32] {
-            let (mut recorded, mut loaded) = (Window::default(), Window::default());
+            let (mut recorded, mut loaded) = (StampHistory::default(), StampHistory::default());
             for step in 0..steps {
                 recorded.record(step * 7 % 5000, stamp(u64::from(step)));
                 loaded.load(step * 7 % 5000, stamp(u64::from(step)));
             }
-            loaded.settle();
+            loaded.link_all();
             assert!((0..5000).all(|vba| recorded.held(vba) == loaded.held(vba)), "{steps}");
             for step in steps..steps + 5_000 {
                 recorded.record(step * 3 % 5000, stamp(u64::from(step)));
@@ -323,27 +323,27 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_asked_and_however_old_a_chain_is_the_window_says_what_a_list_says() {
+    fn whatever_is_asked_and_however_old_a_chain_is_the_history_says_what_a_list_says() {
         let _deadline = crate::tests::deadline();
         // Few blocks that come often, many that come once, and some that are asked for many laps after they came.
-        let mut window = Window::default();
+        let mut history = StampHistory::default();
         let mut list = std::collections::VecDeque::new();
         let mut last = std::collections::HashMap::new();
         let mut dice = 1;
-        for step in 0..40 * WINDOW as u64 {
+        for step in 0..40 * HISTORY as u64 {
             dice = mix64(dice);
             let vba = u32::try_from((dice >> 32) % if dice & 3 == 0 { 64 } else { 200_000 }).unwrap();
-            window.record(vba, stamp(step + 1));
+            history.record(vba, stamp(step + 1));
             list.push_back(vba);
             *last.entry(vba).or_insert((0, 0)) = (step + 1, last.get(&vba).map_or(0, |(_, count)| *count) + 1);
-            if list.len() > WINDOW {
+            if list.len() > HISTORY {
                 let gone = list.pop_front().unwrap();
                 last.get_mut(&gone).unwrap().1 -= 1;
                 last.retain(|block, (_, count)| *block != gone || *count > 0);
             }
             for asked in [vba, (vba ^ 1) % 200_000, u32::try_from(step % 64).unwrap()] {
                 assert_eq!(
-                    window.held(asked),
+                    history.held(asked),
                     last.get(&asked).map(|(at, _)| stamp(*at)),
                     "block {asked}, step {step}"
                 );
@@ -358,14 +358,14 @@ mod tests {
         let (mut same, other): (Vec<u32>, Vec<u32>) = (1..40_000).partition(|&vba| chain_of(vba).0 == chain);
         let asked = same.pop().unwrap();
         for laps in 1..=3 * LAPS as usize {
-            for apart in [laps * WINDOW - 1, laps * WINDOW, laps * WINDOW + 1] {
-                let mut window = Window::default();
-                window.record(0, stamp(1));
-                (1..apart).for_each(|step| window.record(other[step % other.len()], stamp(2)));
-                window.record(same[0], stamp(3));
+            for apart in [laps * HISTORY - 1, laps * HISTORY, laps * HISTORY + 1] {
+                let mut history = StampHistory::default();
+                history.record(0, stamp(1));
+                (1..apart).for_each(|step| history.record(other[step % other.len()], stamp(2)));
+                history.record(same[0], stamp(3));
                 assert_eq!(
-                    (window.held(asked), window.held(0), window.held(same[0])),
-                    (None, (apart < WINDOW).then(|| stamp(1)), Some(stamp(3)))
+                    (history.held(asked), history.held(0), history.held(same[0])),
+                    (None, (apart < HISTORY).then(|| stamp(1)), Some(stamp(3)))
                 );
             }
         }
@@ -376,37 +376,37 @@ mod tests {
         let _deadline = crate::tests::deadline();
         let of = |chain| (0u32..).filter(move |&vba| chain_of(vba).0 == chain);
         let (mut first, mut second) = (of(1), of(2));
-        let mut window = Window::default();
+        let mut history = StampHistory::default();
         let mut step = 0;
-        let mut record = |window: &mut Window, at: usize, vba: u32| {
+        let mut record = |history: &mut StampHistory, at: usize, vba: u32| {
             let mut filler = (0u32..).filter(|&vba| chain_of(vba).0 > 2).cycle();
             while step < at {
-                window.record(filler.next().unwrap(), stamp(1));
+                history.record(filler.next().unwrap(), stamp(1));
                 step += 1;
             }
-            window.record(vba, stamp(2));
+            history.record(vba, stamp(2));
             step += 1;
         };
-        let laps = LAPS as usize * WINDOW;
+        let laps = LAPS as usize * HISTORY;
         for at in [0, 1] {
-            record(&mut window, at, first.next().unwrap());
+            record(&mut history, at, first.next().unwrap());
         }
         for at in [laps, laps + 1, 2 * laps + 1] {
-            record(&mut window, at, second.next().unwrap());
+            record(&mut history, at, second.next().unwrap());
         }
-        assert_eq!(window.held(first.next().unwrap()), None);
-        assert_eq!(window.held(second.next().unwrap()), None);
+        assert_eq!(history.held(first.next().unwrap()), None);
+        assert_eq!(history.held(second.next().unwrap()), None);
     }
 
     #[test]
-    fn a_window_told_again_in_its_order_is_the_same_window() {
+    fn a_history_told_again_in_its_order_is_the_same_history() {
         let _deadline = crate::tests::deadline();
-        let mut window = Window::default();
+        let mut history = StampHistory::default();
         for step in 0..9_000u32 {
-            window.record(step * 7 % 5000, stamp(u64::from(step)));
+            history.record(step * 7 % 5000, stamp(u64::from(step)));
         }
-        let mut again = Window::default();
-        window.iter().for_each(|(vba, stamp)| again.record(vba, stamp));
-        assert!((0..5000).all(|vba| window.held(vba) == again.held(vba)));
+        let mut again = StampHistory::default();
+        history.iter().for_each(|(vba, stamp)| again.record(vba, stamp));
+        assert!((0..5000).all(|vba| history.held(vba) == again.held(vba)));
     }
 }

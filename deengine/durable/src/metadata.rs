@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ledger: what is written through before its command completes (protocol rules 3, 10 and 12).
+//! The metadata store: what is written through before its command completes (protocol rules 3, 10 and 12).
 //!
 //! Every piece is a cell in two copies ([`crate::cell`]), so a cut leaves it as it was or as it was to be. A burial is
 //! one cell: the tombstone. The entry that it buries is dead from then on, because its generation is not above the
 //! tombstone's; clearing its place comes after.
 //!
-//! Term, map and odometer have a cell from the format on. Places of entries and tombstones get one, without content, a batch
+//! Term, map and SMART counters have a cell from the format on. Places of entries and tombstones get one, without content, a batch
 //! at a time when none is free; the header then says how many have one. So a place that should have a cell and has zeros is
 //! lost, not free.
 //!
@@ -15,14 +15,14 @@
 //!   entry       VID (2) 0 (2) generation (4) 0 (8), then the 4,096 bytes of the entry
 //!   tombstone   VID (2) ids (2) generation (4) buried at (8) term (8) version (8), then 8 times: id (16) time (8);
 //!               no content: the place is free, as for an entry
-//!   odometer    [`crate::Odometer`]
+//!   SMART counters    [`crate::SmartCounters`]
 //! ```
 
 use crate::cell::{Cell, HEAD, Kind};
 use crate::durable::Durable;
 use crate::error::DurableError;
 use crate::layout::Twin;
-use crate::odometer::Odometer;
+use crate::smart_counters::SmartCounters;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{ENTRY_BYTES, EntryError, REQUEST_IDS, VolumeEntry};
 use std::collections::BTreeMap;
@@ -49,9 +49,9 @@ pub struct Tombstone {
     pub buried_at: u64,
 }
 
-/// Everything in the ledger.
+/// Everything in the metadata store.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LedgerContents {
+pub struct Metadata {
     /// The permission entries, as [`VolumeEntry::encode`] gives them.
     pub entries: BTreeMap<Vid, Vec<u8>>,
     /// The last life of each volume id that had one.
@@ -65,16 +65,16 @@ pub struct LedgerContents {
     /// The fleet map.
     pub map: Option<Vec<u8>>,
     /// What the SSD has counted.
-    pub odometer: Odometer,
+    pub smart_counters: SmartCounters,
 }
 
-/// The ledger of an SSD. Each call returns when its change is durable in both places.
+/// The metadata store of an SSD. Each call returns when its change is durable in both places.
 ///
 /// After an error the change may or may not be found by the next open; the contents here are those without it.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct MetadataStore {
     pub(crate) durable: Durable,
-    pub(crate) contents: LedgerContents,
+    pub(crate) contents: Metadata,
     pub(crate) entries: Places,
     pub(crate) tombstones: Places,
     /// Of the last cell written.
@@ -103,7 +103,18 @@ impl Places {
     }
 }
 
-impl Ledger {
+impl MetadataStore {
+    /// Whether there is room for this volume's entry and, once the volume ends, for its tombstone.
+    pub fn has_room(&self, vid: Vid) -> bool {
+        let Metadata { entries, tombstones, .. } = &self.contents;
+        let layout = self.durable.layout();
+        let beside = entries.keys().filter(|other| **other != vid && !tombstones.contains_key(other)).count();
+        let own = usize::from(!tombstones.contains_key(&vid));
+        let is_there = entries.contains_key(&vid);
+        (is_there || entries.len() < layout.entries.count as usize)
+            && tombstones.len() + beside + own <= layout.tombstones.count as usize
+    }
+
     /// Adds or replaces the entry of a volume. `bytes` are those of a permission entry.
     ///
     /// # Errors
@@ -188,7 +199,7 @@ impl Ledger {
         let batch = u32::try_from(BATCH / twin.pitch).expect("a small batch");
         let places = first..twin.count.min(first + batch);
         if places.is_empty() {
-            return Err(DurableError::LedgerFull { what, slots: twin.count });
+            return Err(DurableError::MetadataFull { what, slots: twin.count });
         }
         self.version += 1;
         twin.prepare(self.durable.store(), kind, places.clone(), (self.durable.tag(), self.version))?;
@@ -249,12 +260,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// What the ledger holds.
-    pub fn contents(&self) -> &LedgerContents {
+    /// What the metadata store holds.
+    pub fn contents(&self) -> &Metadata {
         &self.contents
     }
 
-    /// Copies of the ledger or the header that were refused at open, with reasons. One bad copy is repaired from the
+    /// Copies of the metadata store or the header that were refused at open, with reasons. One bad copy is repaired from the
     /// other; a write that the power cut short leaves one, too.
     pub fn damaged(&self) -> &[String] {
         &self.damaged
@@ -282,7 +293,7 @@ impl Ledger {
             Kind::Map => &layout.map,
             Kind::Entry => &layout.entries,
             Kind::Tombstone => &layout.tombstones,
-            Kind::Odometer => &layout.odometer,
+            Kind::SmartCounters => &layout.smart_counters,
         }
     }
 }

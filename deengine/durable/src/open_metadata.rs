@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Opening the ledger: deciding between the copies of each cell, and repairing what a cut or a fault left behind.
+//! Opening the metadata store: deciding between the copies of each cell, and repairing what a cut or a fault left behind.
 
 use crate::bytes::{CHUNK, Fields, index, u64_at};
 use crate::cell::{Cell, Kind, Notes};
 use crate::durable::Durable;
 use crate::error::{DurableError, Refused, read};
 use crate::layout::Twin;
-use crate::ledger::{
-    ENTRY_HEAD, Ledger, LedgerContents, Places, TERM_BYTES, TOMBSTONE_BYTES, Tombstone, entry_generation,
+use crate::metadata::{
+    ENTRY_HEAD, Metadata, MetadataStore, Places, TERM_BYTES, TOMBSTONE_BYTES, Tombstone, entry_generation,
 };
-use crate::odometer::Odometer;
+use crate::smart_counters::SmartCounters;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{REQUEST_IDS, VolumeEntry};
 
@@ -28,8 +28,8 @@ impl EntryCell {
     /// # Errors
     /// [`Refused`] where this is none.
     pub fn decode(content: &[u8]) -> Result<Self, Refused> {
-        let refused = |why: String| Refused::new("an entry of the ledger", why);
-        let mut fields = Fields::new("an entry of the ledger", content);
+        let refused = |why: String| Refused::new("an entry of the metadata store", why);
+        let mut fields = Fields::new("an entry of the metadata store", content);
         let (vid, zero, generation, rest) = (fields.u16()?, fields.u16()?, fields.u32()?, fields.u64()?);
         if zero != 0 || rest != 0 {
             return Err(refused("reserved bytes are set".into()));
@@ -72,7 +72,7 @@ impl Tombstone {
     }
 }
 
-/// Calls `f` with the settled cell of each of the first `count` places of a table, `None` where it is lost; the highest version
+/// Calls `f` with the reconciled cell of each of the first `count` places of a table, `None` where it is lost; the highest version
 /// of them.
 fn for_each(
     durable: &Durable,
@@ -87,13 +87,13 @@ fn for_each(
     for first in (0..u64::from(count)).step_by(index(at_once)) {
         let bytes = index(at_once.min(u64::from(count) - first) * twin.pitch);
         for (buffer, base) in buffers.iter_mut().zip(twin.copies) {
-            read(durable.store(), base + first * twin.pitch, &mut buffer[..bytes], "reading the ledger")?;
+            read(durable.store(), base + first * twin.pitch, &mut buffer[..bytes], "reading the metadata store")?;
         }
         let [a, b] = &buffers;
         let pitch = index(twin.pitch);
         for (nth, (a, b)) in a[..bytes].chunks_exact(pitch).zip(b[..bytes].chunks_exact(pitch)).enumerate() {
             let place = u32::try_from(first + nth as u64).expect("below the count");
-            let cell = twin.settle(durable.store(), kind, place, Some(durable.tag()), [a, b], notes)?;
+            let cell = twin.reconcile(durable.store(), kind, place, Some(durable.tag()), [a, b], notes)?;
             version = cell.map_or(version, |cell| version.max(cell.version));
             f(place, cell, notes);
         }
@@ -101,12 +101,12 @@ fn for_each(
     Ok(version)
 }
 
-impl Ledger {
+impl MetadataStore {
     /// Nothing in it, and no place has a cell.
     fn fresh(durable: &Durable) -> Self {
         Self {
             durable: durable.clone(),
-            contents: LedgerContents::default(),
+            contents: Metadata::default(),
             entries: Places::default(),
             tombstones: Places::default(),
             version: 0,
@@ -117,19 +117,19 @@ impl Ledger {
 
     /// An empty one, on the store.
     pub(crate) fn format(durable: &Durable) -> Result<Self, DurableError> {
-        let mut ledger = Self::fresh(durable);
-        ledger.set_term(0)?;
-        ledger.write(Kind::Map, 0, &[])?;
-        ledger.set_odometer(&Odometer::default())?;
-        Ok(ledger)
+        let mut metadata = Self::fresh(durable);
+        metadata.set_term(0)?;
+        metadata.write(Kind::Map, 0, &[])?;
+        metadata.set_smart_counters(&SmartCounters::default())?;
+        Ok(metadata)
     }
 
-    /// Reads the ledger, repairs single bad copies, and finishes burials that were cut short.
+    /// Reads the metadata store, repairs single bad copies, and finishes burials that were cut short.
     pub(crate) fn open(durable: &Durable, mut notes: Notes) -> Result<Self, DurableError> {
-        let mut ledger = Self::fresh(durable);
+        let mut metadata = Self::fresh(durable);
         let (layout, header) = (durable.layout(), durable.header());
         let mut dead = Vec::new();
-        let Ledger { contents, entries, tombstones, version, .. } = &mut ledger;
+        let MetadataStore { contents, entries, tombstones, version, .. } = &mut metadata;
 
         let of_term = for_each(durable, (&layout.term, 1), Kind::Term, &mut notes, |_, cell, notes| {
             let Some(cell) = cell else { return };
@@ -144,13 +144,14 @@ impl Ledger {
         let of_map = for_each(durable, (&layout.map, 1), Kind::Map, &mut notes, |_, cell, _| {
             contents.map = cell.filter(|cell| !cell.content.is_empty()).map(|cell| cell.content.to_vec());
         })?;
-        let of_odometer = for_each(durable, (&layout.odometer, 1), Kind::Odometer, &mut notes, |_, cell, notes| {
-            let Some(cell) = cell else { return };
-            match Odometer::decode(cell.content) {
-                Ok(odometer) => contents.odometer = odometer,
-                Err(refused) => notes.refuse(Kind::Odometer, refused),
-            }
-        })?;
+        let of_counters =
+            for_each(durable, (&layout.smart_counters, 1), Kind::SmartCounters, &mut notes, |_, cell, notes| {
+                let Some(cell) = cell else { return };
+                match SmartCounters::decode(cell.content) {
+                    Ok(smart_counters) => contents.smart_counters = smart_counters,
+                    Err(refused) => notes.refuse(Kind::SmartCounters, refused),
+                }
+            })?;
 
         let places = (&layout.tombstones, header.tombstones);
         let of_tombstones = for_each(durable, places, Kind::Tombstone, &mut notes, |place, cell, notes| {
@@ -191,14 +192,14 @@ impl Ledger {
         })?;
         entries.free.reverse();
 
-        *version = [of_term, of_map, of_odometer, of_tombstones, of_entries].into_iter().fold(0, u64::max);
+        *version = [of_term, of_map, of_counters, of_tombstones, of_entries].into_iter().fold(0, u64::max);
         for place in dead {
-            ledger.write(Kind::Entry, place, &[])?;
-            ledger.entries.free.push(place);
+            metadata.write(Kind::Entry, place, &[])?;
+            metadata.entries.free.push(place);
         }
-        ledger.damaged = notes.refused;
-        ledger.lost = notes.lost;
-        Ok(ledger)
+        metadata.damaged = notes.refused;
+        metadata.lost = notes.lost;
+        Ok(metadata)
     }
 }
 

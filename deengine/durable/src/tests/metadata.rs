@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The metadata store without power cuts: what it keeps, what it refuses, and what one bad copy does.
+
+use super::{Bench, SIZES, entry, vid};
+use crate::cell::Kind;
+use crate::{Durable, DurableError, Sizes, State, Tombstone};
+use gnstor_flash::Store;
+use gnstor_proto::vendor::REQUEST_IDS;
+
+#[test]
+fn a_volume_has_room_only_where_its_tombstone_has() {
+    let _deadline = crate::tests::deadline();
+    let bench = Bench::new();
+    let mut metadata = bench.format().metadata;
+    let (entries, tombstones) = (u64::from(SIZES.volumes), u64::from(SIZES.tombstones()));
+    for raw in 1..=tombstones - entries {
+        let raw = vid(u16::try_from(raw).unwrap());
+        assert!(metadata.has_room(raw));
+        metadata.put_entry(raw, &entry(raw, 1, 1)).unwrap();
+        metadata.bury(raw, Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+    }
+    for raw in 1001..=1000 + u16::try_from(entries).unwrap() {
+        assert!(metadata.has_room(vid(raw)));
+        metadata.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap();
+        assert!(metadata.has_room(vid(raw)), "its own place is room enough");
+    }
+    assert!(!metadata.has_room(vid(2000)), "every entry is in use");
+    metadata.bury(vid(1001), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+    assert!(!metadata.has_room(vid(2000)), "every tombstone is in use, or reserved for a volume that lives");
+    assert!(metadata.has_room(vid(1001)), "its tombstone is replaced");
+    for raw in 1002..=1000 + u16::try_from(entries).unwrap() {
+        metadata.bury(vid(raw), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+    }
+}
+
+#[test]
+fn everything_comes_back() {
+    let _deadline = crate::tests::deadline();
+    let bench = Bench::new();
+    let mut metadata = bench.format().metadata;
+    metadata.set_term(9).unwrap();
+    metadata.set_map(&[7; 5000]).unwrap();
+    for raw in 1..=4 {
+        metadata.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap();
+    }
+    assert!(matches!(metadata.put_entry(vid(5), &entry(vid(5), 1, 1)), Err(DurableError::MetadataFull { .. })));
+    metadata.put_entry(vid(2), &entry(vid(2), 1, 2)).unwrap();
+    let ids: Vec<_> = (0..12).map(|n| ([n; 16], u64::from(n))).collect();
+    let ids_of = ids.clone();
+    metadata.bury(vid(3), Tombstone { generation: 1, term: 5, version: 6, ids: ids_of, buried_at: 1_000 }).unwrap();
+    metadata.put_entry(vid(5), &entry(vid(5), 8, 1)).unwrap();
+    let opened = bench.open();
+    assert_eq!(opened.metadata.contents(), metadata.contents());
+    assert_eq!((opened.state, opened.metadata.damaged()), (State::Fresh, &[] as &[String]));
+    let contents = metadata.contents();
+    assert_eq!(contents.entries.keys().map(|v| v.get()).collect::<Vec<_>>(), [1, 2, 4, 5]);
+    assert_eq!(contents.tombstones[&vid(3)].ids, ids[..REQUEST_IDS]);
+    assert_eq!((contents.tombstones[&vid(3)].term, contents.tombstones[&vid(3)].version), (5, 6));
+    assert_eq!((contents.term, contents.map.as_deref()), (9, Some(&[7; 5000][..])));
+}
+
+#[test]
+fn a_buried_generation_stays_buried() {
+    let _deadline = crate::tests::deadline();
+    let bench = Bench::new();
+    let mut metadata = bench.format().metadata;
+    metadata.put_entry(vid(1), &entry(vid(1), 4, 1)).unwrap();
+    metadata.bury(vid(1), Tombstone { generation: 4, ..Tombstone::default() }).unwrap();
+    let mut metadata = bench.open().metadata;
+    assert!(matches!(metadata.put_entry(vid(1), &entry(vid(1), 4, 9)), Err(DurableError::Buried { buried: 4, .. })));
+    metadata.put_entry(vid(1), &entry(vid(1), 5, 1)).unwrap();
+    // An older burial changes nothing; a new life keeps the tombstone of the one before.
+    metadata.bury(vid(1), Tombstone { generation: 3, ..Tombstone::default() }).unwrap();
+    let metadata = bench.open().metadata;
+    assert_eq!(metadata.contents().tombstones[&vid(1)].generation, 4);
+    assert!(metadata.contents().entries.contains_key(&vid(1)));
+}
+
+#[test]
+fn wrong_bytes_are_refused_before_anything_is_written() {
+    let _deadline = crate::tests::deadline();
+    let bench = Bench::new();
+    let mut metadata = bench.format().metadata;
+    let before = bench.power.ops();
+    assert!(matches!(metadata.put_entry(vid(1), &entry(vid(2), 1, 1)), Err(DurableError::Entry { .. })));
+    assert!(matches!(metadata.put_entry(vid(1), &[0; 4096]), Err(DurableError::Entry { .. })));
+    assert!(matches!(metadata.set_map(&[0; 6001]), Err(DurableError::TooLarge { .. })));
+    assert_eq!(bench.power.ops(), before);
+}
+
+#[test]
+fn one_bad_copy_is_repaired_and_two_are_a_loss() {
+    let _deadline = crate::tests::deadline();
+    let bench = Bench::new();
+    bench.format();
+    let mut metadata = bench.open().metadata;
+    metadata.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
+    let copies = bench.open().durable.layout().entries.copies;
+    for copy in copies {
+        bench.flip(copy + 1000, 5);
+        let opened = bench.open();
+        assert_eq!(opened.metadata.contents(), metadata.contents());
+        assert_eq!(
+            (opened.metadata.damaged().len(), opened.metadata.lost().len()),
+            (1, 0),
+            "{:?}",
+            opened.metadata.damaged()
+        );
+        assert!(bench.open().metadata.damaged().is_empty(), "it was repaired");
+    }
+    copies.into_iter().for_each(|copy| bench.flip(copy + 1000, 5));
+    let opened = bench.open();
+    assert!(opened.metadata.contents().entries.is_empty());
+    assert_eq!((opened.metadata.damaged().len(), opened.metadata.lost()), (2, &[Kind::Entry][..]));
+}
+
+#[test]
+fn nothing_of_an_earlier_format_is_found_again() {
+    let _deadline = crate::tests::deadline();
+    let bench = Bench::new();
+    let mut metadata = bench.format().metadata;
+    metadata.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
+    metadata.bury(vid(2), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+    metadata.set_term(4).unwrap();
+    for damage in [false, true] {
+        if damage {
+            let mut metadata = bench.open().metadata;
+            metadata.set_term(4).unwrap();
+            (0..2).for_each(|copy| bench.flip(copy * 4096 + 100, 1));
+            assert!(matches!(Durable::open(bench.store(), SIZES), Err(DurableError::Header { .. })));
+        }
+        let opened = bench.format();
+        assert_eq!(opened.metadata.contents(), bench.open().metadata.contents());
+        assert_eq!(bench.open().metadata.contents(), &Default::default());
+        assert_eq!(bench.open().metadata.damaged(), &[] as &[String]);
+    }
+}
+
+#[test]
+fn other_sizes_and_no_format_are_refused_with_the_reason() {
+    let _deadline = crate::tests::deadline();
+    let bench = Bench::new();
+    let error = Durable::open(bench.store(), SIZES).unwrap_err().to_string();
+    assert!(error.contains("never formatted"), "{error}");
+    bench.format();
+    let other = Sizes { superblocks: 7, ..SIZES };
+    let error = Durable::open(bench.store(), other).unwrap_err().to_string();
+    assert!(error.contains("`superblocks` = 8, not 7"), "{error}");
+    let large = Sizes { map_words: 1 << 30, ..SIZES };
+    assert!(matches!(Durable::open(bench.store(), large), Err(DurableError::StoreTooSmall { .. })));
+}
+
+/// How long a journal is made is a choice that changes from build to build.
+#[test]
+fn the_journal_is_as_long_as_it_was_made() {
+    let _deadline = crate::tests::deadline();
+    let bench = Bench::new();
+    bench.format();
+    for journal_bytes in [16 * 4096, SIZES.journal_bytes * 8] {
+        let opened = Durable::open(bench.store(), Sizes { journal_bytes, ..SIZES }).unwrap();
+        assert_eq!(*opened.durable.sizes(), SIZES);
+    }
+}
+
+/// Makes both copies of a place zeros.
+fn wipe(bench: &Bench, copies: [u64; 2]) {
+    copies.into_iter().for_each(|at| bench.ram.write(at, &[0; 4096]).unwrap());
+    bench.ram.sync().unwrap();
+}
+
+#[test]
+fn a_place_of_which_nothing_is_left_is_lost_unless_it_was_never_used() {
+    let _deadline = crate::tests::deadline();
+    let bench = Bench::new();
+    let opened = bench.format();
+    let layout = opened.durable.layout();
+    let singles = [(Kind::Term, layout.term), (Kind::Map, layout.map), (Kind::SmartCounters, layout.smart_counters)];
+    for (kind, twin) in singles {
+        let before = [0, 1].map(|copy| {
+            let mut bytes = [0; 4096];
+            bench.ram.read(twin.copies[copy], &mut bytes).unwrap();
+            bytes
+        });
+        wipe(&bench, twin.copies);
+        assert_eq!(bench.open().metadata.lost(), [kind], "never set since the format, but written by it");
+        twin.copies.into_iter().zip(before).for_each(|(at, bytes)| bench.ram.write(at, &bytes).unwrap());
+    }
+    assert!(bench.open().metadata.lost().is_empty());
+    // Places that nobody has used are not looked at.
+    wipe(&bench, layout.entries.copies);
+    wipe(&bench, layout.tombstones.copies);
+    let mut metadata = bench.open().metadata;
+    assert!(metadata.lost().is_empty());
+    metadata.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
+    metadata.bury(vid(2), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+    wipe(&bench, layout.entries.copies);
+    let opened = bench.open();
+    assert_eq!(opened.metadata.lost(), [Kind::Entry]);
+    assert!(opened.metadata.damaged().iter().all(|why| why.contains("Entry 0") && why.contains("zeros")));
+    // A page of tombstones is eight places, of which the first was used and all have a cell.
+    wipe(&bench, layout.tombstones.copies);
+    let mut metadata = bench.open().metadata;
+    assert_eq!(metadata.lost(), [[Kind::Tombstone; 8].as_slice(), &[Kind::Entry]].concat());
+    // What is put there makes the place whole again.
+    metadata.put_entry(vid(1), &entry(vid(1), 1, 2)).unwrap();
+    assert_eq!(bench.open().metadata.lost(), [Kind::Tombstone; 8]);
+}
