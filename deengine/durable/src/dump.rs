@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The power-failure dump: the journal's tail and the buffered pages, written in the last milliseconds and believed
-//! only whole.
+//! The power-failure dump: the journal's tail and the buffered pages. It is used whole or not at all.
 //!
 //! ```text
 //!   head (4 KiB) | tail, to 4 KiB | group | group | ... | commit (4 KiB)
 //!
-//!   head    crc (4) "GNVD" (4) tag (8) number (8) boot (4) 0 (4) durable seq (8) last seq (8) tail bytes (8) tail crc (4)
-//!   group   crc (4) "GNVG" (4) tag (8) number (8) index (4) records (2) data pages (2) data crc (4), at 64: up to 63 records of 64 bytes;
-//!           then the data pages of its records, in order
-//!   record  page (4) kind (4: 0 padding, 1 data) vid (2) 0 (2) generation (4) vba (4) lease epoch (4) sequence (8) sum (4) 0 (4) seq (8)
+//!   head    crc (4) "GNVD" (4) tag (8) number (8) boot (4) 0 (4) durable seq (8) last seq (8) tail bytes (8)
+//!           tail crc (4)
+//!   group   crc (4) "GNVG" (4) tag (8) number (8) index (4) records (2) data pages (2) data crc (4),
+//!           at 64: up to 63 records of 64 bytes; then the data pages of its records, in order
+//!   record  page (4) kind (4: 0 padding, 1 data) vid (2) 0 (2) generation (4) vba (4) lease epoch (4) sequence (8)
+//!           sum (4) 0 (4) seq (8)
 //!   commit  crc (4) "GNVF" (4) tag (8) number (8) total bytes (8) groups (4) chain (4) records (8)
 //! ```
-//! The first `crc` of a page covers all that follows in it; `chain` covers the heads of the dump and of all groups,
-//! which cover the rest. `number` is the header's: an invalidation is a new number there.
+//! The first `crc` of a page covers the rest of the page. `chain` covers the heads of the dump and of all
+//! groups, which cover the rest. `number` is the header's: to invalidate a dump, the header gets a new
+//! number.
 
 use crate::bytes::{PAGE, PAGE_U64, is_sealed, round_up, seal, set, u16_at, u32_at, u64_at};
 use crate::durable::Durable;
@@ -39,12 +41,13 @@ pub struct DumpPage<'a> {
     pub data: Option<&'a [u8; 4096]>,
 }
 
-/// Bytes of a dump with so much in it.
+/// Bytes of a dump with a tail of this length and this many pages.
 pub fn bytes_for(tail_bytes: u64, pages: u64) -> u64 {
     PAGE_U64 * (2 + tail_bytes.div_ceil(PAGE_U64) + pages.div_ceil(GROUP_RECORDS as u64) + pages)
 }
 
-/// Writes a dump; its bytes. [`DumpWriter`] does the same where the data of the pages is read into one buffer.
+/// Writes a dump and returns its bytes. [`DumpWriter`] does the same where the data of all pages is read into
+/// one buffer.
 ///
 /// # Errors
 /// As [`DumpWriter`].
@@ -76,11 +79,11 @@ pub struct DumpWriter {
 }
 
 impl DumpWriter {
-    /// Begins a dump with the tail of the journal: everything committed that is not durable.
+    /// Begins a dump with the tail of the journal: all committed transactions that are not durable.
     ///
     /// # Errors
-    /// Where an older dump has not been invalidated since the store was opened, where the tail is beyond the energy
-    /// budget, or where the store fails.
+    /// Where an older dump has not been invalidated since the store was opened, where the tail is beyond the
+    /// energy budget, or where the store fails.
     pub fn begin(durable: &Durable, journal: &Journal) -> Result<Self, DurableError> {
         let number = durable.dump_number()?;
         let tail = journal.tail();
@@ -202,7 +205,7 @@ impl DumpWriter {
     }
 }
 
-/// What stands in the dump's place.
+/// Contents of the dump's area.
 #[derive(Debug)]
 pub enum DumpState {
     /// A whole dump.
@@ -233,7 +236,8 @@ impl Dump {
         self.boot
     }
 
-    /// The journal was durable up to here when the dump was written. A replay that ends before has met damage.
+    /// The journal was durable up to here when the dump was written. A replay that ends before it has met
+    /// damage.
     pub fn durable(&self) -> Seq {
         self.durable
     }
@@ -246,7 +250,7 @@ impl Dump {
     /// Calls `f` with the transactions after `from`, in order; `from` is where replay ended.
     ///
     /// # Errors
-    /// What `f` returns; [`DurableError::DumpGap`] where the dump does not reach back to `from`.
+    /// The error of `f`; [`DurableError::DumpGap`] where the dump does not reach back to `from`.
     pub fn replay<E: From<DurableError>>(
         &self,
         from: Seq,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The system area as a whole: formatting, opening, and what its header promises.
+//! The system area as a whole: formatting, opening, and its header.
 
 use crate::bytes::{CHUNK, PAGE, PAGE_U64, index};
 use crate::cell::{Cell, Kind, Notes};
@@ -40,7 +40,7 @@ struct Current {
     dump_resolved: bool,
 }
 
-/// What formatting or opening gives.
+/// Result of formatting or opening.
 #[derive(Debug)]
 pub struct Opened {
     /// The durable side.
@@ -76,11 +76,11 @@ fn is_blank(copies: &[Vec<u8>; 2]) -> bool {
 }
 
 impl Durable {
-    /// Makes an empty one: no metadata store entries, an empty journal, an empty checkpoint. What an earlier format left is
-    /// never found again. A cut during formatting leaves a store that [`Self::open`] refuses.
+    /// Formats a store: an empty metadata store, an empty journal, an empty checkpoint. Contents of an
+    /// earlier format never come back. [`Self::open`] refuses a store whose formatting was cut short.
     ///
     /// # Errors
-    /// Where the sizes make no sense, the store is too small, or it fails.
+    /// Where the sizes are impossible, the store is too small, or it fails.
     pub fn format(store: Arc<dyn Store>, sizes: Sizes, id: u64) -> Result<Opened, DurableError> {
         let layout = check_room(store.as_ref(), &sizes)?;
         let copies = read_header(store.as_ref())?;
@@ -122,11 +122,12 @@ impl Durable {
         Ok(Opened { durable, metadata, state: State::Fresh })
     }
 
-    /// Opens what was formatted, repairs what a cut left half-written in header and metadata store, and changes nothing else.
-    /// Journal and dump are as long, and the tables have room for as many volumes, as when the store was formatted.
+    /// Opens a formatted store, and repairs cells that a cut left half-written in header and metadata store.
+    /// Nothing else changes. Journal and dump are as long, and the tables have room for as many volumes, as
+    /// when the store was formatted.
     ///
     /// # Errors
-    /// Where the store is no formatted one, has other sizes, or fails.
+    /// Where the store is not formatted, has other sizes, or fails.
     pub fn open(store: Arc<dyn Store>, sizes: Sizes) -> Result<Opened, DurableError> {
         sizes.check()?;
         // The header's place does not depend on them.
@@ -134,7 +135,7 @@ impl Durable {
         if store.len() < 2 * PAGE_U64 {
             return Err(DurableError::StoreTooSmall { has: store.len(), needs: layout.end });
         }
-        // What is read from here on must not be undone by a later cut.
+        // A later cut must not undo bytes that are read from here on.
         sync(store.as_ref(), "opening")?;
         let copies = read_header(store.as_ref())?;
         let mut notes = Notes::default();
@@ -187,13 +188,13 @@ impl Durable {
         &self.shared.sizes
     }
 
-    /// Goes on after a replay, with a boot number of its own that is durable before this returns; from here on the SSD
-    /// counts as running. An intact dump is adopted next ([`Journal::adopt`]). No sequence number that replay or a dump
-    /// gave out is used again; one that stood only on a page that was never durable may be, and that page is void: its
-    /// boot is an older one.
+    /// Continues after a replay, with a boot number of its own that is durable before this returns. From here
+    /// on the SSD counts as running. The caller adopts an intact dump next ([`Journal::adopt`]). Sequence
+    /// numbers of replay and dump are not used again. A number that stood only on a page that was never
+    /// durable may be, and that page is void because its boot is older.
     ///
     /// # Errors
-    /// Where the replay met damage ([`Self::fresh_journal`] is the way then), or the store fails.
+    /// Where the replay met damage (then call [`Self::fresh_journal`]), or the store fails.
     pub fn into_journal(&self, replayed: &Replayed) -> Result<Journal, DurableError> {
         if let End::Damaged { reason } = &replayed.end {
             return Err(DurableError::JournalDamaged { last: replayed.last, reason: reason.clone() });
@@ -211,9 +212,9 @@ impl Durable {
         Ok(Journal::new(self.clone(), self.boot(), replayed.slot.page, replayed.page, replayed.last))
     }
 
-    /// Begins anew after a rebuild from the pages' records: no checkpoint and nothing of the old journal counts any
-    /// more, and until a checkpoint has been finished [`Self::checkpoint`] says so. Page and transaction numbers start
-    /// above all that may be on the store.
+    /// Begins anew after a rebuild from the pages' records: the old checkpoints and the old journal do not
+    /// count any more. [`Self::checkpoint`] returns an error until a checkpoint is finished. Page and
+    /// transaction numbers start above all numbers that may be on the store.
     ///
     /// # Errors
     /// Where the store fails.
@@ -233,8 +234,8 @@ impl Durable {
         Ok(Journal::new(self.clone(), header.boot, header.journal_page, header.journal_page, header.floor))
     }
 
-    /// Everything is durable and nothing more will be written: the next open says [`State::Clean`]. A later flush takes
-    /// it back first.
+    /// Everything is durable and no write follows: the next open returns [`State::Clean`]. A later flush
+    /// takes it back first.
     ///
     /// # Errors
     /// Where the journal has a tail that is not durable, or the store fails.

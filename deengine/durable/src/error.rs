@@ -164,9 +164,9 @@ pub enum DurableError {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{what}: {why}")]
 pub struct Refused {
-    /// What was read.
+    /// Structure that was read.
     pub what: &'static str,
-    /// What is wrong with it.
+    /// Reason.
     pub why: String,
 }
 
@@ -176,7 +176,7 @@ impl Refused {
     }
 }
 
-/// No checkpoint, or not this one, can be used: the map is to be rebuilt from the pages' records.
+/// No checkpoint, or not this one, can be used: the caller rebuilds the map from the pages' records.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("the checkpoint cannot be used: {reason}")]
 pub struct Unusable {
@@ -204,7 +204,7 @@ pub(crate) fn write(store: &dyn Store, at: u64, data: &[u8], what: &'static str)
     store.write(at, data).map_err(|source| DurableError::Io { what, at, source })
 }
 
-/// What the flash has programmed is durable before anything is written that names it; whether that took a sync.
+/// Makes programs of the flash durable before a write names their pages. Returns whether that took a sync.
 pub(crate) fn barrier(store: &dyn Store, what: &'static str) -> Result<bool, DurableError> {
     store.barrier().map_err(|source| DurableError::Io { what, at: 0, source })
 }

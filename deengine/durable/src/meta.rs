@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a checkpoint holds besides the map's words.
+//! The meta of a checkpoint: all state besides the map's words.
 //!
 //! ```text
-//!   next order (8) | page seq (8) | written by hosts (8) | written to flash (8) | superblocks (4) | bad blocks (4) | 0 (4) | 1 (4)
+//!   next order (8) | page seq (8) | written by hosts (8) | written to flash (8) | superblocks (4) | bad blocks (4)
+//!   | 0 (4) | 1 (4)
 //!   superblock: state (1), stream (1), 0 (2), erases (4), order (8)         state: 0 free, 1 open, 2 closed, 3 dead
 //!   bad block:  number (4)
 //!   volume:     VID (2), stamps (2), transactions ahead (4), then each: vba (4), lease epoch (4), sequence (8)
 //! ```
-//! Volumes come in ascending order until the end. Their histories are copied one after the other while the map's image is written, each as it is so many
-//! transactions after the one at which the checkpoint began: whoever replays the journal leaves out what a history knows already. An older form has the
-//! number of volumes in place of the second last word, 0 in place of the last, all histories as they were when the checkpoint began, and of a volume VID (2),
-//! 0 (2), stamps (4).
+//! Volumes come in ascending order until the end. Their stamp histories are copied one after the other while
+//! the map's image is written. Each is as it is `ahead` transactions after the checkpoint began, and a replay
+//! leaves out the transactions that a history contains already.
+//!
+//! An older form has the number of volumes in place of the second last word and 0 in place of the last. Its
+//! histories are as of the checkpoint's begin, and a volume is VID (2), 0 (2), stamps (4).
 
 use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields};
 use crate::error::{DurableError, Refused};
@@ -22,7 +25,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const WHAT: &str = "a checkpoint's meta";
 
-/// What a superblock is used for.
+/// Use of a superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SuperblockState {
     /// Erased.
@@ -42,7 +45,7 @@ pub enum SuperblockState {
 /// A superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SuperblockMeta {
-    /// What it is used for.
+    /// Use of the superblock.
     pub state: SuperblockState,
     /// How often it has been erased.
     pub erases: u32,
@@ -50,7 +53,7 @@ pub struct SuperblockMeta {
     pub order: u64,
 }
 
-/// A block of a stamp history, as it stands in a checkpoint: what is kept so in memory is copied as it is.
+/// A block and its stamp in a stamp history. Memory and checkpoint have the same layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct AppliedStamp {
@@ -87,13 +90,14 @@ const WITH_AHEAD: u32 = 1;
 pub struct HistoryMeta {
     /// The volume.
     pub vid: Vid,
-    /// It knows of so many transactions after the one at which the checkpoint began.
+    /// Transactions after the begin of the checkpoint that the history contains.
     pub ahead: u32,
     /// Oldest first.
     pub stamps: Vec<AppliedStamp>,
 }
 
-/// The state of an SSD besides its map, exactly after one transaction; but for the histories, which may know of more.
+/// The state of an SSD besides its map, exactly after one transaction. Stamp histories may contain later
+/// ones.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Meta {
     /// Every superblock.
@@ -212,7 +216,8 @@ impl Meta {
         while if has_ahead { fields.left() > 0 } else { histories.len() < volumes as usize } {
             let raw = fields.u16()?;
             let vid = Vid::new(raw).ok_or_else(|| refused(format!("volume id {raw}")))?;
-            // As many as there are ids at the most: volumes may have gone, and others come, while histories were copied.
+            // There may be more than `volumes`: some may have ended, and others begun, while histories were
+            // copied.
             if histories.last().is_some_and(|last| last.vid >= vid) {
                 return Err(refused(format!("a history of volume {raw} out of its order")));
             }
@@ -245,8 +250,8 @@ fn check_room(meta: &[u8], sizes: &Sizes) -> Result<(), DurableError> {
     Ok(())
 }
 
-/// Appends a volume's history, as it is `ahead` transactions after the checkpoint began. It comes in two parts, the older first, so that a ring is copied
-/// from where it is.
+/// Appends a volume's stamp history, as it is `ahead` transactions after the checkpoint began. It comes in
+/// two parts, the older first, so that a ring is copied without another copy.
 ///
 /// # Errors
 /// Where there is no room for it.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Opening the metadata store: deciding between the copies of each cell, and repairing what a cut or a fault left behind.
+//! Opening the metadata store: chooses between the copies of each cell, and repairs damage of cuts and
+//! faults.
 
 use crate::bytes::{CHUNK, Fields, index, u64_at};
 use crate::cell::{Cell, Kind, Notes};
@@ -13,7 +14,7 @@ use crate::smart_counters::SmartCounters;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{REQUEST_IDS, VolumeEntry};
 
-/// What a permission entry's cell holds.
+/// Content of a permission entry's cell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryCell {
     /// The volume.
@@ -72,8 +73,8 @@ impl Tombstone {
     }
 }
 
-/// Calls `f` with the reconciled cell of each of the first `count` places of a table, `None` where it is lost; the highest version
-/// of them.
+/// Calls `f` with the cell of each of the first `count` places of a table, `None` where it is lost. Returns
+/// the highest version.
 fn for_each(
     durable: &Durable,
     (twin, count): (&Twin, u32),
