@@ -249,8 +249,8 @@ impl Durable {
         })
     }
 
-    /// The SSD is in use, durably: to be called before the first new write where [`Self::into_journal`] was not just
-    /// before.
+    /// Marks the SSD as in use, durably. Call this before the first new write, unless [`Self::into_journal`]
+    /// came just before.
     ///
     /// # Errors
     /// Where the store fails.
@@ -261,8 +261,8 @@ impl Durable {
         self.update(|header| header.mode = Mode::Running)
     }
 
-    /// The dump does not count any more, durably: its content is durable in its proper places, or it was torn, or there
-    /// was none. Needed after each open before a dump can be written.
+    /// Invalidates the dump, durably: its content is durable in its proper places, or it was torn, or there
+    /// was none. Required after each open before a dump can be written.
     ///
     /// # Errors
     /// Where the store fails.
@@ -330,8 +330,8 @@ fn check_room(store: &dyn Store, sizes: &Sizes) -> Result<Layout, DurableError> 
     Ok(layout)
 }
 
-/// Zeroes whatever is not zero, the words of checkpoints excepted: they count only under a head. The life that begins
-/// then.
+/// Zeroes all bytes except the words of checkpoints, which count only under a head. Returns the life of the
+/// new format.
 fn wipe(store: &dyn Store, layout: &Layout) -> Result<u64, DurableError> {
     let areas = [(0, layout.checkpoints[0])].into_iter().chain(layout.checkpoints.map(|at| (at, at + PAGE_U64)));
     let (zeros, mut buffer) = (vec![0; CHUNK], vec![0; CHUNK]);

@@ -78,11 +78,11 @@ impl Ring<'_> {
 }
 
 impl Durable {
-    /// Calls `f` with every transaction after `from`, which is the [`crate::Restored::seq`] of a checkpoint. A page is
-    /// checked whole before anything of it is handed out.
+    /// Calls `f` with every transaction after `from`, which is the [`crate::Restored::seq`] of a checkpoint.
+    /// A page is checked as a whole before `f` gets any part of it.
     ///
     /// # Errors
-    /// What `f` returns; where the store fails; or where no checkpoint stands at `from`.
+    /// The error of `f`; where the store fails; or where no checkpoint stands at `from`.
     pub fn replay<E: From<DurableError>>(
         &self,
         from: Seq,

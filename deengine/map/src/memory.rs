@@ -35,13 +35,14 @@ pub(crate) struct Memory {
     region: Arc<HostRegion>,
 }
 
-// SAFETY: all that is reached through `base` are atomics in memory that the region keeps alive wherever it is moved.
+// SAFETY: everything reached through `base` is an atomic in memory that the region keeps alive wherever it
+// moves.
 unsafe impl Send for Memory {}
 // SAFETY: as above; atomics may be shared.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Zeroed memory of `lines` lines and `tail` words more; what is never written costs nothing.
+    /// Zeroed memory of `lines` lines and `tail` words more. Memory that is never written costs nothing.
     pub(crate) fn new(lines: usize, tail: usize) -> std::io::Result<Self> {
         let too_large = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "a map beyond the address space");
         let words = lines.checked_mul(SLOTS).and_then(|slots| slots.checked_add(tail)).ok_or_else(too_large)?;
@@ -81,8 +82,7 @@ impl Memory {
         &self.words()[self.lines * SLOTS..]
     }
 
-    /// Has a line fetched into the cache while something else is done. Does nothing where the processor has no
-    /// instruction that Rust names.
+    /// Prefetches a line into the cache. No effect where Rust names no such instruction of the processor.
     #[inline]
     pub(crate) fn prefetch(&self, line: u64) {
         let at = self.index(line);

@@ -17,7 +17,7 @@ use std::arch::x86_64::{
 /// [`Shape::other`] multiplies the number of buckets as one of 32 bits.
 pub(crate) const MAX_BUCKETS: u64 = (1 << 32) - 1;
 
-/// What the probes of eight keys have.
+/// Probes of eight keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Places {
     pub(crate) tag: __m512i,
@@ -25,7 +25,7 @@ pub(crate) struct Places {
     pub(crate) second: __m512i,
 }
 
-/// What a check found in the eight words of a bucket. Bit i: word i.
+/// Result of checking the eight words of a bucket. Bit i: word i.
 #[derive(Clone, Copy)]
 pub(crate) struct Checked {
     /// Not empty.
@@ -93,8 +93,8 @@ impl Shape {
         self.other_of_eight(all(bucket), self.rem_of_eight(slots))
     }
 
-    /// Whether the words of a bucket are slots that could be there: taken, with a page below `pages`, a remainder that
-    /// is possible ([`Self::is_possible`]), and a key that some block has ([`super::block_of`]).
+    /// Whether the words of a bucket are possible slots: used, with a page below `pages`, a possible
+    /// remainder ([`Self::is_possible`]), and the key of a block ([`super::block_of`]).
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq,avx512ifma")]
     pub(crate) fn check_eight(&self, bucket: u64, slots: __m512i) -> Checked {
