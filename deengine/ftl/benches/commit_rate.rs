@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU of one commit and of one read, 4 KiB, null preset; and reads on two threads with and without a writer beside them.
+//! CPU of one commit and of one read, 4 KiB, null preset; and reads on two threads with and without a writer
+//! beside them.
 //!
 //! `cargo bench -p gnstor-ftl --bench commit_rate -- [--gib 1] [--writes N] [--reads N] [--json]`
 //!
-//! Nothing waits for modelled time, so what is left is what the layer itself costs. A commit's share of collection and
-//! journal is in its figure; moving the data into the frame is not.
+//! No call waits for modelled time, so the figures are the layer's own cost. A commit's share of collection
+//! and journal is in its figure; moving the data into the frame is not.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and has threads")]
 
 mod common;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The last resort: the map from out-of-band records. Linear in pages, so nanoseconds for each page, at two sizes.
+//! A rebuild of the map from out-of-band records. It is linear in pages: nanoseconds for each page, at two
+//! sizes.
 //!
 //! `cargo bench -p gnstor-ftl --bench rebuild -- [--small-gib 2] [--large-gib 8] [--json]`
 //!
-//! RAM media, all logical pages really written (their data left as it is), no checkpoint and no journal: those are zeroed.
-//! The layer uses as many threads as the process may run on, so one thread is asked for with `taskset -c 0`; the bench
-//! says how many there were.
+//! RAM media, all logical pages written, with any data; checkpoint and journal are zeroed. The layer uses as
+//! many threads as the process may run on, so use `taskset -c 0` for one thread. The bench prints how many
+//! there were.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod common;
@@ -57,7 +58,7 @@ fn measure(gib: u64, threads: usize) {
     }
 }
 
-/// Journal and checkpoints become zeros: they are what the store ends with.
+/// Journal and checkpoints become zeros: they are the end of the store.
 fn forget_the_map(config: &FtlConfig, logical_pages: u64, preset: &Preset) {
     let sizes = FtlConfig::sizes(preset, logical_pages, config.dump_bytes).expect("a size that can be");
     let zeros = vec![0; 1 << 20];

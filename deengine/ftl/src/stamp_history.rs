@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The last writes of each volume, by block and stamp (protocol rule 6).
+//! Stamp histories: the last writes of each volume, by block and stamp (protocol rule 6).
 //!
-//! A writer keeps its outstanding sequences within a history of [`HISTORY`], so whoever remembers the last [`HISTORY`]
-//! blocks knows about every write that an older one may still follow, also where the block has been deallocated since
-//! and no page holds its stamp any more. Repair after a dead writer compares these lists between replicas. They are
-//! power-protected: the journal names every stamp applied, the checkpoint holds the histories whole.
+//! A writer's outstanding sequences lie within [`HISTORY`]. So the last [`HISTORY`] blocks include every
+//! write that an older one may still follow. That holds also where a block has been unmapped since and no
+//! page has its stamp. Repair after a dead writer compares these lists between replicas. They survive power
+//! failures: the journal names every applied stamp, and the checkpoint holds the whole histories.
 
 use gnstor_durable::AppliedStamp;
 use gnstor_proto::placement::mix64;
@@ -13,13 +13,14 @@ use gnstor_proto::slba::{Stamp, Vid};
 /// Blocks remembered for each volume.
 pub const HISTORY: usize = 4096;
 
-/// Chains of a history: with twice as many as there are entries most have one at the most.
+/// Chains of a history: twice as many as entries, so that most chains have at most one.
 const CHAINS: usize = 2 * HISTORY;
 /// The end of a chain.
 const END: Link = Link(u32::MAX);
 
-/// Names an entry: its place in the ring, in which lap of the ring it was written, whether it is the last of its chain, and some bits of its
-/// block's hash. So most looks at a block that is not there touch one line, and one that has been overwritten since is known as such.
+/// Names an entry: its place in the ring, the lap in which it was written, whether it is the last of its
+/// chain, and some bits of its block's hash. So most lookups of an absent block touch one line, and an
+/// overwritten entry is recognised.
 ///
 /// ```text
 ///   31    17   16    15   14..12   11..0
@@ -31,7 +32,7 @@ const END: Link = Link(u32::MAX);
 struct Link(u32);
 
 const LAP_SHIFT: u32 = 12;
-/// Laps that can be told apart.
+/// Laps that a link distinguishes.
 const LAPS: u32 = 8;
 const LAST: u32 = 1 << 16;
 /// Where the bits of the hash are.
@@ -71,15 +72,16 @@ impl Link {
 /// The (vba, stamp) pairs applied last to one volume.
 ///
 /// ```text
-///   chains (hash of the block) -> newest entry -> older entry -> ...     ends at the last, or where what is named has been overwritten
+///   chains (hash of the block) -> newest entry -> older entry -> ...     ends at the last or at an overwritten entry
 ///   ring   | oldest ....................... newest | next to be overwritten
 /// ```
-/// Nothing is ever taken out of a chain: entries leave the ring oldest first, and those are at the chains' ends.
+/// No entry is ever removed from a chain: entries leave the ring oldest first, and the oldest are at the
+/// chains' ends.
 #[derive(Debug, Default)]
 pub struct StampHistory {
     ring: Vec<AppliedStamp>,
     next: usize,
-    /// How often the ring has been gone round, to be compared modulo [`LAPS`].
+    /// Laps of the ring, compared modulo [`LAPS`].
     lap: u32,
     /// First entry of each chain; empty until something is remembered.
     chains: Vec<Link>,
@@ -87,7 +89,7 @@ pub struct StampHistory {
     links: Vec<Link>,
 }
 
-/// A block's chain, and what a link to it bears.
+/// A block's chain, and the tag of a link to it.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "halves of a hash")]
 fn chain_of(vba: u32) -> (usize, u32) {
@@ -102,7 +104,7 @@ impl StampHistory {
         self.entry(vba).map(|at| self.ring[at].stamp())
     }
 
-    /// Reads what [`Self::held`] and [`Self::record`] of a block will need, so that it is in the cache. Others may be remembered before it.
+    /// Prefetches for [`Self::held`] and [`Self::record`] of a block. Other blocks may be recorded before it.
     #[inline]
     fn touch(&self, vba: u32) {
         std::hint::black_box(self.chains.get(chain_of(vba).0).copied());
@@ -119,7 +121,7 @@ impl StampHistory {
         self.link(vba, at);
     }
 
-    /// Remembers as [`Self::record`] does, for a restore: [`Self::link_all`] comes before anything else is asked.
+    /// Appends as [`Self::record`] does, for a restore: call [`Self::link_all`] before any lookup.
     fn load(&mut self, vba: u32, stamp: Stamp) {
         let entry = AppliedStamp::new(vba, stamp);
         if self.ring.len() < HISTORY {
@@ -177,8 +179,9 @@ impl StampHistory {
         None
     }
 
-    /// Whether what the link names has not been overwritten, as far as its bits tell: a chain that nobody has come by for [`LAPS`] laps may seem to
-    /// go on with entries of another one, which are not those of any block of its own.
+    /// Whether the entry that the link names has not been overwritten, as far as its bits tell. A chain that
+    /// was not used for [`LAPS`] laps may seem to continue with entries of another chain, which are of other
+    /// blocks.
     #[inline]
     fn is_there(&self, link: Link) -> bool {
         link != END && link.lap() == self.lap_of(link.at()) % LAPS
@@ -195,7 +198,8 @@ impl StampHistory {
     fn link(&mut self, vba: u32, at: usize) {
         let (chain, tag) = chain_of(vba);
         let behind = self.chains[chain];
-        // One that names this very place is from laps ago, whatever its bits say. What is not there is not kept either: others may come by here.
+        // A link to this very place is from laps ago, whatever its bits say. An overwritten entry is not kept
+        // as a successor, because other chains may pass here.
         let is_last = !self.is_there(behind) || behind.at() == at;
         self.chains[chain] = Link::new(at, self.lap_of(at), tag, is_last);
         self.links[at] = if is_last { END } else { behind };
@@ -325,7 +329,7 @@ mod tests {
     #[test]
     fn whatever_is_asked_and_however_old_a_chain_is_the_history_says_what_a_list_says() {
         let _deadline = crate::tests::deadline();
-        // Few blocks that come often, many that come once, and some that are asked for many laps after they came.
+        // Few blocks are written often, many once, and some are looked up many laps later.
         let mut history = StampHistory::default();
         let mut list = std::collections::VecDeque::new();
         let mut last = std::collections::HashMap::new();
