@@ -230,6 +230,7 @@ struct Rig {
       if (!n++) snprintf(what, size, "%s = %x", name, value);
     };
     for (gn_u32 w : c.slot_bits) note("slot_bits", w);
+    note("slots that are taken or waited for", c.tickets - c.returned);
     for (gn_u32 w : c.parked_bits) note("parked_bits", w);
     for (gn_u32 w : c.orphans) note("orphans", w);
     for (const slot& s : c.slots) note("state", s.state), note("done", s.done), note("status", s.status);

@@ -119,7 +119,7 @@ mutants_of_one_core() {
     # Of answers.
     mutant answer_without_its_parts $FABRIC/answer.cuh 's/if ((word & PARTS_MASK) != word >> TOTAL_SHIFT) return;/if (!(word >> TOTAL_SHIFT)) return;/' \
         plain plain batched_reads_and_writes 60
-    mutant answer_parts_relaxed $FABRIC/answer.cuh 's/mem::add_acqrel_cta(&x.word/mem::add_relaxed_cta(\&x.word/' tsan tsan batched_reads_and_writes 90
+    mutant answer_parts_relaxed $FABRIC/answer.cuh 's/mem::add_acqrel_cta(&x.word/mem::add_relaxed_cta(\&x.word/' tsan tsan parts_of_fused_responses 10
     # Of the choice of a replica.
     mutant replicas_in_turn $GNOR/io.cuh 's/> SAME_LOAD ? other : one;/> SAME_LOAD ? one : one;/' plain plain one_ssd_is_slow 10
     # Of the modes of sharing.

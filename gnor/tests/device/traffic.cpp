@@ -469,6 +469,14 @@ Config common(uint64_t seed) {
 /// Reads and writes of warps that share the channel: data, order, no leak.
 Config batched_reads_and_writes(uint64_t seed) { return common(seed); }
 
+/// Reads of several blocks, each a fused response whose parts several movers copy.
+Config parts_of_fused_responses(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.ssds = cfg.replicas = 1, cfg.blocks = 1, cfg.warps = 1, cfg.rounds = 3, cfg.max_blocks = 8, cfg.chunk_shift = 3;
+  cfg.agent_warps = 8, cfg.seats = 1, cfg.answers = true, cfg.batch = false, cfg.fragments = false;
+  return cfg;
+}
+
 /// Of two replicas a read takes the one that is asked for less.
 Config one_ssd_is_slow(uint64_t seed) {
   Config cfg = common(seed);
@@ -668,6 +676,7 @@ struct Scenario {
 const Scenario SCENARIOS[] = {
     {"batched_reads_and_writes", batched_reads_and_writes},
     {"buffers_in_pieces", buffers_in_pieces},
+    {"parts_of_fused_responses", parts_of_fused_responses},
     {"one_ssd_is_slow", one_ssd_is_slow},
     {"full_queues", full_queues},
     {"first_come_first_served", first_come_first_served},
