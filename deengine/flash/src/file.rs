@@ -214,7 +214,7 @@ impl DataFile {
         &self.file
     }
 
-    /// Makes all writes durable, also those that bypass the page cache, and records.
+    /// Makes all writes durable: records, and data that bypasses the page cache.
     pub(crate) fn sync(&self) -> io::Result<()> {
         // This sync may miss changes that come while it runs.
         let found = self.changes.load(Ordering::Acquire);

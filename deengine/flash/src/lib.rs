@@ -25,7 +25,7 @@
 //! | [`frames`] | 4 KiB frames that hold data while it is in memory |
 //! | [`fault`], [`power`] | faults and power cuts, from a seed |
 //! | [`store`] | the system area: bytes of journal, checkpoint, dump and metadata store |
-//! | [`file`] | one file or block device that holds all of it |
+//! | [`mod@file`] | one file or block device that holds all of it |
 
 mod boot;
 pub mod fault;

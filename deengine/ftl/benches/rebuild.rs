@@ -40,7 +40,7 @@ fn measure(gib: u64, threads: usize) {
     ftl.shut_down().expect("no faults");
     let flash = Arc::clone(ftl.flash());
     drop(ftl);
-    forget_the_map(&config, logical_pages, &preset);
+    erase_system_area(&config, logical_pages, &preset);
     let start = Instant::now();
     let opened = Ftl::open_on(flash, &config, |_, _, _| true, &|_, _| {}).expect("a rebuild");
     let took = start.elapsed().as_secs_f64();
@@ -59,7 +59,7 @@ fn measure(gib: u64, threads: usize) {
 }
 
 /// Journal and checkpoints become zeros: they are the end of the store.
-fn forget_the_map(config: &FtlConfig, logical_pages: u64, preset: &Preset) {
+fn erase_system_area(config: &FtlConfig, logical_pages: u64, preset: &Preset) {
     let sizes = FtlConfig::sizes(preset, logical_pages, config.dump_bytes).expect("a size that can be");
     let zeros = vec![0; 1 << 20];
     let ring = sizes.journal_at();

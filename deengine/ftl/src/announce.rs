@@ -33,7 +33,7 @@ impl CommitState {
         Self { page_seq, ..Self::default() }
     }
 
-    /// Forgets what was announced under an earlier hold of the lock.
+    /// Drops the groups announced under an earlier hold of the lock.
     pub(crate) fn clear(&mut self) {
         (self.announced, self.over, self.at) = (0, 0, 0);
     }

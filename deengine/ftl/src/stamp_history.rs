@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_asked_and_however_old_a_chain_is_the_history_says_what_a_list_says() {
+    fn lookups_agree_with_a_list_however_old_a_chain_is() {
         let _deadline = crate::tests::deadline();
         // Few blocks are written often, many once, and some are looked up many laps later.
         let mut history = StampHistory::default();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_nobody_came_by_for_laps_is_not_taken_up_again() {
+    fn a_chain_that_was_not_used_for_laps_does_not_continue() {
         let _deadline = crate::tests::deadline();
         let (chain, _) = chain_of(0);
         let (mut same, other): (Vec<u32>, Vec<u32>) = (1..40_000).partition(|&vba| chain_of(vba).0 == chain);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_taken_by_a_third_chain_after_laps_leads_nobody_in_a_circle() {
+    fn a_place_taken_by_a_third_chain_after_laps_makes_no_circle() {
         let _deadline = crate::tests::deadline();
         let of = |chain| (0u32..).filter(move |&vba| chain_of(vba).0 == chain);
         let (mut first, mut second) = (of(1), of(2));
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_told_again_in_its_order_is_the_same_history() {
+    fn recording_a_history_again_in_its_order_gives_the_same_history() {
         let _deadline = crate::tests::deadline();
         let mut history = StampHistory::default();
         for step in 0..9_000u32 {

@@ -23,7 +23,7 @@ fn live_through(seed: u64, cut: u64) {
         if world.restore().is_err() {
             world.after_power_cut();
         } else {
-            // Less was needed than the power lasts: then it goes somewhere in a few more steps, or not at all.
+            // The power lasts longer than needed: it fails within a few more steps, or not at all.
             match world.run(8) {
                 Ok(()) => world.bench.power.restore(),
                 Err(_) => world.after_power_cut(),

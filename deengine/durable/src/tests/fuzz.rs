@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Everything that is decoded from a store: any bytes, and bytes that were right, bent under a checksum that is right again.
+//! Everything that is decoded from a store, from random bytes, and from valid bytes with a change under a
+//! right checksum.
 //!
 //! ```text
 //!   decoders    each file that takes numbers out of bytes has an entry in DECODERS; one that has none fails a test
-//!   stores      everything in it --bend a field, reseal up to the head--> open, metadata store, dump, checkpoint, replay, go on
+//!   stores      a store --change a field, reseal up to the head--> open, metadata store, dump, checkpoint, replay, go on
 //! ```
-//! Only a panic is a failure: whoever forges a checksum may say what he likes. `GNSTOR_FUZZ_SECONDS` makes both go on for so
-//! long, `GNSTOR_FUZZ_SEED` is the seed that they begin with.
+//! Only a panic is a failure: forged checksums may lead to any contents. `GNSTOR_FUZZ_SECONDS` sets how long
+//! both run, `GNSTOR_FUZZ_SEED` the seed with which they begin.
 
 use super::bend::{bend, bend_store};
 use super::flips::make;

@@ -276,7 +276,7 @@ impl World {
         let dump = durable.read_dump();
         let mut after = last;
         if let DumpState::Intact(dump) = &dump {
-            let sealed = self.sealed.as_ref().or(self.attempted.as_ref()).expect("nobody wrote a dump");
+            let sealed = self.sealed.as_ref().or(self.attempted.as_ref()).expect("a dump was written");
             assert_eq!((dump.durable(), dump.last()), (sealed.durable, sealed.last));
             assert_eq!(dump.pages().collect::<Vec<_>>(), lend(&sealed.pages).collect::<Vec<_>>());
             dump.replay(last, |seq, records| {

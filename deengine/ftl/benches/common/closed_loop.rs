@@ -2,7 +2,7 @@
 //! The layer under a closed loop, in virtual time.
 //!
 //! ```text
-//!   depth commands in flight  ->  Ftl (accept, commit / extent, read_time, settle)  ->  Timing
+//!   depth commands in flight  ->  Ftl (accept, commit / extent, read_time, maintain)  ->  Timing
 //!          ^---- the next one when one is done ----'
 //! ```
 
@@ -27,7 +27,7 @@ pub(crate) struct Ssd {
     number: u64,
     pub(crate) logical_pages: u32,
     in_flight: BinaryHeap<Reverse<Time>>,
-    settle_at: Time,
+    maintain_at: Time,
     /// The time up to which the layer has done its work: a stalled write delays the writes behind it.
     clock: Time,
 }
@@ -48,8 +48,8 @@ impl Ssd {
         assert_eq!(ftl.flash().geometry(), &geometry, "the exact size has the same geometry");
         let logical_pages = u32::try_from(exact).expect("less than 16 TiB");
         let in_flight = BinaryHeap::new();
-        let (settle_at, clock) = (Time::NEVER, Time::ZERO);
-        Self { ftl, writer: Writer::new(), number: 0, logical_pages, in_flight, settle_at, clock }
+        let (maintain_at, clock) = (Time::NEVER, Time::ZERO);
+        Self { ftl, writer: Writer::new(), number: 0, logical_pages, in_flight, maintain_at, clock }
     }
 
     pub(crate) fn measure(&mut self, what: Workload, state: State) -> Outcome {
@@ -116,8 +116,8 @@ impl Ssd {
         for _ in 0..commands {
             now = self.in_flight.pop().expect("commands in flight").0;
             self.clock = self.clock.max(now);
-            if self.settle_at <= self.clock {
-                self.settle_at = self.ftl.maintain(self.clock);
+            if self.maintain_at <= self.clock {
+                self.maintain_at = self.ftl.maintain(self.clock);
             }
             let done = self.issue(what, now);
             latency_us += us(done.since(now));
@@ -143,7 +143,7 @@ impl Ssd {
                 let accepted = self.ftl.accept_write(now);
                 let (done, at) = self.writer.write(&self.ftl, self.clock, accepted, first, what.blocks);
                 self.clock = at;
-                self.settle_at = self.settle_at.min(at + Span::from_ns(50_000));
+                self.maintain_at = self.maintain_at.min(at + Span::from_ns(50_000));
                 done
             }
         }
