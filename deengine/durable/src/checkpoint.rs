@@ -16,9 +16,10 @@
 //! `begin` takes the older checkpoint out of the header before that checkpoint is overwritten. `finish` puts
 //! the new one in when all of it is durable.
 
-use crate::bytes::{CHUNK, PAGE, index, is_sealed, round_up, seal, set, u32_at, u64_at};
+use crate::bytes::{CHUNK, index, round_up};
+use crate::checkpoint_head::{HOLE, STORED, TABLE_ENTRY, push_entry};
 use crate::durable::Durable;
-use crate::error::{DurableError, Refused, sync, write};
+use crate::error::{DurableError, sync, write};
 use crate::header::Slot;
 use crate::journal::{Journal, Position};
 use crate::meta::{AppliedStamp, Meta, push_history};
@@ -28,89 +29,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use zerocopy::IntoBytes;
 
-const WHAT: &str = "a checkpoint's head";
-const MAGIC: u32 = u32::from_le_bytes(*b"GNVK");
+pub use crate::checkpoint_head::CheckpointHead;
+
 /// Words of a chunk.
 pub(crate) const CHUNK_WORDS: usize = CHUNK / 8;
 /// Words that are written at once, a part of a chunk: the caller holds a lock meanwhile.
 const PIECE_WORDS: usize = CHUNK_WORDS / 128;
 /// As much of the meta; a chunk is whole pieces.
 const PIECE_BYTES: usize = PIECE_WORDS * 8;
-const HOLE: u32 = 0;
-const STORED: u32 = 1;
-/// Bytes of a chunk's entry in the table.
-pub(crate) const TABLE_ENTRY: usize = 8;
-
-/// The head of a checkpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CheckpointHead {
-    /// Tag of the format.
-    pub tag: u64,
-    /// The header's entry for it.
-    pub slot: Slot,
-    /// Words of the map.
-    pub map_words: u64,
-    /// Bytes of the meta.
-    pub meta_bytes: u64,
-    /// Chunks in the table.
-    pub entries: u32,
-    /// Checksum of the table.
-    pub table_crc: u32,
-}
-
-impl CheckpointHead {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut page = vec![0; PAGE];
-        set(&mut page, 4, MAGIC.to_le_bytes());
-        set(&mut page, 8, self.tag.to_le_bytes());
-        set(&mut page, 16, self.slot.number.to_le_bytes());
-        set(&mut page, 24, self.slot.seq.to_le_bytes());
-        set(&mut page, 32, self.slot.page.to_le_bytes());
-        set(&mut page, 40, self.slot.boot.to_le_bytes());
-        set(&mut page, 48, self.map_words.to_le_bytes());
-        set(&mut page, 56, self.meta_bytes.to_le_bytes());
-        set(&mut page, 64, self.entries.to_le_bytes());
-        set(&mut page, 68, self.table_crc.to_le_bytes());
-        seal(&mut page);
-        page
-    }
-
-    /// Reads and checks the head.
-    ///
-    /// # Errors
-    /// [`Refused`] where the page is none.
-    pub fn decode(page: &[u8]) -> Result<Self, Refused> {
-        if page.len() != PAGE || u32_at(page, 4) != MAGIC {
-            return Err(Refused::new(WHAT, "another length or magic"));
-        }
-        if !is_sealed(page) {
-            return Err(Refused::new(WHAT, "the checksum does not match"));
-        }
-        if u32_at(page, 44) != 0 || page[72..].iter().any(|&byte| byte != 0) {
-            return Err(Refused::new(WHAT, "reserved bytes are set"));
-        }
-        let slot =
-            Slot { number: u64_at(page, 16), seq: u64_at(page, 24), page: u64_at(page, 32), boot: u32_at(page, 40) };
-        Ok(Self {
-            tag: u64_at(page, 8),
-            slot,
-            map_words: u64_at(page, 48),
-            meta_bytes: u64_at(page, 56),
-            entries: u32_at(page, 64),
-            table_crc: u32_at(page, 68),
-        })
-    }
-}
-
-/// Whether a chunk was written, and its checksum. `None`: neither kind.
-pub(crate) fn table_entry(table: &[u8], nth: usize) -> Option<Option<u32>> {
-    let entry = &table[nth * TABLE_ENTRY..(nth + 1) * TABLE_ENTRY];
-    match (u32_at(entry, 4), u32_at(entry, 0)) {
-        (HOLE, 0) => Some(None),
-        (STORED, crc) => Some(Some(crc)),
-        _ => None,
-    }
-}
 
 /// A checkpoint that is being written.
 #[derive(Debug)]
@@ -370,9 +296,4 @@ impl Checkpoint {
         self.durable.update(|header| header.slots[self.which] = self.slot)?;
         Ok(self.meta)
     }
-}
-
-fn push_entry(table: &mut Vec<u8>, crc: u32, kind: u32) {
-    table.extend_from_slice(&crc.to_le_bytes());
-    table.extend_from_slice(&kind.to_le_bytes());
 }

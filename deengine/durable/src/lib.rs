@@ -24,9 +24,12 @@
 mod bytes;
 pub mod cell;
 pub mod checkpoint;
+mod checkpoint_head;
 pub mod dump;
+mod dump_writer;
 mod durable;
 mod error;
+mod format;
 pub mod header;
 mod journal;
 pub mod layout;
@@ -46,7 +49,8 @@ mod tests;
 
 pub use bytes::COUNTER_MAX;
 pub use checkpoint::Checkpoint;
-pub use dump::{Dump, DumpPage, DumpState, DumpWriter};
+pub use dump::{Dump, DumpPage, DumpState};
+pub use dump_writer::DumpWriter;
 pub use durable::{Durable, Opened, State};
 pub use error::{DurableError, Refused, Unusable};
 pub use header::Header;

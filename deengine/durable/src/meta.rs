@@ -116,6 +116,26 @@ pub struct Meta {
     pub written_flash: u64,
 }
 
+impl SuperblockMeta {
+    /// Decodes and checks 16 bytes.
+    fn decode(raw: &[u8]) -> Result<Self, Refused> {
+        let refused = |why: String| Refused::new(WHAT, why);
+        let mut raw = Fields::new(WHAT, raw);
+        let state = match raw.take::<4>()? {
+            [0, 0, 0, 0] => SuperblockState::Free,
+            [1, stream, 0, 0] => SuperblockState::Open { stream },
+            [2, 0, 0, 0] => SuperblockState::Closed,
+            [3, 0, 0, 0] => SuperblockState::Dead,
+            other => return Err(refused(format!("a superblock in state {other:?}"))),
+        };
+        let (erases, order) = (raw.u32()?, raw.u64()?);
+        if erases > COUNTER_MAX_32 || order > COUNTER_MAX {
+            return Err(refused(format!("a superblock erased {erases} times, in order {order}")));
+        }
+        Ok(Self { state, erases, order })
+    }
+}
+
 impl Meta {
     /// Of an SSD that nothing was ever written to.
     pub fn empty(sizes: &Sizes) -> Self {
@@ -187,23 +207,9 @@ impl Meta {
         if superblock_count != sizes.superblocks || bad_count > sizes.blocks || volumes > sizes.volumes {
             return Err(refused(format!("{superblock_count} superblocks, {bad_count} bad blocks, {volumes} volumes")));
         }
-        // From here on nothing is reserved before the bytes that it needs are known to be there.
-        let mut superblocks = Vec::new();
-        for raw in fields.bytes(superblock_count as usize * 16)?.chunks_exact(16) {
-            let mut raw = Fields::new(WHAT, raw);
-            let state = match raw.take::<4>()? {
-                [0, 0, 0, 0] => SuperblockState::Free,
-                [1, stream, 0, 0] => SuperblockState::Open { stream },
-                [2, 0, 0, 0] => SuperblockState::Closed,
-                [3, 0, 0, 0] => SuperblockState::Dead,
-                other => return Err(refused(format!("a superblock in state {other:?}"))),
-            };
-            let (erases, order) = (raw.u32()?, raw.u64()?);
-            if erases > COUNTER_MAX_32 || order > COUNTER_MAX {
-                return Err(refused(format!("a superblock erased {erases} times, in order {order}")));
-            }
-            superblocks.push(SuperblockMeta { state, erases, order });
-        }
+        // From here on no memory is allocated before the bytes for it are known to be there.
+        let superblocks = fields.bytes(superblock_count as usize * 16)?.chunks_exact(16);
+        let superblocks = superblocks.map(SuperblockMeta::decode).collect::<Result<Vec<_>, _>>()?;
         let mut bad = Vec::new();
         for raw in fields.bytes(bad_count as usize * 4)?.chunks_exact(4) {
             let block = Fields::new(WHAT, raw).u32()?;

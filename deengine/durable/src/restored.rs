@@ -2,7 +2,8 @@
 //! Reading a checkpoint back, chunk by chunk: no second copy of the map is ever in memory.
 
 use crate::bytes::{CHUNK, PAGE, index};
-use crate::checkpoint::{CHUNK_WORDS, CheckpointHead, TABLE_ENTRY, table_entry};
+use crate::checkpoint::CHUNK_WORDS;
+use crate::checkpoint_head::{CheckpointHead, TABLE_ENTRY, table_entry};
 use crate::durable::Durable;
 use crate::error::{Unusable, read};
 use crate::header::Slot;

@@ -4,7 +4,7 @@
 use super::{Dice, SIZES};
 use crate::bytes::{CHUNK, PAGE, index, seal, set, u16_at, u32_at};
 use crate::cell::HEAD;
-use crate::checkpoint::TABLE_ENTRY;
+use crate::checkpoint_head::TABLE_ENTRY;
 use crate::dump::{COMMIT_MAGIC, GROUP_MAGIC, GROUP_RECORDS};
 use crate::layout::{Layout, Twin};
 

@@ -14,7 +14,7 @@ use super::flips::make;
 use super::formats::{bounds, encode, header, meta, page};
 use super::{Dice, SIZES, entry, vid};
 use crate::cell::{Cell, Kind};
-use crate::checkpoint::{CheckpointHead, table_entry};
+use crate::checkpoint_head::{CheckpointHead, table_entry};
 use crate::dump::Group;
 use crate::metadata::entry_generation;
 use crate::page::{PageHead, decode_page};
@@ -35,7 +35,7 @@ const DECODERS: [(&str, Decoder); 11] = [
         let kinds = [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::SmartCounters];
         kinds.map(|kind| Cell::decode(bytes, kind, 0).is_ok()).contains(&true)
     }),
-    ("checkpoint.rs", |bytes| {
+    ("checkpoint_head.rs", |bytes| {
         (0..bytes.len() / 8).for_each(|nth| _ = table_entry(bytes, nth));
         CheckpointHead::decode(bytes).is_ok()
     }),
