@@ -24,13 +24,16 @@
 
 mod error;
 pub(crate) mod header;
+mod mode;
 pub(crate) mod note;
 mod place;
 mod signature;
 mod space;
+mod syncs;
 mod system;
 
 pub use error::DataFileError;
+pub use mode::IoMode;
 pub use note::NOTE_BYTES;
 pub use system::FileStore;
 
@@ -47,34 +50,13 @@ use gnstor_base::region::HostRegion;
 use header::Layout;
 use place::{Kind, Place};
 pub(crate) use space::is_full;
-use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// How data gets to the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum IoMode {
-    /// `io_uring` where it is permitted, else blocking calls.
-    #[default]
-    Auto,
-    /// `io_uring` or an error.
-    Uring,
-    /// Blocking calls.
-    Blocking,
-}
-
-impl IoMode {
-    /// Anything but nothing and `0` in this environment variable is [`IoMode::Blocking`].
-    pub const NO_URING: &'static str = "GNSTOR_NO_IO_URING";
-
-    pub(crate) fn asked(no_uring: Option<&OsStr>) -> Self {
-        if no_uring.is_none_or(|value| value.is_empty() || value == "0") { Self::Auto } else { Self::Blocking }
-    }
-}
+pub(crate) use syncs::Syncs;
 
 /// A file that holds an SSD, locked for this process.
 #[derive(Debug)]
@@ -308,27 +290,5 @@ impl DataFile {
 
     pub(crate) fn leave(&self) {
         self.used.store(false, Ordering::Release);
-    }
-}
-
-/// Syncs of one file. After a failed sync the kernel may have dropped pages and report success for the next
-/// sync. So every later sync counts as failed until the file is opened again.
-#[derive(Debug, Default)]
-pub(crate) struct Syncs {
-    failed: AtomicBool,
-}
-
-impl Syncs {
-    pub(crate) fn run(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        if self.failed.load(Ordering::Acquire) {
-            return Err(io::Error::other(
-                "an earlier sync of this file failed: what it holds is known only after a restart",
-            ));
-        }
-        let result = sync();
-        if result.is_err() {
-            self.failed.store(true, Ordering::Release);
-        }
-        result
     }
 }

@@ -35,6 +35,26 @@ fn work(harness: &mut Harness, seed: u64, steps: u64) {
     }
 }
 
+/// Cuts the power. Returns whether a whole dump was written.
+fn cut(harness: &mut Harness, seed: u64, dumped: Dumped, dice: u64) -> bool {
+    let power = Arc::clone(&harness.config.power);
+    match dumped {
+        Dumped::Missing => {
+            power.arm(1 + dice % 60, seed);
+            work(harness, seed ^ 0xABCD, 4_000);
+            false
+        }
+        Dumped::Intact => {
+            harness.ftl().power_fail().unwrap();
+            true
+        }
+        Dumped::Torn => {
+            power.arm(1 + dice % 12, seed);
+            harness.ftl().power_fail().is_ok() && !power.is_cut()
+        }
+    }
+}
+
 fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
     let timed = seed.is_multiple_of(3);
     let mut harness = Harness::new(400, timed, seed);
@@ -45,22 +65,7 @@ fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
     }
     // Some work first, so that collection and checkpoints are under way; then the cut comes somewhere.
     work(&mut harness, seed, 150 + dice % 900);
-    let mut whole = false;
-    match dumped {
-        Dumped::Missing => {
-            let power = Arc::clone(&harness.config.power);
-            power.arm(1 + (dice >> 16) % 60, seed);
-            work(&mut harness, seed ^ 0xABCD, 4_000);
-        }
-        Dumped::Intact => {
-            harness.ftl().power_fail().unwrap();
-            whole = true;
-        }
-        Dumped::Torn => {
-            harness.config.power.arm(1 + (dice >> 16) % 12, seed);
-            whole = harness.ftl().power_fail().is_ok() && !harness.config.power.is_cut();
-        }
-    }
+    let whole = cut(&mut harness, seed, dumped, dice >> 16);
     let (last, durable) = (harness.last(), harness.ftl().durable());
     let flash = harness.power_cycle(mix64(seed));
     if again {
