@@ -76,7 +76,7 @@ pub struct EraseFailed(pub Block);
 pub enum MediaConfig {
     /// In memory. The contents end with the process.
     Ram {
-        /// In memory that another process can map ([`HostRegion::backing`]).
+        /// In memory that another process can map ([`gnstor_base::region::HostRegion::backing`]).
         shared: bool,
     },
     /// In a file or on a block device.
