@@ -13,13 +13,13 @@
 //!             no checkpoint, or a damaged journal: [rebuild] -> fresh_journal() -> Checkpoint -> invalidate_dump() -> serve
 //! ```
 //!
-//! This crate reads and writes bytes and decides nothing: what a record means is the translation layer's business. It
-//! takes no time, starts no thread and knows no clock. All that it reads from a store is checked (length, checksum,
-//! identity, range) before anything of it is used, and refused with a reason where it is wrong; nothing is allocated by
-//! a length that was not checked first.
+//! This crate reads and writes bytes and decides nothing: what a record means is the translation layer's
+//! business. It takes no time, starts no thread and knows no clock. All that it reads from a store is checked
+//! (length, checksum, identity, range) before anything of it is used, and refused with a reason where it is
+//! wrong; nothing is allocated by a length that was not checked first.
 //!
-//! Layout of the store: [`layout`]. Formats: [`header`], [`cell`], [`metadata`], [`page`], [`record`], [`checkpoint`],
-//! [`meta`], [`dump`].
+//! Layout of the store: [`layout`]. Formats: [`header`], [`cell`], [`metadata`], [`page`], [`record`],
+//! [`checkpoint`], [`meta`], [`dump`].
 
 mod bytes;
 pub mod cell;

@@ -189,7 +189,8 @@ impl MetadataStore {
         Ok(version)
     }
 
-    /// Reads the permission entries. Returns the highest version, and the places of entries that do not count.
+    /// Reads the permission entries. Returns the highest version, and the places of entries that do not
+    /// count.
     fn read_entries(&mut self, notes: &mut Notes) -> Result<(u64, Vec<u32>), DurableError> {
         let Self { durable, contents, entries, .. } = self;
         let (mut versions, mut dead) = (BTreeMap::new(), Vec::new());
@@ -204,7 +205,8 @@ impl MetadataStore {
                 }
             };
             let buried = contents.tombstones.get(&vid).is_some_and(|t| t.generation >= entry_generation(&bytes));
-            // Two places of one volume: a burial did not clear the first, and the volume id lives again in the other.
+            // Two places of one volume: a burial did not clear the first, and the volume id lives again in
+            // the other.
             let older = versions.get(&vid).is_some_and(|&other| other > cell.version);
             if buried || older {
                 dead.push(place);

@@ -180,7 +180,8 @@ impl Durable {
                 return Ok(Some(format!("page {page} says that it was durable")));
             }
         }
-        // Further on than this lap: the page was overwritten, which happens only to pages that no restore was to need.
+        // Further on than this lap: the page was overwritten, which happens only to pages that no restore was
+        // to need.
         if let Ok(head) = ring.page(done.page.min(end - 1), end).map(PageHead::decode)?
             && head.tag == self.tag()
             && head.page > done.page

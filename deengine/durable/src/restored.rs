@@ -30,8 +30,8 @@ impl Restored {
         self.number
     }
 
-    /// Calls `f` with the map's words, in ascending order. Chunks that are all zero are left out: start with a clear
-    /// map.
+    /// Calls `f` with the map's words, in ascending order. Chunks that are all zero are left out: start with
+    /// a clear map.
     ///
     /// # Errors
     /// What `f` returns; or why a chunk cannot be used, before `f` sees it: then clear the map and try
@@ -74,8 +74,8 @@ impl Durable {
         self.checkpoint_before(u64::MAX)
     }
 
-    /// The newest one that is older than checkpoint `number`. It is of use only where the journal still reaches back to
-    /// it, which [`Self::replay`] finds out.
+    /// The newest one that is older than checkpoint `number`. It is of use only where the journal still
+    /// reaches back to it, which [`Self::replay`] finds out.
     ///
     /// # Errors
     /// As [`Self::checkpoint`].

@@ -218,7 +218,8 @@ impl Space {
         best.map(|(superblock, _)| superblock)
     }
 
-    /// The full superblock erased least often, where the most worn one is more than `bound` erases ahead of it.
+    /// The full superblock erased least often, where the most worn one is more than `bound` erases ahead of
+    /// it.
     pub(crate) fn cold(&self, bound: u32) -> Option<Superblock> {
         let most = self.entries.iter().map(|e| e.erases).max()?;
         let full = self.iter().filter(|(_, e)| Self::is_programmed(e) && e.valid > 0);

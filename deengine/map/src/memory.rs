@@ -64,15 +64,16 @@ impl Memory {
     #[inline]
     pub(crate) fn line(&self, line: u64) -> &Line {
         let at = self.index(line);
-        // SAFETY: `index` checked that the line's words are among the `words` atomics at `base`, which the region keeps
-        // mapped as long as `self`; `new` checked the alignment of the first.
+        // SAFETY: `index` checked that the line's words are among the `words` atomics at `base`, which the
+        // region keeps mapped as long as `self`; `new` checked the alignment of the first.
         unsafe { self.base.add(at).cast::<Line>().as_ref() }
     }
 
     /// All words.
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `new` took the address from a slice of just these words; the region lives as long as `self`.
+        // SAFETY: `new` took the address from a slice of just these words; the region lives as long as
+        // `self`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 

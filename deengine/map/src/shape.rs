@@ -135,9 +135,9 @@ impl Shape {
 
     /// `p div m` without a division.
     ///
-    /// Let r = reciprocal and e = r m - 2^(64+shift), so 0 <= e < m. Then p r / 2^(64+shift) = p/m + p e / (m 2^(64+shift)).
-    /// The integer part is that of p/m if the second term is below 1/m, that is p e < 2^(64+shift); and it is, because
-    /// p < 2^48 and e < m <= 2^(shift+1).
+    /// Let r = reciprocal and e = r m - 2^(64+shift), so 0 <= e < m. Then p r / 2^(64+shift) = p/m + p e / (m
+    /// 2^(64+shift)). The integer part is that of p/m if the second term is below 1/m, that is p e <
+    /// 2^(64+shift); and it is, because p < 2^48 and e < m <= 2^(shift+1).
     #[inline]
     fn div(&self, p: u64) -> u64 {
         high(p, self.reciprocal).wrapping_shr(self.shift)
@@ -151,8 +151,8 @@ impl Shape {
         x ^ x >> HALF
     }
 
-    /// Each step of `permute` undone, the last first. `x ^ x >> 24` is its own inverse for 48 bits: it leaves the upper
-    /// half as it is.
+    /// Each step of `permute` undone, the last first. `x ^ x >> 24` is its own inverse for 48 bits: it leaves
+    /// the upper half as it is.
     #[inline]
     fn unpermute(&self, p: u64) -> u64 {
         let x = (p ^ p >> HALF).wrapping_mul(self.undo[1]) & KEY_MASK;
@@ -193,7 +193,8 @@ fn factor(draw: &mut impl FnMut() -> u64) -> u64 {
     }
 }
 
-/// The inverse of an odd number modulo 2^48, by Newton's iteration: each turn doubles the bits that are right, from 3.
+/// The inverse of an odd number modulo 2^48, by Newton's iteration: each turn doubles the bits that are
+/// right, from 3.
 fn inverse(odd: u64) -> u64 {
     let mut x = odd;
     for _ in 0..5 {

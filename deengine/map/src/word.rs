@@ -14,8 +14,8 @@ impl Map {
         Some(Shape::new(buckets, pages, 0)?.slots() + 2 * STASH as u64)
     }
 
-    /// The block and page that word `index` of the image names with this value. `None` for an empty slot, and for words
-    /// of the stash: those belong to no bucket.
+    /// The block and page that word `index` of the image names with this value. `None` for an empty slot, and
+    /// for words of the stash: those belong to no bucket.
     pub fn entry_of_word(&self, index: u64, value: u64) -> Option<(Vid, u32, u32)> {
         let bucket = self.bucket_of_word(index).filter(|_| value & VALID != 0)?;
         let (vid, vba) = block_of(self.shape.key(bucket, value))?;

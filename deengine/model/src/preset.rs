@@ -31,7 +31,8 @@ pub struct Preset {
     pub fw_read_ns: u64,
     /// Serial firmware time of any other command, ns.
     pub fw_write_ns: u64,
-    /// Latency of the permission check and the map's hashes, ns. Pipelined: it delays a command, not the next one.
+    /// Latency of the permission check and the map's hashes, ns. Pipelined: it delays a command, not the next
+    /// one.
     pub hash_ns: u64,
     /// All other pipelined latency of a read (front end, error correction, completion), ns.
     pub fixed_read_ns: u64,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The power fails at every durable operation of a script, then again while the SSD is being restored, and again.
+//! The power fails at every durable operation of a script, then again while the SSD is being restored, and
+//! again.
 //!
 //! Without `GNSTOR_LONG` it fails at every third operation.
 

@@ -40,8 +40,8 @@ pub enum Fetch {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u32);
 
-/// A load that has ended. The caller gives the ticket to [`crate::Flash::release`] when the mover is done with the
-/// data, except after an error.
+/// A load that has ended. The caller gives the ticket to [`crate::Flash::release`] when the mover is done
+/// with the data, except after an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loaded {
     /// Which load.

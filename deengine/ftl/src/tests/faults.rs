@@ -179,7 +179,8 @@ fn a_program_that_fails_during_a_checkpoint_loses_nothing_at_a_power_cut() {
     assert!(harness.write((vid(1), 0), 4) && harness.make_durable());
     harness.config.faults.fail_program(1);
     assert!(harness.write((vid(1), 0), 4));
-    // The checkpoint copies the words that name the unit while its program is under way; then the program fails.
+    // The checkpoint copies the words that name the unit while its program is under way; then the program
+    // fails.
     harness.ftl().copy_checkpoint();
     let checkpoints = harness.ftl().stats().checkpoints;
     assert!(harness.make_durable());
