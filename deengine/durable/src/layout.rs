@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where everything stands in the system area.
 //!
-//! All offsets are multiples of 4 KiB. `V` = `volumes`, `M` = `map_bytes`, `J` = `journal_bytes`, `D` = `dump_bytes`,
-//! each rounded up to 4 KiB where it is a length; `T` = min(65,536, 16 V), the tombstones.
+//! All offsets are multiples of 4 KiB. `V` = `volumes`, `M` = `map_bytes`, `J` = `journal_bytes`, `D` =
+//! `dump_bytes`, each rounded up to 4 KiB where it is a length; `T` = min(65,536, 16 V), the tombstones.
 //!
 //! | from (bytes) | length | what | bytes described in |
 //! |---|---|---|---|
@@ -23,11 +23,12 @@
 //! | + J | C | checkpoint A | [`crate::Checkpoint`] |
 //! | + C | C | checkpoint B | |
 //!
-//! A checkpoint of C bytes: head 4,096 | table, 8 bytes for each chunk | meta | words, 8 bytes each. With `V` = 4,096,
-//! `M` = 1 MiB, `D` = 64 MiB, `J` = 512 MiB: the dump starts at byte 136,347,648 and the ring at byte 203,456,512.
+//! A checkpoint of C bytes: head 4,096 | table, 8 bytes for each chunk | meta | words, 8 bytes each. With `V`
+//! = 4,096, `M` = 1 MiB, `D` = 64 MiB, `J` = 512 MiB: the dump starts at byte 136,347,648 and the ring at
+//! byte 203,456,512.
 //!
-//! The header names all sizes. Opening a store takes `V`, `D` and `J` from it, so that a store keeps the sizes with
-//! which it was formatted.
+//! The header names all sizes. Opening a store takes `V`, `D` and `J` from it, so that a store keeps the
+//! sizes with which it was formatted.
 //!
 //! Numbers in all formats are little-endian; checksums are CRC-32C; reserved bytes are zero.
 

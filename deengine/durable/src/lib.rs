@@ -13,20 +13,23 @@
 //!             no checkpoint, or a damaged journal: [rebuild] -> fresh_journal() -> Checkpoint -> invalidate_dump() -> serve
 //! ```
 //!
-//! This crate reads and writes bytes and decides nothing: what a record means is the translation layer's business. It
-//! takes no time, starts no thread and knows no clock. All that it reads from a store is checked (length, checksum,
-//! identity, range) before anything of it is used, and refused with a reason where it is wrong; nothing is allocated by
-//! a length that was not checked first.
+//! This crate reads and writes bytes and decides nothing: what a record means is the translation layer's
+//! business. It takes no time, starts no thread and knows no clock. All that it reads from a store is checked
+//! (length, checksum, identity, range) before anything of it is used, and refused with a reason where it is
+//! wrong; nothing is allocated by a length that was not checked first.
 //!
-//! Layout of the store: [`layout`]. Formats: [`header`], [`cell`], [`metadata`], [`page`], [`record`], [`checkpoint`],
-//! [`meta`], [`dump`].
+//! Layout of the store: [`layout`]. Formats: [`header`], [`cell`], [`metadata`], [`page`], [`record`],
+//! [`checkpoint`], [`meta`], [`dump`].
 
 mod bytes;
 pub mod cell;
 pub mod checkpoint;
+mod checkpoint_head;
 pub mod dump;
+mod dump_writer;
 mod durable;
 mod error;
+mod format;
 pub mod header;
 mod journal;
 pub mod layout;
@@ -46,7 +49,8 @@ mod tests;
 
 pub use bytes::COUNTER_MAX;
 pub use checkpoint::Checkpoint;
-pub use dump::{Dump, DumpPage, DumpState, DumpWriter};
+pub use dump::{Dump, DumpPage, DumpState};
+pub use dump_writer::DumpWriter;
 pub use durable::{Durable, Opened, State};
 pub use error::{DurableError, Refused, Unusable};
 pub use header::Header;

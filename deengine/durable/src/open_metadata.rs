@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Opening the metadata store: deciding between the copies of each cell, and repairing what a cut or a fault left behind.
+//! Opening the metadata store: chooses between the copies of each cell, and repairs damage of cuts and
+//! faults.
 
 use crate::bytes::{CHUNK, Fields, index, u64_at};
 use crate::cell::{Cell, Kind, Notes};
@@ -12,8 +13,9 @@ use crate::metadata::{
 use crate::smart_counters::SmartCounters;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{REQUEST_IDS, VolumeEntry};
+use std::collections::BTreeMap;
 
-/// What a permission entry's cell holds.
+/// Content of a permission entry's cell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryCell {
     /// The volume.
@@ -72,8 +74,8 @@ impl Tombstone {
     }
 }
 
-/// Calls `f` with the reconciled cell of each of the first `count` places of a table, `None` where it is lost; the highest version
-/// of them.
+/// Calls `f` with the cell of each of the first `count` places of a table, `None` where it is lost. Returns
+/// the highest version.
 fn for_each(
     durable: &Durable,
     (twin, count): (&Twin, u32),
@@ -127,11 +129,25 @@ impl MetadataStore {
     /// Reads the metadata store, repairs single bad copies, and finishes burials that were cut short.
     pub(crate) fn open(durable: &Durable, mut notes: Notes) -> Result<Self, DurableError> {
         let mut metadata = Self::fresh(durable);
-        let (layout, header) = (durable.layout(), durable.header());
-        let mut dead = Vec::new();
-        let MetadataStore { contents, entries, tombstones, version, .. } = &mut metadata;
+        let of_singles = metadata.read_singles(&mut notes)?;
+        // Tombstones come before entries: they decide which entries are dead.
+        let of_tombstones = metadata.read_tombstones(&mut notes)?;
+        let (of_entries, dead) = metadata.read_entries(&mut notes)?;
+        metadata.version = of_singles.max(of_tombstones).max(of_entries);
+        for place in dead {
+            metadata.write(Kind::Entry, place, &[])?;
+            metadata.entries.free.push(place);
+        }
+        metadata.damaged = notes.refused;
+        metadata.lost = notes.lost;
+        Ok(metadata)
+    }
 
-        let of_term = for_each(durable, (&layout.term, 1), Kind::Term, &mut notes, |_, cell, notes| {
+    /// Reads term, fleet map and SMART counters. Returns the highest version.
+    fn read_singles(&mut self, notes: &mut Notes) -> Result<u64, DurableError> {
+        let (durable, contents) = (&self.durable, &mut self.contents);
+        let layout = durable.layout();
+        let of_term = for_each(durable, (&layout.term, 1), Kind::Term, notes, |_, cell, notes| {
             let Some(cell) = cell else { return };
             if cell.content.len() == TERM_BYTES {
                 contents.term = u64_at(cell.content, 0);
@@ -141,20 +157,25 @@ impl MetadataStore {
                 notes.refuse(Kind::Term, "another length");
             }
         })?;
-        let of_map = for_each(durable, (&layout.map, 1), Kind::Map, &mut notes, |_, cell, _| {
+        let of_map = for_each(durable, (&layout.map, 1), Kind::Map, notes, |_, cell, _| {
             contents.map = cell.filter(|cell| !cell.content.is_empty()).map(|cell| cell.content.to_vec());
         })?;
-        let of_counters =
-            for_each(durable, (&layout.smart_counters, 1), Kind::SmartCounters, &mut notes, |_, cell, notes| {
-                let Some(cell) = cell else { return };
-                match SmartCounters::decode(cell.content) {
-                    Ok(smart_counters) => contents.smart_counters = smart_counters,
-                    Err(refused) => notes.refuse(Kind::SmartCounters, refused),
-                }
-            })?;
+        let place = (&layout.smart_counters, 1);
+        let of_counters = for_each(durable, place, Kind::SmartCounters, notes, |_, cell, notes| {
+            let Some(cell) = cell else { return };
+            match SmartCounters::decode(cell.content) {
+                Ok(smart_counters) => contents.smart_counters = smart_counters,
+                Err(refused) => notes.refuse(Kind::SmartCounters, refused),
+            }
+        })?;
+        Ok(of_term.max(of_map).max(of_counters))
+    }
 
-        let places = (&layout.tombstones, header.tombstones);
-        let of_tombstones = for_each(durable, places, Kind::Tombstone, &mut notes, |place, cell, notes| {
+    /// Reads the tombstones. Returns the highest version.
+    fn read_tombstones(&mut self, notes: &mut Notes) -> Result<u64, DurableError> {
+        let Self { durable, contents, tombstones, .. } = self;
+        let places = (&durable.layout().tombstones, durable.header().tombstones);
+        let version = for_each(durable, places, Kind::Tombstone, notes, |place, cell, notes| {
             let Some(cell) = cell.filter(|cell| !cell.content.is_empty()) else { return tombstones.free.push(place) };
             match Tombstone::decode(cell.content) {
                 Ok((vid, tombstone)) => {
@@ -165,10 +186,16 @@ impl MetadataStore {
             }
         })?;
         tombstones.free.reverse();
+        Ok(version)
+    }
 
-        let mut versions = std::collections::BTreeMap::new();
-        let places = (&layout.entries, header.entries);
-        let of_entries = for_each(durable, places, Kind::Entry, &mut notes, |place, cell, notes| {
+    /// Reads the permission entries. Returns the highest version, and the places of entries that do not
+    /// count.
+    fn read_entries(&mut self, notes: &mut Notes) -> Result<(u64, Vec<u32>), DurableError> {
+        let Self { durable, contents, entries, .. } = self;
+        let (mut versions, mut dead) = (BTreeMap::new(), Vec::new());
+        let places = (&durable.layout().entries, durable.header().entries);
+        let version = for_each(durable, places, Kind::Entry, notes, |place, cell, notes| {
             let Some(cell) = cell.filter(|cell| !cell.content.is_empty()) else { return entries.free.push(place) };
             let EntryCell { vid, bytes } = match EntryCell::decode(cell.content) {
                 Ok(entry) => entry,
@@ -178,7 +205,8 @@ impl MetadataStore {
                 }
             };
             let buried = contents.tombstones.get(&vid).is_some_and(|t| t.generation >= entry_generation(&bytes));
-            // Two places of one volume: a burial's clearing failed, and the volume id lives again elsewhere.
+            // Two places of one volume: a burial did not clear the first, and the volume id lives again in
+            // the other.
             let older = versions.get(&vid).is_some_and(|&other| other > cell.version);
             if buried || older {
                 dead.push(place);
@@ -191,15 +219,7 @@ impl MetadataStore {
             }
         })?;
         entries.free.reverse();
-
-        *version = [of_term, of_map, of_counters, of_tombstones, of_entries].into_iter().fold(0, u64::max);
-        for place in dead {
-            metadata.write(Kind::Entry, place, &[])?;
-            metadata.entries.free.push(place);
-        }
-        metadata.damaged = notes.refused;
-        metadata.lost = notes.lost;
-        Ok(metadata)
+        Ok((version, dead))
     }
 }
 

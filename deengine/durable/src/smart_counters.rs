@@ -30,11 +30,11 @@ pub struct SmartCounters {
     pub write_commands: u64,
     /// Milliseconds with commands in work.
     pub busy_ms: u64,
-    /// Times that power went away without a shutdown.
+    /// Power failures without a shutdown.
     pub unsafe_shutdowns: u64,
     /// Pages that could not be read, or held something else.
     pub media_errors: u64,
-    /// Erases of a superblock, the mean of all, in thousandths: what is left of wear where everything else is lost.
+    /// Mean erases of a superblock in thousandths. A rebuild takes it as the wear of every superblock.
     pub mean_erases_milli: u64,
     /// At the last power failure no dump was written, or not all of it.
     pub backup_failed: bool,
@@ -95,7 +95,7 @@ impl SmartCounters {
 }
 
 impl MetadataStore {
-    /// Keeps what has been counted.
+    /// Makes the counters durable.
     ///
     /// # Errors
     /// Where the store fails.

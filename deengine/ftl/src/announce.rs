@@ -33,7 +33,7 @@ impl CommitState {
         Self { page_seq, ..Self::default() }
     }
 
-    /// Forgets what was announced under an earlier hold of the lock.
+    /// Drops the groups announced under an earlier hold of the lock.
     pub(crate) fn clear(&mut self) {
         (self.announced, self.over, self.at) = (0, 0, 0);
     }
@@ -89,10 +89,11 @@ impl Commits<'_> {
     /// How many groups are announced ahead of the group that is committed.
     pub const AHEAD: usize = 2;
 
-    /// Prefetches what commits of these blocks will look up, and looks up the blocks of the group announced before.
+    /// Prefetches what commits of these blocks will look up, and looks up the blocks of the group announced
+    /// before.
     ///
-    /// Blocks are committed in this order. A group is committed after [`Self::AHEAD`] more are announced, which may be
-    /// empty. At most [`gnstor_map::Batch::MOST`] blocks of a group count.
+    /// Blocks are committed in this order. A group is committed after [`Self::AHEAD`] more are announced,
+    /// which may be empty. At most [`gnstor_map::Batch::MOST`] blocks of a group count.
     pub fn announce(&mut self, blocks: impl IntoIterator<Item = (Vid, u32)>) {
         let Inner { commits, histories, .. } = &mut *self.inner;
         let number = commits.announced;

@@ -99,7 +99,8 @@ impl Ftl {
         self.copy_up_to(inner, if is_idle { IDLE_WORDS } else { PIECE_WORDS });
     }
 
-    /// After a write of so many pages: begins a checkpoint where the journal is half full, or copies a share of it.
+    /// After a write of so many pages: begins a checkpoint where the journal is half full, or copies a share
+    /// of it.
     pub(crate) fn pay_for_checkpoint(&self, inner: &mut Inner, pages: u32) {
         if !inner.checkpoints.is_running() && inner.journal.fill_permille() >= CHECKPOINT_AT {
             self.begin_checkpoint(inner);
@@ -125,8 +126,8 @@ impl Ftl {
         }
     }
 
-    /// Copies pieces of the running checkpoint that cost up to `words` more words, and finishes it where all is copied
-    /// and durable.
+    /// Copies pieces of the running checkpoint that cost up to `words` more words, and finishes it where all
+    /// is copied and durable.
     fn copy_up_to(&self, inner: &mut Inner, words: u64) {
         let Some(mut running) = inner.checkpoints.running.take() else { return };
         running.owed = running.owed.saturating_add(words);
@@ -161,8 +162,8 @@ impl Ftl {
         }
     }
 
-    /// Copies the next `count` words of the map, and one of two things more: a piece of the meta, or the next stamp
-    /// history where the meta is written so far. So the lock is held for a bounded time.
+    /// Copies the next `count` words of the map, and one of two things more: a piece of the meta, or the next
+    /// stamp history where the meta is written so far. So the lock is held for a bounded time.
     fn copy_piece(&self, inner: &mut Inner, running: &mut Running, count: u64) -> Result<(), DurableError> {
         self.copy_words(inner, &mut running.writing, running.next_word, count)?;
         running.next_word += count;
@@ -191,7 +192,8 @@ impl Ftl {
         writing.words(first, words)
     }
 
-    /// The state after the last transaction as bytes, without the map and the stamp histories, which come later.
+    /// The state after the last transaction as bytes, without the map and the stamp histories, which come
+    /// later.
     fn meta(&self, inner: &mut Inner) -> Result<Vec<u8>, DurableError> {
         let superblocks = inner.space.iter().map(|(_, entry)| SuperblockMeta {
             state: match entry.state {

@@ -50,11 +50,12 @@ struct Victim {
     superblock: Superblock,
     /// Collection has passed the pages before this one.
     next: u32,
-    /// Valid pages when the victim was chosen, and pages that its erase gains beyond them. `gain` host pages pay for
-    /// `valid` moves, so that the victim is empty when its gain is used up.
+    /// Valid pages when the victim was chosen, and pages that its erase gains beyond them. `gain` host pages
+    /// pay for `valid` moves, so that the victim is empty when its gain is used up.
     valid: u32,
     gain: u32,
-    /// Moves that hosts have paid for and that are still to be made, times `gain`. Negative: moves made in advance.
+    /// Moves that hosts have paid for and that are still to be made, times `gain`. Negative: moves made in
+    /// advance.
     owed: i64,
 }
 
@@ -122,7 +123,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Whether the host stream has room for so many pages, in its open superblock and in superblocks that it may open.
+    /// Whether the host stream has room for so many pages, in its open superblock and in superblocks that it
+    /// may open.
     fn has_room(&self, inner: &Inner, blocks: u32) -> bool {
         let open = inner.streams[Stream::Host as usize].room(&self.flash, blocks);
         if open >= blocks {
@@ -176,8 +178,8 @@ impl Ftl {
         if wanted && !inner.collector.found_nothing { inner.collector.idle_from() } else { Time::NEVER }
     }
 
-    /// Whether background collection has a victim that is at most half valid. Moving pages that hosts will overwrite
-    /// anyway only wears the flash.
+    /// Whether background collection has a victim that is at most half valid. Moving pages that hosts will
+    /// overwrite anyway only wears the flash.
     fn is_worth_moving(&self, inner: &Inner) -> bool {
         inner.collector.victim.is_some()
             || self.choose(inner).is_some_and(|victim| {
@@ -202,7 +204,8 @@ impl Ftl {
         let mut moved = 0;
         let mut group: Vec<(Ppa, Oob)> = Vec::new();
         while victim.next < geometry.superblock_pages() && moved < moves {
-            // All planes of a die sense at once: one plane after the other would delay the die's programs for longer.
+            // All planes of a die sense at once: one plane after the other would delay the die's programs for
+            // longer.
             let end = (victim.next / unit + 1) * unit;
             group.clear();
             group.extend((victim.next..end).filter_map(|index| self.valid(Ppa(first + index))));
@@ -249,7 +252,8 @@ impl Ftl {
         }
     }
 
-    /// Copies pages to the collection stream. Returns false where stream, frames, dump or journal have no room.
+    /// Copies pages to the collection stream. Returns false where stream, frames, dump or journal have no
+    /// room.
     fn move_pages(&self, inner: &mut Inner, now: Time, pages: &[(Ppa, Oob)]) -> bool {
         let count = u32::try_from(pages.len()).expect("pages of a unit");
         let room = inner.streams[Stream::Collect as usize].room(&self.flash, count);

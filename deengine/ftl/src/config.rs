@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a layer is made from, and why it cannot be made.
+//! Configuration of a layer, its sizes, and errors of opening it.
 
 use crate::reserve::reserved_superblocks;
 use gnstor_durable::{DurableError, Sizes};
@@ -13,15 +13,15 @@ use std::sync::Arc;
 pub const MAX_VOLUMES: u32 = 4096;
 /// Volumes that every SSD has room for.
 const LEAST_VOLUMES: u64 = 64;
-/// An SSD has room for one volume per so many blocks: 2 MiB.
+/// An SSD has room for one volume per this many blocks: 2 MiB.
 const BLOCKS_PER_VOLUME: u64 = 512;
 /// Most bytes of an encoded fleet map.
 pub const MAP_BYTES: u32 = 1 << 20;
 /// Energy budget of a dump (protocol rule 11) on a large SSD: 13 ms at 4,950 MB/s.
 pub const DUMP_BYTES: u64 = 64 << 20;
-/// The dump of a small SSD takes one part in so many of its capacity.
+/// Capacity of a small SSD, divided by the bytes of its dump.
 const DUMP_SHARE: u64 = 64;
-/// A dump has room for so many times the write buffer, however small the SSD is.
+/// A dump has room for at least this many times the write buffer.
 const DUMP_BUFFERS: u64 = 4;
 /// Bytes of a dump beside the write buffer: the journal's tail, heads of groups, units that are being filled.
 const DUMP_BESIDE: u64 = 4 << 20;
@@ -43,7 +43,7 @@ fn dump_for(buffer_pages: u32, logical_pages: u64, most: u64) -> u64 {
 /// Bytes of a block.
 const BLOCK: u64 = 4096;
 
-/// What a layer is made from.
+/// Configuration of a layer.
 #[derive(Clone, Debug)]
 pub struct FtlConfig {
     /// Shape, times and over-provisioning.
@@ -54,7 +54,7 @@ pub struct FtlConfig {
     pub media: MediaConfig,
     /// Where journal, checkpoint, dump and metadata store are.
     pub store: Arc<dyn Store>,
-    /// What goes wrong.
+    /// Injected faults.
     pub faults: Arc<Faults>,
     /// When the power goes.
     pub power: Arc<Power>,
@@ -83,7 +83,7 @@ pub enum OpenError {
     /// The system area.
     #[error("system area: {0}")]
     Durable(#[from] DurableError),
-    /// What was found contradicts itself.
+    /// The structures found contradict each other.
     #[error("the SSD cannot be restored: {0}")]
     Damaged(String),
 }
@@ -123,7 +123,7 @@ impl FtlConfig {
         DataFile::bytes_for(&geometry, system_bytes).map_err(OpenError::Capacity)
     }
 
-    /// What the system area is formatted with.
+    /// Sizes with which the system area is formatted.
     ///
     /// # Errors
     /// As [`geometry_for`].
@@ -142,8 +142,8 @@ pub(crate) fn sizes(
     map_words: u64,
     dump_bytes: u64,
 ) -> Result<Sizes, OpenError> {
-    // The longer the journal, the rarer the checkpoints and the longer a restore. It follows the data, so that half of it
-    // has room for several times what happens while the write buffer goes to flash.
+    // A longer journal means fewer checkpoints and a longer restore. Half of it has room for several times
+    // the transactions that are committed while the write buffer goes to flash.
     let least = (1 << 20) + u64::from(buffer_pages) * 4096;
     let journal_bytes = (map_words * 16).max(least).min(512 << 20).next_multiple_of(4096);
     if logical_pages == 0 {

@@ -4,8 +4,9 @@
 //! ```text
 //!   unit sealed --modelled program time--> on flash --> journal pages that name only such units --> durable
 //! ```
-//! A journal page is written only when every page that it names is on flash ("data first"). [`Ftl::make_durable`] pads
-//! half-filled units, so that everything committed so far becomes durable. Flush and FUA wait for that.
+//! A journal page is written only when every page that it names is on flash ("data first").
+//! [`Ftl::make_durable`] pads half-filled units, so that everything committed so far becomes durable. Flush
+//! and FUA wait for that.
 
 use crate::layer::{Ftl, Inner};
 use crate::stream::Writing;
@@ -27,8 +28,8 @@ const ERASE_PAUSE: Span = Span::from_ns(50_000);
 const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
 
 impl Ftl {
-    /// Does all work that is due: programs that have ended, the journal, erases, a piece of the checkpoint, background
-    /// collection. Returns when the next work is due, if nothing else happens.
+    /// Does all work that is due: programs that have ended, the journal, erases, a piece of the checkpoint,
+    /// background collection. Returns when the next work is due, if nothing else happens.
     pub fn maintain(&self, now: Time) -> Time {
         self.maintain_locked(&mut self.lock(), now)
     }
@@ -89,7 +90,8 @@ impl Ftl {
         }
     }
 
-    /// Writes the part of the journal that names only pages on flash, where it is long enough or a caller waits for it.
+    /// Writes the part of the journal that names only pages on flash, where it is long enough or a caller
+    /// waits for it.
     fn write_journal(&self, inner: &mut Inner, now: Time) {
         // A half-filled unit holds back a transaction that a caller waits for, or too many of them.
         if inner.journal.tail_bytes() >= HELD_BYTES || inner.wanted > inner.journal.durable().max(self.safe(inner)) {
@@ -132,8 +134,8 @@ impl Ftl {
         }
     }
 
-    /// Begins to make everything committed so far durable. Returns the transaction to wait for with [`Self::durable`],
-    /// and when the model has it on flash.
+    /// Begins to make everything committed so far durable. Returns the transaction to wait for with
+    /// [`Self::durable`], and when the model has it on flash.
     pub fn make_durable(&self, now: Time) -> (Seq, Time) {
         let mut guard = self.lock();
         let inner = &mut *guard;

@@ -26,8 +26,9 @@ pub(crate) struct Erasures {
     has_more: bool,
 }
 
-/// A superblock whose blocks are being erased, a few at a time: erasing thousands of pages at once would hold the
-/// layer's lock for milliseconds. After a power cut in between the superblock is closed and empty, and erased again.
+/// A superblock whose blocks are being erased, a few at a time: erasing thousands of pages at once would hold
+/// the layer's lock for milliseconds. After a power cut in between the superblock is closed and empty, and
+/// erased again.
 #[derive(Debug)]
 struct Erasing {
     superblock: Superblock,
@@ -73,8 +74,9 @@ impl Erasures {
 }
 
 impl Ftl {
-    /// Blocks that may be erased now. None while hosts write and there is room, because an erase delays reads and
-    /// programs of its die. An emptied superblock keeps its memory until its erase, so their number is bounded.
+    /// Blocks that may be erased now. None while hosts write and there is room, because an erase delays reads
+    /// and programs of its die. An emptied superblock keeps its memory until its erase, so their number is
+    /// bounded.
     pub(crate) fn erases_at_once(&self, inner: &Inner, now: Time) -> u32 {
         let kept = u64::from(inner.erasures.count()) * u64::from(self.flash.geometry().superblock_pages());
         u32::from(inner.space.free() <= self.low + 1 || now >= inner.collector.idle_from() || kept > MOST_KEPT)
@@ -120,7 +122,8 @@ impl Ftl {
         inner.erasures.has_more = left == 0 && !inner.erasures.emptied.is_empty();
     }
 
-    /// Continues the erase of a superblock, or begins it where none runs. Returns whether the superblock is erased.
+    /// Continues the erase of a superblock, or begins it where none runs. Returns whether the superblock is
+    /// erased.
     fn is_erased(&self, inner: &mut Inner, now: Time, superblock: Superblock, left: &mut u32) -> bool {
         let mut erasing = match inner.erasures.running.take() {
             Some(erasing) if erasing.superblock == superblock => erasing,
@@ -146,8 +149,8 @@ impl Ftl {
         entry.unprogrammed == 0 && entry.released <= inner.journal.durable() && !self.is_pinned(superblock)
     }
 
-    /// Erases at most `left` good blocks; false where some remain. No reader comes, because the map does not name
-    /// their pages.
+    /// Erases at most `left` good blocks; false where some remain. No reader comes, because the map does not
+    /// name their pages.
     fn erase_some(&self, erasing: &mut Erasing, inner: &mut Inner, now: Time, left: &mut u32) -> bool {
         for block in self.blocks_of(erasing.superblock).skip(erasing.done) {
             if !self.flash.is_bad(block) {

@@ -6,8 +6,8 @@
 //!   writers                Inner: streams, space, journal, histories, collection     one lock
 //!   both                   Timing, unless the preset takes no time                   one lock, never held with data
 //! ```
-//! Collection never erases a page that a reader has pinned and that the map names *after* the pin. Collection unmaps
-//! first and checks the pins afterwards, so one of the two sees the other.
+//! Collection never erases a page that a reader has pinned and that the map names *after* the pin. Collection
+//! unmaps first and checks the pins afterwards, so one of the two sees the other.
 
 use crate::announce::CommitState;
 use crate::checkpoints::Checkpoints;
@@ -77,13 +77,14 @@ pub(crate) struct Inner {
     pub(crate) applied_at: Vec<Seq>,
 }
 
-/// Times that a thread tries a lock before it sleeps: locks are held for microseconds, and waking takes tens of them.
+/// Times that a thread tries a lock before it sleeps: locks are held for microseconds, and waking takes tens
+/// of them.
 const LOOKS: u32 = 64;
 /// Pauses between two tries. Each try takes the lock's cache line from its holder.
 const PAUSES: u32 = 8;
 
-/// `None` where another thread has the lock. A panic under the lock does not poison it: the other threads continue with
-/// the state that it left.
+/// `None` where another thread has the lock. A panic under the lock does not poison it: the other threads
+/// continue with the state that it left.
 fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),

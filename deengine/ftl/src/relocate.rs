@@ -64,11 +64,11 @@ impl Ftl {
         }
     }
 
-    /// Places a page as if it had never been anywhere else. The transactions that name it are not durable, since its
-    /// unit never was, and are changed to name the new page.
+    /// Places a page as if it had never been anywhere else. The transactions that name it are not durable,
+    /// since its unit never was, and are changed to name the new page.
     ///
-    /// A page that was overwritten meanwhile is placed too. Without it, a power cut between the two writes would lose
-    /// both the first write and the data that it replaced.
+    /// A page that was overwritten meanwhile is placed too. Without it, a power cut between the two writes
+    /// would lose both the first write and the data that it replaced.
     fn replace_page(&self, inner: &mut Inner, now: Time, stream: Stream, failed: &Failed<'_>) {
         let &Failed { page: from, oob, frame, since, is_valid } = failed;
         if !inner.streams[stream as usize].has_page(&self.flash) {
@@ -77,8 +77,8 @@ impl Ftl {
         // `since` holds the journal back until the new unit is on flash.
         let page = inner.streams[stream as usize].take(&self.flash, since, now);
         self.flash.place(page, frame, oob);
-        // Transactions before `since` stay as they are: those of a dump name the same page numbers for pages of their
-        // own, which are still to be written.
+        // Transactions before `since` stay as they are: those of a dump name the same page numbers for pages
+        // of their own, which are still to be written.
         inner.journal.amend(since, |index, value| self.map.moved_word(index, value, from.0, page.0).unwrap_or(value));
         let superblock = self.flash.geometry().superblock_of(page);
         if let Some(vid) = Vid::new(oob.vid).filter(|_| is_valid) {

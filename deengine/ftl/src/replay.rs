@@ -23,7 +23,7 @@ pub(crate) struct Found {
     pub(crate) records: u64,
     /// Words of the map still to be set.
     words: Vec<(u64, u64)>,
-    /// What the histories of a checkpoint know of already, by volume.
+    /// The last transaction that each stamp history of a checkpoint contains.
     known: BTreeMap<Vid, Seq>,
 }
 
@@ -79,8 +79,8 @@ impl Found {
         Ok(found)
     }
 
-    /// Sets the words that have been put by. They are anywhere in the map: looked at all together first, the memory fetches
-    /// them side by side, not one after the other.
+    /// Sets the words collected so far. They are anywhere in the map: reading all of them first lets the
+    /// memory fetch them in parallel.
     fn redo(&mut self, writer: &mut MapWriter) -> Result<(), String> {
         let mut sum = 0;
         for &(index, _) in &self.words {
@@ -95,7 +95,8 @@ impl Found {
         Ok(())
     }
 
-    /// Whether the volume's history knows of this transaction already: it was copied later than the checkpoint began.
+    /// Whether the volume's stamp history contains this transaction already: it was copied after the
+    /// checkpoint began.
     fn knows(&self, vid: Vid, seq: Seq) -> bool {
         self.known.get(&vid).is_some_and(|known| seq <= *known)
     }
@@ -111,7 +112,7 @@ impl Found {
                 }
                 Record::Applied { vid, vba, stamp } => {
                     self.page_seq += 1;
-                    // What was applied was newer than what was held: the order of the journal is right.
+                    // An applied stamp was newer than the stamp held, so the order of the journal is right.
                     if !self.knows(vid, seq) {
                         self.histories.load(vid, vba, stamp);
                     }
@@ -143,7 +144,8 @@ impl Found {
     }
 }
 
-/// The map and everything else from checkpoint, journal and the tail in the dump; the reason where that is not possible.
+/// Restores the map and all other state from checkpoint, journal and the tail in the dump, or returns why it
+/// cannot.
 pub(crate) fn from_journal(
     parts: &mut Parts,
     durable: &Durable,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From what survived to a layer that serves (protocol rule 11).
+//! Restores a layer after a shutdown or a power failure (protocol rule 11).
 //!
 //! ```text
 //!   checkpoint --> map words, superblocks, stamp histories
@@ -7,8 +7,8 @@
 //!   dump       --> the journal's tail, and the pages that were in the buffer: written anew, made durable
 //!   then the dump is invalidated, and only then is anything new written
 //! ```
-//! Until the dump is invalidated a power cut leaves everything as it was found: replaying the journal, the dump's tail
-//! and the dump's pages in this order gives the same content however far an earlier attempt came.
+//! Until the dump is invalidated, a power cut leaves everything as it was: replaying the journal, the dump's
+//! tail and the dump's pages in this order gives the same content, however far an earlier attempt came.
 
 use crate::announce::CommitState;
 use crate::checkpoints::Checkpoints;
@@ -39,13 +39,13 @@ pub enum Origin {
     Clean,
     /// After a power failure with its dump whole: every acknowledged write is there.
     Dump,
-    /// After a power failure without a whole dump: what was flushed is there (the reason).
+    /// After a power failure without a whole dump: only flushed writes are there (the reason).
     NoDump(String),
     /// From the out-of-band records, because journal or checkpoint could not be read (the reason).
     Rebuilt(String),
 }
 
-/// What a restore found.
+/// Findings of a restore.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Boot {
     /// How the SSD came up.
@@ -58,7 +58,8 @@ pub struct Boot {
     pub last: Seq,
     /// Buffered pages written anew from the dump.
     pub rewritten: u64,
-    /// Bytes read from the system area, and out-of-band bytes of a rebuild: what the modelled time follows from.
+    /// Bytes read from the system area, and out-of-band bytes of a rebuild: the modelled time follows from
+    /// them.
     pub bytes_read: u64,
 }
 
@@ -80,7 +81,7 @@ pub struct OpenedFtl {
     pub boot: Boot,
 }
 
-/// Progress of a restore: how much has been looked at, of all there is; words of the map, or pages where the map is rebuilt.
+/// Progress of a restore: done, and total, in words of the map, or in pages where the map is rebuilt.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 pub(crate) struct Parts {
@@ -128,8 +129,8 @@ impl Ftl {
         Ok(OpenedFtl { ftl, metadata: opened.metadata, boot })
     }
 
-    /// A layer from what is on media and store. `is_live` tells which volumes, in which generation, a rebuild from
-    /// out-of-band records may bring back; it is given the metadata store.
+    /// Restores a layer from media and store. `is_live` returns whether a rebuild may bring back a volume in
+    /// a generation; it gets the metadata store.
     ///
     /// # Errors
     /// [`OpenError`].

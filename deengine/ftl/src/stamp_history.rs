@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The last writes of each volume, by block and stamp (protocol rule 6).
+//! Stamp histories: the last writes of each volume, by block and stamp (protocol rule 6).
 //!
-//! A writer keeps its outstanding sequences within a history of [`HISTORY`], so whoever remembers the last [`HISTORY`]
-//! blocks knows about every write that an older one may still follow, also where the block has been deallocated since
-//! and no page holds its stamp any more. Repair after a dead writer compares these lists between replicas. They are
-//! power-protected: the journal names every stamp applied, the checkpoint holds the histories whole.
+//! A writer's outstanding sequences lie within [`HISTORY`]. So the last [`HISTORY`] blocks include every
+//! write that an older one may still follow. That holds also where a block has been unmapped since and no
+//! page has its stamp. Repair after a dead writer compares these lists between replicas. They survive power
+//! failures: the journal names every applied stamp, and the checkpoint holds the whole histories.
 
 use gnstor_durable::AppliedStamp;
 use gnstor_proto::placement::mix64;
@@ -13,13 +13,14 @@ use gnstor_proto::slba::{Stamp, Vid};
 /// Blocks remembered for each volume.
 pub const HISTORY: usize = 4096;
 
-/// Chains of a history: with twice as many as there are entries most have one at the most.
+/// Chains of a history: twice as many as entries, so that most chains have at most one.
 const CHAINS: usize = 2 * HISTORY;
 /// The end of a chain.
 const END: Link = Link(u32::MAX);
 
-/// Names an entry: its place in the ring, in which lap of the ring it was written, whether it is the last of its chain, and some bits of its
-/// block's hash. So most looks at a block that is not there touch one line, and one that has been overwritten since is known as such.
+/// Names an entry: its place in the ring, the lap in which it was written, whether it is the last of its
+/// chain, and some bits of its block's hash. So most lookups of an absent block touch one line, and an
+/// overwritten entry is recognised.
 ///
 /// ```text
 ///   31    17   16    15   14..12   11..0
@@ -31,7 +32,7 @@ const END: Link = Link(u32::MAX);
 struct Link(u32);
 
 const LAP_SHIFT: u32 = 12;
-/// Laps that can be told apart.
+/// Laps that a link distinguishes.
 const LAPS: u32 = 8;
 const LAST: u32 = 1 << 16;
 /// Where the bits of the hash are.
@@ -71,15 +72,16 @@ impl Link {
 /// The (vba, stamp) pairs applied last to one volume.
 ///
 /// ```text
-///   chains (hash of the block) -> newest entry -> older entry -> ...     ends at the last, or where what is named has been overwritten
+///   chains (hash of the block) -> newest entry -> older entry -> ...     ends at the last or at an overwritten entry
 ///   ring   | oldest ....................... newest | next to be overwritten
 /// ```
-/// Nothing is ever taken out of a chain: entries leave the ring oldest first, and those are at the chains' ends.
+/// No entry is ever removed from a chain: entries leave the ring oldest first, and the oldest are at the
+/// chains' ends.
 #[derive(Debug, Default)]
 pub struct StampHistory {
     ring: Vec<AppliedStamp>,
     next: usize,
-    /// How often the ring has been gone round, to be compared modulo [`LAPS`].
+    /// Laps of the ring, compared modulo [`LAPS`].
     lap: u32,
     /// First entry of each chain; empty until something is remembered.
     chains: Vec<Link>,
@@ -87,7 +89,7 @@ pub struct StampHistory {
     links: Vec<Link>,
 }
 
-/// A block's chain, and what a link to it bears.
+/// A block's chain, and the tag of a link to it.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "halves of a hash")]
 fn chain_of(vba: u32) -> (usize, u32) {
@@ -102,7 +104,7 @@ impl StampHistory {
         self.entry(vba).map(|at| self.ring[at].stamp())
     }
 
-    /// Reads what [`Self::held`] and [`Self::record`] of a block will need, so that it is in the cache. Others may be remembered before it.
+    /// Prefetches for [`Self::held`] and [`Self::record`] of a block. Other blocks may be recorded before it.
     #[inline]
     fn touch(&self, vba: u32) {
         std::hint::black_box(self.chains.get(chain_of(vba).0).copied());
@@ -119,7 +121,7 @@ impl StampHistory {
         self.link(vba, at);
     }
 
-    /// Remembers as [`Self::record`] does, for a restore: [`Self::link_all`] comes before anything else is asked.
+    /// Appends as [`Self::record`] does, for a restore: call [`Self::link_all`] before any lookup.
     fn load(&mut self, vba: u32, stamp: Stamp) {
         let entry = AppliedStamp::new(vba, stamp);
         if self.ring.len() < HISTORY {
@@ -177,8 +179,9 @@ impl StampHistory {
         None
     }
 
-    /// Whether what the link names has not been overwritten, as far as its bits tell: a chain that nobody has come by for [`LAPS`] laps may seem to
-    /// go on with entries of another one, which are not those of any block of its own.
+    /// Whether the entry that the link names has not been overwritten, as far as its bits tell. A chain that
+    /// was not used for [`LAPS`] laps may seem to continue with entries of another chain, which are of other
+    /// blocks.
     #[inline]
     fn is_there(&self, link: Link) -> bool {
         link != END && link.lap() == self.lap_of(link.at()) % LAPS
@@ -195,7 +198,8 @@ impl StampHistory {
     fn link(&mut self, vba: u32, at: usize) {
         let (chain, tag) = chain_of(vba);
         let behind = self.chains[chain];
-        // One that names this very place is from laps ago, whatever its bits say. What is not there is not kept either: others may come by here.
+        // A link to this very place is from laps ago, whatever its bits say. An overwritten entry is not kept
+        // as a successor, because other chains may pass here.
         let is_last = !self.is_there(behind) || behind.at() == at;
         self.chains[chain] = Link::new(at, self.lap_of(at), tag, is_last);
         self.links[at] = if is_last { END } else { behind };
@@ -268,145 +272,5 @@ impl StampHistories {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stamp(sequence: u64) -> Stamp {
-        Stamp { lease_epoch: 1, sequence }
-    }
-
-    #[test]
-    fn the_history_remembers_exactly_the_last_4096_blocks() {
-        let _deadline = crate::tests::deadline();
-        let mut history = StampHistory::default();
-        for vba in 0..10_000u32 {
-            history.record(vba, stamp(u64::from(vba)));
-        }
-        assert_eq!(history.held(10_000 - 4096), Some(stamp(10_000 - 4096)));
-        assert_eq!(history.held(10_000 - 4097), None);
-        let order: Vec<u32> = history.iter().map(|(vba, _)| vba).collect();
-        assert_eq!(order, (10_000 - 4096..10_000).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn a_block_written_again_keeps_its_newest_stamp_when_the_old_one_leaves() {
-        let _deadline = crate::tests::deadline();
-        let mut history = StampHistory::default();
-        history.record(7, stamp(1));
-        history.record(7, stamp(2));
-        for vba in 100..100 + 4095u32 {
-            history.record(vba, stamp(3));
-        }
-        assert_eq!(history.held(7), Some(stamp(2)));
-        history.record(9, stamp(4));
-        assert_eq!(history.held(7), None);
-    }
-
-    #[test]
-    fn a_history_that_was_loaded_is_the_one_that_was_recorded() {
-        let _deadline = crate::tests::deadline();
-        for steps in [0, 1, 4095, 4096, 4097, 9_000u32] {
-            let (mut recorded, mut loaded) = (StampHistory::default(), StampHistory::default());
-            for step in 0..steps {
-                recorded.record(step * 7 % 5000, stamp(u64::from(step)));
-                loaded.load(step * 7 % 5000, stamp(u64::from(step)));
-            }
-            loaded.link_all();
-            assert!((0..5000).all(|vba| recorded.held(vba) == loaded.held(vba)), "{steps}");
-            for step in steps..steps + 5_000 {
-                recorded.record(step * 3 % 5000, stamp(u64::from(step)));
-                loaded.record(step * 3 % 5000, stamp(u64::from(step)));
-            }
-            assert!(recorded.iter().eq(loaded.iter()), "{steps}");
-            assert!((0..5000).all(|vba| recorded.held(vba) == loaded.held(vba)), "{steps}");
-        }
-    }
-
-    #[test]
-    fn whatever_is_asked_and_however_old_a_chain_is_the_history_says_what_a_list_says() {
-        let _deadline = crate::tests::deadline();
-        // Few blocks that come often, many that come once, and some that are asked for many laps after they came.
-        let mut history = StampHistory::default();
-        let mut list = std::collections::VecDeque::new();
-        let mut last = std::collections::HashMap::new();
-        let mut dice = 1;
-        for step in 0..40 * HISTORY as u64 {
-            dice = mix64(dice);
-            let vba = u32::try_from((dice >> 32) % if dice & 3 == 0 { 64 } else { 200_000 }).unwrap();
-            history.record(vba, stamp(step + 1));
-            list.push_back(vba);
-            *last.entry(vba).or_insert((0, 0)) = (step + 1, last.get(&vba).map_or(0, |(_, count)| *count) + 1);
-            if list.len() > HISTORY {
-                let gone = list.pop_front().unwrap();
-                last.get_mut(&gone).unwrap().1 -= 1;
-                last.retain(|block, (_, count)| *block != gone || *count > 0);
-            }
-            for asked in [vba, (vba ^ 1) % 200_000, u32::try_from(step % 64).unwrap()] {
-                assert_eq!(
-                    history.held(asked),
-                    last.get(&asked).map(|(at, _)| stamp(*at)),
-                    "block {asked}, step {step}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_chain_that_nobody_came_by_for_laps_is_not_taken_up_again() {
-        let _deadline = crate::tests::deadline();
-        let (chain, _) = chain_of(0);
-        let (mut same, other): (Vec<u32>, Vec<u32>) = (1..40_000).partition(|&vba| chain_of(vba).0 == chain);
-        let asked = same.pop().unwrap();
-        for laps in 1..=3 * LAPS as usize {
-            for apart in [laps * HISTORY - 1, laps * HISTORY, laps * HISTORY + 1] {
-                let mut history = StampHistory::default();
-                history.record(0, stamp(1));
-                (1..apart).for_each(|step| history.record(other[step % other.len()], stamp(2)));
-                history.record(same[0], stamp(3));
-                assert_eq!(
-                    (history.held(asked), history.held(0), history.held(same[0])),
-                    (None, (apart < HISTORY).then(|| stamp(1)), Some(stamp(3)))
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_place_taken_by_a_third_chain_after_laps_leads_nobody_in_a_circle() {
-        let _deadline = crate::tests::deadline();
-        let of = |chain| (0u32..).filter(move |&vba| chain_of(vba).0 == chain);
-        let (mut first, mut second) = (of(1), of(2));
-        let mut history = StampHistory::default();
-        let mut step = 0;
-        let mut record = |history: &mut StampHistory, at: usize, vba: u32| {
-            let mut filler = (0u32..).filter(|&vba| chain_of(vba).0 > 2).cycle();
-            while step < at {
-                history.record(filler.next().unwrap(), stamp(1));
-                step += 1;
-            }
-            history.record(vba, stamp(2));
-            step += 1;
-        };
-        let laps = LAPS as usize * HISTORY;
-        for at in [0, 1] {
-            record(&mut history, at, first.next().unwrap());
-        }
-        for at in [laps, laps + 1, 2 * laps + 1] {
-            record(&mut history, at, second.next().unwrap());
-        }
-        assert_eq!(history.held(first.next().unwrap()), None);
-        assert_eq!(history.held(second.next().unwrap()), None);
-    }
-
-    #[test]
-    fn a_history_told_again_in_its_order_is_the_same_history() {
-        let _deadline = crate::tests::deadline();
-        let mut history = StampHistory::default();
-        for step in 0..9_000u32 {
-            history.record(step * 7 % 5000, stamp(u64::from(step)));
-        }
-        let mut again = StampHistory::default();
-        history.iter().for_each(|(vba, stamp)| again.record(vba, stamp));
-        assert!((0..5000).all(|vba| history.held(vba) == again.held(vba)));
-    }
-}
+#[path = "tests/stamp_history.rs"]
+mod tests;

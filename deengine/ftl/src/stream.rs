@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A stream of writes: the superblock it fills, the unit it is at, and the units that are on their way to flash.
+//! A stream of writes: its open superblock, the unit being filled, and the units on their way to flash.
 //!
 //! ```text
 //!   superblock  | sealed | sealed | filling . . | not yet          sealed: being programmed
 //! ```
-//! Units leave in the order in which they were filled. Each remembers the first transaction that put a page into it:
-//! the journal may be durable up to the transaction before the oldest of those, and not further.
+//! Units leave in the order in which they were filled. Each keeps the first transaction that put a page into
+//! it. The journal may be durable only up to the transaction before the oldest of these.
 
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
@@ -35,7 +35,7 @@ struct Filling {
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
     superblock: Option<Superblock>,
-    /// Units of the superblock not looked at yet start here.
+    /// First unit of the superblock that was not checked yet.
     next_unit: u32,
     filling: Option<Filling>,
     sealed: VecDeque<Sealed>,
@@ -96,7 +96,8 @@ impl Writing {
         None
     }
 
-    /// The next page, for transaction `seq`, whose data is in the buffer at `ready`. [`Self::has_page`] was true.
+    /// The next page, for transaction `seq`, whose data is in the buffer at `ready`. The caller has checked
+    /// [`Self::has_page`].
     pub(crate) fn take(&mut self, flash: &Flash, seq: Seq, ready: Time) -> Ppa {
         if self.filling.is_none() {
             let unit = self.next_good(flash).expect("has_page was asked");
@@ -136,7 +137,7 @@ impl Writing {
         self.superblock.take()
     }
 
-    /// The unit that is to be on flash first.
+    /// The unit whose program ends first.
     pub(crate) fn oldest(&self) -> Option<&Sealed> {
         self.sealed.front()
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sweeps: unmap every block of a deleted volume, a bounded part of the map at a time (protocol rule 10).
 //!
-//! An insertion of another volume may move a word from a part that the sweep has not reached to a part that it has
-//! passed. While a sweep runs, the layer therefore checks each word that is written behind the sweep's front, and one
-//! pass finds everything. The stash is listed with the first bucket. Only an insertion's own block goes there, and a
-//! swept volume has no insertions.
+//! An insertion of another volume may move a word from a part that the sweep has not reached to a part that
+//! it has passed. While a sweep runs, the layer therefore checks each word that is written behind the sweep's
+//! front, and one pass finds everything. The stash is listed with the first bucket. Only an insertion's own
+//! block goes there, and a swept volume has no insertions.
 
 use crate::layer::{Ftl, Inner};
 use gnstor_base::time::Time;

@@ -41,8 +41,8 @@ pub(crate) struct Placement<'a> {
 }
 
 impl Commits<'_> {
-    /// Commits a write whose data is all there: from now on reads find it. The data is as safe as the write buffer;
-    /// see [`Ftl::make_durable`].
+    /// Commits a write whose data is all there: from now on reads find it. The data is as safe as the write
+    /// buffer; see [`Ftl::make_durable`].
     ///
     /// # Errors
     /// [`CommitError`]; then the frames are still the caller's.
@@ -62,8 +62,8 @@ impl Commits<'_> {
         Ok(committed)
     }
 
-    /// Does the work that the commits have made due. Returns when the layer next has work: the caller makes sure that
-    /// [`Self::maintain`] or [`Ftl::maintain`] is called then.
+    /// Does the work that the commits have made due. Returns when the layer next has work: the caller makes
+    /// sure that [`Self::maintain`] or [`Ftl::maintain`] is called then.
     pub fn advance(&mut self, now: Time) -> Time {
         self.ftl.advance(&mut self.inner, now, std::mem::take(&mut self.applied));
         self.ftl.next_work(&self.inner, now).min(self.ftl.next_background(&self.inner))
@@ -101,7 +101,8 @@ impl Ftl {
         self.flash.frame(frame)
     }
 
-    /// Takes the lock for several commits. The caller holds it for a short time only: everything else waits meanwhile.
+    /// Takes the lock for several commits. The caller holds it for a short time only: everything else waits
+    /// meanwhile.
     pub fn commits(&self) -> Commits<'_> {
         self.commits_with(self.lock())
     }
@@ -178,7 +179,8 @@ impl Ftl {
         Ok(Committed { done, seq: inner.journal.last(), applied, overtaken: count - applied })
     }
 
-    /// Unmaps blocks and keeps their stamps. Returns how many were mapped, and how many had a newer stamp (rule 6).
+    /// Unmaps blocks and keeps their stamps. Returns how many were mapped, and how many had a newer stamp
+    /// (rule 6).
     ///
     /// # Errors
     /// [`CommitError::Stalled`] where the journal has no room for now; then nothing has changed.
@@ -210,8 +212,8 @@ impl Ftl {
         Ok(trimmed)
     }
 
-    /// Rule 6: a stamp at or below the stamp held was applied before, or a newer write has overtaken it. The map has
-    /// the block on `page`.
+    /// Rule 6: a stamp at or below the stamp held was applied before, or a newer write has overtaken it. The
+    /// map has the block on `page`.
     fn is_newer(&self, inner: &Inner, target: &Target, index: u32, page: Option<Ppa>) -> bool {
         let vba = target.vba + index;
         let on_page = page.and_then(|page| {
@@ -260,8 +262,8 @@ impl Ftl {
         self.close_unit(inner, now, stream);
     }
 
-    /// Maps a block to the page of another block of its volume, as if bits of the map had flipped. Tests use it to see
-    /// what a reader does then. The counts of valid pages are wrong afterwards.
+    /// Maps a block to the page of another block of its volume, as if bits of the map had flipped. Tests use
+    /// it to see what a reader does then. The counts of valid pages are wrong afterwards.
     #[doc(hidden)]
     pub fn misdirect(&self, vid: Vid, vba: u32, like: u32) {
         let mut inner = self.lock();

@@ -107,7 +107,8 @@ fn a_damaged_newest_checkpoint_falls_back_while_the_journal_reaches() {
         let newest = durable.header().newest().unwrap();
         bench.flip(offsets(&durable, newest)[nth], 0);
         assert_eq!(restore(&bench.open().durable).unwrap(), (map.words.clone(), 1), "damage {nth}");
-        // Going on from the older one keeps it until a newer one is finished, and keeps what it needs of the ring.
+        // Continuing from the older checkpoint keeps it, and its part of the ring, until a newer one is
+        // finished.
         let opened = bench.open().durable;
         let older = opened.checkpoint_before(2 + 1).unwrap();
         let replayed = opened.replay(older.seq, |_, _| Ok::<_, DurableError>(())).unwrap();
@@ -203,13 +204,13 @@ fn the_older_one_is_void_while_it_is_overwritten() {
     assert!(durable.checkpoint_before(newest).is_err());
 }
 
-/// A meta of so many bytes, 16 at a time.
+/// A meta of this many bytes, a multiple of 16.
 fn meta_of(bytes: usize) -> Meta {
     let mut meta = Meta::empty(&SIZES);
     let front = meta.encode(&SIZES).unwrap().len();
     let stamp = |n: usize| Stamp { lease_epoch: 3, sequence: n as u64 + 1 };
     let history = |count: usize| (0..count).map(|n| AppliedStamp::new(u32::try_from(n).unwrap(), stamp(n))).collect();
-    // Volumes of 8 bytes each, and as many stamps as are left.
+    // Volumes of 8 bytes each, and stamps in the rest.
     let mut left = (bytes - front) / 8;
     while left > 0 {
         let count = ((left - 1) / 2).min(u16::MAX.into());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The power fails at every durable operation of a script, then again while the SSD is being restored, and again.
+//! The power fails at every durable operation of a script, then again while the SSD is being restored, and
+//! again.
 //!
 //! Without `GNSTOR_LONG` it fails at every third operation.
 
@@ -23,7 +24,7 @@ fn live_through(seed: u64, cut: u64) {
         if world.restore().is_err() {
             world.after_power_cut();
         } else {
-            // Less was needed than the power lasts: then it goes somewhere in a few more steps, or not at all.
+            // The power lasts longer than needed: it fails within a few more steps, or not at all.
             match world.run(8) {
                 Ok(()) => world.bench.power.restore(),
                 Err(_) => world.after_power_cut(),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One bit of the store is wrong, anywhere: never a panic, never wrong data; what is missing is named, or was not
-//! reported.
+//! One bit of the store is wrong, anywhere. No panic and no wrong data follows, and missing data is reported.
 
 use super::dump::{lend, pages};
 use super::{Bench, Dice, SIZES, entry, vid};
@@ -78,7 +77,7 @@ fn check(made: &Made) {
         if result.is_err() {
             continue;
         }
-        // Nothing was changed while the words were copied, so they are exactly those after `seq`.
+        // No word changed during the copy, so the words are exactly the state after `seq`.
         let mut exact = vec![0; 5000];
         for record in made.history[..usize::try_from(restored.seq).unwrap()].iter().flatten() {
             if let Record::Word { index, value } = *record {
@@ -101,7 +100,8 @@ fn check(made: &Made) {
                 assert_eq!(records, made.history[usize::try_from(seq - 1).unwrap()]);
                 Ok::<_, DurableError>(())
             });
-            // A page at the very end of the journal that is gone looks like a torn one; the dump knows better.
+            // A missing page at the very end of the journal looks like a torn one. Only the dump shows that
+            // it was durable.
             assert_eq!(reached.is_ok(), replayed.last >= 110);
         }
         DumpState::Torn { reason } => assert!(!reason.is_empty() && replayed.last == 110),

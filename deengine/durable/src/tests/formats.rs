@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every format: what is written is read back; what is changed is refused; any bytes at all are refused without a
+//! Every format: written bytes are read back, changed bytes are refused, and any bytes are refused without a
 //! panic.
 
 use super::{Dice, ID, SIZES, entry, vid};
@@ -198,8 +198,7 @@ proptest! {
         decode_all(&bytes);
     }
 
-    /// Bytes that were right once, changed behind the checksum's back: what the checksum cannot see is judged by
-    /// itself.
+    /// Valid bytes with a change that keeps the checksum right: the decoder checks the fields themselves.
     #[test]
     fn changed_bytes_under_a_right_checksum_do_not_panic(seed: u64, changes in 1usize..9) {
         let _deadline = crate::tests::deadline();

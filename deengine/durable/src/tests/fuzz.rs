@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Everything that is decoded from a store: any bytes, and bytes that were right, bent under a checksum that is right again.
+//! Everything that is decoded from a store, from random bytes, and from valid bytes with a change under a
+//! right checksum.
 //!
 //! ```text
 //!   decoders    each file that takes numbers out of bytes has an entry in DECODERS; one that has none fails a test
-//!   stores      everything in it --bend a field, reseal up to the head--> open, metadata store, dump, checkpoint, replay, go on
+//!   stores      a store --change a field, reseal up to the head--> open, metadata store, dump, checkpoint, replay, go on
 //! ```
-//! Only a panic is a failure: whoever forges a checksum may say what he likes. `GNSTOR_FUZZ_SECONDS` makes both go on for so
-//! long, `GNSTOR_FUZZ_SEED` is the seed that they begin with.
+//! Only a panic is a failure: forged checksums may lead to any contents. `GNSTOR_FUZZ_SECONDS` sets how long
+//! both run, `GNSTOR_FUZZ_SEED` the seed with which they begin.
 
 use super::bend::{bend, bend_store};
 use super::flips::make;
 use super::formats::{bounds, encode, header, meta, page};
 use super::{Dice, SIZES, entry, vid};
 use crate::cell::{Cell, Kind};
-use crate::checkpoint::{CheckpointHead, table_entry};
+use crate::checkpoint_head::{CheckpointHead, table_entry};
 use crate::dump::Group;
 use crate::metadata::entry_generation;
 use crate::page::{PageHead, decode_page};
@@ -34,7 +35,7 @@ const DECODERS: [(&str, Decoder); 11] = [
         let kinds = [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::SmartCounters];
         kinds.map(|kind| Cell::decode(bytes, kind, 0).is_ok()).contains(&true)
     }),
-    ("checkpoint.rs", |bytes| {
+    ("checkpoint_head.rs", |bytes| {
         (0..bytes.len() / 8).for_each(|nth| _ = table_entry(bytes, nth));
         CheckpointHead::decode(bytes).is_ok()
     }),

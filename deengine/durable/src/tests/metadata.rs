@@ -186,7 +186,7 @@ fn a_place_of_which_nothing_is_left_is_lost_unless_it_was_never_used() {
         twin.copies.into_iter().zip(before).for_each(|(at, bytes)| bench.ram.write(at, &bytes).unwrap());
     }
     assert!(bench.open().metadata.lost().is_empty());
-    // Places that nobody has used are not looked at.
+    // Places that were never used are not read.
     wipe(&bench, layout.entries.copies);
     wipe(&bench, layout.tombstones.copies);
     let mut metadata = bench.open().metadata;

@@ -37,7 +37,7 @@ pub(crate) const SIZES: Sizes = Sizes {
 };
 pub(crate) const ID: u64 = 0x5EED;
 
-/// A store in RAM that forgets what was not synced.
+/// A store in RAM that loses unsynced writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     pub(crate) power: Arc<Power>,

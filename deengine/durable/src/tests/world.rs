@@ -233,7 +233,28 @@ impl World {
         Ok(())
     }
 
-    /// Opens, checks everything that is found against the model, and goes on from it.
+    /// Checks a dump against the model and replays its tail over the words. Returns its last transaction.
+    fn check_dump(&mut self, dump: &DumpState, last: Seq, words: &mut [u64]) -> Result<Seq, DurableError> {
+        let mut after = last;
+        let DumpState::Intact(dump) = dump else {
+            assert!(self.sealed.is_none(), "{dump:?}, and {:?} was finished", self.sealed);
+            return Ok(after);
+        };
+        let sealed = self.sealed.as_ref().or(self.attempted.as_ref()).expect("a dump was written");
+        assert_eq!((dump.durable(), dump.last()), (sealed.durable, sealed.last));
+        assert_eq!(dump.pages().collect::<Vec<_>>(), lend(&sealed.pages).collect::<Vec<_>>());
+        dump.replay(last, |seq, records| {
+            after += 1;
+            assert_eq!((seq, records), (after, &self.history[usize::try_from(seq - 1).unwrap()][..]));
+            apply(words, records);
+            Ok::<_, DurableError>(())
+        })?;
+        assert_eq!(after, last.max(sealed.last));
+        self.sealed = Some(sealed.clone());
+        Ok(after)
+    }
+
+    /// Opens a store, checks everything found against the model, and continues from it.
     pub(crate) fn restore(&mut self) -> Result<(), DurableError> {
         let opened = Durable::open(self.bench.store(), SIZES)?;
         if let Some(clean) = self.clean {
@@ -274,22 +295,7 @@ impl World {
         self.reported = last;
 
         let dump = durable.read_dump();
-        let mut after = last;
-        if let DumpState::Intact(dump) = &dump {
-            let sealed = self.sealed.as_ref().or(self.attempted.as_ref()).expect("nobody wrote a dump");
-            assert_eq!((dump.durable(), dump.last()), (sealed.durable, sealed.last));
-            assert_eq!(dump.pages().collect::<Vec<_>>(), lend(&sealed.pages).collect::<Vec<_>>());
-            dump.replay(last, |seq, records| {
-                after += 1;
-                assert_eq!((seq, records), (after, &self.history[usize::try_from(seq - 1).unwrap()][..]));
-                apply(&mut words, records);
-                Ok::<_, DurableError>(())
-            })?;
-            assert_eq!(after, last.max(sealed.last));
-            self.sealed = Some(sealed.clone());
-        } else {
-            assert!(self.sealed.is_none(), "{dump:?}, and {:?} was finished", self.sealed);
-        }
+        let after = self.check_dump(&dump, last, &mut words)?;
         self.attempted = None;
         self.history.truncate(usize::try_from(after).unwrap());
         let mut exact = vec![0; words.len()];

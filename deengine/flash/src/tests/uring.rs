@@ -7,8 +7,8 @@ use super::*;
 use std::ffi::OsStr;
 use std::time::Duration;
 
-/// Loads the number of the system call; equal to `call`: refuse with EPERM, else let it pass. None of another architecture is
-/// made by this process.
+/// Loads the number of the system call. If it equals `call`, refuses with EPERM, else lets it pass. This
+/// process makes no calls of another architecture.
 fn forbid(call: libc::c_long) -> bool {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
     let no = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();

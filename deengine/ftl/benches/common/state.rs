@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD leaves behind at a power failure, made through the formats alone: no data is written.
+//! State of an SSD after a power failure, made through the formats alone: no data is written.
 //!
 //! ```text
-//!   superblocks   0 .. full, from the fill | written since the checkpoint, as the journal says | one open: all its pages are in the dump | free
+//!   superblocks   0 .. full, from the fill | written since the checkpoint, as the journal says
+//!                 | one open: all its pages are in the dump | free
 //! ```
 
 use gnstor_durable::{
@@ -15,7 +16,7 @@ use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{Stamp, Vid};
 use std::sync::Arc;
 
-/// What there is to be.
+/// Plan of the state.
 pub(crate) struct Plan {
     pub(crate) fill_percent: u64,
     /// 0: as much as there can be.
@@ -23,13 +24,13 @@ pub(crate) struct Plan {
     /// Pages that collection moves for each that a host writes.
     pub(crate) moves: u64,
     pub(crate) volumes: u16,
-    /// Left alone by what is made: those that collection keeps.
+    /// Superblocks that stay free: collection keeps them.
     pub(crate) free_superblocks: u32,
     /// At most; the energy budget may admit fewer.
     pub(crate) dump_pages: u32,
 }
 
-/// What was made.
+/// The state made.
 pub(crate) struct Made {
     pub(crate) mapped: u64,
     pub(crate) last: u64,
@@ -43,7 +44,7 @@ pub(crate) struct Made {
 
 /// How far ahead buckets are asked for.
 const AHEAD: u64 = 16;
-/// What the tail in a full dump comes to at most: it goes to the ring when it is restored.
+/// Most bytes of the tail in a full dump: a restore writes it to the ring.
 const TAIL: u64 = 2 << 20;
 /// The next transactions in bytes: a page, and a superblock that is closed and opened for it.
 const LARGEST: u64 = 3 * MAX_TRANSACTION_BYTES as u64;
@@ -75,8 +76,8 @@ pub(crate) fn make(store: Arc<dyn Store>, sizes: Sizes, geometry: &Geometry, log
     maker.fill();
     maker.checkpoint(&durable, &map, &sizes);
     let (mut writes, mut moved) = (0, 0);
-    // Pages of the dump stand in superblocks of their own, and are written anew; nothing here can be collected for that, since no
-    // page has a record.
+    // Pages of the dump are in superblocks of their own, and a restore writes them anew. Collection cannot
+    // run for that, since no page has a record.
     let dumped = (sizes.dump_bytes / 4096).min(plan.dump_pages.into());
     let free = u64::from(plan.free_superblocks + 3) * u64::from(geometry.superblock_pages());
     let batch = 1000 * (plan.moves + 1) + 2 * dumped + free;
@@ -91,8 +92,8 @@ pub(crate) fn make(store: Arc<dyn Store>, sizes: Sizes, geometry: &Geometry, log
         moved += 1000 * plan.moves;
         maker.journal.flush(maker.journal.last(), false).expect("room in the journal");
     }
-    // No superblock is erased here: where the spare space ends before the journal is full, TRIMs of blocks that are not mapped
-    // fill it up.
+    // No superblock is erased here. Where the spare space ends before the journal is full, TRIMs of unmapped
+    // blocks fill it.
     let mut trims = 0;
     while maker.journal_bytes(&sizes) < journal_bytes {
         (0..1000).for_each(|_| maker.trim());

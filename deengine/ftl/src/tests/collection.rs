@@ -97,7 +97,7 @@ fn quiet_times_win_space_back() {
     }
     // Six in ten blocks everywhere: no superblock is empty by itself.
     for vba in (0..1500).filter(|vba| vba % 10 < 6) {
-        assert!(harness.forget((vid(1), vba), 1));
+        assert!(harness.trim((vid(1), vba), 1));
     }
     let before = harness.ftl().health().free_superblocks;
     for _ in 0..3000 {

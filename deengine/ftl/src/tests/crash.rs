@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Power cuts at every kind of moment: exactly what rule 11 promises.
+//! Power cuts at every kind of moment: exactly the promise of rule 11.
 //!
-//! The layer tells which transactions were durable when the power went, and after the restart which one is the last.
-//! Everything must be as it was after that one: not a block older, not a block newer.
+//! The layer reports which transactions were durable at the power cut, and after the restart which one is the
+//! last. All blocks must be as they were after that one: none older, none newer.
 
 use super::*;
 use crate::restore::Origin;
@@ -20,7 +20,7 @@ fn work(harness: &mut Harness, seed: u64, steps: u64) {
         let dice = mix64(seed ^ mix64(step + 1));
         let key = (vid(u16::try_from(dice % 2).unwrap() + 1), u32::try_from((dice >> 8) % 180).unwrap());
         let powered = match (dice >> 40) % 20 {
-            0 | 1 => harness.forget(key, 1),
+            0 | 1 => harness.trim(key, 1),
             2 => {
                 harness.tick();
                 true
@@ -35,6 +35,26 @@ fn work(harness: &mut Harness, seed: u64, steps: u64) {
     }
 }
 
+/// Cuts the power. Returns whether a whole dump was written.
+fn cut(harness: &mut Harness, seed: u64, dumped: Dumped, dice: u64) -> bool {
+    let power = Arc::clone(&harness.config.power);
+    match dumped {
+        Dumped::Missing => {
+            power.arm(1 + dice % 60, seed);
+            work(harness, seed ^ 0xABCD, 4_000);
+            false
+        }
+        Dumped::Intact => {
+            harness.ftl().power_fail().unwrap();
+            true
+        }
+        Dumped::Torn => {
+            power.arm(1 + dice % 12, seed);
+            harness.ftl().power_fail().is_ok() && !power.is_cut()
+        }
+    }
+}
+
 fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
     let timed = seed.is_multiple_of(3);
     let mut harness = Harness::new(400, timed, seed);
@@ -45,22 +65,7 @@ fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
     }
     // Some work first, so that collection and checkpoints are under way; then the cut comes somewhere.
     work(&mut harness, seed, 150 + dice % 900);
-    let mut whole = false;
-    match dumped {
-        Dumped::Missing => {
-            let power = Arc::clone(&harness.config.power);
-            power.arm(1 + (dice >> 16) % 60, seed);
-            work(&mut harness, seed ^ 0xABCD, 4_000);
-        }
-        Dumped::Intact => {
-            harness.ftl().power_fail().unwrap();
-            whole = true;
-        }
-        Dumped::Torn => {
-            harness.config.power.arm(1 + (dice >> 16) % 12, seed);
-            whole = harness.ftl().power_fail().is_ok() && !harness.config.power.is_cut();
-        }
-    }
+    let whole = cut(&mut harness, seed, dumped, dice >> 16);
     let (last, durable) = (harness.last(), harness.ftl().durable());
     let flash = harness.power_cycle(mix64(seed));
     if again {
@@ -76,14 +81,15 @@ fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
     let why = format!("seed {seed}, {dumped:?}, again {again}, {:?}", harness.boot);
     let found = harness.boot.last;
     let last_whole = whole || harness.boot.origin == Origin::Dump;
-    // What the first restore wrote down of its own has numbers, too; they say nothing of the work before the cut.
+    // Transactions that the first restore adds have numbers, too; they are not part of the work before the
+    // cut.
     let found = if last_whole {
         assert!(found >= last, "{why}: every acknowledged write, {found} of {last}");
         last
     } else if again {
         let reads_as_after =
             |seq: &Seq| harness.history.keys().all(|key| harness.read(*key) == harness.expected(*key, *seq));
-        let is_after = |seq: &Seq| harness.has_windows_of(*seq) && reads_as_after(seq);
+        let is_after = |seq: &Seq| harness.has_histories_of(*seq) && reads_as_after(seq);
         (durable..=last).find(is_after).unwrap_or_else(|| panic!("{why}: no state between {durable} and {last}"))
     } else {
         assert!(matches!(harness.boot.origin, Origin::NoDump(_)), "{why}");
@@ -91,7 +97,7 @@ fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
         found
     };
     harness.check(found, &why);
-    assert!(harness.has_windows_of(found), "{why}: the stamp histories as of transaction {found}");
+    assert!(harness.has_histories_of(found), "{why}: the stamp histories as of transaction {found}");
     // It goes on, and survives another round.
     harness.stamped.retain(|(seq, ..)| *seq <= found);
     harness.history.retain(|_, history| {
@@ -110,7 +116,8 @@ fn seeds() -> std::ops::Range<u64> {
     first..first + number("GNSTOR_CRASHES").unwrap_or(150)
 }
 
-/// Runs a test for each seed; a seed that fails is printed, as the value of `GNSTOR_FUZZ_SEED` that repeats it.
+/// Runs a test for each seed. A seed that fails is printed, as the value of `GNSTOR_FUZZ_SEED` that repeats
+/// it.
 fn for_each_seed(check: impl Fn(u64)) {
     for seed in seeds() {
         if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(seed))) {
@@ -162,12 +169,12 @@ fn after_a_clean_shutdown_nothing_is_lost_and_nothing_reported() {
         harness.reopen(flash).unwrap();
         assert_eq!((&harness.boot.origin, harness.boot.is_lossy()), (&Origin::Clean, false));
         harness.check(last, "after a clean shutdown");
-        assert!(harness.has_windows_of(last), "after a clean shutdown");
+        assert!(harness.has_histories_of(last), "after a clean shutdown");
     }
 }
 
 #[test]
-fn windows_that_change_while_a_checkpoint_copies_them_are_restored_as_they_were() {
+fn histories_that_change_while_a_checkpoint_copies_them_are_restored_as_they_were() {
     let _deadline = crate::tests::deadline();
     let mut behind = 0;
     for seed in 0..8 {
@@ -188,7 +195,7 @@ fn windows_that_change_while_a_checkpoint_copies_them_are_restored_as_they_were(
         let flash = harness.power_cycle(seed);
         harness.reopen(flash).unwrap();
         assert_eq!(harness.boot.origin, Origin::Dump);
-        assert!(harness.has_windows_of(last), "seed {seed}: the stamp histories as of transaction {last}");
+        assert!(harness.has_histories_of(last), "seed {seed}: the stamp histories as of transaction {last}");
         harness.check(last, "after a dump");
     }
     assert!(behind > 0, "no history was copied later than its checkpoint began");

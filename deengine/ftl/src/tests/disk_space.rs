@@ -20,7 +20,8 @@ fn sizes(mib: u64) -> Sizes {
 #[test]
 fn the_system_area_of_a_small_ssd_is_small() {
     let _deadline = crate::tests::deadline();
-    // Bytes of the data file, in MiB. The flash itself, spare space and records included, is 83, 306 and 1,162 MiB.
+    // Bytes of the data file, in MiB. The flash itself, spare space and records included, is 83, 306 and
+    // 1,162 MiB.
     for (mib, most) in [(64, 115), (256, 350), (1024, 1280), (16_384, 19_100)] {
         let bytes = FtlConfig::data_file_bytes(&default_preset(), mib << 8, DUMP_BYTES).unwrap();
         assert!(bytes <= most * MIB, "{mib} MiB take {} MiB", bytes.div_ceil(MIB));

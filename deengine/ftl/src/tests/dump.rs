@@ -4,7 +4,8 @@
 use super::*;
 use crate::restore::Origin;
 
-/// Programs take 0.2 s, so that nothing leaves the buffer unless it is waited for, and there are frames for more than a dump holds.
+/// Programs take 0.2 s, so that no page leaves the buffer on its own, and there are more frames than a dump
+/// holds.
 fn slow(dump_bytes: u64) -> Harness {
     let power = Arc::new(Power::steady());
     let (mut config, _) = config(4000, true, &power, 5);
@@ -52,7 +53,7 @@ fn fill(harness: &mut Harness, blocks: u32, at_most: u32) -> u32 {
             }
         }
     }
-    panic!("{at_most} blocks are in the buffer and nobody waits");
+    panic!("{at_most} blocks are in the buffer and no write waits");
 }
 
 #[test]
@@ -99,7 +100,7 @@ fn collection_beside_slow_programs_leaves_room_in_the_dump() {
     }
     // Collection has work: six of ten blocks are unmapped, in every superblock.
     for vba in (0..4000).filter(|vba| vba % 10 < 6) {
-        assert!(harness.forget((vid(2), vba), 1));
+        assert!(harness.trim((vid(2), vba), 1));
     }
     assert!(harness.make_durable());
     harness.pass(Span::from_ms(1_000));

@@ -130,7 +130,8 @@ fn a_page_saved_into_the_last_place_of_a_unit_holds_the_journal_back() {
     let mut harness = Harness::new(400, true, 1);
     harness.config.faults.fail_program(1);
     assert!(harness.write((vid(1), 0), 4));
-    // The unit is on its way, and somebody waits for it. Of its pages one stays valid, and finds the next unit all but full.
+    // The unit is being programmed, and a caller waits for it. One of its pages stays valid, and finds the
+    // next unit almost full.
     let (seq, _) = harness.ftl().make_durable(harness.now);
     assert!(harness.write((vid(1), 1), 3));
     assert_eq!(harness.ftl().stats().program_failures, 0, "not yet");
@@ -145,7 +146,8 @@ fn a_page_overwritten_before_its_program_failed_does_not_take_the_older_one_with
     harness.config.faults.fail_program(1);
     assert!(harness.write((vid(1), 0), 4));
     let (seq, _) = harness.ftl().make_durable(harness.now);
-    // All of it is overwritten, the last block in a unit that is not full when the failure is seen, and so not durable.
+    // All of it is overwritten. The last block is in a unit that is not full when the failure shows, and so
+    // is not durable.
     assert!(harness.write((vid(1), 10), 1) && harness.write((vid(1), 0), 4));
     survives_a_failure(harness, seq);
 }
@@ -177,7 +179,8 @@ fn a_program_that_fails_during_a_checkpoint_loses_nothing_at_a_power_cut() {
     assert!(harness.write((vid(1), 0), 4) && harness.make_durable());
     harness.config.faults.fail_program(1);
     assert!(harness.write((vid(1), 0), 4));
-    // The checkpoint copies the words that name the unit while its program is under way; then the program fails.
+    // The checkpoint copies the words that name the unit while its program is under way; then the program
+    // fails.
     harness.ftl().copy_checkpoint();
     let checkpoints = harness.ftl().stats().checkpoints;
     assert!(harness.make_durable());

@@ -166,14 +166,14 @@ impl Harness {
         )
     }
 
-    fn forget(&mut self, (vid, vba): Key, blocks: u32) -> bool {
+    fn trim(&mut self, (vid, vba): Key, blocks: u32) -> bool {
         let stamp = self.stamp();
         let target = Target { vid, generation: 1, vba, stamp };
         for _ in 0..200 {
-            if let Ok(forgotten) = self.ftl().trim(self.now, &target, blocks) {
+            if let Ok(trimmed) = self.ftl().trim(self.now, &target, blocks) {
                 for index in 0..blocks {
-                    self.history.entry((vid, vba + index)).or_default().push((forgotten.seq, None));
-                    self.stamped.push((forgotten.seq, (vid, vba + index), stamp));
+                    self.history.entry((vid, vba + index)).or_default().push((trimmed.seq, None));
+                    self.stamped.push((trimmed.seq, (vid, vba + index), stamp));
                 }
                 return true;
             }
@@ -182,7 +182,7 @@ impl Harness {
                 return false;
             }
         }
-        panic!("a forget stalls for ever: {:?}", self.ftl().stats());
+        panic!("a TRIM stalls for ever: {:?}", self.ftl().stats());
     }
 
     /// The tag of a block's content, checked whole; `None` where it is unmapped.
@@ -219,7 +219,7 @@ impl Harness {
     }
 
     /// Whether the stamp histories are those after transaction `seq`.
-    fn has_windows_of(&self, seq: Seq) -> bool {
+    fn has_histories_of(&self, seq: Seq) -> bool {
         let vids: BTreeSet<Vid> = self.stamped.iter().map(|(_, (vid, _), _)| *vid).collect();
         vids.into_iter().all(|vid| {
             let of_vid =

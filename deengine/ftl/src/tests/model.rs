@@ -10,7 +10,7 @@ fn mixed(harness: &mut Harness, seed: u64, steps: u64, blocks: u32) {
         let key = (vid(u16::try_from(dice % 3).unwrap() + 1), u32::try_from(dice >> 8).unwrap_or(u32::MAX) % blocks);
         let key = (key.0, key.1 / 2 * 2);
         match (dice >> 40) % 16 {
-            0 => assert!(harness.forget(key, 2)),
+            0 => assert!(harness.trim(key, 2)),
             1 => assert!(harness.write(key, 2)),
             2 => harness.tick(),
             3 if step % 7 == 0 => assert!(harness.make_durable()),
@@ -52,18 +52,18 @@ fn an_old_stamp_is_completed_and_not_applied() {
 }
 
 #[test]
-fn a_forgotten_block_still_refuses_older_stamps() {
+fn a_trimmed_block_still_refuses_older_stamps() {
     let _deadline = crate::tests::deadline();
     let mut harness = Harness::new(256, false, 2);
     let key = (vid(1), 7);
     let early = harness.stamp();
     assert!(harness.write(key, 1));
-    assert!(harness.forget(key, 1));
+    assert!(harness.trim(key, 1));
     assert_eq!(harness.read(key), None);
     let target = Target { vid: key.0, generation: 1, vba: key.1, stamp: early };
     let frame = harness.ftl().take_frame().unwrap();
     let done = harness.ftl().commit(harness.now, harness.now, &target, &[NewBlock { frame, sum: 0 }]).unwrap();
-    assert_eq!(done.overtaken, 1, "a late write does not undo the forgetting");
+    assert_eq!(done.overtaken, 1, "a late write does not undo the TRIM");
 }
 
 #[test]

@@ -57,7 +57,8 @@ fn without_journal_and_checkpoints_the_records_bring_everything_back_that_lives(
     }
 }
 
-/// A unit of pages whose records, under right checksums, say that nothing can be newer: there is no number for what comes next.
+/// A unit of pages whose records, under right checksums, have the highest number: no later write could have a
+/// higher one.
 fn forge_newest(flash: &Flash) {
     let geometry = flash.geometry();
     let pages =
