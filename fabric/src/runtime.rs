@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The one place in this crate with a clock and threads: engines stepped by wall time, a thread each, and helpers of the SSDs.
+//! The one place in this crate with a clock and threads: engines stepped by wall time, a thread each, and
+//! helpers of the SSDs.
 
 mod pace;
 
@@ -28,7 +29,8 @@ pub enum EngineError {
     Timeout(Duration),
 }
 
-/// A handle on one of the engines that were started together, a thread each. Cloned freely; the engines end with [`EngineThreads`].
+/// A handle on one of the engines that were started together, a thread each. Cloned freely; the engines end
+/// with [`EngineThreads`].
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     jobs: Arc<[Sender<Job>]>,
@@ -201,7 +203,7 @@ const IDLE_BEFORE_REST: Duration = Duration::from_millis(1);
 
 fn help(helpers: Vec<Box<dyn Helper>>, stop: &AtomicBool, start: Instant) {
     let now = clock(start);
-    // Since when each of those that are awake has had nothing to do.
+    // Each helper that is awake, with the time since which it has had no work.
     let mut helpers: Vec<(Box<dyn Helper>, Option<Time>)> = helpers.into_iter().map(|helper| (helper, None)).collect();
     while !stop.load(Ordering::Acquire) {
         let mut is_any = false;
