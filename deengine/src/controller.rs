@@ -22,7 +22,7 @@ use crate::waiting::Load;
 use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Remote, TransferId};
 use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};
-use gnstor_durable::{Ledger, Odometer};
+use gnstor_durable::{MetadataStore, SmartCounters};
 use gnstor_flash::{Frame, Ppa, Ticket};
 use gnstor_ftl::{Boot, Extent, Ftl, NewBlock};
 use gnstor_proto::BLOCK_BYTES;
@@ -40,7 +40,7 @@ pub struct Ssd {
     pub(crate) config: SsdConfig,
     pub(crate) ftl: Arc<Ftl>,
     pub(crate) roster: Arc<Roster>,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: MetadataStore,
     pub(crate) boot: Boot,
     /// Acknowledged writes may be missing: until a map newer than this epoch is set it does not serve.
     pub(crate) filling_since: Option<u64>,
@@ -55,7 +55,7 @@ pub struct Ssd {
     pub(crate) found: FlashHealth,
     pub(crate) look_at: Time,
     /// What SMART counted before power was turned on, this power cycle included; when it is kept next; and the clock when last looked at.
-    pub(crate) earlier: Odometer,
+    pub(crate) earlier: SmartCounters,
     pub(crate) save_at: Time,
     pub(crate) seen: Time,
     pub(crate) write_cache: WriteCache,
@@ -86,7 +86,7 @@ pub struct Ssd {
 impl Ssd {
     /// An SSD around a layer that serves; its permission table is what the ledger holds.
     pub(crate) fn around(config: SsdConfig, opened: gnstor_ftl::OpenedFtl) -> Result<Self, SsdError> {
-        let gnstor_ftl::OpenedFtl { ftl, ledger, boot } = opened;
+        let gnstor_ftl::OpenedFtl { ftl, metadata: ledger, boot } = opened;
         let protected = config.preset.power_protected;
         let mut ssd = Self {
             config,
@@ -104,7 +104,7 @@ impl Ssd {
             flash_health: FlashHealth::default(),
             found: FlashHealth::default(),
             look_at: Time::ZERO,
-            earlier: Odometer::default(),
+            earlier: SmartCounters::default(),
             save_at: Time::ZERO + SAVE_EVERY,
             seen: Time::ZERO,
             write_cache: WriteCache { present: !protected, enabled: !protected },

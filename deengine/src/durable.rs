@@ -15,7 +15,7 @@ use crate::fleet::Fleet;
 use crate::request::Refused;
 use gnstor_base::time::Time;
 use gnstor_durable::cell::Kind;
-use gnstor_durable::{DurableError, Ledger, Tombstone};
+use gnstor_durable::{DurableError, MetadataStore, Tombstone};
 use gnstor_flash::{DataFile, DataFileError, Faults, FileStore, Flash, MediaConfig, Power, RamStore, Store};
 use gnstor_ftl::{DUMP_BYTES, Ftl, FtlConfig, OpenError, geometry_for};
 use gnstor_model::{Difference, Preset};
@@ -352,7 +352,7 @@ pub(crate) fn not_durable(error: &DurableError) -> Refused {
 }
 
 /// Whether a volume lives in this generation, for a rebuild.
-fn is_live(ledger: &Ledger, vid: Vid, generation: u32) -> bool {
+fn is_live(ledger: &MetadataStore, vid: Vid, generation: u32) -> bool {
     let entry = ledger.contents().entries.get(&vid).and_then(|bytes| VolumeEntry::decode(bytes).ok());
     entry.is_some_and(|entry| entry.generation == generation && !entry.deleting)
 }

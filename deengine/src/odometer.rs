@@ -7,7 +7,7 @@ use crate::controller::Ssd;
 use crate::durable::SsdError;
 use crate::health::Activity;
 use gnstor_base::time::{Span, Time};
-use gnstor_durable::Odometer;
+use gnstor_durable::SmartCounters;
 use gnstor_ftl::Origin;
 
 /// Counts are kept this often while there is something to do.
@@ -16,7 +16,7 @@ pub(crate) const SAVE_EVERY: Span = Span::from_ms(60_000);
 impl Ssd {
     /// Power is on: one cycle more, and one unsafe shutdown more where it went without a word.
     pub(crate) fn count_start(&mut self) -> Result<(), SsdError> {
-        let mut odometer = self.ledger.contents().odometer;
+        let mut odometer = self.ledger.contents().smart_counters;
         odometer.power_cycles += 1;
         odometer.unsafe_shutdowns += u64::from(!matches!(self.boot.origin, Origin::Fresh | Origin::Clean));
         match self.boot.origin {
@@ -25,7 +25,7 @@ impl Ssd {
             // What became of the dump, if one was needed, is not known of these.
             Origin::Fresh | Origin::Clean | Origin::Rebuilt(_) => {}
         }
-        self.ledger.set_odometer(&odometer)?;
+        self.ledger.set_smart_counters(&odometer)?;
         self.earlier = odometer;
         Ok(())
     }
@@ -42,19 +42,19 @@ impl Ssd {
     pub(crate) fn save_odometer(&mut self) {
         self.save_at = self.seen + SAVE_EVERY;
         let odometer = self.odometer();
-        if odometer == self.ledger.contents().odometer {
+        if odometer == self.ledger.contents().smart_counters {
             return;
         }
-        if let Err(error) = self.ledger.set_odometer(&odometer) {
+        if let Err(error) = self.ledger.set_smart_counters(&odometer) {
             tracing::warn!("what SMART counts cannot be kept: {error}");
         }
     }
 
     /// Everything counted, up to when the SSD last looked at the clock.
-    fn odometer(&self) -> Odometer {
+    fn odometer(&self) -> SmartCounters {
         let Activity { blocks_read, blocks_written, read_commands, write_commands, busy, .. } = self.activity();
         let since = self.seen.as_ns() / 1_000_000;
-        Odometer {
+        SmartCounters {
             on_ms: self.earlier.on_ms.saturating_add(since),
             blocks_read,
             blocks_written,
@@ -69,7 +69,7 @@ impl Ssd {
 
     /// What was counted before power was turned on.
     pub(crate) fn earlier_activity(&self) -> Activity {
-        let Odometer { blocks_read, blocks_written, read_commands, write_commands, busy_ms, .. } = self.earlier;
+        let SmartCounters { blocks_read, blocks_written, read_commands, write_commands, busy_ms, .. } = self.earlier;
         let busy = Span::from_ms(busy_ms);
         Activity { blocks_read, blocks_written, read_commands, write_commands, busy, ..Activity::default() }
     }

@@ -92,7 +92,7 @@ impl Ssd {
 
     /// Lets the layer get on, and tries what waits for it; when to come back.
     pub(crate) fn settle(&mut self, now: Time) -> Time {
-        let layer = self.ftl.settle(now);
+        let layer = self.ftl.maintain(now);
         self.take_loads(now);
         for _ in 0..self.waiting.len() {
             let Some(id) = self.waiting.pop_front() else { break };

@@ -160,7 +160,7 @@ impl Ssd {
         while let Some(request) = requests.last() {
             let Request { address, blocks, .. } = *request.get();
             fua |= request.get().fua;
-            let Ok(forgotten) = self.ftl.forget(now, &target(request), blocks) else {
+            let Ok(forgotten) = self.ftl.trim(now, &target(request), blocks) else {
                 let id = self.start(permit, queue, address.vid.get(), accepted, Work::Forget(requests));
                 return self.wait(now, id);
             };
@@ -180,7 +180,7 @@ impl Ssd {
 
     /// Completes when everything committed so far is durable without a dump: Flush, and FUA.
     pub(crate) fn harden(&mut self, now: Time, permit: CompletionPermit, queue: QueueKey, vid: u16, done: Time) {
-        let (seq, at) = self.ftl.harden(now);
+        let (seq, at) = self.ftl.make_durable(now);
         let done = done.max(at);
         if self.ftl.durable() >= seq {
             return self.acknowledge(permit, vid, done);

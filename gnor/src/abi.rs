@@ -107,6 +107,8 @@ pub struct ChannelAbi {
     pub cq_word: u32,
     pub depth: u32,
     pub slot_bits: [u32; SLOTS / 32],
+    pub tickets: u32,
+    pub returned: u32,
     pub orphans: [u32; SLOTS / 32],
     pub parked_bits: [u32; SLOTS / 32],
     pub uncalled: u32,

@@ -46,6 +46,8 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         ("channel.depth", offset_of!(ChannelAbi, depth)),
         ("channel.qid", offset_of!(ChannelAbi, qid)),
         ("channel.slot_bits", offset_of!(ChannelAbi, slot_bits)),
+        ("channel.tickets", offset_of!(ChannelAbi, tickets)),
+        ("channel.returned", offset_of!(ChannelAbi, returned)),
         ("channel.protocol_errors", offset_of!(ChannelAbi, protocol_errors)),
         ("channel.retries", offset_of!(ChannelAbi, retries)),
         ("channel.data", offset_of!(ChannelAbi, data)),

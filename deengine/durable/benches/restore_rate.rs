@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How fast a restore reads: words of a checkpoint, and the journal after it. From a store in RAM, so the medium costs nothing.
+//! Speed of a restore: words of a checkpoint, and the journal after it. The store is in RAM, so the medium
+//! costs nothing.
 //!
 //! `cargo bench -p gnstor-durable --bench restore_rate -- [--words-mib N] [--journal-mib N]`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -55,7 +56,7 @@ fn main() {
 
     let start = Instant::now();
     let durable = Durable::open(store, sizes).expect("open").durable;
-    report("opened (header and ledger)", 0, start);
+    report("opened (header and metadata)", 0, start);
     let start = Instant::now();
     let (mut restored, mut sum) = (durable.checkpoint().expect("checkpoint"), 0u64);
     let read = restored.for_each(|_, words| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Little-endian fields in byte slices: at fixed places of a page, and one after the other with a check of the end.
+//! Little-endian fields in byte slices: at fixed offsets of a page, or in sequence with a check of the end.
 
 use crate::error::Refused;
 
@@ -7,12 +7,12 @@ use crate::error::Refused;
 pub(crate) const PAGE: usize = 4096;
 /// The same as a length on the store.
 pub(crate) const PAGE_U64: u64 = PAGE as u64;
-/// Read and written at once, and what one checksum covers in large sections: 1 MiB. Tests take less, so that small
-/// things have many.
+/// Bytes that are read and written at once, and that one checksum covers in large sections: 1 MiB. Tests use
+/// less, so that small sections have several.
 pub(crate) const CHUNK: usize = if cfg!(test) { 1 << 14 } else { 1 << 20 };
 
-/// The most that a counter in any format can be: it grows from 0 by small steps. A larger one is a forgery, and would overflow
-/// where it is counted up.
+/// Largest value of a counter in any format. Counters grow from 0 by small steps, so a larger value is a
+/// forgery, and it would overflow later.
 pub const COUNTER_MAX: u64 = 1 << 62;
 /// The same for counters of 32 bits.
 pub(crate) const COUNTER_MAX_32: u32 = 1 << 31;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Something small that is kept twice: a cut during a write leaves the old or the new one, exactly.
+//! A cell: a small record that is kept twice, so that a cut during a write leaves exactly the old or the new
+//! one.
 //!
 //! ```text
 //!    0        4    6      8              16               24       28       32     36      64
@@ -7,9 +8,10 @@
 //!   | "GNVC" | 2  | kind | tag          | version        | place  | length | crc  | zero  | content      |
 //!   +--------+----+------+--------------+----------------+--------+--------+------+-------+--------------+
 //! ```
-//! `crc` covers bytes 0 to 31 and the content. A write goes to copy A, is synced, goes to copy B, and is synced: at
-//! every moment one copy is whole. A reader takes the whole copy with the highest version and repairs the other one
-//! before anything relies on what it read. Before a place counts it has a cell: zeros are damage like anything else.
+//! `crc` covers bytes 0 to 31 and the content. A write goes to copy A, is synced, goes to copy B, and is
+//! synced, so that one copy is whole at every moment. A reader takes the whole copy with the highest version,
+//! and repairs the other copy before it uses the result. A place has a cell before it counts, so zeros in it
+//! are damage.
 
 use crate::bytes::{COUNTER_MAX, index, round_up, set, u16_at, u32_at, u64_at};
 use crate::error::{DurableError, Refused, sync, write};
@@ -24,7 +26,7 @@ const FORMAT: u16 = 2;
 pub(crate) const HEAD: usize = 64;
 const SECTOR: usize = 512;
 
-/// What a cell is for.
+/// Kind of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Kind {
@@ -38,8 +40,8 @@ pub enum Kind {
     Entry = 4,
     /// A tombstone.
     Tombstone = 5,
-    /// What an SSD counts over its life.
-    Odometer = 6,
+    /// SMART counters of the SSD's whole life.
+    SmartCounters = 6,
 }
 
 /// A cell whose checksum is right.
@@ -49,7 +51,7 @@ pub struct Cell<'a> {
     pub tag: u64,
     /// Grows with each write.
     pub version: u64,
-    /// What it holds.
+    /// Content.
     pub content: &'a [u8],
 }
 
@@ -129,9 +131,8 @@ impl Twin {
         sync(store, "writing a cell")
     }
 
-    /// Decides between the two copies of a place as they were read, and repairs the one that is not the winner; `None` where
-    /// neither is whole.
-    pub(crate) fn settle<'a>(
+    /// Chooses between the two copies of a place, and repairs the other copy. `None` where neither is whole.
+    pub(crate) fn reconcile<'a>(
         &self,
         store: &dyn Store,
         kind: Kind,
@@ -178,17 +179,17 @@ impl Twin {
             room[..cell.len()].copy_from_slice(&cell);
         }
         for copy in 0..2 {
-            write(store, self.at(copy, first), &bytes, "preparing places of the ledger")?;
+            write(store, self.at(copy, first), &bytes, "preparing places of the metadata store")?;
         }
-        sync(store, "preparing places of the ledger")
+        sync(store, "preparing places of the metadata store")
     }
 }
 
-/// What was found while reading cells.
+/// Findings of a read of cells.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Notes {
     /// Copies that were refused, with reasons.
     pub(crate) refused: Vec<String>,
-    /// Of what kind the places are where no copy was whole.
+    /// Kinds of the places of which no copy was whole.
     pub(crate) lost: Vec<Kind>,
 }

@@ -1,115 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Writing a checkpoint: an image of the map's words, copied while the map changes, and the meta at its beginning.
+//! Writing a checkpoint: an image of the map's words, copied while the map changes, and the meta at its
+//! beginning.
 //!
 //! ```text
 //!   head (4 KiB) | table | meta | words
 //!
 //!   head    0      4        8     16       24    32     40     44  48          56           64        68          72
-//!          +------+--------+-----+--------+-----+------+------+---+-----------+------------+---------+-----------+------+
-//!          | crc  | "GNVK" | tag | number | seq | page | boot | 0 | map words | meta bytes | entries | table crc | zero |
-//!          +------+--------+-----+--------+-----+------+------+---+-----------+------------+---------+-----------+------+
-//!   table   for each chunk of 1 MiB, those of the words first, then those of the meta: crc (4), kind (4)
+//!          +------+--------+-----+--------+-----+------+------+---+-----------+------------+---------+-----------+----+
+//!          | crc  | "GNVK" | tag | number | seq | page | boot | 0 | map words | meta bytes | entries | table crc | 0  |
+//!          +------+--------+-----+--------+-----+------+------+---+-----------+------------+---------+-----------+----+
+//!   table   for each chunk of 1 MiB, first of the words, then of the meta: crc (4), kind (4)
 //!           kind 0: all zero and not written; 1: written
 //! ```
-//! A chunk is read only under its checksum, the table under the head's, and the head only where the header says the
-//! same of it. `begin` takes the older checkpoint out of the header before it is overwritten, `finish` puts the new one
-//! in when all of it is durable.
+//! The table's checksum covers each chunk, the head's covers the table, and the header repeats the head.
+//! `begin` takes the older checkpoint out of the header before that checkpoint is overwritten. `finish` puts
+//! the new one in when all of it is durable.
 
-use crate::bytes::{CHUNK, PAGE, index, is_sealed, round_up, seal, set, u32_at, u64_at};
+use crate::bytes::{CHUNK, index, round_up};
+use crate::checkpoint_head::{HOLE, STORED, TABLE_ENTRY, push_entry};
 use crate::durable::Durable;
-use crate::error::{DurableError, Refused, sync, write};
+use crate::error::{DurableError, sync, write};
 use crate::header::Slot;
 use crate::journal::{Journal, Position};
-use crate::meta::{Meta, Remembered, push_window};
+use crate::meta::{AppliedStamp, Meta, push_history};
 use crate::record::Seq;
 use gnstor_proto::slba::Vid;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use zerocopy::IntoBytes;
 
-const WHAT: &str = "a checkpoint's head";
-const MAGIC: u32 = u32::from_le_bytes(*b"GNVK");
+pub use crate::checkpoint_head::CheckpointHead;
+
 /// Words of a chunk.
 pub(crate) const CHUNK_WORDS: usize = CHUNK / 8;
-/// Words that are written at once, a part of a chunk: whoever gives the words has a lock.
+/// Words that are written at once, a part of a chunk: the caller holds a lock meanwhile.
 const PIECE_WORDS: usize = CHUNK_WORDS / 128;
 /// As much of the meta; a chunk is whole pieces.
 const PIECE_BYTES: usize = PIECE_WORDS * 8;
-const HOLE: u32 = 0;
-const STORED: u32 = 1;
-/// Bytes of a chunk's entry in the table.
-pub(crate) const TABLE_ENTRY: usize = 8;
-
-/// The head of a checkpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CheckpointHead {
-    /// Tag of the format.
-    pub tag: u64,
-    /// What the header must say of it.
-    pub slot: Slot,
-    /// Words of the map.
-    pub map_words: u64,
-    /// Bytes of the meta.
-    pub meta_bytes: u64,
-    /// Chunks in the table.
-    pub entries: u32,
-    /// Checksum of the table.
-    pub table_crc: u32,
-}
-
-impl CheckpointHead {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut page = vec![0; PAGE];
-        set(&mut page, 4, MAGIC.to_le_bytes());
-        set(&mut page, 8, self.tag.to_le_bytes());
-        set(&mut page, 16, self.slot.number.to_le_bytes());
-        set(&mut page, 24, self.slot.seq.to_le_bytes());
-        set(&mut page, 32, self.slot.page.to_le_bytes());
-        set(&mut page, 40, self.slot.boot.to_le_bytes());
-        set(&mut page, 48, self.map_words.to_le_bytes());
-        set(&mut page, 56, self.meta_bytes.to_le_bytes());
-        set(&mut page, 64, self.entries.to_le_bytes());
-        set(&mut page, 68, self.table_crc.to_le_bytes());
-        seal(&mut page);
-        page
-    }
-
-    /// Reads and checks the head.
-    ///
-    /// # Errors
-    /// [`Refused`] where the page is none.
-    pub fn decode(page: &[u8]) -> Result<Self, Refused> {
-        if page.len() != PAGE || u32_at(page, 4) != MAGIC {
-            return Err(Refused::new(WHAT, "another length or magic"));
-        }
-        if !is_sealed(page) {
-            return Err(Refused::new(WHAT, "the checksum does not match"));
-        }
-        if u32_at(page, 44) != 0 || page[72..].iter().any(|&byte| byte != 0) {
-            return Err(Refused::new(WHAT, "reserved bytes are set"));
-        }
-        let slot =
-            Slot { number: u64_at(page, 16), seq: u64_at(page, 24), page: u64_at(page, 32), boot: u32_at(page, 40) };
-        Ok(Self {
-            tag: u64_at(page, 8),
-            slot,
-            map_words: u64_at(page, 48),
-            meta_bytes: u64_at(page, 56),
-            entries: u32_at(page, 64),
-            table_crc: u32_at(page, 68),
-        })
-    }
-}
-
-/// Whether a chunk was written, and its checksum. `None`: neither kind.
-pub(crate) fn table_entry(table: &[u8], nth: usize) -> Option<Option<u32>> {
-    let entry = &table[nth * TABLE_ENTRY..(nth + 1) * TABLE_ENTRY];
-    match (u32_at(entry, 4), u32_at(entry, 0)) {
-        (HOLE, 0) => Some(None),
-        (STORED, crc) => Some(Some(crc)),
-        _ => None,
-    }
-}
 
 /// A checkpoint that is being written.
 #[derive(Debug)]
@@ -131,7 +58,7 @@ pub struct Checkpoint {
     next: u64,
 }
 
-/// What of the chunk in hand has been taken.
+/// Progress of the chunk in hand.
 #[derive(Debug, Default)]
 struct Chunk {
     words: usize,
@@ -141,8 +68,8 @@ struct Chunk {
 }
 
 impl Checkpoint {
-    /// Begins one in the place of the older of the two. `meta` is the state exactly after `journal.last()`; no
-    /// transaction is open. Nothing needs to be flushed before.
+    /// Begins a checkpoint in the place of the older of the two. `meta` is the state exactly after
+    /// `journal.last()`, and no transaction is open. The journal need not be flushed before.
     ///
     /// # Errors
     /// Where `meta` is too large or the store fails. The newest finished checkpoint stays valid in any case.
@@ -153,8 +80,8 @@ impl Checkpoint {
         Self::begin_with(durable, journal, meta.encode(durable.sizes())?)
     }
 
-    /// As [`Self::begin`], with the meta as [`Meta::encode_front`] makes it: the windows come one by one ([`Self::window`]). Nothing of it is written yet:
-    /// that is done piece by piece, beside the words.
+    /// As [`Self::begin`], with the meta that [`Meta::encode_front`] made. The stamp histories follow one by
+    /// one ([`Self::history`]). The meta is written piece by piece, beside the words.
     ///
     /// # Errors
     /// As [`Self::begin`].
@@ -176,7 +103,8 @@ impl Checkpoint {
         let which = header.newest().map_or(0, |newest| 1 - newest);
         let number = header.slots.iter().map(|slot| slot.number).max().unwrap_or(0) + 1;
         if header.slots[which].number != 0 {
-            // What it needed of the journal is behind the newer one's; the promise it stood for goes into the floor.
+            // The newer checkpoint needs only a later part of the journal. The floor keeps this one's
+            // promise.
             durable.update(|header| {
                 header.floor = header.must_reach();
                 header.slots[which] = Slot::default();
@@ -201,17 +129,19 @@ impl Checkpoint {
         })
     }
 
-    /// Takes the next words of the map's image, read after `begin` and just now. Each call goes on where the one before
-    /// ended. May be called beside the journal's thread, if the map's words are stored with release order.
+    /// Takes the next words of the map's image, which the caller has just read. Each call continues where the
+    /// one before ended. May run beside the journal's thread if the map's words are stored with release
+    /// order.
     ///
     /// # Errors
-    /// Where the words are not the next ones, or the store fails; then this checkpoint is to be dropped.
+    /// Where the words are not the next ones, or the store fails. Then the caller drops this checkpoint.
     pub fn words(&mut self, first: u64, words: &[u64]) -> Result<(), DurableError> {
         let count = words.len() as u64;
         if first != self.next || count > self.durable.sizes().map_words - self.next {
             return Err(DurableError::WordsOrder { expected: self.next, first, count });
         }
-        // Pairs with the store in `Journal::begin`: a changed word among these means that its transaction is counted here.
+        // Pairs with the store in `Journal::begin`: if one of these words is changed, its transaction is
+        // counted here.
         fence(Ordering::Acquire);
         self.needs = self.needs.max(self.begun.load(Ordering::Acquire));
         let mut left = words;
@@ -227,15 +157,16 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Takes the window of a volume, as it is after `seq`, the last transaction of the journal; volumes come in ascending order, before
-    /// [`Self::finish`]. It comes in two parts, the older first.
+    /// Takes the stamp history of a volume, as it is after `seq`, the last transaction of the journal.
+    /// Volumes come in ascending order, before [`Self::finish`]. The history comes in two parts, the older
+    /// first.
     ///
     /// # Errors
-    /// Where there is no room for it; then this checkpoint is to be dropped.
-    pub fn window(&mut self, seq: Seq, vid: Vid, parts: [&[Remembered]; 2]) -> Result<(), DurableError> {
+    /// Where there is no room for it. Then the caller drops this checkpoint.
+    pub fn history(&mut self, seq: Seq, vid: Vid, parts: [&[AppliedStamp]; 2]) -> Result<(), DurableError> {
         let ahead = seq.saturating_sub(self.slot.seq);
-        push_window(&mut self.meta, self.durable.sizes(), vid, ahead, parts)?;
-        // What it knows must not be lost where it is used.
+        push_history(&mut self.meta, self.durable.sizes(), vid, ahead, parts)?;
+        // A restore that uses this history needs the transactions that it contains.
         self.needs = self.needs.max(seq);
         Ok(())
     }
@@ -245,10 +176,10 @@ impl Checkpoint {
         self.meta.len() - self.meta_written >= PIECE_BYTES
     }
 
-    /// Writes so much of it, where it is there. What is left in the end [`Self::finish`] writes.
+    /// Writes a piece of the meta, where a whole piece is there. [`Self::finish`] writes the rest.
     ///
     /// # Errors
-    /// Where the store fails; then this checkpoint is to be dropped.
+    /// Where the store fails. Then the caller drops this checkpoint.
     pub fn meta_piece(&mut self) -> Result<(), DurableError> {
         if self.has_meta_piece() { self.write_meta_piece() } else { Ok(()) }
     }
@@ -311,12 +242,12 @@ impl Checkpoint {
         self.needs
     }
 
-    /// Makes the checkpoint the one that a restore starts from, durably; then the ring before it is free. Returns the memory of the meta, for the
-    /// next one.
+    /// Makes this checkpoint the start of a restore, durably, and frees the ring before it. Returns the
+    /// memory of the meta for the next checkpoint.
     ///
     /// # Errors
-    /// Where words are missing, the journal is not durable up to [`Self::needs`], or the store fails. The checkpoint
-    /// before stays the newest.
+    /// Where words are missing, the journal is not durable up to [`Self::needs`], or the store fails. The
+    /// checkpoint before stays the newest.
     ///
     /// # Panics
     /// If a transaction is open.
@@ -365,9 +296,4 @@ impl Checkpoint {
         self.durable.update(|header| header.slots[self.which] = self.slot)?;
         Ok(self.meta)
     }
-}
-
-fn push_entry(table: &mut Vec<u8>, crc: u32, kind: u32) {
-    table.extend_from_slice(&crc.to_le_bytes());
-    table.extend_from_slice(&kind.to_le_bytes());
 }

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The power-failure dump: the journal's tail and the buffered pages, written in the last milliseconds and believed
-//! only whole.
+//! The power-failure dump: the journal's tail and the buffered pages. It is used whole or not at all.
 //!
 //! ```text
 //!   head (4 KiB) | tail, to 4 KiB | group | group | ... | commit (4 KiB)
 //!
-//!   head    crc (4) "GNVD" (4) tag (8) number (8) boot (4) 0 (4) durable seq (8) last seq (8) tail bytes (8) tail crc (4)
-//!   group   crc (4) "GNVG" (4) tag (8) number (8) index (4) records (2) data pages (2) data crc (4), at 64: up to 63 records of 64 bytes;
-//!           then the data pages of its records, in order
-//!   record  page (4) kind (4: 0 padding, 1 data) vid (2) 0 (2) generation (4) vba (4) lease epoch (4) sequence (8) sum (4) 0 (4) seq (8)
+//!   head    crc (4) "GNVD" (4) tag (8) number (8) boot (4) 0 (4) durable seq (8) last seq (8) tail bytes (8)
+//!           tail crc (4)
+//!   group   crc (4) "GNVG" (4) tag (8) number (8) index (4) records (2) data pages (2) data crc (4),
+//!           at 64: up to 63 records of 64 bytes; then the data pages of its records, in order
+//!   record  page (4) kind (4: 0 padding, 1 data) vid (2) 0 (2) generation (4) vba (4) lease epoch (4) sequence (8)
+//!           sum (4) 0 (4) seq (8)
 //!   commit  crc (4) "GNVF" (4) tag (8) number (8) total bytes (8) groups (4) chain (4) records (8)
 //! ```
-//! The first `crc` of a page covers all that follows in it; `chain` covers the heads of the dump and of all groups,
-//! which cover the rest. `number` is the header's: an invalidation is a new number there.
+//! The first `crc` of a page covers the rest of the page. `chain` covers the heads of the dump and of all
+//! groups, which cover the rest. `number` is the header's: to invalidate a dump, the header gets a new
+//! number.
 
-use crate::bytes::{PAGE, PAGE_U64, is_sealed, round_up, seal, set, u16_at, u32_at, u64_at};
-use crate::durable::Durable;
-use crate::error::{self, DurableError, Refused, sync};
-use crate::journal::Journal;
+use crate::bytes::{PAGE, PAGE_U64, is_sealed, round_up, u16_at, u32_at, u64_at};
+use crate::error::{DurableError, Refused};
 use crate::record::{Record, Seq, Transactions};
 use gnstor_flash::{Oob, Ppa};
+
+pub use crate::dump_writer::write;
 
 pub(crate) const HEAD_MAGIC: u32 = u32::from_le_bytes(*b"GNVD");
 pub(crate) const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"GNVG");
@@ -39,170 +41,12 @@ pub struct DumpPage<'a> {
     pub data: Option<&'a [u8; 4096]>,
 }
 
-/// Bytes of a dump with so much in it.
+/// Bytes of a dump with a tail of this length and this many pages.
 pub fn bytes_for(tail_bytes: u64, pages: u64) -> u64 {
     PAGE_U64 * (2 + tail_bytes.div_ceil(PAGE_U64) + pages.div_ceil(GROUP_RECORDS as u64) + pages)
 }
 
-/// Writes a dump; its bytes. [`DumpWriter`] does the same where the data of the pages is read into one buffer.
-///
-/// # Errors
-/// As [`DumpWriter`].
-pub fn write<'a>(
-    durable: &Durable,
-    journal: &Journal,
-    pages: impl IntoIterator<Item = DumpPage<'a>>,
-) -> Result<u64, DurableError> {
-    let mut writer = DumpWriter::begin(durable, journal)?;
-    for page in pages {
-        writer.page(page)?;
-    }
-    writer.finish()
-}
-
-/// A dump that is being written.
-#[derive(Debug)]
-pub struct DumpWriter {
-    durable: Durable,
-    number: u64,
-    /// Bytes written.
-    at: u64,
-    /// A group's head, then its data.
-    group: Vec<u8>,
-    in_group: u16,
-    groups: u32,
-    chain: u32,
-    pages: u64,
-}
-
-impl DumpWriter {
-    /// Begins a dump with the tail of the journal: everything committed that is not durable.
-    ///
-    /// # Errors
-    /// Where an older dump has not been invalidated since the store was opened, where the tail is beyond the energy
-    /// budget, or where the store fails.
-    pub fn begin(durable: &Durable, journal: &Journal) -> Result<Self, DurableError> {
-        let number = durable.dump_number()?;
-        let tail = journal.tail();
-        let budget = durable.layout().dump_bytes.min(durable.sizes().dump_bytes);
-        let needs = bytes_for(tail.len() as u64, 0);
-        if needs > budget {
-            return Err(DurableError::TooLarge { what: "bytes of a dump", has: needs, room: budget });
-        }
-        let mut head = vec![0; PAGE];
-        set(&mut head, 4, HEAD_MAGIC.to_le_bytes());
-        set(&mut head, 8, durable.tag().to_le_bytes());
-        set(&mut head, 16, number.to_le_bytes());
-        set(&mut head, 24, journal.boot().to_le_bytes());
-        set(&mut head, 32, journal.durable().to_le_bytes());
-        set(&mut head, 40, journal.last().to_le_bytes());
-        set(&mut head, 48, (tail.len() as u64).to_le_bytes());
-        set(&mut head, 56, crc32c::crc32c(tail).to_le_bytes());
-        seal(&mut head);
-        let chain = crc32c::crc32c(&head);
-        let start = durable.layout().dump;
-        // The tail names pages that no journal page does yet.
-        error::barrier(durable.store(), "syncing the data before a dump")?;
-        error::write(durable.store(), start, &head, "writing a dump")?;
-        let whole = tail.len() / PAGE * PAGE;
-        if whole > 0 {
-            error::write(durable.store(), start + PAGE_U64, &tail[..whole], "writing a dump")?;
-        }
-        if whole < tail.len() {
-            head.fill(0);
-            head[..tail.len() - whole].copy_from_slice(&tail[whole..]);
-            error::write(durable.store(), start + PAGE_U64 + whole as u64, &head, "writing a dump")?;
-        }
-        Ok(Self {
-            durable: durable.clone(),
-            number,
-            at: PAGE_U64 + round_up(tail.len() as u64, PAGE_U64),
-            group: vec![0; PAGE],
-            in_group: 0,
-            groups: 0,
-            chain,
-            pages: 0,
-        })
-    }
-
-    /// Adds a page.
-    ///
-    /// # Errors
-    /// Where the dump would go beyond the energy budget, or the store fails.
-    pub fn page(&mut self, page: DumpPage<'_>) -> Result<(), DurableError> {
-        let data = if page.data.is_some() { PAGE_U64 } else { 0 };
-        let has = self.at + self.group.len() as u64 + data + PAGE_U64;
-        let room = self.durable.sizes().dump_bytes;
-        if has > room {
-            return Err(DurableError::TooLarge { what: "bytes of a dump", has, room });
-        }
-        let at = RECORD + usize::from(self.in_group) * RECORD;
-        let Oob { vid, generation, vba, stamp, sum, seq } = page.oob;
-        let record = &mut self.group[at..at + RECORD];
-        set(record, 0, page.page.0.to_le_bytes());
-        set(record, 4, u32::from(page.data.is_some()).to_le_bytes());
-        set(record, 8, vid.to_le_bytes());
-        set(record, 12, generation.to_le_bytes());
-        set(record, 16, vba.to_le_bytes());
-        set(record, 20, stamp.lease_epoch.to_le_bytes());
-        set(record, 24, stamp.sequence.to_le_bytes());
-        set(record, 32, sum.to_le_bytes());
-        set(record, 40, seq.to_le_bytes());
-        if let Some(data) = page.data {
-            self.group.extend_from_slice(data);
-        }
-        self.in_group += 1;
-        self.pages += 1;
-        if usize::from(self.in_group) == GROUP_RECORDS { self.write_group() } else { Ok(()) }
-    }
-
-    fn write_group(&mut self) -> Result<(), DurableError> {
-        if self.in_group == 0 {
-            return Ok(());
-        }
-        let (head, data) = self.group.split_at_mut(PAGE);
-        let data_pages = u16::try_from(data.len() / PAGE).expect("at most GROUP_RECORDS");
-        set(head, 4, GROUP_MAGIC.to_le_bytes());
-        set(head, 8, self.durable.tag().to_le_bytes());
-        set(head, 16, self.number.to_le_bytes());
-        set(head, 24, self.groups.to_le_bytes());
-        set(head, 28, self.in_group.to_le_bytes());
-        set(head, 30, data_pages.to_le_bytes());
-        set(head, 32, crc32c::crc32c(data).to_le_bytes());
-        seal(head);
-        self.chain = crc32c::crc32c_append(self.chain, head);
-        error::write(self.durable.store(), self.durable.layout().dump + self.at, &self.group, "writing a dump")?;
-        self.at += self.group.len() as u64;
-        self.groups += 1;
-        self.in_group = 0;
-        self.group.truncate(PAGE);
-        self.group.fill(0);
-        Ok(())
-    }
-
-    /// Writes the commit page and syncs; the bytes of the dump. Only now it counts.
-    ///
-    /// # Errors
-    /// Where the store fails.
-    pub fn finish(mut self) -> Result<u64, DurableError> {
-        self.write_group()?;
-        let total = self.at + PAGE_U64;
-        let commit = &mut self.group[..PAGE];
-        set(commit, 4, COMMIT_MAGIC.to_le_bytes());
-        set(commit, 8, self.durable.tag().to_le_bytes());
-        set(commit, 16, self.number.to_le_bytes());
-        set(commit, 24, total.to_le_bytes());
-        set(commit, 32, self.groups.to_le_bytes());
-        set(commit, 36, self.chain.to_le_bytes());
-        set(commit, 40, self.pages.to_le_bytes());
-        seal(commit);
-        error::write(self.durable.store(), self.durable.layout().dump + self.at, commit, "writing a dump")?;
-        sync(self.durable.store(), "writing a dump")?;
-        Ok(total)
-    }
-}
-
-/// What stands in the dump's place.
+/// Contents of the dump's area.
 #[derive(Debug)]
 pub enum DumpState {
     /// A whole dump.
@@ -233,7 +77,8 @@ impl Dump {
         self.boot
     }
 
-    /// The journal was durable up to here when the dump was written. A replay that ends before has met damage.
+    /// The journal was durable up to here when the dump was written. A replay that ends before it has met
+    /// damage.
     pub fn durable(&self) -> Seq {
         self.durable
     }
@@ -246,7 +91,7 @@ impl Dump {
     /// Calls `f` with the transactions after `from`, in order; `from` is where replay ended.
     ///
     /// # Errors
-    /// What `f` returns; [`DurableError::DumpGap`] where the dump does not reach back to `from`.
+    /// The error of `f`; [`DurableError::DumpGap`] where the dump does not reach back to `from`.
     pub fn replay<E: From<DurableError>>(
         &self,
         from: Seq,

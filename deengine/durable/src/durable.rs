@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The system area as a whole: formatting, opening, and what its header promises.
+//! The system area as a whole: formatting, opening, and its header.
 
-use crate::bytes::{CHUNK, PAGE, PAGE_U64, index};
+use crate::bytes::{PAGE, PAGE_U64};
 use crate::cell::{Cell, Kind, Notes};
-use crate::checkpoint::Checkpoint;
-use crate::error::{DurableError, read, sync, write};
+use crate::error::{DurableError, read, sync};
 use crate::header::{Header, Mode, Slot};
-use crate::journal::{Journal, Position};
+use crate::journal::Journal;
 use crate::layout::{Layout, Sizes};
-use crate::ledger::Ledger;
-use crate::meta::Meta;
+use crate::metadata::MetadataStore;
 use crate::page::PAYLOAD;
 use crate::record::MIN_TRANSACTION_BYTES;
 use crate::replay::{End, Replayed};
 use gnstor_flash::Store;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The durable side of an SSD. A handle: clones are the same one.
@@ -33,20 +30,20 @@ struct Shared {
 }
 
 #[derive(Debug)]
-struct Current {
-    header: Header,
-    version: u64,
+pub(crate) struct Current {
+    pub(crate) header: Header,
+    pub(crate) version: u64,
     /// No dump is there whose content may be nowhere else.
-    dump_settled: bool,
+    pub(crate) dump_resolved: bool,
 }
 
-/// What formatting or opening gives.
+/// Result of formatting or opening.
 #[derive(Debug)]
 pub struct Opened {
     /// The durable side.
     pub durable: Durable,
-    /// The ledger, ready.
-    pub ledger: Ledger,
+    /// The metadata store, ready.
+    pub metadata: MetadataStore,
     /// How the SSD was left.
     pub state: State,
 }
@@ -62,7 +59,7 @@ pub enum State {
     Unclean,
 }
 
-fn read_header(store: &dyn Store) -> Result<[Vec<u8>; 2], DurableError> {
+pub(crate) fn read_header(store: &dyn Store) -> Result<[Vec<u8>; 2], DurableError> {
     let mut copies = [vec![0; PAGE], vec![0; PAGE]];
     for (at, copy) in (0..).step_by(PAGE).zip(&mut copies) {
         read(store, at, copy, "reading the header")?;
@@ -71,62 +68,17 @@ fn read_header(store: &dyn Store) -> Result<[Vec<u8>; 2], DurableError> {
 }
 
 /// Nothing was ever written where the header is.
-fn is_blank(copies: &[Vec<u8>; 2]) -> bool {
+pub(crate) fn is_blank(copies: &[Vec<u8>; 2]) -> bool {
     copies.iter().flatten().all(|&byte| byte == 0)
 }
 
 impl Durable {
-    /// Makes an empty one: no ledger entries, an empty journal, an empty checkpoint. What an earlier format left is
-    /// never found again. A cut during formatting leaves a store that [`Self::open`] refuses.
+    /// Opens a formatted store, and repairs cells that a cut left half-written in header and metadata store.
+    /// Nothing else changes. Journal and dump are as long, and the tables have room for as many volumes, as
+    /// when the store was formatted.
     ///
     /// # Errors
-    /// Where the sizes make no sense, the store is too small, or it fails.
-    pub fn format(store: Arc<dyn Store>, sizes: Sizes, id: u64) -> Result<Opened, DurableError> {
-        let layout = check_room(store.as_ref(), &sizes)?;
-        let copies = read_header(store.as_ref())?;
-        let cells = copies.each_ref().map(|copy| Cell::decode(copy, Kind::Header, 0));
-        let old = cells.iter().flatten().max_by_key(|cell| cell.version);
-        let (life, version) = match old.map(|cell| (Header::decode(cell.content), cell.version)) {
-            Some((Ok(header), version)) => (header.life + 1, version),
-            Some((Err(_), version)) => (wipe(store.as_ref(), &layout)?, version),
-            None if is_blank(&copies) => (1, 0),
-            // Something was here, and its life is not known: leave nothing that could be taken for ours.
-            None => (wipe(store.as_ref(), &layout)?, 0),
-        };
-        let header = Header {
-            id,
-            life,
-            sizes,
-            entries: 0,
-            tombstones: 0,
-            mode: Mode::Formatting,
-            boot: 1,
-            journal_page: 0,
-            floor: 0,
-            dump: 1,
-            slots: [Slot::default(); 2],
-        };
-        let durable = Self::new(store, sizes, layout, Current { header, version, dump_settled: true });
-        durable.update(|_| {})?;
-        let begun = Arc::new(AtomicU64::new(0));
-        let start = Position { seq: 0, page: 0, boot: 1 };
-        let mut checkpoint = Checkpoint::begin_at(&durable, start, begun, Meta::empty(&sizes).encode(&sizes)?)?;
-        let zeros = vec![0; index(sizes.map_words.min((CHUNK / 8) as u64))];
-        for first in (0..sizes.map_words).step_by(zeros.len()) {
-            let count = index((sizes.map_words - first).min(zeros.len() as u64));
-            checkpoint.words(first, &zeros[..count])?;
-        }
-        checkpoint.complete()?;
-        let ledger = Ledger::format(&durable)?;
-        durable.update(|header| header.mode = Mode::Fresh)?;
-        Ok(Opened { durable, ledger, state: State::Fresh })
-    }
-
-    /// Opens what was formatted, repairs what a cut left half-written in header and ledger, and changes nothing else.
-    /// Journal and dump are as long, and the tables have room for as many volumes, as when the store was formatted.
-    ///
-    /// # Errors
-    /// Where the store is no formatted one, has other sizes, or fails.
+    /// Where the store is not formatted, has other sizes, or fails.
     pub fn open(store: Arc<dyn Store>, sizes: Sizes) -> Result<Opened, DurableError> {
         sizes.check()?;
         // The header's place does not depend on them.
@@ -134,12 +86,12 @@ impl Durable {
         if store.len() < 2 * PAGE_U64 {
             return Err(DurableError::StoreTooSmall { has: store.len(), needs: layout.end });
         }
-        // What is read from here on must not be undone by a later cut.
+        // A later cut must not undo bytes that are read from here on.
         sync(store.as_ref(), "opening")?;
         let copies = read_header(store.as_ref())?;
         let mut notes = Notes::default();
         let slices = [copies[0].as_slice(), copies[1].as_slice()];
-        let cell = layout.header.settle(store.as_ref(), Kind::Header, 0, None, slices, &mut notes)?;
+        let cell = layout.header.reconcile(store.as_ref(), Kind::Header, 0, None, slices, &mut notes)?;
         let Some(cell) = cell else {
             let reason = if is_blank(&copies) { "it was never formatted".into() } else { notes.refused.join("; ") };
             return Err(DurableError::Header { reason });
@@ -161,13 +113,13 @@ impl Durable {
             Mode::Clean => State::Clean,
             Mode::Running => State::Unclean,
         };
-        let current = Current { version: cell.version, header, dump_settled: false };
+        let current = Current { version: cell.version, header, dump_resolved: false };
         let durable = Self::new(store, sizes, layout, current);
-        let ledger = Ledger::open(&durable, notes)?;
-        Ok(Opened { durable, ledger, state })
+        let metadata = MetadataStore::open(&durable, notes)?;
+        Ok(Opened { durable, metadata, state })
     }
 
-    fn new(store: Arc<dyn Store>, sizes: Sizes, layout: Layout, current: Current) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, sizes: Sizes, layout: Layout, current: Current) -> Self {
         let tag = current.header.tag();
         Self { shared: Arc::new(Shared { store, sizes, layout, tag, current: Mutex::new(current) }) }
     }
@@ -187,13 +139,13 @@ impl Durable {
         &self.shared.sizes
     }
 
-    /// Goes on after a replay, with a boot number of its own that is durable before this returns; from here on the SSD
-    /// counts as running. An intact dump is adopted next ([`Journal::adopt`]). No sequence number that replay or a dump
-    /// gave out is used again; one that stood only on a page that was never durable may be, and that page is void: its
-    /// boot is an older one.
+    /// Continues after a replay, with a boot number of its own that is durable before this returns. From here
+    /// on the SSD counts as running. The caller adopts an intact dump next ([`Journal::adopt`]). Sequence
+    /// numbers of replay and dump are not used again. A number that stood only on a page that was never
+    /// durable may be, and that page is void because its boot is older.
     ///
     /// # Errors
-    /// Where the replay met damage ([`Self::fresh_journal`] is the way then), or the store fails.
+    /// Where the replay met damage (then call [`Self::fresh_journal`]), or the store fails.
     pub fn into_journal(&self, replayed: &Replayed) -> Result<Journal, DurableError> {
         if let End::Damaged { reason } = &replayed.end {
             return Err(DurableError::JournalDamaged { last: replayed.last, reason: reason.clone() });
@@ -211,9 +163,9 @@ impl Durable {
         Ok(Journal::new(self.clone(), self.boot(), replayed.slot.page, replayed.page, replayed.last))
     }
 
-    /// Begins anew after a rebuild from the pages' records: no checkpoint and nothing of the old journal counts any
-    /// more, and until a checkpoint has been finished [`Self::checkpoint`] says so. Page and transaction numbers start
-    /// above all that may be on the store.
+    /// Begins anew after a rebuild from the pages' records: the old checkpoints and the old journal do not
+    /// count any more. [`Self::checkpoint`] returns an error until a checkpoint is finished. Page and
+    /// transaction numbers start above all numbers that may be on the store.
     ///
     /// # Errors
     /// Where the store fails.
@@ -233,8 +185,8 @@ impl Durable {
         Ok(Journal::new(self.clone(), header.boot, header.journal_page, header.journal_page, header.floor))
     }
 
-    /// Everything is durable and nothing more will be written: the next open says [`State::Clean`]. A later flush takes
-    /// it back first.
+    /// Everything is durable and no write follows: the next open returns [`State::Clean`]. A later flush
+    /// takes it back first.
     ///
     /// # Errors
     /// Where the journal has a tail that is not durable, or the store fails.
@@ -248,8 +200,8 @@ impl Durable {
         })
     }
 
-    /// The SSD is in use, durably: to be called before the first new write where [`Self::into_journal`] was not just
-    /// before.
+    /// Marks the SSD as in use, durably. Call this before the first new write, unless [`Self::into_journal`]
+    /// came just before.
     ///
     /// # Errors
     /// Where the store fails.
@@ -260,20 +212,20 @@ impl Durable {
         self.update(|header| header.mode = Mode::Running)
     }
 
-    /// The dump does not count any more, durably: its content is durable in its proper places, or it was torn, or there
-    /// was none. Needed after each open before a dump can be written.
+    /// Invalidates the dump, durably: its content is durable in its proper places, or it was torn, or there
+    /// was none. Required after each open before a dump can be written.
     ///
     /// # Errors
     /// Where the store fails.
     pub fn invalidate_dump(&self) -> Result<(), DurableError> {
         self.update(|header| header.dump += 1)?;
-        self.current().dump_settled = true;
+        self.current().dump_resolved = true;
         Ok(())
     }
 
     pub(crate) fn dump_number(&self) -> Result<u64, DurableError> {
         let current = self.current();
-        if current.dump_settled { Ok(current.header.dump) } else { Err(DurableError::DumpHeld) }
+        if current.dump_resolved { Ok(current.header.dump) } else { Err(DurableError::DumpHeld) }
     }
 
     /// Changes the header durably, in both copies.
@@ -320,29 +272,11 @@ impl Durable {
     }
 }
 
-fn check_room(store: &dyn Store, sizes: &Sizes) -> Result<Layout, DurableError> {
+pub(crate) fn check_room(store: &dyn Store, sizes: &Sizes) -> Result<Layout, DurableError> {
     sizes.check()?;
     let layout = Layout::new(sizes);
     if store.len() < layout.end {
         return Err(DurableError::StoreTooSmall { has: store.len(), needs: layout.end });
     }
     Ok(layout)
-}
-
-/// Zeroes whatever is not zero, the words of checkpoints excepted: they count only under a head. The life that begins
-/// then.
-fn wipe(store: &dyn Store, layout: &Layout) -> Result<u64, DurableError> {
-    let areas = [(0, layout.checkpoints[0])].into_iter().chain(layout.checkpoints.map(|at| (at, at + PAGE_U64)));
-    let (zeros, mut buffer) = (vec![0; CHUNK], vec![0; CHUNK]);
-    for (from, until) in areas {
-        for at in (from..until).step_by(CHUNK) {
-            let chunk = &mut buffer[..index((until - at).min(CHUNK as u64))];
-            read(store, at, chunk, "formatting")?;
-            if chunk.iter().any(|&byte| byte != 0) {
-                write(store, at, &zeros[..chunk.len()], "formatting")?;
-            }
-        }
-    }
-    sync(store, "formatting")?;
-    Ok(1)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can go wrong, each with a sentence that says what and where.
+//! Errors. Each message says what failed and where.
 
 use gnstor_flash::Store;
 use gnstor_proto::slba::Vid;
@@ -14,11 +14,11 @@ pub enum DurableError {
     /// The store refused.
     #[error("{what} at byte {at} of the system area: {source}")]
     Io {
-        /// What was done.
+        /// Operation.
         what: &'static str,
         /// Where.
         at: u64,
-        /// What the store said.
+        /// Error of the store.
         source: io::Error,
     },
     /// The store is smaller than the layout.
@@ -34,7 +34,7 @@ pub enum DurableError {
     Size {
         /// Which one.
         field: &'static str,
-        /// What was asked.
+        /// Value given.
         value: u64,
         /// Least.
         low: u64,
@@ -46,9 +46,9 @@ pub enum DurableError {
     OtherSizes {
         /// Which one.
         field: &'static str,
-        /// What the store says.
+        /// Value in the store.
         found: u64,
-        /// What the caller says.
+        /// Value given by the caller.
         wanted: u64,
     },
     /// Neither header copy can be used.
@@ -57,7 +57,7 @@ pub enum DurableError {
         /// Why.
         reason: String,
     },
-    /// What was read back is not what was written.
+    /// The bytes read are not valid.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// No checkpoint.
@@ -90,7 +90,7 @@ pub enum DurableError {
     NotDurable {
         /// The transaction.
         needed: u64,
-        /// What is durable.
+        /// Last durable transaction.
         durable: u64,
     },
     /// A checkpoint was finished too early.
@@ -106,7 +106,7 @@ pub enum DurableError {
     WordsOrder {
         /// The next one.
         expected: u64,
-        /// What came.
+        /// First word given.
         first: u64,
         /// How many.
         count: u64,
@@ -114,7 +114,7 @@ pub enum DurableError {
     /// More than the place for it holds.
     #[error("{what}: {has} do not fit into {room}")]
     TooLarge {
-        /// What.
+        /// Content.
         what: &'static str,
         /// How much there is.
         has: u64,
@@ -151,22 +151,22 @@ pub enum DurableError {
         buried: u32,
     },
     /// No slot is left.
-    #[error("the ledger has no free slot for {what}: all {slots} are used")]
-    LedgerFull {
-        /// What for.
+    #[error("the metadata store has no free slot for {what}: all {slots} are used")]
+    MetadataFull {
+        /// Record that needs the place.
         what: &'static str,
         /// How many there are.
         slots: u32,
     },
 }
 
-/// Bytes that are not what they should be; nothing of them is used.
+/// Bytes that are not valid; none of them is used.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{what}: {why}")]
 pub struct Refused {
-    /// What was read.
+    /// Structure that was read.
     pub what: &'static str,
-    /// What is wrong with it.
+    /// Reason.
     pub why: String,
 }
 
@@ -176,7 +176,7 @@ impl Refused {
     }
 }
 
-/// No checkpoint, or not this one, can be used: the map is to be rebuilt from the pages' records.
+/// No checkpoint, or not this one, can be used: the caller rebuilds the map from the pages' records.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("the checkpoint cannot be used: {reason}")]
 pub struct Unusable {
@@ -204,7 +204,7 @@ pub(crate) fn write(store: &dyn Store, at: u64, data: &[u8], what: &'static str)
     store.write(at, data).map_err(|source| DurableError::Io { what, at, source })
 }
 
-/// What the flash has programmed is durable before anything is written that names it; whether that took a sync.
+/// Makes programs of the flash durable before a write names their pages. Returns whether that took a sync.
 pub(crate) fn barrier(store: &dyn Store, what: &'static str) -> Result<bool, DurableError> {
     store.barrier().map_err(|source| DurableError::Io { what, at: 0, source })
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The header: what the store is, and where a restore starts.
+//! The header: identity and sizes of the store, and where a restore starts.
 
 use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields};
 use crate::error::{DurableError, Refused};
@@ -9,7 +9,7 @@ use gnstor_proto::placement::mix64;
 
 const WHAT: &str = "the header";
 
-/// What the header says of the last shutdown.
+/// State of the SSD, as the header has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// Formatting has not finished.
@@ -49,17 +49,17 @@ pub struct Slot {
 ///   | journal page  | floor     | dump number | 2 slots: number (8), seq (8), page (8), boot (4), 0 (4) |
 ///   +---------------+-----------+-------------+------------------------------------------------------+
 /// ```
-/// Everything else in the store carries a *tag*, a hash of `id` and `life`; each format has a new `life`, so that what
-/// an earlier format left is never taken for a part of this one.
+/// All other structures of the store carry a *tag*, a hash of `id` and `life`. Each formatting has a new
+/// `life`, so that structures of an earlier one never count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Given by who formatted.
+    /// Given by the caller that formatted the store.
     pub id: u64,
     /// How often the store was formatted.
     pub life: u64,
     /// The layout.
     pub sizes: Sizes,
-    /// Places of permission entries that have a cell: the first so many. Those behind were never used.
+    /// Number of places of permission entries that have a cell. Places behind them were never used.
     pub entries: u32,
     /// The same for tombstones.
     pub tombstones: u32,

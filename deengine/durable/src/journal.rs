@@ -14,13 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Pages written with one call to the store.
 const BATCH: usize = 64;
 
-/// The journal of a running SSD. Its pages are described in [`crate::page`], its records in [`crate::record`].
+/// The journal of a running SSD. [`crate::page`] describes its pages, [`crate::record`] its records.
 ///
 /// ```text
 ///  ring:  ... old lap | start ........ checkpoint needs these ........ next | free until start comes round ...
 ///  tail:                                                               durable+1 ........ last | open
 /// ```
-/// A page is written once: what was durable is never touched again before a newer checkpoint makes it unnecessary.
+/// A page is written once. A durable page is never overwritten before a newer checkpoint makes it
+/// unnecessary.
 #[derive(Debug)]
 pub struct Journal {
     durable_area: Durable,
@@ -43,7 +44,7 @@ pub struct Journal {
 pub struct JournalSyncs {
     /// Behind pages of the journal.
     pub journal: u64,
-    /// Before them, for the flash pages that they name; none where those are durable anyway.
+    /// Syncs before them, for the flash pages that they name; zero where flash is always durable.
     pub data: u64,
 }
 
@@ -86,16 +87,17 @@ impl Journal {
     #[inline]
     pub fn begin(&mut self) {
         self.tail.begin();
-        // Before any word of the map changes. Pairs with the load in `Checkpoint::words`, which follows an acquire fence
-        // after the words were read: who saw a changed word sees that its transaction had begun.
+        // Before any word of the map changes. Pairs with the load in `Checkpoint::words`, which follows an
+        // acquire fence after the words were read: a reader of a changed word sees that its transaction had
+        // begun.
         self.begun.store(self.last + 1, Ordering::Release);
     }
 
     /// Adds a record to the open transaction.
     ///
     /// # Panics
-    /// If none is open, if the record speaks of what this SSD does not have, or if the transaction becomes larger than
-    /// [`crate::MAX_TRANSACTION_BYTES`].
+    /// If none is open, if the record names something that this SSD does not have, or if the transaction
+    /// becomes larger than [`crate::MAX_TRANSACTION_BYTES`].
     #[inline]
     pub fn add(&mut self, record: Record) {
         assert!(self.bounds.allow(&record), "{record:?} is beyond this SSD");
@@ -113,13 +115,13 @@ impl Journal {
         self.last
     }
 
-    /// Drops the open transaction: what it speaks of was not changed, or was changed back.
+    /// Drops the open transaction: its changes were not made, or were undone.
     pub fn abandon(&mut self) {
         self.tail.abandon();
     }
 
-    /// Changes words of the map in the transactions from `since` on that are not durable: `change` is given the index and value of
-    /// each, and says what the value is to be.
+    /// Changes words of the map in the transactions from `since` on that are not durable. `change` gets the
+    /// index and value of each word and returns the new value.
     ///
     /// # Panics
     /// If a transaction is open.
@@ -157,28 +159,31 @@ impl Journal {
         u32::try_from(permille).expect("at most 1000")
     }
 
-    /// Whether the tail and `bytes` more fit into the ring with a sixteenth to spare, however they are packed.
+    /// Whether the tail and `bytes` more fit into the ring with a sixteenth to spare, in any packing.
     pub fn has_room(&self, bytes: u64) -> bool {
         self.fits_but(bytes, self.ring_pages() / 16)
     }
 
-    /// As [`Self::has_room`], for a restore: it may use half of what is to spare, so that it need not write a checkpoint first.
+    /// As [`Self::has_room`], for a restore: it may use half of the spare room, so that it needs no
+    /// checkpoint first.
     pub fn has_room_to_restore(&self, bytes: u64) -> bool {
         self.fits_but(bytes, self.ring_pages() / 32)
     }
 
     fn fits_but(&self, bytes: u64, spare: u64) -> bool {
-        // Two neighbouring pages hold more than one page's worth, since what does not fit opens the next.
+        // Two neighbouring pages hold more than one page's worth: a transaction that does not fit opens the
+        // next page.
         let pages = (self.tail_bytes().saturating_add(bytes) / (PAYLOAD as u64 / 2)).saturating_add(2);
         (self.next - self.start).saturating_add(pages) <= self.ring_pages() - spare
     }
 
-    /// Writes what is committed up to `upto`: pages that are full, or with `force` everything; then syncs once. The
-    /// data that these transactions speak of must be programmed; a barrier before the first page makes it durable.
+    /// Writes committed transactions up to `upto`: full pages, or with `force` all of them. Then syncs once.
+    /// The pages that these transactions name must be programmed. A barrier before the first journal page
+    /// makes them durable.
     ///
     /// # Errors
-    /// Where the ring is full or the store fails; then [`Self::durable`] is where it was, and a later call writes the
-    /// same pages again.
+    /// Where the ring is full or the store fails. Then [`Self::durable`] is unchanged, and a later call
+    /// writes the same pages again.
     pub fn flush(&mut self, upto: Seq, force: bool) -> Result<(), DurableError> {
         let upto = upto.min(self.last);
         let mut cursor = Cursor { page: self.next, seq: self.durable, bytes: 0 };
@@ -190,7 +195,7 @@ impl Journal {
             }
             if batch == 0 && cursor.page == self.next {
                 self.durable_area.mark_running()?;
-                // Where the host loses its power, any of what was written since the last sync may be there: also this page
+                // When the host loses its power, any write since the last sync may be there: also this page
                 // without the data that it names.
                 self.syncs.data += u64::from(barrier(self.store(), "syncing the data before the journal")?);
             }
@@ -231,7 +236,7 @@ impl Journal {
                     count += 1;
                     bytes += length;
                 }
-                // Not full, and what could fill it must not be written yet.
+                // The page is not full, and the next transaction must not be written yet.
                 _ => return if force { (count, bytes) } else { (0, 0) },
             }
         }
@@ -265,11 +270,11 @@ impl Journal {
         write(self.store(), at, &self.scratch[..pages * PAGE], "writing the journal")
     }
 
-    /// Puts the transactions of a dump behind [`Self::last`], as they are and with the numbers they had; those that
-    /// replay has found already are left out. They are not durable by that: flush them, then invalidate the dump.
+    /// Appends the transactions of a dump, unchanged and with their numbers, except transactions that replay
+    /// has found. They are not durable yet: the caller flushes them, and then invalidates the dump.
     ///
     /// # Errors
-    /// Where the dump goes on later than the journal ends.
+    /// Where the dump begins after the journal's end.
     ///
     /// # Panics
     /// If transactions of this boot are in the journal already.

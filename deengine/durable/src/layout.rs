@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where everything stands in the system area.
 //!
-//! All offsets are multiples of 4 KiB. `V` = `volumes`, `M` = `map_bytes`, `J` = `journal_bytes`, `D` = `dump_bytes`,
-//! each rounded up to 4 KiB where it is a length; `T` = min(65,536, 16 V), the tombstones.
+//! All offsets are multiples of 4 KiB. `V` = `volumes`, `M` = `map_bytes`, `J` = `journal_bytes`, `D` =
+//! `dump_bytes`, each rounded up to 4 KiB where it is a length; `T` = min(65,536, 16 V), the tombstones.
 //!
 //! | from (bytes) | length | what | bytes described in |
 //! |---|---|---|---|
 //! | 0 | 4,096 | header, copy A | [`crate::Header`] |
 //! | 4,096 | 4,096 | header, copy B | |
-//! | 8,192 | 4,096 | daemon term, copy A | [`crate::Ledger`] |
+//! | 8,192 | 4,096 | daemon term, copy A | [`crate::MetadataStore`] |
 //! | 12,288 | 4,096 | daemon term, copy B | |
-//! | 16,384 | 4,096 + M | fleet map, copy A | [`crate::Ledger`] |
+//! | 16,384 | 4,096 + M | fleet map, copy A | [`crate::MetadataStore`] |
 //! | 20,480 + M | 4,096 + M | fleet map, copy B | |
-//! | 24,576 + 2M | 8,192 V | permission entries, copy A | [`crate::Ledger`] |
+//! | 24,576 + 2M | 8,192 V | permission entries, copy A | [`crate::MetadataStore`] |
 //! | + 8,192 V | 8,192 V | permission entries, copy B | |
-//! | + 8,192 V | 512 T | tombstones, copy A | [`crate::Ledger`] |
+//! | + 8,192 V | 512 T | tombstones, copy A | [`crate::MetadataStore`] |
 //! | + 512 T | 512 T | tombstones, copy B | |
-//! | + 512 T | 4,096 | odometer, copy A | [`crate::Odometer`] |
-//! | + 4,096 | 4,096 | odometer, copy B | |
+//! | + 512 T | 4,096 | SMART counters, copy A | [`crate::SmartCounters`] |
+//! | + 4,096 | 4,096 | SMART counters, copy B | |
 //! | + 4,096 | D | dump | [`crate::Dump`] |
 //! | + D | J | journal ring | [`crate::Journal`] |
 //! | + J | C | checkpoint A | [`crate::Checkpoint`] |
 //! | + C | C | checkpoint B | |
 //!
-//! A checkpoint of C bytes: head 4,096 | table, 8 bytes for each chunk | meta | words, 8 bytes each. With `V` = 4,096,
-//! `M` = 1 MiB, `D` = 64 MiB, `J` = 512 MiB: the dump starts at byte 136,347,648 and the ring at byte 203,456,512.
+//! A checkpoint of C bytes: head 4,096 | table, 8 bytes for each chunk | meta | words, 8 bytes each. With `V`
+//! = 4,096, `M` = 1 MiB, `D` = 64 MiB, `J` = 512 MiB: the dump starts at byte 136,347,648 and the ring at
+//! byte 203,456,512.
 //!
-//! The header names all sizes. Opening a store takes `V`, `D` and `J` from it, so that a store keeps the sizes with
-//! which it was formatted.
+//! The header names all sizes. Opening a store takes `V`, `D` and `J` from it, so that a store keeps the
+//! sizes with which it was formatted.
 //!
 //! Numbers in all formats are little-endian; checksums are CRC-32C; reserved bytes are zero.
 
@@ -132,7 +133,7 @@ pub(crate) struct Layout {
     pub(crate) map: Twin,
     pub(crate) entries: Twin,
     pub(crate) tombstones: Twin,
-    pub(crate) odometer: Twin,
+    pub(crate) smart_counters: Twin,
     pub(crate) dump: u64,
     pub(crate) dump_bytes: u64,
     pub(crate) ring: u64,
@@ -163,7 +164,7 @@ impl Layout {
         let map = twin(PAGE_U64 + round_up(sizes.map_bytes.into(), PAGE_U64), 1);
         let entries = twin(ENTRY_PITCH, sizes.volumes);
         let tombstones = twin(TOMBSTONE_PITCH, sizes.tombstones());
-        let odometer = twin(PAGE_U64, 1);
+        let smart_counters = twin(PAGE_U64, 1);
         let dump_bytes = round_up(sizes.dump_bytes.min(1 << 36), PAGE_U64);
         let dump = area(dump_bytes);
         let ring_pages = sizes.journal_bytes.min(1 << 40).div_ceil(PAGE_U64);
@@ -188,7 +189,7 @@ impl Layout {
             map,
             entries,
             tombstones,
-            odometer,
+            smart_counters,
             dump,
             dump_bytes,
             ring,

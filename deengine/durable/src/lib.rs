@@ -1,44 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What survives a power cut: journal, checkpoint, dump and ledger of an emulated SSD.
+//! What survives a power cut: journal, checkpoint, dump and metadata store of an emulated SSD.
 //!
 //! ```text
-//!   run       Ledger ------ written through, twice ---------------.
+//!   run       MetadataStore ------ written through, twice ---------------.
 //!             Journal ----- pages behind their data --------------+--> Store (a range of a file, or RAM)
 //!             Checkpoint -- words of the map, A and B in turn ----|
 //!             DumpWriter -- tail and buffers, at a power failure -'
 //!
-//!   restore   Durable::open -> ledger, State
+//!   restore   Durable::open -> metadata store, State
 //!             checkpoint() -> for_each(words) -> replay(seq) -> read_dump()
 //!             into_journal() -> adopt(dump) -> [dump's pages programmed, journal flushed] -> invalidate_dump() -> serve
 //!             no checkpoint, or a damaged journal: [rebuild] -> fresh_journal() -> Checkpoint -> invalidate_dump() -> serve
 //! ```
 //!
-//! This crate reads and writes bytes and decides nothing: what a record means is the translation layer's business. It
-//! takes no time, starts no thread and knows no clock. All that it reads from a store is checked (length, checksum,
-//! identity, range) before anything of it is used, and refused with a reason where it is wrong; nothing is allocated by
-//! a length that was not checked first.
+//! This crate reads and writes bytes and decides nothing: what a record means is the translation layer's
+//! business. It takes no time, starts no thread and knows no clock. All that it reads from a store is checked
+//! (length, checksum, identity, range) before anything of it is used, and refused with a reason where it is
+//! wrong; nothing is allocated by a length that was not checked first.
 //!
-//! Layout of the store: [`layout`]. Formats: [`header`], [`cell`], [`ledger`], [`page`], [`record`], [`checkpoint`],
-//! [`meta`], [`dump`].
+//! Layout of the store: [`layout`]. Formats: [`header`], [`cell`], [`metadata`], [`page`], [`record`],
+//! [`checkpoint`], [`meta`], [`dump`].
 
 mod bytes;
 pub mod cell;
 pub mod checkpoint;
+mod checkpoint_head;
 pub mod dump;
+mod dump_writer;
 mod durable;
 mod error;
+mod format;
 pub mod header;
 mod journal;
 pub mod layout;
-pub mod ledger;
 pub mod meta;
-pub mod odometer;
+pub mod metadata;
+mod open_metadata;
 pub mod page;
 mod read_dump;
-mod read_ledger;
 pub mod record;
 mod replay;
 mod restored;
+pub mod smart_counters;
 mod tail;
 
 #[cfg(test)]
@@ -46,17 +49,18 @@ mod tests;
 
 pub use bytes::COUNTER_MAX;
 pub use checkpoint::Checkpoint;
-pub use dump::{Dump, DumpPage, DumpState, DumpWriter};
+pub use dump::{Dump, DumpPage, DumpState};
+pub use dump_writer::DumpWriter;
 pub use durable::{Durable, Opened, State};
 pub use error::{DurableError, Refused, Unusable};
 pub use header::Header;
 pub use journal::{Journal, JournalSyncs};
 pub use layout::Sizes;
-pub use ledger::{Ledger, LedgerContents, Tombstone};
-pub use meta::{Meta, Remembered, SuperblockMeta, SuperblockState, WindowMeta};
-pub use odometer::Odometer;
+pub use meta::{AppliedStamp, HistoryMeta, Meta, SuperblockMeta, SuperblockState};
+pub use metadata::{Metadata, MetadataStore, Tombstone};
+pub use open_metadata::EntryCell;
 pub use read_dump::DumpIdentity;
-pub use read_ledger::EntryCell;
 pub use record::{Bounds, MAX_TRANSACTION_BYTES, Record, Seq};
 pub use replay::{End, Replayed};
 pub use restored::Restored;
+pub use smart_counters::SmartCounters;

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a checkpoint holds besides the map's words.
+//! The meta of a checkpoint: all state besides the map's words.
 //!
 //! ```text
-//!   next order (8) | page seq (8) | written by hosts (8) | written to flash (8) | superblocks (4) | bad blocks (4) | 0 (4) | 1 (4)
+//!   next order (8) | page seq (8) | written by hosts (8) | written to flash (8) | superblocks (4) | bad blocks (4)
+//!   | 0 (4) | 1 (4)
 //!   superblock: state (1), stream (1), 0 (2), erases (4), order (8)         state: 0 free, 1 open, 2 closed, 3 dead
 //!   bad block:  number (4)
 //!   volume:     VID (2), stamps (2), transactions ahead (4), then each: vba (4), lease epoch (4), sequence (8)
 //! ```
-//! Volumes come in ascending order until the end. Their windows are copied one after the other while the map's image is written, each as it is so many
-//! transactions after the one at which the checkpoint began: whoever replays the journal leaves out what a window knows already. An older form has the
-//! number of volumes in place of the second last word, 0 in place of the last, all windows as they were when the checkpoint began, and of a volume VID (2),
-//! 0 (2), stamps (4).
+//! Volumes come in ascending order until the end. Their stamp histories are copied one after the other while
+//! the map's image is written. Each is as it is `ahead` transactions after the checkpoint began, and a replay
+//! leaves out the transactions that a history contains already.
+//!
+//! An older form has the number of volumes in place of the second last word and 0 in place of the last. Its
+//! histories are as of the checkpoint's begin, and a volume is VID (2), 0 (2), stamps (4).
 
 use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields};
 use crate::error::{DurableError, Refused};
@@ -22,7 +25,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const WHAT: &str = "a checkpoint's meta";
 
-/// What a superblock is used for.
+/// Use of a superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SuperblockState {
     /// Erased.
@@ -42,7 +45,7 @@ pub enum SuperblockState {
 /// A superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SuperblockMeta {
-    /// What it is used for.
+    /// Use of the superblock.
     pub state: SuperblockState,
     /// How often it has been erased.
     pub erases: u32,
@@ -50,16 +53,16 @@ pub struct SuperblockMeta {
     pub order: u64,
 }
 
-/// A block of a stamp window, as it stands in a checkpoint: what is kept so in memory is copied as it is.
+/// A block and its stamp in a stamp history. Memory and checkpoint have the same layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct Remembered {
+pub struct AppliedStamp {
     vba: U32,
     lease_epoch: U32,
     sequence: U64,
 }
 
-impl Remembered {
+impl AppliedStamp {
     /// The block and the stamp that was applied to it.
     #[inline]
     pub fn new(vba: u32, stamp: Stamp) -> Self {
@@ -79,29 +82,30 @@ impl Remembered {
     }
 }
 
-/// The last word of the head where windows say how many transactions they are ahead.
+/// The last word of the head where histories say how many transactions they are ahead.
 const WITH_AHEAD: u32 = 1;
 
-/// The stamp window of a volume.
+/// The stamp history of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WindowMeta {
+pub struct HistoryMeta {
     /// The volume.
     pub vid: Vid,
-    /// It knows of so many transactions after the one at which the checkpoint began.
+    /// Transactions after the begin of the checkpoint that the history contains.
     pub ahead: u32,
     /// Oldest first.
-    pub stamps: Vec<Remembered>,
+    pub stamps: Vec<AppliedStamp>,
 }
 
-/// The state of an SSD besides its map, exactly after one transaction; but for the windows, which may know of more.
+/// The state of an SSD besides its map, exactly after one transaction. Stamp histories may contain later
+/// ones.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Meta {
     /// Every superblock.
     pub superblocks: Vec<SuperblockMeta>,
     /// Blocks that are not used any more.
     pub bad: Vec<Block>,
-    /// The stamp windows, ascending by their volumes' ids.
-    pub windows: Vec<WindowMeta>,
+    /// The stamp histories, ascending by their volumes' ids.
+    pub histories: Vec<HistoryMeta>,
     /// Order of the next superblock that is opened.
     pub next_order: u64,
     /// Sequence of the next page that is written.
@@ -110,6 +114,26 @@ pub struct Meta {
     pub written_host: u64,
     /// Pages written to flash.
     pub written_flash: u64,
+}
+
+impl SuperblockMeta {
+    /// Decodes and checks 16 bytes.
+    fn decode(raw: &[u8]) -> Result<Self, Refused> {
+        let refused = |why: String| Refused::new(WHAT, why);
+        let mut raw = Fields::new(WHAT, raw);
+        let state = match raw.take::<4>()? {
+            [0, 0, 0, 0] => SuperblockState::Free,
+            [1, stream, 0, 0] => SuperblockState::Open { stream },
+            [2, 0, 0, 0] => SuperblockState::Closed,
+            [3, 0, 0, 0] => SuperblockState::Dead,
+            other => return Err(refused(format!("a superblock in state {other:?}"))),
+        };
+        let (erases, order) = (raw.u32()?, raw.u64()?);
+        if erases > COUNTER_MAX_32 || order > COUNTER_MAX {
+            return Err(refused(format!("a superblock erased {erases} times, in order {order}")));
+        }
+        Ok(Self { state, erases, order })
+    }
 }
 
 impl Meta {
@@ -124,13 +148,13 @@ impl Meta {
     /// Where there is more of something than these sizes have room for.
     pub fn encode(&self, sizes: &Sizes) -> Result<Vec<u8>, DurableError> {
         let mut out = self.encode_front(Vec::new(), sizes)?;
-        for WindowMeta { vid, ahead, stamps } in &self.windows {
-            push_window(&mut out, sizes, *vid, (*ahead).into(), [stamps, &[]])?;
+        for HistoryMeta { vid, ahead, stamps } in &self.histories {
+            push_history(&mut out, sizes, *vid, (*ahead).into(), [stamps, &[]])?;
         }
         Ok(out)
     }
 
-    /// As [`Self::encode`], without the windows, into a buffer whose memory is used again.
+    /// As [`Self::encode`], without the histories, into a buffer whose memory is used again.
     ///
     /// # Errors
     /// As [`Self::encode`].
@@ -183,23 +207,9 @@ impl Meta {
         if superblock_count != sizes.superblocks || bad_count > sizes.blocks || volumes > sizes.volumes {
             return Err(refused(format!("{superblock_count} superblocks, {bad_count} bad blocks, {volumes} volumes")));
         }
-        // From here on nothing is reserved before the bytes that it needs are known to be there.
-        let mut superblocks = Vec::new();
-        for raw in fields.bytes(superblock_count as usize * 16)?.chunks_exact(16) {
-            let mut raw = Fields::new(WHAT, raw);
-            let state = match raw.take::<4>()? {
-                [0, 0, 0, 0] => SuperblockState::Free,
-                [1, stream, 0, 0] => SuperblockState::Open { stream },
-                [2, 0, 0, 0] => SuperblockState::Closed,
-                [3, 0, 0, 0] => SuperblockState::Dead,
-                other => return Err(refused(format!("a superblock in state {other:?}"))),
-            };
-            let (erases, order) = (raw.u32()?, raw.u64()?);
-            if erases > COUNTER_MAX_32 || order > COUNTER_MAX {
-                return Err(refused(format!("a superblock erased {erases} times, in order {order}")));
-            }
-            superblocks.push(SuperblockMeta { state, erases, order });
-        }
+        // From here on no memory is allocated before the bytes for it are known to be there.
+        let superblocks = fields.bytes(superblock_count as usize * 16)?.chunks_exact(16);
+        let superblocks = superblocks.map(SuperblockMeta::decode).collect::<Result<Vec<_>, _>>()?;
         let mut bad = Vec::new();
         for raw in fields.bytes(bad_count as usize * 4)?.chunks_exact(4) {
             let block = Fields::new(WHAT, raw).u32()?;
@@ -208,25 +218,26 @@ impl Meta {
             }
             bad.push(Block(block));
         }
-        let mut windows: Vec<WindowMeta> = Vec::new();
-        while if has_ahead { fields.left() > 0 } else { windows.len() < volumes as usize } {
+        let mut histories: Vec<HistoryMeta> = Vec::new();
+        while if has_ahead { fields.left() > 0 } else { histories.len() < volumes as usize } {
             let raw = fields.u16()?;
             let vid = Vid::new(raw).ok_or_else(|| refused(format!("volume id {raw}")))?;
-            // As many as there are ids at the most: volumes may have gone, and others come, while windows were copied.
-            if windows.last().is_some_and(|last| last.vid >= vid) {
-                return Err(refused(format!("a window of volume {raw} out of its order")));
+            // There may be more than `volumes`: some may have ended, and others begun, while histories were
+            // copied.
+            if histories.last().is_some_and(|last| last.vid >= vid) {
+                return Err(refused(format!("a history of volume {raw} out of its order")));
             }
             let (count, ahead) = match (has_ahead, fields.u16()?, fields.u32()?) {
                 (true, stamps, ahead) => (stamps.into(), ahead),
                 (false, 0, stamps) => (stamps, 0),
                 _ => return Err(refused("reserved bytes are set".into())),
             };
-            let raw = fields.bytes((count as usize).saturating_mul(size_of::<Remembered>()))?;
-            let stamps = <[Remembered]>::ref_from_bytes(raw).expect("whole ones, of any alignment").to_vec();
-            windows.push(WindowMeta { vid, ahead, stamps });
+            let raw = fields.bytes((count as usize).saturating_mul(size_of::<AppliedStamp>()))?;
+            let stamps = <[AppliedStamp]>::ref_from_bytes(raw).expect("whole ones, of any alignment").to_vec();
+            histories.push(HistoryMeta { vid, ahead, stamps });
         }
         fields.end()?;
-        Ok(Self { superblocks, bad, windows, next_order, page_seq, written_host, written_flash })
+        Ok(Self { superblocks, bad, histories, next_order, page_seq, written_host, written_flash })
     }
 }
 
@@ -240,22 +251,22 @@ fn count(what: &'static str, has: usize, room: u64) -> Result<u32, DurableError>
 fn check_room(meta: &[u8], sizes: &Sizes) -> Result<(), DurableError> {
     let room = Layout::new(sizes).meta_bytes;
     if meta.len() as u64 > room {
-        return Err(DurableError::TooLarge { what: "bytes of stamp windows", has: meta.len() as u64, room });
+        return Err(DurableError::TooLarge { what: "bytes of stamp histories", has: meta.len() as u64, room });
     }
     Ok(())
 }
 
-/// Appends a volume's window, as it is `ahead` transactions after the checkpoint began. It comes in two parts, the older first, so that a ring is copied
-/// from where it is.
+/// Appends a volume's stamp history, as it is `ahead` transactions after the checkpoint began. It comes in
+/// two parts, the older first, so that a ring is copied without another copy.
 ///
 /// # Errors
 /// Where there is no room for it.
-pub(crate) fn push_window(
+pub(crate) fn push_history(
     meta: &mut Vec<u8>,
     sizes: &Sizes,
     vid: Vid,
     ahead: u64,
-    parts: [&[Remembered]; 2],
+    parts: [&[AppliedStamp]; 2],
 ) -> Result<(), DurableError> {
     let has: usize = parts.iter().map(|part| part.len()).sum();
     let too_large = |what, has, room| DurableError::TooLarge { what, has, room };

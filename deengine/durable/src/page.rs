@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A page of the journal ring: what makes it certain that it is the next one, and not one of an older lap or life.
+//! A page of the journal ring, and how a reader knows that it is the next one and not one of an older lap or
+//! life.
 //!
 //! ```text
 //!    0        4        8                16               24               32               40
@@ -11,10 +12,10 @@
 //!   | boot   | n  | bytes  | zero                | n whole transactions, zeros           |
 //!   +--------+----+--------+---------------------+---------------------------------------+
 //! ```
-//! `crc` covers all that follows it. `tag` is the format's (see [`crate::Header`]), so a page of an earlier format is
-//! none. The page number grows for ever; its place in the ring is the number modulo the ring's pages. `boot` grows with
-//! each restore. Pages below `durable pages` were durable when this one was written: a reader that misses one of them
-//! knows that it is damaged, not torn.
+//! `crc` covers the rest of the page. `tag` is the format's (see [`crate::Header`]), so a page of an earlier
+//! format does not count. The page number never wraps; the place in the ring is the number modulo the ring's
+//! pages. `boot` grows with each restore. Pages below `durable pages` were durable when this page was
+//! written. If one of them is missing, the journal is damaged, not torn.
 
 use crate::bytes::{COUNTER_MAX, PAGE, is_sealed, seal, set, u16_at, u32_at, u64_at};
 use crate::error::Refused;

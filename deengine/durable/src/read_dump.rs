@@ -10,7 +10,7 @@ use crate::record::{Bounds, Transactions};
 
 const WHAT: &str = "the dump";
 
-/// What makes a dump the one that counts.
+/// Fields that identify the dump that counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DumpIdentity {
     /// Tag of the format.
@@ -36,7 +36,7 @@ fn check_page(page: &[u8], magic: u32, identity: DumpIdentity, what: &str) -> Re
 }
 
 impl Dump {
-    /// Checks a dump from end to end. What follows it in `bytes` is cut off.
+    /// Checks a dump from end to end, and cuts off the bytes behind it.
     ///
     /// # Errors
     /// [`Refused`] where anything in it is wrong.
@@ -133,7 +133,8 @@ impl Durable {
         if !claims(&bytes, identity) {
             return Ok(None);
         }
-        // Its length is known only at its end; the area is small, and what a torn dump says of itself is not believed.
+        // Only the end of a dump has its length, and a torn dump's own fields do not count. The area is
+        // small, so read all.
         bytes.resize(index(layout.dump_bytes), 0);
         for (nth, chunk) in bytes.chunks_mut(CHUNK).enumerate() {
             read(self.store(), layout.dump + nth as u64 * CHUNK as u64, chunk, "reading the dump")?;

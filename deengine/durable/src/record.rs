@@ -34,7 +34,7 @@ pub(crate) const MIN_TRANSACTION_BYTES: usize = 8;
 const INDEX_BITS: u32 = 56;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
-/// One change of what is durable.
+/// One durable change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record {
     /// A word of the map's image has a new value.
@@ -44,7 +44,7 @@ pub enum Record {
         /// Its value.
         value: u64,
     },
-    /// A stamp was applied, by a write or by a command that forgets.
+    /// A write or a TRIM applied a stamp.
     Applied {
         /// The volume.
         vid: Vid,
@@ -88,7 +88,7 @@ pub enum Record {
     },
 }
 
-/// What the numbers in a record must stay below.
+/// Limits of the numbers in a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// Words of the map.
@@ -106,7 +106,7 @@ impl From<&Sizes> for Bounds {
 }
 
 impl Bounds {
-    /// Whether the record speaks of things that are there.
+    /// Whether the record names only things that this SSD has.
     #[inline]
     pub fn allow(&self, record: &Record) -> bool {
         match *record {
@@ -192,7 +192,7 @@ impl Record {
 }
 
 impl Record {
-    /// What is read is counted up later.
+    /// Counters continue from the values read here.
     #[inline]
     fn check_counters(&self) -> Result<(), Refused> {
         match *self {
@@ -230,10 +230,10 @@ pub struct Transactions {
 }
 
 impl Transactions {
-    /// Decodes `count` transactions that fill `bytes` exactly. What was there before is gone.
+    /// Decodes `count` transactions that fill `bytes` exactly, in place of earlier contents.
     ///
     /// # Errors
-    /// [`Refused`] where they do not; then none is kept.
+    /// [`Refused`] where they do not; then no transaction is kept.
     pub fn decode(&mut self, bytes: &[u8], count: u64, bounds: &Bounds) -> Result<(), Refused> {
         self.clear();
         let result = self.fill(bytes, count, bounds);
@@ -285,7 +285,7 @@ impl Transactions {
     }
 }
 
-/// Bytes, header included, and number of records of the transaction at the front of `bytes`; the bytes are there.
+/// Bytes, header included, and records of the first transaction in `bytes`; the bytes are there.
 pub(crate) fn transaction_head(bytes: &[u8]) -> Result<(usize, u16), Refused> {
     if bytes.len() < MIN_TRANSACTION_BYTES {
         return Err(refused("a transaction's header is cut off"));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reading the journal back from a checkpoint on, page after page, to the first one that is not the next.
+//! Replay: reads the journal from a checkpoint on, page after page, to the first one that is not the next.
 //!
 //! ```text
-//!   page   checkpoint's | 41 boot 1 | 42 boot 1 | 43 boot 3 | 44 boot 2       stops before 44: it was torn off an end that boot 3 wrote over
-//!                                                           | 44 bad crc      stops; any whole later page that says "44 was durable" makes it damage
+//!   page   checkpoint's | 41 boot 1 | 42 boot 1 | 43 boot 3 | 44 boot 2   stops before 44: boot 3 wrote over a torn end
+//!                                                           | 44 bad crc  stops; it is damage if any whole later page
+//!                                                                         says "44 was durable"
 //! ```
 
 use crate::bytes::{CHUNK, PAGE, PAGE_U64};
@@ -21,9 +22,10 @@ pub enum End {
         /// Why the next page is not one.
         reason: String,
     },
-    /// Something that was durable cannot be read any more: what was replayed is too old, and the map is to be rebuilt.
+    /// A durable page cannot be read any more: the replayed state is too old, and the caller rebuilds the
+    /// map.
     Damaged {
-        /// What is missing.
+        /// The missing page.
         reason: String,
     },
 }
@@ -76,11 +78,11 @@ impl Ring<'_> {
 }
 
 impl Durable {
-    /// Calls `f` with every transaction after `from`, which is the [`crate::Restored::seq`] of a checkpoint. A page is
-    /// checked whole before anything of it is handed out.
+    /// Calls `f` with every transaction after `from`, which is the [`crate::Restored::seq`] of a checkpoint.
+    /// A page is checked as a whole before `f` gets any part of it.
     ///
     /// # Errors
-    /// What `f` returns; where the store fails; or where no checkpoint stands at `from`.
+    /// The error of `f`; where the store fails; or where no checkpoint stands at `from`.
     pub fn replay<E: From<DurableError>>(
         &self,
         from: Seq,
@@ -178,7 +180,8 @@ impl Durable {
                 return Ok(Some(format!("page {page} says that it was durable")));
             }
         }
-        // Further on than this lap: the page was overwritten, which happens only to pages that no restore was to need.
+        // Further on than this lap: the page was overwritten, which happens only to pages that no restore was
+        // to need.
         if let Ok(head) = ring.page(done.page.min(end - 1), end).map(PageHead::decode)?
             && head.tag == self.tag()
             && head.page > done.page

@@ -2,7 +2,8 @@
 //! Reading a checkpoint back, chunk by chunk: no second copy of the map is ever in memory.
 
 use crate::bytes::{CHUNK, PAGE, index};
-use crate::checkpoint::{CHUNK_WORDS, CheckpointHead, TABLE_ENTRY, table_entry};
+use crate::checkpoint::CHUNK_WORDS;
+use crate::checkpoint_head::{CheckpointHead, TABLE_ENTRY, table_entry};
 use crate::durable::Durable;
 use crate::error::{Unusable, read};
 use crate::header::Slot;
@@ -29,8 +30,8 @@ impl Restored {
         self.number
     }
 
-    /// Calls `f` with the map's words, in ascending order. Chunks that are all zero are left out: start with a clear
-    /// map.
+    /// Calls `f` with the map's words, in ascending order. Chunks that are all zero are left out: start with
+    /// a clear map.
     ///
     /// # Errors
     /// What `f` returns; or why a chunk cannot be used, before `f` sees it: then clear the map and try
@@ -73,8 +74,8 @@ impl Durable {
         self.checkpoint_before(u64::MAX)
     }
 
-    /// The newest one that is older than checkpoint `number`. It is of use only where the journal still reaches back to
-    /// it, which [`Self::replay`] finds out.
+    /// The newest one that is older than checkpoint `number`. It is of use only where the journal still
+    /// reaches back to it, which [`Self::replay`] finds out.
     ///
     /// # Errors
     /// As [`Self::checkpoint`].

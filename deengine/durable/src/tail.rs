@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Transactions that are committed and not durable, encoded, in order; and the open one behind them.
+//! The tail of the journal: encoded transactions that are committed and not durable, and the open one behind
+//! them.
 //!
 //! ```text
-//!   | gone | committed, not durable ............ | open |
-//!          head                                  end    bytes.len()
+//!   | durable | committed, not durable ......... | open |
+//!             head                               end    bytes.len()
 //! ```
 
 use crate::record::{
@@ -52,7 +53,7 @@ impl Tail {
         self.bytes.truncate(self.end);
     }
 
-    /// Changes values of words in the transactions that are committed and not durable, but for the first `skip`.
+    /// Changes values of words in committed transactions that are not durable, except the first `skip`.
     pub(crate) fn amend(&mut self, bounds: &Bounds, mut skip: u64, mut change: impl FnMut(u64, u64) -> u64) {
         let mut at = self.head;
         while at < self.end {
@@ -95,7 +96,7 @@ impl Tail {
         self.end = self.bytes.len();
     }
 
-    /// The first `bytes` are durable. Moves the rest down where that is cheap, so that the buffer is used again.
+    /// The first `bytes` are durable. Moves the rest down where that is cheap, so that the buffer is reused.
     pub(crate) fn drop_front(&mut self, bytes: usize) {
         self.head += bytes;
         if self.head * 2 >= self.bytes.len() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU time of what happens to each page: pin, key, fetch, unpin at random; place and program; erase.
+//! CPU time of the steps that each page takes: pin, key, fetch, unpin at random; place and program; erase.
 //!
 //! `cargo bench -p gnstor-flash --bench flash_rate [-- FOLDER]`; with a folder, the same over a file in it.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -55,7 +55,7 @@ fn main() {
         let mut waiting = std::collections::HashMap::new();
         for step in 0..reads {
             let at = page(step);
-            // What a pipeline of requests has looked up and will read next.
+            // Pages that a pipeline of requests has looked up and will read next.
             flash.prefetch(page(step + 8));
             flash.pin(at);
             assert!(flash.key(at).is_some());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The mark that tells volatile words of this life of a file from those that older ones left in it.
+//! The mark of a boot: it tells volatile words of this boot from words that older boots left in the file.
 //!
 //! ```text
 //!   31                      8 7           0
@@ -7,8 +7,8 @@
 //!  | boot                    | crc-8 of it |
 //!  +-------------------------+-------------+
 //! ```
-//! Nothing else guards those words in the file. The marks of two boots differ in four bits at least, so up to three flipped bits
-//! never make an older word one of now.
+//! No checksum in the file covers those words. The marks of two boots differ in at least four bits, so up to
+//! three flipped bits never turn an older word into a current one.
 
 /// The last boot that has a mark.
 pub(crate) const LAST_BOOT: u32 = (1 << 24) - 1;

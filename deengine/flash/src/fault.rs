@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What flash does wrong: injected at run time by name, or drawn from a seed at a rate.
+//! Faults of the flash: injected at run time, or drawn from a seed at a rate.
 //!
-//! With no fault injected the pages ask one flag and no more.
+//! Without faults each access costs one check of a flag.
 
 use crate::geometry::{Block, Ppa, Unit};
 use gnstor_proto::placement::mix64;
@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The faults of one SSD's flash; shared with whoever injects them.
+/// The faults of one SSD's flash. The SSD and the test that injects faults share it.
 #[derive(Debug, Default)]
 pub struct Faults {
     /// Whether anything below may say "fail".
@@ -56,7 +56,8 @@ impl Faults {
         Self::default()
     }
 
-    /// No fault yet; those at a rate are drawn from `seed`, and `factory_bad_ppm` in a million blocks are bad from the factory.
+    /// No fault yet. Faults at a rate are drawn from `seed`. Of a million blocks, `factory_bad_ppm` are bad
+    /// from the factory.
     pub fn seeded(seed: u64, factory_bad_ppm: u32) -> Self {
         Self::drawn(seed, f64::from(factory_bad_ppm) / MILLION)
     }
@@ -86,7 +87,7 @@ impl Faults {
         self.inject(|inner| _ = inner.blocks.insert(block));
     }
 
-    /// From now on so many in a million reads, programs and erases fail, drawn from the seed.
+    /// From now on this many of a million reads, programs and erases fail, drawn from the seed.
     pub fn set_rates(&self, read_ppm: u32, program_ppm: u32, erase_ppm: u32) {
         let [read, program, erase] = [read_ppm, program_ppm, erase_ppm].map(|ppm| f64::from(ppm) / MILLION);
         self.set_chances(Chances { read, program, erase, rot: 0.0 });
@@ -164,7 +165,7 @@ impl Faults {
         by_number || by_unit || by_rate
     }
 
-    /// A block is erased: whether that fails. Its pages' faults are gone in either case.
+    /// Whether the erase of a block fails. The faults of its pages end in either case.
     pub(crate) fn erase_fails(&self, block: Block, is_inside: impl Fn(Ppa) -> bool) -> bool {
         if !self.is_armed() {
             return false;

@@ -12,23 +12,28 @@
 //!   note:    a text that may change, such as the whole preset (`note.rs`)
 //!   boots:   two pages that say the same: 0 magic "GNSTBOOT", 8 boot u32, 12 crc32c
 //! ```
-//! A new file has all of its space set aside, so that a full disk is met when it is made and at no other time. One that its owner made
-//! as a hole (`truncate -s 4K it`) stays sparse, but for records and system area: records are mapped memory, and a store to them
-//! that finds the disk full would end the process. Data of a sparse file that finds the disk full waits until there is room.
+//! All space of a new file is allocated when it is made, so that a full disk shows then and never later. A
+//! file that its owner made sparse (`truncate -s 4K it`) stays sparse, except for records and system area.
+//! Records are mapped memory, and a store to them on a full disk would end the process. Writes of data to a
+//! sparse file on a full disk wait until there is room.
 //!
-//! Data goes past the page cache where the file system can do that; records and system area go through it.
-//! A killed process loses nothing that was programmed: data is handed to the kernel before its record. When the *host* loses
-//! its power, what a [`FileStore`] synced is there, and all that was programmed before it.
+//! Data bypasses the page cache where the file system allows it; records and system area go through it. A
+//! killed process loses nothing that was programmed, because data is handed to the kernel before its record.
+//! After a power failure of the *host*, everything that a [`FileStore`] synced is there, and everything that
+//! was programmed before.
 
 mod error;
 pub(crate) mod header;
+mod mode;
 pub(crate) mod note;
 mod place;
 mod signature;
 mod space;
+mod syncs;
 mod system;
 
 pub use error::DataFileError;
+pub use mode::IoMode;
 pub use note::NOTE_BYTES;
 pub use system::FileStore;
 
@@ -45,34 +50,13 @@ use gnstor_base::region::HostRegion;
 use header::Layout;
 use place::{Kind, Place};
 pub(crate) use space::is_full;
-use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// How data gets to the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum IoMode {
-    /// `io_uring` where it is permitted, else blocking calls.
-    #[default]
-    Auto,
-    /// `io_uring` or an error.
-    Uring,
-    /// Blocking calls.
-    Blocking,
-}
-
-impl IoMode {
-    /// Anything but nothing and `0` in this environment variable is [`IoMode::Blocking`].
-    pub const NO_URING: &'static str = "GNSTOR_NO_IO_URING";
-
-    pub(crate) fn asked(no_uring: Option<&OsStr>) -> Self {
-        if no_uring.is_none_or(|value| value.is_empty() || value == "0") { Self::Auto } else { Self::Blocking }
-    }
-}
+pub(crate) use syncs::Syncs;
 
 /// A file that holds an SSD, locked for this process.
 #[derive(Debug)]
@@ -102,11 +86,12 @@ impl DataFile {
         Layout::new(geometry.clone(), system_bytes, String::new()).map(|layout| layout.end)
     }
 
-    /// Makes a new SSD of a file that is not there, empty or all zeros, or of a block device that begins and ends with zeros. `label`
-    /// says what it is, in at most 256 bytes.
+    /// Makes a new SSD. The file must be absent, empty or all zeros; a block device must begin and end with
+    /// zeros. `label` describes the SSD in at most 256 bytes.
     ///
     /// # Errors
-    /// Where the file cannot be had, holds something, or has no room. A file that is not made is as it was before.
+    /// Where the file cannot be opened, holds data, or has no room. A file that could not be made is as it
+    /// was before.
     pub fn create(path: &Path, geometry: &Geometry, system_bytes: u64, label: &str) -> Result<Self, DataFileError> {
         let layout = Layout::new(geometry.clone(), system_bytes, label.into())
             .map_err(|reason| DataFileError::Refused { path: path.into(), reason })?;
@@ -126,7 +111,7 @@ impl DataFile {
     /// Opens an SSD that [`Self::create`] made.
     ///
     /// # Errors
-    /// Where the file cannot be had, is in use, or is not what it should be; the reason is said.
+    /// Where the file cannot be opened, is in use, or is no SSD; the error names the reason.
     pub fn open(path: &Path) -> Result<Self, DataFileError> {
         let place = Place::find(path)?;
         let Place { path, file, end, .. } = &place;
@@ -155,7 +140,8 @@ impl DataFile {
         let Place { path, file, kind, .. } = place;
         let direct =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).and_then(|data| {
-                // Some file systems refuse only when it comes to data, and so does a device of larger sectors.
+                // Some file systems refuse direct I/O only at the first read, and so does a device of larger
+                // sectors.
                 HostRegion::alloc(PAGE_BYTES as usize)?.read_file(0, PAGE_BYTES as usize, &data, 0)?;
                 Ok(data)
             });
@@ -188,7 +174,7 @@ impl DataFile {
         &self.layout.geometry
     }
 
-    /// What it was said to be when it was made.
+    /// The label that [`Self::create`] was given.
     pub fn label(&self) -> &str {
         &self.layout.label
     }
@@ -210,9 +196,9 @@ impl DataFile {
         &self.file
     }
 
-    /// Makes all that was written durable: what went past the page cache, and records, as well.
+    /// Makes all writes durable: records, and data that bypasses the page cache.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        // What comes while this runs may be missed by it.
+        // This sync may miss changes that come while it runs.
         let found = self.changes.load(Ordering::Acquire);
         self.syncs.run(|| self.file.sync_data())?;
         self.synced.fetch_max(found, Ordering::AcqRel);
@@ -304,27 +290,5 @@ impl DataFile {
 
     pub(crate) fn leave(&self) {
         self.used.store(false, Ordering::Release);
-    }
-}
-
-/// Syncs of one file. After one that failed the kernel may have given up pages and report the next as done, so none is believed
-/// any more until the file is opened anew.
-#[derive(Debug, Default)]
-pub(crate) struct Syncs {
-    failed: AtomicBool,
-}
-
-impl Syncs {
-    pub(crate) fn run(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        if self.failed.load(Ordering::Acquire) {
-            return Err(io::Error::other(
-                "an earlier sync of this file failed: what it holds is known only after a restart",
-            ));
-        }
-        let result = sync();
-        if result.is_err() {
-            self.failed.store(true, Ordering::Release);
-        }
-        result
     }
 }

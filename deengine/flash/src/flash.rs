@@ -4,16 +4,21 @@
 //! ```text
 //!              RAM media                                       file media
 //!   place      the frame becomes the page's                    the frame is the page's for now
-//!   program    the record says programmed                      frame -> file, then the record says programmed, frame given back
-//!   fetch      Here                                            Here while it has a frame, else Loading -> poll_loaded -> release
+//!   program    the record says programmed                      frame -> file, then the record, frame given back
+//!   fetch      Here                                            Here while it has a frame, else Loading
+//!                                                              -> poll_loaded -> release
 //!   erase      frame given back                                only the record changes
 //! ```
-//! Readers lock nothing while data is in a frame. A reader pins the page, asks the map again whether the page is still the right
-//! one, and only then believes what [`Flash::key`] and [`Flash::fetch`] say; whoever erases unmaps first and asks for pins then.
+//! Readers take no lock while data is in a frame. A reader pins the page, asks the map again whether the page
+//! is still the right one, and uses [`Flash::key`] and [`Flash::fetch`] only then. The eraser unmaps first
+//! and checks the pins afterwards.
 
 mod cut;
 mod data;
 mod program;
+mod types;
+
+pub use types::{EraseFailed, Fetch, FlashConfig, Loaded, MediaConfig, PageState, ProgramFailed, Ticket, Unreadable};
 
 use crate::fault::Faults;
 use crate::file::DataFile;
@@ -29,95 +34,6 @@ use rustc_hash::FxHashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use thiserror::Error;
-
-/// What a page is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PageState {
-    /// Nothing; may be placed.
-    Erased,
-    /// Nothing, and may not be placed until its block is erased.
-    Padding,
-    /// Data that is readable and not durable.
-    Buffered(Oob),
-    /// Data that is durable.
-    Programmed(Oob),
-    /// Something was here: the crc of the record is wrong.
-    Damaged,
-}
-
-/// Where the data of a page is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fetch {
-    /// In memory, as long as the page is pinned.
-    Here(LocalRef),
-    /// On its way to memory; [`Flash::poll_loaded`] tells when it is there.
-    Loading(Ticket),
-    /// Nowhere: an uncorrectable error, or a page without data.
-    Unreadable,
-}
-
-/// Number of a load.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Ticket(pub u32);
-
-/// A load that has ended. After the mover is done with the data, [`Flash::release`] takes the ticket back; one with an
-/// error is over already.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Loaded {
-    /// Which load.
-    pub ticket: Ticket,
-    /// Where the data is.
-    pub result: Result<LocalRef, Unreadable>,
-}
-
-/// A page cannot be read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("flash page {} cannot be read: uncorrectable, or without data", .0.0)]
-pub struct Unreadable(pub Ppa);
-
-/// A unit could not be programmed. Its pages stay buffered and readable; the block's live pages must be moved, then it must be
-/// retired ([`Flash::mark_bad`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("flash unit {} of block {} could not be programmed: the block is to be retired", unit.0, block.0)]
-pub struct ProgramFailed {
-    /// The unit.
-    pub unit: Unit,
-    /// The block it is in.
-    pub block: Block,
-}
-
-/// A block could not be erased. What it held is lost, and it must be retired ([`Flash::mark_bad`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("flash block {} could not be erased: it is to be retired", .0.0)]
-pub struct EraseFailed(pub Block);
-
-/// Where the bytes of an SSD are.
-#[derive(Clone, Debug)]
-pub enum MediaConfig {
-    /// In memory, gone with the process.
-    Ram {
-        /// In memory that another process can map ([`HostRegion::backing`]).
-        shared: bool,
-    },
-    /// In a file or on a block device.
-    File(Arc<DataFile>),
-}
-
-/// What a [`Flash`] is made of.
-#[derive(Clone, Debug)]
-pub struct FlashConfig {
-    /// Where pages are.
-    pub geometry: Geometry,
-    /// Frames beyond what pages own: write buffer, loads.
-    pub spare_frames: u32,
-    /// Where the bytes are.
-    pub media: MediaConfig,
-    /// What goes wrong.
-    pub faults: Arc<Faults>,
-    /// When the power goes.
-    pub power: Arc<Power>,
-}
 
 /// The flash of one SSD.
 #[derive(Debug)]
@@ -136,7 +52,7 @@ pub struct Flash {
     inner: Mutex<Inner>,
 }
 
-/// What changes seldom enough for a lock.
+/// State that changes seldom enough for a lock.
 #[derive(Debug)]
 struct Inner {
     /// Units with a page placed and not programmed yet.
@@ -155,10 +71,10 @@ const BAD: u64 = 1 << 33;
 const LOAD_FRAMES: u32 = 64;
 
 impl Flash {
-    /// Flash over its media: erased RAM, or what the file holds.
+    /// Flash over its media: erased RAM, or the contents of the file.
     ///
     /// # Errors
-    /// Where the memory cannot be had, or the file is of another geometry.
+    /// Where the memory cannot be allocated, or the file has another geometry.
     pub fn new(config: FlashConfig) -> io::Result<Self> {
         let FlashConfig { geometry, spare_frames, media, faults, power } = config;
         let pages = geometry.pages();
@@ -267,7 +183,7 @@ impl Flash {
         self.frames.region().write(self.frames.at(frame).offset, data);
     }
 
-    /// What a page is, its record checked.
+    /// State of a page; its record is checked.
     pub fn page(&self, page: Ppa) -> PageState {
         match self.records.state(page) {
             State::Erased => PageState::Erased,
@@ -279,8 +195,8 @@ impl Flash {
         }
     }
 
-    /// Volume, generation, block and block sum of a page with data. The record is not checked: this is for pages that the map
-    /// names, and what is found is compared with what was looked for.
+    /// Volume, generation, block and block sum of a page with data. The record is not checked: the caller got
+    /// the page from the map and compares the result with the block that it looked up.
     #[inline]
     pub fn key(&self, page: Ppa) -> Option<(u16, u32, u32, u32)> {
         self.records.key(page)
@@ -298,13 +214,13 @@ impl Flash {
         self.records.prefetch(page);
     }
 
-    /// Somebody reads the page: its block is not erased until [`Self::unpin`].
+    /// A reader pins the page: its block is not erased until [`Self::unpin`].
     #[inline]
     pub fn pin(&self, page: Ppa) {
         self.records.pin(page);
     }
 
-    /// Whoever pinned the page is done.
+    /// A reader is done with a page that it has pinned.
     ///
     /// # Panics
     /// If the page has no pin.
@@ -326,8 +242,8 @@ impl Flash {
         self.blocks[block.0 as usize].load(Ordering::Acquire) & BAD != 0
     }
 
-    /// A block is not to be used any more: nothing is placed on it. What it holds stays readable; [`Self::erase`] gives it up.
-    /// This is not kept beyond the life of the `Flash`.
+    /// Retires a block: no page is placed on it any more. Its data stays readable until [`Self::erase`]. A
+    /// new `Flash` does not know of it.
     pub fn mark_bad(&self, block: Block) {
         self.blocks[block.0 as usize].fetch_or(BAD, Ordering::AcqRel);
     }
@@ -347,7 +263,7 @@ impl Flash {
         let rows = self.geometry.rows();
         let blank_rows = self.geometry.units_of(block).rev().take_while(|&unit| blank(unit)).count();
         let first = u64::from(rows) - blank_rows as u64;
-        // Whoever was faster knows better: the block may have been programmed since.
+        // Another thread was faster, and its state is newer: the block may have been programmed since.
         let update = |word: u64| (word & KNOWN == 0).then_some(word & !ROW | KNOWN | first);
         match self.blocks[block.0 as usize].fetch_update(Ordering::AcqRel, Ordering::Acquire, update) {
             Ok(_) => row(first),

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Frames: 4 KiB pieces of memory that the mover can reach, and which of them are free.
+//! Frames: 4 KiB pieces of memory that the mover can reach, and the list of free ones.
 //!
 //! ```text
 //!   | frame 0 | frame 1 | ... | frame n-1 | zeros |        one region; behind the frames the page of zeros
 //!     links:  free frames, last given first taken;  `fresh`: frames that were never taken (memory that was never touched)
 //! ```
-//! Taking and giving lock nothing. Memory is touched only where a frame was used, so that an SSD of 1 TiB costs nothing at first.
+//! Taking and giving back take no lock. Only frames that were used have memory, so that an SSD of 1 TiB costs
+//! nothing at first.
 
 use crate::PAGE_BYTES;
 use gnstor_base::region::{HostRegion, LocalRef};
@@ -30,12 +31,12 @@ pub(crate) struct Frames {
     hot: Hot,
 }
 
-/// What every taking and giving writes, apart from what every reader reads.
+/// Words that every take and give writes, apart from words that every reader reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hot {
-    /// Low half: link to the first free frame. High half: counts changes, so that a slow taker notices that the first one was
-    /// taken and given back meanwhile.
+    /// Low half: link to the first free frame. High half: counts changes, so that a slow taker notices that
+    /// the first frame was taken and given back meanwhile.
     head: AtomicU64,
     /// Frames from here on were never taken.
     fresh: AtomicU32,
@@ -92,12 +93,13 @@ impl Frames {
         frame
     }
 
-    /// Takes up to `most` frames, as far as more than `reserve` are free, with one change of what all takers look at for most of them.
+    /// Takes up to `most` frames while more than `reserve` are free. The shared word changes once for most of
+    /// them.
     pub(crate) fn take_some(&self, reserve: u32, most: u32, mut each: impl FnMut(Frame)) {
         let can = |free: u32| free.saturating_sub(reserve).min(most);
         let keep = |free: u32| (can(free) > 0).then(|| free - can(free));
         let Ok(free) = self.hot.free.fetch_update(Ordering::Acquire, Ordering::Relaxed, keep) else { return };
-        // The count says that so many are there for us; which ones is found below.
+        // The count reserves this many frames for the caller; the loop below finds them.
         let mut left = can(free);
         while left > 0 {
             let head = self.hot.head.load(Ordering::Acquire);
@@ -128,7 +130,7 @@ impl Frames {
         while count < most && behind != LAST {
             behind = self.link(Frame(behind - 1)).load(Ordering::Relaxed);
             if behind == TAKEN {
-                // Somebody else has taken from the list meanwhile.
+                // Another thread has taken from the list meanwhile.
                 return 0;
             }
             count += 1;
@@ -150,7 +152,7 @@ impl Frames {
         self.give_all(std::iter::once(frame));
     }
 
-    /// Gives frames back, with one change of what all takers look at.
+    /// Gives frames back. The shared word changes once.
     pub(crate) fn give_all(&self, frames: impl Iterator<Item = Frame>) {
         let (mut first, mut last, mut count) = (LAST, None, 0);
         for frame in frames {
@@ -179,7 +181,7 @@ impl Frames {
         self.hot.fresh.load(Ordering::Relaxed)
     }
 
-    /// Makes all frames free but those that `held` has; nobody else may use the frames meanwhile.
+    /// Frees all frames except the frames in `held`. No other thread may use the frames meanwhile.
     pub(crate) fn reset(&self, held: impl Fn(Frame) -> bool) {
         let mut first = LAST;
         let mut free = self.count - self.used();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where pages are: numbers of pages, units, blocks and superblocks, and the way from one to the other.
+//! Numbers of pages, units, blocks and superblocks, and conversions between them.
 //!
 //! ```text
 //!   page = (superblock * rows + row) * dies * unit_pages + die * unit_pages + slot
 //!   unit = page / unit_pages           block = superblock * dies + die
 //! ```
-//! So pages are numbered in the order in which they are written: a superblock is filled row after row, each row die after die.
-//! Neighbouring dies are on different channels (`channel = die % channels`).
+//! So pages are numbered in the order in which they are written: a superblock is filled row after row, each
+//! row die after die. Neighbouring dies are on different channels (`channel = die % channels`).
 
 use thiserror::Error;
 
@@ -18,7 +18,7 @@ pub struct Ppa(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Unit(pub u32);
 
-/// Number of a block: what one die erases at once.
+/// Number of a block: the pages that one die erases at once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Block(pub u32);
 
@@ -89,7 +89,8 @@ pub struct Geometry {
     superblock_pages: u32,
 }
 
-/// Superblocks below which [`Geometry::for_pages`] makes blocks smaller: collection needs some to choose from.
+/// With fewer superblocks [`Geometry::for_pages`] makes blocks smaller: collection needs superblocks to
+/// choose from.
 const FEW_SUPERBLOCKS: u64 = 64;
 
 impl Geometry {
@@ -111,15 +112,15 @@ impl Geometry {
         Ok(Self { shape, superblocks, dies: shape.channels * shape.dies_per_channel, superblock_pages })
     }
 
-    /// The first figure in which another geometry differs: its name, what it is here, and what it is there.
+    /// The first figure in which another geometry differs: its name, its value here, and its value there.
     pub fn difference(&self, other: &Self) -> Option<(&'static str, u32, u32)> {
         let figures = |g: &Self| g.shape.figures().into_iter().chain([("superblocks", g.superblocks)]);
         let mut pairs = figures(self).zip(figures(other));
         pairs.find(|(here, there)| here != there).map(|((name, here), (_, there))| (name, here, there))
     }
 
-    /// The smallest geometry with at least `physical_pages`. Blocks get fewer rows than the shape says where the SSD
-    /// would otherwise have fewer than 64 superblocks, but never less than one.
+    /// The smallest geometry with at least `physical_pages`. Blocks get fewer rows than the shape says where
+    /// the SSD would otherwise have fewer than 64 superblocks, but at least one.
     ///
     /// # Errors
     /// As [`Self::new`].

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Data between frames and the file: through `io_uring` where it is permitted, else by calls that wait.
+//! Data between frames and the file: through `io_uring` where it is permitted, else by blocking calls.
 //!
-//! A write that finds the disk full has not failed: flash has no block that is bad for it. It is *held*, and tried again until there
-//! is room; whoever waits for its unit waits so long.
+//! A write to a full disk has not failed, and no block goes bad for it. It is *held*, and repeated until
+//! there is room. Callers that wait for its unit wait until then.
 
 use crate::PAGE_BYTES;
 use crate::file::{DataFile, IoMode, is_full};
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Once};
 
-/// What was asked of the file.
+/// A request to the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Job {
     Program(Unit),
@@ -38,7 +38,7 @@ pub(crate) struct Engine {
     frames: Arc<Frames>,
 }
 
-/// Looks at a full disk from one try to the next, at most.
+/// Longest pause between two tries on a full disk.
 const MOST_LOOKS: u32 = 1 << 14;
 
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl Engine {
         }
     }
 
-    /// Takes in what the ring has done.
+    /// Takes completions from the ring.
     pub(crate) fn reap(&mut self) {
         while let Some((slot, result)) = self.ring.as_mut().and_then(Uring::next) {
             self.end(slot, Some(result));
@@ -151,7 +151,7 @@ impl Engine {
         self.done.pop_front()
     }
 
-    /// Waits until nothing is under way, and forgets what has ended and what is held.
+    /// Waits until no request is pending, and drops completed and held requests.
     pub(crate) fn drain(&mut self) {
         while self.free.len() < self.slots.len() {
             self.wait();
@@ -172,7 +172,8 @@ impl Engine {
         let slot = &self.slots[slot_number];
         let bytes = slot.pages.len() * PAGE_BYTES as usize;
         let whole = result.is_some_and(|moved| usize::try_from(moved) == Ok(bytes));
-        // What the ring did not do or did in part is done again, and what is wrong with it is said by the second call.
+        // A request that the ring did not complete, or only in part, is repeated by a call, which also
+        // returns the error.
         let result = if whole { Ok(()) } else { self.block_on(slot) };
         match result {
             Err(error) if is_full(&error) && matches!(slot.job, Job::Program(_)) => {

@@ -12,10 +12,10 @@
 //!   row 1: | die 0 | ...
 //!            `-- the units of one die in one superblock are a block: programmed in ascending rows, erased together
 //! ```
-//! It takes no time (that is `gnstor-model`), and knows nothing of volumes beyond the record beside a page. What breaks the rules
-//! of NAND is a broken invariant of the caller and stops the program; what flash itself does wrong ([`Faults`]) is an error with
-//! a name; and a power cut ([`Power`]) is neither: nothing durable happens any more, until [`Flash::after_power_cut`] or a new
-//! [`Flash`] over the same file.
+//! This crate takes no modelled time (`gnstor-model` does), and knows of volumes only the record beside a
+//! page. A call that breaks a rule of NAND stops the program. A fault of the flash ([`Faults`]) is an error
+//! with a name. After a power cut ([`Power`]) nothing durable happens any more, until
+//! [`Flash::after_power_cut`] or a new [`Flash`] over the same file.
 //!
 //! | module | what |
 //! |---|---|
@@ -23,9 +23,9 @@
 //! | [`flash`] | the pages: place, program, read, erase |
 //! | [`record`] | the 64 bytes beside a page |
 //! | [`frames`] | 4 KiB frames that hold data while it is in memory |
-//! | [`fault`], [`power`] | what goes wrong, from a seed |
-//! | [`store`] | the system area: bytes that journal, checkpoint, dump and ledger live in |
-//! | [`file`] | one file or block device that holds all of it |
+//! | [`fault`], [`power`] | faults and power cuts, from a seed |
+//! | [`store`] | the system area: bytes of journal, checkpoint, dump and metadata store |
+//! | [`mod@file`] | one file or block device that holds all of it |
 
 mod boot;
 pub mod fault;

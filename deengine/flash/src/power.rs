@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Power, and its end at the worst moment.
+//! Power cuts at a chosen operation.
 //!
 //! ```text
 //!   operations:   1   2   3   4   5 ...            programs, erases, store writes, store syncs
 //!   cut_after(3): ok  ok  TORN  -   -              the third is torn from the seed, nothing happens after it
 //! ```
-//! One [`Power`] is shared by the flash and the stores of an SSD. A crash test runs a script with [`Power::steady`] and asks
-//! [`Power::ops`] how many operations it had, then runs it again with the power cut at each of them.
+//! The flash and the stores of an SSD share one [`Power`]. A crash test runs a script with [`Power::steady`]
+//! and asks [`Power::ops`] how many operations it had. Then it runs the script again with the power cut at
+//! each of them.
 
 use gnstor_proto::placement::mix64;
 use std::sync::Mutex;
@@ -27,7 +28,7 @@ struct State {
     seed: u64,
 }
 
-/// What becomes of a durable operation.
+/// How a durable operation ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// It happens.
@@ -44,8 +45,8 @@ impl Power {
         Self { cut: AtomicBool::new(false), state: Mutex::new(State { done: 0, left: None, seed: 0 }) }
     }
 
-    /// Power that goes during durable operation number `ops` (from 1): that one is torn, all later ones do not happen. With 0
-    /// nothing happens at all.
+    /// Power that fails during durable operation number `ops` (from 1): that operation is torn, and later
+    /// ones do not happen. With 0 no operation happens at all.
     pub fn cut_after(ops: u64, seed: u64) -> Self {
         let power = Self::steady();
         power.arm(ops, seed);
@@ -66,13 +67,13 @@ impl Power {
         self.cut.store(true, Ordering::Release);
     }
 
-    /// Whether the power is gone.
+    /// Whether the power is off.
     #[inline]
     pub fn is_cut(&self) -> bool {
         self.cut.load(Ordering::Acquire)
     }
 
-    /// Durable operations begun so far, a torn one included.
+    /// Durable operations begun, a torn one included.
     pub fn ops(&self) -> u64 {
         self.lock().done
     }

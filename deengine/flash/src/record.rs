@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The out-of-band record beside a page: 64 bytes, one cache line, eight 64-bit words (little-endian in a file).
+//! The out-of-band record beside a page: 64 bytes, one cache line, eight 64-bit words (little-endian in a
+//! file).
 //!
 //! ```text
 //!   word 0   vba (63..32) | vid (31..16) | zero (15..8) | state (7..0)      written last
@@ -7,14 +8,15 @@
 //!        2   sequence of the stamp
 //!        3   order in which this SSD applied the write
 //!        4   lease epoch of the stamp (63..32) | crc32c (31..0)
-//!   ---- volatile: means nothing after the power was gone ----
+//!   ---- volatile: no meaning after a power cut ----
 //!        5   mark (63..32) | frame (31..0)
 //!        6   mark (63..32) | pins (31..0)
 //!        7   zero
 //! ```
-//! The crc covers the number of the page and words 0 to 4 as they are when the page is programmed. It is made when the page is
-//! placed; to program a page is then to change one byte. The mark of the boot (`boot.rs`) tells volatile words of this life of the
-//! SSD from older ones, so that opening a file of a billion records touches none of them.
+//! The crc covers the page's number and words 0 to 4 as they are when the page is programmed. It is computed
+//! when the page is placed, so that programming changes one byte only. The mark of the boot (`boot.rs`)
+//! separates current volatile words from older ones. So opening a file of a billion records writes none of
+//! them.
 
 use crate::boot::mark;
 use crate::geometry::Ppa;
@@ -23,7 +25,7 @@ use gnstor_proto::slba::Stamp;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// What a page holds: enough to rebuild the map from (protocol rule 10).
+/// Contents of a page: enough to rebuild the map (protocol rule 10).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Oob {
     /// Volume id.
@@ -48,7 +50,7 @@ const FRAME: usize = 5;
 const PINS: usize = 6;
 const LOW: u64 = 0xFFFF_FFFF;
 const STATE: u64 = 0xFF;
-/// What padding has for a frame.
+/// Frame number of padding.
 const NO_FRAME: u32 = u32::MAX;
 
 /// The last byte of word 0. Anything else is damage.
@@ -112,15 +114,15 @@ impl Records {
         self.region.prefetch(u64::from(page.0) * RECORD_BYTES);
     }
 
-    /// State as it counts now: what an older boot buffered is erased.
+    /// Current state: a page that an older boot buffered is erased.
     #[inline]
     pub(crate) fn state(&self, page: Ppa) -> State {
         let words = self.words(page);
-        self.settle(State::of(words[0].load(Ordering::Acquire)), words)
+        self.as_of_this_boot(State::of(words[0].load(Ordering::Acquire)), words)
     }
 
     #[inline]
-    fn settle(&self, state: State, words: &[AtomicU64; WORDS]) -> State {
+    fn as_of_this_boot(&self, state: State, words: &[AtomicU64; WORDS]) -> State {
         match state {
             State::Buffered | State::Pad if words[FRAME].load(Ordering::Relaxed) >> 32 != u64::from(self.mark) => {
                 State::Erased
@@ -135,10 +137,11 @@ impl Records {
         let words = self.words(page);
         let first = words[0].load(Ordering::Acquire);
         let second = words[1].load(Ordering::Acquire);
-        if !matches!(self.settle(State::of(first), words), State::Buffered | State::Programmed) {
+        if !matches!(self.as_of_this_boot(State::of(first), words), State::Buffered | State::Programmed) {
             return None;
         }
-        // The page was erased and placed anew meanwhile: the words are of two lives. Cannot be for a pinned page.
+        // The page was erased and placed anew meanwhile: the words belong to two writes. Impossible for a
+        // pinned page.
         if words[0].load(Ordering::Relaxed) & !STATE != first & !STATE {
             return None;
         }
@@ -158,7 +161,7 @@ impl Records {
         }
     }
 
-    /// Whether the record is what was written.
+    /// Whether the record is intact.
     pub(crate) fn is_sound(&self, page: Ppa) -> bool {
         let mut words = Self::load(self.words(page));
         let state = match State::of(words[0]) {
@@ -253,8 +256,8 @@ impl Records {
         }
     }
 
-    /// The page has no frame any more. Whoever gives the frame back must look at the pins afterwards: a reader pins first
-    /// and looks for the frame then, so one of the two sees the other.
+    /// Takes the frame from the page. The caller that frees the frame must check the pins afterwards: a
+    /// reader pins first and looks for the frame then, so one of the two sees the other.
     pub(crate) fn take_frame(&self, page: Ppa) -> Option<u32> {
         let words = self.words(page);
         self.own_frame(words[FRAME].swap(0, Ordering::SeqCst))
@@ -280,15 +283,15 @@ impl Records {
     pub(crate) fn unpin(&self, page: Ppa) {
         let (pins, mark) = (&self.words(page)[PINS], u64::from(self.pin_mark.load(Ordering::Relaxed)));
         if pins.load(Ordering::Relaxed) >> 32 != mark {
-            // A pin from before a power cut is forgotten.
+            // A pin from before a power cut does not count.
             return;
         }
         let before = pins.fetch_sub(1, Ordering::Release);
         assert_ne!(before & LOW, 0, "{page:?} unpinned without a pin");
     }
 
-    /// Whether any of the pages is pinned. Whoever unmapped them before asks this: a reader that this does not see will not
-    /// find them in the map.
+    /// Whether any of the pages is pinned. The caller has unmapped them before: a reader whose pin this does
+    /// not see will not find them in the map.
     pub(crate) fn has_pins(&self, mut pages: impl Iterator<Item = Ppa>) -> bool {
         fence(Ordering::SeqCst);
         let mark = u64::from(self.pin_mark.load(Ordering::Relaxed));
@@ -298,8 +301,8 @@ impl Records {
         })
     }
 
-    /// Forgets all pins.
-    pub(crate) fn forget_pins(&self) {
+    /// Clears all pins.
+    pub(crate) fn clear_pins(&self) {
         let mark = self.pin_mark.load(Ordering::Relaxed);
         // Only the crc: no boot to come has this mark.
         self.pin_mark.store(mark & !0xFF | mark.wrapping_add(1) & 0xFF, Ordering::Relaxed);

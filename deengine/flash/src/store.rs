@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The system area: a flat range of durable bytes, where journal, checkpoint, dump and ledger live.
+//! The system area: a flat range of durable bytes, where journal, checkpoint, dump and metadata store live.
 //!
 //! ```text
 //!   write  write  write  sync  write  write  (power goes)
@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Durable bytes.
 ///
-/// What is written is readable at once; it is durable when a [`Store::sync`] that began later has returned `Ok`. Without
-/// that, after a power cut any part of it may be there, in 512-byte sectors.
+/// Written bytes are readable at once. They are durable when a [`Store::sync`] that began later has returned
+/// `Ok`. After a power cut before that, any part of a write may be there, in sectors of 512 bytes.
 pub trait Store: Send + Sync + std::fmt::Debug {
     /// Length in bytes; it never changes.
     fn len(&self) -> u64;
@@ -24,7 +24,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Reads bytes; those never written are zero.
+    /// Reads bytes; bytes that were never written are zero.
     ///
     /// # Errors
     /// `InvalidInput` for bytes outside, else the medium's error.
@@ -32,15 +32,15 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Writes bytes.
     ///
     /// # Errors
-    /// `InvalidInput` for bytes outside; an error where the power is gone; else the medium's error.
+    /// `InvalidInput` for bytes outside; an error without power; else the medium's error.
     fn write(&self, at: u64, data: &[u8]) -> io::Result<()>;
-    /// Makes all that was written durable.
+    /// Makes all written bytes durable.
     ///
     /// # Errors
-    /// An error where the power is gone; else the medium's error. Nothing is known to be durable then.
+    /// An error without power; else the medium's error. After an error no write counts as durable.
     fn sync(&self) -> io::Result<()>;
-    /// Makes durable what the [`crate::Flash`] of the same SSD has programmed and erased, so that what is written next may name
-    /// it; whether that took a sync. Costs nothing where all of it is durable already.
+    /// Makes programs and erases of the same SSD's [`crate::Flash`] durable, so that later writes may name
+    /// their pages. Returns whether that took a sync. Free where all of it is durable already.
     ///
     /// # Errors
     /// As [`Self::sync`].
@@ -54,7 +54,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 /// Smallest piece that a power cut leaves whole.
 pub const SECTOR_BYTES: usize = 512;
 
-/// Unsynced bytes that a [`RamStore`] keeps apart at most; of more, the oldest become durable, as a disk's cache would do.
+/// Most unsynced bytes that a [`RamStore`] keeps apart. Beyond it the oldest become durable, as in a disk's
+/// cache.
 const APART_BYTES: usize = 64 << 20;
 
 pub(crate) fn power_is_gone() -> io::Error {
@@ -75,7 +76,7 @@ pub(crate) fn torn_prefix(bytes: usize, seed: u64) -> usize {
     usize::try_from(mix64(seed) % sectors).unwrap_or(0) * SECTOR_BYTES
 }
 
-/// A store in memory that forgets as a real one does.
+/// A store in memory that loses unsynced writes at a power cut, as a disk does.
 #[derive(Debug)]
 pub struct RamStore {
     power: Arc<Power>,
@@ -91,7 +92,7 @@ struct Unsynced {
     bytes: usize,
 }
 
-/// What was there before a write.
+/// Bytes before a write.
 #[derive(Debug)]
 struct Before {
     at: u64,
@@ -109,11 +110,11 @@ impl RamStore {
         Self { power, len, region, inner: Mutex::default() }
     }
 
-    /// The power came back after a cut: each write since the last sync is kept, dropped or torn, from the seed. Does nothing
-    /// where all was synced.
+    /// The power is back after a cut: each write since the last sync is kept, dropped or torn, by the seed.
+    /// No effect where all was synced.
     pub fn after_power_cut(&self, seed: u64) {
         let mut inner = self.lock();
-        // Undo the newest first; what a write had written is then just what is there.
+        // Undo the newest write first: then the store holds exactly the bytes of the next older one.
         let mut redo = Vec::new();
         while let Some(Before { at, old }) = inner.writes.pop_back() {
             let mut new = vec![0; old.len()];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Calls that the standard library of the oldest supported toolchain does not have: an exclusive lock on an open file, its space and
-//! its holes, and how long a file may be.
+//! Calls that the standard library of the oldest supported toolchain lacks: an exclusive lock on an open
+//! file, its space and holes, and the limit of a file's length.
 #![expect(unsafe_code, reason = "flock, fallocate, lseek, fstatvfs, getrlimit")]
 
 use std::fs::File;
@@ -9,7 +9,8 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-/// Locks an open file; false where somebody else has it. The lock ends with the file's last descriptor.
+/// Locks an open file; false where another process has the lock. The lock ends with the file's last
+/// descriptor.
 pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     // SAFETY: a call on an open descriptor.
     match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
@@ -25,7 +26,7 @@ fn length(bytes: u64) -> io::Result<libc::off_t> {
     libc::off_t::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
 }
 
-/// Has the file system set space aside under the first `bytes`; where it cannot, blocks are written one by one.
+/// Allocates space under the first `bytes`; where the file system cannot, blocks are written one by one.
 pub(crate) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     loop {
         // SAFETY: a call on an open descriptor.
@@ -54,8 +55,8 @@ pub(crate) fn reserve_at_once(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// The next part of a file from `at` on that may hold anything but zeros; none to its end. Space that was set aside and read since is
-/// one, and so is all of a file where the file system does not know.
+/// The next part of a file from `at` on that may hold anything but zeros; `None` up to its end. Allocated
+/// space that has been read counts as a part, and so does the whole file where the file system does not know.
 pub(crate) fn next_data(file: &File, at: u64) -> io::Result<Option<Range<u64>>> {
     let seek = |at: u64, what| {
         // SAFETY: a call on an open descriptor.
@@ -69,7 +70,7 @@ pub(crate) fn next_data(file: &File, at: u64) -> io::Result<Option<Range<u64>>> 
     }
 }
 
-/// Free bytes of the file system that a file is on, without what is kept for root; none where it keeps no count.
+/// Free bytes of a file's file system, without root's reserve; `None` where it keeps no count.
 pub(crate) fn room(file: &File) -> io::Result<Option<u64>> {
     let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
     // SAFETY: an open descriptor, and room for the answer.
@@ -84,7 +85,7 @@ pub(crate) fn room(file: &File) -> io::Result<Option<u64>> {
 /// The longest file that this process may write, where there is a limit.
 pub(crate) fn file_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a call that fills in what it is given.
+    // SAFETY: the call only fills in its argument.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
     Some(limit.rlim_cur).filter(|&limit| known && limit != libc::RLIM_INFINITY)
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The one place that hands memory to `io_uring`.
+//! The only module that hands memory to `io_uring`.
 //!
-//! The kernel reads and writes frames while Rust runs, which is what a [`HostRegion`] is for. What it was given stays where it is
-//! until its completion was seen: the ring holds the region and the file, and waits in drop.
+//! The kernel reads and writes frames while Rust runs, which [`HostRegion`] allows. Its memory stays in place
+//! until the completion: the ring holds the region and the file, and waits in drop.
 #![expect(unsafe_code, reason = "the kernel is given addresses of frames")]
 
 use crate::PAGE_BYTES;
@@ -27,7 +27,7 @@ const _: () = assert!(align_of::<Piece>() == align_of::<libc::iovec>());
 /// A ring over one file and one region.
 pub(crate) struct Uring {
     ring: IoUring,
-    /// What each slot points the kernel to.
+    /// Pieces of memory that each slot gives to the kernel.
     pieces: Vec<Vec<Piece>>,
     in_flight: usize,
     file: Arc<DataFile>,
@@ -56,7 +56,8 @@ impl Uring {
         Ok(Self { ring, pieces: vec![Vec::new(); slots], in_flight: 0, file, region })
     }
 
-    /// Moves pages between the region and consecutive pages of the file from `at` on. The slot must not be in flight.
+    /// Moves pages between the region and consecutive pages of the file from `at` on. The slot must not be in
+    /// flight.
     pub(crate) fn submit(&mut self, slot: usize, write: bool, at: u64, pages: &[u64]) {
         let pieces = &mut self.pieces[slot];
         pieces.clear();
@@ -74,10 +75,11 @@ impl Uring {
             opcode::Readv::new(fd, first, count).offset(at).build()
         };
         let entry = entry.user_data(slot as u64);
-        // SAFETY: `slice` checked that the pages are inside of the region; the region and `pieces[slot]` live and stay where they
-        // are until the completion is seen (`in_flight`, and the wait in drop); the file is open as long as `self.file`.
+        // SAFETY: `slice` checked that the pages are inside of the region. The region and `pieces[slot]` stay
+        // in place until the completion (`in_flight`, and the wait in drop). The file is open as long as
+        // `self.file`.
         let pushed = unsafe { self.ring.submission().push(&entry) };
-        // There are as many entries as slots, and the kernel takes them out at each submit.
+        // There are as many entries as slots, and the kernel takes all of them at each submit.
         pushed.expect("an entry for each slot");
         self.in_flight += 1;
         self.enter(0);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU of one commit and of one read, 4 KiB, null preset; and reads on two threads with and without a writer beside them.
+//! CPU of one commit and of one read, 4 KiB, null preset; and reads on two threads with and without a writer
+//! beside them.
 //!
 //! `cargo bench -p gnstor-ftl --bench commit_rate -- [--gib 1] [--writes N] [--reads N] [--json]`
 //!
-//! Nothing waits for modelled time, so what is left is what the layer itself costs. A commit's share of collection and
-//! journal is in its figure; moving the data into the frame is not.
+//! No call waits for modelled time, so the figures are the layer's own cost. A commit's share of collection
+//! and journal is in its figure; moving the data into the frame is not.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and has threads")]
 
 mod common;
@@ -53,35 +54,39 @@ fn main() {
     report("read: extent, fetch, unpin; random", reads, || look(&ftl, blocks, reads, 3, 0));
     report("read, asked for 8 ahead", reads, || look(&ftl, blocks, reads, 4, 8));
     for writing in [false, true] {
-        let stop = AtomicBool::new(false);
-        let what = if writing { "read on 2 threads beside a writer, each" } else { "read on 2 threads, each" };
-        let mut written = 0u64;
-        std::thread::scope(|scope| {
-            let beside = writing.then(|| {
-                let (ftl, stop, writer) = (&ftl, &stop, &mut writer);
-                scope.spawn(move || {
-                    let mut count = 0u64;
-                    while !stop.load(Ordering::Relaxed) {
-                        overwrite(ftl, writer, 100, 5 + count);
-                        count += 100;
-                    }
-                    count
-                })
-            });
-            let ftl = &ftl;
-            report(what, reads, || {
-                std::thread::scope(|readers| {
-                    for seed in 0..2 {
-                        readers.spawn(move || look(ftl, blocks, reads, seed, 8));
-                    }
-                });
-            });
-            stop.store(true, Ordering::Relaxed);
-            written = beside.map_or(0, |thread| thread.join().expect("the writer"));
+        read_on_two_threads(&ftl, &mut writer, blocks, reads, writing);
+    }
+}
+
+/// Reads on two threads, with or without a writer beside them.
+fn read_on_two_threads(ftl: &Ftl, writer: &mut Writer, blocks: u32, reads: u64, writing: bool) {
+    let stop = AtomicBool::new(false);
+    let what = if writing { "read on 2 threads beside a writer, each" } else { "read on 2 threads, each" };
+    let mut written = 0u64;
+    std::thread::scope(|scope| {
+        let beside = writing.then(|| {
+            let stop = &stop;
+            scope.spawn(move || {
+                let mut count = 0u64;
+                while !stop.load(Ordering::Relaxed) {
+                    overwrite(ftl, writer, 100, 5 + count);
+                    count += 100;
+                }
+                count
+            })
         });
-        if writing && !flag("--json") {
-            println!("    {written} commits meanwhile");
-        }
+        report(what, reads, || {
+            std::thread::scope(|readers| {
+                for seed in 0..2 {
+                    readers.spawn(move || look(ftl, blocks, reads, seed, 8));
+                }
+            });
+        });
+        stop.store(true, Ordering::Relaxed);
+        written = beside.map_or(0, |thread| thread.join().expect("the writer"));
+    });
+    if writing && !flag("--json") {
+        println!("    {written} commits meanwhile");
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long the layer's lock is held for a commit where many come together, of several volumes in random order, by how many are announced
-//! together: what the cores of an SSD under load do.
+//! How long a commit holds the layer's lock where many come together, of several volumes in random order, by
+//! the number announced together. The cores of an SSD under load do the same.
 //!
 //! `cargo bench -p gnstor-ftl --bench commits_together -- [--gib 7] [--hold 48] [--rounds 12]`
 //!
@@ -22,7 +22,7 @@ const VOLUMES: u16 = 32;
 const BLOCKS: u32 = 8192;
 /// Of a round.
 const COMMITS: usize = 40_000;
-/// Announced together, and as many twice ahead; 0: none.
+/// Commits announced together, twice this number ahead; 0: none.
 const TOGETHER: [usize; 7] = [0, 2, 4, 8, 16, 32, 64];
 
 fn main() {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The last resort: the map from out-of-band records. Linear in pages, so nanoseconds for each page, at two sizes.
+//! A rebuild of the map from out-of-band records. It is linear in pages: nanoseconds for each page, at two
+//! sizes.
 //!
 //! `cargo bench -p gnstor-ftl --bench rebuild -- [--small-gib 2] [--large-gib 8] [--json]`
 //!
-//! RAM media, all logical pages really written (their data left as it is), no checkpoint and no journal: those are zeroed.
-//! The layer uses as many threads as the process may run on, so one thread is asked for with `taskset -c 0`; the bench
-//! says how many there were.
+//! RAM media, all logical pages written, with any data; checkpoint and journal are zeroed. The layer uses as
+//! many threads as the process may run on, so use `taskset -c 0` for one thread. The bench prints how many
+//! there were.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod common;
@@ -39,7 +40,7 @@ fn measure(gib: u64, threads: usize) {
     ftl.shut_down().expect("no faults");
     let flash = Arc::clone(ftl.flash());
     drop(ftl);
-    forget_the_map(&config, logical_pages, &preset);
+    erase_system_area(&config, logical_pages, &preset);
     let start = Instant::now();
     let opened = Ftl::open_on(flash, &config, |_, _, _| true, &|_, _| {}).expect("a rebuild");
     let took = start.elapsed().as_secs_f64();
@@ -57,8 +58,8 @@ fn measure(gib: u64, threads: usize) {
     }
 }
 
-/// Journal and checkpoints become zeros: they are what the store ends with.
-fn forget_the_map(config: &FtlConfig, logical_pages: u64, preset: &Preset) {
+/// Journal and checkpoints become zeros: they are the end of the store.
+fn erase_system_area(config: &FtlConfig, logical_pages: u64, preset: &Preset) {
     let sizes = FtlConfig::sizes(preset, logical_pages, config.dump_bytes).expect("a size that can be");
     let zeros = vec![0; 1 << 20];
     let ring = sizes.journal_at();

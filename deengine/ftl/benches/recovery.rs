@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long an SSD takes to come up after a power failure: checkpoint, journal, dump, on one core, from the page cache.
+//! Time of a restore after a power failure: checkpoint, journal, dump, on one core, from the page cache.
 //!
 //! ```text
 //!   made without writing data:   map --> checkpoint | journal: host writes and moves | dump: tail and buffered pages
-//!   measured, again and again:   Ftl::open over that file; what it wrote to the system area is taken back afterwards
+//!   measured, again and again:   Ftl::open over that file; its writes to the system area are undone afterwards
 //! ```
 //! `cargo bench -p gnstor-ftl --bench recovery -- [--gib 16 | --tib 1] [--preset gnstor-980pro] [--dir DIR]
 //! [--journal-mib N] [--moves 6] [--volumes 16] [--dump-pages N] [--fill 97] [--rounds 3] [--json]`
 //!
-//! Journal and dump are by default the worst that can be. Writes stall before a ring is full: 15/16 of it, what is in the dump
-//! included. (Where no write stalls, it is three quarters: a checkpoint begins when the ring is half full and counts from when
-//! it is three quarters full.) The dump has as many pages as its energy budget admits.
+//! Journal and dump are by default the worst possible ones. Writes stall when 15/16 of the ring are full, the
+//! dump's tail included. Where no write stalls, three quarters are full: a checkpoint begins when the ring is
+//! half full and counts from three quarters on. The dump has as many pages as its energy budget allows.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod common;
@@ -137,7 +137,7 @@ fn measure(path: &Path, preset: &Preset, logical_pages: u64, made: &Made) {
     store.take_back();
 }
 
-/// What the flash gives the firmware at most, bytes/s: all channels, or all planes sensing, whichever is less; the link to
+/// Highest rate of the flash in bytes/s: all channels, or all planes sensing, whichever is less. The link to
 /// the host has no part in a restore. 0 where nothing takes time.
 #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
 fn internal_rate(preset: &Preset) -> f64 {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The presets in virtual time through the layer itself: what a host would measure, beside what the preset promises.
+//! The presets in virtual time through the layer: a host's view, beside the preset's figures.
 //!
 //! `cargo bench -p gnstor-ftl --bench steady -- [--gib 2] [--preset NAME] [--steady-only] [--json]`
 //!
-//! Beside each figure stands what the simulator of `gnstor-model` gives at the same size: the layer is to be like it.
+//! Beside each figure is that of the simulator in `gnstor-model` at the same size: the layer must agree with
+//! it.
 
 mod common;
 
@@ -13,7 +14,8 @@ use gnstor_model::measure::measure;
 use gnstor_model::{Figure, Measure, Op, Pattern, Preset, State, Workload};
 use std::process::ExitCode;
 
-/// A sourced figure that is further off than this, in percent, fails the bench: virtual time is the same on every machine.
+/// A sourced figure that is further off than this, in percent, fails the bench: virtual time is the same on
+/// every machine.
 const MOST: f64 = 2.0;
 
 fn main() -> ExitCode {
@@ -58,7 +60,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The preset's figures, and a steady 4K random write where it names none: that one has nothing to be compared with.
+/// The preset's figures, and a steady 4K random write where it has none; that one has no source to compare
+/// with.
 fn figures(preset: &Preset) -> Vec<Figure> {
     let mut figures = preset.figures().to_vec();
     if !preset.is_null() && figures.iter().all(|figure| figure.state == State::Fresh) {

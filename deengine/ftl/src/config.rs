@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a layer is made from, and why it cannot be made.
+//! Configuration of a layer, its sizes, and errors of opening it.
 
+use crate::reserve::reserved_superblocks;
 use gnstor_durable::{DurableError, Sizes};
-use gnstor_flash::{Faults, Geometry, GeometryError, MediaConfig, Power, Store};
+use gnstor_flash::{DataFile, Faults, Geometry, GeometryError, MediaConfig, Power, Store};
+use gnstor_map::Map;
 use gnstor_model::{Collection, Preset};
 use std::io;
 use std::sync::Arc;
@@ -11,15 +13,15 @@ use std::sync::Arc;
 pub const MAX_VOLUMES: u32 = 4096;
 /// Volumes that every SSD has room for.
 const LEAST_VOLUMES: u64 = 64;
-/// An SSD has room for one volume per so many blocks: 2 MiB.
+/// An SSD has room for one volume per this many blocks: 2 MiB.
 const BLOCKS_PER_VOLUME: u64 = 512;
 /// Most bytes of an encoded fleet map.
 pub const MAP_BYTES: u32 = 1 << 20;
 /// Energy budget of a dump (protocol rule 11) on a large SSD: 13 ms at 4,950 MB/s.
 pub const DUMP_BYTES: u64 = 64 << 20;
-/// The dump of a small SSD takes one part in so many of its capacity.
+/// Capacity of a small SSD, divided by the bytes of its dump.
 const DUMP_SHARE: u64 = 64;
-/// A dump has room for so many times the write buffer, however small the SSD is.
+/// A dump has room for at least this many times the write buffer.
 const DUMP_BUFFERS: u64 = 4;
 /// Bytes of a dump beside the write buffer: the journal's tail, heads of groups, units that are being filled.
 const DUMP_BESIDE: u64 = 4 << 20;
@@ -41,7 +43,7 @@ fn dump_for(buffer_pages: u32, logical_pages: u64, most: u64) -> u64 {
 /// Bytes of a block.
 const BLOCK: u64 = 4096;
 
-/// What a layer is made from.
+/// Configuration of a layer.
 #[derive(Clone, Debug)]
 pub struct FtlConfig {
     /// Shape, times and over-provisioning.
@@ -50,9 +52,9 @@ pub struct FtlConfig {
     pub logical_pages: u64,
     /// Where pages are.
     pub media: MediaConfig,
-    /// Where journal, checkpoint, dump and ledger are.
+    /// Where journal, checkpoint, dump and metadata store are.
     pub store: Arc<dyn Store>,
-    /// What goes wrong.
+    /// Injected faults.
     pub faults: Arc<Faults>,
     /// When the power goes.
     pub power: Arc<Power>,
@@ -81,9 +83,56 @@ pub enum OpenError {
     /// The system area.
     #[error("system area: {0}")]
     Durable(#[from] DurableError),
-    /// What was found contradicts itself.
+    /// The structures found contradict each other.
     #[error("the SSD cannot be restored: {0}")]
     Damaged(String),
+}
+
+/// The geometry of an SSD of this preset that promises `logical_pages`.
+///
+/// # Errors
+/// Where no such geometry exists.
+pub fn geometry_for(preset: &Preset, logical_pages: u64) -> Result<Geometry, OpenError> {
+    if logical_pages == 0 {
+        return Err(OpenError::Capacity("an SSD holds at least one block of 4 KiB".into()));
+    }
+    let geometry = preset.geometry(logical_pages)?;
+    let held = preset.physical_pages(logical_pages).div_ceil(geometry.superblock_pages().into());
+    let superblocks = held + u64::from(reserved_superblocks(preset, &geometry, logical_pages));
+    let superblocks =
+        u32::try_from(superblocks).map_err(|_| OpenError::Capacity(format!("{logical_pages} blocks are too many")))?;
+    Ok(Geometry::new(*geometry.shape(), superblocks)?)
+}
+
+impl FtlConfig {
+    /// How large the store for the system area must be.
+    ///
+    /// # Errors
+    /// As [`geometry_for`].
+    pub fn store_bytes(preset: &Preset, logical_pages: u64, dump_bytes: u64) -> Result<u64, OpenError> {
+        Ok(Self::sizes(preset, logical_pages, dump_bytes)?.store_bytes())
+    }
+
+    /// Bytes of disk that the data file of such an SSD takes: system area, records and data.
+    ///
+    /// # Errors
+    /// As [`geometry_for`], or where no such file is possible.
+    pub fn data_file_bytes(preset: &Preset, logical_pages: u64, dump_bytes: u64) -> Result<u64, OpenError> {
+        let system_bytes = Self::store_bytes(preset, logical_pages, dump_bytes)?;
+        let geometry = geometry_for(preset, logical_pages)?;
+        DataFile::bytes_for(&geometry, system_bytes).map_err(OpenError::Capacity)
+    }
+
+    /// Sizes with which the system area is formatted.
+    ///
+    /// # Errors
+    /// As [`geometry_for`].
+    pub fn sizes(preset: &Preset, logical_pages: u64, dump_bytes: u64) -> Result<Sizes, OpenError> {
+        let geometry = geometry_for(preset, logical_pages)?;
+        let words = Map::words_for(logical_pages, geometry.pages())
+            .ok_or_else(|| OpenError::Capacity(format!("a map of {logical_pages} blocks is not possible")))?;
+        sizes(&geometry, preset.buffer_pages, logical_pages, words, dump_bytes)
+    }
 }
 
 pub(crate) fn sizes(
@@ -93,8 +142,8 @@ pub(crate) fn sizes(
     map_words: u64,
     dump_bytes: u64,
 ) -> Result<Sizes, OpenError> {
-    // The longer the journal, the rarer the checkpoints and the longer a restore. It follows the data, so that half of it
-    // has room for several times what happens while the write buffer goes to flash.
+    // A longer journal means fewer checkpoints and a longer restore. Half of it has room for several times
+    // the transactions that are committed while the write buffer goes to flash.
     let least = (1 << 20) + u64::from(buffer_pages) * 4096;
     let journal_bytes = (map_words * 16).max(least).min(512 << 20).next_multiple_of(4096);
     if logical_pages == 0 {

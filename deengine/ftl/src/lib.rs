@@ -8,48 +8,54 @@
 //! ```
 //! | module | what |
 //! |---|---|
-//! | [`layer`] | the layer, its lock, what it answers |
-//! | `read` | readers, without a lock |
-//! | `write` | writes, under it |
-//! | `stream` | the unit being filled, and those on their way to flash |
+//! | [`layer`], `types` | the layer, its lock, arguments and results of its calls |
+//! | `read` | reads, without the lock |
+//! | `write`, `announce` | commits and TRIM, under the lock; prefetching for them |
+//! | `stream`, `units` | the unit that is being filled, and units on their way to flash |
 //! | [`space`] | superblocks: free, open, full, dead; victims; wear |
-//! | `collect` | room for writes: moving, erasing, bad blocks |
+//! | `collect`, `erase` | room for writes: moving valid pages, erasing superblocks |
 //! | `reserve` | superblocks beyond the over-provisioned space, and why so many |
-//! | `rescue` | programs that fail |
-//! | `settle` | what becomes durable and when; checkpoints |
-//! | [`restore`], `replay`, `rebuild`, `power` | from what survived to a layer that serves; the dump |
-//! | `sweep` | forgetting a volume |
-//! | [`windows`] | stamps of the last writes of each volume |
+//! | `relocate` | failed programs |
+//! | `durability`, `checkpoints` | when the journal is written; checkpoints |
+//! | [`restore`], `replay`, `rebuild`, `power` | restore, shutdown, dump |
+//! | `sweep` | unmapping a deleted volume |
+//! | [`stamp_history`] | stamps of the last writes of each volume |
 //!
 //! The design is `docs/deengine.md`; the rules are those of `docs/protocol.md`.
 
+mod announce;
+mod checkpoints;
 mod collect;
 pub mod config;
+mod durability;
+mod erase;
 pub mod layer;
 mod power;
 mod read;
 mod rebuild;
+mod relocate;
 mod replay;
-mod rescue;
 mod reserve;
 pub mod restore;
-mod settle;
 pub mod space;
+pub mod stamp_history;
 mod stats;
 mod stream;
 mod sweep;
-pub mod windows;
+mod types;
+mod units;
 mod write;
 
-pub use config::{DUMP_BYTES, FtlConfig, OpenError, volumes_for};
+pub use config::{DUMP_BYTES, FtlConfig, OpenError, geometry_for, volumes_for};
 pub use gnstor_map::{Batch, Probe};
 pub use gnstor_model::{Collection, Policy};
-pub use layer::{CommitError, Committed, Extent, Forgotten, Ftl, NewBlock, Target, geometry_for};
+pub use layer::Ftl;
 pub use read::{Booked, Bookings};
 pub use reserve::reserved_superblocks;
 pub use restore::{Boot, OpenedFtl, Origin};
 pub use space::Wear;
 pub use stats::{Health, LayerStats};
+pub use types::{CommitError, Committed, Extent, NewBlock, Target, Trimmed};
 pub use write::Commits;
 
 #[cfg(test)]

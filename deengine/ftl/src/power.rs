@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Power off and on again: the dump, the shutdown, and what is set right before anything new is written.
+//! Power failure and shutdown: the dump, its restore, and repairs before the first new write.
 
 use crate::collect::journal_bytes;
 use crate::config::OpenError;
-use crate::layer::{CommitError, Ftl, Inner};
+use crate::layer::{Ftl, Inner};
 use crate::space::{State, Stream};
 use crate::stream::Writing;
+use crate::types::CommitError;
+use crate::write::Placement;
 use gnstor_base::time::Time;
 use gnstor_durable::{Dump, DumpPage, DumpWriter, DurableError};
 use gnstor_flash::{Fetch, Oob, PageState, Ppa, Superblock, Unit};
 use gnstor_proto::slba::Vid;
 
-/// Looks at a medium that has not finished, of the order of ten seconds.
+/// Polls of a medium that has not finished, about ten seconds.
 const PATIENCE: u32 = 50_000_000;
 
 impl Ftl {
-    /// Brings the superblocks into a state to go on from: what counts as free is erased, and what is open goes on after
-    /// its last page.
+    /// Makes the superblocks usable after a restore: erases free ones, and continues open ones after their
+    /// last page.
     pub(crate) fn tidy(&self) {
         let mut guard = self.lock();
         let inner = &mut *guard;
@@ -25,11 +27,11 @@ impl Ftl {
             inner.space.iter().map(|(superblock, entry)| (superblock, entry.state, entry.order)).collect();
         for &(superblock, state, _) in &states {
             if state == State::Free && self.units_used(superblock) > 0 {
-                // Opened and written after the last durable transaction, or half erased. It may hold pages of durable ones
-                // all the same: those that were moved there when their first place could not be programmed.
+                // Opened and written after the last durable transaction, or half erased. It may still hold
+                // pages of durable transactions that were relocated here after a failed program.
                 inner.space.close(superblock);
                 if inner.space.get(superblock).valid == 0 {
-                    inner.emptied.push(superblock);
+                    inner.erasures.add(superblock);
                 }
             }
         }
@@ -57,8 +59,8 @@ impl Ftl {
         self.erase_emptied(inner, Time::ZERO, u32::MAX);
     }
 
-    /// One more than the last unit of a superblock that somebody has begun to program. What a cut left undone before it
-    /// stays empty: rows of a block only go up.
+    /// One more than the last unit of a superblock whose program has begun. Units before it that a cut
+    /// prevented stay empty, because rows of a block are programmed in ascending order.
     fn units_used(&self, superblock: Superblock) -> u32 {
         let (geometry, first) = (self.flash.geometry(), self.flash.geometry().first_unit(superblock).0);
         let used = (0..geometry.dies()).map(|die| match self.flash.next_row(geometry.block_of(Unit(first + die))) {
@@ -92,10 +94,13 @@ impl Ftl {
                 .ok_or_else(|| OpenError::Damaged("restoring the dump: no frame is free".into()))?;
             self.flash.write_frame(frame, data);
             inner.space.get_mut(superblock(page)).in_dump -= 1;
-            self.put(inner, Time::ZERO, Time::ZERO, Stream::Host, &oob, &self.map.probe(vid, oob.vba), frame, None);
-            inner.page_seq = inner.page_seq.max(oob.seq);
+            let probe = self.map.probe(vid, oob.vba);
+            let (stream, ready, applied) = (Stream::Host, Time::ZERO, None);
+            let placement = Placement { stream, oob: &oob, probe: &probe, frame, ready, applied };
+            self.place_page(inner, Time::ZERO, &placement);
+            inner.commits.raise_page_seq(oob.seq);
             rewritten += 1;
-            self.settle_due(inner, Time::NEVER, Time::ZERO);
+            self.complete_due(inner, Time::NEVER, Time::ZERO);
         }
         self.flush_now()?;
         self.lock().restoring = false;
@@ -108,7 +113,7 @@ impl Ftl {
         matches!(self.flash.page(page), PageState::Programmed(there) if key(&there) == key(oob) && there.seq > oob.seq)
     }
 
-    /// Room for one page, without regard to modelled time: what has to finish first is waited for.
+    /// Makes room for one page and waits until it is there, without regard to modelled time.
     fn make_room_now(&self, inner: &mut Inner) -> Result<(), OpenError> {
         for _ in 0..PATIENCE {
             match self.make_room(inner, Time::ZERO, 1) {
@@ -116,9 +121,9 @@ impl Ftl {
                 Err(CommitError::Stalled) if !self.power.is_cut() => {}
                 Err(error) => return Err(OpenError::Damaged(format!("restoring the dump: {error}"))),
             }
-            self.cut_short(inner, Time::ZERO);
+            self.pad_units(inner, Time::ZERO);
             inner.wanted = inner.wanted.max(inner.journal.last());
-            self.settle_due(inner, Time::NEVER, Time::ZERO);
+            self.complete_due(inner, Time::NEVER, Time::ZERO);
             let _ = self.flash.poll_loaded();
             std::thread::yield_now();
         }
@@ -131,10 +136,10 @@ impl Ftl {
         let inner = &mut *guard;
         // File media finish programs in their own time; a lost one shows as an error before that.
         for _ in 0..PATIENCE {
-            // Again each time: what a failed program should have written stands in a unit that is being filled.
-            self.cut_short(inner, Time::ZERO);
-            self.settle_due(inner, Time::NEVER, Time::ZERO);
-            if inner.streams.iter().all(|stream| stream.unsettled_since().is_none()) {
+            // Repeated in each turn: pages of a failed program are in a unit that is being filled.
+            self.pad_units(inner, Time::ZERO);
+            self.complete_due(inner, Time::NEVER, Time::ZERO);
+            if inner.streams.iter().all(|stream| stream.unprogrammed_since().is_none()) {
                 inner.journal.flush(inner.journal.last(), true)?;
                 return Ok(());
             }
@@ -157,7 +162,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Whether a power failure leaves time for everything that is not on flash, and `pages` more of it (protocol rule 11).
+    /// Whether a dump has room for everything that is not on flash, and for `pages` more (protocol rule 11).
     pub(crate) fn fits_dump(&self, inner: &Inner, pages: u32) -> bool {
         let Some(budget) = self.dump_budget else { return true };
         let geometry = self.flash.geometry();
@@ -166,13 +171,13 @@ impl Ftl {
         gnstor_durable::dump::bytes_for(tail, buffered + u64::from(pages)) <= budget
     }
 
-    /// Sees that `pages` more fit into a dump; what is on its way to flash makes room.
+    /// Makes sure that `pages` more fit into a dump, as programs end.
     pub(crate) fn make_dump_room(&self, inner: &mut Inner, now: Time, pages: u32) -> Result<(), CommitError> {
         if self.fits_dump(inner, pages) {
             return Ok(());
         }
         inner.wanted = inner.wanted.max(inner.journal.last());
-        self.settle_in(inner, now);
+        self.complete_programs(inner, now);
         if self.fits_dump(inner, pages) {
             return Ok(());
         }

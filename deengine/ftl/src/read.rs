@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What readers do, on any core: no lock but the model's, and that only where the preset takes time.
+//! Reads, on any core. They take no lock but the model's, and that only where the preset takes time.
 
-use crate::layer::{Extent, Ftl};
+use crate::layer::Ftl;
+use crate::types::Extent;
 use gnstor_base::region::LocalRef;
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Fetch, Loaded, PageState, Ppa, Ticket, Unreadable};
@@ -26,8 +27,8 @@ impl Ftl {
         }
     }
 
-    /// Asks for all that [`Self::extent`] will need of blocks, as many of them as the batch takes: the map's buckets for all
-    /// of them first, then the records of the pages found there.
+    /// Prefetches for [`Self::extent`] of blocks, as many as the batch takes: first the map's buckets for all
+    /// of them, then the records of the pages found there.
     #[inline]
     pub fn announce(&self, blocks: impl IntoIterator<Item = (Vid, u32)>, batch: &mut Batch) {
         self.map.probe_batch_first(blocks, batch);
@@ -95,7 +96,8 @@ impl Ftl {
         self.flash.fetch_plainly(page)
     }
 
-    /// The bytes of a pinned page, at once: for what looks at single pages. File media block for as long as a read takes.
+    /// Reads a pinned page at once, for callers that need single pages. File media block for the time of a
+    /// read.
     ///
     /// # Errors
     /// [`Unreadable`], or where no frame is free for it.
@@ -159,13 +161,14 @@ impl Ftl {
         accepted
     }
 
-    /// The model's lock, for bookings one after the other: its state comes to this core's cache once for all of them.
+    /// Takes the model's lock for several bookings: its state comes to this core's cache once for all of
+    /// them.
     #[inline]
     pub fn bookings(&self) -> Bookings<'_> {
         Bookings { ftl: self, timing: self.timing() }
     }
 
-    /// Whoever asks when the firmware is free takes no lock.
+    /// Publishes when the firmware is free, for readers without the lock.
     fn publish_free(&self, timing: &Timing) {
         self.firmware_free.0.store(timing.firmware_free().as_ps(), Ordering::Relaxed);
     }
@@ -186,7 +189,7 @@ pub struct Bookings<'a> {
 }
 
 impl Bookings<'_> {
-    /// Asks for what the model keeps of this page's plane, ahead of [`Self::read`].
+    /// Prefetches the model's state of this page's plane, ahead of [`Self::read`].
     #[inline]
     pub fn announce(&self, page: Ppa) {
         if let Some(timing) = &self.timing {
@@ -194,7 +197,8 @@ impl Bookings<'_> {
         }
     }
 
-    /// The firmware takes a read of these pages and `zeros` blocks of zeros that arrived at `arrived`; when the host has the data.
+    /// The firmware takes a read of these pages and `zeros` blocks of zeros that arrived at `arrived`.
+    /// Returns when the host has the data.
     #[inline]
     pub fn read(&mut self, arrived: Time, pages: &[Ppa], zeros: u32) -> Booked {
         self.book(
@@ -233,7 +237,7 @@ impl Drop for Bookings<'_> {
     }
 }
 
-/// What the model makes of a command.
+/// Modelled times of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Booked {
     /// For so long the firmware takes no other.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The map from the out-of-band records alone: the last resort (protocol rule 11).
+//! Rebuilds the map from the out-of-band records, when checkpoint or journal cannot be read (protocol rule
+//! 11).
 //!
-//! Linear in pages: several threads read and check records, one puts them into the map. Of two pages for a block the one
-//! written later counts; only volumes that live, in the generation they have, come back. What only the journal knew,
-//! such as a TRIM, is lost: an SSD that was rebuilt is filling.
+//! Linear in pages: several threads read and check records, one inserts them into the map. Of two pages for a
+//! block the later one counts. Only volumes that exist come back, in their present generation. Changes that
+//! only the journal had, such as a TRIM, are lost. So a rebuilt SSD is filling.
 
 use crate::replay::Found;
 use crate::restore::Progress;
@@ -109,7 +110,7 @@ fn take(flash: &Flash, writer: &mut MapWriter, found: &mut Found, scanned: Scann
         writer
             .insert(vid, vba, page.0, &mut |_, _| {})
             .map_err(|_| "there are more live pages than the SSD promises".to_owned())?;
-        found.windows.record(vid, vba, stamp);
+        found.histories.record(vid, vba, stamp);
     }
     Ok(())
 }

@@ -3,10 +3,10 @@
 
 use crate::restore::{Parts, Progress};
 use crate::space::{Space, Stream};
+use crate::stamp_history::StampHistories;
 use crate::stats::LayerStats;
-use crate::windows::Windows;
 use gnstor_durable::{
-    DumpState, Durable, DurableError, End, Journal, Meta, Record, Seq, SuperblockState, Unusable, WindowMeta,
+    DumpState, Durable, DurableError, End, HistoryMeta, Journal, Meta, Record, Seq, SuperblockState, Unusable,
 };
 use gnstor_flash::{Flash, Superblock, Unit};
 use gnstor_map::MapWriter;
@@ -16,14 +16,14 @@ use std::collections::BTreeMap;
 /// State that checkpoint, journal and dump add up to.
 pub(crate) struct Found {
     pub(crate) space: Space,
-    pub(crate) windows: Windows,
+    pub(crate) histories: StampHistories,
     pub(crate) page_seq: u64,
     pub(crate) stats: LayerStats,
     pub(crate) replayed: u64,
     pub(crate) records: u64,
     /// Words of the map still to be set.
     words: Vec<(u64, u64)>,
-    /// What the windows of a checkpoint know of already, by volume.
+    /// The last transaction that each stamp history of a checkpoint contains.
     known: BTreeMap<Vid, Seq>,
 }
 
@@ -34,7 +34,7 @@ impl Found {
     pub(crate) fn empty(flash: &Flash) -> Self {
         Self {
             space: Space::new(flash.geometry().superblocks(), |superblock| good_pages(flash, superblock)),
-            windows: Windows::default(),
+            histories: StampHistories::default(),
             page_seq: 0,
             stats: LayerStats::default(),
             replayed: 0,
@@ -69,8 +69,8 @@ impl Found {
             found.space.get_mut(number).order = entry.order;
         }
         found.space.set_opened(meta.next_order);
-        for WindowMeta { vid, ahead, stamps } in &meta.windows {
-            stamps.iter().for_each(|entry| found.windows.load(*vid, entry.vba(), entry.stamp()));
+        for HistoryMeta { vid, ahead, stamps } in &meta.histories {
+            stamps.iter().for_each(|entry| found.histories.load(*vid, entry.vba(), entry.stamp()));
             found.known.insert(*vid, from + Seq::from(*ahead));
         }
         found.page_seq = meta.page_seq;
@@ -79,8 +79,8 @@ impl Found {
         Ok(found)
     }
 
-    /// Sets the words that have been put by. They are anywhere in the map: looked at all together first, the memory fetches
-    /// them side by side, not one after the other.
+    /// Sets the words collected so far. They are anywhere in the map: reading all of them first lets the
+    /// memory fetch them in parallel.
     fn redo(&mut self, writer: &mut MapWriter) -> Result<(), String> {
         let mut sum = 0;
         for &(index, _) in &self.words {
@@ -95,7 +95,8 @@ impl Found {
         Ok(())
     }
 
-    /// Whether the volume's window knows of this transaction already: it was copied later than the checkpoint began.
+    /// Whether the volume's stamp history contains this transaction already: it was copied after the
+    /// checkpoint began.
     fn knows(&self, vid: Vid, seq: Seq) -> bool {
         self.known.get(&vid).is_some_and(|known| seq <= *known)
     }
@@ -111,9 +112,9 @@ impl Found {
                 }
                 Record::Applied { vid, vba, stamp } => {
                     self.page_seq += 1;
-                    // What was applied was newer than what was held: the order of the journal is right.
+                    // An applied stamp was newer than the stamp held, so the order of the journal is right.
                     if !self.knows(vid, seq) {
-                        self.windows.load(vid, vba, stamp);
+                        self.histories.load(vid, vba, stamp);
                     }
                 }
                 Record::Opened { superblock, stream, order } => {
@@ -134,7 +135,7 @@ impl Found {
                     self.stats.bad_blocks += 1;
                 }
                 Record::Forgotten { vid, .. } if self.knows(vid, seq) => {}
-                Record::Forgotten { vid, .. } => self.windows.forget(vid),
+                Record::Forgotten { vid, .. } => self.histories.remove(vid),
             }
         }
         self.replayed += 1;
@@ -143,7 +144,8 @@ impl Found {
     }
 }
 
-/// The map and everything else from checkpoint, journal and the tail in the dump; the reason where that is not possible.
+/// Restores the map and all other state from checkpoint, journal and the tail in the dump, or returns why it
+/// cannot.
 pub(crate) fn from_journal(
     parts: &mut Parts,
     durable: &Durable,
@@ -212,7 +214,7 @@ fn replay(
     writer
         .finish_load(|page| space.get_mut(Superblock(page / per_superblock)).valid += 1)
         .map_err(|e| e.to_string())?;
-    found.windows.settle();
+    found.histories.link_all();
     let journal = durable.into_journal(&replayed).map_err(|e| e.to_string())?;
     Ok((found, journal))
 }

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How many superblocks there are beyond the over-provisioned space, and so when collection begins.
+//! Superblocks beyond the over-provisioned space, and so when collection begins.
 //!
 //! ```text
-//!   reserve  | open: host, collection | free for collection and a restore | emptied, not yet erased ... | one to choose next |
+//!   reserve  | open: host, collection | free for collection and a restore | emptied, not yet erased ... | next victim |
 //! ```
-//! An emptied superblock is erased only when the journal says durably where its pages went, and the journal follows the
-//! data: everything that is in the write buffer by then goes to flash first. Meanwhile hosts and collection write on.
-//! On a large SSD that is a small part of a superblock, on a small one many superblocks; were they taken out of the
-//! over-provisioned space, the small SSD would collect more than the large one that it stands for.
+//! An emptied superblock is erased only when the journal durably has the new places of its pages. The journal
+//! follows the data: everything in the write buffer goes to flash first. Hosts and collection write on
+//! meanwhile. On a large SSD they fill a small part of a superblock, on a small SSD many superblocks. If the
+//! over-provisioned space had to hold these, a small SSD would collect more than the large one that it stands
+//! for.
 
 use gnstor_flash::Geometry;
 use gnstor_model::Preset;
 
-/// Superblocks beyond the logical pages at the least: the two open ones, one for collection to go on with, one for a
-/// restore, and one so that a full SSD has a victim with something to gain.
+/// Least number of superblocks beyond the logical pages: two open ones, one for collection, one for a
+/// restore, and one that gives a full SSD a victim with some gain.
 pub(crate) const LEAST: u32 = 5;
 
-/// At most one superblock in so many of the data's waits for its erase; a smaller SSD has its writes wait instead.
+/// At most one of this many data superblocks waits for its erase; on a smaller SSD writes wait instead.
 const SHARE: u64 = 8;
 
 /// Superblocks of an SSD of this preset and geometry beyond its over-provisioned space.
@@ -32,7 +33,7 @@ fn in_transit(preset: &Preset, geometry: &Geometry, logical_pages: u64) -> u32 {
     }
     let superblock = u64::from(geometry.superblock_pages());
     let spare = u64::from(preset.over_provisioning_permille.max(1));
-    // What greedy collection of random writes programs for each page written, near enough.
+    // Pages that greedy collection programs for each page of a random write, about.
     let programmed = u64::from(preset.buffer_pages) * (1000 + spare) / (2 * spare);
     let share = preset.physical_pages(logical_pages).div_ceil(superblock) / SHARE;
     // A quarter more, as it comes in fits and starts; and the victim that is half empty.

@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From what survived to a layer that serves (protocol rule 11).
+//! Restores a layer after a shutdown or a power failure (protocol rule 11).
 //!
 //! ```text
-//!   checkpoint --> map words, superblocks, stamp windows
+//!   checkpoint --> map words, superblocks, stamp histories
 //!   journal    --> every change since, in order
 //!   dump       --> the journal's tail, and the pages that were in the buffer: written anew, made durable
 //!   then the dump is invalidated, and only then is anything new written
 //! ```
-//! Until the dump is invalidated a power cut leaves everything as it was found: replaying the journal, the dump's tail
-//! and the dump's pages in this order gives the same content however far an earlier attempt came.
+//! Until the dump is invalidated, a power cut leaves everything as it was: replaying the journal, the dump's
+//! tail and the dump's pages in this order gives the same content, however far an earlier attempt came.
 
+use crate::announce::CommitState;
+use crate::checkpoints::Checkpoints;
+use crate::collect::Collector;
+use crate::config::geometry_for;
 use crate::config::{FtlConfig, OpenError, sizes};
-use crate::layer::{Apart, Ftl, Inner, geometry_for};
+use crate::erase::Erasures;
+use crate::layer::{Apart, Ftl, Inner};
 use crate::rebuild::rebuild;
 use crate::replay::{Found, from_journal};
 use crate::reserve::reserved_superblocks;
 use crate::stream::Writing;
-use crate::write::Ahead;
-use gnstor_base::time::Time;
-use gnstor_durable::{DumpState, Durable, Journal, Ledger, Seq, Sizes};
+use crate::sweep::Sweeps;
+use gnstor_durable::{DumpState, Durable, Journal, MetadataStore, Seq, Sizes};
 use gnstor_flash::{Flash, FlashConfig, MediaConfig};
 use gnstor_map::{Map, MapWriter};
 use gnstor_model::Timing;
@@ -35,13 +39,13 @@ pub enum Origin {
     Clean,
     /// After a power failure with its dump whole: every acknowledged write is there.
     Dump,
-    /// After a power failure without a whole dump: what was flushed is there (the reason).
+    /// After a power failure without a whole dump: only flushed writes are there (the reason).
     NoDump(String),
     /// From the out-of-band records, because journal or checkpoint could not be read (the reason).
     Rebuilt(String),
 }
 
-/// What a restore found.
+/// Findings of a restore.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Boot {
     /// How the SSD came up.
@@ -54,7 +58,8 @@ pub struct Boot {
     pub last: Seq,
     /// Buffered pages written anew from the dump.
     pub rewritten: u64,
-    /// Bytes read from the system area, and out-of-band bytes of a rebuild: what the modelled time follows from.
+    /// Bytes read from the system area, and out-of-band bytes of a rebuild: the modelled time follows from
+    /// them.
     pub bytes_read: u64,
 }
 
@@ -65,18 +70,18 @@ impl Boot {
     }
 }
 
-/// A layer that serves, with its permission ledger.
+/// A layer that serves, with its permission metadata store.
 #[derive(Debug)]
 pub struct OpenedFtl {
     /// The layer.
     pub ftl: Ftl,
     /// Permission entries, tombstones, term and fleet map.
-    pub ledger: Ledger,
+    pub metadata: MetadataStore,
     /// What was found.
     pub boot: Boot,
 }
 
-/// Progress of a restore: how much has been looked at, of all there is; words of the map, or pages where the map is rebuilt.
+/// Progress of a restore: done, and total, in words of the map, or in pages where the map is rebuilt.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 pub(crate) struct Parts {
@@ -121,17 +126,17 @@ impl Ftl {
             )));
         }
         let boot = Boot { origin: Origin::Fresh, mapped: 0, replayed: 0, last: 0, rewritten: 0, bytes_read: 0 };
-        Ok(OpenedFtl { ftl, ledger: opened.ledger, boot })
+        Ok(OpenedFtl { ftl, metadata: opened.metadata, boot })
     }
 
-    /// A layer from what is on media and store. `is_live` tells which volumes, in which generation, a rebuild from
-    /// out-of-band records may bring back; it is given the ledger.
+    /// Restores a layer from media and store. `is_live` returns whether a rebuild may bring back a volume in
+    /// a generation; it gets the metadata store.
     ///
     /// # Errors
     /// [`OpenError`].
     pub fn open(
         config: &FtlConfig,
-        is_live: impl Fn(&Ledger, Vid, u32) -> bool + Sync,
+        is_live: impl Fn(&MetadataStore, Vid, u32) -> bool + Sync,
         progress: Progress<'_>,
     ) -> Result<OpenedFtl, OpenError> {
         let flash = open_flash(config)?;
@@ -145,13 +150,13 @@ impl Ftl {
     pub fn open_on(
         flash: Arc<Flash>,
         config: &FtlConfig,
-        is_live: impl Fn(&Ledger, Vid, u32) -> bool + Sync,
+        is_live: impl Fn(&MetadataStore, Vid, u32) -> bool + Sync,
         progress: Progress<'_>,
     ) -> Result<OpenedFtl, OpenError> {
         let mut parts = parts(flash, config)?;
         let sizes = sizes_of(config, &parts)?;
         let opened = Durable::open(Arc::clone(&config.store), sizes)?;
-        let (durable, ledger) = (opened.durable, opened.ledger);
+        let (durable, metadata) = (opened.durable, opened.metadata);
         let dump = durable.read_dump();
         let clean = opened.state == gnstor_durable::State::Clean;
         let mut bytes_read = parts.map.words() * 8;
@@ -168,10 +173,10 @@ impl Ftl {
             }
             Err(reason) => {
                 tracing::warn!("{reason}; the map is rebuilt from the out-of-band records");
-                let live = |vid, generation| is_live(&ledger, vid, generation);
+                let live = |vid, generation| is_live(&metadata, vid, generation);
                 let mut found =
                     rebuild(&parts.flash, &mut parts.writer, &live, progress).map_err(OpenError::Damaged)?;
-                let mean = ledger.contents().odometer.mean_erases_milli / 1000;
+                let mean = metadata.contents().smart_counters.mean_erases_milli / 1000;
                 found.space.assume_erases(u32::try_from(mean).unwrap_or(u32::MAX));
                 tracing::warn!(
                     "the erase counts of single superblocks are lost: each counts as the mean of all, {mean}"
@@ -199,7 +204,7 @@ impl Ftl {
         ftl.durable.invalidate_dump()?;
         ftl.durable.mark_running()?;
         let boot = Boot { origin, mapped: ftl.mapped(), replayed, last, rewritten, bytes_read };
-        Ok(OpenedFtl { ftl, ledger, boot })
+        Ok(OpenedFtl { ftl, metadata, boot })
     }
 }
 
@@ -238,26 +243,16 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         writer: parts.writer,
         space: found.space,
         streams: [Writing::default(), Writing::default()],
-        windows: found.windows,
+        histories: found.histories,
         journal,
-        checkpoint: None,
-        victim: None,
-        emptied: Vec::new(),
-        erasing: None,
-        more_to_erase: false,
-        sweeps: Vec::new(),
-        behind: Vec::new(),
-        page_seq: found.page_seq,
+        checkpoints: Checkpoints::default(),
+        collector: Collector::default(),
+        erasures: Erasures::default(),
+        sweeps: Sweeps::default(),
+        commits: CommitState::new(found.page_seq),
         wanted: 0,
-        last_write: Time::ZERO,
-        nothing_to_collect: false,
-        worn_out: false,
         restoring: false,
         stats: found.stats,
-        fresh: Vec::new(),
-        words: Vec::new(),
-        meta_buffer: Vec::new(),
-        ahead: Ahead::default(),
         #[cfg(test)]
         applied_at: Vec::new(),
     };

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Superblocks: who is free, who is open, how much of each is still valid, how often each was erased.
+//! Superblocks: their states, valid pages and erase counts.
 //!
 //! ```text
 //!   Free --open--> Open --close--> Closed --(no valid page left, journal durable, nothing pinned) erase--> Free
 //!                                                                                          `-- Dead: no good block
 //! ```
-//! Nothing here touches flash; this is the bookkeeping that decides, and it is rebuilt at restore from the map and the
-//! journal.
+//! This bookkeeping accesses no flash. A restore rebuilds it from the map and the journal.
 
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
 use gnstor_flash::Superblock;
 use gnstor_model::Policy;
 
-/// What a stream of writes comes from.
+/// Source of a stream of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stream {
     /// Hosts.
@@ -47,14 +46,14 @@ pub(crate) struct Entry {
     /// Pages that it has: fewer than the geometry says where blocks are bad.
     pub(crate) good: u32,
     pub(crate) erases: u32,
-    /// When it was opened, in superblocks opened: what age is measured by.
+    /// Number of superblocks opened before it: the measure of its age.
     pub(crate) order: u64,
     /// The newest transaction that let go of one of its pages: it must be durable before the erase.
-    pub(crate) let_go: Seq,
+    pub(crate) released: Seq,
     /// Units started and not durable yet.
-    pub(crate) unsettled: u32,
-    /// Pages that the map names here and that only the dump holds, while it is being written to new places: what has been
-    /// programmed here since is another block's.
+    pub(crate) unprogrammed: u32,
+    /// Pages that the map names here and that only the dump holds, until they are written to new places.
+    /// Pages programmed here since belong to other blocks.
     pub(crate) in_dump: u32,
     /// When the model has it erased.
     pub(crate) erased_at: Time,
@@ -70,7 +69,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// `good(superblock)` tells how many pages each has on good blocks.
+    /// `good(superblock)` returns the pages of a superblock on good blocks.
     pub(crate) fn new(superblocks: u32, good: impl Fn(Superblock) -> u32) -> Self {
         let fresh = |number| {
             let good = good(Superblock(number));
@@ -81,8 +80,8 @@ impl Space {
                 good,
                 erases: 0,
                 order: 0,
-                let_go: 0,
-                unsettled: 0,
+                released: 0,
+                unprogrammed: 0,
                 in_dump: 0,
                 erased_at: Time::ZERO,
             }
@@ -119,7 +118,7 @@ impl Space {
         self.entries.iter().map(|e| u64::from(e.good)).sum()
     }
 
-    /// Nobody knows how often each was erased: as often as all of them in the mean.
+    /// The erase counts of single superblocks are lost: each counts as the mean of all.
     pub(crate) fn assume_erases(&mut self, mean: u32) {
         self.entries.iter_mut().for_each(|entry| entry.erases = mean);
     }
@@ -133,8 +132,9 @@ impl Space {
         self.opened = self.opened.max(opened);
     }
 
-    /// Opens one of the free superblocks that were erased least often, and of those the one whose erase was first: what was
-    /// just erased is still waiting for its dies, in modelled time, and a unit on it would wait with them.
+    /// Opens the free superblock that was erased least often, and of several the one whose erase was first. A
+    /// superblock just erased still waits for its dies, in modelled time, and a unit on it would wait with
+    /// it.
     pub(crate) fn open(&mut self, stream: Stream) -> Option<Superblock> {
         let free = self.entries.iter().enumerate().filter(|(_, e)| e.state == State::Free);
         let (number, _) = free.min_by_key(|(_, e)| (e.erases / NEAR, e.erased_at))?;
@@ -187,21 +187,21 @@ impl Space {
             good,
             erases,
             order: 0,
-            let_go: 0,
-            unsettled: 0,
+            released: 0,
+            unprogrammed: 0,
             in_dump: 0,
             erased_at: Time::ZERO,
         };
     }
 
     /// Full, and all of it on flash.
-    fn is_settled(entry: &Entry) -> bool {
-        entry.state == State::Closed && entry.unsettled == 0 && entry.in_dump == 0
+    fn is_programmed(entry: &Entry) -> bool {
+        entry.state == State::Closed && entry.unprogrammed == 0 && entry.in_dump == 0
     }
 
-    /// Whether collection may take it: full, all of it on flash, something to move, and something to gain by that.
+    /// Whether collection may take it: full, all of it on flash, with pages to move and pages to gain.
     fn collectable(entry: &Entry) -> bool {
-        Self::is_settled(entry) && (1..entry.good).contains(&entry.valid)
+        Self::is_programmed(entry) && (1..entry.good).contains(&entry.valid)
     }
 
     /// The best victim.
@@ -218,10 +218,11 @@ impl Space {
         best.map(|(superblock, _)| superblock)
     }
 
-    /// The full superblock erased least often, where the most worn one is more than `bound` erases ahead of it.
+    /// The full superblock erased least often, where the most worn one is more than `bound` erases ahead of
+    /// it.
     pub(crate) fn cold(&self, bound: u32) -> Option<Superblock> {
         let most = self.entries.iter().map(|e| e.erases).max()?;
-        let full = self.iter().filter(|(_, e)| Self::is_settled(e) && e.valid > 0);
+        let full = self.iter().filter(|(_, e)| Self::is_programmed(e) && e.valid > 0);
         let (superblock, entry) = full.min_by_key(|(_, e)| (e.erases, e.order))?;
         (most - entry.erases > bound).then_some(superblock)
     }
@@ -251,70 +252,5 @@ pub struct Wear {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn closed(space: &mut Space, valid: u32) -> Superblock {
-        let superblock = space.open(Stream::Host).unwrap();
-        space.close(superblock);
-        space.get_mut(superblock).valid = valid;
-        superblock
-    }
-
-    #[test]
-    fn the_least_erased_superblock_is_opened_first() {
-        let _deadline = crate::tests::deadline();
-        let mut space = Space::new(3, |_| 10);
-        space.freed(Superblock(0), 5, 10);
-        space.freed(Superblock(2), 3, 10);
-        let order: Vec<_> = std::iter::from_fn(|| space.open(Stream::Host)).map(|s| s.0).collect();
-        assert_eq!(order, [1, 2, 0]);
-        assert_eq!(space.free(), 0);
-    }
-
-    #[test]
-    fn greedy_takes_the_emptiest_and_cost_benefit_minds_age() {
-        let _deadline = crate::tests::deadline();
-        let mut space = Space::new(20, |_| 100);
-        let old = closed(&mut space, 60);
-        for _ in 0..15 {
-            closed(&mut space, 100);
-        }
-        let young = closed(&mut space, 50);
-        assert_eq!(space.victim(Policy::Greedy), Some(young));
-        assert_eq!(space.victim(Policy::CostBenefit), Some(old));
-    }
-
-    #[test]
-    fn full_open_and_unsettled_superblocks_are_no_victims() {
-        let _deadline = crate::tests::deadline();
-        let mut space = Space::new(4, |_| 10);
-        closed(&mut space, 10);
-        space.open(Stream::Host).unwrap();
-        let busy = closed(&mut space, 1);
-        space.get_mut(busy).unsettled = 1;
-        assert_eq!(space.victim(Policy::Greedy), None);
-        space.get_mut(busy).unsettled = 0;
-        assert_eq!(space.victim(Policy::Greedy), Some(busy));
-    }
-
-    #[test]
-    fn a_cold_superblock_is_found_when_the_spread_is_beyond_the_bound() {
-        let _deadline = crate::tests::deadline();
-        let mut space = Space::new(3, |_| 10);
-        let cold = closed(&mut space, 10);
-        space.freed(Superblock(2), 9, 10);
-        assert_eq!(space.cold(9), None);
-        assert_eq!(space.cold(8), Some(cold));
-        assert_eq!(space.wear(), Wear { least: 0, most: 9, mean_milli: 3000 });
-    }
-
-    #[test]
-    fn a_superblock_without_good_blocks_is_dead() {
-        let _deadline = crate::tests::deadline();
-        let mut space = Space::new(2, |s| s.0 * 10);
-        assert_eq!((space.free(), space.good_pages()), (1, 10));
-        space.freed(Superblock(1), 1, 0);
-        assert_eq!((space.free(), space.open(Stream::Host)), (0, None));
-    }
-}
+#[path = "tests/space.rs"]
+mod tests;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the layer counts.
+//! Counters of the layer.
 
 use crate::space::Wear;
 use gnstor_durable::JournalSyncs;
 
-/// Counters since the layer was opened, but for pages written, which go on from the checkpoint.
+/// Counters since the layer was opened; pages written continue from the checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LayerStats {
     /// Pages that hosts wrote.
     pub host_pages: u64,
     /// How often the lock was taken to commit; writes that arrive together share one hold.
     pub commit_holds: u64,
-    /// Pages programmed: those of hosts, moved ones and padding.
+    /// Pages programmed: host pages, moved pages and padding.
     pub flash_pages: u64,
-    /// Pages that collection and rescues moved.
+    /// Pages that collection and relocations moved.
     pub moved_pages: u64,
     /// Pages programmed with nothing in them.
     pub padded_pages: u64,
@@ -29,7 +29,7 @@ pub struct LayerStats {
     pub checkpoints: u64,
     /// Units that could not be programmed.
     pub program_failures: u64,
-    /// Blocks that have gone bad in use.
+    /// Blocks that went bad in use.
     pub bad_blocks: u64,
     /// Pages of failed units that found no other place: they are lost at a power cut.
     pub stranded_pages: u64,
@@ -51,12 +51,12 @@ impl LayerStats {
 pub struct Health {
     /// Spread of the erase counts.
     pub wear: Wear,
-    /// Spare space left, in percent of what there was.
+    /// Spare space left, in percent of the original spare space.
     pub spare_percent: u8,
-    /// No space is left beyond what is written: reads only.
+    /// No spare space is left: the SSD is read-only.
     pub worn_out: bool,
     /// Superblocks that are erased.
     pub free_superblocks: u32,
-    /// Blocks that have gone bad in use.
+    /// Blocks that went bad in use.
     pub bad_blocks: u64,
 }

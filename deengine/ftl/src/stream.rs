@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A stream of writes: the superblock it fills, the unit it is at, and the units that are on their way to flash.
+//! A stream of writes: its open superblock, the unit being filled, and the units on their way to flash.
 //!
 //! ```text
 //!   superblock  | sealed | sealed | filling . . | not yet          sealed: being programmed
 //! ```
-//! Units leave in the order in which they were filled. Each remembers the first transaction that put a page into it:
-//! the journal may be durable up to the transaction before the oldest of those, and not further.
+//! Units leave in the order in which they were filled. Each keeps the first transaction that put a page into
+//! it. The journal may be durable only up to the transaction before the oldest of these.
 
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
@@ -35,7 +35,7 @@ struct Filling {
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
     superblock: Option<Superblock>,
-    /// Units of the superblock not looked at yet start here.
+    /// First unit of the superblock that was not checked yet.
     next_unit: u32,
     filling: Option<Filling>,
     sealed: VecDeque<Sealed>,
@@ -96,7 +96,8 @@ impl Writing {
         None
     }
 
-    /// The next page, for transaction `seq`, whose data is in the buffer at `ready`. [`Self::has_page`] was true.
+    /// The next page, for transaction `seq`, whose data is in the buffer at `ready`. The caller has checked
+    /// [`Self::has_page`].
     pub(crate) fn take(&mut self, flash: &Flash, seq: Seq, ready: Time) -> Ppa {
         if self.filling.is_none() {
             let unit = self.next_good(flash).expect("has_page was asked");
@@ -117,7 +118,7 @@ impl Writing {
     }
 
     /// The pages that are missing from the unit being filled, and the unit as if it were full.
-    pub(crate) fn cut_short(&mut self, geometry: &Geometry) -> Option<(Full, std::ops::Range<u32>)> {
+    pub(crate) fn pad(&mut self, geometry: &Geometry) -> Option<(Full, std::ops::Range<u32>)> {
         let filling = self.filling.take()?;
         let first = geometry.first_page(filling.unit).0;
         Some((filling.full(), first + filling.slot..first + geometry.unit_pages()))
@@ -136,7 +137,7 @@ impl Writing {
         self.superblock.take()
     }
 
-    /// The unit that is to be on flash first.
+    /// The unit whose program ends first.
     pub(crate) fn oldest(&self) -> Option<&Sealed> {
         self.sealed.front()
     }
@@ -156,12 +157,12 @@ impl Writing {
     }
 
     /// The first transaction with a page that is not known to be on flash.
-    pub(crate) fn unsettled_since(&self) -> Option<Seq> {
+    pub(crate) fn unprogrammed_since(&self) -> Option<Seq> {
         self.sealed_since().into_iter().chain(self.filling_since()).min()
     }
 
     /// When the last unit sealed is on flash.
-    pub(crate) fn settled_at(&self) -> Option<Time> {
+    pub(crate) fn programmed_at(&self) -> Option<Time> {
         self.sealed.iter().map(|s| s.at).max()
     }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Forgetting a volume: every block of it is unmapped, a bounded part of the map at a time (protocol rule 10).
+//! Sweeps: unmap every block of a deleted volume, a bounded part of the map at a time (protocol rule 10).
 //!
-//! Insertions of other volumes may move a word from a part not yet swept to one already swept. While a sweep runs, the
-//! words written behind its front are looked at one by one, so that one pass finds everything. The stash is listed with the
-//! first bucket; only an insertion's own block goes there, and a swept volume has no insertions.
+//! An insertion of another volume may move a word from a part that the sweep has not reached to a part that
+//! it has passed. While a sweep runs, the layer therefore checks each word that is written behind the sweep's
+//! front, and one pass finds everything. The stash is listed with the first bucket. Only an insertion's own
+//! block goes there, and a swept volume has no insertions.
 
 use crate::layer::{Ftl, Inner};
 use gnstor_base::time::Time;
@@ -13,40 +14,64 @@ use gnstor_proto::slba::Vid;
 
 /// Blocks in a bucket of the map.
 const BUCKET_BLOCKS: u64 = 8;
-/// A transaction that unmaps one, at its longest.
+/// Longest transaction that unmaps a block, in bytes.
 const REMOVAL_BYTES: u64 = 128;
 
-/// A volume on its way out of the map.
+/// Running sweeps.
+#[derive(Debug, Default)]
+pub(crate) struct Sweeps {
+    running: Vec<Sweep>,
+    /// Words of the map written by the insertion in hand.
+    written: Vec<(u64, u64)>,
+}
+
+/// A volume whose blocks are being unmapped.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sweep {
+struct Sweep {
     vid: Vid,
     generation: u32,
     next_bucket: u64,
-    /// Set once the pass is over: the transaction that must be durable.
+    /// Set when the pass is over: the transaction that must be durable.
     end: Option<Seq>,
 }
 
-impl Ftl {
-    /// Begins to forget a volume. Nothing of it may be in flight, and nobody writes to it any more.
-    pub fn sweep(&self, vid: Vid, generation: u32) {
-        let mut inner = self.lock();
-        if inner.sweeps.iter().all(|sweep| sweep.vid != vid) {
-            inner.sweeps.push(Sweep { vid, generation, next_bucket: 0, end: None });
+impl Sweeps {
+    /// Notes a word that an insertion wrote, while a sweep runs.
+    #[inline]
+    pub(crate) fn note(&mut self, index: u64, value: u64) {
+        if !self.running.is_empty() {
+            self.written.push((index, value));
         }
     }
 
-    /// Goes on with every sweep by up to `buckets` buckets of the map; how many blocks were unmapped.
+    /// Whether words are noted that [`Ftl::sweep_written`] has not checked.
+    #[inline]
+    pub(crate) fn has_written(&self) -> bool {
+        !self.written.is_empty()
+    }
+}
+
+impl Ftl {
+    /// Begins to unmap a volume. No command of it may be in flight, and no later one may write to it.
+    pub fn sweep(&self, vid: Vid, generation: u32) {
+        let mut inner = self.lock();
+        if inner.sweeps.running.iter().all(|sweep| sweep.vid != vid) {
+            inner.sweeps.running.push(Sweep { vid, generation, next_bucket: 0, end: None });
+        }
+    }
+
+    /// Continues every sweep by up to `buckets` buckets of the map. Returns how many blocks were unmapped.
     pub fn sweep_step(&self, now: Time, buckets: u64) -> u64 {
         let mut guard = self.lock();
         let inner = &mut *guard;
+        // Each unmapped block takes a transaction, and the journal of a small SSD is short.
+        let buckets = buckets.min(self.journal_bytes / 8 / (BUCKET_BLOCKS * REMOVAL_BYTES)).max(1);
         let mut unmapped = 0;
-        for at in 0..inner.sweeps.len() {
-            let sweep = inner.sweeps[at];
+        for at in 0..inner.sweeps.running.len() {
+            let sweep = inner.sweeps.running[at];
             if sweep.end.is_some() {
                 continue;
             }
-            // What a step unmaps goes into the journal, and the journal of a small SSD is short.
-            let buckets = buckets.min(self.journal_bytes / 8 / (BUCKET_BLOCKS * REMOVAL_BYTES)).max(1);
             if self.make_journal_room(inner, now, (buckets + 8) * BUCKET_BLOCKS * REMOVAL_BYTES).is_err() {
                 break;
             }
@@ -61,52 +86,58 @@ impl Ftl {
                 self.unmap(inner, sweep.vid, vba);
             }
             let next = sweep.next_bucket + buckets;
-            inner.sweeps[at].next_bucket = next;
+            inner.sweeps.running[at].next_bucket = next;
             if next >= self.map.buckets() {
-                inner.journal.begin();
-                inner.journal.add(Record::Forgotten { vid: sweep.vid, generation: sweep.generation });
-                let seq = inner.journal.commit();
-                inner.windows.forget(sweep.vid);
-                inner.sweeps[at].end = Some(seq);
-                self.cut_short(inner, now);
-                inner.wanted = inner.wanted.max(seq);
+                inner.sweeps.running[at].end = Some(self.end_sweep(inner, now, &sweep));
             }
         }
         self.advance(inner, now, 0);
-        self.settle_in(inner, now);
+        self.complete_programs(inner, now);
         unmapped
     }
 
-    /// A volume whose sweep is durable, with the generation that is over.
+    /// The pass of a sweep is over. Returns the transaction after which its volume is gone.
+    fn end_sweep(&self, inner: &mut Inner, now: Time, sweep: &Sweep) -> Seq {
+        inner.journal.begin();
+        inner.journal.add(Record::Forgotten { vid: sweep.vid, generation: sweep.generation });
+        let seq = inner.journal.commit();
+        inner.histories.remove(sweep.vid);
+        self.pad_units(inner, now);
+        inner.wanted = inner.wanted.max(seq);
+        seq
+    }
+
+    /// A volume whose sweep is durable, with the generation that has ended. Each is returned once.
     pub fn swept(&self) -> Option<(Vid, u32)> {
         let mut inner = self.lock();
         let durable = inner.journal.durable();
-        let at = inner.sweeps.iter().position(|sweep| sweep.end.is_some_and(|seq| seq <= durable))?;
-        let sweep = inner.sweeps.swap_remove(at);
+        let sweeps = &mut inner.sweeps.running;
+        let at = sweeps.iter().position(|sweep| sweep.end.is_some_and(|seq| seq <= durable))?;
+        let sweep = sweeps.swap_remove(at);
         Some((sweep.vid, sweep.generation))
     }
 
-    /// Whether there is anything to sweep or to wait for.
+    /// Whether a sweep runs or waits to be durable.
     pub fn is_sweeping(&self) -> bool {
-        !self.lock().sweeps.is_empty()
+        !self.lock().sweeps.running.is_empty()
     }
 
-    /// Words have been written while a sweep runs.
-    pub(crate) fn sweep_behind(&self, inner: &mut Inner) {
-        let mut behind = std::mem::take(&mut inner.behind);
-        for (index, value) in behind.drain(..) {
-            // An insertion puts only its own block into the stash, never one of a swept volume.
+    /// Checks the words that an insertion has written while a sweep runs.
+    pub(crate) fn sweep_written(&self, inner: &mut Inner) {
+        let mut written = std::mem::take(&mut inner.sweeps.written);
+        for (index, value) in written.drain(..) {
+            // The stash has no entry of a word: see the module's comment.
             let Some((vid, vba, page)) = self.map.entry_of_word(index, value) else { continue };
             let bucket = self.map.bucket_of_word(index);
             let passed = |s: &Sweep| self.is_swept(s, vid, page) && s.end.is_none() && bucket < Some(s.next_bucket);
-            if inner.sweeps.iter().any(passed) {
+            if inner.sweeps.running.iter().any(passed) {
                 self.unmap(inner, vid, vba);
             }
         }
-        inner.behind = behind;
+        inner.sweeps.written = written;
     }
 
-    /// Whether the page belongs to the life that a sweep ends: a later one is none of its business.
+    /// Whether the page belongs to a generation that the sweep ends, not to a later one.
     fn is_swept(&self, sweep: &Sweep, vid: Vid, page: u32) -> bool {
         vid == sweep.vid && self.flash.key(Ppa(page)).is_none_or(|(_, generation, ..)| generation <= sweep.generation)
     }
@@ -117,7 +148,7 @@ impl Ftl {
         let old = inner.writer.remove(vid, vba, &mut |index, value| journal.add(Record::Word { index, value }));
         let seq = inner.journal.commit();
         if let Some(old) = old {
-            self.let_go(inner, Ppa(old), seq);
+            self.release_page(inner, Ppa(old), seq);
         }
     }
 }

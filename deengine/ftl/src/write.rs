@@ -1,89 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What changes the map for hosts: commits, forgetting. Under the lock.
+//! Commits and TRIM: how hosts change the map. All of it runs under the layer's lock.
 
 use crate::collect::journal_bytes;
-use crate::layer::{CommitError, Committed, Forgotten, Ftl, Inner, NewBlock, Target};
+use crate::layer::{Ftl, Inner};
 use crate::space::Stream;
+use crate::types::{CommitError, Committed, NewBlock, Target, Trimmed};
 use gnstor_base::region::LocalRef;
 use gnstor_base::time::Time;
 use gnstor_durable::{Record, Seq};
 use gnstor_flash::{Frame, Oob, Ppa};
-use gnstor_map::{Batch, Probe};
+use gnstor_map::Probe;
 use gnstor_proto::slba::{Stamp, Vid};
 use std::sync::MutexGuard;
 
 /// The layer, locked for commits: several writes cost one hold of the lock.
 #[derive(Debug)]
 pub struct Commits<'a> {
-    ftl: &'a Ftl,
-    inner: MutexGuard<'a, Inner>,
-    /// Blocks applied since the layer last got on.
+    pub(crate) ftl: &'a Ftl,
+    pub(crate) inner: MutexGuard<'a, Inner>,
+    /// Blocks applied since the last [`Self::advance`].
     applied: u32,
     has_committed: bool,
 }
 
-/// So many blocks are applied before the layer gets on.
+/// Blocks that are applied between two calls of [`Commits::advance`] at most.
 const AT_ONCE: u32 = 64;
 
-/// Blocks that are to be committed, by the groups in which they were announced.
-///
-/// ```text
-///   group n + 2   buckets of the map and stamp windows asked for
-///   group n + 1   looked up, records of the pages found there asked for
-///   group n       committed
-/// ```
-#[derive(Debug, Default)]
-pub(crate) struct Ahead {
-    groups: [Batch; 1 + Commits::AHEAD],
-    /// Groups announced, groups of which all has been committed, and blocks committed of the next.
-    announced: usize,
-    over: usize,
-    at: usize,
-}
-
-impl Ahead {
-    fn clear(&mut self) {
-        (self.announced, self.over, self.at) = (0, 0, 0);
-    }
-
-    fn group(&mut self, number: usize) -> &mut Batch {
-        &mut self.groups[number % (1 + Commits::AHEAD)]
-    }
-
-    /// The place of the next block, if this is the one that was announced.
-    #[inline]
-    fn next(&mut self, vid: Vid, vba: u32) -> Option<Probe> {
-        while self.over < self.announced && self.at >= self.group(self.over).len() {
-            (self.over, self.at) = (self.over + 1, 0);
-        }
-        let at = self.at;
-        let probe = (self.over < self.announced).then(|| self.group(self.over).probe_of(at, vid, vba)).flatten();
-        self.at += usize::from(probe.is_some());
-        probe
-    }
+/// A page that is to be written and mapped.
+pub(crate) struct Placement<'a> {
+    pub(crate) stream: Stream,
+    pub(crate) oob: &'a Oob,
+    /// Where the map has its block.
+    pub(crate) probe: &'a Probe,
+    /// The data. The layer owns the frame from here on.
+    pub(crate) frame: Frame,
+    /// When the data is in the write buffer.
+    pub(crate) ready: Time,
+    /// The stamp that a host applied with this page; `None` for moved pages.
+    pub(crate) applied: Option<Stamp>,
 }
 
 impl Commits<'_> {
-    /// How many groups are announced ahead of the one that is committed.
-    pub const AHEAD: usize = 2;
-
-    /// Asks for what commits of these blocks will look for, so that it is in the cache by then, and looks on for those of the group announced
-    /// before. Blocks are committed in this order, a group when [`Self::AHEAD`] more have been announced, be they empty ones. No
-    /// more than [`gnstor_map::Batch::MOST`] of a group count.
-    pub fn announce(&mut self, blocks: impl IntoIterator<Item = (Vid, u32)>) {
-        let Inner { ahead, windows, .. } = &mut *self.inner;
-        let number = ahead.announced;
-        ahead.announced += 1;
-        let blocks = blocks.into_iter().inspect(|(vid, vba)| windows.touch(*vid, *vba));
-        self.ftl.map.probe_batch(blocks, ahead.group(number));
-        if let Some(before) = number.checked_sub(1) {
-            let batch = ahead.group(before);
-            self.ftl.map.find_batch(batch);
-            (0..batch.len()).filter_map(|at| batch.page(at)).for_each(|page| self.ftl.flash.prefetch(Ppa(page)));
-        }
-    }
-
-    /// All data of a write is there: from now on reads find it. It is as good as the write buffer is; see [`Ftl::harden`].
+    /// Commits a write whose data is all there: from now on reads find it. The data is as safe as the write
+    /// buffer; see [`Ftl::make_durable`].
     ///
     /// # Errors
     /// [`CommitError`]; then the frames are still the caller's.
@@ -94,7 +53,7 @@ impl Commits<'_> {
         target: &Target,
         blocks: &[NewBlock],
     ) -> Result<Committed, CommitError> {
-        let committed = self.ftl.commit_in(&mut self.inner, now, accepted, target, blocks)?;
+        let committed = self.ftl.commit_locked(&mut self.inner, now, accepted, target, blocks)?;
         self.inner.stats.commit_holds += u64::from(!std::mem::replace(&mut self.has_committed, true));
         self.applied += committed.applied;
         if self.applied >= AT_ONCE {
@@ -103,36 +62,36 @@ impl Commits<'_> {
         Ok(committed)
     }
 
-    /// Does what has become due by the commits. When the layer next has something to do: whoever commits sees to it that
-    /// [`Self::settle`] or [`Ftl::settle`] is called then.
+    /// Does the work that the commits have made due. Returns when the layer next has work: the caller makes
+    /// sure that [`Self::maintain`] or [`Ftl::maintain`] is called then.
     pub fn advance(&mut self, now: Time) -> Time {
         self.ftl.advance(&mut self.inner, now, std::mem::take(&mut self.applied));
-        self.ftl.next_program(&self.inner, now).min(self.ftl.next_quiet(&self.inner))
+        self.ftl.next_work(&self.inner, now).min(self.ftl.next_background(&self.inner))
     }
 
-    /// As [`Ftl::settle`].
-    pub fn settle(&mut self, now: Time) -> Time {
-        self.ftl.settle_all(&mut self.inner, now)
+    /// As [`Ftl::maintain`].
+    pub fn maintain(&mut self, now: Time) -> Time {
+        self.ftl.maintain_locked(&mut self.inner, now)
     }
 }
 
 impl Ftl {
-    /// A frame for incoming data, while the write buffer has one.
+    /// A frame for incoming data, if one is free.
     pub fn take_frame(&self) -> Option<Frame> {
         self.flash.take_frame()
     }
 
-    /// Up to `most` frames for incoming data, as far as the write buffer has them.
+    /// Up to `most` frames for incoming data, as many as are free.
     pub fn take_frames(&self, most: u32, each: impl FnMut(Frame)) {
         self.flash.take_frames(most, each);
     }
 
-    /// A frame whose data is not wanted.
+    /// Gives back a frame whose data is not needed.
     pub fn give_frame(&self, frame: Frame) {
         self.flash.give_frame(frame);
     }
 
-    /// Frames that nobody has written.
+    /// Gives back frames that were never written.
     pub fn give_frames(&self, frames: impl Iterator<Item = Frame>) {
         self.flash.give_frames(frames);
     }
@@ -142,22 +101,23 @@ impl Ftl {
         self.flash.frame(frame)
     }
 
-    /// The lock, for commits one after the other. It is not to be held for long: everything else waits meanwhile.
+    /// Takes the lock for several commits. The caller holds it for a short time only: everything else waits
+    /// meanwhile.
     pub fn commits(&self) -> Commits<'_> {
         self.commits_with(self.lock())
     }
 
-    /// As [`Self::commits`]; `None` where somebody has the lock.
+    /// As [`Self::commits`]; `None` where another thread has the lock.
     pub fn try_commits(&self) -> Option<Commits<'_>> {
         Some(self.commits_with(self.try_lock()?))
     }
 
     fn commits_with<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> Commits<'a> {
-        inner.ahead.clear();
+        inner.commits.clear();
         Commits { ftl: self, inner, applied: 0, has_committed: false }
     }
 
-    /// As [`Commits::commit`], one by itself.
+    /// As [`Commits::commit`], for a single write.
     ///
     /// # Errors
     /// [`CommitError`]; then the frames are still the caller's.
@@ -174,7 +134,7 @@ impl Ftl {
         committed
     }
 
-    fn commit_in(
+    fn commit_locked(
         &self,
         inner: &mut Inner,
         now: Time,
@@ -184,82 +144,76 @@ impl Ftl {
     ) -> Result<Committed, CommitError> {
         let count = u32::try_from(blocks.len()).expect("blocks of a command");
         self.make_room(inner, now, count)?;
-        let mut fresh = std::mem::take(&mut inner.fresh);
-        fresh.clear();
+        let mut probes = inner.commits.take_probes();
         let mut new = 0;
-        fresh.extend((0..count).map(|index| {
+        probes.extend((0..count).map(|index| {
             let vba = target.vba + index;
-            let probe = inner.ahead.next(target.vid, vba).unwrap_or_else(|| self.map.probe(target.vid, vba));
+            let probe = inner.commits.next(target.vid, vba).unwrap_or_else(|| self.map.probe(target.vid, vba));
             let page = self.map.find(&probe).map(Ppa);
             let is_newer = self.is_newer(inner, target, index, page);
             new += u64::from(is_newer && page.is_none());
             is_newer.then_some(probe)
         }));
         if self.map.len() + new > self.logical_pages {
-            inner.fresh = fresh;
+            inner.commits.put_probes(probes);
             return Err(CommitError::Full);
         }
-        let applied = u32::try_from(fresh.iter().flatten().count()).expect("at most count");
+        let applied = u32::try_from(probes.iter().flatten().count()).expect("at most count");
         let done = self.timing().map_or(accepted, |mut timing| timing.buffer(accepted, applied));
-        for ((index, block), fresh) in (0u32..).zip(blocks).zip(&fresh) {
-            let Some(probe) = fresh else {
+        for ((index, block), probe) in (0u32..).zip(blocks).zip(&probes) {
+            let Some(probe) = probe else {
                 self.flash.give_frame(block.frame);
                 continue;
             };
-            let vba = target.vba + index;
-            inner.page_seq += 1;
-            let oob = Oob {
-                vid: target.vid.get(),
-                generation: target.generation,
-                vba,
-                stamp: target.stamp,
-                sum: block.sum,
-                seq: inner.page_seq,
-            };
-            self.put(inner, now, done, Stream::Host, &oob, probe, block.frame, Some(target.stamp));
-            inner.windows.record(target.vid, vba, target.stamp);
+            let &Target { vid, generation, stamp, .. } = target;
+            let (vba, seq) = (target.vba + index, inner.commits.next_page_seq());
+            let oob = Oob { vid: vid.get(), generation, vba, stamp, sum: block.sum, seq };
+            let (stream, frame, applied) = (Stream::Host, block.frame, Some(stamp));
+            self.place_page(inner, now, &Placement { stream, oob: &oob, probe, frame, ready: done, applied });
+            inner.histories.record(vid, vba, stamp);
         }
-        inner.fresh = fresh;
+        inner.commits.put_probes(probes);
         inner.stats.host_pages += u64::from(applied);
-        inner.last_write = now;
-        inner.nothing_to_collect = false;
+        inner.collector.host_wrote(now);
         self.pay(inner, now, applied);
         Ok(Committed { done, seq: inner.journal.last(), applied, overtaken: count - applied })
     }
 
-    /// Unmaps blocks, leaving their stamps behind; how many were mapped, and how many were left alone (rule 6).
+    /// Unmaps blocks and keeps their stamps. Returns how many were mapped, and how many had a newer stamp
+    /// (rule 6).
     ///
     /// # Errors
-    /// [`CommitError::Stalled`] where the journal has no room for now; nothing has been done then.
-    pub fn forget(&self, now: Time, target: &Target, blocks: u32) -> Result<Forgotten, CommitError> {
+    /// [`CommitError::Stalled`] where the journal has no room for now; then nothing has changed.
+    pub fn trim(&self, now: Time, target: &Target, blocks: u32) -> Result<Trimmed, CommitError> {
         let mut guard = self.lock();
         let inner = &mut *guard;
         self.make_journal_room(inner, now, journal_bytes(blocks))?;
-        let mut forgotten = Forgotten::default();
+        let mut trimmed = Trimmed::default();
         for index in 0..blocks {
-            let probe = self.map.probe(target.vid, target.vba + index);
+            let vba = target.vba + index;
+            let probe = self.map.probe(target.vid, vba);
             if !self.is_newer(inner, target, index, self.map.find(&probe).map(Ppa)) {
-                forgotten.overtaken += 1;
+                trimmed.overtaken += 1;
                 continue;
             }
-            let vba = target.vba + index;
             inner.journal.begin();
             inner.journal.add(Record::Applied { vid: target.vid, vba, stamp: target.stamp });
             let journal = &mut inner.journal;
             let old = inner.writer.remove_at(&probe, &mut |index, value| journal.add(Record::Word { index, value }));
             let seq = inner.journal.commit();
-            inner.windows.record(target.vid, vba, target.stamp);
+            inner.histories.record(target.vid, vba, target.stamp);
             if let Some(old) = old {
-                forgotten.mapped += 1;
-                self.let_go(inner, Ppa(old), seq);
+                trimmed.mapped += 1;
+                self.release_page(inner, Ppa(old), seq);
             }
         }
-        forgotten.seq = inner.journal.last();
+        trimmed.seq = inner.journal.last();
         self.advance(inner, now, blocks);
-        Ok(forgotten)
+        Ok(trimmed)
     }
 
-    /// Rule 6: a stamp at or below the one held was applied before, or has been overtaken. The block is mapped to `page`.
+    /// Rule 6: a stamp at or below the stamp held was applied before, or a newer write has overtaken it. The
+    /// map has the block on `page`.
     fn is_newer(&self, inner: &Inner, target: &Target, index: u32, page: Option<Ppa>) -> bool {
         let vba = target.vba + index;
         let on_page = page.and_then(|page| {
@@ -267,41 +221,29 @@ impl Ftl {
             let same = (oob.vid, oob.generation, oob.vba) == (target.vid.get(), target.generation, vba);
             same.then_some(oob.stamp)
         });
-        // A block that is mapped was written last of all that was applied to it: what forgets unmaps.
-        let held = on_page.or_else(|| inner.windows.held(target.vid, vba));
+        // The last change of a mapped block was a write, since TRIM unmaps. So its page has the newest stamp.
+        let held = on_page.or_else(|| inner.histories.held(target.vid, vba));
         held.is_none_or(|held| target.stamp > held)
     }
 
-    /// Writes a frame to the next page of a stream and maps its block there. There is room: it was made before.
-    #[expect(clippy::too_many_arguments, reason = "one page's whole story")]
-    pub(crate) fn put(
-        &self,
-        inner: &mut Inner,
-        now: Time,
-        ready: Time,
-        stream: Stream,
-        oob: &Oob,
-        probe: &Probe,
-        frame: Frame,
-        applied: Option<Stamp>,
-    ) {
+    /// Writes a frame to the next page of a stream and maps its block there. The caller has made room.
+    pub(crate) fn place_page(&self, inner: &mut Inner, now: Time, placement: &Placement<'_>) {
+        let &Placement { stream, oob, probe, frame, ready, applied } = placement;
         if !inner.streams[stream as usize].has_page(&self.flash) {
             self.open_superblock(inner, stream);
         }
         let seq = inner.journal.last() + 1;
         let page = inner.streams[stream as usize].take(&self.flash, seq, ready);
-        // The record goes first: the map never names a page that does not say what it holds.
+        // The record goes first: the map never names a page whose record does not describe it.
         self.flash.place(page, frame, oob);
         inner.journal.begin();
         if let Some((vid, stamp)) = Vid::new(oob.vid).zip(applied) {
             inner.journal.add(Record::Applied { vid, vba: oob.vba, stamp });
         }
-        let Inner { writer, journal, sweeps, behind, .. } = inner;
+        let Inner { writer, journal, sweeps, .. } = inner;
         let old = writer.insert_at(probe, page.0, &mut |index, value| {
             journal.add(Record::Word { index, value });
-            if !sweeps.is_empty() {
-                behind.push((index, value));
-            }
+            sweeps.note(index, value);
         });
         let old = old.expect("the map is sized for every logical page, and no commit takes more");
         let committed = inner.journal.commit();
@@ -312,16 +254,16 @@ impl Ftl {
         }
         inner.space.get_mut(self.flash.geometry().superblock_of(page)).valid += 1;
         if let Some(old) = old {
-            self.let_go(inner, Ppa(old), seq);
+            self.release_page(inner, Ppa(old), seq);
         }
-        if !inner.behind.is_empty() {
-            self.sweep_behind(inner);
+        if inner.sweeps.has_written() {
+            self.sweep_written(inner);
         }
         self.close_unit(inner, now, stream);
     }
 
-    /// As if bits of the map had flipped: the block is mapped to the page of another block of its volume. For tests of
-    /// what a reader does then; the layer's own books are wrong from here on.
+    /// Maps a block to the page of another block of its volume, as if bits of the map had flipped. Tests use
+    /// it to see what a reader does then. The counts of valid pages are wrong afterwards.
     #[doc(hidden)]
     pub fn misdirect(&self, vid: Vid, vba: u32, like: u32) {
         let mut inner = self.lock();
@@ -330,13 +272,13 @@ impl Ftl {
         }
     }
 
-    /// The map no longer names this page.
-    pub(crate) fn let_go(&self, inner: &mut Inner, page: Ppa, seq: Seq) {
+    /// Notes that the map no longer names this page, since transaction `seq`.
+    pub(crate) fn release_page(&self, inner: &mut Inner, page: Ppa, seq: Seq) {
         let superblock = self.flash.geometry().superblock_of(page);
         let entry = inner.space.get_mut(superblock);
         entry.valid -= 1;
-        entry.let_go = entry.let_go.max(seq);
-        inner.nothing_to_collect = false;
+        entry.released = entry.released.max(seq);
+        inner.collector.look_again();
         self.note_emptied(inner, superblock);
     }
 }

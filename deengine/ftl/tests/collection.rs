@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What collection costs, in orders that must hold: what `--bench collection` prints, at a size that takes seconds.
+//! Costs of collection that must stay in order, at a size that takes seconds; `--bench collection` prints
+//! more.
 
 #[path = "../benches/common/mod.rs"]
 mod common;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Many blocks at once: the places of eight are computed in the time of one where the processor can, and a bucket is
-//! compared by one instruction.
+//! Batches: a processor with vectors computes the places of eight blocks in the time of one, and compares a
+//! bucket by one instruction.
 //!
 //! ```text
-//!   reader    probe_batch_first   places of all       first buckets asked for
-//!             begin_find          first buckets       second buckets asked for of what is not there, one of five
-//!             find_batch          second buckets      what is not there either: as a single look
+//!   reader    probe_batch_first   places of all       prefetches first buckets
+//!             begin_find          first buckets       prefetches second buckets of blocks not found, one of five
+//!             find_batch          second buckets      blocks not found there either: as a single lookup
 //!
-//!   writer    probe_batch         places of all       both buckets asked for
-//!             announce            both buckets        where others could move to, asked for if both are full
+//!   writer    probe_batch         places of all       prefetches both buckets
+//!             announce            both buckets        prefetches buckets to move keys to, if both are full
 //!             insert_at           one by one
 //! ```
-//! A reader with three batches waits for little: in each turn the first is announced, the second begun, the third
-//! finished. Small batches serve best then: a processor has only so many lines under way, and waits to ask for more.
+//! A reader with three batches in flight rarely waits: in each turn it announces the first, begins the second
+//! and finishes the third. Small batches are best then, because a processor has a limit of outstanding lines.
 
 use crate::map::{Compared, Map, Probe};
 use crate::shape::{WHICH, key_of};
@@ -20,7 +20,8 @@ use crate::{Step, step};
 use gnstor_proto::slba::Vid;
 use std::sync::atomic::{Ordering, fence};
 
-/// Blocks to look for together, their places in one map, and then their pages. It is large: keep one and use it again.
+/// Blocks to look up together, their places in one map, and then their pages. It is large: keep one and reuse
+/// it.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub struct Batch {
@@ -28,7 +29,7 @@ pub struct Batch {
     pub(crate) tags: [u64; Self::MOST],
     /// First and second.
     pub(crate) buckets: [[u32; Self::MOST]; 2],
-    /// Of those found.
+    /// Pages of the blocks found.
     pub(crate) pages: [u32; Self::MOST],
     /// Bit i: block i was found.
     found: u64,
@@ -91,7 +92,7 @@ impl Batch {
         assert!(at < self.len, "block {at} of a batch of {}", self.len);
     }
 
-    /// What slots of the first or the second bucket have above the page.
+    /// Tags of slots in the first or the second bucket: the bits above the page.
     #[inline]
     pub(crate) fn tag(&self, at: usize, nth: usize) -> u64 {
         if nth == 0 { self.tags[at] } else { self.tags[at] | WHICH }
@@ -115,15 +116,15 @@ pub(crate) fn each(mut bits: u64) -> impl Iterator<Item = usize> {
 }
 
 impl Map {
-    /// Fills a batch with blocks, as many as it takes, computes their places and has both buckets of each fetched into
-    /// the cache: for a writer, which needs both.
+    /// Fills a batch with as many blocks as it takes, computes their places, and prefetches both buckets of
+    /// each, because a writer needs both.
     #[inline]
     pub fn probe_batch(&self, blocks: impl IntoIterator<Item = (Vid, u32)>, batch: &mut Batch) {
         self.fill(blocks, batch, true);
     }
 
-    /// As [`Self::probe_batch`], but only the first buckets, where most keys are: for [`Self::find_batch`], which asks
-    /// for the second buckets that it needs.
+    /// As [`Self::probe_batch`], but prefetches only the first buckets, where most keys are.
+    /// [`Self::find_batch`] prefetches the second buckets that it needs.
     #[inline]
     pub fn probe_batch_first(&self, blocks: impl IntoIterator<Item = (Vid, u32)>, batch: &mut Batch) {
         self.fill(blocks, batch, false);
@@ -150,8 +151,8 @@ impl Map {
         }
     }
 
-    /// Looks into the first buckets, and asks for the second ones of what is not there. Work done between this and
-    /// [`Self::find_batch`], such as the announcement of the next batch, is done while those are on their way.
+    /// Looks into the first buckets, and prefetches the second buckets of blocks not found. Work between this
+    /// call and [`Self::find_batch`], such as announcing the next batch, overlaps with the prefetch.
     #[inline]
     pub fn begin_find(&self, batch: &mut Batch) {
         let all = batch.all();
@@ -160,8 +161,9 @@ impl Map {
         (batch.found, batch.begun) = (all & !missed, true);
     }
 
-    /// Looks for all blocks of a batch that was filled for this map, or for those that [`Self::begin_find`] has not
-    /// found. Each answer is what [`Self::find`] would have answered at some time since the look began.
+    /// Looks up all blocks of a batch that was filled for this map, or the blocks that [`Self::begin_find`]
+    /// has not found. Each result is one that [`Self::find`] would have returned at some time since the
+    /// lookup began.
     #[inline]
     pub fn find_batch(&self, batch: &mut Batch) {
         if !batch.begun {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The merged map of an SSD, `[VID,VBA] -> page`: an exact quotient cuckoo table that readers use without locks.
+//! The merged map of an SSD, `[VID,VBA] -> page`: an exact quotient cuckoo table that readers use without
+//! locks.
 //!
 //! ```text
 //!   key (48) --keyed permutation--> p      first = p mod m    rem = p div m    second = (H(rem) - first) mod m
@@ -12,21 +13,23 @@
 //!   image   | m buckets of 8 slots, one cache line each                       | stash |
 //!             0                                                           8 m   8 m + 64      words of 64 bits
 //! ```
-//! The permutation loses nothing, and bucket, `which` and `rem` give `p` back: no key is stored and no lookup ever
-//! matches falsely. A slot moves between its two buckets without a look at flash, and a scan of the table lists every
-//! mapped block. A bucket is a cache line, most keys are in their first bucket, and so most lookups touch one line.
+//! The permutation is reversible: bucket, `which` and `rem` give `p` back. So no key is stored, and no lookup
+//! ever matches falsely. A slot moves between its two buckets without a read of flash, and a scan of the
+//! table lists every mapped block. A bucket is a cache line, most keys are in their first bucket, and so most
+//! lookups touch one line.
 //!
-//! A key that finds no place by moving others goes to a small stash; sized for [`MAX_LOAD`], the table is never so
-//! full.
+//! A key for which no chain of moves makes room goes to a small stash. A table sized for [`MAX_LOAD`] never
+//! gets so full.
 //!
-//! There is one [`MapWriter`]. It tells every word that it changes to a log: that is the whole redo log of the map, and
-//! what [`MapWriter::redo`] takes. Readers ([`Map`]) take no lock; `map.rs` says why they are right all the same.
+//! There is one [`MapWriter`]. It reports every word that it changes to a log. This log is the whole redo log
+//! of the map, and [`MapWriter::redo`] takes it. Readers ([`Map`]) take no lock; `map.rs` says why that is
+//! correct.
 //!
-//! Whoever has many blocks at hand looks for them together, in a [`Batch`]: memory is asked for ahead, and processors
-//! with AVX-512 compute eight places at once.
+//! A caller with many blocks looks them up together, in a [`Batch`], which prefetches memory. Processors with
+//! AVX-512 compute eight places at once.
 //!
-//! The image depends on seed, sizes and the functions in `shape.rs`: whoever keeps an image keeps these, and a change
-//! of them is a new format. The crate knows nothing of flash, and of volumes only their ids.
+//! The image depends on seed, sizes and the functions in `shape.rs`. A change of any of them is a new format.
+//! The crate knows nothing of flash, and of volumes only their ids.
 
 mod batch;
 mod load;
@@ -54,7 +57,7 @@ pub use writer::{Full, MapWriter};
 /// The load a table is sized for, in percent.
 pub const MAX_LOAD: u64 = 93;
 
-/// The most words that one call of a [`MapWriter`] changes, and so tells its log.
+/// Most words that one call of a [`MapWriter`] changes and reports to its log.
 pub const MAX_CHANGES: usize = search::MAX_MOVES + 4;
 
 /// Slots of a bucket: a cache line of them.

@@ -9,7 +9,7 @@ use crate::{SLOTS, Step, step};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Buckets that are checked before their pages are told.
+/// Buckets that are checked before their pages are reported.
 const CHECKED: usize = 64;
 
 /// Words that are no image of this map.
@@ -60,10 +60,11 @@ pub enum BadImage {
 }
 
 impl MapWriter {
-    /// Sets words of the image, as [`Map::read_words`] gave them. [`Self::finish_load`] comes before any other use.
+    /// Sets words of the image that [`Map::read_words`] returned. [`Self::finish_load`] comes before any
+    /// other use.
     ///
     /// # Errors
-    /// [`BadImage::Beyond`] where the image has no such words; nothing is set then.
+    /// [`BadImage::Beyond`] where the image has no such words; then none is set.
     pub fn load_words(&mut self, first: u64, words: &[u64]) -> Result<(), BadImage> {
         let Some(target) = self.map.range(first, words.len()) else {
             let (count, words) = (words.len() as u64, self.map.words());
@@ -76,7 +77,7 @@ impl MapWriter {
         Ok(())
     }
 
-    /// Sets one word of the image, as the log was told it. [`Self::finish_load`] comes before any other use.
+    /// Sets one word of the image, as the log had it. [`Self::finish_load`] comes before any other use.
     ///
     /// # Errors
     /// As [`Self::load_words`].
@@ -84,15 +85,16 @@ impl MapWriter {
         self.load_words(index, &[value])
     }
 
-    /// Checks what was loaded and counts the keys; `each` is told every mapped page.
+    /// Checks the loaded words and counts the keys. Calls `each` with every mapped page.
     ///
-    /// Checked is of every word that it is empty or has a page below the map's `pages`, a remainder that is possible in
-    /// its bucket, and a volume id that is none of the reserved; of the stash also that its words go together and its
-    /// keys are in no other place. Not checked is that no key is twice in the table and no page is mapped twice.
+    /// Each word must be empty, or have a page below the map's `pages`, a remainder that is possible in its
+    /// bucket, and a volume id that is not reserved. Words of the stash must also form pairs, and their keys
+    /// must be in no other place. Not checked: a key that is twice in the table, and a page that is mapped
+    /// twice.
     ///
     /// # Errors
-    /// [`BadImage`], with the first word that is wrong. The map is not usable then before other words are loaded and
-    /// checked, or [`Self::clear`].
+    /// [`BadImage`] with the first wrong word. The map is unusable until other words are loaded and checked,
+    /// or [`Self::clear`].
     pub fn finish_load(&mut self, mut each: impl FnMut(u32)) -> Result<(), BadImage> {
         self.loading = true;
         let (mut len, mut pages) = (0u64, [0; CHECKED * SLOTS]);
@@ -112,7 +114,7 @@ impl MapWriter {
         Ok(())
     }
 
-    /// Removes every key. No log is told: whoever clears a map begins a new image.
+    /// Removes every key without a log entry: the caller begins a new image.
     pub fn clear(&mut self) {
         let (slots, tail) = (self.map.memory.words(), self.map.memory.tail());
         for word in &slots[..slots.len() - tail.len()] {
@@ -162,8 +164,8 @@ fn set(target: &AtomicU64, word: u64) {
     }
 }
 
-/// Checks the words of some buckets and puts the pages of those taken into `pages`, where there is room for eight a
-/// bucket: how many there are, or the bucket with a word that is wrong.
+/// Checks the words of some buckets and puts the pages of used slots into `pages`, which has room for eight
+/// per bucket. Returns how many there are, or the bucket with a wrong word.
 pub(crate) fn check(map: &Map, buckets: Range<u64>, pages: &mut [u32]) -> Result<usize, u64> {
     match map.vector {
         Some(vector) => vector.check(map, buckets, pages),

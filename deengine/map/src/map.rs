@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The readers' side, and why a reader without a lock is right beside the writer.
+//! The readers' side, and why a reader without a lock is correct beside the writer.
 //!
 //! ```text
 //!   writer, moving a key            1 store the new place     2 count the move     3 overwrite the old place
 //!   reader, on a miss               1 load the count          2 look everywhere    3 load the count: the same?
 //! ```
-//! **A hit is right**: a slot is one word that says which key it has and its page. While a key moves it is in two
-//! places, with the same page in both; a change of the page comes before or after.
+//! **A hit is right**: a slot is one word with its key and its page. While a key moves it is in two places,
+//! with the same page in both. A change of the page comes before or after the move.
 //!
-//! **A miss is right**: let n be the count that the reader saw first and last. It loads the count with `Acquire`, so the
-//! new places of the first n moves are there for it (each stored before its count, which is a `Release`). If one of its looks
-//! saw the old place of a later move overwritten, then its `Acquire` fence after the look pairs with the `Release` of
-//! that overwrite, which comes after the count of the move; the second load would have given more than n. So for this
-//! reader the key stayed in one place, and it looked there. Moves are counted in stripes by the key's remainder, so that
-//! moves of other keys rarely make a reader look again.
+//! **A miss is right**: let n be the count that the reader loaded first and last. It loads the count with
+//! `Acquire`, so it sees the new places of the first n moves, each of which is stored before its count (a
+//! `Release`). Suppose that one of its loads saw the old place of a later move overwritten. Then its
+//! `Acquire` fence after that load pairs with the `Release` of the overwrite, which comes after the count of
+//! the move. So the second load of the count would have returned more than n. Therefore the key stayed in one
+//! place for this reader, and the reader looked there. Moves are counted in stripes by the key's remainder,
+//! so that moves of other keys rarely make a reader repeat its lookup.
 //!
-//! The first look of a reader does without the count, as a hit needs none. So do those of a whole batch; what they miss
-//! is then looked for like a single block.
+//! The first look of a reader does not load the count, because a hit needs none. The same holds for a batch:
+//! blocks that it misses are then looked up one by one.
 
 use crate::memory::{Line, Memory};
 use crate::shape::{Shape, WHICH, block_of, key_of};
@@ -73,7 +74,7 @@ pub struct Probe {
     pub(crate) second: u32,
 }
 
-/// What the slots of a bucket have; bit i is slot i.
+/// Properties of the slots of a bucket; bit i is slot i.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Compared {
     /// The key looked for.
@@ -83,16 +84,16 @@ pub(crate) struct Compared {
 }
 
 impl Map {
-    /// A map for `entries` keys at [`MAX_LOAD`] with pages below `pages`, which may be 2^32 at most. Memory that is
-    /// not touched costs nothing.
+    /// A map for `entries` keys at [`MAX_LOAD`] with pages below `pages`, at most 2^32. Untouched memory
+    /// costs nothing.
     ///
     /// # Errors
-    /// `InvalidInput` for sizes that make no sense, or the operating system's error where it has no such memory.
+    /// `InvalidInput` for impossible sizes, or the operating system's error where there is no such memory.
     pub fn new(entries: u64, pages: u64, seed: u64) -> std::io::Result<(Arc<Self>, MapWriter)> {
         Self::build(Self::shape_for(entries, pages, seed)?, Vector::for_shape)
     }
 
-    /// As [`Self::new`], the same map, but without the instructions that only some processors have: to compare.
+    /// As [`Self::new`], without the instructions that only some processors have: for comparisons.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -202,9 +203,9 @@ impl Map {
         self.len() as f64 / self.shape.slots() as f64
     }
 
-    /// The mapped blocks in `count` buckets from `first_bucket` with their pages, and with bucket 0 those of the stash.
-    /// Beside a writer, and between two scans, an insertion may move a block from a bucket not yet scanned to one
-    /// already scanned.
+    /// The mapped blocks in `count` buckets from `first_bucket` with their pages; bucket 0 includes the
+    /// stash. Beside a writer, and between two scans, an insertion may move a block from a bucket not yet
+    /// scanned to a scanned one.
     pub fn scan(&self, first_bucket: u64, count: u64) -> impl Iterator<Item = (Vid, u32, u32)> + '_ {
         let end = first_bucket.saturating_add(count).min(self.shape.buckets);
         let stash = if first_bucket == 0 && count > 0 { self.stash.copy(self.memory.tail()) } else { [None; STASH] };
@@ -231,8 +232,8 @@ impl Map {
         self.memory.words().len() as u64
     }
 
-    /// Copies words of the image beside the writer. Each is as it was at some time during the copy: every change told to
-    /// the log since the copy began, replayed in order, makes the exact image of it.
+    /// Copies words of the image beside the writer. Each is as it was at some time during the copy. Replaying
+    /// every change that the log got since the copy began, in order, makes the exact image.
     ///
     /// # Panics
     /// If the words are not all in the image.
@@ -244,7 +245,7 @@ impl Map {
         fence(Ordering::Acquire);
     }
 
-    /// Words of the image, if there are so many.
+    /// Words of the image, if the image has this many.
     pub(crate) fn range(&self, first: u64, count: usize) -> Option<&[AtomicU64]> {
         let first = usize::try_from(first).ok()?;
         self.memory.words().get(first..first.checked_add(count)?)
@@ -272,8 +273,9 @@ impl Map {
 
     /// The page beside a tag in a bucket.
     ///
-    /// The page is the lowest bits of a slot, so `slot ^ tag` is the page where the tag is right and more than any page
-    /// where it is not. Without vectors the least of the eight says all, with no branch that could go wrong.
+    /// The page is the lowest bits of a slot, so `slot ^ tag` is the page where the tag matches, and more
+    /// than any page where it does not. Without vectors the minimum of the eight decides, without an
+    /// unpredictable branch.
     #[inline]
     pub(crate) fn look(&self, bucket: u64, tag: u64) -> Option<u32> {
         let (line, page_mask) = (self.memory.line(bucket), self.shape.page_mask);
@@ -284,13 +286,14 @@ impl Map {
                 (least <= page_mask, self.shape.page(least))
             }
         };
-        // Whoever got a page from a slot sees what was written before the page was entered, and whoever missed a key
-        // sees the count of the move that took it away.
+        // A reader that got a page from a slot sees the writes before the page was entered. A reader that
+        // missed a key sees the count of the move that took it away.
         fence(Ordering::Acquire);
         hit.then_some(page)
     }
 
-    /// Which slots of a bucket have a tag, and which are empty: for the writer, who needs no fence to see what it wrote.
+    /// Slots of a bucket that have a tag, and empty slots. Only the writer calls this, and needs no fence to
+    /// see its own writes.
     #[inline]
     pub(crate) fn compare(&self, bucket: u64, tag: u64) -> Compared {
         let line = self.memory.line(bucket);

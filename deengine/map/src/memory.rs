@@ -35,13 +35,14 @@ pub(crate) struct Memory {
     region: Arc<HostRegion>,
 }
 
-// SAFETY: all that is reached through `base` are atomics in memory that the region keeps alive wherever it is moved.
+// SAFETY: everything reached through `base` is an atomic in memory that the region keeps alive wherever it
+// moves.
 unsafe impl Send for Memory {}
 // SAFETY: as above; atomics may be shared.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Zeroed memory of `lines` lines and `tail` words more; what is never written costs nothing.
+    /// Zeroed memory of `lines` lines and `tail` words more. Memory that is never written costs nothing.
     pub(crate) fn new(lines: usize, tail: usize) -> std::io::Result<Self> {
         let too_large = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "a map beyond the address space");
         let words = lines.checked_mul(SLOTS).and_then(|slots| slots.checked_add(tail)).ok_or_else(too_large)?;
@@ -63,15 +64,16 @@ impl Memory {
     #[inline]
     pub(crate) fn line(&self, line: u64) -> &Line {
         let at = self.index(line);
-        // SAFETY: `index` checked that the line's words are among the `words` atomics at `base`, which the region keeps
-        // mapped as long as `self`; `new` checked the alignment of the first.
+        // SAFETY: `index` checked that the line's words are among the `words` atomics at `base`, which the
+        // region keeps mapped as long as `self`; `new` checked the alignment of the first.
         unsafe { self.base.add(at).cast::<Line>().as_ref() }
     }
 
     /// All words.
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `new` took the address from a slice of just these words; the region lives as long as `self`.
+        // SAFETY: `new` took the address from a slice of just these words; the region lives as long as
+        // `self`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 
@@ -81,8 +83,7 @@ impl Memory {
         &self.words()[self.lines * SLOTS..]
     }
 
-    /// Has a line fetched into the cache while something else is done. Does nothing where the processor has no
-    /// instruction that Rust names.
+    /// Prefetches a line into the cache. No effect where Rust names no such instruction of the processor.
     #[inline]
     pub(crate) fn prefetch(&self, line: u64) {
         let at = self.index(line);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `vector.rs` is for processors that it knows no instructions of: nothing.
+//! Stands in for `vector.rs` on processors without its instructions.
 
 use crate::batch::Batch;
 use crate::map::{Compared, Map};

@@ -13,7 +13,7 @@ use crate::map::Map;
 use crate::shape::WHICH;
 use std::sync::atomic::Ordering;
 
-/// Buckets looked at before an insertion gives up.
+/// Buckets that the search visits before an insertion fails.
 const SEARCH_NODES: usize = 2000;
 /// The longest chain. Four levels of eight-way branching are more than the nodes above.
 pub(crate) const MAX_MOVES: usize = 5;
@@ -117,8 +117,8 @@ impl Search {
     }
 }
 
-/// Where the keys of a full bucket could go, in the order to look there: keys first that would go to the first of their
-/// buckets, where readers look first.
+/// Buckets that the keys of a full bucket could move to, in the order of the search: first the keys that
+/// would move to their first bucket, where readers look first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ways {
     /// The other buckets of the keys.
@@ -148,7 +148,7 @@ impl Ways {
         ways
     }
 
-    /// Asks for the buckets that are looked at before all others.
+    /// Prefetches the buckets that the search visits first.
     #[inline]
     pub(crate) fn announce(&self, map: &Map) {
         self.buckets[..AHEAD].iter().for_each(|&bucket| map.memory.prefetch(bucket));

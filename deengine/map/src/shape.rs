@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where a key belongs and what a slot means: pure arithmetic, no memory.
+//! Places of keys and meaning of slots: pure arithmetic, no memory.
 //!
 //! ```text
 //!   key = vid (16) | vba (32)
@@ -23,7 +23,7 @@ pub(crate) const WHICH: u64 = 1 << 62;
 /// Bits of a slot below `valid` and `which`.
 const FIELD_BITS: u32 = 62;
 
-/// Sizes, seed and what is computed from them once.
+/// Sizes, seed, and constants computed from them once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Number of buckets, the `m` of the drawing.
@@ -46,8 +46,8 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of a table of `buckets` buckets or more with pages below `pages`: where the remainder would not fit
-    /// beside the page there are more. `None` where the sizes make no sense.
+    /// The shape of a table of at least `buckets` buckets with pages below `pages`. There are more buckets
+    /// where the remainder would not fit beside the page. `None` for impossible sizes.
     pub(crate) fn new(buckets: u64, pages: u64, seed: u64) -> Option<Self> {
         if pages == 0 || pages > 1 << 32 || buckets > 1 << 32 {
             return None;
@@ -114,7 +114,7 @@ impl Shape {
         if hash >= bucket { difference } else { difference.wrapping_add(self.buckets) }
     }
 
-    /// What a slot of the first bucket has above the page.
+    /// Tag of a slot in the first bucket: the bits above the page.
     #[inline]
     pub(crate) fn tag(&self, rem: u64) -> u64 {
         VALID | rem.wrapping_shl(self.page_bits)
@@ -135,9 +135,9 @@ impl Shape {
 
     /// `p div m` without a division.
     ///
-    /// Let r = reciprocal and e = r m - 2^(64+shift), so 0 <= e < m. Then p r / 2^(64+shift) = p/m + p e / (m 2^(64+shift)).
-    /// The integer part is that of p/m if the second term is below 1/m, that is p e < 2^(64+shift); and it is, because
-    /// p < 2^48 and e < m <= 2^(shift+1).
+    /// Let r = reciprocal and e = r m - 2^(64+shift), so 0 <= e < m. Then p r / 2^(64+shift) = p/m + p e / (m
+    /// 2^(64+shift)). The integer part is that of p/m if the second term is below 1/m, that is p e <
+    /// 2^(64+shift); and it is, because p < 2^48 and e < m <= 2^(shift+1).
     #[inline]
     fn div(&self, p: u64) -> u64 {
         high(p, self.reciprocal).wrapping_shr(self.shift)
@@ -151,8 +151,8 @@ impl Shape {
         x ^ x >> HALF
     }
 
-    /// Each step of `permute` undone, the last first. `x ^ x >> 24` is its own inverse for 48 bits: it leaves the upper
-    /// half as it is.
+    /// Each step of `permute` undone, the last first. `x ^ x >> 24` is its own inverse for 48 bits: it leaves
+    /// the upper half as it is.
     #[inline]
     fn unpermute(&self, p: u64) -> u64 {
         let x = (p ^ p >> HALF).wrapping_mul(self.undo[1]) & KEY_MASK;
@@ -167,7 +167,7 @@ pub(crate) fn key_of(vid: Vid, vba: u32) -> u64 {
     u64::from(vid.get()) << 32 | u64::from(vba)
 }
 
-/// The block of a key; `None` where the volume id is one of the reserved ones or the key has more than 48 bits.
+/// The block of a key; `None` where the volume id is reserved or the key has more than 48 bits.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "taking 16 and 32 bits out of 48")]
 pub(crate) fn block_of(key: u64) -> Option<(Vid, u32)> {
@@ -193,7 +193,8 @@ fn factor(draw: &mut impl FnMut() -> u64) -> u64 {
     }
 }
 
-/// The inverse of an odd number modulo 2^48, by Newton's iteration: each turn doubles the bits that are right, from 3.
+/// The inverse of an odd number modulo 2^48, by Newton's iteration: each turn doubles the bits that are
+/// right, from 3.
 fn inverse(odd: u64) -> u64 {
     let mut x = odd;
     for _ in 0..5 {

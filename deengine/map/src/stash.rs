@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The stash: the few keys that found no place. Two words each, so that a reader needs a version to see a pair whole.
+//! The stash: the few keys for which the table had no place. An entry is two words, so that a reader needs a
+//! version to see a pair whole.
 //!
 //! ```text
 //!   word 2 i       |valid|      zeros      |          key (48)           |       both words are 0 where there is no entry
 //!   word 2 i + 1   |      zeros      |            page (32)              |
 //! ```
-//! The version is odd while the writer changes words. A reader takes what it read between two loads of the same even
-//! version. Sized for its load the map has an empty stash, and then a reader loads one word.
+//! The version is odd while the writer changes words. A reader uses words that it read between two loads of
+//! the same even version. A map sized for its load has an empty stash, and then a reader loads one word.
 
 use crate::map::Counter;
 use crate::shape::VALID;
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// Entries.
 pub(crate) const STASH: usize = 32;
 
-/// What goes with the words of the stash and is not in the image.
+/// Version and count of the stash, which are not in the image.
 #[derive(Debug, Default)]
 pub(crate) struct Stash {
     count: Counter,
@@ -29,8 +30,8 @@ impl Stash {
         usize::try_from(self.count.get()).unwrap_or(STASH)
     }
 
-    /// Whether there are none. The fence pairs with the `Release` store of the count: who sees an entry gone sees where
-    /// it went.
+    /// Whether the stash is empty. The fence pairs with the `Release` store of the count: a reader that sees
+    /// an entry gone sees its new place.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         let empty = self.count.get() == 0;
@@ -54,7 +55,8 @@ impl Stash {
         self.whole(|| std::array::from_fn(|at| key(words, at).map(|key| (key, page(words, at)))))
     }
 
-    /// Runs `change`, of the writer, so that readers see all of it or nothing; afterwards there are `count` entries.
+    /// Runs the writer's `change`, so that readers see all of it or nothing. Afterwards there are `count`
+    /// entries.
     pub(crate) fn change(&self, count: usize, change: impl FnOnce()) {
         let version = self.version.get();
         self.version.set(version.wrapping_add(1));
@@ -65,7 +67,7 @@ impl Stash {
         self.count.set(count as u64);
     }
 
-    /// What `read` says of words that did not change meanwhile.
+    /// Result of `read` on words that did not change meanwhile.
     fn whole<T>(&self, read: impl Fn() -> T) -> T {
         loop {
             let before = self.version.get();

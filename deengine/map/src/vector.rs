@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Eight keys, or the eight slots of a bucket, at once: the only place that deals in instructions which not every
+//! Eight keys, or the eight slots of a bucket, at once: the only module with instructions that not every
 //! processor has.
 //!
-//! A bucket is read with one load of 64 bytes, as assembly, because Rust has no atomic access of that size. **Why that
-//! is right.** For the compiler the assembly may do whatever memory allows, so what counts is what it does: it stands for
-//! eight relaxed loads, one for each lane. Processors do no access to an aligned word of 8 bytes in halves; the manuals
-//! promise that for single words and, where there is AVX, for aligned 16 bytes. That a load of an aligned line is made of
-//! such parts, in whatever order, they do not say in so many words; every processor with these instructions reads 32
-//! or 64 bytes at a time, and a test here looks for torn words. No order among the eight is needed: the argument at the
-//! head of `map.rs` has it between looks, and there this processor never lets a load overtake an earlier one; the
-//! compiler is held back by the same `Acquire` fences that follow the relaxed loads.
+//! One load of 64 bytes reads a bucket. It is assembly, because Rust has no atomic access of that size. **Why
+//! that is correct.** To the compiler the assembly may do anything that memory allows, so its actual effect
+//! counts: eight relaxed loads, one for each lane. Processors never split an access to an aligned word of 8
+//! bytes. The manuals promise that for single words and, with AVX, for aligned 16 bytes. They do not promise
+//! that a load of an aligned line consists of such parts. But every processor with these instructions reads
+//! 32 or 64 bytes at a time, and a test here searches for torn words.
+//!
+//! The eight loads need no order among them. The argument in `map.rs` needs an order between lookups. There
+//! this processor never lets a load overtake an earlier one, and the `Acquire` fences after the relaxed loads
+//! hold back the compiler.
 #![expect(unsafe_code, reason = "instructions of one processor, chosen at run time")]
 
 use crate::SLOTS;
@@ -34,7 +36,7 @@ pub(crate) struct Vector {
 }
 
 impl Vector {
-    /// What this processor offers for maps of this shape.
+    /// Vector functions of this processor for maps of this shape.
     pub(crate) fn for_shape(shape: &Shape) -> Option<Self> {
         let has = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512dq")
@@ -109,8 +111,9 @@ impl Vector {
     #[inline]
     pub(crate) fn compare(self, line: &Line, tag: u64, page_mask: u64) -> Compared {
         let (hit, empty);
-        // SAFETY: `self` exists only where the processor has these instructions. They read the line, which a reference
-        // keeps alive and aligned to its 64 bytes (`Memory`), in a way that the head of this file finds right.
+        // SAFETY: `self` exists only where the processor has these instructions. They read the line, which a
+        // reference keeps alive and aligned to its 64 bytes (`Memory`). The module's comment says why that is
+        // atomic enough.
         unsafe {
             asm!(
                 "vmovdqa64 zmm16, [{line}]",
@@ -151,7 +154,7 @@ fn load(line: &Line) -> __m512i {
     words
 }
 
-// By value: what `std` has to go through pointers checks these in this profile, at a price.
+// By value: the pointer methods of `std` are checked in this profile, which costs time.
 
 #[inline]
 #[target_feature(enable = "avx512f")]

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[error("the map has no place for another block")]
 pub struct Full;
 
-/// Changes the map. Every call tells its `log` each word that it changes, in order, as (index in the image, new value).
-/// A call is whole only with all of them, [`crate::MAX_CHANGES`] at most.
+/// Changes the map. Every call reports each word that it changes to `log`, in order, as (index in the image,
+/// new value). A call is complete only with all of them, at most [`crate::MAX_CHANGES`].
 #[derive(Debug)]
 pub struct MapWriter {
     pub(crate) map: Arc<Map>,
@@ -26,12 +26,11 @@ pub struct MapWriter {
     pub(crate) loading: bool,
 }
 
-/// A new key goes to its first bucket while that has so many empty slots, later to the emptier of the two. Always the
-/// first would be better for readers, who look there first, by a few percent of keys; always the emptier would spare
-/// insertions some moves. In the bench this gives nearly the best of each.
+/// A new key goes to its first bucket while that bucket has at least this many empty slots, else to the
+/// emptier of the two. Readers look into the first bucket first; the emptier one saves moves.
 const ENOUGH: u32 = 4;
 
-/// A bucket and what it has for a key.
+/// A bucket and its slots for a key.
 #[derive(Clone, Copy)]
 struct Found {
     bucket: u64,
@@ -106,7 +105,7 @@ impl MapWriter {
             return Ok(Some(self.set_stashed(at, page, log)));
         }
         let content = probe.tag | u64::from(page);
-        if !self.settle(first, second, content, log) {
+        if !self.place_key(first, second, content, log) {
             let at = self.stash_gap().ok_or(Full)?;
             self.change_stash(at, VALID | probe.key, page, log);
         }
@@ -114,8 +113,8 @@ impl MapWriter {
         Ok(None)
     }
 
-    /// Looks ahead, of a batch whose blocks are about to be inserted: where both buckets of a new block are full, asks
-    /// for the buckets that others could move to.
+    /// Prefetches for a batch whose blocks are about to be inserted: where both buckets of a new block are
+    /// full, the buckets to which other keys could move.
     #[inline]
     pub fn announce(&self, batch: &Batch) {
         for at in each(self.map.crowded(batch)) {
@@ -152,7 +151,8 @@ impl MapWriter {
         Some(page)
     }
 
-    /// Changes the page of a block from `from` to `to`, only where the block is mapped to `from`; whether it was.
+    /// Changes the page of a block from `from` to `to`, if the block is mapped to `from`. Returns whether it
+    /// was.
     ///
     /// # Panics
     /// As [`Self::insert`].
@@ -203,7 +203,7 @@ impl MapWriter {
         self.map.memory.line(at.bucket)[at.slot].load(Ordering::Relaxed)
     }
 
-    /// `Release`: who sees the word sees what was written before it: the page's own records, the count of a move.
+    /// `Release`: a reader of the word sees the writes before it: the page's record, the count of a move.
     #[inline]
     fn store(&self, at: At, content: u64, log: &mut impl FnMut(u64, u64)) {
         self.map.memory.line(at.bucket)[at.slot].store(content, Ordering::Release);
@@ -219,7 +219,7 @@ impl MapWriter {
     }
 
     /// Puts a key that is not in the table into one of its buckets, moving others where it must.
-    fn settle(&mut self, first: Found, second: Found, content: u64, log: &mut impl FnMut(u64, u64)) -> bool {
+    fn place_key(&mut self, first: Found, second: Found, content: u64, log: &mut impl FnMut(u64, u64)) -> bool {
         let (firsts, seconds) = (first.room(), second.room());
         // As an index, because which it is cannot be foreseen: a branch would often go wrong.
         let at = match [first, second][usize::from(firsts < ENOUGH && seconds > firsts)].empty() {
@@ -233,8 +233,8 @@ impl MapWriter {
         true
     }
 
-    /// Moves keys until a slot of one of two full buckets may be overwritten, which is the next thing to do. The moves
-    /// are made from the chain's end, so that each key is in the table at every moment.
+    /// Moves keys until a slot of one of two full buckets may be overwritten, which the caller does next. The
+    /// moves begin at the chain's end, so that each key is in the table at every moment.
     fn make_room(&mut self, first: u64, second: u64, log: &mut impl FnMut(u64, u64)) -> Option<At> {
         let chain = self.search.run(&self.map, first, second)?;
         let steps = chain.steps();
@@ -305,7 +305,7 @@ impl MapWriter {
         let probe = self.map.place_of(key);
         let first = self.look(u64::from(probe.first), probe.tag);
         let second = self.look(u64::from(probe.second), probe.tag | WHICH);
-        if self.settle(first, second, probe.tag | u64::from(page), log) {
+        if self.place_key(first, second, probe.tag | u64::from(page), log) {
             self.count_move(self.map.shape.rem(probe.tag));
             self.change_stash(at, 0, 0, log);
         }

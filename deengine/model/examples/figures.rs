@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Prints what each preset must reach and what the model gives: `cargo run --release -p gnstor-model --example figures`.
-//! With arguments: these presets only, or files of one's own.
+//! Prints the figures that each preset must reach and the model's: `cargo run --release -p gnstor-model
+//! --example figures`. Arguments: presets, or preset files.
 
 use gnstor_model::{Preset, measure};
 use std::process::ExitCode;

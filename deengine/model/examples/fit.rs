@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fits what a data sheet does not say: `cargo run --release -p gnstor-model --example fit -- NAME`.
+//! Fits the values that a data sheet lacks: `cargo run --release -p gnstor-model --example fit -- NAME`.
 //!
-//! Prints `program_ns` for the preset's sequential write figure, then `over_provisioning_permille` for its steady random write figure,
-//! and how the latter moves with the size of the SSD that it was measured on.
+//! Prints `program_ns` for the preset's sequential write figure, then `over_provisioning_permille` for its
+//! steady random write figure, and how the latter depends on the size of the SSD.
 
 use gnstor_model::{Figure, Op, Pattern, Preset, State, measure::measure};
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When a plane of a die is busy: everything up to `free`, but for a few gaps that other work may still fill.
+//! When a plane of a die is busy: always before `free`, except for a few gaps that other work may still fill.
 //!
 //! ```text
 //!   |##sense##|     gap     |####program####|......free
 //!              ^-- work booked from here runs in the gap, is suspended for the program, and ends behind it
 //! ```
-//! Work is booked as soon as it is known, and some of it begins late: a program whose data is still being collected, an erase that waits
-//! for programs elsewhere. A controller would use the plane until then, so the hole is kept. What does not fit in it is suspended and
-//! resumed, as flash can, so that no time is lost between pieces of work. Few holes are kept: the oldest gives way.
+//! Work is booked as soon as it is known, and some of it begins late: a program whose data is still being
+//! collected, an erase that waits for programs elsewhere. A controller would use the plane until then, so the
+//! gap is kept. Work that does not fit into it is suspended and resumed, as flash can do. Few gaps are kept:
+//! the oldest is dropped.
 
 /// Holes kept for one plane.
 const GAPS: usize = 6;
@@ -72,7 +73,7 @@ impl Calendar {
         self.free
     }
 
-    /// Uses the gaps from `from` on; where that ends, and what is left to do.
+    /// Uses the gaps from `from` on. Returns where that ends, and how much work is left.
     fn fill_gaps(&mut self, from: u64, span: u64) -> (u64, u64) {
         let (mut end, mut left, mut index) = (from, span, 0);
         while index < self.count && left > 0 {

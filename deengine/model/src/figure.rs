@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a preset must reach: a figure, the load under which it holds, and where it comes from.
+//! A figure that a preset must reach, the load under which it holds, and its source.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The source of a figure that nobody published: our own estimate.
+/// The source of a figure without a publication: our own estimate.
 pub const MODELLED: &str = "modelled";
 
 /// One published figure of an SSD, or an estimate of ours.
@@ -15,19 +15,19 @@ pub struct Figure {
     pub what: Workload,
     /// The figure, in `unit`.
     pub value: f64,
-    /// What it counts.
+    /// Unit.
     pub unit: Measure,
     /// Whether it must be met or is only a limit.
     #[serde(default)]
     pub bound: Bound,
     /// The state of the SSD in which it holds.
     pub state: State,
-    /// Who published it, or [`MODELLED`].
+    /// Publisher, or [`MODELLED`].
     pub source: String,
 }
 
 impl Figure {
-    /// Somebody else than us says so: the model is held to it.
+    /// Whether the figure is published, so that the model must reach it.
     pub fn is_sourced(&self) -> bool {
         self.source != MODELLED
     }
@@ -95,7 +95,7 @@ pub enum Pattern {
 pub enum State {
     /// Written at most once: nothing is collected.
     Fresh,
-    /// Filled, then overwritten twice at random: what is written is paid for by collection.
+    /// Filled, then overwritten twice at random: collection costs a share of each write.
     Steady,
 }
 
@@ -108,7 +108,7 @@ impl fmt::Display for State {
     }
 }
 
-/// What a figure counts.
+/// Unit of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum Measure {
     /// 10^6 bytes a second.
@@ -132,7 +132,7 @@ impl fmt::Display for Measure {
     }
 }
 
-/// How a figure is to be read.
+/// Kind of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {

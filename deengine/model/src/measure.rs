@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Measures what a preset achieves: a small SSD without data, driven in virtual time by a closed loop.
+//! Measures a preset: a small SSD without data, driven in virtual time by a closed loop.
 //!
 //! ```text
 //!   depth commands in flight  ->  Ssd (map, two streams, greedy collection)  ->  Timing
 //!          ^---- the next one when one is done ----'
 //! ```
-//! The [`Ssd`] here is no FTL: it keeps just enough to give [`Timing`] the calls that an FTL gives, in the same order, so that a steady
-//! state is reached by collection. It serves the tests, `examples/figures.rs`, and whoever writes a preset of one's own.
+//! The [`Ssd`] here is no FTL. It keeps just enough to give [`Timing`] the calls of an FTL, in the same
+//! order, so that collection leads to a steady state. Tests use it, `examples/figures.rs`, and users who
+//! write presets.
 //!
 //! [`Timing`]: crate::Timing
 
@@ -22,7 +23,7 @@ use gnstor_proto::placement::mix64;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What a load achieved.
+/// Results of a load.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Outcome {
     /// Commands a second.
@@ -46,10 +47,11 @@ impl Outcome {
     }
 }
 
-/// Runs `what` on a new SSD of about `logical_pages` (at least that many), brought into `state` first.
+/// Runs `what` on a new SSD of at least `logical_pages`, brought into `state` first.
 ///
-/// Give at least 2 GiB for a steady figure of the large presets. Below, a superblock cannot get smaller and there are few of them: half a
-/// superblock more or less to spare shows, and writes come out some per cent too fast.
+/// Give at least 2 GiB for a steady figure of the large presets. Below that there are few superblocks,
+/// because they cannot get smaller. Then half a superblock of spare space shows, and writes are some per cent
+/// too fast.
 ///
 /// # Errors
 /// When the preset's shape allows no SSD of that size.
@@ -59,7 +61,7 @@ pub fn measure(preset: &Preset, what: Workload, state: State, logical_pages: u32
     let mut load = Load { number: 0, logical_pages, in_flight: BinaryHeap::new() };
     let commands = match (what.op, state) {
         (Op::Write, State::Steady) => {
-            // A whole overwrite: what the fill left side by side still comes up for collection in waves.
+            // A whole overwrite: pages that the fill wrote side by side still come to collection in waves.
             load.precondition(&mut ssd);
             return Ok(load.run(&mut ssd, what, logical_pages / what.blocks));
         }
@@ -83,7 +85,7 @@ struct Load {
 }
 
 impl Load {
-    /// A sequential fill and two random overwrites, with so much in flight that only the SSD sets the pace.
+    /// A sequential fill and two random overwrites, deep enough that only the SSD limits the rate.
     fn precondition(&mut self, ssd: &mut Ssd) {
         let fill = Workload { op: Op::Write, pattern: Pattern::Sequential, blocks: 16, depth: 256 };
         self.run(ssd, fill, self.logical_pages / 16);
@@ -92,7 +94,7 @@ impl Load {
         self.number = 0;
     }
 
-    /// Issues so many commands, the next one always when one is done.
+    /// Issues this many commands, each when an earlier one is done.
     fn run(&mut self, ssd: &mut Ssd, what: Workload, commands: u32) -> Outcome {
         let (host_before, flash_before) = ssd.written();
         let begin = self.in_flight.peek().map_or(Time::ZERO, |first| first.0);

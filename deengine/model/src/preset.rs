@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The figures of a modelled SSD: what it is made of, what each part costs, and what it must reach.
+//! The figures of a modelled SSD: its parts, the cost of each, and the figures that it must reach.
 //!
-//! Those that come with the crate are files of `presets/`, in the same format as a user's own: every number stands there beside its
-//! source or the arithmetic that gave it.
+//! The crate's presets are files of `presets/`, in the same format as a user's own. Every number stands
+//! beside its source or the arithmetic behind it.
 
 mod change;
 mod checks;
@@ -27,11 +27,12 @@ pub struct Preset {
     pub shape: Shape,
     /// Each plane senses on its own, as recent flash does. Otherwise a sense holds the whole die.
     pub independent_planes: bool,
-    /// Serial firmware time of a read command, ns: what one command costs the next.
+    /// Serial firmware time of a read command, ns: one command delays the next by it.
     pub fw_read_ns: u64,
     /// Serial firmware time of any other command, ns.
     pub fw_write_ns: u64,
-    /// Latency of the permission check and the map's hashes, ns. Pipelined: it delays a command, not the next one.
+    /// Latency of the permission check and the map's hashes, ns. Pipelined: it delays a command, not the next
+    /// one.
     pub hash_ns: u64,
     /// All other pipelined latency of a read (front end, error correction, completion), ns.
     pub fixed_read_ns: u64,
@@ -53,13 +54,13 @@ pub struct Preset {
     pub over_provisioning_permille: u32,
     /// 4 KiB pages of write buffer.
     pub buffer_pages: u32,
-    /// What is in the write buffer survives a power failure.
+    /// Whether the write buffer survives a power failure.
     pub power_protected: bool,
     /// How space is won back.
     pub collection: Collection,
-    /// What goes wrong by itself.
+    /// Faults at a rate.
     pub faults: FaultPlan,
-    /// What the model must reach.
+    /// Figures that the model must reach.
     pub figures: Vec<Figure>,
 }
 
@@ -98,8 +99,8 @@ impl Preset {
         Some(Self::from_toml(text).expect("the crate's own presets are checked by its tests"))
     }
 
-    /// A preset of one's own. `base` names the preset whose figures hold for the keys that are left out; without it every key must be
-    /// there. `presets/example.toml` explains each.
+    /// Reads a user's preset. `base` names the preset that fills in missing keys; without it every key must
+    /// be there. `presets/example.toml` explains each.
     pub fn from_toml(text: &str) -> Result<Self, PresetError> {
         let file: file::PresetFile = toml::from_str(text)?;
         Self::try_from(file)
@@ -110,7 +111,7 @@ impl Preset {
         toml::to_string(&file::PresetFile::from(self)).expect("numbers, words and a list of them are TOML")
     }
 
-    /// What the model must reach.
+    /// Figures that the model must reach.
     pub fn figures(&self) -> &[Figure] {
         &self.figures
     }
@@ -127,9 +128,10 @@ impl Preset {
         logical_pages.saturating_add(spare)
     }
 
-    /// The geometry of an SSD with this many logical pages: over-provisioned space and [`Self::reserved_superblocks`] included. Blocks get
-    /// fewer rows than the shape says where there would be fewer than 256 superblocks, and as many as leave the least beyond what was
-    /// asked for: an SSD with more spare space than the preset says would collect less.
+    /// The geometry of an SSD with this many logical pages, with over-provisioned space and
+    /// [`Self::reserved_superblocks`]. Blocks get fewer rows than the shape says where there would be fewer
+    /// than 256 superblocks. The rows are chosen so that the least space remains beyond the request: an SSD
+    /// with more spare space than the preset says would collect less.
     pub fn geometry(&self, logical_pages: u64) -> Result<Geometry, GeometryError> {
         let pages = self.physical_pages(logical_pages);
         let row = Geometry::new(Shape { rows: 1, ..self.shape }, 1)?.pages();
@@ -141,9 +143,10 @@ impl Preset {
         Geometry::new(Shape { rows, ..self.shape }, u32::try_from(superblocks).map_err(|_| GeometryError::TooLarge)?)
     }
 
-    /// Superblocks that an SSD should have beyond its over-provisioned space: two are open, and collection should start while all but
-    /// two of the others are still free. Then no stream waits for an erase that waits behind what the write buffer still holds, which on a
-    /// small SSD is more than a superblock, and collection there costs what it costs on a real one.
+    /// Superblocks that an SSD needs beyond its over-provisioned space. Two are open, and collection starts
+    /// while all but two of the others are still free. So no stream waits for an erase behind the write
+    /// buffer's programs. The buffer of a small SSD is larger than a superblock, and its collection costs as
+    /// much as a real SSD's.
     pub fn reserved_superblocks(&self, geometry: &Geometry) -> u32 {
         self.reserved(geometry.superblock_pages().into())
     }
@@ -217,7 +220,7 @@ pub enum PresetError {
     Setting {
         /// As it was given.
         setting: String,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
     /// Units do not nest.
@@ -247,7 +250,7 @@ pub enum PresetError {
     BufferTooSmall {
         /// Pages of write buffer.
         buffer_pages: u32,
-        /// What it takes at least.
+        /// Least value.
         least: u32,
     },
     /// More than a power failure leaves time to write.
@@ -257,7 +260,7 @@ pub enum PresetError {
     BufferBeyondEnergy {
         /// Pages of write buffer.
         buffer_pages: u32,
-        /// What the dump has room for.
+        /// Pages that a dump has room for.
         most: u32,
     },
     /// A figure makes no sense.
@@ -267,7 +270,7 @@ pub enum PresetError {
         index: usize,
         /// Its load.
         what: String,
-        /// What is wrong.
+        /// Reason.
         problem: &'static str,
     },
 }

@@ -7,18 +7,19 @@
 //!                                                ^-- program on the die <- channel <- unit full, in the background
 //!   collect sense on a plane -> channel -> (collection buffer) -> channel -> program
 //! ```
-//! The firmware serves in order, so it is one "free from" time. A plane is a [`Calendar`], channels and PCIe are [`Lane`]s:
-//! both can be booked before what was booked already. A sense holds its plane until the page has left over the channel; where planes
-//! cannot sense on their own, it holds the die. A program or an erase holds all planes of the die.
+//! The firmware serves in order, so a single "free from" time describes it. A plane is a [`Calendar`],
+//! channels and PCIe are [`Link`]s: both can be booked before earlier bookings. A sense holds its plane until
+//! the page has left over the channel. Where planes cannot sense on their own, it holds the die. A program or
+//! an erase holds all planes of the die.
 
 use crate::calendar::Calendar;
-use crate::lane::Lane;
+use crate::link::Link;
 use crate::preset::Preset;
 use crate::write_buffer::WriteBuffer;
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Block, Geometry, Ppa, Unit};
 
-/// Who writes a unit.
+/// Writer of a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stream {
     /// Host data, from the write buffer.
@@ -40,12 +41,12 @@ pub struct Timing {
     planes: Vec<Calendar>,
     /// Time of each die, in percent.
     slow_percent: Vec<u32>,
-    channels: Vec<Lane>,
-    to_host: Lane,
-    from_host: Lane,
+    channels: Vec<Link>,
+    to_host: Link,
+    from_host: Link,
     buffer: WriteBuffer,
-    /// When the last program of the host's and of collection's stream on each die ends: gaps never let one overtake the other, because
-    /// the rows of a block are programmed in order.
+    /// When the last program of the host's and of collection's stream on each die ends. Gaps never let one
+    /// overtake the other, because the rows of a block are programmed in order.
     last_program: Vec<[Time; 2]>,
     drained: Time,
 }
@@ -67,8 +68,8 @@ struct Costs {
 
 impl Costs {
     fn of(preset: &Preset, geometry: &Geometry) -> Self {
-        // A small SSD has blocks of fewer rows than the real one: each takes its share of the erase, so that a page written costs
-        // as much erasing at every size.
+        // A small SSD has blocks of fewer rows than the real one. Each takes its share of the erase, so that
+        // a written page costs as much erase time at every size.
         let erase_ps = u128::from(preset.erase_ns) * 1000 * u128::from(geometry.rows());
         let erase_ps = erase_ps / u128::from(preset.shape.rows.max(1));
         Self {
@@ -88,7 +89,7 @@ impl Timing {
     pub fn new(preset: &Preset, geometry: &Geometry) -> Self {
         let dies = geometry.dies() as usize;
         let planes_per_die = if preset.independent_planes { preset.shape.planes.max(1) as usize } else { 1 };
-        let channel = || Lane::new(preset.channel_bytes_per_s);
+        let channel = || Link::new(preset.channel_bytes_per_s);
         Self {
             null: preset.is_null(),
             costs: Costs::of(preset, geometry),
@@ -98,8 +99,8 @@ impl Timing {
             planes: vec![Calendar::default(); dies * planes_per_die],
             slow_percent: vec![100; dies],
             channels: (0..geometry.shape().channels).map(|_| channel()).collect(),
-            to_host: Lane::new(preset.to_host_bytes_per_s),
-            from_host: Lane::new(preset.from_host_bytes_per_s),
+            to_host: Link::new(preset.to_host_bytes_per_s),
+            from_host: Link::new(preset.from_host_bytes_per_s),
             buffer: WriteBuffer::new(preset.buffer_pages, geometry.unit_pages()),
             last_program: vec![[Time::ZERO; 2]; dies],
             drained: Time::ZERO,
@@ -134,8 +135,9 @@ impl Timing {
         self.firmware_free
     }
 
-    /// Reads the pages `on_flash` (in the order of the request: neighbours in one sensed flash page are sensed together) and
-    /// `buffered` blocks from the write buffer or zeros, and sends all to the host; when the last has arrived.
+    /// Reads the pages `on_flash`, in the order of the request, and `buffered` blocks from the write buffer
+    /// or zeros. Neighbours in one sensed flash page are sensed together. Returns when the last has arrived
+    /// at the host.
     pub fn read(&mut self, accepted: Time, on_flash: &[Ppa], buffered: u32) -> Time {
         if self.null {
             return accepted;
@@ -159,9 +161,9 @@ impl Timing {
         self.from_host.book(room, blocks)
     }
 
-    /// Programs a full unit, not before `from`; the time from which flash has it. A unit of the host's stream leaves the write buffer
-    /// then. The units of one stream on one die are programmed in the order of the calls. `from` must not be before the time that
-    /// [`Self::erase`] gave for the unit's block.
+    /// Programs a full unit, not before `from`. Returns when flash has it; then a unit of the host's stream
+    /// leaves the write buffer. The units of one stream on one die are programmed in the order of the calls.
+    /// `from` must not be before the time that [`Self::erase`] returned for the unit's block.
     pub fn program(&mut self, from: Time, unit: Unit, stream: Stream) -> Time {
         if self.null {
             return from;
@@ -184,14 +186,15 @@ impl Timing {
         at(end)
     }
 
-    /// `blocks` pages of the host's next unit hold no host data: padding, or pages of the firmware's own. They took no room in the
-    /// write buffer, so the next [`Self::program`] of the host's stream gives back that many fewer.
+    /// `blocks` pages of the host's next unit hold no host data: padding, or pages of the firmware's own.
+    /// They took no room in the write buffer, so the next [`Self::program`] of the host's stream frees that
+    /// many fewer.
     pub fn pad(&mut self, blocks: u32) {
         self.buffer.pad(blocks);
     }
 
-    /// Collection senses these pages and moves them over the channels into its buffer; when the last is there. Give it a unit's pages
-    /// at once, so that neighbours share a sense.
+    /// Collection senses these pages and moves them over the channels into its buffer. Returns when the last
+    /// is there. Give it all pages of a unit at once, so that neighbours share a sense.
     pub fn collect(&mut self, from: Time, pages: &[Ppa]) -> Time {
         if self.null {
             return from;
@@ -216,7 +219,7 @@ impl Timing {
         at(self.book(planes, from.as_ps(), erase_ps))
     }
 
-    /// When every program booked so far is done: what a Flush waits for.
+    /// When every program booked so far is done: a Flush waits for it.
     #[inline]
     pub fn drained(&self) -> Time {
         self.drained
@@ -230,16 +233,16 @@ impl Timing {
         }
     }
 
-    /// Asks for what is kept of this page's plane, ahead of [`Self::read`].
+    /// Prefetches the state of this page's plane, ahead of [`Self::read`].
     #[inline]
     pub fn announce(&self, page: Ppa) {
-        let (_, plane) = self.plane_of(page);
+        let (_, plane) = self.plink_of(page);
         self.planes[plane].announce();
     }
 
     /// The die that a page is on, and its plane.
     #[inline]
-    fn plane_of(&self, page: Ppa) -> (u32, usize) {
+    fn plink_of(&self, page: Ppa) -> (u32, usize) {
         let unit = self.geometry.unit_of(page);
         let die = self.geometry.die_of(unit);
         let slot = page.0 - self.geometry.first_page(unit).0;
@@ -248,7 +251,7 @@ impl Timing {
 
     /// The plane is held until its register has been emptied over the channel.
     fn sense(&mut self, from: Time, page: Ppa, pages: u32) -> Time {
-        let (die, plane) = self.plane_of(page);
+        let (die, plane) = self.plink_of(page);
         let channel = self.geometry.channel_of_die(die) as usize;
         let sense_ps = self.slowed(die, self.costs.sense_ps);
         let sensed = self.planes[plane].book(from.as_ps(), sense_ps);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Room in the write buffer: taken when a write's turn comes, given back when the unit with its data is programmed.
+//! Room in the write buffer: taken at a write's turn, given back when the unit with its data is programmed.
 //!
 //! ```text
 //!   admit(3 blocks) ... -> used -> release(unit at time t) -> given back to writes admitted from t on
 //! ```
-//! Writes are let in one after the other. A program frees the pages of its unit less those that hold no host data.
+//! Writes are admitted in order. A program frees the pages of its unit except pages without host data.
 
 use gnstor_base::time::Time;
 use std::cmp::Reverse;
@@ -15,7 +15,7 @@ use std::collections::BinaryHeap;
 pub(crate) struct WriteBuffer {
     pages: u32,
     used: u32,
-    /// When the last write was let in: nobody overtakes.
+    /// When the last write was admitted: no write overtakes another.
     admitted: Time,
     /// Units being programmed: when, and how many pages of the buffer that frees.
     leaving: BinaryHeap<Reverse<(Time, u32)>>,
@@ -30,8 +30,8 @@ impl WriteBuffer {
         Self { pages, used: 0, admitted: Time::ZERO, leaving, padding: 0 }
     }
 
-    /// Takes room for `blocks`; the time from which they have it. When nothing is being programmed, nothing will make room: the
-    /// blocks are let in beyond the limit, so that no write ever waits for itself.
+    /// Takes room for `blocks`. Returns when they have it. Where no program is running, no room will come:
+    /// then the blocks are admitted beyond the limit, so that a write never waits for itself.
     pub(crate) fn admit(&mut self, from: Time, blocks: u32) -> Time {
         let mut at = from.max(self.admitted);
         while let Some(&Reverse((leaves, pages))) = self.leaving.peek() {
@@ -61,7 +61,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Blocks in the buffer, those whose unit has been programmed since the last admission included.
+    /// Blocks in the buffer, including blocks whose unit has been programmed since the last admission.
     #[cfg(test)]
     pub(crate) fn used(&self) -> u32 {
         self.used

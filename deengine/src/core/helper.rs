@@ -50,7 +50,7 @@ impl Helper for Committer {
         if roster.is_to_settle(now)
             && let Some(mut commits) = ftl.try_commits()
         {
-            roster.settle_at(commits.settle(now));
+            roster.settle_at(commits.maintain(now));
             roster.note_change();
         }
         // One core alone does not wait for another.

@@ -411,7 +411,7 @@ impl Controller for Core {
             && (!roster.has_help() || roster.is_left_alone(now))
             && let Some(mut commits) = self.shared.ftl.try_commits()
         {
-            roster.settle_at(commits.settle(now));
+            roster.settle_at(commits.maintain(now));
             roster.note_change();
         }
         if roster.is_to_look(now)

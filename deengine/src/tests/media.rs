@@ -331,7 +331,7 @@ fn sizes() -> Sizes {
 /// left out, are in `flash` and `durable` (`tests/fuzz.rs` there).
 fn decode_all(bytes: &[u8]) {
     let sizes = sizes();
-    for kind in [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::Odometer] {
+    for kind in [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::SmartCounters] {
         let _ = Cell::decode(bytes, kind, 0);
     }
     let _ = PageHead::decode(bytes);

@@ -464,7 +464,7 @@ fn a_sweep_misses_nothing_that_a_core_commits() {
                 std::thread::yield_now();
             }
             let ftl = Arc::clone(&core.ssd().ftl);
-            assert_eq!((ftl.mapped(), ftl.window(vid(VOLUME))), (0, Vec::new()), "round {round}");
+            assert_eq!((ftl.mapped(), ftl.stamp_history(vid(VOLUME))), (0, Vec::new()), "round {round}");
             let next = VolumeEntry { generation: entry.generation + 1, version: 1, ..entry };
             let data = next.encode();
             let sqe = rig.daemon_sqe(opcode::VOLUME_ADD, data.as_bytes());

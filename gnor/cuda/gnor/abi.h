@@ -92,6 +92,8 @@ struct channel {
   gn_u32 cq_word;        // completions taken << 1, or CQ_LOCKED
   gn_u32 depth;          // blocks of each send queue, and receives: a power of two. No more commands are in flight to one SSD
   gn_u32 slot_bits[SLOTS / 32];  // taken
+  gn_u32 tickets;        // slots asked for, in the order of arrival (slots.cuh)
+  gn_u32 returned;       // slots given back, and tickets given up
   gn_u32 orphans[SLOTS / 32];    // slots of abandoned requests that have ended
   gn_u32 parked_bits[SLOTS / 32];  // requests that no thread has in hand
   gn_u32 uncalled;                 // requests that ended where nobody could call them back

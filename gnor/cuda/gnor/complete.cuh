@@ -60,7 +60,7 @@ GN_DEV void free_orphans(channel& c) {
       slot& r = c.slots[w * 32 + lowest(bits)];
       hold_data<S>(c, r, 0u - POOL_HELD);
       slot_reset<S>(r, S::ld(&r.done));
-      S::and_release(&c.slot_bits[w], ~(bits & (0u - bits)));
+      bits_give<S>(c, w, bits & (0u - bits));
     }
   }
 }
@@ -71,7 +71,7 @@ template <class S>
 GN_DEV void end_command(channel& c, gn_u32 cid, gn_u32 head, gn_u32 status, gn_u32 dw0, gn_u32 dw1) {
   slot& r = c.slots[head];
   gn_u32 ended = 1u | (status ? note_failure<S>(r, status, dw0, dw1) : 0u);
-  if (cid != head) S::and_release(&c.slot_bits[cid / 32], ~(1u << (cid & 31u)));
+  if (cid != head) slot_give<S>(c, cid);
   gn_u32 before = S::add_acqrel(&r.done, ended);  // pairs with the acquire in io_finished
   if (last_of_abandoned(before + ended)) orphan<S>(c, head);
 }

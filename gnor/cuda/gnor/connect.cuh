@@ -52,7 +52,9 @@ GN_DEV void connect_all(connect_args& a) {
     gn_u32 ssd = base + lane_id();
     bool waiting = ssd < c.ssds;
     if (waiting) write_receives(c, ssd);
-    gn_u32 cid = slots_take<S>(c, ALL, waiting, 0);  // a new channel has slots for all
+    gn_u32 ticket = 0;
+    // A new channel has slots for all.
+    gn_u32 cid = slots_take<S>(c, ALL, waiting ? WANTS_TICKET : WANTS_NONE, ticket, 0);
     io x;
     if (waiting) {
       write_connect(c, cid, ssd);

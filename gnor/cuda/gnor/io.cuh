@@ -44,16 +44,21 @@ struct io {
   gn_u32 vba;
   gn_u32 blocks : 16;
   gn_u32 sent : 16;    // blocks whose commands are all staged
-  gn_u32 attempt : 6;  // of a read: 0 = any replica, k = the k-th serving one. Of a write: the next replica of the part at `sent`
+  gn_u32 queued : 1;   // it waits for its first slot, and has a ticket
+  gn_u32 attempt : 5;  // of a read: 0 = any replica, k = the k-th serving one. Of a write: the next replica of the part at `sent`
   gn_u32 opcode : 2;
   gn_u32 flags : 2;
   gn_u32 head : 8;     // the request's slot, or IO_NONE
   gn_u32 cid : 8;      // command staged and not yet sent, or IO_NONE
   gn_u32 ssd : 6;      //   where it goes
   gn_u32 status;       // GN_PENDING until a request has ended
-  gn_u32 dw0, dw1;
+  union {
+    gn_u32 dw0;
+    gn_u32 ticket;     // while it is queued (slots.cuh)
+  };
+  gn_u32 dw1;
 
-  GN_DEV io() : address(0), key(0), vba(0), blocks(0), sent(0), attempt(0), opcode(0), flags(0), head(IO_NONE), cid(IO_NONE),
+  GN_DEV io() : address(0), key(0), vba(0), blocks(0), sent(0), queued(0), attempt(0), opcode(0), flags(0), head(IO_NONE), cid(IO_NONE),
                 ssd(0), status(GN_OK), dw0(0), dw1(0) {}
 };
 
@@ -186,8 +191,9 @@ GN_DEV gn_u32 io_place(const channel& c, const volume& v, const X& x, gn_u32 vba
 }
 
 // Stages the next command of each lane's request that is `active`, not all sent and has nothing staged. Where there was no slot for it,
-// it has nothing staged afterwards either: poll, then try again.
-template <class S, class X>
+// it has nothing staged afterwards either: poll, then try again. With QUEUES a request that has no slot gets its first one in its turn;
+// without, only one that no other request waits for, and the request may be dropped.
+template <class S, bool QUEUES = true, class X>
 GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u32 hint) {
   bool wants = active && !io_ended(x) && x.cid == IO_NONE && !io_all_sent(x);
   gn_u32 vba = x.vba + x.sent, ssd = PLACE_NONE, error = 0;
@@ -195,8 +201,9 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
   if (wants) ssd = io_place<S>(c, v, x, vba, hint, error, elsewhere);
   bool sends = wants && ssd != PLACE_NONE && !error;
   bool begins = wants && x.head == IO_NONE;
-  gn_u32 cid = slots_take<S>(c, mask, begins || sends, hint);
-  if (begins) x.head = cid & 0xffu;  // IO_NONE of NO_SLOT
+  slot_wish wish = begins && QUEUES ? (x.queued ? HAS_TICKET : WANTS_TICKET) : begins || sends ? WANTS_SPARE : WANTS_NONE;
+  gn_u32 cid = slots_take<S>(c, mask, wish, x.ticket, hint);
+  if (begins) x.head = cid & 0xffu, x.queued = QUEUES && cid == NO_SLOT;  // IO_NONE of NO_SLOT
   else if (sends && cid == NO_SLOT && (S::ld_acquire(&c.slots[x.head].done) & ~(gn_u32)REQ_FAILED) == io_issued(v, x)) cid = x.head;
   bool goes = wants && x.head != IO_NONE && (!sends || cid != NO_SLOT);
   gn_u32 moved = __ballot_sync(mask, goes && elsewhere);
@@ -294,6 +301,9 @@ template <class S, class X>
 GN_DEV void io_abandon(channel& c, const volume& v, gn_u32 mask, bool gives_up, X& x) {
   gives_up = gives_up && !io_ended(x);
   if (!__any_sync(mask, gives_up)) return;
+  bool queued = gives_up && x.queued;
+  tickets_give<S>(c, mask, queued);
+  if (queued) x.queued = x.dw0 = 0;
   in_turns<S>(mask, gives_up, [&] {
     bool pooled = x.blocks && (has_pieces(x) || pool_owns(c.data, x.address)), staged = x.cid != IO_NONE;
     gn_u32 cid = x.cid, head = x.head;
@@ -304,7 +314,7 @@ GN_DEV void io_abandon(channel& c, const volume& v, gn_u32 mask, bool gives_up, 
     r.pool_addr = !pooled ? 0 : has_pieces(x) ? keep_buffer(c, head, x.address) : x.address;
     r.pool_bytes = x.blocks * GN_BLOCK;
     hold_data<S>(c, r, POOL_HELD);
-    if (staged && cid != head) S::and_release(&c.slot_bits[cid / 32], ~(1u << (cid & 31u)));
+    if (staged && cid != head) slot_give<S>(c, cid);
     gn_u32 left = REQ_ABANDONED - io_issued(v, x) + staged;  // what is staged will not be sent
     gn_u32 done = S::add_acqrel(&r.done, left) + left;       // pairs with the add of the last command's end
     if (!last_of_abandoned(done)) return;

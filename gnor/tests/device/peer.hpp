@@ -18,6 +18,7 @@ struct Peer {
     gn_u32 q, cid, opcode, vba, blocks, key;
     gn_u64 address, sequence;
     uint64_t due;          // step at which it starts, then at which it is answered
+    gn_u32 number = 0;     // of its queue's commands
     gn_u32 copies = 0;     // under way
     bool started = false, dropped = false, failed = false, is_answer = false;
     std::unique_ptr<Memory> data;
@@ -30,6 +31,7 @@ struct Peer {
     std::deque<Sent> sent;
     bool broken = false, reported = false;
     gn_u32 copies = 0, arrived = 0;
+    gn_u32 commands = 0, head = 0;   // commands that have come, and as many of them as responses have told by SQHD
     bool flush_known = false;
     gn_u32 flush_from = 0, flush_to = 0;
     std::vector<gn_u32> version;
@@ -48,6 +50,7 @@ struct Peer {
   unsigned rnr = 0, no_receive = 0, unexpected = 0, bad_copies = 0, torn_writes = 0;   // all bad
   gn_u64 reads[2] = {};   // taken by other SSDs than the first, by the first
   unsigned answered = 0, refused = 0, lost = 0, dumped = 0;
+  unsigned beyond_the_head = 0;   // commands for which the queue, as SQHD told it, had no entry; bad
   unsigned overtaken = 0;   // commands sent behind one that came later; bad
   static inline uint64_t clock = 0;
   static uint64_t read_clock() { return __atomic_load_n(&clock, __ATOMIC_RELAXED); }
@@ -179,10 +182,24 @@ struct Peer {
     }
   }
 
+  /// SQHD is honoured: the queue's tail does not reach the head that responses have told of.
+  gn_u32 check_head(gn_u32 q) {
+    Queue& queue = queues[q];
+    if (++queue.commands - queue.head >= 2 * r.cfg.depth) ++beyond_the_head;
+    return queue.commands;
+  }
+
+  /// A response to command `number` reports no head before the entry behind that command. More is not promised.
+  void tell_head(gn_u32 q, gn_u32 number) {
+    if (queues[q].head < number) queues[q].head = number;
+  }
+
   void on_capsule(gn_u32 q, const gn_u32* w, gn_u32 bytes) {
     check_credit(q);
+    gn_u32 number = check_head(q);
     if (r.cfg.in_order) check_order(q, w[0] >> 16);
     auto job = std::make_unique<Job>();
+    job->number = number;
     job->q = q, job->cid = w[0] >> 16, job->opcode = w[0] & 0xff;
     job->vba = w[10], job->blocks = (w[12] & 0xffff) + 1;
     job->address = static_cast<gn_u64>(w[7]) << 32 | w[6];
@@ -196,12 +213,14 @@ struct Peer {
       return;
     }
     if (!io || (r.cfg.instant && !r.cfg.bursts)) {
+      tell_head(q, number);
       push_response(q, job->cid, 0, 0x10000 | q);
       return;
     }
     if (job->opcode == IO_READ && rng.one_of(r.cfg.refuse_1_of)) {
       ++refused;
       const gn_u32 reasons[] = {REFUSED_NOT_HERE_YET, REFUSED_ASK_THE_FIRST, REFUSED_NOT_SERVING, COPY_DAMAGED, COPY_UNREADABLE, 1};
+      tell_head(q, number);
       push_response(q, job->cid, 0x182, reasons[rng.below(6)]);
       return;
     }
@@ -249,6 +268,7 @@ struct Peer {
       Queue& queue = queues[job->second->q];
       if (items[i] >> hca::ANSWERED_STATUS_SHIFT != hca::COPY_OK && !queue.broken) ++bad_copies;
       queue.copies -= job->second->copies;
+      tell_head(job->second->q, job->second->number);
       jobs.erase(job);
       answers.erase(slot);
       ++answered;
@@ -331,6 +351,7 @@ struct Peer {
         if (!job.started) {
           start(at->first, job);
         } else {
+          tell_head(job.q, job.number);
           push_response(job.q, job.cid, 0, 0);
           at = jobs.erase(at);
           continue;

@@ -60,6 +60,8 @@ struct Config {
   bool unordered = false;            // data waits in the agent until its queue pair executes a DUMP
   bool trusts = false;               // the clients execute none all the same
   bool in_order = false;             // the peer checks that commands are sent in the order in which they arrive
+  gn_u32 closed_rounds = 12;         // requests of a lane then
+  bool saturates = false;            // every lane begins its next request when its last one has ended; the steps of each are kept
   bool instant = false;              // answer in the step in which a command is seen, without moving data
 };
 
@@ -144,6 +146,8 @@ struct Rig {
   gn_u32 events = 0;
   std::vector<gn_u32> versions;   // of the threads' own blocks as their owners last wrote them; ~0 where not known
   gn_u32 in_pieces = 0;           // buffers
+  std::vector<gn_u32> steps;      // that each request took, of a run that saturates the channel
+  gn_u32 timed = 0;               // entries of it
   gn_u32 wrong_data = 0, wrong_status = 0, leaked = 0, ios = 0, failed_ios = 0, timed_out = 0;
 
   explicit Rig(const Config& config)
@@ -230,6 +234,7 @@ struct Rig {
       if (!n++) snprintf(what, size, "%s = %x", name, value);
     };
     for (gn_u32 w : c.slot_bits) note("slot_bits", w);
+    note("slots that are taken or waited for", c.tickets - c.returned);
     for (gn_u32 w : c.parked_bits) note("parked_bits", w);
     for (gn_u32 w : c.orphans) note("orphans", w);
     for (const slot& s : c.slots) note("state", s.state), note("done", s.done), note("status", s.status);

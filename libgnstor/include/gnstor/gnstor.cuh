@@ -404,7 +404,7 @@ GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index,
   // Those who take it along, in other blocks and kernels perhaps, read its buffer's description.
   bool hidden = have && has_pieces(request) && !is_global(&buffer_of(request.address));
   have = have && !io_ended(request) && !hidden;
-  io_stage<S>(*f.c, *f.v, mask, have, p.x, thread_number());
+  io_stage<S, false>(*f.c, *f.v, mask, have, p.x, thread_number());
   bool taken = have && p.x.head != IO_NONE;
   io_commit<S>(*f.c, mask, p.x);
   park<S>(*f.c, mask, taken, p);

@@ -4,7 +4,7 @@
 use super::{Dice, SIZES};
 use crate::bytes::{CHUNK, PAGE, index, seal, set, u16_at, u32_at};
 use crate::cell::HEAD;
-use crate::checkpoint::TABLE_ENTRY;
+use crate::checkpoint_head::TABLE_ENTRY;
 use crate::dump::{COMMIT_MAGIC, GROUP_MAGIC, GROUP_RECORDS};
 use crate::layout::{Layout, Twin};
 
@@ -35,7 +35,8 @@ pub(super) fn bend(dice: &mut Dice, bytes: &mut [u8]) {
     bytes[at..at + width].copy_from_slice(&new.to_le_bytes()[..width]);
 }
 
-/// As [`bend`], but no number comes to the end of its range: a counter that is there overflows with the next step.
+/// As [`bend`], but no number reaches the end of its range: a counter at the end would overflow with the next
+/// step.
 fn bend_within(dice: &mut Dice, bytes: &mut [u8], ends: bool) {
     let before = bytes.to_vec();
     bend(dice, bytes);
@@ -48,13 +49,14 @@ fn bend_within(dice: &mut Dice, bytes: &mut [u8], ends: bool) {
     }
 }
 
-/// Changes something in the image of a store, and the checksums over it; what it was. With `ends` numbers may come to the end of
-/// their range.
+/// Changes a field in the image of a store, and the checksums over it. Returns the kind of the field. With
+/// `ends` numbers may reach the end of their range.
 pub(super) fn bend_store(dice: &mut Dice, image: &mut [u8], ends: bool) -> &'static str {
     let layout = Layout::new(&SIZES);
     match dice.below(8) {
         0..3 => {
-            let twins = [layout.header, layout.term, layout.map, layout.entries, layout.tombstones, layout.odometer];
+            let twins =
+                [layout.header, layout.term, layout.map, layout.entries, layout.tombstones, layout.smart_counters];
             let twin = &twins[below(dice, 6)];
             bend_cell(dice, image, twin, ends);
             "cell"
@@ -63,7 +65,7 @@ pub(super) fn bend_store(dice: &mut Dice, image: &mut [u8], ends: bool) -> &'sta
             let page = index(layout.ring) + below(dice, index(layout.ring_pages)) * PAGE;
             let page = &mut image[page..page + PAGE];
             if page.iter().any(|byte| *byte != 0) {
-                // What nobody reads is seldom bent.
+                // Bytes that no reader uses are seldom changed.
                 let used = 64 + usize::from(u16_at(page, 46)).min(PAGE - 64);
                 let front = if dice.below(2) == 0 { 64 } else { used };
                 bend_within(dice, &mut page[4..front], ends);

@@ -3,7 +3,7 @@
 
 use super::{Bench, Dice, SIZES};
 use crate::bytes::CHUNK;
-use crate::{Checkpoint, Durable, DurableError, Journal, Meta, Record, Remembered, Unusable, WindowMeta};
+use crate::{AppliedStamp, Checkpoint, Durable, DurableError, HistoryMeta, Journal, Meta, Record, Unusable};
 use gnstor_proto::slba::{Stamp, Vid};
 
 /// A map's words and the journal that follows them.
@@ -107,7 +107,8 @@ fn a_damaged_newest_checkpoint_falls_back_while_the_journal_reaches() {
         let newest = durable.header().newest().unwrap();
         bench.flip(offsets(&durable, newest)[nth], 0);
         assert_eq!(restore(&bench.open().durable).unwrap(), (map.words.clone(), 1), "damage {nth}");
-        // Going on from the older one keeps it until a newer one is finished, and keeps what it needs of the ring.
+        // Continuing from the older checkpoint keeps it, and its part of the ring, until a newer one is
+        // finished.
         let opened = bench.open().durable;
         let older = opened.checkpoint_before(2 + 1).unwrap();
         let replayed = opened.replay(older.seq, |_, _| Ok::<_, DurableError>(())).unwrap();
@@ -203,18 +204,18 @@ fn the_older_one_is_void_while_it_is_overwritten() {
     assert!(durable.checkpoint_before(newest).is_err());
 }
 
-/// A meta of so many bytes, 16 at a time.
+/// A meta of this many bytes, a multiple of 16.
 fn meta_of(bytes: usize) -> Meta {
     let mut meta = Meta::empty(&SIZES);
     let front = meta.encode(&SIZES).unwrap().len();
     let stamp = |n: usize| Stamp { lease_epoch: 3, sequence: n as u64 + 1 };
-    let window = |count: usize| (0..count).map(|n| Remembered::new(u32::try_from(n).unwrap(), stamp(n))).collect();
-    // Volumes of 8 bytes each, and as many stamps as are left.
+    let history = |count: usize| (0..count).map(|n| AppliedStamp::new(u32::try_from(n).unwrap(), stamp(n))).collect();
+    // Volumes of 8 bytes each, and stamps in the rest.
     let mut left = (bytes - front) / 8;
     while left > 0 {
         let count = ((left - 1) / 2).min(u16::MAX.into());
-        let raw = u16::try_from(meta.windows.len() + 1).unwrap();
-        meta.windows.push(WindowMeta { vid: Vid::new(raw).unwrap(), ahead: 0, stamps: window(count) });
+        let raw = u16::try_from(meta.histories.len() + 1).unwrap();
+        meta.histories.push(HistoryMeta { vid: Vid::new(raw).unwrap(), ahead: 0, stamps: history(count) });
         left -= 1 + 2 * count;
     }
     assert_eq!(meta.encode(&SIZES).unwrap().len(), bytes);
@@ -243,13 +244,13 @@ fn windows_come_one_by_one_in_two_parts_while_the_words_are_written() {
         let bench = Bench::new();
         let (durable, mut map) = start(&bench);
         let whole = meta_of(bytes);
-        let front = Meta { windows: Vec::new(), ..whole.clone() }.encode_front(vec![7; 10], &SIZES).unwrap();
+        let front = Meta { histories: Vec::new(), ..whole.clone() }.encode_front(vec![7; 10], &SIZES).unwrap();
         let mut checkpoint = Checkpoint::begin_with(&durable, &map.journal, front).unwrap();
         let (first, rest) = map.words.split_at(map.words.len() / 2);
         checkpoint.words(0, first).unwrap();
-        for (number, WindowMeta { vid, stamps, .. }) in whole.windows.iter().enumerate() {
+        for (number, HistoryMeta { vid, stamps, .. }) in whole.histories.iter().enumerate() {
             let (older, newer) = stamps.split_at(stamps.len().min(70));
-            checkpoint.window(map.journal.last(), *vid, [older, newer]).unwrap();
+            checkpoint.history(map.journal.last(), *vid, [older, newer]).unwrap();
             if number == 0 {
                 checkpoint.words(first.len() as u64, rest).unwrap();
             }
@@ -269,7 +270,7 @@ fn a_window_that_knows_more_than_the_journal_has_on_flash_holds_up_its_checkpoin
     checkpoint.words(0, &map.words).unwrap();
     map.journal.begin();
     let seq = map.journal.commit();
-    checkpoint.window(seq, Vid::MIN, [&[], &[]]).unwrap();
+    checkpoint.history(seq, Vid::MIN, [&[], &[]]).unwrap();
     assert_eq!(checkpoint.needs(), seq);
     assert!(
         matches!(checkpoint.finish(&mut map.journal), Err(DurableError::NotDurable { needed, .. }) if needed == seq)
@@ -285,8 +286,8 @@ fn a_meta_of_the_older_form_is_read() {
     old.extend_from_slice(&[3, 0, 0, 0, 1, 0, 0, 0]);
     old.extend_from_slice(&[5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
     let stamp = Stamp { lease_epoch: 6, sequence: 7 };
-    let window = WindowMeta { vid: Vid::new(3).unwrap(), ahead: 0, stamps: vec![Remembered::new(5, stamp)] };
-    assert_eq!(Meta::decode(&old, &SIZES).unwrap(), Meta { windows: vec![window], ..Meta::empty(&SIZES) });
+    let history = HistoryMeta { vid: Vid::new(3).unwrap(), ahead: 0, stamps: vec![AppliedStamp::new(5, stamp)] };
+    assert_eq!(Meta::decode(&old, &SIZES).unwrap(), Meta { histories: vec![history], ..Meta::empty(&SIZES) });
     // Cut short, or with a second volume that was not announced.
     assert!(Meta::decode(&old[..old.len() - 1], &SIZES).is_err());
     let twice = [&old[..], &old[at..]].concat();

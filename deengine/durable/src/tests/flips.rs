@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One bit of the store is wrong, anywhere: never a panic, never wrong data; what is missing is named, or was not
-//! reported.
+//! One bit of the store is wrong, anywhere. No panic and no wrong data follows, and missing data is reported.
 
 use super::dump::{lend, pages};
 use super::{Bench, Dice, SIZES, entry, vid};
-use crate::{Checkpoint, DumpState, Durable, DurableError, LedgerContents, Meta, Record, Tombstone, Unusable, dump};
+use crate::{Checkpoint, DumpState, Durable, DurableError, Meta, Metadata, Record, Tombstone, Unusable, dump};
 use gnstor_flash::Store;
 
 pub(super) struct Made {
     pub(super) bench: Bench,
     history: Vec<Vec<Record>>,
-    ledger: LedgerContents,
+    metadata: Metadata,
     pages: Vec<super::dump::Page>,
     pub(super) end: u64,
 }
@@ -19,14 +18,14 @@ pub(super) struct Made {
 pub(super) fn make() -> Made {
     let bench = Bench::new();
     let opened = bench.format();
-    let (durable, mut ledger) = (opened.durable, opened.ledger);
+    let (durable, mut metadata) = (opened.durable, opened.metadata);
     let mut dice = Dice(11);
-    ledger.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
-    ledger.put_entry(vid(2), &entry(vid(2), 1, 1)).unwrap();
+    metadata.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
+    metadata.put_entry(vid(2), &entry(vid(2), 1, 1)).unwrap();
     let tombstone = Tombstone { generation: 1, ids: vec![([1; 16], 5)], buried_at: 6, ..Tombstone::default() };
-    ledger.bury(vid(2), tombstone).unwrap();
-    ledger.set_term(3).unwrap();
-    ledger.set_map(&[9; 600]).unwrap();
+    metadata.bury(vid(2), tombstone).unwrap();
+    metadata.set_term(3).unwrap();
+    metadata.set_map(&[9; 600]).unwrap();
     let replayed = durable.replay(0, |_, _| Ok::<_, DurableError>(())).unwrap();
     let mut journal = durable.into_journal(&replayed).unwrap();
     let mut history = Vec::new();
@@ -54,7 +53,7 @@ pub(super) fn make() -> Made {
     journal.flush(110, true).unwrap();
     let pages = pages(&mut dice, 9);
     dump::write(&durable, &journal, lend(&pages)).unwrap();
-    Made { end: SIZES.store_bytes(), ledger: ledger.contents().clone(), bench, history, pages }
+    Made { end: SIZES.store_bytes(), metadata: metadata.contents().clone(), bench, history, pages }
 }
 
 /// Restores what can be restored, and checks that all of it is right.
@@ -63,7 +62,7 @@ fn check(made: &Made) {
         Ok(opened) => opened,
         Err(error) => panic!("one bad copy must not keep it from opening: {error}"),
     };
-    assert_eq!(opened.ledger.contents(), &made.ledger);
+    assert_eq!(opened.metadata.contents(), &made.metadata);
     let durable = opened.durable;
     let mut below = u64::MAX;
     let restored = loop {
@@ -78,7 +77,7 @@ fn check(made: &Made) {
         if result.is_err() {
             continue;
         }
-        // Nothing was changed while the words were copied, so they are exactly those after `seq`.
+        // No word changed during the copy, so the words are exactly the state after `seq`.
         let mut exact = vec![0; 5000];
         for record in made.history[..usize::try_from(restored.seq).unwrap()].iter().flatten() {
             if let Record::Word { index, value } = *record {
@@ -101,7 +100,8 @@ fn check(made: &Made) {
                 assert_eq!(records, made.history[usize::try_from(seq - 1).unwrap()]);
                 Ok::<_, DurableError>(())
             });
-            // A page at the very end of the journal that is gone looks like a torn one; the dump knows better.
+            // A missing page at the very end of the journal looks like a torn one. Only the dump shows that
+            // it was durable.
             assert_eq!(reached.is_ok(), replayed.last >= 110);
         }
         DumpState::Torn { reason } => assert!(!reason.is_empty() && replayed.last == 110),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every format: what is written is read back; what is changed is refused; any bytes at all are refused without a
+//! Every format: written bytes are read back, changed bytes are refused, and any bytes are refused without a
 //! panic.
 
 use super::{Dice, ID, SIZES, entry, vid};
@@ -9,8 +9,8 @@ use crate::header::{Mode, Slot};
 use crate::page::{HEAD, PageHead, decode_page};
 use crate::record::{Transactions, encode_transaction_head};
 use crate::{
-    Bounds, Dump, DumpIdentity, Durable, EntryCell, Header, Meta, Record, Remembered, SuperblockState, Tombstone,
-    WindowMeta,
+    AppliedStamp, Bounds, Dump, DumpIdentity, Durable, EntryCell, Header, HistoryMeta, Meta, Record, SuperblockState,
+    Tombstone,
 };
 use gnstor_flash::{Block, Power, RamStore, Store, Superblock};
 use gnstor_proto::slba::{Stamp, Vid};
@@ -86,9 +86,13 @@ pub(super) fn meta(seed: u64) -> Meta {
     meta.bad = (0..dice.below(5)).map(|_| Block(u32::try_from(dice.below(64)).unwrap())).collect();
     for raw in 0..u16::try_from(dice.below(4)).unwrap() {
         let stamp = |dice: &mut Dice| Stamp { lease_epoch: 4, sequence: dice.next() };
-        let stamps = (0..dice.below(2000)).map(|vba| Remembered::new(u32::try_from(vba).unwrap(), stamp(&mut dice)));
+        let stamps = (0..dice.below(2000)).map(|vba| AppliedStamp::new(u32::try_from(vba).unwrap(), stamp(&mut dice)));
         let stamps = stamps.collect();
-        meta.windows.push(WindowMeta { vid: vid(raw + 1), ahead: u32::try_from(dice.below(1 << 32)).unwrap(), stamps });
+        meta.histories.push(HistoryMeta {
+            vid: vid(raw + 1),
+            ahead: u32::try_from(dice.below(1 << 32)).unwrap(),
+            stamps,
+        });
     }
     let mut count = || dice.below(1 << 62);
     (meta.next_order, meta.page_seq, meta.written_host, meta.written_flash) = (count(), count(), count(), count());
@@ -194,8 +198,7 @@ proptest! {
         decode_all(&bytes);
     }
 
-    /// Bytes that were right once, changed behind the checksum's back: what the checksum cannot see is judged by
-    /// itself.
+    /// Valid bytes with a change that keeps the checksum right: the decoder checks the fields themselves.
     #[test]
     fn changed_bytes_under_a_right_checksum_do_not_panic(seed: u64, changes in 1usize..9) {
         let _deadline = crate::tests::deadline();
@@ -240,11 +243,11 @@ fn a_store_keeps_the_volumes_the_dump_and_the_journal_that_it_was_formatted_with
         crate::Sizes { volumes: 64, dump_bytes: 2 * SIZES.dump_bytes, journal_bytes: 2 * SIZES.journal_bytes, ..SIZES };
     let store = RamStore::new(made.store_bytes(), Arc::new(Power::steady()));
     let store: Arc<dyn Store> = Arc::new(store);
-    let mut ledger = Durable::format(Arc::clone(&store), made, 1).unwrap().ledger;
-    (1..=64).for_each(|raw| ledger.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap());
-    drop(ledger);
+    let mut metadata = Durable::format(Arc::clone(&store), made, 1).unwrap().metadata;
+    (1..=64).for_each(|raw| metadata.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap());
+    drop(metadata);
     let opened = Durable::open(Arc::clone(&store), SIZES).unwrap();
-    assert_eq!((*opened.durable.sizes(), opened.ledger.contents().entries.len()), (made, 64));
+    assert_eq!((*opened.durable.sizes(), opened.metadata.contents().entries.len()), (made, 64));
     opened.durable.checkpoint().unwrap();
     let error = Durable::open(store, crate::Sizes { map_words: 4999, ..SIZES }).unwrap_err().to_string();
     assert_eq!(error, "the system area was formatted with `map_words` = 5000, not 4999");
@@ -253,14 +256,14 @@ fn a_store_keeps_the_volumes_the_dump_and_the_journal_that_it_was_formatted_with
 #[test]
 fn a_checkpoint_has_room_for_the_whole_stamp_history_of_every_volume() {
     let _deadline = crate::tests::deadline();
-    let stamps = vec![Remembered::new(7, Stamp { lease_epoch: 1, sequence: 2 }); 4096];
+    let stamps = vec![AppliedStamp::new(7, Stamp { lease_epoch: 1, sequence: 2 }); 4096];
     let bad = (0..SIZES.blocks).map(Block).collect();
-    let window = |raw| WindowMeta { vid: vid(raw), ahead: 0, stamps: stamps.clone() };
-    let windows = (1..=u16::try_from(SIZES.volumes).unwrap()).map(window).collect();
-    let mut meta = Meta { bad, windows, ..Meta::empty(&SIZES) };
+    let history = |raw| HistoryMeta { vid: vid(raw), ahead: 0, stamps: stamps.clone() };
+    let histories = (1..=u16::try_from(SIZES.volumes).unwrap()).map(history).collect();
+    let mut meta = Meta { bad, histories, ..Meta::empty(&SIZES) };
     let bytes = meta.encode(&SIZES).unwrap();
     assert_eq!(Meta::decode(&bytes, &SIZES).unwrap(), meta);
-    meta.windows.push(window(100));
+    meta.histories.push(history(100));
     assert!(meta.encode(&SIZES).is_err());
 }
 

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Everything that is decoded from a store: any bytes, and bytes that were right, bent under a checksum that is right again.
+//! Everything that is decoded from a store, from random bytes, and from valid bytes with a change under a
+//! right checksum.
 //!
 //! ```text
 //!   decoders    each file that takes numbers out of bytes has an entry in DECODERS; one that has none fails a test
-//!   stores      everything in it --bend a field, reseal up to the head--> open, ledger, dump, checkpoint, replay, go on
+//!   stores      a store --change a field, reseal up to the head--> open, metadata store, dump, checkpoint, replay, go on
 //! ```
-//! Only a panic is a failure: whoever forges a checksum may say what he likes. `GNSTOR_FUZZ_SECONDS` makes both go on for so
-//! long, `GNSTOR_FUZZ_SEED` is the seed that they begin with.
+//! Only a panic is a failure: forged checksums may lead to any contents. `GNSTOR_FUZZ_SECONDS` sets how long
+//! both run, `GNSTOR_FUZZ_SEED` the seed with which they begin.
 
 use super::bend::{bend, bend_store};
 use super::flips::make;
 use super::formats::{bounds, encode, header, meta, page};
 use super::{Dice, SIZES, entry, vid};
 use crate::cell::{Cell, Kind};
-use crate::checkpoint::{CheckpointHead, table_entry};
+use crate::checkpoint_head::{CheckpointHead, table_entry};
 use crate::dump::Group;
-use crate::ledger::entry_generation;
+use crate::metadata::entry_generation;
 use crate::page::{PageHead, decode_page};
 use crate::record::Transactions;
 use crate::{
-    Dump, DumpIdentity, DumpState, Durable, DurableError, EntryCell, Header, Meta, Odometer, Record, Tombstone,
+    Dump, DumpIdentity, DumpState, Durable, DurableError, EntryCell, Header, Meta, Record, SmartCounters, Tombstone,
     Unusable,
 };
 use gnstor_flash::Store;
@@ -31,10 +32,10 @@ type Decoder = fn(&[u8]) -> bool;
 /// Every file that reads numbers, and what in it does.
 const DECODERS: [(&str, Decoder); 11] = [
     ("cell.rs", |bytes| {
-        let kinds = [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::Odometer];
+        let kinds = [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::SmartCounters];
         kinds.map(|kind| Cell::decode(bytes, kind, 0).is_ok()).contains(&true)
     }),
-    ("checkpoint.rs", |bytes| {
+    ("checkpoint_head.rs", |bytes| {
         (0..bytes.len() / 8).for_each(|nth| _ = table_entry(bytes, nth));
         CheckpointHead::decode(bytes).is_ok()
     }),
@@ -43,9 +44,9 @@ const DECODERS: [(&str, Decoder); 11] = [
         group.is_ok_and(|group| group.is_whole() && group.records().count() == usize::from(group.count()))
     }),
     ("header.rs", |bytes| Header::decode(bytes).is_ok()),
-    ("ledger.rs", |bytes| bytes.len() >= 4096 && entry_generation(bytes) > 0),
+    ("metadata.rs", |bytes| bytes.len() >= 4096 && entry_generation(bytes) > 0),
     ("meta.rs", |bytes| Meta::decode(bytes, &SIZES).is_ok()),
-    ("odometer.rs", |bytes| Odometer::decode(bytes).is_ok()),
+    ("smart_counters.rs", |bytes| SmartCounters::decode(bytes).is_ok()),
     ("page.rs", |bytes| {
         let _ = PageHead::peek(bytes);
         decode_page(bytes, &bounds(), &mut Transactions::default()).is_ok()
@@ -58,7 +59,7 @@ const DECODERS: [(&str, Decoder); 11] = [
             dump.pages().count() > 0
         })
     }),
-    ("read_ledger.rs", |bytes| EntryCell::decode(bytes).is_ok() | Tombstone::decode(bytes).is_ok()),
+    ("open_metadata.rs", |bytes| EntryCell::decode(bytes).is_ok() | Tombstone::decode(bytes).is_ok()),
     ("record.rs", |bytes| {
         Record::decode(bytes, &bounds()).is_ok() | Transactions::default().decode(bytes, 3, &bounds()).is_ok()
     }),
@@ -130,10 +131,10 @@ fn sound(dice: &mut Dice, dump: &[u8]) -> Vec<u8> {
             let kind = kinds[usize::try_from(dice.below(5)).unwrap()];
             Cell { tag: 1, version: 2, content: &content }.encode(kind, 0)
         }
-        8 => Odometer { on_ms: dice.below(1 << 62), ..Odometer::default() }.encode(),
+        8 => SmartCounters { on_ms: dice.below(1 << 62), ..SmartCounters::default() }.encode(),
         9 => [vec![3, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], entry(vid(3), 2, 1)].concat(),
         _ => {
-            let mut bytes = vec![0; crate::ledger::TOMBSTONE_BYTES];
+            let mut bytes = vec![0; crate::metadata::TOMBSTONE_BYTES];
             (bytes[0], bytes[2], bytes[4]) = (1, 2, 3);
             bytes
         }
@@ -186,9 +187,9 @@ fn no_decoder_minds_any_bytes() {
 /// Opens a store and reads all that is in it; how far that came.
 fn read_all(store: std::sync::Arc<dyn Store>) -> &'static str {
     let Ok(opened) = Durable::open(store, SIZES) else { return "refused" };
-    let (durable, mut ledger) = (opened.durable, opened.ledger);
+    let (durable, mut metadata) = (opened.durable, opened.metadata);
     let dump = durable.read_dump();
-    let _ = ledger.put_entry(vid(3), &entry(vid(3), 9, 1));
+    let _ = metadata.put_entry(vid(3), &entry(vid(3), 9, 1));
     let checkpoint = durable.checkpoint().and_then(|mut restored| {
         restored.for_each(|_, _| Ok::<_, Unusable>(()))?;
         Ok(restored.seq)

@@ -119,7 +119,7 @@ fn the_ring_is_never_overwritten_before_a_checkpoint() {
     assert!(matches!(error, DurableError::RingFull { .. }), "{error}");
     assert_eq!((wrote, journal.durable()), (RING, RING));
     assert_eq!(replay(&durable).0, (0..RING).collect::<Vec<_>>());
-    // The transaction that found no room makes the checkpoint's `needs` too late: only those before it.
+    // The transaction without room makes the checkpoint's `needs` too late: only the ones before it count.
     drop(journal);
     let (values, durable, mut journal) = restart(&bench);
     assert_eq!(values.len() as u64, RING);
@@ -175,7 +175,8 @@ fn a_stale_page_of_an_older_boot_is_never_replayed() {
     bench.ram.write(durable.ring_at(1), &vec![0xEE; 4096]).unwrap();
     let (values, durable, mut journal) = restart(&bench);
     assert_eq!(values, [0, 0], "all three were of one flush, so page 2 proves nothing");
-    // The next boot writes page 1 with as many transactions as it had before: page 2 would follow, but for its boot.
+    // The next boot writes page 1 with the same number of transactions: page 2 would follow, except for its
+    // boot.
     transaction(&mut journal, 100, 1);
     transaction(&mut journal, 101, 1);
     journal.flush(u64::MAX, true).unwrap();

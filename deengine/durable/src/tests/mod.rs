@@ -11,7 +11,9 @@ mod flips;
 mod formats;
 mod fuzz;
 mod journal;
-mod ledger;
+#[path = "../../../testing/long.rs"]
+mod long;
+mod metadata;
 mod world;
 
 use crate::{Durable, Opened, Record, Sizes};
@@ -20,6 +22,7 @@ use gnstor_flash::{Block, Power, RamStore, Store, Superblock};
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{ClientId, Stamp, Vid};
 use gnstor_proto::vendor::{Limits, VolumeEntry};
+pub(crate) use long::is_long;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -34,7 +37,7 @@ pub(crate) const SIZES: Sizes = Sizes {
 };
 pub(crate) const ID: u64 = 0x5EED;
 
-/// A store in RAM that forgets what was not synced.
+/// A store in RAM that loses unsynced writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     pub(crate) power: Arc<Power>,

@@ -4,7 +4,7 @@
 use super::dump::{Page, lend, pages};
 use super::{Bench, Dice, SIZES, entry, vid};
 use crate::{
-    Checkpoint, DumpState, Durable, DurableError, Journal, Ledger, LedgerContents, Meta, Opened, Record, Seq, State,
+    Checkpoint, DumpState, Durable, DurableError, Journal, Meta, Metadata, MetadataStore, Opened, Record, Seq, State,
     Tombstone, dump,
 };
 
@@ -19,7 +19,7 @@ struct Sealed {
 struct Live {
     durable: Durable,
     journal: Journal,
-    ledger: Ledger,
+    metadata: MetadataStore,
     words: Vec<u64>,
     checkpoint: Option<(Checkpoint, u64)>,
 }
@@ -32,9 +32,9 @@ pub(crate) struct World {
     history: Vec<Vec<Record>>,
     /// Transactions up to here were reported durable.
     reported: Seq,
-    ledger: LedgerContents,
-    /// The ledger after the operation in flight.
-    ledger_next: Option<LedgerContents>,
+    metadata: Metadata,
+    /// The metadata store after the operation in flight.
+    metadata_next: Option<Metadata>,
     /// A dump that must be there.
     sealed: Option<Sealed>,
     /// A dump that may be there.
@@ -63,8 +63,8 @@ impl World {
             live: None,
             history: Vec::new(),
             reported: 0,
-            ledger: LedgerContents::default(),
-            ledger_next: None,
+            metadata: Metadata::default(),
+            metadata_next: None,
             sealed: None,
             attempted: None,
             clean: None,
@@ -85,7 +85,7 @@ impl World {
                 0..10 => self.commit(),
                 10..19 => self.flush()?,
                 19..24 => self.checkpoint()?,
-                24..28 => self.change_ledger()?,
+                24..28 => self.change_metadata()?,
                 28 => self.live = None,
                 29 => self.shut_down()?,
                 _ => self.lose_power()?,
@@ -166,12 +166,12 @@ impl World {
         Ok(())
     }
 
-    fn change_ledger(&mut self) -> Result<(), DurableError> {
+    fn change_metadata(&mut self) -> Result<(), DurableError> {
         let (kind, raw) = (self.dice.below(6), u16::try_from(1 + self.dice.below(4)).unwrap());
         let (vid, value) = (vid(raw), self.dice.next());
         self.generation += 1;
         let generation = self.generation;
-        let mut next = self.ledger.clone();
+        let mut next = self.metadata.clone();
         let live = self.live.as_mut().expect("restored");
         match kind {
             0 => next.term = value,
@@ -185,17 +185,17 @@ impl World {
                 next.entries.insert(vid, entry(vid, generation, value));
             }
         }
-        self.ledger_next = Some(next.clone());
+        self.metadata_next = Some(next.clone());
         match kind {
-            0 => live.ledger.set_term(value)?,
-            1 => live.ledger.set_map(next.map.as_ref().unwrap())?,
-            2 | 3 => live.ledger.bury(vid, next.tombstones[&vid].clone())?,
-            _ => live.ledger.put_entry(vid, &next.entries[&vid])?,
+            0 => live.metadata.set_term(value)?,
+            1 => live.metadata.set_map(next.map.as_ref().unwrap())?,
+            2 | 3 => live.metadata.bury(vid, next.tombstones[&vid].clone())?,
+            _ => live.metadata.put_entry(vid, &next.entries[&vid])?,
         }
-        assert_eq!(live.ledger.contents(), &next);
-        self.ledger = next;
+        assert_eq!(live.metadata.contents(), &next);
+        self.metadata = next;
         // A burial may have been cut after its tombstone: then the contents are right and the power is gone.
-        self.ledger_next = None;
+        self.metadata_next = None;
         Ok(())
     }
 
@@ -233,24 +233,45 @@ impl World {
         Ok(())
     }
 
-    /// Opens, checks everything that is found against the model, and goes on from it.
+    /// Checks a dump against the model and replays its tail over the words. Returns its last transaction.
+    fn check_dump(&mut self, dump: &DumpState, last: Seq, words: &mut [u64]) -> Result<Seq, DurableError> {
+        let mut after = last;
+        let DumpState::Intact(dump) = dump else {
+            assert!(self.sealed.is_none(), "{dump:?}, and {:?} was finished", self.sealed);
+            return Ok(after);
+        };
+        let sealed = self.sealed.as_ref().or(self.attempted.as_ref()).expect("a dump was written");
+        assert_eq!((dump.durable(), dump.last()), (sealed.durable, sealed.last));
+        assert_eq!(dump.pages().collect::<Vec<_>>(), lend(&sealed.pages).collect::<Vec<_>>());
+        dump.replay(last, |seq, records| {
+            after += 1;
+            assert_eq!((seq, records), (after, &self.history[usize::try_from(seq - 1).unwrap()][..]));
+            apply(words, records);
+            Ok::<_, DurableError>(())
+        })?;
+        assert_eq!(after, last.max(sealed.last));
+        self.sealed = Some(sealed.clone());
+        Ok(after)
+    }
+
+    /// Opens a store, checks everything found against the model, and continues from it.
     pub(crate) fn restore(&mut self) -> Result<(), DurableError> {
         let opened = Durable::open(self.bench.store(), SIZES)?;
         if let Some(clean) = self.clean {
             assert_eq!(opened.state == State::Clean, clean);
         }
-        let found = opened.ledger.contents();
+        let found = opened.metadata.contents();
         assert!(
-            *found == self.ledger || Some(found) == self.ledger_next.as_ref(),
+            *found == self.metadata || Some(found) == self.metadata_next.as_ref(),
             "{found:?} is neither {:?} nor {:?}",
-            self.ledger,
-            self.ledger_next
+            self.metadata,
+            self.metadata_next
         );
-        assert!(opened.ledger.lost().is_empty(), "{:?}", opened.ledger.damaged());
-        self.ledger = found.clone();
-        self.ledger_next = None;
+        assert!(opened.metadata.lost().is_empty(), "{:?}", opened.metadata.damaged());
+        self.metadata = found.clone();
+        self.metadata_next = None;
 
-        let Opened { durable, ledger, .. } = opened;
+        let Opened { durable, metadata, .. } = opened;
         let mut words = vec![0; usize::try_from(SIZES.map_words).unwrap()];
         let mut restored = durable.checkpoint()?;
         restored.for_each(|first, chunk| {
@@ -274,22 +295,7 @@ impl World {
         self.reported = last;
 
         let dump = durable.read_dump();
-        let mut after = last;
-        if let DumpState::Intact(dump) = &dump {
-            let sealed = self.sealed.as_ref().or(self.attempted.as_ref()).expect("nobody wrote a dump");
-            assert_eq!((dump.durable(), dump.last()), (sealed.durable, sealed.last));
-            assert_eq!(dump.pages().collect::<Vec<_>>(), lend(&sealed.pages).collect::<Vec<_>>());
-            dump.replay(last, |seq, records| {
-                after += 1;
-                assert_eq!((seq, records), (after, &self.history[usize::try_from(seq - 1).unwrap()][..]));
-                apply(&mut words, records);
-                Ok::<_, DurableError>(())
-            })?;
-            assert_eq!(after, last.max(sealed.last));
-            self.sealed = Some(sealed.clone());
-        } else {
-            assert!(self.sealed.is_none(), "{dump:?}, and {:?} was finished", self.sealed);
-        }
+        let after = self.check_dump(&dump, last, &mut words)?;
         self.attempted = None;
         self.history.truncate(usize::try_from(after).unwrap());
         let mut exact = vec![0; words.len()];
@@ -308,7 +314,7 @@ impl World {
         self.attempted = self.sealed.take();
         durable.invalidate_dump()?;
         self.attempted = None;
-        self.live = Some(Live { durable, journal, ledger, words, checkpoint: None });
+        self.live = Some(Live { durable, journal, metadata, words, checkpoint: None });
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is wrong with a file, each with a sentence that names it.
+//! Errors of a data file. Each message names the file.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,15 +13,15 @@ pub enum DataFileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What it said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// Another process, or another handle of this one, has it.
     #[error("{}: in use by another process as an SSD; one file serves one SSD at a time", .0.display())]
     Locked(PathBuf),
-    /// A block device that somebody has for himself.
+    /// A block device that another process has opened exclusively.
     #[error("{}: in use: it is mounted, part of something else (swap, RAID, LVM), or an SSD of another process", .0.display())]
     Busy(PathBuf),
     /// Neither a file nor a block device.
@@ -29,7 +29,7 @@ pub enum DataFileError {
     NotAFile {
         /// The path.
         path: PathBuf,
-        /// What is there.
+        /// Kind of the file.
         what: &'static str,
     },
     /// Nothing is in it: an SSD can be made there, and none can be opened.
@@ -40,7 +40,7 @@ pub enum DataFileError {
     Occupied {
         /// The file.
         path: PathBuf,
-        /// What it looks like.
+        /// Kind of the data found.
         what: &'static str,
     },
     /// A block device with too little space.
@@ -58,9 +58,9 @@ pub enum DataFileError {
     NoSpace {
         /// The file.
         path: PathBuf,
-        /// What it takes.
+        /// Bytes needed.
         needs: u64,
-        /// What there is.
+        /// Bytes free.
         free: u64,
     },
     /// The process may not write files of this length.
@@ -78,7 +78,7 @@ pub enum DataFileError {
     Refused {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The first pages of a file: what it is, and how often it was opened.
+//! The first pages of a file: the header, and the count of boots.
 
 use crate::PAGE_BYTES;
 use crate::geometry::{Geometry, Shape};
@@ -38,7 +38,7 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == PAGE_BYTES as usize);
 
-/// What is where in a file.
+/// Offsets of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     pub(super) geometry: Geometry,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A text beside the header, which its owner may change: two copies, so that a cut leaves the old one or the new one.
+//! A text beside the header, which its owner may change. It has two copies, so that a cut leaves the old or
+//! the new text.
 //!
 //! ```text
 //!   0 magic "GNSTNOTE"   8 number u64   16 length u32   20 crc32c of all the rest   24 text
@@ -28,7 +29,7 @@ pub(crate) enum Copy {
 }
 
 impl Copy {
-    /// The greater, the more it tells.
+    /// The copy with the greater number is the newer one.
     fn number(&self) -> u64 {
         match self {
             Self::Blank => 0,

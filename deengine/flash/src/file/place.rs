@@ -15,14 +15,14 @@ use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// What a place is.
+/// Kind of a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     File,
     Device,
 }
 
-/// An open file or device that nobody else uses as an SSD.
+/// An open file or device that no other process uses as an SSD.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) path: PathBuf,
@@ -34,11 +34,11 @@ pub(super) struct Place {
     pub(super) made: bool,
 }
 
-/// What is looked at on either end of a device.
+/// Bytes that are checked at either end of a device.
 const ENDS: u64 = 1 << 20;
 
 impl Place {
-    /// What is there.
+    /// Opens an existing file or device.
     pub(super) fn find(path: &Path) -> Result<Self, DataFileError> {
         let failed =
             |source| DataFileError::Io { path: path.into(), what: "cannot be opened to read and write", source };
@@ -60,7 +60,7 @@ impl Place {
         Self::lock(path, file, kind, false)
     }
 
-    /// What is there, or a new file.
+    /// Opens an existing file or device, or makes a file.
     pub(super) fn find_or_make(path: &Path) -> Result<Self, DataFileError> {
         if !std::fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             return Self::find(path);
@@ -78,7 +78,7 @@ impl Place {
 
     fn lock(path: &Path, file: File, kind: Kind, made: bool) -> Result<Self, DataFileError> {
         let failed = |what| move |source| DataFileError::Io { path: path.into(), what, source };
-        // Of a device it only tells others to keep away; some of them look at it for a moment under a lock of their own.
+        // The lock of a device is only advice: udev locks devices for a moment, too.
         if !sys::try_lock(&file).map_err(failed("cannot be locked"))? && kind == Kind::File {
             return Err(DataFileError::Locked(path.into()));
         }
@@ -86,7 +86,7 @@ impl Place {
         Ok(Self { path: path.into(), file, kind, end, made })
     }
 
-    /// Whether an SSD of so many bytes may be made of it.
+    /// Whether an SSD of `needs` bytes may be made here.
     pub(super) fn check_blank(&self, needs: u64) -> Result<(), DataFileError> {
         let occupied = |what| DataFileError::Occupied { path: self.path.clone(), what };
         let failed = |source| DataFileError::Io { path: self.path.clone(), what: "reading it", source };
@@ -110,7 +110,8 @@ impl Place {
         }
     }
 
-    /// Makes a blank place an SSD: space, then areas of zeros, then the header, so that a half made one is none.
+    /// Makes a blank place an SSD: space, then zeros, then the header. So an SSD that is half made has no
+    /// header.
     pub(super) fn fill(&self, layout: &Layout) -> Result<(), DataFileError> {
         let failed = |what| move |source| DataFileError::Io { path: self.path.clone(), what, source };
         self.check_limit(layout.end)?;
@@ -155,7 +156,7 @@ impl Place {
         }
     }
 
-    /// Undoes what was begun. A file that held something is not touched: nothing was begun then.
+    /// Removes a file that was just made, or empties it again. A file with data is not touched.
     pub(super) fn take_back(&self) {
         if self.kind == Kind::Device || self.end > 0 && space::has_data(&self.file).unwrap_or(true) {
             return;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the first bytes of a device look like, so that a person can tell whether it is the wrong one.
+//! Names of file systems and partition tables by their first bytes, so that a user can recognise the wrong
+//! device.
 
-/// Where, which bytes, what.
+/// Offset, bytes, name.
 const MARKS: &[(usize, &[u8], &str)] = &[
     (0, b"GNSTFLSH", "an SSD of GNStor"),
     (0, b"XFSB", "an XFS file system"),
@@ -16,7 +17,7 @@ const MARKS: &[(usize, &[u8], &str)] = &[
     (510, b"\x55\xAA", "a partition table or a FAT file system"),
 ];
 
-/// A name for what begins like this.
+/// The name for a device that begins with these bytes.
 pub(super) fn of(begin: &[u8]) -> &'static str {
     let has = |at: usize, mark: &[u8]| begin.get(at..).is_some_and(|from| from.starts_with(mark));
     MARKS.iter().find(|(at, mark, _)| has(*at, mark)).map_or("bytes that are not zero", |(.., name)| name)

@@ -17,7 +17,7 @@ const MOST_ZEROS: u64 = 1 << 30;
 
 /// Whether a file holds anything but zeros, or too much to be looked through.
 pub(super) fn has_data(file: &File) -> io::Result<bool> {
-    // All parts before the first is read: what is read ahead is a part from then on.
+    // List all parts before the first read: readahead turns holes into parts.
     let (mut parts, mut seen) = (Vec::new(), 0);
     while let Some(part) = sys::next_data(file, parts.last().map_or(0, |part: &Range<u64>| part.end))? {
         seen += part.end - part.start;
@@ -69,7 +69,8 @@ fn set_aside(
         return Ok(true);
     }
     let full = |free| DataFileError::NoSpace { path: path.into(), needs: bytes, free };
-    // Asking first keeps a hopeless wish from filling the disk for a moment, and root from taking its own reserve.
+    // Checking first avoids that a request which cannot succeed fills the disk, or that root takes its own
+    // reserve.
     let room = sys::room(file).map_err(failed)?;
     let lacks = if meta.len() <= bytes { bytes.saturating_sub(has) } else { 0 };
     if let Some(free) = room.filter(|&free| free < lacks) {
@@ -83,7 +84,7 @@ fn set_aside(
     }
 }
 
-/// No room on the file system, or none left of what its owner may use.
+/// The file system is full, or the owner's quota is.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }

@@ -9,8 +9,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// The system area of a [`DataFile`]. A killed process loses nothing that was written, synced or not; a sync covers all of
-/// the file, its records too.
+/// The system area of a [`DataFile`]. A killed process loses no write, synced or not. A sync covers the whole
+/// file, records included.
 #[derive(Debug)]
 pub struct FileStore {
     file: Arc<DataFile>,

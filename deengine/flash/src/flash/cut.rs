@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is left when the power was gone.
+//! State of the flash after a power cut.
 
 use super::{Flash, Inner, Open};
 use crate::geometry::Block;
@@ -8,24 +8,24 @@ use gnstor_proto::placement::mix64;
 use std::sync::atomic::Ordering;
 
 impl Flash {
-    /// The power came back after a cut: everything that was not programmed is gone, frames are free again, pins and loads are
-    /// forgotten. Of units that were being programmed, the seed says which pages are there, damaged or erased. Nobody else uses
-    /// the flash meanwhile, and nothing that was taken from it before is used after it. Blocks marked bad stay so.
-    /// [`crate::Power::restore`] is the caller's.
+    /// The power is back after a cut. Pages that were not programmed are erased, frames are free, pins and
+    /// loads have ended. Of units that were being programmed, the seed decides which pages are there, damaged
+    /// or erased. No other thread uses the flash meanwhile, and no handle from before is used afterwards. Bad
+    /// blocks stay bad. The caller calls [`crate::Power::restore`].
     pub fn after_power_cut(&self, seed: u64) {
         let mut inner = self.lock();
         let Inner { open, loads, engine } = &mut *inner;
         if let Some(engine) = engine {
             engine.drain();
         }
-        loads.forget();
+        loads.clear();
         self.pending.store(0, Ordering::Relaxed);
-        self.records.forget_pins();
+        self.records.clear_pins();
         for (unit, open) in open.drain() {
             match open {
                 Open::Filling => self.geometry.pages_of(unit).for_each(|page| _ = self.records.erase(page)),
                 Open::Started | Open::Ended { well: true } => self.tear(unit, mix64(seed ^ mix64(u64::from(unit.0)))),
-                // What was refused is nowhere, least of all in a file.
+                // A refused program has written nothing, not even to a file.
                 Open::Ended { well: false } | Open::Failed => self.geometry.pages_of(unit).for_each(|page| {
                     self.records.set_state(page, State::Broken);
                     self.records.take_frame(page);

@@ -26,7 +26,7 @@ pub(super) struct Loads {
     /// Without a frame yet.
     waiting: VecDeque<Ticket>,
     ended: VecDeque<Loaded>,
-    /// Frames of programmed pages that somebody still reads.
+    /// Frames of programmed pages that a reader still uses.
     lingering: Vec<(Ppa, Frame)>,
 }
 
@@ -34,8 +34,8 @@ pub(super) struct Loads {
 struct Load {
     page: Ppa,
     frame: Option<Frame>,
-    /// Told by `poll_loaded`: may be released.
-    told: bool,
+    /// `poll_loaded` has returned it: the caller may release it.
+    is_reported: bool,
 }
 
 impl Loads {
@@ -43,21 +43,22 @@ impl Loads {
         self.lingering.push((page, frame));
     }
 
-    pub(super) fn forget(&mut self) {
+    pub(super) fn clear(&mut self) {
         let next = self.next;
         *self = Self { next, ..Self::default() };
     }
 }
 
 impl Flash {
-    /// Where the data of a page is. The caller has pinned the page, and unpins it when it is done with the data. Locks nothing while
-    /// data is in a frame and no fault is injected.
+    /// Where the data of a page is. The caller has pinned the page, and unpins it when it is done with the
+    /// data. Takes no lock while data is in a frame and no fault is injected.
     #[inline]
     pub fn fetch(&self, page: Ppa) -> Fetch {
         self.fetch_plainly(page).map_or_else(|| self.fetch_slowly(page), Fetch::Here)
     }
 
-    /// As [`Self::fetch`] where that is plain: the data is in a frame, and no fault is injected that would have to be drawn for this read.
+    /// As [`Self::fetch`] for the common case: the data is in a frame, and no fault must be drawn for this
+    /// read. Else `None`.
     #[inline]
     pub fn fetch_plainly(&self, page: Ppa) -> Option<LocalRef> {
         if self.faults.is_armed() { None } else { self.resident(page).map(|frame| self.frames.at(frame)) }
@@ -129,7 +130,7 @@ impl Flash {
         }
         let ticket = Ticket(loads.next);
         loads.next = loads.next.wrapping_add(1);
-        loads.of.insert(ticket, Load { page, frame: None, told: false });
+        loads.of.insert(ticket, Load { page, frame: None, is_reported: false });
         loads.waiting.push_back(ticket);
         self.pending.fetch_add(1, Ordering::Relaxed);
         self.start_loads(&mut inner);
@@ -150,8 +151,8 @@ impl Flash {
         }
     }
 
-    /// A load that ended, if there is one. On file media this is also what drives loads and programs on: poll it while anything
-    /// is under way.
+    /// A load that has ended, if there is one. On file media this call also drives loads and programs: poll
+    /// it while any of them is pending.
     pub fn poll_loaded(&self) -> Option<Loaded> {
         if self.pending.load(Ordering::Relaxed) == 0 {
             return None;
@@ -161,15 +162,16 @@ impl Flash {
         let loaded = inner.loads.ended.pop_front()?;
         self.pending.fetch_sub(1, Ordering::Relaxed);
         if let Some(load) = inner.loads.of.get_mut(&loaded.ticket) {
-            load.told = true;
+            load.is_reported = true;
         }
         Some(loaded)
     }
 
-    /// The mover is done with a loaded frame. A ticket that is over, or not told yet, is ignored.
+    /// The mover is done with a loaded frame. A ticket that is over, or that `poll_loaded` has not returned,
+    /// is ignored.
     pub fn release(&self, ticket: Ticket) {
         let mut inner = self.lock();
-        if !inner.loads.of.get(&ticket).is_some_and(|load| load.told) {
+        if !inner.loads.of.get(&ticket).is_some_and(|load| load.is_reported) {
             return;
         }
         if let Some(frame) = inner.loads.of.remove(&ticket).and_then(|load| load.frame) {
@@ -178,7 +180,7 @@ impl Flash {
         self.start_loads(&mut inner);
     }
 
-    /// Takes in what the medium has done.
+    /// Takes the results of the medium.
     pub(super) fn pump(&self, inner: &mut Inner) {
         let Inner { open, loads, engine: Some(engine) } = inner else { return };
         engine.reap();

@@ -10,7 +10,7 @@ use gnstor_proto::placement::mix64;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-/// Turns that others get to run before a pin is believed to be held.
+/// Times that other threads get to run before a pin counts as leaked.
 const PATIENCE: u32 = 1 << 18;
 
 /// A unit between its first page and its end.
@@ -22,16 +22,17 @@ pub(super) enum Open {
     Started,
     /// The medium has taken it, or refused it.
     Ended { well: bool },
-    /// Refused, and the caller was told.
+    /// The program failed, and the caller knows.
     Failed,
 }
 
 impl Flash {
-    /// A page gets the data that is in `frame`, and the frame with it: buffered from now on. With the power gone nothing happens.
+    /// A page takes the data of `frame`, and the frame with it: the page is buffered from now on. Without
+    /// power nothing happens.
     ///
     /// # Panics
-    /// If this breaks a rule of NAND: the page is not erased, the page before it in the unit is, the block is bad, or a
-    /// later row of the block was programmed.
+    /// If this breaks a rule of NAND: the page is not erased, the page before it in the unit is, the block is
+    /// bad, or a later row of the block was programmed.
     pub fn place(&self, page: Ppa, frame: Frame, oob: &Oob) {
         if self.open_page(page) {
             self.records.place(page, frame.0, oob);
@@ -48,7 +49,7 @@ impl Flash {
         }
     }
 
-    /// Checks that a page may be used now; false where the power is gone.
+    /// Checks that a page may be placed now; false where the power is off.
     fn open_page(&self, page: Ppa) -> bool {
         if self.power.is_cut() {
             return false;
@@ -70,10 +71,11 @@ impl Flash {
         true
     }
 
-    /// Begins to program a unit. With the power gone nothing happens.
+    /// Begins to program a unit. Without power nothing happens.
     ///
     /// # Panics
-    /// If a page of the unit is neither placed nor padded, it was started before, or a later row of the block was.
+    /// If a page of the unit is neither placed nor padded, the unit was started before, or a later row of the
+    /// block was.
     pub fn start_program(&self, unit: Unit) {
         if self.power.is_cut() {
             return;
@@ -101,11 +103,11 @@ impl Flash {
         };
     }
 
-    /// Whether the unit is programmed: ready when its pages are durable, or could not be made so. Pending for ever with the
-    /// power gone.
+    /// Whether the unit is programmed: ready when its pages are durable, or when the program has failed.
+    /// Pending for ever without power.
     ///
     /// # Errors
-    /// When the medium refused it.
+    /// When the program failed.
     ///
     /// # Panics
     /// If the unit was not started.
@@ -121,7 +123,7 @@ impl Flash {
             Some(Open::Ended { well: true }) => match self.power.step() {
                 Step::Whole => {
                     inner.open.remove(&unit);
-                    self.settle(&mut inner, unit);
+                    self.complete(&mut inner, unit);
                     Poll::Ready(Ok(()))
                 }
                 Step::Torn(seed) => {
@@ -140,7 +142,7 @@ impl Flash {
     }
 
     /// All of a unit is durable.
-    fn settle(&self, inner: &mut Inner, unit: Unit) {
+    fn complete(&self, inner: &mut Inner, unit: Unit) {
         for page in self.geometry.pages_of(unit) {
             match self.records.state(page) {
                 State::Pad => self.records.set_state(page, State::Padding),
@@ -149,7 +151,7 @@ impl Flash {
             if self.file.is_some()
                 && let Some(frame) = self.records.take_frame(page).map(Frame)
             {
-                // A reader that was told `Here` goes on with the frame; later ones load.
+                // A reader that got `Here` continues with the frame; later readers load the page.
                 if self.records.has_pins(std::iter::once(page)) {
                     inner.loads.linger(page, frame);
                     self.pending.fetch_add(1, Ordering::Relaxed);
@@ -161,14 +163,15 @@ impl Flash {
         self.note_change();
     }
 
-    /// Records were changed: what is to name them in the system area waits for a sync of the file.
+    /// Notes that records have changed: the file must be synced before the system area names them.
     fn note_change(&self) {
         if let Some(file) = &self.file {
             file.note_change();
         }
     }
 
-    /// The power went while the unit was programmed: the first pages may be there, of the others some left traces.
+    /// The power failed while the unit was programmed: its first pages may be there, and some others are
+    /// damaged.
     pub(super) fn tear(&self, unit: Unit, seed: u64) {
         let whole = seed % (u64::from(self.geometry.unit_pages()) + 1);
         for (slot, page) in (0..).zip(self.geometry.pages_of(unit)) {
@@ -185,14 +188,14 @@ impl Flash {
         }
     }
 
-    /// Erases a block: its pages can be placed again, its frames are free. On a bad block it gives up what is left there. With the
-    /// power gone nothing happens.
+    /// Erases a block: its pages can be placed again, and its frames are free. A bad block loses its data.
+    /// Without power nothing happens.
     ///
     /// # Errors
-    /// When flash could not; all pages are damaged then.
+    /// When the erase failed; then all its pages are damaged.
     ///
     /// # Panics
-    /// If a page stays pinned, or is buffered for another reason than that its program failed.
+    /// If a page stays pinned, or is buffered although no program of it has failed.
     pub fn erase(&self, block: Block) -> Result<(), EraseFailed> {
         if self.power.is_cut() {
             return Ok(());
@@ -221,7 +224,8 @@ impl Flash {
         }
         match self.power.step() {
             Step::Whole => {
-                // Ascending, so that what a killed process left half erased is never taken for programmable.
+                // In ascending order, so that a block that a killed process left half erased never counts as
+                // programmable.
                 self.frames.give_all(pages.filter_map(|page| self.records.erase(page)).map(Frame));
                 self.set_next_row(block, 0);
                 self.note_change();
@@ -232,8 +236,8 @@ impl Flash {
         Ok(())
     }
 
-    /// A reader that looked a page up before it was unmapped may pin it for a moment, until it has looked again. Nobody else
-    /// may have a pin now.
+    /// A reader that looked a page up before it was unmapped may pin it for a moment, until it has checked
+    /// the map again. No other reader may have a pin now.
     fn wait_for_passers_by(&self, block: Block) {
         for _ in 0..PATIENCE {
             if !self.is_pinned(block) {
@@ -241,7 +245,7 @@ impl Flash {
             }
             std::thread::yield_now();
         }
-        panic!("{block:?} is erased while somebody reads it");
+        panic!("{block:?} is erased while a reader has it pinned");
     }
 
     fn tear_erase(&self, pages: impl Iterator<Item = Ppa>, seed: u64) {

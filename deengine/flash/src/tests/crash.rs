@@ -4,7 +4,7 @@
 use super::*;
 use std::collections::HashMap;
 
-/// What a script did before the power went.
+/// Steps of a script before the power failed.
 #[derive(Default)]
 struct Known {
     /// Reported durable, and not erased since.
@@ -17,8 +17,8 @@ struct Known {
     erasing: Option<Block>,
 }
 
-/// Fills superblock after superblock, keeps two programs in flight, and erases the oldest superblock when it comes round. Ends
-/// when the power is gone.
+/// Fills superblock after superblock, keeps two programs in flight, and erases the oldest superblock when its
+/// turn comes. Ends when the power is off.
 fn script(flash: &Flash, power: &Power, units: u32) -> Known {
     let of = flash.geometry();
     let mut known = Known::default();
@@ -130,7 +130,7 @@ fn a_cut_at_any_operation_loses_nothing_durable() {
             let flash = with(Arc::clone(&power));
             let known = script(&flash, &power, 90);
             assert!(power.is_cut());
-            // Somebody was reading.
+            // A reader had pinned it.
             flash.pin(Ppa(1));
             flash.after_power_cut(seed);
             power.restore();

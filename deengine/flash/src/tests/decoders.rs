@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Everything that is decoded from a file, on any bytes, and on bytes that were right, bent under a checksum that is right again.
-//! Only a panic is a failure. Each source file that takes numbers out of bytes has an entry in `DECODERS`; one that has none fails
-//! a test.
+//! Everything that is decoded from a file, from random bytes, and from valid bytes with a change under a
+//! right checksum. Only a panic is a failure. Each source file that takes numbers out of bytes has an entry
+//! in `DECODERS`; one without an entry fails a test.
 
 use super::fuzz::{Dice, bend, seal_note, seal_record, seeds, set_crc};
 use super::*;

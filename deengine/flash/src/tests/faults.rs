@@ -70,7 +70,7 @@ fn a_failed_erase_leaves_nothing_that_looks_like_data() {
 }
 
 #[test]
-fn rot_flips_the_bit_it_was_told_to() {
+fn rot_flips_the_bit_asked_for() {
     let _deadline = crate::tests::deadline();
     let (flash, faults) = with(Faults::none());
     faults.rot(Ppa(1), 4096 * 8 - 1);

@@ -95,7 +95,7 @@ proptest! {
         _ = DataFile::open(&path);
     }
 
-    /// Records are input: whatever is in them, nothing panics, and nothing is believed but what was written for this page.
+    /// Records are input: no record leads to a panic, and only records written for their page count.
     #[test]
     fn damaged_records_are_seen(flips in prop::collection::vec((0..24u32, 0..40u32, 0..8u32), 1..20)) {
         let _deadline = crate::tests::deadline();

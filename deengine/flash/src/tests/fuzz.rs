@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A data file that says something else than it did: header, counts of boots, out-of-band records; with wrong checksums and with
-//! right ones.
+//! A data file with changes in header, counts of boots and out-of-band records, under wrong and under right
+//! checksums.
 //!
-//! A file is refused with a reason, or opens; then every page whose record was left alone holds what it held, and a page whose
-//! record is wrong under its checksum is never taken for another one. `GNSTOR_FUZZ_SECONDS` makes it go on for so long,
-//! `GNSTOR_FUZZ_SEED` is the seed that it begins with.
+//! A file is refused with a reason, or opens. Then every page with an unchanged record has its contents, and
+//! a page with a wrong record is never taken for another one. `GNSTOR_FUZZ_SECONDS` sets how long this runs,
+//! `GNSTOR_FUZZ_SEED` the seed with which it begins.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ pub(super) fn seal_note(copy: &mut [u8]) {
     copy[20..24].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// At least so many seeds, and as long as asked for.
+/// At least this many seeds, and for at least the time asked for.
 #[expect(clippy::disallowed_methods, reason = "how long to go on is a matter of the wall clock, not of any result")]
 pub(super) fn seeds(least: u64, mut run: impl FnMut(u64)) {
     let (first, seconds) = (number("GNSTOR_FUZZ_SEED").unwrap_or(0), number("GNSTOR_FUZZ_SECONDS").unwrap_or(0));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A process that is killed, with no chance to say goodbye.
+//! A process that is killed at any moment.
 //!
-//! The test runs itself a second time as the victim. The victim programs, erases and says which units are durable; it is killed
-//! after a number of lines; what it said must be so.
+//! The test runs itself a second time as the victim. The victim programs, erases, and prints which units are
+//! durable. It is killed after a number of lines, and every unit that it printed must be there.
 
 use super::*;
 use std::collections::BTreeMap;

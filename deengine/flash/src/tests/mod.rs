@@ -50,8 +50,8 @@ fn new_file(path: &Path, io: IoMode) -> Arc<DataFile> {
     Arc::new(DataFile::create(path, &Geometry::new(shape(), 5).unwrap(), 100_000, "a test").unwrap().with_io(io))
 }
 
-/// Opens the file. A test beside this one may be about to start a process, which has our descriptors, and the lock with them,
-/// until it is another program.
+/// Opens the file. A parallel test may be about to start a process, which has our descriptors and the lock
+/// with them until it runs another program.
 fn open(path: &Path) -> Result<DataFile, DataFileError> {
     for _ in 0..1000 {
         match DataFile::open(path) {

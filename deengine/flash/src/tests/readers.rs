@@ -33,8 +33,9 @@ fn an_unpin_needs_a_pin() {
     flash.unpin(Ppa(0));
 }
 
-/// One writer rewrites a block over and over and says in a "map" which page holds the newest number. Readers follow the
-/// protocol: look up, pin, look up again, read. They must never see anything but the number they looked for.
+/// One writer rewrites a block again and again and notes in a "map" which page holds the newest number.
+/// Readers follow the protocol: look up, pin, look up again, read. They must only ever see the number that
+/// they looked up.
 fn readers_beside_a_writer(flash: &Flash, rounds: u64) {
     let map = AtomicU64::new(u64::MAX);
     let done = AtomicBool::new(false);
@@ -102,7 +103,7 @@ fn a_reader_keeps_its_frame_when_the_page_moves_to_the_file() {
     flash.start_program(Unit(0));
     finish(&flash, Unit(0)).unwrap();
     assert_eq!(flash.free_frames(), free - 1);
-    // Whoever takes all the frames there are gets another one.
+    // A caller that takes all frames gets one more.
     let mut taken = Vec::new();
     while let Some(frame) = flash.take_frame() {
         flash.write_frame(frame, &[0xEE; 4096]);

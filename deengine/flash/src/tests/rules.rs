@@ -287,7 +287,7 @@ fn nothing_is_placed_on_a_bad_block() {
 }
 
 #[test]
-#[should_panic(expected = "while somebody reads it")]
+#[should_panic(expected = "while a reader has it pinned")]
 fn a_block_with_a_pin_is_not_erased() {
     let _deadline = crate::tests::deadline();
     let flash = ram();

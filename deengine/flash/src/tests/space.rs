@@ -90,7 +90,7 @@ fn what_a_killed_maker_left_is_made_use_of() {
     let path = folder.path().join("ssd");
     drop(new_file(&path, IoMode::Blocking));
     let (len, header) = (std::fs::metadata(&path).unwrap().len(), std::fs::read(&path).unwrap()[..4096].to_vec());
-    // Space without a header: that is the last thing to be written. Reading it must not make it look like data.
+    // Allocated space without a header, which is written last. Reading it must not make it look like data.
     std::fs::remove_file(&path).unwrap();
     let raw = File::create(&path).unwrap();
     crate::sys::reserve(&raw, len).unwrap();
@@ -183,7 +183,7 @@ fn a_write_that_fails_otherwise_is_a_failed_program() {
 }
 
 #[test]
-fn a_sparse_file_on_a_full_file_system_ends_nobody_and_goes_on_when_there_is_room() {
+fn a_sparse_file_on_a_full_file_system_ends_no_process_and_continues_when_there_is_room() {
     let _deadline = crate::tests::deadline();
     let Some(mounted) = Mounted::at(&["-t", "tmpfs", "-o", "size=2m", "tmpfs"]) else { return };
     let (path, ballast) = (mounted.path(), mounted.0.path().join("ballast"));

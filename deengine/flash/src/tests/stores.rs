@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Stores forget what was not synced, and nothing else.
+//! Stores lose unsynced writes, and no others.
 
 use super::*;
 use proptest::prelude::*;
@@ -26,8 +26,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    /// Runs a script and cuts the power at one of its operations. Afterwards every sector is what the last sync left, or what a
-    /// later write to it wrote.
+    /// Runs a script and cuts the power at one of its operations. Afterwards every sector has the bytes of
+    /// the last sync, or of a later write to it.
     #[test]
     fn after_a_cut_every_sector_is_synced_or_of_a_later_write(
         ops in ops(), at: prop::sample::Index, seed: u64

@@ -7,8 +7,8 @@ use super::*;
 use std::ffi::OsStr;
 use std::time::Duration;
 
-/// Loads the number of the system call; equal to `call`: refuse with EPERM, else let it pass. None of another architecture is
-/// made by this process.
+/// Loads the number of the system call. If it equals `call`, refuses with EPERM, else lets it pass. This
+/// process makes no calls of another architecture.
 fn forbid(call: libc::c_long) -> bool {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
     let no = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
@@ -49,14 +49,14 @@ fn an_ssd_has_the_same_content_with_io_uring_and_without() {
     let (auto, had_ring) = content(IoMode::Auto).unwrap();
     assert!(auto == blocking, "with io_uring: {had_ring}");
     for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter] {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, is_reported) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let refused =
                 forbid(call).then(|| (content(IoMode::Auto).unwrap(), content(IoMode::Uring).unwrap_err().to_string()));
             tell.send(refused)
         });
         let refused =
-            told.recv_timeout(Duration::from_secs(60)).expect("it does not wait for a ring that never answers");
+            is_reported.recv_timeout(Duration::from_secs(60)).expect("it does not wait for a ring that never answers");
         let Some(((content, has_ring), error)) = refused else {
             eprintln!("no system call can be forbidden here: not tested");
             return;

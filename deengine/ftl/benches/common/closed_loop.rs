@@ -2,7 +2,7 @@
 //! The layer under a closed loop, in virtual time.
 //!
 //! ```text
-//!   depth commands in flight  ->  Ftl (accept, commit / extent, read_time, settle)  ->  Timing
+//!   depth commands in flight  ->  Ftl (accept, commit / extent, read_time, maintain)  ->  Timing
 //!          ^---- the next one when one is done ----'
 //! ```
 
@@ -27,8 +27,8 @@ pub(crate) struct Ssd {
     number: u64,
     pub(crate) logical_pages: u32,
     in_flight: BinaryHeap<Reverse<Time>>,
-    settle_at: Time,
-    /// How far the layer has been told time has gone: a stalled write holds up those behind it.
+    maintain_at: Time,
+    /// The time up to which the layer has done its work: a stalled write delays the writes behind it.
     clock: Time,
 }
 
@@ -39,7 +39,7 @@ impl Ssd {
 
     pub(crate) fn collecting(preset: &Preset, least_pages: u64, collection: Collection) -> Self {
         let geometry = geometry_for(preset, least_pages).expect("a size that can be");
-        // Superblocks are whole, the logical size takes up what rounding left, so that the spare space is exact.
+        // Superblocks are whole; the logical size takes the remainder, so that the spare space is exact.
         let reserved = u64::from(reserved_superblocks(preset, &geometry, least_pages) * geometry.superblock_pages());
         let exact = (geometry.pages() - reserved) * 1000 / (1000 + u64::from(preset.over_provisioning_permille));
         let mut config = in_ram(preset, exact, 65_536).expect("a size that can be");
@@ -48,8 +48,8 @@ impl Ssd {
         assert_eq!(ftl.flash().geometry(), &geometry, "the exact size has the same geometry");
         let logical_pages = u32::try_from(exact).expect("less than 16 TiB");
         let in_flight = BinaryHeap::new();
-        let (settle_at, clock) = (Time::NEVER, Time::ZERO);
-        Self { ftl, writer: Writer::new(), number: 0, logical_pages, in_flight, settle_at, clock }
+        let (maintain_at, clock) = (Time::NEVER, Time::ZERO);
+        Self { ftl, writer: Writer::new(), number: 0, logical_pages, in_flight, maintain_at, clock }
     }
 
     pub(crate) fn measure(&mut self, what: Workload, state: State) -> Outcome {
@@ -63,11 +63,11 @@ impl Ssd {
             }
             (Op::Read, _) => {
                 self.fill();
-                // All of it is on flash, and nobody has anything to do, before the first read.
-                let (_, at) = self.ftl.harden(self.in_flight.iter().map(|at| at.0).max().unwrap_or(Time::ZERO));
+                // Before the first read everything is on flash, and no work is left.
+                let (_, at) = self.ftl.make_durable(self.in_flight.iter().map(|at| at.0).max().unwrap_or(Time::ZERO));
                 self.in_flight.clear();
                 self.in_flight.push(Reverse(at + Span::from_ms(1)));
-                self.ftl.settle(at + Span::from_ms(1));
+                self.ftl.maintain(at + Span::from_ms(1));
                 self.number = 0;
                 let commands = (READ_PAGES / what.blocks).max(8 * what.depth);
                 self.run(what, commands / 2);
@@ -98,13 +98,13 @@ impl Ssd {
             let vba = pick(self.number);
             let (_, at) = self.writer.write(&self.ftl, self.clock, self.clock, vba, 1);
             self.clock = at;
-            self.ftl.settle(at);
+            self.ftl.maintain(at);
         }
         let after = self.ftl.stats();
         (after.flash_pages - before.flash_pages) as f64 / (after.host_pages - before.host_pages) as f64
     }
 
-    /// Issues so many commands, the next one always when one is done.
+    /// Issues this many commands, each when an earlier one is done.
     fn run(&mut self, what: Workload, commands: u32) -> Outcome {
         let before = self.ftl.stats();
         let begin = self.in_flight.peek().map_or(Time::ZERO, |first| first.0);
@@ -116,8 +116,8 @@ impl Ssd {
         for _ in 0..commands {
             now = self.in_flight.pop().expect("commands in flight").0;
             self.clock = self.clock.max(now);
-            if self.settle_at <= self.clock {
-                self.settle_at = self.ftl.settle(self.clock);
+            if self.maintain_at <= self.clock {
+                self.maintain_at = self.ftl.maintain(self.clock);
             }
             let done = self.issue(what, now);
             latency_us += us(done.since(now));
@@ -143,7 +143,7 @@ impl Ssd {
                 let accepted = self.ftl.accept_write(now);
                 let (done, at) = self.writer.write(&self.ftl, self.clock, accepted, first, what.blocks);
                 self.clock = at;
-                self.settle_at = self.settle_at.min(at + Span::from_ns(50_000));
+                self.maintain_at = self.maintain_at.min(at + Span::from_ns(50_000));
                 done
             }
         }

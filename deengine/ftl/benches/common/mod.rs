@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the benches of this crate share: options, a layer without ceremony, and the machine that figures belong to.
+//! Shared by the benches of this crate: options, a layer in RAM, and the machine that figures belong to.
 #![allow(dead_code, clippy::allow_attributes, reason = "each bench uses a part of it")]
 
 pub(crate) mod closed_loop;
@@ -36,13 +36,13 @@ pub(crate) fn machine() -> String {
     format!("{} x {cores}, load average {}", model.unwrap_or("unknown CPU"), load.join(" "))
 }
 
-/// Time of this thread on a core: what a machine with nothing else to do would take.
+/// Time of this thread on a core, without the time of other processes.
 pub(crate) fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
-/// RAM media and a RAM store for so many logical pages.
+/// RAM media and a RAM store for this many logical pages.
 pub(crate) fn in_ram(preset: &Preset, logical_pages: u64, spare_frames: u32) -> Result<FtlConfig, OpenError> {
     let power = Arc::new(Power::steady());
     let bytes = FtlConfig::store_bytes(preset, logical_pages, DUMP_BYTES)?;
@@ -77,7 +77,8 @@ impl Writer {
         Self { vid: Vid::MIN, sequence: 0, stalls: 0, blocks: Vec::new() }
     }
 
-    /// Writes blocks whose data is whatever the frames hold; when the model has them, and when the layer took them.
+    /// Writes blocks with the present contents of the frames. Returns when the model has them, and when the
+    /// layer took them.
     pub(crate) fn write(&mut self, ftl: &Ftl, now: Time, accepted: Time, vba: u32, count: u32) -> (Time, Time) {
         self.sequence += 1;
         let stamp = Stamp { lease_epoch: 1, sequence: self.sequence };
@@ -87,7 +88,7 @@ impl Writer {
         while self.blocks.len() < count as usize {
             match ftl.take_frame() {
                 Some(frame) => self.blocks.push(NewBlock { frame, sum: 0 }),
-                None => at = at.max(ftl.settle(at)),
+                None => at = at.max(ftl.maintain(at)),
             }
         }
         let mut patience = 1000;
@@ -99,7 +100,7 @@ impl Writer {
                 Err(CommitError::Stalled) => {
                     self.stalls += 1;
                     // Where nothing is due, the controller tries again soon, and so does this.
-                    let next = ftl.settle(at);
+                    let next = ftl.maintain(at);
                     patience -= u32::from(next == Time::NEVER);
                     assert_ne!(patience, 0, "a write stalls for ever: {:?} {:?}", ftl.stats(), ftl.health());
                     at = if next == Time::NEVER { at + SOON } else { next };

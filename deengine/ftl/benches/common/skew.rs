@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which block is overwritten next: uniform, or some much more often than others; and what collection then costs.
+//! Chooses the block to overwrite next, uniformly or skewed, and measures the cost of collection.
 
 use super::closed_loop::Ssd;
 use gnstor_flash::Shape;
@@ -51,7 +51,8 @@ impl Skew {
     }
 }
 
-/// Hot blocks are not neighbours: a number of 32 bits is stirred until it is one of a block, which is one to one.
+/// Hot blocks are not neighbours: a one-to-one hash of 32 bits is repeated until it gives the number of a
+/// block.
 fn scatter(rank: u32, blocks: u32) -> u32 {
     let bits = 32 - (blocks - 1).leading_zeros();
     let mask = (1u32 << bits) - 1;
@@ -99,7 +100,7 @@ pub(crate) struct Run {
     pub(crate) laps: [u64; 2],
 }
 
-/// What it cost.
+/// Cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) amplification: f64,

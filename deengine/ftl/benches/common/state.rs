@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD leaves behind at a power failure, made through the formats alone: no data is written.
+//! State of an SSD after a power failure, made through the formats alone: no data is written.
 //!
 //! ```text
-//!   superblocks   0 .. full, from the fill | written since the checkpoint, as the journal says | one open: all its pages are in the dump | free
+//!   superblocks   0 .. full, from the fill | written since the checkpoint, as the journal says
+//!                 | one open: all its pages are in the dump | free
 //! ```
 
 use gnstor_durable::{
-    Checkpoint, DumpPage, DumpWriter, Durable, DurableError, Journal, MAX_TRANSACTION_BYTES, Meta, Record, Remembered,
-    Sizes, SuperblockState, WindowMeta, dump,
+    AppliedStamp, Checkpoint, DumpPage, DumpWriter, Durable, DurableError, HistoryMeta, Journal, MAX_TRANSACTION_BYTES,
+    Meta, Record, Sizes, SuperblockState, dump,
 };
 use gnstor_flash::{Geometry, Oob, Ppa, Store, Superblock};
 use gnstor_map::{Map, MapWriter};
@@ -15,7 +16,7 @@ use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{Stamp, Vid};
 use std::sync::Arc;
 
-/// What there is to be.
+/// Plan of the state.
 pub(crate) struct Plan {
     pub(crate) fill_percent: u64,
     /// 0: as much as there can be.
@@ -23,13 +24,13 @@ pub(crate) struct Plan {
     /// Pages that collection moves for each that a host writes.
     pub(crate) moves: u64,
     pub(crate) volumes: u16,
-    /// Left alone by what is made: those that collection keeps.
+    /// Superblocks that stay free: collection keeps them.
     pub(crate) free_superblocks: u32,
     /// At most; the energy budget may admit fewer.
     pub(crate) dump_pages: u32,
 }
 
-/// What was made.
+/// The state made.
 pub(crate) struct Made {
     pub(crate) mapped: u64,
     pub(crate) last: u64,
@@ -43,12 +44,12 @@ pub(crate) struct Made {
 
 /// How far ahead buckets are asked for.
 const AHEAD: u64 = 16;
-/// What the tail in a full dump comes to at most: it goes to the ring when it is restored.
+/// Most bytes of the tail in a full dump: a restore writes it to the ring.
 const TAIL: u64 = 2 << 20;
 /// The next transactions in bytes: a page, and a superblock that is closed and opened for it.
 const LARGEST: u64 = 3 * MAX_TRANSACTION_BYTES as u64;
-/// Windows as full as they get (protocol rule 6).
-const WINDOW: u64 = 4096;
+/// StampHistories as full as they get (protocol rule 6).
+const HISTORY: u64 = 4096;
 
 struct Maker<'a> {
     writer: MapWriter,
@@ -71,12 +72,12 @@ pub(crate) fn make(store: Arc<dyn Store>, sizes: Sizes, geometry: &Geometry, log
     let (map, writer) = Map::new(logical, geometry.pages(), 1).expect("memory for the map");
     let mapped = logical * plan.fill_percent / 100;
     let (volumes, next) = (plan.volumes, 0);
-    let mut maker = Maker { writer, journal, geometry, volumes, mapped, next, dice: 0, opened: 0, sequence: WINDOW };
+    let mut maker = Maker { writer, journal, geometry, volumes, mapped, next, dice: 0, opened: 0, sequence: HISTORY };
     maker.fill();
     maker.checkpoint(&durable, &map, &sizes);
     let (mut writes, mut moved) = (0, 0);
-    // Pages of the dump stand in superblocks of their own, and are written anew; nothing here can be collected for that, since no
-    // page has a record.
+    // Pages of the dump are in superblocks of their own, and a restore writes them anew. Collection cannot
+    // run for that, since no page has a record.
     let dumped = (sizes.dump_bytes / 4096).min(plan.dump_pages.into());
     let free = u64::from(plan.free_superblocks + 3) * u64::from(geometry.superblock_pages());
     let batch = 1000 * (plan.moves + 1) + 2 * dumped + free;
@@ -91,8 +92,8 @@ pub(crate) fn make(store: Arc<dyn Store>, sizes: Sizes, geometry: &Geometry, log
         moved += 1000 * plan.moves;
         maker.journal.flush(maker.journal.last(), false).expect("room in the journal");
     }
-    // No superblock is erased here: where the spare space ends before the journal is full, TRIMs of blocks that are not mapped
-    // fill it up.
+    // No superblock is erased here. Where the spare space ends before the journal is full, TRIMs of unmapped
+    // blocks fill it.
     let mut trims = 0;
     while maker.journal_bytes(&sizes) < journal_bytes {
         (0..1000).for_each(|_| maker.trim());
@@ -151,14 +152,14 @@ impl Maker<'_> {
         }
         (meta.next_order, meta.page_seq) = (self.opened, self.mapped);
         let in_volume = |volume: u64| {
-            let stamps = 1..=WINDOW.min(self.mapped / u64::from(self.volumes));
+            let stamps = 1..=HISTORY.min(self.mapped / u64::from(self.volumes));
             let pair = |sequence| {
-                Remembered::new(self.key(volume + (sequence - 1) * u64::from(self.volumes)).1, stamp(sequence))
+                AppliedStamp::new(self.key(volume + (sequence - 1) * u64::from(self.volumes)).1, stamp(sequence))
             };
-            WindowMeta { vid: self.key(volume).0, ahead: 0, stamps: stamps.map(pair).collect() }
+            HistoryMeta { vid: self.key(volume).0, ahead: 0, stamps: stamps.map(pair).collect() }
         };
-        meta.windows = (0..u64::from(self.volumes)).map(in_volume).collect();
-        meta.windows.sort_by_key(|window| window.vid);
+        meta.histories = (0..u64::from(self.volumes)).map(in_volume).collect();
+        meta.histories.sort_by_key(|history| history.vid);
         let mut checkpoint = Checkpoint::begin(durable, &self.journal, &meta).expect("room");
         let mut words = vec![0; 1 << 17];
         for first in (0..sizes.map_words).step_by(words.len()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A store that sees when a restore comes to which area, and that takes back what was written.
+//! A store that records when a restore reaches which area, and that can undo its writes.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use gnstor_durable::Sizes;
@@ -43,7 +43,7 @@ struct Seen {
     checkpoint: Option<Mark>,
     ring: Option<Mark>,
     ring_end: Option<Mark>,
-    /// The first write behind the ring: the journal goes on, so the map has been checked.
+    /// The first write behind the ring: the journal continues, so the map has been checked.
     going_on: Option<Mark>,
     end: Option<Mark>,
     before: Vec<(u64, Vec<u8>)>,
@@ -64,16 +64,17 @@ impl Watched {
         }
     }
 
-    /// Seconds of each phase since `start`, on the clock and on a core; the last one ends with the last write or sync.
+    /// Seconds of each phase since `start`, by the clock and on a core. The last phase ends with the last
+    /// write or sync.
     pub(crate) fn phases(&self, start: Mark) -> [(&'static str, [f64; 2]); 6] {
         let seen = self.seen();
         let at = |mark: Option<Mark>| mark.expect("a restore comes by there");
         let marks = [seen.dump, seen.checkpoint, seen.ring, seen.ring_end, seen.going_on, seen.end].map(at);
-        let names = ["media+ledger", "dump-read", "checkpoint", "replay", "finish-load", "rewrite+tidy"];
+        let names = ["media+metadata", "dump-read", "checkpoint", "replay", "finish-load", "rewrite+tidy"];
         std::array::from_fn(|nth| (names[nth], marks[nth].since(if nth == 0 { &start } else { &marks[nth - 1] })))
     }
 
-    /// What was written since the start is as it was.
+    /// Undoes all writes since the start.
     pub(crate) fn take_back(&self) {
         for (at, old) in std::mem::take(&mut self.seen().before).into_iter().rev() {
             self.inner.write(at, &old).expect("the store");

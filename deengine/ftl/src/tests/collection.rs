@@ -5,12 +5,12 @@ use super::*;
 use gnstor_model::Policy;
 
 /// Writes at random over a full SSD.
-fn churn(rig: &mut Rig, seed: u64, writes: u64, blocks: u32) {
+fn churn(harness: &mut Harness, seed: u64, writes: u64, blocks: u32) {
     for step in 0..writes {
         let vba = u32::try_from(mix64(seed ^ step) % u64::from(blocks)).unwrap();
-        assert!(rig.write((vid(1), vba), 1));
+        assert!(harness.write((vid(1), vba), 1));
         if step % 8 == 0 {
-            rig.tick();
+            harness.tick();
         }
     }
 }
@@ -23,17 +23,17 @@ fn a_logically_full_ssd_takes_overwrites_for_ever() {
             let power = Arc::new(Power::steady());
             let (mut config, store) = config(1500, timed, &power, 5);
             config.collection.policy = policy;
-            let mut rig = Rig::start(config, store);
+            let mut harness = Harness::start(config, store);
             for vba in 0..1500 {
-                assert!(rig.write((vid(1), vba), 1));
+                assert!(harness.write((vid(1), vba), 1));
             }
-            let target = Target { vid: vid(2), generation: 1, vba: 0, stamp: rig.stamp() };
-            let new = [NewBlock { frame: rig.ftl().take_frame().unwrap(), sum: 0 }];
-            assert_eq!(rig.ftl().commit(rig.now, rig.now, &target, &new), Err(CommitError::Full));
-            rig.ftl().give_frame(new[0].frame);
-            churn(&mut rig, 9, 12_000, 1500);
-            rig.check(rig.last(), "after churn at 100 % fill");
-            let stats = rig.ftl().stats();
+            let target = Target { vid: vid(2), generation: 1, vba: 0, stamp: harness.stamp() };
+            let new = [NewBlock { frame: harness.ftl().take_frame().unwrap(), sum: 0 }];
+            assert_eq!(harness.ftl().commit(harness.now, harness.now, &target, &new), Err(CommitError::Full));
+            harness.ftl().give_frame(new[0].frame);
+            churn(&mut harness, 9, 12_000, 1500);
+            harness.check(harness.last(), "after churn at 100 % fill");
+            let stats = harness.ftl().stats();
             assert!(stats.moved_pages > 0 && stats.erases > 100, "{stats:?}");
         }
     }
@@ -42,13 +42,13 @@ fn a_logically_full_ssd_takes_overwrites_for_ever() {
 #[test]
 fn write_amplification_counts_every_page_programmed() {
     let _deadline = crate::tests::deadline();
-    let mut rig = Rig::new(1500, false, 6);
+    let mut harness = Harness::new(1500, false, 6);
     for vba in 0..1500 {
-        assert!(rig.write((vid(1), vba), 1));
+        assert!(harness.write((vid(1), vba), 1));
     }
-    churn(&mut rig, 1, 6000, 1500);
-    assert!(rig.harden());
-    let stats = rig.ftl().stats();
+    churn(&mut harness, 1, 6000, 1500);
+    assert!(harness.make_durable());
+    let stats = harness.ftl().stats();
     assert_eq!(stats.flash_pages, stats.host_pages + stats.moved_pages + stats.padded_pages, "{stats:?}");
     assert!(stats.amplification_milli() > 1000);
 }
@@ -56,18 +56,18 @@ fn write_amplification_counts_every_page_programmed() {
 #[test]
 fn a_pinned_page_survives_until_it_is_unpinned() {
     let _deadline = crate::tests::deadline();
-    let mut rig = Rig::new(600, false, 7);
+    let mut harness = Harness::new(600, false, 7);
     for vba in 0..600 {
-        assert!(rig.write((vid(1), vba), 1));
+        assert!(harness.write((vid(1), vba), 1));
     }
-    let Extent::Page(page, sum) = rig.ftl().extent(vid(1), 1, 5) else { panic!("block 5 was written") };
-    churn(&mut rig, 3, 4_000, 600);
-    let Fetch::Here(local) = rig.ftl().fetch(page) else { panic!("in memory") };
+    let Extent::Page(page, sum) = harness.ftl().extent(vid(1), 1, 5) else { panic!("block 5 was written") };
+    churn(&mut harness, 3, 4_000, 600);
+    let Fetch::Here(local) = harness.ftl().fetch(page) else { panic!("in memory") };
     let mut data = [0; 4096];
-    rig.region.iter().find(|r| r.id() == local.region).unwrap().read(local.offset, &mut data);
+    harness.region.iter().find(|r| r.id() == local.region).unwrap().read(local.offset, &mut data);
     assert_eq!(gnstor_proto::checksum::block_sum(&data), sum, "the reader's bytes did not change under it");
-    rig.ftl().unpin(page);
-    churn(&mut rig, 4, 2_000, 600);
+    harness.ftl().unpin(page);
+    churn(&mut harness, 4, 2_000, 600);
 }
 
 #[test]
@@ -76,36 +76,36 @@ fn cold_data_is_moved_when_wear_spreads() {
     let power = Arc::new(Power::steady());
     let (mut config, store) = config(1000, false, &power, 8);
     config.collection.wear_bound = 8;
-    let mut rig = Rig::start(config, store);
+    let mut harness = Harness::start(config, store);
     for vba in 0..1000 {
-        assert!(rig.write((vid(1), vba), 1));
+        assert!(harness.write((vid(1), vba), 1));
     }
     // A tenth of the blocks takes all the writes.
-    churn(&mut rig, 2, 30_000, 100);
-    let wear = rig.ftl().health().wear;
+    churn(&mut harness, 2, 30_000, 100);
+    let wear = harness.ftl().health().wear;
     println!("wear after 30,000 hot writes: {wear:?}");
     assert!(wear.most - wear.least <= 8 + 3, "{wear:?}");
-    rig.check(rig.last(), "cold data is whole");
+    harness.check(harness.last(), "cold data is whole");
 }
 
 #[test]
 fn quiet_times_win_space_back() {
     let _deadline = crate::tests::deadline();
-    let mut rig = Rig::new(1500, false, 10);
+    let mut harness = Harness::new(1500, false, 10);
     for vba in 0..1500 {
-        assert!(rig.write((vid(1), vba), 1));
+        assert!(harness.write((vid(1), vba), 1));
     }
     // Six in ten blocks everywhere: no superblock is empty by itself.
     for vba in (0..1500).filter(|vba| vba % 10 < 6) {
-        assert!(rig.forget((vid(1), vba), 1));
+        assert!(harness.trim((vid(1), vba), 1));
     }
-    let before = rig.ftl().health().free_superblocks;
+    let before = harness.ftl().health().free_superblocks;
     for _ in 0..3000 {
-        rig.tick();
+        harness.tick();
     }
-    let after = rig.ftl().health().free_superblocks;
+    let after = harness.ftl().health().free_superblocks;
     assert!(after > before, "{before} free superblocks before, {after} after");
-    rig.check(rig.last(), "after background collection");
+    harness.check(harness.last(), "after background collection");
 }
 
 #[test]
@@ -113,14 +113,14 @@ fn an_ssd_takes_every_block_of_the_capacity_that_it_states() {
     let _deadline = crate::tests::deadline();
     for timed in [false, true] {
         for capacity in [1, 33, 1000, 4096u32] {
-            let mut rig = Rig::new(capacity.into(), timed, 3);
+            let mut harness = Harness::new(capacity.into(), timed, 3);
             for step in 0..capacity {
                 // Three volumes, in an order in which neighbours are far apart.
                 let key = (vid(u16::try_from(step % 3).unwrap() + 1), step.wrapping_mul(0x9E37_79B1));
-                assert!(rig.write(key, 1), "block {step} of {capacity}");
+                assert!(harness.write(key, 1), "block {step} of {capacity}");
             }
-            assert_eq!(rig.ftl().mapped(), u64::from(capacity));
-            rig.check(rig.last(), "after the last block");
+            assert_eq!(harness.ftl().mapped(), u64::from(capacity));
+            harness.check(harness.last(), "after the last block");
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::config::{DUMP_BYTES, MAP_BYTES, MAX_VOLUMES, volumes_for};
 use crate::restore::Origin;
-use crate::windows::WINDOW;
+use crate::stamp_history::HISTORY;
 use gnstor_durable::Sizes;
 
 const MIB: u64 = 1 << 20;
@@ -20,7 +20,8 @@ fn sizes(mib: u64) -> Sizes {
 #[test]
 fn the_system_area_of_a_small_ssd_is_small() {
     let _deadline = crate::tests::deadline();
-    // Bytes of the data file, in MiB. The flash itself, spare space and records included, is 83, 306 and 1,162 MiB.
+    // Bytes of the data file, in MiB. The flash itself, spare space and records included, is 83, 306 and
+    // 1,162 MiB.
     for (mib, most) in [(64, 115), (256, 350), (1024, 1280), (16_384, 19_100)] {
         let bytes = FtlConfig::data_file_bytes(&default_preset(), mib << 8, DUMP_BYTES).unwrap();
         assert!(bytes <= most * MIB, "{mib} MiB take {} MiB", bytes.div_ceil(MIB));
@@ -43,20 +44,21 @@ fn a_larger_ssd_never_has_room_for_less() {
 #[test]
 fn every_volume_of_an_ssd_can_have_a_whole_stamp_history_over_a_restart() {
     let _deadline = crate::tests::deadline();
-    let mut rig = Rig::new(1000, false, 1);
+    let mut harness = Harness::new(1000, false, 1);
     let volumes = volumes_for(1000);
     for raw in 1..=u16::try_from(volumes).unwrap() {
-        let mut inner = rig.ftl().lock();
-        let stamps = 0..u32::try_from(WINDOW).unwrap();
-        stamps.for_each(|vba| inner.windows.record(vid(raw), vba, Stamp { lease_epoch: 1, sequence: 5 }));
+        let mut inner = harness.ftl().lock();
+        let stamps = 0..u32::try_from(HISTORY).unwrap();
+        stamps.for_each(|vba| inner.histories.record(vid(raw), vba, Stamp { lease_epoch: 1, sequence: 5 }));
     }
-    let ftl = rig.ftl();
+    let ftl = harness.ftl();
     ftl.checkpoint_now(&mut ftl.lock()).unwrap();
     ftl.shut_down().unwrap();
-    let flash = rig.power_cycle(3);
-    rig.reopen(flash).unwrap();
-    assert_eq!(rig.boot.origin, Origin::Clean);
-    let full = (1..=u16::try_from(volumes).unwrap()).filter(|raw| rig.ftl().window(vid(*raw)).len() == WINDOW);
+    let flash = harness.power_cycle(3);
+    harness.reopen(flash).unwrap();
+    assert_eq!(harness.boot.origin, Origin::Clean);
+    let full =
+        (1..=u16::try_from(volumes).unwrap()).filter(|raw| harness.ftl().stamp_history(vid(*raw)).len() == HISTORY);
     assert_eq!(full.count(), volumes as usize);
 }
 

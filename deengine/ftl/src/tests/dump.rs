@@ -4,8 +4,9 @@
 use super::*;
 use crate::restore::Origin;
 
-/// Programs take 0.2 s, so that nothing leaves the buffer unless it is waited for, and there are frames for more than a dump holds.
-fn slow(dump_bytes: u64) -> Rig {
+/// Programs take 0.2 s, so that no page leaves the buffer on its own, and there are more frames than a dump
+/// holds.
+fn slow(dump_bytes: u64) -> Harness {
     let power = Arc::new(Power::steady());
     let (mut config, _) = config(4000, true, &power, 5);
     config.preset.program_ns = 200_000_000;
@@ -13,109 +14,109 @@ fn slow(dump_bytes: u64) -> Rig {
     let bytes = FtlConfig::store_bytes(&config.preset, 4000, dump_bytes).unwrap();
     let store = Arc::new(RamStore::new(bytes, Arc::clone(&power)));
     config.store = Arc::clone(&store) as _;
-    Rig::start(config, store)
+    Harness::start(config, store)
 }
 
 /// Writes blocks one after the other until one has to wait; how many there are.
-fn fill(rig: &mut Rig, blocks: u32, at_most: u32) -> u32 {
+fn fill(harness: &mut Harness, blocks: u32, at_most: u32) -> u32 {
     for written in (0..at_most).step_by(blocks as usize) {
-        let stalls = rig.ftl().stats().stalls;
+        let stalls = harness.ftl().stats().stalls;
         let target = Target {
             vid: vid(1),
             generation: 1,
             vba: written,
-            stamp: Stamp { lease_epoch: 1, sequence: rig.sequence },
+            stamp: Stamp { lease_epoch: 1, sequence: harness.sequence },
         };
-        rig.sequence += 1;
+        harness.sequence += 1;
         let new: Vec<NewBlock> = (0..blocks)
             .map(|index| {
                 let data = content(tag(target.stamp, written + index));
-                let frame = rig.ftl().take_frame().expect("more frames than a dump has room for");
-                rig.ftl().flash().write_frame(frame, &data);
+                let frame = harness.ftl().take_frame().expect("more frames than a dump has room for");
+                harness.ftl().flash().write_frame(frame, &data);
                 NewBlock { frame, sum: gnstor_proto::checksum::block_sum(&data) }
             })
             .collect();
-        match rig.ftl().commit(rig.now, rig.now, &target, &new) {
+        match harness.ftl().commit(harness.now, harness.now, &target, &new) {
             Ok(committed) => {
-                let seqs = std::mem::take(&mut rig.ftl().lock().applied_at);
+                let seqs = std::mem::take(&mut harness.ftl().lock().applied_at);
                 for (index, seq) in (0..blocks).zip(seqs) {
-                    let entry = rig.history.entry((vid(1), written + index)).or_default();
+                    let entry = harness.history.entry((vid(1), written + index)).or_default();
                     entry.push((seq, Some(tag(target.stamp, written + index))));
                 }
                 assert!(committed.overtaken == 0);
             }
             Err(error) => {
                 assert_eq!(error, CommitError::Stalled);
-                assert!(rig.ftl().stats().stalls > stalls);
-                new.into_iter().for_each(|block| rig.ftl().give_frame(block.frame));
+                assert!(harness.ftl().stats().stalls > stalls);
+                new.into_iter().for_each(|block| harness.ftl().give_frame(block.frame));
                 return written;
             }
         }
     }
-    panic!("{at_most} blocks are in the buffer and nobody waits");
+    panic!("{at_most} blocks are in the buffer and no write waits");
 }
 
 #[test]
 fn a_buffer_of_slow_programs_never_outgrows_the_dump() {
     let _deadline = crate::tests::deadline();
     for (dump_bytes, blocks) in [(2 << 20, 1), (2 << 20, 13), (4 << 20, 64), (4 << 20, 256)] {
-        let mut rig = slow(dump_bytes);
-        rig.sequence = 1;
-        let written = fill(&mut rig, blocks, 3000);
-        let bytes = rig.ftl().power_fail().unwrap();
+        let mut harness = slow(dump_bytes);
+        harness.sequence = 1;
+        let written = fill(&mut harness, blocks, 3000);
+        let bytes = harness.ftl().power_fail().unwrap();
         assert!(bytes <= dump_bytes, "{bytes} of {dump_bytes}");
         // It is the budget that stopped it: not much more would have fitted.
         let rest = dump_bytes - bytes;
         assert!(rest < 4096 * u64::from(3 * blocks + 32), "{written} blocks of {blocks}: {rest} bytes were left");
-        let last = rig.last();
-        let flash = rig.power_cycle(9);
-        rig.reopen(flash).unwrap();
-        assert_eq!(rig.boot.origin, Origin::Dump);
-        rig.check(last, "after a full dump");
+        let last = harness.last();
+        let flash = harness.power_cycle(9);
+        harness.reopen(flash).unwrap();
+        assert_eq!(harness.boot.origin, Origin::Dump);
+        harness.check(last, "after a full dump");
     }
 }
 
 #[test]
 fn who_waits_for_room_in_the_dump_goes_on_when_programs_end() {
     let _deadline = crate::tests::deadline();
-    let mut rig = slow(2 << 20);
-    rig.sequence = 1;
-    let first = fill(&mut rig, 4, 3000);
+    let mut harness = slow(2 << 20);
+    harness.sequence = 1;
+    let first = fill(&mut harness, 4, 3000);
     // A second is five programs of each die.
-    rig.pass(Span::from_ms(1_000));
+    harness.pass(Span::from_ms(1_000));
     for vba in 0..40 {
-        assert!(rig.write((vid(1), first + vba), 1), "there is room again");
+        assert!(harness.write((vid(1), first + vba), 1), "there is room again");
     }
-    rig.check(rig.last(), "after waiting");
+    harness.check(harness.last(), "after waiting");
 }
 
 #[test]
 fn collection_beside_slow_programs_leaves_room_in_the_dump() {
     let _deadline = crate::tests::deadline();
     let dump_bytes = 2 << 20;
-    let mut rig = slow(dump_bytes);
+    let mut harness = slow(dump_bytes);
     for vba in 0..4000 {
-        assert!(rig.write((vid(2), vba), 1));
+        assert!(harness.write((vid(2), vba), 1));
     }
     // Collection has work: six of ten blocks are unmapped, in every superblock.
     for vba in (0..4000).filter(|vba| vba % 10 < 6) {
-        assert!(rig.forget((vid(2), vba), 1));
+        assert!(harness.trim((vid(2), vba), 1));
     }
-    assert!(rig.harden());
-    rig.pass(Span::from_ms(1_000));
-    fill(&mut rig, 4, 2400);
-    let before = rig.ftl().stats().background_steps;
+    assert!(harness.make_durable());
+    harness.pass(Span::from_ms(1_000));
+    fill(&mut harness, 4, 2400);
+    let before = harness.ftl().stats().background_steps;
     // No program ends within this time, and no host writes: collection alone may add pages to the buffer.
-    rig.now = rig.now + crate::collect::QUIET;
+    harness.now = harness.now + crate::collect::IDLE_AFTER;
     for _ in 0..200 {
-        rig.pass(Span::from_ns(100_000));
+        harness.pass(Span::from_ns(100_000));
     }
-    assert!(rig.ftl().stats().background_steps > before, "collection ran beside the full buffer");
-    let bytes = rig.ftl().power_fail().expect("the dump has room for every page in the buffer");
+    assert!(harness.ftl().stats().background_steps > before, "collection ran beside the full buffer");
+    let bytes = harness.ftl().power_fail().expect("the dump has room for every page in the buffer");
     assert!(bytes <= dump_bytes, "{bytes} of {dump_bytes}");
-    let last = rig.last();
-    let flash = rig.power_cycle(11);
-    rig.reopen(flash).unwrap();
-    assert_eq!(rig.boot.origin, Origin::Dump);
-    rig.check(last, "after a dump beside collection");
+    let last = harness.last();
+    let flash = harness.power_cycle(11);
+    harness.reopen(flash).unwrap();
+    assert_eq!(harness.boot.origin, Origin::Dump);
+    harness.check(last, "after a dump beside collection");
 }

@@ -12,8 +12,9 @@ mod model;
 mod rebuild;
 
 use crate::config::FtlConfig;
-use crate::layer::{CommitError, Extent, Ftl, NewBlock, Target};
+use crate::layer::Ftl;
 use crate::restore::{Boot, OpenedFtl};
+use crate::types::{CommitError, Extent, NewBlock, Target};
 pub(crate) use deadline::deadline;
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::{Span, Time};
@@ -42,7 +43,7 @@ fn preset(timed: bool) -> Preset {
 /// One block's history: (transaction, tag or nothing), oldest first.
 type History = Vec<(Seq, Option<u64>)>;
 
-struct Rig {
+struct Harness {
     config: FtlConfig,
     store: Arc<RamStore>,
     ftl: Option<Ftl>,
@@ -50,7 +51,7 @@ struct Rig {
     now: Time,
     sequence: u64,
     history: BTreeMap<Key, History>,
-    /// What was applied, in order: what the stamp windows remember.
+    /// What was applied, in order: what the stamp histories remember.
     stamped: Vec<(Seq, Key, Stamp)>,
     boot: Boot,
 }
@@ -75,7 +76,7 @@ fn config(logical_pages: u64, timed: bool, power: &Arc<Power>, seed: u64) -> (Ft
     (config, store)
 }
 
-impl Rig {
+impl Harness {
     fn new(logical_pages: u64, timed: bool, seed: u64) -> Self {
         let power = Arc::new(Power::steady());
         let (config, store) = config(logical_pages, timed, &power, seed);
@@ -100,7 +101,7 @@ impl Rig {
 
     fn pass(&mut self, span: Span) {
         self.now = self.now + span;
-        self.ftl().settle(self.now);
+        self.ftl().maintain(self.now);
     }
 
     fn stamp(&mut self) -> Stamp {
@@ -156,8 +157,8 @@ impl Rig {
             inner.stats,
             self.now,
             inner.space.free(),
-            inner.emptied,
-            inner.victim,
+            inner.erasures,
+            inner.collector,
             inner.streams,
             inner.journal.durable(),
             inner.journal.last(),
@@ -165,14 +166,14 @@ impl Rig {
         )
     }
 
-    fn forget(&mut self, (vid, vba): Key, blocks: u32) -> bool {
+    fn trim(&mut self, (vid, vba): Key, blocks: u32) -> bool {
         let stamp = self.stamp();
         let target = Target { vid, generation: 1, vba, stamp };
         for _ in 0..200 {
-            if let Ok(forgotten) = self.ftl().forget(self.now, &target, blocks) {
+            if let Ok(trimmed) = self.ftl().trim(self.now, &target, blocks) {
                 for index in 0..blocks {
-                    self.history.entry((vid, vba + index)).or_default().push((forgotten.seq, None));
-                    self.stamped.push((forgotten.seq, (vid, vba + index), stamp));
+                    self.history.entry((vid, vba + index)).or_default().push((trimmed.seq, None));
+                    self.stamped.push((trimmed.seq, (vid, vba + index), stamp));
                 }
                 return true;
             }
@@ -181,7 +182,7 @@ impl Rig {
                 return false;
             }
         }
-        panic!("a forget stalls for ever: {:?}", self.ftl().stats());
+        panic!("a TRIM stalls for ever: {:?}", self.ftl().stats());
     }
 
     /// The tag of a block's content, checked whole; `None` where it is unmapped.
@@ -217,14 +218,14 @@ impl Rig {
         assert_eq!(self.ftl().mapped(), mapped, "{why}: nothing else is mapped");
     }
 
-    /// Whether the stamp windows are those after transaction `seq`.
-    fn has_windows_of(&self, seq: Seq) -> bool {
+    /// Whether the stamp histories are those after transaction `seq`.
+    fn has_histories_of(&self, seq: Seq) -> bool {
         let vids: BTreeSet<Vid> = self.stamped.iter().map(|(_, (vid, _), _)| *vid).collect();
         vids.into_iter().all(|vid| {
             let of_vid =
                 |(at, (of, vba), stamp): &(Seq, Key, Stamp)| (*of == vid && *at <= seq).then_some((*vba, *stamp));
             let all: Vec<_> = self.stamped.iter().filter_map(of_vid).collect();
-            self.ftl().window(vid) == all[all.len().saturating_sub(crate::windows::WINDOW)..]
+            self.ftl().stamp_history(vid) == all[all.len().saturating_sub(crate::stamp_history::HISTORY)..]
         })
     }
 
@@ -252,8 +253,8 @@ impl Rig {
     }
 
     /// Everything committed so far becomes durable.
-    fn harden(&mut self) -> bool {
-        let (seq, at) = self.ftl().harden(self.now);
+    fn make_durable(&mut self) -> bool {
+        let (seq, at) = self.ftl().make_durable(self.now);
         self.now = Time::from_ns(self.now.as_ns().max(at.as_ns()) + 1);
         // A program that fails is followed by another one.
         for _ in 0..1000 {

@@ -4,17 +4,17 @@
 use super::*;
 use proptest::prelude::*;
 
-fn mixed(rig: &mut Rig, seed: u64, steps: u64, blocks: u32) {
+fn mixed(harness: &mut Harness, seed: u64, steps: u64, blocks: u32) {
     for step in 0..steps {
         let dice = mix64(seed ^ mix64(step));
         let key = (vid(u16::try_from(dice % 3).unwrap() + 1), u32::try_from(dice >> 8).unwrap_or(u32::MAX) % blocks);
         let key = (key.0, key.1 / 2 * 2);
         match (dice >> 40) % 16 {
-            0 => assert!(rig.forget(key, 2)),
-            1 => assert!(rig.write(key, 2)),
-            2 => rig.tick(),
-            3 if step % 7 == 0 => assert!(rig.harden()),
-            _ => assert!(rig.write(key, 1)),
+            0 => assert!(harness.trim(key, 2)),
+            1 => assert!(harness.write(key, 2)),
+            2 => harness.tick(),
+            3 if step % 7 == 0 => assert!(harness.make_durable()),
+            _ => assert!(harness.write(key, 1)),
         }
     }
 }
@@ -25,81 +25,84 @@ proptest! {
     #[test]
     fn reads_find_what_was_written_last(seed: u64, timed: bool, blocks in 8u32..300) {
         let _deadline = crate::tests::deadline();
-        let mut rig = Rig::new(1024, timed, seed);
-        mixed(&mut rig, seed, 3_000, blocks);
-        rig.check(rig.last(), "after mixed writes");
-        prop_assert!(rig.ftl().stats().erases > 0 || blocks < 40, "collection ran: {:?}", rig.ftl().stats());
+        let mut harness = Harness::new(1024, timed, seed);
+        mixed(&mut harness, seed, 3_000, blocks);
+        harness.check(harness.last(), "after mixed writes");
+        prop_assert!(harness.ftl().stats().erases > 0 || blocks < 40, "collection ran: {:?}", harness.ftl().stats());
     }
 }
 
 #[test]
 fn an_old_stamp_is_completed_and_not_applied() {
     let _deadline = crate::tests::deadline();
-    let mut rig = Rig::new(256, false, 1);
+    let mut harness = Harness::new(256, false, 1);
     let key = (vid(1), 7);
-    assert!(rig.write(key, 1));
-    let held = rig.read(key);
+    assert!(harness.write(key, 1));
+    let held = harness.read(key);
     let old = Stamp { lease_epoch: 0, sequence: 99 };
     let target = Target { vid: key.0, generation: 1, vba: key.1, stamp: old };
-    let frame = rig.ftl().take_frame().unwrap();
-    let free = rig.ftl().flash().free_frames();
-    let done = rig.ftl().commit(rig.now, rig.now, &target, &[NewBlock { frame, sum: 0 }]).unwrap();
+    let frame = harness.ftl().take_frame().unwrap();
+    let free = harness.ftl().flash().free_frames();
+    let done = harness.ftl().commit(harness.now, harness.now, &target, &[NewBlock { frame, sum: 0 }]).unwrap();
     assert_eq!((done.applied, done.overtaken), (0, 1));
-    assert_eq!(rig.read(key), held);
-    assert_eq!(rig.ftl().flash().free_frames(), free + 1, "its frame went back");
-    assert_eq!(rig.ftl().forget(rig.now, &target, 1).unwrap().overtaken, 1);
-    assert_eq!(rig.read(key), held);
+    assert_eq!(harness.read(key), held);
+    assert_eq!(harness.ftl().flash().free_frames(), free + 1, "its frame went back");
+    assert_eq!(harness.ftl().trim(harness.now, &target, 1).unwrap().overtaken, 1);
+    assert_eq!(harness.read(key), held);
 }
 
 #[test]
-fn a_forgotten_block_still_refuses_older_stamps() {
+fn a_trimmed_block_still_refuses_older_stamps() {
     let _deadline = crate::tests::deadline();
-    let mut rig = Rig::new(256, false, 2);
+    let mut harness = Harness::new(256, false, 2);
     let key = (vid(1), 7);
-    let early = rig.stamp();
-    assert!(rig.write(key, 1));
-    assert!(rig.forget(key, 1));
-    assert_eq!(rig.read(key), None);
+    let early = harness.stamp();
+    assert!(harness.write(key, 1));
+    assert!(harness.trim(key, 1));
+    assert_eq!(harness.read(key), None);
     let target = Target { vid: key.0, generation: 1, vba: key.1, stamp: early };
-    let frame = rig.ftl().take_frame().unwrap();
-    let done = rig.ftl().commit(rig.now, rig.now, &target, &[NewBlock { frame, sum: 0 }]).unwrap();
-    assert_eq!(done.overtaken, 1, "a late write does not undo the forgetting");
+    let frame = harness.ftl().take_frame().unwrap();
+    let done = harness.ftl().commit(harness.now, harness.now, &target, &[NewBlock { frame, sum: 0 }]).unwrap();
+    assert_eq!(done.overtaken, 1, "a late write does not undo the TRIM");
 }
 
 #[test]
 fn another_generation_reads_as_stale() {
     let _deadline = crate::tests::deadline();
-    let mut rig = Rig::new(256, false, 3);
-    assert!(rig.write((vid(1), 0), 1));
-    assert_eq!(rig.ftl().extent(vid(1), 2, 0), Extent::StaleGeneration);
+    let mut harness = Harness::new(256, false, 3);
+    assert!(harness.write((vid(1), 0), 1));
+    assert_eq!(harness.ftl().extent(vid(1), 2, 0), Extent::StaleGeneration);
 }
 
 #[test]
 fn a_sweep_finds_every_block_while_others_write() {
     let _deadline = crate::tests::deadline();
     for seed in 0..20 {
-        let mut rig = Rig::new(1024, false, seed);
+        let mut harness = Harness::new(1024, false, seed);
         for vba in 0..400 {
-            assert!(rig.write((vid(1), vba), 1));
-            assert!(rig.write((vid(2), vba), 1));
+            assert!(harness.write((vid(1), vba), 1));
+            assert!(harness.write((vid(2), vba), 1));
         }
-        rig.ftl().sweep(vid(1), 1);
+        harness.ftl().sweep(vid(1), 1);
         let mut swept = None;
         for step in 0..2_000u32 {
-            rig.ftl().sweep_step(rig.now, 2);
+            harness.ftl().sweep_step(harness.now, 2);
             if step % 3 == 0 {
-                assert!(rig.write((vid(3), step), 1));
+                assert!(harness.write((vid(3), step), 1));
             }
-            rig.tick();
-            swept = swept.or_else(|| rig.ftl().swept());
+            harness.tick();
+            swept = swept.or_else(|| harness.ftl().swept());
             if swept.is_some() {
                 break;
             }
         }
         assert_eq!(swept, Some((vid(1), 1)), "seed {seed}");
-        assert!(rig.ftl().map().scan(0, u64::MAX).all(|(owner, ..)| owner != vid(1)), "seed {seed}: a block is left");
-        rig.history.retain(|(owner, _), _| *owner != vid(1));
-        rig.check(rig.last(), "the others are whole");
+        assert!(
+            harness.ftl().map().scan(0, u64::MAX).all(|(owner, ..)| owner != vid(1)),
+            "seed {seed}: a block is left"
+        );
+        harness.history.retain(|(owner, _), _| *owner != vid(1));
+        harness.check(harness.last(), "the others are whole");
     }
 }
 
@@ -108,30 +111,33 @@ fn a_sweep_finds_blocks_that_insertions_move_behind_its_front() {
     let _deadline = crate::tests::deadline();
     let mut moved_behind = 0;
     for seed in 0..6 {
-        let mut rig = Rig::new(1024, false, seed);
+        let mut harness = Harness::new(1024, false, seed);
         for vba in 0..700 {
-            assert!(rig.write((vid(1), vba), 1));
+            assert!(harness.write((vid(1), vba), 1));
         }
         for vba in 0..324 {
-            assert!(rig.write((vid(2), vba), 1));
+            assert!(harness.write((vid(2), vba), 1));
         }
-        rig.ftl().sweep(vid(1), 1);
+        harness.ftl().sweep(vid(1), 1);
         let (mut written, mut unmapped) = (0, 0);
-        while rig.ftl().swept().is_none() {
-            unmapped += rig.ftl().sweep_step(rig.now, 1);
+        while harness.ftl().swept().is_none() {
+            unmapped += harness.ftl().sweep_step(harness.now, 1);
             // The map stays as full as it can be: an insertion ahead of the front then moves other blocks.
             while u64::from(written) < unmapped {
-                let before = rig.ftl().map().len();
-                assert!(rig.write((vid(3), written), 1));
+                let before = harness.ftl().map().len();
+                assert!(harness.write((vid(3), written), 1));
                 written += 1;
-                moved_behind += before + 1 - rig.ftl().map().len();
-                unmapped += before + 1 - rig.ftl().map().len();
+                moved_behind += before + 1 - harness.ftl().map().len();
+                unmapped += before + 1 - harness.ftl().map().len();
             }
-            rig.tick();
+            harness.tick();
         }
-        assert!(rig.ftl().map().scan(0, u64::MAX).all(|(owner, ..)| owner != vid(1)), "seed {seed}: a block is left");
-        rig.history.retain(|(owner, _), _| *owner != vid(1));
-        rig.check(rig.last(), "the others are whole");
+        assert!(
+            harness.ftl().map().scan(0, u64::MAX).all(|(owner, ..)| owner != vid(1)),
+            "seed {seed}: a block is left"
+        );
+        harness.history.retain(|(owner, _), _| *owner != vid(1));
+        harness.check(harness.last(), "the others are whole");
     }
     assert!(moved_behind > 0, "no insertion moved a block of the swept volume behind the front");
 }
@@ -139,19 +145,24 @@ fn a_sweep_finds_blocks_that_insertions_move_behind_its_front() {
 #[test]
 fn a_sweep_finds_the_blocks_in_the_stash() {
     let _deadline = crate::tests::deadline();
-    let mut rig = Rig::new(256, false, 1);
+    let mut harness = Harness::new(256, false, 1);
     // Blocks whose two buckets are among the same three: 24 have a slot, the others are in the stash.
-    let in_three = |vba: &u32| rig.ftl().map().buckets_of(vid(1), *vba).iter().all(|bucket| (4..7).contains(bucket));
+    let in_three =
+        |vba: &u32| harness.ftl().map().buckets_of(vid(1), *vba).iter().all(|bucket| (4..7).contains(bucket));
     let blocks: Vec<u32> = (0..).filter(in_three).take(34).collect();
     for &vba in &blocks {
-        assert!(rig.write((vid(1), vba), 1));
+        assert!(harness.write((vid(1), vba), 1));
     }
-    assert_eq!(rig.ftl().map().stashed(), 10);
-    assert!(rig.write((vid(2), 0), 1));
-    rig.ftl().sweep(vid(1), 1);
-    while rig.ftl().swept().is_none() {
-        rig.ftl().sweep_step(rig.now, 1);
-        rig.tick();
+    assert_eq!(harness.ftl().map().stashed(), 10);
+    assert!(harness.write((vid(2), 0), 1));
+    harness.ftl().sweep(vid(1), 1);
+    while harness.ftl().swept().is_none() {
+        harness.ftl().sweep_step(harness.now, 1);
+        harness.tick();
     }
-    assert_eq!((rig.ftl().map().stashed(), rig.ftl().mapped()), (0, 1), "only the other volume's block is mapped");
+    assert_eq!(
+        (harness.ftl().map().stashed(), harness.ftl().mapped()),
+        (0, 1),
+        "only the other volume's block is mapped"
+    );
 }

@@ -10,53 +10,55 @@ use std::task::Poll;
 #[test]
 fn without_journal_and_checkpoints_the_records_bring_everything_back_that_lives() {
     let _deadline = crate::tests::deadline();
-    let mut rig = Rig::new(1000, false, 1);
+    let mut harness = Harness::new(1000, false, 1);
     for step in 0..5_000u64 {
         let key = (vid(1 + u16::try_from(step % 2).unwrap()), u32::try_from(mix64(step) % 400).unwrap());
-        assert!(rig.write(key, 1));
+        assert!(harness.write(key, 1));
     }
-    assert!(rig.harden());
-    let last = rig.last();
-    let flash = rig.power_cycle(5);
+    assert!(harness.make_durable());
+    let last = harness.last();
+    let flash = harness.power_cycle(5);
     // Whatever the system area holds of checkpoints and journal is noise now; the headers are left.
     let noise: Vec<u8> = (0..4096u64).map(|i| mix64(i).to_le_bytes()[0]).collect();
-    let sizes = FtlConfig::sizes(&rig.config.preset, rig.config.logical_pages, rig.config.dump_bytes).unwrap();
+    let sizes =
+        FtlConfig::sizes(&harness.config.preset, harness.config.logical_pages, harness.config.dump_bytes).unwrap();
     let mut at = sizes.journal_at();
-    while at + 4096 <= rig.store.len() {
-        rig.store.write(at, &noise).unwrap();
+    while at + 4096 <= harness.store.len() {
+        harness.store.write(at, &noise).unwrap();
         at += 4096;
     }
-    rig.store.sync().unwrap();
+    harness.store.sync().unwrap();
     forge_newest(&flash);
     let looked_at = AtomicU64::new(0);
     let progress = |done: u64, total: u64| {
         assert!(done <= total);
         looked_at.fetch_max(done, Ordering::Relaxed);
     };
-    let live = |_: &gnstor_durable::Ledger, owner: Vid, generation: u32| owner == vid(1) && generation == 1;
-    let OpenedFtl { ftl, boot, .. } = Ftl::open_on(flash, &rig.config, live, &progress).unwrap();
+    let live = |_: &gnstor_durable::MetadataStore, owner: Vid, generation: u32| owner == vid(1) && generation == 1;
+    let OpenedFtl { ftl, boot, .. } = Ftl::open_on(flash, &harness.config, live, &progress).unwrap();
     assert!(matches!(boot.origin, Origin::Rebuilt(_)) && boot.is_lossy(), "{boot:?}");
     assert_eq!(looked_at.into_inner(), ftl.flash().geometry().pages());
-    rig.region = ftl.regions();
-    rig.ftl = Some(ftl);
-    rig.history.retain(|(owner, _), _| *owner == vid(1));
-    rig.check(last, "rebuilt");
+    harness.region = ftl.regions();
+    harness.ftl = Some(ftl);
+    harness.history.retain(|(owner, _), _| *owner == vid(1));
+    harness.check(last, "rebuilt");
     // It goes on from there: further writes, a restart.
     for vba in 0..300 {
-        assert!(rig.write((vid(1), vba), 1));
+        assert!(harness.write((vid(1), vba), 1));
     }
-    assert!(rig.harden());
-    let last = rig.last();
-    let flash = rig.power_cycle(6);
-    rig.reopen(flash).unwrap();
-    assert!(matches!(rig.boot.origin, Origin::NoDump(_)), "{:?}", rig.boot);
-    for key in rig.history.clone().into_keys() {
-        let newest = rig.history[&key].last().unwrap().1;
-        assert_eq!(rig.read(key), newest, "{key:?} as of {last}");
+    assert!(harness.make_durable());
+    let last = harness.last();
+    let flash = harness.power_cycle(6);
+    harness.reopen(flash).unwrap();
+    assert!(matches!(harness.boot.origin, Origin::NoDump(_)), "{:?}", harness.boot);
+    for key in harness.history.clone().into_keys() {
+        let newest = harness.history[&key].last().unwrap().1;
+        assert_eq!(harness.read(key), newest, "{key:?} as of {last}");
     }
 }
 
-/// A unit of pages whose records, under right checksums, say that nothing can be newer: there is no number for what comes next.
+/// A unit of pages whose records, under right checksums, have the highest number: no later write could have a
+/// higher one.
 fn forge_newest(flash: &Flash) {
     let geometry = flash.geometry();
     let pages =

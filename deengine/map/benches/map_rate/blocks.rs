@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Blocks by number, and what is done with many of them in a map.
+//! Blocks by number, and operations on many of them in a map.
 
 use gnstor_map::{Batch, Map, MapWriter};
 use gnstor_proto::placement::mix64;
@@ -30,7 +30,7 @@ fn draw(blocks: &Range<u64>, batch: usize, seed: u64) -> impl Iterator<Item = (V
     (0..batch as u64).map(move |turn| block(start + below(seed + turn, count)))
 }
 
-/// What is fetched ahead of a look.
+/// Parts of the map that are prefetched before a lookup.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ahead {
     First,
@@ -55,9 +55,9 @@ pub(crate) fn look(map: &Map, ahead: Ahead, blocks: Range<u64>, count: u64, seed
     sum
 }
 
-/// As [`look`], with three batches under way: one announced, one of which the second buckets are asked for, and one
-/// that is finished. Where more lines are asked for at once than the processor can wait for, it waits to ask; with a
-/// smaller `BATCH` it computes meanwhile.
+/// As [`look`], with three batches in flight: one announced, one whose second buckets are prefetched, and one
+/// that is finished. A processor has a limit of outstanding lines; with a smaller `BATCH` it computes
+/// meanwhile.
 pub(crate) fn look_in_turn<const BATCH: usize>(map: &Map, blocks: Range<u64>, count: u64, seed: u64) -> u64 {
     let mut sum = 0u64;
     let mut batches = [Batch::default(), Batch::default(), Batch::default()];
@@ -91,7 +91,7 @@ pub(crate) fn look_singly(map: &Map, blocks: Range<u64>, count: u64, seed: u64) 
     sum
 }
 
-/// `count` looks, each after the one before; how many were mapped is a part of what comes back.
+/// Does `count` lookups in sequence. The result depends on how many blocks were mapped.
 pub(crate) fn look_dependent(map: &Map, blocks: Range<u64>, count: u64, seed: u64) -> u64 {
     let mut last = seed;
     for turn in 0..count {
@@ -102,7 +102,7 @@ pub(crate) fn look_dependent(map: &Map, blocks: Range<u64>, count: u64, seed: u6
     last
 }
 
-/// Inserts blocks that are new, in batches. How many words the log was told.
+/// Inserts new blocks in batches. Returns how many words the log got.
 pub(crate) fn fill(writer: &mut MapWriter, blocks: Range<u64>) -> u64 {
     let map = writer.map().clone();
     let (mut batch, mut logged) = (Batch::default(), 0);
@@ -121,8 +121,8 @@ pub(crate) fn fill(writer: &mut MapWriter, blocks: Range<u64>) -> u64 {
     logged
 }
 
-/// As [`fill`], with three batches under way: one whose buckets are asked for, one for which room is asked for, and one
-/// that is inserted. The number of blocks is a multiple of `BATCH`.
+/// As [`fill`], with three batches in flight: one whose buckets are prefetched, one whose other buckets are,
+/// and one that is inserted. The number of blocks is a multiple of `BATCH`.
 pub(crate) fn fill_in_turn<const BATCH: usize>(writer: &mut MapWriter, blocks: Range<u64>) -> u64 {
     let map = writer.map().clone();
     let mut logged = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the map is compared with: a flat array of as many pages, and random lines of memory of the map's size.
+//! Baselines: a flat array of as many pages, and random lines of memory of the map's size.
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "a prefetch"))]
 
 use crate::blocks::{BATCH, below};
@@ -98,7 +98,7 @@ impl Flat {
         last
     }
 
-    /// As [`Self::look`] of one place, with the next batch announced before this one is looked at.
+    /// As [`Self::look`] of one place, with the next batch announced before this one is looked up.
     pub(crate) fn look_in_turn<const BATCH: usize>(&self, count: u64, seed: u64) -> u64 {
         let words = self.words();
         let mut sum = 0u64;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a look into the map costs beside a look into a flat array of as many pages, and how full the table gets.
+//! Cost of a lookup in the map beside a lookup in a flat array of as many pages, and how full the table gets.
 //!
 //! `cargo bench -p gnstor-map --bench map_rate -- [--gib N | --mib N] [--json]`
 //!
-//! Every time is the best of many short rounds, in turn with what it is compared with, on one thread: on a machine that
-//! others use too, the other rounds measure them. Both sides draw random blocks in the same way (no two measurements the
-//! same ones: their lines would be in the cache) and use the same batches of prefetches; both are in huge pages where the
-//! system gives them. There are two maps with the same content: one that uses the vectors of the processor, if it has
-//! them, and one that does not (`plain`).
+//! Every time is the best of many short rounds, alternating with its baseline, on one thread: on a shared
+//! machine the other rounds measure the neighbours. Both sides draw random blocks in the same way, never the
+//! same ones twice, since their lines would be in the cache. Both use the same batches of prefetches, and
+//! huge pages where the system has them. Two maps have the same content: one uses the processor's vectors,
+//! the other does not (`plain`).
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod blocks;
@@ -43,7 +43,7 @@ impl Pair {
         })
     }
 
-    /// Both went the same way, word for word.
+    /// Both maps are equal, word for word.
     fn compare(&self) {
         let [mut fast, mut plain] = [vec![0; 1 << 16], vec![0; 1 << 16]];
         let words = self.fast.map().words();

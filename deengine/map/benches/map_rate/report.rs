@@ -36,7 +36,7 @@ impl Report {
         self.figures.iter().find(|(known, _)| known == name).map_or(f64::NAN, |&(_, value)| value)
     }
 
-    /// Says one figure by another, both of the part of the bench named `what`.
+    /// Prints the ratio of two figures of the part of the bench named `what`.
     pub(crate) fn ratio(&mut self, what: &str, [name, over, under]: [&str; 3], text: &str) {
         let value = self.of(&format!("{what}_{over}_ns")) / self.of(&format!("{what}_{under}_ns"));
         self.say(format!("{what}_{name}_ratio"), value, text);
@@ -50,7 +50,7 @@ impl Report {
     }
 }
 
-/// Nanoseconds of one of `count` turns of what `run` does.
+/// Nanoseconds of one of `count` iterations of `run`.
 #[expect(clippy::cast_precision_loss, reason = "a duration")]
 pub(crate) fn time(count: u64, run: impl FnOnce()) -> f64 {
     let start = Instant::now();
@@ -58,8 +58,8 @@ pub(crate) fn time(count: u64, run: impl FnOnce()) -> f64 {
     start.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// The best of several measurements in turn, each of which draws seeds: with the blocks of another, it would find their
-/// lines in the cache.
+/// The best of several alternating measurements. Each draws its own seeds: with the blocks of another one it
+/// would find their lines in the cache.
 pub(crate) fn best<const N: usize>(mut measure: impl FnMut(&mut Seeds) -> [f64; N]) -> [f64; N] {
     let mut seeds = Seeds(0);
     let rounds: Vec<[f64; N]> = (0..ROUNDS).map(|_| measure(&mut seeds)).collect();

@@ -24,13 +24,13 @@ fn check(words: &[u64]) -> Result<u64, BadImage> {
     let said = [Map::with_buckets, Map::plain_with_buckets].map(|new| {
         let (map, mut writer) = new(8, PAGES, 11).unwrap();
         writer.load_words(0, words)?;
-        let mut told = Vec::new();
-        writer.finish_load(|page| told.push(page))?;
-        assert_eq!(map.len(), told.len() as u64);
+        let mut reported = Vec::new();
+        writer.finish_load(|page| reported.push(page))?;
+        assert_eq!(map.len(), reported.len() as u64);
         let mut listed: Vec<_> = map.scan(0, u64::MAX).map(|(_, _, page)| page).collect();
         listed.sort_unstable();
-        told.sort_unstable();
-        assert_eq!(listed, told);
+        reported.sort_unstable();
+        assert_eq!(listed, reported);
         Ok(map.len())
     });
     assert_eq!(said[0], said[1]);
@@ -48,7 +48,7 @@ fn each_kind_of_wrong_word_is_found() {
         check(&words)
     };
     let (stash, slot) = (64, good[3]);
-    assert_eq!(with(3, 0), Ok(69), "an empty slot is none that can be told");
+    assert_eq!(with(3, 0), Ok(69), "an empty slot is not reported");
     assert_eq!(with(3, slot & !VALID), Err(BadImage::Word { index: 3, value: slot & !VALID }));
     assert_eq!(with(3, slot | 1023), Err(BadImage::Page { index: 3, page: 1023, pages: PAGES }));
     let beyond = slot | 1 << 61;

@@ -121,7 +121,8 @@ fn a_map_has_room_for_all_its_entries_and_few_buckets_more() {
         }
         assert_eq!(map.len(), entries);
     }
-    // Pages of 32 bits leave 30 for the remainder, which needs 2^18 buckets; they cost nothing before they are used.
+    // Pages of 32 bits leave 30 for the remainder, which needs 2^18 buckets; they cost nothing before they
+    // are used.
     let (map, mut writer) = Map::new(10, 1 << 32, 1).unwrap();
     assert_eq!(map.buckets(), 1 << 18);
     assert_eq!(writer.insert(vid(1), 1, u32::MAX, &mut no_log), Ok(None));

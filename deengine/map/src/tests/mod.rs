@@ -5,6 +5,8 @@
 mod deadline;
 mod image;
 mod loads;
+#[path = "../../../testing/long.rs"]
+mod long;
 mod model;
 mod readers;
 mod variants;
@@ -14,6 +16,7 @@ use crate::vector::Vector;
 use crate::{Map, MapWriter, Step};
 pub(crate) use deadline::deadline;
 use gnstor_proto::slba::Vid;
+use long::is_long;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -41,7 +44,7 @@ pub(crate) fn step(step: Step) {
 }
 
 impl Map {
-    /// A map of so many buckets, which uses what this processor has.
+    /// A map of this many buckets, with the vectors that this processor has.
     pub(crate) fn with_buckets(buckets: u64, pages: u64, seed: u64) -> std::io::Result<(Arc<Self>, MapWriter)> {
         Self::build(Shape::new(buckets, pages, seed).unwrap(), Vector::for_shape)
     }
@@ -61,5 +64,5 @@ fn block(dice: u64, volumes: u64, blocks: u64) -> (Vid, u32) {
     (vid(u16::try_from(dice % volumes).unwrap() + 1), u32::try_from(dice / volumes % blocks).unwrap())
 }
 
-/// A log that nobody keeps.
+/// A log that drops its entries.
 fn no_log(_: u64, _: u64) {}

@@ -17,7 +17,7 @@ pub(super) fn image(map: &Map) -> Vec<u64> {
     words
 }
 
-/// A map, what it should hold, and what its log was told.
+/// A map, the expected contents, and the entries of its log.
 struct Pair {
     map: Arc<Map>,
     writer: MapWriter,
@@ -110,7 +110,7 @@ impl Pair {
     }
 }
 
-/// Loads an image and replays a log over it; the writer, and the pages it told of.
+/// Loads an image and replays a log over it. Returns the writer, and the pages that it reported.
 fn restore(like: &Pair, seed: u64, words: &[u64], log: &[(u64, u64)]) -> (MapWriter, Vec<u32>) {
     let (_, mut writer) = Map::with_buckets(like.map.buckets(), PAGES, seed).unwrap();
     for (at, chunk) in words.chunks(100).enumerate() {

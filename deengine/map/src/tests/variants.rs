@@ -27,7 +27,7 @@ fn both(buckets: u64, pages: u64, seed: u64) -> [(Arc<Map>, MapWriter); 2] {
     [Map::with_buckets, Map::plain_with_buckets].map(|new| new(buckets, pages, seed).unwrap())
 }
 
-/// Fills the first eight buckets with words as they could be in an image: slots of keys, empty ones, and `wrong`
+/// Fills the first eight buckets with possible words of an image: slots of keys, empty ones, and `wrong`
 /// others.
 fn scribble(maps: &[(Arc<Map>, MapWriter); 2], seed: u64, wrong: u64) {
     let shape = &maps[0].0.shape;
@@ -91,13 +91,13 @@ proptest! {
         let _deadline = crate::tests::deadline();
         let maps = both(buckets, pages, seed);
         scribble(&maps, seed, wrong);
-        let mut told = [[0; 64]; 2];
+        let mut reported = [[0; 64]; 2];
         let [fast, plain] = &maps;
-        let [a, b] = &mut told;
+        let [a, b] = &mut reported;
         let counts = [load::check(&fast.0, 0..8, a), load::check(&plain.0, 0..8, b)];
         prop_assert_eq!(counts[0], counts[1]);
         if let Ok(count) = counts[0] {
-            prop_assert_eq!(&told[0][..count], &told[1][..count]);
+            prop_assert_eq!(&reported[0][..count], &reported[1][..count]);
         }
     }
 }
@@ -141,7 +141,8 @@ fn there_are_no_vectors_for_more_buckets_than_they_count() {
     assert_eq!(map.get(vid(1), 1), None);
 }
 
-/// A word whose halves are equal is never seen with halves that differ. A tag is the upper half here, a page the lower.
+/// A word whose halves are equal is never seen with different halves. A tag is the upper half here, a page
+/// the lower.
 #[test]
 fn a_bucket_is_never_read_with_a_torn_word() {
     let _deadline = crate::tests::deadline();

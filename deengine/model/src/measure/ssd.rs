@@ -58,7 +58,7 @@ pub struct Ssd {
 }
 
 impl Ssd {
-    /// An erased SSD of at least so many logical pages.
+    /// An erased SSD of at least this many logical pages.
     ///
     /// # Errors
     /// When the preset's shape allows no SSD of that size.
@@ -67,7 +67,7 @@ impl Ssd {
         let superblocks = geometry.superblocks();
         let pages = usize::try_from(geometry.pages()).expect("64-bit host");
         let front = Front { next: 0, end: 0, ready: Time::ZERO, erased: Time::ZERO };
-        // Superblocks are whole, the logical size need not be: it takes up what rounding left, so that the spare space is exact.
+        // Superblocks are whole; the logical size takes the remainder, so that the spare space is exact.
         let reserved = preset.reserved_superblocks(&geometry);
         let held = geometry.pages() - u64::from(reserved * geometry.superblock_pages());
         let exact = held * 1000 / (1000 + u64::from(preset.over_provisioning_permille));
@@ -187,7 +187,8 @@ impl Ssd {
             None => self.choose(),
         };
         victim.owed += victim.valid;
-        // With no free superblock left the victim is emptied whatever is owed, before the host takes what collection needs.
+        // Without a free superblock the victim is emptied at any cost, before the host takes the pages that
+        // collection needs.
         let urgent = self.free.is_empty() && self.host.next == self.host.end;
         while victim.unit < self.geometry.superblock_units() {
             let pages = self.valid_pages_of(&victim);

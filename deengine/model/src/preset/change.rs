@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A preset with a few values changed, and what two presets differ in.
+//! A preset with a few values changed, and the differences of two presets.
 
 use super::file::PresetFile;
 use super::{Preset, PresetError};
 use toml::{Table, Value};
 
-/// What decides where everything is in an SSD: it stays as it was when the SSD was made.
+/// Keys that decide the layout of an SSD: they stay as they were when the SSD was made.
 const FIXED: [&str; 11] = [
     "name",
     "channels",
@@ -29,16 +29,16 @@ pub struct Difference {
     pub one: String,
     /// Its value in the other.
     pub other: String,
-    /// An SSD that was made with the first cannot go on with the other.
+    /// An SSD that was made with the first value cannot be opened with the other.
     pub is_fixed: bool,
 }
 
 impl Preset {
-    /// The preset with some of its values changed: `KEY=VALUE` each, as in a preset file; a word needs no quotes. The figures that it must
-    /// reach are left out: they were another SSD's.
+    /// The preset with some of its values changed: `KEY=VALUE` each, as in a preset file; words need no
+    /// quotes. The result has no figures to reach, because they were another SSD's.
     ///
     /// # Errors
-    /// [`PresetError`]: no such key, a value that is none or out of its range.
+    /// [`PresetError`]: no such key, or a value that is invalid or out of range.
     pub fn with_settings(&self, settings: &[String]) -> Result<Self, PresetError> {
         if settings.is_empty() {
             return Ok(self.clone());
@@ -60,7 +60,7 @@ impl Preset {
         Self::try_from(table.try_into::<PresetFile>()?)
     }
 
-    /// Keys in which the presets differ, what cannot be changed first. Figures that must be reached are not compared.
+    /// Keys in which the presets differ, unchangeable ones first. The figures to reach are not compared.
     pub fn differences(&self, other: &Self) -> Vec<Difference> {
         // An SSD that takes no time has less space set aside: there is nothing in transit.
         let all_fixed = self.is_null() != other.is_null();

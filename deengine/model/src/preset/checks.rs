@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a preset must satisfy before a model is built from it.
+//! Conditions that a preset must meet before a model is built from it.
 
 use super::{Preset, PresetError};
 use crate::figure::Figure;
 
-/// Pages of the buffer that a power-failure dump has room for: of the 64 MiB of its energy budget (16,384 pages) some 250 go to the
-/// heads of groups, and the rest to the journal's tail and to a command that comes when the buffer is full.
+/// Pages of the buffer that a power-failure dump has room for. Of the 16,384 pages of its energy budget (64
+/// MiB), some 250 are heads of groups. The journal's tail and a command that finds the buffer full take the
+/// rest.
 const DUMP_PAGES: u32 = 15_616;
 /// The largest command that the buffer must take beside two units.
 const COMMAND_PAGES: u32 = 256;

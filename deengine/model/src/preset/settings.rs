@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What of an SSD is a choice and not a figure: how it collects, and what goes wrong with it.
+//! Choices of an SSD that are no figures: how it collects, and its faults.
 
 use super::PresetError;
 use super::checks::range;
@@ -46,11 +46,12 @@ pub struct SlowDie {
     pub percent: u32,
 }
 
-/// What goes wrong by itself. Chances are from 0, never, to 1, always.
+/// Faults. Probabilities are from 0, never, to 1, always.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FaultPlan {
-    /// What all of it is drawn from, with the SSD's number: the same seed and the same commands give the same faults.
+    /// Seed of all faults, together with the SSD's number: the same seed and the same commands give the same
+    /// faults.
     pub seed: u32,
     /// A read of a page cannot be corrected.
     pub read_errors: f64,

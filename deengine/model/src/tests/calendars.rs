@@ -30,7 +30,7 @@ proptest! {
         }
     }
 
-    /// With more work some holes are forgotten: it may end later than it could, never sooner.
+    /// With more work some gaps are dropped: work may end later than possible, never sooner.
     #[test]
     fn much_work_is_never_done_faster_than_one_at_a_time(work in prop::collection::vec((0u64..5000, 1u64..200), 1..200)) {
         let _deadline = crate::tests::deadline();

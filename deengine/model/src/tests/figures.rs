@@ -91,7 +91,7 @@ fn a_limit_is_off_only_when_it_is_exceeded() {
         unit: Measure::Us,
         bound,
         state: State::Fresh,
-        source: "somebody".to_owned(),
+        source: "a vendor".to_owned(),
     };
     let about = figure(crate::Bound::About);
     let at_most = figure(crate::Bound::AtMost);

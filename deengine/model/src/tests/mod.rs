@@ -5,7 +5,7 @@ mod calendars;
 #[path = "../../../testing/deadline.rs"]
 mod deadline;
 mod figures;
-mod lanes;
+mod links;
 mod settings;
 mod times;
 mod toml_files;

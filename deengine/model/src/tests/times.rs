@@ -128,7 +128,7 @@ fn planes_that_sense_on_their_own_work_side_by_side() {
     let unit = ppas(0..geometry.unit_pages());
     let together = timing.collect(Time::ZERO, &unit).since(Time::ZERO);
     let sense = Span::from_ns(preset.sense_ns);
-    // All reach the channel at once. Where in a slot that is, the channel does not keep: a slot early at most.
+    // All reach the channel at once. The channel does not keep where in a slot that is: a slot early at most.
     let want = sense + transfer(geometry.unit_pages(), preset.channel_bytes_per_s);
     assert!(together <= want && together + Span::from_ns(4195) > want, "{together:?}, the parts make {want:?}");
     let (_, _, mut timing) = of(Preset { independent_planes: false, ..independent });
@@ -264,7 +264,7 @@ fn no_call_goes_back_in_time() {
 }
 
 #[test]
-fn an_erase_holds_every_plane_of_its_die_and_no_other() {
+fn an_erase_holds_every_plink_of_its_die_and_no_other() {
     let _deadline = crate::tests::deadline();
     let (preset, geometry, _) = ssd("pm1743");
     assert!(preset.independent_planes && preset.shape.planes > 1);

@@ -72,7 +72,7 @@ fn leave(buffer: &mut WriteBuffer, held: &mut [(u32, Time, Time)], now: Time, sp
 }
 
 #[test]
-fn nobody_waits_when_nothing_will_make_room() {
+fn a_write_does_not_wait_where_no_room_will_come() {
     let _deadline = crate::tests::deadline();
     let mut buffer = WriteBuffer::new(PAGES, UNIT);
     assert_eq!(buffer.admit(Time::from_ns(5), 10 * PAGES), Time::from_ns(5));

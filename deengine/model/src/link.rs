@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A link that carries one thing at a time and may be booked before what was booked already.
+//! A link that carries one transfer at a time. A transfer may be booked before transfers that are booked
+//! already.
 //!
 //! ```text
 //!   slots of 4.2 us    | ###.... | ####### | ####### | #...... |      # = how much of the slot is taken
-//!                          ^-- a transfer from here takes what is left of each slot that it comes to
+//!                          ^-- a transfer from here takes the rest of each slot that it comes to
 //! ```
-//! Work reaches a link in any order of time, because a page is ready when its die is. Where in its slot a transfer lies is not
-//! kept, only how much of the slot is taken: so the rate is exact over slots, and a single end may be early by less than a
-//! slot. Times are whole picoseconds: a page at 14 GB/s takes 292,571 of them, cut by less than one.
+//! Work reaches a link in any order of time, because a page is ready when its die is. Only the used part of a
+//! slot is kept, not where in the slot a transfer lies. So the rate is exact over slots, and a single end may
+//! be early by less than a slot. Times are whole picoseconds: a page at 14 GB/s takes 292,571 of them,
+//! rounded down.
 
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::PAGE_BYTES;
@@ -21,8 +23,8 @@ const SLOTS: u64 = 1 << SLOTS_SHIFT;
 
 /// A link.
 #[derive(Debug)]
-pub(crate) struct Lane {
-    /// What one page takes; 0 for a link that takes no time.
+pub(crate) struct Link {
+    /// Time of one page; 0 for a link that takes no time.
     page_ps: u64,
     slots: Vec<Slot>,
     /// Slots known to be full, so that a backlog is stepped over at once.
@@ -31,12 +33,12 @@ pub(crate) struct Lane {
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Slot {
-    /// How many times the ring has gone round.
+    /// Laps of the ring.
     round: u32,
     used_ps: u32,
 }
 
-impl Lane {
+impl Link {
     /// An idle link; a rate of 0 takes no time.
     pub(crate) fn new(bytes_per_s: u64) -> Self {
         let page_ps = Span::transfer(u64::from(PAGE_BYTES), bytes_per_s).as_ps();
@@ -77,7 +79,7 @@ impl Lane {
         (index, u32::try_from(number >> SLOTS_SHIFT).expect("64 - 22 - 14 bits"))
     }
 
-    /// How much of this slot is taken: all of it, when the ring has gone on beyond it.
+    /// Used part of this slot. All of it, where the ring has advanced beyond the slot.
     #[inline]
     fn used(&self, number: u64) -> u64 {
         let (index, round) = Self::place(number);

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Opening the ledger: deciding between the copies of each cell, and repairing what a cut or a fault left behind.
+//! Opening the metadata store: chooses between the copies of each cell, and repairs damage of cuts and
+//! faults.
 
 use crate::bytes::{CHUNK, Fields, index, u64_at};
 use crate::cell::{Cell, Kind, Notes};
 use crate::durable::Durable;
 use crate::error::{DurableError, Refused, read};
 use crate::layout::Twin;
-use crate::ledger::{
-    ENTRY_HEAD, Ledger, LedgerContents, Places, TERM_BYTES, TOMBSTONE_BYTES, Tombstone, entry_generation,
+use crate::metadata::{
+    ENTRY_HEAD, Metadata, MetadataStore, Places, TERM_BYTES, TOMBSTONE_BYTES, Tombstone, entry_generation,
 };
-use crate::odometer::Odometer;
+use crate::smart_counters::SmartCounters;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{REQUEST_IDS, VolumeEntry};
+use std::collections::BTreeMap;
 
-/// What a permission entry's cell holds.
+/// Content of a permission entry's cell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryCell {
     /// The volume.
@@ -28,8 +30,8 @@ impl EntryCell {
     /// # Errors
     /// [`Refused`] where this is none.
     pub fn decode(content: &[u8]) -> Result<Self, Refused> {
-        let refused = |why: String| Refused::new("an entry of the ledger", why);
-        let mut fields = Fields::new("an entry of the ledger", content);
+        let refused = |why: String| Refused::new("an entry of the metadata store", why);
+        let mut fields = Fields::new("an entry of the metadata store", content);
         let (vid, zero, generation, rest) = (fields.u16()?, fields.u16()?, fields.u32()?, fields.u64()?);
         if zero != 0 || rest != 0 {
             return Err(refused("reserved bytes are set".into()));
@@ -72,8 +74,8 @@ impl Tombstone {
     }
 }
 
-/// Calls `f` with the settled cell of each of the first `count` places of a table, `None` where it is lost; the highest version
-/// of them.
+/// Calls `f` with the cell of each of the first `count` places of a table, `None` where it is lost. Returns
+/// the highest version.
 fn for_each(
     durable: &Durable,
     (twin, count): (&Twin, u32),
@@ -87,13 +89,13 @@ fn for_each(
     for first in (0..u64::from(count)).step_by(index(at_once)) {
         let bytes = index(at_once.min(u64::from(count) - first) * twin.pitch);
         for (buffer, base) in buffers.iter_mut().zip(twin.copies) {
-            read(durable.store(), base + first * twin.pitch, &mut buffer[..bytes], "reading the ledger")?;
+            read(durable.store(), base + first * twin.pitch, &mut buffer[..bytes], "reading the metadata store")?;
         }
         let [a, b] = &buffers;
         let pitch = index(twin.pitch);
         for (nth, (a, b)) in a[..bytes].chunks_exact(pitch).zip(b[..bytes].chunks_exact(pitch)).enumerate() {
             let place = u32::try_from(first + nth as u64).expect("below the count");
-            let cell = twin.settle(durable.store(), kind, place, Some(durable.tag()), [a, b], notes)?;
+            let cell = twin.reconcile(durable.store(), kind, place, Some(durable.tag()), [a, b], notes)?;
             version = cell.map_or(version, |cell| version.max(cell.version));
             f(place, cell, notes);
         }
@@ -101,12 +103,12 @@ fn for_each(
     Ok(version)
 }
 
-impl Ledger {
+impl MetadataStore {
     /// Nothing in it, and no place has a cell.
     fn fresh(durable: &Durable) -> Self {
         Self {
             durable: durable.clone(),
-            contents: LedgerContents::default(),
+            contents: Metadata::default(),
             entries: Places::default(),
             tombstones: Places::default(),
             version: 0,
@@ -117,21 +119,35 @@ impl Ledger {
 
     /// An empty one, on the store.
     pub(crate) fn format(durable: &Durable) -> Result<Self, DurableError> {
-        let mut ledger = Self::fresh(durable);
-        ledger.set_term(0)?;
-        ledger.write(Kind::Map, 0, &[])?;
-        ledger.set_odometer(&Odometer::default())?;
-        Ok(ledger)
+        let mut metadata = Self::fresh(durable);
+        metadata.set_term(0)?;
+        metadata.write(Kind::Map, 0, &[])?;
+        metadata.set_smart_counters(&SmartCounters::default())?;
+        Ok(metadata)
     }
 
-    /// Reads the ledger, repairs single bad copies, and finishes burials that were cut short.
+    /// Reads the metadata store, repairs single bad copies, and finishes burials that were cut short.
     pub(crate) fn open(durable: &Durable, mut notes: Notes) -> Result<Self, DurableError> {
-        let mut ledger = Self::fresh(durable);
-        let (layout, header) = (durable.layout(), durable.header());
-        let mut dead = Vec::new();
-        let Ledger { contents, entries, tombstones, version, .. } = &mut ledger;
+        let mut metadata = Self::fresh(durable);
+        let of_singles = metadata.read_singles(&mut notes)?;
+        // Tombstones come before entries: they decide which entries are dead.
+        let of_tombstones = metadata.read_tombstones(&mut notes)?;
+        let (of_entries, dead) = metadata.read_entries(&mut notes)?;
+        metadata.version = of_singles.max(of_tombstones).max(of_entries);
+        for place in dead {
+            metadata.write(Kind::Entry, place, &[])?;
+            metadata.entries.free.push(place);
+        }
+        metadata.damaged = notes.refused;
+        metadata.lost = notes.lost;
+        Ok(metadata)
+    }
 
-        let of_term = for_each(durable, (&layout.term, 1), Kind::Term, &mut notes, |_, cell, notes| {
+    /// Reads term, fleet map and SMART counters. Returns the highest version.
+    fn read_singles(&mut self, notes: &mut Notes) -> Result<u64, DurableError> {
+        let (durable, contents) = (&self.durable, &mut self.contents);
+        let layout = durable.layout();
+        let of_term = for_each(durable, (&layout.term, 1), Kind::Term, notes, |_, cell, notes| {
             let Some(cell) = cell else { return };
             if cell.content.len() == TERM_BYTES {
                 contents.term = u64_at(cell.content, 0);
@@ -141,19 +157,25 @@ impl Ledger {
                 notes.refuse(Kind::Term, "another length");
             }
         })?;
-        let of_map = for_each(durable, (&layout.map, 1), Kind::Map, &mut notes, |_, cell, _| {
+        let of_map = for_each(durable, (&layout.map, 1), Kind::Map, notes, |_, cell, _| {
             contents.map = cell.filter(|cell| !cell.content.is_empty()).map(|cell| cell.content.to_vec());
         })?;
-        let of_odometer = for_each(durable, (&layout.odometer, 1), Kind::Odometer, &mut notes, |_, cell, notes| {
+        let place = (&layout.smart_counters, 1);
+        let of_counters = for_each(durable, place, Kind::SmartCounters, notes, |_, cell, notes| {
             let Some(cell) = cell else { return };
-            match Odometer::decode(cell.content) {
-                Ok(odometer) => contents.odometer = odometer,
-                Err(refused) => notes.refuse(Kind::Odometer, refused),
+            match SmartCounters::decode(cell.content) {
+                Ok(smart_counters) => contents.smart_counters = smart_counters,
+                Err(refused) => notes.refuse(Kind::SmartCounters, refused),
             }
         })?;
+        Ok(of_term.max(of_map).max(of_counters))
+    }
 
-        let places = (&layout.tombstones, header.tombstones);
-        let of_tombstones = for_each(durable, places, Kind::Tombstone, &mut notes, |place, cell, notes| {
+    /// Reads the tombstones. Returns the highest version.
+    fn read_tombstones(&mut self, notes: &mut Notes) -> Result<u64, DurableError> {
+        let Self { durable, contents, tombstones, .. } = self;
+        let places = (&durable.layout().tombstones, durable.header().tombstones);
+        let version = for_each(durable, places, Kind::Tombstone, notes, |place, cell, notes| {
             let Some(cell) = cell.filter(|cell| !cell.content.is_empty()) else { return tombstones.free.push(place) };
             match Tombstone::decode(cell.content) {
                 Ok((vid, tombstone)) => {
@@ -164,10 +186,16 @@ impl Ledger {
             }
         })?;
         tombstones.free.reverse();
+        Ok(version)
+    }
 
-        let mut versions = std::collections::BTreeMap::new();
-        let places = (&layout.entries, header.entries);
-        let of_entries = for_each(durable, places, Kind::Entry, &mut notes, |place, cell, notes| {
+    /// Reads the permission entries. Returns the highest version, and the places of entries that do not
+    /// count.
+    fn read_entries(&mut self, notes: &mut Notes) -> Result<(u64, Vec<u32>), DurableError> {
+        let Self { durable, contents, entries, .. } = self;
+        let (mut versions, mut dead) = (BTreeMap::new(), Vec::new());
+        let places = (&durable.layout().entries, durable.header().entries);
+        let version = for_each(durable, places, Kind::Entry, notes, |place, cell, notes| {
             let Some(cell) = cell.filter(|cell| !cell.content.is_empty()) else { return entries.free.push(place) };
             let EntryCell { vid, bytes } = match EntryCell::decode(cell.content) {
                 Ok(entry) => entry,
@@ -177,7 +205,8 @@ impl Ledger {
                 }
             };
             let buried = contents.tombstones.get(&vid).is_some_and(|t| t.generation >= entry_generation(&bytes));
-            // Two places of one volume: a burial's clearing failed, and the volume id lives again elsewhere.
+            // Two places of one volume: a burial did not clear the first, and the volume id lives again in
+            // the other.
             let older = versions.get(&vid).is_some_and(|&other| other > cell.version);
             if buried || older {
                 dead.push(place);
@@ -190,15 +219,7 @@ impl Ledger {
             }
         })?;
         entries.free.reverse();
-
-        *version = [of_term, of_map, of_odometer, of_tombstones, of_entries].into_iter().fold(0, u64::max);
-        for place in dead {
-            ledger.write(Kind::Entry, place, &[])?;
-            ledger.entries.free.push(place);
-        }
-        ledger.damaged = notes.refused;
-        ledger.lost = notes.lost;
-        Ok(ledger)
+        Ok((version, dead))
     }
 }
 

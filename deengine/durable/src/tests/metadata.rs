@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ledger without power cuts: what it keeps, what it refuses, and what one bad copy does.
+//! The metadata store without power cuts: what it keeps, what it refuses, and what one bad copy does.
 
 use super::{Bench, SIZES, entry, vid};
 use crate::cell::Kind;
@@ -11,25 +11,25 @@ use gnstor_proto::vendor::REQUEST_IDS;
 fn a_volume_has_room_only_where_its_tombstone_has() {
     let _deadline = crate::tests::deadline();
     let bench = Bench::new();
-    let mut ledger = bench.format().ledger;
+    let mut metadata = bench.format().metadata;
     let (entries, tombstones) = (u64::from(SIZES.volumes), u64::from(SIZES.tombstones()));
     for raw in 1..=tombstones - entries {
         let raw = vid(u16::try_from(raw).unwrap());
-        assert!(ledger.has_room(raw));
-        ledger.put_entry(raw, &entry(raw, 1, 1)).unwrap();
-        ledger.bury(raw, Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+        assert!(metadata.has_room(raw));
+        metadata.put_entry(raw, &entry(raw, 1, 1)).unwrap();
+        metadata.bury(raw, Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
     }
     for raw in 1001..=1000 + u16::try_from(entries).unwrap() {
-        assert!(ledger.has_room(vid(raw)));
-        ledger.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap();
-        assert!(ledger.has_room(vid(raw)), "its own place is room enough");
+        assert!(metadata.has_room(vid(raw)));
+        metadata.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap();
+        assert!(metadata.has_room(vid(raw)), "its own place is room enough");
     }
-    assert!(!ledger.has_room(vid(2000)), "every entry is in use");
-    ledger.bury(vid(1001), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
-    assert!(!ledger.has_room(vid(2000)), "every tombstone is in use, or reserved for a volume that lives");
-    assert!(ledger.has_room(vid(1001)), "its tombstone is replaced");
+    assert!(!metadata.has_room(vid(2000)), "every entry is in use");
+    metadata.bury(vid(1001), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+    assert!(!metadata.has_room(vid(2000)), "every tombstone is in use, or reserved for a volume that lives");
+    assert!(metadata.has_room(vid(1001)), "its tombstone is replaced");
     for raw in 1002..=1000 + u16::try_from(entries).unwrap() {
-        ledger.bury(vid(raw), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+        metadata.bury(vid(raw), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
     }
 }
 
@@ -37,22 +37,22 @@ fn a_volume_has_room_only_where_its_tombstone_has() {
 fn everything_comes_back() {
     let _deadline = crate::tests::deadline();
     let bench = Bench::new();
-    let mut ledger = bench.format().ledger;
-    ledger.set_term(9).unwrap();
-    ledger.set_map(&[7; 5000]).unwrap();
+    let mut metadata = bench.format().metadata;
+    metadata.set_term(9).unwrap();
+    metadata.set_map(&[7; 5000]).unwrap();
     for raw in 1..=4 {
-        ledger.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap();
+        metadata.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap();
     }
-    assert!(matches!(ledger.put_entry(vid(5), &entry(vid(5), 1, 1)), Err(DurableError::LedgerFull { .. })));
-    ledger.put_entry(vid(2), &entry(vid(2), 1, 2)).unwrap();
+    assert!(matches!(metadata.put_entry(vid(5), &entry(vid(5), 1, 1)), Err(DurableError::MetadataFull { .. })));
+    metadata.put_entry(vid(2), &entry(vid(2), 1, 2)).unwrap();
     let ids: Vec<_> = (0..12).map(|n| ([n; 16], u64::from(n))).collect();
     let ids_of = ids.clone();
-    ledger.bury(vid(3), Tombstone { generation: 1, term: 5, version: 6, ids: ids_of, buried_at: 1_000 }).unwrap();
-    ledger.put_entry(vid(5), &entry(vid(5), 8, 1)).unwrap();
+    metadata.bury(vid(3), Tombstone { generation: 1, term: 5, version: 6, ids: ids_of, buried_at: 1_000 }).unwrap();
+    metadata.put_entry(vid(5), &entry(vid(5), 8, 1)).unwrap();
     let opened = bench.open();
-    assert_eq!(opened.ledger.contents(), ledger.contents());
-    assert_eq!((opened.state, opened.ledger.damaged()), (State::Fresh, &[] as &[String]));
-    let contents = ledger.contents();
+    assert_eq!(opened.metadata.contents(), metadata.contents());
+    assert_eq!((opened.state, opened.metadata.damaged()), (State::Fresh, &[] as &[String]));
+    let contents = metadata.contents();
     assert_eq!(contents.entries.keys().map(|v| v.get()).collect::<Vec<_>>(), [1, 2, 4, 5]);
     assert_eq!(contents.tombstones[&vid(3)].ids, ids[..REQUEST_IDS]);
     assert_eq!((contents.tombstones[&vid(3)].term, contents.tombstones[&vid(3)].version), (5, 6));
@@ -63,28 +63,28 @@ fn everything_comes_back() {
 fn a_buried_generation_stays_buried() {
     let _deadline = crate::tests::deadline();
     let bench = Bench::new();
-    let mut ledger = bench.format().ledger;
-    ledger.put_entry(vid(1), &entry(vid(1), 4, 1)).unwrap();
-    ledger.bury(vid(1), Tombstone { generation: 4, ..Tombstone::default() }).unwrap();
-    let mut ledger = bench.open().ledger;
-    assert!(matches!(ledger.put_entry(vid(1), &entry(vid(1), 4, 9)), Err(DurableError::Buried { buried: 4, .. })));
-    ledger.put_entry(vid(1), &entry(vid(1), 5, 1)).unwrap();
+    let mut metadata = bench.format().metadata;
+    metadata.put_entry(vid(1), &entry(vid(1), 4, 1)).unwrap();
+    metadata.bury(vid(1), Tombstone { generation: 4, ..Tombstone::default() }).unwrap();
+    let mut metadata = bench.open().metadata;
+    assert!(matches!(metadata.put_entry(vid(1), &entry(vid(1), 4, 9)), Err(DurableError::Buried { buried: 4, .. })));
+    metadata.put_entry(vid(1), &entry(vid(1), 5, 1)).unwrap();
     // An older burial changes nothing; a new life keeps the tombstone of the one before.
-    ledger.bury(vid(1), Tombstone { generation: 3, ..Tombstone::default() }).unwrap();
-    let ledger = bench.open().ledger;
-    assert_eq!(ledger.contents().tombstones[&vid(1)].generation, 4);
-    assert!(ledger.contents().entries.contains_key(&vid(1)));
+    metadata.bury(vid(1), Tombstone { generation: 3, ..Tombstone::default() }).unwrap();
+    let metadata = bench.open().metadata;
+    assert_eq!(metadata.contents().tombstones[&vid(1)].generation, 4);
+    assert!(metadata.contents().entries.contains_key(&vid(1)));
 }
 
 #[test]
 fn wrong_bytes_are_refused_before_anything_is_written() {
     let _deadline = crate::tests::deadline();
     let bench = Bench::new();
-    let mut ledger = bench.format().ledger;
+    let mut metadata = bench.format().metadata;
     let before = bench.power.ops();
-    assert!(matches!(ledger.put_entry(vid(1), &entry(vid(2), 1, 1)), Err(DurableError::Entry { .. })));
-    assert!(matches!(ledger.put_entry(vid(1), &[0; 4096]), Err(DurableError::Entry { .. })));
-    assert!(matches!(ledger.set_map(&[0; 6001]), Err(DurableError::TooLarge { .. })));
+    assert!(matches!(metadata.put_entry(vid(1), &entry(vid(2), 1, 1)), Err(DurableError::Entry { .. })));
+    assert!(matches!(metadata.put_entry(vid(1), &[0; 4096]), Err(DurableError::Entry { .. })));
+    assert!(matches!(metadata.set_map(&[0; 6001]), Err(DurableError::TooLarge { .. })));
     assert_eq!(bench.power.ops(), before);
 }
 
@@ -93,46 +93,46 @@ fn one_bad_copy_is_repaired_and_two_are_a_loss() {
     let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     bench.format();
-    let mut ledger = bench.open().ledger;
-    ledger.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
+    let mut metadata = bench.open().metadata;
+    metadata.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
     let copies = bench.open().durable.layout().entries.copies;
     for copy in copies {
         bench.flip(copy + 1000, 5);
         let opened = bench.open();
-        assert_eq!(opened.ledger.contents(), ledger.contents());
+        assert_eq!(opened.metadata.contents(), metadata.contents());
         assert_eq!(
-            (opened.ledger.damaged().len(), opened.ledger.lost().len()),
+            (opened.metadata.damaged().len(), opened.metadata.lost().len()),
             (1, 0),
             "{:?}",
-            opened.ledger.damaged()
+            opened.metadata.damaged()
         );
-        assert!(bench.open().ledger.damaged().is_empty(), "it was repaired");
+        assert!(bench.open().metadata.damaged().is_empty(), "it was repaired");
     }
     copies.into_iter().for_each(|copy| bench.flip(copy + 1000, 5));
     let opened = bench.open();
-    assert!(opened.ledger.contents().entries.is_empty());
-    assert_eq!((opened.ledger.damaged().len(), opened.ledger.lost()), (2, &[Kind::Entry][..]));
+    assert!(opened.metadata.contents().entries.is_empty());
+    assert_eq!((opened.metadata.damaged().len(), opened.metadata.lost()), (2, &[Kind::Entry][..]));
 }
 
 #[test]
 fn nothing_of_an_earlier_format_is_found_again() {
     let _deadline = crate::tests::deadline();
     let bench = Bench::new();
-    let mut ledger = bench.format().ledger;
-    ledger.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
-    ledger.bury(vid(2), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
-    ledger.set_term(4).unwrap();
+    let mut metadata = bench.format().metadata;
+    metadata.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
+    metadata.bury(vid(2), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+    metadata.set_term(4).unwrap();
     for damage in [false, true] {
         if damage {
-            let mut ledger = bench.open().ledger;
-            ledger.set_term(4).unwrap();
+            let mut metadata = bench.open().metadata;
+            metadata.set_term(4).unwrap();
             (0..2).for_each(|copy| bench.flip(copy * 4096 + 100, 1));
             assert!(matches!(Durable::open(bench.store(), SIZES), Err(DurableError::Header { .. })));
         }
         let opened = bench.format();
-        assert_eq!(opened.ledger.contents(), bench.open().ledger.contents());
-        assert_eq!(bench.open().ledger.contents(), &Default::default());
-        assert_eq!(bench.open().ledger.damaged(), &[] as &[String]);
+        assert_eq!(opened.metadata.contents(), bench.open().metadata.contents());
+        assert_eq!(bench.open().metadata.contents(), &Default::default());
+        assert_eq!(bench.open().metadata.damaged(), &[] as &[String]);
     }
 }
 
@@ -174,7 +174,7 @@ fn a_place_of_which_nothing_is_left_is_lost_unless_it_was_never_used() {
     let bench = Bench::new();
     let opened = bench.format();
     let layout = opened.durable.layout();
-    let singles = [(Kind::Term, layout.term), (Kind::Map, layout.map), (Kind::Odometer, layout.odometer)];
+    let singles = [(Kind::Term, layout.term), (Kind::Map, layout.map), (Kind::SmartCounters, layout.smart_counters)];
     for (kind, twin) in singles {
         let before = [0, 1].map(|copy| {
             let mut bytes = [0; 4096];
@@ -182,26 +182,26 @@ fn a_place_of_which_nothing_is_left_is_lost_unless_it_was_never_used() {
             bytes
         });
         wipe(&bench, twin.copies);
-        assert_eq!(bench.open().ledger.lost(), [kind], "never set since the format, but written by it");
+        assert_eq!(bench.open().metadata.lost(), [kind], "never set since the format, but written by it");
         twin.copies.into_iter().zip(before).for_each(|(at, bytes)| bench.ram.write(at, &bytes).unwrap());
     }
-    assert!(bench.open().ledger.lost().is_empty());
-    // Places that nobody has used are not looked at.
+    assert!(bench.open().metadata.lost().is_empty());
+    // Places that were never used are not read.
     wipe(&bench, layout.entries.copies);
     wipe(&bench, layout.tombstones.copies);
-    let mut ledger = bench.open().ledger;
-    assert!(ledger.lost().is_empty());
-    ledger.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
-    ledger.bury(vid(2), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
+    let mut metadata = bench.open().metadata;
+    assert!(metadata.lost().is_empty());
+    metadata.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
+    metadata.bury(vid(2), Tombstone { generation: 1, ..Tombstone::default() }).unwrap();
     wipe(&bench, layout.entries.copies);
     let opened = bench.open();
-    assert_eq!(opened.ledger.lost(), [Kind::Entry]);
-    assert!(opened.ledger.damaged().iter().all(|why| why.contains("Entry 0") && why.contains("zeros")));
+    assert_eq!(opened.metadata.lost(), [Kind::Entry]);
+    assert!(opened.metadata.damaged().iter().all(|why| why.contains("Entry 0") && why.contains("zeros")));
     // A page of tombstones is eight places, of which the first was used and all have a cell.
     wipe(&bench, layout.tombstones.copies);
-    let mut ledger = bench.open().ledger;
-    assert_eq!(ledger.lost(), [[Kind::Tombstone; 8].as_slice(), &[Kind::Entry]].concat());
+    let mut metadata = bench.open().metadata;
+    assert_eq!(metadata.lost(), [[Kind::Tombstone; 8].as_slice(), &[Kind::Entry]].concat());
     // What is put there makes the place whole again.
-    ledger.put_entry(vid(1), &entry(vid(1), 1, 2)).unwrap();
-    assert_eq!(bench.open().ledger.lost(), [Kind::Tombstone; 8]);
+    metadata.put_entry(vid(1), &entry(vid(1), 1, 2)).unwrap();
+    assert_eq!(bench.open().metadata.lost(), [Kind::Tombstone; 8]);
 }

@@ -9,13 +9,13 @@
 use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields};
 use crate::cell::Kind;
 use crate::error::{DurableError, Refused};
-use crate::ledger::Ledger;
+use crate::metadata::MetadataStore;
 
-const WHAT: &str = "the odometer";
+const WHAT: &str = "the smart_counters";
 
 /// Counts over the life of an SSD.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Odometer {
+pub struct SmartCounters {
     /// Times that power was turned on.
     pub power_cycles: u64,
     /// Milliseconds with power.
@@ -30,17 +30,17 @@ pub struct Odometer {
     pub write_commands: u64,
     /// Milliseconds with commands in work.
     pub busy_ms: u64,
-    /// Times that power went away without a shutdown.
+    /// Power failures without a shutdown.
     pub unsafe_shutdowns: u64,
     /// Pages that could not be read, or held something else.
     pub media_errors: u64,
-    /// Erases of a superblock, the mean of all, in thousandths: what is left of wear where everything else is lost.
+    /// Mean erases of a superblock in thousandths. A rebuild takes it as the wear of every superblock.
     pub mean_erases_milli: u64,
     /// At the last power failure no dump was written, or not all of it.
     pub backup_failed: bool,
 }
 
-impl Odometer {
+impl SmartCounters {
     fn counts(&self) -> [u64; 10] {
         [
             self.power_cycles,
@@ -67,7 +67,7 @@ impl Odometer {
     /// [`Refused`] where this is none.
     pub fn decode(content: &[u8]) -> Result<Self, Refused> {
         let mut fields = Fields::new(WHAT, content);
-        let odometer = Self {
+        let smart_counters = Self {
             power_cycles: fields.u64()?,
             on_ms: fields.u64()?,
             blocks_read: fields.u64()?,
@@ -85,23 +85,23 @@ impl Odometer {
             },
         };
         fields.end()?;
-        if odometer.counts().into_iter().any(|count| count > COUNTER_MAX)
-            || odometer.mean_erases_milli / 1000 > COUNTER_MAX_32.into()
+        if smart_counters.counts().into_iter().any(|count| count > COUNTER_MAX)
+            || smart_counters.mean_erases_milli / 1000 > COUNTER_MAX_32.into()
         {
             return Err(Refused::new(WHAT, "a count is out of range"));
         }
-        Ok(odometer)
+        Ok(smart_counters)
     }
 }
 
-impl Ledger {
-    /// Keeps what has been counted.
+impl MetadataStore {
+    /// Makes the counters durable.
     ///
     /// # Errors
     /// Where the store fails.
-    pub fn set_odometer(&mut self, odometer: &Odometer) -> Result<(), DurableError> {
-        self.write(Kind::Odometer, 0, &odometer.encode())?;
-        self.contents.odometer = *odometer;
+    pub fn set_smart_counters(&mut self, smart_counters: &SmartCounters) -> Result<(), DurableError> {
+        self.write(Kind::SmartCounters, 0, &smart_counters.encode())?;
+        self.contents.smart_counters = *smart_counters;
         Ok(())
     }
 }

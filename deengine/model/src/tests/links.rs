@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A link carries its rate: never more, and no less under a backlog.
 
-use crate::lane::Lane;
+use crate::link::Link;
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::PAGE_BYTES;
 use proptest::prelude::*;
@@ -16,11 +16,11 @@ proptest! {
         work in prop::collection::vec((0u64..2_000_000, 1u32..64), 1..400),
     ) {
         let _deadline = crate::tests::deadline();
-        let mut lane = Lane::new(rate);
+        let mut link = Link::new(rate);
         let booked: Vec<_> = work.iter().map(|&(from_ns, pages)| {
             let from = Time::from_ns(from_ns);
             let span = Span::transfer(u64::from(pages) * u64::from(PAGE_BYTES), rate);
-            (from, lane.book(from, pages), span)
+            (from, link.book(from, pages), span)
         }).collect();
         for &(from, end, span) in &booked {
             // Each page may be cut by less than a picosecond.
@@ -43,17 +43,17 @@ proptest! {
         early in 0u64..4000,
     ) {
         let _deadline = crate::tests::deadline();
-        // All at once at two moments, the later one first: a backlog, so the lane never idles.
-        let mut lane = Lane::new(rate);
+        // All at once at two moments, the later one first: a backlog, so the link never idles.
+        let mut link = Link::new(rate);
         let half = pages.len() / 2;
         let total: u64 = pages.iter().map(|pages| u64::from(*pages)).sum();
         let late = pages.split_off(half);
         let mut last = Time::ZERO;
         for pages in late {
-            last = last.max(lane.book(Time::from_ns(early), pages));
+            last = last.max(link.book(Time::from_ns(early), pages));
         }
         for pages in pages {
-            last = last.max(lane.book(Time::ZERO, pages));
+            last = last.max(link.book(Time::ZERO, pages));
         }
         let want = Span::transfer(total * u64::from(PAGE_BYTES), rate);
         prop_assert!(last.since(Time::ZERO) + Span::from_ps(total) >= want, "each page is cut by less than 1 ps");
@@ -65,10 +65,10 @@ proptest! {
 fn a_backlog_at_gen_5_rates_is_exact() {
     let _deadline = crate::tests::deadline();
     for (rate, page_ps) in [(14_000_000_000, 292_571), (14_500_000_000, 282_482), (28_000_000_000, 146_285)] {
-        let mut lane = Lane::new(rate);
+        let mut link = Link::new(rate);
         let mut last = Time::ZERO;
         for _ in 0..100_000 {
-            last = lane.book(Time::ZERO, 1);
+            last = link.book(Time::ZERO, 1);
         }
         assert_eq!(last.as_ps(), 100_000 * page_ps, "{rate} bytes/s");
         let truth = Span::transfer(100_000 * u64::from(PAGE_BYTES), rate).as_ps();
@@ -79,18 +79,18 @@ fn a_backlog_at_gen_5_rates_is_exact() {
 #[test]
 fn a_booking_beyond_the_ring_does_not_give_old_slots_away_again() {
     let _deadline = crate::tests::deadline();
-    let mut lane = Lane::new(1_000_000_000);
-    let full = lane.book(Time::ZERO, 1000);
+    let mut link = Link::new(1_000_000_000);
+    let full = link.book(Time::ZERO, 1000);
     // The ring is 69 ms long: this one takes the place of the slots just filled.
     let ring = Span::from_ps(1 << 36);
-    lane.book(Time::ZERO + ring, 1000);
-    let again = lane.book(Time::ZERO, 1);
+    link.book(Time::ZERO + ring, 1000);
+    let again = link.book(Time::ZERO, 1);
     assert!(again >= full, "{again:?} lies in slots that were full up to {full:?}");
 }
 
 #[test]
 fn a_rate_of_zero_takes_no_time() {
     let _deadline = crate::tests::deadline();
-    let mut lane = Lane::new(0);
-    assert_eq!(lane.book(Time::from_ns(7), 1 << 20), Time::from_ns(7));
+    let mut link = Link::new(0);
+    assert_eq!(link.book(Time::from_ns(7), 1 << 20), Time::from_ns(7));
 }

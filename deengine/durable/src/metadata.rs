@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ledger: what is written through before its command completes (protocol rules 3, 10 and 12).
+//! The metadata store: records that are durable before their command completes (protocol rules 3, 10 and 12).
 //!
-//! Every piece is a cell in two copies ([`crate::cell`]), so a cut leaves it as it was or as it was to be. A burial is
-//! one cell: the tombstone. The entry that it buries is dead from then on, because its generation is not above the
-//! tombstone's; clearing its place comes after.
+//! Every record is a cell in two copies ([`crate::cell`]), so that a cut leaves the old or the new one. A
+//! burial writes one cell: the tombstone. The entry that it buries is dead from then on, because its
+//! generation is not above the tombstone's. Its place is cleared afterwards.
 //!
-//! Term, map and odometer have a cell from the format on. Places of entries and tombstones get one, without content, a batch
-//! at a time when none is free; the header then says how many have one. So a place that should have a cell and has zeros is
-//! lost, not free.
+//! Term, map and SMART counters have a cell from the format on. Places of entries and tombstones get an empty
+//! cell when none is free, a batch at a time, and then the header counts them. So zeros in a place that
+//! should have a cell mean that the cell is lost, not free.
 //!
 //! ```text
-//!   term        term (8) filling since (8: 0 no, else one more than the map's epoch) serving lease (8: 1 one was granted)
+//!   term        term (8) filling since (8: 0 no, else one more than the map's epoch)
+//!               serving lease (8: 1 one was granted)
 //!   map         the bytes of the fleet map; no content: there is none
 //!   entry       VID (2) 0 (2) generation (4) 0 (8), then the 4,096 bytes of the entry
 //!   tombstone   VID (2) ids (2) generation (4) buried at (8) term (8) version (8), then 8 times: id (16) time (8);
 //!               no content: the place is free, as for an entry
-//!   odometer    [`crate::Odometer`]
+//!   counters    [`crate::SmartCounters`]
 //! ```
 
 use crate::cell::{Cell, HEAD, Kind};
 use crate::durable::Durable;
 use crate::error::DurableError;
 use crate::layout::Twin;
-use crate::odometer::Odometer;
+use crate::smart_counters::SmartCounters;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{ENTRY_BYTES, EntryError, REQUEST_IDS, VolumeEntry};
 use std::collections::BTreeMap;
@@ -49,32 +50,33 @@ pub struct Tombstone {
     pub buried_at: u64,
 }
 
-/// Everything in the ledger.
+/// Everything in the metadata store.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LedgerContents {
+pub struct Metadata {
     /// The permission entries, as [`VolumeEntry::encode`] gives them.
     pub entries: BTreeMap<Vid, Vec<u8>>,
     /// The last life of each volume id that had one.
     pub tombstones: BTreeMap<Vid, Tombstone>,
     /// Highest daemon term.
     pub term: u64,
-    /// The epoch of the fleet map at which acknowledged writes were lost; they are missing until a newer map says otherwise.
+    /// Epoch of the fleet map at which acknowledged writes were lost. They are missing until a newer map
+    /// arrives.
     pub filling: Option<u64>,
     /// A serving lease was granted once: without one that runs the SSD does not serve.
     pub leased: bool,
     /// The fleet map.
     pub map: Option<Vec<u8>>,
-    /// What the SSD has counted.
-    pub odometer: Odometer,
+    /// SMART counters of the SSD.
+    pub smart_counters: SmartCounters,
 }
 
-/// The ledger of an SSD. Each call returns when its change is durable in both places.
+/// The metadata store of an SSD. Each call returns when its change is durable in both copies.
 ///
-/// After an error the change may or may not be found by the next open; the contents here are those without it.
+/// After an error the next open may or may not find the change. The contents here do not have it.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct MetadataStore {
     pub(crate) durable: Durable,
-    pub(crate) contents: LedgerContents,
+    pub(crate) contents: Metadata,
     pub(crate) entries: Places,
     pub(crate) tombstones: Places,
     /// Of the last cell written.
@@ -103,10 +105,10 @@ impl Places {
     }
 }
 
-impl Ledger {
+impl MetadataStore {
     /// Whether there is room for this volume's entry and, once the volume ends, for its tombstone.
     pub fn has_room(&self, vid: Vid) -> bool {
-        let LedgerContents { entries, tombstones, .. } = &self.contents;
+        let Metadata { entries, tombstones, .. } = &self.contents;
         let layout = self.durable.layout();
         let beside = entries.keys().filter(|other| **other != vid && !tombstones.contains_key(other)).count();
         let own = usize::from(!tombstones.contains_key(&vid));
@@ -115,10 +117,11 @@ impl Ledger {
             && tombstones.len() + beside + own <= layout.tombstones.count as usize
     }
 
-    /// Adds or replaces the entry of a volume. `bytes` are those of a permission entry.
+    /// Adds or replaces the entry of a volume. `bytes` is an encoded permission entry.
     ///
     /// # Errors
-    /// Where the bytes are no entry of `vid`, its generation has been buried, no place is left, or the store fails.
+    /// Where the bytes are no entry of `vid`, its generation has been buried, no place is left, or the store
+    /// fails.
     pub fn put_entry(&mut self, vid: Vid, bytes: &[u8]) -> Result<(), DurableError> {
         let entry = VolumeEntry::decode(bytes).map_err(|why| DurableError::Entry { vid, why })?;
         if entry.vid != vid {
@@ -144,8 +147,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Ends a life of a volume id: its entry is gone and the tombstone stands, both or none. The first eight ids are kept. A generation
-    /// below that of the tombstone there is buried already; the same one again replaces the ids.
+    /// Ends a generation of a volume id: the entry is gone and the tombstone stands, both or neither. The
+    /// first eight request ids are kept. A generation below the present tombstone's is buried already; the
+    /// same generation replaces the ids.
     ///
     /// # Errors
     /// Where no place is left or the store fails.
@@ -189,7 +193,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Gives the next places of a table their cells, durably, and then has the header say so; the first of them.
+    /// Gives the next places of a table their cells, durably, and then counts them in the header. Returns the
+    /// first place.
     fn prepare(&mut self, kind: Kind) -> Result<u32, DurableError> {
         let (twin, header) = (*self.twin(kind), self.durable.header());
         let (what, first) = match kind {
@@ -199,7 +204,7 @@ impl Ledger {
         let batch = u32::try_from(BATCH / twin.pitch).expect("a small batch");
         let places = first..twin.count.min(first + batch);
         if places.is_empty() {
-            return Err(DurableError::LedgerFull { what, slots: twin.count });
+            return Err(DurableError::MetadataFull { what, slots: twin.count });
         }
         self.version += 1;
         twin.prepare(self.durable.store(), kind, places.clone(), (self.durable.tag(), self.version))?;
@@ -260,25 +265,25 @@ impl Ledger {
         Ok(())
     }
 
-    /// What the ledger holds.
-    pub fn contents(&self) -> &LedgerContents {
+    /// Contents of the metadata store.
+    pub fn contents(&self) -> &Metadata {
         &self.contents
     }
 
-    /// Copies of the ledger or the header that were refused at open, with reasons. One bad copy is repaired from the
-    /// other; a write that the power cut short leaves one, too.
+    /// Copies of the metadata store or the header that were refused at open, with reasons. A single bad copy
+    /// was repaired. A write that a power cut interrupts leaves one, too.
     pub fn damaged(&self) -> &[String] {
         &self.damaged
     }
 
-    /// Of what kind the places are of which no copy was whole: something that was durable is gone.
+    /// Kinds of the places of which no copy was whole: durable records are lost.
     pub fn lost(&self) -> &[Kind] {
         &self.lost
     }
 
     pub(crate) fn write(&mut self, kind: Kind, place: u32, content: &[u8]) -> Result<(), DurableError> {
         let twin = *self.twin(kind);
-        // Also where the write fails: the copies of a cell never have the same version and different contents.
+        // Also after a failed write: two copies of a cell never have the same version and different contents.
         self.version += 1;
         let cell = Cell { tag: self.durable.tag(), version: self.version, content };
         debug_assert!(HEAD + content.len() <= crate::bytes::index(twin.pitch));
@@ -293,7 +298,7 @@ impl Ledger {
             Kind::Map => &layout.map,
             Kind::Entry => &layout.entries,
             Kind::Tombstone => &layout.tombstones,
-            Kind::Odometer => &layout.odometer,
+            Kind::SmartCounters => &layout.smart_counters,
         }
     }
 }

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Arguments and results of the calls of [`crate::Flash`].
+
+use crate::fault::Faults;
+use crate::file::DataFile;
+use crate::geometry::{Block, Geometry, Ppa, Unit};
+use crate::power::Power;
+use crate::record::Oob;
+use gnstor_base::region::LocalRef;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// State of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageState {
+    /// Nothing; may be placed.
+    Erased,
+    /// Nothing, and may not be placed until its block is erased.
+    Padding,
+    /// Data that is readable and not durable.
+    Buffered(Oob),
+    /// Data that is durable.
+    Programmed(Oob),
+    /// Something was here: the crc of the record is wrong.
+    Damaged,
+}
+
+/// Where the data of a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fetch {
+    /// In memory, as long as the page is pinned.
+    Here(LocalRef),
+    /// The page is being loaded; [`crate::Flash::poll_loaded`] returns the ticket when it is in memory.
+    Loading(Ticket),
+    /// Nowhere: an uncorrectable error, or a page without data.
+    Unreadable,
+}
+
+/// Number of a load.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub u32);
+
+/// A load that has ended. The caller gives the ticket to [`crate::Flash::release`] when the mover is done
+/// with the data, except after an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loaded {
+    /// Which load.
+    pub ticket: Ticket,
+    /// Where the data is.
+    pub result: Result<LocalRef, Unreadable>,
+}
+
+/// A page cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("flash page {} cannot be read: uncorrectable, or without data", .0.0)]
+pub struct Unreadable(pub Ppa);
+
+/// A program failed. The unit's pages stay buffered and readable. The caller moves the live pages of the
+/// block and then retires it ([`crate::Flash::mark_bad`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("flash unit {} of block {} could not be programmed: the block is to be retired", unit.0, block.0)]
+pub struct ProgramFailed {
+    /// The unit.
+    pub unit: Unit,
+    /// The block it is in.
+    pub block: Block,
+}
+
+/// An erase failed. The data of the block is lost, and the caller retires it ([`crate::Flash::mark_bad`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("flash block {} could not be erased: it is to be retired", .0.0)]
+pub struct EraseFailed(pub Block);
+
+/// Where the bytes of an SSD are.
+#[derive(Clone, Debug)]
+pub enum MediaConfig {
+    /// In memory. The contents end with the process.
+    Ram {
+        /// In memory that another process can map ([`gnstor_base::region::HostRegion::backing`]).
+        shared: bool,
+    },
+    /// In a file or on a block device.
+    File(Arc<DataFile>),
+}
+
+/// Arguments of [`crate::Flash::new`].
+#[derive(Clone, Debug)]
+pub struct FlashConfig {
+    /// Where pages are.
+    pub geometry: Geometry,
+    /// Frames beside the pages' own: for the write buffer and for loads.
+    pub spare_frames: u32,
+    /// Where the bytes are.
+    pub media: MediaConfig,
+    /// Injected faults.
+    pub faults: Arc<Faults>,
+    /// When the power goes.
+    pub power: Arc<Power>,
+}

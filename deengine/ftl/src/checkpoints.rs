@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Checkpoints: copied in small pieces beside the writes, or whole at the end of a restore.
+
+use crate::layer::{Ftl, Inner};
+use crate::space::State;
+use crate::stamp_history::HISTORY;
+use crate::types::CommitError;
+use gnstor_base::time::Time;
+use gnstor_durable::{AppliedStamp, Checkpoint, DurableError, Meta, Seq, SuperblockMeta, SuperblockState};
+use gnstor_flash::Block;
+use gnstor_proto::slba::Vid;
+
+/// The journal is this full, in thousandths, when a checkpoint begins.
+const CHECKPOINT_AT: u32 = 500;
+/// Words of the map that are copied at a time, under the layer's lock.
+const PIECE_WORDS: u64 = if cfg!(test) { 32 } else { 1024 };
+/// Words that are copied at a time while hosts are idle.
+const IDLE_WORDS: u64 = 8192;
+/// Cost of copying a stamp history, in words. Writing it costs the same again.
+const HISTORY_WORDS: u64 = if cfg!(test) { 128 } else { (HISTORY * size_of::<AppliedStamp>() / 8) as u64 };
+/// Journal bytes of one written page, about: decides how fast a checkpoint is copied.
+const BYTES_PER_PAGE: u64 = 50;
+
+/// The checkpoint that is being copied, and buffers that each checkpoint reuses.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpoints {
+    running: Option<Running>,
+    words: Vec<u64>,
+    /// Memory of the meta. Fresh memory would be cleared page by page while commits wait.
+    meta_buffer: Vec<u8>,
+}
+
+/// A checkpoint under way.
+#[derive(Debug)]
+struct Running {
+    writing: Checkpoint,
+    next_word: u64,
+    /// Words still to be copied on account of pages written meanwhile.
+    owed: u64,
+    words_per_page: u64,
+    /// The next volume whose stamp history is to be copied; `None` when all are copied.
+    next_history: Option<Vid>,
+    /// Set when everything is copied: the checkpoint counts once this transaction is durable.
+    complete_at: Option<Seq>,
+}
+
+impl Checkpoints {
+    /// Whether a checkpoint is being copied.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Abandons the checkpoint that is being copied.
+    pub(crate) fn abandon(&mut self) {
+        self.running = None;
+    }
+
+    /// Transactions that the running checkpoint may contain beyond the one at which it began.
+    #[cfg(test)]
+    pub(crate) fn ahead(&self) -> Option<Seq> {
+        self.running.as_ref().map(|running| running.writing.needs() - running.writing.seq())
+    }
+}
+
+impl Ftl {
+    /// Makes sure that `bytes` of transactions fit into the journal, by finishing a checkpoint if necessary.
+    pub(crate) fn make_journal_room(&self, inner: &mut Inner, now: Time, bytes: u64) -> Result<(), CommitError> {
+        if inner.journal.has_room(bytes) || inner.restoring && inner.journal.has_room_to_restore(bytes) {
+            return Ok(());
+        }
+        if !inner.checkpoints.is_running() {
+            self.begin_checkpoint(inner);
+        }
+        self.copy_up_to(inner, u64::MAX);
+        if inner.checkpoints.is_running() {
+            // The checkpoint ends when everything that it names is on flash.
+            self.pad_units(inner, now);
+            inner.wanted = inner.journal.last();
+            self.complete_programs(inner, now);
+            self.copy_up_to(inner, 0);
+        }
+        if inner.journal.has_room(bytes) {
+            return Ok(());
+        }
+        inner.stats.stalls += 1;
+        Err(CommitError::Stalled)
+    }
+
+    /// Begins a checkpoint and copies every word of the map at once.
+    #[cfg(test)]
+    pub(crate) fn copy_checkpoint(&self) {
+        let inner = &mut *self.lock();
+        self.begin_checkpoint(inner);
+        self.copy_up_to(inner, u64::MAX);
+    }
+
+    /// Copies a piece of a running checkpoint, a larger one while hosts are idle.
+    pub(crate) fn continue_checkpoint(&self, inner: &mut Inner, is_idle: bool) {
+        self.copy_up_to(inner, if is_idle { IDLE_WORDS } else { PIECE_WORDS });
+    }
+
+    /// After a write of so many pages: begins a checkpoint where the journal is half full, or copies a share
+    /// of it.
+    pub(crate) fn pay_for_checkpoint(&self, inner: &mut Inner, pages: u32) {
+        if !inner.checkpoints.is_running() && inner.journal.fill_permille() >= CHECKPOINT_AT {
+            self.begin_checkpoint(inner);
+        }
+        if let Some(running) = &inner.checkpoints.running {
+            self.copy_up_to(inner, u64::from(pages) * running.words_per_page);
+        }
+    }
+
+    fn begin_checkpoint(&self, inner: &mut Inner) {
+        let writing = self.meta(inner).and_then(|meta| Checkpoint::begin_with(&self.durable, &inner.journal, meta));
+        match writing {
+            Ok(writing) => {
+                // The copy ends by the time the journal is three quarters full.
+                let pages = (self.journal_bytes / 4 / BYTES_PER_PAGE).max(1);
+                let histories = inner.histories.iter().count() as u64;
+                let words_per_page = (self.map.words() + 2 * histories * HISTORY_WORDS).div_ceil(pages);
+                let next_history = Some(Vid::MIN);
+                inner.checkpoints.running =
+                    Some(Running { writing, next_word: 0, owed: 0, words_per_page, next_history, complete_at: None });
+            }
+            Err(error) => tracing::error!("a checkpoint cannot be begun: {error}"),
+        }
+    }
+
+    /// Copies pieces of the running checkpoint that cost up to `words` more words, and finishes it where all
+    /// is copied and durable.
+    fn copy_up_to(&self, inner: &mut Inner, words: u64) {
+        let Some(mut running) = inner.checkpoints.running.take() else { return };
+        running.owed = running.owed.saturating_add(words);
+        let total = self.map.words();
+        while running.complete_at.is_none() {
+            let count = PIECE_WORDS.min(total - running.next_word);
+            let cost = running.next_cost(count);
+            if running.owed < cost {
+                break;
+            }
+            if let Err(error) = self.copy_piece(inner, &mut running, count) {
+                tracing::error!("a checkpoint is abandoned: {error}");
+                return;
+            }
+            running.owed = running.owed.saturating_sub(cost);
+            let has_all_meta = running.next_history.is_none() && !running.writing.has_meta_piece();
+            if running.next_word == total && has_all_meta {
+                inner.wanted = inner.wanted.max(inner.journal.last());
+                running.complete_at = Some(inner.journal.last().max(running.writing.needs()));
+            }
+        }
+        if running.complete_at.is_none_or(|seq| inner.journal.durable() < seq) {
+            inner.checkpoints.running = Some(running);
+            return;
+        }
+        match running.writing.finish(&mut inner.journal) {
+            Ok(buffer) => {
+                inner.checkpoints.meta_buffer = buffer;
+                inner.stats.checkpoints += 1;
+            }
+            Err(error) => tracing::error!("a checkpoint is abandoned: {error}"),
+        }
+    }
+
+    /// Copies the next `count` words of the map, and one of two things more: a piece of the meta, or the next
+    /// stamp history where the meta is written so far. So the lock is held for a bounded time.
+    fn copy_piece(&self, inner: &mut Inner, running: &mut Running, count: u64) -> Result<(), DurableError> {
+        self.copy_words(inner, &mut running.writing, running.next_word, count)?;
+        running.next_word += count;
+        if running.writing.has_meta_piece() {
+            return running.writing.meta_piece();
+        }
+        let Some(from) = running.next_history else { return Ok(()) };
+        let mut histories = inner.histories.iter_from(from);
+        if let Some((vid, history)) = histories.next() {
+            running.writing.history(inner.journal.last(), vid, history.parts())?;
+        }
+        running.next_history = histories.next().map(|(vid, _)| vid);
+        Ok(())
+    }
+
+    fn copy_words(
+        &self,
+        inner: &mut Inner,
+        writing: &mut Checkpoint,
+        first: u64,
+        count: u64,
+    ) -> Result<(), DurableError> {
+        let words = &mut inner.checkpoints.words;
+        words.resize(usize::try_from(count).expect("a piece"), 0);
+        self.map.read_words(first, words);
+        writing.words(first, words)
+    }
+
+    /// The state after the last transaction as bytes, without the map and the stamp histories, which come
+    /// later.
+    fn meta(&self, inner: &mut Inner) -> Result<Vec<u8>, DurableError> {
+        let superblocks = inner.space.iter().map(|(_, entry)| SuperblockMeta {
+            state: match entry.state {
+                State::Free => SuperblockState::Free,
+                State::Open(stream) => SuperblockState::Open { stream: stream as u8 },
+                State::Closed => SuperblockState::Closed,
+                State::Dead => SuperblockState::Dead,
+            },
+            erases: entry.erases,
+            order: entry.order,
+        });
+        let front = Meta {
+            superblocks: superblocks.collect(),
+            bad: (0..self.flash.geometry().blocks()).map(Block).filter(|block| self.flash.is_bad(*block)).collect(),
+            histories: Vec::new(),
+            next_order: inner.space.opened(),
+            page_seq: inner.commits.page_seq(),
+            written_host: inner.stats.host_pages,
+            written_flash: inner.stats.flash_pages,
+        };
+        front.encode_front(std::mem::take(&mut inner.checkpoints.meta_buffer), self.durable.sizes())
+    }
+
+    /// Writes a whole checkpoint at once: at the end of a restore and after formatting.
+    pub(crate) fn checkpoint_now(&self, inner: &mut Inner) -> Result<(), DurableError> {
+        inner.checkpoints.abandon();
+        inner.journal.flush(inner.journal.last(), true)?;
+        let meta = self.meta(inner)?;
+        let mut writing = Checkpoint::begin_with(&self.durable, &inner.journal, meta)?;
+        let total = self.map.words();
+        let mut next = 0;
+        while next < total {
+            let count = PIECE_WORDS.min(total - next);
+            self.copy_words(inner, &mut writing, next, count)?;
+            next += count;
+        }
+        for (vid, history) in inner.histories.iter() {
+            writing.history(inner.journal.last(), vid, history.parts())?;
+        }
+        inner.checkpoints.meta_buffer = writing.finish(&mut inner.journal)?;
+        Ok(())
+    }
+}
+
+impl Running {
+    /// Cost of the next piece in words, with `count` words of the map in it.
+    fn next_cost(&self, count: u64) -> u64 {
+        match (self.writing.has_meta_piece(), self.next_history.is_some()) {
+            (true, _) => PIECE_WORDS,
+            (false, true) => HISTORY_WORDS,
+            (false, false) => count,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Durability: completes programs, and writes the journal behind them.
+//!
+//! ```text
+//!   unit sealed --modelled program time--> on flash --> journal pages that name only such units --> durable
+//! ```
+//! A journal page is written only when every page that it names is on flash ("data first").
+//! [`Ftl::make_durable`] pads half-filled units, so that everything committed so far becomes durable. Flush
+//! and FUA wait for that.
+
+use crate::layer::{Ftl, Inner};
+use crate::stream::Writing;
+use crate::units::STREAMS;
+use gnstor_base::time::{Span, Time};
+use gnstor_durable::Seq;
+use gnstor_flash::Superblock;
+use std::task::Poll;
+
+/// Journal bytes in memory from which on full pages are written.
+const TAIL_BYTES: u64 = 16 << 10;
+/// Journal bytes in memory from which on half-filled units are padded.
+const HELD_BYTES: u64 = 64 << 10;
+/// Pause between two pieces of a checkpoint while hosts are idle.
+const CHECKPOINT_PAUSE: Span = Span::from_ns(100_000);
+/// Pause between the erases of two blocks while hosts are idle.
+const ERASE_PAUSE: Span = Span::from_ns(50_000);
+/// Pause before the layer polls again for a program that the medium has not finished.
+const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
+
+impl Ftl {
+    /// Does all work that is due: programs that have ended, the journal, erases, a piece of the checkpoint,
+    /// background collection. Returns when the next work is due, if nothing else happens.
+    pub fn maintain(&self, now: Time) -> Time {
+        self.maintain_locked(&mut self.lock(), now)
+    }
+
+    pub(crate) fn maintain_locked(&self, inner: &mut Inner, now: Time) -> Time {
+        self.complete_programs(inner, now);
+        self.continue_checkpoint(inner, now >= inner.collector.idle_from());
+        let background = self.collect_in_background(inner, now);
+        self.complete_programs(inner, now);
+        self.next_work(inner, now).min(background)
+    }
+
+    /// When [`Self::maintain`] next has work, if nothing else happens.
+    pub fn next_event(&self, now: Time) -> Time {
+        let inner = self.lock();
+        self.next_work(&inner, now).min(self.next_background(&inner))
+    }
+
+    /// When the next program, piece of a checkpoint, or erase is due.
+    pub(crate) fn next_work(&self, inner: &Inner, now: Time) -> Time {
+        let next = inner.streams.iter().filter_map(|s| s.oldest()).map(|s| s.at).min().unwrap_or(Time::NEVER);
+        // A program that is due and still there waits for the medium.
+        let next = if next <= now { now + MEDIUM_PAUSE } else { next };
+        let checkpoint = if inner.checkpoints.is_running() { now + CHECKPOINT_PAUSE } else { Time::NEVER };
+        let erase = match inner.erasures.has_more() {
+            true if self.erases_at_once(inner, now) > 0 => now + ERASE_PAUSE,
+            true => inner.collector.idle_from(),
+            false => Time::NEVER,
+        };
+        next.min(checkpoint).min(erase)
+    }
+
+    /// Completes the programs that have ended by now, writes the journal, and erases.
+    pub(crate) fn complete_programs(&self, inner: &mut Inner, now: Time) {
+        self.complete_due(inner, now, now);
+    }
+
+    /// As [`Self::complete_programs`], for programs that the model ends by `due`.
+    pub(crate) fn complete_due(&self, inner: &mut Inner, due: Time, now: Time) {
+        for stream in STREAMS {
+            while let Some(&sealed) = inner.streams[stream as usize].oldest() {
+                if sealed.at > due {
+                    break;
+                }
+                let Poll::Ready(result) = self.flash.finish_program(sealed.unit) else { break };
+                inner.streams[stream as usize].pop_oldest();
+                let superblock = self.flash.geometry().superblock_of_unit(sealed.unit);
+                inner.space.get_mut(superblock).unprogrammed -= 1;
+                inner.collector.look_again();
+                if result.is_err() {
+                    self.relocate(inner, now, stream, sealed);
+                }
+            }
+        }
+        self.write_journal(inner, now);
+        if !inner.erasures.is_empty() {
+            self.erase_emptied(inner, now, self.erases_at_once(inner, now));
+        }
+    }
+
+    /// Writes the part of the journal that names only pages on flash, where it is long enough or a caller
+    /// waits for it.
+    fn write_journal(&self, inner: &mut Inner, now: Time) {
+        // A half-filled unit holds back a transaction that a caller waits for, or too many of them.
+        if inner.journal.tail_bytes() >= HELD_BYTES || inner.wanted > inner.journal.durable().max(self.safe(inner)) {
+            self.release_tail(inner, now);
+        }
+        let safe = self.safe(inner);
+        let durable = inner.journal.durable();
+        let holds_space = |superblock: Superblock| (durable + 1..=safe).contains(&inner.space.get(superblock).released);
+        let force = durable < inner.wanted && inner.wanted <= safe
+            || inner.space.free() <= self.low && inner.erasures.iter().any(holds_space);
+        let due = inner.journal.tail_bytes() >= TAIL_BYTES && safe > durable;
+        if (force || due)
+            && let Err(error) = inner.journal.flush(safe, force)
+        {
+            // Nothing became durable. The next call tries again, and callers go on waiting.
+            tracing::error!("the journal cannot be written: {error}");
+        }
+    }
+
+    /// Pads the units that hold back the journal: units that are older than every unit on its way to flash.
+    fn release_tail(&self, inner: &mut Inner, now: Time) {
+        let started = inner.streams.iter().filter_map(|s| s.sealed_since()).min().unwrap_or(Seq::MAX);
+        if inner.streams.iter().filter_map(|s| s.filling_since()).any(|since| since < started) {
+            self.pad_units(inner, now);
+        }
+    }
+
+    /// The last transaction before the first one that names a page not on flash.
+    fn safe(&self, inner: &Inner) -> Seq {
+        let unprogrammed = inner.streams.iter().filter_map(|s| s.unprogrammed_since()).min();
+        unprogrammed.map_or(inner.journal.last(), |first| first - 1)
+    }
+
+    /// After a write of so many pages: does the work that is due at once, and a share of the checkpoint.
+    pub(crate) fn advance(&self, inner: &mut Inner, now: Time, pages: u32) {
+        self.pay_for_checkpoint(inner, pages);
+        let due = |s: &Writing| s.oldest().is_some_and(|sealed| sealed.at <= now);
+        if inner.streams.iter().any(due) || inner.journal.tail_bytes() >= TAIL_BYTES {
+            self.complete_programs(inner, now);
+        }
+    }
+
+    /// Begins to make everything committed so far durable. Returns the transaction to wait for with
+    /// [`Self::durable`], and when the model has it on flash.
+    pub fn make_durable(&self, now: Time) -> (Seq, Time) {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        self.pad_units(inner, now);
+        inner.wanted = inner.wanted.max(inner.journal.last());
+        let at = inner.streams.iter().filter_map(Writing::programmed_at).max().unwrap_or(now);
+        let seq = inner.journal.last();
+        self.complete_programs(inner, now);
+        (seq, at.max(now))
+    }
+
+    /// Makes durable what prevents erases, because a write waits for space.
+    pub(crate) fn unblock_erases(&self, inner: &mut Inner, now: Time) {
+        if let Some(needed) = self.awaited_by_erases(inner).filter(|needed| *needed > inner.journal.durable()) {
+            let filling = inner.streams.iter().filter_map(|s| s.filling_since()).min();
+            if filling.is_some_and(|since| since <= needed) {
+                self.pad_units(inner, now);
+            }
+            inner.wanted = inner.wanted.max(inner.journal.last());
+        }
+        self.complete_programs(inner, now);
+    }
+}

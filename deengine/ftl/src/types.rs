@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Arguments and results of the layer's calls.
+
+use gnstor_base::time::Time;
+use gnstor_durable::Seq;
+use gnstor_flash::{Frame, Ppa};
+use gnstor_proto::slba::{Stamp, Vid};
+
+/// Where a block is. The reader unpins an [`Extent::Page`] with [`crate::Ftl::unpin`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// On this page; the data has this block sum.
+    Page(Ppa, u32),
+    /// Never written, or trimmed. The block reads as zeros.
+    Unmapped,
+    /// On a page of another generation of the volume: the block reads as zeros (protocol rule 10).
+    StaleGeneration,
+    /// On a page whose record names another block or none: an internal error.
+    WrongKey,
+}
+
+/// The blocks of a write. Block `i` of the write is `vba + i`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The volume.
+    pub vid: Vid,
+    /// Its generation.
+    pub generation: u32,
+    /// First block.
+    pub vba: u32,
+    /// Stamp of the write.
+    pub stamp: Stamp,
+}
+
+/// A block whose data has arrived and that is not mapped yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewBlock {
+    /// The frame with the data; the layer owns it once the write is committed.
+    pub frame: Frame,
+    /// Block sum of the data.
+    pub sum: u32,
+}
+
+/// A write that readers see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Committed {
+    /// When the model has the data in the write buffer.
+    pub done: Time,
+    /// Its last transaction: the write is durable once [`crate::Ftl::durable`] has reached it.
+    pub seq: Seq,
+    /// Blocks applied.
+    pub applied: u32,
+    /// Blocks that were not applied, because they had the same or a newer stamp (protocol rule 6).
+    pub overtaken: u32,
+}
+
+/// Why a write cannot be committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CommitError {
+    /// Nothing has changed. The caller repeats the call after [`crate::Ftl::maintain`].
+    #[error("collection has to finish first")]
+    Stalled,
+    /// Too many blocks have gone bad.
+    #[error("the flash is worn out: no space is left beyond what is written")]
+    WornOut,
+    /// More blocks would be mapped than there are logical pages (protocol rule 5).
+    #[error("the SSD is full")]
+    Full,
+}
+
+/// Result of [`crate::Ftl::trim`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Trimmed {
+    /// Blocks that were mapped.
+    pub mapped: u32,
+    /// Blocks with a newer or the same stamp.
+    pub overtaken: u32,
+    /// The last transaction.
+    pub seq: Seq,
+}
