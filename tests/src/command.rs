@@ -60,7 +60,7 @@ impl Ended {
     pub fn failed(&self, words: &[&str]) {
         assert!(self.code > 0 && self.code < 100, "exit code {}: {}", self.code, self.stderr);
         // Before it makes data files, the command says what disk space they take.
-        let errors: Vec<&str> = self.stderr.lines().filter(|line| !line.starts_with("disk  ")).collect();
+        let errors: Vec<&str> = self.stderr.lines().filter(|line| !line.starts_with("  disk ")).collect();
         assert!(errors.len() == 1 && errors[0].starts_with("gnstor: "), "{}", self.stderr);
         assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
         for word in words {
