@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the transfer kernel for the CPU execution; the GPU's form is the checked-in `cuda/transfer.fatbin`.
+//! Compiles the transfer kernel for the CPU execution; the GPU's form is the checked-in
+//! `cuda/transfer.fatbin`.
 
 fn main() {
     println!("cargo:rerun-if-changed=cuda");

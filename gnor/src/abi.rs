@@ -6,7 +6,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 pub const SLOTS: usize = 128;
 pub const MAX_SSDS: usize = 64;
-/// The queues of one SSD, one after the other: doorbell record, send queue, receive queue, response buffers; the last three by the depth.
+/// The queues of one SSD, one after the other: doorbell record, send queue, receive queue, response buffers;
+/// the last three by the depth.
 pub const DBR_AT: usize = 0;
 pub const SQ_AT: usize = 64;
 pub const RQ_AT_EACH: usize = 64;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A channel: queue pairs to every SSD, completion queue, command slots and buffer pool, all in device memory (paper 4.2).
+//! A channel: queue pairs to every SSD, completion queue, command slots and buffer pool, all in device memory
+//! (paper 4.2).
 //!
-//! The CPU lays the memory out, registers it and connects the RDMA side; the device posts the receives and sends Fabrics
-//! Connect. After that the CPU has no part in the channel's I/O.
+//! The CPU lays the memory out, registers it and connects the RDMA side; the device posts the receives and
+//! sends Fabrics Connect. After that the CPU has no part in the channel's I/O.
 
 use crate::abi::{self, ChannelAbi, ConnectArgs, Dumps, Pool, QueuePair};
 use crate::growth::Growth;
@@ -75,24 +76,25 @@ struct Layout {
 
 /// A range of 4 GiB: its words are 256 KiB.
 const POOL_MOST: u32 = 1 << 16;
-/// Fewer would let one SSD of many hold up those that wait for a place in its queue.
+/// Fewer would let one SSD of many hold up the commands that wait for a place in its queue.
 const LEAST_DEPTH: usize = 32;
 
-/// Commands that may be in flight to one SSD. The SSDs of an array share a budget of as many as a channel has slots, so that a channel to four of
-/// them has the paper's 50 KB of queues, and all slots can be in flight to one of one (docs/decisions/0028).
+/// Commands that may be in flight to one SSD. The SSDs of an array share a budget of as many as a channel has
+/// slots, so that a channel to four of them has the paper's 50 KB of queues, and all slots can be in flight
+/// to one of one (docs/decisions/0028).
 fn queue_depth(ssds: usize) -> u32 {
     let each = abi::SLOTS.div_ceil(ssds.max(1)).next_power_of_two().max(LEAST_DEPTH);
     u32::try_from(each).expect("at most SLOTS")
 }
 
-/// Entries of an NVMe submission queue for so many commands in flight: with twice as many as there can be, its tail never comes to the head that
-/// responses report (SQHD), so nobody has to look at that.
+/// Entries of an NVMe submission queue for so many commands in flight: with twice as many as there can be,
+/// its tail never comes to the head that responses report (SQHD), so no code checks that.
 fn nvme_queue_entries(depth: u32) -> u32 {
     2 * depth
 }
 
-/// Whether completions say nothing of their data before a DUMP. For tests `GNSTOR_DUMPS=0` trusts them all the same, and `GNSTOR_DUMPS=1` does not
-/// where it could.
+/// Whether completions say nothing of their data before a DUMP. For tests `GNSTOR_DUMPS=0` trusts them all
+/// the same, and `GNSTOR_DUMPS=1` does not where it could.
 fn wants_dumps(hca: &AgentHca) -> Result<bool, DeviceError> {
     let name = "GNSTOR_DUMPS";
     let value = std::env::var_os(name).unwrap_or_default();
@@ -123,8 +125,8 @@ impl Layout {
         // What Connect sends is read once, before the first request can be parked.
         let connect = parked;
         let cq = align(parked + (abi::SLOTS * abi::PARKED_BYTES).max(ssds * CONNECT_DATA_BYTES), 4096);
-        // A completion for every send block that is not retired and for every receive that is posted, flushed ones too: in whatever order they come,
-        // the queue cannot overrun even when all SSDs fail at once.
+        // A completion for every send block that is not retired and for every receive that is posted, flushed
+        // ones too: in whatever order they come, the queue cannot overrun even when all SSDs fail at once.
         let entries = (2 * ssds * depth as usize).next_power_of_two();
         let capsules = cq + entries * 64;
         let per_ssd = capsules + abi::SLOTS * 64;
@@ -173,7 +175,7 @@ pub struct ChannelStats {
     pub retries: u64,
     /// Responses that named no command in flight.
     pub protocol_errors: u32,
-    /// Requests of `submit_async` that ended where nobody could call them back.
+    /// Requests of `submit_async` that ended after the kernel with their callbacks had gone.
     pub uncalled: u32,
     /// Requests of `submit_async` that no thread has in hand.
     pub parked: u32,
@@ -201,7 +203,8 @@ impl Channel {
         let hca = node.hca();
         let at = |offset: usize| memory.address() + offset as u64;
         let pd = hca.alloc_pd();
-        // Entries start invalid and owned by the other side, so that no poller takes one the HCA has not written.
+        // Entries start invalid and owned by the other side, so that no poller takes one the HCA has not
+        // written.
         let entries = 1usize << layout.cq_log;
         let mut invalid = vec![0u8; entries * 64];
         invalid.iter_mut().skip(63).step_by(64).for_each(|own| *own = 0xF1);
@@ -362,7 +365,8 @@ impl Channel {
         self.register_range(memory.address(), memory.len())
     }
 
-    /// The same for memory of the caller's, which stays what it is until it is deregistered, or the channel is closed.
+    /// The same for memory of the caller's, which stays what it is until it is deregistered, or the channel
+    /// is closed.
     ///
     /// # Errors
     /// Where it is not memory of the channel's device; as [`Self::register`].
@@ -371,8 +375,8 @@ impl Channel {
         self.register_own(address, bytes as u64, ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE)
     }
 
-    /// Forgets memory that was registered: its key opens nothing from here on. Waits until no kernel runs. False for a key that is none of
-    /// this channel's.
+    /// Forgets memory that was registered: its key opens nothing from here on. Waits until no kernel runs.
+    /// False for a key that is none of this channel's.
     ///
     /// # Errors
     /// Driver errors.

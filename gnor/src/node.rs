@@ -68,7 +68,7 @@ pub enum NodeError {
     /// An admin queue.
     #[error(transparent)]
     Admin(#[from] gnstor_fabric::admin::ChannelError),
-    /// An I/O queue was refused, or nobody answered.
+    /// The SSD refused an I/O queue, or did not answer.
     #[error("SSD {ssd}: its I/O queue cannot be connected: {cause}")]
     Queue {
         /// Index of the SSD.
@@ -87,7 +87,8 @@ pub enum NodeError {
 }
 
 impl Node {
-    /// Attaches a device to the engines that were started together: a pair of rings, and a block of the agent, for each of them.
+    /// Attaches a device to the engines that were started together: a pair of rings, and a block of the
+    /// agent, for each of them.
     ///
     /// # Errors
     /// Device and engine errors.
@@ -133,9 +134,9 @@ impl Node {
         self.soft
     }
 
-    /// The pairs of rings for the queue pairs of a new channel, one a port. Each SSD has its own part of them, since what it does under
-    /// its lock is faster the fewer engines ask for it; within that part channels go round. Links to SSDs elsewhere are all of
-    /// the first engine's.
+    /// The pairs of rings for the queue pairs of a new channel, one a port. Each SSD has its own part of
+    /// them, since what it does under its lock is faster the fewer engines ask for it; within that part
+    /// channels go round. Links to SSDs elsewhere are all of the first engine's.
     pub fn rings_for(&self, ports: impl ExactSizeIterator<Item = Port>) -> Vec<usize> {
         let channel = self.channels.fetch_add(1, Ordering::Relaxed);
         let (rings, ssds) = (self.rings.len(), ports.len());
@@ -146,7 +147,8 @@ impl Node {
         ports.enumerate().map(ring).collect()
     }
 
-    /// Connects a queue pair in device memory, which pair of rings `ring` serves, with SSD number `ssd` of its channel.
+    /// Connects a queue pair in device memory, which pair of rings `ring` serves, with SSD number `ssd` of
+    /// its channel.
     ///
     /// # Errors
     /// [`NodeError::Queue`]: refused, or no answer in time.
@@ -164,7 +166,7 @@ impl Node {
         let refused = |cause: String| Err(NodeError::Queue { ssd, cause });
         match answer.recv_timeout(CONNECT_DEADLINE) {
             Ok(Ok(())) => Ok(Connection { line: Arc::new(Lifeline { engine, id }) }),
-            Ok(Err(REFUSED_NO_PEER)) => refused("nobody is there".into()),
+            Ok(Err(REFUSED_NO_PEER)) => refused("no SSD listens there".into()),
             Ok(Err(reason)) => refused(format!("RDMA connection rejected, reason {reason}")),
             Err(_) => refused(format!("no answer within {CONNECT_DEADLINE:?}")),
         }
@@ -209,8 +211,8 @@ impl Node {
         })
     }
 
-    /// How many blocks of a client kernel are on the device at once, beside the agent: the largest grid whose blocks may wait for each
-    /// other.
+    /// How many blocks of a client kernel are on the device at once, beside the agent: the largest grid whose
+    /// blocks may wait for each other.
     ///
     /// # Errors
     /// Driver errors.
@@ -218,7 +220,8 @@ impl Node {
         self.device().max_blocks(&kernel.beside_agent, threads, smem_bytes, self.hca.blocks())
     }
 
-    /// As [`Self::launch`], for a grid whose blocks wait for each other: it is refused where they do not all fit.
+    /// As [`Self::launch`], for a grid whose blocks wait for each other: it is refused where they do not all
+    /// fit.
     ///
     /// # Errors
     /// [`DeviceError::Kernel`] says how many fit.
@@ -237,7 +240,8 @@ impl Node {
         self.launch(kernel, shape, args, deadline)
     }
 
-    /// Takes the HCA away from the engines, with every connection that goes through it: also a fault to inject.
+    /// Takes the HCA away from the engines, with every connection that goes through it: also a fault to
+    /// inject.
     pub fn unplug(&self) {
         for (engine, half) in self.rings.iter().cloned() {
             engine.cast(move |e, now| e.remove_half(now, half));
@@ -261,8 +265,9 @@ impl Drop for Connection {
     }
 }
 
-/// The ring for SSD `place` of `ssds` and channel number `channel`. Each SSD has a part of the rings as long as the others', which may begin
-/// or end within a ring; channels go round in it, so that all rings come to the same number of queue pairs.
+/// The ring for SSD `place` of `ssds` and channel number `channel`. Each SSD has a part of the rings as long
+/// as the others', which may begin or end within a ring; channels go round in it, so that all rings come to
+/// the same number of queue pairs.
 fn part_of(place: usize, ssds: usize, rings: usize, channel: usize) -> usize {
     (place * rings + channel * ssds % rings) / ssds
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client's control path to every SSD: one admin queue each, kept alive by a thread of its own, and with it the client's I/O queues. An SSD
-//! that falls silent may have acknowledged every command of an I/O queue: nothing is left there that could fail. So the heartbeat
-//! decides, and the I/O queues of an SSD whose admin queue has broken are given up with it.
+//! A client's control path to every SSD: one admin queue each, kept alive by a thread of its own, and with it
+//! the client's I/O queues. An SSD that falls silent may have acknowledged every command of an I/O queue:
+//! nothing is left there that could fail. So the heartbeat decides, and the I/O queues of an SSD whose admin
+//! queue has broken are given up with it.
 
 use crate::node::{Connection, Lifeline, Node, NodeError};
 use gnstor_fabric::engine::Port;
@@ -25,8 +26,8 @@ pub struct SsdAddress {
 
 /// Keep-alive timeout asked for at Connect.
 pub const KATO: Duration = Duration::from_secs(15);
-/// From one Keep Alive to the next: well below a request's deadline, so that a request to an SSD that is gone ends with the
-/// connection and names it.
+/// From one Keep Alive to the next: well below a request's deadline, so that a request to an SSD that is gone
+/// ends with the connection and names it.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Deadline of one admin command.
 pub const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -70,7 +71,7 @@ impl Session {
         self.client
     }
 
-    /// As whom its queues connect.
+    /// The identity with which its queues connect.
     pub fn host(&self) -> Host {
         Host { identity: Identity::Client(self.client), id: host_id() }
     }
@@ -85,7 +86,8 @@ impl Session {
         self.paths.lock().expect("no panic while held").iter().map(|path| path.admin.cntlid()).collect()
     }
 
-    /// Connects an I/O queue, which pair of rings `ring` of the node serves, with SSD number `ssd`. It lives as long as the admin queue.
+    /// Connects an I/O queue, which pair of rings `ring` of the node serves, with SSD number `ssd`. It lives
+    /// as long as the admin queue.
     ///
     /// # Errors
     /// As [`Node::connect`].
@@ -111,7 +113,8 @@ impl Session {
     }
 }
 
-/// This process, as SSDs tell it from others: where two processes come to have one client id, the newer one is heard (protocol rule 4).
+/// This process, as SSDs tell it from others: where two processes come to have one client id, the newer one
+/// is heard (protocol rule 4).
 fn host_id() -> [u8; 16] {
     static ID: OnceLock<[u8; 16]> = OnceLock::new();
     // The hasher's keys come from the operating system.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The device headers' tests, which are C++: an agent and clients in one run, with a peer that plays the Rust half.
+//! The device headers' tests, which are C++: an agent and clients in one run, with a peer that plays the Rust
+//! half.
 
 use std::process::Command;
 

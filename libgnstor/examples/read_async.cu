@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Reads a whole volume without waiting for any read: every thread begins a chain of reads and ends, each read's callback begins the
-// next, and one warp polls until none is left.
+// Reads a whole volume without waiting for any read: every thread begins a chain of reads and ends, each
+// read's callback begins the next, and one warp polls until none is left.
 //
 // Launch "read_async" with at least two warps; its argument as for read_volume.cu.
 #include "gnstor/gnstor.cuh"
@@ -17,7 +17,7 @@ struct read_async_args {
   gn::file f;       // the open volume
   gn_u32 blocks;    // of 4 KiB, to read
   gn_u32 chains;    // at most; a pool of 8 MiB has 2,048 buffers
-  gn_u32 next;      // block that nobody has read yet
+  gn_u32 next;      // next block to read
   gn_u32 failed;    // out: reads that failed
   gn_u64 sum;       // out: of all 64-bit words
   read_chain chain[128];
@@ -28,7 +28,8 @@ GN_DEV gn_u32 begin_next(read_chain& c) {
   if (block >= c.all->blocks) return gn::GN_OK;
   const gn::file& f = c.all->f;
   gn_u32 begun = gn::submit_async(f, gn::read_request(f, block, 1, c.buffer, f.pool_key()), 0, (gn_u64)&c);
-  if (begun != gn::GN_PENDING) gn::mem::add_relaxed_gpu(&c.all->failed, 1u);  // no slot: here each chain has its own
+  // no slot: here each chain has its own
+  if (begun != gn::GN_PENDING) gn::mem::add_relaxed_gpu(&c.all->failed, 1u);
   return begun;
 }
 
@@ -55,7 +56,7 @@ GN_DEV void read_async_body(read_async_args& a, gn_u32 block, gn_u32) {
     if (c.buffer && begin_next(c) != gn::GN_PENDING) gn::free(a.f, c.buffer, gn::GN_BLOCK);
   }
   __syncthreads();
-  // The first warp of each block takes requests along, whoever's they are, until none is left in the channel.
+  // The first warp of each block advances the requests of all threads until none is left in the channel.
   if (gn::warp_in_block() == 0 && gn::drain(a.f, a.f.timeout_ns, back) != 0 && gn::lane_id() == 0)
     gn::mem::add_relaxed_gpu(&a.failed, 1u);
 }

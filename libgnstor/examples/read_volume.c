@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The host program of read_volume.cu. It opens a volume, launches the kernel, which reads all of it, and compares
-// the kernel's sum with the sum of what the host reads.
+// The host program of read_volume.cu. It opens a volume, launches the kernel, which reads all of it, and
+// compares the kernel's sum with the sum of what the host reads.
 //
 //   read_volume HOST:PORT VOLUME [FATBIN]      with FATBIN on a GPU (read_volume.cu says how nvcc makes it), else on the CPU
 //

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Reads a whole volume with the batched API and adds up its words: what a kernel of your own looks like.
 //
-// The host fills in read_volume_args: `f` with gn_device_file of <gnstor.h>, and `blocks`. It puts them into device
-// memory and calls gn_launch with shared memory of gn::batch_bytes(threads), which is 128 + 8 * threads bytes.
-// 128 threads in all are best. A channel holds 128 requests in flight, and its pool of 8 MiB has a buffer for each.
+// The host fills in read_volume_args: `f` with gn_device_file of <gnstor.h>, and `blocks`. It puts them into
+// device memory and calls gn_launch with shared memory of gn::batch_bytes(threads), which is 128 + 8 *
+// threads bytes. 128 threads in all are best. A channel holds 128 requests in flight, and its pool of 8 MiB
+// has a buffer for each.
 //
 //   nvcc -std=c++17 -arch=sm_90 -fatbin -I fabric/cuda -I gnor/cuda -I libgnstor/include
 //     libgnstor/examples/read_volume.cu
@@ -11,7 +12,8 @@
 // A C++ compiler takes it as well, for the CPU: add -x c++ -DGN_SIMT_HOST -I fabric/simt.
 #include "gnstor/gnstor.cuh"
 
-// One request reads 16 blocks of 4 KiB: 64 KiB, which is the default chunk. An SSD serves a chunk with one command.
+// One request reads 16 blocks of 4 KiB: 64 KiB, which is the default chunk. An SSD serves a chunk with one
+// command.
 enum : gn_u32 { READ_BLOCKS = 16, READ_BYTES = READ_BLOCKS * gn::GN_BLOCK };
 
 struct read_volume_args {
@@ -31,7 +33,8 @@ GN_DEV void read_volume_body(read_volume_args& a, gn_u32 block, gn_u32 grid) {
   gn_u64 stride = (gn_u64)grid * blockDim.x * READ_BLOCKS;
   gn_u32 count = 0;
   gn::read_io x;
-  // All 32 lanes of a warp stay in the loop together, also lanes without work: they share doorbells and completions.
+  // All 32 lanes of a warp stay in the loop together, also lanes without work: they share doorbells and
+  // completions.
   while (__any_sync(0xffffffffu, buffer && (next < a.blocks || gn::batch_pending(b)))) {
     if (buffer && next < a.blocks && !gn::batch_pending(b)) {
       count = a.blocks - next < READ_BLOCKS ? (gn_u32)(a.blocks - next) : (gn_u32)READ_BLOCKS;

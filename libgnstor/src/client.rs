@@ -41,10 +41,11 @@ pub struct ConnectOptions {
     pub fabric: Fabric,
     /// Deadline of one I/O.
     pub io_timeout: Duration,
-    /// Device memory to get and register for the caller's kernels, beside the channel's pool; see [`Client::buffer`].
+    /// Device memory to get and register for the caller's kernels, beside the channel's pool; see
+    /// [`Client::buffer`].
     pub buffer_bytes: usize,
-    /// What the channel's pool may grow to, in bytes: addresses of it are reserved, memory comes when kernels find the pool empty. It has
-    /// 8 MiB from the beginning.
+    /// What the channel's pool may grow to, in bytes: addresses of it are reserved, memory comes when kernels
+    /// find the pool empty. It has 8 MiB from the beginning.
     pub pool_bytes: usize,
 }
 
@@ -93,8 +94,9 @@ pub struct Client {
     /// The map's table in device memory.
     pub(crate) places: DeviceMem,
     pub(crate) transfers: Mutex<Transfers>,
-    /// Open files by volume name. The daemon keeps rights by client and gives all of them back at once: the last file asks for that.
-    /// Held during the calls that open and release, so that one cannot undo the other.
+    /// Open files by volume name. The daemon keeps rights by client and gives all of them back at once: the
+    /// last file asks for that. Held during the calls that open and release, so that one cannot undo the
+    /// other.
     pub(crate) open_files: Mutex<HashMap<String, usize>>,
     // Declared before the session: the channel's queues end before the controllers they belong to.
     pub(crate) channel: Channel,
@@ -208,16 +210,19 @@ impl Client {
         self.buffer.as_ref()
     }
 
-    /// Registers device memory of the caller's (of `cudaMalloc`, say) for I/O; returns the key that requests name it by. The memory stays
-    /// what it is until it is deregistered, or the client has ended. Waits until no kernel runs.
+    /// Registers device memory of the caller's (of `cudaMalloc`, say) for I/O; returns the key that requests
+    /// name it by. The memory stays what it is until it is deregistered, or the client has ended. Waits until
+    /// no kernel runs.
     ///
     /// # Errors
-    /// [`DeviceError::Memory`](gnstor_fabric::device::DeviceError::Memory): it is not this device's memory, or the HCA's table is full.
+    /// [`DeviceError::Memory`](gnstor_fabric::device::DeviceError::Memory): it is not this device's memory,
+    /// or the HCA's table is full.
     pub fn register_buffer(&self, address: u64, bytes: usize) -> Result<u32, Error> {
         Ok(self.channel.register_range(address, bytes)?)
     }
 
-    /// Ends what [`Self::register_buffer`] began. I/O to it must have ended; what is sent later fails. False: not such a key.
+    /// Ends what [`Self::register_buffer`] began. I/O to it must have ended; what is sent later fails. False:
+    /// not such a key.
     ///
     /// # Errors
     /// Driver errors.
@@ -282,8 +287,9 @@ impl Client {
         self.open_for(name, rights, Duration::ZERO)
     }
 
-    /// As [`Self::open`], with a write lease of this length, zero for the daemon's default. It is renewed at a third of that; a client that dies keeps others
-    /// from writing and from deleting the volume until it has ended.
+    /// As [`Self::open`], with a write lease of this length, zero for the daemon's default. It is renewed at
+    /// a third of that; a client that dies keeps others from writing and from deleting the volume until it
+    /// has ended.
     ///
     /// # Errors
     /// As [`Self::open`]; a length that the daemon does not grant.
@@ -303,8 +309,8 @@ impl Client {
         Ok(file)
     }
 
-    /// A handle on a volume without asking anybody for rights, as a client that ignores the rules would make one. The SSDs refuse what it
-    /// does: this is how that is shown.
+    /// A handle on a volume without asking anybody for rights, as a client that ignores the rules would make
+    /// one. The SSDs refuse what it does: this is how that is shown.
     ///
     /// # Errors
     /// The daemon's: there is no such volume.

@@ -149,8 +149,8 @@ impl File {
         self.read(offset, data, 0)
     }
 
-    /// Reads whole blocks from one replica: 0 is the first of each block's group. Any replica answers the writer, and everybody while
-    /// there is no writer.
+    /// Reads whole blocks from one replica: 0 is the first of each block's group. Any replica answers the
+    /// writer, and everybody while there is no writer.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -195,8 +195,9 @@ impl File {
         transfers.flush(&self.client.channel, self.abi())
     }
 
-    /// Waits until nothing of the channel is in flight any more, also what kernels that have ended left behind (`gn::submit_async`). Their
-    /// callbacks are not called: those are counted in [`ChannelStats::uncalled`](crate::ChannelStats).
+    /// Waits until nothing of the channel is in flight any more, also what kernels that have ended left
+    /// behind (`gn::submit_async`). Their callbacks are not called: those are counted in
+    /// [`ChannelStats::uncalled`](crate::ChannelStats).
     ///
     /// # Errors
     /// [`Error::Io`] with a time-out when something is left after `timeout`; device errors.
@@ -208,8 +209,8 @@ impl File {
         }
     }
 
-    /// Runs a kernel of the user's with the HCA beside it; `args` is the device address of its argument, which names this file by
-    /// [`Self::device_file`].
+    /// Runs a kernel of the user's with the HCA beside it; `args` is the device address of its argument,
+    /// which names this file by [`Self::device_file`].
     ///
     /// # Errors
     /// Device errors; I/O errors are the kernel's to report.
@@ -241,7 +242,8 @@ impl Lease {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(length / 3) {
                 match rpc.wait("the renewal of a lease", rpc.volumes().renew(request.clone())) {
                     Ok(_) => {}
-                    // A daemon that is away, or waits for an SSD, may serve again before the lease ends; when it ends, the SSDs say so.
+                    // A daemon that is away, or waits for an SSD, may serve again before the lease ends; when
+                    // it ends, the SSDs say so.
                     Err(e) if !refuses_renewal(&e) => tracing::warn!("renewing {}: {e}", request.name),
                     Err(e) => {
                         *report.lock().expect("no panic while held") = Some(e.to_string());
@@ -259,7 +261,7 @@ impl Lease {
 }
 
 impl File {
-    /// Whether the channel has no request left that nobody waits for: such a one would go on looking at its volume.
+    /// Whether the channel has no asynchronous request left: such a request would go on reading its volume.
     fn left_alone(&self) -> bool {
         let parked = || self.client.channel_stats().map_or(true, |stats| stats.parked != 0);
         if !parked() {

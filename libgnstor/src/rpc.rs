@@ -56,7 +56,8 @@ impl Rpc {
     /// Waits for a call. `call` names it in errors, as in "the list of volumes".
     ///
     /// # Errors
-    /// [`Error::Silent`] when the deadline passes, [`Error::Unreachable`] when the connection breaks, or the daemon's.
+    /// [`Error::Silent`] when the deadline passes, [`Error::Unreachable`] when the connection breaks, or the
+    /// daemon's.
     pub(crate) fn wait<T>(
         &self,
         call: &str,
@@ -64,8 +65,8 @@ impl Rpc {
     ) -> Result<T, Error> {
         match self.runtime.block_on(answer) {
             Ok(response) => Ok(response.into_inner()),
-            // A status of the daemon's has no source. Tonic gives one to each status that it makes itself: Cancelled
-            // when the deadline passes, Unavailable or Unknown when the connection breaks.
+            // A status of the daemon's has no source. Tonic gives one to each status that it makes itself:
+            // Cancelled when the deadline passes, Unavailable or Unknown when the connection breaks.
             Err(status) if status.code() == Code::Cancelled && status.source().is_some() => {
                 Err(Error::Silent { endpoint: self.endpoint.clone(), call: call.into(), waited: self.limit })
             }
@@ -90,7 +91,8 @@ mod tests {
     use super::*;
     use gnstor_proto::grpc;
 
-    /// The kernel accepts the connection for the listener, and the listener never answers: like a stopped process.
+    /// The kernel accepts the connection for the listener, and the listener never answers: like a stopped
+    /// process.
     #[test]
     fn a_daemon_that_does_not_answer_is_named_with_the_call_and_the_time() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -120,7 +120,8 @@ pub(crate) struct Transfers {
     staging: DeviceMem,
     key: u32,
     control: DeviceMem,
-    /// A request timed out: its transfer may still land in the staging memory, which is therefore not used again.
+    /// A request timed out: its transfer may still land in the staging memory, which is therefore not used
+    /// again.
     tainted: Cell<bool>,
 }
 
@@ -199,7 +200,8 @@ impl Transfers {
         self.key
     }
 
-    /// Polls until none of the channel's requests is left, for at most `timeout`; returns how many slots are still taken.
+    /// Polls until none of the channel's requests is left, for at most `timeout`; returns how many slots are
+    /// still taken.
     pub(crate) fn drain(&self, channel: &Channel, file: FileAbi, timeout: Duration) -> Result<u32, Error> {
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         let args = DrainArgs { file, timeout_ns, left: 0, reserved: 0 };
@@ -212,7 +214,8 @@ impl Transfers {
         Ok(u32::from_le_bytes(left))
     }
 
-    /// Writes `data` (at most [`STAGING_BYTES`], whole blocks) at block `vba`; no request crosses a chunk border.
+    /// Writes `data` (at most [`STAGING_BYTES`], whole blocks) at block `vba`; no request crosses a chunk
+    /// border.
     pub(crate) fn write(
         &self,
         channel: &Channel,

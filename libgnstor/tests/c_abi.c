@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What a C program sees without an array: layouts, error numbers and words, and the order of closing. Run by c_abi.rs.
+// What a C program sees without an array: layouts, error numbers and words, and the order of closing. Run by
+// c_abi.rs.
 #include <errno.h>
 #include <gnstor.h>
 #include <stdio.h>
@@ -82,7 +83,7 @@ static void words_name_what_is_wrong(void) {
   CHECK(node == NULL);
   CHECK(gn_node_open("host", &node) == 0);
   CHECK(strcmp(gn_node_device(node), "host") == 0);
-  // Nobody listens on port 1.
+  // No process listens on port 1.
   REFUSED(gn_connect(node, "127.0.0.1:1", &client), ECONNREFUSED, "127.0.0.1:1");
   REFUSED(gn_connect(node, "not an endpoint", &client), ECONNREFUSED, "not an endpoint");
   REFUSED(gn_connect(node, NULL, &client), EINVAL, "endpoint is null");

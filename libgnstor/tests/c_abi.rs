@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The C interface from C: `c_abi.c` is compiled against `include/gnstor.h`, linked with the library and run. And the example kernel
-//! compiles for the CPU.
+//! The C interface from C: `c_abi.c` is compiled against `include/gnstor.h`, linked with the library and run.
+//! And the example kernel compiles for the CPU.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

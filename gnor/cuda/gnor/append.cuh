@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Appending commands to the send queues without locks: reserve blocks with one compare-and-swap for a group of lanes, fill them,
-// publish them in order, ring once for all of them. A doorbell is rung twice with the same value; a warp alone rings the second time
-// when it has nothing else to do.
+// Appending commands to the send queues without locks: reserve blocks with one compare-and-swap for a group
+// of lanes, fill them, publish them in order, ring once for all of them. A doorbell is rung twice with the
+// same value; a warp alone rings the second time when it has nothing else to do.
 #pragma once
 #include "fabric/mlx5.h"
 #include "gnor/gate.cuh"
@@ -30,20 +30,22 @@ GN_DEV void write_send(const channel& c, gn_u32 ssd, gn_u32 index, gn_u32 cid) {
   mem::st16(block + 16, data);
 }
 
-// Up to which number blocks may be handed out when so many responses were taken: the HCA has retired the block that was in the place
-// before, and the response that was in the receive's place has been read.
+// Up to which number blocks may be handed out when so many responses were taken: the HCA has retired the
+// block that was in the place before, and the response that was in the receive's place has been read.
 //
-// The NVMe queue's own flow control (SQHD of a response) needs no look. At most `depth` commands are unanswered, so of `t` commands sent
-// one of number t - depth or later was answered, and its response reported a head behind that command. The queue has
-// more than `depth` entries (nvme_queue_entries in channel.rs), so its tail does not reach the head.
+// The NVMe queue's own flow control (SQHD of a response) needs no look. At most `depth` commands are
+// unanswered, so of `t` commands sent one of number t - depth or later was answered, and its response
+// reported a head behind that command. The queue has more than `depth` entries (nvme_queue_entries in
+// channel.rs), so its tail does not reach the head.
 GN_DEV gn_u32 limit_of(const channel& c, gn_u32 retired, gn_u32 completed) {
   return ((int)(retired - completed) < 0 ? retired : completed) + c.depth;
 }
 
-// Publishes blocks first..first+n in reservation order and rings the doorbell. The lanes that wrote the blocks have passed a
-// __syncwarp with the caller. The warp that reserved the blocks before `first` publishes them without waiting for anything else. Each
-// command's receive is posted with it, by the same number less that of the DUMPs, so a response always finds one: the receive's segment has
-// lain in the ring since the channel was connected, and the limit says that the response in its place was read.
+// Publishes blocks first..first+n in reservation order and rings the doorbell. The lanes that wrote the
+// blocks have passed a __syncwarp with the caller. The warp that reserved the blocks before `first` publishes
+// them without waiting for anything else. Each command's receive is posted with it, by the same number less
+// that of the DUMPs, so a response always finds one: the receive's segment has lain in the ring since the
+// channel was connected, and the limit says that the response in its place was read.
 template <class S, bool DUMP = false>
 GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 first, gn_u32 n) {
   queue_pair& qp = qp_of(c, ssd);
@@ -56,18 +58,21 @@ GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 first, gn_u32 n) {
     if (DUMP) S::st(&dumps_of(c, ssd).posted, posted);
   }
   mem::st_relaxed_sys(record_of(c, ssd) + mlx5::RCV_DBR, be32((next - posted) & 0xffffu));
-  // The doorbell carries the index: an HCA that goes by it begins while the record is on its way. Rung again behind the record, for one that
-  // goes by that: a warp alone does so when it has nothing else to do (ring_again), or with its next doorbell.
+  // The doorbell carries the index: an HCA that goes by it begins while the record is on its way. Rung again
+  // behind the record, for one that goes by that: a warp alone does so when it has nothing else to do
+  // (ring_again), or with its next doorbell.
   mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
   mem::st_fenced_sys(record_of(c, ssd) + mlx5::SND_DBR, be32(next));
   if constexpr (!S::ALONE) {
     mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
     qp.rung = next;
   }
-  S::st_release(&qp.publish, next);  // pairs with the acquire of the next publisher, perhaps in a later launch
+  // pairs with the acquire of the next publisher, perhaps in a later launch
+  S::st_release(&qp.publish, next);
 }
 
-// Rings again, behind their records, for what a warp alone has rung before them. The lanes of `mask` together.
+// Rings again, behind their records, for what a warp alone has rung before them. The lanes of `mask`
+// together.
 template <class S>
 GN_DEV void ring_again(channel& c, gn_u32 mask) {
   static_assert(S::ALONE, "others have rung twice");
@@ -80,8 +85,9 @@ GN_DEV void ring_again(channel& c, gn_u32 mask) {
   __syncwarp(mask);
 }
 
-// Appends the command of each lane of `mask` that has one; the lanes call it together. True where the lane's command is sent, or waits on
-// the queue pair's list and will be: it needs nothing more. False where the queue pair is broken.
+// Appends the command of each lane of `mask` that has one; the lanes call it together. True where the lane's
+// command is sent, or waits on the queue pair's list and will be: it needs nothing more. False where the
+// queue pair is broken.
 template <class S>
 GN_DEV bool append(channel& c, gn_u32 mask, bool have, gn_u32 cid, gn_u32 ssd, gn_u32 head) {
   gn_u32 with = __ballot_sync(mask, have);
@@ -105,7 +111,8 @@ GN_DEV bool append(channel& c, gn_u32 mask, bool have, gn_u32 cid, gn_u32 ssd, g
   return mine;
 }
 
-// Sends the waiting commands that `admit` gave to the first lane of each group with the same `q`; the lanes of `mask` together.
+// Sends the waiting commands that `admit` gave to the first lane of each group with the same `q`; the lanes
+// of `mask` together.
 template <class S>
 GN_DEV void send_admitted(channel& c, gn_u32 mask, gn_u32 q, reservation r) {
   if (!__any_sync(mask, r.sends != 0)) return;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Requests that no thread waits for: the channel keeps them (parked), and whoever polls with a table of callbacks takes them along, as far as
-// they go, calls back those that have ended and parks the others again.
+// Requests that no thread waits for: the channel keeps them (parked). A warp that polls with a table of
+// callbacks advances each of them as far as it goes, calls back the ended ones and parks the others again.
 //
 //   park      a thread leaves its request with the channel
 //   advance   the lanes of a mask each adopt a parked request for one step
 //
-// A parked request is a thread's with its registers in memory: the same code cuts, sends, retries and gives it up.
+// A parked request is a thread's with its registers in memory: the same code cuts, sends, retries and gives
+// it up.
 #pragma once
 #include "gnor/io.cuh"
 
@@ -21,8 +22,8 @@ struct parked {
 };
 static_assert(sizeof(io) == 40 && sizeof(parked) == PARKED_BYTES, "");
 
-// Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away, and who looks for a parked request first so long after its
-// deadline still sees that it has passed.
+// Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away, and who looks for a
+// parked request first so long after its deadline still sees that it has passed.
 enum : gn_u32 { TICK_SHIFT = 16, MOST_TICKS = 1u << 30 };
 GN_DEV gn_u32 now_ticks() { return (gn_u32)(now_ns() >> TICK_SHIFT); }
 GN_DEV gn_u32 ticks_after(gn_u64 ns) {
@@ -43,7 +44,8 @@ GN_DEV void park(channel& c, gn_u32 mask, bool mine, const parked& p) {
   if constexpr (S::ALONE) ring_again<S>(c, mask);  // perhaps this warp does not come again
 }
 
-// The number of a parked request for each lane of `mask`, NO_SLOT for those that are left over. Nobody else has it until it is parked again.
+// The number of a parked request for each lane of `mask`, NO_SLOT where there are too few. The lane owns the
+// request until it parks it again.
 template <class S>
 GN_DEV gn_u32 adopt(channel& c, gn_u32 mask, gn_u32 w) {
   gn_u32 bits = 0, leader = lowest(mask), lanes = (gn_u32)__popc(mask), rank = (gn_u32)__popc(mask & lt_mask());
@@ -73,8 +75,8 @@ GN_DEV void leave_callback() {}
 GN_DEV void may_wait(const channel&) {}
 #endif
 
-// Takes every parked request one step along and calls `ended(user, callback, x)` for each that has ended, lane by lane; the lanes of `mask`
-// call it together. `any` stands for the volume of those that have adopted none.
+// Takes every parked request one step along and calls `ended(user, callback, x)` for each that has ended,
+// lane by lane; the lanes of `mask` call it together. Lanes without a request use the volume `any`.
 template <class S, class F>
 GN_DEV void advance(channel& c, volume& any, gn_u32 mask, gn_u32 hint, F ended_) {
   for (gn_u32 w = 0; w < SLOTS / 32; ++w) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Buffers of several pieces (paper 4.2): what a kernel takes that can do with memory that is not contiguous, when the pool has room and no room side by
-// side. A command has one descriptor, so a request is cut where a piece ends, too, and every piece is an RDMA operation of its own (decision 31).
+// Buffers of several pieces (paper 4.2): what a kernel takes that can do with memory that is not contiguous,
+// when the pool has room and no room side by side. A command has one descriptor, so a request is cut where a
+// piece ends, too, and every piece is an RDMA operation of its own (decision 31).
 #pragma once
 #include "gnor/pool.cuh"
 
@@ -8,8 +9,9 @@ namespace gn {
 
 enum : gn_u32 { MOST_PIECES = 16, IN_PIECES = 1 };
 
-// Where the pieces are: pages of a buffer of up to 64 KiB, blocks of a longer one; or all of it is one. Requests name it by its address, so it stays where
-// and as it is as long as they do; where other threads take them along (submit_async), that is global memory.
+// Where the pieces are: pages of a buffer of up to 64 KiB, blocks of a longer one; or all of it is one.
+// Requests name it by its address, so it stays where and as it is as long as they do; where other threads
+// take them along (submit_async), that is global memory.
 struct alignas(16) buffer {
   gn_u64 base;              // the pool's, or the buffer's if it is contiguous
   gn_u32 pages;             // 4 KiB each; 0: none
@@ -25,7 +27,8 @@ struct alignas(16) buffer {
 static_assert(sizeof(buffer) == 48, "");
 enum : gn_u32 { PIECE_PAGE = 0, PIECE_BLOCK = 4, PIECE_ALL = 8 };
 
-// How a request names its data: an address, or a buffer and the page of it at which the data begins, above the 56 bits that an address has.
+// How a request names its data: an address, or a buffer and the page of it at which the data begins, above
+// the 56 bits that an address has.
 enum : gn_u32 { FIRST_AT = 56 };
 GN_DEV bool in_pieces(gn_u64 name) { return name & IN_PIECES; }
 GN_DEV gn_u64 name_of(const buffer& b, gn_u32 first) { return (gn_u64)first << FIRST_AT | (gn_u64)&b | IN_PIECES; }
@@ -38,11 +41,13 @@ GN_DEV gn_u32 to_end_of_piece(const buffer& b, gn_u32 page) {
   return n - (page & (n - 1));
 }
 
-// Parts into which the first `sent` blocks of a request at `vba`, with its data from page `first` on, are cut by chunks of 2^`shift` blocks and by the pieces.
+// Parts into which the first `sent` blocks of a request at `vba`, with its data from page `first` on, are cut
+// by chunks of 2^`shift` blocks and by the pieces.
 GN_DEV gn_u32 parts_of(const buffer& b, gn_u32 first, gn_u32 vba, gn_u32 shift, gn_u32 sent) {
   if (!sent) return 0;
   gn_u32 of_chunks = ((vba + sent - 1) >> shift) - (vba >> shift), of_pieces = ((first + sent - 1) >> b.shift) - (first >> b.shift);
-  // Both have borders at multiples of a power of two: every border of the coarser ones is one of the finer ones, or none is.
+  // Both have borders at multiples of a power of two: every border of the coarser ones is one of the finer
+  // ones, or none is.
   gn_u32 finer = shift < b.shift ? shift : b.shift;
   bool same = ((vba - first) & ((1u << finer) - 1)) == 0;
   return 1 + (!same ? of_chunks + of_pieces : shift < b.shift ? of_chunks : of_pieces);
@@ -74,8 +79,9 @@ GN_DEV void pool_free_buffer(const pool& p, buffer& b) {
   b.pages = 0;
 }
 
-// One at a time gathers: those that each hold a part of what is left, and give it back when it is too little, would go on like that for ever. Nobody waits
-// for the lock, a bit of `asked`: while it is taken nobody asks for more memory, either.
+// One thread at a time gathers. Several, each with a part of what is left, would give it back and try again
+// for ever. No thread waits for the lock, a bit of `asked`. While it is taken, no thread asks for more
+// memory, either.
 enum : gn_u32 { GATHERING = 1u << 31 };
 template <class S>
 GN_DEV bool gather_lock(pool& p) {
@@ -93,7 +99,8 @@ GN_DEV bool pool_alloc_whole(const pool& p, gn_u32 blocks, gn_u32 bytes, gn_u32 
   return b.base != 0;
 }
 
-// The same, else in pieces; more memory only if there is neither. False if there is none, or somebody else is gathering. Lanes of a warp one after the other.
+// The same, else in pieces; more memory only if there is neither. False if there is none, or another thread
+// is gathering. Lanes of a warp one after the other.
 template <class S>
 GN_DEV bool pool_alloc_buffer(pool& p, gn_u32 bytes, gn_u32 hint, buffer& b) {
   for (;;) {
@@ -110,7 +117,7 @@ GN_DEV bool pool_alloc_buffer(pool& p, gn_u32 bytes, gn_u32 hint, buffer& b) {
   }
 }
 
-// Counts a request for `n` pages from `first` on in or out of those that hold what they are in, as pool_hold.
+// Adds `by` to the hold counts of the blocks that `n` pages from `first` on are in, as pool_hold.
 template <class S>
 GN_DEV void pool_hold_buffer(const pool& p, const buffer& b, gn_u32 first, gn_u32 n, gn_u32 by) {
   for (gn_u32 page = first, step; page < first + n; page += step) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Completions: a warp that sees ready entries takes the completion queue's try-lock and up to 32 of them. Nobody waits for the lock, and
-// nobody takes it to find nothing.
+// Completions: a warp that sees ready entries takes the completion queue's try-lock and up to 32 of them. No
+// warp waits for the lock, and none takes it without having seen a ready entry.
 #pragma once
 #include "fabric/mlx5.h"
 #include "gnor/append.cuh"
@@ -10,7 +10,8 @@
 
 namespace gn {
 
-// The first failure of a request stays with it; returns what its `done` has to say of it. One thread at a time where nothing is atomic.
+// The first failure of a request stays with it; returns what its `done` has to say of it. One thread at a
+// time where nothing is atomic.
 template <class S>
 GN_DEV gn_u32 note_failure(slot& r, gn_u32 status, gn_u32 dw0, gn_u32 dw1) {
   if (S::cas(&r.status, 0u, status) != 0u) return 0;
@@ -21,22 +22,24 @@ GN_DEV gn_u32 note_failure(slot& r, gn_u32 status, gn_u32 dw0, gn_u32 dw1) {
 
 GN_DEV bool last_of_abandoned(gn_u32 done) { return (done & ~(gn_u32)REQ_FAILED) == REQ_ABANDONED; }
 
-// The next owner of a slot finds it as new. By read-modify-writes: a queue pair that breaks may end a command of the next owner's before
-// this thread's stores would be seen.
+// The next owner of a slot finds it as new. By read-modify-writes: a queue pair that breaks may end a command
+// of the next owner's before this thread's stores would be seen.
 template <class S>
 GN_DEV void slot_reset(slot& r, gn_u32 done) {
   if (done & REQ_FAILED) S::cas(&r.status, S::ld(&r.status), 0u);
   S::add(&r.done, 0u - done);
 }
 
-// A request that its owner has given up has ended: its slot is an orphan's now. One thread at a time where nothing is atomic.
+// A request that its owner has given up has ended: its slot is an orphan's now. One thread at a time where
+// nothing is atomic.
 template <class S>
 GN_DEV void orphan(channel& c, gn_u32 head) {
   S::ld_acquire(&c.slots[head].done);  // pairs with io_abandon: what it left in the slot
   S::or_acqrel(&c.orphans[head / 32], 1u << (head & 31u));
 }
 
-// A copy of a buffer's description for a request that is given up, whose owner may forget his; it is where the request would be if it was parked.
+// A copy of a buffer's description for a request that is given up, whose owner may forget his; it is where
+// the request would be if it was parked.
 GN_DEV gn_u64 keep_buffer(const channel& c, gn_u32 head, gn_u64 name) {
   static_assert(sizeof(buffer) <= PARKED_BYTES, "");
   buffer& kept = *(buffer*)(c.parked_addr + (gn_u64)head * PARKED_BYTES);
@@ -44,14 +47,15 @@ GN_DEV gn_u64 keep_buffer(const channel& c, gn_u32 head, gn_u64 name) {
   return name_of(kept, first_of(name));
 }
 
-// Counts an abandoned request in or out of those that hold memory of the pool.
+// Adds `by` to the hold counts of the pool's blocks that an abandoned request's buffer is in.
 template <class S>
 GN_DEV void hold_data(channel& c, const slot& r, gn_u32 by) {
   if (in_pieces(r.pool_addr)) pool_hold_buffer<S>(c.data, buffer_of(r.pool_addr), first_of(r.pool_addr), r.pool_bytes / GN_BLOCK, by);
   else if (r.pool_addr) pool_hold<S>(c.data, r.pool_addr, r.pool_bytes, by);
 }
 
-// A late RDMA write of theirs has landed in nobody else's memory: now orphans' slots are free, and nothing of theirs holds a buffer. One thread.
+// Frees the slots of orphans, and ends their holds on buffers. Their late RDMA writes have landed, while no
+// other request had that memory. One thread.
 template <class S>
 GN_DEV void free_orphans(channel& c) {
   for (gn_u32 w = 0; w < SLOTS / 32; ++w) {
@@ -65,8 +69,8 @@ GN_DEV void free_orphans(channel& c) {
   }
 }
 
-// A command ended with `status` (0 = success), and its request with it if it was the last. One thread, one at a time where nothing is
-// atomic; free_orphans comes after it.
+// A command ended with `status` (0 = success), and its request with it if it was the last. One thread, one at
+// a time where nothing is atomic; free_orphans comes after it.
 template <class S>
 GN_DEV void end_command(channel& c, gn_u32 cid, gn_u32 head, gn_u32 status, gn_u32 dw0, gn_u32 dw1) {
   slot& r = c.slots[head];
@@ -76,17 +80,19 @@ GN_DEV void end_command(channel& c, gn_u32 cid, gn_u32 head, gn_u32 status, gn_u
   if (last_of_abandoned(before + ended)) orphan<S>(c, head);
 }
 
-// A queue pair has failed: everything in flight on it ends with the cause. The HCA reports the failure only after its last
-// transfer for this queue pair has ended. Every flushed work request comes here again: a command may have been appended in between.
-// The waiting commands end, too: closing the gate takes them off their list.
-// One lane a queue pair calls it, under the completion queue's lock, when this pass's responses are done: nobody else ends commands of
+// A queue pair has failed: everything in flight on it ends with the cause. The HCA reports the failure only
+// after its last transfer for this queue pair has ended. Every flushed work request comes here again: a
+// command may have been appended in between. The waiting commands end, too: closing the gate takes them off
+// their list. One lane a queue pair calls it, under the completion queue's lock, when this pass's responses
+// are done: no other thread ends commands of
 // `q` meanwhile.
 template <class S>
 GN_DEV void break_queue(channel& c, gn_u32 q, gn_u32 opcode, gn_u32 syndrome) {
   queue_pair& qp = qp_of(c, q);
   if (!S::ld(&qp.error)) S::st_release(&qp.error, QP_BROKEN | opcode << 8 | syndrome);
   gn_u64 gate = close_gate<S>(qp);
-  // The lanes that filled these entries had set their commands' states before, so the search below finds the commands.
+  // The lanes that filled these entries had set their commands' states before, so the search below finds the
+  // commands.
 #pragma unroll 1
   for (gn_u32 k = 0; k < gate_waiting(gate); ++k) take_waiting<S>(c, q, gate_tail(gate) - gate_waiting(gate) + k);
   for (gn_u32 cid = 0; cid < SLOTS; ++cid) {
@@ -116,8 +122,8 @@ GN_DEV const gn_u32* response_of(const channel& c, const completion& x) {
   return (const gn_u32*)(queue_of(c, x.q) + SQ_AT + (gn_u64)(c.depth * RECV_AT_EACH + (x.counter & (c.depth - 1)) * 16));
 }
 
-// Counts this pass's acknowledgements and responses. The lanes of `mask` together, behind their reading of responses; one of them for
-// each queue pair.
+// Counts this pass's acknowledgements and responses. The lanes of `mask` together, behind their reading of
+// responses; one of them for each queue pair.
 template <class S>
 GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
   gn_u32 group = __match_any_sync(mask, x.is_response || x.is_ack ? x.q : 0xffffffffu);
@@ -131,9 +137,9 @@ GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
   S::st(&qp.completed, completed);
 }
 
-// Hands out what this pass has freed: blocks, each with the receive of its number. Waiting commands get them first. The lanes of `mask`
-// together, each with the queue pair of its completion, behind their counting. Returns to the first lane of each queue pair
-// what `send_admitted` then sends.
+// Hands out what this pass has freed: blocks, each with the receive of its number. Waiting commands get them
+// first. The lanes of `mask` together, each with the queue pair of its completion, behind their counting.
+// Returns to the first lane of each queue pair what `send_admitted` then sends.
 template <class S>
 GN_DEV reservation open_gate(channel& c, gn_u32 mask, gn_u32 q) {
   gn_u32 group = __match_any_sync(mask, q);
@@ -147,8 +153,8 @@ GN_DEV const mlx5::cqe64* cqe_at(const channel& c, gn_u32 word, gn_u32 rank) {
   return (const mlx5::cqe64*)c.cq_addr + (((word >> 1) + rank) & ((1u << c.cq_log) - 1));
 }
 
-// What the lanes of `mask` have, each at most one: responses end commands, acknowledgements and responses make room. Returns whether free_orphans is to
-// come. The lanes call it together.
+// What the lanes of `mask` have, each at most one: responses end commands, acknowledgements and responses
+// make room. Returns whether free_orphans is to come. The lanes call it together.
 template <class S>
 GN_DEV bool end_responses(channel& c, gn_u32 mask, const completion& x, bool mine) {
   gn_u32 answer = 0, state = 0;
@@ -191,7 +197,8 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   gn_u32 leader = lowest(mask), rank = (gn_u32)__popc(mask & lt_mask()), word = 0;
   if (lane_id() == leader) word = S::ld(&c.cq_word);
   word = __shfl_sync(mask, word, (int)leader);
-  gn_u32 last = be32(mem::ld_acquire_sys(&cqe_at(c, word, rank)->counter_own));  // pairs with the HCA's store of this word, its last
+  // pairs with the HCA's store of this word, its last
+  gn_u32 last = be32(mem::ld_acquire_sys(&cqe_at(c, word, rank)->counter_own));
   bool ready = (last & 1u) == (((word >> 1) + rank) >> c.cq_log & 1u) && (last >> 4 & 0xfu) != mlx5::CQE_INVALID && !(word & CQ_LOCKED);
   gn_u32 not_yet = mask & ~__ballot_sync(mask, ready);
   gn_u32 taken = not_yet ? mask & ((not_yet & (0u - not_yet)) - 1) : mask;  // the ready prefix
@@ -201,7 +208,8 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
     if (lane_id() == leader) {
       gn_u32 old = S::exch_acquire(&c.cq_word, CQ_LOCKED);  // pairs with the release below
       got = old == word;
-      if (!got && old != CQ_LOCKED) S::st_release(&c.cq_word, old);  // somebody else has taken these: the lock goes back
+      // another warp has taken these: restore the word
+      if (!got && old != CQ_LOCKED) S::st_release(&c.cq_word, old);
     }
     if (!__shfl_sync(mask, got, (int)leader)) count = 0;
     __syncwarp(mask);

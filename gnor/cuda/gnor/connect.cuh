@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The GPU's part of setting a channel up (paper 4.2): write the receives, send Fabrics Connect on every queue pair.
+// The GPU's part of setting a channel up (paper 4.2): write the receives, send Fabrics Connect on every queue
+// pair.
 #pragma once
 #include "gnor/io.cuh"
 
@@ -12,7 +13,8 @@ struct connect_args {
   gn_u32 dw0[MAX_SSDS];     // out
 };
 
-// Every receive of one queue pair: one data segment each, written once. From then on a receive is posted by moving the doorbell record, which
+// Every receive of one queue pair: one data segment each, written once. From then on a receive is posted by
+// moving the doorbell record, which
 // `publish` does with the command that it is for.
 GN_DEV void write_receives(const channel& c, gn_u32 ssd) {
   gn_u64 receives = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RQ_AT_EACH), responses = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RECV_AT_EACH);
@@ -25,7 +27,8 @@ GN_DEV void write_receives(const channel& c, gn_u32 ssd) {
   mem::st_release_gpu(&qp.gate, gate_of(gate_next(qp.gate), qp.completed + c.depth, 0, 0));
 }
 
-// Fabrics Connect for I/O queue `qid` with the 1,024 bytes of data the CPU has prepared (proto/src/fabrics.rs).
+// Fabrics Connect for I/O queue `qid` with the 1,024 bytes of data the CPU has prepared
+// (proto/src/fabrics.rs).
 GN_DEV void write_connect(channel& c, gn_u32 cid, gn_u32 ssd) {
   gn_u64 data = c.connect_addr + (gn_u64)ssd * 1024;
   gn_u32 w[16] = {};

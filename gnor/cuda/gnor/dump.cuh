@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Where writes to GPU memory are not ordered, a completion may be seen before what it speaks of: neither the response nor the data of a read is there
-// until the queue pair has executed a DUMP that was posted behind the completion (docs/hca-checklist.md). Then responses are counted when their
-// completions come, and looked at when a DUMP behind them has ended:
+// Where writes to GPU memory are not ordered, a completion may be seen before what it speaks of: neither the
+// response nor the data of a read is there until the queue pair has executed a DUMP that was posted behind
+// the completion (docs/hca-checklist.md). Then responses are counted when their completions come, and looked
+// at when a DUMP behind them has ended:
 //
-//   completion --arrived--> DUMP: covers all that have arrived ... its completion --landed--> the response is read, its request ends
+//   completion --arrived--> DUMP covers all arrived ... its completion --landed--> read response, end request
 //
-// One DUMP of a queue pair is under way at a time; what arrives meanwhile goes with the next. All of this is under cq_word's lock, or a warp's alone, but
-// for the count of those posted, which `publish` keeps in its order.
+// One DUMP of a queue pair is under way at a time; what arrives meanwhile goes with the next. All of this is
+// under cq_word's lock, or a warp's alone, but for the count of those posted, which `publish` keeps in its
+// order.
 #pragma once
 #include "fabric/mlx5.h"
 #include "gnor/append.cuh"
@@ -30,14 +32,15 @@ GN_DEV void write_dump(const channel& c, gn_u32 ssd, gn_u32 index) {
   mem::st16(block + 16, data);
 }
 
-// A send block for a DUMP. It takes no receive, so it may go where a command may not: behind as many commands as there are receives, as SENDs retire
-// whether responses are looked at or not.
+// A send block for a DUMP. It takes no receive, so it may go where a command may not: behind as many commands
+// as there are receives, as SENDs retire whether responses are looked at or not.
 template <class S>
 GN_DEV bool reserve_dump(const channel& c, queue_pair& qp, gn_u32& at) {
   return reserve_ahead<S>(qp, qp.retired + c.depth, at);
 }
 
-// The responses among these completions are taken off the lanes; a DUMP's says that what it covers has landed. The lanes of `mask` together.
+// The responses among these completions are taken off the lanes; a DUMP's says that what it covers has
+// landed. The lanes of `mask` together.
 template <class S>
 GN_DEV void hold_responses(const channel& c, gn_u32 mask, completion& x, bool& mine) {
   gn_u32 group = __match_any_sync(mask, x.is_response ? x.q : 0xffffffffu);
@@ -46,7 +49,8 @@ GN_DEV void hold_responses(const channel& c, gn_u32 mask, completion& x, bool& m
   x.is_response = false;
   if (x.is_ack) {
     dumps& d = dumps_of(c, x.q);
-    if (x.counter == (d.at & 0xffffu) && d.landed != d.covers) {  // in this order: other lanes have acknowledgements of commands
+    // in this order: other lanes have acknowledgements of commands
+    if (x.counter == (d.at & 0xffffu) && d.landed != d.covers) {
       d.landed = d.covers;
       S::st(&qp_of(c, x.q).completed, S::ld(&qp_of(c, x.q).completed) + 1);  // its block, as a command's
     }
@@ -54,7 +58,8 @@ GN_DEV void hold_responses(const channel& c, gn_u32 mask, completion& x, bool& m
   __syncwarp(mask);
 }
 
-// Gives the lanes responses of one queue pair that have landed, in place of what they had; false where there are none. The lanes of `mask` together.
+// Gives the lanes responses of one queue pair that have landed, in place of what they had; false where there
+// are none. The lanes of `mask` together.
 template <class S>
 GN_DEV bool take_landed(const channel& c, gn_u32 mask, completion& x) {
   gn_u32 lanes = (gn_u32)__popc(mask), rank = (gn_u32)__popc(mask & lt_mask());
@@ -77,8 +82,8 @@ GN_DEV bool take_landed(const channel& c, gn_u32 mask, completion& x) {
   return false;
 }
 
-// A DUMP for each queue pair with responses that none covers. Where the queue has no room it is tried again when a completion has made some. The lanes
-// of `mask` together.
+// A DUMP for each queue pair with responses that none covers. Where the queue has no room it is tried again
+// when a completion has made some. The lanes of `mask` together.
 template <class S>
 GN_DEV void post_dumps(channel& c, gn_u32 mask) {
   for (gn_u32 ssd = (gn_u32)__popc(mask & lt_mask()); ssd < c.ssds; ssd += (gn_u32)__popc(mask)) {

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The gate of a queue pair: it hands out send blocks in the order in which commands arrive (docs/decisions/0036).
+// The gate of a queue pair: it hands out send blocks in the order in which commands arrive
+// (docs/decisions/0036).
 //
 //   63       62..56   55..48    47..32   31..16   15..0
 //   +--------+------+---------+--------+--------+--------+
-//   | CLOSED |   0  | waiting |  tail  |  limit |  next  |   one word of 64 bits: every change of it is one step
+//   | CLOSED |   0  | waiting |  tail  |  limit |  next  |   64 bits: each change is one step
 //   +--------+------+---------+--------+--------+--------+
 //
 //   next      number of the next send block, as on the wire
-//   limit     blocks may be handed out up to here: as far as blocks are retired and responses' places are free
+//   limit     blocks are handed out up to here: their places, and those of their responses, are free
 //   waiting   commands that arrived when next had reached limit; none arrives before them and is sent earlier
-//   tail      waiting list entries handed out: the waiting commands have the entries tail - waiting to tail - 1
+//   tail      list entries handed out: the waiting commands have the entries tail - waiting to tail - 1
 //
-// A command that finds room gets a block and its own warp sends it. Otherwise its command id goes on the queue pair's
-// waiting list, and the command counts as sent. The warp that raises `limit` sends it, in its turn. The word decides which
-// warp sends a command, so each command is sent once, and no command waits while there is room.
+// A command that finds room gets a block and its own warp sends it. Otherwise its command id goes on the
+// queue pair's waiting list, and the command counts as sent. The warp that raises `limit` sends it, in its
+// turn. The word decides which warp sends a command, so each command is sent once, and no command waits while
+// there is room.
 #pragma once
 #include "gnor/sharing.cuh"
 
@@ -34,9 +36,9 @@ GN_DEV int ahead_of(gn_u32 a, gn_u32 b) { return (int)((a - b) << 16) >> 16; }
 // Blocks that may be handed out now. Negative behind a DUMP, which may go beyond the limit.
 GN_DEV int gate_room(gn_u64 g) { return ahead_of((gn_u32)g >> 16, (gn_u32)g); }
 
-// What a group of commands got: the first `sends` of them have the blocks from `first()` on. Of `reserve` the others have the
-// waiting list's entries from `entry()` on; of `admit` those that have the blocks come from there. NONE_CLOSED: nothing, as the
-// queue pair is broken.
+// What a group of commands got: the first `sends` of them have the blocks from `first()` on. Of `reserve` the
+// others have the waiting list's entries from `entry()` on; the commands that `admit` sends come from there.
+// NONE_CLOSED: nothing, as the queue pair is broken.
 struct reservation {
   gn_u32 numbers = 0, sends = 0;
 
@@ -62,8 +64,8 @@ GN_DEV reservation reserve(queue_pair& qp, gn_u32 n) {
   }
 }
 
-// Waiting commands that may be sent now: blocks from `first` on for the `sends` commands at the entries from `entry` on. The
-// caller sends them. Under cq_word's lock, or by a warp alone, as `limit` has one writer.
+// Waiting commands that may be sent now: blocks from `first` on for the `sends` commands at the entries from
+// `entry` on. The caller sends them. Under cq_word's lock, or by a warp alone, as `limit` has one writer.
 template <class S>
 GN_DEV reservation admit(queue_pair& qp, gn_u32 limit) {
   reservation r;
@@ -79,7 +81,8 @@ GN_DEV reservation admit(queue_pair& qp, gn_u32 limit) {
   }
 }
 
-// The next block, if it is before `limit`, which may be another than the gate's. It passes the waiting commands.
+// The next block, if it is before `limit`, which may be another than the gate's. It passes the waiting
+// commands.
 template <class S>
 GN_DEV bool reserve_ahead(queue_pair& qp, gn_u32 limit, gn_u32& at) {
   for (;;) {
@@ -96,23 +99,26 @@ GN_DEV gn_u64 close_gate(queue_pair& qp) {
   for (;;) {
     gn_u64 g = S::ld(&qp.gate);
     gn_u64 after = (g & GATE_BLOCKS) | GATE_CLOSED;
-    if (S::cas_acqrel(&qp.gate, g, after) == g) return g;  // pairs with the acquire in reserve: the error is set
+    // pairs with the acquire in reserve: the error is set
+    if (S::cas_acqrel(&qp.gate, g, after) == g) return g;
   }
 }
 
-// Entry number `entry` of a queue pair's waiting list: a command id plus one, 0 while it is empty. No more commands than slots wait, so
-// an entry is empty again before its number returns.
+// Entry number `entry` of a queue pair's waiting list: a command id plus one, 0 while it is empty. No more
+// commands than slots wait, so an entry is empty again before its number returns.
 GN_DEV gn_u8* waiting_entry(const channel& c, gn_u32 ssd, gn_u32 entry) {
   return (gn_u8*)c.waiting_addr + (ssd * SLOTS + entry % SLOTS);
 }
-static_assert(SLOTS < 256, "a command id plus one is a byte, as is the number of those that wait");
+static_assert(SLOTS < 256, "a command id plus one is a byte, as is the number of waiting commands");
 
 template <class S>
 GN_DEV void put_waiting(const channel& c, gn_u32 ssd, gn_u32 entry, gn_u32 cid) {
-  S::st_release(waiting_entry(c, ssd, entry), (gn_u8)(cid + 1));  // pairs with take_waiting: capsule and state
+  // pairs with take_waiting: capsule and state
+  S::st_release(waiting_entry(c, ssd, entry), (gn_u8)(cid + 1));
 }
 
-// The command id at an entry. The lane that reserved the entry fills it next and waits for nothing before that.
+// The command id at an entry. The lane that reserved the entry fills it next and waits for nothing before
+// that.
 template <class S>
 GN_DEV gn_u32 take_waiting(const channel& c, gn_u32 ssd, gn_u32 entry) {
   gn_u8* at = waiting_entry(c, ssd, entry);

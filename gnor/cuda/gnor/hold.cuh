@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A channel that one block has to itself may lie in the block's shared memory while its kernel runs. Its words are touched a dozen times for each batch, one
-// after the other, and device memory is ten times as far away: whoever takes completions acquires, and an acquire empties the L1.
+// A channel that one block has to itself may lie in the block's shared memory while its kernel runs. Its
+// words are touched a dozen times for each batch, one after the other, and device memory is ten times as far
+// away: a warp that takes completions acquires, and an acquire empties the L1.
 //
-//   hold       device memory --> shared memory       all threads of the block; from here on nobody uses the channel where it was
-//   put_back   shared memory --> device memory       the same, when none of them uses it any more
+//   hold       device memory --> shared memory       all threads; then none uses the old place
+//   put_back   shared memory --> device memory       all threads, after their last use
 //
-// Queues, capsules, doorbell pages and pool are the HCA's too and stay where they are; only what device code keeps of them moves, and not what it keeps of
-// DUMPs, which few channels need.
+// Queues, capsules, doorbell pages and pool are the HCA's too and stay where they are; only what device code
+// keeps of them moves, and not what it keeps of DUMPs, which few channels need.
 #pragma once
 #include "gnor/append.cuh"
 
@@ -24,7 +25,7 @@ GN_DEV void copy_words(void* to, const void* from, gn_u32 bytes) {
 }
 
 GN_DEV channel& hold(const channel& home, held_channel& room) {
-  __syncthreads();  // nobody of the block is in it
+  __syncthreads();  // no thread of the block uses it now
   copy_words(&room.c, &home, (gn_u32)sizeof(channel));
   copy_words(room.qps, (const void*)home.qps_addr, home.ssds * (gn_u32)sizeof(queue_pair));
   __syncthreads();

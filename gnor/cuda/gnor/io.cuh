@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A request from one thread: cut at chunk borders and where a piece of its buffer ends; a command a part (read), or a part and replica (write).
+// A request from one thread: cut at chunk borders and where a piece of its buffer ends; a command a part
+// (read), or a part and replica (write).
 //
 //   io_stage        takes a slot, builds the next command's capsule; nothing is sent
 //   io_commit       a warp's lanes append what they staged: one doorbell per SSD
 //   take_completions, io_finished
 //
-// The lanes of `mask` call these together; one lane alone is a mask of its own. No thread waits while it holds something staged, and a
-// request's own slot carries its commands one after the other where there is no other: so those who wait for one are waiting for
-// completions, which they help to take.
+// The lanes of `mask` call these together; one lane alone is a mask of its own. No thread waits while it
+// holds something staged. Where no other slot is free, a request's own slot carries its commands one after
+// the other. So a thread that waits for a slot waits for completions, and helps to take them.
 #pragma once
 #include "gnor/append.cuh"
 #include "gnor/complete.cuh"
@@ -24,9 +25,11 @@ enum : gn_u32 {
 enum : gn_u32 { IO_NONE = NO_SLOT & 0xffu };
 static_assert((gn_u32)SLOTS < (gn_u32)IO_NONE && MAX_SSDS <= 64 && GN_MAX_BLOCKS < 65536, "the fields of io");
 enum : int { SAME_LOAD = 4 };  // commands
-enum : gn_u32 { COMMAND_MAX_SHIFT = 8, COMMAND_MAX_BLOCKS = 1u << COMMAND_MAX_SHIFT };  // the controllers' MDTS: 1 MiB
+// the controllers' MDTS: 1 MiB
+enum : gn_u32 { COMMAND_MAX_SHIFT = 8, COMMAND_MAX_BLOCKS = 1u << COMMAND_MAX_SHIFT };
 enum : gn_u32 { NVME_FLAGS_SGL = 0x40, SGL_KEYED = 0x40, CDW12_FUA = 1u << 30 };
-// Reasons in DW0 after which a read is tried elsewhere (proto/src/status.rs): this SSD is not to serve it, or what is wrong is wrong with this copy.
+// Reasons in DW0 after which a read is tried elsewhere (proto/src/status.rs): this SSD is not to serve it, or
+// what is wrong is wrong with this copy.
 enum : gn_u32 {
   REFUSED_NOT_HERE_YET = 11, REFUSED_ASK_THE_FIRST = 12, REFUSED_NOT_SERVING = 13,
   COPY_OF_ANOTHER_BLOCK = 17, COPY_DAMAGED = 18, COPY_UNREADABLE = 40,
@@ -36,8 +39,8 @@ enum : gn_u64 {
               1ull << COPY_DAMAGED | 1ull << COPY_UNREADABLE,
 };
 
-// One thread's request; lives in its registers, seven of them where nobody looks at `dw0` and `dw1`. As it is made it is no request: a lane
-// that has none passes it to the functions that a warp calls together.
+// One thread's request; lives in its registers: seven of them where the kernel does not read `dw0` and `dw1`.
+// A new object is no request: a lane without one passes it to the functions that a warp calls together.
 struct io {
   gn_u64 address;      // registered memory, or a buffer's name (buffer.cuh)
   gn_u32 key;
@@ -45,7 +48,8 @@ struct io {
   gn_u32 blocks : 16;
   gn_u32 sent : 16;    // blocks whose commands are all staged
   gn_u32 queued : 1;   // it waits for its first slot, and has a ticket
-  gn_u32 attempt : 5;  // of a read: 0 = any replica, k = the k-th serving one. Of a write: the next replica of the part at `sent`
+  // of a read: 0 = any replica, k = the k-th serving one. Of a write: the next replica of the part at `sent`
+  gn_u32 attempt : 5;
   gn_u32 opcode : 2;
   gn_u32 flags : 2;
   gn_u32 head : 8;     // the request's slot, or IO_NONE
@@ -62,7 +66,8 @@ struct io {
                 ssd(0), status(GN_OK), dw0(0), dw1(0) {}
 };
 
-// A request that is a read into contiguous memory, and known to be one when it is compiled: what only others need is not there.
+// A request that is a read into contiguous memory, and known to be one when it is compiled: what only others
+// need is not there.
 struct read_io : io {};
 
 GN_DEV gn_u32 opcode_of(const io& x) { return x.opcode; }
@@ -72,7 +77,8 @@ GN_DEV constexpr bool has_pieces(const read_io&) { return false; }
 
 // Describes a request; checks what can be checked without the array.
 template <class X = io>
-GN_DEV X io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 flags) {
+GN_DEV X io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key,
+                 gn_u32 flags) {
   X x;
   x.opcode = opcode;
   x.flags = flags;
@@ -89,7 +95,8 @@ GN_DEV X io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, gn_u
 }
 
 // The same with its data in `b`, from page `first` of it on.
-GN_DEV io io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 first, gn_u32 key, gn_u32 flags) {
+GN_DEV io io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 first,
+                  gn_u32 key, gn_u32 flags) {
   io x = io_make(v, opcode, vba, blocks, (gn_u64)0, key, flags);
   if (x.status == GN_PENDING && (first >= b.pages || blocks > b.pages - first)) x.status = GN_BAD_REQUEST;
   x.address = name_of(b, first);
@@ -104,7 +111,8 @@ GN_DEV gn_u32 chunk_shift(const volume& v) {
   return v.chunk_shift < COMMAND_MAX_SHIFT ? v.chunk_shift : (gn_u32)COMMAND_MAX_SHIFT;
 }
 
-// Commands that a request has come to so far: its slot's `done` is as much when all of them have ended. A command that goes well moves data by one RDMA operation.
+// Commands that a request has come to so far: its slot's `done` is as much when all of them have ended. A
+// command that goes well moves data by one RDMA operation.
 template <class X>
 GN_DEV gn_u32 io_issued(const volume& v, const X& x) {
   gn_u32 shift = chunk_shift(v);
@@ -132,9 +140,11 @@ GN_DEV gn_u64 io_data(const X& x) {
   return has_pieces(x) ? buffer_of(x.address).at((first_of(x.address) + x.sent) * GN_BLOCK) : x.address + (gn_u64)x.sent * GN_BLOCK;
 }
 
-// The 64-byte capsule of a read, write or flush (proto/src/nvme.rs), 16 bytes after 16: fewer registers at once.
+// The 64-byte capsule of a read, write or flush (proto/src/nvme.rs), 16 bytes after 16: fewer registers at
+// once.
 template <class X>
-GN_DEV void write_capsule(channel& c, const volume& v, const X& x, gn_u32 cid, gn_u32 vba, gn_u32 n, gn_u64 sequence) {
+GN_DEV void write_capsule(channel& c, const volume& v, const X& x, gn_u32 cid, gn_u32 vba, gn_u32 n,
+                          gn_u64 sequence) {
   gn_u8* to = capsule_of(c, cid);
   bool io = opcode_of(x) != IO_FLUSH;
   gn_u64 data = io_data(x);
@@ -162,8 +172,8 @@ GN_DEV gn_u32 load_of(const channel& c, gn_u32 ssd) {
   return (gate_next(g) + gate_waiting(g) - S::ld(&qp.completed)) & 0xffffu;
 }
 
-// The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less ("any replica by load", protocol rule 7). Neighbouring
-// lanes see the same: a small difference is none.
+// The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less ("any
+// replica by load", protocol rule 7). Neighbouring lanes see the same: a small difference is none.
 template <class S>
 GN_DEV gn_u32 idle_place(const channel& c, const volume& v, gn_u32 vba, gn_u32 hint) {
   gn_u32 one = read_place(v, vba, 0, hint), other = read_place(v, vba, 0, hint + 1);
@@ -171,9 +181,11 @@ GN_DEV gn_u32 idle_place(const channel& c, const volume& v, gn_u32 vba, gn_u32 h
   return (int)(load_of<S>(c, one) - load_of<S>(c, other)) > SAME_LOAD ? other : one;
 }
 
-// Where the next command of a request goes, and whether that queue pair is broken. A read finds one that is not, if there is one.
+// Where the next command of a request goes, and whether that queue pair is broken. A read finds one that is
+// not, if there is one.
 template <class S, class X>
-GN_DEV gn_u32 io_place(const channel& c, const volume& v, const X& x, gn_u32 vba, gn_u32 hint, gn_u32& error, bool& elsewhere) {
+GN_DEV gn_u32 io_place(const channel& c, const volume& v, const X& x, gn_u32 vba, gn_u32 hint, gn_u32& error,
+                       bool& elsewhere) {
   gn_u32 ssd = opcode_of(x) == IO_FLUSH   ? vba
                : opcode_of(x) == IO_WRITE ? write_place(v, vba, x.attempt)
                : x.attempt == 0           ? idle_place<S>(c, v, vba, hint)
@@ -190,9 +202,10 @@ GN_DEV gn_u32 io_place(const channel& c, const volume& v, const X& x, gn_u32 vba
   return ssd;
 }
 
-// Stages the next command of each lane's request that is `active`, not all sent and has nothing staged. Where there was no slot for it,
-// it has nothing staged afterwards either: poll, then try again. With QUEUES a request that has no slot gets its first one in its turn;
-// without, only one that no other request waits for, and the request may be dropped.
+// Stages the next command of each lane's request that is `active`, not all sent and has nothing staged. Where
+// there was no slot for it, it has nothing staged afterwards either: poll, then try again. With QUEUES a
+// request that has no slot gets its first one in its turn; without, only one that no other request waits for,
+// and the request may be dropped.
 template <class S, bool QUEUES = true, class X>
 GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u32 hint) {
   bool wants = active && !io_ended(x) && x.cid == IO_NONE && !io_all_sent(x);
@@ -242,7 +255,8 @@ GN_DEV void io_commit(channel& c, gn_u32 mask, io& x) {
   if (append<S>(c, mask, have, cid, ssd, x.head)) x.cid = IO_NONE;
   if (!__any_sync(mask, x.cid != IO_NONE)) return;
   gn_u32 error = x.cid != IO_NONE ? queue_error<S>(c, ssd) : 0u;
-  in_turns<S>(mask, error != 0, [&] { end_command<S>(c, cid, x.head, GN_QP_BROKEN | (error & 0xffffu), 0, 0); });  // not abandoned yet
+  // not abandoned yet
+  in_turns<S>(mask, error != 0, [&] { end_command<S>(c, cid, x.head, GN_QP_BROKEN | (error & 0xffffu), 0, 0); });
   if (error) x.cid = IO_NONE;
 }
 
@@ -255,8 +269,8 @@ GN_DEV bool try_elsewhere(const volume& v, const X& x, gn_u32 status) {
   return status < GN_PENDING && reason < 64 && (ELSEWHERE >> reason & 1u);
 }
 
-// True where a lane's request that is `active` has ended; its status is in `x` then and its slot is free again. A read that another
-// replica may serve starts over there.
+// True where a lane's request that is `active` has ended; its status is in `x` then and its slot is free
+// again. A read that another replica may serve starts over there.
 template <class S, class X>
 GN_DEV bool io_finished(channel& c, const volume& v, gn_u32 mask, bool active, X& x) {
   bool ended = active && io_ended(x), gives = false, again = false;
@@ -289,14 +303,14 @@ GN_DEV bool io_finished(channel& c, const volume& v, gn_u32 mask, bool active, X
   return ended;
 }
 
-// What a request that is given up ends with: it is said where nobody serves the HCA's queues at all.
+// The status of a request that is given up. It also says whether no agent serves the HCA's queues.
 GN_DEV gn_u32 timed_out(const channel& c) {
   bool served = !c.port_addr || mem::ld_relaxed_sys((const gn_u32*)c.port_addr) != 0;
   return served ? (gn_u32)GN_TIMED_OUT : GN_TIMED_OUT | GN_NO_AGENT;
 }
 
-// The lanes with `gives_up` set give up: a request's slots and commands stay with the channel until its completions have come, and so long nobody
-// is given memory of its buffer (protocol rule 9).
+// The lanes with `gives_up` set give up. The channel keeps the request's slots and commands until its
+// completions have come. Until then the pool does not give out memory of its buffer (protocol rule 9).
 template <class S, class X>
 GN_DEV void io_abandon(channel& c, const volume& v, gn_u32 mask, bool gives_up, X& x) {
   gives_up = gives_up && !io_ended(x);

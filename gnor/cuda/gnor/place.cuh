@@ -35,14 +35,15 @@ GN_DEV bool has_replica(const volume& v, gn_u32 vba) {
   return false;
 }
 
-// The SSD to read from. Attempt 0 takes one of the serving replicas by `spread`. Attempt n takes the n-th serving
-// replica, from the first on (protocol rule 7). PLACE_NONE where no replica serves.
+// The SSD to read from. Attempt 0 takes one of the serving replicas by `spread`. Attempt n takes the n-th
+// serving replica, from the first on (protocol rule 7). PLACE_NONE where no replica serves.
 GN_DEV gn_u32 read_place(const volume& v, gn_u32 vba, gn_u32 attempt, gn_u32 spread) {
   const gn_u16* row = row_of(v, vba);
   gn_u32 serving = 0;  // a bit a replica
 #pragma unroll
   for (gn_u32 k = 0; k < MAX_REPLICAS; ++k)
-    if (k < v.replicas && (row[k] & PLACE_FILLING) == 0) serving |= 1u << k;  // PLACE_NONE has the bit set too
+    // PLACE_NONE has the bit set too
+    if (k < v.replicas && (row[k] & PLACE_FILLING) == 0) serving |= 1u << k;
   if (serving == 0) return PLACE_NONE;
   gn_u32 n = (gn_u32)__popc(serving), skip = attempt == 0 ? spread : attempt - 1;
   skip = n == 3 ? skip % 3 : skip & (n - 1);  // modulo n, which is at most 4, without a division

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The channel's buffer pool (paper 4.2): pre-registered memory, allocated in kernels by compare-and-swap alone.
+// The channel's buffer pool (paper 4.2): pre-registered memory, allocated in kernels by compare-and-swap
+// alone.
 //
 // One 32-bit word describes a 64 KiB block:
 //
@@ -8,11 +9,12 @@
 //   |  held  |  WHOLE  | page mask |     WHOLE: given out as 64 KiB; a mask bit: that 4 KiB page is given out
 //   +--------+---------+-----------+     held: requests that were given up and may still write here
 //
-// A buffer is its owner's until it is given back, also where a request on it was given up: then its blocks are held until the late completion has
-// come (protocol rule 9), and nothing of a block that is held is given out.
-// Splitting a block is setting its first mask bit, merging is clearing the last one: both levels live in one word, so
-// there is no moment at which a block is in neither. Longer buffers are neighbouring whole blocks, at most 1 MiB. A pool that is found
-// empty asks the CPU for more memory behind its range, and goes on (decision 16).
+// A buffer is its owner's until it is given back, also where a request on it was given up: then its blocks
+// are held until the late completion has come (protocol rule 9), and nothing of a block that is held is given
+// out. Splitting a block is setting its first mask bit, merging is clearing the last one: both levels live in
+// one word, so there is no moment at which a block is in neither. Longer buffers are neighbouring whole
+// blocks, at most 1 MiB. A pool that is found empty asks the CPU for more memory behind its range, and goes
+// on (decision 16).
 #pragma once
 #include "gnor/sharing.cuh"
 
@@ -23,8 +25,8 @@ enum : gn_u32 { POOL_LONGEST = 1u << 20, POOL_NEAR = 8 };
 
 GN_DEV gn_u32* pool_word(const pool& p, gn_u32 b) { return (gn_u32*)p.words_addr + b; }
 
-// A page of block `b`, or 0. The first choice follows the hint, so that threads side by side set different bits: an OR then succeeds at
-// once, where their compare-and-swaps of one word would fail each other.
+// A page of block `b`, or 0. The first choice follows the hint, so that threads side by side set different
+// bits: an OR then succeeds at once, where their compare-and-swaps of one word would fail each other.
 template <class S>
 GN_DEV gn_u64 pool_take_page(const pool& p, gn_u32 b, gn_u32 hint) {
   gn_u32* word = pool_word(p, b);
@@ -77,8 +79,9 @@ GN_DEV void pool_clear(const pool& p, gn_u32 b, gn_u32 bits) {
   }
 }
 
-// Blocks b..b+n as one buffer; 0 if one of them is not free, and those before it are given back. In ascending order: of two threads that
-// want overlapping runs, one finds the other's first block taken and holds nothing the other could miss.
+// Blocks b..b+n as one buffer; 0 if one of them is not free, and those before it are given back. In ascending
+// order: of two threads that want overlapping runs, one finds the other's first block taken and holds nothing
+// the other could miss.
 template <class S>
 GN_DEV gn_u64 pool_take_blocks(const pool& p, gn_u32 b, gn_u32 n) {
   for (gn_u32 i = 0; i < n; ++i) {
@@ -89,8 +92,8 @@ GN_DEV gn_u64 pool_take_blocks(const pool& p, gn_u32 b, gn_u32 n) {
   return p.base + (gn_u64)b * POOL_BLOCK;
 }
 
-// Takes what the host has granted, or asks it for twice as much; whether there is more than `blocks` now. Of all who find the pool empty at
-// once, one asks. Nobody waits here.
+// Takes what the host has granted, or asks it for twice as much; whether there is more than `blocks` now. Of
+// all threads that find the pool empty at once, one asks. No thread waits here.
 template <class S>
 GN_DEV bool pool_grow(pool& p, gn_u32 blocks) {
   if (!p.host_addr || blocks >= p.most) return false;
@@ -105,7 +108,8 @@ GN_DEV bool pool_grow(pool& p, gn_u32 blocks) {
   return false;
 }
 
-// Fewer pages than a block has, of one block: the closest fit is one that is split already, so those near the hint are looked at before one is split.
+// Fewer pages than a block has, of one block: the closest fit is one that is split already, so those near the
+// hint are looked at before one is split.
 template <class S>
 GN_DEV gn_u64 pool_find_pages(const pool& p, gn_u32 blocks, gn_u32 pages, gn_u32 hint) {
   gn_u32 home = hint / POOL_PAGES, near = blocks < POOL_NEAR ? blocks : (gn_u32)POOL_NEAR;
@@ -125,7 +129,8 @@ GN_DEV gn_u64 pool_find(const pool& p, gn_u32 blocks, gn_u32 bytes, gn_u32 hint)
   if (n > blocks) return 0;
   if (pages < POOL_PAGES) return pool_find_pages<S>(p, blocks, pages, hint);
   gn_u32 places = (blocks - n) / n + 1;
-  // Large buffers start at the other end, away from blocks that are split, and side by side; then wherever they fit.
+  // Large buffers start at the other end, away from blocks that are split, and side by side; then wherever
+  // they fit.
   for (gn_u32 i = 0; i < places; ++i) {
     gn_u64 got = pool_take_blocks<S>(p, blocks - n - (hint + i) % places * n, n);
     if (got) return got;
@@ -137,8 +142,8 @@ GN_DEV gn_u64 pool_find(const pool& p, gn_u32 blocks, gn_u32 bytes, gn_u32 hint)
   return 0;
 }
 
-// `bytes` of registered memory, contiguous, at most 1 MiB; 0 if there is none. Threads whose hints are close share blocks, so that
-// small buffers split few of them. One thread at a time where nothing is atomic.
+// `bytes` of registered memory, contiguous, at most 1 MiB; 0 if there is none. Threads whose hints are close
+// share blocks, so that small buffers split few of them. One thread at a time where nothing is atomic.
 template <class S>
 GN_DEV gn_u64 pool_alloc(pool& p, gn_u32 bytes, gn_u32 hint) {
   if (bytes == 0 || bytes > POOL_LONGEST) return 0;
@@ -159,7 +164,8 @@ GN_DEV void pool_free(const pool& p, gn_u64 address, gn_u32 bytes) {
   for (gn_u32 n = (pages + POOL_PAGES - 1) / POOL_PAGES; n--; ++b) pool_clear<S>(p, b, POOL_WHOLE);
 }
 
-// Counts a request in or out of those that hold the blocks of its buffer, by POOL_HELD or its negative.
+// Adds POOL_HELD, or its negative, to the words of the buffer's blocks: one more or one fewer request holds
+// them.
 template <class S>
 GN_DEV void pool_hold(const pool& p, gn_u64 address, gn_u32 bytes, gn_u32 by) {
   gn_u64 first = (address - p.base) / POOL_BLOCK, last = (address - p.base + bytes - 1) / POOL_BLOCK;

@@ -3,10 +3,10 @@
 //
 //   by_device   any warp of the grid                              atomics and orders of scope .gpu
 //   by_block    the warps of one block                            the same of scope .cta
-//   by_warp     one warp, whose lanes call together, or one of its threads: exclusive, no read-modify-write at all
+//   by_warp     one warp, whose lanes call together, or one of its threads: no read-modify-write at all
 //
-// A channel that is used by_warp from two warps at once is broken: undefined on a GPU, found by the CPU execution (`visit`). Between
-// launches the sharing may change.
+// A channel that is used by_warp from two warps at once is broken: undefined on a GPU, found by the CPU
+// execution (`visit`). Between launches the sharing may change.
 #pragma once
 #include "gnor/abi.h"
 
@@ -80,7 +80,8 @@ struct by_block {
   };
 };
 
-// The warp's lanes hand over to each other by __syncwarp; where two of them would change one word they take turns (in_turns).
+// The warp's lanes hand over to each other by __syncwarp; where two of them would change one word they take
+// turns (in_turns).
 struct by_warp {
   static constexpr bool ALONE = true, IN_BLOCK = true;
   template <class T>
@@ -126,7 +127,8 @@ struct by_warp {
 #endif
 };
 
-// Runs `f` in each lane of `mask` that has `mine` set: at once, or, where nothing is atomic, one after the other. They call it together.
+// Runs `f` in each lane of `mask` that has `mine` set: at once, or, where nothing is atomic, one after the
+// other. They call it together.
 template <class S, class F>
 GN_DEV void in_turns(gn_u32 mask, bool mine, F f) {
   if constexpr (S::ALONE) {

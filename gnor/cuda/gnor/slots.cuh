@@ -4,9 +4,10 @@
 //   tickets    slots asked for. A request draws one ticket, for its first slot
 //   returned   slots given back: ticket `t` may take a bit of the bitmap when t is below returned + SLOTS
 //
-// A further slot, for another command of a request that has one, is taken only while no ticket waits. A request that gives up with a
-// ticket counts it as returned. Until that ticket's turn one ticket more may take a bit than there are bits, so a holder of an
-// admitted ticket may find none: it keeps its ticket and tries again. Both counters only grow, and wrap.
+// A further slot, for another command of a request that has one, is taken only while no ticket waits. A
+// request that gives up with a ticket counts it as returned. Until that ticket's turn one ticket more may
+// take a bit than there are bits, so a holder of an admitted ticket may find none: it keeps its ticket and
+// tries again. Both counters only grow, and wrap.
 #pragma once
 #include "gnor/sharing.cuh"
 
@@ -32,7 +33,8 @@ GN_DEV gn_u32 bits_take(gn_u32* word, gn_u32 n) {
   return 0;
 }
 
-// Tickets that may take a slot at once: as many as `n`, or as there are slots that no ticket waits for. One thread. Never waits.
+// Tickets that may take a slot at once: as many as `n`, or as there are slots that no ticket waits for. One
+// thread. Never waits.
 template <class S>
 GN_DEV gn_u32 spare_tickets(channel& c, gn_u32 n) {
   // `returned` is read first and only grows, so the room is not overstated.
@@ -55,12 +57,13 @@ enum slot_wish : gn_u32 {
   WANTS_SPARE,   // a slot that no ticket waits for
 };
 
-// A bit of the bitmap for each lane of `mask` with `want` set, NO_SLOT where there are too few. The lanes call it together, and one
-// of them asks for all.
+// A bit of the bitmap for each lane of `mask` with `want` set, NO_SLOT where there are too few. The lanes
+// call it together, and one of them asks for all.
 template <class S>
 GN_DEV gn_u32 bits_take_all(channel& c, gn_u32 mask, bool want, gn_u32 hint) {
   gn_u32 todo = __ballot_sync(mask, want), slot = NO_SLOT;
-  gn_u32 w = __shfl_sync(mask, hint / 32, (int)lowest(mask));  // neighbours begin at one word, other warps at others
+  // neighbours begin at one word, other warps at others
+  gn_u32 w = __shfl_sync(mask, hint / 32, (int)lowest(mask));
 #pragma unroll 1
   for (gn_u32 i = 0; i < SLOTS / 32 && todo; ++i, ++w) {
     w %= SLOTS / 32;
@@ -74,7 +77,8 @@ GN_DEV gn_u32 bits_take_all(channel& c, gn_u32 mask, bool want, gn_u32 hint) {
   return slot;
 }
 
-// A slot for each lane of `mask` that wishes one, or NO_SLOT. Never waits: a lane without one polls and tries again, with the
+// A slot for each lane of `mask` that wishes one, or NO_SLOT. Never waits: a lane without one polls and tries
+// again, with the
 // `ticket` that it has then. The lanes call it together.
 template <class S>
 GN_DEV gn_u32 slots_take(channel& c, gn_u32 mask, slot_wish wish, gn_u32& ticket, gn_u32 hint) {
@@ -102,7 +106,8 @@ GN_DEV gn_u32 slots_take(channel& c, gn_u32 mask, slot_wish wish, gn_u32& ticket
   return slot;
 }
 
-// Gives back the ticket of each lane of `mask` that has `give` set, and that took no slot with it. The lanes call it together.
+// Gives back the ticket of each lane of `mask` that has `give` set, and that took no slot with it. The lanes
+// call it together.
 template <class S>
 GN_DEV void tickets_give(channel& c, gn_u32 mask, bool give) {
   gn_u32 all = __ballot_sync(mask, give);

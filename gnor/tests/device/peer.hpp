@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Plays the Rust half of the HCA and the SSDs behind it, one step at a time in the run's scheduler: takes the up ring's
-// entries, moves data by copy descriptors, answers, acknowledges; and, if told so, is late, refuses, or breaks queue
-// pairs.
+// Plays the Rust half of the HCA and the SSDs behind it, one step at a time in the run's scheduler: takes the
+// up ring's entries, moves data by copy descriptors, answers, acknowledges; and, if told so, is late,
+// refuses, or breaks queue pairs.
 #pragma once
 #include <deque>
 #include <map>
@@ -170,7 +170,8 @@ struct Peer {
     if (((posted - ++queues[q].arrived) & 0xffff) >= 0x8000) ++no_receive;
   }
 
-  /// First come, first served: a command is sent before all whose lanes asked for them when its own lane had asked.
+  /// First come, first served: a command is sent before all whose lanes asked for them when its own lane had
+  /// asked.
   void check_order(gn_u32 q, gn_u32 cid) {
     if (cid >= SLOTS) return;
     auto get = [](const gn_u32& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED); };
@@ -189,7 +190,8 @@ struct Peer {
     return queue.commands;
   }
 
-  /// A response to command `number` reports no head before the entry behind that command. More is not promised.
+  /// A response to command `number` reports no head before the entry behind that command. More is not
+  /// promised.
   void tell_head(gn_u32 q, gn_u32 number) {
     if (queues[q].head < number) queues[q].head = number;
   }
@@ -373,12 +375,14 @@ struct Peer {
     push(descriptor(hca::DOWN_QP_ERROR, q, 0));
   }
 
-  /// As the engine does it: nothing is reported while a copy moves; then the oldest with its cause, the others flushed.
+  /// As the engine does it: nothing is reported while a copy moves; then the oldest with its cause, the
+  /// others flushed.
   void flush(gn_u32 q) {
     Queue& queue = queues[q];
     if (!queue.broken || queue.copies || !queue.flush_known) return;
     for (; !queue.sent.empty(); queue.sent.pop_front()) {
-      // One that was executed before the queue pair broke has succeeded, as the engine says of it, though it is told behind an error.
+      // One that was executed before the queue pair broke has succeeded, as the engine says of it, though it
+      // is told behind an error.
       if (queue.sent.front().is_dump && queue.reported) {
         push_cqe(q, mlx5::CQE_REQ, 0, queue.sent.front().index);
         continue;

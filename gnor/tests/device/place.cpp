@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Compares place.cuh with proto/tests/golden/placement.txt (proto/tests/placement_golden.rs describes its format).
-// Prints each difference; the exit status is 0 if there is none.
+// Compares place.cuh with proto/tests/golden/placement.txt (proto/tests/placement_golden.rs describes its
+// format). Prints each difference; the exit status is 0 if there is none.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Many warps take buffers of all sizes from a pool that grows, contiguous ones and such as may be in pieces. No page has two owners, none is lost, and
-// of all who find the pool empty at once, one asks.
+// Many warps take buffers of all sizes from a pool that grows, contiguous ones and such as may be in pieces.
+// No page has two owners, none is lost, and of all who find the pool empty at once, one asks.
 //   pool plain|tsan SEEDS [WARPS]      "ok NAME" or "FAILED NAME" a test
 #include "rig.hpp"
 #include "gnor/buffer.cuh"
@@ -77,7 +77,7 @@ void user(void* arg) {
   }
 }
 
-/// One thread: small buffers go where a block is split already, and a block that is held is nobody's.
+/// One thread: small buffers go where a block is split already, and a block that is held is not given out.
 void careful_user(void* arg) {
   World& w = *static_cast<World*>(arg);
   if (threadIdx.x) return;
@@ -97,7 +97,8 @@ void careful_user(void* arg) {
   add_relaxed_gpu(&w.served, 1u);
 }
 
-/// One thread: in a pool where every second page is taken, and every second block of the others, buffers come in pieces or not at all.
+/// One thread: in a pool where every second page is taken, and every second block of the others, buffers come
+/// in pieces or not at all.
 void patient_user(void* arg) {
   World& w = *static_cast<World*>(arg);
   if (threadIdx.x) return;
@@ -135,7 +136,8 @@ void patient_user(void* arg) {
   add_relaxed_gpu(&w.served, 1u);
 }
 
-/// Lanes and warps in step want pieces of what is not enough for all: always some get theirs, and a warp alone gets all there is.
+/// Lanes and warps in step want pieces of what is not enough for all: always some get theirs, and a warp
+/// alone gets all there is.
 void users_in_step(void* arg) {
   World& w = *static_cast<World*>(arg);
   auto words = reinterpret_cast<gn_u32*>(w.words.p);

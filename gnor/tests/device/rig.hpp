@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// What the channel's CPU side builds, by hand: queues, an agent's contexts, a channel, a volume, a pool. And the data
-// that a block of the volume has: every word tells volume, block, version and position.
+// What the channel's CPU side builds, by hand: queues, an agent's contexts, a channel, a volume, a pool. And
+// the data that a block of the volume has: every word tells volume, block, version and position.
 #pragma once
 #include <stdint.h>
 #include <stdio.h>
@@ -115,8 +115,9 @@ inline gn_u32 log2_up(gn_u32 n) {
   return log;
 }
 
-/// When a lane asked for its command to be sent, by a clock that counts such events: before its first `io_commit`, and behind it. The peer
-/// copies `before` to `sent` when it sees the command, so a later command with the same id has another `before`.
+/// When a lane asked for its command to be sent, by a clock that counts such events: before its first
+/// `io_commit`, and behind it. The peer copies `before` to `sent` when it sees the command, so a later
+/// command with the same id has another `before`.
 struct Arrival {
   gn_u32 ssd = 0, before = 0, behind = 0, sent = 0;
 };
@@ -139,7 +140,7 @@ struct Rig {
   connect_args connect_request{};
 
   // Words between the clients.
-  gn_u32 port = 1;                   // of the HCA: some runs say that nobody serves it
+  gn_u32 port = 1;                   // of the HCA: in some runs it says that no agent serves it
   gn_u32 connected = 0, warps_done = 0, submitted = 0, called = 0;
   void* chains = nullptr;
   Arrival arrivals[SLOTS];   // by command id
@@ -161,8 +162,8 @@ struct Rig {
     for (gn_u32 i = 0; i < 1u << cq_log; ++i) cq.p[i * 64 + 63] = 0xf1;
     for (gn_u32 q = 0; q < cfg.ssds; ++q) set_up_queue(q);
     mrs[0] = {pool_memory.at(), pool_memory.bytes, POOL_KEY, 7, 1, 0};
-    // One region for all queue memory would need one allocation: the region is the whole address space, and stays the
-    // owner's.
+    // One region for all queue memory would need one allocation: the region is the whole address space, and
+    // stays the owner's.
     mrs[1] = {0x1000, ~0ull >> 1, QUEUE_KEY, 7, 1, 0};
     cq_ctx = {cq.at(), (1u << cq_log) - 1, cq_log, 0, 0, 0};
     ring.up_addr = rings.at();
@@ -188,7 +189,8 @@ struct Rig {
     gn_u64 queue = queues.at(q * queue_bytes(cfg));
     x.sq_addr = queue + SQ_AT, x.rq_addr = queue + SQ_AT + cfg.depth * RQ_AT_EACH, x.dbr_addr = queue + DBR_AT;
     x.uar_addr = uars.at(q * UAR_BYTES);
-    // As far as the channel and the HCA know, they have come so far: in some runs counters wrap, of 16 and of 32 bits.
+    // As far as the channel and the HCA know, they have come so far: in some runs counters wrap, of 16 and of
+    // 32 bits.
     gn_u32 at = cfg.seed % 3 == 1 ? 0xffffffd8u : 0u, receives = at - (cfg.unordered && at ? 17 : 0);
     queue_pair& y = qps[q];
     y.gate = gate_of(at, at, 0, 0);
@@ -213,7 +215,7 @@ struct Rig {
     c.data = {pool_memory.at(), pool_words.at(), cfg.grows ? rings.at(rings.bytes - 64) : 0, cfg.grows ? 1 : cfg.pool_blocks, POOL_KEY, cfg.pool_blocks, 0};
   }
 
-  /// Pages of a block that are nobody's in this run.
+  /// Pages of a block that no request owns in this run.
   gn_u32 taken_of(gn_u32 b) const { return !cfg.fragments ? 0u : b % 4 == 3 ? (gn_u32)POOL_WHOLE : b % 4 == 2 ? 0u : 0x5555u; }
 
   void set_up_volume() {

@@ -44,7 +44,8 @@ void next_request(Rig& r, Lane& lane, gn_u32 thread, gn_u32 round) {
 
 void* block_of(Lane& lane, gn_u32 b) { return reinterpret_cast<void*>(lane.data.at((lane.first + b) * GN_BLOCK)); }
 
-/// A buffer for the request, contiguous by the plain calls or, where the pool is in fragments, whatever there is.
+/// A buffer for the request, contiguous by the plain calls or, where the pool is in fragments, whatever there
+/// is.
 template <class S>
 bool take_buffer(Rig& r, channel& c, Lane& lane, gn_u32 thread) {
   if (r.cfg.fragments) {
@@ -406,7 +407,8 @@ gn_u64 pieced_buffers = 0;
 gn_u64 reads_of[2];   // of other SSDs than the first, of the first
 gn_u64 dumped = 0;
 
-/// At saturation no request waits much longer than another: p99.9 of the steps that a request takes is at most 4 times p50.
+/// At saturation no request waits much longer than another: p99.9 of the steps that a request takes is at
+/// most 4 times p50.
 bool tail_is_short(Rig& r, const char* name) {
   if (!r.cfg.saturates) return true;
   std::sort(r.steps.begin(), r.steps.end());
@@ -524,7 +526,8 @@ Config in_one_block(Config cfg, Config::Sharing sharing, gn_u32 warps) {
   return cfg;
 }
 
-/// More commands than fit in the queues of one or two SSDs, all the time: they are sent in the order in which they arrive.
+/// More commands than fit in the queues of one or two SSDs, all the time: they are sent in the order in which
+/// they arrive.
 Config first_come_first_served(uint64_t seed) {
   Config cfg = common(seed);
   cfg.ssds = 1 + static_cast<gn_u32>(seed % 2), cfg.replicas = 1, cfg.depth = 32;

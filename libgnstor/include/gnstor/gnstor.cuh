@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// libgnstor for kernels (paper 4.4): buffers, batched I/O in the four stages of the paper's figure 7, and blocking reads and writes.
+// libgnstor for kernels (paper 4.4): buffers, batched I/O in the four stages of the paper's figure 7, and
+// blocking reads and writes.
 //
-//   GN_DEV void body(args& a, gn_u32 block, gn_u32 blocks) {   // a.f: gn::file, filled in by the host (gn_device_file of <gnstor.h>)
+//   GN_DEV void body(args& a, gn_u32 block, gn_u32 blocks) {   // a.f: gn::file, from gn_device_file
 //     gn::file& f = a.f;
 //     gn::batch& b = *(gn::batch*)gn::smem();     // shared memory, gn::batch_bytes(blockDim.x)
 //     gn::batch_init(b);                          // all threads of the block
@@ -13,14 +14,15 @@
 //       if (gn::dispatch(b, f, x)) use(x.status); //   this thread's request has ended
 //     }
 //   }
-//   GN_CLIENT(kernel, args, body)                 // the kernel that gn_launch runs, beside the agent of the HCA
+//   GN_CLIENT(kernel, args, body)                 // gn_launch runs it beside the HCA's agent
 //
-// When a request has ended, plain loads of the thread that took its end from `dispatch`, or waited for it, see the data; others see it behind a
-// __syncwarp, a __syncthreads or a release of that thread's.
+// When a request has ended, plain loads of the thread that took its end from `dispatch`, or waited for it,
+// see the data; others see it behind a __syncwarp, a __syncthreads or a release of that thread's.
 //
-// Every function that says so is called by all 32 lanes of a warp together; a lane without a request takes part too. Every loop has a
-// deadline: a request that passes it ends with GN_TIMED_OUT. Its buffer is not used again, as data may still come into it; one of the pool is given back
-// like any other, and nobody is given that memory before the late completion has come. Memory of the caller's stays until a drain.
+// Every function that says so is called by all 32 lanes of a warp together; a lane without a request takes
+// part too. Every loop has a deadline: a request that passes it ends with GN_TIMED_OUT. Its buffer is not
+// used again, as data may still come into it; give a buffer of the pool back as usual: the pool does not hand
+// out its memory before the late completion has come. Keep memory of your own until a drain.
 #pragma once
 #include "gnor/async.cuh"
 #include "gnor/hold.cuh"
@@ -28,9 +30,10 @@
 
 namespace gn {
 
-// An open volume with the channel that reaches it. What a kernel gets as its argument. `S` says who uses the channel together
-// (gnor/sharing.cuh): `file` for any warps, `block_file` for those of one block, `warp_file` for one warp alone, or one of its threads.
-// All are the same bytes. A channel that is used as a `warp_file` by two warps, or with two of these at once, is broken.
+// An open volume with the channel that reaches it. What a kernel gets as its argument. `S` says who uses the
+// channel together (gnor/sharing.cuh): `file` for any warps, `block_file` for those of one block, `warp_file`
+// for one warp alone, or one of its threads. All are the same bytes. A channel that is used as a `warp_file`
+// by two warps, or with two of these at once, is broken.
 template <class S>
 struct file_of {
   using sharing = S;
@@ -44,8 +47,9 @@ using file = file_of<by_device>;
 using block_file = file_of<by_block>;
 using warp_file = file_of<by_warp>;
 
-// A file whose channel lies in the block's shared memory until `put_back`: each step of a request is faster. `room` is shared memory. For a channel that
-// one block has to itself for that time, all threads of it together; what it returns is used in place of `f`, requests that are under way go on.
+// A file whose channel lies in the block's shared memory until `put_back`: each step of a request is faster.
+// `room` is shared memory. For a channel that one block has to itself for that time, all threads of it
+// together; what it returns is used in place of `f`, requests that are under way go on.
 template <class S>
 GN_DEV file_of<S> hold(const file_of<S>& f, held_channel& room) {
   static_assert(S::IN_BLOCK, "other blocks do not see it there: a block_file or a warp_file");
@@ -84,9 +88,10 @@ GN_DEV bool batch_pending(const batch& b) {
   return mem::ld_relaxed_cta(&b.pending[warp_in_block()]) >> lane_id() & 1u;
 }
 
-// --- buffers -------------------------------------------------------------------------------------------------------------------
+// --- buffers -----------------------------------------------------------------------------------------------
 
-// Registered memory from the channel's pool, at most 1 MiB, contiguous; 0 when there is none. Any thread; of a warp_file the lanes of
+// Registered memory from the channel's pool, at most 1 MiB, contiguous; 0 when there is none. Any thread; of
+// a warp_file the lanes of
 // `mask` together.
 template <class S>
 GN_DEV gn_u64 alloc(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
@@ -95,7 +100,8 @@ GN_DEV gn_u64 alloc(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) 
   return buffer;
 }
 
-// Polls until `get` says to every lane of `mask` that it lacks nothing any more, or the file's deadline has passed.
+// Polls until `get` says to every lane of `mask` that it lacks nothing any more, or the file's deadline has
+// passed.
 template <class S, class F>
 GN_DEV void wait_for(const file_of<S>& f, gn_u32 mask, F get) {
   may_wait(*f.c);
@@ -107,7 +113,8 @@ GN_DEV void wait_for(const file_of<S>& f, gn_u32 mask, F get) {
   }
 }
 
-// As `alloc`, polling until there is one or the file's deadline has passed. The lanes of `mask` together, those with `bytes` 0 want none.
+// As `alloc`, polling until there is one or the file's deadline has passed. The lanes of `mask` together, a
+// lane with `bytes` 0 wants none.
 template <class S>
 GN_DEV gn_u64 alloc_wait(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
   gn_u64 address = 0;
@@ -119,15 +126,17 @@ GN_DEV gn_u64 alloc_wait(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LA
   return address;
 }
 
-// Gives it back; `bytes` is what was asked for, an address of 0 is nothing. When no request on it is under way, or after GN_TIMED_OUT. As `alloc`.
+// Gives it back; `bytes` is what was asked for, an address of 0 is nothing. When no request on it is under
+// way, or after GN_TIMED_OUT. As `alloc`.
 template <class S>
 GN_DEV void free(const file_of<S>& f, gn_u64 address, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
   in_turns<S>(mask, address != 0, [&] { pool_free<S>(f.c->data, address, bytes); });
 }
 
-// The same for who can do with memory that is not contiguous: `b` is contiguous if there is such room, else in up to 16 pieces, pages or blocks of
-// 64 KiB. `b.at(offset)` is where a byte of it is. Whether there is one; a buffer without pages is none, and where several warps gather pieces at once
-// only one may get some. Until it is freed `b` stays where and as it is: in global memory where others take its requests along (submit_async).
+// The same, where memory need not be contiguous: `b` is contiguous if there is such room, else in up to 16
+// pieces, pages or blocks of 64 KiB. `b.at(offset)` is where a byte of it is. Returns whether there is one. A
+// buffer without pages is none. Where several warps gather pieces at once, perhaps only one gets some. Until
+// it is freed `b` stays where and as it is: in global memory if submit_async uses it.
 template <class S>
 GN_DEV bool alloc(const file_of<S>& f, gn_u32 bytes, buffer& b, gn_u32 mask = ALL_LANES) {
   b.pages = 0;
@@ -155,42 +164,47 @@ GN_DEV void free(const file_of<S>& f, buffer& b, gn_u32 mask = ALL_LANES) {
   in_turns<S>(mask, b.pages != 0, [&] { pool_free_buffer<S>(f.c->data, b); });
 }
 
-// --- requests ------------------------------------------------------------------------------------------------------------------
+// --- requests ----------------------------------------------------------------------------------------------
 
-// A read of `blocks` 4 KiB blocks at block `vba` into registered memory, and a write from it. `flags` of a write: 0, or FLAG_FUA: it ends when the data
-// would survive an SSD that loses its power protection. Kernels do not flush; the host does, behind them (gn_flush).
+// A read of `blocks` 4 KiB blocks at block `vba` into registered memory, and a write from it. `flags` of a
+// write: 0, or FLAG_FUA: it ends when the data would survive an SSD that loses its power protection. Kernels
+// do not flush; the host does, behind them (gn_flush).
 template <class S>
 GN_DEV read_io read_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
   return io_make<read_io>(*f.v, IO_READ, vba, blocks, address, key, 0);
 }
 template <class S>
-GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 flags = 0) {
+GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key,
+                        gn_u32 flags = 0) {
   return io_make(*f.v, IO_WRITE, vba, blocks, address, key, flags);
 }
 
-// The same with a buffer of the pool, from its page `first` on. Requests on parts of it may be under way at once.
+// The same with a buffer of the pool, from its page `first` on. Requests on parts of it may be under way at
+// once.
 template <class S>
 GN_DEV io read_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 first = 0) {
   return io_make(*f.v, IO_READ, vba, blocks, b, first, f.pool_key(), 0);
 }
 template <class S>
-GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 first = 0, gn_u32 flags = 0) {
+GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 first = 0,
+                        gn_u32 flags = 0) {
   return io_make(*f.v, IO_WRITE, vba, blocks, b, first, f.pool_key(), flags);
 }
-// Not with one that is gone when the request begins.
+// A temporary would be gone when the request begins.
 template <class S>
 io read_request(const file_of<S>&, gn_u64, gn_u32, const buffer&&, gn_u32 = 0) = delete;
 template <class S>
 io write_request(const file_of<S>&, gn_u64, gn_u32, const buffer&&, gn_u32 = 0, gn_u32 = 0) = delete;
 
-// The commands that a request has come to, each with one RDMA operation where all goes well; of a read that was tried elsewhere those of its last try.
-// Before its buffer is freed.
+// The commands that a request has come to, each with one RDMA operation where all goes well; of a read that
+// was tried elsewhere those of its last try. Before its buffer is freed.
 template <class S, class X>
 GN_DEV gn_u32 rdma_operations(const file_of<S>& f, const X& x) {
   return io_issued(*f.v, x);
 }
 
-// Puts a request into the batch: the thread's bit is set until `dispatch` clears it. Any thread whose bit is clear.
+// Puts a request into the batch: the thread's bit is set until `dispatch` clears it. Any thread whose bit is
+// clear.
 template <class S>
 GN_DEV void enter(batch& b, const file_of<S>& f) {
   gn_u64 now = now_ns();
@@ -230,8 +244,9 @@ GN_DEV bool dispatch(batch& b, const file_of<S>& f, X& x) {
   return ended;
 }
 
-// Gives up what of the warp is still pending, for a kernel that ends before its requests: the channel has them from then on, and a later poll or drain
-// takes what comes. Such a request ends with GN_TIMED_OUT, and its buffer may be given back. All lanes.
+// Gives up what of the warp is still pending, for a kernel that ends before its requests: the channel has
+// them from then on, and a later poll or drain takes what comes. Such a request ends with GN_TIMED_OUT, and
+// its buffer may be given back. All lanes.
 template <class S, class X>
 GN_DEV void leave(batch& b, const file_of<S>& f, X& x) {
   bool pending = batch_pending(b);
@@ -241,8 +256,8 @@ GN_DEV void leave(batch& b, const file_of<S>& f, X& x) {
   __syncwarp();
 }
 
-// Runs the request of each lane of `mask` that has one to its end; they call it together, and a lane alone may. Returns the lane's status,
-// GN_OK where it has none.
+// Runs the request of each lane of `mask` that has one to its end; they call it together, and a lane alone
+// may. Returns the lane's status, GN_OK where it has none.
 template <class S, class X>
 GN_DEV gn_u32 run(const file_of<S>& f, gn_u32 mask, bool have, X& x) {
   may_wait(*f.c);
@@ -262,10 +277,10 @@ GN_DEV gn_u32 run_warp(const file_of<S>& f, bool have, X& x) {
   return run(f, ALL_LANES, have, x);
 }
 
-// A status that is not GN_OK of those of a warp, or of a block.
+// One status of a warp, or of a block, that is not GN_OK; GN_OK if there is none.
 GN_DEV gn_u32 status_of_all(gn_u32 status) {
   gn_u32 failed = __ballot_sync(ALL_LANES, status != GN_OK);
-  __syncwarp();  // what each has read is everybody's
+  __syncwarp();  // all lanes see what each has read
   return failed ? __shfl_sync(ALL_LANES, status, (int)lowest(failed)) : (gn_u32)GN_OK;
 }
 GN_DEV gn_u32 status_of_block(gn_u32 status, gn_u32& word) {
@@ -279,30 +294,35 @@ GN_DEV gn_u32 status_of_block(gn_u32 status, gn_u32& word) {
   return all;
 }
 
-// Blocking read and write; the lanes of `mask` together, each with a range of its own (`blocks` 0: none). Return the lane's status.
+// Blocking read and write; the lanes of `mask` together, each with a range of its own (`blocks` 0: none).
+// Return the lane's status.
 template <class S>
-GN_DEV gn_u32 read_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 mask = ALL_LANES) {
+GN_DEV gn_u32 read_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key,
+                        gn_u32 mask = ALL_LANES) {
   read_io x = read_request(f, vba, blocks ? blocks : 1, address, key);
   return run(f, mask, blocks != 0, x);
 }
 template <class S>
-GN_DEV gn_u32 write_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32 mask = ALL_LANES) {
+GN_DEV gn_u32 write_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key,
+                         gn_u32 mask = ALL_LANES) {
   io x = write_request(f, vba, blocks ? blocks : 1, address, key);
   return run(f, mask, blocks != 0, x);
 }
 
 template <class S>
-GN_DEV gn_u32 read_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 mask = ALL_LANES) {
+GN_DEV gn_u32 read_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b,
+                        gn_u32 mask = ALL_LANES) {
   io x = read_request(f, vba, blocks ? blocks : 1, b);
   return run(f, mask, blocks != 0, x);
 }
 template <class S>
-GN_DEV gn_u32 write_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 mask = ALL_LANES) {
+GN_DEV gn_u32 write_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b,
+                         gn_u32 mask = ALL_LANES) {
   io x = write_request(f, vba, blocks ? blocks : 1, b);
   return run(f, mask, blocks != 0, x);
 }
 
-// The same by one thread, whatever the others of its warp do.
+// The same by one thread alone; the other lanes of its warp need not take part.
 template <class S>
 GN_DEV gn_u32 read_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
   return read_sync(f, vba, blocks, address, key, 1u << lane_id());
@@ -321,9 +341,11 @@ GN_DEV gn_u32 write_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const bu
   return write_sync(f, vba, blocks, b, 1u << lane_id());
 }
 
-// One range by many threads, each of them whole chunks of it: contiguous registered memory. A range that is not all within the volume, or of more than
-// GN_MAX_BLOCKS for each thread, is refused before anything is done.
-GN_DEV gn_u32 share_of(const volume& v, gn_u32 rank, gn_u32 threads, gn_u64& vba, gn_u32& blocks, gn_u64& address) {
+// One range by many threads, each of them whole chunks of it: contiguous registered memory. A range that is
+// not all within the volume, or of more than GN_MAX_BLOCKS for each thread, is refused before anything is
+// done.
+GN_DEV gn_u32 share_of(const volume& v, gn_u32 rank, gn_u32 threads, gn_u64& vba, gn_u32& blocks,
+                       gn_u64& address) {
   if (blocks && (vba >= v.capacity_blocks || blocks > v.capacity_blocks - vba)) return GN_OUT_OF_RANGE;
   gn_u32 shift = chunk_shift(v);
   gn_u64 first = vba >> shift, chunks = blocks ? ((vba + blocks - 1) >> shift) - first + 1 : 0, all = vba + blocks;
@@ -353,16 +375,19 @@ GN_DEV gn_u32 write_warp(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 
   return status_of_all(status);
 }
 
-// The threads of a block together, whole warps; `word` is in its shared memory. What they have read all of them may use.
+// The threads of a block together, whole warps; `word` is in its shared memory. What they have read all of
+// them may use.
 template <class S>
-GN_DEV gn_u32 read_block(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32& word) {
+GN_DEV gn_u32 read_block(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key,
+                         gn_u32& word) {
   static_assert(!S::ALONE, "a warp_file is for one warp");
   gn_u32 status = share_of(*f.v, threadIdx.x, blockDim.x, vba, blocks, address);
   if (status == GN_OK) status = read_sync(f, vba, blocks, address, key);
   return status_of_block(status, word);
 }
 template <class S>
-GN_DEV gn_u32 write_block(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key, gn_u32& word) {
+GN_DEV gn_u32 write_block(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key,
+                          gn_u32& word) {
   static_assert(!S::ALONE, "a warp_file is for one warp");
   gn_u32 status = share_of(*f.v, threadIdx.x, blockDim.x, vba, blocks, address);
   __syncthreads();  // what the block has stored is there before one of them sends it
@@ -370,15 +395,15 @@ GN_DEV gn_u32 write_block(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64
   return status_of_block(status, word);
 }
 
-// --- requests that nobody waits for --------------------------------------------------------------------------------------------
+// --- asynchronous requests ---------------------------------------------------------------------------------
 //
 //   GN_DEV void filled(const gn::file& f, gn_u64 user, gn_u32 status, gn_u32 dw0) { ... }
 //   __device__ gn::callback<> table[] = {filled};
 //   gn::submit_async(f, gn::read_request(f, vba, 1, buffer, f.pool_key()), 0, user);
-//   gn::poll(f, gn::callbacks<>{table, 1});    // any warp, now or later, of this kernel or another of this module
+//   gn::poll(f, gn::callbacks<>{table, 1});    // any warp, now or later, in any kernel of this module
 //
-// A callback may submit and free; it does not wait (no poll, no blocking read). A request whose kernel has ended goes on belonging to
-// the channel, which a later poll, or a drain, takes along.
+// A callback may submit and free; it does not wait (no poll, no blocking read). A request whose kernel has
+// ended goes on belonging to the channel, which a later poll, or a drain, takes along.
 
 template <class S = by_device>
 using callback = void (*)(const file_of<S>& f, gn_u64 user, gn_u32 status, gn_u32 dw0);
@@ -390,18 +415,20 @@ struct callbacks {
   gn_u32 count;
 };
 
-// Hands a request to the channel. GN_PENDING: it has it, and `callbacks.table[index]` will be called with `user` once, also when the file's
-// deadline has passed (GN_TIMED_OUT). Anything else: nothing was done; GN_BUSY: poll, then try again. The
-// lanes of `mask` together, a thread alone by default; those without `have` only take part.
+// Hands a request to the channel. GN_PENDING: it has it, and `callbacks.table[index]` will be called with
+// `user` once, also when the file's deadline has passed (GN_TIMED_OUT). Anything else: nothing was done;
+// GN_BUSY: poll, then try again. The lanes of `mask` together, a thread alone by default; a lane without
+// `have` only takes part.
 template <class S>
-GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index, gn_u64 user, bool have, gn_u32 mask) {
+GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index, gn_u64 user, bool have,
+                           gn_u32 mask) {
   parked p;
   p.x = request;
   p.v = f.v;
   p.user = user;
   p.deadline = ticks_after(f.timeout_ns);
   p.callback = index;
-  // Those who take it along, in other blocks and kernels perhaps, read its buffer's description.
+  // A poller, perhaps in another block or kernel, reads the buffer's description.
   bool hidden = have && has_pieces(request) && !is_global(&buffer_of(request.address));
   have = have && !io_ended(request) && !hidden;
   io_stage<S, false>(*f.c, *f.v, mask, have, p.x, thread_number());
@@ -416,7 +443,8 @@ GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index,
   return submit_async(f, request, index, user, true, 1u << lane_id());
 }
 
-// Takes completions, takes parked requests along and calls back those that have ended. The lanes of `mask`. Returns the completions.
+// Takes completions, advances parked requests and calls back the ended ones. The lanes of `mask`. Returns the
+// completions.
 template <class S>
 GN_DEV gn_u32 poll(const file_of<S>& f, const callbacks<S>& back, gn_u32 mask = ALL_LANES) {
   gn_u32 taken = poll(f, mask);
@@ -427,10 +455,12 @@ GN_DEV gn_u32 poll(const file_of<S>& f, const callbacks<S>& back, gn_u32 mask = 
   return taken;
 }
 
-// Polls until no request of the channel is left or the time is over: returns how many slots are still taken. Callbacks that `back` does
-// not have are not called, and counted (channel::uncalled). Nobody may submit meanwhile. The lanes of `mask`.
+// Polls until no request of the channel is left or the time is over: returns how many slots are still taken.
+// Callbacks that `back` does not have are not called, and counted (channel::uncalled). No thread may submit
+// meanwhile. The lanes of `mask`.
 template <class S>
-GN_DEV gn_u32 drain(const file_of<S>& f, gn_u64 timeout_ns, const callbacks<S>& back = {nullptr, 0}, gn_u32 mask = ALL_LANES) {
+GN_DEV gn_u32 drain(const file_of<S>& f, gn_u64 timeout_ns, const callbacks<S>& back = {nullptr, 0},
+                    gn_u32 mask = ALL_LANES) {
   gn_u32 deadline = ticks_after(timeout_ns);
   for (;;) {
     poll(f, back, mask);

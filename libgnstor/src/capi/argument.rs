@@ -41,7 +41,7 @@ pub(super) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
 }
 
 /// # Safety
-/// Null, or valid for reads of `bytes` bytes, which nobody changes while the result is used.
+/// Null, or valid for reads of `bytes` bytes, which do not change while the result is used.
 pub(super) unsafe fn bytes_in<'a>(data: *const c_void, bytes: usize) -> Result<&'a [u8], Failure> {
     check_range(data, bytes)?;
     // SAFETY: not null, of a possible length, and the caller's promise.
@@ -49,11 +49,11 @@ pub(super) unsafe fn bytes_in<'a>(data: *const c_void, bytes: usize) -> Result<&
 }
 
 /// # Safety
-/// Null, or valid for reads and writes of `bytes` bytes, which nobody else uses while the result is used.
+/// Null, or valid for reads and writes of `bytes` bytes, which no other code uses while the result is used.
 pub(super) unsafe fn bytes_out<'a>(data: *mut c_void, bytes: usize) -> Result<&'a mut [u8], Failure> {
     check_range(data, bytes)?;
-    // SAFETY: not null, of a possible length, and the caller's promise. Where C has stored nothing yet, this compiler cannot know that:
-    // the bytes are some or other.
+    // SAFETY: not null, of a possible length, and the caller's promise. Where C has stored nothing yet, this
+    // compiler cannot know that: the bytes are some or other.
     Ok(if bytes == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data.cast(), bytes) } })
 }
 

@@ -56,7 +56,7 @@ thread_local! {
 
 fn keep(message: &str) {
     let text = CString::new(message.replace('\0', " ")).unwrap_or_default();
-    // A thread that is ending has nobody to tell.
+    // A thread that is ending reads no error.
     let _ = LAST.try_with(|last| *last.borrow_mut() = text);
 }
 

@@ -21,7 +21,8 @@ pub struct CKernel {
     host: Option<HostEntry>,
 }
 
-/// Kernels that C programs have launched. The device keeps what it has loaded under a kernel's name, so each is kept for ever.
+/// Kernels that C programs have launched. The device keeps what it has loaded under a kernel's name, so each
+/// is kept for ever.
 static KERNELS: Mutex<Vec<Kernel>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn no_host_form(_: *mut c_void) {}
@@ -63,7 +64,8 @@ unsafe fn client_kernel(node: &Node, kernel: *const CKernel, threads: u32) -> Re
 /// Launches a kernel of C's if `fits` has nothing against it.
 ///
 /// # Safety
-/// As gnstor.h says: pointers are null or valid; the kernel is one of GN_CLIENT's and `args` the address of its argument.
+/// As gnstor.h says: pointers are null or valid; the kernel is one of GN_CLIENT's and `args` the address of
+/// its argument.
 unsafe fn launch(
     node: *const NodeHandle,
     kernel: *const CKernel,
@@ -85,7 +87,8 @@ unsafe fn launch(
 /// `gn_launch`.
 ///
 /// # Safety
-/// As gnstor.h says: pointers are null or valid; the kernel is one of GN_CLIENT's and `args` the address of its argument.
+/// As gnstor.h says: pointers are null or valid; the kernel is one of GN_CLIENT's and `args` the address of
+/// its argument.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gn_launch(
     node: *const NodeHandle,
