@@ -4,7 +4,7 @@
 
 mod pace;
 
-use crate::engine::Engine;
+use crate::transport::Engine;
 use gnstor_base::controller::Helper;
 use gnstor_base::time::Time;
 use pace::{Pace, Rest};
