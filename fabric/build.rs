@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the CPU runtime for device code and the CPU forms of the agent and of the copying kernel. No CUDA is needed: the GPU's are the checked-in
-//! `cuda/*.fatbin`, which `scripts/build-fatbins` makes and CI compares.
+//! Compiles the CPU runtime for device code and the CPU forms of the agent and of the copying kernel. No CUDA
+//! is needed: the GPU's are the checked-in `cuda/*.fatbin`, which `scripts/build-fatbins` makes and CI
+//! compares.
 
 fn main() {
     for folder in ["simt", "cuda"] {

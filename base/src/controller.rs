@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The border between target offload and an SSD: what the HCA asks of a controller, and what a controller asks back.
+//! The border between target offload and an SSD: what the HCA asks of a controller, and what a controller
+//! asks back.
 //!
 //! ```text
 //!   capsule --> Target --submit--> Controller --Pull/Push--> Target --> RDMA READ / WRITE
 //!                                             <-transferred-
 //!                                             --Complete---> Target --> response capsule
 //! ```
-//! A controller is sans-I/O: it is called, it queues [`Effect`]s, somebody else carries them out. It never sees data,
-//! only [`LocalRef`]s to it.
+//! A controller is sans-I/O: it is called, it queues [`Effect`]s, and its caller carries them out. It never
+//! sees data, only [`LocalRef`]s to it.
 
 use crate::region::{HostRegion, LocalRef};
 use crate::time::Time;
@@ -35,7 +36,8 @@ pub struct Remote {
 /// What a controller wants done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// RDMA READ: bring `local.bytes` bytes from the host into `local`; answered by [`Controller::transferred`].
+    /// RDMA READ: bring `local.bytes` bytes from the host into `local`; answered by
+    /// [`Controller::transferred`].
     Pull {
         /// Name of the transfer.
         transfer: TransferId,
@@ -58,7 +60,8 @@ pub enum Effect {
         remote: Remote,
         /// Where from.
         local: LocalRef,
-        /// The block sum that the data must have; the mover computes it while it copies. Only with 4 KiB transfers.
+        /// The block sum that the data must have; the mover computes it while it copies. Only with 4 KiB
+        /// transfers.
         sum: Option<u32>,
         /// Whether it is part of an answer.
         role: PushRole,
@@ -81,16 +84,18 @@ pub enum Effect {
     },
 }
 
-/// What a push is part of. An answer is the data of a command and its response, handed over together: what an HCA does that sends an
-/// RDMA WRITE and a SEND behind it. Its pushes come one after the other and bear one transfer's name, which is answered once.
+/// What a push is part of. An answer is the data of a command and its response, handed over together: what an
+/// HCA does that sends an RDMA WRITE and a SEND behind it. Its pushes come one after the other and bear one
+/// transfer's name, which is answered once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PushRole {
     /// Answered by itself.
     Alone,
     /// Of an answer: others follow.
     Part,
-    /// The last of an answer. Where all pushes end well the response is sent and the transfer ends with [`Outcome::Done`], of no sum, before
-    /// the host can send anything on it; otherwise nothing is sent, and the controller completes the command.
+    /// The last of an answer. Where all pushes end well the response is sent and the transfer ends with
+    /// [`Outcome::Done`], of no sum, before the host can send anything on it; otherwise nothing is sent, and
+    /// the controller completes the command.
     Last(Reply),
 }
 
@@ -119,8 +124,8 @@ pub enum Outcome {
     ConnectionLost,
 }
 
-/// An NVMe controller as target offload drives it. No method has a default: a wrapper that forgets to forward one does not
-/// compile.
+/// An NVMe controller as target offload drives it. No method has a default: a wrapper that forgets to forward
+/// one does not compile.
 pub trait Controller {
     /// An RDMA connection asks to become a queue.
     ///
@@ -135,8 +140,8 @@ pub trait Controller {
     /// A command capsule arrived. Malformed ones are answered, never ignored.
     fn submit(&mut self, now: Time, queue: QueueKey, sqe: &Sqe);
 
-    /// These capsules will be submitted next, in this order, by this or another queue: a hint, so that a controller can
-    /// have the memory fetched that they will need.
+    /// These capsules will be submitted next, in this order, by this or another queue: a hint, so that a
+    /// controller can have the memory fetched that they will need.
     fn announce(&mut self, commands: &[Sqe]);
 
     /// The memory that only the controller itself touches, under its locks.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory that more than one agent touches: flash media, queues, rings.
 //!
-//! This is one of the few places with `unsafe`. A [`HostRegion`] is plain memory that Rust code, device code and (with
-//! CUDA) the GPU read and write at the same time. No reference to its bytes ever leaves this module: data goes in and
-//! out by copy, shared words through atomics.
+//! This is one of the few places with `unsafe`. A [`HostRegion`] is plain memory that Rust code, device code
+//! and (with CUDA) the GPU read and write at the same time. No reference to its bytes ever leaves this
+//! module: data goes in and out by copy, shared words through atomics.
 #![expect(unsafe_code, reason = "the window to memory that other agents write while Rust runs")]
 
 use std::fs::File;
@@ -28,7 +28,8 @@ pub struct LocalRef {
     pub bytes: u32,
 }
 
-/// A piece of page-aligned host memory with a stable address: anonymous, shareable with other processes, or a part of a file.
+/// A piece of page-aligned host memory with a stable address: anonymous, shareable with other processes, or a
+/// part of a file.
 #[derive(Debug)]
 pub struct HostRegion {
     id: RegionId,
@@ -39,9 +40,11 @@ pub struct HostRegion {
     backing: Option<OwnedFd>,
 }
 
-// SAFETY: the memory is owned by the region, stays mapped until drop, and is only touched by copies and atomics.
+// SAFETY: the memory is owned by the region, stays mapped until drop, and is only touched by copies and
+// atomics.
 unsafe impl Send for HostRegion {}
-// SAFETY: as above; concurrent copies may tear, which callers exclude by protocol (docs/ordering.md), never by Rust references.
+// SAFETY: as above; concurrent copies may tear, which callers exclude by protocol (docs/ordering.md), never
+// by Rust references.
 unsafe impl Sync for HostRegion {}
 
 /// Regions are made of whole ones.
@@ -61,8 +64,9 @@ impl HostRegion {
         Ok(Self::over(base, bytes, mapped, None))
     }
 
-    /// Maps `bytes` of zeroed memory that another process can map too, by the descriptor of [`Self::backing`]. Where the machine has as
-    /// much set aside in huge pages (`vm.nr_hugepages`), it is made of those, and of ordinary ones else; of these, untouched ones cost nothing.
+    /// Maps `bytes` of zeroed memory that another process can map too, by the descriptor of
+    /// [`Self::backing`]. Where the machine has as much set aside in huge pages (`vm.nr_hugepages`), it is
+    /// made of those, and of ordinary ones else; of these, untouched ones cost nothing.
     ///
     /// # Errors
     /// The operating system's error, where it has no such amount of address space or no descriptor left.
@@ -88,7 +92,7 @@ impl HostRegion {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a fresh descriptor with no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let file = File::from(fd);
         file.set_len(mapped as u64)?;
@@ -96,12 +100,13 @@ impl HostRegion {
         Ok(Self::over(base, bytes, mapped, Some(file.into())))
     }
 
-    /// Maps a part of a file. Writes reach the file without further ado; [`Self::sync`] waits until they are on its medium.
-    /// The file must not become shorter while it is mapped: touching what is gone ends the process.
+    /// Maps a part of a file. Writes reach the file without further ado; [`Self::sync`] waits until they are
+    /// on its medium. The file must not become shorter while it is mapped: touching what is gone ends the
+    /// process.
     ///
     /// # Errors
-    /// `InvalidInput` for an offset that is not a multiple of 4 KiB or a range that ends behind the file; else the operating
-    /// system's error.
+    /// `InvalidInput` for an offset that is not a multiple of 4 KiB or a range that ends behind the file;
+    /// else the operating system's error.
     pub fn map_file(file: &File, offset: u64, bytes: usize) -> io::Result<Arc<Self>> {
         let mut end = file.metadata()?.len();
         if end == 0 {
@@ -143,8 +148,9 @@ impl HostRegion {
         }
     }
 
-    /// Has all of its memory taken from the machine now: what is touched for the first time under a lock holds that up for as long as the kernel
-    /// clears a huge page. A hint: where the kernel cannot, memory is taken as it is touched.
+    /// Has all of its memory taken from the machine now: what is touched for the first time under a lock
+    /// holds that up for as long as the kernel clears a huge page. A hint: where the kernel cannot, memory is
+    /// taken as it is touched.
     pub fn populate(&self) {
         // SAFETY: the region's own mapping; what is in it stays.
         if unsafe { libc::madvise(self.base.as_ptr().cast(), self.mapped, libc::MADV_POPULATE_WRITE) } != 0 {
@@ -275,7 +281,8 @@ impl HostRegion {
         Ok(())
     }
 
-    /// Asks the processor to have the cache line at `offset` soon; a hint, and nothing where `offset` is outside.
+    /// Asks the processor to have the cache line at `offset` soon; a hint, and nothing where `offset` is
+    /// outside.
     #[inline]
     pub fn prefetch(&self, offset: u64) {
         #[cfg(target_arch = "x86_64")]
@@ -327,7 +334,8 @@ impl HostRegion {
     }
 }
 
-/// Asks for huge pages under a mapping. Without them everything works, with more misses of the translation buffer.
+/// Asks for huge pages under a mapping. Without them everything works, with more misses of the translation
+/// buffer.
 fn want_huge_pages(base: NonNull<u8>, mapped: usize) {
     // SAFETY: a mapping of this module; a hint only.
     if unsafe { libc::madvise(base.as_ptr().cast(), mapped, libc::MADV_HUGEPAGE) } != 0 {
@@ -402,7 +410,8 @@ mod tests {
 
     #[test]
     fn both_kinds_of_memory_ask_for_huge_pages() {
-        // "hg": advised; "ht": made of huge pages that were set aside. A kernel built without them has neither.
+        // "hg": advised; "ht": made of huge pages that were set aside. A kernel built without them has
+        // neither.
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
             return;
         }

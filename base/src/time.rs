@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Modelled time: picoseconds since an arbitrary start, so that a 14 GB/s link does not round.
 //!
-//! Nothing in the model reads a clock. The caller of a component passes `now`: from a wall clock (`fabric::runtime`) or a virtual one.
+//! Nothing in the model reads a clock. The caller of a component passes `now`: from a wall clock
+//! (`fabric::runtime`) or a virtual one.
 
 use core::fmt;
 use core::ops::{Add, Sub};

@@ -83,7 +83,7 @@ pub(super) const WHOLE: u32 = 4;
 pub(super) const ONCE: u32 = 8;
 
 /// `sizeof(shared)`: a batch and a channel.
-pub(super) const SHARED_BYTES: u32 = 32 * 4 + 1024 * 8 + 6_360;
+pub(super) const SHARED_BYTES: u32 = 32 * 4 + 1024 * 8 + 6_368;
 /// Buckets of a histogram.
 pub(super) const BUCKETS: usize = 2240;
 const SUB: u64 = 64;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Plays every queue dump of `tests/golden_dumps` on the Rust executor and on the resident agent, on a GPU or on the CPU.
+//! Plays every queue dump of `tests/golden_dumps` on the Rust executor and on the resident agent, on a GPU or
+//! on the CPU.
 //!
 //! ```text
 //!   hca_dumps --device cuda|host [PART OF A NAME]
 //! ```
-//! One line a case, then a JSON summary. Exit status: 0, 1 where the halves differ or a dump does not lead to what it must, 2 where
-//! there is no such device. It needs a driver and nothing else: the agent's fat binary is in the program.
+//! One line a case, then a JSON summary. Exit status: 0, 1 where the halves differ or a dump does not lead to
+//! what it must, 2 where there is no such device. It needs a driver and nothing else: the agent's fat binary
+//! is in the program.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report for a terminal")]
 #![expect(clippy::disallowed_methods, reason = "says how long each case took")]
 

@@ -78,7 +78,7 @@ struct alignas(64) Lane : Ids {
   void* asan_fake_stack;
 
   // ThreadSanitizer's view of a barrier: each lane releases what it did to its own object; the lane that completes
-  // the barrier acquires them all and passes the sum on. Nobody else writes an object, so none ever holds more than
+  // the barrier acquires them all and passes the sum on. No other lane writes an object, so none ever holds more than
   // its lane knew. Two for the sum, by turns: a late leaver must not acquire its lane's next barrier.
   char arrived_order, passed_order[2];
   unsigned passed_turn;

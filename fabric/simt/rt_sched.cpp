@@ -2,7 +2,7 @@
 //
 // Which lane runs next. A lane runs until it waits in a collective, pauses, or reaches an access at which the seed
 // says "switch"; then any runnable lane follows. Lanes switch to each other directly; the scheduler's own stack is
-// used when nobody can run, when a lane ended, and for the host's turn.
+// used when no lane can run, when a lane ended, and for the host's turn.
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>

@@ -82,7 +82,7 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, SIMT_HERE) {
 }
 inline void __syncthreads(SIMT_HERE) { simt::block_barrier(SIMT_PASS); }
 
-// A lane may count on nobody but itself here: legal, and the hardest case for code that took it for "the warp".
+// A lane may rely on itself alone here: legal, and the hardest case for code that took it for "the warp".
 inline unsigned __activemask() { return 1u << (threadIdx.x & 31u); }
 
 inline void __nanosleep(unsigned, SIMT_HERE) { simt::pause(SIMT_PASS); }

@@ -52,8 +52,9 @@ pub enum ChannelError {
 
 /// Executes admin commands one at a time.
 pub trait AdminChannel: Send {
-    /// Sends one command with its data and waits for the completion. The implementation fills in the command id, the flags and
-    /// the data pointer. A completion with an error status is `Ok`: reading it is the caller's.
+    /// Sends one command with its data and waits for the completion. The implementation fills in the command
+    /// id, the flags and the data pointer. A completion with an error status is `Ok`: reading it is the
+    /// caller's.
     ///
     /// # Errors
     /// [`ChannelError`] when no completion came.

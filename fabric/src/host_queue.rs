@@ -60,7 +60,8 @@ pub struct HostQueue {
 }
 
 impl HostQueue {
-    /// Connects the admin queue of a controller: RDMA connection, Fabrics Connect as `host`, controller enable.
+    /// Connects the admin queue of a controller: RDMA connection, Fabrics Connect as `host`, controller
+    /// enable.
     ///
     /// # Errors
     /// [`ChannelError`] says who refused and why, or what did not answer.
@@ -127,7 +128,9 @@ impl HostQueue {
         };
         match answer.recv_timeout(deadline) {
             Ok(Ok(())) => {}
-            Ok(Err(REFUSED_NO_PEER)) => return Err(ChannelError::Refused { peer, cause: "nobody is there".into() }),
+            Ok(Err(REFUSED_NO_PEER)) => {
+                return Err(ChannelError::Refused { peer, cause: "no SSD answers there".into() });
+            }
             Ok(Err(reason)) => return Err(ChannelError::Refused { peer, cause: format!("reason {reason}") }),
             Err(_) => return Err(ChannelError::Timeout { what: peer, after: deadline }),
         }
@@ -239,8 +242,8 @@ impl HostQueue {
         self.answer_alive(asked, deadline)
     }
 
-    /// Sends a Keep Alive, whose answer [`Self::answer_alive`] takes before another command is sent: who keeps many queues alive asks all
-    /// of them before waiting for one.
+    /// Sends a Keep Alive, whose answer [`Self::answer_alive`] takes before another command is sent: who
+    /// keeps many queues alive asks all of them before waiting for one.
     ///
     /// # Errors
     /// [`ChannelError::Broken`].
@@ -330,7 +333,7 @@ impl HostQueue {
 
 /// A command that has been sent and not answered.
 #[derive(Debug)]
-#[must_use = "a command that nobody waits for is taken for the next one's"]
+#[must_use = "the answer of an abandoned command is taken for the next command's"]
 pub struct Asked {
     cid: u16,
     at: Instant,

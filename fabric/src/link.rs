@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The modelled link between the initiator's HCA and the array's: bandwidth each way, latency, per-message overhead.
+//! The modelled link between the initiator's HCA and the array's: bandwidth each way, latency, per-message
+//! overhead.
 
 use gnstor_base::time::{Span, Time};
 use std::sync::Arc;
@@ -20,14 +21,15 @@ impl LinkConfig {
     /// No limit, no latency.
     pub const UNLIMITED: Self = Self { bytes_per_second: 0, latency: Span::ZERO, overhead_bytes: 0 };
 
-    /// The paper's testbed (section 5.1): 200 GbE, 22,118 MB/s goodput. The latency of 1 us one way is modelled: the paper gives none.
-    /// Goodput has the headers taken off already.
+    /// The paper's testbed (section 5.1): 200 GbE, 22,118 MB/s goodput. The latency of 1 us one way is
+    /// modelled: the paper gives none. Goodput has the headers taken off already.
     pub const PAPER_200GBE: Self =
         Self { bytes_per_second: 22_118_000_000, latency: Span::from_ns(1000), overhead_bytes: 0 };
 }
 
-/// Messages up to so many bytes (capsules and responses) are put on the wire together, when they come to [`MOST_OWED`]: every engine writes the wire's
-/// word, and taking its cache line costs more than what such a message takes of the wire.
+/// Messages up to so many bytes (capsules and responses) are put on the wire together, when they come to
+/// [`MOST_OWED`]: every engine writes the wire's word, and taking its cache line costs more than what such a
+/// message takes of the wire.
 const SMALL_BYTES: u64 = 128;
 /// By so much a wire is busier than its word says, for each end. 2 KiB at 200 GbE.
 const MOST_OWED: Span = Span::from_ns(100);
@@ -94,7 +96,7 @@ impl End {
             let before = free.load(Ordering::Relaxed);
             self.owed = owed + takes;
             if self.owed > MOST_OWED {
-                // Added and not booked at a time: whether that is soon or late, it keeps nobody waiting who comes before it.
+                // Added and not booked at a time: whether that is soon or late, it delays no earlier message.
                 free.fetch_add(std::mem::take(&mut self.owed).as_ps(), Ordering::Relaxed);
             }
             before
@@ -122,7 +124,7 @@ mod tests {
         assert_eq!(Link::new(LinkConfig::UNLIMITED).down(Time::from_ns(7), 1 << 20), Time::from_ns(7));
     }
     #[test]
-    fn small_messages_are_paid_for_by_whoever_comes_next() {
+    fn small_messages_are_paid_for_by_the_next_message() {
         let config = LinkConfig { bytes_per_second: 1_000_000_000, latency: Span::ZERO, overhead_bytes: 0 };
         let mut link = Link::new(config);
         let mut other = link.clone();
@@ -135,7 +137,7 @@ mod tests {
         assert_eq!(other.up(Time::ZERO, 10), Time::from_ns(121), "and its own ten before");
         assert_eq!(other.up(Time::ZERO, 1000), Time::from_ns(1121));
         assert_eq!(link.up(Time::ZERO, 1000), Time::from_ns(2121));
-        // One that is for later keeps nobody waiting until then.
+        // A message for later delays no earlier one.
         assert_eq!(link.up(Time::from_ns(4000), 60), Time::from_ns(4060));
         assert_eq!(link.up(Time::from_ns(4000), 60), Time::from_ns(4060));
         assert_eq!(link.up(Time::from_ns(3000), 1000), Time::from_ns(4000));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! mlx5 queue bytes: work requests, completions, doorbells. The CPU's counterpart of `fabric/cuda/fabric/mlx5.h`.
+//! mlx5 queue bytes: work requests, completions, doorbells. The CPU's counterpart of
+//! `fabric/cuda/fabric/mlx5.h`.
 //!
 //! ```text
 //!   SEND, one segment (2 x 16 bytes)            completion (64 bytes), last word stored last
@@ -26,9 +27,11 @@ pub const UAR_BYTES: u64 = 4096;
 pub const UAR_DB0: u64 = 0x800;
 /// Offset of the register for doorbells without a record.
 pub const UAR_NO_RECORD: u64 = 0x600;
-/// Offset of the word that arms a completion queue for an event. Nobody here waits for events: it is not looked at.
+/// Offset of the word that arms a completion queue for an event. The emulated HCA has no events and does not
+/// read it.
 pub const UAR_CQ_ARM: u64 = 0x20;
-/// The doorbell registers of a page: two of two halves each, which drivers ring in turn, and the one without a record.
+/// The doorbell registers of a page: two of two halves each, which drivers ring in turn, and the one without
+/// a record.
 pub const UAR_DOORS: [u64; 5] = [UAR_DB0, 0x900, 0xA00, 0xB00, UAR_NO_RECORD];
 /// `fm_ce_se`: always write a completion.
 pub const CE_CQ_UPDATE: u8 = 0x08;
@@ -205,7 +208,8 @@ impl Cqe64 {
     }
 }
 
-/// The doorbell value of gpunetio and NVSHMEM: be32(producer index << 8), be32(qpn << 8), as stored in memory order.
+/// The doorbell value of gpunetio and NVSHMEM: be32(producer index << 8), be32(qpn << 8), as stored in memory
+/// order.
 pub fn doorbell_value(producer: u16, qpn: u32) -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(U32::new(u32::from(producer) << 8).as_bytes());

@@ -27,7 +27,8 @@ pub enum EngineError {
     Timeout(Duration),
 }
 
-/// A handle on one of the engines that were started together, a thread each. Cloned freely; the engines end with [`EngineThreads`].
+/// A handle on one of the engines that were started together, a thread each. Cloned freely; the engines end
+/// with [`EngineThreads`].
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     jobs: Arc<[Sender<Job>]>,

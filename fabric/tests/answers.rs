@@ -243,7 +243,8 @@ fn an_answer_without_a_receive_is_reported_with_its_response() {
     assert_eq!(seen[0] + lost, 3, "one arrived, the other came back");
 }
 
-/// Whether something is seen that needs this process to get on within 150 ms: on a busy machine it is tried again.
+/// Whether something is seen that needs this process to get on within 150 ms: on a busy machine it is tried
+/// again.
 fn is_seen(mut once: impl FnMut() -> bool) -> bool {
     (0..10).any(|_| once())
 }
@@ -327,7 +328,7 @@ fn what_is_due_overtakes_early_sends() -> bool {
     world.half.push(Down::QpError { qpn: QPN });
     world.launch();
     let mut seen = world.responses();
-    assert_eq!(seen.len(), 120, "also those that were due after the end came");
+    assert_eq!(seen.len(), 120, "the SENDs due after the end came too");
     let place = |tag| seen.iter().position(|&other| other == tag);
     let is_first = place(80) < place(79);
     seen.sort_unstable();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an RC connection promises its owner, in virtual time: an engine without threads, a controller that does what
-//! the test says, and a queue pair in host memory.
+//! What an RC connection promises its owner, in virtual time: an engine without threads, a controller that
+//! does what the test says, and a queue pair in host memory.
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, Remote, TransferId};
 use gnstor_base::region::HostRegion;
@@ -187,7 +187,8 @@ impl World {
         self.memory.word32(DBR).store(u32::from(posted).to_be(), Ordering::Release);
     }
 
-    /// Steps until the engine has looked at the host queue once: it does at every sixteenth step. Returns whether there was work.
+    /// Steps until the engine has looked at the host queue once: it does at every sixteenth step. Returns
+    /// whether there was work.
     fn turn(&mut self, now: Time) -> bool {
         (0..16).fold(false, |worked, _| self.engine.step(now) || worked)
     }
@@ -284,7 +285,8 @@ fn an_acknowledgement_takes_the_link_both_ways() {
 fn a_response_is_never_seen_before_it_is_due() {
     let mut w = World::new(SLOW);
     w.receives(4);
-    // The SSD is done 5 us after the start; 4,096 bytes of data and 16 of response take the link, then the latency.
+    // The SSD is done 5 us after the start; 4,096 bytes of data and 16 of response take the link, then the
+    // latency.
     let response = w.respond(1, Time::from_ns(5000), 4096);
     w.told().on_submit.push_back(vec![response]);
     w.post(1, false);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the engine makes of requests that are no plain SENDs: a half that reports what the test says, and what it is told.
+//! What the engine makes of requests that are no plain SENDs: a half that reports what the test says, and
+//! what it is told.
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
@@ -97,7 +98,8 @@ impl World {
         Self { engine, _half: half, script, capsules }
     }
 
-    /// Reports requests of these kinds, all signalled, from index `from` on; returns what the queue pair was told.
+    /// Reports requests of these kinds, all signalled, from index `from` on; returns what the queue pair was
+    /// told.
     fn report(&mut self, from: u32, kinds: &[u32]) -> (Vec<Short>, bool) {
         let entry = |(index, &kind)| UpEntry { kind, qpn: QPN, index, flags: UP_SIGNALLED, ..UpEntry::default() };
         self.script.told().up.extend((from..).zip(kinds).map(entry));
@@ -125,7 +127,7 @@ fn a_dump_completes_behind_the_sends_before_it() {
     let done = |range: std::ops::Range<u16>| range.map(|i| (DONE, 0, i)).collect::<Vec<_>>();
     assert_eq!(w.report(0, &[UP_SEND, UP_DUMP, UP_SEND, UP_DUMP]), (done(0..4), false));
     w.engine.set_silent(0, true);
-    assert_eq!(w.report(4, &[UP_DUMP, UP_SEND, UP_DUMP]), (done(4..5), false), "nobody acknowledges the SEND");
+    assert_eq!(w.report(4, &[UP_DUMP, UP_SEND, UP_DUMP]), (done(4..5), false), "a silent SSD acknowledges no SEND");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The two measures of a late response, in virtual time: an artificial delay of the emulator before the model sees a command, or
-//! before it hears of a write's data, is invisible to the first measure and counted by the second.
+//! The two measures of a late response, in virtual time: an artificial delay of the emulator before the model
+//! sees a command, or before it hears of a write's data, is invisible to the first measure and counted by the
+//! second.
 
 use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Remote, Reply, TransferId};
 use gnstor_base::region::HostRegion;
@@ -22,8 +23,8 @@ const DELAY: Span = Span::from_ns(100_000);
 /// Both clocks begin here.
 const START: Time = Time::from_ns(1_000_000);
 
-/// An SSD that takes [`SERVICE`] for a command, from when it is told of it or of its data. It asks for every step, so that its
-/// clock follows the engine's.
+/// An SSD that takes [`SERVICE`] for a command, from when it is told of it or of its data. It asks for every
+/// step, so that its clock follows the engine's.
 struct Ssd {
     region: Arc<HostRegion>,
     queue: QueueKey,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A key that was invalidated opens nothing from its completion on: neither for what comes, nor for what was under way on any ring.
+//! A key that was invalidated opens nothing from its completion on: neither for what comes, nor for what was
+//! under way on any ring.
 
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Choice, Device, Residency};
@@ -85,14 +86,14 @@ fn a_wait_ends_when_every_ring_has_done_what_it_was_asked_before() {
     let mut w = World::new();
     w.pull(1, 1);
     let wait = w.halves[0].settle();
-    assert!(!w.halves[0].settled(wait), "nobody has seen it yet");
+    assert!(!w.halves[0].settled(wait), "no half has seen it yet");
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
     assert!(!w.halves[0].settled(wait), "a copy is in the ring");
     w.launch();
     assert!(!w.halves[0].settled(wait), "its end was not heard");
     assert_eq!(w.heard(1), [(UP_DONE, 1, COPY_OK)]);
     assert!(!w.halves[0].settled(wait), "the other ring's ping was not heard");
-    assert!(w.heard(0).is_empty(), "the pings are nobody else's");
+    assert!(w.heard(0).is_empty(), "the engine does not see the half's pings");
     assert!(w.halves[0].settled(wait));
 }
 
@@ -141,7 +142,7 @@ fn waits_that_begin_during_another_end_too() {
 }
 
 #[test]
-fn a_half_that_is_gone_keeps_nobody_waiting() {
+fn a_half_that_is_gone_keeps_no_other_half_waiting() {
     let mut w = World::new();
     w.halves.truncate(1);
     let wait = w.halves[0].settle();

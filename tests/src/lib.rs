@@ -55,7 +55,7 @@ pub fn within<R: Send + 'static>(limit: Duration, body: impl FnOnce() -> R + Sen
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Whether the long forms of the tests are asked for: `GNSTOR_LONG=1`, as `.ci/run` sets it.
+/// Whether the long forms of the tests are asked for: `GNSTOR_LONG=1`.
 pub fn long() -> bool {
     std::env::var_os("GNSTOR_LONG").is_some_and(|value| !value.is_empty())
 }

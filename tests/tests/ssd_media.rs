@@ -57,7 +57,7 @@ fn ssds_that_do_not_fit_or_do_not_come_up_leave_no_file() {
         let up = |extra: &[&str]| gnstor(&[&["up", "--listen", ANY, "--data", data], extra].concat());
         up(&["--ssd-size", "12TiB"]).failed(&["ssd-0.gns", "disk space", "--sparse"]);
         assert!(none_left(), "a file is left of an SSD that does not fit");
-        up(&["--ssd-size", "100TiB", "--sparse"]).failed(&["ssd-0.gns"]);
+        up(&["--ssd-size", "100TiB", "--sparse"]).failed(&["SSD 0", "16 TiB"]);
         assert!(none_left(), "a file is left of an SSD that cannot be");
         // The second one is a folder: the first was made, and is taken back.
         let plan = |name: &str| Plan {

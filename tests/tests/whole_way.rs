@@ -199,7 +199,7 @@ fn impossible_volumes_are_refused_in_a_sentence() {
         // The array is full to the last block, and not one more.
         let rest = SSD_BYTES - (1 << 20);
         make("rest", rest, 2).unwrap();
-        assert_error(make("more", 4096, 1), libc::ENOSPC, &["0 bytes free"]);
+        assert_error(make("more", 4096, 1), libc::ENOSPC, &["at most 0 bytes fit"]);
         me.delete("rest").unwrap();
         make("more", 4096, 1).unwrap();
     });

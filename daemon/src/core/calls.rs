@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The calls of `gnstor.proto`: what each checks against the state, and the entry it wants on the SSDs.
 
+use super::capacity::Layout;
 use super::request::{Create, Request, RequestId, Rights, VolumeName};
 use super::volume::{Action, DELETE_MARK, Purpose, Stage, Then, Volume};
 use super::{Core, Reply, Ticket};
@@ -116,21 +117,6 @@ impl Core {
             );
             return self.fail(ticket, InvalidArgument, message);
         }
-        // Thin provisioning is not offered: every block of every volume has its place reserved.
-        let used: u64 = self.volumes.values().map(|v| v.entry.capacity_blocks * u64::from(v.entry.replicas)).sum();
-        let wanted = request.capacity_blocks * u64::from(replicas);
-        let free = self.array_blocks.saturating_sub(used);
-        if wanted > free {
-            let message = format!(
-                "volume {name} does not fit: it takes {} bytes ({replicas} x {}) and the array has {} bytes free of \
-                 {}; use a smaller capacity, fewer replicas, or delete volumes",
-                wanted << BLOCK_SHIFT,
-                request.capacity_blocks << BLOCK_SHIFT,
-                free << BLOCK_SHIFT,
-                self.array_blocks << BLOCK_SHIFT
-            );
-            return self.fail(ticket, ResourceExhausted, message);
-        }
         let Some((vid, past)) = self.past.lowest_free(now, |vid| self.volumes.contains_key(&vid)) else {
             let message = format!(
                 "volume {name} cannot be created: no volume id is free, each of the 65,534 is in use or still being \
@@ -138,8 +124,13 @@ impl Core {
             );
             return self.fail(ticket, ResourceExhausted, message);
         };
-        self.clients.note(request.client);
         let generation = self.generation(past.generation);
+        let (chunk_shift, factor) = (request.chunk_shift, self.factor(vid, generation));
+        let layout = Layout { vid, factor, chunk_shift, replicas };
+        if let Some(message) = self.lacks_room(name, layout, request.capacity_blocks) {
+            return self.fail(ticket, ResourceExhausted, message);
+        }
+        self.clients.note(request.client);
         let entry = VolumeEntry {
             vid,
             generation,
@@ -150,8 +141,8 @@ impl Core {
             labels: request.labels.clone(),
             capacity_blocks: request.capacity_blocks,
             replicas,
-            chunk_shift: request.chunk_shift,
-            factor: self.factor(vid, generation),
+            chunk_shift,
+            factor,
             owner: request.client,
             any_reader: false,
             readers: Vec::new(),
@@ -162,9 +153,33 @@ impl Core {
             limits: request.limits,
         };
         self.names.insert(entry.name.clone(), vid);
+        if let Some(capacity) = &mut self.capacity {
+            capacity.reserve(&entry);
+        }
         self.volumes.insert(vid, Volume::new(entry.clone(), Stage::Creating));
         let purpose = Purpose::Create { ticket, request, attempt };
         self.begin(vid, Action::Add(Arc::new(entry)), purpose, self.every_ssd());
+    }
+
+    /// A sentence if a volume cannot be written whole. Every block of every volume is reserved: there is no thin
+    /// provisioning.
+    fn lacks_room(&self, name: &VolumeName, layout: Layout, blocks: u64) -> Option<String> {
+        let capacity = self.capacity.as_ref()?;
+        let replicas = layout.replicas;
+        if capacity.has_holes(replicas) {
+            return Some(format!(
+                "volume {name} cannot be created: with {replicas} replicas some of its blocks have no SSD, because the                  fleet map has lost SSDs; use more replicas"
+            ));
+        }
+        if capacity.fits(layout, blocks) {
+            return None;
+        }
+        let largest = capacity.largest(layout) << BLOCK_SHIFT;
+        Some(format!(
+            "volume {name} of {} bytes with {replicas} replicas does not fit: at most {largest} bytes fit now; use a \
+             smaller capacity, fewer replicas, or delete volumes",
+            blocks << BLOCK_SHIFT
+        ))
     }
 
     /// The generation after `last`, which is 0 where none is known: once its sweep is done an SSD may have forgotten a

@@ -12,6 +12,7 @@
 //! other are not. Whoever drives the core passes `now` in milliseconds of a clock that never goes back.
 
 mod calls;
+mod capacity;
 mod delete;
 mod effect;
 pub mod failure;
@@ -22,6 +23,7 @@ mod round;
 mod start;
 mod volume;
 
+use capacity::Capacity;
 pub use effect::{Answer, Command, CommandId, Effect, Reply, Stop, Ticket};
 use failure::Failure;
 use gnstor_proto::placement::DEFAULT_GROUPS;
@@ -99,7 +101,10 @@ enum Owner {
 pub struct Core {
     config: CoreConfig,
     ssds: u16,
-    array_blocks: u64,
+    /// Capacity of each SSD in blocks.
+    ssd_blocks: Vec<u64>,
+    /// What the volumes reserve; known from the moment the SSDs' tables are read.
+    capacity: Option<Capacity>,
     phase: Phase,
     term: u64,
     map: Arc<[u8]>,
@@ -123,7 +128,8 @@ impl Core {
         let mut core = Self {
             config,
             ssds: count,
-            array_blocks: capacities.iter().map(|bytes| bytes >> BLOCK_SHIFT).sum(),
+            ssd_blocks: capacities.iter().map(|bytes| bytes >> BLOCK_SHIFT).collect(),
+            capacity: None,
             phase: Phase::Starting(start::Start::new(count)),
             term: 0,
             map: Arc::from([]),

@@ -243,6 +243,9 @@ impl Core {
         let volume = self.volumes.remove(&vid).expect("the volume that goes");
         assert!(volume.round.is_none(), "a volume does not go while it changes");
         self.names.remove(&volume.entry.name);
+        if let Some(capacity) = &mut self.capacity {
+            capacity.release(vid);
+        }
         self.past.retire(&volume.entry, volume.last_version, now + rest_ms);
         for (ticket, request) in volume.queue {
             if self.tickets.contains_key(&ticket) {

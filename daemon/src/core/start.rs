@@ -15,8 +15,10 @@
 //! * **Settle**: the highest version of each entry wins; where SSDs differ it is proposed to all of them again under a
 //!   version above all seen; deletions are finished.
 
+use super::capacity::Capacity;
 use super::volume::{DELETE_MARK, Purpose, Stage, Volume};
 use super::{Answer, Command, Core, Effect, Owner, Phase, Stop};
+use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
@@ -242,6 +244,7 @@ impl Core {
         map.term = term;
         self.term = term;
         self.map = map.encode().into();
+        self.capacity = Some(Capacity::new(map, &self.ssd_blocks));
         Ok(())
     }
 
@@ -260,7 +263,20 @@ impl Core {
                 return self.stop(stop);
             }
         }
+        self.warn_of_overcommitted();
         self.start_settled();
+    }
+
+    /// The daemon serves volumes that do not fit (a lost SSD, or an older daemon that made them): it creates no more.
+    fn warn_of_overcommitted(&self) {
+        let ssds = self.capacity.iter().flat_map(Capacity::ssds);
+        for (ssd, blocks) in (0u16..).zip(ssds).filter(|(_, blocks)| blocks.reserved > blocks.capacity) {
+            let (reserved, capacity) = (blocks.reserved << BLOCK_SHIFT, blocks.capacity << BLOCK_SHIFT);
+            tracing::warn!(
+                ssd,
+                "the volumes reserve {reserved} bytes of an SSD of {capacity}: it is full before they are; delete volumes"
+            );
+        }
     }
 
     fn adopt(&mut self, now: u64, vid: Vid, copies: &BTreeMap<u16, VolumeEntry>) -> Result<(), Stop> {
@@ -282,6 +298,9 @@ impl Core {
                  made them",
                 winner.name
             )));
+        }
+        if let Some(capacity) = &mut self.capacity {
+            capacity.reserve(&winner);
         }
         let marked = |e: &VolumeEntry| e.deleting || e.lease_epoch == DELETE_MARK;
         let mut volume = Volume::new(winner.clone(), Stage::Active);

@@ -168,7 +168,7 @@ fn every_error_of_create() {
         ] {
             refused(c.create(bad).await, Code::InvalidArgument, word);
         }
-        refused(c.create(with(|r| r.capacity_bytes = 2 << 30)).await, Code::ResourceExhausted, "4294967296 bytes");
+        refused(c.create(with(|r| r.capacity_bytes = 2 << 30)).await, Code::ResourceExhausted, "does not fit: at most");
         let request = CreateRequest { request_id: vec![7; 16], ..wish("b") };
         let first = c.create(request.clone()).await.unwrap();
         assert_eq!(c.create(request).await.unwrap(), first);

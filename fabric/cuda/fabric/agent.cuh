@@ -142,7 +142,7 @@ GN_DEV gn_u32 early_in(const agent_smem& s, gn_u64 early, gn_u32 at, gn_u64 now)
   return early >> at & 1u ? due_in(s.early[at][UNTIL_WORD], now, EARLY_LOOK_NS) : (gn_u32)NOT_SOON;
 }
 
-// Delivers those SENDs of `early` that are due next, if that is soon; the whole warp. Returns those that are left.
+// Delivers the SENDs of `early` that are due next, if that is soon; the whole warp. Returns the others.
 GN_DEV gn_u64 early_pass(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u64 early) {
   gn_u64 now = now_ns();
   gn_u32 at = lane_id(), in = early_in(s, early, at, now), other = early_in(s, early, at + 32, now);
@@ -185,7 +185,7 @@ GN_DEV gn_u32 early_room(gn_u64 early) { return EARLY - (gn_u32)__popcll(early);
 GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
   answer_turn turn;
   gn_u64 early = 0;
-  gn_u32 left = 0;  // of the messages in hand, those that wait for the early ones before them
+  gn_u32 left = 0;  // messages in hand that wait for the early ones before them
   for (;;) {
     gn_u32 count = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0);
     bool waiting = answer_pass(a, ring, s.count, s.answers, turn);
@@ -205,7 +205,7 @@ GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
       for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.message[lane_id()][k];
     __syncwarp();
     if (!left) early = put_aside(s, d, mine, early);
-    // The end of a queue pair, and the ping of whoever waits for what is under way, come behind what came before them. A ping that measures the
+    // The end of a queue pair, and the ping of a wait for work in flight, come behind what came before them. A ping that measures the
     // clock waits for nothing.
     bool follows = mine && is_rare(d) && (down_op(d) != DOWN_PING || down_tag(d) == 0);
     left = early && __any_sync(0xffffffffu, follows) ? __ballot_sync(0xffffffffu, mine) : 0u;

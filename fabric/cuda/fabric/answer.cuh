@@ -23,8 +23,8 @@ struct answer_table {
 // What the responder's warp keeps in its registers.
 struct answer_turn {
   gn_u32 head = 0;                // of the ring of ready slots
-  gn_u32 first = 0;               // where to begin to look among those that wait; goes round, so that each has its turn
-  gn_u64 next_due = ~0ull;        // of those that wait
+  gn_u32 first = 0;               // the next look at waiting slots begins here; it goes round
+  gn_u64 next_due = ~0ull;        // of the waiting slots
 };
 
 // Position of the `n`-th set bit.
@@ -101,7 +101,7 @@ GN_DEV gn_u32 copy_status(gn_u32 word) {
   return word & ANSWER_BAD_SUM ? (gn_u32)COPY_BAD_SUM : (gn_u32)COPY_OK;
 }
 
-// Puts the lanes' slots that are not due among those that wait.
+// Marks the lanes' slots that are not due as waiting.
 GN_DEV void put_back(answer_table& t, answer_turn& turn, gn_u32 slot, bool back, gn_u64 due) {
   if (back) mem::or_acqrel_cta(&t.waiting[slot / 32], 1u << slot % 32);
   gn_u64 soonest = back ? due : ~0ull;

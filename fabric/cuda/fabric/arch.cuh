@@ -160,7 +160,7 @@ GN_DEV void ld_poll2_sys(const gn_u64* p, gn_u64& a, gn_u64& b) {
                : "=l"(a), "=l"(b) : "l"(__cvta_generic_to_global(p)) : "memory");
 }
 
-/// One 16-byte store of two words that each carry a phase bit: whoever sees a word sees that word, and nothing more. Global memory,
+/// One 16-byte store of two words that each carry a phase bit: a reader that sees a word sees that word, and nothing more. Global memory,
 /// 16-byte aligned.
 GN_DEV void st_poll2_sys(gn_u64* p, gn_u64 a, gn_u64 b) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "l"(a), "l"(b) : "memory");

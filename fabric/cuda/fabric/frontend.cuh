@@ -8,7 +8,7 @@
 
 namespace gn { namespace hca {
 
-// The doorbell registers of a page, in the order in which they are looked at. The last one's value is all there is: with it nobody
+// The doorbell registers of a page, in the order in which they are looked at. The last one's value is all there is: with it no client
 // writes the record.
 enum : gn_u32 { DOORS = 5, NO_RECORD = 4 };
 // Passes from one look at all registers to the next, while a queue's owner rings the first only. Looking at five costs five accesses,
@@ -27,7 +27,7 @@ GN_DEV gn_u32 doors(const qp_ctx& qp, bool all) { return all || qp.many_doors ? 
 // What one look at a queue pair's registers has found.
 struct kick {
   gn_u64 value = 0;       // of the first register
-  bool is_new = false;    // any of those that were looked at
+  bool is_new = false;    // any of the registers read
   bool is_plain = false;  // only the first, with an index in it, as nearly all are
 };
 
@@ -74,7 +74,7 @@ GN_DEV gn_u32 take_kicks(qp_ctx& qp, bool all) {
   return pi;
 }
 
-// The same where all there is to take is an index in the first register, which has been read. The record is looked at when that has been served: nobody
+// The same where all there is to take is an index in the first register, which has been read. The record is looked at when that has been served: no client
 // waits for it then.
 GN_DEV gn_u32 take_plain(qp_ctx& qp, gn_u64 value) {
   gn_u32 pi = newer_index(value, qp.sq_head);

@@ -93,7 +93,7 @@ GN_DEV void release_held(const agent_args& a, qp_ctx& qp) {
       gn_u32 which = base + (gn_u32)__ffs((int)todo) - 1;
       held_ctx* place = held_place(a, which);
       gn_u8 *to = (gn_u8*)place->to, *from = held_data(a, which);
-      // Byte by byte: nobody waits for speed here, and what the front end keeps in registers every thread of the agent has to have.
+      // Byte by byte: speed does not matter here, and registers of the front end cost registers of every agent thread.
       for (gn_u32 i = lane_id(); i < place->bytes; i += 32) to[i] = mem::ld_relaxed_gpu(from + i);
       __syncwarp();
       if (lane_id() == 0) mem::st_release_gpu(&place->state, (gn_u32)HELD_FREE);

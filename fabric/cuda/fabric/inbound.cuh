@@ -60,14 +60,14 @@ GN_DEV message message_of(const down_work& d) {
 }
 
 // How long before it is due an answer is looked at, and a SEND. How long the way from there takes until it can be seen, a little short; what is left is
-// waited for just before. How long the first of those that go together waits for the others at most.
+// waited for just before. Messages of one batch wait for each other at most TOGETHER_NS.
 enum : gn_u32 { ANSWER_NS = 2800, EARLY_LOOK_NS = 3200, WAY_NS = 1900, TOGETHER_NS = 700, NOT_SOON = 0xffffffffu };
 // What passes from there until the completion is seen, at least: the fence between waits for other warps' stores too, so it is measured (`counts`).
 enum : gn_u32 { PUBLISH_NS = 800, PUBLISH_TO_HOST_NS = 1500, PUBLISH_MOST_NS = 4000, STORE_NS = 250 };
 // How soon something is due: nanoseconds from `now` on, or NOT_SOON.
 GN_DEV gn_u32 due_in(gn_u64 until, gn_u64 now, gn_u32 look) { return until > now + look ? (gn_u32)NOT_SOON : until > now ? (gn_u32)(until - now) : 0u; }
 
-// Whether the lane's is one of those that go next, by how soon all of them are due; the whole warp.
+// Whether the lane's message goes next, by how soon all of them are due; the whole warp.
 GN_DEV bool goes_next(gn_u32 in) {
   gn_u32 first = __reduce_min_sync(0xffffffffu, in);
   if (first < WAY_NS) first = WAY_NS;
@@ -255,7 +255,7 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
     last = fill_cqe(e, owner, completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
   }
   __syncwarp();
-  // Towards the host a fence waits for whatever crosses PCIe: only where somebody there looks.
+  // Towards the host a fence waits for all that crosses PCIe: only where a reader is there.
   if (to_host) mem::fence_release_sys();
   else mem::fence_release_gpu();
   // Where it took less than was thought, the rest is waited for here: nothing is seen before it is due.
@@ -272,7 +272,7 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   }
   position = __shfl_sync(0xffffffffu, position, 0);
   __syncwarp();
-  if (complete) mem::st_fenced_sys(&e->counter_own, last);  // pairs with the acquire of whoever polls the queue
+  if (complete) mem::st_fenced_sys(&e->counter_own, last);  // pairs with the acquire of the queue's poller
   if (r.stage) send_report(ring, r, position);
   gn_u64 seen = now_ns();
   if (deliver) count_response(n, m, seen);

@@ -25,7 +25,7 @@ enum : gn_u32 {
 enum : gn_u32 { WQEBB = 64, WQEBB_SHIFT = 6, DS_BYTES = 16, CQE_BYTES = 64 };
 enum : gn_u32 { INLINE_FLAG = 0x80000000u, BYTE_COUNT_MASK = 0x7fffffffu };
 // A doorbell page has two registers of two halves each, which drivers ring in turn, and one for doorbells without a record. The word
-// at +20h arms a completion queue for an event: nobody here waits for events, so it is not looked at.
+// at +20h arms a completion queue for an event: the emulated HCA has no events and does not read it.
 enum : gn_u32 {
   UAR_BYTES = 4096, UAR_CQ_ARM = 0x20, UAR_NO_RECORD = 0x600, UAR_DB0 = 0x800, UAR_DB1 = 0x900, UAR_DB2 = 0xa00, UAR_DB3 = 0xb00,
 };

@@ -15,7 +15,7 @@ struct alignas(16) up_stage {
 };
 
 // Reserves `n` consecutive positions; called by one lane, whose __syncwarp hands the result's ordering to the others. The Rust half
-// takes entries in order, so nobody waits between this and his store: what he waits for, he waits for before.
+// takes entries in order, so a producer does not wait between this and its store: it waits before.
 // Waits while the ring is full: the Rust half always drains it, whatever else it waits for.
 GN_DEV gn_u32 up_reserve(ring_ctx& ring, gn_u32 n) {
   gn_u32 first = mem::add_relaxed_cta(&ring.up_tail, n);

@@ -229,7 +229,7 @@ GN_DEV void stage_work(const qp_ctx& qp, const work& w, gn_u64* entry) {
     case UP_WRITE:
     case UP_READ: describe_rdma(qp, w, entry); break;
     case UP_LOCAL_INVAL: entry[UP_ARG] = immediate(qp, w); break;
-    // One byte is as good as all: nobody sees them, and what they wait for is ordered before the request was read.
+    // One byte is as good as all: no client sees them, and what they wait for is ordered before the request was read.
     case UP_DUMP:
       if (w.bytes) entry[UP_ARG] = mem::ld_relaxed_sys((const gn_u8*)w.laddr);
       break;

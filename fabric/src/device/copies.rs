@@ -24,7 +24,8 @@ mod entry {
 
 #[expect(unsafe_code, reason = "forwards to the C++ entry")]
 unsafe extern "C" fn gn_gather(parts: *mut c_void) {
-    // SAFETY: called by the CPU runtime with the launch's argument, a table of parts that outlives the launch.
+    // SAFETY: called by the CPU runtime with the launch's argument, a table of parts that outlives the
+    // launch.
     unsafe { entry::gn_gather(parts) }
 }
 
@@ -51,7 +52,8 @@ const THREADS_HOST: u32 = 32;
 const BLOCKS_HOST: usize = 16;
 /// What every offset and length is a multiple of: bytes that a thread copies at once.
 const ALIGN: u64 = 16;
-/// A kernel may find no room beside those that are resident. They have deadlines of their own, and this one is longer than they should take.
+/// Resident kernels may leave no room for another one. They have deadlines of their own, which are shorter
+/// than this one.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Bytes to be copied, at these places of host and device memory. Multiples of 16, all of them.
@@ -104,8 +106,8 @@ impl std::fmt::Debug for Copier {
 }
 
 impl Copier {
-    /// A copier for lists of up to `most` segments of `host`, which it maps. Before kernels are resident: it loads its own. Where the driver
-    /// has no batch of copies, a kernel copies.
+    /// A copier for lists of up to `most` segments of `host`, which it maps. Before kernels are resident: it
+    /// loads its own. Where the driver has no batch of copies, a kernel copies.
     ///
     /// # Errors
     /// Memory and driver errors.
@@ -151,7 +153,8 @@ impl Copier {
     /// Copies from the host memory to `memory`; all is there when it returns. Segments must not overlap.
     ///
     /// # Errors
-    /// [`DeviceError::Copy`]: the list is not right, and nothing was copied. [`DeviceError::Timeout`]; driver errors.
+    /// [`DeviceError::Copy`]: the list is not right, and nothing was copied. [`DeviceError::Timeout`]; driver
+    /// errors.
     pub fn to_device(&mut self, memory: &DeviceMem, segments: &[Segment]) -> Result<(), DeviceError> {
         self.copy(memory, segments, true)
     }
@@ -287,7 +290,8 @@ impl Drop for Copier {
     fn drop(&mut self) {
         let Some(stream) = self.stream.take() else { return };
         if self.stuck {
-            // Its kernel may begin at any time: stream, device and the host memory that it has mapped are there for ever.
+            // Its kernel may begin at any time: stream, device and the host memory that it has mapped are
+            // there for ever.
             std::mem::forget((stream, Arc::clone(&self.device)));
         } else if let Backend::Cuda(gpu) = &self.device.backend {
             gpu.end_stream(stream);
@@ -357,7 +361,8 @@ mod tests {
         Segment { host, device, bytes }
     }
 
-    /// Not in order; neighbours, one of 16 bytes, one of a part and a bit, an empty one, the last bytes of both.
+    /// Not in order; neighbours, one of 16 bytes, one of a part and a bit, an empty one, the last bytes of
+    /// both.
     fn several() -> Vec<Segment> {
         vec![
             segment(8192, 4096, 4096),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A CUDA GPU through the driver API, loaded at run time: no build needs CUDA, and a machine without it says so.
+//! A CUDA GPU through the driver API, loaded at run time: no build needs CUDA, and a machine without it says
+//! so.
 #![expect(unsafe_code, reason = "driver API calls")]
 
 mod copies;
@@ -29,7 +30,8 @@ pub(super) struct CudaDevice {
     mapped: Mutex<HashMap<RegionId, (Arc<HostRegion>, u64)>>,
 }
 
-// SAFETY: CUDA handles may be used from any thread that has made the context current, which every call here does first.
+// SAFETY: CUDA handles may be used from any thread that has made the context current, which every call here
+// does first.
 unsafe impl Send for CudaDevice {}
 // SAFETY: the driver API is thread-safe; the maps are behind mutexes.
 unsafe impl Sync for CudaDevice {}
@@ -98,8 +100,8 @@ impl CudaDevice {
         // SAFETY: a plain allocation, zeroed before anybody sees it.
         unsafe {
             let address = result::malloc_sync(bytes.max(1)).map_err(failed)?;
-            // In the stream of the copies, and waited for: a memset of device memory returns before it is done, whatever its name says, and one
-            // in another stream would wipe out what is written next.
+            // In the stream of the copies, and waited for: a memset of device memory returns before it is
+            // done, whatever its name says, and one in another stream would wipe out what is written next.
             result::memset_d8_async(address, 0, bytes, self.copy_stream).map_err(named("cuMemsetD8Async"))?;
             result::stream::synchronize(self.copy_stream).map_err(named("cuStreamSynchronize"))?;
             Ok(address)
@@ -118,9 +120,10 @@ impl CudaDevice {
 
     pub(super) fn write(&self, address: u64, data: &[u8]) -> Result<(), DeviceError> {
         self.enter()?;
-        // The plain copy returns when pageable memory has been staged, which may be before the device has it: whoever told a
-        // running kernel then would tell it too early. The end of the stream is the end of the copy.
-        // SAFETY: the caller's allocation holds the range (checked by DeviceMem); `data` is there until the stream is done.
+        // The plain copy returns when pageable memory has been staged, which may be before the device has it:
+        // a caller that told a running kernel then would tell it too early. The end of the stream is the end
+        // of the copy. SAFETY: the caller's allocation holds the range (checked by DeviceMem); `data` is
+        // there until the stream is done.
         unsafe {
             result::memcpy_htod_async(address, data, self.copy_stream).map_err(named("cuMemcpyHtoDAsync"))?;
             result::stream::synchronize(self.copy_stream).map_err(named("cuStreamSynchronize"))
@@ -182,7 +185,8 @@ impl CudaDevice {
         let name = CString::new(kernel.name).expect("kernel names have no NUL");
         // SAFETY: the module is loaded and stays so.
         let function = unsafe { result::module::get_function(module, name) }.map_err(named("cuModuleGetFunction"))?;
-        // SAFETY: the function above. Loading it now: under lazy loading its first launch would wait for a resident kernel.
+        // SAFETY: the function above. Loading it now: under lazy loading its first launch would wait for a
+        // resident kernel.
         unsafe { sys::cuFuncLoad(function) }.result().map_err(named("cuFuncLoad"))?;
         self.functions.lock().expect("no panic while held").insert(kernel.name, function);
         Ok(function)
@@ -208,7 +212,8 @@ impl CudaDevice {
                 .result()
                 .map_err(|e| DeviceError::Kernel { kernel: launch.kernel.name, cause: e.to_string() })?;
         }
-        // SAFETY: every kernel of this project takes one pointer; the launch's argument is device memory that outlives it.
+        // SAFETY: every kernel of this project takes one pointer; the launch's argument is device memory that
+        // outlives it.
         unsafe {
             result::launch_kernel(
                 function,
@@ -343,8 +348,8 @@ impl Drop for CudaDevice {
         if self.enter().is_err() {
             return;
         }
-        // SAFETY: handles made in this struct, destroyed once; nothing is resident: `run` returns only when its kernels have ended
-        // or the context is broken.
+        // SAFETY: handles made in this struct, destroyed once; nothing is resident: `run` returns only when
+        // its kernels have ended or the context is broken.
         unsafe {
             for (region, _) in self.mapped.lock().expect("no panic while held").values() {
                 let _ = sys::cuMemHostUnregister(region.address() as *mut c_void);

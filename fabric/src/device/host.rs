@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The CPU as the device: agent and client are two grids of one scheduler (`fabric/simt`), on the calling thread.
+//! The CPU as the device: agent and client are two grids of one scheduler (`fabric/simt`), on the calling
+//! thread.
 #![expect(unsafe_code, reason = "calls the C++ runtime that executes device code")]
 
 use super::{AgentWords, DeviceError, Launch, Residency};
@@ -109,8 +110,8 @@ fn run_grids(grids: &[Grid], kernel: &'static str, deadline: Duration) -> Result
     };
     options.deadline_ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
     let mut result = RunResult { yields: 0, switches: 0, os_yields: 0, failure: 0, reserved: 0, message: [0; 512] };
-    // SAFETY: the grids' bodies are kernels that take one pointer, which each launch provides; all memory they use stays
-    // allocated during the call, which returns only when every lane has ended or been dropped.
+    // SAFETY: the grids' bodies are kernels that take one pointer, which each launch provides; all memory
+    // they use stays allocated during the call, which returns only when every lane has ended or been dropped.
     let code = unsafe { gn_simt_run(grids.as_ptr(), grids.len(), &raw const options, &raw mut result) };
     if code == GN_SIMT_OK {
         return Ok(());

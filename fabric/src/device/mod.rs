@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where device code runs: a CUDA GPU, or the CPU, which compiles the same headers and runs their lanes as fibers.
+//! Where device code runs: a CUDA GPU, or the CPU, which compiles the same headers and runs their lanes as
+//! fibers.
 //!
-//! A launch always has two parts: the HCA's agent, which is resident only as long as the launch lasts, and the client's kernel.
-//! The agent has reported in before the client starts, and is asked to end when the client has.
+//! A launch always has two parts: the HCA's agent, which is resident only as long as the launch lasts, and
+//! the client's kernel. The agent has reported in before the client starts, and is asked to end when the
+//! client has.
 
 mod copies;
 mod cuda;
@@ -119,7 +121,8 @@ pub struct Launch {
     pub args: u64,
 }
 
-/// The words by which a launch and its agent talk; in host memory, next to each other for every pair of rings.
+/// The words by which a launch and its agent talk; in host memory, next to each other for every pair of
+/// rings.
 #[derive(Debug)]
 pub struct AgentWords<'a> {
     /// Stored by the host (or the last client block): the launch number asks the agent to end.
@@ -148,7 +151,8 @@ pub enum Residency {
     /// Two kernels on two streams.
     #[default]
     TwoKernels,
-    /// One grid, for tools that never run two kernels at once. The client launch holds the agent's blocks too.
+    /// One grid, for tools that never run two kernels at once. The client launch holds the agent's blocks
+    /// too.
     OneGrid,
 }
 
@@ -261,8 +265,8 @@ impl Device {
         }
     }
 
-    /// How many blocks of `kernel` can be on the device at once beside an agent of `agent_blocks` blocks. On the CPU, any number: each lane
-    /// is a fiber.
+    /// How many blocks of `kernel` can be on the device at once beside an agent of `agent_blocks` blocks. On
+    /// the CPU, any number: each lane is a fiber.
     ///
     /// # Errors
     /// Driver errors.
@@ -279,8 +283,8 @@ impl Device {
         }
     }
 
-    /// Whether `address..address + bytes` is memory of this device, whoever allocated it; says what else it is. On the CPU, any that is
-    /// not null: the device's memory is the process's.
+    /// Whether `address..address + bytes` is memory of this device, with any allocator; an error says what
+    /// else it is. On the CPU, any that is not null: the device's memory is the process's.
     ///
     /// # Errors
     /// [`DeviceError::Memory`]: it is not.
@@ -295,12 +299,12 @@ impl Device {
         }
     }
 
-    /// Runs `client` beside `agent` and returns when both have ended. In [`Residency::OneGrid`] only `client` is launched: its
-    /// grid holds both.
+    /// Runs `client` beside `agent` and returns when both have ended. In [`Residency::OneGrid`] only `client`
+    /// is launched: its grid holds both.
     ///
     /// # Errors
-    /// [`DeviceError::Timeout`] when the agent did not report in, or the client did not end within `deadline`;
-    /// [`DeviceError::Kernel`] when device code failed.
+    /// [`DeviceError::Timeout`] when the agent did not report in, or the client did not end within
+    /// `deadline`; [`DeviceError::Kernel`] when device code failed.
     pub fn run(
         &self,
         agent: &Launch,

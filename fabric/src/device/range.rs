@@ -6,7 +6,8 @@ use super::{Backend, Device, DeviceError};
 use gnstor_base::region::HostRegion;
 use std::sync::{Arc, Mutex};
 
-/// Device addresses, with memory behind the first of them, which holds anything. The rest may be named (registered, say) but not touched.
+/// Device addresses, with memory behind the first of them, which holds anything. The rest may be named
+/// (registered, say) but not touched.
 pub struct DeviceRange {
     device: Arc<Device>,
     address: u64,

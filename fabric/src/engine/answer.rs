@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Answers: the data of a command and its response. A half that can sends the response itself when it has copied the data, and an answer
-//! is one message each way; for another half the engine copies part by part and sends the response then.
+//! Answers: the data of a command and its response. A half that can sends the response itself when it has
+//! copied the data, and an answer is one message each way; for another half the engine copies part by part
+//! and sends the response then.
 //!
 //! ```text
 //!   pushes of one transfer --> answer --soon before it is due--> Half::answer --> UP_ANSWERED --> transferred
@@ -14,7 +15,8 @@ use crate::hca::{Down, Part, Response};
 use gnstor_base::controller::{Outcome, Reply, TransferId};
 use gnstor_base::time::{Span, Time};
 
-/// How long before its response is due an answer is handed over: longer than the copy takes where many are under way.
+/// How long before its response is due an answer is handed over: longer than the copy takes where many are
+/// under way.
 const LEAD: Span = Span::from_ns(40_000);
 /// Until a half is asked again that had no room.
 const RETRY: Span = Span::from_ns(1000);
@@ -31,7 +33,7 @@ struct Answer {
     due: Option<Time>,
     parts: Vec<Part>,
     bytes: u32,
-    /// Whom it was handed over to, and when.
+    /// The half to which it was handed over, and when.
     half: Option<HalfId>,
     asked: Time,
     /// Parts under way, where the engine copies them.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One RC connection at the initiator: work requests in order, acknowledgements, error state and flush.
 //!
-//! Work requests retire in the order of the send queue. A failed one puts the queue pair into error; everything behind it is
-//! flushed. No failure is reported while a transfer of the connection is still moving: when the owner reads the
-//! completion, nothing will touch its buffers any more (protocol rule 9).
+//! Work requests retire in the order of the send queue. A failed one puts the queue pair into error;
+//! everything behind it is flushed. No failure is reported while a transfer of the connection is still
+//! moving: when the owner reads the completion, nothing will touch its buffers any more (protocol rule 9).
 
 use super::{ConnId, Engine, Event, HalfId, cqe_bytes, low16, sqe_of};
 use crate::hca::abi::*;
@@ -15,8 +15,8 @@ use gnstor_proto::nvme::Cqe;
 use std::collections::VecDeque;
 use std::sync::mpsc;
 
-/// How many times longer a SEND over TCP may wait for its acknowledgement: the stream itself loses nothing, and the software that
-/// answers at its other end, unlike an HCA, may be busy with its disk.
+/// How many times longer a SEND over TCP may wait for its acknowledgement: the stream itself loses nothing,
+/// and the software that answers at its other end, unlike an HCA, may be busy with its disk.
 const REMOTE_PATIENCE: u64 = 10;
 
 /// The other end.
@@ -58,8 +58,8 @@ pub(super) struct Times {
 impl Times {
     /// When a response that is due at `due` counts as late.
     ///
-    /// The model answers what it is given, when it is given it: delays of the emulator before that move `due`. The client's measure
-    /// takes them out again, so that they are delays to the client.
+    /// The model answers what it is given, when it is given it: delays of the emulator before that move
+    /// `due`. The client's measure takes them out again, so that they are delays to the client.
     pub(super) fn allowance(&self, due: Time) -> Allowance {
         let waits = due.since(self.start);
         let delay = self.command_delay + self.data_delay;
@@ -123,7 +123,8 @@ impl Conn {
         &self.times[usize::from(cqe.cid.get() & 0xFF)]
     }
 
-    /// The controller hears at `heard` that data of a command is there, which the model has arrive at `modelled`.
+    /// The controller hears at `heard` that data of a command is there, which the model has arrive at
+    /// `modelled`.
     pub(super) fn data_arrived(&mut self, cid: u16, modelled: Time, heard: Time) {
         let times = &mut self.times[usize::from(cid & 0xFF)];
         times.data = times.data.max(modelled);
@@ -141,7 +142,8 @@ impl Conn {
 }
 
 impl Engine {
-    /// Handles an entry; `known` is the connection of its queue pair, where that has been looked up and is still there.
+    /// Handles an entry; `known` is the connection of its queue pair, where that has been looked up and is
+    /// still there.
     pub(super) fn on_up(&mut self, now: Time, half: HalfId, e: &UpEntry, known: Option<ConnId>) {
         if e.kind == UP_PONG {
             return self.pong(now, half, e);
@@ -190,14 +192,16 @@ impl Engine {
             UP_NOP | UP_DUMP | UP_LOCAL_INVAL if conn.broken => {
                 conn.sent.push_back(pending(State::Failed(syndrome::FLUSH)));
             }
-            // A DUMP is done when it is reported: its bytes were read, and all that was to be seen before them has been completed.
+            // A DUMP is done when it is reported: its bytes were read, and all that was to be seen before
+            // them has been completed.
             UP_NOP | UP_DUMP => conn.sent.push_back(pending(State::Acked)),
             UP_LOCAL_INVAL => {
                 let wait = self.halves.get_mut(&half).map_or(0, |half| half.get().settle());
                 conn.sent.push_back(pending(State::Settling(wait)));
                 self.settling.push(id);
             }
-            // The only peers are NVMe targets: they expose no memory to RDMA WRITE or READ, and no key to invalidate.
+            // The only peers are NVMe targets: they expose no memory to RDMA WRITE or READ, and no key to
+            // invalidate.
             UP_WRITE | UP_READ | UP_SEND_INVAL => {
                 conn.sent.push_back(pending(State::Failed(syndrome::REMOTE_ACCESS)));
                 self.break_conn(now, id, None);
@@ -228,7 +232,8 @@ impl Engine {
         self.retire(id);
     }
 
-    /// The modelled time of an entry: when the half took the work, on the engine's clock, never in the future.
+    /// The modelled time of an entry: when the half took the work, on the engine's clock, never in the
+    /// future.
     fn stamp(&mut self, now: Time, half: HalfId, e: &UpEntry) -> Time {
         if e.stamp_ns == 0 || !self.best_rtt.contains_key(&half) {
             return now;
@@ -264,7 +269,7 @@ impl Engine {
             return;
         }
         let back = at + self.link.config().latency;
-        // Nobody sees when an unsignalled SEND is acknowledged.
+        // The owner cannot see when an unsignalled SEND is acknowledged.
         let signalled = conn.signalled(psn);
         self.schedule(now, if signalled { back } else { now }, Event::Acked { conn: id, psn });
         let t = &mut self.targets[usize::from(target)];
@@ -337,7 +342,8 @@ impl Engine {
         }
     }
 
-    /// Completes invalidations of keys with which nothing is under way any more. Returns whether there was one.
+    /// Completes invalidations of keys with which nothing is under way any more. Returns whether there was
+    /// one.
     pub(super) fn check_settling(&mut self) -> bool {
         let mut worked = false;
         for id in std::mem::take(&mut self.settling) {
@@ -362,7 +368,8 @@ impl Engine {
         worked
     }
 
-    /// Puts a connection into error: `first` is the syndrome of the oldest request that waits, the others are flushed.
+    /// Puts a connection into error: `first` is the syndrome of the oldest request that waits, the others are
+    /// flushed.
     pub(super) fn break_conn(&mut self, now: Time, id: ConnId, first: Option<u8>) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if conn.broken {
@@ -399,7 +406,8 @@ impl Engine {
         self.retire(id);
     }
 
-    /// The host gives a connection up, because its peer no longer answers on another one: requests that wait end as flushed.
+    /// The host gives a connection up, because its peer no longer answers on another one: requests that wait
+    /// end as flushed.
     pub fn give_up(&mut self, now: Time, id: ConnId) {
         self.break_conn(now, id, None);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is to happen at which time. The queue moves its entries about, so that they are small: what happens lies beside it.
+//! What is to happen at which time. The queue moves its entries about, so that they are small: what happens
+//! lies beside it.
 
 use gnstor_base::time::Time;
 use std::cmp::Reverse;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections that were closed while their halves still move data for them, and halves that were removed meanwhile.
+//! Connections that were closed while their halves still move data for them, and halves that were removed
+//! meanwhile.
 //!
-//! Whoever gets memory back gives it to somebody else at once. So a transfer ends when its half has answered it or has taken it
-//! back, and not before: a copy that lands late lands in memory that is still its own (protocol rule 9).
+//! A transfer ends when its half has answered it or has taken it back, and not before. Freed memory may have
+//! a new owner at once, and a copy that lands late must not land there (protocol rule 9).
 //!
 //! ```text
 //!   close, remove_half --> leaving --every copy answered, or the half takes back the others--> transfers end, half dropped
@@ -57,7 +58,8 @@ impl Leaving {
 }
 
 impl Engine {
-    /// Hears the halves that leave, and ends what nobody moves any more. Returns whether anything happened.
+    /// Hears the halves that leave, and ends transfers that no half moves any more. Returns whether anything
+    /// happened.
     pub(super) fn settle_leaving(&mut self, now: Time) -> bool {
         if self.leaving.conns.is_empty() {
             return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A controller that comes back when its engine ends: whoever made the SSD turns its power off.
+//! A controller that comes back when its engine ends: the owner of the SSD turns its power off.
 //!
 //! ```text
 //!   lend(ssd) --Lent--> Engine::add_target ... engine ends: Lent is dropped --> Receiver: the SSD
@@ -13,8 +13,8 @@ use gnstor_proto::nvme::Sqe;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// A controller lent to an engine. When it is dropped the controller goes back, unless a panic is the reason: then its state is
-/// not to be trusted, and it is dropped.
+/// A controller lent to an engine. When it is dropped the controller goes back, unless a panic is the reason:
+/// then its state is not to be trusted, and it is dropped.
 #[derive(Debug)]
 pub struct Lent<C> {
     controller: Option<C>,
@@ -42,7 +42,7 @@ impl<C> Lent<C> {
 impl<C> Drop for Lent<C> {
     fn drop(&mut self) {
         if let Some(controller) = self.controller.take().filter(|_| !std::thread::panicking()) {
-            // Nobody may want it: then it ends here.
+            // Without a receiver it ends here.
             let _ = self.back.send(controller);
         }
     }

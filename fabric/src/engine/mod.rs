@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The engine: connections, acknowledgements, retries, errors and flush order of every queue pair, the link's time, and target
-//! offload. One engine is one thread; it is stepped with `now` and reads no clock. [Siblings](Engine::sibling) share a link, and the
-//! SSDs too where each has a core of every one.
+//! The engine: connections, acknowledgements, retries, errors and flush order of every queue pair, the link's
+//! time, and target offload. One engine is one thread; it is stepped with `now` and reads no clock.
+//! [Siblings](Engine::sibling) share a link, and the SSDs too where each has a core of every one.
 //!
 //! ```text
 //!   half (agent, soft, TCP peer) --UpEntry--> conn --link time--> target: Controller::submit
@@ -329,14 +329,14 @@ impl Engine {
         u16::try_from(self.targets.len() - 1).expect("at most 65,536 SSDs an engine")
     }
 
-    /// Clients of other processes call target 0 by this number, target 1 by the next, and so on: an SSD in a process of its own need
-    /// not be the first of its array.
+    /// Clients of other processes call target 0 by this number, target 1 by the next, and so on: an SSD in a
+    /// process of its own need not be the first of its array.
     pub fn set_first_ssd(&mut self, number: u16) {
         self.first_ssd = number;
     }
 
-    /// The memory that transfers of its SSDs and links touch now: whoever adds a half may have it mapped beforehand, since pinning
-    /// gigabytes takes seconds.
+    /// The memory that transfers of its SSDs and links touch now: the caller that adds a half may have it
+    /// mapped beforehand, since pinning gigabytes takes seconds.
     pub fn regions(&self) -> Vec<Arc<HostRegion>> {
         let targets = self.targets.iter().flat_map(|target| target.regions.iter().cloned());
         let links = self.remotes.values().map(Remote::region).chain(self.spare_staging.iter().map(Staging::region));
@@ -393,7 +393,8 @@ impl Engine {
         }
     }
 
-    /// Removes a half and everything that goes through it. Memory that it may still touch stays taken until it has stopped.
+    /// Removes a half and everything that goes through it. Memory that it may still touch stays taken until
+    /// it has stopped.
     pub fn remove_half(&mut self, now: Time, id: HalfId) {
         let mut conns: Vec<ConnId> = self.by_qp.iter().filter(|((h, _), _)| *h == id).map(|(_, c)| *c).collect();
         conns.sort_unstable();
@@ -407,9 +408,9 @@ impl Engine {
         self.best_rtt.remove(&id);
     }
 
-    /// Connects a queue pair with an SSD; the answer comes through `reply`, at once for a local SSD. A queue pair for whose last
-    /// connection data still moves is refused, the two could not be told apart, and so is one more than there are names for: the name
-    /// is nobody's then.
+    /// Connects a queue pair with an SSD; the answer comes through `reply`, at once for a local SSD. A queue
+    /// pair for whose last connection data still moves is refused, the two could not be told apart, and so is
+    /// one more than there are names for: the name has no owner then.
     pub fn connect(
         &mut self,
         now: Time,
@@ -445,8 +446,8 @@ impl Engine {
         id
     }
 
-    /// Ends a connection from the initiator's side. Its queue pair is left as it is; its transfers end as soon as its half moves
-    /// nothing for it any more.
+    /// Ends a connection from the initiator's side. Its queue pair is left as it is; its transfers end as
+    /// soon as its half moves nothing for it any more.
     pub fn close(&mut self, now: Time, id: ConnId) {
         if let Some(conn) = self.conns.get(&id) {
             match conn.to {
@@ -480,10 +481,12 @@ impl Engine {
         }
     }
 
-    /// Measures the offset between the engine's clock and the half's, by pings one after the other; the answers are taken by later
-    /// steps. The first only waits for the half to be there: its round trip says nothing.
+    /// Measures the offset between the engine's clock and the half's, by pings one after the other; the
+    /// answers are taken by later steps. The first only waits for the half to be there: its round trip says
+    /// nothing.
     pub fn calibrate(&mut self, now: Time, half: HalfId) {
-        // The clocks drift by microseconds a second: what was measured before is good only until there is something newer.
+        // The clocks drift by microseconds a second: what was measured before is good only until there is
+        // something newer.
         if let Some(best) = self.best_rtt.get_mut(&half) {
             *best = u64::MAX;
         }

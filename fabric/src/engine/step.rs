@@ -9,7 +9,7 @@ use crate::runtime::Waits;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::Cqe;
 
-/// Entries that are taken from a half in one step: bounded, so that nobody starves the others.
+/// Entries that are taken from a half in one step: the bound keeps one half from starving the others.
 const BATCH: usize = 64;
 
 /// The link's part of a response's way, more or less.
@@ -27,7 +27,8 @@ impl Engine {
         self.queue(at, event);
     }
 
-    /// An SSD is done with a command at `at`: its response is handed over as long before it is due as it takes to get there.
+    /// An SSD is done with a command at `at`: its response is handed over as long before it is due as it
+    /// takes to get there.
     pub(super) fn respond(&mut self, now: Time, conn: ConnId, message: Message, pushed: u32, at: Time) {
         let from = at.before(self.lead(conn));
         self.schedule(now, from, Event::Respond { conn, message, pushed, at });
@@ -109,11 +110,13 @@ impl Engine {
         self.steps = self.steps.wrapping_add(1);
         for i in 0..self.order.len() {
             let Some(&id) = self.order.get(i) else { break };
-            // Host queues carry administration: looking at all their doorbells every time would cost more than the I/O does.
+            // Host queues carry administration: looking at all their doorbells every time would cost more
+            // than the I/O does.
             if matches!(self.halves.get(&id), Some(AnyHalf::Soft(_))) && !self.steps.is_multiple_of(SOFT_TURN) {
                 continue;
             }
-            // The end of a stream's transfer writes its data when it is taken: what came before it must have been handled.
+            // The end of a stream's transfer writes its data when it is taken: what came before it must have
+            // been handled.
             let ahead =
                 if matches!(self.halves.get(&id), Some(AnyHalf::Agent(_) | AnyHalf::Other(_))) { BATCH } else { 1 };
             for _ in 0..BATCH / ahead {
@@ -132,8 +135,8 @@ impl Engine {
         worked
     }
 
-    /// Handles up to `most` entries of a half, after telling the SSDs of all the commands among them: what those look for is on its way
-    /// to the cache while the first is handled.
+    /// Handles up to `most` entries of a half, after telling the SSDs of all the commands among them: what
+    /// those look for is on its way to the cache while the first is handled.
     fn poll_half(&mut self, now: Time, id: HalfId, most: usize) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
         if let Some(half) = self.halves.get_mut(&id) {
@@ -181,7 +184,8 @@ impl Engine {
                 let allowance = times.map_or(Allowance::NEVER, |times| times.allowance(due));
                 let lead = self.lead(conn);
                 let deliver = Event::Deliver { conn, message, tries: 0, due, allowance };
-                // A half that holds responses until they are due may have one a little earlier: it is another event otherwise.
+                // A half that holds responses until they are due may have one a little earlier: it is another
+                // event otherwise.
                 if lead >= SOON && due - lead <= now + SOON {
                     return self.handle(now, now, deliver);
                 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Things with names, looked up for every command: a name is a place and the age of the place, so that the name of what has gone does not
-//! mean what came after it.
+//! Things with names, looked up for every command: a name is a place and the age of the place, so that the
+//! name of what has gone does not mean what came after it.
 
 use std::marker::PhantomData;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Target offload: a controller's effects become RDMA operations, and their ends become answers to the controller.
+//! Target offload: a controller's effects become RDMA operations, and their ends become answers to the
+//! controller.
 
 use super::answer::outcome_of;
 use super::{ConnId, Engine, Event, HalfId, Origin, Transfer, cqe_bytes};
@@ -144,14 +145,15 @@ impl Engine {
         self.retire(id);
     }
 
-    /// Tells whoever asked for the transfer how it ended. `at` is its modelled time.
+    /// Tells the origin of the transfer how it ended. `at` is its modelled time.
     pub(super) fn finish_transfer(&mut self, now: Time, at: Time, tag: u32) {
         let Some(transfer) = self.transfers.remove(&tag) else { return };
         let outcome = transfer.outcome.unwrap_or(Outcome::ConnectionLost);
         match transfer.origin {
             Origin::Local { target, transfer: name, pull } => {
                 let t = &mut self.targets[usize::from(target)];
-                // A push's data left at the time the command was handled; only a pull brings a time of its own.
+                // A push's data left at the time the command was handled; only a pull brings a time of its
+                // own.
                 t.clock = t.clock.max(if pull { at } else { t.clock });
                 if pull && let Some(conn) = self.conns.get_mut(&transfer.conn) {
                     conn.data_arrived(transfer.cid, at, t.clock);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Links between two engines over a real socket, on a clock that the test moves: who goes is forgotten, at both ends.
+//! Links between two engines over a real socket, on a clock that the test moves: who goes is forgotten, at
+//! both ends.
 
 mod answers;
 mod leaving;
@@ -241,7 +242,7 @@ fn a_removed_link_gives_back_its_memory_and_its_queues_end_at_the_array() {
     assert_eq!((two.client.remotes(), staging.strong_count()), (0, 0));
     assert!(two.client.conns.get(&conn).unwrap().broken());
     two.until("the queue is closed", |two| !two.puppet.seen().closed.is_empty());
-    // What is left of it harms nobody: the name is nobody's, the connection is closed late.
+    // What is left of it does no harm: the name has no owner, the connection is closed late.
     let (_, answer) = two.connect(0);
     assert_eq!(answer.try_recv(), Ok(Err(REFUSED_NO_PEER)));
     two.client.close(two.now, conn);

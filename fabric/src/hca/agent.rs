@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queue pairs in device memory: the control path that fills in the agent's contexts ([`AgentHca`]), and the engines' ends of the
-//! rings ([`AgentHalf`]). The agent has a block for each pair of rings or for two of them, and each pair an engine of its own: a queue pair
-//! belongs to one.
+//! Queue pairs in device memory: the control path that fills in the agent's contexts ([`AgentHca`]), and the
+//! engines' ends of the rings ([`AgentHalf`]). The agent has a block for each pair of rings or for two of
+//! them, and each pair an engine of its own: a queue pair belongs to one.
 
 mod half;
 mod held;
@@ -20,7 +20,8 @@ use zerocopy::{FromBytes, IntoBytes};
 pub use half::AgentHalf;
 pub use held::Unordered;
 
-/// Most blocks of the agent, each of which takes a multiprocessor of a GPU: with more pairs of rings a block serves two or three, if it can.
+/// Most blocks of the agent, each of which takes a multiprocessor of a GPU: with more pairs of rings a block
+/// serves two or three, if it can.
 const MAX_BLOCKS: usize = 8;
 const MAX_RINGS_A_BLOCK: usize = 3;
 /// Most pairs of rings.
@@ -30,10 +31,12 @@ pub const MAX_QPS: u32 = 1024;
 const MAX_CQS: u32 = 256;
 const MAX_MRS: u32 = 1024;
 const FIRST_QPN: u32 = 0x100;
-/// How often, and how far apart, the GPU is looked at after a launch that failed, until its kernels have ended: a second.
+/// How often, and how far apart, the GPU is looked at after a launch that failed, until its kernels have
+/// ended: a second.
 const LOOKS: u32 = 1000;
 const LOOK: Duration = Duration::from_millis(1);
-/// Threads of an agent block: dispatcher, responder, 4 front ends, 18 movers; for each of two pairs of rings 2 front ends and 8 movers, of three 1 and 5.
+/// Threads of an agent block: dispatcher, responder, 4 front ends, 18 movers; for each of two pairs of rings
+/// 2 front ends and 8 movers, of three 1 and 5.
 pub const AGENT_THREADS: u32 = 768;
 /// On the CPU one of each is enough: they share one core.
 const AGENT_THREADS_HOST: u32 = 128;
@@ -53,12 +56,13 @@ pub fn agent_kernel() -> Kernel {
 
 #[expect(unsafe_code, reason = "forwards to the C++ entry")]
 unsafe extern "C" fn entry_point(args: *mut c_void) {
-    // SAFETY: called by the CPU runtime with the launch's argument, an AgentArgs in memory that outlives the launch.
+    // SAFETY: called by the CPU runtime with the launch's argument, an AgentArgs in memory that outlives the
+    // launch.
     unsafe { entry::gn_hca_agent(args) }
 }
 
-/// A client that does nothing, for [`Residency::TwoKernels`]: the agent beside it ends when it has done all that lies in its queues
-/// and rings.
+/// A client that does nothing, for [`Residency::TwoKernels`]: the agent beside it ends when it has done all
+/// that lies in its queues and rings.
 pub fn idle_client() -> ClientKernel {
     let kernel = Kernel { name: "gn_hca_idle", image: agent_kernel().image, host: idle_entry_point };
     ClientKernel { beside_agent: kernel, one_grid: kernel }
@@ -96,10 +100,11 @@ pub struct DeviceCq {
     pub address: u64,
     /// It has `1 << log_entries` entries.
     pub log_entries: u32,
-    /// Doorbell record with the consumer index. With it an overrun puts queue pairs into error; without it (the hardware's `oi`) it
-    /// overwrites what the owner has not taken.
+    /// Doorbell record with the consumer index. With it an overrun puts queue pairs into error; without it
+    /// (the hardware's `oi`) it overwrites what the owner has not taken.
     pub dbr: Option<u64>,
-    /// Whether the owner is on the CPU: completions then wait until all that is before them can be seen there.
+    /// Whether the owner is on the CPU: completions then wait until all that is before them can be seen
+    /// there.
     pub in_host: bool,
 }
 
@@ -140,8 +145,8 @@ pub struct AgentStats {
     pub client_late: u64,
     /// Reports of answers that have ended: each tells of up to 32.
     pub reports: u64,
-    /// Responses by how long after they were due their owners could see them: bucket i counts 2^i to 2^(i+1) - 1 ns, bucket 0 also what
-    /// was early.
+    /// Responses by how long after they were due their owners could see them: bucket i counts 2^i to 2^(i+1)
+    /// - 1 ns, bucket 0 also what was early.
     pub lateness: [u64; LATENESS_BUCKETS],
 }
 
@@ -150,7 +155,8 @@ pub struct AgentStats {
 struct Resident {
     /// Locked while an agent is resident.
     launches: Mutex<Launches>,
-    /// What the agent may touch: it stays allocated as long as there can be one, also where the engines have ended.
+    /// What the agent may touch: it stays allocated as long as there can be one, also where the engines have
+    /// ended.
     regions: Mutex<Vec<Arc<HostRegion>>>,
 }
 
@@ -178,7 +184,7 @@ const MRS_AT: usize = CQS_AT + MAX_CQS as usize * size_of::<CqCtx>();
 const RINGS_AT: usize = MRS_AT + MAX_MRS as usize * size_of::<MrCtx>();
 const ARGS_AT: usize = RINGS_AT + MAX_RINGS * size_of::<RingCtx>();
 const CLIENT_AT: usize = ARGS_AT + 128;
-/// Whether an agent serves the queues: the state of the HCA's port, for those who use it.
+/// Whether an agent serves the queues: the state of the HCA's port, for its users.
 const PORT_AT: usize = CLIENT_AT + 64;
 const ANSWERS_AT: usize = PORT_AT + 64;
 const ANSWERS_BYTES: usize = ANSWER_SLOTS * size_of::<AnswerSlot>();
@@ -198,7 +204,8 @@ fn memory(what: &'static str, bytes: usize, cause: &str) -> DeviceError {
     DeviceError::Memory { bytes, what, cause: cause.into() }
 }
 
-/// How many pairs of rings a block of the agent has room for. Where it shares a grid with the client it has warps for one.
+/// How many pairs of rings a block of the agent has room for. Where it shares a grid with the client it has
+/// warps for one.
 fn most_rings_a_block(device: &Device, residency: Residency) -> usize {
     let has_room = |count: &usize| {
         device.kind() == "host" || device.most_smem_bytes() as usize >= count * AGENT_SMEM_BYTES as usize
@@ -207,8 +214,8 @@ fn most_rings_a_block(device: &Device, residency: Residency) -> usize {
 }
 
 impl AgentHca {
-    /// An HCA on `device` with `rings` pairs of rings, and the engines' ends of them: at least one, and fewer than
-    /// asked for where there cannot be so many.
+    /// An HCA on `device` with `rings` pairs of rings, and the engines' ends of them: at least one, and fewer
+    /// than asked for where there cannot be so many.
     ///
     /// # Errors
     /// Memory and driver errors.
@@ -259,7 +266,7 @@ impl AgentHca {
         u32::try_from(self.rings.len().div_ceil(self.rings_a_block())).expect("at most MAX_RINGS")
     }
 
-    /// Device address of the state of the port, a `u32`: 0 while nobody serves the queues.
+    /// Device address of the state of the port, a `u32`: 0 while no agent serves the queues.
     pub fn port_address(&self) -> u64 {
         self.contexts.address() + PORT_AT as u64
     }
@@ -273,8 +280,9 @@ impl AgentHca {
         self.tables.lock().expect("no panic while held")
     }
 
-    /// Waits until no agent is resident, and keeps it so: the agent reads its contexts without looking whether they change. An error where kernels of a
-    /// launch that failed are still on the GPU, or wait for it: they would find contexts that are not theirs.
+    /// Waits until no agent is resident, and keeps it so: the agent reads its contexts without looking
+    /// whether they change. An error where kernels of a launch that failed are still on the GPU, or wait for
+    /// it: they would find contexts that are not theirs.
     fn quiet(&self) -> Result<std::sync::MutexGuard<'_, Launches>, DeviceError> {
         let mut launches = self.resident.launches.lock().expect("no panic while held");
         if launches.failed && self.device.kind() != "host" {
@@ -324,8 +332,8 @@ impl AgentHca {
     pub fn create_qps(&self, specs: &[DeviceQp]) -> Result<u32, DeviceError> {
         let _alone = self.quiet()?;
         let mut tables = self.tables();
-        // Numbers go round: a message for a queue pair that is gone may still wait in the ring for the next launch, and must not meet
-        // a new queue pair of the same number.
+        // Numbers go round: a message for a queue pair that is gone may still wait in the ring for the next
+        // launch, and must not meet a new queue pair of the same number.
         let fits = |first: &usize| tables.qps[*first..*first + specs.len()].iter().all(|used| !used);
         let last = (MAX_QPS as usize).checked_sub(specs.len());
         let run = last.and_then(|last| (tables.next_qp..=last).chain(0..=last).find(fits));
@@ -419,14 +427,16 @@ impl AgentHca {
         Ok(sum)
     }
 
-    /// Runs a client kernel with the agent beside it; returns when both have ended. `kernel` takes a `client_launch`, whose `args` is
-    /// the device address given here. One launch at a time: a second caller waits.
+    /// Runs a client kernel with the agent beside it; returns when both have ended. `kernel` takes a
+    /// `client_launch`, whose `args` is the device address given here. One launch at a time: a second caller
+    /// waits.
     ///
     /// # Errors
     /// As [`Device::run`]. On the CPU every launch after one that failed fails too.
     pub fn launch(&self, client: ClientKernel, shape: Shape, args: u64, deadline: Duration) -> Result<(), DeviceError> {
         let mut alone = self.quiet()?;
-        // On the CPU its lanes were dropped where they stood: what the rings hold has been done, or half done, or not.
+        // On the CPU its lanes were dropped where they stood: what the rings hold has been done, or half
+        // done, or not.
         if alone.failed && self.device.kind() == "host" {
             let cause = "an earlier launch was cut off, and the agent of this HCA with it".into();
             return Err(DeviceError::Kernel { kernel: client.beside_agent.name, cause });
@@ -521,8 +531,8 @@ pub struct ClientKernel {
 pub struct Shape {
     /// Blocks.
     pub blocks: u32,
-    /// Threads a block, a multiple of 32. In the one-grid form blocks are at least 128 threads: a kernel must not rely on an exact
-    /// `blockDim`.
+    /// Threads a block, a multiple of 32. In the one-grid form blocks are at least 128 threads: a kernel must
+    /// not rely on an exact `blockDim`.
     pub threads: u32,
     /// Shared memory a block.
     pub smem_bytes: u32,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The emulated HCA's queue pairs.
 //!
-//! A queue pair's bytes are executed by a *half* that sits where its memory is: [`agent::AgentHalf`] stands for the resident
-//! kernel in `fabric/cuda` (device memory), [`soft::SoftHalf`] does the same work in Rust (host memory). Both turn work requests into
-//! [`abi::UpEntry`]s and obey [`Down`] messages; connections, acknowledgements, errors and flush order are the engine's, for
-//! both. The same queue dumps are run through both in `tests/golden_dumps`.
+//! A queue pair's bytes are executed by a *half* that sits where its memory is: [`agent::AgentHalf`] stands
+//! for the resident kernel in `fabric/cuda` (device memory), [`soft::SoftHalf`] does the same work in Rust
+//! (host memory). Both turn work requests into [`abi::UpEntry`]s and obey [`Down`] messages; connections,
+//! acknowledgements, errors and flush order are the engine's, for both. The same queue dumps are run through
+//! both in `tests/golden_dumps`.
 
 pub mod abi;
 pub mod agent;
@@ -43,8 +44,9 @@ pub struct Response {
 pub struct Allowance {
     /// From here on, ns after the arrival, the emulator has delivered the response late; below 2^31.
     pub late_ns: u32,
-    /// From here on, ns after the arrival, the client has waited longer than the model gives this command alone. It is negative
-    /// where the emulator delayed the command by more than the allowance before the model saw it.
+    /// From here on, ns after the arrival, the client has waited longer than the model gives this command
+    /// alone. It is negative where the emulator delayed the command by more than the allowance before the
+    /// model saw it.
     pub client_late_ns: i32,
 }
 
@@ -58,7 +60,8 @@ impl Allowance {
 /// What the engine asks of a half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Down {
-    /// Inbound RDMA WRITE: local memory to the queue owner's, after a key check. Answered by `UP_DONE` with `tag`.
+    /// Inbound RDMA WRITE: local memory to the queue owner's, after a key check. Answered by `UP_DONE` with
+    /// `tag`.
     ToOwner {
         /// Queue pair.
         qpn: u32,
@@ -92,9 +95,11 @@ pub enum Down {
         qpn: u32,
         /// The message.
         bytes: [u8; 16],
-        /// Modelled arrival on the half's clock, ns: the owner must not see the message earlier. At most some microseconds ahead.
+        /// Modelled arrival on the half's clock, ns: the owner must not see the message earlier. At most some
+        /// microseconds ahead.
         due_ns: u64,
-        /// When it counts as late, from `due_ns` on. A message that is due at 0 has no modelled time and is never late.
+        /// When it counts as late, from `due_ns` on. A message that is due at 0 has no modelled time and is
+        /// never late.
         allowance: Allowance,
     },
     /// A completion made by the engine.
@@ -133,9 +138,10 @@ pub trait Half: Send {
         false
     }
 
-    /// Inbound RDMA WRITEs and the SEND behind them: copies the one to 256 `parts`, and if all went well delivers `response`, whose first
-    /// 8 bytes are zero, when it is due. Answered by one `UP_ANSWERED` with `tag` and how the parts ended (`COPY_*`); it is seen before
-    /// anything that the owner sends when it has the response.
+    /// Inbound RDMA WRITEs and the SEND behind them: copies the one to 256 `parts`, and if all went well
+    /// delivers `response`, whose first 8 bytes are zero, when it is due. Answered by one `UP_ANSWERED` with
+    /// `tag` and how the parts ended (`COPY_*`); it is seen before anything that the owner sends when it has
+    /// the response.
     fn answer(&mut self, _qpn: u32, _tag: u32, _parts: &[Part], _response: &Response) {}
 
     /// Whether queue owners may post work at any time, and the engine's thread is not woken when they do.
@@ -143,14 +149,15 @@ pub trait Half: Send {
         true
     }
 
-    /// Takes back the copies of a queue pair that have not been answered. True: from here on none of them touches any memory,
-    /// and none need be answered. False: one may be under way; it will be answered, or a later call says true. Never blocks.
+    /// Takes back the copies of a queue pair that have not been answered. True: from here on none of them
+    /// touches any memory, and none need be answered. False: one may be under way; it will be answered, or a
+    /// later call says true. Never blocks.
     fn take_back(&mut self, _qpn: u32) -> bool {
         false
     }
 
-    /// Begins to wait until nothing that is under way now touches the queue owners' memory any more, on this half and on the others
-    /// of its HCA; returns the wait's name.
+    /// Begins to wait until nothing that is under way now touches the queue owners' memory any more, on this
+    /// half and on the others of its HCA; returns the wait's name.
     fn settle(&mut self) -> u64 {
         0
     }
@@ -165,7 +172,8 @@ pub trait Half: Send {
         0
     }
 
-    /// How much earlier than it is due a [`Down::Send`] should be handed over, ns: the time it takes to the owner's memory.
+    /// How much earlier than it is due a [`Down::Send`] should be handed over, ns: the time it takes to the
+    /// owner's memory.
     fn lead_ns(&self) -> u64 {
         0
     }

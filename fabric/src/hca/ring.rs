@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The Rust ends of the two rings between the halves of the HCA. The other ends are in `fabric/cuda/fabric/{up,agent}.cuh`.
+//! The Rust ends of the two rings between the halves of the HCA. The other ends are in
+//! `fabric/cuda/fabric/{up,agent}.cuh`.
 //!
 //! The rings are generic over the word, so that `tests/loom_rings.rs` can check them with loom's.
 
@@ -45,8 +46,8 @@ impl UpRing {
         usize::try_from(position).expect("64-bit host") % (words.len() / N) * N
     }
 
-    /// Takes the next entry, if its producer has published it. `words` is the ring, `head_word` where the producers look how far
-    /// the consumer is.
+    /// Takes the next entry, if its producer has published it. `words` is the ring, `head_word` where the
+    /// producers look how far the consumer is.
     pub fn pop<W: Word>(&mut self, words: &[W], head_word: &W) -> Option<UpEntry> {
         self.pop_words(words, head_word).map(take_apart)
     }
@@ -62,7 +63,8 @@ impl UpRing {
         if entry[0].load_acquire() & PHASE_BIT != phase {
             return None;
         }
-        // The words may become visible in any order. Pairs with the fence in up_push_together: a copied byte is before the entry.
+        // The words may become visible in any order. Pairs with the fence in up_push_together: a copied byte
+        // is before the entry.
         let raw: [u64; N] = std::array::from_fn(|i| entry[i].load_acquire());
         if raw.iter().any(|word| word & PHASE_BIT != phase) {
             return None;
@@ -108,7 +110,8 @@ pub struct DownRing {
 }
 
 impl DownRing {
-    /// Publishes a descriptor; false when the ring is full. Bit 63 of every word is the ring's, and must be clear.
+    /// Publishes a descriptor; false when the ring is full. Bit 63 of every word is the ring's, and must be
+    /// clear.
     pub fn push<W: Word>(&mut self, words: &[W], head_word: &W, descriptor: [u64; DOWN_WORDS]) -> bool {
         let entries = words.len() / DOWN_WORDS;
         debug_assert!(entries.is_power_of_two());
@@ -124,8 +127,8 @@ impl DownRing {
         let at = position % entries * DOWN_WORDS;
         for (word, value) in words[at..at + DOWN_WORDS].iter().zip(descriptor) {
             debug_assert_eq!(value & PHASE_BIT, 0);
-            // Each word carries its phase, so the order among them does not matter; the release is for what the
-            // descriptor points to. Pairs with ld_poll2_sys + fence_acquire_sys in agent.cuh.
+            // Each word carries its phase, so the order among them does not matter; the release is for what
+            // the descriptor points to. Pairs with ld_poll2_sys + fence_acquire_sys in agent.cuh.
             word.store_release(value | phase);
         }
         self.tail += 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queue pairs in host memory, executed in Rust: the admin queues of clients and of the daemon, and the reference that the
-//! agent is compared with.
+//! Queue pairs in host memory, executed in Rust: the admin queues of clients and of the daemon, and the
+//! reference that the agent is compared with.
 
 mod wqe;
 
@@ -34,8 +34,8 @@ pub struct SoftQp {
     pub rq: (u64, u32),
     /// Offset of the completion queue, log2 of its entries.
     pub cq: (u64, u32),
-    /// Offset of the completion queue's doorbell record, where its owner keeps the consumer index: then an overrun is an error.
-    /// Without one (the hardware's `oi`) it overwrites.
+    /// Offset of the completion queue's doorbell record, where its owner keeps the consumer index: then an
+    /// overrun is an error. Without one (the hardware's `oi`) it overwrites.
     pub cq_dbr: Option<u64>,
     /// Offset of the doorbell record.
     pub dbr: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long an engine's thread rests between two steps. The longer nothing happens, the longer it rests: a busy array polls, an
-//! idle one takes almost no time of a core.
+//! How long an engine's thread rests between two steps. The longer nothing happens, the longer it rests: a
+//! busy array polls, an idle one takes almost no time of a core.
 //!
 //! ```text
 //!   last activity ---- spin, yield ----> 4 ms ---- 200 us naps ----> 20 ms ---- 1 ms ----> 200 ms ---- 5 ms ---->

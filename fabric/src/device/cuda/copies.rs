@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Copies in streams of their own: the driver's batch of copies, and a kernel that is launched and waited for.
+//! Copies in streams of their own: the driver's batch of copies, and a kernel that is launched and waited
+//! for.
 
 use super::{CudaDevice, named};
 use crate::device::{DeviceError, Launch};
@@ -9,10 +10,12 @@ use std::time::{Duration, Instant};
 /// A stream that no other work is in.
 pub(in crate::device) struct Stream(sys::CUstream);
 
-// SAFETY: a handle, which may be used from any thread that has made the context current, as every call here does first.
+// SAFETY: a handle, which may be used from any thread that has made the context current, as every call here
+// does first.
 unsafe impl Send for Stream {}
 
-/// First driver whose batch of copies has the form that the bindings know. That of 12.8 has one more argument.
+/// First driver whose batch of copies has the form that the bindings know. That of 12.8 has one more
+/// argument.
 const BATCH_VERSION: i32 = 13_000;
 
 impl CudaDevice {
@@ -38,8 +41,9 @@ impl CudaDevice {
         }
     }
 
-    /// Copies `sizes[i]` bytes from `from[i]` to `to[i]`, all of them in one call, and waits for their end. Copy engines do it, which wait for
-    /// no kernel: it ends, or the context is broken and the driver says so. There is at least one, and none of no bytes.
+    /// Copies `sizes[i]` bytes from `from[i]` to `to[i]`, all of them in one call, and waits for their end.
+    /// Copy engines do it, which wait for no kernel: it ends, or the context is broken and the driver says
+    /// so. There is at least one, and none of no bytes.
     pub(in crate::device) fn copy_batch(
         &self,
         stream: &Stream,
@@ -59,8 +63,8 @@ impl CudaDevice {
         };
         // From the first copy on, all have these attributes.
         let mut first = 0;
-        // SAFETY: the caller has checked every range; the arrays are of one length and live through the call, which takes what is in them; the
-        // memories stay until the stream is done.
+        // SAFETY: the caller has checked every range; the arrays are of one length and live through the call,
+        // which takes what is in them; the memories stay until the stream is done.
         let (begun, ended) = unsafe {
             let begun = sys::cuMemcpyBatchAsync_v2(
                 to.as_mut_ptr(),

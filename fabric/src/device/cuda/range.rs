@@ -57,7 +57,8 @@ impl CudaDevice {
         unsafe { sys::cuMemCreate(&raw mut handle, bytes, &raw const properties, 0) }.result().map_err(failed)?;
         let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         let access = sys::CUmemAccessDesc { location: self.location(), flags };
-        // SAFETY: the range is reserved and has nothing behind these bytes (the caller's); the memory above is as long.
+        // SAFETY: the range is reserved and has nothing behind these bytes (the caller's); the memory above
+        // is as long.
         let mapped = unsafe { sys::cuMemMap(address, bytes, 0, handle, 0) }.result();
         if let Err(e) = mapped {
             // SAFETY: made above and mapped nowhere.
@@ -65,7 +66,8 @@ impl CudaDevice {
             return Err(failed(e));
         }
         let part = Part { address, bytes, handle };
-        // SAFETY: mapped above. Not zeroed: a memset would want a multiprocessor, and kernels may have them all.
+        // SAFETY: mapped above. Not zeroed: a memset would want a multiprocessor, and kernels may have them
+        // all.
         let ready = unsafe { sys::cuMemSetAccess(address, bytes, &raw const access, 1) }.result();
         if let Err(e) = ready {
             self.unback(&part);

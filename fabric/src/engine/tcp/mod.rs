@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A link between processes: the messages of RC connections as frames over one TCP stream. Nothing is modelled on it.
+//! A link between processes: the messages of RC connections as frames over one TCP stream. Nothing is
+//! modelled on it.
 //!
 //! ```text
 //!   frame = u32 length of the rest | u8 type | u32 connection | fields, little-endian | data
@@ -10,8 +11,8 @@
 //! At the array's end a [`PeerHalf`] stands for the client's HCA; at the client's end the engine carries the array's requests
 //! out on the half that owns the queue pair, with data staged in host memory.
 //!
-//! A link that breaks ends at once at both ends: the array closes the client's queues, the client's queue pairs go into error.
-//! What it held is given back when nothing moves through it any more.
+//! A link that breaks ends at once at both ends: the array closes the client's queues, the client's queue
+//! pairs go into error. What it held is given back when nothing moves through it any more.
 
 mod frame;
 mod peer;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The array's end of the link: a half that stands for a client's HCA in another process.
 //!
-//! A frame carries one block at most. A longer transfer, such as a fleet map's, goes in pieces with tags of their own; it has ended when
-//! all of them have.
+//! A frame carries one block at most. A longer transfer, such as a fleet map's, goes in pieces with tags of
+//! their own; it has ended when all of them have.
 
 use super::super::{Refused, low16};
 use super::frame::{Frame, MAX_DATA};
@@ -26,7 +26,8 @@ const PIECE: u32 = 1 << 31;
 #[expect(clippy::cast_possible_truncation, reason = "a constant of 4096")]
 const PIECE_BYTES: u32 = MAX_DATA as u32;
 
-/// A client behind a TCP stream, as the array's engine sees it: its queue pairs are numbered by its own connection ids.
+/// A client behind a TCP stream, as the array's engine sees it: its queue pairs are numbered by its own
+/// connection ids.
 #[derive(Debug)]
 pub struct PeerHalf {
     wire: Wire,
@@ -120,7 +121,8 @@ impl PeerHalf {
         self.wire.send(&Frame::FromOwner { conn, tag, address, key, bytes: local.bytes });
     }
 
-    /// Cuts a transfer into pieces: their tags, memory here, and offsets there. No piece names a tag that is in use.
+    /// Cuts a transfer into pieces: their tags, memory here, and offsets there. No piece names a tag that is
+    /// in use.
     fn cut(&mut self, conn: u32, local: LocalRef, whole: u32) -> Vec<(u32, LocalRef, u64)> {
         let mut cut = Vec::new();
         let mut at = 0;

@@ -89,8 +89,9 @@ impl Remote {
 }
 
 impl Engine {
-    /// Adds a TCP link to another process's array. It ends, and its memory is given back, when the link breaks, a while after
-    /// the last of its connections was closed, or with [`Self::remove_remote`]. A name is not used again.
+    /// Adds a TCP link to another process's array. It ends, and its memory is given back, when the link
+    /// breaks, a while after the last of its connections was closed, or with [`Self::remove_remote`]. A name
+    /// is not used again.
     ///
     /// # Errors
     /// When staging memory cannot be had.
@@ -121,8 +122,8 @@ impl Engine {
         Ok(name)
     }
 
-    /// Ends a TCP link: its connections break, the stream is closed, its memory is given back as soon as nothing is under way in it.
-    /// One that has ended already is left alone.
+    /// Ends a TCP link: its connections break, the stream is closed, its memory is given back as soon as
+    /// nothing is under way in it. One that has ended already is left alone.
     pub fn remove_remote(&mut self, now: Time, remote: u32) {
         self.end_remote(now, remote);
         self.forget_ended_remotes();
@@ -191,7 +192,7 @@ impl Engine {
         worked
     }
 
-    /// Ends the links that nobody uses any more.
+    /// Ends the links that are no longer used.
     pub(in crate::engine) fn end_idle_remotes(&mut self, now: Time) {
         for i in 0..self.remote_order.len() {
             let name = self.remote_order[i];

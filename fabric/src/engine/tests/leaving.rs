@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory is given back when its mover has stopped, and not when its connection ends: a half that moves as slowly as the test says.
+//! Memory is given back when its mover has stopped, and not when its connection ends: a half that moves as
+//! slowly as the test says.
 
 use super::*;
 
@@ -140,7 +141,7 @@ fn what_a_closed_connection_moves_stays_taken_until_it_has_stopped() {
 }
 
 #[test]
-fn nobody_else_ends_what_a_closed_connection_moves() {
+fn only_its_own_half_ends_what_a_closed_connection_moves() {
     let mut moving = Moving::new();
     let stranger = Mover::default();
     moving.engine.add_other(Box::new(stranger.clone()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client of another process that keeps no rules harms nobody but itself.
+//! A client of another process that keeps no rules harms only itself.
 
 use super::*;
 

@@ -105,7 +105,7 @@ struct Answers {
 #[derive(Clone, Copy, Debug, Default)]
 struct Answer {
     qpn: u32,
-    /// `None` where it was taken back: nobody waits for it.
+    /// `None` where the engine has taken it back and waits no more.
     tag: Option<u32>,
 }
 
@@ -133,7 +133,8 @@ impl Answers {
 const AHEAD: u64 = 4;
 /// Half a round trip counts as no more than this.
 const MAX_LEAD_NS: u64 = 4000;
-/// What comes early waits in the responder, and holds nobody up while there is room: 64 a ring. So long for what is in the way under load.
+/// An early response waits in the responder, which has room for 64 a ring. The lead covers the delays under
+/// load.
 const EARLY_NS: u64 = 80_000;
 const TAG_MASK: u64 = (1 << 31) - 1;
 const QPN_MASK: u64 = 0xFF_FFFF;
@@ -227,7 +228,8 @@ impl AgentHalf {
         w
     }
 
-    /// A part of the answer in `slot`, with the block behind it if it is `two`; the last one of `count` carries the response.
+    /// A part of the answer in `slot`, with the block behind it if it is `two`; the last one of `count`
+    /// carries the response.
     fn encode_part(
         &self,
         qpn: u32,
@@ -329,7 +331,8 @@ impl Half for AgentHalf {
     }
 
     fn push(&mut self, message: Down) {
-        // An address with bit 63 set cannot be a valid one; its key check must fail, so make sure that it does.
+        // An address with bit 63 set cannot be a valid one; its key check must fail, so make sure that it
+        // does.
         let message = match message {
             Down::ToOwner { qpn, local, address, tag, sum, .. } if address & PHASE_BIT != 0 => {
                 Down::ToOwner { qpn, local, address: 0, key: 0, tag, sum }
@@ -342,13 +345,14 @@ impl Half for AgentHalf {
         self.push_descriptor(self.encode(message));
     }
 
-    /// Queue owners run while an agent is resident. Before a launch the engine gets a job (`Engine::calibrate`).
+    /// Queue owners run while an agent is resident. Before a launch the engine gets a job
+    /// (`Engine::calibrate`).
     fn must_be_polled(&self) -> bool {
         self.resident.launches.try_lock().is_err()
     }
 
-    /// Where no agent is resident, what waits in the ring is made harmless: a copy for a queue pair that no HCA has is refused. A
-    /// resident agent answers soon, or its launch ends.
+    /// Where no agent is resident, what waits in the ring is made harmless: a copy for a queue pair that no
+    /// HCA has is refused. A resident agent answers soon, or its launch ends.
     fn take_back(&mut self, qpn: u32) -> bool {
         let Ok(alone) = self.resident.launches.try_lock() else { return false };
         if alone.failed && !self.device.is_idle() {

@@ -39,10 +39,11 @@ impl Unordered {
 }
 
 impl AgentHca {
-    /// From the next launch on inbound data waits until its queue pair executes a DUMP, as a NIC may have it wait whose writes to GPU
-    /// memory are not ordered. Channels that are open already go on trusting their completions: it is to be said before. What waits when a queue pair
-    /// breaks or is destroyed is forgotten. For tests of clients: `GNSTOR_UNORDERED=1` does
-    /// the same for data of every HCA in device memory, `GNSTOR_UNORDERED=all` for all that comes in.
+    /// From the next launch on inbound data waits until its queue pair executes a DUMP, as a NIC may have it
+    /// wait whose writes to GPU memory are not ordered. Channels that are open already go on trusting their
+    /// completions: it is to be said before. What waits when a queue pair breaks or is destroyed is
+    /// forgotten. For tests of clients: `GNSTOR_UNORDERED=1` does the same for data of every HCA in device
+    /// memory, `GNSTOR_UNORDERED=all` for all that comes in.
     ///
     /// # Errors
     /// Memory and driver errors.
@@ -62,7 +63,8 @@ impl AgentHca {
         self.rings.len() * HELD_PLACES
     }
 
-    /// Forgets what waits for DUMPs of these queue pairs: their owner has gone, and its memory may be somebody else's.
+    /// Forgets what waits for DUMPs of these queue pairs: their owner has gone, and its memory may have
+    /// another owner.
     pub(super) fn forget_held(&self, held: &DeviceMem, qpns: &Range<u32>) -> Result<(), DeviceError> {
         let mut table = vec![0; self.held_places() * size_of::<HeldCtx>()];
         held.read(0, &mut table)?;

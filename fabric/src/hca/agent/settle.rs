@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waits until nothing that was under way at some moment touches the queue owners' memory any more, on all rings of an HCA.
+//! Waits until nothing that was under way at some moment touches the queue owners' memory any more, on all
+//! rings of an HCA.
 //!
-//! A LOCAL_INVAL closes its key at once, but a mover or a responder of any of the agent's blocks may have opened it just before, and
-//! write behind it. So the request completes when all of them are past that:
+//! A LOCAL_INVAL closes its key at once, but a mover or a responder of any of the agent's blocks may have
+//! opened it just before, and write behind it. So the request completes when all of them are past that:
 //!
 //! ```text
 //!   LOCAL_INVAL, ring a --> round + 1 --> every half, at its next poll: new work waits; a ping goes to its responder
 //!                                         its copies and answers ended, the ping answered too --> settled[ring] = round
 //!                       all settled >= round --> the request completes
 //! ```
-//! What a half hands over after it has seen the round finds the key closed: the agent's flag, its report, the round and the
-//! descriptor are a chain of release and acquire.
+//! What a half hands over after it has seen the round finds the key closed: the agent's flag, its report, the
+//! round and the descriptor are a chain of release and acquire.
 
 use crate::hca::abi::*;
 use crate::hca::ring::DOWN_WORDS;
@@ -77,7 +78,8 @@ impl Settle {
         self.rounds.settled.iter().all(|settled| settled.load(Ordering::Acquire) >= round)
     }
 
-    /// Joins a round that has begun, ends one that is over here. Returns whether a ping should go into the ring now.
+    /// Joins a round that has begun, ends one that is over here. Returns whether a ping should go into the
+    /// ring now.
     pub(super) fn look(&mut self) -> bool {
         let round = self.rounds.round.load(Ordering::Acquire); // pairs with `begin`
         if round != self.seen {
@@ -90,7 +92,8 @@ impl Settle {
         self.must_ping
     }
 
-    /// Whether new work has to wait. What is left of an answer is not new: the agent ends an answer when it has all its parts.
+    /// Whether new work has to wait. What is left of an answer is not new: the agent ends an answer when it
+    /// has all its parts.
     pub(super) fn holds(&self) -> bool {
         !self.done && !self.in_answer
     }
@@ -111,7 +114,7 @@ impl Settle {
         self.pings += 1;
     }
 
-    /// Hears an entry; returns whether it was the ping's answer, which is nobody else's.
+    /// Hears an entry; returns whether it was the answer to this module's ping.
     pub(super) fn hear(&mut self, e: &UpEntry) -> bool {
         let pong = e.kind == UP_PONG && e.index == PING && self.pings > 0;
         self.pings -= u32::from(pong);
@@ -125,7 +128,7 @@ impl Settle {
     }
 }
 
-/// A half that is gone hands over nothing more. What it has handed over nobody hears the end of: its engine has taken it back, or
+/// A half that is gone hands over nothing more. The engine has taken back what the half has handed over, or
 /// waits for it and keeps the half (`engine/leaving.rs`).
 impl Drop for Settle {
     fn drop(&mut self) {

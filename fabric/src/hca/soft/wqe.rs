@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Work requests in host memory: decoded, checked and gathered, as `fabric/cuda/fabric/wqe.cuh` does it for device memory.
+//! Work requests in host memory: decoded, checked and gathered, as `fabric/cuda/fabric/wqe.cuh` does it for
+//! device memory.
 
 use super::SoftHalf;
 use crate::hca::abi::*;
@@ -78,7 +79,8 @@ impl SoftHalf {
         }
     }
 
-    /// The data segments from `s` on, none longer than `most` with those before it, else `too_long`. What they hold goes to `message`.
+    /// The data segments from `s` on, none longer than `most` with those before it, else `too_long`. What
+    /// they hold goes to `message`.
     fn data(&self, at: At, mut s: u32, most: u32, too_long: u8, mut message: Option<&mut Vec<u8>>) -> Result<u32, u8> {
         let pd = self.qps[at.qp].qp.pd;
         let mut total = 0;
@@ -170,7 +172,8 @@ impl SoftHalf {
         Ok((bytes, memory.address() + offset))
     }
 
-    /// Local memory is read and goes nowhere. In host memory nothing is under way that the read could wait for.
+    /// Local memory is read and goes nowhere. In host memory nothing is under way that the read could wait
+    /// for.
     fn dump(&self, at: At, e: &mut UpEntry) -> Checked {
         if at.ds != 2 {
             return Err(syndrome::LOCAL_QP_OPERATION);

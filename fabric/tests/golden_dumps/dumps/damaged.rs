@@ -81,7 +81,8 @@ fn damaged_bytes_of_a_request_mean_the_same_to_both_halves(rig: &Rig) {
                 move |s: &Side, q: u32| {
                     let mut wqe = shape(s, q, which);
                     wqe.resize(64, 0);
-                    // What is damaged differs from what was there: an address leads nowhere on both sides, or to the same place.
+                    // What is damaged differs from what was there: an address leads nowhere on both sides, or
+                    // to the same place.
                     for (at, value) in &bytes {
                         wqe[*at] ^= value;
                     }
@@ -117,7 +118,8 @@ fn data_fields(s: usize) -> [Field; 2] {
     [("length", 4 * s, 0..32), ("key", 4 * s + 1, 0..32)]
 }
 
-/// Flips each bit of each field and compares with what `expected` says of (field, bit, whether so many bytes are in the region).
+/// Flips each bit of each field and compares with what `expected` says of (field, bit, whether so many bytes
+/// are in the region).
 fn flip_each(
     rig: &Rig,
     fields: &[Field],

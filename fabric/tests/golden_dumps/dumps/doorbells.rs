@@ -174,7 +174,8 @@ fn a_late_old_doorbell_does_not_hide_a_newer_one(rig: &Rig) {
 }
 
 fn an_old_value_in_another_register_stays_old(rig: &Rig) {
-    // Counters have 16 bits: 40,000 requests later the value in the other register would look as if it were ahead.
+    // Counters have 16 bits: 40,000 requests later the value in the other register would look as if it were
+    // ahead.
     let end = rig.both(Size { qps: 1, sq_blocks: 2048, ..SMALL_SIZE }, |s| {
         nops(s, 0..2);
         s.doorbell_at(0, 0x900, 1);

@@ -78,7 +78,8 @@ fn a_key_that_does_not_open_the_bytes_is_a_protection_error(rig: &Rig) {
         fault(rig, send(16, ALL, u64::MAX - 0xFFFF)),
         // Too long and not opened: the key is looked at first.
         fault(rig, send(65, SMALL, DATA)),
-        // Rights are the key's too: "local access" (11h) is for a receive of the peer's RDMA WRITE with immediate data alone.
+        // Rights are the key's too: "local access" (11h) is for a receive of the peer's RDMA WRITE with
+        // immediate data alone.
         fault(rig, |s| {
             [ctrl(opcode::RDMA_READ, 1, 0, 3), raddr(0, 0), data(16, READ_ONLY, s.address(0, DATA))].concat()
         }),

@@ -16,7 +16,8 @@ pub(crate) struct Memory {
     pub(crate) start: u64,
 }
 
-/// Addresses of both sides are the same in their low bits, so that the same damage to them leads to the same place.
+/// Addresses of both sides are the same in their low bits, so that the same damage to them leads to the same
+/// place.
 const ALIGNED: u64 = 1 << 24;
 
 pub(crate) fn to_usize(n: u64) -> usize {

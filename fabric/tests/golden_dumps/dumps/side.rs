@@ -28,7 +28,8 @@ pub(crate) const STALE: u32 = 0x0304;
 /// Opens exactly 64 bytes at `DATA`.
 pub(crate) const SMALL: u32 = 0x0405;
 
-// One queue pair's memory. What is behind `QUEUES` no key opens, so that no message holds an address: they differ between the sides.
+// One queue pair's memory. What is behind `QUEUES` no key opens, so that no message holds an address: they
+// differ between the sides.
 pub(crate) const CQ: u64 = 0x1000;
 pub(crate) const DBR: u64 = 0x2000;
 pub(crate) const CQ_DBR: u64 = 0x2040;
@@ -117,7 +118,8 @@ fn reduce(e: &UpEntry, base: u64) -> Seen {
         }
         UP_WRITE | UP_READ => {
             s.payload = e.payload[..if immediate { 16 } else { 8 }].to_vec();
-            // A damaged request may give the high half of an address as its remote key: no two runs have the same.
+            // A damaged request may give the high half of an address as its remote key: no two runs have the
+            // same.
             if s.payload[4..8] == base.to_le_bytes()[4..] {
                 s.payload[4..8].fill(0);
             }
@@ -283,7 +285,7 @@ impl Side {
         self.doorbell(q, producer);
     }
 
-    /// Posts receive `i` with this segment and tells nobody yet.
+    /// Posts receive `i` with this segment and does not ring the doorbell yet.
     pub(crate) fn write_receive(&self, q: u32, i: u16, bytes: u32, key: u32, address: u64) {
         let seg = DataSeg { byte_count: bytes.into(), lkey: key.into(), address: address.into() };
         let slot = u64::from(u32::from(i) & (RQ_ENTRIES - 1));
@@ -340,7 +342,8 @@ impl Side {
                 drain(half);
             }
         }
-        // What different warps do in one round has no order: the front ends a queue pair each, the responder, the movers.
+        // What different warps do in one round has no order: the front ends a queue pair each, the responder,
+        // the movers.
         new.sort_by_key(|e| match e.kind {
             UP_DONE => (2, e.index),
             UP_RNR | UP_RECV_ERROR | UP_RQ_FLUSH | UP_PONG | UP_CQ_ERROR => (1, 0),

@@ -142,7 +142,7 @@ fn what_waits_for_a_queue_pair_that_is_destroyed_is_forgotten(rig: &Rig) {
         }
         s.go();
         s.destroy(0);
-        // Its memory is somebody else's now.
+        // Its memory has another owner now.
         s.write(0, DATA, &[7; 16 * PLACES]);
         arrives(s, 2, 0, 64, 3, 9999);
         s.go();
