@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Taking commands from a core's line: when, how many at once, and whose turn it is among the cores.
 
+use super::Core;
 use super::line::Waiting;
 use super::read::Judged;
-use super::Core;
 use crate::permit::CompletionPermit;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
