@@ -8,9 +8,9 @@
 
 use crate::media::{self, Made, MediaError};
 use gnstor_deengine::{Core, Ssd};
-use gnstor_fabric::engine::{Engine, EngineConfig, lend};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{EngineHandle, EngineThreads};
+use gnstor_fabric::transport::{Engine, EngineConfig, lend};
 use std::sync::mpsc::Receiver;
 
 /// Running SSDs. Dropping them shuts them down.

@@ -3,7 +3,7 @@
 
 mod pace;
 
-use crate::engine::Engine;
+use crate::transport::Engine;
 use gnstor_base::time::Time;
 use pace::{Pace, Rest};
 use std::sync::Arc;
