@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where clients of other processes come in: accepted TCP streams are given to the engines in turn.
 
-use gnstor_fabric::engine::tcp::Wire;
 use gnstor_fabric::runtime::EngineHandle;
+use gnstor_fabric::tcp::Wire;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -7,11 +7,10 @@
 //! ```
 
 use crate::media::{self, Made, MediaError};
-use gnstor_base::controller::Helper;
 use gnstor_deengine::{Core, Ssd};
-use gnstor_fabric::engine::{Engine, EngineConfig, lend};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{EngineHandle, EngineThreads};
+use gnstor_fabric::transport::{Engine, EngineConfig, lend};
 use std::sync::mpsc::Receiver;
 
 /// Running SSDs. Dropping them shuts them down.
@@ -36,15 +35,6 @@ pub fn default_engines() -> usize {
 pub struct Threads {
     /// That serve their queues.
     pub engines: usize,
-    /// That help those.
-    pub helpers: usize,
-}
-
-impl Threads {
-    /// One engine alone waits for nobody.
-    fn helpers(self, ssds: usize) -> usize {
-        if self.engines > 1 { self.helpers.min(ssds) } else { 0 }
-    }
 }
 
 impl Powered {
@@ -58,16 +48,9 @@ impl Powered {
         let more: Vec<Engine> = (1..threads.engines.clamp(1, MAX_ENGINES)).map(|_| first_engine.sibling()).collect();
         let mut engines: Vec<Engine> = std::iter::once(first_engine).chain(more).collect();
         let mut ssds = Vec::with_capacity(made.len());
-        let mut helpers: Vec<Vec<Box<dyn Helper>>> = Vec::new();
-        helpers.resize_with(threads.helpers(made.len()), Vec::new);
         for Made { ssd, regions, .. } in made {
             let mut cores = Vec::with_capacity(engines.len());
-            let made_cores = ssd.into_cores(engines.len());
-            if let (Some(core), Some(least)) = (made_cores.first(), helpers.iter_mut().min_by_key(|group| group.len()))
-            {
-                least.push(core.helper());
-            }
-            for (core, engine) in made_cores.into_iter().zip(&mut engines) {
+            for (core, engine) in ssd.into_cores(engines.len()).into_iter().zip(&mut engines) {
                 let (lent, back) = lend(core);
                 engine.add_target(Box::new(lent), regions.clone());
                 cores.push(back);
@@ -76,7 +59,7 @@ impl Powered {
         }
         // Without threads the engines are gone, and the SSDs are shut down with this.
         let mut powered = Self { engines: None, ssds };
-        powered.engines = Some(EngineThreads::start_with(engines, helpers)?);
+        powered.engines = Some(EngineThreads::start(engines)?);
         Ok(powered)
     }
 

@@ -3,8 +3,8 @@
 
 use crate::listener::Listener;
 use gnstor_deengine::Recovering;
-use gnstor_fabric::engine::{Engine, EngineConfig};
 use gnstor_fabric::runtime::EngineThreads;
+use gnstor_fabric::transport::{Engine, EngineConfig};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::net::TcpListener;

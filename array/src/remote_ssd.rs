@@ -2,10 +2,10 @@
 //! An SSD in a process of its own, as the daemon reaches it: a TCP link and an admin queue, made anew when they break.
 
 use gnstor_fabric::admin::ChannelError;
-use gnstor_fabric::engine::tcp::Wire;
-use gnstor_fabric::engine::{HalfId, Port};
 use gnstor_fabric::host_queue::HostQueue;
 use gnstor_fabric::runtime::EngineHandle;
+use gnstor_fabric::tcp::Wire;
+use gnstor_fabric::transport::{HalfId, Port};
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};

@@ -124,19 +124,6 @@ pub enum Outcome {
     ConnectionLost,
 }
 
-/// What a thread beside the engines may do for a controller under load: what only one at a time can do is
-/// faster where always the same one does it.
-pub trait Helper: Send {
-    /// Whether the controller's engines have more of this than they can do.
-    fn is_wanted(&self) -> bool;
-
-    /// Says whether from now on [`Self::step`] is called without a pause.
-    fn set_awake(&mut self, is_awake: bool);
-
-    /// Does what there is to do now. Whether there was what a helper is good for.
-    fn step(&mut self, now: Time) -> bool;
-}
-
 /// An NVMe controller as target offload drives it. No method has a default: a wrapper that forgets to forward
 /// one does not compile.
 pub trait Controller {

@@ -2,7 +2,6 @@
 //! CPU time of this process, and of its threads by name.
 
 use super::load::Load;
-use gnstor_fabric::runtime::HELPER_NAME;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde::{Deserialize, Serialize};
@@ -23,7 +22,7 @@ pub struct CpuTime {
 /// Threads that never sleep while a load runs, and the cores for them.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Busy {
-    /// Engines, helpers that were called, proxies, and the device where the CPU stands for it.
+    /// Engines, proxies, and the device where the CPU stands for it.
     pub threads: usize,
     /// Cores that this process may use.
     pub cores: usize,
@@ -31,15 +30,10 @@ pub struct Busy {
     pub core_bound: bool,
 }
 
-/// A helper that has worked for less was not called by this load.
-const HELPED_S: f64 = 0.1;
-
 impl Busy {
     pub(super) fn of(load: &Load, engines: usize, device: &str, cpu: &CpuTime) -> Self {
         let proxies = if load.by_cpu() { load.clients as usize } else { 0 };
-        let worked = |name: &str, seconds: f64| name.starts_with(HELPER_NAME) && seconds > HELPED_S;
-        let helpers = cpu.threads.iter().filter(|(name, seconds)| worked(name, **seconds)).count();
-        let threads = engines + helpers + proxies + usize::from(device == "host");
+        let threads = engines + proxies + usize::from(device == "host");
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self { threads, cores, core_bound: threads > cores }
     }

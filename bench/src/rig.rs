@@ -13,9 +13,9 @@ use gnstor_array::{Array, ArrayConfig, Ssds};
 use gnstor_console::CliError;
 use gnstor_console::Steps;
 use gnstor_deengine::Preset;
-use gnstor_fabric::engine::Counters;
 use gnstor_fabric::hca::agent::Unordered;
 use gnstor_fabric::link::LinkConfig;
+use gnstor_fabric::transport::Counters;
 use libgnstor::{
     AgentStats, ChannelStats, Client, ConnectOptions, CreateOptions, Device, DeviceMem, Error, Fabric, File, Node,
     Residency, Rights, Shape,

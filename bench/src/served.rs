@@ -4,8 +4,8 @@
 use gnstor_array::ArrayError;
 use gnstor_console::CliError;
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
-use gnstor_fabric::engine::Port;
 use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::transport::Port;
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
 use gnstor_proto::nvme::{Sqe, admin};

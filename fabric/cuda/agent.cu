@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The agent as a kernel. Compiled by nvcc into fabric/cuda/agent.fatbin and by the C++ compiler for the CPU execution.
-#include "fabric/agent.cuh"
+#include "fabric/hca/agent.cuh"
 
 GN_KERNEL_OF(gn::hca::AGENT_THREADS) gn_hca_agent(const gn::hca::agent_args* args) { gn::hca::agent_main(*args); }
 

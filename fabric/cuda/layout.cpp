@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Sizes and offsets as the C++ compiler sees them, for fabric/tests/layout.rs.
 #include <cstddef>
-#include "fabric/agent.cuh"
+#include "fabric/hca/agent.cuh"
 #include "fabric/mlx5.h"
 
 #define FIELD(T, F) #T "." #F, offsetof(gn::hca::T, F)

@@ -9,11 +9,11 @@
 //! ```
 
 use crate::admin::{AdminChannel, ChannelError, Payload};
-use crate::engine::{ConnId, Engine, HalfId, Port, REFUSED_NO_PEER};
 use crate::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use crate::hca::soft::{SoftMr, SoftQp};
 use crate::mlx5::{self, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode};
 use crate::runtime::EngineHandle;
+use crate::transport::{ConnId, Engine, HalfId, Port, REFUSED_NO_PEER};
 use gnstor_base::region::HostRegion;
 use gnstor_proto::fabrics::{self, CmRequest, ConnectData, ConnectFields, Host, PropertyFields, fctype, property};
 use gnstor_proto::nvme::{self, Cqe, IdentifyController, KeyedSgl, Sqe};

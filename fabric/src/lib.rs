@@ -9,7 +9,7 @@
 //!   |   in GPU memory: |   rings      |          (RC order, acks, errors)  | <-- Effect: Pull Push Complete
 //!   |   hca/agent, a   | <=========== |                                    |
 //!   |   resident kernel|    Down      +-----------------------------------+
-//!   |   in host memory:|                      |  engine::tcp, to another process's engine
+//!   |   in host memory:|                      |  tcp, to another process's transport
 //!   |   hca/soft       |
 //!   +------------------+
 //! ```
@@ -21,7 +21,8 @@
 //! |---|---|
 //! | [`mlx5`] | queue bytes |
 //! | [`hca`] | queue pairs, executed where their memory is |
-//! | [`engine`] | connections, link time, target offload, TCP link |
+//! | [`transport`] | RC connections, target offload |
+//! | [`tcp`] | connections between processes |
 //! | [`host_queue`], [`admin`] | admin queues in host memory |
 //! | [`device`] | where device code runs: CUDA, or the CPU |
 //! | [`link`] | modelled link |
@@ -29,9 +30,10 @@
 
 pub mod admin;
 pub mod device;
-pub mod engine;
 pub mod hca;
 pub mod host_queue;
 pub mod link;
 pub mod mlx5;
 pub mod runtime;
+pub mod tcp;
+pub mod transport;

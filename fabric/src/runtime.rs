@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The one place in this crate with a clock and threads: engines stepped by wall time, a thread each, and
-//! helpers of the SSDs.
+//! The one place in this crate with a clock and threads: engines stepped by wall time, a thread each.
 
 mod pace;
 
-use crate::engine::Engine;
-use gnstor_base::controller::Helper;
+use crate::transport::Engine;
 use gnstor_base::time::Time;
 use pace::{Pace, Rest};
 use std::sync::Arc;
@@ -101,19 +99,8 @@ impl EngineThreads {
     ///
     /// # Panics
     /// Without any engine.
-    pub fn start(engines: Vec<Engine>) -> std::io::Result<Self> {
-        Self::start_with(engines, Vec::new())
-    }
-
-    /// As [`Self::start`], with a thread for each group of helpers.
-    ///
-    /// # Errors
-    /// When the operating system gives no thread.
-    ///
-    /// # Panics
-    /// Without any engine.
     #[expect(clippy::disallowed_methods, reason = "the runtime module of this crate")]
-    pub fn start_with(engines: Vec<Engine>, helpers: Vec<Vec<Box<dyn Helper>>>) -> std::io::Result<Self> {
+    pub fn start(engines: Vec<Engine>) -> std::io::Result<Self> {
         assert!(!engines.is_empty(), "a fabric has at least one engine");
         let (jobs, inboxes): (Vec<_>, Vec<_>) = engines.iter().map(|_| mpsc::channel()).unzip();
         let handle = EngineHandle { jobs: jobs.into(), mine: 0 };
@@ -125,11 +112,6 @@ impl EngineThreads {
             let asked = Arc::clone(&all.stop);
             let thread = std::thread::Builder::new().name(format!("gn-engine-{number}"));
             all.threads.push(thread.spawn(move || run(engine, &inbox, &asked, start))?);
-        }
-        for (number, helpers) in helpers.into_iter().enumerate() {
-            let asked = Arc::clone(&all.stop);
-            let thread = std::thread::Builder::new().name(format!("{HELPER_NAME}{number}"));
-            all.threads.push(thread.spawn(move || help(helpers, &asked, start))?);
         }
         Ok(all)
     }
@@ -153,12 +135,6 @@ impl Drop for EngineThreads {
         }
     }
 }
-
-/// What the names of helpers' threads begin with.
-pub const HELPER_NAME: &str = "gn-helper-";
-
-/// Naps of helpers without work.
-const HELPER_NAP: Duration = Duration::from_micros(200);
 
 fn clock(start: Instant) -> impl Fn() -> Time {
     move || Time::from_ns(u64::try_from(start.elapsed().as_nanos()).expect("585 years of uptime"))
@@ -196,37 +172,4 @@ fn run(mut engine: Engine, inbox: &Receiver<Job>, stop: &AtomicBool, start: Inst
             }
         }
     }
-}
-
-/// How long a helper without work stays awake.
-const IDLE_BEFORE_REST: Duration = Duration::from_millis(1);
-
-fn help(helpers: Vec<Box<dyn Helper>>, stop: &AtomicBool, start: Instant) {
-    let now = clock(start);
-    // Each helper that is awake, with the time since which it has had no work.
-    let mut helpers: Vec<(Box<dyn Helper>, Option<Time>)> = helpers.into_iter().map(|helper| (helper, None)).collect();
-    while !stop.load(Ordering::Acquire) {
-        let mut is_any = false;
-        for (helper, idle_since) in &mut helpers {
-            let at = now();
-            if idle_since.is_none() && helper.is_wanted() {
-                helper.set_awake(true);
-                *idle_since = Some(at);
-            }
-            let Some(since) = idle_since else { continue };
-            is_any = true;
-            if helper.step(at) {
-                *since = at;
-            } else if at.since(*since).as_ns() >= u64::try_from(IDLE_BEFORE_REST.as_nanos()).expect("small") {
-                helper.set_awake(false);
-                *idle_since = None;
-            }
-        }
-        if is_any {
-            std::hint::spin_loop();
-        } else {
-            std::thread::sleep(HELPER_NAP);
-        }
-    }
-    helpers.iter_mut().for_each(|(helper, _)| helper.set_awake(false));
 }

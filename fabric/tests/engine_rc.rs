@@ -5,11 +5,11 @@
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, Remote, TransferId};
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::{Span, Time};
-use gnstor_fabric::engine::{ConnId, Engine, EngineConfig, HalfId, Port};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::soft::{SoftMr, SoftQp};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::mlx5::{self, CE_CQ_UPDATE, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode, syndrome};
+use gnstor_fabric::transport::{ConnId, Engine, EngineConfig, HalfId, Port};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use std::collections::VecDeque;

@@ -6,10 +6,10 @@
 use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Remote, Reply, TransferId};
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::{Span, Time};
-use gnstor_fabric::engine::{Engine, EngineConfig, Port};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::{Allowance, Down, Half, Part, Response};
 use gnstor_fabric::link::LinkConfig;
+use gnstor_fabric::transport::{Engine, EngineConfig, Port};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe, io};
 use std::collections::VecDeque;

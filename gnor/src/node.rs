@@ -3,9 +3,9 @@
 
 use crate::growth::Growth;
 use gnstor_fabric::device::{Device, DeviceError, Residency};
-use gnstor_fabric::engine::{ConnId, HalfId, Port, REFUSED_NO_PEER};
 use gnstor_fabric::hca::agent::{AgentHca, ClientKernel, MAX_RINGS, Shape};
 use gnstor_fabric::runtime::{EngineError, EngineHandle};
+use gnstor_fabric::transport::{ConnId, HalfId, Port, REFUSED_NO_PEER};
 use gnstor_proto::fabrics::CmRequest;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak, mpsc};

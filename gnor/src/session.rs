@@ -5,8 +5,8 @@
 //! queue has broken are given up with it.
 
 use crate::node::{Connection, Lifeline, Node, NodeError};
-use gnstor_fabric::engine::Port;
 use gnstor_fabric::host_queue::{Asked, HostQueue};
+use gnstor_fabric::transport::Port;
 use gnstor_proto::fabrics::{CmRequest, Host, Identity};
 use gnstor_proto::slba::ClientId;
 use std::hash::{BuildHasher, RandomState};

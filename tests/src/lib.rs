@@ -72,7 +72,7 @@ pub fn small_config(ssds: u16) -> ArrayConfig {
         fabric_listen: None,
         link: LinkConfig::UNLIMITED,
         groups: 256,
-        threads: Threads { engines: 3, helpers: 1 },
+        threads: Threads { engines: 3 },
     }
 }
 

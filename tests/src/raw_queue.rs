@@ -3,11 +3,11 @@
 
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::admin::ChannelError;
-use gnstor_fabric::engine::{ConnId, HalfId, Port};
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::soft::{SoftMr, SoftQp};
 use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode};
 use gnstor_fabric::runtime::EngineHandle;
+use gnstor_fabric::transport::{ConnId, HalfId, Port};
 use gnstor_proto::fabrics::{self, CmRequest, ConnectData, ConnectFields, Identity, fctype};
 use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe};
 use gnstor_proto::status::Status;

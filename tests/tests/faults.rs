@@ -3,8 +3,8 @@
 #![expect(clippy::disallowed_methods, reason = "deadlines are measured, and clients work on threads of their own")]
 
 use gnstor_fabric::admin::ChannelError;
-use gnstor_fabric::engine::Port;
 use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::transport::Port;
 use gnstor_proto::fabrics::{self, Identity, fctype, ssd_subnqn};
 use gnstor_proto::nvme::{self, Sqe, admin, io};
 use gnstor_proto::placement::mix64;

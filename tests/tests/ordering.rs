@@ -33,7 +33,7 @@ fn read(path: impl AsRef<Path>) -> String {
 /// The device headers but for those that define the accesses.
 fn headers() -> Vec<String> {
     let mut all = vec![read("libgnstor/include/gnstor/gnstor.cuh")];
-    for folder in ["fabric/cuda/fabric", "gnor/cuda/gnor"] {
+    for folder in ["fabric/cuda/fabric", "fabric/cuda/fabric/hca", "gnor/cuda/gnor"] {
         let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder)).expect(folder);
         let names = entries.map(|entry| entry.expect(folder).file_name().into_string().expect("a plain name"));
         let wanted = names.filter(|name| name.ends_with(".cuh") && name != "arch.cuh" && name != "sharing.cuh");

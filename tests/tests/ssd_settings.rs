@@ -3,10 +3,10 @@
 
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::admin::ChannelError;
-use gnstor_fabric::engine::tcp::Wire;
-use gnstor_fabric::engine::{Engine, EngineConfig, HalfId, Port};
 use gnstor_fabric::host_queue::HostQueue;
 use gnstor_fabric::runtime::{EngineHandle, EngineThreads};
+use gnstor_fabric::tcp::Wire;
+use gnstor_fabric::transport::{Engine, EngineConfig, HalfId, Port};
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
 use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, Up, gnstor};
 use gnstor_tests::{assert_same, pattern, within};

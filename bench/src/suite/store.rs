@@ -25,8 +25,6 @@ pub(super) struct Label {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Options {
     pub(super) engines: usize,
-    /// What was asked for; without it the machine decides.
-    pub(super) helpers: u8,
     pub(super) size: u64,
     pub(super) warmup_s: f64,
     pub(super) runtime_s: f64,
@@ -41,7 +39,6 @@ impl Label {
     pub(super) fn new(suite: SuiteArg, args: &BenchArgs, build: Build, machine: Machine) -> Self {
         let options = Options {
             engines: args.engines.count(),
-            helpers: args.engines.helpers,
             size: args.size,
             warmup_s: args.warmup.as_secs_f64(),
             runtime_s: args.runtime().as_secs_f64(),
@@ -206,7 +203,6 @@ mod tests {
         let machine = Machine { device: "host".into(), device_name: "CPU".into(), driver: None, cpu: None, cores: 2 };
         let options = Options {
             engines: 1,
-            helpers: 0,
             size: 1 << 20,
             warmup_s: 0.1,
             runtime_s: 1.0,

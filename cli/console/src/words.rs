@@ -31,9 +31,6 @@ pub struct EngineArgs {
     /// Threads that serve the SSDs, 1 to 24 [default: half the machine's cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=24))]
     pub engines: Option<u8>,
-    /// Threads that help them where writes of several meet in one SSD, 0 to 16, at most one for each SSD; they sleep until called
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=16))]
-    pub helpers: u8,
 }
 
 impl EngineArgs {
@@ -42,9 +39,9 @@ impl EngineArgs {
         self.engines.map_or_else(gnstor_array::power::default_engines, usize::from)
     }
 
-    /// Both numbers.
+    /// The threads of the SSDs.
     pub fn threads(self) -> gnstor_array::power::Threads {
-        gnstor_array::power::Threads { engines: self.count(), helpers: self.helpers.into() }
+        gnstor_array::power::Threads { engines: self.count() }
     }
 }
 

@@ -15,7 +15,6 @@
 //! ever says yes.
 
 mod flight;
-mod helper;
 mod lane;
 mod line;
 mod port;
@@ -223,6 +222,17 @@ impl Core {
         self.commit_arrived(self.now);
     }
 
+    /// A function that commits the writes which all cores of this SSD have posted.
+    #[cfg(test)]
+    pub(crate) fn committer(&self) -> impl Fn(Time) + Send + use<> {
+        let shared = Arc::clone(&self.shared);
+        move |now| {
+            if let Some(commits) = shared.ftl.try_commits() {
+                shared.commit_lanes(0, now, commits);
+            }
+        }
+    }
+
     /// Writes that the core has committed and answered alone.
     #[cfg(test)]
     pub(crate) fn writes_done(&self) -> u64 {
@@ -405,10 +415,9 @@ impl Controller for Core {
         self.serve_line(now);
         self.commit_arrived(now);
         let roster = &self.shared.roster;
-        // Whoever commits meanwhile does it too.
+        // A worker that commits meanwhile also runs the maintenance.
         if roster.is_to_settle(now)
             && !roster.is_committing()
-            && (!roster.has_help() || roster.is_left_alone(now))
             && let Some(mut commits) = self.shared.ftl.try_commits()
         {
             roster.settle_at(commits.maintain(now));

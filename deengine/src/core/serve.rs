@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Taking commands from a core's line: when, how many at once, and whose turn it is among the cores.
 
+use super::Core;
 use super::line::Waiting;
 use super::read::Judged;
-use super::{Core, Shared};
 use crate::permit::CompletionPermit;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
@@ -16,10 +16,6 @@ const TURN: Span = Span::from_ns(500);
 /// How long before the modelled firmware is free a write with its data is taken: what has to be done for it until its response is due takes as
 /// long. Its modelled time is that of the firmware; only who comes later meanwhile comes later.
 const AHEAD: Span = Span::from_ns(90_000);
-
-/// How long, of that, a write is left for the core whose turn it is. One that is busy with other things would otherwise cost all cores what is
-/// gained by being ahead.
-const STAND_IN: Span = Span::from_ns(4000);
 
 /// Most commands that a core takes at once from its line, and which part of the line that may be: where few wait, all take turns one by one.
 const BURST: usize = 16;
@@ -49,7 +45,7 @@ impl Core {
 
     #[inline]
     pub(super) fn publish_line(&self) {
-        self.shared.roster.set_in_line(self.index, self.line.controllers(), self.line.is_write_next(&self.ports));
+        self.shared.roster.set_in_line(self.index, self.line.controllers());
     }
 
     /// A Fabrics command has come, which may end the queue: the commands that wait go before it.
@@ -120,13 +116,10 @@ impl Core {
         Some(if is_others { self.turn_is_over() } else { at })
     }
 
-    /// When this core may go on although it is another's turn. Not before the firmware is free where one of those would take a command that cannot be
-    /// taken ahead: writes would never let it in.
+    /// When this core may go on although it is another core's turn.
     #[inline]
     fn turn_is_over(&self) -> Time {
-        let Shared { ftl, roster, .. } = &*self.shared;
-        let free = ftl.firmware_free();
-        if self.may_be_ahead() && roster.may_stand_in(self.index) { free.before(AHEAD) + STAND_IN } else { free + TURN }
+        self.shared.ftl.firmware_free() + TURN
     }
 
     /// Takes the next command, or a burst of them where many wait: the model's state and what reads look for come to this core's cache once for

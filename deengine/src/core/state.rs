@@ -5,8 +5,6 @@ use super::roster::Roster;
 use gnstor_base::time::{Span, Time};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-const LEFT_ALONE: Span = Span::from_ns(100_000);
-
 /// What the cores need to know of the firmware's state.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -17,10 +15,6 @@ pub(super) struct State {
     look_at: AtomicU64,
     /// The latest time that a core has seen, to a millisecond, in picoseconds: a core may have been kept waiting since it looked at its own.
     latest: AtomicU64,
-    /// Cores wait for their commits longer than they should.
-    wants_help: AtomicBool,
-    /// Somebody commits all the time who does nothing else.
-    has_help: AtomicBool,
     /// Commands wait for the modelled firmware: whoever comes now is not the next.
     waiting: AtomicBool,
     /// Somebody waits for commands in flight.
@@ -49,8 +43,6 @@ impl Default for State {
             alarm: never(),
             look_at: never(),
             latest: AtomicU64::new(0),
-            wants_help: AtomicBool::new(false),
-            has_help: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             fencing: AtomicBool::new(false),
             writes_through: AtomicBool::new(false),
@@ -155,35 +147,10 @@ impl Roster {
         self.state.layer.committing.load(Ordering::Relaxed)
     }
 
-    /// A core waits for its commits.
-    pub(super) fn ask_for_help(&self) {
-        self.state.wants_help.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn wants_help(&self) -> bool {
-        self.state.wants_help.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_help(&self, has_help: bool) {
-        self.state.has_help.store(has_help, Ordering::Relaxed);
-        self.state.wants_help.store(false, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(super) fn has_help(&self) -> bool {
-        self.state.has_help.load(Ordering::Relaxed)
-    }
-
     /// Whether the translation layer has something to do.
     #[inline]
     pub(super) fn is_to_settle(&self, now: Time) -> bool {
         now.as_ps() >= self.state.layer.settle_at.load(Ordering::Relaxed)
-    }
-
-    /// Whether it has had something to do for longer than whoever helps should need.
-    #[inline]
-    pub(super) fn is_left_alone(&self, now: Time) -> bool {
-        now.as_ps() >= self.state.layer.settle_at.load(Ordering::Relaxed).saturating_add(LEFT_ALONE.as_ps())
     }
 
     #[inline]

@@ -25,27 +25,26 @@ const IN_A_LINE: usize = 16;
 /// Parts of a command: shares are rounded to these.
 const PARTS: i64 = 64;
 
-/// What waits with a core for the modelled firmware, in one word: a core that looks whether it is next looks at all of them, so they lie side by
-/// side.
+/// The commands that wait with one worker, in one word: a worker that tests whether it is next reads the words of
+/// all workers, so they lie side by side.
 ///
 /// ```text
-///   63         57  56  55                                    0
-///  +-------------+---+---------------------------------------+      w: what is next is a write with its data
-///  | controllers | w |                 taken                 |      taken: parts of a command for each controller; the core with the least is next
-///  +-------------+---+---------------------------------------+
+///   63         56  55                                    0
+///  +-------------+---------------------------------------+
+///  | controllers |                 taken                 |      taken: parts of a command for each controller;
+///  +-------------+---------------------------------------+      the worker with the least is next
 /// ```
 #[derive(Debug, Default)]
 struct InLine(AtomicU64);
 
-const WRITE_BIT: u32 = 56;
-const TAKEN: u64 = (1 << WRITE_BIT) - 1;
-const MOST_CONTROLLERS: u64 = u64::MAX >> (WRITE_BIT + 1);
+const TAKEN_BITS: u32 = 56;
+const TAKEN: u64 = (1 << TAKEN_BITS) - 1;
+const MOST_CONTROLLERS: u64 = u64::MAX >> TAKEN_BITS;
 
-/// What such a word says.
+/// The fields of such a word.
 #[derive(Clone, Copy)]
 struct Line {
     controllers: u64,
-    is_write_next: bool,
     taken: u64,
 }
 
@@ -53,14 +52,13 @@ impl InLine {
     #[inline]
     fn get(&self) -> Line {
         let word = self.0.load(Ordering::Relaxed);
-        Line { controllers: word >> (WRITE_BIT + 1), is_write_next: word >> WRITE_BIT & 1 != 0, taken: word & TAKEN }
+        Line { controllers: word >> TAKEN_BITS, taken: word & TAKEN }
     }
 
-    /// Only the core itself does.
+    /// Only the worker itself calls this.
     #[inline]
     fn set(&self, line: Line) {
-        let word =
-            line.controllers << (WRITE_BIT + 1) | u64::from(line.is_write_next) << WRITE_BIT | line.taken & TAKEN;
+        let word = line.controllers << TAKEN_BITS | line.taken & TAKEN;
         if self.0.load(Ordering::Relaxed) != word {
             self.0.store(word, Ordering::Relaxed);
         }
@@ -85,17 +83,17 @@ impl Turns {
 }
 
 impl Roster {
-    /// The commands of so many controllers wait with the core; whether the next one is a write with its data.
+    /// Says how many controllers have commands that wait with this core.
     #[inline]
-    pub(super) fn set_in_line(&self, core: usize, controllers: usize, is_write_next: bool) {
+    pub(super) fn set_in_line(&self, core: usize, controllers: usize) {
         let in_line = self.turns.core(core);
         let controllers = u64::try_from(controllers).map_or(MOST_CONTROLLERS, |n| n.min(MOST_CONTROLLERS));
-        in_line.set(Line { controllers, is_write_next, ..in_line.get() });
+        in_line.set(Line { controllers, ..in_line.get() });
     }
 
     /// Controllers whose commands wait with their cores.
     fn in_lines(&self) -> i64 {
-        self.turns.cores().map(|core| i64::try_from(core.get().controllers).expect("7 bits")).sum()
+        self.turns.cores().map(|core| i64::try_from(core.get().controllers).expect("8 bits")).sum()
     }
 
     /// The other cores with commands in line.
@@ -123,13 +121,6 @@ impl Roster {
     pub(super) fn is_next(&self, core: usize) -> bool {
         let taken = self.turns.core(core).get().taken;
         self.others(core).all(|other| taken <= other.taken)
-    }
-
-    /// Whether the core may go before those that have had less, if they do not come: all of them would take a write, which can be done later.
-    #[inline]
-    pub(super) fn may_stand_in(&self, core: usize) -> bool {
-        let taken = self.turns.core(core).get().taken;
-        self.others(core).all(|other| taken <= other.taken || other.is_write_next)
     }
 
     /// Whether the firmware's own line is next.
@@ -178,12 +169,12 @@ mod tests {
         let roster = Roster::new(2);
         let join = |core| {
             roster.join_line(core);
-            roster.set_in_line(core, 1, false);
+            roster.set_in_line(core, 1);
         };
         join(0);
         (0..1000).for_each(|_| roster.core_took(0));
         // The data of its writes is on its way: nothing of it waits.
-        roster.set_in_line(0, 0, false);
+        roster.set_in_line(0, 0);
         join(1);
         join(0);
         let took = |core| {
@@ -195,22 +186,5 @@ mod tests {
         };
         let turns = (0..100).fold([0, 0], |[first, second], _| [first + took(0), second + took(1)]);
         assert!(turns[0] >= 45 && turns[1] >= 45, "{turns:?}");
-    }
-
-    #[test]
-    fn a_core_stands_in_for_another_s_write_and_never_for_its_read() {
-        let roster = Roster::new(3);
-        for core in 0..3 {
-            roster.join_line(core);
-            roster.set_in_line(core, 1, true);
-        }
-        roster.core_took(0);
-        assert!(!roster.is_next(0) && roster.may_stand_in(0));
-        roster.set_in_line(1, 1, false);
-        assert!(!roster.may_stand_in(0), "a read is next there");
-        roster.core_took(1);
-        assert!(roster.may_stand_in(0), "it has had its turn");
-        roster.set_in_line(2, 0, false);
-        assert!(roster.is_next(0), "nothing waits there");
     }
 }

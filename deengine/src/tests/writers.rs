@@ -77,15 +77,15 @@ fn whoever_has_the_lock_commits_for_all_and_each_answers_its_own() {
     // A core learns whose a queue is with its first command.
     arrive(&mut rig, OTHER, &[1]);
     rig.pump();
-    let before = rig.layer_stats();
     let ids = arrive_on(&mut rig, [(WRITER, 5), (OTHER, 6)].into_iter());
-    let mut helper = rig.core(WRITER).helper();
-    helper.set_awake(true);
+    let commit = rig.core(WRITER).committer();
+    let ftl = Arc::clone(&rig.ssd().ftl);
+    let busy = ftl.commits();
     rig.core(WRITER).end_step();
     rig.core(OTHER).end_step();
-    assert_eq!(rig.layer_stats().host_pages, before.host_pages);
-    assert!(helper.step(rig.now), "two waited");
-    helper.set_awake(false);
+    drop(busy);
+    let before = rig.layer_stats();
+    commit(rig.now);
     let after = rig.layer_stats();
     assert_eq!((after.host_pages - before.host_pages, after.commit_holds - before.commit_holds), (2, 1));
     rig.core(OTHER).end_step();
@@ -101,13 +101,14 @@ fn whoever_has_the_lock_commits_for_all_and_each_answers_its_own() {
 fn what_another_has_committed_is_answered_before_the_step_ends() {
     let mut rig = rig();
     let ids = arrive(&mut rig, WRITER, &[5]);
-    let mut helper = rig.core(WRITER).helper();
-    helper.set_awake(true);
+    let commit = rig.core(WRITER).committer();
+    let ftl = Arc::clone(&rig.ssd().ftl);
+    let busy = ftl.commits();
     rig.core(WRITER).end_step();
     arrive(&mut rig, WRITER, &[6]);
-    assert_eq!(rig.core(WRITER).writes_done(), 0, "nobody has committed the first");
-    helper.step(rig.now);
-    helper.set_awake(false);
+    drop(busy);
+    assert_eq!(rig.core(WRITER).writes_done(), 0, "the first is not committed yet");
+    commit(rig.now);
     let (now, next) = (rig.now, rig.io(io::WRITE, WRITER, 7, 1));
     rig.core(WRITER).submit(now, WRITER, &next);
     assert_eq!(rig.core(WRITER).writes_done(), 1);
@@ -171,43 +172,6 @@ fn a_write_that_waits_for_room_gives_way_to_a_change_of_rights() {
     rig.step_to(rig.now + Span::from_ms(100));
     assert_eq!(refusal(&rig.take(DAEMON, chmod).unwrap()), None);
     assert_eq!(rig.in_flight(), 0);
-}
-
-#[test]
-fn a_core_that_looks_in_vain_asks_for_help_and_leaves_the_lock_to_it() {
-    let mut rig = rig();
-    let ids = arrive(&mut rig, WRITER, &[5]);
-    let mut helper = rig.core(WRITER).helper();
-    let ftl = Arc::clone(&rig.ssd().ftl);
-    let commits = ftl.commits();
-    for _ in 0..3 {
-        rig.core(WRITER).end_step();
-    }
-    assert!(!helper.is_wanted());
-    rig.core(WRITER).end_step();
-    assert!(helper.is_wanted());
-    drop(commits);
-    helper.set_awake(true);
-    rig.core(WRITER).end_step();
-    assert_eq!(rig.layer_stats().host_pages, 0, "it is the helper's");
-    assert!(!helper.step(rig.now), "one core alone needs no help, but has it");
-    assert_eq!(rig.layer_stats().host_pages, 1);
-    helper.set_awake(false);
-    rig.pump();
-    assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), None);
-}
-
-#[test]
-fn a_core_whose_helper_does_nothing_commits_after_a_while() {
-    let mut rig = rig();
-    let ids = arrive(&mut rig, WRITER, &[5]);
-    let mut helper = rig.core(WRITER).helper();
-    helper.set_awake(true);
-    rig.core(WRITER).end_step();
-    assert_eq!(rig.layer_stats().host_pages, 0);
-    (0..100).for_each(|_| rig.core(WRITER).end_step());
-    rig.pump();
-    assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), None);
 }
 
 #[test]
@@ -400,21 +364,16 @@ fn beside_writers(rig: &mut Rig, world: &World, daemon: impl FnOnce(&mut Rig, &m
     let map_epoch = rig.map_epoch;
     world.lease.store(LEASE.into(), Ordering::Relaxed);
     let write = |core: &mut Core, key| write_on(core, key, map_epoch, world);
-    let mut helper = rig.core(WRITER).helper();
+    let commit = rig.core(WRITER).committer();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let mut is_awake = false;
-            // It comes and goes.
-            for step in 0u32.. {
+            // A third thread commits for both writers in turns of 512 rounds.
+            for round in 0u32.. {
                 if world.stop.load(Ordering::Relaxed) {
-                    return helper.set_awake(false);
+                    return;
                 }
-                if step.is_multiple_of(512) {
-                    is_awake = !is_awake || helper.is_wanted();
-                    helper.set_awake(is_awake);
-                }
-                if is_awake {
-                    helper.step(Time::from_ns(2000));
+                if round / 512 % 2 == 0 {
+                    commit(Time::from_ns(2000));
                 } else {
                     std::thread::yield_now();
                 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The Rust ends of the two rings between the halves of the HCA. The other ends are in
-//! `fabric/cuda/fabric/{up,agent}.cuh`.
+//! `fabric/cuda/fabric/hca/{up,agent}.cuh`.
 //!
 //! The rings are generic over the word, so that `tests/loom_rings.rs` can check them with loom's.
 
@@ -76,7 +76,7 @@ impl UpRing {
     }
 }
 
-/// The fields of an entry; `up_entry` in fabric/cuda/fabric/abi.h says where they are.
+/// The fields of an entry; `up_entry` in fabric/cuda/fabric/hca/abi.h says where they are.
 #[expect(clippy::cast_possible_truncation, reason = "parts of words")]
 fn take_apart(mut w: [u64; UP_WORDS]) -> UpEntry {
     let (even, odd) = (w[2] >> UP_EVEN_SHIFT, w[2] >> UP_ODD_SHIFT);

@@ -129,7 +129,7 @@ impl SoftHalf {
     }
 
     /// Takes the kicks that are new; returns the producer index, which may be an old one.
-    fn take_kicks(&mut self, i: usize) -> u16 {
+    fn take_doorbells(&mut self, i: usize) -> u16 {
         let QpState { qp, kicks, sq_head, .. } = &mut self.qps[i];
         let (mut producer, mut recorded) = (*sq_head, None);
         let mut rung = Vec::new();
@@ -162,7 +162,7 @@ impl SoftHalf {
     }
 
     fn serve(&mut self, i: usize) {
-        let producer = self.take_kicks(i);
+        let producer = self.take_doorbells(i);
         while self.qps[i].sq_head != producer {
             let index = self.qps[i].sq_head;
             let left = producer.wrapping_sub(index);

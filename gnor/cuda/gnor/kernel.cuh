@@ -6,7 +6,7 @@
 //
 // defines the kernels `my_kernel(client_launch*)` and `my_kernel_one_grid(client_launch*)`.
 #pragma once
-#include "fabric/agent.cuh"
+#include "fabric/hca/agent.cuh"
 
 namespace gn {
 

@@ -10,7 +10,7 @@
 
 #include <vector>
 
-#include "fabric/agent.cuh"
+#include "fabric/hca/agent.cuh"
 #include "gnor/connect.cuh"
 #include "gnor/async.cuh"
 #include "gnor/io.cuh"

@@ -122,9 +122,9 @@ mutants_of_one_core() {
     mutant lock_taken_for_others_entries $GNOR/complete.cuh 's/got = old == word;/got = old != CQ_LOCKED;/;s/gn_u32 old = S::exch/for (int k = 0; k < 50; ++k) pause(20); &/' \
         plain plain many_doorbells 60
     # Of answers.
-    mutant answer_without_its_parts $FABRIC/answer.cuh 's/if ((word & PARTS_MASK) != word >> TOTAL_SHIFT) return;/if (!(word >> TOTAL_SHIFT)) return;/' \
+    mutant answer_without_its_parts $FABRIC/hca/answer.cuh 's/if ((word & PARTS_MASK) != word >> TOTAL_SHIFT) return;/if (!(word >> TOTAL_SHIFT)) return;/' \
         plain plain batched_reads_and_writes 60
-    mutant answer_parts_relaxed $FABRIC/answer.cuh 's/mem::add_acqrel_cta(&x.word/mem::add_relaxed_cta(\&x.word/' tsan tsan parts_of_fused_responses 10
+    mutant answer_parts_relaxed $FABRIC/hca/answer.cuh 's/mem::add_acqrel_cta(&x.word/mem::add_relaxed_cta(\&x.word/' tsan tsan parts_of_fused_responses 10
     # Of the choice of a replica.
     mutant replicas_in_turn $GNOR/io.cuh 's/> SAME_LOAD ? other : one;/> SAME_LOAD ? one : one;/' plain plain one_ssd_is_slow 10
     # Of the modes of sharing.
@@ -147,23 +147,23 @@ mutants_of_one_core() {
     mutant two_warps_are_one '' '' plain plain two_warps_alone 5
 }
 mutants_of_the_other() {
-    mutant completion_relaxed $FABRIC/inbound.cuh \
+    mutant completion_relaxed $FABRIC/hca/inbound.cuh \
         '/&e->counter_own/s/st_fenced_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
-    mutant up_entry_half_judged $FABRIC/up.cuh 's/(b & ~(gn_u64)PHASE_BIT) | phase/b \& ~(gn_u64)PHASE_BIT/' plain plain batched_reads_and_writes 5
-    mutant mover_slot_relaxed $FABRIC/agent.cuh \
+    mutant up_entry_half_judged $FABRIC/hca/up.cuh 's/(b & ~(gn_u64)PHASE_BIT) | phase/b \& ~(gn_u64)PHASE_BIT/' plain plain batched_reads_and_writes 5
+    mutant mover_slot_relaxed $FABRIC/hca/agent.cuh \
         '/PLACE_FULL)/s/st_release_cta/st_relaxed_cta/' tsan tsan batched_reads_and_writes 20
     # Fewer places make rounds shorter.
-    mutant mover_takes_anothers_copy $FABRIC/agent.cuh \
+    mutant mover_takes_anothers_copy $FABRIC/hca/agent.cuh \
         's/PLACES = 64/PLACES = 32/;s/ - drawn \* PLACE_KINDS;/ % PLACE_KINDS;/;s/^    if (reports.count == MOST/    for (int k = 0; k < 200 \&\& drawn % 5 == 0; ++k) pause(20);\n&/' \
         plain plain batched_reads_and_writes 30
     # The wrong order alone has a window of one access; the pauses stand for a warp that is slow there.
     mutant receive_posted_behind_its_command $GNOR/append.cuh \
         '/RCV_DBR/{h;d};/SND_DBR/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' plain plain full_queues 60
     # Here, too, pauses widen the window.
-    mutant lanes_decide_alone $FABRIC/mover.cuh \
+    mutant lanes_decide_alone $FABRIC/hca/mover.cuh \
         's/if (!__shfl_sync.*opens, 0))/if (!opens)/;s/^  bool opens = /  for (int k = lane_id() * 8; k--;) pause(20);\n&/' \
         plain plain all_queue_pairs_break 100
-    mutant receives_given_out_twice $FABRIC/inbound.cuh 's/rq_head += (gn_u32)__popc(consumed)/rq_head += 1u/' \
+    mutant receives_given_out_twice $FABRIC/hca/inbound.cuh 's/rq_head += (gn_u32)__popc(consumed)/rq_head += 1u/' \
         plain plain full_queues 20
     mutant abandoned_buffer_given_back $GNOR/io.cuh \
         's/r.pool_addr = !pooled.*$/r.pool_addr = 0;/' plain plain late_completions 30

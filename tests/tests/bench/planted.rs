@@ -43,7 +43,7 @@ fn small(mode: Mode, rw: Rw) -> BenchArgs {
         buffers: Buffers::Contiguous,
         ssd_size: Some(64 << 20),
         one_grid: false,
-        engines: EngineArgs { engines: Some(2), helpers: 0 },
+        engines: EngineArgs { engines: Some(2) },
         io_timeout: Duration::from_secs(10),
         json: true,
         plot: None,

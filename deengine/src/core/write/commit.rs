@@ -23,10 +23,6 @@ const ROUNDS: u32 = 2;
 /// How often the lock is looked at, once a step, before a core waits for it: a thread that sleeps for it is woken many microseconds late, and
 /// all that its engine could have done meanwhile with it.
 const PATIENCE: u32 = 1 << 14;
-/// Looks after which a core takes the lock although somebody helps, who may have lost the processor.
-const HELPED_PATIENCE: u32 = 64;
-/// Looks after which a core asks for help.
-const ALONE_PATIENCE: u32 = 4;
 
 impl Core {
     /// Answers what another core has committed meanwhile: a step takes long where much has come up.
@@ -120,20 +116,17 @@ impl Core {
         let commits = match self.writes.looks {
             PATIENCE.. => Some(ftl.commits()),
             _ if roster.is_committing() => None,
-            ..HELPED_PATIENCE if roster.has_help() => None,
             _ => ftl.try_commits(),
         };
         let Some(commits) = commits else {
             self.writes.looks += 1;
-            if self.writes.looks == ALONE_PATIENCE {
-                roster.ask_for_help();
-            }
             self.share().put_off();
             return false;
         };
         self.shared.commit_lanes(self.index, now, commits);
         true
     }
+
     /// Answers what has been committed; what was judged by old rules is judged again.
     fn answer_posted(&mut self, now: Time) {
         self.writes.looks = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The unordered mode: inbound data that waits for a DUMP (`fabric/cuda/fabric/held.cuh`).
+//! The unordered mode: inbound data that waits for a DUMP (`fabric/cuda/fabric/hca/held.cuh`).
 
 use super::AgentHca;
 use crate::device::{DeviceError, DeviceMem};

@@ -129,7 +129,7 @@ impl Settle {
 }
 
 /// A half that is gone hands over nothing more. The engine has taken back what the half has handed over, or
-/// waits for it and keeps the half (`engine/leaving.rs`).
+/// waits for it and keeps the half (`transport/leaving.rs`).
 impl Drop for Settle {
     fn drop(&mut self) {
         self.rounds.settled[self.ring].store(u64::MAX, Ordering::Release);

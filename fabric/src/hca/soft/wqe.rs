@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Work requests in host memory: decoded, checked and gathered, as `fabric/cuda/fabric/wqe.cuh` does it for
+//! Work requests in host memory: decoded, checked and gathered, as `fabric/cuda/fabric/hca/wqe.cuh` does it for
 //! device memory.
 
 use super::SoftHalf;

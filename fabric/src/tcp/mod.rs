@@ -16,15 +16,13 @@
 
 mod frame;
 mod peer;
-mod remote;
 mod wire;
 
 pub use frame::{Frame, MAX_DATA};
 pub use peer::{PeerHalf, UP_CLOSE, UP_CONNECT};
 pub use wire::Wire;
 
-pub(super) use peer::connect_of;
-pub(super) use remote::{Remote, Staging};
+pub(crate) use peer::connect_of;
 
 #[cfg(test)]
 mod tests;

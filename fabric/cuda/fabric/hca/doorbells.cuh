@@ -3,8 +3,8 @@
 //
 //   doorbell page --kick, with the index or without--> doorbell record --producer index--> WQE ring --decode, check keys--> up ring
 #pragma once
-#include "fabric/held.cuh"
-#include "fabric/wqe.cuh"
+#include "fabric/hca/held.cuh"
+#include "fabric/hca/wqe.cuh"
 
 namespace gn { namespace hca {
 
@@ -40,7 +40,7 @@ GN_DEV gn_u32 newer_index(gn_u64 value, gn_u32 pi) {
   return mlx5::newer16(index, pi) ? index : pi;
 }
 
-GN_DEV kick look_at_doors(qp_ctx& qp, bool all) {
+GN_DEV kick look_at_doorbells(qp_ctx& qp, bool all) {
   kick k;
   k.value = mem::ld_acquire_sys(door(qp, 0));  // pairs with the doorbell store
   k.is_plain = k.is_new = k.value != qp.last_kick;
@@ -52,7 +52,7 @@ GN_DEV kick look_at_doors(qp_ctx& qp, bool all) {
 
 // Takes the kicks that are new; returns the producer index: the newest of the doorbell record and, in the convention that carries
 // one, the doorbells themselves. It never goes backwards: repeated and reordered kicks are normal. The whole warp.
-GN_DEV gn_u32 take_kicks(qp_ctx& qp, bool all) {
+GN_DEV gn_u32 take_doorbells(qp_ctx& qp, bool all) {
   gn_u32 lane = lane_id(), pi = qp.sq_head;
   gn_u64 value = 0;
   bool is_new = false;
@@ -172,14 +172,14 @@ GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues&
   for (gn_u32 base = me; base < own.count; base += 32 * front_ends) {
     gn_u32 at = base + lane_id() * front_ends;
     kick k;
-    if (at < own.count) k = look_at_doors(a.qps[own.index[at]], all);
+    if (at < own.count) k = look_at_doorbells(a.qps[own.index[at]], all);
     gn_u32 plain = __ballot_sync(0xffffffffu, k.is_plain);
     for (gn_u32 todo = __ballot_sync(0xffffffffu, k.is_new); todo; todo &= todo - 1) {
       gn_u32 which = (gn_u32)__ffs((int)todo) - 1;
       qp_ctx& qp = a.qps[own.index[base + which * front_ends]];
       gn_u64 value = __shfl_sync(0xffffffffu, k.value, (int)which);
       bool again = plain >> which & 1u;
-      for (gn_u32 pi = again ? take_plain(qp, value) : take_kicks(qp, all);; again = false, pi = take_record(qp)) {
+      for (gn_u32 pi = again ? take_plain(qp, value) : take_doorbells(qp, all);; again = false, pi = take_record(qp)) {
         serve_queue(a, ring, stage, qp, pi);
         if (!again) break;
       }

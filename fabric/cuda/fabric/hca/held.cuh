@@ -9,7 +9,7 @@
 // So may messages (`held_messages`): a client that reads a response before its DUMP is found by that.
 // What finds no place, or is longer than one, goes to where it belongs at once: "late" is what a NIC may be, not what it must.
 #pragma once
-#include "fabric/abi.h"
+#include "fabric/hca/abi.h"
 
 namespace gn { namespace hca {
 

@@ -13,16 +13,17 @@ mod conn;
 mod events;
 mod leaving;
 mod lent;
+mod remote;
 mod step;
 mod table;
 mod target;
-pub mod tcp;
 
 use crate::hca::abi::UpEntry;
 use crate::hca::agent::AgentHalf;
 use crate::hca::soft::SoftHalf;
 use crate::hca::{Allowance, Down, Half};
 use crate::link::{Link, LinkConfig};
+use crate::tcp::{Frame, PeerHalf, Wire};
 use answer::Answers;
 use conn::{Conn, To};
 use events::Events;
@@ -32,11 +33,11 @@ use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use leaving::Leaving;
+use remote::{Remote, Staging};
 use rustc_hash::FxHashMap as HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use table::{Name, Table};
-use tcp::{Frame, PeerHalf, Remote, Staging, Wire};
 
 pub use lent::{Lent, lend};
 
@@ -535,7 +536,7 @@ fn sqe_of(raw: &[u8; 64]) -> Sqe {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "16-bit counters travel in 32-bit words")]
-fn low16(word: u32) -> u16 {
+pub(crate) fn low16(word: u32) -> u16 {
     word as u16
 }
 

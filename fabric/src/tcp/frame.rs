@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The messages of the link and their bytes.
 
-use super::super::Refused;
+use crate::transport::Refused;
 use gnstor_proto::fabrics::CmRequest;
 use std::collections::VecDeque;
 use zerocopy::{FromBytes, IntoBytes};

@@ -3,7 +3,7 @@
 //
 //   lanes: an entry each, in shared memory --__syncwarp--> up_store: the warp writes whole 128-byte lines, every word with its phase
 #pragma once
-#include "fabric/abi.h"
+#include "fabric/hca/abi.h"
 
 namespace gn { namespace hca {
 

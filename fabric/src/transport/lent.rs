@@ -89,7 +89,7 @@ impl<C: Controller> Controller for Lent<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Engine, EngineConfig};
+    use crate::transport::{Engine, EngineConfig};
     use std::sync::Mutex;
 
     /// A controller with memory of its own, which logs the name of each method that is called.

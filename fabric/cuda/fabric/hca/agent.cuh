@@ -12,9 +12,9 @@
 // It knows only what create_qp, create_cq and reg_mr wrote into its contexts: it shares an address space with its clients and
 // does not use that.
 #pragma once
-#include "fabric/frontend.cuh"
-#include "fabric/inbound.cuh"
-#include "fabric/mover.cuh"
+#include "fabric/hca/doorbells.cuh"
+#include "fabric/hca/inbound.cuh"
+#include "fabric/hca/mover.cuh"
 
 namespace gn { namespace hca {
 

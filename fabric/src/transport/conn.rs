@@ -151,7 +151,7 @@ impl Engine {
         if self.ended(now, half, e) {
             return;
         }
-        if e.kind == super::tcp::UP_CONNECT {
+        if e.kind == crate::tcp::UP_CONNECT {
             return self.peer_connects(now, half, e);
         }
         let known = known.filter(|id| self.conns.get(id).is_some());
@@ -159,7 +159,7 @@ impl Engine {
             tracing::debug!("entry of kind {} for an unconnected queue pair {}", e.kind, e.qpn);
             return;
         };
-        if e.kind == super::tcp::UP_CLOSE {
+        if e.kind == crate::tcp::UP_CLOSE {
             return self.close(now, id);
         }
         let nominal = self.stamp(now, half, e);
@@ -443,7 +443,7 @@ impl Engine {
     }
 
     fn peer_connects(&mut self, now: Time, half: HalfId, e: &UpEntry) {
-        let (request, ssd) = super::tcp::connect_of(e);
+        let (request, ssd) = crate::tcp::connect_of(e);
         let (reply, answer) = mpsc::channel();
         // A number names one connection: a second one of the same number would make the first unreachable.
         let target = ssd.checked_sub(self.first_ssd).filter(|_| !self.by_qp.contains_key(&(half, e.qpn)));

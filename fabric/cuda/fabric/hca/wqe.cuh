@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Work requests as the HCA reads them: decoded and checked by one lane each, then handed to the Rust half.
 #pragma once
-#include "fabric/keys.cuh"
+#include "fabric/hca/keys.cuh"
 #include "fabric/mlx5.h"
-#include "fabric/up.cuh"
+#include "fabric/hca/up.cuh"
 
 namespace gn { namespace hca {
 

@@ -2,8 +2,8 @@
 // The HCA's data mover: one warp copies one descriptor, between host memory and a remote address whose key it checks,
 // and computes the block sum on the way (proto/src/checksum.rs).
 #pragma once
-#include "fabric/answer.cuh"
-#include "fabric/held.cuh"
+#include "fabric/hca/answer.cuh"
+#include "fabric/hca/held.cuh"
 
 namespace gn { namespace hca {
 

@@ -6,11 +6,11 @@ mod answers;
 mod leaving;
 mod unruly;
 
-use super::tcp::Wire;
 use super::*;
 use crate::hca::abi::*;
 use crate::hca::soft::{SoftMr, SoftQp};
 use crate::mlx5::{self, CtrlSeg, DataSeg, opcode};
+use crate::tcp::Wire;
 use gnstor_base::controller::{Effect, Outcome, PushRole, Remote as Memory, TransferId};
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};

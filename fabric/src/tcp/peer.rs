@@ -4,11 +4,11 @@
 //! A frame carries one block at most. A longer transfer, such as a fleet map's, goes in pieces with tags of
 //! their own; it has ended when all of them have.
 
-use super::super::{Refused, low16};
 use super::frame::{Frame, MAX_DATA};
 use super::wire::Wire;
 use crate::hca::abi::*;
 use crate::hca::{Down, Half};
+use crate::transport::{Refused, low16};
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use gnstor_proto::fabrics::CmRequest;
 use rustc_hash::FxHashMap as HashMap;
@@ -56,19 +56,19 @@ impl PeerHalf {
         }
     }
 
-    pub(in crate::engine) fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.wire.dead().is_some() && self.up.is_empty()
     }
 
-    pub(in crate::engine) fn add_region(&mut self, region: Arc<HostRegion>) {
+    pub(crate) fn add_region(&mut self, region: Arc<HostRegion>) {
         self.regions.insert(region.id(), region);
     }
 
-    pub(in crate::engine) fn remove_region(&mut self, id: RegionId) {
+    pub(crate) fn remove_region(&mut self, id: RegionId) {
         self.regions.remove(&id);
     }
 
-    pub(in crate::engine) fn answer_connect(&mut self, conn: u32, refused: Refused) {
+    pub(crate) fn answer_connect(&mut self, conn: u32, refused: Refused) {
         self.wire.send(&Frame::Accept { conn, refused });
     }
 
@@ -160,7 +160,7 @@ impl PeerHalf {
 }
 
 /// The request in an [`UP_CONNECT`] entry, and the SSD it names.
-pub(in crate::engine) fn connect_of(e: &UpEntry) -> (CmRequest, u16) {
+pub(crate) fn connect_of(e: &UpEntry) -> (CmRequest, u16) {
     let request = CmRequest::read_from_bytes(&e.payload[..32]).expect("32 bytes");
     (request, low16(e.index))
 }

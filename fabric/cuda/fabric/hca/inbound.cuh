@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The HCA's responder half: messages that arrive for the queue pairs in device memory, and completions.
 #pragma once
-#include "fabric/held.cuh"
-#include "fabric/keys.cuh"
+#include "fabric/hca/held.cuh"
+#include "fabric/hca/keys.cuh"
 #include "fabric/mlx5.h"
-#include "fabric/up.cuh"
+#include "fabric/hca/up.cuh"
 
 namespace gn { namespace hca {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Memory keys: may this queue pair touch these bytes?
 #pragma once
-#include "fabric/abi.h"
+#include "fabric/hca/abi.h"
 
 namespace gn { namespace hca {
 

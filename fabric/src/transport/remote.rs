@@ -6,14 +6,13 @@
 //!                                             nothing of its staging memory is under way --> forgotten, memory given back
 //! ```
 
-use super::super::conn::{Conn, To};
-use super::super::target::NotBefore;
-use super::super::{AnyHalf, ConnId, Engine, Origin, REFUSED_NO_PEER, Refused};
-use super::frame::{Frame, MAX_DATA};
-use super::wire::Wire;
+use super::conn::{Conn, To};
+use super::target::NotBefore;
+use super::{AnyHalf, ConnId, Engine, Origin, REFUSED_NO_PEER, Refused};
 use crate::hca::Down;
 use crate::hca::abi::*;
 use crate::mlx5::syndrome;
+use crate::tcp::{Frame, MAX_DATA, Wire};
 use gnstor_base::controller::Outcome;
 use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};
@@ -31,7 +30,7 @@ const BATCH: u32 = 64;
 
 /// Host memory for data on its way between the stream and a half.
 #[derive(Debug)]
-pub(in crate::engine) struct Staging {
+pub(super) struct Staging {
     region: Arc<HostRegion>,
     free: Vec<u64>,
 }
@@ -42,7 +41,7 @@ impl Staging {
         Ok(Self { region, free: (0..SLOTS as u64).rev().map(|i| i * MAX_DATA as u64).collect() })
     }
 
-    pub(in crate::engine) fn region(&self) -> Arc<HostRegion> {
+    pub(super) fn region(&self) -> Arc<HostRegion> {
         Arc::clone(&self.region)
     }
 
@@ -57,7 +56,7 @@ impl Staging {
 
 /// A link to an array in another process.
 #[derive(Debug)]
-pub(in crate::engine) struct Remote {
+pub(super) struct Remote {
     wire: Wire,
     staging: Staging,
     /// Connections waiting for ACCEPT.
@@ -74,16 +73,16 @@ pub(in crate::engine) struct Remote {
 }
 
 impl Remote {
-    pub(in crate::engine) fn region(&self) -> Arc<HostRegion> {
+    pub(super) fn region(&self) -> Arc<HostRegion> {
         self.staging.region()
     }
 
     /// A connection over the link is gone.
-    pub(in crate::engine) fn left(&mut self) {
+    pub(super) fn left(&mut self) {
         self.conns = self.conns.saturating_sub(1);
     }
 
-    pub(in crate::engine) fn send(&mut self, frame: &Frame) {
+    pub(super) fn send(&mut self, frame: &Frame) {
         self.wire.send(frame);
     }
 }
@@ -101,7 +100,7 @@ impl Engine {
             None => {
                 let staging = Staging::new()?;
                 for half in self.halves.values_mut() {
-                    super::super::add_regions(half, &[Arc::clone(&staging.region)]);
+                    super::add_regions(half, &[Arc::clone(&staging.region)]);
                 }
                 staging
             }
@@ -134,7 +133,7 @@ impl Engine {
         self.remotes.len()
     }
 
-    pub(in crate::engine) fn connect_remote(
+    pub(super) fn connect_remote(
         &mut self,
         remote: u32,
         id: ConnId,
@@ -156,13 +155,13 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) fn remote_capsule(&mut self, remote: u32, id: ConnId, e: &UpEntry) {
+    pub(super) fn remote_capsule(&mut self, remote: u32, id: ConnId, e: &UpEntry) {
         if let Some(r) = self.remotes.get_mut(&remote) {
             r.wire.send(&Frame::Send { conn: id.0, capsule: e.payload });
         }
     }
 
-    pub(in crate::engine) fn poll_remotes(&mut self, now: Time) -> bool {
+    pub(super) fn poll_remotes(&mut self, now: Time) -> bool {
         let mut worked = false;
         let mut ended = false;
         for i in 0..self.remote_order.len() {
@@ -193,7 +192,7 @@ impl Engine {
     }
 
     /// Ends the links that are no longer used.
-    pub(in crate::engine) fn end_idle_remotes(&mut self, now: Time) {
+    pub(super) fn end_idle_remotes(&mut self, now: Time) {
         for i in 0..self.remote_order.len() {
             let name = self.remote_order[i];
             let Some(r) = self.remotes.get_mut(&name).filter(|r| r.used && !r.ending) else { continue };
@@ -294,7 +293,7 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) fn remote_transfer_done(
+    pub(super) fn remote_transfer_done(
         &mut self,
         remote: u32,
         id: ConnId,

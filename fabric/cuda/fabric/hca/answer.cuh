@@ -4,7 +4,7 @@
 //
 //   parts --mover--> slot: parts ended --last one--> ready bit --responder, when due--> SEND, UP_ANSWERED
 #pragma once
-#include "fabric/inbound.cuh"
+#include "fabric/hca/inbound.cuh"
 
 namespace gn { namespace hca {
 
