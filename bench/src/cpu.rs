@@ -31,7 +31,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    pub(super) fn of(load: &Load, engines: usize, device: &str, cpu: &CpuTime) -> Self {
+    pub(super) fn of(load: &Load, engines: usize, device: &str) -> Self {
         let proxies = if load.by_cpu() { load.clients as usize } else { 0 };
         let threads = engines + proxies + usize::from(device == "host");
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

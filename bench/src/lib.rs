@@ -175,7 +175,7 @@ pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, Cli
         verify,
         errors,
         late: told::late(&stages_before, &stages, rig.preset().is_null()),
-        busy: Busy::of(load, args.engines.count(), device.kind(), &cpu),
+        busy: Busy::of(load, args.engines.count(), device.kind()),
         cpu,
         stages: told::stages(&stages_before, &stages, &array, ios),
         array,

@@ -24,8 +24,9 @@ use gnstor_flash::{Flash, Power};
 use gnstor_map::{Map, MapWriter};
 use gnstor_model::{Collection, Timing};
 use gnstor_proto::slba::{Stamp, Vid};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// The translation layer of one SSD.
 #[derive(Debug)]
@@ -83,24 +84,17 @@ const LOOKS: u32 = 64;
 /// Pauses between two tries. Each try takes the lock's cache line from its holder.
 const PAUSES: u32 = 8;
 
-/// `None` where another thread has the lock. A panic under the lock does not poison it: the other threads
-/// continue with the state that it left.
-fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
+/// Waits for a lock. A sleeping thread gets the lock within about a millisecond, even where other threads
+/// try it without a pause: `parking_lot` hands a lock over to the thread that has slept longest. The lock of
+/// the standard library does not, and there a thread slept for seconds.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     for _ in 0..LOOKS {
-        if let Some(guard) = try_lock(mutex) {
+        if let Some(guard) = mutex.try_lock() {
             return guard;
         }
         (0..PAUSES).for_each(|_| std::hint::spin_loop());
     }
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Ftl {
@@ -110,7 +104,7 @@ impl Ftl {
 
     /// `None` where another thread has the lock.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
-        try_lock(&self.inner.0)
+        self.inner.0.try_lock()
     }
 
     pub(crate) fn timing(&self) -> Option<MutexGuard<'_, Timing>> {

@@ -9,7 +9,7 @@ use gnstor_flash::{Fetch, Loaded, PageState, Ppa, Ticket, Unreadable};
 use gnstor_map::{Batch, Probe};
 use gnstor_model::Timing;
 use gnstor_proto::slba::Vid;
-use std::sync::MutexGuard;
+use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 
 impl Ftl {

@@ -27,8 +27,9 @@ use gnstor_flash::{Flash, FlashConfig, MediaConfig};
 use gnstor_map::{Map, MapWriter};
 use gnstor_model::Timing;
 use gnstor_proto::slba::Vid;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 
 /// How an SSD came up.
 #[derive(Clone, PartialEq, Eq, Debug)]

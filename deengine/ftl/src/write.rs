@@ -11,7 +11,7 @@ use gnstor_durable::{Record, Seq};
 use gnstor_flash::{Frame, Oob, Ppa};
 use gnstor_map::Probe;
 use gnstor_proto::slba::{Stamp, Vid};
-use std::sync::MutexGuard;
+use parking_lot::MutexGuard;
 
 /// The layer, locked for commits: several writes cost one hold of the lock.
 #[derive(Debug)]

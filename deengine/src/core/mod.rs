@@ -39,13 +39,14 @@ use gnstor_ftl::{Batch, Ftl};
 use gnstor_proto::fabrics::{self, CmRequest, Identity, cm_reject};
 use gnstor_proto::nvme::{self, ReadWrite, Sqe};
 use line::{Line, Waiting};
+use parking_lot::{Mutex, MutexGuard};
 use port::{MAX_CORES, NOBODY, Ports};
 use read::{Found, Judged, Read};
 pub(crate) use roster::Roster;
 use roster::{Note, Share};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use write::Writes;
 
 /// What the cores of an SSD have in common.
@@ -158,18 +159,12 @@ impl Shared {
             }
             std::hint::spin_loop();
         }
-        // A panic under the lock is a broken invariant; whoever still runs sees the state it left.
-        SsdGuard { ssd: self.ssd.lock().unwrap_or_else(PoisonError::into_inner), roster: &self.roster }
+        SsdGuard { ssd: self.ssd.lock(), roster: &self.roster }
     }
 
     /// `None` where another core has it.
     fn try_lock(&self) -> Option<SsdGuard<'_>> {
-        let ssd = match self.ssd.try_lock() {
-            Ok(ssd) => ssd,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(SsdGuard { ssd, roster: &self.roster })
+        Some(SsdGuard { ssd: self.ssd.try_lock()?, roster: &self.roster })
     }
 }
 
