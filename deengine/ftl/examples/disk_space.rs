@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Prints the disk space that data files of several capacities take: the table of `docs/formats.md`.
+//! Prints the disk space that data files of several capacities take: the table of `docs/disk-space.md`.
 //!
 //! `disk_space DIR` makes each file in DIR, one after the other, and removes it again.
 
