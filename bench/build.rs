@@ -3,9 +3,11 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=cuda");
-    let lib =
-        |what: &str| std::env::var(format!("DEP_GN_LIBGNSTOR_DEVICE_{what}")).expect("libgnstor's build script says");
-    let (include, gnor, fabric, simt) = (lib("INCLUDE"), lib("GNOR_INCLUDE"), lib("FABRIC_INCLUDE"), lib("SIMT"));
+    let lib = |what: &str| {
+        std::env::var(format!("DEP_GN_LIBGNSTOR_DEVICE_{what}")).expect("libgnstor's build script says")
+    };
+    let (include, gnor, fabric, simt) =
+        (lib("INCLUDE"), lib("GNOR_INCLUDE"), lib("FABRIC_INCLUDE"), lib("SIMT"));
     for folder in [&include, &gnor, &fabric] {
         println!("cargo:rerun-if-changed={folder}");
     }

@@ -3,8 +3,9 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=cuda");
-    let fabric =
-        |what: &str| std::env::var(format!("DEP_GN_FABRIC_DEVICE_{what}")).expect("fabric's build script says");
+    let fabric = |what: &str| {
+        std::env::var(format!("DEP_GN_FABRIC_DEVICE_{what}")).expect("fabric's build script says")
+    };
     let (include, simt) = (fabric("INCLUDE"), fabric("SIMT"));
     println!("cargo:rerun-if-changed={include}");
     let mut build = cc::Build::new();

@@ -5,7 +5,8 @@
 fn main() {
     println!("cargo:rerun-if-changed=cuda");
     println!("cargo:rerun-if-changed=include");
-    let gnor = |what: &str| std::env::var(format!("DEP_GN_GNOR_DEVICE_{what}")).expect("gnor's build script says");
+    let gnor =
+        |what: &str| std::env::var(format!("DEP_GN_GNOR_DEVICE_{what}")).expect("gnor's build script says");
     let (include, fabric, simt) = (gnor("INCLUDE"), gnor("FABRIC_INCLUDE"), gnor("SIMT"));
     for folder in [&include, &fabric] {
         println!("cargo:rerun-if-changed={folder}");

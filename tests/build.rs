@@ -2,8 +2,9 @@
 //! Compiles the examples of libgnstor, which are a user's kernels, and the tests' own kernel for the CPU execution.
 
 fn main() {
-    let lib =
-        |what: &str| std::env::var(format!("DEP_GN_LIBGNSTOR_DEVICE_{what}")).expect("libgnstor's build script says");
+    let lib = |what: &str| {
+        std::env::var(format!("DEP_GN_LIBGNSTOR_DEVICE_{what}")).expect("libgnstor's build script says")
+    };
     let examples = format!("{}/../libgnstor/examples", env!("CARGO_MANIFEST_DIR"));
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").opt_level(2).define("GN_SIMT_HOST", None);

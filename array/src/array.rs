@@ -14,8 +14,8 @@ use gnstor_daemon::{Daemon, DaemonConfig, DaemonError, Reconnect, SsdPort};
 use gnstor_fabric::admin::{AdminChannel, ChannelError};
 use gnstor_fabric::host_queue::HostQueue;
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::runtime::{EngineError, EngineHandle};
-use gnstor_fabric::transport::{HalfId, Port};
+use gnstor_fabric::runtime::{TransportError, TransportHandle};
+use gnstor_fabric::transport::{ExecutorId, Port};
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -80,7 +80,7 @@ pub enum ArrayError {
     Admin(#[from] ChannelError),
     /// The engine.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    RcTransport(#[from] TransportError),
     /// The daemon.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
@@ -104,12 +104,12 @@ pub struct Array {
     daemon_address: SocketAddr,
     listener: Option<Listener>,
     powered: Option<Powered>,
-    ssds: Vec<Told>,
+    ssds: Vec<SsdSummary>,
 }
 
 /// What is told of an SSD of an array.
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct Told {
+pub struct SsdSummary {
     /// Number.
     pub index: u16,
     /// Logical capacity.
@@ -143,15 +143,16 @@ impl Array {
         let fabric_listen = config.fabric_listen.filter(|_| matches!(config.ssds, Ssds::Here(_)));
         let listener = fabric_listen.map(TcpListener::bind).transpose();
         let at = fabric_listen.unwrap_or(config.listen);
-        let listener = listener
-            .map_err(os(&format!("listening on {at}, where the SSDs are reached (the port after the daemon's)")))?;
+        let listener = listener.map_err(os(&format!(
+            "listening on {at}, where the SSDs are reached (the port after the daemon's)"
+        )))?;
         let made = match &config.ssds {
             Ssds::Here(plans) => make_ssds(plans)?,
             Ssds::At(_) => Vec::new(),
         };
         let abouts: Vec<About> = made.iter().map(|made| made.about.clone()).collect();
         let powered = Powered::on(made, 0, config.link, config.threads).map_err(os("starting the engine"))?;
-        let handle = powered.engine();
+        let handle = powered.transport();
         let soft = handle.call(|e, _| e.add_soft())?;
         let fabric_address = listener.as_ref().and_then(|d| d.local_addr().ok());
         let (ports, ssds) = match &config.ssds {
@@ -183,12 +184,12 @@ impl Array {
     ///
     /// # Panics
     /// Never: it is there until the array is stopped.
-    pub fn engine(&self) -> EngineHandle {
-        self.powered.as_ref().expect("it runs").engine()
+    pub fn transport(&self) -> TransportHandle {
+        self.powered.as_ref().expect("it runs").transport()
     }
 
     /// The SSDs.
-    pub fn ssds(&self) -> &[Told] {
+    pub fn ssds(&self) -> &[SsdSummary] {
         &self.ssds
     }
 
@@ -226,22 +227,35 @@ impl Drop for Array {
 }
 
 fn embedded(
-    engine: &EngineHandle,
-    soft: HalfId,
+    engine: &TransportHandle,
+    soft: ExecutorId,
     fabric: Option<SocketAddr>,
     abouts: Vec<About>,
-) -> Result<(Vec<SsdPort>, Vec<Told>), ArrayError> {
+) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
     let mut ports = Vec::new();
-    let mut told = Vec::new();
+    let mut summary = Vec::new();
     for (index, about) in (0u16..).zip(abouts) {
         let subnqn = ssd_subnqn(index);
         let port = Port::Local(index);
-        let mut queue =
-            HostQueue::connect(engine, soft, port, &subnqn, Identity::Daemon, Duration::ZERO, ADMIN_DEADLINE)?;
+        let mut queue = HostQueue::connect(
+            engine,
+            soft,
+            port,
+            &subnqn,
+            Identity::Daemon,
+            Duration::ZERO,
+            ADMIN_DEADLINE,
+        )?;
         let model = queue.identify(ADMIN_DEADLINE)?.model;
         let address = fabric.map(|a| a.to_string()).unwrap_or_default();
         let bytes = about.bytes;
-        told.push(Told { index, bytes, model: model.clone(), address: address.clone(), here: Some(about) });
+        summary.push(SsdSummary {
+            index,
+            bytes,
+            model: model.clone(),
+            address: address.clone(),
+            here: Some(about),
+        });
         ports.push(SsdPort {
             index,
             subnqn,
@@ -253,22 +267,28 @@ fn embedded(
             reconnect: None,
         });
     }
-    Ok((ports, told))
+    Ok((ports, summary))
 }
 
 fn elsewhere(
-    engine: &EngineHandle,
-    soft: HalfId,
+    engine: &TransportHandle,
+    soft: ExecutorId,
     addresses: &[String],
-) -> Result<(Vec<SsdPort>, Vec<Told>), ArrayError> {
+) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
     let mut ports = Vec::new();
-    let mut told = Vec::new();
+    let mut summary = Vec::new();
     for (index, address) in (0u16..).zip(addresses) {
         let mut remote = RemoteSsd::new(engine.clone(), soft, index, address.clone());
         let mut queue = remote.connect_patiently()?;
         let model = queue.identify(ADMIN_DEADLINE)?.model;
         let capacity_bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
-        told.push(Told { index, bytes: capacity_bytes, model: model.clone(), address: address.clone(), here: None });
+        summary.push(SsdSummary {
+            index,
+            bytes: capacity_bytes,
+            model: model.clone(),
+            address: address.clone(),
+            here: None,
+        });
         let reconnect: Reconnect = Box::new(move || Ok(Box::new(remote.connect()?) as Box<dyn AdminChannel>));
         ports.push(SsdPort {
             index,
@@ -281,5 +301,5 @@ fn elsewhere(
             reconnect: Some(reconnect),
         });
     }
-    Ok((ports, told))
+    Ok((ports, summary))
 }

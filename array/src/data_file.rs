@@ -25,7 +25,8 @@ pub(crate) fn look(path: &Path, format: bool) -> Result<Option<DataFileInfo>, Me
         ErrorKind::InvalidData if !format => Err(MediaError::File(given_up(&reason))),
         ErrorKind::NotFound | ErrorKind::InvalidData => {
             if format {
-                wipe(path).map_err(|e| MediaError::File(format!("{}: cannot be wiped: {e}", path.display())))?;
+                wipe(path)
+                    .map_err(|e| MediaError::File(format!("{}: cannot be wiped: {e}", path.display())))?;
             }
             Ok(None)
         }
@@ -95,7 +96,8 @@ impl<'a> Before<'a> {
             Some(ErrorKind::AlreadyExists) => text = given_up(&text),
             _ => {}
         }
-        let is_hole = || std::fs::metadata(self.path).is_ok_and(|meta| meta.len() == HOLE && meta.blocks() == 0);
+        let is_hole =
+            || std::fs::metadata(self.path).is_ok_and(|meta| meta.len() == HOLE && meta.blocks() == 0);
         // What the data file could not finish it has taken back itself; if another process has it now, it is that one's.
         let is_left = if of_file.is_some() { self.sparse && is_hole() } else { !self.is_device };
         if is_left && !self.was_there {

@@ -22,5 +22,5 @@ pub mod recovery_listener;
 mod remote_ssd;
 mod units;
 
-pub use array::{Array, ArrayConfig, ArrayError, Ssds, Told, check_ssds};
+pub use array::{Array, ArrayConfig, ArrayError, SsdSummary, Ssds, check_ssds};
 pub use units::human_bytes;

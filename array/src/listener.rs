@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where clients of other processes come in: accepted TCP streams are given to the engines in turn.
 
-use gnstor_fabric::runtime::EngineHandle;
+use gnstor_fabric::runtime::TransportHandle;
 use gnstor_fabric::tcp::Wire;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Listener {
     /// # Errors
     /// The operating system's error.
     #[expect(clippy::disallowed_methods, reason = "the accepting thread is the runtime part of this module")]
-    pub fn open(listener: TcpListener, engine: EngineHandle) -> std::io::Result<Self> {
+    pub fn open(listener: TcpListener, engine: TransportHandle) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);

@@ -170,7 +170,12 @@ pub struct About {
 
 /// Plans for `count` SSDs of one kind in memory, numbered from 0.
 pub fn in_memory(count: u16, preset: &Preset, bytes: u64) -> Vec<Plan> {
-    let plan = |index| Plan { index: Some(index), preset: Some(preset.clone()), bytes: Some(bytes), ..Plan::default() };
+    let plan = |index| Plan {
+        index: Some(index),
+        preset: Some(preset.clone()),
+        bytes: Some(bytes),
+        ..Plan::default()
+    };
     (0..count).map(plan).collect()
 }
 
@@ -179,7 +184,8 @@ pub fn in_memory(count: u16, preset: &Preset, bytes: u64) -> Vec<Plan> {
 /// # Errors
 /// [`MediaError`]: it cannot be read, its SSDs are not numbered without a gap, or there are not as many as asked for.
 pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<Plan>, MediaError> {
-    let failed = |e: std::io::Error| MediaError::Read { path: folder.display().to_string(), cause: e.to_string() };
+    let failed =
+        |e: std::io::Error| MediaError::Read { path: folder.display().to_string(), cause: e.to_string() };
     if std::fs::metadata(folder).is_ok_and(|meta| !meta.is_dir()) {
         return Err(MediaError::Request(format!(
             "{} is not a folder: an array has a folder of files",
@@ -190,8 +196,9 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        let number =
-            name.to_str().and_then(|name| name.strip_prefix("ssd-")?.strip_suffix(".gns")?.parse::<u16>().ok());
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("ssd-")?.strip_suffix(".gns")?.parse::<u16>().ok());
         found.extend(number);
     }
     found.sort_unstable();
@@ -244,8 +251,9 @@ pub fn new_file_bytes(plan: &Plan) -> Result<Option<u64>, MediaError> {
     let config = config(plan, SsdMedia::File(path.clone()), bytes)?;
     let pages = bytes / u64::from(BLOCK_BYTES);
     let size = FtlConfig::data_file_bytes(&config.preset, pages, DUMP_BYTES);
-    size.map(Some)
-        .map_err(|e| failed(format!("making SSD {} of {}", config.index, human_bytes(bytes)), None, e.to_string()))
+    size.map(Some).map_err(|e| {
+        failed(format!("making SSD {} of {}", config.index, human_bytes(bytes)), None, e.to_string())
+    })
 }
 
 /// Turns an SSD's power on.
@@ -275,7 +283,8 @@ pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
     })?;
     let config = config(plan, SsdMedia::File(path.clone()), bytes)?;
     let what = format!("making SSD {} of {} in {}", config.index, human_bytes(bytes), path.display());
-    let before = Before::new(path, plan.sparse).map_err(|e| failed(what.clone(), Some(path), e.to_string()))?;
+    let before =
+        Before::new(path, plan.sparse).map_err(|e| failed(what.clone(), Some(path), e.to_string()))?;
     let ssd = Ssd::format(config.clone()).map_err(|e| failed(what, Some(path), before.failed(e)))?;
     Ok(made(ssd, config, Some(path)))
 }
@@ -349,14 +358,18 @@ fn failed(what: String, path: Option<&Path>, cause: String) -> MediaError {
 pub(crate) fn shut_down(ssd: &mut Ssd) -> Result<(), MediaError> {
     let Err(error) = ssd.shut_down() else { return Ok(()) };
     let (what, cause) = match ssd.power_fail() {
-        Ok(_) => {
-            ("the shutdown is not complete; a dump was written, and nothing acknowledged is lost", error.to_string())
+        Ok(_) => (
+            "the shutdown is not complete; a dump was written, and nothing acknowledged is lost",
+            error.to_string(),
+        ),
+        Err(dump) => {
+            ("the shutdown is not complete, and no dump could be written", format!("{error}; {dump}"))
         }
-        Err(dump) => ("the shutdown is not complete, and no dump could be written", format!("{error}; {dump}")),
     };
     Err(MediaError::Off { what, cause })
 }
 
 pub(crate) fn power_fail(ssd: &mut Ssd) -> Result<u64, MediaError> {
-    ssd.power_fail().map_err(|e| MediaError::Off { what: "the dump could not be written", cause: e.to_string() })
+    ssd.power_fail()
+        .map_err(|e| MediaError::Off { what: "the dump could not be written", cause: e.to_string() })
 }

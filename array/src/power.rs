@@ -9,15 +9,15 @@
 use crate::media::{self, Made, MediaError};
 use gnstor_deengine::{Core, Ssd};
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::runtime::{EngineHandle, EngineThreads};
-use gnstor_fabric::transport::{Engine, EngineConfig, lend};
+use gnstor_fabric::runtime::{TransportHandle, TransportThreads};
+use gnstor_fabric::transport::{RcTransport, TransportConfig, lend};
 use std::sync::mpsc::Receiver;
 
 /// Running SSDs. Dropping them shuts them down.
 #[derive(Debug)]
 pub struct Powered {
     // Dropped before the SSDs are asked back.
-    engines: Option<EngineThreads>,
+    engines: Option<TransportThreads>,
     /// The cores of each SSD.
     ssds: Vec<Vec<Receiver<Core>>>,
 }
@@ -43,10 +43,11 @@ impl Powered {
     /// # Errors
     /// When the operating system gives no thread.
     pub fn on(made: Vec<Made>, first: u16, link: LinkConfig, threads: Threads) -> std::io::Result<Self> {
-        let mut first_engine = Engine::new(EngineConfig { link, ..EngineConfig::default() });
+        let mut first_engine = RcTransport::new(TransportConfig { link, ..TransportConfig::default() });
         first_engine.set_first_ssd(first);
-        let more: Vec<Engine> = (1..threads.engines.clamp(1, MAX_ENGINES)).map(|_| first_engine.sibling()).collect();
-        let mut engines: Vec<Engine> = std::iter::once(first_engine).chain(more).collect();
+        let more: Vec<RcTransport> =
+            (1..threads.engines.clamp(1, MAX_ENGINES)).map(|_| first_engine.sibling()).collect();
+        let mut engines: Vec<RcTransport> = std::iter::once(first_engine).chain(more).collect();
         let mut ssds = Vec::with_capacity(made.len());
         for Made { ssd, regions, .. } in made {
             let mut cores = Vec::with_capacity(engines.len());
@@ -59,7 +60,7 @@ impl Powered {
         }
         // Without threads the engines are gone, and the SSDs are shut down with this.
         let mut powered = Self { engines: None, ssds };
-        powered.engines = Some(EngineThreads::start(engines)?);
+        powered.engines = Some(TransportThreads::start(engines)?);
         Ok(powered)
     }
 
@@ -67,13 +68,13 @@ impl Powered {
     ///
     /// # Panics
     /// Never: the engines are there until the power is off.
-    pub fn engine(&self) -> EngineHandle {
+    pub fn transport(&self) -> TransportHandle {
         self.engines.as_ref().expect("they run").handle()
     }
 
     /// No engine has been ended by a panic.
     pub fn is_running(&self) -> bool {
-        self.engines.as_ref().is_some_and(EngineThreads::are_running)
+        self.engines.as_ref().is_some_and(TransportThreads::are_running)
     }
 
     /// Shuts every SSD down in order; what they hold is written out.

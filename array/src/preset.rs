@@ -20,7 +20,9 @@ pub fn preset(name: &str) -> Result<Preset, MediaError> {
         return Preset::from_toml(&text).map_err(|e| failed(e.to_string()));
     }
     let names = Preset::NAMES.join(", ");
-    Err(MediaError::Request(format!("there is no preset '{name}'; choose one of: {names}; or give a file NAME.toml")))
+    Err(MediaError::Request(format!(
+        "there is no preset '{name}'; choose one of: {names}; or give a file NAME.toml"
+    )))
 }
 
 pub(crate) fn default_preset() -> Preset {
@@ -51,16 +53,27 @@ pub(crate) fn matched(plan: &Plan, path: &Path, info: DataFileInfo) -> Result<Ss
     }
     // What is changed by name is meant; a preset may just be another than was thought.
     if let Some(first) = info.preset.differences(asked).first().filter(|_| !plan.retime) {
-        return Err(differs(format!("{}: leave the preset out, or change the SSD with --retime", holds(first))));
+        return Err(differs(format!(
+            "{}: leave the preset out, or change the SSD with --retime",
+            holds(first)
+        )));
     }
     let media = SsdMedia::File(path.into());
-    Ok(SsdConfig { index: info.index, preset, capacity_bytes: info.capacity_bytes, serial: info.serial, media })
+    Ok(SsdConfig {
+        index: info.index,
+        preset,
+        capacity_bytes: info.capacity_bytes,
+        serial: info.serial,
+        media,
+    })
 }
 
 fn holds(difference: &Difference) -> String {
     let Difference { key, one, other, .. } = difference;
     match key.as_str() {
-        "name" => format!("it holds an SSD of preset {}, not {}", one.trim_matches('"'), other.trim_matches('"')),
+        "name" => {
+            format!("it holds an SSD of preset {}, not {}", one.trim_matches('"'), other.trim_matches('"'))
+        }
         _ => format!("it holds an SSD with {key} = {one}, not {other}"),
     }
 }
@@ -68,5 +81,8 @@ fn holds(difference: &Difference) -> String {
 /// What differs from the preset of the same name.
 pub(crate) fn changes(preset: &Preset) -> Vec<String> {
     let Some(ours) = Preset::by_name(&preset.name) else { return Vec::new() };
-    ours.differences(preset).into_iter().map(|Difference { key, other, .. }| format!("{key} = {other}")).collect()
+    ours.differences(preset)
+        .into_iter()
+        .map(|Difference { key, other, .. }| format!("{key} = {other}"))
+        .collect()
 }

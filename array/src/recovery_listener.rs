@@ -3,8 +3,8 @@
 
 use crate::listener::Listener;
 use gnstor_deengine::Recovering;
-use gnstor_fabric::runtime::EngineThreads;
-use gnstor_fabric::transport::{Engine, EngineConfig};
+use gnstor_fabric::runtime::TransportThreads;
+use gnstor_fabric::transport::{RcTransport, TransportConfig};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub struct RecoveryListener {
     // The listener closes before the engine behind it stops.
     _listener: Listener,
-    _engine: EngineThreads,
+    _engine: TransportThreads,
 }
 
 impl RecoveryListener {
@@ -25,10 +25,10 @@ impl RecoveryListener {
     /// # Errors
     /// The operating system's: no descriptor, no thread.
     pub fn answer(listener: &TcpListener, index: u16) -> std::io::Result<Self> {
-        let mut engine = Engine::new(EngineConfig::default());
+        let mut engine = RcTransport::new(TransportConfig::default());
         engine.set_first_ssd(index);
         engine.add_target(Box::new(Recovering::default()), Vec::new());
-        let engine = EngineThreads::start(vec![engine])?;
+        let engine = TransportThreads::start(vec![engine])?;
         Ok(Self { _listener: Listener::open(listener.try_clone()?, engine.handle())?, _engine: engine })
     }
 }
@@ -40,7 +40,7 @@ pub(crate) struct Restoring {
     start: Instant,
     bar: Option<ProgressBar>,
     /// When the last line was written, ms after the start.
-    told_ms: AtomicU64,
+    notified_ms: AtomicU64,
 }
 
 /// A restore that takes less is not worth a word.
@@ -57,7 +57,7 @@ impl Restoring {
             // Nothing is drawn before the first call.
             ProgressBar::new(0).with_style(style).with_message(what.clone())
         });
-        Self { what, start: Instant::now(), bar, told_ms: AtomicU64::new(0) }
+        Self { what, start: Instant::now(), bar, notified_ms: AtomicU64::new(0) }
     }
 
     /// So much of all of it is done. Called by several threads at a time.
@@ -72,9 +72,11 @@ impl Restoring {
             return;
         }
         let now = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        let told = self.told_ms.load(Ordering::Relaxed);
-        let is_due = told == 0 || now >= told + EVERY_MS;
-        if is_due && self.told_ms.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        let summary = self.notified_ms.load(Ordering::Relaxed);
+        let is_due = summary == 0 || now >= summary + EVERY_MS;
+        if is_due
+            && self.notified_ms.compare_exchange(summary, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
             let percent = done.saturating_mul(100).checked_div(of).unwrap_or(100);
             tracing::warn!("{}: {percent} % after {:.1} s", self.what, elapsed.as_secs_f64());
         }
@@ -98,15 +100,15 @@ mod tests {
         let mut restoring = Restoring::new("restoring".into());
         restoring.bar = None;
         restoring.tell(1, 10);
-        assert_eq!(restoring.told_ms.load(Ordering::Relaxed), 0);
+        assert_eq!(restoring.notified_ms.load(Ordering::Relaxed), 0);
         restoring.start -= Duration::from_secs(1);
         restoring.tell(2, 10);
-        let first = restoring.told_ms.load(Ordering::Relaxed);
+        let first = restoring.notified_ms.load(Ordering::Relaxed);
         assert!(first >= 1000, "{first}");
         restoring.tell(3, 10);
-        assert_eq!(restoring.told_ms.load(Ordering::Relaxed), first);
+        assert_eq!(restoring.notified_ms.load(Ordering::Relaxed), first);
         restoring.start -= Duration::from_secs(6);
         restoring.tell(4, 0);
-        assert!(restoring.told_ms.load(Ordering::Relaxed) >= 7000);
+        assert!(restoring.notified_ms.load(Ordering::Relaxed) >= 7000);
     }
 }

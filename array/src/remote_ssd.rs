@@ -3,9 +3,9 @@
 
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::HostQueue;
-use gnstor_fabric::runtime::EngineHandle;
+use gnstor_fabric::runtime::TransportHandle;
 use gnstor_fabric::tcp::Wire;
-use gnstor_fabric::transport::{HalfId, Port};
+use gnstor_fabric::transport::{ExecutorId, Port};
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -21,15 +21,15 @@ const RECOVERY: Duration = Duration::from_secs(600);
 /// The way to one SSD. Dropping it ends its link.
 #[derive(Debug)]
 pub(crate) struct RemoteSsd {
-    engine: EngineHandle,
-    soft: HalfId,
+    engine: TransportHandle,
+    soft: ExecutorId,
     index: u16,
     address: String,
     link: Option<u32>,
 }
 
 impl RemoteSsd {
-    pub(crate) fn new(engine: EngineHandle, soft: HalfId, index: u16, address: String) -> Self {
+    pub(crate) fn new(engine: TransportHandle, soft: ExecutorId, index: u16, address: String) -> Self {
         Self { engine, soft, index, address, link: None }
     }
 
@@ -78,7 +78,9 @@ impl RemoteSsd {
         let index = self.index;
         let cause = match why {
             Why::Absent(cause) => cause,
-            Why::Recovering => return ChannelError::NotReady { peer: format!("SSD {index} at {}", self.address) },
+            Why::Recovering => {
+                return ChannelError::NotReady { peer: format!("SSD {index} at {}", self.address) };
+            }
             Why::Other => format!(
                 "who is there is not SSD {index}; start it with --index {index}, or name the SSDs in the order of their \
                  numbers"

@@ -348,8 +348,9 @@ fn map(bytes: usize, flags: libc::c_int, file: Option<(BorrowedFd<'_>, u64)>) ->
     let (fd, offset) = file.map_or((-1, 0), |(fd, offset)| (fd.as_raw_fd(), offset));
     let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
     // SAFETY: a fresh mapping at an address of the kernel's choice; no existing memory is touched.
-    let base =
-        unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset) };
+    let base = unsafe {
+        libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset)
+    };
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
@@ -402,7 +403,8 @@ mod tests {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut lines = maps.lines().skip_while(|line| {
             let range = line.split(' ').next().and_then(|range| range.split_once('-'));
-            let [from, to] = range.map_or([0, 0], |(a, b)| [a, b].map(|n| u64::from_str_radix(n, 16).unwrap_or(0)));
+            let [from, to] =
+                range.map_or([0, 0], |(a, b)| [a, b].map(|n| u64::from_str_radix(n, 16).unwrap_or(0)));
             !(from..to).contains(&region.address())
         });
         lines.find(|line| line.starts_with("VmFlags:")).unwrap_or_default().to_owned()
@@ -447,7 +449,10 @@ mod tests {
         assert_eq!(memory.read_file(0, 9, &file, 8192 - 8).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(HostRegion::map_file(&file, 4096, 4097).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(HostRegion::map_file(&file, 512, 512).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        assert_eq!(HostRegion::map_file(&file, u64::MAX - 4095, 4096).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(
+            HostRegion::map_file(&file, u64::MAX - 4095, 4096).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
     }
 
     #[test]

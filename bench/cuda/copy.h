@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What the bare copy is told and what it leaves behind. Mirrored by bench/src/ceiling.rs.
+// What the bare copy gets, and what it leaves. Mirrored by bench/src/copy_baseline.rs.
 #pragma once
 #include "fabric/arch.cuh"
 

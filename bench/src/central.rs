@@ -76,14 +76,18 @@ impl Central {
         let shm = Path::new("/dev/shm");
         let folder = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
         // Without a name: it goes with the process.
-        let failed = |cause: io::Error| CliError::File { path: folder.display().to_string(), cause: cause.to_string() };
+        let failed = |cause: io::Error| CliError::File {
+            path: folder.display().to_string(),
+            cause: cause.to_string(),
+        };
         let file = tempfile::tempfile_in(&folder).map_err(failed)?;
         let volume = || Volume {
             places: vec![NOWHERE; load.units as usize],
             free: (0..load.units + spare_units(load)).rev().collect(),
         };
         let volumes = (0..load.clients).map(|_| volume()).collect();
-        let log = Log { file, pending: Vec::new(), length: 0, given: 0, flushed: 0, flushing: false, broken: None };
+        let log =
+            Log { file, pending: Vec::new(), length: 0, given: 0, flushed: 0, flushing: false, broken: None };
         Ok(Self { volumes: Mutex::new(volumes), log: Mutex::new(log), ready: Condvar::new() })
     }
 
@@ -182,7 +186,10 @@ mod tests {
         for round in 0..100 {
             for unit in 0..16 {
                 let place = central.allocate(1, unit).expect("a place for every request in flight");
-                assert!((0..16).all(|other| central.find(1, other) != Some(place)), "round {round}: {place} is taken");
+                assert!(
+                    (0..16).all(|other| central.find(1, other) != Some(place)),
+                    "round {round}: {place} is taken"
+                );
                 central.commit(1, &[(unit, place)]).expect("the log is written");
                 assert_eq!(central.find(1, unit), Some(place));
             }

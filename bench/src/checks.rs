@@ -2,7 +2,9 @@
 //! The checks of the load generator's kernel (`bench/cuda/bench.cu`) against storage that brings too little or something else: here it is a thread
 //! that keeps what is written and brings what the test says.
 
-use super::kernel::{ArgsAbi, BUCKETS, ClientAbi, FRESH, LaneResult, ONCE, SHARED_BYTES, VERIFY, WHOLE, Who, kernel};
+use super::kernel::{
+    ArgsAbi, BUCKETS, ClientAbi, FRESH, LaneResult, ONCE, SHARED_BYTES, VERIFY, WHOLE, Who, kernel,
+};
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{AgentWords, Launch};
 use libgnstor::{Choice, Device, DeviceFile, DeviceMem, Residency};
@@ -68,7 +70,13 @@ impl Bed {
             args: alloc(size_of::<ArgsAbi>()),
             launch: alloc(size_of::<ClientLaunch>()),
             client: alloc(size_of::<ClientAbi>()),
-            rest: [alloc(4), alloc(4), alloc(VOLUME_BYTES), alloc(units as usize * 4), alloc(2 * BUCKETS * 8)],
+            rest: [
+                alloc(4),
+                alloc(4),
+                alloc(VOLUME_BYTES),
+                alloc(units as usize * 4),
+                alloc(2 * BUCKETS * 8),
+            ],
             stored: vec![vec![0; unit]; units as usize],
             device,
             depth,
@@ -145,7 +153,9 @@ impl Bed {
             scope.spawn(|| {
                 let mut seen = vec![0; depth];
                 while !over.load(Ordering::Acquire) {
-                    seen.iter_mut().enumerate().for_each(|(lane, seen)| storage.serve(lane, seen, stored, &brings));
+                    seen.iter_mut()
+                        .enumerate()
+                        .for_each(|(lane, seen)| storage.serve(lane, seen, stored, &brings));
                     std::thread::yield_now();
                 }
             });
@@ -170,7 +180,13 @@ struct Storage<'a> {
 }
 
 impl Storage<'_> {
-    fn serve(&self, lane: usize, seen: &mut u64, stored: &mut [Vec<u8>], brings: &impl Fn(usize, &[u8]) -> Brought) {
+    fn serve(
+        &self,
+        lane: usize,
+        seen: &mut u64,
+        stored: &mut [Vec<u8>],
+        brings: &impl Fn(usize, &[u8]) -> Brought,
+    ) {
         let word = self.words.words64(lane as u64 * 8, 1)[0].load(Ordering::Acquire); // pairs with the kernel's release
         let sequence = word >> 48;
         if sequence == *seen {
@@ -224,7 +240,11 @@ fn a_read_that_brings_nothing_is_wrong_though_its_buffer_held_the_right_bytes() 
         });
         for (unit, lane) in (0..).zip(&lanes) {
             let sector = unit * 2 * BLOCK / SECTOR + missing;
-            assert_eq!((lane.wrong, lane.wrong_sector, lane.found[0]), (1, sector as u64, POISON), "sector {missing}");
+            assert_eq!(
+                (lane.wrong, lane.wrong_sector, lane.found[0]),
+                (1, sector as u64, POISON),
+                "sector {missing}"
+            );
         }
     }
 }

@@ -3,11 +3,11 @@
 
 mod claim;
 mod paper;
+mod summary;
 mod table;
-mod told;
 
 pub(super) use paper::Quantity;
-pub(super) use told::{FigureReport, PointTold};
+pub(super) use summary::{FigureReport, PointSummary};
 
 use super::args::BenchArgs;
 use super::load::Load;
@@ -35,7 +35,8 @@ fn run(args: &BenchArgs, steps: &Steps) -> Result<FigureReport, CliError> {
     let no_figure = || CliError::Usage(format!("--figure {number} is not one of 9 to 13"));
     let mut figure = paper::figure(number).ok_or_else(no_figure)?;
     limit(&mut figure, args)?;
-    let loads = figure.points.iter().map(|point| Load::new(&of_point(args, point))).collect::<Result<Vec<_>, _>>()?;
+    let loads =
+        figure.points.iter().map(|point| Load::new(&of_point(args, point))).collect::<Result<Vec<_>, _>>()?;
     args.plot.as_deref().map_or(Ok(()), plot::reserve)?;
     let each = args.warmup + args.runtime();
     let all = each * args.runs() * u32::try_from(loads.len()).expect("far fewer points");
@@ -130,7 +131,7 @@ fn one(
         }
     }
     report.add(point, runs);
-    if let Some(line) = report.points.last().filter(|told| told.name == name).map(PointTold::line) {
+    if let Some(line) = report.points.last().filter(|summary| summary.name == name).map(PointSummary::line) {
         bar.suspend(|| steps.done(line));
     }
     Ok(!report.interrupted && !steps.interrupted())
@@ -174,7 +175,10 @@ fn limit(figure: &mut Figure, args: &BenchArgs) -> Result<(), CliError> {
             }
         }
         let all = all.join(" ");
-        return Err(CliError::Usage(format!("--points: figure {} has no '{unknown}'; it has {all}", figure.number)));
+        return Err(CliError::Usage(format!(
+            "--points: figure {} has no '{unknown}'; it has {all}",
+            figure.number
+        )));
     }
     let wanted = |point: &Point| {
         point.words().iter().enumerate().all(|(kind, word)| {

@@ -214,7 +214,8 @@ impl HostChannel {
                 ..CmRequest::default()
             };
             let qpn = self.first_qpn + u32::try_from(ssd).expect("few SSDs");
-            let connection = self.client.session().connect_io(self.client.node(), spec.ring, qpn, ssd, request)?;
+            let connection =
+                self.client.session().connect_io(self.client.node(), spec.ring, qpn, ssd, request)?;
             self.connections.push(connection);
         }
         Ok(())
@@ -232,7 +233,8 @@ impl HostChannel {
             let at = self.connect_at + ssd * CONNECT_DATA_BYTES;
             let subnqn = self.client.session().addresses()[ssd].subnqn.clone();
             self.memory.write(at as u64, ConnectData::new(host, cntlid, &subnqn).as_bytes());
-            let fields = ConnectFields { qid: QID.into(), sqsize_z: NVME_QUEUE_Z.into(), ..ConnectFields::default() };
+            let fields =
+                ConnectFields { qid: QID.into(), sqsize_z: NVME_QUEUE_Z.into(), ..ConnectFields::default() };
             let mut sqe = fabrics::command(fctype::CONNECT, &fields);
             let bytes = u32::try_from(CONNECT_DATA_BYTES).expect("a kilobyte");
             sqe.dptr = KeyedSgl::keyed(self.base + at as u64, bytes, self.keys[0]);
@@ -332,7 +334,9 @@ impl Drop for HostChannel {
         let gone = self.keys.iter().try_for_each(|key| hca.deregister(*key));
         if let Err(e) = gone.and_then(|()| hca.destroy_qps(self.first_qpn, self.queues.len(), self.cq)) {
             // The HCA still has queue pairs there, and looks at them in the next launch.
-            tracing::warn!("a channel's memory is not given back, as its queue pairs cannot be destroyed: {e}");
+            tracing::warn!(
+                "a channel's memory is not given back, as its queue pairs cannot be destroyed: {e}"
+            );
             std::mem::forget(Arc::clone(&self.memory));
         }
     }

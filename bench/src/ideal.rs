@@ -29,7 +29,13 @@ const QUEUE: u32 = 64;
 const PAGES: u32 = 1 << 18;
 
 /// The ideal of a load that only reads or only writes; `None` for a mix, and where nothing is modelled.
-pub(super) fn ideal(load: &Load, preset: &Preset, link: LinkConfig, ssds: usize, measured_iops: f64) -> Option<Ideal> {
+pub(super) fn ideal(
+    load: &Load,
+    preset: &Preset,
+    link: LinkConfig,
+    ssds: usize,
+    measured_iops: f64,
+) -> Option<Ideal> {
     let op = match load.rw {
         Rw::Read | Rw::Randread => Op::Read,
         Rw::Write | Rw::Randwrite => Op::Write,
@@ -51,7 +57,8 @@ pub(super) fn ideal(load: &Load, preset: &Preset, link: LinkConfig, ssds: usize,
     let in_flight = load.clients * load.iodepth * pieces * copies;
     // A channel has 128 slots, and 64 of them at most for one SSD.
     let depth = in_flight.min(load.clients * 128).div_ceil(ssds).clamp(1, QUEUE * load.clients);
-    let run_as = |pattern, depth| measure(preset, Workload { op, pattern, blocks, depth }, State::Fresh, PAGES).ok();
+    let run_as =
+        |pattern, depth| measure(preset, Workload { op, pattern, blocks, depth }, State::Fresh, PAGES).ok();
     let run = |depth| {
         let runs = patterns.iter().filter_map(|&pattern| run_as(pattern, depth));
         runs.max_by(|a, b| a.iops.total_cmp(&b.iops))

@@ -226,7 +226,12 @@ mod tests {
         for ns in all {
             // SAFETY: a function of one number.
             let bucket = unsafe { gn_bench_bucket_of(ns) } as usize;
-            assert!(bucket < BUCKETS && bucket >= last.0, "{ns} falls into {bucket}, and {} into {}", last.1, last.0);
+            assert!(
+                bucket < BUCKETS && bucket >= last.0,
+                "{ns} falls into {bucket}, and {} into {}",
+                last.1,
+                last.0
+            );
             last = (bucket, ns);
             assert!(bucket_ns(bucket).abs_diff(ns) * 100 <= ns, "{ns} ns is told as {}", bucket_ns(bucket));
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Latencies as the device counted them, read as percentiles.
 
+use super::harness::Outcome;
 use super::kernel::{BUCKETS, LaneResult, bucket_ns};
-use super::rig::Outcome;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 

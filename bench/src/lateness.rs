@@ -62,14 +62,19 @@ impl Lateness {
         let Self { p50_us, p90_us, p99_us, p99_9_us, max_us, .. } = self;
         let times = [p50_us, p90_us, p99_us, p99_9_us, max_us].map(|us| format!("{us:.3}"));
         let [p50, p90, p99, p99_9, max] = times;
-        format!("less than p50 {p50} us, p90 {p90}, p99 {p99}, p99.9 {p99_9}, max {max} after the modelled time")
+        format!(
+            "less than p50 {p50} us, p90 {p90}, p99 {p99}, p99.9 {p99_9}, max {max} after the modelled time"
+        )
     }
 
     /// Begin and end of each bucket in microseconds, and how many responses it holds, for drawing. The first begins at a
     /// nanosecond: times are drawn in powers.
     #[expect(clippy::cast_precision_loss, reason = "a drawing")]
     pub(super) fn bars(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
-        self.buckets.iter().enumerate().map(|(bucket, &count)| (end_us(bucket) / 2.0, end_us(bucket), count as f64))
+        self.buckets
+            .iter()
+            .enumerate()
+            .map(|(bucket, &count)| (end_us(bucket) / 2.0, end_us(bucket), count as f64))
     }
 }
 
@@ -81,14 +86,14 @@ mod tests {
     fn shares_fall_into_the_bucket_that_holds_them() {
         let mut counts = [0; 32];
         (counts[0], counts[9], counts[10], counts[20]) = (500, 400, 99, 1);
-        let told = of(&counts).expect("some were counted");
-        assert_eq!((told.buckets.len(), told.buckets.iter().sum::<u64>()), (21, 1000));
-        assert_eq!([told.p50_us, told.p90_us, told.p99_us], [0.002, 1.024, 2.048]);
-        assert_eq!((told.p99_9_us, told.max_us), (2.048, 2097.152));
+        let summary = of(&counts).expect("some were counted");
+        assert_eq!((summary.buckets.len(), summary.buckets.iter().sum::<u64>()), (21, 1000));
+        assert_eq!([summary.p50_us, summary.p90_us, summary.p99_us], [0.002, 1.024, 2.048]);
+        assert_eq!((summary.p99_9_us, summary.max_us), (2.048, 2097.152));
         for word in ["p50 0.002 us", "p90 1.024", "max 2097.152"] {
-            assert!(told.line().contains(word), "'{word}' in: {}", told.line());
+            assert!(summary.line().contains(word), "'{word}' in: {}", summary.line());
         }
-        let bars: Vec<_> = told.bars().collect();
+        let bars: Vec<_> = summary.bars().collect();
         assert_eq!((bars.len(), bars[0], bars[9]), (21, (0.001, 0.002, 500.0), (0.512, 1.024, 400.0)));
     }
 
@@ -96,17 +101,17 @@ mod tests {
     fn only_what_a_launch_counted_is_told() {
         let (mut before, mut after) = ([0; 32], [0; 32]);
         (before[3], after[3], after[5]) = (7, 7, 2);
-        let told = between(&before, &after).expect("some were counted");
-        assert_eq!(told.buckets, [0, 0, 0, 0, 0, 2]);
-        assert_eq!((told.p50_us, told.max_us), (0.064, 0.064));
+        let summary = between(&before, &after).expect("some were counted");
+        assert_eq!(summary.buckets, [0, 0, 0, 0, 0, 2]);
+        assert_eq!((summary.p50_us, summary.max_us), (0.064, 0.064));
         assert_eq!((between(&after, &after), between(&[], &[]), of(&[0; 32])), (None, None, None));
-        assert_eq!(between(&[], &after).map(|told| told.buckets[3]), Some(7));
+        assert_eq!(between(&[], &after).map(|summary| summary.buckets[3]), Some(7));
     }
 
     #[test]
     fn the_last_bucket_has_an_end() {
         let mut counts = [0; 32];
         counts[31] = u64::MAX / 4;
-        assert_eq!(of(&counts).map(|told| told.max_us), Some(4_294_967.296));
+        assert_eq!(of(&counts).map(|summary| summary.max_us), Some(4_294_967.296));
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Load      what was asked for, checked                     args, load
-//!   Rig       array, node, clients, volumes, the kernel       rig, kernel, cuda/bench.cu
+//!   Harness       array, node, clients, volumes, the kernel       harness, kernel, cuda/bench.cu
 //!             the baselines' CPU side                         proxy, central
 //!   fill      every unit of every volume is written once
 //!   measure   warm-up, measured part, drain: one launch       latency, cpu, ideal
@@ -11,16 +11,17 @@
 //!   Report    table, JSON, drawing                            report, told, served, lateness, plot
 //!   Repeated  a load several times: median and spread         repeat
 //!   Figure    a figure of the paper: many loads, one table    figure
-//!   Suite     loads beside what the machine can, resumable    suite, ceiling, machine
+//!   Suite     loads beside what the machine can, resumable    suite, copy_baseline, machine
 //! ```
 
 mod args;
-mod ceiling;
 mod central;
 #[cfg(test)]
 mod checks;
+mod copy_baseline;
 mod cpu;
 mod figure;
+mod harness;
 mod host_channel;
 mod ideal;
 mod kernel;
@@ -34,26 +35,25 @@ mod plot;
 mod proxy;
 mod repeat;
 mod report;
-mod rig;
 mod served;
 mod suite;
-mod told;
+mod summary;
 
 pub use args::{BenchArgs, Bounce, Buffers, LinkArg, Mode, Rw, SuiteArg, Switch};
+pub use harness::Harness;
 pub use latency::{Latency, Timed};
 pub use lateness::Lateness;
 pub use load::Load;
 pub use repeat::Spread;
 pub use report::Report;
-pub use rig::Rig;
 
 use cpu::{Busy, CpuTime};
 use gnstor_console::CliError;
 use gnstor_console::{Steps, human_bytes};
+use harness::{Outcome, Phase};
 use kernel::{LaneResult, NO_SECTOR, ONCE, RANDOM, VERIFY, WHOLE};
 use libgnstor::describe_status;
-use report::{DeviceTold, ErrorTold, SCHEMA, Verify};
-use rig::{Outcome, Phase};
+use report::{DeviceSummary, ErrorSummary, SCHEMA, Verify};
 use std::time::Duration;
 
 /// Longest that filling or reading back may take.
@@ -91,10 +91,10 @@ pub fn run(args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
 
 fn run_load(args: &BenchArgs, load: Load, steps: &Steps) -> Result<Report, CliError> {
     load.check_memory(machine::free_memory())?;
-    let rig = Rig::new(args, load, steps)?;
-    fill(&rig, steps)?;
-    let mut report = measure(&rig, args, steps)?;
-    read_back(&rig, &mut report, steps)?;
+    let harness = Harness::new(args, load, steps)?;
+    fill(&harness, steps)?;
+    let mut report = measure(&harness, args, steps)?;
+    read_back(&harness, &mut report, steps)?;
     Ok(report)
 }
 
@@ -102,7 +102,7 @@ fn run_load(args: &BenchArgs, load: Load, steps: &Steps) -> Result<Report, CliEr
 ///
 /// # Errors
 /// [`CliError`]: a write that failed, or Ctrl-C.
-pub fn fill(rig: &Rig, steps: &Steps) -> Result<(), CliError> {
+pub fn fill(harness: &Harness, steps: &Steps) -> Result<(), CliError> {
     let phase = Phase {
         what: "fill",
         flags: VERIFY | ONCE,
@@ -111,14 +111,19 @@ pub fn fill(rig: &Rig, steps: &Steps) -> Result<(), CliError> {
         runtime: ONCE_LIMIT,
         replica: 0,
     };
-    let outcome = rig.run(&phase, steps)?;
+    let outcome = harness.run(&phase, steps)?;
     if outcome.interrupted {
         return Err(CliError::Interrupted);
     }
-    whole(rig, &outcome, 1, "filling the volumes")?;
-    rig.flush()?;
-    let load = rig.load();
-    steps.done(format!("filled      {} x {} in {} replicas", load.clients, human_bytes(load.size), load.replicas));
+    whole(harness, &outcome, 1, "filling the volumes")?;
+    harness.flush()?;
+    let load = harness.load();
+    steps.done(format!(
+        "filled      {} x {} in {} replicas",
+        load.clients,
+        human_bytes(load.size),
+        load.replicas
+    ));
     Ok(())
 }
 
@@ -126,8 +131,8 @@ pub fn fill(rig: &Rig, steps: &Steps) -> Result<(), CliError> {
 ///
 /// # Errors
 /// [`CliError`]: what ended the run before there were figures.
-pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
-    let load = rig.load();
+pub fn measure(harness: &Harness, args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
+    let load = harness.load();
     let checked = args.verify == Switch::On;
     let phase = Phase {
         what: "measure",
@@ -137,14 +142,15 @@ pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, Cli
         runtime: args.runtime(),
         replica: 0,
     };
-    let (stages_before, cpu_before) = (rig.stages()?, CpuTime::now());
-    let outcome = rig.run(&phase, steps)?;
+    let (stages_before, cpu_before) = (harness.stages()?, CpuTime::now());
+    let outcome = harness.run(&phase, steps)?;
     let mut cpu = CpuTime::now().since(&cpu_before);
     for &(name, seconds) in &outcome.threads {
         *cpu.threads.entry(name.into()).or_insert(0.0) += seconds;
     }
-    let stages = rig.stages()?;
-    let (array, ios) = (told::array(rig, &stages_before, &stages), sum(&outcome, |lane| lane.ios.iter().sum()));
+    let stages = harness.stages()?;
+    let (array, ios) =
+        (summary::array(harness, &stages_before, &stages), sum(&outcome, |lane| lane.ios.iter().sum()));
     let errors = errors(&outcome);
     let verify = checked.then(|| Verify {
         ios,
@@ -158,26 +164,26 @@ pub fn measure(rig: &Rig, args: &BenchArgs, steps: &Steps) -> Result<Report, Cli
     let (iops, gbps) = (both(|t| t.iops), both(|t| t.gbps));
     #[expect(clippy::cast_precision_loss, reason = "figures to print")]
     let elapsed_s = latency::elapsed_ns(&outcome) as f64 / 1e9;
-    let device = rig.device();
+    let device = harness.device();
     Ok(Report {
         schema: SCHEMA,
         load: load.clone(),
-        device: DeviceTold { kind: device.kind().into(), name: device.name(), why: device.why().into() },
-        agent: told::agent(rig, outcome.multiprocessors),
-        emulated: told::emulated(rig),
+        device: DeviceSummary { kind: device.kind().into(), name: device.name(), why: device.why().into() },
+        agent: summary::agent(harness, outcome.multiprocessors),
+        emulated: summary::emulated(harness),
         interrupted: outcome.interrupted,
         elapsed_s,
         iops,
         gbps,
-        ideal: ideal::ideal(load, rig.preset(), rig.link(), rig.ssds(), iops),
+        ideal: ideal::ideal(load, harness.preset(), harness.link(), harness.ssds(), iops),
         read,
         write,
         verify,
         errors,
-        late: told::late(&stages_before, &stages, rig.preset().is_null()),
+        late: summary::late(&stages_before, &stages, harness.preset().is_null()),
         busy: Busy::of(load, args.engines.count(), device.kind()),
         cpu,
-        stages: told::stages(&stages_before, &stages, &array, ios),
+        stages: summary::stages(&stages_before, &stages, &array, ios),
         array,
     })
 }
@@ -196,12 +202,17 @@ impl Report {
             return Err(CliError::Verify(format!("not what was written: {wrong}")));
         }
         if self.stages.leaked != 0 || self.stages.protocol_errors != 0 {
-            return Err(CliError::Verify(format!("the channels are not clean after the run: {:?}", self.stages)));
+            return Err(CliError::Verify(format!(
+                "the channels are not clean after the run: {:?}",
+                self.stages
+            )));
         }
         if self.interrupted {
             return Err(CliError::Interrupted);
         }
-        if let Some(Verify { ios, verified_ios, .. }) = self.verify.as_ref().filter(|v| v.verified_ios != v.ios) {
+        if let Some(Verify { ios, verified_ios, .. }) =
+            self.verify.as_ref().filter(|v| v.verified_ios != v.ios)
+        {
             return Err(CliError::Verify(format!("{verified_ios} of {ios} I/Os were verified")));
         }
         Ok(())
@@ -209,12 +220,12 @@ impl Report {
 }
 
 /// Every unit was done once, by reads (0) or writes (1).
-fn whole(rig: &Rig, outcome: &Outcome, op: usize, what: &str) -> Result<(), CliError> {
+fn whole(harness: &Harness, outcome: &Outcome, op: usize, what: &str) -> Result<(), CliError> {
     if let Some(error) = errors(outcome).first() {
         return Err(CliError::Verify(format!("{what}: {} x {}", error.count, error.what)));
     }
     let done: u64 = outcome.lanes.iter().flatten().map(|lane| lane.ios[op]).sum();
-    let units = u64::from(rig.load().units) * u64::from(rig.load().clients);
+    let units = u64::from(harness.load().units) * u64::from(harness.load().clients);
     if done != units {
         return Err(CliError::Verify(format!("{what}: {done} of {units} requests in {ONCE_LIMIT:?}")));
     }
@@ -231,12 +242,12 @@ fn sum(outcome: &Outcome, f: fn(&LaneResult) -> u64) -> u64 {
 ///
 /// # Errors
 /// [`CliError`]: reads that failed.
-pub fn read_back(rig: &Rig, report: &mut Report, steps: &Steps) -> Result<(), CliError> {
-    let Some(told) = report.verify.as_mut() else { return Ok(()) };
+pub fn read_back(harness: &Harness, report: &mut Report, steps: &Steps) -> Result<(), CliError> {
+    let Some(summary) = report.verify.as_mut() else { return Ok(()) };
     if report.write.is_none() || report.interrupted || !report.errors.is_empty() {
         return Ok(());
     }
-    for replica in 1..=rig.load().replicas {
+    for replica in 1..=harness.load().replicas {
         let phase = Phase {
             what: "read back",
             flags: VERIFY | WHOLE | ONCE,
@@ -245,27 +256,29 @@ pub fn read_back(rig: &Rig, report: &mut Report, steps: &Steps) -> Result<(), Cl
             runtime: ONCE_LIMIT,
             replica,
         };
-        let back = rig.run(&phase, steps)?;
+        let back = harness.run(&phase, steps)?;
         if back.interrupted {
             report.interrupted = true;
             return Ok(());
         }
-        whole(rig, &back, 0, "reading back")?;
-        told.whole_blocks += sum(&back, |lane| lane.whole_blocks);
-        told.first_wrong = told.first_wrong.take().or_else(|| first_wrong(&back, &format!("replica {replica}")));
-        told.replicas_read_back = replica;
+        whole(harness, &back, 0, "reading back")?;
+        summary.whole_blocks += sum(&back, |lane| lane.whole_blocks);
+        summary.first_wrong =
+            summary.first_wrong.take().or_else(|| first_wrong(&back, &format!("replica {replica}")));
+        summary.replicas_read_back = replica;
         if replica == 1 {
             // A unit's generation says how often it was written: the first time was the filling.
-            told.verified_ios += sum(&back, |lane| lane.generations) - sum(&back, |lane| lane.verified);
+            summary.verified_ios += sum(&back, |lane| lane.generations) - sum(&back, |lane| lane.verified);
         }
     }
-    steps.done(format!("read back   {} replicas of every block", rig.load().replicas));
+    steps.done(format!("read back   {} replicas of every block", harness.load().replicas));
     Ok(())
 }
 
 /// The first wrong sector of a launch, in words.
 fn first_wrong(outcome: &Outcome, whose: &str) -> Option<String> {
-    let mut all = (0..).zip(&outcome.lanes).flat_map(|(client, lanes)| lanes.iter().map(move |lane| (client, lane)));
+    let mut all =
+        (0..).zip(&outcome.lanes).flat_map(|(client, lanes)| lanes.iter().map(move |lane| (client, lane)));
     let (client, lane): (u32, &LaneResult) = all.find(|(_, lane)| lane.wrong_sector != NO_SECTOR)?;
     let wrong: u64 = outcome.lanes.iter().flatten().map(|lane| lane.wrong).sum();
     let (vba, sector) = (lane.wrong_sector / 8, lane.wrong_sector % 8);
@@ -285,14 +298,16 @@ fn first_wrong(outcome: &Outcome, whose: &str) -> Option<String> {
     ))
 }
 
-fn errors(outcome: &Outcome) -> Vec<ErrorTold> {
-    let mut all: Vec<ErrorTold> = Vec::new();
-    for &LaneResult { status, dw0, failed_vba, .. } in outcome.lanes.iter().flatten().filter(|lane| lane.status != 0) {
+fn errors(outcome: &Outcome) -> Vec<ErrorSummary> {
+    let mut all: Vec<ErrorSummary> = Vec::new();
+    for &LaneResult { status, dw0, failed_vba, .. } in
+        outcome.lanes.iter().flatten().filter(|lane| lane.status != 0)
+    {
         match all.iter_mut().find(|error| error.status == status) {
             Some(error) => error.count += 1,
             None => {
                 let what = format!("{} (first at block {failed_vba})", describe_status(status, dw0));
-                all.push(ErrorTold { status, dw0, what, count: 1 });
+                all.push(ErrorSummary { status, dw0, what, count: 1 });
             }
         }
     }

@@ -87,10 +87,17 @@ impl Load {
         let replicas = args.replicas.unwrap_or(u32::from(args.ssds).min(2));
         if replicas == 0 || replicas > u32::from(args.ssds).min(4) {
             let most = args.ssds.min(4);
-            return usage(format!("--replicas {replicas} is not possible with --ssds {}: use 1 to {most}", args.ssds));
+            return usage(format!(
+                "--replicas {replicas} is not possible with --ssds {}: use 1 to {most}",
+                args.ssds
+            ));
         }
         if args.bs == 0 || !args.bs.is_multiple_of(BLOCK) || args.bs > MAX_BS {
-            return usage(format!("--bs {} must be a multiple of 4096, up to {}", args.bs, human_bytes(MAX_BS)));
+            return usage(format!(
+                "--bs {} must be a multiple of 4096, up to {}",
+                args.bs,
+                human_bytes(MAX_BS)
+            ));
         }
         if args.iodepth == 0 || args.iodepth > MAX_DEPTH {
             return usage(format!(
@@ -114,7 +121,9 @@ impl Load {
             return usage(format!("--size {} is more than a volume holds", args.size));
         };
         if args.buffers == Buffers::Pieces
-            && (args.mode != Mode::Gnstor || args.bs > 1 << 20 || (args.bs > CHUNK && !args.bs.is_multiple_of(CHUNK)))
+            && (args.mode != Mode::Gnstor
+                || args.bs > 1 << 20
+                || (args.bs > CHUNK && !args.bs.is_multiple_of(CHUNK)))
         {
             return usage(
                 "--buffers pieces goes with --mode gnstor and with --bs up to 64k or a multiple of that up to 1m"
@@ -135,7 +144,8 @@ impl Load {
             return usage("--io-timeout must be 1ms to 1h".into());
         }
         let size = u64::from(units) * args.bs;
-        let share = (size.next_multiple_of(CHUNK) * u64::from(args.clients * replicas)).div_ceil(args.ssds.into());
+        let share =
+            (size.next_multiple_of(CHUNK) * u64::from(args.clients * replicas)).div_ceil(args.ssds.into());
         let ssd_bytes = args.ssd_size.unwrap_or((2 * share).max(1 << 30).next_multiple_of(1 << 20));
         // Placement is random: an SSD may get more than its share.
         if share + share / 8 > ssd_bytes {

@@ -34,7 +34,9 @@ impl Machine {
         Self {
             device: device.kind().into(),
             device_name: device.name(),
-            driver: std::fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|text| driver(&text)),
+            driver: std::fs::read_to_string("/proc/driver/nvidia/version")
+                .ok()
+                .and_then(|text| driver(&text)),
             cpu: std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| cpu(&text)),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
         }
@@ -79,7 +81,8 @@ impl Build {
     pub(super) fn this() -> Result<Self, CliError> {
         // By this name also where the file was replaced meanwhile.
         let path = "/proc/self/exe";
-        let bytes = std::fs::read(path).map_err(|e| CliError::File { path: path.into(), cause: e.to_string() })?;
+        let bytes =
+            std::fs::read(path).map_err(|e| CliError::File { path: path.into(), cause: e.to_string() })?;
         let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Self { version: env!("CARGO_PKG_VERSION").into(), sha256 })
     }
@@ -100,10 +103,12 @@ mod tests {
 
     #[test]
     fn driver_and_processor_are_found_in_what_the_system_says() {
-        let open =
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: 12.2.0";
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: 12.2.0";
         let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19";
-        assert_eq!([driver(open), driver(closed)].map(Option::unwrap_or_default), ["580.159.04", "535.104.05"]);
+        assert_eq!(
+            [driver(open), driver(closed)].map(Option::unwrap_or_default),
+            ["580.159.04", "535.104.05"]
+        );
         assert_eq!((driver(""), driver("no number here")), (None, None));
         let memory = "MemTotal:       24689764 kB\nMemAvailable:   24086180 kB\n";
         assert_eq!((available(memory), available("MemAvailable: much")), (Some(24_086_180 << 10), None));
@@ -116,6 +121,9 @@ mod tests {
         let build = Build::this().expect("the test can be read");
         assert!(build.sha256.len() == 64 && build == Build::this().expect("again"));
         let now = now();
-        assert!(now.len() >= 20 && now.starts_with("20") && now.ends_with('Z') && now.as_bytes()[10] == b'T', "{now}");
+        assert!(
+            now.len() >= 20 && now.starts_with("20") && now.ends_with('Z') && now.as_bytes()[10] == b'T',
+            "{now}"
+        );
     }
 }

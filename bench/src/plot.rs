@@ -144,7 +144,10 @@ mod tests {
         }
         for name in ["a.pdf", "a", "png", ".png"] {
             let refused = reserve(&folder.path().join(name));
-            assert!(matches!(&refused, Err(CliError::Usage(why)) if why.contains(".svg or .png")), "{refused:?}");
+            assert!(
+                matches!(&refused, Err(CliError::Usage(why)) if why.contains(".svg or .png")),
+                "{refused:?}"
+            );
             assert!(!folder.path().join(name).exists());
         }
     }

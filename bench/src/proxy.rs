@@ -66,7 +66,12 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    pub(super) fn new(client: u32, file: &File, load: &Load, central: Option<&Arc<Central>>) -> Result<Self, CliError> {
+    pub(super) fn new(
+        client: u32,
+        file: &File,
+        load: &Load,
+        central: Option<&Arc<Central>>,
+    ) -> Result<Self, CliError> {
         let os = |what: &str| {
             let what = what.to_owned();
             move |cause| Error::Os { what, cause }
@@ -170,7 +175,8 @@ impl Proxy {
             self.jobs[lane] =
                 Job { sequence, write, unit, place: unit, stamp: self.stamp, busy: true, ..Job::default() };
             if let Some(central) = &self.central {
-                let place = if write { central.allocate(self.client, unit) } else { central.find(self.client, unit) };
+                let place =
+                    if write { central.allocate(self.client, unit) } else { central.find(self.client, unit) };
                 match place {
                     Some(place) => self.jobs[lane].place = place,
                     None => self.fail(lane, OS_ERROR, 0),
@@ -263,7 +269,9 @@ impl Proxy {
 
     /// Answers what has ended. Whether there was any.
     fn answer(&mut self, file: &File) -> Result<bool, Error> {
-        let done = |job: &Job| job.busy && job.pending == 0 && (job.status != 0 || job.sent == self.load.unit_blocks);
+        let done = |job: &Job| {
+            job.busy && job.pending == 0 && (job.status != 0 || job.sent == self.load.unit_blocks)
+        };
         let lanes: Vec<usize> = (0..self.jobs.len()).filter(|lane| done(&self.jobs[*lane])).collect();
         if lanes.is_empty() {
             return Ok(false);
@@ -272,7 +280,8 @@ impl Proxy {
         let (writes, reads): (Vec<_>, Vec<_>) = well.partition(|lane| self.jobs[*lane].write);
         self.copy(file, &reads, true)?;
         if let Some(central) = &self.central {
-            let changes: Vec<_> = writes.iter().map(|&lane| (self.jobs[lane].unit, self.jobs[lane].place)).collect();
+            let changes: Vec<_> =
+                writes.iter().map(|&lane| (self.jobs[lane].unit, self.jobs[lane].place)).collect();
             let commit = if changes.is_empty() { Ok(()) } else { central.commit(self.client, &changes) };
             commit.map_err(|cause| Error::Os { what: "the central engine's log".into(), cause })?;
         }

@@ -26,7 +26,11 @@ impl Spread {
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut all: Vec<f64> = figures.into_iter().filter(|figure| !figure.is_nan()).collect();
         all.sort_by(f64::total_cmp);
-        Some(Self { median: *all.get(all.len().checked_sub(1)? / 2)?, least: *all.first()?, most: *all.last()? })
+        Some(Self {
+            median: *all.get(all.len().checked_sub(1)? / 2)?,
+            least: *all.first()?,
+            most: *all.last()?,
+        })
     }
 
     /// Half of what lies between the least and the most, as a share of the median.
@@ -118,7 +122,11 @@ impl Repeated {
         }
         self.runs[self.median_run].print(false);
         outln!();
-        outln!("  the above is run {} of {}; median (least..most) of all:", self.median_run + 1, self.runs.len());
+        outln!(
+            "  the above is run {} of {}; median (least..most) of all:",
+            self.median_run + 1,
+            self.runs.len()
+        );
         for (what, spread, factor, digits) in [
             ("IOPS", self.iops, 1.0, 0),
             ("GB/s", self.gbps, 1.0, 3),

@@ -23,11 +23,11 @@ pub struct Report {
     /// What was asked for.
     pub load: Load,
     /// Where device code ran.
-    pub device: DeviceTold,
+    pub device: DeviceSummary,
     /// The part of the HCA on the device.
-    pub agent: AgentTold,
+    pub agent: AgentSummary,
     /// The array.
-    pub array: ArrayTold,
+    pub array: ArraySummary,
     /// What was emulated.
     pub emulated: Vec<String>,
     /// Ctrl-C ended it: the figures are those so far, and nothing was read back.
@@ -47,7 +47,7 @@ pub struct Report {
     /// What was checked; `None` without checks.
     pub verify: Option<Verify>,
     /// I/Os that failed, by status.
-    pub errors: Vec<ErrorTold>,
+    pub errors: Vec<ErrorSummary>,
     /// The emulator against its model.
     pub late: Late,
     /// CPU time of this process (initiator, emulator and daemon) in the launch: warm-up, measured part and drain.
@@ -55,12 +55,12 @@ pub struct Report {
     /// Threads that never sleep, against cores.
     pub busy: Busy,
     /// Counters of the parts that have some, over the same time.
-    pub stages: StagesTold,
+    pub stages: StagesSummary,
 }
 
 /// Where device code ran.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct DeviceTold {
+pub struct DeviceSummary {
     /// `cuda` or `host`.
     pub kind: String,
     /// Its name.
@@ -71,7 +71,7 @@ pub struct DeviceTold {
 
 /// The array.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ArrayTold {
+pub struct ArraySummary {
     /// SSDs.
     pub ssds: usize,
     /// Their preset.
@@ -107,7 +107,7 @@ pub struct Verify {
 
 /// I/Os that failed with one status.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ErrorTold {
+pub struct ErrorSummary {
     /// Device status, as a kernel sees it.
     pub status: u32,
     /// DW0 of one of them.
@@ -139,7 +139,7 @@ pub struct Late {
 
 /// The resident part of the HCA: what it takes from the device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct AgentTold {
+pub struct AgentSummary {
     /// Its blocks, one for each pair of rings.
     pub blocks: u32,
     /// Multiprocessors of the device; null where the CPU stands for it.
@@ -150,7 +150,7 @@ pub struct AgentTold {
 
 /// Counters.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct StagesTold {
+pub struct StagesSummary {
     /// Reads that another replica served after a refusal.
     pub retries: u64,
     /// Responses that named no command in flight.
@@ -210,7 +210,12 @@ impl Report {
         }
         let array = &self.array;
         let full = array.fill_share * 100.0;
-        outln!("  array       {} SSDs, preset {}, {}, {full:.1} % full", array.ssds, array.preset, array.state);
+        outln!(
+            "  array       {} SSDs, preset {}, {}, {full:.1} % full",
+            array.ssds,
+            array.preset,
+            array.state
+        );
         if self.interrupted {
             outln!("  interrupted figures so far");
         }
@@ -224,12 +229,22 @@ impl Report {
                 timed.ios,
                 self.elapsed_s
             );
-            outln!("  latency     mean {:.1} us, p50 {:.1}, p90 {:.1}, p99 {:.1}", us.mean, us.p50, us.p90, us.p99);
+            outln!(
+                "  latency     mean {:.1} us, p50 {:.1}, p90 {:.1}, p99 {:.1}",
+                us.mean,
+                us.p50,
+                us.p90,
+                us.p99
+            );
             outln!("              p99.9 {:.1}, p99.99 {:.1}, max {:.1}", us.p99_9, us.p99_99, us.max);
         }
         if let Some(ideal) = &self.ideal {
             let (percent, limit) = (ideal.ratio * 100.0, &ideal.limit);
-            outln!("  ideal       {:.0} IOPS, {:.3} GB/s ({limit}); measured {percent:.1} %", ideal.iops, ideal.gbps);
+            outln!(
+                "  ideal       {:.0} IOPS, {:.3} GB/s ({limit}); measured {percent:.1} %",
+                ideal.iops,
+                ideal.gbps
+            );
         }
         match self.late.share {
             Some(share) => {
@@ -253,7 +268,11 @@ impl Report {
             outln!("  RDMA        {operations:.2} operations an I/O");
         }
         let stages = &self.stages;
-        outln!("  emulator    command to the array {:.1} us, copy {:.1} us (means)", stages.fetch_us, stages.copy_us);
+        outln!(
+            "  emulator    command to the array {:.1} us, copy {:.1} us (means)",
+            stages.fetch_us,
+            stages.copy_us
+        );
         match &self.verify {
             Some(verify) => {
                 outln!(
@@ -273,7 +292,8 @@ impl Report {
         }
         let mut threads: Vec<_> = self.cpu.threads.iter().collect();
         threads.sort_by(|a, b| b.1.total_cmp(a.1));
-        let threads: Vec<_> = threads.iter().take(3).map(|(name, seconds)| format!("{name} {seconds:.2}")).collect();
+        let threads: Vec<_> =
+            threads.iter().take(3).map(|(name, seconds)| format!("{name} {seconds:.2}")).collect();
         outln!(
             "  CPU time    {:.2} s user, {:.2} s system ({})",
             self.cpu.user_s,
@@ -287,7 +307,11 @@ impl Report {
         let agent = &self.agent;
         match agent.multiprocessors.zip(agent.share) {
             Some((all, share)) => {
-                outln!("  agent       {} blocks on {all} multiprocessors, {:.1} %", agent.blocks, share * 100.0);
+                outln!(
+                    "  agent       {} blocks on {all} multiprocessors, {:.1} %",
+                    agent.blocks,
+                    share * 100.0
+                );
             }
             None => outln!("  agent       {} blocks", agent.blocks),
         }

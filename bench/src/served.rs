@@ -67,7 +67,8 @@ impl Served {
 pub(super) fn shares(served: &[Served]) -> Option<(f64, f64)> {
     let all: u64 = served.iter().map(Served::commands).sum();
     let share = |ssd: &Served| ssd.commands() as f64 / all as f64;
-    let (least, most) = (served.iter().min_by_key(|s| s.commands())?, served.iter().max_by_key(|s| s.commands())?);
+    let (least, most) =
+        (served.iter().min_by_key(|s| s.commands())?, served.iter().max_by_key(|s| s.commands())?);
     (all != 0).then(|| (share(least), share(most)))
 }
 
@@ -87,7 +88,15 @@ impl Logs {
     pub(super) fn open(node: &Node, ssds: u16, volumes: usize) -> Result<Self, CliError> {
         let connect = |ssd| {
             let (port, name) = (Port::Local(ssd), ssd_subnqn(ssd));
-            HostQueue::connect(node.engine(), node.soft_half(), port, &name, Identity::Daemon, Duration::ZERO, DEADLINE)
+            HostQueue::connect(
+                node.transport(),
+                node.soft_executor(),
+                port,
+                &name,
+                Identity::Daemon,
+                Duration::ZERO,
+                DEADLINE,
+            )
         };
         let queues = (0..ssds).map(connect).collect::<Result<_, _>>().map_err(ArrayError::from)?;
         Ok(Self { queues: Mutex::new(queues), volumes })
@@ -137,7 +146,10 @@ fn get_log(ssd: u16, queue: &mut HostQueue, page: u8, data: &mut [u8]) -> Result
         return Ok(());
     }
     let why = Detail::from_dw0(cqe.dw0.get()).refusal().map_or("", |refusal| refusal.sentence());
-    Err(ChannelError::Refused { peer: ssd_subnqn(ssd), cause: format!("log page {page:02X}h: status {status} {why}") })
+    Err(ChannelError::Refused {
+        peer: ssd_subnqn(ssd),
+        cause: format!("log page {page:02X}h: status {status} {why}"),
+    })
 }
 
 #[cfg(test)]

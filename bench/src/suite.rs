@@ -13,7 +13,7 @@ mod store;
 mod targets;
 
 use super::args::{BenchArgs, SuiteArg};
-use super::ceiling::{self, Ceiling};
+use super::copy_baseline::{self, CopyBaseline};
 use super::load::Load;
 use super::machine::{self, Build, Machine};
 use super::report::Report;
@@ -74,7 +74,9 @@ pub(super) fn command(suite: SuiteArg, args: &BenchArgs, steps: &Steps) -> Resul
     let folder = args.out.as_deref().ok_or_else(|| CliError::Usage("--suite needs --out".into()))?;
     let rows = match suite {
         SuiteArg::Targets => targets::rows(args),
-        SuiteArg::Figures => figure::loads(args)?.into_iter().map(|(name, args)| Row::load(name, args)).collect(),
+        SuiteArg::Figures => {
+            figure::loads(args)?.into_iter().map(|(name, args)| Row::load(name, args)).collect()
+        }
     };
     for row in &rows {
         if let What::Load(args) = &row.what {
@@ -87,7 +89,8 @@ pub(super) fn command(suite: SuiteArg, args: &BenchArgs, steps: &Steps) -> Resul
     let mut kept: Vec<Kept> = rows.iter().map(|row| store.row(&row.name)).collect();
     steps.done(format!("machine     {}", label.machine.line()));
     let enough = args.runs() as usize;
-    let left = |began: Instant| args.budget.map_or(Duration::MAX, |budget| budget.saturating_sub(began.elapsed()));
+    let left =
+        |began: Instant| args.budget.map_or(Duration::MAX, |budget| budget.saturating_sub(began.elapsed()));
     let mut ended = None;
     'rounds: for round in 1..=enough {
         for (row, kept) in rows.iter().zip(&mut kept) {
@@ -148,7 +151,7 @@ fn keep(kept: &mut Kept, ran: Result<Done, CliError>, took: Duration, steps: &St
     match checked {
         Ok(done) => {
             let line = match &done {
-                Done::Copy(ceiling) => format!("{} copies", ceiling.copies.len()),
+                Done::Copy(copy_baseline) => format!("{} copies", copy_baseline.copies.len()),
                 Done::Load(report) => format!("{:.0} IOPS, {:.3} GB/s", report.iops, report.gbps),
             };
             steps.done(format!("{name:<34} run {}: {line} ({seconds:.1} s)", kept.runs.len() + 1));
@@ -175,11 +178,16 @@ impl Row {
         Self { name, what: What::Load(Box::new(args)) }
     }
 
-    fn run(&self, args: &BenchArgs, device: &std::sync::Arc<Device>, steps: &Steps) -> Result<Done, CliError> {
+    fn run(
+        &self,
+        args: &BenchArgs,
+        device: &std::sync::Arc<Device>,
+        steps: &Steps,
+    ) -> Result<Done, CliError> {
         match &self.what {
             What::Copy => {
                 let blocks = u32::try_from(args.engines.count()).unwrap_or(u32::MAX).min(MOST_BLOCKS);
-                Ok(Done::Copy(ceiling::measure(device, blocks, args.runtime().min(COPY))?))
+                Ok(Done::Copy(copy_baseline::measure(device, blocks, args.runtime().min(COPY))?))
             }
             What::Load(args) => Ok(Done::Load(Box::new(run_load(args, Load::new(args)?, &steps.hidden())?))),
         }
@@ -193,7 +201,8 @@ fn head_text(head: &Head<'_>, kept: &[Kept]) -> String {
     let mut line = |what: &str, value: &str| {
         let _ = writeln!(text, "  {what:<11} {value}");
     };
-    let share = if head.complete { "complete".into() } else { format!("{} of {} runs", head.done, head.planned) };
+    let share =
+        if head.complete { "complete".into() } else { format!("{} of {} runs", head.done, head.planned) };
     line("suite", &format!("{suite}, {share}, up to {} runs a row: median (least..most)", head.runs_a_row));
     line("date", head.date);
     line("machine", &machine.line());
@@ -252,7 +261,7 @@ fn figures(head: &Head<'_>, kept: &[Kept], args: &BenchArgs, store: &Store) -> R
 }
 
 /// The median of what the bare copy reached in each run, pieces a second.
-fn ceiling(kept: &[Kept], to_device: bool, piece: u64) -> Option<f64> {
-    let best = |ceiling: &Ceiling| ceiling.best(to_device, piece);
-    super::Spread::of(kept.iter().flat_map(Kept::ceilings).filter_map(best)).map(|spread| spread.median)
+fn copy_baseline(kept: &[Kept], to_device: bool, piece: u64) -> Option<f64> {
+    let best = |copy_baseline: &CopyBaseline| copy_baseline.best(to_device, piece);
+    super::Spread::of(kept.iter().flat_map(Kept::copy_baselines).filter_map(best)).map(|spread| spread.median)
 }

@@ -67,7 +67,9 @@ pub enum Command {
     )]
     Cp(CpArgs),
     /// Print a completion script for a shell
-    #[command(after_help = "Example:\n  gnstor completions bash > ~/.local/share/bash-completion/completions/gnstor")]
+    #[command(
+        after_help = "Example:\n  gnstor completions bash > ~/.local/share/bash-completion/completions/gnstor"
+    )]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,

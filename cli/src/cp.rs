@@ -4,7 +4,8 @@
 use crate::args::CpArgs;
 use gnstor_console::{CliError, Steps, human_bytes, out, outln, print_json};
 use libgnstor::{
-    Client, ConnectOptions, CreateOptions, Device, Engine, EngineConfig, EngineThreads, Error, Node, Residency, Rights,
+    Client, ConnectOptions, CreateOptions, Device, Error, Node, RcTransport, Residency, Rights,
+    TransportConfig, TransportThreads,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -56,12 +57,13 @@ pub fn run(args: &CpArgs, steps: &Steps) -> Result<(), CliError> {
 /// A client of its own for this process. The engine is dropped last.
 struct Connection {
     client: Arc<Client>,
-    _engine: EngineThreads,
+    _engine: TransportThreads,
 }
 
 fn connect(args: &CpArgs) -> Result<Connection, CliError> {
     let start = |cause| Error::Os { what: "starting the engine".into(), cause };
-    let engine = EngineThreads::start(vec![Engine::new(EngineConfig::default())]).map_err(start)?;
+    let engine =
+        TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]).map_err(start)?;
     let device = Device::open(args.device.into()).map_err(Error::from)?;
     let node = Arc::new(Node::new(engine.handle(), &device, Residency::TwoKernels).map_err(Error::from)?);
     let mut options = ConnectOptions::new(&args.array.array);
@@ -146,7 +148,12 @@ fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), C
             let capacity_bytes = bytes.next_multiple_of(64 << 10);
             client.create(
                 volume,
-                &CreateOptions { capacity_bytes, replicas: args.replicas, labels, ..CreateOptions::default() },
+                &CreateOptions {
+                    capacity_bytes,
+                    replicas: args.replicas,
+                    labels,
+                    ..CreateOptions::default()
+                },
             )?
         }
         Err(e) => return Err(e.into()),
@@ -172,7 +179,8 @@ fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), C
             return Err(CliError::Interrupted);
         }
         let want = PART.min(usize::try_from(bytes - at).unwrap_or(PART));
-        file.read_exact(&mut part[..want]).map_err(|e| failed(format!("it ended early or cannot be read: {e}")))?;
+        file.read_exact(&mut part[..want])
+            .map_err(|e| failed(format!("it ended early or cannot be read: {e}")))?;
         hash.update(&part[..want]);
         let whole = want.next_multiple_of(usize::try_from(BLOCK).expect("small"));
         part[want..whole].fill(0);
@@ -225,7 +233,7 @@ fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> Result<(), C
             };
             if is_stdout {
                 // Nothing else goes there.
-                steps.done(told(&format!("gn://{volume}"), path, bytes, &hex(hash)));
+                steps.done(summary(&format!("gn://{volume}"), path, bytes, &hex(hash)));
                 return Ok(());
             }
             hash
@@ -269,12 +277,15 @@ fn target(path: &str) -> Result<Target, String> {
                 path = path.with_file_name("").join(to);
             }
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            folder.map_or(Ok(()), |folder| std::fs::metadata(folder).map(|_| ()).map_err(|e| e.to_string()))?;
+            folder
+                .map_or(Ok(()), |folder| std::fs::metadata(folder).map(|_| ()).map_err(|e| e.to_string()))?;
             Ok(Target::File(path))
         }
         Err(error) => Err(error.to_string()),
         Ok(there) if there.is_dir() => Err("it is a directory; name the file in it".into()),
-        Ok(there) if there.is_file() => Ok(Target::File(std::fs::canonicalize(path).map_err(|e| e.to_string())?)),
+        Ok(there) if there.is_file() => {
+            Ok(Target::File(std::fs::canonicalize(path).map_err(|e| e.to_string())?))
+        }
         Ok(_) => Ok(Target::Direct),
     }
 }
@@ -311,7 +322,12 @@ impl Fetch {
     }
 }
 
-fn fetch_into(source: &libgnstor::File, steps: &Steps, bytes: u64, file: &mut std::fs::File) -> Result<Sha256, Fetch> {
+fn fetch_into(
+    source: &libgnstor::File,
+    steps: &Steps,
+    bytes: u64,
+    file: &mut std::fs::File,
+) -> Result<Sha256, Fetch> {
     let bar = steps.bytes("read", bytes);
     let mut hash = Sha256::new();
     let mut part = vec![0; PART];
@@ -342,11 +358,11 @@ fn finish(args: &CpArgs, from: &str, to: &str, bytes: u64, hash: Sha256) {
     if args.array.json {
         print_json(&json!({ "from": from, "to": to, "bytes": bytes, "sha256": sha256 }));
     } else {
-        outln!("{}", told(from, to, bytes, &sha256));
+        outln!("{}", summary(from, to, bytes, &sha256));
     }
 }
 
-fn told(from: &str, to: &str, bytes: u64, sha256: &str) -> String {
+fn summary(from: &str, to: &str, bytes: u64, sha256: &str) -> String {
     format!("{from} -> {to}: {} ({bytes} bytes), sha256 {sha256}", human_bytes(bytes))
 }
 

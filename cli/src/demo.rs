@@ -82,7 +82,10 @@ impl<'a> Cast<'a> {
     pub(crate) fn new(args: &'a DemoArgs, steps: &Steps) -> Result<Self, CliError> {
         let preset = media::preset(&args.preset)?;
         if args.threads == 0 || args.threads > 1024 || !args.threads.is_multiple_of(32) {
-            return Err(CliError::Usage(format!("--threads {} must be a multiple of 32, up to 1024", args.threads)));
+            return Err(CliError::Usage(format!(
+                "--threads {} must be a multiple of 32, up to 1024",
+                args.threads
+            )));
         }
         check_ssds(args.ssds.into())?;
         check_replicas(args)?;
@@ -105,7 +108,7 @@ impl<'a> Cast<'a> {
             human_bytes(args.ssd_size)
         ));
         let residency = if args.one_grid { Residency::OneGrid } else { Residency::TwoKernels };
-        let node = Arc::new(Node::new(array.engine(), &device, residency).map_err(Error::from)?);
+        let node = Arc::new(Node::new(array.transport(), &device, residency).map_err(Error::from)?);
         Ok(Self { args, data, device, node, array })
     }
 
@@ -126,7 +129,8 @@ impl<'a> Cast<'a> {
     /// The volume, large enough for the file.
     pub(crate) fn create(&self, client: &Client) -> Result<(), CliError> {
         let capacity_bytes = self.data.padded.len().next_multiple_of(64 << 10) as u64;
-        let options = CreateOptions { capacity_bytes, replicas: replicas(self.args), ..CreateOptions::default() };
+        let options =
+            CreateOptions { capacity_bytes, replicas: replicas(self.args), ..CreateOptions::default() };
         client.create(VOLUME, &options)?;
         Ok(())
     }
@@ -198,7 +202,8 @@ pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
     let timing = Timing::of(&findings);
     let (responses, late) = (after.responses - before.responses, after.late - before.late);
     #[expect(clippy::cast_precision_loss, reason = "a share")]
-    let late_share = (args.preset != "null").then(|| if responses == 0 { 0.0 } else { late as f64 / responses as f64 });
+    let late_share =
+        (args.preset != "null").then(|| if responses == 0 { 0.0 } else { late as f64 / responses as f64 });
     let is_null = args.preset == "null";
     let (link, ssds) = if is_null {
         ("link (not limited, in process)", "SSDs (no modelled time, data in RAM)")
@@ -240,11 +245,21 @@ pub fn print(report: &DemoReport, json: bool) {
         return print_json(report);
     }
     outln!();
-    outln!("  verified    {} blocks = {}, sha256 {}...", report.ios, human_bytes(report.bytes), &report.sha256[..16]);
+    outln!(
+        "  verified    {} blocks = {}, sha256 {}...",
+        report.ios,
+        human_bytes(report.bytes),
+        &report.sha256[..16]
+    );
     outln!("  array       {} SSDs, preset {}", report.ssds, report.preset);
     outln!("  replicas    {} of every block read back and compared", report.replicas_checked);
     outln!("  throughput  {:.3} GB/s, {:.0} reads/s", report.gbps, report.gbps * 1e9 / 4096.0);
-    outln!("  latency     p50 {:.1} us, p99 {:.1} us, max {:.1} us", report.p50_us, report.p99_us, report.max_us);
+    outln!(
+        "  latency     p50 {:.1} us, p99 {:.1} us, max {:.1} us",
+        report.p50_us,
+        report.p99_us,
+        report.max_us
+    );
     match report.late_share {
         Some(share) => outln!("  late        {:.2} % of responses later than the model says", share * 100.0),
         None => outln!("  late        not counted: the SSDs have no modelled time"),
@@ -268,8 +283,9 @@ pub(crate) struct Input {
 fn read_input(args: &DemoArgs) -> Result<Input, CliError> {
     let path = match &args.input {
         Some(path) => path.clone(),
-        None => std::env::current_exe()
-            .map_err(|e| CliError::Usage(format!("the running executable cannot be found ({e}); give --input FILE")))?,
+        None => std::env::current_exe().map_err(|e| {
+            CliError::Usage(format!("the running executable cannot be found ({e}); give --input FILE"))
+        })?,
     };
     let failed = |cause: String| CliError::File { path: path.display().to_string(), cause };
     let mut data = std::fs::read(&path).map_err(|e| failed(e.to_string()))?;
@@ -286,7 +302,11 @@ fn read_input(args: &DemoArgs) -> Result<Input, CliError> {
     Ok(Input { padded: data, sha256 })
 }
 
-pub(crate) fn write_and_check_replicas(writer: &Arc<Client>, data: &Input, steps: &Steps) -> Result<u32, CliError> {
+pub(crate) fn write_and_check_replicas(
+    writer: &Arc<Client>,
+    data: &Input,
+    steps: &Steps,
+) -> Result<u32, CliError> {
     let file = writer.open(VOLUME, Rights::Write)?;
     let bar = steps.bytes("write", data.padded.len() as u64);
     let mut at = 0;
@@ -366,8 +386,8 @@ struct Timing {
 impl Timing {
     #[expect(clippy::cast_precision_loss, reason = "for display")]
     fn of(findings: &Findings) -> Self {
-        let mut histogram =
-            Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).expect("bounds and digits are allowed");
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3)
+            .expect("bounds and digits are allowed");
         for (start, end) in findings.start_ns.iter().zip(&findings.end_ns) {
             histogram.saturating_record(end.saturating_sub(*start).max(1));
         }

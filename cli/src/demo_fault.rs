@@ -6,7 +6,9 @@ use crate::args::{DemoArgs, FaultArg};
 use crate::demo::{Cast, VOLUME, write_and_check_replicas};
 use gnstor_console::{CliError, outln};
 use gnstor_console::{Steps, print_json};
-use libgnstor::{Choice, ClientKernel, Device, DeviceFile, Error, File, Kernel, Node, Residency, Rights, Shape};
+use libgnstor::{
+    Choice, ClientKernel, Device, DeviceFile, Error, File, Kernel, Node, Residency, Rights, Shape,
+};
 use serde::Serialize;
 use std::ffi::c_void;
 use std::io::Write;
@@ -143,7 +145,8 @@ fn launch(file: &File, what: FaultArg, args: &DemoArgs, bytes: usize) -> Result<
 /// By a client of its own on a device that nothing has happened to.
 fn read_back(cast: &Cast<'_>) -> Result<usize, CliError> {
     let device = Device::open(Choice::Host).map_err(Error::from)?;
-    let node = Arc::new(Node::new(cast.array.engine(), &device, Residency::TwoKernels).map_err(Error::from)?);
+    let node =
+        Arc::new(Node::new(cast.array.transport(), &device, Residency::TwoKernels).map_err(Error::from)?);
     let client = cast.connect_by(&node, "witness")?;
     let (file, data) = (client.open(VOLUME, Rights::Read)?, &cast.data.padded);
     let mut back = vec![0; 1 << 20];

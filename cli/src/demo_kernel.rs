@@ -72,7 +72,12 @@ pub(crate) fn hash_block(block: &[u8]) -> u64 {
 const BATCH_BYTES: u32 = 32 * 4 + 1024 * 8;
 
 /// Lets every thread of the grid read its own blocks of the file.
-pub(crate) fn run(file: &File, blocks: u32, shape: (u32, u32), deadline: Duration) -> Result<Findings, Error> {
+pub(crate) fn run(
+    file: &File,
+    blocks: u32,
+    shape: (u32, u32),
+    deadline: Duration,
+) -> Result<Findings, Error> {
     let n = blocks as usize;
     let device = file.client().node().device();
     let words = device.alloc(n * 24)?;

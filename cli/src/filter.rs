@@ -21,8 +21,9 @@ pub enum Filter {
 /// # Errors
 /// A sentence about what is wrong.
 pub(crate) fn parse(text: &str) -> Result<Filter, String> {
-    let (word, value) =
-        text.split_once('=').ok_or_else(|| format!("'{text}' is not a filter; write it like name=train-*"))?;
+    let (word, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("'{text}' is not a filter; write it like name=train-*"))?;
     let number = || value.parse::<u32>().map_err(|_| format!("{word}={value}: '{value}' is not a number"));
     match word {
         "name" => Ok(Filter::Name(value.into())),
@@ -81,7 +82,8 @@ mod tests {
 
     #[test]
     fn patterns_match_whole_names() {
-        for (pattern, text) in [("*", ""), ("a*c", "abbc"), ("a?c", "abc"), ("*-1", "train-1"), ("**x", "x")] {
+        for (pattern, text) in [("*", ""), ("a*c", "abbc"), ("a?c", "abc"), ("*-1", "train-1"), ("**x", "x")]
+        {
             assert!(glob(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
         }
         for (pattern, text) in [("a", "ab"), ("a*c", "abcd"), ("?", ""), ("*-1", "train-2"), ("", "x")] {

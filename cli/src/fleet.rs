@@ -103,7 +103,10 @@ pub(crate) fn register(array: &str, name: &str) -> Result<ClientId, CliError> {
 /// The SSDs that are down, with reasons; none where the daemon does not answer.
 pub(crate) fn down_ssds(array: &str) -> BTreeMap<u16, String> {
     let list =
-        call(array, |channel| async move { Ok(downs(&VolumesClient::new(channel).list(ListRequest {}).await?)) });
+        call(
+            array,
+            |channel| async move { Ok(downs(&VolumesClient::new(channel).list(ListRequest {}).await?)) },
+        );
     list.unwrap_or_else(|error| {
         tracing::debug!("which SSDs are down is not known: {error}");
         BTreeMap::new()

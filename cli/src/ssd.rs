@@ -50,7 +50,8 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let (settings, file) = (args.settings.clone(), args.data.clone());
     let plan = Plan { index, preset, settings, retime, bytes, file, shared, sparse, format };
     // Until the SSD is up, a host that connects is told to try again.
-    let recovering = media::held_index(&plan).map(|index| RecoveryListener::answer(&listener, index)).transpose();
+    let recovering =
+        media::held_index(&plan).map(|index| RecoveryListener::answer(&listener, index)).transpose();
     let recovering = recovering.map_err(os("answering before the SSD is up".into()))?;
     if let (Some(bytes), Some(path)) = (media::new_file_bytes(&plan)?, &plan.file) {
         steps.done(disk_line(1, bytes, &path.display().to_string(), plan.sparse));
@@ -60,7 +61,8 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let about = made.about.clone();
     let powered = Powered::on(vec![made], about.index, LinkConfig::UNLIMITED, args.engines.threads())
         .map_err(os("starting the engine".into()))?;
-    let door = Listener::open(listener, powered.engine()).map_err(os("opening the TCP listener".into()))?;
+    let door =
+        Listener::open(listener, powered.transport()).map_err(os("opening the TCP listener".into()))?;
     tell_start(args, &about, door.address());
     while !steps.interrupted() && !power_failure.load(Ordering::Acquire) && powered.is_running() {
         std::thread::sleep(Duration::from_millis(20));

@@ -17,7 +17,7 @@ use gnstor_fabric::transport::Port;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{Sqe, admin};
 use gnstor_proto::status::Status;
-use libgnstor::{Engine, EngineConfig, EngineThreads};
+use libgnstor::{RcTransport, TransportConfig, TransportThreads};
 use serde::Serialize;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -49,27 +49,35 @@ fn read(args: &SsdPageArgs, page: u8, data: &mut [u8]) -> Result<(), CliError> {
     let count = fleet.ssds.len();
     let found = fleet.ssds.iter().find(|ssd| ssd.index == args.index);
     let ssd = found.ok_or_else(|| {
-        CliError::Usage(format!("the array has no SSD {}; it has SSDs 0 to {}", args.index, count.saturating_sub(1)))
+        CliError::Usage(format!(
+            "the array has no SSD {}; it has SSDs 0 to {}",
+            args.index,
+            count.saturating_sub(1)
+        ))
     })?;
     if ssd.transport != "tcp" {
         return Err(CliError::Stopped(format!("SSD {} is reached in the array's process only", ssd.index)));
     }
     let identity = Identity::Client(fleet::register(array, "gnstor ssd")?);
-    let engine = EngineThreads::start(vec![Engine::new(EngineConfig::default())])
+    let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())])
         .map_err(|cause| CliError::Os { what: "starting the engine".into(), cause })?;
     let mut queue = connect(&engine, ssd, identity)?;
     get_log(&mut queue, ssd, page, data).map_err(|e| ArrayError::from(e).into())
 }
 
-fn connect(engine: &EngineThreads, ssd: &Ssd, identity: Identity) -> Result<HostQueue, CliError> {
-    let failed = |cause| CliError::Os { what: format!("connecting to SSD {} at {}", ssd.index, ssd.address), cause };
+fn connect(engine: &TransportThreads, ssd: &Ssd, identity: Identity) -> Result<HostQueue, CliError> {
+    let failed =
+        |cause| CliError::Os { what: format!("connecting to SSD {} at {}", ssd.index, ssd.address), cause };
     let none = || std::io::Error::other("the address has no meaning");
-    let target = ssd.address.to_socket_addrs().and_then(|mut all| all.next().ok_or_else(none)).map_err(failed)?;
+    let target =
+        ssd.address.to_socket_addrs().and_then(|mut all| all.next().ok_or_else(none)).map_err(failed)?;
     let wire = TcpStream::connect_timeout(&target, DEADLINE).and_then(Wire::new).map_err(failed)?;
     let handle = engine.handle();
     let soft = handle.call(|engine, _| engine.add_soft()).map_err(ArrayError::from)?;
-    let remote = handle.call(move |engine, _| engine.add_remote(wire)).map_err(ArrayError::from)?.map_err(failed)?;
-    let index = u16::try_from(ssd.index).map_err(|_| CliError::Stopped(format!("SSD number {}", ssd.index)))?;
+    let remote =
+        handle.call(move |engine, _| engine.add_remote(wire)).map_err(ArrayError::from)?.map_err(failed)?;
+    let index =
+        u16::try_from(ssd.index).map_err(|_| CliError::Stopped(format!("SSD number {}", ssd.index)))?;
     let port = Port::Remote { remote, ssd: index };
     let queue = HostQueue::connect(&handle, soft, port, &ssd.subnqn, identity, Duration::ZERO, DEADLINE);
     queue.map_err(|e| ArrayError::from(e).into())
@@ -84,7 +92,10 @@ fn get_log(queue: &mut HostQueue, ssd: &Ssd, page: u8, data: &mut [u8]) -> Resul
     if status.is_success() {
         return Ok(());
     }
-    Err(ChannelError::Refused { peer: ssd.subnqn.clone(), cause: format!("log page {page:02X}h: status {status}") })
+    Err(ChannelError::Refused {
+        peer: ssd.subnqn.clone(),
+        cause: format!("log page {page:02X}h: status {status}"),
+    })
 }
 
 /// The SMART / Health page (NVMe Base Specification 2.0, figure 207).
@@ -142,7 +153,8 @@ impl Smart {
     }
 
     fn print(&self) {
-        let health = if self.warnings.is_empty() { "good: no warning".into() } else { self.warnings.join("; ") };
+        let health =
+            if self.warnings.is_empty() { "good: no warning".into() } else { self.warnings.join("; ") };
         outln!("SSD               {}", self.ssd);
         outln!("health            {health}");
         outln!("temperature       {} C (modelled, constant)", self.temperature_celsius);
@@ -177,11 +189,16 @@ mod tests {
     fn the_smart_page_is_read_at_the_offsets_of_the_specification() {
         let mut page = [0; SMART_BYTES];
         page[..6].copy_from_slice(&[0b1001, 0x39, 0x01, 97, 10, 3]);
-        for (at, value) in [(32, 1), (48, 2), (64, 3), (80, 4), (96, 5), (112, 6), (128, 7), (144, 8), (160, 9)] {
+        for (at, value) in
+            [(32, 1), (48, 2), (64, 3), (80, 4), (96, 5), (112, 6), (128, 7), (144, 8), (160, 9)]
+        {
             page[at] = value;
         }
         let smart = Smart::of(2, &page);
-        assert_eq!((smart.temperature_celsius, smart.available_spare_percent, smart.percentage_used), (40, 97, 3));
+        assert_eq!(
+            (smart.temperature_celsius, smart.available_spare_percent, smart.percentage_used),
+            (40, 97, 3)
+        );
         assert_eq!(smart.warnings, [WARNINGS[0], WARNINGS[3]]);
         assert_eq!((smart.data_units_written, smart.power_cycles, smart.media_errors), (2, 6, 9));
     }

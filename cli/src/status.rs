@@ -28,7 +28,8 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
             json!({ "index": s.index, "state": state_of(s), "why": s.down, "capacity_bytes": s.capacity_bytes,
                     "model": s.model, "address": s.address, "filling_places": s.filling })
         };
-        let volume = |v: &VolumeInfo| json!({ "name": v.name, "replicas": v.replicas, "redundant": v.replicas > 1 });
+        let volume =
+            |v: &VolumeInfo| json!({ "name": v.name, "replicas": v.replicas, "redundant": v.replicas > 1 });
         print_json(&json!({
             "array": args.array, "state": state, "map_epoch": fleet.map.epoch,
             "ssds": fleet.ssds.iter().map(ssd).collect::<Vec<_>>(),
@@ -48,7 +49,10 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
     outln!("volumes     {}", volumes_line(&fleet.volumes));
     let (taken, capacity) = (fleet.taken_bytes(), fleet.capacity_bytes());
     outln!("capacity    {} of {} taken", human_bytes(taken), human_bytes(capacity));
-    outln!("errors      {}", if problems.is_empty() { "no known problems" } else { "see the problems above" });
+    outln!(
+        "errors      {}",
+        if problems.is_empty() { "no known problems" } else { "see the problems above" }
+    );
     Ok(())
 }
 
@@ -58,7 +62,12 @@ fn print_ssds(ssds: &[Ssd]) {
     for ssd in ssds {
         let (state, size) = (state_of(ssd), human_bytes(ssd.capacity_bytes));
         let address = if ssd.address.is_empty() { "in this process" } else { &ssd.address };
-        outln!("{:>4}  {state:<8} {size:>10}  {:<22} {}", ssd.index, printable(address), printable(ssd.model.trim()));
+        outln!(
+            "{:>4}  {state:<8} {size:>10}  {:<22} {}",
+            ssd.index,
+            printable(address),
+            printable(ssd.model.trim())
+        );
     }
 }
 
@@ -89,7 +98,10 @@ fn problems(fleet: &Fleet) -> Vec<Problem> {
         let index = ssd.index;
         if let Some(why) = &ssd.down {
             problems.push(Problem {
-                what: format!("SSD {index} is down: {}; the daemon refuses changes to volumes", printable(why)),
+                what: format!(
+                    "SSD {index} is down: {}; the daemon refuses changes to volumes",
+                    printable(why)
+                ),
                 action: if ssd.address.is_empty() {
                     "see the log of the array's process, and start the array again".into()
                 } else {
@@ -102,7 +114,10 @@ fn problems(fleet: &Fleet) -> Vec<Problem> {
         }
         if ssd.filling > 0 {
             problems.push(Problem {
-                what: format!("SSD {index} takes writes and serves no reads in {} placement groups", ssd.filling),
+                what: format!(
+                    "SSD {index} takes writes and serves no reads in {} placement groups",
+                    ssd.filling
+                ),
                 action: "keep the other SSDs running; reads use them until a newer fleet map".into(),
             });
         }
@@ -142,10 +157,21 @@ pub fn df(args: &ArrayArgs) -> Result<(), CliError> {
         outln!("{:<24} {size:>10} {:>8} {:>10} {percent:>6}", v.name, v.replicas, human_bytes(taken));
     }
     let whole = human_bytes(capacity);
-    outln!("{:<24} {whole:>10} {:>8} {:>10} {:>6}", "(array)", "", human_bytes(taken), percent(taken, capacity));
+    outln!(
+        "{:<24} {whole:>10} {:>8} {:>10} {:>6}",
+        "(array)",
+        "",
+        human_bytes(taken),
+        percent(taken, capacity)
+    );
     outln!();
-    let sizes = (1..=fleet.ssds.len().min(3) as u64).map(|copies| format!("{} x {copies}", human_bytes(free / copies)));
-    outln!("free        {}: as volume size x replicas, {}", human_bytes(free), sizes.collect::<Vec<_>>().join(", "));
+    let sizes = (1..=fleet.ssds.len().min(3) as u64)
+        .map(|copies| format!("{} x {copies}", human_bytes(free / copies)));
+    outln!(
+        "free        {}: as volume size x replicas, {}",
+        human_bytes(free),
+        sizes.collect::<Vec<_>>().join(", ")
+    );
     Ok(())
 }
 
@@ -183,7 +209,10 @@ mod tests {
         fleet.ssds[3].is_out = true;
         let found = problems(&fleet);
         assert_eq!(found.len(), 3);
-        assert!(found[0].what.contains("SSD 1 is down") && found[0].action.contains("--index 1"), "{found:?}");
+        assert!(
+            found[0].what.contains("SSD 1 is down") && found[0].action.contains("--index 1"),
+            "{found:?}"
+        );
         assert!(!found[0].what.contains('\u{1b}'), "an escape of the daemon's reaches the terminal");
         let states: Vec<_> = fleet.ssds.iter().map(state_of).collect();
         assert_eq!(states, ["online", "down", "filling", "out"]);

@@ -3,7 +3,7 @@
 
 use crate::args::UpArgs;
 use gnstor_array::media::{self, CameUp, Plan};
-use gnstor_array::{Array, ArrayConfig, Ssds, Told, check_ssds};
+use gnstor_array::{Array, ArrayConfig, SsdSummary, Ssds, check_ssds};
 use gnstor_console::{CliError, outln};
 use gnstor_console::{Steps, human_bytes, print_json};
 use gnstor_fabric::link::LinkConfig;
@@ -20,7 +20,7 @@ struct Serving<'a> {
     /// Preset and capacity of SSD 0; null where it is not known or not of this process.
     preset: Option<&'a str>,
     ssd_bytes: u64,
-    ssd_list: &'a [Told],
+    ssd_list: &'a [SsdSummary],
 }
 
 /// Runs an array until Ctrl-C.
@@ -32,9 +32,9 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
     let fabric_port = match port {
         0 => 0,
         _ if !args.ssd_at.is_empty() => port,
-        _ => port
-            .checked_add(1)
-            .ok_or_else(|| CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into()))?,
+        _ => port.checked_add(1).ok_or_else(|| {
+            CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into())
+        })?,
     };
     let ssds = ssds(args)?;
     announce_disk(args, &ssds, steps)?;
@@ -74,7 +74,9 @@ pub(crate) fn disk_line(files: usize, bytes: u64, path: &str, sparse: bool) -> S
     let when = if sparse { "as it is written" } else { "now; --sparse takes it as it is written" };
     let noun = if files == 1 { "file takes" } else { "files take" };
     let size = human_bytes(bytes);
-    format!("disk        {files} new {noun} {size} of {path} {when} (flash spare space, records and dump included)")
+    format!(
+        "disk        {files} new {noun} {size} of {path} {when} (flash spare space, records and dump included)"
+    )
 }
 
 fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {
@@ -109,12 +111,14 @@ fn tell(args: &UpArgs, array: &Array) {
             ssd_list: list,
         });
     }
-    for Told { index, bytes, model, address, here } in list {
+    for SsdSummary { index, bytes, model, address, here } in list {
         let size = human_bytes(*bytes);
         match here {
             None => outln!("  SSD {index:<7} {address}: {model}, {size}"),
             Some(about) if about.came_up == CameUp::InMemory => {}
-            Some(about) => outln!("  SSD {index:<7} {} of {size}, {}", about.preset, about.came_up.sentence()),
+            Some(about) => {
+                outln!("  SSD {index:<7} {} of {size}, {}", about.preset, about.came_up.sentence())
+            }
         }
     }
     let in_memory = first.is_some_and(|about| about.came_up == CameUp::InMemory);

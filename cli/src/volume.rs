@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
     match &args.command {
         VolumeCommand::Create { name, size, replicas, chunk, labels, max_iops, max_bandwidth, array } => {
-            let chunk_bytes =
-                u32::try_from(chunk.unwrap_or(0)).map_err(|_| CliError::Usage("a chunk is at most 16 MiB".into()))?;
+            let chunk_bytes = u32::try_from(chunk.unwrap_or(0))
+                .map_err(|_| CliError::Usage("a chunk is at most 16 MiB".into()))?;
             let options = CreateOptions {
                 capacity_bytes: *size,
                 replicas: *replicas,
@@ -140,7 +140,10 @@ fn print(v: &VolumeInfo) {
     outln!("replicas    {}", v.replicas);
     outln!("chunk       {}", human_bytes(v.chunk_bytes.into()));
     outln!("readers     {}", if v.any_reader { "any".into() } else { format!("{:?}", v.readers) });
-    outln!("writer      {}", v.writer.map_or("none".into(), |w| format!("client {w} (lease epoch {})", v.lease_epoch)));
+    outln!(
+        "writer      {}",
+        v.writer.map_or("none".into(), |w| format!("client {w} (lease epoch {})", v.lease_epoch))
+    );
     if v.max_iops != 0 {
         outln!("limit       {} commands a second and SSD", v.max_iops);
     }

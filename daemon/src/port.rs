@@ -43,7 +43,10 @@ pub type Reconnect = Box<dyn FnMut() -> Result<Box<dyn AdminChannel>, ChannelErr
 
 impl std::fmt::Debug for SsdPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SsdPort").field("index", &self.index).field("subnqn", &self.subnqn).finish_non_exhaustive()
+        f.debug_struct("SsdPort")
+            .field("index", &self.index)
+            .field("subnqn", &self.subnqn)
+            .finish_non_exhaustive()
     }
 }
 
@@ -78,9 +81,12 @@ pub fn execute(channel: &mut dyn AdminChannel, command: &Command, deadline: Dura
     let answer = match command {
         Command::Add(entry) | Command::Chmod(entry) => {
             let raw = entry.encode();
-            exchange(channel, command, ENTRY_BYTES, Payload::Out(raw.as_bytes()), deadline).map(|_| Answer::Done)
+            exchange(channel, command, ENTRY_BYTES, Payload::Out(raw.as_bytes()), deadline)
+                .map(|_| Answer::Done)
         }
-        Command::Delete { .. } => exchange(channel, command, 0, Payload::None, deadline).map(|_| Answer::Done),
+        Command::Delete { .. } => {
+            exchange(channel, command, 0, Payload::None, deadline).map(|_| Answer::Done)
+        }
         Command::MapSet(map) => map_set(channel, command, map, deadline),
         Command::MapGet => map_get(channel, command, deadline),
         Command::List { from } => list(channel, command, *from, deadline),
@@ -105,7 +111,9 @@ fn exchange(
     payload: Payload<'_>,
     deadline: Duration,
 ) -> Result<u32, Answer> {
-    let cqe = channel.execute(encode(command, bytes), payload, deadline).map_err(|e| Answer::Lost(e.to_string()))?;
+    let cqe = channel
+        .execute(encode(command, bytes), payload, deadline)
+        .map_err(|e| Answer::Lost(e.to_string()))?;
     if Status(cqe.status_word()).is_success() {
         return Ok(cqe.dw0.get());
     }
@@ -153,14 +161,21 @@ fn map_get(channel: &mut dyn AdminChannel, command: &Command, deadline: Duration
         }
         if length <= bytes {
             let map = FleetMap::decode(&buffer[..length]);
-            return map.map(|map| Answer::Map(Some(map))).map_err(|e| Answer::Lost(format!("its fleet map: {e}")));
+            return map
+                .map(|map| Answer::Map(Some(map)))
+                .map_err(|e| Answer::Lost(format!("its fleet map: {e}")));
         }
         buffer = vec![0; length.next_multiple_of(4)];
     }
     Err(Answer::Lost("the SSD's fleet map changes while it is read".into()))
 }
 
-fn list(channel: &mut dyn AdminChannel, command: &Command, from: Vid, deadline: Duration) -> Result<Answer, Answer> {
+fn list(
+    channel: &mut dyn AdminChannel,
+    command: &Command,
+    from: Vid,
+    deadline: Duration,
+) -> Result<Answer, Answer> {
     let mut buffer = vec![0; LIST_ENTRIES * ENTRY_BYTES];
     let bytes = buffer.len();
     let count = exchange(channel, command, bytes, Payload::In(&mut buffer), deadline)? as usize;
@@ -169,11 +184,14 @@ fn list(channel: &mut dyn AdminChannel, command: &Command, from: Vid, deadline: 
     }
     let mut entries: Vec<VolumeEntry> = Vec::with_capacity(count);
     for raw in buffer.chunks_exact(ENTRY_BYTES).take(count) {
-        let entry = VolumeEntry::decode(raw).map_err(|e| Answer::Lost(format!("an entry of VOLUME LIST: {e}")))?;
+        let entry =
+            VolumeEntry::decode(raw).map_err(|e| Answer::Lost(format!("an entry of VOLUME LIST: {e}")))?;
         // Paging goes on behind the last entry, so the order is what makes it end.
         let lowest = entries.last().map_or(from.get(), |last| last.vid.get().saturating_add(1));
         if entry.vid.get() < lowest {
-            return Err(Answer::Lost("the entries of VOLUME LIST are not in order of their volume ids".into()));
+            return Err(Answer::Lost(
+                "the entries of VOLUME LIST are not in order of their volume ids".into(),
+            ));
         }
         entries.push(entry);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CPU time of the array's side of a 4 KiB read: engine, target offload and firmware, from the capsule in the up ring to the response
-//! in the down ring, with a half that moves no data.
+//! in the down ring, with an executor that moves no data.
 //!
 //! `cargo bench -p gnstor-deengine --bench engine_rate`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -11,9 +11,9 @@ use common::{client, connect, enable, io, map, queue_request, vendor, volume};
 use gnstor_base::time::{Span, Time};
 use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_fabric::hca::abi::{UP_ANSWERED, UP_DONE, UP_SEND, UpEntry};
-use gnstor_fabric::hca::{Down, Half, Part, Response};
+use gnstor_fabric::hca::{Down, Part, QpExecutor, Response};
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::transport::{Engine, EngineConfig, HalfId, Port};
+use gnstor_fabric::transport::{ExecutorId, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::{CNTLID_ANY, CmRequest, Identity};
 use gnstor_proto::nvme::{self, KeyedSgl, Sqe};
 use gnstor_proto::placement::mix64;
@@ -33,9 +33,12 @@ struct Shared {
     last: [u8; 16],
 }
 
-struct Generator(Arc<Mutex<Shared>>, Vec<(gnstor_base::region::RegionId, Arc<gnstor_base::region::HostRegion>)>);
+struct Generator(
+    Arc<Mutex<Shared>>,
+    Vec<(gnstor_base::region::RegionId, Arc<gnstor_base::region::HostRegion>)>,
+);
 
-impl Half for Generator {
+impl QpExecutor for Generator {
     fn poll(&mut self) -> Option<UpEntry> {
         self.0.lock().expect("one thread").up.pop_front()
     }
@@ -71,8 +74,8 @@ impl Half for Generator {
 }
 
 struct Bench {
-    engine: Engine,
-    half: HalfId,
+    engine: RcTransport,
+    executor: ExecutorId,
     shared: Arc<Mutex<Shared>>,
     now: Time,
     tick: Span,
@@ -93,7 +96,7 @@ impl Bench {
     fn connect(&mut self, qpn: u32, qid: u16, cntlid: u16) {
         let (reply, answer) = mpsc::channel();
         let request = CmRequest { cntlid: cntlid.into(), ..queue_request(qid) };
-        self.engine.connect(Time::ZERO, self.half, qpn, Port::Local(0), &request, reply);
+        self.engine.connect(Time::ZERO, self.executor, qpn, Port::Local(0), &request, reply);
         assert_eq!(answer.recv(), Ok(Ok(())));
     }
 
@@ -176,14 +179,16 @@ fn main() {
     let capacity_bytes = blocks * 4096 * 100 / args.fill;
     let ssd = SsdConfig { index: 0, preset, capacity_bytes, serial: "BENCH".into(), media: SsdMedia::Ram };
     let ssd = Ssd::format(ssd).expect("an SSD");
-    let mut engine = Engine::new(EngineConfig { link: LinkConfig::UNLIMITED, ..EngineConfig::default() });
+    let mut engine =
+        RcTransport::new(TransportConfig { link: LinkConfig::UNLIMITED, ..TransportConfig::default() });
     let core = ssd.into_cores(1).remove(0);
     let regions = core.regions();
     engine.add_target(Box::new(core), regions.clone());
     let shared = Arc::new(Mutex::new(Shared::default()));
     let known = regions.into_iter().map(|r| (r.id(), r)).collect();
-    let half = engine.add_other(Box::new(Generator(Arc::clone(&shared), known)));
-    let mut bench = Bench { engine, half, shared, now: Time::from_ns(1_000_000), tick: Span::from_ns(args.tick) };
+    let executor = engine.add_other(Box::new(Generator(Arc::clone(&shared), known)));
+    let mut bench =
+        Bench { engine, executor, shared, now: Time::from_ns(1_000_000), tick: Span::from_ns(args.tick) };
     let identity = Identity::Client(client());
     bench.session(1, Identity::Daemon);
     let map = map();

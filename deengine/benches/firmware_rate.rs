@@ -59,7 +59,14 @@ fn admin(core: &mut Core, regions: &[Arc<HostRegion>], queue: QueueKey, mut sqe:
     }
 }
 
-fn open(core: &mut Core, regions: &[Arc<HostRegion>], queue: QueueKey, qid: u16, identity: Identity, id: u16) -> u16 {
+fn open(
+    core: &mut Core,
+    regions: &[Arc<HostRegion>],
+    queue: QueueKey,
+    qid: u16,
+    identity: Identity,
+    id: u16,
+) -> u16 {
     core.open_queue(NOW, queue, &queue_request(qid)).expect("a queue");
     let (sqe, data) = connect(qid, identity, id);
     let cqe = admin(core, regions, queue, sqe, data.as_bytes());
@@ -124,7 +131,13 @@ fn empty(cores: usize) -> Vec<Core> {
     open(&mut cores[0], &regions, DAEMON, 0, Identity::Daemon, CNTLID_ANY);
     let map = map();
     admin(&mut cores[0], &regions, DAEMON, vendor(opcode::MAP_SET, map.len()), &map);
-    admin(&mut cores[0], &regions, DAEMON, vendor(opcode::VOLUME_ADD, 4096), volume(BLOCKS).encode().as_bytes());
+    admin(
+        &mut cores[0],
+        &regions,
+        DAEMON,
+        vendor(opcode::VOLUME_ADD, 4096),
+        volume(BLOCKS).encode().as_bytes(),
+    );
     let identity = Identity::Client(client());
     let cntlid = open(&mut cores[0], &regions, ADMIN, 0, identity, CNTLID_ANY);
     for (qid, core) in (1..).zip(&mut cores) {
@@ -209,7 +222,8 @@ fn rate(cores: &mut [&mut Core], seconds: f64) -> f64 {
     let start = Barrier::new(cores.len());
     let read = |seed: u64, core: &mut Core| {
         let place = |n: u64| (mix64(seed << 32 | n) % BLOCKS, usize::try_from(n).expect("small") % DEPTH);
-        let reads: Vec<Sqe> = (0..1u64 << 18).map(place).map(|(vba, cid)| io(nvme::io::READ, vba, cid, 0)).collect();
+        let reads: Vec<Sqe> =
+            (0..1u64 << 18).map(place).map(|(vba, cid)| io(nvme::io::READ, vba, cid, 0)).collect();
         start.wait();
         let (begin, mut done, clock) = (Instant::now(), 0, clock());
         while begin.elapsed().as_secs_f64() < seconds {
@@ -219,7 +233,8 @@ fn rate(cores: &mut [&mut Core], seconds: f64) -> f64 {
     };
     std::thread::scope(|scope| {
         let read = &read;
-        let threads: Vec<_> = (0..).zip(cores).map(|(seed, core)| scope.spawn(move || read(seed, core))).collect();
+        let threads: Vec<_> =
+            (0..).zip(cores).map(|(seed, core)| scope.spawn(move || read(seed, core))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a reader")).sum()
     })
 }
@@ -265,7 +280,10 @@ fn read_tables(seconds: f64, counts: &[usize]) {
         let (mut together, mut apart) = (0.0f64, 0.0f64);
         for _ in 0..ROUNDS {
             together = together.max(rate(&mut cores.iter_mut().collect::<Vec<_>>(), seconds / 2.0));
-            apart = apart.max(rate(&mut ssds.iter_mut().map(|cores| &mut cores[0]).collect::<Vec<_>>(), seconds / 2.0));
+            apart = apart.max(rate(
+                &mut ssds.iter_mut().map(|cores| &mut cores[0]).collect::<Vec<_>>(),
+                seconds / 2.0,
+            ));
         }
         if count == 1 {
             (one, apart_one) = (together, apart);
@@ -280,7 +298,8 @@ fn write_table(seconds: f64, counts: &[usize]) {
     println!(
         "\nwrites   cores   one SSD, M/s   times one core   as many SSDs, M/s   times one   blocks a hold   put off a block"
     );
-    for (what, pattern) in [("first", Pattern::First), ("again", Pattern::Again), ("random", Pattern::Random)] {
+    for (what, pattern) in [("first", Pattern::First), ("again", Pattern::Again), ("random", Pattern::Random)]
+    {
         let made = |count| if pattern == Pattern::First { empty(count) } else { ssd(count) };
         let (mut one, mut apart_one) = (f64::NAN, f64::NAN);
         for &count in counts {
@@ -297,8 +316,11 @@ fn write_table(seconds: f64, counts: &[usize]) {
                 let pages = (after.host_pages - before.host_pages) as f64;
                 held = pages / (after.commit_holds - before.commit_holds) as f64;
                 put_off = (off_after - off_before) as f64 / pages;
-                apart =
-                    apart.max(write_rate(&mut (0..count).map(|_| made(1)).collect::<Vec<_>>(), pattern, seconds / 2.0));
+                apart = apart.max(write_rate(
+                    &mut (0..count).map(|_| made(1)).collect::<Vec<_>>(),
+                    pattern,
+                    seconds / 2.0,
+                ));
             }
             if count == 1 {
                 (one, apart_one) = (together, apart);

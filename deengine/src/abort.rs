@@ -22,7 +22,14 @@ use gnstor_proto::status::Refusal;
 pub(crate) const ABORT_LIMIT_Z: u8 = 3;
 
 impl Ssd {
-    pub(crate) fn submit_abort(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, cntlid: u16, sqe: &Sqe) {
+    pub(crate) fn submit_abort(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        key: QueueKey,
+        cntlid: u16,
+        sqe: &Sqe,
+    ) {
         if self.abort(now, cntlid, sqe) {
             return self.complete(permit, Answer::dw0(0), now, 0);
         }
@@ -60,11 +67,16 @@ impl Ssd {
             self.refuse(permit, 0, Refusal::AbortRequested.into(), now);
             return true;
         }
-        let held =
-            self.hosts.host(cntlid).filter(|_| qid == 0).map(|host| host.events.held.clone()).unwrap_or_default();
+        let held = self
+            .hosts
+            .host(cntlid)
+            .filter(|_| qid == 0)
+            .map(|host| host.events.held.clone())
+            .unwrap_or_default();
         for id in held {
             let is_named = |permit: &CompletionPermit| permit.cid() == cid;
-            if self.commands.get_mut(id).is_some_and(|command| command.permit.as_ref().is_some_and(is_named)) {
+            if self.commands.get_mut(id).is_some_and(|command| command.permit.as_ref().is_some_and(is_named))
+            {
                 if let Some(host) = self.hosts.host(cntlid) {
                     host.events.held.retain(|&other| other != id);
                 }

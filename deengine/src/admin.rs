@@ -27,7 +27,14 @@ const PAGE_BYTES: u32 = 4096;
 const RETRY_DELAY: u16 = 1;
 
 impl Ssd {
-    pub(crate) fn submit_admin(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, cntlid: u16, sqe: &Sqe) {
+    pub(crate) fn submit_admin(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        key: QueueKey,
+        cntlid: u16,
+        sqe: &Sqe,
+    ) {
         if let Err(refused) = check_frame(sqe) {
             return self.refuse(permit, 0, refused, now);
         }

@@ -73,7 +73,14 @@ impl Ssd {
     }
 
     /// The firmware takes a command; it was free from `start` on.
-    pub(crate) fn dispatch(&mut self, now: Time, start: Time, permit: CompletionPermit, key: QueueKey, sqe: &Sqe) {
+    pub(crate) fn dispatch(
+        &mut self,
+        now: Time,
+        start: Time,
+        permit: CompletionPermit,
+        key: QueueKey,
+        sqe: &Sqe,
+    ) {
         let Some(queue) = self.hosts.queue(key) else {
             debug_assert!(false, "a queue that is closed has no commands");
             permit.forfeit();
@@ -95,16 +102,21 @@ impl Ssd {
         sqe: &Sqe,
     ) {
         let room = self.has_room();
-        if !room || (self.table.is_recovering() && matches!(role, Role::Io(..)) && sqe.opcode != fabrics::OPCODE) {
+        if !room
+            || (self.table.is_recovering() && matches!(role, Role::Io(..)) && sqe.opcode != fabrics::OPCODE)
+        {
             return self.refuse(permit, 0, Refusal::NotReady.into(), now);
         }
         match role {
             Role::Io(cntlid, identity) if sqe.opcode != fabrics::OPCODE => {
-                self.tell_unwritten = self.hosts.host(cntlid).is_some_and(|host| host.features.tell_unwritten);
+                self.tell_unwritten =
+                    self.hosts.host(cntlid).is_some_and(|host| host.features.tell_unwritten);
                 self.submit_io(now, start, permit, key, identity, sqe);
                 self.activity.busy = self.activity.busy + self.ftl.firmware_free().since(start);
             }
-            Role::Admin(cntlid) if sqe.opcode != fabrics::OPCODE => self.submit_admin(now, permit, key, cntlid, sqe),
+            Role::Admin(cntlid) if sqe.opcode != fabrics::OPCODE => {
+                self.submit_admin(now, permit, key, cntlid, sqe)
+            }
             Role::Fresh | Role::Admin(_) | Role::Io(..) if sqe.opcode == fabrics::OPCODE => {
                 self.submit_fabrics(now, permit, key, role, sqe);
             }

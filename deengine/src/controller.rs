@@ -266,7 +266,14 @@ impl Ssd {
         self.commands.has_room(1) && self.transfers.has_room(1 << MDTS)
     }
 
-    pub(crate) fn push(&mut self, id: u32, kind: TransferKind, remote: Remote, local: LocalRef, sum: Option<u32>) {
+    pub(crate) fn push(
+        &mut self,
+        id: u32,
+        kind: TransferKind,
+        remote: Remote,
+        local: LocalRef,
+        sum: Option<u32>,
+    ) {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.pending += 1;
         command.pushed_bytes += local.bytes;
@@ -304,7 +311,9 @@ impl Ssd {
             failure
         };
         let refused = match work {
-            Work::Read(request) => return self.finish_read(now, permit, failure, done_at, pushed_bytes, request),
+            Work::Read(request) => {
+                return self.finish_read(now, permit, failure, done_at, pushed_bytes, request);
+            }
             Work::Write(end) => return self.finish_write(now, permit, queue, failure, done_at, end),
             Work::Compare { request, identity, buffer } => {
                 return self.finish_compare(now, permit, failure, done_at, request, identity, buffer);
@@ -312,7 +321,9 @@ impl Ssd {
             Work::Deallocate { sqe, identity, buffer } => {
                 let data = self.scratch.read(&buffer);
                 match failed(buffer, self) {
-                    None => return self.finish_deallocate(now, permit, queue, done_at, &sqe, identity, &data),
+                    None => {
+                        return self.finish_deallocate(now, permit, queue, done_at, &sqe, identity, &data);
+                    }
                     Some(refused) => refused,
                 }
             }
@@ -455,8 +466,15 @@ impl Controller for Ssd {
         // What is done here may ask to be woken, too.
         self.alarm = Time::NEVER;
         let (sweep, layer) = (self.sweep(now), self.settle(now));
-        self.alarm =
-            self.alarm.max(now + SOON).min(keep_alive).min(fence).min(sweep).min(layer).min(delayed).min(self.save_at);
+        self.alarm = self
+            .alarm
+            .max(now + SOON)
+            .min(keep_alive)
+            .min(fence)
+            .min(sweep)
+            .min(layer)
+            .min(delayed)
+            .min(self.save_at);
     }
 
     fn next_event(&self) -> Option<Time> {

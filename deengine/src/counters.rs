@@ -55,7 +55,8 @@ impl Counters {
         let mut row = [0; ROW_BYTES];
         row[0..2].copy_from_slice(&id.to_le_bytes());
         row[4..8].copy_from_slice(&generation.to_le_bytes());
-        let values = [self.reads, self.writes, self.blocks_read, self.blocks_written, self.refusals, self.throttled];
+        let values =
+            [self.reads, self.writes, self.blocks_read, self.blocks_written, self.refusals, self.throttled];
         for (field, value) in row[8..].as_chunks_mut::<8>().0.iter_mut().zip(values) {
             *field = value.to_le_bytes();
         }
@@ -143,7 +144,10 @@ impl IoCounter {
 
     #[inline]
     pub(crate) fn get(&self) -> IoCount {
-        IoCount { commands: self.commands.load(Ordering::Relaxed), blocks: self.blocks.load(Ordering::Relaxed) }
+        IoCount {
+            commands: self.commands.load(Ordering::Relaxed),
+            blocks: self.blocks.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -211,7 +215,9 @@ impl Clients {
         for (client, done) in self.watched.values() {
             rows[usize::from(self.row_of[usize::from(client.get())])].add(done.0.get());
         }
-        (0u16..=u16::MAX).zip(&self.row_of).filter_map(move |(id, &row)| Some((id, *rows.get(usize::from(row))?)))
+        (0u16..=u16::MAX)
+            .zip(&self.row_of)
+            .filter_map(move |(id, &row)| Some((id, *rows.get(usize::from(row))?)))
     }
 }
 
@@ -246,13 +252,16 @@ mod tests {
             clients.of(ClientId::new(raw).expect("valid")).reads += u64::from(raw);
         }
         assert!(
-            clients.iter().eq((1..=0xFFFE).map(|raw| (raw, Counters { reads: raw.into(), ..Counters::default() })))
+            clients
+                .iter()
+                .eq((1..=0xFFFE).map(|raw| (raw, Counters { reads: raw.into(), ..Counters::default() })))
         );
     }
 
     #[test]
     fn a_page_is_as_the_drawing_says() {
-        let counters = Counters { reads: 1, writes: 2, blocks_read: 3, blocks_written: 4, refusals: 5, throttled: 6 };
+        let counters =
+            Counters { reads: 1, writes: 2, blocks_read: 3, blocks_written: 4, refusals: 5, throttled: 6 };
         let page = page(*b"GNLV", [(7, 9, counters)].into_iter());
         assert_eq!(page.len(), 128);
         assert_eq!(page[..12], [b'G', b'N', b'L', b'V', 1, 0, 64, 0, 1, 0, 0, 0]);

@@ -98,7 +98,9 @@ impl Ssd {
     /// Takes note of what the host of a queue has set that matters for its I/O.
     pub(crate) fn notice_host(&mut self, queue: QueueKey) {
         self.tell_unwritten = match self.hosts.queue(queue).map(|queue| queue.role) {
-            Some(Role::Io(cntlid, _)) => self.hosts.host(cntlid).is_some_and(|host| host.features.tell_unwritten),
+            Some(Role::Io(cntlid, _)) => {
+                self.hosts.host(cntlid).is_some_and(|host| host.features.tell_unwritten)
+            }
             _ => false,
         };
     }

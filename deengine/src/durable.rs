@@ -83,7 +83,12 @@ pub struct Bench {
 
 impl Default for Bench {
     fn default() -> Self {
-        Self { faults: Arc::new(Faults::default()), power: Arc::new(Power::steady()), store: None, flash: None }
+        Self {
+            faults: Arc::new(Faults::default()),
+            power: Arc::new(Power::steady()),
+            store: None,
+            flash: None,
+        }
     }
 }
 
@@ -128,15 +133,20 @@ impl Ssd {
         let bytes = FtlConfig::store_bytes(&config.preset, pages, DUMP_BYTES)?;
         let (media, store): (_, Arc<dyn Store>) = match &config.media {
             SsdMedia::Ram | SsdMedia::SharedRam => {
-                let store =
-                    bench.store.clone().unwrap_or_else(|| Arc::new(RamStore::new(bytes, Arc::clone(&bench.power))));
+                let store = bench
+                    .store
+                    .clone()
+                    .unwrap_or_else(|| Arc::new(RamStore::new(bytes, Arc::clone(&bench.power))));
                 (MediaConfig::Ram { shared: config.media == SsdMedia::SharedRam }, store)
             }
             SsdMedia::File(path) => {
                 let geometry = geometry_for(&config.preset, pages)?;
                 let file = Arc::new(DataFile::create(path, &geometry, bytes, &label(&config))?);
                 file.set_note(&plain(&config.preset).to_toml())?;
-                (MediaConfig::File(Arc::clone(&file)), Arc::new(FileStore::new(file, Arc::clone(&bench.power))))
+                (
+                    MediaConfig::File(Arc::clone(&file)),
+                    Arc::new(FileStore::new(file, Arc::clone(&bench.power))),
+                )
             }
         };
         let layer = layer_config(&config, media, store, bench);
@@ -163,7 +173,9 @@ impl Ssd {
             return refused(format!("it holds an SSD of {has} bytes, not one of {wanted}"));
         }
         let differences = info.preset.differences(&config.preset);
-        if let Some(Difference { key, one, other, .. }) = differences.iter().find(|difference| difference.is_fixed) {
+        if let Some(Difference { key, one, other, .. }) =
+            differences.iter().find(|difference| difference.is_fixed)
+        {
             return refused(format!("it holds an SSD with {key} = {one}, not {other}"));
         }
         if !differences.is_empty() {
@@ -183,7 +195,9 @@ impl Ssd {
     /// [`SsdError`].
     pub fn reopen(config: SsdConfig, bench: &Bench) -> Result<Self, SsdError> {
         let (Some(store), Some(flash)) = (&bench.store, &bench.flash) else {
-            return Err(SsdError::Refused("an SSD in memory is opened on the flash and store that it left".into()));
+            return Err(SsdError::Refused(
+                "an SSD in memory is opened on the flash and store that it left".into(),
+            ));
         };
         let media = MediaConfig::Ram { shared: config.media == SsdMedia::SharedRam };
         let layer = layer_config(&config, media, Arc::clone(store) as _, bench);
@@ -373,9 +387,11 @@ fn info(file: &DataFile) -> Result<DataFileInfo, SsdError> {
     let mut next = || words.next().ok_or_else(refuse);
     let (index, capacity) = (next()?, next()?);
     let text = file.note()?;
-    let text = text.ok_or_else(|| SsdError::Refused("formatting was cut short, so it holds nothing".into()))?;
-    let preset = Preset::from_toml(&text)
-        .map_err(|error| SsdError::Refused(format!("the preset that it was made with cannot be read: {error}")))?;
+    let text =
+        text.ok_or_else(|| SsdError::Refused("formatting was cut short, so it holds nothing".into()))?;
+    let preset = Preset::from_toml(&text).map_err(|error| {
+        SsdError::Refused(format!("the preset that it was made with cannot be read: {error}"))
+    })?;
     Ok(DataFileInfo {
         index: index.parse().map_err(|_| refuse())?,
         capacity_bytes: capacity.parse().map_err(|_| refuse())?,

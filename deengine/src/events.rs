@@ -215,5 +215,6 @@ fn host_warnings(host: &Host) -> u8 {
 }
 
 fn smart_events(warnings: u8) -> impl Iterator<Item = Event> {
-    ALL.into_iter().filter(move |event| event.words().2 == page::SMART && event.wanted_by() & u32::from(warnings) != 0)
+    ALL.into_iter()
+        .filter(move |event| event.words().2 == page::SMART && event.wanted_by() & u32::from(warnings) != 0)
 }

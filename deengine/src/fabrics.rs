@@ -9,7 +9,8 @@ use crate::request::{Refused, check_frame, data_pointer};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::{
-    CNTLID_ANY, ConnectData, ConnectFields, Identity, PropertyFields, fctype, fctype_of, fields, property, ssd_subnqn,
+    CNTLID_ANY, ConnectData, ConnectFields, Identity, PropertyFields, fctype, fctype_of, fields, property,
+    ssd_subnqn,
 };
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
@@ -28,7 +29,14 @@ const CC_SHUTDOWN: u64 = 3 << 14;
 const CSTS_SHUTDOWN_COMPLETE: u64 = 2 << 2;
 
 impl Ssd {
-    pub(crate) fn submit_fabrics(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, role: Role, sqe: &Sqe) {
+    pub(crate) fn submit_fabrics(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        key: QueueKey,
+        role: Role,
+        sqe: &Sqe,
+    ) {
         let answer = match (fctype_of(sqe), role) {
             (fctype::CONNECT, Role::Fresh) => return self.begin_connect(now, permit, key, sqe),
             (fctype::PROPERTY_GET, Role::Admin(cntlid)) => self.property_get(cntlid, sqe),
@@ -91,9 +99,10 @@ impl Ssd {
         };
         let lane = match judged {
             Ok((Role::Admin(_), _)) => Lane::Admin,
-            Ok((Role::Io(cntlid, _), _)) => {
-                self.hosts.host(cntlid).map_or(Lane::None, |host| Lane::Io(cntlid, host.class_of(fields.cattr)))
-            }
+            Ok((Role::Io(cntlid, _), _)) => self
+                .hosts
+                .host(cntlid)
+                .map_or(Lane::None, |host| Lane::Io(cntlid, host.class_of(fields.cattr))),
             _ => Lane::None,
         };
         if let Some(queue) = self.hosts.queue(key) {
@@ -130,7 +139,8 @@ impl Ssd {
             }
             let kato = Span::from_ms(fields.kato_ms.get().into());
             self.end_former_host(now, identity, data.host_id);
-            let cntlid = self.hosts.create(key, identity, data.host_id, kato, now).ok_or(Refusal::ConnectRefused)?;
+            let cntlid =
+                self.hosts.create(key, identity, data.host_id, kato, now).ok_or(Refusal::ConnectRefused)?;
             if kato != Span::ZERO {
                 self.wake_at(now + kato);
             }

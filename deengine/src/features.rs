@@ -228,7 +228,11 @@ impl Ssd {
 }
 
 fn check_namespace(sqe: &Sqe) -> Result<(), Refused> {
-    if matches!(sqe.nsid.get(), NSID | ALL_NAMESPACES) { Ok(()) } else { Err(Refusal::InvalidNamespace.into()) }
+    if matches!(sqe.nsid.get(), NSID | ALL_NAMESPACES) {
+        Ok(())
+    } else {
+        Err(Refusal::InvalidNamespace.into())
+    }
 }
 
 fn low(value: u32) -> u16 {

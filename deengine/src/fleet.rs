@@ -57,7 +57,11 @@ impl Fleet {
         let mut first = true;
         for member in self.map.replicas(group, entry.replicas) {
             if Some(member.ssd) == self.own {
-                return if member.filling || self.filling { Place::Filling } else { Place::Serving { first } };
+                return if member.filling || self.filling {
+                    Place::Filling
+                } else {
+                    Place::Serving { first }
+                };
             }
             first &= member.filling;
         }

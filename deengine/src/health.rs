@@ -143,7 +143,8 @@ impl Ssd {
     /// Pages that could not be read back in this power cycle, when they were to be moved and when a host asked for them.
     pub(crate) fn media_errors(&self) -> u64 {
         let unreadable = [Refusal::BadChecksum, Refusal::WrongKey, Refusal::Unreadable];
-        self.ftl.stats().lost_pages + unreadable.map(|refusal| self.stats.refusals(refusal)).iter().sum::<u64>()
+        self.ftl.stats().lost_pages
+            + unreadable.map(|refusal| self.stats.refusals(refusal)).iter().sum::<u64>()
     }
 
     fn found_health(&self) -> FlashHealth {
@@ -207,7 +208,11 @@ mod tests {
     fn warnings_follow_the_flash() {
         let new = FlashHealth::default();
         assert_eq!(new.warnings(), 0);
-        assert_eq!(FlashHealth { available_spare: 10, ..new }.warnings(), 0, "at the threshold is not below it");
+        assert_eq!(
+            FlashHealth { available_spare: 10, ..new }.warnings(),
+            0,
+            "at the threshold is not below it"
+        );
         assert_eq!(FlashHealth { available_spare: 9, ..new }.warnings(), warning::SPARE);
         let worst = FlashHealth { read_only: true, backup_failed: true, reliability_degraded: true, ..new };
         assert_eq!(worst.warnings(), 0x1C);

@@ -156,7 +156,8 @@ impl Hosts {
 
     pub(crate) fn state(&self, key: QueueKey) -> Option<QueueState> {
         let queue = self.queues.get(&key)?;
-        let mut state = QueueState { size: queue.size, reader: None, in_turn: None, waits: !queue.waiting.is_empty() };
+        let mut state =
+            QueueState { size: queue.size, reader: None, in_turn: None, waits: !queue.waiting.is_empty() };
         if let Role::Io(cntlid, identity) = queue.role
             && let Some(host) = self.controllers.get(index(cntlid)).and_then(Option::as_ref)
         {
@@ -174,7 +175,8 @@ impl Hosts {
     pub(crate) fn open(&mut self, key: QueueKey, qid: u16, entries: u16) {
         self.entries += u32::from(entries);
         let (role, lane, waiting) = (Role::Fresh, Lane::None, VecDeque::new());
-        self.queues.insert(key, Queue { qid, role, entries, size: entries, sqhd: 0, outstanding: 0, lane, waiting });
+        self.queues
+            .insert(key, Queue { qid, role, entries, size: entries, sqhd: 0, outstanding: 0, lane, waiting });
     }
 
     /// Forgets a queue whose waiting commands have been taken, and the controller where it was the admin queue; the controller's other queues.
@@ -184,7 +186,8 @@ impl Hosts {
         match queue.role {
             Role::Admin(cntlid) => {
                 self.leave_line(cntlid);
-                let mut others = self.controllers[index(cntlid)].take().map(|host| host.queues).unwrap_or_default();
+                let mut others =
+                    self.controllers[index(cntlid)].take().map(|host| host.queues).unwrap_or_default();
                 others.retain(|&other| other != key);
                 Some(others)
             }

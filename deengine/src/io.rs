@@ -6,7 +6,8 @@ use crate::controller::Ssd;
 use crate::permission::Authorized;
 use crate::permit::CompletionPermit;
 use crate::request::{
-    RANGE_BYTES, RANGE_SHIFT, Refused, Request, Verb, check_any_namespace, check_frame, check_namespace, data_pointer,
+    RANGE_BYTES, RANGE_SHIFT, Refused, Request, Verb, check_any_namespace, check_frame, check_namespace,
+    data_pointer,
 };
 use crate::waiting::Load;
 use gnstor_base::controller::QueueKey;
@@ -32,7 +33,8 @@ impl Ssd {
         sqe: &Sqe,
     ) {
         // The firmware's time is spent on refused commands too.
-        let accepted = if sqe.opcode == io::READ { self.ftl.accept_read(start) } else { self.ftl.accept_write(start) };
+        let accepted =
+            if sqe.opcode == io::READ { self.ftl.accept_read(start) } else { self.ftl.accept_write(start) };
         match sqe.opcode {
             io::FLUSH => match check_frame(sqe).and_then(|()| check_any_namespace(sqe)) {
                 Ok(()) => self.harden(now, permit, queue, 0, accepted),
@@ -96,7 +98,9 @@ impl Ssd {
         let mut extents = std::mem::take(&mut self.extents);
         extents.clear();
         let generation = request.generation();
-        extents.extend((0..first.blocks).map(|index| self.ftl.extent(vid, generation, first.address.vba + index)));
+        extents.extend(
+            (0..first.blocks).map(|index| self.ftl.extent(vid, generation, first.address.vba + index)),
+        );
         self.touched.clear();
         let (mut zeros, mut wrong) = (0, false);
         for extent in &extents {
@@ -173,7 +177,8 @@ impl Ssd {
     ) {
         let ranges = (sqe.cdw10.get() & 0xFF) + 1;
         let bytes = ranges << RANGE_SHIFT;
-        let checked = check_frame(sqe).and_then(|()| check_namespace(sqe)).and_then(|()| data_pointer(sqe, bytes));
+        let checked =
+            check_frame(sqe).and_then(|()| check_namespace(sqe)).and_then(|()| data_pointer(sqe, bytes));
         let remote = match checked {
             Ok(remote) => remote,
             Err(refused) => return self.refuse(permit, 0, refused, accepted),
@@ -182,7 +187,13 @@ impl Ssd {
             return self.refuse(permit, 0, Refusal::NotReady.into(), accepted);
         };
         let local = self.scratch.local(&buffer);
-        let id = self.start(permit, queue, 0, accepted, Work::Deallocate { sqe: Box::new(*sqe), identity, buffer });
+        let id = self.start(
+            permit,
+            queue,
+            0,
+            accepted,
+            Work::Deallocate { sqe: Box::new(*sqe), identity, buffer },
+        );
         self.pull(id, TransferKind::Other, remote, local);
     }
 
@@ -201,8 +212,8 @@ impl Ssd {
         let at = accepted.max(now);
         let mut requests = Vec::new();
         for range in data.as_chunks::<RANGE_BYTES>().0 {
-            let judged =
-                Request::parse_range(sqe, range).and_then(|request| self.table.authorise(now, identity, request));
+            let judged = Request::parse_range(sqe, range)
+                .and_then(|request| self.table.authorise(now, identity, request));
             match judged {
                 Ok(request) => requests.push(request),
                 Err(refused) => {

@@ -52,7 +52,8 @@ impl Ssd {
 
     /// Everything counted, up to when the SSD last looked at the clock.
     fn odometer(&self) -> SmartCounters {
-        let Activity { blocks_read, blocks_written, read_commands, write_commands, busy, .. } = self.activity();
+        let Activity { blocks_read, blocks_written, read_commands, write_commands, busy, .. } =
+            self.activity();
         let since = self.seen.as_ns() / 1_000_000;
         SmartCounters {
             on_ms: self.earlier.on_ms.saturating_add(since),
@@ -69,7 +70,8 @@ impl Ssd {
 
     /// What was counted before power was turned on.
     pub(crate) fn earlier_activity(&self) -> Activity {
-        let SmartCounters { blocks_read, blocks_written, read_commands, write_commands, busy_ms, .. } = self.earlier;
+        let SmartCounters { blocks_read, blocks_written, read_commands, write_commands, busy_ms, .. } =
+            self.earlier;
         let busy = Span::from_ms(busy_ms);
         Activity { blocks_read, blocks_written, read_commands, write_commands, busy, ..Activity::default() }
     }

@@ -95,7 +95,12 @@ impl Table {
     ///
     /// # Errors
     /// As [`Self::authorise`]; `UnknownVolume` where the volume id has a new life.
-    pub fn confirm(&self, now: Time, identity: Identity, request: &Authorized<Request>) -> Result<(), Refused> {
+    pub fn confirm(
+        &self,
+        now: Time,
+        identity: Identity,
+        request: &Authorized<Request>,
+    ) -> Result<(), Refused> {
         self.rules.confirm(now, identity, request)
     }
 
@@ -117,7 +122,9 @@ impl Table {
     fn count_of(&mut self, request: &Authorized<Request>) -> Option<&mut u32> {
         // A volume goes only when nothing is in flight, but its slot may have been taken over after a forced fence.
         let volume = self.rules.volume(request.inner.address.vid)?;
-        if self.rules.slot_of(volume.entry.vid) != Some(request.slot) || volume.entry.generation != request.generation {
+        if self.rules.slot_of(volume.entry.vid) != Some(request.slot)
+            || volume.entry.generation != request.generation
+        {
             return None;
         }
         let current = request.serial == volume.serial;

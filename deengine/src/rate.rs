@@ -55,7 +55,8 @@ impl Rate {
     pub(crate) fn take(&mut self, now: Time, blocks: u32) -> Time {
         let mut start = now;
         if self.limits.max_iops != 0 {
-            start = start.max(self.commands.take(now, Span::from_ps(SECOND_PS / u64::from(self.limits.max_iops))));
+            start = start
+                .max(self.commands.take(now, Span::from_ps(SECOND_PS / u64::from(self.limits.max_iops))));
         }
         if self.limits.max_bytes_per_s != 0 {
             let bytes = u64::from(blocks) * u64::from(BLOCK_BYTES);

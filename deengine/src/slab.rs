@@ -58,7 +58,8 @@ impl<T> Slab<T> {
             slot.value = Some(value);
             return self.mark | index | u32::from(slot.age) << AGE_SHIFT;
         }
-        let index = u32::try_from(self.slots.len()).ok().filter(|&i| i < INDEX_MASK).expect("asked for room first");
+        let index =
+            u32::try_from(self.slots.len()).ok().filter(|&i| i < INDEX_MASK).expect("asked for room first");
         self.slots.push(Slot { age: 0, value: Some(value) });
         self.mark | index
     }

@@ -62,7 +62,8 @@ impl Ssd {
                 command.work = Work::Orphan { blocks: Vec::new(), buffer: Some(buffer) };
             }
             Work::Fence { .. } => self.fences.retain(|&fence| fence != id),
-            Work::Harden(_) | Work::AwaitEvent | Work::Delayed { .. } | Work::Abort | Work::Orphan { .. } => {}
+            Work::Harden(_) | Work::AwaitEvent | Work::Delayed { .. } | Work::Abort | Work::Orphan { .. } => {
+            }
         }
         left.into_iter().for_each(|request| self.table.leave(request));
         if idle {

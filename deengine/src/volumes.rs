@@ -43,7 +43,14 @@ pub(crate) fn version_and_term(sqe: &Sqe) -> (u64, u64) {
 }
 
 impl Ssd {
-    pub(crate) fn submit_vendor(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, cntlid: u16, sqe: &Sqe) {
+    pub(crate) fn submit_vendor(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        key: QueueKey,
+        cntlid: u16,
+        sqe: &Sqe,
+    ) {
         if let Err(refused) = self.check_vendor(cntlid, sqe) {
             return self.refuse(permit, 0, refused, now);
         }
@@ -91,7 +98,9 @@ impl Ssd {
         let mut data = Vec::new();
         let mut count = 0;
         if sqe.cdw13.get() & LIST_TOMBSTONES != 0 {
-            for tombstone in self.table.tombstones(now, first, skip).iter().take(bytes as usize / TOMBSTONE_BYTES) {
+            for tombstone in
+                self.table.tombstones(now, first, skip).iter().take(bytes as usize / TOMBSTONE_BYTES)
+            {
                 data.extend_from_slice(tombstone.as_bytes());
                 count += 1;
             }
@@ -112,8 +121,8 @@ impl Ssd {
         };
         let judged = self.table.check_delete(vid, sqe.cdw13.get(), version, term);
         // Durable before anything is unmapped (protocol rule 10).
-        let written =
-            judged.and_then(|entry| entry.map(|entry| self.write_through(&entry).map(|()| entry)).transpose());
+        let written = judged
+            .and_then(|entry| entry.map(|entry| self.write_through(&entry).map(|()| entry)).transpose());
         match written {
             Err(refused) => self.refuse(permit, raw, refused, now),
             Ok(None) => self.complete(permit, OK, now, 0),
@@ -131,7 +140,14 @@ impl Ssd {
     }
 
     /// The permission entry of an ADD or CHMOD is there.
-    pub(crate) fn finish_entry(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, code: u8, data: &[u8]) {
+    pub(crate) fn finish_entry(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        key: QueueKey,
+        code: u8,
+        data: &[u8],
+    ) {
         let Ok(entry) = VolumeEntry::decode(data) else {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
         };
@@ -239,7 +255,8 @@ impl Ssd {
     /// Queues with a command in flight that was judged by an older entry of the volume.
     fn stragglers(&self, vid: Vid) -> Vec<QueueKey> {
         let Some(serial) = self.table.volume(vid).map(|volume| volume.serial()) else { return Vec::new() };
-        let is_older = |request: &Authorized<Request>| request.get().address.vid == vid && request.serial() < serial;
+        let is_older =
+            |request: &Authorized<Request>| request.get().address.vid == vid && request.serial() < serial;
         let older = self.commands.iter().filter(|(_, command)| match &command.work {
             Work::Read(request) | Work::Compare { request, .. } => is_older(request),
             Work::Write(end) | Work::Starved(end) | Work::Stalled(end) => is_older(&end.request),

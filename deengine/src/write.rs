@@ -179,7 +179,14 @@ impl Ssd {
     }
 
     /// Completes when everything committed so far is durable without a dump: Flush, and FUA.
-    pub(crate) fn harden(&mut self, now: Time, permit: CompletionPermit, queue: QueueKey, vid: u16, done: Time) {
+    pub(crate) fn harden(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        queue: QueueKey,
+        vid: u16,
+        done: Time,
+    ) {
         let (seq, at) = self.ftl.make_durable(now);
         let done = done.max(at);
         if self.ftl.durable() >= seq {

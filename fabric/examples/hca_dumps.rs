@@ -5,7 +5,7 @@
 //! ```text
 //!   hca_dumps --device cuda|host [PART OF A NAME]
 //! ```
-//! One line a case, then a JSON summary. Exit status: 0, 1 where the halves differ or a dump does not lead to
+//! One line a case, then a JSON summary. Exit status: 0, 1 where the executors differ or a dump does not lead to
 //! what it must, 2 where there is no such device. It needs a driver and nothing else: the agent's fat binary
 //! is in the program.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report for a terminal")]
@@ -14,7 +14,7 @@
 #[path = "../tests/golden_dumps/dumps/mod.rs"]
 mod dumps;
 
-use dumps::rig::Rig;
+use dumps::harness::Harness;
 use gnstor_fabric::device::{Choice, Device};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -33,8 +33,8 @@ fn main() -> ExitCode {
         _ => return usage(),
     };
     let part = args.next().unwrap_or_default();
-    let rig = match Device::open(choice) {
-        Ok(device) => Rig::new(device),
+    let harness = match Device::open(choice) {
+        Ok(device) => Harness::new(device),
         Err(e) => {
             eprintln!("{e}");
             return ExitCode::from(2);
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     let (mut played, mut failed) = (0, Vec::new());
     for (name, case) in dumps::all().filter(|(name, _)| name.contains(&part)) {
         let start = Instant::now();
-        let ended = catch_unwind(AssertUnwindSafe(|| case(&rig)));
+        let ended = catch_unwind(AssertUnwindSafe(|| case(&harness)));
         let ms = start.elapsed().as_millis();
         played += 1;
         match ended {
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    let (device, kind) = (rig.device().name(), rig.device().kind());
+    let (device, kind) = (harness.device().name(), harness.device().kind());
     let (passed, list) = (played - failed.len(), failed.join(", "));
     println!(
         "{{\"device\": {device:?}, \"kind\": {kind:?}, \"cases\": {played}, \"passed\": {passed}, \"failed\": [{list}]}}"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An NVMe-oF queue whose queue pair is in host memory: the admin queues of clients and of the daemon.
 //!
-//! It writes genuine mlx5 work requests and reads genuine completions; the engine's soft half executes them.
+//! It writes genuine mlx5 work requests and reads genuine completions; the transport's soft executor executes them.
 //!
 //! ```text
 //!   0      4 KiB      5 KiB      6 KiB      10 KiB  11 KiB  12 KiB          64 KiB
@@ -12,10 +12,12 @@ use crate::admin::{AdminChannel, ChannelError, Payload};
 use crate::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use crate::hca::soft::{SoftMr, SoftQp};
 use crate::mlx5::{self, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode};
-use crate::runtime::EngineHandle;
-use crate::transport::{ConnId, Engine, HalfId, Port, REFUSED_NO_PEER};
+use crate::runtime::TransportHandle;
+use crate::transport::{ConnId, ExecutorId, Port, REFUSED_NO_PEER, RcTransport};
 use gnstor_base::region::HostRegion;
-use gnstor_proto::fabrics::{self, CmRequest, ConnectData, ConnectFields, Host, PropertyFields, fctype, property};
+use gnstor_proto::fabrics::{
+    self, CmRequest, ConnectData, ConnectFields, Host, PropertyFields, fctype, property,
+};
 use gnstor_proto::nvme::{self, Cqe, IdentifyController, KeyedSgl, Sqe};
 use gnstor_proto::status::{Detail, Refusal, Status};
 use std::sync::Arc;
@@ -45,8 +47,8 @@ static NEXT_QPN: AtomicU32 = AtomicU32::new(0x10_0000);
 /// One admin queue to one controller.
 #[derive(Debug)]
 pub struct HostQueue {
-    engine: EngineHandle,
-    half: HalfId,
+    transport: TransportHandle,
+    executor: ExecutorId,
     conn: ConnId,
     qpn: u32,
     key: u32,
@@ -66,8 +68,8 @@ impl HostQueue {
     /// # Errors
     /// [`ChannelError`] says who refused and why, or what did not answer.
     pub fn connect(
-        engine: &EngineHandle,
-        half: HalfId,
+        transport: &TransportHandle,
+        executor: ExecutorId,
         port: Port,
         subnqn: &str,
         host: impl Into<Host>,
@@ -76,7 +78,8 @@ impl HostQueue {
     ) -> Result<Self, ChannelError> {
         let peer = subnqn.to_owned();
         let broken = |cause: String| ChannelError::Broken { peer: peer.clone(), cause };
-        let memory = HostRegion::alloc(MEMORY).map_err(|e| broken(format!("no memory for the queue: {e}")))?;
+        let memory =
+            HostRegion::alloc(MEMORY).map_err(|e| broken(format!("no memory for the queue: {e}")))?;
         let qpn = NEXT_QPN.fetch_add(1, Ordering::Relaxed) & 0xFF_FFFF;
         let key = qpn << 8 | 1;
         // The hardware hands entries over by the owner bit: they start as the other owner's, and invalid.
@@ -103,18 +106,18 @@ impl HostQueue {
             ..CmRequest::default()
         };
         let (reply, answer) = mpsc::channel();
-        let conn = engine
-            .call(move |e: &mut Engine, now| {
-                let soft = e.soft(half)?;
+        let conn = transport
+            .call(move |e: &mut RcTransport, now| {
+                let soft = e.soft(executor)?;
                 soft.create_qp(qp);
                 soft.register(mr);
-                Some(e.connect(now, half, qpn, port, &request, reply))
+                Some(e.connect(now, executor, qpn, port, &request, reply))
             })
             .map_err(|e| broken(e.to_string()))?
-            .ok_or_else(|| broken("the engine has no executor for host queues".into()))?;
+            .ok_or_else(|| broken("the transport has no executor for host queues".into()))?;
         let mut queue = Self {
-            engine: engine.clone(),
-            half,
+            transport: transport.clone(),
+            executor,
             conn,
             qpn,
             key,
@@ -166,9 +169,14 @@ impl HostQueue {
         deadline: Duration,
     ) -> Result<(), ChannelError> {
         let kato_ms = u32::try_from(kato.as_millis()).unwrap_or(u32::MAX);
-        let fields = ConnectFields { sqsize_z: 15.into(), kato_ms: kato_ms.into(), ..ConnectFields::default() };
+        let fields =
+            ConnectFields { sqsize_z: 15.into(), kato_ms: kato_ms.into(), ..ConnectFields::default() };
         let data = ConnectData::new(host, fabrics::CNTLID_ANY, subnqn);
-        let cqe = self.execute(fabrics::command(fctype::CONNECT, &fields), Payload::Out(data.as_bytes()), deadline)?;
+        let cqe = self.execute(
+            fabrics::command(fctype::CONNECT, &fields),
+            Payload::Out(data.as_bytes()),
+            deadline,
+        )?;
         self.require(&cqe, "Connect")?;
         #[expect(clippy::cast_possible_truncation, reason = "CNTLID is the low 16 bits")]
         let cntlid = cqe.dw0.get() as u16;
@@ -178,7 +186,8 @@ impl HostQueue {
 
     fn enable(&mut self, deadline: Duration) -> Result<(), ChannelError> {
         let cc = property::CC_ENABLE | 6 << 16 | 4 << 20;
-        let set = PropertyFields { offset: property::CC.into(), value: cc.into(), ..PropertyFields::default() };
+        let set =
+            PropertyFields { offset: property::CC.into(), value: cc.into(), ..PropertyFields::default() };
         let cqe = self.execute(fabrics::command(fctype::PROPERTY_SET, &set), Payload::None, deadline)?;
         self.require(&cqe, "controller enable")?;
         let get = PropertyFields { offset: property::CSTS.into(), ..PropertyFields::default() };
@@ -203,7 +212,10 @@ impl HostQueue {
             return Err(ChannelError::NotReady { peer: self.peer.clone() });
         }
         let why = refusal.map_or("", Refusal::sentence);
-        Err(ChannelError::Refused { peer: self.peer.clone(), cause: format!("{what}: status {status} {why}") })
+        Err(ChannelError::Refused {
+            peer: self.peer.clone(),
+            cause: format!("{what}: status {status} {why}"),
+        })
     }
 
     /// Identify Controller.
@@ -212,8 +224,11 @@ impl HostQueue {
     /// As [`AdminChannel::execute`]; [`ChannelError::Refused`] for an error status.
     pub fn identify(&mut self, deadline: Duration) -> Result<IdentifyController, ChannelError> {
         let mut data = [0; IdentifyController::BYTES];
-        let sqe =
-            Sqe { opcode: nvme::admin::IDENTIFY, cdw10: u32::from(nvme::cns::CONTROLLER).into(), ..Sqe::default() };
+        let sqe = Sqe {
+            opcode: nvme::admin::IDENTIFY,
+            cdw10: u32::from(nvme::cns::CONTROLLER).into(),
+            ..Sqe::default()
+        };
         let cqe = self.execute(sqe, Payload::In(&mut data), deadline)?;
         self.require(&cqe, "Identify")?;
         Ok(IdentifyController::decode(&data))
@@ -266,12 +281,15 @@ impl HostQueue {
         let at = CAPSULES + block * 64;
         self.memory.write(at, capsule.as_bytes());
         let ctrl = CtrlSeg::new(opcode::SEND, index, self.qpn, 2, mlx5::CE_CQ_UPDATE);
-        let data =
-            DataSeg { byte_count: 64.into(), lkey: self.key.into(), address: (self.memory.address() + at).into() };
+        let data = DataSeg {
+            byte_count: 64.into(),
+            lkey: self.key.into(),
+            address: (self.memory.address() + at).into(),
+        };
         self.memory.write(SQ + block * 64, ctrl.as_bytes());
         self.memory.write(SQ + block * 64 + 16, data.as_bytes());
         self.sent = index.wrapping_add(1);
-        // Pairs with the soft half's acquire of the doorbell record and of the doorbell.
+        // Pairs with the soft executor's acquire of the doorbell record and of the doorbell.
         self.memory.word32(DBR + 4).store(u32::from(self.sent).to_be(), Ordering::Release);
         let doorbell = u64::read_from_bytes(&mlx5::doorbell_value(self.sent, self.qpn)).expect("eight bytes");
         self.memory.words64(UAR + mlx5::UAR_DB0, 1)[0].store(doorbell, Ordering::Release);
@@ -360,8 +378,8 @@ impl HostQueue {
         let length = u32::try_from(bytes).expect("checked above");
         sqe.dptr = KeyedSgl::keyed(self.memory.address() + DATA, length, self.key);
         self.send(&sqe);
-        // A doorbell in memory does not wake the engine's thread.
-        self.engine.cast(|engine, _| engine.look_everywhere());
+        // A doorbell in memory does not wake the transport's thread.
+        self.transport.cast(|transport, _| transport.look_everywhere());
         Ok(Asked { cid, at: Instant::now() })
     }
 
@@ -390,10 +408,10 @@ impl AdminChannel for HostQueue {
 
 impl Drop for HostQueue {
     fn drop(&mut self) {
-        let (half, conn, qpn, key) = (self.half, self.conn, self.qpn, self.key);
-        self.engine.cast(move |engine, now| {
-            engine.close(now, conn);
-            if let Some(soft) = engine.soft(half) {
+        let (executor, conn, qpn, key) = (self.executor, self.conn, self.qpn, self.key);
+        self.transport.cast(move |transport, now| {
+            transport.close(now, conn);
+            if let Some(soft) = transport.soft(executor) {
                 soft.destroy_qp(qpn);
                 soft.deregister(key);
             }

@@ -5,7 +5,7 @@
 //! ```text
 //!    initiator's memory                                  array's memory
 //!   +------------------+   UpEntry    +-----------------------------------+
-//!   | SQ RQ CQ DBR UAR | ===========> | engine:  conn --> link --> target  | --> controller::Controller
+//!   | SQ RQ CQ DBR UAR | ===========> | transport:  conn --> link --> target  | --> controller::Controller
 //!   |   in GPU memory: |   rings      |          (RC order, acks, errors)  | <-- Effect: Pull Push Complete
 //!   |   hca/agent, a   | <=========== |                                    |
 //!   |   resident kernel|    Down      +-----------------------------------+
@@ -26,7 +26,7 @@
 //! | [`host_queue`], [`admin`] | admin queues in host memory |
 //! | [`device`] | where device code runs: CUDA, or the CPU |
 //! | [`link`] | modelled link |
-//! | [`runtime`] | an engine on a thread |
+//! | [`runtime`] | an transport on a thread |
 
 pub mod admin;
 pub mod device;

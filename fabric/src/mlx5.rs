@@ -96,7 +96,9 @@ pub mod syndrome {
 }
 
 /// Control segment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct CtrlSeg {
     /// opmod 31:24, index 23:8, opcode 7:0.
@@ -114,7 +116,9 @@ pub struct CtrlSeg {
 }
 
 /// Remote address segment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct RaddrSeg {
     /// Remote address.
@@ -126,7 +130,9 @@ pub struct RaddrSeg {
 }
 
 /// Data segment; a receive entry is one of these.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct DataSeg {
     /// Byte count, or [`INLINE_FLAG`] and a length.
@@ -138,7 +144,9 @@ pub struct DataSeg {
 }
 
 /// A completion.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct Cqe64 {
     /// Reserved or inline data.
@@ -169,7 +177,9 @@ const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<CtrlSeg>() == 16 && size_of::<RaddrSeg>() == 16 && size_of::<DataSeg>() == 16);
     assert!(offset_of!(CtrlSeg, fm_ce_se) == 11);
-    assert!(size_of::<Cqe64>() == 64 && offset_of!(Cqe64, byte_count) == 44 && offset_of!(Cqe64, sop_qpn) == 56);
+    assert!(
+        size_of::<Cqe64>() == 64 && offset_of!(Cqe64, byte_count) == 44 && offset_of!(Cqe64, sop_qpn) == 56
+    );
     assert!(offset_of!(Cqe64, wqe_counter) == 60 && offset_of!(Cqe64, op_own) == 63);
 };
 
@@ -225,7 +235,8 @@ mod tests {
     fn golden_send() {
         let ctrl = CtrlSeg::new(opcode::SEND, 0x1234, 0xABCDE, 2, CE_CQ_UPDATE);
         assert_eq!(ctrl.as_bytes(), [0, 0x12, 0x34, 0x0A, 0x0A, 0xBC, 0xDE, 2, 0, 0, 0, 8, 0, 0, 0, 0]);
-        let data = DataSeg { byte_count: 64.into(), lkey: 0x500.into(), address: 0x7F00_1122_3344_5566.into() };
+        let data =
+            DataSeg { byte_count: 64.into(), lkey: 0x500.into(), address: 0x7F00_1122_3344_5566.into() };
         assert_eq!(data.as_bytes(), [0, 0, 0, 64, 0, 0, 5, 0, 0x7F, 0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66]);
     }
 
@@ -235,6 +246,8 @@ mod tests {
         let cqe = Cqe64 { wqe_counter: 7.into(), op_own: 0x20, byte_count: 16.into(), ..Cqe64::default() };
         let bytes = cqe.as_bytes();
         assert_eq!((&bytes[44..48], &bytes[60..]), (&[0, 0, 0, 16][..], &[0, 7, 0, 0x20][..]));
-        assert!(Cqe64::is_valid(0x20, 3, 4) && !Cqe64::is_valid(0x20, 16, 4) && !Cqe64::is_valid(0xF1, 16, 4));
+        assert!(
+            Cqe64::is_valid(0x20, 3, 4) && !Cqe64::is_valid(0x20, 16, 4) && !Cqe64::is_valid(0xF1, 16, 4)
+        );
     }
 }

@@ -4,8 +4,10 @@
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, Unordered, idle_client};
-use gnstor_fabric::hca::{Allowance, Down, Half, Part, Response};
+use gnstor_fabric::hca::agent::{
+    AgentExecutor, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, Unordered, idle_client,
+};
+use gnstor_fabric::hca::{Allowance, Down, Part, QpExecutor, Response};
 use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, opcode};
 use gnstor_proto::checksum::block_sum;
 use std::sync::Arc;
@@ -31,7 +33,7 @@ const RQ_ENTRIES: u32 = 128;
 
 struct World {
     hca: AgentHca,
-    half: AgentHalf,
+    executor: AgentExecutor,
     owner: Arc<HostRegion>,
     array: Arc<HostRegion>,
     key: u32,
@@ -46,16 +48,18 @@ impl World {
     /// A queue pair with `receives` receives posted; block `i` of the array is full of `i + 1`.
     fn new(receives: u16) -> Self {
         let device = Device::open(Choice::Host).expect("the CPU is always there");
-        let (hca, mut halves) = AgentHca::new(&device, Residency::TwoKernels, 1).expect("memory");
-        let mut half = halves.remove(0);
-        let (owner, array) = (HostRegion::alloc(1 << 21).expect("memory"), HostRegion::alloc(1 << 20).expect("memory"));
-        half.add_region(&array).expect("maps");
+        let (hca, mut executors) = AgentHca::new(&device, Residency::TwoKernels, 1).expect("memory");
+        let mut executor = executors.remove(0);
+        let (owner, array) =
+            (HostRegion::alloc(1 << 21).expect("memory"), HostRegion::alloc(1 << 20).expect("memory"));
+        executor.add_region(&array).expect("maps");
         for block in 0..=255u8 {
             array.fill(u64::from(block) * u64::from(BLOCK), BYTES, block.wrapping_add(1));
         }
         let pd = hca.alloc_pd();
         let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
-        let key = hca.register(DeviceMr { base: owner.address(), bytes: Self::OWNED, access, pd }).expect("room");
+        let key =
+            hca.register(DeviceMr { base: owner.address(), bytes: Self::OWNED, access, pd }).expect("room");
         owner.fill(CQ, 64 << LOG_CQ, 0xFF);
         let base = owner.address();
         let cq = hca
@@ -71,7 +75,7 @@ impl World {
             ring: 0,
         };
         assert_eq!(hca.create_qps(&[qp]).expect("room"), QPN);
-        let world = Self { hca, half, owner, array, key, taken: 0 };
+        let world = Self { hca, executor, owner, array, key, taken: 0 };
         for i in 0..u64::from(RQ_ENTRIES) {
             let to = base + RECEIVES + i * 16;
             let segment = DataSeg { byte_count: 16.into(), lkey: key.into(), address: to.into() };
@@ -102,11 +106,13 @@ impl World {
     fn answer_at(&mut self, tag: u32, parts: &[Part], due_ns: u64) {
         let mut bytes = [0; 16];
         bytes[8..].copy_from_slice(&(u64::from(tag) | 1 << 63).to_le_bytes());
-        self.half.answer(QPN, tag, parts, &Response { bytes, due_ns, allowance: Allowance::NEVER });
+        self.executor.answer(QPN, tag, parts, &Response { bytes, due_ns, allowance: Allowance::NEVER });
     }
 
     fn launch(&self) {
-        self.hca.launch(idle_client(), Shape { blocks: 1, threads: 32, smem_bytes: 0 }, 0, LIMIT).expect("ends");
+        self.hca
+            .launch(idle_client(), Shape { blocks: 1, threads: 32, smem_bytes: 0 }, 0, LIMIT)
+            .expect("ends");
     }
 
     /// Tags whose responses have arrived since the last call, in order.
@@ -130,9 +136,9 @@ impl World {
         }
     }
 
-    /// What the half said of answers: tags and status.
+    /// What the executor said of answers: tags and status.
     fn told(&mut self) -> Vec<(u32, u32)> {
-        let all = std::iter::from_fn(|| self.half.poll()).inspect(|e| assert_eq!(e.kind, UP_ANSWERED));
+        let all = std::iter::from_fn(|| self.executor.poll()).inspect(|e| assert_eq!(e.kind, UP_ANSWERED));
         let mut all: Vec<_> = all.map(|e| (e.index, e.status)).collect();
         all.sort_unstable();
         all
@@ -166,10 +172,15 @@ fn blocks_that_the_owner_has_side_by_side_go_two_in_a_descriptor() {
     let mut world = World::new(64);
     // Side by side but for one; from anywhere. Whatever is last goes alone.
     for (tag, count) in (1..).zip([2, 3, 5, 6, 16]) {
-        let parts: Vec<Part> = (0..count).map(|i| world.part(200 - 7 * i, if i < 4 { i } else { i + 20 })).collect();
+        let parts: Vec<Part> =
+            (0..count).map(|i| world.part(200 - 7 * i, if i < 4 { i } else { i + 20 })).collect();
         world.answer(tag, &parts);
         world.launch();
-        assert_eq!((world.told(), world.responses()), (vec![(tag, COPY_OK)], vec![u64::from(tag)]), "{count} blocks");
+        assert_eq!(
+            (world.told(), world.responses()),
+            (vec![(tag, COPY_OK)], vec![u64::from(tag)]),
+            "{count} blocks"
+        );
         for i in 0..count {
             assert_eq!(world.block(if i < 4 { i } else { i + 20 }), 201 - 7 * i, "block {i} of {count}");
         }
@@ -202,7 +213,10 @@ fn a_part_that_fails_keeps_the_response_back_and_says_why() {
     world.answer(5, &[world.part(6, 5)]);
     world.launch();
     let told = world.told();
-    assert_eq!(told, [(1, COPY_BAD_SUM), (2, COPY_BAD_KEY), (3, COPY_BAD_KEY), (4, COPY_BAD_KEY), (5, COPY_OK)]);
+    assert_eq!(
+        told,
+        [(1, COPY_BAD_SUM), (2, COPY_BAD_KEY), (3, COPY_BAD_KEY), (4, COPY_BAD_KEY), (5, COPY_OK)]
+    );
     assert_eq!(world.responses(), [5]);
     assert_eq!([2, 4, 5].map(|at| world.block(at)), [0, 0, 7]);
 }
@@ -213,7 +227,7 @@ fn more_answers_than_there_are_receives_and_slots_all_arrive() {
     let (mut told, mut seen, mut sent) = (0, 0, 0u32);
     let all = 3 * u32::try_from(ANSWER_SLOTS).expect("small");
     while seen < all {
-        while sent < all && sent - seen < 64 && world.half.can_answer() {
+        while sent < all && sent - seen < 64 && world.executor.can_answer() {
             let at = u8::try_from(sent % 200).expect("small");
             world.answer(sent, &[world.part(at, at)]);
             sent += 1;
@@ -234,7 +248,7 @@ fn an_answer_without_a_receive_is_reported_with_its_response() {
     world.answer(1, &[world.part(1, 0)]);
     world.answer(2, &[world.part(2, 1)]);
     world.launch();
-    let entries: Vec<UpEntry> = std::iter::from_fn(|| world.half.poll()).collect();
+    let entries: Vec<UpEntry> = std::iter::from_fn(|| world.executor.poll()).collect();
     let kinds = |kind| entries.iter().filter(|e| e.kind == kind).count();
     assert_eq!((kinds(UP_RNR), kinds(UP_ANSWERED), entries.len()), (1, 2, 3));
     let lost = entries.iter().find(|e| e.kind == UP_RNR).expect("one").arg[1] & !(1 << 63);
@@ -258,9 +272,9 @@ fn what_is_due_overtakes_a_response() -> bool {
     let mut world = World::new(64);
     #[expect(clippy::disallowed_methods, reason = "the agent has a clock of its own")]
     let clock = std::time::Instant::now();
-    world.half.push(Down::Ping { tag: 1 });
+    world.executor.push(Down::Ping { tag: 1 });
     world.launch();
-    let pong = world.half.poll().expect("a pong");
+    let pong = world.executor.poll().expect("a pong");
     // The agent's clock runs as the host's does.
     let soon = |ns: u64| pong.stamp_ns + u64::try_from(clock.elapsed().as_nanos()).expect("short") + ns;
     world.answer_at(1, &[world.part(1, 0)], soon(150_000_000));
@@ -290,19 +304,19 @@ fn responses_are_counted_as_late_by_both_measures() {
     ];
     for (due_ns, allowance) in sends {
         let bytes = [0; 16];
-        world.half.push(Down::Send { qpn: QPN, bytes, due_ns, allowance });
+        world.executor.push(Down::Send { qpn: QPN, bytes, due_ns, allowance });
     }
     world.launch();
     let stats = world.hca.stats().expect("contexts");
     assert_eq!((stats.responses, stats.late, stats.client_late), (5, 3, 3));
     // Seen within a second of its time: late to a client that had waited a second too long before.
-    world.half.push(Down::Ping { tag: 1 });
+    world.executor.push(Down::Ping { tag: 1 });
     world.launch();
-    let pong = std::iter::from_fn(|| world.half.poll()).find(|e| e.kind == UP_PONG).expect("a pong");
+    let pong = std::iter::from_fn(|| world.executor.poll()).find(|e| e.kind == UP_PONG).expect("a pong");
     let due_ns = pong.stamp_ns + 1_000_000;
     for client_late_ns in [i32::MAX, -1_000_000_000, i32::MIN] {
         let allowance = Allowance { late_ns: Allowance::NEVER.late_ns, client_late_ns };
-        world.half.push(Down::Send { qpn: QPN, bytes: [0; 16], due_ns, allowance });
+        world.executor.push(Down::Send { qpn: QPN, bytes: [0; 16], due_ns, allowance });
     }
     world.launch();
     let stats = world.hca.stats().expect("contexts");
@@ -313,19 +327,19 @@ fn what_is_due_overtakes_early_sends() -> bool {
     let mut world = World::new(128);
     #[expect(clippy::disallowed_methods, reason = "the agent has a clock of its own")]
     let clock = std::time::Instant::now();
-    world.half.push(Down::Ping { tag: 1 });
+    world.executor.push(Down::Ping { tag: 1 });
     world.launch();
-    let pong = world.half.poll().expect("a pong");
+    let pong = world.executor.poll().expect("a pong");
     let soon = |ns: u64| pong.stamp_ns + u64::try_from(clock.elapsed().as_nanos()).expect("short") + ns;
     let mut send = |tag: u64, due_ns: u64| {
         let mut bytes = [0; 16];
         bytes[8..].copy_from_slice(&(tag | 1 << 63).to_le_bytes());
-        world.half.push(Down::Send { qpn: QPN, bytes, due_ns, allowance: Allowance::NEVER });
+        world.executor.push(Down::Send { qpn: QPN, bytes, due_ns, allowance: Allowance::NEVER });
     };
     // More than wait at once.
     (0..80).for_each(|tag| send(tag, soon(150_000_000)));
     (80..120).for_each(|tag| send(tag, 0));
-    world.half.push(Down::QpError { qpn: QPN });
+    world.executor.push(Down::QpError { qpn: QPN });
     world.launch();
     let mut seen = world.responses();
     assert_eq!(seen.len(), 120, "the SENDs due after the end came too");
@@ -343,7 +357,7 @@ fn answers_that_were_taken_back_are_neither_sent_nor_told_and_their_slots_come_b
         for tag in 0..200u32 {
             world.answer(tag, &[world.part(1, 0), world.part(2, 1)]);
         }
-        assert!(world.half.take_back(QPN));
+        assert!(world.executor.take_back(QPN));
         world.launch();
         assert_eq!((world.told(), world.responses()), (vec![], vec![]), "round {round}");
         assert_eq!([0, 1].map(|at| world.block(at)), [0, 0]);
@@ -358,14 +372,14 @@ fn a_wait_takes_in_the_whole_of_an_answer_that_has_begun() {
     let mut world = World::new(64);
     let parts = vec![world.part(7, 0); 250];
     (0..10).for_each(|tag| world.answer(tag, &parts)); // the ring is full in the midst of the ninth
-    let wait = world.half.settle();
+    let wait = world.executor.settle();
     assert!(world.told().is_empty());
     world.launch();
     assert_eq!(world.told().len(), 8);
-    assert!(!world.half.settled(wait), "the ninth is under way");
+    assert!(!world.executor.settled(wait), "the ninth is under way");
     world.launch();
     assert_eq!(world.told(), [(8, COPY_OK)]);
-    assert!(world.half.poll().is_none() && world.half.settled(wait));
+    assert!(world.executor.poll().is_none() && world.executor.settled(wait));
     world.launch();
     assert_eq!(world.told(), [(9, COPY_OK)], "the tenth began behind the wait");
     assert_eq!(world.responses().len(), 10);
@@ -380,11 +394,12 @@ fn where_writes_are_not_ordered_the_data_of_an_answer_waits_for_a_dump() {
     assert_eq!((world.told(), world.responses()), (vec![(1, COPY_OK)], vec![1]));
     assert_eq!([0, 1].map(|at| world.block(at)), [0, 0]);
     world.owner.write(SQ, CtrlSeg::new(opcode::DUMP, 0, QPN, 2, 0).as_bytes());
-    let seg = DataSeg { byte_count: 16.into(), lkey: world.key.into(), address: world.owner.address().into() };
+    let seg =
+        DataSeg { byte_count: 16.into(), lkey: world.key.into(), address: world.owner.address().into() };
     world.owner.write(SQ + 16, seg.as_bytes());
     world.owner.write(DBR + 4, U32::new(1).as_bytes());
     world.owner.write(UAR + mlx5::UAR_DB0, &mlx5::doorbell_value(1, QPN));
     world.launch();
-    assert_eq!(world.half.poll().map(|e| e.kind), Some(UP_DUMP));
+    assert_eq!(world.executor.poll().map(|e| e.kind), Some(UP_DUMP));
     assert_eq!([0, 1].map(|at| world.block(at)), [8, 9]);
 }

@@ -7,9 +7,9 @@ use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, R
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::{Span, Time};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::{Allowance, Down, Half, Part, Response};
+use gnstor_fabric::hca::{Allowance, Down, Part, QpExecutor, Response};
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::transport::{Engine, EngineConfig, Port};
+use gnstor_fabric::transport::{Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe, io};
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ const DELAY: Span = Span::from_ns(100_000);
 const START: Time = Time::from_ns(1_000_000);
 
 /// An SSD that takes [`SERVICE`] for a command, from when it is told of it or of its data. It asks for every
-/// step, so that its clock follows the engine's.
+/// step, so that its clock follows the transport's.
 struct Ssd {
     region: Arc<HostRegion>,
     queue: QueueKey,
@@ -46,7 +46,8 @@ impl Controller for Ssd {
     }
     fn close_queue(&mut self, _: Time, _: QueueKey) {}
     fn submit(&mut self, now: Time, queue: QueueKey, sqe: &Sqe) {
-        let (transfer, remote, local) = (TransferId(1), Remote { address: 0, key: 0 }, self.region.slice(0, 4096));
+        let (transfer, remote, local) =
+            (TransferId(1), Remote { address: 0, key: 0 }, self.region.slice(0, 4096));
         let effect = if sqe.opcode == io::WRITE {
             Effect::Pull { transfer, queue, cid: CID, remote, local }
         } else if self.is_fused {
@@ -83,7 +84,7 @@ struct Told {
     response: Option<(u64, Allowance)>,
 }
 
-/// An executor whose clock is the engine's.
+/// An executor whose clock is the transport's.
 #[derive(Clone, Default)]
 struct Executor(Arc<Mutex<Told>>);
 
@@ -93,7 +94,7 @@ impl Executor {
     }
 }
 
-impl Half for Executor {
+impl QpExecutor for Executor {
     fn poll(&mut self) -> Option<UpEntry> {
         self.told().up.pop_front()
     }
@@ -101,7 +102,12 @@ impl Half for Executor {
         let mut told = self.told();
         match message {
             Down::Ping { tag } => {
-                told.up.push_back(UpEntry { kind: UP_PONG, index: tag, stamp_ns: START.as_ns(), ..UpEntry::default() });
+                told.up.push_back(UpEntry {
+                    kind: UP_PONG,
+                    index: tag,
+                    stamp_ns: START.as_ns(),
+                    ..UpEntry::default()
+                });
             }
             Down::FromOwner { tag, .. } => told.pull = Some(tag),
             Down::Send { due_ns, allowance, .. } => told.response = Some((due_ns, allowance)),
@@ -119,7 +125,7 @@ impl Half for Executor {
 /// What happens to a command.
 #[derive(Clone, Copy, Default)]
 struct Delays {
-    /// Between the command's stamp and the engine's look at it.
+    /// Between the command's stamp and the transport's look at it.
     command: Span,
     /// Between the request for a write's data and its arrival.
     data: Span,
@@ -129,35 +135,37 @@ struct Delays {
 
 /// Runs one command. Returns how long the client waits, and whether the response is late by the two measures.
 fn run(opcode: u8, is_fused: bool, delays: Delays) -> (Span, bool, bool) {
-    let mut engine = Engine::new(EngineConfig { link: LinkConfig::UNLIMITED, ..EngineConfig::default() });
+    let mut transport =
+        RcTransport::new(TransportConfig { link: LinkConfig::UNLIMITED, ..TransportConfig::default() });
     let executor = Executor::default();
-    let half = engine.add_other(Box::new(executor.clone()));
+    let id = transport.add_other(Box::new(executor.clone()));
     let region = HostRegion::alloc(4096).unwrap();
     let (effects, clock) = (VecDeque::new(), Time::ZERO);
     let ssd = Ssd { region: Arc::clone(&region), queue: QueueKey(0), is_fused, effects, clock };
-    let target = engine.add_target(Box::new(ssd), vec![region]);
+    let target = transport.add_target(Box::new(ssd), vec![region]);
     let (reply, answer) = mpsc::channel();
-    engine.connect(Time::ZERO, half, QPN, Port::Local(target), &CmRequest::default(), reply);
+    transport.connect(Time::ZERO, id, QPN, Port::Local(target), &CmRequest::default(), reply);
     assert_eq!(answer.try_recv(), Ok(Ok(())));
-    engine.calibrate(START, half);
-    while engine.step(START) {}
+    transport.calibrate(START, id);
+    while transport.step(START) {}
 
     let mut now = START + delays.command;
-    // The SSD's clock goes on while the command waits for the engine.
-    engine.step(now);
-    let mut entry = UpEntry { kind: UP_SEND, qpn: QPN, bytes: 64, stamp_ns: START.as_ns(), ..UpEntry::default() };
+    // The SSD's clock goes on while the command waits for the transport.
+    transport.step(now);
+    let mut entry =
+        UpEntry { kind: UP_SEND, qpn: QPN, bytes: 64, stamp_ns: START.as_ns(), ..UpEntry::default() };
     let sqe = Sqe { opcode, cid: CID.into(), ..Sqe::default() };
     entry.payload = zerocopy::transmute!(sqe);
     executor.told().up.push_back(entry);
-    engine.step(now);
+    transport.step(now);
     let pull = executor.told().pull.take();
     if let Some(index) = pull {
         now = now + delays.data;
-        engine.step(now);
+        transport.step(now);
         executor.told().up.push_back(UpEntry { kind: UP_DONE, qpn: QPN, index, ..UpEntry::default() });
-        engine.step(now);
+        transport.step(now);
     }
-    engine.step(now + SERVICE);
+    transport.step(now + SERVICE);
     let (due_ns, allowance) = executor.told().response.take().expect("the SSD has answered");
     let seen_ns = due_ns + delays.response.as_ns();
     // As `count_response` in inbound.cuh compares.

@@ -112,8 +112,10 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         if name == "agent_smem" {
             continue; // no mirror: only its size matters, below
         }
-        let here =
-            mirror.iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("{name} has no mirror in this test"));
+        let here = mirror
+            .iter()
+            .find(|(n, _)| n == name)
+            .unwrap_or_else(|| panic!("{name} has no mirror in this test"));
         assert_eq!(here.1, *value, "{name}");
     }
     assert_eq!(rows.len(), mirror.len() + 1, "a row of layout.cpp is missing or was added twice");

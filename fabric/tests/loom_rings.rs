@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rings between the halves of the HCA, in every interleaving loom finds: the Rust ends are the real
+//! The rings between the executors of the HCA, in every interleaving loom finds: the Rust ends are the real
 //! ones, the other ends are written as `up.cuh` and `agent.cuh` do it. Run with `RUSTFLAGS="--cfg loom" cargo
 //! test -p gnstor-fabric --test loom_rings --release`.
 #![cfg(loom)]
@@ -139,7 +139,7 @@ struct DownSide {
     data: [AtomicU64; 3],
 }
 
-/// `fetch` and the store of the head, for one descriptor at a time; `second_half_first` as the halves of the
+/// `fetch` and the store of the head, for one descriptor at a time; `second_half_first` as the executors of the
 /// vector load may be.
 fn fetch(down: &DownSide, position: u64, second_half_first: bool) -> [u64; DOWN_WORDS] {
     let entries = (down.ring.len() / DOWN_WORDS) as u64;

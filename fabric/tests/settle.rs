@@ -5,8 +5,8 @@
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, idle_client};
-use gnstor_fabric::hca::{Down, Half};
+use gnstor_fabric::hca::agent::{AgentExecutor, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, idle_client};
+use gnstor_fabric::hca::{Down, QpExecutor};
 use gnstor_fabric::mlx5::{self, CtrlSeg, opcode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const UAR: u64 = 0x3000;
 
 struct World {
     hca: AgentHca,
-    halves: Vec<AgentHalf>,
+    executors: Vec<AgentExecutor>,
     owner: Arc<HostRegion>,
     array: Arc<HostRegion>,
     key: u32,
@@ -40,10 +40,11 @@ impl World {
     /// Rings with a queue pair each, of one protection domain.
     fn with(rings: usize) -> Self {
         let device = Device::open(Choice::Host).expect("the CPU is always there");
-        let (hca, mut halves) = AgentHca::new(&device, Residency::TwoKernels, rings).expect("memory");
-        let (owner, array) = (HostRegion::alloc(1 << 18).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
-        for half in &mut halves {
-            half.add_region(&array).expect("maps");
+        let (hca, mut executors) = AgentHca::new(&device, Residency::TwoKernels, rings).expect("memory");
+        let (owner, array) =
+            (HostRegion::alloc(1 << 18).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
+        for executor in &mut executors {
+            executor.add_region(&array).expect("maps");
         }
         owner.fill(0, BLOCK as usize, 0xAB);
         let pd = hca.alloc_pd();
@@ -51,19 +52,27 @@ impl World {
         let key = hca.register(mr).expect("room");
         let create = |ring: usize| {
             let base = owner.address() + part(ring);
-            let cq =
-                hca.create_cq(DeviceCq { address: base, log_entries: 4, dbr: None, in_host: false }).expect("room");
+            let cq = hca
+                .create_cq(DeviceCq { address: base, log_entries: 4, dbr: None, in_host: false })
+                .expect("room");
             let (sq, rq) = ((base + SQ, 16), (base + 0x2000, 16));
-            hca.create_qps(&[DeviceQp { sq, rq, dbr: base + DBR, uar: base + UAR, cq, pd, ring }]).expect("room")
+            hca.create_qps(&[DeviceQp { sq, rq, dbr: base + DBR, uar: base + UAR, cq, pd, ring }])
+                .expect("room")
         };
         let qpns = (0..rings).map(create).collect();
-        Self { hca, halves, owner, array, key, qpns }
+        Self { hca, executors, owner, array, key, qpns }
     }
 
     fn pull(&mut self, ring: usize, tag: u32) {
         let local = self.array.slice(u64::from(tag) * u64::from(BLOCK), BLOCK);
         let address = self.owner.address();
-        self.halves[ring].push(Down::FromOwner { qpn: self.qpns[ring], local, address, key: self.key, tag });
+        self.executors[ring].push(Down::FromOwner {
+            qpn: self.qpns[ring],
+            local,
+            address,
+            key: self.key,
+            tag,
+        });
     }
 
     fn launch(&self) {
@@ -71,11 +80,13 @@ impl World {
         self.hca.launch(idle_client(), shape, 0, Duration::from_secs(20)).expect("ends");
     }
 
-    /// What a half reports. What it has heard itself it acts upon when it is polled again.
+    /// What an executor reports. What it has heard itself it acts upon when it is polled again.
     fn heard(&mut self, ring: usize) -> Vec<(u32, u32, u32)> {
         let mut all = Vec::new();
         for _ in 0..2 {
-            all.extend(std::iter::from_fn(|| self.halves[ring].poll()).map(|e| (e.kind, e.index, e.status)));
+            all.extend(
+                std::iter::from_fn(|| self.executors[ring].poll()).map(|e| (e.kind, e.index, e.status)),
+            );
         }
         all
     }
@@ -85,32 +96,32 @@ impl World {
 fn a_wait_ends_when_every_ring_has_done_what_it_was_asked_before() {
     let mut w = World::new();
     w.pull(1, 1);
-    let wait = w.halves[0].settle();
-    assert!(!w.halves[0].settled(wait), "no half has seen it yet");
+    let wait = w.executors[0].settle();
+    assert!(!w.executors[0].settled(wait), "no executor has seen it yet");
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
-    assert!(!w.halves[0].settled(wait), "a copy is in the ring");
+    assert!(!w.executors[0].settled(wait), "a copy is in the ring");
     w.launch();
-    assert!(!w.halves[0].settled(wait), "its end was not heard");
+    assert!(!w.executors[0].settled(wait), "its end was not heard");
     assert_eq!(w.heard(1), [(UP_DONE, 1, COPY_OK)]);
-    assert!(!w.halves[0].settled(wait), "the other ring's ping was not heard");
-    assert!(w.heard(0).is_empty(), "the engine does not see the half's pings");
-    assert!(w.halves[0].settled(wait));
+    assert!(!w.executors[0].settled(wait), "the other ring's ping was not heard");
+    assert!(w.heard(0).is_empty(), "the transport does not see the executor's pings");
+    assert!(w.executors[0].settled(wait));
 }
 
 #[test]
 fn a_block_serves_two_pairs_of_rings_where_there_are_many() {
     let mut w = World::with(9);
-    assert_eq!((w.halves.len(), w.hca.blocks()), (9, 5));
+    assert_eq!((w.executors.len(), w.hca.blocks()), (9, 5));
     for launch in 0..2 {
         (0..9).for_each(|ring| w.pull(ring, 1 + u32::try_from(ring).expect("few")));
-        let wait = w.halves[4].settle();
+        let wait = w.executors[4].settle();
         (0..9).for_each(|ring| assert_eq!(w.heard(ring), [], "ring {ring} before launch {launch}"));
         w.launch();
         for ring in (0..9).rev() {
             let tag = 1 + u32::try_from(ring).expect("few");
             assert_eq!(w.heard(ring), [(UP_DONE, tag, COPY_OK)], "ring {ring}, launch {launch}");
         }
-        assert!(w.halves[4].settled(wait));
+        assert!(w.executors[4].settled(wait));
     }
 }
 
@@ -118,12 +129,12 @@ fn a_block_serves_two_pairs_of_rings_where_there_are_many() {
 fn what_comes_during_a_wait_is_done_after_it() {
     let mut w = World::new();
     w.pull(1, 1);
-    let wait = w.halves[0].settle();
+    let wait = w.executors[0].settle();
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
     w.pull(1, 2);
     w.launch();
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![(UP_DONE, 1, COPY_OK)]));
-    assert!(w.halves[0].settled(wait));
+    assert!(w.executors[0].settled(wait));
     w.launch();
     assert_eq!(w.heard(1), [(UP_DONE, 2, COPY_OK)]);
 }
@@ -131,25 +142,25 @@ fn what_comes_during_a_wait_is_done_after_it() {
 #[test]
 fn waits_that_begin_during_another_end_too() {
     let mut w = World::new();
-    let first = w.halves[0].settle();
+    let first = w.executors[0].settle();
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
-    let second = w.halves[1].settle();
+    let second = w.executors[1].settle();
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
-    assert!(!w.halves[0].settled(first) && !w.halves[1].settled(second));
+    assert!(!w.executors[0].settled(first) && !w.executors[1].settled(second));
     w.launch();
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
-    assert!(w.halves[0].settled(first) && w.halves[1].settled(second));
+    assert!(w.executors[0].settled(first) && w.executors[1].settled(second));
 }
 
 #[test]
-fn a_half_that_is_gone_keeps_no_other_half_waiting() {
+fn an_executor_that_is_gone_keeps_no_other_waiting() {
     let mut w = World::new();
-    w.halves.truncate(1);
-    let wait = w.halves[0].settle();
+    w.executors.truncate(1);
+    let wait = w.executors[0].settle();
     assert!(w.heard(0).is_empty());
     w.launch();
     assert!(w.heard(0).is_empty());
-    assert!(w.halves[0].settled(wait));
+    assert!(w.executors[0].settled(wait));
 }
 
 #[test]
@@ -164,5 +175,8 @@ fn a_copy_asked_for_after_the_wait_finds_the_key_closed() {
     w.pull(0, 1);
     w.pull(1, 2);
     w.launch();
-    assert_eq!((w.heard(0), w.heard(1)), (vec![(UP_DONE, 1, COPY_BAD_KEY)], vec![(UP_DONE, 2, COPY_BAD_KEY)]));
+    assert_eq!(
+        (w.heard(0), w.heard(1)),
+        (vec![(UP_DONE, 1, COPY_BAD_KEY)], vec![(UP_DONE, 2, COPY_BAD_KEY)])
+    );
 }

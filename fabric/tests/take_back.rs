@@ -6,8 +6,8 @@
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Choice, Device, DeviceError, Kernel, Residency};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, ClientKernel, DeviceCq, DeviceMr, DeviceQp, Shape};
-use gnstor_fabric::hca::{Down, Half};
+use gnstor_fabric::hca::agent::{AgentExecutor, AgentHca, ClientKernel, DeviceCq, DeviceMr, DeviceQp, Shape};
+use gnstor_fabric::hca::{Down, QpExecutor};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,14 +18,14 @@ const BLOCK: u32 = 4096;
 
 struct World {
     hca: AgentHca,
-    half: AgentHalf,
+    executor: AgentExecutor,
     owner: Arc<HostRegion>,
     array: Arc<HostRegion>,
     key: u32,
 }
 
-/// What the client kernel finds behind its argument: the half, and what it said.
-type Beside = Mutex<(AgentHalf, Option<bool>)>;
+/// What the client kernel finds behind its argument: the executor, and what it said.
+type Beside = Mutex<(AgentExecutor, Option<bool>)>;
 
 /// The head of what a client kernel is launched with.
 #[repr(C)]
@@ -39,9 +39,9 @@ unsafe extern "C" fn asks(launch: *mut c_void) {
     // SAFETY: called with the launch's argument; its `args` is null or a `Beside` that outlives the launch.
     let beside = unsafe { ((*launch.cast::<ClientLaunch>().cast_const()).args as *const Beside).as_ref() };
     if let Some(beside) = beside {
-        let (half, said) = &mut *beside.lock().expect("lanes take turns on one thread");
+        let (executor, said) = &mut *beside.lock().expect("lanes take turns on one thread");
         if said.is_none() {
-            *said = Some(half.take_back(QPNS[0]));
+            *said = Some(executor.take_back(QPNS[0]));
         }
     }
 }
@@ -49,10 +49,11 @@ unsafe extern "C" fn asks(launch: *mut c_void) {
 impl World {
     fn new() -> Self {
         let device = Device::open(Choice::Host).expect("the CPU is always there");
-        let (hca, mut halves) = AgentHca::new(&device, Residency::TwoKernels, 1).expect("memory");
-        let mut half = halves.remove(0);
-        let (owner, array) = (HostRegion::alloc(1 << 16).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
-        half.add_region(&array).expect("maps");
+        let (hca, mut executors) = AgentHca::new(&device, Residency::TwoKernels, 1).expect("memory");
+        let mut executor = executors.remove(0);
+        let (owner, array) =
+            (HostRegion::alloc(1 << 16).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
+        executor.add_region(&array).expect("maps");
         owner.fill(0, BLOCK as usize, 0xAB);
         let pd = hca.alloc_pd();
         let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
@@ -60,8 +61,9 @@ impl World {
         let key = hca.register(mr).expect("room");
         for qpn in QPNS {
             let base = owner.address() + 0x4000 + u64::from(qpn & 1) * 0x4000;
-            let cq =
-                hca.create_cq(DeviceCq { address: base, log_entries: 4, dbr: None, in_host: false }).expect("room");
+            let cq = hca
+                .create_cq(DeviceCq { address: base, log_entries: 4, dbr: None, in_host: false })
+                .expect("room");
             let qp = DeviceQp {
                 sq: (base + 0x1000, 16),
                 rq: (base + 0x2000, 16),
@@ -73,13 +75,13 @@ impl World {
             };
             assert_eq!(hca.create_qps(&[qp]).expect("room"), qpn);
         }
-        Self { hca, half, owner, array, key }
+        Self { hca, executor, owner, array, key }
     }
 
     /// Asks for the owner's first block, to block `tag` of the array.
     fn pull(&mut self, qpn: u32, tag: u32) {
         let local = self.array.slice(u64::from(tag) * u64::from(BLOCK), BLOCK);
-        self.half.push(Down::FromOwner { qpn, local, address: self.owner.address(), key: self.key, tag });
+        self.executor.push(Down::FromOwner { qpn, local, address: self.owner.address(), key: self.key, tag });
     }
 
     fn launch(&self, args: u64, limit: Duration) -> Result<(), DeviceError> {
@@ -95,9 +97,11 @@ impl World {
     }
 }
 
-fn answers(half: &mut AgentHalf) -> Vec<(u32, u32)> {
-    let mut all: Vec<(u32, u32)> =
-        std::iter::from_fn(|| half.poll()).filter(|e| e.kind == UP_DONE).map(|e| (e.index, e.status)).collect();
+fn answers(executor: &mut AgentExecutor) -> Vec<(u32, u32)> {
+    let mut all: Vec<(u32, u32)> = std::iter::from_fn(|| executor.poll())
+        .filter(|e| e.kind == UP_DONE)
+        .map(|e| (e.index, e.status))
+        .collect();
     all.sort_unstable();
     all
 }
@@ -107,11 +111,11 @@ fn a_copy_that_was_taken_back_never_lands_and_the_others_do() {
     let mut world = World::new();
     world.pull(QPNS[0], 1);
     world.pull(QPNS[1], 2);
-    assert!(world.half.take_back(QPNS[0]));
+    assert!(world.executor.take_back(QPNS[0]));
     world.pull(QPNS[1], 3);
     world.launch(0, LIMIT).expect("ends");
     assert_eq!([1, 2, 3].map(|tag| world.has_landed(tag)), [false, true, true]);
-    assert_eq!(answers(&mut world.half), [(1, COPY_BAD_KEY), (2, COPY_OK), (3, COPY_OK)]);
+    assert_eq!(answers(&mut world.executor), [(1, COPY_BAD_KEY), (2, COPY_OK), (3, COPY_OK)]);
 }
 
 #[test]
@@ -119,40 +123,40 @@ fn copies_that_have_not_reached_the_ring_are_taken_back_too() {
     const RING: u32 = 2048;
     let mut world = World::new();
     for _ in 0..RING {
-        world.half.push(Down::Ping { tag: 1 });
+        world.executor.push(Down::Ping { tag: 1 });
     }
     world.pull(QPNS[0], 1);
     world.pull(QPNS[1], 2);
-    assert!(world.half.take_back(QPNS[0]));
+    assert!(world.executor.take_back(QPNS[0]));
     world.launch(0, LIMIT).expect("ends");
-    assert!(std::iter::from_fn(|| world.half.poll()).all(|e| e.kind == UP_PONG), "the ring was full");
+    assert!(std::iter::from_fn(|| world.executor.poll()).all(|e| e.kind == UP_PONG), "the ring was full");
     world.launch(0, LIMIT).expect("ends");
     assert_eq!([1, 2].map(|tag| world.has_landed(tag)), [false, true]);
-    assert_eq!(answers(&mut world.half), [(2, COPY_OK)]);
+    assert_eq!(answers(&mut world.executor), [(2, COPY_OK)]);
 }
 
 #[test]
 fn nothing_is_taken_back_beside_a_resident_agent() {
     let mut world = World::new();
     world.pull(QPNS[0], 1);
-    // The kernel gets the half; the world an idle one.
+    // The kernel gets the executor; the world an idle one.
     let (_idle, mut others) = AgentHca::new(world.hca.device(), Residency::TwoKernels, 1).expect("memory");
     let other = others.remove(0);
-    let half = std::mem::replace(&mut world.half, other);
-    let beside: Box<Beside> = Box::new(Mutex::new((half, None)));
+    let executor = std::mem::replace(&mut world.executor, other);
+    let beside: Box<Beside> = Box::new(Mutex::new((executor, None)));
     world.launch(std::ptr::from_ref(&*beside) as u64, LIMIT).expect("ends");
-    let (mut half, said) = beside.into_inner().expect("no panic while held");
+    let (mut executor, said) = beside.into_inner().expect("no panic while held");
     assert_eq!(said, Some(false));
     assert!(world.has_landed(1));
-    assert_eq!(answers(&mut half), [(1, COPY_OK)]);
-    assert!(half.take_back(QPNS[0]), "the launch has ended");
+    assert_eq!(answers(&mut executor), [(1, COPY_OK)]);
+    assert!(executor.take_back(QPNS[0]), "the launch has ended");
 }
 
 #[test]
-fn what_the_agent_may_touch_outlives_the_engine() {
-    let World { hca, half, array, .. } = World::new();
+fn what_the_agent_may_touch_outlives_the_transport() {
+    let World { hca, executor, array, .. } = World::new();
     let memory = Arc::downgrade(&array);
-    drop((half, array));
+    drop((executor, array));
     assert!(memory.upgrade().is_some());
     drop(hca);
     assert!(memory.upgrade().is_none());
@@ -164,7 +168,7 @@ fn after_a_launch_that_was_cut_off_nothing_is_done_twice() {
     world.pull(QPNS[0], 1);
     let cut = world.launch(0, Duration::from_nanos(1)).expect_err("no time at all");
     assert!(matches!(cut, DeviceError::Timeout { .. }), "{cut}");
-    assert!(world.half.take_back(QPNS[0]));
+    assert!(world.executor.take_back(QPNS[0]));
     world.array.fill(0, world.array.len(), 0);
     let refused = world.launch(0, LIMIT).expect_err("the rings cannot be trusted");
     assert!(refused.to_string().contains("an earlier launch was cut off"), "{refused}");

@@ -195,8 +195,9 @@ impl Channel {
         if ssds > abi::MAX_SSDS {
             return Err(NodeError::TooManySsds { ssds, max: abi::MAX_SSDS });
         }
-        let most =
-            u32::try_from(pool_bytes / abi::POOL_BLOCK as usize).unwrap_or(u32::MAX).clamp(abi::POOL_BLOCKS, POOL_MOST);
+        let most = u32::try_from(pool_bytes / abi::POOL_BLOCK as usize)
+            .unwrap_or(u32::MAX)
+            .clamp(abi::POOL_BLOCKS, POOL_MOST);
         let pool = Arc::new(Growth::new(node.device(), most)?);
         let layout = Layout::new(ssds, pool.most());
         let memory = Arc::new(node.device().alloc(layout.bytes)?);
@@ -209,8 +210,12 @@ impl Channel {
         let mut invalid = vec![0u8; entries * 64];
         invalid.iter_mut().skip(63).step_by(64).for_each(|own| *own = 0xF1);
         memory.write(layout.cq, &invalid)?;
-        let cq =
-            hca.create_cq(DeviceCq { address: at(layout.cq), log_entries: layout.cq_log, dbr: None, in_host: false })?;
+        let cq = hca.create_cq(DeviceCq {
+            address: at(layout.cq),
+            log_entries: layout.cq_log,
+            dbr: None,
+            in_host: false,
+        })?;
         let depth = layout.depth as usize;
         let part = |ssd: usize, offset: usize| {
             at(layout.per_ssd + ssd * (abi::SQ_AT + depth * abi::QUEUE_BYTES_EACH) + offset)
@@ -372,7 +377,11 @@ impl Channel {
     /// Where it is not memory of the channel's device; as [`Self::register`].
     pub fn register_range(&self, address: u64, bytes: usize) -> Result<u32, NodeError> {
         self.node.device().check_memory(address, bytes)?;
-        self.register_own(address, bytes as u64, ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE)
+        self.register_own(
+            address,
+            bytes as u64,
+            ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE,
+        )
     }
 
     /// Forgets memory that was registered: its key opens nothing from here on. Waits until no kernel runs.
@@ -424,7 +433,9 @@ impl Drop for Channel {
         let gone = keys.into_iter().try_for_each(|key| hca.deregister(key));
         if let Err(e) = gone.and_then(|()| hca.destroy_qps(self.first_qpn, self.ssds, self.cq)) {
             // The HCA still has queue pairs there, and looks at them in the next launch.
-            tracing::warn!("a channel's memory is not given back, as its queue pairs cannot be destroyed: {e}");
+            tracing::warn!(
+                "a channel's memory is not given back, as its queue pairs cannot be destroyed: {e}"
+            );
             std::mem::forget((Arc::clone(&self.memory), Arc::clone(&self.pool)));
         }
     }
@@ -446,7 +457,10 @@ mod tests {
         }
         for ssds in 1..=abi::MAX_SSDS {
             let layout = Layout::new(ssds, abi::POOL_BLOCKS);
-            assert!(ssds * layout.depth as usize >= abi::SLOTS && layout.depth.is_power_of_two(), "{ssds} SSDs");
+            assert!(
+                ssds * layout.depth as usize >= abi::SLOTS && layout.depth.is_power_of_two(),
+                "{ssds} SSDs"
+            );
             assert!(1 << layout.cq_log >= 2 * ssds * layout.depth as usize, "{ssds} SSDs");
         }
     }

@@ -78,7 +78,10 @@ impl Growth {
         match grown {
             Ok(()) => self.granted().store(asked, Ordering::Release), // pairs with the acquire in pool_grow
             Err(why) => {
-                tracing::warn!("a pool stays at {} blocks of 64 KiB, {asked} were asked for: {why}", self.blocks());
+                tracing::warn!(
+                    "a pool stays at {} blocks of 64 KiB, {asked} were asked for: {why}",
+                    self.blocks()
+                );
                 self.refused.store(asked, Ordering::Relaxed);
             }
         }

@@ -4,8 +4,8 @@
 use crate::growth::Growth;
 use gnstor_fabric::device::{Device, DeviceError, Residency};
 use gnstor_fabric::hca::agent::{AgentHca, ClientKernel, MAX_RINGS, Shape};
-use gnstor_fabric::runtime::{EngineError, EngineHandle};
-use gnstor_fabric::transport::{ConnId, HalfId, Port, REFUSED_NO_PEER};
+use gnstor_fabric::runtime::{TransportError, TransportHandle};
+use gnstor_fabric::transport::{ConnId, ExecutorId, Port, REFUSED_NO_PEER};
 use gnstor_proto::fabrics::CmRequest;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak, mpsc};
@@ -15,11 +15,11 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Node {
     /// The first of them has the queue pairs in host memory, and the links to SSDs elsewhere.
-    engine: EngineHandle,
+    engine: TransportHandle,
     hca: AgentHca,
     /// The engine that each pair of rings ends at, and its name for that end.
-    rings: Vec<(EngineHandle, HalfId)>,
-    soft: HalfId,
+    rings: Vec<(TransportHandle, ExecutorId)>,
+    soft: ExecutorId,
     channels: AtomicUsize,
     /// Pools that may ask for more memory.
     pools: Mutex<Vec<Weak<Growth>>>,
@@ -34,7 +34,7 @@ pub struct Connection {
 /// By which a connection can be ended from elsewhere, as long as it is there.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
-    engine: EngineHandle,
+    engine: TransportHandle,
     id: ConnId,
 }
 
@@ -64,7 +64,7 @@ pub enum NodeError {
     Device(#[from] DeviceError),
     /// The engine.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    RcTransport(#[from] TransportError),
     /// An admin queue.
     #[error(transparent)]
     Admin(#[from] gnstor_fabric::admin::ChannelError),
@@ -92,8 +92,12 @@ impl Node {
     ///
     /// # Errors
     /// Device and engine errors.
-    pub fn new(engine: EngineHandle, device: &Arc<Device>, residency: Residency) -> Result<Self, NodeError> {
-        let (hca, halves) = AgentHca::new(device, residency, engine.count().min(MAX_RINGS))?;
+    pub fn new(
+        engine: TransportHandle,
+        device: &Arc<Device>,
+        residency: Residency,
+    ) -> Result<Self, NodeError> {
+        let (hca, executors) = AgentHca::new(device, residency, engine.count().min(MAX_RINGS))?;
         let soft = engine.call(|e, _| e.add_soft())?;
         // Here, not on the engines' threads: they are to answer soon.
         for region in engine.each(|e, _| e.regions())?.into_iter().flatten() {
@@ -103,19 +107,25 @@ impl Node {
         if device.kind() == "cuda" {
             engine.call(|e, _| e.own_memory())?.iter().for_each(|region| region.populate());
         }
-        let mut node =
-            Self { engine, hca, rings: Vec::new(), soft, channels: AtomicUsize::new(0), pools: Mutex::default() };
+        let mut node = Self {
+            engine,
+            hca,
+            rings: Vec::new(),
+            soft,
+            channels: AtomicUsize::new(0),
+            pools: Mutex::default(),
+        };
         // Where a later one fails, dropping the node removes the earlier ones.
-        for (number, half) in halves.into_iter().enumerate() {
+        for (number, executor) in executors.into_iter().enumerate() {
             let engine = node.engine.nth(number);
-            let id = engine.call(move |e, _| e.add_agent(half))?;
+            let id = engine.call(move |e, _| e.add_agent(executor))?;
             node.rings.push((engine, id));
         }
         Ok(node)
     }
 
     /// The first engine.
-    pub fn engine(&self) -> &EngineHandle {
+    pub fn transport(&self) -> &TransportHandle {
         &self.engine
     }
 
@@ -130,7 +140,7 @@ impl Node {
     }
 
     /// The first engine's name for queue pairs in host memory.
-    pub fn soft_half(&self) -> HalfId {
+    pub fn soft_executor(&self) -> ExecutorId {
         self.soft
     }
 
@@ -160,9 +170,9 @@ impl Node {
         port: Port,
         request: CmRequest,
     ) -> Result<Connection, NodeError> {
-        let (engine, half) = self.rings[ring % self.rings.len()].clone();
+        let (engine, executor) = self.rings[ring % self.rings.len()].clone();
         let (reply, answer) = mpsc::channel();
-        let id = engine.call(move |e, now| e.connect(now, half, qpn, port, &request, reply))?;
+        let id = engine.call(move |e, now| e.connect(now, executor, qpn, port, &request, reply))?;
         let refused = |cause: String| Err(NodeError::Queue { ssd, cause });
         match answer.recv_timeout(CONNECT_DEADLINE) {
             Ok(Ok(())) => Ok(Connection { line: Arc::new(Lifeline { engine, id }) }),
@@ -176,9 +186,15 @@ impl Node {
     ///
     /// # Errors
     /// As [`gnstor_fabric::device::Device::run`].
-    pub fn launch(&self, kernel: ClientKernel, shape: Shape, args: u64, deadline: Duration) -> Result<(), DeviceError> {
-        for (engine, half) in self.rings.iter().cloned() {
-            engine.cast(move |e, now| e.calibrate(now, half));
+    pub fn launch(
+        &self,
+        kernel: ClientKernel,
+        shape: Shape,
+        args: u64,
+        deadline: Duration,
+    ) -> Result<(), DeviceError> {
+        for (engine, executor) in self.rings.iter().cloned() {
+            engine.cast(move |e, now| e.calibrate(now, executor));
         }
         self.with_growth(|| self.hca.launch(kernel, shape, args, deadline))
     }
@@ -216,7 +232,12 @@ impl Node {
     ///
     /// # Errors
     /// Driver errors.
-    pub fn max_blocks(&self, kernel: &ClientKernel, threads: u32, smem_bytes: u32) -> Result<u32, DeviceError> {
+    pub fn max_blocks(
+        &self,
+        kernel: &ClientKernel,
+        threads: u32,
+        smem_bytes: u32,
+    ) -> Result<u32, DeviceError> {
         self.device().max_blocks(&kernel.beside_agent, threads, smem_bytes, self.hca.blocks())
     }
 
@@ -243,8 +264,8 @@ impl Node {
     /// Takes the HCA away from the engines, with every connection that goes through it: also a fault to
     /// inject.
     pub fn unplug(&self) {
-        for (engine, half) in self.rings.iter().cloned() {
-            engine.cast(move |e, now| e.remove_half(now, half));
+        for (engine, executor) in self.rings.iter().cloned() {
+            engine.cast(move |e, now| e.remove_executor(now, executor));
         }
     }
 }
@@ -253,7 +274,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.unplug();
         let soft = self.soft;
-        self.engine.cast(move |e, now| e.remove_half(now, soft));
+        self.engine.cast(move |e, now| e.remove_executor(now, soft));
     }
 }
 
@@ -278,7 +299,9 @@ mod tests {
 
     #[test]
     fn ssds_share_the_rings_out_among_themselves() {
-        let of = |ssds, rings, channel| (0..ssds).map(|ssd| part_of(ssd, ssds, rings, channel)).collect::<Vec<_>>();
+        let of = |ssds, rings, channel| {
+            (0..ssds).map(|ssd| part_of(ssd, ssds, rings, channel)).collect::<Vec<_>>()
+        };
         assert_eq!([of(4, 8, 0), of(4, 8, 1), of(4, 8, 2)], [[0, 2, 4, 6], [1, 3, 5, 7], [0, 2, 4, 6]]);
         assert_eq!(of(6, 4, 5), [0, 1, 1, 2, 3, 3]);
         assert_eq!([of(4, 12, 0), of(4, 12, 1), of(4, 12, 2)], [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]);

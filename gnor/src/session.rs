@@ -57,7 +57,15 @@ impl Session {
     pub fn connect(node: &Node, client: ClientId, addresses: Vec<SsdAddress>) -> Result<Self, NodeError> {
         let host = Host { identity: Identity::Client(client), id: host_id() };
         let connect = |ssd: &SsdAddress| {
-            HostQueue::connect(node.engine(), node.soft_half(), ssd.port, &ssd.subnqn, host, KATO, ADMIN_DEADLINE)
+            HostQueue::connect(
+                node.transport(),
+                node.soft_executor(),
+                ssd.port,
+                &ssd.subnqn,
+                host,
+                KATO,
+                ADMIN_DEADLINE,
+            )
         };
         let path = |admin| Path { admin, io: Vec::new() };
         let paths = addresses.iter().map(|ssd| connect(ssd).map(path)).collect::<Result<Vec<_>, _>>()?;
@@ -134,7 +142,8 @@ fn start_keep_alive(paths: Arc<Mutex<Vec<Path>>>) -> (Sender<()>, JoinHandle<()>
         while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(HEARTBEAT) {
             let mut paths = paths.lock().expect("no panic while held");
             // All are asked before one is waited for: an SSD that does not answer keeps no other one waiting.
-            let asked: Vec<Option<Asked>> = paths.iter_mut().map(|path| path.admin.ask_alive().ok()).collect();
+            let asked: Vec<Option<Asked>> =
+                paths.iter_mut().map(|path| path.admin.ask_alive().ok()).collect();
             for (path, asked) in paths.iter_mut().zip(asked) {
                 // A session that ends waits for one SSD that does not answer, not for all of them.
                 if let Err(TryRecvError::Disconnected) = stopped.try_recv() {

@@ -85,7 +85,8 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         }
         // SAFETY: a string literal of the C++ file.
         let name = unsafe { CStr::from_ptr(row.name) }.to_str().expect("ASCII");
-        let expected = mirror.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} has no mirror"));
+        let expected =
+            mirror.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} has no mirror"));
         assert_eq!(row.value, expected.1, "{name}");
         rows += 1;
     }

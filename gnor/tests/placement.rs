@@ -10,7 +10,15 @@ fn the_device_places_blocks_as_the_golden_file_says() {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("place");
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".into());
     let mut build = Command::new(&compiler);
-    build.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-function"]);
+    build.args([
+        "-std=c++17",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-unknown-pragmas",
+        "-Wno-unused-function",
+    ]);
     build.arg("-DGN_SIMT_HOST");
     for headers in ["fabric/simt", "fabric/cuda", "gnor/cuda", "proto/include"] {
         build.arg("-I").arg(root.join(headers));

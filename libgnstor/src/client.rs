@@ -129,7 +129,11 @@ impl Client {
             })
             .collect();
         if ssds.len() != map.ssds.len() {
-            return Err(Error::Protocol(format!("{} SSDs in the map, {} in the list", map.ssds.len(), ssds.len())));
+            return Err(Error::Protocol(format!(
+                "{} SSDs in the map, {} in the list",
+                map.ssds.len(),
+                ssds.len()
+            )));
         }
         let addresses = addresses(node, &ssds, options.fabric)?;
         let session = Session::connect(node, id, addresses)?;
@@ -299,12 +303,18 @@ impl Client {
             Rights::Read => grpc::Rights::Read,
             Rights::Write => grpc::Rights::Write,
         };
-        let request =
-            grpc::OpenRequest { name: name.into(), client_id: self.id.get().into(), rights: wire.into(), lease_ms };
+        let request = grpc::OpenRequest {
+            name: name.into(),
+            client_id: self.id.get().into(),
+            rights: wire.into(),
+            lease_ms,
+        };
         let mut open_files = self.open_files.lock().expect("no panic while held");
         let answer = self.rpc.wait("the opening of a volume", self.rpc.volumes().open(request))?;
-        let volume = answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;
-        let file = File::new(self, volume.into(), rights, Some(Duration::from_millis(answer.lease_ms.into())))?;
+        let volume =
+            answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;
+        let file =
+            File::new(self, volume.into(), rights, Some(Duration::from_millis(answer.lease_ms.into())))?;
         *open_files.entry(name.into()).or_default() += 1;
         Ok(file)
     }
@@ -325,7 +335,8 @@ fn addresses(node: &Node, ssds: &[SsdInfo], fabric: Fabric) -> Result<Vec<SsdAdd
     let mut links: HashMap<&str, u32> = HashMap::new();
     let mut out = Vec::with_capacity(ssds.len());
     for ssd in ssds {
-        let index = u16::try_from(ssd.index).map_err(|_| Error::Protocol(format!("SSD number {}", ssd.index)))?;
+        let index =
+            u16::try_from(ssd.index).map_err(|_| Error::Protocol(format!("SSD number {}", ssd.index)))?;
         let port = match (fabric, ssd.transport.as_str()) {
             (Fabric::InProcess, _) => Port::Local(index),
             (Fabric::Daemon, "tcp") => {
@@ -358,7 +369,8 @@ fn link(node: &Node, address: &str) -> Result<u32, Error> {
     let target = address.to_socket_addrs().map_err(failed)?.next().ok_or_else(none).map_err(failed)?;
     let stream = TcpStream::connect_timeout(&target, LINK_CONNECT).map_err(failed)?;
     let wire = Wire::new(stream).map_err(failed)?;
-    let added = node.engine().call(move |e, _| e.add_remote(wire)).map_err(gnstor_gnor::node::NodeError::from)?;
+    let added =
+        node.transport().call(move |e, _| e.add_remote(wire)).map_err(gnstor_gnor::node::NodeError::from)?;
     added.map_err(failed)
 }
 

@@ -20,7 +20,9 @@ pub enum Error {
         cause: String,
     },
     /// The daemon did not answer in time: the process is stopped, or its machine cannot be reached any more.
-    #[error("the daemon at {endpoint} did not send {call} within {waited:?}: check that it runs and is not stopped")]
+    #[error(
+        "the daemon at {endpoint} did not send {call} within {waited:?}: check that it runs and is not stopped"
+    )]
     Silent {
         /// Address of the daemon.
         endpoint: String,

@@ -89,8 +89,16 @@ impl File {
         let device = client.node().device().alloc(size_of::<VolumeAbi>())?;
         device.write(0, abi.as_bytes())?;
         let granted = lease.is_some();
-        let lease = lease.filter(|_| rights == Rights::Write).map(|length| Lease::start(client, &info, length));
-        Ok(Self { client: Arc::clone(client), info, rights, granted, device: ManuallyDrop::new(device), lease })
+        let lease =
+            lease.filter(|_| rights == Rights::Write).map(|length| Lease::start(client, &info, length));
+        Ok(Self {
+            client: Arc::clone(client),
+            info,
+            rights,
+            granted,
+            device: ManuallyDrop::new(device),
+            lease,
+        })
     }
 
     /// The volume as it was when it was opened.
@@ -214,7 +222,13 @@ impl File {
     ///
     /// # Errors
     /// Device errors; I/O errors are the kernel's to report.
-    pub fn launch(&self, kernel: ClientKernel, shape: Shape, args: u64, deadline: Duration) -> Result<(), Error> {
+    pub fn launch(
+        &self,
+        kernel: ClientKernel,
+        shape: Shape,
+        args: u64,
+        deadline: Duration,
+    ) -> Result<(), Error> {
         Ok(self.client.node().launch(kernel, shape, args, deadline)?)
     }
 }
@@ -293,8 +307,11 @@ impl Drop for File {
         *count -= 1;
         if *count == 0 {
             open_files.remove(&self.info.name);
-            let request = grpc::ReleaseRequest { name: self.info.name.clone(), client_id: self.client.id.get().into() };
-            if let Err(e) = self.client.rpc.wait("the release of a lease", self.client.rpc.volumes().release(request)) {
+            let request =
+                grpc::ReleaseRequest { name: self.info.name.clone(), client_id: self.client.id.get().into() };
+            if let Err(e) =
+                self.client.rpc.wait("the release of a lease", self.client.rpc.volumes().release(request))
+            {
                 tracing::warn!("releasing {}: {e}", self.info.name);
             }
         }

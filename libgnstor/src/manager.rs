@@ -83,9 +83,11 @@ impl Manager {
     /// [`Error::Unreachable`], or the daemon's.
     pub fn connect(endpoint: &str, name: &str) -> Result<Self, Error> {
         let rpc = Rpc::connect(endpoint)?;
-        let registered = rpc.wait("a client id", rpc.fleet().register(grpc::RegisterRequest { name: name.into() }))?;
+        let registered =
+            rpc.wait("a client id", rpc.fleet().register(grpc::RegisterRequest { name: name.into() }))?;
         let raw = u16::try_from(registered.client_id).unwrap_or(0);
-        let id = ClientId::new(raw).ok_or_else(|| Error::Protocol(format!("client id {}", registered.client_id)))?;
+        let id = ClientId::new(raw)
+            .ok_or_else(|| Error::Protocol(format!("client id {}", registered.client_id)))?;
         Ok(Self { rpc: Arc::new(rpc), id })
     }
 
@@ -102,7 +104,10 @@ impl Manager {
             client_id: self.id.get().into(),
             labels: options.labels.clone().into_iter().collect(),
             request_id: Vec::new(),
-            limits: Some(grpc::Limits { max_iops: options.max_iops, max_bytes_per_s: options.max_bytes_per_s }),
+            limits: Some(grpc::Limits {
+                max_iops: options.max_iops,
+                max_bytes_per_s: options.max_bytes_per_s,
+            }),
         };
         Ok(self.rpc.wait("a new volume", self.rpc.volumes().create(request))?.into())
     }
@@ -132,8 +137,11 @@ impl Manager {
     /// # Errors
     /// The daemon's: there is none, or another client writes to it.
     pub fn delete(&self, name: &str) -> Result<(), Error> {
-        let request =
-            grpc::DeleteRequest { name: name.into(), client_id: self.id.get().into(), request_id: Vec::new() };
+        let request = grpc::DeleteRequest {
+            name: name.into(),
+            client_id: self.id.get().into(),
+            request_id: Vec::new(),
+        };
         self.rpc.wait("the end of a volume", self.rpc.volumes().delete(request))?;
         Ok(())
     }

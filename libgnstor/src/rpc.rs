@@ -70,7 +70,10 @@ impl Rpc {
             Err(status) if status.code() == Code::Cancelled && status.source().is_some() => {
                 Err(Error::Silent { endpoint: self.endpoint.clone(), call: call.into(), waited: self.limit })
             }
-            Err(status) if matches!(status.code(), Code::Unavailable | Code::Unknown) && status.source().is_some() => {
+            Err(status)
+                if matches!(status.code(), Code::Unavailable | Code::Unknown)
+                    && status.source().is_some() =>
+            {
                 Err(Error::Unreachable { endpoint: self.endpoint.clone(), cause: root_cause(&status) })
             }
             Err(status) => Err(Error::Daemon(status)),
@@ -98,7 +101,8 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         let rpc = Rpc::connect_for(&address, Duration::from_millis(200)).expect("the kernel accepts");
-        let error = rpc.wait("the list of volumes", rpc.volumes().list(grpc::ListRequest {})).expect_err("no answer");
+        let error =
+            rpc.wait("the list of volumes", rpc.volumes().list(grpc::ListRequest {})).expect_err("no answer");
         assert!(matches!(error, Error::Silent { .. }), "{error:?}");
         assert_eq!(error.errno(), 110);
         let sentence = error.to_string();

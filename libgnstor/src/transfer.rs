@@ -302,7 +302,8 @@ impl Transfers {
             .map(|raw| Item::read_from_bytes(raw).expect("the length matches"))
             .collect();
         self.tainted.set(ended.iter().any(|item| item.status & GN_TIMED_OUT != 0));
-        if let Some(Item { vba, status, dw0, dw1, .. }) = ended.iter().find(|item| item.status != 0).copied() {
+        if let Some(Item { vba, status, dw0, dw1, .. }) = ended.iter().find(|item| item.status != 0).copied()
+        {
             return Err(IoFailure { what: verb.name(), vba, status, dw0, dw1 }.into());
         }
         Ok(())

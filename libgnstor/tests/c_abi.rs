@@ -32,7 +32,12 @@ fn c_program_passes(library: &Path, link: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder for the program");
     let program = folder.path().join("c_abi");
     let mut compile = compiler("CC", "cc");
-    compile.args(["-std=c11"]).args(STRICT).arg("-I").arg(here().join("include")).arg(here().join("tests/c_abi.c"));
+    compile
+        .args(["-std=c11"])
+        .args(STRICT)
+        .arg("-I")
+        .arg(here().join("include"))
+        .arg(here().join("tests/c_abi.c"));
     compile.arg(library).args(link).arg("-o").arg(&program);
     succeeds(compile);
     let mut run = Command::new(&program);
@@ -57,7 +62,10 @@ fn the_header_is_c99_and_cpp() {
         (compiler("CXX", "c++"), "c++", "-std=c++11"),
         (compiler("CXX", "c++"), "c++", "-std=c++17"),
     ] {
-        compile.args(["-fsyntax-only", "-x", language, standard]).args(STRICT).arg(here().join("include/gnstor.h"));
+        compile
+            .args(["-fsyntax-only", "-x", language, standard])
+            .args(STRICT)
+            .arg(here().join("include/gnstor.h"));
         succeeds(compile);
     }
 }
@@ -66,7 +74,13 @@ fn the_header_is_c99_and_cpp() {
 fn the_example_kernels_compile_for_the_cpu() {
     for example in ["read_volume.cu", "read_async.cu"] {
         let mut compile = compiler("CXX", "c++");
-        compile.args(["-std=c++17", "-fsyntax-only", "-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function"]);
+        compile.args([
+            "-std=c++17",
+            "-fsyntax-only",
+            "-Wall",
+            "-Wno-unknown-pragmas",
+            "-Wno-unused-function",
+        ]);
         compile.args(["-DGN_SIMT_HOST", "-x", "c++"]);
         for folder in ["../fabric/simt", "../fabric/cuda", "../gnor/cuda", "include"] {
             compile.arg("-I").arg(here().join(folder));

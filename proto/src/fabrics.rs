@@ -37,7 +37,9 @@ pub mod property {
 }
 
 /// The command-specific bytes 40..64 of a Connect command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct ConnectFields {
     /// Record format, 0.
@@ -58,7 +60,9 @@ pub struct ConnectFields {
 const _: () = assert!(size_of::<ConnectFields>() == 24 && offset_of!(ConnectFields, kato_ms) == 8);
 
 /// The command-specific bytes 40..64 of a property command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct PropertyFields {
     /// Bits 2:0: 0 = four bytes, 1 = eight bytes.
@@ -207,7 +211,9 @@ pub fn fctype_of(sqe: &Sqe) -> u8 {
 }
 
 /// Private data of an RDMA connection request (NVMe RDMA transport, 32 bytes).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct CmRequest {
     /// Record format, 0.
@@ -243,7 +249,12 @@ mod tests {
 
     #[test]
     fn golden_connect_command() {
-        let fields = ConnectFields { qid: 3.into(), sqsize_z: 63.into(), kato_ms: 15_000.into(), ..Default::default() };
+        let fields = ConnectFields {
+            qid: 3.into(),
+            sqsize_z: 63.into(),
+            kato_ms: 15_000.into(),
+            ..Default::default()
+        };
         let sqe = command(fctype::CONNECT, &fields);
         let bytes = sqe.as_bytes();
         assert_eq!((bytes[0], bytes[1], bytes[4]), (0x7F, 0x40, 0x01));

@@ -9,7 +9,9 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// A scatter-gather descriptor, keyed data block form (base specification, SGL Keyed Data Block).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct KeyedSgl {
     /// Address in the memory of the sender of the command.
@@ -21,8 +23,9 @@ pub struct KeyedSgl {
     /// Descriptor type (high nibble) and subtype (low nibble).
     pub kind: u8,
 }
-const _: () =
-    assert!(size_of::<KeyedSgl>() == 16 && offset_of!(KeyedSgl, key) == 11 && offset_of!(KeyedSgl, kind) == 15);
+const _: () = assert!(
+    size_of::<KeyedSgl>() == 16 && offset_of!(KeyedSgl, key) == 11 && offset_of!(KeyedSgl, kind) == 15
+);
 
 impl KeyedSgl {
     /// Type 4h, subtype 0: keyed data block by address.
@@ -44,7 +47,9 @@ impl KeyedSgl {
 }
 
 /// A submission queue entry. On fabrics it is the command capsule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct Sqe {
     /// Opcode; see [`admin`], [`io`] and [`crate::fabrics::OPCODE`].
@@ -80,7 +85,8 @@ pub struct Sqe {
 pub const SQE_BYTES: usize = 64;
 const _: () = assert!(size_of::<Sqe>() == SQE_BYTES);
 const _: () = assert!(offset_of!(Sqe, cid) == 2 && offset_of!(Sqe, nsid) == 4 && offset_of!(Sqe, cdw2) == 8);
-const _: () = assert!(offset_of!(Sqe, mptr) == 16 && offset_of!(Sqe, dptr) == 24 && offset_of!(Sqe, cdw10) == 40);
+const _: () =
+    assert!(offset_of!(Sqe, mptr) == 16 && offset_of!(Sqe, dptr) == 24 && offset_of!(Sqe, cdw10) == 40);
 const _: () = assert!(offset_of!(Sqe, cdw12) == 48 && offset_of!(Sqe, cdw14) == 56);
 
 /// PSDT = 01b: an SGL is used; mandatory on fabrics.
@@ -144,7 +150,9 @@ fn join(low: U32, high: U32) -> u64 {
 }
 
 /// A completion queue entry. On fabrics it is the response capsule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct Cqe {
     /// DW0: command specific; for a refused read or write [`crate::status::Detail`].
@@ -162,7 +170,8 @@ pub struct Cqe {
 }
 /// Bytes of a completion entry.
 pub const CQE_BYTES: usize = 16;
-const _: () = assert!(size_of::<Cqe>() == CQE_BYTES && offset_of!(Cqe, sqhd) == 8 && offset_of!(Cqe, status) == 14);
+const _: () =
+    assert!(size_of::<Cqe>() == CQE_BYTES && offset_of!(Cqe, sqhd) == 8 && offset_of!(Cqe, status) == 14);
 
 impl Cqe {
     /// The status without the phase bit, as tools print it (SCT in 10:8, SC in 7:0, DNR in 14).
@@ -296,9 +305,11 @@ mod tests {
 
     #[test]
     fn golden_read_capsule() {
-        let mut sqe = Sqe { opcode: io::READ, flags: FLAGS_SGL, cid: 0x0102.into(), nsid: 1.into(), ..Sqe::default() };
+        let mut sqe =
+            Sqe { opcode: io::READ, flags: FLAGS_SGL, cid: 0x0102.into(), nsid: 1.into(), ..Sqe::default() };
         sqe.dptr = KeyedSgl::keyed(0x1122_3344_5566_7788, 0x2000, 0xAABB_CCDD);
-        let address = Address { vid: Vid::new(0x0B0A).unwrap(), client: ClientId::new(0x0D0C).unwrap(), vba: 0x100 };
+        let address =
+            Address { vid: Vid::new(0x0B0A).unwrap(), client: ClientId::new(0x0D0C).unwrap(), vba: 0x100 };
         ReadWrite {
             slba: Slba::pack(address),
             blocks: 2,

@@ -168,7 +168,8 @@ impl FleetMap {
     /// As [`Self::new`].
     #[expect(clippy::cast_possible_truncation, reason = "the count is checked by `new`; domains wrap")]
     pub fn equal(count: usize, groups: u32, seed: u64, term: u64) -> Result<Self, MapError> {
-        let ssd = |id: usize| MapSsd { id: id as u16, state: SsdState::In, domain: id as u8, weight: 1 << 16 };
+        let ssd =
+            |id: usize| MapSsd { id: id as u16, state: SsdState::In, domain: id as u8, weight: 1 << 16 };
         Self::new((0..count.min(MAX_SSDS + 1)).map(ssd).collect(), groups, seed, term)
     }
 
@@ -219,9 +220,9 @@ impl FleetMap {
     pub fn row(&self, group: u32) -> impl Iterator<Item = Option<Member>> + '_ {
         let width = usize::from(self.width);
         let at = group as usize * width;
-        self.places[at..at + width]
-            .iter()
-            .map(|&place| (place != NO_SSD).then_some(Member { ssd: place & !FILLING, filling: place & FILLING != 0 }))
+        self.places[at..at + width].iter().map(|&place| {
+            (place != NO_SSD).then_some(Member { ssd: place & !FILLING, filling: place & FILLING != 0 })
+        })
     }
 
     /// The SSDs that hold a block of a volume with `replicas` replicas, in order.
@@ -252,7 +253,8 @@ impl FleetMap {
             {
                 continue;
             }
-            let straw = straw2(mix64(self.seed ^ mix64(u64::from(group) << 16 | u64::from(ssd.id))), ssd.weight);
+            let straw =
+                straw2(mix64(self.seed ^ mix64(u64::from(group) << 16 | u64::from(ssd.id))), ssd.weight);
             if best.is_none_or(|(shortest, _)| straw < shortest) {
                 best = Some((straw, index));
             }
@@ -328,7 +330,8 @@ impl FleetMap {
             let weight = u32::from_le_bytes([raw[4], raw[5], raw[6], raw[7]]);
             ssds.push(MapSsd { id: u16::from_le_bytes([raw[0], raw[1]]), state, domain: raw[3], weight });
         }
-        let places: Vec<u16> = bytes[ssds_end..].chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
+        let places: Vec<u16> =
+            bytes[ssds_end..].chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
         for group in places.chunks_exact(width.max(1)) {
             for (i, &place) in group.iter().enumerate() {
                 let index = place & !FILLING;
@@ -468,7 +471,8 @@ mod tests {
     #[test]
     fn golden_groups() {
         let vid = Vid::new(3).unwrap();
-        let groups: Vec<u32> = [0u32, 15, 16, 1 << 20].iter().map(|&vba| group_of(vid, vba, 4, 42, 65_536)).collect();
+        let groups: Vec<u32> =
+            [0u32, 15, 16, 1 << 20].iter().map(|&vba| group_of(vid, vba, 4, 42, 65_536)).collect();
         assert_eq!(groups[0], groups[1], "a chunk stays together");
         assert_eq!(groups, GOLDEN);
     }

@@ -121,8 +121,11 @@ mod tests {
 
     #[test]
     fn the_order_of_the_fields_is_normative() {
-        let address =
-            Address { vid: Vid::new(0x1234).unwrap(), client: ClientId::new(0x5678).unwrap(), vba: 0x9ABC_DEF0 };
+        let address = Address {
+            vid: Vid::new(0x1234).unwrap(),
+            client: ClientId::new(0x5678).unwrap(),
+            vba: 0x9ABC_DEF0,
+        };
         assert_eq!(Slba::pack(address).0, 0x1234_5678_9ABC_DEF0);
     }
 

@@ -236,14 +236,22 @@ mod tests {
 
     #[test]
     fn retryable_refusals_do_not_set_dnr() {
-        for refusal in
-            [Refusal::LeaseExpired, Refusal::StaleMap, Refusal::NotHereYet, Refusal::AskTheFirst, Refusal::NotReady]
-        {
+        for refusal in [
+            Refusal::LeaseExpired,
+            Refusal::StaleMap,
+            Refusal::NotHereYet,
+            Refusal::AskTheFirst,
+            Refusal::NotReady,
+        ] {
             assert!(!refusal.status().do_not_retry(), "{refusal:?}");
         }
-        for refusal in
-            [Refusal::UnknownVolume, Refusal::NotAReader, Refusal::ReadOnly, Refusal::OutOfRange, Refusal::WrongTarget]
-        {
+        for refusal in [
+            Refusal::UnknownVolume,
+            Refusal::NotAReader,
+            Refusal::ReadOnly,
+            Refusal::OutOfRange,
+            Refusal::WrongTarget,
+        ] {
             assert!(refusal.status().do_not_retry(), "{refusal:?}");
         }
     }

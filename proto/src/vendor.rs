@@ -139,8 +139,10 @@ pub struct RawEntry {
 pub const ENTRY_BYTES: usize = 4096;
 const _: () = assert!(size_of::<RawEntry>() == ENTRY_BYTES);
 const _: () = assert!(offset_of!(RawEntry, capacity_blocks) == 32 && offset_of!(RawEntry, state) == 56);
-const _: () = assert!(offset_of!(RawEntry, max_bytes_per_s) == 2312 && offset_of!(RawEntry, max_iops) == 2320);
-const _: () = assert!(offset_of!(RawEntry, request_ids) == 72 && offset_of!(RawEntry, crc) == ENTRY_BYTES - 4);
+const _: () =
+    assert!(offset_of!(RawEntry, max_bytes_per_s) == 2312 && offset_of!(RawEntry, max_iops) == 2320);
+const _: () =
+    assert!(offset_of!(RawEntry, request_ids) == 72 && offset_of!(RawEntry, crc) == ENTRY_BYTES - 4);
 
 impl RawEntry {
     /// Magic of an entry.
@@ -226,7 +228,8 @@ pub struct RawTombstone {
 }
 /// Bytes of a tombstone.
 pub const TOMBSTONE_BYTES: usize = 192;
-const _: () = assert!(size_of::<RawTombstone>() == TOMBSTONE_BYTES && offset_of!(RawTombstone, request_ids) == 32);
+const _: () =
+    assert!(size_of::<RawTombstone>() == TOMBSTONE_BYTES && offset_of!(RawTombstone, request_ids) == 32);
 /// How long an SSD remembers a volume that is gone.
 pub const TOMBSTONE_HOURS: u64 = 24;
 
@@ -266,7 +269,10 @@ impl VolumeEntry {
     ///
     /// # Panics
     /// If a field exceeds its limit; the limits are those that [`Self::decode`] checks.
-    #[expect(clippy::cast_possible_truncation, reason = "lengths are bounded by the array sizes checked before")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "lengths are bounded by the array sizes checked before"
+    )]
     pub fn encode(&self) -> alloc::boxed::Box<RawEntry> {
         let mut raw = alloc::boxed::Box::new(RawEntry::new_zeroed());
         raw.magic = RawEntry::MAGIC;

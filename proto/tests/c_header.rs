@@ -4,7 +4,9 @@
 
 use core::mem::{offset_of, size_of};
 use gnstor_proto::checksum::block_sum;
-use gnstor_proto::fabrics::{self, CmRequest, ConnectData, ConnectFields, PropertyFields, cm_reject, fctype, property};
+use gnstor_proto::fabrics::{
+    self, CmRequest, ConnectData, ConnectFields, PropertyFields, cm_reject, fctype, property,
+};
 use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe, admin, cns, io};
 use gnstor_proto::placement::{self, FleetMap, SsdState, group_of, mix64};
 use gnstor_proto::slba::{Address, ClientId, Slba, Vid};
@@ -61,7 +63,12 @@ fn layouts(t: &mut Table) {
         [opcode, flags, cid, nsid, cdw2, cdw3, mptr, dptr, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15]
     );
     layout!(t, Cqe, "gnp_cqe", [dw0, dw1, sqhd, sqid, cid, status]);
-    layout!(t, ConnectFields, "gnp_connect_fields", [recfmt, qid, sqsize_z, cattr, reserved, kato_ms, reserved2]);
+    layout!(
+        t,
+        ConnectFields,
+        "gnp_connect_fields",
+        [recfmt, qid, sqsize_z, cattr, reserved, kato_ms, reserved2]
+    );
     layout!(t, PropertyFields, "gnp_property_fields", [attrib, reserved, offset, value, reserved2]);
     layout!(t, ConnectData, "gnp_connect_data", [host_id, cntlid, reserved, subnqn, hostnqn, reserved2]);
     layout!(t, CmRequest, "gnp_cm_request", [recfmt, qid, hrqsize, hsqsize_z, cntlid, reserved]);
@@ -220,7 +227,9 @@ fn computed(t: &mut Table) {
         t.value(&format!("gnp_mix64({x}u)"), mix64(x));
     }
     for vba in [0, 15, 16, 1 << 20, u32::MAX] {
-        for (vid, shift, factor, groups) in [(3, 4, 42, 65_536), (0xFFFE, 0, u64::MAX, 1), (7, 12, 0xF00D, 1 << 24)] {
+        for (vid, shift, factor, groups) in
+            [(3, 4, 42, 65_536), (0xFFFE, 0, u64::MAX, 1), (7, 12, 0xF00D, 1 << 24)]
+        {
             let group = group_of(Vid::new(vid).unwrap(), vba, shift, factor, groups);
             t.value(&format!("gnp_group_of({vid}, {vba}u, {shift}, {factor}u, {groups})"), group);
         }
@@ -236,10 +245,8 @@ fn golden_bytes(t: &mut Table) {
         let block: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
         t.value(&format!("sum_of({multiplier}u, {addend}u)"), block_sum(&block));
     }
-    t.program +=
-        "  gnp_sqe sqe;\n  memset(&sqe, 0, sizeof sqe);\n  sqe.opcode = GNP_IO_READ;\n  sqe.flags = GNP_FLAGS_SGL;\n";
-    t.program +=
-        "  sqe.cid = 0x0102;\n  sqe.cdw3 = 9;\n  sqe.dptr = gnp_sgl_make(0x1122334455667788u, 0x2345, 0xAABBCCDDu);\n";
+    t.program += "  gnp_sqe sqe;\n  memset(&sqe, 0, sizeof sqe);\n  sqe.opcode = GNP_IO_READ;\n  sqe.flags = GNP_FLAGS_SGL;\n";
+    t.program += "  sqe.cid = 0x0102;\n  sqe.cdw3 = 9;\n  sqe.dptr = gnp_sgl_make(0x1122334455667788u, 0x2345, 0xAABBCCDDu);\n";
     t.program += "  sqe.cdw10 = 0x100;\n  sqe.cdw15 = 0xDEADBEEFu;\n";
     let sqe = Sqe {
         opcode: io::READ,
@@ -265,8 +272,7 @@ fn map(t: &mut Table) {
     let bytes = map.encode();
     let list = bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
     t.program += &format!("  static const unsigned char encoded[] = {{{list}}};\n");
-    t.program +=
-        "  gnp_map_header header;\n  gnp_map_ssd ssd;\n  gnp_u16 place;\n  memcpy(&header, encoded, sizeof header);\n";
+    t.program += "  gnp_map_header header;\n  gnp_map_ssd ssd;\n  gnp_u16 place;\n  memcpy(&header, encoded, sizeof header);\n";
     t.program += "  memcpy(&ssd, encoded + sizeof header + sizeof ssd, sizeof ssd);\n";
     t.program += "  memcpy(&place, encoded + sizeof header + header.ssds * sizeof ssd, sizeof place);\n";
     t.value("memcmp(header.magic, \"GNFM\", 4)", 0u8);
@@ -328,14 +334,28 @@ fn header_agrees(compiler: &str, language: &str, standard: &str) {
     std::fs::write(&source, format!("{PRELUDE}{}  return 0;\n}}\n", table.program)).unwrap();
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     let compiled = Command::new(compiler)
-        .args(["-x", language, standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wno-unused-function", "-I"])
+        .args([
+            "-x",
+            language,
+            standard,
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-pedantic",
+            "-Wno-unused-function",
+            "-I",
+        ])
         .arg(include)
         .arg(&source)
         .arg("-o")
         .arg(&program)
         .output()
         .unwrap_or_else(|e| panic!("this test needs a C and a C++ compiler; {compiler}: {e}"));
-    assert!(compiled.status.success(), "{compiler} {standard}: {}", String::from_utf8_lossy(&compiled.stderr));
+    assert!(
+        compiled.status.success(),
+        "{compiler} {standard}: {}",
+        String::from_utf8_lossy(&compiled.stderr)
+    );
     let ran = Command::new(&program).output().unwrap();
     assert!(ran.status.success());
     let printed = String::from_utf8(ran.stdout).unwrap();

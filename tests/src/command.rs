@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The `gnstor` command as a person runs it: processes that are waited for with deadlines and killed when a test gives up.
 #![expect(clippy::disallowed_methods, reason = "processes are waited for in real time")]
-#![expect(clippy::missing_panics_doc, reason = "these are parts of tests: they panic when something is wrong")]
+#![expect(
+    clippy::missing_panics_doc,
+    reason = "these are parts of tests: they panic when something is wrong"
+)]
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
@@ -102,7 +105,8 @@ pub fn run_for(mut command: Command, limit: Duration) -> Ended {
     let stdout = collect(Box::new(child.0.stdout.take().expect("piped")));
     let stderr = collect(Box::new(child.0.stderr.take().expect("piped")));
     let code = wait(&mut child, limit).unwrap_or_else(|| panic!("{command:?} did not end within {limit:?}"));
-    let text = |t: std::thread::JoinHandle<std::io::Result<String>>| t.join().expect("no panic").expect("text");
+    let text =
+        |t: std::thread::JoinHandle<std::io::Result<String>>| t.join().expect("no panic").expect("text");
     Ended { code, stdout: text(stdout), stderr: text(stderr) }
 }
 
@@ -256,7 +260,8 @@ impl Up {
 
     /// Starts an array of SSDs that these arguments say all of.
     pub fn start_as(args: &[&str]) -> Self {
-        let running = Running::start(&[&["up", "--json", "--listen", "127.0.0.1:0", "--groups", "256"], args].concat());
+        let running =
+            Running::start(&[&["up", "--json", "--listen", "127.0.0.1:0", "--groups", "256"], args].concat());
         let serving = running.object();
         let daemon = serving["daemon"].as_str().expect("an address").to_owned();
         Self { running, daemon, serving }

@@ -19,8 +19,8 @@ use gnstor_array::power::Threads;
 use gnstor_array::{Array, ArrayConfig, Ssds};
 use gnstor_fabric::link::LinkConfig;
 use libgnstor::{
-    Choice, Client, ConnectOptions, CreateOptions, Device, EngineHandle, Error, Fabric, IoFailure, Node, Residency,
-    VolumeInfo,
+    Choice, Client, ConnectOptions, CreateOptions, Device, Error, Fabric, IoFailure, Node, Residency,
+    TransportHandle, VolumeInfo,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -40,7 +40,10 @@ pub const IO_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Panics
 /// When `body` has not ended within `limit`.
-#[expect(clippy::disallowed_methods, reason = "the body needs a thread of its own, so that it can be given up")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the body needs a thread of its own, so that it can be given up"
+)]
 pub fn within<R: Send + 'static>(limit: Duration, body: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, ended) = mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -93,7 +96,7 @@ pub fn small_array(ssds: u16) -> Array {
 ///
 /// # Panics
 /// When it cannot be made.
-pub fn node(engine: EngineHandle) -> Arc<Node> {
+pub fn node(engine: TransportHandle) -> Arc<Node> {
     let device = Device::open(Choice::Host).expect("the host device is always there");
     Arc::new(Node::new(engine, &device, Residency::TwoKernels).expect("a node starts"))
 }

@@ -6,8 +6,8 @@ use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::soft::{SoftMr, SoftQp};
 use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode};
-use gnstor_fabric::runtime::EngineHandle;
-use gnstor_fabric::transport::{ConnId, HalfId, Port};
+use gnstor_fabric::runtime::TransportHandle;
+use gnstor_fabric::transport::{ConnId, ExecutorId, Port};
 use gnstor_proto::fabrics::{self, CmRequest, ConnectData, ConnectFields, Identity, fctype};
 use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe};
 use gnstor_proto::status::Status;
@@ -36,8 +36,8 @@ static NEXT_QPN: AtomicU32 = AtomicU32::new(0x80_0000);
 /// A queue pair.
 #[derive(Debug)]
 pub struct RawQueue {
-    engine: EngineHandle,
-    half: HalfId,
+    engine: TransportHandle,
+    executor: ExecutorId,
     conn: ConnId,
     qpn: u32,
     key: u32,
@@ -55,7 +55,12 @@ impl RawQueue {
     ///
     /// # Panics
     /// Without memory or an engine.
-    pub fn open(engine: &EngineHandle, half: HalfId, port: Port, qid: u16) -> Result<Self, ChannelError> {
+    pub fn open(
+        engine: &TransportHandle,
+        executor: ExecutorId,
+        port: Port,
+        qid: u16,
+    ) -> Result<Self, ChannelError> {
         let memory = HostRegion::alloc(MEMORY).expect("memory for a queue");
         let qpn = NEXT_QPN.fetch_add(1, Ordering::Relaxed);
         let key = qpn << 8 | 1;
@@ -75,20 +80,34 @@ impl RawQueue {
         };
         let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
         let mr = SoftMr { memory: Arc::clone(&memory), range: (0, MEMORY as u64), key, access, pd: qpn };
-        let request = CmRequest { qid: qid.into(), hrqsize: 16.into(), hsqsize_z: 15.into(), ..CmRequest::default() };
+        let request =
+            CmRequest { qid: qid.into(), hrqsize: 16.into(), hsqsize_z: 15.into(), ..CmRequest::default() };
         let (reply, answer) = mpsc::channel();
         let conn = engine.call(move |e, now| {
-            let soft = e.soft(half).expect("an executor for host queues");
+            let soft = e.soft(executor).expect("an executor for host queues");
             soft.create_qp(qp);
             soft.register(mr);
-            e.connect(now, half, qpn, port, &request, reply)
+            e.connect(now, executor, qpn, port, &request, reply)
         });
         let conn = conn.expect("the engine runs");
-        let mut queue = Self { engine: engine.clone(), half, conn, qpn, key, memory, sent: 0, posted: 0, consumed: 0 };
+        let mut queue = Self {
+            engine: engine.clone(),
+            executor,
+            conn,
+            qpn,
+            key,
+            memory,
+            sent: 0,
+            posted: 0,
+            consumed: 0,
+        };
         match answer.recv_timeout(Duration::from_secs(5)) {
             Ok(Ok(())) => {}
             Ok(Err(reason)) => {
-                return Err(ChannelError::Refused { peer: "the SSD".into(), cause: format!("reason {reason}") });
+                return Err(ChannelError::Refused {
+                    peer: "the SSD".into(),
+                    cause: format!("reason {reason}"),
+                });
             }
             Err(_) => return Err(timeout(Duration::from_secs(5))),
         }
@@ -182,7 +201,7 @@ impl RawQueue {
         self.memory.write(SQ + block * 64, ctrl.as_bytes());
         self.memory.write(SQ + block * 64 + 16, data.as_bytes());
         self.sent = index.wrapping_add(1);
-        // Pairs with the soft half's acquire of the doorbell record and of the doorbell.
+        // Pairs with the soft executor's acquire of the doorbell record and of the doorbell.
         self.memory.word32(DBR + 4).store(u32::from(self.sent).to_be(), Ordering::Release);
         let doorbell = u64::read_from_bytes(&mlx5::doorbell_value(self.sent, self.qpn)).expect("eight bytes");
         self.memory.words64(UAR + mlx5::UAR_DB0, 1)[0].store(doorbell, Ordering::Release);
@@ -190,7 +209,7 @@ impl RawQueue {
 
     fn poll(&mut self) -> Option<Cqe64> {
         let at = CQ + u64::from(self.consumed & ((1 << CQ_LOG) - 1)) * 64;
-        let last = self.memory.word32(at + 60).load(Ordering::Acquire); // pairs with the soft half's release
+        let last = self.memory.word32(at + 60).load(Ordering::Acquire); // pairs with the soft executor's release
         if !Cqe64::is_valid(last.as_bytes()[3], self.consumed, CQ_LOG) {
             return None;
         }
@@ -207,10 +226,10 @@ fn timeout(after: Duration) -> ChannelError {
 
 impl Drop for RawQueue {
     fn drop(&mut self) {
-        let (half, conn, qpn, key) = (self.half, self.conn, self.qpn, self.key);
+        let (executor, conn, qpn, key) = (self.executor, self.conn, self.qpn, self.key);
         self.engine.cast(move |engine, now| {
             engine.close(now, conn);
-            if let Some(soft) = engine.soft(half) {
+            if let Some(soft) = engine.soft(executor) {
                 soft.destroy_qp(qpn);
                 soft.deregister(key);
             }

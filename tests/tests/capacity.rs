@@ -25,7 +25,8 @@ fn create(client: &Client, name: &str, capacity_bytes: u64, replicas: u32) -> Re
 /// The largest volume that the daemon says would fit.
 fn largest(client: &Client, replicas: u32) -> u64 {
     let refused = create(client, "too-large", 1 << 40, replicas).expect_err("1 TiB does not fit");
-    let size = refused.split_once("at most ").and_then(|(_, rest)| rest.split_once(" bytes")).expect("a size");
+    let size =
+        refused.split_once("at most ").and_then(|(_, rest)| rest.split_once(" bytes")).expect("a size");
     size.0.parse().expect("bytes")
 }
 
@@ -35,7 +36,8 @@ fn fill(client: &Arc<Client>, name: &str, bytes: u64) {
     let mut at = 0;
     while at < bytes {
         let part = data.len().min(usize::try_from(bytes - at).expect("a part"));
-        file.write_at(at, &data[..part]).unwrap_or_else(|e| panic!("{name}: {part} bytes at {at} of {bytes}: {e}"));
+        file.write_at(at, &data[..part])
+            .unwrap_or_else(|e| panic!("{name}: {part} bytes at {at} of {bytes}: {e}"));
         at += part as u64;
     }
     file.flush().expect("a flush");
@@ -46,13 +48,16 @@ fn volumes_that_fill_an_array_are_written_to_their_last_block() {
     within(LIMIT, || {
         for (ssds, replicas) in [(1, 1), (2, 1), (3, 2), (4, 1), (5, 3)] {
             let array = array(ssds);
-            let node = node(array.engine());
+            let node = node(array.transport());
             let writer = client(&array, &node, "writer");
             let all = u64::from(ssds) * SSD_BYTES / u64::from(replicas);
             let first = largest(&writer, replicas) / 2 / 4096 * 4096;
             create(&writer, "first", first, replicas).unwrap();
             let second = largest(&writer, replicas);
-            assert!(first + second > all * 8 / 10, "{ssds} SSDs, {replicas} replicas: {first} + {second} of {all}");
+            assert!(
+                first + second > all * 8 / 10,
+                "{ssds} SSDs, {replicas} replicas: {first} + {second} of {all}"
+            );
             create(&writer, "second", second + 4096, replicas).expect_err("one block more does not fit");
             create(&writer, "second", second, replicas).unwrap();
             fill(&writer, "first", first);

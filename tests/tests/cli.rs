@@ -23,7 +23,8 @@ fn the_demo_walks_the_whole_way_and_says_so_in_json() {
     within(BUILD_LIMIT, || {
         let folder = folder();
         let input = file(&folder, "input", &pattern(1, 300_001));
-        let report = gnstor(&["demo", "--device", "host", "--preset", "null", "--json", "--input", &input]).json();
+        let report =
+            gnstor(&["demo", "--device", "host", "--preset", "null", "--json", "--input", &input]).json();
         assert_eq!(report["device"], "host");
         assert_eq!(report["ssds"], 4);
         assert_eq!(report["ios"], 74);
@@ -47,7 +48,9 @@ fn the_demo_for_a_person_names_what_was_emulated_and_which_rules_refused() {
         let input = file(&folder, "input", &pattern(1, 5000));
         let demo = gnstor(&["demo", "--device", "host", "--ssd-size", "64MiB", "--input", &input]);
         assert_eq!(demo.code, 0, "{}", demo.stderr);
-        for word in ["verified", "throughput", "p99", "late", "4182h", "4286h", "access: writer", "emulated", "HCA"] {
+        for word in
+            ["verified", "throughput", "p99", "late", "4182h", "4286h", "access: writer", "emulated", "HCA"]
+        {
             assert!(demo.stdout.contains(word), "'{word}' is missing in: {}", demo.stdout);
         }
     });
@@ -69,10 +72,15 @@ fn the_demo_refuses_what_cannot_be_in_a_sentence() {
         demo(&["--input", &small, "--preset", "floppy"]).failed(&["'floppy'", "gnstor-980pro", "null"]);
         demo(&["--input", &small, "--ssds", "0"]).failed(&["1 to 64 SSDs"]);
         demo(&["--input", &small, "--ssds", "65"]).failed(&["1 to 64 SSDs"]);
-        demo(&["--input", &small, "--ssds", "2", "--replicas", "3"]).failed(&["3 replicas", "the array has 2"]);
+        demo(&["--input", &small, "--ssds", "2", "--replicas", "3"])
+            .failed(&["3 replicas", "the array has 2"]);
         demo(&["--input", &small, "--threads", "100"]).failed(&["multiple of 32"]);
         demo(&["--input", &small, "--ssd-size", "0"]).failed(&[]);
-        demo(&["--input", &big, "--ssd-size", "4MiB", "--ssds", "2"]).failed(&["6.0 MiB", "do not fit", "--ssd-size"]);
+        demo(&["--input", &big, "--ssd-size", "4MiB", "--ssds", "2"]).failed(&[
+            "6.0 MiB",
+            "do not fit",
+            "--ssd-size",
+        ]);
         demo(&["--input", &small, "--ssd-size", "3 parsec"]).not_understood(&["parsec"]);
         demo(&["--input", &small, "--blocks", "0"]).not_understood(&["--blocks"]);
     });
@@ -91,9 +99,14 @@ fn without_a_gpu_the_demo_for_cuda_says_why_it_cannot_run() {
         let folder = folder();
         let input = file(&folder, "input", &pattern(1, 5000));
         gnstor(&["demo", "--device", "cuda", "--input", &input]).failed(&["CUDA"]);
-        let auto = gnstor(&["demo", "--device", "auto", "--preset", "null", "--json", "--input", &input]).json();
+        let auto =
+            gnstor(&["demo", "--device", "auto", "--preset", "null", "--json", "--input", &input]).json();
         assert_eq!(auto["device"], "host");
-        assert!(auto["device_why"].as_str().is_some_and(|why| why.contains("CUDA")), "{}", auto["device_why"]);
+        assert!(
+            auto["device_why"].as_str().is_some_and(|why| why.contains("CUDA")),
+            "{}",
+            auto["device_why"]
+        );
     });
 }
 
@@ -105,7 +118,8 @@ fn volumes_are_created_listed_shown_and_deleted() {
         assert_eq!(up.volume(&["list", "--json"]).json(), serde_json::json!([]));
         let none = up.volume(&["list"]);
         assert!(none.code == 0 && none.stdout.contains("no volumes"), "{}", none.stdout);
-        let made = up.volume(&["create", "corpus", "--size", "1MiB", "--label", "kind=text", "--json"]).json();
+        let made =
+            up.volume(&["create", "corpus", "--size", "1MiB", "--label", "kind=text", "--json"]).json();
         assert_eq!((&made["name"], &made["capacity_bytes"]), (&"corpus".into(), &(1 << 20).into()));
         assert_eq!((&made["replicas"], &made["labels"]["kind"]), (&2.into(), &"text".into()));
         assert_eq!(up.volume(&["show", "corpus", "--json"]).json()["vid"], made["vid"]);
@@ -114,7 +128,8 @@ fn volumes_are_created_listed_shown_and_deleted() {
         let other = up.volume(&["create", "other", "--size", "8192", "--replicas", "3", "--chunk", "4KiB"]);
         assert_eq!(other.code, 0, "{}", other.stderr);
         let all = up.volume(&["list", "--json"]).json();
-        let names: Vec<_> = all.as_array().expect("a list").iter().map(|v| v["name"].as_str().unwrap()).collect();
+        let names: Vec<_> =
+            all.as_array().expect("a list").iter().map(|v| v["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["corpus", "other"]);
         assert_eq!(up.volume(&["delete", "corpus", "--json"]).json()["deleted"], "corpus");
         up.volume(&["show", "corpus"]).failed(&["no volume \"corpus\""]);
@@ -124,7 +139,8 @@ fn volumes_are_created_listed_shown_and_deleted() {
         up.volume(&["create", "v", "--size", "0"]).failed(&["capacity of 0 bytes"]);
         up.volume(&["create", "v", "--size", "5000"]).failed(&["whole blocks"]);
         up.volume(&["create", "v", "--size", "1TiB"]).failed(&["does not fit"]);
-        up.volume(&["create", "v", "--size", "1MiB", "--replicas", "4"]).failed(&["4 replicas", "the array has 3"]);
+        up.volume(&["create", "v", "--size", "1MiB", "--replicas", "4"])
+            .failed(&["4 replicas", "the array has 3"]);
         up.volume(&["create", "v", "--size", "1MiB", "--chunk", "5000"]).failed(&["chunk of 5000"]);
         up.volume(&["create", "v", "--size", "1MiB", "--chunk", "8GiB"]).failed(&["chunk"]);
         up.volume(&["create", "v", "--size", "1MiB", "--label", "oops"]).failed(&["'oops'", "KEY=VALUE"]);
@@ -176,13 +192,18 @@ fn files_come_back_from_a_volume_as_they_went_in() {
         let new = folder.path().join("new");
         std::os::unix::fs::symlink("new", folder.path().join("ahead")).unwrap();
         up.cp(&["gn://v1", folder.path().join("ahead").to_str().unwrap()]).worked();
-        assert_eq!(std::fs::read(&new).unwrap(), pattern(1, 1), "a link to what was not there was not followed");
+        assert_eq!(
+            std::fs::read(&new).unwrap(),
+            pattern(1, 1),
+            "a link to what was not there was not followed"
+        );
         up.cp(&[&file(&folder, "words", b"read me"), "gn://words"]).worked();
         let piped = up.cp(&["gn://words", "/dev/stdout"]);
         assert!(piped.code == 0 && piped.stdout == "read me" && piped.stderr.contains("sha256"), "{piped:?}");
         up.cp(&["gn://v1", "/dev/null"]).worked();
         assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
-        let left = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let left =
+            std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
         assert!(left.into_iter().all(|name| !name.contains("partial")), "a partial file is left");
         up.end("-INT");
     });
@@ -216,7 +237,8 @@ fn a_copy_that_cannot_be_says_why_and_leaves_nothing() {
         assert_eq!(names.as_array().map(Vec::len), Some(1), "a refused copy left a volume: {names}");
         let daemon = up.daemon.clone();
         up.end("-TERM");
-        gnstor(&["cp", "--device", "host", "--array", &daemon, &data, "gn://v"]).failed(&["cannot reach", &daemon]);
+        gnstor(&["cp", "--device", "host", "--array", &daemon, &data, "gn://v"])
+            .failed(&["cannot reach", &daemon]);
         gnstor(&["volume", "list", "--array", &daemon]).failed(&["cannot reach", &daemon]);
     });
 }
@@ -237,14 +259,16 @@ fn an_array_that_cannot_start_says_why() {
         let small = ["--preset", "null", "--ssd-size", "64MiB", "--groups", "256"];
         let up = |extra: &[&str]| gnstor(&[&["up"], &small[2..], extra].concat());
         up(&["--listen", &format!("127.0.0.1:{port}")]).failed(&[&format!("127.0.0.1:{port}"), "in use"]);
-        up(&["--listen", &format!("127.0.0.1:{}", port - 1)]).failed(&[&format!("127.0.0.1:{port}"), "in use"]);
+        up(&["--listen", &format!("127.0.0.1:{}", port - 1)])
+            .failed(&[&format!("127.0.0.1:{port}"), "in use"]);
         up(&["--listen", "127.0.0.1:65535"]).failed(&["65535"]);
         let free = ["--listen", "127.0.0.1:0"];
         up(&[&free[..], &["--preset", "floppy"]].concat()).failed(&["'floppy'", "null"]);
         up(&[&free[..], &["--data", "/dev/null"]].concat()).failed(&["/dev/null"]);
         up(&[&free[..], &["--ssds", "0"]].concat()).failed(&["1 to 64 SSDs"]);
         gnstor(&["up", "--listen", "127.0.0.1:0", "--ssd-size", "0"]).failed(&[]);
-        gnstor(&["up", "--listen", "127.0.0.1:0", "--ssd-size", "64MiB", "--groups", "1000"]).failed(&["power of two"]);
+        gnstor(&["up", "--listen", "127.0.0.1:0", "--ssd-size", "64MiB", "--groups", "1000"])
+            .failed(&["power of two"]);
         gnstor(&["up", "--listen", "nonsense"]).not_understood(&["nonsense"]);
         gnstor(&["up", "--ssd-at", "foo"]).not_understood(&["'foo' is not an address"]);
     });
@@ -271,8 +295,13 @@ fn help_completion_and_manual_are_printed() {
             assert!(script.code == 0 && script.stdout.contains("gnstor"), "{shell}: {}", script.stderr);
         }
         let page = gnstor(&["man"]);
-        assert!(page.code == 0 && page.stdout.starts_with(".") && page.stdout.contains("gnstor"), "{}", page.stderr);
-        for command in ["demo", "bench", "up", "ssd", "volume", "ls", "rm", "df", "status", "cp", "completions", "man"]
+        assert!(
+            page.code == 0 && page.stdout.starts_with(".") && page.stdout.contains("gnstor"),
+            "{}",
+            page.stderr
+        );
+        for command in
+            ["demo", "bench", "up", "ssd", "volume", "ls", "rm", "df", "status", "cp", "completions", "man"]
         {
             let help = gnstor(&[command, "--help"]);
             assert!(help.code == 0 && help.stdout.contains("Example"), "{command}: {}", help.stdout);
@@ -293,7 +322,9 @@ fn help_completion_and_manual_are_printed() {
 fn a_reader_that_goes_away_and_a_full_disk_end_a_command_quietly_or_with_a_sentence() {
     within(BUILD_LIMIT, || {
         let up = Up::start(&["--ssds", "2"]);
-        for (output, code, words) in [("| true", 141, ""), ("> /dev/full", 1, "standard output: No space left")] {
+        for (output, code, words) in
+            [("| true", 141, ""), ("> /dev/full", 1, "standard output: No space left")]
+        {
             for command in
                 [format!("volume list --json --array {}", up.daemon), "man".into(), "completions bash".into()]
             {
@@ -303,7 +334,12 @@ fn a_reader_that_goes_away_and_a_full_disk_end_a_command_quietly_or_with_a_sente
                 let ended = run_for(shell, LIMIT);
                 // What is short may have been written before the reader went.
                 let went_well = output == "| true" && ended.code == 0;
-                assert!(ended.code == code || went_well, "{command} {output}: {} {}", ended.code, ended.stderr);
+                assert!(
+                    ended.code == code || went_well,
+                    "{command} {output}: {} {}",
+                    ended.code,
+                    ended.stderr
+                );
                 assert!(
                     !ended.stderr.contains("panicked") && ended.stderr.contains(words),
                     "{command}: {}",
@@ -365,7 +401,11 @@ fn lists_are_sorted_and_filtered_and_several_volumes_are_deleted() {
         }
         let names = |args: &[&str]| -> Vec<String> {
             let list = gnstor(&[&["ls", "--json", "--array", &up.daemon], args].concat()).json();
-            list.as_array().expect("a list").iter().map(|v| v["name"].as_str().expect("a name").into()).collect()
+            list.as_array()
+                .expect("a list")
+                .iter()
+                .map(|v| v["name"].as_str().expect("a name").into())
+                .collect()
         };
         assert_eq!(names(&[]), ["b-1", "a-1", "c"]);
         assert_eq!(names(&["--sort", "name"]), ["a-1", "b-1", "c"]);
@@ -387,7 +427,11 @@ fn labels_cannot_send_escapes_to_a_terminal() {
         let up = Up::start(&["--ssds", "2"]);
         up.volume(&["create", "v", "--size", "64KiB", "--label", "k=red\u{1b}[31m"]).worked();
         let shown = up.volume(&["show", "v"]);
-        assert!(shown.stdout.contains("k=red\\u{1b}[31m") && !shown.stdout.contains('\u{1b}'), "{:?}", shown.stdout);
+        assert!(
+            shown.stdout.contains("k=red\\u{1b}[31m") && !shown.stdout.contains('\u{1b}'),
+            "{:?}",
+            shown.stdout
+        );
         up.end("-TERM");
     });
 }
@@ -472,7 +516,10 @@ fn a_status_names_the_ssd_that_is_down_and_what_to_do() {
         let status = || gnstor(&["status", "--json", "--array", &up.daemon]).json();
         until("the daemon notices", || status()["state"] == "degraded");
         let status = status();
-        assert_eq!((&status["ssds"][0]["state"], &status["ssds"][1]["state"]), (&"online".into(), &"down".into()));
+        assert_eq!(
+            (&status["ssds"][0]["state"], &status["ssds"][1]["state"]),
+            (&"online".into(), &"down".into())
+        );
         let action = status["problems"][0]["action"].as_str().expect("a sentence").to_owned();
         assert!(action.contains("--index 1") && action.contains(&at[1]), "{action}");
         up.end("-TERM");
@@ -485,11 +532,13 @@ fn new_data_files_are_announced_with_the_space_that_they_take() {
     within(BUILD_LIMIT, || {
         let folder = folder();
         let path = folder.path().join("ssd.gns");
-        let args = ["ssd", "--listen", "127.0.0.1:0", "--size", "64MiB", "--preset", "null", "--sparse", "--data"];
+        let args =
+            ["ssd", "--listen", "127.0.0.1:0", "--size", "64MiB", "--preset", "null", "--sparse", "--data"];
         let mut command = Command::new("timeout");
         command.args(["-s", "TERM", "3"]).arg(&*GNSTOR).args(args).arg(&path);
         let ended = run_for(command, LIMIT);
-        let line = ended.stderr.lines().find(|line| line.contains("disk ")).unwrap_or_else(|| panic!("{ended:?}"));
+        let line =
+            ended.stderr.lines().find(|line| line.contains("disk ")).unwrap_or_else(|| panic!("{ended:?}"));
         let mib: f64 = line
             .split_whitespace()
             .zip(line.split_whitespace().skip(1))

@@ -25,7 +25,10 @@ const RULES: &[(&str, &[&str])] = &[
             "gnstor-proto",
         ],
     ),
-    ("gnstor-ftl", &["gnstor-map", "gnstor-model", "gnstor-durable", "gnstor-flash", "gnstor-base", "gnstor-proto"]),
+    (
+        "gnstor-ftl",
+        &["gnstor-map", "gnstor-model", "gnstor-durable", "gnstor-flash", "gnstor-base", "gnstor-proto"],
+    ),
     ("gnstor-map", &["gnstor-base", "gnstor-proto"]),
     ("gnstor-durable", &["gnstor-flash", "gnstor-proto"]),
     ("gnstor-model", &["gnstor-flash", "gnstor-base", "gnstor-proto"]),
@@ -131,7 +134,10 @@ fn the_initiator_and_the_ssd_never_see_each_other() {
         }
         seen
     };
-    assert!(!reach("gnstor-gnor").contains("gnstor-deengine") && !reach("gnstor-deengine").contains("gnstor-gnor"));
+    assert!(
+        !reach("gnstor-gnor").contains("gnstor-deengine")
+            && !reach("gnstor-deengine").contains("gnstor-gnor")
+    );
     assert!(!reach("libgnstor").contains("gnstor-deengine") && !reach("libgnstor").contains("gnstor-daemon"));
 }
 
@@ -149,7 +155,10 @@ fn sources(folder: &Path, out: &mut Vec<PathBuf>) {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
             sources(&path, out);
-        } else if path.extension().is_some_and(|e| ["h", "hpp", "cu", "cuh", "cpp", "c"].iter().any(|x| e == *x)) {
+        } else if path
+            .extension()
+            .is_some_and(|e| ["h", "hpp", "cu", "cuh", "cpp", "c"].iter().any(|x| e == *x))
+        {
             out.push(path);
         }
     }
@@ -165,9 +174,9 @@ fn includes(folder: &str, forbidden: &[&str]) -> Option<String> {
         let wrong = |line: &str| {
             let Some(what) = line.trim_start().strip_prefix('#').map(str::trim_start) else { return false };
             let Some(header) = what.strip_prefix("include").map(str::trim_start) else { return false };
-            forbidden
-                .iter()
-                .any(|f| header.get(1..).is_some_and(|h| h.starts_with(f)) || header.contains(&format!("../{f}")))
+            forbidden.iter().any(|f| {
+                header.get(1..).is_some_and(|h| h.starts_with(f)) || header.contains(&format!("../{f}"))
+            })
         };
         if let Some(line) = text.lines().find(|line| wrong(line)) {
             return Some(format!("{}: {line}", file.display()));

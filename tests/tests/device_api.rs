@@ -19,7 +19,8 @@ struct User {
 
 /// Runs a kernel whose arguments are the file and then these; returns what it has made of them.
 fn run<A: IntoBytes + FromBytes + Immutable>(file: &File, kernel: ClientKernel, shape: Shape, args: &A) -> A {
-    let there = Device::alloc(file.client().node().device(), size_of::<DeviceFile>() + size_of::<A>()).unwrap();
+    let there =
+        Device::alloc(file.client().node().device(), size_of::<DeviceFile>() + size_of::<A>()).unwrap();
     there.write(0, file.device_file().as_bytes()).unwrap();
     there.write(size_of::<DeviceFile>(), args.as_bytes()).unwrap();
     file.launch(kernel, shape, there.address(), Duration::from_secs(120)).unwrap();
@@ -37,7 +38,7 @@ fn read_by_kernel(file: &File, memory: &DeviceMem, key: u32, vba: u32, parks: bo
 #[test]
 fn a_callers_buffer_is_registered_until_it_is_not() {
     let array = small_array(2);
-    let node = node(array.engine());
+    let node = node(array.transport());
     let me = client(&array, &node, "me");
     let memory = Device::alloc(node.device(), 1 << 20).unwrap();
     let key = me.register_buffer(memory.address(), memory.len()).unwrap();
@@ -55,7 +56,7 @@ fn a_callers_buffer_is_registered_until_it_is_not() {
 #[test]
 fn the_keys_of_a_channels_own_memory_are_not_the_callers_to_take_away() {
     let array = small_array(2);
-    let node = node(array.engine());
+    let node = node(array.transport());
     let me = client(&array, &node, "me");
     volume(&me, "v", 1 << 20, 2);
     let file = me.open("v", Rights::Write).unwrap();
@@ -75,7 +76,7 @@ fn the_keys_of_a_channels_own_memory_are_not_the_callers_to_take_away() {
 #[test]
 fn a_drained_channel_has_nothing_in_flight() {
     let array = small_array(2);
-    let node = node(array.engine());
+    let node = node(array.transport());
     let me = client(&array, &node, "me");
     volume(&me, "v", 1 << 20, 2);
     let file = me.open("v", Rights::Write).unwrap();
@@ -90,7 +91,7 @@ fn a_drained_channel_has_nothing_in_flight() {
 #[test]
 fn a_kernel_reads_into_a_callers_buffer_as_long_as_that_is_registered() {
     let array = small_array(2);
-    let node = node(array.engine());
+    let node = node(array.transport());
     let me = client(&array, &node, "me");
     volume(&me, "v", 1 << 20, 2);
     let file = me.open("v", Rights::Write).unwrap();
@@ -118,14 +119,14 @@ fn a_kernel_reads_into_a_callers_buffer_as_long_as_that_is_registered() {
 #[test]
 fn a_drain_ends_at_its_deadline_and_counts_what_nobody_called_back() {
     let array = small_array(2);
-    let node = node(array.engine());
+    let node = node(array.transport());
     let me = client(&array, &node, "me");
     volume(&me, "v", 1 << 20, 2);
     let file = me.open("v", Rights::Write).unwrap();
     file.write_at(0, &pattern(6, 1 << 20)).unwrap();
     let memory = Device::alloc(node.device(), BLOCK).unwrap();
     let key = me.register_buffer(memory.address(), BLOCK).unwrap();
-    array.engine().each(|engine, _| (0..2).for_each(|ssd| engine.set_silent(ssd, true))).unwrap();
+    array.transport().each(|engine, _| (0..2).for_each(|ssd| engine.set_silent(ssd, true))).unwrap();
     const PENDING: u32 = 0x0001_0000;
     assert_eq!(read_by_kernel(&file, &memory, key, 1, true), PENDING, "the channel has it");
     assert_eq!(me.channel_stats().unwrap().parked, 1);
@@ -162,7 +163,7 @@ struct ReadAsync {
 fn the_examples_add_up_what_is_in_a_volume() {
     const BLOCKS: u32 = 300;
     let array = small_array(4);
-    let node = node(array.engine());
+    let node = node(array.transport());
     let me = client(&array, &node, "me");
     volume(&me, "v", 2 << 20, 2);
     let file = me.open("v", Rights::Write).unwrap();
@@ -172,7 +173,8 @@ fn the_examples_add_up_what_is_in_a_volume() {
     let sum = words.fold(0, u64::wrapping_add);
     // 128 + 8 * threads bytes of shared memory, as the example says.
     let shape = Shape { blocks: 2, threads: 64, smem_bytes: 128 + 8 * 64 };
-    let out = run(&file, kernels::read_volume(), shape, &ReadVolume { blocks: BLOCKS, ..ReadVolume::new_zeroed() });
+    let out =
+        run(&file, kernels::read_volume(), shape, &ReadVolume { blocks: BLOCKS, ..ReadVolume::new_zeroed() });
     assert_eq!((out.failed, out.sum), (0, sum), "read_volume");
     let args = ReadAsync { blocks: BLOCKS, chains: 100, ..ReadAsync::new_zeroed() };
     let out = run(&file, kernels::read_async(), Shape { blocks: 2, threads: 64, smem_bytes: 0 }, &args);
@@ -195,7 +197,7 @@ struct Pieces {
 #[test]
 fn a_request_whose_buffer_is_in_pieces_takes_an_operation_for_each() {
     let array = small_array(4);
-    let node = node(array.engine());
+    let node = node(array.transport());
     let me = client(&array, &node, "me");
     volume(&me, "v", 1 << 20, 2);
     // Chunks of 16 blocks do not matter where each page is a piece.
@@ -225,7 +227,7 @@ struct Together {
 #[test]
 fn the_threads_of_a_block_and_of_a_warp_do_one_range_together() {
     let array = small_array(4);
-    let node = node(array.engine());
+    let node = node(array.transport());
     let me = client(&array, &node, "me");
     volume(&me, "v", 2 << 20, 2);
     let file = me.open("v", Rights::Write).unwrap();
@@ -238,13 +240,16 @@ fn the_threads_of_a_block_and_of_a_warp_do_one_range_together() {
         memory.write(0, &data).unwrap();
         let (from, to) = (memory.address(), memory.address() + MOST as u64);
         let args = Together { from, to, key, vba, blocks, ..Together::new_zeroed() };
-        let out = run(&file, kernels::gn_test_together(), Shape { blocks: 1, threads, smem_bytes: 64 }, &args);
+        let out =
+            run(&file, kernels::gn_test_together(), Shape { blocks: 1, threads, smem_bytes: 64 }, &args);
         let mut back = vec![0; blocks as usize * BLOCK * 3 / 2];
         memory.read(MOST, &mut back).unwrap();
         (out, data, back)
     };
     // Fewer blocks than threads, more chunks than threads, ends that are no chunk's, nothing at all.
-    for (vba, blocks, threads) in [(3, 400, 64), (0, 16, 32), (500, 12, 128), (15, 2, 64), (100, 333, 32), (7, 0, 64)] {
+    for (vba, blocks, threads) in
+        [(3, 400, 64), (0, 16, 32), (500, 12, 128), (15, 2, 64), (100, 333, 32), (7, 0, 64)]
+    {
         let (out, data, back) = write_and_read(vba, blocks, threads);
         assert_eq!((out.wrote, out.read), (0, 0), "{blocks} blocks at {vba} by {threads} threads");
         assert_same("what the block read", &back[..data.len()], &data);

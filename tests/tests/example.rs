@@ -35,7 +35,8 @@ fn the_example_reads_a_whole_volume_in_a_kernel() {
         let flags = "-std=c11 -Wall -Wextra -Werror -pedantic -I libgnstor/include";
         compile("CC", "cc", &format!("{flags} -c libgnstor/examples/read_volume.c -o"), &[&host]);
         // Beside this test, which is linked with the same library in another form.
-        let library = std::env::current_exe().expect("a test knows its path").with_file_name("liblibgnstor.a");
+        let library =
+            std::env::current_exe().expect("a test knows its path").with_file_name("liblibgnstor.a");
         let libraries = ["-lpthread", "-ldl", "-lm"].map(Path::new);
         compile("CXX", "c++", "-o", &[&[&*program, &*host, &*kernel, &*library][..], &libraries].concat());
         std::fs::write(&input, pattern(5, 1 << 20)).expect("a file can be written");

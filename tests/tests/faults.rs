@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What breaks ends in an error with a name within its deadline, and takes nothing else with it.
-#![expect(clippy::disallowed_methods, reason = "deadlines are measured, and clients work on threads of their own")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "deadlines are measured, and clients work on threads of their own"
+)]
 
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::HostQueue;
@@ -13,8 +16,8 @@ use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::vendor::opcode;
 use gnstor_tests::raw_queue::RawQueue;
 use gnstor_tests::{
-    BLOCK, CHUNK, IO_TIMEOUT, assert_error, assert_same, client, io_failure, node, options, pattern, small_array,
-    volume, within,
+    BLOCK, CHUNK, IO_TIMEOUT, assert_error, assert_same, client, io_failure, node, options, pattern,
+    small_array, volume, within,
 };
 use libgnstor::{Client, CreateOptions, Error, Rights};
 use std::sync::Arc;
@@ -27,7 +30,7 @@ const IO_LIMIT: Duration = IO_TIMEOUT.saturating_add(Duration::from_secs(5));
 
 /// Whoever comes after a fault finds everything in order.
 fn usable(array: &gnstor_array::Array, name: &str) {
-    let node = node(array.engine());
+    let node = node(array.transport());
     let me = client(array, &node, name);
     volume(&me, name, 1 << 20, 2);
     let file = me.open(name, Rights::Write).unwrap();
@@ -53,14 +56,14 @@ fn an_ssd_that_is_cut_off_fails_its_own_blocks_in_time_and_no_others() {
     within(LIMIT, || {
         const CHUNKS: usize = 32;
         let array = small_array(4);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let me = client(&array, &node, "me");
         volume(&me, "v", (CHUNKS * CHUNK) as u64, 1);
         let file = me.open("v", Rights::Write).unwrap();
         let data = pattern(1, CHUNKS * CHUNK);
         file.write_at(0, &data).unwrap();
 
-        array.engine().each(|e, _| e.set_silent(2, true)).unwrap();
+        array.transport().each(|e, _| e.set_silent(2, true)).unwrap();
         let (mut cut, mut served) = (Vec::new(), 0);
         for chunk in 0..CHUNKS {
             let at = chunk * CHUNK;
@@ -90,7 +93,7 @@ fn an_ssd_that_is_cut_off_fails_its_own_blocks_in_time_and_no_others() {
         assert_eq!((stats.leaked, stats.protocol_errors), (0, 0), "{stats:?}");
 
         // Back on: who connects anew is served, and what was acknowledged is there.
-        array.engine().each(|e, _| e.set_silent(2, false)).unwrap();
+        array.transport().each(|e, _| e.set_silent(2, false)).unwrap();
         let other = client(&array, &node, "other");
         let view = other.open("v", Rights::Read).unwrap();
         let mut back = vec![0; data.len()];
@@ -103,7 +106,7 @@ fn an_ssd_that_is_cut_off_fails_its_own_blocks_in_time_and_no_others() {
 fn a_cut_in_the_middle_of_a_long_write_ends_it_in_time() {
     within(LIMIT, || {
         let array = small_array(3);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let me = client(&array, &node, "me");
         volume(&me, "v", 16 << 20, 2);
         let file = me.open("v", Rights::Write).unwrap();
@@ -122,7 +125,7 @@ fn a_cut_in_the_middle_of_a_long_write_ends_it_in_time() {
         });
         std::thread::sleep(Duration::from_millis(100));
         let cut = Instant::now();
-        array.engine().each(|e, _| e.set_silent(0, true)).unwrap();
+        array.transport().each(|e, _| e.set_silent(0, true)).unwrap();
         let (file, failed, felt) = writer.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
         assert!(felt.duration_since(cut) < IO_LIMIT, "{:?}", felt.duration_since(cut));
         names_the_broken_connection(Err(failed));
@@ -134,7 +137,7 @@ fn a_cut_in_the_middle_of_a_long_write_ends_it_in_time() {
             assert!(good, "no replica of chunk {chunk} answers");
             assert_same("a replica", &back, &pattern(1, 4 << 20)[chunk * CHUNK..][..CHUNK]);
         }
-        array.engine().each(|e, _| e.set_silent(0, false)).unwrap();
+        array.transport().each(|e, _| e.set_silent(0, false)).unwrap();
         drop(file);
         let stats = me.channel_stats().unwrap();
         assert_eq!((stats.leaked, stats.protocol_errors), (0, 0), "{stats:?}");
@@ -145,7 +148,7 @@ fn a_cut_in_the_middle_of_a_long_write_ends_it_in_time() {
 fn without_a_daemon_io_goes_on_and_management_says_that_it_is_unreachable() {
     within(LIMIT, || {
         let mut array = small_array(2);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let me = client(&array, &node, "me");
         let late = options(&array, "late");
         volume(&me, "v", 1 << 20, 2);
@@ -204,7 +207,7 @@ impl Noise {
 fn random_capsules_get_a_status_and_the_array_goes_on() {
     within(LIMIT, || {
         let array = small_array(2);
-        let engine = array.engine();
+        let engine = array.transport();
         let soft = engine.call(|e, _| e.add_soft()).unwrap();
         let mut noise = Noise(0x5EED);
         let deadline = Duration::from_secs(5);
@@ -219,7 +222,8 @@ fn random_capsules_get_a_status_and_the_array_goes_on() {
         }
 
         // An admin queue: any opcode that ends by itself, with fields that mean something half of the time.
-        let queue = |e: &_| HostQueue::connect(e, soft, Port::Local(0), &nqn, identity, Duration::ZERO, deadline);
+        let queue =
+            |e: &_| HostQueue::connect(e, soft, Port::Local(0), &nqn, identity, Duration::ZERO, deadline);
         let mut admin_queue = queue(&engine).unwrap();
         let admin_opcodes = [
             admin::IDENTIFY,
@@ -250,17 +254,30 @@ fn random_capsules_get_a_status_and_the_array_goes_on() {
                 1 => gnstor_fabric::admin::Payload::Out(&data),
                 _ => gnstor_fabric::admin::Payload::In(&mut data),
             };
-            let answer = gnstor_fabric::admin::AdminChannel::execute(&mut admin_queue, sqe, payload, deadline).unwrap();
+            let answer =
+                gnstor_fabric::admin::AdminChannel::execute(&mut admin_queue, sqe, payload, deadline)
+                    .unwrap();
             let vendor = sqe.opcode >= 0xC0;
-            assert!(!vendor || !Status(answer.status_word()).is_success(), "a client used {:02x}h", sqe.opcode);
+            assert!(
+                !vendor || !Status(answer.status_word()).is_success(),
+                "a client used {:02x}h",
+                sqe.opcode
+            );
         }
 
         // An I/O queue: raw bytes, nothing filled in.
         let mut io_queue = RawQueue::open(&engine, soft, Port::Local(0), 1).unwrap();
         let cntlid = admin_queue.cntlid();
         assert_eq!(io_queue.connect_io(1, cntlid, &nqn, identity).unwrap(), Status::SUCCESS);
-        let io_opcodes =
-            [io::READ, io::WRITE, io::FLUSH, io::COMPARE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT, fabrics::OPCODE];
+        let io_opcodes = [
+            io::READ,
+            io::WRITE,
+            io::FLUSH,
+            io::COMPARE,
+            io::WRITE_ZEROES,
+            io::DATASET_MANAGEMENT,
+            fabrics::OPCODE,
+        ];
         for round in 0..2000usize {
             let mut sqe = noise.capsule();
             if round % 4 != 0 {
@@ -288,20 +305,24 @@ fn random_capsules_get_a_status_and_the_array_goes_on() {
 fn a_client_cannot_speak_for_another_or_for_the_daemon() {
     within(LIMIT, || {
         let array = small_array(1);
-        let engine = array.engine();
+        let engine = array.transport();
         let soft = engine.call(|e, _| e.add_soft()).unwrap();
         let (deadline, nqn) = (Duration::from_secs(5), ssd_subnqn(0));
         let identity = Identity::Client(ClientId::new(10).unwrap());
         let other = Identity::Client(ClientId::new(11).unwrap());
         let mut admin_queue =
-            HostQueue::connect(&engine, soft, Port::Local(0), &nqn, identity, Duration::ZERO, deadline).unwrap();
+            HostQueue::connect(&engine, soft, Port::Local(0), &nqn, identity, Duration::ZERO, deadline)
+                .unwrap();
         let cntlid = admin_queue.cntlid();
 
         // An I/O queue of somebody else's controller.
         let mut thief = RawQueue::open(&engine, soft, Port::Local(0), 1).unwrap();
         assert_eq!(thief.connect_io(1, cntlid, &nqn, other).unwrap(), Refusal::ConnectRefused.status());
         // Another SSD's name.
-        assert_eq!(thief.connect_io(1, cntlid, &ssd_subnqn(9), identity).unwrap(), Refusal::ConnectInvalid.status());
+        assert_eq!(
+            thief.connect_io(1, cntlid, &ssd_subnqn(9), identity).unwrap(),
+            Refusal::ConnectInvalid.status()
+        );
         // A refused Connect may be tried again.
         assert_eq!(thief.connect_io(1, cntlid, &nqn, identity).unwrap(), Status::SUCCESS);
 
@@ -324,7 +345,9 @@ fn a_client_cannot_speak_for_another_or_for_the_daemon() {
         for opcode in [opcode::VOLUME_ADD, opcode::VOLUME_CHMOD, opcode::VOLUME_DELETE, opcode::MAP_SET] {
             let payload = gnstor_fabric::admin::Payload::Out(&[0; 4096]);
             let sqe = Sqe { opcode, ..Sqe::default() };
-            let answer = gnstor_fabric::admin::AdminChannel::execute(&mut admin_queue, sqe, payload, deadline).unwrap();
+            let answer =
+                gnstor_fabric::admin::AdminChannel::execute(&mut admin_queue, sqe, payload, deadline)
+                    .unwrap();
             let refusal = Detail::from_dw0(answer.dw0.get()).refusal();
             assert_eq!(refusal, Some(Refusal::NotTheDaemon), "{opcode:02x}h: {answer:?}");
         }
@@ -335,7 +358,7 @@ fn a_client_cannot_speak_for_another_or_for_the_daemon() {
 fn a_client_whose_hca_vanishes_in_the_middle_gets_an_error_and_harms_nobody() {
     within(LIMIT, || {
         let array = small_array(2);
-        let lost = node(array.engine());
+        let lost = node(array.transport());
         let mut quick = options(&array, "lost");
         quick.io_timeout = Duration::from_secs(1);
         let victim = Client::connect(&lost, &quick).unwrap();
@@ -356,8 +379,10 @@ fn a_client_whose_hca_vanishes_in_the_middle_gets_an_error_and_harms_nobody() {
         lost.unplug();
         gone.store(true, Ordering::Release);
         usable(&array, "beside-the-lost");
-        let error =
-            thread.join().unwrap_or_else(|p| std::panic::resume_unwind(p)).expect("there is nobody to do the I/O");
+        let error = thread
+            .join()
+            .unwrap_or_else(|p| std::panic::resume_unwind(p))
+            .expect("there is nobody to do the I/O");
         assert!(!error.to_string().is_empty());
         drop((victim, lost));
         usable(&array, "after-the-lost");
@@ -369,17 +394,19 @@ fn a_client_whose_hca_vanishes_in_the_middle_gets_an_error_and_harms_nobody() {
 fn a_newer_host_with_a_clients_id_takes_its_place() {
     within(LIMIT, || {
         let array = small_array(1);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let old = client(&array, &node, "old");
         volume(&old, "v", 1 << 20, 1);
         let file = old.open("v", Rights::Write).unwrap();
         file.write_at(0, &pattern(1, BLOCK)).unwrap();
-        let engine = array.engine();
+        let engine = array.transport();
         let soft = engine.call(|e, _| e.add_soft()).unwrap();
-        let (deadline, identity) = (Duration::from_secs(5), Identity::Client(ClientId::new(old.id()).unwrap()));
+        let (deadline, identity) =
+            (Duration::from_secs(5), Identity::Client(ClientId::new(old.id()).unwrap()));
         let port = Port::Local(0);
         let mut newer =
-            HostQueue::connect(&engine, soft, port, &ssd_subnqn(0), identity, Duration::ZERO, deadline).unwrap();
+            HostQueue::connect(&engine, soft, port, &ssd_subnqn(0), identity, Duration::ZERO, deadline)
+                .unwrap();
         let error = file.write_at(0, &pattern(2, BLOCK)).expect_err("its queues are gone");
         assert!(error.to_string().contains("broke"), "{error}");
         newer.keep_alive(deadline).unwrap();
@@ -390,7 +417,7 @@ fn a_newer_host_with_a_clients_id_takes_its_place() {
 fn clients_that_come_and_go_leave_nothing_behind() {
     within(LIMIT, || {
         let array = small_array(48);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let keeper = client(&array, &node, "keeper");
         volume(&keeper, "v", 1 << 20, 2);
         // Their queue pairs together are more than the HCA's table holds.
@@ -410,13 +437,14 @@ fn clients_that_come_and_go_leave_nothing_behind() {
 fn a_host_that_falls_silent_loses_its_queues_and_one_that_speaks_keeps_them() {
     within(LIMIT, || {
         let array = small_array(1);
-        let engine = array.engine();
+        let engine = array.transport();
         let soft = engine.call(|e, _| e.add_soft()).unwrap();
         let (deadline, nqn) = (Duration::from_secs(5), ssd_subnqn(0));
         let kato = Duration::from_millis(500);
         let connect = |id: u16| {
             let identity = Identity::Client(ClientId::new(id).unwrap());
-            let queue = HostQueue::connect(&engine, soft, Port::Local(0), &nqn, identity, kato, deadline).unwrap();
+            let queue =
+                HostQueue::connect(&engine, soft, Port::Local(0), &nqn, identity, kato, deadline).unwrap();
             let mut io_queue = RawQueue::open(&engine, soft, Port::Local(0), 1).unwrap();
             assert_eq!(io_queue.connect_io(1, queue.cntlid(), &nqn, identity).unwrap(), Status::SUCCESS);
             (queue, io_queue)

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A good neighbour: a process that is killed or stopped, and a kernel that traps or hangs, end their own work with an error that says why,
 //! and nobody else's.
-#![expect(clippy::disallowed_methods, reason = "processes are stopped for real time, beside threads that go on")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "processes are stopped for real time, beside threads that go on"
+)]
 
 use gnstor_array::Array;
 use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, Up, gnstor, run_for, signal, until, wait};
-use gnstor_tests::{any_port, assert_error, assert_same, client, node, pattern, small_config, volume, within};
+use gnstor_tests::{
+    any_port, assert_error, assert_same, client, node, pattern, small_config, volume, within,
+};
 use libgnstor::{Client, Rights};
 use std::io::Read;
 use std::path::Path;
@@ -128,7 +133,7 @@ impl Scene {
         let folder = tempfile::tempdir().expect("a folder");
         let large = input(folder.path(), LARGE);
         let array = served_array();
-        let own = node(array.engine());
+        let own = node(array.transport());
         let witness = client(&array, &own, "witness");
         let bystander = Bystander::start(client(&array, &own, "bystander"));
         let copying = Copying::start(&array.daemon_address().to_string(), &large, &format!("gn://{name}"));
@@ -204,7 +209,13 @@ fn an_array_that_is_stopped_for_a_while_serves_again_and_one_that_is_killed_is_t
         until("the copy's volume", || up.volume(&["list"]).stdout.contains("next"));
         std::thread::sleep(Duration::from_millis(500));
         up.kill();
-        copying.ends(&["broke", "no completion before the deadline", "daemon", "cannot be reached", "did not answer"]);
+        copying.ends(&[
+            "broke",
+            "no completion before the deadline",
+            "daemon",
+            "cannot be reached",
+            "did not answer",
+        ]);
     });
 }
 
@@ -213,15 +224,31 @@ fn a_kernel_that_traps_or_hangs_is_named_and_the_array_goes_on() {
     within(BUILD_LIMIT, || {
         let folder = tempfile::tempdir().expect("a folder");
         let small = input(folder.path(), 300_000);
-        let demo = ["demo", "--device", "host", "--preset", "null", "--ssd-size", "64MiB", "--input", &small, "--json"];
-        for (fault, error) in [("trap", "kernel gn_demo_fault failed"), ("hang", "kernel gn_demo_fault did not end")] {
+        let demo = [
+            "demo",
+            "--device",
+            "host",
+            "--preset",
+            "null",
+            "--ssd-size",
+            "64MiB",
+            "--input",
+            &small,
+            "--json",
+        ];
+        for (fault, error) in
+            [("trap", "kernel gn_demo_fault failed"), ("hang", "kernel gn_demo_fault did not end")]
+        {
             let report = gnstor(&[&demo[..], &["--fault", fault]].concat()).json();
-            assert!(report["error"].as_str().is_some_and(|told| told.starts_with(error)), "{report}");
+            assert!(report["error"].as_str().is_some_and(|summary| summary.starts_with(error)), "{report}");
             assert_eq!((&report["fault"], &report["read_back"]), (&fault.into(), &303_104.into()));
             assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds < 10.0), "{report}");
         }
         let one_grid = gnstor(&[&demo[..], &["--fault", "trap", "--one-grid"]].concat()).json();
-        assert!(one_grid["error"].as_str().is_some_and(|told| told.contains("gn_demo_fault_one_grid")), "{one_grid}");
+        assert!(
+            one_grid["error"].as_str().is_some_and(|summary| summary.contains("gn_demo_fault_one_grid")),
+            "{one_grid}"
+        );
         // A means for us, not for users.
         assert!(!gnstor(&["demo", "--help"]).stdout.contains("--fault"));
     });
@@ -263,13 +290,14 @@ fn a_gpu_whose_watchdog_ends_long_kernels_is_left_alone_and_the_report_says_so()
             command.env("GENERATION", generation).env("WATCHDOG", watchdog);
             run_for(command, SOON)
         };
-        for (generation, watchdog, why) in
-            [("9", "1", "drives a display: its watchdog would end"), ("7", "0", "older than compute capability 8.0")]
-        {
+        for (generation, watchdog, why) in [
+            ("9", "1", "drives a display: its watchdog would end"),
+            ("7", "0", "older than compute capability 8.0"),
+        ] {
             let report = demo("auto", generation, watchdog).json();
             assert_eq!((&report["device"], &report["verified"]), (&"host".into(), &true.into()));
-            let told = report["device_why"].as_str().expect("a reason");
-            assert!(told.contains("a card in a desktop") && told.contains(why), "{told}");
+            let summary = report["device_why"].as_str().expect("a reason");
+            assert!(summary.contains("a card in a desktop") && summary.contains(why), "{summary}");
             demo("cuda", generation, watchdog).failed(&["a card in a desktop", why]);
         }
     });

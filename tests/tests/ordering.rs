@@ -34,9 +34,12 @@ fn read(path: impl AsRef<Path>) -> String {
 fn headers() -> Vec<String> {
     let mut all = vec![read("libgnstor/include/gnstor/gnstor.cuh")];
     for folder in ["fabric/cuda/fabric", "fabric/cuda/fabric/hca", "gnor/cuda/gnor"] {
-        let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder)).expect(folder);
-        let names = entries.map(|entry| entry.expect(folder).file_name().into_string().expect("a plain name"));
-        let wanted = names.filter(|name| name.ends_with(".cuh") && name != "arch.cuh" && name != "sharing.cuh");
+        let entries =
+            std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder)).expect(folder);
+        let names =
+            entries.map(|entry| entry.expect(folder).file_name().into_string().expect("a plain name"));
+        let wanted =
+            names.filter(|name| name.ends_with(".cuh") && name != "arch.cuh" && name != "sharing.cuh");
         all.extend(wanted.map(|name| read(format!("{folder}/{name}"))));
     }
     all
@@ -75,7 +78,8 @@ fn the_table_of_orders_says_what_the_device_code_does() {
     for header in &headers {
         accesses.extend(plain.captures_iter(header).map(|found| found[1].to_owned()));
     }
-    accesses.extend(shared.captures_iter(&read("gnor/cuda/gnor/sharing.cuh")).map(|found| found[1].to_owned()));
+    accesses
+        .extend(shared.captures_iter(&read("gnor/cuda/gnor/sharing.cuh")).map(|found| found[1].to_owned()));
     let (mut named, mut checked, mut wrong) = (BTreeSet::new(), 0, Vec::new());
     let row = regex(r"^\| (\d+[a-z]?) \|");
     for line in read("docs/ordering.md").lines() {
@@ -95,7 +99,9 @@ fn the_table_of_orders_says_what_the_device_code_does() {
         named.extend(places);
     }
     for (name, bodies) in functions.iter().filter(|(name, _)| !named.contains(*name)) {
-        let orders = ORDERS.iter().filter(|access| bodies.iter().any(|body| body.contains(&format!("mem::{access}("))));
+        let orders = ORDERS
+            .iter()
+            .filter(|access| bodies.iter().any(|body| body.contains(&format!("mem::{access}("))));
         wrong.extend(orders.map(|access| format!("no row names {name}, which has {access}")));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

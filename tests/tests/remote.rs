@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Clients with an engine of their own reach the SSDs over TCP, as another process does.
-#![expect(clippy::disallowed_methods, reason = "deadlines are measured, and clients work on threads of their own")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "deadlines are measured, and clients work on threads of their own"
+)]
 
 use gnstor_array::Array;
-use gnstor_tests::{BLOCK, CHUNK, any_port, assert_same, io_failure, node, pattern, small_config, volume, within};
-use libgnstor::{Client, ConnectOptions, Engine, EngineConfig, EngineThreads, Error, Rights};
+use gnstor_tests::{
+    BLOCK, CHUNK, any_port, assert_same, io_failure, node, pattern, small_config, volume, within,
+};
+use libgnstor::{Client, ConnectOptions, Error, RcTransport, Rights, TransportConfig, TransportThreads};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -23,11 +28,12 @@ fn served_array(ssds: u16) -> Array {
 /// A client and the engine it works on, which is dropped last.
 struct Guest {
     client: Arc<Client>,
-    _engine: EngineThreads,
+    _engine: TransportThreads,
 }
 
 fn guest(array: &Array, name: &str) -> Guest {
-    let engine = EngineThreads::start(vec![Engine::new(EngineConfig::default())]).expect("an engine starts");
+    let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())])
+        .expect("an engine starts");
     let mut options = ConnectOptions::new(array.daemon_address().to_string());
     options.name = name.into();
     options.io_timeout = IO_TIMEOUT;
@@ -49,7 +55,11 @@ fn what_was_written_over_tcp_is_read_by_others_and_from_every_replica() {
         for (first, blocks) in [(0, 1), (15, 2), (7, 300), (1, 1024), (0, 1536)] {
             let mut back = vec![0; blocks * BLOCK];
             file.read_at((first * BLOCK) as u64, &mut back).unwrap();
-            assert_same(&format!("{blocks} blocks at {first}"), &back, &data[first * BLOCK..][..blocks * BLOCK]);
+            assert_same(
+                &format!("{blocks} blocks at {first}"),
+                &back,
+                &data[first * BLOCK..][..blocks * BLOCK],
+            );
         }
         let reader = guest(&array, "reader");
         let view = reader.client.open("v", Rights::Read).unwrap();
@@ -63,7 +73,7 @@ fn what_was_written_over_tcp_is_read_by_others_and_from_every_replica() {
             assert_same(&format!("replica {replica}"), &back, &data);
         }
         // A client within the array's process sees the same.
-        let inside = gnstor_tests::client(&array, &node(array.engine()), "inside");
+        let inside = gnstor_tests::client(&array, &node(array.transport()), "inside");
         let view = inside.open("v", Rights::Read).unwrap();
         back.fill(0);
         view.read_at(0, &mut back).unwrap();
@@ -86,10 +96,16 @@ fn refusals_cross_tcp_with_status_and_rule() {
         let _view = reader.client.open("v", Rights::Read).unwrap();
         let claim = reader.client.attach_without_rights("v", Rights::Write).unwrap();
         let refused = io_failure(claim.write_at(0, &pattern(2, BLOCK)));
-        assert_eq!((refused.nvme_status().map(|s| s.0), refused.rule()), (Some(0x4182), Some("access: writer")));
+        assert_eq!(
+            (refused.nvme_status().map(|s| s.0), refused.rule()),
+            (Some(0x4182), Some("access: writer"))
+        );
         let claim = stranger.client.attach_without_rights("v", Rights::Read).unwrap();
         let refused = io_failure(claim.read_at(0, &mut vec![0; BLOCK]));
-        assert_eq!((refused.nvme_status().map(|s| s.0), refused.rule()), (Some(0x4286), Some("access: readers")));
+        assert_eq!(
+            (refused.nvme_status().map(|s| s.0), refused.rule()),
+            (Some(0x4286), Some("access: readers"))
+        );
         let mut back = vec![0; BLOCK];
         file.read_at(0, &mut back).unwrap();
         assert_same("after that", &back, &pattern(1, BLOCK));
@@ -191,7 +207,8 @@ fn strangers_on_the_ssds_port_are_cut_off_and_nobody_else_notices() {
         let file = guest.client.open("v", Rights::Write).unwrap();
         let address = array.fabric_address().expect("the door is open");
         let noise: Vec<u8> = pattern(9, 300);
-        let mut frames: Vec<Vec<u8>> = vec![noise, b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xFF; 64], vec![0; 64]];
+        let mut frames: Vec<Vec<u8>> =
+            vec![noise, b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xFF; 64], vec![0; 64]];
         // Whole frames of every type, for connections that are not there and for an SSD that is not.
         for kind in 0..12u8 {
             let mut frame = 64u32.to_le_bytes().to_vec();

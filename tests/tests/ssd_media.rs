@@ -18,7 +18,8 @@ fn a_file_that_cannot_be_used_is_named_with_a_way_out() {
     within(BUILD_LIMIT, || {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
-        let ssd = |data: &str, extra: &[&str]| gnstor(&[&["ssd", "--listen", ANY, "--data", data], extra].concat());
+        let ssd =
+            |data: &str, extra: &[&str]| gnstor(&[&["ssd", "--listen", ANY, "--data", data], extra].concat());
         let (file, letter) = (path("it.gns"), path("letter"));
         ssd(&path(""), &SMALL).failed(&["is a folder"]);
         ssd(&path("none/it.gns"), &SMALL).failed(&["none/it.gns", "want of its folder"]);
@@ -67,7 +68,9 @@ fn ssds_that_do_not_fit_or_do_not_come_up_leave_no_file() {
             ..Plan::default()
         };
         std::fs::create_dir(array.join("folder")).expect("a folder");
-        let error = media::make_ssds(&[plan("ssd-0.gns"), plan("folder")]).expect_err("a folder is no SSD").to_string();
+        let error = media::make_ssds(&[plan("ssd-0.gns"), plan("folder")])
+            .expect_err("a folder is no SSD")
+            .to_string();
         assert!(error.contains("is a folder"), "{error}");
         assert!(!array.join("ssd-0.gns").exists(), "half an array is left");
     });
@@ -168,11 +171,17 @@ fn a_block_device_is_an_ssd_when_it_is_blank_or_given_up() {
     within(BUILD_LIMIT, || {
         let folder = tempfile::tempdir().expect("a folder");
         let backing = folder.path().join("device");
-        std::fs::File::create(&backing).and_then(|file| file.set_len(1 << 30)).expect("a file can be written");
+        std::fs::File::create(&backing)
+            .and_then(|file| file.set_len(1 << 30))
+            .expect("a file can be written");
         let made = Command::new("losetup").args(["--find", "--show"]).arg(&backing).output();
         let device = match made {
             Ok(made) if made.status.success() => String::from_utf8_lossy(&made.stdout).trim().to_owned(),
-            made => return eprintln!("no loop device is to be had here ({made:?}): tested in gnstor-flash on a file"),
+            made => {
+                return eprintln!(
+                    "no loop device is to be had here ({made:?}): tested in gnstor-flash on a file"
+                );
+            }
         };
         let _detached = Detached(&device);
         let ssd = |extra: &[&str]| gnstor(&[&["ssd", "--listen", ANY, "--data", &device], extra].concat());

@@ -42,7 +42,10 @@ impl Two {
 
     fn start(&mut self, index: usize, extra: &[&str]) {
         let (file, number) = (self.path(&format!("{index}.gns")), index.to_string());
-        let ssd = SsdProcess::start(&self.addresses[index], &[&["--data", &file, "--index", &number], extra].concat());
+        let ssd = SsdProcess::start(
+            &self.addresses[index],
+            &[&["--data", &file, "--index", &number], extra].concat(),
+        );
         self.addresses[index] = ssd.address();
         self.ssds[index] = Some(ssd);
     }
@@ -184,11 +187,17 @@ fn what_a_file_holds_is_not_made_over_and_is_used_by_one_process() {
 #[test]
 fn an_ssd_in_memory_that_comes_back_empty_is_not_served_from() {
     within(BUILD_LIMIT, || {
-        let start = |listen: &str, index: &str| SsdProcess::start(listen, &[&SMALL[..], &["--index", index]].concat());
+        let start = |listen: &str, index: &str| {
+            SsdProcess::start(listen, &[&SMALL[..], &["--index", index]].concat())
+        };
         let (zero, one) = (start(ANY, "0"), start(ANY, "1"));
         assert_eq!(zero.came_up(), "in-memory");
         let (a, b) = (zero.address(), one.address());
-        gnstor(&["up", "--listen", ANY, "--ssd-at", &b, "--ssd-at", &a]).failed(&[&b, "not SSD 0", "--index 0"]);
+        gnstor(&["up", "--listen", ANY, "--ssd-at", &b, "--ssd-at", &a]).failed(&[
+            &b,
+            "not SSD 0",
+            "--index 0",
+        ]);
         gnstor(&["up", "--listen", ANY, "--ssd-at", &a, "--ssds", "1"]).not_understood(&["--ssds"]);
         let up = Up::start_as(&["--ssd-at", &a, "--ssd-at", &b]);
         assert_eq!((&up.serving["ssds"], &up.serving["fabric"]), (&2.into(), &serde_json::Value::Null));
@@ -205,12 +214,15 @@ fn an_ssd_in_memory_that_comes_back_empty_is_not_served_from() {
 #[test]
 fn a_client_in_the_daemons_process_reaches_them_too_and_leaves_no_link_behind() {
     within(BUILD_LIMIT, || {
-        let ssds: Vec<_> =
-            ["0", "1"].iter().map(|i| SsdProcess::start(ANY, &[&SMALL[..], &["--index", i]].concat())).collect();
+        let ssds: Vec<_> = ["0", "1"]
+            .iter()
+            .map(|i| SsdProcess::start(ANY, &[&SMALL[..], &["--index", i]].concat()))
+            .collect();
         let at = ssds.iter().map(SsdProcess::address).collect();
-        let array = Array::start(&ArrayConfig { ssds: Ssds::At(at), ..small_config(0) }).expect("an array starts");
-        let node = node(array.engine());
-        let links = || array.engine().call(|e, _| e.remotes()).expect("the engine runs");
+        let array =
+            Array::start(&ArrayConfig { ssds: Ssds::At(at), ..small_config(0) }).expect("an array starts");
+        let node = node(array.transport());
+        let links = || array.transport().call(|e, _| e.remotes()).expect("the engine runs");
         assert_eq!(links(), 2, "the daemon has one to each");
         for round in 0..2 {
             let options = ConnectOptions { fabric: Fabric::Daemon, ..options(&array, "inside") };

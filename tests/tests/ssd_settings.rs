@@ -4,9 +4,9 @@
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::HostQueue;
-use gnstor_fabric::runtime::{EngineHandle, EngineThreads};
+use gnstor_fabric::runtime::{TransportHandle, TransportThreads};
 use gnstor_fabric::tcp::Wire;
-use gnstor_fabric::transport::{Engine, EngineConfig, HalfId, Port};
+use gnstor_fabric::transport::{ExecutorId, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
 use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, Up, gnstor};
 use gnstor_tests::{assert_same, pattern, within};
@@ -39,9 +39,13 @@ fn faults_that_are_asked_for_happen_in_a_process_and_in_an_embedded_ssd() {
         first.end("-TERM");
         let check = |set: &[&str], changed: &[&str], errors: Option<&[&str]>| {
             let ssd = ssd(set);
-            let told: Vec<&str> =
-                ssd.serving["changed"].as_array().into_iter().flatten().filter_map(|line| line.as_str()).collect();
-            assert_eq!(told, changed);
+            let summary: Vec<&str> = ssd.serving["changed"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|line| line.as_str())
+                .collect();
+            assert_eq!(summary, changed);
             let up = Up::start_as(&["--ssd-at", &ssd.address()]);
             let copied = up.cp(&["gn://v", &out]);
             match errors {
@@ -67,8 +71,11 @@ fn faults_that_are_asked_for_happen_in_a_process_and_in_an_embedded_ssd() {
         let (out, _) = stored(&up, &input);
         up.end("-TERM");
         let up = Up::start_as(&["--data", &array, "--set", "faults.read_errors=1"]);
-        let told = &up.serving["ssd_list"][0]["here"]["changed"];
-        assert_eq!(told, &serde_json::json!(["collection.policy = \"cost-benefit\"", "faults.read_errors = 1.0"]));
+        let summary = &up.serving["ssd_list"][0]["here"]["changed"];
+        assert_eq!(
+            summary,
+            &serde_json::json!(["collection.policy = \"cost-benefit\"", "faults.read_errors = 1.0"])
+        );
         up.cp(&["gn://v", &out]).failed(&["cannot be read"]);
         up.end("-TERM");
         gnstor(&["ssd", "--listen", ANY, "--set", "faults.red_errors=1"])
@@ -124,7 +131,10 @@ fn another_process_can_map_the_pages_of_an_ssd_in_shared_memory() {
         region.read(0, &mut pages);
         let held: std::collections::HashSet<&[u8]> = pages.chunks_exact(4096).collect();
         let blocks = data.chunks_exact(4096);
-        assert!(blocks.len() > 90 && blocks.clone().all(|block| held.contains(block)), "a block is not there");
+        assert!(
+            blocks.len() > 90 && blocks.clone().all(|block| held.contains(block)),
+            "a block is not there"
+        );
         up.end("-TERM");
         ssd.end("-TERM");
         let private = SsdProcess::start(ANY, &SMALL);
@@ -133,13 +143,15 @@ fn another_process_can_map_the_pages_of_an_ssd_in_shared_memory() {
 }
 
 /// Connects to the SSD with this number as a daemon does.
-fn connect(engine: &EngineHandle, soft: HalfId, address: &str) -> Result<HostQueue, ChannelError> {
+fn connect(engine: &TransportHandle, soft: ExecutorId, address: &str) -> Result<HostQueue, ChannelError> {
     let broken = |cause: String| ChannelError::Broken { peer: address.into(), cause };
-    let wire = std::net::TcpStream::connect(address).and_then(Wire::new).map_err(|e| broken(e.to_string()))?;
+    let wire =
+        std::net::TcpStream::connect(address).and_then(Wire::new).map_err(|e| broken(e.to_string()))?;
     let link = engine.call(move |e, _| e.add_remote(wire)).expect("the engine runs").expect("a link");
     let port = Port::Remote { remote: link, ssd: 0 };
     let second = Duration::from_secs(1);
-    let queue = HostQueue::connect(engine, soft, port, &ssd_subnqn(0), Identity::Daemon, Duration::ZERO, second);
+    let queue =
+        HostQueue::connect(engine, soft, port, &ssd_subnqn(0), Identity::Daemon, Duration::ZERO, second);
     if queue.is_err() {
         engine.cast(move |e, now| e.remove_remote(now, link));
     }
@@ -159,14 +171,16 @@ fn an_ssd_that_rebuilds_its_map_says_that_it_is_not_ready_until_it_is() {
         let raw = std::fs::File::options().read(true).write(true).open(&file).expect("it is there");
         let mut end = [0; 8];
         raw.read_exact_at(&mut end, 48).expect("a header");
-        let ring = (64 << 10) + 24_576 + (2 << 20) + 2 * 8192 * 4096 + 2 * 512 * 65_536 + 2 * 4096 + (64 << 20);
+        let ring =
+            (64 << 10) + 24_576 + (2 << 20) + 2 * 8192 * 4096 + 2 * 512 * 65_536 + 2 * 4096 + (64 << 20);
         let zeros = vec![0; 1 << 20];
         let end = u64::from_le_bytes(end);
         for at in (ring..end).step_by(zeros.len()) {
             let bytes = usize::try_from(end - at).expect("64-bit host").min(zeros.len());
             raw.write_all_at(&zeros[..bytes], at).expect("it is written");
         }
-        let engine = EngineThreads::start(vec![Engine::new(EngineConfig::default())]).expect("a thread");
+        let engine =
+            TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]).expect("a thread");
         let handle = engine.handle();
         let soft = handle.call(|e, _| e.add_soft()).expect("the engine runs");
         let running = Running::start(&["ssd", "--json", "--listen", &address, "--data", &file]);
@@ -181,7 +195,7 @@ fn an_ssd_that_rebuilds_its_map_says_that_it_is_not_ready_until_it_is() {
             assert!(others.len() < 5000, "{:?}", &others[others.len() - 3..]);
             std::thread::sleep(Duration::from_millis(2));
         };
-        assert!(not_ready > 0, "it was never told: {others:?}");
+        assert!(not_ready > 0, "it never refused: {others:?}");
         assert!(!others.iter().any(|why| why.contains("did not answer")), "nobody hangs: {others:?}");
         assert_eq!(running.object()["came_up"], "lossy");
         drop(queue);

@@ -49,7 +49,8 @@ fn behind_dumps_the_demo_and_a_load_verify() {
 fn queues_of_the_cpu_refuse_what_is_not_ordered() {
     within(BUILD_LIMIT, || {
         for mode in ["gd", "basic"] {
-            bench(mode, &[("GNSTOR_UNORDERED", "1")]).failed(&["this HCA's writes to the device are not ordered"]);
+            bench(mode, &[("GNSTOR_UNORDERED", "1")])
+                .failed(&["this HCA's writes to the device are not ordered"]);
         }
     });
 }

@@ -4,7 +4,8 @@
 
 use gnstor_proto::status::Refusal;
 use gnstor_tests::{
-    BLOCK, CHUNK, SSD_BYTES, assert_error, assert_same, client, io_failure, node, pattern, small_array, volume, within,
+    BLOCK, CHUNK, SSD_BYTES, assert_error, assert_same, client, io_failure, node, pattern, small_array,
+    volume, within,
 };
 use libgnstor::{Client, CreateOptions, File, Rights};
 use std::sync::{Arc, Barrier};
@@ -31,7 +32,7 @@ fn clean(client: &Client) {
 fn what_was_written_is_read_by_the_writer_by_others_and_from_every_replica() {
     within(LIMIT, || {
         let array = small_array(4);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let writer = client(&array, &node, "writer");
         let info = volume(&writer, "corpus", 4 << 20, 3);
         assert_eq!((info.capacity_bytes, info.replicas, info.chunk_bytes as usize), (4 << 20, 3, CHUNK));
@@ -66,7 +67,7 @@ fn what_was_written_is_read_by_the_writer_by_others_and_from_every_replica() {
 fn blocks_never_written_read_zeros_beside_those_that_were() {
     within(LIMIT, || {
         let array = small_array(2);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let writer = client(&array, &node, "writer");
         volume(&writer, "sparse", 1 << 20, 2);
         let file = writer.open("sparse", Rights::Write).unwrap();
@@ -85,7 +86,7 @@ fn blocks_never_written_read_zeros_beside_those_that_were() {
 fn requests_of_any_length_at_any_block_change_their_bytes_and_no_others() {
     within(LIMIT, || {
         let array = small_array(3);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let writer = client(&array, &node, "writer");
         let capacity = 12 << 20;
         volume(&writer, "v", capacity as u64, 2);
@@ -110,12 +111,20 @@ fn requests_of_any_length_at_any_block_change_their_bytes_and_no_others() {
             let data = pattern(seed, blocks * BLOCK);
             write(&file, first * BLOCK, &data);
             model[first * BLOCK..][..data.len()].copy_from_slice(&data);
-            assert_same(&format!("{blocks} blocks at {first}"), &read(&file, first * BLOCK, data.len()), &data);
+            assert_same(
+                &format!("{blocks} blocks at {first}"),
+                &read(&file, first * BLOCK, data.len()),
+                &data,
+            );
         }
         assert_same("the whole volume", &read(&file, 0, capacity), &model);
         for (first, blocks) in requests {
             let want = &model[first * BLOCK..][..blocks * BLOCK];
-            assert_same(&format!("{blocks} blocks at {first}, later"), &read(&file, first * BLOCK, want.len()), want);
+            assert_same(
+                &format!("{blocks} blocks at {first}, later"),
+                &read(&file, first * BLOCK, want.len()),
+                want,
+            );
         }
         file.write_at(0, &[]).unwrap();
         file.read_at(capacity as u64, &mut []).unwrap();
@@ -127,11 +136,15 @@ fn requests_of_any_length_at_any_block_change_their_bytes_and_no_others() {
 fn volumes_with_the_shortest_and_the_longest_chunks_hold_data() {
     within(LIMIT, || {
         let array = small_array(2);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let writer = client(&array, &node, "writer");
         for (name, chunk_bytes) in [("small", 4 << 10), ("mdts", 1 << 20), ("large", 16 << 20)] {
-            let options =
-                CreateOptions { capacity_bytes: 16 << 20, chunk_bytes, replicas: 2, ..CreateOptions::default() };
+            let options = CreateOptions {
+                capacity_bytes: 16 << 20,
+                chunk_bytes,
+                replicas: 2,
+                ..CreateOptions::default()
+            };
             let info = writer.create(name, &options).unwrap();
             assert_eq!(info.chunk_bytes, chunk_bytes);
             let file = writer.open(name, Rights::Write).unwrap();
@@ -149,7 +162,7 @@ fn volumes_with_the_shortest_and_the_longest_chunks_hold_data() {
 fn a_range_that_is_not_whole_blocks_or_not_in_the_volume_is_refused_before_it_leaves() {
     within(LIMIT, || {
         let array = small_array(2);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let writer = client(&array, &node, "writer");
         let capacity = 1u64 << 20;
         volume(&writer, "v", capacity, 2);
@@ -176,7 +189,7 @@ fn a_range_that_is_not_whole_blocks_or_not_in_the_volume_is_refused_before_it_le
 fn impossible_volumes_are_refused_in_a_sentence() {
     within(LIMIT, || {
         let array = small_array(2);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let me = client(&array, &node, "me");
         let make = |name: &str, capacity_bytes: u64, replicas: u32| {
             me.create(name, &CreateOptions { capacity_bytes, replicas, ..CreateOptions::default() })
@@ -209,7 +222,7 @@ fn impossible_volumes_are_refused_in_a_sentence() {
 fn what_is_asked_of_an_unknown_volume_is_refused_with_its_name() {
     within(LIMIT, || {
         let array = small_array(2);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let me = client(&array, &node, "me");
         let words = ["no volume \"nowhere\""];
         assert_error(me.open("nowhere", Rights::Read), libc::ENOENT, &words);
@@ -224,7 +237,7 @@ fn what_is_asked_of_an_unknown_volume_is_refused_with_its_name() {
 fn there_is_one_writer_and_the_ssds_fence_the_one_before() {
     within(LIMIT, || {
         let array = small_array(3);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let (first, second) = (client(&array, &node, "first"), client(&array, &node, "second"));
         volume(&first, "v", 1 << 20, 2);
         let lease = first.open("v", Rights::Write).unwrap();
@@ -260,7 +273,7 @@ fn there_is_one_writer_and_the_ssds_fence_the_one_before() {
 fn the_ssds_refuse_a_readers_write_and_a_strangers_read_and_name_the_rule() {
     within(LIMIT, || {
         let array = small_array(2);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let writer = client(&array, &node, "writer");
         volume(&writer, "v", 1 << 20, 2);
         let file = writer.open("v", Rights::Write).unwrap();
@@ -276,7 +289,10 @@ fn the_ssds_refuse_a_readers_write_and_a_strangers_read_and_name_the_rule() {
         let refused = io_failure(claim.write_at(0, &pattern(2, BLOCK)));
         assert_eq!(refused.nvme_status().map(|s| s.0), Some(0x4182), "{refused}");
         assert_eq!((refused.rule(), refused.errno()), (Some("access: writer"), libc::EROFS));
-        assert!(refused.to_string().contains("write of block 0") && refused.to_string().contains("4182h"), "{refused}");
+        assert!(
+            refused.to_string().contains("write of block 0") && refused.to_string().contains("4182h"),
+            "{refused}"
+        );
 
         let stranger = client(&array, &node, "stranger");
         let claim = stranger.attach_without_rights("v", Rights::Read).unwrap();
@@ -303,7 +319,7 @@ fn the_ssds_refuse_a_readers_write_and_a_strangers_read_and_name_the_rule() {
 fn a_second_handle_of_a_client_keeps_its_rights_when_the_first_is_closed() {
     within(LIMIT, || {
         let array = small_array(2);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let me = client(&array, &node, "me");
         volume(&me, "v", 1 << 20, 2);
         let (one, two) = (me.open("v", Rights::Read).unwrap(), me.open("v", Rights::Read).unwrap());
@@ -321,7 +337,7 @@ fn a_second_handle_of_a_client_keeps_its_rights_when_the_first_is_closed() {
 fn a_deleted_volume_is_unreadable_at_once_and_its_name_comes_back_empty() {
     within(LIMIT, || {
         let array = small_array(2);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let (writer, reader) = (client(&array, &node, "writer"), client(&array, &node, "reader"));
         let old = volume(&writer, "v", 1 << 20, 2);
         let file = writer.open("v", Rights::Write).unwrap();
@@ -355,9 +371,10 @@ fn clients_at_once_do_not_disturb_one_another() {
         let array = small_array(3);
         let start = Arc::new(Barrier::new(4));
         // Two share a node, two have one of their own.
-        let shared = node(array.engine());
-        let nodes = [Arc::clone(&shared), shared, node(array.engine()), node(array.engine())];
-        let clients: Vec<_> = (0..).zip(&nodes).map(|(i, n)| client(&array, n, &format!("client {i}"))).collect();
+        let shared = node(array.transport());
+        let nodes = [Arc::clone(&shared), shared, node(array.transport()), node(array.transport())];
+        let clients: Vec<_> =
+            (0..).zip(&nodes).map(|(i, n)| client(&array, n, &format!("client {i}"))).collect();
         let threads: Vec<_> = (0..)
             .zip(clients)
             .map(|(i, me)| {
@@ -394,7 +411,7 @@ fn clients_at_once_do_not_disturb_one_another() {
 fn threads_that_share_a_client_take_turns() {
     within(LIMIT, || {
         let array = small_array(2);
-        let node = node(array.engine());
+        let node = node(array.transport());
         let me = client(&array, &node, "me");
         volume(&me, "v", 4 << 20, 2);
         let file = Arc::new(me.open("v", Rights::Write).unwrap());
@@ -421,7 +438,7 @@ fn an_array_of_one_ssd_and_one_of_many_serve() {
     within(LIMIT, || {
         for ssds in [1, 9] {
             let array = small_array(ssds);
-            let node = node(array.engine());
+            let node = node(array.transport());
             let me = client(&array, &node, "me");
             assert_eq!(me.ssds().len(), usize::from(ssds));
             let info = volume(&me, "v", 2 << 20, 0);

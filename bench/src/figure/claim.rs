@@ -85,7 +85,7 @@ pub(super) struct Measured {
 
 /// A claim beside what was measured.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct ClaimTold {
+pub(crate) struct ClaimSummary {
     /// What is claimed.
     pub(super) what: String,
     /// `times`, or `GB/s` of the paper.
@@ -110,14 +110,16 @@ impl Claim {
     }
 
     /// The claim beside what these points came to; `None` for one that is not to be counted.
-    pub(super) fn told(&self, points: &[(&Point, Option<Measured>)]) -> ClaimTold {
-        let counted =
-            || points.iter().filter(|(point, _)| self.select.has(point)).filter_map(|(p, m)| Some((*p, (*m)?)));
+    pub(super) fn summary(&self, points: &[(&Point, Option<Measured>)]) -> ClaimSummary {
+        let counted = || {
+            points.iter().filter(|(point, _)| self.select.has(point)).filter_map(|(p, m)| Some((*p, (*m)?)))
+        };
         let on = self.select.words();
         match self.kind {
             Kind::Best { mode } => {
-                let series = || counted().filter(|(point, _)| point.mode == mode).map(|(_, measured)| measured.gbps);
-                ClaimTold {
+                let series =
+                    || counted().filter(|(point, _)| point.mode == mode).map(|(_, measured)| measured.gbps);
+                ClaimSummary {
                     what: format!("{}, {on}, best throughput", word(mode)),
                     unit: "GB/s",
                     paper: self.value,
@@ -126,7 +128,8 @@ impl Claim {
                 }
             }
             Kind::Times { this, that, of } => {
-                let value = |measured: Measured| if of == Of::Latency { measured.mean_us } else { measured.gbps };
+                let value =
+                    |measured: Measured| if of == Of::Latency { measured.mean_us } else { measured.gbps };
                 let ratios = || {
                     counted().filter(|(point, _)| point.mode == this).filter_map(|(point, measured)| {
                         let partner = Point { mode: that, paper: None, ..point.clone() };
@@ -139,7 +142,7 @@ impl Claim {
                 #[expect(clippy::cast_precision_loss, reason = "a few points")]
                 let mean = (count != 0).then(|| ratios().sum::<f64>() / count as f64);
                 let what = if of == Of::Latency { "latency" } else { "throughput" };
-                ClaimTold {
+                ClaimSummary {
                     what: format!("{} over {}, {on}, {what}", word(this), word(that)),
                     unit: "times",
                     paper: self.value,
@@ -178,10 +181,10 @@ mod tests {
             (&point(Mode::Gnstor, Rw::Write, 4096), measured(100.0, 1.0)),
             (&point(Mode::Basic, Rw::Read, 4096), measured(0.1, 1.0)),
         ];
-        let told = |of| Claim::times(1.8, Mode::Gnstor, Mode::Gd, Select::size(4096), of).told(&points);
-        assert_eq!((told(Of::Throughput).measured, told(Of::Throughput).points), (Some(3.0), 2));
-        assert_eq!((told(Of::Latency).measured, told(Of::Latency).paper), (Some(0.5), 1.8));
-        assert_eq!(told(Of::Throughput).what, "gnstor over gd, 4k, throughput");
+        let summary = |of| Claim::times(1.8, Mode::Gnstor, Mode::Gd, Select::size(4096), of).summary(&points);
+        assert_eq!((summary(Of::Throughput).measured, summary(Of::Throughput).points), (Some(3.0), 2));
+        assert_eq!((summary(Of::Latency).measured, summary(Of::Latency).paper), (Some(0.5), 1.8));
+        assert_eq!(summary(Of::Throughput).what, "gnstor over gd, 4k, throughput");
     }
 
     #[test]
@@ -192,11 +195,11 @@ mod tests {
             (&Point { clients: 4, ..point(Mode::Gnstor, Rw::Randread, 4096) }, None),
             (&point(Mode::Gnstor, Rw::Randwrite, 4096), measured(9.0, 1.0)),
         ];
-        let told = |select| Claim::best(11.8, Mode::Gnstor, select).told(&points);
+        let summary = |select| Claim::best(11.8, Mode::Gnstor, select).summary(&points);
         assert_eq!(
-            (told(Select::size(4096).reads()).measured, told(Select::size(4096).reads()).points),
+            (summary(Select::size(4096).reads()).measured, summary(Select::size(4096).reads()).points),
             (Some(5.0), 2)
         );
-        assert_eq!(told(Select::size(65536)).measured, None);
+        assert_eq!(summary(Select::size(65536)).measured, None);
     }
 }

@@ -164,7 +164,8 @@ fn figure_10() -> Figure {
 fn figure_11() -> Figure {
     let mut points = points(&MODES, &RANDOM, &[K4, K64], &[1, 2, 4, 8, 16, 32], &[4]);
     // "In 64 KB test, GNStor improves the throughput to 21.5 GB/s with only two clients".
-    let named = |p: &&mut Point| p.mode == Mode::Gnstor && p.rw == Rw::Randread && p.bs == K64 && p.clients == 2;
+    let named =
+        |p: &&mut Point| p.mode == Mode::Gnstor && p.rw == Rw::Randread && p.bs == K64 && p.clients == 2;
     points.iter_mut().filter(named).for_each(|point| point.paper = text(21.5));
     let best = |value, mode, bs, reads: bool| {
         let select = Select::size(bs);

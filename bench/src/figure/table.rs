@@ -2,7 +2,7 @@
 //! A figure that was run, for people.
 
 use super::paper::Quantity;
-use super::told::{FigureReport, PointTold};
+use super::summary::{FigureReport, PointSummary};
 use gnstor_console::out;
 use gnstor_console::print_json;
 use std::fmt::Write;
@@ -34,32 +34,40 @@ impl FigureReport {
             "  {:<34} {:>9} {:>9} {:>9} {:>6} {:>8} {:>8} {:>7}  SSDs",
             "point", "paper", "ideal", "measured", "+-", "of ideal", "mean us", "late"
         )?;
-        for told in &self.points {
-            writeln!(text, "  {}", told.line())?;
+        for summary in &self.points {
+            writeln!(text, "  {}", summary.line())?;
         }
         writeln!(text)?;
-        let gb = if self.quantity == Quantity::Throughput { "; a GB is the paper's, 1.024 x 10^9 bytes" } else { "" };
+        let gb = if self.quantity == Quantity::Throughput {
+            "; a GB is the paper's, 1.024 x 10^9 bytes"
+        } else {
+            ""
+        };
         writeln!(text, "  values in {}{gb}; * = the text's factor times a value of the text", self.unit)?;
         if self.points.len() < self.planned {
             writeln!(text, "  so far {} of {} points", self.points.len(), self.planned)?;
         }
         writeln!(text)?;
-        writeln!(text, "  {:<62} {:>6} {:>9}", "the text of the paper on several points", "paper", "measured")?;
+        writeln!(
+            text,
+            "  {:<62} {:>6} {:>9}",
+            "the text of the paper on several points", "paper", "measured"
+        )?;
         for claim in &self.claims {
             let measured = claim.measured.map_or_else(|| "-".into(), |value| format!("{value:.2}"));
             let what = format!("{} ({}, of {})", claim.what, claim.unit, claim.points);
             writeln!(text, "  {what:<62} {:>6.2} {measured:>9}", claim.paper)?;
         }
-        for told in &self.points {
-            let why = [("cause", &told.cause), ("failed", &told.error)];
+        for summary in &self.points {
+            let why = [("cause", &summary.cause), ("failed", &summary.error)];
             for (what, why) in why.into_iter().filter_map(|(what, why)| Some((what, why.as_ref()?))) {
-                writeln!(text, "  {what:<11} {}: {why}", told.name)?;
+                writeln!(text, "  {what:<11} {}: {why}", summary.name)?;
             }
         }
         for chosen in &self.chosen {
             writeln!(text, "  chosen      {chosen}")?;
         }
-        let runs = || self.points.iter().filter_map(|told| told.run.as_ref());
+        let runs = || self.points.iter().filter_map(|summary| summary.run.as_ref());
         if let Some(run) = runs().next() {
             writeln!(text, "  device      {} ({})", run.device.name, run.device.why)?;
         }
@@ -73,11 +81,14 @@ impl FigureReport {
     }
 }
 
-impl PointTold {
+impl PointSummary {
     /// The point's line of the table.
     pub(super) fn line(&self) -> String {
-        let number = |value: Option<f64>, none: &str| value.map_or_else(|| none.to_owned(), |v| format!("{v:.2}"));
-        let share = |value: f64| if value < 10.0 { format!("{:.1} %", value * 100.0) } else { format!("{value:.0} x") };
+        let number =
+            |value: Option<f64>, none: &str| value.map_or_else(|| none.to_owned(), |v| format!("{v:.2}"));
+        let share = |value: f64| {
+            if value < 10.0 { format!("{:.1} %", value * 100.0) } else { format!("{value:.0} x") }
+        };
         let percent = |value: Option<f64>| value.map_or_else(|| "-".into(), share);
         let mark = if self.paper_from == Some("ratio") { "*" } else { "" };
         let paper = number(self.paper, "not given") + mark;

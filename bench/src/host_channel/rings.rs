@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The queues of a host channel: receives, work requests and doorbells out, completions in.
 
-use super::{Ended, HostChannel, PER_SSD, RQ_BYTES, RQ_ENTRIES, SIGNAL_EVERY, SQ_BLOCKS, SQ_BYTES, Slot, UAR};
+use super::{
+    Ended, HostChannel, PER_SSD, RQ_BYTES, RQ_ENTRIES, SIGNAL_EVERY, SQ_BLOCKS, SQ_BYTES, Slot, UAR,
+};
 use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode, syndrome};
 use gnstor_gnor::abi::GN_QP_BROKEN;
 use gnstor_proto::nvme::{self, Cqe, Sqe};
@@ -17,7 +19,8 @@ impl HostChannel {
         for ssd in 0..self.queues.len() {
             for i in 0..RQ_ENTRIES as usize {
                 let address = self.base + self.queue_at(ssd, SQ_BYTES + RQ_BYTES + i * 16);
-                let seg = DataSeg { byte_count: 16.into(), lkey: self.keys[0].into(), address: address.into() };
+                let seg =
+                    DataSeg { byte_count: 16.into(), lkey: self.keys[0].into(), address: address.into() };
                 self.memory.write(self.queue_at(ssd, SQ_BYTES + i * 16), seg.as_bytes());
             }
             self.post(ssd, RQ_ENTRIES);
@@ -29,7 +32,9 @@ impl HostChannel {
         self.queues[ssd].posted += count;
         let posted = self.queues[ssd].posted & 0xFFFF;
         // Pairs with the acquire in check_receive.
-        self.memory.word32(self.queue_at(ssd, SQ_BYTES + 2 * RQ_BYTES)).store(posted.to_be(), Ordering::Release);
+        self.memory
+            .word32(self.queue_at(ssd, SQ_BYTES + 2 * RQ_BYTES))
+            .store(posted.to_be(), Ordering::Release);
     }
 
     pub(super) fn send(&mut self, ssd: usize, mut sqe: Sqe, user: u64) -> Result<(), ()> {
@@ -74,7 +79,8 @@ impl HostChannel {
             match completion.opcode() {
                 cqe_opcode::REQUESTER => {
                     let queue = &mut self.queues[ssd];
-                    let behind = u32::from(completion.wqe_counter.get()).wrapping_add(1).wrapping_sub(queue.retired);
+                    let behind =
+                        u32::from(completion.wqe_counter.get()).wrapping_add(1).wrapping_sub(queue.retired);
                     queue.retired += behind & 0xFFFF;
                 }
                 cqe_opcode::RESPONDER_SEND => {
@@ -83,11 +89,16 @@ impl HostChannel {
                     self.memory.read(self.queue_at(ssd, SQ_BYTES + RQ_BYTES + slot as usize * 16), &mut raw);
                     self.post(ssd, 1);
                     let cqe: Cqe = zerocopy::transmute!(raw);
-                    let Some(slot) = self.slots.get_mut(usize::from(cqe.cid.get())).and_then(Option::take) else {
+                    let Some(slot) = self.slots.get_mut(usize::from(cqe.cid.get())).and_then(Option::take)
+                    else {
                         continue;
                     };
                     self.queues[slot.ssd].in_flight -= 1;
-                    ended.push(Ended { user: slot.user, status: cqe.status_word().into(), dw0: cqe.dw0.get() });
+                    ended.push(Ended {
+                        user: slot.user,
+                        status: cqe.status_word().into(),
+                        dw0: cqe.dw0.get(),
+                    });
                 }
                 _ => {
                     let cause = completion.syndrome();

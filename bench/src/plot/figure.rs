@@ -2,17 +2,19 @@
 //! A figure of the paper as bars: for each load what the paper's text gives, the modelled ideal, and what was measured.
 
 use super::{Area, Drawing, Drawn, FAMILY};
-use crate::figure::{FigureReport, PointTold, Quantity};
+use crate::figure::{FigureReport, PointSummary, Quantity};
 use crate::report::word;
 use plotters::prelude::*;
 
 /// Bars: their place among a point's, left to right, what they are, and which value they show.
-type Bars = (u32, &'static str, RGBColor, fn(&PointTold, Quantity) -> Option<f64>);
+type Bars = (u32, &'static str, RGBColor, fn(&PointSummary, Quantity) -> Option<f64>);
 const BARS: [Bars; 4] = [
-    (0, "paper", RGBColor(60, 150, 90), |told, of| told.paper.filter(|_| of == told.quantity)),
-    (1, "ideal", RGBColor(190, 190, 190), PointTold::bound),
-    (2, "measured", RGBColor(50, 90, 200), |told, of| told.found(of).filter(|_| !told.core_bound)),
-    (2, "measured, core-bound", RGBColor(240, 160, 80), |told, of| told.found(of).filter(|_| told.core_bound)),
+    (0, "paper", RGBColor(60, 150, 90), |summary, of| summary.paper.filter(|_| of == summary.quantity)),
+    (1, "ideal", RGBColor(190, 190, 190), PointSummary::bound),
+    (2, "measured", RGBColor(50, 90, 200), |summary, of| summary.found(of).filter(|_| !summary.core_bound)),
+    (2, "measured, core-bound", RGBColor(240, 160, 80), |summary, of| {
+        summary.found(of).filter(|_| summary.core_bound)
+    }),
 ];
 /// Places of a point: three bars and a gap.
 const PLACES: u32 = 4;
@@ -21,19 +23,19 @@ const PANEL_HEIGHT: u32 = 360;
 const TITLE: u32 = 30;
 
 /// The points of one direction, order and size, and what is drawn of them.
-type Panel<'a> = (String, Quantity, Vec<&'a PointTold>);
+type Panel<'a> = (String, Quantity, Vec<&'a PointSummary>);
 
 fn panels(report: &FigureReport) -> Vec<Panel<'_>> {
     let mut panels: Vec<Panel<'_>> = Vec::new();
-    for told in &report.points {
-        let name = format!("{} {} KiB", word(told.point.rw), told.point.bs >> 10);
+    for summary in &report.points {
+        let name = format!("{} {} KiB", word(summary.point.rw), summary.point.bs >> 10);
         match panels.iter_mut().find(|(known, ..)| *known == name) {
-            Some((.., points)) => points.push(told),
-            None => panels.push((name, report.quantity, vec![told])),
+            Some((.., points)) => points.push(summary),
+            None => panels.push((name, report.quantity, vec![summary])),
         }
     }
     for (.., points) in &mut panels {
-        points.sort_by_key(|told| (word(told.point.mode), told.point.clients, told.point.ssds));
+        points.sort_by_key(|summary| (word(summary.point.mode), summary.point.clients, summary.point.ssds));
     }
     if report.figure == 13 {
         // The one figure that shows both.
@@ -50,11 +52,11 @@ fn columns(report: &FigureReport) -> usize {
 }
 
 /// What tells a point from its neighbours: the mode, and the number that the figure varies.
-fn label(report: &FigureReport, told: &PointTold) -> String {
-    let mode = word(told.point.mode);
+fn label(report: &FigureReport, summary: &PointSummary) -> String {
+    let mode = word(summary.point.mode);
     match report.figure {
-        11 => format!("{mode} {}", told.point.clients),
-        12 => format!("{mode} {}", told.point.ssds),
+        11 => format!("{mode} {}", summary.point.clients),
+        12 => format!("{mode} {}", summary.point.ssds),
         _ => mode,
     }
 }
@@ -80,11 +82,15 @@ impl Drawing for FigureReport {
     }
 }
 
-fn draw_panel<DB: DrawingBackend>(report: &FigureReport, area: &Area<DB>, (name, of, points): &Panel<'_>) -> Drawn
+fn draw_panel<DB: DrawingBackend>(
+    report: &FigureReport,
+    area: &Area<DB>,
+    (name, of, points): &Panel<'_>,
+) -> Drawn
 where
     DB::ErrorType: 'static,
 {
-    let all = points.iter().flat_map(|told| BARS.iter().filter_map(|bars| bars.3(told, *of)));
+    let all = points.iter().flat_map(|summary| BARS.iter().filter_map(|bars| bars.3(summary, *of)));
     let most = all.fold(f64::MIN_POSITIVE, f64::max);
     let count = u32::try_from(points.len())?;
     let mut chart = ChartBuilder::on(area)
@@ -95,7 +101,7 @@ where
         .build_cartesian_2d((0..count * PLACES).into_segmented(), 0.0..most * 1.4)?;
     let of_place = |place: &SegmentValue<u32>| match place {
         SegmentValue::CenterOf(place) if place % PLACES == 1 => {
-            points.get((place / PLACES) as usize).map_or_else(String::new, |told| label(report, told))
+            points.get((place / PLACES) as usize).map_or_else(String::new, |summary| label(report, summary))
         }
         _ => String::new(),
     };
@@ -112,8 +118,8 @@ where
     for (place, name, colour, value) in BARS {
         let mut bars = (0..)
             .zip(points)
-            .filter_map(|(number, told)| {
-                let (left, value) = (number * PLACES + place, value(told, *of)?);
+            .filter_map(|(number, summary)| {
+                let (left, value) = (number * PLACES + place, value(summary, *of)?);
                 let corners = [(SegmentValue::Exact(left), 0.0), (SegmentValue::Exact(left + 1), value)];
                 Some(Rectangle::new(corners, colour.filled()))
             })
@@ -122,7 +128,9 @@ where
             continue;
         }
         let drawn = chart.draw_series(bars)?;
-        drawn.label(name).legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 12, y + 4)], colour.filled()));
+        drawn
+            .label(name)
+            .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 12, y + 4)], colour.filled()));
     }
     let legend = SeriesLabelPosition::UpperRight;
     chart

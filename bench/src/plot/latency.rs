@@ -41,8 +41,8 @@ impl Drawing for Report {
         let high = all().map(|point| point.0).fold(0.0, f64::max) * 1.1;
         let range = if low < high { low..high } else { 1.0..10.0 };
         let (area, lowest) = area.split_vertically(700);
-        if let Some(told) = &self.late.lateness {
-            lateness(&lowest, told)?;
+        if let Some(summary) = &self.late.lateness {
+            lateness(&lowest, summary)?;
         }
         let (above, below) = area.split_vertically(340);
         histogram(&above, &series, range.clone())?;
@@ -55,7 +55,8 @@ fn counts(timed: &Timed) -> Counts {
     // Wide enough to see, narrow enough to tell: 5 % apart.
     let mut out: Counts = Vec::new();
     for value in timed.histogram.iter_recorded() {
-        let (us, count) = (value.value_iterated_to() as f64 / 1000.0, value.count_since_last_iteration() as f64);
+        let (us, count) =
+            (value.value_iterated_to() as f64 / 1000.0, value.count_since_last_iteration() as f64);
         match out.last_mut() {
             Some(last) if us < last.0 * 1.05 => last.1 += count,
             _ => out.push((us, count)),
@@ -81,9 +82,13 @@ where
     chart.configure_mesh().max_light_lines(1).x_desc("latency, us").y_desc("I/Os").draw()?;
     for (name, counts, colour) in series {
         let colour = *colour;
-        let bars = counts.iter().map(|&(us, n)| Rectangle::new([(us, 0.0), (us * 1.04, n)], colour.mix(0.5).filled()));
+        let bars = counts
+            .iter()
+            .map(|&(us, n)| Rectangle::new([(us, 0.0), (us * 1.04, n)], colour.mix(0.5).filled()));
         let drawn = chart.draw_series(bars)?;
-        drawn.label(*name).legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 12, y + 4)], colour.filled()));
+        drawn
+            .label(*name)
+            .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 12, y + 4)], colour.filled()));
     }
     chart.configure_series_labels().background_style(WHITE).border_style(BLACK).draw()?;
     Ok(())
@@ -116,12 +121,12 @@ where
     Ok(())
 }
 
-fn lateness<DB: DrawingBackend>(area: &Area<DB>, told: &Lateness) -> Drawn
+fn lateness<DB: DrawingBackend>(area: &Area<DB>, summary: &Lateness) -> Drawn
 where
     DB::ErrorType: 'static,
 {
-    let most = told.bars().map(|bar| bar.2).fold(1.0, f64::max);
-    let end = told.bars().map(|bar| bar.1).fold(0.002, f64::max);
+    let most = summary.bars().map(|bar| bar.2).fold(1.0, f64::max);
+    let end = summary.bars().map(|bar| bar.1).fold(0.002, f64::max);
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .x_label_area_size(40)
@@ -131,7 +136,9 @@ where
     chart.configure_mesh().max_light_lines(1).x_desc(what).y_desc("responses").draw()?;
     let colour = RGBColor(60, 150, 90);
     chart.draw_series(
-        told.bars().map(|(from, to, count)| Rectangle::new([(from, 0.0), (to, count)], colour.mix(0.5).filled())),
+        summary
+            .bars()
+            .map(|(from, to, count)| Rectangle::new([(from, 0.0), (to, count)], colour.mix(0.5).filled())),
     )?;
     Ok(())
 }
@@ -145,11 +152,11 @@ mod tests {
         super::super::register().expect("the command's own font");
         let mut counts = [0; 32];
         (counts[0], counts[9], counts[12]) = (70, 25, 5);
-        let told = crate::lateness::between(&[], &counts).expect("some were counted");
+        let summary = crate::lateness::between(&[], &counts).expect("some were counted");
         let mut drawing = String::new();
         {
             let root = SVGBackend::with_string(&mut drawing, (960, LATENESS)).into_drawing_area();
-            lateness(&root, &told).expect("it can be drawn");
+            lateness(&root, &summary).expect("it can be drawn");
             root.present().expect("it can be drawn");
         }
         assert!(drawing.contains("after the modelled time"), "{drawing}");

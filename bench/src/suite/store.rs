@@ -3,7 +3,7 @@
 //! replaced as a whole after each run, and can be carried to another machine of the same kind.
 
 use crate::args::{BenchArgs, Bounce, SuiteArg, Switch};
-use crate::ceiling::Ceiling;
+use crate::copy_baseline::CopyBaseline;
 use crate::machine::{Build, Machine};
 use crate::report::{Report, SCHEMA, word};
 use gnstor_console::CliError;
@@ -53,7 +53,8 @@ impl Label {
 
     /// What a folder with another label is of.
     fn difference(&self, other: &Self) -> Option<String> {
-        let words = |what: &str, here: &str, there: &str| Some(format!("of another {what} ({there}, not {here})"));
+        let words =
+            |what: &str, here: &str, there: &str| Some(format!("of another {what} ({there}, not {here})"));
         if self.suite != other.suite || self.schema != other.schema {
             return words("suite", &self.suite, &other.suite);
         }
@@ -73,7 +74,7 @@ impl Label {
 #[serde(rename_all = "lowercase")]
 pub(super) enum Done {
     /// The bare copy.
-    Copy(Ceiling),
+    Copy(CopyBaseline),
     /// A load.
     Load(Box<Report>),
 }
@@ -106,8 +107,10 @@ impl Kept {
     }
 
     /// The runs of the bare copy.
-    pub(super) fn ceilings(&self) -> impl Iterator<Item = &Ceiling> {
-        self.runs.iter().filter_map(|run| if let Done::Copy(ceiling) = run { Some(ceiling) } else { None })
+    pub(super) fn copy_baselines(&self) -> impl Iterator<Item = &CopyBaseline> {
+        self.runs
+            .iter()
+            .filter_map(|run| if let Done::Copy(copy_baseline) = run { Some(copy_baseline) } else { None })
     }
 }
 
@@ -136,11 +139,14 @@ impl Store {
         std::fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
         let path = folder.join(STATE);
         let state = match std::fs::read_to_string(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => State { label: label.clone(), rows: Vec::new() },
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                State { label: label.clone(), rows: Vec::new() }
+            }
             text => {
                 let text = text.map_err(|e| failed(&path, &e))?;
-                serde_json::from_str(&text)
-                    .map_err(|e| failed(&path, &format!("not the results of a suite ({e}): take another --out")))?
+                serde_json::from_str(&text).map_err(|e| {
+                    failed(&path, &format!("not the results of a suite ({e}): take another --out"))
+                })?
             }
         };
         if let Some(difference) = label.difference(&state.label) {
@@ -179,7 +185,9 @@ impl Store {
     /// [`CliError::File`].
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), CliError> {
         let (path, fresh) = (self.path(name), self.path(&format!("{name}.new")));
-        std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, &path)).map_err(|e| failed(&path, &e))
+        std::fs::write(&fresh, text)
+            .and_then(|()| std::fs::rename(&fresh, &path))
+            .map_err(|e| failed(&path, &e))
     }
 
     /// Writes a value as JSON.
@@ -200,7 +208,8 @@ mod tests {
     use super::*;
 
     fn label(sha256: &str, seed: u64) -> Label {
-        let machine = Machine { device: "host".into(), device_name: "CPU".into(), driver: None, cpu: None, cores: 2 };
+        let machine =
+            Machine { device: "host".into(), device_name: "CPU".into(), driver: None, cpu: None, cores: 2 };
         let options = Options {
             engines: 1,
             size: 1 << 20,
@@ -248,13 +257,16 @@ mod tests {
         assert!(row.runs.is_empty() && !row.is_enough(1));
         store.keep(&store.row("another")).expect("it is kept");
         for _ in 0..2 {
-            row.runs.push(Done::Copy(Ceiling { host_bytes: 7, copies: Vec::new() }));
+            row.runs.push(Done::Copy(CopyBaseline { host_bytes: 7, copies: Vec::new() }));
             store.keep(&row).expect("it is kept");
         }
         row.failed.push("no".into());
         store.keep(&row).expect("it is kept");
         let back = open().row(&row.name);
-        assert_eq!(back.ceilings().map(|ceiling| ceiling.host_bytes).collect::<Vec<_>>(), [7, 7]);
+        assert_eq!(
+            back.copy_baselines().map(|copy_baseline| copy_baseline.host_bytes).collect::<Vec<_>>(),
+            [7, 7]
+        );
         assert_eq!(back.failed, row.failed);
         assert!(row.is_enough(2) && !row.is_enough(3));
         row.failed.push("no".into());

@@ -3,7 +3,7 @@
 //! it, loads that are bound by the modelled array and are held against its ideal, and what the baselines reach.
 
 use super::store::{Kept, Store};
-use super::{Head, Row, What, ceiling, head_text};
+use super::{Head, Row, What, copy_baseline, head_text};
 use crate::Spread;
 use crate::args::{BenchArgs, LinkArg, Mode, Rw, Switch};
 use crate::report::{Report, word};
@@ -53,8 +53,12 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
     add("array", deep(base(Rw::Randread, K64, 2), 64));
     for ssds in SCALE {
         // One replica everywhere: the only thing that differs is how many there are.
-        let deep =
-            BenchArgs { iodepth: 128, replicas: Some(1), link: Some(LinkArg::None), ..base(Rw::Randread, K4, 32) };
+        let deep = BenchArgs {
+            iodepth: 128,
+            replicas: Some(1),
+            link: Some(LinkArg::None),
+            ..base(Rw::Randread, K4, 32)
+        };
         // As much memory in all of them, however many: pinning it takes time.
         let all = (2 * deep.size * u64::from(deep.clients)).max(LEAST_SSD);
         let each = (all / u64::from(ssds)).max(LEAST_SSD).next_multiple_of(1 << 20);
@@ -93,7 +97,7 @@ fn name(group: &str, load: &BenchArgs) -> String {
 
 /// A row of the report.
 #[derive(Debug, Serialize)]
-struct Told<'a> {
+struct SsdSummary<'a> {
     name: &'a str,
     iops: Option<Spread>,
     gbps: Option<Spread>,
@@ -116,12 +120,17 @@ struct Told<'a> {
 struct Targets<'a> {
     #[serde(flatten)]
     head: &'a Head<'a>,
-    rows: Vec<Told<'a>>,
+    rows: Vec<SsdSummary<'a>>,
 }
 
 /// Writes object and transcript into the folder, and prints one of them.
-pub(super) fn report(head: &Head<'_>, kept: &[Kept], args: &BenchArgs, store: &Store) -> Result<(), CliError> {
-    let rows = kept.iter().map(|row| told(row, kept)).collect();
+pub(super) fn report(
+    head: &Head<'_>,
+    kept: &[Kept],
+    args: &BenchArgs,
+    store: &Store,
+) -> Result<(), CliError> {
+    let rows = kept.iter().map(|row| summary(row, kept)).collect();
     let all = Targets { head, rows };
     let text = text(&all, kept);
     store.save("targets.json", &all)?;
@@ -134,15 +143,18 @@ pub(super) fn report(head: &Head<'_>, kept: &[Kept], args: &BenchArgs, store: &S
     Ok(())
 }
 
-fn spread<'a>(reports: impl Iterator<Item = &'a Report>, figure: impl Fn(&Report) -> Option<f64>) -> Option<Spread> {
+fn spread<'a>(
+    reports: impl Iterator<Item = &'a Report>,
+    figure: impl Fn(&Report) -> Option<f64>,
+) -> Option<Spread> {
     Spread::of(reports.filter_map(figure))
 }
 
-fn told<'a>(row: &'a Kept, all: &[Kept]) -> Told<'a> {
+fn summary<'a>(row: &'a Kept, all: &[Kept]) -> SsdSummary<'a> {
     let of = |figure: fn(&Report) -> Option<f64>| spread(row.reports(), figure);
     let core_bound = row.reports().any(|report| report.busy.core_bound);
     let (against, ratio) = held_against(row, all);
-    Told {
+    SsdSummary {
         name: &row.name,
         iops: of(|r| Some(r.iops)),
         gbps: of(|r| Some(r.gbps)),
@@ -165,7 +177,7 @@ fn held_against(row: &Kept, all: &[Kept]) -> (Option<&'static str>, Option<Sprea
     let writes = report.write.is_some();
     // What a request moves over the bus.
     let copies = if writes { f64::from(report.load.replicas) } else { 1.0 };
-    let bare = ceiling(all, !writes, report.load.bs).map(|pieces| pieces / copies);
+    let bare = copy_baseline(all, !writes, report.load.bs).map(|pieces| pieces / copies);
     match row.name.split_whitespace().next() {
         Some("null") if report.load.clients > 1 => (Some("the bare copy"), bare.and_then(by)),
         Some("bare") => (Some("the bare copy"), bare.and_then(by)),
@@ -195,12 +207,12 @@ fn text(all: &Targets<'_>, kept: &[Kept]) -> String {
         "  {:<36} {:>4}  {:<30} {:>8} {:<22} {:>7}  held against",
         "row", "runs", "thousand I/Os a second", "GB/s", "mean us", "late"
     );
-    for told in all.rows.iter().filter(|told| told.name != COPY) {
-        let _ = writeln!(text, "  {}", told.line());
+    for summary in all.rows.iter().filter(|summary| summary.name != COPY) {
+        let _ = writeln!(text, "  {}", summary.line());
     }
-    for told in &all.rows {
-        for why in told.failed {
-            let _ = writeln!(text, "  failed      {}: {why}", told.name);
+    for summary in &all.rows {
+        for why in summary.failed {
+            let _ = writeln!(text, "  failed      {}: {why}", summary.name);
         }
     }
     let _ = writeln!(
@@ -212,23 +224,26 @@ fn text(all: &Targets<'_>, kept: &[Kept]) -> String {
 
 /// The bare copy's table.
 fn copies(text: &mut String, row: &Kept) {
-    let Some(first) = row.ceilings().next() else { return };
+    let Some(first) = row.copy_baselines().next() else { return };
     let _ = writeln!(text, "  {:<36} {:>4}  {:<30} GB/s", "bare copy", "runs", "thousand pieces a second");
     for (place, copy) in first.copies.iter().enumerate() {
-        let of = |figure: fn(&crate::ceiling::Copied) -> f64| {
-            Spread::of(row.ceilings().filter_map(|ceiling| ceiling.copies.get(place)).map(figure))
+        let of = |figure: fn(&crate::copy_baseline::Copied) -> f64| {
+            Spread::of(
+                row.copy_baselines().filter_map(|copy_baseline| copy_baseline.copies.get(place)).map(figure),
+            )
         };
         let way = if copy.to_device { "to the device" } else { "to the host" };
         let warps = if copy.like_movers { " (as many as movers)" } else { "" };
         let name = format!("{way} {}k, {} x {} warps", copy.piece >> 10, copy.blocks, copy.warps);
-        let [pieces, gbps] = [of(|c| c.pieces_per_s / 1e3).map(|s| s.line(1)), of(|c| c.gbps).map(|s| s.line(2))]
-            .map(Option::unwrap_or_default);
+        let [pieces, gbps] =
+            [of(|c| c.pieces_per_s / 1e3).map(|s| s.line(1)), of(|c| c.gbps).map(|s| s.line(2))]
+                .map(Option::unwrap_or_default);
         let _ = writeln!(text, "  {name:<36} {:>4}  {pieces:<30} {gbps}{warps}", row.runs.len());
     }
     let _ = writeln!(text);
 }
 
-impl Told<'_> {
+impl SsdSummary<'_> {
     fn line(&self) -> String {
         let thousand = |spread: Spread| {
             Spread { median: spread.median / 1e3, least: spread.least / 1e3, most: spread.most / 1e3 }.line(1)

@@ -83,7 +83,8 @@ fn sentence(error: &libgnstor::Error) -> String {
 /// Text from the array, safe on a terminal: control characters and direction marks appear as `\u{1b}`.
 pub fn printable(text: &str) -> String {
     let is_unsafe = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     let escaped = |c: char| match c {
         '\\' => "\\\\".to_owned(),

@@ -39,7 +39,8 @@ impl Steps {
         if self.quiet {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
-        let style = ProgressStyle::with_template("  {msg:10} [{bar:32}] {bytes}/{total_bytes} {bytes_per_sec}");
+        let style =
+            ProgressStyle::with_template("  {msg:10} [{bar:32}] {bytes}/{total_bytes} {bytes_per_sec}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
         bar.set_message(what.to_owned());
         bar

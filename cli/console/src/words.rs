@@ -96,7 +96,8 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
         other => return Err(format!("'{other}' is not a unit of time; use ms, s, m or h")),
     };
     let number: f64 = number.parse().map_err(|_| format!("'{text}' is not a time; write it like 10s"))?;
-    Duration::try_from_secs_f64(number * factor).map_err(|_| format!("{text} is longer than a computer can count"))
+    Duration::try_from_secs_f64(number * factor)
+        .map_err(|_| format!("{text} is longer than a computer can count"))
 }
 
 #[cfg(test)]
@@ -108,7 +109,9 @@ mod tests {
         assert_eq!(parse_size("4096"), Ok(4096));
         assert_eq!(parse_size("1GiB"), Ok(1 << 30));
         assert_eq!(parse_size("2 MB"), Ok(2_000_000));
-        assert!(parse_size("x").is_err() && parse_size("3 parsec").is_err() && parse_size("99999999TiB").is_err());
+        assert!(
+            parse_size("x").is_err() && parse_size("3 parsec").is_err() && parse_size("99999999TiB").is_err()
+        );
     }
 
     #[test]
@@ -117,6 +120,8 @@ mod tests {
         assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_time("2m"), Ok(Duration::from_secs(120)));
-        assert!(["", "s", "5 parsec", "1e9", "-1", "1.2.3", "inf"].iter().all(|wrong| parse_time(wrong).is_err()));
+        assert!(
+            ["", "s", "5 parsec", "1e9", "-1", "1.2.3", "inf"].iter().all(|wrong| parse_time(wrong).is_err())
+        );
     }
 }

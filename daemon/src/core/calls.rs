@@ -35,8 +35,11 @@ impl Core {
             if volume.queue.len() < self.config.max_queue {
                 return volume.queue.push_back((ticket, request));
             }
-            let message =
-                format!("{} requests wait for volume {:?}: try again later", volume.queue.len(), volume.entry.name);
+            let message = format!(
+                "{} requests wait for volume {:?}: try again later",
+                volume.queue.len(),
+                volume.entry.name
+            );
             return self.fail(ticket, Unavailable, message);
         }
         match request {
@@ -51,7 +54,9 @@ impl Core {
                     self.reply(ticket, Ok(Reply::Volume(view)));
                 }
             }
-            Request::Delete { name, client, request_id } => self.delete(now, ticket, &name, client, request_id),
+            Request::Delete { name, client, request_id } => {
+                self.delete(now, ticket, &name, client, request_id)
+            }
             Request::Open { name, client, rights } => self.open(now, ticket, &name, client, rights),
             Request::Renew { name, client, lease_epoch, lease_ms } => {
                 self.renew(now, ticket, &name, client, lease_epoch, lease_ms);
@@ -192,11 +197,21 @@ impl Core {
 
     /// The hash factor spreads volumes that are written alike; it needs to differ, not to be secret.
     fn factor(&self, vid: Vid, generation: u32) -> u64 {
-        mix64(self.config.seed ^ mix64(u64::from(vid.get()) << 32 | u64::from(generation)) ^ mix64(!self.term))
+        mix64(
+            self.config.seed ^ mix64(u64::from(vid.get()) << 32 | u64::from(generation)) ^ mix64(!self.term),
+        )
     }
 
-    fn delete(&mut self, now: u64, ticket: Ticket, name: &VolumeName, client: ClientId, id: Option<RequestId>) {
-        let done = id.and_then(|id| self.tombstones.find(now, id)).is_some_and(|entry| entry.name == name.as_str());
+    fn delete(
+        &mut self,
+        now: u64,
+        ticket: Ticket,
+        name: &VolumeName,
+        client: ClientId,
+        id: Option<RequestId>,
+    ) {
+        let done =
+            id.and_then(|id| self.tombstones.find(now, id)).is_some_and(|entry| entry.name == name.as_str());
         if done {
             return self.reply(ticket, Ok(Reply::Done));
         }
@@ -241,7 +256,8 @@ impl Core {
                     return self.fail(ticket, FailedPrecondition, message);
                 }
                 if entry.lease_epoch == DELETE_MARK - 1 {
-                    let message = format!("volume {name} has used up its lease epochs: copy it to a new volume");
+                    let message =
+                        format!("volume {name} has used up its lease epochs: copy it to a new volume");
                     return self.fail(ticket, ResourceExhausted, message);
                 }
                 entry.writer = Some(client);
@@ -257,14 +273,24 @@ impl Core {
         self.put(vid, entry, Purpose::Change { ticket, then });
     }
 
-    fn renew(&mut self, now: u64, ticket: Ticket, name: &VolumeName, client: ClientId, epoch: u32, lease_ms: u32) {
+    fn renew(
+        &mut self,
+        now: u64,
+        ticket: Ticket,
+        name: &VolumeName,
+        client: ClientId,
+        epoch: u32,
+        lease_ms: u32,
+    ) {
         let term = self.term;
         let Some(volume) = self.named(ticket, name) else { return };
         let holder = volume.writer(now);
         if holder != Some(client) || volume.entry.lease_epoch != epoch {
             let state = match holder {
                 None => "has expired or was given back".into(),
-                Some(holder) if holder == client => format!("is of epoch {} by now", volume.entry.lease_epoch),
+                Some(holder) if holder == client => {
+                    format!("is of epoch {} by now", volume.entry.lease_epoch)
+                }
                 Some(holder) => format!("belongs to client {holder}"),
             };
             let message = format!(
@@ -309,7 +335,11 @@ impl Core {
     }
 
     fn not_found(&mut self, ticket: Ticket, name: &VolumeName) {
-        self.fail(ticket, NotFound, format!("there is no volume {name}; gnstor volume list shows those there are"));
+        self.fail(
+            ticket,
+            NotFound,
+            format!("there is no volume {name}; gnstor volume list shows those there are"),
+        );
     }
 }
 
@@ -327,6 +357,10 @@ impl Volume {
     }
 
     fn behind_note(&self) -> String {
-        if self.behind.is_empty() { String::new() } else { format!(" on {}", super::failure::blame(&self.behind)) }
+        if self.behind.is_empty() {
+            String::new()
+        } else {
+            format!(" on {}", super::failure::blame(&self.behind))
+        }
     }
 }

@@ -193,7 +193,10 @@ mod tests {
                 let array = array(equal(ssds), 16_384);
                 let largest = array.largest(layout(1, replicas));
                 assert!(largest <= 16_384 * ssds as u64 / u64::from(replicas));
-                assert!(largest > 16_384 * ssds as u64 / u64::from(replicas) * 8 / 10, "{ssds} {replicas} {largest}");
+                assert!(
+                    largest > 16_384 * ssds as u64 / u64::from(replicas) * 8 / 10,
+                    "{ssds} {replicas} {largest}"
+                );
                 assert!(array.fits(layout(1, replicas), largest));
                 assert!(!array.fits(layout(1, replicas), largest + 1));
             }

@@ -35,7 +35,8 @@ impl Core {
             return self.reply(ticket, Ok(Reply::Volume(view)));
         }
         // The id rests on some SSD: its sweep is not done, or a later generation than this daemon knows of lived there.
-        let rests = |t: &Trouble| matches!(t, Trouble::Refused(Refusal::SweepPending | Refusal::StaleVersion));
+        let rests =
+            |t: &Trouble| matches!(t, Trouble::Refused(Refusal::SweepPending | Refusal::StaleVersion));
         let sweeping = round.failed.values().all(rests);
         let again = (sweeping && attempt < VID_ATTEMPTS).then(|| (request, attempt + 1));
         let failure = if sweeping {
@@ -85,7 +86,14 @@ impl Core {
         self.reply(ticket, Err(failure));
     }
 
-    fn uncreated(&mut self, now: u64, vid: Vid, ticket: Ticket, failure: Failure, again: Option<(Create, u32)>) {
+    fn uncreated(
+        &mut self,
+        now: u64,
+        vid: Vid,
+        ticket: Ticket,
+        failure: Failure,
+        again: Option<(Create, u32)>,
+    ) {
         let Some((request, attempt)) = again else {
             self.reply(ticket, Err(failure));
             return self.vanish(now, vid, self.config.sweep_ms);

@@ -54,7 +54,9 @@ pub(super) fn blame(failed: &BTreeMap<u16, Trouble>) -> String {
 /// The code of a call that failed because of SSDs: what they all agree on if the caller can act on it, else "try
 /// later".
 pub(super) fn code_of(failed: &BTreeMap<u16, Trouble>) -> GrpcCode {
-    let full = |trouble: &Trouble| matches!(trouble, Trouble::Refused(Refusal::TableFull | Refusal::CapacityExceeded));
+    let full = |trouble: &Trouble| {
+        matches!(trouble, Trouble::Refused(Refusal::TableFull | Refusal::CapacityExceeded))
+    };
     if failed.values().any(full) && failed.values().all(|t| matches!(t, Trouble::Refused(_))) {
         return GrpcCode::ResourceExhausted;
     }

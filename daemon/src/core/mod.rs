@@ -159,7 +159,10 @@ impl Core {
     /// A client asks.
     pub fn request(&mut self, now: u64, ticket: Ticket, request: Request) {
         let full = self.tickets.len() >= self.config.max_requests;
-        assert!(self.tickets.insert(ticket, now + self.config.request_ms).is_none(), "a ticket names one request");
+        assert!(
+            self.tickets.insert(ticket, now + self.config.request_ms).is_none(),
+            "a ticket names one request"
+        );
         match &self.phase {
             Phase::Serving if full => self.fail(
                 ticket,
@@ -168,7 +171,8 @@ impl Core {
             ),
             Phase::Serving => self.dispatch(now, ticket, request),
             Phase::Starting(start) => {
-                let message = format!("the daemon is not serving yet: {}; try again later", start.waits_for());
+                let message =
+                    format!("the daemon is not serving yet: {}; try again later", start.waits_for());
                 self.fail(ticket, GrpcCode::Unavailable, message);
             }
             Phase::Stopped(stop) => {
@@ -195,7 +199,8 @@ impl Core {
 
     /// Time passed: late requests are answered, what failed is tried again.
     pub fn step(&mut self, now: u64) {
-        let late: Vec<_> = self.tickets.iter().filter(|&(_, &at)| at <= now).map(|(&ticket, _)| ticket).collect();
+        let late: Vec<_> =
+            self.tickets.iter().filter(|&(_, &at)| at <= now).map(|(&ticket, _)| ticket).collect();
         for ticket in late {
             let message = self.late_message(ticket);
             self.fail(ticket, GrpcCode::Unavailable, message);
@@ -215,7 +220,8 @@ impl Core {
 
     /// When [`Self::step`] is next wanted, if nothing else happens.
     pub fn next_event(&self) -> Option<u64> {
-        let retries = self.volumes.values().filter(|v| v.round.is_none()).filter_map(|v| v.retry.map(|r| r.at));
+        let retries =
+            self.volumes.values().filter(|v| v.round.is_none()).filter_map(|v| v.retry.map(|r| r.at));
         let own = self.start_wakes_at().into_iter().chain(self.resync_wakes_at());
         retries.chain(self.tickets.values().copied()).chain(own).min()
     }

@@ -79,7 +79,8 @@ impl Core {
         if self.absent.is_empty() {
             return None;
         }
-        let who: Vec<_> = self.absent.iter().map(|(ssd, a)| format!("SSD {ssd} is down ({})", a.why)).collect();
+        let who: Vec<_> =
+            self.absent.iter().map(|(ssd, a)| format!("SSD {ssd} is down ({})", a.why)).collect();
         Some(format!(
             "volume {name} cannot be {what} now: {}; a change needs every SSD, try again when all are back",
             who.join(", ")
@@ -101,8 +102,10 @@ impl Core {
     fn resync(&mut self, ssd: u16) {
         let asked = Some(self.command(ssd, Owner::Resync, Command::MapGet));
         let resync = Resync { asked, retry_at: None, step: Step::Look, table: BTreeMap::new() };
-        self.absent
-            .insert(ssd, Absence { why: "it is back and being brought up to date".into(), resync: Some(resync) });
+        self.absent.insert(
+            ssd,
+            Absence { why: "it is back and being brought up to date".into(), resync: Some(resync) },
+        );
     }
 
     pub(super) fn resync_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
@@ -112,7 +115,9 @@ impl Core {
         resync.asked = None;
         match (resync.step, answer) {
             (_, Answer::Refused(Refusal::StaleTerm)) => self.depose(ssd, "refused this daemon's term"),
-            (Step::Map, Answer::Refused(Refusal::StaleVersion)) => self.depose(ssd, "holds a newer fleet map"),
+            (Step::Map, Answer::Refused(Refusal::StaleVersion)) => {
+                self.depose(ssd, "holds a newer fleet map")
+            }
             // Nothing is tried again: who puts the right one in its place ends this connection.
             (Step::Look, Answer::Map(None)) if !self.volumes.is_empty() => {
                 absence.why =
@@ -130,7 +135,8 @@ impl Core {
                 self.resync_ask(ssd, Command::List { from: Vid::MIN });
             }
             (Step::Table, Answer::Table { entries, more }) => {
-                let next = entries.last().and_then(|e| Vid::new(e.vid.get().saturating_add(1))).filter(|_| more);
+                let next =
+                    entries.last().and_then(|e| Vid::new(e.vid.get().saturating_add(1))).filter(|_| more);
                 resync.table.extend(entries.into_iter().map(|entry| (entry.vid, entry)));
                 if let Some(from) = next {
                     return self.resync_ask(ssd, Command::List { from });
@@ -143,7 +149,9 @@ impl Core {
                 absence.why = match answer {
                     Answer::Refused(refusal) => format!("it is back but refuses: {}", refusal.sentence()),
                     Answer::Lost(why) => why,
-                    Answer::Done | Answer::Table { .. } | Answer::Map(_) => "it answered another command".into(),
+                    Answer::Done | Answer::Table { .. } | Answer::Map(_) => {
+                        "it answered another command".into()
+                    }
                 };
                 resync.retry_at = Some(now + retry_ms);
             }
@@ -171,14 +179,18 @@ impl Core {
                 continue;
             }
             if volume.stage == Stage::Active && held != Some(&volume.entry) {
-                volume.behind.insert(ssd, Trouble::Lost("came back without the volume's newest state".into()));
+                volume
+                    .behind
+                    .insert(ssd, Trouble::Lost("came back without the volume's newest state".into()));
             }
             if !volume.behind.is_empty() {
                 volume.retry = Some(Retry { at: now, wait_ms: self.config.retry_ms });
                 due.push(vid);
             }
         }
-        for (&vid, entry) in table.iter().filter(|(vid, entry)| !entry.deleting && !self.volumes.contains_key(*vid)) {
+        for (&vid, entry) in
+            table.iter().filter(|(vid, entry)| !entry.deleting && !self.volumes.contains_key(*vid))
+        {
             if self.past.is_dead(vid, entry.generation) {
                 dead.push((vid, entry.generation, entry.version));
             } else {
@@ -186,7 +198,8 @@ impl Core {
             }
         }
         for (vid, generation, version) in dead {
-            let command = Command::Delete { vid, generation, version: version.saturating_add(1), term: self.term };
+            let command =
+                Command::Delete { vid, generation, version: version.saturating_add(1), term: self.term };
             self.command(ssd, Owner::Stray, command);
         }
         for vid in due {
@@ -196,7 +209,9 @@ impl Core {
 
     /// Repeats a round during which an SSD came back.
     pub(super) fn repeat(&mut self, now: u64, vid: Vid) {
-        let Some(volume) = self.volumes.get_mut(&vid).filter(|v| v.again && v.round.is_none()) else { return };
+        let Some(volume) = self.volumes.get_mut(&vid).filter(|v| v.again && v.round.is_none()) else {
+            return;
+        };
         volume.again = false;
         self.retry(now, vid);
     }

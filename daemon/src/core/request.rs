@@ -113,7 +113,10 @@ pub enum Request {
 /// `INVALID_ARGUMENT` for 0, FFFFh and everything above.
 pub fn client_id(raw: u32) -> Result<ClientId, Failure> {
     u16::try_from(raw).ok().and_then(ClientId::new).ok_or_else(|| {
-        invalid(format!("client id {raw} is not valid: use the id that Register gave (1 to {})", ClientId::MAX))
+        invalid(format!(
+            "client id {raw} is not valid: use the id that Register gave (1 to {})",
+            ClientId::MAX
+        ))
     })
 }
 

@@ -25,9 +25,9 @@ impl Round {
     /// The request the round is for.
     pub(super) fn ticket(&self) -> Option<Ticket> {
         match &self.purpose {
-            Purpose::Create { ticket, .. } | Purpose::Undo { ticket, .. } | Purpose::Change { ticket, .. } => {
-                Some(*ticket)
-            }
+            Purpose::Create { ticket, .. }
+            | Purpose::Undo { ticket, .. }
+            | Purpose::Change { ticket, .. } => Some(*ticket),
             Purpose::Settle { reply } => reply.as_ref().map(|(ticket, _)| *ticket),
             Purpose::Mark { ticket } | Purpose::Delete { ticket } => *ticket,
         }
@@ -65,8 +65,13 @@ impl Core {
                 (false, Command::Delete { vid, generation, version: *version, term: self.term })
             }
         };
-        volume.round =
-            Some(Round { purpose, action, waiting: targets.clone(), took: BTreeSet::new(), failed: BTreeMap::new() });
+        volume.round = Some(Round {
+            purpose,
+            action,
+            waiting: targets.clone(),
+            took: BTreeSet::new(),
+            failed: BTreeMap::new(),
+        });
         for ssd in targets {
             self.command(ssd, Owner::Round { vid, adding }, command.clone());
         }
@@ -94,7 +99,9 @@ impl Core {
                 Ok(())
             }
             // An SSD that swept the volume knows it no more; what was to be deleted is.
-            (Action::Delete(_), Answer::Done | Answer::Refused(VolumeAbsent | UnknownVolume | Deleting)) => Ok(()),
+            (Action::Delete(_), Answer::Done | Answer::Refused(VolumeAbsent | UnknownVolume | Deleting)) => {
+                Ok(())
+            }
             (Action::Put(entry), Answer::Refused(VolumeAbsent | UnknownVolume | Deleting)) if !adding => {
                 let command = Command::Add(entry.clone());
                 self.command(ssd, Owner::Round { vid, adding: true }, command);
@@ -103,7 +110,9 @@ impl Core {
             (Action::Add(_) | Action::Put(_), Answer::Done) => Ok(()),
             (_, Answer::Refused(refusal)) => Err(Trouble::Refused(refusal)),
             (_, Answer::Lost(why)) => Err(Trouble::Lost(why)),
-            (_, Answer::Table { .. } | Answer::Map(_)) => Err(Trouble::Lost("answered another command".into())),
+            (_, Answer::Table { .. } | Answer::Map(_)) => {
+                Err(Trouble::Lost("answered another command".into()))
+            }
         };
         round.waiting.remove(&ssd);
         match outcome {
@@ -129,7 +138,9 @@ impl Core {
             (Purpose::Create { ticket, request, attempt }, Some(entry)) => {
                 self.created(now, &entry, round, ticket, request, attempt);
             }
-            (Purpose::Undo { ticket, failure, again }, None) => self.undone(now, vid, round, ticket, failure, again),
+            (Purpose::Undo { ticket, failure, again }, None) => {
+                self.undone(now, vid, round, ticket, failure, again)
+            }
             (Purpose::Change { ticket, then }, Some(entry)) => self.changed(now, &entry, round, ticket, then),
             (Purpose::Settle { reply }, Some(entry)) => {
                 let drift_ms = self.config.drift_ms;
@@ -149,9 +160,17 @@ impl Core {
             }
             (Purpose::Mark { ticket }, Some(entry)) => self.marked(now, &entry, round, ticket),
             (Purpose::Delete { ticket }, None) => self.deleted(now, vid, round, ticket),
-            (Purpose::Create { .. } | Purpose::Change { .. } | Purpose::Settle { .. } | Purpose::Mark { .. }, None)
+            (
+                Purpose::Create { .. }
+                | Purpose::Change { .. }
+                | Purpose::Settle { .. }
+                | Purpose::Mark { .. },
+                None,
+            )
             | (Purpose::Undo { .. } | Purpose::Delete { .. }, Some(_)) => {
-                self.stop(Stop::Array("internal error: a round carried another command than its purpose".into()));
+                self.stop(Stop::Array(
+                    "internal error: a round carried another command than its purpose".into(),
+                ));
             }
         }
     }

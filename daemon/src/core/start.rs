@@ -79,8 +79,9 @@ impl Start {
             Step::Tables => "it reads the SSDs' permission tables",
             Step::Settle => "it brings the SSDs' permission tables to one state",
         };
-        let troubles =
-            (0u32..).zip(&self.probes).filter_map(|(i, p)| p.trouble.as_ref().map(|t| format!("SSD {i}: {t}")));
+        let troubles = (0u32..)
+            .zip(&self.probes)
+            .filter_map(|(i, p)| p.trouble.as_ref().map(|t| format!("SSD {i}: {t}")));
         troubles.fold(doing.to_owned(), |text, trouble| format!("{text}; {trouble}"))
     }
 

@@ -118,11 +118,14 @@ async fn serve_and_tell(
     shutdown: impl Future<Output = ()>,
     serving: impl FnOnce(),
 ) -> Result<(), DaemonError> {
-    if let Some((place, port)) = array.iter().enumerate().find(|&(place, port)| place != usize::from(port.index)) {
+    if let Some((place, port)) =
+        array.iter().enumerate().find(|&(place, port)| place != usize::from(port.index))
+    {
         return Err(DaemonError::PortOrder { place, index: port.index });
     }
     let ssds = array.iter().map(service::describe).collect();
-    let (driver, Ends { inputs, state, absent }) = Driver::start(array, &config).map_err(DaemonError::Thread)?;
+    let (driver, Ends { inputs, state, absent }) =
+        Driver::start(array, &config).map_err(DaemonError::Thread)?;
     let service = Service::new(inputs, ssds, absent, Duration::from_millis(config.core.request_ms));
     tokio::select! {
         // The core runs as part of this future: when it is dropped, so is the core, and the port threads end.
@@ -208,7 +211,11 @@ impl Daemon {
     ///
     /// # Errors
     /// [`DaemonError`] when it cannot listen, or the array is not ready within `config.start_timeout`.
-    pub fn start(address: SocketAddr, array: Vec<SsdPort>, config: DaemonConfig) -> Result<Self, DaemonError> {
+    pub fn start(
+        address: SocketAddr,
+        array: Vec<SsdPort>,
+        config: DaemonConfig,
+    ) -> Result<Self, DaemonError> {
         let listen_error = move |cause| DaemonError::Listen { address, cause };
         let listener = std::net::TcpListener::bind(address).map_err(listen_error)?;
         let local_addr = listener.local_addr().map_err(listen_error)?;

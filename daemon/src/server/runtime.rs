@@ -93,7 +93,9 @@ impl Driver {
         let stopping = Arc::new(AtomicBool::new(false));
         let ports = array
             .into_iter()
-            .map(|port| PortThread::start(port, config.command_timeout, clock, sender.clone(), stopping.clone()))
+            .map(|port| {
+                PortThread::start(port, config.command_timeout, clock, sender.clone(), stopping.clone())
+            })
             .collect::<Result<_, _>>()?;
         let (state, states) = watch::channel(State::Starting(String::new()));
         let (absent, absents) = watch::channel(Absent::default());
@@ -116,7 +118,8 @@ impl Driver {
         loop {
             self.carry_out();
             let now = self.clock.now_ms();
-            let wait = self.core.next_event().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)));
+            let wait =
+                self.core.next_event().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)));
             tokio::select! {
                 input = self.inputs.recv() => {
                     let now = self.clock.now_ms();
@@ -218,7 +221,9 @@ impl PortThread {
             let mut link = Link::new(port, deadline, clock.now_ms());
             loop {
                 // Commands first: one that was just answered says as much about the connection as a probe.
-                let wait = link.wakes_at().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(clock.now_ms())));
+                let wait = link
+                    .wakes_at()
+                    .map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(clock.now_ms())));
                 let next = given.recv_timeout(wait);
                 if stopping.load(Ordering::Relaxed) {
                     return;
@@ -230,7 +235,8 @@ impl PortThread {
                     }
                     Err(RecvTimeoutError::Timeout) => {
                         let attended = catch_unwind(AssertUnwindSafe(|| link.attend(clock.now_ms())));
-                        let panicked = || Some(News::Lost("internal error: its admin channel panicked".into()));
+                        let panicked =
+                            || Some(News::Lost("internal error: its admin channel panicked".into()));
                         let news = attended.unwrap_or_else(|_| panicked());
                         news.map(|news| Input::Presence { ssd: index, news })
                     }
@@ -266,11 +272,14 @@ impl Drop for PortThread {
 /// A channel that panics must not leave a change without its answer for ever.
 fn execute(link: &mut Link, now: u64, command: &Command) -> Answer {
     let executed = catch_unwind(AssertUnwindSafe(|| link.execute(now, command)));
-    let answer = executed.unwrap_or_else(|_| Answer::Lost("internal error: its admin channel panicked".into()));
+    let answer =
+        executed.unwrap_or_else(|_| Answer::Lost("internal error: its admin channel panicked".into()));
     match &answer {
         Answer::Refused(refusal) => tracing::debug!(command = command.name(), ?refusal, "refused"),
         Answer::Lost(why) => tracing::warn!(command = command.name(), %why, "no answer"),
-        Answer::Done | Answer::Table { .. } | Answer::Map(_) => tracing::trace!(command = command.name(), "done"),
+        Answer::Done | Answer::Table { .. } | Answer::Map(_) => {
+            tracing::trace!(command = command.name(), "done")
+        }
     }
     answer
 }
@@ -285,5 +294,9 @@ pub(super) fn spawn<T: Send + 'static>(
 
 /// The runtime of a [`super::Daemon`]: management calls need no more than two threads.
 pub(super) fn tokio() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("gnstord-rpc").enable_all().build()
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("gnstord-rpc")
+        .enable_all()
+        .build()
 }

@@ -9,9 +9,9 @@ use crate::port::SsdPort;
 use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::volumes_server::Volumes;
 use gnstor_proto::grpc::{
-    self, CreateRequest, DeleteRequest, DeleteResponse, GetMapRequest, GetMapResponse, GetRequest, ListRequest,
-    ListResponse, OpenRequest, OpenResponse, RegisterRequest, RegisterResponse, ReleaseRequest, ReleaseResponse,
-    RenewRequest, RenewResponse, Ssd, Volume,
+    self, CreateRequest, DeleteRequest, DeleteResponse, GetMapRequest, GetMapResponse, GetRequest,
+    ListRequest, ListResponse, OpenRequest, OpenResponse, RegisterRequest, RegisterResponse, ReleaseRequest,
+    ReleaseResponse, RenewRequest, RenewResponse, Ssd, Volume,
 };
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
@@ -82,7 +82,9 @@ impl Service {
             match tokio::time::timeout(self.patience, answered).await {
                 Ok(Ok(result)) => result.map_err(status),
                 Ok(Err(_)) => Err(gone()),
-                Err(_) => Err(Status::deadline_exceeded(format!("{call} got no answer within {:?}", self.patience))),
+                Err(_) => {
+                    Err(Status::deadline_exceeded(format!("{call} got no answer within {:?}", self.patience)))
+                }
             }
         };
         asked.instrument(tracing::info_span!("rpc", call)).await
@@ -172,7 +174,9 @@ impl Fleet for Service {
 
     async fn get_map(&self, _: tonic::Request<GetMapRequest>) -> Answered<GetMapResponse> {
         match self.ask("GetMap", Ok(Request::GetMap)).await? {
-            Reply::Map(map) => Ok(self.with_absent(GetMapResponse { map: map.to_vec(), ssds: self.ssds.to_vec() })),
+            Reply::Map(map) => {
+                Ok(self.with_absent(GetMapResponse { map: map.to_vec(), ssds: self.ssds.to_vec() }))
+            }
             other => mismatch(&other),
         }
     }
@@ -217,7 +221,11 @@ fn open(message: &OpenRequest) -> Result<Request, Failure> {
             ));
         }
     };
-    Ok(Request::Open { name: VolumeName::new(&message.name)?, client: request::client_id(message.client_id)?, rights })
+    Ok(Request::Open {
+        name: VolumeName::new(&message.name)?,
+        client: request::client_id(message.client_id)?,
+        rights,
+    })
 }
 
 fn renew(message: &RenewRequest) -> Result<Request, Failure> {
@@ -230,7 +238,10 @@ fn renew(message: &RenewRequest) -> Result<Request, Failure> {
 }
 
 fn release(message: &ReleaseRequest) -> Result<Request, Failure> {
-    Ok(Request::Release { name: VolumeName::new(&message.name)?, client: request::client_id(message.client_id)? })
+    Ok(Request::Release {
+        name: VolumeName::new(&message.name)?,
+        client: request::client_id(message.client_id)?,
+    })
 }
 
 fn volume(entry: &VolumeEntry) -> Volume {
@@ -250,6 +261,9 @@ fn volume(entry: &VolumeEntry) -> Volume {
         lease_epoch: entry.lease_epoch,
         labels: labels.map(|(key, value)| (key.into(), value.into())).collect(),
         version: entry.version,
-        limits: Some(grpc::Limits { max_iops: entry.limits.max_iops, max_bytes_per_s: entry.limits.max_bytes_per_s }),
+        limits: Some(grpc::Limits {
+            max_iops: entry.limits.max_iops,
+            max_bytes_per_s: entry.limits.max_bytes_per_s,
+        }),
     }
 }

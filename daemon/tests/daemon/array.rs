@@ -113,7 +113,8 @@ impl SimSsd {
                 if entry.version <= old.version {
                     return Err(Refusal::StaleVersion);
                 }
-                let fixed = |e: &VolumeEntry| (e.generation, e.replicas, e.chunk_shift, e.factor, e.capacity_blocks);
+                let fixed =
+                    |e: &VolumeEntry| (e.generation, e.replicas, e.chunk_shift, e.factor, e.capacity_blocks);
                 if fixed(&entry) != fixed(old) || entry.lease_epoch < old.lease_epoch || entry.deleting {
                     return Err(Refusal::InvalidField);
                 }
@@ -123,7 +124,8 @@ impl SimSsd {
             (opcode::VOLUME_DELETE, Payload::None) => {
                 let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
                 self.check_term(join(sqe.cdw14.get(), sqe.cdw15.get()))?;
-                let vid = u16::try_from(sqe.cdw12.get()).ok().and_then(Vid::new).ok_or(Refusal::InvalidField)?;
+                let vid =
+                    u16::try_from(sqe.cdw12.get()).ok().and_then(Vid::new).ok_or(Refusal::InvalidField)?;
                 if !self.table.contains_key(&vid) && self.tombstones.get(&vid) == Some(&sqe.cdw13.get()) {
                     return Ok(0);
                 }

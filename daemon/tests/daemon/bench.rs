@@ -59,7 +59,9 @@ impl Bench {
     fn drain(&mut self) {
         while let Some(effect) = self.core.pop_effect() {
             match effect {
-                Effect::Command { id, ssd, command } => self.queues[usize::from(ssd)].push_back((id, command)),
+                Effect::Command { id, ssd, command } => {
+                    self.queues[usize::from(ssd)].push_back((id, command))
+                }
                 Effect::Reply { ticket, result } => {
                     self.news.push_back((ticket, result.clone()));
                     assert!(self.replies.insert(ticket, result).is_none(), "a ticket is answered once");

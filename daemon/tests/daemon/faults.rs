@@ -3,7 +3,9 @@
 //! failed.
 
 use crate::array::{Fault, SimArray};
-use crate::bench::{Bench, client, create, create_with, created, delete, opened, read, refused, release, renew, write};
+use crate::bench::{
+    Bench, client, create, create_with, created, delete, opened, read, refused, release, renew, write,
+};
 use gnstor_daemon::core::Reply;
 use gnstor_proto::status::{GrpcCode, Refusal};
 
@@ -76,7 +78,11 @@ fn a_grant_that_fails_leaves_no_writer_and_a_spent_epoch() {
         refused(&bench.ask(write("a", 5, 10_000)), GrpcCode::Unavailable, &["SSD 0"]);
         let entry = &bench.array.agreed()[0];
         assert_eq!((entry.writer, entry.lease_epoch), (None, 1));
-        assert_eq!(opened(&bench.ask(write("a", 6, 10_000))).lease_epoch, 2, "and another client may write at once");
+        assert_eq!(
+            opened(&bench.ask(write("a", 6, 10_000))).lease_epoch,
+            2,
+            "and another client may write at once"
+        );
     }
 }
 
@@ -150,7 +156,11 @@ fn a_request_is_answered_at_its_deadline_though_an_ssd_is_silent() {
     refused(&bench.replies[&late], GrpcCode::Unavailable, &["SSD 1 has not completed VOLUME CHMOD", "30 s"]);
     refused(&bench.replies[&behind], GrpcCode::Unavailable, &["earlier change"]);
     bench.settle();
-    assert_eq!(bench.array.agreed()[0].readers, [client(5)], "what was begun is done; what only waited is not");
+    assert_eq!(
+        bench.array.agreed()[0].readers,
+        [client(5)],
+        "what was begun is done; what only waited is not"
+    );
 }
 
 #[test]

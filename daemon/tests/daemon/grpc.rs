@@ -34,8 +34,10 @@ fn daemon(array: &SimArray) -> Daemon {
 fn with_client<T>(daemon: &Daemon, calls: impl AsyncFnOnce(Client) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let channel = Channel::from_shared(format!("http://{}", daemon.local_addr())).unwrap().connect().await.unwrap();
-        let client = Client { volumes: VolumesClient::new(channel.clone()), fleet: FleetClient::new(channel) };
+        let channel =
+            Channel::from_shared(format!("http://{}", daemon.local_addr())).unwrap().connect().await.unwrap();
+        let client =
+            Client { volumes: VolumesClient::new(channel.clone()), fleet: FleetClient::new(channel) };
         within(calls(client)).await
     })
 }
@@ -63,12 +65,24 @@ impl Client {
         self.volumes.get(GetRequest { name: name.into() }).await.map(tonic::Response::into_inner)
     }
 
-    async fn open(&mut self, name: &str, client_id: u32, rights: Rights, ms: u32) -> Result<OpenResponse, Status> {
+    async fn open(
+        &mut self,
+        name: &str,
+        client_id: u32,
+        rights: Rights,
+        ms: u32,
+    ) -> Result<OpenResponse, Status> {
         let request = OpenRequest { name: name.into(), client_id, rights: rights.into(), lease_ms: ms };
         self.volumes.open(request).await.map(tonic::Response::into_inner)
     }
 
-    async fn renew(&mut self, name: &str, client_id: u32, lease_epoch: u32, lease_ms: u32) -> Result<u32, Status> {
+    async fn renew(
+        &mut self,
+        name: &str,
+        client_id: u32,
+        lease_epoch: u32,
+        lease_ms: u32,
+    ) -> Result<u32, Status> {
         let request = RenewRequest { name: name.into(), client_id, lease_epoch, lease_ms };
         self.volumes.renew(request).await.map(|reply| reply.into_inner().lease_ms)
     }
@@ -95,15 +109,20 @@ fn the_life_of_a_volume() {
     let array = SimArray::new(3);
     let daemon = daemon(&array);
     with_client(&daemon, async |mut c| {
-        let id = c.fleet.register(RegisterRequest { name: "gpu0".into() }).await.unwrap().into_inner().client_id;
-        let other = c.fleet.register(RegisterRequest { name: "gpu1".into() }).await.unwrap().into_inner().client_id;
+        let id =
+            c.fleet.register(RegisterRequest { name: "gpu0".into() }).await.unwrap().into_inner().client_id;
+        let other =
+            c.fleet.register(RegisterRequest { name: "gpu1".into() }).await.unwrap().into_inner().client_id;
         assert_eq!((id, other), (1, 2));
         let labels = [("team".to_owned(), "graph".to_owned())].into();
         let limits = Some(Limits { max_iops: 1000, max_bytes_per_s: 1 << 33 });
         let made = c.create(CreateRequest { client_id: id, labels, limits, ..wish("corpus") }).await.unwrap();
         assert_eq!(made.limits, limits);
         assert_eq!((made.vid, made.generation, made.capacity_bytes, made.replicas), (1, 4096, 1 << 20, 2));
-        assert_eq!((made.chunk_bytes, made.owner, made.writer, made.labels["team"].as_str()), (65_536, id, 0, "graph"));
+        assert_eq!(
+            (made.chunk_bytes, made.owner, made.writer, made.labels["team"].as_str()),
+            (65_536, id, 0, "graph")
+        );
         let listed = c.volumes.list(ListRequest {}).await.unwrap().into_inner().volumes;
         assert_eq!((listed, c.get("corpus").await.unwrap()), (vec![made.clone()], made));
 
@@ -112,7 +131,11 @@ fn the_life_of_a_volume() {
         assert_eq!((writing.lease_ms, volume.writer, volume.lease_epoch), (300_000, id, 1));
         let reading = c.open("corpus", other, Rights::Read, 0).await.unwrap();
         assert_eq!((reading.lease_ms, reading.volume.unwrap().readers), (0, vec![other]));
-        assert_eq!(c.renew("corpus", id, 1, u32::MAX).await.unwrap(), 3_600_000, "the longest lease there is");
+        assert_eq!(
+            c.renew("corpus", id, 1, u32::MAX).await.unwrap(),
+            3_600_000,
+            "the longest lease there is"
+        );
         assert_eq!(c.renew("corpus", id, 1, 1).await.unwrap(), 1_000, "the shortest lease there is");
         c.release("corpus", id).await.unwrap();
         c.release("corpus", other).await.unwrap();
@@ -137,7 +160,10 @@ fn clients_learn_the_map_and_the_ssds() {
         assert_eq!(FleetMap::decode(&reply.map).unwrap(), array.ssd(0).map.clone().unwrap());
         assert_eq!(reply.ssds.len(), 2);
         assert_eq!((reply.ssds[1].index, reply.ssds[1].capacity_bytes), (1, SSD_BYTES));
-        assert_eq!((reply.ssds[1].transport.as_str(), reply.ssds[1].address.as_str()), ("tcp", "127.0.0.1:4421"));
+        assert_eq!(
+            (reply.ssds[1].transport.as_str(), reply.ssds[1].address.as_str()),
+            ("tcp", "127.0.0.1:4421")
+        );
         assert_eq!(reply.ssds[1].subnqn, "nqn.2026-11.dev.gnstor:ssd.1");
     });
 }
@@ -168,7 +194,11 @@ fn every_error_of_create() {
         ] {
             refused(c.create(bad).await, Code::InvalidArgument, word);
         }
-        refused(c.create(with(|r| r.capacity_bytes = 2 << 30)).await, Code::ResourceExhausted, "does not fit: at most");
+        refused(
+            c.create(with(|r| r.capacity_bytes = 2 << 30)).await,
+            Code::ResourceExhausted,
+            "does not fit: at most",
+        );
         let request = CreateRequest { request_id: vec![7; 16], ..wish("b") };
         let first = c.create(request.clone()).await.unwrap();
         assert_eq!(c.create(request).await.unwrap(), first);
@@ -290,14 +320,23 @@ fn a_start_that_cannot_be_says_why() {
     array.ssd(1).dead = true;
     let quick = DaemonConfig { start_timeout: Duration::from_millis(200), ..config() };
     let error = Daemon::start(ANY, array.ports(), quick).unwrap_err();
-    assert!(matches!(error, DaemonError::StartTimeout { .. }) && error.to_string().contains("SSD 1"), "{error}");
+    assert!(
+        matches!(error, DaemonError::StartTimeout { .. }) && error.to_string().contains("SSD 1"),
+        "{error}"
+    );
     let mut swapped = array.ports();
     swapped.swap(0, 1);
-    assert!(matches!(Daemon::start(ANY, swapped, config()), Err(DaemonError::PortOrder { place: 0, index: 1 })));
+    assert!(matches!(
+        Daemon::start(ANY, swapped, config()),
+        Err(DaemonError::PortOrder { place: 0, index: 1 })
+    ));
     assert!(matches!(Daemon::start(ANY, vec![], config()), Err(DaemonError::Array(_))));
     array.ssd(1).dead = false;
     let running = daemon(&array);
-    assert!(matches!(Daemon::start(running.local_addr(), array.ports(), config()), Err(DaemonError::Listen { .. })));
+    assert!(matches!(
+        Daemon::start(running.local_addr(), array.ports(), config()),
+        Err(DaemonError::Listen { .. })
+    ));
 }
 
 /// The SSDs that List calls down, once `enough` says so.

@@ -48,7 +48,8 @@ fn an_ssd_that_missed_nothing_is_asked_and_not_written() {
     assert!(bench.core.absent()[&1].contains("brought up to date"), "{:?}", bench.core.absent());
     bench.settle();
     assert!(bench.core.absent().is_empty());
-    let counts = [opcode::MAP_GET, opcode::MAP_SET, opcode::VOLUME_LIST, opcode::VOLUME_CHMOD, opcode::VOLUME_ADD];
+    let counts =
+        [opcode::MAP_GET, opcode::MAP_SET, opcode::VOLUME_LIST, opcode::VOLUME_CHMOD, opcode::VOLUME_ADD];
     assert_eq!(counts.map(|code| count(&bench, 1, code)), [1, 1, 1, 0, 0]);
     assert_eq!(bench.core.next_event(), None);
 }
@@ -105,7 +106,11 @@ fn an_ssd_with_an_older_entry_gets_the_newer_one() {
     bench.find(1);
     bench.settle();
     let entries = bench.array.agreed();
-    assert_eq!((entries[0].writer, entries[0].lease_ms), (Some(client(7)), 6_000), "what is left of the lease");
+    assert_eq!(
+        (entries[0].writer, entries[0].lease_ms),
+        (Some(client(7)), 6_000),
+        "what is left of the lease"
+    );
     assert!(bench.ask(renew("a", 7, 1, 10_000)).is_ok());
 }
 
@@ -200,7 +205,11 @@ fn an_ssd_that_another_daemon_had_meanwhile_ends_this_one() {
     array.ssd(1).map = Some(newer);
     bench.find(1);
     bench.settle();
-    assert!(matches!(&bench.stopped, Some(Stop::Deposed(why)) if why.contains("SSD 1")), "{:?}", bench.stopped);
+    assert!(
+        matches!(&bench.stopped, Some(Stop::Deposed(why)) if why.contains("SSD 1")),
+        "{:?}",
+        bench.stopped
+    );
 }
 
 #[test]

@@ -87,10 +87,18 @@ impl Model {
             (Request::Renew { name, client, lease_epoch, .. }, Ok(Reply::Renewed { lease_ms })) => {
                 for (key, (volume, holder, until)) in &mut self.grants {
                     let vid = Vid::new(key.0).unwrap();
-                    let lives =
-                        bench.array.ssd(0).table.get(&vid).is_some_and(|e| e.generation == key.1 && !e.deleting);
+                    let lives = bench
+                        .array
+                        .ssd(0)
+                        .table
+                        .get(&vid)
+                        .is_some_and(|e| e.generation == key.1 && !e.deleting);
                     if lives && volume == name.as_str() {
-                        assert_eq!((*holder, self.epochs[key]), (*client, *lease_epoch), "only the holder renews");
+                        assert_eq!(
+                            (*holder, self.epochs[key]),
+                            (*client, *lease_epoch),
+                            "only the holder renews"
+                        );
                         *until = bench.now + u64::from(*lease_ms);
                     }
                 }
@@ -106,7 +114,11 @@ impl Model {
         let key = (volume.vid.get(), volume.generation);
         for ssd in 0..SSDS {
             let held = bench.array.ssd(ssd).table[&volume.vid].clone();
-            assert_eq!((held.writer, held.lease_epoch), (Some(client), volume.lease_epoch), "SSD {ssd} at the grant");
+            assert_eq!(
+                (held.writer, held.lease_epoch),
+                (Some(client), volume.lease_epoch),
+                "SSD {ssd} at the grant"
+            );
         }
         let grant = (volume.name.clone(), client, bench.now + u64::from(lease_ms));
         if let Some((_, holder, until)) = self.grants.insert(key, grant) {

@@ -2,7 +2,9 @@
 //! A daemon that starts finds everything on the SSDs, and a daemon that was replaced finds out.
 
 use crate::array::{Fault, SimArray};
-use crate::bench::{Bench, client, create, create_with, created, delete, name, opened, read, refused, release, write};
+use crate::bench::{
+    Bench, client, create, create_with, created, delete, name, opened, read, refused, release, write,
+};
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{Reply, Stop};
 use gnstor_proto::placement::FleetMap;

@@ -3,8 +3,8 @@
 
 use crate::array::{SSD_BYTES, SimArray};
 use crate::bench::{
-    Bench, Outcome, client, config, create, create_with, created, delete, name, opened, read, refused, release, renew,
-    write,
+    Bench, Outcome, client, config, create, create_with, created, delete, name, opened, read, refused,
+    release, renew, write,
 };
 use gnstor_daemon::core::request::{Create, Request};
 use gnstor_daemon::core::{Reply, Ticket};
@@ -80,7 +80,8 @@ fn create_refuses_what_cannot_be() {
 /// The largest volume, in blocks, that a refused Create says would fit.
 fn largest(outcome: &Outcome) -> u64 {
     let message = &outcome.as_ref().expect_err("a refusal").message;
-    let bytes = message.split_once("at most ").and_then(|(_, rest)| rest.split_once(" bytes")).expect("a size").0;
+    let bytes =
+        message.split_once("at most ").and_then(|(_, rest)| rest.split_once(" bytes")).expect("a size").0;
     bytes.parse::<u64>().expect("bytes") / 4096
 }
 
@@ -114,7 +115,11 @@ fn no_ssd_is_given_more_blocks_than_it_has_when_volumes_fill_the_array() {
             }
             let rest = largest(&bench.ask(replicated("rest", volume_blocks, replicas)));
             if rest > 0 {
-                refused(&bench.ask(replicated("rest", rest + 1, replicas)), GrpcCode::ResourceExhausted, &["at most"]);
+                refused(
+                    &bench.ask(replicated("rest", rest + 1, replicas)),
+                    GrpcCode::ResourceExhausted,
+                    &["at most"],
+                );
                 bench.ask(replicated("rest", rest, replicas)).unwrap();
             }
             let blocks = blocks_written_whole(&bench.array);
@@ -183,7 +188,8 @@ fn a_retried_create_returns_the_first_result() {
     let first = created(bench.ask(create_with("a", 16, Some([7; 16]))));
     assert_eq!(created(bench.ask(create_with("a", 16, Some([7; 16])))), first);
     refused(&bench.ask(create_with("b", 16, Some([7; 16]))), GrpcCode::InvalidArgument, &["request id"]);
-    let (one, two) = (bench.send(create_with("c", 1, Some([8; 16]))), bench.send(create_with("c", 1, Some([8; 16]))));
+    let (one, two) =
+        (bench.send(create_with("c", 1, Some([8; 16]))), bench.send(create_with("c", 1, Some([8; 16]))));
     bench.settle();
     assert_eq!(bench.replies[&one], bench.replies[&two]);
     assert_eq!(bench.array.agreed().len(), 2);
@@ -222,7 +228,10 @@ fn a_delete_takes_the_rights_away_everywhere_before_any_ssd_sweeps() {
     bench.send(delete("a", 1));
     assert!(bench.execute(0) && bench.execute(0).eq(&false));
     assert!(bench.execute(1));
-    assert!(bench.array.ssd(0).active()[0].readers.is_empty() && !bench.array.ssd(2).active()[0].readers.is_empty());
+    assert!(
+        bench.array.ssd(0).active()[0].readers.is_empty()
+            && !bench.array.ssd(2).active()[0].readers.is_empty()
+    );
     bench.settle();
     assert!(bench.array.agreed().is_empty());
 }
@@ -233,11 +242,19 @@ fn readers_come_and_go() {
     bench.ask(create("a")).unwrap();
     assert_eq!(opened(&bench.ask(read("a", 5))).readers, [client(5)]);
     let again = bench.ask(read("a", 5));
-    assert_eq!((opened(&again).version, opened(&again).readers.len()), (2, 1), "nothing changed, nothing was sent");
+    assert_eq!(
+        (opened(&again).version, opened(&again).readers.len()),
+        (2, 1),
+        "nothing changed, nothing was sent"
+    );
     bench.ask(read("a", 6)).unwrap();
     assert_eq!(bench.ask(release("a", 5)), Ok(Reply::Done));
     assert_eq!(bench.array.agreed()[0].readers, [client(6)]);
-    assert_eq!(bench.ask(release("a", 5)), Ok(Reply::Done), "a client that holds no rights may give them back");
+    assert_eq!(
+        bench.ask(release("a", 5)),
+        Ok(Reply::Done),
+        "a client that holds no rights may give them back"
+    );
     assert_eq!(bench.ask(release("nowhere", 5)), Ok(Reply::Done));
     refused(&bench.ask(read("nowhere", 5)), GrpcCode::NotFound, &["nowhere"]);
     refused(&bench.ask(write("nowhere", 5, 1000)), GrpcCode::NotFound, &["nowhere"]);

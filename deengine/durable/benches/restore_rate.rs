@@ -52,7 +52,11 @@ fn main() {
 
     let start = Instant::now();
     let transactions = fill(&mut journal);
-    report(&format!("journal written ({transactions} transactions)"), journal_bytes(&journal, journal_mib), start);
+    report(
+        &format!("journal written ({transactions} transactions)"),
+        journal_bytes(&journal, journal_mib),
+        start,
+    );
 
     let start = Instant::now();
     let durable = Durable::open(store, sizes).expect("open").durable;

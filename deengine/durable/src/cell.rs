@@ -72,7 +72,10 @@ impl<'a> Cell<'a> {
         }
         if u16_at(head, 4) != FORMAT {
             let found = u16_at(head, 4);
-            return Err(Refused::new(WHAT, format!("format {found}, and this program reads format {FORMAT}")));
+            return Err(Refused::new(
+                WHAT,
+                format!("format {found}, and this program reads format {FORMAT}"),
+            ));
         }
         let length = u32_at(head, 28) as usize;
         let Some(content) = rest.get(..length) else {
@@ -101,7 +104,11 @@ impl<'a> Cell<'a> {
         set(&mut out, 8, self.tag.to_le_bytes());
         set(&mut out, 16, self.version.to_le_bytes());
         set(&mut out, 24, place.to_le_bytes());
-        set(&mut out, 28, u32::try_from(self.content.len()).expect("checked against its place").to_le_bytes());
+        set(
+            &mut out,
+            28,
+            u32::try_from(self.content.len()).expect("checked against its place").to_le_bytes(),
+        );
         out[HEAD..HEAD + self.content.len()].copy_from_slice(self.content);
         let crc = crc32c::crc32c_append(crc32c::crc32c(&out[..32]), self.content);
         set(&mut out, 32, crc.to_le_bytes());
@@ -116,17 +123,33 @@ impl Twin {
     }
 
     /// Writes both copies, one durable before the other is touched.
-    pub(crate) fn write(&self, store: &dyn Store, kind: Kind, place: u32, cell: &Cell<'_>) -> Result<(), DurableError> {
+    pub(crate) fn write(
+        &self,
+        store: &dyn Store,
+        kind: Kind,
+        place: u32,
+        cell: &Cell<'_>,
+    ) -> Result<(), DurableError> {
         let room = self.pitch - HEAD as u64;
         if cell.content.len() as u64 > room {
-            return Err(DurableError::TooLarge { what: "bytes of a cell", has: cell.content.len() as u64, room });
+            return Err(DurableError::TooLarge {
+                what: "bytes of a cell",
+                has: cell.content.len() as u64,
+                room,
+            });
         }
         let bytes = cell.encode(kind, place);
         self.write_copy(store, 0, place, &bytes)?;
         self.write_copy(store, 1, place, &bytes)
     }
 
-    fn write_copy(&self, store: &dyn Store, copy: usize, place: u32, bytes: &[u8]) -> Result<(), DurableError> {
+    fn write_copy(
+        &self,
+        store: &dyn Store,
+        copy: usize,
+        place: u32,
+        bytes: &[u8],
+    ) -> Result<(), DurableError> {
         write(store, self.at(copy, place), bytes, "writing a cell")?;
         sync(store, "writing a cell")
     }
@@ -142,7 +165,9 @@ impl Twin {
         notes: &mut Notes,
     ) -> Result<Option<Cell<'a>>, DurableError> {
         let read = copies.map(|bytes| match Cell::decode(bytes, kind, place) {
-            Ok(cell) if tag.is_some_and(|tag| tag != cell.tag) => Err(Refused::new(WHAT, "of an earlier format")),
+            Ok(cell) if tag.is_some_and(|tag| tag != cell.tag) => {
+                Err(Refused::new(WHAT, "of an earlier format"))
+            }
             other => other,
         });
         for (copy, result) in ["A", "B"].into_iter().zip(&read) {

@@ -62,8 +62,12 @@ impl CheckpointHead {
         if u32_at(page, 44) != 0 || page[72..].iter().any(|&byte| byte != 0) {
             return Err(Refused::new(WHAT, "reserved bytes are set"));
         }
-        let slot =
-            Slot { number: u64_at(page, 16), seq: u64_at(page, 24), page: u64_at(page, 32), boot: u32_at(page, 40) };
+        let slot = Slot {
+            number: u64_at(page, 16),
+            seq: u64_at(page, 24),
+            page: u64_at(page, 32),
+            boot: u32_at(page, 40),
+        };
         Ok(Self {
             tag: u64_at(page, 8),
             slot,

@@ -101,7 +101,9 @@ impl Dump {
             return Err(DurableError::DumpGap { dump: self.durable, reached: from }.into());
         }
         let mut transactions = Transactions::default();
-        transactions.decode(self.tail(), self.last - self.durable, &self.bounds).map_err(DurableError::from)?;
+        transactions
+            .decode(self.tail(), self.last - self.durable, &self.bounds)
+            .map_err(DurableError::from)?;
         for (seq, records) in (self.durable + 1..).zip(transactions.iter()) {
             if seq > from {
                 f(seq, records)?;
@@ -112,8 +114,11 @@ impl Dump {
 
     /// The pages, in the order in which they were written.
     pub fn pages(&self) -> impl Iterator<Item = DumpPage<'_>> {
-        Groups { bytes: &self.bytes, at: crate::bytes::index(PAGE_U64 + round_up(self.tail_bytes as u64, PAGE_U64)) }
-            .flat_map(|group| group.records())
+        Groups {
+            bytes: &self.bytes,
+            at: crate::bytes::index(PAGE_U64 + round_up(self.tail_bytes as u64, PAGE_U64)),
+        }
+        .flat_map(|group| group.records())
     }
 
     pub(crate) fn tail(&self) -> &[u8] {
@@ -156,7 +161,8 @@ impl<'a> Group<'a> {
         if usize::from(u16_at(head, 28)) > GROUP_RECORDS {
             return Err(refused("too many records"));
         }
-        let data = rest.get(..usize::from(u16_at(head, 30)) * PAGE).ok_or_else(|| refused("its data is cut off"))?;
+        let data =
+            rest.get(..usize::from(u16_at(head, 30)) * PAGE).ok_or_else(|| refused("its data is cut off"))?;
         Ok(Self { head, data })
     }
 
@@ -178,7 +184,10 @@ impl<'a> Group<'a> {
                 vid: u16_at(record, 8),
                 generation: u32_at(record, 12),
                 vba: u32_at(record, 16),
-                stamp: gnstor_proto::slba::Stamp { lease_epoch: u32_at(record, 20), sequence: u64_at(record, 24) },
+                stamp: gnstor_proto::slba::Stamp {
+                    lease_epoch: u32_at(record, 20),
+                    sequence: u64_at(record, 24),
+                },
                 sum: u32_at(record, 32),
                 seq: u64_at(record, 40),
             },

@@ -136,7 +136,12 @@ impl DumpWriter {
         set(head, 32, crc32c::crc32c(data).to_le_bytes());
         seal(head);
         self.chain = crc32c::crc32c_append(self.chain, head);
-        error::write(self.durable.store(), self.durable.layout().dump + self.at, &self.group, "writing a dump")?;
+        error::write(
+            self.durable.store(),
+            self.durable.layout().dump + self.at,
+            &self.group,
+            "writing a dump",
+        )?;
         self.at += self.group.len() as u64;
         self.groups += 1;
         self.in_group = 0;

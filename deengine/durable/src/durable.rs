@@ -93,11 +93,12 @@ impl Durable {
         let slices = [copies[0].as_slice(), copies[1].as_slice()];
         let cell = layout.header.reconcile(store.as_ref(), Kind::Header, 0, None, slices, &mut notes)?;
         let Some(cell) = cell else {
-            let reason = if is_blank(&copies) { "it was never formatted".into() } else { notes.refused.join("; ") };
+            let reason =
+                if is_blank(&copies) { "it was never formatted".into() } else { notes.refused.join("; ") };
             return Err(DurableError::Header { reason });
         };
-        let header =
-            Header::decode(cell.content).map_err(|refused| DurableError::Header { reason: refused.to_string() })?;
+        let header = Header::decode(cell.content)
+            .map_err(|refused| DurableError::Header { reason: refused.to_string() })?;
         if header.tag() != cell.tag {
             return Err(DurableError::Header { reason: "its tag is not its own".into() });
         }
@@ -107,7 +108,9 @@ impl Durable {
         header.check_sizes(&sizes)?;
         let state = match header.mode {
             Mode::Formatting => {
-                return Err(DurableError::Header { reason: "formatting was cut short, so it holds nothing".into() });
+                return Err(DurableError::Header {
+                    reason: "formatting was cut short, so it holds nothing".into(),
+                });
             }
             Mode::Fresh => State::Fresh,
             Mode::Clean => State::Clean,

@@ -196,7 +196,12 @@ impl From<Refused> for Unusable {
     }
 }
 
-pub(crate) fn read(store: &dyn Store, at: u64, out: &mut [u8], what: &'static str) -> Result<(), DurableError> {
+pub(crate) fn read(
+    store: &dyn Store,
+    at: u64,
+    out: &mut [u8],
+    what: &'static str,
+) -> Result<(), DurableError> {
     store.read(at, out).map_err(|source| DurableError::Io { what, at, source })
 }
 

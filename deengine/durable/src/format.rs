@@ -50,7 +50,8 @@ impl Durable {
         durable.update(|_| {})?;
         let begun = Arc::new(AtomicU64::new(0));
         let start = Position { seq: 0, page: 0, boot: 1 };
-        let mut checkpoint = Checkpoint::begin_at(&durable, start, begun, Meta::empty(&sizes).encode(&sizes)?)?;
+        let mut checkpoint =
+            Checkpoint::begin_at(&durable, start, begun, Meta::empty(&sizes).encode(&sizes)?)?;
         let zeros = vec![0; index(sizes.map_words.min((CHUNK / 8) as u64))];
         for first in (0..sizes.map_words).step_by(zeros.len()) {
             let count = index((sizes.map_words - first).min(zeros.len() as u64));
@@ -66,7 +67,8 @@ impl Durable {
 /// Zeroes all bytes except the words of checkpoints, which count only under a head. Returns the life of the
 /// new format.
 fn wipe(store: &dyn Store, layout: &Layout) -> Result<u64, DurableError> {
-    let areas = [(0, layout.checkpoints[0])].into_iter().chain(layout.checkpoints.map(|at| (at, at + PAGE_U64)));
+    let areas =
+        [(0, layout.checkpoints[0])].into_iter().chain(layout.checkpoints.map(|at| (at, at + PAGE_U64)));
     let (zeros, mut buffer) = (vec![0; CHUNK], vec![0; CHUNK]);
     for (from, until) in areas {
         for at in (from..until).step_by(CHUNK) {

@@ -150,7 +150,8 @@ impl Header {
         let (journal_page, floor, dump) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let mut slots = [Slot::default(); 2];
         for slot in &mut slots {
-            *slot = Slot { number: fields.u64()?, seq: fields.u64()?, page: fields.u64()?, boot: fields.u32()? };
+            *slot =
+                Slot { number: fields.u64()?, seq: fields.u64()?, page: fields.u64()?, boot: fields.u32()? };
             if fields.u32()? != 0 {
                 return Err(Refused::new(WHAT, "reserved bytes are set"));
             }
@@ -158,7 +159,10 @@ impl Header {
         fields.end()?;
         sizes.check().map_err(|error| Refused::new(WHAT, error.to_string()))?;
         if entries > sizes.volumes || tombstones > sizes.tombstones() {
-            return Err(Refused::new(WHAT, format!("{entries} entries and {tombstones} tombstones have no room")));
+            return Err(Refused::new(
+                WHAT,
+                format!("{entries} entries and {tombstones} tombstones have no room"),
+            ));
         }
         let counters = [journal_page, floor, dump, life].into_iter();
         if counters.chain(slots.iter().flat_map(|s| [s.number, s.seq, s.page])).any(|n| n > COUNTER_MAX)

@@ -266,7 +266,9 @@ impl Journal {
             return Ok(());
         }
         let at = self.durable_area.ring_at(cursor.page - pages as u64);
-        debug_assert!(at + pages as u64 * PAGE_U64 <= self.durable_area.ring_at(0) + self.ring_pages() * PAGE_U64);
+        debug_assert!(
+            at + pages as u64 * PAGE_U64 <= self.durable_area.ring_at(0) + self.ring_pages() * PAGE_U64
+        );
         write(self.store(), at, &self.scratch[..pages * PAGE], "writing the journal")
     }
 

@@ -205,7 +205,9 @@ impl Meta {
             return Err(refused("a counter is out of range".into()));
         }
         if superblock_count != sizes.superblocks || bad_count > sizes.blocks || volumes > sizes.volumes {
-            return Err(refused(format!("{superblock_count} superblocks, {bad_count} bad blocks, {volumes} volumes")));
+            return Err(refused(format!(
+                "{superblock_count} superblocks, {bad_count} bad blocks, {volumes} volumes"
+            )));
         }
         // From here on no memory is allocated before the bytes for it are known to be there.
         let superblocks = fields.bytes(superblock_count as usize * 16)?.chunks_exact(16);
@@ -233,7 +235,8 @@ impl Meta {
                 _ => return Err(refused("reserved bytes are set".into())),
             };
             let raw = fields.bytes((count as usize).saturating_mul(size_of::<AppliedStamp>()))?;
-            let stamps = <[AppliedStamp]>::ref_from_bytes(raw).expect("whole ones, of any alignment").to_vec();
+            let stamps =
+                <[AppliedStamp]>::ref_from_bytes(raw).expect("whole ones, of any alignment").to_vec();
             histories.push(HistoryMeta { vid, ahead, stamps });
         }
         fields.end()?;
@@ -251,7 +254,11 @@ fn count(what: &'static str, has: usize, room: u64) -> Result<u32, DurableError>
 fn check_room(meta: &[u8], sizes: &Sizes) -> Result<(), DurableError> {
     let room = Layout::new(sizes).meta_bytes;
     if meta.len() as u64 > room {
-        return Err(DurableError::TooLarge { what: "bytes of stamp histories", has: meta.len() as u64, room });
+        return Err(DurableError::TooLarge {
+            what: "bytes of stamp histories",
+            has: meta.len() as u64,
+            room,
+        });
     }
     Ok(())
 }
@@ -270,8 +277,10 @@ pub(crate) fn push_history(
 ) -> Result<(), DurableError> {
     let has: usize = parts.iter().map(|part| part.len()).sum();
     let too_large = |what, has, room| DurableError::TooLarge { what, has, room };
-    let stamps = u16::try_from(has).map_err(|_| too_large("stamps of a volume", has as u64, u16::MAX.into()))?;
-    let ahead = u32::try_from(ahead).map_err(|_| too_large("transactions of a checkpoint", ahead, u32::MAX.into()))?;
+    let stamps =
+        u16::try_from(has).map_err(|_| too_large("stamps of a volume", has as u64, u16::MAX.into()))?;
+    let ahead = u32::try_from(ahead)
+        .map_err(|_| too_large("transactions of a checkpoint", ahead, u32::MAX.into()))?;
     meta.extend_from_slice(&vid.get().to_le_bytes());
     meta.extend_from_slice(&stamps.to_le_bytes());
     meta.extend_from_slice(&ahead.to_le_bytes());

@@ -258,7 +258,11 @@ impl MetadataStore {
     pub fn set_map(&mut self, bytes: &[u8]) -> Result<(), DurableError> {
         let room = u64::from(self.durable.sizes().map_bytes);
         if bytes.len() as u64 > room {
-            return Err(DurableError::TooLarge { what: "bytes of the fleet map", has: bytes.len() as u64, room });
+            return Err(DurableError::TooLarge {
+                what: "bytes of the fleet map",
+                has: bytes.len() as u64,
+                room,
+            });
         }
         self.write(Kind::Map, 0, bytes)?;
         self.contents.map = Some(bytes.to_vec());

@@ -89,7 +89,12 @@ fn for_each(
     for first in (0..u64::from(count)).step_by(index(at_once)) {
         let bytes = index(at_once.min(u64::from(count) - first) * twin.pitch);
         for (buffer, base) in buffers.iter_mut().zip(twin.copies) {
-            read(durable.store(), base + first * twin.pitch, &mut buffer[..bytes], "reading the metadata store")?;
+            read(
+                durable.store(),
+                base + first * twin.pitch,
+                &mut buffer[..bytes],
+                "reading the metadata store",
+            )?;
         }
         let [a, b] = &buffers;
         let pitch = index(twin.pitch);
@@ -176,7 +181,9 @@ impl MetadataStore {
         let Self { durable, contents, tombstones, .. } = self;
         let places = (&durable.layout().tombstones, durable.header().tombstones);
         let version = for_each(durable, places, Kind::Tombstone, notes, |place, cell, notes| {
-            let Some(cell) = cell.filter(|cell| !cell.content.is_empty()) else { return tombstones.free.push(place) };
+            let Some(cell) = cell.filter(|cell| !cell.content.is_empty()) else {
+                return tombstones.free.push(place);
+            };
             match Tombstone::decode(cell.content) {
                 Ok((vid, tombstone)) => {
                     tombstones.of.insert(vid, place);
@@ -196,7 +203,9 @@ impl MetadataStore {
         let (mut versions, mut dead) = (BTreeMap::new(), Vec::new());
         let places = (&durable.layout().entries, durable.header().entries);
         let version = for_each(durable, places, Kind::Entry, notes, |place, cell, notes| {
-            let Some(cell) = cell.filter(|cell| !cell.content.is_empty()) else { return entries.free.push(place) };
+            let Some(cell) = cell.filter(|cell| !cell.content.is_empty()) else {
+                return entries.free.push(place);
+            };
             let EntryCell { vid, bytes } = match EntryCell::decode(cell.content) {
                 Ok(entry) => entry,
                 Err(refused) => {
@@ -204,7 +213,8 @@ impl MetadataStore {
                     return entries.free.push(place);
                 }
             };
-            let buried = contents.tombstones.get(&vid).is_some_and(|t| t.generation >= entry_generation(&bytes));
+            let buried =
+                contents.tombstones.get(&vid).is_some_and(|t| t.generation >= entry_generation(&bytes));
             // Two places of one volume: a burial did not clear the first, and the volume id lives again in
             // the other.
             let older = versions.get(&vid).is_some_and(|&other| other > cell.version);

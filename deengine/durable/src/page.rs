@@ -96,7 +96,8 @@ impl PageHead {
         if !is_sealed(page) {
             return Err(Refused::new(WHAT, "the checksum does not match"));
         }
-        if head.first == 0 || [head.first, head.page, head.durable_pages].into_iter().any(|n| n > COUNTER_MAX) {
+        if head.first == 0 || [head.first, head.page, head.durable_pages].into_iter().any(|n| n > COUNTER_MAX)
+        {
             let PageHead { count, first, page, .. } = head;
             return Err(Refused::new(WHAT, format!("{count} transactions from {first} in page {page}")));
         }

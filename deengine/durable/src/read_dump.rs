@@ -42,7 +42,9 @@ impl Dump {
     /// [`Refused`] where anything in it is wrong.
     pub fn decode(mut bytes: Vec<u8>, identity: DumpIdentity, sizes: &Sizes) -> Result<Self, Refused> {
         let page_at = |at: usize, what: &str| {
-            at.checked_add(PAGE).and_then(|end| bytes.get(at..end)).ok_or_else(|| refused(format!("{what} is cut off")))
+            at.checked_add(PAGE)
+                .and_then(|end| bytes.get(at..end))
+                .ok_or_else(|| refused(format!("{what} is cut off")))
         };
         let head = page_at(0, "its head")?;
         check_page(head, HEAD_MAGIC, identity, "its head")?;
@@ -53,7 +55,8 @@ impl Dump {
         }
         let tail_bytes = usize::try_from(tail_bytes).ok().filter(|&n| n <= bytes.len());
         let tail_bytes = tail_bytes.ok_or_else(|| refused("the journal's tail is longer than the dump"))?;
-        let tail = bytes.get(PAGE..PAGE + tail_bytes).ok_or_else(|| refused("the journal's tail is cut off"))?;
+        let tail =
+            bytes.get(PAGE..PAGE + tail_bytes).ok_or_else(|| refused("the journal's tail is cut off"))?;
         if crc32c::crc32c(tail) != tail_crc {
             return Err(refused("the checksum of the journal's tail does not match"));
         }

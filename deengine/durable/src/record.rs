@@ -111,9 +111,9 @@ impl Bounds {
     pub fn allow(&self, record: &Record) -> bool {
         match *record {
             Record::Word { index, .. } => index < self.map_words,
-            Record::Opened { superblock, .. } | Record::Closed { superblock } | Record::Erased { superblock, .. } => {
-                superblock.0 < self.superblocks
-            }
+            Record::Opened { superblock, .. }
+            | Record::Closed { superblock }
+            | Record::Erased { superblock, .. } => superblock.0 < self.superblocks,
             Record::Bad { block } => block.0 < self.blocks,
             Record::Applied { .. } | Record::Forgotten { .. } => true,
         }
@@ -149,7 +149,9 @@ impl Record {
                 word(erases.into());
             }
             Self::Bad { block } => word(head(6, block.0.into())),
-            Self::Forgotten { vid, generation } => word(head(7, u64::from(generation) << 16 | u64::from(vid.get()))),
+            Self::Forgotten { vid, generation } => {
+                word(head(7, u64::from(generation) << 16 | u64::from(vid.get())))
+            }
         }
     }
 
@@ -173,7 +175,14 @@ impl Record {
             }
             3 => {
                 let stream = u8::try_from(rest >> 32).map_err(|_| refused("reserved bits are set"))?;
-                (Self::Opened { superblock: Superblock(low_32(rest & 0xFFFF_FFFF)?), stream, order: word(1)? }, 2)
+                (
+                    Self::Opened {
+                        superblock: Superblock(low_32(rest & 0xFFFF_FFFF)?),
+                        stream,
+                        order: word(1)?,
+                    },
+                    2,
+                )
             }
             4 => (Self::Closed { superblock: Superblock(low_32(rest)?) }, 1),
             5 => (Self::Erased { superblock: Superblock(low_32(rest)?), erases: low_32(word(1)?)? }, 2),
@@ -196,7 +205,9 @@ impl Record {
     #[inline]
     fn check_counters(&self) -> Result<(), Refused> {
         match *self {
-            Self::Opened { order, .. } if order > COUNTER_MAX => Err(refused(format!("order {order} is out of range"))),
+            Self::Opened { order, .. } if order > COUNTER_MAX => {
+                Err(refused(format!("order {order} is out of range")))
+            }
             Self::Erased { erases, .. } if erases > COUNTER_MAX_32 => {
                 Err(refused(format!("a superblock that was erased {erases} times")))
             }

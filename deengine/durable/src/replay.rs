@@ -69,7 +69,12 @@ impl Ring<'_> {
             let count = ((CHUNK / PAGE) as u64).min(to_wrap).min(end - page);
             let bytes = crate::bytes::index(count * PAGE_U64);
             (self.from, self.until) = (page, page);
-            read(self.durable.store(), self.durable.ring_at(page), &mut self.buffer[..bytes], "reading the journal")?;
+            read(
+                self.durable.store(),
+                self.durable.ring_at(page),
+                &mut self.buffer[..bytes],
+                "reading the journal",
+            )?;
             self.until = page + count;
         }
         let at = crate::bytes::index(page - self.from) * PAGE;
@@ -91,13 +96,19 @@ impl Durable {
         let header = self.header();
         // Two may stand at the same transaction; the newer one needs less of the ring.
         let slots = header.slots.iter().filter(|slot| slot.number != 0 && slot.seq == from);
-        let slot = *slots.max_by_key(|slot| slot.number).ok_or(DurableError::UnknownPosition { seq: from })?;
+        let slot =
+            *slots.max_by_key(|slot| slot.number).ok_or(DurableError::UnknownPosition { seq: from })?;
         let end = slot.page + self.ring_pages();
         let bounds = Bounds::from(self.sizes());
         let mut ring = Ring { durable: self, buffer: vec![0; CHUNK], from: 0, until: 0 };
         let mut transactions = Transactions::default();
-        let mut done =
-            Replayed { last: from, end: End::Tail { reason: String::new() }, slot, page: slot.page, boot: slot.boot };
+        let mut done = Replayed {
+            last: from,
+            end: End::Tail { reason: String::new() },
+            slot,
+            page: slot.page,
+            boot: slot.boot,
+        };
         // The last transaction of the pages read, which may still be before `from`.
         let mut read_to = None;
         let reason = loop {
@@ -176,7 +187,8 @@ impl Durable {
             let bytes = ring.page(page, end)?;
             let Ok(peek) = PageHead::peek(bytes) else { continue };
             let later = peek.tag == self.tag() && peek.page == page && peek.boot >= done.boot;
-            if later && page > done.page && peek.durable_pages > done.page && PageHead::decode(bytes).is_ok() {
+            if later && page > done.page && peek.durable_pages > done.page && PageHead::decode(bytes).is_ok()
+            {
                 return Ok(Some(format!("page {page} says that it was durable")));
             }
         }

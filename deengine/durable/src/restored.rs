@@ -36,7 +36,10 @@ impl Restored {
     /// # Errors
     /// What `f` returns; or why a chunk cannot be used, before `f` sees it: then clear the map and try
     /// [`Durable::checkpoint_before`], or rebuild.
-    pub fn for_each<E: From<Unusable>>(&mut self, mut f: impl FnMut(u64, &[u64]) -> Result<(), E>) -> Result<(), E> {
+    pub fn for_each<E: From<Unusable>>(
+        &mut self,
+        mut f: impl FnMut(u64, &[u64]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let words = self.durable.sizes().map_words;
         let mut buffer = vec![0u64; CHUNK_WORDS.min(index(words))];
         for (nth, first) in (0..words).step_by(CHUNK_WORDS).enumerate() {
@@ -54,8 +57,15 @@ impl Restored {
 }
 
 /// Reads one chunk under its checksum; false: it is all zero and `out` was not touched.
-fn read_chunk(durable: &Durable, at: u64, table: &[u8], nth: usize, out: &mut [u8]) -> Result<bool, Unusable> {
-    let refused = |why: &str| Unusable { reason: format!("chunk {nth}, at byte {at} of the system area: {why}") };
+fn read_chunk(
+    durable: &Durable,
+    at: u64,
+    table: &[u8],
+    nth: usize,
+    out: &mut [u8],
+) -> Result<bool, Unusable> {
+    let refused =
+        |why: &str| Unusable { reason: format!("chunk {nth}, at byte {at} of the system area: {why}") };
     match table_entry(table, nth).ok_or_else(|| refused("its table entry makes no sense"))? {
         None => Ok(false),
         Some(crc) => {

@@ -12,7 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-const SHAPE: Shape = Shape { channels: 8, dies_per_channel: 4, planes: 2, unit_pages: 8, sense_pages: 4, rows: 128 };
+const SHAPE: Shape =
+    Shape { channels: 8, dies_per_channel: 4, planes: 2, unit_pages: 8, sense_pages: 4, rows: 128 };
 
 fn per_op(what: &str, ops: u64, run: impl FnOnce()) {
     let start = Instant::now();
@@ -42,7 +43,9 @@ fn main() {
     let flash = Flash::new(config).expect("media");
     let pages = geometry.pages();
     for round in 0..2 {
-        per_op(if round == 0 { "write a page (memory is new)" } else { "write a page" }, pages, || fill(&flash));
+        per_op(if round == 0 { "write a page (memory is new)" } else { "write a page" }, pages, || {
+            fill(&flash)
+        });
         if round == 0 {
             per_op("erase, for each page", pages, || {
                 (0..geometry.blocks()).for_each(|block| flash.erase(Block(block)).expect("no faults"));

@@ -92,7 +92,12 @@ impl DataFile {
     /// # Errors
     /// Where the file cannot be opened, holds data, or has no room. A file that could not be made is as it
     /// was before.
-    pub fn create(path: &Path, geometry: &Geometry, system_bytes: u64, label: &str) -> Result<Self, DataFileError> {
+    pub fn create(
+        path: &Path,
+        geometry: &Geometry,
+        system_bytes: u64,
+        label: &str,
+    ) -> Result<Self, DataFileError> {
         let layout = Layout::new(geometry.clone(), system_bytes, label.into())
             .map_err(|reason| DataFileError::Refused { path: path.into(), reason })?;
         Self::create_in(Place::find_or_make(path)?, layout)
@@ -130,7 +135,10 @@ impl DataFile {
         }
         let layout = Layout::decode(&bytes).map_err(refused)?;
         if *end < layout.end {
-            return Err(refused(format!("it was cut short: {end} bytes, of {} that its header speaks of", layout.end)));
+            return Err(refused(format!(
+                "it was cut short: {end} bytes, of {} that its header speaks of",
+                layout.end
+            )));
         }
         place.check_limit(layout.end)?;
         Self::with(place, layout)
@@ -139,17 +147,20 @@ impl DataFile {
     fn with(place: Place, layout: Layout) -> Result<Self, DataFileError> {
         let Place { path, file, kind, .. } = place;
         let direct =
-            OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).and_then(|data| {
-                // Some file systems refuse direct I/O only at the first read, and so does a device of larger
-                // sectors.
-                HostRegion::alloc(PAGE_BYTES as usize)?.read_file(0, PAGE_BYTES as usize, &data, 0)?;
-                Ok(data)
-            });
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).and_then(
+                |data| {
+                    // Some file systems refuse direct I/O only at the first read, and so does a device of larger
+                    // sectors.
+                    HostRegion::alloc(PAGE_BYTES as usize)?.read_file(0, PAGE_BYTES as usize, &data, 0)?;
+                    Ok(data)
+                },
+            );
         let data = match direct {
             Ok(data) => data,
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "no direct I/O here: flash data goes through the page cache");
-                let failed = |source| DataFileError::Io { path: path.clone(), what: "a second descriptor", source };
+                let failed =
+                    |source| DataFileError::Io { path: path.clone(), what: "a second descriptor", source };
                 file.try_clone().map_err(failed)?
             }
         };
@@ -229,7 +240,11 @@ impl DataFile {
 
     /// As [`Self::create`], of a file that is treated as a device.
     #[cfg(test)]
-    pub(crate) fn create_as_device(path: &Path, geometry: &Geometry, label: &str) -> Result<Self, DataFileError> {
+    pub(crate) fn create_as_device(
+        path: &Path,
+        geometry: &Geometry,
+        label: &str,
+    ) -> Result<Self, DataFileError> {
         let layout = Layout::new(geometry.clone(), 100_000, label.into()).expect("a layout");
         Self::create_in(Place { kind: Kind::Device, ..Place::find(path)? }, layout)
     }
@@ -256,7 +271,8 @@ impl DataFile {
 
     /// A number that no earlier life of this SSD had.
     pub(crate) fn next_boot(&self) -> io::Result<u32> {
-        let refused = |reason: &str| DataFileError::Refused { path: self.path.clone(), reason: reason.into() };
+        let refused =
+            |reason: &str| DataFileError::Refused { path: self.path.clone(), reason: reason.into() };
         let mut slots = [[0; 16]; 2];
         for (slot, bytes) in (0..).zip(&mut slots) {
             self.file.read_exact_at(bytes, header::boot_at(slot))?;
@@ -267,9 +283,10 @@ impl DataFile {
             None => return Err(refused("both counts of its boots are damaged").into()),
         };
         if last >= LAST_BOOT {
-            return Err(
-                refused(&format!("its counts of boots say {last}, and it can be opened {LAST_BOOT} times")).into()
-            );
+            return Err(refused(&format!(
+                "its counts of boots say {last}, and it can be opened {LAST_BOOT} times"
+            ))
+            .into());
         }
         let next = last + 1;
         // One after the other: either alone says a number that no used boot is above.

@@ -18,7 +18,9 @@ mod data;
 mod program;
 mod types;
 
-pub use types::{EraseFailed, Fetch, FlashConfig, Loaded, MediaConfig, PageState, ProgramFailed, Ticket, Unreadable};
+pub use types::{
+    EraseFailed, Fetch, FlashConfig, Loaded, MediaConfig, PageState, ProgramFailed, Ticket, Unreadable,
+};
 
 use crate::fault::Faults;
 use crate::file::DataFile;
@@ -93,9 +95,11 @@ impl Flash {
             }
         };
         let frames = Arc::new(Frames::new(owned + u64::from(spare_frames), shared)?);
-        let engine = file.as_ref().map(|file| Engine::new(Arc::clone(file), Arc::clone(&frames))).transpose()?;
+        let engine =
+            file.as_ref().map(|file| Engine::new(Arc::clone(file), Arc::clone(&frames))).transpose()?;
         let known = if file.is_none() { KNOWN } else { 0 };
-        let block = |block| AtomicU64::new(if faults.is_factory_bad(Block(block)) { known | BAD } else { known });
+        let block =
+            |block| AtomicU64::new(if faults.is_factory_bad(Block(block)) { known | BAD } else { known });
         let blocks = (0..geometry.blocks()).map(block).collect();
         Ok(Self {
             records: Records::new(records, boot),
@@ -259,7 +263,8 @@ impl Flash {
         if word & KNOWN != 0 {
             return row(word);
         }
-        let blank = |unit: Unit| self.geometry.pages_of(unit).all(|page| self.records.state(page) == State::Erased);
+        let blank =
+            |unit: Unit| self.geometry.pages_of(unit).all(|page| self.records.state(page) == State::Erased);
         let rows = self.geometry.rows();
         let blank_rows = self.geometry.units_of(block).rev().take_while(|&unit| blank(unit)).count();
         let first = u64::from(rows) - blank_rows as u64;

@@ -45,9 +45,11 @@ struct Hot {
 
 impl Frames {
     pub(crate) fn new(count: u64, shared: bool) -> io::Result<Self> {
-        let too_many = || io::Error::new(io::ErrorKind::InvalidInput, format!("an SSD has no use for {count} frames"));
+        let too_many =
+            || io::Error::new(io::ErrorKind::InvalidInput, format!("an SSD has no use for {count} frames"));
         let count = u32::try_from(count).ok().filter(|&count| count < LAST - 1).ok_or_else(too_many)?;
-        let bytes = usize::try_from((u64::from(count) + 1) * u64::from(PAGE_BYTES)).map_err(io::Error::other)?;
+        let bytes =
+            usize::try_from((u64::from(count) + 1) * u64::from(PAGE_BYTES)).map_err(io::Error::other)?;
         let region = if shared { HostRegion::shared(bytes)? } else { HostRegion::alloc(bytes)? };
         let links = HostRegion::alloc(usize::try_from(u64::from(count) * 4).map_err(io::Error::other)?)?;
         let head = AtomicU64::new(u64::from(LAST));
@@ -118,7 +120,9 @@ impl Frames {
     fn take_fresh(&self, most: u32, each: &mut impl FnMut(Frame)) -> u32 {
         let end = |at: u32| at.saturating_add(most).min(self.count);
         let go_on = |at: u32| (end(at) > at).then(|| end(at));
-        let Ok(first) = self.hot.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, go_on) else { return 0 };
+        let Ok(first) = self.hot.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, go_on) else {
+            return 0;
+        };
         (first..end(first)).map(Frame).for_each(each);
         end(first) - first
     }
@@ -167,8 +171,12 @@ impl Frames {
             let head = self.hot.head.load(Ordering::Relaxed);
             let (behind, turn) = split(head);
             last.store(behind, Ordering::Relaxed);
-            let exchange =
-                self.hot.head.compare_exchange_weak(head, join(first, turn), Ordering::AcqRel, Ordering::Relaxed);
+            let exchange = self.hot.head.compare_exchange_weak(
+                head,
+                join(first, turn),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
             if exchange.is_ok() {
                 break;
             }

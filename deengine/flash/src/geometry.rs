@@ -131,7 +131,8 @@ impl Geometry {
         }
         // The most rows with which `physical_pages` still need 64 superblocks.
         let most = (physical_pages - 1) / (row_pages * (FEW_SUPERBLOCKS - 1));
-        let rows = u32::try_from(most.clamp(1, u64::from(shape.rows))).map_err(|_| GeometryError::TooLarge)?;
+        let rows =
+            u32::try_from(most.clamp(1, u64::from(shape.rows))).map_err(|_| GeometryError::TooLarge)?;
         let superblocks = physical_pages.div_ceil(row_pages * u64::from(rows));
         Self::new(Shape { rows, ..shape }, u32::try_from(superblocks).map_err(|_| GeometryError::TooLarge)?)
     }

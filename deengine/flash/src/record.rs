@@ -124,7 +124,9 @@ impl Records {
     #[inline]
     fn as_of_this_boot(&self, state: State, words: &[AtomicU64; WORDS]) -> State {
         match state {
-            State::Buffered | State::Pad if words[FRAME].load(Ordering::Relaxed) >> 32 != u64::from(self.mark) => {
+            State::Buffered | State::Pad
+                if words[FRAME].load(Ordering::Relaxed) >> 32 != u64::from(self.mark) =>
+            {
                 State::Erased
             }
             state => state,
@@ -311,7 +313,9 @@ impl Records {
 
 fn crc(page: Ppa, words: &[u64; 5]) -> u32 {
     let mut bytes = [0; 44];
-    for (word, to) in [words[0], words[1], words[2], words[3], words[4] & !LOW].iter().zip(bytes.chunks_exact_mut(8)) {
+    for (word, to) in
+        [words[0], words[1], words[2], words[3], words[4] & !LOW].iter().zip(bytes.chunks_exact_mut(8))
+    {
         to.copy_from_slice(&word.to_le_bytes());
     }
     bytes[40..].copy_from_slice(&page.0.to_le_bytes());

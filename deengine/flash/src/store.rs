@@ -131,7 +131,8 @@ impl RamStore {
                 2 => self.region.write(at, &new[..torn_prefix(new.len(), dice)]),
                 _ => {
                     let sectors = new.chunks(SECTOR_BYTES).enumerate();
-                    for (sector, bytes) in sectors.filter(|(sector, _)| mix64(dice ^ *sector as u64).is_multiple_of(2))
+                    for (sector, bytes) in
+                        sectors.filter(|(sector, _)| mix64(dice ^ *sector as u64).is_multiple_of(2))
                     {
                         self.region.write(at + (sector * SECTOR_BYTES) as u64, bytes);
                     }

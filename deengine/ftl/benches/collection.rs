@@ -16,10 +16,14 @@ const POLICIES: [(&str, Policy); 2] = [("greedy", Policy::Greedy), ("cost-benefi
 const NEVER: u32 = u32::MAX;
 
 fn main() {
-    let (mib, rows, laps): (u64, u32, u64) = (option("--mib", 256), option("--rows", 16), option("--laps", 4));
+    let (mib, rows, laps): (u64, u32, u64) =
+        (option("--mib", 256), option("--rows", 16), option("--laps", 4));
     let json = flag("--json");
     if !json {
-        println!("{mib} MiB logical, superblocks of {} pages, {laps} laps before and {laps} counted", rows * 16);
+        println!(
+            "{mib} MiB logical, superblocks of {} pages, {laps} laps before and {laps} counted",
+            rows * 16
+        );
         println!(
             "{:<10} {:<6} {:<13} {:<11} {:>6}  erases: least mean most",
             "overwrites", "spare", "policy", "levelling", "WA"
@@ -29,7 +33,8 @@ fn main() {
         let cost = run.cost();
         let bound = (run.wear_bound != NEVER).then_some(run.wear_bound);
         let levelling = bound.map_or("off".into(), |bound| format!("beyond {bound}"));
-        let (skew, spare, wa, wear) = (run.skew.name(), run.spare_permille / 10, cost.amplification, cost.wear);
+        let (skew, spare, wa, wear) =
+            (run.skew.name(), run.spare_permille / 10, cost.amplification, cost.wear);
         let mean = wear.mean_milli / 1000;
         if json {
             println!(

@@ -94,7 +94,8 @@ fn report(what: &str, ops: u64, run: impl FnOnce()) {
     let (start, cpu) = (Instant::now(), cpu_ns());
     run();
     #[expect(clippy::cast_precision_loss, reason = "figures to print")]
-    let (wall, cpu) = (start.elapsed().as_secs_f64() * 1e9 / ops as f64, (cpu_ns() - cpu) as f64 / ops as f64);
+    let (wall, cpu) =
+        (start.elapsed().as_secs_f64() * 1e9 / ops as f64, (cpu_ns() - cpu) as f64 / ops as f64);
     if flag("--json") {
         println!(r#"{{"bench":"commit_rate","what":"{what}","wall_ns":{wall:.1},"cpu_ns":{cpu:.1}}}"#);
     } else {
@@ -112,7 +113,8 @@ fn overwrite(ftl: &Ftl, writer: &mut Writer, count: u64, seed: u64) {
 
 fn look(ftl: &Ftl, blocks: u32, count: u64, seed: u64, ahead: u64) {
     let vid = Vid::MIN;
-    let block = |step: u64| u32::try_from(mix64(mix64(seed ^ 0xBEEF) ^ step) % u64::from(blocks)).expect("a block");
+    let block =
+        |step: u64| u32::try_from(mix64(mix64(seed ^ 0xBEEF) ^ step) % u64::from(blocks)).expect("a block");
     let mut probes: Vec<_> = (0..ahead).map(|step| ftl.probe(vid, block(step))).collect();
     for step in 0..count {
         let vba = block(step);

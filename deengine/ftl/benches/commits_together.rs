@@ -30,7 +30,8 @@ fn main() {
     let preset = Preset::by_name("null").expect("a preset of gnstor-model");
     println!("{gib} GiB, null, {VOLUMES} volumes of {BLOCKS} blocks, {hold} commits a hold; {}", machine());
     for together in TOGETHER {
-        let ftl = Ftl::format(&in_ram(&preset, gib << 18, 4096).expect("a size that can be")).expect("memory").ftl;
+        let ftl =
+            Ftl::format(&in_ram(&preset, gib << 18, 4096).expect("a size that can be")).expect("memory").ftl;
         let mut sequence = 0;
         let mut write = |vid, vba| {
             sequence += 1;
@@ -78,7 +79,9 @@ fn commit(ftl: &Ftl, jobs: &[(Target, NewBlock)], together: usize) {
     for group in jobs.chunks(together.max(1)) {
         announce(&mut commits, ahead.next());
         for (target, block) in group {
-            commits.commit(Time::ZERO, Time::ZERO, target, std::slice::from_ref(block)).expect("there is room");
+            commits
+                .commit(Time::ZERO, Time::ZERO, target, std::slice::from_ref(block))
+                .expect("there is room");
         }
     }
     commits.advance(Time::ZERO);

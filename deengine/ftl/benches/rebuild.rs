@@ -54,7 +54,9 @@ fn measure(gib: u64, threads: usize) {
             r#"{{"bench":"rebuild","gib":{gib},"pages":{pages},"threads":{threads},"wall_s":{took:.4},"ns_per_page":{ns:.1}}}"#
         );
     } else {
-        println!("{gib} GiB: {pages} pages in {took:.3} s, {ns:.1} ns a page (with the checkpoint at its end)");
+        println!(
+            "{gib} GiB: {pages} pages in {took:.3} s, {ns:.1} ns a page (with the checkpoint at its end)"
+        );
     }
 }
 
@@ -64,7 +66,8 @@ fn erase_system_area(config: &FtlConfig, logical_pages: u64, preset: &Preset) {
     let zeros = vec![0; 1 << 20];
     let ring = sizes.journal_at();
     for at in (ring..config.store.len()).step_by(zeros.len()) {
-        let bytes = usize::try_from(config.store.len() - at).map_or(zeros.len(), |left| left.min(zeros.len()));
+        let bytes =
+            usize::try_from(config.store.len() - at).map_or(zeros.len(), |left| left.min(zeros.len()));
         config.store.write(at, &zeros[..bytes]).expect("a store in RAM");
     }
     config.store.sync().expect("a store in RAM");

@@ -42,7 +42,12 @@ fn main() {
     };
     let made = make(&path, &preset, logical_pages, &plan);
     if !flag("--json") {
-        println!("{name}, {gib} GiB logical, {} blocks mapped ({} %); {}", made.mapped, plan.fill_percent, machine());
+        println!(
+            "{name}, {gib} GiB logical, {} blocks mapped ({} %); {}",
+            made.mapped,
+            plan.fill_percent,
+            machine()
+        );
         println!(
             "journal {} MiB of {} ({} %): {} host writes, {} moves, {} TRIMs; {} volumes; dump {} pages, {:.1} MiB of {}; map {} MiB",
             made.journal_bytes >> 20,
@@ -106,15 +111,19 @@ fn measure(path: &Path, preset: &Preset, logical_pages: u64, made: &Made) {
     let boot = opened.boot;
     assert_eq!(boot.origin, Origin::Dump, "{boot:?}");
     assert_eq!((boot.mapped, boot.last), (made.mapped, made.last), "{boot:?}");
-    assert!(opened.ftl.map().scan(0, 64).all(|(vid, vba, page)| opened.ftl.map().get(vid, vba) == Some(page)));
+    assert!(
+        opened.ftl.map().scan(0, 64).all(|(vid, vba, page)| opened.ftl.map().get(vid, vba) == Some(page))
+    );
     let phases = store.phases(start);
     #[expect(clippy::cast_precision_loss, reason = "figures to print")]
     let (read_gb, rate) = (boot.bytes_read as f64 / 1e9, internal_rate(preset) / 1e9);
     let modelled = if rate > 0.0 { read_gb / rate } else { 0.0 };
     let peak = peak_mib();
     if flag("--json") {
-        let fields: Vec<String> =
-            phases.iter().map(|(name, [s, cpu])| format!(r#""{name}_s":{s:.4},"{name}_cpu_s":{cpu:.4}"#)).collect();
+        let fields: Vec<String> = phases
+            .iter()
+            .map(|(name, [s, cpu])| format!(r#""{name}_s":{s:.4},"{name}_cpu_s":{cpu:.4}"#))
+            .collect();
         println!(
             r#"{{"bench":"recovery","preset":"{}","logical_pages":{logical_pages},"replayed":{},"rewritten":{},"journal_bytes":{},"dump_bytes":{},"wall_s":{took:.4},"cpu_s":{cpu:.4},{},"modelled_s":{modelled:.4},"peak_mib":{peak}}}"#,
             preset.name,
@@ -125,7 +134,8 @@ fn measure(path: &Path, preset: &Preset, logical_pages: u64, made: &Made) {
             fields.join(",")
         );
     } else {
-        let fields: Vec<String> = phases.iter().map(|(name, [s, cpu])| format!("{name} {s:.3} ({cpu:.3})")).collect();
+        let fields: Vec<String> =
+            phases.iter().map(|(name, [s, cpu])| format!("{name} {s:.3} ({cpu:.3})")).collect();
         println!("open {took:.3} s (CPU {cpu:.3} s) = {}", fields.join(" + "));
         println!(
             "  {} transactions replayed, {} pages rewritten, peak memory {peak} MiB; modelled: {read_gb:.2} GB at \

@@ -43,7 +43,8 @@ fn main() -> ExitCode {
     for name in Preset::NAMES.iter().filter(|name| only.is_empty() || **name == only) {
         let preset = Preset::by_name(name).expect("one of its names");
         let figures = figures(&preset);
-        for figure in figures.iter().filter(|figure| !flag("--steady-only") || figure.state == State::Steady) {
+        for figure in figures.iter().filter(|figure| !flag("--steady-only") || figure.state == State::Steady)
+        {
             let off = row(&preset, figure, gib << 18);
             if figure.is_sourced() {
                 worst = worst.max(off.abs());
@@ -67,7 +68,8 @@ fn figures(preset: &Preset) -> Vec<Figure> {
     if !preset.is_null() && figures.iter().all(|figure| figure.state == State::Fresh) {
         let what = Workload { op: Op::Write, pattern: Pattern::Random, blocks: 1, depth: 256 };
         let model = measure(preset, what, State::Steady, 1 << 19).expect("a size that can be").iops;
-        let (unit, bound, source) = (Measure::Iops, gnstor_model::Bound::About, gnstor_model::MODELLED.to_owned());
+        let (unit, bound, source) =
+            (Measure::Iops, gnstor_model::Bound::About, gnstor_model::MODELLED.to_owned());
         figures.push(Figure { what, value: model, unit, bound, state: State::Steady, source });
     }
     figures

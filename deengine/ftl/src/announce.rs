@@ -79,7 +79,8 @@ impl CommitState {
             (self.over, self.at) = (self.over + 1, 0);
         }
         let at = self.at;
-        let probe = (self.over < self.announced).then(|| self.group(self.over).probe_of(at, vid, vba)).flatten();
+        let probe =
+            (self.over < self.announced).then(|| self.group(self.over).probe_of(at, vid, vba)).flatten();
         self.at += usize::from(probe.is_some());
         probe
     }
@@ -103,7 +104,9 @@ impl Commits<'_> {
         if let Some(before) = number.checked_sub(1) {
             let batch = commits.group(before);
             self.ftl.map.find_batch(batch);
-            (0..batch.len()).filter_map(|at| batch.page(at)).for_each(|page| self.ftl.flash.prefetch(Ppa(page)));
+            (0..batch.len())
+                .filter_map(|at| batch.page(at))
+                .for_each(|page| self.ftl.flash.prefetch(Ppa(page)));
         }
     }
 }

@@ -64,7 +64,12 @@ impl Checkpoints {
 
 impl Ftl {
     /// Makes sure that `bytes` of transactions fit into the journal, by finishing a checkpoint if necessary.
-    pub(crate) fn make_journal_room(&self, inner: &mut Inner, now: Time, bytes: u64) -> Result<(), CommitError> {
+    pub(crate) fn make_journal_room(
+        &self,
+        inner: &mut Inner,
+        now: Time,
+        bytes: u64,
+    ) -> Result<(), CommitError> {
         if inner.journal.has_room(bytes) || inner.restoring && inner.journal.has_room_to_restore(bytes) {
             return Ok(());
         }
@@ -111,7 +116,8 @@ impl Ftl {
     }
 
     fn begin_checkpoint(&self, inner: &mut Inner) {
-        let writing = self.meta(inner).and_then(|meta| Checkpoint::begin_with(&self.durable, &inner.journal, meta));
+        let writing =
+            self.meta(inner).and_then(|meta| Checkpoint::begin_with(&self.durable, &inner.journal, meta));
         match writing {
             Ok(writing) => {
                 // The copy ends by the time the journal is three quarters full.
@@ -119,8 +125,14 @@ impl Ftl {
                 let histories = inner.histories.iter().count() as u64;
                 let words_per_page = (self.map.words() + 2 * histories * HISTORY_WORDS).div_ceil(pages);
                 let next_history = Some(Vid::MIN);
-                inner.checkpoints.running =
-                    Some(Running { writing, next_word: 0, owed: 0, words_per_page, next_history, complete_at: None });
+                inner.checkpoints.running = Some(Running {
+                    writing,
+                    next_word: 0,
+                    owed: 0,
+                    words_per_page,
+                    next_history,
+                    complete_at: None,
+                });
             }
             Err(error) => tracing::error!("a checkpoint cannot be begun: {error}"),
         }
@@ -207,7 +219,10 @@ impl Ftl {
         });
         let front = Meta {
             superblocks: superblocks.collect(),
-            bad: (0..self.flash.geometry().blocks()).map(Block).filter(|block| self.flash.is_bad(*block)).collect(),
+            bad: (0..self.flash.geometry().blocks())
+                .map(Block)
+                .filter(|block| self.flash.is_bad(*block))
+                .collect(),
             histories: Vec::new(),
             next_order: inner.space.opened(),
             page_seq: inner.commits.page_seq(),

@@ -131,7 +131,13 @@ impl Ftl {
             return true;
         }
         let free = inner.space.free().saturating_sub(KEPT);
-        let whole = inner.space.iter().filter(|(_, e)| e.state == State::Free).map(|(_, e)| e.good).min().unwrap_or(0);
+        let whole = inner
+            .space
+            .iter()
+            .filter(|(_, e)| e.state == State::Free)
+            .map(|(_, e)| e.good)
+            .min()
+            .unwrap_or(0);
         u64::from(open) + u64::from(free) * u64::from(whole) >= u64::from(blocks)
     }
 
@@ -174,7 +180,8 @@ impl Ftl {
 
     /// When background collection may run next.
     pub(crate) fn next_background(&self, inner: &Inner) -> Time {
-        let wanted = self.collection.background && inner.space.closed() > 0 && inner.space.free() < PLENTY * self.low;
+        let wanted =
+            self.collection.background && inner.space.closed() > 0 && inner.space.free() < PLENTY * self.low;
         if wanted && !inner.collector.found_nothing { inner.collector.idle_from() } else { Time::NEVER }
     }
 
@@ -221,7 +228,10 @@ impl Ftl {
             victim.next = end;
         }
         if inner.space.get(victim.superblock).valid > 0 {
-            assert!(victim.next < geometry.superblock_pages(), "{victim:?}: all pages were passed, and some are valid");
+            assert!(
+                victim.next < geometry.superblock_pages(),
+                "{victim:?}: all pages were passed, and some are valid"
+            );
             inner.collector.victim = Some(victim);
         }
         true

@@ -99,8 +99,8 @@ pub fn geometry_for(preset: &Preset, logical_pages: u64) -> Result<Geometry, Ope
     let geometry = preset.geometry(logical_pages)?;
     let held = preset.physical_pages(logical_pages).div_ceil(geometry.superblock_pages().into());
     let superblocks = held + u64::from(reserved_superblocks(preset, &geometry, logical_pages));
-    let superblocks =
-        u32::try_from(superblocks).map_err(|_| OpenError::Capacity(format!("{logical_pages} blocks are too many")))?;
+    let superblocks = u32::try_from(superblocks)
+        .map_err(|_| OpenError::Capacity(format!("{logical_pages} blocks are too many")))?;
     Ok(Geometry::new(*geometry.shape(), superblocks)?)
 }
 

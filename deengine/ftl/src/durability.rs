@@ -94,12 +94,15 @@ impl Ftl {
     /// waits for it.
     fn write_journal(&self, inner: &mut Inner, now: Time) {
         // A half-filled unit holds back a transaction that a caller waits for, or too many of them.
-        if inner.journal.tail_bytes() >= HELD_BYTES || inner.wanted > inner.journal.durable().max(self.safe(inner)) {
+        if inner.journal.tail_bytes() >= HELD_BYTES
+            || inner.wanted > inner.journal.durable().max(self.safe(inner))
+        {
             self.release_tail(inner, now);
         }
         let safe = self.safe(inner);
         let durable = inner.journal.durable();
-        let holds_space = |superblock: Superblock| (durable + 1..=safe).contains(&inner.space.get(superblock).released);
+        let holds_space =
+            |superblock: Superblock| (durable + 1..=safe).contains(&inner.space.get(superblock).released);
         let force = durable < inner.wanted && inner.wanted <= safe
             || inner.space.free() <= self.low && inner.erasures.iter().any(holds_space);
         let due = inner.journal.tail_bytes() >= TAIL_BYTES && safe > durable;
@@ -149,7 +152,8 @@ impl Ftl {
 
     /// Makes durable what prevents erases, because a write waits for space.
     pub(crate) fn unblock_erases(&self, inner: &mut Inner, now: Time) {
-        if let Some(needed) = self.awaited_by_erases(inner).filter(|needed| *needed > inner.journal.durable()) {
+        if let Some(needed) = self.awaited_by_erases(inner).filter(|needed| *needed > inner.journal.durable())
+        {
             let filling = inner.streams.iter().filter_map(|s| s.filling_since()).min();
             if filling.is_some_and(|since| since <= needed) {
                 self.pad_units(inner, now);

@@ -79,7 +79,9 @@ impl Ftl {
     /// bounded.
     pub(crate) fn erases_at_once(&self, inner: &Inner, now: Time) -> u32 {
         let kept = u64::from(inner.erasures.count()) * u64::from(self.flash.geometry().superblock_pages());
-        u32::from(inner.space.free() <= self.low + 1 || now >= inner.collector.idle_from() || kept > MOST_KEPT)
+        u32::from(
+            inner.space.free() <= self.low + 1 || now >= inner.collector.idle_from() || kept > MOST_KEPT,
+        )
     }
 
     /// Whether an emptied superblock waits only for programs that have been started.

@@ -161,7 +161,11 @@ impl Ftl {
 
     /// The stamp history of a volume, oldest first.
     pub fn stamp_history(&self, vid: Vid) -> Vec<(u32, Stamp)> {
-        self.lock().histories.get(vid).map(|history| StampHistory::iter(history).collect()).unwrap_or_default()
+        self.lock()
+            .histories
+            .get(vid)
+            .map(|history| StampHistory::iter(history).collect())
+            .unwrap_or_default()
     }
 
     /// Counters since the start.
@@ -178,7 +182,8 @@ impl Ftl {
         let left = inner.space.good_pages().saturating_sub(self.logical_pages);
         Health {
             wear: inner.space.wear(),
-            spare_percent: u8::try_from((left * 100).checked_div(spare).unwrap_or(0).min(100)).expect("at most 100"),
+            spare_percent: u8::try_from((left * 100).checked_div(spare).unwrap_or(0).min(100))
+                .expect("at most 100"),
             worn_out: inner.collector.is_worn_out(),
             free_superblocks: inner.space.free(),
             bad_blocks: inner.stats.bad_blocks,

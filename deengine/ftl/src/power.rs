@@ -51,8 +51,12 @@ impl Ftl {
                 self.note_emptied(inner, superblock);
             }
         }
-        let closed: Vec<Superblock> =
-            inner.space.iter().filter(|(_, e)| e.state == State::Closed).map(|(superblock, _)| superblock).collect();
+        let closed: Vec<Superblock> = inner
+            .space
+            .iter()
+            .filter(|(_, e)| e.state == State::Closed)
+            .map(|(superblock, _)| superblock)
+            .collect();
         for superblock in closed {
             self.note_emptied(inner, superblock);
         }
@@ -63,10 +67,11 @@ impl Ftl {
     /// prevented stay empty, because rows of a block are programmed in ascending order.
     fn units_used(&self, superblock: Superblock) -> u32 {
         let (geometry, first) = (self.flash.geometry(), self.flash.geometry().first_unit(superblock).0);
-        let used = (0..geometry.dies()).map(|die| match self.flash.next_row(geometry.block_of(Unit(first + die))) {
-            0 => 0,
-            rows => (rows - 1) * geometry.dies() + die + 1,
-        });
+        let used =
+            (0..geometry.dies()).map(|die| match self.flash.next_row(geometry.block_of(Unit(first + die))) {
+                0 => 0,
+                rows => (rows - 1) * geometry.dies() + die + 1,
+            });
         used.max().unwrap_or(0)
     }
 
@@ -198,7 +203,8 @@ impl Ftl {
         for page in inner.streams.iter().flat_map(|stream| stream.buffered(self.flash.geometry())) {
             if let PageState::Buffered(oob) = self.flash.page(page) {
                 let Fetch::Here(local) = self.flash.fetch(page) else { continue };
-                let region = regions.iter().find(|region| region.id() == local.region).expect("one of its regions");
+                let region =
+                    regions.iter().find(|region| region.id() == local.region).expect("one of its regions");
                 region.read(local.offset, &mut data);
                 dump.page(DumpPage { page, oob, data: Some(&data) })?;
             }

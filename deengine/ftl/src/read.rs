@@ -101,7 +101,11 @@ impl Ftl {
     ///
     /// # Errors
     /// [`Unreadable`], or where no frame is free for it.
-    pub fn read_now(&self, page: Ppa, out: &mut [u8; gnstor_flash::PAGE_BYTES as usize]) -> Result<(), Unreadable> {
+    pub fn read_now(
+        &self,
+        page: Ppa,
+        out: &mut [u8; gnstor_flash::PAGE_BYTES as usize],
+    ) -> Result<(), Unreadable> {
         let frame = self.flash.take_frame().ok_or(Unreadable(page))?;
         let copied = self.flash.copy(page, frame);
         if copied.is_ok() {
@@ -221,7 +225,9 @@ impl Bookings<'_> {
         accept: impl FnOnce(&mut Timing, Time) -> Time,
         finish: impl FnOnce(&Ftl, &mut Timing, Time) -> Time,
     ) -> Booked {
-        let Some(timing) = self.timing.as_deref_mut() else { return Booked { busy: Span::ZERO, done: arrived } };
+        let Some(timing) = self.timing.as_deref_mut() else {
+            return Booked { busy: Span::ZERO, done: arrived };
+        };
         let start = timing.firmware_free().max(arrived);
         let accepted = accept(timing, start);
         let busy = timing.firmware_free().since(start);

@@ -35,8 +35,9 @@ impl Ftl {
             let Some(vid) = Vid::new(oob.vid) else { continue };
             let is_valid = self.map.get(vid, oob.vba) == Some(page.0);
             // No room was made for this page, so either stream takes it.
-            let has_room =
-                |stream: &Stream| inner.space.free() > 0 || inner.streams[*stream as usize].room(&self.flash, 1) > 0;
+            let has_room = |stream: &Stream| {
+                inner.space.free() > 0 || inner.streams[*stream as usize].room(&self.flash, 1) > 0
+            };
             let to = [stream, Stream::Host, Stream::Collect].into_iter().find(has_room);
             let (Some(stream), Some(frame)) = (to, self.flash.take_frame()) else {
                 // The page stays where it is, and is readable until the power fails.
@@ -79,7 +80,9 @@ impl Ftl {
         self.flash.place(page, frame, oob);
         // Transactions before `since` stay as they are: those of a dump name the same page numbers for pages
         // of their own, which are still to be written.
-        inner.journal.amend(since, |index, value| self.map.moved_word(index, value, from.0, page.0).unwrap_or(value));
+        inner
+            .journal
+            .amend(since, |index, value| self.map.moved_word(index, value, from.0, page.0).unwrap_or(value));
         let superblock = self.flash.geometry().superblock_of(page);
         if let Some(vid) = Vid::new(oob.vid).filter(|_| is_valid) {
             let moved = inner.writer.insert(vid, oob.vba, page.0, &mut |_, _| {});

@@ -64,7 +64,9 @@ impl Found {
             match entry.state {
                 SuperblockState::Free | SuperblockState::Dead => {}
                 SuperblockState::Closed => found.space.close(number),
-                SuperblockState::Open { stream } => found.space.reopen(number, stream_of(stream)?, entry.order),
+                SuperblockState::Open { stream } => {
+                    found.space.reopen(number, stream_of(stream)?, entry.order)
+                }
             }
             found.space.get_mut(number).order = entry.order;
         }
@@ -101,7 +103,13 @@ impl Found {
         self.known.get(&vid).is_some_and(|known| seq <= *known)
     }
 
-    fn apply(&mut self, flash: &Flash, writer: &mut MapWriter, seq: Seq, records: &[Record]) -> Result<(), String> {
+    fn apply(
+        &mut self,
+        flash: &Flash,
+        writer: &mut MapWriter,
+        seq: Seq,
+        records: &[Record],
+    ) -> Result<(), String> {
         for &record in records {
             match record {
                 Record::Word { index, value } => {
@@ -222,7 +230,8 @@ fn replay(
 pub(crate) fn good_pages(flash: &Flash, superblock: Superblock) -> u32 {
     let geometry = flash.geometry();
     let first = geometry.first_unit(superblock).0;
-    let good = (first..first + geometry.dies()).filter(|unit| !flash.is_bad(geometry.block_of(Unit(*unit)))).count();
+    let good =
+        (first..first + geometry.dies()).filter(|unit| !flash.is_bad(geometry.block_of(Unit(*unit)))).count();
     u32::try_from(good).expect("dies") * geometry.rows() * geometry.unit_pages()
 }
 

@@ -116,8 +116,8 @@ impl Ftl {
         let ftl = assemble(config, parts, opened.durable, journal, found);
         ftl.checkpoint_now(&mut ftl.lock())?;
         ftl.durable.invalidate_dump()?;
-        let enough =
-            ftl.logical_pages + u64::from(crate::reserve::LEAST) * u64::from(ftl.flash.geometry().superblock_pages());
+        let enough = ftl.logical_pages
+            + u64::from(crate::reserve::LEAST) * u64::from(ftl.flash.geometry().superblock_pages());
         let good = ftl.lock().space.good_pages();
         if good + u64::from(ftl.flash.geometry().superblock_pages()) < enough {
             return Err(OpenError::Capacity(format!(
@@ -126,7 +126,8 @@ impl Ftl {
                 ftl.logical_pages
             )));
         }
-        let boot = Boot { origin: Origin::Fresh, mapped: 0, replayed: 0, last: 0, rewritten: 0, bytes_read: 0 };
+        let boot =
+            Boot { origin: Origin::Fresh, mapped: 0, replayed: 0, last: 0, rewritten: 0, bytes_read: 0 };
         Ok(OpenedFtl { ftl, metadata: opened.metadata, boot })
     }
 
@@ -262,7 +263,10 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         power: Arc::clone(&config.power),
         map: parts.map,
         journal_bytes: durable.sizes().journal_bytes,
-        dump_budget: config.preset.power_protected.then_some(config.dump_bytes.min(durable.sizes().dump_bytes)),
+        dump_budget: config
+            .preset
+            .power_protected
+            .then_some(config.dump_bytes.min(durable.sizes().dump_bytes)),
         durable,
         logical_pages: parts.logical_pages,
         collection: config.collection,

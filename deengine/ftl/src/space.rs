@@ -88,7 +88,12 @@ impl Space {
         };
         let entries: Vec<Entry> = (0..superblocks).map(fresh).collect();
         let free = entries.iter().filter(|e| e.state == State::Free).count();
-        Self { entries, free: u32::try_from(free).expect("as many as there are superblocks"), closed: 0, opened: 0 }
+        Self {
+            entries,
+            free: u32::try_from(free).expect("as many as there are superblocks"),
+            closed: 0,
+            opened: 0,
+        }
     }
 
     pub(crate) fn get(&self, superblock: Superblock) -> &Entry {

@@ -38,8 +38,10 @@ const LAST: u32 = 1 << 16;
 /// Where the bits of the hash are.
 const TAG_SHIFT: u32 = 17;
 
-const _: () =
-    assert!(HISTORY == 1 << LAP_SHIFT && LAPS << LAP_SHIFT < LAST, "a link names every place, and the end is none");
+const _: () = assert!(
+    HISTORY == 1 << LAP_SHIFT && LAPS << LAP_SHIFT < LAST,
+    "a link names every place, and the end is none"
+);
 
 impl Link {
     #[inline]
@@ -258,7 +260,9 @@ impl StampHistories {
     /// The same, from this one on.
     pub(crate) fn iter_from(&self, from: Vid) -> impl Iterator<Item = (Vid, &StampHistory)> {
         let rest = self.0.get(usize::from(from.get())..).unwrap_or_default();
-        (from.get()..=u16::MAX).zip(rest).filter_map(|(vid, history)| Some((Vid::new(vid)?, history.as_deref()?)))
+        (from.get()..=u16::MAX)
+            .zip(rest)
+            .filter_map(|(vid, history)| Some((Vid::new(vid)?, history.as_deref()?)))
     }
 
     #[inline]

@@ -129,7 +129,8 @@ impl Ftl {
             // The stash has no entry of a word: see the module's comment.
             let Some((vid, vba, page)) = self.map.entry_of_word(index, value) else { continue };
             let bucket = self.map.bucket_of_word(index);
-            let passed = |s: &Sweep| self.is_swept(s, vid, page) && s.end.is_none() && bucket < Some(s.next_bucket);
+            let passed =
+                |s: &Sweep| self.is_swept(s, vid, page) && s.end.is_none() && bucket < Some(s.next_bucket);
             if inner.sweeps.running.iter().any(passed) {
                 self.unmap(inner, vid, vba);
             }
@@ -139,13 +140,15 @@ impl Ftl {
 
     /// Whether the page belongs to a generation that the sweep ends, not to a later one.
     fn is_swept(&self, sweep: &Sweep, vid: Vid, page: u32) -> bool {
-        vid == sweep.vid && self.flash.key(Ppa(page)).is_none_or(|(_, generation, ..)| generation <= sweep.generation)
+        vid == sweep.vid
+            && self.flash.key(Ppa(page)).is_none_or(|(_, generation, ..)| generation <= sweep.generation)
     }
 
     fn unmap(&self, inner: &mut Inner, vid: Vid, vba: u32) {
         inner.journal.begin();
         let journal = &mut inner.journal;
-        let old = inner.writer.remove(vid, vba, &mut |index, value| journal.add(Record::Word { index, value }));
+        let old =
+            inner.writer.remove(vid, vba, &mut |index, value| journal.add(Record::Word { index, value }));
         let seq = inner.journal.commit();
         if let Some(old) = old {
             self.release_page(inner, Ppa(old), seq);

@@ -148,7 +148,8 @@ impl Ftl {
         let mut new = 0;
         probes.extend((0..count).map(|index| {
             let vba = target.vba + index;
-            let probe = inner.commits.next(target.vid, vba).unwrap_or_else(|| self.map.probe(target.vid, vba));
+            let probe =
+                inner.commits.next(target.vid, vba).unwrap_or_else(|| self.map.probe(target.vid, vba));
             let page = self.map.find(&probe).map(Ppa);
             let is_newer = self.is_newer(inner, target, index, page);
             new += u64::from(is_newer && page.is_none());
@@ -199,7 +200,9 @@ impl Ftl {
             inner.journal.begin();
             inner.journal.add(Record::Applied { vid: target.vid, vba, stamp: target.stamp });
             let journal = &mut inner.journal;
-            let old = inner.writer.remove_at(&probe, &mut |index, value| journal.add(Record::Word { index, value }));
+            let old = inner
+                .writer
+                .remove_at(&probe, &mut |index, value| journal.add(Record::Word { index, value }));
             let seq = inner.journal.commit();
             inner.histories.record(target.vid, vba, target.stamp);
             if let Some(old) = old {

@@ -14,7 +14,15 @@ use gnstor_ftl::Policy;
 const NEVER: u32 = u32::MAX;
 
 fn run(policy: Policy, skew: Skew) -> Run {
-    Run { policy, wear_bound: NEVER, spare_permille: 150, skew, logical_pages: 1 << 14, rows: 16, laps: [4, 4] }
+    Run {
+        policy,
+        wear_bound: NEVER,
+        spare_permille: 150,
+        skew,
+        logical_pages: 1 << 14,
+        rows: 16,
+        laps: [4, 4],
+    }
 }
 
 #[test]
@@ -24,7 +32,10 @@ fn cost_benefit_costs_no_more_than_greedy_where_some_blocks_are_hot() {
         for spare_permille in [70, 150, 280] {
             let cost = |policy| Run { spare_permille, ..run(policy, skew) }.cost().amplification;
             let (greedy, cost_benefit) = (cost(Policy::Greedy), cost(Policy::CostBenefit));
-            println!("{}, {spare_permille} permille: greedy {greedy:.3}, cost-benefit {cost_benefit:.3}", skew.name());
+            println!(
+                "{}, {spare_permille} permille: greedy {greedy:.3}, cost-benefit {cost_benefit:.3}",
+                skew.name()
+            );
             assert!(cost_benefit <= greedy, "{skew:?}, {spare_permille}: {cost_benefit:.3} and {greedy:.3}");
         }
     }

@@ -68,7 +68,12 @@ impl Batch {
     #[inline]
     pub fn probe(&self, at: usize) -> Probe {
         self.check(at);
-        Probe { key: self.keys[at], tag: self.tags[at], first: self.buckets[0][at], second: self.buckets[1][at] }
+        Probe {
+            key: self.keys[at],
+            tag: self.tags[at],
+            first: self.buckets[0][at],
+            second: self.buckets[1][at],
+        }
     }
 
     /// The place of block number `at`, if it is this block.
@@ -210,7 +215,8 @@ impl Map {
         }
         let is_crowded = |&at: &usize| {
             let bits = [0, 1].map(|nth| {
-                let Compared { hit, empty } = self.compare(u64::from(batch.buckets[nth][at]), batch.tag(at, nth));
+                let Compared { hit, empty } =
+                    self.compare(u64::from(batch.buckets[nth][at]), batch.tag(at, nth));
                 hit | empty
             });
             bits == [0; 2]

@@ -103,9 +103,9 @@ impl Map {
 
     fn shape_for(entries: u64, pages: u64, seed: u64) -> std::io::Result<Shape> {
         let slots = entries.checked_mul(100).map(|hundredths| hundredths.div_ceil(MAX_LOAD));
-        slots
-            .and_then(|slots| Shape::new(slots.div_ceil(SLOTS as u64), pages, seed))
-            .ok_or_else(|| Error::new(ErrorKind::InvalidInput, format!("a map of {entries} keys and {pages} pages")))
+        slots.and_then(|slots| Shape::new(slots.div_ceil(SLOTS as u64), pages, seed)).ok_or_else(|| {
+            Error::new(ErrorKind::InvalidInput, format!("a map of {entries} keys and {pages} pages"))
+        })
     }
 
     pub(crate) fn build(
@@ -208,7 +208,8 @@ impl Map {
     /// scanned to a scanned one.
     pub fn scan(&self, first_bucket: u64, count: u64) -> impl Iterator<Item = (Vid, u32, u32)> + '_ {
         let end = first_bucket.saturating_add(count).min(self.shape.buckets);
-        let stash = if first_bucket == 0 && count > 0 { self.stash.copy(self.memory.tail()) } else { [None; STASH] };
+        let stash =
+            if first_bucket == 0 && count > 0 { self.stash.copy(self.memory.tail()) } else { [None; STASH] };
         let table = (first_bucket.min(end)..end).flat_map(move |bucket| {
             self.memory.line(bucket).iter().filter_map(move |slot| {
                 let slot = slot.load(Ordering::Acquire);
@@ -282,7 +283,8 @@ impl Map {
         let (hit, page) = match self.vector {
             Some(vector) => vector.page(line, tag, page_mask),
             None => {
-                let least = line.iter().fold(u64::MAX, |least, slot| least.min(slot.load(Ordering::Relaxed) ^ tag));
+                let least =
+                    line.iter().fold(u64::MAX, |least, slot| least.min(slot.load(Ordering::Relaxed) ^ tag));
                 (least <= page_mask, self.shape.page(least))
             }
         };

@@ -44,8 +44,10 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// Zeroed memory of `lines` lines and `tail` words more. Memory that is never written costs nothing.
     pub(crate) fn new(lines: usize, tail: usize) -> std::io::Result<Self> {
-        let too_large = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "a map beyond the address space");
-        let words = lines.checked_mul(SLOTS).and_then(|slots| slots.checked_add(tail)).ok_or_else(too_large)?;
+        let too_large =
+            || std::io::Error::new(std::io::ErrorKind::InvalidInput, "a map beyond the address space");
+        let words =
+            lines.checked_mul(SLOTS).and_then(|slots| slots.checked_add(tail)).ok_or_else(too_large)?;
         let bytes = words.checked_mul(8).filter(|&bytes| bytes <= usize::MAX / 4).ok_or_else(too_large)?;
         let region = HostRegion::alloc(bytes)?;
         let base = NonNull::<[AtomicU64]>::from(region.words64(0, words)).cast();
@@ -98,7 +100,10 @@ impl Memory {
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "a line number is below `lines`, a usize; checked here")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a line number is below `lines`, a usize; checked here"
+    )]
     fn index(&self, line: u64) -> usize {
         if line >= self.lines as u64 {
             self.beyond(line);

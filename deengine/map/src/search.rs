@@ -142,7 +142,8 @@ impl Ways {
         let (mut seconds, mut firsts) = (0, words.iter().filter(|&word| word & WHICH != 0).count());
         for (slot, &word) in words.iter().enumerate() {
             let at = if word & WHICH != 0 { &mut seconds } else { &mut firsts };
-            (ways.buckets[*at], ways.slots[*at]) = (map.shape.other(bucket, map.shape.rem(word)), slot as u64);
+            (ways.buckets[*at], ways.slots[*at]) =
+                (map.shape.other(bucket, map.shape.rem(word)), slot as u64);
             *at += 1;
         }
         ways

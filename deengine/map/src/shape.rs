@@ -68,7 +68,19 @@ impl Shape {
         let undo = multiply.map(inverse);
         let last_rem = KEY_MASK / buckets;
         let page_mask = (1 << page_bits) - 1;
-        Some(Self { buckets, pages, page_bits, page_mask, reciprocal, shift, last_rem, mask, multiply, undo, scatter })
+        Some(Self {
+            buckets,
+            pages,
+            page_bits,
+            page_mask,
+            reciprocal,
+            shift,
+            last_rem,
+            mask,
+            multiply,
+            undo,
+            scatter,
+        })
     }
 
     /// Number of slots.

@@ -24,7 +24,8 @@ use crate::shape::{Shape, WHICH};
 use std::arch::asm;
 use std::arch::x86_64::{
     __m512i, _mm_cvtsi128_si32, _mm512_castsi512_si128, _mm512_cmple_epu64_mask, _mm512_cvtepi64_epi32,
-    _mm512_maskz_compress_epi64, _mm512_set1_epi64, _mm512_test_epi64_mask, _mm512_testn_epi64_mask, _mm512_xor_si512,
+    _mm512_maskz_compress_epi64, _mm512_set1_epi64, _mm512_test_epi64_mask, _mm512_testn_epi64_mask,
+    _mm512_xor_si512,
 };
 use std::mem::transmute;
 use std::ops::Range;

@@ -91,7 +91,12 @@ impl MapWriter {
     ///
     /// # Panics
     /// As [`Self::insert`].
-    pub fn insert_at(&mut self, probe: &Probe, page: u32, log: &mut impl FnMut(u64, u64)) -> Result<Option<u32>, Full> {
+    pub fn insert_at(
+        &mut self,
+        probe: &Probe,
+        page: u32,
+        log: &mut impl FnMut(u64, u64),
+    ) -> Result<Option<u32>, Full> {
         self.check(page);
         let first = self.look(u64::from(probe.first), probe.tag);
         if let Some(at) = first.hit() {
@@ -156,7 +161,14 @@ impl MapWriter {
     ///
     /// # Panics
     /// As [`Self::insert`].
-    pub fn replace(&mut self, vid: Vid, vba: u32, from: u32, to: u32, log: &mut impl FnMut(u64, u64)) -> bool {
+    pub fn replace(
+        &mut self,
+        vid: Vid,
+        vba: u32,
+        from: u32,
+        to: u32,
+        log: &mut impl FnMut(u64, u64),
+    ) -> bool {
         self.replace_at(&self.map.place(vid, vba), from, to, log)
     }
 
@@ -219,7 +231,13 @@ impl MapWriter {
     }
 
     /// Puts a key that is not in the table into one of its buckets, moving others where it must.
-    fn place_key(&mut self, first: Found, second: Found, content: u64, log: &mut impl FnMut(u64, u64)) -> bool {
+    fn place_key(
+        &mut self,
+        first: Found,
+        second: Found,
+        content: u64,
+        log: &mut impl FnMut(u64, u64),
+    ) -> bool {
         let (firsts, seconds) = (first.room(), second.room());
         // As an index, because which it is cannot be foreseen: a branch would often go wrong.
         let at = match [first, second][usize::from(firsts < ENOUGH && seconds > firsts)].empty() {
@@ -300,7 +318,9 @@ impl MapWriter {
             return;
         }
         let words = self.map.memory.tail();
-        let Some((at, key)) = (0..STASH).find_map(|at| stash::key(words, at).map(|key| (at, key))) else { return };
+        let Some((at, key)) = (0..STASH).find_map(|at| stash::key(words, at).map(|key| (at, key))) else {
+            return;
+        };
         let page = stash::page(words, at);
         let probe = self.map.place_of(key);
         let first = self.look(u64::from(probe.first), probe.tag);

@@ -21,9 +21,9 @@ fn main() {
 fn fit(mut preset: Preset) {
     let figures = preset.figures.clone();
     let find = |pattern, state| {
-        figures
-            .iter()
-            .find(|f| f.what.op == Op::Write && f.what.pattern == pattern && f.state == state && f.what.depth > 1)
+        figures.iter().find(|f| {
+            f.what.op == Op::Write && f.what.pattern == pattern && f.state == state && f.what.depth > 1
+        })
     };
     if let Some(figure) = find(Pattern::Sequential, State::Fresh) {
         let (mut low, mut high) = (1_000_u64, 10_000_000);
@@ -51,7 +51,8 @@ fn fit(mut preset: Preset) {
         );
         for shift in 17..22 {
             let got = measure(&preset, figure.what, figure.state, 1 << shift).expect("an SSD of that size");
-            let (off, amplification) = (figure.deviation_percent(got.value(figure.unit)), got.write_amplification);
+            let (off, amplification) =
+                (figure.deviation_percent(got.value(figure.unit)), got.write_amplification);
             println!("  2^{shift} pages: {off:+.2} %, write amplification {amplification:.3}");
         }
     }

@@ -34,7 +34,9 @@ impl Calendar {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            for half in [&raw const self.free, (&raw const self.free).wrapping_add(CACHE_LINE / size_of::<u64>())] {
+            for half in
+                [&raw const self.free, (&raw const self.free).wrapping_add(CACHE_LINE / size_of::<u64>())]
+            {
                 // SAFETY: a prefetch reads nothing and fails nowhere.
                 unsafe { _mm_prefetch::<_MM_HINT_ET0>(half.cast()) };
             }

@@ -55,7 +55,12 @@ impl Outcome {
 ///
 /// # Errors
 /// When the preset's shape allows no SSD of that size.
-pub fn measure(preset: &Preset, what: Workload, state: State, logical_pages: u32) -> Result<Outcome, GeometryError> {
+pub fn measure(
+    preset: &Preset,
+    what: Workload,
+    state: State,
+    logical_pages: u32,
+) -> Result<Outcome, GeometryError> {
     let mut ssd = Ssd::new(preset, logical_pages)?;
     let logical_pages = ssd.logical_pages();
     let mut load = Load { number: 0, logical_pages, in_flight: BinaryHeap::new() };

@@ -140,7 +140,10 @@ impl Preset {
         let rows = (most.div_ceil(2)..=most).rev().min_by_key(|rows| held(*rows)).unwrap_or(most);
         let superblocks = (held(rows) / (row * rows)).saturating_add(u64::from(self.reserved(row * rows)));
         let rows = u32::try_from(rows).map_err(|_| GeometryError::TooLarge)?;
-        Geometry::new(Shape { rows, ..self.shape }, u32::try_from(superblocks).map_err(|_| GeometryError::TooLarge)?)
+        Geometry::new(
+            Shape { rows, ..self.shape },
+            u32::try_from(superblocks).map_err(|_| GeometryError::TooLarge)?,
+        )
     }
 
     /// Superblocks that an SSD needs beyond its over-provisioned space. Two are open, and collection starts

@@ -236,13 +236,13 @@ impl Timing {
     /// Prefetches the state of this page's plane, ahead of [`Self::read`].
     #[inline]
     pub fn announce(&self, page: Ppa) {
-        let (_, plane) = self.plink_of(page);
+        let (_, plane) = self.plane_of(page);
         self.planes[plane].announce();
     }
 
     /// The die that a page is on, and its plane.
     #[inline]
-    fn plink_of(&self, page: Ppa) -> (u32, usize) {
+    fn plane_of(&self, page: Ppa) -> (u32, usize) {
         let unit = self.geometry.unit_of(page);
         let die = self.geometry.die_of(unit);
         let slot = page.0 - self.geometry.first_page(unit).0;
@@ -251,7 +251,7 @@ impl Timing {
 
     /// The plane is held until its register has been emptied over the channel.
     fn sense(&mut self, from: Time, page: Ppa, pages: u32) -> Time {
-        let (die, plane) = self.plink_of(page);
+        let (die, plane) = self.plane_of(page);
         let channel = self.geometry.channel_of_die(die) as usize;
         let sense_ps = self.slowed(die, self.costs.sense_ps);
         let sensed = self.planes[plane].book(from.as_ps(), sense_ps);

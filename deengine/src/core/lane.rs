@@ -102,7 +102,8 @@ pub(super) fn commit_all<'a>(
     version: u64,
     commits: &mut Commits<'_>,
 ) -> bool {
-    let mut works: Vec<_> = lanes.filter(|lane| lane.is_posted()).map(|lane| (lane, Some(lane.work()))).collect();
+    let mut works: Vec<_> =
+        lanes.filter(|lane| lane.is_posted()).map(|lane| (lane, Some(lane.work()))).collect();
     if works.is_empty() {
         return false;
     }
@@ -125,7 +126,9 @@ pub(super) fn commit_all<'a>(
         let next = groups.get(number).filter(|_| !is_full);
         let coming = next.and_then(|&(index, (from, to))| Some(&works[index].1.as_ref()?.jobs[from..to]));
         commits.announce(coming.unwrap_or_default().iter().flat_map(Job::places));
-        let Some((index, (from, to))) = number.checked_sub(Commits::AHEAD).map(|at| groups[at]) else { continue };
+        let Some((index, (from, to))) = number.checked_sub(Commits::AHEAD).map(|at| groups[at]) else {
+            continue;
+        };
         let (lane, work) = &mut works[index];
         let is_last = work.as_mut().is_some_and(|work| {
             is_full = work.commit(now(), from..to, commits, is_full);
@@ -177,7 +180,13 @@ impl Work {
     }
 
     /// Commits these jobs, which come next, as far as there is room: where `is_full` there is none. Whether it is full then.
-    fn commit(&mut self, now: Time, which: Range<usize>, commits: &mut Commits<'_>, mut is_full: bool) -> bool {
+    fn commit(
+        &mut self,
+        now: Time,
+        which: Range<usize>,
+        commits: &mut Commits<'_>,
+        mut is_full: bool,
+    ) -> bool {
         let Self { jobs, blocks, over, .. } = self;
         for job in &mut jobs[which] {
             let own = &blocks[*over..*over + job.blocks as usize];

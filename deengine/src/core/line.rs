@@ -49,7 +49,14 @@ impl Line {
     }
 
     /// Puts a command that arrived at `at` at the end of its queue; `controller` is the queue's.
-    pub(super) fn push(&mut self, ports: &mut Ports, name: QueueKey, controller: u16, at: Time, what: Waiting) {
+    pub(super) fn push(
+        &mut self,
+        ports: &mut Ports,
+        name: QueueKey,
+        controller: u16,
+        at: Time,
+        what: Waiting,
+    ) {
         let Some(port) = ports.get(name) else { return };
         port.waiting.push_back((at, what));
         self.commands += 1;

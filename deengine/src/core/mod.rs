@@ -203,8 +203,9 @@ impl Core {
 
     /// Asks for the map's entries and the pages' records that the reads among these will look for.
     fn announce_reads<'a>(&mut self, commands: impl Iterator<Item = &'a Sqe>) {
-        let blocks =
-            commands.filter(|sqe| sqe.opcode == nvme::io::READ).filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
+        let blocks = commands
+            .filter(|sqe| sqe.opcode == nvme::io::READ)
+            .filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
         let mut blocks = blocks.map(|address| (address.vid, address.vba)).peekable();
         while blocks.peek().is_some() {
             self.shared.ftl.announce(blocks.by_ref(), &mut self.batch);
@@ -365,7 +366,9 @@ impl Controller for Core {
             // Those that wait came first.
             self.serve_line(now);
             if self.is_busy(now) {
-                if self.pull_ahead(now, name, identity, sqe) || self.wait_in_line(name, now, Waiting::Command(*sqe)) {
+                if self.pull_ahead(now, name, identity, sqe)
+                    || self.wait_in_line(name, now, Waiting::Command(*sqe))
+                {
                     return;
                 }
             } else if self.judge(now, now, name, identity, sqe) {

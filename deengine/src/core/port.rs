@@ -93,7 +93,8 @@ impl Port {
     #[inline]
     pub(super) fn head(&self) -> u16 {
         let sum = self.fetched + self.fetched_there;
-        u16::try_from(if sum < self.size { sum } else { sum - self.size }).expect("below the size of the queue")
+        u16::try_from(if sum < self.size { sum } else { sum - self.size })
+            .expect("below the size of the queue")
     }
 
     /// A completion of the firmware's goes out, which has fetched up to `sqhd` of its own; the SQHD that the host is told.

@@ -99,7 +99,9 @@ impl Core {
         }
         let Ok(request) = Request::parse(&Submission { identity, sqe }) else { return false };
         let blocks = request.blocks;
-        if blocks > MOST_BLOCKS || !self.reads.has_room(u32::try_from(self.judged.len() + 1).expect("a burst")) {
+        if blocks > MOST_BLOCKS
+            || !self.reads.has_room(u32::try_from(self.judged.len() + 1).expect("a burst"))
+        {
             return false;
         }
         let Ok(request) = self.rules.authorise(now, identity, request) else { return false };
@@ -310,7 +312,8 @@ impl Core {
     pub(super) fn older_queues(&mut self, slot: u16) -> Vec<QueueKey> {
         let current = self.rules.serial(slot);
         let commands = self.commands().filter_map(|command| command.as_ref());
-        let older = commands.filter(|(_, request)| request.slot() == slot && Some(request.serial()) != current);
+        let older =
+            commands.filter(|(_, request)| request.slot() == slot && Some(request.serial()) != current);
         let mut queues: Vec<QueueKey> = older.map(|(permit, _)| permit.queue()).collect();
         queues.sort_unstable();
         queues.dedup();

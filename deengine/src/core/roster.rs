@@ -195,7 +195,11 @@ pub(super) struct Line<T>(pub(super) T);
 
 impl Roster {
     pub(super) fn new(cores: usize) -> Self {
-        Self { shares: (0..cores).map(|_| Share::new()).collect(), turns: Turns::new(cores), ..Self::default() }
+        Self {
+            shares: (0..cores).map(|_| Share::new()).collect(),
+            turns: Turns::new(cores),
+            ..Self::default()
+        }
     }
 
     pub(super) fn share(&self, core: usize) -> &Share {

@@ -26,7 +26,8 @@ impl Core {
     #[inline]
     pub(super) fn is_busy(&self, now: Time) -> bool {
         let ftl = &self.shared.ftl;
-        !ftl.is_timeless() && (!self.line.is_empty() || self.shared.roster.is_waiting() || ftl.firmware_free() > now)
+        !ftl.is_timeless()
+            && (!self.line.is_empty() || self.shared.roster.is_waiting() || ftl.firmware_free() > now)
     }
 
     /// Has a command wait with the core; `false` where arbitration is the firmware's.

@@ -46,7 +46,11 @@ impl Default for State {
             waiting: AtomicBool::new(false),
             fencing: AtomicBool::new(false),
             writes_through: AtomicBool::new(false),
-            layer: Layer { settle_at: never(), changed: AtomicBool::new(false), committing: AtomicBool::new(false) },
+            layer: Layer {
+                settle_at: never(),
+                changed: AtomicBool::new(false),
+                committing: AtomicBool::new(false),
+            },
         }
     }
 }
@@ -62,14 +66,21 @@ impl Drop for Committing<'_> {
 
 impl Roster {
     /// What the cores need to know of the firmware's state. What is as it was is not written: all cores read it.
-    pub(super) fn publish(&self, (alarm, look_at): (Time, Time), waiting: bool, fencing: bool, writes_through: bool) {
+    pub(super) fn publish(
+        &self,
+        (alarm, look_at): (Time, Time),
+        waiting: bool,
+        fencing: bool,
+        writes_through: bool,
+    ) {
         let state = &self.state;
         for (word, time) in [(&state.alarm, alarm), (&state.look_at, look_at)] {
             if word.load(Ordering::Relaxed) != time.as_ps() {
                 word.store(time.as_ps(), Ordering::Relaxed);
             }
         }
-        let flags = [(&state.waiting, waiting), (&state.fencing, fencing), (&state.writes_through, writes_through)];
+        let flags =
+            [(&state.waiting, waiting), (&state.fencing, fencing), (&state.writes_through, writes_through)];
         for (flag, is_set) in flags {
             if flag.load(Ordering::Relaxed) != is_set {
                 flag.store(is_set, Ordering::Relaxed);
@@ -86,7 +97,8 @@ impl Roster {
     #[inline]
     pub(super) fn next(&self) -> Time {
         let state = &self.state;
-        let look_at = if state.layer.changed.load(Ordering::Relaxed) { &state.look_at } else { &state.layer.settle_at };
+        let look_at =
+            if state.layer.changed.load(Ordering::Relaxed) { &state.look_at } else { &state.layer.settle_at };
         let soonest = state.layer.settle_at.load(Ordering::Relaxed).min(look_at.load(Ordering::Relaxed));
         self.alarm().min(Time::from_ps(soonest))
     }

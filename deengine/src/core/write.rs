@@ -208,7 +208,14 @@ impl Core {
 
     /// Takes frames for the data and pulls it, if the write is plainly allowed and there is room; otherwise nothing has happened.
     #[inline]
-    fn begin_write(&mut self, now: Time, arrived: Time, queue: QueueKey, identity: Identity, sqe: &Sqe) -> Option<u32> {
+    fn begin_write(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        queue: QueueKey,
+        identity: Identity,
+        sqe: &Sqe,
+    ) -> Option<u32> {
         if self.rules.is_recovering() {
             return None;
         }
@@ -297,7 +304,9 @@ impl Core {
         if write.pending > 0 {
             return;
         }
-        let Some(queue) = write.command.as_ref().map(|(permit, _)| permit.queue()) else { return self.bury_write(id) };
+        let Some(queue) = write.command.as_ref().map(|(permit, _)| permit.queue()) else {
+            return self.bury_write(id);
+        };
         write.data_at = now;
         let (stage, is_well) = (write.stage, write.failure.is_none());
         let Stage::Waits { arrived } = stage else { return self.arrive(id) };

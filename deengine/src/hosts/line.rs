@@ -72,7 +72,8 @@ impl Hosts {
         match queue.lane {
             Lane::Admin => self.line.admin.push_back(key),
             Lane::Io(cntlid, class) => {
-                let host = self.controllers[index(cntlid)].as_mut().expect("a connected queue has a controller");
+                let host =
+                    self.controllers[index(cntlid)].as_mut().expect("a connected queue has a controller");
                 if host.turns.is_empty() {
                     self.line.ready.push_back(cntlid);
                 }

@@ -170,7 +170,9 @@ mod tests {
             turns.add(QueueKey(1), Class::Low);
             let mut left = [100, 100];
             let order: String = (0..6)
-                .map(|_| serve(&mut turns, &weights, &mut left).map_or('-', |q| if q == 0 { '0' } else { '1' }))
+                .map(|_| {
+                    serve(&mut turns, &weights, &mut left).map_or('-', |q| if q == 0 { '0' } else { '1' })
+                })
                 .collect();
             assert_eq!(order, want, "burst {burst}");
         }

@@ -72,9 +72,18 @@ impl Rules {
     /// # Errors
     /// As [`Self::authorise`]; `UnknownVolume` where the volume id has a new life.
     #[inline]
-    pub(crate) fn confirm(&self, now: Time, identity: Identity, request: &Authorized<Request>) -> Result<(), Refused> {
+    pub(crate) fn confirm(
+        &self,
+        now: Time,
+        identity: Identity,
+        request: &Authorized<Request>,
+    ) -> Result<(), Refused> {
         let (_, volume) = self.check(now, identity, &request.inner)?;
-        if volume.entry.generation == request.generation { Ok(()) } else { Err(Refusal::UnknownVolume.into()) }
+        if volume.entry.generation == request.generation {
+            Ok(())
+        } else {
+            Err(Refusal::UnknownVolume.into())
+        }
     }
 
     /// Until when the leases run by which these very rules allow a write: nothing else of them changes with time.
@@ -125,7 +134,9 @@ impl Rules {
             return Err(Refusal::OutOfRange.into());
         }
         match request.verb {
-            Verb::Read | Verb::Compare if !volume.readers.allow(client) => return Err(Refusal::NotAReader.into()),
+            Verb::Read | Verb::Compare if !volume.readers.allow(client) => {
+                return Err(Refusal::NotAReader.into());
+            }
             Verb::Read | Verb::Compare => {}
             Verb::Write | Verb::Forget => volume.check_writer(now, client, request.stamp.lease_epoch)?,
         }
@@ -166,7 +177,10 @@ impl Rules {
     /// Whether the volume of a request has a rate limit.
     #[inline]
     pub(crate) fn is_limited(&self, request: &Authorized<Request>) -> bool {
-        self.volumes.get(usize::from(request.slot)).and_then(Option::as_ref).is_some_and(|volume| volume.is_limited())
+        self.volumes
+            .get(usize::from(request.slot))
+            .and_then(Option::as_ref)
+            .is_some_and(|volume| volume.is_limited())
     }
 
     /// Slots in use or used before.
@@ -196,7 +210,8 @@ impl Rules {
         if slot == self.volumes.len() {
             self.volumes.push(None);
         }
-        Arc::make_mut(&mut self.by_vid)[usize::from(vid.get())] = u16::try_from(slot).expect("below MAX_VOLUMES");
+        Arc::make_mut(&mut self.by_vid)[usize::from(vid.get())] =
+            u16::try_from(slot).expect("below MAX_VOLUMES");
         self.volumes[slot] = Some(Arc::new(volume));
     }
 

@@ -82,7 +82,13 @@ impl VolumeRules {
         self.entry.writer.is_some() && runs(self.lease_until, now)
     }
 
-    pub(super) fn check_read(&self, now: Time, client: ClientId, place: Place, map_epoch: u32) -> Result<(), Refused> {
+    pub(super) fn check_read(
+        &self,
+        now: Time,
+        client: ClientId,
+        place: Place,
+        map_epoch: u32,
+    ) -> Result<(), Refused> {
         match place {
             Place::Absent => Err(Refused::at(Refusal::WrongTarget, map_epoch)),
             Place::Filling => Err(Refused::at(Refusal::NotHereYet, map_epoch)),

@@ -10,59 +10,64 @@ const MEDIUM: QueueKey = QueueKey(103);
 const LOW: QueueKey = QueueKey(104);
 const CC_WEIGHTED: u64 = 1 << 11;
 
-fn set_cc(rig: &mut Rig, value: u64) -> Option<Refusal> {
+fn set_cc(harness: &mut Harness, value: u64) -> Option<Refusal> {
     let fields = PropertyFields { offset: property::CC.into(), value: value.into(), ..Default::default() };
-    rig.refused(ADMIN, command(fctype::PROPERTY_SET, &fields))
+    harness.refused(ADMIN, command(fctype::PROPERTY_SET, &fields))
 }
 
 /// Client 10 with a queue of each class; its CC has `cc` beside the enable bit.
-fn rig(cc: u64) -> Rig {
-    let mut rig = Rig::timed();
-    rig.chmod(|entry| entry.any_reader = true);
+fn harness(cc: u64) -> Harness {
+    let mut harness = Harness::timed();
+    harness.chmod(|entry| entry.any_reader = true);
     let identity = Identity::Client(client(10));
-    let cntlid = u16::try_from(rig.connect(ADMIN, 0, identity, CNTLID_ANY).dw0.get()).unwrap();
-    assert_eq!(set_cc(&mut rig, property::CC_ENABLE | cc), None);
+    let cntlid = u16::try_from(harness.connect(ADMIN, 0, identity, CNTLID_ANY).dw0.get()).unwrap();
+    assert_eq!(set_cc(&mut harness, property::CC_ENABLE | cc), None);
     for (class, key) in [URGENT, HIGH, MEDIUM, LOW].into_iter().enumerate() {
         let qid = u16::try_from(class + 1).unwrap();
-        rig.open(key, qid, 64);
+        harness.open(key, qid, 64);
         let cattr = u8::try_from(class).unwrap();
         let fields = ConnectFields { qid: qid.into(), sqsize_z: 63.into(), cattr, ..Default::default() };
         let data = ConnectData::new(identity, cntlid, &ssd_subnqn(0));
-        assert_eq!(refusal(&rig.connect_with(key, fields, &data)), None);
+        assert_eq!(refusal(&harness.connect_with(key, fields, &data)), None);
     }
-    rig.hold = true;
-    rig.completions.clear();
-    rig
+    harness.hold = true;
+    harness.completions.clear();
+    harness
 }
 
-fn reads(rig: &mut Rig, key: QueueKey, count: u32) -> Vec<u16> {
+fn reads(harness: &mut Harness, key: QueueKey, count: u32) -> Vec<u16> {
     (0..count)
         .map(|index| {
-            let mut sqe = rig.io(io::READ, key, index, 1);
+            let mut sqe = harness.io(io::READ, key, index, 1);
             sqe.dptr = KeyedSgl::keyed(u64::from(index) * 4096, 4096, KEY);
-            rig.submit(key, sqe)
+            harness.submit(key, sqe)
         })
         .collect()
 }
 
 /// Lets the firmware take everything; the queues in the order in which it did.
-fn order(rig: &mut Rig) -> Vec<QueueKey> {
-    let end = rig.now + Span::from_ms(10);
-    rig.step_to(end);
-    rig.held.iter().map(|effect| if let Effect::Push { queue, .. } = *effect { queue } else { panic!() }).collect()
+fn order(harness: &mut Harness) -> Vec<QueueKey> {
+    let end = harness.now + Span::from_ms(10);
+    harness.step_to(end);
+    harness
+        .held
+        .iter()
+        .map(|effect| if let Effect::Push { queue, .. } = *effect { queue } else { panic!() })
+        .collect()
 }
 
 #[test]
 fn classes_share_by_their_weights_behind_the_urgent_one() {
-    let mut rig = rig(CC_WEIGHTED);
-    reads(&mut rig, LOW, 20);
-    reads(&mut rig, MEDIUM, 20);
-    reads(&mut rig, HIGH, 20);
-    reads(&mut rig, URGENT, 3);
-    let order = order(&mut rig);
+    let mut harness = harness(CC_WEIGHTED);
+    reads(&mut harness, LOW, 20);
+    reads(&mut harness, MEDIUM, 20);
+    reads(&mut harness, HIGH, 20);
+    reads(&mut harness, URGENT, 3);
+    let order = order(&mut harness);
     // The first found the firmware free.
     assert_eq!(order[..4], [LOW, URGENT, URGENT, URGENT]);
-    let count = |range: std::ops::Range<usize>, key| order[range].iter().filter(|&&queue| queue == key).count();
+    let count =
+        |range: std::ops::Range<usize>, key| order[range].iter().filter(|&&queue| queue == key).count();
     for round in 0..2 {
         let range = 4 + round * 14..18 + round * 14;
         let shares = [HIGH, MEDIUM, LOW].map(|key| count(range.clone(), key));
@@ -73,24 +78,24 @@ fn classes_share_by_their_weights_behind_the_urgent_one() {
 
 #[test]
 fn weights_are_what_the_host_has_set() {
-    let mut rig = rig(CC_WEIGHTED);
+    let mut harness = harness(CC_WEIGHTED);
     let set = Sqe { cdw10: 1.into(), cdw11: (3 << 16 | 3 << 8).into(), ..sqe(admin::SET_FEATURES) };
-    assert_eq!(rig.refused(ADMIN, set), None);
+    assert_eq!(harness.refused(ADMIN, set), None);
     for key in [LOW, MEDIUM, HIGH] {
-        reads(&mut rig, key, 20);
+        reads(&mut harness, key, 20);
     }
-    let order = order(&mut rig);
+    let order = order(&mut harness);
     let shares = [HIGH, MEDIUM, LOW].map(|key| order[1..28].iter().filter(|&&queue| queue == key).count());
     assert_eq!(shares, [3, 12, 12]);
 }
 
 #[test]
 fn plain_round_robin_knows_no_classes_and_starves_nobody() {
-    let mut rig = rig(0);
-    reads(&mut rig, URGENT, 40);
-    reads(&mut rig, LOW, 5);
-    reads(&mut rig, READER, 5);
-    let order = order(&mut rig);
+    let mut harness = harness(0);
+    reads(&mut harness, URGENT, 40);
+    reads(&mut harness, LOW, 5);
+    reads(&mut harness, READER, 5);
+    let order = order(&mut harness);
     // Controllers take turns, and within controller 10 its queues do.
     let late = order.iter().rposition(|&queue| queue == LOW).unwrap();
     assert!(late <= 1 + 5 + 10, "{order:?}");
@@ -102,16 +107,17 @@ fn plain_round_robin_knows_no_classes_and_starves_nobody() {
 
 #[test]
 fn reads_and_writes_that_wait_take_turns() {
-    let mut rig = Rig::timed();
+    let mut harness = Harness::timed();
     for vba in 0..20 {
         for (key, verb) in [(READER, io::READ), (WRITER, io::WRITE)] {
-            let sqe = rig.io(verb, key, vba, 1);
-            rig.submit(key, sqe);
+            let sqe = harness.io(verb, key, vba, 1);
+            harness.submit(key, sqe);
         }
     }
-    let end = rig.now + Span::from_ms(10);
-    rig.step_to(end);
-    let is_read: Vec<bool> = rig.completions.iter().rev().take(40).map(|done| done.queue == READER).collect();
+    let end = harness.now + Span::from_ms(10);
+    harness.step_to(end);
+    let is_read: Vec<bool> =
+        harness.completions.iter().rev().take(40).map(|done| done.queue == READER).collect();
     assert_eq!(is_read.len(), 40);
     for ten in is_read.chunks(10).take(3) {
         let count = ten.iter().filter(|&&is_read| is_read).count();
@@ -122,59 +128,59 @@ fn reads_and_writes_that_wait_take_turns() {
 #[test]
 fn the_data_of_a_write_is_pulled_while_the_firmware_is_busy() {
     const AT_MOST: usize = 256;
-    let mut rig = Rig::timed();
-    rig.hold = true;
-    let before = rig.now;
+    let mut harness = Harness::timed();
+    harness.hold = true;
+    let before = harness.now;
     for index in 0..60 {
-        let sqe = rig.io(io::WRITE, WRITER, 8 * (index % 32), 8);
-        rig.submit(WRITER, sqe);
+        let sqe = harness.io(io::WRITE, WRITER, 8 * (index % 32), 8);
+        harness.submit(WRITER, sqe);
     }
-    assert_eq!(rig.now, before, "no time has passed");
+    assert_eq!(harness.now, before, "no time has passed");
     // The first found the firmware free.
-    assert_eq!(rig.held.len(), AT_MOST + 8, "and no more: the rest waits where it came from");
-    rig.hold = false;
-    rig.release(|_| 0);
-    let end = rig.now + Span::from_ms(10);
-    rig.step_to(end);
-    assert_eq!(rig.in_flight(), 0);
-    assert_eq!(rig.core(WRITER).writes_done(), 60);
+    assert_eq!(harness.held.len(), AT_MOST + 8, "and no more: the rest waits where it came from");
+    harness.hold = false;
+    harness.release(|_| 0);
+    let end = harness.now + Span::from_ms(10);
+    harness.step_to(end);
+    assert_eq!(harness.in_flight(), 0);
+    assert_eq!(harness.core(WRITER).writes_done(), 60);
 }
 
 #[test]
 fn an_urgent_class_goes_before_its_own_host_only() {
-    let mut rig = rig(CC_WEIGHTED);
-    reads(&mut rig, URGENT, 40);
-    reads(&mut rig, LOW, 1);
-    reads(&mut rig, READER, 3);
-    let order = order(&mut rig);
+    let mut harness = harness(CC_WEIGHTED);
+    reads(&mut harness, URGENT, 40);
+    reads(&mut harness, LOW, 1);
+    reads(&mut harness, READER, 3);
+    let order = order(&mut harness);
     assert_eq!(order.iter().position(|&queue| queue == LOW), Some(43));
     assert!(order[..7].iter().filter(|&&queue| queue == READER).count() == 3, "{order:?}");
 }
 
 #[test]
 fn admin_commands_go_before_all_others() {
-    let mut rig = rig(CC_WEIGHTED);
-    let read = reads(&mut rig, URGENT, 10);
-    let alive = rig.submit(ADMIN, sqe(admin::KEEP_ALIVE));
-    assert!(rig.take(ADMIN, alive).is_none(), "the firmware is busy");
-    assert_eq!((rig.held.len(), rig.in_flight()), (1, 11));
-    let at = rig.next_event().unwrap();
-    rig.step_to(at);
-    assert_eq!(refusal(&rig.take(ADMIN, alive).unwrap()), None);
-    assert_eq!(rig.held.len(), 2, "and then one read");
+    let mut harness = harness(CC_WEIGHTED);
+    let read = reads(&mut harness, URGENT, 10);
+    let alive = harness.submit(ADMIN, sqe(admin::KEEP_ALIVE));
+    assert!(harness.take(ADMIN, alive).is_none(), "the firmware is busy");
+    assert_eq!((harness.held.len(), harness.in_flight()), (1, 11));
+    let at = harness.next_event().unwrap();
+    harness.step_to(at);
+    assert_eq!(refusal(&harness.take(ADMIN, alive).unwrap()), None);
+    assert_eq!(harness.held.len(), 2, "and then one read");
     assert_eq!(read.len(), 10);
 }
 
 #[test]
 fn the_commands_of_a_queue_keep_their_order() {
-    let mut rig = rig(CC_WEIGHTED);
+    let mut harness = harness(CC_WEIGHTED);
     for _ in 0..3 {
-        reads(&mut rig, LOW, 15);
-        reads(&mut rig, HIGH, 15);
+        reads(&mut harness, LOW, 15);
+        reads(&mut harness, HIGH, 15);
     }
-    order(&mut rig);
+    order(&mut harness);
     for key in [LOW, HIGH] {
-        let addresses: Vec<u64> = rig
+        let addresses: Vec<u64> = harness
             .held
             .iter()
             .filter_map(|effect| match *effect {
@@ -188,88 +194,92 @@ fn the_commands_of_a_queue_keep_their_order() {
 
 #[test]
 fn a_waiting_command_has_not_moved_the_head_of_its_queue() {
-    let mut rig = rig(0);
-    let ids = reads(&mut rig, READER, 4);
-    rig.hold = false;
-    rig.release(|_| 0);
+    let mut harness = harness(0);
+    let ids = reads(&mut harness, READER, 4);
+    harness.hold = false;
+    harness.release(|_| 0);
     // Connect and the first read have been fetched.
-    assert_eq!(rig.take(READER, ids[0]).unwrap().sqhd.get(), 2);
-    let end = rig.now + Span::from_ms(1);
-    rig.step_to(end);
+    assert_eq!(harness.take(READER, ids[0]).unwrap().sqhd.get(), 2);
+    let end = harness.now + Span::from_ms(1);
+    harness.step_to(end);
     for (at, &cid) in (3u16..).zip(&ids[1..]) {
-        assert_eq!(rig.take(READER, cid).unwrap().sqhd.get(), at);
+        assert_eq!(harness.take(READER, cid).unwrap().sqhd.get(), at);
     }
 }
 
 #[test]
 fn waiting_commands_die_with_their_queue_or_their_controller() {
-    let mut rig = rig(CC_WEIGHTED);
+    let mut harness = harness(CC_WEIGHTED);
     for key in [LOW, HIGH, URGENT, READER] {
-        reads(&mut rig, key, 5);
+        reads(&mut harness, key, 5);
     }
-    rig.submit(ADMIN, sqe(admin::KEEP_ALIVE));
-    assert_eq!(rig.in_flight(), 21);
-    rig.memory.remove(&HIGH);
-    rig.close_queue(rig.now, HIGH);
-    assert_eq!((rig.in_flight(), rig.stats().permits_forfeited), (16, 5));
-    rig.memory.remove(&ADMIN);
-    rig.close_queue(rig.now, ADMIN);
-    rig.pump();
+    harness.submit(ADMIN, sqe(admin::KEEP_ALIVE));
+    assert_eq!(harness.in_flight(), 21);
+    harness.memory.remove(&HIGH);
+    harness.close_queue(harness.now, HIGH);
+    assert_eq!((harness.in_flight(), harness.stats().permits_forfeited), (16, 5));
+    harness.memory.remove(&ADMIN);
+    harness.close_queue(harness.now, ADMIN);
+    harness.pump();
     // They are on several cores: in no order.
-    rig.closed.sort_unstable();
-    assert_eq!(rig.closed, [URGENT, MEDIUM, LOW]);
+    harness.closed.sort_unstable();
+    assert_eq!(harness.closed, [URGENT, MEDIUM, LOW]);
     // One read of the first queue was under way: its transfer is still awaited.
-    assert_eq!((rig.in_flight(), rig.stats().permits_forfeited), (6, 16));
-    let order = order(&mut rig);
+    assert_eq!((harness.in_flight(), harness.stats().permits_forfeited), (6, 16));
+    let order = order(&mut harness);
     assert_eq!(order, [LOW, READER, READER, READER, READER, READER]);
-    rig.release(|_| 0);
-    assert_eq!((rig.in_flight(), rig.waiting()), (0, 0));
+    harness.release(|_| 0);
+    assert_eq!((harness.in_flight(), harness.waiting()), (0, 0));
 }
 
 #[test]
 fn what_comes_behind_disconnect_is_out_of_sequence() {
-    let mut rig = rig(0);
-    reads(&mut rig, LOW, 1);
-    let end = rig.submit(LOW, command(fctype::DISCONNECT, &PropertyFields::default()));
-    let late = reads(&mut rig, LOW, 2);
-    order(&mut rig);
-    assert_eq!(refusal(&rig.take(LOW, end).unwrap()), None);
+    let mut harness = harness(0);
+    reads(&mut harness, LOW, 1);
+    let end = harness.submit(LOW, command(fctype::DISCONNECT, &PropertyFields::default()));
+    let late = reads(&mut harness, LOW, 2);
+    order(&mut harness);
+    assert_eq!(refusal(&harness.take(LOW, end).unwrap()), None);
     for cid in late {
-        assert_eq!(refusal(&rig.take(LOW, cid).unwrap()), Some(Refusal::SequenceError));
+        assert_eq!(refusal(&harness.take(LOW, cid).unwrap()), Some(Refusal::SequenceError));
     }
 }
 
 #[test]
 fn the_mechanism_is_checked_when_a_controller_is_enabled() {
-    let mut rig = rig(0);
-    rig.hold = false;
-    assert_eq!(set_cc(&mut rig, property::CC_ENABLE | CC_WEIGHTED), Some(Refusal::InvalidField), "not while enabled");
-    assert_eq!(set_cc(&mut rig, 0), None);
+    let mut harness = harness(0);
+    harness.hold = false;
+    assert_eq!(
+        set_cc(&mut harness, property::CC_ENABLE | CC_WEIGHTED),
+        Some(Refusal::InvalidField),
+        "not while enabled"
+    );
+    assert_eq!(set_cc(&mut harness, 0), None);
     for ams in [2, 3, 7] {
-        assert_eq!(set_cc(&mut rig, property::CC_ENABLE | ams << 11), Some(Refusal::InvalidField));
+        assert_eq!(set_cc(&mut harness, property::CC_ENABLE | ams << 11), Some(Refusal::InvalidField));
     }
-    assert_eq!(set_cc(&mut rig, property::CC_ENABLE | CC_WEIGHTED), None);
+    assert_eq!(set_cc(&mut harness, property::CC_ENABLE | CC_WEIGHTED), None);
     let fields = PropertyFields { attrib: 1, offset: property::CAP.into(), ..Default::default() };
-    let cap = rig.run(ADMIN, command(fctype::PROPERTY_GET, &fields));
+    let cap = harness.run(ADMIN, command(fctype::PROPERTY_GET, &fields));
     assert_eq!(cap.dw0.get() >> 17 & 3, 1, "CAP.AMS");
 }
 
 #[test]
 fn a_late_step_changes_no_modelled_time() {
     let ends = |late: bool| {
-        let mut rig = rig(CC_WEIGHTED);
+        let mut harness = harness(CC_WEIGHTED);
         for key in [LOW, HIGH, MEDIUM, URGENT] {
-            reads(&mut rig, key, 10);
+            reads(&mut harness, key, 10);
         }
-        rig.hold = false;
+        harness.hold = false;
         if late {
-            rig.advance(Span::from_ms(5));
+            harness.advance(Span::from_ms(5));
         } else {
-            order(&mut rig);
+            order(&mut harness);
         }
-        rig.release(|_| 0);
+        harness.release(|_| 0);
         let mut ends: Vec<(QueueKey, u16, Time)> =
-            rig.completions.iter().map(|c| (c.queue, c.cqe.cid.get(), c.at)).collect();
+            harness.completions.iter().map(|c| (c.queue, c.cqe.cid.get(), c.at)).collect();
         ends.sort_unstable();
         ends
     };
@@ -279,11 +289,11 @@ fn a_late_step_changes_no_modelled_time() {
 
 #[test]
 fn with_a_preset_that_takes_no_time_nothing_waits() {
-    let mut rig = Rig::new();
-    rig.hold = true;
+    let mut harness = Harness::new();
+    harness.hold = true;
     for _ in 0..50 {
-        let sqe = rig.io(io::READ, READER, 0, 1);
-        rig.submit(READER, sqe);
+        let sqe = harness.io(io::READ, READER, 0, 1);
+        harness.submit(READER, sqe);
     }
-    assert_eq!((rig.held.len(), rig.waiting()), (50, 0));
+    assert_eq!((harness.held.len(), harness.waiting()), (50, 0));
 }

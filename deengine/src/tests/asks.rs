@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the daemon and the clients of a rig ask of its SSD.
+//! What the daemon and the clients of a harness ask of its SSD.
 
 use super::*;
 
-impl Rig {
+impl Harness {
     pub(super) fn open_queue(&mut self, now: Time, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
         self.core(key).open_queue(now, key, request)
     }
@@ -26,7 +26,11 @@ impl Rig {
     pub(super) fn connect(&mut self, key: QueueKey, qid: u16, identity: Identity, cntlid: u16) -> Cqe {
         self.open(key, qid, 64);
         let data = ConnectData::new(identity, cntlid, &ssd_subnqn(self.ssd().config().index));
-        self.connect_with(key, ConnectFields { qid: qid.into(), sqsize_z: 63.into(), ..Default::default() }, &data)
+        self.connect_with(
+            key,
+            ConnectFields { qid: qid.into(), sqsize_z: 63.into(), ..Default::default() },
+            &data,
+        )
     }
 
     pub(super) fn connect_with(&mut self, key: QueueKey, fields: ConnectFields, data: &ConnectData) -> Cqe {
@@ -37,8 +41,11 @@ impl Rig {
     }
 
     pub(super) fn enable(&mut self, admin: QueueKey) {
-        let fields =
-            PropertyFields { offset: property::CC.into(), value: property::CC_ENABLE.into(), ..Default::default() };
+        let fields = PropertyFields {
+            offset: property::CC.into(),
+            value: property::CC_ENABLE.into(),
+            ..Default::default()
+        };
         assert_eq!(refusal(&self.run(admin, command(fctype::PROPERTY_SET, &fields))), None);
     }
 
@@ -134,7 +141,8 @@ impl Rig {
     pub(super) fn io(&mut self, opcode: u8, key: QueueKey, vba: u32, blocks: u32) -> Sqe {
         self.sequence += 1;
         let mut sqe = sqe(opcode);
-        let address = Address { vid: vid(VOLUME), client: client(u16::try_from(key.0 / 10).unwrap().max(1)), vba };
+        let address =
+            Address { vid: vid(VOLUME), client: client(u16::try_from(key.0 / 10).unwrap().max(1)), vba };
         ReadWrite {
             slba: Slba::pack(address),
             blocks,

@@ -43,11 +43,15 @@ impl Dice {
 }
 
 /// Admin queue and I/O queue of each host.
-const HOSTS: [(QueueKey, QueueKey, u16); 4] =
-    [(DAEMON, QueueKey(2), 0), (QueueKey(70), WRITER, 7), (QueueKey(80), READER, 8), (QueueKey(90), STRANGER, 9)];
+const HOSTS: [(QueueKey, QueueKey, u16); 4] = [
+    (DAEMON, QueueKey(2), 0),
+    (QueueKey(70), WRITER, 7),
+    (QueueKey(80), READER, 8),
+    (QueueKey(90), STRANGER, 9),
+];
 
 struct Campaign {
-    rig: Rig,
+    harness: Harness,
     dice: Dice,
     open: BTreeSet<(QueueKey, u16)>,
 }
@@ -56,20 +60,20 @@ impl Campaign {
     fn new(seed: u64) -> Self {
         let mut dice = Dice(seed);
         let preset = dice.of(&["null", "gnstor-980pro"]);
-        let mut rig = Rig::bare_as(preset, 0, 256).with_clients().with_volume();
+        let mut harness = Harness::bare_as(preset, 0, 256).with_clients().with_volume();
         let limits = Limits { max_iops: dice.small(2000), max_bytes_per_s: dice.below(20_000_000) };
-        rig.daemon_out(opcode::VOLUME_ADD, VolumeEntry { limits, ..entry(6) }.encode().as_bytes());
+        harness.daemon_out(opcode::VOLUME_ADD, VolumeEntry { limits, ..entry(6) }.encode().as_bytes());
         if dice.one_in(2) {
-            rig.chmod(|entry| entry.lease_ms = u32::MAX);
+            harness.chmod(|entry| entry.lease_ms = u32::MAX);
         }
-        rig.completions.clear();
-        rig.hold = true;
-        Self { rig, dice, open: BTreeSet::new() }
+        harness.completions.clear();
+        harness.hold = true;
+        Self { harness, dice, open: BTreeSet::new() }
     }
 
     /// Puts something at the start of a host's memory that its next command may mean.
     fn fill(&mut self, key: QueueKey) {
-        if !self.rig.memory.contains_key(&key) {
+        if !self.harness.memory.contains_key(&key) {
             return;
         }
         let mut data = match self.dice.below(5) {
@@ -83,8 +87,11 @@ impl Campaign {
             }
             1 => FleetMap::equal(1, 64, 7, 1).expect("a map").encode(),
             2 => {
-                let identity =
-                    self.dice.of(&[Identity::Daemon, Identity::Client(client(7)), Identity::Client(client(8))]);
+                let identity = self.dice.of(&[
+                    Identity::Daemon,
+                    Identity::Client(client(7)),
+                    Identity::Client(client(8)),
+                ]);
                 let cntlid = self.dice.of(&[CNTLID_ANY, 1, 2, 3, 4, 5]);
                 ConnectData::new(identity, cntlid, &ssd_subnqn(0)).as_bytes().to_vec()
             }
@@ -101,7 +108,7 @@ impl Campaign {
             let bit = usize::try_from(self.dice.below(data.len() as u64 * 8)).expect("short");
             data[bit / 8] ^= 1 << (bit % 8);
         }
-        self.rig.poke(key, 0, &data);
+        self.harness.poke(key, 0, &data);
     }
 
     /// A command, and whether it is for an admin queue.
@@ -113,14 +120,14 @@ impl Campaign {
         let mut sqe = match kind {
             0..4 => {
                 let opcode = self.dice.of(&[io::READ, io::WRITE, io::WRITE_ZEROES, io::COMPARE]);
-                let mut sqe = self.rig.io(opcode, key, vba, blocks);
+                let mut sqe = self.harness.io(opcode, key, vba, blocks);
                 if self.dice.one_in(3) {
                     sqe.cdw11 = (6 << 16 | sqe.cdw11.get() & 0xFFFF).into();
                 }
                 sqe
             }
             4 => {
-                let mut sqe = self.rig.io(io::DATASET_MANAGEMENT, key, vba, 1);
+                let mut sqe = self.harness.io(io::DATASET_MANAGEMENT, key, vba, 1);
                 sqe.dptr = KeyedSgl::keyed(0, 16, KEY);
                 (sqe.cdw10, sqe.cdw11) = (0.into(), 4.into());
                 sqe
@@ -207,64 +214,65 @@ impl Campaign {
     }
 
     fn submit(&mut self, key: QueueKey, sqe: Sqe) {
-        let is_open = self.rig.memory.contains_key(&key);
-        let cid = self.rig.next_cid.wrapping_add(1);
+        let is_open = self.harness.memory.contains_key(&key);
+        let cid = self.harness.next_cid.wrapping_add(1);
         if is_open {
             assert!(self.open.insert((key, cid)), "a command id is used again");
         }
-        self.rig.submit(key, sqe);
+        self.harness.submit(key, sqe);
     }
 
     fn end_a_transfer(&mut self) {
-        let count = self.rig.held.len() as u64;
+        let count = self.harness.held.len() as u64;
         if count == 0 {
             return;
         }
         let at = usize::try_from(self.dice.below(count)).expect("few");
-        let effect = self.rig.held.remove(at);
+        let effect = self.harness.held.remove(at);
         let (Effect::Pull { transfer, queue, .. } | Effect::Push { transfer, queue, .. }) = effect else {
             unreachable!("only transfers are held")
         };
         let sum = self.dice.small(u32::MAX);
         match self.dice.below(12) {
-            0 => self.rig.answer(queue, transfer, Outcome::BadChecksum),
-            1 => self.rig.answer(queue, transfer, Outcome::RemoteAccess),
-            2 => self.rig.answer(queue, transfer, Outcome::ConnectionLost),
-            3 => self.rig.answer(queue, transfer, Outcome::Done { sum }),
-            _ => self.rig.carry_out(effect),
+            0 => self.harness.answer(queue, transfer, Outcome::BadChecksum),
+            1 => self.harness.answer(queue, transfer, Outcome::RemoteAccess),
+            2 => self.harness.answer(queue, transfer, Outcome::ConnectionLost),
+            3 => self.harness.answer(queue, transfer, Outcome::Done { sum }),
+            _ => self.harness.carry_out(effect),
         }
-        if self.dice.one_in(8) && !self.rig.answers.contains_key(&(queue, transfer.0)) {
+        if self.dice.one_in(8) && !self.harness.answers.contains_key(&(queue, transfer.0)) {
             // The same answer once more is one that nobody waits for.
-            self.rig.answer(queue, transfer, Outcome::Done { sum });
+            self.harness.answer(queue, transfer, Outcome::Done { sum });
         }
     }
 
     /// A host's connections go, one or both, and come again: mostly as they should.
     fn reconnect(&mut self) {
         let (admin, queue, raw) = self.dice.of(&HOSTS);
-        let has_controller = |rig: &mut Rig| match rig.role(admin) {
+        let has_controller = |harness: &mut Harness| match harness.role(admin) {
             Some(Role::Admin(cntlid)) => Some(cntlid),
             _ => None,
         };
-        if has_controller(&mut self.rig).is_none() || self.dice.one_in(3) {
+        if has_controller(&mut self.harness).is_none() || self.dice.one_in(3) {
             self.connect(admin, 0, CNTLID_ANY, raw);
             let value = self.dice.of(&[1u64, 1, 1 | 1 << 11]);
-            let fields = PropertyFields { offset: property::CC.into(), value: value.into(), ..Default::default() };
+            let fields =
+                PropertyFields { offset: property::CC.into(), value: value.into(), ..Default::default() };
             self.submit(admin, command(fctype::PROPERTY_SET, &fields));
         }
-        let cntlid = has_controller(&mut self.rig).filter(|_| !self.dice.one_in(8)).unwrap_or(3);
+        let cntlid = has_controller(&mut self.harness).filter(|_| !self.dice.one_in(8)).unwrap_or(3);
         self.connect(queue, 1, cntlid, raw);
     }
 
     fn connect(&mut self, key: QueueKey, qid: u16, cntlid: u16, raw: u16) {
-        self.rig.memory.remove(&key);
-        self.rig.close_queue(self.rig.now, key);
-        self.rig.pump();
+        self.harness.memory.remove(&key);
+        self.harness.close_queue(self.harness.now, key);
+        self.harness.pump();
         // What was open on the old connection is not open on the new one.
         self.check();
-        self.rig.open(key, qid, 32);
+        self.harness.open(key, qid, 32);
         let identity = ClientId::new(raw).map_or(Identity::Daemon, Identity::Client);
-        self.rig.poke(key, 0, ConnectData::new(identity, cntlid, &ssd_subnqn(0)).as_bytes());
+        self.harness.poke(key, 0, ConnectData::new(identity, cntlid, &ssd_subnqn(0)).as_bytes());
         let cattr = self.dice.small(4).to_le_bytes()[0];
         let fields = ConnectFields { qid: qid.into(), sqsize_z: 31.into(), cattr, ..Default::default() };
         let mut sqe = command(fctype::CONNECT, &fields);
@@ -272,30 +280,31 @@ impl Campaign {
         self.submit(key, sqe);
         if !self.dice.one_in(6) {
             let mine = |effect: &Effect| matches!(effect, Effect::Pull { queue, .. } if *queue == key);
-            if let Some(at) = self.rig.held.iter().rposition(mine) {
-                let effect = self.rig.held.remove(at);
-                self.rig.carry_out(effect);
+            if let Some(at) = self.harness.held.iter().rposition(mine) {
+                let effect = self.harness.held.remove(at);
+                self.harness.carry_out(effect);
             }
         }
     }
 
     fn age(&mut self) {
-        let now = self.rig.now;
+        let now = self.harness.now;
         match self.dice.below(4) {
             0 => {
-                let event = self.dice.of(&[Event::PersistentError, Event::NamespaceChanged, Event::FirmwareStarting]);
-                self.rig.ssd().raise(now, event);
+                let event =
+                    self.dice.of(&[Event::PersistentError, Event::NamespaceChanged, Event::FirmwareStarting]);
+                self.harness.ssd().raise(now, event);
             }
             1 => {
                 let available_spare = self.dice.small(101).to_le_bytes()[0];
                 let read_only = self.dice.one_in(3);
                 let health = FlashHealth { available_spare, read_only, ..FlashHealth::default() };
-                self.rig.ssd().set_flash_health(now, health);
+                self.harness.ssd().set_flash_health(now, health);
             }
-            2 => self.rig.ssd().set_write_cache(self.dice.one_in(2)),
-            _ => self.rig.ssd().set_recovering(self.dice.one_in(8)),
+            2 => self.harness.ssd().set_write_cache(self.dice.one_in(2)),
+            _ => self.harness.ssd().set_recovering(self.dice.one_in(8)),
         }
-        self.rig.pump();
+        self.harness.pump();
     }
 
     fn step(&mut self) {
@@ -315,14 +324,18 @@ impl Campaign {
             82..85 => {
                 let stray = self.dice.small(u32::MAX);
                 let is_held = |effect: &Effect| matches!(effect, Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } if transfer.0 == stray);
-                if !self.rig.held.iter().any(is_held) {
-                    self.rig.answer(DAEMON, TransferId(stray), Outcome::Done { sum: 0 });
+                if !self.harness.held.iter().any(is_held) {
+                    self.harness.answer(DAEMON, TransferId(stray), Outcome::Done { sum: 0 });
                 }
             }
             85..88 => self.reconnect(),
             88..97 => {
-                let ns = if self.dice.one_in(10) { self.dice.below(1_500_000_000) } else { self.dice.below(20_000) };
-                self.rig.advance(Span::from_ns(ns));
+                let ns = if self.dice.one_in(10) {
+                    self.dice.below(1_500_000_000)
+                } else {
+                    self.dice.below(20_000)
+                };
+                self.harness.advance(Span::from_ns(ns));
             }
             _ => self.age(),
         }
@@ -330,36 +343,36 @@ impl Campaign {
     }
 
     fn check(&mut self) {
-        for completion in std::mem::take(&mut self.rig.completions) {
+        for completion in std::mem::take(&mut self.harness.completions) {
             let named = (completion.queue, completion.cqe.cid.get());
             assert!(self.open.remove(&named), "{named:?} was answered twice, or never asked");
             refusal(&completion.cqe);
         }
-        self.open.retain(|(key, _)| self.rig.memory.contains_key(key));
-        let stats = self.rig.stats();
+        self.open.retain(|(key, _)| self.harness.memory.contains_key(key));
+        let stats = self.harness.stats();
         let live = stats.permits_issued - stats.permits_spent - stats.permits_forfeited;
         assert_eq!(live, self.open.len() as u64, "each permit is spent or forfeited exactly once");
-        assert!(self.rig.in_flight() as u64 >= live);
+        assert!(self.harness.in_flight() as u64 >= live);
     }
 
     fn finish(mut self) {
-        self.rig.ssd().set_recovering(false);
-        let end = self.rig.now + Span::from_ms(10_000);
-        self.rig.step_to(end);
-        self.rig.release(|left| left - 1);
+        self.harness.ssd().set_recovering(false);
+        let end = self.harness.now + Span::from_ms(10_000);
+        self.harness.step_to(end);
+        self.harness.release(|left| left - 1);
         self.check();
         for (admin, queue, _) in HOSTS {
             for key in [queue, admin] {
-                self.rig.memory.remove(&key);
-                self.rig.close_queue(self.rig.now, key);
+                self.harness.memory.remove(&key);
+                self.harness.close_queue(self.harness.now, key);
             }
         }
-        self.rig.pump();
+        self.harness.pump();
         self.check();
-        assert_eq!((self.rig.in_flight(), self.open.len()), (0, 0));
-        assert!(self.rig.frames_are_whole(), "no frame is lost");
+        assert_eq!((self.harness.in_flight(), self.open.len()), (0, 0));
+        assert!(self.harness.frames_are_whole(), "no frame is lost");
         for bytes in [4096, 8192] {
-            let taken: Vec<_> = std::iter::from_fn(|| self.rig.ssd().scratch.take(bytes)).collect();
+            let taken: Vec<_> = std::iter::from_fn(|| self.harness.ssd().scratch.take(bytes)).collect();
             assert_eq!(taken.len(), if bytes == 4096 { 4096 } else { 8 }, "no buffer is lost");
         }
     }
@@ -372,7 +385,7 @@ fn run(seed: u64) -> (u64, u64) {
     for _ in 0..STEPS {
         campaign.step();
     }
-    let stats = campaign.rig.stats();
+    let stats = campaign.harness.stats();
     let counts = (Refusal::ALL.iter().map(|&refusal| stats.refusals(refusal)).sum(), stats.permits_spent);
     campaign.finish();
     counts

@@ -18,7 +18,8 @@ const BLOCKS: u32 = 32;
 
 /// Queues of hosts that may not write: two clients' admin and I/O queues, and one where nobody has connected.
 const UNTRUSTED: [QueueKey; 5] = [QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300)];
-const ALL: [QueueKey; 8] = [DAEMON, QueueKey(70), WRITER, QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300)];
+const ALL: [QueueKey; 8] =
+    [DAEMON, QueueKey(70), WRITER, QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300)];
 
 const OPCODES: [u8; 21] = [
     io::FLUSH,
@@ -56,7 +57,7 @@ fn noise(dice: &mut Dice) -> Sqe {
     Sqe::read_from_bytes(&bytes).expect("64 bytes")
 }
 
-fn capsule(rig: &mut Rig, dice: &mut Dice, key: QueueKey) -> Sqe {
+fn capsule(harness: &mut Harness, dice: &mut Dice, key: QueueKey) -> Sqe {
     let mut sqe = noise(dice);
     match dice.below(8) {
         0 => return sqe,
@@ -64,7 +65,7 @@ fn capsule(rig: &mut Rig, dice: &mut Dice, key: QueueKey) -> Sqe {
         3..6 => {
             let code = dice.of(&[io::READ, io::WRITE, io::COMPARE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT]);
             let blocks = dice.of(&[1, 1, 2, 4]);
-            sqe = rig.io(code, key, dice.small(BLOCKS), blocks);
+            sqe = harness.io(code, key, dice.small(BLOCKS), blocks);
         }
         _ => {
             let code = dice.of(&OPCODES);
@@ -89,9 +90,9 @@ fn capsule(rig: &mut Rig, dice: &mut Dice, key: QueueKey) -> Sqe {
 }
 
 /// What is where, and who may do what.
-fn truth(rig: &mut Rig) -> (Vec<Vec<u8>>, Vec<VolumeEntry>, u64) {
-    let blocks = (0..BLOCKS).map(|vba| rig.read(vba)).collect();
-    let ssd = rig.ssd();
+fn truth(harness: &mut Harness) -> (Vec<Vec<u8>>, Vec<VolumeEntry>, u64) {
+    let blocks = (0..BLOCKS).map(|vba| harness.read(vba)).collect();
+    let ssd = harness.ssd();
     let entries = [VOLUME, 6].iter().filter_map(|raw| ssd.table.volume(vid(*raw))).map(|v| v.entry().clone());
     (blocks, entries.collect(), ssd.table.term())
 }
@@ -100,55 +101,59 @@ fn truth(rig: &mut Rig) -> (Vec<Vec<u8>>, Vec<VolumeEntry>, u64) {
 fn run(seed: u64) -> [u64; 2] {
     let mut dice = Dice(seed);
     let trusted = dice.one_in(2);
-    let mut rig = Rig::new();
-    (0..BLOCKS).for_each(|vba| assert_eq!(refusal(&rig.write(vba, &[u64::from(vba) + 1])), None));
-    rig.open(QueueKey(300), 1, 32);
-    let before = truth(&mut rig);
-    rig.completions.clear();
+    let mut harness = Harness::new();
+    (0..BLOCKS).for_each(|vba| assert_eq!(refusal(&harness.write(vba, &[u64::from(vba) + 1])), None));
+    harness.open(QueueKey(300), 1, 32);
+    let before = truth(&mut harness);
+    harness.completions.clear();
     let mut open: BTreeSet<(QueueKey, u16)> = BTreeSet::new();
     let mut counts = [0; 2];
     for _ in 0..CAPSULES {
         let key = dice.of(if trusted { &ALL } else { &UNTRUSTED });
-        if !rig.memory.contains_key(&key) {
-            rig.open(key, 1, 32);
+        if !harness.memory.contains_key(&key) {
+            harness.open(key, 1, 32);
         }
         if dice.one_in(3) {
             let junk: Vec<u8> = (0..512).flat_map(|_| dice.roll().to_le_bytes()).collect();
             let entry = entry(VOLUME).encode();
-            rig.poke(key, 0, if dice.one_in(2) { &junk } else { entry.as_bytes() });
+            harness.poke(key, 0, if dice.one_in(2) { &junk } else { entry.as_bytes() });
         }
-        let sqe = capsule(&mut rig, &mut dice, key);
-        rig.hold = true;
-        let cid = rig.submit(key, sqe);
+        let sqe = capsule(&mut harness, &mut dice, key);
+        harness.hold = true;
+        let cid = harness.submit(key, sqe);
         open.insert((key, cid));
         let own = |effect: &Effect| matches!(effect, Effect::Pull { queue, .. } | Effect::Push { queue, .. } if *queue == key);
-        let moves = rig.held.iter().any(own);
-        assert!(is_taken(sqe.dptr.kind) || !moves, "data moves by a descriptor of type {:#x}: {sqe:?}", sqe.dptr.kind);
-        rig.release(|left| left - 1);
-        for completion in std::mem::take(&mut rig.completions) {
+        let moves = harness.held.iter().any(own);
+        assert!(
+            is_taken(sqe.dptr.kind) || !moves,
+            "data moves by a descriptor of type {:#x}: {sqe:?}",
+            sqe.dptr.kind
+        );
+        harness.release(|left| left - 1);
+        for completion in std::mem::take(&mut harness.completions) {
             let named = (completion.queue, completion.cqe.cid.get());
             assert!(open.remove(&named), "{named:?} was answered twice, or never asked");
             counts[usize::from(refusal(&completion.cqe).is_some())] += 1;
         }
-        open.retain(|(queue, _)| rig.memory.contains_key(queue));
+        open.retain(|(queue, _)| harness.memory.contains_key(queue));
         if dice.one_in(50) {
-            rig.advance(Span::from_ms(dice.below(30)));
+            harness.advance(Span::from_ms(dice.below(30)));
         }
     }
     if !trusted {
-        let after = truth(&mut rig);
+        let after = truth(&mut harness);
         assert_eq!((&after.1, after.2), (&before.1, before.2), "table and term");
         assert!(after.0 == before.0, "a block was changed by hosts that may not write");
     }
     for key in ALL {
-        rig.memory.remove(&key);
-        rig.close_queue(rig.now, key);
+        harness.memory.remove(&key);
+        harness.close_queue(harness.now, key);
     }
-    rig.pump();
-    assert_eq!(rig.in_flight(), 0);
-    let stats = rig.stats();
+    harness.pump();
+    assert_eq!(harness.in_flight(), 0);
+    let stats = harness.stats();
     assert_eq!(stats.permits_issued, stats.permits_spent + stats.permits_forfeited);
-    assert!(rig.frames_are_whole(), "no frame is lost");
+    assert!(harness.frames_are_whole(), "no frame is lost");
     counts
 }
 
@@ -161,5 +166,8 @@ fn any_64_bytes_are_answered_and_change_nothing_that_they_may_not() {
         counts = [counts[0] + done, counts[1] + refused];
     });
     println!("{seeds} seeds: {} commands done, {} refused", counts[0], counts[1]);
-    assert!(counts[0] > SEEDS && counts[1] > 10 * SEEDS, "what is always refused, or never, tests little: {counts:?}");
+    assert!(
+        counts[0] > SEEDS && counts[1] > 10 * SEEDS,
+        "what is always refused, or never, tests little: {counts:?}"
+    );
 }

@@ -3,118 +3,122 @@
 
 use super::*;
 
-fn compare(rig: &mut Rig, key: QueueKey, vba: u32, tags: &[Option<u64>]) -> Option<Refusal> {
+fn compare(harness: &mut Harness, key: QueueKey, vba: u32, tags: &[Option<u64>]) -> Option<Refusal> {
     for (index, tag) in tags.iter().enumerate() {
-        rig.poke(key, index * BLOCK, &tag.map_or(vec![0; BLOCK], block));
+        harness.poke(key, index * BLOCK, &tag.map_or(vec![0; BLOCK], block));
     }
-    let sqe = rig.io(io::COMPARE, key, vba, u32::try_from(tags.len()).unwrap());
-    rig.refused(key, sqe)
+    let sqe = harness.io(io::COMPARE, key, vba, u32::try_from(tags.len()).unwrap());
+    harness.refused(key, sqe)
 }
 
 #[test]
 fn equal_blocks_compare_and_others_do_not() {
-    let mut rig = Rig::new();
-    rig.write(0, &[1, 2, 3]);
-    assert_eq!(compare(&mut rig, READER, 0, &[Some(1), Some(2), Some(3), None]), None, "unwritten blocks are zeros");
+    let mut harness = Harness::new();
+    harness.write(0, &[1, 2, 3]);
+    assert_eq!(
+        compare(&mut harness, READER, 0, &[Some(1), Some(2), Some(3), None]),
+        None,
+        "unwritten blocks are zeros"
+    );
     for wrong in [[Some(2), Some(2), Some(3)], [Some(1), Some(2), None], [Some(1), Some(2), Some(4)]] {
-        assert_eq!(compare(&mut rig, READER, 0, &wrong), Some(Refusal::CompareFailed));
+        assert_eq!(compare(&mut harness, READER, 0, &wrong), Some(Refusal::CompareFailed));
     }
-    rig.poke(READER, 2 * BLOCK, &block(3));
-    let one = rig.memory[&READER][2 * BLOCK + 4095] ^ 1;
-    rig.poke(READER, 2 * BLOCK + 4095, &[one]);
-    let sqe = rig.io(io::COMPARE, READER, 2, 1);
+    harness.poke(READER, 2 * BLOCK, &block(3));
+    let one = harness.memory[&READER][2 * BLOCK + 4095] ^ 1;
+    harness.poke(READER, 2 * BLOCK + 4095, &[one]);
+    let sqe = harness.io(io::COMPARE, READER, 2, 1);
     let last_byte = Sqe { dptr: KeyedSgl::keyed(2 * BLOCK as u64, 4096, KEY), ..sqe };
-    let cqe = rig.run(READER, last_byte);
+    let cqe = harness.run(READER, last_byte);
     assert_eq!((refusal(&cqe), cqe.status_word() & 0x7FF), (Some(Refusal::CompareFailed), 0x285));
-    assert_eq!((rig.in_flight(), rig.stats().blocks_read), (0, 0));
+    assert_eq!((harness.in_flight(), harness.stats().blocks_read), (0, 0));
 }
 
 #[test]
 fn compare_asks_for_what_a_read_asks_for() {
-    let mut rig = Rig::new();
-    rig.write(0, &[1]);
-    assert_eq!(compare(&mut rig, WRITER, 0, &[Some(1)]), None);
-    assert_eq!(compare(&mut rig, STRANGER, 0, &[Some(1)]), Some(Refusal::NotAReader));
-    let other = rig.io(io::COMPARE, WRITER, 0, 1);
-    assert_eq!(rig.refused(READER, other), Some(Refusal::WrongIdentity));
-    let good = rig.io(io::COMPARE, READER, 0, 1);
+    let mut harness = Harness::new();
+    harness.write(0, &[1]);
+    assert_eq!(compare(&mut harness, WRITER, 0, &[Some(1)]), None);
+    assert_eq!(compare(&mut harness, STRANGER, 0, &[Some(1)]), Some(Refusal::NotAReader));
+    let other = harness.io(io::COMPARE, WRITER, 0, 1);
+    assert_eq!(harness.refused(READER, other), Some(Refusal::WrongIdentity));
+    let good = harness.io(io::COMPARE, READER, 0, 1);
     let cases = [
         (Sqe { flags: FLAGS_SGL | 1, ..good }, Refusal::InvalidField),
         (Sqe { nsid: 2.into(), ..good }, Refusal::InvalidNamespace),
         (Sqe { dptr: KeyedSgl::keyed(0, 512, KEY), ..good }, Refusal::InvalidSgl),
         (Sqe { dptr: KeyedSgl::keyed(0, 4096, 1), ..good }, Refusal::TransferError),
         (Sqe { cdw12: 256.into(), ..good }, Refusal::InvalidField),
-        (rig.io(io::COMPARE, READER, 15, 2), Refusal::InvalidField),
-        (rig.io(io::COMPARE, READER, 512, 1), Refusal::OutOfRange),
+        (harness.io(io::COMPARE, READER, 15, 2), Refusal::InvalidField),
+        (harness.io(io::COMPARE, READER, 512, 1), Refusal::OutOfRange),
     ];
     for (sqe, want) in cases {
-        assert_eq!(rig.refused(READER, sqe), Some(want), "{sqe:?}");
+        assert_eq!(harness.refused(READER, sqe), Some(want), "{sqe:?}");
     }
-    assert_eq!(rig.in_flight(), 0);
+    assert_eq!(harness.in_flight(), 0);
 }
 
 #[test]
 fn a_damaged_or_foreign_page_is_an_error_and_not_a_difference() {
-    let mut rig = Rig::new();
-    rig.write(0, &[1, 2]);
-    rig.damage(0);
-    assert_eq!(compare(&mut rig, READER, 0, &[Some(1)]), Some(Refusal::BadChecksum));
-    rig.ssd().ftl.misdirect(vid(VOLUME), 0, 1);
-    assert_eq!(compare(&mut rig, READER, 0, &[Some(1)]), Some(Refusal::WrongKey));
+    let mut harness = Harness::new();
+    harness.write(0, &[1, 2]);
+    harness.damage(0);
+    assert_eq!(compare(&mut harness, READER, 0, &[Some(1)]), Some(Refusal::BadChecksum));
+    harness.ssd().ftl.misdirect(vid(VOLUME), 0, 1);
+    assert_eq!(compare(&mut harness, READER, 0, &[Some(1)]), Some(Refusal::WrongKey));
 }
 
 #[test]
 fn what_is_compared_is_what_is_there_when_the_data_is() {
-    let mut rig = Rig::new();
-    rig.write(0, &[1]);
-    rig.hold = true;
-    rig.poke(READER, 0, &block(2));
-    let sqe = rig.io(io::COMPARE, READER, 0, 1);
-    let cid = rig.submit(READER, sqe);
-    let held = std::mem::take(&mut rig.held);
-    rig.hold = false;
-    rig.write(0, &[2]);
-    rig.held = held;
-    rig.release(|_| 0);
-    assert_eq!(refusal(&rig.take(READER, cid).unwrap()), None);
+    let mut harness = Harness::new();
+    harness.write(0, &[1]);
+    harness.hold = true;
+    harness.poke(READER, 0, &block(2));
+    let sqe = harness.io(io::COMPARE, READER, 0, 1);
+    let cid = harness.submit(READER, sqe);
+    let held = std::mem::take(&mut harness.held);
+    harness.hold = false;
+    harness.write(0, &[2]);
+    harness.held = held;
+    harness.release(|_| 0);
+    assert_eq!(refusal(&harness.take(READER, cid).unwrap()), None);
 }
 
 #[test]
 fn a_reader_revoked_while_the_data_travels_learns_nothing() {
-    let mut rig = Rig::new();
-    rig.write(0, &[1]);
-    rig.hold = true;
-    rig.poke(READER, 0, &block(1));
-    let sqe = rig.io(io::COMPARE, READER, 0, 1);
-    let cid = rig.submit(READER, sqe);
-    let chmod = rig.chmod(|entry| entry.readers.clear());
-    assert!(rig.take(DAEMON, chmod).is_none(), "the fence waits for it");
-    rig.release(|_| 0);
-    assert_eq!(refusal(&rig.take(READER, cid).unwrap()), Some(Refusal::NotAReader));
-    assert_eq!(refusal(&rig.take(DAEMON, chmod).unwrap()), None);
+    let mut harness = Harness::new();
+    harness.write(0, &[1]);
+    harness.hold = true;
+    harness.poke(READER, 0, &block(1));
+    let sqe = harness.io(io::COMPARE, READER, 0, 1);
+    let cid = harness.submit(READER, sqe);
+    let chmod = harness.chmod(|entry| entry.readers.clear());
+    assert!(harness.take(DAEMON, chmod).is_none(), "the fence waits for it");
+    harness.release(|_| 0);
+    assert_eq!(refusal(&harness.take(READER, cid).unwrap()), Some(Refusal::NotAReader));
+    assert_eq!(refusal(&harness.take(DAEMON, chmod).unwrap()), None);
 }
 
 #[test]
 fn a_compare_without_a_buffer_may_be_tried_again_and_one_whose_queue_goes_gives_its_back() {
-    let mut rig = Rig::new();
-    rig.chmod(|entry| entry.capacity_blocks = 1 << 20);
-    rig.hold = true;
+    let mut harness = Harness::new();
+    harness.chmod(|entry| entry.capacity_blocks = 1 << 20);
+    harness.hold = true;
     // 16 blocks take a large buffer; there are eight.
     let results: Vec<_> = (0..9)
         .map(|_| {
-            let sqe = rig.io(io::COMPARE, READER, 0, 16);
-            let cid = rig.submit(READER, sqe);
-            rig.take(READER, cid).map(|cqe| refusal(&cqe))
+            let sqe = harness.io(io::COMPARE, READER, 0, 16);
+            let cid = harness.submit(READER, sqe);
+            harness.take(READER, cid).map(|cqe| refusal(&cqe))
         })
         .collect();
     assert_eq!(results[..8], [None; 8]);
     assert_eq!(results[8], Some(Some(Refusal::NotReady)));
-    rig.memory.remove(&READER);
-    rig.close_queue(rig.now, READER);
-    rig.release(|_| 0);
-    assert_eq!(rig.in_flight(), 0);
+    harness.memory.remove(&READER);
+    harness.close_queue(harness.now, READER);
+    harness.release(|_| 0);
+    assert_eq!(harness.in_flight(), 0);
     for _ in 0..8 {
-        assert!(rig.ssd().scratch.take(65_536).is_some_and(|buffer| {
+        assert!(harness.ssd().scratch.take(65_536).is_some_and(|buffer| {
             let _ = buffer;
             true
         }));

@@ -16,16 +16,19 @@ fn fields(qid: u16) -> ConnectFields {
     ConnectFields { qid: qid.into(), sqsize_z: 31.into(), ..Default::default() }
 }
 
-fn property_get(rig: &mut Rig, offset: u32, attrib: u8) -> Cqe {
-    rig.run(
+fn property_get(harness: &mut Harness, offset: u32, attrib: u8) -> Cqe {
+    harness.run(
         ADMIN,
-        command(fctype::PROPERTY_GET, &PropertyFields { attrib, offset: offset.into(), ..Default::default() }),
+        command(
+            fctype::PROPERTY_GET,
+            &PropertyFields { attrib, offset: offset.into(), ..Default::default() },
+        ),
     )
 }
 
 #[test]
 fn the_transport_level_request_is_checked() {
-    let mut rig = Rig::bare(0, 16);
+    let mut harness = Harness::bare(0, 16);
     let good = CmRequest { hrqsize: 8.into(), hsqsize_z: 7.into(), ..Default::default() };
     let cases = [
         (CmRequest { recfmt: 1.into(), ..good }, cm_reject::INVALID_RECFMT),
@@ -35,26 +38,26 @@ fn the_transport_level_request_is_checked() {
         (CmRequest { hrqsize: 0.into(), ..good }, cm_reject::INVALID_HRQSIZE),
     ];
     for (request, reason) in cases {
-        assert_eq!(rig.open_queue(rig.now, ADMIN, &request), Err(reason));
+        assert_eq!(harness.open_queue(harness.now, ADMIN, &request), Err(reason));
     }
-    assert_eq!(rig.open_queue(rig.now, ADMIN, &good), Ok(()));
-    assert_eq!(rig.open_queue(rig.now, ADMIN, &good), Err(cm_reject::NO_RESOURCES));
+    assert_eq!(harness.open_queue(harness.now, ADMIN, &good), Ok(()));
+    assert_eq!(harness.open_queue(harness.now, ADMIN, &good), Err(cm_reject::NO_RESOURCES));
 }
 
 #[test]
 fn nothing_but_connect_comes_first() {
-    let mut rig = Rig::new();
-    rig.open(ADMIN, 0, 32);
+    let mut harness = Harness::new();
+    harness.open(ADMIN, 0, 32);
     for opcode in [admin::IDENTIFY, io::READ, opcode::VOLUME_ADD] {
-        assert_eq!(rig.refused(ADMIN, sqe(opcode)), Some(Refusal::SequenceError));
+        assert_eq!(harness.refused(ADMIN, sqe(opcode)), Some(Refusal::SequenceError));
     }
-    assert_eq!(refusal(&property_get(&mut rig, property::VS, 0)), Some(Refusal::SequenceError));
+    assert_eq!(refusal(&property_get(&mut harness, property::VS, 0)), Some(Refusal::SequenceError));
 }
 
 #[test]
 fn connect_refuses_strange_hosts_and_wrong_parameters_and_lets_them_try_again() {
-    let mut rig = Rig::new();
-    rig.open(ADMIN, 0, 32);
+    let mut harness = Harness::new();
+    harness.open(ADMIN, 0, 32);
     let good = ConnectData::new(ten(), CNTLID_ANY, &ssd_subnqn(0));
     let mut stranger = good;
     stranger.hostnqn = [0; 256];
@@ -69,193 +72,197 @@ fn connect_refuses_strange_hosts_and_wrong_parameters_and_lets_them_try_again() 
         (fields(0), stranger, Refusal::ConnectRefused),
     ];
     for (fields, data, want) in cases {
-        assert_eq!(refusal(&rig.connect_with(ADMIN, fields, &data)), Some(want));
+        assert_eq!(refusal(&harness.connect_with(ADMIN, fields, &data)), Some(want));
     }
-    let cqe = rig.connect_with(ADMIN, fields(0), &good);
+    let cqe = harness.connect_with(ADMIN, fields(0), &good);
     assert_eq!(refusal(&cqe), None);
     assert_ne!(cqe.dw0.get(), 0, "the controller's id");
-    assert_eq!(refusal(&rig.connect_with(ADMIN, fields(0), &good)), Some(Refusal::SequenceError), "only once");
+    assert_eq!(
+        refusal(&harness.connect_with(ADMIN, fields(0), &good)),
+        Some(Refusal::SequenceError),
+        "only once"
+    );
 }
 
 #[test]
 fn an_io_queue_needs_a_live_enabled_controller_of_the_same_identity() {
-    let mut rig = Rig::new();
-    let cqe = rig.connect(ADMIN, 0, ten(), CNTLID_ANY);
+    let mut harness = Harness::new();
+    let cqe = harness.connect(ADMIN, 0, ten(), CNTLID_ANY);
     let cntlid = u16::try_from(cqe.dw0.get()).unwrap();
-    rig.open(QUEUE, 1, 32);
-    let attempt = |rig: &mut Rig, identity, cntlid| {
+    harness.open(QUEUE, 1, 32);
+    let attempt = |harness: &mut Harness, identity, cntlid| {
         let data = ConnectData::new(identity, cntlid, &ssd_subnqn(0));
-        refusal(&rig.connect_with(QUEUE, fields(1), &data))
+        refusal(&harness.connect_with(QUEUE, fields(1), &data))
     };
-    assert_eq!(attempt(&mut rig, ten(), cntlid), Some(Refusal::SequenceError), "not enabled");
-    rig.enable(ADMIN);
-    assert_eq!(attempt(&mut rig, ten(), 999), Some(Refusal::ConnectInvalid));
-    assert_eq!(attempt(&mut rig, ten(), 0), Some(Refusal::ConnectInvalid));
-    assert_eq!(attempt(&mut rig, Identity::Daemon, cntlid), Some(Refusal::ConnectRefused));
-    assert_eq!(attempt(&mut rig, ten(), cntlid), None);
-    rig.open(QueueKey(202), 1, 32);
+    assert_eq!(attempt(&mut harness, ten(), cntlid), Some(Refusal::SequenceError), "not enabled");
+    harness.enable(ADMIN);
+    assert_eq!(attempt(&mut harness, ten(), 999), Some(Refusal::ConnectInvalid));
+    assert_eq!(attempt(&mut harness, ten(), 0), Some(Refusal::ConnectInvalid));
+    assert_eq!(attempt(&mut harness, Identity::Daemon, cntlid), Some(Refusal::ConnectRefused));
+    assert_eq!(attempt(&mut harness, ten(), cntlid), None);
+    harness.open(QueueKey(202), 1, 32);
     let data = ConnectData::new(ten(), cntlid, &ssd_subnqn(0));
-    let twice = rig.connect_with(QueueKey(202), fields(1), &data);
+    let twice = harness.connect_with(QueueKey(202), fields(1), &data);
     assert_eq!(refusal(&twice), Some(Refusal::ConnectInvalid), "the queue id is taken");
 }
 
 #[test]
 fn the_properties_tell_the_controllers_state() {
-    let mut rig = Rig::new();
-    rig.connect(ADMIN, 0, ten(), CNTLID_ANY);
-    let cap = property_get(&mut rig, property::CAP, 1);
+    let mut harness = Harness::new();
+    harness.connect(ADMIN, 0, ten(), CNTLID_ANY);
+    let cap = property_get(&mut harness, property::CAP, 1);
     assert_eq!(cap.dw0.get() & 0xFFFF, 1023, "MQES");
     assert_eq!(cap.dw1.get() & 1 << 5, 1 << 5, "the NVM command set");
-    assert_eq!(property_get(&mut rig, property::VS, 0).dw0.get(), 0x0002_0000);
-    assert_eq!(property_get(&mut rig, property::CSTS, 0).dw0.get(), 0);
-    rig.enable(ADMIN);
-    assert_eq!(property_get(&mut rig, property::CSTS, 0).dw0.get(), 1);
+    assert_eq!(property_get(&mut harness, property::VS, 0).dw0.get(), 0x0002_0000);
+    assert_eq!(property_get(&mut harness, property::CSTS, 0).dw0.get(), 0);
+    harness.enable(ADMIN);
+    assert_eq!(property_get(&mut harness, property::CSTS, 0).dw0.get(), 1);
     for (offset, attrib) in [(property::CAP, 0), (property::VS, 1), (0x20, 0)] {
-        assert_eq!(refusal(&property_get(&mut rig, offset, attrib)), Some(Refusal::InvalidField));
+        assert_eq!(refusal(&property_get(&mut harness, offset, attrib)), Some(Refusal::InvalidField));
     }
 }
 
 #[test]
 fn disabling_a_controller_closes_its_io_queues_only() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let off = PropertyFields { offset: property::CC.into(), ..Default::default() };
-    assert_eq!(rig.refused(QueueKey(80), command(fctype::PROPERTY_SET, &off)), None);
-    assert_eq!(rig.closed, [READER]);
-    rig.enable(QueueKey(80));
+    assert_eq!(harness.refused(QueueKey(80), command(fctype::PROPERTY_SET, &off)), None);
+    assert_eq!(harness.closed, [READER]);
+    harness.enable(QueueKey(80));
 }
 
 #[test]
 fn a_host_that_stops_its_keep_alive_loses_all_its_queues() {
-    let mut rig = Rig::new();
-    rig.open(ADMIN, 0, 32);
+    let mut harness = Harness::new();
+    harness.open(ADMIN, 0, 32);
     let data = ConnectData::new(ten(), CNTLID_ANY, &ssd_subnqn(0));
-    let cqe = rig.connect_with(ADMIN, ConnectFields { kato_ms: 1000.into(), ..fields(0) }, &data);
-    rig.enable(ADMIN);
-    rig.connect(QUEUE, 1, ten(), u16::try_from(cqe.dw0.get()).unwrap());
+    let cqe = harness.connect_with(ADMIN, ConnectFields { kato_ms: 1000.into(), ..fields(0) }, &data);
+    harness.enable(ADMIN);
+    harness.connect(QUEUE, 1, ten(), u16::try_from(cqe.dw0.get()).unwrap());
     for _ in 0..5 {
-        rig.advance(Span::from_ms(900));
-        assert_eq!(rig.refused(ADMIN, sqe(admin::KEEP_ALIVE)), None);
+        harness.advance(Span::from_ms(900));
+        assert_eq!(harness.refused(ADMIN, sqe(admin::KEEP_ALIVE)), None);
     }
-    assert!(rig.closed.is_empty());
-    let end = rig.now + Span::from_ms(1000);
-    rig.step_to(end - Span::from_ns(1));
-    assert!(rig.closed.is_empty());
-    rig.step_to(end);
-    assert_eq!(rig.closed, [QUEUE, ADMIN]);
-    assert_eq!(rig.stats().queues_closed, 2);
+    assert!(harness.closed.is_empty());
+    let end = harness.now + Span::from_ms(1000);
+    harness.step_to(end - Span::from_ns(1));
+    assert!(harness.closed.is_empty());
+    harness.step_to(end);
+    assert_eq!(harness.closed, [QUEUE, ADMIN]);
+    assert_eq!(harness.stats().queues_closed, 2);
 }
 
 #[test]
 fn losing_the_admin_queue_closes_the_io_queues() {
-    let mut rig = Rig::new();
-    rig.memory.remove(&QueueKey(80));
-    rig.close_queue(rig.now, QueueKey(80));
-    rig.pump();
-    assert_eq!(rig.closed, [READER]);
+    let mut harness = Harness::new();
+    harness.memory.remove(&QueueKey(80));
+    harness.close_queue(harness.now, QueueKey(80));
+    harness.pump();
+    assert_eq!(harness.closed, [READER]);
 }
 
 #[test]
 fn after_disconnect_a_queue_takes_no_commands() {
-    let mut rig = Rig::new();
-    assert_eq!(rig.refused(READER, command(fctype::DISCONNECT, &PropertyFields::default())), None);
-    let sqe = rig.io(io::READ, READER, 0, 1);
-    assert_eq!(rig.refused(READER, sqe), Some(Refusal::SequenceError));
+    let mut harness = Harness::new();
+    assert_eq!(harness.refused(READER, command(fctype::DISCONNECT, &PropertyFields::default())), None);
+    let sqe = harness.io(io::READ, READER, 0, 1);
+    assert_eq!(harness.refused(READER, sqe), Some(Refusal::SequenceError));
     assert_eq!(
-        rig.refused(QueueKey(80), command(fctype::DISCONNECT, &PropertyFields::default())),
+        harness.refused(QueueKey(80), command(fctype::DISCONNECT, &PropertyFields::default())),
         Some(Refusal::InvalidField)
     );
 }
 
 #[test]
 fn identify_names_the_ssd_and_its_one_namespace() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let identify = |cns: u8, nsid: u32| Sqe {
         dptr: KeyedSgl::keyed(0, 4096, KEY),
         nsid: nsid.into(),
         cdw10: u32::from(cns).into(),
         ..sqe(admin::IDENTIFY)
     };
-    assert_eq!(rig.refused(DAEMON, identify(cns::CONTROLLER, 0)), None);
-    let found = IdentifyController::decode(rig.peek(DAEMON, 0).try_into().unwrap());
+    assert_eq!(harness.refused(DAEMON, identify(cns::CONTROLLER, 0)), None);
+    let found = IdentifyController::decode(harness.peek(DAEMON, 0).try_into().unwrap());
     assert_eq!((found.serial.as_str(), found.vwc, found.subnqn), ("GN0001", 0, ssd_subnqn(0)));
-    assert_eq!(rig.refused(DAEMON, identify(cns::NAMESPACE, 1)), None);
-    assert_eq!(rig.peek(DAEMON, 0)[..4], 1024u32.to_le_bytes());
-    assert_eq!(rig.peek(DAEMON, 0)[130], 12);
-    assert_eq!(rig.refused(DAEMON, identify(cns::NAMESPACE, 2)), Some(Refusal::InvalidNamespace));
-    assert_eq!(rig.refused(DAEMON, identify(cns::ACTIVE_NAMESPACES, 0)), None);
-    assert_eq!(rig.peek(DAEMON, 0)[..8], [1, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(rig.refused(DAEMON, identify(0x55, 0)), Some(Refusal::InvalidField));
+    assert_eq!(harness.refused(DAEMON, identify(cns::NAMESPACE, 1)), None);
+    assert_eq!(harness.peek(DAEMON, 0)[..4], 1024u32.to_le_bytes());
+    assert_eq!(harness.peek(DAEMON, 0)[130], 12);
+    assert_eq!(harness.refused(DAEMON, identify(cns::NAMESPACE, 2)), Some(Refusal::InvalidNamespace));
+    assert_eq!(harness.refused(DAEMON, identify(cns::ACTIVE_NAMESPACES, 0)), None);
+    assert_eq!(harness.peek(DAEMON, 0)[..8], [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(harness.refused(DAEMON, identify(0x55, 0)), Some(Refusal::InvalidField));
     let short = Sqe { dptr: KeyedSgl::keyed(0, 512, KEY), ..identify(cns::CONTROLLER, 0) };
-    assert_eq!(rig.refused(DAEMON, short), Some(Refusal::InvalidSgl));
+    assert_eq!(harness.refused(DAEMON, short), Some(Refusal::InvalidSgl));
 }
 
 #[test]
 fn features_abort_and_events() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let feature = |opcode, id: u32, value: u32| Sqe { cdw10: id.into(), cdw11: value.into(), ..sqe(opcode) };
-    let queues = rig.run(DAEMON, feature(admin::SET_FEATURES, 7, 0x0003_0003));
+    let queues = harness.run(DAEMON, feature(admin::SET_FEATURES, 7, 0x0003_0003));
     assert_eq!(queues.dw0.get(), 0x03FF_03FF);
-    assert_eq!(rig.refused(DAEMON, feature(admin::SET_FEATURES, 0xF, 5000)), None);
-    assert_eq!(rig.run(DAEMON, feature(admin::GET_FEATURES, 0xF, 0)).dw0.get(), 5000);
-    assert_eq!(rig.refused(DAEMON, feature(admin::GET_FEATURES, 0x99, 0)), Some(Refusal::InvalidField));
-    let aborted = rig.run(DAEMON, sqe(admin::ABORT));
+    assert_eq!(harness.refused(DAEMON, feature(admin::SET_FEATURES, 0xF, 5000)), None);
+    assert_eq!(harness.run(DAEMON, feature(admin::GET_FEATURES, 0xF, 0)).dw0.get(), 5000);
+    assert_eq!(harness.refused(DAEMON, feature(admin::GET_FEATURES, 0x99, 0)), Some(Refusal::InvalidField));
+    let aborted = harness.run(DAEMON, sqe(admin::ABORT));
     assert_eq!((aborted.status_word(), aborted.dw0.get()), (0, 1));
     for _ in 0..4 {
-        let cid = rig.submit(DAEMON, sqe(admin::ASYNC_EVENT_REQUEST));
-        assert!(rig.take(DAEMON, cid).is_none(), "held until the queue ends");
+        let cid = harness.submit(DAEMON, sqe(admin::ASYNC_EVENT_REQUEST));
+        assert!(harness.take(DAEMON, cid).is_none(), "held until the queue ends");
     }
-    assert_eq!(rig.run(DAEMON, sqe(admin::ASYNC_EVENT_REQUEST)).status_word(), 0x4105);
-    assert_eq!(rig.in_flight(), 4);
-    rig.close_queue(rig.now, DAEMON);
-    assert_eq!((rig.in_flight(), rig.stats().permits_forfeited), (0, 4));
+    assert_eq!(harness.run(DAEMON, sqe(admin::ASYNC_EVENT_REQUEST)).status_word(), 0x4105);
+    assert_eq!(harness.in_flight(), 4);
+    harness.close_queue(harness.now, DAEMON);
+    assert_eq!((harness.in_flight(), harness.stats().permits_forfeited), (0, 4));
 }
 
 /// Connects an admin queue of client 10 as the host with this identifier.
-fn connect_as(rig: &mut Rig, key: QueueKey, host_id: u8) -> Result<u16, Refusal> {
-    rig.open(key, 0, 64);
+fn connect_as(harness: &mut Harness, key: QueueKey, host_id: u8) -> Result<u16, Refusal> {
+    harness.open(key, 0, 64);
     let mut data = ConnectData::new(ten(), CNTLID_ANY, &ssd_subnqn(0));
     data.host_id = [host_id; 16];
-    let cqe = rig.connect_with(key, ConnectFields { sqsize_z: 63.into(), ..Default::default() }, &data);
+    let cqe = harness.connect_with(key, ConnectFields { sqsize_z: 63.into(), ..Default::default() }, &data);
     refusal(&cqe).map_or_else(|| Ok(u16::try_from(cqe.dw0.get()).unwrap()), Err)
 }
 
 #[test]
 fn a_client_that_comes_back_as_another_host_finds_its_old_queues_gone() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let [old, beside, back] = [100, 200, 300].map(QueueKey);
-    let first = connect_as(&mut rig, old, 1).unwrap();
-    rig.enable(old);
+    let first = connect_as(&mut harness, old, 1).unwrap();
+    harness.enable(old);
     let io_queue = QueueKey(101);
-    rig.open(io_queue, 1, 64);
+    harness.open(io_queue, 1, 64);
     let mut data = ConnectData::new(ten(), first, &ssd_subnqn(0));
     data.host_id = [2; 16];
     let fields = ConnectFields { qid: 1.into(), sqsize_z: 63.into(), ..Default::default() };
-    let cqe = rig.connect_with(io_queue, fields, &data);
+    let cqe = harness.connect_with(io_queue, fields, &data);
     assert_eq!(refusal(&cqe), Some(Refusal::ConnectRefused), "a queue of another host");
     data.host_id = [1; 16];
     let fields = ConnectFields { qid: 1.into(), sqsize_z: 63.into(), ..Default::default() };
-    assert_eq!(refusal(&rig.connect_with(io_queue, fields, &data)), None);
+    assert_eq!(refusal(&harness.connect_with(io_queue, fields, &data)), None);
     // Several connections of one host stand side by side.
-    assert!(connect_as(&mut rig, beside, 1).is_ok());
-    assert_eq!(rig.closed, []);
+    assert!(connect_as(&mut harness, beside, 1).is_ok());
+    assert_eq!(harness.closed, []);
     // A write of the old connection is on its way when the client comes back from elsewhere.
-    rig.hold = true;
-    let late = rig.io(io::READ, READER, 0, 1);
-    rig.submit(READER, late);
-    rig.hold = false;
-    assert!(connect_as(&mut rig, back, 2).is_ok());
-    let mut closed = rig.closed.clone();
+    harness.hold = true;
+    let late = harness.io(io::READ, READER, 0, 1);
+    harness.submit(READER, late);
+    harness.hold = false;
+    assert!(connect_as(&mut harness, back, 2).is_ok());
+    let mut closed = harness.closed.clone();
     closed.sort_unstable();
     assert_eq!(closed, [old, io_queue, beside], "of this client alone, and all of it");
-    assert!(rig.role(back).is_some() && rig.role(READER).is_some() && rig.role(DAEMON).is_some());
+    assert!(harness.role(back).is_some() && harness.role(READER).is_some() && harness.role(DAEMON).is_some());
     // Two daemons are no such case: of them the terms decide.
     let other = QueueKey(400);
-    rig.open(other, 0, 64);
+    harness.open(other, 0, 64);
     let mut data = ConnectData::new(Identity::Daemon, CNTLID_ANY, &ssd_subnqn(0));
     data.host_id = [9; 16];
     let fields = ConnectFields { sqsize_z: 63.into(), ..Default::default() };
-    assert_eq!(refusal(&rig.connect_with(other, fields, &data)), None);
-    assert!(rig.role(DAEMON).is_some());
+    assert_eq!(refusal(&harness.connect_with(other, fields, &data)), None);
+    assert!(harness.role(DAEMON).is_some());
 }
 
 #[test]
@@ -263,12 +270,19 @@ fn an_ssd_that_recovers_has_every_command_come_again_later() {
     let mut recovering = crate::Recovering::default();
     let request = CmRequest { hrqsize: 4.into(), hsqsize_z: 3.into(), ..Default::default() };
     recovering.open_queue(Time::ZERO, ADMIN, &request).unwrap();
-    let commands =
-        [command(fctype::CONNECT, &fields(0)), sqe(admin::IDENTIFY), sqe(io::READ), sqe(0xFF), sqe(io::FLUSH)];
+    let commands = [
+        command(fctype::CONNECT, &fields(0)),
+        sqe(admin::IDENTIFY),
+        sqe(io::READ),
+        sqe(0xFF),
+        sqe(io::FLUSH),
+    ];
     for (number, mut sqe) in (1u16..).zip(commands) {
         sqe.cid = number.into();
         recovering.submit(Time::from_ns(5), ADMIN, &sqe);
-        let Some(Effect::Complete { queue: ADMIN, cqe, .. }) = recovering.pop_effect() else { panic!("no answer") };
+        let Some(Effect::Complete { queue: ADMIN, cqe, .. }) = recovering.pop_effect() else {
+            panic!("no answer")
+        };
         assert_eq!((cqe.cid.get(), cqe.sqhd.get()), (number, number % 4));
         assert_eq!(refusal(&cqe), Some(Refusal::NotReady));
         let status = Status(cqe.status_word());
@@ -281,9 +295,12 @@ fn an_ssd_that_recovers_has_every_command_come_again_later() {
     recovering.submit(Time::ZERO, ADMIN, &sqe(io::READ));
     assert!(recovering.pop_effect().is_none());
     // What the delay is stands in Identify Controller: 100 ms.
-    let mut rig = Rig::new();
-    let identify =
-        Sqe { cdw10: u32::from(cns::CONTROLLER).into(), dptr: KeyedSgl::keyed(0, 4096, KEY), ..sqe(admin::IDENTIFY) };
-    assert_eq!(rig.refused(QueueKey(80), identify), None);
-    assert_eq!(rig.peek(QueueKey(80), 0)[128..134], [1, 0, 0, 0, 0, 0]);
+    let mut harness = Harness::new();
+    let identify = Sqe {
+        cdw10: u32::from(cns::CONTROLLER).into(),
+        dptr: KeyedSgl::keyed(0, 4096, KEY),
+        ..sqe(admin::IDENTIFY)
+    };
+    assert_eq!(harness.refused(QueueKey(80), identify), None);
+    assert_eq!(harness.peek(QueueKey(80), 0)[128..134], [1, 0, 0, 0, 0, 0]);
 }

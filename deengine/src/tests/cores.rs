@@ -13,19 +13,22 @@ fn reader_queue(number: u32) -> QueueKey {
     QueueKey(READER.0 + number)
 }
 
-/// A rig whose client 8 has an I/O queue on every core.
-fn rig() -> Rig {
-    let mut rig = Rig::new();
+/// A harness whose client 8 has an I/O queue on every core.
+fn harness() -> Harness {
+    let mut harness = Harness::new();
     for at in 0..64 {
-        rig.write(at * 8, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        harness.write(at * 8, &[1, 2, 3, 4, 5, 6, 7, 8]);
     }
-    let admin = rig.role(QueueKey(80));
+    let admin = harness.role(QueueKey(80));
     let Some(Role::Admin(cntlid)) = admin else { panic!("client 8 is connected") };
     for number in 1..READERS {
         let qid = u16::try_from(number + 1).unwrap();
-        assert_eq!(refusal(&rig.connect(reader_queue(number), qid, Identity::Client(client(8)), cntlid)), None);
+        assert_eq!(
+            refusal(&harness.connect(reader_queue(number), qid, Identity::Client(client(8)), cntlid)),
+            None
+        );
     }
-    rig
+    harness
 }
 
 fn read_sqe(vba: u32, map_epoch: u32) -> Sqe {
@@ -95,7 +98,11 @@ fn read_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) -> See
         if dice.is_multiple_of(3)
             && let Some((transfer, is_answer)) = under_way.pop()
         {
-            assert_eq!(epoch.load(Ordering::SeqCst) % 2, 0, "the change of rights completed with a read under way");
+            assert_eq!(
+                epoch.load(Ordering::SeqCst) % 2,
+                0,
+                "the change of rights completed with a read under way"
+            );
             core.transferred(now, transfer, Outcome::Done { sum: 0 });
             if is_answer {
                 (out, seen.allowed) = (out - 1, seen.allowed + 1);
@@ -131,29 +138,29 @@ fn read_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) -> See
 /// way that the old rights allowed, and none begins after it.
 #[test]
 fn a_revocation_that_is_complete_is_so_on_every_core() {
-    let mut rig = rig();
-    let map_epoch = rig.map_epoch;
+    let mut harness = harness();
+    let map_epoch = harness.map_epoch;
     let world = World::default();
     let keys: Vec<QueueKey> = (0..READERS).map(reader_queue).collect();
     let read = |core: &mut Core, key| read_on(core, key, map_epoch, &world);
-    let seen = beside(&mut rig, &keys, &world.stop, read, |rig, core| {
+    let seen = beside(&mut harness, &keys, &world.stop, read, |harness, core| {
         let rounds = if cfg!(debug_assertions) { 200 } else { 2000 };
         world.let_read();
         for round in 0..rounds {
-            change(rig, core, |entry| entry.readers = Vec::new());
+            change(harness, core, |entry| entry.readers = Vec::new());
             world.epoch.fetch_add(1, Ordering::SeqCst);
             (0..round % 50).for_each(|_| std::thread::yield_now());
             if round < 10 {
                 world.let_read();
             }
             world.epoch.fetch_add(1, Ordering::SeqCst);
-            change(rig, core, |entry| entry.readers = vec![client(8)]);
+            change(harness, core, |entry| entry.readers = vec![client(8)]);
             (0..round % 30).for_each(|_| std::thread::yield_now());
         }
     });
     let (allowed, refused) = seen.iter().fold((0, 0), |(a, r), seen| (a + seen.allowed, r + seen.refused));
     assert!(allowed > 0 && refused > 0, "{seen:?}");
-    let ssd = rig.ssd();
+    let ssd = harness.ssd();
     let stats = ssd.stats();
     assert_eq!((ssd.in_flight(), stats.reads), (0, allowed));
     assert_eq!(stats.permits_issued, stats.permits_spent);
@@ -175,12 +182,12 @@ fn an_ssd_is_divided_among_at_least_one_core() {
 /// The head that a host is told goes on by one for each command, wherever it was served.
 #[test]
 fn the_head_of_a_queue_counts_what_the_core_and_the_firmware_have_fetched() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let mut last = None;
     for round in 0..200u32 {
         let (opcode, blocks) = [(io::READ, 1), (io::READ, 2), (io::WRITE, 1)][round as usize % 3];
-        let sqe = rig.io(opcode, WRITER, round % 8, blocks);
-        let cqe = rig.run(WRITER, sqe);
+        let sqe = harness.io(opcode, WRITER, round % 8, blocks);
+        let cqe = harness.run(WRITER, sqe);
         assert_eq!(refusal(&cqe), None);
         let head = cqe.sqhd.get();
         assert!(last.is_none_or(|last: u16| (last + 1) % 64 == head), "{last:?} {head}");
@@ -191,16 +198,16 @@ fn the_head_of_a_queue_counts_what_the_core_and_the_firmware_have_fetched() {
 /// What is left over of a queue does not meet the next one of its key.
 #[test]
 fn a_key_may_be_used_again() {
-    let mut rig = Rig::new();
-    rig.write(0, &[1]);
+    let mut harness = Harness::new();
+    harness.write(0, &[1]);
     for _ in 0..600 {
-        let sqe = rig.io(io::READ, READER, 0, 1);
-        rig.capsule(rig.now, READER, &sqe);
-        rig.close_queue(rig.now, READER);
-        assert_eq!(rig.pop_effect(), None);
-        let Some(Role::Admin(cntlid)) = rig.role(QueueKey(80)) else { panic!("connected") };
-        assert_eq!(refusal(&rig.connect(READER, 1, Identity::Client(client(8)), cntlid)), None);
+        let sqe = harness.io(io::READ, READER, 0, 1);
+        harness.capsule(harness.now, READER, &sqe);
+        harness.close_queue(harness.now, READER);
+        assert_eq!(harness.pop_effect(), None);
+        let Some(Role::Admin(cntlid)) = harness.role(QueueKey(80)) else { panic!("connected") };
+        assert_eq!(refusal(&harness.connect(READER, 1, Identity::Client(client(8)), cntlid)), None);
     }
-    assert_eq!((rig.in_flight(), rig.stats().permits_forfeited), (0, 600));
-    assert!(rig.frames_are_whole());
+    assert_eq!((harness.in_flight(), harness.stats().permits_forfeited), (0, 600));
+    assert!(harness.frames_are_whole());
 }

@@ -69,7 +69,8 @@ impl Campaign {
         }
         let steps = 100 + self.dice.below(900);
         self.work(steps);
-        let cut = self.dice.of(&[Cut::Intact, Cut::Intact, Cut::Torn, Cut::Missing, Cut::Missing, Cut::Unreadable]);
+        let cut =
+            self.dice.of(&[Cut::Intact, Cut::Intact, Cut::Torn, Cut::Missing, Cut::Missing, Cut::Unreadable]);
         // From records alone nobody can tell a page that was lost with the host.
         let host_fails = self.file.is_some() && cut != Cut::Unreadable && self.dice.one_in(2);
         self.host = if host_fails { Host::Fails } else { Host::Stays };
@@ -78,12 +79,12 @@ impl Campaign {
         let power = Arc::clone(&self.bench.power);
         match cut {
             Cut::Intact => {
-                self.rig.ssd().power_fail().expect("there is power for the dump");
+                self.harness.ssd().power_fail().expect("there is power for the dump");
                 whole = true;
             }
             Cut::Torn => {
                 power.arm(1 + self.dice.below(10), self.dice.roll());
-                whole = self.rig.ssd().power_fail().is_ok() && !power.is_cut();
+                whole = self.harness.ssd().power_fail().is_ok() && !power.is_cut();
             }
             Cut::Missing | Cut::Unreadable => {
                 let most = self.dice.of(&[4, 30, 200]);
@@ -91,7 +92,7 @@ impl Campaign {
                 self.work(3_000);
             }
         }
-        let stats = self.rig.layer_stats();
+        let stats = self.harness.layer_stats();
         covered.erases += stats.erases;
         covered.checkpoints += stats.checkpoints;
         covered.syncs.0 += stats.syncs.journal;
@@ -121,7 +122,8 @@ impl Campaign {
             Origin::Fresh | Origin::Clean => panic!("{cut:?}, again {again}: came up as {origin:?}"),
         };
         // Where the first restore came to its end, the dump is spent, and everything in it is in its place.
-        let promise = if whole && promise == Promise::Hardened && again { Promise::Acknowledged } else { promise };
+        let promise =
+            if whole && promise == Promise::Hardened && again { Promise::Acknowledged } else { promise };
         assert!(!whole || again || cut == Cut::Unreadable || name == "dump", "{cut:?}: {origin:?}");
         assert_eq!(name == "rebuilt", cut == Cut::Unreadable, "again {again}: {origin:?}");
         if number("GNSTOR_CRASH_SEED").is_some() && number("GNSTOR_CRASHES").is_none() {
@@ -144,7 +146,7 @@ impl Campaign {
     }
 
     fn connect_to(&mut self, ssd: Ssd) {
-        self.rig = Rig::around(ssd, Arc::clone(&self.bench.faults)).with_clients();
+        self.harness = Harness::around(ssd, Arc::clone(&self.bench.faults)).with_clients();
         self.start();
     }
 
@@ -196,8 +198,9 @@ impl Campaign {
                 }
             }
         }
-        let sweeping = VOLUMES.iter().any(|raw| matches!(&self.table[raw], Life::There(entry) if entry.deleting));
-        assert!(sweeping || self.rig.mapped_blocks() == mapped, "nothing else is mapped");
+        let sweeping =
+            VOLUMES.iter().any(|raw| matches!(&self.table[raw], Life::There(entry) if entry.deleting));
+        assert!(sweeping || self.harness.mapped_blocks() == mapped, "nothing else is mapped");
     }
 
     /// Leases do not survive: each writer gets a new one.
@@ -220,7 +223,9 @@ impl Campaign {
 
 /// Where the journal ring begins, and behind it the checkpoints: the layout of `gnstor_durable`.
 pub(super) fn journal_at(config: &SsdConfig) -> u64 {
-    FtlConfig::sizes(&config.preset, config.capacity_bytes / 4096, DUMP_BYTES).expect("an SSD's sizes").journal_at()
+    FtlConfig::sizes(&config.preset, config.capacity_bytes / 4096, DUMP_BYTES)
+        .expect("an SSD's sizes")
+        .journal_at()
 }
 
 fn run(seed: u64, covered: &mut Covered) {
@@ -253,7 +258,9 @@ fn whenever_the_power_goes_what_was_promised_is_there() {
             println!("{} of {count} seeds, {} durable operations", seed - first, covered.operations);
         }
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, &mut covered))) {
-            eprintln!("seed {seed} fails; alone: GNSTOR_CRASH_SEED={seed} cargo test -p gnstor-deengine --lib crash");
+            eprintln!(
+                "seed {seed} fails; alone: GNSTOR_CRASH_SEED={seed} cargo test -p gnstor-deengine --lib crash"
+            );
             resume_unwind(panic);
         }
     }
@@ -299,14 +306,18 @@ fn an_ssd_that_lost_writes_is_filling_until_a_newer_map_whatever_comes_between()
         assert!(ssd.boot().is_lossy());
         campaign.connect_to(ssd);
         assert!(is_filling(&mut campaign));
-        campaign.rig.hold = false;
-        let smart = campaign.rig.log(DAEMON, 2, 0, 128, false).unwrap();
-        assert_eq!((smart[0], smart[144]), (1 << 2 | 1 << 4, 1), "degraded, after one unsafe shutdown without a dump");
-        campaign.rig.hold = true;
+        campaign.harness.hold = false;
+        let smart = campaign.harness.log(DAEMON, 2, 0, 128, false).unwrap();
+        assert_eq!(
+            (smart[0], smart[144]),
+            (1 << 2 | 1 << 4, 1),
+            "degraded, after one unsafe shutdown without a dump"
+        );
+        campaign.harness.hold = true;
         if dump {
-            campaign.rig.ssd().power_fail().unwrap();
+            campaign.harness.ssd().power_fail().unwrap();
         } else {
-            campaign.rig.ssd().shut_down().unwrap();
+            campaign.harness.ssd().shut_down().unwrap();
         }
         campaign.power_cycle();
         let ssd = reopen(&campaign);
@@ -314,7 +325,7 @@ fn an_ssd_that_lost_writes_is_filling_until_a_newer_map_whatever_comes_between()
         assert!(is_filling(&mut campaign), "no peer has restored it: dump {dump}");
         campaign.set_map();
         assert!(!is_filling(&mut campaign));
-        campaign.rig.ssd().shut_down().unwrap();
+        campaign.harness.ssd().shut_down().unwrap();
         campaign.power_cycle();
         let ssd = reopen(&campaign);
         campaign.connect_to(ssd);
@@ -332,10 +343,10 @@ fn a_volume_deleted_twice_while_its_last_read_is_under_way_dies_once() {
     // A read whose data stays on its way.
     let mut sqe = sqe(io::READ);
     let slba = Slba::pack(Address { vid: vid(raw), client: client(8), vba: 0 });
-    let (map_epoch, stamp) = (campaign.rig.map_epoch, Stamp::default());
+    let (map_epoch, stamp) = (campaign.harness.map_epoch, Stamp::default());
     ReadWrite { slba, blocks: 1, fua: false, map_epoch, stamp }.encode(&mut sqe);
     sqe.dptr = KeyedSgl::keyed(0, 4096, KEY);
-    campaign.rig.submit(READER, sqe);
+    campaign.harness.submit(READER, sqe);
     let delete = Sqe {
         cdw2: 9.into(),
         cdw12: u32::from(raw).into(),
@@ -344,14 +355,14 @@ fn a_volume_deleted_twice_while_its_last_read_is_under_way_dies_once() {
         ..super::sqe(opcode::VOLUME_DELETE)
     };
     for _ in 0..2 {
-        campaign.rig.submit(DAEMON, delete);
-        (0..50).for_each(|_| campaign.rig.advance(Span::from_ns(200_000)));
+        campaign.harness.submit(DAEMON, delete);
+        (0..50).for_each(|_| campaign.harness.advance(Span::from_ns(200_000)));
     }
-    assert_eq!(campaign.rig.held.len(), 1);
-    campaign.rig.release(|_| 0);
-    (0..50).for_each(|_| campaign.rig.advance(Span::from_ns(200_000)));
+    assert_eq!(campaign.harness.held.len(), 1);
+    campaign.harness.release(|_| 0);
+    (0..50).for_each(|_| campaign.harness.advance(Span::from_ns(200_000)));
     assert!(!campaign.list().unwrap().contains_key(&raw), "it is gone");
-    campaign.rig.hold = true;
+    campaign.harness.hold = true;
     campaign.table.insert(raw, Life::Gone(entry.generation));
     campaign.term_sent = entry.term + 1;
     campaign.add(raw);
@@ -369,10 +380,10 @@ fn a_change_that_cannot_be_written_down_does_not_happen() {
     let raw = VOLUMES[0];
     let Life::There(old) = campaign.table[&raw].clone() else { unreachable!("just made") };
     campaign.bench.power.cut();
-    campaign.rig.hold = false;
+    campaign.harness.hold = false;
     let version = old.version + 1;
     let changed = VolumeEntry { version, readers: Vec::new(), any_reader: false, ..(*old).clone() };
-    let refused = campaign.rig.volume_command(opcode::VOLUME_CHMOD, &changed);
+    let refused = campaign.harness.volume_command(opcode::VOLUME_CHMOD, &changed);
     assert_eq!(refusal(&refused), Some(Refusal::NotReady));
     let delete = Sqe {
         cdw2: u32::try_from(version).unwrap().into(),
@@ -381,11 +392,18 @@ fn a_change_that_cannot_be_written_down_does_not_happen() {
         cdw14: u32::try_from(old.term).unwrap().into(),
         ..super::sqe(opcode::VOLUME_DELETE)
     };
-    assert_eq!(campaign.rig.refused(DAEMON, delete), Some(Refusal::NotReady));
+    assert_eq!(campaign.harness.refused(DAEMON, delete), Some(Refusal::NotReady));
     let fresh = VolumeEntry { vid: vid(99), ..*old.clone() };
-    assert_eq!(refusal(&campaign.rig.volume_command(opcode::VOLUME_ADD, &fresh)), Some(Refusal::NotReady));
-    let ssd = campaign.rig.ssd();
-    assert_eq!(ssd.table.volume(vid(raw)).map(|volume| volume.entry()), Some(&*old), "neither changed nor deleted");
+    assert_eq!(
+        refusal(&campaign.harness.volume_command(opcode::VOLUME_ADD, &fresh)),
+        Some(Refusal::NotReady)
+    );
+    let ssd = campaign.harness.ssd();
+    assert_eq!(
+        ssd.table.volume(vid(raw)).map(|volume| volume.entry()),
+        Some(&*old),
+        "neither changed nor deleted"
+    );
     assert!(ssd.table.volume(vid(99)).is_none());
 }
 
@@ -393,12 +411,12 @@ fn a_change_that_cannot_be_written_down_does_not_happen() {
 fn an_ssd_without_protection_writes_no_dump() {
     let mut campaign = Campaign::new(4, Faults::default());
     campaign.drain();
-    campaign.rig.ssd().shut_down().unwrap();
+    campaign.harness.ssd().shut_down().unwrap();
     campaign.power_cycle();
     campaign.config.preset.power_protected = false;
     let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).unwrap();
     campaign.connect_to(ssd);
-    assert_eq!(campaign.rig.ssd().power_fail().unwrap(), 0);
+    assert_eq!(campaign.harness.ssd().power_fail().unwrap(), 0);
     campaign.power_cycle();
     assert!(Ssd::reopen(campaign.config.clone(), &campaign.bench).unwrap().boot().is_lossy());
 }

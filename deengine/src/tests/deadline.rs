@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A deadline for every test: a test that hangs ends the process with the test's name.
 //!
-//! Each [`super::Rig`] holds a [`Deadline`], and so does each test that loops without one. A watchdog thread looks at
+//! Each [`super::Harness`] holds a [`Deadline`], and so does each test that loops without one. A watchdog thread looks at
 //! all of them. The limit is far above what a test takes on a slow machine, so it finds only tests that never end.
-#![expect(clippy::disallowed_methods, reason = "a hanging test is a matter of the wall clock, not of any result")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a hanging test is a matter of the wall clock, not of any result"
+)]
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -6,16 +6,21 @@ use gnstor_ftl::LayerStats;
 
 const MEDIA_ERROR: u16 = 0x281;
 
-fn rig_of(base: &str, blocks: u64, settings: &[&str]) -> Rig {
+fn rig_of(base: &str, blocks: u64, settings: &[&str]) -> Harness {
     let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
     let preset = Preset::by_name(base).unwrap().with_settings(&settings).unwrap();
-    let config =
-        SsdConfig { index: 0, preset, capacity_bytes: blocks * 4096, serial: "GN0001".into(), media: SsdMedia::Ram };
+    let config = SsdConfig {
+        index: 0,
+        preset,
+        capacity_bytes: blocks * 4096,
+        serial: "GN0001".into(),
+        media: SsdMedia::Ram,
+    };
     let bench = Bench::of(&config);
-    Rig::around(Ssd::format_with(config, &bench).unwrap(), bench.faults).with_clients().with_volume()
+    Harness::around(Ssd::format_with(config, &bench).unwrap(), bench.faults).with_clients().with_volume()
 }
 
-impl Rig {
+impl Harness {
     /// What was written is on flash, where faults are.
     fn flush(&mut self) {
         let cqe = self.run(WRITER, sqe(io::FLUSH));
@@ -41,43 +46,49 @@ impl Rig {
 
 #[test]
 fn a_page_that_cannot_be_corrected_is_a_media_error() {
-    let mut rig = rig_of("null", 1024, &["faults.read_errors=0.3", "faults.seed=7"]);
+    let mut harness = rig_of("null", 1024, &["faults.read_errors=0.3", "faults.seed=7"]);
     for vba in 0..64 {
-        rig.write(vba, &[u64::from(vba)]);
+        harness.write(vba, &[u64::from(vba)]);
     }
-    rig.flush();
-    let failed = (0..64).filter(|vba| rig.read_or_fail(*vba, u64::from(*vba)) == Some(Refusal::Unreadable)).count();
+    harness.flush();
+    let failed = (0..64)
+        .filter(|vba| harness.read_or_fail(*vba, u64::from(*vba)) == Some(Refusal::Unreadable))
+        .count();
     assert!((5..40).contains(&failed), "{failed} of 64 reads fail at a chance of 0.3");
-    assert_eq!(rig.media_errors(), failed as u64);
+    assert_eq!(harness.media_errors(), failed as u64);
     // A command of many blocks fails as a whole.
-    rig.faults.set_chances(gnstor_flash::Chances { read: 1.0, ..Default::default() });
-    let sqe = rig.io(io::READ, WRITER, 0, 16);
-    assert_eq!(rig.refused(WRITER, sqe), Some(Refusal::Unreadable));
-    rig.faults.clear();
-    (0..64).for_each(|vba| assert_eq!(rig.read_or_fail(vba, u64::from(vba)), None, "the next read may succeed"));
+    harness.faults.set_chances(gnstor_flash::Chances { read: 1.0, ..Default::default() });
+    let sqe = harness.io(io::READ, WRITER, 0, 16);
+    assert_eq!(harness.refused(WRITER, sqe), Some(Refusal::Unreadable));
+    harness.faults.clear();
+    (0..64).for_each(|vba| {
+        assert_eq!(harness.read_or_fail(vba, u64::from(vba)), None, "the next read may succeed")
+    });
 }
 
 #[test]
 fn a_page_that_rotted_is_a_media_error_for_good_and_never_bad_data() {
-    let mut rig = rig_of("null", 1024, &["faults.bit_rot=0.25"]);
+    let mut harness = rig_of("null", 1024, &["faults.bit_rot=0.25"]);
     for vba in 0..64 {
-        rig.write(vba, &[u64::from(vba)]);
+        harness.write(vba, &[u64::from(vba)]);
     }
-    rig.flush();
-    let rotted = |rig: &mut Rig| -> Vec<u32> {
-        (0..64).filter(|vba| rig.read_or_fail(*vba, u64::from(*vba)) == Some(Refusal::BadChecksum)).collect()
+    harness.flush();
+    let rotted = |harness: &mut Harness| -> Vec<u32> {
+        (0..64)
+            .filter(|vba| harness.read_or_fail(*vba, u64::from(*vba)) == Some(Refusal::BadChecksum))
+            .collect()
     };
-    let first = rotted(&mut rig);
+    let first = rotted(&mut harness);
     assert!((4..36).contains(&first.len()), "{} of 64 pages rot at a chance of 0.25", first.len());
-    assert_eq!(rig.media_errors(), first.len() as u64);
-    rig.faults.clear();
-    assert_eq!(rotted(&mut rig), first, "what rotted stays so");
-    rig.poke(READER, 0, &block(u64::from(first[0])));
-    let compare = rig.io(io::COMPARE, READER, first[0], 1);
-    assert_eq!(rig.refused(READER, compare), Some(Refusal::BadChecksum));
+    assert_eq!(harness.media_errors(), first.len() as u64);
+    harness.faults.clear();
+    assert_eq!(rotted(&mut harness), first, "what rotted stays so");
+    harness.poke(READER, 0, &block(u64::from(first[0])));
+    let compare = harness.io(io::COMPARE, READER, first[0], 1);
+    assert_eq!(harness.refused(READER, compare), Some(Refusal::BadChecksum));
     // Written anew it is whole.
-    rig.write(first[0], &[999]);
-    assert_eq!(rig.read_or_fail(first[0], 999), None);
+    harness.write(first[0], &[999]);
+    assert_eq!(harness.read_or_fail(first[0], 999), None);
 }
 
 #[test]
@@ -86,44 +97,49 @@ fn programs_and_erases_that_fail_lose_nothing() {
         ("faults.program_failures=0.002", (|stats| stats.program_failures) as fn(&LayerStats) -> u64),
         ("faults.erase_failures=0.001", |stats| stats.bad_blocks),
     ] {
-        let mut rig = rig_of("null", 1024, &[setting, "over_provisioning_permille=1000", "faults.seed=3"]);
+        let mut harness =
+            rig_of("null", 1024, &[setting, "over_provisioning_permille=1000", "faults.seed=3"]);
         let mut held = [0; 512];
         for round in 1..40u64 {
             for vba in 0..512u32 {
                 held[vba as usize] = round * 1000 + u64::from(vba);
-                assert_eq!(refusal(&rig.write(vba, &[held[vba as usize]])), None, "{setting}, round {round}");
+                assert_eq!(
+                    refusal(&harness.write(vba, &[held[vba as usize]])),
+                    None,
+                    "{setting}, round {round}"
+                );
             }
         }
-        rig.flush();
-        let stats = rig.layer_stats();
+        harness.flush();
+        let stats = harness.layer_stats();
         assert!(failures(&stats) > 0 && stats.bad_blocks > 0, "{setting}: {stats:?}");
-        (0..512).for_each(|vba| assert_eq!(rig.read_or_fail(vba, held[vba as usize]), None, "{setting}"));
+        (0..512).for_each(|vba| assert_eq!(harness.read_or_fail(vba, held[vba as usize]), None, "{setting}"));
     }
 }
 
 #[test]
 fn a_slow_die_answers_late() {
-    let mut rig = rig_of("gnstor-980pro", 4096, &["faults.slow_dies=[{die=3, percent=400}]"]);
+    let mut harness = rig_of("gnstor-980pro", 4096, &["faults.slow_dies=[{die=3, percent=400}]"]);
     for vba in 0..128 {
-        let sqe = rig.io(io::WRITE, WRITER, vba, 1);
-        rig.submit(WRITER, sqe);
-        rig.advance(Span::from_ms(5));
+        let sqe = harness.io(io::WRITE, WRITER, vba, 1);
+        harness.submit(WRITER, sqe);
+        harness.advance(Span::from_ms(5));
     }
-    let cid = rig.submit(WRITER, sqe(io::FLUSH));
-    rig.advance(Span::from_ms(50));
-    assert!(rig.take(WRITER, cid).is_some(), "all of it is on flash");
-    let sense_ns = rig.ssd().config().preset.sense_ns;
+    let cid = harness.submit(WRITER, sqe(io::FLUSH));
+    harness.advance(Span::from_ms(50));
+    assert!(harness.take(WRITER, cid).is_some(), "all of it is on flash");
+    let sense_ns = harness.ssd().config().preset.sense_ns;
     let (mut slow, mut healthy) = (0, 0);
     for vba in 0..128 {
         let die = {
-            let (page, ssd) = (rig.page(vba), rig.ssd());
+            let (page, ssd) = (harness.page(vba), harness.ssd());
             let geometry = ssd.ftl.flash().geometry();
             geometry.die_of(geometry.unit_of(page))
         };
-        rig.advance(Span::from_ms(5));
-        let (sqe, start) = (rig.io(io::READ, WRITER, vba, 1), rig.now);
-        let cid = rig.submit(WRITER, sqe);
-        let done = rig.completions.iter().find(|c| c.cqe.cid.get() == cid).expect("it has completed").at;
+        harness.advance(Span::from_ms(5));
+        let (sqe, start) = (harness.io(io::READ, WRITER, vba, 1), harness.now);
+        let cid = harness.submit(WRITER, sqe);
+        let done = harness.completions.iter().find(|c| c.cqe.cid.get() == cid).expect("it has completed").at;
         let took = done.since(start).as_ns();
         assert_eq!(took > 3 * sense_ns, die == 3, "block {vba} on die {die} took {took} ns");
         *(if die == 3 { &mut slow } else { &mut healthy }) += 1;
@@ -133,43 +149,49 @@ fn a_slow_die_answers_late() {
 
 #[test]
 fn blocks_that_are_bad_from_the_factory_hold_nothing() {
-    let mut rig =
-        rig_of("null", 1024, &["faults.factory_bad_blocks=0.05", "over_provisioning_permille=1000", "faults.seed=11"]);
+    let mut harness = rig_of(
+        "null",
+        1024,
+        &["faults.factory_bad_blocks=0.05", "over_provisioning_permille=1000", "faults.seed=11"],
+    );
     for vba in 0..512u32 {
-        assert_eq!(refusal(&rig.write(vba, &[u64::from(vba)])), None);
+        assert_eq!(refusal(&harness.write(vba, &[u64::from(vba)])), None);
     }
-    rig.flush();
-    let bad = rig.ssd().ftl.flash().factory_bad();
+    harness.flush();
+    let bad = harness.ssd().ftl.flash().factory_bad();
     assert!(!bad.is_empty());
     for vba in 0..512 {
-        let page = rig.page(vba);
+        let page = harness.page(vba);
         let on = |ssd: SsdGuard<'_>| {
             let geometry = ssd.ftl.flash().geometry();
             geometry.block_of(geometry.unit_of(page))
         };
-        assert!(!bad.contains(&on(rig.ssd())), "block {vba} is on a bad block");
-        assert_eq!(rig.read_or_fail(vba, u64::from(vba)), None);
+        assert!(!bad.contains(&on(harness.ssd())), "block {vba} is on a bad block");
+        assert_eq!(harness.read_or_fail(vba, u64::from(vba)), None);
     }
 }
 
 #[test]
 fn collection_is_as_the_preset_says() {
     let run = |settings: &[&str]| {
-        let mut rig = rig_of("null", 512, settings);
+        let mut harness = rig_of("null", 512, settings);
         for round in 0..6000u64 {
             // Most writes go to a tenth of the blocks.
             let draw = gnstor_proto::placement::mix64(round);
             let vba = if draw % 10 < 9 { (draw >> 8) % 50 } else { (draw >> 8) % 512 };
-            assert_eq!(refusal(&rig.write(u32::try_from(vba).unwrap(), &[round])), None);
+            assert_eq!(refusal(&harness.write(u32::try_from(vba).unwrap(), &[round])), None);
             // A quiet time now and then.
-            rig.advance(Span::from_ms(if round % 100 == 0 { 20 } else { 1 }));
+            harness.advance(Span::from_ms(if round % 100 == 0 { 20 } else { 1 }));
         }
-        rig.layer_stats()
+        harness.layer_stats()
     };
     let greedy = run(&["collection.policy=greedy"]);
     let quiet = run(&["collection.background=false"]);
     let cost_benefit = run(&["collection.policy=cost-benefit", "collection.background=false"]);
-    assert!(greedy.victims > 0 && quiet.victims > 0 && cost_benefit.victims > 0, "{greedy:?} {cost_benefit:?}");
+    assert!(
+        greedy.victims > 0 && quiet.victims > 0 && cost_benefit.victims > 0,
+        "{greedy:?} {cost_benefit:?}"
+    );
     assert_ne!(quiet.moved_pages, cost_benefit.moved_pages, "other victims are chosen");
     assert!(greedy.background_steps > 0 && quiet.background_steps == 0, "{greedy:?} {quiet:?}");
 }

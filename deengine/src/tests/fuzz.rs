@@ -60,7 +60,7 @@ const OPCODES: [u8; 23] = [
 ];
 
 /// Random bytes seldom get past the first check: most capsules get a known opcode, and many a good frame and address.
-fn shaped(rig: &mut Rig, key: QueueKey, bytes: [u8; 64], shape: u8) -> Sqe {
+fn shaped(harness: &mut Harness, key: QueueKey, bytes: [u8; 64], shape: u8) -> Sqe {
     let mut sqe = Sqe::read_from_bytes(&bytes).unwrap();
     if shape & 7 != 0 {
         sqe.opcode = OPCODES[usize::from(bytes[0]) % OPCODES.len()];
@@ -76,7 +76,7 @@ fn shaped(rig: &mut Rig, key: QueueKey, bytes: [u8; 64], shape: u8) -> Sqe {
     if shape & 16 != 0 && matches!(sqe.opcode, io::READ | io::WRITE | io::WRITE_ZEROES) {
         let raw = u32::from(bytes[8] % 32);
         let blocks = u32::from(bytes[9] % 4) + 1;
-        sqe = rig.io(sqe.opcode, key, raw, blocks);
+        sqe = harness.io(sqe.opcode, key, raw, blocks);
     }
     if shape & 32 != 0 && sqe.opcode == gnstor_proto::fabrics::OPCODE {
         let kind = [fctype::CONNECT, fctype::DISCONNECT, fctype::PROPERTY_GET, fctype::PROPERTY_SET]
@@ -86,21 +86,21 @@ fn shaped(rig: &mut Rig, key: QueueKey, bytes: [u8; 64], shape: u8) -> Sqe {
     sqe
 }
 
-fn end(rig: &mut Rig, which: u16, how: u8) {
-    if rig.held.is_empty() {
+fn end(harness: &mut Harness, which: u16, how: u8) {
+    if harness.held.is_empty() {
         return;
     }
-    let effect = rig.held.remove(usize::from(which) % rig.held.len());
+    let effect = harness.held.remove(usize::from(which) % harness.held.len());
     let (transfer, queue) = match effect {
         Effect::Pull { transfer, queue, .. } | Effect::Push { transfer, queue, .. } => (transfer, queue),
         Effect::Complete { .. } | Effect::Close { .. } => unreachable!("only transfers are held"),
     };
     match how % 8 {
-        0 => rig.answer(queue, transfer, Outcome::BadChecksum),
-        1 => rig.answer(queue, transfer, Outcome::RemoteAccess),
-        2 => rig.answer(queue, transfer, Outcome::ConnectionLost),
-        3 => rig.answer(queue, transfer, Outcome::Done { sum: u32::from(which) }),
-        _ => rig.carry_out(effect),
+        0 => harness.answer(queue, transfer, Outcome::BadChecksum),
+        1 => harness.answer(queue, transfer, Outcome::RemoteAccess),
+        2 => harness.answer(queue, transfer, Outcome::ConnectionLost),
+        3 => harness.answer(queue, transfer, Outcome::Done { sum: u32::from(which) }),
+        _ => harness.carry_out(effect),
     }
 }
 
@@ -109,52 +109,52 @@ proptest! {
 
     #[test]
     fn every_capsule_is_answered_or_dies_with_its_queue(steps in steps()) {
-        let mut rig = Rig::new();
-        rig.write(0, &[1, 2, 3, 4]);
-        rig.open(QueueKey(300), 0, 16);
-        rig.hold = true;
+        let mut harness = Harness::new();
+        harness.write(0, &[1, 2, 3, 4]);
+        harness.open(QueueKey(300), 0, 16);
+        harness.hold = true;
         for step in steps {
             match step {
                 Step::Capsule { queue, bytes, shape } => {
                     let key = QUEUES[usize::from(queue) % QUEUES.len()];
-                    let sqe = shaped(&mut rig, key, bytes, shape);
-                    if rig.memory.contains_key(&key) && shape & 64 != 0 {
-                        rig.poke(key, 0, entry(VOLUME).encode().as_bytes());
+                    let sqe = shaped(&mut harness, key, bytes, shape);
+                    if harness.memory.contains_key(&key) && shape & 64 != 0 {
+                        harness.poke(key, 0, entry(VOLUME).encode().as_bytes());
                     }
-                    rig.submit(key, sqe);
+                    harness.submit(key, sqe);
                 }
-                Step::End { which, how } => end(&mut rig, which, how),
+                Step::End { which, how } => end(&mut harness, which, how),
                 Step::Stray { transfer } => {
-                    let known = rig.held.iter().any(|effect| match effect {
+                    let known = harness.held.iter().any(|effect| match effect {
                         Effect::Pull { transfer: held, .. } | Effect::Push { transfer: held, .. } => held.0 == transfer,
                         Effect::Complete { .. } | Effect::Close { .. } => false,
                     });
                     if !known {
-                        rig.answer(DAEMON, TransferId(transfer), Outcome::Done { sum: 0 });
+                        harness.answer(DAEMON, TransferId(transfer), Outcome::Done { sum: 0 });
                     }
                 }
                 Step::Reopen { queue } => {
                     let key = QUEUES[usize::from(queue) % QUEUES.len()];
-                    rig.memory.remove(&key);
-                    rig.close_queue(rig.now, key);
-                    rig.pump();
-                    rig.open(key, u16::from(queue % 2), 16);
+                    harness.memory.remove(&key);
+                    harness.close_queue(harness.now, key);
+                    harness.pump();
+                    harness.open(key, u16::from(queue % 2), 16);
                 }
-                Step::Wait { ms } => rig.advance(Span::from_ms(ms.into())),
+                Step::Wait { ms } => harness.advance(Span::from_ms(ms.into())),
             }
         }
-        rig.release(|left| left - 1);
+        harness.release(|left| left - 1);
         for key in QUEUES {
-            rig.memory.remove(&key);
-            rig.close_queue(rig.now, key);
+            harness.memory.remove(&key);
+            harness.close_queue(harness.now, key);
         }
         for raw in [80u32, 90] {
-            rig.close_queue(rig.now, QueueKey(raw));
+            harness.close_queue(harness.now, QueueKey(raw));
         }
-        rig.pump();
-        prop_assert_eq!(rig.in_flight(), 0);
-        let stats = rig.stats();
+        harness.pump();
+        prop_assert_eq!(harness.in_flight(), 0);
+        let stats = harness.stats();
         prop_assert_eq!(stats.permits_issued, stats.permits_spent + stats.permits_forfeited);
-        prop_assert!(rig.frames_are_whole());
+        prop_assert!(harness.frames_are_whole());
     }
 }

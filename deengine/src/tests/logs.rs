@@ -12,23 +12,23 @@ fn u64_at(page: &[u8], at: usize) -> u64 {
 
 #[test]
 fn smart_counts_what_was_done() {
-    let mut rig = Rig::timed();
-    let zero = rig.log(CLIENT, 2, 0, 128, false).unwrap();
+    let mut harness = Harness::timed();
+    let zero = harness.log(CLIENT, 2, 0, 128, false).unwrap();
     assert_eq!((zero[0], u64_at(&zero, 32), u64_at(&zero, 64), u64_at(&zero, 112)), (0, 0, 0, 1));
-    rig.hold = false;
+    harness.hold = false;
     for vba in 0..130 {
-        let sqe = rig.io(io::WRITE, WRITER, vba, 1);
-        rig.submit(WRITER, sqe);
-        rig.advance(Span::from_ms(1));
+        let sqe = harness.io(io::WRITE, WRITER, vba, 1);
+        harness.submit(WRITER, sqe);
+        harness.advance(Span::from_ms(1));
     }
     for _ in 0..7 {
-        let sqe = rig.io(io::READ, READER, 0, 16);
-        rig.submit(READER, sqe);
-        rig.advance(Span::from_ms(1));
+        let sqe = harness.io(io::READ, READER, 0, 16);
+        harness.submit(READER, sqe);
+        harness.advance(Span::from_ms(1));
     }
-    let refused = rig.io(io::READ, STRANGER, 0, 1);
-    rig.submit(STRANGER, refused);
-    rig.advance(Span::from_ms(7_200_000));
+    let refused = harness.io(io::READ, STRANGER, 0, 1);
+    harness.submit(STRANGER, refused);
+    harness.advance(Span::from_ms(7_200_000));
     let health = FlashHealth {
         percentage_used: 3,
         available_spare: 99,
@@ -38,54 +38,61 @@ fn smart_counts_what_was_done() {
         media_errors: 4,
         ..FlashHealth::default()
     };
-    rig.ssd().set_flash_health(rig.now, health);
-    let page = rig.log(CLIENT, 2, 0, 128, false).unwrap();
+    harness.ssd().set_flash_health(harness.now, health);
+    let page = harness.log(CLIENT, 2, 0, 128, false).unwrap();
     assert_eq!(page[1..6], [0x39, 0x01, 99, 10, 3], "313 K, spare, threshold, used");
     // 7 x 16 blocks and 130 blocks of eight sectors, in thousands.
     assert_eq!((u64_at(&page, 32), u64_at(&page, 48)), (1, 2));
     assert_eq!((u64_at(&page, 64), u64_at(&page, 80)), (7, 130));
-    assert_eq!((u64_at(&page, 112), u64_at(&page, 128), u64_at(&page, 144), u64_at(&page, 160)), (10, 102, 2, 4));
+    assert_eq!(
+        (u64_at(&page, 112), u64_at(&page, 128), u64_at(&page, 144), u64_at(&page, 160)),
+        (10, 102, 2, 4)
+    );
     assert_eq!(u64_at(&page, 176), 0, "this host has had no errors");
     let busy = u64::from(130u32) * 1374 + 8 * 1260;
-    assert_eq!(rig.ssd().activity().busy.as_ns(), busy, "the firmware's time, the refused command's too");
+    assert_eq!(harness.ssd().activity().busy.as_ns(), busy, "the firmware's time, the refused command's too");
 }
 
 #[test]
 fn a_damaged_page_counts_as_a_media_error() {
-    let mut rig = Rig::new();
-    rig.write(0, &[1]);
-    rig.damage(0);
-    let sqe = rig.io(io::READ, READER, 0, 1);
-    assert_eq!(rig.refused(READER, sqe), Some(Refusal::BadChecksum));
-    let smart = rig.log(CLIENT, 2, 0, 128, false).unwrap();
+    let mut harness = Harness::new();
+    harness.write(0, &[1]);
+    harness.damage(0);
+    let sqe = harness.io(io::READ, READER, 0, 1);
+    assert_eq!(harness.refused(READER, sqe), Some(Refusal::BadChecksum));
+    let smart = harness.log(CLIENT, 2, 0, 128, false).unwrap();
     assert_eq!((u64_at(&smart, 160), u64_at(&smart, 176)), (1, 1));
 }
 
 #[test]
 fn a_host_sees_its_own_errors_and_the_daemon_everybodys() {
-    let mut rig = Rig::new();
-    let sqe = rig.io(io::READ, STRANGER, 3, 1);
-    let cid = rig.submit(STRANGER, sqe);
-    assert_eq!(refusal(&rig.take(STRANGER, cid).unwrap()), Some(Refusal::NotAReader));
-    let own = rig.log(QueueKey(90), 1, 0, 1024, false).unwrap();
+    let mut harness = Harness::new();
+    let sqe = harness.io(io::READ, STRANGER, 3, 1);
+    let cid = harness.submit(STRANGER, sqe);
+    assert_eq!(refusal(&harness.take(STRANGER, cid).unwrap()), Some(Refusal::NotAReader));
+    let own = harness.log(QueueKey(90), 1, 0, 1024, false).unwrap();
     assert_eq!(u64_at(&own, 0), 1);
     assert_eq!(own[8..12], [1, 0, cid.to_le_bytes()[0], cid.to_le_bytes()[1]]);
     assert_eq!(own[12..16], [0x0C, 0x85, 0xFF, 0xFF], "4286h, no parameter");
     assert_eq!(u64_at(&own, 16), u64::from(VOLUME) << 48);
     assert_eq!(own[32..36], [Refusal::NotAReader as u8, 0, 5, 0]);
-    assert_eq!(rig.log(CLIENT, 1, 0, 1024, false).unwrap(), [0; 4096]);
-    assert_eq!(rig.log(DAEMON, 1, 0, 1024, false).unwrap(), own);
+    assert_eq!(harness.log(CLIENT, 1, 0, 1024, false).unwrap(), [0; 4096]);
+    assert_eq!(harness.log(DAEMON, 1, 0, 1024, false).unwrap(), own);
 }
 
 #[test]
 fn offset_and_length_are_those_of_the_page() {
-    let mut rig = Rig::new();
-    let whole = rig.log(CLIENT, 2, 0, 128, false).unwrap();
-    assert_eq!(rig.log(CLIENT, 2, 4, 1, false).unwrap(), whole[4..8]);
-    assert_eq!(rig.log(CLIENT, 2, 508, 2, false).unwrap(), [&whole[508..], &[0; 4]].concat(), "zeros behind the end");
-    assert_eq!(rig.log(CLIENT, 2, 512, 1, false).unwrap(), [0; 4]);
-    assert_eq!(rig.log(CLIENT, 2, 516, 1, false), Err(Refusal::InvalidField));
-    assert_eq!(rig.log(CLIENT, 2, 2, 1, false), Err(Refusal::InvalidField));
+    let mut harness = Harness::new();
+    let whole = harness.log(CLIENT, 2, 0, 128, false).unwrap();
+    assert_eq!(harness.log(CLIENT, 2, 4, 1, false).unwrap(), whole[4..8]);
+    assert_eq!(
+        harness.log(CLIENT, 2, 508, 2, false).unwrap(),
+        [&whole[508..], &[0; 4]].concat(),
+        "zeros behind the end"
+    );
+    assert_eq!(harness.log(CLIENT, 2, 512, 1, false).unwrap(), [0; 4]);
+    assert_eq!(harness.log(CLIENT, 2, 516, 1, false), Err(Refusal::InvalidField));
+    assert_eq!(harness.log(CLIENT, 2, 2, 1, false), Err(Refusal::InvalidField));
     let cases = [
         (Sqe { cdw13: 1.into(), ..log_sqe(2, 0, 128, false) }, Refusal::InvalidField),
         (Sqe { cdw14: (1 << 23).into(), ..log_sqe(2, 0, 128, false) }, Refusal::InvalidField),
@@ -96,20 +103,20 @@ fn offset_and_length_are_those_of_the_page() {
         (log_sqe(0xC3, 0, 1, false), Refusal::InvalidLogPage),
     ];
     for (sqe, want) in cases {
-        let cqe = rig.run(CLIENT, sqe);
+        let cqe = harness.run(CLIENT, sqe);
         assert_eq!(refusal(&cqe), Some(want), "{sqe:?}");
     }
-    let cqe = rig.run(CLIENT, log_sqe(0x55, 0, 1, false));
+    let cqe = harness.run(CLIENT, log_sqe(0x55, 0, 1, false));
     assert_eq!(cqe.status_word() & 0x7FF, 0x109);
 }
 
 #[test]
 fn the_pages_that_are_listed_are_those_that_can_be_read() {
-    let mut rig = Rig::new();
-    let list = rig.log(DAEMON, 0, 0, 256, false).unwrap();
+    let mut harness = Harness::new();
+    let list = harness.log(DAEMON, 0, 0, 256, false).unwrap();
     for page in 0..=255u8 {
         let listed = list[usize::from(page) * 4] == 1;
-        let got = rig.log(DAEMON, page, 0, 4, false);
+        let got = harness.log(DAEMON, page, 0, 4, false);
         assert_eq!(got.is_ok(), listed, "{page:02x}h");
         assert_eq!(got == Err(Refusal::InvalidLogPage), !listed);
     }
@@ -117,16 +124,16 @@ fn the_pages_that_are_listed_are_those_that_can_be_read() {
 
 #[test]
 fn the_effects_page_names_exactly_the_opcodes_that_are_known() {
-    let mut rig = Rig::new();
-    let page = rig.log(CLIENT, 5, 0, 1024, false).unwrap();
+    let mut harness = Harness::new();
+    let page = harness.log(CLIENT, 5, 0, 1024, false).unwrap();
     assert_eq!(page, effects::page());
     let known = |page: &[u8], at: usize| page[at] & 1 == 1;
     for opcode in 0..=255u8 {
         // An event request is held, and a fabrics command is another matter: both are known to be known.
         if opcode != admin::ASYNC_EVENT_REQUEST && opcode != gnstor_proto::fabrics::OPCODE {
-            let invalid = rig.refused(DAEMON, sqe(opcode)) == Some(Refusal::InvalidOpcode);
+            let invalid = harness.refused(DAEMON, sqe(opcode)) == Some(Refusal::InvalidOpcode);
             assert_eq!(invalid, !known(&page, usize::from(opcode) * 4), "admin {opcode:02x}h");
-            let invalid = rig.refused(WRITER, sqe(opcode)) == Some(Refusal::InvalidOpcode);
+            let invalid = harness.refused(WRITER, sqe(opcode)) == Some(Refusal::InvalidOpcode);
             assert_eq!(invalid, !known(&page, 1024 + usize::from(opcode) * 4), "I/O {opcode:02x}h");
         }
     }
@@ -135,12 +142,12 @@ fn the_effects_page_names_exactly_the_opcodes_that_are_known() {
 
 #[test]
 fn the_firmware_slot_is_the_version_of_identify() {
-    let mut rig = Rig::new();
-    let slots = rig.log(CLIENT, 3, 0, 128, false).unwrap();
+    let mut harness = Harness::new();
+    let slots = harness.log(CLIENT, 3, 0, 128, false).unwrap();
     assert_eq!(slots[0], 1);
     let identify = Sqe { dptr: KeyedSgl::keyed(0, 4096, KEY), cdw10: 1.into(), ..sqe(admin::IDENTIFY) };
-    assert_eq!(rig.refused(CLIENT, identify), None);
-    let data = rig.peek(CLIENT, 0);
+    assert_eq!(harness.refused(CLIENT, identify), None);
+    let data = harness.peek(CLIENT, 0);
     assert_eq!(data[64..72], slots[8..16]);
     // OAES, ACL, AERL, FRMW, LPA, ELPE, ONCS, VWC.
     assert_eq!((&data[92..96], &data[258..263]), (&[0, 3, 0, 0][..], &[3, 3, 3, 6, 63][..]));
@@ -148,8 +155,8 @@ fn the_firmware_slot_is_the_version_of_identify() {
 }
 
 /// The rows of C0h or C1h: id, generation and the six counters.
-fn rows(rig: &mut Rig, page: u8) -> Vec<(u16, u32, [u64; 6])> {
-    let data = rig.log(DAEMON, page, 0, 1024, false).unwrap();
+fn rows(harness: &mut Harness, page: u8) -> Vec<(u16, u32, [u64; 6])> {
+    let data = harness.log(DAEMON, page, 0, 1024, false).unwrap();
     let count = usize::try_from(u32::from_le_bytes(data[8..12].try_into().unwrap())).unwrap();
     data[64..64 + count * 64]
         .chunks(64)
@@ -163,41 +170,44 @@ fn rows(rig: &mut Rig, page: u8) -> Vec<(u16, u32, [u64; 6])> {
 
 #[test]
 fn volumes_and_clients_have_counters_of_their_own() {
-    let mut rig = Rig::new();
-    rig.volume_command(opcode::VOLUME_ADD, &entry(3));
-    rig.write(0, &[1, 2, 3]);
-    let zeroes = rig.io(io::WRITE_ZEROES, WRITER, 0, 2);
-    assert_eq!(rig.refused(WRITER, zeroes), None);
+    let mut harness = Harness::new();
+    harness.volume_command(opcode::VOLUME_ADD, &entry(3));
+    harness.write(0, &[1, 2, 3]);
+    let zeroes = harness.io(io::WRITE_ZEROES, WRITER, 0, 2);
+    assert_eq!(harness.refused(WRITER, zeroes), None);
     for key in [READER, READER, WRITER, STRANGER] {
-        let sqe = rig.io(io::READ, key, 0, 4);
-        rig.run(key, sqe);
+        let sqe = harness.io(io::READ, key, 0, 4);
+        harness.run(key, sqe);
     }
-    let mut elsewhere = rig.io(io::READ, READER, 0, 1);
+    let mut elsewhere = harness.io(io::READ, READER, 0, 1);
     elsewhere.cdw11 = (99 << 16 | 8).into();
-    assert_eq!(rig.refused(READER, elsewhere), Some(Refusal::UnknownVolume));
-    assert_eq!(rows(&mut rig, 0xC0), [(3, 1, [0; 6]), (VOLUME, 1, [3, 2, 12, 3, 1, 0])]);
+    assert_eq!(harness.refused(READER, elsewhere), Some(Refusal::UnknownVolume));
+    assert_eq!(rows(&mut harness, 0xC0), [(3, 1, [0; 6]), (VOLUME, 1, [3, 2, 12, 3, 1, 0])]);
     assert_eq!(
-        rows(&mut rig, 0xC1),
+        rows(&mut harness, 0xC1),
         [(7, 0, [1, 2, 4, 3, 0, 0]), (8, 0, [2, 0, 8, 0, 1, 0]), (9, 0, [0, 0, 0, 0, 1, 0])]
     );
     for page in [0xC0, 0xC1, 0xC2] {
-        assert_eq!(rig.log(CLIENT, page, 0, 16, false), Err(Refusal::NotTheDaemon));
+        assert_eq!(harness.log(CLIENT, page, 0, 16, false), Err(Refusal::NotTheDaemon));
     }
 }
 
 #[test]
 fn the_flash_page_tells_wear_and_what_collection_costs() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for round in 0..40u64 {
-        (0..64).for_each(|at| _ = rig.write(at * 8, &[round; 8]));
-        rig.advance(Span::from_ms(1));
+        (0..64).for_each(|at| _ = harness.write(at * 8, &[round; 8]));
+        harness.advance(Span::from_ms(1));
     }
-    let health = rig.ssd().ftl.health();
-    let stats = rig.layer_stats();
-    let page = rig.log(DAEMON, 0xC2, 0, 32, false).unwrap();
+    let health = harness.ssd().ftl.health();
+    let stats = harness.layer_stats();
+    let page = harness.log(DAEMON, 0xC2, 0, 32, false).unwrap();
     assert_eq!(page[..6], *b"GNLF\x01\0");
     let spread = (u64_at(&page, 8), u64_at(&page, 16), u64_at(&page, 24));
     assert_eq!(spread, (health.wear.least.into(), health.wear.most.into(), health.wear.mean_milli));
     assert!(health.wear.most > 0 && stats.host_pages == 40 * 512);
-    assert_eq!((u64_at(&page, 32), u64_at(&page, 40), u64_at(&page, 64)), (40 * 512, stats.flash_pages, stats.erases));
+    assert_eq!(
+        (u64_at(&page, 32), u64_at(&page, 40), u64_at(&page, 64)),
+        (40 * 512, stats.flash_pages, stats.erases)
+    );
 }

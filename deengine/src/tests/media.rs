@@ -53,7 +53,8 @@ fn sectors_of(store: &RamStore) -> Vec<(u64, Vec<u8>)> {
             continue;
         }
         let sectors = (at..).step_by(512).zip(chunk[..bytes].chunks(512));
-        found.extend(sectors.filter(|(_, s)| s.iter().any(|byte| *byte != 0)).map(|(at, s)| (at, s.to_vec())));
+        found
+            .extend(sectors.filter(|(_, s)| s.iter().any(|byte| *byte != 0)).map(|(at, s)| (at, s.to_vec())));
     }
     found
 }
@@ -69,10 +70,10 @@ fn remains(seed: u64, image: Option<&Arc<Image>>) -> Remains {
     let ssd = Ssd::format_with(config.clone(), &bench).unwrap();
     let flash = Arc::clone(ssd.ftl.flash());
     bench.flash = Some(Arc::clone(&flash));
-    let mut rig = Rig::around(ssd, Arc::clone(&bench.faults)).with_clients().with_volume();
+    let mut harness = Harness::around(ssd, Arc::clone(&bench.faults)).with_clients().with_volume();
     let mut second = entry(6);
     second.request_ids.push([7; 16]);
-    rig.volume_command(opcode::VOLUME_ADD, &second);
+    harness.volume_command(opcode::VOLUME_ADD, &second);
     let mut ever = vec![Vec::new(); BLOCKS as usize];
     let (mut tag, mut before) = (0, BTreeMap::new());
     let writes = 50 + dice.below(400);
@@ -80,29 +81,29 @@ fn remains(seed: u64, image: Option<&Arc<Image>>) -> Remains {
         let vba = dice.small(BLOCKS);
         tag += 1;
         ever[vba as usize].push(tag);
-        assert_eq!(refusal(&rig.write(vba, &[tag])), None);
+        assert_eq!(refusal(&harness.write(vba, &[tag])), None);
         if step == writes / 2 {
-            rig.run(WRITER, sqe(io::FLUSH));
-            rig.advance(Span::from_ms(1));
+            harness.run(WRITER, sqe(io::FLUSH));
+            harness.advance(Span::from_ms(1));
             if image.is_none() {
                 before = sectors_of(&store).into_iter().collect();
             }
         }
         if dice.one_in(20) {
-            let sqe = rig.io(io::WRITE_ZEROES, WRITER, vba, 1);
-            rig.run(WRITER, sqe);
+            let sqe = harness.io(io::WRITE_ZEROES, WRITER, vba, 1);
+            harness.run(WRITER, sqe);
         }
     }
-    let mut delete = Rig::delete_sqe(1, 9);
+    let mut delete = Harness::delete_sqe(1, 9);
     delete.cdw12 = 6.into();
-    rig.run(DAEMON, delete);
-    rig.advance(Span::from_ms(1));
+    harness.run(DAEMON, delete);
+    harness.advance(Span::from_ms(1));
     match dice.below(4) {
         0 => {}
-        1 => rig.ssd().shut_down().unwrap(),
-        _ => _ = rig.ssd().power_fail().unwrap(),
+        1 => harness.ssd().shut_down().unwrap(),
+        _ => _ = harness.ssd().power_fail().unwrap(),
     }
-    drop(rig);
+    drop(harness);
     bench.power.cut();
     bench.power.restore();
     flash.after_power_cut(dice.roll());
@@ -177,7 +178,9 @@ impl Remains {
             Origin::NoDump(_) => "no dump",
             Origin::Rebuilt(_) => "rebuilt",
         };
-        let knows = ssd.filling_since.is_some() || !ssd.ledger.lost().is_empty() || ssd.ledger.contents().map.is_none();
+        let knows = ssd.filling_since.is_some()
+            || !ssd.ledger.lost().is_empty()
+            || ssd.ledger.contents().map.is_none();
         assert!(!ssd.boot().is_lossy() || knows, "it may have lost writes, and will serve");
         let regions = ssd.regions();
         for (vba, ever) in (0u32..).zip(&self.ever) {
@@ -185,7 +188,8 @@ impl Remains {
                 Extent::Unmapped => {}
                 Extent::Page(page, sum) => {
                     let Fetch::Here(local) = ssd.ftl.fetch(page) else { panic!("RAM media") };
-                    let region = regions.iter().find(|region| region.id() == local.region).expect("one of the SSD's");
+                    let region =
+                        regions.iter().find(|region| region.id() == local.region).expect("one of the SSD's");
                     let mut data = [0; BLOCK];
                     region.read(local.offset, &mut data);
                     ssd.ftl.unpin(page);
@@ -202,9 +206,13 @@ impl Remains {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long to go on is a matter of the wall clock, not of any result")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long to go on is a matter of the wall clock, not of any result"
+)]
 pub(super) fn seeds(least: u64, mut run: impl FnMut(u64)) -> u64 {
-    let (first, seconds) = (number("GNSTOR_FUZZ_SEED").unwrap_or(0), number("GNSTOR_FUZZ_SECONDS").unwrap_or(0));
+    let (first, seconds) =
+        (number("GNSTOR_FUZZ_SEED").unwrap_or(0), number("GNSTOR_FUZZ_SECONDS").unwrap_or(0));
     let start = std::time::Instant::now();
     let mut count = 0;
     while count < least || start.elapsed().as_secs() < seconds {
@@ -218,8 +226,11 @@ pub(super) fn seeds(least: u64, mut run: impl FnMut(u64)) -> u64 {
 #[test]
 fn campaigns_begin_with_the_seed_of_the_environment() {
     let this = std::env::current_exe().expect("the path of the test binary");
-    for test in ["campaign::every_permit_is_spent", "crash::damage::a_damaged_structure_is", "media::a_damaged_system"]
-    {
+    for test in [
+        "campaign::every_permit_is_spent",
+        "crash::damage::a_damaged_structure_is",
+        "media::a_damaged_system",
+    ] {
         let mut child = std::process::Command::new(&this)
             .args([&format!("tests::{test}"), "--nocapture", "--test-threads=1"])
             .env("GNSTOR_FUZZ_SEED", "123456")

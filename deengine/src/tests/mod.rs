@@ -15,6 +15,7 @@ mod faults;
 mod features;
 mod fencing;
 mod fuzz;
+mod harness;
 mod lease;
 mod logs;
 mod media;
@@ -28,7 +29,6 @@ mod rate;
 mod reach;
 mod read_write;
 mod refusals;
-mod rig;
 mod shrink;
 mod threads;
 mod tombstones;
@@ -44,7 +44,8 @@ use gnstor_flash::{Faults, Fetch, PageState, Ppa};
 use gnstor_ftl::{Extent, LayerStats};
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::fabrics::{
-    CNTLID_ANY, CmRequest, ConnectData, ConnectFields, Identity, PropertyFields, command, fctype, property, ssd_subnqn,
+    CNTLID_ANY, CmRequest, ConnectData, ConnectFields, Identity, PropertyFields, command, fctype, property,
+    ssd_subnqn,
 };
 use gnstor_proto::nvme::{Cqe, FLAGS_SGL, KeyedSgl, ReadWrite, Sqe, admin, io};
 use gnstor_proto::placement::FleetMap;
@@ -87,7 +88,7 @@ struct Answering {
 /// Cores of every SSD tested: each queue is on one of them, by its key.
 const CORES: usize = 3;
 
-struct Rig {
+struct Harness {
     cores: Vec<Core>,
     now: Time,
     memory: BTreeMap<QueueKey, Vec<u8>>,
@@ -178,9 +179,9 @@ fn refusal(cqe: &Cqe) -> Option<Refusal> {
 
 #[test]
 fn an_ssd_may_be_switched_off_with_commands_in_flight() {
-    let mut rig = Rig::new();
-    rig.hold = true;
-    let sqe = rig.io(io::WRITE, WRITER, 0, 4);
-    rig.submit(WRITER, sqe);
-    assert_eq!(rig.in_flight(), 1);
+    let mut harness = Harness::new();
+    harness.hold = true;
+    let sqe = harness.io(io::WRITE, WRITER, 0, 4);
+    harness.submit(WRITER, sqe);
+    assert_eq!(harness.in_flight(), 1);
 }

@@ -25,7 +25,7 @@ const BUDGET: usize = 4_000_000;
 fn look(campaign: &mut Campaign) {
     campaign.drain();
     campaign.check_blocks(Promise::Acknowledged);
-    assert!(campaign.rig.frames_are_whole(), "no frame is lost");
+    assert!(campaign.harness.frames_are_whole(), "no frame is lost");
 }
 
 /// Plays steps on the SSD of a seed; `done` counts those begun.
@@ -62,9 +62,11 @@ fn play_or_shrink(seed: u64, steps: &[u64]) -> Campaign {
 
 #[test]
 fn whatever_is_answered_is_what_the_model_holds() {
-    let (first, steps) = (number("GNSTOR_MODEL_SEED").unwrap_or(1), number("GNSTOR_MODEL_STEPS").unwrap_or(STEPS));
+    let (first, steps) =
+        (number("GNSTOR_MODEL_SEED").unwrap_or(1), number("GNSTOR_MODEL_STEPS").unwrap_or(STEPS));
     if let Ok(list) = std::env::var("GNSTOR_MODEL_LIST") {
-        let steps: Vec<u64> = list.split(',').map(|step| u64::from_str_radix(step, 16).expect("hex")).collect();
+        let steps: Vec<u64> =
+            list.split(',').map(|step| u64::from_str_radix(step, 16).expect("hex")).collect();
         return drop(play(first, &steps, &mut 0));
     }
     let (mut moved, mut erases, mut writes) = (0, 0, 0);
@@ -72,9 +74,9 @@ fn whatever_is_answered_is_what_the_model_holds() {
         println!("GNSTOR_MODEL_SEED={seed}");
         let steps: Vec<u64> = (0..RUN).map(|step| mix64(seed << 32 ^ step)).collect();
         let campaign = play_or_shrink(seed, &steps);
-        let stats = campaign.rig.layer_stats();
+        let stats = campaign.harness.layer_stats();
         (moved, erases) = (moved + stats.moved_pages, erases + stats.erases);
-        writes += campaign.rig.stats().blocks_written;
+        writes += campaign.harness.stats().blocks_written;
     }
     println!("{steps} steps: {writes} blocks written, {moved} pages moved, {erases} erases");
     assert!(moved > 0 && erases > 0, "the SSD was never full");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Time passes on a rig: its cores step, and what they want done is carried out, held, or lost with its queue.
+//! Time passes on a harness: its cores step, and what they want done is carried out, held, or lost with its queue.
 
 use super::*;
 
-impl Rig {
+impl Harness {
     pub(super) fn step(&mut self, now: Time) {
         self.cores.iter_mut().for_each(|core| core.step(now));
     }
@@ -40,8 +40,13 @@ impl Rig {
 
     pub(super) fn pump(&mut self) {
         while let Some(effect) = self.pop_effect() {
-            if let Effect::Push { transfer, queue, local, role: role @ (PushRole::Part | PushRole::Last(_)), .. } =
-                effect
+            if let Effect::Push {
+                transfer,
+                queue,
+                local,
+                role: role @ (PushRole::Part | PushRole::Last(_)),
+                ..
+            } = effect
             {
                 let answer = self.answers.entry((queue, transfer.0)).or_default();
                 answer.left += 1;
@@ -67,7 +72,9 @@ impl Rig {
     }
 
     pub(super) fn carry_out(&mut self, effect: Effect) {
-        let (Effect::Pull { queue, .. } | Effect::Push { queue, .. }) = effect else { panic!("not a transfer") };
+        let (Effect::Pull { queue, .. } | Effect::Push { queue, .. }) = effect else {
+            panic!("not a transfer")
+        };
         let (transfer, outcome) = self.moved(effect);
         self.answer(queue, transfer, outcome);
     }
@@ -116,7 +123,8 @@ impl Rig {
         let Some(bytes) = memory.get_mut(range).filter(|_| remote.key == KEY) else {
             return (transfer, Outcome::RemoteAccess);
         };
-        let region = self.regions.iter().find(|region| region.id() == local.region).expect("one of the SSD's");
+        let region =
+            self.regions.iter().find(|region| region.id() == local.region).expect("one of the SSD's");
         let sum_of = |bytes: &[u8]| if bytes.len() == BLOCK { block_sum(bytes) } else { 0 };
         match effect {
             Effect::Pull { .. } => {

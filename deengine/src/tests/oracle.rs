@@ -174,7 +174,11 @@ impl Oracle {
     /// After a restart a block holds this: whether it may. From here on it is the only state.
     pub(super) fn settle(&mut self, key: Key, promise: Promise, found: Content) -> Result<(), String> {
         let Some(block) = self.blocks.get_mut(&key) else {
-            return if found.is_none() { Ok(()) } else { Err(format!("{key:?}: {found:?} on a block never written")) };
+            return if found.is_none() {
+                Ok(())
+            } else {
+                Err(format!("{key:?}: {found:?} on a block never written"))
+            };
         };
         let floor = if promise == Promise::Acknowledged { block.acked } else { block.hard };
         let fits = |state: &&State| state.stamp >= floor && state.content == found;
@@ -190,7 +194,8 @@ impl Oracle {
                     None if hard_data => return Err(format!("{key:?}: a rebuild lost it: {block:?}")),
                     None => NEVER.stamp,
                     Some(tag) => {
-                        let known = block.ever.iter().find(|(_, known)| *known == tag).map(|(stamp, _)| *stamp);
+                        let known =
+                            block.ever.iter().find(|(_, known)| *known == tag).map(|(stamp, _)| *stamp);
                         known
                             .filter(|stamp| !hard_data || *stamp >= floor)
                             .ok_or_else(|| format!("{key:?}: a rebuild brought {tag}: {block:?}"))?
@@ -204,7 +209,9 @@ impl Oracle {
                     known.ok_or_else(|| format!("{key:?}: {tag} was never written there: {block:?}"))?
                 }
             },
-            (None, _) => return Err(format!("{key:?}: found {found:?}, promised {floor:?} or newer: {block:?}")),
+            (None, _) => {
+                return Err(format!("{key:?}: found {found:?}, promised {floor:?} or newer: {block:?}"));
+            }
         };
         (block.acked, block.hard) = (stamp, stamp);
         block.states = vec![State { stamp, content: found, command: 0 }];

@@ -5,10 +5,10 @@ use super::*;
 
 const LIMITED: u16 = 6;
 
-fn limited(mut rig: Rig, limits: Limits) -> Rig {
+fn limited(mut harness: Harness, limits: Limits) -> Harness {
     let raw = VolumeEntry { limits, ..entry(LIMITED) }.encode();
-    assert_eq!(refusal(&rig.daemon_out(opcode::VOLUME_ADD, raw.as_bytes())), None);
-    rig
+    assert_eq!(refusal(&harness.daemon_out(opcode::VOLUME_ADD, raw.as_bytes())), None);
+    harness
 }
 
 /// The command, on the limited volume.
@@ -18,25 +18,25 @@ fn of_limited(mut sqe: Sqe) -> Sqe {
 }
 
 /// Keeps `depth` commands in flight on the limited volume for `ms`; how many were done.
-fn commands_done(rig: &mut Rig, depth: usize, blocks: u32, ms: u64) -> u64 {
-    let end = rig.now + Span::from_ms(ms);
+fn commands_done(harness: &mut Harness, depth: usize, blocks: u32, ms: u64) -> u64 {
+    let end = harness.now + Span::from_ms(ms);
     let mut done = 0;
-    rig.completions.clear();
+    harness.completions.clear();
     for _ in 0..depth {
-        let sqe = rig.io(io::READ, WRITER, 0, blocks);
-        rig.submit(WRITER, of_limited(sqe));
+        let sqe = harness.io(io::READ, WRITER, 0, blocks);
+        harness.submit(WRITER, of_limited(sqe));
     }
     loop {
-        let finished = std::mem::take(&mut rig.completions);
+        let finished = std::mem::take(&mut harness.completions);
         for completion in &finished {
             assert_eq!(refusal(&completion.cqe), None);
             done += 1;
-            let sqe = rig.io(io::READ, WRITER, 0, blocks);
-            rig.submit(WRITER, of_limited(sqe));
+            let sqe = harness.io(io::READ, WRITER, 0, blocks);
+            harness.submit(WRITER, of_limited(sqe));
         }
         if finished.is_empty() {
-            match rig.next_event().filter(|&at| at <= end) {
-                Some(at) => rig.step_to(at),
+            match harness.next_event().filter(|&at| at <= end) {
+                Some(at) => harness.step_to(at),
                 None => return done,
             }
         }
@@ -46,11 +46,11 @@ fn commands_done(rig: &mut Rig, depth: usize, blocks: u32, ms: u64) -> u64 {
 #[test]
 fn commands_per_second_are_met_within_one_percent() {
     let limits = Limits { max_iops: 1500, max_bytes_per_s: 0 };
-    let mut rig = limited(Rig::new(), limits);
-    let done = commands_done(&mut rig, 32, 1, 4000);
+    let mut harness = limited(Harness::new(), limits);
+    let done = commands_done(&mut harness, 32, 1, 4000);
     let (want, burst) = (6000, 150);
     assert!(done.abs_diff(want + burst) <= want / 100, "{done} commands in 4 s");
-    let counters = rig.log(DAEMON, 0xC0, 0, 1024, false).unwrap();
+    let counters = harness.log(DAEMON, 0xC0, 0, 1024, false).unwrap();
     let throttled = u64::from_le_bytes(counters[64 * 2 + 48..64 * 2 + 56].try_into().unwrap());
     assert!(throttled >= done - burst - 32, "{throttled} of {done} waited");
 }
@@ -58,112 +58,112 @@ fn commands_per_second_are_met_within_one_percent() {
 #[test]
 fn bytes_per_second_are_met_within_one_percent() {
     let limits = Limits { max_iops: 0, max_bytes_per_s: 40_960_000 };
-    let mut rig = limited(Rig::new(), limits);
+    let mut harness = limited(Harness::new(), limits);
     // 65,536 bytes each: 625 a second, and 62.5 of them at once.
-    let done = commands_done(&mut rig, 32, 16, 4000);
+    let done = commands_done(&mut harness, 32, 16, 4000);
     assert!(done.abs_diff(2500 + 62) <= 25, "{done} commands in 4 s");
 }
 
 #[test]
 fn the_tighter_of_two_limits_counts() {
     let limits = Limits { max_iops: 100_000, max_bytes_per_s: 4_096_000 };
-    let mut rig = limited(Rig::new(), limits);
-    let done = commands_done(&mut rig, 32, 1, 1000);
+    let mut harness = limited(Harness::new(), limits);
+    let done = commands_done(&mut harness, 32, 1, 1000);
     assert!(done.abs_diff(1000 + 100) <= 10, "{done} commands in 1 s");
 }
 
 #[test]
 fn other_volumes_do_not_wait() {
-    let mut rig = limited(Rig::timed(), Limits { max_iops: 10, max_bytes_per_s: 0 });
-    rig.completions.clear();
+    let mut harness = limited(Harness::timed(), Limits { max_iops: 10, max_bytes_per_s: 0 });
+    harness.completions.clear();
     for _ in 0..30 {
-        let sqe = rig.io(io::READ, WRITER, 0, 1);
-        rig.submit(WRITER, of_limited(sqe));
+        let sqe = harness.io(io::READ, WRITER, 0, 1);
+        harness.submit(WRITER, of_limited(sqe));
     }
-    let now = rig.now + Span::from_ms(1);
-    rig.step_to(now);
-    assert_eq!(rig.completions.len(), 1, "what 100 ms bring is one command");
-    let latency = |rig: &mut Rig| {
-        rig.completions.clear();
-        let sqe = rig.io(io::READ, READER, 0, 1);
-        rig.submit(READER, sqe);
-        rig.completions.pop().unwrap().at.since(rig.now)
+    let now = harness.now + Span::from_ms(1);
+    harness.step_to(now);
+    assert_eq!(harness.completions.len(), 1, "what 100 ms bring is one command");
+    let latency = |harness: &mut Harness| {
+        harness.completions.clear();
+        let sqe = harness.io(io::READ, READER, 0, 1);
+        harness.submit(READER, sqe);
+        harness.completions.pop().unwrap().at.since(harness.now)
     };
-    let beside = latency(&mut rig);
-    let mut alone = Rig::timed();
-    alone.step_to(rig.now);
+    let beside = latency(&mut harness);
+    let mut alone = Harness::timed();
+    alone.step_to(harness.now);
     assert_eq!(beside, latency(&mut alone));
 }
 
 #[test]
 fn a_write_waits_and_is_judged_when_its_time_has_come() {
-    let mut rig = limited(Rig::new(), Limits { max_iops: 5, max_bytes_per_s: 0 });
+    let mut harness = limited(Harness::new(), Limits { max_iops: 5, max_bytes_per_s: 0 });
     let mut ids = Vec::new();
     for _ in 0..3 {
-        let sqe = rig.io(io::WRITE, WRITER, 0, 1);
-        ids.push(rig.submit(WRITER, of_limited(sqe)));
+        let sqe = harness.io(io::WRITE, WRITER, 0, 1);
+        ids.push(harness.submit(WRITER, of_limited(sqe)));
     }
-    assert!(rig.take(WRITER, ids[0]).is_some() && rig.take(WRITER, ids[1]).is_none());
-    assert_eq!(rig.next_event(), Some(rig.now + Span::from_ms(200)));
+    assert!(harness.take(WRITER, ids[0]).is_some() && harness.take(WRITER, ids[1]).is_none());
+    assert_eq!(harness.next_event(), Some(harness.now + Span::from_ms(200)));
     // A change of rights does not wait for what has not begun.
     let mut next = entry(LIMITED);
     (next.version, next.writer) = (2, Some(client(8)));
-    assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_CHMOD, &next)), None);
-    let end = rig.now + Span::from_ms(200);
-    rig.step_to(end);
-    assert_eq!(refusal(&rig.take(WRITER, ids[1]).unwrap()), Some(Refusal::LeaseHeldByOther));
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_CHMOD, &next)), None);
+    let end = harness.now + Span::from_ms(200);
+    harness.step_to(end);
+    assert_eq!(refusal(&harness.take(WRITER, ids[1]).unwrap()), Some(Refusal::LeaseHeldByOther));
     let abort = Sqe { cdw10: (u32::from(ids[2]) << 16 | 1).into(), ..sqe(admin::ABORT) };
-    assert_eq!(rig.run(QueueKey(70), abort).dw0.get(), 0);
-    assert_eq!(refusal(&rig.take(WRITER, ids[2]).unwrap()), Some(Refusal::AbortRequested));
-    assert_eq!(rig.in_flight(), 0);
+    assert_eq!(harness.run(QueueKey(70), abort).dw0.get(), 0);
+    assert_eq!(refusal(&harness.take(WRITER, ids[2]).unwrap()), Some(Refusal::AbortRequested));
+    assert_eq!(harness.in_flight(), 0);
 }
 
 #[test]
 fn a_refused_command_costs_the_volume_nothing() {
-    let mut rig = limited(Rig::new(), Limits { max_iops: 10, max_bytes_per_s: 0 });
+    let mut harness = limited(Harness::new(), Limits { max_iops: 10, max_bytes_per_s: 0 });
     for _ in 0..50 {
-        let sqe = rig.io(io::READ, STRANGER, 0, 1);
-        assert_eq!(rig.refused(STRANGER, of_limited(sqe)), Some(Refusal::NotAReader));
+        let sqe = harness.io(io::READ, STRANGER, 0, 1);
+        assert_eq!(harness.refused(STRANGER, of_limited(sqe)), Some(Refusal::NotAReader));
     }
-    let sqe = rig.io(io::READ, WRITER, 0, 1);
-    assert_eq!(rig.refused(WRITER, of_limited(sqe)), None);
+    let sqe = harness.io(io::READ, WRITER, 0, 1);
+    assert_eq!(harness.refused(WRITER, of_limited(sqe)), None);
 }
 
 #[test]
 fn a_delayed_command_dies_with_its_queue() {
-    let mut rig = limited(Rig::new(), Limits { max_iops: 1, max_bytes_per_s: 0 });
+    let mut harness = limited(Harness::new(), Limits { max_iops: 1, max_bytes_per_s: 0 });
     for _ in 0..3 {
-        let sqe = rig.io(io::READ, WRITER, 0, 1);
-        rig.submit(WRITER, of_limited(sqe));
+        let sqe = harness.io(io::READ, WRITER, 0, 1);
+        harness.submit(WRITER, of_limited(sqe));
     }
-    rig.memory.remove(&WRITER);
-    rig.close_queue(rig.now, WRITER);
-    assert_eq!((rig.in_flight(), rig.stats().permits_forfeited), (0, 2));
-    rig.advance(Span::from_ms(5000));
-    assert_eq!(rig.in_flight(), 0);
+    harness.memory.remove(&WRITER);
+    harness.close_queue(harness.now, WRITER);
+    assert_eq!((harness.in_flight(), harness.stats().permits_forfeited), (0, 2));
+    harness.advance(Span::from_ms(5000));
+    assert_eq!(harness.in_flight(), 0);
 }
 
 #[test]
 fn limits_are_listed_and_a_renewal_of_the_lease_fills_no_bucket() {
     let limits = Limits { max_iops: 10, max_bytes_per_s: 77 << 33 };
-    let mut rig = limited(Rig::new(), limits);
+    let mut harness = limited(Harness::new(), limits);
     let list = Sqe {
         dptr: KeyedSgl::keyed(0, 4096, KEY),
         cdw10: 1024.into(),
         cdw12: u32::from(LIMITED).into(),
         ..sqe(opcode::VOLUME_LIST)
     };
-    assert_eq!(rig.refused(DAEMON, list), None);
-    assert_eq!(VolumeEntry::decode(rig.peek(DAEMON, 0)).unwrap().limits, limits);
-    let sqe = rig.io(io::READ, WRITER, 0, 1);
-    assert_eq!(rig.refused(WRITER, of_limited(sqe)), None);
+    assert_eq!(harness.refused(DAEMON, list), None);
+    assert_eq!(VolumeEntry::decode(harness.peek(DAEMON, 0)).unwrap().limits, limits);
+    let sqe = harness.io(io::READ, WRITER, 0, 1);
+    assert_eq!(harness.refused(WRITER, of_limited(sqe)), None);
     let raw = VolumeEntry { version: 2, limits, ..entry(LIMITED) }.encode();
-    assert_eq!(refusal(&rig.daemon_out(opcode::VOLUME_CHMOD, raw.as_bytes())), None);
-    let sqe = rig.io(io::READ, WRITER, 0, 1);
-    let cid = rig.submit(WRITER, of_limited(sqe));
-    assert!(rig.take(WRITER, cid).is_none(), "the bucket is still empty");
+    assert_eq!(refusal(&harness.daemon_out(opcode::VOLUME_CHMOD, raw.as_bytes())), None);
+    let sqe = harness.io(io::READ, WRITER, 0, 1);
+    let cid = harness.submit(WRITER, of_limited(sqe));
+    assert!(harness.take(WRITER, cid).is_none(), "the bucket is still empty");
     let raw = VolumeEntry { version: 3, ..entry(LIMITED) };
-    assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_CHMOD, &raw)), None);
-    let sqe = rig.io(io::READ, WRITER, 0, 1);
-    assert_eq!(rig.refused(WRITER, of_limited(sqe)), None, "no limit any more");
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_CHMOD, &raw)), None);
+    let sqe = harness.io(io::READ, WRITER, 0, 1);
+    assert_eq!(harness.refused(WRITER, of_limited(sqe)), None, "no limit any more");
 }

@@ -6,78 +6,78 @@ use gnstor_proto::placement::group_of;
 
 #[test]
 fn a_command_that_speaks_for_another_client_is_refused() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for opcode in [io::READ, io::WRITE, io::WRITE_ZEROES] {
-        let sqe = rig.io(opcode, WRITER, 0, 1);
-        assert_eq!(rig.refused(READER, sqe), Some(Refusal::WrongIdentity));
+        let sqe = harness.io(opcode, WRITER, 0, 1);
+        assert_eq!(harness.refused(READER, sqe), Some(Refusal::WrongIdentity));
     }
 }
 
 #[test]
 fn an_ssd_without_a_map_serves_nothing() {
-    let mut rig = Rig::connected(0);
-    rig.volume_command(opcode::VOLUME_ADD, &entry(VOLUME));
-    let sqe = rig.io(io::READ, READER, 0, 1);
-    assert_eq!(rig.refused(READER, sqe), Some(Refusal::NotServing));
+    let mut harness = Harness::connected(0);
+    harness.volume_command(opcode::VOLUME_ADD, &entry(VOLUME));
+    let sqe = harness.io(io::READ, READER, 0, 1);
+    assert_eq!(harness.refused(READER, sqe), Some(Refusal::NotServing));
 }
 
 #[test]
 fn an_older_map_is_stale_and_a_newer_one_is_awaited() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let mut map = FleetMap::equal(1, 64, 7, 1).unwrap();
     map.epoch = 10;
-    rig.set_map(&map);
+    harness.set_map(&map);
     for (epoch, want) in [(9, Refusal::StaleMap), (11, Refusal::MapBehind), (u32::MAX, Refusal::StaleMap)] {
-        rig.map_epoch = epoch;
-        let sqe = rig.io(io::READ, READER, 0, 1);
-        let cqe = rig.run(READER, sqe);
+        harness.map_epoch = epoch;
+        let sqe = harness.io(io::READ, READER, 0, 1);
+        let cqe = harness.run(READER, sqe);
         assert_eq!((refusal(&cqe), cqe.dw1.get()), (Some(want), 10));
     }
 }
 
 #[test]
 fn unknown_and_deleted_volumes_are_refused() {
-    let mut rig = Rig::new();
-    let mut sqe = rig.io(io::READ, READER, 0, 1);
+    let mut harness = Harness::new();
+    let mut sqe = harness.io(io::READ, READER, 0, 1);
     sqe.cdw11 = (99 << 16 | 8).into();
-    let cqe = rig.run(READER, sqe);
+    let cqe = harness.run(READER, sqe);
     assert_eq!(refusal(&cqe), Some(Refusal::UnknownVolume));
     assert_eq!(Detail::from_dw0(cqe.dw0.get()).vid, 99);
-    assert_eq!(refusal(&rig.run(DAEMON, Rig::delete_sqe(1, 2))), None);
-    let sqe = rig.io(io::READ, READER, 0, 1);
-    assert_eq!(rig.refused(READER, sqe), Some(Refusal::Deleting));
+    assert_eq!(refusal(&harness.run(DAEMON, Harness::delete_sqe(1, 2))), None);
+    let sqe = harness.io(io::READ, READER, 0, 1);
+    assert_eq!(harness.refused(READER, sqe), Some(Refusal::Deleting));
 }
 
 #[test]
 fn a_range_beyond_the_capacity_is_refused() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for (vba, blocks) in [(512, 1), (511, 2), (u32::MAX, 1), (u32::MAX, 256)] {
-        let sqe = rig.io(io::READ, READER, vba, blocks);
-        assert_eq!(rig.refused(READER, sqe), Some(Refusal::OutOfRange), "{vba}+{blocks}");
+        let sqe = harness.io(io::READ, READER, vba, blocks);
+        assert_eq!(harness.refused(READER, sqe), Some(Refusal::OutOfRange), "{vba}+{blocks}");
     }
-    let sqe = rig.io(io::READ, READER, 511, 1);
-    assert_eq!(rig.refused(READER, sqe), None);
+    let sqe = harness.io(io::READ, READER, 511, 1);
+    assert_eq!(harness.refused(READER, sqe), None);
 }
 
 #[test]
 fn only_readers_and_the_writer_read() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for (key, want) in [(STRANGER, Some(Refusal::NotAReader)), (READER, None), (WRITER, None)] {
-        let sqe = rig.io(io::READ, key, 0, 1);
-        assert_eq!(rig.refused(key, sqe), want);
+        let sqe = harness.io(io::READ, key, 0, 1);
+        assert_eq!(harness.refused(key, sqe), want);
     }
-    rig.chmod(|entry| entry.any_reader = true);
-    let sqe = rig.io(io::READ, STRANGER, 0, 1);
-    assert_eq!(rig.refused(STRANGER, sqe), None);
+    harness.chmod(|entry| entry.any_reader = true);
+    let sqe = harness.io(io::READ, STRANGER, 0, 1);
+    assert_eq!(harness.refused(STRANGER, sqe), None);
 }
 
 #[test]
 fn only_the_writer_writes() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for (key, want) in [(STRANGER, Refusal::NotAReader), (READER, Refusal::ReadOnly)] {
         for opcode in [io::WRITE, io::WRITE_ZEROES] {
-            let sqe = rig.io(opcode, key, 0, 1);
-            let cqe = rig.run(key, sqe);
+            let sqe = harness.io(opcode, key, 0, 1);
+            let cqe = harness.run(key, sqe);
             assert_eq!((refusal(&cqe), cqe.dw1.get()), (Some(want), LEASE));
         }
     }
@@ -85,41 +85,41 @@ fn only_the_writer_writes() {
 
 #[test]
 fn a_writer_that_was_replaced_is_told_so() {
-    let mut rig = Rig::new();
-    rig.chmod(|entry| {
+    let mut harness = Harness::new();
+    harness.chmod(|entry| {
         entry.writer = Some(client(9));
         entry.lease_epoch += 1;
     });
-    let sqe = rig.io(io::WRITE, WRITER, 0, 1);
-    let cqe = rig.run(WRITER, sqe);
+    let sqe = harness.io(io::WRITE, WRITER, 0, 1);
+    let cqe = harness.run(WRITER, sqe);
     assert_eq!((refusal(&cqe), cqe.dw1.get()), (Some(Refusal::LeaseHeldByOther), LEASE + 1));
-    rig.advance(Span::from_ms(10_000));
-    let sqe = rig.io(io::WRITE, WRITER, 0, 1);
-    assert_eq!(rig.refused(WRITER, sqe), Some(Refusal::LeaseExpired));
+    harness.advance(Span::from_ms(10_000));
+    let sqe = harness.io(io::WRITE, WRITER, 0, 1);
+    assert_eq!(harness.refused(WRITER, sqe), Some(Refusal::LeaseExpired));
 }
 
 #[test]
 fn a_lease_ends_with_its_time_or_its_epoch_and_a_renewal_lengthens_it() {
-    let mut rig = Rig::new();
-    let sqe = rig.io(io::WRITE, WRITER, 0, 1);
-    assert_eq!(rig.refused(WRITER, Sqe { cdw3: (LEASE - 1).into(), ..sqe }), Some(Refusal::LeaseExpired));
-    rig.advance(Span::from_ms(9_000));
-    rig.chmod(|_| {});
-    rig.advance(Span::from_ms(9_999));
-    assert_eq!(rig.refused(WRITER, sqe), None);
-    rig.advance(Span::from_ms(1));
-    let sqe = rig.io(io::WRITE, WRITER, 0, 1);
-    assert_eq!(rig.refused(WRITER, sqe), Some(Refusal::LeaseExpired));
+    let mut harness = Harness::new();
+    let sqe = harness.io(io::WRITE, WRITER, 0, 1);
+    assert_eq!(harness.refused(WRITER, Sqe { cdw3: (LEASE - 1).into(), ..sqe }), Some(Refusal::LeaseExpired));
+    harness.advance(Span::from_ms(9_000));
+    harness.chmod(|_| {});
+    harness.advance(Span::from_ms(9_999));
+    assert_eq!(harness.refused(WRITER, sqe), None);
+    harness.advance(Span::from_ms(1));
+    let sqe = harness.io(io::WRITE, WRITER, 0, 1);
+    assert_eq!(harness.refused(WRITER, sqe), Some(Refusal::LeaseExpired));
 }
 
 #[test]
 fn a_request_over_two_chunks_is_refused() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for opcode in [io::READ, io::WRITE, io::WRITE_ZEROES] {
-        let sqe = rig.io(opcode, WRITER, 15, 2);
-        assert_eq!(rig.refused(WRITER, sqe), Some(Refusal::InvalidField));
-        let sqe = rig.io(opcode, WRITER, 0, 16);
-        assert_eq!(rig.refused(WRITER, sqe), None);
+        let sqe = harness.io(opcode, WRITER, 15, 2);
+        assert_eq!(harness.refused(WRITER, sqe), Some(Refusal::InvalidField));
+        let sqe = harness.io(opcode, WRITER, 0, 16);
+        assert_eq!(harness.refused(WRITER, sqe), None);
     }
 }
 
@@ -138,37 +138,37 @@ fn vba_where(map: &FleetMap, entry: &VolumeEntry, wanted: impl Fn(&[u16]) -> boo
 
 #[test]
 fn replicas_answer_by_their_place_in_the_group() {
-    let mut rig = Rig::connected(0);
+    let mut harness = Harness::connected(0);
     let map = FleetMap::equal(4, 64, 7, 1).unwrap();
-    rig.set_map(&map);
+    harness.set_map(&map);
     let volume = VolumeEntry { replicas: 2, ..entry(VOLUME) };
-    rig.volume_command(opcode::VOLUME_ADD, &volume);
+    harness.volume_command(opcode::VOLUME_ADD, &volume);
     let (first, second) =
         (vba_where(&map, &volume, |ssds| ssds[0] == 0), vba_where(&map, &volume, |ssds| ssds[1] == 0));
     let elsewhere = vba_where(&map, &volume, |ssds| !ssds.contains(&0));
 
     for opcode in [io::READ, io::WRITE] {
         for vba in [first, second] {
-            let sqe = rig.io(opcode, WRITER, vba, 1);
-            assert_eq!(rig.refused(WRITER, sqe), None);
+            let sqe = harness.io(opcode, WRITER, vba, 1);
+            assert_eq!(harness.refused(WRITER, sqe), None);
         }
-        let sqe = rig.io(opcode, WRITER, elsewhere, 1);
-        let cqe = rig.run(WRITER, sqe);
+        let sqe = harness.io(opcode, WRITER, elsewhere, 1);
+        let cqe = harness.run(WRITER, sqe);
         assert_eq!((refusal(&cqe), cqe.dw1.get()), (Some(Refusal::WrongTarget), 1));
     }
     // Beside a writer, others read the first serving member only; without one, any.
     for (vba, want) in [(first, None), (second, Some(Refusal::AskTheFirst))] {
-        let sqe = rig.io(io::READ, READER, vba, 1);
-        assert_eq!(rig.refused(READER, sqe), want);
+        let sqe = harness.io(io::READ, READER, vba, 1);
+        assert_eq!(harness.refused(READER, sqe), want);
     }
-    rig.chmod(|entry| entry.writer = None);
-    let sqe = rig.io(io::READ, READER, second, 1);
-    assert_eq!(rig.refused(READER, sqe), None);
+    harness.chmod(|entry| entry.writer = None);
+    let sqe = harness.io(io::READ, READER, second, 1);
+    assert_eq!(harness.refused(READER, sqe), None);
 }
 
 #[test]
 fn a_filling_replica_takes_writes_and_refuses_reads() {
-    let mut rig = Rig::connected(0);
+    let mut harness = Harness::connected(0);
     let map = FleetMap::equal(6, 64, 7, 1).unwrap();
     let volume = VolumeEntry { replicas: 2, ..entry(VOLUME) };
     let next = map.without(1);
@@ -177,18 +177,18 @@ fn a_filling_replica_takes_writes_and_refuses_reads() {
         next.replicas(group, 2).any(|member| member.ssd == 0 && member.filling)
     });
     let vba = vba.expect("SSD 0 fills in for SSD 1 somewhere");
-    rig.set_map(&next);
-    rig.volume_command(opcode::VOLUME_ADD, &volume);
-    let sqe = rig.io(io::WRITE, WRITER, vba, 1);
-    assert_eq!(rig.refused(WRITER, sqe), None);
-    let sqe = rig.io(io::READ, WRITER, vba, 1);
-    assert_eq!(rig.refused(WRITER, sqe), Some(Refusal::NotHereYet));
+    harness.set_map(&next);
+    harness.volume_command(opcode::VOLUME_ADD, &volume);
+    let sqe = harness.io(io::WRITE, WRITER, vba, 1);
+    assert_eq!(harness.refused(WRITER, sqe), None);
+    let sqe = harness.io(io::READ, WRITER, vba, 1);
+    assert_eq!(harness.refused(WRITER, sqe), Some(Refusal::NotHereYet));
 }
 
 #[test]
 fn malformed_fields_are_refused() {
-    let mut rig = Rig::new();
-    let good = rig.io(io::READ, READER, 0, 1);
+    let mut harness = Harness::new();
+    let good = harness.io(io::READ, READER, 0, 1);
     let cases = [
         (Sqe { nsid: 2.into(), ..good }, Refusal::InvalidNamespace),
         (Sqe { nsid: u32::MAX.into(), ..good }, Refusal::InvalidNamespace),
@@ -203,24 +203,24 @@ fn malformed_fields_are_refused() {
         (Sqe { opcode: 0x80, ..good }, Refusal::InvalidOpcode),
     ];
     for (sqe, want) in cases {
-        assert_eq!(rig.refused(READER, sqe), Some(want), "{sqe:?}");
+        assert_eq!(harness.refused(READER, sqe), Some(want), "{sqe:?}");
     }
-    assert_eq!(rig.stats().refusals(Refusal::InvalidField), 4);
-    assert_eq!(rig.refused(READER, good), None);
+    assert_eq!(harness.stats().refusals(Refusal::InvalidField), 4);
+    assert_eq!(harness.refused(READER, good), None);
 }
 
 #[test]
 fn more_commands_than_the_queue_has_entries_are_refused_at_once() {
-    let mut rig = Rig::new();
-    rig.hold = true;
+    let mut harness = Harness::new();
+    harness.hold = true;
     let mut refused = 0;
     for _ in 0..80 {
-        let sqe = rig.io(io::READ, READER, 0, 1);
-        let cid = rig.submit(READER, sqe);
-        if let Some(cqe) = rig.take(READER, cid) {
+        let sqe = harness.io(io::READ, READER, 0, 1);
+        let cid = harness.submit(READER, sqe);
+        if let Some(cqe) = harness.take(READER, cid) {
             assert_eq!(refusal(&cqe), Some(Refusal::SequenceError));
             refused += 1;
         }
     }
-    assert_eq!((refused, rig.in_flight()), (16, 64));
+    assert_eq!((refused, harness.in_flight()), (16, 64));
 }

@@ -27,7 +27,11 @@ pub(super) fn fails(run: impl FnOnce()) -> bool {
 }
 
 /// Leaves out what the failure does not need, in at most `budget` steps of replays.
-pub(super) fn shrink<T: Copy>(mut steps: Vec<T>, mut budget: usize, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
+pub(super) fn shrink<T: Copy>(
+    mut steps: Vec<T>,
+    mut budget: usize,
+    mut fails: impl FnMut(&[T]) -> bool,
+) -> Vec<T> {
     let mut part = steps.len().div_ceil(2);
     while part > 0 {
         let (mut at, before) = (0, steps.len());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The cores of a rig on threads of their own, beside the daemon's.
+//! The cores of a harness on threads of their own, beside the daemon's.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,13 +16,13 @@ impl Drop for Stopper<'_> {
 /// Runs `work` on a thread for each core but the daemon's, with the one of `keys` that is on this core, and `daemon` beside them.
 /// It is over when `daemon` has returned, which `stop` tells the others; what they saw.
 pub(super) fn beside<T: Send>(
-    rig: &mut Rig,
+    harness: &mut Harness,
     keys: &[QueueKey],
     stop: &AtomicBool,
     work: impl Fn(&mut Core, QueueKey) -> T + Sync,
-    daemon: impl FnOnce(&mut Rig, &mut Core),
+    daemon: impl FnOnce(&mut Harness, &mut Core),
 ) -> Vec<T> {
-    let mut cores = std::mem::take(&mut rig.cores);
+    let mut cores = std::mem::take(&mut harness.cores);
     let mut own = cores.remove(core_of(DAEMON));
     let numbers = (0..CORES).filter(|&at| at != core_of(DAEMON));
     let seen = std::thread::scope(|scope| {
@@ -35,23 +35,23 @@ pub(super) fn beside<T: Send>(
             })
             .collect();
         let stopper = Stopper(stop);
-        daemon(rig, &mut own);
+        daemon(harness, &mut own);
         drop(stopper);
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     cores.insert(core_of(DAEMON), own);
-    rig.cores = cores;
+    harness.cores = cores;
     seen
 }
 
 /// Carries out a command of the daemon's on its core until it completes.
-pub(super) fn complete(rig: &Rig, core: &mut Core, sqe: &Sqe, data: &[u8]) {
+pub(super) fn complete(harness: &Harness, core: &mut Core, sqe: &Sqe, data: &[u8]) {
     let mut now = Time::from_ns(2000);
     core.submit(now, DAEMON, sqe);
     loop {
         match core.pop_effect() {
             Some(Effect::Pull { transfer, local, .. }) => {
-                let region = rig.regions.iter().find(|region| region.id() == local.region).unwrap();
+                let region = harness.regions.iter().find(|region| region.id() == local.region).unwrap();
                 region.write(local.offset, data);
                 core.transferred(now, transfer, Outcome::Done { sum: 0 });
             }
@@ -71,11 +71,11 @@ pub(super) fn complete(rig: &Rig, core: &mut Core, sqe: &Sqe, data: &[u8]) {
 }
 
 /// The daemon changes [`VOLUME`], and waits until that is complete.
-pub(super) fn change(rig: &mut Rig, core: &mut Core, change: impl FnOnce(&mut VolumeEntry)) {
+pub(super) fn change(harness: &mut Harness, core: &mut Core, change: impl FnOnce(&mut VolumeEntry)) {
     let mut next = core.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
     next.version += 1;
     change(&mut next);
     let data = next.encode();
-    let sqe = rig.daemon_sqe(opcode::VOLUME_CHMOD, data.as_bytes());
-    complete(rig, core, &sqe, data.as_bytes());
+    let sqe = harness.daemon_sqe(opcode::VOLUME_CHMOD, data.as_bytes());
+    complete(harness, core, &sqe, data.as_bytes());
 }

@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 
 const HOUR: Span = Span::from_ms(3_600_000);
 
-fn tombstones(rig: &mut Rig, first: u16, skip: u16, room: usize) -> Vec<RawTombstone> {
+fn tombstones(harness: &mut Harness, first: u16, skip: u16, room: usize) -> Vec<RawTombstone> {
     let bytes = u32::try_from(room * TOMBSTONE_BYTES).unwrap();
     let list = Sqe {
         dptr: KeyedSgl::keyed(0, bytes, KEY),
@@ -16,9 +16,9 @@ fn tombstones(rig: &mut Rig, first: u16, skip: u16, room: usize) -> Vec<RawTombs
         cdw13: 1.into(),
         ..sqe(opcode::VOLUME_LIST)
     };
-    let cqe = rig.run(DAEMON, list);
+    let cqe = harness.run(DAEMON, list);
     assert_eq!(refusal(&cqe), None);
-    let data = &rig.memory[&DAEMON];
+    let data = &harness.memory[&DAEMON];
     data.chunks(TOMBSTONE_BYTES)
         .take(cqe.dw0.get() as usize)
         .map(|raw| RawTombstone::read_from_bytes(raw).unwrap())
@@ -26,12 +26,13 @@ fn tombstones(rig: &mut Rig, first: u16, skip: u16, room: usize) -> Vec<RawTombs
 }
 
 /// Adds and deletes a life of [`VOLUME`] whose request ids are `ids`.
-fn live_and_die(rig: &mut Rig, generation: u32, ids: &[u8]) {
-    let volume = VolumeEntry { generation, request_ids: ids.iter().map(|&id| [id; 16]).collect(), ..entry(VOLUME) };
-    assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &volume)), None);
-    assert_eq!(refusal(&rig.run(DAEMON, Rig::delete_sqe(generation, 9))), None);
-    let end = rig.now + Span::from_ms(10);
-    rig.step_to(end);
+fn live_and_die(harness: &mut Harness, generation: u32, ids: &[u8]) {
+    let volume =
+        VolumeEntry { generation, request_ids: ids.iter().map(|&id| [id; 16]).collect(), ..entry(VOLUME) };
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &volume)), None);
+    assert_eq!(refusal(&harness.run(DAEMON, Harness::delete_sqe(generation, 9))), None);
+    let end = harness.now + Span::from_ms(10);
+    harness.step_to(end);
 }
 
 fn seen(list: &[RawTombstone]) -> Vec<(u32, u32, u8)> {
@@ -40,39 +41,44 @@ fn seen(list: &[RawTombstone]) -> Vec<(u32, u32, u8)> {
 
 #[test]
 fn a_deleted_volume_leaves_its_request_ids_for_a_day() {
-    let mut rig = Rig::connected(0);
-    rig.set_map(&FleetMap::equal(1, 64, 7, 1).unwrap());
-    assert_eq!(seen(&tombstones(&mut rig, 0, 0, 8)), []);
-    live_and_die(&mut rig, 1, &[1, 2, 3, 4, 5, 6, 7, 8]);
-    let list = tombstones(&mut rig, 0, 0, 8);
+    let mut harness = Harness::connected(0);
+    harness.set_map(&FleetMap::equal(1, 64, 7, 1).unwrap());
+    assert_eq!(seen(&tombstones(&mut harness, 0, 0, 8)), []);
+    live_and_die(&mut harness, 1, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    let list = tombstones(&mut harness, 0, 0, 8);
     let raw = &list[0];
     assert_eq!((list.len(), raw.magic, raw.format.get(), raw.vid.get()), (1, *b"GNVT", 1, VOLUME));
     assert_eq!((raw.generation.get(), raw.version.get(), raw.term.get(), raw.age_s.get()), (1, 9, 1, 0));
     assert_eq!(raw.request_ids.map(|id| id[15]), [1, 2, 3, 4, 5, 6, 7, 8]);
-    rig.now = rig.now + Span::from_ms(12 * 3_600_000);
-    live_and_die(&mut rig, 2, &[9]);
-    assert_eq!(seen(&tombstones(&mut rig, 0, 0, 8)), [(1, 43_200, 1), (2, 0, 9)]);
-    rig.now = rig.now + HOUR + Span::from_ms(11 * 3_600_000);
-    assert_eq!(seen(&tombstones(&mut rig, 0, 0, 8)), [(2, 43_200, 9)], "the first is a day old");
-    rig.now = rig.now + Span::from_ms(12 * 3_600_000);
-    assert_eq!(seen(&tombstones(&mut rig, 0, 0, 8)), []);
+    harness.now = harness.now + Span::from_ms(12 * 3_600_000);
+    live_and_die(&mut harness, 2, &[9]);
+    assert_eq!(seen(&tombstones(&mut harness, 0, 0, 8)), [(1, 43_200, 1), (2, 0, 9)]);
+    harness.now = harness.now + HOUR + Span::from_ms(11 * 3_600_000);
+    assert_eq!(seen(&tombstones(&mut harness, 0, 0, 8)), [(2, 43_200, 9)], "the first is a day old");
+    harness.now = harness.now + Span::from_ms(12 * 3_600_000);
+    assert_eq!(seen(&tombstones(&mut harness, 0, 0, 8)), []);
     let again = VolumeEntry { generation: 2, ..entry(VOLUME) };
-    let cqe = rig.volume_command(opcode::VOLUME_ADD, &again);
+    let cqe = harness.volume_command(opcode::VOLUME_ADD, &again);
     assert_eq!(refusal(&cqe), Some(Refusal::StaleVersion), "its generation is remembered for good");
 }
 
 #[test]
 fn the_list_is_read_piece_by_piece() {
-    let mut rig = Rig::connected(0);
-    rig.set_map(&FleetMap::equal(1, 64, 7, 1).unwrap());
+    let mut harness = Harness::connected(0);
+    harness.set_map(&FleetMap::equal(1, 64, 7, 1).unwrap());
     for generation in 1..=5 {
-        live_and_die(&mut rig, generation, &[u8::try_from(generation).unwrap()]);
+        live_and_die(&mut harness, generation, &[u8::try_from(generation).unwrap()]);
     }
-    let generations = |list: Vec<RawTombstone>| list.iter().map(|raw| raw.generation.get()).collect::<Vec<_>>();
-    assert_eq!(generations(tombstones(&mut rig, VOLUME, 0, 2)), [1, 2]);
-    assert_eq!(generations(tombstones(&mut rig, VOLUME, 2, 2)), [3, 4]);
-    assert_eq!(generations(tombstones(&mut rig, VOLUME, 4, 2)), [5]);
-    assert_eq!(generations(tombstones(&mut rig, VOLUME, 5, 2)), []);
-    assert_eq!(generations(tombstones(&mut rig, VOLUME + 1, 0, 2)), []);
-    assert_eq!(generations(tombstones(&mut rig, 0, 3, 8)), [1, 2, 3, 4, 5], "only those of the first id are left out");
+    let generations =
+        |list: Vec<RawTombstone>| list.iter().map(|raw| raw.generation.get()).collect::<Vec<_>>();
+    assert_eq!(generations(tombstones(&mut harness, VOLUME, 0, 2)), [1, 2]);
+    assert_eq!(generations(tombstones(&mut harness, VOLUME, 2, 2)), [3, 4]);
+    assert_eq!(generations(tombstones(&mut harness, VOLUME, 4, 2)), [5]);
+    assert_eq!(generations(tombstones(&mut harness, VOLUME, 5, 2)), []);
+    assert_eq!(generations(tombstones(&mut harness, VOLUME + 1, 0, 2)), []);
+    assert_eq!(
+        generations(tombstones(&mut harness, 0, 3, 8)),
+        [1, 2, 3, 4, 5],
+        "only those of the first id are left out"
+    );
 }

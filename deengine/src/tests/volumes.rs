@@ -4,9 +4,9 @@
 use super::*;
 use crate::permission::MAX_VOLUMES;
 
-fn list(rig: &mut Rig, first: u16, slots: u32) -> (u32, Vec<VolumeEntry>) {
+fn list(harness: &mut Harness, first: u16, slots: u32) -> (u32, Vec<VolumeEntry>) {
     let bytes = slots * 4096;
-    let cqe = rig.run(
+    let cqe = harness.run(
         DAEMON,
         Sqe {
             dptr: KeyedSgl::keyed(0, bytes, KEY),
@@ -17,12 +17,15 @@ fn list(rig: &mut Rig, first: u16, slots: u32) -> (u32, Vec<VolumeEntry>) {
     );
     assert_eq!(refusal(&cqe), None);
     let count = cqe.dw0.get();
-    (count, (0..count as usize).map(|slot| VolumeEntry::decode(rig.peek(DAEMON, slot)).unwrap()).collect())
+    (
+        count,
+        (0..count as usize).map(|slot| VolumeEntry::decode(harness.peek(DAEMON, slot)).unwrap()).collect(),
+    )
 }
 
 #[test]
 fn only_the_daemon_may_use_the_volume_and_map_commands() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for code in [
         opcode::VOLUME_ADD,
         opcode::VOLUME_LIST,
@@ -32,33 +35,41 @@ fn only_the_daemon_may_use_the_volume_and_map_commands() {
         opcode::MAP_SET,
         opcode::MAP_GET,
     ] {
-        assert_eq!(rig.refused(QueueKey(70), sqe(code)), Some(Refusal::NotTheDaemon));
-        assert_eq!(rig.refused(WRITER, sqe(code)), Some(Refusal::InvalidOpcode), "not on an I/O queue");
-        assert_eq!(rig.refused(DAEMON, Sqe { nsid: 0.into(), ..sqe(code) }), Some(Refusal::InvalidNamespace));
+        assert_eq!(harness.refused(QueueKey(70), sqe(code)), Some(Refusal::NotTheDaemon));
+        assert_eq!(harness.refused(WRITER, sqe(code)), Some(Refusal::InvalidOpcode), "not on an I/O queue");
+        assert_eq!(
+            harness.refused(DAEMON, Sqe { nsid: 0.into(), ..sqe(code) }),
+            Some(Refusal::InvalidNamespace)
+        );
     }
 }
 
 #[test]
 fn entries_are_listed_in_order_page_by_page() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for raw in [9u16, 3, 400] {
-        assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &entry(raw))), None);
+        assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &entry(raw))), None);
     }
-    let vids = |(count, entries): (u32, Vec<VolumeEntry>)| (count, entries.iter().map(|e| e.vid.get()).collect());
-    assert_eq!(vids(list(&mut rig, 0, 3)), (3, vec![3, 5, 9]));
-    assert_eq!(vids(list(&mut rig, 10, 3)), (1, vec![400]));
-    assert_eq!(list(&mut rig, 3, 1).1, [entry(3)]);
-    assert_eq!(list(&mut rig, 401, 1).0, 0);
+    let vids =
+        |(count, entries): (u32, Vec<VolumeEntry>)| (count, entries.iter().map(|e| e.vid.get()).collect());
+    assert_eq!(vids(list(&mut harness, 0, 3)), (3, vec![3, 5, 9]));
+    assert_eq!(vids(list(&mut harness, 10, 3)), (1, vec![400]));
+    assert_eq!(list(&mut harness, 3, 1).1, [entry(3)]);
+    assert_eq!(list(&mut harness, 401, 1).0, 0);
 }
 
 #[test]
 fn an_entry_is_taken_only_if_it_is_whole_and_newer() {
-    let mut rig = Rig::new();
-    let add = |rig: &mut Rig, entry: &VolumeEntry| refusal(&rig.volume_command(opcode::VOLUME_ADD, entry));
-    let chmod = |rig: &mut Rig, entry: &VolumeEntry| refusal(&rig.volume_command(opcode::VOLUME_CHMOD, entry));
-    assert_eq!(add(&mut rig, &entry(VOLUME)), Some(Refusal::VolumeExists));
-    assert_eq!(chmod(&mut rig, &entry(77)), Some(Refusal::VolumeAbsent));
-    assert_eq!(chmod(&mut rig, &entry(VOLUME)), Some(Refusal::StaleVersion));
+    let mut harness = Harness::new();
+    let add = |harness: &mut Harness, entry: &VolumeEntry| {
+        refusal(&harness.volume_command(opcode::VOLUME_ADD, entry))
+    };
+    let chmod = |harness: &mut Harness, entry: &VolumeEntry| {
+        refusal(&harness.volume_command(opcode::VOLUME_CHMOD, entry))
+    };
+    assert_eq!(add(&mut harness, &entry(VOLUME)), Some(Refusal::VolumeExists));
+    assert_eq!(chmod(&mut harness, &entry(77)), Some(Refusal::VolumeAbsent));
+    assert_eq!(chmod(&mut harness, &entry(VOLUME)), Some(Refusal::StaleVersion));
     let next = VolumeEntry { version: 2, ..entry(VOLUME) };
     for wrong in [
         VolumeEntry { generation: 2, ..next.clone() },
@@ -68,96 +79,110 @@ fn an_entry_is_taken_only_if_it_is_whole_and_newer() {
         VolumeEntry { lease_epoch: LEASE - 1, ..next.clone() },
         VolumeEntry { deleting: true, ..next.clone() },
     ] {
-        assert_eq!(chmod(&mut rig, &wrong), Some(Refusal::InvalidField));
+        assert_eq!(chmod(&mut harness, &wrong), Some(Refusal::InvalidField));
     }
-    assert_eq!(chmod(&mut rig, &VolumeEntry { term: 5, ..next.clone() }), None);
-    assert_eq!(chmod(&mut rig, &VolumeEntry { version: 3, ..next.clone() }), Some(Refusal::StaleTerm));
-    assert_eq!(add(&mut rig, &entry(6)), Some(Refusal::StaleTerm));
-    assert_eq!(add(&mut rig, &VolumeEntry { deleting: true, term: 5, ..entry(6) }), Some(Refusal::InvalidField));
-    let torn = rig.daemon_out(opcode::VOLUME_ADD, &[0x5A; 4096]);
+    assert_eq!(chmod(&mut harness, &VolumeEntry { term: 5, ..next.clone() }), None);
+    assert_eq!(chmod(&mut harness, &VolumeEntry { version: 3, ..next.clone() }), Some(Refusal::StaleTerm));
+    assert_eq!(add(&mut harness, &entry(6)), Some(Refusal::StaleTerm));
+    assert_eq!(
+        add(&mut harness, &VolumeEntry { deleting: true, term: 5, ..entry(6) }),
+        Some(Refusal::InvalidField)
+    );
+    let torn = harness.daemon_out(opcode::VOLUME_ADD, &[0x5A; 4096]);
     assert_eq!(refusal(&torn), Some(Refusal::InvalidField));
-    let short = rig.daemon_out(opcode::VOLUME_ADD, &[0; 64]);
+    let short = harness.daemon_out(opcode::VOLUME_ADD, &[0; 64]);
     assert_eq!(refusal(&short), Some(Refusal::InvalidField));
 }
 
 #[test]
 fn the_table_is_full_at_its_limit() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for raw in 0..u16::try_from(MAX_VOLUMES).unwrap() - 1 {
-        rig.ssd().table.add(rig.now, entry(raw + 100)).unwrap();
+        harness.ssd().table.add(harness.now, entry(raw + 100)).unwrap();
     }
-    assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &entry(9999))), Some(Refusal::TableFull));
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &entry(9999))), Some(Refusal::TableFull));
 }
 
 #[test]
 fn an_ssd_refuses_a_volume_that_its_system_area_has_no_room_for() {
-    let mut rig = Rig::new();
-    let add = |rig: &mut Rig, entry: &VolumeEntry| refusal(&rig.volume_command(opcode::VOLUME_ADD, entry));
-    let most = gnstor_ftl::volumes_for(rig.ssd().ftl.logical_pages());
-    let there = rig.ssd().ledger.contents().entries.len();
+    let mut harness = Harness::new();
+    let add = |harness: &mut Harness, entry: &VolumeEntry| {
+        refusal(&harness.volume_command(opcode::VOLUME_ADD, entry))
+    };
+    let most = gnstor_ftl::volumes_for(harness.ssd().ftl.logical_pages());
+    let there = harness.ssd().ledger.contents().entries.len();
     for raw in (100u16..).take(most as usize - there) {
-        assert_eq!(add(&mut rig, &entry(raw)), None, "volume {raw}");
+        assert_eq!(add(&mut harness, &entry(raw)), None, "volume {raw}");
     }
-    assert_eq!(rig.ssd().ledger.contents().entries.len(), most as usize);
-    assert_eq!(add(&mut rig, &entry(9999)), Some(Refusal::TableFull));
-    assert_eq!(refusal(&rig.run(DAEMON, Rig::delete_sqe(1, 2))), None);
-    assert_eq!(add(&mut rig, &entry(9999)), Some(Refusal::TableFull), "the sweep of a deleted volume is not done");
-    let end = rig.now + Span::from_ms(10);
-    rig.step_to(end);
-    assert_eq!(add(&mut rig, &entry(9999)), None);
+    assert_eq!(harness.ssd().ledger.contents().entries.len(), most as usize);
+    assert_eq!(add(&mut harness, &entry(9999)), Some(Refusal::TableFull));
+    assert_eq!(refusal(&harness.run(DAEMON, Harness::delete_sqe(1, 2))), None);
+    assert_eq!(
+        add(&mut harness, &entry(9999)),
+        Some(Refusal::TableFull),
+        "the sweep of a deleted volume is not done"
+    );
+    let end = harness.now + Span::from_ms(10);
+    harness.step_to(end);
+    assert_eq!(add(&mut harness, &entry(9999)), None);
 }
 
 #[test]
 fn a_deleted_volume_id_lives_again_only_after_its_sweep_and_in_a_higher_generation() {
-    let mut rig = Rig::new();
-    rig.write(0, &[1, 2, 3, 4]);
-    rig.volume_command(opcode::VOLUME_ADD, &entry(6));
-    let other_before = rig.mapped_blocks();
-    let delete = |rig: &mut Rig, generation, version| refusal(&rig.run(DAEMON, Rig::delete_sqe(generation, version)));
-    assert_eq!(delete(&mut rig, 0, 9), Some(Refusal::StaleVersion));
-    assert_eq!(delete(&mut rig, 2, 9), Some(Refusal::VolumeAbsent));
-    assert_eq!(delete(&mut rig, 1, 1), Some(Refusal::StaleVersion));
-    assert_eq!(delete(&mut rig, 1, 2), None);
-    assert_eq!(delete(&mut rig, 1, 2), None, "deleting it again succeeds");
-    assert!(list(&mut rig, VOLUME, 1).1[0].deleting);
+    let mut harness = Harness::new();
+    harness.write(0, &[1, 2, 3, 4]);
+    harness.volume_command(opcode::VOLUME_ADD, &entry(6));
+    let other_before = harness.mapped_blocks();
+    let delete = |harness: &mut Harness, generation, version| {
+        refusal(&harness.run(DAEMON, Harness::delete_sqe(generation, version)))
+    };
+    assert_eq!(delete(&mut harness, 0, 9), Some(Refusal::StaleVersion));
+    assert_eq!(delete(&mut harness, 2, 9), Some(Refusal::VolumeAbsent));
+    assert_eq!(delete(&mut harness, 1, 1), Some(Refusal::StaleVersion));
+    assert_eq!(delete(&mut harness, 1, 2), None);
+    assert_eq!(delete(&mut harness, 1, 2), None, "deleting it again succeeds");
+    assert!(list(&mut harness, VOLUME, 1).1[0].deleting);
     let again = VolumeEntry { generation: 2, ..entry(VOLUME) };
-    assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &again)), Some(Refusal::SweepPending));
-    assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_CHMOD, &again)), Some(Refusal::Deleting));
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &again)), Some(Refusal::SweepPending));
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_CHMOD, &again)), Some(Refusal::Deleting));
 
-    let end = rig.now + Span::from_ms(10);
-    rig.step_to(end);
-    assert_eq!((other_before, rig.mapped_blocks()), (4, 0));
-    let next = rig.next_event().expect("what SMART counts is kept");
+    let end = harness.now + Span::from_ms(10);
+    harness.step_to(end);
+    assert_eq!((other_before, harness.mapped_blocks()), (4, 0));
+    let next = harness.next_event().expect("what SMART counts is kept");
     assert_eq!(next.as_ns(), crate::odometer::SAVE_EVERY.as_ns(), "nothing else is left to do");
-    assert_eq!(list(&mut rig, VOLUME, 4).1, [entry(6)]);
-    assert_eq!(delete(&mut rig, 1, 2), None, "and once it is gone, too");
-    assert_eq!(delete(&mut rig, 3, 2), Some(Refusal::VolumeAbsent));
-    assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &entry(VOLUME))), Some(Refusal::StaleVersion));
-    assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &again)), None);
-    assert_eq!(rig.read(0), [0; BLOCK], "no deleted byte is ever readable again");
+    assert_eq!(list(&mut harness, VOLUME, 4).1, [entry(6)]);
+    assert_eq!(delete(&mut harness, 1, 2), None, "and once it is gone, too");
+    assert_eq!(delete(&mut harness, 3, 2), Some(Refusal::VolumeAbsent));
+    assert_eq!(
+        refusal(&harness.volume_command(opcode::VOLUME_ADD, &entry(VOLUME))),
+        Some(Refusal::StaleVersion)
+    );
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &again)), None);
+    assert_eq!(harness.read(0), [0; BLOCK], "no deleted byte is ever readable again");
 }
 
 #[test]
 fn maps_are_taken_by_term_and_epoch_and_given_back() {
-    let mut rig = Rig::connected(0);
-    let get = |rig: &mut Rig, bytes: u32| {
+    let mut harness = Harness::connected(0);
+    let get = |harness: &mut Harness, bytes: u32| {
         let dptr = KeyedSgl::keyed(0, bytes, KEY);
-        rig.run(DAEMON, Sqe { dptr, cdw10: (bytes / 4).into(), ..sqe(opcode::MAP_GET) })
+        harness.run(DAEMON, Sqe { dptr, cdw10: (bytes / 4).into(), ..sqe(opcode::MAP_GET) })
     };
-    assert_eq!(get(&mut rig, 4096).dw0.get(), 0, "no map yet");
+    assert_eq!(get(&mut harness, 4096).dw0.get(), 0, "no map yet");
     let mut map = FleetMap::equal(3, 1024, 7, 2).unwrap();
     map.epoch = 5;
-    assert_eq!(refusal(&rig.set_map(&map)), None);
-    let length = get(&mut rig, 16_384).dw0.get() as usize;
-    assert_eq!(FleetMap::decode(&rig.memory[&DAEMON][..length]), Ok(map.clone()));
+    assert_eq!(refusal(&harness.set_map(&map)), None);
+    let length = get(&mut harness, 16_384).dw0.get() as usize;
+    assert_eq!(FleetMap::decode(&harness.memory[&DAEMON][..length]), Ok(map.clone()));
 
     let with = |term, epoch| {
         let mut next = map.clone();
         (next.term, next.epoch) = (term, epoch);
         next
     };
-    assert_eq!(refusal(&rig.set_map(&with(2, 4))), Some(Refusal::StaleVersion));
-    assert_eq!(refusal(&rig.set_map(&with(1, 6))), Some(Refusal::StaleTerm));
-    assert_eq!(refusal(&rig.set_map(&with(3, 5))), None, "another term, the same epoch");
-    assert_eq!(refusal(&rig.daemon_out(opcode::MAP_SET, &[7; 4096])), Some(Refusal::InvalidField));
+    assert_eq!(refusal(&harness.set_map(&with(2, 4))), Some(Refusal::StaleVersion));
+    assert_eq!(refusal(&harness.set_map(&with(1, 6))), Some(Refusal::StaleTerm));
+    assert_eq!(refusal(&harness.set_map(&with(3, 5))), None, "another term, the same epoch");
+    assert_eq!(refusal(&harness.daemon_out(opcode::MAP_SET, &[7; 4096])), Some(Refusal::InvalidField));
 }

@@ -9,227 +9,236 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// A second I/O queue of client 7, on another core than [`WRITER`].
 const OTHER: QueueKey = QueueKey(72);
 
-fn rig() -> Rig {
-    let mut rig = Rig::new();
-    let Some(Role::Admin(cntlid)) = rig.role(QueueKey(70)) else { panic!("client 7 is connected") };
-    assert_eq!(refusal(&rig.connect(OTHER, 2, Identity::Client(client(7)), cntlid)), None);
+fn harness() -> Harness {
+    let mut harness = Harness::new();
+    let Some(Role::Admin(cntlid)) = harness.role(QueueKey(70)) else { panic!("client 7 is connected") };
+    assert_eq!(refusal(&harness.connect(OTHER, 2, Identity::Client(client(7)), cntlid)), None);
     assert_ne!(core_of(WRITER), core_of(OTHER));
-    rig
+    harness
 }
 
 /// Submits writes of these blocks and answers their transfers; they have arrived, and their core's step has not ended.
-fn arrive(rig: &mut Rig, key: QueueKey, blocks: &[u32]) -> Vec<u16> {
-    arrive_on(rig, blocks.iter().map(|&vba| (key, vba)))
+fn arrive(harness: &mut Harness, key: QueueKey, blocks: &[u32]) -> Vec<u16> {
+    arrive_on(harness, blocks.iter().map(|&vba| (key, vba)))
 }
 
-fn arrive_on(rig: &mut Rig, writes: impl Iterator<Item = (QueueKey, u32)>) -> Vec<u16> {
+fn arrive_on(harness: &mut Harness, writes: impl Iterator<Item = (QueueKey, u32)>) -> Vec<u16> {
     let mut write = |(key, vba)| {
-        rig.poke(key, 0, &block(77));
-        (key, rig.io(io::WRITE, key, vba, 1))
+        harness.poke(key, 0, &block(77));
+        (key, harness.io(io::WRITE, key, vba, 1))
     };
     let sqes: Vec<_> = writes.map(&mut write).collect();
-    rig.hold = true;
-    let ids = sqes.into_iter().map(|(key, sqe)| rig.submit(key, sqe)).collect();
-    for effect in std::mem::take(&mut rig.held) {
+    harness.hold = true;
+    let ids = sqes.into_iter().map(|(key, sqe)| harness.submit(key, sqe)).collect();
+    for effect in std::mem::take(&mut harness.held) {
         let Effect::Pull { queue, .. } = effect else { panic!("{effect:?}") };
-        let (transfer, outcome) = rig.moved(effect);
-        let now = rig.now;
-        rig.core(queue).transferred(now, transfer, outcome);
+        let (transfer, outcome) = harness.moved(effect);
+        let now = harness.now;
+        harness.core(queue).transferred(now, transfer, outcome);
     }
-    rig.hold = false;
+    harness.hold = false;
     ids
 }
 
 #[test]
 fn writes_that_arrive_together_share_one_hold_of_the_lock() {
-    let mut rig = rig();
-    let before = rig.layer_stats();
-    let ids = arrive(&mut rig, WRITER, &[1, 2, 3, 40, 41]);
-    assert_eq!(rig.layer_stats().commit_holds, before.commit_holds, "nothing is committed before the step ends");
-    assert_eq!(rig.core(WRITER).next_event(), Some(rig.now));
-    rig.pump();
+    let mut harness = harness();
+    let before = harness.layer_stats();
+    let ids = arrive(&mut harness, WRITER, &[1, 2, 3, 40, 41]);
+    assert_eq!(
+        harness.layer_stats().commit_holds,
+        before.commit_holds,
+        "nothing is committed before the step ends"
+    );
+    assert_eq!(harness.core(WRITER).next_event(), Some(harness.now));
+    harness.pump();
     for cid in ids {
-        assert_eq!(refusal(&rig.take(WRITER, cid).unwrap()), None);
+        assert_eq!(refusal(&harness.take(WRITER, cid).unwrap()), None);
     }
-    let after = rig.layer_stats();
+    let after = harness.layer_stats();
     assert_eq!((after.host_pages - before.host_pages, after.commit_holds - before.commit_holds), (5, 1));
-    assert_eq!(rig.read(41), block(77));
+    assert_eq!(harness.read(41), block(77));
 }
 
 #[test]
 fn a_write_waits_for_its_next_step_while_another_commits_and_is_not_answered_before() {
-    let mut rig = rig();
-    let ids = arrive(&mut rig, WRITER, &[5]);
-    let ftl = Arc::clone(&rig.ssd().ftl);
+    let mut harness = harness();
+    let ids = arrive(&mut harness, WRITER, &[5]);
+    let ftl = Arc::clone(&harness.ssd().ftl);
     let commits = ftl.commits();
-    let core = rig.core(WRITER);
+    let core = harness.core(WRITER);
     core.end_step();
     assert_eq!(core.pop_effect(), None);
     drop(commits);
-    assert_eq!(rig.stats().commits_put_off, 1);
-    rig.pump();
-    assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), None);
+    assert_eq!(harness.stats().commits_put_off, 1);
+    harness.pump();
+    assert_eq!(refusal(&harness.take(WRITER, ids[0]).unwrap()), None);
 }
 
 #[test]
 fn whoever_has_the_lock_commits_for_all_and_each_answers_its_own() {
-    let mut rig = rig();
+    let mut harness = harness();
     // A core learns whose a queue is with its first command.
-    arrive(&mut rig, OTHER, &[1]);
-    rig.pump();
-    let ids = arrive_on(&mut rig, [(WRITER, 5), (OTHER, 6)].into_iter());
-    let commit = rig.core(WRITER).committer();
-    let ftl = Arc::clone(&rig.ssd().ftl);
+    arrive(&mut harness, OTHER, &[1]);
+    harness.pump();
+    let ids = arrive_on(&mut harness, [(WRITER, 5), (OTHER, 6)].into_iter());
+    let commit = harness.core(WRITER).committer();
+    let ftl = Arc::clone(&harness.ssd().ftl);
     let busy = ftl.commits();
-    rig.core(WRITER).end_step();
-    rig.core(OTHER).end_step();
+    harness.core(WRITER).end_step();
+    harness.core(OTHER).end_step();
     drop(busy);
-    let before = rig.layer_stats();
-    commit(rig.now);
-    let after = rig.layer_stats();
+    let before = harness.layer_stats();
+    commit(harness.now);
+    let after = harness.layer_stats();
     assert_eq!((after.host_pages - before.host_pages, after.commit_holds - before.commit_holds), (2, 1));
-    rig.core(OTHER).end_step();
-    assert_eq!((rig.core(WRITER).writes_done(), rig.core(OTHER).writes_done()), (0, 1));
-    rig.pump();
+    harness.core(OTHER).end_step();
+    assert_eq!((harness.core(WRITER).writes_done(), harness.core(OTHER).writes_done()), (0, 1));
+    harness.pump();
     for (key, cid) in [WRITER, OTHER].into_iter().zip(ids) {
-        assert_eq!(refusal(&rig.take(key, cid).unwrap()), None);
+        assert_eq!(refusal(&harness.take(key, cid).unwrap()), None);
     }
-    assert_eq!(rig.layer_stats().commit_holds, after.commit_holds);
+    assert_eq!(harness.layer_stats().commit_holds, after.commit_holds);
 }
 
 #[test]
 fn what_another_has_committed_is_answered_before_the_step_ends() {
-    let mut rig = rig();
-    let ids = arrive(&mut rig, WRITER, &[5]);
-    let commit = rig.core(WRITER).committer();
-    let ftl = Arc::clone(&rig.ssd().ftl);
+    let mut harness = harness();
+    let ids = arrive(&mut harness, WRITER, &[5]);
+    let commit = harness.core(WRITER).committer();
+    let ftl = Arc::clone(&harness.ssd().ftl);
     let busy = ftl.commits();
-    rig.core(WRITER).end_step();
-    arrive(&mut rig, WRITER, &[6]);
+    harness.core(WRITER).end_step();
+    arrive(&mut harness, WRITER, &[6]);
     drop(busy);
-    assert_eq!(rig.core(WRITER).writes_done(), 0, "the first is not committed yet");
-    commit(rig.now);
-    let (now, next) = (rig.now, rig.io(io::WRITE, WRITER, 7, 1));
-    rig.core(WRITER).submit(now, WRITER, &next);
-    assert_eq!(rig.core(WRITER).writes_done(), 1);
-    rig.pump();
-    assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), None);
-    assert_eq!(rig.core(WRITER).writes_done(), 3);
+    assert_eq!(harness.core(WRITER).writes_done(), 0, "the first is not committed yet");
+    commit(harness.now);
+    let (now, next) = (harness.now, harness.io(io::WRITE, WRITER, 7, 1));
+    harness.core(WRITER).submit(now, WRITER, &next);
+    assert_eq!(harness.core(WRITER).writes_done(), 1);
+    harness.pump();
+    assert_eq!(refusal(&harness.take(WRITER, ids[0]).unwrap()), None);
+    assert_eq!(harness.core(WRITER).writes_done(), 3);
 }
 
 /// The modelled firmware takes writes of sixteen blocks faster than dies program them: sooner or later more is under way than a power failure leaves
 /// time for (protocol rule 11).
-fn slow_to_program() -> Rig {
-    Rig::bare_as("gnstor-980pro", 0, 1 << 15).with_clients().with_volume()
+fn slow_to_program() -> Harness {
+    Harness::bare_as("gnstor-980pro", 0, 1 << 15).with_clients().with_volume()
 }
 
 #[test]
 fn writes_for_which_there_is_no_room_stay_with_their_core_in_their_order() {
-    let mut rig = slow_to_program();
+    let mut harness = slow_to_program();
     let mut sent: Vec<u16> = Vec::new();
-    while rig.layer_stats().stalls == 0 {
+    while harness.layer_stats().stalls == 0 {
         assert!(sent.len() < 10_000);
         let vba = 16 * u32::try_from(sent.len() % 32).unwrap();
-        rig.poke(WRITER, 0, &block(sent.len() as u64));
-        let sqe = rig.io(io::WRITE, WRITER, vba, 16);
-        sent.push(rig.submit(WRITER, sqe));
-        rig.step_to(rig.now + Span::from_ns(1500));
+        harness.poke(WRITER, 0, &block(sent.len() as u64));
+        let sqe = harness.io(io::WRITE, WRITER, vba, 16);
+        sent.push(harness.submit(WRITER, sqe));
+        harness.step_to(harness.now + Span::from_ns(1500));
     }
     // Others come behind those that wait, and do not ask the layer each time.
     for _ in 0..20 {
-        let sqe = rig.io(io::WRITE, WRITER, 0, 16);
-        sent.push(rig.submit(WRITER, sqe));
-        rig.step_to(rig.now + Span::from_ns(500));
+        let sqe = harness.io(io::WRITE, WRITER, 0, 16);
+        sent.push(harness.submit(WRITER, sqe));
+        harness.step_to(harness.now + Span::from_ns(500));
     }
-    assert_eq!(rig.ssd().commands.len(), 0, "the firmware has been asked for none of them");
-    let (stalls, done) = (rig.layer_stats().stalls, rig.core(WRITER).writes_done());
+    assert_eq!(harness.ssd().commands.len(), 0, "the firmware has been asked for none of them");
+    let (stalls, done) = (harness.layer_stats().stalls, harness.core(WRITER).writes_done());
     assert!(stalls <= 3 && done + 20 < sent.len() as u64, "{stalls} stalls, {done} of {} done", sent.len());
-    rig.step_to(rig.now + Span::from_ms(100));
-    assert_eq!(rig.core(WRITER).writes_done(), sent.len() as u64);
-    let order: Vec<u16> =
-        rig.completions.iter().filter(|done| done.queue == WRITER).map(|done| done.cqe.cid.get()).collect();
+    harness.step_to(harness.now + Span::from_ms(100));
+    assert_eq!(harness.core(WRITER).writes_done(), sent.len() as u64);
+    let order: Vec<u16> = harness
+        .completions
+        .iter()
+        .filter(|done| done.queue == WRITER)
+        .map(|done| done.cqe.cid.get())
+        .collect();
     assert!(order.ends_with(&sent));
-    let due: Vec<Time> = rig.completions.iter().filter(|done| done.queue == WRITER).map(|done| done.at).collect();
+    let due: Vec<Time> =
+        harness.completions.iter().filter(|done| done.queue == WRITER).map(|done| done.at).collect();
     assert!(due.is_sorted());
 }
 
 #[test]
 fn a_write_that_waits_for_room_gives_way_to_a_change_of_rights() {
-    let mut rig = slow_to_program();
+    let mut harness = slow_to_program();
     let mut sent = Vec::new();
-    while rig.layer_stats().stalls == 0 {
-        let sqe = rig.io(io::WRITE, WRITER, 16 * u32::try_from(sent.len() % 32).unwrap(), 16);
-        sent.push(rig.submit(WRITER, sqe));
-        rig.step_to(rig.now + Span::from_ns(1500));
+    while harness.layer_stats().stalls == 0 {
+        let sqe = harness.io(io::WRITE, WRITER, 16 * u32::try_from(sent.len() % 32).unwrap(), 16);
+        sent.push(harness.submit(WRITER, sqe));
+        harness.step_to(harness.now + Span::from_ns(1500));
     }
-    let chmod = rig.chmod(|entry| (entry.writer, entry.lease_epoch) = (None, LEASE + 1));
+    let chmod = harness.chmod(|entry| (entry.writer, entry.lease_epoch) = (None, LEASE + 1));
     // At once, and not when it would have been tried again.
-    rig.step(rig.now);
-    rig.pump();
-    let last = rig.take(WRITER, *sent.last().unwrap()).unwrap();
+    harness.step(harness.now);
+    harness.pump();
+    let last = harness.take(WRITER, *sent.last().unwrap()).unwrap();
     assert_eq!(refusal(&last), Some(Refusal::LeaseExpired));
-    assert_eq!(rig.ssd().commands.len(), 0);
-    rig.step_to(rig.now + Span::from_ms(100));
-    assert_eq!(refusal(&rig.take(DAEMON, chmod).unwrap()), None);
-    assert_eq!(rig.in_flight(), 0);
+    assert_eq!(harness.ssd().commands.len(), 0);
+    harness.step_to(harness.now + Span::from_ms(100));
+    assert_eq!(refusal(&harness.take(DAEMON, chmod).unwrap()), None);
+    assert_eq!(harness.in_flight(), 0);
 }
 
 #[test]
 fn a_write_that_is_posted_is_committed_before_its_queue_dies() {
-    let mut rig = rig();
-    arrive(&mut rig, WRITER, &[7, 8]);
-    let ftl = Arc::clone(&rig.ssd().ftl);
+    let mut harness = harness();
+    arrive(&mut harness, WRITER, &[7, 8]);
+    let ftl = Arc::clone(&harness.ssd().ftl);
     let commits = ftl.commits();
-    rig.core(WRITER).end_step();
+    harness.core(WRITER).end_step();
     drop(commits);
-    rig.memory.remove(&WRITER);
-    rig.close_queue(rig.now, WRITER);
-    rig.pump();
-    assert_eq!((rig.mapped_blocks(), rig.in_flight(), rig.stats().permits_forfeited), (2, 0, 0));
-    assert!(rig.frames_are_whole());
+    harness.memory.remove(&WRITER);
+    harness.close_queue(harness.now, WRITER);
+    harness.pump();
+    assert_eq!((harness.mapped_blocks(), harness.in_flight(), harness.stats().permits_forfeited), (2, 0, 0));
+    assert!(harness.frames_are_whole());
 }
 
 #[test]
 fn a_write_that_is_posted_is_judged_again_where_the_rules_change() {
-    let mut rig = rig();
-    let ids = arrive(&mut rig, WRITER, &[6]);
-    let ftl = Arc::clone(&rig.ssd().ftl);
+    let mut harness = harness();
+    let ids = arrive(&mut harness, WRITER, &[6]);
+    let ftl = Arc::clone(&harness.ssd().ftl);
     let commits = ftl.commits();
-    rig.core(WRITER).end_step();
+    harness.core(WRITER).end_step();
     drop(commits);
-    rig.chmod(|entry| {
+    harness.chmod(|entry| {
         entry.writer = Some(client(9));
         entry.lease_epoch += 1;
     });
-    assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), Some(Refusal::LeaseHeldByOther));
-    assert_eq!((rig.mapped_blocks(), rig.in_flight()), (0, 0));
-    assert!(rig.frames_are_whole());
+    assert_eq!(refusal(&harness.take(WRITER, ids[0]).unwrap()), Some(Refusal::LeaseHeldByOther));
+    assert_eq!((harness.mapped_blocks(), harness.in_flight()), (0, 0));
+    assert!(harness.frames_are_whole());
 }
 
 #[test]
 fn a_write_that_has_arrived_is_judged_by_the_rules_at_its_commit() {
-    let mut rig = rig();
-    let ids = arrive(&mut rig, WRITER, &[6]);
-    rig.chmod(|entry| {
+    let mut harness = harness();
+    let ids = arrive(&mut harness, WRITER, &[6]);
+    harness.chmod(|entry| {
         entry.writer = Some(client(9));
         entry.lease_epoch += 1;
     });
-    assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), Some(Refusal::LeaseHeldByOther));
-    assert_eq!((rig.mapped_blocks(), rig.in_flight()), (0, 0));
-    assert!(rig.frames_are_whole());
+    assert_eq!(refusal(&harness.take(WRITER, ids[0]).unwrap()), Some(Refusal::LeaseHeldByOther));
+    assert_eq!((harness.mapped_blocks(), harness.in_flight()), (0, 0));
+    assert!(harness.frames_are_whole());
 }
 
 #[test]
 fn a_core_whose_clock_is_behind_judges_by_the_latest_of_all() {
-    let mut rig = rig();
-    let ids = arrive(&mut rig, WRITER, &[5]);
-    let later = rig.now + Span::from_ms(11_000);
-    rig.core(OTHER).step(later);
+    let mut harness = harness();
+    let ids = arrive(&mut harness, WRITER, &[5]);
+    let later = harness.now + Span::from_ms(11_000);
+    harness.core(OTHER).step(later);
     // Posted as of this core's time, it would be found stale as of the other's, again and again.
-    rig.core(WRITER).end_step();
-    rig.pump();
-    assert!(refusal(&rig.take(WRITER, ids[0]).unwrap()).is_some(), "the lease is over");
-    assert_eq!(rig.layer_stats().host_pages, 0);
+    harness.core(WRITER).end_step();
+    harness.pump();
+    assert!(refusal(&harness.take(WRITER, ids[0]).unwrap()).is_some(), "the lease is over");
+    assert_eq!(harness.layer_stats().host_pages, 0);
 }
 
 /// The core's two answers about a lease disagree for a microsecond: `runs_until` says that it is over, `confirm` that it
@@ -237,51 +246,51 @@ fn a_core_whose_clock_is_behind_judges_by_the_latest_of_all() {
 #[test]
 fn a_write_in_the_instant_at_which_the_two_ends_of_a_lease_disagree_is_completed() {
     for (before_end, want) in [(500, None), (1, None), (0, Some(Refusal::LeaseExpired))] {
-        let mut rig = rig();
-        rig.ssd().table.end_early(Span::from_ns(1_000));
-        let end = rig.now + Span::from_ms(10_000);
-        rig.chmod(|_| {});
-        let ids = arrive(&mut rig, WRITER, &[6]);
-        rig.now = end.before(Span::from_ns(before_end));
-        rig.step(rig.now);
-        rig.pump();
-        assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), want, "{before_end} ns before the end");
-        assert_eq!(rig.mapped_blocks(), u64::from(want.is_none()));
+        let mut harness = harness();
+        harness.ssd().table.end_early(Span::from_ns(1_000));
+        let end = harness.now + Span::from_ms(10_000);
+        harness.chmod(|_| {});
+        let ids = arrive(&mut harness, WRITER, &[6]);
+        harness.now = end.before(Span::from_ns(before_end));
+        harness.step(harness.now);
+        harness.pump();
+        assert_eq!(refusal(&harness.take(WRITER, ids[0]).unwrap()), want, "{before_end} ns before the end");
+        assert_eq!(harness.mapped_blocks(), u64::from(want.is_none()));
     }
 }
 
 #[test]
 fn a_write_that_has_arrived_ends_with_its_lease() {
-    let mut rig = rig();
-    let ids = arrive(&mut rig, WRITER, &[6]);
-    rig.advance(Span::from_ms(10_001));
-    assert_eq!(refusal(&rig.take(WRITER, ids[0]).unwrap()), Some(Refusal::LeaseExpired));
-    assert_eq!(rig.mapped_blocks(), 0);
+    let mut harness = harness();
+    let ids = arrive(&mut harness, WRITER, &[6]);
+    harness.advance(Span::from_ms(10_001));
+    assert_eq!(refusal(&harness.take(WRITER, ids[0]).unwrap()), Some(Refusal::LeaseExpired));
+    assert_eq!(harness.mapped_blocks(), 0);
 }
 
 #[test]
 fn a_write_that_has_arrived_dies_with_its_queue() {
-    let mut rig = rig();
-    arrive(&mut rig, WRITER, &[7, 8]);
-    rig.memory.remove(&WRITER);
-    rig.close_queue(rig.now, WRITER);
-    rig.pump();
-    assert_eq!((rig.mapped_blocks(), rig.in_flight(), rig.stats().permits_forfeited), (0, 0, 2));
-    assert!(rig.frames_are_whole());
+    let mut harness = harness();
+    arrive(&mut harness, WRITER, &[7, 8]);
+    harness.memory.remove(&WRITER);
+    harness.close_queue(harness.now, WRITER);
+    harness.pump();
+    assert_eq!((harness.mapped_blocks(), harness.in_flight(), harness.stats().permits_forfeited), (0, 0, 2));
+    assert!(harness.frames_are_whole());
 }
 
 #[test]
 fn what_a_core_hands_over_is_counted_once() {
-    let mut rig = rig();
-    let before = rig.stats();
-    rig.write(1, &[1, 2, 3]);
-    let mut fua = rig.io(io::WRITE, WRITER, 4, 2);
+    let mut harness = harness();
+    let before = harness.stats();
+    harness.write(1, &[1, 2, 3]);
+    let mut fua = harness.io(io::WRITE, WRITER, 4, 2);
     fua.cdw12 = (fua.cdw12.get() | 1 << 30).into();
-    assert_eq!(rig.refused(WRITER, fua), None);
-    let after = rig.stats();
+    assert_eq!(harness.refused(WRITER, fua), None);
+    let after = harness.stats();
     assert_eq!((after.writes - before.writes, after.blocks_written - before.blocks_written), (2, 5));
     assert_eq!(after.permits_issued, after.permits_spent);
-    let ssd = rig.ssd();
+    let ssd = harness.ssd();
     let of_volume = ssd.table.volume_counters().find(|row| row.0 == VOLUME).unwrap().2;
     let of_client = ssd.table.client_counters().find(|row| row.0 == 7).unwrap().2;
     for counters in [of_volume, of_client] {
@@ -326,25 +335,38 @@ fn write_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) {
             now = now + Span::from_ns(1000);
         } else if out < 8 {
             sequence += 1;
-            let address = Address { vid: vid(VOLUME), client: client(7), vba: u32::try_from(dice % 512).unwrap() };
+            let address =
+                Address { vid: vid(VOLUME), client: client(7), vba: u32::try_from(dice % 512).unwrap() };
             let lease_epoch = u32::try_from(world.lease.load(Ordering::Relaxed)).unwrap();
             let mut sqe = sqe(io::WRITE);
             let stamp = Stamp { lease_epoch, sequence };
-            ReadWrite { slba: Slba::pack(address), blocks: 1, fua: dice.is_multiple_of(61), map_epoch, stamp }
-                .encode(&mut sqe);
+            ReadWrite {
+                slba: Slba::pack(address),
+                blocks: 1,
+                fua: dice.is_multiple_of(61),
+                map_epoch,
+                stamp,
+            }
+            .encode(&mut sqe);
             sqe.dptr = KeyedSgl::keyed(0, 4096, KEY);
             core.submit(now, key, &sqe);
             out += 1;
         }
         if dice.is_multiple_of(3) || world.stop.load(Ordering::Relaxed) {
-            under_way.pop().into_iter().for_each(|transfer| core.transferred(now, transfer, Outcome::Done { sum: 0 }));
+            under_way
+                .pop()
+                .into_iter()
+                .for_each(|transfer| core.transferred(now, transfer, Outcome::Done { sum: 0 }));
         }
         let before = world.epoch.load(Ordering::SeqCst);
         let committed = core.writes_done();
         core.step(now);
         let committed = core.writes_done() - committed;
         let after = world.epoch.load(Ordering::SeqCst);
-        assert!(committed == 0 || before != after || before.is_multiple_of(2), "committed without the right to write");
+        assert!(
+            committed == 0 || before != after || before.is_multiple_of(2),
+            "committed without the right to write"
+        );
         while let Some(effect) = core.pop_effect() {
             match effect {
                 Effect::Pull { transfer, .. } => under_way.push(transfer),
@@ -360,11 +382,15 @@ fn write_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) {
 }
 
 /// Runs one writer on each core but the daemon's, and `daemon` beside them; what the writers saw.
-fn beside_writers(rig: &mut Rig, world: &World, daemon: impl FnOnce(&mut Rig, &mut Core)) -> (u64, u64) {
-    let map_epoch = rig.map_epoch;
+fn beside_writers(
+    harness: &mut Harness,
+    world: &World,
+    daemon: impl FnOnce(&mut Harness, &mut Core),
+) -> (u64, u64) {
+    let map_epoch = harness.map_epoch;
     world.lease.store(LEASE.into(), Ordering::Relaxed);
     let write = |core: &mut Core, key| write_on(core, key, map_epoch, world);
-    let commit = rig.core(WRITER).committer();
+    let commit = harness.core(WRITER).committer();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             // A third thread commits for both writers in turns of 512 rounds.
@@ -379,7 +405,7 @@ fn beside_writers(rig: &mut Rig, world: &World, daemon: impl FnOnce(&mut Rig, &m
                 }
             }
         });
-        beside(rig, &[WRITER, OTHER], &world.stop, write, daemon);
+        beside(harness, &[WRITER, OTHER], &world.stop, write, daemon);
     });
     world.seen()
 }
@@ -389,33 +415,33 @@ const ROUNDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
 /// The right to write goes and comes back while two cores write without a pause. When its end is complete nothing is committed any more.
 #[test]
 fn a_lease_that_was_taken_away_commits_nothing_on_any_core() {
-    let (mut rig, world) = (rig(), World::default());
-    let (done, refused) = beside_writers(&mut rig, &world, |rig, core| {
+    let (mut harness, world) = (harness(), World::default());
+    let (done, refused) = beside_writers(&mut harness, &world, |harness, core| {
         for round in world.rounds() {
-            change(rig, core, |entry| (entry.writer, entry.lease_epoch) = (None, entry.lease_epoch + 1));
+            change(harness, core, |entry| (entry.writer, entry.lease_epoch) = (None, entry.lease_epoch + 1));
             world.epoch.fetch_add(1, Ordering::SeqCst);
             (0..round % 40).for_each(|_| std::thread::yield_now());
             world.epoch.fetch_add(1, Ordering::SeqCst);
-            change(rig, core, |entry| entry.writer = Some(client(7)));
+            change(harness, core, |entry| entry.writer = Some(client(7)));
             world.lease.fetch_add(1, Ordering::Relaxed);
             (0..round % 30).for_each(|_| std::thread::yield_now());
         }
     });
     assert!(done > 0 && refused > 0, "{done} {refused}");
-    let stats = rig.stats();
-    assert_eq!((rig.in_flight(), stats.writes, stats.permits_spent), (0, done, stats.permits_issued));
-    assert!(rig.frames_are_whole());
+    let stats = harness.stats();
+    assert_eq!((harness.in_flight(), stats.writes, stats.permits_spent), (0, done, stats.permits_issued));
+    assert!(harness.frames_are_whole());
 }
 
 /// Volumes are deleted under the hands of those that write to them. Nothing of a life that is over stays mapped or is remembered.
 #[test]
 fn a_sweep_misses_nothing_that_a_core_commits() {
-    let (mut rig, world) = (rig(), World::default());
-    let (done, refused) = beside_writers(&mut rig, &world, |rig, core| {
+    let (mut harness, world) = (harness(), World::default());
+    let (done, refused) = beside_writers(&mut harness, &world, |harness, core| {
         for round in world.rounds() {
             let entry = core.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
-            let sqe = Rig::delete_sqe(entry.generation, entry.version + 1);
-            complete(rig, core, &sqe, &[]);
+            let sqe = Harness::delete_sqe(entry.generation, entry.version + 1);
+            complete(harness, core, &sqe, &[]);
             let mut now = Time::from_ns(2000);
             while core.ssd().table.volume(vid(VOLUME)).is_some() {
                 now = now + Span::from_ns(50_000);
@@ -426,11 +452,11 @@ fn a_sweep_misses_nothing_that_a_core_commits() {
             assert_eq!((ftl.mapped(), ftl.stamp_history(vid(VOLUME))), (0, Vec::new()), "round {round}");
             let next = VolumeEntry { generation: entry.generation + 1, version: 1, ..entry };
             let data = next.encode();
-            let sqe = rig.daemon_sqe(opcode::VOLUME_ADD, data.as_bytes());
-            complete(rig, core, &sqe, data.as_bytes());
+            let sqe = harness.daemon_sqe(opcode::VOLUME_ADD, data.as_bytes());
+            complete(harness, core, &sqe, data.as_bytes());
             (0..round % 30).for_each(|_| std::thread::yield_now());
         }
     });
     assert!(done > 0 && refused > 0, "{done} {refused}");
-    assert!(rig.frames_are_whole());
+    assert!(harness.frames_are_whole());
 }

@@ -111,7 +111,12 @@ impl Copier {
     ///
     /// # Errors
     /// Memory and driver errors.
-    pub fn new(device: &Arc<Device>, host: &Arc<HostRegion>, by: CopyBy, most: usize) -> Result<Self, DeviceError> {
+    pub fn new(
+        device: &Arc<Device>,
+        host: &Arc<HostRegion>,
+        by: CopyBy,
+        most: usize,
+    ) -> Result<Self, DeviceError> {
         static TOLD: Once = Once::new();
         let (mut by, host_at) = (by, device.map(host)?);
         let stream = match &device.backend {
@@ -260,7 +265,9 @@ impl Copier {
             args: table.address + (first * size_of::<Part>()) as u64,
         };
         match (&self.device.backend, &self.stream) {
-            (Backend::Cuda(gpu), Some(stream)) => gpu.launch_and_wait(stream, &launch(0, parts.len(), THREADS), LIMIT),
+            (Backend::Cuda(gpu), Some(stream)) => {
+                gpu.launch_and_wait(stream, &launch(0, parts.len(), THREADS), LIMIT)
+            }
             (Backend::Host(cpu), _) => (0..parts.len()).step_by(BLOCKS_HOST).try_for_each(|first| {
                 let count = BLOCKS_HOST.min(parts.len() - first);
                 cpu.run_alone(&launch(first, count, THREADS_HOST), LIMIT)
@@ -303,8 +310,9 @@ impl Drop for Copier {
 fn runs(segments: &[Segment]) -> Vec<Segment> {
     let mut runs: Vec<Segment> = Vec::with_capacity(segments.len());
     for segment in segments.iter().filter(|segment| segment.bytes != 0) {
-        let follows =
-            |last: &&mut Segment| (last.host + last.bytes, last.device + last.bytes) == (segment.host, segment.device);
+        let follows = |last: &&mut Segment| {
+            (last.host + last.bytes, last.device + last.bytes) == (segment.host, segment.device)
+        };
         match runs.last_mut().filter(follows) {
             Some(last) => last.bytes += segment.bytes,
             None => runs.push(*segment),
@@ -427,7 +435,8 @@ mod tests {
                 (segment(0, DEVICE as u64 - 16, 32), "leaves 131072 bytes of device memory"),
                 (segment(u64::MAX - 15, 0, 32), "of host memory"),
             ] {
-                let error = bed.copier.to_device(&bed.memory, &[good, bad]).expect_err("it is refused").to_string();
+                let error =
+                    bed.copier.to_device(&bed.memory, &[good, bad]).expect_err("it is refused").to_string();
                 assert!(error.contains(why), "{error}");
                 bed.copier.to_host(&bed.memory, &[good, bad]).expect_err("and the other way");
             }

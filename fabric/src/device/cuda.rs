@@ -67,11 +67,13 @@ impl CudaDevice {
             return Err(no(format!("{name} drives a display: its watchdog would end a resident kernel")));
         }
         // SAFETY: the device is valid; the context is released in drop.
-        let context = unsafe { result::primary_ctx::retain(device) }.map_err(named("cuDevicePrimaryCtxRetain"))?;
+        let context =
+            unsafe { result::primary_ctx::retain(device) }.map_err(named("cuDevicePrimaryCtxRetain"))?;
         // SAFETY: the context above.
         unsafe { result::ctx::set_current(context) }.map_err(named("cuCtxSetCurrent"))?;
-        let stream =
-            || result::stream::create(result::stream::StreamKind::NonBlocking).map_err(named("cuStreamCreate"));
+        let stream = || {
+            result::stream::create(result::stream::StreamKind::NonBlocking).map_err(named("cuStreamCreate"))
+        };
         Ok(Self {
             name,
             device,
@@ -184,7 +186,8 @@ impl CudaDevice {
         };
         let name = CString::new(kernel.name).expect("kernel names have no NUL");
         // SAFETY: the module is loaded and stays so.
-        let function = unsafe { result::module::get_function(module, name) }.map_err(named("cuModuleGetFunction"))?;
+        let function =
+            unsafe { result::module::get_function(module, name) }.map_err(named("cuModuleGetFunction"))?;
         // SAFETY: the function above. Loading it now: under lazy loading its first launch would wait for a
         // resident kernel.
         unsafe { sys::cuFuncLoad(function) }.result().map_err(named("cuFuncLoad"))?;
@@ -240,13 +243,19 @@ impl CudaDevice {
         let mut on_one = 0;
         // SAFETY: a loaded function and a place for the answer.
         unsafe {
-            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut on_one, function, threads, smem_bytes as usize)
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &raw mut on_one,
+                function,
+                threads,
+                smem_bytes as usize,
+            )
         }
         .result()
         .map_err(named("cuOccupancyMaxActiveBlocksPerMultiprocessor"))?;
         let what = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         // SAFETY: this device.
-        let all = unsafe { result::device::get_attribute(self.device, what) }.map_err(named("cuDeviceGetAttribute"))?;
+        let all = unsafe { result::device::get_attribute(self.device, what) }
+            .map_err(named("cuDeviceGetAttribute"))?;
         let left = u32::try_from(all).unwrap_or(0).saturating_sub(agent_blocks);
         Ok(left * u32::try_from(on_one).unwrap_or(0))
     }
@@ -272,7 +281,9 @@ impl CudaDevice {
         }
         attribute(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, (&raw mut first).cast())?;
         attribute(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE, (&raw mut length).cast())?;
-        let inside = address >= first && address - first <= length as u64 && bytes <= length as u64 - (address - first);
+        let inside = address >= first
+            && address - first <= length as u64
+            && bytes <= length as u64 - (address - first);
         if inside { Ok(()) } else { Err("it leaves its allocation") }
     }
 
@@ -289,7 +300,8 @@ impl CudaDevice {
     /// Whether nothing runs on either stream. A kernel that ended by a fault is over too.
     pub(super) fn is_idle(&self) -> bool {
         let streams = [self.agent_stream, self.client_stream];
-        self.enter().is_ok() && streams.into_iter().all(|stream| self.idle(stream, "resident").unwrap_or(true))
+        self.enter().is_ok()
+            && streams.into_iter().all(|stream| self.idle(stream, "resident").unwrap_or(true))
     }
 
     #[expect(clippy::disallowed_methods, reason = "waits for a GPU in real time; nothing here is modelled")]
@@ -322,8 +334,9 @@ impl CudaDevice {
         if residency == Residency::TwoKernels {
             self.launch(agent, self.agent_stream)?;
             let what = || "the HCA agent did not become resident (is the GPU full of other work?)".to_owned();
-            let started = self
-                .wait(what, AGENT_START, || Ok(words.all_ready() || self.idle(self.agent_stream, agent.kernel.name)?));
+            let started = self.wait(what, AGENT_START, || {
+                Ok(words.all_ready() || self.idle(self.agent_stream, agent.kernel.name)?)
+            });
             if let Err(e) = started {
                 words.ask_to_stop();
                 return Err(e);

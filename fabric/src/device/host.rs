@@ -48,7 +48,12 @@ const GN_SIMT_DEADLINE: c_int = 5;
 
 unsafe extern "C" {
     fn gn_simt_default_options(options: *mut Options);
-    fn gn_simt_run(grids: *const Grid, count: usize, options: *const Options, result: *mut RunResult) -> c_int;
+    fn gn_simt_run(
+        grids: *const Grid,
+        count: usize,
+        options: *const Options,
+        result: *mut RunResult,
+    ) -> c_int;
 }
 
 pub(super) struct HostDevice;
@@ -109,7 +114,8 @@ fn run_grids(grids: &[Grid], kernel: &'static str, deadline: Duration) -> Result
         options.assume_init()
     };
     options.deadline_ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
-    let mut result = RunResult { yields: 0, switches: 0, os_yields: 0, failure: 0, reserved: 0, message: [0; 512] };
+    let mut result =
+        RunResult { yields: 0, switches: 0, os_yields: 0, failure: 0, reserved: 0, message: [0; 512] };
     // SAFETY: the grids' bodies are kernels that take one pointer, which each launch provides; all memory
     // they use stays allocated during the call, which returns only when every lane has ended or been dropped.
     let code = unsafe { gn_simt_run(grids.as_ptr(), grids.len(), &raw const options, &raw mut result) };

@@ -289,7 +289,11 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Memory`]: it is not.
     pub fn check_memory(&self, address: u64, bytes: usize) -> Result<(), DeviceError> {
-        let not = |cause: &str| DeviceError::Memory { bytes, what: "device memory to register", cause: cause.into() };
+        let not = |cause: &str| DeviceError::Memory {
+            bytes,
+            what: "device memory to register",
+            cause: cause.into(),
+        };
         if address == 0 || bytes == 0 || address.checked_add(bytes as u64).is_none() {
             return Err(not("the range is empty, or begins at null, or goes beyond the address space"));
         }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Queue pairs in device memory: the control path that fills in the agent's contexts ([`AgentHca`]), and the
-//! engines' ends of the rings ([`AgentHalf`]). The agent has a block for each pair of rings or for two of
-//! them, and each pair an engine of its own: a queue pair belongs to one.
+//! transports' ends of the rings ([`AgentExecutor`]). The agent has a block for each pair of rings or for two of
+//! them, and each pair an transport of its own: a queue pair belongs to one.
 
-mod half;
+mod executor;
 mod held;
 mod settle;
 
 use super::abi::*;
 use crate::device::{AgentWords, Device, DeviceError, DeviceMem, Kernel, Launch, Residency};
+use executor::Ring;
 use gnstor_base::region::HostRegion;
-use half::Ring;
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
-pub use half::AgentHalf;
+pub use executor::AgentExecutor;
 pub use held::Unordered;
 
 /// Most blocks of the agent, each of which takes a multiprocessor of a GPU: with more pairs of rings a block
@@ -150,12 +150,12 @@ pub struct AgentStats {
     pub lateness: [u64; LATENESS_BUCKETS],
 }
 
-/// What the control path and the engines' ends know of the agent together.
+/// What the control path and the transports' ends know of the agent together.
 #[derive(Debug, Default)]
 struct Resident {
     /// Locked while an agent is resident.
     launches: Mutex<Launches>,
-    /// What the agent may touch: it stays allocated as long as there can be one, also where the engines have
+    /// What the agent may touch: it stays allocated as long as there can be one, also where the transports have
     /// ended.
     regions: Mutex<Vec<Arc<HostRegion>>>,
 }
@@ -210,11 +210,15 @@ fn most_rings_a_block(device: &Device, residency: Residency) -> usize {
     let has_room = |count: &usize| {
         device.kind() == "host" || device.most_smem_bytes() as usize >= count * AGENT_SMEM_BYTES as usize
     };
-    if residency == Residency::OneGrid { 1 } else { (1..=MAX_RINGS_A_BLOCK).rev().find(has_room).unwrap_or(1) }
+    if residency == Residency::OneGrid {
+        1
+    } else {
+        (1..=MAX_RINGS_A_BLOCK).rev().find(has_room).unwrap_or(1)
+    }
 }
 
 impl AgentHca {
-    /// An HCA on `device` with `rings` pairs of rings, and the engines' ends of them: at least one, and fewer
+    /// An HCA on `device` with `rings` pairs of rings, and the transports' ends of them: at least one, and fewer
     /// than asked for where there cannot be so many.
     ///
     /// # Errors
@@ -223,7 +227,7 @@ impl AgentHca {
         device: &Arc<Device>,
         residency: Residency,
         rings: usize,
-    ) -> Result<(Self, Vec<AgentHalf>), DeviceError> {
+    ) -> Result<(Self, Vec<AgentExecutor>), DeviceError> {
         let count = rings.clamp(1, MAX_BLOCKS * most_rings_a_block(device, residency));
         let contexts = device.alloc(CONTEXT_BYTES)?;
         let rings = (0..count).map(|_| Ring::new(device)).collect::<Result<Vec<_>, _>>()?;
@@ -236,19 +240,26 @@ impl AgentHca {
         device.preload(&[agent_kernel()])?;
         let resident: Arc<Resident> = Arc::default();
         let rounds = settle::Rounds::new(count);
-        let half = |ring| AgentHalf::new(device, &resident, ring, &rounds);
-        let halves = rings.iter().enumerate().map(half).collect();
+        let executor = |ring| AgentExecutor::new(device, &resident, ring, &rounds);
+        let executors = rings.iter().enumerate().map(executor).collect();
         let tables = Tables {
             qps: vec![false; MAX_QPS as usize],
             cqs: vec![false; MAX_CQS as usize],
             mrs: vec![None; MAX_MRS as usize],
             ..Tables::default()
         };
-        let hca = Self { device: Arc::clone(device), contexts, rings, tables: Mutex::new(tables), resident, residency };
+        let hca = Self {
+            device: Arc::clone(device),
+            contexts,
+            rings,
+            tables: Mutex::new(tables),
+            resident,
+            residency,
+        };
         if let Some(what) = Unordered::asked_for()? {
             hca.set_unordered(what)?;
         }
-        Ok((hca, halves))
+        Ok((hca, executors))
     }
 
     /// Pairs of rings.
@@ -433,7 +444,13 @@ impl AgentHca {
     ///
     /// # Errors
     /// As [`Device::run`]. On the CPU every launch after one that failed fails too.
-    pub fn launch(&self, client: ClientKernel, shape: Shape, args: u64, deadline: Duration) -> Result<(), DeviceError> {
+    pub fn launch(
+        &self,
+        client: ClientKernel,
+        shape: Shape,
+        args: u64,
+        deadline: Duration,
+    ) -> Result<(), DeviceError> {
         let mut alone = self.quiet()?;
         // On the CPU its lanes were dropped where they stood: what the rings hold has been done, or half
         // done, or not.
@@ -457,7 +474,8 @@ impl AgentHca {
             + mr_count as usize * size_of::<MrCtx>()
             + cq_count as usize * size_of::<CqCtx>();
         let with_contexts = smem_bytes + u32::try_from(contexts).expect("small tables");
-        let in_smem = self.residency == Residency::TwoKernels && with_contexts <= self.device.most_smem_bytes();
+        let in_smem =
+            self.residency == Residency::TwoKernels && with_contexts <= self.device.most_smem_bytes();
         let agent_args = AgentArgs {
             qps: at + QPS_AT as u64,
             cqs: at + CQS_AT as u64,
@@ -539,8 +557,9 @@ pub struct Shape {
 }
 
 const _: () = assert!(offset_of!(ClientLaunch, blocks) == 16);
-const _: () =
-    assert!(size_of::<AgentArgs>() <= CLIENT_AT - ARGS_AT && size_of::<ClientLaunch>() <= PORT_AT - CLIENT_AT);
+const _: () = assert!(
+    size_of::<AgentArgs>() <= CLIENT_AT - ARGS_AT && size_of::<ClientLaunch>() <= PORT_AT - CLIENT_AT
+);
 
 /// Reads a context back, for tests and diagnosis.
 ///

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The emulated HCA's queue pairs.
 //!
-//! A queue pair's bytes are executed by a *half* that sits where its memory is: [`agent::AgentHalf`] stands
-//! for the resident kernel in `fabric/cuda` (device memory), [`soft::SoftHalf`] does the same work in Rust
+//! A queue pair's bytes are executed by a *executor* that sits where its memory is: [`agent::AgentExecutor`] stands
+//! for the resident kernel in `fabric/cuda` (device memory), [`soft::SoftExecutor`] does the same work in Rust
 //! (host memory). Both turn work requests into [`abi::UpEntry`]s and obey [`Down`] messages; connections,
-//! acknowledgements, errors and flush order are the engine's, for both. The same queue dumps are run through
+//! acknowledgements, errors and flush order are the transport's, for both. The same queue dumps are run through
 //! both in `tests/golden_dumps`.
 
 pub mod abi;
@@ -57,7 +57,7 @@ impl Allowance {
     pub const NEVER: Self = Self { late_ns: i32::MAX as u32, client_late_ns: i32::MAX };
 }
 
-/// What the engine asks of a half.
+/// What the transport asks of an executor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Down {
     /// Inbound RDMA WRITE: local memory to the queue owner's, after a key check. Answered by `UP_DONE` with
@@ -95,14 +95,14 @@ pub enum Down {
         qpn: u32,
         /// The message.
         bytes: [u8; 16],
-        /// Modelled arrival on the half's clock, ns: the owner must not see the message earlier. At most some
+        /// Modelled arrival on the executor's clock, ns: the owner must not see the message earlier. At most some
         /// microseconds ahead.
         due_ns: u64,
         /// When it counts as late, from `due_ns` on. A message that is due at 0 has no modelled time and is
         /// never late.
         allowance: Allowance,
     },
-    /// A completion made by the engine.
+    /// A completion made by the transport.
     Cqe {
         /// Queue pair.
         qpn: u32,
@@ -126,14 +126,14 @@ pub enum Down {
 }
 
 /// Executes queue pairs where their memory is.
-pub trait Half: Send {
+pub trait QpExecutor: Send {
     /// The next thing that happened, oldest first.
     fn poll(&mut self) -> Option<UpEntry>;
 
-    /// Does, or queues, what the engine asks. Never blocks.
+    /// Does, or queues, what the transport asks. Never blocks.
     fn push(&mut self, message: Down);
 
-    /// Whether [`Half::answer`] may be called now.
+    /// Whether [`QpExecutor::answer`] may be called now.
     fn can_answer(&self) -> bool {
         false
     }
@@ -144,7 +144,7 @@ pub trait Half: Send {
     /// the response.
     fn answer(&mut self, _qpn: u32, _tag: u32, _parts: &[Part], _response: &Response) {}
 
-    /// Whether queue owners may post work at any time, and the engine's thread is not woken when they do.
+    /// Whether queue owners may post work at any time, and the transport's thread is not woken when they do.
     fn must_be_polled(&self) -> bool {
         true
     }
@@ -157,7 +157,7 @@ pub trait Half: Send {
     }
 
     /// Begins to wait until nothing that is under way now touches the queue owners' memory any more, on this
-    /// half and on the others of its HCA; returns the wait's name.
+    /// executor and on the others of its HCA; returns the wait's name.
     fn settle(&mut self) -> u64 {
         0
     }
@@ -167,7 +167,7 @@ pub trait Half: Send {
         true
     }
 
-    /// Converts the half's clock (ns) to the engine's: engine = half + offset.
+    /// Converts the executor's clock (ns) to the transport's: transport = executor + offset.
     fn clock_offset_ns(&self) -> i64 {
         0
     }
@@ -178,6 +178,6 @@ pub trait Half: Send {
         0
     }
 
-    /// Tells the half the offset that the engine has measured, and the round trip by which it did.
+    /// Tells the executor the offset that the transport has measured, and the round trip by which it did.
     fn set_clock_offset_ns(&mut self, _offset: i64, _rtt_ns: u64) {}
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The Rust ends of the two rings between the halves of the HCA. The other ends are in
+//! The Rust ends of the two rings between the executors of the HCA. The other ends are in
 //! `fabric/cuda/fabric/hca/{up,agent}.cuh`.
 //!
 //! The rings are generic over the word, so that `tests/loom_rings.rs` can check them with loom's.

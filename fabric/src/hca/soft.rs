@@ -5,7 +5,7 @@
 mod wqe;
 
 use super::abi::*;
-use super::{Down, Half};
+use super::{Down, QpExecutor};
 use crate::mlx5::{self, BYTE_COUNT_MASK, DataSeg, UAR_DOORS, UAR_NO_RECORD, cqe_opcode, syndrome};
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use gnstor_proto::BLOCK_BYTES;
@@ -71,14 +71,14 @@ pub struct SoftMr {
 
 /// The executor.
 #[derive(Debug, Default)]
-pub struct SoftHalf {
+pub struct SoftExecutor {
     qps: Vec<QpState>,
     mrs: HashMap<u32, SoftMr>,
     regions: HashMap<RegionId, Arc<HostRegion>>,
     up: VecDeque<UpEntry>,
 }
 
-impl SoftHalf {
+impl SoftExecutor {
     /// An executor without queue pairs.
     pub fn new() -> Self {
         Self::default()
@@ -120,7 +120,14 @@ impl SoftHalf {
     }
 
     /// The memory that `key` opens for `bytes` at `address`, as region and offset.
-    fn open(&self, pd: u32, key: u32, address: u64, bytes: u32, access: u32) -> Option<(&Arc<HostRegion>, u64)> {
+    fn open(
+        &self,
+        pd: u32,
+        key: u32,
+        address: u64,
+        bytes: u32,
+        access: u32,
+    ) -> Option<(&Arc<HostRegion>, u64)> {
         let mr = self.mrs.get(&key)?;
         let base = mr.memory.address() + mr.range.0;
         let offset = address.checked_sub(base)?;
@@ -267,7 +274,13 @@ impl SoftHalf {
         };
         self.qps[i].rq_head = at.wrapping_add(1);
         self.qps[i].error = true;
-        let e = UpEntry { kind: UP_RECV_ERROR, qpn, index: at.into(), status: status.into(), ..UpEntry::default() };
+        let e = UpEntry {
+            kind: UP_RECV_ERROR,
+            qpn,
+            index: at.into(),
+            status: status.into(),
+            ..UpEntry::default()
+        };
         self.up.push_back(e);
     }
 
@@ -277,11 +290,20 @@ impl SoftHalf {
         u32::from_be(qp.memory.word32(qp.dbr).load(Ordering::Acquire)) as u16
     }
 
-    fn copy(&mut self, qpn: u32, tag: u32, local: LocalRef, remote: (u64, u32), to_owner: bool, want: Option<u32>) {
+    fn copy(
+        &mut self,
+        qpn: u32,
+        tag: u32,
+        local: LocalRef,
+        remote: (u64, u32),
+        to_owner: bool,
+        want: Option<u32>,
+    ) {
         let mut e = UpEntry { kind: UP_DONE, qpn, index: tag, bytes: local.bytes, ..UpEntry::default() };
         let access = if to_owner { ACCESS_REMOTE_WRITE } else { ACCESS_REMOTE_READ };
         let opened = self.find(qpn).filter(|&i| !self.qps[i].error).and_then(|i| {
-            self.open(self.qps[i].qp.pd, remote.1, remote.0, local.bytes, access).map(|(m, o)| (Arc::clone(m), o))
+            self.open(self.qps[i].qp.pd, remote.1, remote.0, local.bytes, access)
+                .map(|(m, o)| (Arc::clone(m), o))
         });
         match (opened, self.regions.get(&local.region)) {
             (Some((memory, offset)), Some(region)) => {
@@ -303,8 +325,8 @@ impl SoftHalf {
     }
 }
 
-impl Half for SoftHalf {
-    /// The owner of an admin queue wakes the engine's thread (`HostQueue`).
+impl QpExecutor for SoftExecutor {
+    /// The owner of an admin queue wakes the transport's thread (`HostQueue`).
     fn must_be_polled(&self) -> bool {
         false
     }
@@ -336,10 +358,18 @@ impl Half for SoftHalf {
                     self.qps[i].error = true;
                     self.qps[i].rq_head = posted;
                     let (index, status) = (head.into(), posted.into());
-                    self.up.push_back(UpEntry { kind: UP_RQ_FLUSH, qpn, index, status, ..UpEntry::default() });
+                    self.up.push_back(UpEntry {
+                        kind: UP_RQ_FLUSH,
+                        qpn,
+                        index,
+                        status,
+                        ..UpEntry::default()
+                    });
                 }
             }
-            Down::Ping { tag } => self.up.push_back(UpEntry { kind: UP_PONG, index: tag, ..UpEntry::default() }),
+            Down::Ping { tag } => {
+                self.up.push_back(UpEntry { kind: UP_PONG, index: tag, ..UpEntry::default() })
+            }
         }
     }
 

@@ -28,7 +28,7 @@ impl LinkConfig {
 }
 
 /// Messages up to so many bytes (capsules and responses) are put on the wire together, when they come to
-/// [`MOST_OWED`]: every engine writes the wire's word, and taking its cache line costs more than what such a
+/// [`MOST_OWED`]: every transport writes the wire's word, and taking its cache line costs more than what such a
 /// message takes of the wire.
 const SMALL_BYTES: u64 = 128;
 /// By so much a wire is busier than its word says, for each end. 2 KiB at 200 GbE.
@@ -49,7 +49,7 @@ struct End {
     owed: Span,
 }
 
-/// When one direction is free again, ps. On a line of its own: every engine writes it.
+/// When one direction is free again, ps. On a line of its own: every transport writes it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Wire(AtomicU64);
@@ -102,7 +102,8 @@ impl End {
             before
         } else {
             self.owed = Span::ZERO;
-            let before = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| Some(end(free).as_ps()));
+            let before =
+                free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| Some(end(free).as_ps()));
             before.unwrap_or_else(|free| free)
         };
         end(before) + config.latency
@@ -115,7 +116,8 @@ mod tests {
 
     #[test]
     fn messages_queue_for_the_wire_but_not_for_the_latency() {
-        let config = LinkConfig { bytes_per_second: 1_000_000_000, latency: Span::from_ns(500), overhead_bytes: 0 };
+        let config =
+            LinkConfig { bytes_per_second: 1_000_000_000, latency: Span::from_ns(500), overhead_bytes: 0 };
         let mut link = Link::new(config);
         assert_eq!(link.up(Time::ZERO, 1000), Time::from_ns(1500));
         assert_eq!(link.up(Time::ZERO, 1000), Time::from_ns(2500));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long an engine's thread rests between two steps. The longer nothing happens, the longer it rests: a
+//! How long an transport's thread rests between two steps. The longer nothing happens, the longer it rests: a
 //! busy array polls, an idle one takes almost no time of a core.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 
 use gnstor_base::time::{Span, Time};
 
-/// What an engine waits for, apart from what reaches it unannounced.
+/// What an transport waits for, apart from what reaches it unannounced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Waits {
     /// When its next event is due.
@@ -35,7 +35,7 @@ const AWAKE: Span = Span::from_ms(4);
 /// Idle times, each with the length of the naps until then.
 const NAPS: [(Span, Span); 2] = [(Span::from_ms(20), SHORT), (Span::from_ms(200), Span::from_ms(1))];
 const LONGEST: Span = Span::from_ms(5);
-/// Naps of an engine that polls an executor.
+/// Naps of an transport that polls an executor.
 const SHORT: Span = Span::from_ns(200_000);
 /// A nap ends so long before the next event: the operating system wakes a thread late.
 const MARGIN: Span = Span::from_ns(150_000);

@@ -93,7 +93,11 @@ impl Frame {
         let kind = at.u8()?;
         let conn = at.u32()?;
         Some(match kind {
-            1 => Self::Connect { conn, ssd: at.u16()?, request: CmRequest::read_from_bytes(at.take(32)?).ok()? },
+            1 => Self::Connect {
+                conn,
+                ssd: at.u16()?,
+                request: CmRequest::read_from_bytes(at.take(32)?).ok()?,
+            },
             2 => Self::Accept { conn, refused: at.u16()? },
             3 => Self::Send { conn, capsule: at.take(64)?.try_into().ok()? },
             4 => Self::Ack { conn, count: at.u32()? },
@@ -101,7 +105,9 @@ impl Frame {
                 let (tag, address, key, has, sum) = (at.u32()?, at.u64()?, at.u32()?, at.u8()?, at.u32()?);
                 Self::ToOwner { conn, tag, address, key, sum: (has == 1).then_some(sum), data: at.rest()? }
             }
-            6 => Self::FromOwner { conn, tag: at.u32()?, address: at.u64()?, key: at.u32()?, bytes: at.u32()? },
+            6 => {
+                Self::FromOwner { conn, tag: at.u32()?, address: at.u64()?, key: at.u32()?, bytes: at.u32()? }
+            }
             7 => Self::Done { conn, tag: at.u32()?, status: at.u32()?, sum: at.u32()?, data: at.rest()? },
             8 => Self::Response { conn, cqe: at.take(16)?.try_into().ok()? },
             9 => Self::Close { conn },

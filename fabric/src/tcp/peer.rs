@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The array's end of the link: a half that stands for a client's HCA in another process.
+//! The array's end of the link: an executor that stands for a client's HCA in another process.
 //!
 //! A frame carries one block at most. A longer transfer, such as a fleet map's, goes in pieces with tags of
 //! their own; it has ended when all of them have.
@@ -7,7 +7,7 @@
 use super::frame::{Frame, MAX_DATA};
 use super::wire::Wire;
 use crate::hca::abi::*;
-use crate::hca::{Down, Half};
+use crate::hca::{Down, QpExecutor};
 use crate::transport::{Refused, low16};
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use gnstor_proto::fabrics::CmRequest;
@@ -16,20 +16,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// An up entry that asks to connect; only a [`PeerHalf`] makes it.
+/// An up entry that asks to connect; only a [`PeerExecutor`] makes it.
 pub const UP_CONNECT: u32 = 100;
 /// An up entry that ends a connection.
 pub const UP_CLOSE: u32 = 101;
 
-/// The bit that the tags of pieces have and the engine's have not.
+/// The bit that the tags of pieces have and the transport's have not.
 const PIECE: u32 = 1 << 31;
 #[expect(clippy::cast_possible_truncation, reason = "a constant of 4096")]
 const PIECE_BYTES: u32 = MAX_DATA as u32;
 
-/// A client behind a TCP stream, as the array's engine sees it: its queue pairs are numbered by its own
+/// A client behind a TCP stream, as the array's transport sees it: its queue pairs are numbered by its own
 /// connection ids.
 #[derive(Debug)]
-pub struct PeerHalf {
+pub struct PeerExecutor {
     wire: Wire,
     regions: HashMap<RegionId, Arc<HostRegion>>,
     /// Where the data that the client was asked for goes, by tag, and for which of its connections.
@@ -42,7 +42,7 @@ pub struct PeerHalf {
     up: VecDeque<UpEntry>,
 }
 
-impl PeerHalf {
+impl PeerExecutor {
     /// A client that has just connected.
     pub fn new(wire: Wire) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl PeerHalf {
     }
 }
 
-impl PeerHalf {
+impl PeerExecutor {
     fn push_out(&mut self, conn: u32, local: LocalRef, address: u64, key: u32, tag: u32, sum: Option<u32>) {
         let mut data = vec![0; local.bytes as usize];
         self.regions[&local.region].read(local.offset, &mut data);
@@ -165,8 +165,8 @@ pub(crate) fn connect_of(e: &UpEntry) -> (CmRequest, u16) {
     (request, low16(e.index))
 }
 
-impl Half for PeerHalf {
-    /// A client's first frame after a pause waits until the nap of the engine's thread ends.
+impl QpExecutor for PeerExecutor {
+    /// A client's first frame after a pause waits until the nap of the transport's thread ends.
     fn must_be_polled(&self) -> bool {
         false
     }

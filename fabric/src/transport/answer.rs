@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Answers: the data of a command and its response. A half that can sends the response itself when it has
-//! copied the data, and an answer is one message each way; for another half the engine copies part by part
+//! Answers: the data of a command and its response. An executor that can sends the response itself when it has
+//! copied the data, and an answer is one message each way; for another executor the transport copies part by part
 //! and sends the response then.
 //!
 //! ```text
-//!   pushes of one transfer --> answer --soon before it is due--> Half::answer --> UP_ANSWERED --> transferred
+//!   pushes of one transfer --> answer --soon before it is due--> QpExecutor::answer --> UP_ANSWERED --> transferred
 //!                                    `--part by part: Down::ToOwner, UP_DONE--> transferred, Respond
 //! ```
 
 use super::target::NotBefore;
-use super::{ConnId, Engine, Event, HalfId, Origin, cqe_bytes, half_ns};
+use super::{ConnId, Event, ExecutorId, Origin, RcTransport, cqe_bytes, executor_ns};
 use crate::hca::abi::*;
 use crate::hca::{Down, Part, Response};
 use gnstor_base::controller::{Outcome, Reply, TransferId};
@@ -18,7 +18,7 @@ use gnstor_base::time::{Span, Time};
 /// How long before its response is due an answer is handed over: longer than the copy takes where many are
 /// under way.
 const LEAD: Span = Span::from_ns(40_000);
-/// Until a half is asked again that had no room.
+/// Until an executor is asked again that had no room.
 const RETRY: Span = Span::from_ns(1000);
 /// Most parts that are handed over together.
 const MOST_PARTS: usize = 256;
@@ -33,10 +33,10 @@ struct Answer {
     due: Option<Time>,
     parts: Vec<Part>,
     bytes: u32,
-    /// The half to which it was handed over, and when.
-    half: Option<HalfId>,
+    /// The executor to which it was handed over, and when.
+    executor: Option<ExecutorId>,
     asked: Time,
-    /// Parts under way, where the engine copies them.
+    /// Parts under way, where the transport copies them.
     left: usize,
     outcome: Outcome,
     is_live: bool,
@@ -83,7 +83,7 @@ impl Answers {
                 due: None,
                 parts: Vec::new(),
                 bytes: 0,
-                half: None,
+                executor: None,
                 asked: Time::ZERO,
                 left: 0,
                 outcome: Outcome::ConnectionLost,
@@ -96,7 +96,7 @@ impl Answers {
         std::mem::swap(&mut answer.parts, &mut self.coming);
         self.coming.clear();
         answer.bytes = answer.parts.iter().map(|part| part.local.bytes).sum();
-        (answer.due, answer.half, answer.left, answer.is_live) = (None, None, 0, true);
+        (answer.due, answer.executor, answer.left, answer.is_live) = (None, None, 0, true);
         answer.outcome = Outcome::Done { sum: 0 };
         number
     }
@@ -111,51 +111,58 @@ impl Answers {
     }
 }
 
-impl Engine {
+impl RcTransport {
     /// The last part of an answer has come.
-    pub(super) fn begin_answer(&mut self, now: Time, conn: ConnId, target: u16, transfer: TransferId, reply: Reply) {
+    pub(super) fn begin_answer(
+        &mut self,
+        now: Time,
+        conn: ConnId,
+        target: u16,
+        transfer: TransferId,
+        reply: Reply,
+    ) {
         let number = self.answers.make(conn, target, transfer, reply);
-        let half = self.conns.get(&conn).filter(|c| !c.broken()).map(|c| c.half);
-        match half {
+        let executor = self.conns.get(&conn).filter(|c| !c.broken()).map(|c| c.executor);
+        match executor {
             // Through the queue, not here: the controller is in the middle of giving its effects away.
             None => self.queue(now, Event::Answer { number }),
-            Some(half) if reply.at > now + LEAD && self.takes_answers(half) => {
+            Some(executor) if reply.at > now + LEAD && self.takes_answers(executor) => {
                 self.queue(reply.at - LEAD, Event::Answer { number });
             }
             Some(_) => self.hand_over(now, number),
         }
     }
 
-    fn takes_answers(&mut self, half: HalfId) -> bool {
-        self.halves.get_mut(&half).is_some_and(|half| half.get().can_answer())
+    fn takes_answers(&mut self, executor: ExecutorId) -> bool {
+        self.executors.get_mut(&executor).is_some_and(|executor| executor.get().can_answer())
     }
 
-    /// Hands the answer to the half of its connection.
+    /// Hands the answer to the executor of its connection.
     pub(super) fn hand_over(&mut self, now: Time, number: u32) {
         let answer = &mut self.answers.items[number as usize];
         let Some(conn) = self.conns.get_mut(&answer.conn).filter(|conn| !conn.broken()) else {
             return self.end_answer(now, number, Outcome::ConnectionLost);
         };
-        let Some(half) = self.halves.get_mut(&conn.half) else { return };
-        let half = half.get();
+        let Some(executor) = self.executors.get_mut(&conn.executor) else { return };
+        let executor = executor.get();
         let Reply { cqe, at } = answer.reply;
         let fits = answer.parts.len() <= MOST_PARTS && cqe.dw0.get() == 0 && cqe.dw1.get() == 0;
         answer.asked = now;
-        if answer.due.is_none() && (!fits || !half.can_answer()) {
+        if answer.due.is_none() && (!fits || !executor.can_answer()) {
             return self.copy_parts(now, number);
         }
         // Asked for early, the link serves the answers in the order in which they would come to it.
         let due = *answer.due.get_or_insert_with(|| self.link.down(at, u64::from(answer.bytes) + 16));
-        if due > now + LEAD || !half.can_answer() {
+        if due > now + LEAD || !executor.can_answer() {
             return self.queue((due - LEAD).max(now + RETRY), Event::Answer { number });
         }
-        answer.half = Some(conn.half);
+        answer.executor = Some(conn.executor);
         conn.transfers += 1;
         conn.response_tries[usize::from(cqe.cid.get() & 0xFF)] = 0;
         let allowance = conn.times(cqe).allowance(due);
-        let offset = half.clock_offset_ns();
-        let response = Response { bytes: cqe_bytes(cqe), due_ns: half_ns(due, offset), allowance };
-        half.answer(conn.qpn, number, &answer.parts, &response);
+        let offset = executor.clock_offset_ns();
+        let response = Response { bytes: cqe_bytes(cqe), due_ns: executor_ns(due, offset), allowance };
+        executor.answer(conn.qpn, number, &answer.parts, &response);
         self.counters.pushed_bytes += u64::from(answer.bytes);
     }
 
@@ -178,7 +185,7 @@ impl Engine {
         self.answers.items[number as usize].parts = parts;
     }
 
-    /// A part that the engine had copied has ended.
+    /// A part that the transport had copied has ended.
     pub(super) fn end_copied_part(&mut self, now: Time, number: u32, outcome: Outcome) {
         let answer = &mut self.answers.items[number as usize];
         answer.left -= 1;
@@ -200,10 +207,12 @@ impl Engine {
         }
     }
 
-    /// A half has ended an answer.
-    pub(super) fn answered(&mut self, now: Time, half: HalfId, number: u32, status: u32) {
+    /// An executor has ended an answer.
+    pub(super) fn answered(&mut self, now: Time, executor: ExecutorId, number: u32, status: u32) {
         let answer = self.answers.items.get(number as usize);
-        let Some(answer) = answer.filter(|answer| answer.is_live && answer.half == Some(half)) else { return };
+        let Some(answer) = answer.filter(|answer| answer.is_live && answer.executor == Some(executor)) else {
+            return;
+        };
         let id = answer.conn;
         self.counters.copies += answer.parts.len() as u64;
         let took = now.since(answer.asked).as_ps().saturating_mul(answer.parts.len() as u64);
@@ -231,9 +240,9 @@ impl Engine {
         self.drain_effects(now, target);
     }
 
-    /// Ends the answers of a connection whose half has taken them back.
+    /// Ends the answers of a connection whose executor has taken them back.
     pub(super) fn fail_answers(&mut self, now: Time, id: ConnId) {
-        let is_its = |answer: &Answer| answer.is_live && answer.conn == id && answer.half.is_some();
+        let is_its = |answer: &Answer| answer.is_live && answer.conn == id && answer.executor.is_some();
         let all = (0u32..).zip(&self.answers.items);
         let numbers: Vec<u32> = all.filter(|(_, answer)| is_its(answer)).map(|(number, _)| number).collect();
         for number in numbers {

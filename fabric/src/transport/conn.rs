@@ -5,7 +5,7 @@
 //! everything behind it is flushed. No failure is reported while a transfer of the connection is still
 //! moving: when the owner reads the completion, nothing will touch its buffers any more (protocol rule 9).
 
-use super::{ConnId, Engine, Event, HalfId, cqe_bytes, low16, sqe_of};
+use super::{ConnId, Event, ExecutorId, RcTransport, cqe_bytes, low16, sqe_of};
 use crate::hca::abi::*;
 use crate::hca::{Allowance, Down};
 use crate::mlx5::{cqe_opcode, syndrome};
@@ -29,7 +29,7 @@ pub(super) enum To {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Waiting(Time),
-    /// A key was invalidated, and what was under way with it must be over first: this wait of the half's.
+    /// A key was invalidated, and what was under way with it must be over first: this wait of the executor's.
     Settling(u64),
     Acked,
     Failed(u8),
@@ -42,7 +42,7 @@ struct Pending {
     state: State,
 }
 
-/// A command's times on the engine's clock.
+/// A command's times on the transport's clock.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Times {
     /// When the executor took the command from its owner.
@@ -79,10 +79,10 @@ fn slack(modelled: Span) -> Span {
 
 #[derive(Debug)]
 pub(super) struct Conn {
-    pub(super) half: HalfId,
+    pub(super) executor: ExecutorId,
     pub(super) qpn: u32,
     pub(super) to: To,
-    /// Transfers on their way through the half.
+    /// Transfers on their way through the executor.
     pub(super) transfers: u32,
     /// How often a response found no receive, by the low bits of its command id.
     pub(super) response_tries: Box<[u8; 256]>,
@@ -98,9 +98,9 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    pub(super) fn new(half: HalfId, qpn: u32, to: To) -> Self {
+    pub(super) fn new(executor: ExecutorId, qpn: u32, to: To) -> Self {
         Self {
-            half,
+            executor,
             qpn,
             to,
             transfers: 0,
@@ -141,30 +141,31 @@ impl Conn {
     }
 }
 
-impl Engine {
+impl RcTransport {
     /// Handles an entry; `known` is the connection of its queue pair, where that has been looked up and is
     /// still there.
-    pub(super) fn on_up(&mut self, now: Time, half: HalfId, e: &UpEntry, known: Option<ConnId>) {
+    pub(super) fn on_up(&mut self, now: Time, executor: ExecutorId, e: &UpEntry, known: Option<ConnId>) {
         if e.kind == UP_PONG {
-            return self.pong(now, half, e);
+            return self.pong(now, executor, e);
         }
-        if self.ended(now, half, e) {
+        if self.ended(now, executor, e) {
             return;
         }
         if e.kind == crate::tcp::UP_CONNECT {
-            return self.peer_connects(now, half, e);
+            return self.peer_connects(now, executor, e);
         }
         let known = known.filter(|id| self.conns.get(id).is_some());
-        let Some(id) = known.or_else(|| self.by_qp.get(&(half, e.qpn)).copied()) else {
+        let Some(id) = known.or_else(|| self.by_qp.get(&(executor, e.qpn)).copied()) else {
             tracing::debug!("entry of kind {} for an unconnected queue pair {}", e.kind, e.qpn);
             return;
         };
         if e.kind == crate::tcp::UP_CLOSE {
             return self.close(now, id);
         }
-        let nominal = self.stamp(now, half, e);
+        let nominal = self.stamp(now, executor, e);
         let conn = self.conns.get_mut(&id).expect("by_qp names live connections");
-        let pending = |state| Pending { index: low16(e.index), signalled: e.flags & UP_SIGNALLED != 0, state };
+        let pending =
+            |state| Pending { index: low16(e.index), signalled: e.flags & UP_SIGNALLED != 0, state };
         match e.kind {
             UP_SEND if conn.broken => conn.sent.push_back(pending(State::Failed(syndrome::FLUSH))),
             UP_SEND => {
@@ -196,7 +197,7 @@ impl Engine {
             // them has been completed.
             UP_NOP | UP_DUMP => conn.sent.push_back(pending(State::Acked)),
             UP_LOCAL_INVAL => {
-                let wait = self.halves.get_mut(&half).map_or(0, |half| half.get().settle());
+                let wait = self.executors.get_mut(&executor).map_or(0, |executor| executor.get().settle());
                 conn.sent.push_back(pending(State::Settling(wait)));
                 self.settling.push(id);
             }
@@ -232,31 +233,31 @@ impl Engine {
         self.retire(id);
     }
 
-    /// The modelled time of an entry: when the half took the work, on the engine's clock, never in the
+    /// The modelled time of an entry: when the executor took the work, on the transport's clock, never in the
     /// future.
-    fn stamp(&mut self, now: Time, half: HalfId, e: &UpEntry) -> Time {
-        if e.stamp_ns == 0 || !self.best_rtt.contains_key(&half) {
+    fn stamp(&mut self, now: Time, executor: ExecutorId, e: &UpEntry) -> Time {
+        if e.stamp_ns == 0 || !self.best_rtt.contains_key(&executor) {
             return now;
         }
-        let offset = self.halves.get_mut(&half).map_or(0, |h| h.get().clock_offset_ns());
+        let offset = self.executors.get_mut(&executor).map_or(0, |h| h.get().clock_offset_ns());
         let ns = i128::from(e.stamp_ns) + i128::from(offset);
         Time::from_ns(u64::try_from(ns).unwrap_or(0)).min(now)
     }
 
-    fn pong(&mut self, now: Time, half: HalfId, e: &UpEntry) {
-        let Some((sent, to_follow)) = self.pings.remove(&(half, e.index)) else { return };
+    fn pong(&mut self, now: Time, executor: ExecutorId, e: &UpEntry) {
+        let Some((sent, to_follow)) = self.pings.remove(&(executor, e.index)) else { return };
         if to_follow > 0 {
-            self.ping(now, half, to_follow - 1);
+            self.ping(now, executor, to_follow - 1);
         }
         if to_follow == super::PINGS {
             return;
         }
         let rtt = now.since(sent).as_ns();
-        if self.best_rtt.get(&half).is_none_or(|&best| rtt < best) {
-            self.best_rtt.insert(half, rtt);
+        if self.best_rtt.get(&executor).is_none_or(|&best| rtt < best) {
+            self.best_rtt.insert(executor, rtt);
             let middle = i128::from(sent.as_ns()) + i128::from(rtt / 2);
             let offset = i64::try_from(middle - i128::from(e.stamp_ns)).unwrap_or(0);
-            if let Some(h) = self.halves.get_mut(&half) {
+            if let Some(h) = self.executors.get_mut(&executor) {
                 h.get().set_clock_offset_ns(offset, rtt);
             }
         }
@@ -309,14 +310,14 @@ impl Engine {
     /// Completes work requests from the front of the queue.
     pub(super) fn retire(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let Some(half) = self.halves.get_mut(&conn.half) else { return };
-        let half = half.get();
+        let Some(executor) = self.executors.get_mut(&conn.executor) else { return };
+        let executor = executor.get();
         let qpn = conn.qpn;
         let opcode = cqe_opcode::RESPONDER_ERROR;
         if conn.transfers == 0
             && let Some((counter, syndrome)) = conn.rq_error.take()
         {
-            half.push(Down::Cqe { qpn, opcode, syndrome, counter });
+            executor.push(Down::Cqe { qpn, opcode, syndrome, counter });
         }
         while let Some(front) = conn.sent.front().copied() {
             let (opcode, status) = match front.state {
@@ -328,7 +329,7 @@ impl Engine {
             conn.sent.pop_front();
             conn.first_psn += 1;
             if front.signalled || opcode == cqe_opcode::REQUESTER_ERROR {
-                half.push(Down::Cqe { qpn, opcode, syndrome: status, counter: front.index });
+                executor.push(Down::Cqe { qpn, opcode, syndrome: status, counter: front.index });
             }
         }
         if conn.transfers == 0
@@ -336,7 +337,7 @@ impl Engine {
             && let Some((mut at, end)) = conn.rq_flush.take()
         {
             while at != end {
-                half.push(Down::Cqe { qpn, opcode, syndrome: syndrome::FLUSH, counter: at });
+                executor.push(Down::Cqe { qpn, opcode, syndrome: syndrome::FLUSH, counter: at });
                 at = at.wrapping_add(1);
             }
         }
@@ -348,12 +349,12 @@ impl Engine {
         let mut worked = false;
         for id in std::mem::take(&mut self.settling) {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
-            let Some(half) = self.halves.get_mut(&conn.half) else { continue };
-            let half = half.get();
+            let Some(executor) = self.executors.get_mut(&conn.executor) else { continue };
+            let executor = executor.get();
             let mut still = false;
             for pending in &mut conn.sent {
                 match pending.state {
-                    State::Settling(wait) if half.settled(wait) => pending.state = State::Acked,
+                    State::Settling(wait) if executor.settled(wait) => pending.state = State::Acked,
                     State::Settling(_) => still = true,
                     _ => {}
                 }
@@ -384,9 +385,9 @@ impl Engine {
                 next = syndrome::FLUSH;
             }
         }
-        let (half, qpn, to) = (conn.half, conn.qpn, conn.to);
-        if let Some(half) = self.halves.get_mut(&half) {
-            half.get().push(Down::QpError { qpn });
+        let (executor, qpn, to) = (conn.executor, conn.qpn, conn.to);
+        if let Some(executor) = self.executors.get_mut(&executor) {
+            executor.get().push(Down::QpError { qpn });
         }
         match to {
             To::Local(target) => {
@@ -426,7 +427,11 @@ impl Engine {
         let cqe: [u8; 16] = zerocopy::transmute!(e.arg);
         let at = now + self.config.rnr_timer;
         let message = self.messages.put(&cqe);
-        self.schedule(now, at, Event::Deliver { conn: id, message, tries, due: at, allowance: Allowance::AT_ONCE });
+        self.schedule(
+            now,
+            at,
+            Event::Deliver { conn: id, message, tries, due: at, allowance: Allowance::AT_ONCE },
+        );
     }
 
     pub(super) fn check_timeouts(&mut self, now: Time) {
@@ -442,16 +447,16 @@ impl Engine {
         }
     }
 
-    fn peer_connects(&mut self, now: Time, half: HalfId, e: &UpEntry) {
+    fn peer_connects(&mut self, now: Time, executor: ExecutorId, e: &UpEntry) {
         let (request, ssd) = crate::tcp::connect_of(e);
         let (reply, answer) = mpsc::channel();
         // A number names one connection: a second one of the same number would make the first unreachable.
-        let target = ssd.checked_sub(self.first_ssd).filter(|_| !self.by_qp.contains_key(&(half, e.qpn)));
+        let target = ssd.checked_sub(self.first_ssd).filter(|_| !self.by_qp.contains_key(&(executor, e.qpn)));
         if let Some(target) = target {
-            self.connect(now, half, e.qpn, super::Port::Local(target), &request, reply);
+            self.connect(now, executor, e.qpn, super::Port::Local(target), &request, reply);
         }
         let refused = answer.try_recv().unwrap_or(Err(super::REFUSED_NO_PEER)).err().unwrap_or(0);
-        if let Some(super::AnyHalf::Peer(peer)) = self.halves.get_mut(&half) {
+        if let Some(super::AnyExecutor::Peer(peer)) = self.executors.get_mut(&executor) {
             peer.answer_connect(e.qpn, refused);
         }
     }
@@ -462,11 +467,11 @@ impl Engine {
         if conn.broken {
             return;
         }
-        let (half, qpn) = (conn.half, conn.qpn);
-        if let Some(half) = self.halves.get_mut(&half) {
+        let (executor, qpn) = (conn.executor, conn.qpn);
+        if let Some(executor) = self.executors.get_mut(&executor) {
             // Over a real network nothing is modelled, so nothing is late.
             let allowance = Allowance::NEVER;
-            half.get().push(Down::Send { qpn, bytes: cqe_bytes(cqe), due_ns: 0, allowance });
+            executor.get().push(Down::Send { qpn, bytes: cqe_bytes(cqe), due_ns: 0, allowance });
         }
     }
 }

@@ -1,52 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections that were closed while their halves still move data for them, and halves that were removed
+//! Connections that were closed while their executors still move data for them, and executors that were removed
 //! meanwhile.
 //!
-//! A transfer ends when its half has answered it or has taken it back, and not before. Freed memory may have
+//! A transfer ends when its executor has answered it or has taken it back, and not before. Freed memory may have
 //! a new owner at once, and a copy that lands late must not land there (protocol rule 9).
 //!
 //! ```text
-//!   close, remove_half --> leaving --every copy answered, or the half takes back the others--> transfers end, half dropped
+//!   close, remove_executor --> leaving --every copy answered, or the executor takes back the others--> transfers end, executor dropped
 //! ```
 
 use super::conn::Conn;
-use super::{AnyHalf, ConnId, Engine, HalfId};
+use super::{AnyExecutor, ConnId, ExecutorId, RcTransport};
 use gnstor_base::time::Time;
 
-/// Entries taken from one half in a step.
+/// Entries taken from one executor in a step.
 const BATCH: u32 = 64;
 
 /// Who is on the way out.
 #[derive(Default)]
 pub(super) struct Leaving {
     conns: Vec<Closed>,
-    halves: Vec<(HalfId, AnyHalf)>,
+    executors: Vec<(ExecutorId, AnyExecutor)>,
 }
 
 struct Closed {
     conn: ConnId,
-    half: HalfId,
+    executor: ExecutorId,
     qpn: u32,
-    /// Copies that its half has not answered.
+    /// Copies that its executor has not answered.
     moving: u32,
 }
 
 impl Leaving {
     /// A connection that is about to be forgotten.
     pub(super) fn add(&mut self, id: ConnId, conn: &Conn) {
-        self.conns.push(Closed { conn: id, half: conn.half, qpn: conn.qpn, moving: conn.transfers });
+        self.conns.push(Closed { conn: id, executor: conn.executor, qpn: conn.qpn, moving: conn.transfers });
     }
 
-    /// A half that was removed: it is heard as long as it moves something.
-    pub(super) fn keep(&mut self, id: HalfId, half: AnyHalf) {
-        if self.conns.iter().any(|closed| closed.half == id) {
-            self.halves.push((id, half));
+    /// An executor that was removed: it is heard as long as it moves something.
+    pub(super) fn keep(&mut self, id: ExecutorId, executor: AnyExecutor) {
+        if self.conns.iter().any(|closed| closed.executor == id) {
+            self.executors.push((id, executor));
         }
     }
 
-    /// Whether a half still moves data for a connection that this queue pair had.
-    pub(super) fn holds(&self, half: HalfId, qpn: u32) -> bool {
-        self.conns.iter().any(|closed| (closed.half, closed.qpn) == (half, qpn))
+    /// Whether an executor still moves data for a connection that this queue pair had.
+    pub(super) fn holds(&self, executor: ExecutorId, qpn: u32) -> bool {
+        self.conns.iter().any(|closed| (closed.executor, closed.qpn) == (executor, qpn))
     }
 
     /// A copy of a forgotten connection was answered.
@@ -57,37 +57,40 @@ impl Leaving {
     }
 }
 
-impl Engine {
-    /// Hears the halves that leave, and ends transfers that no half moves any more. Returns whether anything
+impl RcTransport {
+    /// Hears the executors that leave, and ends transfers that no executor moves any more. Returns whether anything
     /// happened.
     pub(super) fn settle_leaving(&mut self, now: Time) -> bool {
         if self.leaving.conns.is_empty() {
             return false;
         }
         let mut worked = false;
-        for i in 0..self.leaving.halves.len() {
+        for i in 0..self.leaving.executors.len() {
             // What else it has to say is about connections that are forgotten.
             for _ in 0..BATCH {
-                let Some(entry) = self.leaving.halves[i].1.get().poll() else { break };
+                let Some(entry) = self.leaving.executors[i].1.get().poll() else { break };
                 worked = true;
-                self.ended(now, self.leaving.halves[i].0, &entry);
+                self.ended(now, self.leaving.executors[i].0, &entry);
             }
         }
-        let (halves, leaving) = (&mut self.halves, &mut self.leaving.halves);
+        let (executors, leaving) = (&mut self.executors, &mut self.leaving.executors);
         let mut over = Vec::new();
         self.leaving.conns.retain(|closed| {
-            let half = match halves.get_mut(&closed.half) {
-                Some(half) => Some(half),
-                None => leaving.iter_mut().find(|(id, _)| *id == closed.half).map(|(_, half)| half),
+            let executor = match executors.get_mut(&closed.executor) {
+                Some(executor) => Some(executor),
+                None => {
+                    leaving.iter_mut().find(|(id, _)| *id == closed.executor).map(|(_, executor)| executor)
+                }
             };
-            let still = closed.moving > 0 && half.is_some_and(|half| !half.get().take_back(closed.qpn));
+            let still =
+                closed.moving > 0 && executor.is_some_and(|executor| !executor.get().take_back(closed.qpn));
             if !still {
                 over.push(closed.conn);
             }
             still
         });
         let conns = &self.leaving.conns;
-        self.leaving.halves.retain(|(id, _)| conns.iter().any(|closed| closed.half == *id));
+        self.leaving.executors.retain(|(id, _)| conns.iter().any(|closed| closed.executor == *id));
         for &conn in &over {
             self.fail_transfers(now, conn);
         }

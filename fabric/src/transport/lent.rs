@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A controller that comes back when its engine ends: the owner of the SSD turns its power off.
+//! A controller that comes back when its transport ends: the owner of the SSD turns its power off.
 //!
 //! ```text
-//!   lend(ssd) --Lent--> Engine::add_target ... engine ends: Lent is dropped --> Receiver: the SSD
+//!   lend(ssd) --Lent--> RcTransport::add_target ... transport ends: Lent is dropped --> Receiver: the SSD
 //! ```
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
@@ -13,7 +13,7 @@ use gnstor_proto::nvme::Sqe;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// A controller lent to an engine. When it is dropped the controller goes back, unless a panic is the reason:
+/// A controller lent to an transport. When it is dropped the controller goes back, unless a panic is the reason:
 /// then its state is not to be trusted, and it is dropped.
 #[derive(Debug)]
 pub struct Lent<C> {
@@ -89,7 +89,7 @@ impl<C: Controller> Controller for Lent<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::{Engine, EngineConfig};
+    use crate::transport::{RcTransport, TransportConfig};
     use std::sync::Mutex;
 
     /// A controller with memory of its own, which logs the name of each method that is called.
@@ -137,9 +137,9 @@ mod tests {
     fn the_memory_of_a_lent_controller_is_known_to_its_transport() {
         let region = HostRegion::alloc(4096).unwrap();
         let (lent, _back) = lend(Logs(Arc::clone(&region), Arc::default()));
-        let mut engine = Engine::new(EngineConfig::default());
-        engine.add_target(Box::new(lent), Vec::new());
-        let known: Vec<_> = engine.own_memory().iter().map(|region| region.id()).collect();
+        let mut transport = RcTransport::new(TransportConfig::default());
+        transport.add_target(Box::new(lent), Vec::new());
+        let known: Vec<_> = transport.own_memory().iter().map(|region| region.id()).collect();
         assert_eq!(known, [region.id()]);
     }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The engine: connections, acknowledgements, retries, errors and flush order of every queue pair, the link's
-//! time, and target offload. One engine is one thread; it is stepped with `now` and reads no clock.
-//! [Siblings](Engine::sibling) share a link, and the SSDs too where each has a core of every one.
+//! The transport: connections, acknowledgements, retries, errors and flush order of every queue pair, the link's
+//! time, and target offload. One transport is one thread; it is stepped with `now` and reads no clock.
+//! [Siblings](RcTransport::sibling) share a link, and the SSDs too where each has a core of every one.
 //!
 //! ```text
-//!   half (agent, soft, TCP peer) --UpEntry--> conn --link time--> target: Controller::submit
+//!   executor (agent, soft, TCP peer) --UpEntry--> conn --link time--> target: Controller::submit
 //!                                <---Down---- conn <--link time-- effects: Pull, Push, Complete
 //! ```
 
@@ -19,11 +19,11 @@ mod table;
 mod target;
 
 use crate::hca::abi::UpEntry;
-use crate::hca::agent::AgentHalf;
-use crate::hca::soft::SoftHalf;
-use crate::hca::{Allowance, Down, Half};
+use crate::hca::agent::AgentExecutor;
+use crate::hca::soft::SoftExecutor;
+use crate::hca::{Allowance, Down, QpExecutor};
 use crate::link::{Link, LinkConfig};
-use crate::tcp::{Frame, PeerHalf, Wire};
+use crate::tcp::{Frame, PeerExecutor, Wire};
 use answer::Answers;
 use conn::{Conn, To};
 use events::Events;
@@ -41,15 +41,15 @@ use table::{Name, Table};
 
 pub use lent::{Lent, lend};
 
-/// Names a half within an engine.
+/// Names an executor within an transport.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct HalfId(u32);
+pub struct ExecutorId(u32);
 
-/// Names a connection within an engine.
+/// Names a connection within an transport.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ConnId(u32);
 
-impl Name for HalfId {
+impl Name for ExecutorId {
     fn of(raw: u32) -> Self {
         Self(raw)
     }
@@ -67,14 +67,14 @@ impl Name for ConnId {
     }
 }
 
-/// Where an SSD is, seen from an engine.
+/// Where an SSD is, seen from an transport.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Port {
-    /// A controller of this engine.
+    /// A controller of this transport.
     Local(u16),
     /// SSD `ssd` behind the TCP link `remote`.
     Remote {
-        /// Name from [`Engine::add_remote`].
+        /// Name from [`RcTransport::add_remote`].
         remote: u32,
         /// SSD number there.
         ssd: u16,
@@ -83,7 +83,7 @@ pub enum Port {
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
-pub struct EngineConfig {
+pub struct TransportConfig {
     /// The modelled link of local connections.
     pub link: LinkConfig,
     /// A SEND that is not acknowledged for this long fails (RC transport: timeout times retries).
@@ -94,7 +94,7 @@ pub struct EngineConfig {
     pub rnr_retries: u8,
 }
 
-impl Default for EngineConfig {
+impl Default for TransportConfig {
     fn default() -> Self {
         Self {
             link: LinkConfig::PAPER_200GBE,
@@ -110,15 +110,15 @@ pub type Refused = u16;
 /// Reason given when the peer is not there.
 pub const REFUSED_NO_PEER: Refused = 0xFFFF;
 
-enum AnyHalf {
-    Agent(AgentHalf),
-    Soft(SoftHalf),
-    Peer(Box<PeerHalf>),
-    Other(Box<dyn Half>),
+enum AnyExecutor {
+    Agent(AgentExecutor),
+    Soft(SoftExecutor),
+    Peer(Box<PeerExecutor>),
+    Other(Box<dyn QpExecutor>),
 }
 
-impl AnyHalf {
-    fn get(&mut self) -> &mut dyn Half {
+impl AnyExecutor {
+    fn get(&mut self) -> &mut dyn QpExecutor {
         match self {
             Self::Agent(h) => h,
             Self::Soft(h) => h,
@@ -180,13 +180,13 @@ impl Messages {
     }
 }
 
-/// A data transfer on its way through a half.
+/// A data transfer on its way through an executor.
 struct Transfer {
     conn: ConnId,
     /// Who moves the data, where anybody does.
-    half: Option<HalfId>,
+    executor: Option<ExecutorId>,
     origin: Origin,
-    /// When the half was asked, in real time.
+    /// When the executor was asked, in real time.
     asked: Time,
     /// Modelled arrival of a Pull.
     not_before: Time,
@@ -198,17 +198,17 @@ struct Transfer {
 enum Origin {
     /// A local controller's.
     Local { target: u16, transfer: gnstor_base::controller::TransferId, pull: bool },
-    /// The engine's own, of an answer.
+    /// The transport's own, of an answer.
     Part { number: u32 },
     /// Asked for over TCP under this tag; the data is in this staging slot.
     Remote { remote: u32, tag: u32, slot: gnstor_base::region::LocalRef, pull: bool },
 }
 
-/// The engine.
-pub struct Engine {
-    config: EngineConfig,
+/// The transport.
+pub struct RcTransport {
+    config: TransportConfig,
     link: Link,
-    halves: Table<HalfId, AnyHalf>,
+    executors: Table<ExecutorId, AnyExecutor>,
     targets: Vec<LocalTarget>,
     /// TCP links by name, and the order in which they are polled.
     remotes: HashMap<u32, Remote>,
@@ -218,7 +218,7 @@ pub struct Engine {
     /// The number by which clients of other processes call target 0.
     first_ssd: u16,
     conns: Table<ConnId, Conn>,
-    by_qp: HashMap<(HalfId, u32), ConnId>,
+    by_qp: HashMap<(ExecutorId, u32), ConnId>,
     transfers: HashMap<u32, Transfer>,
     answers: Answers,
     leaving: Leaving,
@@ -228,19 +228,19 @@ pub struct Engine {
     messages: Messages,
     /// What has come up and is being handled, with the connections of commands.
     batch: Vec<(UpEntry, Option<ConnId>)>,
-    /// The halves in the order in which they are polled.
-    order: Vec<HalfId>,
+    /// The executors in the order in which they are polled.
+    order: Vec<ExecutorId>,
     steps: u32,
     /// Pings under way: when they were sent, and how many are to follow.
-    pings: HashMap<(HalfId, u32), (Time, u32)>,
-    best_rtt: HashMap<HalfId, u64>,
+    pings: HashMap<(ExecutorId, u32), (Time, u32)>,
+    best_rtt: HashMap<ExecutorId, u64>,
     next_id: u32,
     last_timeout_check: Time,
     /// What was refused or broken, for a person to read.
     pub counters: Counters,
 }
 
-/// Counters of an engine.
+/// Counters of an transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Command capsules sent to targets.
@@ -253,9 +253,9 @@ pub struct Counters {
     pub broken: u64,
     /// SENDs that met no receive.
     pub rnr: u64,
-    /// Real time from the half's taking of a SEND to its being seen here, all SENDs together.
+    /// Real time from the executor's taking of a SEND to its being seen here, all SENDs together.
     pub fetch_time: Span,
-    /// Copies that halves have ended.
+    /// Copies that executors have ended.
     pub copies: u64,
     /// Real time from asking for a copy to seeing its end, all copies together.
     pub copy_time: Span,
@@ -279,13 +279,13 @@ impl std::iter::Sum for Counters {
     }
 }
 
-impl Engine {
-    /// An engine without anything.
-    pub fn new(config: EngineConfig) -> Self {
+impl RcTransport {
+    /// An transport without anything.
+    pub fn new(config: TransportConfig) -> Self {
         Self {
             config,
             link: Link::new(config.link),
-            halves: Table::default(),
+            executors: Table::default(),
             targets: Vec::new(),
             remotes: HashMap::default(),
             remote_order: Vec::new(),
@@ -310,7 +310,7 @@ impl Engine {
         }
     }
 
-    /// Another engine on the same link, for another thread. It has the same settings and no SSDs yet.
+    /// Another transport on the same link, for another thread. It has the same settings and no SSDs yet.
     #[must_use]
     pub fn sibling(&self) -> Self {
         Self { link: self.link.clone(), first_ssd: self.first_ssd, ..Self::new(self.config) }
@@ -322,12 +322,22 @@ impl Engine {
     }
 
     /// Adds an SSD with the memory its transfers refer to; returns its number.
-    pub fn add_target(&mut self, controller: Box<dyn Controller + Send>, regions: Vec<Arc<HostRegion>>) -> u16 {
-        for half in self.halves.values_mut() {
-            add_regions(half, &regions);
+    pub fn add_target(
+        &mut self,
+        controller: Box<dyn Controller + Send>,
+        regions: Vec<Arc<HostRegion>>,
+    ) -> u16 {
+        for executor in self.executors.values_mut() {
+            add_regions(executor, &regions);
         }
-        self.targets.push(LocalTarget { controller, regions, clock: Time::ZERO, silent: false, coming: Vec::new() });
-        u16::try_from(self.targets.len() - 1).expect("at most 65,536 SSDs an engine")
+        self.targets.push(LocalTarget {
+            controller,
+            regions,
+            clock: Time::ZERO,
+            silent: false,
+            coming: Vec::new(),
+        });
+        u16::try_from(self.targets.len() - 1).expect("at most 65,536 SSDs an transport")
     }
 
     /// Clients of other processes call target 0 by this number, target 1 by the next, and so on: an SSD in a
@@ -336,11 +346,12 @@ impl Engine {
         self.first_ssd = number;
     }
 
-    /// The memory that transfers of its SSDs and links touch now: the caller that adds a half may have it
+    /// The memory that transfers of its SSDs and links touch now: the caller that adds an executor may have it
     /// mapped beforehand, since pinning gigabytes takes seconds.
     pub fn regions(&self) -> Vec<Arc<HostRegion>> {
         let targets = self.targets.iter().flat_map(|target| target.regions.iter().cloned());
-        let links = self.remotes.values().map(Remote::region).chain(self.spare_staging.iter().map(Staging::region));
+        let links =
+            self.remotes.values().map(Remote::region).chain(self.spare_staging.iter().map(Staging::region));
         targets.chain(links).collect()
     }
 
@@ -359,53 +370,54 @@ impl Engine {
         self.targets[usize::from(target)].controller.as_mut()
     }
 
-    /// Adds the resident kernel's half.
-    pub fn add_agent(&mut self, half: AgentHalf) -> HalfId {
-        self.add_half(AnyHalf::Agent(half))
+    /// Adds the resident kernel's executor.
+    pub fn add_agent(&mut self, executor: AgentExecutor) -> ExecutorId {
+        self.add_executor(AnyExecutor::Agent(executor))
     }
 
     /// Adds an executor for queue pairs in host memory.
-    pub fn add_soft(&mut self) -> HalfId {
-        self.add_half(AnyHalf::Soft(SoftHalf::new()))
+    pub fn add_soft(&mut self) -> ExecutorId {
+        self.add_executor(AnyExecutor::Soft(SoftExecutor::new()))
     }
 
     /// Adds a client that has connected over TCP.
-    pub fn add_peer(&mut self, wire: Wire) -> HalfId {
-        self.add_half(AnyHalf::Peer(Box::new(PeerHalf::new(wire))))
+    pub fn add_peer(&mut self, wire: Wire) -> ExecutorId {
+        self.add_executor(AnyExecutor::Peer(Box::new(PeerExecutor::new(wire))))
     }
 
     /// Adds an executor of the caller's own, such as a load generator.
-    pub fn add_other(&mut self, half: Box<dyn Half>) -> HalfId {
-        self.add_half(AnyHalf::Other(half))
+    pub fn add_other(&mut self, executor: Box<dyn QpExecutor>) -> ExecutorId {
+        self.add_executor(AnyExecutor::Other(executor))
     }
 
-    fn add_half(&mut self, mut half: AnyHalf) -> HalfId {
-        add_regions(&mut half, &self.regions());
-        let id = self.halves.insert(half).expect("far fewer halves than 65,536");
+    fn add_executor(&mut self, mut executor: AnyExecutor) -> ExecutorId {
+        add_regions(&mut executor, &self.regions());
+        let id = self.executors.insert(executor).expect("far fewer executors than 65,536");
         self.order.push(id);
         id
     }
 
     /// The soft executor with this id.
-    pub fn soft(&mut self, id: HalfId) -> Option<&mut SoftHalf> {
-        match self.halves.get_mut(&id) {
-            Some(AnyHalf::Soft(half)) => Some(half),
+    pub fn soft(&mut self, id: ExecutorId) -> Option<&mut SoftExecutor> {
+        match self.executors.get_mut(&id) {
+            Some(AnyExecutor::Soft(executor)) => Some(executor),
             _ => None,
         }
     }
 
-    /// Removes a half and everything that goes through it. Memory that it may still touch stays taken until
+    /// Removes an executor and everything that goes through it. Memory that it may still touch stays taken until
     /// it has stopped.
-    pub fn remove_half(&mut self, now: Time, id: HalfId) {
-        let mut conns: Vec<ConnId> = self.by_qp.iter().filter(|((h, _), _)| *h == id).map(|(_, c)| *c).collect();
+    pub fn remove_executor(&mut self, now: Time, id: ExecutorId) {
+        let mut conns: Vec<ConnId> =
+            self.by_qp.iter().filter(|((h, _), _)| *h == id).map(|(_, c)| *c).collect();
         conns.sort_unstable();
         for conn in conns {
             self.close(now, conn);
         }
-        if let Some(half) = self.halves.remove(&id) {
-            self.leaving.keep(id, half);
+        if let Some(executor) = self.executors.remove(&id) {
+            self.leaving.keep(id, executor);
         }
-        self.order.retain(|half| *half != id);
+        self.order.retain(|executor| *executor != id);
         self.best_rtt.remove(&id);
     }
 
@@ -415,7 +427,7 @@ impl Engine {
     pub fn connect(
         &mut self,
         now: Time,
-        half: HalfId,
+        executor: ExecutorId,
         qpn: u32,
         port: Port,
         request: &CmRequest,
@@ -425,12 +437,12 @@ impl Engine {
             Port::Local(target) => To::Local(target),
             Port::Remote { remote, .. } => To::Remote(remote),
         };
-        let is_free = !self.leaving.holds(half, qpn);
-        let Some(id) = is_free.then(|| self.conns.insert(Conn::new(half, qpn, to))).flatten() else {
+        let is_free = !self.leaving.holds(executor, qpn);
+        let Some(id) = is_free.then(|| self.conns.insert(Conn::new(executor, qpn, to))).flatten() else {
             let _ = reply.send(Err(REFUSED_NO_PEER));
             return ConnId(u32::MAX);
         };
-        self.by_qp.insert((half, qpn), id);
+        self.by_qp.insert((executor, qpn), id);
         match port {
             Port::Local(target) => {
                 let answer = match self.targets.get_mut(usize::from(target)) {
@@ -448,7 +460,7 @@ impl Engine {
     }
 
     /// Ends a connection from the initiator's side. Its queue pair is left as it is; its transfers end as
-    /// soon as its half moves nothing for it any more.
+    /// soon as its executor moves nothing for it any more.
     pub fn close(&mut self, now: Time, id: ConnId) {
         if let Some(conn) = self.conns.get(&id) {
             match conn.to {
@@ -473,7 +485,7 @@ impl Engine {
 
     fn forget(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.remove(&id) {
-            self.by_qp.remove(&(conn.half, conn.qpn));
+            self.by_qp.remove(&(conn.executor, conn.qpn));
             if let To::Remote(remote) = conn.to
                 && let Some(r) = self.remotes.get_mut(&remote)
             {
@@ -482,22 +494,22 @@ impl Engine {
         }
     }
 
-    /// Measures the offset between the engine's clock and the half's, by pings one after the other; the
-    /// answers are taken by later steps. The first only waits for the half to be there: its round trip says
+    /// Measures the offset between the transport's clock and the executor's, by pings one after the other; the
+    /// answers are taken by later steps. The first only waits for the executor to be there: its round trip says
     /// nothing.
-    pub fn calibrate(&mut self, now: Time, half: HalfId) {
+    pub fn calibrate(&mut self, now: Time, executor: ExecutorId) {
         // The clocks drift by microseconds a second: what was measured before is good only until there is
         // something newer.
-        if let Some(best) = self.best_rtt.get_mut(&half) {
+        if let Some(best) = self.best_rtt.get_mut(&executor) {
             *best = u64::MAX;
         }
-        self.ping(now, half, PINGS);
+        self.ping(now, executor, PINGS);
     }
 
-    fn ping(&mut self, now: Time, half: HalfId, to_follow: u32) {
+    fn ping(&mut self, now: Time, executor: ExecutorId, to_follow: u32) {
         let tag = self.id();
-        if let Some(h) = self.halves.get_mut(&half) {
-            self.pings.insert((half, tag), (now, to_follow));
+        if let Some(h) = self.executors.get_mut(&executor) {
+            self.pings.insert((executor, tag), (now, to_follow));
             h.get().push(Down::Ping { tag });
         }
     }
@@ -506,22 +518,22 @@ impl Engine {
 /// Pings of a calibration; the shortest round trip counts.
 const PINGS: u32 = 16;
 
-/// An engine time on a half's clock, whose offset is `engine = half + offset`.
-fn half_ns(at: Time, offset: i64) -> u64 {
+/// An transport time on an executor's clock, whose offset is `transport = executor + offset`.
+fn executor_ns(at: Time, offset: i64) -> u64 {
     u64::try_from(i128::from(at.as_ns()) - i128::from(offset)).unwrap_or(0)
 }
 
-fn add_regions(half: &mut AnyHalf, regions: &[Arc<HostRegion>]) {
+fn add_regions(executor: &mut AnyExecutor, regions: &[Arc<HostRegion>]) {
     for region in regions {
-        match half {
-            AnyHalf::Agent(h) => {
+        match executor {
+            AnyExecutor::Agent(h) => {
                 if let Err(e) = h.add_region(region) {
                     tracing::error!("a region of {} bytes cannot be mapped: {e}", region.len());
                 }
             }
-            AnyHalf::Soft(h) => h.add_region(Arc::clone(region)),
-            AnyHalf::Peer(h) => h.add_region(Arc::clone(region)),
-            AnyHalf::Other(_) => {}
+            AnyExecutor::Soft(h) => h.add_region(Arc::clone(region)),
+            AnyExecutor::Peer(h) => h.add_region(Arc::clone(region)),
+            AnyExecutor::Other(_) => {}
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The client's end of the link: what the array asks for is done on the half that owns the queue pair.
+//! The client's end of the link: what the array asks for is done on the executor that owns the queue pair.
 //!
 //! ```text
 //!   add_remote --> in use --link breaks, remove_remote, or its last connection was closed a while ago--> ending
@@ -8,7 +8,7 @@
 
 use super::conn::{Conn, To};
 use super::target::NotBefore;
-use super::{AnyHalf, ConnId, Engine, Origin, REFUSED_NO_PEER, Refused};
+use super::{AnyExecutor, ConnId, Origin, REFUSED_NO_PEER, RcTransport, Refused};
 use crate::hca::Down;
 use crate::hca::abi::*;
 use crate::mlx5::syndrome;
@@ -28,7 +28,7 @@ const LINGER: Span = Span::from_ms(1000);
 /// Frames taken from one link before the others have their turn.
 const BATCH: u32 = 64;
 
-/// Host memory for data on its way between the stream and a half.
+/// Host memory for data on its way between the stream and an executor.
 #[derive(Debug)]
 pub(super) struct Staging {
     region: Arc<HostRegion>,
@@ -63,7 +63,7 @@ pub(super) struct Remote {
     connecting: HashMap<u32, Sender<Result<(), Refused>>>,
     /// A frame that waits for staging memory.
     stalled: Option<Frame>,
-    /// Connections that this engine has over the link.
+    /// Connections that this transport has over the link.
     conns: u32,
     /// It had a connection.
     used: bool,
@@ -87,7 +87,7 @@ impl Remote {
     }
 }
 
-impl Engine {
+impl RcTransport {
     /// Adds a TCP link to another process's array. It ends, and its memory is given back, when the link
     /// breaks, a while after the last of its connections was closed, or with [`Self::remove_remote`]. A name
     /// is not used again.
@@ -99,8 +99,8 @@ impl Engine {
             Some(staging) => staging,
             None => {
                 let staging = Staging::new()?;
-                for half in self.halves.values_mut() {
-                    super::add_regions(half, &[Arc::clone(&staging.region)]);
+                for executor in self.executors.values_mut() {
+                    super::add_regions(executor, &[Arc::clone(&staging.region)]);
                 }
                 staging
             }
@@ -169,7 +169,9 @@ impl Engine {
             for _ in 0..BATCH {
                 let Some(r) = self.remotes.get_mut(&name).filter(|r| !r.ending) else { break };
                 let Some(frame) = r.stalled.take().or_else(|| r.wire.poll()) else { break };
-                if matches!(frame, Frame::ToOwner { .. } | Frame::FromOwner { .. }) && r.staging.free.is_empty() {
+                if matches!(frame, Frame::ToOwner { .. } | Frame::FromOwner { .. })
+                    && r.staging.free.is_empty()
+                {
                     r.stalled = Some(frame);
                     break;
                 }
@@ -232,15 +234,15 @@ impl Engine {
         for name in gone {
             let Some(remote) = remotes.remove(&name) else { continue };
             // A device keeps what it has mapped: there the memory is kept for the next link.
-            if self.halves.values().any(|h| matches!(h, AnyHalf::Agent(_) | AnyHalf::Other(_))) {
+            if self.executors.values().any(|h| matches!(h, AnyExecutor::Agent(_) | AnyExecutor::Other(_))) {
                 self.spare_staging.push(remote.staging);
                 continue;
             }
-            for half in self.halves.values_mut() {
-                match half {
-                    AnyHalf::Soft(h) => h.remove_region(remote.staging.region.id()),
-                    AnyHalf::Peer(h) => h.remove_region(remote.staging.region.id()),
-                    AnyHalf::Agent(_) | AnyHalf::Other(_) => {}
+            for executor in self.executors.values_mut() {
+                match executor {
+                    AnyExecutor::Soft(h) => h.remove_region(remote.staging.region.id()),
+                    AnyExecutor::Peer(h) => h.remove_region(remote.staging.region.id()),
+                    AnyExecutor::Agent(_) | AnyExecutor::Other(_) => {}
                 }
             }
         }
@@ -275,7 +277,13 @@ impl Engine {
             }
             Frame::FromOwner { conn, tag, address, key, bytes } => {
                 if bytes as usize > MAX_DATA {
-                    return r.wire.send(&Frame::Done { conn, tag, status: COPY_BAD_KEY, sum: 0, data: Vec::new() });
+                    return r.wire.send(&Frame::Done {
+                        conn,
+                        tag,
+                        status: COPY_BAD_KEY,
+                        sum: 0,
+                        data: Vec::new(),
+                    });
                 }
                 let slot = r.staging.take(bytes).expect("checked before");
                 let origin = Origin::Remote { remote: name, tag, slot, pull: true };

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One step of an engine: what has come up from the halves, what is due, what the SSDs want done.
+//! One step of an transport: what has come up from the executors, what is due, what the SSDs want done.
 
 use super::conn::To;
-use super::{AnyHalf, ConnId, Engine, Event, HalfId, Message, half_ns, sqe_of};
+use super::{AnyExecutor, ConnId, Event, ExecutorId, Message, RcTransport, executor_ns, sqe_of};
 use crate::hca::abi::UP_SEND;
 use crate::hca::{Allowance, Down};
 use crate::runtime::Waits;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::Cqe;
 
-/// Entries that are taken from a half in one step: the bound keeps one half from starving the others.
+/// Entries that are taken from an executor in one step: the bound keeps one executor from starving the others.
 const BATCH: usize = 64;
 
 /// The link's part of a response's way, more or less.
@@ -18,7 +18,7 @@ const SOON: Span = Span::from_ns(4000);
 /// Steps from one look at the host queues to the next.
 const SOFT_TURN: u32 = 16;
 
-impl Engine {
+impl RcTransport {
     /// Handles an event at its time: at once, where that has come and nothing earlier waits.
     pub(super) fn schedule(&mut self, now: Time, at: Time, event: Event) {
         if self.is_next(now, at) {
@@ -45,7 +45,7 @@ impl Engine {
 
     /// Does everything that is due. Returns whether anything happened.
     pub fn step(&mut self, now: Time) -> bool {
-        let mut worked = self.poll_halves(now);
+        let mut worked = self.poll_executors(now);
         worked |= self.settle_leaving(now);
         worked |= self.check_settling();
         worked |= self.poll_remotes(now);
@@ -78,14 +78,15 @@ impl Engine {
         !self.events.is_empty() || self.is_moving()
     }
 
-    /// Whether an executor moves data for this engine, or invalidates a key.
+    /// Whether an executor moves data for this transport, or invalidates a key.
     fn is_moving(&self) -> bool {
         !self.transfers.is_empty() || !self.answers.is_empty() || !self.settling.is_empty()
     }
 
-    /// What the thread of an idle engine waits for.
+    /// What the thread of an idle transport waits for.
     pub fn waits(&mut self) -> Waits {
-        let polls = self.is_moving() || self.halves.values_mut().any(|half| half.get().must_be_polled());
+        let polls =
+            self.is_moving() || self.executors.values_mut().any(|executor| executor.get().must_be_polled());
         Waits { next: self.next_event(), polls }
     }
 
@@ -101,48 +102,54 @@ impl Engine {
     }
 
     fn lead(&mut self, conn: ConnId) -> Span {
-        let half = self.conns.get(&conn).and_then(|c| self.halves.get_mut(&c.half));
-        half.map_or(Span::ZERO, |h| Span::from_ns(h.get().lead_ns()))
+        let executor = self.conns.get(&conn).and_then(|c| self.executors.get_mut(&c.executor));
+        executor.map_or(Span::ZERO, |h| Span::from_ns(h.get().lead_ns()))
     }
 
-    fn poll_halves(&mut self, now: Time) -> bool {
+    fn poll_executors(&mut self, now: Time) -> bool {
         let mut worked = false;
         self.steps = self.steps.wrapping_add(1);
         for i in 0..self.order.len() {
             let Some(&id) = self.order.get(i) else { break };
             // Host queues carry administration: looking at all their doorbells every time would cost more
             // than the I/O does.
-            if matches!(self.halves.get(&id), Some(AnyHalf::Soft(_))) && !self.steps.is_multiple_of(SOFT_TURN) {
+            if matches!(self.executors.get(&id), Some(AnyExecutor::Soft(_)))
+                && !self.steps.is_multiple_of(SOFT_TURN)
+            {
                 continue;
             }
             // The end of a stream's transfer writes its data when it is taken: what came before it must have
             // been handled.
             let ahead =
-                if matches!(self.halves.get(&id), Some(AnyHalf::Agent(_) | AnyHalf::Other(_))) { BATCH } else { 1 };
+                if matches!(self.executors.get(&id), Some(AnyExecutor::Agent(_) | AnyExecutor::Other(_))) {
+                    BATCH
+                } else {
+                    1
+                };
             for _ in 0..BATCH / ahead {
-                if !self.poll_half(now, id, ahead) {
+                if !self.poll_executor(now, id, ahead) {
                     break;
                 }
                 worked = true;
             }
-            if let Some(AnyHalf::Peer(peer)) = self.halves.get(&id)
+            if let Some(AnyExecutor::Peer(peer)) = self.executors.get(&id)
                 && peer.is_dead()
             {
-                self.remove_half(now, id);
+                self.remove_executor(now, id);
                 worked = true;
             }
         }
         worked
     }
 
-    /// Handles up to `most` entries of a half, after telling the SSDs of all the commands among them: what
+    /// Handles up to `most` entries of an executor, after telling the SSDs of all the commands among them: what
     /// those look for is on its way to the cache while the first is handled.
-    fn poll_half(&mut self, now: Time, id: HalfId, most: usize) -> bool {
+    fn poll_executor(&mut self, now: Time, id: ExecutorId, most: usize) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
-        if let Some(half) = self.halves.get_mut(&id) {
-            let half = half.get();
+        if let Some(executor) = self.executors.get_mut(&id) {
+            let executor = executor.get();
             while batch.len() < most
-                && let Some(entry) = half.poll()
+                && let Some(entry) = executor.poll()
             {
                 batch.push((entry, None));
             }
@@ -184,7 +191,7 @@ impl Engine {
                 let allowance = times.map_or(Allowance::NEVER, |times| times.allowance(due));
                 let lead = self.lead(conn);
                 let deliver = Event::Deliver { conn, message, tries: 0, due, allowance };
-                // A half that holds responses until they are due may have one a little earlier: it is another
+                // An executor that holds responses until they are due may have one a little earlier: it is another
                 // event otherwise.
                 if lead >= SOON && due - lead <= now + SOON {
                     return self.handle(now, now, deliver);
@@ -199,11 +206,11 @@ impl Engine {
                 }
                 let response: Cqe = zerocopy::transmute!(cqe);
                 c.response_tries[usize::from(response.cid.get() & 0xFF)] = tries;
-                let (half, qpn) = (c.half, c.qpn);
-                if let Some(half) = self.halves.get_mut(&half) {
-                    let half = half.get();
-                    let due_ns = half_ns(due, half.clock_offset_ns());
-                    half.push(Down::Send { qpn, bytes: cqe, due_ns, allowance });
+                let (executor, qpn) = (c.executor, c.qpn);
+                if let Some(executor) = self.executors.get_mut(&executor) {
+                    let executor = executor.get();
+                    let due_ns = executor_ns(due, executor.clock_offset_ns());
+                    executor.push(Down::Send { qpn, bytes: cqe, due_ns, allowance });
                 }
             }
         }

@@ -45,7 +45,7 @@ impl<K: Name, T> Table<K, T> {
     #[inline]
     fn place(name: K) -> (usize, u16) {
         let raw = name.raw();
-        #[expect(clippy::cast_possible_truncation, reason = "the halves of a name")]
+        #[expect(clippy::cast_possible_truncation, reason = "the executors of a name")]
         ((raw as u16).into(), (raw >> PLACE_BITS) as u16)
     }
 
@@ -69,9 +69,9 @@ impl<K: Name, T> Table<K, T> {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
-        (0u32..)
-            .zip(&self.places)
-            .filter_map(|(place, (age, value))| Some((K::of(u32::from(*age) << PLACE_BITS | place), value.as_ref()?)))
+        (0u32..).zip(&self.places).filter_map(|(place, (age, value))| {
+            Some((K::of(u32::from(*age) << PLACE_BITS | place), value.as_ref()?))
+        })
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {

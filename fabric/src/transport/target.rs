@@ -3,7 +3,7 @@
 //! controller.
 
 use super::answer::outcome_of;
-use super::{ConnId, Engine, Event, HalfId, Origin, Transfer, cqe_bytes};
+use super::{ConnId, Event, ExecutorId, Origin, RcTransport, Transfer, cqe_bytes};
 use crate::hca::abi::*;
 use crate::hca::{Down, Part};
 use gnstor_base::controller::{Effect, Outcome, PushRole};
@@ -16,7 +16,7 @@ pub(super) struct NotBefore {
     cid: u16,
 }
 
-impl Engine {
+impl RcTransport {
     /// Carries out what the controller asks for; whether that was anything.
     pub(super) fn drain_effects(&mut self, now: Time, target: u16) -> bool {
         let mut is_any = false;
@@ -55,13 +55,8 @@ impl Engine {
                 Effect::Push { transfer, queue, remote, local, sum, role: PushRole::Alone } => {
                     self.counters.pushed_bytes += u64::from(local.bytes);
                     let origin = Origin::Local { target, transfer, pull: false };
-                    self.start(now, ConnId(queue.0), origin, NotBefore::default(), |qpn, tag| Down::ToOwner {
-                        qpn,
-                        local,
-                        address: remote.address,
-                        key: remote.key,
-                        tag,
-                        sum,
+                    self.start(now, ConnId(queue.0), origin, NotBefore::default(), |qpn, tag| {
+                        Down::ToOwner { qpn, local, address: remote.address, key: remote.key, tag, sum }
                     });
                 }
                 Effect::Complete { queue, cqe, at, pushed_bytes } => {
@@ -74,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Hands a transfer to the half of its connection.
+    /// Hands a transfer to the executor of its connection.
     pub(super) fn start(
         &mut self,
         now: Time,
@@ -88,7 +83,7 @@ impl Engine {
         let Some(conn) = self.conns.get_mut(&id).filter(|c| !c.broken()) else {
             let transfer = Transfer {
                 conn: id,
-                half: None,
+                executor: None,
                 origin,
                 asked: now,
                 not_before: Time::ZERO,
@@ -100,30 +95,40 @@ impl Engine {
             return self.queue(now, Event::Arrived { tag });
         };
         conn.transfers += 1;
-        let (half, qpn) = (conn.half, conn.qpn);
-        self.transfers
-            .insert(tag, Transfer { conn: id, half: Some(half), origin, asked: now, not_before, cid, outcome: None });
-        if let Some(half) = self.halves.get_mut(&half) {
-            half.get().push(down(qpn, tag));
+        let (executor, qpn) = (conn.executor, conn.qpn);
+        self.transfers.insert(
+            tag,
+            Transfer {
+                conn: id,
+                executor: Some(executor),
+                origin,
+                asked: now,
+                not_before,
+                cid,
+                outcome: None,
+            },
+        );
+        if let Some(executor) = self.executors.get_mut(&executor) {
+            executor.get().push(down(qpn, tag));
         }
     }
 
-    /// Whether the entry says that something a half was asked to move has ended.
-    pub(super) fn ended(&mut self, now: Time, half: HalfId, e: &UpEntry) -> bool {
+    /// Whether the entry says that something an executor was asked to move has ended.
+    pub(super) fn ended(&mut self, now: Time, executor: ExecutorId, e: &UpEntry) -> bool {
         match e.kind {
-            UP_DONE => self.copied(now, half, e),
-            UP_ANSWERED => self.answered(now, half, e.index, e.status),
+            UP_DONE => self.copied(now, executor, e),
+            UP_ANSWERED => self.answered(now, executor, e.index, e.status),
             _ => return false,
         }
         true
     }
 
-    /// A half has finished a copy.
-    fn copied(&mut self, now: Time, half: HalfId, e: &UpEntry) {
+    /// An executor has finished a copy.
+    fn copied(&mut self, now: Time, executor: ExecutorId, e: &UpEntry) {
         let Some(transfer) = self.transfers.get_mut(&e.index) else { return };
         let id = transfer.conn;
         // A client of another process can name any transfer: it ends only its own, and each once.
-        if transfer.outcome.is_some() || transfer.half != Some(half) {
+        if transfer.outcome.is_some() || transfer.executor != Some(executor) {
             return;
         }
         match self.conns.get_mut(&id) {
@@ -168,10 +173,11 @@ impl Engine {
         }
     }
 
-    /// Ends the transfers of a connection whose half moves nothing for it any more.
+    /// Ends the transfers of a connection whose executor moves nothing for it any more.
     pub(super) fn fail_transfers(&mut self, now: Time, id: ConnId) {
         let unanswered = |t: &Transfer| t.conn == id && t.outcome.is_none();
-        let mut tags: Vec<u32> = self.transfers.iter().filter(|(_, t)| unanswered(t)).map(|(tag, _)| *tag).collect();
+        let mut tags: Vec<u32> =
+            self.transfers.iter().filter(|(_, t)| unanswered(t)).map(|(tag, _)| *tag).collect();
         tags.sort_unstable();
         for tag in tags {
             self.finish_transfer(now, now, tag);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Links between two engines over a real socket, on a clock that the test moves: who goes is forgotten, at
+//! Links between two transports over a real socket, on a clock that the test moves: who goes is forgotten, at
 //! both ends.
 
 mod answers;
@@ -113,12 +113,12 @@ fn send_a_command(memory: &HostRegion) {
     memory.words64(UAR + mlx5::UAR_DB0, 1)[0].store(doorbell, Ordering::Release);
 }
 
-/// An array with one SSD, and a client with one queue pair, in engines of their own.
+/// An array with one SSD, and a client with one queue pair, in transports of their own.
 struct Two {
-    array: Engine,
-    client: Engine,
+    array: RcTransport,
+    client: RcTransport,
     puppet: Puppet,
-    half: HalfId,
+    executor: ExecutorId,
     remote: u32,
     memory: Arc<HostRegion>,
     flash: Arc<HostRegion>,
@@ -128,31 +128,31 @@ struct Two {
 impl Two {
     fn new(first_ssd: u16) -> Self {
         let (mut array, mut client) = (
-            Engine::new(EngineConfig::default()),
-            Engine::new(EngineConfig { link: LinkConfig::UNLIMITED, ..EngineConfig::default() }),
+            RcTransport::new(TransportConfig::default()),
+            RcTransport::new(TransportConfig { link: LinkConfig::UNLIMITED, ..TransportConfig::default() }),
         );
         let (puppet, flash) = (Puppet::default(), HostRegion::alloc(1 << 16).unwrap());
         array.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
         array.set_first_ssd(first_ssd);
         let (near, far) = pair();
         array.add_peer(far);
-        let half = client.add_soft();
+        let executor = client.add_soft();
         let remote = client.add_remote(near).unwrap();
         let memory = HostRegion::alloc(1 << 17).unwrap();
-        let soft = client.soft(half).unwrap();
+        let soft = client.soft(executor).unwrap();
         soft.create_qp(soft_qp(&memory));
         let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
         soft.register(SoftMr { memory: Arc::clone(&memory), range: (0, 1 << 17), key: KEY, access, pd: 1 });
-        Self { array, client, puppet, half, remote, memory, flash, now: Time::ZERO }
+        Self { array, client, puppet, executor, remote, memory, flash, now: Time::ZERO }
     }
 
     fn connect(&mut self, ssd: u16) -> (ConnId, Receiver<Result<(), Refused>>) {
         let (reply, answer) = mpsc::channel();
         let port = Port::Remote { remote: self.remote, ssd };
-        (self.client.connect(self.now, self.half, QPN, port, &CmRequest::default(), reply), answer)
+        (self.client.connect(self.now, self.executor, QPN, port, &CmRequest::default(), reply), answer)
     }
 
-    /// Steps both engines, a microsecond a round, until it holds.
+    /// Steps both transports, a microsecond a round, until it holds.
     fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
         for _ in 0..2_000_000 {
             if holds(self) {
@@ -214,10 +214,10 @@ fn a_client_whose_stream_ends_has_its_queues_closed_and_is_forgotten() {
     let opened = two.puppet.seen().opened.clone();
     assert!(two.puppet.seen().closed.is_empty());
     // The client's process is gone, without a word.
-    two.client = Engine::new(EngineConfig::default());
+    two.client = RcTransport::new(TransportConfig::default());
     two.until("the queue is closed", |two| !two.puppet.seen().closed.is_empty());
     assert_eq!(two.puppet.seen().closed, opened);
-    assert!(two.array.halves.is_empty() && two.array.conns.is_empty() && two.array.by_qp.is_empty());
+    assert!(two.array.executors.is_empty() && two.array.conns.is_empty() && two.array.by_qp.is_empty());
 }
 
 #[test]
@@ -225,9 +225,9 @@ fn a_client_that_goes_while_its_data_is_asked_for_ends_the_transfer() {
     let mut two = Two::new(0);
     two.connected();
     two.command(true);
-    // The client engine is not stepped any more once it has sent the command.
+    // The client transport is not stepped any more once it has sent the command.
     two.until("the pull has begun", |two| !two.array.transfers.is_empty());
-    two.client = Engine::new(EngineConfig::default());
+    two.client = RcTransport::new(TransportConfig::default());
     two.until("the transfer has ended", |two| !two.puppet.seen().ended.is_empty());
     assert_eq!(two.puppet.seen().ended, [Outcome::ConnectionLost]);
     assert!(two.array.transfers.is_empty());
@@ -257,10 +257,10 @@ fn a_link_that_breaks_gives_back_its_memory_by_itself() {
     let (_, unanswered) = {
         let (reply, answer) = mpsc::channel();
         let port = Port::Remote { remote: two.remote, ssd: 0 };
-        (two.client.connect(two.now, two.half, QPN + 1, port, &CmRequest::default(), reply), answer)
+        (two.client.connect(two.now, two.executor, QPN + 1, port, &CmRequest::default(), reply), answer)
     };
     let staging = two.staging();
-    two.array = Engine::new(EngineConfig::default());
+    two.array = RcTransport::new(TransportConfig::default());
     two.until("the link is gone", |two| two.client.remotes() == 0);
     assert_eq!(staging.strong_count(), 0);
     assert!(two.client.conns.get(&conn).unwrap().broken());
@@ -307,7 +307,11 @@ fn staging_memory_stays_while_a_transfer_moves_through_it() {
     let staging = two.staging();
     two.until("a push is under way at the client", |two| !two.client.transfers.is_empty());
     two.client.remove_remote(two.now, two.remote);
-    assert_eq!((two.client.remotes(), staging.strong_count() > 0), (1, true), "a half may still read it");
+    assert_eq!(
+        (two.client.remotes(), staging.strong_count() > 0),
+        (1, true),
+        "an executor may still read it"
+    );
     two.until("the link is gone", |two| two.client.remotes() == 0);
     assert_eq!(staging.strong_count(), 0);
 }
@@ -318,7 +322,7 @@ fn an_executor_that_is_removed_gives_back_the_staging_memory_of_its_transfers() 
     two.connected();
     two.command(false);
     two.until("a push is under way at the client", |two| !two.client.transfers.is_empty());
-    two.client.remove_half(two.now, two.half);
+    two.client.remove_executor(two.now, two.executor);
     assert!(two.client.transfers.is_empty());
     two.client.remove_remote(two.now, two.remote);
     assert_eq!(two.client.remotes(), 0);
@@ -337,7 +341,11 @@ fn transfers_longer_than_a_block_cross_the_link_whole() {
         }
         two.command_of(pull, bytes);
         two.until("the transfer has ended", |two| !two.puppet.seen().ended.is_empty());
-        assert!(matches!(two.puppet.seen().ended[..], [Outcome::Done { .. }]), "{:?}", two.puppet.seen().ended);
+        assert!(
+            matches!(two.puppet.seen().ended[..], [Outcome::Done { .. }]),
+            "{:?}",
+            two.puppet.seen().ended
+        );
         let mut back = vec![0; data.len()];
         if pull {
             two.flash.read(0, &mut back)
@@ -353,10 +361,10 @@ fn a_long_transfer_of_which_a_piece_fails_fails_once() {
     let mut two = Two::new(0);
     two.connected();
     // The client's registered memory ends within it.
-    two.client.soft(two.half).unwrap().deregister(KEY);
+    two.client.soft(two.executor).unwrap().deregister(KEY);
     let (access, range) = (ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE, (0, DATA + 20_000));
     let mr = SoftMr { memory: Arc::clone(&two.memory), range, key: KEY, access, pd: 1 };
-    two.client.soft(two.half).unwrap().register(mr);
+    two.client.soft(two.executor).unwrap().register(mr);
     two.command_of(true, 60_000);
     two.until("the transfer has ended", |two| !two.puppet.seen().ended.is_empty());
     two.pass(20);
@@ -366,7 +374,8 @@ fn a_long_transfer_of_which_a_piece_fails_fails_once() {
 #[test]
 fn an_ssd_of_its_own_answers_to_its_number_only() {
     let mut two = Two::new(3);
-    for (ssd, answer) in [(0, Err(REFUSED_NO_PEER)), (2, Err(REFUSED_NO_PEER)), (4, Err(REFUSED_NO_PEER)), (3, Ok(()))]
+    for (ssd, answer) in
+        [(0, Err(REFUSED_NO_PEER)), (2, Err(REFUSED_NO_PEER)), (4, Err(REFUSED_NO_PEER)), (3, Ok(()))]
     {
         let (_, told) = two.connect(ssd);
         let mut got = None;
@@ -379,12 +388,12 @@ fn an_ssd_of_its_own_answers_to_its_number_only() {
 }
 
 #[test]
-fn a_lent_controller_comes_back_with_the_end_of_the_engine() {
-    let mut engine = Engine::new(EngineConfig::default());
+fn a_lent_controller_comes_back_with_the_end_of_the_transport() {
+    let mut transport = RcTransport::new(TransportConfig::default());
     let (lent, back) = lend(Puppet::default());
-    engine.add_target(Box::new(lent), vec![]);
-    engine.step(Time::ZERO);
-    assert!(back.try_recv().is_err(), "the engine has it");
-    drop(engine);
+    transport.add_target(Box::new(lent), vec![]);
+    transport.step(Time::ZERO);
+    assert!(back.try_recv().is_err(), "the transport has it");
+    drop(transport);
     assert!(back.try_recv().is_ok());
 }

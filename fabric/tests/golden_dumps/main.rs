@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The same queue dumps through both halves of the HCA: the Rust executor and the agent's device code on the
+//! The same queue dumps through both executors of the HCA: the Rust executor and the agent's device code on the
 //! CPU. `examples/hca_dumps.rs` runs them on a GPU too.
 
 mod dumps;
@@ -11,5 +11,5 @@ fn every_case_has_a_name_of_its_own() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), cases);
-    assert_eq!(dumps::rig::Rig::on_the_cpu().device().kind(), "host");
+    assert_eq!(dumps::harness::Harness::on_the_cpu().device().kind(), "host");
 }

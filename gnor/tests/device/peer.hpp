@@ -8,9 +8,9 @@
 #include <map>
 #include <memory>
 
-#include "rig.hpp"
+#include "harness.hpp"
 
-namespace rig {
+namespace harness {
 
 struct Peer {
   /// A command that has arrived and is not answered.
@@ -38,7 +38,7 @@ struct Peer {
     std::vector<gn_u64> sequence;
   };
 
-  Rig& r;
+  Harness& r;
   Rng rng;
   uint64_t step = 0, last_arrival = 0, open_until = 0;
   gn_u64 up_head = 0, down_tail = 0;
@@ -55,7 +55,7 @@ struct Peer {
   static inline uint64_t clock = 0;
   static uint64_t read_clock() { return __atomic_load_n(&clock, __ATOMIC_RELAXED); }
 
-  explicit Peer(Rig& rig) : r(rig), rng(rig.cfg.seed * 77 + 5), queues(rig.cfg.ssds) {
+  explicit Peer(Harness& harness) : r(harness), rng(harness.cfg.seed * 77 + 5), queues(harness.cfg.ssds) {
     for (Queue& q : queues) {
       q.version.assign(r.v.capacity_blocks, 0);
       q.sequence.assign(r.v.capacity_blocks, 0);
@@ -426,4 +426,4 @@ struct Peer {
   }
 };
 
-}  // namespace rig
+}  // namespace harness

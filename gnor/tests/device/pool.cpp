@@ -3,12 +3,12 @@
 // Many warps take buffers of all sizes from a pool that grows, contiguous ones and such as may be in pieces.
 // No page has two owners, none is lost, and of all who find the pool empty at once, one asks.
 //   pool plain|tsan SEEDS [WARPS]      "ok NAME" or "FAILED NAME" a test
-#include "rig.hpp"
+#include "harness.hpp"
 #include "gnor/buffer.cuh"
 
 namespace {
 
-using namespace rig;
+using namespace harness;
 using namespace gn::mem;
 
 constexpr gn_u32 MOST = 64, PAGES = MOST * POOL_PAGES, BASE_PAGE = 0x1000;

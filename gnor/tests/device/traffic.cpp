@@ -9,7 +9,7 @@
 
 namespace {
 
-using namespace rig;
+using namespace harness;
 using namespace gn::mem;
 
 constexpr gn_u32 FULL = 0xffffffffu;
@@ -24,7 +24,7 @@ struct Lane {
   bool write = false;
 };
 
-void next_request(Rig& r, Lane& lane, gn_u32 thread, gn_u32 round) {
+void next_request(Harness& r, Lane& lane, gn_u32 thread, gn_u32 round) {
   Rng rng(r.cfg.seed * 1000003 + thread * 977 + round);
   lane = {};
   lane.state = Lane::WANTS_BUFFER;
@@ -47,7 +47,7 @@ void* block_of(Lane& lane, gn_u32 b) { return reinterpret_cast<void*>(lane.data.
 /// A buffer for the request, contiguous by the plain calls or, where the pool is in fragments, whatever there
 /// is.
 template <class S>
-bool take_buffer(Rig& r, channel& c, Lane& lane, gn_u32 thread) {
+bool take_buffer(Harness& r, channel& c, Lane& lane, gn_u32 thread) {
   if (r.cfg.fragments) {
     if (!pool_alloc_buffer<S>(c.data, lane.bytes, thread, lane.data)) return false;
     if (lane.data.shift != PIECE_ALL) add_relaxed_gpu(&r.in_pieces, 1u);
@@ -61,19 +61,19 @@ bool take_buffer(Rig& r, channel& c, Lane& lane, gn_u32 thread) {
 }
 
 template <class S>
-void give_buffer(Rig& r, channel& c, Lane& lane) {
+void give_buffer(Harness& r, channel& c, Lane& lane) {
   if (r.cfg.fragments) pool_free_buffer<S>(c.data, lane.data);
   else pool_free<S>(c.data, lane.data.base, lane.bytes);
 }
 
 /// Where it lies it stays until it has ended.
-io request_of(Rig& r, const Lane& lane) {
+io request_of(Harness& r, const Lane& lane) {
   gn_u32 opcode = lane.write ? IO_WRITE : IO_READ;
   return r.cfg.fragments ? io_make(r.v, opcode, lane.vba, lane.blocks, lane.data, lane.first, POOL_KEY, 0)
                          : io_make(r.v, opcode, lane.vba, lane.blocks, lane.data.base, POOL_KEY, 0);
 }
 
-void prepare(Rig& r, Lane& lane) {
+void prepare(Harness& r, Lane& lane) {
   for (gn_u32 b = 0; b < lane.blocks; ++b) {
     if (lane.write) fill_block(block_of(lane, b), lane.vba + b, lane.version);
     else memset(block_of(lane, b), 0xdd, GN_BLOCK);
@@ -82,7 +82,7 @@ void prepare(Rig& r, Lane& lane) {
 }
 
 template <class S>
-void begin(Rig& r, Lane& lane, gn_u32 thread) {
+void begin(Harness& r, Lane& lane, gn_u32 thread) {
   bool wants = lane.state == Lane::WANTS_BUFFER;
   bool got = false;
   in_turns<S>(FULL, wants, [&] { got = take_buffer<S>(r, *r.used, lane, thread); });
@@ -95,7 +95,7 @@ void begin(Rig& r, Lane& lane, gn_u32 thread) {
 
 void note(gn_u32& counter) { add_relaxed_gpu(&counter, 1u); }
 
-void look_at_result(Rig& r, Lane& lane, gn_u32 thread) {
+void look_at_result(Harness& r, Lane& lane, gn_u32 thread) {
   bool may_fail = r.cfg.refuse_1_of || (r.cfg.break_at && !(r.cfg.reads_survive && !lane.write));
   bool good = lane.x.status == GN_OK;
   if (!good) {
@@ -117,7 +117,7 @@ void look_at_result(Rig& r, Lane& lane, gn_u32 thread) {
 }
 
 template <class S>
-void end(Rig& r, Lane& lane, bool ended, gn_u32 thread) {
+void end(Harness& r, Lane& lane, bool ended, gn_u32 thread) {
   if (ended) look_at_result(r, lane, thread);
   if (ended && r.cfg.saturates) r.steps[add_relaxed_gpu(&r.timed, 1u)] = static_cast<gn_u32>(now_ns() - lane.began);
   __syncwarp();
@@ -127,7 +127,7 @@ void end(Rig& r, Lane& lane, bool ended, gn_u32 thread) {
 
 /// The requests of these lanes were given up: their buffers go back while data may still come into them.
 template <class S>
-void given_up(Rig& r, Lane& lane, bool late) {
+void given_up(Harness& r, Lane& lane, bool late) {
   in_turns<S>(FULL, late, [&] { give_buffer<S>(r, *r.used, lane); });
   if (!late) return;
   note(r.timed_out);
@@ -138,14 +138,14 @@ void given_up(Rig& r, Lane& lane, bool late) {
 }
 
 template <class S>
-void abandon(Rig& r, Lane& lane, bool late) {
+void abandon(Harness& r, Lane& lane, bool late) {
   io_abandon<S>(*r.used, r.v, FULL, late, lane.x);
   given_up<S>(r, lane, late);
 }
 
 /// Until every completion has come: those of abandoned requests, too.
 template <class S>
-void drain(Rig& r) {
+void drain(Harness& r) {
   for (gn_u64 patience = now_ns() + 2000000;;) {
     take_completions<S>(*r.used, FULL);
     gn_u32 left = 0;
@@ -161,13 +161,13 @@ void drain(Rig& r) {
 
 /// Until a poll finds nothing.
 template <class S>
-void idle(Rig& r) {
+void idle(Harness& r) {
   while (take_completions<S>(*r.used, FULL)) {}
 }
 
 /// Sends what the lanes have staged, and notes when.
 template <class S>
-void commit_noted(Rig& r, io& x) {
+void commit_noted(Harness& r, io& x) {
   bool staged = r.cfg.in_order && x.cid != IO_NONE;
   Arrival* at = staged ? &r.arrivals[x.cid] : nullptr;
   bool first = staged && ld_relaxed_gpu(&at->before) == ld_relaxed_gpu(&at->sent);
@@ -178,7 +178,7 @@ void commit_noted(Rig& r, io& x) {
 
 /// One round's requests of a warp by the calls of a batch.
 template <class S>
-void batch_round(Rig& r, Lane& lane, gn_u32 thread, bool leaves) {
+void batch_round(Harness& r, Lane& lane, gn_u32 thread, bool leaves) {
   file_of<S> f = {r.used, &r.v, r.cfg.timeout ? r.cfg.timeout : ~0ull};
   batch& b = *reinterpret_cast<batch*>(gn::smem() + (r.cfg.held ? sizeof(held_channel) : 0));
   for (gn_u32 turn = 0; __any_sync(FULL, lane.state != Lane::ENDED); ++turn) {
@@ -203,7 +203,7 @@ void batch_round(Rig& r, Lane& lane, gn_u32 thread, bool leaves) {
 }
 
 template <class S>
-void client_of(Rig& r) {
+void client_of(Harness& r) {
   gn_u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
   bool first_warp = thread < 32;
   if (first_warp) {
@@ -250,7 +250,7 @@ void client_of(Rig& r) {
 
 /// A chain of requests: each one's callback begins the next.
 struct Chain {
-  Rig* r;
+  Harness* r;
   Lane lane;
   gn_u32 thread = 0, round = 0;
 };
@@ -264,7 +264,7 @@ gn_u32 begin_async(const file_of<S>& f, Chain& chain, bool have, gn_u32 mask) {
 template <class S>
 void ended(const file_of<S>& f, gn_u64 user, gn_u32 status, gn_u32) {
   Chain& chain = *reinterpret_cast<Chain*>(user);
-  Rig& r = *chain.r;
+  Harness& r = *chain.r;
   Lane& lane = chain.lane;
   lane.x.status = status;
   if (status & GN_TIMED_OUT) {
@@ -288,7 +288,7 @@ void ended(const file_of<S>& f, gn_u64 user, gn_u32 status, gn_u32) {
 
 /// Every thread begins a chain and ends; the first warp takes them along until none is left.
 template <class S>
-void async_client_of(Rig& r) {
+void async_client_of(Harness& r) {
   gn_u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
   file_of<S> f = {&r.c, &r.v, r.cfg.timeout ? r.cfg.timeout * 1024 : ~0ull >> 1};
   static const callback<S> table[] = {ended<S>};
@@ -339,7 +339,7 @@ void async_client_of(Rig& r) {
 
 /// One thread's requests, one after the other, by the calls for a thread alone.
 template <class S>
-void thread_alone(Rig& r, gn_u32 thread) {
+void thread_alone(Harness& r, gn_u32 thread) {
   file_of<S> f = {&r.c, &r.v, r.cfg.timeout ? r.cfg.timeout * 1024 : ~0ull >> 1};
   gn_u32 self = 1u << lane_id();
   for (gn_u32 round = 0; round < r.cfg.rounds; ++round) {
@@ -364,7 +364,7 @@ void thread_alone(Rig& r, gn_u32 thread) {
 }
 
 template <class S>
-void threads_alone_of(Rig& r) {
+void threads_alone_of(Harness& r) {
   gn_u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
   if (thread < 32) {
     connect_all(r.connect_request);
@@ -382,7 +382,7 @@ void threads_alone_of(Rig& r) {
 }
 
 void client(void* p) {
-  Rig& r = *static_cast<Rig*>(p);
+  Harness& r = *static_cast<Harness*>(p);
   if (r.cfg.threads_alone) return r.cfg.sharing == Config::WARP ? threads_alone_of<by_warp>(r) : threads_alone_of<by_device>(r);
   if (r.cfg.async) return r.cfg.sharing == Config::WARP ? async_client_of<by_warp>(r) : async_client_of<by_device>(r);
   switch (r.cfg.sharing) {
@@ -393,7 +393,7 @@ void client(void* p) {
 }
 
 struct Both {
-  Rig& r;
+  Harness& r;
   Peer& peer;
 };
 
@@ -409,7 +409,7 @@ gn_u64 dumped = 0;
 
 /// At saturation no request waits much longer than another: p99.9 of the steps that a request takes is at
 /// most 4 times p50.
-bool tail_is_short(Rig& r, const char* name) {
+bool tail_is_short(Harness& r, const char* name) {
   if (!r.cfg.saturates) return true;
   std::sort(r.steps.begin(), r.steps.end());
   gn_u32 p50 = r.steps[r.steps.size() / 2], p999 = r.steps[(r.steps.size() - 1) * 999 / 1000];
@@ -422,7 +422,7 @@ bool tail_is_short(Rig& r, const char* name) {
 
 /// One run; says what was wrong with it.
 bool run(const Config& cfg, const char* name) {
-  Rig r(cfg);
+  Harness r(cfg);
   if (cfg.saturates) r.steps.resize(r.threads * cfg.closed_rounds);
   r.port = cfg.seed % 4 != 2;
   Peer peer(r);

@@ -50,7 +50,9 @@ pub unsafe extern "C" fn gn_open(
         let rights = match rights {
             GN_READ => Rights::Read,
             r if r & GN_WRITE != 0 && r & !(GN_READ | GN_WRITE) == 0 => Rights::Write,
-            other => return Err(Failure::invalid(format!("rights {other:#x} are not GN_READ, GN_WRITE or both"))),
+            other => {
+                return Err(Failure::invalid(format!("rights {other:#x} are not GN_READ, GN_WRITE or both")));
+            }
         };
         let opened = client.client.open(name, rights)?;
         // SAFETY: not null, and the caller's promise.
@@ -90,7 +92,12 @@ pub unsafe extern "C" fn gn_file_info(file: *const FileHandle, info: *mut CVolum
 /// # Safety
 /// As gnstor.h says: pointers are null or valid; `data` for `bytes` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gn_read_at(file: *const FileHandle, offset: u64, data: *mut c_void, bytes: usize) -> c_int {
+pub unsafe extern "C" fn gn_read_at(
+    file: *const FileHandle,
+    offset: u64,
+    data: *mut c_void,
+    bytes: usize,
+) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
         let (file, data) = unsafe { (object(file, "the file")?, bytes_out(data, bytes)?) };
@@ -103,7 +110,12 @@ pub unsafe extern "C" fn gn_read_at(file: *const FileHandle, offset: u64, data: 
 /// # Safety
 /// As gnstor.h says: pointers are null or valid; `data` for `bytes` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gn_write_at(file: *const FileHandle, offset: u64, data: *const c_void, bytes: usize) -> c_int {
+pub unsafe extern "C" fn gn_write_at(
+    file: *const FileHandle,
+    offset: u64,
+    data: *const c_void,
+    bytes: usize,
+) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
         let (file, data) = unsafe { (object(file, "the file")?, bytes_in(data, bytes)?) };

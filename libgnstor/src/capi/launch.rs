@@ -125,7 +125,9 @@ pub unsafe extern "C" fn gn_launch_together(
     let shape = Shape { blocks, threads, smem_bytes };
     let fits = |node: &Node, client: &ClientKernel| match node.max_blocks(client, threads, smem_bytes)? {
         most if (1..=most).contains(&blocks) => Ok(()),
-        most => Err(Failure::invalid(format!("{blocks} blocks that wait for each other do not fit: at most {most}"))),
+        most => Err(Failure::invalid(format!(
+            "{blocks} blocks that wait for each other do not fit: at most {most}"
+        ))),
     };
     // SAFETY: the caller's promise.
     unsafe { launch(node, kernel, shape, args, timeout_ns, fits) }

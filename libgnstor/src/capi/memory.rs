@@ -19,9 +19,10 @@ fn within(memory: &DeviceMem, offset: usize, bytes: usize) -> Result<(), Failure
     let len = memory.len();
     match offset.checked_add(bytes) {
         Some(end) if end <= len => Ok(()),
-        _ => {
-            Err(Failure { errno: ERANGE, message: format!("{bytes} bytes at {offset} leave the memory's {len} bytes") })
-        }
+        _ => Err(Failure {
+            errno: ERANGE,
+            message: format!("{bytes} bytes at {offset} leave the memory's {len} bytes"),
+        }),
     }
 }
 

@@ -5,8 +5,8 @@ use super::argument::{hand_out, result_goes_to, take_back, text};
 use super::failure::{Failure, guard};
 use crate::error::Error;
 use gnstor_fabric::device::{Choice, Device, Residency};
-use gnstor_fabric::runtime::EngineThreads;
-use gnstor_fabric::transport::{Engine, EngineConfig};
+use gnstor_fabric::runtime::TransportThreads;
+use gnstor_fabric::transport::{RcTransport, TransportConfig};
 use gnstor_gnor::node::Node;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct NodeHandle {
     // The engine ends after the node has taken leave of it.
     pub(super) node: Arc<Node>,
-    _engine: EngineThreads,
+    _engine: TransportThreads,
 }
 
 /// `gn_node_open`.
@@ -32,11 +32,14 @@ pub unsafe extern "C" fn gn_node_open(device: *const c_char, node: *mut *const N
             "auto" => Choice::Auto,
             "cuda" => Choice::Cuda,
             "host" => Choice::Host,
-            other => return Err(Failure::invalid(format!("the device '{other}' is not one of auto, cuda, host"))),
+            other => {
+                return Err(Failure::invalid(format!("the device '{other}' is not one of auto, cuda, host")));
+            }
         };
         let device = Device::open(choice)?;
         let os = |cause| Error::Os { what: "starting the fabric engine".into(), cause };
-        let engine = EngineThreads::start(vec![Engine::new(EngineConfig::default())]).map_err(os)?;
+        let engine =
+            TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]).map_err(os)?;
         let made = Node::new(engine.handle(), &device, Residency::TwoKernels).map_err(Error::from)?;
         // SAFETY: not null, and the caller's promise.
         unsafe { hand_out(NodeHandle { node: Arc::new(made), _engine: engine }, node) };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Figures of the paper, and loads that are run several times.
 
-use crate::{SHORT, told};
+use crate::{SHORT, summary};
 use gnstor_tests::command::{BUILD_LIMIT, gnstor};
 use gnstor_tests::within;
 use serde_json::Value;
@@ -14,24 +14,32 @@ fn a_figure_runs_all_of_its_points_and_is_drawn() {
         let words = ["--figure", "13", "--json", "--plot", plot.to_str().expect("a name in UTF-8")];
         let report = gnstor(&[&SHORT[..], &words].concat()).json();
         let points = report["points"].as_array().expect("points");
-        assert_eq!((points.len(), &report["planned"], &report["interrupted"]), (12, &12.into(), &false.into()));
+        assert_eq!(
+            (points.len(), &report["planned"], &report["interrupted"]),
+            (12, &12.into(), &false.into())
+        );
         for point in points {
             let (run, name) = (&point["run"], point["name"].as_str().expect("a name"));
             let writes = name.contains("randwrite");
-            told(run, !writes, writes);
+            summary(run, !writes, writes);
             assert!(point["measured"].as_f64().is_some_and(|value| value > 0.0), "{point}");
             assert_eq!((&point["paper"], &point["error"]), (&Value::Null, &Value::Null), "{point}");
             assert_eq!(
                 (&run["array"]["ssds"], &run["load"]["replicas"], &run["load"]["iodepth"]),
                 (&4.into(), &2.into(), &32.into())
             );
-            let of =
-                [run["load"]["mode"].as_str(), run["load"]["rw"].as_str()].map(Option::unwrap_or_default).join(" ");
+            let of = [run["load"]["mode"].as_str(), run["load"]["rw"].as_str()]
+                .map(Option::unwrap_or_default)
+                .join(" ");
             assert!(name.starts_with(&of), "{name}: {of}");
         }
         assert_eq!(report["claims"].as_array().map(Vec::len), Some(6));
         let picture = std::fs::read(&plot).expect("a picture");
-        assert!(picture.starts_with(b"\x89PNG\r\n\x1a\n") && picture.len() > 5_000, "{} bytes", picture.len());
+        assert!(
+            picture.starts_with(b"\x89PNG\r\n\x1a\n") && picture.len() > 5_000,
+            "{} bytes",
+            picture.len()
+        );
     });
 }
 
@@ -39,10 +47,12 @@ fn a_figure_runs_all_of_its_points_and_is_drawn() {
 fn a_figure_of_fewer_points_tells_the_paper_beside_what_was_measured() {
     within(BUILD_LIMIT, || {
         let only = ["--figure", "12", "--points", "gd,read,s5", "--max-clients", "2"];
-        let short: Vec<&str> = SHORT.iter().map(|&word| if word == "null" { "gnstor-980pro" } else { word }).collect();
+        let short: Vec<&str> =
+            SHORT.iter().map(|&word| if word == "null" { "gnstor-980pro" } else { word }).collect();
         let ended = gnstor(&[&short[..], &only].concat());
         ended.worked();
-        let line = ended.stdout.lines().find(|line| line.contains("gd read 4k c2 s5")).expect("a line of the point");
+        let line =
+            ended.stdout.lines().find(|line| line.contains("gd read 4k c2 s5")).expect("a line of the point");
         // 13.6 GB/s are "3.6x higher than GD".
         for word in ["2.96*", "fresh", "% full"] {
             assert!(line.contains(word), "'{word}' in: {line}");
@@ -50,7 +60,10 @@ fn a_figure_of_fewer_points_tells_the_paper_beside_what_was_measured() {
         for word in ["figure 12", "gnstor over gd, 4k, reads, 5 SSDs", "--max-clients 2", "emulated"] {
             assert!(ended.stdout.contains(word), "'{word}' in: {}", ended.stdout);
         }
-        assert_eq!(ended.stdout.matches("gd read 4k c2 s5").count(), ended.stdout.matches("4k c2 s5").count());
+        assert_eq!(
+            ended.stdout.matches("gd read 4k c2 s5").count(),
+            ended.stdout.matches("4k c2 s5").count()
+        );
     });
 }
 
@@ -61,7 +74,7 @@ fn a_load_that_is_run_several_times_has_median_and_spread() {
         let all = ended.json();
         let runs = all["runs"].as_array().expect("runs");
         assert_eq!((runs.len(), &all["planned"], &all["interrupted"]), (3, &3.into(), &false.into()));
-        runs.iter().for_each(|run| told(run, true, false));
+        runs.iter().for_each(|run| summary(run, true, false));
         let mut rates: Vec<f64> = runs.iter().map(|run| run["iops"].as_f64().expect("a rate")).collect();
         let median = &runs[usize::try_from(all["median_run"].as_u64().expect("a number")).expect("small")];
         assert_eq!(median["iops"], all["iops"]["median"]);

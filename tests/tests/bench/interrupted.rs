@@ -41,6 +41,9 @@ fn ctrl_c_ends_a_figure_with_the_points_so_far() {
         let report = interrupted(&[&endless[..], &["--figure", "9", "--points", "gnstor,4k"]].concat());
         assert_eq!(report["planned"], 4);
         let points = report["points"].as_array().expect("points");
-        assert!(points.len() == 1 && points[0]["measured"].as_f64().is_some_and(|value| value > 0.0), "{report}");
+        assert!(
+            points.len() == 1 && points[0]["measured"].as_f64().is_some_and(|value| value > 0.0),
+            "{report}"
+        );
     });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every mode and direction, and what their reports tell.
 
-use crate::{SMALL, bench, runtime, told};
+use crate::{SMALL, bench, runtime, summary};
 use gnstor_tests::BLOCK;
 use gnstor_tests::command::{BUILD_LIMIT, gnstor};
 use gnstor_tests::within;
@@ -18,14 +18,15 @@ fn every_load_runs_and_all_of_it_is_verified() {
             ("randwrite", false, true),
             ("randrw", true, true),
         ] {
-            told(&bench(&[&null[..], &["--rw", rw]].concat()), reads, writes);
+            summary(&bench(&[&null[..], &["--rw", rw]].concat()), reads, writes);
         }
-        let clients =
-            bench(&[&null[..], &["--rw", "randrw", "--clients", "3", "--iodepth", "5", "--bs", "12k"]].concat());
-        told(&clients, true, true);
+        let clients = bench(
+            &[&null[..], &["--rw", "randrw", "--clients", "3", "--iodepth", "5", "--bs", "12k"]].concat(),
+        );
+        summary(&clients, true, true);
         assert_eq!((&clients["load"]["clients"], &clients["load"]["bs"]), (&3.into(), &12_288.into()));
         let large = ["--rw", "randrw", "--iodepth", "2", "--bs", "1m", "--one-grid"];
-        told(&bench(&[&null[..], &large].concat()), true, true);
+        summary(&bench(&[&null[..], &large].concat()), true, true);
         let unchecked = bench(&[&null[..], &["--rw", "randrw", "--verify", "off"]].concat());
         assert_eq!(unchecked["verify"], Value::Null);
         assert!(unchecked["iops"].as_f64().is_some_and(|iops| iops > 0.0));
@@ -38,15 +39,26 @@ fn the_cpu_centric_baselines_run_and_all_of_it_is_verified() {
         for mode in ["gd+deengine", "gd", "basic"] {
             let words = ["--preset", "null", "--runtime", runtime(), "--mode", mode, "--rw"];
             let report = bench(&[&words[..], &["randrw", "--clients", "2"]].concat());
-            told(&report, true, true);
+            summary(&report, true, true);
             assert_eq!(report["load"]["mode"], mode);
-            assert!(report["cpu"]["threads"]["gn-proxy"].as_f64().is_some_and(|seconds| seconds > 0.0), "{report}");
+            assert!(
+                report["cpu"]["threads"]["gn-proxy"].as_f64().is_some_and(|seconds| seconds > 0.0),
+                "{report}"
+            );
             let logged = report["stages"]["log_records"].as_u64().expect("a number");
             let writes = report["write"]["ios"].as_u64().expect("a number");
-            assert_eq!(logged >= writes, mode != "gd+deengine", "{mode}: {logged} records for {writes} writes");
+            assert_eq!(
+                logged >= writes,
+                mode != "gd+deengine",
+                "{mode}: {logged} records for {writes} writes"
+            );
             // Requests over several chunks, from units that lie askew to them.
-            told(&bench(&[&words[..], &["write", "--bs", "200k", "--iodepth", "3"]].concat()), false, true);
-            told(&bench(&[&words[..], &["read", "--iodepth", "128"]].concat()), true, false);
+            summary(
+                &bench(&[&words[..], &["write", "--bs", "200k", "--iodepth", "3"]].concat()),
+                false,
+                true,
+            );
+            summary(&bench(&[&words[..], &["read", "--iodepth", "128"]].concat()), true, false);
         }
     });
 }
@@ -59,7 +71,7 @@ fn both_ways_to_copy_a_bounce_buffer_are_told_and_verified() {
             // Several chunks and several parts of a copy for each request, and requests that are a block.
             for (bs, depth) in [("68k", "7"), ("4k", "40")] {
                 let report = bench(&[&words[..], &["--bounce", by, "--bs", bs, "--iodepth", depth]].concat());
-                told(&report, true, true);
+                summary(&report, true, true);
                 assert_eq!(report["load"]["bounce"], by);
             }
             let ended = gnstor(&[&SMALL[..], &words[..], &["--bounce", by]].concat());
@@ -89,9 +101,15 @@ fn what_the_models_allow_and_what_is_late_is_told_and_drawn() {
         let report = bench(&["--runtime", "300ms", "--plot", plot]);
         assert_eq!(report["array"]["preset"], "gnstor-980pro");
         let ideal = &report["ideal"];
-        let (measured, bound) = (report["iops"].as_f64().expect("a rate"), ideal["iops"].as_f64().expect("a rate"));
-        assert!(bound > 0.0 && ideal["ratio"].as_f64().is_some_and(|r| (r * bound / measured - 1.0).abs() < 1e-6));
-        assert!(report["late"]["share"].as_f64().is_some_and(|share| (0.0..=1.0).contains(&share)), "{report}");
+        let (measured, bound) =
+            (report["iops"].as_f64().expect("a rate"), ideal["iops"].as_f64().expect("a rate"));
+        assert!(
+            bound > 0.0 && ideal["ratio"].as_f64().is_some_and(|r| (r * bound / measured - 1.0).abs() < 1e-6)
+        );
+        assert!(
+            report["late"]["share"].as_f64().is_some_and(|share| (0.0..=1.0).contains(&share)),
+            "{report}"
+        );
         assert!(report["cpu"]["threads"]["gn-launch"].as_f64().is_some_and(|seconds| seconds > 0.0));
         let served = report["array"]["served"].as_array().expect("SSDs");
         let sum = |field: &str| served.iter().filter_map(|ssd| ssd[field].as_u64()).sum::<u64>();
@@ -101,7 +119,9 @@ fn what_the_models_allow_and_what_is_late_is_told_and_drawn() {
         assert_eq!(sum("read_bytes"), sum("reads") * BLOCK as u64);
         assert_eq!(report["array"]["state"], "fresh");
         let drawing = std::fs::read_to_string(plot).expect("a drawing");
-        assert!(drawing.starts_with("<svg") && drawing.contains("latency, us") && drawing.contains("emulated"));
+        assert!(
+            drawing.starts_with("<svg") && drawing.contains("latency, us") && drawing.contains("emulated")
+        );
     });
 }
 
@@ -111,7 +131,8 @@ fn ssds_that_are_nearly_full_collect_and_the_report_says_so() {
         let load = ["--rw", "randwrite", "--bs", "64k", "--iodepth", "8", "--ssds", "2", "--runtime", "4s"];
         let full = ["--preset", "null", "--size", "56MiB", "--ssd-size", "64MiB"];
         let report =
-            gnstor(&[&["bench", "--device", "host", "--warmup", "0", "--json"], &load[..], &full].concat()).json();
+            gnstor(&[&["bench", "--device", "host", "--warmup", "0", "--json"], &load[..], &full].concat())
+                .json();
         let array = &report["array"];
         assert_eq!((&array["state"], &array["fill_share"]), (&"collecting".into(), &0.875.into()), "{array}");
         let served = array["served"].as_array().expect("SSDs");
@@ -126,9 +147,16 @@ fn a_table_for_people_says_what_is_emulated() {
     within(BUILD_LIMIT, || {
         let ended = gnstor(&[&SMALL[..], &["--preset", "null", "--runtime", "200ms"]].concat());
         ended.worked();
-        for word in
-            ["randread of 4.0 KiB", "IOPS", "p99.99", "verified", "CPU time", "emulated", "preset null", "not limited"]
-        {
+        for word in [
+            "randread of 4.0 KiB",
+            "IOPS",
+            "p99.99",
+            "verified",
+            "CPU time",
+            "emulated",
+            "preset null",
+            "not limited",
+        ] {
             assert!(ended.stdout.contains(word), "'{word}' in {}", ended.stdout);
         }
     });
@@ -140,11 +168,12 @@ fn requests_with_buffers_in_pieces_are_verified_and_their_operations_counted() {
         let words = ["--preset", "null", "--runtime", "300ms", "--rw", "randrw", "--buffers", "pieces"];
         // A page is a piece up to 64 KiB, a block of 64 KiB above; a chunk's border is a cut, too. Two replicas of each write.
         for (bs, depth, each) in [("4k", "7", 1.0), ("64k", "40", 16.0), ("128k", "4", 2.0)] {
-            let report = bench(&[&words[..], &["--bs", bs, "--iodepth", depth, "--rwmixread", "100"]].concat());
-            told(&report, true, false);
+            let report =
+                bench(&[&words[..], &["--bs", bs, "--iodepth", depth, "--rwmixread", "100"]].concat());
+            summary(&report, true, false);
             assert_eq!(report["stages"]["rdma_per_io"].as_f64(), Some(each), "{bs}");
             let report = bench(&[&words[..], &["--bs", bs, "--iodepth", depth]].concat());
-            told(&report, true, true);
+            summary(&report, true, true);
             let taken = report["stages"]["rdma_per_io"].as_f64().expect("something was done");
             assert!(taken > each && taken < 2.0 * each, "{bs}: {taken}");
         }

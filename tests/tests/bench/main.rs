@@ -30,7 +30,7 @@ fn bench(extra: &[&str]) -> Value {
 }
 
 /// A run without modelled time is told as it should be.
-fn told(report: &Value, reads: bool, writes: bool) {
+fn summary(report: &Value, reads: bool, writes: bool) {
     let verify = &report["verify"];
     let ios = verify["ios"].as_u64().expect("a number");
     assert!(ios > 0 && verify["verified_ios"] == ios, "{report}");
@@ -39,8 +39,8 @@ fn told(report: &Value, reads: bool, writes: bool) {
     assert_eq!((report["read"].is_object(), report["write"].is_object()), (reads, writes), "{report}");
     let mut timed = 0;
     for part in ["read", "write"].map(|part| &report[part]).into_iter().filter(|part| part.is_object()) {
-        let us =
-            ["p50", "p90", "p99", "p99_9", "p99_99", "max"].map(|p| part["latency_us"][p].as_f64().expect("a time"));
+        let us = ["p50", "p90", "p99", "p99_9", "p99_99", "max"]
+            .map(|p| part["latency_us"][p].as_f64().expect("a time"));
         assert!(us[0] > 0.0 && us.is_sorted(), "{us:?}");
         let mean = part["latency_us"]["mean"].as_f64().expect("a time");
         assert!(mean > 0.0 && mean <= us[5]);

@@ -2,7 +2,7 @@
 //! Wrong data and a silent SSD are planted beside a run, which finds them.
 
 use crate::LIMIT;
-use gnstor_bench::{self as bench, BenchArgs, Buffers, Load, Mode, Report, Rig, Rw, Switch};
+use gnstor_bench::{self as bench, BenchArgs, Buffers, Harness, Load, Mode, Report, Rw, Switch};
 use gnstor_console::CliError;
 use gnstor_console::Steps;
 use gnstor_console::words::{DeviceArg, EngineArgs};
@@ -55,13 +55,14 @@ fn planted(rw: Rw, before: fn(&File), after: fn(&File)) -> Report {
     within(LIMIT, move || {
         let args = small(Mode::Gnstor, rw);
         let steps = Steps::new(true, Arc::new(AtomicBool::new(false)));
-        let rig = Rig::new(&args, Load::new(&args).expect("a load that can be run"), &steps).expect("a rig");
-        bench::fill(&rig, &steps).expect("the volumes are filled");
-        let file = rig.files().nth(1).expect("two clients");
+        let harness = Harness::new(&args, Load::new(&args).expect("a load that can be run"), &steps)
+            .expect("a harness");
+        bench::fill(&harness, &steps).expect("the volumes are filled");
+        let file = harness.files().nth(1).expect("two clients");
         before(file);
-        let mut report = bench::measure(&rig, &args, &steps).expect("figures");
+        let mut report = bench::measure(&harness, &args, &steps).expect("figures");
         after(file);
-        bench::read_back(&rig, &mut report, &steps).expect("everything can be read");
+        bench::read_back(&harness, &mut report, &steps).expect("everything can be read");
         report
     })
 }
@@ -72,13 +73,14 @@ fn an_ssd_that_falls_silent_ends_the_run_with_its_status() {
         within(LIMIT, move || {
             let args = BenchArgs { runtime: Some(Duration::from_secs(3600)), ..small(mode, Rw::Randrw) };
             let steps = Steps::new(true, Arc::new(AtomicBool::new(false)));
-            let rig = Rig::new(&args, Load::new(&args).expect("a load that can be run"), &steps).expect("a rig");
-            bench::fill(&rig, &steps).expect("the volumes are filled");
-            let node = Arc::clone(rig.files().next().expect("a client").client().node());
-            node.engine().each(|engine, _| engine.set_silent(0, true)).expect("the engines run");
-            let mut report = bench::measure(&rig, &args, &steps).expect("figures");
-            node.engine().each(|engine, _| engine.set_silent(0, false)).expect("the engines run");
-            bench::read_back(&rig, &mut report, &steps).expect("nothing is read back");
+            let harness = Harness::new(&args, Load::new(&args).expect("a load that can be run"), &steps)
+                .expect("a harness");
+            bench::fill(&harness, &steps).expect("the volumes are filled");
+            let node = Arc::clone(harness.files().next().expect("a client").client().node());
+            node.transport().each(|engine, _| engine.set_silent(0, true)).expect("the engines run");
+            let mut report = bench::measure(&harness, &args, &steps).expect("figures");
+            node.transport().each(|engine, _| engine.set_silent(0, false)).expect("the engines run");
+            bench::read_back(&harness, &mut report, &steps).expect("nothing is read back");
             let Err(CliError::Verify(sentence)) = report.verdict() else { panic!("{:?}", report.verdict()) };
             assert!(sentence.contains("I/Os failed") && sentence.contains("broke"), "{mode:?}: {sentence}");
             let served: Vec<u16> = report.array.served.iter().map(|ssd| ssd.ssd).collect();

@@ -10,8 +10,10 @@ use std::process::Command;
 
 /// A suite in its shortest form.
 fn suite(which: &str, folder: &Path, extra: &[&str]) -> Ended {
-    let short = ["--device", "host", "--engines", "1", "--size", "4MiB", "--warmup", "0", "--runtime", "20ms"];
-    let words = ["bench", "--suite", which, "--max-clients", "1", "--out", folder.to_str().expect("a name in UTF-8")];
+    let short =
+        ["--device", "host", "--engines", "1", "--size", "4MiB", "--warmup", "0", "--runtime", "20ms"];
+    let words =
+        ["bench", "--suite", which, "--max-clients", "1", "--out", folder.to_str().expect("a name in UTF-8")];
     let mut command = Command::new(&*GNSTOR);
     command.args(words).args(short).args(extra);
     run_for(command, LIMIT)
@@ -53,9 +55,12 @@ fn a_suite_goes_on_where_its_last_call_ended() {
         assert_eq!(more["rows"][0]["kept"]["runs"][0], rows[0]["kept"]["runs"][0]);
         let again = suite("targets", folder.path(), &["--runs", "1"]);
         again.worked();
-        for word in
-            ["suite       targets, complete", "bare copy", "scale gnstor randread 4k c1 q128 s16", "counts for nobody"]
-        {
+        for word in [
+            "suite       targets, complete",
+            "bare copy",
+            "scale gnstor randread 4k c1 q128 s16",
+            "counts for nobody",
+        ] {
             assert!(again.stdout.contains(word), "'{word}' in: {}", again.stdout);
         }
         let text = std::fs::read_to_string(folder.path().join("targets.txt")).expect("a transcript");
@@ -78,7 +83,8 @@ fn the_figures_as_a_suite_run_shared_points_once() {
         assert_eq!(points(0)[0]["run"], points(1)[0]["run"]);
         assert_eq!((&report["figures"][1]["unit"], &points(1)[0]["runs"]), (&"us".into(), &1.into()));
         for number in 9..=13 {
-            let picture = std::fs::read(folder.path().join(format!("figure-{number}.png"))).expect("a picture");
+            let picture =
+                std::fs::read(folder.path().join(format!("figure-{number}.png"))).expect("a picture");
             assert!(picture.starts_with(b"\x89PNG"), "figure {number}");
         }
     });

@@ -9,16 +9,17 @@ fn fio_s_words_are_all_there_and_explained() {
     within(BUILD_LIMIT, || {
         let help = gnstor(&["bench", "--help"]).stdout;
         for word in [
-            "mode", "rw", "bs", "iodepth", "clients", "ssds", "replicas", "preset", "runtime", "verify", "json",
-            "device", "plot", "size", "seed", "warmup", "runs", "figure", "suite", "bounce", "buffers",
+            "mode", "rw", "bs", "iodepth", "clients", "ssds", "replicas", "preset", "runtime", "verify",
+            "json", "device", "plot", "size", "seed", "warmup", "runs", "figure", "suite", "bounce",
+            "buffers",
         ] {
             let mut lines = help.lines().skip_while(|line| {
                 let mut words = line.split_whitespace();
                 words.next() != Some(&format!("--{word}"))
             });
             assert!(lines.next().is_some(), "--{word} in {help}");
-            let told = lines.next().expect("a line below it").trim();
-            assert!(told.len() > 10 && !told.starts_with('-'), "--{word} is explained: {told}");
+            let summary = lines.next().expect("a line below it").trim();
+            assert!(summary.len() > 10 && !summary.starts_with('-'), "--{word} is explained: {summary}");
         }
         let values = [
             "randread",
@@ -54,7 +55,10 @@ fn wrong_words_are_refused_in_a_sentence() {
         refused(&["--ssd-size", "16MiB"], &["do not fit", "--ssd-size"]);
         refused(&["--size", "8TiB", "--bs", "16m"], &["hold 16.0 TiB", "of memory free", "--size"]);
         for words in [["--mode", "gd"], ["--bs", "68k"], ["--bs", "2m"]] {
-            refused(&[&["--buffers", "pieces"], &words[..]].concat(), &["--buffers pieces", "--mode gnstor", "1m"]);
+            refused(
+                &[&["--buffers", "pieces"], &words[..]].concat(),
+                &["--buffers pieces", "--mode gnstor", "1m"],
+            );
         }
         refused(&["--runtime", "0"], &["more than 0"]);
         refused(&["--io-timeout", "0"], &["1ms"]);

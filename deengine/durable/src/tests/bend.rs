@@ -55,8 +55,14 @@ pub(super) fn bend_store(dice: &mut Dice, image: &mut [u8], ends: bool) -> &'sta
     let layout = Layout::new(&SIZES);
     match dice.below(8) {
         0..3 => {
-            let twins =
-                [layout.header, layout.term, layout.map, layout.entries, layout.tombstones, layout.smart_counters];
+            let twins = [
+                layout.header,
+                layout.term,
+                layout.map,
+                layout.entries,
+                layout.tombstones,
+                layout.smart_counters,
+            ];
             let twin = &twins[below(dice, 6)];
             bend_cell(dice, image, twin, ends);
             "cell"
@@ -135,7 +141,8 @@ fn bend_checkpoint(dice: &mut Dice, bytes: &mut [u8], layout: &Layout, ends: boo
 
 /// Head, tail, a group or the commit page; all checksums after it follow.
 fn bend_dump(dice: &mut Dice, bytes: &mut [u8], ends: bool) {
-    let pages = bytes.chunks(PAGE).position(|page| u32_at(page, 4) == COMMIT_MAGIC).map_or(1, |commit| commit + 1);
+    let pages =
+        bytes.chunks(PAGE).position(|page| u32_at(page, 4) == COMMIT_MAGIC).map_or(1, |commit| commit + 1);
     let page = below(dice, pages) * PAGE;
     let front = if dice.below(2) == 0 { 128 } else { PAGE };
     bend_within(dice, &mut bytes[page + 4..page + front], ends);

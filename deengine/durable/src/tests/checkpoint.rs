@@ -93,7 +93,8 @@ fn a_damaged_newest_checkpoint_falls_back_while_the_journal_reaches() {
     let _deadline = crate::tests::deadline();
     let offsets = |durable: &Durable, which: usize| {
         let layout = durable.layout();
-        [0, layout.table, layout.meta, layout.words, layout.words + 20_000].map(|at| layout.checkpoints[which] + at + 9)
+        [0, layout.table, layout.meta, layout.words, layout.words + 20_000]
+            .map(|at| layout.checkpoints[which] + at + 9)
     };
     for nth in 0..5 {
         let bench = Bench::new();
@@ -209,7 +210,8 @@ fn meta_of(bytes: usize) -> Meta {
     let mut meta = Meta::empty(&SIZES);
     let front = meta.encode(&SIZES).unwrap().len();
     let stamp = |n: usize| Stamp { lease_epoch: 3, sequence: n as u64 + 1 };
-    let history = |count: usize| (0..count).map(|n| AppliedStamp::new(u32::try_from(n).unwrap(), stamp(n))).collect();
+    let history =
+        |count: usize| (0..count).map(|n| AppliedStamp::new(u32::try_from(n).unwrap(), stamp(n))).collect();
     // Volumes of 8 bytes each, and stamps in the rest.
     let mut left = (bytes - front) / 8;
     while left > 0 {
@@ -244,7 +246,8 @@ fn windows_come_one_by_one_in_two_parts_while_the_words_are_written() {
         let bench = Bench::new();
         let (durable, mut map) = start(&bench);
         let whole = meta_of(bytes);
-        let front = Meta { histories: Vec::new(), ..whole.clone() }.encode_front(vec![7; 10], &SIZES).unwrap();
+        let front =
+            Meta { histories: Vec::new(), ..whole.clone() }.encode_front(vec![7; 10], &SIZES).unwrap();
         let mut checkpoint = Checkpoint::begin_with(&durable, &map.journal, front).unwrap();
         let (first, rest) = map.words.split_at(map.words.len() / 2);
         checkpoint.words(0, first).unwrap();
@@ -286,7 +289,8 @@ fn a_meta_of_the_older_form_is_read() {
     old.extend_from_slice(&[3, 0, 0, 0, 1, 0, 0, 0]);
     old.extend_from_slice(&[5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
     let stamp = Stamp { lease_epoch: 6, sequence: 7 };
-    let history = HistoryMeta { vid: Vid::new(3).unwrap(), ahead: 0, stamps: vec![AppliedStamp::new(5, stamp)] };
+    let history =
+        HistoryMeta { vid: Vid::new(3).unwrap(), ahead: 0, stamps: vec![AppliedStamp::new(5, stamp)] };
     assert_eq!(Meta::decode(&old, &SIZES).unwrap(), Meta { histories: vec![history], ..Meta::empty(&SIZES) });
     // Cut short, or with a second volume that was not announced.
     assert!(Meta::decode(&old[..old.len() - 1], &SIZES).is_err());

@@ -3,7 +3,9 @@
 
 use super::dump::{lend, pages};
 use super::{Bench, Dice, SIZES, entry, vid};
-use crate::{Checkpoint, DumpState, Durable, DurableError, Meta, Metadata, Record, Tombstone, Unusable, dump};
+use crate::{
+    Checkpoint, DumpState, Durable, DurableError, Meta, Metadata, Record, Tombstone, Unusable, dump,
+};
 use gnstor_flash::Store;
 
 pub(super) struct Made {
@@ -22,7 +24,8 @@ pub(super) fn make() -> Made {
     let mut dice = Dice(11);
     metadata.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
     metadata.put_entry(vid(2), &entry(vid(2), 1, 1)).unwrap();
-    let tombstone = Tombstone { generation: 1, ids: vec![([1; 16], 5)], buried_at: 6, ..Tombstone::default() };
+    let tombstone =
+        Tombstone { generation: 1, ids: vec![([1; 16], 5)], buried_at: 6, ..Tombstone::default() };
     metadata.bury(vid(2), tombstone).unwrap();
     metadata.set_term(3).unwrap();
     metadata.set_map(&[9; 600]).unwrap();
@@ -118,7 +121,9 @@ fn one_bit_anywhere() {
     made.bench.ram.read(0, &mut image).unwrap();
     let mut dice = Dice(5);
     // Every sector that has something in it, several bits of each.
-    for (nth, sector) in image.chunks(512).enumerate().filter(|(_, sector)| sector.iter().any(|&byte| byte != 0)) {
+    for (nth, sector) in
+        image.chunks(512).enumerate().filter(|(_, sector)| sector.iter().any(|&byte| byte != 0))
+    {
         for _ in 0..6 {
             // The first bytes have the magic, the checksum and the lengths.
             let within = if dice.below(2) == 0 { dice.below(64) } else { dice.below(512) };

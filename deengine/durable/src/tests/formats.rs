@@ -9,8 +9,8 @@ use crate::header::{Mode, Slot};
 use crate::page::{HEAD, PageHead, decode_page};
 use crate::record::{Transactions, encode_transaction_head};
 use crate::{
-    AppliedStamp, Bounds, Dump, DumpIdentity, Durable, EntryCell, Header, HistoryMeta, Meta, Record, SuperblockState,
-    Tombstone,
+    AppliedStamp, Bounds, Dump, DumpIdentity, Durable, EntryCell, Header, HistoryMeta, Meta, Record,
+    SuperblockState, Tombstone,
 };
 use gnstor_flash::{Block, Power, RamStore, Store, Superblock};
 use gnstor_proto::slba::{Stamp, Vid};
@@ -86,7 +86,8 @@ pub(super) fn meta(seed: u64) -> Meta {
     meta.bad = (0..dice.below(5)).map(|_| Block(u32::try_from(dice.below(64)).unwrap())).collect();
     for raw in 0..u16::try_from(dice.below(4)).unwrap() {
         let stamp = |dice: &mut Dice| Stamp { lease_epoch: 4, sequence: dice.next() };
-        let stamps = (0..dice.below(2000)).map(|vba| AppliedStamp::new(u32::try_from(vba).unwrap(), stamp(&mut dice)));
+        let stamps =
+            (0..dice.below(2000)).map(|vba| AppliedStamp::new(u32::try_from(vba).unwrap(), stamp(&mut dice)));
         let stamps = stamps.collect();
         meta.histories.push(HistoryMeta {
             vid: vid(raw + 1),
@@ -95,17 +96,31 @@ pub(super) fn meta(seed: u64) -> Meta {
         });
     }
     let mut count = || dice.below(1 << 62);
-    (meta.next_order, meta.page_seq, meta.written_host, meta.written_flash) = (count(), count(), count(), count());
+    (meta.next_order, meta.page_seq, meta.written_host, meta.written_flash) =
+        (count(), count(), count(), count());
     meta
 }
 
 pub(super) fn header(seed: u64) -> Header {
     let mut dice = Dice(seed);
-    let mut slot = || Slot { number: dice.below(99), seq: dice.below(1 << 40), page: dice.below(1 << 40), boot: 3 };
+    let mut slot =
+        || Slot { number: dice.below(99), seq: dice.below(1 << 40), page: dice.below(1 << 40), boot: 3 };
     let slots = [slot(), slot()];
     let (mode, entries, tombstones) = (Mode::Clean, SIZES.volumes, 3);
     let (boot, journal_page, floor, dump) = (5, 6, 7, 8);
-    Header { id: ID, life: 4, sizes: SIZES, entries, tombstones, mode, boot, journal_page, floor, dump, slots }
+    Header {
+        id: ID,
+        life: 4,
+        sizes: SIZES,
+        entries,
+        tombstones,
+        mode,
+        boot,
+        journal_page,
+        floor,
+        dump,
+        slots,
+    }
 }
 
 /// Decodes with everything there is; only a panic is a failure.
@@ -239,8 +254,12 @@ fn an_entry_cell_names_its_own_volume() {
 #[test]
 fn a_store_keeps_the_volumes_the_dump_and_the_journal_that_it_was_formatted_with() {
     let _deadline = crate::tests::deadline();
-    let made =
-        crate::Sizes { volumes: 64, dump_bytes: 2 * SIZES.dump_bytes, journal_bytes: 2 * SIZES.journal_bytes, ..SIZES };
+    let made = crate::Sizes {
+        volumes: 64,
+        dump_bytes: 2 * SIZES.dump_bytes,
+        journal_bytes: 2 * SIZES.journal_bytes,
+        ..SIZES
+    };
     let store = RamStore::new(made.store_bytes(), Arc::new(Power::steady()));
     let store: Arc<dyn Store> = Arc::new(store);
     let mut metadata = Durable::format(Arc::clone(&store), made, 1).unwrap().metadata;
@@ -281,7 +300,8 @@ fn the_documented_offsets_are_right() {
     };
     let layout = crate::layout::Layout::new(&sizes);
     assert_eq!((layout.dump, layout.ring), (136_347_648, 203_456_512));
-    let offsets = [layout.dump, layout.ring, layout.checkpoints[0], layout.checkpoints[1], layout.table, layout.meta];
+    let offsets =
+        [layout.dump, layout.ring, layout.checkpoints[0], layout.checkpoints[1], layout.table, layout.meta];
     assert!(offsets.iter().all(|at| at % 4096 == 0));
     assert_eq!(sizes.store_bytes(), layout.end);
 }

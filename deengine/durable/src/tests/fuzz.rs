@@ -20,8 +20,8 @@ use crate::metadata::entry_generation;
 use crate::page::{PageHead, decode_page};
 use crate::record::Transactions;
 use crate::{
-    Dump, DumpIdentity, DumpState, Durable, DurableError, EntryCell, Header, Meta, Record, SmartCounters, Tombstone,
-    Unusable,
+    Dump, DumpIdentity, DumpState, Durable, DurableError, EntryCell, Header, Meta, Record, SmartCounters,
+    Tombstone, Unusable,
 };
 use gnstor_flash::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,8 +78,15 @@ fn no_file_that_reads_numbers_is_without_a_decoder_here() {
         }
         let text = std::fs::read_to_string(&path).unwrap();
         let reads = |line: &&str| {
-            let marks =
-                ["u16_at(", "u32_at(", "u64_at(", "Fields::new(", "from_le_bytes(", "from_bytes(", "transmute!("];
+            let marks = [
+                "u16_at(",
+                "u32_at(",
+                "u64_at(",
+                "Fields::new(",
+                "from_le_bytes(",
+                "from_bytes(",
+                "transmute!(",
+            ];
             // A magic number is made of bytes, too.
             marks.iter().any(|mark| line.contains(mark)) && !line.contains("from_le_bytes(*b\"")
         };
@@ -95,9 +102,13 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long to go on is a matter of the wall clock, not of any result")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long to go on is a matter of the wall clock, not of any result"
+)]
 fn seeds(least: u64, mut run: impl FnMut(u64)) {
-    let (first, seconds) = (number("GNSTOR_FUZZ_SEED").unwrap_or(0), number("GNSTOR_FUZZ_SECONDS").unwrap_or(0));
+    let (first, seconds) =
+        (number("GNSTOR_FUZZ_SEED").unwrap_or(0), number("GNSTOR_FUZZ_SECONDS").unwrap_or(0));
     let start = std::time::Instant::now();
     let mut seed = first;
     while seed < first + least || start.elapsed().as_secs() < seconds {
@@ -112,7 +123,8 @@ fn seeds(least: u64, mut run: impl FnMut(u64)) {
 
 /// Something that is right.
 fn sound(dice: &mut Dice, dump: &[u8]) -> Vec<u8> {
-    let records = |dice: &mut Dice| (0..3).map(|_| (0..5).map(|_| dice.record()).collect()).collect::<Vec<_>>();
+    let records =
+        |dice: &mut Dice| (0..3).map(|_| (0..5).map(|_| dice.record()).collect()).collect::<Vec<_>>();
     match dice.below(11) {
         0 => header(dice.next()).encode(),
         1 => meta(dice.next()).encode(&SIZES).unwrap(),

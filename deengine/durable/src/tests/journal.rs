@@ -171,7 +171,10 @@ fn a_stale_page_of_an_older_boot_is_never_replayed() {
     let mut saved = vec![0; 4096 * pages];
     bench.ram.read(durable.ring_at(0), &mut saved).unwrap();
     let heads: Vec<_> = saved.chunks(4096).map(|page| PageHead::decode(page).unwrap()).collect();
-    assert_eq!(heads.iter().map(|head| (head.page, head.first)).collect::<Vec<_>>(), [(0, 1), (1, 3), (2, 5)]);
+    assert_eq!(
+        heads.iter().map(|head| (head.page, head.first)).collect::<Vec<_>>(),
+        [(0, 1), (1, 3), (2, 5)]
+    );
     bench.ram.write(durable.ring_at(1), &vec![0xEE; 4096]).unwrap();
     let (values, durable, mut journal) = restart(&bench);
     assert_eq!(values, [0, 0], "all three were of one flush, so page 2 proves nothing");
@@ -199,7 +202,11 @@ fn a_page_that_was_durable_and_is_gone_is_damage() {
     bench.flip(durable.ring_at(2) + 70, 3);
     let (values, replayed) = replay(&bench.open().durable);
     assert_eq!((values.len(), replayed.last), (2, 2));
-    assert!(matches!(&replayed.end, End::Damaged { reason } if reason.contains("page 3")), "{:?}", replayed.end);
+    assert!(
+        matches!(&replayed.end, End::Damaged { reason } if reason.contains("page 3")),
+        "{:?}",
+        replayed.end
+    );
     let durable = bench.open().durable;
     assert!(matches!(durable.into_journal(&replayed), Err(DurableError::JournalDamaged { last: 2, .. })));
     // The way out: rebuild, a fresh journal, a checkpoint. Nothing of the old journal is found again.

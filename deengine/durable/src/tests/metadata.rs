@@ -43,11 +43,16 @@ fn everything_comes_back() {
     for raw in 1..=4 {
         metadata.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap();
     }
-    assert!(matches!(metadata.put_entry(vid(5), &entry(vid(5), 1, 1)), Err(DurableError::MetadataFull { .. })));
+    assert!(matches!(
+        metadata.put_entry(vid(5), &entry(vid(5), 1, 1)),
+        Err(DurableError::MetadataFull { .. })
+    ));
     metadata.put_entry(vid(2), &entry(vid(2), 1, 2)).unwrap();
     let ids: Vec<_> = (0..12).map(|n| ([n; 16], u64::from(n))).collect();
     let ids_of = ids.clone();
-    metadata.bury(vid(3), Tombstone { generation: 1, term: 5, version: 6, ids: ids_of, buried_at: 1_000 }).unwrap();
+    metadata
+        .bury(vid(3), Tombstone { generation: 1, term: 5, version: 6, ids: ids_of, buried_at: 1_000 })
+        .unwrap();
     metadata.put_entry(vid(5), &entry(vid(5), 8, 1)).unwrap();
     let opened = bench.open();
     assert_eq!(opened.metadata.contents(), metadata.contents());
@@ -67,7 +72,10 @@ fn a_buried_generation_stays_buried() {
     metadata.put_entry(vid(1), &entry(vid(1), 4, 1)).unwrap();
     metadata.bury(vid(1), Tombstone { generation: 4, ..Tombstone::default() }).unwrap();
     let mut metadata = bench.open().metadata;
-    assert!(matches!(metadata.put_entry(vid(1), &entry(vid(1), 4, 9)), Err(DurableError::Buried { buried: 4, .. })));
+    assert!(matches!(
+        metadata.put_entry(vid(1), &entry(vid(1), 4, 9)),
+        Err(DurableError::Buried { buried: 4, .. })
+    ));
     metadata.put_entry(vid(1), &entry(vid(1), 5, 1)).unwrap();
     // An older burial changes nothing; a new life keeps the tombstone of the one before.
     metadata.bury(vid(1), Tombstone { generation: 3, ..Tombstone::default() }).unwrap();
@@ -174,7 +182,8 @@ fn a_place_of_which_nothing_is_left_is_lost_unless_it_was_never_used() {
     let bench = Bench::new();
     let opened = bench.format();
     let layout = opened.durable.layout();
-    let singles = [(Kind::Term, layout.term), (Kind::Map, layout.map), (Kind::SmartCounters, layout.smart_counters)];
+    let singles =
+        [(Kind::Term, layout.term), (Kind::Map, layout.map), (Kind::SmartCounters, layout.smart_counters)];
     for (kind, twin) in singles {
         let before = [0, 1].map(|copy| {
             let mut bytes = [0; 4096];

@@ -4,8 +4,8 @@
 use super::dump::{Page, lend, pages};
 use super::{Bench, Dice, SIZES, entry, vid};
 use crate::{
-    Checkpoint, DumpState, Durable, DurableError, Journal, Meta, Metadata, MetadataStore, Opened, Record, Seq, State,
-    Tombstone, dump,
+    Checkpoint, DumpState, Durable, DurableError, Journal, Meta, Metadata, MetadataStore, Opened, Record,
+    Seq, State, Tombstone, dump,
 };
 
 /// A dump as it was to be written.
@@ -178,7 +178,8 @@ impl World {
             1 => next.map = Some(value.to_le_bytes().repeat(usize::try_from(value % 700).unwrap())),
             2 | 3 => {
                 let ids = vec![([7; 16], value)];
-                next.tombstones.insert(vid, Tombstone { generation, ids, buried_at: value, ..Tombstone::default() });
+                next.tombstones
+                    .insert(vid, Tombstone { generation, ids, buried_at: value, ..Tombstone::default() });
                 next.entries.remove(&vid);
             }
             _ => {

@@ -56,8 +56,10 @@ impl Layout {
         }
         let page = u64::from(PAGE_BYTES);
         let too_large = || format!("a system area of {system_bytes} bytes is more than a file can have");
-        let system =
-            system_bytes.checked_next_multiple_of(page).filter(|&bytes| bytes < 1 << 60).ok_or_else(too_large)?;
+        let system = system_bytes
+            .checked_next_multiple_of(page)
+            .filter(|&bytes| bytes < 1 << 60)
+            .ok_or_else(too_large)?;
         let records_at = SYSTEM_AT + system;
         let data_at = (records_at + geometry.pages() * RECORD_BYTES).next_multiple_of(DATA_ALIGN);
         let end = data_at + geometry.pages() * page;
@@ -65,7 +67,8 @@ impl Layout {
     }
 
     pub(crate) fn encode(&self) -> [u8; PAGE_BYTES as usize] {
-        let Shape { channels, dies_per_channel, planes, unit_pages, sense_pages, rows } = *self.geometry.shape();
+        let Shape { channels, dies_per_channel, planes, unit_pages, sense_pages, rows } =
+            *self.geometry.shape();
         let mut label = [0; LABEL_BYTES];
         label[..self.label.len()].copy_from_slice(self.label.as_bytes());
         let mut raw = Raw {

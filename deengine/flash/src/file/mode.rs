@@ -20,6 +20,10 @@ impl IoMode {
     pub const NO_URING: &'static str = "GNSTOR_NO_IO_URING";
 
     pub(crate) fn asked(no_uring: Option<&OsStr>) -> Self {
-        if no_uring.is_none_or(|value| value.is_empty() || value == "0") { Self::Auto } else { Self::Blocking }
+        if no_uring.is_none_or(|value| value.is_empty() || value == "0") {
+            Self::Auto
+        } else {
+            Self::Blocking
+        }
     }
 }

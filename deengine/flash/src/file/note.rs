@@ -70,7 +70,8 @@ impl DataFile {
         let bytes = encode(number[0].max(number[1]).max(1) + 1, text);
         // The older copy first: the newer one is whole until this one is.
         let order = if number[0] <= number[1] { AT } else { [AT[1], AT[0]] };
-        let failed = |source| DataFileError::Io { path: self.path.clone(), what: "writing what it is", source };
+        let failed =
+            |source| DataFileError::Io { path: self.path.clone(), what: "writing what it is", source };
         for at in order {
             self.file.write_all_at(&bytes, at).map_err(failed)?;
             self.sync().map_err(failed)?;
@@ -82,7 +83,8 @@ impl DataFile {
         let mut copies = [Copy::Blank, Copy::Blank];
         for (at, copy) in AT.into_iter().zip(&mut copies) {
             let mut bytes = vec![0; BYTES];
-            let failed = |source| DataFileError::Io { path: self.path.clone(), what: "reading what it is", source };
+            let failed =
+                |source| DataFileError::Io { path: self.path.clone(), what: "reading what it is", source };
             self.file.read_exact_at(&mut bytes, at).map_err(failed)?;
             if bytes.iter().any(|&byte| byte != 0) {
                 *copy = decode(&bytes).unwrap_or(Copy::Damaged);

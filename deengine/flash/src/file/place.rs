@@ -40,8 +40,11 @@ const ENDS: u64 = 1 << 20;
 impl Place {
     /// Opens an existing file or device.
     pub(super) fn find(path: &Path) -> Result<Self, DataFileError> {
-        let failed =
-            |source| DataFileError::Io { path: path.into(), what: "cannot be opened to read and write", source };
+        let failed = |source| DataFileError::Io {
+            path: path.into(),
+            what: "cannot be opened to read and write",
+            source,
+        };
         let of = std::fs::metadata(path).map_err(failed)?.file_type();
         let odd = |what| DataFileError::NotAFile { path: path.into(), what };
         let kind = match () {

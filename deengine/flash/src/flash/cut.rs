@@ -24,7 +24,9 @@ impl Flash {
         for (unit, open) in open.drain() {
             match open {
                 Open::Filling => self.geometry.pages_of(unit).for_each(|page| _ = self.records.erase(page)),
-                Open::Started | Open::Ended { well: true } => self.tear(unit, mix64(seed ^ mix64(u64::from(unit.0)))),
+                Open::Started | Open::Ended { well: true } => {
+                    self.tear(unit, mix64(seed ^ mix64(u64::from(unit.0))))
+                }
                 // A refused program has written nothing, not even to a file.
                 Open::Ended { well: false } | Open::Failed => self.geometry.pages_of(unit).for_each(|page| {
                     self.records.set_state(page, State::Broken);

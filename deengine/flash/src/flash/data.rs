@@ -194,7 +194,9 @@ impl Flash {
                     open.insert(unit, Open::Ended { well: result.is_ok() });
                 }
                 Job::Load(ticket) => {
-                    let Some(&Load { page, frame: Some(frame), .. }) = loads.of.get(&ticket) else { continue };
+                    let Some(&Load { page, frame: Some(frame), .. }) = loads.of.get(&ticket) else {
+                        continue;
+                    };
                     let result = result.map(|()| self.frames.at(frame)).map_err(|error| {
                         tracing::error!(page = page.0, %error, "reading a flash page from its file failed");
                         loads.of.remove(&ticket);

@@ -61,12 +61,18 @@ impl Flash {
             let block = self.geometry.block_of(unit);
             assert!(!self.is_bad(block), "{page:?} is on {block:?}, which is bad");
             let (row, next) = (self.geometry.row_of(unit), self.next_row(block));
-            assert!(row >= next, "{page:?} is in row {row} of {block:?}, of which row {next} is the next to program");
+            assert!(
+                row >= next,
+                "{page:?} is in row {row} of {block:?}, of which row {next} is the next to program"
+            );
             let before = self.lock().open.insert(unit, Open::Filling);
             assert_eq!(before, None, "{unit:?} is opened twice");
         } else {
             let before = self.records.state(Ppa(page.0 - 1));
-            assert!(matches!(before, State::Buffered | State::Pad), "{page:?} is used before the one in front of it");
+            assert!(
+                matches!(before, State::Buffered | State::Pad),
+                "{page:?} is used before the one in front of it"
+            );
         }
         true
     }
@@ -82,11 +88,17 @@ impl Flash {
         }
         for page in self.geometry.pages_of(unit) {
             let state = self.records.state(page);
-            assert!(matches!(state, State::Buffered | State::Pad), "{unit:?} is programmed with {page:?} {state:?}");
+            assert!(
+                matches!(state, State::Buffered | State::Pad),
+                "{unit:?} is programmed with {page:?} {state:?}"
+            );
         }
         let (block, row) = (self.geometry.block_of(unit), self.geometry.row_of(unit));
         let next = self.next_row(block);
-        assert!(row >= next, "{unit:?} is in row {row} of {block:?}, of which row {next} is the next to program");
+        assert!(
+            row >= next,
+            "{unit:?} is in row {row} of {block:?}, of which row {next} is the next to program"
+        );
         let mut inner = self.lock();
         let inner = &mut *inner;
         let open = inner.open.get_mut(&unit);
@@ -95,7 +107,8 @@ impl Flash {
         *open = if self.faults.program_fails(unit) {
             Open::Ended { well: false }
         } else if let Some(engine) = &mut inner.engine {
-            engine.program(unit, self.geometry.pages_of(unit).map(|page| self.records.frame(page).map(Frame)));
+            engine
+                .program(unit, self.geometry.pages_of(unit).map(|page| self.records.frame(page).map(Frame)));
             self.pending.fetch_add(1, Ordering::Relaxed);
             Open::Started
         } else {
@@ -213,7 +226,8 @@ impl Flash {
         }
         let units = self.geometry.units_of(block).take(rows as usize);
         let pages = units.flat_map(|unit| self.geometry.pages_of(unit));
-        if self.faults.erase_fails(block, |page| self.geometry.block_of(self.geometry.unit_of(page)) == block) {
+        if self.faults.erase_fails(block, |page| self.geometry.block_of(self.geometry.unit_of(page)) == block)
+        {
             for page in pages {
                 self.free_frame(page);
                 self.records.set_state(page, State::Broken);

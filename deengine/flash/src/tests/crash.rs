@@ -80,7 +80,10 @@ fn check(flash: &Flash, known: &Known) {
             PageState::Programmed(found) => {
                 // Not known to be durable, but then it is what was once written here, whole.
                 let number = found.seq;
-                assert!(known.ever[&page].contains(&number), "{page:?} holds {number}, which was never placed there");
+                assert!(
+                    known.ever[&page].contains(&number),
+                    "{page:?} holds {number}, which was never placed there"
+                );
                 assert_holds(flash, page, number, true);
             }
             PageState::Buffered(_) => panic!("{page:?} is buffered after a power cut"),
@@ -91,7 +94,9 @@ fn check(flash: &Flash, known: &Known) {
     }
     for &block in &known.erased {
         assert!(
-            of.units_of(block).flat_map(|unit| of.pages_of(unit)).all(|page| flash.page(page) == PageState::Erased)
+            of.units_of(block)
+                .flat_map(|unit| of.pages_of(unit))
+                .all(|page| flash.page(page) == PageState::Erased)
         );
     }
     assert!((0..of.blocks()).all(|block| !flash.is_pinned(Block(block))));
@@ -137,9 +142,11 @@ fn a_cut_at_any_operation_loses_nothing_durable() {
             check(&flash, &known);
             let pages = (0..240).map(Ppa);
             damaged += pages.clone().filter(|&page| flash.page(page) == PageState::Damaged).count();
-            whole += pages.filter(|&page| flash.key(page).is_some() && !known.durable.contains_key(&page)).count();
+            whole +=
+                pages.filter(|&page| flash.key(page).is_some() && !known.durable.contains_key(&page)).count();
             torn_erases += usize::from(known.erasing.is_some());
-            let held = (0..240).filter(|&page| matches!(flash.page(Ppa(page)), PageState::Programmed(_))).count();
+            let held =
+                (0..240).filter(|&page| matches!(flash.page(Ppa(page)), PageState::Programmed(_))).count();
             assert_eq!(flash.free_frames() as usize, 288 - held, "every frame without a page is free");
             use_again(&flash);
         }
@@ -150,9 +157,13 @@ fn a_cut_at_any_operation_loses_nothing_durable() {
 #[test]
 fn a_cut_on_a_file_loses_nothing_durable_with_and_without_a_reopen() {
     let _deadline = crate::tests::deadline();
-    for (io, cut) in
-        [(IoMode::Auto, 3), (IoMode::Auto, 40), (IoMode::Blocking, 63), (IoMode::Auto, 64), (IoMode::Auto, 90)]
-    {
+    for (io, cut) in [
+        (IoMode::Auto, 3),
+        (IoMode::Auto, 40),
+        (IoMode::Blocking, 63),
+        (IoMode::Auto, 64),
+        (IoMode::Auto, 90),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let file = new_file(&folder.path().join("ssd"), io);
         let power = Arc::new(Power::cut_after(cut, cut));
@@ -176,7 +187,8 @@ fn without_power_nothing_happens_and_nothing_panics() {
     let _deadline = crate::tests::deadline();
     let power = Arc::new(Power::steady());
     let flash =
-        Flash::new(FlashConfig { power: Arc::clone(&power), ..config(MediaConfig::Ram { shared: false }) }).unwrap();
+        Flash::new(FlashConfig { power: Arc::clone(&power), ..config(MediaConfig::Ram { shared: false }) })
+            .unwrap();
     program(&flash, Unit(0), 10);
     put(&flash, Ppa(4), 20);
     power.cut();
@@ -203,7 +215,8 @@ fn the_countdown_is_over_durable_operations_and_can_be_set_again() {
     let _deadline = crate::tests::deadline();
     let power = Arc::new(Power::cut_after(2, 1));
     let flash =
-        Flash::new(FlashConfig { power: Arc::clone(&power), ..config(MediaConfig::Ram { shared: false }) }).unwrap();
+        Flash::new(FlashConfig { power: Arc::clone(&power), ..config(MediaConfig::Ram { shared: false }) })
+            .unwrap();
     let store = RamStore::new(4096, Arc::clone(&power));
     program(&flash, Unit(0), 1);
     assert!(!power.is_cut());

@@ -22,7 +22,9 @@ const DECODERS: [(&str, Decoder); 3] = [
         let boot = bytes.first_chunk().is_some_and(|slot| decode_boot(slot).is_some());
         boot | bytes.first_chunk().is_some_and(|page| Layout::decode(page).is_ok())
     }),
-    ("file/note.rs", |bytes| bytes.len() == note::BYTES && matches!(note::decode(bytes), Some(Copy::Whole(..)))),
+    ("file/note.rs", |bytes| {
+        bytes.len() == note::BYTES && matches!(note::decode(bytes), Some(Copy::Whole(..)))
+    }),
     ("record.rs", |bytes| {
         let Some(bytes) = bytes.get(..RECORD) else { return false };
         let region = HostRegion::alloc(bytes.len()).unwrap();
@@ -56,7 +58,8 @@ fn no_file_that_reads_numbers_is_without_a_decoder_here() {
     sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), "", &mut files);
     let marks = ["from_le_bytes(", "from_be_bytes(", "read_from", "ref_from", "transmute!(", "words64("];
     let reads = |text: &str| text.lines().any(|line| marks.iter().any(|mark| line.contains(mark)));
-    let readers: BTreeSet<&str> = files.iter().filter(|(_, text)| reads(text)).map(|(name, _)| name.as_str()).collect();
+    let readers: BTreeSet<&str> =
+        files.iter().filter(|(_, text)| reads(text)).map(|(name, _)| name.as_str()).collect();
     let known: BTreeSet<&str> = DECODERS.iter().map(|(name, _)| *name).collect();
     assert_eq!(readers, known, "files that read numbers, and files that are fuzzed");
 }

@@ -19,15 +19,19 @@ impl Loop {
         let backing = tempfile::NamedTempFile::new().unwrap();
         backing.as_file().set_len(bytes).unwrap();
         let sector = sector.to_string();
-        let made =
-            Command::new("losetup").args(["--find", "--show", "--sector-size", &sector]).arg(backing.path()).output();
+        let made = Command::new("losetup")
+            .args(["--find", "--show", "--sector-size", &sector])
+            .arg(backing.path())
+            .output();
         match made {
             Ok(made) if made.status.success() => {
                 let device = String::from_utf8(made.stdout).unwrap().trim().into();
                 Some(Self { device, _backing: backing })
             }
             made => {
-                eprintln!("no loop device is to be had here ({made:?}): only a file that stands for one is tested");
+                eprintln!(
+                    "no loop device is to be had here ({made:?}): only a file that stands for one is tested"
+                );
                 None
             }
         }
@@ -142,9 +146,12 @@ fn what_is_neither_file_nor_device_is_refused_and_no_file_is_made_among_devices(
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    for (path, what) in [(folder.path(), "a folder"), (Path::new("/dev/null"), "a character device"), (&pipe, "a pipe")]
+    for (path, what) in
+        [(folder.path(), "a folder"), (Path::new("/dev/null"), "a character device"), (&pipe, "a pipe")]
     {
-        for error in [DataFile::open(path).unwrap_err(), DataFile::create(path, &geometry(), 0, "").unwrap_err()] {
+        for error in
+            [DataFile::open(path).unwrap_err(), DataFile::create(path, &geometry(), 0, "").unwrap_err()]
+        {
             let text = error.to_string();
             assert!(text.contains(what) && text.contains(path.to_str().unwrap()), "{text}");
         }

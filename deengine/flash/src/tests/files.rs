@@ -171,7 +171,10 @@ fn pages_survive_without_a_shutdown_in_every_way_of_io() {
             let flash = on_file(&file);
             (0..160).for_each(|page| assert_holds(&flash, Ppa(page), u64::from(page), true));
             assert_eq!((flash.page(Ppa(160)), flash.key(Ppa(160))), (PageState::Erased, None));
-            assert_eq!((flash.next_row(Block(8)), flash.next_row(Block(13)), flash.next_row(Block(15))), (3, 1, 1));
+            assert_eq!(
+                (flash.next_row(Block(8)), flash.next_row(Block(13)), flash.next_row(Block(15))),
+                (3, 1, 1)
+            );
         }
         let file = Arc::new(open(&path).unwrap().with_io(io));
         let flash = on_file(&file);
@@ -198,7 +201,9 @@ fn many_loads_share_few_frames() {
         for page in (0..240).map(Ppa) {
             flash.pin(page);
             match flash.fetch(page) {
-                Fetch::Loading(ticket) => assert_eq!(tickets.insert(ticket, page), None, "a ticket is given once"),
+                Fetch::Loading(ticket) => {
+                    assert_eq!(tickets.insert(ticket, page), None, "a ticket is given once")
+                }
                 other => panic!("{other:?}"),
             }
         }

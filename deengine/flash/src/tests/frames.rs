@@ -50,7 +50,10 @@ fn threads_never_hold_the_same_frame() {
                     let dice = mix64(step ^ mix64(thread));
                     if dice.is_multiple_of(2) {
                         if let Some(frame) = flash.take_frame() {
-                            assert!(!held[frame.0 as usize].swap(true, Ordering::Relaxed), "{frame:?} is held twice");
+                            assert!(
+                                !held[frame.0 as usize].swap(true, Ordering::Relaxed),
+                                "{frame:?} is held twice"
+                            );
                             mine.push(frame);
                         }
                     } else if let Some(frame) = mine.pop() {

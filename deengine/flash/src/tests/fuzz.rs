@@ -81,9 +81,13 @@ pub(super) fn seal_note(copy: &mut [u8]) {
 }
 
 /// At least this many seeds, and for at least the time asked for.
-#[expect(clippy::disallowed_methods, reason = "how long to go on is a matter of the wall clock, not of any result")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long to go on is a matter of the wall clock, not of any result"
+)]
 pub(super) fn seeds(least: u64, mut run: impl FnMut(u64)) {
-    let (first, seconds) = (number("GNSTOR_FUZZ_SEED").unwrap_or(0), number("GNSTOR_FUZZ_SECONDS").unwrap_or(0));
+    let (first, seconds) =
+        (number("GNSTOR_FUZZ_SEED").unwrap_or(0), number("GNSTOR_FUZZ_SECONDS").unwrap_or(0));
     let (start, mut seed) = (std::time::Instant::now(), first);
     while seed < first + least || start.elapsed().as_secs() < seconds {
         if seed.is_multiple_of(1000) {
@@ -184,7 +188,8 @@ fn open_all(path: &Path, what: &str, bent: Option<u32>) -> &'static str {
     };
     check_note(&file, what);
     let is_same = *file.geometry() == Geometry::new(shape(), 5).unwrap();
-    let config = FlashConfig { geometry: file.geometry().clone(), ..config(MediaConfig::File(Arc::clone(&file))) };
+    let config =
+        FlashConfig { geometry: file.geometry().clone(), ..config(MediaConfig::File(Arc::clone(&file))) };
     let flash = match Flash::new(config) {
         Ok(flash) => flash,
         Err(error) => {

@@ -87,10 +87,13 @@ fn shapes_that_cannot_be_are_refused_with_a_reason() {
 #[test]
 fn an_ssd_of_a_tebibyte_costs_nothing_until_it_is_written() {
     let _deadline = crate::tests::deadline();
-    let shape = Shape { channels: 16, dies_per_channel: 8, planes: 4, unit_pages: 48, sense_pages: 4, rows: 768 };
+    let shape =
+        Shape { channels: 16, dies_per_channel: 8, planes: 4, unit_pages: 48, sense_pages: 4, rows: 768 };
     let geometry = Geometry::for_pages(shape, (1 << 28) * 107 / 100).unwrap();
-    let flash =
-        Flash::new(FlashConfig { geometry: geometry.clone(), ..super::config(MediaConfig::Ram { shared: false }) });
+    let flash = Flash::new(FlashConfig {
+        geometry: geometry.clone(),
+        ..super::config(MediaConfig::Ram { shared: false })
+    });
     let flash = flash.unwrap();
     let last = Unit(geometry.units() - 1);
     super::program(&flash, last, 5);

@@ -53,7 +53,11 @@ fn what_a_killed_process_said_was_durable_is_there() {
         drop(new_file(&path, IoMode::Auto));
         let io = if round % 2 == 0 { "auto" } else { "blocking" };
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "--nocapture", "tests::killed::what_a_killed_process_said_was_durable_is_there"])
+            .args([
+                "--exact",
+                "--nocapture",
+                "tests::killed::what_a_killed_process_said_was_durable_is_there",
+            ])
             .env(VICTIM, format!("{io} {}", path.display()))
             .stdout(Stdio::piped())
             .spawn()

@@ -47,7 +47,9 @@ fn ram() -> Flash {
 }
 
 fn new_file(path: &Path, io: IoMode) -> Arc<DataFile> {
-    Arc::new(DataFile::create(path, &Geometry::new(shape(), 5).unwrap(), 100_000, "a test").unwrap().with_io(io))
+    Arc::new(
+        DataFile::create(path, &Geometry::new(shape(), 5).unwrap(), 100_000, "a test").unwrap().with_io(io),
+    )
 }
 
 /// Opens the file. A parallel test may be about to start a process, which has our descriptors and the lock
@@ -155,6 +157,9 @@ fn assert_holds(flash: &Flash, page: Ppa, number: u64, durable: bool) {
     assert_eq!(flash.oob(page), Some(oob));
     assert!(read(flash, page).unwrap() == data(number), "{page:?} does not hold the data of {number}");
     if flash.free_frames() > 0 {
-        assert!(copied(flash, page).unwrap() == data(number), "a copy of {page:?} is not the data of {number}");
+        assert!(
+            copied(flash, page).unwrap() == data(number),
+            "a copy of {page:?} is not the data of {number}"
+        );
     }
 }

@@ -136,7 +136,8 @@ impl<'a> Run<'a> {
             }
             Op::Erase { block } => {
                 let block = Block(*block);
-                let mut open = self.full.iter().chain(&self.started).chain(self.filling.values().map(|(unit, _)| unit));
+                let mut open =
+                    self.full.iter().chain(&self.started).chain(self.filling.values().map(|(unit, _)| unit));
                 if open.any(|&unit| of.block_of(unit) == block) {
                     return;
                 }

@@ -89,7 +89,8 @@ fn what_a_killed_maker_left_is_made_use_of() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     drop(new_file(&path, IoMode::Blocking));
-    let (len, header) = (std::fs::metadata(&path).unwrap().len(), std::fs::read(&path).unwrap()[..4096].to_vec());
+    let (len, header) =
+        (std::fs::metadata(&path).unwrap().len(), std::fs::read(&path).unwrap()[..4096].to_vec());
     // Allocated space without a header, which is written last. Reading it must not make it look like data.
     std::fs::remove_file(&path).unwrap();
     let raw = File::create(&path).unwrap();
@@ -112,7 +113,9 @@ fn a_file_that_does_not_fit_is_refused_and_nothing_is_left_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     let probe = File::create(folder.path().join("probe")).unwrap();
-    let Some(room) = crate::sys::room(&probe).unwrap() else { panic!("a file system without a count of its space") };
+    let Some(room) = crate::sys::room(&probe).unwrap() else {
+        panic!("a file system without a count of its space")
+    };
     // More than there is, and less than a file of the most pages.
     let superblocks = u32::try_from((room + (64 << 30)) / (48 * 4096)).expect("less than 16 TiB of room");
     let geometry = Geometry::new(shape(), superblocks).unwrap();
@@ -135,7 +138,9 @@ fn a_file_that_does_not_fit_is_refused_and_nothing_is_left_of_it() {
     assert!(matches!(DataFile::create(&path, &geometry, 0, "").unwrap_err(), DataFileError::Occupied { .. }));
     assert_eq!(std::fs::read(&path).unwrap(), b"a letter");
     let nowhere = folder.path().join("none").join("ssd");
-    assert!(DataFile::create(&nowhere, &geometry, 0, "").unwrap_err().to_string().contains("want of its folder"));
+    assert!(
+        DataFile::create(&nowhere, &geometry, 0, "").unwrap_err().to_string().contains("want of its folder")
+    );
     assert_eq!((Size(1).to_string(), Size(20 << 30).to_string()), ("1 MiB".into(), "20 GiB".into()));
 }
 
@@ -146,7 +151,8 @@ fn a_write_that_finds_the_disk_full_waits_and_nothing_is_lost() {
     for io in [IoMode::Blocking, IoMode::Auto] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ssd");
-        let file = DataFile::create(&path, &Geometry::new(shape(), 5).unwrap(), 100_000, "").unwrap().with_io(io);
+        let file =
+            DataFile::create(&path, &Geometry::new(shape(), 5).unwrap(), 100_000, "").unwrap().with_io(io);
         let full = OpenOptions::new().read(true).write(true).open("/dev/full").unwrap();
         let file = Arc::new(file.with_data(full));
         let flash = on_file(&file);
@@ -173,7 +179,8 @@ fn a_write_that_fails_otherwise_is_a_failed_program() {
     for io in [IoMode::Blocking, IoMode::Auto] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ssd");
-        let file = DataFile::create(&path, &Geometry::new(shape(), 5).unwrap(), 100_000, "").unwrap().with_io(io);
+        let file =
+            DataFile::create(&path, &Geometry::new(shape(), 5).unwrap(), 100_000, "").unwrap().with_io(io);
         // A descriptor that cannot be written to stands for a broken disk.
         let flash = on_file(&Arc::new(file.with_data(File::open(&path).unwrap())));
         start(&flash, Unit(0), 10);
@@ -198,7 +205,8 @@ fn a_sparse_file_on_a_full_file_system_ends_no_process_and_continues_when_there_
         let file = new_file(&path, io);
         let flash = on_file(&file);
         program(&flash, Unit(0), 100);
-        let error = std::io::copy(&mut File::open("/dev/zero").unwrap(), &mut File::create(&ballast).unwrap());
+        let error =
+            std::io::copy(&mut File::open("/dev/zero").unwrap(), &mut File::create(&ballast).unwrap());
         assert_eq!(error.unwrap_err().kind(), ErrorKind::StorageFull);
         (1..6).for_each(|unit| start(&flash, Unit(unit), u64::from(unit) * 4));
         for _ in 0..10_000 {

@@ -20,8 +20,11 @@ enum Op {
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let write =
-        (0..120u64, 1..9usize, 1..=255u8).prop_map(|(at, sectors, fill)| Op::Write { at: at * 512, sectors, fill });
+    let write = (0..120u64, 1..9usize, 1..=255u8).prop_map(|(at, sectors, fill)| Op::Write {
+        at: at * 512,
+        sectors,
+        fill,
+    });
     prop::collection::vec(prop_oneof![4 => write, 1 => Just(Op::Sync)], 1..40)
 }
 
@@ -92,8 +95,10 @@ fn bytes_outside_are_refused_and_do_not_count() {
     let folder = tempfile::tempdir().unwrap();
     let file = new_file(&folder.path().join("ssd"), IoMode::Auto);
     let power = Arc::new(Power::steady());
-    let stores: [Box<dyn Store>; 2] =
-        [Box::new(RamStore::new(100_000, Arc::clone(&power))), Box::new(FileStore::new(file, Arc::clone(&power)))];
+    let stores: [Box<dyn Store>; 2] = [
+        Box::new(RamStore::new(100_000, Arc::clone(&power))),
+        Box::new(FileStore::new(file, Arc::clone(&power))),
+    ];
     for store in stores {
         assert_eq!(store.len(), 100_000);
         for (at, bytes) in [(100_000, 1), (99_999, 2), (u64::MAX, 1), (0, 100_001)] {

@@ -51,12 +51,13 @@ fn an_ssd_has_the_same_content_with_io_uring_and_without() {
     for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter] {
         let (tell, is_reported) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let refused =
-                forbid(call).then(|| (content(IoMode::Auto).unwrap(), content(IoMode::Uring).unwrap_err().to_string()));
+            let refused = forbid(call)
+                .then(|| (content(IoMode::Auto).unwrap(), content(IoMode::Uring).unwrap_err().to_string()));
             tell.send(refused)
         });
-        let refused =
-            is_reported.recv_timeout(Duration::from_secs(60)).expect("it does not wait for a ring that never answers");
+        let refused = is_reported
+            .recv_timeout(Duration::from_secs(60))
+            .expect("it does not wait for a ring that never answers");
         let Some(((content, has_ring), error)) = refused else {
             eprintln!("no system call can be forbidden here: not tested");
             return;

@@ -40,8 +40,10 @@ impl Ssd {
     pub(crate) fn collecting(preset: &Preset, least_pages: u64, collection: Collection) -> Self {
         let geometry = geometry_for(preset, least_pages).expect("a size that can be");
         // Superblocks are whole; the logical size takes the remainder, so that the spare space is exact.
-        let reserved = u64::from(reserved_superblocks(preset, &geometry, least_pages) * geometry.superblock_pages());
-        let exact = (geometry.pages() - reserved) * 1000 / (1000 + u64::from(preset.over_provisioning_permille));
+        let reserved =
+            u64::from(reserved_superblocks(preset, &geometry, least_pages) * geometry.superblock_pages());
+        let exact =
+            (geometry.pages() - reserved) * 1000 / (1000 + u64::from(preset.over_provisioning_permille));
         let mut config = in_ram(preset, exact, 65_536).expect("a size that can be");
         config.collection = collection;
         let ftl = Ftl::format(&config).expect("memory").ftl;
@@ -64,7 +66,8 @@ impl Ssd {
             (Op::Read, _) => {
                 self.fill();
                 // Before the first read everything is on flash, and no work is left.
-                let (_, at) = self.ftl.make_durable(self.in_flight.iter().map(|at| at.0).max().unwrap_or(Time::ZERO));
+                let (_, at) =
+                    self.ftl.make_durable(self.in_flight.iter().map(|at| at.0).max().unwrap_or(Time::ZERO));
                 self.in_flight.clear();
                 self.in_flight.push(Reverse(at + Span::from_ms(1)));
                 self.ftl.maintain(at + Span::from_ms(1));

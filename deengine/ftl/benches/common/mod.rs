@@ -31,7 +31,8 @@ pub(crate) fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let load: Vec<String> = read("/proc/loadavg").split(' ').take(3).map(Into::into).collect();
     let cpu = read("/proc/cpuinfo");
-    let model = cpu.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
+    let model =
+        cpu.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     format!("{} x {cores}, load average {}", model.unwrap_or("unknown CPU"), load.join(" "))
 }
@@ -79,7 +80,14 @@ impl Writer {
 
     /// Writes blocks with the present contents of the frames. Returns when the model has them, and when the
     /// layer took them.
-    pub(crate) fn write(&mut self, ftl: &Ftl, now: Time, accepted: Time, vba: u32, count: u32) -> (Time, Time) {
+    pub(crate) fn write(
+        &mut self,
+        ftl: &Ftl,
+        now: Time,
+        accepted: Time,
+        vba: u32,
+        count: u32,
+    ) -> (Time, Time) {
         self.sequence += 1;
         let stamp = Stamp { lease_epoch: 1, sequence: self.sequence };
         let target = Target { vid: self.vid, generation: 1, vba, stamp };

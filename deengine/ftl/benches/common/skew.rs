@@ -111,7 +111,8 @@ impl Run {
     pub(crate) fn cost(&self) -> Cost {
         let mut preset = Preset::by_name("null").expect("a preset");
         let rows = self.rows;
-        preset.shape = Shape { channels: 2, dies_per_channel: 2, planes: 1, unit_pages: 4, sense_pages: 4, rows };
+        preset.shape =
+            Shape { channels: 2, dies_per_channel: 2, planes: 1, unit_pages: 4, sense_pages: 4, rows };
         (preset.buffer_pages, preset.over_provisioning_permille) = (64, self.spare_permille);
         let collection = Collection { policy: self.policy, background: false, wear_bound: self.wear_bound };
         let mut ssd = Ssd::collecting(&preset, self.logical_pages, collection);

@@ -7,8 +7,8 @@
 //! ```
 
 use gnstor_durable::{
-    AppliedStamp, Checkpoint, DumpPage, DumpWriter, Durable, DurableError, HistoryMeta, Journal, MAX_TRANSACTION_BYTES,
-    Meta, Record, Sizes, SuperblockState, dump,
+    AppliedStamp, Checkpoint, DumpPage, DumpWriter, Durable, DurableError, HistoryMeta, Journal,
+    MAX_TRANSACTION_BYTES, Meta, Record, Sizes, SuperblockState, dump,
 };
 use gnstor_flash::{Geometry, Oob, Ppa, Store, Superblock};
 use gnstor_map::{Map, MapWriter};
@@ -64,7 +64,13 @@ struct Maker<'a> {
     sequence: u64,
 }
 
-pub(crate) fn make(store: Arc<dyn Store>, sizes: Sizes, geometry: &Geometry, logical: u64, plan: &Plan) -> Made {
+pub(crate) fn make(
+    store: Arc<dyn Store>,
+    sizes: Sizes,
+    geometry: &Geometry,
+    logical: u64,
+    plan: &Plan,
+) -> Made {
     let durable = Durable::format(store, sizes, 1).expect("a new store").durable;
     let replayed = durable.replay(0, |_, _| Ok::<_, DurableError>(())).expect("an empty journal");
     let journal = durable.into_journal(&replayed).expect("an empty journal");
@@ -72,7 +78,8 @@ pub(crate) fn make(store: Arc<dyn Store>, sizes: Sizes, geometry: &Geometry, log
     let (map, writer) = Map::new(logical, geometry.pages(), 1).expect("memory for the map");
     let mapped = logical * plan.fill_percent / 100;
     let (volumes, next) = (plan.volumes, 0);
-    let mut maker = Maker { writer, journal, geometry, volumes, mapped, next, dice: 0, opened: 0, sequence: HISTORY };
+    let mut maker =
+        Maker { writer, journal, geometry, volumes, mapped, next, dice: 0, opened: 0, sequence: HISTORY };
     maker.fill();
     maker.checkpoint(&durable, &map, &sizes);
     let (mut writes, mut moved) = (0, 0);
@@ -109,7 +116,8 @@ pub(crate) fn make(store: Arc<dyn Store>, sizes: Sizes, geometry: &Geometry, log
     let made_bytes = maker.journal_bytes(&sizes);
     let mut buffered: Vec<(Ppa, Oob)> = Vec::new();
     while buffered.len() < plan.dump_pages as usize
-        && dump::bytes_for(maker.journal.tail_bytes() + LARGEST, buffered.len() as u64 + 1) <= sizes.dump_bytes
+        && dump::bytes_for(maker.journal.tail_bytes() + LARGEST, buffered.len() as u64 + 1)
+            <= sizes.dump_bytes
     {
         buffered.push(maker.transaction(true));
     }
@@ -126,14 +134,16 @@ pub(crate) fn make(store: Arc<dyn Store>, sizes: Sizes, geometry: &Geometry, log
 impl Maker<'_> {
     fn key(&self, number: u64) -> (Vid, u32) {
         let volumes = u64::from(self.volumes);
-        let vid = Vid::new(1 + u16::try_from(number % volumes).expect("below their number")).expect("not reserved");
+        let vid =
+            Vid::new(1 + u16::try_from(number % volumes).expect("below their number")).expect("not reserved");
         (vid, u32::try_from(number / volumes).expect("a volume's size"))
     }
 
     /// Maps everything once, in order.
     fn fill(&mut self) {
-        let mut probes: Vec<_> =
-            (0..AHEAD).map(|number| self.writer.map().probe(self.key(number).0, self.key(number).1)).collect();
+        let mut probes: Vec<_> = (0..AHEAD)
+            .map(|number| self.writer.map().probe(self.key(number).0, self.key(number).1))
+            .collect();
         for number in 0..self.mapped {
             let (vid, vba) = self.key(number + AHEAD);
             let nth = usize::try_from(number % AHEAD).expect("a few");
@@ -154,7 +164,10 @@ impl Maker<'_> {
         let in_volume = |volume: u64| {
             let stamps = 1..=HISTORY.min(self.mapped / u64::from(self.volumes));
             let pair = |sequence| {
-                AppliedStamp::new(self.key(volume + (sequence - 1) * u64::from(self.volumes)).1, stamp(sequence))
+                AppliedStamp::new(
+                    self.key(volume + (sequence - 1) * u64::from(self.volumes)).1,
+                    stamp(sequence),
+                )
             };
             HistoryMeta { vid: self.key(volume).0, ahead: 0, stamps: stamps.map(pair).collect() }
         };
@@ -163,7 +176,8 @@ impl Maker<'_> {
         let mut checkpoint = Checkpoint::begin(durable, &self.journal, &meta).expect("room");
         let mut words = vec![0; 1 << 17];
         for first in (0..sizes.map_words).step_by(words.len()) {
-            let count = usize::try_from(sizes.map_words - first).map_or(words.len(), |left| left.min(words.len()));
+            let count =
+                usize::try_from(sizes.map_words - first).map_or(words.len(), |left| left.min(words.len()));
             map.read_words(first, &mut words[..count]);
             checkpoint.words(first, &words[..count]).expect("the next ones");
         }

@@ -59,7 +59,8 @@ impl Watched {
     pub(crate) fn warm(&self) {
         let mut buffer = vec![0; 1 << 20];
         for at in (0..self.inner.len()).step_by(buffer.len()) {
-            let bytes = usize::try_from(self.inner.len() - at).map_or(buffer.len(), |left| left.min(buffer.len()));
+            let bytes =
+                usize::try_from(self.inner.len() - at).map_or(buffer.len(), |left| left.min(buffer.len()));
             self.inner.read(at, &mut buffer[..bytes]).expect("the store");
         }
     }
@@ -71,7 +72,9 @@ impl Watched {
         let at = |mark: Option<Mark>| mark.expect("a restore comes by there");
         let marks = [seen.dump, seen.checkpoint, seen.ring, seen.ring_end, seen.going_on, seen.end].map(at);
         let names = ["media+metadata", "dump-read", "checkpoint", "replay", "finish-load", "rewrite+tidy"];
-        std::array::from_fn(|nth| (names[nth], marks[nth].since(if nth == 0 { &start } else { &marks[nth - 1] })))
+        std::array::from_fn(|nth| {
+            (names[nth], marks[nth].since(if nth == 0 { &start } else { &marks[nth - 1] }))
+        })
     }
 
     /// Undoes all writes since the start.

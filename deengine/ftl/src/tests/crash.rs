@@ -90,7 +90,9 @@ fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
         let reads_as_after =
             |seq: &Seq| harness.history.keys().all(|key| harness.read(*key) == harness.expected(*key, *seq));
         let is_after = |seq: &Seq| harness.has_histories_of(*seq) && reads_as_after(seq);
-        (durable..=last).find(is_after).unwrap_or_else(|| panic!("{why}: no state between {durable} and {last}"))
+        (durable..=last)
+            .find(is_after)
+            .unwrap_or_else(|| panic!("{why}: no state between {durable} and {last}"))
     } else {
         assert!(matches!(harness.boot.origin, Origin::NoDump(_)), "{why}");
         assert!((durable..=last).contains(&found), "{why}: {durable}..={last}");

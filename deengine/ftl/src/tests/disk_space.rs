@@ -57,8 +57,8 @@ fn every_volume_of_an_ssd_can_have_a_whole_stamp_history_over_a_restart() {
     let flash = harness.power_cycle(3);
     harness.reopen(flash).unwrap();
     assert_eq!(harness.boot.origin, Origin::Clean);
-    let full =
-        (1..=u16::try_from(volumes).unwrap()).filter(|raw| harness.ftl().stamp_history(vid(*raw)).len() == HISTORY);
+    let full = (1..=u16::try_from(volumes).unwrap())
+        .filter(|raw| harness.ftl().stamp_history(vid(*raw)).len() == HISTORY);
     assert_eq!(full.count(), volumes as usize);
 }
 

@@ -67,7 +67,10 @@ fn a_buffer_of_slow_programs_never_outgrows_the_dump() {
         assert!(bytes <= dump_bytes, "{bytes} of {dump_bytes}");
         // It is the budget that stopped it: not much more would have fitted.
         let rest = dump_bytes - bytes;
-        assert!(rest < 4096 * u64::from(3 * blocks + 32), "{written} blocks of {blocks}: {rest} bytes were left");
+        assert!(
+            rest < 4096 * u64::from(3 * blocks + 32),
+            "{written} blocks of {blocks}: {rest} bytes were left"
+        );
         let last = harness.last();
         let flash = harness.power_cycle(9);
         harness.reopen(flash).unwrap();

@@ -32,13 +32,15 @@ fn an_ssd_that_loses_its_blocks_says_that_it_is_worn_out() {
     for vba in 0..800 {
         assert!(harness.write((vid(1), vba), 1));
     }
-    let target = |sequence| Target { vid: vid(1), generation: 1, vba: 3, stamp: Stamp { lease_epoch: 9, sequence } };
+    let target =
+        |sequence| Target { vid: vid(1), generation: 1, vba: 3, stamp: Stamp { lease_epoch: 9, sequence } };
     for sequence in 1..100_000u64 {
         if sequence % 40 == 0 {
             harness.config.faults.fail_program(1);
         }
         let frame = harness.ftl().take_frame().unwrap();
-        match harness.ftl().commit(harness.now, harness.now, &target(sequence), &[NewBlock { frame, sum: 0 }]) {
+        match harness.ftl().commit(harness.now, harness.now, &target(sequence), &[NewBlock { frame, sum: 0 }])
+        {
             Ok(_) => {}
             Err(CommitError::Stalled) => {
                 harness.ftl().give_frame(frame);
@@ -202,7 +204,9 @@ fn a_block_that_fails_to_erase_stays_bad_after_a_power_cut() {
     let _deadline = crate::tests::deadline();
     let mut harness = Harness::new(400, false, 1);
     let geometry = harness.ftl().flash().geometry().clone();
-    (0..geometry.blocks()).step_by(4).for_each(|block| harness.config.faults.fail_erase(gnstor_flash::Block(block)));
+    (0..geometry.blocks())
+        .step_by(4)
+        .for_each(|block| harness.config.faults.fail_erase(gnstor_flash::Block(block)));
     for step in 0..4_000u64 {
         assert!(harness.write((vid(1), u32::try_from(mix64(step) % 200).unwrap()), 1));
         if harness.ftl().stats().bad_blocks > 0 {

@@ -35,7 +35,8 @@ fn vid(raw: u16) -> Vid {
 /// Four dies on two channels, units of 4 pages, superblocks of 2 rows: 32 pages.
 fn preset(timed: bool) -> Preset {
     let mut preset = Preset::by_name(if timed { "gnstor-980pro" } else { "null" }).unwrap();
-    preset.shape = Shape { channels: 2, dies_per_channel: 2, planes: 1, unit_pages: 4, sense_pages: 2, rows: 2 };
+    preset.shape =
+        Shape { channels: 2, dies_per_channel: 2, planes: 1, unit_pages: 4, sense_pages: 2, rows: 2 };
     preset.buffer_pages = 64;
     preset
 }
@@ -222,8 +223,9 @@ impl Harness {
     fn has_histories_of(&self, seq: Seq) -> bool {
         let vids: BTreeSet<Vid> = self.stamped.iter().map(|(_, (vid, _), _)| *vid).collect();
         vids.into_iter().all(|vid| {
-            let of_vid =
-                |(at, (of, vba), stamp): &(Seq, Key, Stamp)| (*of == vid && *at <= seq).then_some((*vba, *stamp));
+            let of_vid = |(at, (of, vba), stamp): &(Seq, Key, Stamp)| {
+                (*of == vid && *at <= seq).then_some((*vba, *stamp))
+            };
             let all: Vec<_> = self.stamped.iter().filter_map(of_vid).collect();
             self.ftl().stamp_history(vid) == all[all.len().saturating_sub(crate::stamp_history::HISTORY)..]
         })

@@ -7,7 +7,10 @@ use proptest::prelude::*;
 fn mixed(harness: &mut Harness, seed: u64, steps: u64, blocks: u32) {
     for step in 0..steps {
         let dice = mix64(seed ^ mix64(step));
-        let key = (vid(u16::try_from(dice % 3).unwrap() + 1), u32::try_from(dice >> 8).unwrap_or(u32::MAX) % blocks);
+        let key = (
+            vid(u16::try_from(dice % 3).unwrap() + 1),
+            u32::try_from(dice >> 8).unwrap_or(u32::MAX) % blocks,
+        );
         let key = (key.0, key.1 / 2 * 2);
         match (dice >> 40) % 16 {
             0 => assert!(harness.trim(key, 2)),
@@ -43,7 +46,8 @@ fn an_old_stamp_is_completed_and_not_applied() {
     let target = Target { vid: key.0, generation: 1, vba: key.1, stamp: old };
     let frame = harness.ftl().take_frame().unwrap();
     let free = harness.ftl().flash().free_frames();
-    let done = harness.ftl().commit(harness.now, harness.now, &target, &[NewBlock { frame, sum: 0 }]).unwrap();
+    let done =
+        harness.ftl().commit(harness.now, harness.now, &target, &[NewBlock { frame, sum: 0 }]).unwrap();
     assert_eq!((done.applied, done.overtaken), (0, 1));
     assert_eq!(harness.read(key), held);
     assert_eq!(harness.ftl().flash().free_frames(), free + 1, "its frame went back");
@@ -62,7 +66,8 @@ fn a_trimmed_block_still_refuses_older_stamps() {
     assert_eq!(harness.read(key), None);
     let target = Target { vid: key.0, generation: 1, vba: key.1, stamp: early };
     let frame = harness.ftl().take_frame().unwrap();
-    let done = harness.ftl().commit(harness.now, harness.now, &target, &[NewBlock { frame, sum: 0 }]).unwrap();
+    let done =
+        harness.ftl().commit(harness.now, harness.now, &target, &[NewBlock { frame, sum: 0 }]).unwrap();
     assert_eq!(done.overtaken, 1, "a late write does not undo the TRIM");
 }
 

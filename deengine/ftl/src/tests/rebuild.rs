@@ -21,7 +21,8 @@ fn without_journal_and_checkpoints_the_records_bring_everything_back_that_lives(
     // Whatever the system area holds of checkpoints and journal is noise now; the headers are left.
     let noise: Vec<u8> = (0..4096u64).map(|i| mix64(i).to_le_bytes()[0]).collect();
     let sizes =
-        FtlConfig::sizes(&harness.config.preset, harness.config.logical_pages, harness.config.dump_bytes).unwrap();
+        FtlConfig::sizes(&harness.config.preset, harness.config.logical_pages, harness.config.dump_bytes)
+            .unwrap();
     let mut at = sizes.journal_at();
     while at + 4096 <= harness.store.len() {
         harness.store.write(at, &noise).unwrap();
@@ -34,7 +35,8 @@ fn without_journal_and_checkpoints_the_records_bring_everything_back_that_lives(
         assert!(done <= total);
         looked_at.fetch_max(done, Ordering::Relaxed);
     };
-    let live = |_: &gnstor_durable::MetadataStore, owner: Vid, generation: u32| owner == vid(1) && generation == 1;
+    let live =
+        |_: &gnstor_durable::MetadataStore, owner: Vid, generation: u32| owner == vid(1) && generation == 1;
     let OpenedFtl { ftl, boot, .. } = Ftl::open_on(flash, &harness.config, live, &progress).unwrap();
     assert!(matches!(boot.origin, Origin::Rebuilt(_)) && boot.is_lossy(), "{boot:?}");
     assert_eq!(looked_at.into_inner(), ftl.flash().geometry().pages());
@@ -61,8 +63,9 @@ fn without_journal_and_checkpoints_the_records_bring_everything_back_that_lives(
 /// higher one.
 fn forge_newest(flash: &Flash) {
     let geometry = flash.geometry();
-    let pages =
-        |superblock: u32| superblock * geometry.superblock_pages()..(superblock + 1) * geometry.superblock_pages();
+    let pages = |superblock: u32| {
+        superblock * geometry.superblock_pages()..(superblock + 1) * geometry.superblock_pages()
+    };
     let blank = |superblock: &u32| pages(*superblock).all(|page| flash.page(Ppa(page)) == PageState::Erased);
     let superblock = (0..geometry.superblocks()).find(blank).expect("a free superblock");
     let unit = geometry.first_unit(Superblock(superblock));

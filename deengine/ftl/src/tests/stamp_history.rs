@@ -74,7 +74,11 @@ fn lookups_agree_with_a_list_however_old_a_chain_is() {
             last.retain(|block, (_, count)| *block != gone || *count > 0);
         }
         for asked in [vba, (vba ^ 1) % 200_000, u32::try_from(step % 64).unwrap()] {
-            assert_eq!(history.held(asked), last.get(&asked).map(|(at, _)| stamp(*at)), "block {asked}, step {step}");
+            assert_eq!(
+                history.held(asked),
+                last.get(&asked).map(|(at, _)| stamp(*at)),
+                "block {asked}, step {step}"
+            );
         }
     }
 }

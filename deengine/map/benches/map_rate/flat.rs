@@ -56,11 +56,16 @@ impl Flat {
         for batch in 0..count / BATCH as u64 {
             for (turn, place) in places.iter_mut().enumerate() {
                 let page = below(seed + (batch << 7) + turn as u64, self.pages);
-                *place = (usize::try_from(page >> self.shift).expect("64-bit host"), u32::from(page & 1 == 1) << 5);
+                *place = (
+                    usize::try_from(page >> self.shift).expect("64-bit host"),
+                    u32::from(page & 1 == 1) << 5,
+                );
                 prefetch(&words[place.0]);
             }
             for place in &*places {
-                sum = sum.wrapping_add(words[place.0].load(Ordering::Relaxed) >> (place.1 * self.shift) & 0xFFFF_FFFF);
+                sum = sum.wrapping_add(
+                    words[place.0].load(Ordering::Relaxed) >> (place.1 * self.shift) & 0xFFFF_FFFF,
+                );
             }
         }
         sum

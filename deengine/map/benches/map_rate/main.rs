@@ -110,8 +110,16 @@ fn lookups(report: &mut Report, pair: &mut Pair, keys: u64, what: &str) {
     }
     report.ratio(what, ["map", "map", "flat_u64"], "x flat u64, both as batches of 32");
     report.ratio(what, ["map_turns_16", "map_turns_16", "flat_u64"], "x flat u64, only the map in turns");
-    report.ratio(what, ["both_turns_16", "map_turns_16", "flat_u64_turns_16"], "x flat u64, both in turns of 16");
-    report.ratio(what, ["both_turns_32", "map_turns_32", "flat_u64_turns_32"], "x flat u64, both in turns of 32");
+    report.ratio(
+        what,
+        ["both_turns_16", "map_turns_16", "flat_u64_turns_16"],
+        "x flat u64, both in turns of 16",
+    );
+    report.ratio(
+        what,
+        ["both_turns_32", "map_turns_32", "flat_u64_turns_32"],
+        "x flat u64, both in turns of 32",
+    );
     report.ratio(what, ["map_turns_16_to_two_lines", "map_turns_16", "two_lines"], "x two random lines");
     report.ratio(what, ["plain_map", "plain_map", "flat_u64"], "x flat u64, without vectors");
 
@@ -130,7 +138,11 @@ fn lookups(report: &mut Report, pair: &mut Pair, keys: u64, what: &str) {
             keep(seeds, &|seed| look_dependent(map, keys..2 * keys, count, seed)),
         ]
     });
-    report.say(format!("{what}_flat_dependent_ns"), flat, "ns, flat u64 array, each look after the one before");
+    report.say(
+        format!("{what}_flat_dependent_ns"),
+        flat,
+        "ns, flat u64 array, each look after the one before",
+    );
     report.say(format!("{what}_map_dependent_ns"), found, "ns, map, each look after the one before");
     report.say(format!("{what}_map_missing_ns"), missing, "ns, map, the same for blocks that are not mapped");
 }
@@ -156,7 +168,11 @@ fn writes(report: &mut Report, pair: &mut Pair, slots: u64, what: &str) -> u64 {
     let (from, to) = (slots * 85 / 100, slots * 90 / 100);
     pair.time(from, |writer| fill(writer, 0..from));
     let map = pair.fast.map().clone();
-    report.say(format!("{what}_first_share_85"), first_share(&map), "of the keys in their first bucket at 85 %");
+    report.say(
+        format!("{what}_first_share_85"),
+        first_share(&map),
+        "of the keys in their first bucket at 85 %",
+    );
     let (flat, step) = (Flat::new(to, 0), (to - from) / ROUNDS / 3 / 32 * 32);
     let (mut next, moved) = (from, map.relocations());
     let mut numbers = || {
@@ -184,7 +200,10 @@ fn writes(report: &mut Report, pair: &mut Pair, slots: u64, what: &str) -> u64 {
         ("rmw_and_read", "the same and a read of another line: an insertion's traffic"),
         ("rmw_and_two_reads", "the same and reads of two other lines: three probes"),
         ("insert", "insertion of a new block from 85 to 90 % load, batch of 32"),
-        ("insert_turns_16", "the same, batches of 16 in turn: one announced, one with room asked for, one inserted"),
+        (
+            "insert_turns_16",
+            "the same, batches of 16 in turn: one announced, one with room asked for, one inserted",
+        ),
         ("insert_turns_8", "the same with batches of 8"),
         ("plain_insert", "map without vectors, as `insert`"),
         ("plain_insert_turns_8", "map without vectors, as `insert_turns_8`"),
@@ -196,7 +215,11 @@ fn writes(report: &mut Report, pair: &mut Pair, slots: u64, what: &str) -> u64 {
     }
     report.say(format!("{what}_moves"), moves, "moves for each insertion from 85 to 90 % load");
     report.ratio(what, ["insert", "insert", "rmw_and_read"], "x flat with the same traffic");
-    report.ratio(what, ["insert_turns_16", "insert_turns_16", "rmw_and_read"], "x flat with the same traffic");
+    report.ratio(
+        what,
+        ["insert_turns_16", "insert_turns_16", "rmw_and_read"],
+        "x flat with the same traffic",
+    );
     report.ratio(what, ["insert_turns_8", "insert_turns_8", "rmw_and_read"], "x flat with the same traffic");
     report.ratio(what, ["insert_to_rmw", "insert", "rmw"], "x flat with half the traffic");
     report.ratio(what, ["insert_to_three", "insert", "rmw_and_two_reads"], "x three probes");
@@ -226,7 +249,11 @@ fn churn(report: &mut Report, writer: &mut MapWriter, keys: u64, what: &str) {
     report.say(format!("{what}_churn_ns"), ns, "ns, removal of a block and insertion of another at 90 %");
     let moves = (map.relocations() - moved) as f64 / (slice * 256) as f64;
     report.say(format!("{what}_churn_moves"), moves, "moves for each");
-    report.say(format!("{what}_first_share_churned"), first_share(&map), "of the keys in their first bucket after it");
+    report.say(
+        format!("{what}_first_share_churned"),
+        first_share(&map),
+        "of the keys in their first bucket after it",
+    );
     let count = 1 << 17;
     let [looks] = best(|seeds| {
         let seed = seeds.draw();
@@ -281,7 +308,11 @@ fn main() {
     let args: Vec<String> = std::env::args().collect();
     let number = |name: &str| {
         let at = args.iter().position(|arg| arg == name)?;
-        Some(args.get(at + 1).and_then(|value| value.parse::<u64>().ok()).expect("a number after --gib or --mib"))
+        Some(
+            args.get(at + 1)
+                .and_then(|value| value.parse::<u64>().ok())
+                .expect("a number after --gib or --mib"),
+        )
     };
     let mib = number("--mib").or_else(|| number("--gib").map(|gib| gib << 10)).unwrap_or(1 << 10);
     assert!((1..=32 << 10).contains(&mib), "from 1 MiB to 32 GiB of slots, not {mib} MiB");

@@ -44,7 +44,8 @@ impl Report {
 
     pub(crate) fn finish(&self) {
         if self.json {
-            let fields: Vec<_> = self.figures.iter().map(|(name, value)| format!("\"{name}\":{value:.4}")).collect();
+            let fields: Vec<_> =
+                self.figures.iter().map(|(name, value)| format!("\"{name}\":{value:.4}")).collect();
             println!("{{{}}}", fields.join(","));
         }
     }

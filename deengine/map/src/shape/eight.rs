@@ -9,9 +9,9 @@ use gnstor_proto::slba::Vid;
 use std::arch::x86_64::{
     __m512i, __mmask8, _mm_cvtsi64_si128, _mm512_add_epi64, _mm512_and_si512, _mm512_andnot_si512,
     _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_madd52hi_epu64, _mm512_madd52lo_epu64,
-    _mm512_mask_add_epi64, _mm512_mask_blend_epi64, _mm512_movepi64_mask, _mm512_mul_epu32, _mm512_mullo_epi64,
-    _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_sll_epi64, _mm512_srl_epi64, _mm512_srli_epi64,
-    _mm512_sub_epi64, _mm512_test_epi64_mask, _mm512_xor_si512,
+    _mm512_mask_add_epi64, _mm512_mask_blend_epi64, _mm512_movepi64_mask, _mm512_mul_epu32,
+    _mm512_mullo_epi64, _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_sll_epi64,
+    _mm512_srl_epi64, _mm512_srli_epi64, _mm512_sub_epi64, _mm512_test_epi64_mask, _mm512_xor_si512,
 };
 
 /// [`Shape::other`] multiplies the number of buckets as one of 32 bits.

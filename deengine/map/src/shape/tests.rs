@@ -9,7 +9,8 @@ fn buckets() -> impl Strategy<Value = u64> {
     prop_oneof![
         8u64..100,
         8u64..1 << 32,
-        (3u32..=32, -1i64..=1).prop_map(|(shift, off)| (1u64 << shift).saturating_add_signed(off).clamp(8, 1 << 32)),
+        (3u32..=32, -1i64..=1)
+            .prop_map(|(shift, off)| (1u64 << shift).saturating_add_signed(off).clamp(8, 1 << 32)),
     ]
 }
 

@@ -45,12 +45,20 @@ pub(crate) fn step(step: Step) {
 
 impl Map {
     /// A map of this many buckets, with the vectors that this processor has.
-    pub(crate) fn with_buckets(buckets: u64, pages: u64, seed: u64) -> std::io::Result<(Arc<Self>, MapWriter)> {
+    pub(crate) fn with_buckets(
+        buckets: u64,
+        pages: u64,
+        seed: u64,
+    ) -> std::io::Result<(Arc<Self>, MapWriter)> {
         Self::build(Shape::new(buckets, pages, seed).unwrap(), Vector::for_shape)
     }
 
     /// The same without vectors.
-    pub(crate) fn plain_with_buckets(buckets: u64, pages: u64, seed: u64) -> std::io::Result<(Arc<Self>, MapWriter)> {
+    pub(crate) fn plain_with_buckets(
+        buckets: u64,
+        pages: u64,
+        seed: u64,
+    ) -> std::io::Result<(Arc<Self>, MapWriter)> {
         Self::build(Shape::new(buckets, pages, seed).unwrap(), |_| None)
     }
 }

@@ -96,7 +96,8 @@ impl Pair {
     }
 
     fn check_scan(&self) -> Result<(), TestCaseError> {
-        let listed: Vec<_> = self.map.scan(0, self.map.buckets()).map(|(v, b, page)| ((v, b), page)).collect();
+        let listed: Vec<_> =
+            self.map.scan(0, self.map.buckets()).map(|(v, b, page)| ((v, b), page)).collect();
         prop_assert_eq!(listed.len(), self.oracle.len());
         prop_assert_eq!(&listed.iter().copied().collect::<HashMap<_, _>>(), &self.oracle);
         // In pieces it is the same.

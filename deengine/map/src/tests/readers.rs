@@ -67,7 +67,8 @@ fn movable(writer: &MapWriter) -> Vec<(u32, At)> {
             let word = line[slot].load(Ordering::Relaxed);
             word & !map.shape.page_mask == probe.tag | WHICH
         });
-        if let (Some(slot), Some(_), true) = (slot, empty_in(map, u64::from(probe.first)), probe.first != probe.second)
+        if let (Some(slot), Some(_), true) =
+            (slot, empty_in(map, u64::from(probe.first)), probe.first != probe.second)
         {
             found.push((vba, At { bucket: u64::from(probe.second), slot }));
         }
@@ -220,7 +221,10 @@ fn race(map: &Map, mut writer: MapWriter, [stay, live, spare]: [u64; 3], turns: 
                             _ => (map.get(vid, vba), newest[usize::try_from(number).unwrap()]),
                         };
                         let Some(found) = found else {
-                            assert!(number >= stay, "block {number} was missed, reader {reader}, turn {turn}");
+                            assert!(
+                                number >= stay,
+                                "block {number} was missed, reader {reader}, turn {turn}"
+                            );
                             continue;
                         };
                         let version = u64::from(found) >> number_bits;

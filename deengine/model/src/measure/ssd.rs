@@ -212,7 +212,8 @@ impl Ssd {
     fn choose(&mut self) -> Victim {
         let all = 0..self.geometry.superblocks();
         let closed = all.filter(|superblock| self.closed[*superblock as usize]);
-        let superblock = closed.min_by_key(|superblock| self.valid[*superblock as usize]).expect("one is closed");
+        let superblock =
+            closed.min_by_key(|superblock| self.valid[*superblock as usize]).expect("one is closed");
         self.closed[superblock as usize] = false;
         let valid = u64::from(self.valid[superblock as usize]);
         let invalid = u64::from(self.geometry.superblock_pages()) - valid;
@@ -223,7 +224,8 @@ impl Ssd {
     fn valid_pages_of(&mut self, victim: &Victim) -> u64 {
         let unit = self.geometry.first_unit(Superblock(victim.superblock)).0 + victim.unit;
         let first = self.geometry.first_page(Unit(unit)).0;
-        let pages = (first..first + self.geometry.unit_pages()).filter(|page| self.lba_of[*page as usize] != NOWHERE);
+        let pages =
+            (first..first + self.geometry.unit_pages()).filter(|page| self.lba_of[*page as usize] != NOWHERE);
         self.scratch.clear();
         self.scratch.extend(pages.map(Ppa));
         self.scratch.len() as u64

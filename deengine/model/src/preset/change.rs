@@ -45,7 +45,8 @@ impl Preset {
         }
         let mut table = self.table();
         for setting in settings {
-            let failed = |reason: &str| PresetError::Setting { setting: setting.clone(), reason: reason.to_owned() };
+            let failed =
+                |reason: &str| PresetError::Setting { setting: setting.clone(), reason: reason.to_owned() };
             let (key, value) = setting.split_once('=').ok_or_else(|| failed("write it like KEY=VALUE"))?;
             if ["name", "base", "figures"].contains(&key.trim()) {
                 return Err(failed("only a preset file says this"));

@@ -53,7 +53,10 @@ fn steady_writes_are_slower_because_pages_are_collected() {
         // What the host loses is what collection programs, and at most a tenth more for its reads and erases.
         let lost = fresh.iops / steady.iops;
         let amplified = steady.write_amplification;
-        assert!(amplified > 2.0 && lost > 0.95 * amplified && lost < 1.15 * amplified, "{name}: {fresh:?} {steady:?}");
+        assert!(
+            amplified > 2.0 && lost > 0.95 * amplified && lost < 1.15 * amplified,
+            "{name}: {fresh:?} {steady:?}"
+        );
     }
 }
 
@@ -73,9 +76,15 @@ fn more_spare_space_means_less_collection() {
 #[test]
 fn sourced_figures_name_their_source_and_cover_what_the_facts_have() {
     let _deadline = crate::tests::deadline();
-    for (name, sourced) in
-        [("gnstor-980pro", 4), ("970pro", 5), ("p5800x", 5), ("pm1743", 5), ("cm7r", 4), ("9550max", 6), ("ps1010", 3)]
-    {
+    for (name, sourced) in [
+        ("gnstor-980pro", 4),
+        ("970pro", 5),
+        ("p5800x", 5),
+        ("pm1743", 5),
+        ("cm7r", 4),
+        ("9550max", 6),
+        ("ps1010", 3),
+    ] {
         let preset = Preset::by_name(name).unwrap();
         assert_eq!(preset.figures().iter().filter(|figure| figure.is_sourced()).count(), sourced, "{name}");
     }

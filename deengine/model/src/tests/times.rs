@@ -113,7 +113,10 @@ fn neighbours_in_a_flash_page_are_sensed_together() {
     let (preset, _, mut timing) = ssd("gnstor-980pro");
     let sense = Span::from_ns(preset.sense_ns);
     let four = timing.read(Time::ZERO, &ppas(0..4), 0).since(Time::ZERO);
-    assert_eq!(four, sense + transfer(4, preset.channel_bytes_per_s) + transfer(4, preset.to_host_bytes_per_s));
+    assert_eq!(
+        four,
+        sense + transfer(4, preset.channel_bytes_per_s) + transfer(4, preset.to_host_bytes_per_s)
+    );
     // The next flash page is on the same die, whose planes cannot sense on their own.
     let (_, _, mut timing) = ssd("gnstor-980pro");
     let eight = timing.read(Time::ZERO, &ppas(0..8), 0).since(Time::ZERO);
@@ -130,7 +133,10 @@ fn planes_that_sense_on_their_own_work_side_by_side() {
     let sense = Span::from_ns(preset.sense_ns);
     // All reach the channel at once. The channel does not keep where in a slot that is: a slot early at most.
     let want = sense + transfer(geometry.unit_pages(), preset.channel_bytes_per_s);
-    assert!(together <= want && together + Span::from_ns(4195) > want, "{together:?}, the parts make {want:?}");
+    assert!(
+        together <= want && together + Span::from_ns(4195) > want,
+        "{together:?}, the parts make {want:?}"
+    );
     let (_, _, mut timing) = of(Preset { independent_planes: false, ..independent });
     let one_by_one = timing.collect(Time::ZERO, &unit).since(Time::ZERO);
     let four = transfer(4, preset.channel_bytes_per_s).as_ps();
@@ -190,7 +196,11 @@ fn a_write_waits_for_room_and_padding_gives_none_back() {
     let first = timing.program(full, unit_on(&geometry, 0), Stream::Host);
     let second = timing.program(first, unit_on(&geometry, 1), Stream::Host);
     let two = timing.buffer(full, 2);
-    assert_eq!(two.since(first), transfer(2, preset.from_host_bytes_per_s), "the two host pages of the first unit");
+    assert_eq!(
+        two.since(first),
+        transfer(2, preset.from_host_bytes_per_s),
+        "the two host pages of the first unit"
+    );
     let three = timing.buffer(full, 3);
     assert_eq!(three.since(second), transfer(3, preset.from_host_bytes_per_s));
 }
@@ -264,7 +274,7 @@ fn no_call_goes_back_in_time() {
 }
 
 #[test]
-fn an_erase_holds_every_plink_of_its_die_and_no_other() {
+fn an_erase_holds_every_plane_of_its_die_and_no_other() {
     let _deadline = crate::tests::deadline();
     let (preset, geometry, _) = ssd("pm1743");
     assert!(preset.independent_planes && preset.shape.planes > 1);
@@ -275,7 +285,10 @@ fn an_erase_holds_every_plink_of_its_die_and_no_other() {
         let erased = timing.erase(Time::ZERO, geometry.block_of(unit));
         let page = Ppa(geometry.first_page(unit).0 + plane * sense_pages);
         let read = timing.read(Time::ZERO, &[page], 0);
-        assert!(read.since(erased) >= Span::from_ns(preset.sense_ns), "plane {plane} was free during the erase");
+        assert!(
+            read.since(erased) >= Span::from_ns(preset.sense_ns),
+            "plane {plane} was free during the erase"
+        );
         let other = geometry.first_page(unit_on(&geometry, 4));
         let (_, _, mut idle) = ssd("pm1743");
         let free = idle.read(Time::ZERO, &[other], 0);

@@ -66,7 +66,10 @@ fn without_a_base_every_key_is_needed() {
             keys.iter().enumerate().filter(|(at, _)| *at != left_out).map(|(_, line)| *line).collect();
         let key = keys[left_out].split(" = ").next().unwrap();
         let sentence = Preset::from_toml(&lines.join("\n")).unwrap_err().to_string();
-        assert!(sentence.starts_with(&format!("`{key}` is missing; give it, or name a preset")), "{sentence}");
+        assert!(
+            sentence.starts_with(&format!("`{key}` is missing; give it, or name a preset")),
+            "{sentence}"
+        );
     }
 }
 
@@ -89,13 +92,25 @@ fn each_mistake_has_its_sentence() {
         ),
         ("sense_ns = 1_000_000_001", "`sense_ns = 1000000001` must be from 0 to 1000000000"),
         ("erase_ns = -1", "the preset file cannot be read"),
-        ("channel_bytes_per_s = 999_999", "`channel_bytes_per_s = 999999` must be from 1000000 to 1000000000000"),
+        (
+            "channel_bytes_per_s = 999_999",
+            "`channel_bytes_per_s = 999999` must be from 1000000 to 1000000000000",
+        ),
         ("to_host_bytes_per_s = 2_000_000_000_000", "`to_host_bytes_per_s = 2000000000000` must be from"),
         ("from_host_bytes_per_s = 1", "`from_host_bytes_per_s = 1` must be from"),
         ("over_provisioning_permille = 9", "`over_provisioning_permille = 9` must be from 10 to 4000"),
-        ("buffer_pages = 271", "`buffer_pages = 271` must be at least 272: two units and a command of 256 pages"),
-        ("buffer_pages = 15_617", "`buffer_pages = 15617` is more than the 15616 that can be saved at a power failure"),
-        ("buffer_pages = 1_048_577\npower_protected = false", "`buffer_pages = 1048577` must be from 1 to 1048576"),
+        (
+            "buffer_pages = 271",
+            "`buffer_pages = 271` must be at least 272: two units and a command of 256 pages",
+        ),
+        (
+            "buffer_pages = 15_617",
+            "`buffer_pages = 15617` is more than the 15616 that can be saved at a power failure",
+        ),
+        (
+            "buffer_pages = 1_048_577\npower_protected = false",
+            "`buffer_pages = 1048577` must be from 1 to 1048576",
+        ),
         ("power_protected = 1", "the preset file cannot be read"),
         ("tR = 5", "unknown field `tR`"),
         ("sense_ns = 1\nsense_ns = 2", "duplicate key"),

@@ -87,15 +87,17 @@ impl Core {
             if std::mem::take(&mut write.is_stalled) {
                 write.data_at = write.data_at.max(now);
             }
-            let allowed = write.command.as_ref().filter(|_| write.failure.is_none()).and_then(|(_, request)| {
-                let identity = Identity::Client(request.get().address.client);
-                // Whatever `confirm` says, a write whose leases have ended by `until` is not submitted: the commit
-                // would return it as stale, and the core would submit it again at the same time, for ever.
-                let until = self.rules.runs_until(request);
-                let same = write.version == self.version;
-                let allowed = runs(until, now) && (same || self.rules.confirm(now, identity, request).is_ok());
-                allowed.then(|| (target(request), until))
-            });
+            let allowed =
+                write.command.as_ref().filter(|_| write.failure.is_none()).and_then(|(_, request)| {
+                    let identity = Identity::Client(request.get().address.client);
+                    // Whatever `confirm` says, a write whose leases have ended by `until` is not submitted: the commit
+                    // would return it as stale, and the core would submit it again at the same time, for ever.
+                    let until = self.rules.runs_until(request);
+                    let same = write.version == self.version;
+                    let allowed =
+                        runs(until, now) && (same || self.rules.confirm(now, identity, request).is_ok());
+                    allowed.then(|| (target(request), until))
+                });
             let Some((target, until)) = allowed else {
                 posted.push(Posted { write: id, is_job: false });
                 continue;

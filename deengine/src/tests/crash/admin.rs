@@ -21,23 +21,23 @@ impl Campaign {
 
     /// Sends a command and waits for its answer; `None` where the power goes before.
     fn ask(&mut self, sqe: Sqe) -> Option<Cqe> {
-        let cid = self.rig.submit(DAEMON, sqe);
+        let cid = self.harness.submit(DAEMON, sqe);
         for _ in 0..10_000 {
             if !self.has_power() {
                 return None;
             }
-            if let Some(cqe) = self.rig.take(DAEMON, cid) {
+            if let Some(cqe) = self.harness.take(DAEMON, cid) {
                 return Some(cqe);
             }
             // The daemon's own transfer first; then whatever a fence may wait for.
             let is_own = |effect: &Effect| matches!(effect, Effect::Pull { queue, .. } | Effect::Push { queue, .. } if *queue == DAEMON);
-            match self.rig.held.iter().position(is_own) {
+            match self.harness.held.iter().position(is_own) {
                 Some(at) => {
-                    let effect = self.rig.held.remove(at);
-                    self.rig.carry_out(effect);
+                    let effect = self.harness.held.remove(at);
+                    self.harness.carry_out(effect);
                     self.note_answers();
                 }
-                None if self.rig.held.is_empty() || self.dice.one_in(4) => self.pass(20_000),
+                None if self.harness.held.is_empty() || self.dice.one_in(4) => self.pass(20_000),
                 None => self.end_a_transfer(),
             }
         }
@@ -72,13 +72,14 @@ impl Campaign {
         // A lease epoch is granted once, also over lives: what was sent to an earlier one finds no lease here.
         let lease_epoch = 1000 * generation;
         let (lease_ms, old) = (u32::MAX, entry(raw));
-        let entry = VolumeEntry { generation, term, capacity_blocks, lease_epoch, lease_ms, request_ids, ..old };
+        let entry =
+            VolumeEntry { generation, term, capacity_blocks, lease_epoch, lease_ms, request_ids, ..old };
         let sqe = self.entry_sqe(opcode::VOLUME_ADD, &entry);
         self.change(raw, Life::There(Box::new(entry)), sqe);
     }
 
     fn entry_sqe(&mut self, opcode: u8, entry: &VolumeEntry) -> Sqe {
-        self.rig.daemon_sqe(opcode, entry.encode().as_bytes())
+        self.harness.daemon_sqe(opcode, entry.encode().as_bytes())
     }
 
     /// Rights, capacity, name, lease epoch, limits.
@@ -136,13 +137,13 @@ impl Campaign {
         let map = fleet(epoch, term);
         let mut bytes = map.encode();
         bytes.resize(bytes.len().next_multiple_of(4), 0);
-        let sqe = self.rig.daemon_sqe(opcode::MAP_SET, &bytes);
+        let sqe = self.harness.daemon_sqe(opcode::MAP_SET, &bytes);
         self.map_in_doubt = true;
         let Some(cqe) = self.ask(sqe) else { return };
         assert_eq!(refusal(&cqe), None, "a newer map");
         self.map_in_doubt = false;
         (self.term, self.epoch) = (self.term.max(term), epoch);
-        self.rig.map_epoch = map.wire_epoch();
+        self.harness.map_epoch = map.wire_epoch();
     }
 
     /// The permission table as the SSD tells it.
@@ -156,7 +157,7 @@ impl Campaign {
         })?;
         assert_eq!(refusal(&cqe), None);
         let entries = (0..cqe.dw0.get() as usize).map(|at| {
-            let data = self.rig.peek(DAEMON, at);
+            let data = self.harness.peek(DAEMON, at);
             let entry = VolumeEntry::decode(data).expect("an entry");
             (entry.vid.get(), entry)
         });
@@ -177,7 +178,9 @@ impl Campaign {
                 (Life::There(entry), None) => entry.deleting,
                 (life, Some(there)) => life == there,
             });
-            let Some(life) = fits else { panic!("volume {raw} is {there:?}, and was {before:?} ({in_doubt:?})") };
+            let Some(life) = fits else {
+                panic!("volume {raw} is {there:?}, and was {before:?} ({in_doubt:?})")
+            };
             let next = match (life, there) {
                 (Life::There(entry), None) => Life::Gone(entry.generation),
                 (life, _) => life,
@@ -207,7 +210,11 @@ impl Campaign {
                 let entry = VolumeEntry { generation, term: self.term_sent, ..entry(raw) };
                 let sqe = self.entry_sqe(opcode::VOLUME_ADD, &entry);
                 let cqe = self.ask(sqe).expect("the power is steady");
-                assert_eq!(refusal(&cqe), Some(Refusal::StaleVersion), "volume {raw} in generation {generation}");
+                assert_eq!(
+                    refusal(&cqe),
+                    Some(Refusal::StaleVersion),
+                    "volume {raw} in generation {generation}"
+                );
             }
         }
     }
@@ -227,11 +234,11 @@ impl Campaign {
             .ask(Sqe { dptr: KeyedSgl::keyed(0, 4096, KEY), cdw10: 1024.into(), ..sqe(opcode::MAP_GET) })
             .expect("the power is steady");
         assert_eq!(refusal(&cqe), None);
-        let map = FleetMap::decode(&self.rig.memory[&DAEMON][..cqe.dw0.get() as usize]).expect("a map");
+        let map = FleetMap::decode(&self.harness.memory[&DAEMON][..cqe.dw0.get() as usize]).expect("a map");
         let newer = self.map_in_doubt && map.epoch == self.epoch + 1;
         assert!(map.epoch == self.epoch || newer, "map {}, not {}", map.epoch, self.epoch);
         (self.epoch, self.map_in_doubt) = (map.epoch, false);
-        self.rig.map_epoch = map.wire_epoch();
+        self.harness.map_epoch = map.wire_epoch();
         self.term = self.term.max(map.term);
     }
 }

@@ -52,9 +52,9 @@ impl Campaign {
 
     /// SMART says that something is lost.
     fn check_degraded(&mut self, why: &str) {
-        let hold = std::mem::replace(&mut self.rig.hold, false);
-        let smart = self.rig.log(DAEMON, 2, 0, 128, false).expect("the SMART page");
-        self.rig.hold = hold;
+        let hold = std::mem::replace(&mut self.harness.hold, false);
+        let smart = self.harness.log(DAEMON, 2, 0, 128, false).expect("the SMART page");
+        self.harness.hold = hold;
         assert_ne!(smart[0] & 1 << 2, 0, "{why}");
     }
 
@@ -62,20 +62,20 @@ impl Campaign {
     fn refused_read(&mut self, raw: u16) -> Refusal {
         let mut sqe = sqe(io::READ);
         let slba = Slba::pack(Address { vid: vid(raw), client: client(8), vba: 0 });
-        ReadWrite { slba, blocks: 1, fua: false, map_epoch: self.rig.map_epoch, stamp: Stamp::default() }
+        ReadWrite { slba, blocks: 1, fua: false, map_epoch: self.harness.map_epoch, stamp: Stamp::default() }
             .encode(&mut sqe);
         sqe.dptr = KeyedSgl::keyed(u64::from(SLOTS * CHUNK) * 4096, 4096, KEY);
-        let hold = std::mem::replace(&mut self.rig.hold, false);
-        let cid = self.rig.submit(READER, sqe);
-        let mut answer = self.rig.take(READER, cid);
+        let hold = std::mem::replace(&mut self.harness.hold, false);
+        let cid = self.harness.submit(READER, sqe);
+        let mut answer = self.harness.take(READER, cid);
         for _ in 0..1000 {
             if answer.is_some() {
                 break;
             }
             self.pass(1_000);
-            answer = self.rig.take(READER, cid);
+            answer = self.harness.take(READER, cid);
         }
-        self.rig.hold = hold;
+        self.harness.hold = hold;
         let cqe = answer.expect("a read is answered soon");
         refusal(&cqe).unwrap_or_else(|| panic!("volume {raw} is not there, and can be read"))
     }
@@ -100,8 +100,8 @@ fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
     campaign.work(steps);
     let end = if wants_dump { End::Dump } else { campaign.dice.of(&[End::Clean, End::Dump, End::NoDump]) };
     match end {
-        End::Clean => campaign.rig.ssd().shut_down().expect("the power is steady"),
-        End::Dump => _ = campaign.rig.ssd().power_fail().expect("there is power for the dump"),
+        End::Clean => campaign.harness.ssd().shut_down().expect("the power is steady"),
+        End::Dump => _ = campaign.harness.ssd().power_fail().expect("there is power for the dump"),
         End::NoDump => {}
     }
     campaign.power_cycle();
@@ -200,9 +200,13 @@ fn a_damaged_structure_is_refused_by_name_or_the_ssd_tells_the_truth() {
     println!("{count} cases");
     ways.iter().for_each(|(part, ways)| println!("{part:?}: {ways:?}"));
     for part in PARTS {
-        let effect = |name: &str| !matches!((part, name), (Part::Dump, "dump") | (Part::Journal, "clean" | "dump"));
+        let effect =
+            |name: &str| !matches!((part, name), (Part::Dump, "dump") | (Part::Journal, "clean" | "dump"));
         let hit = ways.iter().filter(|((hit, _), _)| *hit == part).flat_map(|(_, ways)| ways.keys());
-        assert!(hit.filter(|(_, name)| effect(name)).count() > 0, "{part:?} was never damaged where it counts");
+        assert!(
+            hit.filter(|(_, name)| effect(name)).count() > 0,
+            "{part:?} was never damaged where it counts"
+        );
     }
 }
 
@@ -214,7 +218,7 @@ fn an_ssd_that_lost_writes_is_filling_though_the_term_is_lost_with_them() {
     let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("no dump is no reason to refuse");
     assert!(ssd.boot().is_lossy());
     campaign.connect_to(ssd);
-    campaign.rig.ssd().shut_down().expect("the power is steady");
+    campaign.harness.ssd().shut_down().expect("the power is steady");
     campaign.power_cycle();
     damage_both(&campaign, Part::Term, false);
     let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("a ledger may lose a cell");
@@ -228,7 +232,7 @@ fn an_ssd_that_lost_writes_is_filling_though_the_term_is_lost_with_them() {
 #[test]
 fn a_term_of_which_nothing_is_left_is_counted_as_lost() {
     let mut campaign = Campaign::new(2, Faults::default());
-    campaign.rig.ssd().shut_down().expect("the power is steady");
+    campaign.harness.ssd().shut_down().expect("the power is steady");
     campaign.power_cycle();
     damage_both(&campaign, Part::Term, true);
     let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("a ledger may lose a cell");
@@ -248,7 +252,7 @@ fn a_map_that_is_given_again_is_not_newer_than_the_one_that_was_lost_with_writes
     campaign.set_map();
     let raw = campaign.living()[0];
     assert_eq!(campaign.read_now(raw, 0, 1).1, Some(Refusal::NotHereYet), "it may be the one that was lost");
-    campaign.rig.ssd().shut_down().expect("the power is steady");
+    campaign.harness.ssd().shut_down().expect("the power is steady");
     campaign.power_cycle();
     let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("it was shut down");
     campaign.connect_to(ssd);

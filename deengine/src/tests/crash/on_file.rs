@@ -59,7 +59,8 @@ impl Forgetful {
         raw.read_exact_at(&mut places, 48).expect("its header");
         let [records_at, _, end] =
             [0, 8, 16].map(|at| u64::from_le_bytes(places[at..at + 8].try_into().expect("eight bytes")));
-        let store = Self { inner, raw, area: records_at..end, synced: Mutex::default(), before: Mutex::default() };
+        let store =
+            Self { inner, raw, area: records_at..end, synced: Mutex::default(), before: Mutex::default() };
         *store.synced.lock().expect("nobody panicked") = store.area();
         store
     }
@@ -209,7 +210,7 @@ impl Campaign {
             None => self.bench.store.as_ref().expect("a store").after_power_cut(store),
             Some(on_file) => {
                 // Whoever has the file open keeps others from it: the SSD goes, as its process would.
-                self.rig = Rig::bare(0, 16);
+                self.harness = Harness::bare(0, 16);
                 self.bench.flash = None;
                 let left = on_file.store.take().expect("it was open");
                 left.after_power_cut(store);

@@ -140,8 +140,10 @@ pub(super) fn damage_part(campaign: &mut Campaign, part: Part) -> Option<bool> {
     match part {
         Part::Header | Part::Term | Part::Map | Part::Entry | Part::Tombstone | Part::Odometer => {
             let ([a, b], pitch) = areas.twin(part);
-            let cells: Vec<u64> =
-                sectors(&store, a.clone()).into_iter().filter(|at| (at - a.start).is_multiple_of(pitch)).collect();
+            let cells: Vec<u64> = sectors(&store, a.clone())
+                .into_iter()
+                .filter(|at| (at - a.start).is_multiple_of(pitch))
+                .collect();
             if cells.is_empty() {
                 return None;
             }

@@ -6,23 +6,28 @@ use super::work::{CHUNK, Campaign, Life, SLOTS, Sent};
 
 impl Campaign {
     /// Reads blocks with nothing else in between.
-    pub(super) fn read_now(&mut self, raw: u16, vba: u32, blocks: u32) -> (Vec<Option<u64>>, Option<Refusal>) {
+    pub(super) fn read_now(
+        &mut self,
+        raw: u16,
+        vba: u32,
+        blocks: u32,
+    ) -> (Vec<Option<u64>>, Option<Refusal>) {
         let Life::There(entry) = &self.table[&raw] else { panic!("volume {raw} is not there") };
         let key = (raw, entry.generation, vba);
         let mut sqe = self.sqe_for(io::READ, READER, key, blocks, Stamp::default());
         sqe.dptr = KeyedSgl::keyed(u64::from(SLOTS * CHUNK) * 4096, blocks * 4096, KEY);
-        let hold = std::mem::replace(&mut self.rig.hold, false);
-        let cid = self.rig.submit(READER, sqe);
-        let mut answer = self.rig.take(READER, cid);
+        let hold = std::mem::replace(&mut self.harness.hold, false);
+        let cid = self.harness.submit(READER, sqe);
+        let mut answer = self.harness.take(READER, cid);
         for _ in 0..1000 {
             // The firmware may be busy.
             if answer.is_some() {
                 break;
             }
             self.pass(1_000);
-            answer = self.rig.take(READER, cid);
+            answer = self.harness.take(READER, cid);
         }
-        self.rig.hold = hold;
+        self.harness.hold = hold;
         let cqe = answer.expect("a read is answered soon");
         let found = (0..blocks).map(|index| self.content(READER, SLOTS * CHUNK + index, key)).collect();
         (found, refusal(&cqe))
@@ -36,7 +41,8 @@ impl Campaign {
         let vba = u32::try_from(self.dice.below(blocks)).expect("small");
         let key = (raw, generation, vba);
         let held = self.oracle.acked(key);
-        let stamp = Stamp { sequence: held.sequence - u64::from(self.dice.one_in(2) && held.sequence > 0), ..held };
+        let stamp =
+            Stamp { sequence: held.sequence - u64::from(self.dice.one_in(2) && held.sequence > 0), ..held };
         // A lease epoch of the past is refused: only blocks written under this one can be late.
         if held.lease_epoch != lease || self.is_busy(WRITER) {
             return;
@@ -45,7 +51,7 @@ impl Campaign {
         self.commands += 1;
         self.tag += 1;
         let (command, tag) = (self.commands, self.tag);
-        self.rig.poke(WRITER, (slot * CHUNK) as usize * BLOCK, &block(tag));
+        self.harness.poke(WRITER, (slot * CHUNK) as usize * BLOCK, &block(tag));
         self.oracle.sent(command, key, stamp, Some(tag));
         let mut sqe = self.sqe_for(io::WRITE, WRITER, key, 1, stamp);
         sqe.dptr = KeyedSgl::keyed(u64::from(slot * CHUNK) * 4096, 4096, KEY);
@@ -61,7 +67,9 @@ impl Campaign {
             let stamp = self.stamp(lease);
             self.commands += 1;
             let command = self.commands;
-            (0..CHUNK).for_each(|index| self.oracle.sent(command, (first.0, first.1, first.2 + index), stamp, None));
+            (0..CHUNK).for_each(|index| {
+                self.oracle.sent(command, (first.0, first.1, first.2 + index), stamp, None)
+            });
             let sqe = self.sqe_for(io::WRITE_ZEROES, WRITER, first, CHUNK, stamp);
             let fua = ReadWrite::decode(&sqe).fua;
             self.submit(WRITER, sqe, Sent::Write { command, stamp, fua, slot: None });

@@ -35,7 +35,7 @@ pub(super) enum Sent {
 }
 
 pub(in crate::tests) struct Campaign {
-    pub(in crate::tests) rig: Rig,
+    pub(in crate::tests) harness: Harness,
     pub(super) config: SsdConfig,
     pub(super) bench: Bench,
     /// The file that the SSD is in; in memory without one.
@@ -62,9 +62,16 @@ pub(in crate::tests) struct Campaign {
 /// A small SSD: superblocks of 32 pages.
 pub(in crate::tests) fn small_ssd(timed: bool) -> SsdConfig {
     let mut preset = Preset::by_name(if timed { "gnstor-980pro" } else { "null" }).unwrap();
-    preset.shape = Shape { channels: 2, dies_per_channel: 2, planes: 1, unit_pages: 4, sense_pages: 2, rows: 2 };
+    preset.shape =
+        Shape { channels: 2, dies_per_channel: 2, planes: 1, unit_pages: 4, sense_pages: 2, rows: 2 };
     preset.buffer_pages = 64;
-    SsdConfig { index: 0, preset, capacity_bytes: CAPACITY * 4096, serial: "GN0001".into(), media: SsdMedia::Ram }
+    SsdConfig {
+        index: 0,
+        preset,
+        capacity_bytes: CAPACITY * 4096,
+        serial: "GN0001".into(),
+        media: SsdMedia::Ram,
+    }
 }
 
 pub(super) fn fleet(epoch: u64, term: u64) -> FleetMap {
@@ -95,10 +102,10 @@ impl Campaign {
             }
         };
         bench.flash = Some(Arc::clone(ssd.ftl.flash()));
-        let mut rig = Rig::around(ssd, Arc::clone(&bench.faults)).with_clients();
-        assert_eq!(refusal(&rig.set_map(&fleet(1, 1))), None);
+        let mut harness = Harness::around(ssd, Arc::clone(&bench.faults)).with_clients();
+        assert_eq!(refusal(&harness.set_map(&fleet(1, 1))), None);
         let mut campaign = Self {
-            rig,
+            harness,
             config,
             bench,
             file,
@@ -126,8 +133,8 @@ impl Campaign {
 
     /// The hosts are connected and nothing is in flight.
     pub(super) fn start(&mut self) {
-        self.rig.completions.clear();
-        self.rig.hold = true;
+        self.harness.completions.clear();
+        self.harness.hold = true;
         self.sent.clear();
         self.slots = [WRITER, READER].map(|key| (key, (0..SLOTS).collect())).into();
     }
@@ -155,7 +162,8 @@ impl Campaign {
             66..69 => self.flush(),
             69..86 => (0..=self.dice.below(12)).for_each(|_| self.end_a_transfer()),
             86..96 => {
-                let ns = if self.dice.one_in(6) { self.dice.below(30_000_000) } else { self.dice.below(300_000) };
+                let ns =
+                    if self.dice.one_in(6) { self.dice.below(30_000_000) } else { self.dice.below(300_000) };
                 self.pass(ns);
             }
             _ => self.administer(),
@@ -163,35 +171,35 @@ impl Campaign {
     }
 
     pub(in crate::tests) fn pass(&mut self, ns: u64) {
-        let end = self.rig.now + Span::from_ns(ns);
+        let end = self.harness.now + Span::from_ns(ns);
         // Few steps are enough: what is due is done at any of them.
         for _ in 0..20 {
-            let Some(at) = self.rig.next_event().filter(|&at| at <= end) else { break };
-            self.rig.now = self.rig.now.max(at);
-            self.rig.step(self.rig.now);
-            self.rig.pump();
+            let Some(at) = self.harness.next_event().filter(|&at| at <= end) else { break };
+            self.harness.now = self.harness.now.max(at);
+            self.harness.step(self.harness.now);
+            self.harness.pump();
             self.harvest();
             if !self.has_power() {
                 return;
             }
         }
-        self.rig.now = end;
-        self.rig.step(end);
-        self.rig.pump();
+        self.harness.now = end;
+        self.harness.step(end);
+        self.harness.pump();
         self.harvest();
     }
 
     pub(super) fn end_a_transfer(&mut self) {
-        if !self.has_power() || self.rig.held.is_empty() {
+        if !self.has_power() || self.harness.held.is_empty() {
             return;
         }
-        let at = self.dice.index(self.rig.held.len());
-        let effect = self.rig.held.remove(at);
+        let at = self.dice.index(self.harness.held.len());
+        let effect = self.harness.held.remove(at);
         match effect {
             Effect::Pull { transfer, queue, .. } if queue != DAEMON && self.dice.one_in(150) => {
-                self.rig.answer(queue, transfer, Outcome::BadChecksum);
+                self.harness.answer(queue, transfer, Outcome::BadChecksum);
             }
-            _ => self.rig.carry_out(effect),
+            _ => self.harness.carry_out(effect),
         }
         self.harvest();
     }
@@ -202,14 +210,14 @@ impl Campaign {
             return;
         }
         let mut rest = Vec::new();
-        for completion in std::mem::take(&mut self.rig.completions) {
+        for completion in std::mem::take(&mut self.harness.completions) {
             let named = (completion.queue, completion.cqe.cid.get());
             match self.sent.remove(&named) {
                 Some(sent) => self.answered(completion.queue, sent, refusal(&completion.cqe)),
                 None => rest.push(completion),
             }
         }
-        self.rig.completions = rest;
+        self.harness.completions = rest;
     }
 
     fn answered(&mut self, queue: QueueKey, sent: Sent, refused: Option<Refusal>) {
@@ -229,7 +237,10 @@ impl Campaign {
                     let found = self.content(queue, slot * CHUNK + index, key);
                     // The volume may have gone while the data was on its way.
                     let lives = self.generation(key.0) == Some(key.1);
-                    assert!(!lives || self.oracle.may_read(key, *floor, found), "a read of {key:?} finds {found:?}");
+                    assert!(
+                        !lives || self.oracle.may_read(key, *floor, found),
+                        "a read of {key:?} finds {found:?}"
+                    );
                 }
                 self.slots.get_mut(&queue).expect("its slots").insert(slot);
             }
@@ -246,7 +257,7 @@ impl Campaign {
 
     /// The number that a block in a host's memory follows from; anything else is garbage.
     pub(super) fn content(&self, queue: QueueKey, at: u32, key: Key) -> Option<u64> {
-        let data = self.rig.peek(queue, at as usize);
+        let data = self.harness.peek(queue, at as usize);
         let first = u64::from_le_bytes(data[..8].try_into().expect("8 bytes"));
         if first == 0 {
             assert!(data.iter().all(|byte| *byte == 0), "{key:?}: neither zeros nor a content");
@@ -287,7 +298,7 @@ impl Campaign {
         let client = client(u16::try_from(queue.0 / 10).expect("small"));
         let slba = Slba::pack(Address { vid: vid(raw), client, vba });
         let fua = matches!(opcode, io::WRITE | io::WRITE_ZEROES) && self.dice.one_in(12);
-        ReadWrite { slba, blocks, fua, map_epoch: self.rig.map_epoch, stamp }.encode(&mut sqe);
+        ReadWrite { slba, blocks, fua, map_epoch: self.harness.map_epoch, stamp }.encode(&mut sqe);
         sqe
     }
 
@@ -299,9 +310,9 @@ impl Campaign {
     }
 
     pub(super) fn submit(&mut self, queue: QueueKey, sqe: Sqe, sent: Sent) {
-        let cid = self.rig.next_cid.wrapping_add(1);
+        let cid = self.harness.next_cid.wrapping_add(1);
         self.sent.insert((queue, cid), sent);
-        self.rig.submit(queue, sqe);
+        self.harness.submit(queue, sqe);
         self.harvest();
     }
 
@@ -321,7 +332,7 @@ impl Campaign {
         for index in 0..blocks {
             self.tag += 1;
             let tag = self.tag;
-            self.rig.poke(WRITER, ((slot * CHUNK + index) as usize) * BLOCK, &block(tag));
+            self.harness.poke(WRITER, ((slot * CHUNK + index) as usize) * BLOCK, &block(tag));
             self.oracle.sent(command, (first.0, first.1, first.2 + index), stamp, Some(tag));
         }
         sqe.dptr = KeyedSgl::keyed(u64::from(slot * CHUNK) * 4096, blocks * 4096, KEY);
@@ -363,7 +374,7 @@ impl Campaign {
             return self.oracle.refused(command);
         };
         let at = (slot * CHUNK) as usize * BLOCK;
-        self.rig.poke(WRITER, at, &data);
+        self.harness.poke(WRITER, at, &data);
         let bytes = u32::try_from(data.len()).expect("short");
         sqe.dptr = KeyedSgl::keyed(at as u64, bytes, KEY);
         (sqe.cdw10, sqe.cdw11, sqe.cdw12) = ((bytes / 16 - 1).into(), 4.into(), 0.into());
@@ -380,9 +391,11 @@ impl Campaign {
     fn read(&mut self) {
         let Some((first, blocks, lease)) = self.range().filter(|_| !self.is_busy(READER)) else { return };
         let Some(slot) = self.slots.get_mut(&READER).expect("its slots").pop_first() else { return };
-        let mut sqe = self.sqe_for(io::READ, READER, first, blocks, Stamp { lease_epoch: lease, sequence: 0 });
+        let mut sqe =
+            self.sqe_for(io::READ, READER, first, blocks, Stamp { lease_epoch: lease, sequence: 0 });
         sqe.dptr = KeyedSgl::keyed(u64::from(slot * CHUNK) * 4096, blocks * 4096, KEY);
-        let floors = (0..blocks).map(|index| self.oracle.acked((first.0, first.1, first.2 + index))).collect();
+        let floors =
+            (0..blocks).map(|index| self.oracle.acked((first.0, first.1, first.2 + index))).collect();
         self.submit(READER, sqe, Sent::Read { first, floors, slot });
     }
 
@@ -392,7 +405,7 @@ impl Campaign {
         let mut sqe = self.sqe_for(io::COMPARE, WRITER, first, 1, Stamp { lease_epoch: lease, sequence: 0 });
         let Some(slot) = self.slots.get_mut(&WRITER).expect("its slots").pop_first() else { return };
         let at = (slot * CHUNK) as usize * BLOCK;
-        self.rig.poke(WRITER, at, &tag.map_or_else(|| vec![0; BLOCK], block));
+        self.harness.poke(WRITER, at, &tag.map_or_else(|| vec![0; BLOCK], block));
         sqe.dptr = KeyedSgl::keyed(at as u64, 4096, KEY);
         let floor = self.oracle.acked(first);
         self.submit(WRITER, sqe, Sent::Compare { first, floor, tag, slot });
@@ -404,11 +417,11 @@ impl Campaign {
             if !self.has_power() {
                 return;
             }
-            if self.sent.is_empty() && self.rig.held.is_empty() {
+            if self.sent.is_empty() && self.harness.held.is_empty() {
                 return self.oracle.quiesce();
             }
             self.end_a_transfer();
-            if self.rig.held.is_empty() {
+            if self.harness.held.is_empty() {
                 self.pass(100_000);
             }
         }

@@ -42,7 +42,7 @@ impl CudaDevice {
     }
 
     /// Copies `sizes[i]` bytes from `from[i]` to `to[i]`, all of them in one call, and waits for their end.
-    /// Copy engines do it, which wait for no kernel: it ends, or the context is broken and the driver says
+    /// Copy transports do it, which wait for no kernel: it ends, or the context is broken and the driver says
     /// so. There is at least one, and none of no bytes.
     pub(in crate::device) fn copy_batch(
         &self,
@@ -54,7 +54,8 @@ impl CudaDevice {
         assert!(to.len() == from.len() && to.len() == sizes.len(), "an address for every size");
         self.enter()?;
         // Hints of a place are for managed memory only.
-        let nowhere = sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID, id: 0 };
+        let nowhere =
+            sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID, id: 0 };
         let mut attributes = sys::CUmemcpyAttributes {
             srcAccessOrder: sys::CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
             srcLocHint: nowhere,
@@ -97,7 +98,8 @@ impl CudaDevice {
         self.launch(launch, stream.0)?;
         while !self.idle(stream.0, launch.kernel.name)? {
             if start.elapsed() > limit {
-                let what = format!("kernel {} did not end (is the GPU full of other work?)", launch.kernel.name);
+                let what =
+                    format!("kernel {} did not end (is the GPU full of other work?)", launch.kernel.name);
                 return Err(DeviceError::Timeout { what, after: limit });
             }
             std::hint::spin_loop();

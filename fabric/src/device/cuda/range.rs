@@ -51,10 +51,13 @@ impl CudaDevice {
     /// Puts memory behind `bytes` of a reserved range, with whatever it holds. Kernels may be running.
     pub(in crate::device) fn back(&self, address: u64, bytes: usize) -> Result<Part, DeviceError> {
         self.enter()?;
-        let failed = |e: result::DriverError| DeviceError::Memory { bytes, what: "GPU memory", cause: e.to_string() };
+        let failed =
+            |e: result::DriverError| DeviceError::Memory { bytes, what: "GPU memory", cause: e.to_string() };
         let (mut handle, properties) = (0, self.properties());
         // SAFETY: a place for the answer, and properties that live through the call.
-        unsafe { sys::cuMemCreate(&raw mut handle, bytes, &raw const properties, 0) }.result().map_err(failed)?;
+        unsafe { sys::cuMemCreate(&raw mut handle, bytes, &raw const properties, 0) }
+            .result()
+            .map_err(failed)?;
         let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         let access = sys::CUmemAccessDesc { location: self.location(), flags };
         // SAFETY: the range is reserved and has nothing behind these bytes (the caller's); the memory above

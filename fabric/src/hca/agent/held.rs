@@ -25,7 +25,9 @@ impl Unordered {
             Some("" | "0") => Ok(None),
             Some("1") => Ok(Some(Self::Data)),
             Some("all") => Ok(Some(Self::All)),
-            _ => Err(DeviceError::Switch { name, value: value.display().to_string(), allowed: "0, 1 or all" }),
+            _ => {
+                Err(DeviceError::Switch { name, value: value.display().to_string(), allowed: "0, 1 or all" })
+            }
         }
     }
 

@@ -6,11 +6,11 @@
 //! opened it just before, and write behind it. So the request completes when all of them are past that:
 //!
 //! ```text
-//!   LOCAL_INVAL, ring a --> round + 1 --> every half, at its next poll: new work waits; a ping goes to its responder
+//!   LOCAL_INVAL, ring a --> round + 1 --> every executor, at its next poll: new work waits; a ping goes to its responder
 //!                                         its copies and answers ended, the ping answered too --> settled[ring] = round
 //!                       all settled >= round --> the request completes
 //! ```
-//! What a half hands over after it has seen the round finds the key closed: the agent's flag, its report, the
+//! What an executor hands over after it has seen the round finds the key closed: the agent's flag, its report, the
 //! round and the descriptor are a chain of release and acquire.
 
 use crate::hca::abi::*;
@@ -18,10 +18,10 @@ use crate::hca::ring::DOWN_WORDS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The tag of the ping; an engine's own names are never 0.
+/// The tag of the ping; an transport's own names are never 0.
 pub(super) const PING: u32 = 0;
 
-/// What the halves of an HCA know of each other's waits.
+/// What the executors of an HCA know of each other's waits.
 #[derive(Debug)]
 pub(super) struct Rounds {
     round: AtomicU64,
@@ -35,12 +35,12 @@ impl Rounds {
     }
 }
 
-/// One half's part in them.
+/// One executor's part in them.
 #[derive(Debug)]
 pub(super) struct Settle {
     rounds: Arc<Rounds>,
     ring: usize,
-    /// The last round that this half has seen.
+    /// The last round that this executor has seen.
     seen: u64,
     /// Whether that one has been settled here.
     done: bool,
@@ -128,8 +128,8 @@ impl Settle {
     }
 }
 
-/// A half that is gone hands over nothing more. The engine has taken back what the half has handed over, or
-/// waits for it and keeps the half (`transport/leaving.rs`).
+/// An executor that is gone hands over nothing more. The transport has taken back what the executor has handed over, or
+/// waits for it and keeps the executor (`transport/leaving.rs`).
 impl Drop for Settle {
     fn drop(&mut self) {
         self.rounds.settled[self.ring].store(u64::MAX, Ordering::Release);
@@ -189,7 +189,7 @@ mod tests {
         only.handed_over(&descriptor(DOWN_ANSWER, DOWN_PART));
         assert!(only.holds());
         assert!(only.hear(&said(UP_PONG)) && !only.look() && !only.is_settled(round), "it has not ended");
-        assert!(!only.hear(&UpEntry { flags: 1, ..said(UP_ANSWERED) }), "the half's, not the wait's");
+        assert!(!only.hear(&UpEntry { flags: 1, ..said(UP_ANSWERED) }), "the executor's, not the wait's");
         assert!(!only.look() && !only.holds() && only.is_settled(round));
     }
 
@@ -221,12 +221,18 @@ mod tests {
         second.hear(&said(UP_PONG));
         assert!(!second.look() && second.holds());
         second.hear(&said(UP_PONG));
-        assert!(!second.look() && !second.holds() && !first.is_settled(newer), "the first has not seen the newer one");
+        assert!(
+            !second.look() && !second.holds() && !first.is_settled(newer),
+            "the first has not seen the newer one"
+        );
     }
 
     #[test]
     fn pongs_of_the_engines_own_pings_are_its_own() {
         let (_, mut first, _second) = rings();
-        assert!(!first.hear(&said(UP_PONG)) && !first.hear(&UpEntry { kind: UP_PONG, index: 7, ..UpEntry::default() }));
+        assert!(
+            !first.hear(&said(UP_PONG))
+                && !first.hear(&UpEntry { kind: UP_PONG, index: 7, ..UpEntry::default() })
+        );
     }
 }

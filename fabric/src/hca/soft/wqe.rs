@@ -2,7 +2,7 @@
 //! Work requests in host memory: decoded, checked and gathered, as `fabric/cuda/fabric/hca/wqe.cuh` does it for
 //! device memory.
 
-use super::SoftHalf;
+use super::SoftExecutor;
 use crate::hca::abi::*;
 use crate::mlx5::{self, BYTE_COUNT_MASK, CtrlSeg, DataSeg, INLINE_FLAG, RaddrSeg, opcode, syndrome};
 use zerocopy::{FromBytes, IntoBytes};
@@ -27,7 +27,7 @@ pub(super) fn fail(e: &mut UpEntry, syndrome: u8) {
     e.status = syndrome.into();
 }
 
-impl SoftHalf {
+impl SoftExecutor {
     fn segment<T: FromBytes + IntoBytes + Default>(&self, at: At, s: u32) -> T {
         let qp = &self.qps[at.qp].qp;
         let (offset, mask) = qp.sq;
@@ -81,7 +81,14 @@ impl SoftHalf {
 
     /// The data segments from `s` on, none longer than `most` with those before it, else `too_long`. What
     /// they hold goes to `message`.
-    fn data(&self, at: At, mut s: u32, most: u32, too_long: u8, mut message: Option<&mut Vec<u8>>) -> Result<u32, u8> {
+    fn data(
+        &self,
+        at: At,
+        mut s: u32,
+        most: u32,
+        too_long: u8,
+        mut message: Option<&mut Vec<u8>>,
+    ) -> Result<u32, u8> {
         let pd = self.qps[at.qp].qp.pd;
         let mut total = 0;
         while s < at.ds {
@@ -104,7 +111,8 @@ impl SoftHalf {
             if let Some(message) = message.as_deref_mut() {
                 let from = message.len();
                 if is_inline {
-                    let raw: Vec<u8> = (s..s + segments).flat_map(|k| self.segment::<[u8; 16]>(at, k)).collect();
+                    let raw: Vec<u8> =
+                        (s..s + segments).flat_map(|k| self.segment::<[u8; 16]>(at, k)).collect();
                     message.extend_from_slice(&raw[4..4 + bytes as usize]);
                 } else if let Some((memory, offset)) = opened {
                     message.resize(from + bytes as usize, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Answers through a half that copies part by part: the engine sends the response when all parts are there.
+//! Answers through an executor that copies part by part: the transport sends the response when all parts are there.
 
 use super::*;
 use gnstor_base::controller::Reply;
@@ -8,7 +8,7 @@ use gnstor_proto::nvme::Cqe;
 
 /// A client with one queue pair in the array's own process.
 struct One {
-    engine: Engine,
+    transport: RcTransport,
     puppet: Puppet,
     memory: Arc<HostRegion>,
     flash: Arc<HostRegion>,
@@ -17,23 +17,24 @@ struct One {
 
 impl One {
     fn new() -> Self {
-        let mut engine = Engine::new(EngineConfig::default());
+        let mut transport = RcTransport::new(TransportConfig::default());
         let (puppet, flash) = (Puppet::default(), HostRegion::alloc(1 << 16).unwrap());
-        engine.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
-        let half = engine.add_soft();
+        transport.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
+        let executor = transport.add_soft();
         let memory = HostRegion::alloc(1 << 17).unwrap();
-        engine.soft(half).unwrap().create_qp(soft_qp(&memory));
+        transport.soft(executor).unwrap().create_qp(soft_qp(&memory));
         let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
         let mr = SoftMr { memory: Arc::clone(&memory), range: (0, 1 << 17), key: KEY, access, pd: 1 };
-        engine.soft(half).unwrap().register(mr);
+        transport.soft(executor).unwrap().register(mr);
         let (reply, answer) = mpsc::channel();
-        engine.connect(Time::ZERO, half, QPN, Port::Local(0), &CmRequest::default(), reply);
+        transport.connect(Time::ZERO, executor, QPN, Port::Local(0), &CmRequest::default(), reply);
         assert_eq!(answer.recv(), Ok(Ok(())));
         // One receive.
-        let seg = DataSeg { byte_count: 16.into(), lkey: KEY.into(), address: (memory.address() + 0x6000).into() };
+        let seg =
+            DataSeg { byte_count: 16.into(), lkey: KEY.into(), address: (memory.address() + 0x6000).into() };
         memory.write(0x1000, seg.as_bytes());
         memory.word32(DBR).store(1u32.to_be(), Ordering::Release);
-        Self { engine, puppet, memory, flash, now: Time::ZERO }
+        Self { transport, puppet, memory, flash, now: Time::ZERO }
     }
 
     /// What the SSD wants done for the next command: two blocks and their response.
@@ -46,7 +47,14 @@ impl One {
             .map(|(i, role)| {
                 let remote = Memory { address: self.memory.address() + DATA + u64::from(i) * 4096, key: KEY };
                 let local = self.flash.slice(u64::from(i) * 4096, 4096);
-                Effect::Push { transfer: TransferId(3), queue, remote, local, sum: Some(sums[i as usize]), role }
+                Effect::Push {
+                    transfer: TransferId(3),
+                    queue,
+                    remote,
+                    local,
+                    sum: Some(sums[i as usize]),
+                    role,
+                }
             })
             .collect()
     }
@@ -54,7 +62,7 @@ impl One {
     fn run(&mut self, ns: u64) {
         for _ in 0..ns / 100 {
             self.now = self.now + Span::from_ns(100);
-            self.engine.step(self.now);
+            self.transport.step(self.now);
         }
     }
 
@@ -81,7 +89,7 @@ fn the_response_comes_when_it_is_due_and_the_data_before_it() {
     let mut data = [0; 8192];
     one.memory.read(DATA, &mut data);
     assert!(data.iter().all(|byte| *byte == 0xCD));
-    assert!(!one.engine.busy());
+    assert!(!one.transport.busy());
 }
 
 #[test]
@@ -106,7 +114,7 @@ fn a_part_that_is_damaged_keeps_the_response_back() {
     send_a_command(&one.memory);
     one.run(100_000);
     assert!(one.puppet.seen().ended.is_empty(), "nothing was begun");
-    assert!(!one.engine.busy());
+    assert!(!one.transport.busy());
 }
 
 #[test]
@@ -117,10 +125,10 @@ fn an_answer_whose_connection_ends_before_it_is_due_is_lost() {
     one.puppet.seen().on_submit = effects;
     send_a_command(&one.memory);
     one.run(3_000);
-    let (conn, _) = one.engine.conns.iter().next().unwrap();
-    one.engine.close(one.now, conn);
+    let (conn, _) = one.transport.conns.iter().next().unwrap();
+    one.transport.close(one.now, conn);
     one.run(100_000);
     assert_eq!(one.puppet.seen().ended.len(), 1);
     assert!(!one.has_response());
-    assert!(!one.engine.busy());
+    assert!(!one.transport.busy());
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory is given back when its mover has stopped, and not when its connection ends: a half that moves as
+//! Memory is given back when its mover has stopped, and not when its connection ends: an executor that moves as
 //! slowly as the test says.
 
 use super::*;
 
-/// What a half was asked for, and what it will say.
+/// What an executor was asked for, and what it will say.
 #[derive(Default)]
 struct Asked {
     tags: Vec<u32>,
@@ -25,7 +25,7 @@ impl Mover {
     }
 }
 
-impl Half for Mover {
+impl QpExecutor for Mover {
     fn poll(&mut self) -> Option<UpEntry> {
         self.asked().up.pop_front()
     }
@@ -40,12 +40,12 @@ impl Half for Mover {
     }
 }
 
-/// An engine whose SSD has asked a half for a pull and a push.
+/// An transport whose SSD has asked an executor for a pull and a push.
 struct Moving {
-    engine: Engine,
+    transport: RcTransport,
     puppet: Puppet,
     mover: Mover,
-    half: HalfId,
+    executor: ExecutorId,
     conn: ConnId,
     tags: [u32; 2],
     now: Time,
@@ -53,13 +53,14 @@ struct Moving {
 
 impl Moving {
     fn new() -> Self {
-        let config = EngineConfig { link: LinkConfig::UNLIMITED, ..EngineConfig::default() };
-        let (mut engine, puppet, mover) = (Engine::new(config), Puppet::default(), Mover::default());
+        let config = TransportConfig { link: LinkConfig::UNLIMITED, ..TransportConfig::default() };
+        let (mut transport, puppet, mover) = (RcTransport::new(config), Puppet::default(), Mover::default());
         let flash = HostRegion::alloc(1 << 13).unwrap();
-        let target = engine.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
-        let half = engine.add_other(Box::new(mover.clone()));
+        let target = transport.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
+        let executor = transport.add_other(Box::new(mover.clone()));
         let (reply, _answer) = mpsc::channel();
-        let conn = engine.connect(Time::ZERO, half, QPN, Port::Local(target), &CmRequest::default(), reply);
+        let conn =
+            transport.connect(Time::ZERO, executor, QPN, Port::Local(target), &CmRequest::default(), reply);
         let (queue, remote) = (puppet.seen().opened[0], Memory { address: 0, key: 0 });
         puppet.seen().on_submit = vec![
             Effect::Pull { transfer: TransferId(1), queue, cid: 0, remote, local: flash.slice(0, 4096) },
@@ -73,17 +74,17 @@ impl Moving {
             },
         ];
         mover.asked().up.push_back(UpEntry { kind: UP_SEND, qpn: QPN, bytes: 64, ..UpEntry::default() });
-        let mut moving = Self { engine, puppet, mover, half, conn, tags: [0; 2], now: Time::ZERO };
+        let mut moving = Self { transport, puppet, mover, executor, conn, tags: [0; 2], now: Time::ZERO };
         moving.steps();
         moving.tags = moving.mover.asked().tags[..].try_into().expect("a pull and a push");
         moving
     }
 
-    /// Longer than any timeout of the engine.
+    /// Longer than any timeout of the transport.
     fn steps(&mut self) {
         for _ in 0..1000 {
             self.now = self.now + Span::from_ms(1);
-            self.engine.step(self.now);
+            self.transport.step(self.now);
         }
     }
 
@@ -94,7 +95,7 @@ impl Moving {
 
     fn connects(&mut self) -> Result<(), Refused> {
         let (reply, answer) = mpsc::channel();
-        self.engine.connect(self.now, self.half, QPN, Port::Local(0), &CmRequest::default(), reply);
+        self.transport.connect(self.now, self.executor, QPN, Port::Local(0), &CmRequest::default(), reply);
         answer.try_recv().expect("a local SSD answers at once")
     }
 }
@@ -102,27 +103,27 @@ impl Moving {
 const DONE: Outcome = Outcome::Done { sum: 0 };
 
 #[test]
-fn what_a_removed_half_moves_stays_taken_until_it_has_stopped() {
+fn what_a_removed_executor_moves_stays_taken_until_it_has_stopped() {
     let mut moving = Moving::new();
-    let (half, [pull, push]) = (moving.half, moving.tags);
-    moving.engine.remove_half(moving.now, half);
+    let (executor, [pull, push]) = (moving.executor, moving.tags);
+    moving.transport.remove_executor(moving.now, executor);
     assert_eq!(moving.puppet.seen().closed.len(), 1, "the SSD knows at once");
     assert_eq!(moving.ended(), [], "it may still write");
     moving.mover.answers(push);
     assert_eq!(moving.ended(), [DONE]);
-    assert!(moving.engine.transfers.contains_key(&pull), "the other copy may still write");
+    assert!(moving.transport.transfers.contains_key(&pull), "the other copy may still write");
     moving.mover.asked().stopped = true;
     assert_eq!(moving.ended(), [DONE, Outcome::ConnectionLost]);
-    assert!(moving.engine.transfers.is_empty());
-    assert_eq!(Arc::strong_count(&moving.mover.0), 1, "the half is dropped");
+    assert!(moving.transport.transfers.is_empty());
+    assert_eq!(Arc::strong_count(&moving.mover.0), 1, "the executor is dropped");
     moving.mover.answers(pull);
     assert_eq!(moving.ended().len(), 2, "a transfer ends once");
 }
 
 #[test]
-fn a_removed_half_that_answers_everything_is_dropped() {
+fn a_removed_executor_that_answers_everything_is_dropped() {
     let mut moving = Moving::new();
-    moving.engine.remove_half(moving.now, moving.half);
+    moving.transport.remove_executor(moving.now, moving.executor);
     moving.tags.iter().for_each(|&tag| moving.mover.answers(tag));
     assert_eq!(moving.ended(), [DONE, DONE]);
     assert_eq!(Arc::strong_count(&moving.mover.0), 1);
@@ -131,7 +132,7 @@ fn a_removed_half_that_answers_everything_is_dropped() {
 #[test]
 fn what_a_closed_connection_moves_stays_taken_until_it_has_stopped() {
     let mut moving = Moving::new();
-    moving.engine.close(moving.now, moving.conn);
+    moving.transport.close(moving.now, moving.conn);
     moving.mover.answers(moving.tags[0]);
     assert_eq!(moving.ended(), [DONE]);
     assert_eq!(moving.connects(), Err(REFUSED_NO_PEER), "its copies would be taken for the old ones");
@@ -141,11 +142,11 @@ fn what_a_closed_connection_moves_stays_taken_until_it_has_stopped() {
 }
 
 #[test]
-fn only_its_own_half_ends_what_a_closed_connection_moves() {
+fn only_its_own_executor_ends_what_a_closed_connection_moves() {
     let mut moving = Moving::new();
     let stranger = Mover::default();
-    moving.engine.add_other(Box::new(stranger.clone()));
-    moving.engine.close(moving.now, moving.conn);
+    moving.transport.add_other(Box::new(stranger.clone()));
+    moving.transport.close(moving.now, moving.conn);
     moving.tags.iter().for_each(|&tag| stranger.answers(tag));
     assert_eq!(moving.ended(), []);
     moving.tags.iter().for_each(|&tag| moving.mover.answers(tag));

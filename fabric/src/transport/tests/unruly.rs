@@ -4,7 +4,7 @@
 use super::*;
 
 /// Sends frames as a client that keeps no rules, and steps the array until the controller has seen enough.
-fn unruly(array: &mut Engine, wire: &mut Wire, frames: &[Frame], mut enough: impl FnMut() -> bool) {
+fn unruly(array: &mut RcTransport, wire: &mut Wire, frames: &[Frame], mut enough: impl FnMut() -> bool) {
     for frame in frames {
         wire.send(frame);
     }
@@ -22,7 +22,8 @@ fn unruly(array: &mut Engine, wire: &mut Wire, frames: &[Frame], mut enough: imp
 #[test]
 fn a_client_ends_no_transfer_but_its_own_and_each_once() {
     let (puppet, flash) = (Puppet::default(), HostRegion::alloc(1 << 16).unwrap());
-    let mut array = Engine::new(EngineConfig { link: LinkConfig::PAPER_200GBE, ..EngineConfig::default() });
+    let mut array =
+        RcTransport::new(TransportConfig { link: LinkConfig::PAPER_200GBE, ..TransportConfig::default() });
     array.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
     let ((mut honest, a), (mut liar, b)) = (pair(), pair());
     array.add_peer(a);
@@ -36,7 +37,9 @@ fn a_client_ends_no_transfer_but_its_own_and_each_once() {
     let local = flash.slice(0, 4096);
     puppet.seen().on_submit = vec![Effect::Pull { transfer: TransferId(1), queue, cid: 0, remote, local }];
     let seen = puppet.clone();
-    unruly(&mut array, &mut honest, &[Frame::Send { conn: 1, capsule: [0; 64] }], || seen.seen().on_submit.is_empty());
+    unruly(&mut array, &mut honest, &[Frame::Send { conn: 1, capsule: [0; 64] }], || {
+        seen.seen().on_submit.is_empty()
+    });
     let tag = *array.transfers.keys().next().expect("the pull is under way");
     let done = |data: Vec<u8>| Frame::Done { conn: 1, tag, status: COPY_OK, sum: 0, data };
     let mut steps = 0;
@@ -56,7 +59,7 @@ fn a_client_ends_no_transfer_but_its_own_and_each_once() {
 #[test]
 fn what_a_client_sends_after_it_closed_lands_nowhere() {
     let (puppet, flash) = (Puppet::default(), HostRegion::alloc(1 << 16).unwrap());
-    let mut array = Engine::new(EngineConfig::default());
+    let mut array = RcTransport::new(TransportConfig::default());
     array.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
     let (mut client, far) = pair();
     array.add_peer(far);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Work requests, segment by segment.
 
-use super::rig::{ALL, DATA, FIRST_QPN, Side};
+use super::harness::{ALL, DATA, FIRST_QPN, Side};
 use gnstor_fabric::mlx5::{CtrlSeg, DataSeg, INLINE_FLAG, RaddrSeg, opcode};
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U32;

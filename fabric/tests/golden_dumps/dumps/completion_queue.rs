@@ -2,7 +2,7 @@
 //! Passes and overruns of completion queues.
 
 use super::bytes::nop;
-use super::rig::*;
+use super::harness::*;
 use gnstor_fabric::hca::Down;
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::mlx5::{Cqe64, syndrome};
@@ -17,8 +17,8 @@ cases! {
 
 const CHECKED: Size = Size { checked_cq: true, ..SMALL_SIZE };
 
-fn the_owner_bit_turns_with_each_pass_of_the_completion_queue(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn the_owner_bit_turns_with_each_pass_of_the_completion_queue(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         for pass in 0..3u16 {
             for i in 0..16 {
                 s.complete(0, pass * 16 + i);
@@ -27,7 +27,11 @@ fn the_owner_bit_turns_with_each_pass_of_the_completion_queue(rig: &Rig) {
             for i in 0..16 {
                 let cqe = s.cqe(0, i);
                 assert_eq!(cqe.op_own, u8::try_from(pass & 1).expect("a bit"), "pass {pass}");
-                assert_eq!(u64::from(cqe.wqe_counter.get()), u64::from(pass) * 16 + i, "completions in order");
+                assert_eq!(
+                    u64::from(cqe.wqe_counter.get()),
+                    u64::from(pass) * 16 + i,
+                    "completions in order"
+                );
                 assert!(Cqe64::is_valid(cqe.op_own, u32::from(pass) * 16, CQ_LOG));
             }
         }
@@ -43,8 +47,8 @@ fn entries(end: &Side) -> Vec<(u8, u16)> {
     (0..16).map(|i| end.cqe(0, i)).map(|cqe| (cqe.op_own, cqe.wqe_counter.get())).collect()
 }
 
-fn a_queue_without_a_record_overwrites_what_was_not_taken(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn a_queue_without_a_record_overwrites_what_was_not_taken(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         (0..18).for_each(|i| s.complete(0, i));
         s.go();
     });
@@ -52,8 +56,8 @@ fn a_queue_without_a_record_overwrites_what_was_not_taken(rig: &Rig) {
     assert_eq!(entries(&end)[..3], [(1, 16), (1, 17), (0, 2)]);
 }
 
-fn a_checked_queue_goes_round_as_long_as_its_owner_takes(rig: &Rig) {
-    let end = rig.both(CHECKED, |s| {
+fn a_checked_queue_goes_round_as_long_as_its_owner_takes(harness: &Harness) {
+    let end = harness.both(CHECKED, |s| {
         for (from, taken) in [(0, 0), (8, 5), (16, 10), (24, 16), (32, 24)] {
             s.taken(0, taken);
             (from..from + 8).for_each(|i| s.complete(0, i));
@@ -64,8 +68,8 @@ fn a_checked_queue_goes_round_as_long_as_its_owner_takes(rig: &Rig) {
     assert_eq!((entries(&end)[0], entries(&end)[7], entries(&end)[8]), ((0, 32), (0, 39), (1, 24)));
 }
 
-fn a_completion_without_room_breaks_its_queue_pair_and_overwrites_nothing(rig: &Rig) {
-    let end = rig.both(CHECKED, |s| {
+fn a_completion_without_room_breaks_its_queue_pair_and_overwrites_nothing(harness: &Harness) {
+    let end = harness.both(CHECKED, |s| {
         (0..2).for_each(|i| s.complete(0, i));
         s.go();
         s.taken(0, 2);
@@ -83,8 +87,8 @@ fn a_completion_without_room_breaks_its_queue_pair_and_overwrites_nothing(rig: &
     assert_eq!(entries(&end)[..3], [(1, 16), (1, 17), (0, 2)]);
 }
 
-fn a_message_without_room_for_its_completion_is_not_delivered(rig: &Rig) {
-    let end = rig.both(CHECKED, |s| {
+fn a_message_without_room_for_its_completion_is_not_delivered(harness: &Harness) {
+    let end = harness.both(CHECKED, |s| {
         s.receives(0, 0, 4);
         (0..15).for_each(|i| s.complete(0, i));
         s.send(0, 1);

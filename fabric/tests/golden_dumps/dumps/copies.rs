@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Copies.
 
-use super::rig::*;
+use super::harness::*;
 use gnstor_fabric::hca::Down;
 use gnstor_fabric::hca::abi::*;
 use gnstor_proto::checksum::block_sum;
@@ -14,8 +14,8 @@ cases! {
     a_queue_pair_in_error_opens_no_memory
 }
 
-fn copies_with_the_right_key_move_the_bytes_and_their_sum(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn copies_with_the_right_key_move_the_bytes_and_their_sum(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         s.fill_data(0);
         let (qpn, key) = (FIRST_QPN, ALL);
         let to = s.array.slice(8192, 4096);
@@ -31,8 +31,8 @@ fn copies_with_the_right_key_move_the_bytes_and_their_sum(rig: &Rig) {
     assert_eq!((end.bytes(0, DATA + 8192, 4096), end.bytes(0, DATA + 4096, 4096)), (block.clone(), block));
 }
 
-fn only_whole_blocks_have_a_sum_whatever_their_alignment(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn only_whole_blocks_have_a_sum_whatever_their_alignment(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         s.fill_data(0);
         s.write(0, DATA + 4096, &[0x5A; 4096]);
         let (qpn, key) = (FIRST_QPN, ALL);
@@ -48,8 +48,8 @@ fn only_whole_blocks_have_a_sum_whatever_their_alignment(rig: &Rig) {
     assert_eq!(sums, [0, 0, block_sum(&data[3..4099]), block_sum(&data[4..4100]), 0]);
 }
 
-fn copies_with_a_wrong_key_move_nothing(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn copies_with_a_wrong_key_move_nothing(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         s.fill_data(0);
         s.array.fill(0, 4096, 0xEE);
         let qpn = FIRST_QPN;
@@ -70,15 +70,21 @@ fn copies_with_a_wrong_key_move_nothing(rig: &Rig) {
         }
         s.go();
         // The key that opens it for reading only does so.
-        s.push(Down::FromOwner { qpn, local: s.array.slice(4096, 4096), address: data, key: READ_ONLY, tag: 20 });
+        s.push(Down::FromOwner {
+            qpn,
+            local: s.array.slice(4096, 4096),
+            address: data,
+            key: READ_ONLY,
+            tag: 20,
+        });
         s.go();
     });
     assert_eq!(end.seen.iter().map(|e| e.status).collect::<Vec<_>>(), [1, 1, 1, 1, 1, 1, 1, COPY_OK]);
     assert_ne!(end.bytes(0, DATA, 64), [0xEE; 64]);
 }
 
-fn a_block_without_its_sum_is_reported(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn a_block_without_its_sum_is_reported(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         let (qpn, key, address) = (FIRST_QPN, ALL, s.address(0, DATA));
         s.array.fill(0, 4096, 0x77);
         let right = block_sum(&[0x77; 4096]);
@@ -92,8 +98,8 @@ fn a_block_without_its_sum_is_reported(rig: &Rig) {
     assert_eq!(end.seen.iter().map(|e| e.status).collect::<Vec<_>>(), [COPY_OK, COPY_BAD_SUM, COPY_BAD_SUM]);
 }
 
-fn a_queue_pair_in_error_opens_no_memory(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn a_queue_pair_in_error_opens_no_memory(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         let (qpn, local) = (FIRST_QPN, s.array.slice(0, 4096));
         s.push(Down::QpError { qpn });
         s.go();

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Damaged requests: both halves make the same of them, and one flipped bit has the syndrome of its field.
+//! Damaged requests: both executors make the same of them, and one flipped bit has the syndrome of its field.
 
 use super::bytes::*;
-use super::rig::*;
+use super::harness::*;
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::mlx5::{opcode, syndrome};
 use proptest::prelude::*;
 
 cases! {
-    any_flipped_bit_of_a_request_means_the_same_to_both_halves
-    damaged_bytes_of_a_request_mean_the_same_to_both_halves
+    any_flipped_bit_of_a_request_means_the_same_to_both_executors
+    damaged_bytes_of_a_request_mean_the_same_to_both_executors
     one_flipped_bit_of_a_send_has_the_syndrome_of_its_field
     one_flipped_bit_of_a_read_has_the_syndrome_of_its_field
     one_flipped_bit_of_a_dump_has_the_syndrome_of_its_field
@@ -19,10 +19,10 @@ cases! {
 const QPS: usize = 128;
 
 /// Each damaged request gets a queue pair of its own, up to 128 in one run, with two good ones behind it.
-fn damaged<F: Fn(&Side, u32) -> Vec<u8>>(rig: &Rig, requests: &[F]) -> Vec<Side> {
+fn damaged<F: Fn(&Side, u32) -> Vec<u8>>(harness: &Harness, requests: &[F]) -> Vec<Side> {
     let run = |requests: &[F]| {
         let qps = u32::try_from(requests.len()).expect("few");
-        rig.both(Size { qps, sq_blocks: 4, ..SMALL_SIZE }, |s| {
+        harness.both(Size { qps, sq_blocks: 4, ..SMALL_SIZE }, |s| {
             for (q, request) in (0..).zip(requests) {
                 s.write_wqe(q, 0, &request(s, q));
                 s.write_wqe(q, 1, &nop(1, q));
@@ -55,7 +55,7 @@ fn shape(s: &Side, q: u32, which: usize) -> Vec<u8> {
     }
 }
 
-fn any_flipped_bit_of_a_request_means_the_same_to_both_halves(rig: &Rig) {
+fn any_flipped_bit_of_a_request_means_the_same_to_both_executors(harness: &Harness) {
     for which in 0..SHAPES {
         let flips: Vec<_> = (0..256usize)
             .map(|bit| {
@@ -66,11 +66,11 @@ fn any_flipped_bit_of_a_request_means_the_same_to_both_halves(rig: &Rig) {
                 }
             })
             .collect();
-        damaged(rig, &flips);
+        damaged(harness, &flips);
     }
 }
 
-fn damaged_bytes_of_a_request_mean_the_same_to_both_halves(rig: &Rig) {
+fn damaged_bytes_of_a_request_mean_the_same_to_both_executors(harness: &Harness) {
     let bytes = proptest::collection::vec((0usize..48, 1u8..), 1..4);
     let requests = proptest::collection::vec((0..SHAPES, bytes), 32);
     let config = ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() };
@@ -90,7 +90,7 @@ fn damaged_bytes_of_a_request_mean_the_same_to_both_halves(rig: &Rig) {
                 }
             })
             .collect();
-        damaged(rig, &requests);
+        damaged(harness, &requests);
     });
 }
 
@@ -121,7 +121,7 @@ fn data_fields(s: usize) -> [Field; 2] {
 /// Flips each bit of each field and compares with what `expected` says of (field, bit, whether so many bytes
 /// are in the region).
 fn flip_each(
-    rig: &Rig,
+    harness: &Harness,
     fields: &[Field],
     bytes: u32,
     request: impl Fn(&Side, u32) -> Vec<u8>,
@@ -140,7 +140,7 @@ fn flip_each(
             }
         })
         .collect();
-    for (end, bits) in damaged(rig, &flips).iter().zip(bits.chunks(QPS)) {
+    for (end, bits) in damaged(harness, &flips).iter().zip(bits.chunks(QPS)) {
         for (q, &(name, _, bit)) in (0..).zip(bits) {
             let of_this: Vec<&Seen> = end.seen.iter().filter(|e| e.qpn == FIRST_QPN + q).collect();
             let fits = end.at(q, DATA) + u64::from(bytes ^ 1 << bit) <= end.size.keyed();
@@ -155,10 +155,10 @@ fn flip_each(
     }
 }
 
-fn one_flipped_bit_of_a_send_has_the_syndrome_of_its_field(rig: &Rig) {
+fn one_flipped_bit_of_a_send_has_the_syndrome_of_its_field(harness: &Harness) {
     let fields = [&[OPCODE, INDEX, QPN][..], &data_fields(1)].concat();
     let request = |s: &Side, q| shape(s, q, 0);
-    flip_each(rig, &fields, 64, request, |name, bit, fits| match (name, bit) {
+    flip_each(harness, &fields, 64, request, |name, bit, fits| match (name, bit) {
         ("opcode", 0) => Done(UP_SEND), // SEND_IMM
         ("opcode" | "index" | "QPN", _) => WRONG,
         ("length", 6) => Done(UP_SEND), // of nothing
@@ -168,10 +168,10 @@ fn one_flipped_bit_of_a_send_has_the_syndrome_of_its_field(rig: &Rig) {
     });
 }
 
-fn one_flipped_bit_of_a_read_has_the_syndrome_of_its_field(rig: &Rig) {
+fn one_flipped_bit_of_a_read_has_the_syndrome_of_its_field(harness: &Harness) {
     let fields = [&[OPCODE, INDEX, QPN, ("remote key", 6, 0..32)][..], &data_fields(2)].concat();
     let request = |s: &Side, q| shape(s, q, 2);
-    flip_each(rig, &fields, 4096, request, |name, bit, fits| match (name, bit) {
+    flip_each(harness, &fields, 4096, request, |name, bit, fits| match (name, bit) {
         ("opcode", 4) => Done(UP_NOP),
         ("opcode" | "index" | "QPN", _) | ("length", 31) => WRONG,
         ("remote key", _) => Done(UP_READ), // the peer judges it
@@ -180,20 +180,20 @@ fn one_flipped_bit_of_a_read_has_the_syndrome_of_its_field(rig: &Rig) {
     });
 }
 
-fn one_flipped_bit_of_a_dump_has_the_syndrome_of_its_field(rig: &Rig) {
+fn one_flipped_bit_of_a_dump_has_the_syndrome_of_its_field(harness: &Harness) {
     let fields = [&[OPCODE, INDEX, QPN][..], &data_fields(1)].concat();
     let request = |s: &Side, q| shape(s, q, 6);
-    flip_each(rig, &fields, 1, request, |name, bit, fits| match (name, bit) {
+    flip_each(harness, &fields, 1, request, |name, bit, fits| match (name, bit) {
         ("opcode" | "index" | "QPN", _) | ("length", 31) => WRONG,
         ("length", _) if fits => Done(UP_DUMP),
         _ => CLOSED,
     });
 }
 
-fn one_flipped_bit_of_an_invalidation_has_the_syndrome_of_its_field(rig: &Rig) {
+fn one_flipped_bit_of_an_invalidation_has_the_syndrome_of_its_field(harness: &Harness) {
     let fields = [OPCODE, INDEX, QPN, ("key", 3, 0..32)];
     let request = |_: &Side, q| ctrl_imm(opcode::LOCAL_INVAL, 0, q, 1, SMALL);
-    flip_each(rig, &fields, 0, request, |name, bit, _| match (name, bit) {
+    flip_each(harness, &fields, 0, request, |name, bit, _| match (name, bit) {
         ("opcode", 4) => Done(UP_SEND), // SEND_IMM of nothing
         ("opcode" | "index" | "QPN", _) => WRONG,
         _ => Fault(syndrome::MEMORY_OPERATION),

@@ -2,7 +2,7 @@
 //! Doorbells and producer indexes.
 
 use super::bytes::*;
-use super::rig::*;
+use super::harness::*;
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::mlx5::{self, opcode};
 
@@ -20,8 +20,8 @@ cases! {
     the_word_that_arms_a_completion_queue_is_no_doorbell
 }
 
-fn a_producer_index_beyond_the_ring_is_an_error_and_no_more(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn a_producer_index_beyond_the_ring_is_an_error_and_no_more(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         for index in 0..16 {
             s.write_wqe(0, index, &nop(index, 0));
         }
@@ -31,8 +31,8 @@ fn a_producer_index_beyond_the_ring_is_an_error_and_no_more(rig: &Rig) {
     assert_eq!(end.kinds(), [UP_WQE_ERROR]);
 }
 
-fn indexes_wrap_at_65536(rig: &Rig) {
-    let end = rig.both(Size { qps: 1, sq_blocks: 2048, ..SMALL_SIZE }, |s| {
+fn indexes_wrap_at_65536(harness: &Harness) {
+    let end = harness.both(Size { qps: 1, sq_blocks: 2048, ..SMALL_SIZE }, |s| {
         for index in 0..2048 {
             s.write_wqe(0, index, &nop(index, 0));
         }
@@ -52,8 +52,8 @@ fn indexes_wrap_at_65536(rig: &Rig) {
     assert!(end.seen.iter().enumerate().all(right));
 }
 
-fn a_request_of_two_blocks_lies_across_index_65535(rig: &Rig) {
-    let end = rig.both(Size { qps: 1, sq_blocks: 2048, ..SMALL_SIZE }, |s| {
+fn a_request_of_two_blocks_lies_across_index_65535(harness: &Harness) {
+    let end = harness.both(Size { qps: 1, sq_blocks: 2048, ..SMALL_SIZE }, |s| {
         let mut producer = 0u16;
         for _ in 0..32 {
             let n = if producer == 31 * 2048 { 2047 } else { 2048 };
@@ -73,8 +73,8 @@ fn a_request_of_two_blocks_lies_across_index_65535(rig: &Rig) {
     assert_eq!(last.iter().map(|e| (e.kind, e.index)).collect::<Vec<_>>(), [(UP_SEND, 65_535), (UP_NOP, 1)]);
 }
 
-fn repeated_early_and_old_doorbells_execute_each_request_once(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn repeated_early_and_old_doorbells_execute_each_request_once(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         for index in 0..6 {
             s.write_wqe(0, index, &nop(index, 0));
         }
@@ -112,8 +112,8 @@ fn nops(s: &Side, indexes: std::ops::Range<u16>) {
     }
 }
 
-fn every_register_of_the_page_is_a_doorbell(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn every_register_of_the_page_is_a_doorbell(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         nops(s, 0..10);
         // Ahead of the record, register by register; then two at once, of which the older is written last.
         for (register, producer) in HALVES.into_iter().zip(1..) {
@@ -131,9 +131,9 @@ fn every_register_of_the_page_is_a_doorbell(rig: &Rig) {
     assert_eq!(indexes(&end), (0..10).collect::<Vec<_>>());
 }
 
-fn the_first_eight_bytes_of_a_request_ring_in_every_register(rig: &Rig) {
+fn the_first_eight_bytes_of_a_request_ring_in_every_register(harness: &Harness) {
     // Whole requests, as BlueFlame pushes them: what is behind the first eight bytes is not looked at.
-    let end = rig.both(SMALL_SIZE, |s| {
+    let end = harness.both(SMALL_SIZE, |s| {
         for (index, register) in (0..).zip(HALVES.repeat(2)) {
             let wqe = plain_send(s, 0, index);
             s.write_wqe(0, index, &wqe);
@@ -148,8 +148,8 @@ fn the_first_eight_bytes_of_a_request_ring_in_every_register(rig: &Rig) {
     );
 }
 
-fn the_first_eight_bytes_of_a_nop_are_no_index(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn the_first_eight_bytes_of_a_nop_are_no_index(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         for index in 0..3 {
             let wqe = nop(index, 0);
             s.write_wqe(0, index, &wqe);
@@ -162,8 +162,8 @@ fn the_first_eight_bytes_of_a_nop_are_no_index(rig: &Rig) {
     assert_eq!(end.seen.iter().map(|e| e.index).collect::<Vec<_>>(), [0, 1, 2]);
 }
 
-fn a_late_old_doorbell_does_not_hide_a_newer_one(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn a_late_old_doorbell_does_not_hide_a_newer_one(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         nops(s, 0..6);
         s.record(0, 6);
         s.doorbell(0, 6);
@@ -173,10 +173,10 @@ fn a_late_old_doorbell_does_not_hide_a_newer_one(rig: &Rig) {
     assert_eq!(end.seen.len(), 6);
 }
 
-fn an_old_value_in_another_register_stays_old(rig: &Rig) {
+fn an_old_value_in_another_register_stays_old(harness: &Harness) {
     // Counters have 16 bits: 40,000 requests later the value in the other register would look as if it were
     // ahead.
-    let end = rig.both(Size { qps: 1, sq_blocks: 2048, ..SMALL_SIZE }, |s| {
+    let end = harness.both(Size { qps: 1, sq_blocks: 2048, ..SMALL_SIZE }, |s| {
         nops(s, 0..2);
         s.doorbell_at(0, 0x900, 1);
         s.go();
@@ -191,8 +191,8 @@ fn an_old_value_in_another_register_stays_old(rig: &Rig) {
     assert_eq!(indexes(&end), (0..40_002).collect::<Vec<_>>());
 }
 
-fn a_doorbell_without_a_record_carries_the_index(rig: &Rig) {
-    let end = rig.both(Size { qps: 1, sq_blocks: 2048, ..SMALL_SIZE }, |s| {
+fn a_doorbell_without_a_record_carries_the_index(harness: &Harness) {
+    let end = harness.both(Size { qps: 1, sq_blocks: 2048, ..SMALL_SIZE }, |s| {
         // The record stays 0, which after 40,000 requests would look as if it were ahead.
         for from in (0..40_000u16).step_by(2000) {
             nops(s, from..from + 2000);
@@ -208,8 +208,8 @@ fn a_doorbell_without_a_record_carries_the_index(rig: &Rig) {
     assert_eq!(indexes(&end), (0..40_001).collect::<Vec<_>>());
 }
 
-fn the_word_that_arms_a_completion_queue_is_no_doorbell(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn the_word_that_arms_a_completion_queue_is_no_doorbell(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         nops(s, 0..1);
         s.record(0, 1);
         s.write(0, UAR + mlx5::UAR_CQ_ARM, &[0xFF; 8]);

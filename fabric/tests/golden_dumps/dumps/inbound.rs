@@ -2,7 +2,7 @@
 //! What arrives.
 
 use super::bytes::*;
-use super::rig::*;
+use super::harness::*;
 use gnstor_fabric::hca::Down;
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::mlx5::syndrome;
@@ -15,8 +15,8 @@ cases! {
     messages_for_a_queue_pair_that_is_gone_change_nothing
 }
 
-fn inbound_sends_consume_receives_in_order(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn inbound_sends_consume_receives_in_order(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         s.receives(0, 0, 8);
         for mark in 1..=8 {
             s.send(0, mark | 0x80); // bit 63 of both words: it travels apart
@@ -34,8 +34,8 @@ fn inbound_sends_consume_receives_in_order(rig: &Rig) {
     assert_eq!(end.cqe(0, 8).op_own, 0xF1, "no further completion");
 }
 
-fn a_send_without_a_receive_comes_back_whole_and_consumes_nothing(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn a_send_without_a_receive_comes_back_whole_and_consumes_nothing(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         s.receives(0, 0, 1);
         s.send(0, 1);
         s.send(0, 0xF2);
@@ -52,7 +52,7 @@ fn a_send_without_a_receive_comes_back_whole_and_consumes_nothing(rig: &Rig) {
     assert_eq!((end.cqe(0, 1).wqe_counter.get(), end.bytes(0, RECV + 16, 1)), (1, vec![3]));
 }
 
-fn a_faulty_receive_breaks_the_queue_pair_and_takes_nothing_more(rig: &Rig) {
+fn a_faulty_receive_breaks_the_queue_pair_and_takes_nothing_more(harness: &Harness) {
     for (bytes, key, at, status) in [
         (15, ALL, DATA, syndrome::LOCAL_LENGTH),
         (16, STALE, DATA, syndrome::LOCAL_PROTECTION),
@@ -60,7 +60,7 @@ fn a_faulty_receive_breaks_the_queue_pair_and_takes_nothing_more(rig: &Rig) {
         (16, FOREIGN, DATA, syndrome::LOCAL_PROTECTION),
         (16, ALL, DATA + 8, syndrome::LOCAL_PROTECTION), // a response is stored in one piece of 16 bytes
     ] {
-        let end = rig.both(SMALL_SIZE, |s| {
+        let end = harness.both(SMALL_SIZE, |s| {
             s.receives(0, 0, 4);
             s.write_receive(0, 1, bytes, key, s.address(0, at));
             s.send(0, 1);
@@ -80,8 +80,8 @@ fn a_faulty_receive_breaks_the_queue_pair_and_takes_nothing_more(rig: &Rig) {
     }
 }
 
-fn sends_errors_and_completions_of_one_queue_pair_keep_their_order(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn sends_errors_and_completions_of_one_queue_pair_keep_their_order(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         s.receives(0, 0, 3);
         s.send(0, 1);
         s.push(Down::Cqe { qpn: FIRST_QPN, opcode: 0, syndrome: 0, counter: 7 });
@@ -95,12 +95,13 @@ fn sends_errors_and_completions_of_one_queue_pair_keep_their_order(rig: &Rig) {
     });
     assert_eq!(end.kinds(), [UP_RQ_FLUSH]);
     assert_eq!((end.seen[0].index, end.seen[0].status), (2, 3));
-    let order: Vec<(u8, u16)> = (0..7).map(|i| (end.cqe(0, i).opcode(), end.cqe(0, i).wqe_counter.get())).collect();
+    let order: Vec<(u8, u16)> =
+        (0..7).map(|i| (end.cqe(0, i).opcode(), end.cqe(0, i).wqe_counter.get())).collect();
     assert_eq!(order, [(2, 0), (0, 7), (2, 1), (13, 8), (13, 9), (13, 10), (13, 11)]);
 }
 
-fn messages_for_a_queue_pair_that_is_gone_change_nothing(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn messages_for_a_queue_pair_that_is_gone_change_nothing(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         s.destroy(0); // not the last one, so that its number is still within the agent's table
         let qpn = FIRST_QPN;
         s.send(0, 1);

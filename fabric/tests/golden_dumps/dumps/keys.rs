@@ -3,7 +3,7 @@
 
 use super::bytes::*;
 use super::faults::fault;
-use super::rig::*;
+use super::harness::*;
 use gnstor_fabric::hca::Down;
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::mlx5::{opcode, syndrome};
@@ -22,9 +22,9 @@ fn invalidate(index: u16, q: u32, key: u32) -> Vec<u8> {
     ctrl_imm(opcode::LOCAL_INVAL, index, q, 1, key)
 }
 
-fn an_invalidated_key_opens_nothing_behind_its_request(rig: &Rig) {
+fn an_invalidated_key_opens_nothing_behind_its_request(harness: &Harness) {
     // In one batch the request behind is looked at together with those before it.
-    let end = rig.both(THREE, |s| {
+    let end = harness.both(THREE, |s| {
         s.fill_data(0);
         s.write_wqe(0, 0, &send_with(s, 0, 0, SMALL));
         s.write_wqe(0, 1, &invalidate(1, 0, SMALL));
@@ -39,8 +39,8 @@ fn an_invalidated_key_opens_nothing_behind_its_request(rig: &Rig) {
     assert_eq!((end.seen[1].arg[0], end.seen[3].status), (SMALL.into(), syndrome::LOCAL_PROTECTION.into()));
 }
 
-fn an_invalidated_key_opens_nothing_for_what_arrives(rig: &Rig) {
-    let end = rig.both(THREE, |s| {
+fn an_invalidated_key_opens_nothing_for_what_arrives(harness: &Harness) {
+    let end = harness.both(THREE, |s| {
         s.write_wqe(0, 0, &invalidate(0, 0, SMALL));
         s.ring(0, 1);
         s.go();
@@ -61,10 +61,10 @@ fn an_invalidated_key_opens_nothing_for_what_arrives(rig: &Rig) {
     assert_eq!(status, [COPY_BAD_KEY, COPY_BAD_KEY, COPY_OK, syndrome::LOCAL_PROTECTION.into()]);
 }
 
-fn only_a_key_of_the_own_domain_is_invalidated(rig: &Rig) {
-    let bad = [FOREIGN, STALE, ALL ^ 1, 0xDEAD_BEEF].map(|key| fault(rig, |_| invalidate(1, 0, key)));
+fn only_a_key_of_the_own_domain_is_invalidated(harness: &Harness) {
+    let bad = [FOREIGN, STALE, ALL ^ 1, 0xDEAD_BEEF].map(|key| fault(harness, |_| invalidate(1, 0, key)));
     assert_eq!(bad, [syndrome::MEMORY_OPERATION; 4]);
-    let end = rig.both(THREE, |s| {
+    let end = harness.both(THREE, |s| {
         s.write_wqe(0, 0, &invalidate(0, 0, FOREIGN));
         s.ring(0, 1);
         s.go();
@@ -75,8 +75,8 @@ fn only_a_key_of_the_own_domain_is_invalidated(rig: &Rig) {
     assert_eq!(end.kinds(), [UP_WQE_ERROR, UP_SEND]);
 }
 
-fn a_key_is_invalidated_once(rig: &Rig) {
-    let end = rig.both(THREE, |s| {
+fn a_key_is_invalidated_once(harness: &Harness) {
+    let end = harness.both(THREE, |s| {
         for index in 0..3 {
             s.write_wqe(0, index, &invalidate(index, 0, SMALL));
         }
@@ -87,8 +87,8 @@ fn a_key_is_invalidated_once(rig: &Rig) {
     assert_eq!(end.seen[1].status, syndrome::MEMORY_OPERATION.into());
 }
 
-fn an_invalidation_that_is_flushed_leaves_its_key(rig: &Rig) {
-    let end = rig.both(THREE, |s| {
+fn an_invalidation_that_is_flushed_leaves_its_key(harness: &Harness) {
+    let end = harness.both(THREE, |s| {
         s.write_wqe(0, 0, &send_with(s, 0, 0, STALE));
         s.write_wqe(0, 1, &invalidate(1, 0, SMALL));
         s.ring(0, 2);

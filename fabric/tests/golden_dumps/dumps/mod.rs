@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queue dumps, by topic. A case writes queues, doorbells and descriptors through a [`rig::Rig`], which plays
-//! them on both halves, and says what they must lead to.
+//! Queue dumps, by topic. A case writes queues, doorbells and descriptors through a [`harness::Harness`], which plays
+//! them on both executors, and says what they must lead to.
 
 #[macro_use]
 mod bytes;
+pub(crate) mod harness;
 mod place;
-pub(crate) mod rig;
 mod side;
 
-use rig::Rig;
+use harness::Harness;
 
 /// A dump with its name; it panics where something is not as it must be.
-pub(crate) type Case = (&'static str, fn(&Rig));
+pub(crate) type Case = (&'static str, fn(&Harness));
 
 /// Names the cases of a module, and makes a test of each.
 macro_rules! cases {
@@ -22,7 +22,7 @@ macro_rules! cases {
         mod on_the_cpu {
             $(#[test]
             fn $name() {
-                super::$name(&super::Rig::on_the_cpu());
+                super::$name(&super::Harness::on_the_cpu());
             })*
         }
     };

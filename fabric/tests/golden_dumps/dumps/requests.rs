@@ -2,7 +2,7 @@
 //! Work requests that are good.
 
 use super::bytes::*;
-use super::rig::*;
+use super::harness::*;
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::mlx5::{CE_CQ_UPDATE, CtrlSeg, opcode, syndrome};
 use zerocopy::IntoBytes;
@@ -19,8 +19,8 @@ cases! {
     only_the_completion_mode_always_is_signalled
 }
 
-fn golden_bytes_of_a_send_are_executed_as_one(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn golden_bytes_of_a_send_are_executed_as_one(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         s.fill_data(0);
         #[rustfmt::skip]
         let mut wqe = [
@@ -37,13 +37,18 @@ fn golden_bytes_of_a_send_are_executed_as_one(rig: &Rig) {
     assert_eq!(end.seen[0].payload, end.bytes(0, DATA, 64));
 }
 
-fn a_send_gathers_its_segments_in_order(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn a_send_gathers_its_segments_in_order(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         s.fill_data(0);
         let at = |o| s.address(0, DATA + o);
         s.write_wqe(0, 0, &plain_send(s, 0, 0));
-        s.write_wqe(0, 1, &[ctrl(opcode::SEND, 1, 0, 3), data(16, ALL, at(100)), data(48, ALL, at(32))].concat());
-        let three = [ctrl(opcode::SEND, 2, 0, 4), data(3, ALL, at(5)), data(29, ALL, at(201)), data(32, ALL, at(64))];
+        s.write_wqe(
+            0,
+            1,
+            &[ctrl(opcode::SEND, 1, 0, 3), data(16, ALL, at(100)), data(48, ALL, at(32))].concat(),
+        );
+        let three =
+            [ctrl(opcode::SEND, 2, 0, 4), data(3, ALL, at(5)), data(29, ALL, at(201)), data(32, ALL, at(64))];
         s.write_wqe(0, 2, &three.concat());
         // A SEND may mix inline bytes and memory, and may be empty.
         s.write_wqe(0, 3, &[ctrl(opcode::SEND, 3, 0, 3), inline(b"abcd"), data(5, ALL, at(9))].concat());
@@ -59,9 +64,9 @@ fn a_send_gathers_its_segments_in_order(rig: &Rig) {
     assert_eq!(end.seen[4].bytes, 0);
 }
 
-fn inline_sends_of_two_blocks_wrap_at_the_rings_end(rig: &Rig) {
+fn inline_sends_of_two_blocks_wrap_at_the_rings_end(harness: &Harness) {
     let bytes: Vec<u8> = (1..=64).collect();
-    let end = rig.both(SMALL_SIZE, |s| {
+    let end = harness.both(SMALL_SIZE, |s| {
         for index in 0..15 {
             s.write_wqe(0, index, &nop(index, 0));
         }
@@ -78,12 +83,20 @@ fn inline_sends_of_two_blocks_wrap_at_the_rings_end(rig: &Rig) {
     assert_eq!((sends[1].index, sends[1].payload.as_slice()), (17, &bytes[..44]));
 }
 
-fn rdma_requests_are_decoded_and_checked(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn rdma_requests_are_decoded_and_checked(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         let local = s.address(0, DATA + 256);
         let remote = raddr(0x1122_3344_5566_7788, 0xAABB_CCDD);
-        s.write_wqe(0, 0, &[ctrl(opcode::RDMA_WRITE, 0, 0, 3), remote.clone(), data(512, ALL, local)].concat());
-        s.write_wqe(0, 1, &[ctrl(opcode::RDMA_READ, 1, 0, 3), remote.clone(), data(4096, ALL, local)].concat());
+        s.write_wqe(
+            0,
+            0,
+            &[ctrl(opcode::RDMA_WRITE, 0, 0, 3), remote.clone(), data(512, ALL, local)].concat(),
+        );
+        s.write_wqe(
+            0,
+            1,
+            &[ctrl(opcode::RDMA_READ, 1, 0, 3), remote.clone(), data(4096, ALL, local)].concat(),
+        );
         // Writing needs no right to the local memory, reading does.
         let read_only = data(16, READ_ONLY, s.address(0, DATA));
         s.write_wqe(0, 2, &[ctrl(opcode::RDMA_WRITE, 2, 0, 3), remote.clone(), read_only.clone()].concat());
@@ -97,8 +110,8 @@ fn rdma_requests_are_decoded_and_checked(rig: &Rig) {
     assert_eq!(end.seen[3].status, u32::from(syndrome::LOCAL_PROTECTION));
 }
 
-fn only_the_completion_mode_always_is_signalled(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn only_the_completion_mode_always_is_signalled(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         for (index, mode) in [(0, 0u8), (1, CE_CQ_UPDATE), (2, 0x04), (3, 0x0C), (4, CE_CQ_UPDATE | 0x42)] {
             s.write_wqe(0, index, CtrlSeg::new(opcode::NOP, index, FIRST_QPN, 1, mode).as_bytes());
         }
@@ -109,8 +122,8 @@ fn only_the_completion_mode_always_is_signalled(rig: &Rig) {
     assert_eq!(flags, [0, UP_SIGNALLED, 0, 0, UP_SIGNALLED]);
 }
 
-fn sends_carry_immediate_data_or_a_key_to_invalidate(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn sends_carry_immediate_data_or_a_key_to_invalidate(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         s.fill_data(0);
         let local = data(64, ALL, s.address(0, DATA));
         s.write_wqe(0, 0, &[ctrl_imm(opcode::SEND_IMM, 0, 0, 2, 0x8123_4567), local.clone()].concat());
@@ -125,8 +138,8 @@ fn sends_carry_immediate_data_or_a_key_to_invalidate(rig: &Rig) {
     assert!(end.seen[..2].iter().all(|e| e.payload == end.bytes(0, DATA, 64)));
 }
 
-fn writes_carry_immediate_data_and_take_several_segments(rig: &Rig) {
-    let end = rig.both(SMALL_SIZE, |s| {
+fn writes_carry_immediate_data_and_take_several_segments(harness: &Harness) {
+    let end = harness.both(SMALL_SIZE, |s| {
         let (remote, at) = (raddr(0x10, 0xAABB_CCDD), |o| s.address(0, DATA + o));
         let imm = ctrl_imm(opcode::RDMA_WRITE_IMM, 0, 0, 3, 0xC0FF_EE00);
         s.write_wqe(0, 0, &[imm, remote.clone(), data(512, ALL, at(256))].concat());
@@ -134,7 +147,8 @@ fn writes_carry_immediate_data_and_take_several_segments(rig: &Rig) {
         s.write_wqe(
             0,
             1,
-            &[ctrl(opcode::RDMA_READ, 1, 0, 4), remote.clone(), two[0].clone(), data(64, SMALL, at(0))].concat(),
+            &[ctrl(opcode::RDMA_READ, 1, 0, 4), remote.clone(), two[0].clone(), data(64, SMALL, at(0))]
+                .concat(),
         );
         s.write_wqe(0, 2, &[ctrl(opcode::RDMA_WRITE, 2, 0, 4), remote.clone(), inline(&[1; 28])].concat());
         // The second segment leaves its region.
@@ -149,10 +163,11 @@ fn writes_carry_immediate_data_and_take_several_segments(rig: &Rig) {
     assert_eq!(end.seen[3].status, u32::from(syndrome::LOCAL_PROTECTION));
 }
 
-fn a_dump_reads_what_its_key_opens(rig: &Rig) {
-    let dump =
-        |s: &Side, index, bytes, key| [ctrl(opcode::DUMP, index, 0, 2), data(bytes, key, s.address(0, DATA))].concat();
-    let end = rig.both(SMALL_SIZE, |s| {
+fn a_dump_reads_what_its_key_opens(harness: &Harness) {
+    let dump = |s: &Side, index, bytes, key| {
+        [ctrl(opcode::DUMP, index, 0, 2), data(bytes, key, s.address(0, DATA))].concat()
+    };
+    let end = harness.both(SMALL_SIZE, |s| {
         s.write_wqe(0, 0, &dump(s, 0, 1, ALL));
         s.write_wqe(0, 1, &dump(s, 1, 64, SMALL));
         s.write_wqe(0, 2, &dump(s, 2, 1, READ_ONLY));
@@ -165,9 +180,9 @@ fn a_dump_reads_what_its_key_opens(rig: &Rig) {
     assert_eq!(end.seen[3].status, u32::from(syndrome::LOCAL_PROTECTION));
 }
 
-fn no_fence_mode_changes_what_is_executed(rig: &Rig) {
+fn no_fence_mode_changes_what_is_executed(harness: &Harness) {
     let play = |fence: u8| {
-        rig.both(SMALL_SIZE, |s| {
+        harness.both(SMALL_SIZE, |s| {
             s.fill_data(0);
             let mode = fence | CE_CQ_UPDATE;
             let ctrl = |op, index, ds| CtrlSeg::new(op, index, FIRST_QPN, ds, mode);

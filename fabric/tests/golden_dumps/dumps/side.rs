@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One half with its queues, as a script writes and reads them.
+//! One executor with its queues, as a script writes and reads them.
 
 use super::place::{Memory, Place, to_usize};
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Device, Residency};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::agent::{AgentHalf, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, Unordered, idle_client};
-use gnstor_fabric::hca::soft::{SoftHalf, SoftMr, SoftQp};
-use gnstor_fabric::hca::{Allowance, Down, Half};
+use gnstor_fabric::hca::agent::{
+    AgentExecutor, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, Unordered, idle_client,
+};
+use gnstor_fabric::hca::soft::{SoftExecutor, SoftMr, SoftQp};
+use gnstor_fabric::hca::{Allowance, Down, QpExecutor};
 use gnstor_fabric::mlx5::{self, Cqe64, DataSeg};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -70,17 +72,19 @@ impl Size {
     fn at(self, q: u32, offset: u64) -> u64 {
         match offset.checked_sub(QUEUES) {
             None => u64::from(q) * QUEUES + offset,
-            Some(offset) => self.keyed() + u64::from(q) * (SQ - QUEUES + u64::from(self.sq_blocks) * 64) + offset,
+            Some(offset) => {
+                self.keyed() + u64::from(q) * (SQ - QUEUES + u64::from(self.sq_blocks) * 64) + offset
+            }
         }
     }
 }
 
 enum Executor {
-    Soft(SoftHalf),
-    Agent(Box<(AgentHca, AgentHalf)>),
+    Soft(SoftExecutor),
+    Agent(Box<(AgentHca, AgentExecutor)>),
 }
 
-/// One half with its queues.
+/// One executor with its queues.
 pub(crate) struct Side {
     executor: Executor,
     memory: Memory,
@@ -173,9 +177,9 @@ impl Side {
     }
 
     fn agent(device: &Arc<Device>, memory: u64, array: &Arc<HostRegion>, size: Size) -> Executor {
-        let (hca, mut halves) = AgentHca::new(device, Residency::TwoKernels, 1).expect("memory");
-        let mut half = halves.remove(0);
-        half.add_region(array).expect("maps");
+        let (hca, mut executors) = AgentHca::new(device, Residency::TwoKernels, 1).expect("memory");
+        let mut executor = executors.remove(0);
+        executor.add_region(array).expect("maps");
         if let Some(what) = size.unordered {
             hca.set_unordered(what).expect("memory");
         }
@@ -201,21 +205,23 @@ impl Side {
             };
             assert_eq!(hca.create_qps(&[qp]).expect("room"), FIRST_QPN + q);
         }
-        Executor::Agent(Box::new((hca, half)))
+        Executor::Agent(Box::new((hca, executor)))
     }
 
     fn soft(memory: &Memory, array: &Arc<HostRegion>, size: Size) -> Executor {
-        let Memory { place: Place::Host(region), start } = memory else { unreachable!("made for this half") };
-        let mut half = SoftHalf::new();
-        half.add_region(Arc::clone(array));
+        let Memory { place: Place::Host(region), start } = memory else {
+            unreachable!("made for this executor")
+        };
+        let mut executor = SoftExecutor::new();
+        executor.add_region(Arc::clone(array));
         for (key, at, bytes, access, pd) in Self::regions(size) {
             let range = (start + at, bytes);
-            half.register(SoftMr { memory: Arc::clone(region), range, key, access, pd });
+            executor.register(SoftMr { memory: Arc::clone(region), range, key, access, pd });
         }
-        half.deregister(STALE);
+        executor.deregister(STALE);
         for q in 0..size.qps {
             let at = |offset| start + size.at(q, offset);
-            half.create_qp(SoftQp {
+            executor.create_qp(SoftQp {
                 memory: Arc::clone(region),
                 qpn: FIRST_QPN + q,
                 pd: Self::pd(q),
@@ -227,7 +233,7 @@ impl Side {
                 uar: at(UAR),
             });
         }
-        Executor::Soft(half)
+        Executor::Soft(executor)
     }
 
     /// Offset of a byte of queue pair `q`'s memory in all of it.
@@ -255,7 +261,8 @@ impl Side {
 
     /// Fills queue pair `q`'s data with a pattern.
     pub(crate) fn fill_data(&self, q: u32) {
-        let bytes: Vec<u8> = (0..4096u32).map(|i| u8::try_from((i * 7 + i / 251) & 0xFF).expect("a byte")).collect();
+        let bytes: Vec<u8> =
+            (0..4096u32).map(|i| u8::try_from((i * 7 + i / 251) & 0xFF).expect("a byte")).collect();
         self.write(q, DATA, &bytes);
     }
 
@@ -311,35 +318,40 @@ impl Side {
 
     pub(crate) fn push(&mut self, message: Down) {
         match &mut self.executor {
-            Executor::Soft(half) => half.push(message),
+            Executor::Soft(executor) => executor.push(message),
             Executor::Agent(agent) => agent.1.push(message),
         }
     }
 
     pub(crate) fn send(&mut self, q: u32, mark: u8) {
-        self.push(Down::Send { qpn: FIRST_QPN + q, bytes: [mark; 16], due_ns: 0, allowance: Allowance::NEVER });
+        self.push(Down::Send {
+            qpn: FIRST_QPN + q,
+            bytes: [mark; 16],
+            due_ns: 0,
+            allowance: Allowance::NEVER,
+        });
     }
 
     pub(crate) fn complete(&mut self, q: u32, counter: u16) {
         self.push(Down::Cqe { qpn: FIRST_QPN + q, opcode: 0, syndrome: 0, counter });
     }
 
-    /// Lets the half do all there is to do.
+    /// Lets the executor do all there is to do.
     pub(crate) fn go(&mut self) {
         let mut new = Vec::new();
         let base = self.memory.address();
-        let mut drain = |half: &mut dyn Half| {
-            while let Some(e) = half.poll() {
+        let mut drain = |executor: &mut dyn QpExecutor| {
+            while let Some(e) = executor.poll() {
                 new.push(reduce(&e, base));
             }
         };
         match &mut self.executor {
-            Executor::Soft(half) => drain(half),
+            Executor::Soft(executor) => drain(executor),
             Executor::Agent(agent) => {
-                let (hca, half) = &mut **agent;
+                let (hca, executor) = &mut **agent;
                 let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
                 hca.launch(idle_client(), shape, 0, DEADLINE).expect("the agent ends");
-                drain(half);
+                drain(executor);
             }
         }
         // What different warps do in one round has no order: the front ends a queue pair each, the responder,
@@ -354,7 +366,7 @@ impl Side {
 
     pub(crate) fn destroy(&mut self, q: u32) {
         match &mut self.executor {
-            Executor::Soft(half) => half.destroy_qp(FIRST_QPN + q),
+            Executor::Soft(executor) => executor.destroy_qp(FIRST_QPN + q),
             Executor::Agent(agent) => agent.0.destroy_qps(FIRST_QPN + q, 1, q).expect("exists"),
         }
     }

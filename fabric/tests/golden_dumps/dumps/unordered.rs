@@ -2,7 +2,7 @@
 //! Data that waits for a DUMP, where writes to the owner's memory are not ordered.
 
 use super::bytes::*;
-use super::rig::*;
+use super::harness::*;
 use gnstor_fabric::hca::Down;
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::Unordered;
@@ -46,8 +46,8 @@ fn sees(s: &Side, q: u32, at: u64, waits: bool) -> u8 {
     byte
 }
 
-fn data_waits_behind_its_completion_for_a_dump_of_its_queue_pair(rig: &Rig) {
-    let end = rig.both(UNORDERED, |s| {
+fn data_waits_behind_its_completion_for_a_dump_of_its_queue_pair(harness: &Harness) {
+    let end = harness.both(UNORDERED, |s| {
         s.receives(0, 0, 2);
         // A block, a piece that is not aligned, and more than waits.
         arrives(s, 0, 0, 4096, 1, 1);
@@ -73,8 +73,8 @@ fn data_waits_behind_its_completion_for_a_dump_of_its_queue_pair(rig: &Rig) {
     assert_eq!(end.bytes(0, DATA + 4098, 19), [&[0][..], &[2; 17], &[0]].concat());
 }
 
-fn a_request_behind_a_dump_sees_what_it_brought(rig: &Rig) {
-    let end = rig.both(UNORDERED, |s| {
+fn a_request_behind_a_dump_sees_what_it_brought(harness: &Harness) {
+    let end = harness.both(UNORDERED, |s| {
         arrives(s, 0, 0, 64, 1, 1);
         s.go();
         s.write_wqe(0, 0, &dump(s, 0, 0));
@@ -85,8 +85,8 @@ fn a_request_behind_a_dump_sees_what_it_brought(rig: &Rig) {
     assert_eq!((end.kinds(), &end.seen[2].payload), (vec![UP_DONE, UP_DUMP, UP_SEND], &vec![1; 64]));
 }
 
-fn a_dump_that_is_not_executed_brings_nothing(rig: &Rig) {
-    let end = rig.both(UNORDERED, |s| {
+fn a_dump_that_is_not_executed_brings_nothing(harness: &Harness) {
+    let end = harness.both(UNORDERED, |s| {
         arrives(s, 0, 0, 64, 1, 1);
         s.go();
         s.write_wqe(0, 0, &send_with(s, 0, 0, STALE));
@@ -100,9 +100,9 @@ fn a_dump_that_is_not_executed_brings_nothing(rig: &Rig) {
     assert_eq!(end.kinds(), [UP_DONE, UP_WQE_ERROR, UP_WQE_FLUSH, UP_WQE_FLUSH]);
 }
 
-fn messages_wait_for_a_dump_where_all_does(rig: &Rig) {
+fn messages_wait_for_a_dump_where_all_does(harness: &Harness) {
     let all = Size { unordered: Some(Unordered::All), ..UNORDERED };
-    let end = rig.both(all, |s| {
+    let end = harness.both(all, |s| {
         s.receives(0, 0, 3);
         s.send(0, 9);
         s.send(0, 10);
@@ -115,8 +115,8 @@ fn messages_wait_for_a_dump_where_all_does(rig: &Rig) {
     assert_eq!(end.bytes(0, RECV, 48), [[9; 16], [10; 16], [0; 16]].concat());
 }
 
-fn what_finds_no_place_does_not_wait(rig: &Rig) {
-    let end = rig.both(UNORDERED, |s| {
+fn what_finds_no_place_does_not_wait(harness: &Harness) {
+    let end = harness.both(UNORDERED, |s| {
         let fill = |s: &mut Side, mark| {
             for i in 0..PLACES + 40 {
                 let tag = u32::try_from(i + 1).expect("few");
@@ -135,8 +135,8 @@ fn what_finds_no_place_does_not_wait(rig: &Rig) {
     assert_eq!(end.bytes(0, DATA, (PLACES + 40) * 16), vec![2; (PLACES + 40) * 16]);
 }
 
-fn what_waits_for_a_queue_pair_that_is_destroyed_is_forgotten(rig: &Rig) {
-    let end = rig.both(UNORDERED, |s| {
+fn what_waits_for_a_queue_pair_that_is_destroyed_is_forgotten(harness: &Harness) {
+    let end = harness.both(UNORDERED, |s| {
         for i in 0..PLACES {
             arrives(s, 0, i as u64 * 16, 16, 1, u32::try_from(i + 1).expect("few"));
         }

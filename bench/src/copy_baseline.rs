@@ -89,12 +89,12 @@ pub(super) struct Copied {
 
 /// All of them, one after the other on the same memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Ceiling {
+pub(super) struct CopyBaseline {
     pub(super) host_bytes: u64,
     pub(super) copies: Vec<Copied>,
 }
 
-impl Ceiling {
+impl CopyBaseline {
     /// Pieces a second of the fastest copy of this kind.
     pub(super) fn best(&self, to_device: bool, piece: u64) -> Option<f64> {
         let of_kind = |copy: &&Copied| copy.to_device == to_device && u64::from(copy.piece) == piece;
@@ -116,7 +116,11 @@ struct Bed<'a> {
 ///
 /// # Errors
 /// [`CliError`]: no memory, a kernel that failed, and a copy that did not bring what was there.
-pub(super) fn measure(device: &Arc<Device>, agent_blocks: u32, runtime: Duration) -> Result<Ceiling, CliError> {
+pub(super) fn measure(
+    device: &Arc<Device>,
+    agent_blocks: u32,
+    runtime: Duration,
+) -> Result<CopyBaseline, CliError> {
     let gpu = device.kind() == "cuda";
     let movers = (agent_blocks, if gpu { MOVERS } else { MOVERS_HOST });
     let many = if gpu { (64, 32) } else { (4, 2) };
@@ -131,7 +135,7 @@ pub(super) fn measure(device: &Arc<Device>, agent_blocks: u32, runtime: Duration
             }
         }
     }
-    Ok(Ceiling { host_bytes: host_bytes as u64, copies })
+    Ok(CopyBaseline { host_bytes: host_bytes as u64, copies })
 }
 
 impl<'a> Bed<'a> {
@@ -179,14 +183,23 @@ impl<'a> Bed<'a> {
             reserved: 0,
         };
         self.args.write(0, args.as_bytes()).map_err(Error::from)?;
-        let launch = Launch { kernel: kernel(), blocks, threads: warps * 32, smem_bytes: 0, args: self.args.address() };
+        let launch = Launch {
+            kernel: kernel(),
+            blocks,
+            threads: warps * 32,
+            smem_bytes: 0,
+            args: self.args.address(),
+        };
         // Bare: there is no agent. In one grid, only the client is launched.
         let nobody = AgentWords { stop: Vec::new(), ready: Vec::new(), number: 0 };
-        self.device.run(&launch, &launch, &nobody, Residency::OneGrid, runtime + GRACE).map_err(Error::from)?;
+        self.device
+            .run(&launch, &launch, &nobody, Residency::OneGrid, runtime + GRACE)
+            .map_err(Error::from)?;
         let mut raw = vec![0; (blocks * warps) as usize * size_of::<WarpResult>()];
         self.results.read(0, &mut raw).map_err(Error::from)?;
         let raw = raw.chunks_exact(size_of::<WarpResult>());
-        let results: Vec<_> = raw.map(|raw| WarpResult::read_from_bytes(raw).expect("the length matches")).collect();
+        let results: Vec<_> =
+            raw.map(|raw| WarpResult::read_from_bytes(raw).expect("the length matches")).collect();
         let compared = self.compare(&results, piece as usize)?;
         let pieces: u64 = results.iter().map(|warp| warp.pieces).sum();
         let first = results.iter().map(|warp| warp.first_ns).min().unwrap_or(0);
@@ -205,13 +218,15 @@ impl<'a> Bed<'a> {
         for warp in some {
             let (host_at, device_at) = (warp.host_at, warp.device_at);
             let inside = |at: u64, len: usize| at + bytes as u64 <= len as u64;
-            if warp.pieces == 0 || !inside(host_at, self.host.len()) || !inside(device_at, self.memory.len()) {
+            if warp.pieces == 0 || !inside(host_at, self.host.len()) || !inside(device_at, self.memory.len())
+            {
                 return Err(CliError::Verify("a warp of the bare copy has copied nothing".into()));
             }
             self.host.read(host_at, &mut here);
             self.memory.read(usize::try_from(device_at).expect("inside"), &mut there).map_err(Error::from)?;
             if here != there {
-                let what = format!("the bare copy: {bytes} bytes at {host_at} of the host differ from the device's");
+                let what =
+                    format!("the bare copy: {bytes} bytes at {host_at} of the host differ from the device's");
                 return Err(CliError::Verify(what));
             }
             compared += 1;
@@ -253,17 +268,18 @@ mod tests {
     #[test]
     fn copies_bring_what_was_there_both_ways() {
         let device = Device::open(Choice::Host).expect("the CPU");
-        let ceiling = measure(&device, 2, Duration::from_millis(10)).expect("copies");
-        assert_eq!(ceiling.copies.len(), 8);
-        for copy in &ceiling.copies {
+        let copy_baseline = measure(&device, 2, Duration::from_millis(10)).expect("copies");
+        assert_eq!(copy_baseline.copies.len(), 8);
+        for copy in &copy_baseline.copies {
             assert!(copy.pieces_per_s > 0.0, "{copy:?}");
             assert_eq!(copy.compared, (copy.blocks * copy.warps) as usize);
         }
-        let movers: Vec<u32> = ceiling.copies.iter().filter(|c| c.like_movers).map(|c| c.blocks * c.warps).collect();
+        let movers: Vec<u32> =
+            copy_baseline.copies.iter().filter(|c| c.like_movers).map(|c| c.blocks * c.warps).collect();
         assert_eq!(movers, [2; 4]);
-        let best = ceiling.best(true, 4096).expect("one of this kind");
-        assert!(ceiling.copies[..2].iter().all(|copy| copy.pieces_per_s <= best));
-        assert_eq!(ceiling.best(true, 8192), None);
+        let best = copy_baseline.best(true, 4096).expect("one of this kind");
+        assert!(copy_baseline.copies[..2].iter().all(|copy| copy.pieces_per_s <= best));
+        assert_eq!(copy_baseline.best(true, 8192), None);
     }
 
     #[test]
@@ -271,7 +287,8 @@ mod tests {
         let device = Device::open(Choice::Host).expect("the CPU");
         let bed = Bed::new(&device, 1 << 20, 1).expect("memory");
         let mut warp = WarpResult { pieces: 1, first_ns: 0, last_ns: 1, host_at: 4096, device_at: 0 };
-        let found = |warp: &WarpResult| bed.compare(std::slice::from_ref(warp), 4096).map_err(|e| e.to_string());
+        let found =
+            |warp: &WarpResult| bed.compare(std::slice::from_ref(warp), 4096).map_err(|e| e.to_string());
         assert!(found(&warp).is_err_and(|why| why.contains("differ")));
         bed.copy(true, SMALL, (1, 1), true, Duration::from_millis(1)).expect("a copy");
         warp.pieces = 0;

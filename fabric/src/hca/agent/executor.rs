@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One pair of rings between an engine and its part of the agent, and the engine's end of it.
+//! One pair of rings between an transport and its part of the agent, and the transport's end of it.
 
 use super::settle::{self, Rounds, Settle};
 use super::{Resident, memory};
 use crate::device::{Device, DeviceError};
 use crate::hca::abi::*;
 use crate::hca::ring::{DOWN_WORDS, DownRing, UP_WORDS, UpRing};
-use crate::hca::{Allowance, Down, Half, Part, Response};
+use crate::hca::{Allowance, Down, Part, QpExecutor, Response};
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
@@ -38,7 +38,8 @@ pub(super) struct Ring {
 
 impl Ring {
     pub(super) fn new(device: &Device) -> Result<Self, DeviceError> {
-        let region = HostRegion::alloc(RING_BYTES).map_err(|e| memory("ring memory", RING_BYTES, &e.to_string()))?;
+        let region =
+            HostRegion::alloc(RING_BYTES).map_err(|e| memory("ring memory", RING_BYTES, &e.to_string()))?;
         let base = device.map(&region)?;
         Ok(Self { memory: region, base })
     }
@@ -77,9 +78,9 @@ impl Ring {
     }
 }
 
-/// An engine's end of the rings.
+/// An transport's end of the rings.
 #[derive(Debug)]
-pub struct AgentHalf {
+pub struct AgentExecutor {
     device: Arc<Device>,
     resident: Arc<Resident>,
     ring: Ring,
@@ -105,14 +106,18 @@ struct Answers {
 #[derive(Clone, Copy, Debug, Default)]
 struct Answer {
     qpn: u32,
-    /// `None` where the engine has taken it back and waits no more.
+    /// `None` where the transport has taken it back and waits no more.
     tag: Option<u32>,
 }
 
 impl Answers {
     fn new() -> Self {
         let all = u16::try_from(ANSWER_SLOTS).expect("a small constant");
-        Self { slots: vec![Answer::default(); ANSWER_SLOTS], free: (0..all).rev().collect(), ended: VecDeque::new() }
+        Self {
+            slots: vec![Answer::default(); ANSWER_SLOTS],
+            free: (0..all).rev().collect(),
+            ended: VecDeque::new(),
+        }
     }
 
     /// The agent's report, slot by slot.
@@ -152,7 +157,7 @@ fn allowance_word(allowance: Allowance) -> u64 {
     u64::from(allowance.late_ns & 0x7FFF_FFFF) << 32 | u64::from(allowance.client_late_ns.cast_unsigned())
 }
 
-impl AgentHalf {
+impl AgentExecutor {
     pub(super) fn new(
         device: &Arc<Device>,
         resident: &Arc<Resident>,
@@ -189,7 +194,8 @@ impl AgentHalf {
     }
 
     fn encode(&self, message: Down) -> [u64; DOWN_WORDS] {
-        let head = |op: u64, qpn: u32, bytes: u32| op << 56 | (u64::from(qpn) & QPN_MASK) << 32 | u64::from(bytes);
+        let head =
+            |op: u64, qpn: u32, bytes: u32| op << 56 | (u64::from(qpn) & QPN_MASK) << 32 | u64::from(bytes);
         let key_tag = |key: u32, tag: u32| u64::from(key) << 31 | u64::from(tag) & TAG_MASK;
         let mut w = [0; DOWN_WORDS];
         match message {
@@ -241,7 +247,8 @@ impl AgentHalf {
         let Part { local, address, key, sum } = *part;
         // As in `push`.
         let (address, key) = if address & PHASE_BIT == 0 { (address, key) } else { (0, 0) };
-        let both = two.and_then(|second| second.sum).zip(sum).map(|(first, second)| first.wrapping_add(second));
+        let both =
+            two.and_then(|second| second.sum).zip(sum).map(|(first, second)| first.wrapping_add(second));
         let mut w = self.encode(Down::ToOwner { qpn, local, address, key, tag: 0, sum: both.or(sum) });
         w[5] |= DOWN_PART << 32 | u64::from(slot) << SLOT_SHIFT;
         if let Some(second) = two {
@@ -288,7 +295,7 @@ impl AgentHalf {
     }
 }
 
-impl Half for AgentHalf {
+impl QpExecutor for AgentExecutor {
     fn poll(&mut self) -> Option<UpEntry> {
         self.drain_backlog();
         loop {
@@ -322,7 +329,8 @@ impl Half for AgentHalf {
         let (mut rest, mut count) = (parts, 0);
         while let [part, behind @ ..] = rest {
             // The response is where a second block's place would be.
-            let two = behind.split_first().filter(|(second, others)| !others.is_empty() && is_pair(part, second));
+            let two =
+                behind.split_first().filter(|(second, others)| !others.is_empty() && is_pair(part, second));
             rest = two.map_or(behind, |(_, others)| others);
             count += 1;
             let last = rest.is_empty().then_some((count, response));
@@ -345,8 +353,8 @@ impl Half for AgentHalf {
         self.push_descriptor(self.encode(message));
     }
 
-    /// Queue owners run while an agent is resident. Before a launch the engine gets a job
-    /// (`Engine::calibrate`).
+    /// Queue owners run while an agent is resident. Before a launch the transport gets a job
+    /// (`RcTransport::calibrate`).
     fn must_be_polled(&self) -> bool {
         self.resident.launches.try_lock().is_err()
     }

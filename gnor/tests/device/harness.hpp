@@ -15,7 +15,7 @@
 #include "gnor/async.cuh"
 #include "gnor/io.cuh"
 
-namespace rig {
+namespace harness {
 
 using namespace gn;
 
@@ -122,7 +122,7 @@ struct Arrival {
   gn_u32 ssd = 0, before = 0, behind = 0, sent = 0;
 };
 
-struct Rig {
+struct Harness {
   Config cfg;
   gn_u32 threads, cq_log;
   Memory queues, uars, capsules, connect, cq, rings, pool_memory, pool_words, places, waiting_data, parked_requests, waiting;
@@ -151,7 +151,7 @@ struct Rig {
   gn_u32 timed = 0;               // entries of it
   gn_u32 wrong_data = 0, wrong_status = 0, leaked = 0, ios = 0, failed_ios = 0, timed_out = 0;
 
-  explicit Rig(const Config& config)
+  explicit Harness(const Config& config)
       : cfg(config), threads(config.blocks * config.warps * 32),
         cq_log(log2_up(2 * config.ssds * config.depth)), queues(config.ssds * queue_bytes(config)),
         uars(config.ssds * UAR_BYTES), capsules(SLOTS * 64),
@@ -260,4 +260,4 @@ struct Rig {
   }
 };
 
-}  // namespace rig
+}  // namespace harness

@@ -17,8 +17,8 @@ use gnstor_fabric::hca::agent::Unordered;
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::transport::Counters;
 use libgnstor::{
-    AgentStats, ChannelStats, Client, ConnectOptions, CreateOptions, Device, DeviceMem, Error, Fabric, File, Node,
-    Residency, Rights, Shape,
+    AgentStats, ChannelStats, Client, ConnectOptions, CreateOptions, Device, DeviceMem, Error, Fabric, File,
+    Node, Residency, Rights, Shape,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,7 @@ struct Member {
 
 /// Everything that a run needs, ready. Dropped in this order.
 #[derive(Debug)]
-pub struct Rig {
+pub struct Harness {
     members: Vec<Member>,
     clients: DeviceMem,
     args: DeviceMem,
@@ -103,7 +103,7 @@ pub(super) struct Stages {
 
 const TICK: Duration = Duration::from_millis(200);
 
-impl Rig {
+impl Harness {
     /// Starts the array, connects the clients and makes their volumes.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl Rig {
             threads: args.engines.threads(),
         })?;
         let residency = if args.one_grid { Residency::OneGrid } else { Residency::TwoKernels };
-        let node = Arc::new(Node::new(array.engine(), &device, residency).map_err(Error::from)?);
+        let node = Arc::new(Node::new(array.transport(), &device, residency).map_err(Error::from)?);
         let central = load.central_engine.then(|| Central::new(&load).map(Arc::new)).transpose()?;
         let mut members = Vec::new();
         for number in 0..load.clients {
@@ -144,7 +144,8 @@ impl Rig {
         let clients = device.alloc(bytes).map_err(Error::from)?;
         for (place, member) in members.iter().enumerate() {
             let buffer = member.file.client().buffer().expect("it was asked for");
-            let proxy = member.proxy.as_ref().map(|proxy| proxy.lock().expect("no panic while held").addresses());
+            let proxy =
+                member.proxy.as_ref().map(|proxy| proxy.lock().expect("no panic while held").addresses());
             let (requests, answers) = proxy.unwrap_or((0, 0));
             let abi = ClientAbi {
                 file: member.file.device_file(),
@@ -217,9 +218,14 @@ impl Rig {
 
     /// Counters as they are now.
     pub(super) fn stages(&self) -> Result<Stages, CliError> {
-        let engines = self.array.engine().each(|engine, _| engine.counters).map_err(gnstor_array::ArrayError::from)?;
+        let engines = self
+            .array
+            .transport()
+            .each(|engine, _| engine.counters)
+            .map_err(gnstor_array::ArrayError::from)?;
         let engine = engines.into_iter().sum();
-        let channels = self.members.iter().map(|m| m.file.client().channel_stats()).collect::<Result<_, _>>()?;
+        let channels =
+            self.members.iter().map(|m| m.file.client().channel_stats()).collect::<Result<_, _>>()?;
         let log_records = self.central.as_ref().map_or(0, |central| central.records());
         let (agent, served) = (self.node.hca().stats().map_err(Error::from)?, self.logs.read());
         Ok(Stages { agent, engine, channels, log_records, served })
@@ -258,8 +264,11 @@ impl Rig {
             multiprocessors: self.multiprocessors.address(),
         };
         self.args.write(0, args.as_bytes()).map_err(Error::from)?;
-        let shape =
-            Shape { blocks: load.clients, threads: load.iodepth.next_multiple_of(32), smem_bytes: SHARED_BYTES };
+        let shape = Shape {
+            blocks: load.clients,
+            threads: load.iodepth.next_multiple_of(32),
+            smem_bytes: SHARED_BYTES,
+        };
         let deadline = phase.warmup + phase.runtime + self.io_timeout * 2 + Duration::from_secs(30);
         let (file, at) = (&self.members[0].file, self.args.address());
         let ours = if shape.threads == 32 { Who::Warp } else { Who::Block };
@@ -311,11 +320,12 @@ impl Rig {
                 let thread = std::thread::Builder::new().name("gn-proxy".into()).spawn_scoped(scope, serve);
                 proxies.push(thread.map_err(thread_failed)?);
             }
-            let thread = std::thread::Builder::new().name("gn-launch".into()).spawn_scoped(scope, move || {
-                let result = launch();
-                let _ = done.send(());
-                result.map(|()| cpu::this_thread_s())
-            });
+            let thread =
+                std::thread::Builder::new().name("gn-launch".into()).spawn_scoped(scope, move || {
+                    let result = launch();
+                    let _ = done.send(());
+                    result.map(|()| cpu::this_thread_s())
+                });
             let thread = thread.map_err(thread_failed)?;
             let mut last = (0, 0.0);
             while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
@@ -337,7 +347,10 @@ impl Rig {
             over.store(true, Ordering::Release);
             let mut threads = Vec::new();
             for proxy in proxies {
-                threads.push(("gn-proxy", proxy.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?));
+                threads.push((
+                    "gn-proxy",
+                    proxy.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?,
+                ));
             }
             threads.push(("gn-launch", launched?));
             Ok::<_, Error>(threads)
@@ -349,7 +362,8 @@ impl Rig {
     fn ios_so_far(&self) -> Result<u64, Error> {
         let mut sum = 0;
         for member in &self.members {
-            sum += lanes_of(member, self.load.iodepth as usize)?.iter().flat_map(|lane| lane.ios).sum::<u64>();
+            sum +=
+                lanes_of(member, self.load.iodepth as usize)?.iter().flat_map(|lane| lane.ios).sum::<u64>();
         }
         Ok(sum)
     }
@@ -386,11 +400,15 @@ fn member(
     options.buffer_bytes = usize::try_from(load.bs).expect("at most 16 MiB") * load.iodepth as usize;
     let client = Client::connect(node, &options)?;
     let name = format!("bench-{number}");
-    let create =
-        CreateOptions { capacity_bytes: load.volume_bytes(), replicas: load.replicas, ..CreateOptions::default() };
+    let create = CreateOptions {
+        capacity_bytes: load.volume_bytes(),
+        replicas: load.replicas,
+        ..CreateOptions::default()
+    };
     client.create(&name, &create)?;
     let file = client.open(&name, Rights::Write)?;
-    let proxy = load.by_cpu().then(|| Proxy::new(number, &file, load, central).map(Mutex::new)).transpose()?;
+    let proxy =
+        load.by_cpu().then(|| Proxy::new(number, &file, load, central).map(Mutex::new)).transpose()?;
     let alloc = |bytes| node.device().alloc(bytes).map_err(Error::from);
     Ok(Member {
         file,

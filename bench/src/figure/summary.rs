@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A figure that was run, as JSON has it (`docs/bench.md`).
 
-use super::claim::{ClaimTold, Measured};
+use super::claim::{ClaimSummary, Measured};
 use super::paper::{Figure, Given, PAPER_GB, Point, Quantity};
 use crate::args::{BenchArgs, Mode};
 use crate::repeat::{self, Spread};
@@ -36,13 +36,13 @@ pub(crate) struct FigureReport {
     pub(super) interrupted: bool,
     /// Points that were to be run.
     pub(super) planned: usize,
-    pub(crate) points: Vec<PointTold>,
-    pub(super) claims: Vec<ClaimTold>,
+    pub(crate) points: Vec<PointSummary>,
+    pub(super) claims: Vec<ClaimSummary>,
 }
 
 /// One point.
 #[derive(Debug, Serialize)]
-pub(crate) struct PointTold {
+pub(crate) struct PointSummary {
     pub(crate) name: String,
     #[serde(skip)]
     pub(crate) point: Point,
@@ -112,7 +112,7 @@ impl FigureReport {
             mean_us: in_flight * 1e6 / ideal.iops,
         });
         let (measured, ideal) = (found.map(of), bound.map(of));
-        let mut told = PointTold {
+        let mut summary = PointSummary {
             ideal,
             measured,
             ratio: measured.zip(ideal).map(|(measured, ideal)| measured / ideal),
@@ -125,27 +125,28 @@ impl FigureReport {
             state: Some(run.array.state.clone()),
             fill_share: Some(run.array.fill_share),
             error: error.map(|error| error.to_string()),
-            ..PointTold::new(point, self.quantity)
+            ..PointSummary::new(point, self.quantity)
         };
-        told.cause = told.cause(&run);
-        told.run = Some(run);
-        told.other_runs = runs;
-        self.points.push(told);
+        summary.cause = summary.cause(&run);
+        summary.run = Some(run);
+        summary.other_runs = runs;
+        self.points.push(summary);
     }
 
     /// A point that could not be run.
     pub(super) fn fail(&mut self, point: &Point, error: &CliError) {
-        self.points.push(PointTold { error: Some(error.to_string()), ..PointTold::new(point, self.quantity) });
+        self.points
+            .push(PointSummary { error: Some(error.to_string()), ..PointSummary::new(point, self.quantity) });
     }
 
     /// What the paper says of points together.
     pub(super) fn conclude(&mut self, figure: &Figure) {
-        let counted = |told: &PointTold| {
-            let counts = !told.core_bound && told.error.is_none();
-            told.run.as_ref().filter(|_| counts).and_then(measured)
+        let counted = |summary: &PointSummary| {
+            let counts = !summary.core_bound && summary.error.is_none();
+            summary.run.as_ref().filter(|_| counts).and_then(measured)
         };
-        let points: Vec<_> = self.points.iter().map(|told| (&told.point, counted(told))).collect();
-        self.claims = figure.claims.iter().map(|claim| claim.told(&points)).collect();
+        let points: Vec<_> = self.points.iter().map(|summary| (&summary.point, counted(summary))).collect();
+        self.claims = figure.claims.iter().map(|claim| claim.summary(&points)).collect();
     }
 
     /// Whether all is as it should be.
@@ -153,10 +154,14 @@ impl FigureReport {
     /// # Errors
     /// [`CliError::Verify`] with the first point that failed; [`CliError::Interrupted`].
     pub(super) fn verdict(&self) -> Result<(), CliError> {
-        let failed = || self.points.iter().filter_map(|told| Some((&told.name, told.error.as_ref()?)));
+        let failed =
+            || self.points.iter().filter_map(|summary| Some((&summary.name, summary.error.as_ref()?)));
         if let Some((name, error)) = failed().next() {
             let count = failed().count();
-            return Err(CliError::Verify(format!("{count} of {} points failed; {name}: {error}", self.planned)));
+            return Err(CliError::Verify(format!(
+                "{count} of {} points failed; {name}: {error}",
+                self.planned
+            )));
         }
         if self.interrupted || self.points.len() < self.planned { Err(CliError::Interrupted) } else { Ok(()) }
     }
@@ -182,7 +187,7 @@ fn measured(run: &Report) -> Option<Measured> {
     Some(Measured { gbps: run.gbps * 1e9 / PAPER_GB, mean_us: timed.latency_us.mean })
 }
 
-impl PointTold {
+impl PointSummary {
     fn new(point: &Point, quantity: Quantity) -> Self {
         let [mode, rw, bs, clients, ssds] = point.words();
         Self {
@@ -226,7 +231,8 @@ impl PointTold {
             return None;
         }
         let is_better = (by > 0.0) == (self.quantity == Quantity::Throughput);
-        let causes = if is_better { self.why_better(run.load.mode, paper) } else { self.why_worse(run, paper) };
+        let causes =
+            if is_better { self.why_better(run.load.mode, paper) } else { self.why_worse(run, paper) };
         let causes = if causes.is_empty() { "the cause is not known".into() } else { causes.join(", ") };
         Some(format!("{:+.0} % from the paper: {causes}", by * 100.0))
     }
@@ -266,8 +272,11 @@ mod tests {
     fn every_figure_has_its_points_once() {
         for (number, count) in [(9, 24), (10, 24), (11, 72), (12, 24), (13, 12)] {
             let figure = paper::figure(number).expect("a figure");
-            let mut names: Vec<_> =
-                figure.points.iter().map(|point| PointTold::new(point, Quantity::Throughput).name).collect();
+            let mut names: Vec<_> = figure
+                .points
+                .iter()
+                .map(|point| PointSummary::new(point, Quantity::Throughput).name)
+                .collect();
             names.sort();
             names.dedup();
             assert_eq!((names.len(), figure.points.len()), (count, count), "figure {number}");
@@ -279,28 +288,29 @@ mod tests {
     fn what_is_better_than_the_paper_s_has_causes_of_its_own() {
         let figure = paper::figure(9).expect("a figure");
         let point = figure.points.iter().find(|point| point.mode == Mode::Basic && point.paper.is_some());
-        let mut told = PointTold::new(point.expect("the text has one"), Quantity::Throughput);
-        told.ideal = Some(1.0);
+        let mut summary = PointSummary::new(point.expect("the text has one"), Quantity::Throughput);
+        summary.ideal = Some(1.0);
         assert!(
-            matches!(&told.why_better(Mode::Basic, 0.5)[..], [why] if why.contains("poll") && why.contains("batches"))
+            matches!(&summary.why_better(Mode::Basic, 0.5)[..], [why] if why.contains("poll") && why.contains("batches"))
         );
         assert!(
-            matches!(&told.why_better(Mode::Gd, 0.5)[..], [why] if why.contains("poll") && !why.contains("batches"))
+            matches!(&summary.why_better(Mode::Gd, 0.5)[..], [why] if why.contains("poll") && !why.contains("batches"))
         );
-        assert!(matches!(&told.why_better(Mode::Gnstor, 0.5)[..], [why] if why.contains("2.0 times")));
-        assert!(told.why_better(Mode::Gnstor, 0.95).is_empty());
+        assert!(matches!(&summary.why_better(Mode::Gnstor, 0.5)[..], [why] if why.contains("2.0 times")));
+        assert!(summary.why_better(Mode::Gnstor, 0.95).is_empty());
     }
 
     #[test]
     fn the_values_of_the_paper_are_where_its_text_has_them() {
         let given = |number| {
             let points = paper::figure(number).expect("a figure").points;
-            let told: Vec<PointTold> = points
+            let summary: Vec<PointSummary> = points
                 .iter()
-                .map(|point| PointTold::new(point, Quantity::Throughput))
-                .filter(|told| told.paper.is_some())
+                .map(|point| PointSummary::new(point, Quantity::Throughput))
+                .filter(|summary| summary.paper.is_some())
                 .collect();
-            told.iter()
+            summary
+                .iter()
                 .map(|t| (t.name.clone(), format!("{:.2}", t.paper.unwrap_or_default()), t.paper_from))
                 .collect::<Vec<_>>()
         };

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the engine makes of requests that are no plain SENDs: a half that reports what the test says, and
+//! What the transport makes of requests that are no plain SENDs: an executor that reports what the test says, and
 //! what it is told.
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::{Down, Half};
+use gnstor_fabric::hca::{Down, QpExecutor};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::mlx5::{cqe_opcode, syndrome};
-use gnstor_fabric::transport::{Engine, EngineConfig, HalfId, Port};
+use gnstor_fabric::transport::{ExecutorId, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::Sqe;
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ impl Scripted {
     }
 }
 
-impl Half for Scripted {
+impl QpExecutor for Scripted {
     fn poll(&mut self) -> Option<UpEntry> {
         self.told().up.pop_front()
     }
@@ -76,8 +76,8 @@ impl Controller for Counts {
 }
 
 struct World {
-    engine: Engine,
-    _half: HalfId,
+    transport: RcTransport,
+    _executor: ExecutorId,
     script: Scripted,
     capsules: Arc<Mutex<u32>>,
 }
@@ -87,28 +87,30 @@ type Short = (u8, u8, u16);
 
 impl World {
     fn new() -> Self {
-        let mut engine = Engine::new(EngineConfig { link: LinkConfig::UNLIMITED, ..EngineConfig::default() });
+        let mut transport =
+            RcTransport::new(TransportConfig { link: LinkConfig::UNLIMITED, ..TransportConfig::default() });
         let script = Scripted::default();
-        let half = engine.add_other(Box::new(script.clone()));
+        let executor = transport.add_other(Box::new(script.clone()));
         let capsules = Arc::default();
-        let target = engine.add_target(Box::new(Counts(Arc::clone(&capsules))), Vec::new());
+        let target = transport.add_target(Box::new(Counts(Arc::clone(&capsules))), Vec::new());
         let (reply, answer) = mpsc::channel();
-        engine.connect(Time::ZERO, half, QPN, Port::Local(target), &CmRequest::default(), reply);
+        transport.connect(Time::ZERO, executor, QPN, Port::Local(target), &CmRequest::default(), reply);
         assert_eq!(answer.try_recv(), Ok(Ok(())));
-        Self { engine, _half: half, script, capsules }
+        Self { transport, _executor: executor, script, capsules }
     }
 
     /// Reports requests of these kinds, all signalled, from index `from` on; returns what the queue pair was
     /// told.
     fn report(&mut self, from: u32, kinds: &[u32]) -> (Vec<Short>, bool) {
-        let entry = |(index, &kind)| UpEntry { kind, qpn: QPN, index, flags: UP_SIGNALLED, ..UpEntry::default() };
+        let entry =
+            |(index, &kind)| UpEntry { kind, qpn: QPN, index, flags: UP_SIGNALLED, ..UpEntry::default() };
         self.script.told().up.extend((from..).zip(kinds).map(entry));
         self.step()
     }
 
     /// The completions that have come, and whether the queue pair was put into error.
     fn step(&mut self) -> (Vec<Short>, bool) {
-        while self.engine.step(Time::from_ns(10)) {}
+        while self.transport.step(Time::from_ns(10)) {}
         let down = std::mem::take(&mut self.script.told().down);
         let completions = down.iter().filter_map(|message| match *message {
             Down::Cqe { opcode, syndrome, counter, .. } => Some((opcode, syndrome, counter)),
@@ -126,20 +128,24 @@ fn a_dump_completes_behind_the_sends_before_it() {
     let mut w = World::new();
     let done = |range: std::ops::Range<u16>| range.map(|i| (DONE, 0, i)).collect::<Vec<_>>();
     assert_eq!(w.report(0, &[UP_SEND, UP_DUMP, UP_SEND, UP_DUMP]), (done(0..4), false));
-    w.engine.set_silent(0, true);
-    assert_eq!(w.report(4, &[UP_DUMP, UP_SEND, UP_DUMP]), (done(4..5), false), "a silent SSD acknowledges no SEND");
+    w.transport.set_silent(0, true);
+    assert_eq!(
+        w.report(4, &[UP_DUMP, UP_SEND, UP_DUMP]),
+        (done(4..5), false),
+        "a silent SSD acknowledges no SEND"
+    );
 }
 
 #[test]
 fn an_invalidation_completes_when_nothing_is_under_way_with_its_key() {
     let mut w = World::new();
     assert_eq!(w.report(0, &[UP_NOP, UP_LOCAL_INVAL, UP_SEND, UP_LOCAL_INVAL]).0, [(DONE, 0, 0)]);
-    assert!(w.engine.busy());
+    assert!(w.transport.busy());
     w.script.told().settled = 1;
     assert_eq!(w.step().0, [(DONE, 0, 1), (DONE, 0, 2)]);
     w.script.told().settled = 2;
     assert_eq!(w.step().0, [(DONE, 0, 3)]);
-    assert!(!w.engine.busy());
+    assert!(!w.transport.busy());
 }
 
 #[test]
@@ -148,7 +154,11 @@ fn keys_and_memory_of_an_nvme_target_open_nothing() {
         let mut w = World::new();
         let refused = (vec![(FAILED, syndrome::REMOTE_ACCESS, 0), (FAILED, syndrome::FLUSH, 1)], true);
         assert_eq!(w.report(0, &[kind, UP_SEND]), refused, "kind {kind}");
-        assert_eq!(*w.capsules.lock().expect("no panic while held"), 0, "no message of kind {kind} is delivered");
+        assert_eq!(
+            *w.capsules.lock().expect("no panic while held"),
+            0,
+            "no message of kind {kind} is delivered"
+        );
     }
 }
 
@@ -166,5 +176,5 @@ fn behind_an_error_everything_is_flushed_whatever_it_is() {
 fn a_completion_queue_that_overran_breaks_the_connection() {
     let mut w = World::new();
     assert_eq!(w.report(0, &[UP_CQ_ERROR]), (vec![], true));
-    assert_eq!(w.engine.counters.broken, 1);
+    assert_eq!(w.transport.counters.broken, 1);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a rig is made, and what can be seen of its SSD.
+//! How a harness is made, and what can be seen of its SSD.
 
 use super::*;
 
-impl Rig {
+impl Harness {
     /// An SSD without map and volumes, nobody connected.
     pub(super) fn bare(index: u16, blocks: u64) -> Self {
         Self::bare_as("null", index, blocks)
@@ -11,8 +11,13 @@ impl Rig {
 
     pub(super) fn bare_as(preset: &str, index: u16, blocks: u64) -> Self {
         let preset = Preset::by_name(preset).unwrap();
-        let config =
-            SsdConfig { index, preset, capacity_bytes: blocks * 4096, serial: "GN0001".into(), media: SsdMedia::Ram };
+        let config = SsdConfig {
+            index,
+            preset,
+            capacity_bytes: blocks * 4096,
+            serial: "GN0001".into(),
+            media: SsdMedia::Ram,
+        };
         let bench = Bench::default();
         Self::around(Ssd::format_with(config, &bench).unwrap(), bench.faults)
     }
@@ -44,17 +49,17 @@ impl Rig {
     }
 
     pub(super) fn with_clients(self) -> Self {
-        let mut rig = self;
-        rig.connect(DAEMON, 0, Identity::Daemon, CNTLID_ANY);
+        let mut harness = self;
+        harness.connect(DAEMON, 0, Identity::Daemon, CNTLID_ANY);
         for raw in [7u16, 8, 9] {
             let admin = QueueKey(u32::from(raw) * 10);
-            let cqe = rig.connect(admin, 0, Identity::Client(client(raw)), CNTLID_ANY);
+            let cqe = harness.connect(admin, 0, Identity::Client(client(raw)), CNTLID_ANY);
             let cntlid = u16::try_from(cqe.dw0.get()).unwrap();
-            rig.enable(admin);
-            let cqe = rig.connect(QueueKey(admin.0 + 1), 1, Identity::Client(client(raw)), cntlid);
+            harness.enable(admin);
+            let cqe = harness.connect(QueueKey(admin.0 + 1), 1, Identity::Client(client(raw)), cntlid);
             assert_eq!(refusal(&cqe), None);
         }
-        rig
+        harness
     }
 
     /// As [`Self::connected`], alone in its array, with [`VOLUME`].
@@ -68,10 +73,10 @@ impl Rig {
     }
 
     pub(super) fn with_volume(self) -> Self {
-        let mut rig = self;
-        rig.set_map(&FleetMap::equal(1, 64, 7, 1).unwrap());
-        assert_eq!(refusal(&rig.volume_command(opcode::VOLUME_ADD, &entry(VOLUME))), None);
-        rig
+        let mut harness = self;
+        harness.set_map(&FleetMap::equal(1, 64, 7, 1).unwrap());
+        assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &entry(VOLUME))), None);
+        harness
     }
 
     pub(super) fn ssd(&self) -> SsdGuard<'_> {
@@ -124,7 +129,8 @@ impl Rig {
     pub(super) fn damage(&self, vba: u32) {
         let page = self.page(vba);
         let Fetch::Here(local) = self.ssd().ftl.fetch(page) else { panic!("RAM media") };
-        let region = self.regions.iter().find(|region| region.id() == local.region).expect("one of the SSD's");
+        let region =
+            self.regions.iter().find(|region| region.id() == local.region).expect("one of the SSD's");
         let mut byte = [0];
         region.read(local.offset + 17, &mut byte);
         region.write(local.offset + 17, &[!byte[0]]);
@@ -134,7 +140,9 @@ impl Rig {
     pub(super) fn frames_are_whole(&self) -> bool {
         let flash = Arc::clone(self.ssd().ftl.flash());
         let pages = u32::try_from(flash.geometry().pages()).expect("a small SSD");
-        let owns = |page: &u32| matches!(flash.page(Ppa(*page)), PageState::Buffered(_) | PageState::Programmed(_));
-        flash.free_frames() + u32::try_from((0..pages).filter(owns).count()).expect("pages") == self.all_frames
+        let owns =
+            |page: &u32| matches!(flash.page(Ppa(*page)), PageState::Buffered(_) | PageState::Programmed(_));
+        flash.free_frames() + u32::try_from((0..pages).filter(owns).count()).expect("pages")
+            == self.all_frames
     }
 }

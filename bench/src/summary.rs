@@ -2,25 +2,25 @@
 //! What is told of the parts beside the load: counters, and what was not real.
 
 use super::args::Mode;
+use super::harness::{Harness, Stages};
 use super::lateness;
-use super::report::{AgentTold, ArrayTold, Late, StagesTold};
-use super::rig::{Rig, Stages};
+use super::report::{AgentSummary, ArraySummary, Late, StagesSummary};
 use super::served::Served;
 use gnstor_base::time::Span;
 use gnstor_console::told_of_hca;
 
 /// The array, after a launch that began with these counters and ended with those.
-pub(super) fn array(rig: &Rig, before: &Stages, after: &Stages) -> ArrayTold {
-    let (load, link) = (rig.load(), rig.link());
+pub(super) fn array(harness: &Harness, before: &Stages, after: &Stages) -> ArraySummary {
+    let (load, link) = (harness.load(), harness.link());
     let written = load.size * u64::from(load.clients) * u64::from(load.replicas);
     let collected = after.served.iter().flatten().any(|ssd| ssd.moved_pages != 0);
     #[expect(clippy::cast_precision_loss, reason = "figures to print")]
     let (fill_share, link_latency_us) =
-        (written as f64 / (load.ssd_bytes as f64 * rig.ssds() as f64), link.latency.as_ns() as f64 / 1e3);
+        (written as f64 / (load.ssd_bytes as f64 * harness.ssds() as f64), link.latency.as_ns() as f64 / 1e3);
     let served = after.served.iter().zip(&before.served);
-    ArrayTold {
-        ssds: rig.ssds(),
-        preset: rig.preset().name.clone(),
+    ArraySummary {
+        ssds: harness.ssds(),
+        preset: harness.preset().name.clone(),
         ssd_bytes: load.ssd_bytes,
         link_bytes_per_s: link.bytes_per_second,
         link_latency_us,
@@ -42,19 +42,19 @@ pub(super) fn late(before: &Stages, after: &Stages, timeless: bool) -> Late {
 }
 
 /// The resident part of the HCA.
-pub(super) fn agent(rig: &Rig, multiprocessors: u32) -> AgentTold {
-    let blocks = rig.agent_blocks();
+pub(super) fn agent(harness: &Harness, multiprocessors: u32) -> AgentSummary {
+    let blocks = harness.agent_blocks();
     let share = (multiprocessors != 0).then(|| f64::from(blocks) / f64::from(multiprocessors));
-    AgentTold { blocks, multiprocessors: (multiprocessors != 0).then_some(multiprocessors), share }
+    AgentSummary { blocks, multiprocessors: (multiprocessors != 0).then_some(multiprocessors), share }
 }
 
 /// Counters of a launch.
-pub(super) fn stages(before: &Stages, after: &Stages, array: &ArrayTold, ios: u64) -> StagesTold {
+pub(super) fn stages(before: &Stages, after: &Stages, array: &ArraySummary, ios: u64) -> StagesSummary {
     let (b, a) = (&before.engine, &after.engine);
     let channels = |f: fn(&libgnstor::ChannelStats) -> u64| {
         after.channels.iter().map(f).sum::<u64>() - before.channels.iter().map(f).sum::<u64>()
     };
-    StagesTold {
+    StagesSummary {
         retries: channels(|c| c.retries),
         protocol_errors: channels(|c| c.protocol_errors.into()),
         leaked: after.channels.iter().map(|c| u64::from(c.leaked)).sum(),
@@ -71,7 +71,7 @@ pub(super) fn stages(before: &Stages, after: &Stages, array: &ArrayTold, ios: u6
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for display")]
-fn per_io(array: &ArrayTold, ios: u64) -> Option<f64> {
+fn per_io(array: &ArraySummary, ios: u64) -> Option<f64> {
     let operations: u64 = array.served.iter().map(Served::commands).sum();
     (ios != 0).then(|| operations as f64 / ios as f64)
 }
@@ -82,30 +82,41 @@ fn mean_us(after: Span, before: Span, count: u64) -> f64 {
 }
 
 /// Sentences about what was not real.
-pub(super) fn emulated(rig: &Rig) -> Vec<String> {
-    let name = &rig.preset().name;
-    let timing = if rig.preset().is_null() { "no modelled time" } else { "timing modelled" };
-    let link = rig.link();
+pub(super) fn emulated(harness: &Harness) -> Vec<String> {
+    let name = &harness.preset().name;
+    let timing = if harness.preset().is_null() { "no modelled time" } else { "timing modelled" };
+    let link = harness.link();
     let link = match link.bytes_per_second {
         0 => "link (not limited, in process)".to_owned(),
         rate => {
-            format!("link ({} MB/s and {} ns one way modelled, in process)", rate / 1_000_000, link.latency.as_ns())
+            format!(
+                "link ({} MB/s and {} ns one way modelled, in process)",
+                rate / 1_000_000,
+                link.latency.as_ns()
+            )
         }
     };
-    let mut all = vec![told_of_hca(rig.unordered()), link, format!("SSDs (preset {name}: {timing}, data in memory)")];
-    match rig.load().mode {
+    let mut all = vec![
+        told_of_hca(harness.unordered()),
+        link,
+        format!("SSDs (preset {name}: {timing}, data in memory)"),
+    ];
+    match harness.load().mode {
         Mode::Gnstor => {}
-        Mode::Gd | Mode::GdDeengine => all.push("CPU's queues (in host memory, which the emulated HCA polls)".into()),
-        Mode::Basic => {
-            all.push("CPU's queues and its buffer (in host memory, which the emulated HCA polls and fills)".into())
+        Mode::Gd | Mode::GdDeengine => {
+            all.push("CPU's queues (in host memory, which the emulated HCA polls)".into())
         }
+        Mode::Basic => all.push(
+            "CPU's queues and its buffer (in host memory, which the emulated HCA polls and fills)".into(),
+        ),
     }
-    if rig.load().central_engine {
+    if harness.load().central_engine {
         all.push(
-            "central engine (runs in the clients' threads, log in memory: cheaper than one across a network)".into(),
+            "central engine (runs in the clients' threads, log in memory: cheaper than one across a network)"
+                .into(),
         );
     }
-    if rig.device().kind() == "host" {
+    if harness.device().kind() == "host" {
         all.push("GPU (the same device code on the CPU, as fibers)".into());
     }
     all

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an RC connection promises its owner, in virtual time: an engine without threads, a controller that
+//! What an RC connection promises its owner, in virtual time: an transport without threads, a controller that
 //! does what the test says, and a queue pair in host memory.
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, Remote, TransferId};
@@ -9,7 +9,7 @@ use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::soft::{SoftMr, SoftQp};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::mlx5::{self, CE_CQ_UPDATE, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode, syndrome};
-use gnstor_fabric::transport::{ConnId, Engine, EngineConfig, HalfId, Port};
+use gnstor_fabric::transport::{ConnId, ExecutorId, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use std::collections::VecDeque;
@@ -105,8 +105,8 @@ const ACK_TIMEOUT: Span = Span::from_ms(50);
 const RNR_TIMER: Span = Span::from_ns(100_000);
 
 struct World {
-    engine: Engine,
-    half: HalfId,
+    transport: RcTransport,
+    executor: ExecutorId,
     conn: ConnId,
     puppet: Puppet,
     memory: Arc<HostRegion>,
@@ -121,15 +121,15 @@ type Short = (u8, u16, u8);
 
 impl World {
     fn new(link: LinkConfig) -> Self {
-        let config = EngineConfig { link, ack_timeout: ACK_TIMEOUT, rnr_timer: RNR_TIMER, rnr_retries: 3 };
-        let mut engine = Engine::new(config);
-        let half = engine.add_soft();
+        let config = TransportConfig { link, ack_timeout: ACK_TIMEOUT, rnr_timer: RNR_TIMER, rnr_retries: 3 };
+        let mut transport = RcTransport::new(config);
+        let executor = transport.add_soft();
         let (memory, array) =
             (HostRegion::alloc(1 << 17).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
         for i in 0..1 << CQ_LOG {
             memory.fill(CQ + i * 64 + 63, 1, 0xF1);
         }
-        let soft = engine.soft(half).expect("added above");
+        let soft = transport.soft(executor).expect("added above");
         soft.create_qp(SoftQp {
             memory: Arc::clone(&memory),
             qpn: QPN,
@@ -145,11 +145,12 @@ impl World {
         let range = (0, memory.len() as u64);
         soft.register(SoftMr { memory: Arc::clone(&memory), range, key: KEY, access, pd: 1 });
         let puppet = Puppet::default();
-        let target = engine.add_target(Box::new(puppet.clone()), vec![Arc::clone(&array)]);
+        let target = transport.add_target(Box::new(puppet.clone()), vec![Arc::clone(&array)]);
         let (reply, answer) = mpsc::channel();
-        let conn = engine.connect(Time::ZERO, half, QPN, Port::Local(target), &CmRequest::default(), reply);
+        let conn =
+            transport.connect(Time::ZERO, executor, QPN, Port::Local(target), &CmRequest::default(), reply);
         assert_eq!(answer.try_recv(), Ok(Ok(())));
-        Self { engine, half, conn, puppet, memory, array, now: Time::ZERO, sent: 0, consumed: 0 }
+        Self { transport, executor, conn, puppet, memory, array, now: Time::ZERO, sent: 0, consumed: 0 }
     }
 
     fn queue(&self) -> QueueKey {
@@ -164,8 +165,11 @@ impl World {
         let ctrl = CtrlSeg::new(opcode::SEND, index, QPN, 2, mode);
         let address = self.memory.address() + CAPSULES + slot * 64;
         self.post_raw(
-            &[ctrl.as_bytes(), DataSeg { byte_count: 64.into(), lkey: KEY.into(), address: address.into() }.as_bytes()]
-                .concat(),
+            &[
+                ctrl.as_bytes(),
+                DataSeg { byte_count: 64.into(), lkey: KEY.into(), address: address.into() }.as_bytes(),
+            ]
+            .concat(),
         );
     }
 
@@ -187,13 +191,13 @@ impl World {
         self.memory.word32(DBR).store(u32::from(posted).to_be(), Ordering::Release);
     }
 
-    /// Steps until the engine has looked at the host queue once: it does at every sixteenth step. Returns
+    /// Steps until the transport has looked at the host queue once: it does at every sixteenth step. Returns
     /// whether there was work.
     fn turn(&mut self, now: Time) -> bool {
-        (0..16).fold(false, |worked, _| self.engine.step(now) || worked)
+        (0..16).fold(false, |worked, _| self.transport.step(now) || worked)
     }
 
-    /// Lets the engine do all that is due by `now`.
+    /// Lets the transport do all that is due by `now`.
     fn run_to(&mut self, now: Time) {
         assert!(now >= self.now, "time does not run backwards");
         self.now = now;
@@ -205,7 +209,7 @@ impl World {
         let end = self.now + span;
         self.run_to(self.now);
         while self.now < end {
-            let event = self.engine.next_event().filter(|at| *at > self.now).unwrap_or(end);
+            let event = self.transport.next_event().filter(|at| *at > self.now).unwrap_or(end);
             self.run_to(event.min(self.now + Span::from_ms(1)).min(end));
         }
     }
@@ -228,7 +232,12 @@ impl World {
     }
 
     fn respond(&self, cid: u16, at: Time, pushed_bytes: u32) -> Effect {
-        Effect::Complete { queue: self.queue(), cqe: Cqe { cid: cid.into(), ..Cqe::default() }, at, pushed_bytes }
+        Effect::Complete {
+            queue: self.queue(),
+            cqe: Cqe { cid: cid.into(), ..Cqe::default() },
+            at,
+            pushed_bytes,
+        }
     }
 
     fn pull(&self, transfer: u32) -> Effect {
@@ -320,7 +329,7 @@ fn pulled_data_arrives_when_the_link_says_so() {
 fn a_silent_target_fails_the_oldest_send_and_flushes_the_others_in_order() {
     let mut w = World::new(LinkConfig::UNLIMITED);
     w.receives(3);
-    w.engine.set_silent(0, true);
+    w.transport.set_silent(0, true);
     for i in 0..4 {
         w.post(i, i == 3);
     }
@@ -335,7 +344,7 @@ fn a_silent_target_fails_the_oldest_send_and_flushes_the_others_in_order() {
     w.post(9, false);
     w.run_to(w.now);
     assert_eq!(w.completions(), [flushed(4)]);
-    assert_eq!(w.engine.counters.broken, 1);
+    assert_eq!(w.transport.counters.broken, 1);
 }
 
 #[test]
@@ -346,7 +355,7 @@ fn an_answering_target_never_times_out() {
         w.pass(Span::from_ms(20));
     }
     assert_eq!(w.completions().len(), 20);
-    assert_eq!(w.engine.counters.broken, 0);
+    assert_eq!(w.transport.counters.broken, 0);
 }
 
 #[test]
@@ -359,7 +368,7 @@ fn no_failure_is_reported_while_a_transfer_moves() {
     w.post(1, true);
     w.post(2, true);
     w.run_to(Time::ZERO);
-    w.engine.step(Time::from_ns(1064)); // the first capsule arrives; the copy's end waits in the half
+    w.transport.step(Time::from_ns(1064)); // the first capsule arrives; the copy's end waits in the executor
     assert_eq!(w.told().submitted.len(), 1, "the second capsule finds a broken connection");
     assert!(
         w.told().transferred.is_empty() && w.completions().iter().all(|c| c.0 == SENT),
@@ -387,7 +396,7 @@ fn a_faulty_receive_is_reported_only_when_no_transfer_moves() {
     w.told().due = Some(Time::from_ns(100));
     w.post(1, false);
     w.turn(Time::ZERO);
-    w.engine.step(Time::from_ns(100));
+    w.transport.step(Time::from_ns(100));
     assert!(w.told().transferred.is_empty());
     let memory = Arc::clone(&w.memory);
     w.told().watched = Some(memory);
@@ -421,7 +430,8 @@ fn a_local_error_completes_with_its_own_syndrome_behind_what_was_sent() {
     w.post_raw(CtrlSeg::new(0x55, 1, QPN, 1, 0).as_bytes());
     w.post(2, false);
     w.run_to(Time::from_ns(1));
-    let expected = [(SENT, 0, 0), (SEND_FAILED, 1, syndrome::LOCAL_QP_OPERATION), (SEND_FAILED, 2, syndrome::FLUSH)];
+    let expected =
+        [(SENT, 0, 0), (SEND_FAILED, 1, syndrome::LOCAL_QP_OPERATION), (SEND_FAILED, 2, syndrome::FLUSH)];
     assert_eq!(w.completions(), expected);
 }
 
@@ -430,7 +440,9 @@ fn rdma_of_the_initiator_meets_no_memory_at_an_nvme_target() {
     let mut w = World::new(LinkConfig::UNLIMITED);
     let address = w.memory.address() + DATA;
     let data = DataSeg { byte_count: 16.into(), lkey: KEY.into(), address: address.into() };
-    w.post_raw(&[CtrlSeg::new(opcode::RDMA_READ, 0, QPN, 3, 0).as_bytes(), &[0; 16], data.as_bytes()].concat());
+    w.post_raw(
+        &[CtrlSeg::new(opcode::RDMA_READ, 0, QPN, 3, 0).as_bytes(), &[0; 16], data.as_bytes()].concat(),
+    );
     w.run_to(Time::ZERO);
     assert_eq!(w.completions(), [(SEND_FAILED, 0, syndrome::REMOTE_ACCESS)]);
 }
@@ -461,16 +473,16 @@ fn closing_from_the_initiator_ends_transfers_and_tells_the_controller() {
     w.told().on_submit.push_back(vec![pull]);
     w.post(1, true);
     w.run_to(Time::ZERO);
-    w.engine.step(Time::from_ns(1064));
+    w.transport.step(Time::from_ns(1064));
     let conn = w.conn;
-    w.engine.close(Time::from_ns(1064), conn);
+    w.transport.close(Time::from_ns(1064), conn);
     assert_eq!(w.told().transferred, [Outcome::ConnectionLost]);
     assert_eq!(w.told().closed.len(), 1);
     w.run_to(Time::from_ns(9000));
     assert_eq!(w.told().transferred.len(), 1, "a transfer ends once");
-    assert!(!w.engine.busy());
-    let half = w.half;
-    w.engine.remove_half(w.now, half);
+    assert!(!w.transport.busy());
+    let executor = w.executor;
+    w.transport.remove_executor(w.now, executor);
 }
 
 // Receivers that are not ready.
@@ -482,13 +494,13 @@ fn a_response_without_a_receive_is_tried_again_after_the_timer() {
     w.told().on_submit.push_back(vec![response]);
     w.post(1, false);
     w.pass(Span::from_ns(50_000));
-    assert_eq!((w.completions(), w.engine.counters.rnr), (vec![], 1));
+    assert_eq!((w.completions(), w.transport.counters.rnr), (vec![], 1));
     w.receives(1);
     w.pass(Span::from_ns(40_000));
     assert_eq!(w.completions(), [], "not before the timer");
     w.pass(Span::from_ns(20_000));
     assert_eq!(w.completions(), [(RECEIVED, 0, 0)]);
-    assert_eq!(w.engine.counters.broken, 0);
+    assert_eq!(w.transport.counters.broken, 0);
 }
 
 #[test]
@@ -498,11 +510,11 @@ fn a_receiver_that_is_never_ready_breaks_the_connection_after_its_retries() {
     w.told().on_submit.push_back(vec![response]);
     w.post(1, true);
     w.pass(Span::from_ns(250_000)); // the first try and two more
-    assert_eq!((w.engine.counters.rnr, w.engine.counters.broken), (3, 0));
+    assert_eq!((w.transport.counters.rnr, w.transport.counters.broken), (3, 0));
     w.pass(Span::from_ns(100_000));
-    assert_eq!((w.engine.counters.rnr, w.engine.counters.broken), (4, 1));
+    assert_eq!((w.transport.counters.rnr, w.transport.counters.broken), (4, 1));
     w.pass(Span::from_ms(1));
-    assert_eq!(w.engine.counters.rnr, 4, "nothing is tried after that");
+    assert_eq!(w.transport.counters.rnr, 4, "nothing is tried after that");
 }
 
 #[test]
@@ -515,7 +527,7 @@ fn many_responses_without_a_receive_each_have_their_own_retries() {
     }
     w.pass(Span::from_ns(50_000));
     assert_eq!(
-        (w.engine.counters.rnr, w.engine.counters.broken),
+        (w.transport.counters.rnr, w.transport.counters.broken),
         (10, 0),
         "ten misses in one instant are not ten retries"
     );

@@ -10,11 +10,11 @@ use std::sync::Arc;
 pub(crate) use super::side::*;
 
 /// Where the agent runs.
-pub(crate) struct Rig {
+pub(crate) struct Harness {
     device: Arc<Device>,
 }
 
-impl Rig {
+impl Harness {
     pub(crate) fn new(device: Arc<Device>) -> Self {
         Self { device }
     }
