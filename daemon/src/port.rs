@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From the core's commands to the bytes of an admin command, and back. The contract is `gnstor_proto::vendor`.
+//! From the core's commands to the bytes of an admin command, and back. The contract is
+//! `gnstor_proto::vendor`.
 
 use crate::core::{Answer, Command};
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
@@ -34,7 +35,8 @@ pub struct SsdPort {
     pub model: String,
     /// The daemon's own admin connection.
     pub channel: Box<dyn AdminChannel>,
-    /// Makes another, when that one breaks; `None`: the SSD cannot go away, or not come back. It returns within seconds.
+    /// Makes another, when that one breaks; `None`: the SSD cannot go away, or not come back. It returns
+    /// within seconds.
     pub reconnect: Option<Reconnect>,
 }
 
@@ -123,7 +125,8 @@ fn exchange(
     ))
 }
 
-/// The refusal a completion speaks of: the detail word if it agrees with the status, else the first with that status.
+/// The refusal a completion speaks of: the detail word if it agrees with the status, else the first with
+/// that status.
 fn refusal(cqe: &Cqe) -> Option<Refusal> {
     let status = Status(cqe.status_word());
     let named = Detail::from_dw0(cqe.dw0.get()).refusal().filter(|r| r.status() == status);

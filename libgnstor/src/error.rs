@@ -21,7 +21,8 @@ pub enum Error {
     },
     /// The daemon did not answer in time: the process is stopped, or its machine cannot be reached any more.
     #[error(
-        "the daemon at {endpoint} did not send {call} within {waited:?}: check that it runs and is not stopped"
+        "the daemon at {endpoint} did not send {call} within {waited:?}: check that it runs and is not \
+         stopped"
     )]
     Silent {
         /// Address of the daemon.
@@ -39,7 +40,8 @@ pub enum Error {
     Node(#[from] NodeError),
     /// The CPU's queues have no DUMPs.
     #[error(
-        "queues of the CPU trust their completions, and this HCA's writes to the device are not ordered: read through gnstor's own queues"
+        "queues of the CPU trust their completions, and this HCA's writes to the device are not ordered: \
+         read through gnstor's own queues"
     )]
     Unordered,
     /// An offset or a length is not a multiple of 4096.
@@ -65,7 +67,8 @@ pub enum Error {
     Io(#[from] IoFailure),
     /// An earlier I/O of this client timed out.
     #[error(
-        "an earlier I/O timed out and its data may still arrive: this client's buffers are not used again; connect again"
+        "an earlier I/O timed out and its data may still arrive: this client's buffers are not used again; \
+         connect again"
     )]
     AfterTimeout,
     /// The write lease could not be renewed.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The block sum: 32 bits over the 1,024 little-endian words of a 4 KiB block.
 //!
-//! It is computed by whoever moves the data (the emulated HCA's copy warps, or the CPU), so it must be the same in any
-//! order of the words: it is a wrapping sum of `mix(word + (index + 1) * STEP)`. `mix` is a bijection of 32-bit words, so a change
-//! of any single word always changes the sum; a change of several escapes with a chance of 2^-32. It detects faults,
-//! not attacks.
+//! It is computed by whoever moves the data (the emulated HCA's copy warps, or the CPU), so it must be the
+//! same in any order of the words: it is a wrapping sum of `mix(word + (index + 1) * STEP)`. `mix` is a
+//! bijection of 32-bit words, so a change of any single word always changes the sum; a change of several
+//! escapes with a chance of 2^-32. It detects faults, not attacks.
 
 use crate::BLOCK_BYTES;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! NVMe over Fabrics: Connect, property commands, names, and the private data of an RDMA connection.
 //!
-//! Source: NVM Express Base Specification 2.x (Fabrics command set) and NVMe RDMA Transport Specification 1.0.
+//! Source: NVM Express Base Specification 2.x (Fabrics command set) and NVMe RDMA Transport Specification
+//! 1.0.
 
 use crate::nvme::{Sqe, get_ascii, put_ascii};
 use crate::slba::ClientId;
@@ -103,7 +104,8 @@ const _: () = assert!(offset_of!(ConnectData, subnqn) == 256 && offset_of!(Conne
 /// "Any controller" in [`ConnectData::cntlid`].
 pub const CNTLID_ANY: u16 = 0xFFFF;
 
-/// Who connects, and as whom: of two hosts with one identity the SSD hears the newer one only (protocol rule 4).
+/// Who connects, and as whom: of two hosts with one identity the SSD hears the newer one only (protocol
+/// rule 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Whom it speaks for.
@@ -150,7 +152,8 @@ impl ConnectData {
     }
 }
 
-/// Who a connection speaks for. It is fixed at Connect; firmware compares it with every command (protocol rule 4).
+/// Who a connection speaks for. It is fixed at Connect; firmware compares it with every command (protocol
+/// rule 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Identity {
     /// A client with an id that the daemon gave it.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! NVMe: the 64-byte submission entry, the 16-byte completion entry, the SGL descriptor, opcodes, Identify.
 //!
-//! Source: NVM Express Base Specification 2.x and NVM Command Set Specification 1.x. Offsets are asserted below.
+//! Source: NVM Express Base Specification 2.x and NVM Command Set Specification 1.x. Offsets are asserted
+//! below.
 
 use crate::slba::{Slba, Stamp};
 use core::mem::{offset_of, size_of};

@@ -5,9 +5,10 @@
 //!   (vid, vba >> chunk_shift, factor) --hash--> placement group --fleet map--> up to four SSDs, in order
 //! ```
 //!
-//! A fresh map draws each group's SSDs by straw2 (weighted rendezvous): every SSD draws `ln(u) / weight` from a hash of
-//! (group, SSD), the highest draws win. When an SSD is lost, only *its* places are filled again, in place, by the best
-//! draw among the SSDs outside the group: nobody else moves. A map is data, not a formula: what changed is in it.
+//! A fresh map draws each group's SSDs by straw2 (weighted rendezvous): every SSD draws `ln(u) / weight`
+//! from a hash of (group, SSD), the highest draws win. When an SSD is lost, only *its* places are filled
+//! again, in place, by the best draw among the SSDs outside the group: nobody else moves. A map is data,
+//! not a formula: what changed is in it.
 //!
 //! ```text
 //!  0        4      6      8          16         24       28     30     32          40       44
@@ -173,8 +174,8 @@ impl FleetMap {
         Self::new((0..count.min(MAX_SSDS + 1)).map(ssd).collect(), groups, seed, term)
     }
 
-    /// The next map after SSD `lost` is gone: each of its places is drawn again among the SSDs outside the group and is
-    /// filling there; every other place stays.
+    /// The next map after SSD `lost` is gone: each of its places is drawn again among the SSDs outside the
+    /// group and is filling there; every other place stays.
     #[must_use]
     pub fn without(&self, lost: u16) -> Self {
         let mut next = self.clone();
@@ -227,8 +228,8 @@ impl FleetMap {
 
     /// The SSDs that hold a block of a volume with `replicas` replicas, in order.
     ///
-    /// Replica k is at place k of the block's group. An empty place is a missing replica: no later place stands in
-    /// for it, because the SSD there does not hold the block (protocol rule 1).
+    /// Replica k is at place k of the block's group. An empty place is a missing replica: no later place
+    /// stands in for it, because the SSD there does not hold the block (protocol rule 1).
     ///
     /// # Panics
     /// If `group` is not below [`Self::groups`].
@@ -348,7 +349,8 @@ impl FleetMap {
     }
 }
 
-/// The straw of one draw: `-ln(u) / weight` in fixed point, where u is uniform in (0, 1]. The shortest straw wins.
+/// The straw of one draw: `-ln(u) / weight` in fixed point, where u is uniform in (0, 1]. The shortest
+/// straw wins.
 fn straw2(hash: u64, weight: u32) -> u64 {
     let u = (hash >> 16) + 1; // 1..=2^48
     let neg_ln = (48u64 << LOG_BITS) - log2_fixed(u); // -log2(u / 2^48) >= 0, Q.40
@@ -357,7 +359,8 @@ fn straw2(hash: u64, weight: u32) -> u64 {
 
 const LOG_BITS: u32 = 40;
 
-/// log2 of `x` >= 1 with 40 fractional bits, by repeated squaring: the same on every machine, unlike `f64::ln`.
+/// log2 of `x` >= 1 with 40 fractional bits, by repeated squaring: the same on every machine, unlike
+/// `f64::ln`.
 fn log2_fixed(x: u64) -> u64 {
     let whole = 63 - x.leading_zeros();
     let mut mantissa = x << (63 - whole); // [1, 2) in Q1.63

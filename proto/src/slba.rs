@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a command names: volume, client and block, packed into the 64-bit starting LBA, and the stamp of a write.
+//! What a command names: volume, client and block, packed into the 64-bit starting LBA, and the stamp of a
+//! write.
 //!
 //! ```text
 //!   63            48 47            32 31                             0

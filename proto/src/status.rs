@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One table: why an SSD refuses -> NVMe status -> errno -> gRPC code -> a sentence.
 //!
-//! Every refusal has a number of its own that travels in DW0 of the completion, so that whoever reads the completion (a
-//! GPU thread, the daemon, a person with a trace) can name the rule and not only the status.
+//! Every refusal has a number of its own that travels in DW0 of the completion, so that whoever reads the
+//! completion (a GPU thread, the daemon, a person with a trace) can name the rule and not only the status.
 
 use crate::slba::Vid;
 
@@ -86,7 +86,8 @@ macro_rules! refusals {
                 match self { $(Self::$name => GrpcCode::$grpc,)* }
             }
 
-            /// The rule that refused, as `docs/protocol.md` numbers them; `NVMe` where it is the specification's own.
+            /// The rule that refused, as `docs/protocol.md` numbers them; `NVMe` where it is the
+            /// specification's own.
             pub const fn rule(self) -> &'static str {
                 match self { $(Self::$name => $rule,)* }
             }
@@ -112,11 +113,14 @@ refusals! {
     /// The client may read but does not hold the write lease.
     ReadOnly = 3, 0x4182, 30, PermissionDenied, "access: writer", "this client opened the volume for reading only";
     /// Another client holds the write lease.
-    LeaseHeldByOther = 4, 0x4083, 16, FailedPrecondition, "8 (fencing)", "another client holds the write lease";
+    LeaseHeldByOther = 4, 0x4083, 16, FailedPrecondition, "8 (fencing)", "another client holds the write \
+        lease";
     /// The client's own write lease has run out or belongs to an older epoch.
-    LeaseExpired = 5, 0x0083, 11, FailedPrecondition, "8 (fencing)", "the write lease has expired; renew it and submit again";
+    LeaseExpired = 5, 0x0083, 11, FailedPrecondition, "8 (fencing)", "the write lease has expired; renew \
+        it and submit again";
     /// The client id in the command is not the connection's.
-    WrongIdentity = 6, 0x4286, 1, PermissionDenied, "4 (identity)", "the client id of the command is not the connection's";
+    WrongIdentity = 6, 0x4286, 1, PermissionDenied, "4 (identity)", "the client id of the command is not \
+        the connection's";
     /// The connection's identity may not use this command.
     NotTheDaemon = 7, 0x4286, 1, PermissionDenied, "4 (identity)", "only the daemon may use this command";
     /// This SSD does not hold the block under the map that both sides know.
@@ -124,11 +128,13 @@ refusals! {
     /// The command was placed by an older map than this SSD has.
     StaleMap = 9, 0x0702, 116, Aborted, "1 (map epoch)", "the client's fleet map is out of date";
     /// The command was placed by a newer map than this SSD has.
-    MapBehind = 10, 0x0703, 11, Unavailable, "1 (map epoch)", "this SSD has not got the client's fleet map yet";
+    MapBehind = 10, 0x0703, 11, Unavailable, "1 (map epoch)", "this SSD has not got the client's fleet map \
+        yet";
     /// The SSD is filling for this placement group.
     NotHereYet = 11, 0x0704, 11, Unavailable, "1 (serving and filling)", "this replica is still being filled; read another";
     /// A reader beside a writer must ask the first serving SSD.
-    AskTheFirst = 12, 0x0705, 11, Unavailable, "7 (readers beside a writer)", "a writer is active; read the first serving SSD";
+    AskTheFirst = 12, 0x0705, 11, Unavailable, "7 (readers beside a writer)", "a writer is active; read \
+        the first serving SSD";
     /// The SSD has no map, or its serving lease has run out.
     NotServing = 13, 0x0706, 11, Unavailable, "2 (serving lease)", "this SSD is not serving";
     /// The block is beyond the volume's capacity.
@@ -162,7 +168,8 @@ refusals! {
     /// The entry or map offered is not newer than what the SSD has.
     StaleVersion = 28, 0x41C4, 116, Aborted, "3 (terms)", "the SSD holds a newer version";
     /// The volume id may not be used again before its sweep is durable.
-    SweepPending = 29, 0x01C5, 16, FailedPrecondition, "10 (forgetting)", "the volume id is still being swept";
+    SweepPending = 29, 0x01C5, 16, FailedPrecondition, "10 (forgetting)", "the volume id is still being \
+        swept";
     /// Connect was refused.
     ConnectRefused = 30, 0x4184, 111, PermissionDenied, "4 (identity)", "this host may not connect";
     /// Connect named a wrong queue, size, controller or subsystem.
@@ -180,7 +187,8 @@ refusals! {
     /// The host took the command back with Abort before the SSD had begun it.
     AbortRequested = 37, 0x0007, 125, Aborted, "NVMe", "the command was aborted before it began";
     /// Compare: the blocks differ from the host's data.
-    CompareFailed = 38, 0x4285, 84, FailedPrecondition, "NVMe", "the stored blocks differ from the data to compare";
+    CompareFailed = 38, 0x4285, 84, FailedPrecondition, "NVMe", "the stored blocks differ from the data to \
+        compare";
     /// A read of a block without content, by a host that asked to be told.
     Deallocated = 39, 0x4287, 61, FailedPrecondition, "NVMe", "a block of the range holds no data";
     /// The medium cannot read the page.

@@ -11,24 +11,31 @@
 //! | MAP SET | C9h | fleet map, to the SSD | - | a new fleet map |
 //! | MAP GET | CAh | fleet map, to the host | - | the map the SSD holds |
 //!
-//! Bits 1:0 of an opcode give the data direction. NSID is 1. CDW10 is the number of dwords of data (one-based). Every
-//! command is refused unless it comes from the daemon's connection. In detail:
+//! Bits 1:0 of an opcode give the data direction. NSID is 1. CDW10 is the number of dwords of data
+//! (one-based). Every command is refused unless it comes from the daemon's connection. In detail:
 //!
-//! * ADD, CHMOD: one [`RawEntry`]; term and version are in it. ADD of a volume id that is there: `VolumeExists`; CHMOD of one that
-//!   is not: `VolumeAbsent`; a lower term than the SSD has seen: `StaleTerm`; a version not above the SSD's: `StaleVersion`.
-//! * LIST: fills the buffer with the entries whose VID is at least CDW12 (15:0), in VID order, deleting ones included; the rest of the
-//!   buffer is zero and DW0 of the completion is the number of entries. Fewer than fit: the end.
-//! * DELETE: CDW12 15:0 VID, CDW13 generation, CDW2 (low) and CDW3 (high) the version of the deletion, CDW14 (low) and CDW15 (high) the
-//!   term. Deleting what is already being deleted in that generation succeeds. A volume id whose sweep is not done refuses ADD
-//!   with `SweepPending`; LIST reports it as deleting until then.
-//! * LIST with CDW13 bit 0: the volumes that are gone, each a [`RawTombstone`], in the order of VID and generation; a VID may come up
-//!   several times. CDW12 31:16 is the number of those of the first VID to leave out. An SSD remembers one for [`TOMBSTONE_HOURS`] hours
-//!   (rule 12): a daemon that restarts can tell a repeated request from a new one.
-//! * LEASE RENEW: CDW12 milliseconds from receipt (0 ends the lease at once), CDW2-3 version, CDW14-15 term, as in DELETE. A lower
-//!   term: `StaleTerm`; a lower version than the SSD has seen in that term: `StaleVersion`. Before the first renewal an SSD serves without a lease.
-//! * MAP SET: a map as [`crate::placement::FleetMap::encode`] gives it, zero-padded to dwords. A lower term: `StaleTerm`; a lower epoch than the SSD's:
-//!   `StaleVersion`; the same epoch with another term is taken.
-//! * MAP GET: fills the buffer with as much of the map as fits; DW0 is the map's length in bytes, 0 if there is none.
+//! * ADD, CHMOD: one [`RawEntry`]; term and version are in it. ADD of a volume id that is there:
+//!   `VolumeExists`; CHMOD of one that is not: `VolumeAbsent`; a lower term than the SSD has seen:
+//!   `StaleTerm`; a version not above the SSD's: `StaleVersion`.
+//! * LIST: fills the buffer with the entries whose VID is at least CDW12 (15:0), in VID order, deleting
+//!   ones included; the rest of the buffer is zero and DW0 of the completion is the number of entries.
+//!   Fewer than fit: the end.
+//! * DELETE: CDW12 15:0 VID, CDW13 generation, CDW2 (low) and CDW3 (high) the version of the deletion,
+//!   CDW14 (low) and CDW15 (high) the term. Deleting what is already being deleted in that generation
+//!   succeeds. A volume id whose sweep is not done refuses ADD with `SweepPending`; LIST reports it as
+//!   deleting until then.
+//! * LIST with CDW13 bit 0: the volumes that are gone, each a [`RawTombstone`], in the order of VID and
+//!   generation; a VID may come up several times. CDW12 31:16 is the number of those of the first VID to
+//!   leave out. An SSD remembers one for [`TOMBSTONE_HOURS`] hours (rule 12): a daemon that restarts can
+//!   tell a repeated request from a new one.
+//! * LEASE RENEW: CDW12 milliseconds from receipt (0 ends the lease at once), CDW2-3 version, CDW14-15
+//!   term, as in DELETE. A lower term: `StaleTerm`; a lower version than the SSD has seen in that term:
+//!   `StaleVersion`. Before the first renewal an SSD serves without a lease.
+//! * MAP SET: a map as [`crate::placement::FleetMap::encode`] gives it, zero-padded to dwords. A lower
+//!   term: `StaleTerm`; a lower epoch than the SSD's: `StaleVersion`; the same epoch with another term is
+//!   taken.
+//! * MAP GET: fills the buffer with as much of the map as fits; DW0 is the map's length in bytes, 0 if
+//!   there is none.
 
 use crate::slba::{ClientId, Vid};
 use alloc::string::String;

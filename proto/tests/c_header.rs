@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `include/gnproto/nvme.h` says the same as the Rust structures: a program compiled from it prints every size, offset, constant and
-//! computed value, as C99, C11 and C++17, and the lines are compared.
+//! `include/gnproto/nvme.h` says the same as the Rust structures: a program compiled from it prints every
+//! size, offset, constant and computed value, as C99, C11 and C++17, and the lines are compared.
 
 use core::mem::{offset_of, size_of};
 use gnstor_proto::checksum::block_sum;
@@ -44,7 +44,8 @@ impl Table {
 macro_rules! layout {
     ($table:ident, $rust:ty, $c:literal, [$($field:ident),* $(,)?]) => {
         $table.value(concat!("sizeof(", $c, ")"), size_of::<$rust>() as u64);
-        $($table.value(concat!("offsetof(", $c, ", ", stringify!($field), ")"), offset_of!($rust, $field) as u64);)*
+        $($table.value(concat!("offsetof(", $c, ", \
+            ", stringify!($field), ")"), offset_of!($rust, $field) as u64);)*
     };
 }
 
@@ -245,8 +246,10 @@ fn golden_bytes(t: &mut Table) {
         let block: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
         t.value(&format!("sum_of({multiplier}u, {addend}u)"), block_sum(&block));
     }
-    t.program += "  gnp_sqe sqe;\n  memset(&sqe, 0, sizeof sqe);\n  sqe.opcode = GNP_IO_READ;\n  sqe.flags = GNP_FLAGS_SGL;\n";
-    t.program += "  sqe.cid = 0x0102;\n  sqe.cdw3 = 9;\n  sqe.dptr = gnp_sgl_make(0x1122334455667788u, 0x2345, 0xAABBCCDDu);\n";
+    t.program += "  gnp_sqe sqe;\n  memset(&sqe, 0, sizeof sqe);\n  sqe.opcode = GNP_IO_READ;\n  sqe.flags \
+        = GNP_FLAGS_SGL;\n";
+    t.program += "  sqe.cid = 0x0102;\n  sqe.cdw3 = 9;\n  sqe.dptr = gnp_sgl_make(0x1122334455667788u, \
+        0x2345, 0xAABBCCDDu);\n";
     t.program += "  sqe.cdw10 = 0x100;\n  sqe.cdw15 = 0xDEADBEEFu;\n";
     let sqe = Sqe {
         opcode: io::READ,
@@ -272,7 +275,8 @@ fn map(t: &mut Table) {
     let bytes = map.encode();
     let list = bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
     t.program += &format!("  static const unsigned char encoded[] = {{{list}}};\n");
-    t.program += "  gnp_map_header header;\n  gnp_map_ssd ssd;\n  gnp_u16 place;\n  memcpy(&header, encoded, sizeof header);\n";
+    t.program += "  gnp_map_header header;\n  gnp_map_ssd ssd;\n  gnp_u16 place;\n  memcpy(&header, \
+        encoded, sizeof header);\n";
     t.program += "  memcpy(&ssd, encoded + sizeof header + sizeof ssd, sizeof ssd);\n";
     t.program += "  memcpy(&place, encoded + sizeof header + header.ssds * sizeof ssd, sizeof place);\n";
     t.value("memcmp(header.magic, \"GNFM\", 4)", 0u8);
@@ -290,7 +294,8 @@ fn map(t: &mut Table) {
     t.value("place", map.places()[0]);
     let places = "sizeof header + header.ssds * sizeof ssd + header.groups * header.width * sizeof place";
     t.value(places, bytes.len() as u64);
-    // Five SSDs less one: the lost one's places are filled by another. Three less one: nobody is left, the places are empty.
+    // Five SSDs less one: the lost one's places are filled by another. Three less one: nobody is left, the
+    // places are empty.
     let filling = map.places().iter().copied().find(|p| p & 0x8000 != 0).expect("a place is being filled");
     let member = (0..map.groups()).flat_map(|g| map.row(g).flatten()).find(|m| m.filling).expect("likewise");
     t.value(&format!("({filling} & GNP_PLACE_FILLING) != 0"), 1u8);

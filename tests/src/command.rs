@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The `gnstor` command as a person runs it: processes that are waited for with deadlines and killed when a test gives up.
+//! The `gnstor` command as a person runs it: processes that are waited for with deadlines and killed when a
+//! test gives up.
 #![expect(clippy::disallowed_methods, reason = "processes are waited for in real time")]
 #![expect(
     clippy::missing_panics_doc,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the end-to-end tests share: an array, nodes and clients on the host device, and a deadline for everything.
+//! What the end-to-end tests share: an array, nodes and clients on the host device, and a deadline for
+//! everything.
 //!
 //! ```text
 //!   within      a test body with a deadline: it fails, it never hangs

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the library offers to kernels beside reading and writing: buffers of the caller's, the end of what kernels left behind, grids that fit.
+//! What the library offers to kernels beside reading and writing: buffers of the caller's, the end of what
+//! kernels left behind, grids that fit.
 
 use gnstor_tests::{BLOCK, IO_TIMEOUT, assert_same, client, kernels, node, pattern, small_array, volume};
 use libgnstor::{ClientKernel, Device, DeviceFile, DeviceMem, File, Rights, Shape};
@@ -132,7 +133,8 @@ fn a_drain_ends_at_its_deadline_and_counts_what_nobody_called_back() {
     assert_eq!(me.channel_stats().unwrap().parked, 1);
     let late = file.drain(Duration::from_millis(1)).unwrap_err().to_string();
     assert!(late.contains("deadline"), "{late}");
-    // Its connection breaks, or its own deadline passes: either way it ends, and nobody is there to be called.
+    // Its connection breaks, or its own deadline passes: either way it ends, and nobody is there to be
+    // called.
     file.drain(3 * IO_TIMEOUT).unwrap();
     let stats = me.channel_stats().unwrap();
     assert_eq!((stats.parked, stats.uncalled, stats.leaked), (0, 1, 0), "{stats:?}");

@@ -389,7 +389,8 @@ fn a_client_whose_hca_vanishes_in_the_middle_gets_an_error_and_harms_nobody() {
     });
 }
 
-/// A client id that two hosts come to have, as after a restart of the daemon: the SSD hears the newer one only.
+/// A client id that two hosts come to have, as after a restart of the daemon: the SSD hears the newer one
+/// only.
 #[test]
 fn a_newer_host_with_a_clients_id_takes_its_place() {
     within(LIMIT, || {

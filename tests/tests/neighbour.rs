@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A good neighbour: a process that is killed or stopped, and a kernel that traps or hangs, end their own work with an error that says why,
-//! and nobody else's.
+//! A good neighbour: a process that is killed or stopped, and a kernel that traps or hangs, end their own
+//! work with an error that says why, and nobody else's.
 #![expect(
     clippy::disallowed_methods,
     reason = "processes are stopped for real time, beside threads that go on"
@@ -119,7 +119,8 @@ impl Bystander {
     }
 }
 
-/// An array in this process with a bystander and a witness, and a copy by another process that has begun to write.
+/// An array in this process with a bystander and a witness, and a copy by another process that has begun to
+/// write.
 struct Scene {
     copying: Copying,
     bystander: Bystander,
@@ -153,7 +154,8 @@ fn a_client_process_that_is_killed_harms_nobody() {
         signal(&scene.copying.0, "-KILL");
         assert_eq!(wait(&mut scene.copying.0, SOON), Some(1000));
         scene.bystander.goes_on();
-        // What it had written can be read; who wants to write must wait until its lease has run out, and is told so.
+        // What it had written can be read; who wants to write must wait until its lease has run out, and is
+        // told so.
         let lost = scene.witness.open("lost", Rights::Read).expect("anybody may read");
         let mut back = vec![0; 64 << 10];
         lost.read_at(0, &mut back).expect("a read of what is left");
@@ -261,7 +263,8 @@ const DRIVER: &str = r#"
 int cuInit(unsigned flags) { (void)flags; return 0; }
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
-int cuDeviceGetName(char *name, int room, int device) { (void)device; strncpy(name, "a card in a desktop", (size_t)room); return 0; }
+int cuDeviceGetName(char *name, int room, int device) { (void)device; strncpy(name, "a card in a \
+    desktop", (size_t)room); return 0; }
 static int given(const char *name) { const char *text = getenv(name); return text ? atoi(text) : 0; }
 int cuDeviceGetAttribute(int *value, int what, int device) {
   (void)device;

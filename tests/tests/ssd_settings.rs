@@ -167,7 +167,8 @@ fn an_ssd_that_rebuilds_its_map_says_that_it_is_not_ready_until_it_is() {
         let first = SsdProcess::start(ANY, &args);
         let address = first.address();
         first.end("-TERM");
-        // Journal and checkpoints are gone: two million records are to be read, and the map is to be written anew.
+        // Journal and checkpoints are gone: two million records are to be read, and the map is to be
+        // written anew.
         let raw = std::fs::File::options().read(true).write(true).open(&file).expect("it is there");
         let mut end = [0; 8];
         raw.read_exact_at(&mut end, 48).expect("a header");

@@ -92,7 +92,8 @@ fn requests_of_any_length_at_any_block_change_their_bytes_and_no_others() {
         volume(&writer, "v", capacity as u64, 2);
         let file = writer.open("v", Rights::Write).unwrap();
         let mut model = vec![0; capacity];
-        // (first block, blocks): within a chunk, a whole chunk, across one border, across many, several MiB, more than the staging memory.
+        // (first block, blocks): within a chunk, a whole chunk, across one border, across many, several
+        // MiB, more than the staging memory.
         let requests = [
             (0, 1),
             (3, 7),

@@ -83,8 +83,8 @@ impl Core {
                     return self.reply(ticket, Ok(Reply::Volume(entry)));
                 }
                 let message = format!(
-                    "the request id of this Create of volume {name} was used for volume {:?}: use a new one for each \
-                     request",
+                    "the request id of this Create of volume {name} was used for volume {:?}: use a new \
+                     one for each request",
                     entry.name
                 );
                 return self.fail(ticket, InvalidArgument, message);
@@ -96,13 +96,14 @@ impl Core {
                     ticket,
                     AlreadyExists,
                     format!(
-                        "volume {name} cannot be created: there is one of that name, number {vid}; use another name"
+                        "volume {name} cannot be created: there is one of that name, number {vid}; use \
+                         another name"
                     ),
                 ),
                 Stage::Marked | Stage::Deleting(_) => {
                     let message = format!(
-                        "volume {name} cannot be created yet: one of that name is still being deleted{}; try again \
-                         later",
+                        "volume {name} cannot be created yet: one of that name is still being deleted{}; \
+                         try again later",
                         self.volumes[&vid].behind_note()
                     );
                     self.fail(ticket, Unavailable, message);
@@ -116,16 +117,16 @@ impl Core {
         let replicas = if request.replicas == 0 { DEFAULT_REPLICAS.min(most) } else { request.replicas };
         if replicas > most {
             let message = format!(
-                "volume {name} cannot have {replicas} replicas: each is on an SSD of its own and the array has {}; \
-                 use 1 to {most}",
+                "volume {name} cannot have {replicas} replicas: each is on an SSD of its own and the array \
+                 has {}; use 1 to {most}",
                 self.ssds
             );
             return self.fail(ticket, InvalidArgument, message);
         }
         let Some((vid, past)) = self.past.lowest_free(now, |vid| self.volumes.contains_key(&vid)) else {
             let message = format!(
-                "volume {name} cannot be created: no volume id is free, each of the 65,534 is in use or still being \
-                 swept; delete volumes, or try again later"
+                "volume {name} cannot be created: no volume id is free, each of the 65,534 is in use or \
+                 still being swept; delete volumes, or try again later"
             );
             return self.fail(ticket, ResourceExhausted, message);
         };
@@ -166,14 +167,15 @@ impl Core {
         self.begin(vid, Action::Add(Arc::new(entry)), purpose, self.every_ssd());
     }
 
-    /// A sentence if a volume cannot be written whole. Every block of every volume is reserved: there is no thin
-    /// provisioning.
+    /// A sentence if a volume cannot be written whole. Every block of every volume is reserved: there is no
+    /// thin provisioning.
     fn lacks_room(&self, name: &VolumeName, layout: Layout, blocks: u64) -> Option<String> {
         let capacity = self.capacity.as_ref()?;
         let replicas = layout.replicas;
         if capacity.has_holes(replicas) {
             return Some(format!(
-                "volume {name} cannot be created: with {replicas} replicas some of its blocks have no SSD, because the                  fleet map has lost SSDs; use more replicas"
+                "volume {name} cannot be created: with {replicas} replicas some of its blocks have no SSD, \
+                 because the                  fleet map has lost SSDs; use more replicas"
             ));
         }
         if capacity.fits(layout, blocks) {
@@ -181,15 +183,15 @@ impl Core {
         }
         let largest = capacity.largest(layout) << BLOCK_SHIFT;
         Some(format!(
-            "volume {name} of {} bytes with {replicas} replicas does not fit: at most {largest} bytes fit now; use a \
-             smaller capacity, fewer replicas, or delete volumes",
+            "volume {name} of {} bytes with {replicas} replicas does not fit: at most {largest} bytes fit \
+             now; use a smaller capacity, fewer replicas, or delete volumes",
             blocks << BLOCK_SHIFT
         ))
     }
 
-    /// The generation after `last`, which is 0 where none is known: once its sweep is done an SSD may have forgotten a
-    /// volume. But its pages lie in flash until they are collected, and a map rebuilt from flash must not take them for
-    /// the next volume's. So every term has generations of its own.
+    /// The generation after `last`, which is 0 where none is known: once its sweep is done an SSD may have
+    /// forgotten a volume. But its pages lie in flash until they are collected, and a map rebuilt from
+    /// flash must not take them for the next volume's. So every term has generations of its own.
     fn generation(&self, last: u32) -> u32 {
         let floor = u32::try_from(self.term).ok().and_then(|term| term.checked_mul(GENERATIONS_PER_TERM));
         (last + 1).max(floor.unwrap_or(0))
@@ -243,8 +245,8 @@ impl Core {
             Rights::Read => {
                 if entry.readers.len() == MAX_READERS {
                     let message = format!(
-                        "client {client} cannot open volume {name} for reading: it has {MAX_READERS} readers, the \
-                         most there can be; release one that is not in use"
+                        "client {client} cannot open volume {name} for reading: it has {MAX_READERS} \
+                         readers, the most there can be; release one that is not in use"
                     );
                     return self.fail(ticket, ResourceExhausted, message);
                 }
@@ -294,8 +296,8 @@ impl Core {
                 Some(holder) => format!("belongs to client {holder}"),
             };
             let message = format!(
-                "client {client} cannot renew its lease of epoch {epoch} on volume {name}: the write lease {state}; \
-                 open the volume for writing again"
+                "client {client} cannot renew its lease of epoch {epoch} on volume {name}: the write lease \
+                 {state}; open the volume for writing again"
             );
             return self.fail(ticket, FailedPrecondition, message);
         }
@@ -349,8 +351,8 @@ impl Volume {
         let holder = self.writer(now).filter(|&holder| holder != client)?;
         let left_ms = self.lease.map_or(0, |lease| lease.free_at.saturating_sub(now));
         Some(format!(
-            "volume {:?} cannot be {what} by client {client}: client {holder} holds the write lease for at most \
-             another {} s; have it release the volume, or try again then",
+            "volume {:?} cannot be {what} by client {client}: client {holder} holds the write lease for at \
+             most another {} s; have it release the volume, or try again then",
             self.entry.name,
             left_ms.div_ceil(1000)
         ))

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Capacity: how many blocks of each SSD the volumes reserve, and how large a volume may still be.
 //!
-//! Hashed placement gives the SSDs unequal shares of a volume. The daemon therefore counts the blocks that each SSD
-//! holds when a volume is written whole, and refuses a volume when its blocks do not fit on one of the SSDs.
+//! Hashed placement gives the SSDs unequal shares of a volume. The daemon therefore counts the blocks that
+//! each SSD holds when a volume is written whole, and refuses a volume when its blocks do not fit on one of
+//! the SSDs.
 //!
 //! The count is exact up to [`EXACT_CHUNKS`] chunks. Above, it is an upper bound: `n` chunks put at most
 //! `n p + 6 sqrt(n p (1 - p))` replicas on an SSD that is in the share `p` of the placement groups.

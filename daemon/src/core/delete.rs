@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How volumes come and go: the ends of Create, and Delete in two halves.
 //!
-//! A deletion cannot be undone once an SSD sweeps, and an SSD that has swept forgets the volume. So the decision is put
-//! on every SSD first, as the lease epoch [`DELETE_MARK`] with all rights taken away (I/O is refused from then on), and
-//! only then is any SSD told to delete. A daemon that starts in between finds the mark, and finishes.
+//! A deletion cannot be undone once an SSD sweeps, and an SSD that has swept forgets the volume. So the
+//! decision is put on every SSD first, as the lease epoch [`DELETE_MARK`] with all rights taken away (I/O
+//! is refused from then on), and only then is any SSD told to delete. A daemon that starts in between finds
+//! the mark, and finishes.
 
 use super::failure::{Failure, Trouble, blame, code_of};
 use super::request::{Create, RequestId};
@@ -34,7 +35,8 @@ impl Core {
             let view = volume.view(now);
             return self.reply(ticket, Ok(Reply::Volume(view)));
         }
-        // The id rests on some SSD: its sweep is not done, or a later generation than this daemon knows of lived there.
+        // The id rests on some SSD: its sweep is not done, or a later generation than this daemon knows of
+        // lived there.
         let rests =
             |t: &Trouble| matches!(t, Trouble::Refused(Refusal::SweepPending | Refusal::StaleVersion));
         let sweeping = round.failed.values().all(rests);
@@ -43,8 +45,8 @@ impl Core {
             Failure::new(
                 GrpcCode::ResourceExhausted,
                 format!(
-                    "volume {:?} was not created: no volume id is free, {VID_ATTEMPTS} were tried and deleted volumes \
-                     are still being swept; try again later",
+                    "volume {:?} was not created: no volume id is free, {VID_ATTEMPTS} were tried and \
+                     deleted volumes are still being swept; try again later",
                     entry.name
                 ),
             )
@@ -175,8 +177,8 @@ impl Core {
     fn deletion_delayed(&mut self, ticket: Option<Ticket>, name: &str, failed: &BTreeMap<u16, Trouble>) {
         let Some(ticket) = ticket else { return };
         let message = format!(
-            "the deletion of volume {name:?} is decided, but {} did not take it; it is repeated until every SSD has: \
-             ask again later",
+            "the deletion of volume {name:?} is decided, but {} did not take it; it is repeated until \
+             every SSD has: ask again later",
             blame(failed)
         );
         self.fail(ticket, GrpcCode::Unavailable, message);

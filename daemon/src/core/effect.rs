@@ -125,7 +125,8 @@ impl std::fmt::Display for Stop {
 /// What the core wants done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Have SSD `ssd` execute `command`, commands of one SSD in order; answered by [`super::Core::completed`].
+    /// Have SSD `ssd` execute `command`, commands of one SSD in order; answered by
+    /// [`super::Core::completed`].
     Command {
         /// Names the command.
         id: CommandId,

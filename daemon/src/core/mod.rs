@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon without I/O: requests, answers of SSDs and the passage of time in; commands, replies and deadlines out.
+//! The daemon without I/O: requests, answers of SSDs and the passage of time in; commands, replies and
+//! deadlines out.
 //!
 //! ```text
 //!   request(ticket) --> dispatch --> calls: check, next entry --+
@@ -8,8 +9,9 @@
 //!                                                               |
 //!   completed(command) <----------------------------------------+----> Effect::Reply
 //! ```
-//! Changes of one volume are serialised (each volume has at most one round under way and a queue), volumes among each
-//! other are not. Whoever drives the core passes `now` in milliseconds of a clock that never goes back.
+//! Changes of one volume are serialised (each volume has at most one round under way and a queue), volumes
+//! among each other are not. Whoever drives the core passes `now` in milliseconds of a clock that never
+//! goes back.
 
 mod calls;
 mod capacity;
@@ -42,8 +44,8 @@ pub struct CoreConfig {
     pub groups: u32,
     /// Seed of a fresh map and of the volumes' hash factors.
     pub seed: u64,
-    /// How much longer than its lease a writer is waited for: the longest lease at the worst difference between the
-    /// clocks of daemon and SSD. The default is 139 ppm of an hour.
+    /// How much longer than its lease a writer is waited for: the longest lease at the worst difference
+    /// between the clocks of daemon and SSD. The default is 139 ppm of an hour.
     pub drift_ms: u64,
     /// First wait before an SSD that failed is tried again; it doubles up to [`Self::retry_max_ms`].
     pub retry_ms: u64,
@@ -121,8 +123,8 @@ pub struct Core {
 }
 
 impl Core {
-    /// A daemon for SSDs with these capacities in bytes; SSD `i` is the i-th of the fleet map. It begins to read the
-    /// array.
+    /// A daemon for SSDs with these capacities in bytes; SSD `i` is the i-th of the fleet map. It begins to
+    /// read the array.
     pub fn new(config: CoreConfig, capacities: &[u64]) -> Self {
         let count = u16::try_from(capacities.len()).unwrap_or(u16::MAX);
         let mut core = Self {
@@ -283,8 +285,8 @@ impl Core {
     fn depose(&mut self, ssd: u16, how: &str) {
         let term = self.term;
         self.stop(Stop::Deposed(format!(
-            "a newer daemon has taken over the array (SSD {ssd} {how}, and this daemon's term is {term}): connect to \
-             the newer one"
+            "a newer daemon has taken over the array (SSD {ssd} {how}, and this daemon's term is {term}): \
+             connect to the newer one"
         )));
     }
 
@@ -302,8 +304,8 @@ impl Core {
             .map(|(ssd, _, what)| format!("SSD {ssd} has not completed {what}"))
             .collect();
         format!(
-            "the change was not done within {secs} s ({}); it is still being worked on: ask again, with the same \
-             request id where there is one",
+            "the change was not done within {secs} s ({}); it is still being worked on: ask again, with \
+             the same request id where there is one",
             waits.join(", ")
         )
     }

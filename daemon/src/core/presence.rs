@@ -6,15 +6,16 @@
 //!                            ^                   |        |        |          '--> rounds for the volumes that it lacks
 //!                            '-----ssd_lost------+--------+--------'
 //! ```
-//! While an SSD is absent no change that needs every SSD is begun: it is refused with the SSD's name. What had been begun is
-//! repeated until the SSD has it. One that comes back is given the fleet map, and its table is compared with the daemon's: a
-//! missing or an older entry is put on every SSD again, under a new version, so that in the end all hold the same.
+//! While an SSD is absent no change that needs every SSD is begun: it is refused with the SSD's name. What
+//! had been begun is repeated until the SSD has it. One that comes back is given the fleet map, and its
+//! table is compared with the daemon's: a missing or an older entry is put on every SSD again, under a new
+//! version, so that in the end all hold the same.
 //!
-//! One that comes back without a fleet map was formatted or replaced. Where there are volumes it stays absent: with the map it
-//! would serve the blocks that it lacks as zeros (protocol rule 1).
+//! One that comes back without a fleet map was formatted or replaced. Where there are volumes it stays
+//! absent: with the map it would serve the blocks that it lacks as zeros (protocol rule 1).
 //!
-//! What it does not do: say that an SSD's blocks are current. One that lost acknowledged writes knows, and is filling until a
-//! newer map.
+//! What it does not do: say that an SSD's blocks are current. One that lost acknowledged writes knows, and
+//! is filling until a newer map.
 
 use super::failure::Trouble;
 use super::request::VolumeName;
@@ -35,7 +36,8 @@ pub(super) struct Absence {
 /// An SSD on its way back.
 #[derive(Debug)]
 struct Resync {
-    /// What it was asked, `None` while it waits for `retry_at`. An answer to anything else is of a time before it was lost.
+    /// What it was asked, `None` while it waits for `retry_at`. An answer to anything else is of a time
+    /// before it was lost.
     asked: Option<CommandId>,
     retry_at: Option<u64>,
     step: Step,
@@ -121,8 +123,8 @@ impl Core {
             // Nothing is tried again: who puts the right one in its place ends this connection.
             (Step::Look, Answer::Map(None)) if !self.volumes.is_empty() => {
                 absence.why =
-                    "it came back without a fleet map, so without its blocks, and a formatted or replaced SSD \
-                               cannot be filled again by this version: put the old one back"
+                    "it came back without a fleet map, so without its blocks, and a formatted or replaced \
+                     SSD cannot be filled again by this version: put the old one back"
                         .into();
             }
             (Step::Look, Answer::Map(_)) => {
@@ -194,7 +196,8 @@ impl Core {
             if self.past.is_dead(vid, entry.generation) {
                 dead.push((vid, entry.generation, entry.version));
             } else {
-                tracing::warn!(ssd, %vid, name = ?entry.name, "an SSD came back with a volume that this array does not have");
+                tracing::warn!(ssd, %vid, name = ?entry.name, "an SSD came back with a volume that this \
+                    array does not have");
             }
         }
         for (vid, generation, version) in dead {

@@ -42,8 +42,8 @@ impl VolumeName {
         }
         let shown: String = name.chars().take(NAME_BYTES).collect();
         Err(invalid(format!(
-            "volume name {shown:?} is not valid: use 1 to {NAME_BYTES} letters, digits, '.', '_' or '-', starting \
-             with a letter or digit"
+            "volume name {shown:?} is not valid: use 1 to {NAME_BYTES} letters, digits, '.', '_' or '-', \
+             starting with a letter or digit"
         )))
     }
 
@@ -127,7 +127,8 @@ pub fn client_id(raw: u32) -> Result<ClientId, Failure> {
 pub fn capacity_blocks(bytes: u64) -> Result<u64, Failure> {
     if bytes == 0 || bytes > MAX_CAPACITY_BYTES {
         return Err(invalid(format!(
-            "a capacity of {bytes} bytes is not possible: use {BLOCK_BYTES} to {MAX_CAPACITY_BYTES} bytes (16 TiB)"
+            "a capacity of {bytes} bytes is not possible: use {BLOCK_BYTES} to {MAX_CAPACITY_BYTES} bytes \
+             (16 TiB)"
         )));
     }
     if !bytes.is_multiple_of(u64::from(BLOCK_BYTES)) {
@@ -157,12 +158,14 @@ pub fn chunk_shift(bytes: u32) -> Result<u8, Failure> {
     }
     (0..=CHUNK_SHIFT_MAX).find(|shift| bytes == BLOCK_BYTES << shift).ok_or_else(|| {
         invalid(format!(
-            "a chunk of {bytes} bytes is not possible: use a power of two from 4096 (4 KiB) to 16777216 (16 MiB)"
+            "a chunk of {bytes} bytes is not possible: use a power of two from 4096 (4 KiB) to 16777216 \
+             (16 MiB)"
         ))
     })
 }
 
-/// The lease asked for, brought within the limits: the answer says what was granted, so a wish needs no refusal.
+/// The lease asked for, brought within the limits: the answer says what was granted, so a wish needs no
+/// refusal.
 pub fn lease_ms(raw: u32) -> u32 {
     if raw == 0 { LEASE_DEFAULT_MS } else { raw.clamp(LEASE_MIN_MS, LEASE_MAX_MS) }
 }
@@ -195,8 +198,8 @@ pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result
     for (key, value) in pairs {
         if key.is_empty() || key.contains(['=', '\n']) || value.contains('\n') {
             return Err(invalid(format!(
-                "label {key:?} is not valid: a key is not empty and has no '=', and neither key nor value has a line \
-                 break"
+                "label {key:?} is not valid: a key is not empty and has no '=', and neither key nor value \
+                 has a line break"
             )));
         }
         text.extend([key, "=", value, "\n"]);

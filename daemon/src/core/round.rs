@@ -9,8 +9,8 @@
 //!     v                                                  v
 //!   failure, or the next volume id                     failure; while an SSD is behind: repeated with a growing wait
 //! ```
-//! A round goes out with a version above every one sent before, so an SSD whose answer was lost takes it whether or not
-//! it took the one before, and in the end all SSDs hold the same bytes.
+//! A round goes out with a version above every one sent before, so an SSD whose answer was lost takes it
+//! whether or not it took the one before, and in the end all SSDs hold the same bytes.
 
 use super::failure::{Failure, Trouble, blame, code_of};
 use super::volume::{Action, Purpose, Retry, Round, Stage, Then};
@@ -83,9 +83,9 @@ impl Core {
         let round = volume.round.as_mut().expect("a command belongs to a round");
         let outcome = match (&round.action, answer) {
             (_, Answer::Refused(StaleTerm)) => return self.depose(ssd, "refused this daemon's term"),
-            // Two daemons that start at once may have the same term. Versions grow with every round and volume ids in
-            // use are known, so what is newer or unknown is the other's; each change needs every SSD, so not both get
-            // theirs.
+            // Two daemons that start at once may have the same term. Versions grow with every round and
+            // volume ids in use are known, so what is newer or unknown is the other's; each change needs
+            // every SSD, so not both get theirs.
             (Action::Put(_) | Action::Delete(_), Answer::Refused(StaleVersion)) if !adding => {
                 return self.depose(ssd, "holds a newer version of a volume than this daemon wrote");
             }
@@ -146,8 +146,9 @@ impl Core {
                 let drift_ms = self.config.drift_ms;
                 let volume = self.volumes.get_mut(&vid).expect("the round's volume");
                 volume.commit(now, &entry, false, drift_ms);
-                // VOLUME ADD was refused because the generation died there: the volume is what a failed Create left,
-                // whose undoing was cut off by a restart (one that a client deleted has the mark): it is undone now.
+                // VOLUME ADD was refused because the generation died there: the volume is what a failed
+                // Create left, whose undoing was cut off by a restart (one that a client deleted has the
+                // mark): it is undone now.
                 let died = |t: &Trouble| *t == Trouble::Refused(Refusal::StaleVersion);
                 let finish_undo = round.failed.values().any(died);
                 self.note_behind(now, vid, round.failed);
@@ -194,7 +195,8 @@ impl Core {
         }
         let (settled, fate) = match then {
             Then::OpenedRead => (volume.basis(now, self.term), "was undone"),
-            // Epochs only grow: the one that was to be granted is spent, and nobody writes until the next grant.
+            // Epochs only grow: the one that was to be granted is spent, and nobody writes until the next
+            // grant.
             Then::OpenedWrite => (
                 VolumeEntry {
                     writer: None,
@@ -204,8 +206,8 @@ impl Core {
                 },
                 "was undone, and nobody holds the write lease",
             ),
-            // A longer lease and a right given back harm nobody where they arrived, so they are repeated and not
-            // undone.
+            // A longer lease and a right given back harm nobody where they arrived, so they are repeated
+            // and not undone.
             Then::Renewed | Then::Released => (entry.clone(), "is repeated until it is on every SSD"),
         };
         let failure = Failure::new(

@@ -6,14 +6,17 @@
 //!     |                                   ^  |        |
 //!     +--some have none--> Survey --empty-+  +--------+-- another daemon was faster: Maps again
 //! ```
-//! * **Maps**: MAP GET everywhere. The newest (epoch, then term) wins; this daemon's term is above every term seen.
-//! * **Survey**: an SSD without a map is either part of a fresh array, or was replaced. If there are volumes it was
-//!   replaced, and to serve it as if its absent copies were zeros would lose data: the daemon refuses to start (once
-//!   the maps, read again, still lack it: another daemon may have made array and volumes meanwhile).
-//! * **Publish**: MAP SET with the new term everywhere. From here on no SSD takes a change from an older daemon, so
+//! * **Maps**: MAP GET everywhere. The newest (epoch, then term) wins; this daemon's term is above every
+//!   term seen.
+//! * **Survey**: an SSD without a map is either part of a fresh array, or was replaced. If there are
+//!   volumes it was replaced, and to serve it as if its absent copies were zeros would lose data: the
+//!   daemon refuses to start (once the maps, read again, still lack it: another daemon may have made array
+//!   and volumes meanwhile).
+//! * **Publish**: MAP SET with the new term everywhere. From here on no SSD takes a change from an older
+//!   daemon, so
 //! * **Tables**, read only now, cannot change behind our back.
-//! * **Settle**: the highest version of each entry wins; where SSDs differ it is proposed to all of them again under a
-//!   version above all seen; deletions are finished.
+//! * **Settle**: the highest version of each entry wins; where SSDs differ it is proposed to all of them
+//!   again under a version above all seen; deletions are finished.
 
 use super::capacity::Capacity;
 use super::volume::{DELETE_MARK, Purpose, Stage, Volume};
@@ -59,8 +62,8 @@ pub(super) struct Start {
     retry_at: Option<u64>,
     /// Another daemon published a newer map meanwhile: read everything again.
     again: bool,
-    /// A survey found volumes: an SSD that has no map now, when the maps are read after it, is not part of a fresh
-    /// array.
+    /// A survey found volumes: an SSD that has no map now, when the maps are read after it, is not part of
+    /// a fresh array.
     found_volumes: bool,
 }
 
@@ -182,9 +185,17 @@ impl Core {
                 let without: Vec<_> = (0u32..).zip(&start.probes).filter(|(_, p)| p.map.is_none()).collect();
                 let names: Vec<_> = without.iter().map(|(ssd, _)| format!("SSD {ssd}")).collect();
                 return self.stop(Stop::Array(format!(
-                    "the array holds volumes, but {} no fleet map: formatted or replaced SSDs cannot be filled again \
-                     by this version; put the old ones back",
-                    if names.len() == 1 { format!("{} has", names[0]) } else { format!("{} have", names.join(", ")) }
+                    "the array holds volumes, but {} no fleet map: formatted or replaced SSDs cannot be \
+                     filled again by this version; put the old ones back",
+                    if names.len() == 1 {
+                        format!("{} has", names[0])
+                    } else {
+                        format!(
+                            "{} \
+                        have",
+                            names.join(", ")
+                        )
+                    }
                 )));
             }
             Step::Maps => start.enter(Step::Survey),
@@ -232,8 +243,8 @@ impl Core {
         let mut map = match maps().max_by_key(|m| (m.epoch, m.term)) {
             Some(newest) if newest.ssds.len() != start.probes.len() => {
                 return Err(Stop::Array(format!(
-                    "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in the order of \
-                     the map",
+                    "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in \
+                     the order of the map",
                     newest.ssds.len(),
                     start.probes.len()
                 )));
@@ -268,14 +279,16 @@ impl Core {
         self.start_settled();
     }
 
-    /// The daemon serves volumes that do not fit (a lost SSD, or an older daemon that made them): it creates no more.
+    /// The daemon serves volumes that do not fit (a lost SSD, or an older daemon that made them): it
+    /// creates no more.
     fn warn_of_overcommitted(&self) {
         let ssds = self.capacity.iter().flat_map(Capacity::ssds);
         for (ssd, blocks) in (0u16..).zip(ssds).filter(|(_, blocks)| blocks.reserved > blocks.capacity) {
             let (reserved, capacity) = (blocks.reserved << BLOCK_SHIFT, blocks.capacity << BLOCK_SHIFT);
             tracing::warn!(
                 ssd,
-                "the volumes reserve {reserved} bytes of an SSD of {capacity}: it is full before they are; delete volumes"
+                "the volumes reserve {reserved} bytes of an SSD of {capacity}: it is full before they are; \
+                 delete volumes"
             );
         }
     }
@@ -295,8 +308,8 @@ impl Core {
         }
         if let Some(other) = self.names.insert(winner.name.clone(), vid) {
             return Err(Stop::Array(format!(
-                "the array holds two volumes called {:?}, numbers {other} and {vid}: delete one with the daemon that \
-                 made them",
+                "the array holds two volumes called {:?}, numbers {other} and {vid}: delete one with the \
+                 daemon that made them",
                 winner.name
             )));
         }
@@ -324,7 +337,8 @@ impl Core {
         Ok(())
     }
 
-    /// Serves once no round of the start is under way. What an SSD still did not take is tried again while serving.
+    /// Serves once no round of the start is under way. What an SSD still did not take is tried again while
+    /// serving.
     pub(super) fn start_settled(&mut self) {
         let settling = matches!(&self.phase, Phase::Starting(start) if start.step == Step::Settle);
         if settling && self.volumes.values().all(|v| v.round.is_none()) {

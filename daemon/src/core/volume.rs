@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// The lease epoch that is never granted: an entry with it is marked for deletion.
 ///
-/// The mark is on every SSD before the first of them starts to sweep. So a restarted daemon that finds the volume on
-/// one SSD only, because the others are already done, knows that it is to be deleted there too.
+/// The mark is on every SSD before the first of them starts to sweep. So a restarted daemon that finds the
+/// volume on one SSD only, because the others are already done, knows that it is to be deleted there too.
 pub(super) const DELETE_MARK: u32 = u32::MAX;
 
 /// Where a volume is in its life.
@@ -96,7 +96,8 @@ pub(super) struct Retry {
 pub(super) struct Volume {
     /// The state that was last put on the SSDs.
     pub(super) entry: VolumeEntry,
-    /// The highest version sent to any SSD. The next one is above it, so an SSD whose answer was lost takes it too.
+    /// The highest version sent to any SSD. The next one is above it, so an SSD whose answer was lost takes
+    /// it too.
     pub(super) last_version: u64,
     pub(super) stage: Stage,
     pub(super) lease: Option<Lease>,
@@ -107,7 +108,8 @@ pub(super) struct Volume {
     /// SSDs that may not have `entry`. While there are any, the change is repeated.
     pub(super) behind: BTreeMap<u16, Trouble>,
     pub(super) retry: Option<Retry>,
-    /// An SSD came back during the round under way: it is repeated, whatever that SSD answered before it went.
+    /// An SSD came back during the round under way: it is repeated, whatever that SSD answered before it
+    /// went.
     pub(super) again: bool,
 }
 
@@ -136,8 +138,9 @@ impl Volume {
         VolumeEntry { writer: self.writer(now), ..self.entry.clone() }
     }
 
-    /// The entry a change starts from. An SSD counts the lease from the moment it takes an entry, so a change that is
-    /// not a renewal carries what is left of it: it must not lengthen the lease. One that has run out is cleared.
+    /// The entry a change starts from. An SSD counts the lease from the moment it takes an entry, so a
+    /// change that is not a renewal carries what is left of it: it must not lengthen the lease. One that
+    /// has run out is cleared.
     pub(super) fn basis(&self, now: u64, term: u64) -> VolumeEntry {
         let mut entry = VolumeEntry { term, ..self.view(now) };
         entry.lease_ms = match (entry.writer, self.lease) {
@@ -149,9 +152,11 @@ impl Volume {
         entry
     }
 
-    /// Takes an entry that was put on the SSDs as the volume's state. `granted` says that its lease is a new promise.
+    /// Takes an entry that was put on the SSDs as the volume's state. `granted` says that its lease is a
+    /// new promise.
     pub(super) fn commit(&mut self, now: u64, entry: &VolumeEntry, granted: bool, drift_ms: u64) {
-        // An SSD took the entry before its answer came, so its clock is at most the drift behind `now + lease`.
+        // An SSD took the entry before its answer came, so its clock is at most the drift behind `now +
+        // lease`.
         let end = now + u64::from(entry.lease_ms);
         let fresh = Lease { promised_until: end, free_at: end + drift_ms };
         self.lease = entry.writer.map(|_| match self.lease {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One SSD as its thread sees it: a connection that is looked after while nothing is asked, and made anew when it breaks.
+//! One SSD as its thread sees it: a connection that is looked after while nothing is asked, and made anew
+//! when it breaks.
 //!
 //! ```text
 //!   up --keep-alive fails--> down --connected anew--> up

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The runtime module of this crate: the only one that reads a clock or starts a thread.
 //!
-//! The core is one loop; every SSD has a thread, because an admin channel blocks and executes one command at a time. A
-//! slow SSD delays changes, which need every SSD, but not Get, List and GetMap.
+//! The core is one loop; every SSD has a thread, because an admin channel blocks and executes one command
+//! at a time. A slow SSD delays changes, which need every SSD, but not Get, List and GetMap.
 
 use super::DaemonConfig;
 use super::link::{Link, News};
@@ -84,8 +84,8 @@ pub(super) struct Ends {
 }
 
 impl Driver {
-    /// Starts the port threads and the core. The number of inputs is bounded by the core's limits on requests and
-    /// commands.
+    /// Starts the port threads and the core. The number of inputs is bounded by the core's limits on
+    /// requests and commands.
     pub(super) fn start(array: Vec<SsdPort>, config: &DaemonConfig) -> std::io::Result<(Self, Ends)> {
         let (sender, inputs) = mpsc::unbounded_channel();
         let clock = Clock::start();
@@ -158,7 +158,8 @@ impl Driver {
                         tracing::debug!(ticket = ticket.0, code = ?failure.code, message = %failure.message, "refused");
                     }
                     if let Some(reply) = self.replies.remove(&ticket) {
-                        // A client that hung up does not want the answer; what it asked for is done all the same.
+                        // A client that hung up does not want the answer; what it asked for is done all the
+                        // same.
                         reply.send(result).ok();
                     }
                 }
@@ -259,8 +260,8 @@ impl PortThread {
 }
 
 impl Drop for PortThread {
-    /// Waits for the command under way: whoever drops the daemon may rely on the channel being free afterwards. The
-    /// wait is bounded by the command's deadline.
+    /// Waits for the command under way: whoever drops the daemon may rely on the channel being free
+    /// afterwards. The wait is bounded by the command's deadline.
     fn drop(&mut self) {
         self.commands = None;
         if let Some(thread) = self.thread.take() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A simulated SSD: the vendor commands of `gnstor_proto::vendor` on bytes, and faults on demand. It shares no code
-//! with the daemon beyond `proto`, so that a wrong reading of the contract shows.
+//! A simulated SSD: the vendor commands of `gnstor_proto::vendor` on bytes, and faults on demand. It shares
+//! no code with the daemon beyond `proto`, so that a wrong reading of the contract shows.
 
 use gnstor_daemon::SsdPort;
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One SSD fails: the call says which, the others are brought back to one state, and in the end so is the one that
-//! failed.
+//! One SSD fails: the call says which, the others are brought back to one state, and in the end so is the
+//! one that failed.
 
 use crate::array::{Fault, SimArray};
 use crate::bench::{

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon as clients see it: real tonic clients over loopback TCP, every call and every error of `gnstor.proto`.
+//! The daemon as clients see it: real tonic clients over loopback TCP, every call and every error of
+//! `gnstor.proto`.
 
 use crate::array::{Fault, SSD_BYTES, SimArray};
 use gnstor_daemon::core::CoreConfig;
@@ -30,7 +31,8 @@ fn daemon(array: &SimArray) -> Daemon {
     Daemon::start(ANY, array.ports(), config()).unwrap()
 }
 
-/// Runs a test's calls on a runtime of their own: the daemon is started and stopped from code that is not async.
+/// Runs a test's calls on a runtime of their own: the daemon is started and stopped from code that is not
+/// async.
 fn with_client<T>(daemon: &Daemon, calls: impl AsyncFnOnce(Client) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

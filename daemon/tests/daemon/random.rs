@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Random requests, faults, delays and restarts; a model that knows only the replies checks what must always hold.
+//! Random requests, faults, delays and restarts; a model that knows only the replies checks what must
+//! always hold.
 
 use crate::array::{Fault, SimArray};
 use crate::bench::{Bench, Outcome, create_with, delete, read, release, renew, write};
@@ -271,8 +272,8 @@ proptest! {
         run.finish();
     }
 
-    /// Two daemons on one array, in any interleaving: one is left, the other has stopped or never did anything, and the
-    /// SSDs agree.
+    /// Two daemons on one array, in any interleaving: one is left, the other has stopped or never did
+    /// anything, and the SSDs agree.
     #[test]
     fn of_two_daemons_one_is_left(order in proptest::collection::vec((any::<bool>(), 0..SSDS), 0..60), ops in 1u8..6) {
         let array = SimArray::new(SSDS);

@@ -115,7 +115,8 @@ fn a_deletion_is_finished_after_a_crash_at_any_point() {
         let mut first = Bench::start(&array, 0);
         first.ask(create("a")).unwrap();
         first.send(delete("a", 1));
-        // One SSD after the other, so that some have swept and forgotten the volume while others still hold it.
+        // One SSD after the other, so that some have swept and forgotten the volume while others still hold
+        // it.
         for i in 0..commands {
             first.execute(i % 3);
         }

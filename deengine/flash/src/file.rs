@@ -149,8 +149,8 @@ impl DataFile {
         let direct =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).and_then(
                 |data| {
-                    // Some file systems refuse direct I/O only at the first read, and so does a device of larger
-                    // sectors.
+                    // Some file systems refuse direct I/O only at the first read, and so does a device of
+                    // larger sectors.
                     HostRegion::alloc(PAGE_BYTES as usize)?.read_file(0, PAGE_BYTES as usize, &data, 0)?;
                     Ok(data)
                 },
@@ -158,7 +158,8 @@ impl DataFile {
         let data = match direct {
             Ok(data) => data,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "no direct I/O here: flash data goes through the page cache");
+                tracing::warn!(path = %path.display(), %error, "no direct I/O here: flash data goes \
+                    through the page cache");
                 let failed =
                     |source| DataFileError::Io { path: path.clone(), what: "a second descriptor", source };
                 file.try_clone().map_err(failed)?

@@ -49,7 +49,8 @@ fn main() {
             machine()
         );
         println!(
-            "journal {} MiB of {} ({} %): {} host writes, {} moves, {} TRIMs; {} volumes; dump {} pages, {:.1} MiB of {}; map {} MiB",
+            "journal {} MiB of {} ({} %): {} host writes, {} moves, {} TRIMs; {} volumes; dump {} pages, \
+             {:.1} MiB of {}; map {} MiB",
             made.journal_bytes >> 20,
             sizes.journal_bytes >> 20,
             100 * made.journal_bytes / sizes.journal_bytes,
@@ -138,8 +139,8 @@ fn measure(path: &Path, preset: &Preset, logical_pages: u64, made: &Made) {
             phases.iter().map(|(name, [s, cpu])| format!("{name} {s:.3} ({cpu:.3})")).collect();
         println!("open {took:.3} s (CPU {cpu:.3} s) = {}", fields.join(" + "));
         println!(
-            "  {} transactions replayed, {} pages rewritten, peak memory {peak} MiB; modelled: {read_gb:.2} GB at \
-             {rate:.1} GB/s = {modelled:.3} s",
+            "  {} transactions replayed, {} pages rewritten, peak memory {peak} MiB; modelled: \
+             {read_gb:.2} GB at {rate:.1} GB/s = {modelled:.3} s",
             boot.replayed, boot.rewritten
         );
     }

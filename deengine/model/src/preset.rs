@@ -228,7 +228,8 @@ pub enum PresetError {
     },
     /// Units do not nest.
     #[error(
-        "`unit_pages = {unit_pages}` must be a multiple of `sense_pages = {sense_pages}`: a program covers whole flash pages"
+        "`unit_pages = {unit_pages}` must be a multiple of `sense_pages = {sense_pages}`: a program covers \
+         whole flash pages"
     )]
     UnitOfSenses {
         /// Pages programmed at once.
@@ -238,7 +239,8 @@ pub enum PresetError {
     },
     /// Units do not nest.
     #[error(
-        "`unit_pages = {unit_pages}` must be a multiple of `planes = {planes}` times `sense_pages = {sense_pages}`: each plane has its flash page in a program"
+        "`unit_pages = {unit_pages}` must be a multiple of `planes = {planes}` times `sense_pages = \
+         {sense_pages}`: each plane has its flash page in a program"
     )]
     UnitOfPlanes {
         /// Pages programmed at once.
@@ -258,7 +260,8 @@ pub enum PresetError {
     },
     /// More than a power failure leaves time to write.
     #[error(
-        "`buffer_pages = {buffer_pages}` is more than the {most} that can be saved at a power failure; make it smaller or say `power_protected = false`"
+        "`buffer_pages = {buffer_pages}` is more than the {most} that can be saved at a power failure; \
+         make it smaller or say `power_protected = false`"
     )]
     BufferBeyondEnergy {
         /// Pages of write buffer.

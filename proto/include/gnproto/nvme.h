@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The bytes of GNStor for C, C++ and CUDA: NVMe and NVMe-oF structures, the packed starting LBA, statuses and refusals, the vendor
-// commands' permission entry, the fleet map's header, the placement hash and the block sum. The same layouts as the Rust sources
-// beside it (src/nvme.rs, fabrics.rs, slba.rs, status.rs, vendor.rs, placement.rs, checksum.rs), which explain them; a test compares
-// every number.
+// The bytes of GNStor for C, C++ and CUDA: NVMe and NVMe-oF structures, the packed starting LBA, statuses
+// and refusals, the vendor commands' permission entry, the fleet map's header, the placement hash and the
+// block sum. The same layouts as the Rust sources beside it (src/nvme.rs, fabrics.rs, slba.rs, status.rs,
+// vendor.rs, placement.rs, checksum.rs), which explain them; a test compares every number.
 //
-// C99, C++11 or CUDA; NVRTC needs no include path. All fields are little-endian, so the compiler's target must be.
-// Fields and names that end in _z are zero-based.
+// C99, C++11 or CUDA; NVRTC needs no include path. All fields are little-endian, so the compiler's target
+// must be. Fields and names that end in _z are zero-based.
 #ifndef GNPROTO_NVME_H
 #define GNPROTO_NVME_H
 
@@ -49,7 +49,8 @@ typedef uint64_t gnp_u64;
 #define GNP_BLOCK_BYTES 4096u
 #define GNP_BLOCK_SHIFT 12u
 
-// --- NVMe ---------------------------------------------------------------------------------------------------------------------
+// --- NVMe
+// ---------------------------------------------------------------------------------------------------------------------
 
 // Keyed SGL data block descriptor. The key stands at an odd offset: gnp_sgl_make and gnp_sgl_key move it.
 typedef struct gnp_keyed_sgl {
@@ -162,7 +163,8 @@ GNP_FN gnp_u32 gnp_sgl_key(const gnp_keyed_sgl *s) {
   return (gnp_u32)s->key[0] | (gnp_u32)s->key[1] << 8 | (gnp_u32)s->key[2] << 16 | (gnp_u32)s->key[3] << 24;
 }
 
-// --- the starting LBA: VID in 63:48, client id in 47:32, block in 31:0 --------------------------------------------------------
+// --- the starting LBA: VID in 63:48, client id in 47:32, block in 31:0
+// --------------------------------------------------------
 
 GNP_FN gnp_u64 gnp_slba_pack(gnp_u16 vid, gnp_u16 client, gnp_u32 vba) {
   return (gnp_u64)vid << 48 | (gnp_u64)client << 32 | vba;
@@ -173,7 +175,8 @@ GNP_FN gnp_u32 gnp_slba_vba(gnp_u64 slba) { return (gnp_u32)slba; }
 // 0 and FFFFh are neither volume nor client ids.
 GNP_FN int gnp_id_is_valid(gnp_u16 id) { return id != 0 && id != 0xFFFFu; }
 
-// --- NVMe over Fabrics --------------------------------------------------------------------------------------------------------
+// --- NVMe over Fabrics
+// --------------------------------------------------------------------------------------------------------
 
 #define GNP_FABRICS_OPCODE 0x7Fu
 enum { GNP_FCTYPE_PROPERTY_SET = 0x00, GNP_FCTYPE_CONNECT = 0x01, GNP_FCTYPE_PROPERTY_GET = 0x04, GNP_FCTYPE_DISCONNECT = 0x08 };
@@ -241,7 +244,8 @@ enum {
   GNP_CM_INVALID_CNTLID = 8
 };
 
-// --- statuses: SC in 7:0, SCT in 10:8, DNR in 14 ------------------------------------------------------------------------------
+// --- statuses: SC in 7:0, SCT in 10:8, DNR in 14
+// ------------------------------------------------------------------------------
 
 #define GNP_STATUS_SUCCESS 0x0000u
 #define GNP_STATUS_ABORTED 0x0008u
@@ -339,7 +343,8 @@ GNP_FN const char *gnp_refusal_sentence(gnp_u8 refusal) {
   }
 }
 
-// --- the permission entry of a volume -----------------------------------------------------------------------------------------
+// --- the permission entry of a volume
+// -----------------------------------------------------------------------------------------
 
 #define GNP_ENTRY_FORMAT 1u
 #define GNP_NAME_BYTES 64
@@ -387,7 +392,8 @@ GNP_AT(gnp_entry, readers, 1288);
 GNP_AT(gnp_entry, max_bytes_per_s, 2312);
 GNP_AT(gnp_entry, crc, 4092);
 
-// --- the fleet map: this header, `ssds` times gnp_map_ssd, then u16 places[groups][width] -------------------------------------
+// --- the fleet map: this header, `ssds` times gnp_map_ssd, then u16 places[groups][width]
+// -------------------------------------
 
 #pragma pack(push, 4)
 typedef struct gnp_map_header {
@@ -436,7 +442,8 @@ GNP_FN gnp_u32 gnp_group_of(gnp_u16 vid, gnp_u32 vba, gnp_u8 chunk_shift, gnp_u6
   return (gnp_u32)(gnp_mix64(factor ^ gnp_mix64(key)) & (groups - 1));
 }
 
-// --- the block sum: the wrapping sum, in any order, of a term for each of the 1,024 words of a block --------------------------
+// --- the block sum: the wrapping sum, in any order, of a term for each of the 1,024 words of a block
+// --------------------------
 
 GNP_FN gnp_u32 gnp_block_sum_term(gnp_u32 index, gnp_u32 word) {
   gnp_u32 x = word + (index + 1) * 0x9E3779B9u;

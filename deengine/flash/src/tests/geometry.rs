@@ -55,7 +55,8 @@ proptest! {
         prop_assert!(of.pages() >= pages);
         prop_assert!(of.pages() - u64::from(of.superblock_pages()) < pages, "one superblock less would do");
         prop_assert!(of.rows() <= shape.rows);
-        prop_assert!(of.rows() == 1 || of.superblocks() >= 64, "{} rows, {} superblocks", of.rows(), of.superblocks());
+        prop_assert!(of.rows() == 1 || of.superblocks() >= 64, "{} rows, {} \
+            superblocks", of.rows(), of.superblocks());
         if of.rows() < shape.rows {
             let more = Shape { rows: of.rows() + 1, ..shape };
             let larger = pages.div_ceil(u64::from(Geometry::new(more, 1).unwrap().superblock_pages()));

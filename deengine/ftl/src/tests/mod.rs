@@ -154,7 +154,8 @@ impl Harness {
         let inner = self.ftl().lock();
         let closed: Vec<_> = inner.space.iter().filter(|(_, e)| e.valid < e.good).collect();
         format!(
-            "{:?} now {:?} free {} emptied {:?} victim {:?} streams {:?} durable {} last {} wanted {} not full {closed:?}",
+            "{:?} now {:?} free {} emptied {:?} victim {:?} streams {:?} durable {} last {} wanted {} not \
+             full {closed:?}",
             inner.stats,
             self.now,
             inner.space.free(),

@@ -31,7 +31,8 @@ proptest! {
         let mut harness = Harness::new(1024, timed, seed);
         mixed(&mut harness, seed, 3_000, blocks);
         harness.check(harness.last(), "after mixed writes");
-        prop_assert!(harness.ftl().stats().erases > 0 || blocks < 40, "collection ran: {:?}", harness.ftl().stats());
+        prop_assert!(harness.ftl().stats().erases > 0 || blocks < 40, "collection ran: \
+            {:?}", harness.ftl().stats());
     }
 }
 

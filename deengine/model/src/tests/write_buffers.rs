@@ -40,7 +40,8 @@ proptest! {
                     prop_assert!(at >= now);
                     let inside: u32 = held.iter().filter(|(_, from, until)| *from <= at && *until > at).map(|held| held.0).sum();
                     let leaving = held.iter().any(|(_, from, until)| *from <= at && *until > at && *until != Time::NEVER);
-                    prop_assert!(inside + blocks <= PAGES || !leaving, "{inside} pages and {blocks} more at {at:?}");
+                    prop_assert!(inside + blocks <= PAGES || !leaving, "{inside} pages and {blocks} more \
+                        at {at:?}");
                     for _ in 0..blocks {
                         held.push((1, at, Time::NEVER));
                         open += 1;
