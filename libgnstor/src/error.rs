@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One error type: what was asked, what is wrong.
+//! One error type: each error names the request and the fault.
 
-use crate::transfer::IoFailure;
+use crate::io_failure::IoFailure;
 use gnstor_fabric::device::DeviceError;
 use gnstor_gnor::node::NodeError;
 
@@ -27,7 +27,7 @@ pub enum Error {
     Silent {
         /// Address of the daemon.
         endpoint: String,
-        /// What the client waited for, as `the list of volumes`.
+        /// The answer that the client waited for, as `the list of volumes`.
         call: String,
         /// How long the call waited.
         waited: std::time::Duration,
@@ -82,7 +82,7 @@ pub enum Error {
     /// The operating system.
     #[error("{what}: {cause}")]
     Os {
-        /// What was tried.
+        /// The operation.
         what: String,
         /// The error.
         cause: std::io::Error,

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A fresh map draws each group's SSDs by straw2 (weighted rendezvous): every SSD draws `ln(u) / weight`
-//! from a hash of (group, SSD), the highest draws win. When an SSD is lost, only *its* places are filled
-//! again, in place, by the best draw among the SSDs outside the group: nobody else moves. A map is data,
-//! not a formula: what changed is in it.
+//! from a hash of (group, SSD). The highest draws win. When an SSD is lost, only *its* places are filled
+//! again, in place, by the best draw among the SSDs outside the group. No other place changes. A map is
+//! data, not a formula: every change is in it.
 //!
 //! ```text
 //!  0        4      6      8          16         24       28     30     32          40       44
@@ -174,8 +174,8 @@ impl FleetMap {
         Self::new((0..count.min(MAX_SSDS + 1)).map(ssd).collect(), groups, seed, term)
     }
 
-    /// The next map after SSD `lost` is gone: each of its places is drawn again among the SSDs outside the
-    /// group and is filling there; every other place stays.
+    /// The next map after SSD `lost` is gone. Each of its places is drawn again among the SSDs outside the
+    /// group and is filling there. Every other place stays.
     #[must_use]
     pub fn without(&self, lost: u16) -> Self {
         let mut next = self.clone();
@@ -228,7 +228,7 @@ impl FleetMap {
 
     /// The SSDs that hold a block of a volume with `replicas` replicas, in order.
     ///
-    /// Replica k is at place k of the block's group. An empty place is a missing replica: no later place
+    /// Replica k is at place k of the block's group. An empty place is a missing replica. No later place
     /// stands in for it, because the SSD there does not hold the block (protocol rule 1).
     ///
     /// # Panics
@@ -295,7 +295,7 @@ impl FleetMap {
     /// Decodes and checks a map. Bytes after the map are ignored, so that a page-sized transfer may carry it.
     ///
     /// # Errors
-    /// [`MapError`] says what is wrong.
+    /// [`MapError`] names the fault.
     pub fn decode(bytes: &[u8]) -> Result<Self, MapError> {
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(MapError::Format)?;
         let u16_at = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
@@ -381,6 +381,7 @@ fn log2_fixed(x: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
     use proptest::prelude::*;
 
     impl FleetMap {
@@ -394,6 +395,7 @@ mod tests {
 
     #[test]
     fn the_fixed_point_logarithm_is_right() {
+        let _deadline = Deadline::after(LIMIT);
         for x in [1u64, 2, 3, 10, 1 << 20, (1 << 48) - 1, 1 << 48] {
             #[expect(clippy::cast_precision_loss, reason = "a comparison with a tolerance")]
             let (got, want) = (log2_fixed(x) as f64 / (1u64 << LOG_BITS) as f64, (x as f64).log2());
@@ -403,6 +405,7 @@ mod tests {
 
     #[test]
     fn equal_ssds_get_equal_shares_and_weights_count() {
+        let _deadline = Deadline::after(LIMIT);
         let map = FleetMap::equal(8, 16_384, 7, 1).unwrap();
         let mut first = [0u32; 8];
         for group in 0..map.groups() {
@@ -423,6 +426,7 @@ mod tests {
 
         #[test]
         fn losing_one_of_n_moves_only_its_places(count in 2usize..24, seed: u64, lost in 0usize..24) {
+            let _deadline = Deadline::after(LIMIT);
             let lost = u16::try_from(lost % count).unwrap();
             let map = FleetMap::equal(count, 4096, seed, 1).unwrap();
             let next = map.without(lost);
@@ -448,6 +452,7 @@ mod tests {
 
         #[test]
         fn no_group_names_an_ssd_twice_after_several_losses(count in 1usize..12, seed: u64, lost: [u16; 4]) {
+            let _deadline = Deadline::after(LIMIT);
             let mut map = FleetMap::equal(count, 1024, seed, 3).unwrap();
             for lost in lost {
                 map = map.without(lost % 12);
@@ -458,12 +463,14 @@ mod tests {
 
         #[test]
         fn maps_round_trip(count in 1usize..12, seed: u64, lost: u16) {
+            let _deadline = Deadline::after(LIMIT);
             let map = FleetMap::equal(count, 256, seed, 3).unwrap().without(lost % 12);
             prop_assert_eq!(FleetMap::decode(&map.encode()), Ok(map));
         }
 
         #[test]
         fn a_flipped_bit_is_refused(bit in 0usize..8 * 500) {
+            let _deadline = Deadline::after(LIMIT);
             let mut bytes = FleetMap::equal(4, 64, 1, 1).unwrap().encode();
             let bit = bit % (bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -473,6 +480,7 @@ mod tests {
 
     #[test]
     fn golden_groups() {
+        let _deadline = Deadline::after(LIMIT);
         let vid = Vid::new(3).unwrap();
         let groups: Vec<u32> =
             [0u32, 15, 16, 1 << 20].iter().map(|&vba| group_of(vid, vba, 4, 42, 65_536)).collect();

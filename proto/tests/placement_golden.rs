@@ -11,6 +11,10 @@
 //! PLACES has one word for each replica: `3` is SSD 3, `3f` is SSD 3 while it is filling, `-` is a missing
 //! replica.
 
+#[path = "../testing/deadline.rs"]
+mod deadline;
+
+use deadline::{Deadline, LIMIT};
 use gnstor_proto::placement::{FleetMap, Member, group_of};
 use gnstor_proto::slba::Vid;
 use std::fmt::Write as _;
@@ -69,6 +73,7 @@ fn write_map(text: &mut String, name: &str, map: &FleetMap) -> std::fmt::Result 
 /// difference.
 #[test]
 fn placement_agrees_with_the_golden_file() {
+    let _deadline = Deadline::after(LIMIT);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/placement.txt");
     let mut now = String::from("# Written by proto/tests/placement_golden.rs, which describes the format.\n");
     for (name, map) in maps() {

@@ -9,9 +9,8 @@
 //!                                                               |
 //!   completed(command) <----------------------------------------+----> Effect::Reply
 //! ```
-//! Changes of one volume are serialised (each volume has at most one round under way and a queue), volumes
-//! among each other are not. Whoever drives the core passes `now` in milliseconds of a clock that never
-//! goes back.
+//! Changes of one volume run one after another; volumes are independent. The caller passes a monotonic
+//! `now` in ms.
 
 mod calls;
 mod capacity;
@@ -37,7 +36,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use volume::{Stage, Volume};
 
-/// What can be set.
+/// Settings of the core.
 #[derive(Clone, Copy, Debug)]
 pub struct CoreConfig {
     /// Placement groups of a fresh array, a power of two.
@@ -84,7 +83,7 @@ enum Phase {
     Stopped(Stop),
 }
 
-/// What a command that is under way belongs to.
+/// The part of the core that waits for a command.
 #[derive(Clone, Copy, Debug)]
 enum Owner {
     Start,
@@ -94,7 +93,7 @@ enum Owner {
     },
     /// An SSD that came back is brought up to date.
     Resync,
-    /// An SSD is told to delete what it should not have any more. Nobody waits for it.
+    /// An SSD is told to delete a volume that the array no longer has. No request waits for the answer.
     Stray,
 }
 
@@ -105,7 +104,7 @@ pub struct Core {
     ssds: u16,
     /// Capacity of each SSD in blocks.
     ssd_blocks: Vec<u64>,
-    /// What the volumes reserve; known from the moment the SSDs' tables are read.
+    /// The blocks that the volumes reserve; `None` until the SSDs' tables are read.
     capacity: Option<Capacity>,
     phase: Phase,
     term: u64,
@@ -184,12 +183,14 @@ impl Core {
         }
     }
 
-    /// A command ended. One that the core does not know (it gave up on it) is ignored.
+    /// A command ended. The core ignores a command that it has given up.
     pub fn completed(&mut self, now: u64, id: CommandId, answer: Answer) {
         let Some((ssd, owner, _)) = self.commands.remove(&id) else { return };
         match owner {
             Owner::Start => self.start_answered(now, ssd, answer),
-            Owner::Round { vid, adding } => self.round_answered(now, vid, ssd, adding, answer),
+            Owner::Round { vid, adding } => {
+                self.round_answered(now, vid, round::Answered { ssd, adding, answer });
+            }
             Owner::Resync => self.resync_answered(now, ssd, id, answer),
             Owner::Stray => {
                 if answer == Answer::Refused(Refusal::StaleTerm) {
@@ -199,7 +200,7 @@ impl Core {
         }
     }
 
-    /// Time passed: late requests are answered, what failed is tried again.
+    /// Time passed: late requests are answered, failed changes are tried again.
     pub fn step(&mut self, now: u64) {
         let late: Vec<_> =
             self.tickets.iter().filter(|&(_, &at)| at <= now).map(|(&ticket, _)| ticket).collect();
@@ -238,7 +239,7 @@ impl Core {
         matches!(self.phase, Phase::Serving)
     }
 
-    /// What the core waits for before it serves, `None` once it did.
+    /// The step that the core waits for before it serves; `None` once it serves.
     pub fn waits_for(&self) -> Option<String> {
         match &self.phase {
             Phase::Starting(start) => Some(start.waits_for()),
@@ -269,7 +270,8 @@ impl Core {
         id
     }
 
-    /// Answers everybody and does nothing more. Nothing is undone: whoever comes next finds it on the SSDs.
+    /// Answers every request and does nothing more. Nothing is undone: the next daemon finds the state on
+    /// the SSDs.
     fn stop(&mut self, stop: Stop) {
         for ticket in self.tickets.keys().copied().collect::<Vec<_>>() {
             self.reply(ticket, Err(stopped(&stop)));

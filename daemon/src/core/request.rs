@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a client may ask, checked once: behind these types a name is a name and a client id is a client id.
+//! The requests of clients, checked once: behind these types every name and every client id is valid.
 //!
-//! What needs the state of the array (does it fit, is the name free) is checked by the core.
+//! The core makes the checks that need the state of the array: does it fit, is the name free.
 
 use crate::core::failure::Failure;
 use gnstor_proto::slba::ClientId;
@@ -15,7 +15,7 @@ pub const LEASE_MIN_MS: u32 = 1_000;
 pub const LEASE_MAX_MS: u32 = 3_600_000;
 /// The lease of a client that does not ask for one: the paper's 5 minutes.
 pub const LEASE_DEFAULT_MS: u32 = 300_000;
-/// Largest volume: 2^32 blocks, what a VBA can name.
+/// Largest volume: 2^32 blocks, as many as a VBA can name.
 pub const MAX_CAPACITY_BYTES: u64 = 1 << (32 + BLOCK_SHIFT);
 
 const CHUNK_SHIFT_MAX: u8 = 12;
@@ -164,7 +164,7 @@ pub fn chunk_shift(bytes: u32) -> Result<u8, Failure> {
     })
 }
 
-/// The lease asked for, brought within the limits: the answer says what was granted, so a wish needs no
+/// The lease asked for, brought within the limits: the answer says how much was granted, so a wish needs no
 /// refusal.
 pub fn lease_ms(raw: u32) -> u32 {
     if raw == 0 { LEASE_DEFAULT_MS } else { raw.clamp(LEASE_MIN_MS, LEASE_MAX_MS) }
@@ -220,9 +220,11 @@ fn invalid(message: String) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
 
     #[test]
     fn names_are_checked() {
+        let _deadline = Deadline::after(LIMIT);
         for good in ["a", "Corpus-2.tmp_x", &"x".repeat(64)] {
             assert!(VolumeName::new(good).is_ok(), "{good}");
         }
@@ -233,6 +235,7 @@ mod tests {
 
     #[test]
     fn numbers_are_checked_at_their_limits() {
+        let _deadline = Deadline::after(LIMIT);
         assert_eq!(capacity_blocks(MAX_CAPACITY_BYTES), Ok(1 << 32));
         for bad in [0, 1, 4095, 4097, MAX_CAPACITY_BYTES + 4096] {
             assert!(capacity_blocks(bad).is_err(), "{bad}");
@@ -251,6 +254,7 @@ mod tests {
 
     #[test]
     fn labels_are_sorted_lines() {
+        let _deadline = Deadline::after(LIMIT);
         assert_eq!(labels([("b", "2"), ("a", "x=y")]).unwrap(), "a=x=y\nb=2\n");
         for bad in [("", "x"), ("a=b", "x"), ("a\n", "x"), ("a", "x\n")] {
             assert!(labels([bad]).is_err());

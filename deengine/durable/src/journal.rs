@@ -17,7 +17,7 @@ const BATCH: usize = 64;
 /// The journal of a running SSD. [`crate::page`] describes its pages, [`crate::record`] its records.
 ///
 /// ```text
-///  ring:  ... old lap | start ........ checkpoint needs these ........ next | free until start comes round ...
+///  ring:  ... old lap | start ........ checkpoint needs these ........ next | free until start comes
 ///  tail:                                                               durable+1 ........ last | open
 /// ```
 /// A page is written once. A durable page is never overwritten before a newer checkpoint makes it

@@ -2,15 +2,17 @@
 //! What survives a power cut: journal, checkpoint, dump and metadata store of an emulated SSD.
 //!
 //! ```text
-//!   run       MetadataStore ------ written through, twice ---------------.
-//!             Journal ----- pages behind their data --------------+--> Store (a range of a file, or RAM)
-//!             Checkpoint -- words of the map, A and B in turn ----|
-//!             DumpWriter -- tail and buffers, at a power failure -'
+//!   run     MetadataStore ------ written through, twice ---------------.
+//!           Journal ----- pages behind their data --------------+--> Store (a range of a file, or RAM)
+//!           Checkpoint -- words of the map, A and B in turn ----|
+//!           DumpWriter -- tail and buffers, at a power failure -'
 //!
-//!   restore   Durable::open -> metadata store, State
-//!             checkpoint() -> for_each(words) -> replay(seq) -> read_dump()
-//!             into_journal() -> adopt(dump) -> [dump's pages programmed, journal flushed] -> invalidate_dump() -> serve
-//!             no checkpoint, or a damaged journal: [rebuild] -> fresh_journal() -> Checkpoint -> invalidate_dump() -> serve
+//!   restore Durable::open -> metadata store, State
+//!           checkpoint() -> for_each(words) -> replay(seq) -> read_dump()
+//!           into_journal() -> adopt(dump) -> [dump's pages programmed, journal flushed]
+//!             -> invalidate_dump() -> serve
+//!           no checkpoint, or a damaged journal: [rebuild] -> fresh_journal() -> Checkpoint
+//!             -> invalidate_dump() -> serve
 //! ```
 //!
 //! This crate reads and writes bytes and decides nothing: what a record means is the translation layer's

@@ -10,13 +10,14 @@
 //! should have a cell mean that the cell is lost, not free.
 //!
 //! ```text
-//!   term        term (8) filling since (8: 0 no, else one more than the map's epoch)
-//!               serving lease (8: 1 one was granted)
-//!   map         the bytes of the fleet map; no content: there is none
-//!   entry       VID (2) 0 (2) generation (4) 0 (8), then the 4,096 bytes of the entry
-//!   tombstone   VID (2) ids (2) generation (4) buried at (8) term (8) version (8), then 8 times: id (16) time (8);
-//!               no content: the place is free, as for an entry
-//!   counters    [`crate::SmartCounters`]
+//!   term      term (8) filling since (8: 0 no, else one more than the map's epoch)
+//!             serving lease (8: 1 one was granted)
+//!   map       the bytes of the fleet map; no content: there is none
+//!   entry     VID (2) 0 (2) generation (4) 0 (8), then the 4,096 bytes of the entry
+//!   tombstone VID (2) ids (2) generation (4) buried at (8) term (8) version (8),
+//!             then 8 times: id (16) time (8);
+//!             no content: the place is free, as for an entry
+//!   counters  [`crate::SmartCounters`]
 //! ```
 
 use crate::cell::{Cell, HEAD, Kind};

@@ -2,11 +2,12 @@
 //! One file or block device that holds all of an SSD.
 //!
 //! ```text
-//!   0          4 KiB     12 KiB        36 KiB        60 KiB   64 KiB                          multiple of 1 MiB
-//!   | header   | boots   | note        | note again  | zero   | system area | records, 64 B a page | data, 4 KiB a page |
+//!   0         4 KiB   12 KiB   36 KiB       60 KiB  64 KiB                          multiple of 1 MiB
+//!   | header  | boots | note   | note again | zero  | system area | records         | data         |
+//!   |         |       |        |            |       |             | 64 B a page     | 4 KiB a page |
 //!   `- written once; the rest below is little-endian
 //!
-//!   header:  0 magic "GNSTFLSH"   8 version u32   12 shape 6 x u32   36 superblocks u32   40 system bytes u64
+//!   header:  0 magic "GNSTFLSH"   8 version u32  12 shape 6 x u32  36 superblocks u32  40 system bytes u64
 //!            48 records at u64    56 data at u64  64 end u64         72 label length u32
 //!            76 label, 256 bytes   332 zeros   4092 crc32c
 //!   note:    a text that may change, such as the whole preset (`note.rs`)

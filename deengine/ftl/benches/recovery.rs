@@ -2,8 +2,8 @@
 //! Time of a restore after a power failure: checkpoint, journal, dump, on one core, from the page cache.
 //!
 //! ```text
-//!   made without writing data:   map --> checkpoint | journal: host writes and moves | dump: tail and buffered pages
-//!   measured, again and again:   Ftl::open over that file; its writes to the system area are undone afterwards
+//!   made without writing data: map --> checkpoint | journal: host writes and moves | dump: tail and pages
+//!   measured, again and again: Ftl::open over that file; its writes to the system area are undone afterwards
 //! ```
 //! `cargo bench -p gnstor-ftl --bench recovery -- [--gib 16 | --tib 1] [--preset gnstor-980pro] [--dir DIR]
 //! [--journal-mib N] [--moves 6] [--volumes 16] [--dump-pages N] [--fill 97] [--rounds 3] [--json]`

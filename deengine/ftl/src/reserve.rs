@@ -2,7 +2,7 @@
 //! Superblocks beyond the over-provisioned space, and so when collection begins.
 //!
 //! ```text
-//!   reserve  | open: host, collection | free for collection and a restore | emptied, not yet erased ... | next victim |
+//!   reserve | open: host, collection | free for collection and a restore | emptied, unerased | next victim |
 //! ```
 //! An emptied superblock is erased only when the journal durably has the new places of its pages. The journal
 //! follows the data: everything in the write buffer goes to flash first. Hosts and collection write on

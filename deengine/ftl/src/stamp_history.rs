@@ -74,7 +74,8 @@ impl Link {
 /// The (vba, stamp) pairs applied last to one volume.
 ///
 /// ```text
-///   chains (hash of the block) -> newest entry -> older entry -> ...     ends at the last or at an overwritten entry
+///   chains (hash of the block) -> newest entry -> older entry -> ...
+///                                 ends at the last or at an overwritten entry
 ///   ring   | oldest ....................... newest | next to be overwritten
 /// ```
 /// No entry is ever removed from a chain: entries leave the ring oldest first, and the oldest are at the

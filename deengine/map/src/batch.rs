@@ -3,12 +3,12 @@
 //! bucket by one instruction.
 //!
 //! ```text
-//!   reader    probe_batch_first   places of all       prefetches first buckets
-//!             begin_find          first buckets       prefetches second buckets of blocks not found, one of five
-//!             find_batch          second buckets      blocks not found there either: as a single lookup
+//!   reader    probe_batch_first   places of all   prefetches first buckets
+//!             begin_find          first buckets   prefetches second buckets of blocks not found, one of five
+//!             find_batch          second buckets  blocks not found there either: as a single lookup
 //!
-//!   writer    probe_batch         places of all       prefetches both buckets
-//!             announce            both buckets        prefetches buckets to move keys to, if both are full
+//!   writer    probe_batch         places of all   prefetches both buckets
+//!             announce            both buckets    prefetches buckets to move keys to, if both are full
 //!             insert_at           one by one
 //! ```
 //! A reader with three batches in flight rarely waits: in each turn it announces the first, begins the second

@@ -2,8 +2,8 @@
 //! The readers' side, and why a reader without a lock is correct beside the writer.
 //!
 //! ```text
-//!   writer, moving a key            1 store the new place     2 count the move     3 overwrite the old place
-//!   reader, on a miss               1 load the count          2 look everywhere    3 load the count: the same?
+//!   writer, moving a key            1 store the new place     2 count the move   3 overwrite the old place
+//!   reader, on a miss               1 load the count          2 look everywhere  3 load the count: the same?
 //! ```
 //! **A hit is right**: a slot is one word with its key and its page. While a key moves it is in two places,
 //! with the same page in both. A change of the page comes before or after the move.

@@ -275,9 +275,10 @@ fn a_window_that_knows_more_than_the_journal_has_on_flash_holds_up_its_checkpoin
     let seq = map.journal.commit();
     checkpoint.history(seq, Vid::MIN, [&[], &[]]).unwrap();
     assert_eq!(checkpoint.needs(), seq);
-    assert!(
-        matches!(checkpoint.finish(&mut map.journal), Err(DurableError::NotDurable { needed, .. }) if needed == seq)
-    );
+    assert!(matches!(
+        checkpoint.finish(&mut map.journal),
+        Err(DurableError::NotDurable { needed, .. }) if needed == seq
+    ));
 }
 
 #[test]

@@ -29,7 +29,8 @@ proptest! {
         let unit = of.unit_of(page);
         let (die, row, superblock) = (of.die_of(unit), of.row_of(unit), of.superblock_of(page));
         let slot = page.0 - of.first_page(unit).0;
-        prop_assert!(slot < of.unit_pages() && row < of.rows() && die < of.dies() && superblock.0 < of.superblocks());
+        prop_assert!(slot < of.unit_pages() && row < of.rows());
+        prop_assert!(die < of.dies() && superblock.0 < of.superblocks());
         prop_assert_eq!(
             page.0,
             (superblock.0 * of.rows() + row) * of.dies() * of.unit_pages() + die * of.unit_pages() + slot

@@ -183,7 +183,8 @@ proptest! {
         let mut run = Run::new(&flash);
         ops.iter().for_each(|op| run.step(op));
         run.end();
-        let held = run.pages.iter().filter(|page| matches!(page, Model::Buffered(_) | Model::Programmed(_))).count();
+        let is_held = |page: &&Model| matches!(page, Model::Buffered(_) | Model::Programmed(_));
+        let held = run.pages.iter().filter(is_held).count();
         prop_assert_eq!(flash.free_frames() as usize + held, run.pages.len() + 48);
     }
 }
@@ -219,7 +220,10 @@ proptest! {
         let run = Run { pages, ..Run::new(&flash) };
         for (at, page) in run.pages.iter().enumerate() {
             match page {
-                Model::Erased => prop_assert!(matches!(flash.page(Ppa(u32::try_from(at).unwrap())), PageState::Erased | PageState::Padding)),
+                Model::Erased => {
+                    let page = flash.page(Ppa(u32::try_from(at).unwrap()));
+                    prop_assert!(matches!(page, PageState::Erased | PageState::Padding));
+                }
                 _ => run.compare(at),
             }
         }

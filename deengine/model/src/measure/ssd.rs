@@ -2,8 +2,8 @@
 //! An SSD without data: page-mapped, two streams, greedy collection in the foreground.
 //!
 //! ```text
-//!   host page -> share of the victim's pages moved first -> host stream    | unit | unit | ..   -> program when full
-//!                           '-> collection's stream   | unit | unit | ..                        -> program when full
+//!   host page -> share of the victim's pages first -> host stream  | unit | unit | -> program when full
+//!                           '-> collection's stream   | unit | unit |                   -> program when full
 //!   victim empty -> erased once all it held is on flash -> free
 //! ```
 
