@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The library's interface for kernels beside reading and writing: the caller's buffers, the end of
-//! requests that kernels left behind, grids that fit.
+//! The library's interface for kernels beside reads and writes: the caller's buffers, requests that kernels
+//! left behind, grids that fit.
 
 #[path = "../../proto/testing/deadline.rs"]
 mod deadline;

@@ -88,7 +88,7 @@ impl Journal {
     pub fn begin(&mut self) {
         self.tail.begin();
         // Before any word of the map changes. Pairs with the load in `Checkpoint::words`, which follows an
-        // acquire fence after the words were read: a reader of a changed word sees that its transaction had
+        // acquire fence after the words were read. A reader of a changed word sees that its transaction had
         // begun.
         self.begun.store(self.last + 1, Ordering::Release);
     }

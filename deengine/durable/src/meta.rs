@@ -51,7 +51,7 @@ pub struct SuperblockMeta {
     pub state: SuperblockState,
     /// How often it has been erased.
     pub erases: u32,
-    /// Its place in the order of all that were opened.
+    /// Its place in the order of all opened superblocks.
     pub order: u64,
 }
 

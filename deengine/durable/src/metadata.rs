@@ -63,7 +63,7 @@ pub struct Metadata {
     /// Epoch of the fleet map at which acknowledged writes were lost. They are missing until a newer map
     /// arrives.
     pub filling: Option<u64>,
-    /// A serving lease was granted once: without one that runs the SSD does not serve.
+    /// A serving lease was granted once: without a running lease the SSD does not serve.
     pub leased: bool,
     /// The fleet map.
     pub map: Option<Vec<u8>>,

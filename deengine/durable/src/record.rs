@@ -59,7 +59,7 @@ pub enum Record {
         superblock: Superblock,
         /// For which stream.
         stream: u8,
-        /// Its place in the order of all that were opened.
+        /// Its place in the order of all opened superblocks.
         order: u64,
     },
     /// A superblock is full.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Replay: reads the journal from a checkpoint on, page after page, to the first one that is not the next.
+//! Replay: reads the journal from a checkpoint on, page after page, until a page is not the next.
 //!
 //! ```text
 //!   page checkpoint's | 41 boot 1 | 42 boot 1 | 43 boot 3 | 44 boot 2  stops: boot 3 overwrote a torn end

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Batches: a processor with vectors computes the places of eight blocks in the time of one, and compares a
+//! Batches: a processor with vectors computes the places of eight blocks in the time of one. It compares a
 //! bucket by one instruction.
 //!
 //! ```text
@@ -167,8 +167,7 @@ impl Map {
     }
 
     /// Looks up all blocks of a batch that was filled for this map, or the blocks that [`Self::begin_find`]
-    /// has not found. Each result is one that [`Self::find`] would have returned at some time since the
-    /// lookup began.
+    /// has not found. [`Self::find`] would have returned each result at some time since the lookup began.
     #[inline]
     pub fn find_batch(&self, batch: &mut Batch) {
         if !batch.begun {

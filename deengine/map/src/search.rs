@@ -117,8 +117,8 @@ impl Search {
     }
 }
 
-/// Buckets that the keys of a full bucket could move to, in the order of the search: first the keys that
-/// would move to their first bucket, where readers look first.
+/// Buckets that the keys of a full bucket could move to, in the order of the search. Keys that would move
+/// to their first bucket come first: readers look there first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ways {
     /// The other buckets of the keys.

@@ -130,8 +130,8 @@ impl Preset {
 
     /// The geometry of an SSD with this many logical pages, with over-provisioned space and
     /// [`Self::reserved_superblocks`]. Blocks get fewer rows than the shape says where there would be fewer
-    /// than 256 superblocks. The rows are chosen so that the least space remains beyond the request: an SSD
-    /// with more spare space than the preset says would collect less.
+    /// than 256 superblocks. The rows are chosen so that the least space remains beyond the request. An SSD
+    /// with more spare space than the preset's would collect less.
     pub fn geometry(&self, logical_pages: u64) -> Result<Geometry, GeometryError> {
         let pages = self.physical_pages(logical_pages);
         let row = Geometry::new(Shape { rows: 1, ..self.shape }, 1)?.pages();

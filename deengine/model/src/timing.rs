@@ -36,7 +36,7 @@ pub struct Timing {
     costs: Costs,
     sense_pages: u32,
     firmware_free: Time,
-    /// Planes that sense on their own: all of a die's, or one that stands for the die.
+    /// Planes that sense on their own: all of a die's, or one plane that stands for the die.
     planes_per_die: usize,
     planes: Vec<Calendar>,
     /// Time of each die, in percent.

@@ -196,7 +196,7 @@ fn no_decoder_minds_any_bytes() {
     assert!(taken.values().all(|count| *count > 0), "what never takes anything is hardly tested: {taken:?}");
 }
 
-/// Opens a store and reads all that is in it; how far that came.
+/// Opens a store and reads all of it; returns how far that came.
 fn read_all(store: std::sync::Arc<dyn Store>) -> &'static str {
     let Ok(opened) = Durable::open(store, SIZES) else { return "refused" };
     let (durable, mut metadata) = (opened.durable, opened.metadata);

@@ -45,7 +45,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 0..400)
 }
 
-/// Does only what the rules allow, and compares.
+/// Does only operations that the rules allow, and compares.
 struct Run<'a> {
     flash: &'a Flash,
     pages: Vec<Model>,
@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
         match op {
             Op::Fill { die, pad } => self.fill(*die, *pad),
             Op::Start { pick } => {
-                // The lowest full row of a block is the one that may be started.
+                // Only the lowest full row of a block may be started.
                 let may = |unit: &Unit| {
                     let lower = |other: &&Unit| of.block_of(**other) == of.block_of(*unit) && **other < *unit;
                     !self.full.iter().any(|other| lower(&other))
@@ -205,7 +205,7 @@ proptest! {
         let buffered = run.pages.iter().filter(|page| matches!(page, Model::Buffered(_))).count();
         prop_assert_eq!(flash.free_frames() as usize + buffered, 36, "48 spare frames less 12 for loads");
 
-        // Nothing is shut down; what was programmed is there.
+        // Nothing is shut down; programmed pages are there.
         let Run { mut pages, .. } = run;
         drop(flash);
         let flash = on_file(&file);

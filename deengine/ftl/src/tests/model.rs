@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The layer against the model: what was written last is read, whatever runs beside it.
+//! The layer against the model: a read returns the last write, with any other work beside it.
 
 use super::*;
 use proptest::prelude::*;

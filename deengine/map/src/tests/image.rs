@@ -19,7 +19,7 @@ fn crowded() -> MapWriter {
     writer
 }
 
-/// What a map says of the words, with vectors and without.
+/// A map's verdict on the words, with vectors and without.
 fn check(words: &[u64]) -> Result<u64, BadImage> {
     let said = [Map::with_buckets, Map::plain_with_buckets].map(|new| {
         let (map, mut writer) = new(8, PAGES, 11).unwrap();

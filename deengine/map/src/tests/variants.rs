@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is done eight at a time against the same done one by one, lane for lane. On a machine without such
+//! Work on eight words at a time against the same work one by one, lane for lane. On a machine without such
 //! instructions these compare nothing but the two ways through the code.
 
 use super::*;

@@ -51,7 +51,7 @@ pub struct Ssd {
     /// Free superblocks below which the host pays for collection.
     low_water: usize,
     victim: Option<Victim>,
-    /// When all that collection has programmed so far is on flash.
+    /// When all programs of collection so far are on flash.
     moved_until: Time,
     written: (u64, u64),
     scratch: Vec<Ppa>,

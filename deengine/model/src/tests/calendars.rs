@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A plane's calendar against one that keeps every moment.
+//! A plane's calendar against a calendar that keeps every moment.
 
 use crate::calendar::Calendar;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ impl Slow {
 }
 
 proptest! {
-    /// Six pieces of work leave at most six holes, which is what is kept.
+    /// Six pieces of work leave at most six holes, and the calendar keeps six.
     #[test]
     fn few_pieces_of_work_end_when_the_slow_calendar_says(
         work in prop::collection::vec((0usize..200, 1usize..40), 1..7),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Presets as files: what is read, and the sentence for what is not.
+//! Presets as files: valid ones are read, and each wrong one has its sentence.
 
 use crate::preset::{Preset, PresetError};
 use gnstor_flash::Shape;

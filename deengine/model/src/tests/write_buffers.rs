@@ -33,7 +33,7 @@ proptest! {
         let _deadline = crate::tests::deadline();
         let mut buffer = WriteBuffer::new(PAGES, UNIT);
         let (mut now, mut open, mut programs) = (Time::ZERO, 0, 0);
-        // What the buffer holds: (pages, from, until), the open unit's pages without an end.
+        // The content of the buffer: (pages, from, until), the open unit's pages without an end.
         let mut held: Vec<(u32, Time, Time)> = Vec::new();
         for step in steps {
             match step {
