@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A deadline for a test. A test that hangs ends the process and names itself, instead of holding up the whole
-//! run.
+//! A deadline for a test. A test that hangs ends the process and names itself, instead of holding up the
+//! whole run.
 //!
 //! The tests of the contracts, the daemon, the library and the whole system include this file by its path.
 
