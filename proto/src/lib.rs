@@ -21,6 +21,7 @@
 extern crate alloc;
 
 pub mod checksum;
+mod draw;
 pub mod fabrics;
 pub mod nvme;
 pub mod placement;
