@@ -21,7 +21,6 @@
 extern crate alloc;
 
 pub mod checksum;
-mod draw;
 pub mod fabrics;
 pub mod nvme;
 pub mod placement;

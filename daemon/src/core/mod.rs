@@ -172,8 +172,10 @@ impl Core {
             ),
             Phase::Serving => self.dispatch(now, ticket, request),
             Phase::Starting(start) => {
-                let message =
-                    format!("the daemon is not serving yet: {}; try again later", start.waits_for());
+                let message = format!(
+                    "the daemon is not serving yet: it waits for {}; try again later",
+                    start.waits_for()
+                );
                 self.fail(ticket, GrpcCode::Unavailable, message);
             }
             Phase::Stopped(stop) => {
@@ -239,7 +241,7 @@ impl Core {
         matches!(self.phase, Phase::Serving)
     }
 
-    /// The step that the core waits for before it serves; `None` once it serves.
+    /// The answers that the core waits for before it serves; `None` once it serves.
     pub fn waits_for(&self) -> Option<String> {
         match &self.phase {
             Phase::Starting(start) => Some(start.waits_for()),

@@ -73,19 +73,19 @@ impl Start {
         Self { step: Step::Maps, probes, retry_at: None, again: false, found_volumes: false }
     }
 
-    /// The step under way, and the SSDs that hold it up.
+    /// The answers that the start waits for, and the SSDs that hold it up.
     pub(super) fn waits_for(&self) -> String {
-        let doing = match self.step {
-            Step::Maps => "it reads the SSDs' fleet maps",
-            Step::Survey => "it looks whether SSDs without a fleet map are part of a fresh array",
-            Step::Publish => "it publishes the fleet map",
-            Step::Tables => "it reads the SSDs' permission tables",
-            Step::Reconcile => "it brings the SSDs' permission tables to one state",
+        let awaited = match self.step {
+            Step::Maps => "the SSDs' fleet maps",
+            Step::Survey => "the permission tables of all SSDs, since some have no fleet map",
+            Step::Publish => "the SSDs to take the fleet map",
+            Step::Tables => "the SSDs' permission tables",
+            Step::Reconcile => "the SSDs to take one state of their permission tables",
         };
         let troubles = (0u32..)
             .zip(&self.probes)
             .filter_map(|(i, p)| p.trouble.as_ref().map(|t| format!("SSD {i}: {t}")));
-        troubles.fold(doing.to_owned(), |text, trouble| format!("{text}; {trouble}"))
+        troubles.fold(awaited.to_owned(), |text, trouble| format!("{text}; {trouble}"))
     }
 
     fn enter(&mut self, step: Step) {

@@ -23,7 +23,7 @@ GN_DEV const gn_u16* row_of(const volume& v, gn_u32 vba) {
   gn_u32 chunk = vba >> v.chunk_shift;
   gn_u64 key = (gn_u64)v.vid << 32 | chunk >> STRIPE_SHIFT;
   gn_u32 stripe = (gn_u32)mix64(v.factor ^ mix64(key));
-  gn_u32 group = (stripe << STRIPE_SHIFT | (chunk & (1u << STRIPE_SHIFT) - 1)) & (v.groups - 1);
+  gn_u32 group = (stripe << STRIPE_SHIFT | (chunk & ((1u << STRIPE_SHIFT) - 1))) & (v.groups - 1);
   return (const gn_u16*)v.places_addr + (gn_u64)group * v.width;
 }
 

@@ -12,13 +12,14 @@
 //! shares are exact. So blocks of one stripe never crowd on one SSD, and groups still pair every SSD with every
 //! other.
 
-use crate::placement::{FleetMap, SsdState, mix64};
+use super::straw2::straw2;
+use super::{FleetMap, MapSsd, SsdState, mix64};
 use alloc::vec::Vec;
 use core::ops::Range;
 
 impl FleetMap {
     /// Draws every place of a stripe of groups.
-    pub(crate) fn draw_stripe(&mut self, stripe: Range<u32>) {
+    pub(super) fn draw_stripe(&mut self, stripe: Range<u32>) {
         for place in 0..self.width() {
             let mut left = self.shares(&stripe, place);
             let mut order: Vec<u32> = stripe.clone().collect();
@@ -68,7 +69,7 @@ impl FleetMap {
     /// How many places of a column each SSD gets. The sum is the number of groups: fractions are cut at one
     /// offset that differs from column to column (systematic sampling).
     fn shares(&self, stripe: &Range<u32>, place: usize) -> Vec<u32> {
-        let weight = |ssd: &crate::placement::MapSsd| {
+        let weight = |ssd: &MapSsd| {
             if ssd.state == SsdState::In { u128::from(ssd.weight) } else { 0 }
         };
         let all = self.ssds.iter().map(weight).sum::<u128>().max(1);
@@ -89,7 +90,7 @@ impl FleetMap {
     }
 
     /// The best draw among the SSDs outside the group that `may` allows, by index.
-    pub(crate) fn best_outside(&self, group: u32, may: impl Fn(usize) -> bool) -> Option<u16> {
+    pub(super) fn best_outside(&self, group: u32, may: impl Fn(usize) -> bool) -> Option<u16> {
         let mut best: Option<(u64, u16)> = None;
         for (index, ssd) in (0u16..).zip(&self.ssds) {
             let is_in = ssd.state == SsdState::In && ssd.weight != 0;
@@ -104,50 +105,5 @@ impl FleetMap {
             }
         }
         best.map(|(_, index)| index)
-    }
-}
-
-/// The straw of one draw: `-ln(u) / weight` in fixed point, where u is uniform in (0, 1]. The shortest
-/// straw wins.
-fn straw2(hash: u64, weight: u32) -> u64 {
-    let u = (hash >> 16) + 1; // 1..=2^48
-    let neg_ln = (48u64 << LOG_BITS) - log2_fixed(u); // -log2(u / 2^48) >= 0, Q.40
-    (neg_ln << 8) / u64::from(weight)
-}
-
-const LOG_BITS: u32 = 40;
-
-/// log2 of `x` >= 1 with 40 fractional bits, by repeated squaring: the same on every machine, unlike
-/// `f64::ln`.
-fn log2_fixed(x: u64) -> u64 {
-    let whole = 63 - x.leading_zeros();
-    let mut mantissa = x << (63 - whole); // [1, 2) in Q1.63
-    let mut log = u64::from(whole) << LOG_BITS;
-    for bit in (0..LOG_BITS).rev() {
-        let square = (u128::from(mantissa) * u128::from(mantissa)) >> 63; // [1, 4) in Q.63
-        #[expect(clippy::cast_possible_truncation, reason = "the shift brings it below 2^64")]
-        if square >> 64 != 0 {
-            log |= 1 << bit;
-            mantissa = (square >> 1) as u64;
-        } else {
-            mantissa = square as u64;
-        }
-    }
-    log
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::deadline::{Deadline, LIMIT};
-
-    #[test]
-    fn the_fixed_point_logarithm_is_right() {
-        let _deadline = Deadline::after(LIMIT);
-        for x in [1u64, 2, 3, 10, 1 << 20, (1 << 48) - 1, 1 << 48] {
-            #[expect(clippy::cast_precision_loss, reason = "a comparison with a tolerance")]
-            let (got, want) = (log2_fixed(x) as f64 / (1u64 << LOG_BITS) as f64, (x as f64).log2());
-            assert!((got - want).abs() < 1e-9, "log2({x}) = {got}, not {want}");
-        }
     }
 }
