@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the examples of libgnstor, which are a user's kernels, and the tests' own kernel for the CPU execution.
+//! Compiles the examples of libgnstor, which are a user's kernels, and the tests' own kernel, both for the
+//! CPU execution.
 
 fn main() {
     let lib = |what: &str| {

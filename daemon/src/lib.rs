@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! gnstord: volumes, leases and the fleet map.
 //!
-//! The daemon creates, shares and deletes volumes and says which SSD holds what. It is never on the path of an I/O:
-//! what it decides it writes to the SSDs' permission tables, and the SSDs check every command themselves.
+//! The daemon creates, shares and deletes volumes and says which SSD holds what. It is never on the path of
+//! an I/O. It writes its decisions to the SSDs' permission tables, and the SSDs check every command
+//! themselves.
 //!
 //! ```text
 //!   client --gRPC--> server --Request--> core --Command--> port --admin command--> SSD 0..n
@@ -10,18 +11,20 @@
 //!                   tokio, the clock    no I/O, no clock   one thread an SSD
 //! ```
 //!
-//! * A change is on **every** SSD before its call returns. If one fails, the change is undone on the others, or
-//!   repeated until it is everywhere if it cannot be undone (renewal, release, deletion), and the call says which SSD
-//!   failed.
+//! * A change is on **every** SSD before its call returns. If one fails, the daemon undoes the change on
+//!   the others. A change that cannot be undone (renewal, release, deletion) is repeated until it is
+//!   everywhere. The call says which SSD failed.
 //! * The array is its own database: a daemon that starts reads all it needs to know from the SSDs.
-//! * A daemon that starts takes a term above the last one; SSDs refuse the older daemon from then on, and it stops.
+//! * A daemon that starts takes a term above the last one; SSDs refuse the older daemon from then on, and
+//!   it stops.
 //! * A write lease is granted after every SSD refuses the one before.
 //!
-//! * An SSD that goes away is tried again and again; changes are refused with its name until it is back and has what it missed.
+//! * The daemon tries an SSD that goes away again and again. It refuses changes with that SSD's name until
+//!   the SSD is back and has the changes that it missed.
 //!
-//! What it does not do: rebuild an SSD, change members of the map, serving leases, or go on with a majority of the
-//! SSDs; every SSD of the map must answer for a change to succeed. Clients are trusted to give their own id (paper
-//! 4.1).
+//! The daemon does not rebuild an SSD, change members of the map, or keep serving leases. Nor does it go on
+//! with a majority: every SSD of the map must answer for a change to succeed. Clients are trusted to give
+//! their own id (paper 4.1).
 //!
 //! | module | what |
 //! |---|---|
@@ -32,6 +35,10 @@
 pub mod core;
 pub mod port;
 pub mod server;
+
+#[cfg(test)]
+#[path = "../../proto/testing/deadline.rs"]
+mod deadline;
 
 pub use port::{Reconnect, SsdPort};
 pub use server::{Daemon, DaemonConfig, DaemonError, SSD_DOWN, serve};

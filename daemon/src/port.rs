@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From the core's commands to the bytes of an admin command, and back. The contract is `gnstor_proto::vendor`.
+//! From the core's commands to the bytes of an admin command, and back. The contract is
+//! `gnstor_proto::vendor`.
 
 use crate::core::{Answer, Command};
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
@@ -13,7 +14,7 @@ use zerocopy::IntoBytes;
 
 /// Entries in one page of VOLUME LIST: 64 KiB, what any of our controllers transfers at once.
 pub const LIST_ENTRIES: usize = 16;
-/// First try of MAP GET; the answer's length says what a second one needs.
+/// First try of MAP GET; the answer's length sizes the second one.
 const MAP_FIRST_BYTES: usize = 64 << 10;
 /// Longest map: what one descriptor can name, in whole dwords.
 const MAP_MAX_BYTES: usize = KeyedSgl::MAX_BYTES as usize & !3;
@@ -34,7 +35,8 @@ pub struct SsdPort {
     pub model: String,
     /// The daemon's own admin connection.
     pub channel: Box<dyn AdminChannel>,
-    /// Makes another, when that one breaks; `None`: the SSD cannot go away, or not come back. It returns within seconds.
+    /// Makes another when that one breaks, and returns within seconds. `None`: the SSD cannot go away, or
+    /// not come back.
     pub reconnect: Option<Reconnect>,
 }
 
@@ -94,7 +96,7 @@ pub fn execute(channel: &mut dyn AdminChannel, command: &Command, deadline: Dura
     answer.unwrap_or_else(|answer| answer)
 }
 
-/// Whether the SSD still answers: whatever it says, as long as it says something.
+/// Whether the SSD still answers. Any completion counts, a failed one too.
 ///
 /// # Errors
 /// As [`AdminChannel::execute`].
@@ -123,7 +125,8 @@ fn exchange(
     ))
 }
 
-/// The refusal a completion speaks of: the detail word if it agrees with the status, else the first with that status.
+/// The refusal a completion speaks of: the detail word if it agrees with the status, else the first with
+/// that status.
 fn refusal(cqe: &Cqe) -> Option<Refusal> {
     let status = Status(cqe.status_word());
     let named = Detail::from_dw0(cqe.dw0.get()).refusal().filter(|r| r.status() == status);
@@ -206,9 +209,11 @@ fn halves(value: u64) -> [u32; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
 
     #[test]
     fn golden_delete() {
+        let _deadline = Deadline::after(LIMIT);
         let command = Command::Delete {
             vid: Vid::new(0x0102).unwrap(),
             generation: 3,
@@ -224,12 +229,14 @@ mod tests {
 
     #[test]
     fn golden_list() {
+        let _deadline = Deadline::after(LIMIT);
         let sqe = encode(&Command::List { from: Vid::new(7).unwrap() }, LIST_ENTRIES * ENTRY_BYTES);
         assert_eq!((sqe.opcode, sqe.cdw10.get(), sqe.cdw12.get()), (0xC2, 16_384, 7));
     }
 
     #[test]
     fn a_status_without_detail_is_still_understood() {
+        let _deadline = Deadline::after(LIMIT);
         let mut cqe = Cqe::default();
         cqe.set_status_word(Refusal::StaleTerm.status().0);
         assert_eq!(refusal(&cqe), Some(Refusal::StaleTerm));

@@ -2,7 +2,6 @@
 //! A client: an identity, the fleet map, admin queues and a channel to every SSD.
 
 use crate::error::Error;
-use crate::file::{DeviceBuffer, File};
 use crate::manager::{CreateOptions, Manager, VolumeInfo};
 use crate::rpc::Rpc;
 use crate::transfer::Transfers;
@@ -35,7 +34,7 @@ pub enum Fabric {
 pub struct ConnectOptions {
     /// `host:port` of the daemon.
     pub endpoint: String,
-    /// What the client calls itself, for people.
+    /// The client's name, for people.
     pub name: String,
     /// How the SSDs are reached.
     pub fabric: Fabric,
@@ -44,8 +43,8 @@ pub struct ConnectOptions {
     /// Device memory to get and register for the caller's kernels, beside the channel's pool; see
     /// [`Client::buffer`].
     pub buffer_bytes: usize,
-    /// What the channel's pool may grow to, in bytes: addresses of it are reserved, memory comes when kernels
-    /// find the pool empty. It has 8 MiB from the beginning.
+    /// Largest size of the channel's pool, in bytes. The channel reserves addresses for all of it, and adds
+    /// memory when kernels find the pool empty. The pool has 8 MiB from the beginning.
     pub pool_bytes: usize,
 }
 
@@ -82,6 +81,15 @@ pub struct SsdInfo {
     pub address: String,
     pub capacity_bytes: u64,
     pub model: String,
+}
+
+/// Device memory that was registered for I/O.
+#[derive(Debug)]
+pub struct DeviceBuffer {
+    /// The memory.
+    pub memory: DeviceMem,
+    /// Its key, as requests of the client's channel name it.
+    pub key: u32,
 }
 
 /// A client of an array.
@@ -214,9 +222,9 @@ impl Client {
         self.buffer.as_ref()
     }
 
-    /// Registers device memory of the caller's (of `cudaMalloc`, say) for I/O; returns the key that requests
-    /// name it by. The memory stays what it is until it is deregistered, or the client has ended. Waits until
-    /// no kernel runs.
+    /// Registers device memory of the caller's (of `cudaMalloc`, say) for I/O; returns the key that
+    /// requests name it by. The caller keeps the memory until it is deregistered, or the client has ended.
+    /// Waits until no kernel runs.
     ///
     /// # Errors
     /// [`DeviceError::Memory`](gnstor_fabric::device::DeviceError::Memory): it is not this device's memory,
@@ -225,7 +233,7 @@ impl Client {
         Ok(self.channel.register_range(address, bytes)?)
     }
 
-    /// Ends what [`Self::register_buffer`] began. I/O to it must have ended; what is sent later fails. False:
+    /// Ends what [`Self::register_buffer`] began. I/O to it must have ended; later requests fail. False:
     /// not such a key.
     ///
     /// # Errors
@@ -281,52 +289,6 @@ impl Client {
     /// The daemon's.
     pub fn delete(&self, name: &str) -> Result<(), Error> {
         self.manager.delete(name)
-    }
-
-    /// Opens a volume with rights that every SSD knows of when this returns.
-    ///
-    /// # Errors
-    /// The daemon's: there is none, or another client holds the write lease.
-    pub fn open(self: &Arc<Self>, name: &str, rights: Rights) -> Result<File, Error> {
-        self.open_for(name, rights, Duration::ZERO)
-    }
-
-    /// As [`Self::open`], with a write lease of this length, zero for the daemon's default. It is renewed at
-    /// a third of that; a client that dies keeps others from writing and from deleting the volume until it
-    /// has ended.
-    ///
-    /// # Errors
-    /// As [`Self::open`]; a length that the daemon does not grant.
-    pub fn open_for(self: &Arc<Self>, name: &str, rights: Rights, lease: Duration) -> Result<File, Error> {
-        let lease_ms = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
-        let wire = match rights {
-            Rights::Read => grpc::Rights::Read,
-            Rights::Write => grpc::Rights::Write,
-        };
-        let request = grpc::OpenRequest {
-            name: name.into(),
-            client_id: self.id.get().into(),
-            rights: wire.into(),
-            lease_ms,
-        };
-        let mut open_files = self.open_files.lock().expect("no panic while held");
-        let answer = self.rpc.wait("the opening of a volume", self.rpc.volumes().open(request))?;
-        let volume =
-            answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;
-        let file =
-            File::new(self, volume.into(), rights, Some(Duration::from_millis(answer.lease_ms.into())))?;
-        *open_files.entry(name.into()).or_default() += 1;
-        Ok(file)
-    }
-
-    /// A handle on a volume without asking anybody for rights, as a client that ignores the rules would make
-    /// one. The SSDs refuse what it does: this is how that is shown.
-    ///
-    /// # Errors
-    /// The daemon's: there is no such volume.
-    pub fn attach_without_rights(self: &Arc<Self>, name: &str, claim: Rights) -> Result<File, Error> {
-        let info = self.get(name)?;
-        File::new(self, info, claim, None)
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One error type: what was asked, what is wrong.
+//! One error type: each error names the request and the fault.
 
-use crate::transfer::IoFailure;
+use crate::io_failure::IoFailure;
 use gnstor_fabric::device::DeviceError;
 use gnstor_gnor::node::NodeError;
 
@@ -21,12 +21,13 @@ pub enum Error {
     },
     /// The daemon did not answer in time: the process is stopped, or its machine cannot be reached any more.
     #[error(
-        "the daemon at {endpoint} did not send {call} within {waited:?}: check that it runs and is not stopped"
+        "the daemon at {endpoint} did not send {call} within {waited:?}: check that it runs and is not \
+         stopped"
     )]
     Silent {
         /// Address of the daemon.
         endpoint: String,
-        /// What the client waited for, as `the list of volumes`.
+        /// The answer that the client waited for, as `the list of volumes`.
         call: String,
         /// How long the call waited.
         waited: std::time::Duration,
@@ -39,7 +40,8 @@ pub enum Error {
     Node(#[from] NodeError),
     /// The CPU's queues have no DUMPs.
     #[error(
-        "queues of the CPU trust their completions, and this HCA's writes to the device are not ordered: read through gnstor's own queues"
+        "queues of the CPU trust their completions, and this HCA's writes to the device are not ordered: \
+         read through gnstor's own queues"
     )]
     Unordered,
     /// An offset or a length is not a multiple of 4096.
@@ -65,7 +67,8 @@ pub enum Error {
     Io(#[from] IoFailure),
     /// An earlier I/O of this client timed out.
     #[error(
-        "an earlier I/O timed out and its data may still arrive: this client's buffers are not used again; connect again"
+        "an earlier I/O timed out and its data may still arrive: this client's buffers are not used again; \
+         connect again"
     )]
     AfterTimeout,
     /// The write lease could not be renewed.
@@ -79,7 +82,7 @@ pub enum Error {
     /// The operating system.
     #[error("{what}: {cause}")]
     Os {
-        /// What was tried.
+        /// The operation.
         what: String,
         /// The error.
         cause: std::io::Error,

@@ -3,8 +3,9 @@
 
 use crate::client::{Client, Rights, vid_of};
 use crate::error::Error;
+use crate::io_failure::IoFailure;
 use crate::manager::VolumeInfo;
-use crate::transfer::{FileAbi, IoFailure, STAGING_BYTES};
+use crate::transfer::{FileAbi, STAGING_BYTES, Target};
 use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};
 use gnstor_gnor::abi::{GN_TIMED_OUT, VolumeAbi};
@@ -17,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
-/// What a kernel gets: `gn::file` of `gnstor/gnstor.cuh`, by value.
+/// The argument of a kernel: `gn::file` of `gnstor/gnstor.cuh`, by value.
 #[derive(Clone, Copy, Debug, IntoBytes, zerocopy::Immutable)]
 #[repr(C)]
 pub struct DeviceFile {
@@ -29,16 +30,7 @@ pub struct DeviceFile {
     pub timeout_ns: u64,
 }
 
-/// Device memory that was registered for I/O.
-#[derive(Debug)]
-pub struct DeviceBuffer {
-    /// The memory.
-    pub memory: DeviceMem,
-    /// Its key, as requests of the client's channel name it.
-    pub key: u32,
-}
-
-/// An open volume. Dropping the last one that a client has of a volume gives the rights back.
+/// An open volume. Dropping a client's last file of a volume gives the rights back.
 #[derive(Debug)]
 pub struct File {
     client: Arc<Client>,
@@ -54,6 +46,54 @@ struct Lease {
     stop: Sender<()>,
     thread: JoinHandle<()>,
     lost: Arc<Mutex<Option<String>>>,
+}
+
+impl Client {
+    /// Opens a volume with rights that every SSD knows of when this returns.
+    ///
+    /// # Errors
+    /// The daemon's: there is none, or another client holds the write lease.
+    pub fn open(self: &Arc<Self>, name: &str, rights: Rights) -> Result<File, Error> {
+        self.open_for(name, rights, Duration::ZERO)
+    }
+
+    /// As [`Self::open`], with a write lease of this length, zero for the daemon's default. It is renewed at
+    /// a third of that; a client that dies keeps others from writing and from deleting the volume until it
+    /// has ended.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; a length that the daemon does not grant.
+    pub fn open_for(self: &Arc<Self>, name: &str, rights: Rights, lease: Duration) -> Result<File, Error> {
+        let lease_ms = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
+        let wire = match rights {
+            Rights::Read => grpc::Rights::Read,
+            Rights::Write => grpc::Rights::Write,
+        };
+        let request = grpc::OpenRequest {
+            name: name.into(),
+            client_id: self.id.get().into(),
+            rights: wire.into(),
+            lease_ms,
+        };
+        let mut open_files = self.open_files.lock().expect("no panic while held");
+        let answer = self.rpc.wait("the opening of a volume", self.rpc.volumes().open(request))?;
+        let volume =
+            answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;
+        let file =
+            File::new(self, volume.into(), rights, Some(Duration::from_millis(answer.lease_ms.into())))?;
+        *open_files.entry(name.into()).or_default() += 1;
+        Ok(file)
+    }
+
+    /// A handle on a volume without asking the daemon for rights, as a client that ignores the rules would
+    /// make one. With it a test shows that the SSDs refuse its commands.
+    ///
+    /// # Errors
+    /// The daemon's: there is no such volume.
+    pub fn attach_without_rights(self: &Arc<Self>, name: &str, claim: Rights) -> Result<File, Error> {
+        let info = self.get(name)?;
+        File::new(self, info, claim, None)
+    }
 }
 
 impl File {
@@ -116,7 +156,7 @@ impl File {
         &self.client
     }
 
-    /// What a kernel needs of this file.
+    /// The argument by which a kernel uses this file.
     pub fn device_file(&self) -> DeviceFile {
         let FileAbi { channel, volume, timeout_ns } = self.abi();
         DeviceFile { channel, volume, timeout_ns }
@@ -128,6 +168,11 @@ impl File {
             volume: self.device.address(),
             timeout_ns: u64::try_from(self.client.io_timeout.as_nanos()).unwrap_or(u64::MAX),
         }
+    }
+
+    fn target(&self) -> Target<'_> {
+        let chunk_blocks = self.info.chunk_bytes / BLOCK_BYTES;
+        Target { channel: &self.client.channel, file: self.abi(), chunk_blocks }
     }
 
     fn check(&self, offset: u64, bytes: u64) -> Result<(), Error> {
@@ -158,7 +203,7 @@ impl File {
     }
 
     /// Reads whole blocks from one replica: 0 is the first of each block's group. Any replica answers the
-    /// writer, and everybody while there is no writer.
+    /// writer, and any client while there is no writer.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -171,8 +216,7 @@ impl File {
         let transfers = self.client.transfers.lock().expect("no panic while held");
         let mut at = offset;
         for part in data.chunks_mut(STAGING_BYTES) {
-            let chunk = self.info.chunk_bytes / BLOCK_BYTES;
-            transfers.read(&self.client.channel, self.abi(), Self::vba(at), chunk, part, replica)?;
+            transfers.read(self.target(), Self::vba(at), part, replica)?;
             at += part.len() as u64;
         }
         Ok(())
@@ -187,14 +231,13 @@ impl File {
         let transfers = self.client.transfers.lock().expect("no panic while held");
         let mut at = offset;
         for part in data.chunks(STAGING_BYTES) {
-            let chunk = self.info.chunk_bytes / BLOCK_BYTES;
-            transfers.write(&self.client.channel, self.abi(), Self::vba(at), chunk, part, false)?;
+            transfers.write(self.target(), Self::vba(at), part)?;
             at += part.len() as u64;
         }
         Ok(())
     }
 
-    /// Flush on every SSD: what was written is durable when it returns.
+    /// Flush on every SSD: every acknowledged write is durable when it returns.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -236,7 +279,8 @@ impl File {
 /// The daemon has decided that there is nothing to renew.
 fn refuses_renewal(e: &Error) -> bool {
     use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, PermissionDenied};
-    matches!(e, Error::Daemon(s) if matches!(s.code(), FailedPrecondition | InvalidArgument | NotFound | PermissionDenied))
+    let Error::Daemon(status) = e else { return false };
+    matches!(status.code(), FailedPrecondition | InvalidArgument | NotFound | PermissionDenied)
 }
 
 impl Lease {

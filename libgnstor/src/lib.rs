@@ -4,7 +4,7 @@
 //! ```text
 //!   Client::connect(node, options)      gRPC: client id, fleet map; NVMe-oF: admin queues, a channel
 //!     .create(..) .list() .delete(..)   gRPC
-//!     .open(name, Rights::Write)        gRPC: rights on every SSD; a write lease is renewed in the background
+//!     .open(name, Rights::Write)        gRPC: rights on every SSD; renews a write lease in the background
 //!   File::read_at / write_at / flush    a transfer kernel on the device does the I/O
 //!   File::launch(kernel, ..)            the user's own kernel, with include/gnstor/gnstor.cuh
 //! ```
@@ -16,13 +16,18 @@ pub mod capi;
 mod client;
 mod error;
 mod file;
+mod io_failure;
 mod manager;
 mod rpc;
 mod transfer;
 
-pub use client::{Client, ConnectOptions, Fabric, Rights, SsdInfo};
+#[cfg(test)]
+#[path = "../../proto/testing/deadline.rs"]
+mod deadline;
+
+pub use client::{Client, ConnectOptions, DeviceBuffer, Fabric, Rights, SsdInfo};
 pub use error::Error;
-pub use file::{DeviceBuffer, DeviceFile, File};
+pub use file::{DeviceFile, File};
 pub use gnstor_fabric::device::{Choice, Device, DeviceMem, Kernel, Residency};
 pub use gnstor_fabric::hca::agent::{AgentStats, ClientKernel, Shape};
 pub use gnstor_fabric::runtime::{TransportHandle, TransportThreads};
@@ -31,8 +36,8 @@ pub use gnstor_gnor::abi::describe as describe_status;
 pub use gnstor_gnor::channel::ChannelStats;
 pub use gnstor_gnor::node::Node;
 pub use gnstor_gnor::session::Session;
+pub use io_failure::IoFailure;
 pub use manager::{CreateOptions, Manager, VolumeInfo};
-pub use transfer::IoFailure;
 
 /// The gRPC code of a volume that is not there, in [`Error::Daemon`].
 pub const NOT_FOUND: tonic::Code = tonic::Code::NotFound;

@@ -92,12 +92,14 @@ fn root_cause(e: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
     use gnstor_proto::grpc;
 
     /// The kernel accepts the connection for the listener, and the listener never answers: like a stopped
     /// process.
     #[test]
     fn a_daemon_that_does_not_answer_is_named_with_the_call_and_the_time() {
+        let _deadline = Deadline::after(LIMIT);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         let rpc = Rpc::connect_for(&address, Duration::from_millis(200)).expect("the kernel accepts");

@@ -2,54 +2,17 @@
 //! Host reads and writes: a list of requests in device memory, executed by the `gn_transfer` kernel.
 
 use crate::error::Error;
+use crate::io_failure::IoFailure;
 use gnstor_fabric::device::{DeviceMem, Kernel};
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};
 use gnstor_gnor::abi::GN_TIMED_OUT;
 use gnstor_gnor::channel::Channel;
 use gnstor_proto::BLOCK_BYTES;
-use gnstor_proto::status::{Detail, Status};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 use std::time::Duration;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
-/// An I/O that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} of block {vba} failed: {}", gnstor_gnor::abi::describe(*.status, *.dw0))]
-pub struct IoFailure {
-    /// `read`, `write` or `flush`.
-    pub what: &'static str,
-    /// First block of the request.
-    pub vba: u32,
-    /// Device status; see `describe_status`.
-    pub status: u32,
-    /// DW0 of the completion.
-    pub dw0: u32,
-    /// DW1 of the completion.
-    pub dw1: u32,
-}
-
-impl IoFailure {
-    /// The NVMe status, where an SSD answered.
-    pub fn nvme_status(&self) -> Option<Status> {
-        u16::try_from(self.status).ok().filter(|s| *s != 0).map(Status)
-    }
-
-    /// The rule that refused, where an SSD did.
-    pub fn rule(&self) -> Option<&'static str> {
-        Detail::from_dw0(self.dw0).refusal().map(|r| r.rule())
-    }
-
-    /// The POSIX error number that comes nearest.
-    pub fn errno(&self) -> i32 {
-        match Detail::from_dw0(self.dw0).refusal() {
-            Some(refusal) if self.nvme_status().is_some() => refusal.errno(),
-            _ if self.status & gnstor_gnor::abi::GN_TIMED_OUT != 0 => 110,
-            _ => 5,
-        }
-    }
-}
 
 /// Mirror of `gn::file`.
 #[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
@@ -96,7 +59,16 @@ struct DrainArgs {
 }
 const _: () = assert!(size_of::<DrainArgs>() <= ITEMS_AT);
 
-/// What a request does.
+/// The volume of a transfer.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) channel: &'a Channel,
+    pub(crate) file: FileAbi,
+    /// No request crosses a border of chunks of so many blocks.
+    pub(crate) chunk_blocks: u32,
+}
+
+/// The operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verb {
     Flush = 0,
@@ -129,7 +101,7 @@ pub(crate) struct Transfers {
 pub(crate) const STAGING_BYTES: usize = 4 << 20;
 const MAX_ITEMS: usize = STAGING_BYTES / BLOCK_BYTES as usize;
 const ITEMS_AT: usize = 64;
-/// Longest request: what the array's SSDs transfer at once (MDTS of 1 MiB). A chunk may be longer.
+/// Longest request: the array's SSDs transfer no more at once (MDTS of 1 MiB). A chunk may be longer.
 const MAX_REQUEST_BLOCKS: u32 = 256;
 
 #[expect(unsafe_code, reason = "the kernel's entries for the CPU execution")]
@@ -214,38 +186,27 @@ impl Transfers {
         Ok(u32::from_le_bytes(left))
     }
 
-    /// Writes `data` (at most [`STAGING_BYTES`], whole blocks) at block `vba`; no request crosses a chunk
-    /// border.
-    pub(crate) fn write(
-        &self,
-        channel: &Channel,
-        file: FileAbi,
-        vba: u32,
-        chunk_blocks: u32,
-        data: &[u8],
-        fua: bool,
-    ) -> Result<(), Error> {
+    /// Writes `data` (at most [`STAGING_BYTES`], whole blocks) at block `vba`.
+    pub(crate) fn write(&self, target: Target<'_>, vba: u32, data: &[u8]) -> Result<(), Error> {
         if self.tainted.get() {
             return Err(Error::AfterTimeout);
         }
         self.staging.write(0, data)?;
-        let items = self.items(Verb::Write, vba, chunk_blocks, data.len(), fua);
-        self.run(channel, file, Verb::Write, &items)
+        let items = self.items(Verb::Write, vba, target.chunk_blocks, data.len());
+        self.run(target.channel, target.file, Verb::Write, &items)
     }
 
     /// Reads into `data`, as [`Self::write`]; `replica` 0 reads any replica, k the k-th that serves.
     pub(crate) fn read(
         &self,
-        channel: &Channel,
-        file: FileAbi,
+        target: Target<'_>,
         vba: u32,
-        chunk_blocks: u32,
         data: &mut [u8],
         replica: u32,
     ) -> Result<(), Error> {
-        let mut items = self.items(Verb::Read, vba, chunk_blocks, data.len(), false);
+        let mut items = self.items(Verb::Read, vba, target.chunk_blocks, data.len());
         items.iter_mut().for_each(|item| item.replica = replica);
-        self.run(channel, file, Verb::Read, &items)?;
+        self.run(target.channel, target.file, Verb::Read, &items)?;
         Ok(self.staging.read(0, data)?)
     }
 
@@ -257,7 +218,7 @@ impl Transfers {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "at most STAGING_BYTES")]
-    fn items(&self, verb: Verb, vba: u32, chunk_blocks: u32, bytes: usize, fua: bool) -> Vec<Item> {
+    fn items(&self, verb: Verb, vba: u32, chunk_blocks: u32, bytes: usize) -> Vec<Item> {
         let total = (bytes / BLOCK_BYTES as usize) as u32;
         let mut items = Vec::new();
         let mut at = 0;
@@ -265,14 +226,12 @@ impl Transfers {
             let first = vba + at;
             let blocks = (chunk_blocks - first % chunk_blocks).min(total - at).min(MAX_REQUEST_BLOCKS);
             let address = self.staging.address() + u64::from(at) * u64::from(BLOCK_BYTES);
-            let flags = u32::from(fua);
             items.push(Item {
                 address,
                 key: self.key,
                 vba: first,
                 blocks,
                 opcode: verb as u32,
-                flags,
                 ..Item::default()
             });
             at += blocks;
@@ -314,6 +273,7 @@ impl Transfers {
 mod tests {
     #![expect(unsafe_code, reason = "reads the table that the C++ compiler made")]
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
     use std::ffi::{CStr, c_char};
 
     #[repr(C)]
@@ -328,6 +288,7 @@ mod tests {
 
     #[test]
     fn every_size_and_offset_is_the_same_in_both_languages() {
+        let _deadline = Deadline::after(LIMIT);
         let mirror = [
             ("file", size_of::<FileAbi>()),
             ("transfer_item", size_of::<Item>()),

@@ -2,6 +2,10 @@
 //! The C interface from C: `c_abi.c` is compiled against `include/gnstor.h`, linked with the library and run.
 //! And the example kernel compiles for the CPU.
 
+#[path = "../../proto/testing/deadline.rs"]
+mod deadline;
+
+use deadline::{Deadline, LIMIT};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -47,16 +51,19 @@ fn c_program_passes(library: &Path, link: &[&str]) {
 
 #[test]
 fn a_c_program_passes_with_the_shared_library() {
+    let _deadline = Deadline::after(LIMIT);
     c_program_passes(&library("liblibgnstor.so"), &[]);
 }
 
 #[test]
 fn a_c_program_passes_with_the_static_library() {
+    let _deadline = Deadline::after(LIMIT);
     c_program_passes(&library("liblibgnstor.a"), &["-lstdc++", "-lpthread", "-ldl", "-lm"]);
 }
 
 #[test]
 fn the_header_is_c99_and_cpp() {
+    let _deadline = Deadline::after(LIMIT);
     for (mut compile, language, standard) in [
         (compiler("CC", "cc"), "c", "-std=c99"),
         (compiler("CXX", "c++"), "c++", "-std=c++11"),
@@ -72,6 +79,7 @@ fn the_header_is_c99_and_cpp() {
 
 #[test]
 fn the_example_kernels_compile_for_the_cpu() {
+    let _deadline = Deadline::after(LIMIT);
     for example in ["read_volume.cu", "read_async.cu"] {
         let mut compile = compiler("CXX", "c++");
         compile.args([

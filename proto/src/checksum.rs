@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The block sum: 32 bits over the 1,024 little-endian words of a 4 KiB block.
 //!
-//! It is computed by whoever moves the data (the emulated HCA's copy warps, or the CPU), so it must be the same in any
-//! order of the words: it is a wrapping sum of `mix(word + (index + 1) * STEP)`. `mix` is a bijection of 32-bit words, so a change
-//! of any single word always changes the sum; a change of several escapes with a chance of 2^-32. It detects faults,
-//! not attacks.
+//! The mover of the data computes it: the emulated HCA's copy warps, or the CPU. It must be the same in any
+//! order of the words, so it is a wrapping sum of `mix(word + (index + 1) * STEP)`. `mix` is a bijection of
+//! 32-bit words, so a change of any single word always changes the sum. A change of several words escapes
+//! with a chance of 2^-32. It detects faults, not attacks.
 
 use crate::BLOCK_BYTES;
 
@@ -39,11 +39,13 @@ pub fn block_sum(block: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn a_changed_word_changes_the_sum(seed: u32, index in 0usize..1024, flip in 1u32..) {
+            let _deadline = Deadline::after(LIMIT);
             let mut block = [0u8; BLOCK_BYTES as usize];
             for (i, word) in block.chunks_exact_mut(4).enumerate() {
                 word.copy_from_slice(&mix(seed.wrapping_add(u32::try_from(i).unwrap())).to_le_bytes());
@@ -58,6 +60,7 @@ mod tests {
 
     #[test]
     fn swapped_words_change_the_sum() {
+        let _deadline = Deadline::after(LIMIT);
         let mut block = [0u8; BLOCK_BYTES as usize];
         block[0] = 1;
         let first = block_sum(&block);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! NVMe over Fabrics: Connect, property commands, names, and the private data of an RDMA connection.
 //!
-//! Source: NVM Express Base Specification 2.x (Fabrics command set) and NVMe RDMA Transport Specification 1.0.
+//! Source: NVM Express Base Specification 2.x (Fabrics command set) and NVMe RDMA Transport Specification
+//! 1.0.
 
 use crate::nvme::{Sqe, get_ascii, put_ascii};
 use crate::slba::ClientId;
@@ -103,10 +104,11 @@ const _: () = assert!(offset_of!(ConnectData, subnqn) == 256 && offset_of!(Conne
 /// "Any controller" in [`ConnectData::cntlid`].
 pub const CNTLID_ANY: u16 = 0xFFFF;
 
-/// Who connects, and as whom: of two hosts with one identity the SSD hears the newer one only (protocol rule 4).
+/// The host that connects, and its identity. Of two hosts with one identity the SSD hears the newer one
+/// only (protocol rule 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Whom it speaks for.
+    /// The identity it speaks for.
     pub identity: Identity,
     /// Host Identifier (NVMe over Fabrics, Connect): tells hosts of the same identity apart.
     pub id: [u8; 16],
@@ -150,7 +152,8 @@ impl ConnectData {
     }
 }
 
-/// Who a connection speaks for. It is fixed at Connect; firmware compares it with every command (protocol rule 4).
+/// The identity that a connection speaks for. It is fixed at Connect; firmware compares it with every
+/// command (protocol rule 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Identity {
     /// A client with an id that the daemon gave it.
@@ -246,9 +249,11 @@ pub mod cm_reject {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
 
     #[test]
     fn golden_connect_command() {
+        let _deadline = Deadline::after(LIMIT);
         let fields = ConnectFields {
             qid: 3.into(),
             sqsize_z: 63.into(),
@@ -265,6 +270,7 @@ mod tests {
 
     #[test]
     fn identities_round_trip_through_the_host_nqn() {
+        let _deadline = Deadline::after(LIMIT);
         let client = Identity::Client(ClientId::new(0xBEE).unwrap());
         for identity in [client, Identity::Daemon] {
             assert_eq!(Identity::from_hostnqn(&identity.hostnqn()), Some(identity));
@@ -282,6 +288,7 @@ mod tests {
 
     #[test]
     fn connect_data_holds_the_names() {
+        let _deadline = Deadline::after(LIMIT);
         let data = ConnectData::new(Identity::Daemon, CNTLID_ANY, &ssd_subnqn(2));
         assert_eq!(data.subnqn(), "nqn.2026-11.dev.gnstor:ssd.2");
         assert_eq!(Identity::from_hostnqn(&data.hostnqn()), Some(Identity::Daemon));

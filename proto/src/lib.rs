@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bytes and contracts, and nothing else.
 //!
-//! Every structure that crosses a border of GNStor (GPU to SSD, daemon to SSD, client to daemon) is defined here
-//! once; the other crates only give it behaviour.
+//! Every structure that crosses a border of GNStor is defined here once: GPU to SSD, daemon to SSD, client
+//! to daemon. The other crates only give it behaviour.
 //!
 //! ```text
 //!   slba, stamp        what a command names and how a write is ordered
@@ -14,7 +14,7 @@
 //!   grpc (feature)     the `gnstor.v1` services
 //! ```
 //!
-//! What it does not do: no I/O, no clocks, no unsafe, no policy. Multi-byte NVMe fields are little-endian on the
+//! The crate has no I/O, no clocks, no unsafe, no policy. Multi-byte NVMe fields are little-endian on the
 //! wire; the structures use `zerocopy` little-endian types so that they mean the same on every host.
 #![cfg_attr(not(feature = "grpc"), no_std)]
 
@@ -27,6 +27,12 @@ pub mod placement;
 pub mod slba;
 pub mod status;
 pub mod vendor;
+
+#[cfg(test)]
+extern crate std;
+#[cfg(test)]
+#[path = "../testing/deadline.rs"]
+mod deadline;
 
 #[cfg(feature = "grpc")]
 #[expect(missing_docs, clippy::allow_attributes, reason = "generated from gnstor.proto, documented there")]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! NVMe: the 64-byte submission entry, the 16-byte completion entry, the SGL descriptor, opcodes, Identify.
 //!
-//! Source: NVM Express Base Specification 2.x and NVM Command Set Specification 1.x. Offsets are asserted below.
+//! Source: NVM Express Base Specification 2.x and NVM Command Set Specification 1.x. Offsets are asserted
+//! below.
 
 use crate::slba::{Slba, Stamp};
 use core::mem::{offset_of, size_of};
@@ -300,11 +301,13 @@ pub(crate) fn get_ascii(field: &[u8]) -> alloc::string::String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
     use crate::slba::{Address, ClientId, Vid};
     use proptest::prelude::*;
 
     #[test]
     fn golden_read_capsule() {
+        let _deadline = Deadline::after(LIMIT);
         let mut sqe =
             Sqe { opcode: io::READ, flags: FLAGS_SGL, cid: 0x0102.into(), nsid: 1.into(), ..Sqe::default() };
         sqe.dptr = KeyedSgl::keyed(0x1122_3344_5566_7788, 0x2000, 0xAABB_CCDD);
@@ -330,6 +333,7 @@ mod tests {
 
     #[test]
     fn golden_completion() {
+        let _deadline = Deadline::after(LIMIT);
         let mut cqe = Cqe { dw0: 0x0403_0201.into(), sqhd: 5.into(), cid: 0x0908.into(), ..Cqe::default() };
         cqe.set_status_word(0x4286);
         assert_eq!(cqe.as_bytes(), [1, 2, 3, 4, 0, 0, 0, 0, 5, 0, 0, 0, 8, 9, 0x0C, 0x85]);
@@ -338,8 +342,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn read_write_fields_round_trip(slba: u64, blocks in 1u32..=0x1_0000, fua: bool, map_epoch: u32, lease_epoch: u32, sequence: u64) {
-            let fields = ReadWrite { slba: Slba(slba), blocks, fua, map_epoch, stamp: Stamp { lease_epoch, sequence } };
+        fn read_write_fields_round_trip(
+            slba: u64,
+            blocks in 1u32..=0x1_0000,
+            fua: bool,
+            map_epoch: u32,
+            (lease_epoch, sequence) in any::<(u32, u64)>(),
+        ) {
+            let _deadline = Deadline::after(LIMIT);
+            let stamp = Stamp { lease_epoch, sequence };
+            let fields = ReadWrite { slba: Slba(slba), blocks, fua, map_epoch, stamp };
             let mut sqe = Sqe::default();
             fields.encode(&mut sqe);
             prop_assert_eq!(ReadWrite::decode(&sqe), fields);
@@ -347,6 +359,7 @@ mod tests {
 
         #[test]
         fn any_bytes_decode(bytes: [u8; 64]) {
+            let _deadline = Deadline::after(LIMIT);
             let sqe = Sqe::read_from_bytes(&bytes).unwrap();
             let fields = ReadWrite::decode(&sqe);
             prop_assert!((1..=0x1_0000).contains(&fields.blocks));
@@ -356,6 +369,7 @@ mod tests {
 
     #[test]
     fn identify_round_trips() {
+        let _deadline = Deadline::after(LIMIT);
         let identify = IdentifyController {
             serial: "GN0001".into(),
             model: "GNStor emulated SSD".into(),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a command names: volume, client and block, packed into the 64-bit starting LBA, and the stamp of a write.
+//! The names in a command: volume, client and block, packed into the 64-bit starting LBA, and the stamp of
+//! a write.
 //!
 //! ```text
 //!   63            48 47            32 31                             0
@@ -99,17 +100,21 @@ pub struct Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn packing_round_trips(vid in 1u16..0xFFFF, client in 1u16..0xFFFF, vba: u32) {
-            let address = Address { vid: Vid::new(vid).unwrap(), client: ClientId::new(client).unwrap(), vba };
+            let _deadline = Deadline::after(LIMIT);
+            let (vid, client) = (Vid::new(vid).unwrap(), ClientId::new(client).unwrap());
+            let address = Address { vid, client, vba };
             prop_assert_eq!(Slba::pack(address).unpack(), Some(address));
         }
 
         #[test]
         fn any_64_bits_unpack_to_themselves_or_to_nothing(raw: u64) {
+            let _deadline = Deadline::after(LIMIT);
             if let Some(address) = Slba(raw).unpack() {
                 prop_assert_eq!(Slba::pack(address), Slba(raw));
             } else {
@@ -121,6 +126,7 @@ mod tests {
 
     #[test]
     fn the_order_of_the_fields_is_normative() {
+        let _deadline = Deadline::after(LIMIT);
         let address = Address {
             vid: Vid::new(0x1234).unwrap(),
             client: ClientId::new(0x5678).unwrap(),
@@ -131,6 +137,7 @@ mod tests {
 
     #[test]
     fn stamps_order_by_lease_then_sequence() {
+        let _deadline = Deadline::after(LIMIT);
         let stamp = |lease_epoch, sequence| Stamp { lease_epoch, sequence };
         assert!(stamp(1, 900) < stamp(2, 1));
         assert!(stamp(2, 1) < stamp(2, 2));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One table: why an SSD refuses -> NVMe status -> errno -> gRPC code -> a sentence.
 //!
-//! Every refusal has a number of its own that travels in DW0 of the completion, so that whoever reads the completion (a
-//! GPU thread, the daemon, a person with a trace) can name the rule and not only the status.
+//! Every refusal has a number of its own that travels in DW0 of the completion. A reader of the completion
+//! (a GPU thread, the daemon, a person with a trace) can so name the rule and not only the status.
 
 use crate::slba::Vid;
 
@@ -61,7 +61,11 @@ pub enum GrpcCode {
 }
 
 macro_rules! refusals {
-    ($($(#[$doc:meta])* $name:ident = $code:literal, $status:literal, $errno:literal, $grpc:ident, $rule:literal, $sentence:literal;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident =
+            $code:literal, $status:literal, $errno:literal, $grpc:ident, $rule:literal, $sentence:literal;
+    )*) => {
         /// Why an SSD refused a command. The number is stable and travels in DW0.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
@@ -86,12 +90,13 @@ macro_rules! refusals {
                 match self { $(Self::$name => GrpcCode::$grpc,)* }
             }
 
-            /// The rule that refused, as `docs/protocol.md` numbers them; `NVMe` where it is the specification's own.
+            /// The rule that refused, as `docs/protocol.md` numbers them; `NVMe` where it is the
+            /// specification's own.
             pub const fn rule(self) -> &'static str {
                 match self { $(Self::$name => $rule,)* }
             }
 
-            /// What is wrong, for a person.
+            /// The fault as a sentence, for a person.
             pub const fn sentence(self) -> &'static str {
                 match self { $(Self::$name => $sentence,)* }
             }
@@ -110,13 +115,17 @@ refusals! {
     /// The client is not among the volume's readers.
     NotAReader = 2, 0x4286, 13, PermissionDenied, "access: readers", "this client has not opened the volume";
     /// The client may read but does not hold the write lease.
-    ReadOnly = 3, 0x4182, 30, PermissionDenied, "access: writer", "this client opened the volume for reading only";
+    ReadOnly = 3, 0x4182, 30, PermissionDenied, "access: writer",
+        "this client opened the volume for reading only";
     /// Another client holds the write lease.
-    LeaseHeldByOther = 4, 0x4083, 16, FailedPrecondition, "8 (fencing)", "another client holds the write lease";
+    LeaseHeldByOther = 4, 0x4083, 16, FailedPrecondition, "8 (fencing)",
+        "another client holds the write lease";
     /// The client's own write lease has run out or belongs to an older epoch.
-    LeaseExpired = 5, 0x0083, 11, FailedPrecondition, "8 (fencing)", "the write lease has expired; renew it and submit again";
+    LeaseExpired = 5, 0x0083, 11, FailedPrecondition, "8 (fencing)",
+        "the write lease has expired; renew it and submit again";
     /// The client id in the command is not the connection's.
-    WrongIdentity = 6, 0x4286, 1, PermissionDenied, "4 (identity)", "the client id of the command is not the connection's";
+    WrongIdentity = 6, 0x4286, 1, PermissionDenied, "4 (identity)",
+        "the client id of the command is not the connection's";
     /// The connection's identity may not use this command.
     NotTheDaemon = 7, 0x4286, 1, PermissionDenied, "4 (identity)", "only the daemon may use this command";
     /// This SSD does not hold the block under the map that both sides know.
@@ -124,11 +133,14 @@ refusals! {
     /// The command was placed by an older map than this SSD has.
     StaleMap = 9, 0x0702, 116, Aborted, "1 (map epoch)", "the client's fleet map is out of date";
     /// The command was placed by a newer map than this SSD has.
-    MapBehind = 10, 0x0703, 11, Unavailable, "1 (map epoch)", "this SSD has not got the client's fleet map yet";
+    MapBehind = 10, 0x0703, 11, Unavailable, "1 (map epoch)",
+        "this SSD has not got the client's fleet map yet";
     /// The SSD is filling for this placement group.
-    NotHereYet = 11, 0x0704, 11, Unavailable, "1 (serving and filling)", "this replica is still being filled; read another";
+    NotHereYet = 11, 0x0704, 11, Unavailable, "1 (serving and filling)",
+        "this replica is still being filled; read another";
     /// A reader beside a writer must ask the first serving SSD.
-    AskTheFirst = 12, 0x0705, 11, Unavailable, "7 (readers beside a writer)", "a writer is active; read the first serving SSD";
+    AskTheFirst = 12, 0x0705, 11, Unavailable, "7 (readers beside a writer)",
+        "a writer is active; read the first serving SSD";
     /// The SSD has no map, or its serving lease has run out.
     NotServing = 13, 0x0706, 11, Unavailable, "2 (serving lease)", "this SSD is not serving";
     /// The block is beyond the volume's capacity.
@@ -159,17 +171,18 @@ refusals! {
     TableFull = 26, 0x41C2, 28, ResourceExhausted, "VOLUME ADD", "the permission table is full";
     /// A newer daemon has taken over.
     StaleTerm = 27, 0x41C3, 116, Aborted, "3 (terms)", "a newer daemon has taken over";
-    /// The entry or map offered is not newer than what the SSD has.
+    /// The entry or map offered is not newer than the SSD's.
     StaleVersion = 28, 0x41C4, 116, Aborted, "3 (terms)", "the SSD holds a newer version";
     /// The volume id may not be used again before its sweep is durable.
-    SweepPending = 29, 0x01C5, 16, FailedPrecondition, "10 (forgetting)", "the volume id is still being swept";
+    SweepPending = 29, 0x01C5, 16, FailedPrecondition, "10 (forgetting)",
+        "the volume id is still being swept";
     /// Connect was refused.
     ConnectRefused = 30, 0x4184, 111, PermissionDenied, "4 (identity)", "this host may not connect";
     /// Connect named a wrong queue, size, controller or subsystem.
     ConnectInvalid = 31, 0x4182, 22, InvalidArgument, "NVMe-oF", "the parameters of Connect are not valid";
     /// A queue was used out of turn, such as a command before Connect.
     SequenceError = 32, 0x400C, 71, FailedPrecondition, "NVMe", "the command came out of sequence";
-    /// The namespace is not the one that the SSD has.
+    /// The namespace is not the SSD's.
     InvalidNamespace = 33, 0x400B, 22, InvalidArgument, "NVMe", "the namespace does not exist";
     /// Get Log Page named a page that the SSD does not have.
     InvalidLogPage = 34, 0x4109, 22, InvalidArgument, "NVMe", "the SSD has no such log page";
@@ -180,7 +193,8 @@ refusals! {
     /// The host took the command back with Abort before the SSD had begun it.
     AbortRequested = 37, 0x0007, 125, Aborted, "NVMe", "the command was aborted before it began";
     /// Compare: the blocks differ from the host's data.
-    CompareFailed = 38, 0x4285, 84, FailedPrecondition, "NVMe", "the stored blocks differ from the data to compare";
+    CompareFailed = 38, 0x4285, 84, FailedPrecondition, "NVMe",
+        "the stored blocks differ from the data to compare";
     /// A read of a block without content, by a host that asked to be told.
     Deallocated = 39, 0x4287, 61, FailedPrecondition, "NVMe", "a block of the range holds no data";
     /// The medium cannot read the page.
@@ -222,9 +236,11 @@ impl Detail {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
 
     #[test]
     fn every_refusal_has_a_number_of_its_own_and_comes_back() {
+        let _deadline = Deadline::after(LIMIT);
         for &refusal in Refusal::ALL {
             assert_eq!(Refusal::from_code(refusal as u8), Some(refusal));
             assert!(!refusal.status().is_success(), "{refusal:?}");
@@ -236,6 +252,7 @@ mod tests {
 
     #[test]
     fn retryable_refusals_do_not_set_dnr() {
+        let _deadline = Deadline::after(LIMIT);
         for refusal in [
             Refusal::LeaseExpired,
             Refusal::StaleMap,

@@ -11,24 +11,31 @@
 //! | MAP SET | C9h | fleet map, to the SSD | - | a new fleet map |
 //! | MAP GET | CAh | fleet map, to the host | - | the map the SSD holds |
 //!
-//! Bits 1:0 of an opcode give the data direction. NSID is 1. CDW10 is the number of dwords of data (one-based). Every
-//! command is refused unless it comes from the daemon's connection. In detail:
+//! Bits 1:0 of an opcode give the data direction. NSID is 1. CDW10 is the number of dwords of data
+//! (one-based). Every command is refused unless it comes from the daemon's connection. In detail:
 //!
-//! * ADD, CHMOD: one [`RawEntry`]; term and version are in it. ADD of a volume id that is there: `VolumeExists`; CHMOD of one that
-//!   is not: `VolumeAbsent`; a lower term than the SSD has seen: `StaleTerm`; a version not above the SSD's: `StaleVersion`.
-//! * LIST: fills the buffer with the entries whose VID is at least CDW12 (15:0), in VID order, deleting ones included; the rest of the
-//!   buffer is zero and DW0 of the completion is the number of entries. Fewer than fit: the end.
-//! * DELETE: CDW12 15:0 VID, CDW13 generation, CDW2 (low) and CDW3 (high) the version of the deletion, CDW14 (low) and CDW15 (high) the
-//!   term. Deleting what is already being deleted in that generation succeeds. A volume id whose sweep is not done refuses ADD
-//!   with `SweepPending`; LIST reports it as deleting until then.
-//! * LIST with CDW13 bit 0: the volumes that are gone, each a [`RawTombstone`], in the order of VID and generation; a VID may come up
-//!   several times. CDW12 31:16 is the number of those of the first VID to leave out. An SSD remembers one for [`TOMBSTONE_HOURS`] hours
-//!   (rule 12): a daemon that restarts can tell a repeated request from a new one.
-//! * LEASE RENEW: CDW12 milliseconds from receipt (0 ends the lease at once), CDW2-3 version, CDW14-15 term, as in DELETE. A lower
-//!   term: `StaleTerm`; a lower version than the SSD has seen in that term: `StaleVersion`. Before the first renewal an SSD serves without a lease.
-//! * MAP SET: a map as [`crate::placement::FleetMap::encode`] gives it, zero-padded to dwords. A lower term: `StaleTerm`; a lower epoch than the SSD's:
-//!   `StaleVersion`; the same epoch with another term is taken.
-//! * MAP GET: fills the buffer with as much of the map as fits; DW0 is the map's length in bytes, 0 if there is none.
+//! * ADD, CHMOD: one [`RawEntry`]; term and version are in it. ADD of a volume id that is there:
+//!   `VolumeExists`; CHMOD of an entry that is not: `VolumeAbsent`; a lower term than the SSD has seen:
+//!   `StaleTerm`; a version not above the SSD's: `StaleVersion`.
+//! * LIST: fills the buffer with the entries whose VID is at least CDW12 (15:0), in VID order, deleting
+//!   ones included. The rest of the buffer is zero. DW0 of the completion is the number of entries. Fewer
+//!   than fit: the end.
+//! * DELETE: CDW12 15:0 VID, CDW13 generation, CDW2 (low) and CDW3 (high) the version of the deletion,
+//!   CDW14 (low) and CDW15 (high) the term. Deleting a generation that is already being deleted succeeds. A
+//!   volume id whose sweep is not done refuses ADD with `SweepPending`; LIST reports it as deleting until
+//!   then.
+//! * LIST with CDW13 bit 0: the volumes that are gone, each a [`RawTombstone`], in the order of VID and
+//!   generation. A VID may come up several times. CDW12 31:16 is the number of those of the first VID to
+//!   leave out. An SSD remembers one for [`TOMBSTONE_HOURS`] hours (rule 12): a daemon that restarts can
+//!   tell a repeated request from a new one.
+//! * LEASE RENEW: CDW12 milliseconds from receipt (0 ends the lease at once), CDW2-3 version, CDW14-15
+//!   term, as in DELETE. A lower term: `StaleTerm`; a lower version than the SSD has seen in that term:
+//!   `StaleVersion`. Before the first renewal an SSD serves without a lease.
+//! * MAP SET: a map as [`crate::placement::FleetMap::encode`] gives it, zero-padded to dwords. A lower
+//!   term: `StaleTerm`; a lower epoch than the SSD's: `StaleVersion`; the same epoch with another term is
+//!   taken.
+//! * MAP GET: fills the buffer with as much of the map as fits; DW0 is the map's length in bytes, 0 if
+//!   there is none.
 
 use crate::slba::{ClientId, Vid};
 use alloc::string::String;
@@ -88,7 +95,7 @@ pub struct RawEntry {
     pub generation: U32,
     /// Lease epoch: grows with each grant of the write lease.
     pub lease_epoch: U32,
-    /// Version of this entry; an SSD refuses one that is not newer.
+    /// Version of this entry; an SSD refuses a version that is not newer.
     pub version: U64,
     /// Term of the daemon that wrote the entry.
     pub term: U64,
@@ -100,7 +107,7 @@ pub struct RawEntry {
     pub lease_ms: U32,
     /// Client that created the volume.
     pub owner: U16,
-    /// Client that holds the write lease; 0 = nobody.
+    /// Client that holds the write lease; 0 = none.
     pub writer: U16,
     /// [`state`].
     pub state: u8,
@@ -151,7 +158,7 @@ impl RawEntry {
     pub const FORMAT: u16 = 1;
 }
 
-/// A checked permission entry: all that a restarted daemon needs to know of a volume.
+/// A checked permission entry: it tells a restarted daemon all it needs of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeEntry {
     /// Volume id.
@@ -268,7 +275,7 @@ impl VolumeEntry {
     /// Encodes the entry with its checksum.
     ///
     /// # Panics
-    /// If a field exceeds its limit; the limits are those that [`Self::decode`] checks.
+    /// If a field exceeds its limit; [`Self::decode`] checks the same limits.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "lengths are bounded by the array sizes checked before"
@@ -311,7 +318,7 @@ impl VolumeEntry {
     /// Decodes and checks an entry.
     ///
     /// # Errors
-    /// [`EntryError`] says what is wrong; nothing of a wrong entry is used.
+    /// [`EntryError`] names the fault; nothing of a wrong entry is used.
     pub fn decode(bytes: &[u8]) -> Result<Self, EntryError> {
         let raw = RawEntry::ref_from_bytes(bytes).map_err(|_| EntryError::Length)?;
         if raw.magic != RawEntry::MAGIC || raw.format.get() != RawEntry::FORMAT {
@@ -368,6 +375,7 @@ impl VolumeEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
     use proptest::prelude::*;
 
     fn entry() -> VolumeEntry {
@@ -397,17 +405,20 @@ mod tests {
 
     #[test]
     fn an_entry_round_trips() {
+        let _deadline = Deadline::after(LIMIT);
         assert_eq!(VolumeEntry::decode(entry().encode().as_bytes()), Ok(entry()));
     }
 
     #[test]
     fn limits_are_where_the_format_says() {
+        let _deadline = Deadline::after(LIMIT);
         let raw = entry().encode();
         assert_eq!(raw.as_bytes()[2312..2324], [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 4, 3, 2, 1]);
     }
 
     #[test]
     fn rights_follow_the_entry() {
+        let _deadline = Deadline::after(LIMIT);
         let e = entry();
         let client = |raw| ClientId::new(raw).unwrap();
         assert!(e.may_read(client(1)) && e.may_read(client(3)) && !e.may_read(client(4)));
@@ -416,13 +427,17 @@ mod tests {
     proptest! {
         #[test]
         fn a_flipped_bit_is_refused(bit in 0usize..ENTRY_BYTES * 8) {
+            let _deadline = Deadline::after(LIMIT);
             let mut bytes = entry().encode().as_bytes().to_vec();
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(VolumeEntry::decode(&bytes).is_err());
         }
 
         #[test]
-        fn any_bytes_with_a_right_checksum_decode_without_panic(mut bytes in proptest::collection::vec(any::<u8>(), ENTRY_BYTES)) {
+        fn any_bytes_with_a_right_checksum_decode_without_panic(
+            mut bytes in proptest::collection::vec(any::<u8>(), ENTRY_BYTES),
+        ) {
+            let _deadline = Deadline::after(LIMIT);
             bytes[..4].copy_from_slice(b"GNVE");
             bytes[4..6].copy_from_slice(&RawEntry::FORMAT.to_le_bytes());
             let crc = crc32c::crc32c(&bytes[..ENTRY_BYTES - 4]);

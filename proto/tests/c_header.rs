@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `include/gnproto/nvme.h` says the same as the Rust structures: a program compiled from it prints every size, offset, constant and
-//! computed value, as C99, C11 and C++17, and the lines are compared.
+//! `include/gnproto/nvme.h` says the same as the Rust structures. A program compiled from it prints every
+//! size, offset, constant and computed value, as C99, C11 and C++17. The test compares the lines.
+
+#[path = "../testing/deadline.rs"]
+mod deadline;
 
 use core::mem::{offset_of, size_of};
+use deadline::{Deadline, LIMIT};
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::fabrics::{
     self, CmRequest, ConnectData, ConnectFields, PropertyFields, cm_reject, fctype, property,
@@ -44,7 +48,10 @@ impl Table {
 macro_rules! layout {
     ($table:ident, $rust:ty, $c:literal, [$($field:ident),* $(,)?]) => {
         $table.value(concat!("sizeof(", $c, ")"), size_of::<$rust>() as u64);
-        $($table.value(concat!("offsetof(", $c, ", ", stringify!($field), ")"), offset_of!($rust, $field) as u64);)*
+        $($table.value(
+            concat!("offsetof(", $c, ", ", stringify!($field), ")"),
+            offset_of!($rust, $field) as u64,
+        );)*
     };
 }
 
@@ -108,6 +115,12 @@ fn layouts(t: &mut Table) {
 }
 
 fn constants(t: &mut Table) {
+    nvme_constants(t);
+    fabrics_constants(t);
+    gnstor_constants(t);
+}
+
+fn nvme_constants(t: &mut Table) {
     constants!(
         t,
         "GNP_BLOCK_BYTES" = gnstor_proto::BLOCK_BYTES,
@@ -132,12 +145,15 @@ fn constants(t: &mut Table) {
         "GNP_CNS_NAMESPACE" = cns::NAMESPACE,
         "GNP_CNS_CONTROLLER" = cns::CONTROLLER,
         "GNP_CNS_ACTIVE_NAMESPACES" = cns::ACTIVE_NAMESPACES,
-        "GNP_VOLUME_ADD" = vendor::opcode::VOLUME_ADD,
-        "GNP_VOLUME_LIST" = vendor::opcode::VOLUME_LIST,
-        "GNP_VOLUME_DELETE" = vendor::opcode::VOLUME_DELETE,
-        "GNP_VOLUME_CHMOD" = vendor::opcode::VOLUME_CHMOD,
-        "GNP_MAP_SET" = vendor::opcode::MAP_SET,
-        "GNP_MAP_GET" = vendor::opcode::MAP_GET,
+        "GNP_STATUS_SUCCESS" = Status::SUCCESS.0,
+        "GNP_STATUS_ABORTED" = Status::ABORTED.0,
+        "GNP_STATUS_DNR" = Status::DNR,
+    );
+}
+
+fn fabrics_constants(t: &mut Table) {
+    constants!(
+        t,
         "GNP_FABRICS_OPCODE" = fabrics::OPCODE,
         "GNP_FCTYPE_PROPERTY_SET" = fctype::PROPERTY_SET,
         "GNP_FCTYPE_CONNECT" = fctype::CONNECT,
@@ -157,9 +173,18 @@ fn constants(t: &mut Table) {
         "GNP_CM_INVALID_HRQSIZE" = cm_reject::INVALID_HRQSIZE,
         "GNP_CM_NO_RESOURCES" = cm_reject::NO_RESOURCES,
         "GNP_CM_INVALID_CNTLID" = cm_reject::INVALID_CNTLID,
-        "GNP_STATUS_SUCCESS" = Status::SUCCESS.0,
-        "GNP_STATUS_ABORTED" = Status::ABORTED.0,
-        "GNP_STATUS_DNR" = Status::DNR,
+    );
+}
+
+fn gnstor_constants(t: &mut Table) {
+    constants!(
+        t,
+        "GNP_VOLUME_ADD" = vendor::opcode::VOLUME_ADD,
+        "GNP_VOLUME_LIST" = vendor::opcode::VOLUME_LIST,
+        "GNP_VOLUME_DELETE" = vendor::opcode::VOLUME_DELETE,
+        "GNP_VOLUME_CHMOD" = vendor::opcode::VOLUME_CHMOD,
+        "GNP_MAP_SET" = vendor::opcode::MAP_SET,
+        "GNP_MAP_GET" = vendor::opcode::MAP_GET,
         "GNP_ENTRY_FORMAT" = RawEntry::FORMAT,
         "GNP_NAME_BYTES" = vendor::NAME_BYTES,
         "GNP_LABEL_BYTES" = vendor::LABEL_BYTES,
@@ -245,8 +270,10 @@ fn golden_bytes(t: &mut Table) {
         let block: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
         t.value(&format!("sum_of({multiplier}u, {addend}u)"), block_sum(&block));
     }
-    t.program += "  gnp_sqe sqe;\n  memset(&sqe, 0, sizeof sqe);\n  sqe.opcode = GNP_IO_READ;\n  sqe.flags = GNP_FLAGS_SGL;\n";
-    t.program += "  sqe.cid = 0x0102;\n  sqe.cdw3 = 9;\n  sqe.dptr = gnp_sgl_make(0x1122334455667788u, 0x2345, 0xAABBCCDDu);\n";
+    t.program += "  gnp_sqe sqe;\n  memset(&sqe, 0, sizeof sqe);\n  sqe.opcode = GNP_IO_READ;\n  sqe.flags \
+        = GNP_FLAGS_SGL;\n";
+    t.program += "  sqe.cid = 0x0102;\n  sqe.cdw3 = 9;\n  sqe.dptr = gnp_sgl_make(0x1122334455667788u, \
+        0x2345, 0xAABBCCDDu);\n";
     t.program += "  sqe.cdw10 = 0x100;\n  sqe.cdw15 = 0xDEADBEEFu;\n";
     let sqe = Sqe {
         opcode: io::READ,
@@ -265,14 +292,15 @@ fn golden_bytes(t: &mut Table) {
     t.value("gnp_cqe_status(&cqe)", 0x4286u16);
 }
 
-/// The map has no structure in Rust: the C program reads one that Rust has encoded.
+/// The map has no structure in Rust: the C program reads a map that Rust has encoded.
 fn map(t: &mut Table) {
     let mut map = FleetMap::equal(5, 8, 0x0102_0304_0506_0708, 77).unwrap().without(1);
     map.epoch = 0x1_0000_0002;
     let bytes = map.encode();
     let list = bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
     t.program += &format!("  static const unsigned char encoded[] = {{{list}}};\n");
-    t.program += "  gnp_map_header header;\n  gnp_map_ssd ssd;\n  gnp_u16 place;\n  memcpy(&header, encoded, sizeof header);\n";
+    t.program += "  gnp_map_header header;\n  gnp_map_ssd ssd;\n  gnp_u16 place;\n  memcpy(&header, \
+        encoded, sizeof header);\n";
     t.program += "  memcpy(&ssd, encoded + sizeof header + sizeof ssd, sizeof ssd);\n";
     t.program += "  memcpy(&place, encoded + sizeof header + header.ssds * sizeof ssd, sizeof place);\n";
     t.value("memcmp(header.magic, \"GNFM\", 4)", 0u8);
@@ -290,7 +318,8 @@ fn map(t: &mut Table) {
     t.value("place", map.places()[0]);
     let places = "sizeof header + header.ssds * sizeof ssd + header.groups * header.width * sizeof place";
     t.value(places, bytes.len() as u64);
-    // Five SSDs less one: the lost one's places are filled by another. Three less one: nobody is left, the places are empty.
+    // Five SSDs less one: the lost one's places are filled by another. Three less one: no SSD is left, the
+    // places are empty.
     let filling = map.places().iter().copied().find(|p| p & 0x8000 != 0).expect("a place is being filled");
     let member = (0..map.groups()).flat_map(|g| map.row(g).flatten()).find(|m| m.filling).expect("likewise");
     t.value(&format!("({filling} & GNP_PLACE_FILLING) != 0"), 1u8);
@@ -368,15 +397,18 @@ fn header_agrees(compiler: &str, language: &str, standard: &str) {
 
 #[test]
 fn the_header_agrees_with_rust_as_c99() {
+    let _deadline = Deadline::after(LIMIT);
     header_agrees(&compiler("CC", "cc"), "c", "-std=c99");
 }
 
 #[test]
 fn the_header_agrees_with_rust_as_c11() {
+    let _deadline = Deadline::after(LIMIT);
     header_agrees(&compiler("CC", "cc"), "c", "-std=c11");
 }
 
 #[test]
 fn the_header_agrees_with_rust_as_cpp17() {
+    let _deadline = Deadline::after(LIMIT);
     header_agrees(&compiler("CXX", "c++"), "c++", "-std=c++17");
 }

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `tests/golden/placement.txt` says for each of its blocks which SSDs hold it. Three implementations are checked
-//! against it: this crate here, the firmware (`deengine/src/fleet.rs`) and the device headers (`gnor/tests/placement.rs`).
+//! `tests/golden/placement.txt` says for each of its blocks which SSDs hold it. Three implementations are
+//! checked against it: this crate here, the firmware (`deengine/src/fleet.rs`) and the device headers
+//! (`gnor/tests/placement.rs`).
 //!
 //! ```text
 //!   map NAME                        a map begins
 //!   bytes HEX                       its encoding, in lines of 48 bytes
 //!   block VID VBA CHUNK_SHIFT FACTOR REPLICAS : GROUP : PLACES
 //! ```
-//! PLACES has one word for each replica: `3` is SSD 3, `3f` is SSD 3 while it is filling, `-` is a missing replica.
+//! PLACES has one word for each replica: `3` is SSD 3, `3f` is SSD 3 while it is filling, `-` is a missing
+//! replica.
 
+#[path = "../testing/deadline.rs"]
+mod deadline;
+
+use deadline::{Deadline, LIMIT};
 use gnstor_proto::placement::{FleetMap, Member, group_of};
 use gnstor_proto::slba::Vid;
 use std::fmt::Write as _;
@@ -63,9 +69,11 @@ fn write_map(text: &mut String, name: &str, map: &FleetMap) -> std::fmt::Result 
     Ok(())
 }
 
-/// After a change of the format on purpose, run this test with `GNSTOR_WRITE_GOLDEN=1` and review the difference.
+/// After a change of the format on purpose, run this test with `GNSTOR_WRITE_GOLDEN=1` and review the
+/// difference.
 #[test]
 fn placement_agrees_with_the_golden_file() {
+    let _deadline = Deadline::after(LIMIT);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/placement.txt");
     let mut now = String::from("# Written by proto/tests/placement_golden.rs, which describes the format.\n");
     for (name, map) in maps() {

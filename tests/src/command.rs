@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The `gnstor` command as a person runs it: processes that are waited for with deadlines and killed when a test gives up.
+//! The `gnstor` command as a person runs it: processes that are waited for with deadlines and killed when a
+//! test gives up.
 #![expect(clippy::disallowed_methods, reason = "processes are waited for in real time")]
 #![expect(
     clippy::missing_panics_doc,
@@ -41,9 +42,9 @@ pub static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| {
 pub struct Ended {
     /// Exit code; 1000 for a signal.
     pub code: i32,
-    /// What it printed.
+    /// Its standard output.
     pub stdout: String,
-    /// What it complained of.
+    /// Its standard error.
     pub stderr: String,
 }
 
@@ -53,7 +54,7 @@ impl Ended {
         assert_eq!(self.code, 0, "{}", self.stderr);
     }
 
-    /// What it printed, as JSON.
+    /// Its output, as JSON.
     pub fn json(&self) -> Value {
         assert_eq!(self.code, 0, "{}", self.stderr);
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
@@ -81,7 +82,7 @@ impl Ended {
     }
 }
 
-/// Kills what it runs when a test gives up.
+/// Kills its process when a test gives up.
 #[derive(Debug)]
 pub struct Guard(pub Child);
 
@@ -208,12 +209,12 @@ impl Running {
 #[derive(Debug)]
 pub struct SsdProcess {
     running: Running,
-    /// What it said when it came up.
+    /// Its output when it came up.
     pub serving: Value,
 }
 
 impl SsdProcess {
-    /// Starts one that listens there, with these arguments too.
+    /// Starts an array that listens there, with these arguments too.
     pub fn start(listen: &str, extra: &[&str]) -> Self {
         let running = Running::start(&[&["ssd", "--json", "--listen", listen], extra].concat());
         let serving = running.object();
@@ -230,7 +231,7 @@ impl SsdProcess {
         self.serving["came_up"].as_str().expect("a word")
     }
 
-    /// Ends it in order; what it says last.
+    /// Ends it in order; returns its last output.
     pub fn end(mut self, how: &str) -> Value {
         assert_eq!(self.running.end(how), 0, "{how}");
         self.running.object()
@@ -248,7 +249,7 @@ pub struct Up {
     running: Running,
     /// Where its daemon listens.
     pub daemon: String,
-    /// What it said when it served.
+    /// Its output when it served.
     pub serving: Value,
 }
 

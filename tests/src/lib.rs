@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the end-to-end tests share: an array, nodes and clients on the host device, and a deadline for everything.
+//! The common parts of the end-to-end tests: an array, nodes and clients on the host device, and a deadline
+//! for everything.
 //!
 //! ```text
 //!   within      a test body with a deadline: it fails, it never hangs
@@ -36,7 +37,7 @@ pub const SSD_BYTES: u64 = 64 << 20;
 /// Deadline of one I/O of a [`client`].
 pub const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs `body` and returns what it returns; a panic is the caller's.
+/// Runs `body` and returns its result; a panic is the caller's.
 ///
 /// # Panics
 /// When `body` has not ended within `limit`.
@@ -63,7 +64,7 @@ pub fn long() -> bool {
     std::env::var_os("GNSTOR_LONG").is_some_and(|value| !value.is_empty())
 }
 
-/// What a [`small_array`] is made of.
+/// The configuration of a [`small_array`].
 ///
 /// # Panics
 /// Never: the preset is there.

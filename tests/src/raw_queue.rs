@@ -209,7 +209,8 @@ impl RawQueue {
 
     fn poll(&mut self) -> Option<Cqe64> {
         let at = CQ + u64::from(self.consumed & ((1 << CQ_LOG) - 1)) * 64;
-        let last = self.memory.word32(at + 60).load(Ordering::Acquire); // pairs with the soft executor's release
+        // Pairs with the soft executor's release.
+        let last = self.memory.word32(at + 60).load(Ordering::Acquire);
         if !Cqe64::is_valid(last.as_bytes()[3], self.consumed, CQ_LOG) {
             return None;
         }

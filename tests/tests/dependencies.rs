@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The crates depend only in the directions of the design (`docs/architecture.md`).
 
+#[path = "../../proto/testing/deadline.rs"]
+mod deadline;
+
+use deadline::{Deadline, LIMIT};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -109,6 +113,7 @@ fn crates() -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn crates_depend_only_in_the_directions_of_the_design() {
+    let _deadline = Deadline::after(LIMIT);
     let crates = crates();
     let known: BTreeSet<&str> = RULES.iter().map(|(name, _)| *name).collect();
     let found: BTreeSet<&str> = crates.keys().map(String::as_str).collect();
@@ -122,6 +127,7 @@ fn crates_depend_only_in_the_directions_of_the_design() {
 
 #[test]
 fn the_initiator_and_the_ssd_never_see_each_other() {
+    let _deadline = Deadline::after(LIMIT);
     let crates = crates();
     let reach = |from: &str| {
         let (mut seen, mut todo) = (BTreeSet::new(), vec![from.to_owned()]);
@@ -143,6 +149,7 @@ fn the_initiator_and_the_ssd_never_see_each_other() {
 
 #[test]
 fn only_tests_depend_on_the_command_and_nothing_on_tests() {
+    let _deadline = Deadline::after(LIMIT);
     for (name, needed) in crates() {
         assert!(name == "gnstor-tests" || !needed.contains("gnstor"), "{name} depends on the command");
         assert!(!needed.contains("gnstor-tests"), "{name} depends on the tests");
@@ -187,6 +194,7 @@ fn includes(folder: &str, forbidden: &[&str]) -> Option<String> {
 
 #[test]
 fn device_headers_include_only_in_the_directions_of_the_design() {
+    let _deadline = Deadline::after(LIMIT);
     assert_eq!(includes("fabric/cuda", &["gnor/", "gnstor/"]), None);
     assert_eq!(includes("fabric/simt", &["gnor/", "gnstor/"]), None);
     assert_eq!(includes("gnor/cuda", &["gnstor/"]), None);

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the library offers to kernels beside reading and writing: buffers of the caller's, the end of what kernels left behind, grids that fit.
+//! The library's interface for kernels beside reads and writes: the caller's buffers, requests that kernels
+//! left behind, grids that fit.
 
+#[path = "../../proto/testing/deadline.rs"]
+mod deadline;
+
+use deadline::{Deadline, LIMIT};
 use gnstor_tests::{BLOCK, IO_TIMEOUT, assert_same, client, kernels, node, pattern, small_array, volume};
 use libgnstor::{ClientKernel, Device, DeviceFile, DeviceMem, File, Rights, Shape};
 use std::time::Duration;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-/// Mirror of what `user_args` in `device/user.cu` has behind the file.
+/// Mirror of the fields behind the file of `user_args` in `device/user.cu`.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct User {
@@ -17,7 +22,7 @@ struct User {
     status: u32,
 }
 
-/// Runs a kernel whose arguments are the file and then these; returns what it has made of them.
+/// Runs a kernel whose arguments are the file and then these; returns these as the kernel left them.
 fn run<A: IntoBytes + FromBytes + Immutable>(file: &File, kernel: ClientKernel, shape: Shape, args: &A) -> A {
     let there =
         Device::alloc(file.client().node().device(), size_of::<DeviceFile>() + size_of::<A>()).unwrap();
@@ -29,7 +34,8 @@ fn run<A: IntoBytes + FromBytes + Immutable>(file: &File, kernel: ClientKernel, 
     A::read_from_bytes(&out).unwrap()
 }
 
-/// Has a kernel read block `vba` into this memory, or leave the read with the channel; what the kernel says.
+/// Has a kernel read block `vba` into this memory, or leave the read with the channel; returns the kernel's
+/// words.
 fn read_by_kernel(file: &File, memory: &DeviceMem, key: u32, vba: u32, parks: bool) -> u32 {
     let args = User { buffer: memory.address(), key, vba, parks: parks.into(), status: !0 };
     run(file, kernels::gn_test_user(), Shape { blocks: 1, threads: 32, smem_bytes: 0 }, &args).status
@@ -37,6 +43,7 @@ fn read_by_kernel(file: &File, memory: &DeviceMem, key: u32, vba: u32, parks: bo
 
 #[test]
 fn a_callers_buffer_is_registered_until_it_is_not() {
+    let _deadline = Deadline::after(LIMIT);
     let array = small_array(2);
     let node = node(array.transport());
     let me = client(&array, &node, "me");
@@ -55,12 +62,13 @@ fn a_callers_buffer_is_registered_until_it_is_not() {
 
 #[test]
 fn the_keys_of_a_channels_own_memory_are_not_the_callers_to_take_away() {
+    let _deadline = Deadline::after(LIMIT);
     let array = small_array(2);
     let node = node(array.transport());
     let me = client(&array, &node, "me");
     volume(&me, "v", 1 << 20, 2);
     let file = me.open("v", Rights::Write).unwrap();
-    // Whatever keys a new channel has, they are among the HCA's first.
+    // The keys of a new channel are among the HCA's first.
     for index in 0..16u32 {
         for variant in 0..=255u32 {
             assert!(!me.deregister_buffer(index << 8 | variant).unwrap());
@@ -75,6 +83,7 @@ fn the_keys_of_a_channels_own_memory_are_not_the_callers_to_take_away() {
 
 #[test]
 fn a_drained_channel_has_nothing_in_flight() {
+    let _deadline = Deadline::after(LIMIT);
     let array = small_array(2);
     let node = node(array.transport());
     let me = client(&array, &node, "me");
@@ -90,6 +99,7 @@ fn a_drained_channel_has_nothing_in_flight() {
 
 #[test]
 fn a_kernel_reads_into_a_callers_buffer_as_long_as_that_is_registered() {
+    let _deadline = Deadline::after(LIMIT);
     let array = small_array(2);
     let node = node(array.transport());
     let me = client(&array, &node, "me");
@@ -117,7 +127,8 @@ fn a_kernel_reads_into_a_callers_buffer_as_long_as_that_is_registered() {
 }
 
 #[test]
-fn a_drain_ends_at_its_deadline_and_counts_what_nobody_called_back() {
+fn a_drain_ends_at_its_deadline_and_counts_requests_without_a_callback() {
+    let _deadline = Deadline::after(LIMIT);
     let array = small_array(2);
     let node = node(array.transport());
     let me = client(&array, &node, "me");
@@ -132,7 +143,8 @@ fn a_drain_ends_at_its_deadline_and_counts_what_nobody_called_back() {
     assert_eq!(me.channel_stats().unwrap().parked, 1);
     let late = file.drain(Duration::from_millis(1)).unwrap_err().to_string();
     assert!(late.contains("deadline"), "{late}");
-    // Its connection breaks, or its own deadline passes: either way it ends, and nobody is there to be called.
+    // Its connection breaks, or its own deadline passes: either way it ends, and its kernel is gone, so no
+    // callback runs.
     file.drain(3 * IO_TIMEOUT).unwrap();
     let stats = me.channel_stats().unwrap();
     assert_eq!((stats.parked, stats.uncalled, stats.leaked), (0, 1, 0), "{stats:?}");
@@ -161,6 +173,7 @@ struct ReadAsync {
 
 #[test]
 fn the_examples_add_up_what_is_in_a_volume() {
+    let _deadline = Deadline::after(LIMIT);
     const BLOCKS: u32 = 300;
     let array = small_array(4);
     let node = node(array.transport());
@@ -196,6 +209,7 @@ struct Pieces {
 
 #[test]
 fn a_request_whose_buffer_is_in_pieces_takes_an_operation_for_each() {
+    let _deadline = Deadline::after(LIMIT);
     let array = small_array(4);
     let node = node(array.transport());
     let me = client(&array, &node, "me");
@@ -226,6 +240,7 @@ struct Together {
 
 #[test]
 fn the_threads_of_a_block_and_of_a_warp_do_one_range_together() {
+    let _deadline = Deadline::after(LIMIT);
     let array = small_array(4);
     let node = node(array.transport());
     let me = client(&array, &node, "me");

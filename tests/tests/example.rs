@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The example of the README as its reader has it: kernel and host program compiled, linked with the static library, run against an array.
+//! The example of the README as its reader has it: kernel and host program compiled, linked with the static
+//! library, run against an array.
 
 use gnstor_tests::command::{BUILD_LIMIT, Ended, Up, run_for};
 use gnstor_tests::{pattern, within};
@@ -30,7 +31,8 @@ fn the_example_reads_a_whole_volume_in_a_kernel() {
         let folder = tempfile::tempdir().expect("a folder");
         let [kernel, host, program, input] =
             ["kernel.o", "host.o", "read_volume", "input"].map(|name| folder.path().join(name));
-        let flags = "-std=c++17 -x c++ -DGN_SIMT_HOST -Wno-unknown-pragmas -I fabric/simt -I fabric/cuda -I gnor/cuda -I libgnstor/include";
+        let flags = "-std=c++17 -x c++ -DGN_SIMT_HOST -Wno-unknown-pragmas -I fabric/simt -I fabric/cuda \
+            -I gnor/cuda -I libgnstor/include";
         compile("CXX", "c++", &format!("{flags} -c libgnstor/examples/read_volume.cu -o"), &[&kernel]);
         let flags = "-std=c11 -Wall -Wextra -Werror -pedantic -I libgnstor/include";
         compile("CC", "cc", &format!("{flags} -c libgnstor/examples/read_volume.c -o"), &[&host]);

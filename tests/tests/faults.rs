@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What breaks ends in an error with a name within its deadline, and takes nothing else with it.
+//! Every fault ends in an error that names it, within the deadline, and takes nothing else with it.
 #![expect(
     clippy::disallowed_methods,
     reason = "deadlines are measured, and clients work on threads of their own"
 )]
 
-use gnstor_fabric::admin::ChannelError;
+use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
 use gnstor_fabric::host_queue::HostQueue;
-use gnstor_fabric::transport::Port;
+use gnstor_fabric::transport::{ExecutorId, Port};
 use gnstor_proto::fabrics::{self, Identity, fctype, ssd_subnqn};
 use gnstor_proto::nvme::{self, Sqe, admin, io};
 use gnstor_proto::placement::mix64;
@@ -19,16 +19,16 @@ use gnstor_tests::{
     BLOCK, CHUNK, IO_TIMEOUT, assert_error, assert_same, client, io_failure, node, options, pattern,
     small_array, volume, within,
 };
-use libgnstor::{Client, CreateOptions, Error, Rights};
+use libgnstor::{Client, CreateOptions, Error, Rights, TransportHandle};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// One I/O ends within its own deadline and what a launch adds to it.
+/// One I/O ends within its own deadline and the time that a launch adds to it.
 const IO_LIMIT: Duration = IO_TIMEOUT.saturating_add(Duration::from_secs(5));
 
-/// Whoever comes after a fault finds everything in order.
+/// A client that comes after a fault finds everything in order.
 fn usable(array: &gnstor_array::Array, name: &str) {
     let node = node(array.transport());
     let me = client(array, &node, name);
@@ -92,7 +92,7 @@ fn an_ssd_that_is_cut_off_fails_its_own_blocks_in_time_and_no_others() {
         let stats = me.channel_stats().unwrap();
         assert_eq!((stats.leaked, stats.protocol_errors), (0, 0), "{stats:?}");
 
-        // Back on: who connects anew is served, and what was acknowledged is there.
+        // Back on: the SSD serves new connections, and has every acknowledged block.
         array.transport().each(|e, _| e.set_silent(2, false)).unwrap();
         let other = client(&array, &node, "other");
         let view = other.open("v", Rights::Read).unwrap();
@@ -203,29 +203,30 @@ impl Noise {
     }
 }
 
-#[test]
-fn random_capsules_get_a_status_and_the_array_goes_on() {
-    within(LIMIT, || {
-        let array = small_array(2);
-        let engine = array.transport();
-        let soft = engine.call(|e, _| e.add_soft()).unwrap();
-        let mut noise = Noise(0x5EED);
-        let deadline = Duration::from_secs(5);
-        let nqn = ssd_subnqn(0);
-        let identity = Identity::Client(ClientId::new(4711).unwrap());
+/// Sends noise to queues of one SSD.
+struct NoisyHost {
+    engine: TransportHandle,
+    soft: ExecutorId,
+    noise: Noise,
+    nqn: String,
+    identity: Identity,
+}
 
-        // Before Connect nothing works.
-        let mut fresh = RawQueue::open(&engine, soft, Port::Local(0), 0).unwrap();
+const NOISE_DEADLINE: Duration = Duration::from_secs(5);
+
+impl NoisyHost {
+    /// Before Connect nothing works.
+    fn before_connect(&mut self) {
+        let mut fresh = RawQueue::open(&self.engine, self.soft, Port::Local(0), 0).unwrap();
         for _ in 0..300 {
-            let answer = fresh.exchange(&noise.capsule(), deadline).unwrap();
+            let answer = fresh.exchange(&self.noise.capsule(), NOISE_DEADLINE).unwrap();
             assert!(!Status(answer.status_word()).is_success(), "{answer:?}");
         }
+    }
 
-        // An admin queue: any opcode that ends by itself, with fields that mean something half of the time.
-        let queue =
-            |e: &_| HostQueue::connect(e, soft, Port::Local(0), &nqn, identity, Duration::ZERO, deadline);
-        let mut admin_queue = queue(&engine).unwrap();
-        let admin_opcodes = [
+    /// An admin queue: any opcode that ends by itself, with fields that mean something half of the time.
+    fn admin(&mut self, queue: &mut HostQueue) {
+        let opcodes = [
             admin::IDENTIFY,
             admin::SET_FEATURES,
             admin::GET_FEATURES,
@@ -239,37 +240,32 @@ fn random_capsules_get_a_status_and_the_array_goes_on() {
             opcode::MAP_GET,
         ];
         for round in 0..600usize {
-            let mut sqe = noise.capsule();
+            let mut sqe = self.noise.capsule();
             if round % 2 == 0 {
-                sqe.opcode = admin_opcodes[round / 2 % admin_opcodes.len()];
-                sqe.cdw10 = noise.byte().into();
+                sqe.opcode = opcodes[round / 2 % opcodes.len()];
+                sqe.cdw10 = self.noise.byte().into();
             }
-            // Held until there is an event; and what would end the controller on purpose.
+            // Skips commands that are held until an event, and commands that end the controller on purpose.
             if sqe.opcode == admin::ASYNC_EVENT_REQUEST || sqe.opcode == fabrics::OPCODE {
                 continue;
             }
-            let mut data = vec![0xAA; (noise.next() % 9000) as usize];
+            let mut data = vec![0xAA; (self.noise.next() % 9000) as usize];
             let payload = match round % 3 {
-                0 => gnstor_fabric::admin::Payload::None,
-                1 => gnstor_fabric::admin::Payload::Out(&data),
-                _ => gnstor_fabric::admin::Payload::In(&mut data),
+                0 => Payload::None,
+                1 => Payload::Out(&data),
+                _ => Payload::In(&mut data),
             };
-            let answer =
-                gnstor_fabric::admin::AdminChannel::execute(&mut admin_queue, sqe, payload, deadline)
-                    .unwrap();
-            let vendor = sqe.opcode >= 0xC0;
-            assert!(
-                !vendor || !Status(answer.status_word()).is_success(),
-                "a client used {:02x}h",
-                sqe.opcode
-            );
+            let answer = queue.execute(sqe, payload, NOISE_DEADLINE).unwrap();
+            let refused = !Status(answer.status_word()).is_success();
+            assert!(sqe.opcode < 0xC0 || refused, "a client used {:02x}h", sqe.opcode);
         }
+    }
 
-        // An I/O queue: raw bytes, nothing filled in.
-        let mut io_queue = RawQueue::open(&engine, soft, Port::Local(0), 1).unwrap();
-        let cntlid = admin_queue.cntlid();
-        assert_eq!(io_queue.connect_io(1, cntlid, &nqn, identity).unwrap(), Status::SUCCESS);
-        let io_opcodes = [
+    /// An I/O queue: raw bytes, nothing filled in.
+    fn io(&mut self, cntlid: u16) {
+        let mut queue = RawQueue::open(&self.engine, self.soft, Port::Local(0), 1).unwrap();
+        assert_eq!(queue.connect_io(1, cntlid, &self.nqn, self.identity).unwrap(), Status::SUCCESS);
+        let opcodes = [
             io::READ,
             io::WRITE,
             io::FLUSH,
@@ -279,24 +275,41 @@ fn random_capsules_get_a_status_and_the_array_goes_on() {
             fabrics::OPCODE,
         ];
         for round in 0..2000usize {
-            let mut sqe = noise.capsule();
+            let mut sqe = self.noise.capsule();
             if round % 4 != 0 {
-                sqe.opcode = io_opcodes[round % io_opcodes.len()];
+                sqe.opcode = opcodes[round % opcodes.len()];
                 sqe.flags = nvme::FLAGS_SGL;
                 sqe.nsid = 1.into();
             }
             if round % 8 > 3 {
-                sqe.dptr = io_queue.data(noise.byte() << 12);
-                sqe.cdw12 = noise.byte().into();
+                sqe.dptr = queue.data(self.noise.byte() << 12);
+                sqe.cdw12 = self.noise.byte().into();
             }
             if sqe.opcode == fabrics::OPCODE && fabrics::fctype_of(&sqe) == fctype::DISCONNECT {
                 continue;
             }
-            let answer = io_queue.exchange(&sqe, deadline).unwrap();
+            let answer = queue.exchange(&sqe, NOISE_DEADLINE).unwrap();
             let status = Status(answer.status_word());
             assert!(!status.is_success() || sqe.opcode == io::FLUSH, "{:02x}h succeeded", sqe.opcode);
         }
-        admin_queue.keep_alive(deadline).unwrap();
+    }
+}
+
+#[test]
+fn random_capsules_get_a_status_and_the_array_goes_on() {
+    within(LIMIT, || {
+        let array = small_array(2);
+        let engine = array.transport();
+        let soft = engine.call(|e, _| e.add_soft()).unwrap();
+        let identity = Identity::Client(ClientId::new(4711).unwrap());
+        let mut host = NoisyHost { engine, soft, noise: Noise(0x5EED), nqn: ssd_subnqn(0), identity };
+        host.before_connect();
+        let (port, kato) = (Port::Local(0), Duration::ZERO);
+        let mut queue =
+            HostQueue::connect(&host.engine, soft, port, &host.nqn, identity, kato, NOISE_DEADLINE).unwrap();
+        host.admin(&mut queue);
+        host.io(queue.cntlid());
+        queue.keep_alive(NOISE_DEADLINE).unwrap();
         usable(&array, "after-noise");
     });
 }
@@ -315,7 +328,7 @@ fn a_client_cannot_speak_for_another_or_for_the_daemon() {
                 .unwrap();
         let cntlid = admin_queue.cntlid();
 
-        // An I/O queue of somebody else's controller.
+        // An I/O queue of another client's controller.
         let mut thief = RawQueue::open(&engine, soft, Port::Local(0), 1).unwrap();
         assert_eq!(thief.connect_io(1, cntlid, &nqn, other).unwrap(), Refusal::ConnectRefused.status());
         // Another SSD's name.
@@ -343,11 +356,9 @@ fn a_client_cannot_speak_for_another_or_for_the_daemon() {
 
         // The daemon's commands.
         for opcode in [opcode::VOLUME_ADD, opcode::VOLUME_CHMOD, opcode::VOLUME_DELETE, opcode::MAP_SET] {
-            let payload = gnstor_fabric::admin::Payload::Out(&[0; 4096]);
+            let payload = Payload::Out(&[0; 4096]);
             let sqe = Sqe { opcode, ..Sqe::default() };
-            let answer =
-                gnstor_fabric::admin::AdminChannel::execute(&mut admin_queue, sqe, payload, deadline)
-                    .unwrap();
+            let answer = admin_queue.execute(sqe, payload, deadline).unwrap();
             let refusal = Detail::from_dw0(answer.dw0.get()).refusal();
             assert_eq!(refusal, Some(Refusal::NotTheDaemon), "{opcode:02x}h: {answer:?}");
         }
@@ -355,7 +366,7 @@ fn a_client_cannot_speak_for_another_or_for_the_daemon() {
 }
 
 #[test]
-fn a_client_whose_hca_vanishes_in_the_middle_gets_an_error_and_harms_nobody() {
+fn a_client_whose_hca_vanishes_in_the_middle_gets_an_error_and_harms_no_other() {
     within(LIMIT, || {
         let array = small_array(2);
         let lost = node(array.transport());
@@ -382,14 +393,15 @@ fn a_client_whose_hca_vanishes_in_the_middle_gets_an_error_and_harms_nobody() {
         let error = thread
             .join()
             .unwrap_or_else(|p| std::panic::resume_unwind(p))
-            .expect("there is nobody to do the I/O");
+            .expect("there is no HCA to do the I/O");
         assert!(!error.to_string().is_empty());
         drop((victim, lost));
         usable(&array, "after-the-lost");
     });
 }
 
-/// A client id that two hosts come to have, as after a restart of the daemon: the SSD hears the newer one only.
+/// A client id that two hosts come to have, as after a restart of the daemon: the SSD hears the newer one
+/// only.
 #[test]
 fn a_newer_host_with_a_clients_id_takes_its_place() {
     within(LIMIT, || {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A good neighbour: a process that is killed or stopped, and a kernel that traps or hangs, end their own work with an error that says why,
-//! and nobody else's.
+//! A killed or stopped process, or a faulting kernel, ends only its own work, with an error that says why.
 #![expect(
     clippy::disallowed_methods,
     reason = "processes are stopped for real time, beside threads that go on"
@@ -23,7 +22,7 @@ use tempfile::TempDir;
 
 /// As long as a person needs to look at another window; longer than an I/O may take.
 const STOPPED: Duration = Duration::from_secs(10);
-/// Longest wait for a command whose array or client is gone: an I/O's deadline, and what goes with it.
+/// Longest wait for a command whose array or client is gone: an I/O's deadline, and the launch's margin.
 const SOON: Duration = Duration::from_secs(45);
 /// One round of a bystander, on a machine that has other things to do.
 const ROUND: Duration = Duration::from_secs(8);
@@ -119,7 +118,8 @@ impl Bystander {
     }
 }
 
-/// An array in this process with a bystander and a witness, and a copy by another process that has begun to write.
+/// An array in this process with a bystander and a witness, and a copy by another process that has begun to
+/// write.
 struct Scene {
     copying: Copying,
     bystander: Bystander,
@@ -146,15 +146,16 @@ impl Scene {
 }
 
 #[test]
-fn a_client_process_that_is_killed_harms_nobody() {
+fn a_client_process_that_is_killed_harms_no_other() {
     let _ = &*GNSTOR;
     within(BUILD_LIMIT, || {
         let mut scene = Scene::of_a_copy_to("lost");
         signal(&scene.copying.0, "-KILL");
         assert_eq!(wait(&mut scene.copying.0, SOON), Some(1000));
         scene.bystander.goes_on();
-        // What it had written can be read; who wants to write must wait until its lease has run out, and is told so.
-        let lost = scene.witness.open("lost", Rights::Read).expect("anybody may read");
+        // Others can read its blocks. A client that wants to write must wait until its lease has run out,
+        // and is told so.
+        let lost = scene.witness.open("lost", Rights::Read).expect("any client may read");
         let mut back = vec![0; 64 << 10];
         lost.read_at(0, &mut back).expect("a read of what is left");
         assert_error(scene.witness.open("lost", Rights::Write), libc::EBUSY, &["lost"]);
@@ -164,7 +165,7 @@ fn a_client_process_that_is_killed_harms_nobody() {
 }
 
 #[test]
-fn a_client_process_that_is_stopped_for_a_while_harms_nobody() {
+fn a_client_process_that_is_stopped_for_a_while_harms_no_other() {
     let _ = &*GNSTOR;
     within(BUILD_LIMIT, || {
         let scene = Scene::of_a_copy_to("slept");
@@ -261,11 +262,16 @@ const DRIVER: &str = r#"
 int cuInit(unsigned flags) { (void)flags; return 0; }
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
-int cuDeviceGetName(char *name, int room, int device) { (void)device; strncpy(name, "a card in a desktop", (size_t)room); return 0; }
+int cuDeviceGetName(char *name, int room, int device) {
+  (void)device;
+  strncpy(name, "a card in a desktop", (size_t)room);
+  return 0;
+}
 static int given(const char *name) { const char *text = getenv(name); return text ? atoi(text) : 0; }
 int cuDeviceGetAttribute(int *value, int what, int device) {
   (void)device;
-  *value = what == 75 ? given("GENERATION") : what == 17 ? given("WATCHDOG") : 0; /* compute capability; kernel run time limit */
+  /* 75: compute capability; 17: kernel run time limit */
+  *value = what == 75 ? given("GENERATION") : what == 17 ? given("WATCHDOG") : 0;
   return 0;
 }
 "#;

@@ -199,13 +199,13 @@ fn a_client_that_vanishes_gives_way_to_others() {
 }
 
 #[test]
-fn strangers_on_the_ssds_port_are_cut_off_and_nobody_else_notices() {
+fn strangers_on_the_ssds_port_are_cut_off_and_no_client_notices() {
     within(LIMIT, || {
         let array = served_array(2);
         let guest = guest(&array, "guest");
         volume(&guest.client, "v", 1 << 20, 2);
         let file = guest.client.open("v", Rights::Write).unwrap();
-        let address = array.fabric_address().expect("the door is open");
+        let address = array.fabric_address().expect("the listener is open");
         let noise: Vec<u8> = pattern(9, 300);
         let mut frames: Vec<Vec<u8>> =
             vec![noise, b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xFF; 64], vec![0; 64]];

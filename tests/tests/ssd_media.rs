@@ -119,7 +119,7 @@ fn a_signal_that_comes_twice_is_one() {
     });
 }
 
-/// An SSD with another environment; its address, and what it said by then.
+/// An SSD with another environment; its address, and its output until then.
 fn ssd_with(variable: &str, value: &str, args: &[&str]) -> (Guard, String, String) {
     let mut command = Command::new(&*GNSTOR);
     command.args(["ssd", "--json", "--log", "info"]).args(args).env(variable, value);
@@ -133,7 +133,7 @@ fn ssd_with(variable: &str, value: &str, args: &[&str]) -> (Guard, String, Strin
     while !said.contains("flash data is read and written") {
         assert_ne!(log.read_line(&mut said).expect("text"), 0, "it does not say how: {said}");
     }
-    // What it says from here on fits into the pipes.
+    // Its further output fits into the pipes.
     child.0.stderr = Some(log.into_inner());
     (child, serving["listen"].as_str().expect("an address").to_owned(), said)
 }

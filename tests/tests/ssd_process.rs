@@ -66,7 +66,7 @@ impl Two {
         self.ssds[index].as_ref().expect("it runs").came_up()
     }
 
-    /// What is in the volume, through a client of its own.
+    /// The content of the volume, through a client of its own.
     fn check(&self, when: &str) {
         let out = self.path("out");
         let copied = self.up().cp(&["--json", "gn://v", &out]);
@@ -135,7 +135,7 @@ fn an_ssd_that_is_killed_says_that_it_may_have_lost_something_and_serves_no_zero
         assert_eq!(two.came_up(1), "lossy");
         assert_eq!(two.ssds[1].as_ref().map(|ssd| ssd.serving["lossy"].clone()), Some(true.into()));
         two.is_back();
-        // It is filling: a read is served by its peer or refused, and never by what it lost.
+        // It is filling: a read is served by its peer or refused, and never returns a block that it lost.
         let out = two.path("out");
         let copied = two.up().cp(&["--json", "gn://v", &out]);
         if copied.code == 0 {
@@ -144,7 +144,7 @@ fn an_ssd_that_is_killed_says_that_it_may_have_lost_something_and_serves_no_zero
             copied.failed(&["read of"]);
             assert!(!Path::new(&out).exists(), "half a copy is left");
         }
-        // Still so after a start in order: nobody has filled it.
+        // Still so after a start in order: no rebuild has filled it.
         assert_eq!(two.ssd(1).end("-TERM")["ended"], "shutdown");
         two.is_missed(1);
         two.start(1, &[]);

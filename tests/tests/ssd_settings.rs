@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SSD processes as their settings say: faults, presets, shared memory; and one that is on its way up.
+//! SSD processes as their settings say: faults, presets, shared memory; and an SSD that is still
+//! recovering.
 
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::admin::ChannelError;
@@ -30,7 +31,8 @@ fn faults_that_are_asked_for_happen_in_a_process_and_in_an_embedded_ssd() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
         let (file, input) = (path("it.gns"), path("in"));
-        // What is in the write buffer is read from there, so what is read is on flash: after a restart.
+        // Blocks in the write buffer are read from there. After a restart the buffer is empty, so reads
+        // reach flash.
         let ssd = |extra: &[&str]| SsdProcess::start(ANY, &[&["--data", &file][..], extra].concat());
         let first = ssd(&SMALL);
         let up = Up::start_as(&["--ssd-at", &first.address()]);
@@ -167,7 +169,8 @@ fn an_ssd_that_rebuilds_its_map_says_that_it_is_not_ready_until_it_is() {
         let first = SsdProcess::start(ANY, &args);
         let address = first.address();
         first.end("-TERM");
-        // Journal and checkpoints are gone: two million records are to be read, and the map is to be written anew.
+        // Journal and checkpoints are gone: two million records are to be read, and the map is to be
+        // written anew.
         let raw = std::fs::File::options().read(true).write(true).open(&file).expect("it is there");
         let mut end = [0; 8];
         raw.read_exact_at(&mut end, 48).expect("a header");
@@ -189,14 +192,14 @@ fn an_ssd_that_rebuilds_its_map_says_that_it_is_not_ready_until_it_is() {
             match connect(&handle, soft, &address) {
                 Ok(queue) => break queue,
                 Err(ChannelError::NotReady { .. }) => not_ready += 1,
-                // Nobody listens yet, or the connection was the recovering SSD's last one.
+                // No SSD listens yet, or the connection was the recovering SSD's last one.
                 Err(other) => others.push(other.to_string()),
             }
             assert!(others.len() < 5000, "{:?}", &others[others.len() - 3..]);
             std::thread::sleep(Duration::from_millis(2));
         };
         assert!(not_ready > 0, "it never refused: {others:?}");
-        assert!(!others.iter().any(|why| why.contains("did not answer")), "nobody hangs: {others:?}");
+        assert!(!others.iter().any(|why| why.contains("did not answer")), "no client hangs: {others:?}");
         assert_eq!(running.object()["came_up"], "lossy");
         drop(queue);
         // An array waits for such an SSD.

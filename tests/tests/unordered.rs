@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where writes to GPU memory are not ordered, a completion says nothing of its data: a client must execute a DUMP first.
+//! Where writes to GPU memory are not ordered, a completion says nothing of its data: a client must execute
+//! a DUMP first.
 
 use gnstor_tests::command::{BUILD_LIMIT, Ended, gnstor_with};
 use gnstor_tests::{pattern, within};
@@ -14,7 +15,8 @@ fn demo(environment: &[(&str, &str)]) -> Ended {
 }
 
 fn bench(mode: &str, environment: &[(&str, &str)]) -> Ended {
-    let load = "bench --device host --preset null --runtime 300ms --warmup 100ms --size 1MiB --iodepth 16 --rw randrw --json --mode";
+    let load = "bench --device host --preset null --runtime 300ms --warmup 100ms --size 1MiB --iodepth 16 \
+        --rw randrw --json --mode";
     gnstor_with(&load.split(' ').chain([mode]).collect::<Vec<_>>(), environment)
 }
 

@@ -64,7 +64,7 @@ fn what_was_written_is_read_by_the_writer_by_others_and_from_every_replica() {
 }
 
 #[test]
-fn blocks_never_written_read_zeros_beside_those_that_were() {
+fn blocks_never_written_read_zeros_beside_written_ones() {
     within(LIMIT, || {
         let array = small_array(2);
         let node = node(array.transport());
@@ -92,7 +92,8 @@ fn requests_of_any_length_at_any_block_change_their_bytes_and_no_others() {
         volume(&writer, "v", capacity as u64, 2);
         let file = writer.open("v", Rights::Write).unwrap();
         let mut model = vec![0; capacity];
-        // (first block, blocks): within a chunk, a whole chunk, across one border, across many, several MiB, more than the staging memory.
+        // (first block, blocks): within a chunk, a whole chunk, across one border, across many, several
+        // MiB, more than the staging memory.
         let requests = [
             (0, 1),
             (3, 7),
@@ -393,7 +394,7 @@ fn clients_at_once_do_not_disturb_one_another() {
                     drop(file);
                     clean(&me);
                     start.wait();
-                    // Everybody reads everybody's.
+                    // Every client reads every volume.
                     for other in 0..4 {
                         let file = me.open(&format!("v{other}"), Rights::Read).unwrap();
                         let want = pattern(100 * other + 3, 512 << 10);

@@ -2,8 +2,9 @@
 //! The calls of `gnstor.proto`: what each checks against the state, and the entry it wants on the SSDs.
 
 use super::capacity::Layout;
+use super::failure::Failure;
 use super::request::{Create, Request, RequestId, Rights, VolumeName};
-use super::volume::{Action, DELETE_MARK, Purpose, Stage, Then, Volume};
+use super::volume::{Action, Change, Creation, DELETE_MARK, Purpose, Stage, Then, Volume};
 use super::{Core, Reply, Ticket};
 use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::placement::mix64;
@@ -18,6 +19,15 @@ use std::sync::Arc;
 const DEFAULT_REPLICAS: u8 = 2;
 /// How often a volume id can be used again by one daemon before its generations might meet the next one's.
 const GENERATIONS_PER_TERM: u32 = 4096;
+
+/// A client's call on a volume.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    now: u64,
+    ticket: Ticket,
+    name: &'a VolumeName,
+    client: ClientId,
+}
 
 impl Core {
     /// Serves a request, or queues it behind the change that its volume is in.
@@ -43,7 +53,7 @@ impl Core {
             return self.fail(ticket, Unavailable, message);
         }
         match request {
-            Request::Create(request) => self.create(now, ticket, request, 1),
+            Request::Create(request) => self.create(now, Creation { ticket, request, attempt: 1 }),
             Request::List => {
                 let volumes = self.active().map(|v| v.view(now)).collect();
                 self.reply(ticket, Ok(Reply::Volumes(volumes)));
@@ -55,13 +65,15 @@ impl Core {
                 }
             }
             Request::Delete { name, client, request_id } => {
-                self.delete(now, ticket, &name, client, request_id)
+                self.delete(Call { now, ticket, name: &name, client }, request_id);
             }
-            Request::Open { name, client, rights } => self.open(now, ticket, &name, client, rights),
+            Request::Open { name, client, rights } => {
+                self.open(Call { now, ticket, name: &name, client }, rights);
+            }
             Request::Renew { name, client, lease_epoch, lease_ms } => {
-                self.renew(now, ticket, &name, client, lease_epoch, lease_ms);
+                self.renew(Call { now, ticket, name: &name, client }, lease_epoch, lease_ms);
             }
-            Request::Release { name, client } => self.release(now, ticket, &name, client),
+            Request::Release { name, client } => self.release(Call { now, ticket, name: &name, client }),
             Request::Register => match self.clients.allocate() {
                 Some(client) => self.reply(ticket, Ok(Reply::Client(client))),
                 None => self.fail(
@@ -74,69 +86,63 @@ impl Core {
         }
     }
 
-    pub(super) fn create(&mut self, now: u64, ticket: Ticket, request: Create, attempt: u32) {
+    pub(super) fn create(&mut self, now: u64, creation: Creation) {
+        let Creation { ticket, request, .. } = &creation;
+        if let Some(outcome) = self.earlier_create(now, request) {
+            return self.reply(*ticket, outcome);
+        }
+        let entry = match self.new_entry(now, request) {
+            Ok(entry) => entry,
+            Err(failure) => return self.reply(*ticket, Err(failure)),
+        };
+        self.clients.note(request.client);
+        self.names.insert(entry.name.clone(), entry.vid);
+        if let Some(capacity) = &mut self.capacity {
+            capacity.reserve(&entry);
+        }
+        self.volumes.insert(entry.vid, Volume::new(entry.clone(), Stage::Creating));
+        let (vid, every_ssd) = (entry.vid, self.every_ssd());
+        self.begin(vid, Action::Add(Arc::new(entry)), Purpose::Create(creation), every_ssd);
+    }
+
+    /// The outcome of an earlier request with the same id, if there was one.
+    fn earlier_create(&mut self, now: u64, request: &Create) -> Option<Result<Reply, Failure>> {
+        let id = request.request_id?;
+        let alive = self.active().find(|v| v.entry.request_ids.contains(&id)).map(|v| v.view(now));
+        let entry = alive.or_else(|| self.tombstones.find(now, id).cloned())?;
+        if entry.name == request.name.as_str() {
+            return Some(Ok(Reply::Volume(entry)));
+        }
+        let message = format!(
+            "the request id of this Create of volume {} was used for volume {:?}: use a new one for each \
+             request",
+            request.name, entry.name
+        );
+        Some(Err(Failure::new(InvalidArgument, message)))
+    }
+
+    /// The entry of a new volume, after every check.
+    fn new_entry(&self, now: u64, request: &Create) -> Result<VolumeEntry, Failure> {
         let name = &request.name;
-        if let Some(id) = request.request_id {
-            let earlier = self.active().find(|v| v.entry.request_ids.contains(&id)).map(|v| v.view(now));
-            if let Some(entry) = earlier.or_else(|| self.tombstones.find(now, id).cloned()) {
-                if entry.name == name.as_str() {
-                    return self.reply(ticket, Ok(Reply::Volume(entry)));
-                }
-                let message = format!(
-                    "the request id of this Create of volume {name} was used for volume {:?}: use a new one for each \
-                     request",
-                    entry.name
-                );
-                return self.fail(ticket, InvalidArgument, message);
-            }
-        }
-        if let Some(&vid) = self.names.get(name.as_str()) {
-            return match self.volumes[&vid].stage {
-                Stage::Creating | Stage::Active => self.fail(
-                    ticket,
-                    AlreadyExists,
-                    format!(
-                        "volume {name} cannot be created: there is one of that name, number {vid}; use another name"
-                    ),
-                ),
-                Stage::Marked | Stage::Deleting(_) => {
-                    let message = format!(
-                        "volume {name} cannot be created yet: one of that name is still being deleted{}; try again \
-                         later",
-                        self.volumes[&vid].behind_note()
-                    );
-                    self.fail(ticket, Unavailable, message);
-                }
-            };
-        }
+        self.name_is_free(name)?;
         if let Some(message) = self.needs_everyone(name, "created") {
-            return self.fail(ticket, Unavailable, message);
+            return Err(Failure::new(Unavailable, message));
         }
-        let most = u8::try_from(self.ssds).unwrap_or(u8::MAX).min(MAX_REPLICAS);
-        let replicas = if request.replicas == 0 { DEFAULT_REPLICAS.min(most) } else { request.replicas };
-        if replicas > most {
-            let message = format!(
-                "volume {name} cannot have {replicas} replicas: each is on an SSD of its own and the array has {}; \
-                 use 1 to {most}",
-                self.ssds
-            );
-            return self.fail(ticket, InvalidArgument, message);
-        }
+        let replicas = self.replicas(request)?;
         let Some((vid, past)) = self.past.lowest_free(now, |vid| self.volumes.contains_key(&vid)) else {
             let message = format!(
-                "volume {name} cannot be created: no volume id is free, each of the 65,534 is in use or still being \
-                 swept; delete volumes, or try again later"
+                "volume {name} cannot be created: no volume id is free, each of the 65,534 is in use or \
+                 still being swept; delete volumes, or try again later"
             );
-            return self.fail(ticket, ResourceExhausted, message);
+            return Err(Failure::new(ResourceExhausted, message));
         };
         let generation = self.generation(past.generation);
         let (chunk_shift, factor) = (request.chunk_shift, self.factor(vid, generation));
         let layout = Layout { vid, factor, chunk_shift, replicas };
         if let Some(message) = self.lacks_room(name, layout, request.capacity_blocks) {
-            return self.fail(ticket, ResourceExhausted, message);
+            return Err(Failure::new(ResourceExhausted, message));
         }
-        self.clients.note(request.client);
-        let entry = VolumeEntry {
+        Ok(VolumeEntry {
             vid,
             generation,
             version: past.version + 1,
@@ -156,24 +162,54 @@ impl Core {
             lease_ms: 0,
             request_ids: request.request_id.into_iter().collect(),
             limits: request.limits,
-        };
-        self.names.insert(entry.name.clone(), vid);
-        if let Some(capacity) = &mut self.capacity {
-            capacity.reserve(&entry);
-        }
-        self.volumes.insert(vid, Volume::new(entry.clone(), Stage::Creating));
-        let purpose = Purpose::Create { ticket, request, attempt };
-        self.begin(vid, Action::Add(Arc::new(entry)), purpose, self.every_ssd());
+        })
     }
 
-    /// A sentence if a volume cannot be written whole. Every block of every volume is reserved: there is no thin
-    /// provisioning.
+    fn name_is_free(&self, name: &VolumeName) -> Result<(), Failure> {
+        let Some(&vid) = self.names.get(name.as_str()) else { return Ok(()) };
+        let volume = &self.volumes[&vid];
+        Err(match volume.stage {
+            Stage::Creating | Stage::Active => Failure::new(
+                AlreadyExists,
+                format!(
+                    "volume {name} cannot be created: there is one of that name, number {vid}; use another \
+                     name"
+                ),
+            ),
+            Stage::Marked | Stage::Deleting(_) => Failure::new(
+                Unavailable,
+                format!(
+                    "volume {name} cannot be created yet: one of that name is still being deleted{}; try \
+                     again later",
+                    volume.behind_note()
+                ),
+            ),
+        })
+    }
+
+    fn replicas(&self, request: &Create) -> Result<u8, Failure> {
+        let most = u8::try_from(self.ssds).unwrap_or(u8::MAX).min(MAX_REPLICAS);
+        let replicas = if request.replicas == 0 { DEFAULT_REPLICAS.min(most) } else { request.replicas };
+        if replicas <= most {
+            return Ok(replicas);
+        }
+        let message = format!(
+            "volume {} cannot have {replicas} replicas: each is on an SSD of its own and the array has {}; \
+             use 1 to {most}",
+            request.name, self.ssds
+        );
+        Err(Failure::new(InvalidArgument, message))
+    }
+
+    /// A sentence if a volume cannot be written whole. Every block of every volume is reserved: there is no
+    /// thin provisioning.
     fn lacks_room(&self, name: &VolumeName, layout: Layout, blocks: u64) -> Option<String> {
         let capacity = self.capacity.as_ref()?;
         let replicas = layout.replicas;
         if capacity.has_holes(replicas) {
             return Some(format!(
-                "volume {name} cannot be created: with {replicas} replicas some of its blocks have no SSD, because the                  fleet map has lost SSDs; use more replicas"
+                "volume {name} cannot be created: with {replicas} replicas some of its blocks have no SSD, \
+                 because the fleet map has lost SSDs; use more replicas"
             ));
         }
         if capacity.fits(layout, blocks) {
@@ -181,15 +217,15 @@ impl Core {
         }
         let largest = capacity.largest(layout) << BLOCK_SHIFT;
         Some(format!(
-            "volume {name} of {} bytes with {replicas} replicas does not fit: at most {largest} bytes fit now; use a \
-             smaller capacity, fewer replicas, or delete volumes",
+            "volume {name} of {} bytes with {replicas} replicas does not fit: at most {largest} bytes fit \
+             now; use a smaller capacity, fewer replicas, or delete volumes",
             blocks << BLOCK_SHIFT
         ))
     }
 
-    /// The generation after `last`, which is 0 where none is known: once its sweep is done an SSD may have forgotten a
-    /// volume. But its pages lie in flash until they are collected, and a map rebuilt from flash must not take them for
-    /// the next volume's. So every term has generations of its own.
+    /// The generation after `last`, which is 0 where none is known: once its sweep is done an SSD may have
+    /// forgotten a volume. But its pages lie in flash until they are collected, and a map rebuilt from
+    /// flash must not take them for the next volume's. So every term has generations of its own.
     fn generation(&self, last: u32) -> u32 {
         let floor = u32::try_from(self.term).ok().and_then(|term| term.checked_mul(GENERATIONS_PER_TERM));
         (last + 1).max(floor.unwrap_or(0))
@@ -202,14 +238,8 @@ impl Core {
         )
     }
 
-    fn delete(
-        &mut self,
-        now: u64,
-        ticket: Ticket,
-        name: &VolumeName,
-        client: ClientId,
-        id: Option<RequestId>,
-    ) {
+    fn delete(&mut self, call: Call<'_>, id: Option<RequestId>) {
+        let Call { now, ticket, name, client } = call;
         let done =
             id.and_then(|id| self.tombstones.find(now, id)).is_some_and(|entry| entry.name == name.as_str());
         if done {
@@ -230,7 +260,8 @@ impl Core {
         self.mark(vid, Some(ticket), id);
     }
 
-    fn open(&mut self, now: u64, ticket: Ticket, name: &VolumeName, client: ClientId, rights: Rights) {
+    fn open(&mut self, call: Call<'_>, rights: Rights) {
+        let Call { now, ticket, name, client } = call;
         let term = self.term;
         let Some(volume) = self.named(ticket, name) else { return };
         let vid = volume.entry.vid;
@@ -243,8 +274,8 @@ impl Core {
             Rights::Read => {
                 if entry.readers.len() == MAX_READERS {
                     let message = format!(
-                        "client {client} cannot open volume {name} for reading: it has {MAX_READERS} readers, the \
-                         most there can be; release one that is not in use"
+                        "client {client} cannot open volume {name} for reading: it has {MAX_READERS} \
+                         readers, the most there can be; release one that is not in use"
                     );
                     return self.fail(ticket, ResourceExhausted, message);
                 }
@@ -270,18 +301,11 @@ impl Core {
             return self.fail(ticket, Unavailable, message);
         }
         self.clients.note(client);
-        self.put(vid, entry, Purpose::Change { ticket, then });
+        self.put(vid, entry, Purpose::Change(Change { ticket, then }));
     }
 
-    fn renew(
-        &mut self,
-        now: u64,
-        ticket: Ticket,
-        name: &VolumeName,
-        client: ClientId,
-        epoch: u32,
-        lease_ms: u32,
-    ) {
+    fn renew(&mut self, call: Call<'_>, epoch: u32, lease_ms: u32) {
+        let Call { now, ticket, name, client } = call;
         let term = self.term;
         let Some(volume) = self.named(ticket, name) else { return };
         let holder = volume.writer(now);
@@ -294,18 +318,19 @@ impl Core {
                 Some(holder) => format!("belongs to client {holder}"),
             };
             let message = format!(
-                "client {client} cannot renew its lease of epoch {epoch} on volume {name}: the write lease {state}; \
-                 open the volume for writing again"
+                "client {client} cannot renew its lease of epoch {epoch} on volume {name}: the write lease \
+                 {state}; open the volume for writing again"
             );
             return self.fail(ticket, FailedPrecondition, message);
         }
         let vid = volume.entry.vid;
         let entry = VolumeEntry { lease_ms, ..volume.basis(now, term) };
-        self.put(vid, entry, Purpose::Change { ticket, then: Then::Renewed });
+        self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Renewed }));
     }
 
     /// All rights of the client end: a writer's lease, a reader's place.
-    fn release(&mut self, now: u64, ticket: Ticket, name: &VolumeName, client: ClientId) {
+    fn release(&mut self, call: Call<'_>) {
+        let Call { now, ticket, name, client } = call;
         let term = self.term;
         let holds_none = |v: &Volume| v.entry.writer != Some(client) && !v.entry.readers.contains(&client);
         let volume = self.names.get(name.as_str()).and_then(|vid| self.volumes.get(vid));
@@ -319,7 +344,7 @@ impl Core {
             entry.writer = None;
             entry.lease_ms = 0;
         }
-        self.put(vid, entry, Purpose::Change { ticket, then: Then::Released });
+        self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Released }));
     }
 
     /// The active volume of this name; answers the ticket if there is none.
@@ -349,8 +374,8 @@ impl Volume {
         let holder = self.writer(now).filter(|&holder| holder != client)?;
         let left_ms = self.lease.map_or(0, |lease| lease.free_at.saturating_sub(now));
         Some(format!(
-            "volume {:?} cannot be {what} by client {client}: client {holder} holds the write lease for at most \
-             another {} s; have it release the volume, or try again then",
+            "volume {:?} cannot be {what} by client {client}: client {holder} holds the write lease for at \
+             most another {} s; have it release the volume, or try again then",
             self.entry.name,
             left_ms.div_ceil(1000)
         ))

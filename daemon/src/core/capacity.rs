@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Capacity: how many blocks of each SSD the volumes reserve, and how large a volume may still be.
 //!
-//! Hashed placement gives the SSDs unequal shares of a volume. The daemon therefore counts the blocks that each SSD
-//! holds when a volume is written whole, and refuses a volume when its blocks do not fit on one of the SSDs.
+//! Hashed placement gives the SSDs unequal shares of a volume. The daemon therefore counts the blocks that
+//! each SSD holds when a volume is written whole. It refuses a volume whose blocks do not fit on one of the
+//! SSDs.
 //!
-//! The count is exact up to [`EXACT_CHUNKS`] chunks. Above, it is an upper bound: `n` chunks put at most
-//! `n p + 6 sqrt(n p (1 - p))` replicas on an SSD that is in the share `p` of the placement groups.
+//! The count is exact up to [`EXACT_CHUNKS`] chunks. Above, it is an upper bound for an SSD in the share
+//! `p` of the placement groups: `n` chunks put at most `n p + 6 sqrt(n p (1 - p))` replicas on it.
 
 use gnstor_proto::placement::{FleetMap, group_of};
 use gnstor_proto::slba::Vid;
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 
 /// Chunks that are counted one by one: 256 GiB of chunks of 64 KiB.
 const EXACT_CHUNKS: u64 = 1 << 22;
-/// Largest volume in blocks: what a VBA can name.
+/// Largest volume in blocks: a VBA can name no more.
 const MAX_BLOCKS: u64 = 1 << 32;
 
 /// What places the blocks of a volume, beside the fleet map.
@@ -71,7 +72,7 @@ impl Capacity {
         self.volumes.insert(entry.vid, used);
     }
 
-    /// Gives back what a volume reserves.
+    /// Gives back a volume's reserved blocks.
     pub(super) fn release(&mut self, vid: Vid) {
         for (ssd, blocks) in self.volumes.remove(&vid).unwrap_or_default() {
             self.ssds[usize::from(ssd)].reserved -= blocks;
@@ -172,6 +173,7 @@ fn upper_bound(chunks: u64, share: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
 
     fn layout(vid: u16, replicas: u8) -> Layout {
         Layout { vid: Vid::new(vid).unwrap(), factor: 0x1234_5678 * u64::from(vid), chunk_shift: 4, replicas }
@@ -188,6 +190,7 @@ mod tests {
 
     #[test]
     fn the_largest_volume_fits_and_one_block_more_does_not() {
+        let _deadline = Deadline::after(LIMIT);
         for ssds in 1..=5 {
             for replicas in 1..=u8::try_from(ssds.min(3)).unwrap() {
                 let array = array(equal(ssds), 16_384);
@@ -205,6 +208,7 @@ mod tests {
 
     #[test]
     fn the_count_agrees_with_the_placement_of_every_block() {
+        let _deadline = Deadline::after(LIMIT);
         for map in [equal(4), equal(4).without(2), equal(5).without(0).without(3)] {
             let array = array(map.clone(), 1 << 20);
             let layout = layout(9, 3);
@@ -219,6 +223,7 @@ mod tests {
 
     #[test]
     fn the_upper_bound_is_above_the_exact_count_and_within_a_few_percent() {
+        let _deadline = Deadline::after(LIMIT);
         let array = array(equal(5), 1 << 30);
         for (vid, replicas) in [(1, 1), (2, 2), (3, 3)] {
             let exact = array.blocks_on_each(layout(vid, replicas), 1 << 21);
@@ -232,6 +237,7 @@ mod tests {
 
     #[test]
     fn a_volume_beyond_the_exact_range_keeps_room_for_the_spread() {
+        let _deadline = Deadline::after(LIMIT);
         let array = array(equal(4), 1 << 26);
         let largest = array.largest(layout(1, 2));
         assert!(largest > EXACT_CHUNKS << 4 && largest < 1 << 27, "{largest}");
@@ -240,6 +246,7 @@ mod tests {
 
     #[test]
     fn a_block_without_an_ssd_is_a_hole() {
+        let _deadline = Deadline::after(LIMIT);
         let array = array(equal(2).without(0), 1 << 20);
         assert!(array.has_holes(1) && !array.has_holes(2));
         assert_eq!(array.largest(layout(1, 1)), 0);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How volumes come and go: the ends of Create, and Delete in two halves.
 //!
-//! A deletion cannot be undone once an SSD sweeps, and an SSD that has swept forgets the volume. So the decision is put
-//! on every SSD first, as the lease epoch [`DELETE_MARK`] with all rights taken away (I/O is refused from then on), and
-//! only then is any SSD told to delete. A daemon that starts in between finds the mark, and finishes.
+//! A deletion cannot be undone once an SSD sweeps, and an SSD that has swept forgets the volume. So the
+//! daemon first puts a mark on every SSD: the lease epoch [`DELETE_MARK`], with all rights taken away. The
+//! SSD refuses I/O from then on. Only then does it tell any SSD to delete. A daemon that starts in between
+//! finds the mark, and finishes.
 
 use super::failure::{Failure, Trouble, blame, code_of};
-use super::request::{Create, RequestId};
-use super::volume::{Action, DELETE_MARK, Purpose, Round, Stage};
+use super::request::RequestId;
+use super::volume::{Action, Creation, DELETE_MARK, Purpose, Round, Stage, Undo};
 use super::{Core, Reply, Ticket};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{GrpcCode, Refusal};
@@ -19,32 +20,27 @@ const VID_ATTEMPTS: u32 = 8;
 
 impl Core {
     /// VOLUME ADD has been answered everywhere.
-    pub(super) fn created(
-        &mut self,
-        now: u64,
-        entry: &VolumeEntry,
-        round: Round,
-        ticket: Ticket,
-        request: Create,
-        attempt: u32,
-    ) {
+    pub(super) fn created(&mut self, now: u64, entry: &VolumeEntry, round: Round, creation: Creation) {
+        let Creation { ticket, request, attempt } = creation;
         let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
         if round.failed.is_empty() {
             volume.stage = Stage::Active;
             let view = volume.view(now);
             return self.reply(ticket, Ok(Reply::Volume(view)));
         }
-        // The id rests on some SSD: its sweep is not done, or a later generation than this daemon knows of lived there.
+        // The id rests on some SSD: its sweep is not done, or a later generation than this daemon knows of
+        // lived there.
         let rests =
             |t: &Trouble| matches!(t, Trouble::Refused(Refusal::SweepPending | Refusal::StaleVersion));
         let sweeping = round.failed.values().all(rests);
-        let again = (sweeping && attempt < VID_ATTEMPTS).then(|| (request, attempt + 1));
+        let again =
+            (sweeping && attempt < VID_ATTEMPTS).then(|| Creation { ticket, request, attempt: attempt + 1 });
         let failure = if sweeping {
             Failure::new(
                 GrpcCode::ResourceExhausted,
                 format!(
-                    "volume {:?} was not created: no volume id is free, {VID_ATTEMPTS} were tried and deleted volumes \
-                     are still being swept; try again later",
+                    "volume {:?} was not created: no volume id is free, {VID_ATTEMPTS} were tried and \
+                     deleted volumes are still being swept; try again later",
                     entry.name
                 ),
             )
@@ -58,57 +54,43 @@ impl Core {
                 ),
             )
         };
+        let undo = Undo { ticket, failure, again };
         let targets = round.touched();
         if targets.is_empty() {
-            return self.uncreated(now, entry.vid, ticket, failure, again);
+            return self.uncreated(now, entry.vid, undo);
         }
         volume.last_version += 1;
         let version = volume.last_version;
         volume.stage = Stage::Deleting(targets.clone());
-        self.begin(entry.vid, Action::Delete(version), Purpose::Undo { ticket, failure, again }, targets);
+        self.begin(entry.vid, Action::Delete(version), Purpose::Undo(undo), targets);
     }
 
-    /// What a failed Create left was deleted where it could be.
-    pub(super) fn undone(
-        &mut self,
-        now: u64,
-        vid: Vid,
-        round: Round,
-        ticket: Ticket,
-        failure: Failure,
-        again: Option<(Create, u32)>,
-    ) {
+    /// The SSDs have answered the deletion of a failed Create's volume.
+    pub(super) fn undone(&mut self, now: u64, vid: Vid, round: Round, undo: Undo) {
         if round.failed.is_empty() {
-            return self.uncreated(now, vid, ticket, failure, again);
+            return self.uncreated(now, vid, undo);
         }
         // The name stays taken until the last SSD has forgotten it: a restart must never find a name twice.
         self.still_deleting(now, vid, round.failed);
-        self.reply(ticket, Err(failure));
+        self.reply(undo.ticket, Err(undo.failure));
     }
 
-    fn uncreated(
-        &mut self,
-        now: u64,
-        vid: Vid,
-        ticket: Ticket,
-        failure: Failure,
-        again: Option<(Create, u32)>,
-    ) {
-        let Some((request, attempt)) = again else {
-            self.reply(ticket, Err(failure));
+    fn uncreated(&mut self, now: u64, vid: Vid, undo: Undo) {
+        let Some(creation) = undo.again else {
+            self.reply(undo.ticket, Err(undo.failure));
             return self.vanish(now, vid, self.config.sweep_ms);
         };
-        // Those who wait for the name go on waiting, for the next attempt.
+        // Requests that wait for the name now wait for the next attempt.
         let queue = std::mem::take(&mut self.volumes.get_mut(&vid).expect("the round's volume").queue);
         // At least 1 ms, or the next attempt would find the same id.
         self.vanish(now, vid, self.config.sweep_ms.max(1));
-        self.create(now, ticket, request, attempt);
+        self.create(now, creation);
         for (ticket, request) in queue {
             self.dispatch(now, ticket, request);
         }
     }
 
-    /// First half of a deletion: nobody has a right to the volume any more, on every SSD.
+    /// First half of a deletion: every SSD takes all rights to the volume away.
     pub(super) fn mark(&mut self, vid: Vid, ticket: Option<Ticket>, request_id: Option<RequestId>) {
         let volume = self.volumes.get_mut(&vid).expect("the volume to mark");
         volume.stage = Stage::Marked;
@@ -156,7 +138,7 @@ impl Core {
             if let Some(ticket) = ticket {
                 self.reply(ticket, Ok(Reply::Done));
             }
-            // What a failed Create left has no mark: a retry of that Create must not find it.
+            // The volume of a failed Create has no mark: a retry of that Create must not find it.
             if entry.lease_epoch == DELETE_MARK {
                 self.tombstones.bury(now, entry);
             }
@@ -175,8 +157,8 @@ impl Core {
     fn deletion_delayed(&mut self, ticket: Option<Ticket>, name: &str, failed: &BTreeMap<u16, Trouble>) {
         let Some(ticket) = ticket else { return };
         let message = format!(
-            "the deletion of volume {name:?} is decided, but {} did not take it; it is repeated until every SSD has: \
-             ask again later",
+            "the deletion of volume {name:?} is decided, but {} did not take it; it is repeated until \
+             every SSD has: ask again later",
             blame(failed)
         );
         self.fail(ticket, GrpcCode::Unavailable, message);

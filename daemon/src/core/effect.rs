@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The core's vocabulary towards its driver: what it wants done, and how that ended.
+//! The commands and replies that the core hands its driver, and the answers it gets back.
 
 use super::failure::Failure;
 use gnstor_proto::placement::FleetMap;
@@ -8,7 +8,7 @@ use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::sync::Arc;
 
-/// Names a request; whoever passes it in chooses it, and never the same twice.
+/// Names a request. The driver chooses it, and never uses one twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
 
@@ -79,7 +79,7 @@ pub enum Answer {
     Lost(String),
 }
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     /// Create, Get.
@@ -122,10 +122,11 @@ impl std::fmt::Display for Stop {
     }
 }
 
-/// What the core wants done.
+/// A step that the core asks of its driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Have SSD `ssd` execute `command`, commands of one SSD in order; answered by [`super::Core::completed`].
+    /// Have SSD `ssd` execute `command`, commands of one SSD in order; answered by
+    /// [`super::Core::completed`].
     Command {
         /// Names the command.
         id: CommandId,

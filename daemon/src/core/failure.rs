@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a request fails, and what can be wrong with an SSD.
+//! How a request fails, and how an SSD fails a command.
 
 use gnstor_proto::status::{GrpcCode, Refusal};
 use std::collections::BTreeMap;
 
-/// A refused request: a code for programs and a sentence for people (what was asked, what is wrong, what to do).
+/// A refused request: a code for programs and a sentence for people. The sentence names the request, the
+/// cause and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -51,8 +52,8 @@ pub(super) fn blame(failed: &BTreeMap<u16, Trouble>) -> String {
     text
 }
 
-/// The code of a call that failed because of SSDs: what they all agree on if the caller can act on it, else "try
-/// later".
+/// The code of a call that failed because of SSDs: what they all agree on if the caller can act on it, else
+/// "try later".
 pub(super) fn code_of(failed: &BTreeMap<u16, Trouble>) -> GrpcCode {
     let full = |trouble: &Trouble| {
         matches!(trouble, Trouble::Refused(Refusal::TableFull | Refusal::CapacityExceeded))

@@ -11,7 +11,7 @@ const TOMBSTONE_MS: u64 = 24 * 3600 * 1000;
 /// Most deleted volumes remembered; beyond it the oldest are forgotten first.
 const TOMBSTONES: usize = 4096;
 
-/// Client ids: above every id in use, then whatever was never seen.
+/// Client ids: above every id in use, then the ids that were never seen.
 #[derive(Debug)]
 pub(super) struct ClientIds {
     seen: Vec<bool>,
@@ -48,7 +48,7 @@ impl ClientIds {
     }
 }
 
-/// What is known of a volume id that was used before.
+/// The last generation and version of a volume id that was used before.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Past {
     /// The last generation.
@@ -116,9 +116,11 @@ impl Tombstones {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
 
     #[test]
     fn client_ids_are_unique_until_none_is_left() {
+        let _deadline = Deadline::after(LIMIT);
         let mut ids = ClientIds::new();
         ids.note(ClientId::new(65_000).unwrap());
         let mut given = std::collections::BTreeSet::new();
@@ -131,6 +133,7 @@ mod tests {
 
     #[test]
     fn the_first_id_is_above_every_id_in_use() {
+        let _deadline = Deadline::after(LIMIT);
         let mut ids = ClientIds::new();
         ids.note(ClientId::new(7).unwrap());
         assert_eq!(ids.allocate(), ClientId::new(8));

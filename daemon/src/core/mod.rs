@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon without I/O: requests, answers of SSDs and the passage of time in; commands, replies and deadlines out.
+//! The daemon without I/O: requests, answers of SSDs and the passage of time in; commands, replies and
+//! deadlines out.
 //!
 //! ```text
 //!   request(ticket) --> dispatch --> calls: check, next entry --+
@@ -8,8 +9,8 @@
 //!                                                               |
 //!   completed(command) <----------------------------------------+----> Effect::Reply
 //! ```
-//! Changes of one volume are serialised (each volume has at most one round under way and a queue), volumes among each
-//! other are not. Whoever drives the core passes `now` in milliseconds of a clock that never goes back.
+//! Changes of one volume run one after another; volumes are independent. The caller passes a monotonic
+//! `now` in ms.
 
 mod calls;
 mod capacity;
@@ -35,15 +36,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use volume::{Stage, Volume};
 
-/// What can be set.
+/// Settings of the core.
 #[derive(Clone, Copy, Debug)]
 pub struct CoreConfig {
     /// Placement groups of a fresh array, a power of two.
     pub groups: u32,
     /// Seed of a fresh map and of the volumes' hash factors.
     pub seed: u64,
-    /// How much longer than its lease a writer is waited for: the longest lease at the worst difference between the
-    /// clocks of daemon and SSD. The default is 139 ppm of an hour.
+    /// How much longer than its lease a writer is waited for: the longest lease at the worst difference
+    /// between the clocks of daemon and SSD. The default is 139 ppm of an hour.
     pub drift_ms: u64,
     /// First wait before an SSD that failed is tried again; it doubles up to [`Self::retry_max_ms`].
     pub retry_ms: u64,
@@ -82,7 +83,7 @@ enum Phase {
     Stopped(Stop),
 }
 
-/// What a command that is under way belongs to.
+/// The part of the core that waits for a command.
 #[derive(Clone, Copy, Debug)]
 enum Owner {
     Start,
@@ -92,7 +93,7 @@ enum Owner {
     },
     /// An SSD that came back is brought up to date.
     Resync,
-    /// An SSD is told to delete what it should not have any more. Nobody waits for it.
+    /// An SSD is told to delete a volume that the array no longer has. No request waits for the answer.
     Stray,
 }
 
@@ -103,7 +104,7 @@ pub struct Core {
     ssds: u16,
     /// Capacity of each SSD in blocks.
     ssd_blocks: Vec<u64>,
-    /// What the volumes reserve; known from the moment the SSDs' tables are read.
+    /// The blocks that the volumes reserve; `None` until the SSDs' tables are read.
     capacity: Option<Capacity>,
     phase: Phase,
     term: u64,
@@ -121,8 +122,8 @@ pub struct Core {
 }
 
 impl Core {
-    /// A daemon for SSDs with these capacities in bytes; SSD `i` is the i-th of the fleet map. It begins to read the
-    /// array.
+    /// A daemon for SSDs with these capacities in bytes; SSD `i` is the i-th of the fleet map. It begins to
+    /// read the array.
     pub fn new(config: CoreConfig, capacities: &[u64]) -> Self {
         let count = u16::try_from(capacities.len()).unwrap_or(u16::MAX);
         let mut core = Self {
@@ -171,8 +172,10 @@ impl Core {
             ),
             Phase::Serving => self.dispatch(now, ticket, request),
             Phase::Starting(start) => {
-                let message =
-                    format!("the daemon is not serving yet: {}; try again later", start.waits_for());
+                let message = format!(
+                    "the daemon is not serving yet: it waits for {}; try again later",
+                    start.waits_for()
+                );
                 self.fail(ticket, GrpcCode::Unavailable, message);
             }
             Phase::Stopped(stop) => {
@@ -182,12 +185,14 @@ impl Core {
         }
     }
 
-    /// A command ended. One that the core does not know (it gave up on it) is ignored.
+    /// A command ended. The core ignores a command that it has given up.
     pub fn completed(&mut self, now: u64, id: CommandId, answer: Answer) {
         let Some((ssd, owner, _)) = self.commands.remove(&id) else { return };
         match owner {
             Owner::Start => self.start_answered(now, ssd, answer),
-            Owner::Round { vid, adding } => self.round_answered(now, vid, ssd, adding, answer),
+            Owner::Round { vid, adding } => {
+                self.round_answered(now, vid, round::Answered { ssd, adding, answer });
+            }
             Owner::Resync => self.resync_answered(now, ssd, id, answer),
             Owner::Stray => {
                 if answer == Answer::Refused(Refusal::StaleTerm) {
@@ -197,7 +202,7 @@ impl Core {
         }
     }
 
-    /// Time passed: late requests are answered, what failed is tried again.
+    /// Time passed: late requests are answered, failed changes are tried again.
     pub fn step(&mut self, now: u64) {
         let late: Vec<_> =
             self.tickets.iter().filter(|&(_, &at)| at <= now).map(|(&ticket, _)| ticket).collect();
@@ -236,7 +241,7 @@ impl Core {
         matches!(self.phase, Phase::Serving)
     }
 
-    /// What the core waits for before it serves, `None` once it did.
+    /// The answers that the core waits for before it serves; `None` once it serves.
     pub fn waits_for(&self) -> Option<String> {
         match &self.phase {
             Phase::Starting(start) => Some(start.waits_for()),
@@ -267,7 +272,8 @@ impl Core {
         id
     }
 
-    /// Answers everybody and does nothing more. Nothing is undone: whoever comes next finds it on the SSDs.
+    /// Answers every request and does nothing more. Nothing is undone: the next daemon finds the state on
+    /// the SSDs.
     fn stop(&mut self, stop: Stop) {
         for ticket in self.tickets.keys().copied().collect::<Vec<_>>() {
             self.reply(ticket, Err(stopped(&stop)));
@@ -283,8 +289,8 @@ impl Core {
     fn depose(&mut self, ssd: u16, how: &str) {
         let term = self.term;
         self.stop(Stop::Deposed(format!(
-            "a newer daemon has taken over the array (SSD {ssd} {how}, and this daemon's term is {term}): connect to \
-             the newer one"
+            "a newer daemon has taken over the array (SSD {ssd} {how}, and this daemon's term is {term}): \
+             connect to the newer one"
         )));
     }
 
@@ -302,8 +308,8 @@ impl Core {
             .map(|(ssd, _, what)| format!("SSD {ssd} has not completed {what}"))
             .collect();
         format!(
-            "the change was not done within {secs} s ({}); it is still being worked on: ask again, with the same \
-             request id where there is one",
+            "the change was not done within {secs} s ({}); it is still being worked on: ask again, with \
+             the same request id where there is one",
             waits.join(", ")
         )
     }

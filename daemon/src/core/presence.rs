@@ -3,18 +3,19 @@
 //!
 //! ```text
 //!   present --ssd_lost--> absent --ssd_found--> look --> map --> table --> compared: present
-//!                            ^                   |        |        |          '--> rounds for the volumes that it lacks
+//!                            ^                   |        |        |        '--> missing volumes: rounds
 //!                            '-----ssd_lost------+--------+--------'
 //! ```
-//! While an SSD is absent no change that needs every SSD is begun: it is refused with the SSD's name. What had been begun is
-//! repeated until the SSD has it. One that comes back is given the fleet map, and its table is compared with the daemon's: a
-//! missing or an older entry is put on every SSD again, under a new version, so that in the end all hold the same.
+//! While an SSD is absent no change that needs every SSD is begun: the core refuses it with the SSD's name.
+//! The core repeats a change that had begun until the SSD has it. When an SSD comes back, the core gives it
+//! the fleet map and compares its table with the daemon's. The core puts a missing or older entry on every
+//! SSD again, under a new version. In the end all SSDs hold the same.
 //!
-//! One that comes back without a fleet map was formatted or replaced. Where there are volumes it stays absent: with the map it
-//! would serve the blocks that it lacks as zeros (protocol rule 1).
+//! An SSD that comes back without a fleet map was formatted or replaced. If the array has volumes, the SSD
+//! stays absent: with the map it would serve the blocks that it lacks as zeros (protocol rule 1).
 //!
-//! What it does not do: say that an SSD's blocks are current. One that lost acknowledged writes knows, and is filling until a
-//! newer map.
+//! This module does not say that an SSD's blocks are current. An SSD that lost acknowledged writes knows
+//! that, and is filling until a newer map.
 
 use super::failure::Trouble;
 use super::request::VolumeName;
@@ -35,7 +36,7 @@ pub(super) struct Absence {
 /// An SSD on its way back.
 #[derive(Debug)]
 struct Resync {
-    /// What it was asked, `None` while it waits for `retry_at`. An answer to anything else is of a time before it was lost.
+    /// The pending query, or None while waiting. A late answer to an older query is ignored.
     asked: Option<CommandId>,
     retry_at: Option<u64>,
     step: Step,
@@ -79,11 +80,11 @@ impl Core {
         if self.absent.is_empty() {
             return None;
         }
-        let who: Vec<_> =
+        let down: Vec<_> =
             self.absent.iter().map(|(ssd, a)| format!("SSD {ssd} is down ({})", a.why)).collect();
         Some(format!(
             "volume {name} cannot be {what} now: {}; a change needs every SSD, try again when all are back",
-            who.join(", ")
+            down.join(", ")
         ))
     }
 
@@ -118,11 +119,11 @@ impl Core {
             (Step::Map, Answer::Refused(Refusal::StaleVersion)) => {
                 self.depose(ssd, "holds a newer fleet map")
             }
-            // Nothing is tried again: who puts the right one in its place ends this connection.
+            // Nothing is tried again: putting the right SSD in its place ends this connection.
             (Step::Look, Answer::Map(None)) if !self.volumes.is_empty() => {
                 absence.why =
-                    "it came back without a fleet map, so without its blocks, and a formatted or replaced SSD \
-                               cannot be filled again by this version: put the old one back"
+                    "it came back without a fleet map, so without its blocks, and a formatted or replaced \
+                     SSD cannot be filled again by this version: put the old one back"
                         .into();
             }
             (Step::Look, Answer::Map(_)) => {
@@ -165,7 +166,8 @@ impl Core {
         }
     }
 
-    /// What the SSD's table lacks is put there; what it should not have any more is deleted there.
+    /// Puts entries that the SSD's table lacks on it, and deletes volumes there that the array no longer
+    /// has.
     fn compare(&mut self, now: u64, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) {
         let mut due = Vec::new();
         let mut dead = Vec::new();
@@ -194,7 +196,8 @@ impl Core {
             if self.past.is_dead(vid, entry.generation) {
                 dead.push((vid, entry.generation, entry.version));
             } else {
-                tracing::warn!(ssd, %vid, name = ?entry.name, "an SSD came back with a volume that this array does not have");
+                tracing::warn!(ssd, %vid, name = ?entry.name, "an SSD came back with a volume that this \
+                    array does not have");
             }
         }
         for (vid, generation, version) in dead {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a client may ask, checked once: behind these types a name is a name and a client id is a client id.
+//! The requests of clients, checked once: behind these types every name and every client id is valid.
 //!
-//! What needs the state of the array (does it fit, is the name free) is checked by the core.
+//! The core makes the checks that need the state of the array: does it fit, is the name free.
 
 use crate::core::failure::Failure;
 use gnstor_proto::slba::ClientId;
@@ -15,7 +15,7 @@ pub const LEASE_MIN_MS: u32 = 1_000;
 pub const LEASE_MAX_MS: u32 = 3_600_000;
 /// The lease of a client that does not ask for one: the paper's 5 minutes.
 pub const LEASE_DEFAULT_MS: u32 = 300_000;
-/// Largest volume: 2^32 blocks, what a VBA can name.
+/// Largest volume: 2^32 blocks, as many as a VBA can name.
 pub const MAX_CAPACITY_BYTES: u64 = 1 << (32 + BLOCK_SHIFT);
 
 const CHUNK_SHIFT_MAX: u8 = 12;
@@ -42,8 +42,8 @@ impl VolumeName {
         }
         let shown: String = name.chars().take(NAME_BYTES).collect();
         Err(invalid(format!(
-            "volume name {shown:?} is not valid: use 1 to {NAME_BYTES} letters, digits, '.', '_' or '-', starting \
-             with a letter or digit"
+            "volume name {shown:?} is not valid: use 1 to {NAME_BYTES} letters, digits, '.', '_' or '-', \
+             starting with a letter or digit"
         )))
     }
 
@@ -127,7 +127,8 @@ pub fn client_id(raw: u32) -> Result<ClientId, Failure> {
 pub fn capacity_blocks(bytes: u64) -> Result<u64, Failure> {
     if bytes == 0 || bytes > MAX_CAPACITY_BYTES {
         return Err(invalid(format!(
-            "a capacity of {bytes} bytes is not possible: use {BLOCK_BYTES} to {MAX_CAPACITY_BYTES} bytes (16 TiB)"
+            "a capacity of {bytes} bytes is not possible: use {BLOCK_BYTES} to {MAX_CAPACITY_BYTES} bytes \
+             (16 TiB)"
         )));
     }
     if !bytes.is_multiple_of(u64::from(BLOCK_BYTES)) {
@@ -157,12 +158,14 @@ pub fn chunk_shift(bytes: u32) -> Result<u8, Failure> {
     }
     (0..=CHUNK_SHIFT_MAX).find(|shift| bytes == BLOCK_BYTES << shift).ok_or_else(|| {
         invalid(format!(
-            "a chunk of {bytes} bytes is not possible: use a power of two from 4096 (4 KiB) to 16777216 (16 MiB)"
+            "a chunk of {bytes} bytes is not possible: use a power of two from 4096 (4 KiB) to 16777216 \
+             (16 MiB)"
         ))
     })
 }
 
-/// The lease asked for, brought within the limits: the answer says what was granted, so a wish needs no refusal.
+/// The lease asked for, brought within the limits: the answer says how much was granted, so a wish needs no
+/// refusal.
 pub fn lease_ms(raw: u32) -> u32 {
     if raw == 0 { LEASE_DEFAULT_MS } else { raw.clamp(LEASE_MIN_MS, LEASE_MAX_MS) }
 }
@@ -195,8 +198,8 @@ pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result
     for (key, value) in pairs {
         if key.is_empty() || key.contains(['=', '\n']) || value.contains('\n') {
             return Err(invalid(format!(
-                "label {key:?} is not valid: a key is not empty and has no '=', and neither key nor value has a line \
-                 break"
+                "label {key:?} is not valid: a key is not empty and has no '=', and neither key nor value \
+                 has a line break"
             )));
         }
         text.extend([key, "=", value, "\n"]);
@@ -217,9 +220,11 @@ fn invalid(message: String) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
 
     #[test]
     fn names_are_checked() {
+        let _deadline = Deadline::after(LIMIT);
         for good in ["a", "Corpus-2.tmp_x", &"x".repeat(64)] {
             assert!(VolumeName::new(good).is_ok(), "{good}");
         }
@@ -230,6 +235,7 @@ mod tests {
 
     #[test]
     fn numbers_are_checked_at_their_limits() {
+        let _deadline = Deadline::after(LIMIT);
         assert_eq!(capacity_blocks(MAX_CAPACITY_BYTES), Ok(1 << 32));
         for bad in [0, 1, 4095, 4097, MAX_CAPACITY_BYTES + 4096] {
             assert!(capacity_blocks(bad).is_err(), "{bad}");
@@ -248,6 +254,7 @@ mod tests {
 
     #[test]
     fn labels_are_sorted_lines() {
+        let _deadline = Deadline::after(LIMIT);
         assert_eq!(labels([("b", "2"), ("a", "x=y")]).unwrap(), "a=x=y\nb=2\n");
         for bad in [("", "x"), ("a=b", "x"), ("a\n", "x"), ("a", "x\n")] {
             assert!(labels([bad]).is_err());

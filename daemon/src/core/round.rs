@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rounds: one command to every SSD, and what follows when all have answered.
+//! Rounds: one command to every SSD, and the next step when all have answered.
 //!
 //! ```text
 //!   Create --all took--> active                        Change --all took--> committed, reply
 //!     | some failed                                      | some failed
 //!     v                                                  v
-//!   Undo (DELETE where it may have arrived)            Settle: undone, or repeated if it cannot be undone
+//!   Undo (DELETE where it may have arrived)            Reconcile: undone, or repeated if it cannot be undone
 //!     v                                                  v
-//!   failure, or the next volume id                     failure; while an SSD is behind: repeated with a growing wait
+//!   failure, or the next volume id                     failure; repeated while an SSD is behind
 //! ```
-//! A round goes out with a version above every one sent before, so an SSD whose answer was lost takes it whether or not
-//! it took the one before, and in the end all SSDs hold the same bytes.
+//! Every round has a version above all versions sent before. An SSD whose answer was lost takes it, whether
+//! or not it took the round before. In the end all SSDs hold the same bytes.
 
 use super::failure::{Failure, Trouble, blame, code_of};
-use super::volume::{Action, Purpose, Retry, Round, Stage, Then};
+use super::volume::{Action, Change, Creation, Purpose, Retry, Round, Stage, Then, Undo};
 use super::{Answer, Command, Core, Owner, Reply, Stop, Ticket};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
@@ -21,14 +21,22 @@ use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// An SSD's answer to a command of a round.
+pub(super) struct Answered {
+    pub(super) ssd: u16,
+    /// The command was VOLUME ADD.
+    pub(super) adding: bool,
+    pub(super) answer: Answer,
+}
+
 impl Round {
     /// The request the round is for.
     pub(super) fn ticket(&self) -> Option<Ticket> {
         match &self.purpose {
-            Purpose::Create { ticket, .. }
-            | Purpose::Undo { ticket, .. }
-            | Purpose::Change { ticket, .. } => Some(*ticket),
-            Purpose::Settle { reply } => reply.as_ref().map(|(ticket, _)| *ticket),
+            Purpose::Create(Creation { ticket, .. })
+            | Purpose::Undo(Undo { ticket, .. })
+            | Purpose::Change(Change { ticket, .. }) => Some(*ticket),
+            Purpose::Reconcile { reply } => reply.as_ref().map(|(ticket, _)| *ticket),
             Purpose::Mark { ticket } | Purpose::Delete { ticket } => *ticket,
         }
     }
@@ -77,15 +85,15 @@ impl Core {
         }
     }
 
-    pub(super) fn round_answered(&mut self, now: u64, vid: Vid, ssd: u16, adding: bool, answer: Answer) {
+    pub(super) fn round_answered(&mut self, now: u64, vid: Vid, answered: Answered) {
+        let Answered { ssd, adding, answer } = answered;
         use Refusal::{Deleting, StaleTerm, StaleVersion, UnknownVolume, VolumeAbsent, VolumeExists};
         let volume = self.volumes.get_mut(&vid).expect("a round belongs to a volume");
         let round = volume.round.as_mut().expect("a command belongs to a round");
         let outcome = match (&round.action, answer) {
             (_, Answer::Refused(StaleTerm)) => return self.depose(ssd, "refused this daemon's term"),
-            // Two daemons that start at once may have the same term. Versions grow with every round and volume ids in
-            // use are known, so what is newer or unknown is the other's; each change needs every SSD, so not both get
-            // theirs.
+            // Two daemons may share a term. A newer version or unknown volume id reveals the other daemon;
+            // each change needs all SSDs, so only one succeeds.
             (Action::Put(_) | Action::Delete(_), Answer::Refused(StaleVersion)) if !adding => {
                 return self.depose(ssd, "holds a newer version of a volume than this daemon wrote");
             }
@@ -98,7 +106,7 @@ impl Core {
             {
                 Ok(())
             }
-            // An SSD that swept the volume knows it no more; what was to be deleted is.
+            // An SSD that swept the volume does not know it any more: the deletion is done there.
             (Action::Delete(_), Answer::Done | Answer::Refused(VolumeAbsent | UnknownVolume | Deleting)) => {
                 Ok(())
             }
@@ -124,7 +132,7 @@ impl Core {
             self.round_ended(now, vid, round);
             self.repeat(now, vid);
             self.serve_queue(now, vid);
-            self.start_settled();
+            self.start_reconciled();
         }
     }
 
@@ -133,21 +141,18 @@ impl Core {
             Action::Add(entry) | Action::Put(entry) => Some(entry.clone()),
             Action::Delete(_) => None,
         };
-        let purpose = std::mem::replace(&mut round.purpose, Purpose::Settle { reply: None });
+        let purpose = std::mem::replace(&mut round.purpose, Purpose::Reconcile { reply: None });
         match (purpose, entry) {
-            (Purpose::Create { ticket, request, attempt }, Some(entry)) => {
-                self.created(now, &entry, round, ticket, request, attempt);
-            }
-            (Purpose::Undo { ticket, failure, again }, None) => {
-                self.undone(now, vid, round, ticket, failure, again)
-            }
-            (Purpose::Change { ticket, then }, Some(entry)) => self.changed(now, &entry, round, ticket, then),
-            (Purpose::Settle { reply }, Some(entry)) => {
+            (Purpose::Create(creation), Some(entry)) => self.created(now, &entry, round, creation),
+            (Purpose::Undo(undo), None) => self.undone(now, vid, round, undo),
+            (Purpose::Change(change), Some(entry)) => self.changed(now, &entry, round, change),
+            (Purpose::Reconcile { reply }, Some(entry)) => {
                 let drift_ms = self.config.drift_ms;
                 let volume = self.volumes.get_mut(&vid).expect("the round's volume");
                 volume.commit(now, &entry, false, drift_ms);
-                // VOLUME ADD was refused because the generation died there: the volume is what a failed Create left,
-                // whose undoing was cut off by a restart (one that a client deleted has the mark): it is undone now.
+                // VOLUME ADD was refused because the generation died there. A failed Create left the
+                // volume, and a restart cut its undoing off; a volume that a client deleted would have the
+                // mark. It is undone now.
                 let died = |t: &Trouble| *t == Trouble::Refused(Refusal::StaleVersion);
                 let finish_undo = round.failed.values().any(died);
                 self.note_behind(now, vid, round.failed);
@@ -161,13 +166,10 @@ impl Core {
             (Purpose::Mark { ticket }, Some(entry)) => self.marked(now, &entry, round, ticket),
             (Purpose::Delete { ticket }, None) => self.deleted(now, vid, round, ticket),
             (
-                Purpose::Create { .. }
-                | Purpose::Change { .. }
-                | Purpose::Settle { .. }
-                | Purpose::Mark { .. },
+                Purpose::Create(_) | Purpose::Change(_) | Purpose::Reconcile { .. } | Purpose::Mark { .. },
                 None,
             )
-            | (Purpose::Undo { .. } | Purpose::Delete { .. }, Some(_)) => {
+            | (Purpose::Undo(_) | Purpose::Delete { .. }, Some(_)) => {
                 self.stop(Stop::Array(
                     "internal error: a round carried another command than its purpose".into(),
                 ));
@@ -175,8 +177,10 @@ impl Core {
         }
     }
 
-    /// A client's change ended: commit it, or bring the SSDs back to one state and say who failed.
-    fn changed(&mut self, now: u64, entry: &VolumeEntry, round: Round, ticket: Ticket, then: Then) {
+    /// A client's change ended: commit it, or bring the SSDs back to one state and name the SSDs that
+    /// failed.
+    fn changed(&mut self, now: u64, entry: &VolumeEntry, round: Round, change: Change) {
+        let Change { ticket, then } = change;
         let drift_ms = self.config.drift_ms;
         let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
         if round.failed.is_empty() {
@@ -192,9 +196,10 @@ impl Core {
             };
             return self.reply(ticket, Ok(reply));
         }
-        let (settled, fate) = match then {
+        let (target, fate) = match then {
             Then::OpenedRead => (volume.basis(now, self.term), "was undone"),
-            // Epochs only grow: the one that was to be granted is spent, and nobody writes until the next grant.
+            // Epochs only grow: the epoch of the failed grant is spent, and no client writes until the next
+            // grant.
             Then::OpenedWrite => (
                 VolumeEntry {
                     writer: None,
@@ -202,10 +207,10 @@ impl Core {
                     lease_epoch: entry.lease_epoch,
                     ..volume.basis(now, self.term)
                 },
-                "was undone, and nobody holds the write lease",
+                "was undone, and no client holds the write lease",
             ),
-            // A longer lease and a right given back harm nobody where they arrived, so they are repeated and not
-            // undone.
+            // A longer lease or a released right does no harm on the SSDs that took it, so it is repeated
+            // and not undone.
             Then::Renewed | Then::Released => (entry.clone(), "is repeated until it is on every SSD"),
         };
         let failure = Failure::new(
@@ -216,7 +221,7 @@ impl Core {
                 blame(&round.failed)
             ),
         );
-        self.put(entry.vid, settled, Purpose::Settle { reply: Some((ticket, failure)) });
+        self.put(entry.vid, target, Purpose::Reconcile { reply: Some((ticket, failure)) });
     }
 
     /// Remembers which SSDs may lack the volume's newest state, and when to try again.
@@ -232,14 +237,14 @@ impl Core {
         volume.behind = failed;
     }
 
-    /// Tries again what some SSD did not take.
+    /// Repeats the change that some SSD did not take.
     pub(super) fn retry(&mut self, now: u64, vid: Vid) {
         let volume = self.volumes.get(&vid).expect("the volume to retry");
         match volume.stage {
             Stage::Creating => {}
             Stage::Active => {
                 let entry = volume.basis(now, self.term);
-                self.put(vid, entry, Purpose::Settle { reply: None });
+                self.put(vid, entry, Purpose::Reconcile { reply: None });
             }
             Stage::Marked => self.mark(vid, None, None),
             Stage::Deleting(_) => self.delete_everywhere(vid, None),
@@ -250,14 +255,14 @@ impl Core {
     fn serve_queue(&mut self, now: u64, vid: Vid) {
         while let Some(volume) = self.volumes.get_mut(&vid).filter(|v| v.round.is_none()) {
             let Some((ticket, request)) = volume.queue.pop_front() else { return };
-            // One that was answered for being late is not carried out any more.
+            // A request that was already answered as late is not carried out.
             if self.tickets.contains_key(&ticket) {
                 self.dispatch(now, ticket, request);
             }
         }
     }
 
-    /// The volume is gone. Those who waited for it are served anew: they find its name free.
+    /// The volume is gone. The requests that waited for it are served anew: they find its name free.
     pub(super) fn vanish(&mut self, now: u64, vid: Vid, rest_ms: u64) {
         let volume = self.volumes.remove(&vid).expect("the volume that goes");
         assert!(volume.round.is_none(), "a volume does not go while it changes");

@@ -2,18 +2,21 @@
 //! From the SSDs to a serving daemon. The array is its own database: nothing is read from anywhere else.
 //!
 //! ```text
-//!   Maps --all have one--------------> Publish --> Tables --> Settle --> serving
+//!   Maps --all have one--------------> Publish --> Tables --> Reconcile --> serving
 //!     |                                   ^  |        |
 //!     +--some have none--> Survey --empty-+  +--------+-- another daemon was faster: Maps again
 //! ```
-//! * **Maps**: MAP GET everywhere. The newest (epoch, then term) wins; this daemon's term is above every term seen.
-//! * **Survey**: an SSD without a map is either part of a fresh array, or was replaced. If there are volumes it was
-//!   replaced, and to serve it as if its absent copies were zeros would lose data: the daemon refuses to start (once
-//!   the maps, read again, still lack it: another daemon may have made array and volumes meanwhile).
-//! * **Publish**: MAP SET with the new term everywhere. From here on no SSD takes a change from an older daemon, so
+//! * **Maps**: MAP GET everywhere. The newest (epoch, then term) wins; this daemon's term is above every
+//!   term seen.
+//! * **Survey**: an SSD without a map is either part of a fresh array, or was replaced. If there are
+//!   volumes, it was replaced: the daemon would lose data if it served the absent copies as zeros, so it
+//!   refuses to start. It reads the maps again before that, because another daemon may have made array and
+//!   volumes meanwhile.
+//! * **Publish**: MAP SET with the new term everywhere. From here on no SSD takes a change from an older
+//!   daemon, so
 //! * **Tables**, read only now, cannot change behind our back.
-//! * **Settle**: the highest version of each entry wins; where SSDs differ it is proposed to all of them again under a
-//!   version above all seen; deletions are finished.
+//! * **Reconcile**: the highest version of each entry wins. Where SSDs differ, the daemon puts it on all of
+//!   them again under a version above all seen. It finishes deletions.
 
 use super::capacity::Capacity;
 use super::volume::{DELETE_MARK, Purpose, Stage, Volume};
@@ -31,7 +34,7 @@ enum Step {
     Survey,
     Publish,
     Tables,
-    Settle,
+    Reconcile,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -42,7 +45,7 @@ enum Progress {
     Answered,
 }
 
-/// What is known of one SSD.
+/// The progress and the findings of one SSD.
 #[derive(Clone, Default, Debug)]
 struct Probe {
     progress: Progress,
@@ -59,8 +62,8 @@ pub(super) struct Start {
     retry_at: Option<u64>,
     /// Another daemon published a newer map meanwhile: read everything again.
     again: bool,
-    /// A survey found volumes: an SSD that has no map now, when the maps are read after it, is not part of a fresh
-    /// array.
+    /// A survey found volumes: an SSD that has no map now, when the maps are read after it, is not part of
+    /// a fresh array.
     found_volumes: bool,
 }
 
@@ -70,19 +73,19 @@ impl Start {
         Self { step: Step::Maps, probes, retry_at: None, again: false, found_volumes: false }
     }
 
-    /// What is being done and which SSDs hold it up.
+    /// The answers that the start waits for, and the SSDs that hold it up.
     pub(super) fn waits_for(&self) -> String {
-        let doing = match self.step {
-            Step::Maps => "it reads the SSDs' fleet maps",
-            Step::Survey => "it looks whether SSDs without a fleet map are part of a fresh array",
-            Step::Publish => "it publishes the fleet map",
-            Step::Tables => "it reads the SSDs' permission tables",
-            Step::Settle => "it brings the SSDs' permission tables to one state",
+        let awaited = match self.step {
+            Step::Maps => "the SSDs' fleet maps",
+            Step::Survey => "the permission tables of all SSDs, since some have no fleet map",
+            Step::Publish => "the SSDs to take the fleet map",
+            Step::Tables => "the SSDs' permission tables",
+            Step::Reconcile => "the SSDs to take one state of their permission tables",
         };
         let troubles = (0u32..)
             .zip(&self.probes)
             .filter_map(|(i, p)| p.trouble.as_ref().map(|t| format!("SSD {i}: {t}")));
-        troubles.fold(doing.to_owned(), |text, trouble| format!("{text}; {trouble}"))
+        troubles.fold(awaited.to_owned(), |text, trouble| format!("{text}; {trouble}"))
     }
 
     fn enter(&mut self, step: Step) {
@@ -126,7 +129,9 @@ impl Core {
             let command = match start.step {
                 Step::Maps => Command::MapGet,
                 Step::Publish => Command::MapSet(self.map.clone()),
-                Step::Survey | Step::Tables | Step::Settle => Command::List { from: next_vid(&probe.table) },
+                Step::Survey | Step::Tables | Step::Reconcile => {
+                    Command::List { from: next_vid(&probe.table) }
+                }
             };
             commands.push((ssd, command));
         }
@@ -182,9 +187,17 @@ impl Core {
                 let without: Vec<_> = (0u32..).zip(&start.probes).filter(|(_, p)| p.map.is_none()).collect();
                 let names: Vec<_> = without.iter().map(|(ssd, _)| format!("SSD {ssd}")).collect();
                 return self.stop(Stop::Array(format!(
-                    "the array holds volumes, but {} no fleet map: formatted or replaced SSDs cannot be filled again \
-                     by this version; put the old ones back",
-                    if names.len() == 1 { format!("{} has", names[0]) } else { format!("{} have", names.join(", ")) }
+                    "the array holds volumes, but {} no fleet map: formatted or replaced SSDs cannot be \
+                     filled again by this version; put the old ones back",
+                    if names.len() == 1 {
+                        format!("{} has", names[0])
+                    } else {
+                        format!(
+                            "{} \
+                        have",
+                            names.join(", ")
+                        )
+                    }
                 )));
             }
             Step::Maps => start.enter(Step::Survey),
@@ -201,10 +214,10 @@ impl Core {
                     start.retry_at = Some(now + self.config.retry_ms);
                     return;
                 }
-                start.step = Step::Settle;
+                start.step = Step::Reconcile;
                 return self.reconcile(now);
             }
-            Step::Settle => return,
+            Step::Reconcile => return,
         }
         self.ask();
     }
@@ -232,8 +245,8 @@ impl Core {
         let mut map = match maps().max_by_key(|m| (m.epoch, m.term)) {
             Some(newest) if newest.ssds.len() != start.probes.len() => {
                 return Err(Stop::Array(format!(
-                    "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in the order of \
-                     the map",
+                    "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in \
+                     the order of the map",
                     newest.ssds.len(),
                     start.probes.len()
                 )));
@@ -265,17 +278,19 @@ impl Core {
             }
         }
         self.warn_of_overcommitted();
-        self.start_settled();
+        self.start_reconciled();
     }
 
-    /// The daemon serves volumes that do not fit (a lost SSD, or an older daemon that made them): it creates no more.
+    /// The daemon serves volumes that do not fit (a lost SSD, or an older daemon that made them): it
+    /// creates no more.
     fn warn_of_overcommitted(&self) {
         let ssds = self.capacity.iter().flat_map(Capacity::ssds);
         for (ssd, blocks) in (0u16..).zip(ssds).filter(|(_, blocks)| blocks.reserved > blocks.capacity) {
             let (reserved, capacity) = (blocks.reserved << BLOCK_SHIFT, blocks.capacity << BLOCK_SHIFT);
             tracing::warn!(
                 ssd,
-                "the volumes reserve {reserved} bytes of an SSD of {capacity}: it is full before they are; delete volumes"
+                "the volumes reserve {reserved} bytes of an SSD of {capacity}: it is full before they are; \
+                 delete volumes"
             );
         }
     }
@@ -295,8 +310,8 @@ impl Core {
         }
         if let Some(other) = self.names.insert(winner.name.clone(), vid) {
             return Err(Stop::Array(format!(
-                "the array holds two volumes called {:?}, numbers {other} and {vid}: delete one with the daemon that \
-                 made them",
+                "the array holds two volumes called {:?}, numbers {other} and {vid}: delete one with the \
+                 daemon that made them",
                 winner.name
             )));
         }
@@ -319,15 +334,16 @@ impl Core {
             self.volumes.insert(vid, volume);
         } else {
             self.volumes.insert(vid, volume);
-            self.put(vid, winner, Purpose::Settle { reply: None });
+            self.put(vid, winner, Purpose::Reconcile { reply: None });
         }
         Ok(())
     }
 
-    /// Serves once no round of the start is under way. What an SSD still did not take is tried again while serving.
-    pub(super) fn start_settled(&mut self) {
-        let settling = matches!(&self.phase, Phase::Starting(start) if start.step == Step::Settle);
-        if settling && self.volumes.values().all(|v| v.round.is_none()) {
+    /// Serves once no round of the start is under way. Changes that an SSD still did not take are repeated
+    /// while serving.
+    pub(super) fn start_reconciled(&mut self) {
+        let reconciling = matches!(&self.phase, Phase::Starting(start) if start.step == Step::Reconcile);
+        if reconciling && self.volumes.values().all(|v| v.round.is_none()) {
             self.phase = Phase::Serving;
             self.effects.push_back(Effect::Serving);
         }

@@ -11,20 +11,21 @@ use std::sync::Arc;
 
 /// The lease epoch that is never granted: an entry with it is marked for deletion.
 ///
-/// The mark is on every SSD before the first of them starts to sweep. So a restarted daemon that finds the volume on
-/// one SSD only, because the others are already done, knows that it is to be deleted there too.
+/// The mark is on every SSD before the first of them starts to sweep. A restarted daemon may find the
+/// volume on one SSD only, because the others are already done. The mark then says that the volume is to be
+/// deleted there too.
 pub(super) const DELETE_MARK: u32 = u32::MAX;
 
 /// Where a volume is in its life.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// VOLUME ADD is under way; nobody has been told of the volume.
+    /// VOLUME ADD is under way; no client knows of the volume yet.
     Creating,
     /// In use.
     Active,
     /// Deletion is decided; some SSD has the mark, perhaps not all.
     Marked,
-    /// Every SSD in question is told to delete, until each has: those named.
+    /// These SSDs have still to delete the volume.
     Deleting(BTreeSet<u16>),
 }
 
@@ -33,11 +34,11 @@ pub(super) enum Stage {
 pub(super) struct Lease {
     /// Until when the holder was promised the right, ms.
     pub(super) promised_until: u64,
-    /// From when on nobody can still hold it, on any SSD's clock, ms: another client may have it.
+    /// After this time the lease has ended on every SSD's clock, so another client may take it.
     pub(super) free_at: u64,
 }
 
-/// What a client's change was, once it is on every SSD.
+/// A client's change: chooses the reply once every SSD has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Then {
     OpenedRead,
@@ -46,24 +47,50 @@ pub(super) enum Then {
     Released,
 }
 
-/// What the round under way is for.
+/// A Create under way.
+#[derive(Debug)]
+pub(super) struct Creation {
+    pub(super) ticket: Ticket,
+    pub(super) request: Create,
+    /// Volume ids tried, this one included.
+    pub(super) attempt: u32,
+}
+
+/// The end of a failed Create.
+#[derive(Debug)]
+pub(super) struct Undo {
+    pub(super) ticket: Ticket,
+    pub(super) failure: Failure,
+    /// The Create with the next volume id, if another is tried.
+    pub(super) again: Option<Creation>,
+}
+
+/// A client's change of rights.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change {
+    pub(super) ticket: Ticket,
+    pub(super) then: Then,
+}
+
+/// The purpose of the round under way.
 #[derive(Debug)]
 pub(super) enum Purpose {
-    /// VOLUME ADD of a new volume. `attempt` counts the volume ids tried.
-    Create { ticket: Ticket, request: Create, attempt: u32 },
-    /// Deletes what a failed Create left; then it fails, or tries another volume id.
-    Undo { ticket: Ticket, failure: Failure, again: Option<(Create, u32)> },
+    /// VOLUME ADD of a new volume.
+    Create(Creation),
+    /// Deletes a failed Create's volume; then the Create fails, or tries another volume id.
+    Undo(Undo),
     /// A client's change of rights.
-    Change { ticket: Ticket, then: Then },
-    /// Brings every SSD to one state after a change failed, or at start; then the client, if any, is told.
-    Settle { reply: Option<(Ticket, Failure)> },
+    Change(Change),
+    /// Brings every SSD to one state after a change failed, or at start; then the client, if any, gets its
+    /// failure.
+    Reconcile { reply: Option<(Ticket, Failure)> },
     /// First half of a deletion: the mark.
     Mark { ticket: Option<Ticket> },
     /// Second half of a deletion.
     Delete { ticket: Option<Ticket> },
 }
 
-/// What a round sends.
+/// The command of a round.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
     /// VOLUME ADD.
@@ -74,7 +101,7 @@ pub(super) enum Action {
     Delete(u64),
 }
 
-/// One command to each of several SSDs, and what came back.
+/// One command to each of several SSDs, and their answers.
 #[derive(Debug)]
 pub(super) struct Round {
     pub(super) purpose: Purpose,
@@ -84,7 +111,7 @@ pub(super) struct Round {
     pub(super) failed: BTreeMap<u16, Trouble>,
 }
 
-/// When to try again what some SSD did not take.
+/// When to repeat a change that some SSD did not take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retry {
     pub(super) at: u64,
@@ -96,7 +123,8 @@ pub(super) struct Retry {
 pub(super) struct Volume {
     /// The state that was last put on the SSDs.
     pub(super) entry: VolumeEntry,
-    /// The highest version sent to any SSD. The next one is above it, so an SSD whose answer was lost takes it too.
+    /// The highest version sent to any SSD. The next one is above it, so an SSD whose answer was lost takes
+    /// it too.
     pub(super) last_version: u64,
     pub(super) stage: Stage,
     pub(super) lease: Option<Lease>,
@@ -107,7 +135,8 @@ pub(super) struct Volume {
     /// SSDs that may not have `entry`. While there are any, the change is repeated.
     pub(super) behind: BTreeMap<u16, Trouble>,
     pub(super) retry: Option<Retry>,
-    /// An SSD came back during the round under way: it is repeated, whatever that SSD answered before it went.
+    /// An SSD came back during the round under way: the round is repeated, whether or not that SSD had
+    /// taken it before it went.
     pub(super) again: bool,
 }
 
@@ -131,13 +160,14 @@ impl Volume {
         self.entry.writer.filter(|_| self.lease.is_some_and(|lease| now < lease.free_at))
     }
 
-    /// The entry as a client is shown it: a lease that has run out is nobody's.
+    /// The entry as a client is shown it: after its lease has run out a volume has no writer.
     pub(super) fn view(&self, now: u64) -> VolumeEntry {
         VolumeEntry { writer: self.writer(now), ..self.entry.clone() }
     }
 
-    /// The entry a change starts from. An SSD counts the lease from the moment it takes an entry, so a change that is
-    /// not a renewal carries what is left of it: it must not lengthen the lease. One that has run out is cleared.
+    /// The entry a change starts from. An SSD counts the lease from the moment it takes an entry. So a
+    /// change that is not a renewal carries only the rest of the lease: it must not lengthen it. A lease
+    /// that has run out is cleared.
     pub(super) fn basis(&self, now: u64, term: u64) -> VolumeEntry {
         let mut entry = VolumeEntry { term, ..self.view(now) };
         entry.lease_ms = match (entry.writer, self.lease) {
@@ -149,9 +179,11 @@ impl Volume {
         entry
     }
 
-    /// Takes an entry that was put on the SSDs as the volume's state. `granted` says that its lease is a new promise.
+    /// Takes an entry that was put on the SSDs as the volume's state. `granted` says that its lease is a
+    /// new promise.
     pub(super) fn commit(&mut self, now: u64, entry: &VolumeEntry, granted: bool, drift_ms: u64) {
-        // An SSD took the entry before its answer came, so its clock is at most the drift behind `now + lease`.
+        // An SSD took the entry before its answer came, so its clock is at most the drift behind `now +
+        // lease`.
         let end = now + u64::from(entry.lease_ms);
         let fresh = Lease { promised_until: end, free_at: end + drift_ms };
         self.lease = entry.writer.map(|_| match self.lease {

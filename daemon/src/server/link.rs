@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One SSD as its thread sees it: a connection that is looked after while nothing is asked, and made anew when it breaks.
+//! The connection with one SSD. Its thread probes it while no command runs, and makes it anew when it
+//! breaks.
 //!
 //! ```text
 //!   up --keep-alive fails--> down --connected anew--> up
@@ -13,14 +14,14 @@ use crate::port::{self, SsdPort};
 use gnstor_fabric::admin::ChannelError;
 use std::time::Duration;
 
-/// How often a silent connection is looked after.
+/// How often a silent connection is probed.
 const PROBE_MS: u64 = 500;
 /// First wait before a broken connection is made anew; it doubles.
 const RETRY_MS: u64 = 100;
 /// Longest wait.
 const RETRY_MAX_MS: u64 = 2_000;
 
-/// What the core is to be told.
+/// A change of presence that the core has to hear of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum News {
     /// The SSD is gone, or still is, for this reason.
@@ -69,7 +70,7 @@ impl Link {
         }
     }
 
-    /// Does what is due.
+    /// Probes or reconnects, if either is due.
     pub(super) fn attend(&mut self, now: u64) -> Option<News> {
         let reconnect = self.port.reconnect.as_mut()?;
         match &mut self.state {
@@ -112,6 +113,7 @@ fn sentence(error: &ChannelError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
     use gnstor_fabric::admin::{AdminChannel, Payload};
     use gnstor_proto::nvme::{Cqe, Sqe};
     use std::sync::Arc;
@@ -143,7 +145,8 @@ mod tests {
         let reconnect: port::Reconnect = Box::new(move || {
             again.tries.fetch_add(1, Ordering::Relaxed);
             if again.gone.load(Ordering::Relaxed) {
-                return Err(ChannelError::Refused { peer: "SSD 0".into(), cause: "nobody is there".into() });
+                let cause = "no SSD listens there".into();
+                return Err(ChannelError::Refused { peer: "SSD 0".into(), cause });
             }
             Ok(Box::new(SimChannel(again.clone(), false)))
         });
@@ -162,6 +165,7 @@ mod tests {
 
     #[test]
     fn a_silent_connection_is_probed_and_a_broken_one_made_anew_with_growing_waits() {
+        let _deadline = Deadline::after(LIMIT);
         let sim = Sim::default();
         let mut link = link(&sim);
         for _ in 0..3 {
@@ -189,7 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn commands_to_an_ssd_that_is_down_are_answered_at_once_and_reach_nobody() {
+    fn commands_to_an_ssd_that_is_down_are_answered_at_once_and_never_sent() {
+        let _deadline = Deadline::after(LIMIT);
         let sim = Sim::default();
         let mut link = link(&sim);
         assert!(matches!(link.execute(10, &Command::MapGet), Answer::Map(None)));
@@ -204,6 +209,7 @@ mod tests {
 
     #[test]
     fn without_a_way_back_there_is_nothing_to_attend_to() {
+        let _deadline = Deadline::after(LIMIT);
         let sim = Sim::default();
         let mut link = link(&sim);
         link.port.reconnect = None;

@@ -8,17 +8,19 @@
 //!   here      start, serve, stop
 //! ```
 
+mod config;
 mod link;
 mod runtime;
 mod service;
 
-use crate::core::{CoreConfig, Stop};
+use crate::core::Stop;
 use crate::port::SsdPort;
 use gnstor_proto::grpc::fleet_server::FleetServer;
 use gnstor_proto::grpc::volumes_server::VolumesServer;
 use runtime::{Driver, Ends, State};
 use service::Service;
 
+pub use config::DaemonConfig;
 pub use service::SSD_DOWN;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -30,43 +32,22 @@ use tonic::transport::server::TcpIncoming;
 /// How often a silent client connection is probed.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// What can be set.
-#[derive(Clone, Copy, Debug)]
-pub struct DaemonConfig {
-    /// The core's part.
-    pub core: CoreConfig,
-    /// Longest wait for one admin command.
-    pub command_timeout: Duration,
-    /// Longest wait for all SSDs at the start.
-    pub start_timeout: Duration,
-    /// Longest wait for calls under way at the end.
-    pub stop_timeout: Duration,
-}
-
-impl Default for DaemonConfig {
-    fn default() -> Self {
-        Self {
-            core: CoreConfig::default(),
-            command_timeout: Duration::from_secs(5),
-            start_timeout: Duration::from_secs(30),
-            stop_timeout: Duration::from_secs(5),
-        }
-    }
-}
-
 /// Why the daemon does not run, or runs no more.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// The address cannot be listened on.
-    #[error("the daemon cannot listen on {address}: {cause}; choose another address or stop whoever uses it")]
+    #[error(
+        "the daemon cannot listen on {address}: {cause}; choose another address or stop the program that \
+         uses it"
+    )]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// The ports are not those of SSDs 0..n in order.
-    #[error("the ports of the array are not in order: place {place} holds SSD {index}")]
+    #[error("SSD {index} is listed at position {place}")]
     PortOrder {
         /// Position in the array.
         place: usize,
@@ -77,11 +58,11 @@ pub enum DaemonError {
     #[error("the daemon cannot start a thread: {0}")]
     Thread(#[source] std::io::Error),
     /// The SSDs did not all answer in time.
-    #[error("the daemon did not get to serve within {after:?}: {waits_for}")]
+    #[error("the daemon did not start within {after:?}; it waits for {waits_for}")]
     StartTimeout {
         /// How long was waited.
         after: Duration,
-        /// What for.
+        /// The step that it waited for.
         waits_for: String,
     },
     /// The array cannot be served.
@@ -170,7 +151,8 @@ async fn serve_grpc(
         });
     tokio::pin!(server);
     let why = tokio::select! {
-        // What has ended it is said, also where it is asked to stop by whoever has just heard of that.
+        // The reason for the end comes first: the caller may ask for the stop because it just heard of that
+        // reason.
         biased;
         result = &mut server => return result.map_err(DaemonError::Server),
         stopped = state.wait_for(|s| matches!(s, State::Stopped(_))) => stopped.ok().map(|s| s.clone()),
@@ -257,7 +239,7 @@ impl Daemon {
     /// Lets the calls under way end, at most `stop_timeout`, and stops.
     ///
     /// # Errors
-    /// What ended the daemon before it was asked to stop, such as [`DaemonError::Deposed`].
+    /// The reason that ended the daemon before it was asked to stop, such as [`DaemonError::Deposed`].
     pub fn stop(mut self) -> Result<(), DaemonError> {
         self.join()
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The runtime module of this crate: the only one that reads a clock or starts a thread.
+//! The runtime module of this crate. No other module reads a clock or starts a thread.
 //!
-//! The core is one loop; every SSD has a thread, because an admin channel blocks and executes one command at a time. A
-//! slow SSD delays changes, which need every SSD, but not Get, List and GetMap.
+//! The core is one loop; every SSD has a thread, because an admin channel blocks and executes one command
+//! at a time. A slow SSD delays changes, which need every SSD, but not Get, List and GetMap.
 
-use super::DaemonConfig;
+use super::config::DaemonConfig;
 use super::link::{Link, News};
 use crate::core::failure::Failure;
 use crate::core::request::Request;
@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// How long the core sleeps when it waits for nothing.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// What the loop is told.
+/// An input of the loop.
 #[derive(Debug)]
 pub(super) enum Input {
     /// A client asks.
@@ -61,7 +61,7 @@ impl Clock {
     }
 }
 
-/// The core and all that carries out its effects.
+/// The core and the parts that carry out its effects.
 #[derive(Debug)]
 pub(super) struct Driver {
     core: Core,
@@ -84,8 +84,8 @@ pub(super) struct Ends {
 }
 
 impl Driver {
-    /// Starts the port threads and the core. The number of inputs is bounded by the core's limits on requests and
-    /// commands.
+    /// Starts the port threads and the core. The number of inputs is bounded by the core's limits on
+    /// requests and commands.
     pub(super) fn start(array: Vec<SsdPort>, config: &DaemonConfig) -> std::io::Result<(Self, Ends)> {
         let (sender, inputs) = mpsc::unbounded_channel();
         let clock = Clock::start();
@@ -155,10 +155,12 @@ impl Driver {
                 Effect::Command { id, ssd, command } => self.ports[usize::from(ssd)].give(id, command),
                 Effect::Reply { ticket, result } => {
                     if let Err(failure) = &result {
-                        tracing::debug!(ticket = ticket.0, code = ?failure.code, message = %failure.message, "refused");
+                        let code = failure.code;
+                        tracing::debug!(ticket = ticket.0, ?code, message = %failure.message, "refused");
                     }
                     if let Some(reply) = self.replies.remove(&ticket) {
-                        // A client that hung up does not want the answer; what it asked for is done all the same.
+                        // A client that hung up does not want the answer; its request is carried out all
+                        // the same.
                         reply.send(result).ok();
                     }
                 }
@@ -192,7 +194,8 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Relaxed: the flag orders nothing, it only saves the port threads executing commands nobody waits for.
+    /// Relaxed: the flag orders nothing. It only saves the port threads the commands whose answers have no
+    /// reader.
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
@@ -220,7 +223,7 @@ impl PortThread {
             let _entered = span.enter();
             let mut link = Link::new(port, deadline, clock.now_ms());
             loop {
-                // Commands first: one that was just answered says as much about the connection as a probe.
+                // Commands first: an answered command says as much about the connection as a probe.
                 let wait = link
                     .wakes_at()
                     .map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(clock.now_ms())));
@@ -251,7 +254,7 @@ impl PortThread {
     }
 
     fn give(&self, id: CommandId, command: Command) {
-        // The thread ends only when this daemon does, and then nobody waits for the answer.
+        // The thread ends only when this daemon does, and then the answer has no reader.
         if let Some(commands) = &self.commands {
             commands.send((id, command)).ok();
         }
@@ -259,8 +262,8 @@ impl PortThread {
 }
 
 impl Drop for PortThread {
-    /// Waits for the command under way: whoever drops the daemon may rely on the channel being free afterwards. The
-    /// wait is bounded by the command's deadline.
+    /// Waits for the command under way: the owner of the daemon may rely on the channel being free
+    /// afterwards. The wait is bounded by the command's deadline.
     fn drop(&mut self) {
         self.commands = None;
         if let Some(thread) = self.thread.take() {

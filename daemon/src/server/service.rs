@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The gRPC services: messages are checked once, here, and become requests of the core; its replies become messages.
+//! The gRPC services: messages are checked once, here, and become requests of the core; its replies become
+//! messages.
 
 use super::runtime::{Absent, Input};
 use crate::core::Reply;
@@ -23,7 +24,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tonic::{Code, Response, Status};
 use tracing::Instrument as _;
 
-/// How much longer than the core's own deadline a call waits for it: the core answers first unless it is stuck.
+/// How much longer than the core's own deadline a call waits for it: the core answers first unless it is
+/// stuck.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// Both services.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A simulated SSD: the vendor commands of `gnstor_proto::vendor` on bytes, and faults on demand. It shares no code
-//! with the daemon beyond `proto`, so that a wrong reading of the contract shows.
+//! A simulated SSD: the vendor commands of `gnstor_proto::vendor` on bytes, and faults on demand. It shares
+//! no code with the daemon beyond `proto`, so that a wrong reading of the contract shows.
 
 use gnstor_daemon::SsdPort;
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
-/// What goes wrong with the next command.
+/// A fault of the next command.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// It never arrives.
@@ -28,7 +28,7 @@ pub(crate) enum Fault {
     Delay(Duration),
 }
 
-/// What is durable on an SSD.
+/// The durable state of an SSD.
 #[derive(Default, Debug)]
 pub(crate) struct SimSsd {
     pub(crate) table: BTreeMap<Vid, VolumeEntry>,
@@ -39,7 +39,7 @@ pub(crate) struct SimSsd {
     sweeps: BTreeMap<Vid, u32>,
     /// The last generation of volumes that were swept.
     tombstones: BTreeMap<Vid, u32>,
-    /// What goes wrong with the next commands, one after the other.
+    /// Faults of the next commands, one after the other.
     pub(crate) faults: VecDeque<Fault>,
     /// Every command is lost.
     pub(crate) dead: bool,
@@ -88,83 +88,11 @@ impl SimSsd {
         }
         *self.counts.entry(sqe.opcode).or_default() += 1;
         match (sqe.opcode, payload) {
-            (opcode::VOLUME_ADD, Payload::Out(data)) => {
-                let entry = VolumeEntry::decode(data).map_err(|_| Refusal::InvalidField)?;
-                self.check_term(entry.term)?;
-                match self.table.get(&entry.vid) {
-                    Some(old) if old.deleting => Err(Refusal::SweepPending),
-                    Some(_) => Err(Refusal::VolumeExists),
-                    None if self.tombstones.get(&entry.vid).is_some_and(|&dead| entry.generation <= dead) => {
-                        Err(Refusal::StaleVersion)
-                    }
-                    None => {
-                        self.table.insert(entry.vid, entry);
-                        Ok(0)
-                    }
-                }
-            }
-            (opcode::VOLUME_CHMOD, Payload::Out(data)) => {
-                let entry = VolumeEntry::decode(data).map_err(|_| Refusal::InvalidField)?;
-                self.check_term(entry.term)?;
-                let old = self.table.get_mut(&entry.vid).ok_or(Refusal::VolumeAbsent)?;
-                if old.deleting {
-                    return Err(Refusal::Deleting);
-                }
-                if entry.version <= old.version {
-                    return Err(Refusal::StaleVersion);
-                }
-                let fixed =
-                    |e: &VolumeEntry| (e.generation, e.replicas, e.chunk_shift, e.factor, e.capacity_blocks);
-                if fixed(&entry) != fixed(old) || entry.lease_epoch < old.lease_epoch || entry.deleting {
-                    return Err(Refusal::InvalidField);
-                }
-                *old = entry;
-                Ok(0)
-            }
-            (opcode::VOLUME_DELETE, Payload::None) => {
-                let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-                self.check_term(join(sqe.cdw14.get(), sqe.cdw15.get()))?;
-                let vid =
-                    u16::try_from(sqe.cdw12.get()).ok().and_then(Vid::new).ok_or(Refusal::InvalidField)?;
-                if !self.table.contains_key(&vid) && self.tombstones.get(&vid) == Some(&sqe.cdw13.get()) {
-                    return Ok(0);
-                }
-                let entry = self.table.get_mut(&vid).ok_or(Refusal::VolumeAbsent)?;
-                if entry.generation != sqe.cdw13.get() {
-                    return Err(Refusal::VolumeAbsent);
-                }
-                if entry.deleting {
-                    return Ok(0);
-                }
-                let version = join(sqe.cdw2.get(), sqe.cdw3.get());
-                if version <= entry.version {
-                    return Err(Refusal::StaleVersion);
-                }
-                entry.deleting = true;
-                entry.version = version;
-                entry.term = self.term;
-                self.sweeps.insert(vid, self.sweep_commands + 1);
-                Ok(0)
-            }
-            (opcode::VOLUME_LIST, Payload::In(data)) => {
-                data.fill(0);
-                let from = Vid::new(u16::try_from(sqe.cdw12.get()).unwrap()).unwrap();
-                let mut count = 0;
-                for (entry, room) in self.table.range(from..).zip(data.chunks_exact_mut(ENTRY_BYTES)) {
-                    room.copy_from_slice(entry.1.encode().as_bytes());
-                    count += 1;
-                }
-                Ok(count)
-            }
-            (opcode::MAP_SET, Payload::Out(data)) => {
-                let map = FleetMap::decode(data).map_err(|_| Refusal::InvalidField)?;
-                self.check_term(map.term)?;
-                if self.map.as_ref().is_some_and(|old| map.epoch < old.epoch) {
-                    return Err(Refusal::StaleVersion);
-                }
-                self.map = Some(map);
-                Ok(0)
-            }
+            (opcode::VOLUME_ADD, Payload::Out(data)) => self.add(data),
+            (opcode::VOLUME_CHMOD, Payload::Out(data)) => self.chmod(data),
+            (opcode::VOLUME_DELETE, Payload::None) => self.delete(sqe),
+            (opcode::VOLUME_LIST, Payload::In(data)) => Ok(self.list(sqe, data)),
+            (opcode::MAP_SET, Payload::Out(data)) => self.map_set(data),
             (opcode::MAP_GET, Payload::In(data)) => {
                 let map = self.map.as_ref().map(FleetMap::encode).unwrap_or_default();
                 let fits = map.len().min(data.len());
@@ -173,6 +101,85 @@ impl SimSsd {
             }
             _ => Err(Refusal::InvalidOpcode),
         }
+    }
+
+    fn add(&mut self, data: &[u8]) -> Result<u32, Refusal> {
+        let entry = VolumeEntry::decode(data).map_err(|_| Refusal::InvalidField)?;
+        self.check_term(entry.term)?;
+        let dead = self.tombstones.get(&entry.vid);
+        match self.table.get(&entry.vid) {
+            Some(old) if old.deleting => Err(Refusal::SweepPending),
+            Some(_) => Err(Refusal::VolumeExists),
+            None if dead.is_some_and(|&dead| entry.generation <= dead) => Err(Refusal::StaleVersion),
+            None => {
+                self.table.insert(entry.vid, entry);
+                Ok(0)
+            }
+        }
+    }
+
+    fn chmod(&mut self, data: &[u8]) -> Result<u32, Refusal> {
+        let entry = VolumeEntry::decode(data).map_err(|_| Refusal::InvalidField)?;
+        self.check_term(entry.term)?;
+        let old = self.table.get_mut(&entry.vid).ok_or(Refusal::VolumeAbsent)?;
+        if old.deleting {
+            return Err(Refusal::Deleting);
+        }
+        if entry.version <= old.version {
+            return Err(Refusal::StaleVersion);
+        }
+        let fixed = |e: &VolumeEntry| (e.generation, e.replicas, e.chunk_shift, e.factor, e.capacity_blocks);
+        if fixed(&entry) != fixed(old) || entry.lease_epoch < old.lease_epoch || entry.deleting {
+            return Err(Refusal::InvalidField);
+        }
+        *old = entry;
+        Ok(0)
+    }
+
+    fn delete(&mut self, sqe: &Sqe) -> Result<u32, Refusal> {
+        let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        self.check_term(join(sqe.cdw14.get(), sqe.cdw15.get()))?;
+        let vid = u16::try_from(sqe.cdw12.get()).ok().and_then(Vid::new).ok_or(Refusal::InvalidField)?;
+        if !self.table.contains_key(&vid) && self.tombstones.get(&vid) == Some(&sqe.cdw13.get()) {
+            return Ok(0);
+        }
+        let entry = self.table.get_mut(&vid).ok_or(Refusal::VolumeAbsent)?;
+        if entry.generation != sqe.cdw13.get() {
+            return Err(Refusal::VolumeAbsent);
+        }
+        if entry.deleting {
+            return Ok(0);
+        }
+        let version = join(sqe.cdw2.get(), sqe.cdw3.get());
+        if version <= entry.version {
+            return Err(Refusal::StaleVersion);
+        }
+        entry.deleting = true;
+        entry.version = version;
+        entry.term = self.term;
+        self.sweeps.insert(vid, self.sweep_commands + 1);
+        Ok(0)
+    }
+
+    fn list(&self, sqe: &Sqe, data: &mut [u8]) -> u32 {
+        data.fill(0);
+        let from = Vid::new(u16::try_from(sqe.cdw12.get()).unwrap()).unwrap();
+        let mut count = 0;
+        for (entry, room) in self.table.range(from..).zip(data.chunks_exact_mut(ENTRY_BYTES)) {
+            room.copy_from_slice(entry.1.encode().as_bytes());
+            count += 1;
+        }
+        count
+    }
+
+    fn map_set(&mut self, data: &[u8]) -> Result<u32, Refusal> {
+        let map = FleetMap::decode(data).map_err(|_| Refusal::InvalidField)?;
+        self.check_term(map.term)?;
+        if self.map.as_ref().is_some_and(|old| map.epoch < old.epoch) {
+            return Err(Refusal::StaleVersion);
+        }
+        self.map = Some(map);
+        Ok(0)
     }
 }
 
@@ -222,7 +229,7 @@ impl SimArray {
             port.reconnect = Some(Box::new(move || {
                 let peer = format!("SSD {index}");
                 if array.ssd(index).dead {
-                    return Err(ChannelError::Refused { peer, cause: "nobody is there".into() });
+                    return Err(ChannelError::Refused { peer, cause: "no SSD listens there".into() });
                 }
                 Ok(Box::new(array.channel(index)))
             }));

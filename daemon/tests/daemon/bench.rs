@@ -24,7 +24,7 @@ pub(crate) struct Bench {
     pub(crate) array: SimArray,
     queues: Vec<VecDeque<(CommandId, Command)>>,
     pub(crate) replies: BTreeMap<Ticket, Outcome>,
-    /// Replies in the order they came, for whoever watches.
+    /// Replies in the order they came.
     pub(crate) news: VecDeque<(Ticket, Outcome)>,
     pub(crate) stopped: Option<Stop>,
     pub(crate) now: u64,
@@ -51,7 +51,7 @@ impl Bench {
     /// A serving daemon.
     pub(crate) fn start(array: &SimArray, now: u64) -> Self {
         let mut bench = Self::cold(array, now);
-        bench.settle();
+        bench.run_until_quiet();
         assert!(bench.core.is_serving(), "{:?} {:?}", bench.stopped, bench.core.waits_for());
         bench
     }
@@ -95,8 +95,8 @@ impl Bench {
         self.drain();
     }
 
-    /// Executes everything there is.
-    pub(crate) fn settle(&mut self) {
+    /// Executes commands until no SSD has one left.
+    pub(crate) fn run_until_quiet(&mut self) {
         while (0..self.queues.len()).filter(|&ssd| self.execute(ssd)).count() > 0 {}
     }
 
@@ -106,16 +106,16 @@ impl Bench {
         self.drain();
     }
 
-    /// Lets time pass, with all that falls due in it.
+    /// Lets time pass, and steps the core at every due time in it.
     pub(crate) fn run_for(&mut self, ms: u64) {
         let end = self.now + ms;
-        self.settle();
+        self.run_until_quiet();
         while let Some(at) = self.core.next_event().filter(|&at| at <= end) {
             self.pass(at.saturating_sub(self.now));
-            self.settle();
+            self.run_until_quiet();
         }
         self.pass(end - self.now);
-        self.settle();
+        self.run_until_quiet();
     }
 
     pub(crate) fn send(&mut self, request: Request) -> Ticket {
@@ -129,7 +129,7 @@ impl Bench {
     /// Sends and executes everything until it is answered.
     pub(crate) fn ask(&mut self, request: Request) -> Outcome {
         let ticket = self.send(request);
-        self.settle();
+        self.run_until_quiet();
         self.replies.get(&ticket).cloned().expect("an answer once nothing is under way")
     }
 

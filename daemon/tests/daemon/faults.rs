@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One SSD fails: the call says which, the others are brought back to one state, and in the end so is the one that
-//! failed.
+//! One SSD fails: the call says which, and the others are brought back to one state. In the end the failed
+//! SSD has that state too.
 
 use crate::array::{Fault, SimArray};
 use crate::bench::{
     Bench, client, create, create_with, created, delete, opened, read, refused, release, renew, write,
 };
+use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::core::Reply;
 use gnstor_proto::status::{GrpcCode, Refusal};
 
@@ -19,6 +20,7 @@ const LOST: [Fault; 2] = [Fault::LostBefore, Fault::LostAfter];
 
 #[test]
 fn a_create_that_fails_leaves_nothing() {
+    let _deadline = Deadline::after(LIMIT);
     for fault in LOST.into_iter().chain([Fault::Refuse(Refusal::NotReady)]) {
         let mut bench = bench();
         bench.array.ssd(1).faults.push_back(fault.clone());
@@ -31,6 +33,7 @@ fn a_create_that_fails_leaves_nothing() {
 
 #[test]
 fn a_full_permission_table_is_told_as_such() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.array.ssd(2).faults.push_back(Fault::Refuse(Refusal::TableFull));
     refused(&bench.ask(create("b")), GrpcCode::ResourceExhausted, &["SSD 2", "table is full"]);
@@ -39,6 +42,7 @@ fn a_full_permission_table_is_told_as_such() {
 
 #[test]
 fn the_name_of_a_failed_create_stays_taken_until_every_ssd_forgot_it() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.array.ssd(1).faults.extend([Fault::LostAfter, Fault::LostBefore]);
     refused(&bench.ask(create("b")), GrpcCode::Unavailable, &["SSD 1"]);
@@ -50,6 +54,7 @@ fn the_name_of_a_failed_create_stays_taken_until_every_ssd_forgot_it() {
 
 #[test]
 fn a_create_gives_up_when_every_volume_id_is_in_sweep() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.array.ssd(0).faults.extend(vec![Fault::Refuse(Refusal::SweepPending); 8]);
     bench.array.ssd(1).faults.extend(vec![Fault::Delay(std::time::Duration::ZERO); 8]);
@@ -60,6 +65,7 @@ fn a_create_gives_up_when_every_volume_id_is_in_sweep() {
 
 #[test]
 fn an_open_for_reading_that_fails_is_undone() {
+    let _deadline = Deadline::after(LIMIT);
     for fault in LOST {
         let mut bench = bench();
         bench.ask(read("a", 5)).unwrap();
@@ -72,6 +78,7 @@ fn an_open_for_reading_that_fails_is_undone() {
 
 #[test]
 fn a_grant_that_fails_leaves_no_writer_and_a_spent_epoch() {
+    let _deadline = Deadline::after(LIMIT);
     for fault in LOST {
         let mut bench = bench();
         bench.array.ssd(0).faults.push_back(fault);
@@ -88,6 +95,7 @@ fn a_grant_that_fails_leaves_no_writer_and_a_spent_epoch() {
 
 #[test]
 fn no_grant_while_an_ssd_may_still_hold_the_old_epoch() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(write("a", 5, 1_000)).unwrap();
     bench.pass(2_000);
@@ -102,6 +110,7 @@ fn no_grant_while_an_ssd_may_still_hold_the_old_epoch() {
 
 #[test]
 fn renewals_and_releases_are_repeated_until_they_are_everywhere() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(write("a", 5, 10_000)).unwrap();
     bench.array.ssd(1).faults.push_back(Fault::LostBefore);
@@ -115,6 +124,7 @@ fn renewals_and_releases_are_repeated_until_they_are_everywhere() {
 
 #[test]
 fn a_deletion_is_repeated_until_it_is_everywhere() {
+    let _deadline = Deadline::after(LIMIT);
     for lost in 0..3 {
         let mut bench = bench();
         bench.array.ssd(2).faults.extend(vec![Fault::Delay(std::time::Duration::ZERO); lost]);
@@ -134,6 +144,7 @@ fn a_deletion_is_repeated_until_it_is_everywhere() {
 
 #[test]
 fn an_ssd_that_stays_away_is_tried_with_growing_waits() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.array.ssd(1).dead = true;
     refused(&bench.ask(read("a", 5)), GrpcCode::Unavailable, &["SSD 1"]);
@@ -148,6 +159,7 @@ fn an_ssd_that_stays_away_is_tried_with_growing_waits() {
 
 #[test]
 fn a_request_is_answered_at_its_deadline_though_an_ssd_is_silent() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     let late = bench.send(read("a", 5));
     let behind = bench.send(read("a", 6));
@@ -155,7 +167,7 @@ fn a_request_is_answered_at_its_deadline_though_an_ssd_is_silent() {
     bench.pass(30_000);
     refused(&bench.replies[&late], GrpcCode::Unavailable, &["SSD 1 has not completed VOLUME CHMOD", "30 s"]);
     refused(&bench.replies[&behind], GrpcCode::Unavailable, &["earlier change"]);
-    bench.settle();
+    bench.run_until_quiet();
     assert_eq!(
         bench.array.agreed()[0].readers,
         [client(5)],
@@ -165,6 +177,7 @@ fn a_request_is_answered_at_its_deadline_though_an_ssd_is_silent() {
 
 #[test]
 fn an_ssd_that_lost_an_entry_gets_it_again() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.array.ssd(1).table.clear();
     bench.ask(read("a", 5)).unwrap();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon as clients see it: real tonic clients over loopback TCP, every call and every error of `gnstor.proto`.
+//! The daemon as clients see it: real tonic clients over loopback TCP, every call and every error of
+//! `gnstor.proto`.
 
 use crate::array::{Fault, SSD_BYTES, SimArray};
+use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::core::CoreConfig;
 use gnstor_daemon::{Daemon, DaemonConfig, DaemonError};
 use gnstor_proto::grpc::fleet_client::FleetClient;
@@ -30,7 +32,8 @@ fn daemon(array: &SimArray) -> Daemon {
     Daemon::start(ANY, array.ports(), config()).unwrap()
 }
 
-/// Runs a test's calls on a runtime of their own: the daemon is started and stopped from code that is not async.
+/// Runs a test's calls on a runtime of their own: the daemon is started and stopped from code that is not
+/// async.
 fn with_client<T>(daemon: &Daemon, calls: impl AsyncFnOnce(Client) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -106,6 +109,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Status>, code: Code, word: &str
 
 #[test]
 fn the_life_of_a_volume() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let daemon = daemon(&array);
     with_client(&daemon, async |mut c| {
@@ -153,6 +157,7 @@ fn the_life_of_a_volume() {
 
 #[test]
 fn clients_learn_the_map_and_the_ssds() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(2);
     let daemon = daemon(&array);
     with_client(&daemon, async |mut c| {
@@ -170,6 +175,7 @@ fn clients_learn_the_map_and_the_ssds() {
 
 #[test]
 fn every_error_of_create() {
+    let _deadline = Deadline::after(LIMIT);
     let daemon = daemon(&SimArray::new(3));
     with_client(&daemon, async |mut c| {
         c.create(wish("a")).await.unwrap();
@@ -207,6 +213,7 @@ fn every_error_of_create() {
 
 #[test]
 fn every_error_of_the_other_calls() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let daemon = daemon(&array);
     with_client(&daemon, async |mut c| {
@@ -242,6 +249,7 @@ fn every_error_of_the_other_calls() {
 
 #[test]
 fn a_failed_ssd_is_named_and_the_change_undone() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let daemon = daemon(&array);
     with_client(&daemon, async |mut c| {
@@ -256,6 +264,7 @@ fn a_failed_ssd_is_named_and_the_change_undone() {
 
 #[test]
 fn a_slow_ssd_does_not_hold_up_who_does_not_need_it() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(2);
     let daemon = daemon(&array);
     with_client(&daemon, async |mut c| {
@@ -272,6 +281,7 @@ fn a_slow_ssd_does_not_hold_up_who_does_not_need_it() {
 
 #[test]
 fn concurrent_clients_get_one_writer() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let daemon = daemon(&array);
     with_client(&daemon, async |mut c| {
@@ -295,6 +305,7 @@ fn concurrent_clients_get_one_writer() {
 
 #[test]
 fn a_restart_keeps_everything_and_a_second_daemon_ends_the_first() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let first = daemon(&array);
     let before = with_client(&first, async |mut c| {
@@ -316,6 +327,7 @@ fn a_restart_keeps_everything_and_a_second_daemon_ends_the_first() {
 
 #[test]
 fn a_start_that_cannot_be_says_why() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(2);
     array.ssd(1).dead = true;
     let quick = DaemonConfig { start_timeout: Duration::from_millis(200), ..config() };
@@ -354,6 +366,7 @@ async fn down(c: &mut Client, enough: impl Fn(&[String]) -> bool) -> Vec<String>
 
 #[test]
 fn an_ssd_that_goes_is_named_and_one_that_comes_back_is_brought_up_to_date() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let daemon = Daemon::start(ANY, array.lasting_ports(), config()).unwrap();
     with_client(&daemon, async |mut c| {
@@ -382,6 +395,7 @@ fn an_ssd_that_goes_is_named_and_one_that_comes_back_is_brought_up_to_date() {
 
 #[test]
 fn serve_ends_when_it_is_asked_to() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(2);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {

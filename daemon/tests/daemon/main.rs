@@ -3,6 +3,8 @@
 
 mod array;
 mod bench;
+#[path = "../../../proto/testing/deadline.rs"]
+mod deadline;
 mod faults;
 mod grpc;
 mod presence;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Random requests, faults, delays and restarts; a model that knows only the replies checks what must always hold.
+//! Random requests, faults, delays and restarts; a model that knows only the replies checks the invariants.
 
 use crate::array::{Fault, SimArray};
 use crate::bench::{Bench, Outcome, create_with, delete, read, release, renew, write};
+use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{Reply, Ticket};
 use gnstor_proto::slba::{ClientId, Vid};
@@ -22,7 +23,7 @@ enum Step {
     Renew { name: u8, client: u16, lease_ms: u32 },
     Release { name: u8, client: u16 },
     Execute { ssd: usize, commands: u8 },
-    Settle,
+    RunUntilQuiet,
     Pass { ms: u64 },
     Fail { ssd: usize, kind: u8 },
     Die { ssd: usize, dead: bool },
@@ -44,7 +45,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(name, client, lease_ms)| Step::Renew { name, client, lease_ms }),
         2 => (name, client).prop_map(|(name, client)| Step::Release { name, client }),
         8 => (ssd.clone(), 1u8..4).prop_map(|(ssd, commands)| Step::Execute { ssd, commands }),
-        3 => Just(Step::Settle),
+        3 => Just(Step::RunUntilQuiet),
         4 => (0u64..8_000).prop_map(|ms| Step::Pass { ms }),
         2 => (ssd.clone(), 0u8..4).prop_map(|(ssd, kind)| Step::Fail { ssd, kind }),
         1 => (ssd.clone(), any::<bool>()).prop_map(|(ssd, dead)| Step::Die { ssd, dead }),
@@ -57,7 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// A volume and its generation.
 type Incarnation = (u16, u32);
 
-/// What the replies promised.
+/// The promises of the replies.
 #[derive(Default)]
 struct Model {
     asked: BTreeMap<Ticket, Request>,
@@ -158,27 +159,27 @@ impl Run {
         any
     }
 
-    fn settle(&mut self) {
+    fn run_until_quiet(&mut self) {
         while (0..SSDS).filter(|&ssd| self.execute(ssd)).count() > 0 {}
     }
 
     /// As `Bench::run_for`, hearing each reply at the moment it comes.
     fn run_for(&mut self, ms: u64) {
         let end = self.bench.now + ms;
-        self.settle();
+        self.run_until_quiet();
         while let Some(at) = self.bench.core.next_event().filter(|&at| at <= end) {
             self.bench.pass(at.saturating_sub(self.bench.now));
-            self.settle();
+            self.run_until_quiet();
         }
         self.bench.pass(end - self.bench.now);
-        self.settle();
+        self.run_until_quiet();
     }
 
-    /// A daemon that is not told what the one before knew. Its SSDs must answer for it to start.
+    /// A new daemon, without the knowledge of the one before. Its SSDs must answer for it to start.
     fn restart(&mut self) {
         self.heal();
         let (array, now) = (self.bench.array.clone(), self.bench.now);
-        // What was under way may have been done, and nobody will say so.
+        // Requests under way may have been carried out, without a reply.
         for request in std::mem::take(&mut self.model.asked).into_values() {
             self.model.give_up(&request);
         }
@@ -217,7 +218,7 @@ impl Run {
                     self.execute(ssd);
                 }
             }
-            Step::Settle => self.settle(),
+            Step::RunUntilQuiet => self.run_until_quiet(),
             Step::Pass { ms } => {
                 self.bench.pass(ms);
                 self.hear();
@@ -233,10 +234,10 @@ impl Run {
             Step::Find { ssd } => self.bench.find(u16::try_from(ssd).unwrap()),
             Step::Restart => self.restart(),
         }
-        assert_eq!(self.bench.stopped, None, "nobody else is there");
+        assert_eq!(self.bench.stopped, None, "no other daemon runs");
     }
 
-    /// When nothing fails any more, every SSD comes to hold the same, and it is what the daemon says.
+    /// Without further faults every SSD comes to hold the same entries, and the daemon lists these.
     fn finish(mut self) {
         self.heal();
         self.run_for(200_000);
@@ -260,6 +261,7 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..80),
         sweep_commands in 0u32..6,
     ) {
+        let _deadline = Deadline::after(LIMIT);
         let array = SimArray::new(SSDS);
         for ssd in 0..SSDS {
             array.ssd(ssd).sweep_commands = sweep_commands;
@@ -271,10 +273,14 @@ proptest! {
         run.finish();
     }
 
-    /// Two daemons on one array, in any interleaving: one is left, the other has stopped or never did anything, and the
-    /// SSDs agree.
+    /// Two daemons on one array, in any interleaving: one is left, the other has stopped or never did
+    /// anything, and the SSDs agree.
     #[test]
-    fn of_two_daemons_one_is_left(order in proptest::collection::vec((any::<bool>(), 0..SSDS), 0..60), ops in 1u8..6) {
+    fn of_two_daemons_one_is_left(
+        order in proptest::collection::vec((any::<bool>(), 0..SSDS), 0..60),
+        ops in 1u8..6,
+    ) {
+        let _deadline = Deadline::after(LIMIT);
         let array = SimArray::new(SSDS);
         let mut old = Bench::start(&array, 0);
         old.ask(create_with("v0", 1, None)).unwrap();

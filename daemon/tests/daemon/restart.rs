@@ -5,6 +5,7 @@ use crate::array::{Fault, SimArray};
 use crate::bench::{
     Bench, client, create, create_with, created, delete, name, opened, read, refused, release, write,
 };
+use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{Reply, Stop};
 use gnstor_proto::placement::FleetMap;
@@ -13,6 +14,7 @@ use gnstor_proto::vendor::opcode;
 
 #[test]
 fn a_restarted_daemon_has_the_same_state() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let mut first = Bench::start(&array, 0);
     for text in ["a", "b", "c"] {
@@ -36,6 +38,7 @@ fn a_restarted_daemon_has_the_same_state() {
 
 #[test]
 fn the_map_is_published_again_with_the_new_term_and_its_epoch() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     drop(Bench::start(&array, 0));
     let mut newer = FleetMap::equal(3, 32, 9, 4).unwrap();
@@ -50,6 +53,7 @@ fn the_map_is_published_again_with_the_new_term_and_its_epoch() {
 
 #[test]
 fn many_volumes_take_several_pages() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(2);
     let mut first = Bench::start(&array, 0);
     for i in 0..50 {
@@ -64,6 +68,7 @@ fn many_volumes_take_several_pages() {
 
 #[test]
 fn an_older_daemon_is_refused_and_stops() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let mut old = Bench::start(&array, 0);
     old.ask(create("a")).unwrap();
@@ -78,6 +83,7 @@ fn an_older_daemon_is_refused_and_stops() {
 
 #[test]
 fn a_daemon_that_starts_while_another_does_reads_again() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(2);
     let mut slow = Bench::cold(&array, 0);
     assert!(slow.execute(0) && slow.execute(1));
@@ -94,6 +100,7 @@ fn a_daemon_that_starts_while_another_does_reads_again() {
 
 #[test]
 fn a_change_that_reached_some_ssds_is_finished_after_a_crash() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let mut first = Bench::start(&array, 0);
     first.ask(create("a")).unwrap();
@@ -110,12 +117,14 @@ fn a_change_that_reached_some_ssds_is_finished_after_a_crash() {
 
 #[test]
 fn a_deletion_is_finished_after_a_crash_at_any_point() {
+    let _deadline = Deadline::after(LIMIT);
     for commands in 0..12 {
         let array = SimArray::new(3);
         let mut first = Bench::start(&array, 0);
         first.ask(create("a")).unwrap();
         first.send(delete("a", 1));
-        // One SSD after the other, so that some have swept and forgotten the volume while others still hold it.
+        // One SSD after the other, so that some have swept and forgotten the volume while others still hold
+        // it.
         for i in 0..commands {
             first.execute(i % 3);
         }
@@ -130,6 +139,7 @@ fn a_deletion_is_finished_after_a_crash_at_any_point() {
 
 #[test]
 fn a_deletion_leaves_no_ssd_behind_though_the_others_forgot_the_volume() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let mut first = Bench::start(&array, 0);
     first.ask(create("a")).unwrap();
@@ -143,6 +153,7 @@ fn a_deletion_leaves_no_ssd_behind_though_the_others_forgot_the_volume() {
 
 #[test]
 fn a_failed_create_whose_undoing_was_cut_off_is_undone_after_a_crash() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let mut first = Bench::start(&array, 0);
     array.ssd(1).faults.extend([Fault::LostAfter, Fault::LostBefore]);
@@ -157,6 +168,7 @@ fn a_failed_create_whose_undoing_was_cut_off_is_undone_after_a_crash() {
 
 #[test]
 fn retries_are_known_after_a_restart() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     for ssd in 0..3 {
         array.ssd(ssd).sweep_commands = 100;
@@ -174,6 +186,7 @@ fn retries_are_known_after_a_restart() {
 
 #[test]
 fn a_start_waits_for_every_ssd() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     drop(Bench::start(&array, 0));
     array.ssd(1).dead = true;
@@ -188,12 +201,13 @@ fn a_start_waits_for_every_ssd() {
 
 #[test]
 fn a_replaced_ssd_is_not_served_as_if_it_were_empty() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let mut first = Bench::start(&array, 0);
     first.ask(create("a")).unwrap();
     *array.ssd(1) = Default::default();
     let mut second = Bench::cold(&array, 0);
-    second.settle();
+    second.run_until_quiet();
     let Some(Stop::Array(why)) = &second.stopped else { panic!("{:?}", second.stopped) };
     assert!(why.contains("SSD 1 has no fleet map"), "{why}");
     refused(&second.ask(release("a", 1)).map(|_| Reply::Done), GrpcCode::Unavailable, &["SSD 1"]);
@@ -202,6 +216,7 @@ fn a_replaced_ssd_is_not_served_as_if_it_were_empty() {
 
 #[test]
 fn a_fresh_array_whose_first_start_was_cut_off_starts() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     drop(Bench::start(&array, 0));
     array.ssd(2).map = None;
@@ -210,13 +225,14 @@ fn a_fresh_array_whose_first_start_was_cut_off_starts() {
 
 #[test]
 fn an_array_of_another_size_is_refused() {
+    let _deadline = Deadline::after(LIMIT);
     drop(Bench::start(&SimArray::new(2), 0));
     let array = SimArray::new(3);
     for ssd in 0..3 {
         array.ssd(ssd).map = Some(FleetMap::equal(2, 64, 1, 1).unwrap());
     }
     let mut bench = Bench::cold(&array, 0);
-    bench.settle();
+    bench.run_until_quiet();
     let Some(Stop::Array(why)) = &bench.stopped else { panic!("{:?}", bench.stopped) };
     assert!(why.contains("names 2 SSDs, but 3 are connected"), "{why}");
 }

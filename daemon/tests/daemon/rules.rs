@@ -6,6 +6,7 @@ use crate::bench::{
     Bench, Outcome, client, config, create, create_with, created, delete, name, opened, read, refused,
     release, renew, write,
 };
+use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::core::request::{Create, Request};
 use gnstor_daemon::core::{Reply, Ticket};
 use gnstor_proto::placement::{FleetMap, group_of};
@@ -18,10 +19,11 @@ fn bench() -> Bench {
 
 #[test]
 fn a_fresh_array_gets_a_map_on_every_ssd_before_it_serves() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let mut bench = Bench::cold(&array, 0);
     refused(&bench.ask_cold(create("a")), GrpcCode::Unavailable, &["not serving yet", "try again"]);
-    bench.settle();
+    bench.run_until_quiet();
     let map = FleetMap::equal(3, 64, config().seed, 1).unwrap();
     for ssd in 0..3 {
         assert_eq!(array.ssd(ssd).map, Some(map.clone()));
@@ -31,6 +33,7 @@ fn a_fresh_array_gets_a_map_on_every_ssd_before_it_serves() {
 
 #[test]
 fn a_created_volume_is_on_every_ssd_when_the_call_returns() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     let volume = created(bench.ask(create("a")));
     assert_eq!((volume.vid.get(), volume.generation, volume.replicas, volume.lease_epoch), (1, 4096, 2, 0));
@@ -44,6 +47,7 @@ fn a_created_volume_is_on_every_ssd_when_the_call_returns() {
 
 #[test]
 fn a_volume_is_not_seen_before_it_is_on_every_ssd() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     let ticket = bench.send(create("a"));
     assert!(bench.execute(0) && bench.execute(1));
@@ -52,12 +56,13 @@ fn a_volume_is_not_seen_before_it_is_on_every_ssd() {
     assert_eq!(bench.replies[&listed], Ok(Reply::Volumes(vec![])));
     refused(&bench.replies[&got], GrpcCode::NotFound, &["\"a\""]);
     assert!(!bench.replies.contains_key(&ticket));
-    bench.settle();
+    bench.run_until_quiet();
     assert!(bench.replies[&ticket].is_ok());
 }
 
 #[test]
 fn create_refuses_what_cannot_be() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
     refused(&bench.ask(create("a")), GrpcCode::AlreadyExists, &["\"a\"", "another name"]);
@@ -105,6 +110,7 @@ fn replicated(text: &str, blocks: u64, replicas: u8) -> Request {
 
 #[test]
 fn no_ssd_is_given_more_blocks_than_it_has_when_volumes_fill_the_array() {
+    let _deadline = Deadline::after(LIMIT);
     for ssds in 1..=5 {
         for replicas in 1..=ssds.min(3) {
             let mut bench = Bench::start(&SimArray::new(usize::from(ssds)), 0);
@@ -132,6 +138,7 @@ fn no_ssd_is_given_more_blocks_than_it_has_when_volumes_fill_the_array() {
 
 #[test]
 fn a_map_that_lost_an_ssd_gives_out_what_the_others_hold() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(4);
     let map = FleetMap::equal(4, 64, config().seed, 1).unwrap().without(2);
     (0..4).for_each(|ssd| array.ssd(ssd).map = Some(map.clone()));
@@ -144,6 +151,7 @@ fn a_map_that_lost_an_ssd_gives_out_what_the_others_hold() {
 
 #[test]
 fn a_block_without_any_ssd_is_not_given_out() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(2);
     let map = FleetMap::equal(2, 64, config().seed, 1).unwrap().without(1);
     (0..2).for_each(|ssd| array.ssd(ssd).map = Some(map.clone()));
@@ -154,6 +162,7 @@ fn a_block_without_any_ssd_is_not_given_out() {
 
 #[test]
 fn a_restarted_daemon_counts_the_volumes_that_it_finds() {
+    let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let mut bench = Bench::start(&array, 0);
     let most = largest(&bench.ask(replicated("a", 1 << 30, 2)));
@@ -167,36 +176,40 @@ fn a_restarted_daemon_counts_the_volumes_that_it_finds() {
 
 #[test]
 fn volumes_being_created_count_against_the_capacity() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     let most = largest(&bench.ask(create_with("a", 1 << 30, None)));
     let first = bench.send(create_with("a", most, None));
     let second = bench.send(create_with("b", most / 2, None));
-    bench.settle();
+    bench.run_until_quiet();
     assert!(bench.replies[&first].is_ok());
     refused(&bench.replies[&second], GrpcCode::ResourceExhausted, &[]);
 }
 
 #[test]
 fn one_ssd_means_one_replica() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = Bench::start(&SimArray::new(1), 0);
     assert_eq!(created(bench.ask(create("a"))).replicas, 1);
 }
 
 #[test]
 fn a_retried_create_returns_the_first_result() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     let first = created(bench.ask(create_with("a", 16, Some([7; 16]))));
     assert_eq!(created(bench.ask(create_with("a", 16, Some([7; 16])))), first);
     refused(&bench.ask(create_with("b", 16, Some([7; 16]))), GrpcCode::InvalidArgument, &["request id"]);
     let (one, two) =
         (bench.send(create_with("c", 1, Some([8; 16]))), bench.send(create_with("c", 1, Some([8; 16]))));
-    bench.settle();
+    bench.run_until_quiet();
     assert_eq!(bench.replies[&one], bench.replies[&two]);
     assert_eq!(bench.array.agreed().len(), 2);
 }
 
 #[test]
 fn a_retried_delete_does_not_delete_the_next_volume_of_that_name() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
     let request = Request::Delete { name: name("a"), client: client(1), request_id: Some([9; 16]) };
@@ -211,6 +224,7 @@ fn a_retried_delete_does_not_delete_the_next_volume_of_that_name() {
 
 #[test]
 fn a_volume_id_in_sweep_is_passed_over() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
     bench.array.ssd(1).sweep_commands = 100;
@@ -222,6 +236,7 @@ fn a_volume_id_in_sweep_is_passed_over() {
 
 #[test]
 fn a_delete_takes_the_rights_away_everywhere_before_any_ssd_sweeps() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
     bench.ask(read("a", 5)).unwrap();
@@ -232,12 +247,13 @@ fn a_delete_takes_the_rights_away_everywhere_before_any_ssd_sweeps() {
         bench.array.ssd(0).active()[0].readers.is_empty()
             && !bench.array.ssd(2).active()[0].readers.is_empty()
     );
-    bench.settle();
+    bench.run_until_quiet();
     assert!(bench.array.agreed().is_empty());
 }
 
 #[test]
 fn readers_come_and_go() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
     assert_eq!(opened(&bench.ask(read("a", 5))).readers, [client(5)]);
@@ -263,6 +279,7 @@ fn readers_come_and_go() {
 
 #[test]
 fn there_is_room_for_so_many_readers() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
     for reader in 1..=u16::try_from(MAX_READERS).unwrap() {
@@ -273,6 +290,7 @@ fn there_is_room_for_so_many_readers() {
 
 #[test]
 fn at_most_one_client_writes() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
     let granted = bench.ask(write("a", 5, 10_000));
@@ -294,6 +312,7 @@ fn at_most_one_client_writes() {
 
 #[test]
 fn a_lease_ends_after_its_time_and_the_drift_bound() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
     bench.ask(write("a", 5, 10_000)).unwrap();
@@ -301,12 +320,13 @@ fn a_lease_ends_after_its_time_and_the_drift_bound() {
     refused(&bench.ask(write("a", 6, 10_000)), GrpcCode::FailedPrecondition, &["client 5"]);
     bench.pass(1);
     refused(&bench.ask(renew("a", 5, 1, 10_000)), GrpcCode::FailedPrecondition, &["expired"]);
-    assert_eq!(bench.list()[0].writer, None, "a lease that ran out is nobody's");
+    assert_eq!(bench.list()[0].writer, None, "after the lease has run out there is no writer");
     assert_eq!(opened(&bench.ask(write("a", 6, 10_000))).lease_epoch, 2);
 }
 
 #[test]
 fn a_renewal_keeps_the_epoch_and_moves_the_end() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
     bench.ask(write("a", 5, 10_000)).unwrap();
@@ -321,6 +341,7 @@ fn a_renewal_keeps_the_epoch_and_moves_the_end() {
 
 #[test]
 fn a_new_reader_does_not_lengthen_the_writers_lease() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
     bench.ask(write("a", 5, 10_000)).unwrap();
@@ -333,13 +354,14 @@ fn a_new_reader_does_not_lengthen_the_writers_lease() {
 
 #[test]
 fn changes_of_one_volume_wait_for_each_other_and_others_do_not() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
     bench.ask(create("b")).unwrap();
     let slow = bench.send(write("a", 5, 1_000));
     let behind = bench.send(write("a", 6, 1_000));
     let other = bench.send(write("b", 6, 1_000));
-    bench.settle();
+    bench.run_until_quiet();
     assert!(bench.replies[&slow].is_ok() && bench.replies[&other].is_ok());
     refused(&bench.replies[&behind], GrpcCode::FailedPrecondition, &["client 5"]);
     let order: Vec<_> = bench.news.iter().map(|(ticket, _)| *ticket).collect();
@@ -349,6 +371,7 @@ fn changes_of_one_volume_wait_for_each_other_and_others_do_not() {
 
 #[test]
 fn client_ids_are_given_once() {
+    let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
     bench.ask(read("a", 40)).unwrap();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A cell: a small record that is kept twice, so that a cut during a write leaves exactly the old or the new
-//! one.
+//! A cell: a small record that is kept twice. A cut during a write leaves exactly the old or the new one.
 //!
 //! ```text
 //!    0        4    6      8              16               24       28       32     36      64

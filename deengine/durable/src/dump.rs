@@ -8,7 +8,8 @@
 //!           tail crc (4)
 //!   group   crc (4) "GNVG" (4) tag (8) number (8) index (4) records (2) data pages (2) data crc (4),
 //!           at 64: up to 63 records of 64 bytes; then the data pages of its records, in order
-//!   record  page (4) kind (4: 0 padding, 1 data) vid (2) 0 (2) generation (4) vba (4) lease epoch (4) sequence (8)
+//!   record  page (4) kind (4: 0 padding, 1 data) vid (2) 0 (2) generation (4) vba (4) lease epoch (4)
+//!           sequence (8)
 //!           sum (4) 0 (4) seq (8)
 //!   commit  crc (4) "GNVF" (4) tag (8) number (8) total bytes (8) groups (4) chain (4) records (8)
 //! ```

@@ -44,8 +44,8 @@ impl DumpWriter {
     /// Begins a dump with the tail of the journal: all committed transactions that are not durable.
     ///
     /// # Errors
-    /// Where an older dump has not been invalidated since the store was opened, where the tail is beyond the
-    /// energy budget, or where the store fails.
+    /// An older dump has not been invalidated since the store was opened, the tail is beyond the energy
+    /// budget, or the store fails.
     pub fn begin(durable: &Durable, journal: &Journal) -> Result<Self, DurableError> {
         let number = durable.dump_number()?;
         let tail = journal.tail();

@@ -158,7 +158,7 @@ impl Durable {
             header.mode = Mode::Running;
             header.journal_page = replayed.page;
             header.floor = header.must_reach().max(replayed.last);
-            // A newer checkpoint that could not be used must not be kept in place of the one that could.
+            // A newer checkpoint that could not be used must not be kept in place of the usable one.
             for slot in header.slots.iter_mut().filter(|slot| slot.number > replayed.slot.number) {
                 *slot = Slot::default();
             }

@@ -85,7 +85,8 @@ pub enum DurableError {
     },
     /// The checkpoint's words depend on transactions that are not durable.
     #[error(
-        "the checkpoint holds changes of transaction {needed}; the journal is durable up to {durable}: flush first"
+        "the checkpoint holds changes of transaction {needed}; the journal is durable up to {durable}: \
+         flush first"
     )]
     NotDurable {
         /// The transaction.

@@ -17,7 +17,7 @@ const BATCH: usize = 64;
 /// The journal of a running SSD. [`crate::page`] describes its pages, [`crate::record`] its records.
 ///
 /// ```text
-///  ring:  ... old lap | start ........ checkpoint needs these ........ next | free until start comes round ...
+///  ring:  ... old lap | start ........ checkpoint needs these ........ next | free until start comes
 ///  tail:                                                               durable+1 ........ last | open
 /// ```
 /// A page is written once. A durable page is never overwritten before a newer checkpoint makes it
@@ -88,7 +88,7 @@ impl Journal {
     pub fn begin(&mut self) {
         self.tail.begin();
         // Before any word of the map changes. Pairs with the load in `Checkpoint::words`, which follows an
-        // acquire fence after the words were read: a reader of a changed word sees that its transaction had
+        // acquire fence after the words were read. A reader of a changed word sees that its transaction had
         // begun.
         self.begun.store(self.last + 1, Ordering::Release);
     }

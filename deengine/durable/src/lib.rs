@@ -2,21 +2,23 @@
 //! What survives a power cut: journal, checkpoint, dump and metadata store of an emulated SSD.
 //!
 //! ```text
-//!   run       MetadataStore ------ written through, twice ---------------.
-//!             Journal ----- pages behind their data --------------+--> Store (a range of a file, or RAM)
-//!             Checkpoint -- words of the map, A and B in turn ----|
-//!             DumpWriter -- tail and buffers, at a power failure -'
+//!   run     MetadataStore ------ written through, twice ---------------.
+//!           Journal ----- pages behind their data --------------+--> Store (a range of a file, or RAM)
+//!           Checkpoint -- words of the map, A and B in turn ----|
+//!           DumpWriter -- tail and buffers, at a power failure -'
 //!
-//!   restore   Durable::open -> metadata store, State
-//!             checkpoint() -> for_each(words) -> replay(seq) -> read_dump()
-//!             into_journal() -> adopt(dump) -> [dump's pages programmed, journal flushed] -> invalidate_dump() -> serve
-//!             no checkpoint, or a damaged journal: [rebuild] -> fresh_journal() -> Checkpoint -> invalidate_dump() -> serve
+//!   restore Durable::open -> metadata store, State
+//!           checkpoint() -> for_each(words) -> replay(seq) -> read_dump()
+//!           into_journal() -> adopt(dump) -> [dump's pages programmed, journal flushed]
+//!             -> invalidate_dump() -> serve
+//!           no checkpoint, or a damaged journal: [rebuild] -> fresh_journal() -> Checkpoint
+//!             -> invalidate_dump() -> serve
 //! ```
 //!
-//! This crate reads and writes bytes and decides nothing: what a record means is the translation layer's
-//! business. It takes no time, starts no thread and knows no clock. All that it reads from a store is checked
-//! (length, checksum, identity, range) before anything of it is used, and refused with a reason where it is
-//! wrong; nothing is allocated by a length that was not checked first.
+//! This crate reads and writes bytes and decides nothing: the translation layer gives a record its meaning.
+//! It takes no time, starts no thread and knows no clock. The crate checks length, checksum, identity and
+//! range of everything that it reads from a store before it uses any of it. It refuses wrong content with a
+//! reason, and allocates nothing by a length that it has not checked.
 //!
 //! Layout of the store: [`layout`]. Formats: [`header`], [`cell`], [`metadata`], [`page`], [`record`],
 //! [`checkpoint`], [`meta`], [`dump`].

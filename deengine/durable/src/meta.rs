@@ -2,11 +2,13 @@
 //! The meta of a checkpoint: all state besides the map's words.
 //!
 //! ```text
-//!   next order (8) | page seq (8) | written by hosts (8) | written to flash (8) | superblocks (4) | bad blocks (4)
+//!   next order (8) | page seq (8) | written by hosts (8) | written to flash (8) |
+//!   superblocks (4) | bad blocks (4)
 //!   | 0 (4) | 1 (4)
-//!   superblock: state (1), stream (1), 0 (2), erases (4), order (8)         state: 0 free, 1 open, 2 closed, 3 dead
+//!   superblock: state (1: 0 free, 1 open, 2 closed, 3 dead), stream (1), 0 (2), erases (4), order (8)
 //!   bad block:  number (4)
-//!   volume:     VID (2), stamps (2), transactions ahead (4), then each: vba (4), lease epoch (4), sequence (8)
+//!   volume:     VID (2), stamps (2), transactions ahead (4), then each:
+//!               vba (4), lease epoch (4), sequence (8)
 //! ```
 //! Volumes come in ascending order until the end. Their stamp histories are copied one after the other while
 //! the map's image is written. Each is as it is `ahead` transactions after the checkpoint began, and a replay
@@ -49,7 +51,7 @@ pub struct SuperblockMeta {
     pub state: SuperblockState,
     /// How often it has been erased.
     pub erases: u32,
-    /// Its place in the order of all that were opened.
+    /// Its place in the order of all opened superblocks.
     pub order: u64,
 }
 

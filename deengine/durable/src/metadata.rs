@@ -10,13 +10,14 @@
 //! should have a cell mean that the cell is lost, not free.
 //!
 //! ```text
-//!   term        term (8) filling since (8: 0 no, else one more than the map's epoch)
-//!               serving lease (8: 1 one was granted)
-//!   map         the bytes of the fleet map; no content: there is none
-//!   entry       VID (2) 0 (2) generation (4) 0 (8), then the 4,096 bytes of the entry
-//!   tombstone   VID (2) ids (2) generation (4) buried at (8) term (8) version (8), then 8 times: id (16) time (8);
-//!               no content: the place is free, as for an entry
-//!   counters    [`crate::SmartCounters`]
+//!   term      term (8) filling since (8: 0 no, else one more than the map's epoch)
+//!             serving lease (8: 1 one was granted)
+//!   map       the bytes of the fleet map; no content: there is none
+//!   entry     VID (2) 0 (2) generation (4) 0 (8), then the 4,096 bytes of the entry
+//!   tombstone VID (2) ids (2) generation (4) buried at (8) term (8) version (8),
+//!             then 8 times: id (16) time (8);
+//!             no content: the place is free, as for an entry
+//!   counters  [`crate::SmartCounters`]
 //! ```
 
 use crate::cell::{Cell, HEAD, Kind};
@@ -62,7 +63,7 @@ pub struct Metadata {
     /// Epoch of the fleet map at which acknowledged writes were lost. They are missing until a newer map
     /// arrives.
     pub filling: Option<u64>,
-    /// A serving lease was granted once: without one that runs the SSD does not serve.
+    /// A serving lease was granted once: without a running lease the SSD does not serve.
     pub leased: bool,
     /// The fleet map.
     pub map: Option<Vec<u8>>,

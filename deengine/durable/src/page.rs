@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A page of the journal ring, and how a reader knows that it is the next one and not one of an older lap or
-//! life.
+//! A page of the journal ring. A reader knows by its head that it is the next page, and not of an older lap
+//! or life.
 //!
 //! ```text
 //!    0        4        8                16               24               32               40
@@ -68,7 +68,7 @@ impl PageHead {
         seal(page);
     }
 
-    /// Reads the head without the checksum: enough to see that a page is *not* the one that is wanted.
+    /// Reads the head without the checksum: enough to see that a page is *not* the wanted one.
     pub(crate) fn peek(page: &[u8]) -> Result<Self, Refused> {
         if page.len() != PAGE {
             return Err(Refused::new(WHAT, format!("{} bytes", page.len())));

@@ -6,13 +6,13 @@
 //! ```text
 //!   63       56 55              32 31        16 15         0
 //!  +-----------+------------------+------------+------------+
-//!  |         zero (32 bits)       |   records  | words, all |   header of a transaction
+//!  |         zero (32 bits)       |   records  | words, all |  header of a transaction
 //!  +-----------+------------------+------------+------------+
-//!  | 1 Word    |            index                           |   then: value
-//!  | 2 Applied |  zero (8) | vba (31..0 of 47..16) | vid    |   then: sequence; then: zero (32), lease epoch (32)
-//!  | 3 Opened  |  zero (16) | stream (8) |    superblock    |   then: order
+//!  | 1 Word    |            index                           |  then: value
+//!  | 2 Applied |  zero (8) | vba (31..0 of 47..16) | vid    |  then: sequence; zero (32), lease epoch (32)
+//!  | 3 Opened  |  zero (16) | stream (8) |    superblock    |  then: order
 //!  | 4 Closed  |  zero (24)             |    superblock    |
-//!  | 5 Erased  |  zero (24)             |    superblock    |   then: erases
+//!  | 5 Erased  |  zero (24)             |    superblock    |  then: erases
 //!  | 6 Bad     |  zero (24)             |    block         |
 //!  | 7 Forgotten| zero (8) | generation (47..16)   | vid    |
 //!  +-----------+--------------------------------------------+
@@ -59,7 +59,7 @@ pub enum Record {
         superblock: Superblock,
         /// For which stream.
         stream: u8,
-        /// Its place in the order of all that were opened.
+        /// Its place in the order of all opened superblocks.
         order: u64,
     },
     /// A superblock is full.

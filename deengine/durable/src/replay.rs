@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Replay: reads the journal from a checkpoint on, page after page, to the first one that is not the next.
+//! Replay: reads the journal from a checkpoint on, page after page, until a page is not the next.
 //!
 //! ```text
-//!   page   checkpoint's | 41 boot 1 | 42 boot 1 | 43 boot 3 | 44 boot 2   stops before 44: boot 3 wrote over a torn end
-//!                                                           | 44 bad crc  stops; it is damage if any whole later page
-//!                                                                         says "44 was durable"
+//!   page checkpoint's | 41 boot 1 | 42 boot 1 | 43 boot 3 | 44 boot 2  stops: boot 3 overwrote a torn end
+//!                                                         | 44 bad crc stops; damage, if a whole later page
+//!                                                                      says "44 was durable"
 //! ```
 
 use crate::bytes::{CHUNK, PAGE, PAGE_U64};

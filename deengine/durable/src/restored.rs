@@ -84,8 +84,8 @@ impl Durable {
         self.checkpoint_before(u64::MAX)
     }
 
-    /// The newest one that is older than checkpoint `number`. It is of use only where the journal still
-    /// reaches back to it, which [`Self::replay`] finds out.
+    /// The newest checkpoint that is older than checkpoint `number`. It is of use only where the journal
+    /// still reaches back to it, which [`Self::replay`] finds out.
     ///
     /// # Errors
     /// As [`Self::checkpoint`].

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD counts over its life and not from one power-on to the next: what SMART tells of it.
+//! The counters of an SSD's whole life, not of one power-on, for SMART.
 //!
 //! ```text
-//!   power cycles, on ms, blocks read, blocks written, read commands, write commands, busy ms, unsafe shutdowns, media errors,
+//!   power cycles, on ms, blocks read, blocks written, read commands, write commands, busy ms,
+//!   unsafe shutdowns, media errors,
 //!   mean erases x 1000 of a superblock, backup failed (0, 1): 8 bytes each
 //! ```
 

@@ -80,7 +80,7 @@ fn main() {
     }
 }
 
-/// Places and programs all pages, with 64 units in flight; the data is whatever the frames hold.
+/// Places and programs all pages, with 64 units in flight; the data is the frames' old content.
 fn fill(flash: &Flash) {
     let geometry = flash.geometry();
     let finish = |unit: Unit| while flash.finish_program(unit).is_pending() {};

@@ -7,8 +7,8 @@
 //!  | boot                    | crc-8 of it |
 //!  +-------------------------+-------------+
 //! ```
-//! No checksum in the file covers those words. The marks of two boots differ in at least four bits, so up to
-//! three flipped bits never turn an older word into a current one.
+//! No checksum in the file covers those words. The marks of two boots differ in at least four bits. So up
+//! to three flipped bits never turn an older word into a current one.
 
 /// The last boot that has a mark.
 pub(crate) const LAST_BOOT: u32 = (1 << 24) - 1;

@@ -2,11 +2,12 @@
 //! One file or block device that holds all of an SSD.
 //!
 //! ```text
-//!   0          4 KiB     12 KiB        36 KiB        60 KiB   64 KiB                          multiple of 1 MiB
-//!   | header   | boots   | note        | note again  | zero   | system area | records, 64 B a page | data, 4 KiB a page |
+//!   0         4 KiB   12 KiB   36 KiB       60 KiB  64 KiB                          multiple of 1 MiB
+//!   | header  | boots | note   | note again | zero  | system area | records         | data         |
+//!   |         |       |        |            |       |             | 64 B a page     | 4 KiB a page |
 //!   `- written once; the rest below is little-endian
 //!
-//!   header:  0 magic "GNSTFLSH"   8 version u32   12 shape 6 x u32   36 superblocks u32   40 system bytes u64
+//!   header:  0 magic "GNSTFLSH"   8 version u32  12 shape 6 x u32  36 superblocks u32  40 system bytes u64
 //!            48 records at u64    56 data at u64  64 end u64         72 label length u32
 //!            76 label, 256 bytes   332 zeros   4092 crc32c
 //!   note:    a text that may change, such as the whole preset (`note.rs`)
@@ -149,8 +150,8 @@ impl DataFile {
         let direct =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).and_then(
                 |data| {
-                    // Some file systems refuse direct I/O only at the first read, and so does a device of larger
-                    // sectors.
+                    // Some file systems refuse direct I/O only at the first read, and so does a device of
+                    // larger sectors.
                     HostRegion::alloc(PAGE_BYTES as usize)?.read_file(0, PAGE_BYTES as usize, &data, 0)?;
                     Ok(data)
                 },
@@ -158,7 +159,8 @@ impl DataFile {
         let data = match direct {
             Ok(data) => data,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "no direct I/O here: flash data goes through the page cache");
+                tracing::warn!(path = %path.display(), %error, "no direct I/O here: flash data goes \
+                    through the page cache");
                 let failed =
                     |source| DataFileError::Io { path: path.clone(), what: "a second descriptor", source };
                 file.try_clone().map_err(failed)?

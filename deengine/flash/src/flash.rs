@@ -2,12 +2,12 @@
 //! The pages of one SSD.
 //!
 //! ```text
-//!              RAM media                                       file media
-//!   place      the frame becomes the page's                    the frame is the page's for now
-//!   program    the record says programmed                      frame -> file, then the record, frame given back
-//!   fetch      Here                                            Here while it has a frame, else Loading
-//!                                                              -> poll_loaded -> release
-//!   erase      frame given back                                only the record changes
+//!              RAM media                                    file media
+//!   place      the frame becomes the page's                 the frame is the page's for now
+//!   program    the record says programmed                   frame -> file, then the record, frame given back
+//!   fetch      Here                                         Here while it has a frame, else Loading
+//!                                                           -> poll_loaded -> release
+//!   erase      frame given back                             only the record changes
 //! ```
 //! Readers take no lock while data is in a frame. A reader pins the page, asks the map again whether the page
 //! is still the right one, and uses [`Flash::key`] and [`Flash::fetch`] only then. The eraser unmaps first

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   | frame 0 | frame 1 | ... | frame n-1 | zeros |        one region; behind the frames the page of zeros
-//!     links:  free frames, last given first taken;  `fresh`: frames that were never taken (memory that was never touched)
+//!     links:    free frames, last given first taken
+//!     `fresh`:  frames that were never taken (memory that was never touched)
 //! ```
 //! Taking and giving back take no lock. Only frames that were used have memory, so that an SSD of 1 TiB costs
 //! nothing at first.

@@ -67,7 +67,8 @@ pub enum GeometryError {
     UnitPages(u32),
     /// Sensed pages do not nest in a unit.
     #[error(
-        "a unit of {unit_pages} pages cannot be sensed {sense_pages} pages at a time: the one must divide the other"
+        "a unit of {unit_pages} pages cannot be sensed {sense_pages} pages at a time: the one must divide \
+         the other"
     )]
     SensePages {
         /// Pages of a unit.

@@ -60,7 +60,8 @@ impl Engine {
                 Err(error) => {
                     static SAID: Once = Once::new();
                     SAID.call_once(|| {
-                        tracing::warn!(%error, "io_uring is not to be had here: flash files are read and written by blocking calls");
+                        tracing::warn!(%error, "io_uring is not to be had here: flash files are read and \
+                            written by blocking calls");
                     });
                     None
                 }

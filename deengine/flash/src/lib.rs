@@ -10,7 +10,7 @@
 //!   superblock 0                                      superblock 1
 //!   row 0: | die 0 | die 1 | die 2 | ...   <- units   row 0: | die 0 | ...
 //!   row 1: | die 0 | ...
-//!            `-- the units of one die in one superblock are a block: programmed in ascending rows, erased together
+//!            `-- the units of one die in one superblock are a block: ascending rows, erased together
 //! ```
 //! This crate takes no modelled time (`gnstor-model` does), and knows of volumes only the record beside a
 //! page. A call that breaks a rule of NAND stops the program. A fault of the flash ([`Faults`]) is an error

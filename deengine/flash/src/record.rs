@@ -258,7 +258,7 @@ impl Records {
         }
     }
 
-    /// Takes the frame from the page. The caller that frees the frame must check the pins afterwards: a
+    /// Takes the frame from the page. The caller that frees the frame must check the pins afterwards. A
     /// reader pins first and looks for the frame then, so one of the two sees the other.
     pub(crate) fn take_frame(&self, page: Ppa) -> Option<u32> {
         let words = self.words(page);

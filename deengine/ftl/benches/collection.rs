@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Costs of the two collection policies: write amplification under uniform and skewed overwrites at the same
-//! over-provisioning, and the spread of erase counts with and without wear levelling. No clock: the same on
-//! every machine.
+//! Costs of the two collection policies: write amplification under uniform and skewed overwrites at the
+//! same over-provisioning. And the spread of erase counts with and without wear levelling. No clock: the
+//! same on every machine.
 //!
 //! `cargo bench -p gnstor-ftl --bench collection -- [--mib 256] [--rows 16] [--laps 4] [--json]`
 

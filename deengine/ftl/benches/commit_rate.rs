@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU of one commit and of one read, 4 KiB, null preset; and reads on two threads with and without a writer
-//! beside them.
+//! CPU of one commit and of one read, 4 KiB, null preset. And reads on two threads with and without a
+//! writer beside them.
 //!
 //! `cargo bench -p gnstor-ftl --bench commit_rate -- [--gib 1] [--writes N] [--reads N] [--json]`
 //!

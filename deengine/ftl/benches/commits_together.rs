@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long a commit holds the layer's lock where many come together, of several volumes in random order, by
-//! the number announced together. The cores of an SSD under load do the same.
+//! How long a commit holds the layer's lock, by the number of commits announced together. They are of
+//! several volumes in random order. The cores of an SSD under load do the same.
 //!
 //! `cargo bench -p gnstor-ftl --bench commits_together -- [--gib 7] [--hold 48] [--rounds 12]`
 //!

@@ -2,8 +2,8 @@
 //! Time of a restore after a power failure: checkpoint, journal, dump, on one core, from the page cache.
 //!
 //! ```text
-//!   made without writing data:   map --> checkpoint | journal: host writes and moves | dump: tail and buffered pages
-//!   measured, again and again:   Ftl::open over that file; its writes to the system area are undone afterwards
+//!   made without writing data: map --> checkpoint | journal: host writes and moves | dump: tail and pages
+//!   measured, again and again: Ftl::open over that file; its writes to the system area are undone afterwards
 //! ```
 //! `cargo bench -p gnstor-ftl --bench recovery -- [--gib 16 | --tib 1] [--preset gnstor-980pro] [--dir DIR]
 //! [--journal-mib N] [--moves 6] [--volumes 16] [--dump-pages N] [--fill 97] [--rounds 3] [--json]`
@@ -49,7 +49,8 @@ fn main() {
             machine()
         );
         println!(
-            "journal {} MiB of {} ({} %): {} host writes, {} moves, {} TRIMs; {} volumes; dump {} pages, {:.1} MiB of {}; map {} MiB",
+            "journal {} MiB of {} ({} %): {} host writes, {} moves, {} TRIMs; {} volumes; dump {} pages, \
+             {:.1} MiB of {}; map {} MiB",
             made.journal_bytes >> 20,
             sizes.journal_bytes >> 20,
             100 * made.journal_bytes / sizes.journal_bytes,
@@ -138,8 +139,8 @@ fn measure(path: &Path, preset: &Preset, logical_pages: u64, made: &Made) {
             phases.iter().map(|(name, [s, cpu])| format!("{name} {s:.3} ({cpu:.3})")).collect();
         println!("open {took:.3} s (CPU {cpu:.3} s) = {}", fields.join(" + "));
         println!(
-            "  {} transactions replayed, {} pages rewritten, peak memory {peak} MiB; modelled: {read_gb:.2} GB at \
-             {rate:.1} GB/s = {modelled:.3} s",
+            "  {} transactions replayed, {} pages rewritten, peak memory {peak} MiB; modelled: \
+             {read_gb:.2} GB at {rate:.1} GB/s = {modelled:.3} s",
             boot.replayed, boot.rewritten
         );
     }

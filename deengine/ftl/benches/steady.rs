@@ -94,7 +94,8 @@ fn row(preset: &Preset, figure: &Figure, logical_pages: u64) -> f64 {
         );
     } else {
         println!(
-            "{:<14} {what:<24} {state:<7} {:>10.1} {unit:<5} {value:>10.1} {off:>+8.2} {model_off:>+8.2} {wa:>6.3} {model_wa:>6.3} {:>3}-{:<3} {stalls:>7}  {source}",
+            "{:<14} {what:<24} {state:<7} {:>10.1} {unit:<5} {value:>10.1} {off:>+8.2} {model_off:>+8.2} \
+             {wa:>6.3} {model_wa:>6.3} {:>3}-{:<3} {stalls:>7}  {source}",
             preset.name, figure.value, wear.least, wear.most
         );
         if flag("--stats") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Prefetching for commits: what a commit will look up is read into the cache two groups ahead.
+//! Prefetching for commits: the words that a commit will look up are read into the cache two groups ahead.
 //!
 //! ```text
 //!   group n + 2   buckets of the map and stamp histories are prefetched

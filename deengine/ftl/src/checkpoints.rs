@@ -174,8 +174,8 @@ impl Ftl {
         }
     }
 
-    /// Copies the next `count` words of the map, and one of two things more: a piece of the meta, or the next
-    /// stamp history where the meta is written so far. So the lock is held for a bounded time.
+    /// Copies the next `count` words of the map, and a piece of the meta. Where the meta is written so far,
+    /// it copies the next stamp history instead. So the lock is held for a bounded time.
     fn copy_piece(&self, inner: &mut Inner, running: &mut Running, count: u64) -> Result<(), DurableError> {
         self.copy_words(inner, &mut running.writing, running.next_word, count)?;
         running.next_word += count;

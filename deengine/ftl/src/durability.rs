@@ -122,7 +122,7 @@ impl Ftl {
         }
     }
 
-    /// The last transaction before the first one that names a page not on flash.
+    /// The last transaction before the first that names a page not on flash.
     fn safe(&self, inner: &Inner) -> Seq {
         let unprogrammed = inner.streams.iter().filter_map(|s| s.unprogrammed_since()).min();
         unprogrammed.map_or(inner.journal.last(), |first| first - 1)

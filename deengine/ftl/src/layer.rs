@@ -2,9 +2,9 @@
 //! The layer itself: what readers share without a lock, and the lock that guards everything else.
 //!
 //! ```text
-//!   readers (any core)     map --probe--> page --pin, look up again--> frame         no lock
-//!   writers                Inner: streams, space, journal, histories, collection     one lock
-//!   both                   Timing, unless the preset takes no time                   one lock, never held with data
+//!   readers (any core)  map --probe--> page --pin, look up again--> frame     no lock
+//!   writers             Inner: streams, space, journal, histories, collection one lock
+//!   both                Timing, unless the preset takes no time               one lock, never held with data
 //! ```
 //! Collection never erases a page that a reader has pinned and that the map names *after* the pin. Collection
 //! unmaps first and checks the pins afterwards, so one of the two sees the other.

@@ -115,7 +115,8 @@ impl Ftl {
     /// Whether a restore that was cut short has put a later write of the same block into this very place.
     fn holds_newer(&self, page: Ppa, oob: &Oob) -> bool {
         let key = |oob: &Oob| (oob.vid, oob.generation, oob.vba);
-        matches!(self.flash.page(page), PageState::Programmed(there) if key(&there) == key(oob) && there.seq > oob.seq)
+        let PageState::Programmed(there) = self.flash.page(page) else { return false };
+        key(&there) == key(oob) && there.seq > oob.seq
     }
 
     /// Makes room for one page and waits until it is there, without regard to modelled time.

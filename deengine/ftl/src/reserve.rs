@@ -2,19 +2,19 @@
 //! Superblocks beyond the over-provisioned space, and so when collection begins.
 //!
 //! ```text
-//!   reserve  | open: host, collection | free for collection and a restore | emptied, not yet erased ... | next victim |
+//!   reserve | open: host, collection | free for collection and a restore | emptied, unerased | next victim |
 //! ```
-//! An emptied superblock is erased only when the journal durably has the new places of its pages. The journal
-//! follows the data: everything in the write buffer goes to flash first. Hosts and collection write on
-//! meanwhile. On a large SSD they fill a small part of a superblock, on a small SSD many superblocks. If the
-//! over-provisioned space had to hold these, a small SSD would collect more than the large one that it stands
-//! for.
+//! An emptied superblock is erased only when the journal durably has the new places of its pages. The
+//! journal follows the data: everything in the write buffer goes to flash first. Hosts and collection write
+//! on meanwhile. On a large SSD they fill a small part of a superblock, on a small SSD many superblocks. If
+//! the over-provisioned space had to hold these, a small SSD would collect more than the large SSD that it
+//! stands for.
 
 use gnstor_flash::Geometry;
 use gnstor_model::Preset;
 
 /// Least number of superblocks beyond the logical pages: two open ones, one for collection, one for a
-/// restore, and one that gives a full SSD a victim with some gain.
+/// restore. The last gives a full SSD a victim with some gain.
 pub(crate) const LEAST: u32 = 5;
 
 /// At most one of this many data superblocks waits for its erase; on a smaller SSD writes wait instead.

@@ -7,8 +7,9 @@
 //!   dump       --> the journal's tail, and the pages that were in the buffer: written anew, made durable
 //!   then the dump is invalidated, and only then is anything new written
 //! ```
-//! Until the dump is invalidated, a power cut leaves everything as it was: replaying the journal, the dump's
-//! tail and the dump's pages in this order gives the same content, however far an earlier attempt came.
+//! Until the dump is invalidated, a power cut leaves everything as it was. Replaying the journal, the
+//! dump's tail and the dump's pages in this order gives the same content, however far an earlier attempt
+//! came.
 
 use crate::announce::CommitState;
 use crate::checkpoints::Checkpoints;
@@ -78,7 +79,7 @@ pub struct OpenedFtl {
     pub ftl: Ftl,
     /// Permission entries, tombstones, term and fleet map.
     pub metadata: MetadataStore,
-    /// What was found.
+    /// The findings of a restore.
     pub boot: Boot,
 }
 
@@ -93,7 +94,7 @@ pub(crate) struct Parts {
 }
 
 impl Ftl {
-    /// An empty layer; whatever was on media and store is given up.
+    /// An empty layer; the old content of media and store is given up.
     ///
     /// # Errors
     /// [`OpenError`].

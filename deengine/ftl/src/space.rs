@@ -2,8 +2,8 @@
 //! Superblocks: their states, valid pages and erase counts.
 //!
 //! ```text
-//!   Free --open--> Open --close--> Closed --(no valid page left, journal durable, nothing pinned) erase--> Free
-//!                                                                                          `-- Dead: no good block
+//!   Free -open-> Open -close-> Closed -(no valid page left, journal durable, nothing pinned) erase--> Free
+//!                                                                                     `-- Dead
 //! ```
 //! This bookkeeping accesses no flash. A restore rebuilds it from the map and the journal.
 

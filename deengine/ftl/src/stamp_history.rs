@@ -18,9 +18,9 @@ const CHAINS: usize = 2 * HISTORY;
 /// The end of a chain.
 const END: Link = Link(u32::MAX);
 
-/// Names an entry: its place in the ring, the lap in which it was written, whether it is the last of its
-/// chain, and some bits of its block's hash. So most lookups of an absent block touch one line, and an
-/// overwritten entry is recognised.
+/// Names an entry: its place in the ring and the lap in which it was written. Also whether it is the last
+/// of its chain, and some bits of its block's hash. So most lookups of an absent block touch one line, and
+/// an overwritten entry is recognised.
 ///
 /// ```text
 ///   31    17   16    15   14..12   11..0
@@ -74,7 +74,8 @@ impl Link {
 /// The (vba, stamp) pairs applied last to one volume.
 ///
 /// ```text
-///   chains (hash of the block) -> newest entry -> older entry -> ...     ends at the last or at an overwritten entry
+///   chains (hash of the block) -> newest entry -> older entry -> ...
+///                                 ends at the last or at an overwritten entry
 ///   ring   | oldest ....................... newest | next to be overwritten
 /// ```
 /// No entry is ever removed from a chain: entries leave the ring oldest first, and the oldest are at the
@@ -171,7 +172,7 @@ impl StampHistory {
     fn entry(&self, vba: u32) -> Option<usize> {
         let (chain, tag) = chain_of(vba);
         let mut link = *self.chains.get(chain)?;
-        // A link names an older entry than the one that it belongs to, if any, so this ends.
+        // A link names an older entry than its own, if any, so this ends.
         while self.is_there(link) {
             if link.tag() == tag && self.ring[link.at()].vba() == vba {
                 return Some(link.at());
@@ -200,8 +201,8 @@ impl StampHistory {
     fn link(&mut self, vba: u32, at: usize) {
         let (chain, tag) = chain_of(vba);
         let behind = self.chains[chain];
-        // A link to this very place is from laps ago, whatever its bits say. An overwritten entry is not kept
-        // as a successor, because other chains may pass here.
+        // A link to this very place is from laps ago, so its bits do not matter. An overwritten entry is
+        // not kept as a successor, because other chains may pass here.
         let is_last = !self.is_there(behind) || behind.at() == at;
         self.chains[chain] = Link::new(at, self.lap_of(at), tag, is_last);
         self.links[at] = if is_last { END } else { behind };
@@ -240,7 +241,7 @@ impl StampHistories {
         self.of(vid).load(vba, stamp);
     }
 
-    /// All that a restore has found is there.
+    /// The index has all entries that a restore found.
     pub(crate) fn link_all(&mut self) {
         self.0.iter_mut().flatten().for_each(|history| history.link_all());
     }

@@ -265,8 +265,8 @@ impl Ftl {
         self.close_unit(inner, now, stream);
     }
 
-    /// Maps a block to the page of another block of its volume, as if bits of the map had flipped. Tests use
-    /// it to see what a reader does then. The counts of valid pages are wrong afterwards.
+    /// Maps a block to the page of another block of its volume, as if bits of the map had flipped. Tests
+    /// use it to see a reader in that state. The counts of valid pages are wrong afterwards.
     #[doc(hidden)]
     pub fn misdirect(&self, vid: Vid, vba: u32, like: u32) {
         let mut inner = self.lock();

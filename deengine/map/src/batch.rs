@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Batches: a processor with vectors computes the places of eight blocks in the time of one, and compares a
+//! Batches: a processor with vectors computes the places of eight blocks in the time of one. It compares a
 //! bucket by one instruction.
 //!
 //! ```text
-//!   reader    probe_batch_first   places of all       prefetches first buckets
-//!             begin_find          first buckets       prefetches second buckets of blocks not found, one of five
-//!             find_batch          second buckets      blocks not found there either: as a single lookup
+//!   reader    probe_batch_first   places of all   prefetches first buckets
+//!             begin_find          first buckets   prefetches second buckets of blocks not found, one of five
+//!             find_batch          second buckets  blocks not found there either: as a single lookup
 //!
-//!   writer    probe_batch         places of all       prefetches both buckets
-//!             announce            both buckets        prefetches buckets to move keys to, if both are full
+//!   writer    probe_batch         places of all   prefetches both buckets
+//!             announce            both buckets    prefetches buckets to move keys to, if both are full
 //!             insert_at           one by one
 //! ```
 //! A reader with three batches in flight rarely waits: in each turn it announces the first, begins the second
@@ -167,8 +167,7 @@ impl Map {
     }
 
     /// Looks up all blocks of a batch that was filled for this map, or the blocks that [`Self::begin_find`]
-    /// has not found. Each result is one that [`Self::find`] would have returned at some time since the
-    /// lookup began.
+    /// has not found. [`Self::find`] would have returned each result at some time since the lookup began.
     #[inline]
     pub fn find_batch(&self, batch: &mut Batch) {
         if !batch.begun {

@@ -3,15 +3,15 @@
 //! locks.
 //!
 //! ```text
-//!   key (48) --keyed permutation--> p      first = p mod m    rem = p div m    second = (H(rem) - first) mod m
+//!   key (48) --keyed permutation--> p      first = p mod m  rem = p div m    second = (H(rem) - first) mod m
 //!
-//!   slot    63    62                                                                        0
-//!         +-----+-----+-----------+-------------------------------+-------------------------+
-//!         |valid|which|   zeros   |              rem              |          page           |
-//!         +-----+-----+-----------+-------------------------------+-------------------------+
+//!   slot    63    62                                                                      0
+//!         +-----+-----+-----------+-----------------------------+-------------------------+
+//!         |valid|which|   zeros   |              rem            |          page           |
+//!         +-----+-----+-----------+-----------------------------+-------------------------+
 //!
-//!   image   | m buckets of 8 slots, one cache line each                       | stash |
-//!             0                                                           8 m   8 m + 64      words of 64 bits
+//!   image   | m buckets of 8 slots, one cache line each                     | stash |
+//!             0                                                         8 m   8 m + 64      words of 64 bits
 //! ```
 //! The permutation is reversible: bucket, `which` and `rem` give `p` back. So no key is stored, and no lookup
 //! ever matches falsely. A slot moves between its two buckets without a read of flash, and a scan of the

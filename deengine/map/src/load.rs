@@ -87,10 +87,9 @@ impl MapWriter {
 
     /// Checks the loaded words and counts the keys. Calls `each` with every mapped page.
     ///
-    /// Each word must be empty, or have a page below the map's `pages`, a remainder that is possible in its
-    /// bucket, and a volume id that is not reserved. Words of the stash must also form pairs, and their keys
-    /// must be in no other place. Not checked: a key that is twice in the table, and a page that is mapped
-    /// twice.
+    /// A used word must have a page below the map's `pages`, a remainder possible in its bucket, and a
+    /// volume id that is not reserved. Words of the stash must also form pairs, and their keys must be in
+    /// no other place. Not checked: a key that is twice in the table, and a page that is mapped twice.
     ///
     /// # Errors
     /// [`BadImage`] with the first wrong word. The map is unusable until other words are loaded and checked,

@@ -2,19 +2,19 @@
 //! The readers' side, and why a reader without a lock is correct beside the writer.
 //!
 //! ```text
-//!   writer, moving a key            1 store the new place     2 count the move     3 overwrite the old place
-//!   reader, on a miss               1 load the count          2 look everywhere    3 load the count: the same?
+//!   writer, moving a key            1 store the new place     2 count the move   3 overwrite the old place
+//!   reader, on a miss               1 load the count          2 look everywhere  3 load the count: the same?
 //! ```
 //! **A hit is right**: a slot is one word with its key and its page. While a key moves it is in two places,
 //! with the same page in both. A change of the page comes before or after the move.
 //!
 //! **A miss is right**: let n be the count that the reader loaded first and last. It loads the count with
-//! `Acquire`, so it sees the new places of the first n moves, each of which is stored before its count (a
+//! `Acquire`, so it sees the new places of the first n moves. Each is stored before its count (a
 //! `Release`). Suppose that one of its loads saw the old place of a later move overwritten. Then its
-//! `Acquire` fence after that load pairs with the `Release` of the overwrite, which comes after the count of
-//! the move. So the second load of the count would have returned more than n. Therefore the key stayed in one
-//! place for this reader, and the reader looked there. Moves are counted in stripes by the key's remainder,
-//! so that moves of other keys rarely make a reader repeat its lookup.
+//! `Acquire` fence after that load pairs with the `Release` of the overwrite, which comes after the count
+//! of the move. So the second load of the count would have returned more than n. Therefore the key stayed
+//! in one place for this reader, and the reader looked there. Moves are counted in stripes by the key's
+//! remainder, so that moves of other keys rarely make a reader repeat its lookup.
 //!
 //! The first look of a reader does not load the count, because a hit needs none. The same holds for a batch:
 //! blocks that it misses are then looked up one by one.
@@ -274,9 +274,9 @@ impl Map {
 
     /// The page beside a tag in a bucket.
     ///
-    /// The page is the lowest bits of a slot, so `slot ^ tag` is the page where the tag matches, and more
-    /// than any page where it does not. Without vectors the minimum of the eight decides, without an
-    /// unpredictable branch.
+    /// The page is the lowest bits of a slot. So `slot ^ tag` is the page where the tag matches, and more
+    /// than any page elsewhere. Without vectors the minimum of the eight decides, without an unpredictable
+    /// branch.
     #[inline]
     pub(crate) fn look(&self, bucket: u64, tag: u64) -> Option<u32> {
         let (line, page_mask) = (self.memory.line(bucket), self.shape.page_mask);

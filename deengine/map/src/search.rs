@@ -2,10 +2,10 @@
 //! The search for the shortest chain of moves that empties a slot.
 //!
 //! ```text
-//!   wanted: a slot in A or B           A   B
-//!   breadth first                     /|\ /|\        each slot of a full bucket leads to the other bucket of its key
-//!                                    . C . . .       until one has an empty slot:   C.3 -> empty,  A.1 -> C.3,  A.1 is free
-//!                                     /|\
+//!   wanted: a slot in A or B   A   B
+//!   breadth first             /|\ /|\  each slot of a full bucket leads to the other bucket of its key
+//!                            . C . . . until one has an empty slot: C.3 -> empty,  A.1 -> C.3,  A.1 is free
+//!                             /|\
 //! ```
 
 use crate::SLOTS;
@@ -117,8 +117,8 @@ impl Search {
     }
 }
 
-/// Buckets that the keys of a full bucket could move to, in the order of the search: first the keys that
-/// would move to their first bucket, where readers look first.
+/// Buckets that the keys of a full bucket could move to, in the order of the search. Keys that would move
+/// to their first bucket come first: readers look there first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ways {
     /// The other buckets of the keys.

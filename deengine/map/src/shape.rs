@@ -37,7 +37,7 @@ pub(crate) struct Shape {
     reciprocal: u64,
     /// m is above 2^shift and at most 2^(shift + 1).
     shift: u32,
-    /// The remainder of the largest `p`, the only one that not every bucket has.
+    /// The remainder of the largest `p`: the only remainder that some buckets lack.
     last_rem: u64,
     mask: u64,
     multiply: [u64; 2],
@@ -102,7 +102,7 @@ impl Shape {
         self.unpermute(self.point(bucket, slot) & KEY_MASK)
     }
 
-    /// Whether the remainder in a slot of a bucket is one that a key can have.
+    /// Whether a key can have the remainder in a slot of a bucket.
     #[inline]
     pub(crate) fn is_possible(&self, bucket: u64, slot: u64) -> bool {
         let rem = self.rem(slot);
@@ -147,9 +147,9 @@ impl Shape {
 
     /// `p div m` without a division.
     ///
-    /// Let r = reciprocal and e = r m - 2^(64+shift), so 0 <= e < m. Then p r / 2^(64+shift) = p/m + p e / (m
-    /// 2^(64+shift)). The integer part is that of p/m if the second term is below 1/m, that is p e <
-    /// 2^(64+shift); and it is, because p < 2^48 and e < m <= 2^(shift+1).
+    /// Let r = reciprocal and e = r m - 2^(64+shift), so 0 <= e < m. Then p r / 2^(64+shift) = p/m + p e /
+    /// (m 2^(64+shift)). The integer part is that of p/m if the second term is below 1/m, that is p e <
+    /// 2^(64+shift). It is, because p < 2^48 and e < m <= 2^(shift+1).
     #[inline]
     fn div(&self, p: u64) -> u64 {
         high(p, self.reciprocal).wrapping_shr(self.shift)
@@ -195,7 +195,7 @@ fn high(a: u64, b: u64) -> u64 {
     ((u128::from(a) * u128::from(b)) >> 64) as u64
 }
 
-/// An odd number with about as many ones as zeros in its lower 48 bits: one that spreads bits well.
+/// An odd number with about as many ones as zeros in its lower 48 bits, so that it spreads bits well.
 fn factor(draw: &mut impl FnMut() -> u64) -> u64 {
     loop {
         let number = draw() | 1;

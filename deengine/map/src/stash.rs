@@ -3,8 +3,8 @@
 //! version to see a pair whole.
 //!
 //! ```text
-//!   word 2 i       |valid|      zeros      |          key (48)           |       both words are 0 where there is no entry
-//!   word 2 i + 1   |      zeros      |            page (32)              |
+//!   word 2 i       |valid|      zeros      |          key (48)    | both words are 0 where there is no entry
+//!   word 2 i + 1   |      zeros      |            page (32)       |
 //! ```
 //! The version is odd while the writer changes words. A reader uses words that it read between two loads of
 //! the same even version. A map sized for its load has an empty stash, and then a reader loads one word.

@@ -2,12 +2,12 @@
 //! Eight keys, or the eight slots of a bucket, at once: the only module with instructions that not every
 //! processor has.
 //!
-//! One load of 64 bytes reads a bucket. It is assembly, because Rust has no atomic access of that size. **Why
-//! that is correct.** To the compiler the assembly may do anything that memory allows, so its actual effect
-//! counts: eight relaxed loads, one for each lane. Processors never split an access to an aligned word of 8
-//! bytes. The manuals promise that for single words and, with AVX, for aligned 16 bytes. They do not promise
-//! that a load of an aligned line consists of such parts. But every processor with these instructions reads
-//! 32 or 64 bytes at a time, and a test here searches for torn words.
+//! One load of 64 bytes reads a bucket. It is assembly, because Rust has no atomic access of that size.
+//! **Why that is correct.** To the compiler the assembly may do anything that memory allows. So its actual
+//! effect counts: eight relaxed loads, one for each lane. Processors never split an access to an aligned
+//! word of 8 bytes. The manuals promise that for single words and, with AVX, for aligned 16 bytes. They do
+//! not promise that a load of an aligned line consists of such parts. But every processor with these
+//! instructions reads 32 or 64 bytes at a time, and a test here searches for torn words.
 //!
 //! The eight loads need no order among them. The argument in `map.rs` needs an order between lookups. There
 //! this processor never lets a load overtake an earlier one, and the `Acquire` fences after the relaxed loads
@@ -228,7 +228,7 @@ fn ways(map: &Map, bucket: u64) -> Ways {
     let seconds = _mm512_test_epi64_mask(words, _mm512_set1_epi64(WHICH.cast_signed()));
     let front = seconds.count_ones() as usize;
     let order = |lanes| {
-        // The second part overwrites what is behind the first.
+        // The second part overwrites the lanes behind the first.
         let mut ordered = [0; 2 * SLOTS];
         ordered[..SLOTS].copy_from_slice(&to_array(_mm512_maskz_compress_epi64(seconds, lanes)));
         ordered[front..][..SLOTS].copy_from_slice(&to_array(_mm512_maskz_compress_epi64(!seconds, lanes)));

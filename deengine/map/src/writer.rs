@@ -118,8 +118,8 @@ impl MapWriter {
         Ok(None)
     }
 
-    /// Prefetches for a batch whose blocks are about to be inserted: where both buckets of a new block are
-    /// full, the buckets to which other keys could move.
+    /// Prefetches for a batch whose blocks are about to be inserted. Where both buckets of a new block are
+    /// full, it prefetches the buckets to which other keys could move.
     #[inline]
     pub fn announce(&self, batch: &Batch) {
         for at in each(self.map.crowded(batch)) {

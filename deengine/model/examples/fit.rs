@@ -2,7 +2,7 @@
 //! Fits the values that a data sheet lacks: `cargo run --release -p gnstor-model --example fit -- NAME`.
 //!
 //! Prints `program_ns` for the preset's sequential write figure, then `over_provisioning_permille` for its
-//! steady random write figure, and how the latter depends on the size of the SSD.
+//! steady random write figure. And how the latter depends on the size of the SSD.
 
 use gnstor_model::{Figure, Op, Pattern, Preset, State, measure::measure};
 

@@ -5,10 +5,10 @@
 //!   |##sense##|     gap     |####program####|......free
 //!              ^-- work booked from here runs in the gap, is suspended for the program, and ends behind it
 //! ```
-//! Work is booked as soon as it is known, and some of it begins late: a program whose data is still being
-//! collected, an erase that waits for programs elsewhere. A controller would use the plane until then, so the
-//! gap is kept. Work that does not fit into it is suspended and resumed, as flash can do. Few gaps are kept:
-//! the oldest is dropped.
+//! Work is booked as soon as it is known. Some of it begins late: a program whose data is still being
+//! collected, an erase that waits for programs elsewhere. A controller would use the plane until then, so
+//! the gap is kept. Work that does not fit into it is suspended and resumed, as flash can do. Few gaps are
+//! kept: the oldest is dropped.
 
 /// Holes kept for one plane.
 const GAPS: usize = 6;
@@ -97,7 +97,8 @@ impl Calendar {
                     self.insert(index, before);
                 }
             }
-            // What is left of this gap ends at `from` or begins at `end`: it is not met again with work left.
+            // The rest of this gap ends at `from` or begins at `end`: the loop does not meet it again with
+            // work left.
             if before.0 < before.1 {
                 index += 1;
             }

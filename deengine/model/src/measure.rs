@@ -6,8 +6,8 @@
 //!          ^---- the next one when one is done ----'
 //! ```
 //! The [`Ssd`] here is no FTL. It keeps just enough to give [`Timing`] the calls of an FTL, in the same
-//! order, so that collection leads to a steady state. Tests use it, `examples/figures.rs`, and users who
-//! write presets.
+//! order, so that collection leads to a steady state. Its users are the tests, `examples/figures.rs`, and
+//! authors of presets.
 //!
 //! [`Timing`]: crate::Timing
 

@@ -130,8 +130,8 @@ impl Preset {
 
     /// The geometry of an SSD with this many logical pages, with over-provisioned space and
     /// [`Self::reserved_superblocks`]. Blocks get fewer rows than the shape says where there would be fewer
-    /// than 256 superblocks. The rows are chosen so that the least space remains beyond the request: an SSD
-    /// with more spare space than the preset says would collect less.
+    /// than 256 superblocks. The rows are chosen so that the least space remains beyond the request. An SSD
+    /// with more spare space than the preset's would collect less.
     pub fn geometry(&self, logical_pages: u64) -> Result<Geometry, GeometryError> {
         let pages = self.physical_pages(logical_pages);
         let row = Geometry::new(Shape { rows: 1, ..self.shape }, 1)?.pages();
@@ -228,7 +228,8 @@ pub enum PresetError {
     },
     /// Units do not nest.
     #[error(
-        "`unit_pages = {unit_pages}` must be a multiple of `sense_pages = {sense_pages}`: a program covers whole flash pages"
+        "`unit_pages = {unit_pages}` must be a multiple of `sense_pages = {sense_pages}`: a program covers \
+         whole flash pages"
     )]
     UnitOfSenses {
         /// Pages programmed at once.
@@ -238,7 +239,8 @@ pub enum PresetError {
     },
     /// Units do not nest.
     #[error(
-        "`unit_pages = {unit_pages}` must be a multiple of `planes = {planes}` times `sense_pages = {sense_pages}`: each plane has its flash page in a program"
+        "`unit_pages = {unit_pages}` must be a multiple of `planes = {planes}` times `sense_pages = \
+         {sense_pages}`: each plane has its flash page in a program"
     )]
     UnitOfPlanes {
         /// Pages programmed at once.
@@ -258,7 +260,8 @@ pub enum PresetError {
     },
     /// More than a power failure leaves time to write.
     #[error(
-        "`buffer_pages = {buffer_pages}` is more than the {most} that can be saved at a power failure; make it smaller or say `power_protected = false`"
+        "`buffer_pages = {buffer_pages}` is more than the {most} that can be saved at a power failure; \
+         make it smaller or say `power_protected = false`"
     )]
     BufferBeyondEnergy {
         /// Pages of write buffer.

@@ -4,7 +4,7 @@
 //! ```text
 //!   read    firmware -> (+ hash, fixed) -> sense on a plane -> channel -> PCIe                 done
 //!   write   firmware -> (+ hash, fixed) -> room in the write buffer -> PCIe                    done
-//!                                                ^-- program on the die <- channel <- unit full, in the background
+//!                                                ^-- program on the die <- channel <- unit full
 //!   collect sense on a plane -> channel -> (collection buffer) -> channel -> program
 //! ```
 //! The firmware serves in order, so a single "free from" time describes it. A plane is a [`Calendar`],
@@ -36,7 +36,7 @@ pub struct Timing {
     costs: Costs,
     sense_pages: u32,
     firmware_free: Time,
-    /// Planes that sense on their own: all of a die's, or one that stands for the die.
+    /// Planes that sense on their own: all of a die's, or one plane that stands for the die.
     planes_per_die: usize,
     planes: Vec<Calendar>,
     /// Time of each die, in percent.

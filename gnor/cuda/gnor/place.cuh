@@ -15,10 +15,15 @@ GN_DEV gn_u64 mix64(gn_u64 x) {
   return x ^ x >> 31;
 }
 
+// Consecutive chunks lie in consecutive groups, 32 at a time: a stripe, which loads all SSDs evenly.
+constexpr gn_u32 STRIPE_SHIFT = 5;
+
 // The row of the block's placement group.
 GN_DEV const gn_u16* row_of(const volume& v, gn_u32 vba) {
-  gn_u64 key = (gn_u64)v.vid << 32 | vba >> v.chunk_shift;
-  gn_u32 group = (gn_u32)(mix64(v.factor ^ mix64(key)) & (v.groups - 1));
+  gn_u32 chunk = vba >> v.chunk_shift;
+  gn_u64 key = (gn_u64)v.vid << 32 | chunk >> STRIPE_SHIFT;
+  gn_u32 stripe = (gn_u32)mix64(v.factor ^ mix64(key));
+  gn_u32 group = (stripe << STRIPE_SHIFT | (chunk & ((1u << STRIPE_SHIFT) - 1))) & (v.groups - 1);
   return (const gn_u16*)v.places_addr + (gn_u64)group * v.width;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a call that fails leaves behind: a negative error number, and words for `gn_last_error`.
+//! A call that fails returns a negative error number, and leaves words for `gn_last_error`.
 
 use crate::error::Error;
 use gnstor_fabric::device::DeviceError;
@@ -62,7 +62,7 @@ fn keep(message: &str) {
 
 /// Runs a call's body; failures and panics become negative error numbers.
 pub(super) fn guard(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
-    // What a panic may have left half done is behind locks, which it poisons.
+    // State that a panic may have left half done is behind locks, which the panic poisons.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return 0,
         Ok(Err(failure)) => failure,

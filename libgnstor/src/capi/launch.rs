@@ -21,8 +21,8 @@ pub struct CKernel {
     host: Option<HostEntry>,
 }
 
-/// Kernels that C programs have launched. The device keeps what it has loaded under a kernel's name, so each
-/// is kept for ever.
+/// Kernels that C programs have launched. The device keeps every image that it has loaded under a kernel's
+/// name, so each is kept for ever.
 static KERNELS: Mutex<Vec<Kernel>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn no_host_form(_: *mut c_void) {}
@@ -61,17 +61,22 @@ unsafe fn client_kernel(node: &Node, kernel: *const CKernel, threads: u32) -> Re
     Ok(ClientKernel { beside_agent: kept, one_grid: kept })
 }
 
+/// The arguments of a launch, as C gives them.
+struct Call {
+    node: *const NodeHandle,
+    kernel: *const CKernel,
+    shape: Shape,
+    args: u64,
+    timeout_ns: u64,
+}
+
 /// Launches a kernel of C's if `fits` has nothing against it.
 ///
 /// # Safety
 /// As gnstor.h says: pointers are null or valid; the kernel is one of GN_CLIENT's and `args` the address of
 /// its argument.
 unsafe fn launch(
-    node: *const NodeHandle,
-    kernel: *const CKernel,
-    shape: Shape,
-    args: u64,
-    timeout_ns: u64,
+    Call { node, kernel, shape, args, timeout_ns }: Call,
     fits: impl FnOnce(&Node, &ClientKernel) -> Result<(), Failure>,
 ) -> c_int {
     guard(|| {
@@ -105,7 +110,7 @@ pub unsafe extern "C" fn gn_launch(
         _ => Ok(()),
     };
     // SAFETY: the caller's promise.
-    unsafe { launch(node, kernel, shape, args, timeout_ns, fits) }
+    unsafe { launch(Call { node, kernel, shape, args, timeout_ns }, fits) }
 }
 
 /// `gn_launch_together`.
@@ -130,7 +135,7 @@ pub unsafe extern "C" fn gn_launch_together(
         ))),
     };
     // SAFETY: the caller's promise.
-    unsafe { launch(node, kernel, shape, args, timeout_ns, fits) }
+    unsafe { launch(Call { node, kernel, shape, args, timeout_ns }, fits) }
 }
 
 /// `gn_max_blocks`.

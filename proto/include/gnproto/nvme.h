@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The bytes of GNStor for C, C++ and CUDA: NVMe and NVMe-oF structures, the packed starting LBA, statuses and refusals, the vendor
-// commands' permission entry, the fleet map's header, the placement hash and the block sum. The same layouts as the Rust sources
-// beside it (src/nvme.rs, fabrics.rs, slba.rs, status.rs, vendor.rs, placement.rs, checksum.rs), which explain them; a test compares
-// every number.
+// The bytes of GNStor for C, C++ and CUDA: NVMe and NVMe-oF structures, the packed starting LBA, statuses
+// and refusals. Also the permission entry of the vendor commands, the header of the fleet map, the
+// placement hash and the block sum. The Rust sources beside it have the same layouts and explain them:
+// src/nvme.rs, fabrics.rs, slba.rs, status.rs, vendor.rs, placement.rs, checksum.rs. A test compares every
+// number.
 //
-// C99, C++11 or CUDA; NVRTC needs no include path. All fields are little-endian, so the compiler's target must be.
-// Fields and names that end in _z are zero-based.
+// C99, C++11 or CUDA; NVRTC needs no include path. All fields are little-endian, so the compiler's target
+// must be. Fields and names that end in _z are zero-based.
 #ifndef GNPROTO_NVME_H
 #define GNPROTO_NVME_H
 
@@ -49,7 +50,7 @@ typedef uint64_t gnp_u64;
 #define GNP_BLOCK_BYTES 4096u
 #define GNP_BLOCK_SHIFT 12u
 
-// --- NVMe ---------------------------------------------------------------------------------------------------------------------
+// NVMe
 
 // Keyed SGL data block descriptor. The key stands at an odd offset: gnp_sgl_make and gnp_sgl_key move it.
 typedef struct gnp_keyed_sgl {
@@ -162,7 +163,7 @@ GNP_FN gnp_u32 gnp_sgl_key(const gnp_keyed_sgl *s) {
   return (gnp_u32)s->key[0] | (gnp_u32)s->key[1] << 8 | (gnp_u32)s->key[2] << 16 | (gnp_u32)s->key[3] << 24;
 }
 
-// --- the starting LBA: VID in 63:48, client id in 47:32, block in 31:0 --------------------------------------------------------
+// The starting LBA: VID in 63:48, client id in 47:32, block in 31:0
 
 GNP_FN gnp_u64 gnp_slba_pack(gnp_u16 vid, gnp_u16 client, gnp_u32 vba) {
   return (gnp_u64)vid << 48 | (gnp_u64)client << 32 | vba;
@@ -173,10 +174,15 @@ GNP_FN gnp_u32 gnp_slba_vba(gnp_u64 slba) { return (gnp_u32)slba; }
 // 0 and FFFFh are neither volume nor client ids.
 GNP_FN int gnp_id_is_valid(gnp_u16 id) { return id != 0 && id != 0xFFFFu; }
 
-// --- NVMe over Fabrics --------------------------------------------------------------------------------------------------------
+// NVMe over Fabrics
 
 #define GNP_FABRICS_OPCODE 0x7Fu
-enum { GNP_FCTYPE_PROPERTY_SET = 0x00, GNP_FCTYPE_CONNECT = 0x01, GNP_FCTYPE_PROPERTY_GET = 0x04, GNP_FCTYPE_DISCONNECT = 0x08 };
+enum {
+  GNP_FCTYPE_PROPERTY_SET = 0x00,
+  GNP_FCTYPE_CONNECT = 0x01,
+  GNP_FCTYPE_PROPERTY_GET = 0x04,
+  GNP_FCTYPE_DISCONNECT = 0x08
+};
 enum { GNP_PROPERTY_CAP = 0x00, GNP_PROPERTY_VS = 0x08, GNP_PROPERTY_CC = 0x14, GNP_PROPERTY_CSTS = 0x1C };
 #define GNP_CC_ENABLE 1u
 #define GNP_CSTS_READY 1u
@@ -241,7 +247,7 @@ enum {
   GNP_CM_INVALID_CNTLID = 8
 };
 
-// --- statuses: SC in 7:0, SCT in 10:8, DNR in 14 ------------------------------------------------------------------------------
+// Statuses: SC in 7:0, SCT in 10:8, DNR in 14
 
 #define GNP_STATUS_SUCCESS 0x0000u
 #define GNP_STATUS_ABORTED 0x0008u
@@ -263,8 +269,10 @@ GNP_FN int gnp_status_do_not_retry(gnp_u16 status) { return (status & GNP_STATUS
   X(WRONG_TARGET, 8, 0x4701, 6, "placement", "the block does not belong to this SSD") \
   X(STALE_MAP, 9, 0x0702, 116, "1 (map epoch)", "the client's fleet map is out of date") \
   X(MAP_BEHIND, 10, 0x0703, 11, "1 (map epoch)", "this SSD has not got the client's fleet map yet") \
-  X(NOT_HERE_YET, 11, 0x0704, 11, "1 (serving and filling)", "this replica is still being filled; read another") \
-  X(ASK_THE_FIRST, 12, 0x0705, 11, "7 (readers beside a writer)", "a writer is active; read the first serving SSD") \
+  X(NOT_HERE_YET, 11, 0x0704, 11, "1 (serving and filling)", \
+    "this replica is still being filled; read another") \
+  X(ASK_THE_FIRST, 12, 0x0705, 11, "7 (readers beside a writer)", \
+    "a writer is active; read the first serving SSD") \
   X(NOT_SERVING, 13, 0x0706, 11, "2 (serving lease)", "this SSD is not serving") \
   X(OUT_OF_RANGE, 14, 0x4080, 22, "NVMe", "the range ends beyond the volume") \
   X(CAPACITY_EXCEEDED, 15, 0x4081, 28, "NVMe", "the SSD is full") \
@@ -305,7 +313,7 @@ enum {
 GNP_FN gnp_u8 gnp_dw0_refusal(gnp_u32 dw0) { return (gnp_u8)dw0; }
 GNP_FN gnp_u16 gnp_dw0_vid(gnp_u32 dw0) { return (gnp_u16)(dw0 >> 16); }
 
-// Of a refusal's number; 0 or null for one that this version does not know.
+// Of a refusal's number; 0 or null for a number that this version does not know.
 GNP_FN gnp_u16 gnp_refusal_status(gnp_u8 refusal) {
   switch (refusal) {
 #define GNP_REFUSAL_CASE(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) case CODE: return STATUS;
@@ -339,7 +347,7 @@ GNP_FN const char *gnp_refusal_sentence(gnp_u8 refusal) {
   }
 }
 
-// --- the permission entry of a volume -----------------------------------------------------------------------------------------
+// The permission entry of a volume
 
 #define GNP_ENTRY_FORMAT 1u
 #define GNP_NAME_BYTES 64
@@ -361,7 +369,7 @@ typedef struct gnp_entry {
   gnp_u64 factor;
   gnp_u32 lease_ms;
   gnp_u16 owner;
-  gnp_u16 writer; // 0: nobody
+  gnp_u16 writer; // 0: no writer
   gnp_u8 state;   // GNP_VOLUME_*
   gnp_u8 replicas;
   gnp_u8 chunk_shift; // log2 of the chunk in blocks
@@ -387,7 +395,7 @@ GNP_AT(gnp_entry, readers, 1288);
 GNP_AT(gnp_entry, max_bytes_per_s, 2312);
 GNP_AT(gnp_entry, crc, 4092);
 
-// --- the fleet map: this header, `ssds` times gnp_map_ssd, then u16 places[groups][width] -------------------------------------
+// The fleet map: this header, `ssds` times gnp_map_ssd, then u16 places[groups][width]
 
 #pragma pack(push, 4)
 typedef struct gnp_map_header {
@@ -436,7 +444,7 @@ GNP_FN gnp_u32 gnp_group_of(gnp_u16 vid, gnp_u32 vba, gnp_u8 chunk_shift, gnp_u6
   return (gnp_u32)(gnp_mix64(factor ^ gnp_mix64(key)) & (groups - 1));
 }
 
-// --- the block sum: the wrapping sum, in any order, of a term for each of the 1,024 words of a block --------------------------
+// The block sum: the wrapping sum, in any order, of a term for each of the 1,024 words of a block
 
 GNP_FN gnp_u32 gnp_block_sum_term(gnp_u32 index, gnp_u32 word) {
   gnp_u32 x = word + (index + 1) * 0x9E3779B9u;

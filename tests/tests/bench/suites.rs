@@ -45,7 +45,8 @@ fn a_suite_goes_on_where_its_last_call_ended() {
                 assert_eq!(run["load"]["central_engine"], false, "{row}");
             }
         }
-        // A second round, of what half of the first one's time allows; the first one's runs stay as they were.
+        // A second round, of what half of the first one's time allows; the first one's runs stay as they
+        // were.
         let took: f64 = rows.iter().map(|row| row["kept"]["seconds"].as_f64().expect("a time")).sum();
         let half = format!("{:.0}ms", took * 500.0);
         let more = call(&["--runs", "2", "--budget", &half]);

@@ -12,7 +12,7 @@ fn below(dice: &mut Dice, end: usize) -> usize {
     index(dice.below(end as u64))
 }
 
-/// Changes one field: a number near what it was, at an end of its range, or any.
+/// Changes one field: to a number near the old one, at an end of its range, or any.
 pub(super) fn bend(dice: &mut Dice, bytes: &mut [u8]) {
     let width = [1, 2, 4, 8][below(dice, 4)];
     if bytes.len() < 8 {

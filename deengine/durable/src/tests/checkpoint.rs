@@ -47,7 +47,7 @@ fn start(bench: &Bench) -> (Durable, Words) {
     (durable, Words { words: vec![0; 5000], journal, dice: Dice(4) })
 }
 
-/// What a restore from the newest checkpoint that is whole gives, and that checkpoint's `page_seq`.
+/// The result of a restore from the newest whole checkpoint, and that checkpoint's `page_seq`.
 fn restore(durable: &Durable) -> Result<(Vec<u64>, u64), Unusable> {
     let mut below = u64::MAX;
     loop {
@@ -129,7 +129,7 @@ fn an_older_checkpoint_is_of_no_use_once_the_ring_has_been_reused() {
     map.checkpoint(&durable, 1);
     map.change(20);
     map.checkpoint(&durable, 2);
-    // Almost a lap beyond the newer one: over the start of what the older one needs.
+    // Almost a lap beyond the newer one: over the start of the pages that the older one needs.
     while map.journal.fill_permille() < 990 {
         map.change(1);
         map.journal.flush(u64::MAX, true).unwrap();
@@ -275,9 +275,10 @@ fn a_window_that_knows_more_than_the_journal_has_on_flash_holds_up_its_checkpoin
     let seq = map.journal.commit();
     checkpoint.history(seq, Vid::MIN, [&[], &[]]).unwrap();
     assert_eq!(checkpoint.needs(), seq);
-    assert!(
-        matches!(checkpoint.finish(&mut map.journal), Err(DurableError::NotDurable { needed, .. }) if needed == seq)
-    );
+    assert!(matches!(
+        checkpoint.finish(&mut map.journal),
+        Err(DurableError::NotDurable { needed, .. }) if needed == seq
+    ));
 }
 
 #[test]

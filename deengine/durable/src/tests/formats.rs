@@ -193,7 +193,9 @@ proptest! {
 
     #[test]
     fn a_cell_round_trips_and_a_flipped_bit_is_refused(
-        content in proptest::collection::vec(any::<u8>(), 0..3000), version in 0..1u64 << 62, bit: prop::sample::Index,
+        content in proptest::collection::vec(any::<u8>(), 0..3000),
+        version in 0..1u64 << 62,
+        bit: prop::sample::Index,
     ) {
         let _deadline = crate::tests::deadline();
         let cell = Cell { tag: 5, version, content: &content };
@@ -223,7 +225,8 @@ proptest! {
             bytes[at] = [0, 0xFF, 1, dice.next().to_le_bytes()[0]][usize::try_from(dice.below(4)).unwrap()];
         };
         let mut dice_of_records = Dice(seed);
-        let mut bytes = page(&(0..3).map(|_| (0..5).map(|_| dice_of_records.record()).collect()).collect::<Vec<_>>());
+        let mut batch = || (0..5).map(|_| dice_of_records.record()).collect();
+        let mut bytes = page(&(0..3).map(|_| batch()).collect::<Vec<_>>());
         change(&mut bytes);
         crate::bytes::seal(&mut bytes);
         let mut out = Transactions::default();

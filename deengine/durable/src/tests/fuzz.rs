@@ -3,8 +3,8 @@
 //! right checksum.
 //!
 //! ```text
-//!   decoders    each file that takes numbers out of bytes has an entry in DECODERS; one that has none fails a test
-//!   stores      a store --change a field, reseal up to the head--> open, metadata store, dump, checkpoint, replay, go on
+//!   decoders each file that takes numbers out of bytes has an entry in DECODERS; a test fails without it
+//!   stores   a store --change a field, reseal up to the head--> open, read all of it, go on
 //! ```
 //! Only a panic is a failure: forged checksums may lead to any contents. `GNSTOR_FUZZ_SECONDS` sets how long
 //! both run, `GNSTOR_FUZZ_SEED` the seed with which they begin.
@@ -196,7 +196,7 @@ fn no_decoder_minds_any_bytes() {
     assert!(taken.values().all(|count| *count > 0), "what never takes anything is hardly tested: {taken:?}");
 }
 
-/// Opens a store and reads all that is in it; how far that came.
+/// Opens a store and reads all of it; returns how far that came.
 fn read_all(store: std::sync::Arc<dyn Store>) -> &'static str {
     let Ok(opened) = Durable::open(store, SIZES) else { return "refused" };
     let (durable, mut metadata) = (opened.durable, opened.metadata);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The journal without power cuts: what is written when, laps of the ring, boots, and stale pages.
+//! The journal without power cuts: times of writes, laps of the ring, boots, and stale pages.
 
 use super::{Bench, SIZES};
 use crate::page::PageHead;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The metadata store without power cuts: what it keeps, what it refuses, and what one bad copy does.
+//! The metadata store without power cuts: its content, its refusals, and the effect of one bad copy.
 
 use super::{Bench, SIZES, entry, vid};
 use crate::cell::Kind;
@@ -210,7 +210,7 @@ fn a_place_of_which_nothing_is_left_is_lost_unless_it_was_never_used() {
     wipe(&bench, layout.tombstones.copies);
     let mut metadata = bench.open().metadata;
     assert_eq!(metadata.lost(), [[Kind::Tombstone; 8].as_slice(), &[Kind::Entry]].concat());
-    // What is put there makes the place whole again.
+    // A new record there makes the place whole again.
     metadata.put_entry(vid(1), &entry(vid(1), 1, 2)).unwrap();
     assert_eq!(bench.open().metadata.lost(), [Kind::Tombstone; 8]);
 }

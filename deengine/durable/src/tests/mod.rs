@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the tests share: a small store, a source of choices, and entries.
+//! The common parts of the tests: a small store, a source of choices, and entries.
 
 mod bend;
 mod checkpoint;

@@ -22,7 +22,8 @@ pub enum DataFileError {
     #[error("{}: in use by another process as an SSD; one file serves one SSD at a time", .0.display())]
     Locked(PathBuf),
     /// A block device that another process has opened exclusively.
-    #[error("{}: in use: it is mounted, part of something else (swap, RAID, LVM), or an SSD of another process", .0.display())]
+    #[error("{}: in use: it is mounted, part of something else (swap, RAID, LVM), or an SSD of another \
+        process", .0.display())]
     Busy(PathBuf),
     /// Neither a file nor a block device.
     #[error("{}: is {what}; an SSD is kept in a file or on a block device", path.display())]
@@ -54,7 +55,8 @@ pub enum DataFileError {
         needs: u64,
     },
     /// The file system has too little space.
-    #[error("{}: {} of disk space are to be set aside for it, and the file system has {} left", path.display(), Size(*needs), Size(*free))]
+    #[error("{}: {} of disk space are to be set aside for it, and the file system has {} \
+        left", path.display(), Size(*needs), Size(*free))]
     NoSpace {
         /// The file.
         path: PathBuf,
@@ -64,7 +66,8 @@ pub enum DataFileError {
         free: u64,
     },
     /// The process may not write files of this length.
-    #[error("{}: will be {} long, and this process may write files of {} at most: raise the limit (ulimit -f)", path.display(), Size(*needs), Size(*limit))]
+    #[error("{}: will be {} long, and this process may write files of {} at most: raise the limit (ulimit \
+        -f)", path.display(), Size(*needs), Size(*limit))]
     Limited {
         /// The file.
         path: PathBuf,

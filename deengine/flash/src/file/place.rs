@@ -169,7 +169,8 @@ impl Place {
             false => self.file.set_len(0).and_then(|()| self.file.set_len(self.end)),
         };
         if let Err(error) = undone {
-            tracing::warn!(path = %self.path.display(), %error, "what was made of it could not be taken back");
+            tracing::warn!(path = %self.path.display(), %error, "what was made of it could not be taken \
+                back");
         }
     }
 }

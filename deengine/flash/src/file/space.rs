@@ -50,7 +50,8 @@ pub(super) fn reserve_data(path: &Path, file: &File, bytes: u64) -> Result<bool,
     if !set {
         tracing::warn!(
             path = %path.display(),
-            "this file system sets no space aside: when it is full, writes to the SSD wait until there is room"
+            "this file system sets no space aside: when it is full, writes to the SSD wait until there is \
+             room"
         );
     }
     Ok(set)

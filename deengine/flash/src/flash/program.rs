@@ -31,8 +31,8 @@ impl Flash {
     /// power nothing happens.
     ///
     /// # Panics
-    /// If this breaks a rule of NAND: the page is not erased, the page before it in the unit is, the block is
-    /// bad, or a later row of the block was programmed.
+    /// If this breaks a rule of NAND: the page is not erased, or the page before it in the unit is. Or the
+    /// block is bad, or a later row of the block was programmed.
     pub fn place(&self, page: Ppa, frame: Frame, oob: &Oob) {
         if self.open_page(page) {
             self.records.place(page, frame.0, oob);

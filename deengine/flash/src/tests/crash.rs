@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Power cuts at every operation: what was reported durable is there, and nothing is half there unnoticed.
+//! Power cuts at every operation: pages reported durable are there, and no page is half there unnoticed.
 
 use super::*;
 use std::collections::HashMap;
@@ -78,7 +78,7 @@ fn check(flash: &Flash, known: &Known) {
     for page in (0..u32::try_from(of.pages()).unwrap()).map(Ppa) {
         match flash.page(page) {
             PageState::Programmed(found) => {
-                // Not known to be durable, but then it is what was once written here, whole.
+                // Not known to be durable, but then it is a whole older write of this page.
                 let number = found.seq;
                 assert!(
                     known.ever[&page].contains(&number),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Block devices: what they hold is not overwritten, and what is in use is left alone.
+//! Block devices: the SSD never overwrites foreign content, and leaves devices in use alone.
 
 use super::space::Mounted;
 use super::*;
@@ -83,7 +83,7 @@ fn what_a_device_holds_is_named_and_not_overwritten() {
     raw.set_len(1 << 20).unwrap();
     let error = DataFile::create_as_device(&path, &geometry(), "").unwrap_err();
     assert!(matches!(error, DataFileError::TooSmall { has, .. } if has == 1 << 20), "{error}");
-    // What is old in the middle is not taken for records or a journal; nothing is cut off.
+    // Old content in the middle is not taken for records or a journal; nothing is cut off.
     raw.set_len(BYTES).unwrap();
     raw.write_all_at(&vec![0x5A; 3 << 20], 1 << 20).unwrap();
     drop(DataFile::create_as_device(&path, &geometry(), "").unwrap());

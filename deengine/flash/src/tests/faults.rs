@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What goes wrong does so as it was asked to.
+//! Injected faults happen as they were asked for.
 
 use super::*;
 

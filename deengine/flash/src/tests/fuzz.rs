@@ -116,7 +116,7 @@ fn make(path: &Path) -> Image {
     Image { front, records_at, records }
 }
 
-/// Bends one thing; what it was, and the page whose record it was.
+/// Bends one thing; returns its kind, and the page whose record it was.
 fn bend_image(dice: &mut Dice, front: &mut [u8], records: &mut [u8]) -> (&'static str, Option<u32>) {
     match dice.below(10) {
         0 | 1 => {
@@ -165,7 +165,7 @@ fn bend_image(dice: &mut Dice, front: &mut [u8], records: &mut [u8]) -> (&'stati
     }
 }
 
-/// One damaged copy of the note is none; and whatever it said, another can be kept.
+/// One damaged copy of the note does no harm, and a new note can be kept.
 fn check_note(file: &DataFile, what: &str) {
     let found = file.note();
     if what != "note under a right checksum" {

@@ -29,7 +29,8 @@ proptest! {
         let unit = of.unit_of(page);
         let (die, row, superblock) = (of.die_of(unit), of.row_of(unit), of.superblock_of(page));
         let slot = page.0 - of.first_page(unit).0;
-        prop_assert!(slot < of.unit_pages() && row < of.rows() && die < of.dies() && superblock.0 < of.superblocks());
+        prop_assert!(slot < of.unit_pages() && row < of.rows());
+        prop_assert!(die < of.dies() && superblock.0 < of.superblocks());
         prop_assert_eq!(
             page.0,
             (superblock.0 * of.rows() + row) * of.dies() * of.unit_pages() + die * of.unit_pages() + slot
@@ -55,7 +56,8 @@ proptest! {
         prop_assert!(of.pages() >= pages);
         prop_assert!(of.pages() - u64::from(of.superblock_pages()) < pages, "one superblock less would do");
         prop_assert!(of.rows() <= shape.rows);
-        prop_assert!(of.rows() == 1 || of.superblocks() >= 64, "{} rows, {} superblocks", of.rows(), of.superblocks());
+        prop_assert!(of.rows() == 1 || of.superblocks() >= 64, "{} rows, {} \
+            superblocks", of.rows(), of.superblocks());
         if of.rows() < shape.rows {
             let more = Shape { rows: of.rows() + 1, ..shape };
             let larger = pages.div_ceil(u64::from(Geometry::new(more, 1).unwrap().superblock_pages()));

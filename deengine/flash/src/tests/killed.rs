@@ -78,7 +78,7 @@ fn what_a_killed_process_said_was_durable_is_there() {
         said.by_ref().take(lines + 4).for_each(|line| take(&line));
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it said between the last line and its end counts too.
+        // Its output between the last line and its end counts too.
         said.for_each(|line| take(&line));
 
         assert!(lines < 40 || !durable.is_empty(), "the victim said nothing");

@@ -149,7 +149,7 @@ fn copied(flash: &Flash, page: Ppa) -> Result<[u8; 4096], Unreadable> {
     result.map(|()| bytes)
 }
 
-/// All that can be asked of a page that holds the record of a number says so.
+/// Every query about a page that holds the record of a number agrees.
 fn assert_holds(flash: &Flash, page: Ppa, number: u64, durable: bool) {
     let oob = oob(number);
     assert_eq!(flash.page(page), if durable { PageState::Programmed(oob) } else { PageState::Buffered(oob) });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a file says of itself is the old text or the new one, whatever is cut.
+//! The note of a file is the old text or the new one after any cut.
 
 use super::*;
 use std::os::unix::fs::FileExt;

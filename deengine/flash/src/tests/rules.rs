@@ -45,7 +45,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 0..400)
 }
 
-/// Does only what the rules allow, and compares.
+/// Does only operations that the rules allow, and compares.
 struct Run<'a> {
     flash: &'a Flash,
     pages: Vec<Model>,
@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
         match op {
             Op::Fill { die, pad } => self.fill(*die, *pad),
             Op::Start { pick } => {
-                // The lowest full row of a block is the one that may be started.
+                // Only the lowest full row of a block may be started.
                 let may = |unit: &Unit| {
                     let lower = |other: &&Unit| of.block_of(**other) == of.block_of(*unit) && **other < *unit;
                     !self.full.iter().any(|other| lower(&other))
@@ -183,7 +183,8 @@ proptest! {
         let mut run = Run::new(&flash);
         ops.iter().for_each(|op| run.step(op));
         run.end();
-        let held = run.pages.iter().filter(|page| matches!(page, Model::Buffered(_) | Model::Programmed(_))).count();
+        let is_held = |page: &&Model| matches!(page, Model::Buffered(_) | Model::Programmed(_));
+        let held = run.pages.iter().filter(is_held).count();
         prop_assert_eq!(flash.free_frames() as usize + held, run.pages.len() + 48);
     }
 }
@@ -204,7 +205,7 @@ proptest! {
         let buffered = run.pages.iter().filter(|page| matches!(page, Model::Buffered(_))).count();
         prop_assert_eq!(flash.free_frames() as usize + buffered, 36, "48 spare frames less 12 for loads");
 
-        // Nothing is shut down; what was programmed is there.
+        // Nothing is shut down; programmed pages are there.
         let Run { mut pages, .. } = run;
         drop(flash);
         let flash = on_file(&file);
@@ -219,7 +220,10 @@ proptest! {
         let run = Run { pages, ..Run::new(&flash) };
         for (at, page) in run.pages.iter().enumerate() {
             match page {
-                Model::Erased => prop_assert!(matches!(flash.page(Ppa(u32::try_from(at).unwrap())), PageState::Erased | PageState::Padding)),
+                Model::Erased => {
+                    let page = flash.page(Ppa(u32::try_from(at).unwrap()));
+                    prop_assert!(matches!(page, PageState::Erased | PageState::Padding));
+                }
                 _ => run.compare(at),
             }
         }

@@ -124,7 +124,7 @@ fn a_file_that_does_not_fit_is_refused_and_nothing_is_left_of_it() {
     assert!(matches!(error, DataFileError::NoSpace { .. }), "{text}");
     assert!(text.contains("GiB of disk space") && text.contains(path.to_str().unwrap()), "{text}");
     assert!(!path.exists(), "a refused SSD left a file");
-    // One that was there stays, as it was. As a hole its system area alone is too large.
+    // A file that was there stays, unchanged. As a hole its system area alone is too large.
     for (len, geometry, system_bytes) in
         [(0, geometry.clone(), 0), (8192, Geometry::new(shape(), 5).unwrap(), room + (64 << 30))]
     {
@@ -163,7 +163,7 @@ fn a_write_that_finds_the_disk_full_waits_and_nothing_is_lost() {
         for page in 0..20 {
             assert_holds(&flash, Ppa(page), u64::from(page), false);
         }
-        // What a power failure leaves of it is nothing, and the file goes on.
+        // After a power failure nothing of it is left, and the file goes on.
         drop((flash, file));
         let file = Arc::new(open(&path).unwrap().with_io(io));
         let flash = on_file(&file);
@@ -194,7 +194,7 @@ fn a_sparse_file_on_a_full_file_system_ends_no_process_and_continues_when_there_
     let _deadline = crate::tests::deadline();
     let Some(mounted) = Mounted::at(&["-t", "tmpfs", "-o", "size=2m", "tmpfs"]) else { return };
     let (path, ballast) = (mounted.path(), mounted.0.path().join("ballast"));
-    // Neither the whole of it nor what is mapped fits: both are said before anything is written.
+    // Neither the whole of it nor the mapped part fits: the error names both before anything is written.
     let large = Geometry::new(shape(), 1000).unwrap();
     assert!(matches!(DataFile::create(&path, &large, 0, "").unwrap_err(), DataFileError::NoSpace { .. }));
     hole(&path);

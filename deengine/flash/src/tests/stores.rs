@@ -65,7 +65,8 @@ proptest! {
         let after = contents(&store);
         for (sector, (bytes, allowed)) in after.chunks_exact(512).zip(&allowed).enumerate() {
             prop_assert!(bytes.iter().all(|byte| *byte == bytes[0]), "sector {} is torn inside", sector);
-            prop_assert!(allowed.contains(&bytes[0]), "sector {} is {}, not one of {:?}", sector, bytes[0], allowed);
+            prop_assert!(allowed.contains(&bytes[0]), "sector {} is {}, not one of \
+                {:?}", sector, bytes[0], allowed);
         }
         store.after_power_cut(seed ^ 2);
         prop_assert_eq!(contents(&store), after, "a second cut with nothing written changes nothing");

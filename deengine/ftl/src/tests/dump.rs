@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is acknowledged and not on flash always fits into the dump: writes wait before it does not.
+//! Acknowledged pages that are not on flash always fit into the dump: writes wait before they would not.
 
 use super::*;
 use crate::restore::Origin;

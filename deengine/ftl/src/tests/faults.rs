@@ -17,7 +17,7 @@ fn failed_programs_lose_nothing() {
     let stats = harness.ftl().stats();
     assert!(stats.program_failures >= 5 && stats.bad_blocks >= 5, "{stats:?}");
     harness.check(harness.last(), "after failed programs");
-    // And what was relocated is durable like everything else.
+    // And relocated pages are durable like everything else.
     assert!(harness.make_durable());
     let last = harness.last();
     let flash = harness.power_cycle(3);
@@ -162,7 +162,7 @@ fn what_the_last_program_before_a_shutdown_failed_to_write_is_there() {
         for vba in 0..30 {
             assert!(harness.write((vid(1), vba), 1));
         }
-        // Of the unit that the shutdown cuts short, and of the one that is written in its place.
+        // Of the unit that the shutdown cuts short, and of the unit that is written in its place.
         (1..=failing).for_each(|n| harness.config.faults.fail_program(n));
         harness.ftl().shut_down().unwrap();
         assert_eq!(harness.ftl().stats().program_failures, failing);
@@ -220,7 +220,7 @@ fn a_block_that_fails_to_erase_stays_bad_after_a_power_cut() {
     assert!(bad > 0 && harness.make_durable());
     let last = harness.ftl().durable();
     let flash = harness.power_cycle(1);
-    // The flash keeps its own marks, so the restore's count shows what the journal names.
+    // The flash keeps its own marks, so the restore's count shows the pages that the journal names.
     harness.reopen(flash).unwrap();
     assert!(harness.ftl().stats().bad_blocks >= bad, "the journal names every block that failed to erase");
     assert!(harness.boot.last >= last);

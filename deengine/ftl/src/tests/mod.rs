@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A layer in a test's hand, beside a plain model of what it must hold after each transaction.
+//! A layer in a test's hand, beside a plain model of its content after each transaction.
 
 mod collection;
 mod crash;
@@ -52,7 +52,7 @@ struct Harness {
     now: Time,
     sequence: u64,
     history: BTreeMap<Key, History>,
-    /// What was applied, in order: what the stamp histories remember.
+    /// The applied stamps, in order, as the stamp histories remember them.
     stamped: Vec<(Seq, Key, Stamp)>,
     boot: Boot,
 }
@@ -154,7 +154,8 @@ impl Harness {
         let inner = self.ftl().lock();
         let closed: Vec<_> = inner.space.iter().filter(|(_, e)| e.valid < e.good).collect();
         format!(
-            "{:?} now {:?} free {} emptied {:?} victim {:?} streams {:?} durable {} last {} wanted {} not full {closed:?}",
+            "{:?} now {:?} free {} emptied {:?} victim {:?} streams {:?} durable {} last {} wanted {} not \
+             full {closed:?}",
             inner.stats,
             self.now,
             inner.space.free(),
@@ -205,7 +206,7 @@ impl Harness {
         }
     }
 
-    /// What the model holds after transaction `seq`.
+    /// The model's content after transaction `seq`.
     fn expected(&self, key: Key, seq: Seq) -> Option<u64> {
         let history = self.history.get(&key)?;
         history.iter().rev().find(|(at, _)| *at <= seq).and_then(|(_, tag)| *tag)
@@ -235,7 +236,7 @@ impl Harness {
         self.ftl().lock().journal.last()
     }
 
-    /// The power goes, and comes back: what is not durable is gone.
+    /// The power goes, and comes back: only durable content is left.
     fn power_cycle(&mut self, seed: u64) -> Arc<Flash> {
         self.config.power.cut();
         let flash = Arc::clone(self.ftl.take().unwrap().flash());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The layer against the model: what was written last is read, whatever runs beside it.
+//! The layer against the model: a read returns the last write, with any other work beside it.
 
 use super::*;
 use proptest::prelude::*;
@@ -31,7 +31,8 @@ proptest! {
         let mut harness = Harness::new(1024, timed, seed);
         mixed(&mut harness, seed, 3_000, blocks);
         harness.check(harness.last(), "after mixed writes");
-        prop_assert!(harness.ftl().stats().erases > 0 || blocks < 40, "collection ran: {:?}", harness.ftl().stats());
+        prop_assert!(harness.ftl().stats().erases > 0 || blocks < 40, "collection ran: \
+            {:?}", harness.ftl().stats());
     }
 }
 

@@ -18,7 +18,7 @@ fn without_journal_and_checkpoints_the_records_bring_everything_back_that_lives(
     assert!(harness.make_durable());
     let last = harness.last();
     let flash = harness.power_cycle(5);
-    // Whatever the system area holds of checkpoints and journal is noise now; the headers are left.
+    // Checkpoints and journal of the system area are noise now; the headers are left.
     let noise: Vec<u8> = (0..4096u64).map(|i| mix64(i).to_le_bytes()[0]).collect();
     let sizes =
         FtlConfig::sizes(&harness.config.preset, harness.config.logical_pages, harness.config.dump_bytes)

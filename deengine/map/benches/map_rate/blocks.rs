@@ -55,8 +55,8 @@ pub(crate) fn look(map: &Map, ahead: Ahead, blocks: Range<u64>, count: u64, seed
     sum
 }
 
-/// As [`look`], with three batches in flight: one announced, one whose second buckets are prefetched, and one
-/// that is finished. A processor has a limit of outstanding lines; with a smaller `BATCH` it computes
+/// As [`look`], with three batches in flight: one announced, one whose second buckets are prefetched, and
+/// one being finished. A processor has a limit of outstanding lines; with a smaller `BATCH` it computes
 /// meanwhile.
 pub(crate) fn look_in_turn<const BATCH: usize>(map: &Map, blocks: Range<u64>, count: u64, seed: u64) -> u64 {
     let mut sum = 0u64;
@@ -121,8 +121,8 @@ pub(crate) fn fill(writer: &mut MapWriter, blocks: Range<u64>) -> u64 {
     logged
 }
 
-/// As [`fill`], with three batches in flight: one whose buckets are prefetched, one whose other buckets are,
-/// and one that is inserted. The number of blocks is a multiple of `BATCH`.
+/// As [`fill`], with three batches in flight: one whose buckets are prefetched, one whose other buckets
+/// are, and one being inserted. The number of blocks is a multiple of `BATCH`.
 pub(crate) fn fill_in_turn<const BATCH: usize>(writer: &mut MapWriter, blocks: Range<u64>) -> u64 {
     let map = writer.map().clone();
     let mut logged = 0;

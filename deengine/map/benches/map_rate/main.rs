@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Cost of a lookup in the map beside a lookup in a flat array of as many pages, and how full the table gets.
+//! Cost of a lookup in the map beside a lookup in a flat array of as many pages. And how full the table
+//! gets.
 //!
 //! `cargo bench -p gnstor-map --bench map_rate -- [--gib N | --mib N] [--json]`
 //!
-//! Every time is the best of many short rounds, alternating with its baseline, on one thread: on a shared
-//! machine the other rounds measure the neighbours. Both sides draw random blocks in the same way, never the
-//! same ones twice, since their lines would be in the cache. Both use the same batches of prefetches, and
-//! huge pages where the system has them. Two maps have the same content: one uses the processor's vectors,
-//! the other does not (`plain`).
+//! Every time is the best of many short rounds, alternating with its baseline, on one thread. On a shared
+//! machine the other rounds measure the neighbours. Both sides draw random blocks in the same way, never
+//! the same ones twice, since their lines would be in the cache. Both use the same batches of prefetches,
+//! and huge pages where the system has them. Two maps have the same content: one uses the processor's
+//! vectors, the other does not (`plain`).
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod blocks;
@@ -56,16 +57,39 @@ impl Pair {
     }
 }
 
+/// Time of one run with a seed of its own, for each of its `count` lookups.
+fn keep(seeds: &mut Seeds, count: u64, run: &dyn Fn(u64) -> u64) -> f64 {
+    let seed = seeds.draw();
+    time(count, || {
+        black_box(run(seed));
+    })
+}
+
+/// The figures of [`lookups`], in their order.
+const LOOKUPS: [(&str, &str); 16] = [
+    ("flat_u32", "flat u32 array, batch of 32"),
+    ("flat_u64", "flat u64 array, batch of 32"),
+    ("flat_u64_turns_32", "flat u64 array, batches of 32 in turn: one announced, one looked at"),
+    ("flat_u64_turns_16", "the same with batches of 16"),
+    ("one_line", "floor: one random line of the map's size"),
+    ("two_lines", "floor: two random lines of the map's size"),
+    ("three_lines", "floor: three random lines of the map's size"),
+    ("map", "map, batch of 32, second buckets asked for when they are needed"),
+    ("map_both", "map, batch of 32, both buckets asked for"),
+    ("map_turns_32", "map, batches of 32 in turn: one announced, one begun, one finished"),
+    ("map_turns_16", "the same with batches of 16"),
+    ("map_turns_8", "the same with batches of 8"),
+    ("map_single", "map, both buckets asked for of 32, each block by itself"),
+    ("plain_map", "map without vectors, as `map`"),
+    ("plain_map_both", "map without vectors, as `map_both`"),
+    ("plain_map_turns_16", "map without vectors, as `map_turns_16`"),
+];
+
 fn lookups(report: &mut Report, pair: &mut Pair, keys: u64, what: &str) {
     let (flat32, flat64) = (Flat::new(keys, 1), Flat::new(keys, 0));
     let lines = Flat::new(pair.fast.map().words(), 0);
     let count = 1 << 17;
-    let keep = |seeds: &mut Seeds, run: &dyn Fn(u64) -> u64| {
-        let seed = seeds.draw();
-        time(count, || {
-            black_box(run(seed));
-        })
-    };
+    let keep = |seeds: &mut Seeds, run: &dyn Fn(u64) -> u64| keep(seeds, count, run);
     let figures = best(|seeds| {
         let (fast, slow) = (pair.fast.map(), pair.plain.map());
         [
@@ -87,27 +111,14 @@ fn lookups(report: &mut Report, pair: &mut Pair, keys: u64, what: &str) {
             keep(seeds, &|seed| look_in_turn::<16>(slow, 0..keys, count, seed)),
         ]
     });
-    let names = [
-        ("flat_u32", "flat u32 array, batch of 32"),
-        ("flat_u64", "flat u64 array, batch of 32"),
-        ("flat_u64_turns_32", "flat u64 array, batches of 32 in turn: one announced, one looked at"),
-        ("flat_u64_turns_16", "the same with batches of 16"),
-        ("one_line", "floor: one random line of the map's size"),
-        ("two_lines", "floor: two random lines of the map's size"),
-        ("three_lines", "floor: three random lines of the map's size"),
-        ("map", "map, batch of 32, second buckets asked for when they are needed"),
-        ("map_both", "map, batch of 32, both buckets asked for"),
-        ("map_turns_32", "map, batches of 32 in turn: one announced, one begun, one finished"),
-        ("map_turns_16", "the same with batches of 16"),
-        ("map_turns_8", "the same with batches of 8"),
-        ("map_single", "map, both buckets asked for of 32, each block by itself"),
-        ("plain_map", "map without vectors, as `map`"),
-        ("plain_map_both", "map without vectors, as `map_both`"),
-        ("plain_map_turns_16", "map without vectors, as `map_turns_16`"),
-    ];
-    for ((name, text), value) in names.into_iter().zip(figures) {
+    for ((name, text), value) in LOOKUPS.into_iter().zip(figures) {
         report.say(format!("{what}_{name}_ns"), value, &format!("ns, {text}"));
     }
+    lookup_ratios(report, what);
+    dependent_lookups(report, pair, keys, what);
+}
+
+fn lookup_ratios(report: &mut Report, what: &str) {
     report.ratio(what, ["map", "map", "flat_u64"], "x flat u64, both as batches of 32");
     report.ratio(what, ["map_turns_16", "map_turns_16", "flat_u64"], "x flat u64, only the map in turns");
     report.ratio(
@@ -122,15 +133,14 @@ fn lookups(report: &mut Report, pair: &mut Pair, keys: u64, what: &str) {
     );
     report.ratio(what, ["map_turns_16_to_two_lines", "map_turns_16", "two_lines"], "x two random lines");
     report.ratio(what, ["plain_map", "plain_map", "flat_u64"], "x flat u64, without vectors");
+}
 
+/// Lookups that wait for each other.
+fn dependent_lookups(report: &mut Report, pair: &mut Pair, keys: u64, what: &str) {
+    let flat64 = Flat::new(keys, 0);
     let count = 1 << 14;
     let map = pair.fast.map();
-    let keep = |seeds: &mut Seeds, run: &dyn Fn(u64) -> u64| {
-        let seed = seeds.draw();
-        time(count, || {
-            black_box(run(seed));
-        })
-    };
+    let keep = |seeds: &mut Seeds, run: &dyn Fn(u64) -> u64| keep(seeds, count, run);
     let [flat, found, missing] = best(|seeds| {
         [
             keep(seeds, &|seed| flat64.look_dependent(count, seed)),
@@ -161,6 +171,41 @@ fn first_share(map: &Map) -> f64 {
         at += count as u64;
     }
     first as f64 / all as f64
+}
+
+/// The figures of [`writes`], in their order.
+const WRITES: [(&str, &str); 10] = [
+    ("rmw", "read-modify-write of a random word, batch of 32"),
+    ("rmw_and_read", "the same and a read of another line: an insertion's traffic"),
+    ("rmw_and_two_reads", "the same and reads of two other lines: three probes"),
+    ("insert", "insertion of a new block from 85 to 90 % load, batch of 32"),
+    (
+        "insert_turns_16",
+        "the same, batches of 16 in turn: one announced, one with room asked for, one inserted",
+    ),
+    ("insert_turns_8", "the same with batches of 8"),
+    ("plain_insert", "map without vectors, as `insert`"),
+    ("plain_insert_turns_8", "map without vectors, as `insert_turns_8`"),
+    ("overwrite", "insertion of a block that is mapped"),
+    ("plain_overwrite", "map without vectors, as `overwrite`"),
+];
+
+fn write_ratios(report: &mut Report, what: &str) {
+    report.ratio(what, ["insert", "insert", "rmw_and_read"], "x flat with the same traffic");
+    report.ratio(
+        what,
+        ["insert_turns_16", "insert_turns_16", "rmw_and_read"],
+        "x flat with the same traffic",
+    );
+    report.ratio(what, ["insert_turns_8", "insert_turns_8", "rmw_and_read"], "x flat with the same traffic");
+    report.ratio(what, ["insert_to_rmw", "insert", "rmw"], "x flat with half the traffic");
+    report.ratio(what, ["insert_to_three", "insert", "rmw_and_two_reads"], "x three probes");
+    report.ratio(
+        what,
+        ["plain_insert", "plain_insert", "rmw_and_read"],
+        "x flat with the same traffic, without vectors",
+    );
+    report.ratio(what, ["overwrite", "overwrite", "rmw_and_read"], "x flat with the same traffic");
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share")]
@@ -195,40 +240,11 @@ fn writes(report: &mut Report, pair: &mut Pair, slots: u64, what: &str) -> u64 {
         [rmw, rmw2, rmw3, insert, turns_16, turns_8, plain_insert, plain_turns_8, replace, plain_replace]
     });
     let moves = (map.relocations() - moved) as f64 / (next - from) as f64;
-    let names = [
-        ("rmw", "read-modify-write of a random word, batch of 32"),
-        ("rmw_and_read", "the same and a read of another line: an insertion's traffic"),
-        ("rmw_and_two_reads", "the same and reads of two other lines: three probes"),
-        ("insert", "insertion of a new block from 85 to 90 % load, batch of 32"),
-        (
-            "insert_turns_16",
-            "the same, batches of 16 in turn: one announced, one with room asked for, one inserted",
-        ),
-        ("insert_turns_8", "the same with batches of 8"),
-        ("plain_insert", "map without vectors, as `insert`"),
-        ("plain_insert_turns_8", "map without vectors, as `insert_turns_8`"),
-        ("overwrite", "insertion of a block that is mapped"),
-        ("plain_overwrite", "map without vectors, as `overwrite`"),
-    ];
-    for ((name, text), value) in names.into_iter().zip(figures) {
+    for ((name, text), value) in WRITES.into_iter().zip(figures) {
         report.say(format!("{what}_{name}_ns"), value, &format!("ns, {text}"));
     }
     report.say(format!("{what}_moves"), moves, "moves for each insertion from 85 to 90 % load");
-    report.ratio(what, ["insert", "insert", "rmw_and_read"], "x flat with the same traffic");
-    report.ratio(
-        what,
-        ["insert_turns_16", "insert_turns_16", "rmw_and_read"],
-        "x flat with the same traffic",
-    );
-    report.ratio(what, ["insert_turns_8", "insert_turns_8", "rmw_and_read"], "x flat with the same traffic");
-    report.ratio(what, ["insert_to_rmw", "insert", "rmw"], "x flat with half the traffic");
-    report.ratio(what, ["insert_to_three", "insert", "rmw_and_two_reads"], "x three probes");
-    report.ratio(
-        what,
-        ["plain_insert", "plain_insert", "rmw_and_read"],
-        "x flat with the same traffic, without vectors",
-    );
-    report.ratio(what, ["overwrite", "overwrite", "rmw_and_read"], "x flat with the same traffic");
+    write_ratios(report, what);
     pair.time(1, |writer| fill(writer, next..to));
     pair.compare();
     to

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The functions of `shape.rs` for eight keys or slots at once: the same results, lane by lane.
 //!
-//! All that is multiplied modulo 2^48, and the quotient, needs factors of 52 bits at most: for those the
-//! processor has one instruction each for the lower and the upper 52 bits of the product.
+//! The products modulo 2^48, and the quotient, need factors of 52 bits at most. For these the processor has
+//! one instruction each for the lower and the upper 52 bits of the product.
 
 use super::{HALF, KEY_MASK, Shape, VALID, WHICH};
 use gnstor_proto::slba::Vid;
@@ -70,8 +70,8 @@ impl Shape {
         Places { tag, first, second: self.other_of_eight(first, rem) }
     }
 
-    /// As [`Self::other`], for fewer than 2^32 buckets: the hash times the number of buckets, shifted down by
-    /// 64 bits, is put together from two products of 32 bits each.
+    /// As [`Self::other`], for fewer than 2^32 buckets. The hash times the number of buckets, shifted down
+    /// by 64 bits, is put together from two products of 32 bits each.
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq")]
     fn other_of_eight(&self, buckets: __m512i, rem: __m512i) -> __m512i {
@@ -93,8 +93,8 @@ impl Shape {
         self.other_of_eight(all(bucket), self.rem_of_eight(slots))
     }
 
-    /// Whether the words of a bucket are possible slots: used, with a page below `pages`, a possible
-    /// remainder ([`Self::is_possible`]), and the key of a block ([`super::block_of`]).
+    /// Whether the words of a bucket are possible slots. Each is used, with a page below `pages`, a
+    /// possible remainder ([`Self::is_possible`]), and the key of a block ([`super::block_of`]).
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq,avx512ifma")]
     pub(crate) fn check_eight(&self, bucket: u64, slots: __m512i) -> Checked {
@@ -122,8 +122,8 @@ impl Shape {
         _mm512_srl_epi64(_mm512_andnot_si512(all(VALID | WHICH), slots), count(self.page_bits))
     }
 
-    /// As [`Self::div`], with r = ceil(2^(52+shift) / m), which has 52 bits: p < 2^48 and e < m <=
-    /// 2^(shift+1) give p e < 2^(49+shift), far below the 2^(52+shift) that the argument there needs.
+    /// As [`Self::div`], with r = ceil(2^(52+shift) / m), which has 52 bits. From p < 2^48 and e < m <=
+    /// 2^(shift+1) follows p e < 2^(49+shift), far below the 2^(52+shift) that the argument there needs.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     fn div_eight(&self, p: __m512i) -> __m512i {

@@ -19,7 +19,7 @@ fn crowded() -> MapWriter {
     writer
 }
 
-/// What a map says of the words, with vectors and without.
+/// A map's verdict on the words, with vectors and without.
 fn check(words: &[u64]) -> Result<u64, BadImage> {
     let said = [Map::with_buckets, Map::plain_with_buckets].map(|new| {
         let (map, mut writer) = new(8, PAGES, 11).unwrap();
@@ -122,7 +122,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn no_words_bring_the_map_down(changes in prop::collection::vec((0u64..128, any::<u64>(), 0u32..64), 1..40)) {
+    fn no_words_bring_the_map_down(
+        changes in prop::collection::vec((0u64..128, any::<u64>(), 0u32..64), 1..40),
+    ) {
         let _deadline = crate::tests::deadline();
         let good = image(crowded().map());
         let (map, mut writer) = Map::with_buckets(8, PAGES, 11).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the tests share.
+//! The common parts of the tests.
 
 #[path = "../../../testing/deadline.rs"]
 mod deadline;

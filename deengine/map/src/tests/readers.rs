@@ -32,7 +32,7 @@ fn a_block_that_stays_is_found_at_every_step_of_the_writer() {
                 let page = seen.get(vid(1), vba).unwrap_or_else(|| panic!("block {vba} is gone"));
                 assert_eq!(page % 75, vba);
             }
-            // One that was never there is never found.
+            // A block that was never there is never found.
             assert_eq!(seen.get(vid(2), 1), None);
         });
         // Blocks from 40 come and go in turn; the one named by `busy` stays this time.
@@ -185,16 +185,68 @@ fn a_miss_is_not_believed_while_the_key_leaves_the_stash() {
     assert_eq!(tried, 120);
 }
 
+/// The block of a number.
+fn key(number: u64) -> (Vid, u32) {
+    (vid(1 + u16::try_from(number % 3).unwrap()), u32::try_from(number).unwrap())
+}
+
+/// Blocks that readers look up while one thread writes.
+struct Race<'a> {
+    map: &'a Map,
+    /// Blocks below this number stay mapped.
+    stay: u64,
+    all: u64,
+    number_bits: u32,
+}
+
+impl Race<'_> {
+    fn page(&self, number: u64, version: u64) -> u32 {
+        u32::try_from(version << self.number_bits | number).unwrap()
+    }
+
+    /// Looks blocks up until the writer is done; returns the number of lookups.
+    fn read(&self, reader: u64, done: &AtomicBool) -> u64 {
+        let mut newest = vec![0; usize::try_from(self.all).unwrap()];
+        let mut turn = reader << 40;
+        let mut batch = Batch::default();
+        while !done.load(Ordering::Relaxed) {
+            let numbers: [u64; 16] = std::array::from_fn(|at| mix64(turn + at as u64) % self.all);
+            turn += 16;
+            self.map.probe_batch_first(numbers.map(key), &mut batch);
+            self.map.find_batch(&mut batch);
+            let seen = newest.clone();
+            for (at, &number) in numbers.iter().enumerate() {
+                let (vid, vba) = key(number);
+                // One reader looks up many at once, in no order; the other one after the other.
+                let (found, before) = match reader {
+                    0 => (batch.page(at), seen[usize::try_from(number).unwrap()]),
+                    _ => (self.map.get(vid, vba), newest[usize::try_from(number).unwrap()]),
+                };
+                let Some(found) = found else {
+                    assert!(number >= self.stay, "block {number} was missed, reader {reader}, turn {turn}");
+                    continue;
+                };
+                let version = u64::from(found) >> self.number_bits;
+                assert_eq!(found, self.page(number, version), "the page of another block");
+                assert!(version >= before, "block {number}: version {version} after {before}");
+                let newest: &mut u64 = &mut newest[usize::try_from(number).unwrap()];
+                *newest = version.max(*newest);
+            }
+        }
+        turn & 0xFF_FFFF_FFFF
+    }
+}
+
 /// Threads read while one writes. Readers never miss blocks that stay, never get another block's page, and
 /// never see an older page after a newer one. A page is the number of a block and how often it was changed.
 ///
 /// `stay` blocks stay, `live` of others are mapped at any time, `spare` are not.
 fn race(map: &Map, mut writer: MapWriter, [stay, live, spare]: [u64; 3], turns: u64) {
     let buckets = map.buckets();
-    let key = |number: u64| (vid(1 + u16::try_from(number % 3).unwrap()), u32::try_from(number).unwrap());
     let all = stay + live + spare;
     let number_bits = 64 - (all - 1).leading_zeros();
-    let page = |number: u64, version: u64| u32::try_from(version << number_bits | number).unwrap();
+    let race = Race { map, stay, all, number_bits };
+    let page = |number: u64, version: u64| race.page(number, version);
     for number in 0..stay + live {
         let (vid, vba) = key(number);
         writer.insert(vid, vba, page(number, 0), &mut no_log).unwrap();
@@ -202,39 +254,10 @@ fn race(map: &Map, mut writer: MapWriter, [stay, live, spare]: [u64; 3], turns: 
     let (done, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for reader in 0..2u64 {
-            let (done, reads) = (&done, &reads);
+            let (race, done, reads) = (&race, &done, &reads);
             scope.spawn(move || {
-                let mut newest = vec![0; usize::try_from(all).unwrap()];
-                let mut turn = reader << 40;
-                let mut batch = Batch::default();
-                while !done.load(Ordering::Relaxed) {
-                    let numbers: [u64; 16] = std::array::from_fn(|at| mix64(turn + at as u64) % all);
-                    turn += 16;
-                    map.probe_batch_first(numbers.map(key), &mut batch);
-                    map.find_batch(&mut batch);
-                    let seen = newest.clone();
-                    for (at, &number) in numbers.iter().enumerate() {
-                        let (vid, vba) = key(number);
-                        // One reader looks up many at once, in no order; the other one after the other.
-                        let (found, before) = match reader {
-                            0 => (batch.page(at), seen[usize::try_from(number).unwrap()]),
-                            _ => (map.get(vid, vba), newest[usize::try_from(number).unwrap()]),
-                        };
-                        let Some(found) = found else {
-                            assert!(
-                                number >= stay,
-                                "block {number} was missed, reader {reader}, turn {turn}"
-                            );
-                            continue;
-                        };
-                        let version = u64::from(found) >> number_bits;
-                        assert_eq!(found, page(number, version), "the page of another block");
-                        assert!(version >= before, "block {number}: version {version} after {before}");
-                        let newest: &mut u64 = &mut newest[usize::try_from(number).unwrap()];
-                        *newest = version.max(*newest);
-                    }
-                }
-                reads.fetch_add(turn & 0xFF_FFFF_FFFF, Ordering::Relaxed);
+                let turns = race.read(reader, done);
+                reads.fetch_add(turns, Ordering::Relaxed);
             });
         }
         // With more threads than cores, the writer pauses in the middle of a change only if it yields itself.

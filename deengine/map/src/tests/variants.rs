@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is done eight at a time against the same done one by one, lane for lane. On a machine without such
+//! Work on eight words at a time against the same work one by one, lane for lane. On a machine without such
 //! instructions these compare nothing but the two ways through the code.
 
 use super::*;
@@ -75,7 +75,8 @@ proptest! {
         let [map, plain] = maps.each_ref().map(|(map, _)| map);
         for (at, word) in plain.memory.words()[..64].iter().enumerate() {
             let bucket = (at / SLOTS) as u64;
-            let tag = (word.load(Ordering::Relaxed) & !map.shape.page_mask | VALID) ^ (mix64(seed) >> 8 & 1) << 62;
+            let word = word.load(Ordering::Relaxed);
+            let tag = (word & !map.shape.page_mask | VALID) ^ (mix64(seed) >> 8 & 1) << 62;
             let line = plain.memory.line(bucket);
             prop_assert_eq!(map.compare(bucket, tag), plain.compare_plainly(line, tag));
             // A map has no key twice in a bucket; random words may, and which of them is found is left open.
@@ -87,7 +88,12 @@ proptest! {
     }
 
     #[test]
-    fn words_are_checked_the_same_way(seed: u64, buckets in buckets(), pages in 1u64..=1 << 32, wrong in 0u64..2000) {
+    fn words_are_checked_the_same_way(
+        seed: u64,
+        buckets in buckets(),
+        pages in 1u64..=1 << 32,
+        wrong in 0u64..2000,
+    ) {
         let _deadline = crate::tests::deadline();
         let maps = both(buckets, pages, seed);
         scribble(&maps, seed, wrong);

@@ -2,8 +2,8 @@
 //! An SSD without data: page-mapped, two streams, greedy collection in the foreground.
 //!
 //! ```text
-//!   host page -> share of the victim's pages moved first -> host stream    | unit | unit | ..   -> program when full
-//!                           '-> collection's stream   | unit | unit | ..                        -> program when full
+//!   host page -> share of the victim's pages first -> host stream  | unit | unit | -> program when full
+//!                           '-> collection's stream   | unit | unit |                   -> program when full
 //!   victim empty -> erased once all it held is on flash -> free
 //! ```
 
@@ -51,7 +51,7 @@ pub struct Ssd {
     /// Free superblocks below which the host pays for collection.
     low_water: usize,
     victim: Option<Victim>,
-    /// When all that collection has programmed so far is on flash.
+    /// When all programs of collection so far are on flash.
     moved_until: Time,
     written: (u64, u64),
     scratch: Vec<Ppa>,

@@ -55,7 +55,7 @@ impl Preset {
                 .or_else(|_| toml::from_str(&format!("{key} = {:?}", value.trim())))
                 .map_err(|error| failed(error.message()))?;
             merge(&mut table, change);
-            // After each, so that it is the wrong one that is named.
+            // After each, so that the error names the wrong one.
             table.clone().try_into::<PresetFile>().map_err(|error| failed(error.message()))?;
         }
         Self::try_from(table.try_into::<PresetFile>()?)

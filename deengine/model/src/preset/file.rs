@@ -55,7 +55,9 @@ impl TryFrom<PresetFile> for Preset {
                 value!($key, $key)
             };
             ($key:ident, $($of_base:tt)+) => {
-                file.$key.or(base.map(|base| base.$($of_base)+)).ok_or(PresetError::Missing(stringify!($key)))?
+                file.$key
+                    .or(base.map(|base| base.$($of_base)+))
+                    .ok_or(PresetError::Missing(stringify!($key)))?
             };
         }
         let preset = Self {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A plane's calendar against one that keeps every moment.
+//! A plane's calendar against a calendar that keeps every moment.
 
 use crate::calendar::Calendar;
 use proptest::prelude::*;
@@ -18,9 +18,11 @@ impl Slow {
 }
 
 proptest! {
-    /// Six pieces of work leave at most six holes, which is what is kept.
+    /// Six pieces of work leave at most six holes, and the calendar keeps six.
     #[test]
-    fn few_pieces_of_work_end_when_the_slow_calendar_says(work in prop::collection::vec((0usize..200, 1usize..40), 1..7)) {
+    fn few_pieces_of_work_end_when_the_slow_calendar_says(
+        work in prop::collection::vec((0usize..200, 1usize..40), 1..7),
+    ) {
         let _deadline = crate::tests::deadline();
         let (mut calendar, mut slow) = (Calendar::default(), Slow(vec![false; 1000]));
         for (from, span) in work {
@@ -32,16 +34,20 @@ proptest! {
 
     /// With more work some gaps are dropped: work may end later than possible, never sooner.
     #[test]
-    fn much_work_is_never_done_faster_than_one_at_a_time(work in prop::collection::vec((0u64..5000, 1u64..200), 1..200)) {
+    fn much_work_is_never_done_faster_than_one_at_a_time(
+        work in prop::collection::vec((0u64..5000, 1u64..200), 1..200),
+    ) {
         let _deadline = crate::tests::deadline();
         let mut calendar = Calendar::default();
-        let booked: Vec<_> = work.iter().map(|&(from, span)| (from, calendar.book(from, span), span)).collect();
+        let book = |&(from, span): &(u64, u64)| (from, calendar.book(from, span), span);
+        let booked: Vec<_> = work.iter().map(book).collect();
         for &(from, end, span) in &booked {
             prop_assert!(end >= from + span);
         }
         for &(first, ..) in &booked {
             for &(_, last, _) in &booked {
-                let inside: u64 = booked.iter().filter(|work| work.0 >= first && work.1 <= last).map(|work| work.2).sum();
+                let within = booked.iter().filter(|work| work.0 >= first && work.1 <= last);
+                let inside: u64 = within.map(|work| work.2).sum();
                 prop_assert!(inside <= last.saturating_sub(first), "{inside} done from {first} to {last}");
             }
         }

@@ -50,7 +50,8 @@ fn steady_writes_are_slower_because_pages_are_collected() {
         let fresh = measure(&preset, what, State::Fresh, SMALL).unwrap();
         let steady = measure(&preset, what, State::Steady, SMALL).unwrap();
         assert!((fresh.write_amplification - 1.0).abs() < 0.01, "{name}: {fresh:?}");
-        // What the host loses is what collection programs, and at most a tenth more for its reads and erases.
+        // The host loses the time of collection's programs, and at most a tenth more for its reads and
+        // erases.
         let lost = fresh.iops / steady.iops;
         let amplified = steady.write_amplification;
         assert!(

@@ -56,7 +56,8 @@ proptest! {
             last = last.max(link.book(Time::ZERO, pages));
         }
         let want = Span::transfer(total * u64::from(PAGE_BYTES), rate);
-        prop_assert!(last.since(Time::ZERO) + Span::from_ps(total) >= want, "each page is cut by less than 1 ps");
+        prop_assert!(last.since(Time::ZERO) + Span::from_ps(total) >= want, "each page is cut by less than \
+            1 ps");
         prop_assert!(last.since(Time::ZERO) <= want + Span::from_ns(early + SLOT_NS));
     }
 }

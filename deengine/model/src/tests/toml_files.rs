@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Presets as files: what is read, and the sentence for what is not.
+//! Presets as files: valid ones are read, and each wrong one has its sentence.
 
 use crate::preset::{Preset, PresetError};
 use gnstor_flash::Shape;
@@ -133,7 +133,8 @@ fn each_mistake_has_its_sentence() {
 #[test]
 fn figures_are_checked_too() {
     let _deadline = crate::tests::deadline();
-    let good = "[[figures]]\nwhat = { op = \"read\", pattern = \"random\", blocks = 1, depth = 1 }\nvalue = 4\nunit = \"us\"\nstate = \"fresh\"\nsource = \"x\"";
+    let good = "[[figures]]\nwhat = { op = \"read\", pattern = \"random\", blocks = 1, depth = 1 }\nvalue \
+        = 4\nunit = \"us\"\nstate = \"fresh\"\nsource = \"x\"";
     assert_eq!(own(good).unwrap().figures().len(), 1);
     let cases = [
         ("value = 4", "value = 0", "figure 1 (4K random read QD1): `value` must be a number above 0"),

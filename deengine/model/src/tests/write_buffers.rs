@@ -17,7 +17,11 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![6 => (1u32..17).prop_map(Step::Write), 1 => Just(Step::Flush), 2 => (1u64..3000).prop_map(Step::Wait)]
+    prop_oneof![
+        6 => (1u32..17).prop_map(Step::Write),
+        1 => Just(Step::Flush),
+        2 => (1u64..3000).prop_map(Step::Wait),
+    ]
 }
 
 proptest! {
@@ -29,7 +33,7 @@ proptest! {
         let _deadline = crate::tests::deadline();
         let mut buffer = WriteBuffer::new(PAGES, UNIT);
         let (mut now, mut open, mut programs) = (Time::ZERO, 0, 0);
-        // What the buffer holds: (pages, from, until), the open unit's pages without an end.
+        // The content of the buffer: (pages, from, until), the open unit's pages without an end.
         let mut held: Vec<(u32, Time, Time)> = Vec::new();
         for step in steps {
             match step {
@@ -38,9 +42,11 @@ proptest! {
                 Step::Write(blocks) => {
                     let at = buffer.admit(now, blocks);
                     prop_assert!(at >= now);
-                    let inside: u32 = held.iter().filter(|(_, from, until)| *from <= at && *until > at).map(|held| held.0).sum();
-                    let leaving = held.iter().any(|(_, from, until)| *from <= at && *until > at && *until != Time::NEVER);
-                    prop_assert!(inside + blocks <= PAGES || !leaving, "{inside} pages and {blocks} more at {at:?}");
+                    let now = || held.iter().filter(|(_, from, until)| *from <= at && *until > at);
+                    let inside: u32 = now().map(|held| held.0).sum();
+                    let leaving = now().any(|(_, _, until)| *until != Time::NEVER);
+                    prop_assert!(inside + blocks <= PAGES || !leaving, "{inside} pages and {blocks} more \
+                        at {at:?}");
                     for _ in 0..blocks {
                         held.push((1, at, Time::NEVER));
                         open += 1;

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Settings of the daemon.
+
+use crate::core::CoreConfig;
+use std::time::Duration;
+
+/// Settings of the daemon.
+#[derive(Clone, Copy, Debug)]
+pub struct DaemonConfig {
+    /// The core's part.
+    pub core: CoreConfig,
+    /// Longest wait for one admin command.
+    pub command_timeout: Duration,
+    /// Longest wait for all SSDs at the start.
+    pub start_timeout: Duration,
+    /// Longest wait for calls under way at the end.
+    pub stop_timeout: Duration,
+}
+
+impl Default for DaemonConfig {
+    fn default() -> Self {
+        Self {
+            core: CoreConfig::default(),
+            command_timeout: Duration::from_secs(5),
+            start_timeout: Duration::from_secs(30),
+            stop_timeout: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An I/O that failed, with the status that the device or the SSD gave.
+
+use gnstor_proto::status::{Detail, Status};
+
+/// An I/O that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} of block {vba} failed: {}", gnstor_gnor::abi::describe(*.status, *.dw0))]
+pub struct IoFailure {
+    /// `read`, `write` or `flush`.
+    pub what: &'static str,
+    /// First block of the request.
+    pub vba: u32,
+    /// Device status; see `describe_status`.
+    pub status: u32,
+    /// DW0 of the completion.
+    pub dw0: u32,
+    /// DW1 of the completion.
+    pub dw1: u32,
+}
+
+impl IoFailure {
+    /// The NVMe status, where an SSD answered.
+    pub fn nvme_status(&self) -> Option<Status> {
+        u16::try_from(self.status).ok().filter(|s| *s != 0).map(Status)
+    }
+
+    /// The rule that refused, where an SSD did.
+    pub fn rule(&self) -> Option<&'static str> {
+        Detail::from_dw0(self.dw0).refusal().map(|r| r.rule())
+    }
+
+    /// The POSIX error number that comes nearest.
+    pub fn errno(&self) -> i32 {
+        match Detail::from_dw0(self.dw0).refusal() {
+            Some(refusal) if self.nvme_status().is_some() => refusal.errno(),
+            _ if self.status & gnstor_gnor::abi::GN_TIMED_OUT != 0 => 110,
+            _ => 5,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How the places of a fresh map are drawn.
+//!
+//! ```text
+//!             place 0  place 1           each column of a stripe has every SSD in its share:
+//!   group 32     2        0              32 groups and 4 equal SSDs: 8 times each
+//!   group 33     0        3
+//!   ...                                  within a column, straw2 decides which group gets which SSD
+//!   group 63     1        2
+//! ```
+//! A share that is not whole is rounded up in some stripes and down in others, by a hash: over many stripes the
+//! shares are exact. So blocks of one stripe never crowd on one SSD, and groups still pair every SSD with every
+//! other.
+
+use super::straw2::straw2;
+use super::{FleetMap, MapSsd, SsdState, mix64};
+use alloc::vec::Vec;
+use core::ops::Range;
+
+impl FleetMap {
+    /// Draws every place of a stripe of groups.
+    pub(super) fn draw_stripe(&mut self, stripe: Range<u32>) {
+        for place in 0..self.width() {
+            let mut left = self.shares(&stripe, place);
+            let mut order: Vec<u32> = stripe.clone().collect();
+            order.sort_by_key(|&group| mix64(self.seed ^ mix64(u64::from(group) << 8 | place as u64)));
+            let mut without = Vec::new();
+            for group in order {
+                match self.best_outside(group, |ssd| left[ssd] > 0) {
+                    Some(ssd) => self.give(group, place, ssd, &mut left),
+                    None => without.push(group),
+                }
+            }
+            for group in without {
+                self.swap_or_exceed(group, place, &stripe, &mut left);
+            }
+        }
+    }
+
+    /// Every SSD that has places left in this column holds another place of `group` already. Some other group of
+    /// the stripe takes such an SSD and gives its own to `group`; where none can, an SSD exceeds its share.
+    fn swap_or_exceed(&mut self, group: u32, place: usize, stripe: &Range<u32>, left: &mut [u32]) {
+        let holds =
+            |map: &Self, group: u32, ssd: u16| map.row(group).flatten().any(|member| member.ssd == ssd);
+        let open: Vec<u16> =
+            (0u16..).zip(left.iter()).filter(|(_, left)| **left > 0).map(|(ssd, _)| ssd).collect();
+        for other in stripe.clone().filter(|&other| other != group) {
+            let Some(theirs) = self.row(other).nth(place).flatten().map(|member| member.ssd) else {
+                continue;
+            };
+            if holds(self, group, theirs) {
+                continue;
+            }
+            if let Some(&ssd) = open.iter().find(|&&ssd| !holds(self, other, ssd)) {
+                left[usize::from(theirs)] += 1;
+                self.give(other, place, ssd, left);
+                return self.give(group, place, theirs, left);
+            }
+        }
+        let best = self.best_outside(group, |_| true).expect("a group is no wider than there are SSDs");
+        self.give(group, place, best, left);
+    }
+
+    fn give(&mut self, group: u32, place: usize, ssd: u16, left: &mut [u32]) {
+        left[usize::from(ssd)] = left[usize::from(ssd)].saturating_sub(1);
+        self.set_place(group, place, ssd);
+    }
+
+    /// How many places of a column each SSD gets. The sum is the number of groups: fractions are cut at one
+    /// offset that differs from column to column (systematic sampling).
+    fn shares(&self, stripe: &Range<u32>, place: usize) -> Vec<u32> {
+        let weight = |ssd: &MapSsd| {
+            if ssd.state == SsdState::In { u128::from(ssd.weight) } else { 0 }
+        };
+        let all = self.ssds.iter().map(weight).sum::<u128>().max(1);
+        let groups = u128::from(stripe.end - stripe.start);
+        let offset =
+            u128::from(mix64(self.seed ^ mix64(!(u64::from(stripe.start) << 8 | place as u64))) >> 32);
+        let (mut sum, mut before) = (0u128, 0u128);
+        let cut = |sum: u128| (((sum * groups) << 32) / all + offset) >> 32;
+        self.ssds
+            .iter()
+            .map(|ssd| {
+                sum += weight(ssd);
+                let now = cut(sum);
+                let share = now - core::mem::replace(&mut before, now);
+                u32::try_from(share).expect("at most the groups of a stripe")
+            })
+            .collect()
+    }
+
+    /// The best draw among the SSDs outside the group that `may` allows, by index.
+    pub(super) fn best_outside(&self, group: u32, may: impl Fn(usize) -> bool) -> Option<u16> {
+        let mut best: Option<(u64, u16)> = None;
+        for (index, ssd) in (0u16..).zip(&self.ssds) {
+            let is_in = ssd.state == SsdState::In && ssd.weight != 0;
+            let is_taken = || self.row(group).flatten().any(|member| member.ssd == index);
+            if !is_in || !may(usize::from(index)) || is_taken() {
+                continue;
+            }
+            let hash = mix64(self.seed ^ mix64(u64::from(group) << 16 | u64::from(ssd.id)));
+            let straw = straw2(hash, ssd.weight);
+            if best.is_none_or(|(shortest, _)| straw < shortest) {
+                best = Some((straw, index));
+            }
+        }
+        best.map(|(_, index)| index)
+    }
+}
