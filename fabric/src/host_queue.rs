@@ -13,7 +13,7 @@ use crate::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRIT
 use crate::hca::soft::{SoftMr, SoftQp};
 use crate::mlx5::{self, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode};
 use crate::runtime::TransportHandle;
-use crate::transport::{ConnId, ExecutorId, Port, REFUSED_NO_PEER, RcTransport};
+use crate::transport::{ConnId, Connect, ExecutorId, Port, REFUSED_NO_PEER, RcTransport};
 use gnstor_base::region::HostRegion;
 use gnstor_proto::fabrics::{
     self, CmRequest, ConnectData, ConnectFields, Host, PropertyFields, fctype, property,
@@ -111,7 +111,7 @@ impl HostQueue {
                 let soft = e.soft(executor)?;
                 soft.create_qp(qp);
                 soft.register(mr);
-                Some(e.connect(now, executor, qpn, port, &request, reply))
+                Some(e.connect(now, Connect { executor, qpn, port, request }, reply))
             })
             .map_err(|e| broken(e.to_string()))?
             .ok_or_else(|| broken("the transport has no executor for host queues".into()))?;

@@ -26,9 +26,11 @@
 //! | [`host_queue`], [`admin`] | admin queues in host memory |
 //! | [`device`] | where device code runs: CUDA, or the CPU |
 //! | [`link`] | modelled link |
-//! | [`runtime`] | an transport on a thread |
+//! | [`cm`] | refused connections |
+//! | [`runtime`] | a transport on a thread |
 
 pub mod admin;
+pub mod cm;
 pub mod device;
 pub mod hca;
 pub mod host_queue;

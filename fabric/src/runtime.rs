@@ -12,8 +12,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use pace::Waits;
-
 type Job = Box<dyn FnOnce(&mut RcTransport, Time) + Send>;
 
 /// Why a call to the transport got no answer.

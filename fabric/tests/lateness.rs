@@ -7,9 +7,9 @@ use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, R
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::{Span, Time};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::{Allowance, Down, Part, QpExecutor, Response};
+use gnstor_fabric::hca::{Allowance, Down, Part, QpExecutor, Response, Up};
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::transport::{Port, RcTransport, TransportConfig};
+use gnstor_fabric::transport::{Connect, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe, io};
 use std::collections::VecDeque;
@@ -95,8 +95,8 @@ impl Executor {
 }
 
 impl QpExecutor for Executor {
-    fn poll(&mut self) -> Option<UpEntry> {
-        self.told().up.pop_front()
+    fn poll(&mut self) -> Option<Up> {
+        self.told().up.pop_front().and_then(|entry| entry.decode())
     }
     fn push(&mut self, message: Down) {
         let mut told = self.told();
@@ -114,10 +114,10 @@ impl QpExecutor for Executor {
             other => panic!("{other:?}"),
         }
     }
-    fn can_answer(&self) -> bool {
+    fn can_fuse(&self) -> bool {
         true
     }
-    fn answer(&mut self, _: u32, _: u32, _: &[Part], response: &Response) {
+    fn push_fused(&mut self, _: u32, _: u32, _: &[Part], response: &Response) {
         self.told().response = Some((response.due_ns, response.allowance));
     }
 }
@@ -144,7 +144,9 @@ fn run(opcode: u8, is_fused: bool, delays: Delays) -> (Span, bool, bool) {
     let ssd = Ssd { region: Arc::clone(&region), queue: QueueKey(0), is_fused, effects, clock };
     let target = transport.add_target(Box::new(ssd), vec![region]);
     let (reply, answer) = mpsc::channel();
-    transport.connect(Time::ZERO, id, QPN, Port::Local(target), &CmRequest::default(), reply);
+    let connect =
+        Connect { executor: id, qpn: QPN, port: Port::Local(target), request: CmRequest::default() };
+    transport.connect(Time::ZERO, connect, reply);
     assert_eq!(answer.try_recv(), Ok(Ok(())));
     transport.calibrate(START, id);
     while transport.step(START) {}

@@ -6,10 +6,10 @@ use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId}
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::{Down, QpExecutor};
+use gnstor_fabric::hca::{Down, QpExecutor, Up};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::mlx5::{cqe_opcode, syndrome};
-use gnstor_fabric::transport::{ExecutorId, Port, RcTransport, TransportConfig};
+use gnstor_fabric::transport::{Connect, ExecutorId, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::Sqe;
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ struct Told {
     up: VecDeque<UpEntry>,
     down: Vec<Down>,
     waits: u64,
-    settled: u64,
+    quiescent: u64,
 }
 
 #[derive(Clone, Default)]
@@ -35,18 +35,18 @@ impl Scripted {
 }
 
 impl QpExecutor for Scripted {
-    fn poll(&mut self) -> Option<UpEntry> {
-        self.told().up.pop_front()
+    fn poll(&mut self) -> Option<Up> {
+        self.told().up.pop_front().and_then(|entry| entry.decode())
     }
     fn push(&mut self, message: Down) {
         self.told().down.push(message);
     }
-    fn settle(&mut self) -> u64 {
+    fn quiesce(&mut self) -> u64 {
         self.told().waits += 1;
         self.told().waits
     }
-    fn settled(&self, wait: u64) -> bool {
-        self.told().settled >= wait
+    fn is_quiescent(&self, wait: u64) -> bool {
+        self.told().quiescent >= wait
     }
 }
 
@@ -94,7 +94,9 @@ impl World {
         let capsules = Arc::default();
         let target = transport.add_target(Box::new(Counts(Arc::clone(&capsules))), Vec::new());
         let (reply, answer) = mpsc::channel();
-        transport.connect(Time::ZERO, executor, QPN, Port::Local(target), &CmRequest::default(), reply);
+        let connect =
+            Connect { executor, qpn: QPN, port: Port::Local(target), request: CmRequest::default() };
+        transport.connect(Time::ZERO, connect, reply);
         assert_eq!(answer.try_recv(), Ok(Ok(())));
         Self { transport, _executor: executor, script, capsules }
     }
@@ -141,9 +143,9 @@ fn an_invalidation_completes_when_nothing_is_under_way_with_its_key() {
     let mut w = World::new();
     assert_eq!(w.report(0, &[UP_NOP, UP_LOCAL_INVAL, UP_SEND, UP_LOCAL_INVAL]).0, [(DONE, 0, 0)]);
     assert!(w.transport.busy());
-    w.script.told().settled = 1;
+    w.script.told().quiescent = 1;
     assert_eq!(w.step().0, [(DONE, 0, 1), (DONE, 0, 2)]);
-    w.script.told().settled = 2;
+    w.script.told().quiescent = 2;
     assert_eq!(w.step().0, [(DONE, 0, 3)]);
     assert!(!w.transport.busy());
 }

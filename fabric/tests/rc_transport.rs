@@ -9,7 +9,7 @@ use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::soft::{SoftMr, SoftQp};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::mlx5::{self, CE_CQ_UPDATE, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode, syndrome};
-use gnstor_fabric::transport::{ConnId, ExecutorId, Port, RcTransport, TransportConfig};
+use gnstor_fabric::transport::{ConnId, Connect, ExecutorId, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use std::collections::VecDeque;
@@ -147,8 +147,14 @@ impl World {
         let puppet = Puppet::default();
         let target = transport.add_target(Box::new(puppet.clone()), vec![Arc::clone(&array)]);
         let (reply, answer) = mpsc::channel();
-        let conn =
-            transport.connect(Time::ZERO, executor, QPN, Port::Local(target), &CmRequest::default(), reply);
+        let conn = {
+            let request = CmRequest::default();
+            transport.connect(
+                Time::ZERO,
+                Connect { executor, qpn: QPN, port: Port::Local(target), request },
+                reply,
+            )
+        };
         assert_eq!(answer.try_recv(), Ok(Ok(())));
         Self { transport, executor, conn, puppet, memory, array, now: Time::ZERO, sent: 0, consumed: 0 }
     }

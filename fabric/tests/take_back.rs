@@ -7,7 +7,7 @@ use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Choice, Device, DeviceError, Kernel, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AgentExecutor, AgentHca, ClientKernel, DeviceCq, DeviceMr, DeviceQp, Shape};
-use gnstor_fabric::hca::{Down, QpExecutor};
+use gnstor_fabric::hca::{Down, QpExecutor, Up};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl World {
         let mut executor = executors.remove(0);
         let (owner, array) =
             (HostRegion::alloc(1 << 16).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
-        executor.add_region(&array).expect("maps");
+        executor.map(&array).expect("maps");
         owner.fill(0, BLOCK as usize, 0xAB);
         let pd = hca.alloc_pd();
         let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
@@ -99,8 +99,7 @@ impl World {
 
 fn answers(executor: &mut AgentExecutor) -> Vec<(u32, u32)> {
     let mut all: Vec<(u32, u32)> = std::iter::from_fn(|| executor.poll())
-        .filter(|e| e.kind == UP_DONE)
-        .map(|e| (e.index, e.status))
+        .filter_map(|up| if let Up::Copied(copied) = up { Some((copied.tag, copied.status)) } else { None })
         .collect();
     all.sort_unstable();
     all
@@ -129,7 +128,10 @@ fn copies_that_have_not_reached_the_ring_are_taken_back_too() {
     world.pull(QPNS[1], 2);
     assert!(world.executor.take_back(QPNS[0]));
     world.launch(0, LIMIT).expect("ends");
-    assert!(std::iter::from_fn(|| world.executor.poll()).all(|e| e.kind == UP_PONG), "the ring was full");
+    assert!(
+        std::iter::from_fn(|| world.executor.poll()).all(|up| matches!(up, Up::Pong { .. })),
+        "the ring was full"
+    );
     world.launch(0, LIMIT).expect("ends");
     assert_eq!([1, 2].map(|tag| world.has_landed(tag)), [false, true]);
     assert_eq!(answers(&mut world.executor), [(2, COPY_OK)]);

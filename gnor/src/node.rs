@@ -5,7 +5,7 @@ use crate::growth::Growth;
 use gnstor_fabric::device::{Device, DeviceError, Residency};
 use gnstor_fabric::hca::agent::{AgentHca, ClientKernel, MAX_RINGS, Shape};
 use gnstor_fabric::runtime::{TransportError, TransportHandle};
-use gnstor_fabric::transport::{ConnId, ExecutorId, Port, REFUSED_NO_PEER};
+use gnstor_fabric::transport::{ConnId, Connect, ExecutorId, Port, REFUSED_NO_PEER};
 use gnstor_proto::fabrics::CmRequest;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak, mpsc};
@@ -172,7 +172,8 @@ impl Node {
     ) -> Result<Connection, NodeError> {
         let (engine, executor) = self.rings[ring % self.rings.len()].clone();
         let (reply, answer) = mpsc::channel();
-        let id = engine.call(move |e, now| e.connect(now, executor, qpn, port, &request, reply))?;
+        let id =
+            engine.call(move |e, now| e.connect(now, Connect { executor, qpn, port, request }, reply))?;
         let refused = |cause: String| Err(NodeError::Queue { ssd, cause });
         match answer.recv_timeout(CONNECT_DEADLINE) {
             Ok(Ok(())) => Ok(Connection { line: Arc::new(Lifeline { engine, id }) }),

@@ -7,7 +7,7 @@ use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REM
 use gnstor_fabric::hca::soft::{SoftMr, SoftQp};
 use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode};
 use gnstor_fabric::runtime::TransportHandle;
-use gnstor_fabric::transport::{ConnId, ExecutorId, Port};
+use gnstor_fabric::transport::{ConnId, Connect, ExecutorId, Port};
 use gnstor_proto::fabrics::{self, CmRequest, ConnectData, ConnectFields, Identity, fctype};
 use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe};
 use gnstor_proto::status::Status;
@@ -87,7 +87,7 @@ impl RawQueue {
             let soft = e.soft(executor).expect("an executor for host queues");
             soft.create_qp(qp);
             soft.register(mr);
-            e.connect(now, executor, qpn, port, &request, reply)
+            e.connect(now, Connect { executor, qpn, port, request }, reply)
         });
         let conn = conn.expect("the engine runs");
         let mut queue = Self {

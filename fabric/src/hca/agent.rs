@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Queue pairs in device memory: the control path that fills in the agent's contexts ([`AgentHca`]), and the
 //! transports' ends of the rings ([`AgentExecutor`]). The agent has a block for each pair of rings or for two of
-//! them, and each pair an transport of its own: a queue pair belongs to one.
+//! them, and each pair a transport of its own: a queue pair belongs to one.
 
 mod executor;
 mod held;
-mod settle;
+mod quiesce;
 
 use super::abi::*;
 use crate::device::{AgentWords, Device, DeviceError, DeviceMem, Kernel, Launch, Residency};
@@ -239,7 +239,7 @@ impl AgentHca {
         }
         device.preload(&[agent_kernel()])?;
         let resident: Arc<Resident> = Arc::default();
-        let rounds = settle::Rounds::new(count);
+        let rounds = quiesce::Rounds::new(count);
         let executor = |ring| AgentExecutor::new(device, &resident, ring, &rounds);
         let executors = rings.iter().enumerate().map(executor).collect();
         let tables = Tables {

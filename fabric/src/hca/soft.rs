@@ -5,7 +5,7 @@
 mod wqe;
 
 use super::abi::*;
-use super::{Down, QpExecutor};
+use super::{Down, QpExecutor, Up};
 use crate::mlx5::{self, BYTE_COUNT_MASK, DataSeg, UAR_DOORS, UAR_NO_RECORD, cqe_opcode, syndrome};
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use gnstor_proto::BLOCK_BYTES;
@@ -105,14 +105,12 @@ impl SoftExecutor {
         self.mrs.remove(&key);
     }
 
-    /// Makes a region known that [`Down`] messages refer to.
-    pub fn add_region(&mut self, region: Arc<HostRegion>) {
-        self.regions.insert(region.id(), region);
-    }
-
-    /// Forgets a region.
-    pub fn remove_region(&mut self, id: RegionId) {
-        self.regions.remove(&id);
+    /// The next entry, as the agent would write it: for tests that compare the two executors.
+    pub fn poll_entry(&mut self) -> Option<UpEntry> {
+        if self.up.is_empty() {
+            (0..self.qps.len()).for_each(|i| self.serve(i));
+        }
+        self.up.pop_front()
     }
 
     fn find(&self, qpn: u32) -> Option<usize> {
@@ -331,11 +329,30 @@ impl QpExecutor for SoftExecutor {
         false
     }
 
-    fn poll(&mut self) -> Option<UpEntry> {
-        if self.up.is_empty() {
-            (0..self.qps.len()).for_each(|i| self.serve(i));
-        }
-        self.up.pop_front()
+    /// Host queues carry administration: to look at all their doorbells in every step would cost more than
+    /// the I/O does.
+    fn poll_interval(&self) -> u32 {
+        16
+    }
+
+    fn poll_ahead(&self) -> usize {
+        1
+    }
+
+    fn add_region(&mut self, region: &Arc<HostRegion>) {
+        self.regions.insert(region.id(), Arc::clone(region));
+    }
+
+    fn remove_region(&mut self, id: RegionId) {
+        self.regions.remove(&id);
+    }
+
+    fn keeps_mapped(&self) -> bool {
+        false
+    }
+
+    fn poll(&mut self) -> Option<Up> {
+        self.poll_entry().and_then(|entry| entry.decode())
     }
 
     fn push(&mut self, message: Down) {

@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long an transport's thread rests between two steps. The longer nothing happens, the longer it rests: a
+//! How long a transport's thread rests between two steps. The longer nothing happens, the longer it rests: a
 //! busy array polls, an idle one takes almost no time of a core.
 //!
 //! ```text
 //!   last activity ---- spin, yield ----> 4 ms ---- 200 us naps ----> 20 ms ---- 1 ms ----> 200 ms ---- 5 ms ---->
 //! ```
 
+use crate::transport::Waits;
 use gnstor_base::time::{Span, Time};
-
-/// What an transport waits for, apart from what reaches it unannounced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Waits {
-    /// When its next event is due.
-    pub next: Option<Time>,
-    /// Whether an executor moves data for it, or may report work at any time without waking the thread.
-    pub polls: bool,
-}
 
 /// How the thread spends the time to its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +27,7 @@ const AWAKE: Span = Span::from_ms(4);
 /// Idle times, each with the length of the naps until then.
 const NAPS: [(Span, Span); 2] = [(Span::from_ms(20), SHORT), (Span::from_ms(200), Span::from_ms(1))];
 const LONGEST: Span = Span::from_ms(5);
-/// Naps of an transport that polls an executor.
+/// Naps of a transport that polls an executor.
 const SHORT: Span = Span::from_ns(200_000);
 /// A nap ends so long before the next event: the operating system wakes a thread late.
 const MARGIN: Span = Span::from_ns(150_000);

@@ -19,10 +19,8 @@ mod peer;
 mod wire;
 
 pub use frame::{Frame, MAX_DATA};
-pub use peer::{PeerExecutor, UP_CLOSE, UP_CONNECT};
+pub use peer::PeerExecutor;
 pub use wire::Wire;
-
-pub(crate) use peer::connect_of;
 
 #[cfg(test)]
 mod tests;

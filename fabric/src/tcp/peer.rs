@@ -6,20 +6,13 @@
 
 use super::frame::{Frame, MAX_DATA};
 use super::wire::Wire;
-use crate::hca::abi::*;
-use crate::hca::{Down, QpExecutor};
-use crate::transport::{Refused, low16};
+use crate::cm::Refused;
+use crate::hca::abi::{COPY_BAD_KEY, COPY_OK};
+use crate::hca::{Copied, Down, Operation, QpExecutor, Up, WorkRequest};
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
-use gnstor_proto::fabrics::CmRequest;
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zerocopy::{FromBytes, IntoBytes};
-
-/// An up entry that asks to connect; only a [`PeerExecutor`] makes it.
-pub const UP_CONNECT: u32 = 100;
-/// An up entry that ends a connection.
-pub const UP_CLOSE: u32 = 101;
 
 /// The bit that the tags of pieces have and the transport's have not.
 const PIECE: u32 = 1 << 31;
@@ -39,7 +32,7 @@ pub struct PeerExecutor {
     /// Transfers in pieces: the connection, how many are under way, how they ended so far.
     wholes: HashMap<u32, (u32, u32, u32)>,
     next_piece: u32,
-    up: VecDeque<UpEntry>,
+    up: VecDeque<Up>,
 }
 
 impl PeerExecutor {
@@ -56,37 +49,18 @@ impl PeerExecutor {
         }
     }
 
-    pub(crate) fn is_dead(&self) -> bool {
-        self.wire.dead().is_some() && self.up.is_empty()
-    }
-
-    pub(crate) fn add_region(&mut self, region: Arc<HostRegion>) {
-        self.regions.insert(region.id(), region);
-    }
-
-    pub(crate) fn remove_region(&mut self, id: RegionId) {
-        self.regions.remove(&id);
-    }
-
-    pub(crate) fn answer_connect(&mut self, conn: u32, refused: Refused) {
-        self.wire.send(&Frame::Accept { conn, refused });
-    }
-
-    fn on_frame(&mut self, frame: Frame) -> Option<UpEntry> {
-        let entry = |kind, qpn| UpEntry { kind, qpn, ..UpEntry::default() };
+    fn on_frame(&mut self, frame: Frame) -> Option<Up> {
         match frame {
-            Frame::Connect { conn, ssd, request } => {
-                let mut e = entry(UP_CONNECT, conn);
-                e.index = ssd.into();
-                e.payload[..32].copy_from_slice(request.as_bytes());
-                Some(e)
-            }
+            Frame::Connect { conn, ssd, request } => Some(Up::Connect { qpn: conn, ssd, request }),
             Frame::Send { conn, capsule } => {
                 self.wire.send(&Frame::Ack { conn, count: 1 });
-                Some(UpEntry { bytes: 64, payload: capsule, ..entry(UP_SEND, conn) })
+                let operation = Operation::Send { bytes: 64, capsule };
+                // The frame itself is the acknowledged request: the client completes it, by its own index.
+                let request = WorkRequest { stamp_ns: 0, qpn: conn, index: 0, signalled: false, operation };
+                Some(Up::Request(request))
             }
             Frame::Done { conn, tag, status, sum, data } => {
-                let mut e = UpEntry { index: tag, status, sum, ..entry(UP_DONE, conn) };
+                let mut e = Copied { qpn: conn, tag, status, sum };
                 if let Some((_, local)) = self.pulls.remove(&tag) {
                     if status == COPY_OK && data.len() == local.bytes as usize {
                         self.regions[&local.region].write(local.offset, &data);
@@ -98,9 +72,10 @@ impl PeerExecutor {
                         e.status = COPY_BAD_KEY;
                     }
                 }
-                if tag & PIECE == 0 { Some(e) } else { self.piece_done(&e) }
+                let whole = if tag & PIECE == 0 { Some(e) } else { self.piece_done(&e) };
+                whole.map(Up::Copied)
             }
-            Frame::Close { conn } => Some(entry(UP_CLOSE, conn)),
+            Frame::Close { conn } => Some(Up::Close { qpn: conn }),
             other => {
                 tracing::warn!("a client sent a frame that only arrays send: {other:?}");
                 None
@@ -142,10 +117,10 @@ impl PeerExecutor {
         cut
     }
 
-    /// A piece has ended; the entry for its transfer, where it was the last.
-    fn piece_done(&mut self, e: &UpEntry) -> Option<UpEntry> {
-        let index = self.pieces.remove(&e.index)?;
-        let (_, left, status) = self.wholes.get_mut(&index)?;
+    /// A piece has ended; the report of its transfer, where it was the last.
+    fn piece_done(&mut self, e: &Copied) -> Option<Copied> {
+        let tag = self.pieces.remove(&e.tag)?;
+        let (_, left, status) = self.wholes.get_mut(&tag)?;
         *left -= 1;
         if *status == COPY_OK {
             *status = e.status;
@@ -154,15 +129,9 @@ impl PeerExecutor {
         if left > 0 {
             return None;
         }
-        self.wholes.remove(&index);
-        Some(UpEntry { kind: UP_DONE, qpn: e.qpn, index, status, ..UpEntry::default() })
+        self.wholes.remove(&tag);
+        Some(Copied { qpn: e.qpn, tag, status, sum: 0 })
     }
-}
-
-/// The request in an [`UP_CONNECT`] entry, and the SSD it names.
-pub(crate) fn connect_of(e: &UpEntry) -> (CmRequest, u16) {
-    let request = CmRequest::read_from_bytes(&e.payload[..32]).expect("32 bytes");
-    (request, low16(e.index))
 }
 
 impl QpExecutor for PeerExecutor {
@@ -171,7 +140,32 @@ impl QpExecutor for PeerExecutor {
         false
     }
 
-    fn poll(&mut self) -> Option<UpEntry> {
+    /// The end of a transfer writes its data when it is taken: what came before it must have been handled.
+    fn poll_ahead(&self) -> usize {
+        1
+    }
+
+    fn is_dead(&self) -> bool {
+        self.wire.dead().is_some() && self.up.is_empty()
+    }
+
+    fn add_region(&mut self, region: &Arc<HostRegion>) {
+        self.regions.insert(region.id(), Arc::clone(region));
+    }
+
+    fn remove_region(&mut self, id: RegionId) {
+        self.regions.remove(&id);
+    }
+
+    fn keeps_mapped(&self) -> bool {
+        false
+    }
+
+    fn reply_connect(&mut self, qpn: u32, refused: Refused) {
+        self.wire.send(&Frame::Accept { conn: qpn, refused });
+    }
+
+    fn poll(&mut self) -> Option<Up> {
         loop {
             if let Some(e) = self.up.pop_front() {
                 return Some(e);

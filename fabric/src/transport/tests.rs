@@ -2,13 +2,14 @@
 //! Links between two transports over a real socket, on a clock that the test moves: who goes is forgotten, at
 //! both ends.
 
-mod answers;
+mod fused;
 mod leaving;
 mod unruly;
 
 use super::*;
 use crate::hca::abi::*;
 use crate::hca::soft::{SoftMr, SoftQp};
+use crate::hca::{Down, QpExecutor};
 use crate::mlx5::{self, CtrlSeg, DataSeg, opcode};
 use crate::tcp::Wire;
 use gnstor_base::controller::{Effect, Outcome, PushRole, Remote as Memory, TransferId};
@@ -100,6 +101,10 @@ fn soft_qp(memory: &Arc<HostRegion>) -> SoftQp {
     }
 }
 
+fn to(executor: ExecutorId, qpn: u32, port: Port) -> Connect {
+    Connect { executor, qpn, port, request: CmRequest::default() }
+}
+
 /// The owner's first work request: a capsule.
 fn send_a_command(memory: &HostRegion) {
     memory.write(CAPSULE, Sqe::default().as_bytes());
@@ -149,7 +154,7 @@ impl Two {
     fn connect(&mut self, ssd: u16) -> (ConnId, Receiver<Result<(), Refused>>) {
         let (reply, answer) = mpsc::channel();
         let port = Port::Remote { remote: self.remote, ssd };
-        (self.client.connect(self.now, self.executor, QPN, port, &CmRequest::default(), reply), answer)
+        (self.client.connect(self.now, to(self.executor, QPN, port), reply), answer)
     }
 
     /// Steps both transports, a microsecond a round, until it holds.
@@ -257,7 +262,7 @@ fn a_link_that_breaks_gives_back_its_memory_by_itself() {
     let (_, unanswered) = {
         let (reply, answer) = mpsc::channel();
         let port = Port::Remote { remote: two.remote, ssd: 0 };
-        (two.client.connect(two.now, two.executor, QPN + 1, port, &CmRequest::default(), reply), answer)
+        (two.client.connect(two.now, to(two.executor, QPN + 1, port), reply), answer)
     };
     let staging = two.staging();
     two.array = RcTransport::new(TransportConfig::default());

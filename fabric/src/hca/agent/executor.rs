@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One pair of rings between an transport and its part of the agent, and the transport's end of it.
 
-use super::settle::{self, Rounds, Settle};
+use super::quiesce::{self, Quiesce, Rounds};
 use super::{Resident, memory};
 use crate::device::{Device, DeviceError};
 use crate::hca::abi::*;
 use crate::hca::ring::{DOWN_WORDS, DownRing, UP_WORDS, UpRing};
-use crate::hca::{Allowance, Down, Part, QpExecutor, Response};
+use crate::hca::{Allowance, Down, Part, QpExecutor, Response, Up};
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
@@ -87,34 +87,34 @@ pub struct AgentExecutor {
     up: UpRing,
     down: DownRing,
     backlog: VecDeque<[u64; DOWN_WORDS]>,
-    settle: Settle,
+    quiesce: Quiesce,
     regions: HashMap<RegionId, u64>,
-    answers: Answers,
+    fused: FusedSlots,
     clock_offset_ns: i64,
     lead_ns: u64,
 }
 
-/// Answers that the agent has been handed, by their slots.
+/// Fused responses that the agent has been handed, by their slots.
 #[derive(Debug)]
-struct Answers {
-    slots: Vec<Answer>,
+struct FusedSlots {
+    slots: Vec<FusedSlot>,
     free: Vec<u16>,
-    /// Reported and not yet told: tag and status.
+    /// Ended, and not yet reported to the transport: tag and status.
     ended: VecDeque<(u32, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Answer {
+struct FusedSlot {
     qpn: u32,
     /// `None` where the transport has taken it back and waits no more.
     tag: Option<u32>,
 }
 
-impl Answers {
+impl FusedSlots {
     fn new() -> Self {
         let all = u16::try_from(ANSWER_SLOTS).expect("a small constant");
         Self {
-            slots: vec![Answer::default(); ANSWER_SLOTS],
+            slots: vec![FusedSlot::default(); ANSWER_SLOTS],
             free: (0..all).rev().collect(),
             ended: VecDeque::new(),
         }
@@ -125,9 +125,9 @@ impl Answers {
         let items = e.payload.as_chunks::<2>().0.iter().map(|item| u16::from_le_bytes(*item));
         for item in items.take(e.flags as usize) {
             let slot = item & ((1 << ANSWERED_STATUS_SHIFT) - 1);
-            let Some(answer) = self.slots.get_mut(usize::from(slot)) else { continue };
+            let Some(fused) = self.slots.get_mut(usize::from(slot)) else { continue };
             self.free.push(slot);
-            if let Some(tag) = answer.tag.take() {
+            if let Some(tag) = fused.tag.take() {
                 self.ended.push_back((tag, u32::from(item >> ANSWERED_STATUS_SHIFT)));
             }
         }
@@ -168,22 +168,22 @@ impl AgentExecutor {
             device: Arc::clone(device),
             resident: Arc::clone(resident),
             ring: ring.clone(),
-            settle: Settle::new(rounds, index),
+            quiesce: Quiesce::new(rounds, index),
             up: UpRing::default(),
             down: DownRing::default(),
             backlog: VecDeque::new(),
             regions: HashMap::default(),
-            answers: Answers::new(),
+            fused: FusedSlots::new(),
             clock_offset_ns: 0,
             lead_ns: 0,
         }
     }
 
-    /// Makes a region known that [`Down`] messages refer to; with CUDA it is pinned.
+    /// Maps a region that [`Down`] messages refer to; with CUDA it is pinned.
     ///
     /// # Errors
     /// Driver errors.
-    pub fn add_region(&mut self, region: &Arc<HostRegion>) -> Result<(), DeviceError> {
+    pub fn map(&mut self, region: &Arc<HostRegion>) -> Result<(), DeviceError> {
         self.regions.insert(region.id(), self.device.map(region)?);
         self.resident.regions.lock().expect("no panic while held").push(Arc::clone(region));
         Ok(())
@@ -268,7 +268,7 @@ impl AgentExecutor {
 
     fn push_descriptor(&mut self, descriptor: [u64; DOWN_WORDS]) {
         self.drain_backlog();
-        if self.settle.holds() || !self.backlog.is_empty() || !self.try_push(descriptor) {
+        if self.quiesce.holds() || !self.backlog.is_empty() || !self.try_push(descriptor) {
             self.backlog.push_back(descriptor);
         }
     }
@@ -277,17 +277,17 @@ impl AgentExecutor {
         let (words, head) = self.ring.down();
         let pushed = self.down.push(words, head, descriptor);
         if pushed {
-            self.settle.handed_over(&descriptor);
+            self.quiesce.handed_over(&descriptor);
         }
         pushed
     }
 
     fn drain_backlog(&mut self) {
-        if self.settle.look() && self.try_push(self.encode(Down::Ping { tag: settle::PING })) {
-            self.settle.pinged();
+        if self.quiesce.look() && self.try_push(self.encode(Down::Ping { tag: quiesce::PING })) {
+            self.quiesce.pinged();
         }
         while let Some(&descriptor) = self.backlog.front() {
-            if self.settle.holds() || !self.try_push(descriptor) {
+            if self.quiesce.holds() || !self.try_push(descriptor) {
                 return;
             }
             self.backlog.pop_front();
@@ -295,37 +295,64 @@ impl AgentExecutor {
     }
 }
 
-impl QpExecutor for AgentExecutor {
-    fn poll(&mut self) -> Option<UpEntry> {
-        self.drain_backlog();
+impl AgentExecutor {
+    /// The next entry of the ring that is not a reply to a ping of this executor's own.
+    #[inline]
+    fn pop_entry(&mut self) -> Option<UpEntry> {
         loop {
-            if let Some((index, status)) = self.answers.ended.pop_front() {
-                return Some(UpEntry { kind: UP_ANSWERED, index, status, ..UpEntry::default() });
-            }
             let (words, head) = self.ring.up();
             let entry = self.up.pop(words, head)?;
             // Where entries have piled up, the next ones are asked for while this one is handled.
             let next = UP_AT + 8 * self.up.place(words, AHEAD) as u64;
             self.ring.memory.prefetch(next);
             self.ring.memory.prefetch(next + 64);
-            if self.settle.hear(&entry) {
-                continue;
-            }
-            if entry.kind != UP_ANSWERED {
+            if !self.quiesce.hear(&entry) {
                 return Some(entry);
             }
-            self.answers.end(&entry);
         }
     }
 
-    fn can_answer(&self) -> bool {
-        !self.answers.free.is_empty()
+    /// The next entry as the agent has written it, reports of fused responses too: for tests that compare the
+    /// two executors.
+    pub fn poll_entry(&mut self) -> Option<UpEntry> {
+        self.drain_backlog();
+        self.pop_entry()
+    }
+}
+
+impl QpExecutor for AgentExecutor {
+    fn poll(&mut self) -> Option<Up> {
+        self.drain_backlog();
+        loop {
+            if let Some((tag, status)) = self.fused.ended.pop_front() {
+                return Some(Up::FusedDone { tag, status });
+            }
+            let entry = self.pop_entry()?;
+            if entry.kind == UP_ANSWERED {
+                self.fused.end(&entry);
+                continue;
+            }
+            match entry.decode() {
+                Some(up) => return Some(up),
+                None => tracing::warn!("the agent has reported an entry of unknown kind {}", entry.kind),
+            }
+        }
     }
 
-    fn answer(&mut self, qpn: u32, tag: u32, parts: &[Part], response: &Response) {
+    fn add_region(&mut self, region: &Arc<HostRegion>) {
+        if let Err(e) = self.map(region) {
+            tracing::error!("a region of {} bytes cannot be mapped: {e}", region.len());
+        }
+    }
+
+    fn can_fuse(&self) -> bool {
+        !self.fused.free.is_empty()
+    }
+
+    fn push_fused(&mut self, qpn: u32, tag: u32, parts: &[Part], response: &Response) {
         debug_assert!(response.bytes[..8] == [0; 8], "a descriptor carries the other half of the response");
-        let Some(slot) = self.answers.free.pop() else { return };
-        self.answers.slots[usize::from(slot)] = Answer { qpn, tag: Some(tag) };
+        let Some(slot) = self.fused.free.pop() else { return };
+        self.fused.slots[usize::from(slot)] = FusedSlot { qpn, tag: Some(tag) };
         let (mut rest, mut count) = (parts, 0);
         while let [part, behind @ ..] = rest {
             // The response is where a second block's place would be.
@@ -375,18 +402,18 @@ impl QpExecutor for AgentExecutor {
         self.backlog.retain(|descriptor| !is_ours(descriptor[0]) || descriptor[5] >> 32 & DOWN_PART != 0);
         self.backlog.iter_mut().for_each(|descriptor| descriptor[0] = harmless(descriptor[0]));
         self.down.rewrite(self.ring.down().0, harmless);
-        for answer in self.answers.slots.iter_mut().filter(|answer| answer.qpn == qpn) {
-            answer.tag = None;
+        for fused in self.fused.slots.iter_mut().filter(|fused| fused.qpn == qpn) {
+            fused.tag = None;
         }
         true
     }
 
-    fn settle(&mut self) -> u64 {
-        self.settle.begin()
+    fn quiesce(&mut self) -> u64 {
+        self.quiesce.begin()
     }
 
-    fn settled(&self, wait: u64) -> bool {
-        self.settle.is_settled(wait)
+    fn is_quiescent(&self, wait: u64) -> bool {
+        self.quiesce.is_quiescent(wait)
     }
 
     fn clock_offset_ns(&self) -> i64 {

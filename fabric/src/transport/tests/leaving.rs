@@ -26,8 +26,8 @@ impl Mover {
 }
 
 impl QpExecutor for Mover {
-    fn poll(&mut self) -> Option<UpEntry> {
-        self.asked().up.pop_front()
+    fn poll(&mut self) -> Option<Up> {
+        self.asked().up.pop_front().and_then(|entry| entry.decode())
     }
     fn push(&mut self, message: Down) {
         if let Down::ToOwner { tag, .. } | Down::FromOwner { tag, .. } = message {
@@ -59,8 +59,7 @@ impl Moving {
         let target = transport.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
         let executor = transport.add_other(Box::new(mover.clone()));
         let (reply, _answer) = mpsc::channel();
-        let conn =
-            transport.connect(Time::ZERO, executor, QPN, Port::Local(target), &CmRequest::default(), reply);
+        let conn = transport.connect(Time::ZERO, to(executor, QPN, Port::Local(target)), reply);
         let (queue, remote) = (puppet.seen().opened[0], Memory { address: 0, key: 0 });
         puppet.seen().on_submit = vec![
             Effect::Pull { transfer: TransferId(1), queue, cid: 0, remote, local: flash.slice(0, 4096) },
@@ -95,7 +94,7 @@ impl Moving {
 
     fn connects(&mut self) -> Result<(), Refused> {
         let (reply, answer) = mpsc::channel();
-        self.transport.connect(self.now, self.executor, QPN, Port::Local(0), &CmRequest::default(), reply);
+        self.transport.connect(self.now, to(self.executor, QPN, Port::Local(0)), reply);
         answer.try_recv().expect("a local SSD answers at once")
     }
 }

@@ -179,7 +179,7 @@ impl Side {
     fn agent(device: &Arc<Device>, memory: u64, array: &Arc<HostRegion>, size: Size) -> Executor {
         let (hca, mut executors) = AgentHca::new(device, Residency::TwoKernels, 1).expect("memory");
         let mut executor = executors.remove(0);
-        executor.add_region(array).expect("maps");
+        executor.map(array).expect("maps");
         if let Some(what) = size.unordered {
             hca.set_unordered(what).expect("memory");
         }
@@ -213,7 +213,7 @@ impl Side {
             unreachable!("made for this executor")
         };
         let mut executor = SoftExecutor::new();
-        executor.add_region(Arc::clone(array));
+        executor.add_region(array);
         for (key, at, bytes, access, pd) in Self::regions(size) {
             let range = (start + at, bytes);
             executor.register(SoftMr { memory: Arc::clone(region), range, key, access, pd });
@@ -340,18 +340,18 @@ impl Side {
     pub(crate) fn go(&mut self) {
         let mut new = Vec::new();
         let base = self.memory.address();
-        let mut drain = |executor: &mut dyn QpExecutor| {
-            while let Some(e) = executor.poll() {
+        let mut drain = |next: &mut dyn FnMut() -> Option<UpEntry>| {
+            while let Some(e) = next() {
                 new.push(reduce(&e, base));
             }
         };
         match &mut self.executor {
-            Executor::Soft(executor) => drain(executor),
+            Executor::Soft(executor) => drain(&mut || executor.poll_entry()),
             Executor::Agent(agent) => {
                 let (hca, executor) = &mut **agent;
                 let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
                 hca.launch(idle_client(), shape, 0, DEADLINE).expect("the agent ends");
-                drain(executor);
+                drain(&mut || executor.poll_entry());
             }
         }
         // What different warps do in one round has no order: the front ends a queue pair each, the responder,

@@ -7,7 +7,7 @@ use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{
     AgentExecutor, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, Unordered, idle_client,
 };
-use gnstor_fabric::hca::{Allowance, Down, Part, QpExecutor, Response};
+use gnstor_fabric::hca::{Allowance, Down, Operation, Part, QpExecutor, Response, Up, WorkRequest};
 use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, opcode};
 use gnstor_proto::checksum::block_sum;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl World {
         let mut executor = executors.remove(0);
         let (owner, array) =
             (HostRegion::alloc(1 << 21).expect("memory"), HostRegion::alloc(1 << 20).expect("memory"));
-        executor.add_region(&array).expect("maps");
+        executor.map(&array).expect("maps");
         for block in 0..=255u8 {
             array.fill(u64::from(block) * u64::from(BLOCK), BYTES, block.wrapping_add(1));
         }
@@ -106,7 +106,7 @@ impl World {
     fn answer_at(&mut self, tag: u32, parts: &[Part], due_ns: u64) {
         let mut bytes = [0; 16];
         bytes[8..].copy_from_slice(&(u64::from(tag) | 1 << 63).to_le_bytes());
-        self.executor.answer(QPN, tag, parts, &Response { bytes, due_ns, allowance: Allowance::NEVER });
+        self.executor.push_fused(QPN, tag, parts, &Response { bytes, due_ns, allowance: Allowance::NEVER });
     }
 
     fn launch(&self) {
@@ -136,10 +136,20 @@ impl World {
         }
     }
 
-    /// What the executor said of answers: tags and status.
+    /// When the agent saw the ping, on its clock.
+    fn pong_ns(&mut self) -> u64 {
+        let mut reports = std::iter::from_fn(|| self.executor.poll());
+        reports
+            .find_map(|up| if let Up::Pong { stamp_ns, .. } = up { Some(stamp_ns) } else { None })
+            .expect("a pong")
+    }
+
+    /// What the executor said of fused responses: tags and status.
     fn told(&mut self) -> Vec<(u32, u32)> {
-        let all = std::iter::from_fn(|| self.executor.poll()).inspect(|e| assert_eq!(e.kind, UP_ANSWERED));
-        let mut all: Vec<_> = all.map(|e| (e.index, e.status)).collect();
+        let all = std::iter::from_fn(|| self.executor.poll());
+        let mut all: Vec<_> = all
+            .map(|up| if let Up::FusedDone { tag, status } = up { (tag, status) } else { panic!("{up:?}") })
+            .collect();
         all.sort_unstable();
         all
     }
@@ -227,7 +237,7 @@ fn more_answers_than_there_are_receives_and_slots_all_arrive() {
     let (mut told, mut seen, mut sent) = (0, 0, 0u32);
     let all = 3 * u32::try_from(ANSWER_SLOTS).expect("small");
     while seen < all {
-        while sent < all && sent - seen < 64 && world.executor.can_answer() {
+        while sent < all && sent - seen < 64 && world.executor.can_fuse() {
             let at = u8::try_from(sent % 200).expect("small");
             world.answer(sent, &[world.part(at, at)]);
             sent += 1;
@@ -248,10 +258,20 @@ fn an_answer_without_a_receive_is_reported_with_its_response() {
     world.answer(1, &[world.part(1, 0)]);
     world.answer(2, &[world.part(2, 1)]);
     world.launch();
-    let entries: Vec<UpEntry> = std::iter::from_fn(|| world.executor.poll()).collect();
-    let kinds = |kind| entries.iter().filter(|e| e.kind == kind).count();
-    assert_eq!((kinds(UP_RNR), kinds(UP_ANSWERED), entries.len()), (1, 2, 3));
-    let lost = entries.iter().find(|e| e.kind == UP_RNR).expect("one").arg[1] & !(1 << 63);
+    let mut ended = 0;
+    let mut lost = Vec::new();
+    for up in std::iter::from_fn(|| world.executor.poll()) {
+        match up {
+            Up::FusedDone { .. } => ended += 1,
+            Up::NoReceive { bytes, .. } => {
+                let [_, second]: [u64; 2] = zerocopy::transmute!(bytes);
+                lost.push(second & !(1 << 63));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((lost.len(), ended), (1, 2));
+    let lost = lost[0];
     let seen = world.responses();
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0] + lost, 3, "one arrived, the other came back");
@@ -274,9 +294,9 @@ fn what_is_due_overtakes_a_response() -> bool {
     let clock = std::time::Instant::now();
     world.executor.push(Down::Ping { tag: 1 });
     world.launch();
-    let pong = world.executor.poll().expect("a pong");
+    let pong_ns = world.pong_ns();
     // The agent's clock runs as the host's does.
-    let soon = |ns: u64| pong.stamp_ns + u64::try_from(clock.elapsed().as_nanos()).expect("short") + ns;
+    let soon = |ns: u64| pong_ns + u64::try_from(clock.elapsed().as_nanos()).expect("short") + ns;
     world.answer_at(1, &[world.part(1, 0)], soon(150_000_000));
     world.answer_at(2, &[world.part(2, 1)], 0);
     world.launch();
@@ -312,8 +332,8 @@ fn responses_are_counted_as_late_by_both_measures() {
     // Seen within a second of its time: late to a client that had waited a second too long before.
     world.executor.push(Down::Ping { tag: 1 });
     world.launch();
-    let pong = std::iter::from_fn(|| world.executor.poll()).find(|e| e.kind == UP_PONG).expect("a pong");
-    let due_ns = pong.stamp_ns + 1_000_000;
+    let pong_ns = world.pong_ns();
+    let due_ns = pong_ns + 1_000_000;
     for client_late_ns in [i32::MAX, -1_000_000_000, i32::MIN] {
         let allowance = Allowance { late_ns: Allowance::NEVER.late_ns, client_late_ns };
         world.executor.push(Down::Send { qpn: QPN, bytes: [0; 16], due_ns, allowance });
@@ -329,8 +349,8 @@ fn what_is_due_overtakes_early_sends() -> bool {
     let clock = std::time::Instant::now();
     world.executor.push(Down::Ping { tag: 1 });
     world.launch();
-    let pong = world.executor.poll().expect("a pong");
-    let soon = |ns: u64| pong.stamp_ns + u64::try_from(clock.elapsed().as_nanos()).expect("short") + ns;
+    let pong_ns = world.pong_ns();
+    let soon = |ns: u64| pong_ns + u64::try_from(clock.elapsed().as_nanos()).expect("short") + ns;
     let mut send = |tag: u64, due_ns: u64| {
         let mut bytes = [0; 16];
         bytes[8..].copy_from_slice(&(tag | 1 << 63).to_le_bytes());
@@ -372,14 +392,14 @@ fn a_wait_takes_in_the_whole_of_an_answer_that_has_begun() {
     let mut world = World::new(64);
     let parts = vec![world.part(7, 0); 250];
     (0..10).for_each(|tag| world.answer(tag, &parts)); // the ring is full in the midst of the ninth
-    let wait = world.executor.settle();
+    let wait = world.executor.quiesce();
     assert!(world.told().is_empty());
     world.launch();
     assert_eq!(world.told().len(), 8);
-    assert!(!world.executor.settled(wait), "the ninth is under way");
+    assert!(!world.executor.is_quiescent(wait), "the ninth is under way");
     world.launch();
     assert_eq!(world.told(), [(8, COPY_OK)]);
-    assert!(world.executor.poll().is_none() && world.executor.settled(wait));
+    assert!(world.executor.poll().is_none() && world.executor.is_quiescent(wait));
     world.launch();
     assert_eq!(world.told(), [(9, COPY_OK)], "the tenth began behind the wait");
     assert_eq!(world.responses().len(), 10);
@@ -400,6 +420,7 @@ fn where_writes_are_not_ordered_the_data_of_an_answer_waits_for_a_dump() {
     world.owner.write(DBR + 4, U32::new(1).as_bytes());
     world.owner.write(UAR + mlx5::UAR_DB0, &mlx5::doorbell_value(1, QPN));
     world.launch();
-    assert_eq!(world.executor.poll().map(|e| e.kind), Some(UP_DUMP));
+    let dump = world.executor.poll();
+    assert!(matches!(dump, Some(Up::Request(WorkRequest { operation: Operation::Dump, .. }))), "{dump:?}");
     assert_eq!([0, 1].map(|at| world.block(at)), [8, 9]);
 }

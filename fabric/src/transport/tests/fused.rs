@@ -27,7 +27,7 @@ impl One {
         let mr = SoftMr { memory: Arc::clone(&memory), range: (0, 1 << 17), key: KEY, access, pd: 1 };
         transport.soft(executor).unwrap().register(mr);
         let (reply, answer) = mpsc::channel();
-        transport.connect(Time::ZERO, executor, QPN, Port::Local(0), &CmRequest::default(), reply);
+        transport.connect(Time::ZERO, to(executor, QPN, Port::Local(0)), reply);
         assert_eq!(answer.recv(), Ok(Ok(())));
         // One receive.
         let seg =

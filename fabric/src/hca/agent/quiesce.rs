@@ -7,8 +7,8 @@
 //!
 //! ```text
 //!   LOCAL_INVAL, ring a --> round + 1 --> every executor, at its next poll: new work waits; a ping goes to its responder
-//!                                         its copies and answers ended, the ping answered too --> settled[ring] = round
-//!                       all settled >= round --> the request completes
+//!                                         its copies and answers ended, the ping answered too --> quiescent[ring] = round
+//!                       all quiescent >= round --> the request completes
 //! ```
 //! What an executor hands over after it has seen the round finds the key closed: the agent's flag, its report, the
 //! round and the descriptor are a chain of release and acquire.
@@ -25,24 +25,27 @@ pub(super) const PING: u32 = 0;
 #[derive(Debug)]
 pub(super) struct Rounds {
     round: AtomicU64,
-    /// The last round that each ring has settled.
-    settled: Box<[AtomicU64]>,
+    /// The last round that each ring is quiescent for.
+    quiescent: Box<[AtomicU64]>,
 }
 
 impl Rounds {
     pub(super) fn new(rings: usize) -> Arc<Self> {
-        Arc::new(Self { round: AtomicU64::new(0), settled: (0..rings).map(|_| AtomicU64::new(0)).collect() })
+        Arc::new(Self {
+            round: AtomicU64::new(0),
+            quiescent: (0..rings).map(|_| AtomicU64::new(0)).collect(),
+        })
     }
 }
 
 /// One executor's part in them.
 #[derive(Debug)]
-pub(super) struct Settle {
+pub(super) struct Quiesce {
     rounds: Arc<Rounds>,
     ring: usize,
     /// The last round that this executor has seen.
     seen: u64,
-    /// Whether that one has been settled here.
+    /// Whether that one is over here.
     done: bool,
     must_ping: bool,
     /// Pings in the ring.
@@ -53,7 +56,7 @@ pub(super) struct Settle {
     in_answer: bool,
 }
 
-impl Settle {
+impl Quiesce {
     pub(super) fn new(rounds: &Arc<Rounds>, ring: usize) -> Self {
         Self {
             rounds: Arc::clone(rounds),
@@ -72,10 +75,10 @@ impl Settle {
         self.rounds.round.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Whether every ring has settled this round.
-    pub(super) fn is_settled(&self, round: u64) -> bool {
+    /// Whether every ring is quiescent for this round.
+    pub(super) fn is_quiescent(&self, round: u64) -> bool {
         // Pairs with the release in `look` and in the drop.
-        self.rounds.settled.iter().all(|settled| settled.load(Ordering::Acquire) >= round)
+        self.rounds.quiescent.iter().all(|done| done.load(Ordering::Acquire) >= round)
     }
 
     /// Joins a round that has begun, ends one that is over here. Returns whether a ping should go into the
@@ -87,7 +90,7 @@ impl Settle {
         }
         if !self.done && !self.must_ping && self.pings == 0 && self.copies == 0 {
             self.done = true;
-            self.rounds.settled[self.ring].store(round, Ordering::Release);
+            self.rounds.quiescent[self.ring].store(round, Ordering::Release);
         }
         self.must_ping
     }
@@ -130,9 +133,9 @@ impl Settle {
 
 /// An executor that is gone hands over nothing more. The transport has taken back what the executor has handed over, or
 /// waits for it and keeps the executor (`transport/leaving.rs`).
-impl Drop for Settle {
+impl Drop for Quiesce {
     fn drop(&mut self) {
-        self.rounds.settled[self.ring].store(u64::MAX, Ordering::Release);
+        self.rounds.quiescent[self.ring].store(u64::MAX, Ordering::Release);
     }
 }
 
@@ -149,19 +152,19 @@ mod tests {
     }
 
     /// Two rings, and a round in which the first has done its part.
-    fn rings() -> (u64, Settle, Settle) {
+    fn rings() -> (u64, Quiesce, Quiesce) {
         let rounds = Rounds::new(2);
-        let (mut first, second) = (Settle::new(&rounds, 0), Settle::new(&rounds, 1));
+        let (mut first, second) = (Quiesce::new(&rounds, 0), Quiesce::new(&rounds, 1));
         let round = first.begin();
         assert!(first.look() && first.holds());
         first.pinged();
         assert!(first.hear(&said(UP_PONG)) && !first.look());
-        assert!(!first.holds() && !first.is_settled(round));
+        assert!(!first.holds() && !first.is_quiescent(round));
         (round, first, second)
     }
 
     #[test]
-    fn a_ring_has_settled_when_both_its_ping_and_its_copies_are_answered() {
+    fn a_ring_is_quiescent_when_both_its_ping_and_its_copies_are_answered() {
         for order in [[UP_PONG, UP_DONE], [UP_DONE, UP_PONG]] {
             let (round, first, mut second) = rings();
             second.handed_over(&descriptor(DOWN_TO_DEVICE, 0));
@@ -169,16 +172,16 @@ mod tests {
             assert!(second.look());
             second.pinged();
             second.hear(&said(order[0]));
-            assert!(!second.look() && second.holds() && !first.is_settled(round));
+            assert!(!second.look() && second.holds() && !first.is_quiescent(round));
             second.hear(&said(order[1]));
-            assert!(!second.look() && !second.holds() && first.is_settled(round));
+            assert!(!second.look() && !second.holds() && first.is_quiescent(round));
         }
     }
 
     #[test]
     fn an_answer_is_handed_over_whole_and_is_over_when_it_has_ended() {
         let rounds = Rounds::new(1);
-        let mut only = Settle::new(&rounds, 0);
+        let mut only = Quiesce::new(&rounds, 0);
         only.handed_over(&descriptor(DOWN_TO_DEVICE, DOWN_PART));
         let round = only.begin();
         assert!(only.look() && !only.holds(), "its other parts go on");
@@ -188,15 +191,15 @@ mod tests {
         assert!(!only.holds());
         only.handed_over(&descriptor(DOWN_ANSWER, DOWN_PART));
         assert!(only.holds());
-        assert!(only.hear(&said(UP_PONG)) && !only.look() && !only.is_settled(round), "it has not ended");
+        assert!(only.hear(&said(UP_PONG)) && !only.look() && !only.is_quiescent(round), "it has not ended");
         assert!(!only.hear(&UpEntry { flags: 1, ..said(UP_ANSWERED) }), "the executor's, not the wait's");
-        assert!(!only.look() && !only.holds() && only.is_settled(round));
+        assert!(!only.look() && !only.holds() && only.is_quiescent(round));
     }
 
     #[test]
     fn a_report_ends_as_many_answers_as_it_names() {
         let rounds = Rounds::new(1);
-        let mut only = Settle::new(&rounds, 0);
+        let mut only = Quiesce::new(&rounds, 0);
         for _ in 0..3 {
             only.handed_over(&descriptor(DOWN_ANSWER, DOWN_PART | DOWN_CHECK_SUM));
         }
@@ -206,7 +209,7 @@ mod tests {
         only.hear(&said(UP_PONG));
         for (flags, over) in [(2, false), (1, true)] {
             only.hear(&UpEntry { flags, ..said(UP_ANSWERED) });
-            assert_eq!((only.look(), only.is_settled(round)), (false, over));
+            assert_eq!((only.look(), only.is_quiescent(round)), (false, over));
         }
     }
 
@@ -222,7 +225,7 @@ mod tests {
         assert!(!second.look() && second.holds());
         second.hear(&said(UP_PONG));
         assert!(
-            !second.look() && !second.holds() && !first.is_settled(newer),
+            !second.look() && !second.holds() && !first.is_quiescent(newer),
             "the first has not seen the newer one"
         );
     }
