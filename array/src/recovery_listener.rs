@@ -94,9 +94,11 @@ impl Drop for Restoring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn a_restore_that_is_over_at_once_says_nothing_and_a_long_one_speaks_seldom() {
+        let _deadline = deadline();
         let mut restoring = Restoring::new("restoring".into());
         restoring.bar = None;
         restoring.tell(1, 10);

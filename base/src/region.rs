@@ -384,9 +384,11 @@ impl Drop for HostRegion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::deadline;
 
     #[test]
     fn two_mappings_of_one_shared_region_see_each_other() {
+        let _deadline = deadline();
         let one = HostRegion::shared(10_000).unwrap();
         let file = File::from(one.backing().unwrap().try_clone_to_owned().unwrap());
         let two = HostRegion::map_file(&file, 4096, 4096).unwrap();
@@ -412,6 +414,7 @@ mod tests {
 
     #[test]
     fn both_kinds_of_memory_ask_for_huge_pages() {
+        let _deadline = deadline();
         // "hg": advised; "ht": made of huge pages that were set aside. A kernel built without them has
         // neither.
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
@@ -426,6 +429,7 @@ mod tests {
 
     #[test]
     fn a_mapped_file_has_what_was_written_and_its_bounds_are_kept() {
+        let _deadline = deadline();
         let shared = HostRegion::shared(8192).unwrap();
         shared.fill(0, 8192, 7);
         let file = File::from(shared.backing().unwrap().try_clone_to_owned().unwrap());
@@ -458,6 +462,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "must not overlap")]
     fn an_overlapping_copy_is_refused() {
+        let _deadline = deadline();
         HostRegion::alloc(8192).unwrap().copy_within(0, 100, 101);
     }
 }

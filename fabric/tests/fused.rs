@@ -2,6 +2,7 @@
 //! Data and response handed to an HCA in device memory together: both arrive, or neither does.
 
 use gnstor_base::region::HostRegion;
+use gnstor_base::testing::deadline;
 use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{
@@ -164,6 +165,7 @@ impl World {
 
 #[test]
 fn data_and_response_arrive_together() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     world.answer(1, &[world.part(7, 0)]);
     world.answer(2, &[world.part(8, 1), world.part(9, 2), world.part(10, 3)]);
@@ -179,6 +181,7 @@ fn data_and_response_arrive_together() {
 
 #[test]
 fn blocks_that_the_owner_has_side_by_side_go_two_in_a_descriptor() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     // Side by side but for one; from anywhere. Whatever is last goes alone.
     for (tag, count) in (1..).zip([2, 3, 5, 6, 16]) {
@@ -213,6 +216,7 @@ fn blocks_that_the_owner_has_side_by_side_go_two_in_a_descriptor() {
 
 #[test]
 fn a_part_that_fails_keeps_the_response_back_and_says_why() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     let wrong_sum = Part { sum: Some(1), ..world.part(2, 1) };
     let wrong_key = Part { key: world.key ^ 1, ..world.part(3, 2) };
@@ -233,6 +237,7 @@ fn a_part_that_fails_keeps_the_response_back_and_says_why() {
 
 #[test]
 fn more_answers_than_there_are_receives_and_slots_all_arrive() {
+    let _deadline = deadline();
     let mut world = World::new(0);
     let (mut told, mut seen, mut sent) = (0, 0, 0u32);
     let all = 3 * u32::try_from(ANSWER_SLOTS).expect("small");
@@ -254,6 +259,7 @@ fn more_answers_than_there_are_receives_and_slots_all_arrive() {
 
 #[test]
 fn an_answer_without_a_receive_is_reported_with_its_response() {
+    let _deadline = deadline();
     let mut world = World::new(1);
     world.answer(1, &[world.part(1, 0)]);
     world.answer(2, &[world.part(2, 1)]);
@@ -285,6 +291,7 @@ fn is_seen(mut once: impl FnMut() -> bool) -> bool {
 
 #[test]
 fn a_response_waits_until_it_is_due_and_holds_up_no_other() {
+    let _deadline = deadline();
     assert!(is_seen(what_is_due_overtakes_a_response), "what is due goes first");
 }
 
@@ -306,11 +313,13 @@ fn what_is_due_overtakes_a_response() -> bool {
 
 #[test]
 fn a_send_that_comes_early_waits_and_holds_up_no_other_but_what_ends_its_queue_pair() {
+    let _deadline = deadline();
     assert!(is_seen(what_is_due_overtakes_early_sends), "what is due goes before what is early");
 }
 
 #[test]
 fn responses_are_counted_as_late_by_both_measures() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     // What was due long ago is seen seconds late, whatever the clock; what is due at 0 has no modelled time.
     let (long_ago, untimed) = (1, 0);
@@ -372,6 +381,7 @@ fn what_is_due_overtakes_early_sends() -> bool {
 
 #[test]
 fn answers_that_were_taken_back_are_neither_sent_nor_told_and_their_slots_come_back() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     for round in 0..4 {
         for tag in 0..200u32 {
@@ -389,6 +399,7 @@ fn answers_that_were_taken_back_are_neither_sent_nor_told_and_their_slots_come_b
 
 #[test]
 fn a_wait_takes_in_the_whole_of_an_answer_that_has_begun() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     let parts = vec![world.part(7, 0); 250];
     (0..10).for_each(|tag| world.answer(tag, &parts)); // the ring is full in the midst of the ninth
@@ -407,6 +418,7 @@ fn a_wait_takes_in_the_whole_of_an_answer_that_has_begun() {
 
 #[test]
 fn where_writes_are_not_ordered_the_data_of_an_answer_waits_for_a_dump() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     world.hca.set_unordered(Unordered::Data).expect("memory");
     world.answer(1, &[world.part(7, 0), world.part(8, 1)]);

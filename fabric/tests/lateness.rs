@@ -5,6 +5,7 @@
 
 use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Remote, Reply, TransferId};
 use gnstor_base::region::HostRegion;
+use gnstor_base::testing::deadline;
 use gnstor_base::time::{Span, Time};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::{Allowance, Down, Part, QpExecutor, Response, Up};
@@ -178,6 +179,7 @@ fn run(opcode: u8, is_fused: bool, delays: Delays) -> (Span, bool, bool) {
 
 #[test]
 fn a_command_that_the_emulator_does_not_delay_is_late_by_no_measure() {
+    let _deadline = deadline();
     for (opcode, is_fused) in [(io::READ, false), (io::READ, true), (io::WRITE, false)] {
         assert_eq!(run(opcode, is_fused, Delays::default()), (SERVICE, false, false));
     }
@@ -185,6 +187,7 @@ fn a_command_that_the_emulator_does_not_delay_is_late_by_no_measure() {
 
 #[test]
 fn a_delay_before_the_engine_sees_a_command_is_late_for_the_client_alone() {
+    let _deadline = deadline();
     for (opcode, is_fused) in [(io::READ, false), (io::READ, true), (io::WRITE, false)] {
         let delays = Delays { command: DELAY, ..Delays::default() };
         assert_eq!(run(opcode, is_fused, delays), (SERVICE + DELAY, false, true));
@@ -193,12 +196,14 @@ fn a_delay_before_the_engine_sees_a_command_is_late_for_the_client_alone() {
 
 #[test]
 fn a_delay_of_a_writes_data_is_late_for_the_client_alone() {
+    let _deadline = deadline();
     let delays = Delays { data: DELAY, ..Delays::default() };
     assert_eq!(run(io::WRITE, false, delays), (SERVICE + DELAY, false, true));
 }
 
 #[test]
 fn a_delay_behind_the_model_is_late_by_both_measures() {
+    let _deadline = deadline();
     for (opcode, is_fused) in [(io::READ, false), (io::READ, true), (io::WRITE, false)] {
         let delays = Delays { response: DELAY, ..Delays::default() };
         assert_eq!(run(opcode, is_fused, delays), (SERVICE + DELAY, true, true));
@@ -207,6 +212,7 @@ fn a_delay_behind_the_model_is_late_by_both_measures() {
 
 #[test]
 fn delays_within_the_allowance_are_late_by_no_measure() {
+    let _deadline = deadline();
     let small = Span::from_ns(900);
     let delays = Delays { command: small, response: small, ..Delays::default() };
     assert_eq!(run(io::READ, false, delays), (SERVICE + small + small, false, false));

@@ -2,6 +2,7 @@
 //! What Rust and the C++ compiler think of the same structures.
 #![expect(unsafe_code, reason = "reads the table that the C++ compiler made")]
 
+use gnstor_base::testing::deadline;
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AGENT_THREADS, MAX_QPS};
 use gnstor_fabric::hca::ring::{DOWN_WORDS, UP_WORDS};
@@ -42,6 +43,7 @@ macro_rules! table {
 
 #[test]
 fn every_size_and_offset_is_the_same_in_both_languages() {
+    let _deadline = deadline();
     let mirror = table! {
         "qp_ctx" => size_of::<QpCtx>();
         "qp_ctx.last_kick" => offset_of!(QpCtx, last_kick);
@@ -122,7 +124,22 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
 }
 
 #[test]
+fn the_agent_holds_an_early_response_as_long_as_the_host_believes() {
+    let _deadline = deadline();
+    let headers = concat!(env!("CARGO_MANIFEST_DIR"), "/cuda/fabric/hca");
+    let name = "MAX_WAIT_NS = ";
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(headers).expect("the device headers") {
+        let text = std::fs::read_to_string(entry.expect("a header").path()).expect("text");
+        let values = text.match_indices(name).map(|(at, _)| &text[at + name.len()..]);
+        found.extend(values.map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().map(str::to_owned)));
+    }
+    assert_eq!(found, [Some(gnstor_base::ahead::HOLD_MOST.as_ns().to_string())]);
+}
+
+#[test]
 fn the_agents_shared_memory_is_what_a_launch_asks_for() {
+    let _deadline = deadline();
     let rows = rows();
     let bytes = rows.iter().find(|(name, _)| name == "agent_smem").expect("layout.cpp has the row").1;
     assert!(AGENT_SMEM_BYTES as usize >= bytes);

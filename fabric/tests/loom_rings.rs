@@ -27,6 +27,7 @@ fn words(n: usize) -> Vec<Shared> {
 }
 
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let _deadline = gnstor_base::testing::deadline();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 100_000;

@@ -3,6 +3,7 @@
 //! under way on any ring.
 
 use gnstor_base::region::HostRegion;
+use gnstor_base::testing::deadline;
 use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AgentExecutor, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, idle_client};
@@ -94,6 +95,7 @@ impl World {
 
 #[test]
 fn a_wait_ends_when_every_ring_has_done_what_it_was_asked_before() {
+    let _deadline = deadline();
     let mut w = World::new();
     w.pull(1, 1);
     let wait = w.executors[0].quiesce();
@@ -110,6 +112,7 @@ fn a_wait_ends_when_every_ring_has_done_what_it_was_asked_before() {
 
 #[test]
 fn a_block_serves_two_pairs_of_rings_where_there_are_many() {
+    let _deadline = deadline();
     let mut w = World::with(9);
     assert_eq!((w.executors.len(), w.hca.blocks()), (9, 5));
     for launch in 0..2 {
@@ -127,6 +130,7 @@ fn a_block_serves_two_pairs_of_rings_where_there_are_many() {
 
 #[test]
 fn what_comes_during_a_wait_is_done_after_it() {
+    let _deadline = deadline();
     let mut w = World::new();
     w.pull(1, 1);
     let wait = w.executors[0].quiesce();
@@ -141,6 +145,7 @@ fn what_comes_during_a_wait_is_done_after_it() {
 
 #[test]
 fn waits_that_begin_during_another_end_too() {
+    let _deadline = deadline();
     let mut w = World::new();
     let first = w.executors[0].quiesce();
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
@@ -154,6 +159,7 @@ fn waits_that_begin_during_another_end_too() {
 
 #[test]
 fn an_executor_that_is_gone_keeps_no_other_waiting() {
+    let _deadline = deadline();
     let mut w = World::new();
     w.executors.truncate(1);
     let wait = w.executors[0].quiesce();
@@ -165,6 +171,7 @@ fn an_executor_that_is_gone_keeps_no_other_waiting() {
 
 #[test]
 fn a_copy_asked_for_after_the_wait_finds_the_key_closed() {
+    let _deadline = deadline();
     let mut w = World::new();
     let ctrl = CtrlSeg::new(opcode::LOCAL_INVAL, 0, w.qpns[0], 1, 0).with_imm(w.key);
     w.owner.write(part(0) + SQ, ctrl.as_bytes());

@@ -4,6 +4,7 @@
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
+use gnstor_base::testing::deadline;
 use gnstor_base::time::Time;
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::{Down, QpExecutor, Up};
@@ -127,6 +128,7 @@ const FAILED: u8 = cqe_opcode::REQUESTER_ERROR;
 
 #[test]
 fn a_dump_completes_behind_the_sends_before_it() {
+    let _deadline = deadline();
     let mut w = World::new();
     let done = |range: std::ops::Range<u16>| range.map(|i| (DONE, 0, i)).collect::<Vec<_>>();
     assert_eq!(w.report(0, &[UP_SEND, UP_DUMP, UP_SEND, UP_DUMP]), (done(0..4), false));
@@ -140,6 +142,7 @@ fn a_dump_completes_behind_the_sends_before_it() {
 
 #[test]
 fn an_invalidation_completes_when_nothing_is_under_way_with_its_key() {
+    let _deadline = deadline();
     let mut w = World::new();
     assert_eq!(w.report(0, &[UP_NOP, UP_LOCAL_INVAL, UP_SEND, UP_LOCAL_INVAL]).0, [(DONE, 0, 0)]);
     assert!(w.transport.busy());
@@ -152,6 +155,7 @@ fn an_invalidation_completes_when_nothing_is_under_way_with_its_key() {
 
 #[test]
 fn keys_and_memory_of_an_nvme_target_open_nothing() {
+    let _deadline = deadline();
     for kind in [UP_SEND_INVAL, UP_WRITE, UP_READ] {
         let mut w = World::new();
         let refused = (vec![(FAILED, syndrome::REMOTE_ACCESS, 0), (FAILED, syndrome::FLUSH, 1)], true);
@@ -166,6 +170,7 @@ fn keys_and_memory_of_an_nvme_target_open_nothing() {
 
 #[test]
 fn behind_an_error_everything_is_flushed_whatever_it_is() {
+    let _deadline = deadline();
     let mut w = World::new();
     w.report(0, &[UP_SEND_INVAL]);
     let kinds = [UP_NOP, UP_DUMP, UP_LOCAL_INVAL, UP_SEND];
@@ -176,6 +181,7 @@ fn behind_an_error_everything_is_flushed_whatever_it_is() {
 
 #[test]
 fn a_completion_queue_that_overran_breaks_the_connection() {
+    let _deadline = deadline();
     let mut w = World::new();
     assert_eq!(w.report(0, &[UP_CQ_ERROR]), (vec![], true));
     assert_eq!(w.transport.counters.broken, 1);

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "an entry point for a kernel that does what the test says")]
 
 use gnstor_base::region::HostRegion;
+use gnstor_base::testing::deadline;
 use gnstor_fabric::device::{Choice, Device, DeviceError, Kernel, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AgentExecutor, AgentHca, ClientKernel, DeviceCq, DeviceMr, DeviceQp, Shape};
@@ -107,6 +108,7 @@ fn answers(executor: &mut AgentExecutor) -> Vec<(u32, u32)> {
 
 #[test]
 fn a_copy_that_was_taken_back_never_lands_and_the_others_do() {
+    let _deadline = deadline();
     let mut world = World::new();
     world.pull(QPNS[0], 1);
     world.pull(QPNS[1], 2);
@@ -119,6 +121,7 @@ fn a_copy_that_was_taken_back_never_lands_and_the_others_do() {
 
 #[test]
 fn copies_that_have_not_reached_the_ring_are_taken_back_too() {
+    let _deadline = deadline();
     const RING: u32 = 2048;
     let mut world = World::new();
     for _ in 0..RING {
@@ -139,6 +142,7 @@ fn copies_that_have_not_reached_the_ring_are_taken_back_too() {
 
 #[test]
 fn nothing_is_taken_back_beside_a_resident_agent() {
+    let _deadline = deadline();
     let mut world = World::new();
     world.pull(QPNS[0], 1);
     // The kernel gets the executor; the world an idle one.
@@ -156,6 +160,7 @@ fn nothing_is_taken_back_beside_a_resident_agent() {
 
 #[test]
 fn what_the_agent_may_touch_outlives_the_transport() {
+    let _deadline = deadline();
     let World { hca, executor, array, .. } = World::new();
     let memory = Arc::downgrade(&array);
     drop((executor, array));
@@ -166,6 +171,7 @@ fn what_the_agent_may_touch_outlives_the_transport() {
 
 #[test]
 fn after_a_launch_that_was_cut_off_nothing_is_done_twice() {
+    let _deadline = deadline();
     let mut world = World::new();
     world.pull(QPNS[0], 1);
     let cut = world.launch(0, Duration::from_nanos(1)).expect_err("no time at all");

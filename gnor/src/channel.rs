@@ -447,9 +447,11 @@ const _: () = assert!(mlx5::WQEBB == 64);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn a_channel_has_the_papers_50_kb_of_queues_and_all_its_slots_in_flight() {
+        let _deadline = deadline();
         for ssds in [1, 2, 4] {
             let layout = Layout::new(ssds, abi::POOL_BLOCKS);
             assert_eq!(ssds * layout.depth as usize, abi::SLOTS, "{ssds} SSDs");

@@ -92,6 +92,7 @@ impl Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
     use gnstor_fabric::device::Choice;
 
     fn ask(growth: &Growth, blocks: u32) {
@@ -100,6 +101,7 @@ mod tests {
 
     #[test]
     fn a_pool_grows_when_asked_and_not_beyond_its_range() {
+        let _deadline = deadline();
         let device = Device::open(Choice::Host).unwrap();
         let growth = Growth::new(&device, 4 * POOL_BLOCKS).unwrap();
         assert!(!growth.answer());
@@ -118,6 +120,7 @@ mod tests {
 
     #[test]
     fn a_pool_that_may_not_grow_has_nobody_to_ask() {
+        let _deadline = deadline();
         let device = Device::open(Choice::Host).unwrap();
         let growth = Growth::new(&device, 0).unwrap();
         assert_eq!((growth.words(), growth.most()), (0, POOL_BLOCKS));

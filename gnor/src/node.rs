@@ -297,9 +297,11 @@ fn part_of(place: usize, ssds: usize, rings: usize, channel: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::part_of;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn ssds_share_the_rings_out_among_themselves() {
+        let _deadline = deadline();
         let of = |ssds, rings, channel| {
             (0..ssds).map(|ssd| part_of(ssd, ssds, rings, channel)).collect::<Vec<_>>()
         };

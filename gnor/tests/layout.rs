@@ -2,6 +2,7 @@
 //! What Rust and the C++ compiler think of a channel.
 #![expect(unsafe_code, reason = "reads the table that the C++ compiler made")]
 
+use gnstor_base::testing::deadline;
 use gnstor_gnor::abi::*;
 use std::ffi::{CStr, c_char};
 use std::mem::{offset_of, size_of};
@@ -18,6 +19,7 @@ unsafe extern "C" {
 
 #[test]
 fn every_size_and_offset_is_the_same_in_both_languages() {
+    let _deadline = deadline();
     let mirror = [
         ("queue_pair", size_of::<QueuePair>()),
         ("queue_pair.publish", offset_of!(QueuePair, publish)),

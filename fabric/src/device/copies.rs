@@ -330,6 +330,7 @@ fn length(bytes: u64) -> usize {
 mod tests {
     use super::*;
     use crate::device::Choice;
+    use gnstor_base::testing::deadline;
 
     const HOST: usize = 256 << 10;
     const DEVICE: usize = 128 << 10;
@@ -384,6 +385,7 @@ mod tests {
 
     #[test]
     fn what_a_list_names_is_copied_both_ways_and_nothing_else() {
+        let _deadline = deadline();
         for by in [CopyBy::Batch, CopyBy::Kernel] {
             for to_device in [true, false] {
                 let mut bed = bed(by, 8);
@@ -409,6 +411,7 @@ mod tests {
 
     #[test]
     fn an_empty_list_and_one_of_everything_are_lists_too() {
+        let _deadline = deadline();
         for by in [CopyBy::Batch, CopyBy::Kernel] {
             let mut bed = bed(by, 1);
             let before = state(&bed);
@@ -422,6 +425,7 @@ mod tests {
 
     #[test]
     fn a_list_that_is_not_right_is_refused_and_nothing_is_copied() {
+        let _deadline = deadline();
         let other = bed(CopyBy::Batch, 1);
         for by in [CopyBy::Batch, CopyBy::Kernel] {
             let mut bed = bed(by, 2);
@@ -451,6 +455,7 @@ mod tests {
 
     #[test]
     fn neighbours_in_both_memories_are_one_copy() {
+        let _deadline = deadline();
         let (a, b, c) = (segment(0, 32, 16), segment(16, 48, 16), segment(32, 96, 16));
         assert_eq!(runs(&[a, segment(7, 7, 0), b, c]), [segment(0, 32, 32), c]);
         assert_eq!(runs(&[b, a]), [b, a]);

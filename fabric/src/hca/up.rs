@@ -181,9 +181,11 @@ impl UpEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn every_kind_of_the_wire_is_a_report_and_others_are_none() {
+        let _deadline = deadline();
         for kind in UP_SEND..=UP_CQ_ERROR {
             assert!(UpEntry { kind, ..UpEntry::default() }.decode().is_some(), "kind {kind}");
         }
@@ -194,6 +196,7 @@ mod tests {
 
     #[test]
     fn a_report_has_the_fields_of_its_kind() {
+        let _deadline = deadline();
         let entry = UpEntry {
             kind: UP_SEND,
             qpn: 3,

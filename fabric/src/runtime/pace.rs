@@ -78,6 +78,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     /// A thread whose steps take 1 us of virtual time, and whose naps last as long as it asks.
     #[derive(Default)]
@@ -110,6 +111,7 @@ mod tests {
 
     #[test]
     fn an_idle_engine_naps_at_most_200_times_a_second() {
+        let _deadline = deadline();
         let mut thread = Thread::default();
         thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
         let first_second = thread.naps.len();
@@ -121,6 +123,7 @@ mod tests {
 
     #[test]
     fn work_far_ahead_does_not_keep_an_engine_awake_and_is_not_overslept() {
+        let _deadline = deadline();
         let mut thread = Thread::default();
         let due = Time::ZERO + Span::from_ms(1003);
         thread.idle_until(due.before(MARGIN), Waits { next: Some(due), polls: false });
@@ -134,6 +137,7 @@ mod tests {
 
     #[test]
     fn the_first_activity_wakes_an_idle_engine_for_a_while() {
+        let _deadline = deadline();
         let mut thread = Thread::default();
         thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
         assert_eq!(thread.naps.last(), Some(&LONGEST));
@@ -147,6 +151,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_polls_an_executor_takes_short_naps_only() {
+        let _deadline = deadline();
         for waits in [Waits { next: None, polls: true }, Waits { next: Some(Time::ZERO), polls: false }] {
             let mut thread = Thread::default();
             thread.idle_until(Time::ZERO + Span::from_ms(1000), waits);

@@ -95,9 +95,11 @@ impl Messages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn events_come_in_the_order_of_their_times_and_then_as_they_were_put_in() {
+        let _deadline = deadline();
         let mut events = Events::default();
         let at = Time::from_ns;
         for (time, what) in [(5, 'd'), (3, 'a'), (3, 'b'), (4, 'c')] {

@@ -13,11 +13,10 @@ use super::target::Start;
 use super::{ConnId, Event, ExecutorId, Origin, RcTransport, Respond, cqe_bytes};
 use crate::hca::abi::{COPY_BAD_SUM, COPY_OK};
 use crate::hca::{Down, Part, Response};
+use gnstor_base::ahead;
 use gnstor_base::controller::{Outcome, Reply, TransferId};
 use gnstor_base::time::{Span, Time};
 
-/// How long before its response is due the transport hands a fused response over.
-const LEAD: Span = Span::from_ns(40_000);
 /// From one try to the next where an executor has no room.
 const RETRY: Span = Span::from_ns(1000);
 /// Most parts that are handed over together.
@@ -120,8 +119,8 @@ impl RcTransport {
         match executor {
             // Through the queue, not here: the controller is in the middle of giving its effects away.
             None => self.queue(now, Event::Fused { number }),
-            Some(executor) if reply.at > now + LEAD && self.can_fuse(executor) => {
-                self.queue(reply.at - LEAD, Event::Fused { number });
+            Some(executor) if reply.at > now + ahead::FUSED && self.can_fuse(executor) => {
+                self.queue(reply.at - ahead::FUSED, Event::Fused { number });
             }
             Some(_) => self.hand_over(now, number),
         }
@@ -146,8 +145,8 @@ impl RcTransport {
         }
         // Booked early, the link serves the responses in the order in which they would come to it.
         let due = *fused.due.get_or_insert_with(|| self.link.down(at, u64::from(fused.bytes) + 16));
-        if due > now + LEAD || !executor.can_fuse() {
-            return self.queue((due - LEAD).max(now + RETRY), Event::Fused { number });
+        if due > now + ahead::FUSED || !executor.can_fuse() {
+            return self.queue((due - ahead::FUSED).max(now + RETRY), Event::Fused { number });
         }
         fused.executor = Some(conn.executor);
         conn.transfers += 1;

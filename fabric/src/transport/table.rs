@@ -91,6 +91,7 @@ impl<K: Name, T> Table<K, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     struct N(u32);
@@ -105,6 +106,7 @@ mod tests {
 
     #[test]
     fn the_name_of_what_has_gone_is_nobodys() {
+        let _deadline = deadline();
         let mut table: Table<N, &str> = Table::default();
         let (a, b) = (table.insert("a").unwrap(), table.insert("b").unwrap());
         assert_eq!(table.get(&a), Some(&"a"));

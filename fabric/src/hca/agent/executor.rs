@@ -7,6 +7,7 @@ use crate::device::{Device, DeviceError};
 use crate::hca::abi::*;
 use crate::hca::ring::{DOWN_WORDS, DownRing, UP_WORDS, UpRing};
 use crate::hca::{Allowance, Down, Part, QpExecutor, Response, Up};
+use gnstor_base::ahead;
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
@@ -136,11 +137,6 @@ impl FusedSlots {
 
 /// Entries that are asked for ahead of the one that is taken.
 const AHEAD: u64 = 4;
-/// Half a round trip counts as no more than this.
-const MAX_LEAD_NS: u64 = 4000;
-/// An early response waits in the responder, which has room for 64 a ring. The lead covers the delays under
-/// load.
-const EARLY_NS: u64 = 80_000;
 const TAG_MASK: u64 = (1 << 31) - 1;
 const QPN_MASK: u64 = 0xFF_FFFF;
 
@@ -426,6 +422,6 @@ impl QpExecutor for AgentExecutor {
 
     fn set_clock_offset_ns(&mut self, offset: i64, rtt_ns: u64) {
         self.clock_offset_ns = offset;
-        self.lead_ns = (rtt_ns / 2).min(MAX_LEAD_NS) + EARLY_NS;
+        self.lead_ns = (rtt_ns / 2).min(ahead::HALF_TRIP_MOST.as_ns()) + ahead::SEND.as_ns();
     }
 }

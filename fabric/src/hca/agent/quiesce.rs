@@ -142,6 +142,7 @@ impl Drop for Quiesce {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     fn said(kind: u32) -> UpEntry {
         UpEntry { kind, index: PING, ..UpEntry::default() }
@@ -165,6 +166,7 @@ mod tests {
 
     #[test]
     fn a_ring_is_quiescent_when_both_its_ping_and_its_copies_are_answered() {
+        let _deadline = deadline();
         for order in [[UP_PONG, UP_DONE], [UP_DONE, UP_PONG]] {
             let (round, first, mut second) = rings();
             second.handed_over(&descriptor(DOWN_TO_DEVICE, 0));
@@ -180,6 +182,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_handed_over_whole_and_is_over_when_it_has_ended() {
+        let _deadline = deadline();
         let rounds = Rounds::new(1);
         let mut only = Quiesce::new(&rounds, 0);
         only.handed_over(&descriptor(DOWN_TO_DEVICE, DOWN_PART));
@@ -198,6 +201,7 @@ mod tests {
 
     #[test]
     fn a_report_ends_as_many_answers_as_it_names() {
+        let _deadline = deadline();
         let rounds = Rounds::new(1);
         let mut only = Quiesce::new(&rounds, 0);
         for _ in 0..3 {
@@ -215,6 +219,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_an_older_ping_is_not_enough() {
+        let _deadline = deadline();
         let (_, first, mut second) = rings();
         assert!(second.look());
         second.pinged();
@@ -232,6 +237,7 @@ mod tests {
 
     #[test]
     fn pongs_of_the_engines_own_pings_are_its_own() {
+        let _deadline = deadline();
         let (_, mut first, _second) = rings();
         assert!(
             !first.hear(&said(UP_PONG))

@@ -3,6 +3,7 @@
 //! slowly as the test says.
 
 use super::*;
+use gnstor_base::testing::deadline;
 
 /// What an executor was asked for, and what it will say.
 #[derive(Default)]
@@ -103,6 +104,7 @@ const DONE: Outcome = Outcome::Done { sum: 0 };
 
 #[test]
 fn what_a_removed_executor_moves_stays_taken_until_it_has_stopped() {
+    let _deadline = deadline();
     let mut moving = Moving::new();
     let (executor, [pull, push]) = (moving.executor, moving.tags);
     moving.transport.remove_executor(moving.now, executor);
@@ -121,6 +123,7 @@ fn what_a_removed_executor_moves_stays_taken_until_it_has_stopped() {
 
 #[test]
 fn a_removed_executor_that_answers_everything_is_dropped() {
+    let _deadline = deadline();
     let mut moving = Moving::new();
     moving.transport.remove_executor(moving.now, moving.executor);
     moving.tags.iter().for_each(|&tag| moving.mover.answers(tag));
@@ -130,6 +133,7 @@ fn a_removed_executor_that_answers_everything_is_dropped() {
 
 #[test]
 fn what_a_closed_connection_moves_stays_taken_until_it_has_stopped() {
+    let _deadline = deadline();
     let mut moving = Moving::new();
     moving.transport.close(moving.now, moving.conn);
     moving.mover.answers(moving.tags[0]);
@@ -142,6 +146,7 @@ fn what_a_closed_connection_moves_stays_taken_until_it_has_stopped() {
 
 #[test]
 fn only_its_own_executor_ends_what_a_closed_connection_moves() {
+    let _deadline = deadline();
     let mut moving = Moving::new();
     let stranger = Mover::default();
     moving.transport.add_other(Box::new(stranger.clone()));

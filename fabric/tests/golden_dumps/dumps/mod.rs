@@ -22,6 +22,7 @@ macro_rules! cases {
         mod on_the_cpu {
             $(#[test]
             fn $name() {
+                let _deadline = gnstor_base::testing::deadline();
                 super::$name(&super::Harness::on_the_cpu());
             })*
         }
