@@ -12,7 +12,7 @@ use crate::power::{Powered, Threads};
 use crate::remote_ssd::RemoteSsd;
 use gnstor_daemon::{Daemon, DaemonConfig, DaemonError, Reconnect, SsdPort};
 use gnstor_fabric::admin::{AdminChannel, ChannelError};
-use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::host_queue::{HostQueue, SsdPath};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{TransportError, TransportHandle};
 use gnstor_fabric::transport::{ExecutorId, Port};
@@ -238,10 +238,7 @@ fn embedded(
         let subnqn = ssd_subnqn(index);
         let port = Port::Local(index);
         let mut queue = HostQueue::connect(
-            engine,
-            soft,
-            port,
-            &subnqn,
+            &SsdPath { transport: engine, executor: soft, port, subnqn: &subnqn },
             Identity::Daemon,
             Duration::ZERO,
             ADMIN_DEADLINE,

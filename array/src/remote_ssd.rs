@@ -2,7 +2,7 @@
 //! An SSD in a process of its own, as the daemon reaches it: a TCP link and an admin queue, made anew when they break.
 
 use gnstor_fabric::admin::ChannelError;
-use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::host_queue::{HostQueue, SsdPath};
 use gnstor_fabric::runtime::TransportHandle;
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::{ExecutorId, Port};
@@ -63,7 +63,12 @@ impl RemoteSsd {
         self.link = Some(link);
         let port = Port::Remote { remote: link, ssd: self.index };
         let subnqn = ssd_subnqn(self.index);
-        let queue = HostQueue::connect(&self.engine, self.soft, port, &subnqn, Identity::Daemon, KATO, STEP);
+        let queue = HostQueue::connect(
+            &SsdPath { transport: &self.engine, executor: self.soft, port, subnqn: &subnqn },
+            Identity::Daemon,
+            KATO,
+            STEP,
+        );
         queue.map_err(|error| {
             self.end();
             match error {

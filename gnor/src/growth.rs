@@ -4,7 +4,7 @@
 //! registered as a whole, and says so in another.
 
 use crate::abi::{POOL_BLOCK, POOL_BLOCKS, PoolHost};
-use crate::node::NodeError;
+use crate::error::NodeError;
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Device, DeviceRange};
 use std::mem::{offset_of, size_of};

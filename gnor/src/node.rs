@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A GPU node: one device with one emulated HCA, attached to engines. Clients of one process share it.
 
+pub use crate::error::NodeError;
 use crate::growth::Growth;
 use gnstor_fabric::device::{Device, DeviceError, Residency};
 use gnstor_fabric::hca::agent::{AgentHca, ClientKernel, MAX_RINGS, Shape};
-use gnstor_fabric::runtime::{TransportError, TransportHandle};
+use gnstor_fabric::runtime::TransportHandle;
 use gnstor_fabric::transport::{ConnId, Connect, ExecutorId, Port, REFUSED_NO_PEER};
 use gnstor_proto::fabrics::CmRequest;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -56,34 +57,15 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// How often pools are looked at while kernels run. To get memory takes longer.
 const POOL_LOOK: Duration = Duration::from_micros(200);
 
-/// Why a node, session or channel could not be set up.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NodeError {
-    /// The device.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// The engine.
-    #[error(transparent)]
-    RcTransport(#[from] TransportError),
-    /// An admin queue.
-    #[error(transparent)]
-    Admin(#[from] gnstor_fabric::admin::ChannelError),
-    /// The SSD refused an I/O queue, or did not answer.
-    #[error("SSD {ssd}: its I/O queue cannot be connected: {cause}")]
-    Queue {
-        /// Index of the SSD.
-        ssd: usize,
-        /// Why.
-        cause: String,
-    },
-    /// More SSDs than a channel can hold.
-    #[error("a channel reaches at most {max} SSDs, the array has {ssds}")]
-    TooManySsds {
-        /// SSDs asked for.
-        ssds: usize,
-        /// The limit.
-        max: usize,
-    },
+/// A queue pair of a channel that is to be connected.
+#[derive(Clone, Copy, Debug)]
+pub struct IoQueue {
+    /// The pair of rings that serves it.
+    pub ring: usize,
+    /// Its number.
+    pub qpn: u32,
+    /// Number of the SSD within its channel.
+    pub ssd: usize,
 }
 
 impl Node {
@@ -157,19 +139,12 @@ impl Node {
         ports.enumerate().map(ring).collect()
     }
 
-    /// Connects a queue pair in device memory, which pair of rings `ring` serves, with SSD number `ssd` of
-    /// its channel.
+    /// Connects a queue pair in device memory with its SSD.
     ///
     /// # Errors
     /// [`NodeError::Queue`]: refused, or no answer in time.
-    pub fn connect(
-        &self,
-        ring: usize,
-        qpn: u32,
-        ssd: usize,
-        port: Port,
-        request: CmRequest,
-    ) -> Result<Connection, NodeError> {
+    pub fn connect(&self, queue: IoQueue, port: Port, request: CmRequest) -> Result<Connection, NodeError> {
+        let IoQueue { ring, qpn, ssd } = queue;
         let (engine, executor) = self.rings[ring % self.rings.len()].clone();
         let (reply, answer) = mpsc::channel();
         let id =

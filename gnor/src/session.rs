@@ -4,8 +4,9 @@
 //! nothing is left there that could fail. So the heartbeat decides, and the I/O queues of an SSD whose admin
 //! queue has broken are given up with it.
 
-use crate::node::{Connection, Lifeline, Node, NodeError};
-use gnstor_fabric::host_queue::{Asked, HostQueue};
+use crate::error::NodeError;
+use crate::node::{Connection, IoQueue, Lifeline, Node};
+use gnstor_fabric::host_queue::{Asked, HostQueue, SsdPath};
 use gnstor_fabric::transport::Port;
 use gnstor_proto::fabrics::{CmRequest, Host, Identity};
 use gnstor_proto::slba::ClientId;
@@ -58,10 +59,12 @@ impl Session {
         let host = Host { identity: Identity::Client(client), id: host_id() };
         let connect = |ssd: &SsdAddress| {
             HostQueue::connect(
-                node.transport(),
-                node.soft_executor(),
-                ssd.port,
-                &ssd.subnqn,
+                &SsdPath {
+                    transport: node.transport(),
+                    executor: node.soft_executor(),
+                    port: ssd.port,
+                    subnqn: &ssd.subnqn,
+                },
                 host,
                 KATO,
                 ADMIN_DEADLINE,
@@ -94,22 +97,19 @@ impl Session {
         self.paths.lock().expect("no panic while held").iter().map(|path| path.admin.cntlid()).collect()
     }
 
-    /// Connects an I/O queue, which pair of rings `ring` of the node serves, with SSD number `ssd`. It lives
-    /// as long as the admin queue.
+    /// Connects an I/O queue. It lives as long as the admin queue of its SSD.
     ///
     /// # Errors
     /// As [`Node::connect`].
     pub fn connect_io(
         &self,
         node: &Node,
-        ring: usize,
-        qpn: u32,
-        ssd: usize,
+        queue: IoQueue,
         request: CmRequest,
     ) -> Result<Connection, NodeError> {
-        let connection = node.connect(ring, qpn, ssd, self.addresses[ssd].port, request)?;
+        let connection = node.connect(queue, self.addresses[queue.ssd].port, request)?;
         let mut paths = self.paths.lock().expect("no panic while held");
-        let io = &mut paths[ssd].io;
+        let io = &mut paths[queue.ssd].io;
         io.retain(|lifeline| lifeline.strong_count() > 0);
         io.push(connection.lifeline());
         Ok(connection)

@@ -6,7 +6,7 @@
 mod copies;
 mod range;
 
-use super::{AgentWords, DeviceError, Kernel, Launch, Residency};
+use super::{AgentWords, DeviceError, Kernel, Launch, Residency, Together};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 use gnstor_base::region::{HostRegion, RegionId};
@@ -323,12 +323,11 @@ impl CudaDevice {
 
     pub(super) fn run(
         &self,
-        agent: &Launch,
-        client: &Launch,
+        pair: &Together,
         words: &AgentWords<'_>,
-        residency: Residency,
         deadline: Duration,
     ) -> Result<(), DeviceError> {
+        let &Together { ref agent, ref client, residency } = pair;
         self.enter()?;
         self.function(&client.kernel)?;
         if residency == Residency::TwoKernels {

@@ -3,7 +3,7 @@
 //! thread.
 #![expect(unsafe_code, reason = "calls the C++ runtime that executes device code")]
 
-use super::{AgentWords, DeviceError, Launch, Residency};
+use super::{AgentWords, DeviceError, Launch, Residency, Together};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::Duration;
 
@@ -68,12 +68,11 @@ impl HostDevice {
     #[expect(clippy::unused_self, reason = "the same shape as the GPU's")]
     pub(super) fn run(
         &self,
-        agent: &Launch,
-        client: &Launch,
+        pair: &Together,
         words: &AgentWords<'_>,
-        residency: Residency,
         deadline: Duration,
     ) -> Result<(), DeviceError> {
+        let &Together { ref agent, ref client, residency } = pair;
         let grid = |launch: &Launch, on_done: Option<unsafe extern "C" fn(*mut c_void)>| Grid {
             grid: launch.blocks,
             block: launch.threads,

@@ -35,6 +35,14 @@ pub struct PeerExecutor {
     up: VecDeque<Up>,
 }
 
+/// Memory of a client.
+#[derive(Clone, Copy)]
+struct Owned {
+    conn: u32,
+    address: u64,
+    key: u32,
+}
+
 impl PeerExecutor {
     /// A client that has just connected.
     pub fn new(wire: Wire) -> Self {
@@ -85,13 +93,15 @@ impl PeerExecutor {
 }
 
 impl PeerExecutor {
-    fn push_out(&mut self, conn: u32, local: LocalRef, address: u64, key: u32, tag: u32, sum: Option<u32>) {
+    fn push_out(&mut self, tag: u32, local: LocalRef, to: Owned, sum: Option<u32>) {
+        let Owned { conn, address, key } = to;
         let mut data = vec![0; local.bytes as usize];
         self.regions[&local.region].read(local.offset, &mut data);
         self.wire.send(&Frame::ToOwner { conn, tag, address, key, sum, data });
     }
 
-    fn pull_in(&mut self, conn: u32, local: LocalRef, address: u64, key: u32, tag: u32) {
+    fn pull_in(&mut self, tag: u32, local: LocalRef, from: Owned) {
+        let Owned { conn, address, key } = from;
         self.pulls.insert(tag, (conn, local));
         self.wire.send(&Frame::FromOwner { conn, tag, address, key, bytes: local.bytes });
     }
@@ -180,20 +190,22 @@ impl QpExecutor for PeerExecutor {
     fn push(&mut self, message: Down) {
         match message {
             Down::ToOwner { qpn, local, address, key, tag, sum } if local.bytes <= PIECE_BYTES => {
-                self.push_out(qpn, local, address, key, tag, sum);
+                self.push_out(tag, local, Owned { conn: qpn, address, key }, sum);
             }
             // Only a block has a sum.
             Down::ToOwner { qpn, local, address, key, tag, .. } => {
                 for (piece, local, offset) in self.cut(qpn, local, tag) {
-                    self.push_out(qpn, local, address.wrapping_add(offset), key, piece, None);
+                    let to = Owned { conn: qpn, address: address.wrapping_add(offset), key };
+                    self.push_out(piece, local, to, None);
                 }
             }
             Down::FromOwner { qpn, local, address, key, tag } if local.bytes <= PIECE_BYTES => {
-                self.pull_in(qpn, local, address, key, tag);
+                self.pull_in(tag, local, Owned { conn: qpn, address, key });
             }
             Down::FromOwner { qpn, local, address, key, tag } => {
                 for (piece, local, offset) in self.cut(qpn, local, tag) {
-                    self.pull_in(qpn, local, address.wrapping_add(offset), key, piece);
+                    let from = Owned { conn: qpn, address: address.wrapping_add(offset), key };
+                    self.pull_in(piece, local, from);
                 }
             }
             Down::Send { qpn, bytes, .. } => self.wire.send(&Frame::Response { conn: qpn, cqe: bytes }),

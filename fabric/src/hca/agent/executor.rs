@@ -1,85 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One pair of rings between an transport and its part of the agent, and the transport's end of it.
+//! The transport's end of a pair of rings.
 
+use super::Resident;
 use super::quiesce::{self, Quiesce, Rounds};
-use super::{Resident, memory};
+use super::rings::{Ring, UP_AT};
 use crate::device::{Device, DeviceError};
 use crate::hca::abi::*;
-use crate::hca::ring::{DOWN_WORDS, DownRing, UP_WORDS, UpRing};
+use crate::hca::ring::{DOWN_WORDS, DownRing, UpRing};
 use crate::hca::{Allowance, Down, Part, QpExecutor, Response, Up};
 use gnstor_base::ahead;
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
-const UP_ENTRIES: usize = 4096;
-const DOWN_ENTRIES: usize = 2048;
-#[expect(clippy::cast_possible_truncation, reason = "small constants")]
-const MASKS: (u32, u32) = (UP_ENTRIES as u32 - 1, DOWN_ENTRIES as u32 - 1);
-
-/// Offsets within the ring's memory.
-const UP_AT: u64 = 0;
-const DOWN_AT: u64 = UP_AT + (UP_ENTRIES * UP_WORDS * 8) as u64;
-const WORDS_AT: u64 = DOWN_AT + (DOWN_ENTRIES * DOWN_WORDS * 8) as u64;
-const UP_HEAD: u64 = WORDS_AT;
-const DOWN_HEAD: u64 = WORDS_AT + 64;
-const STOP: u64 = WORDS_AT + 128;
-const READY: u64 = WORDS_AT + 192;
-const RING_BYTES: usize = (UP_ENTRIES * UP_WORDS + DOWN_ENTRIES * DOWN_WORDS) * 8 + 256;
-
-/// A pair of rings in host memory that the device has mapped.
-#[derive(Clone, Debug)]
-pub(super) struct Ring {
-    memory: Arc<HostRegion>,
-    /// Its address on the device.
-    base: u64,
-}
-
-impl Ring {
-    pub(super) fn new(device: &Device) -> Result<Self, DeviceError> {
-        let region =
-            HostRegion::alloc(RING_BYTES).map_err(|e| memory("ring memory", RING_BYTES, &e.to_string()))?;
-        let base = device.map(&region)?;
-        Ok(Self { memory: region, base })
-    }
-
-    /// As the agent's block is told about it.
-    pub(super) fn context(&self) -> RingCtx {
-        RingCtx {
-            up_addr: self.base + UP_AT,
-            up_head_addr: self.base + UP_HEAD,
-            down_addr: self.base + DOWN_AT,
-            down_head_addr: self.base + DOWN_HEAD,
-            up_mask: MASKS.0,
-            down_mask: MASKS.1,
-            stop_addr: self.base + STOP,
-            ready_addr: self.base + READY,
-            ..RingCtx::default()
-        }
-    }
-
-    /// The word that asks the block to end.
-    pub(super) fn stop(&self) -> &AtomicU32 {
-        self.memory.word32(STOP)
-    }
-
-    /// The word in which the block reports that it is there.
-    pub(super) fn ready(&self) -> &AtomicU32 {
-        self.memory.word32(READY)
-    }
-
-    fn up(&self) -> (&[AtomicU64], &AtomicU64) {
-        (self.memory.words64(UP_AT, UP_ENTRIES * UP_WORDS), &self.memory.words64(UP_HEAD, 1)[0])
-    }
-
-    fn down(&self) -> (&[AtomicU64], &AtomicU64) {
-        (self.memory.words64(DOWN_AT, DOWN_ENTRIES * DOWN_WORDS), &self.memory.words64(DOWN_HEAD, 1)[0])
-    }
-}
-
-/// An transport's end of the rings.
+/// A transport's end of the rings.
 #[derive(Debug)]
 pub struct AgentExecutor {
     device: Arc<Device>,
@@ -234,8 +169,7 @@ impl AgentExecutor {
     /// carries the response.
     fn encode_part(
         &self,
-        qpn: u32,
-        slot: u16,
+        (qpn, slot): (u32, u16),
         part: &Part,
         two: Option<&Part>,
         last: Option<(usize, &Response)>,
@@ -357,7 +291,7 @@ impl QpExecutor for AgentExecutor {
             rest = two.map_or(behind, |(_, others)| others);
             count += 1;
             let last = rest.is_empty().then_some((count, response));
-            self.push_descriptor(self.encode_part(qpn, slot, part, two.map(|(second, _)| second), last));
+            self.push_descriptor(self.encode_part((qpn, slot), part, two.map(|(second, _)| second), last));
         }
     }
 

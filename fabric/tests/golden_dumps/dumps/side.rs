@@ -293,7 +293,7 @@ impl Side {
     }
 
     /// Posts receive `i` with this segment and does not ring the doorbell yet.
-    pub(crate) fn write_receive(&self, q: u32, i: u16, bytes: u32, key: u32, address: u64) {
+    pub(crate) fn write_receive(&self, q: u32, i: u16, (bytes, key, address): (u32, u32, u64)) {
         let seg = DataSeg { byte_count: bytes.into(), lkey: key.into(), address: address.into() };
         let slot = u64::from(u32::from(i) & (RQ_ENTRIES - 1));
         self.write(q, RQ + slot * 16, seg.as_bytes());
@@ -302,7 +302,7 @@ impl Side {
     /// Posts good receives up to `posted`.
     pub(crate) fn receives(&self, q: u32, from: u16, posted: u16) {
         for i in from..posted {
-            self.write_receive(q, i, 16, ALL, self.address(q, RECV + u64::from(i & 15) * 16));
+            self.write_receive(q, i, (16, ALL, self.address(q, RECV + u64::from(i & 15) * 16)));
         }
         self.posted(q, posted);
     }
