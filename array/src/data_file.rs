@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The file or device of an SSD, before there is one on it and when none could be made.
 
-use crate::media::MediaError;
+use crate::media_error::MediaError;
 use gnstor_deengine::{DataFileInfo, Ssd, SsdError};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};

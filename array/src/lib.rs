@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   array              ArrayConfig -> Array: engine, SSDs here or elsewhere, daemon, TCP listener
-//!   media              Plan -> SSD: formatted, or restored from its data file; data_file, preset
+//!   media              Plan -> SSD: formatted, or restored from its data file; plan, data_file, preset
 //!   power              SSDs in their engines, until a shutdown or a power failure
 //!   listener           accepts clients of other processes
 //!   remote_ssd         the daemon's connection to an SSD in another process
@@ -16,6 +16,8 @@ mod array;
 mod data_file;
 pub mod listener;
 pub mod media;
+mod media_error;
+mod plan;
 pub mod power;
 mod preset;
 pub mod recovery_listener;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which preset an SSD gets: by name, from a file, changed value by value, or as its data file has it.
 
-use crate::media::{DEFAULT_PRESET, MediaError, Plan};
+use crate::media_error::MediaError;
+use crate::plan::{DEFAULT_PRESET, Plan};
 use crate::units::human_bytes;
 use gnstor_deengine::{DataFileInfo, Difference, Preset, SsdConfig, SsdMedia};
 use std::path::Path;
