@@ -9,8 +9,8 @@
 //!   remote_ssd         the daemon's connection to an SSD in another process
 //!   recovery_listener  answers "not ready" on the port of an SSD that is being restored
 //! ```
-//! The command, the benchmark and the tests start arrays with it. It reads no command line and prints nothing on
-//! standard output.
+//! The command, the benchmark and the tests start arrays with it. It reads no command line and prints
+//! nothing on standard output.
 
 mod array;
 mod data_file;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an emulated SSD is made of, and how it came up: the only module that knows where its contents are.
+//! Makes emulated SSDs and turns them off. Only this module knows where their contents are.
 
 use crate::data_file::{self, Before};
 pub use crate::media_error::MediaError;
@@ -43,8 +43,8 @@ impl CameUp {
             Self::Clean => "after a clean shutdown",
             Self::Dump => "after a power failure with a dump: nothing acknowledged is lost",
             Self::Lossy => {
-                "lossy, after a power failure without a dump: writes that were not flushed may be lost; it is filling and \
-                 serves no reads until a newer fleet map"
+                "lossy, after a power failure without a dump: writes that were not flushed may \
+                 be lost; it is filling and serves no reads until a newer fleet map"
             }
         }
     }
@@ -57,11 +57,11 @@ pub struct Made {
     pub ssd: Ssd,
     /// The memory that its transfers refer to.
     pub regions: Vec<Arc<HostRegion>>,
-    /// What it is.
+    /// For reports.
     pub about: About,
 }
 
-/// What is told of an SSD.
+/// What a report says of an SSD.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
     /// Number in the array.
@@ -147,8 +147,8 @@ pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
     Ok(made(ssd, config, Some(path)))
 }
 
-/// Turns the power of several SSDs on. Where one does not come up, the others are shut down again, and the files that were made for
-/// them are removed: half an array would be taken for a whole one.
+/// Turns the power of several SSDs on. Where one does not come up, the others are shut down again, and the
+/// files made for them are removed. A folder with half an array would look like a whole one.
 ///
 /// # Errors
 /// As [`make_ssd`].
@@ -212,7 +212,8 @@ fn failed(what: String, path: Option<&Path>, cause: String) -> MediaError {
     }
 }
 
-/// Turns an SSD off in order. Where that cannot be, such as on a full disk, what it acknowledged goes into a dump.
+/// Turns an SSD off in order. Where that fails, such as on a full disk, the SSD writes everything
+/// acknowledged into a dump.
 pub(crate) fn shut_down(ssd: &mut Ssd) -> Result<(), MediaError> {
     let Err(error) = ssd.shut_down() else { return Ok(()) };
     let (what, cause) = match ssd.power_fail() {

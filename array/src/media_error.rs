@@ -47,7 +47,8 @@ pub enum MediaError {
     },
     /// A panic ended its transport.
     #[error(
-        "internal error: the transport of SSD {index} ended by a panic, and the SSD was not shut down: start it again"
+        "internal error: the transport of SSD {index} ended by a panic, and the SSD was not shut down: \
+         start it again"
     )]
     Broken {
         /// Its place in the transport.

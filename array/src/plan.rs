@@ -50,7 +50,8 @@ pub fn in_memory(count: u16, preset: &Preset, bytes: u64) -> Vec<Plan> {
 /// Plans for the SSDs of a folder, `ssd-N.gns` each: those it holds, or `count` new ones.
 ///
 /// # Errors
-/// [`MediaError`]: it cannot be read, its SSDs are not numbered without a gap, or there are not as many as asked for.
+/// [`MediaError`]: it cannot be read, its SSDs are not numbered without a gap, or there are not as many as
+/// asked for.
 pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<Plan>, MediaError> {
     let failed =
         |e: std::io::Error| MediaError::Read { path: folder.display().to_string(), cause: e.to_string() };

@@ -52,7 +52,7 @@ pub(crate) fn matched(plan: &Plan, path: &Path, info: DataFileInfo) -> Result<Ss
     if let Some(first) = info.preset.differences(&preset).first().filter(|first| first.is_fixed) {
         return Err(differs(format!("{}: leave it out, or use another file", holds(first))));
     }
-    // What is changed by name is meant; a preset may just be another than was thought.
+    // A value changed by name is meant. A preset may differ by mistake.
     if let Some(first) = info.preset.differences(asked).first().filter(|_| !plan.retime) {
         return Err(differs(format!(
             "{}: leave the preset out, or change the SSD with --retime",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long before its modelled time the emulator does what takes real time. Each of these constants belongs to
-//! another crate's work; they stand together because each has to cover the next.
+//! How long before its modelled time the emulator does what takes real time. Each of these constants
+//! belongs to another crate's work; they stand together because each has to cover the next.
 //!
 //! ```text
 //!   the SSD takes a command       the transport hands over      the queue owner sees
@@ -13,8 +13,8 @@
 
 use crate::time::Span;
 
-/// How long before the modelled firmware is free an SSD takes the next command: the work for a command until
-/// its response is due takes as long. The command's modelled time stays that of the firmware.
+/// How long before the modelled firmware is free an SSD takes the next command. The work for a command,
+/// until its response is due, takes as long. The command's modelled time stays that of the firmware.
 pub const FIRMWARE: Span = Span::from_ns(90_000);
 
 /// How long before a response is due the transport hands over its SEND, apart from the way there. The agent
@@ -24,8 +24,8 @@ pub const SEND: Span = Span::from_ns(80_000);
 /// Half a round trip to an executor counts as no more than this.
 pub const HALF_TRIP_MOST: Span = Span::from_ns(4_000);
 
-/// How long before it is due the transport hands over a fused response: longer than the copy of its data
-/// takes where many are under way.
+/// How long before it is due the transport hands over a fused response. The copy of its data takes less,
+/// even where many are under way.
 pub const FUSED: Span = Span::from_ns(40_000);
 
 /// The longest time that the agent holds a response until it is due, whatever the two clocks say. The device

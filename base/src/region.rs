@@ -65,8 +65,9 @@ impl HostRegion {
     }
 
     /// Maps `bytes` of zeroed memory that another process can map too, by the descriptor of
-    /// [`Self::backing`]. Where the machine has as much set aside in huge pages (`vm.nr_hugepages`), it is
-    /// made of those, and of ordinary ones else; of these, untouched ones cost nothing.
+    /// [`Self::backing`]. It is made of huge pages where the machine has set aside enough of them
+    /// (`vm.nr_hugepages`). Otherwise it is made of ordinary pages, which cost nothing until they are
+    /// touched.
     ///
     /// # Errors
     /// The operating system's error, where it has no such amount of address space or no descriptor left.
@@ -148,13 +149,14 @@ impl HostRegion {
         }
     }
 
-    /// Has all of its memory taken from the machine now: what is touched for the first time under a lock
-    /// holds that up for as long as the kernel clears a huge page. A hint: where the kernel cannot, memory is
-    /// taken as it is touched.
+    /// Takes all of its memory from the machine now. The first touch of a huge page lasts as long as the
+    /// kernel clears it, which would hold a lock up. A hint: where the kernel cannot, memory is taken as it
+    /// is touched.
     pub fn populate(&self) {
         // SAFETY: the region's own mapping; what is in it stays.
         if unsafe { libc::madvise(self.base.as_ptr().cast(), self.mapped, libc::MADV_POPULATE_WRITE) } != 0 {
-            tracing::debug!(bytes = self.mapped, error = %io::Error::last_os_error(), "memory is taken as it is touched");
+            let error = io::Error::last_os_error();
+            tracing::debug!(bytes = self.mapped, %error, "memory is taken as it is touched");
         }
     }
 
@@ -339,7 +341,8 @@ impl HostRegion {
 fn want_huge_pages(base: NonNull<u8>, mapped: usize) {
     // SAFETY: a mapping of this module; a hint only.
     if unsafe { libc::madvise(base.as_ptr().cast(), mapped, libc::MADV_HUGEPAGE) } != 0 {
-        tracing::debug!(bytes = mapped, error = %io::Error::last_os_error(), "the kernel gives no huge pages");
+        let error = io::Error::last_os_error();
+        tracing::debug!(bytes = mapped, %error, "the kernel gives no huge pages");
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waits for a lock that is held for microseconds: a thread tries it some times before it sleeps, since waking
-//! a thread takes longer.
+//! Waits for a lock that is held for microseconds. A thread tries the lock some times before it sleeps,
+//! since to wake a thread takes longer.
 
 /// How long a thread tries a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A deadline for a test. A test that hangs ends the process and names itself, instead of holding up the whole
-//! run. Other crates get this module by the feature `testing`, in their development dependencies.
+//! A deadline for a test. A test that hangs ends the process and names itself, instead of holding up the
+//! whole run. Other crates get this module by the feature `testing`, in their development dependencies.
 
 use std::io::Write;
 use std::panic::Location;

@@ -141,8 +141,8 @@ impl HostQueue {
         self.answer_alive(asked, deadline)
     }
 
-    /// Sends a Keep Alive, whose answer [`Self::answer_alive`] takes before another command is sent. The owner of
-    /// many queues asks all of them before it waits for one.
+    /// Sends a Keep Alive, whose answer [`Self::answer_alive`] takes before another command is sent. The
+    /// owner of many queues asks all of them before it waits for one.
     ///
     /// # Errors
     /// [`ChannelError::Broken`].

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The two measures of a late response, in virtual time: an artificial delay of the emulator before the model
-//! sees a command, or before it hears of a write's data, is invisible to the first measure and counted by the
-//! second.
+//! The two measures of a late response, in virtual time. The tests delay the emulator before the model sees
+//! a command, or before it hears of a write's data. The first measure does not see such a delay, the second
+//! counts it.
 
 use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Remote, Reply, TransferId};
 use gnstor_base::region::HostRegion;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A key that was invalidated opens nothing from its completion on: neither for what comes, nor for what was
-//! under way on any ring.
+//! An invalidated key opens nothing from its completion on: neither for new copies, nor for copies under
+//! way on any ring.
 
 use gnstor_base::region::HostRegion;
 use gnstor_base::testing::deadline;

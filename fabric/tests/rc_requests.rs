@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the transport makes of requests that are no plain SENDs: an executor that reports what the test says, and
-//! what it is told.
+//! How the transport handles requests that are no plain SENDs. The executor here reports what the test
+//! says, and records its messages.
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;

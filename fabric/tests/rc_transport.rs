@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an RC connection promises its owner, in virtual time: an transport without threads, a controller that
-//! does what the test says, and a queue pair in host memory.
+//! The promises of an RC connection to its owner, in virtual time. The tests have a transport without
+//! threads, a scripted controller, and a queue pair in host memory.
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, Remote, TransferId};
 use gnstor_base::region::HostRegion;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Copies that an HCA in device memory is asked for can be taken back while its agent is not resident, and
+//! The transport can take back the copies of an HCA in device memory while its agent is not resident, and
 //! not beside it.
 #![expect(unsafe_code, reason = "an entry point for a kernel that does what the test says")]
 

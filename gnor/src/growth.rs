@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pools that grow while kernels run (decision 16). Device code asks in a word of host memory; a thread that
-//! lives as long as the launch puts memory behind the next part of the pool's range, which has been
-//! registered as a whole, and says so in another.
+//! Pools that grow while kernels run (decision 16). The pool's range is registered as a whole. Device code
+//! asks for more in a word of host memory. A thread that lives as long as the launch puts memory behind the
+//! next part of the range, and says so in another word.
 
 use crate::abi::{POOL_BLOCK, POOL_BLOCKS, PoolHost};
 use crate::error::NodeError;

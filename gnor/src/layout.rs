@@ -28,16 +28,16 @@ pub(crate) struct Layout {
 /// Fewer would let one SSD of many hold up the commands that wait for a place in its queue.
 const LEAST_DEPTH: usize = 32;
 
-/// Commands that may be in flight to one SSD. The SSDs of an array share a budget of as many as a channel has
-/// slots, so that a channel to four of them has the paper's 50 KB of queues, and all slots can be in flight
-/// to one of one (docs/decisions/0028).
+/// Commands that may be in flight to one SSD. The SSDs of an array share as many as a channel has slots. So
+/// a channel to four SSDs has the paper's 50 KB of queues, and a channel to one SSD can have all slots in
+/// flight (docs/decisions/0028).
 fn queue_depth(ssds: usize) -> u32 {
     let each = abi::SLOTS.div_ceil(ssds.max(1)).next_power_of_two().max(LEAST_DEPTH);
     u32::try_from(each).expect("at most SLOTS")
 }
 
-/// Entries of an NVMe submission queue for so many commands in flight: with twice as many as there can be,
-/// its tail never comes to the head that responses report (SQHD), so no code checks that.
+/// Entries of an NVMe submission queue for so many commands in flight: twice as many. The tail then never
+/// reaches the head that responses report (SQHD), so no code checks that.
 pub(crate) fn nvme_queue_entries(depth: u32) -> u32 {
     2 * depth
 }
@@ -54,8 +54,8 @@ impl Layout {
         // What Connect sends is read once, before the first request can be parked.
         let connect = parked;
         let cq = align(parked + (abi::SLOTS * abi::PARKED_BYTES).max(ssds * CONNECT_DATA_BYTES), 4096);
-        // A completion for every send block that is not retired and for every receive that is posted, flushed
-        // ones too: in whatever order they come, the queue cannot overrun even when all SSDs fail at once.
+        // There is an entry for every send block that is not retired and for every posted receive. So the
+        // queue cannot overrun, even when all SSDs fail at once.
         let entries = (2 * ssds * depth as usize).next_power_of_two();
         let capsules = cq + entries * 64;
         let per_ssd = capsules + abi::SLOTS * 64;

@@ -32,7 +32,7 @@ pub struct Connection {
     line: Arc<Lifeline>,
 }
 
-/// By which a connection can be ended from elsewhere, as long as it is there.
+/// Lets another part end a connection, as long as it is there.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     engine: TransportHandle,
@@ -85,7 +85,7 @@ impl Node {
         for region in engine.each(|e, _| e.regions())?.into_iter().flatten() {
             device.map(&region)?;
         }
-        // A GPU has pinned all of the SSDs' data: what belongs to it may as well be there.
+        // A GPU has pinned all data of the SSDs, so their other memory may as well be taken now.
         if device.kind() == "cuda" {
             engine.call(|e, _| e.own_memory())?.iter().for_each(|region| region.populate());
         }
@@ -127,7 +127,7 @@ impl Node {
     }
 
     /// The pairs of rings for the queue pairs of a new channel, one a port. Each SSD has its own part of
-    /// them, since what it does under its lock is faster the fewer engines ask for it; within that part
+    /// them: the fewer transports share the lock of an SSD, the faster its work under it. Within that part
     /// channels go round. Links to SSDs elsewhere are all of the first engine's.
     pub fn rings_for(&self, ports: impl ExactSizeIterator<Item = Port>) -> Vec<usize> {
         let channel = self.channels.fetch_add(1, Ordering::Relaxed);
@@ -203,8 +203,8 @@ impl Node {
         })
     }
 
-    /// How many blocks of a client kernel are on the device at once, beside the agent: the largest grid whose
-    /// blocks may wait for each other.
+    /// How many blocks of a client kernel fit on the device at once, beside the agent. A larger grid's
+    /// blocks must not wait for each other.
     ///
     /// # Errors
     /// Driver errors.
@@ -262,9 +262,9 @@ impl Drop for Connection {
     }
 }
 
-/// The ring for SSD `place` of `ssds` and channel number `channel`. Each SSD has a part of the rings as long
-/// as the others', which may begin or end within a ring; channels go round in it, so that all rings come to
-/// the same number of queue pairs.
+/// The ring for SSD `place` of `ssds` and channel number `channel`. Each SSD has an equal part of the
+/// rings, which may begin or end within a ring. Channels go round in it, so that all rings get the same
+/// number of queue pairs.
 fn part_of(place: usize, ssds: usize, rings: usize, channel: usize) -> usize {
     (place * rings + channel * ssds % rings) / ssds
 }

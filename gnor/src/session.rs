@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client's control path to every SSD: one admin queue each, kept alive by a thread of its own, and with it
-//! the client's I/O queues. An SSD that falls silent may have acknowledged every command of an I/O queue:
-//! nothing is left there that could fail. So the heartbeat decides, and the I/O queues of an SSD whose admin
-//! queue has broken are given up with it.
+//! A client's control path to every SSD: one admin queue each, which a thread keeps alive. An SSD that
+//! falls silent may have acknowledged every command of an I/O queue, so that nothing there can fail. So the
+//! heartbeat decides: if an admin queue breaks, the session gives up the I/O queues of its SSD too.
 
 use crate::error::NodeError;
 use crate::node::{Connection, IoQueue, Lifeline, Node};
@@ -27,8 +26,8 @@ pub struct SsdAddress {
 
 /// Keep-alive timeout asked for at Connect.
 pub const KATO: Duration = Duration::from_secs(15);
-/// From one Keep Alive to the next: well below a request's deadline, so that a request to an SSD that is gone
-/// ends with the connection and names it.
+/// From one Keep Alive to the next. It is well below a request's deadline: a request to a lost SSD ends
+/// with the connection, and its error names the SSD.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Deadline of one admin command.
 pub const ADMIN_DEADLINE: Duration = Duration::from_secs(5);

@@ -2,8 +2,8 @@
 //! Lists of copies between a piece of mapped host memory and device memory, also while kernels are resident.
 //!
 //! ```text
-//!   segments  -> neighbours together ->  the driver's batch of copies (cuMemcpyBatchAsync), then the end of its stream
-//!                                   '->  parts of 16 KiB in mapped memory, one launch of gn_gather, then the end of its stream
+//!   segments -> neighbours together -> the driver's batch of copies (cuMemcpyBatchAsync) -> end of its stream
+//!                                  '-> parts of 16 KiB, one launch of gn_gather -----------> end of its stream
 //! ```
 //! Each copier has a stream of its own: nothing waits for a resident kernel.
 
@@ -67,7 +67,7 @@ pub struct Segment {
     pub bytes: u64,
 }
 
-/// Who copies.
+/// The part that copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CopyBy {
     /// The driver, all segments in one call: cuMemcpyBatchAsync.
@@ -123,8 +123,8 @@ impl Copier {
             Backend::Host(_) => None,
             Backend::Cuda(gpu) => {
                 if by == CopyBy::Batch && !CudaDevice::has_batch() {
-                    let what = "the CUDA driver is older than 13.0: a kernel copies in the place of cuMemcpyBatchAsync";
-                    TOLD.call_once(|| tracing::warn!("{what}"));
+                    let instead = "a kernel copies in the place of cuMemcpyBatchAsync";
+                    TOLD.call_once(|| tracing::warn!("the CUDA driver is older than 13.0: {instead}"));
                     by = CopyBy::Kernel;
                 }
                 Some(gpu.stream()?)
@@ -145,7 +145,7 @@ impl Copier {
         Ok(copier)
     }
 
-    /// Who copies, which may not be who was asked for.
+    /// The part that copies, which may be another one than was asked for.
     pub fn by(&self) -> CopyBy {
         if self.table.is_some() { CopyBy::Kernel } else { CopyBy::Batch }
     }

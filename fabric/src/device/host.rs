@@ -115,8 +115,9 @@ fn run_grids(grids: &[Grid], kernel: &'static str, deadline: Duration) -> Result
     options.deadline_ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
     let mut result =
         RunResult { yields: 0, switches: 0, os_yields: 0, failure: 0, reserved: 0, message: [0; 512] };
-    // SAFETY: the grids' bodies are kernels that take one pointer, which each launch provides; all memory
-    // they use stays allocated during the call, which returns only when every lane has ended or been dropped.
+    // SAFETY: the grids' bodies are kernels that take one pointer, which each launch provides. The memory
+    // that they use stays allocated during the call. The call returns only when every lane has ended or
+    // been dropped.
     let code = unsafe { gn_simt_run(grids.as_ptr(), grids.len(), &raw const options, &raw mut result) };
     if code == GN_SIMT_OK {
         return Ok(());

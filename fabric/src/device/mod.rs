@@ -314,8 +314,8 @@ impl Device {
         }
     }
 
-    /// Runs a client beside an agent and returns when both have ended. In [`Residency::OneGrid`] only the client
-    /// is launched: its grid holds both.
+    /// Runs a client beside an agent and returns when both have ended. In [`Residency::OneGrid`] only the
+    /// client is launched: its grid holds both.
     ///
     /// # Errors
     /// [`DeviceError::Timeout`] when the agent did not report in, or the client did not end within

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queue pairs in device memory: the control path that fills in the agent's contexts ([`AgentHca`]), and the
-//! transports' ends of the rings ([`AgentExecutor`]). The agent has a block for each pair of rings or for two of
-//! them, and each pair a transport of its own: a queue pair belongs to one.
+//! Queue pairs in device memory. [`AgentHca`] is the control path, which fills in the agent's contexts.
+//! [`AgentExecutor`] is a transport's end of a pair of rings. A block of the agent serves up to three pairs
+//! of rings. Each pair has a transport of its own, and each queue pair belongs to one pair of rings.
 
 mod executor;
 mod held;
@@ -23,8 +23,8 @@ pub use executor::AgentExecutor;
 pub use held::Unordered;
 pub use launch::{AGENT_THREADS, ClientKernel, Shape, agent_kernel, idle_client};
 
-/// Most blocks of the agent, each of which takes a multiprocessor of a GPU: with more pairs of rings a block
-/// serves two or three, if it can.
+/// Most blocks of the agent, each of which takes a multiprocessor of a GPU. With more pairs of rings a
+/// block serves two or three, if it has room.
 const MAX_BLOCKS: usize = 8;
 const MAX_RINGS_A_BLOCK: usize = 3;
 /// Most pairs of rings.
@@ -107,10 +107,10 @@ pub struct AgentStats {
     pub late: u64,
     /// Of these, responses of commands whose client waited longer than the model gives the command alone.
     pub client_late: u64,
-    /// Reports of answers that have ended: each tells of up to 32.
+    /// Reports of ended fused responses: each names up to 32.
     pub reports: u64,
-    /// Responses by how long after they were due their owners could see them: bucket i counts 2^i to 2^(i+1)
-    /// - 1 ns, bucket 0 also what was early.
+    /// Responses by how long after they were due their owners could see them. Bucket i counts 2^i to
+    /// 2^(i+1) - 1 ns; bucket 0 also counts early responses.
     pub lateness: [u64; LATENESS_BUCKETS],
 }
 
@@ -119,8 +119,8 @@ pub struct AgentStats {
 struct Resident {
     /// Locked while an agent is resident.
     launches: Mutex<Launches>,
-    /// What the agent may touch: it stays allocated as long as there can be one, also where the transports have
-    /// ended.
+    /// What the agent may touch: it stays allocated as long as there can be one, also where the transports
+    /// have ended.
     regions: Mutex<Vec<Arc<HostRegion>>>,
 }
 
@@ -172,8 +172,8 @@ fn most_rings_a_block(device: &Device, residency: Residency) -> usize {
 }
 
 impl AgentHca {
-    /// An HCA on `device` with `rings` pairs of rings, and the transports' ends of them: at least one, and fewer
-    /// than asked for where there cannot be so many.
+    /// An HCA on `device` with `rings` pairs of rings, and the transports' ends of them. There is at least
+    /// one pair, and fewer than `rings` where the device has no room for so many.
     ///
     /// # Errors
     /// Memory and driver errors.
@@ -245,9 +245,9 @@ impl AgentHca {
         self.tables.lock().expect("no panic while held")
     }
 
-    /// Waits until no agent is resident, and keeps it so: the agent reads its contexts without looking
-    /// whether they change. An error where kernels of a launch that failed are still on the GPU, or wait for
-    /// it: they would find contexts that are not theirs.
+    /// Waits until no agent is resident, and keeps it so: the agent does not expect its contexts to change.
+    /// It is an error if kernels of a failed launch are still on the GPU, or wait for it: they would find
+    /// other contexts.
     fn quiet(&self) -> Result<std::sync::MutexGuard<'_, Launches>, DeviceError> {
         let mut launches = self.resident.launches.lock().expect("no panic while held");
         if launches.failed && self.device.kind() != "host" {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The emulated HCA's queue pairs.
 //!
-//! A queue-pair executor executes the bytes of queue pairs where their memory is. [`agent::AgentExecutor`] is the
-//! host's end of the resident kernel in `fabric/cuda` (device memory). [`soft::SoftExecutor`] does the same work
-//! in Rust (host memory). Executors turn work requests into [`Up`] reports and carry out [`Down`] messages. The
-//! transport does the rest for all of them: connections, acknowledgements, errors and flush order. The cases in
-//! `tests/golden_dumps` run the same queues through both executors.
+//! A queue-pair executor executes the bytes of queue pairs where their memory is. [`agent::AgentExecutor`]
+//! is the host's end of the resident kernel in `fabric/cuda` (device memory). [`soft::SoftExecutor`] does
+//! the same work in Rust (host memory). Executors turn work requests into [`Up`] reports and carry out
+//! [`Down`] messages. The transport does the rest for all of them: connections, acknowledgements, errors
+//! and flush order. The cases in `tests/golden_dumps` run the same queues through both executors.
 
 pub mod abi;
 pub mod agent;
@@ -139,7 +139,7 @@ pub trait QpExecutor: Send {
     /// Carries out a message, or queues it.
     fn push(&mut self, message: Down);
 
-    /// How often the transport polls: in every step, or in each so many-th one.
+    /// The transport polls once in so many steps.
     fn poll_interval(&self) -> u32 {
         1
     }
@@ -179,20 +179,21 @@ pub trait QpExecutor: Send {
         false
     }
 
-    /// A fused response: inbound RDMA WRITEs and the SEND behind them. The executor copies the 1 to 256 `parts`.
-    /// If all of them end well, it delivers `response`, whose first 8 bytes are zero, when that is due. It
-    /// reports one [`Up::FusedDone`] with `tag` before anything that the owner sends after the response.
+    /// A fused response: inbound RDMA WRITEs and the SEND behind them. The executor copies the 1 to 256
+    /// `parts`. If all of them end well, it delivers `response`, whose first 8 bytes are zero, when that is
+    /// due. It reports one [`Up::FusedDone`] with `tag` before anything that the owner sends after the
+    /// response.
     fn push_fused(&mut self, _qpn: u32, _tag: u32, _parts: &[Part], _response: &Response) {}
 
-    /// Takes back the copies of a queue pair that have not ended. True: from here on none of them touches any
-    /// memory, and the executor need not report them. False: a copy may be under way. The executor will report
-    /// it, or a later call returns true.
+    /// Takes back the copies of a queue pair that have not ended. True: from here on none of them touches
+    /// any memory, and the executor need not report them. False: a copy may be under way. The executor will
+    /// report it, or a later call returns true.
     fn take_back(&mut self, _qpn: u32) -> bool {
         false
     }
 
-    /// Begins to quiesce the HCA: waits until nothing that is under way now, on this executor or another one of
-    /// the HCA, touches the queue owners' memory any more. Returns the name of the wait.
+    /// Begins to quiesce the HCA. The wait is over when nothing that is under way now touches the queue
+    /// owners' memory any more, on any executor of the HCA. Returns the name of the wait.
     fn quiesce(&mut self) -> u64 {
         0
     }
@@ -207,8 +208,8 @@ pub trait QpExecutor: Send {
         0
     }
 
-    /// How much earlier than it is due the transport hands over a [`Down::Send`], ns: the time that the message
-    /// takes to the owner's memory.
+    /// How much earlier than it is due the transport hands over a [`Down::Send`], ns: the time that the
+    /// message takes to the owner's memory.
     fn lead_ns(&self) -> u64 {
         0
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queue pairs in host memory, executed in Rust: the admin queues of clients and of the daemon, and the
-//! reference that the agent is compared with.
+//! Queue pairs in host memory, executed in Rust: the admin queues of clients and of the daemon. Tests
+//! compare the agent with this executor.
 
 mod wqe;
 

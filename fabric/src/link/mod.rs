@@ -29,7 +29,7 @@ impl LinkConfig {
 }
 
 /// Messages up to so many bytes (capsules and responses) are put on the wire together, when they come to
-/// [`MOST_OWED`]: every transport writes the wire's word, and taking its cache line costs more than what such a
+/// [`MOST_OWED`]. Every transport writes the wire's word. To take its cache line costs more than such a
 /// message takes of the wire.
 const SMALL_BYTES: u64 = 128;
 /// By so much a wire is busier than its word says, for each end. 2 KiB at 200 GbE.

@@ -3,7 +3,7 @@
 //! busy array polls, an idle one takes almost no time of a core.
 //!
 //! ```text
-//!   last activity ---- spin, yield ----> 4 ms ---- 200 us naps ----> 20 ms ---- 1 ms ----> 200 ms ---- 5 ms ---->
+//!   last activity -- spin, yield --> 4 ms -- 200 us naps --> 20 ms -- 1 ms --> 200 ms -- 5 ms -->
 //! ```
 
 use crate::transport::Waits;

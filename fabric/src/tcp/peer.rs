@@ -72,7 +72,7 @@ impl PeerExecutor {
                 if let Some((_, local)) = self.pulls.remove(&tag) {
                     if status == COPY_OK && data.len() == local.bytes as usize {
                         self.regions[&local.region].write(local.offset, &data);
-                        // The array does not take a client's word for what it holds.
+                        // The array computes the sum itself: a client could name any.
                         if data.len() == gnstor_proto::BLOCK_BYTES as usize {
                             e.sum = gnstor_proto::checksum::block_sum(&data);
                         }
@@ -214,7 +214,7 @@ impl QpExecutor for PeerExecutor {
         }
     }
 
-    /// What goes to the client has been read already; what it sends late lands nowhere.
+    /// Data for the client has been read already. Data that it sends late is dropped.
     fn take_back(&mut self, conn: u32) -> bool {
         self.pulls.retain(|_, (of, _)| *of != conn);
         self.wholes.retain(|_, (of, _, _)| *of != conn);

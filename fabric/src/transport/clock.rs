@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The offset between the transport's clock and an executor's: measured by pings one after the other, of which
-//! the shortest round trip counts.
+//! The offset between the transport's clock and an executor's. The transport measures it by pings, one
+//! after the other; the shortest round trip counts.
 
 use super::{ExecutorId, RcTransport};
 use crate::hca::Down;
@@ -10,10 +10,11 @@ use gnstor_base::time::Time;
 const PINGS: u32 = 16;
 
 impl RcTransport {
-    /// Measures the offset between the transport's clock and the executor's; later steps take the replies. The
-    /// first ping only waits for the executor to be there: its round trip says nothing.
+    /// Measures the offset between the transport's clock and the executor's; later steps take the replies.
+    /// The first ping only waits for the executor to be there: its round trip says nothing.
     pub fn calibrate(&mut self, now: Time, executor: ExecutorId) {
-        // The clocks drift by microseconds a second: an earlier offset is good only until there is a newer one.
+        // The clocks drift by microseconds a second: an earlier offset is good only until there is a newer
+        // one.
         if let Some(best) = self.best_rtt.get_mut(&executor) {
             *best = u64::MAX;
         }

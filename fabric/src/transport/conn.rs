@@ -2,8 +2,8 @@
 //! One RC connection at the initiator: work requests in order, acknowledgements, error state and flush.
 //!
 //! Work requests retire in the order of the send queue. A failed one puts the queue pair into error;
-//! everything behind it is flushed. No failure is reported while a transfer of the connection is still
-//! moving: when the owner reads the completion, nothing will touch its buffers any more (protocol rule 9).
+//! everything behind it is flushed. No failure is reported while a transfer of the connection still moves.
+//! When the owner reads the completion, nothing touches its buffers any more (protocol rule 9).
 
 use super::times::Times;
 use super::{ConnId, Event, ExecutorId, RcTransport, sqe_of};
@@ -13,8 +13,8 @@ use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use std::collections::VecDeque;
 
-/// How many times longer a SEND over TCP may wait for its acknowledgement: the stream itself loses nothing,
-/// and the software that answers at its other end, unlike an HCA, may be busy with its disk.
+/// How many times longer a SEND over TCP may wait for its acknowledgement. The stream itself loses nothing.
+/// The process at its other end, unlike an HCA, may be busy with its disk.
 const REMOTE_PATIENCE: u64 = 10;
 
 /// The other end.

@@ -91,8 +91,8 @@ impl RcTransport {
         }
     }
 
-    /// Removes an executor and everything that goes through it. Memory that it may still touch stays taken until
-    /// it has stopped.
+    /// Removes an executor and everything that goes through it. Memory that it may still touch stays taken
+    /// until it has stopped.
     pub fn remove_executor(&mut self, now: Time, id: ExecutorId) {
         let mut conns: Vec<ConnId> =
             self.by_qp.iter().filter(|((executor, _), _)| *executor == id).map(|(_, c)| *c).collect();

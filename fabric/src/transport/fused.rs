@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fused responses: the data of a command and its response, handed over together. An executor that can sends the
-//! response itself when it has copied the data: one message each way. For another executor the transport copies
-//! part by part, and sends the response then.
+//! Fused responses: the data of a command and its response, handed over together. If the executor can, it
+//! sends the response itself when it has copied the data: one message each way. Otherwise the transport
+//! copies part by part, and then sends the response.
 //!
 //! ```text
-//!   pushes of one transfer --> FusedResponse --soon before it is due--> push_fused --> Up::FusedDone --> transferred
+//!   pushes of one transfer --> FusedResponse --soon before it is due--> push_fused, FusedDone --> transferred
 //!                                   `--part by part: Down::ToOwner, Up::Copied--> transferred, Respond
 //! ```
 

@@ -2,8 +2,8 @@
 //! Connections that were closed while their executors still move data for them, and executors that were
 //! removed meanwhile.
 //!
-//! A transfer ends when its executor has reported its end or has taken it back, and not before. Freed memory may have
-//! a new owner at once, and a copy that lands late must not land there (protocol rule 9).
+//! A transfer ends when its executor has reported its end or has taken it back, and not before. Freed
+//! memory may have a new owner at once, and a copy that lands late must not land there (protocol rule 9).
 //!
 //! ```text
 //!   close, remove_executor --> leaving -- copies ended, or taken back --> transfers end, executor dropped
@@ -57,8 +57,8 @@ impl Leaving {
 }
 
 impl RcTransport {
-    /// Polls the executors that leave, and ends transfers that no executor moves any more. Returns whether anything
-    /// happened.
+    /// Polls the executors that leave, and ends transfers that no executor moves any more. Returns whether
+    /// anything happened.
     pub(super) fn reap_leaving(&mut self, now: Time) -> bool {
         if self.leaving.conns.is_empty() {
             return false;

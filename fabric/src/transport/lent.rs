@@ -13,8 +13,8 @@ use gnstor_proto::nvme::Sqe;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// A controller lent to an transport. When it is dropped the controller goes back, unless a panic is the reason:
-/// then its state is not to be trusted, and it is dropped.
+/// A controller lent to a transport. When it is dropped the controller goes back. After a panic the state
+/// of the controller cannot be trusted, and it is dropped.
 #[derive(Debug)]
 pub struct Lent<C> {
     controller: Option<C>,

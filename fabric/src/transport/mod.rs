@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The transport: connections, acknowledgements, retries, errors and flush order of every queue pair, the link's
-//! time, and target offload. One transport is one thread; it is stepped with `now` and reads no clock.
-//! [Siblings](RcTransport::sibling) share a link, and the SSDs too where each has a core of every one.
+//! The transport: connections, acknowledgements, retries, errors and flush order of every queue pair, the
+//! link's time, and target offload. One transport is one thread; it is stepped with `now` and reads no
+//! clock. [Siblings](RcTransport::sibling) share a link, and the SSDs too where each has a core of every
+//! one.
 //!
 //! ```text
 //!   executor (agent, soft, TCP peer) --UpEntry--> conn --link time--> target: Controller::submit
@@ -218,7 +219,7 @@ pub struct RcTransport {
     quiescing: Vec<ConnId>,
     events: Events<Event>,
     messages: Messages,
-    /// What has come up and is being handled, with the connections of commands.
+    /// Reports that are being handled, with the connections of commands.
     batch: Vec<(Up, Option<ConnId>)>,
     /// The executors in the order in which they are polled.
     order: Vec<Polled>,
@@ -294,14 +295,14 @@ impl RcTransport {
         u16::try_from(self.targets.len() - 1).expect("at most 65,536 SSDs a transport")
     }
 
-    /// Clients of other processes call target 0 by this number, target 1 by the next, and so on: an SSD in a
-    /// process of its own need not be the first of its array.
+    /// Clients of other processes call target 0 by this number, target 1 by the next, and so on. An SSD in
+    /// a process of its own need not be the first of its array.
     pub fn set_first_ssd(&mut self, number: u16) {
         self.first_ssd = number;
     }
 
-    /// The memory that transfers of its SSDs and links touch now: the caller that adds an executor may have it
-    /// mapped beforehand, since pinning gigabytes takes seconds.
+    /// The memory that transfers of its SSDs and links touch now. A caller may map it before it adds an
+    /// executor, since pinning gigabytes takes seconds.
     pub fn regions(&self) -> Vec<Arc<HostRegion>> {
         let targets = self.targets.iter().flat_map(|target| target.regions.iter().cloned());
         let links =

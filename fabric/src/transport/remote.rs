@@ -2,8 +2,8 @@
 //! The client's end of the link: what the array asks for is done on the executor that owns the queue pair.
 //!
 //! ```text
-//!   add_remote --> in use --link breaks, remove_remote, or its last connection was closed a while ago--> ending
-//!                                             nothing of its staging memory is under way --> forgotten, memory given back
+//!   add_remote --> in use --link breaks, remove_remote, or idle since its last connection closed--> ending
+//!                           nothing of its staging memory is under way --> forgotten, memory given back
 //! ```
 
 use super::conn::{Conn, To};
@@ -229,7 +229,7 @@ impl RcTransport {
             self.break_conn(now, id, Some(syndrome::RETRY_EXCEEDED));
         }
         if let Some(r) = self.remotes.get_mut(&name) {
-            // What the peer can still be told; the end of the stream says the rest.
+            // Frames that the peer can still get; the end of the stream tells the rest.
             r.wire.flush();
         }
     }

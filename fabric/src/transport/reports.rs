@@ -52,9 +52,8 @@ impl RcTransport {
             }
             Up::CqOverrun { qpn } => {
                 let Some(id) = self.conn_of(executor, *qpn) else { return };
-                tracing::warn!(
-                    "the completion queue of queue pair {qpn} has overrun: its owner does not take completions"
-                );
+                let cause = "its owner does not take completions";
+                tracing::warn!("the completion queue of queue pair {qpn} has overrun: {cause}");
                 self.break_conn(now, id, None);
             }
             Up::Connect { qpn, ssd, request } => {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One step of a transport: what has come up from the executors, what is due, what the SSDs want done.
+//! One step of a transport: it handles the executors' reports, the events that are due, and the effects of
+//! the SSDs.
 
 use super::clock::executor_ns;
 use super::conn::To;
@@ -30,8 +31,8 @@ impl RcTransport {
         self.queue(at, event);
     }
 
-    /// An SSD is done with a command at `response.at`. The response is handed over as long before it is due as
-    /// it takes to get there.
+    /// An SSD is done with a command at `response.at`. The response is handed over as long before it is due
+    /// as it takes to get there.
     pub(super) fn respond(&mut self, now: Time, response: Respond) {
         let from = response.at.before(self.lead(response.conn));
         self.schedule(now, from, Event::Respond(response));
@@ -131,8 +132,8 @@ impl RcTransport {
         worked
     }
 
-    /// Handles up to `most` reports of an executor, after telling the SSDs of all the commands among them: what
-    /// those look for is on its way to the cache while the first is handled.
+    /// Handles up to `most` reports of an executor. First it announces all commands among them to the SSDs,
+    /// which prefetch what these need while the first is handled.
     fn poll_executor(&mut self, now: Time, id: ExecutorId, most: usize) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
         if let Some(executor) = self.executors.get_mut(&id) {
@@ -185,8 +186,8 @@ impl RcTransport {
         let allowance = times.map_or(Allowance::NEVER, |times| times.allowance(due));
         let lead = self.lead(conn);
         let deliver = Event::Deliver(Delivery { conn, message, tries: 0, due, allowance });
-        // An executor that holds responses until they are due may have one a little earlier: it would be another
-        // event otherwise.
+        // An executor that holds responses until they are due may have one a little earlier: it would be
+        // another event otherwise.
         if lead >= SOON && due - lead <= now + SOON {
             return self.handle(now, now, deliver);
         }

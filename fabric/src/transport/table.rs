@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Things with names, looked up for every command: a name is a place and the age of the place, so that the
-//! name of what has gone does not mean what came after it.
+//! Things with names, looked up for every command. A name is a place and the age of the place. So the name
+//! of a removed thing does not find the next one in its place.
 
 use std::marker::PhantomData;
 

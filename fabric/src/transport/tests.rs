@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Links between two transports over a real socket, on a clock that the test moves: who goes is forgotten, at
-//! both ends.
+//! Links between two transports over a real socket, on a clock that the test moves. Both ends forget a
+//! client or array that has gone.
 
 mod fused;
 mod leaving;

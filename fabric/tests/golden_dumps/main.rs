@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The same queue dumps through both executors of the HCA: the Rust executor and the agent's device code on the
-//! CPU. `examples/hca_dumps.rs` runs them on a GPU too.
+//! The same queue dumps through both executors of the HCA: the Rust executor and the agent's device code on
+//! the CPU. `examples/hca_dumps.rs` runs them on a GPU too.
 
 use gnstor_base::testing::deadline;
 

@@ -165,8 +165,8 @@ impl AgentExecutor {
         w
     }
 
-    /// A part of the answer in `slot`, with the block behind it if it is `two`; the last one of `count`
-    /// carries the response.
+    /// A part of the fused response in `slot`, with the block `two` behind it if there is one. The last of
+    /// `count` descriptors carries the response.
     fn encode_part(
         &self,
         (qpn, slot): (u32, u16),
@@ -316,8 +316,8 @@ impl QpExecutor for AgentExecutor {
         self.resident.launches.try_lock().is_err()
     }
 
-    /// Where no agent is resident, what waits in the ring is made harmless: a copy for a queue pair that no
-    /// HCA has is refused. A resident agent answers soon, or its launch ends.
+    /// Where no agent is resident, the copies that wait in the ring get the number of no queue pair, so
+    /// that the next agent refuses them. A resident agent ends its copies soon, or its launch ends.
     fn take_back(&mut self, qpn: u32) -> bool {
         let Ok(alone) = self.resident.launches.try_lock() else { return false };
         if alone.failed && !self.device.is_idle() {
@@ -328,7 +328,7 @@ impl QpExecutor for AgentExecutor {
             is_copy && head >> 32 & QPN_MASK == u64::from(qpn) & QPN_MASK
         };
         let harmless = |head: u64| if is_ours(head) { head & !(QPN_MASK << 32) } else { head };
-        // Answers are left in their place: a part that has gone ahead waits for the others.
+        // Fused responses keep their place: a part that has gone ahead waits for the others.
         self.backlog.retain(|descriptor| !is_ours(descriptor[0]) || descriptor[5] >> 32 & DOWN_PART != 0);
         self.backlog.iter_mut().for_each(|descriptor| descriptor[0] = harmless(descriptor[0]));
         self.down.rewrite(self.ring.down().0, harmless);

@@ -5,8 +5,8 @@ use super::*;
 use crate::device::Together;
 use std::ffi::c_void;
 
-/// Threads of an agent block: dispatcher, responder, 4 front ends, 18 movers; for each of two pairs of rings
-/// 2 front ends and 8 movers, of three 1 and 5.
+/// Threads of an agent block: dispatcher, responder, 4 front ends and 18 movers. Of two pairs of rings each
+/// has 2 front ends and 8 movers, of three each 1 and 5.
 pub const AGENT_THREADS: u32 = 768;
 /// On the CPU one of each is enough: they share one core.
 const AGENT_THREADS_HOST: u32 = 128;

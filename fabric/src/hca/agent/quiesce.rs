@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waits until nothing that was under way at some moment touches the queue owners' memory any more, on all
-//! rings of an HCA.
+//! Quiesces an HCA: waits, on all its rings, until nothing that was under way at some moment touches the
+//! queue owners' memory any more.
 //!
-//! A LOCAL_INVAL closes its key at once, but a mover or a responder of any of the agent's blocks may have
-//! opened it just before, and write behind it. So the request completes when all of them are past that:
+//! A LOCAL_INVAL closes its key at once. A mover or a responder of any block may have opened the key just
+//! before, and may still write. So the request completes when all of them are past that:
 //!
 //! ```text
-//!   LOCAL_INVAL, ring a --> round + 1 --> every executor, at its next poll: new work waits; a ping goes to its responder
-//!                                         its copies and answers ended, the ping answered too --> quiescent[ring] = round
-//!                       all quiescent >= round --> the request completes
+//!   LOCAL_INVAL, ring a --> round + 1
+//!   every executor, at its next poll: new work waits; a ping goes to its responder
+//!       its copies and fused responses have ended, the ping is answered --> quiescent[ring] = round
+//!   all of quiescent >= round --> the request completes
 //! ```
-//! What an executor hands over after it has seen the round finds the key closed: the agent's flag, its report, the
-//! round and the descriptor are a chain of release and acquire.
+//! A descriptor that an executor hands over after it has seen the round finds the key closed. The agent's
+//! flag, its report, the round and the descriptor are a chain of release and acquire.
 
 use crate::hca::abi::*;
 use crate::hca::ring::DOWN_WORDS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The tag of the ping; an transport's own names are never 0.
+/// The tag of the ping; a transport's own names are never 0.
 pub(super) const PING: u32 = 0;
 
-/// What the executors of an HCA know of each other's waits.
+/// The rounds of an HCA, which its executors share.
 #[derive(Debug)]
 pub(super) struct Rounds {
     round: AtomicU64,
-    /// The last round that each ring is quiescent for.
+    /// The last round for which each ring is quiescent.
     quiescent: Box<[AtomicU64]>,
 }
 
@@ -50,9 +51,9 @@ pub(super) struct Quiesce {
     must_ping: bool,
     /// Pings in the ring.
     pings: u32,
-    /// Copies and answers in the ring whose end has not been heard.
+    /// Copies and fused responses in the ring whose end the agent has not reported.
     copies: u32,
-    /// Some parts of an answer are in the ring, its last one is not.
+    /// Some parts of a fused response are in the ring, its last one is not.
     in_answer: bool,
 }
 
@@ -81,8 +82,8 @@ impl Quiesce {
         self.rounds.quiescent.iter().all(|done| done.load(Ordering::Acquire) >= round)
     }
 
-    /// Joins a round that has begun, ends one that is over here. Returns whether a ping should go into the
-    /// ring now.
+    /// Joins a round that has begun, and ends one that is over on this ring. Returns whether a ping should
+    /// go into the ring now.
     pub(super) fn look(&mut self) -> bool {
         let round = self.rounds.round.load(Ordering::Acquire); // pairs with `begin`
         if round != self.seen {
@@ -95,13 +96,13 @@ impl Quiesce {
         self.must_ping
     }
 
-    /// Whether new work has to wait. What is left of an answer is not new: the agent ends an answer when it
-    /// has all its parts.
+    /// Whether new work has to wait. The rest of a fused response is not new: the agent ends it when it has
+    /// all its parts.
     pub(super) fn holds(&self) -> bool {
         !self.done && !self.in_answer
     }
 
-    /// A descriptor has gone into the ring. An answer counts once, from its first part on.
+    /// A descriptor has gone into the ring. A fused response counts once, from its first part on.
     pub(super) fn handed_over(&mut self, descriptor: &[u64; DOWN_WORDS]) {
         let op = descriptor[0] >> 56;
         if !matches!(op, DOWN_TO_DEVICE | DOWN_TO_HOST | DOWN_ANSWER) {
@@ -117,7 +118,7 @@ impl Quiesce {
         self.pings += 1;
     }
 
-    /// Hears an entry; returns whether it was the answer to this module's ping.
+    /// Takes note of an entry; returns whether it was the reply to this module's ping.
     pub(super) fn hear(&mut self, e: &UpEntry) -> bool {
         let pong = e.kind == UP_PONG && e.index == PING && self.pings > 0;
         self.pings -= u32::from(pong);
@@ -131,8 +132,8 @@ impl Quiesce {
     }
 }
 
-/// An executor that is gone hands over nothing more. The transport has taken back what the executor has handed over, or
-/// waits for it and keeps the executor (`transport/leaving.rs`).
+/// A dropped executor hands over nothing more. The transport has taken back its copies, or has kept the
+/// executor until they ended (`transport/leaving.rs`).
 impl Drop for Quiesce {
     fn drop(&mut self) {
         self.rounds.quiescent[self.ring].store(u64::MAX, Ordering::Release);

@@ -35,7 +35,7 @@ impl AgentHca {
     pub fn create_qps(&self, specs: &[DeviceQp]) -> Result<u32, DeviceError> {
         let _alone = self.quiet()?;
         let mut tables = self.tables();
-        // Numbers go round: a message for a queue pair that is gone may still wait in the ring for the next
+        // Numbers go round. A message for a destroyed queue pair may still wait in the ring for the next
         // launch, and must not meet a new queue pair of the same number.
         let fits = |first: &usize| tables.qps[*first..*first + specs.len()].iter().all(|used| !used);
         let last = (MAX_QPS as usize).checked_sub(specs.len());

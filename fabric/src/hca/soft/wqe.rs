@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Work requests in host memory: decoded, checked and gathered, as `fabric/cuda/fabric/hca/wqe.cuh` does it for
-//! device memory.
+//! Work requests in host memory: decoded, checked and gathered, as `fabric/cuda/fabric/hca/wqe.cuh` does it
+//! for device memory.
 
 use super::{Keyed, SoftExecutor};
 use crate::hca::abi::*;
@@ -85,8 +85,8 @@ impl SoftExecutor {
         }
     }
 
-    /// The data segments from `s` on. The error is `too_long` where they are longer than `most` together. What
-    /// they hold goes to `message`.
+    /// The data segments from `s` on. The error is `too_long` where they are longer than `most` together.
+    /// What they hold goes to `message`.
     fn data(
         &self,
         at: At,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Answers through an executor that copies part by part: the transport sends the response when all parts are there.
+//! Fused responses through an executor that copies part by part: the transport sends the response when all
+//! parts are there.
 
 use super::*;
 use gnstor_base::controller::Reply;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory is given back when its mover has stopped, and not when its connection ends: an executor that moves as
-//! slowly as the test says.
+//! Memory is given back when its mover has stopped, and not when its connection ends. The executor here
+//! moves as slowly as the test says.
 
 use super::*;
 use gnstor_base::testing::deadline;
@@ -41,7 +41,7 @@ impl QpExecutor for Mover {
     }
 }
 
-/// An transport whose SSD has asked an executor for a pull and a push.
+/// A transport whose SSD has asked an executor for a pull and a push.
 struct Moving {
     transport: RcTransport,
     puppet: Puppet,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queue dumps, by topic. A case writes queues, doorbells and descriptors through a [`harness::Harness`], which plays
-//! them on both executors, and says what they must lead to.
+//! Queue dumps, by topic. A case writes queues, doorbells and descriptors through a [`harness::Harness`],
+//! which plays them on both executors, and says what they must lead to.
 
 #[macro_use]
 mod bytes;
