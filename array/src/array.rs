@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An array: an engine with emulated SSDs or with links to SSDs elsewhere, the daemon, and a TCP listener for clients in other processes.
+//! An array: transports with emulated SSDs or with links to SSDs elsewhere, and the daemon. A TCP listener
+//! accepts clients of other processes.
 //!
 //! ```text
 //!   Ssds::Here   daemon --> engine: SSD 0..n <-- listener <-- clients
@@ -12,7 +13,7 @@ use crate::power::{Powered, Threads};
 use crate::remote_ssd::RemoteSsd;
 use gnstor_daemon::{Daemon, DaemonConfig, DaemonError, Reconnect, SsdPort};
 use gnstor_fabric::admin::{AdminChannel, ChannelError};
-use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::host_queue::{HostQueue, SsdPath};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{TransportError, TransportHandle};
 use gnstor_fabric::transport::{ExecutorId, Port};
@@ -107,7 +108,7 @@ pub struct Array {
     ssds: Vec<SsdSummary>,
 }
 
-/// What is told of an SSD of an array.
+/// What a report says of an SSD of an array.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct SsdSummary {
     /// Number.
@@ -118,7 +119,7 @@ pub struct SsdSummary {
     pub model: String,
     /// Where clients of other processes reach it; empty where they cannot.
     pub address: String,
-    /// What is known of one in this process.
+    /// More of an SSD in this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub here: Option<About>,
 }
@@ -180,7 +181,7 @@ impl Array {
         self.listener.as_ref().map(Listener::address)
     }
 
-    /// The engine, for clients in this process and for fault injection.
+    /// The transport, for clients in this process and for fault injection.
     ///
     /// # Panics
     /// Never: it is there until the array is stopped.
@@ -220,7 +221,8 @@ impl Array {
 
 impl Drop for Array {
     fn drop(&mut self) {
-        // Declared order is not enough: the daemon's connections end before the engine does, and the listener before it too.
+        // The daemon's connections and the listener end before the transports do; the order of the fields
+        // alone does not ensure that.
         self.daemon = None;
         self.listener = None;
     }
@@ -238,10 +240,7 @@ fn embedded(
         let subnqn = ssd_subnqn(index);
         let port = Port::Local(index);
         let mut queue = HostQueue::connect(
-            engine,
-            soft,
-            port,
-            &subnqn,
+            &SsdPath { transport: engine, executor: soft, port, subnqn: &subnqn },
             Identity::Daemon,
             Duration::ZERO,
             ADMIN_DEADLINE,

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The file or device of an SSD, before there is one on it and when none could be made.
+//! The file or device of an SSD: before an SSD is made on it, and when making one has failed.
 
-use crate::media::MediaError;
+use crate::media_error::MediaError;
 use gnstor_deengine::{DataFileInfo, Ssd, SsdError};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// Zeros over so much of either end of a device leave nothing that could be taken for a file system, or an SSD.
+/// So many zeros over either end of a device leave no mark of a file system or of an SSD.
 const ENDS: u64 = 1 << 20;
-/// A file of this length that was never written asks for a sparse SSD.
+/// A file of this length that was never written stands for a sparse SSD that is to be made.
 const HOLE: u64 = 4096;
 
-/// What is there: an SSD, or nothing. With `format` whatever is there is given up, unless somebody uses it.
+/// Looks at a path: `Some` where an SSD is there, `None` where one can be made. With `format` the contents
+/// are given up, unless a process uses them.
 pub(crate) fn look(path: &Path, format: bool) -> Result<Option<DataFileInfo>, MediaError> {
     let (reason, kind) = match Ssd::describe(path) {
         Ok(info) if !format => return Ok(Some(info)),
@@ -34,7 +35,7 @@ pub(crate) fn look(path: &Path, format: bool) -> Result<Option<DataFileInfo>, Me
     }
 }
 
-/// The way out for a file that holds something else.
+/// What the user can do with a file that holds something else.
 fn given_up(reason: &str) -> String {
     format!("{reason}; gnstor ssd --format gives up what it holds and makes a new SSD there")
 }
@@ -98,7 +99,8 @@ impl<'a> Before<'a> {
         }
         let is_hole =
             || std::fs::metadata(self.path).is_ok_and(|meta| meta.len() == HOLE && meta.blocks() == 0);
-        // What the data file could not finish it has taken back itself; if another process has it now, it is that one's.
+        // The data file has removed what it could not finish. A file that is there now belongs to another
+        // process.
         let is_left = if of_file.is_some() { self.sparse && is_hole() } else { !self.is_device };
         if is_left && !self.was_there {
             remove(self.path);

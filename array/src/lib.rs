@@ -3,19 +3,21 @@
 //!
 //! ```text
 //!   array              ArrayConfig -> Array: engine, SSDs here or elsewhere, daemon, TCP listener
-//!   media              Plan -> SSD: formatted, or restored from its data file; data_file, preset
+//!   media              Plan -> SSD: formatted, or restored from its data file; plan, data_file, preset
 //!   power              SSDs in their engines, until a shutdown or a power failure
 //!   listener           accepts clients of other processes
 //!   remote_ssd         the daemon's connection to an SSD in another process
 //!   recovery_listener  answers "not ready" on the port of an SSD that is being restored
 //! ```
-//! The command, the benchmark and the tests start arrays with it. It reads no command line and prints nothing on
-//! standard output.
+//! The command, the benchmark and the tests start arrays with it. It reads no command line and prints
+//! nothing on standard output.
 
 mod array;
 mod data_file;
 pub mod listener;
 pub mod media;
+mod media_error;
+mod plan;
 pub mod power;
 mod preset;
 pub mod recovery_listener;

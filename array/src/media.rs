@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an emulated SSD is made of, and how it came up: the only module that knows where its contents are.
+//! Makes emulated SSDs and turns them off. Only this module knows where their contents are.
 
 use crate::data_file::{self, Before};
+pub use crate::media_error::MediaError;
+pub use crate::plan::{DEFAULT_BYTES, DEFAULT_PRESET, DEFAULT_SSDS, Plan, in_folder, in_memory};
 pub use crate::preset::preset;
 use crate::preset::{changed, changes, default_preset, matched};
 use crate::recovery_listener::Restoring;
 use crate::units::human_bytes;
 use gnstor_base::region::HostRegion;
-use gnstor_deengine::{Origin, Preset, Ssd, SsdConfig, SsdMedia};
+use gnstor_deengine::{Origin, Ssd, SsdConfig, SsdMedia};
 use gnstor_ftl::{DUMP_BYTES, FtlConfig};
 use gnstor_proto::BLOCK_BYTES;
 use serde::Serialize;
@@ -15,37 +17,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Preset of an SSD that nobody says anything about.
-pub const DEFAULT_PRESET: &str = "gnstor-980pro";
-/// Capacity of an SSD in memory that nobody says anything about.
-pub const DEFAULT_BYTES: u64 = 1 << 30;
-
-/// SSDs of an array that nobody says anything about.
-pub const DEFAULT_SSDS: u16 = 4;
-
-/// What is asked of an SSD. What is not said is as its file says, or the default.
-#[derive(Clone, Debug, Default)]
-pub struct Plan {
-    /// Number in the array.
-    pub index: Option<u16>,
-    /// Preset.
-    pub preset: Option<Preset>,
-    /// What is to be changed of it, or of the file's: `KEY=VALUE` each.
-    pub settings: Vec<String>,
-    /// The file's SSD takes the preset's times and other values that can be changed.
-    pub retime: bool,
-    /// Logical capacity.
-    pub bytes: Option<u64>,
-    /// Where its contents are; `None`: in memory.
-    pub file: Option<PathBuf>,
-    /// Contents in memory are in memory that other processes can map.
-    pub shared: bool,
-    /// A new file takes disk space as it is written, instead of all at once.
-    pub sparse: bool,
-    /// What the file holds is given up for a new SSD.
-    pub format: bool,
-}
 
 /// How an SSD came up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -72,63 +43,11 @@ impl CameUp {
             Self::Clean => "after a clean shutdown",
             Self::Dump => "after a power failure with a dump: nothing acknowledged is lost",
             Self::Lossy => {
-                "lossy, after a power failure without a dump: writes that were not flushed may be lost; it is filling and \
-                 serves no reads until a newer fleet map"
+                "lossy, after a power failure without a dump: writes that were not flushed may \
+                 be lost; it is filling and serves no reads until a newer fleet map"
             }
         }
     }
-}
-
-/// Why there is no SSD, or why it could not be turned off in order.
-#[derive(Debug, thiserror::Error)]
-pub enum MediaError {
-    /// The request itself is wrong: a preset that does not exist, a folder that holds another array.
-    #[error("{0}")]
-    Request(String),
-    /// A file or folder that cannot be read.
-    #[error("{path}: {cause}")]
-    Read {
-        /// Which.
-        path: String,
-        /// Why.
-        cause: String,
-    },
-    /// Memory, or the file.
-    #[error("{what}: {cause}")]
-    Make {
-        /// What was tried.
-        what: String,
-        /// Why it failed.
-        cause: String,
-    },
-    /// The file, in the words of who reads it.
-    #[error("{0}")]
-    File(String),
-    /// What was to be changed of the preset.
-    #[error("--set {0}")]
-    Setting(String),
-    /// The file does not hold what was asked for.
-    #[error("{path}: {what}")]
-    Mismatch {
-        /// The file.
-        path: String,
-        /// What differs, and what to do.
-        what: String,
-    },
-    /// Turning it off.
-    #[error("{what}: {cause}")]
-    Off {
-        /// What was tried.
-        what: &'static str,
-        /// Why it failed.
-        cause: String,
-    },
-    /// A panic ended its engine.
-    #[error("internal error: the engine of SSD {index} ended by a panic; the SSD was not shut down")]
-    Broken {
-        /// Its place in the engine.
-        index: u32,
-    },
 }
 
 /// An SSD with its power on.
@@ -138,11 +57,11 @@ pub struct Made {
     pub ssd: Ssd,
     /// The memory that its transfers refer to.
     pub regions: Vec<Arc<HostRegion>>,
-    /// What it is.
+    /// For reports.
     pub about: About,
 }
 
-/// What is told of an SSD.
+/// What a report says of an SSD.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
     /// Number in the array.
@@ -166,67 +85,6 @@ pub struct About {
     /// Why it may lack something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
-}
-
-/// Plans for `count` SSDs of one kind in memory, numbered from 0.
-pub fn in_memory(count: u16, preset: &Preset, bytes: u64) -> Vec<Plan> {
-    let plan = |index| Plan {
-        index: Some(index),
-        preset: Some(preset.clone()),
-        bytes: Some(bytes),
-        ..Plan::default()
-    };
-    (0..count).map(plan).collect()
-}
-
-/// Plans for the SSDs of a folder, `ssd-N.gns` each: those it holds, or `count` new ones.
-///
-/// # Errors
-/// [`MediaError`]: it cannot be read, its SSDs are not numbered without a gap, or there are not as many as asked for.
-pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<Plan>, MediaError> {
-    let failed =
-        |e: std::io::Error| MediaError::Read { path: folder.display().to_string(), cause: e.to_string() };
-    if std::fs::metadata(folder).is_ok_and(|meta| !meta.is_dir()) {
-        return Err(MediaError::Request(format!(
-            "{} is not a folder: an array has a folder of files",
-            folder.display()
-        )));
-    }
-    std::fs::create_dir_all(folder).map_err(failed)?;
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
-        let number = name
-            .to_str()
-            .and_then(|name| name.strip_prefix("ssd-")?.strip_suffix(".gns")?.parse::<u16>().ok());
-        found.extend(number);
-    }
-    found.sort_unstable();
-    let shown = folder.display();
-    if found.iter().enumerate().any(|(place, &number)| place != usize::from(number)) {
-        let numbers: Vec<_> = found.iter().map(u16::to_string).collect();
-        return Err(MediaError::Request(format!(
-            "{shown} holds the SSDs {}, which is not an array: put the missing ones back",
-            numbers.join(", ")
-        )));
-    }
-    let held = u16::try_from(found.len()).unwrap_or(u16::MAX);
-    let count = match count {
-        Some(count) if held != 0 && count != held => {
-            return Err(MediaError::Request(format!(
-                "{shown} holds {held} SSDs, not {count}: leave --ssds out, or use another folder"
-            )));
-        }
-        _ if held != 0 => held,
-        count => count.unwrap_or(DEFAULT_SSDS),
-    };
-    let plan = |index| {
-        let file = Some(folder.join(format!("ssd-{index}.gns")));
-        // A folder's new SSDs have the default capacity; those it holds have their own.
-        let bytes = like.bytes.or((held == 0).then_some(DEFAULT_BYTES));
-        Plan { index: Some(index), bytes, file, ..like.clone() }
-    };
-    Ok((0..count).map(plan).collect())
 }
 
 /// The number of the SSD that a file holds, where it holds one that will be restored.
@@ -289,8 +147,8 @@ pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
     Ok(made(ssd, config, Some(path)))
 }
 
-/// Turns the power of several SSDs on. Where one does not come up, the others are shut down again, and the files that were made for
-/// them are removed: half an array would be taken for a whole one.
+/// Turns the power of several SSDs on. Where one does not come up, the others are shut down again, and the
+/// files made for them are removed. A folder with half an array would look like a whole one.
 ///
 /// # Errors
 /// As [`make_ssd`].
@@ -354,7 +212,8 @@ fn failed(what: String, path: Option<&Path>, cause: String) -> MediaError {
     }
 }
 
-/// Turns an SSD off in order. Where that cannot be, such as on a full disk, what it acknowledged goes into a dump.
+/// Turns an SSD off in order. Where that fails, such as on a full disk, the SSD writes everything
+/// acknowledged into a dump.
 pub(crate) fn shut_down(ssd: &mut Ssd) -> Result<(), MediaError> {
     let Err(error) = ssd.shut_down() else { return Ok(()) };
     let (what, cause) = match ssd.power_fail() {

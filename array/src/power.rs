@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SSDs in engines of their own, from power on to power off. Every engine has a thread, and a core of every SSD.
+//! SSDs in transports of their own, from power on to power off. Every transport has a thread, and a core of
+//! every SSD.
 //!
 //! ```text
-//!   cores --lend--> engines on their threads ... engines stop --> cores come back --> shut_down: everything is written
-//!                                                                                '--> power_fail: the dump, and no more
+//!   cores --lend--> transports on their threads ... transports stop --> cores come back
+//!                                        shut_down: everything is written <--'--> power_fail: the dump, and no more
 //! ```
 
 use crate::media::{self, Made, MediaError};
@@ -25,7 +26,7 @@ pub struct Powered {
 /// Most engines: as many as an HCA on a GPU has pairs of rings.
 pub const MAX_ENGINES: usize = gnstor_fabric::hca::agent::MAX_RINGS;
 
-/// Engines where nobody says how many: half the machine's cores, the other half is for the clients.
+/// Engines where no number is given: half the machine's cores. The other half is for the clients.
 pub fn default_engines() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).clamp(1, MAX_ENGINES))
 }
@@ -99,10 +100,11 @@ impl Powered {
         let mut bytes = 0;
         let mut failed = None;
         for (index, back) in (0u32..).zip(self.ssds.drain(..)) {
-            // A core that does not come back was lost in a panic, and what it left of the SSD is not to be trusted.
+            // A core that does not come back was lost in a panic, and the state of its SSD cannot be
+            // trusted.
             let cores = back.iter().map(|core| core.try_recv().map_err(|_| MediaError::Broken { index }));
             let ended = cores.collect::<Result<Vec<_>, _>>().and_then(|mut cores| {
-                // What the others have in flight ends first.
+                // Commands in flight at the other cores end first.
                 cores.truncate(1);
                 how(&mut cores[0].ssd())
             });

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which preset an SSD gets: by name, from a file, changed value by value, or as its data file has it.
 
-use crate::media::{DEFAULT_PRESET, MediaError, Plan};
+use crate::media_error::MediaError;
+use crate::plan::{DEFAULT_PRESET, Plan};
 use crate::units::human_bytes;
 use gnstor_deengine::{DataFileInfo, Difference, Preset, SsdConfig, SsdMedia};
 use std::path::Path;
@@ -51,7 +52,7 @@ pub(crate) fn matched(plan: &Plan, path: &Path, info: DataFileInfo) -> Result<Ss
     if let Some(first) = info.preset.differences(&preset).first().filter(|first| first.is_fixed) {
         return Err(differs(format!("{}: leave it out, or use another file", holds(first))));
     }
-    // What is changed by name is meant; a preset may just be another than was thought.
+    // A value changed by name is meant. A preset may differ by mistake.
     if let Some(first) = info.preset.differences(asked).first().filter(|_| !plan.retime) {
         return Err(differs(format!(
             "{}: leave the preset out, or change the SSD with --retime",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD on its way up: it answers "not ready" to whoever connects, and shows a person how far it is.
+//! The port of an SSD that is being restored. A listener answers "not ready" to every connection, and a bar
+//! or the log shows how far the restore is.
 
 use crate::listener::Listener;
 use gnstor_deengine::Recovering;
@@ -11,7 +12,8 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Answers on the port of an SSD until the SSD does. Dropping it ends its connections; hosts come again.
+/// Answers on the port of an SSD until the SSD itself does. Dropping it ends its connections; hosts then
+/// connect again.
 #[derive(Debug)]
 pub struct RecoveryListener {
     // The listener closes before the engine behind it stops.
@@ -33,7 +35,8 @@ impl RecoveryListener {
     }
 }
 
-/// How far a restore is: a bar on a terminal, else a line in the log now and then. One that is over at once shows nothing.
+/// Shows how far a restore is: as a bar on a terminal, else as a line in the log every 5 seconds. A restore
+/// shorter than half a second shows nothing.
 #[derive(Debug)]
 pub(crate) struct Restoring {
     what: String,
@@ -43,7 +46,7 @@ pub(crate) struct Restoring {
     notified_ms: AtomicU64,
 }
 
-/// A restore that takes less is not worth a word.
+/// A shorter restore shows nothing.
 const QUIET: Duration = Duration::from_millis(500);
 /// Between two lines of the log.
 const EVERY_MS: u64 = 5_000;
@@ -60,7 +63,7 @@ impl Restoring {
         Self { what, start: Instant::now(), bar, notified_ms: AtomicU64::new(0) }
     }
 
-    /// So much of all of it is done. Called by several threads at a time.
+    /// `done` of `of` units are restored. Several threads call it at a time.
     pub(crate) fn tell(&self, done: u64, of: u64) {
         let elapsed = self.start.elapsed();
         if elapsed < QUIET {
@@ -94,9 +97,11 @@ impl Drop for Restoring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn a_restore_that_is_over_at_once_says_nothing_and_a_long_one_speaks_seldom() {
+        let _deadline = deadline();
         let mut restoring = Restoring::new("restoring".into());
         restoring.bar = None;
         restoring.tell(1, 10);

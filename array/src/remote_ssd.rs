@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD in a process of its own, as the daemon reaches it: a TCP link and an admin queue, made anew when they break.
+//! An SSD in a process of its own, as the daemon reaches it: by a TCP link and an admin queue. Both are
+//! made anew when they break.
 
 use gnstor_fabric::admin::ChannelError;
-use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::host_queue::{HostQueue, SsdPath};
 use gnstor_fabric::runtime::TransportHandle;
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::{ExecutorId, Port};
@@ -12,9 +13,11 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for one step of a connection.
 const STEP: Duration = Duration::from_secs(1);
-/// The SSD forgets a daemon that it has not heard of for so long; the daemon says something twice a second.
+/// The SSD closes the queue of a daemon that sends nothing for so long. The daemon sends a keep-alive twice
+/// a second.
 const KATO: Duration = Duration::from_secs(15);
-/// How long an SSD may take to come up when the array starts, and how long one that says that it recovers.
+/// How long the array waits at its start for an SSD that does not answer, and for one that answers "not
+/// ready".
 const PATIENCE: Duration = Duration::from_secs(10);
 const RECOVERY: Duration = Duration::from_secs(600);
 
@@ -63,7 +66,12 @@ impl RemoteSsd {
         self.link = Some(link);
         let port = Port::Remote { remote: link, ssd: self.index };
         let subnqn = ssd_subnqn(self.index);
-        let queue = HostQueue::connect(&self.engine, self.soft, port, &subnqn, Identity::Daemon, KATO, STEP);
+        let queue = HostQueue::connect(
+            &SsdPath { transport: &self.engine, executor: self.soft, port, subnqn: &subnqn },
+            Identity::Daemon,
+            KATO,
+            STEP,
+        );
         queue.map_err(|error| {
             self.end();
             match error {
@@ -82,8 +90,8 @@ impl RemoteSsd {
                 return ChannelError::NotReady { peer: format!("SSD {index} at {}", self.address) };
             }
             Why::Other => format!(
-                "who is there is not SSD {index}; start it with --index {index}, or name the SSDs in the order of their \
-                 numbers"
+                "another SSD answers there, not SSD {index}; start SSD {index} with --index {index}, or name \
+                 the SSDs in the order of their numbers"
             ),
         };
         ChannelError::Refused { peer: format!("SSD {index} at {}", self.address), cause }
@@ -105,11 +113,11 @@ impl RemoteSsd {
 
 /// Why an SSD is not reached.
 enum Why {
-    /// Nobody answers, yet.
+    /// No process answers at the address, yet.
     Absent(String),
-    /// It is on its way up, and says so.
+    /// The SSD is being restored, and answers "not ready".
     Recovering,
-    /// Somebody else does.
+    /// Another SSD answers.
     Other,
 }
 

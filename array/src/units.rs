@@ -17,9 +17,11 @@ pub fn human_bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn bytes_read_well() {
+        let _deadline = deadline();
         assert_eq!(human_bytes(900), "900 B");
         assert_eq!(human_bytes(1 << 20), "1.0 MiB");
         assert_eq!(human_bytes(5 * (1 << 40)), "5.0 TiB");

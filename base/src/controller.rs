@@ -63,7 +63,7 @@ pub enum Effect {
         /// The block sum that the data must have; the mover computes it while it copies. Only with 4 KiB
         /// transfers.
         sum: Option<u32>,
-        /// Whether it is part of an answer.
+        /// Whether it is part of a fused response.
         role: PushRole,
     },
     /// Send the response capsule. Issued after every transfer of the command was answered.
@@ -84,22 +84,22 @@ pub enum Effect {
     },
 }
 
-/// What a push is part of. An answer is the data of a command and its response, handed over together: what an
-/// HCA does that sends an RDMA WRITE and a SEND behind it. Its pushes come one after the other and bear one
-/// transfer's name, which is answered once.
+/// What a push is part of. A fused response is the data of a command and its response, handed over
+/// together, as an HCA sends RDMA WRITEs and a SEND behind them. Its pushes come one after the other under
+/// one transfer's name, which ends once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PushRole {
     /// Answered by itself.
     Alone,
-    /// Of an answer: others follow.
+    /// Of a fused response: others follow.
     Part,
-    /// The last of an answer. Where all pushes end well the response is sent and the transfer ends with
-    /// [`Outcome::Done`], of no sum, before the host can send anything on it; otherwise nothing is sent, and
-    /// the controller completes the command.
+    /// The last of a fused response. If all pushes end well, the response is sent. The transfer ends with
+    /// [`Outcome::Done`], of no sum, before the host can send anything on the response. If a push fails,
+    /// nothing is sent, and the controller completes the command.
     Last(Reply),
 }
 
-/// The response of an answer.
+/// The response of a fused response's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reply {
     /// The completion.
@@ -140,8 +140,8 @@ pub trait Controller {
     /// A command capsule arrived. Malformed ones are answered, never ignored.
     fn submit(&mut self, now: Time, queue: QueueKey, sqe: &Sqe);
 
-    /// These capsules will be submitted next, in this order, by this or another queue: a hint, so that a
-    /// controller can have the memory fetched that they will need.
+    /// A hint: these capsules will be submitted next, in this order, by this or another queue. The
+    /// controller can prefetch the memory that they will need.
     fn announce(&mut self, commands: &[Sqe]);
 
     /// The memory that only the controller itself touches, under its locks.

@@ -6,9 +6,17 @@
 //! | [`time`] | modelled time, in picoseconds |
 //! | [`region`] | memory that several agents touch |
 //! | [`controller`] | the border between target offload and an SSD |
+//! | [`ahead`] | how long before its modelled time something is done |
+//! | [`padding`], [`spin`] | cache lines, and the wait for a short lock |
 //!
-//! This crate builds no C++, reads no clock and starts no thread. The layers of an SSD depend on it alone.
+//! This crate builds no C++, reads no clock and starts no thread, except for the deadlines of tests
+//! (`testing`). The layers of an SSD depend on it alone.
 
+pub mod ahead;
 pub mod controller;
+pub mod padding;
 pub mod region;
+pub mod spin;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod time;

@@ -128,9 +128,11 @@ impl fmt::Debug for Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::deadline;
 
     #[test]
     fn transfers_do_not_round_to_nanoseconds() {
+        let _deadline = deadline();
         assert_eq!(Span::transfer(128, 14_000_000_000).as_ps(), 9142);
         assert_eq!(Span::transfer(4096, 0), Span::ZERO);
     }

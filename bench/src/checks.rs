@@ -7,7 +7,7 @@ use super::kernel::{
 };
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{AgentWords, Launch};
-use libgnstor::{Choice, Device, DeviceFile, DeviceMem, Residency};
+use libgnstor::{Choice, Device, DeviceFile, DeviceMem, Residency, Together};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -159,7 +159,11 @@ impl Bed {
                     std::thread::yield_now();
                 }
             });
-            let ended = self.device.run(&launch, &launch, &nobody, Residency::OneGrid, 2 * LIMIT);
+            let ended = self.device.run(
+                &Together { agent: launch, client: launch, residency: Residency::OneGrid },
+                &nobody,
+                2 * LIMIT,
+            );
             over.store(true, Ordering::Release);
             ended.expect("the kernel ends");
         });

@@ -5,7 +5,7 @@ use gnstor_base::region::HostRegion;
 use gnstor_console::CliError;
 use gnstor_fabric::device::{AgentWords, Launch};
 use gnstor_proto::placement::mix64;
-use libgnstor::{Device, DeviceMem, Error, Kernel, Residency};
+use libgnstor::{Device, DeviceMem, Error, Kernel, Residency, Together};
 use serde::{Deserialize, Serialize};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -193,7 +193,11 @@ impl<'a> Bed<'a> {
         // Bare: there is no agent. In one grid, only the client is launched.
         let nobody = AgentWords { stop: Vec::new(), ready: Vec::new(), number: 0 };
         self.device
-            .run(&launch, &launch, &nobody, Residency::OneGrid, runtime + GRACE)
+            .run(
+                &Together { agent: launch, client: launch, residency: Residency::OneGrid },
+                &nobody,
+                runtime + GRACE,
+            )
             .map_err(Error::from)?;
         let mut raw = vec![0; (blocks * warps) as usize * size_of::<WarpResult>()];
         self.results.read(0, &mut raw).map_err(Error::from)?;

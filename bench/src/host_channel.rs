@@ -14,7 +14,7 @@ use gnstor_base::region::HostRegion;
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::agent::{DeviceCq, DeviceMr, DeviceQp};
 use gnstor_gnor::abi::{GN_NO_REPLICA, SLOTS};
-use gnstor_gnor::node::{Connection, NodeError};
+use gnstor_gnor::node::{Connection, IoQueue, NodeError};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::{self, CONNECT_DATA_BYTES, CmRequest, ConnectData, ConnectFields, fctype};
 use gnstor_proto::nvme::{self, KeyedSgl, Sqe};
@@ -214,8 +214,11 @@ impl HostChannel {
                 ..CmRequest::default()
             };
             let qpn = self.first_qpn + u32::try_from(ssd).expect("few SSDs");
-            let connection =
-                self.client.session().connect_io(self.client.node(), spec.ring, qpn, ssd, request)?;
+            let connection = self.client.session().connect_io(
+                self.client.node(),
+                IoQueue { ring: spec.ring, qpn, ssd },
+                request,
+            )?;
             self.connections.push(connection);
         }
         Ok(())

@@ -4,7 +4,7 @@
 use gnstor_array::ArrayError;
 use gnstor_console::CliError;
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
-use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::host_queue::{HostQueue, SsdPath};
 use gnstor_fabric::transport::Port;
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
@@ -89,10 +89,7 @@ impl Logs {
         let connect = |ssd| {
             let (port, name) = (Port::Local(ssd), ssd_subnqn(ssd));
             HostQueue::connect(
-                node.transport(),
-                node.soft_executor(),
-                port,
-                &name,
+                &SsdPath { transport: node.transport(), executor: node.soft_executor(), port, subnqn: &name },
                 Identity::Daemon,
                 Duration::ZERO,
                 DEADLINE,

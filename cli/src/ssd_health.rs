@@ -11,7 +11,7 @@ use crate::fleet::{self, Fleet, Ssd};
 use gnstor_array::ArrayError;
 use gnstor_console::{CliError, outln, print_json};
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
-use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::host_queue::{HostQueue, SsdPath};
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::Port;
 use gnstor_proto::fabrics::Identity;
@@ -79,7 +79,12 @@ fn connect(engine: &TransportThreads, ssd: &Ssd, identity: Identity) -> Result<H
     let index =
         u16::try_from(ssd.index).map_err(|_| CliError::Stopped(format!("SSD number {}", ssd.index)))?;
     let port = Port::Remote { remote, ssd: index };
-    let queue = HostQueue::connect(&handle, soft, port, &ssd.subnqn, identity, Duration::ZERO, DEADLINE);
+    let queue = HostQueue::connect(
+        &SsdPath { transport: &handle, executor: soft, port, subnqn: &ssd.subnqn },
+        identity,
+        Duration::ZERO,
+        DEADLINE,
+    );
     queue.map_err(|e| ArrayError::from(e).into())
 }
 

@@ -11,9 +11,9 @@ use common::{client, connect, enable, io, map, queue_request, vendor, volume};
 use gnstor_base::time::{Span, Time};
 use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_fabric::hca::abi::{UP_ANSWERED, UP_DONE, UP_SEND, UpEntry};
-use gnstor_fabric::hca::{Down, Part, QpExecutor, Response};
+use gnstor_fabric::hca::{Down, Part, QpExecutor, Response, Up};
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::transport::{ExecutorId, Port, RcTransport, TransportConfig};
+use gnstor_fabric::transport::{Connect, ExecutorId, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::{CNTLID_ANY, CmRequest, Identity};
 use gnstor_proto::nvme::{self, KeyedSgl, Sqe};
 use gnstor_proto::placement::mix64;
@@ -39,13 +39,13 @@ struct Generator(
 );
 
 impl QpExecutor for Generator {
-    fn poll(&mut self) -> Option<UpEntry> {
-        self.0.lock().expect("one thread").up.pop_front()
+    fn poll(&mut self) -> Option<Up> {
+        self.0.lock().expect("one thread").up.pop_front().and_then(|entry| entry.decode())
     }
-    fn can_answer(&self) -> bool {
+    fn can_fuse(&self) -> bool {
         true
     }
-    fn answer(&mut self, qpn: u32, tag: u32, _: &[Part], response: &Response) {
+    fn push_fused(&mut self, qpn: u32, tag: u32, _: &[Part], response: &Response) {
         let mut s = self.0.lock().expect("one thread");
         s.up.push_back(UpEntry { kind: UP_ANSWERED, qpn, index: tag, ..UpEntry::default() });
         s.responses += 1;
@@ -96,7 +96,8 @@ impl Bench {
     fn connect(&mut self, qpn: u32, qid: u16, cntlid: u16) {
         let (reply, answer) = mpsc::channel();
         let request = CmRequest { cntlid: cntlid.into(), ..queue_request(qid) };
-        self.engine.connect(Time::ZERO, self.executor, qpn, Port::Local(0), &request, reply);
+        let connect = Connect { executor: self.executor, qpn, port: Port::Local(0), request };
+        self.engine.connect(Time::ZERO, connect, reply);
         assert_eq!(answer.recv(), Ok(Ok(())));
     }
 

@@ -5,9 +5,9 @@
 //! ```text
 //!   hca_dumps --device cuda|host [PART OF A NAME]
 //! ```
-//! One line a case, then a JSON summary. Exit status: 0, 1 where the executors differ or a dump does not lead to
-//! what it must, 2 where there is no such device. It needs a driver and nothing else: the agent's fat binary
-//! is in the program.
+//! One line a case, then a JSON summary. Exit status: 0, 1 where the executors differ or a dump does not
+//! lead to what it must, 2 where there is no such device. It needs a driver and nothing else: the agent's
+//! fat binary is in the program.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report for a terminal")]
 #![expect(clippy::disallowed_methods, reason = "says how long each case took")]
 
@@ -61,7 +61,8 @@ fn main() -> ExitCode {
     let (device, kind) = (harness.device().name(), harness.device().kind());
     let (passed, list) = (played - failed.len(), failed.join(", "));
     println!(
-        "{{\"device\": {device:?}, \"kind\": {kind:?}, \"cases\": {played}, \"passed\": {passed}, \"failed\": [{list}]}}"
+        "{{\"device\": {device:?}, \"kind\": {kind:?}, \"cases\": {played}, \"passed\": {passed}, \
+         \"failed\": [{list}]}}"
     );
     if failed.is_empty() && played > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

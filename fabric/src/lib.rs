@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! RDMA as both ends see it: memory regions, RC queue pairs of genuine mlx5 bytes, an emulated HCA that
-//! executes them, links, and NVMe-oF target offload.
+//! RDMA as both ends see it: memory regions, RC queue pairs of genuine mlx5 bytes, and an emulated HCA that
+//! executes them; links, and NVMe-oF target offload.
 //!
 //! ```text
 //!    initiator's memory                                  array's memory
@@ -26,9 +26,11 @@
 //! | [`host_queue`], [`admin`] | admin queues in host memory |
 //! | [`device`] | where device code runs: CUDA, or the CPU |
 //! | [`link`] | modelled link |
-//! | [`runtime`] | an transport on a thread |
+//! | [`cm`] | refused connections |
+//! | [`runtime`] | a transport on a thread |
 
 pub mod admin;
+pub mod cm;
 pub mod device;
 pub mod hca;
 pub mod host_queue;

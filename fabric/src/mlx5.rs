@@ -230,9 +230,11 @@ pub fn doorbell_value(producer: u16, qpn: u32) -> [u8; 8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn golden_send() {
+        let _deadline = deadline();
         let ctrl = CtrlSeg::new(opcode::SEND, 0x1234, 0xABCDE, 2, CE_CQ_UPDATE);
         assert_eq!(ctrl.as_bytes(), [0, 0x12, 0x34, 0x0A, 0x0A, 0xBC, 0xDE, 2, 0, 0, 0, 8, 0, 0, 0, 0]);
         let data =
@@ -242,6 +244,7 @@ mod tests {
 
     #[test]
     fn golden_doorbell_and_completion() {
+        let _deadline = deadline();
         assert_eq!(doorbell_value(0x0102, 0x30405), [0, 1, 2, 0, 3, 4, 5, 0]);
         let cqe = Cqe64 { wqe_counter: 7.into(), op_own: 0x20, byte_count: 16.into(), ..Cqe64::default() };
         let bytes = cqe.as_bytes();

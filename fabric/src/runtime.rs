@@ -12,23 +12,21 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use pace::Waits;
-
 type Job = Box<dyn FnOnce(&mut RcTransport, Time) + Send>;
 
 /// Why a call to the transport got no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TransportError {
     /// The transport's thread has ended.
-    #[error("the RC transport has stopped")]
+    #[error("the RC transport has stopped: restart the array, or the client")]
     Stopped,
-    /// It did not answer.
-    #[error("the RC transport did not answer within {0:?}")]
+    /// The transport did not answer in time.
+    #[error("the RC transport did not answer within {0:?}: if it stays so, restart the array, or the client")]
     Timeout(Duration),
 }
 
-/// A handle on one of the transports that were started together, a thread each. Cloned freely; the transports end
-/// with [`TransportThreads`].
+/// A handle on one of the transports that were started together, a thread each. Cloned freely; the
+/// transports end with [`TransportThreads`].
 #[derive(Clone, Debug)]
 pub struct TransportHandle {
     jobs: Arc<[Sender<Job>]>,

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The two measures of a late response, in virtual time: an artificial delay of the emulator before the model
-//! sees a command, or before it hears of a write's data, is invisible to the first measure and counted by the
-//! second.
+//! The two measures of a late response, in virtual time. The tests delay the emulator before the model sees
+//! a command, or before it hears of a write's data. The first measure does not see such a delay, the second
+//! counts it.
 
 use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Remote, Reply, TransferId};
 use gnstor_base::region::HostRegion;
+use gnstor_base::testing::deadline;
 use gnstor_base::time::{Span, Time};
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::{Allowance, Down, Part, QpExecutor, Response};
+use gnstor_fabric::hca::{Allowance, Down, Part, QpExecutor, Response, Up};
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::transport::{Port, RcTransport, TransportConfig};
+use gnstor_fabric::transport::{Connect, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe, io};
 use std::collections::VecDeque;
@@ -95,8 +96,8 @@ impl Executor {
 }
 
 impl QpExecutor for Executor {
-    fn poll(&mut self) -> Option<UpEntry> {
-        self.told().up.pop_front()
+    fn poll(&mut self) -> Option<Up> {
+        self.told().up.pop_front().and_then(|entry| entry.decode())
     }
     fn push(&mut self, message: Down) {
         let mut told = self.told();
@@ -114,10 +115,10 @@ impl QpExecutor for Executor {
             other => panic!("{other:?}"),
         }
     }
-    fn can_answer(&self) -> bool {
+    fn can_fuse(&self) -> bool {
         true
     }
-    fn answer(&mut self, _: u32, _: u32, _: &[Part], response: &Response) {
+    fn push_fused(&mut self, _: u32, _: u32, _: &[Part], response: &Response) {
         self.told().response = Some((response.due_ns, response.allowance));
     }
 }
@@ -144,7 +145,9 @@ fn run(opcode: u8, is_fused: bool, delays: Delays) -> (Span, bool, bool) {
     let ssd = Ssd { region: Arc::clone(&region), queue: QueueKey(0), is_fused, effects, clock };
     let target = transport.add_target(Box::new(ssd), vec![region]);
     let (reply, answer) = mpsc::channel();
-    transport.connect(Time::ZERO, id, QPN, Port::Local(target), &CmRequest::default(), reply);
+    let connect =
+        Connect { executor: id, qpn: QPN, port: Port::Local(target), request: CmRequest::default() };
+    transport.connect(Time::ZERO, connect, reply);
     assert_eq!(answer.try_recv(), Ok(Ok(())));
     transport.calibrate(START, id);
     while transport.step(START) {}
@@ -176,6 +179,7 @@ fn run(opcode: u8, is_fused: bool, delays: Delays) -> (Span, bool, bool) {
 
 #[test]
 fn a_command_that_the_emulator_does_not_delay_is_late_by_no_measure() {
+    let _deadline = deadline();
     for (opcode, is_fused) in [(io::READ, false), (io::READ, true), (io::WRITE, false)] {
         assert_eq!(run(opcode, is_fused, Delays::default()), (SERVICE, false, false));
     }
@@ -183,6 +187,7 @@ fn a_command_that_the_emulator_does_not_delay_is_late_by_no_measure() {
 
 #[test]
 fn a_delay_before_the_engine_sees_a_command_is_late_for_the_client_alone() {
+    let _deadline = deadline();
     for (opcode, is_fused) in [(io::READ, false), (io::READ, true), (io::WRITE, false)] {
         let delays = Delays { command: DELAY, ..Delays::default() };
         assert_eq!(run(opcode, is_fused, delays), (SERVICE + DELAY, false, true));
@@ -191,12 +196,14 @@ fn a_delay_before_the_engine_sees_a_command_is_late_for_the_client_alone() {
 
 #[test]
 fn a_delay_of_a_writes_data_is_late_for_the_client_alone() {
+    let _deadline = deadline();
     let delays = Delays { data: DELAY, ..Delays::default() };
     assert_eq!(run(io::WRITE, false, delays), (SERVICE + DELAY, false, true));
 }
 
 #[test]
 fn a_delay_behind_the_model_is_late_by_both_measures() {
+    let _deadline = deadline();
     for (opcode, is_fused) in [(io::READ, false), (io::READ, true), (io::WRITE, false)] {
         let delays = Delays { response: DELAY, ..Delays::default() };
         assert_eq!(run(opcode, is_fused, delays), (SERVICE + DELAY, true, true));
@@ -205,6 +212,7 @@ fn a_delay_behind_the_model_is_late_by_both_measures() {
 
 #[test]
 fn delays_within_the_allowance_are_late_by_no_measure() {
+    let _deadline = deadline();
     let small = Span::from_ns(900);
     let delays = Delays { command: small, response: small, ..Delays::default() };
     assert_eq!(run(io::READ, false, delays), (SERVICE + small + small, false, false));

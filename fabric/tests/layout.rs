@@ -2,6 +2,7 @@
 //! What Rust and the C++ compiler think of the same structures.
 #![expect(unsafe_code, reason = "reads the table that the C++ compiler made")]
 
+use gnstor_base::testing::deadline;
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AGENT_THREADS, MAX_QPS};
 use gnstor_fabric::hca::ring::{DOWN_WORDS, UP_WORDS};
@@ -40,89 +41,107 @@ macro_rules! table {
     ($($name:literal => $value:expr;)*) => { [$(($name, $value)),*] };
 }
 
+/// What Rust thinks.
+const MIRROR: &[(&str, usize)] = &table! {
+    "qp_ctx" => size_of::<QpCtx>();
+    "qp_ctx.last_kick" => offset_of!(QpCtx, last_kick);
+    "qp_ctx.qpn" => offset_of!(QpCtx, qpn);
+    "qp_ctx.state" => offset_of!(QpCtx, state);
+    "qp_ctx.sq_head" => offset_of!(QpCtx, sq_head);
+    "qp_ctx.rq_head" => offset_of!(QpCtx, rq_head);
+    "qp_ctx.cq" => offset_of!(QpCtx, cq);
+    "qp_ctx.pd" => offset_of!(QpCtx, pd);
+    "qp_ctx.ring" => offset_of!(QpCtx, ring);
+    "qp_ctx.rq_posted" => offset_of!(QpCtx, rq_posted);
+    "qp_ctx.many_doors" => offset_of!(QpCtx, many_doors);
+    "qp_ctx.kicks" => offset_of!(QpCtx, kicks);
+    "cq_ctx" => size_of::<CqCtx>();
+    "cq_ctx.mask" => offset_of!(CqCtx, mask);
+    "cq_ctx.in_host" => offset_of!(CqCtx, in_host);
+    "cq_ctx.pi" => offset_of!(CqCtx, pi);
+    "cq_ctx.state" => offset_of!(CqCtx, state);
+    "cq_ctx.dbr_addr" => offset_of!(CqCtx, dbr_addr);
+    "mr_ctx" => size_of::<MrCtx>();
+    "mr_ctx.bytes" => offset_of!(MrCtx, bytes);
+    "mr_ctx.key" => offset_of!(MrCtx, key);
+    "mr_ctx.access" => offset_of!(MrCtx, access);
+    "mr_ctx.pd" => offset_of!(MrCtx, pd);
+    "mr_ctx.invalid" => offset_of!(MrCtx, invalid);
+    "up_entry" => UP_WORDS * 8;
+    "down_desc" => DOWN_WORDS * 8;
+    "ring_ctx" => size_of::<RingCtx>();
+    "ring_ctx.up_mask" => offset_of!(RingCtx, up_mask);
+    "ring_ctx.up_tail" => offset_of!(RingCtx, up_tail);
+    "ring_ctx.down_head" => offset_of!(RingCtx, down_head);
+    "ring_ctx.responses" => offset_of!(RingCtx, responses);
+    "ring_ctx.late" => offset_of!(RingCtx, late);
+    "ring_ctx.client_late" => offset_of!(RingCtx, client_late);
+    "ring_ctx.stop_addr" => offset_of!(RingCtx, stop_addr);
+    "ring_ctx.ready_addr" => offset_of!(RingCtx, ready_addr);
+    "ring_ctx.answers_addr" => offset_of!(RingCtx, answers_addr);
+    "ring_ctx.lateness" => offset_of!(RingCtx, lateness);
+    "answer_slot" => size_of::<AnswerSlot>();
+    "answer_slot.response" => offset_of!(AnswerSlot, response);
+    "agent_args" => size_of::<AgentArgs>();
+    "agent_args.rings" => offset_of!(AgentArgs, rings);
+    "agent_args.qp_count" => offset_of!(AgentArgs, qp_count);
+    "agent_args.first_qpn" => offset_of!(AgentArgs, first_qpn);
+    "agent_args.launch" => offset_of!(AgentArgs, launch);
+    "agent_args.blocks" => offset_of!(AgentArgs, blocks);
+    "agent_args.in_smem" => offset_of!(AgentArgs, in_smem);
+    "agent_args.rings_a_block" => offset_of!(AgentArgs, rings_a_block);
+    "agent_args.ring_count" => offset_of!(AgentArgs, ring_count);
+    "agent_args.held_addr" => offset_of!(AgentArgs, held_addr);
+    "agent_args.held_messages" => offset_of!(AgentArgs, held_messages);
+    "agent_args.cqs_home" => offset_of!(AgentArgs, cqs_home);
+    "agent_args.mrs_home" => offset_of!(AgentArgs, mrs_home);
+    "held_places" => HELD_PLACES;
+    "max_qps" => MAX_QPS as usize;
+    "held_ctx" => size_of::<HeldCtx>();
+    "held_ctx.qpn" => offset_of!(HeldCtx, qpn);
+    "held_ctx.bytes" => offset_of!(HeldCtx, bytes);
+    "held_ctx.state" => offset_of!(HeldCtx, state);
+    "agent_threads" => AGENT_THREADS as usize;
+    "cqe64" => size_of::<Cqe64>();
+    "cqe64.byte_count" => offset_of!(Cqe64, byte_count);
+    "cqe64.sop_qpn" => offset_of!(Cqe64, sop_qpn);
+    "cqe64.counter_own" => offset_of!(Cqe64, wqe_counter);
+};
+
 #[test]
 fn every_size_and_offset_is_the_same_in_both_languages() {
-    let mirror = table! {
-        "qp_ctx" => size_of::<QpCtx>();
-        "qp_ctx.last_kick" => offset_of!(QpCtx, last_kick);
-        "qp_ctx.qpn" => offset_of!(QpCtx, qpn);
-        "qp_ctx.state" => offset_of!(QpCtx, state);
-        "qp_ctx.sq_head" => offset_of!(QpCtx, sq_head);
-        "qp_ctx.rq_head" => offset_of!(QpCtx, rq_head);
-        "qp_ctx.cq" => offset_of!(QpCtx, cq);
-        "qp_ctx.pd" => offset_of!(QpCtx, pd);
-        "qp_ctx.ring" => offset_of!(QpCtx, ring);
-        "qp_ctx.rq_posted" => offset_of!(QpCtx, rq_posted);
-        "qp_ctx.many_doors" => offset_of!(QpCtx, many_doors);
-        "qp_ctx.kicks" => offset_of!(QpCtx, kicks);
-        "cq_ctx" => size_of::<CqCtx>();
-        "cq_ctx.mask" => offset_of!(CqCtx, mask);
-        "cq_ctx.in_host" => offset_of!(CqCtx, in_host);
-        "cq_ctx.pi" => offset_of!(CqCtx, pi);
-        "cq_ctx.state" => offset_of!(CqCtx, state);
-        "cq_ctx.dbr_addr" => offset_of!(CqCtx, dbr_addr);
-        "mr_ctx" => size_of::<MrCtx>();
-        "mr_ctx.bytes" => offset_of!(MrCtx, bytes);
-        "mr_ctx.key" => offset_of!(MrCtx, key);
-        "mr_ctx.access" => offset_of!(MrCtx, access);
-        "mr_ctx.pd" => offset_of!(MrCtx, pd);
-        "mr_ctx.invalid" => offset_of!(MrCtx, invalid);
-        "up_entry" => UP_WORDS * 8;
-        "down_desc" => DOWN_WORDS * 8;
-        "ring_ctx" => size_of::<RingCtx>();
-        "ring_ctx.up_mask" => offset_of!(RingCtx, up_mask);
-        "ring_ctx.up_tail" => offset_of!(RingCtx, up_tail);
-        "ring_ctx.down_head" => offset_of!(RingCtx, down_head);
-        "ring_ctx.responses" => offset_of!(RingCtx, responses);
-        "ring_ctx.late" => offset_of!(RingCtx, late);
-        "ring_ctx.client_late" => offset_of!(RingCtx, client_late);
-        "ring_ctx.stop_addr" => offset_of!(RingCtx, stop_addr);
-        "ring_ctx.ready_addr" => offset_of!(RingCtx, ready_addr);
-        "ring_ctx.answers_addr" => offset_of!(RingCtx, answers_addr);
-        "ring_ctx.lateness" => offset_of!(RingCtx, lateness);
-        "answer_slot" => size_of::<AnswerSlot>();
-        "answer_slot.response" => offset_of!(AnswerSlot, response);
-        "agent_args" => size_of::<AgentArgs>();
-        "agent_args.rings" => offset_of!(AgentArgs, rings);
-        "agent_args.qp_count" => offset_of!(AgentArgs, qp_count);
-        "agent_args.first_qpn" => offset_of!(AgentArgs, first_qpn);
-        "agent_args.launch" => offset_of!(AgentArgs, launch);
-        "agent_args.blocks" => offset_of!(AgentArgs, blocks);
-        "agent_args.in_smem" => offset_of!(AgentArgs, in_smem);
-        "agent_args.rings_a_block" => offset_of!(AgentArgs, rings_a_block);
-        "agent_args.ring_count" => offset_of!(AgentArgs, ring_count);
-        "agent_args.held_addr" => offset_of!(AgentArgs, held_addr);
-        "agent_args.held_messages" => offset_of!(AgentArgs, held_messages);
-        "agent_args.cqs_home" => offset_of!(AgentArgs, cqs_home);
-        "agent_args.mrs_home" => offset_of!(AgentArgs, mrs_home);
-        "held_places" => HELD_PLACES;
-        "max_qps" => MAX_QPS as usize;
-        "held_ctx" => size_of::<HeldCtx>();
-        "held_ctx.qpn" => offset_of!(HeldCtx, qpn);
-        "held_ctx.bytes" => offset_of!(HeldCtx, bytes);
-        "held_ctx.state" => offset_of!(HeldCtx, state);
-        "agent_threads" => AGENT_THREADS as usize;
-        "cqe64" => size_of::<Cqe64>();
-        "cqe64.byte_count" => offset_of!(Cqe64, byte_count);
-        "cqe64.sop_qpn" => offset_of!(Cqe64, sop_qpn);
-        "cqe64.counter_own" => offset_of!(Cqe64, wqe_counter);
-    };
+    let _deadline = deadline();
     let rows = rows();
     for (name, value) in &rows {
         if name == "agent_smem" {
             continue; // no mirror: only its size matters, below
         }
-        let here = mirror
+        let here = MIRROR
             .iter()
             .find(|(n, _)| n == name)
             .unwrap_or_else(|| panic!("{name} has no mirror in this test"));
         assert_eq!(here.1, *value, "{name}");
     }
-    assert_eq!(rows.len(), mirror.len() + 1, "a row of layout.cpp is missing or was added twice");
+    assert_eq!(rows.len(), MIRROR.len() + 1, "a row of layout.cpp is missing or was added twice");
+}
+
+#[test]
+fn the_agent_holds_an_early_response_as_long_as_the_host_believes() {
+    let _deadline = deadline();
+    let headers = concat!(env!("CARGO_MANIFEST_DIR"), "/cuda/fabric/hca");
+    let name = "_MAX_WAIT_NS = ";
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(headers).expect("the device headers") {
+        let text = std::fs::read_to_string(entry.expect("a header").path()).expect("text");
+        let values = text.match_indices(name).map(|(at, _)| &text[at + name.len()..]);
+        found.extend(values.map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().map(str::to_owned)));
+    }
+    assert_eq!(found, [Some(gnstor_base::ahead::HOLD_MOST.as_ns().to_string())]);
 }
 
 #[test]
 fn the_agents_shared_memory_is_what_a_launch_asks_for() {
+    let _deadline = deadline();
     let rows = rows();
     let bytes = rows.iter().find(|(name, _)| name == "agent_smem").expect("layout.cpp has the row").1;
     assert!(AGENT_SMEM_BYTES as usize >= bytes);

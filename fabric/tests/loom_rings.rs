@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rings between the executors of the HCA, in every interleaving loom finds: the Rust ends are the real
-//! ones, the other ends are written as `up.cuh` and `agent.cuh` do it. Run with `RUSTFLAGS="--cfg loom" cargo
-//! test -p gnstor-fabric --test loom_rings --release`.
+//! The rings between the executors of the HCA, in every interleaving that loom finds. The Rust ends are the
+//! real ones. The other ends are written as in `up.cuh` and `agent.cuh`. Run with `RUSTFLAGS="--cfg loom"
+//! cargo test -p gnstor-fabric --test loom_rings --release`.
 #![cfg(loom)]
 
 use gnstor_fabric::hca::abi::PHASE_BIT;
@@ -27,6 +27,7 @@ fn words(n: usize) -> Vec<Shared> {
 }
 
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let _deadline = gnstor_base::testing::deadline();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 100_000;
@@ -139,8 +140,8 @@ struct DownSide {
     data: [AtomicU64; 3],
 }
 
-/// `fetch` and the store of the head, for one descriptor at a time; `second_half_first` as the executors of the
-/// vector load may be.
+/// `fetch` and the store of the head, for one descriptor at a time; `second_half_first` as the executors of
+/// the vector load may be.
 fn fetch(down: &DownSide, position: u64, second_half_first: bool) -> [u64; DOWN_WORDS] {
     let entries = (down.ring.len() / DOWN_WORDS) as u64;
     let phase = if position / entries & 1 == 1 { 0 } else { PHASE_BIT };

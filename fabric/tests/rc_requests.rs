@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the transport makes of requests that are no plain SENDs: an executor that reports what the test says, and
-//! what it is told.
+//! How the transport handles requests that are no plain SENDs. The executor here reports what the test
+//! says, and records its messages.
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
+use gnstor_base::testing::deadline;
 use gnstor_base::time::Time;
 use gnstor_fabric::hca::abi::*;
-use gnstor_fabric::hca::{Down, QpExecutor};
+use gnstor_fabric::hca::{Down, QpExecutor, Up};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::mlx5::{cqe_opcode, syndrome};
-use gnstor_fabric::transport::{ExecutorId, Port, RcTransport, TransportConfig};
+use gnstor_fabric::transport::{Connect, ExecutorId, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::Sqe;
 use std::collections::VecDeque;
@@ -22,7 +23,7 @@ struct Told {
     up: VecDeque<UpEntry>,
     down: Vec<Down>,
     waits: u64,
-    settled: u64,
+    quiescent: u64,
 }
 
 #[derive(Clone, Default)]
@@ -35,18 +36,18 @@ impl Scripted {
 }
 
 impl QpExecutor for Scripted {
-    fn poll(&mut self) -> Option<UpEntry> {
-        self.told().up.pop_front()
+    fn poll(&mut self) -> Option<Up> {
+        self.told().up.pop_front().and_then(|entry| entry.decode())
     }
     fn push(&mut self, message: Down) {
         self.told().down.push(message);
     }
-    fn settle(&mut self) -> u64 {
+    fn quiesce(&mut self) -> u64 {
         self.told().waits += 1;
         self.told().waits
     }
-    fn settled(&self, wait: u64) -> bool {
-        self.told().settled >= wait
+    fn is_quiescent(&self, wait: u64) -> bool {
+        self.told().quiescent >= wait
     }
 }
 
@@ -94,7 +95,9 @@ impl World {
         let capsules = Arc::default();
         let target = transport.add_target(Box::new(Counts(Arc::clone(&capsules))), Vec::new());
         let (reply, answer) = mpsc::channel();
-        transport.connect(Time::ZERO, executor, QPN, Port::Local(target), &CmRequest::default(), reply);
+        let connect =
+            Connect { executor, qpn: QPN, port: Port::Local(target), request: CmRequest::default() };
+        transport.connect(Time::ZERO, connect, reply);
         assert_eq!(answer.try_recv(), Ok(Ok(())));
         Self { transport, _executor: executor, script, capsules }
     }
@@ -125,6 +128,7 @@ const FAILED: u8 = cqe_opcode::REQUESTER_ERROR;
 
 #[test]
 fn a_dump_completes_behind_the_sends_before_it() {
+    let _deadline = deadline();
     let mut w = World::new();
     let done = |range: std::ops::Range<u16>| range.map(|i| (DONE, 0, i)).collect::<Vec<_>>();
     assert_eq!(w.report(0, &[UP_SEND, UP_DUMP, UP_SEND, UP_DUMP]), (done(0..4), false));
@@ -138,18 +142,20 @@ fn a_dump_completes_behind_the_sends_before_it() {
 
 #[test]
 fn an_invalidation_completes_when_nothing_is_under_way_with_its_key() {
+    let _deadline = deadline();
     let mut w = World::new();
     assert_eq!(w.report(0, &[UP_NOP, UP_LOCAL_INVAL, UP_SEND, UP_LOCAL_INVAL]).0, [(DONE, 0, 0)]);
     assert!(w.transport.busy());
-    w.script.told().settled = 1;
+    w.script.told().quiescent = 1;
     assert_eq!(w.step().0, [(DONE, 0, 1), (DONE, 0, 2)]);
-    w.script.told().settled = 2;
+    w.script.told().quiescent = 2;
     assert_eq!(w.step().0, [(DONE, 0, 3)]);
     assert!(!w.transport.busy());
 }
 
 #[test]
 fn keys_and_memory_of_an_nvme_target_open_nothing() {
+    let _deadline = deadline();
     for kind in [UP_SEND_INVAL, UP_WRITE, UP_READ] {
         let mut w = World::new();
         let refused = (vec![(FAILED, syndrome::REMOTE_ACCESS, 0), (FAILED, syndrome::FLUSH, 1)], true);
@@ -164,6 +170,7 @@ fn keys_and_memory_of_an_nvme_target_open_nothing() {
 
 #[test]
 fn behind_an_error_everything_is_flushed_whatever_it_is() {
+    let _deadline = deadline();
     let mut w = World::new();
     w.report(0, &[UP_SEND_INVAL]);
     let kinds = [UP_NOP, UP_DUMP, UP_LOCAL_INVAL, UP_SEND];
@@ -174,6 +181,7 @@ fn behind_an_error_everything_is_flushed_whatever_it_is() {
 
 #[test]
 fn a_completion_queue_that_overran_breaks_the_connection() {
+    let _deadline = deadline();
     let mut w = World::new();
     assert_eq!(w.report(0, &[UP_CQ_ERROR]), (vec![], true));
     assert_eq!(w.transport.counters.broken, 1);

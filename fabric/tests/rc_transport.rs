@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an RC connection promises its owner, in virtual time: an transport without threads, a controller that
-//! does what the test says, and a queue pair in host memory.
+//! The promises of an RC connection to its owner, in virtual time. The tests have a transport without
+//! threads, a scripted controller, and a queue pair in host memory.
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, Remote, TransferId};
 use gnstor_base::region::HostRegion;
+use gnstor_base::testing::deadline;
 use gnstor_base::time::{Span, Time};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::soft::{SoftMr, SoftQp};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::mlx5::{self, CE_CQ_UPDATE, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode, syndrome};
-use gnstor_fabric::transport::{ConnId, ExecutorId, Port, RcTransport, TransportConfig};
+use gnstor_fabric::transport::{ConnId, Connect, ExecutorId, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use std::collections::VecDeque;
@@ -147,8 +148,14 @@ impl World {
         let puppet = Puppet::default();
         let target = transport.add_target(Box::new(puppet.clone()), vec![Arc::clone(&array)]);
         let (reply, answer) = mpsc::channel();
-        let conn =
-            transport.connect(Time::ZERO, executor, QPN, Port::Local(target), &CmRequest::default(), reply);
+        let conn = {
+            let request = CmRequest::default();
+            transport.connect(
+                Time::ZERO,
+                Connect { executor, qpn: QPN, port: Port::Local(target), request },
+                reply,
+            )
+        };
         assert_eq!(answer.try_recv(), Ok(Ok(())));
         Self { transport, executor, conn, puppet, memory, array, now: Time::ZERO, sent: 0, consumed: 0 }
     }
@@ -268,6 +275,7 @@ const SLOW: LinkConfig =
 
 #[test]
 fn an_acknowledgement_completes_what_was_signalled_and_nothing_else() {
+    let _deadline = deadline();
     let mut w = World::new(LinkConfig::UNLIMITED);
     for i in 0..6 {
         w.post(i, i % 3 == 2);
@@ -279,6 +287,7 @@ fn an_acknowledgement_completes_what_was_signalled_and_nothing_else() {
 
 #[test]
 fn an_acknowledgement_takes_the_link_both_ways() {
+    let _deadline = deadline();
     let mut w = World::new(SLOW);
     w.post(1, true);
     w.run_to(Time::ZERO);
@@ -292,6 +301,7 @@ fn an_acknowledgement_takes_the_link_both_ways() {
 
 #[test]
 fn a_response_is_never_seen_before_it_is_due() {
+    let _deadline = deadline();
     let mut w = World::new(SLOW);
     w.receives(4);
     // The SSD is done 5 us after the start; 4,096 bytes of data and 16 of response take the link, then the
@@ -310,6 +320,7 @@ fn a_response_is_never_seen_before_it_is_due() {
 
 #[test]
 fn pulled_data_arrives_when_the_link_says_so() {
+    let _deadline = deadline();
     let mut w = World::new(SLOW);
     let pull = w.pull(1);
     w.told().on_submit.push_back(vec![pull]);
@@ -327,6 +338,7 @@ fn pulled_data_arrives_when_the_link_says_so() {
 
 #[test]
 fn a_silent_target_fails_the_oldest_send_and_flushes_the_others_in_order() {
+    let _deadline = deadline();
     let mut w = World::new(LinkConfig::UNLIMITED);
     w.receives(3);
     w.transport.set_silent(0, true);
@@ -349,6 +361,7 @@ fn a_silent_target_fails_the_oldest_send_and_flushes_the_others_in_order() {
 
 #[test]
 fn an_answering_target_never_times_out() {
+    let _deadline = deadline();
     let mut w = World::new(SLOW);
     for i in 0..20 {
         w.post(i, true);
@@ -360,6 +373,7 @@ fn an_answering_target_never_times_out() {
 
 #[test]
 fn no_failure_is_reported_while_a_transfer_moves() {
+    let _deadline = deadline();
     let mut w = World::new(SLOW);
     w.receives(2);
     // The SSD asks for data and breaks the connection in the same breath.
@@ -386,6 +400,7 @@ fn no_failure_is_reported_while_a_transfer_moves() {
 
 #[test]
 fn a_faulty_receive_is_reported_only_when_no_transfer_moves() {
+    let _deadline = deadline();
     let mut w = World::new(LinkConfig::UNLIMITED);
     w.receives(2);
     w.memory.write(RQ, DataSeg { byte_count: 16.into(), lkey: 0xBAD.into(), address: 0.into() }.as_bytes());
@@ -407,6 +422,7 @@ fn a_faulty_receive_is_reported_only_when_no_transfer_moves() {
 
 #[test]
 fn the_error_of_a_receive_comes_before_the_flush_of_those_behind_it() {
+    let _deadline = deadline();
     let mut w = World::new(LinkConfig::UNLIMITED);
     w.receives(3);
     w.memory.write(RQ, DataSeg { byte_count: 8.into(), lkey: KEY.into(), address: 0.into() }.as_bytes());
@@ -424,6 +440,7 @@ fn the_error_of_a_receive_comes_before_the_flush_of_those_behind_it() {
 
 #[test]
 fn a_local_error_completes_with_its_own_syndrome_behind_what_was_sent() {
+    let _deadline = deadline();
     let mut w = World::new(LinkConfig::UNLIMITED);
     w.post(0, true);
     w.run_to(Time::ZERO);
@@ -437,6 +454,7 @@ fn a_local_error_completes_with_its_own_syndrome_behind_what_was_sent() {
 
 #[test]
 fn rdma_of_the_initiator_meets_no_memory_at_an_nvme_target() {
+    let _deadline = deadline();
     let mut w = World::new(LinkConfig::UNLIMITED);
     let address = w.memory.address() + DATA;
     let data = DataSeg { byte_count: 16.into(), lkey: KEY.into(), address: address.into() };
@@ -449,6 +467,7 @@ fn rdma_of_the_initiator_meets_no_memory_at_an_nvme_target() {
 
 #[test]
 fn the_controller_closes_and_the_receives_are_flushed_in_order() {
+    let _deadline = deadline();
     let mut w = World::new(LinkConfig::UNLIMITED);
     w.receives(5);
     let response = w.respond(1, Time::ZERO, 0);
@@ -468,6 +487,7 @@ fn the_controller_closes_and_the_receives_are_flushed_in_order() {
 
 #[test]
 fn closing_from_the_initiator_ends_transfers_and_tells_the_controller() {
+    let _deadline = deadline();
     let mut w = World::new(SLOW);
     let pull = w.pull(1);
     w.told().on_submit.push_back(vec![pull]);
@@ -489,6 +509,7 @@ fn closing_from_the_initiator_ends_transfers_and_tells_the_controller() {
 
 #[test]
 fn a_response_without_a_receive_is_tried_again_after_the_timer() {
+    let _deadline = deadline();
     let mut w = World::new(LinkConfig::UNLIMITED);
     let response = w.respond(1, Time::ZERO, 0);
     w.told().on_submit.push_back(vec![response]);
@@ -505,6 +526,7 @@ fn a_response_without_a_receive_is_tried_again_after_the_timer() {
 
 #[test]
 fn a_receiver_that_is_never_ready_breaks_the_connection_after_its_retries() {
+    let _deadline = deadline();
     let mut w = World::new(LinkConfig::UNLIMITED);
     let response = w.respond(1, Time::ZERO, 0);
     w.told().on_submit.push_back(vec![response]);
@@ -519,6 +541,7 @@ fn a_receiver_that_is_never_ready_breaks_the_connection_after_its_retries() {
 
 #[test]
 fn many_responses_without_a_receive_each_have_their_own_retries() {
+    let _deadline = deadline();
     let mut w = World::new(LinkConfig::UNLIMITED);
     for cid in 0..10 {
         let response = w.respond(cid, Time::ZERO, 0);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The CPU runtime's own tests, which are C++: plain, with AddressSanitizer, with ThreadSanitizer.
 
+use gnstor_base::testing::deadline;
 use std::process::Command;
 
 #[test]
 fn the_cpu_runtime_passes_its_own_tests() {
+    let _deadline = deadline();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/simt/tests/run.sh");
     let output = Command::new("sh").arg(script).output().expect("a POSIX shell");
     let said = String::from_utf8_lossy(&output.stdout);

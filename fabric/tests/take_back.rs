@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Copies that an HCA in device memory is asked for can be taken back while its agent is not resident, and
+//! The transport can take back the copies of an HCA in device memory while its agent is not resident, and
 //! not beside it.
 #![expect(unsafe_code, reason = "an entry point for a kernel that does what the test says")]
 
 use gnstor_base::region::HostRegion;
+use gnstor_base::testing::deadline;
 use gnstor_fabric::device::{Choice, Device, DeviceError, Kernel, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AgentExecutor, AgentHca, ClientKernel, DeviceCq, DeviceMr, DeviceQp, Shape};
-use gnstor_fabric::hca::{Down, QpExecutor};
+use gnstor_fabric::hca::{Down, QpExecutor, Up};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -53,7 +54,7 @@ impl World {
         let mut executor = executors.remove(0);
         let (owner, array) =
             (HostRegion::alloc(1 << 16).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
-        executor.add_region(&array).expect("maps");
+        executor.map(&array).expect("maps");
         owner.fill(0, BLOCK as usize, 0xAB);
         let pd = hca.alloc_pd();
         let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE;
@@ -99,8 +100,7 @@ impl World {
 
 fn answers(executor: &mut AgentExecutor) -> Vec<(u32, u32)> {
     let mut all: Vec<(u32, u32)> = std::iter::from_fn(|| executor.poll())
-        .filter(|e| e.kind == UP_DONE)
-        .map(|e| (e.index, e.status))
+        .filter_map(|up| if let Up::Copied(copied) = up { Some((copied.tag, copied.status)) } else { None })
         .collect();
     all.sort_unstable();
     all
@@ -108,6 +108,7 @@ fn answers(executor: &mut AgentExecutor) -> Vec<(u32, u32)> {
 
 #[test]
 fn a_copy_that_was_taken_back_never_lands_and_the_others_do() {
+    let _deadline = deadline();
     let mut world = World::new();
     world.pull(QPNS[0], 1);
     world.pull(QPNS[1], 2);
@@ -120,6 +121,7 @@ fn a_copy_that_was_taken_back_never_lands_and_the_others_do() {
 
 #[test]
 fn copies_that_have_not_reached_the_ring_are_taken_back_too() {
+    let _deadline = deadline();
     const RING: u32 = 2048;
     let mut world = World::new();
     for _ in 0..RING {
@@ -129,7 +131,10 @@ fn copies_that_have_not_reached_the_ring_are_taken_back_too() {
     world.pull(QPNS[1], 2);
     assert!(world.executor.take_back(QPNS[0]));
     world.launch(0, LIMIT).expect("ends");
-    assert!(std::iter::from_fn(|| world.executor.poll()).all(|e| e.kind == UP_PONG), "the ring was full");
+    assert!(
+        std::iter::from_fn(|| world.executor.poll()).all(|up| matches!(up, Up::Pong { .. })),
+        "the ring was full"
+    );
     world.launch(0, LIMIT).expect("ends");
     assert_eq!([1, 2].map(|tag| world.has_landed(tag)), [false, true]);
     assert_eq!(answers(&mut world.executor), [(2, COPY_OK)]);
@@ -137,6 +142,7 @@ fn copies_that_have_not_reached_the_ring_are_taken_back_too() {
 
 #[test]
 fn nothing_is_taken_back_beside_a_resident_agent() {
+    let _deadline = deadline();
     let mut world = World::new();
     world.pull(QPNS[0], 1);
     // The kernel gets the executor; the world an idle one.
@@ -154,6 +160,7 @@ fn nothing_is_taken_back_beside_a_resident_agent() {
 
 #[test]
 fn what_the_agent_may_touch_outlives_the_transport() {
+    let _deadline = deadline();
     let World { hca, executor, array, .. } = World::new();
     let memory = Arc::downgrade(&array);
     drop((executor, array));
@@ -164,6 +171,7 @@ fn what_the_agent_may_touch_outlives_the_transport() {
 
 #[test]
 fn after_a_launch_that_was_cut_off_nothing_is_done_twice() {
+    let _deadline = deadline();
     let mut world = World::new();
     world.pull(QPNS[0], 1);
     let cut = world.launch(0, Duration::from_nanos(1)).expect_err("no time at all");

@@ -173,12 +173,16 @@ pub fn describe(status: u32, dw0: u32) -> String {
         0 => "success".into(),
         s if s & GN_PENDING != 0 => "still pending".into(),
         s if s & GN_NO_AGENT != 0 => {
-            "no completion before the deadline, as no agent of the HCA runs: launch the kernel by gn_launch (File::launch)".into()
+            "no completion before the deadline, as no agent of the HCA runs: launch the kernel by gn_launch \
+             (File::launch)"
+                .into()
         }
         s if s & GN_TIMED_OUT != 0 => "no completion before the deadline".into(),
         s if s & GN_QP_BROKEN != 0 => format!("the connection to the SSD broke: {}", syndrome::name(byte)),
         s if s & GN_OUT_OF_RANGE != 0 => "the range ends beyond the volume".into(),
-        s if s & GN_BAD_REQUEST != 0 => "zero blocks, too many, a misaligned buffer, or one that is too short".into(),
+        s if s & GN_BAD_REQUEST != 0 => {
+            "zero blocks, too many, a misaligned buffer, or one that is too short".into()
+        }
         s if s & GN_READ_ONLY != 0 => "the volume was opened for reading".into(),
         s if s & GN_BUSY != 0 => "no slot was free".into(),
         s if s & GN_NO_REPLICA != 0 => "the fleet map names no SSD for the block".into(),

@@ -5,93 +5,28 @@
 //! The CPU lays the memory out, registers it and connects the RDMA side; the device posts the receives and
 //! sends Fabrics Connect. After that the CPU has no part in the channel's I/O.
 
-use crate::abi::{self, ChannelAbi, ConnectArgs, Dumps, Pool, QueuePair};
+use crate::abi::{self, ChannelAbi, Dumps, Pool, QueuePair};
+use crate::error::NodeError;
 use crate::growth::Growth;
-use crate::node::{Connection, Node, NodeError};
+use crate::layout::{Layout, Owner};
+use crate::node::{Connection, Node};
 use crate::session::Session;
-use gnstor_fabric::device::{DeviceError, DeviceMem, Kernel};
+use gnstor_fabric::device::{DeviceError, DeviceMem};
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
-use gnstor_fabric::hca::agent::{AgentHca, ClientKernel, DeviceCq, DeviceMr, DeviceQp, Shape};
+use gnstor_fabric::hca::agent::{AgentHca, DeviceCq, DeviceMr, DeviceQp};
 use gnstor_fabric::mlx5;
-use gnstor_proto::fabrics::{CONNECT_DATA_BYTES, CmRequest, ConnectData};
-use std::ffi::c_void;
+use gnstor_proto::fabrics::{CONNECT_DATA_BYTES, ConnectData};
 use std::mem::{offset_of, size_of};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Queue id of a channel's queues: one I/O queue per SSD and session.
-const QID: u16 = 1;
+pub(crate) const QID: u16 = 1;
 /// Of a channel's keys, those of its own memory come first: queues and pool.
 const OWN_KEYS: usize = 2;
-const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-
-#[expect(unsafe_code, reason = "the kernel's entries for the CPU execution")]
-mod entry {
-    use std::ffi::c_void;
-    unsafe extern "C" {
-        pub(super) fn gn_channel_connect(launch: *mut c_void);
-        pub(super) fn gn_channel_connect_one_grid(launch: *mut c_void);
-    }
-}
-
-#[expect(unsafe_code, reason = "forwards to the C++ entry")]
-unsafe extern "C" fn connect_entry(launch: *mut c_void) {
-    // SAFETY: called by the CPU runtime with the launch's argument.
-    unsafe { entry::gn_channel_connect(launch) }
-}
-
-#[expect(unsafe_code, reason = "forwards to the C++ entry")]
-unsafe extern "C" fn connect_one_grid_entry(launch: *mut c_void) {
-    // SAFETY: called by the CPU runtime with the launch's argument.
-    unsafe { entry::gn_channel_connect_one_grid(launch) }
-}
-
-fn connect_kernel() -> ClientKernel {
-    let image = include_bytes!("../cuda/gnor.fatbin");
-    ClientKernel {
-        beside_agent: Kernel { name: "gn_channel_connect", image, host: connect_entry },
-        one_grid: Kernel { name: "gn_channel_connect_one_grid", image, host: connect_one_grid_entry },
-    }
-}
-
-/// Offsets of a channel's parts in its device memory.
-#[derive(Clone, Copy, Debug)]
-struct Layout {
-    depth: u32,
-    qps: usize,
-    dumps: usize,
-    waiting: usize,
-    parked: usize,
-    cq: usize,
-    cq_log: u32,
-    capsules: usize,
-    connect: usize,
-    per_ssd: usize,
-    queue_bytes: usize,
-    uars: usize,
-    pool_words: usize,
-    bytes: usize,
-}
 
 /// A range of 4 GiB: its words are 256 KiB.
 const POOL_MOST: u32 = 1 << 16;
-/// Fewer would let one SSD of many hold up the commands that wait for a place in its queue.
-const LEAST_DEPTH: usize = 32;
-
-/// Commands that may be in flight to one SSD. The SSDs of an array share a budget of as many as a channel has
-/// slots, so that a channel to four of them has the paper's 50 KB of queues, and all slots can be in flight
-/// to one of one (docs/decisions/0028).
-fn queue_depth(ssds: usize) -> u32 {
-    let each = abi::SLOTS.div_ceil(ssds.max(1)).next_power_of_two().max(LEAST_DEPTH);
-    u32::try_from(each).expect("at most SLOTS")
-}
-
-/// Entries of an NVMe submission queue for so many commands in flight: with twice as many as there can be,
-/// its tail never comes to the head that responses report (SQHD), so no code checks that.
-fn nvme_queue_entries(depth: u32) -> u32 {
-    2 * depth
-}
 
 /// Whether completions say nothing of their data before a DUMP. For tests `GNSTOR_DUMPS=0` trusts them all
 /// the same, and `GNSTOR_DUMPS=1` does not where it could.
@@ -113,59 +48,19 @@ fn wants_dumps(hca: &AgentHca) -> Result<bool, DeviceError> {
     }
 }
 
-impl Layout {
-    fn new(ssds: usize, pool_most: u32) -> Self {
-        let depth = queue_depth(ssds);
-        let per_queue = abi::SQ_AT + depth as usize * abi::QUEUE_BYTES_EACH;
-        let align = |n: usize, to: usize| n.next_multiple_of(to);
-        let qps = align(size_of::<ChannelAbi>(), 128);
-        let dumps = qps + ssds * size_of::<QueuePair>();
-        let waiting = dumps + ssds * size_of::<Dumps>();
-        let parked = align(waiting + ssds * abi::SLOTS, 64);
-        // What Connect sends is read once, before the first request can be parked.
-        let connect = parked;
-        let cq = align(parked + (abi::SLOTS * abi::PARKED_BYTES).max(ssds * CONNECT_DATA_BYTES), 4096);
-        // A completion for every send block that is not retired and for every receive that is posted, flushed
-        // ones too: in whatever order they come, the queue cannot overrun even when all SSDs fail at once.
-        let entries = (2 * ssds * depth as usize).next_power_of_two();
-        let capsules = cq + entries * 64;
-        let per_ssd = capsules + abi::SLOTS * 64;
-        let queue_bytes = per_ssd + ssds * per_queue;
-        let uars = align(queue_bytes, 4096);
-        let pool_words = uars + ssds * abi::UAR_BYTES;
-        let cq_log = entries.trailing_zeros();
-        Self {
-            depth,
-            qps,
-            dumps,
-            waiting,
-            parked,
-            cq,
-            cq_log,
-            capsules,
-            connect,
-            per_ssd,
-            queue_bytes,
-            uars,
-            pool_words,
-            bytes: pool_words + pool_most as usize * 4,
-        }
-    }
-}
-
 /// A channel, ready for I/O.
 #[derive(Debug)]
 pub struct Channel {
-    node: Arc<Node>,
-    memory: Arc<DeviceMem>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) memory: Arc<DeviceMem>,
     pool: Arc<Growth>,
-    layout: Layout,
+    pub(crate) layout: Layout,
     ssds: usize,
     pd: u32,
     cq: u32,
-    first_qpn: u32,
+    pub(crate) first_qpn: u32,
     keys: Mutex<Vec<u32>>,
-    connections: Vec<Connection>,
+    pub(crate) connections: Vec<Connection>,
 }
 
 /// Counters of a channel.
@@ -181,6 +76,16 @@ pub struct ChannelStats {
     pub parked: u32,
     /// Slots and pool blocks still taken.
     pub leaked: u32,
+}
+
+/// Makes a channel's completion queue.
+fn create_cq(hca: &AgentHca, layout: &Layout, memory: &DeviceMem) -> Result<u32, DeviceError> {
+    // Entries start invalid and owned by the other side, so that no poller takes one the HCA has not written.
+    let mut invalid = vec![0u8; 64 << layout.cq_log];
+    invalid.iter_mut().skip(63).step_by(64).for_each(|own| *own = 0xF1);
+    memory.write(layout.cq, &invalid)?;
+    let address = memory.address() + layout.cq as u64;
+    hca.create_cq(DeviceCq { address, log_entries: layout.cq_log, dbr: None, in_host: false })
 }
 
 impl Channel {
@@ -202,35 +107,11 @@ impl Channel {
         let layout = Layout::new(ssds, pool.most());
         let memory = Arc::new(node.device().alloc(layout.bytes)?);
         let hca = node.hca();
-        let at = |offset: usize| memory.address() + offset as u64;
         let pd = hca.alloc_pd();
-        // Entries start invalid and owned by the other side, so that no poller takes one the HCA has not
-        // written.
-        let entries = 1usize << layout.cq_log;
-        let mut invalid = vec![0u8; entries * 64];
-        invalid.iter_mut().skip(63).step_by(64).for_each(|own| *own = 0xF1);
-        memory.write(layout.cq, &invalid)?;
-        let cq = hca.create_cq(DeviceCq {
-            address: at(layout.cq),
-            log_entries: layout.cq_log,
-            dbr: None,
-            in_host: false,
-        })?;
-        let depth = layout.depth as usize;
-        let part = |ssd: usize, offset: usize| {
-            at(layout.per_ssd + ssd * (abi::SQ_AT + depth * abi::QUEUE_BYTES_EACH) + offset)
-        };
-        let spec = |ssd: usize, ring: usize| DeviceQp {
-            sq: (part(ssd, abi::SQ_AT), layout.depth),
-            rq: (part(ssd, abi::SQ_AT + depth * abi::RQ_AT_EACH), layout.depth),
-            dbr: part(ssd, abi::DBR_AT),
-            uar: at(layout.uars + ssd * abi::UAR_BYTES),
-            cq,
-            pd,
-            ring,
-        };
+        let cq = create_cq(hca, &layout, &memory)?;
         let rings = node.rings_for(session.addresses().iter().map(|address| address.port));
-        let specs: Vec<DeviceQp> = rings.into_iter().enumerate().map(|(ssd, ring)| spec(ssd, ring)).collect();
+        let spec = |(ssd, ring)| layout.queue_pair(memory.address(), ssd, Owner { cq, pd, ring });
+        let specs: Vec<DeviceQp> = rings.into_iter().enumerate().map(spec).collect();
         let first_qpn = hca.create_qps(&specs)?;
         // From here on whatever fails takes the queue pairs away again.
         let mut channel = Self {
@@ -303,41 +184,6 @@ impl Channel {
             self.memory.write(layout.dumps + i * size_of::<Dumps>(), Dumps::default().as_bytes())?;
             let data = ConnectData::new(session.host(), cntlid, &address.subnqn);
             self.memory.write(layout.connect + i * CONNECT_DATA_BYTES, data.as_bytes())?;
-        }
-        Ok(())
-    }
-
-    fn connect_rdma(&mut self, session: &Session, specs: &[DeviceQp]) -> Result<(), NodeError> {
-        let cntlids = session.controller_ids();
-        for (ssd, spec) in specs.iter().enumerate() {
-            let request = CmRequest {
-                qid: QID.into(),
-                hrqsize: u16::try_from(self.layout.depth).expect("small").into(),
-                hsqsize_z: u16::try_from(nvme_queue_entries(self.layout.depth) - 1).expect("small").into(),
-                cntlid: cntlids[ssd].into(),
-                ..CmRequest::default()
-            };
-            let qpn = self.first_qpn + u32::try_from(ssd).expect("at most MAX_SSDS");
-            self.connections.push(session.connect_io(&self.node, spec.ring, qpn, ssd, request)?);
-        }
-        Ok(())
-    }
-
-    fn connect_fabrics(&self, session: &Session) -> Result<(), NodeError> {
-        let timeout_ns = u64::try_from(CONNECT_DEADLINE.as_nanos()).expect("ten seconds");
-        let args = ConnectArgs { channel: self.memory.address(), timeout_ns, ..ConnectArgs::default() };
-        let memory = self.node.device().alloc(size_of::<ConnectArgs>())?;
-        memory.write(0, args.as_bytes())?;
-        let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
-        self.node.launch(connect_kernel(), shape, memory.address(), CONNECT_DEADLINE * 2)?;
-        let mut raw = vec![0; size_of::<ConnectArgs>()];
-        memory.read(0, &mut raw)?;
-        let args = ConnectArgs::read_from_bytes(&raw).expect("the length matches");
-        for ssd in 0..session.addresses().len() {
-            if args.status[ssd] != 0 {
-                let cause = format!("Fabrics Connect: {}", abi::describe(args.status[ssd], args.dw0[ssd]));
-                return Err(NodeError::Queue { ssd, cause });
-            }
         }
         Ok(())
     }
@@ -443,25 +289,3 @@ impl Drop for Channel {
 
 const _: () = assert!(offset_of!(ChannelAbi, data) % 8 == 0 && size_of::<QueuePair>() == 32);
 const _: () = assert!(mlx5::WQEBB == 64);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_channel_has_the_papers_50_kb_of_queues_and_all_its_slots_in_flight() {
-        for ssds in [1, 2, 4] {
-            let layout = Layout::new(ssds, abi::POOL_BLOCKS);
-            assert_eq!(ssds * layout.depth as usize, abi::SLOTS, "{ssds} SSDs");
-            assert!(layout.queue_bytes < 54_000, "{ssds} SSDs: {} bytes", layout.queue_bytes);
-        }
-        for ssds in 1..=abi::MAX_SSDS {
-            let layout = Layout::new(ssds, abi::POOL_BLOCKS);
-            assert!(
-                ssds * layout.depth as usize >= abi::SLOTS && layout.depth.is_power_of_two(),
-                "{ssds} SSDs"
-            );
-            assert!(1 << layout.cq_log >= 2 * ssds * layout.depth as usize, "{ssds} SSDs");
-        }
-    }
-}

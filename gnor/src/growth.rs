@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pools that grow while kernels run (decision 16). Device code asks in a word of host memory; a thread that
-//! lives as long as the launch puts memory behind the next part of the pool's range, which has been
-//! registered as a whole, and says so in another.
+//! Pools that grow while kernels run (decision 16). The pool's range is registered as a whole. Device code
+//! asks for more in a word of host memory. A thread that lives as long as the launch puts memory behind the
+//! next part of the range, and says so in another word.
 
 use crate::abi::{POOL_BLOCK, POOL_BLOCKS, PoolHost};
-use crate::node::NodeError;
+use crate::error::NodeError;
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Device, DeviceRange};
 use std::mem::{offset_of, size_of};
@@ -92,6 +92,7 @@ impl Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
     use gnstor_fabric::device::Choice;
 
     fn ask(growth: &Growth, blocks: u32) {
@@ -100,6 +101,7 @@ mod tests {
 
     #[test]
     fn a_pool_grows_when_asked_and_not_beyond_its_range() {
+        let _deadline = deadline();
         let device = Device::open(Choice::Host).unwrap();
         let growth = Growth::new(&device, 4 * POOL_BLOCKS).unwrap();
         assert!(!growth.answer());
@@ -118,6 +120,7 @@ mod tests {
 
     #[test]
     fn a_pool_that_may_not_grow_has_nobody_to_ask() {
+        let _deadline = deadline();
         let device = Device::open(Choice::Host).unwrap();
         let growth = Growth::new(&device, 0).unwrap();
         assert_eq!((growth.words(), growth.most()), (0, POOL_BLOCKS));

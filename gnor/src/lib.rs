@@ -15,6 +15,9 @@
 
 pub mod abi;
 pub mod channel;
+mod connect;
+mod error;
 pub mod growth;
+mod layout;
 pub mod node;
 pub mod session;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A GPU node: one device with one emulated HCA, attached to engines. Clients of one process share it.
 
+pub use crate::error::NodeError;
 use crate::growth::Growth;
 use gnstor_fabric::device::{Device, DeviceError, Residency};
 use gnstor_fabric::hca::agent::{AgentHca, ClientKernel, MAX_RINGS, Shape};
-use gnstor_fabric::runtime::{TransportError, TransportHandle};
-use gnstor_fabric::transport::{ConnId, ExecutorId, Port, REFUSED_NO_PEER};
+use gnstor_fabric::runtime::TransportHandle;
+use gnstor_fabric::transport::{ConnId, Connect, ExecutorId, Port, REFUSED_NO_PEER};
 use gnstor_proto::fabrics::CmRequest;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak, mpsc};
@@ -31,7 +32,7 @@ pub struct Connection {
     line: Arc<Lifeline>,
 }
 
-/// By which a connection can be ended from elsewhere, as long as it is there.
+/// Lets another part end a connection, as long as it is there.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     engine: TransportHandle,
@@ -56,34 +57,15 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// How often pools are looked at while kernels run. To get memory takes longer.
 const POOL_LOOK: Duration = Duration::from_micros(200);
 
-/// Why a node, session or channel could not be set up.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NodeError {
-    /// The device.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// The engine.
-    #[error(transparent)]
-    RcTransport(#[from] TransportError),
-    /// An admin queue.
-    #[error(transparent)]
-    Admin(#[from] gnstor_fabric::admin::ChannelError),
-    /// The SSD refused an I/O queue, or did not answer.
-    #[error("SSD {ssd}: its I/O queue cannot be connected: {cause}")]
-    Queue {
-        /// Index of the SSD.
-        ssd: usize,
-        /// Why.
-        cause: String,
-    },
-    /// More SSDs than a channel can hold.
-    #[error("a channel reaches at most {max} SSDs, the array has {ssds}")]
-    TooManySsds {
-        /// SSDs asked for.
-        ssds: usize,
-        /// The limit.
-        max: usize,
-    },
+/// A queue pair of a channel that is to be connected.
+#[derive(Clone, Copy, Debug)]
+pub struct IoQueue {
+    /// The pair of rings that serves it.
+    pub ring: usize,
+    /// Its number.
+    pub qpn: u32,
+    /// Number of the SSD within its channel.
+    pub ssd: usize,
 }
 
 impl Node {
@@ -103,7 +85,7 @@ impl Node {
         for region in engine.each(|e, _| e.regions())?.into_iter().flatten() {
             device.map(&region)?;
         }
-        // A GPU has pinned all of the SSDs' data: what belongs to it may as well be there.
+        // A GPU has pinned all data of the SSDs, so their other memory may as well be taken now.
         if device.kind() == "cuda" {
             engine.call(|e, _| e.own_memory())?.iter().for_each(|region| region.populate());
         }
@@ -145,7 +127,7 @@ impl Node {
     }
 
     /// The pairs of rings for the queue pairs of a new channel, one a port. Each SSD has its own part of
-    /// them, since what it does under its lock is faster the fewer engines ask for it; within that part
+    /// them: the fewer transports share the lock of an SSD, the faster its work under it. Within that part
     /// channels go round. Links to SSDs elsewhere are all of the first engine's.
     pub fn rings_for(&self, ports: impl ExactSizeIterator<Item = Port>) -> Vec<usize> {
         let channel = self.channels.fetch_add(1, Ordering::Relaxed);
@@ -157,22 +139,16 @@ impl Node {
         ports.enumerate().map(ring).collect()
     }
 
-    /// Connects a queue pair in device memory, which pair of rings `ring` serves, with SSD number `ssd` of
-    /// its channel.
+    /// Connects a queue pair in device memory with its SSD.
     ///
     /// # Errors
     /// [`NodeError::Queue`]: refused, or no answer in time.
-    pub fn connect(
-        &self,
-        ring: usize,
-        qpn: u32,
-        ssd: usize,
-        port: Port,
-        request: CmRequest,
-    ) -> Result<Connection, NodeError> {
+    pub fn connect(&self, queue: IoQueue, port: Port, request: CmRequest) -> Result<Connection, NodeError> {
+        let IoQueue { ring, qpn, ssd } = queue;
         let (engine, executor) = self.rings[ring % self.rings.len()].clone();
         let (reply, answer) = mpsc::channel();
-        let id = engine.call(move |e, now| e.connect(now, executor, qpn, port, &request, reply))?;
+        let id =
+            engine.call(move |e, now| e.connect(now, Connect { executor, qpn, port, request }, reply))?;
         let refused = |cause: String| Err(NodeError::Queue { ssd, cause });
         match answer.recv_timeout(CONNECT_DEADLINE) {
             Ok(Ok(())) => Ok(Connection { line: Arc::new(Lifeline { engine, id }) }),
@@ -227,8 +203,8 @@ impl Node {
         })
     }
 
-    /// How many blocks of a client kernel are on the device at once, beside the agent: the largest grid whose
-    /// blocks may wait for each other.
+    /// How many blocks of a client kernel fit on the device at once, beside the agent. A larger grid's
+    /// blocks must not wait for each other.
     ///
     /// # Errors
     /// Driver errors.
@@ -286,9 +262,9 @@ impl Drop for Connection {
     }
 }
 
-/// The ring for SSD `place` of `ssds` and channel number `channel`. Each SSD has a part of the rings as long
-/// as the others', which may begin or end within a ring; channels go round in it, so that all rings come to
-/// the same number of queue pairs.
+/// The ring for SSD `place` of `ssds` and channel number `channel`. Each SSD has an equal part of the
+/// rings, which may begin or end within a ring. Channels go round in it, so that all rings get the same
+/// number of queue pairs.
 fn part_of(place: usize, ssds: usize, rings: usize, channel: usize) -> usize {
     (place * rings + channel * ssds % rings) / ssds
 }
@@ -296,9 +272,11 @@ fn part_of(place: usize, ssds: usize, rings: usize, channel: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::part_of;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn ssds_share_the_rings_out_among_themselves() {
+        let _deadline = deadline();
         let of = |ssds, rings, channel| {
             (0..ssds).map(|ssd| part_of(ssd, ssds, rings, channel)).collect::<Vec<_>>()
         };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client's control path to every SSD: one admin queue each, kept alive by a thread of its own, and with it
-//! the client's I/O queues. An SSD that falls silent may have acknowledged every command of an I/O queue:
-//! nothing is left there that could fail. So the heartbeat decides, and the I/O queues of an SSD whose admin
-//! queue has broken are given up with it.
+//! A client's control path to every SSD: one admin queue each, which a thread keeps alive. An SSD that
+//! falls silent may have acknowledged every command of an I/O queue, so that nothing there can fail. So the
+//! heartbeat decides: if an admin queue breaks, the session gives up the I/O queues of its SSD too.
 
-use crate::node::{Connection, Lifeline, Node, NodeError};
-use gnstor_fabric::host_queue::{Asked, HostQueue};
+use crate::error::NodeError;
+use crate::node::{Connection, IoQueue, Lifeline, Node};
+use gnstor_fabric::host_queue::{Asked, HostQueue, SsdPath};
 use gnstor_fabric::transport::Port;
 use gnstor_proto::fabrics::{CmRequest, Host, Identity};
 use gnstor_proto::slba::ClientId;
@@ -26,8 +26,8 @@ pub struct SsdAddress {
 
 /// Keep-alive timeout asked for at Connect.
 pub const KATO: Duration = Duration::from_secs(15);
-/// From one Keep Alive to the next: well below a request's deadline, so that a request to an SSD that is gone
-/// ends with the connection and names it.
+/// From one Keep Alive to the next. It is well below a request's deadline: a request to a lost SSD ends
+/// with the connection, and its error names the SSD.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Deadline of one admin command.
 pub const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -58,10 +58,12 @@ impl Session {
         let host = Host { identity: Identity::Client(client), id: host_id() };
         let connect = |ssd: &SsdAddress| {
             HostQueue::connect(
-                node.transport(),
-                node.soft_executor(),
-                ssd.port,
-                &ssd.subnqn,
+                &SsdPath {
+                    transport: node.transport(),
+                    executor: node.soft_executor(),
+                    port: ssd.port,
+                    subnqn: &ssd.subnqn,
+                },
                 host,
                 KATO,
                 ADMIN_DEADLINE,
@@ -94,22 +96,19 @@ impl Session {
         self.paths.lock().expect("no panic while held").iter().map(|path| path.admin.cntlid()).collect()
     }
 
-    /// Connects an I/O queue, which pair of rings `ring` of the node serves, with SSD number `ssd`. It lives
-    /// as long as the admin queue.
+    /// Connects an I/O queue. It lives as long as the admin queue of its SSD.
     ///
     /// # Errors
     /// As [`Node::connect`].
     pub fn connect_io(
         &self,
         node: &Node,
-        ring: usize,
-        qpn: u32,
-        ssd: usize,
+        queue: IoQueue,
         request: CmRequest,
     ) -> Result<Connection, NodeError> {
-        let connection = node.connect(ring, qpn, ssd, self.addresses[ssd].port, request)?;
+        let connection = node.connect(queue, self.addresses[queue.ssd].port, request)?;
         let mut paths = self.paths.lock().expect("no panic while held");
-        let io = &mut paths[ssd].io;
+        let io = &mut paths[queue.ssd].io;
         io.retain(|lifeline| lifeline.strong_count() > 0);
         io.push(connection.lifeline());
         Ok(connection)

@@ -2,10 +2,12 @@
 //! The device headers' tests, which are C++: an agent and clients in one run, with a peer that plays the Rust
 //! half.
 
+use gnstor_base::testing::deadline;
 use std::process::Command;
 
 #[test]
 fn the_device_headers_pass_their_own_tests() {
+    let _deadline = deadline();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/device/run.sh");
     let output = Command::new("sh").arg(script).output().expect("a POSIX shell");
     let said = String::from_utf8_lossy(&output.stdout);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The device's placement (`cuda/gnor/place.cuh`), compiled for the CPU, against the golden file of `proto`.
 
+use gnstor_base::testing::deadline;
 use std::path::Path;
 use std::process::Command;
 
 #[test]
 fn the_device_places_blocks_as_the_golden_file_says() {
+    let _deadline = deadline();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("place");
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".into());

@@ -6,7 +6,7 @@
 )]
 
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
-use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::host_queue::{HostQueue, SsdPath};
 use gnstor_fabric::transport::{ExecutorId, Port};
 use gnstor_proto::fabrics::{self, Identity, fctype, ssd_subnqn};
 use gnstor_proto::nvme::{self, Sqe, admin, io};
@@ -306,7 +306,13 @@ fn random_capsules_get_a_status_and_the_array_goes_on() {
         host.before_connect();
         let (port, kato) = (Port::Local(0), Duration::ZERO);
         let mut queue =
-            HostQueue::connect(&host.engine, soft, port, &host.nqn, identity, kato, NOISE_DEADLINE).unwrap();
+            HostQueue::connect(
+                &SsdPath { transport: &host.engine, executor: soft, port, subnqn: &host.nqn },
+                identity,
+                kato,
+                NOISE_DEADLINE,
+            )
+            .unwrap();
         host.admin(&mut queue);
         host.io(queue.cntlid());
         queue.keep_alive(NOISE_DEADLINE).unwrap();
@@ -323,9 +329,13 @@ fn a_client_cannot_speak_for_another_or_for_the_daemon() {
         let (deadline, nqn) = (Duration::from_secs(5), ssd_subnqn(0));
         let identity = Identity::Client(ClientId::new(10).unwrap());
         let other = Identity::Client(ClientId::new(11).unwrap());
-        let mut admin_queue =
-            HostQueue::connect(&engine, soft, Port::Local(0), &nqn, identity, Duration::ZERO, deadline)
-                .unwrap();
+        let mut admin_queue = HostQueue::connect(
+            &SsdPath { transport: &engine, executor: soft, port: Port::Local(0), subnqn: &nqn },
+            identity,
+            Duration::ZERO,
+            deadline,
+        )
+        .unwrap();
         let cntlid = admin_queue.cntlid();
 
         // An I/O queue of another client's controller.
@@ -416,9 +426,13 @@ fn a_newer_host_with_a_clients_id_takes_its_place() {
         let (deadline, identity) =
             (Duration::from_secs(5), Identity::Client(ClientId::new(old.id()).unwrap()));
         let port = Port::Local(0);
-        let mut newer =
-            HostQueue::connect(&engine, soft, port, &ssd_subnqn(0), identity, Duration::ZERO, deadline)
-                .unwrap();
+        let mut newer = HostQueue::connect(
+            &SsdPath { transport: &engine, executor: soft, port, subnqn: &ssd_subnqn(0) },
+            identity,
+            Duration::ZERO,
+            deadline,
+        )
+        .unwrap();
         let error = file.write_at(0, &pattern(2, BLOCK)).expect_err("its queues are gone");
         assert!(error.to_string().contains("broke"), "{error}");
         newer.keep_alive(deadline).unwrap();
@@ -455,8 +469,13 @@ fn a_host_that_falls_silent_loses_its_queues_and_one_that_speaks_keeps_them() {
         let kato = Duration::from_millis(500);
         let connect = |id: u16| {
             let identity = Identity::Client(ClientId::new(id).unwrap());
-            let queue =
-                HostQueue::connect(&engine, soft, Port::Local(0), &nqn, identity, kato, deadline).unwrap();
+            let queue = HostQueue::connect(
+                &SsdPath { transport: &engine, executor: soft, port: Port::Local(0), subnqn: &nqn },
+                identity,
+                kato,
+                deadline,
+            )
+            .unwrap();
             let mut io_queue = RawQueue::open(&engine, soft, Port::Local(0), 1).unwrap();
             assert_eq!(io_queue.connect_io(1, queue.cntlid(), &nqn, identity).unwrap(), Status::SUCCESS);
             (queue, io_queue)

@@ -4,7 +4,7 @@
 
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::admin::ChannelError;
-use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::host_queue::{HostQueue, SsdPath};
 use gnstor_fabric::runtime::{TransportHandle, TransportThreads};
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::{ExecutorId, Port, RcTransport, TransportConfig};
@@ -152,8 +152,12 @@ fn connect(engine: &TransportHandle, soft: ExecutorId, address: &str) -> Result<
     let link = engine.call(move |e, _| e.add_remote(wire)).expect("the engine runs").expect("a link");
     let port = Port::Remote { remote: link, ssd: 0 };
     let second = Duration::from_secs(1);
-    let queue =
-        HostQueue::connect(engine, soft, port, &ssd_subnqn(0), Identity::Daemon, Duration::ZERO, second);
+    let queue = HostQueue::connect(
+        &SsdPath { transport: engine, executor: soft, port, subnqn: &ssd_subnqn(0) },
+        Identity::Daemon,
+        Duration::ZERO,
+        second,
+    );
     if queue.is_err() {
         engine.cast(move |e, now| e.remove_remote(now, link));
     }

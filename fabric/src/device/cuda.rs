@@ -6,7 +6,7 @@
 mod copies;
 mod range;
 
-use super::{AgentWords, DeviceError, Kernel, Launch, Residency};
+use super::{AgentWords, DeviceError, Kernel, Launch, Residency, Together};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 use gnstor_base::region::{HostRegion, RegionId};
@@ -99,11 +99,12 @@ impl CudaDevice {
     pub(super) fn alloc(&self, bytes: usize) -> Result<u64, DeviceError> {
         self.enter()?;
         let failed = |e: DriverError| DeviceError::Memory { bytes, what: "GPU memory", cause: e.to_string() };
-        // SAFETY: a plain allocation, zeroed before anybody sees it.
+        // SAFETY: a plain allocation, zeroed before its address is returned.
         unsafe {
             let address = result::malloc_sync(bytes.max(1)).map_err(failed)?;
-            // In the stream of the copies, and waited for: a memset of device memory returns before it is
-            // done, whatever its name says, and one in another stream would wipe out what is written next.
+            // A memset of device memory returns before it is done, even a synchronous one. In another
+            // stream it would wipe out the next copy, so it goes into the stream of the copies and is
+            // waited for.
             result::memset_d8_async(address, 0, bytes, self.copy_stream).map_err(named("cuMemsetD8Async"))?;
             result::stream::synchronize(self.copy_stream).map_err(named("cuStreamSynchronize"))?;
             Ok(address)
@@ -122,10 +123,10 @@ impl CudaDevice {
 
     pub(super) fn write(&self, address: u64, data: &[u8]) -> Result<(), DeviceError> {
         self.enter()?;
-        // The plain copy returns when pageable memory has been staged, which may be before the device has it:
-        // a caller that told a running kernel then would tell it too early. The end of the stream is the end
-        // of the copy. SAFETY: the caller's allocation holds the range (checked by DeviceMem); `data` is
-        // there until the stream is done.
+        // The plain copy returns when pageable memory has been staged, which may be before the device has
+        // it. A caller that then tells a running kernel would tell it too early. The end of the stream is
+        // the end of the copy. SAFETY: the caller's allocation holds the range (checked by DeviceMem);
+        // `data` is there until the stream is done.
         unsafe {
             result::memcpy_htod_async(address, data, self.copy_stream).map_err(named("cuMemcpyHtoDAsync"))?;
             result::stream::synchronize(self.copy_stream).map_err(named("cuStreamSynchronize"))
@@ -323,12 +324,11 @@ impl CudaDevice {
 
     pub(super) fn run(
         &self,
-        agent: &Launch,
-        client: &Launch,
+        pair: &Together,
         words: &AgentWords<'_>,
-        residency: Residency,
         deadline: Duration,
     ) -> Result<(), DeviceError> {
+        let &Together { ref agent, ref client, residency } = pair;
         self.enter()?;
         self.function(&client.kernel)?;
         if residency == Residency::TwoKernels {

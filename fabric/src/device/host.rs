@@ -3,7 +3,7 @@
 //! thread.
 #![expect(unsafe_code, reason = "calls the C++ runtime that executes device code")]
 
-use super::{AgentWords, DeviceError, Launch, Residency};
+use super::{AgentWords, DeviceError, Launch, Residency, Together};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::Duration;
 
@@ -68,12 +68,11 @@ impl HostDevice {
     #[expect(clippy::unused_self, reason = "the same shape as the GPU's")]
     pub(super) fn run(
         &self,
-        agent: &Launch,
-        client: &Launch,
+        pair: &Together,
         words: &AgentWords<'_>,
-        residency: Residency,
         deadline: Duration,
     ) -> Result<(), DeviceError> {
+        let &Together { ref agent, ref client, residency } = pair;
         let grid = |launch: &Launch, on_done: Option<unsafe extern "C" fn(*mut c_void)>| Grid {
             grid: launch.blocks,
             block: launch.threads,
@@ -116,8 +115,9 @@ fn run_grids(grids: &[Grid], kernel: &'static str, deadline: Duration) -> Result
     options.deadline_ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
     let mut result =
         RunResult { yields: 0, switches: 0, os_yields: 0, failure: 0, reserved: 0, message: [0; 512] };
-    // SAFETY: the grids' bodies are kernels that take one pointer, which each launch provides; all memory
-    // they use stays allocated during the call, which returns only when every lane has ended or been dropped.
+    // SAFETY: the grids' bodies are kernels that take one pointer, which each launch provides. The memory
+    // that they use stays allocated during the call. The call returns only when every lane has ended or
+    // been dropped.
     let code = unsafe { gn_simt_run(grids.as_ptr(), grids.len(), &raw const options, &raw mut result) };
     if code == GN_SIMT_OK {
         return Ok(());

@@ -121,6 +121,17 @@ pub struct Launch {
     pub args: u64,
 }
 
+/// An agent and the client that runs beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct Together {
+    /// The agent.
+    pub agent: Launch,
+    /// The client.
+    pub client: Launch,
+    /// How the two are put on the device.
+    pub residency: Residency,
+}
+
 /// The words by which a launch and its agent talk; in host memory, next to each other for every pair of
 /// rings.
 #[derive(Debug)]
@@ -303,23 +314,21 @@ impl Device {
         }
     }
 
-    /// Runs `client` beside `agent` and returns when both have ended. In [`Residency::OneGrid`] only `client`
-    /// is launched: its grid holds both.
+    /// Runs a client beside an agent and returns when both have ended. In [`Residency::OneGrid`] only the
+    /// client is launched: its grid holds both.
     ///
     /// # Errors
     /// [`DeviceError::Timeout`] when the agent did not report in, or the client did not end within
     /// `deadline`; [`DeviceError::Kernel`] when device code failed.
     pub fn run(
         &self,
-        agent: &Launch,
-        client: &Launch,
+        pair: &Together,
         words: &AgentWords<'_>,
-        residency: Residency,
         deadline: Duration,
     ) -> Result<(), DeviceError> {
         match &self.backend {
-            Backend::Host(cpu) => cpu.run(agent, client, words, residency, deadline),
-            Backend::Cuda(gpu) => gpu.run(agent, client, words, residency, deadline),
+            Backend::Host(cpu) => cpu.run(pair, words, deadline),
+            Backend::Cuda(gpu) => gpu.run(pair, words, deadline),
         }
     }
 

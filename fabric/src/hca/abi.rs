@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mirror of `fabric/cuda/fabric/hca/abi.h`: contexts and ring entries that both executors of the HCA share. Native
-//! byte order: these never leave the machine. `tests/layout.rs` compares every offset with the C++
-//! compiler's.
+//! Mirror of `fabric/cuda/fabric/hca/abi.h`: contexts and ring entries that both executors of the HCA
+//! share. Native byte order: these never leave the machine. `tests/layout.rs` compares every offset with
+//! the C++ compiler's.
 #![expect(missing_docs, reason = "documented field by field in abi.h")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

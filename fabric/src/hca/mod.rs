@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The emulated HCA's queue pairs.
 //!
-//! A queue pair's bytes are executed by a *executor* that sits where its memory is: [`agent::AgentExecutor`] stands
-//! for the resident kernel in `fabric/cuda` (device memory), [`soft::SoftExecutor`] does the same work in Rust
-//! (host memory). Both turn work requests into [`abi::UpEntry`]s and obey [`Down`] messages; connections,
-//! acknowledgements, errors and flush order are the transport's, for both. The same queue dumps are run through
-//! both in `tests/golden_dumps`.
+//! A queue-pair executor executes the bytes of queue pairs where their memory is. [`agent::AgentExecutor`]
+//! is the host's end of the resident kernel in `fabric/cuda` (device memory). [`soft::SoftExecutor`] does
+//! the same work in Rust (host memory). Executors turn work requests into [`Up`] reports and carry out
+//! [`Down`] messages. The transport does the rest for all of them: connections, acknowledgements, errors
+//! and flush order. The cases in `tests/golden_dumps` run the same queues through both executors.
 
 pub mod abi;
 pub mod agent;
 pub mod ring;
 pub mod soft;
+mod up;
 
-use abi::UpEntry;
-use gnstor_base::region::LocalRef;
+pub use up::{Copied, Operation, Up, WorkRequest};
 
-/// A part of an answer: bytes that go to the queue owner's memory.
+use crate::cm::Refused;
+use gnstor_base::region::{HostRegion, LocalRef, RegionId};
+use std::sync::Arc;
+
+/// Reports that the transport takes from an executor in one step, so that no executor starves the others.
+pub const STEP_REPORTS: usize = 64;
+
+/// A part of a fused response: bytes that go to the queue owner's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
     /// Where from.
@@ -28,7 +35,7 @@ pub struct Part {
     pub sum: Option<u32>,
 }
 
-/// The response of an answer.
+/// The message of a fused response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Response {
     /// The message.
@@ -60,8 +67,7 @@ impl Allowance {
 /// What the transport asks of an executor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Down {
-    /// Inbound RDMA WRITE: local memory to the queue owner's, after a key check. Answered by `UP_DONE` with
-    /// `tag`.
+    /// Inbound RDMA WRITE: local memory to the queue owner's, after a key check. It ends with [`Up::Copied`].
     ToOwner {
         /// Queue pair.
         qpn: u32,
@@ -76,7 +82,7 @@ pub enum Down {
         /// Block sum that the data must have.
         sum: Option<u32>,
     },
-    /// Inbound RDMA READ: the queue owner's memory to local memory. Answered by `UP_DONE`.
+    /// Inbound RDMA READ: the queue owner's memory to local memory. It ends with [`Up::Copied`].
     FromOwner {
         /// Queue pair.
         qpn: u32,
@@ -95,8 +101,8 @@ pub enum Down {
         qpn: u32,
         /// The message.
         bytes: [u8; 16],
-        /// Modelled arrival on the executor's clock, ns: the owner must not see the message earlier. At most some
-        /// microseconds ahead.
+        /// Modelled arrival on the executor's clock, ns: the owner must not see the message earlier. At most
+        /// some microseconds ahead.
         due_ns: u64,
         /// When it counts as late, from `due_ns` on. A message that is due at 0 has no modelled time and is
         /// never late.
@@ -113,57 +119,87 @@ pub enum Down {
         /// Index of the work request or receive.
         counter: u16,
     },
-    /// Put the queue pair into error. Answered by `UP_RQ_FLUSH`.
+    /// Puts the queue pair into error. The executor reports [`Up::FlushReceives`].
     QpError {
         /// Queue pair.
         qpn: u32,
     },
-    /// Answered by `UP_PONG`; measures the offset of the clocks.
+    /// The executor replies with [`Up::Pong`], by which the transport measures the offset of the clocks.
     Ping {
-        /// Returned in the answer.
+        /// Returned in the reply.
         tag: u32,
     },
 }
 
-/// Executes queue pairs where their memory is.
+/// Executes queue pairs where their memory is. No method blocks.
 pub trait QpExecutor: Send {
-    /// The next thing that happened, oldest first.
-    fn poll(&mut self) -> Option<UpEntry>;
+    /// The next report, oldest first.
+    fn poll(&mut self) -> Option<Up>;
 
-    /// Does, or queues, what the transport asks. Never blocks.
+    /// Carries out a message, or queues it.
     fn push(&mut self, message: Down);
 
-    /// Whether [`QpExecutor::answer`] may be called now.
-    fn can_answer(&self) -> bool {
-        false
+    /// The transport polls once in so many steps.
+    fn poll_interval(&self) -> u32 {
+        1
     }
 
-    /// Inbound RDMA WRITEs and the SEND behind them: copies the one to 256 `parts`, and if all went well
-    /// delivers `response`, whose first 8 bytes are zero, when it is due. Answered by one `UP_ANSWERED` with
-    /// `tag` and how the parts ended (`COPY_*`); it is seen before anything that the owner sends when it has
-    /// the response.
-    fn answer(&mut self, _qpn: u32, _tag: u32, _parts: &[Part], _response: &Response) {}
+    /// How many reports the transport may take before it handles the first of them.
+    fn poll_ahead(&self) -> usize {
+        STEP_REPORTS
+    }
 
-    /// Whether queue owners may post work at any time, and the transport's thread is not woken when they do.
+    /// Whether queue owners may post work at any time without waking the transport's thread.
     fn must_be_polled(&self) -> bool {
         true
     }
 
-    /// Takes back the copies of a queue pair that have not been answered. True: from here on none of them
-    /// touches any memory, and none need be answered. False: one may be under way; it will be answered, or a
-    /// later call says true. Never blocks.
+    /// Whether the executor has ended by itself, such as by a broken connection, and has no more to report.
+    fn is_dead(&self) -> bool {
+        false
+    }
+
+    /// From here on [`Down`] messages may refer to this region.
+    fn add_region(&mut self, _region: &Arc<HostRegion>) {}
+
+    /// No later message refers to this region.
+    fn remove_region(&mut self, _id: RegionId) {}
+
+    /// Whether the executor keeps regions mapped after [`QpExecutor::remove_region`], as a device does. The
+    /// transport then keeps such memory for its next use.
+    fn keeps_mapped(&self) -> bool {
+        true
+    }
+
+    /// Replies to an [`Up::Connect`]: 0 accepts, any other value is the reason of the refusal.
+    fn reply_connect(&mut self, _qpn: u32, _refused: Refused) {}
+
+    /// Whether [`QpExecutor::push_fused`] may be called now.
+    fn can_fuse(&self) -> bool {
+        false
+    }
+
+    /// A fused response: inbound RDMA WRITEs and the SEND behind them. The executor copies the 1 to 256
+    /// `parts`. If all of them end well, it delivers `response`, whose first 8 bytes are zero, when that is
+    /// due. It reports one [`Up::FusedDone`] with `tag` before anything that the owner sends after the
+    /// response.
+    fn push_fused(&mut self, _qpn: u32, _tag: u32, _parts: &[Part], _response: &Response) {}
+
+    /// Takes back the copies of a queue pair that have not ended. True: from here on none of them touches
+    /// any memory, and the executor need not report them. False: a copy may be under way. The executor will
+    /// report it, or a later call returns true.
     fn take_back(&mut self, _qpn: u32) -> bool {
         false
     }
 
-    /// Begins to wait until nothing that is under way now touches the queue owners' memory any more, on this
-    /// executor and on the others of its HCA; returns the wait's name.
-    fn settle(&mut self) -> u64 {
+    /// Begins to quiesce the HCA. The wait is over when nothing that is under way now touches the queue
+    /// owners' memory any more, on any executor of the HCA. Returns the name of the wait.
+    fn quiesce(&mut self) -> u64 {
         0
     }
 
-    /// Whether it is so. Never blocks.
-    fn settled(&self, _wait: u64) -> bool {
+    /// Whether that wait is over.
+    fn is_quiescent(&self, _wait: u64) -> bool {
         true
     }
 
@@ -172,12 +208,12 @@ pub trait QpExecutor: Send {
         0
     }
 
-    /// How much earlier than it is due a [`Down::Send`] should be handed over, ns: the time it takes to the
-    /// owner's memory.
+    /// How much earlier than it is due the transport hands over a [`Down::Send`], ns: the time that the
+    /// message takes to the owner's memory.
     fn lead_ns(&self) -> u64 {
         0
     }
 
-    /// Tells the executor the offset that the transport has measured, and the round trip by which it did.
+    /// The offset that the transport has measured, and the round trip by which it did.
     fn set_clock_offset_ns(&mut self, _offset: i64, _rtt_ns: u64) {}
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queue pairs in host memory, executed in Rust: the admin queues of clients and of the daemon, and the
-//! reference that the agent is compared with.
+//! Queue pairs in host memory, executed in Rust: the admin queues of clients and of the daemon. Tests
+//! compare the agent with this executor.
 
 mod wqe;
 
 use super::abi::*;
-use super::{Down, QpExecutor};
+use super::{Down, QpExecutor, Up};
 use crate::mlx5::{self, BYTE_COUNT_MASK, DataSeg, UAR_DOORS, UAR_NO_RECORD, cqe_opcode, syndrome};
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use gnstor_proto::BLOCK_BYTES;
@@ -69,6 +69,25 @@ pub struct SoftMr {
     pub pd: u32,
 }
 
+/// Memory that a request names by a key.
+#[derive(Clone, Copy, Debug)]
+struct Keyed {
+    key: u32,
+    address: u64,
+    bytes: u32,
+}
+
+/// A copy between local memory and the owner's.
+struct Transfer {
+    qpn: u32,
+    tag: u32,
+    local: LocalRef,
+    keyed: Keyed,
+    to_owner: bool,
+    /// Block sum that the data must have.
+    want: Option<u32>,
+}
+
 /// The executor.
 #[derive(Debug, Default)]
 pub struct SoftExecutor {
@@ -105,29 +124,21 @@ impl SoftExecutor {
         self.mrs.remove(&key);
     }
 
-    /// Makes a region known that [`Down`] messages refer to.
-    pub fn add_region(&mut self, region: Arc<HostRegion>) {
-        self.regions.insert(region.id(), region);
-    }
-
-    /// Forgets a region.
-    pub fn remove_region(&mut self, id: RegionId) {
-        self.regions.remove(&id);
+    /// The next entry, as the agent would write it: for tests that compare the two executors.
+    pub fn poll_entry(&mut self) -> Option<UpEntry> {
+        if self.up.is_empty() {
+            (0..self.qps.len()).for_each(|i| self.serve(i));
+        }
+        self.up.pop_front()
     }
 
     fn find(&self, qpn: u32) -> Option<usize> {
         self.qps.iter().position(|q| q.qp.qpn == qpn)
     }
 
-    /// The memory that `key` opens for `bytes` at `address`, as region and offset.
-    fn open(
-        &self,
-        pd: u32,
-        key: u32,
-        address: u64,
-        bytes: u32,
-        access: u32,
-    ) -> Option<(&Arc<HostRegion>, u64)> {
+    /// The memory that a key opens for `access` from `pd`, as region and offset.
+    fn open(&self, pd: u32, keyed: Keyed, access: u32) -> Option<(&Arc<HostRegion>, u64)> {
+        let Keyed { key, address, bytes } = keyed;
         let mr = self.mrs.get(&key)?;
         let base = mr.memory.address() + mr.range.0;
         let offset = address.checked_sub(base)?;
@@ -219,7 +230,7 @@ impl SoftExecutor {
         true
     }
 
-    fn write_cqe(&mut self, i: usize, opcode: u8, syndrome: u8, counter: u16, bytes: u32) {
+    fn write_cqe(&mut self, i: usize, (opcode, syndrome): (u8, u8), counter: u16, bytes: u32) {
         let state = &mut self.qps[i];
         let (offset, log) = state.qp.cq;
         let pi = state.cq_pi;
@@ -259,7 +270,8 @@ impl SoftExecutor {
         }
         let mut seg = DataSeg::default();
         qp.memory.read(qp.rq.0 + u64::from(u32::from(at) & qp.rq.1) * mlx5::DS_BYTES, seg.as_mut_bytes());
-        let opened = self.open(qp.pd, seg.lkey.get(), seg.address.get(), 16, ACCESS_LOCAL_WRITE);
+        let keyed = Keyed { key: seg.lkey.get(), address: seg.address.get(), bytes: 16 };
+        let opened = self.open(qp.pd, keyed, ACCESS_LOCAL_WRITE);
         let opened = opened.map(|(memory, offset)| (Arc::clone(memory), offset));
         let status = match opened {
             _ if seg.byte_count.get() & BYTE_COUNT_MASK < 16 => syndrome::LOCAL_LENGTH,
@@ -269,7 +281,7 @@ impl SoftExecutor {
             Some((memory, offset)) => {
                 memory.write(offset, &bytes);
                 self.qps[i].rq_head = at.wrapping_add(1);
-                return self.write_cqe(i, cqe_opcode::RESPONDER_SEND, 0, at, 16);
+                return self.write_cqe(i, (cqe_opcode::RESPONDER_SEND, 0), at, 16);
             }
         };
         self.qps[i].rq_head = at.wrapping_add(1);
@@ -290,21 +302,15 @@ impl SoftExecutor {
         u32::from_be(qp.memory.word32(qp.dbr).load(Ordering::Acquire)) as u16
     }
 
-    fn copy(
-        &mut self,
-        qpn: u32,
-        tag: u32,
-        local: LocalRef,
-        remote: (u64, u32),
-        to_owner: bool,
-        want: Option<u32>,
-    ) {
+    /// Copies between local memory and the owner's, and reports it.
+    fn copy(&mut self, copy: Transfer) {
+        let Transfer { qpn, tag, local, keyed, to_owner, want } = copy;
         let mut e = UpEntry { kind: UP_DONE, qpn, index: tag, bytes: local.bytes, ..UpEntry::default() };
         let access = if to_owner { ACCESS_REMOTE_WRITE } else { ACCESS_REMOTE_READ };
-        let opened = self.find(qpn).filter(|&i| !self.qps[i].error).and_then(|i| {
-            self.open(self.qps[i].qp.pd, remote.1, remote.0, local.bytes, access)
-                .map(|(m, o)| (Arc::clone(m), o))
-        });
+        let opened = self
+            .find(qpn)
+            .filter(|&i| !self.qps[i].error)
+            .and_then(|i| self.open(self.qps[i].qp.pd, keyed, access).map(|(m, o)| (Arc::clone(m), o)));
         match (opened, self.regions.get(&local.region)) {
             (Some((memory, offset)), Some(region)) => {
                 let mut data = vec![0; local.bytes as usize];
@@ -331,25 +337,46 @@ impl QpExecutor for SoftExecutor {
         false
     }
 
-    fn poll(&mut self) -> Option<UpEntry> {
-        if self.up.is_empty() {
-            (0..self.qps.len()).for_each(|i| self.serve(i));
-        }
-        self.up.pop_front()
+    /// Host queues carry administration: to look at all their doorbells in every step would cost more than
+    /// the I/O does.
+    fn poll_interval(&self) -> u32 {
+        16
+    }
+
+    fn poll_ahead(&self) -> usize {
+        1
+    }
+
+    fn add_region(&mut self, region: &Arc<HostRegion>) {
+        self.regions.insert(region.id(), Arc::clone(region));
+    }
+
+    fn remove_region(&mut self, id: RegionId) {
+        self.regions.remove(&id);
+    }
+
+    fn keeps_mapped(&self) -> bool {
+        false
+    }
+
+    fn poll(&mut self) -> Option<Up> {
+        self.poll_entry().and_then(|entry| entry.decode())
     }
 
     fn push(&mut self, message: Down) {
         match message {
             Down::ToOwner { qpn, local, address, key, tag, sum } => {
-                self.copy(qpn, tag, local, (address, key), true, sum)
+                let keyed = Keyed { key, address, bytes: local.bytes };
+                self.copy(Transfer { qpn, tag, local, keyed, to_owner: true, want: sum });
             }
             Down::FromOwner { qpn, local, address, key, tag } => {
-                self.copy(qpn, tag, local, (address, key), false, None)
+                let keyed = Keyed { key, address, bytes: local.bytes };
+                self.copy(Transfer { qpn, tag, local, keyed, to_owner: false, want: None });
             }
             Down::Send { qpn, bytes, .. } => self.deliver(qpn, bytes),
             Down::Cqe { qpn, opcode, syndrome, counter } => {
                 if let Some(i) = self.find(qpn).filter(|&i| !self.overruns(i)) {
-                    self.write_cqe(i, opcode, syndrome, counter, 0);
+                    self.write_cqe(i, (opcode, syndrome), counter, 0);
                 }
             }
             Down::QpError { qpn } => {

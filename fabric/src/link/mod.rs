@@ -2,6 +2,7 @@
 //! The modelled link between the initiator's HCA and the array's: bandwidth each way, latency, per-message
 //! overhead.
 
+use gnstor_base::padding::Padded;
 use gnstor_base::time::{Span, Time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +29,7 @@ impl LinkConfig {
 }
 
 /// Messages up to so many bytes (capsules and responses) are put on the wire together, when they come to
-/// [`MOST_OWED`]: every transport writes the wire's word, and taking its cache line costs more than what such a
+/// [`MOST_OWED`]. Every transport writes the wire's word. To take its cache line costs more than such a
 /// message takes of the wire.
 const SMALL_BYTES: u64 = 128;
 /// By so much a wire is busier than its word says, for each end. 2 KiB at 200 GbE.
@@ -45,14 +46,10 @@ pub struct Link {
 /// A wire, and what this end has sent in small messages that the wire's word does not have yet.
 #[derive(Clone, Debug, Default)]
 struct End {
-    wire: Arc<Wire>,
+    /// When the direction is free again, ps. Every transport writes it.
+    wire: Arc<Padded<AtomicU64>>,
     owed: Span,
 }
-
-/// When one direction is free again, ps. On a line of its own: every transport writes it.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Wire(AtomicU64);
 
 impl Link {
     /// An idle link.
@@ -91,7 +88,7 @@ impl End {
         // Where the wire has been free for long enough, what is owed went then.
         let end = |free: u64| (Time::from_ps(free) + owed).max(at) + takes;
         // The word stands for itself alone.
-        let free = &self.wire.0;
+        let free = &**self.wire;
         let before = if bytes <= SMALL_BYTES && takes <= MOST_OWED {
             let before = free.load(Ordering::Relaxed);
             self.owed = owed + takes;
@@ -113,9 +110,11 @@ impl End {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn messages_queue_for_the_wire_but_not_for_the_latency() {
+        let _deadline = deadline();
         let config =
             LinkConfig { bytes_per_second: 1_000_000_000, latency: Span::from_ns(500), overhead_bytes: 0 };
         let mut link = Link::new(config);
@@ -127,6 +126,7 @@ mod tests {
     }
     #[test]
     fn small_messages_are_paid_for_by_the_next_message() {
+        let _deadline = deadline();
         let config = LinkConfig { bytes_per_second: 1_000_000_000, latency: Span::ZERO, overhead_bytes: 0 };
         let mut link = Link::new(config);
         let mut other = link.clone();

@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long an transport's thread rests between two steps. The longer nothing happens, the longer it rests: a
+//! How long a transport's thread rests between two steps. The longer nothing happens, the longer it rests: a
 //! busy array polls, an idle one takes almost no time of a core.
 //!
 //! ```text
-//!   last activity ---- spin, yield ----> 4 ms ---- 200 us naps ----> 20 ms ---- 1 ms ----> 200 ms ---- 5 ms ---->
+//!   last activity -- spin, yield --> 4 ms -- 200 us naps --> 20 ms -- 1 ms --> 200 ms -- 5 ms -->
 //! ```
 
+use crate::transport::Waits;
 use gnstor_base::time::{Span, Time};
-
-/// What an transport waits for, apart from what reaches it unannounced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Waits {
-    /// When its next event is due.
-    pub next: Option<Time>,
-    /// Whether an executor moves data for it, or may report work at any time without waking the thread.
-    pub polls: bool,
-}
 
 /// How the thread spends the time to its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +27,7 @@ const AWAKE: Span = Span::from_ms(4);
 /// Idle times, each with the length of the naps until then.
 const NAPS: [(Span, Span); 2] = [(Span::from_ms(20), SHORT), (Span::from_ms(200), Span::from_ms(1))];
 const LONGEST: Span = Span::from_ms(5);
-/// Naps of an transport that polls an executor.
+/// Naps of a transport that polls an executor.
 const SHORT: Span = Span::from_ns(200_000);
 /// A nap ends so long before the next event: the operating system wakes a thread late.
 const MARGIN: Span = Span::from_ns(150_000);
@@ -86,6 +78,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     /// A thread whose steps take 1 us of virtual time, and whose naps last as long as it asks.
     #[derive(Default)]
@@ -118,6 +111,7 @@ mod tests {
 
     #[test]
     fn an_idle_engine_naps_at_most_200_times_a_second() {
+        let _deadline = deadline();
         let mut thread = Thread::default();
         thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
         let first_second = thread.naps.len();
@@ -129,6 +123,7 @@ mod tests {
 
     #[test]
     fn work_far_ahead_does_not_keep_an_engine_awake_and_is_not_overslept() {
+        let _deadline = deadline();
         let mut thread = Thread::default();
         let due = Time::ZERO + Span::from_ms(1003);
         thread.idle_until(due.before(MARGIN), Waits { next: Some(due), polls: false });
@@ -142,6 +137,7 @@ mod tests {
 
     #[test]
     fn the_first_activity_wakes_an_idle_engine_for_a_while() {
+        let _deadline = deadline();
         let mut thread = Thread::default();
         thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
         assert_eq!(thread.naps.last(), Some(&LONGEST));
@@ -155,6 +151,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_polls_an_executor_takes_short_naps_only() {
+        let _deadline = deadline();
         for waits in [Waits { next: None, polls: true }, Waits { next: Some(Time::ZERO), polls: false }] {
             let mut thread = Thread::default();
             thread.idle_until(Time::ZERO + Span::from_ms(1000), waits);

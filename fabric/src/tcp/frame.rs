@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The messages of the link and their bytes.
 
-use crate::transport::Refused;
+use crate::cm::Refused;
 use gnstor_proto::fabrics::CmRequest;
 use std::collections::VecDeque;
 use zerocopy::{FromBytes, IntoBytes};
@@ -12,7 +12,7 @@ pub(super) const MAX_FRAME: usize = MAX_DATA + 64;
 
 /// A message of the link.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "fields are named as in the Down and UpEntry they stand for")]
+#[expect(missing_docs, reason = "fields are named as in the Down and Up they stand for")]
 pub enum Frame {
     Connect { conn: u32, ssd: u16, request: CmRequest },
     Accept { conn: u32, refused: Refused },

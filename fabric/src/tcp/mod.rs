@@ -8,21 +8,20 @@
 //!   client's transport                                  array's transport
 //!     executors --- remote: Wire, staging ==== TCP ==== peer: Wire, stands for the client's HCA --- targets
 //! ```
-//! At the array's end a [`PeerExecutor`] stands for the client's HCA; at the client's end the transport carries the array's requests
-//! out on the executor that owns the queue pair, with data staged in host memory.
+//! At the array's end a [`PeerExecutor`] stands for the client's HCA. At the client's end the transport
+//! carries out the array's requests on the executor that owns the queue pair, with data staged in host
+//! memory.
 //!
 //! A link that breaks ends at once at both ends: the array closes the client's queues, the client's queue
-//! pairs go into error. What it held is given back when nothing moves through it any more.
+//! pairs go into error. Its memory is given back when nothing moves through it any more.
 
 mod frame;
 mod peer;
 mod wire;
 
 pub use frame::{Frame, MAX_DATA};
-pub use peer::{PeerExecutor, UP_CLOSE, UP_CONNECT};
+pub use peer::PeerExecutor;
 pub use wire::Wire;
-
-pub(crate) use peer::connect_of;
 
 #[cfg(test)]
 mod tests;

@@ -6,20 +6,13 @@
 
 use super::frame::{Frame, MAX_DATA};
 use super::wire::Wire;
-use crate::hca::abi::*;
-use crate::hca::{Down, QpExecutor};
-use crate::transport::{Refused, low16};
+use crate::cm::Refused;
+use crate::hca::abi::{COPY_BAD_KEY, COPY_OK};
+use crate::hca::{Copied, Down, Operation, QpExecutor, Up, WorkRequest};
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
-use gnstor_proto::fabrics::CmRequest;
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zerocopy::{FromBytes, IntoBytes};
-
-/// An up entry that asks to connect; only a [`PeerExecutor`] makes it.
-pub const UP_CONNECT: u32 = 100;
-/// An up entry that ends a connection.
-pub const UP_CLOSE: u32 = 101;
 
 /// The bit that the tags of pieces have and the transport's have not.
 const PIECE: u32 = 1 << 31;
@@ -39,7 +32,15 @@ pub struct PeerExecutor {
     /// Transfers in pieces: the connection, how many are under way, how they ended so far.
     wholes: HashMap<u32, (u32, u32, u32)>,
     next_piece: u32,
-    up: VecDeque<UpEntry>,
+    up: VecDeque<Up>,
+}
+
+/// Memory of a client.
+#[derive(Clone, Copy)]
+struct Owned {
+    conn: u32,
+    address: u64,
+    key: u32,
 }
 
 impl PeerExecutor {
@@ -56,41 +57,22 @@ impl PeerExecutor {
         }
     }
 
-    pub(crate) fn is_dead(&self) -> bool {
-        self.wire.dead().is_some() && self.up.is_empty()
-    }
-
-    pub(crate) fn add_region(&mut self, region: Arc<HostRegion>) {
-        self.regions.insert(region.id(), region);
-    }
-
-    pub(crate) fn remove_region(&mut self, id: RegionId) {
-        self.regions.remove(&id);
-    }
-
-    pub(crate) fn answer_connect(&mut self, conn: u32, refused: Refused) {
-        self.wire.send(&Frame::Accept { conn, refused });
-    }
-
-    fn on_frame(&mut self, frame: Frame) -> Option<UpEntry> {
-        let entry = |kind, qpn| UpEntry { kind, qpn, ..UpEntry::default() };
+    fn on_frame(&mut self, frame: Frame) -> Option<Up> {
         match frame {
-            Frame::Connect { conn, ssd, request } => {
-                let mut e = entry(UP_CONNECT, conn);
-                e.index = ssd.into();
-                e.payload[..32].copy_from_slice(request.as_bytes());
-                Some(e)
-            }
+            Frame::Connect { conn, ssd, request } => Some(Up::Connect { qpn: conn, ssd, request }),
             Frame::Send { conn, capsule } => {
                 self.wire.send(&Frame::Ack { conn, count: 1 });
-                Some(UpEntry { bytes: 64, payload: capsule, ..entry(UP_SEND, conn) })
+                let operation = Operation::Send { bytes: 64, capsule };
+                // The frame itself is the acknowledged request: the client completes it, by its own index.
+                let request = WorkRequest { stamp_ns: 0, qpn: conn, index: 0, signalled: false, operation };
+                Some(Up::Request(request))
             }
             Frame::Done { conn, tag, status, sum, data } => {
-                let mut e = UpEntry { index: tag, status, sum, ..entry(UP_DONE, conn) };
+                let mut e = Copied { qpn: conn, tag, status, sum };
                 if let Some((_, local)) = self.pulls.remove(&tag) {
                     if status == COPY_OK && data.len() == local.bytes as usize {
                         self.regions[&local.region].write(local.offset, &data);
-                        // The array does not take a client's word for what it holds.
+                        // The array computes the sum itself: a client could name any.
                         if data.len() == gnstor_proto::BLOCK_BYTES as usize {
                             e.sum = gnstor_proto::checksum::block_sum(&data);
                         }
@@ -98,9 +80,10 @@ impl PeerExecutor {
                         e.status = COPY_BAD_KEY;
                     }
                 }
-                if tag & PIECE == 0 { Some(e) } else { self.piece_done(&e) }
+                let whole = if tag & PIECE == 0 { Some(e) } else { self.piece_done(&e) };
+                whole.map(Up::Copied)
             }
-            Frame::Close { conn } => Some(entry(UP_CLOSE, conn)),
+            Frame::Close { conn } => Some(Up::Close { qpn: conn }),
             other => {
                 tracing::warn!("a client sent a frame that only arrays send: {other:?}");
                 None
@@ -110,13 +93,15 @@ impl PeerExecutor {
 }
 
 impl PeerExecutor {
-    fn push_out(&mut self, conn: u32, local: LocalRef, address: u64, key: u32, tag: u32, sum: Option<u32>) {
+    fn push_out(&mut self, tag: u32, local: LocalRef, to: Owned, sum: Option<u32>) {
+        let Owned { conn, address, key } = to;
         let mut data = vec![0; local.bytes as usize];
         self.regions[&local.region].read(local.offset, &mut data);
         self.wire.send(&Frame::ToOwner { conn, tag, address, key, sum, data });
     }
 
-    fn pull_in(&mut self, conn: u32, local: LocalRef, address: u64, key: u32, tag: u32) {
+    fn pull_in(&mut self, tag: u32, local: LocalRef, from: Owned) {
+        let Owned { conn, address, key } = from;
         self.pulls.insert(tag, (conn, local));
         self.wire.send(&Frame::FromOwner { conn, tag, address, key, bytes: local.bytes });
     }
@@ -142,10 +127,10 @@ impl PeerExecutor {
         cut
     }
 
-    /// A piece has ended; the entry for its transfer, where it was the last.
-    fn piece_done(&mut self, e: &UpEntry) -> Option<UpEntry> {
-        let index = self.pieces.remove(&e.index)?;
-        let (_, left, status) = self.wholes.get_mut(&index)?;
+    /// A piece has ended; the report of its transfer, where it was the last.
+    fn piece_done(&mut self, e: &Copied) -> Option<Copied> {
+        let tag = self.pieces.remove(&e.tag)?;
+        let (_, left, status) = self.wholes.get_mut(&tag)?;
         *left -= 1;
         if *status == COPY_OK {
             *status = e.status;
@@ -154,15 +139,9 @@ impl PeerExecutor {
         if left > 0 {
             return None;
         }
-        self.wholes.remove(&index);
-        Some(UpEntry { kind: UP_DONE, qpn: e.qpn, index, status, ..UpEntry::default() })
+        self.wholes.remove(&tag);
+        Some(Copied { qpn: e.qpn, tag, status, sum: 0 })
     }
-}
-
-/// The request in an [`UP_CONNECT`] entry, and the SSD it names.
-pub(crate) fn connect_of(e: &UpEntry) -> (CmRequest, u16) {
-    let request = CmRequest::read_from_bytes(&e.payload[..32]).expect("32 bytes");
-    (request, low16(e.index))
 }
 
 impl QpExecutor for PeerExecutor {
@@ -171,7 +150,32 @@ impl QpExecutor for PeerExecutor {
         false
     }
 
-    fn poll(&mut self) -> Option<UpEntry> {
+    /// The end of a transfer writes its data when it is taken: what came before it must have been handled.
+    fn poll_ahead(&self) -> usize {
+        1
+    }
+
+    fn is_dead(&self) -> bool {
+        self.wire.dead().is_some() && self.up.is_empty()
+    }
+
+    fn add_region(&mut self, region: &Arc<HostRegion>) {
+        self.regions.insert(region.id(), Arc::clone(region));
+    }
+
+    fn remove_region(&mut self, id: RegionId) {
+        self.regions.remove(&id);
+    }
+
+    fn keeps_mapped(&self) -> bool {
+        false
+    }
+
+    fn reply_connect(&mut self, qpn: u32, refused: Refused) {
+        self.wire.send(&Frame::Accept { conn: qpn, refused });
+    }
+
+    fn poll(&mut self) -> Option<Up> {
         loop {
             if let Some(e) = self.up.pop_front() {
                 return Some(e);
@@ -186,20 +190,22 @@ impl QpExecutor for PeerExecutor {
     fn push(&mut self, message: Down) {
         match message {
             Down::ToOwner { qpn, local, address, key, tag, sum } if local.bytes <= PIECE_BYTES => {
-                self.push_out(qpn, local, address, key, tag, sum);
+                self.push_out(tag, local, Owned { conn: qpn, address, key }, sum);
             }
             // Only a block has a sum.
             Down::ToOwner { qpn, local, address, key, tag, .. } => {
                 for (piece, local, offset) in self.cut(qpn, local, tag) {
-                    self.push_out(qpn, local, address.wrapping_add(offset), key, piece, None);
+                    let to = Owned { conn: qpn, address: address.wrapping_add(offset), key };
+                    self.push_out(piece, local, to, None);
                 }
             }
             Down::FromOwner { qpn, local, address, key, tag } if local.bytes <= PIECE_BYTES => {
-                self.pull_in(qpn, local, address, key, tag);
+                self.pull_in(tag, local, Owned { conn: qpn, address, key });
             }
             Down::FromOwner { qpn, local, address, key, tag } => {
                 for (piece, local, offset) in self.cut(qpn, local, tag) {
-                    self.pull_in(qpn, local, address.wrapping_add(offset), key, piece);
+                    let from = Owned { conn: qpn, address: address.wrapping_add(offset), key };
+                    self.pull_in(piece, local, from);
                 }
             }
             Down::Send { qpn, bytes, .. } => self.wire.send(&Frame::Response { conn: qpn, cqe: bytes }),
@@ -208,7 +214,7 @@ impl QpExecutor for PeerExecutor {
         }
     }
 
-    /// What goes to the client has been read already; what it sends late lands nowhere.
+    /// Data for the client has been read already. Data that it sends late is dropped.
     fn take_back(&mut self, conn: u32) -> bool {
         self.pulls.retain(|_, (of, _)| *of != conn);
         self.wholes.retain(|_, (of, _, _)| *of != conn);

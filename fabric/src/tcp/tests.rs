@@ -3,6 +3,7 @@
 
 use super::frame::{Frame, MAX_DATA, MAX_FRAME};
 use super::wire::Wire;
+use gnstor_base::testing::deadline;
 use gnstor_proto::fabrics::CmRequest;
 use proptest::prelude::*;
 use std::net::{TcpListener, TcpStream};
@@ -26,6 +27,7 @@ fn next(wire: &mut Wire) -> Frame {
 
 #[test]
 fn frames_cross_a_socket_whole() {
+    let _deadline = deadline();
     let (mut client, mut server) = pair();
     let frames = [
         Frame::Connect { conn: 1, ssd: 3, request: CmRequest { qid: 1.into(), ..CmRequest::default() } },
@@ -47,6 +49,7 @@ fn frames_cross_a_socket_whole() {
 
 #[test]
 fn a_closed_stream_and_a_long_frame_are_seen() {
+    let _deadline = deadline();
     let (client, mut server) = pair();
     drop(client);
     while server.dead().is_none() {

@@ -61,12 +61,45 @@ impl<T: Copy> Events<T> {
     }
 }
 
+/// Names a message in [`Messages`].
+pub(super) type Message = u32;
+
+/// The bytes of messages under way, apart from their events: most events have none.
+#[derive(Default)]
+pub(super) struct Messages {
+    items: Vec<[u8; 64]>,
+    free: Vec<Message>,
+}
+
+impl Messages {
+    /// The first bytes of a message, which stays.
+    pub(super) fn peek<const N: usize>(&self, name: Message) -> [u8; N] {
+        *self.items[name as usize].first_chunk().expect("messages are at most 64 bytes")
+    }
+
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Message {
+        let name = self.free.pop().unwrap_or_else(|| {
+            self.items.push([0; 64]);
+            u32::try_from(self.items.len() - 1).expect("far fewer messages than 2^32")
+        });
+        self.items[name as usize][..bytes.len()].copy_from_slice(bytes);
+        name
+    }
+
+    pub(super) fn take<const N: usize>(&mut self, name: Message) -> [u8; N] {
+        self.free.push(name);
+        *self.items[name as usize].first_chunk().expect("messages are at most 64 bytes")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn events_come_in_the_order_of_their_times_and_then_as_they_were_put_in() {
+        let _deadline = deadline();
         let mut events = Events::default();
         let at = Time::from_ns;
         for (time, what) in [(5, 'd'), (3, 'a'), (3, 'b'), (4, 'c')] {

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections that were closed while their executors still move data for them, and executors that were removed
-//! meanwhile.
+//! Connections that were closed while their executors still move data for them, and executors that were
+//! removed meanwhile.
 //!
-//! A transfer ends when its executor has answered it or has taken it back, and not before. Freed memory may have
-//! a new owner at once, and a copy that lands late must not land there (protocol rule 9).
+//! A transfer ends when its executor has reported its end or has taken it back, and not before. Freed
+//! memory may have a new owner at once, and a copy that lands late must not land there (protocol rule 9).
 //!
 //! ```text
-//!   close, remove_executor --> leaving --every copy answered, or the executor takes back the others--> transfers end, executor dropped
+//!   close, remove_executor --> leaving -- copies ended, or taken back --> transfers end, executor dropped
 //! ```
 
 use super::conn::Conn;
-use super::{AnyExecutor, ConnId, ExecutorId, RcTransport};
+use super::executors::AnyExecutor;
+use super::{ConnId, ExecutorId, RcTransport};
+use crate::hca::STEP_REPORTS;
 use gnstor_base::time::Time;
 
-/// Entries taken from one executor in a step.
-const BATCH: u32 = 64;
-
-/// Who is on the way out.
+/// Closed connections and removed executors that have not ended.
 #[derive(Default)]
 pub(super) struct Leaving {
     conns: Vec<Closed>,
@@ -27,7 +26,7 @@ struct Closed {
     conn: ConnId,
     executor: ExecutorId,
     qpn: u32,
-    /// Copies that its executor has not answered.
+    /// Copies whose end its executor has not reported.
     moving: u32,
 }
 
@@ -37,7 +36,7 @@ impl Leaving {
         self.conns.push(Closed { conn: id, executor: conn.executor, qpn: conn.qpn, moving: conn.transfers });
     }
 
-    /// An executor that was removed: it is heard as long as it moves something.
+    /// An executor that was removed: the transport polls it as long as it moves something.
     pub(super) fn keep(&mut self, id: ExecutorId, executor: AnyExecutor) {
         if self.conns.iter().any(|closed| closed.executor == id) {
             self.executors.push((id, executor));
@@ -49,8 +48,8 @@ impl Leaving {
         self.conns.iter().any(|closed| (closed.executor, closed.qpn) == (executor, qpn))
     }
 
-    /// A copy of a forgotten connection was answered.
-    pub(super) fn answered(&mut self, id: ConnId) {
+    /// A copy of a forgotten connection has ended.
+    pub(super) fn copy_ended(&mut self, id: ConnId) {
         if let Some(closed) = self.conns.iter_mut().find(|closed| closed.conn == id) {
             closed.moving -= 1;
         }
@@ -58,19 +57,19 @@ impl Leaving {
 }
 
 impl RcTransport {
-    /// Hears the executors that leave, and ends transfers that no executor moves any more. Returns whether anything
-    /// happened.
-    pub(super) fn settle_leaving(&mut self, now: Time) -> bool {
+    /// Polls the executors that leave, and ends transfers that no executor moves any more. Returns whether
+    /// anything happened.
+    pub(super) fn reap_leaving(&mut self, now: Time) -> bool {
         if self.leaving.conns.is_empty() {
             return false;
         }
         let mut worked = false;
         for i in 0..self.leaving.executors.len() {
-            // What else it has to say is about connections that are forgotten.
-            for _ in 0..BATCH {
-                let Some(entry) = self.leaving.executors[i].1.get().poll() else { break };
+            // Its other reports are about connections that are forgotten.
+            for _ in 0..STEP_REPORTS {
+                let Some(up) = self.leaving.executors[i].1.poll() else { break };
                 worked = true;
-                self.ended(now, self.leaving.executors[i].0, &entry);
+                self.ended(now, self.leaving.executors[i].0, &up);
             }
         }
         let (executors, leaving) = (&mut self.executors, &mut self.leaving.executors);
@@ -82,8 +81,7 @@ impl RcTransport {
                     leaving.iter_mut().find(|(id, _)| *id == closed.executor).map(|(_, executor)| executor)
                 }
             };
-            let still =
-                closed.moving > 0 && executor.is_some_and(|executor| !executor.get().take_back(closed.qpn));
+            let still = closed.moving > 0 && executor.is_some_and(|executor| !executor.take_back(closed.qpn));
             if !still {
                 over.push(closed.conn);
             }

@@ -13,8 +13,8 @@ use gnstor_proto::nvme::Sqe;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// A controller lent to an transport. When it is dropped the controller goes back, unless a panic is the reason:
-/// then its state is not to be trusted, and it is dropped.
+/// A controller lent to a transport. When it is dropped the controller goes back. After a panic the state
+/// of the controller cannot be trusted, and it is dropped.
 #[derive(Debug)]
 pub struct Lent<C> {
     controller: Option<C>,
@@ -90,6 +90,7 @@ impl<C: Controller> Controller for Lent<C> {
 mod tests {
     use super::*;
     use crate::transport::{RcTransport, TransportConfig};
+    use gnstor_base::testing::deadline;
     use std::sync::Mutex;
 
     /// A controller with memory of its own, which logs the name of each method that is called.
@@ -135,6 +136,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_lent_controller_is_known_to_its_transport() {
+        let _deadline = deadline();
         let region = HostRegion::alloc(4096).unwrap();
         let (lent, _back) = lend(Logs(Arc::clone(&region), Arc::default()));
         let mut transport = RcTransport::new(TransportConfig::default());
@@ -145,6 +147,7 @@ mod tests {
 
     #[test]
     fn every_call_reaches_the_lent_controller() {
+        let _deadline = deadline();
         let (region, log) = (HostRegion::alloc(4096).unwrap(), Arc::<Mutex<Vec<_>>>::default());
         let (mut lent, back) = lend(Logs(region, Arc::clone(&log)));
         lent.open_queue(Time::ZERO, QueueKey(1), &CmRequest::default()).unwrap();

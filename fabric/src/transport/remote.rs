@@ -2,13 +2,14 @@
 //! The client's end of the link: what the array asks for is done on the executor that owns the queue pair.
 //!
 //! ```text
-//!   add_remote --> in use --link breaks, remove_remote, or its last connection was closed a while ago--> ending
-//!                                             nothing of its staging memory is under way --> forgotten, memory given back
+//!   add_remote --> in use --link breaks, remove_remote, or idle since its last connection closed--> ending
+//!                           nothing of its staging memory is under way --> forgotten, memory given back
 //! ```
 
 use super::conn::{Conn, To};
-use super::target::NotBefore;
-use super::{AnyExecutor, ConnId, Origin, REFUSED_NO_PEER, RcTransport, Refused};
+use super::target::Start;
+use super::{ConnId, Origin, RcTransport};
+use crate::cm::{REFUSED_NO_PEER, Refused};
 use crate::hca::Down;
 use crate::hca::abi::*;
 use crate::mlx5::syndrome;
@@ -16,7 +17,6 @@ use crate::tcp::{Frame, MAX_DATA, Wire};
 use gnstor_base::controller::Outcome;
 use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};
-use gnstor_proto::fabrics::CmRequest;
 use rustc_hash::FxHashMap as HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -52,6 +52,18 @@ impl Staging {
     fn is_whole(&self) -> bool {
         self.free.len() == SLOTS
     }
+}
+
+/// A transfer that the array at the other end of a link has asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    remote: u32,
+    /// The array's name for it.
+    tag: u32,
+    /// Where the data is staged.
+    slot: LocalRef,
+    /// Whether the array wants the owner's data.
+    pull: bool,
 }
 
 /// A link to an array in another process.
@@ -99,9 +111,7 @@ impl RcTransport {
             Some(staging) => staging,
             None => {
                 let staging = Staging::new()?;
-                for executor in self.executors.values_mut() {
-                    super::add_regions(executor, &[Arc::clone(&staging.region)]);
-                }
+                self.add_region(&staging.region);
                 staging
             }
         };
@@ -137,8 +147,7 @@ impl RcTransport {
         &mut self,
         remote: u32,
         id: ConnId,
-        ssd: u16,
-        request: &CmRequest,
+        connect: Frame,
         reply: Sender<Result<(), Refused>>,
     ) {
         match self.remotes.get_mut(&remote).filter(|r| !r.ending) {
@@ -146,7 +155,7 @@ impl RcTransport {
                 r.conns += 1;
                 r.used = true;
                 r.connecting.insert(id.0, reply);
-                r.wire.send(&Frame::Connect { conn: id.0, ssd, request: *request });
+                r.wire.send(&connect);
             }
             None => {
                 self.forget(id);
@@ -155,9 +164,9 @@ impl RcTransport {
         }
     }
 
-    pub(super) fn remote_capsule(&mut self, remote: u32, id: ConnId, e: &UpEntry) {
+    pub(super) fn remote_capsule(&mut self, remote: u32, id: ConnId, capsule: &[u8; 64]) {
         if let Some(r) = self.remotes.get_mut(&remote) {
-            r.wire.send(&Frame::Send { conn: id.0, capsule: e.payload });
+            r.wire.send(&Frame::Send { conn: id.0, capsule: *capsule });
         }
     }
 
@@ -220,7 +229,7 @@ impl RcTransport {
             self.break_conn(now, id, Some(syndrome::RETRY_EXCEEDED));
         }
         if let Some(r) = self.remotes.get_mut(&name) {
-            // What the peer can still be told; the end of the stream says the rest.
+            // Frames that the peer can still get; the end of the stream tells the rest.
             r.wire.flush();
         }
     }
@@ -234,17 +243,12 @@ impl RcTransport {
         for name in gone {
             let Some(remote) = remotes.remove(&name) else { continue };
             // A device keeps what it has mapped: there the memory is kept for the next link.
-            if self.executors.values().any(|h| matches!(h, AnyExecutor::Agent(_) | AnyExecutor::Other(_))) {
+            if self.executors.values().any(|executor| executor.keeps_mapped()) {
                 self.spare_staging.push(remote.staging);
                 continue;
             }
-            for executor in self.executors.values_mut() {
-                match executor {
-                    AnyExecutor::Soft(h) => h.remove_region(remote.staging.region.id()),
-                    AnyExecutor::Peer(h) => h.remove_region(remote.staging.region.id()),
-                    AnyExecutor::Agent(_) | AnyExecutor::Other(_) => {}
-                }
-            }
+            let region = remote.staging.region.id();
+            self.executors.values_mut().for_each(|executor| executor.remove_region(region));
         }
     }
 
@@ -265,8 +269,8 @@ impl RcTransport {
                 let bytes = u32::try_from(data.len()).expect("bounded by the decoder");
                 let slot = r.staging.take(bytes).expect("checked before");
                 r.staging.region.write(slot.offset, &data);
-                let origin = Origin::Remote { remote: name, tag, slot, pull: false };
-                self.start(now, ConnId(conn), origin, NotBefore::default(), |qpn, tag| Down::ToOwner {
+                let origin = Origin::Remote(Asked { remote: name, tag, slot, pull: false });
+                self.start(now, ConnId(conn), Start::of(origin), |qpn, tag| Down::ToOwner {
                     qpn,
                     local: slot,
                     address,
@@ -286,8 +290,8 @@ impl RcTransport {
                     });
                 }
                 let slot = r.staging.take(bytes).expect("checked before");
-                let origin = Origin::Remote { remote: name, tag, slot, pull: true };
-                self.start(now, ConnId(conn), origin, NotBefore::default(), |qpn, tag| Down::FromOwner {
+                let origin = Origin::Remote(Asked { remote: name, tag, slot, pull: true });
+                self.start(now, ConnId(conn), Start::of(origin), |qpn, tag| Down::FromOwner {
                     qpn,
                     local: slot,
                     address,
@@ -301,15 +305,9 @@ impl RcTransport {
         }
     }
 
-    pub(super) fn remote_transfer_done(
-        &mut self,
-        remote: u32,
-        id: ConnId,
-        tag: u32,
-        slot: LocalRef,
-        pull: bool,
-        outcome: Outcome,
-    ) {
+    /// A transfer that the array at the other end of a link asked for has ended.
+    pub(super) fn remote_transfer_done(&mut self, id: ConnId, asked: Asked, outcome: Outcome) {
+        let Asked { remote, tag, slot, pull } = asked;
         let Some(r) = self.remotes.get_mut(&remote) else { return };
         let (status, sum) = match outcome {
             Outcome::Done { sum } => (COPY_OK, sum),

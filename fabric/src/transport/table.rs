@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Things with names, looked up for every command: a name is a place and the age of the place, so that the
-//! name of what has gone does not mean what came after it.
+//! Things with names, looked up for every command. A name is a place and the age of the place. So the name
+//! of a removed thing does not find the next one in its place.
 
 use std::marker::PhantomData;
 
@@ -91,6 +91,7 @@ impl<K: Name, T> Table<K, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     struct N(u32);
@@ -105,6 +106,7 @@ mod tests {
 
     #[test]
     fn the_name_of_what_has_gone_is_nobodys() {
+        let _deadline = deadline();
         let mut table: Table<N, &str> = Table::default();
         let (a, b) = (table.insert("a").unwrap(), table.insert("b").unwrap());
         assert_eq!(table.get(&a), Some(&"a"));

@@ -2,18 +2,26 @@
 //! Target offload: a controller's effects become RDMA operations, and their ends become answers to the
 //! controller.
 
-use super::answer::outcome_of;
-use super::{ConnId, Event, ExecutorId, Origin, RcTransport, Transfer, cqe_bytes};
-use crate::hca::abi::*;
-use crate::hca::{Down, Part};
+use super::fused::outcome_of;
+use super::{ConnId, Event, ExecutorId, Origin, RcTransport, Respond, Transfer, cqe_bytes};
+use crate::hca::{Copied, Down, Part, Up};
 use gnstor_base::controller::{Effect, Outcome, PushRole};
 use gnstor_base::time::Time;
 
-/// When the model has a transfer's data arrive, and for which command.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct NotBefore {
-    at: Time,
+/// A transfer to be started.
+pub(super) struct Start {
+    origin: Origin,
+    /// When the model has a Pull's data arrive.
+    not_before: Time,
+    /// The command that a Pull is of.
     cid: u16,
+}
+
+impl Start {
+    /// A transfer that the model does not time.
+    pub(super) fn of(origin: Origin) -> Self {
+        Self { origin, not_before: Time::ZERO, cid: 0 }
+    }
 }
 
 impl RcTransport {
@@ -27,10 +35,11 @@ impl RcTransport {
             let clock = t.clock;
             match effect {
                 Effect::Pull { transfer, queue, cid, remote, local } => {
-                    let not_before = NotBefore { at: self.link.pull(clock, u64::from(local.bytes)), cid };
+                    let not_before = self.link.pull(clock, u64::from(local.bytes));
                     self.counters.pulled_bytes += u64::from(local.bytes);
                     let origin = Origin::Local { target, transfer, pull: true };
-                    self.start(now, ConnId(queue.0), origin, not_before, |qpn, tag| Down::FromOwner {
+                    let start = Start { origin, not_before, cid };
+                    self.start(now, ConnId(queue.0), start, |qpn, tag| Down::FromOwner {
                         qpn,
                         local,
                         address: remote.address,
@@ -47,22 +56,27 @@ impl RcTransport {
                     role: role @ (PushRole::Part | PushRole::Last(_)),
                 } => {
                     let part = Part { local, address: remote.address, key: remote.key, sum };
-                    self.answers.add(target, transfer, part);
+                    self.fused.add((target, transfer), part);
                     if let PushRole::Last(reply) = role {
-                        self.begin_answer(now, ConnId(queue.0), target, transfer, reply);
+                        self.begin_fused(now, ConnId(queue.0), (target, transfer), reply);
                     }
                 }
                 Effect::Push { transfer, queue, remote, local, sum, role: PushRole::Alone } => {
                     self.counters.pushed_bytes += u64::from(local.bytes);
                     let origin = Origin::Local { target, transfer, pull: false };
-                    self.start(now, ConnId(queue.0), origin, NotBefore::default(), |qpn, tag| {
-                        Down::ToOwner { qpn, local, address: remote.address, key: remote.key, tag, sum }
+                    self.start(now, ConnId(queue.0), Start::of(origin), |qpn, tag| Down::ToOwner {
+                        qpn,
+                        local,
+                        address: remote.address,
+                        key: remote.key,
+                        tag,
+                        sum,
                     });
                 }
                 Effect::Complete { queue, cqe, at, pushed_bytes } => {
                     let conn = ConnId(queue.0);
                     let message = self.messages.put(&cqe_bytes(cqe));
-                    self.respond(now, conn, message, pushed_bytes, at);
+                    self.respond(now, Respond { conn, message, pushed: pushed_bytes, at });
                 }
                 Effect::Close { queue } => self.break_conn(now, ConnId(queue.0), None),
             }
@@ -70,16 +84,9 @@ impl RcTransport {
     }
 
     /// Hands a transfer to the executor of its connection.
-    pub(super) fn start(
-        &mut self,
-        now: Time,
-        id: ConnId,
-        origin: Origin,
-        not_before: NotBefore,
-        down: impl FnOnce(u32, u32) -> Down,
-    ) {
+    pub(super) fn start(&mut self, now: Time, id: ConnId, start: Start, down: impl FnOnce(u32, u32) -> Down) {
         let tag = self.id();
-        let NotBefore { at: not_before, cid } = not_before;
+        let Start { origin, not_before, cid } = start;
         let Some(conn) = self.conns.get_mut(&id).filter(|c| !c.broken()) else {
             let transfer = Transfer {
                 conn: id,
@@ -109,23 +116,23 @@ impl RcTransport {
             },
         );
         if let Some(executor) = self.executors.get_mut(&executor) {
-            executor.get().push(down(qpn, tag));
+            executor.push(down(qpn, tag));
         }
     }
 
-    /// Whether the entry says that something an executor was asked to move has ended.
-    pub(super) fn ended(&mut self, now: Time, executor: ExecutorId, e: &UpEntry) -> bool {
-        match e.kind {
-            UP_DONE => self.copied(now, executor, e),
-            UP_ANSWERED => self.answered(now, executor, e.index, e.status),
-            _ => return false,
+    /// Handles a report if it says that something has ended which an executor was asked to move.
+    pub(super) fn ended(&mut self, now: Time, executor: ExecutorId, up: &Up) {
+        match up {
+            Up::Copied(copied) => self.copied(now, executor, copied),
+            Up::FusedDone { tag, status } => self.fused_done(now, executor, *tag, *status),
+            _ => {}
         }
-        true
     }
 
     /// An executor has finished a copy.
-    fn copied(&mut self, now: Time, executor: ExecutorId, e: &UpEntry) {
-        let Some(transfer) = self.transfers.get_mut(&e.index) else { return };
+    pub(super) fn copied(&mut self, now: Time, executor: ExecutorId, copied: &Copied) {
+        let &Copied { tag, status, sum, .. } = copied;
+        let Some(transfer) = self.transfers.get_mut(&tag) else { return };
         let id = transfer.conn;
         // A client of another process can name any transfer: it ends only its own, and each once.
         if transfer.outcome.is_some() || transfer.executor != Some(executor) {
@@ -133,19 +140,19 @@ impl RcTransport {
         }
         match self.conns.get_mut(&id) {
             Some(conn) => conn.transfers -= 1,
-            None => self.leaving.answered(id),
+            None => self.leaving.copy_ended(id),
         }
-        transfer.outcome = Some(match outcome_of(e.status) {
-            Outcome::Done { .. } => Outcome::Done { sum: e.sum },
+        transfer.outcome = Some(match outcome_of(status) {
+            Outcome::Done { .. } => Outcome::Done { sum },
             other => other,
         });
         let at = transfer.not_before;
         self.counters.copies += 1;
         self.counters.copy_time = self.counters.copy_time + now.since(transfer.asked);
         if at > now {
-            self.queue(at, Event::Arrived { tag: e.index });
+            self.queue(at, Event::Arrived { tag });
         } else {
-            self.finish_transfer(now, at.max(Time::ZERO), e.index);
+            self.finish_transfer(now, at.max(Time::ZERO), tag);
         }
         self.retire(id);
     }
@@ -161,15 +168,13 @@ impl RcTransport {
                 // own.
                 t.clock = t.clock.max(if pull { at } else { t.clock });
                 if pull && let Some(conn) = self.conns.get_mut(&transfer.conn) {
-                    conn.data_arrived(transfer.cid, at, t.clock);
+                    conn.times_mut(transfer.cid).data_arrived(at, t.clock);
                 }
                 t.controller.transferred(t.clock, name, outcome);
                 self.drain_effects(now, target);
             }
             Origin::Part { number } => self.end_copied_part(now, number, outcome),
-            Origin::Remote { remote, tag, slot, pull } => {
-                self.remote_transfer_done(remote, transfer.conn, tag, slot, pull, outcome)
-            }
+            Origin::Remote(asked) => self.remote_transfer_done(transfer.conn, asked, outcome),
         }
     }
 
@@ -182,6 +187,6 @@ impl RcTransport {
         for tag in tags {
             self.finish_transfer(now, now, tag);
         }
-        self.fail_answers(now, id);
+        self.fail_fused(now, id);
     }
 }

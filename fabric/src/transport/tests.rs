@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Links between two transports over a real socket, on a clock that the test moves: who goes is forgotten, at
-//! both ends.
+//! Links between two transports over a real socket, on a clock that the test moves. Both ends forget a
+//! client or array that has gone.
 
-mod answers;
+mod fused;
 mod leaving;
 mod unruly;
 
 use super::*;
 use crate::hca::abi::*;
 use crate::hca::soft::{SoftMr, SoftQp};
+use crate::hca::{Down, QpExecutor};
 use crate::mlx5::{self, CtrlSeg, DataSeg, opcode};
 use crate::tcp::Wire;
 use gnstor_base::controller::{Effect, Outcome, PushRole, Remote as Memory, TransferId};
+use gnstor_base::testing::deadline;
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
@@ -100,6 +102,10 @@ fn soft_qp(memory: &Arc<HostRegion>) -> SoftQp {
     }
 }
 
+fn to(executor: ExecutorId, qpn: u32, port: Port) -> Connect {
+    Connect { executor, qpn, port, request: CmRequest::default() }
+}
+
 /// The owner's first work request: a capsule.
 fn send_a_command(memory: &HostRegion) {
     memory.write(CAPSULE, Sqe::default().as_bytes());
@@ -149,7 +155,7 @@ impl Two {
     fn connect(&mut self, ssd: u16) -> (ConnId, Receiver<Result<(), Refused>>) {
         let (reply, answer) = mpsc::channel();
         let port = Port::Remote { remote: self.remote, ssd };
-        (self.client.connect(self.now, self.executor, QPN, port, &CmRequest::default(), reply), answer)
+        (self.client.connect(self.now, to(self.executor, QPN, port), reply), answer)
     }
 
     /// Steps both transports, a microsecond a round, until it holds.
@@ -209,6 +215,7 @@ impl Two {
 
 #[test]
 fn a_client_whose_stream_ends_has_its_queues_closed_and_is_forgotten() {
+    let _deadline = deadline();
     let mut two = Two::new(0);
     two.connected();
     let opened = two.puppet.seen().opened.clone();
@@ -222,6 +229,7 @@ fn a_client_whose_stream_ends_has_its_queues_closed_and_is_forgotten() {
 
 #[test]
 fn a_client_that_goes_while_its_data_is_asked_for_ends_the_transfer() {
+    let _deadline = deadline();
     let mut two = Two::new(0);
     two.connected();
     two.command(true);
@@ -235,6 +243,7 @@ fn a_client_that_goes_while_its_data_is_asked_for_ends_the_transfer() {
 
 #[test]
 fn a_removed_link_gives_back_its_memory_and_its_queues_end_at_the_array() {
+    let _deadline = deadline();
     let mut two = Two::new(0);
     let conn = two.connected();
     let staging = two.staging();
@@ -252,12 +261,13 @@ fn a_removed_link_gives_back_its_memory_and_its_queues_end_at_the_array() {
 
 #[test]
 fn a_link_that_breaks_gives_back_its_memory_by_itself() {
+    let _deadline = deadline();
     let mut two = Two::new(0);
     let conn = two.connected();
     let (_, unanswered) = {
         let (reply, answer) = mpsc::channel();
         let port = Port::Remote { remote: two.remote, ssd: 0 };
-        (two.client.connect(two.now, two.executor, QPN + 1, port, &CmRequest::default(), reply), answer)
+        (two.client.connect(two.now, to(two.executor, QPN + 1, port), reply), answer)
     };
     let staging = two.staging();
     two.array = RcTransport::new(TransportConfig::default());
@@ -269,6 +279,7 @@ fn a_link_that_breaks_gives_back_its_memory_by_itself() {
 
 #[test]
 fn an_array_that_is_busy_for_a_second_keeps_its_connections_and_one_that_hangs_does_not() {
+    let _deadline = deadline();
     let mut two = Two::new(0);
     let conn = two.connected();
     two.command(true);
@@ -284,6 +295,7 @@ fn an_array_that_is_busy_for_a_second_keeps_its_connections_and_one_that_hangs_d
 
 #[test]
 fn a_link_ends_a_while_after_its_last_connection_was_closed_and_not_before() {
+    let _deadline = deadline();
     let mut two = Two::new(0);
     two.pass(1500);
     assert_eq!(two.client.remotes(), 1, "it was never used: its owner is about to");
@@ -301,6 +313,7 @@ fn a_link_ends_a_while_after_its_last_connection_was_closed_and_not_before() {
 
 #[test]
 fn staging_memory_stays_while_a_transfer_moves_through_it() {
+    let _deadline = deadline();
     let mut two = Two::new(0);
     two.connected();
     two.command(false);
@@ -318,6 +331,7 @@ fn staging_memory_stays_while_a_transfer_moves_through_it() {
 
 #[test]
 fn an_executor_that_is_removed_gives_back_the_staging_memory_of_its_transfers() {
+    let _deadline = deadline();
     let mut two = Two::new(0);
     two.connected();
     two.command(false);
@@ -330,6 +344,7 @@ fn an_executor_that_is_removed_gives_back_the_staging_memory_of_its_transfers() 
 
 #[test]
 fn transfers_longer_than_a_block_cross_the_link_whole() {
+    let _deadline = deadline();
     for (pull, bytes) in [(true, 60_000), (false, 60_000), (true, 4097), (false, 8192), (true, 5)] {
         let mut two = Two::new(0);
         two.connected();
@@ -358,6 +373,7 @@ fn transfers_longer_than_a_block_cross_the_link_whole() {
 
 #[test]
 fn a_long_transfer_of_which_a_piece_fails_fails_once() {
+    let _deadline = deadline();
     let mut two = Two::new(0);
     two.connected();
     // The client's registered memory ends within it.
@@ -373,6 +389,7 @@ fn a_long_transfer_of_which_a_piece_fails_fails_once() {
 
 #[test]
 fn an_ssd_of_its_own_answers_to_its_number_only() {
+    let _deadline = deadline();
     let mut two = Two::new(3);
     for (ssd, answer) in
         [(0, Err(REFUSED_NO_PEER)), (2, Err(REFUSED_NO_PEER)), (4, Err(REFUSED_NO_PEER)), (3, Ok(()))]
@@ -389,6 +406,7 @@ fn an_ssd_of_its_own_answers_to_its_number_only() {
 
 #[test]
 fn a_lent_controller_comes_back_with_the_end_of_the_transport() {
+    let _deadline = deadline();
     let mut transport = RcTransport::new(TransportConfig::default());
     let (lent, back) = lend(Puppet::default());
     transport.add_target(Box::new(lent), vec![]);

@@ -42,8 +42,8 @@ impl CudaDevice {
     }
 
     /// Copies `sizes[i]` bytes from `from[i]` to `to[i]`, all of them in one call, and waits for their end.
-    /// Copy transports do it, which wait for no kernel: it ends, or the context is broken and the driver says
-    /// so. There is at least one, and none of no bytes.
+    /// Copy engines do it, which wait for no kernel: the copy ends, or the context is broken and the driver
+    /// says so. There is at least one, and none of no bytes.
     pub(in crate::device) fn copy_batch(
         &self,
         stream: &Stream,
@@ -64,8 +64,8 @@ impl CudaDevice {
         };
         // From the first copy on, all have these attributes.
         let mut first = 0;
-        // SAFETY: the caller has checked every range; the arrays are of one length and live through the call,
-        // which takes what is in them; the memories stay until the stream is done.
+        // SAFETY: the caller has checked every range. The arrays are of one length and live through the
+        // call, which copies them. The memories stay until the stream is done.
         let (begun, ended) = unsafe {
             let begun = sys::cuMemcpyBatchAsync_v2(
                 to.as_mut_ptr(),

@@ -1,84 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One pair of rings between an transport and its part of the agent, and the transport's end of it.
+//! The transport's end of a pair of rings.
 
-use super::settle::{self, Rounds, Settle};
-use super::{Resident, memory};
+use super::Resident;
+use super::quiesce::{self, Quiesce, Rounds};
+use super::rings::{Ring, UP_AT};
 use crate::device::{Device, DeviceError};
 use crate::hca::abi::*;
-use crate::hca::ring::{DOWN_WORDS, DownRing, UP_WORDS, UpRing};
-use crate::hca::{Allowance, Down, Part, QpExecutor, Response};
+use crate::hca::ring::{DOWN_WORDS, DownRing, UpRing};
+use crate::hca::{Allowance, Down, Part, QpExecutor, Response, Up};
+use gnstor_base::ahead;
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
-const UP_ENTRIES: usize = 4096;
-const DOWN_ENTRIES: usize = 2048;
-#[expect(clippy::cast_possible_truncation, reason = "small constants")]
-const MASKS: (u32, u32) = (UP_ENTRIES as u32 - 1, DOWN_ENTRIES as u32 - 1);
-
-/// Offsets within the ring's memory.
-const UP_AT: u64 = 0;
-const DOWN_AT: u64 = UP_AT + (UP_ENTRIES * UP_WORDS * 8) as u64;
-const WORDS_AT: u64 = DOWN_AT + (DOWN_ENTRIES * DOWN_WORDS * 8) as u64;
-const UP_HEAD: u64 = WORDS_AT;
-const DOWN_HEAD: u64 = WORDS_AT + 64;
-const STOP: u64 = WORDS_AT + 128;
-const READY: u64 = WORDS_AT + 192;
-const RING_BYTES: usize = (UP_ENTRIES * UP_WORDS + DOWN_ENTRIES * DOWN_WORDS) * 8 + 256;
-
-/// A pair of rings in host memory that the device has mapped.
-#[derive(Clone, Debug)]
-pub(super) struct Ring {
-    memory: Arc<HostRegion>,
-    /// Its address on the device.
-    base: u64,
-}
-
-impl Ring {
-    pub(super) fn new(device: &Device) -> Result<Self, DeviceError> {
-        let region =
-            HostRegion::alloc(RING_BYTES).map_err(|e| memory("ring memory", RING_BYTES, &e.to_string()))?;
-        let base = device.map(&region)?;
-        Ok(Self { memory: region, base })
-    }
-
-    /// As the agent's block is told about it.
-    pub(super) fn context(&self) -> RingCtx {
-        RingCtx {
-            up_addr: self.base + UP_AT,
-            up_head_addr: self.base + UP_HEAD,
-            down_addr: self.base + DOWN_AT,
-            down_head_addr: self.base + DOWN_HEAD,
-            up_mask: MASKS.0,
-            down_mask: MASKS.1,
-            stop_addr: self.base + STOP,
-            ready_addr: self.base + READY,
-            ..RingCtx::default()
-        }
-    }
-
-    /// The word that asks the block to end.
-    pub(super) fn stop(&self) -> &AtomicU32 {
-        self.memory.word32(STOP)
-    }
-
-    /// The word in which the block reports that it is there.
-    pub(super) fn ready(&self) -> &AtomicU32 {
-        self.memory.word32(READY)
-    }
-
-    fn up(&self) -> (&[AtomicU64], &AtomicU64) {
-        (self.memory.words64(UP_AT, UP_ENTRIES * UP_WORDS), &self.memory.words64(UP_HEAD, 1)[0])
-    }
-
-    fn down(&self) -> (&[AtomicU64], &AtomicU64) {
-        (self.memory.words64(DOWN_AT, DOWN_ENTRIES * DOWN_WORDS), &self.memory.words64(DOWN_HEAD, 1)[0])
-    }
-}
-
-/// An transport's end of the rings.
+/// A transport's end of the rings.
 #[derive(Debug)]
 pub struct AgentExecutor {
     device: Arc<Device>,
@@ -87,34 +23,34 @@ pub struct AgentExecutor {
     up: UpRing,
     down: DownRing,
     backlog: VecDeque<[u64; DOWN_WORDS]>,
-    settle: Settle,
+    quiesce: Quiesce,
     regions: HashMap<RegionId, u64>,
-    answers: Answers,
+    fused: FusedSlots,
     clock_offset_ns: i64,
     lead_ns: u64,
 }
 
-/// Answers that the agent has been handed, by their slots.
+/// Fused responses that the agent has been handed, by their slots.
 #[derive(Debug)]
-struct Answers {
-    slots: Vec<Answer>,
+struct FusedSlots {
+    slots: Vec<FusedSlot>,
     free: Vec<u16>,
-    /// Reported and not yet told: tag and status.
+    /// Ended, and not yet reported to the transport: tag and status.
     ended: VecDeque<(u32, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Answer {
+struct FusedSlot {
     qpn: u32,
     /// `None` where the transport has taken it back and waits no more.
     tag: Option<u32>,
 }
 
-impl Answers {
+impl FusedSlots {
     fn new() -> Self {
         let all = u16::try_from(ANSWER_SLOTS).expect("a small constant");
         Self {
-            slots: vec![Answer::default(); ANSWER_SLOTS],
+            slots: vec![FusedSlot::default(); ANSWER_SLOTS],
             free: (0..all).rev().collect(),
             ended: VecDeque::new(),
         }
@@ -125,9 +61,9 @@ impl Answers {
         let items = e.payload.as_chunks::<2>().0.iter().map(|item| u16::from_le_bytes(*item));
         for item in items.take(e.flags as usize) {
             let slot = item & ((1 << ANSWERED_STATUS_SHIFT) - 1);
-            let Some(answer) = self.slots.get_mut(usize::from(slot)) else { continue };
+            let Some(fused) = self.slots.get_mut(usize::from(slot)) else { continue };
             self.free.push(slot);
-            if let Some(tag) = answer.tag.take() {
+            if let Some(tag) = fused.tag.take() {
                 self.ended.push_back((tag, u32::from(item >> ANSWERED_STATUS_SHIFT)));
             }
         }
@@ -136,11 +72,6 @@ impl Answers {
 
 /// Entries that are asked for ahead of the one that is taken.
 const AHEAD: u64 = 4;
-/// Half a round trip counts as no more than this.
-const MAX_LEAD_NS: u64 = 4000;
-/// An early response waits in the responder, which has room for 64 a ring. The lead covers the delays under
-/// load.
-const EARLY_NS: u64 = 80_000;
 const TAG_MASK: u64 = (1 << 31) - 1;
 const QPN_MASK: u64 = 0xFF_FFFF;
 
@@ -168,22 +99,22 @@ impl AgentExecutor {
             device: Arc::clone(device),
             resident: Arc::clone(resident),
             ring: ring.clone(),
-            settle: Settle::new(rounds, index),
+            quiesce: Quiesce::new(rounds, index),
             up: UpRing::default(),
             down: DownRing::default(),
             backlog: VecDeque::new(),
             regions: HashMap::default(),
-            answers: Answers::new(),
+            fused: FusedSlots::new(),
             clock_offset_ns: 0,
             lead_ns: 0,
         }
     }
 
-    /// Makes a region known that [`Down`] messages refer to; with CUDA it is pinned.
+    /// Maps a region that [`Down`] messages refer to; with CUDA it is pinned.
     ///
     /// # Errors
     /// Driver errors.
-    pub fn add_region(&mut self, region: &Arc<HostRegion>) -> Result<(), DeviceError> {
+    pub fn map(&mut self, region: &Arc<HostRegion>) -> Result<(), DeviceError> {
         self.regions.insert(region.id(), self.device.map(region)?);
         self.resident.regions.lock().expect("no panic while held").push(Arc::clone(region));
         Ok(())
@@ -234,12 +165,11 @@ impl AgentExecutor {
         w
     }
 
-    /// A part of the answer in `slot`, with the block behind it if it is `two`; the last one of `count`
-    /// carries the response.
+    /// A part of the fused response in `slot`, with the block `two` behind it if there is one. The last of
+    /// `count` descriptors carries the response.
     fn encode_part(
         &self,
-        qpn: u32,
-        slot: u16,
+        (qpn, slot): (u32, u16),
         part: &Part,
         two: Option<&Part>,
         last: Option<(usize, &Response)>,
@@ -268,7 +198,7 @@ impl AgentExecutor {
 
     fn push_descriptor(&mut self, descriptor: [u64; DOWN_WORDS]) {
         self.drain_backlog();
-        if self.settle.holds() || !self.backlog.is_empty() || !self.try_push(descriptor) {
+        if self.quiesce.holds() || !self.backlog.is_empty() || !self.try_push(descriptor) {
             self.backlog.push_back(descriptor);
         }
     }
@@ -277,17 +207,17 @@ impl AgentExecutor {
         let (words, head) = self.ring.down();
         let pushed = self.down.push(words, head, descriptor);
         if pushed {
-            self.settle.handed_over(&descriptor);
+            self.quiesce.handed_over(&descriptor);
         }
         pushed
     }
 
     fn drain_backlog(&mut self) {
-        if self.settle.look() && self.try_push(self.encode(Down::Ping { tag: settle::PING })) {
-            self.settle.pinged();
+        if self.quiesce.look() && self.try_push(self.encode(Down::Ping { tag: quiesce::PING })) {
+            self.quiesce.pinged();
         }
         while let Some(&descriptor) = self.backlog.front() {
-            if self.settle.holds() || !self.try_push(descriptor) {
+            if self.quiesce.holds() || !self.try_push(descriptor) {
                 return;
             }
             self.backlog.pop_front();
@@ -295,37 +225,64 @@ impl AgentExecutor {
     }
 }
 
-impl QpExecutor for AgentExecutor {
-    fn poll(&mut self) -> Option<UpEntry> {
-        self.drain_backlog();
+impl AgentExecutor {
+    /// The next entry of the ring that is not a reply to a ping of this executor's own.
+    #[inline]
+    fn pop_entry(&mut self) -> Option<UpEntry> {
         loop {
-            if let Some((index, status)) = self.answers.ended.pop_front() {
-                return Some(UpEntry { kind: UP_ANSWERED, index, status, ..UpEntry::default() });
-            }
             let (words, head) = self.ring.up();
             let entry = self.up.pop(words, head)?;
             // Where entries have piled up, the next ones are asked for while this one is handled.
             let next = UP_AT + 8 * self.up.place(words, AHEAD) as u64;
             self.ring.memory.prefetch(next);
             self.ring.memory.prefetch(next + 64);
-            if self.settle.hear(&entry) {
-                continue;
-            }
-            if entry.kind != UP_ANSWERED {
+            if !self.quiesce.hear(&entry) {
                 return Some(entry);
             }
-            self.answers.end(&entry);
         }
     }
 
-    fn can_answer(&self) -> bool {
-        !self.answers.free.is_empty()
+    /// The next entry as the agent has written it, reports of fused responses too: for tests that compare the
+    /// two executors.
+    pub fn poll_entry(&mut self) -> Option<UpEntry> {
+        self.drain_backlog();
+        self.pop_entry()
+    }
+}
+
+impl QpExecutor for AgentExecutor {
+    fn poll(&mut self) -> Option<Up> {
+        self.drain_backlog();
+        loop {
+            if let Some((tag, status)) = self.fused.ended.pop_front() {
+                return Some(Up::FusedDone { tag, status });
+            }
+            let entry = self.pop_entry()?;
+            if entry.kind == UP_ANSWERED {
+                self.fused.end(&entry);
+                continue;
+            }
+            match entry.decode() {
+                Some(up) => return Some(up),
+                None => tracing::warn!("the agent has reported an entry of unknown kind {}", entry.kind),
+            }
+        }
     }
 
-    fn answer(&mut self, qpn: u32, tag: u32, parts: &[Part], response: &Response) {
+    fn add_region(&mut self, region: &Arc<HostRegion>) {
+        if let Err(e) = self.map(region) {
+            tracing::error!("a region of {} bytes cannot be mapped: {e}", region.len());
+        }
+    }
+
+    fn can_fuse(&self) -> bool {
+        !self.fused.free.is_empty()
+    }
+
+    fn push_fused(&mut self, qpn: u32, tag: u32, parts: &[Part], response: &Response) {
         debug_assert!(response.bytes[..8] == [0; 8], "a descriptor carries the other half of the response");
-        let Some(slot) = self.answers.free.pop() else { return };
-        self.answers.slots[usize::from(slot)] = Answer { qpn, tag: Some(tag) };
+        let Some(slot) = self.fused.free.pop() else { return };
+        self.fused.slots[usize::from(slot)] = FusedSlot { qpn, tag: Some(tag) };
         let (mut rest, mut count) = (parts, 0);
         while let [part, behind @ ..] = rest {
             // The response is where a second block's place would be.
@@ -334,7 +291,7 @@ impl QpExecutor for AgentExecutor {
             rest = two.map_or(behind, |(_, others)| others);
             count += 1;
             let last = rest.is_empty().then_some((count, response));
-            self.push_descriptor(self.encode_part(qpn, slot, part, two.map(|(second, _)| second), last));
+            self.push_descriptor(self.encode_part((qpn, slot), part, two.map(|(second, _)| second), last));
         }
     }
 
@@ -359,8 +316,8 @@ impl QpExecutor for AgentExecutor {
         self.resident.launches.try_lock().is_err()
     }
 
-    /// Where no agent is resident, what waits in the ring is made harmless: a copy for a queue pair that no
-    /// HCA has is refused. A resident agent answers soon, or its launch ends.
+    /// Where no agent is resident, the copies that wait in the ring get the number of no queue pair, so
+    /// that the next agent refuses them. A resident agent ends its copies soon, or its launch ends.
     fn take_back(&mut self, qpn: u32) -> bool {
         let Ok(alone) = self.resident.launches.try_lock() else { return false };
         if alone.failed && !self.device.is_idle() {
@@ -371,22 +328,22 @@ impl QpExecutor for AgentExecutor {
             is_copy && head >> 32 & QPN_MASK == u64::from(qpn) & QPN_MASK
         };
         let harmless = |head: u64| if is_ours(head) { head & !(QPN_MASK << 32) } else { head };
-        // Answers are left in their place: a part that has gone ahead waits for the others.
+        // Fused responses keep their place: a part that has gone ahead waits for the others.
         self.backlog.retain(|descriptor| !is_ours(descriptor[0]) || descriptor[5] >> 32 & DOWN_PART != 0);
         self.backlog.iter_mut().for_each(|descriptor| descriptor[0] = harmless(descriptor[0]));
         self.down.rewrite(self.ring.down().0, harmless);
-        for answer in self.answers.slots.iter_mut().filter(|answer| answer.qpn == qpn) {
-            answer.tag = None;
+        for fused in self.fused.slots.iter_mut().filter(|fused| fused.qpn == qpn) {
+            fused.tag = None;
         }
         true
     }
 
-    fn settle(&mut self) -> u64 {
-        self.settle.begin()
+    fn quiesce(&mut self) -> u64 {
+        self.quiesce.begin()
     }
 
-    fn settled(&self, wait: u64) -> bool {
-        self.settle.is_settled(wait)
+    fn is_quiescent(&self, wait: u64) -> bool {
+        self.quiesce.is_quiescent(wait)
     }
 
     fn clock_offset_ns(&self) -> i64 {
@@ -399,6 +356,6 @@ impl QpExecutor for AgentExecutor {
 
     fn set_clock_offset_ns(&mut self, offset: i64, rtt_ns: u64) {
         self.clock_offset_ns = offset;
-        self.lead_ns = (rtt_ns / 2).min(MAX_LEAD_NS) + EARLY_NS;
+        self.lead_ns = (rtt_ns / 2).min(ahead::HALF_TRIP_MOST.as_ns()) + ahead::SEND.as_ns();
     }
 }

@@ -31,7 +31,7 @@ impl Unordered {
         }
     }
 
-    /// What a report says of it.
+    /// The same for a report.
     pub fn told(self) -> &'static str {
         match self {
             Self::Data => "data waits for a DUMP",
@@ -41,11 +41,11 @@ impl Unordered {
 }
 
 impl AgentHca {
-    /// From the next launch on inbound data waits until its queue pair executes a DUMP, as a NIC may have it
-    /// wait whose writes to GPU memory are not ordered. Channels that are open already go on trusting their
-    /// completions: it is to be said before. What waits when a queue pair breaks or is destroyed is
-    /// forgotten. For tests of clients: `GNSTOR_UNORDERED=1` does the same for data of every HCA in device
-    /// memory, `GNSTOR_UNORDERED=all` for all that comes in.
+    /// From the next launch on inbound data waits until its queue pair executes a DUMP. A NIC whose writes
+    /// to GPU memory are not ordered may do the same. Call it before channels are opened: open ones go on
+    /// trusting their completions. Data that waits when a queue pair breaks or is destroyed is dropped. For
+    /// tests of clients: `GNSTOR_UNORDERED=1` does the same for data of every HCA in device memory,
+    /// `GNSTOR_UNORDERED=all` for all that comes in.
     ///
     /// # Errors
     /// Memory and driver errors.
@@ -56,7 +56,7 @@ impl AgentHca {
         Ok(())
     }
 
-    /// What a client has to execute a DUMP for, before it believes a completion.
+    /// What may still wait for a DUMP when a client sees a completion.
     pub fn unordered(&self) -> Option<Unordered> {
         self.tables().held.as_ref().map(|(_, what)| *what)
     }
@@ -65,8 +65,8 @@ impl AgentHca {
         self.rings.len() * HELD_PLACES
     }
 
-    /// Forgets what waits for DUMPs of these queue pairs: their owner has gone, and its memory may have
-    /// another owner.
+    /// Drops the data that waits for DUMPs of these queue pairs. Their owner has gone, and its memory may
+    /// have another owner.
     pub(super) fn forget_held(&self, held: &DeviceMem, qpns: &Range<u32>) -> Result<(), DeviceError> {
         let mut table = vec![0; self.held_places() * size_of::<HeldCtx>()];
         held.read(0, &mut table)?;

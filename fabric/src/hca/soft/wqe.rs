@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Work requests in host memory: decoded, checked and gathered, as `fabric/cuda/fabric/hca/wqe.cuh` does it for
-//! device memory.
+//! Work requests in host memory: decoded, checked and gathered, as `fabric/cuda/fabric/hca/wqe.cuh` does it
+//! for device memory.
 
-use super::SoftExecutor;
+use super::{Keyed, SoftExecutor};
 use crate::hca::abi::*;
 use crate::mlx5::{self, BYTE_COUNT_MASK, CtrlSeg, DataSeg, INLINE_FLAG, RaddrSeg, opcode, syndrome};
 use zerocopy::{FromBytes, IntoBytes};
@@ -25,6 +25,12 @@ type Checked = Result<(), u8>;
 pub(super) fn fail(e: &mut UpEntry, syndrome: u8) {
     e.kind = UP_WQE_ERROR;
     e.status = syndrome.into();
+}
+
+/// The memory that a segment names.
+fn keyed(seg: &DataSeg) -> Keyed {
+    let bytes = seg.byte_count.get() & BYTE_COUNT_MASK;
+    Keyed { key: seg.lkey.get(), address: seg.address.get(), bytes }
 }
 
 impl SoftExecutor {
@@ -79,14 +85,13 @@ impl SoftExecutor {
         }
     }
 
-    /// The data segments from `s` on, none longer than `most` with those before it, else `too_long`. What
-    /// they hold goes to `message`.
+    /// The data segments from `s` on. The error is `too_long` where they are longer than `most` together.
+    /// What they hold goes to `message`.
     fn data(
         &self,
         at: At,
         mut s: u32,
-        most: u32,
-        too_long: u8,
+        (most, too_long): (u32, u8),
         mut message: Option<&mut Vec<u8>>,
     ) -> Result<u32, u8> {
         let pd = self.qps[at.qp].qp.pd;
@@ -96,7 +101,7 @@ impl SoftExecutor {
             let bytes = seg.byte_count.get() & BYTE_COUNT_MASK;
             // As the agent does it: a segment's key first, then the length so far.
             let is_inline = seg.byte_count.get() & INLINE_FLAG != 0;
-            let opened = self.open(pd, seg.lkey.get(), seg.address.get(), bytes, 0);
+            let opened = self.open(pd, keyed(&seg), 0);
             if !is_inline && opened.is_none() {
                 return Err(syndrome::LOCAL_PROTECTION);
             }
@@ -128,7 +133,7 @@ impl SoftExecutor {
         let mut message = Vec::with_capacity(SEND_MAX_BYTES as usize);
         // The peer refuses what is longer than its receives, and the sender's request is what fails.
         let too_long = syndrome::REMOTE_INVALID_REQUEST;
-        e.bytes = self.data(at, 1, SEND_MAX_BYTES, too_long, Some(&mut message))?;
+        e.bytes = self.data(at, 1, (SEND_MAX_BYTES, too_long), Some(&mut message))?;
         e.kind = kind;
         e.arg[0] = imm.into();
         e.payload[..message.len()].copy_from_slice(&message);
@@ -141,7 +146,7 @@ impl SoftExecutor {
         }
         let remote: RaddrSeg = self.segment(at, 1);
         e.bytes = match kind {
-            UP_WRITE => self.data(at, 2, MESSAGE_MAX_BYTES, syndrome::LOCAL_LENGTH, None)?,
+            UP_WRITE => self.data(at, 2, (MESSAGE_MAX_BYTES, syndrome::LOCAL_LENGTH), None)?,
             _ => self.read_into(at)?,
         };
         let local: DataSeg = self.segment(at, 2);
@@ -175,7 +180,7 @@ impl SoftExecutor {
         if seg.byte_count.get() & INLINE_FLAG != 0 {
             return Err(syndrome::LOCAL_QP_OPERATION);
         }
-        let opened = self.open(self.qps[at.qp].qp.pd, seg.lkey.get(), seg.address.get(), bytes, access);
+        let opened = self.open(self.qps[at.qp].qp.pd, keyed(&seg), access);
         let (memory, offset) = opened.ok_or(syndrome::LOCAL_PROTECTION)?;
         Ok((bytes, memory.address() + offset))
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory is given back when its mover has stopped, and not when its connection ends: an executor that moves as
-//! slowly as the test says.
+//! Memory is given back when its mover has stopped, and not when its connection ends. The executor here
+//! moves as slowly as the test says.
 
 use super::*;
+use gnstor_base::testing::deadline;
 
 /// What an executor was asked for, and what it will say.
 #[derive(Default)]
@@ -26,8 +27,8 @@ impl Mover {
 }
 
 impl QpExecutor for Mover {
-    fn poll(&mut self) -> Option<UpEntry> {
-        self.asked().up.pop_front()
+    fn poll(&mut self) -> Option<Up> {
+        self.asked().up.pop_front().and_then(|entry| entry.decode())
     }
     fn push(&mut self, message: Down) {
         if let Down::ToOwner { tag, .. } | Down::FromOwner { tag, .. } = message {
@@ -40,7 +41,7 @@ impl QpExecutor for Mover {
     }
 }
 
-/// An transport whose SSD has asked an executor for a pull and a push.
+/// A transport whose SSD has asked an executor for a pull and a push.
 struct Moving {
     transport: RcTransport,
     puppet: Puppet,
@@ -59,8 +60,7 @@ impl Moving {
         let target = transport.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
         let executor = transport.add_other(Box::new(mover.clone()));
         let (reply, _answer) = mpsc::channel();
-        let conn =
-            transport.connect(Time::ZERO, executor, QPN, Port::Local(target), &CmRequest::default(), reply);
+        let conn = transport.connect(Time::ZERO, to(executor, QPN, Port::Local(target)), reply);
         let (queue, remote) = (puppet.seen().opened[0], Memory { address: 0, key: 0 });
         puppet.seen().on_submit = vec![
             Effect::Pull { transfer: TransferId(1), queue, cid: 0, remote, local: flash.slice(0, 4096) },
@@ -95,7 +95,7 @@ impl Moving {
 
     fn connects(&mut self) -> Result<(), Refused> {
         let (reply, answer) = mpsc::channel();
-        self.transport.connect(self.now, self.executor, QPN, Port::Local(0), &CmRequest::default(), reply);
+        self.transport.connect(self.now, to(self.executor, QPN, Port::Local(0)), reply);
         answer.try_recv().expect("a local SSD answers at once")
     }
 }
@@ -104,6 +104,7 @@ const DONE: Outcome = Outcome::Done { sum: 0 };
 
 #[test]
 fn what_a_removed_executor_moves_stays_taken_until_it_has_stopped() {
+    let _deadline = deadline();
     let mut moving = Moving::new();
     let (executor, [pull, push]) = (moving.executor, moving.tags);
     moving.transport.remove_executor(moving.now, executor);
@@ -122,6 +123,7 @@ fn what_a_removed_executor_moves_stays_taken_until_it_has_stopped() {
 
 #[test]
 fn a_removed_executor_that_answers_everything_is_dropped() {
+    let _deadline = deadline();
     let mut moving = Moving::new();
     moving.transport.remove_executor(moving.now, moving.executor);
     moving.tags.iter().for_each(|&tag| moving.mover.answers(tag));
@@ -131,6 +133,7 @@ fn a_removed_executor_that_answers_everything_is_dropped() {
 
 #[test]
 fn what_a_closed_connection_moves_stays_taken_until_it_has_stopped() {
+    let _deadline = deadline();
     let mut moving = Moving::new();
     moving.transport.close(moving.now, moving.conn);
     moving.mover.answers(moving.tags[0]);
@@ -143,6 +146,7 @@ fn what_a_closed_connection_moves_stays_taken_until_it_has_stopped() {
 
 #[test]
 fn only_its_own_executor_ends_what_a_closed_connection_moves() {
+    let _deadline = deadline();
     let mut moving = Moving::new();
     let stranger = Mover::default();
     moving.transport.add_other(Box::new(stranger.clone()));

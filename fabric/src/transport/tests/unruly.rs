@@ -2,6 +2,7 @@
 //! A client of another process that keeps no rules harms only itself.
 
 use super::*;
+use gnstor_base::testing::deadline;
 
 /// Sends frames as a client that keeps no rules, and steps the array until the controller has seen enough.
 fn unruly(array: &mut RcTransport, wire: &mut Wire, frames: &[Frame], mut enough: impl FnMut() -> bool) {
@@ -21,6 +22,7 @@ fn unruly(array: &mut RcTransport, wire: &mut Wire, frames: &[Frame], mut enough
 
 #[test]
 fn a_client_ends_no_transfer_but_its_own_and_each_once() {
+    let _deadline = deadline();
     let (puppet, flash) = (Puppet::default(), HostRegion::alloc(1 << 16).unwrap());
     let mut array =
         RcTransport::new(TransportConfig { link: LinkConfig::PAPER_200GBE, ..TransportConfig::default() });
@@ -58,6 +60,7 @@ fn a_client_ends_no_transfer_but_its_own_and_each_once() {
 
 #[test]
 fn what_a_client_sends_after_it_closed_lands_nowhere() {
+    let _deadline = deadline();
     let (puppet, flash) = (Puppet::default(), HostRegion::alloc(1 << 16).unwrap());
     let mut array = RcTransport::new(TransportConfig::default());
     array.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Plays a script on two sides with the same keys and numbers, and demands the same entries and the same
-//! bytes from them.
+//! Plays a script on two sides with the same keys and numbers. Both must give the same entries and the same
+//! bytes.
 
 #[cfg(test)]
 use gnstor_fabric::device::Choice;

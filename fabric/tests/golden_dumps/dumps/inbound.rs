@@ -62,7 +62,7 @@ fn a_faulty_receive_breaks_the_queue_pair_and_takes_nothing_more(harness: &Harne
     ] {
         let end = harness.both(SMALL_SIZE, |s| {
             s.receives(0, 0, 4);
-            s.write_receive(0, 1, bytes, key, s.address(0, at));
+            s.write_receive(0, 1, (bytes, key, s.address(0, at)));
             s.send(0, 1);
             s.send(0, 2);
             s.send(0, 3);

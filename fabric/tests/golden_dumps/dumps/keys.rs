@@ -51,7 +51,7 @@ fn an_invalidated_key_opens_nothing_for_what_arrives(harness: &Harness) {
         s.push(Down::FromOwner { qpn, local, address, key: SMALL, tag: 2 });
         s.push(Down::ToOwner { qpn, local, address, key: ALL, tag: 3, sum: None });
         s.go();
-        s.write_receive(2, 0, 16, SMALL, address);
+        s.write_receive(2, 0, (16, SMALL, address));
         s.posted(2, 1);
         s.send(2, 7);
         s.go();

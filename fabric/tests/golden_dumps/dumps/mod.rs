@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queue dumps, by topic. A case writes queues, doorbells and descriptors through a [`harness::Harness`], which plays
-//! them on both executors, and says what they must lead to.
+//! Queue dumps, by topic. A case writes queues, doorbells and descriptors through a [`harness::Harness`],
+//! which plays them on both executors, and says what they must lead to.
 
 #[macro_use]
 mod bytes;
@@ -22,6 +22,7 @@ macro_rules! cases {
         mod on_the_cpu {
             $(#[test]
             fn $name() {
+                let _deadline = gnstor_base::testing::deadline();
                 super::$name(&super::Harness::on_the_cpu());
             })*
         }

@@ -179,7 +179,7 @@ impl Side {
     fn agent(device: &Arc<Device>, memory: u64, array: &Arc<HostRegion>, size: Size) -> Executor {
         let (hca, mut executors) = AgentHca::new(device, Residency::TwoKernels, 1).expect("memory");
         let mut executor = executors.remove(0);
-        executor.add_region(array).expect("maps");
+        executor.map(array).expect("maps");
         if let Some(what) = size.unordered {
             hca.set_unordered(what).expect("memory");
         }
@@ -213,7 +213,7 @@ impl Side {
             unreachable!("made for this executor")
         };
         let mut executor = SoftExecutor::new();
-        executor.add_region(Arc::clone(array));
+        executor.add_region(array);
         for (key, at, bytes, access, pd) in Self::regions(size) {
             let range = (start + at, bytes);
             executor.register(SoftMr { memory: Arc::clone(region), range, key, access, pd });
@@ -293,7 +293,7 @@ impl Side {
     }
 
     /// Posts receive `i` with this segment and does not ring the doorbell yet.
-    pub(crate) fn write_receive(&self, q: u32, i: u16, bytes: u32, key: u32, address: u64) {
+    pub(crate) fn write_receive(&self, q: u32, i: u16, (bytes, key, address): (u32, u32, u64)) {
         let seg = DataSeg { byte_count: bytes.into(), lkey: key.into(), address: address.into() };
         let slot = u64::from(u32::from(i) & (RQ_ENTRIES - 1));
         self.write(q, RQ + slot * 16, seg.as_bytes());
@@ -302,7 +302,7 @@ impl Side {
     /// Posts good receives up to `posted`.
     pub(crate) fn receives(&self, q: u32, from: u16, posted: u16) {
         for i in from..posted {
-            self.write_receive(q, i, 16, ALL, self.address(q, RECV + u64::from(i & 15) * 16));
+            self.write_receive(q, i, (16, ALL, self.address(q, RECV + u64::from(i & 15) * 16)));
         }
         self.posted(q, posted);
     }
@@ -340,18 +340,18 @@ impl Side {
     pub(crate) fn go(&mut self) {
         let mut new = Vec::new();
         let base = self.memory.address();
-        let mut drain = |executor: &mut dyn QpExecutor| {
-            while let Some(e) = executor.poll() {
+        let mut drain = |next: &mut dyn FnMut() -> Option<UpEntry>| {
+            while let Some(e) = next() {
                 new.push(reduce(&e, base));
             }
         };
         match &mut self.executor {
-            Executor::Soft(executor) => drain(executor),
+            Executor::Soft(executor) => drain(&mut || executor.poll_entry()),
             Executor::Agent(agent) => {
                 let (hca, executor) = &mut **agent;
                 let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
                 hca.launch(idle_client(), shape, 0, DEADLINE).expect("the agent ends");
-                drain(executor);
+                drain(&mut || executor.poll_entry());
             }
         }
         // What different warps do in one round has no order: the front ends a queue pair each, the responder,

@@ -1,59 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waits until nothing that was under way at some moment touches the queue owners' memory any more, on all
-//! rings of an HCA.
+//! Quiesces an HCA: waits, on all its rings, until nothing that was under way at some moment touches the
+//! queue owners' memory any more.
 //!
-//! A LOCAL_INVAL closes its key at once, but a mover or a responder of any of the agent's blocks may have
-//! opened it just before, and write behind it. So the request completes when all of them are past that:
+//! A LOCAL_INVAL closes its key at once. A mover or a responder of any block may have opened the key just
+//! before, and may still write. So the request completes when all of them are past that:
 //!
 //! ```text
-//!   LOCAL_INVAL, ring a --> round + 1 --> every executor, at its next poll: new work waits; a ping goes to its responder
-//!                                         its copies and answers ended, the ping answered too --> settled[ring] = round
-//!                       all settled >= round --> the request completes
+//!   LOCAL_INVAL, ring a --> round + 1
+//!   every executor, at its next poll: new work waits; a ping goes to its responder
+//!       its copies and fused responses have ended, the ping is answered --> quiescent[ring] = round
+//!   all of quiescent >= round --> the request completes
 //! ```
-//! What an executor hands over after it has seen the round finds the key closed: the agent's flag, its report, the
-//! round and the descriptor are a chain of release and acquire.
+//! A descriptor that an executor hands over after it has seen the round finds the key closed. The agent's
+//! flag, its report, the round and the descriptor are a chain of release and acquire.
 
 use crate::hca::abi::*;
 use crate::hca::ring::DOWN_WORDS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The tag of the ping; an transport's own names are never 0.
+/// The tag of the ping; a transport's own names are never 0.
 pub(super) const PING: u32 = 0;
 
-/// What the executors of an HCA know of each other's waits.
+/// The rounds of an HCA, which its executors share.
 #[derive(Debug)]
 pub(super) struct Rounds {
     round: AtomicU64,
-    /// The last round that each ring has settled.
-    settled: Box<[AtomicU64]>,
+    /// The last round for which each ring is quiescent.
+    quiescent: Box<[AtomicU64]>,
 }
 
 impl Rounds {
     pub(super) fn new(rings: usize) -> Arc<Self> {
-        Arc::new(Self { round: AtomicU64::new(0), settled: (0..rings).map(|_| AtomicU64::new(0)).collect() })
+        Arc::new(Self {
+            round: AtomicU64::new(0),
+            quiescent: (0..rings).map(|_| AtomicU64::new(0)).collect(),
+        })
     }
 }
 
 /// One executor's part in them.
 #[derive(Debug)]
-pub(super) struct Settle {
+pub(super) struct Quiesce {
     rounds: Arc<Rounds>,
     ring: usize,
     /// The last round that this executor has seen.
     seen: u64,
-    /// Whether that one has been settled here.
+    /// Whether that one is over here.
     done: bool,
     must_ping: bool,
     /// Pings in the ring.
     pings: u32,
-    /// Copies and answers in the ring whose end has not been heard.
+    /// Copies and fused responses in the ring whose end the agent has not reported.
     copies: u32,
-    /// Some parts of an answer are in the ring, its last one is not.
+    /// Some parts of a fused response are in the ring, its last one is not.
     in_answer: bool,
 }
 
-impl Settle {
+impl Quiesce {
     pub(super) fn new(rounds: &Arc<Rounds>, ring: usize) -> Self {
         Self {
             rounds: Arc::clone(rounds),
@@ -72,14 +76,14 @@ impl Settle {
         self.rounds.round.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Whether every ring has settled this round.
-    pub(super) fn is_settled(&self, round: u64) -> bool {
+    /// Whether every ring is quiescent for this round.
+    pub(super) fn is_quiescent(&self, round: u64) -> bool {
         // Pairs with the release in `look` and in the drop.
-        self.rounds.settled.iter().all(|settled| settled.load(Ordering::Acquire) >= round)
+        self.rounds.quiescent.iter().all(|done| done.load(Ordering::Acquire) >= round)
     }
 
-    /// Joins a round that has begun, ends one that is over here. Returns whether a ping should go into the
-    /// ring now.
+    /// Joins a round that has begun, and ends one that is over on this ring. Returns whether a ping should
+    /// go into the ring now.
     pub(super) fn look(&mut self) -> bool {
         let round = self.rounds.round.load(Ordering::Acquire); // pairs with `begin`
         if round != self.seen {
@@ -87,18 +91,18 @@ impl Settle {
         }
         if !self.done && !self.must_ping && self.pings == 0 && self.copies == 0 {
             self.done = true;
-            self.rounds.settled[self.ring].store(round, Ordering::Release);
+            self.rounds.quiescent[self.ring].store(round, Ordering::Release);
         }
         self.must_ping
     }
 
-    /// Whether new work has to wait. What is left of an answer is not new: the agent ends an answer when it
-    /// has all its parts.
+    /// Whether new work has to wait. The rest of a fused response is not new: the agent ends it when it has
+    /// all its parts.
     pub(super) fn holds(&self) -> bool {
         !self.done && !self.in_answer
     }
 
-    /// A descriptor has gone into the ring. An answer counts once, from its first part on.
+    /// A descriptor has gone into the ring. A fused response counts once, from its first part on.
     pub(super) fn handed_over(&mut self, descriptor: &[u64; DOWN_WORDS]) {
         let op = descriptor[0] >> 56;
         if !matches!(op, DOWN_TO_DEVICE | DOWN_TO_HOST | DOWN_ANSWER) {
@@ -114,7 +118,7 @@ impl Settle {
         self.pings += 1;
     }
 
-    /// Hears an entry; returns whether it was the answer to this module's ping.
+    /// Takes note of an entry; returns whether it was the reply to this module's ping.
     pub(super) fn hear(&mut self, e: &UpEntry) -> bool {
         let pong = e.kind == UP_PONG && e.index == PING && self.pings > 0;
         self.pings -= u32::from(pong);
@@ -128,17 +132,18 @@ impl Settle {
     }
 }
 
-/// An executor that is gone hands over nothing more. The transport has taken back what the executor has handed over, or
-/// waits for it and keeps the executor (`transport/leaving.rs`).
-impl Drop for Settle {
+/// A dropped executor hands over nothing more. The transport has taken back its copies, or has kept the
+/// executor until they ended (`transport/leaving.rs`).
+impl Drop for Quiesce {
     fn drop(&mut self) {
-        self.rounds.settled[self.ring].store(u64::MAX, Ordering::Release);
+        self.rounds.quiescent[self.ring].store(u64::MAX, Ordering::Release);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     fn said(kind: u32) -> UpEntry {
         UpEntry { kind, index: PING, ..UpEntry::default() }
@@ -149,19 +154,20 @@ mod tests {
     }
 
     /// Two rings, and a round in which the first has done its part.
-    fn rings() -> (u64, Settle, Settle) {
+    fn rings() -> (u64, Quiesce, Quiesce) {
         let rounds = Rounds::new(2);
-        let (mut first, second) = (Settle::new(&rounds, 0), Settle::new(&rounds, 1));
+        let (mut first, second) = (Quiesce::new(&rounds, 0), Quiesce::new(&rounds, 1));
         let round = first.begin();
         assert!(first.look() && first.holds());
         first.pinged();
         assert!(first.hear(&said(UP_PONG)) && !first.look());
-        assert!(!first.holds() && !first.is_settled(round));
+        assert!(!first.holds() && !first.is_quiescent(round));
         (round, first, second)
     }
 
     #[test]
-    fn a_ring_has_settled_when_both_its_ping_and_its_copies_are_answered() {
+    fn a_ring_is_quiescent_when_both_its_ping_and_its_copies_are_answered() {
+        let _deadline = deadline();
         for order in [[UP_PONG, UP_DONE], [UP_DONE, UP_PONG]] {
             let (round, first, mut second) = rings();
             second.handed_over(&descriptor(DOWN_TO_DEVICE, 0));
@@ -169,16 +175,17 @@ mod tests {
             assert!(second.look());
             second.pinged();
             second.hear(&said(order[0]));
-            assert!(!second.look() && second.holds() && !first.is_settled(round));
+            assert!(!second.look() && second.holds() && !first.is_quiescent(round));
             second.hear(&said(order[1]));
-            assert!(!second.look() && !second.holds() && first.is_settled(round));
+            assert!(!second.look() && !second.holds() && first.is_quiescent(round));
         }
     }
 
     #[test]
     fn an_answer_is_handed_over_whole_and_is_over_when_it_has_ended() {
+        let _deadline = deadline();
         let rounds = Rounds::new(1);
-        let mut only = Settle::new(&rounds, 0);
+        let mut only = Quiesce::new(&rounds, 0);
         only.handed_over(&descriptor(DOWN_TO_DEVICE, DOWN_PART));
         let round = only.begin();
         assert!(only.look() && !only.holds(), "its other parts go on");
@@ -188,15 +195,16 @@ mod tests {
         assert!(!only.holds());
         only.handed_over(&descriptor(DOWN_ANSWER, DOWN_PART));
         assert!(only.holds());
-        assert!(only.hear(&said(UP_PONG)) && !only.look() && !only.is_settled(round), "it has not ended");
+        assert!(only.hear(&said(UP_PONG)) && !only.look() && !only.is_quiescent(round), "it has not ended");
         assert!(!only.hear(&UpEntry { flags: 1, ..said(UP_ANSWERED) }), "the executor's, not the wait's");
-        assert!(!only.look() && !only.holds() && only.is_settled(round));
+        assert!(!only.look() && !only.holds() && only.is_quiescent(round));
     }
 
     #[test]
     fn a_report_ends_as_many_answers_as_it_names() {
+        let _deadline = deadline();
         let rounds = Rounds::new(1);
-        let mut only = Settle::new(&rounds, 0);
+        let mut only = Quiesce::new(&rounds, 0);
         for _ in 0..3 {
             only.handed_over(&descriptor(DOWN_ANSWER, DOWN_PART | DOWN_CHECK_SUM));
         }
@@ -206,12 +214,13 @@ mod tests {
         only.hear(&said(UP_PONG));
         for (flags, over) in [(2, false), (1, true)] {
             only.hear(&UpEntry { flags, ..said(UP_ANSWERED) });
-            assert_eq!((only.look(), only.is_settled(round)), (false, over));
+            assert_eq!((only.look(), only.is_quiescent(round)), (false, over));
         }
     }
 
     #[test]
     fn an_answer_to_an_older_ping_is_not_enough() {
+        let _deadline = deadline();
         let (_, first, mut second) = rings();
         assert!(second.look());
         second.pinged();
@@ -222,13 +231,14 @@ mod tests {
         assert!(!second.look() && second.holds());
         second.hear(&said(UP_PONG));
         assert!(
-            !second.look() && !second.holds() && !first.is_settled(newer),
+            !second.look() && !second.holds() && !first.is_quiescent(newer),
             "the first has not seen the newer one"
         );
     }
 
     #[test]
     fn pongs_of_the_engines_own_pings_are_its_own() {
+        let _deadline = deadline();
         let (_, mut first, _second) = rings();
         assert!(
             !first.hear(&said(UP_PONG))

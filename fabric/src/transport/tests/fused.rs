@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Answers through an executor that copies part by part: the transport sends the response when all parts are there.
+//! Fused responses through an executor that copies part by part: the transport sends the response when all
+//! parts are there.
 
 use super::*;
 use gnstor_base::controller::Reply;
+use gnstor_base::testing::deadline;
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::nvme::Cqe;
 
@@ -27,7 +29,7 @@ impl One {
         let mr = SoftMr { memory: Arc::clone(&memory), range: (0, 1 << 17), key: KEY, access, pd: 1 };
         transport.soft(executor).unwrap().register(mr);
         let (reply, answer) = mpsc::channel();
-        transport.connect(Time::ZERO, executor, QPN, Port::Local(0), &CmRequest::default(), reply);
+        transport.connect(Time::ZERO, to(executor, QPN, Port::Local(0)), reply);
         assert_eq!(answer.recv(), Ok(Ok(())));
         // One receive.
         let seg =
@@ -75,6 +77,7 @@ impl One {
 
 #[test]
 fn the_response_comes_when_it_is_due_and_the_data_before_it() {
+    let _deadline = deadline();
     let mut one = One::new();
     one.flash.fill(0, 8192, 0xCD);
     let sum = block_sum(&[0xCD; 4096]);
@@ -94,6 +97,7 @@ fn the_response_comes_when_it_is_due_and_the_data_before_it() {
 
 #[test]
 fn a_part_that_is_damaged_keeps_the_response_back() {
+    let _deadline = deadline();
     let mut one = One::new();
     let good = block_sum(&[0; 4096]);
     for sums in [[good ^ 1, good], [good, good ^ 1]] {
@@ -119,6 +123,7 @@ fn a_part_that_is_damaged_keeps_the_response_back() {
 
 #[test]
 fn an_answer_whose_connection_ends_before_it_is_due_is_lost() {
+    let _deadline = deadline();
     let mut one = One::new();
     let good = block_sum(&[0; 4096]);
     let effects = one.two_blocks([good; 2]);

@@ -2,12 +2,13 @@
 //! Data and response handed to an HCA in device memory together: both arrive, or neither does.
 
 use gnstor_base::region::HostRegion;
+use gnstor_base::testing::deadline;
 use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{
     AgentExecutor, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, Unordered, idle_client,
 };
-use gnstor_fabric::hca::{Allowance, Down, Part, QpExecutor, Response};
+use gnstor_fabric::hca::{Allowance, Down, Operation, Part, QpExecutor, Response, Up, WorkRequest};
 use gnstor_fabric::mlx5::{self, Cqe64, CtrlSeg, DataSeg, opcode};
 use gnstor_proto::checksum::block_sum;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ impl World {
         let mut executor = executors.remove(0);
         let (owner, array) =
             (HostRegion::alloc(1 << 21).expect("memory"), HostRegion::alloc(1 << 20).expect("memory"));
-        executor.add_region(&array).expect("maps");
+        executor.map(&array).expect("maps");
         for block in 0..=255u8 {
             array.fill(u64::from(block) * u64::from(BLOCK), BYTES, block.wrapping_add(1));
         }
@@ -106,7 +107,7 @@ impl World {
     fn answer_at(&mut self, tag: u32, parts: &[Part], due_ns: u64) {
         let mut bytes = [0; 16];
         bytes[8..].copy_from_slice(&(u64::from(tag) | 1 << 63).to_le_bytes());
-        self.executor.answer(QPN, tag, parts, &Response { bytes, due_ns, allowance: Allowance::NEVER });
+        self.executor.push_fused(QPN, tag, parts, &Response { bytes, due_ns, allowance: Allowance::NEVER });
     }
 
     fn launch(&self) {
@@ -136,10 +137,20 @@ impl World {
         }
     }
 
-    /// What the executor said of answers: tags and status.
+    /// When the agent saw the ping, on its clock.
+    fn pong_ns(&mut self) -> u64 {
+        let mut reports = std::iter::from_fn(|| self.executor.poll());
+        reports
+            .find_map(|up| if let Up::Pong { stamp_ns, .. } = up { Some(stamp_ns) } else { None })
+            .expect("a pong")
+    }
+
+    /// What the executor said of fused responses: tags and status.
     fn told(&mut self) -> Vec<(u32, u32)> {
-        let all = std::iter::from_fn(|| self.executor.poll()).inspect(|e| assert_eq!(e.kind, UP_ANSWERED));
-        let mut all: Vec<_> = all.map(|e| (e.index, e.status)).collect();
+        let all = std::iter::from_fn(|| self.executor.poll());
+        let mut all: Vec<_> = all
+            .map(|up| if let Up::FusedDone { tag, status } = up { (tag, status) } else { panic!("{up:?}") })
+            .collect();
         all.sort_unstable();
         all
     }
@@ -154,6 +165,7 @@ impl World {
 
 #[test]
 fn data_and_response_arrive_together() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     world.answer(1, &[world.part(7, 0)]);
     world.answer(2, &[world.part(8, 1), world.part(9, 2), world.part(10, 3)]);
@@ -169,6 +181,7 @@ fn data_and_response_arrive_together() {
 
 #[test]
 fn blocks_that_the_owner_has_side_by_side_go_two_in_a_descriptor() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     // Side by side but for one; from anywhere. Whatever is last goes alone.
     for (tag, count) in (1..).zip([2, 3, 5, 6, 16]) {
@@ -203,6 +216,7 @@ fn blocks_that_the_owner_has_side_by_side_go_two_in_a_descriptor() {
 
 #[test]
 fn a_part_that_fails_keeps_the_response_back_and_says_why() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     let wrong_sum = Part { sum: Some(1), ..world.part(2, 1) };
     let wrong_key = Part { key: world.key ^ 1, ..world.part(3, 2) };
@@ -223,11 +237,12 @@ fn a_part_that_fails_keeps_the_response_back_and_says_why() {
 
 #[test]
 fn more_answers_than_there_are_receives_and_slots_all_arrive() {
+    let _deadline = deadline();
     let mut world = World::new(0);
     let (mut told, mut seen, mut sent) = (0, 0, 0u32);
     let all = 3 * u32::try_from(ANSWER_SLOTS).expect("small");
     while seen < all {
-        while sent < all && sent - seen < 64 && world.executor.can_answer() {
+        while sent < all && sent - seen < 64 && world.executor.can_fuse() {
             let at = u8::try_from(sent % 200).expect("small");
             world.answer(sent, &[world.part(at, at)]);
             sent += 1;
@@ -244,14 +259,25 @@ fn more_answers_than_there_are_receives_and_slots_all_arrive() {
 
 #[test]
 fn an_answer_without_a_receive_is_reported_with_its_response() {
+    let _deadline = deadline();
     let mut world = World::new(1);
     world.answer(1, &[world.part(1, 0)]);
     world.answer(2, &[world.part(2, 1)]);
     world.launch();
-    let entries: Vec<UpEntry> = std::iter::from_fn(|| world.executor.poll()).collect();
-    let kinds = |kind| entries.iter().filter(|e| e.kind == kind).count();
-    assert_eq!((kinds(UP_RNR), kinds(UP_ANSWERED), entries.len()), (1, 2, 3));
-    let lost = entries.iter().find(|e| e.kind == UP_RNR).expect("one").arg[1] & !(1 << 63);
+    let mut ended = 0;
+    let mut lost = Vec::new();
+    for up in std::iter::from_fn(|| world.executor.poll()) {
+        match up {
+            Up::FusedDone { .. } => ended += 1,
+            Up::NoReceive { bytes, .. } => {
+                let [_, second]: [u64; 2] = zerocopy::transmute!(bytes);
+                lost.push(second & !(1 << 63));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((lost.len(), ended), (1, 2));
+    let lost = lost[0];
     let seen = world.responses();
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0] + lost, 3, "one arrived, the other came back");
@@ -265,6 +291,7 @@ fn is_seen(mut once: impl FnMut() -> bool) -> bool {
 
 #[test]
 fn a_response_waits_until_it_is_due_and_holds_up_no_other() {
+    let _deadline = deadline();
     assert!(is_seen(what_is_due_overtakes_a_response), "what is due goes first");
 }
 
@@ -274,9 +301,9 @@ fn what_is_due_overtakes_a_response() -> bool {
     let clock = std::time::Instant::now();
     world.executor.push(Down::Ping { tag: 1 });
     world.launch();
-    let pong = world.executor.poll().expect("a pong");
+    let pong_ns = world.pong_ns();
     // The agent's clock runs as the host's does.
-    let soon = |ns: u64| pong.stamp_ns + u64::try_from(clock.elapsed().as_nanos()).expect("short") + ns;
+    let soon = |ns: u64| pong_ns + u64::try_from(clock.elapsed().as_nanos()).expect("short") + ns;
     world.answer_at(1, &[world.part(1, 0)], soon(150_000_000));
     world.answer_at(2, &[world.part(2, 1)], 0);
     world.launch();
@@ -286,11 +313,13 @@ fn what_is_due_overtakes_a_response() -> bool {
 
 #[test]
 fn a_send_that_comes_early_waits_and_holds_up_no_other_but_what_ends_its_queue_pair() {
+    let _deadline = deadline();
     assert!(is_seen(what_is_due_overtakes_early_sends), "what is due goes before what is early");
 }
 
 #[test]
 fn responses_are_counted_as_late_by_both_measures() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     // What was due long ago is seen seconds late, whatever the clock; what is due at 0 has no modelled time.
     let (long_ago, untimed) = (1, 0);
@@ -312,8 +341,8 @@ fn responses_are_counted_as_late_by_both_measures() {
     // Seen within a second of its time: late to a client that had waited a second too long before.
     world.executor.push(Down::Ping { tag: 1 });
     world.launch();
-    let pong = std::iter::from_fn(|| world.executor.poll()).find(|e| e.kind == UP_PONG).expect("a pong");
-    let due_ns = pong.stamp_ns + 1_000_000;
+    let pong_ns = world.pong_ns();
+    let due_ns = pong_ns + 1_000_000;
     for client_late_ns in [i32::MAX, -1_000_000_000, i32::MIN] {
         let allowance = Allowance { late_ns: Allowance::NEVER.late_ns, client_late_ns };
         world.executor.push(Down::Send { qpn: QPN, bytes: [0; 16], due_ns, allowance });
@@ -329,8 +358,8 @@ fn what_is_due_overtakes_early_sends() -> bool {
     let clock = std::time::Instant::now();
     world.executor.push(Down::Ping { tag: 1 });
     world.launch();
-    let pong = world.executor.poll().expect("a pong");
-    let soon = |ns: u64| pong.stamp_ns + u64::try_from(clock.elapsed().as_nanos()).expect("short") + ns;
+    let pong_ns = world.pong_ns();
+    let soon = |ns: u64| pong_ns + u64::try_from(clock.elapsed().as_nanos()).expect("short") + ns;
     let mut send = |tag: u64, due_ns: u64| {
         let mut bytes = [0; 16];
         bytes[8..].copy_from_slice(&(tag | 1 << 63).to_le_bytes());
@@ -352,6 +381,7 @@ fn what_is_due_overtakes_early_sends() -> bool {
 
 #[test]
 fn answers_that_were_taken_back_are_neither_sent_nor_told_and_their_slots_come_back() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     for round in 0..4 {
         for tag in 0..200u32 {
@@ -369,17 +399,18 @@ fn answers_that_were_taken_back_are_neither_sent_nor_told_and_their_slots_come_b
 
 #[test]
 fn a_wait_takes_in_the_whole_of_an_answer_that_has_begun() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     let parts = vec![world.part(7, 0); 250];
     (0..10).for_each(|tag| world.answer(tag, &parts)); // the ring is full in the midst of the ninth
-    let wait = world.executor.settle();
+    let wait = world.executor.quiesce();
     assert!(world.told().is_empty());
     world.launch();
     assert_eq!(world.told().len(), 8);
-    assert!(!world.executor.settled(wait), "the ninth is under way");
+    assert!(!world.executor.is_quiescent(wait), "the ninth is under way");
     world.launch();
     assert_eq!(world.told(), [(8, COPY_OK)]);
-    assert!(world.executor.poll().is_none() && world.executor.settled(wait));
+    assert!(world.executor.poll().is_none() && world.executor.is_quiescent(wait));
     world.launch();
     assert_eq!(world.told(), [(9, COPY_OK)], "the tenth began behind the wait");
     assert_eq!(world.responses().len(), 10);
@@ -387,6 +418,7 @@ fn a_wait_takes_in_the_whole_of_an_answer_that_has_begun() {
 
 #[test]
 fn where_writes_are_not_ordered_the_data_of_an_answer_waits_for_a_dump() {
+    let _deadline = deadline();
     let mut world = World::new(64);
     world.hca.set_unordered(Unordered::Data).expect("memory");
     world.answer(1, &[world.part(7, 0), world.part(8, 1)]);
@@ -400,6 +432,7 @@ fn where_writes_are_not_ordered_the_data_of_an_answer_waits_for_a_dump() {
     world.owner.write(DBR + 4, U32::new(1).as_bytes());
     world.owner.write(UAR + mlx5::UAR_DB0, &mlx5::doorbell_value(1, QPN));
     world.launch();
-    assert_eq!(world.executor.poll().map(|e| e.kind), Some(UP_DUMP));
+    let dump = world.executor.poll();
+    assert!(matches!(dump, Some(Up::Request(WorkRequest { operation: Operation::Dump, .. }))), "{dump:?}");
     assert_eq!([0, 1].map(|at| world.block(at)), [8, 9]);
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A key that was invalidated opens nothing from its completion on: neither for what comes, nor for what was
-//! under way on any ring.
+//! An invalidated key opens nothing from its completion on: neither for new copies, nor for copies under
+//! way on any ring.
 
 use gnstor_base::region::HostRegion;
+use gnstor_base::testing::deadline;
 use gnstor_fabric::device::{Choice, Device, Residency};
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::{AgentExecutor, AgentHca, DeviceCq, DeviceMr, DeviceQp, Shape, idle_client};
@@ -44,7 +45,7 @@ impl World {
         let (owner, array) =
             (HostRegion::alloc(1 << 18).expect("memory"), HostRegion::alloc(1 << 16).expect("memory"));
         for executor in &mut executors {
-            executor.add_region(&array).expect("maps");
+            executor.map(&array).expect("maps");
         }
         owner.fill(0, BLOCK as usize, 0xAB);
         let pd = hca.alloc_pd();
@@ -85,7 +86,7 @@ impl World {
         let mut all = Vec::new();
         for _ in 0..2 {
             all.extend(
-                std::iter::from_fn(|| self.executors[ring].poll()).map(|e| (e.kind, e.index, e.status)),
+                std::iter::from_fn(|| self.executors[ring].poll_entry()).map(|e| (e.kind, e.index, e.status)),
             );
         }
         all
@@ -94,77 +95,83 @@ impl World {
 
 #[test]
 fn a_wait_ends_when_every_ring_has_done_what_it_was_asked_before() {
+    let _deadline = deadline();
     let mut w = World::new();
     w.pull(1, 1);
-    let wait = w.executors[0].settle();
-    assert!(!w.executors[0].settled(wait), "no executor has seen it yet");
+    let wait = w.executors[0].quiesce();
+    assert!(!w.executors[0].is_quiescent(wait), "no executor has seen it yet");
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
-    assert!(!w.executors[0].settled(wait), "a copy is in the ring");
+    assert!(!w.executors[0].is_quiescent(wait), "a copy is in the ring");
     w.launch();
-    assert!(!w.executors[0].settled(wait), "its end was not heard");
+    assert!(!w.executors[0].is_quiescent(wait), "its end was not heard");
     assert_eq!(w.heard(1), [(UP_DONE, 1, COPY_OK)]);
-    assert!(!w.executors[0].settled(wait), "the other ring's ping was not heard");
+    assert!(!w.executors[0].is_quiescent(wait), "the other ring's ping was not heard");
     assert!(w.heard(0).is_empty(), "the transport does not see the executor's pings");
-    assert!(w.executors[0].settled(wait));
+    assert!(w.executors[0].is_quiescent(wait));
 }
 
 #[test]
 fn a_block_serves_two_pairs_of_rings_where_there_are_many() {
+    let _deadline = deadline();
     let mut w = World::with(9);
     assert_eq!((w.executors.len(), w.hca.blocks()), (9, 5));
     for launch in 0..2 {
         (0..9).for_each(|ring| w.pull(ring, 1 + u32::try_from(ring).expect("few")));
-        let wait = w.executors[4].settle();
+        let wait = w.executors[4].quiesce();
         (0..9).for_each(|ring| assert_eq!(w.heard(ring), [], "ring {ring} before launch {launch}"));
         w.launch();
         for ring in (0..9).rev() {
             let tag = 1 + u32::try_from(ring).expect("few");
             assert_eq!(w.heard(ring), [(UP_DONE, tag, COPY_OK)], "ring {ring}, launch {launch}");
         }
-        assert!(w.executors[4].settled(wait));
+        assert!(w.executors[4].is_quiescent(wait));
     }
 }
 
 #[test]
 fn what_comes_during_a_wait_is_done_after_it() {
+    let _deadline = deadline();
     let mut w = World::new();
     w.pull(1, 1);
-    let wait = w.executors[0].settle();
+    let wait = w.executors[0].quiesce();
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
     w.pull(1, 2);
     w.launch();
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![(UP_DONE, 1, COPY_OK)]));
-    assert!(w.executors[0].settled(wait));
+    assert!(w.executors[0].is_quiescent(wait));
     w.launch();
     assert_eq!(w.heard(1), [(UP_DONE, 2, COPY_OK)]);
 }
 
 #[test]
 fn waits_that_begin_during_another_end_too() {
+    let _deadline = deadline();
     let mut w = World::new();
-    let first = w.executors[0].settle();
+    let first = w.executors[0].quiesce();
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
-    let second = w.executors[1].settle();
+    let second = w.executors[1].quiesce();
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
-    assert!(!w.executors[0].settled(first) && !w.executors[1].settled(second));
+    assert!(!w.executors[0].is_quiescent(first) && !w.executors[1].is_quiescent(second));
     w.launch();
     assert_eq!((w.heard(0), w.heard(1)), (vec![], vec![]));
-    assert!(w.executors[0].settled(first) && w.executors[1].settled(second));
+    assert!(w.executors[0].is_quiescent(first) && w.executors[1].is_quiescent(second));
 }
 
 #[test]
 fn an_executor_that_is_gone_keeps_no_other_waiting() {
+    let _deadline = deadline();
     let mut w = World::new();
     w.executors.truncate(1);
-    let wait = w.executors[0].settle();
+    let wait = w.executors[0].quiesce();
     assert!(w.heard(0).is_empty());
     w.launch();
     assert!(w.heard(0).is_empty());
-    assert!(w.executors[0].settled(wait));
+    assert!(w.executors[0].is_quiescent(wait));
 }
 
 #[test]
 fn a_copy_asked_for_after_the_wait_finds_the_key_closed() {
+    let _deadline = deadline();
     let mut w = World::new();
     let ctrl = CtrlSeg::new(opcode::LOCAL_INVAL, 0, w.qpns[0], 1, 0).with_imm(w.key);
     w.owner.write(part(0) + SQ, ctrl.as_bytes());

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is asked of SSDs, before any is made.
+
+use crate::media_error::MediaError;
+use gnstor_deengine::Preset;
+use std::path::{Path, PathBuf};
+
+/// Preset of an SSD for which none is named.
+pub const DEFAULT_PRESET: &str = "gnstor-980pro";
+/// Capacity of an SSD in memory for which none is named.
+pub const DEFAULT_BYTES: u64 = 1 << 30;
+
+/// SSDs of an array for which no number is named.
+pub const DEFAULT_SSDS: u16 = 4;
+
+/// What is asked of an SSD. A value that is not given is the file's, or the default.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Number in the array.
+    pub index: Option<u16>,
+    /// Preset.
+    pub preset: Option<Preset>,
+    /// Changes to the preset, or to the file's: `KEY=VALUE` each.
+    pub settings: Vec<String>,
+    /// The file's SSD takes the preset's times and other values that can be changed.
+    pub retime: bool,
+    /// Logical capacity.
+    pub bytes: Option<u64>,
+    /// Where its contents are; `None`: in memory.
+    pub file: Option<PathBuf>,
+    /// Contents in memory are in memory that other processes can map.
+    pub shared: bool,
+    /// A new file takes disk space as it is written, instead of all at once.
+    pub sparse: bool,
+    /// What the file holds is given up for a new SSD.
+    pub format: bool,
+}
+
+/// Plans for `count` SSDs of one kind in memory, numbered from 0.
+pub fn in_memory(count: u16, preset: &Preset, bytes: u64) -> Vec<Plan> {
+    let plan = |index| Plan {
+        index: Some(index),
+        preset: Some(preset.clone()),
+        bytes: Some(bytes),
+        ..Plan::default()
+    };
+    (0..count).map(plan).collect()
+}
+
+/// Plans for the SSDs of a folder, `ssd-N.gns` each: those it holds, or `count` new ones.
+///
+/// # Errors
+/// [`MediaError`]: it cannot be read, its SSDs are not numbered without a gap, or there are not as many as
+/// asked for.
+pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<Plan>, MediaError> {
+    let failed =
+        |e: std::io::Error| MediaError::Read { path: folder.display().to_string(), cause: e.to_string() };
+    if std::fs::metadata(folder).is_ok_and(|meta| !meta.is_dir()) {
+        return Err(MediaError::Request(format!(
+            "{} is not a folder: an array has a folder of files",
+            folder.display()
+        )));
+    }
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("ssd-")?.strip_suffix(".gns")?.parse::<u16>().ok());
+        found.extend(number);
+    }
+    found.sort_unstable();
+    let shown = folder.display();
+    if found.iter().enumerate().any(|(place, &number)| place != usize::from(number)) {
+        let numbers: Vec<_> = found.iter().map(u16::to_string).collect();
+        return Err(MediaError::Request(format!(
+            "{shown} holds the SSDs {}, which is not an array: put the missing ones back",
+            numbers.join(", ")
+        )));
+    }
+    let held = u16::try_from(found.len()).unwrap_or(u16::MAX);
+    let count = match count {
+        Some(count) if held != 0 && count != held => {
+            return Err(MediaError::Request(format!(
+                "{shown} holds {held} SSDs, not {count}: leave --ssds out, or use another folder"
+            )));
+        }
+        _ if held != 0 => held,
+        count => count.unwrap_or(DEFAULT_SSDS),
+    };
+    let plan = |index| {
+        let file = Some(folder.join(format!("ssd-{index}.gns")));
+        // A folder's new SSDs have the default capacity; those it holds have their own.
+        let bytes = like.bytes.or((held == 0).then_some(DEFAULT_BYTES));
+        Plan { index: Some(index), bytes, file, ..like.clone() }
+    };
+    Ok((0..count).map(plan).collect())
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The executors of a transport: added, polled in their order, removed.
+
+use super::{ConnId, ExecutorId, RcTransport};
+use crate::hca::QpExecutor;
+use crate::hca::agent::AgentExecutor;
+use crate::hca::soft::SoftExecutor;
+use crate::tcp::{PeerExecutor, Wire};
+use gnstor_base::region::HostRegion;
+use gnstor_base::time::Time;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+/// An executor. Only that of queue pairs in host memory has a control path through the transport.
+pub(super) enum AnyExecutor {
+    Soft(SoftExecutor),
+    Other(Box<dyn QpExecutor>),
+}
+
+impl Deref for AnyExecutor {
+    type Target = dyn QpExecutor;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Soft(executor) => executor,
+            Self::Other(executor) => executor.as_ref(),
+        }
+    }
+}
+
+impl DerefMut for AnyExecutor {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::Soft(executor) => executor,
+            Self::Other(executor) => executor.as_mut(),
+        }
+    }
+}
+
+/// An executor in the order in which the transport polls, with what it has said of itself.
+#[derive(Clone, Copy)]
+pub(super) struct Polled {
+    pub(super) id: ExecutorId,
+    /// [`QpExecutor::poll_interval`].
+    pub(super) interval: u32,
+    /// [`QpExecutor::poll_ahead`].
+    pub(super) ahead: usize,
+}
+
+impl RcTransport {
+    /// Adds the resident kernel's executor.
+    pub fn add_agent(&mut self, executor: AgentExecutor) -> ExecutorId {
+        self.add_other(Box::new(executor))
+    }
+
+    /// Adds an executor for queue pairs in host memory.
+    pub fn add_soft(&mut self) -> ExecutorId {
+        self.add_executor(AnyExecutor::Soft(SoftExecutor::new()))
+    }
+
+    /// Adds a client that has connected over TCP.
+    pub fn add_peer(&mut self, wire: Wire) -> ExecutorId {
+        self.add_other(Box::new(PeerExecutor::new(wire)))
+    }
+
+    /// Adds an executor of the caller's own, such as a load generator.
+    pub fn add_other(&mut self, executor: Box<dyn QpExecutor>) -> ExecutorId {
+        self.add_executor(AnyExecutor::Other(executor))
+    }
+
+    fn add_executor(&mut self, mut executor: AnyExecutor) -> ExecutorId {
+        self.regions().iter().for_each(|region| executor.add_region(region));
+        let (interval, ahead) = (executor.poll_interval(), executor.poll_ahead());
+        let id = self.executors.insert(executor).expect("far fewer executors than 65,536");
+        self.order.push(Polled { id, interval, ahead });
+        id
+    }
+
+    /// Tells every executor of a region that messages may refer to.
+    pub(super) fn add_region(&mut self, region: &Arc<HostRegion>) {
+        self.executors.values_mut().for_each(|executor| executor.add_region(region));
+    }
+
+    /// The soft executor with this id.
+    pub fn soft(&mut self, id: ExecutorId) -> Option<&mut SoftExecutor> {
+        match self.executors.get_mut(&id) {
+            Some(AnyExecutor::Soft(executor)) => Some(executor),
+            _ => None,
+        }
+    }
+
+    /// Removes an executor and everything that goes through it. Memory that it may still touch stays taken
+    /// until it has stopped.
+    pub fn remove_executor(&mut self, now: Time, id: ExecutorId) {
+        let mut conns: Vec<ConnId> =
+            self.by_qp.iter().filter(|((executor, _), _)| *executor == id).map(|(_, c)| *c).collect();
+        conns.sort_unstable();
+        for conn in conns {
+            self.close(now, conn);
+        }
+        if let Some(executor) = self.executors.remove(&id) {
+            self.leaving.keep(id, executor);
+        }
+        self.order.retain(|polled| polled.id != id);
+        self.best_rtt.remove(&id);
+    }
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The times of a command, and when its response counts as late.
+
+use crate::hca::Allowance;
+use gnstor_base::time::{Span, Time};
+
+/// A command's times on the transport's clock.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Times {
+    /// When the executor took the command from its owner.
+    pub(super) start: Time,
+    /// How much later than its modelled arrival the controller was given the command.
+    pub(super) command_delay: Span,
+    /// Modelled arrival of the data that the controller pulled.
+    data: Time,
+    /// How much later the controller was told of it.
+    data_delay: Span,
+}
+
+impl Times {
+    /// Of a command that the executor took at `start`.
+    pub(super) fn of(start: Time) -> Self {
+        Self { start, ..Self::default() }
+    }
+
+    /// The controller hears at `heard` that data is there, which the model has arrive at `modelled`.
+    pub(super) fn data_arrived(&mut self, modelled: Time, heard: Time) {
+        self.data = self.data.max(modelled);
+        self.data_delay = heard.since(self.data);
+    }
+
+    /// When a response that is due at `due` counts as late.
+    ///
+    /// The model answers what it is given, when it is given it: delays of the emulator before that move
+    /// `due`. The client's measure takes them out again, so that they are delays to the client.
+    pub(super) fn allowance(&self, due: Time) -> Allowance {
+        let waits = due.since(self.start);
+        let delay = self.command_delay + self.data_delay;
+        let alone = Span::from_ps(waits.as_ps().saturating_sub(delay.as_ps()));
+        let late_ns = u32::try_from(slack(waits).as_ns()).unwrap_or(u32::MAX).min(Allowance::NEVER.late_ns);
+        let ns = |span: Span| i64::try_from(span.as_ns()).unwrap_or(i64::MAX);
+        let client = ns(slack(alone)).saturating_sub(ns(delay));
+        let least = if client < 0 { i32::MIN } else { i32::MAX };
+        Allowance { late_ns, client_late_ns: i32::try_from(client).unwrap_or(least) }
+    }
+}
+
+/// How long after its modelled time a response that takes `modelled` counts as late.
+fn slack(modelled: Span) -> Span {
+    Span::from_ps((modelled.as_ps() / 20).max(Span::from_ns(2000).as_ps()))
+}

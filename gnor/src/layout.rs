@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where the parts of a channel are in its device memory.
+
+use crate::abi::{self, ChannelAbi, Dumps, QueuePair};
+use gnstor_fabric::hca::agent::DeviceQp;
+use gnstor_proto::fabrics::CONNECT_DATA_BYTES;
+use std::mem::size_of;
+
+/// Offsets of a channel's parts in its device memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub(crate) depth: u32,
+    pub(crate) qps: usize,
+    pub(crate) dumps: usize,
+    pub(crate) waiting: usize,
+    pub(crate) parked: usize,
+    pub(crate) cq: usize,
+    pub(crate) cq_log: u32,
+    pub(crate) capsules: usize,
+    pub(crate) connect: usize,
+    pub(crate) per_ssd: usize,
+    pub(crate) queue_bytes: usize,
+    pub(crate) uars: usize,
+    pub(crate) pool_words: usize,
+    pub(crate) bytes: usize,
+}
+
+/// Fewer would let one SSD of many hold up the commands that wait for a place in its queue.
+const LEAST_DEPTH: usize = 32;
+
+/// Commands that may be in flight to one SSD. The SSDs of an array share as many as a channel has slots. So
+/// a channel to four SSDs has the paper's 50 KB of queues, and a channel to one SSD can have all slots in
+/// flight (docs/decisions/0028).
+fn queue_depth(ssds: usize) -> u32 {
+    let each = abi::SLOTS.div_ceil(ssds.max(1)).next_power_of_two().max(LEAST_DEPTH);
+    u32::try_from(each).expect("at most SLOTS")
+}
+
+/// Entries of an NVMe submission queue for so many commands in flight: twice as many. The tail then never
+/// reaches the head that responses report (SQHD), so no code checks that.
+pub(crate) fn nvme_queue_entries(depth: u32) -> u32 {
+    2 * depth
+}
+
+impl Layout {
+    pub(crate) fn new(ssds: usize, pool_most: u32) -> Self {
+        let depth = queue_depth(ssds);
+        let per_queue = abi::SQ_AT + depth as usize * abi::QUEUE_BYTES_EACH;
+        let align = |n: usize, to: usize| n.next_multiple_of(to);
+        let qps = align(size_of::<ChannelAbi>(), 128);
+        let dumps = qps + ssds * size_of::<QueuePair>();
+        let waiting = dumps + ssds * size_of::<Dumps>();
+        let parked = align(waiting + ssds * abi::SLOTS, 64);
+        // What Connect sends is read once, before the first request can be parked.
+        let connect = parked;
+        let cq = align(parked + (abi::SLOTS * abi::PARKED_BYTES).max(ssds * CONNECT_DATA_BYTES), 4096);
+        // There is an entry for every send block that is not retired and for every posted receive. So the
+        // queue cannot overrun, even when all SSDs fail at once.
+        let entries = (2 * ssds * depth as usize).next_power_of_two();
+        let capsules = cq + entries * 64;
+        let per_ssd = capsules + abi::SLOTS * 64;
+        let queue_bytes = per_ssd + ssds * per_queue;
+        let uars = align(queue_bytes, 4096);
+        let pool_words = uars + ssds * abi::UAR_BYTES;
+        let cq_log = entries.trailing_zeros();
+        Self {
+            depth,
+            qps,
+            dumps,
+            waiting,
+            parked,
+            cq,
+            cq_log,
+            capsules,
+            connect,
+            per_ssd,
+            queue_bytes,
+            uars,
+            pool_words,
+            bytes: pool_words + pool_most as usize * 4,
+        }
+    }
+
+    /// Queue pair `ssd` of a channel whose memory begins at `base`.
+    pub(crate) fn queue_pair(&self, base: u64, ssd: usize, own: Owner) -> DeviceQp {
+        let Owner { cq, pd, ring } = own;
+        let depth = self.depth as usize;
+        let queues = self.per_ssd + ssd * (abi::SQ_AT + depth * abi::QUEUE_BYTES_EACH);
+        let at = |offset: usize| base + offset as u64;
+        DeviceQp {
+            sq: (at(queues + abi::SQ_AT), self.depth),
+            rq: (at(queues + abi::SQ_AT + depth * abi::RQ_AT_EACH), self.depth),
+            dbr: at(queues + abi::DBR_AT),
+            uar: at(self.uars + ssd * abi::UAR_BYTES),
+            cq,
+            pd,
+            ring,
+        }
+    }
+}
+
+/// What a queue pair belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    pub(crate) cq: u32,
+    pub(crate) pd: u32,
+    pub(crate) ring: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+
+    #[test]
+    fn a_channel_has_the_papers_50_kb_of_queues_and_all_its_slots_in_flight() {
+        let _deadline = deadline();
+        for ssds in [1, 2, 4] {
+            let layout = Layout::new(ssds, abi::POOL_BLOCKS);
+            assert_eq!(ssds * layout.depth as usize, abi::SLOTS, "{ssds} SSDs");
+            assert!(layout.queue_bytes < 54_000, "{ssds} SSDs: {} bytes", layout.queue_bytes);
+        }
+        for ssds in 1..=abi::MAX_SSDS {
+            let layout = Layout::new(ssds, abi::POOL_BLOCKS);
+            assert!(
+                ssds * layout.depth as usize >= abi::SLOTS && layout.depth.is_power_of_two(),
+                "{ssds} SSDs"
+            );
+            assert!(1 << layout.cq_log >= 2 * ssds * layout.depth as usize, "{ssds} SSDs");
+        }
+    }
+}
