@@ -43,7 +43,7 @@ struct Log {
 }
 
 impl Log {
-    /// Takes what has gathered, and where it is to be written: at the beginning again where the log is long enough.
+    /// Takes the pending records and the file to write them to. A log that is long enough starts over.
     fn begin_flush(&mut self) -> io::Result<(File, Vec<u8>)> {
         if self.length + self.pending.len() > LOG_BYTES {
             self.file.set_len(0)?;
@@ -65,11 +65,6 @@ pub(super) struct Central {
 /// No place was given to the unit yet.
 const NOWHERE: u32 = u32::MAX;
 
-/// Units of a volume's space beyond what it holds: every request in flight may need one.
-pub(super) fn spare_units(load: &Load) -> u32 {
-    load.iodepth
-}
-
 impl Central {
     /// An engine with its log in memory-backed storage where the system has it: what a battery-backed memory is to a real one.
     pub(super) fn new(load: &Load) -> Result<Self, CliError> {
@@ -83,7 +78,7 @@ impl Central {
         let file = tempfile::tempfile_in(&folder).map_err(failed)?;
         let volume = || Volume {
             places: vec![NOWHERE; load.units as usize],
-            free: (0..load.units + spare_units(load)).rev().collect(),
+            free: (0..load.units + load.spare_units()).rev().collect(),
         };
         let volumes = (0..load.clients).map(|_| volume()).collect();
         let log =
@@ -116,7 +111,7 @@ impl Central {
         Ok(())
     }
 
-    /// Group commit: who finds nobody flushing writes what has gathered, for all.
+    /// Group commit: a thread that finds no flush under way writes the pending records of all threads.
     fn append(&self, client: u32, changes: &[(u32, u32)]) -> io::Result<()> {
         let mut log = self.log.lock().expect("no panic while held");
         for &(unit, place) in changes {

@@ -3,6 +3,7 @@
 
 mod claim;
 mod paper;
+mod point;
 mod summary;
 mod table;
 
@@ -16,7 +17,8 @@ use super::{plot, run_load};
 use gnstor_console::CliError;
 use gnstor_console::Steps;
 use indicatif::ProgressBar;
-use paper::{Figure, Point};
+use paper::Figure;
+use point::Point;
 use std::time::Duration;
 
 /// Runs the figure that was asked for, prints and draws it.

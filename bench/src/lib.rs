@@ -31,6 +31,8 @@ mod lateness;
 mod layout;
 mod load;
 mod machine;
+#[cfg(test)]
+mod made_up;
 mod plot;
 mod proxy;
 mod repeat;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a run found: for people, and as JSON (`docs/bench.md`).
+//! What a run found: for people, and as JSON (`docs/bench-report.md`).
 
 use super::args::{Bounce, Buffers};
 use super::cpu::{Busy, CpuTime};
@@ -183,13 +183,28 @@ pub(super) fn word(value: impl Serialize) -> String {
 }
 
 impl Report {
+    /// The reads, or the writes of a load that only writes.
+    pub(super) fn timed(&self) -> Option<&Timed> {
+        self.read.as_ref().or(self.write.as_ref())
+    }
+
     /// Prints the report for a person, or as JSON.
     pub fn print(&self, json: bool) {
         if json {
             return print_json(self);
         }
-        let load = &self.load;
         outln!();
+        self.print_load();
+        self.print_latency();
+        self.print_model();
+        self.print_checks();
+        self.print_machine();
+        outln!("  emulated    {}", self.emulated.join("\n              "));
+    }
+
+    /// What was asked for, and the array.
+    fn print_load(&self) {
+        let load = &self.load;
         outln!(
             "  load        {}: {} of {}, {} x {} in flight, volumes of {}, {} replicas",
             word(load.mode),
@@ -219,6 +234,10 @@ impl Report {
         if self.interrupted {
             outln!("  interrupted figures so far");
         }
+    }
+
+    /// Rate and latency of reads and writes.
+    fn print_latency(&self) {
         for (what, timed) in [("read", &self.read), ("write", &self.write)] {
             let Some(timed) = timed else { continue };
             let us = &timed.latency_us;
@@ -238,25 +257,28 @@ impl Report {
             );
             outln!("              p99.9 {:.1}, p99.99 {:.1}, max {:.1}", us.p99_9, us.p99_99, us.max);
         }
+    }
+
+    /// What the models allow, and how far the emulator is behind them.
+    fn print_model(&self) {
         if let Some(ideal) = &self.ideal {
             let (percent, limit) = (ideal.ratio * 100.0, &ideal.limit);
-            outln!(
-                "  ideal       {:.0} IOPS, {:.3} GB/s ({limit}); measured {percent:.1} %",
-                ideal.iops,
-                ideal.gbps
-            );
+            // A core-bound run has no ratio.
+            let measured =
+                if self.busy.core_bound { String::new() } else { format!("; measured {percent:.1} %") };
+            outln!("  ideal       {:.0} IOPS, {:.3} GB/s ({limit}){measured}", ideal.iops, ideal.gbps);
         }
         match self.late.share {
             Some(share) => {
-                outln!("  late        {:.2} % of responses later than the model says", share * 100.0);
-                if let Some(share) = self.late.client_share {
-                    outln!(
-                        "              {:.2} % of commands longer for the client than the model gives them",
-                        share * 100.0
-                    );
-                }
+                outln!("  late        {:.2} % of responses later than the model says", share * 100.0)
             }
             None => outln!("  late        not counted: the SSDs have no modelled time"),
+        }
+        if let Some(share) = self.late.client_share {
+            let percent = share * 100.0;
+            outln!(
+                "              {percent:.2} % of commands longer for the client than the model gives them"
+            );
         }
         if let Some(lateness) = self.late.lateness.as_ref().filter(|_| self.late.share.is_some()) {
             outln!("  seen        {}", lateness.line());
@@ -264,25 +286,24 @@ impl Report {
         if let Some((least, most)) = shares(&self.array.served) {
             outln!("  SSDs        {:.1} % to {:.1} % of the commands each", least * 100.0, most * 100.0);
         }
-        if let Some(operations) = self.stages.rdma_per_io {
+        let stages = &self.stages;
+        if let Some(operations) = stages.rdma_per_io {
             outln!("  RDMA        {operations:.2} operations an I/O");
         }
-        let stages = &self.stages;
         outln!(
             "  emulator    command to the array {:.1} us, copy {:.1} us (means)",
             stages.fetch_us,
             stages.copy_us
         );
+    }
+
+    /// What was verified, and what failed.
+    fn print_checks(&self) {
         match &self.verify {
-            Some(verify) => {
-                outln!(
-                    "  verified    {} of {} I/Os, {} blocks in full",
-                    verify.verified_ios,
-                    verify.ios,
-                    verify.whole_blocks
-                );
-                if verify.replicas_read_back != 0 {
-                    outln!("              {} replicas of every block read back", verify.replicas_read_back);
+            Some(Verify { ios, verified_ios, whole_blocks, replicas_read_back, .. }) => {
+                outln!("  verified    {verified_ios} of {ios} I/Os, {whole_blocks} blocks in full");
+                if *replicas_read_back != 0 {
+                    outln!("              {replicas_read_back} replicas of every block read back");
                 }
             }
             None => outln!("  verified    nothing (--verify off)"),
@@ -290,6 +311,10 @@ impl Report {
         for error in &self.errors {
             outln!("  failed      {} x {}", error.count, error.what);
         }
+    }
+
+    /// CPU time, cores and device.
+    fn print_machine(&self) {
         let mut threads: Vec<_> = self.cpu.threads.iter().collect();
         threads.sort_by(|a, b| b.1.total_cmp(a.1));
         let threads: Vec<_> =
@@ -304,17 +329,13 @@ impl Report {
             outln!("  core-bound  {} busy threads on {} cores", self.busy.threads, self.busy.cores);
         }
         outln!("  device      {} ({})", self.device.name, self.device.why);
-        let agent = &self.agent;
-        match agent.multiprocessors.zip(agent.share) {
+        let AgentSummary { blocks, multiprocessors, share } = &self.agent;
+        match multiprocessors.zip(*share) {
             Some((all, share)) => {
-                outln!(
-                    "  agent       {} blocks on {all} multiprocessors, {:.1} %",
-                    agent.blocks,
-                    share * 100.0
-                );
+                let percent = share * 100.0;
+                outln!("  agent       {blocks} blocks on {all} multiprocessors, {percent:.1} %");
             }
-            None => outln!("  agent       {} blocks", agent.blocks),
+            None => outln!("  agent       {blocks} blocks"),
         }
-        outln!("  emulated    {}", self.emulated.join("\n              "));
     }
 }

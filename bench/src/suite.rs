@@ -9,6 +9,7 @@
 //! ```
 //! Rounds: where the time ends early, every row has run, if less often. The results of a folder are of one build on one machine.
 
+mod gap;
 mod store;
 mod targets;
 
@@ -25,7 +26,8 @@ use libgnstor::{Device, Error};
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
-use store::{Done, Kept, Label, Store};
+pub(super) use store::{Done, Kept};
+use store::{Label, Store};
 
 /// Blocks of the bare copy that has as many warps as an agent of so many blocks, each for one pair of rings, has movers.
 const MOST_BLOCKS: u32 = 8;
@@ -152,7 +154,7 @@ fn keep(kept: &mut Kept, ran: Result<Done, CliError>, took: Duration, steps: &St
         Ok(done) => {
             let line = match &done {
                 Done::Copy(copy_baseline) => format!("{} copies", copy_baseline.copies.len()),
-                Done::Load(report) => format!("{:.0} IOPS, {:.3} GB/s", report.iops, report.gbps),
+                Done::Load(report) => load_line(report),
             };
             steps.done(format!("{name:<34} run {}: {line} ({seconds:.1} s)", kept.runs.len() + 1));
             kept.runs.push(done);
@@ -162,6 +164,14 @@ fn keep(kept: &mut Kept, ran: Result<Done, CliError>, took: Duration, steps: &St
             kept.failed.push(error.to_string());
         }
     }
+}
+
+/// Rate and latency of a run.
+fn load_line(report: &Report) -> String {
+    let rate = format!("{:.0} IOPS, {:.3} GB/s", report.iops, report.gbps);
+    let Some(timed) = report.timed() else { return rate };
+    let [p50, p99, p99_9, max] = timed.latency_us.tails();
+    format!("{rate}, p50 {p50:.1} us, p99 {p99:.1}, p99.9 {p99_9:.1}, max {max:.1}")
 }
 
 /// Whether all that ran is as it should be; what has not run yet is no error.

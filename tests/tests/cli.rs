@@ -226,7 +226,8 @@ fn a_copy_that_cannot_be_says_why_and_leaves_nothing() {
         up.cp(&[&data, "gn://small"]).failed(&["do not fit", "small", "8.0 KiB"]);
         up.cp(&[&data, "gn://"]).failed(&["not valid"]);
         up.cp(&[&data, &out]).failed(&["gn://"]);
-        up.cp(&["gn://small", "gn://v"]).failed(&["volume to volume"]);
+        up.cp(&["gn://small", "gn://v"])
+            .failed(&["volume to volume is not supported", "copy to a file first"]);
         up.cp(&["gn://nowhere", &out]).failed(&["no volume \"nowhere\""]);
         up.cp(&["gn://small", &out, "--size", "9000"]).failed(&["9000", "8192"]);
         let nowhere = format!("{this}/no/such/folder");
@@ -481,7 +482,7 @@ fn the_status_is_one_screen_and_json() {
         assert_eq!((&status["state"], &status["problems"]), (&"online".into(), &serde_json::json!([])));
         assert_eq!(status["ssds"].as_array().map(Vec::len), Some(3));
         let screen = ask(&["status"]);
-        for word in ["online", "SSD", "scratch", "one copy", "no known problems"] {
+        for word in ["online", "SSD", "scratch", "single copy", "no known problems"] {
             assert!(screen.stdout.contains(word), "'{word}' is missing in: {}", screen.stdout);
         }
         assert!(screen.stdout.lines().count() <= 24, "{}", screen.stdout);

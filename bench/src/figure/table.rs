@@ -3,6 +3,7 @@
 
 use super::paper::Quantity;
 use super::summary::{FigureReport, PointSummary};
+use crate::latency::{TAILS_HEAD, columns};
 use gnstor_console::out;
 use gnstor_console::print_json;
 use std::fmt::Write;
@@ -31,8 +32,8 @@ impl FigureReport {
         writeln!(text)?;
         writeln!(
             text,
-            "  {:<34} {:>9} {:>9} {:>9} {:>6} {:>8} {:>8} {:>7}  SSDs",
-            "point", "paper", "ideal", "measured", "+-", "of ideal", "mean us", "late"
+            "  {:<34} {:>9} {:>9} {:>9} {:>6} {:>8} {TAILS_HEAD} {:>7} {:>7}  SSDs",
+            "point", "paper", "ideal", "measured", "+-", "of ideal", "late", "client"
         )?;
         for summary in &self.points {
             writeln!(text, "  {}", summary.line())?;
@@ -41,9 +42,13 @@ impl FigureReport {
         let gb = if self.quantity == Quantity::Throughput {
             "; a GB is the paper's, 1.024 x 10^9 bytes"
         } else {
-            ""
+            " (means, as in the text)"
         };
         writeln!(text, "  values in {}{gb}; * = the text's factor times a value of the text", self.unit)?;
+        writeln!(
+            text,
+            "  late: responses that the emulator delivered late; client: commands whose client waited too long"
+        )?;
         if self.points.len() < self.planned {
             writeln!(text, "  so far {} of {} points", self.points.len(), self.planned)?;
         }
@@ -55,7 +60,11 @@ impl FigureReport {
         )?;
         for claim in &self.claims {
             let measured = claim.measured.map_or_else(|| "-".into(), |value| format!("{value:.2}"));
-            let what = format!("{} ({}, of {})", claim.what, claim.unit, claim.points);
+            let of = match claim.points {
+                0 => "no point of it counts".into(),
+                points => format!("of {points}"),
+            };
+            let what = format!("{} ({}, {of})", claim.what, claim.unit);
             writeln!(text, "  {what:<62} {:>6.2} {measured:>9}", claim.paper)?;
         }
         for summary in &self.points {
@@ -96,7 +105,7 @@ impl PointSummary {
         // A single run has no spread.
         let spread = self.spread.filter(|_| self.runs > 1);
         let spread = spread.map_or_else(|| "-".into(), |spread| format!("{:.1} %", spread.share() * 100.0));
-        let mean = self.mean_us.map_or_else(|| "-".into(), |us| format!("{us:.1}"));
+        let tails = columns(self.latency_us.map_or([None; 4], |latency| latency.tails().map(Some)));
         let full = self.fill_share.map_or_else(String::new, |share| format!(", {:.1} % full", share * 100.0));
         let state = self.state.as_deref().unwrap_or_default();
         let mut marks = String::new();
@@ -108,10 +117,11 @@ impl PointSummary {
             marks += if is { name } else { "" };
         }
         format!(
-            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {spread:>6} {:>8} {mean:>8} {:>7}  {state}{full}{marks}",
+            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {spread:>6} {:>8} {tails} {:>7} {:>7}  {state}{full}{marks}",
             self.name,
             percent(self.ratio),
-            percent(self.late_share)
+            percent(self.late_share),
+            percent(self.client_late_share)
         )
     }
 }

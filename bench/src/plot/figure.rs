@@ -110,6 +110,8 @@ where
         .disable_x_mesh()
         .max_light_lines(1)
         .x_labels((count * PLACES) as usize)
+        // Only one place of a point has a label: ticks at the others would stand alone.
+        .set_tick_mark_size(LabelAreaPosition::Bottom, 0)
         .x_label_formatter(&of_place)
         .x_label_style((FAMILY, 12))
         .y_label_style((FAMILY, 12))

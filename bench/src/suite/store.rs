@@ -72,7 +72,7 @@ impl Label {
 /// One run of a row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Done {
+pub(crate) enum Done {
     /// The bare copy.
     Copy(CopyBaseline),
     /// A load.
@@ -81,15 +81,15 @@ pub(super) enum Done {
 
 /// What is kept of a row.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Kept {
-    pub(super) name: String,
+pub(crate) struct Kept {
+    pub(crate) name: String,
     /// Seconds that the longest run took, with starting and filling.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// When the last one ended.
-    pub(super) date: String,
-    pub(super) runs: Vec<Done>,
+    pub(crate) date: String,
+    pub(crate) runs: Vec<Done>,
     /// Runs that failed, and why.
-    pub(super) failed: Vec<String>,
+    pub(crate) failed: Vec<String>,
 }
 
 /// A run that fails twice will fail again.
