@@ -48,9 +48,9 @@ pub fn run(args: &CpArgs, steps: &Steps) -> Result<(), CliError> {
         (Place::File(_), Place::File(_)) => {
             Err(CliError::Usage("one side must be a volume; write it as gn://NAME".into()))
         }
-        (Place::Volume(_), Place::Volume(_)) => {
-            Err(CliError::Usage("one side must be a file: volume to volume is not offered".into()))
-        }
+        (Place::Volume(_), Place::Volume(_)) => Err(CliError::Usage(
+            "copying from volume to volume is not supported; copy to a file first".into(),
+        )),
     }
 }
 
