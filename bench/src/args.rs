@@ -37,6 +37,9 @@ pub enum Rw {
     Randwrite,
     /// Random reads and writes, mixed by --rwmixread
     Randrw,
+    /// Sequential reads and writes, mixed by --rwmixread
+    #[value(alias = "readwrite")]
+    Rw,
 }
 
 /// On or off.
@@ -101,6 +104,16 @@ pub enum SuiteArg {
 #[group(skip)]
 #[command(group = ArgGroup::new("set").args(["figure", "suite"]))]
 pub struct BenchArgs {
+    /// Run on the running array at this address [default: an array of its own]
+    #[arg(long, value_name = "ADDRESS", requires = "volume")]
+    #[arg(conflicts_with_all = ["figure", "suite", "ssds", "preset", "link", "central_engine", "ssd_size", "runs"])]
+    pub array: Option<String>,
+    /// With --array: volume of the load, created and deleted where it does not exist; NAME-0, NAME-1, ... of several clients
+    #[arg(long, value_name = "NAME", requires = "array")]
+    pub volume: Option<String>,
+    /// With --array: write over the data of a volume that exists
+    #[arg(long, requires = "array")]
+    pub overwrite: bool,
     /// Run the loads of a figure of the paper
     #[arg(long, value_name = "9..13", value_parser = clap::value_parser!(u8).range(9..=13))]
     #[arg(conflicts_with_all = ["mode", "rw", "rwmixread", "bs", "clients", "ssds", "replicas"])]
@@ -128,9 +141,9 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value = "gnstor")]
     pub mode: Mode,
     /// Direction and order of the I/Os
-    #[arg(long, value_enum, default_value = "randread")]
+    #[arg(long, visible_alias = "readwrite", value_enum, default_value = "randread")]
     pub rw: Rw,
-    /// With --rw randrw: share of reads, percent
+    /// With --rw randrw or rw: share of reads, percent
     #[arg(long, default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub rwmixread: u32,
     /// Size of a request, a multiple of 4 KiB
@@ -140,7 +153,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub iodepth: u32,
     /// Number of clients, each with a volume of its own, 1 to 64
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, visible_alias = "numjobs", default_value_t = 1, value_name = "N")]
     pub clients: u32,
     /// Size of each client's volume
     #[arg(long, default_value = "64MiB", value_parser = parse_size, value_name = "SIZE")]
@@ -193,6 +206,9 @@ pub struct BenchArgs {
     /// Deadline of one I/O
     #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
     pub io_timeout: Duration,
+    /// Print the rate on standard error again and again, such as every 1s
+    #[arg(long, value_parser = parse_time, value_name = "TIME", conflicts_with = "set")]
+    pub status_interval: Option<Duration>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

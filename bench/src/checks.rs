@@ -96,12 +96,8 @@ impl Bed {
         lanes
     }
 
-    fn run(
-        &mut self,
-        flags: u32,
-        read_percent: u32,
-        brings: impl Fn(usize, &[u8]) -> Brought + Sync,
-    ) -> Vec<LaneResult> {
+    /// Writes what the kernel reads: its arguments, its client, its volume.
+    fn prepare(&self, flags: u32, read_percent: u32) {
         let [stop, multiprocessors, volume, generations, histograms] = &self.rest;
         let ns = u64::try_from(LIMIT.as_nanos()).expect("a minute");
         let args = ArgsAbi {
@@ -137,6 +133,15 @@ impl Bed {
         write(volume, VID_AT, &[VID, 0]);
         write(&self.lanes, 0, [FRESH].repeat(self.depth as usize).as_bytes());
         self.words.fill(0, 2 * LANES * 8, 0);
+    }
+
+    fn run(
+        &mut self,
+        flags: u32,
+        read_percent: u32,
+        brings: impl Fn(usize, &[u8]) -> Brought + Sync,
+    ) -> Vec<LaneResult> {
+        self.prepare(flags, read_percent);
         let launch = Launch {
             kernel: kernel(Who::Cpu).beside_agent,
             blocks: 1,
@@ -145,7 +150,7 @@ impl Bed {
             args: self.launch.address(),
         };
         // There is no agent. In one grid, only the client is launched.
-        let nobody = AgentWords { stop: Vec::new(), ready: Vec::new(), number: 0 };
+        let no_agent = AgentWords { stop: Vec::new(), ready: Vec::new(), number: 0 };
         let over = AtomicBool::new(false);
         let storage = Storage { words: &self.words, buffers: &self.buffers, unit_blocks: self.unit_blocks };
         let (stored, depth) = (&mut self.stored, self.depth as usize);
@@ -159,7 +164,7 @@ impl Bed {
                     std::thread::yield_now();
                 }
             });
-            let ended = self.device.run(&launch, &launch, &nobody, Residency::OneGrid, 2 * LIMIT);
+            let ended = self.device.run(&launch, &launch, &no_agent, Residency::OneGrid, 2 * LIMIT);
             over.store(true, Ordering::Release);
             ended.expect("the kernel ends");
         });

@@ -191,9 +191,9 @@ impl<'a> Bed<'a> {
             args: self.args.address(),
         };
         // Bare: there is no agent. In one grid, only the client is launched.
-        let nobody = AgentWords { stop: Vec::new(), ready: Vec::new(), number: 0 };
+        let no_agent = AgentWords { stop: Vec::new(), ready: Vec::new(), number: 0 };
         self.device
-            .run(&launch, &launch, &nobody, Residency::OneGrid, runtime + GRACE)
+            .run(&launch, &launch, &no_agent, Residency::OneGrid, runtime + GRACE)
             .map_err(Error::from)?;
         let mut raw = vec![0; (blocks * warps) as usize * size_of::<WarpResult>()];
         self.results.read(0, &mut raw).map_err(Error::from)?;

@@ -39,7 +39,7 @@ pub(super) fn ideal(
     let op = match load.rw {
         Rw::Read | Rw::Randread => Op::Read,
         Rw::Write | Rw::Randwrite => Op::Write,
-        Rw::Randrw => return None,
+        Rw::Randrw | Rw::Rw => return None,
     };
     if preset.is_null() {
         return None;

@@ -40,6 +40,7 @@ mod report;
 mod served;
 mod suite;
 mod summary;
+mod target;
 
 pub use args::{BenchArgs, Bounce, Buffers, LinkArg, Mode, Rw, SuiteArg, Switch};
 pub use harness::Harness;
@@ -92,11 +93,20 @@ pub fn run(args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
 }
 
 fn run_load(args: &BenchArgs, load: Load, steps: &Steps) -> Result<Report, CliError> {
-    load.check_memory(machine::free_memory())?;
+    if args.array.is_none() {
+        load.check_memory(machine::free_memory())?;
+    }
     let harness = Harness::new(args, load, steps)?;
-    fill(&harness, steps)?;
-    let mut report = measure(&harness, args, steps)?;
-    read_back(&harness, &mut report, steps)?;
+    let report = run_on(&harness, args, steps);
+    let removed = harness.remove_volumes();
+    let report = report?;
+    removed.map(|()| report)
+}
+
+fn run_on(harness: &Harness, args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
+    fill(harness, steps)?;
+    let mut report = measure(harness, args, steps)?;
+    read_back(harness, &mut report, steps)?;
     Ok(report)
 }
 
@@ -159,7 +169,7 @@ pub fn measure(harness: &Harness, args: &BenchArgs, steps: &Steps) -> Result<Rep
         verified_ios: sum(&outcome, |lane| lane.verified),
         whole_blocks: sum(&outcome, |lane| lane.whole_blocks),
         replicas_read_back: 0,
-        first_wrong: first_wrong(&outcome, "any replica"),
+        first_wrong: first_wrong(harness, &outcome, "any replica"),
     });
     let (read, write) = (latency::timed(&outcome, 0, load.bs), latency::timed(&outcome, 1, load.bs));
     let both = |f: fn(&Timed) -> f64| read.iter().chain(&write).map(f).sum::<f64>();
@@ -240,7 +250,7 @@ fn sum(outcome: &Outcome, f: fn(&LaneResult) -> u64) -> u64 {
 }
 
 /// Reads every replica of every block, where the load has written and its reads are checked, and adds what that finds to the report. Not
-/// after Ctrl-C, and not after a failed write: nobody can say what its blocks hold.
+/// after Ctrl-C, and not after a failed write: what its blocks hold is then unknown.
 ///
 /// # Errors
 /// [`CliError`]: reads that failed.
@@ -266,7 +276,7 @@ pub fn read_back(harness: &Harness, report: &mut Report, steps: &Steps) -> Resul
         whole(harness, &back, 0, "reading back")?;
         summary.whole_blocks += sum(&back, |lane| lane.whole_blocks);
         summary.first_wrong =
-            summary.first_wrong.take().or_else(|| first_wrong(&back, &format!("replica {replica}")));
+            summary.first_wrong.take().or_else(|| first_wrong(harness, &back, &format!("replica {replica}")));
         summary.replicas_read_back = replica;
         if replica == 1 {
             // A unit's generation says how often it was written: the first time was the filling.
@@ -278,10 +288,10 @@ pub fn read_back(harness: &Harness, report: &mut Report, steps: &Steps) -> Resul
 }
 
 /// The first wrong sector of a launch, in words.
-fn first_wrong(outcome: &Outcome, whose: &str) -> Option<String> {
+fn first_wrong(harness: &Harness, outcome: &Outcome, whose: &str) -> Option<String> {
     let mut all =
         (0..).zip(&outcome.lanes).flat_map(|(client, lanes)| lanes.iter().map(move |lane| (client, lane)));
-    let (client, lane): (u32, &LaneResult) = all.find(|(_, lane)| lane.wrong_sector != NO_SECTOR)?;
+    let (client, lane): (usize, &LaneResult) = all.find(|(_, lane)| lane.wrong_sector != NO_SECTOR)?;
     let wrong: u64 = outcome.lanes.iter().flatten().map(|lane| lane.wrong).sum();
     let (vba, sector) = (lane.wrong_sector / 8, lane.wrong_sector % 8);
     let [place, age] = lane.found;
@@ -295,7 +305,8 @@ fn first_wrong(outcome: &Outcome, whose: &str) -> Option<String> {
         _ => format!("what says VID {vid}, block {}, sector {}, generation {generation}", at / 8, at % 8),
     };
     Some(format!(
-        "{wrong} reads of {whose}; first volume bench-{client}, block {vba}, sector {sector}, generation {}: found {found}",
+        "{wrong} reads of {whose}; first volume {}, block {vba}, sector {sector}, generation {}: found {found}",
+        harness.volume(client),
         lane.wanted
     ))
 }

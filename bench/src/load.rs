@@ -122,6 +122,17 @@ fn units(args: &BenchArgs) -> Result<u32, CliError> {
     Ok(units)
 }
 
+/// A running array serves clients whose device builds the commands.
+fn check_array(args: &BenchArgs) -> Result<(), CliError> {
+    if args.array.is_some() && args.mode != Mode::Gnstor {
+        return usage("--array needs --mode gnstor: the other modes bring an array of their own".into());
+    }
+    if args.status_interval.is_some_and(|interval| interval < Duration::from_millis(200)) {
+        return usage("--status-interval must be at least 200ms".into());
+    }
+    Ok(())
+}
+
 fn check_times(args: &BenchArgs) -> Result<(), CliError> {
     if args.runtime().is_zero() || args.runtime() > LONGEST || args.warmup > LONGEST {
         return usage("--runtime must be more than 0, and it and --warmup at most 24 hours".into());
@@ -172,6 +183,7 @@ impl Load {
     /// [`CliError::Usage`] with what is wrong and what is possible.
     pub fn new(args: &BenchArgs) -> Result<Self, CliError> {
         check_ssds(args.ssds.into())?;
+        check_array(args)?;
         let replicas = replicas(args)?;
         check_clients(args)?;
         let units = units(args)?;
@@ -180,7 +192,7 @@ impl Load {
         let read_percent = match args.rw {
             Rw::Read | Rw::Randread => 100,
             Rw::Write | Rw::Randwrite => 0,
-            Rw::Randrw => args.rwmixread,
+            Rw::Randrw | Rw::Rw => args.rwmixread,
         };
         Ok(Self {
             mode: args.mode,

@@ -272,7 +272,7 @@ impl Report {
             Some(share) => {
                 outln!("  late        {:.2} % of responses later than the model says", share * 100.0)
             }
-            None => outln!("  late        not counted: the SSDs have no modelled time"),
+            None => outln!("  late        not counted: no modelled time is known"),
         }
         if let Some(share) = self.late.client_share {
             let percent = share * 100.0;

@@ -52,6 +52,12 @@ impl FigureReport {
         if self.points.len() < self.planned {
             writeln!(text, "  so far {} of {} points", self.points.len(), self.planned)?;
         }
+        self.write_claims(text)?;
+        self.write_notes(text)
+    }
+
+    /// What the paper says of several points, beside what was measured.
+    fn write_claims(&self, text: &mut String) -> std::fmt::Result {
         writeln!(text)?;
         writeln!(
             text,
@@ -67,6 +73,11 @@ impl FigureReport {
             let what = format!("{} ({}, {of})", claim.what, claim.unit);
             writeln!(text, "  {what:<62} {:>6.2} {measured:>9}", claim.paper)?;
         }
+        Ok(())
+    }
+
+    /// Causes, failures, choices, the device and what was emulated.
+    fn write_notes(&self, text: &mut String) -> std::fmt::Result {
         for summary in &self.points {
             let why = [("cause", &summary.cause), ("failed", &summary.error)];
             for (what, why) in why.into_iter().filter_map(|(what, why)| Some((what, why.as_ref()?))) {

@@ -15,6 +15,10 @@ use std::time::Duration;
 
 fn small(mode: Mode, rw: Rw) -> BenchArgs {
     BenchArgs {
+        array: None,
+        volume: None,
+        overwrite: false,
+        status_interval: None,
         figure: None,
         suite: None,
         out: None,
