@@ -104,6 +104,9 @@ pub enum SuiteArg {
 #[group(skip)]
 #[command(group = ArgGroup::new("set").args(["figure", "suite"]))]
 pub struct BenchArgs {
+    /// Run the loads of a job file, one after another: sections with the words of this command, as fio has them
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    pub job: Option<PathBuf>,
     /// Run on the running array at this address [default: an array of its own]
     #[arg(long, value_name = "ADDRESS", requires = "volume")]
     #[arg(conflicts_with_all = ["figure", "suite", "ssds", "preset", "link", "central_engine", "ssd_size", "runs"])]

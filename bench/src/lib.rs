@@ -3,12 +3,13 @@
 //!
 //! ```text
 //!   Load      what was asked for, checked                     args, load
-//!   Harness       array, node, clients, volumes, the kernel       harness, kernel, cuda/bench.cu
+//!   Harness   array, node, clients, volumes, the kernel       harness, target, kernel, cuda/bench.cu
 //!             the baselines' CPU side                         proxy, central
 //!   fill      every unit of every volume is written once
 //!   measure   warm-up, measured part, drain: one launch       latency, cpu, ideal
 //!   read back after writing: every replica of every block
-//!   Report    table, JSON, drawing                            report, told, served, lateness, plot
+//!   Report    table, JSON, drawing                            report, summary, served, lateness, plot
+//!   Jobs      loads of a file, one after another              jobs
 //!   Repeated  a load several times: median and spread         repeat
 //!   Figure    a figure of the paper: many loads, one table    figure
 //!   Suite     loads beside what the machine can, resumable    suite, copy_baseline, machine
@@ -24,6 +25,7 @@ mod figure;
 mod harness;
 mod host_channel;
 mod ideal;
+mod jobs;
 mod kernel;
 mod latency;
 mod lateness;
@@ -67,6 +69,9 @@ const ONCE_LIMIT: Duration = Duration::from_secs(3600);
 /// # Errors
 /// [`CliError`]: what was asked for cannot be, what ended the run before there were figures, and everything that is wrong with these.
 pub fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
+    if let Some(path) = &args.job {
+        return jobs::command(path, steps);
+    }
     if let Some(suite) = args.suite {
         return suite::command(suite, args, steps);
     }

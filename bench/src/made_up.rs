@@ -33,6 +33,7 @@ pub(crate) fn report(words: &[&str], mean_us: f64) -> Report {
         array: ArraySummary {
             ssds: 4,
             preset: "gnstor-980pro".into(),
+            running: None,
             ssd_bytes: load.ssd_bytes,
             link_bytes_per_s: 0,
             link_latency_us: 0.0,

@@ -74,8 +74,11 @@ pub struct DeviceSummary {
 pub struct ArraySummary {
     /// SSDs.
     pub ssds: usize,
-    /// Their preset.
+    /// Their preset; `unknown` on a running array.
     pub preset: String,
+    /// Address of the running array; null where the array is the run's own.
+    #[serde(default)]
+    pub running: Option<String>,
     /// Logical capacity of each.
     pub ssd_bytes: u64,
     /// Modelled link, bytes a second each way; 0: not limited.
@@ -84,7 +87,8 @@ pub struct ArraySummary {
     pub link_latency_us: f64,
     /// Share of the SSDs' logical capacity that was written before the load began.
     pub fill_share: f64,
-    /// `fresh`: no SSD has collected; `collecting`: some have, while filling or in the load. No load here is long enough for a steady state.
+    /// `fresh`: no SSD has collected; `collecting`: some have, while filling or in the load; `unknown` on a running array.
+    /// No load here is long enough for a steady state.
     pub state: String,
     /// What each SSD served in the launch: warm-up, measured part and drain. One that no longer answers is missing.
     pub served: Vec<Served>,
@@ -224,13 +228,15 @@ impl Report {
             None => {}
         }
         let array = &self.array;
-        let full = array.fill_share * 100.0;
-        outln!(
-            "  array       {} SSDs, preset {}, {}, {full:.1} % full",
-            array.ssds,
-            array.preset,
-            array.state
-        );
+        let (ssds, full) = (array.ssds, array.fill_share * 100.0);
+        match &array.running {
+            Some(address) => outln!("  array       {ssds} SSDs of the running array at {address}"),
+            None => outln!(
+                "  array       {ssds} SSDs, preset {}, {}, {full:.1} % full",
+                array.preset,
+                array.state
+            ),
+        }
         if self.interrupted {
             outln!("  interrupted figures so far");
         }

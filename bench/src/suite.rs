@@ -80,11 +80,7 @@ pub(super) fn command(suite: SuiteArg, args: &BenchArgs, steps: &Steps) -> Resul
             figure::loads(args)?.into_iter().map(|(name, args)| Row::load(name, args)).collect()
         }
     };
-    for row in &rows {
-        if let What::Load(args) = &row.what {
-            Load::new(args)?;
-        }
-    }
+    rows.iter().try_for_each(Row::check)?;
     let device = Device::open(args.device.into()).map_err(Error::from)?;
     let label = Label::new(suite, args, Build::this()?, Machine::of(&device));
     let mut store = Store::open(folder, &label)?;
@@ -186,6 +182,14 @@ fn verdict(kept: &[Kept], interrupted: bool) -> Result<(), CliError> {
 impl Row {
     fn load(name: String, args: BenchArgs) -> Self {
         Self { name, what: What::Load(Box::new(args)) }
+    }
+
+    /// Its load can be run.
+    fn check(&self) -> Result<(), CliError> {
+        match &self.what {
+            What::Copy => Ok(()),
+            What::Load(args) => Load::new(args).map(drop),
+        }
     }
 
     fn run(

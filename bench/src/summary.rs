@@ -22,7 +22,11 @@ pub(super) fn array(harness: &Harness, before: &Stages, after: &Stages) -> Array
     let served = after.served.iter().zip(&before.served);
     ArraySummary {
         ssds: harness.ssds(),
-        preset: harness.running().unwrap_or_else(|| harness.preset().name.clone()),
+        preset: match harness.running() {
+            Some(_) => "unknown".into(),
+            None => harness.preset().name.clone(),
+        },
+        running: harness.running(),
         ssd_bytes: harness.ssd_bytes(),
         link_bytes_per_s: link.bytes_per_second,
         link_latency_us,
@@ -80,7 +84,7 @@ pub(super) fn stages(before: &Stages, after: &Stages, array: &ArraySummary, ios:
 #[expect(clippy::cast_precision_loss, reason = "for display")]
 fn per_io(array: &ArraySummary, ios: u64) -> Option<f64> {
     let operations: u64 = array.served.iter().map(Served::commands).sum();
-    (ios != 0).then(|| operations as f64 / ios as f64)
+    (ios != 0 && !array.served.is_empty()).then(|| operations as f64 / ios as f64)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for display")]

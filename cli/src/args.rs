@@ -335,12 +335,15 @@ pub struct DeleteArgs {
     pub array: ArrayArgs,
 }
 
-/// `gnstor ssd smart`.
+/// `gnstor ssd smart` and `gnstor ssd log`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SsdCommand {
     /// Show the SMART / Health page of an SSD of a running array
     #[command(after_help = "Examples:\n  gnstor ssd smart 0\n  gnstor ssd smart 2 --json | jq .media_errors")]
     Smart(SsdPageArgs),
+    /// Show errors, counters of volumes and clients, and wear of an SSD of a running array
+    #[command(after_help = "Examples:\n  gnstor ssd log 0\n  gnstor ssd log 2 --json | jq .errors")]
+    Log(SsdPageArgs),
 }
 
 /// Which SSD.

@@ -5,7 +5,7 @@ use crate::args::CpArgs;
 use gnstor_console::{CliError, Steps, human_bytes, out, outln, print_json};
 use libgnstor::{
     Client, ConnectOptions, CreateOptions, Device, Error, Node, RcTransport, Residency, Rights,
-    TransportConfig, TransportThreads,
+    TransportConfig, TransportThreads, VolumeInfo,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -133,6 +133,35 @@ fn spool(mut from: std::fs::File, steps: &Steps) -> std::io::Result<(std::fs::Fi
     Ok((spooled, bytes))
 }
 
+/// The volume, created for so many bytes where there is none.
+fn volume_for(args: &CpArgs, client: &Client, volume: &str, bytes: u64) -> Result<VolumeInfo, CliError> {
+    match client.get(volume) {
+        Err(Error::Daemon(status)) if status.code() == libgnstor::NOT_FOUND => {
+            let labels = [(SIZE_LABEL.to_owned(), bytes.to_string())].into();
+            let (capacity_bytes, replicas) = (bytes.next_multiple_of(64 << 10), args.replicas);
+            let options = CreateOptions { capacity_bytes, replicas, labels, ..CreateOptions::default() };
+            Ok(client.create(volume, &options)?)
+        }
+        found => Ok(found?),
+    }
+}
+
+/// So many bytes fit, and the volume keeps no other length.
+fn check_length(info: &VolumeInfo, bytes: u64) -> Result<(), String> {
+    let VolumeInfo { name, capacity_bytes, .. } = info;
+    if let Some(other) = length_of(&info.labels).filter(|other| *other != bytes) {
+        return Err(format!(
+            "volume {name} was made for a file of {other} bytes, and one of {bytes} would be read back with that length; \
+             delete the volume first (gnstor volume delete {name}), or copy into another one"
+        ));
+    }
+    if bytes > *capacity_bytes {
+        let (size, room) = (human_bytes(bytes), human_bytes(*capacity_bytes));
+        return Err(format!("{size} do not fit into volume {name} of {room}"));
+    }
+    Ok(())
+}
+
 fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), CliError> {
     let failed = |cause: String| CliError::File { path: path.into(), cause };
     let Source { reader: mut file, bytes } = source(args, steps, path)?;
@@ -141,34 +170,9 @@ fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), C
     }
     let connection = connect(args)?;
     let client = &connection.client;
-    let info = match client.get(volume) {
-        Ok(info) => info,
-        Err(Error::Daemon(status)) if status.code() == libgnstor::NOT_FOUND => {
-            let labels = [(SIZE_LABEL.to_owned(), bytes.to_string())].into();
-            let capacity_bytes = bytes.next_multiple_of(64 << 10);
-            client.create(
-                volume,
-                &CreateOptions {
-                    capacity_bytes,
-                    replicas: args.replicas,
-                    labels,
-                    ..CreateOptions::default()
-                },
-            )?
-        }
-        Err(e) => return Err(e.into()),
-    };
+    let info = volume_for(args, client, volume, bytes)?;
     let recorded = length_of(&info.labels);
-    if let Some(other) = recorded.filter(|other| *other != bytes) {
-        return Err(failed(format!(
-            "volume {volume} was made for a file of {other} bytes, and one of {bytes} would be read back with that length; delete the volume \
-             first (gnstor volume delete {volume}), or copy into another one"
-        )));
-    }
-    if bytes > info.capacity_bytes {
-        let (size, room) = (human_bytes(bytes), human_bytes(info.capacity_bytes));
-        return Err(failed(format!("{size} do not fit into volume {volume} of {room}")));
-    }
+    check_length(&info, bytes).map_err(failed)?;
     let target = client.open_for(volume, Rights::Write, LEASE)?;
     let bar = steps.bytes("write", bytes);
     let mut hash = Sha256::new();

@@ -4,10 +4,11 @@
 //! ```text
 //!   daemon: address of the SSD, client id  ->  TCP link, admin queue pair  ->  Get Log Page 02h
 //! ```
-//! The error log is not shown: an SSD shows a client the errors of its own commands only, and this client has none.
+//! `gnstor ssd log` reads its pages in the same way (`ssd_log`).
 
 use crate::args::{SsdCommand, SsdPageArgs};
 use crate::fleet::{self, Fleet, Ssd};
+use crate::ssd_log;
 use gnstor_array::ArrayError;
 use gnstor_console::{CliError, outln, print_json};
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
@@ -31,9 +32,10 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// [`CliError`]: no such SSD, or it cannot be reached.
 pub fn run(command: &SsdCommand) -> Result<(), CliError> {
     match command {
+        SsdCommand::Log(args) => ssd_log::run(args)?,
         SsdCommand::Smart(args) => {
             let mut page = SmartPage::new_zeroed();
-            read(args, log_page::SMART, page.as_mut_bytes())?;
+            Pages::of_client(args)?.read(log_page::SMART, page.as_mut_bytes())?;
             let smart = Smart::of(args.index, &page);
             if args.array.json { print_json(&smart) } else { smart.print() }
         }
@@ -41,29 +43,51 @@ pub fn run(command: &SsdCommand) -> Result<(), CliError> {
     Ok(())
 }
 
-fn read(args: &SsdPageArgs, page: u8, data: &mut [u8]) -> Result<(), CliError> {
-    let array = &args.array.array;
-    let fleet = Fleet::ask(array)?;
-    let count = fleet.ssds.len();
-    let found = fleet.ssds.iter().find(|ssd| ssd.info.index == args.index);
-    let ssd = found.ok_or_else(|| {
-        CliError::Usage(format!(
-            "the array has no SSD {}; it has SSDs 0 to {}",
-            args.index,
-            count.saturating_sub(1)
-        ))
-    })?;
-    if ssd.info.transport != "tcp" {
-        return Err(CliError::Stopped(format!(
-            "SSD {} is reached in the array's process only",
-            ssd.info.index
-        )));
+/// Log pages of one SSD, read through an admin queue. The queue ends before the engine does.
+pub(crate) struct Pages {
+    queue: HostQueue,
+    ssd: Ssd,
+    _engine: TransportThreads,
+}
+
+impl Pages {
+    /// As a client, which sees what every host may see.
+    fn of_client(args: &SsdPageArgs) -> Result<Self, CliError> {
+        let id = fleet::register(&args.array.array, "gnstor ssd")?;
+        Self::open(args, Identity::Client(id))
     }
-    let identity = Identity::Client(fleet::register(array, "gnstor ssd")?);
-    let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())])
-        .map_err(|cause| CliError::Os { what: "starting the engine".into(), cause })?;
-    let mut queue = connect(&engine, ssd, identity)?;
-    get_log(&mut queue, ssd, page, data).map_err(|e| ArrayError::from(e).into())
+
+    /// As an operator beside the daemon: the SSD keeps counters and the errors of all hosts for the daemon.
+    ///
+    /// # Errors
+    /// [`CliError`]: no such SSD, or it cannot be reached.
+    pub(crate) fn of_daemon(args: &SsdPageArgs) -> Result<Self, CliError> {
+        Self::open(args, Identity::Daemon)
+    }
+
+    fn open(args: &SsdPageArgs, identity: Identity) -> Result<Self, CliError> {
+        let fleet = Fleet::ask(&args.array.array)?;
+        let last = fleet.ssds.len().saturating_sub(1);
+        let found = fleet.ssds.into_iter().find(|ssd| ssd.info.index == args.index);
+        let none =
+            || CliError::Usage(format!("the array has no SSD {}; it has SSDs 0 to {last}", args.index));
+        let ssd = found.ok_or_else(none)?;
+        if ssd.info.transport != "tcp" {
+            let index = ssd.info.index;
+            return Err(CliError::Stopped(format!("SSD {index} is reached in the array's process only")));
+        }
+        let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())])
+            .map_err(|cause| CliError::Os { what: "starting the engine".into(), cause })?;
+        Ok(Self { queue: connect(&engine, &ssd, identity)?, ssd, _engine: engine })
+    }
+
+    /// The first bytes of a page.
+    ///
+    /// # Errors
+    /// [`CliError`]: the SSD refuses, or does not answer.
+    pub(crate) fn read(&mut self, page: u8, data: &mut [u8]) -> Result<(), CliError> {
+        get_log(&mut self.queue, &self.ssd, page, data).map_err(|e| ArrayError::from(e).into())
+    }
 }
 
 fn connect(engine: &TransportThreads, ssd: &Ssd, identity: Identity) -> Result<HostQueue, CliError> {

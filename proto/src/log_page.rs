@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Log pages that a reader decodes: SMART (02h) and the vendor pages C0h to C2h (`docs/formats.md`).
+//! Log pages that a reader decodes: errors (01h), SMART (02h) and the vendor pages C0h to C2h (`docs/formats.md`).
 //!
-//! Source of page 02h: NVM Express Base Specification 2.0, figures 202 and 207.
+//! Source of pages 01h and 02h: NVM Express Base Specification 2.0, figures 202, 206 and 207.
 
 use crate::nvme::{Sqe, admin};
 use core::mem::{offset_of, size_of};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+/// The last errors: 64 of [`ErrorEntry`], the newest first.
+pub const ERRORS: u8 = 0x01;
 /// SMART / Health information.
 pub const SMART: u8 = 0x02;
 /// Counters of each volume: a [`CountersHeader`], then a [`CountersRow`] for each.
@@ -33,6 +35,39 @@ pub fn get_log(page: u8, bytes: u32) -> Sqe {
     let cdw10 = (dwords_z & 0xFFFF) << 16 | u32::from(page);
     Sqe { opcode: admin::GET_LOG_PAGE, cdw10: cdw10.into(), cdw11: (dwords_z >> 16).into(), ..Sqe::default() }
 }
+
+/// Entries of the page [`ERRORS`].
+pub const ERROR_ENTRIES: usize = 64;
+
+/// One error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct ErrorEntry {
+    /// Number of the error since the SSD was made; 0 in an unused entry.
+    pub number: U64,
+    /// Submission queue.
+    pub sqid: U16,
+    /// Command.
+    pub cid: U16,
+    /// Status as in the completion: the phase tag is bit 0.
+    pub status: U16,
+    /// Byte and bit of the command that are wrong; FFFFh: none is named.
+    pub location: U16,
+    /// VID in bits 63:48.
+    pub lba: U64,
+    /// Namespace.
+    pub nsid: U32,
+    /// Fields of the specification that the SSD does not report: zero.
+    pub reserved_28: [u8; 4],
+    /// DW0 of the completion.
+    pub dw0: U32,
+    /// DW1 of the completion.
+    pub dw1: U32,
+    /// Must be zero.
+    pub reserved_40: [u8; 24],
+}
+
+const _: () = assert!(size_of::<ErrorEntry>() == 64 && offset_of!(ErrorEntry, dw0) == 32);
 
 /// A counter of 128 bits. No counter here exceeds 64.
 #[derive(
@@ -287,6 +322,16 @@ mod tests {
         for (offset, value) in (8..).step_by(8).zip(values) {
             assert_eq!(value.get(), u64::from_le_bytes(at(&bytes, offset)), "offset {offset}");
         }
+    }
+
+    #[test]
+    fn an_error_has_golden_bytes() {
+        let bytes = counted(64);
+        let entry = ErrorEntry::read_from_bytes(&bytes).expect("64 bytes");
+        assert_eq!((entry.number.get(), entry.sqid.get()), (0x0807_0605_0403_0201, 0x0A09));
+        assert_eq!((entry.cid.get(), entry.status.get(), entry.location.get()), (0x0C0B, 0x0E0D, 0x100F));
+        assert_eq!((entry.lba.get() >> 48, entry.nsid.get()), (0x1817, 0x1C1B_1A19));
+        assert_eq!((entry.dw0.get(), entry.dw1.get()), (0x2423_2221, 0x2827_2625));
     }
 
     #[test]

@@ -244,7 +244,7 @@ fn a_copy_that_cannot_be_says_why_and_leaves_nothing() {
     });
 }
 
-/// Listens on a port whose neighbours are free, and stay so: nobody who asks for any port is given one below 32768.
+/// Listens on a port whose neighbours are free and stay free: a process that asks for any free port is given one above 32767.
 fn lonely_listener() -> TcpListener {
     let listen = |port| TcpListener::bind(("127.0.0.1", port));
     let first = 20_000 + u16::try_from(std::process::id() % 10_000).expect("small");
@@ -496,6 +496,18 @@ fn the_status_is_one_screen_and_json() {
         let words = ask(&["ssd", "smart", "1"]);
         assert!(words.stdout.contains("good: no warning"), "{} {}", words.stdout, words.stderr);
         ask(&["ssd", "smart", "9"]).failed(&["no SSD 9", "0 to 2"]);
+        let folder = folder();
+        let input = file(&folder, "input", &pattern(1, 100_000));
+        up.cp(&[&input, "gn://safe", "--size", "98304"]).worked();
+        let log = ask(&["ssd", "log", "1", "--json"]).json();
+        let volumes = log["volumes"].as_array().expect("rows");
+        assert!(volumes.iter().any(|row| row["blocks_written"].as_u64() > Some(0)), "{log}");
+        assert!(log["flash"]["host_pages"].as_u64() > Some(0) && log["flash"]["lost_pages"] == 0, "{log}");
+        assert!(log["clients"].is_array() && log["errors"].is_array(), "{log}");
+        let words = ask(&["ssd", "log", "1"]);
+        for word in ["programmed", "bad blocks", "BLOCKS WRITTEN", "errors "] {
+            assert!(words.stdout.contains(word), "'{word}' is missing in: {}", words.stdout);
+        }
         up.end("-TERM");
     });
 }

@@ -134,10 +134,9 @@ where
             .label(name)
             .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 12, y + 4)], colour.filled()));
     }
-    let legend = SeriesLabelPosition::UpperRight;
     chart
         .configure_series_labels()
-        .position(legend)
+        .position(SeriesLabelPosition::UpperRight)
         .background_style(WHITE.mix(0.8))
         .label_font((FAMILY, 12))
         .draw()?;

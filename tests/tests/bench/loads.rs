@@ -86,7 +86,7 @@ fn both_ways_to_copy_a_bounce_buffer_are_told_and_verified() {
                 "{clients} clients"
             );
         }
-        // Where there is no such buffer, nobody copies.
+        // Without such a buffer there is no copier.
         let report = bench(&["--preset", "null", "--runtime", "300ms", "--mode", "gd", "--bounce", "kernel"]);
         assert_eq!(report["load"]["bounce"], Value::Null);
     });

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 fn small(mode: Mode, rw: Rw) -> BenchArgs {
     BenchArgs {
+        job: None,
         array: None,
         volume: None,
         overwrite: false,
