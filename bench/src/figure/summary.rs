@@ -306,6 +306,17 @@ mod tests {
     }
 
     #[test]
+    fn a_drawing_names_each_point_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("figure.svg");
+        crate::plot::write(&path, &figure_of(false)).expect("it can be drawn");
+        let drawing = std::fs::read_to_string(&path).expect("a drawing");
+        let lines = || drawing.lines().map(str::trim);
+        assert_eq!(lines().filter(|line| *line == "basic").count(), 1, "{drawing}");
+        assert!(lines().any(|line| line == "read 4 KiB"), "{drawing}");
+    }
+
+    #[test]
     fn a_point_has_tails_and_both_late_shares_beside_its_rate() {
         let report = figure_of(false);
         for text in [report.points[0].line(), report.text()] {

@@ -61,17 +61,17 @@ impl FigureReport {
         writeln!(text)?;
         writeln!(
             text,
-            "  {:<62} {:>6} {:>9}",
+            "  {:<68} {:>6} {:>9}",
             "the text of the paper on several points", "paper", "measured"
         )?;
         for claim in &self.claims {
             let measured = claim.measured.map_or_else(|| "-".into(), |value| format!("{value:.2}"));
             let of = match claim.points {
-                0 => "no point of it counts".into(),
+                0 => "none counts".into(),
                 points => format!("of {points}"),
             };
             let what = format!("{} ({}, {of})", claim.what, claim.unit);
-            writeln!(text, "  {what:<62} {:>6.2} {measured:>9}", claim.paper)?;
+            writeln!(text, "  {what:<68} {:>6.2} {measured:>9}", claim.paper)?;
         }
         Ok(())
     }
