@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles kernels of this workspace for the CPU execution; the GPU's forms are the checked-in `cuda/*.fatbin`. Build
-//! scripts include this file.
+//! Compiles kernels of this workspace for the CPU execution; the GPU's forms are the checked-in
+//! `cuda/*.fatbin`. Build scripts include this file.
 
 /// Makes the static library `library` of these C++ files of the crate. The crate depends on libgnstor.
 pub(crate) fn compile(library: &str, files: &[&str]) {

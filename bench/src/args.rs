@@ -104,14 +104,15 @@ pub enum SuiteArg {
 #[group(skip)]
 #[command(group = ArgGroup::new("set").args(["figure", "suite"]))]
 pub struct BenchArgs {
-    /// Run the loads of a job file, one after another: sections with the words of this command, as fio has them
+    /// Run the loads of a job file, one after another: sections with the words of this command, as fio has
+    /// them
     #[arg(long, value_name = "FILE", exclusive = true)]
     pub job: Option<PathBuf>,
     /// Run on the running array at this address [default: an array of its own]
     #[arg(long, value_name = "ADDRESS", requires = "volume")]
-    #[arg(conflicts_with_all = ["figure", "suite", "ssds", "preset", "link", "central_engine", "ssd_size", "runs"])]
+    #[arg(conflicts_with_all = ["set", "ssds", "preset", "link", "central_engine", "ssd_size", "runs"])]
     pub array: Option<String>,
-    /// With --array: volume of the load, created and deleted where it does not exist; NAME-0, NAME-1, ... of several clients
+    /// With --array: volume of the load, or NAME-0, NAME-1 and so on for several clients
     #[arg(long, value_name = "NAME", requires = "array")]
     pub volume: Option<String>,
     /// With --array: write over the data of a volume that exists
@@ -123,7 +124,8 @@ pub struct BenchArgs {
     pub figure: Option<u8>,
     /// Run a set of loads; a later call continues where this one ends
     #[arg(long, value_enum, requires = "out")]
-    #[arg(conflicts_with_all = ["figure", "mode", "rw", "rwmixread", "bs", "clients", "ssds", "replicas", "preset", "link", "central_engine", "iodepth", "plot"])]
+    #[arg(conflicts_with_all = ["figure", "mode", "rw", "rwmixread", "bs", "clients", "ssds", "replicas"])]
+    #[arg(conflicts_with_all = ["preset", "link", "central_engine", "iodepth", "plot"])]
     pub suite: Option<SuiteArg>,
     /// With --suite: folder of the results
     #[arg(long, value_name = "DIR", requires = "suite")]
@@ -147,7 +149,8 @@ pub struct BenchArgs {
     #[arg(long, visible_alias = "readwrite", value_enum, default_value = "randread")]
     pub rw: Rw,
     /// With --rw randrw or rw: share of reads, percent
-    #[arg(long, default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, default_value_t = 50, value_name = "PERCENT")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=100))]
     pub rwmixread: u32,
     /// Size of a request, a multiple of 4 KiB
     #[arg(long, default_value = "4k", value_parser = parse_size, value_name = "SIZE")]

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The central engine of a conventional array, for comparison: where each unit of each volume is, under one lock, and a log of every
-//! change that is on the log's medium before a write is acknowledged.
+//! The central engine of a conventional array, for comparison: where each unit of each volume is, under one
+//! lock, and a log of every change that is on the log's medium before a write is acknowledged.
 //!
 //! ```text
 //!   read    lock: unit -> place
-//!   write   lock: a free place ... the data is written there ... log record, flushed ... lock: unit -> place, the old place is free
+//!   write   lock: a free place ... the data is written there ... log record, flushed ...
+//!           lock: unit -> place, the old place is free
 //! ```
-//! It writes out of place, so that a crash leaves the old data or the new. Placement on SSDs follows from the place.
+//! It writes out of place, so that a crash leaves the old data or the new. Placement on SSDs follows from
+//! the place.
 
 use super::load::Load;
 use gnstor_console::CliError;
@@ -18,7 +20,8 @@ use std::time::Duration;
 
 /// Bytes of a log record: client, unit, place, sum of them.
 const RECORD: usize = 16;
-/// The log starts over at this length: what it says is then in the map, which a real engine would write out in between.
+/// The log starts over at this length: what it says is then in the map, which a real engine would write out
+/// in between.
 const LOG_BYTES: usize = 64 << 20;
 /// A flush that takes longer has failed.
 const FLUSH: Duration = Duration::from_secs(10);
@@ -66,7 +69,8 @@ pub(super) struct Central {
 const NOWHERE: u32 = u32::MAX;
 
 impl Central {
-    /// An engine with its log in memory-backed storage where the system has it: what a battery-backed memory is to a real one.
+    /// An engine with its log in memory-backed storage where the system has it: what a battery-backed memory
+    /// is to a real one.
     pub(super) fn new(load: &Load) -> Result<Self, CliError> {
         let shm = Path::new("/dev/shm");
         let folder = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The checks of the load generator's kernel (`bench/cuda/bench.cu`) against storage that brings too little or something else: here it is a thread
-//! that keeps what is written and brings what the test says.
+//! The checks of the load generator's kernel (`bench/cuda/bench.cu`) against storage that brings too little
+//! or something else: here it is a thread that keeps what is written and brings what the test says.
 
 use super::kernel::{
     ArgsAbi, BUCKETS, ClientAbi, FRESH, LaneResult, ONCE, SHARED_BYTES, VERIFY, WHOLE, Who, kernel,
@@ -88,7 +88,8 @@ impl Bed {
         bed
     }
 
-    /// Reads every unit once, checked; a read of a unit brings what `brings` makes of the unit's number and what was written there.
+    /// Reads every unit once, checked; a read of a unit brings what `brings` makes of the unit's number and
+    /// what was written there.
     fn read(&mut self, flags: u32, brings: impl Fn(usize, &[u8]) -> Brought + Sync) -> Vec<LaneResult> {
         let lanes = self.run(flags, 100, brings);
         assert_eq!(lanes.iter().map(|lane| lane.ios[0]).sum::<u64>(), u64::from(self.units));
@@ -192,7 +193,8 @@ impl Storage<'_> {
         stored: &mut [Vec<u8>],
         brings: &impl Fn(usize, &[u8]) -> Brought,
     ) {
-        let word = self.words.words64(lane as u64 * 8, 1)[0].load(Ordering::Acquire); // pairs with the kernel's release
+        // Pairs with the kernel's release.
+        let word = self.words.words64(lane as u64 * 8, 1)[0].load(Ordering::Acquire);
         let sequence = word >> 48;
         if sequence == *seen {
             return;
@@ -207,7 +209,8 @@ impl Storage<'_> {
                 self.buffers.write(buffer + offset, &data).expect("it fits");
             }
         }
-        self.words.words64((LANES + lane) as u64 * 8, 1)[0].store(sequence << 48, Ordering::Release); // the kernel acquires it
+        // The kernel acquires it.
+        self.words.words64((LANES + lane) as u64 * 8, 1)[0].store(sequence << 48, Ordering::Release);
     }
 }
 

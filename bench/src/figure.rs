@@ -24,7 +24,8 @@ use std::time::Duration;
 /// Runs the figure that was asked for, prints and draws it.
 ///
 /// # Errors
-/// [`CliError`]: what was asked for cannot be, a first point that could not be run, and everything that is wrong with what was measured.
+/// [`CliError`]: what was asked for cannot be, a first point that could not be run, and everything that is
+/// wrong with what was measured.
 pub(super) fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     let report = run(args, steps)?;
     report.print(args.json);

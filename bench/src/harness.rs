@@ -87,7 +87,8 @@ pub(super) struct Outcome {
     pub(super) buckets: [Vec<u64>; 2],
     /// Ctrl-C ended it.
     pub(super) interrupted: bool,
-    /// CPU seconds of the threads that are gone: the one that launched and waited (on the CPU execution it is the device), and the proxies.
+    /// CPU seconds of the threads that are gone: the one that launched and waited (on the CPU execution it
+    /// is the device), and the proxies.
     pub(super) threads: ThreadTimes,
     /// Of the device; 0 where it has none.
     pub(super) multiprocessors: u32,

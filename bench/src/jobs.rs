@@ -29,6 +29,14 @@ struct Job {
     args: BenchArgs,
 }
 
+/// A section of the file: the job's name, its line, and its words.
+#[derive(Debug)]
+struct Section {
+    name: String,
+    line: usize,
+    words: Vec<String>,
+}
+
 /// Runs the jobs of a file. The first that fails ends the command.
 ///
 /// # Errors
@@ -54,7 +62,7 @@ pub(super) fn command(path: &Path, steps: &Steps) -> Result<(), CliError> {
 
 /// Reads the jobs, or says in which line something is wrong.
 fn parse(text: &str) -> Result<Vec<Job>, String> {
-    let (mut global, mut jobs): (Vec<String>, Vec<(String, usize, Vec<String>)>) = (Vec::new(), Vec::new());
+    let (mut global, mut jobs) = (Vec::new(), Vec::<Section>::new());
     let mut in_global = false;
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
@@ -64,13 +72,13 @@ fn parse(text: &str) -> Result<Vec<Job>, String> {
         if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             in_global = name.trim() == "global";
             if !in_global {
-                jobs.push((name.trim().to_owned(), number, global.clone()));
+                jobs.push(Section { name: name.trim().to_owned(), line: number, words: global.clone() });
             }
             continue;
         }
         let words = match jobs.last_mut() {
             _ if in_global => &mut global,
-            Some((.., words)) => words,
+            Some(section) => &mut section.words,
             None => return Err(format!("line {number}: a section such as [reads] comes first")),
         };
         words.extend(word(line));
@@ -78,7 +86,7 @@ fn parse(text: &str) -> Result<Vec<Job>, String> {
     if jobs.is_empty() {
         return Err("there is no job: write a section such as [reads]".into());
     }
-    jobs.into_iter().map(|(name, number, words)| job(name, number, &words)).collect()
+    jobs.into_iter().map(job).collect()
 }
 
 /// The words of the command line that a line of the file stands for.
@@ -94,7 +102,8 @@ fn word(line: &str) -> Option<String> {
     }
 }
 
-fn job(name: String, number: usize, words: &[String]) -> Result<Job, String> {
+fn job(section: Section) -> Result<Job, String> {
+    let Section { name, line: number, words } = section;
     let line = std::iter::once("job").chain(words.iter().map(String::as_str));
     match Words::try_parse_from(line) {
         Ok(Words { args }) if args.job.is_none() => Ok(Job { name, args }),

@@ -49,7 +49,7 @@ pub(super) enum Who {
     BlockInPieces,
     /// One warp alone, which needs no atomics.
     Warp,
-    /// Nobody: a CPU thread is asked, which has queues of its own.
+    /// No device thread: the kernel asks a CPU thread, which has queues of its own.
     Cpu,
 }
 

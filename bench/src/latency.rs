@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Latency {
     /// Mean, exact.
     pub mean: f64,
-    /// Median; this and those that follow are within 1 %.
+    /// Median; it and the percentiles below are within 1 %.
     pub p50: f64,
     /// 90th percentile.
     pub p90: f64,

@@ -67,7 +67,8 @@ const ONCE_LIMIT: Duration = Duration::from_secs(3600);
 /// Runs what was asked for, prints and draws what it found.
 ///
 /// # Errors
-/// [`CliError`]: what was asked for cannot be, what ended the run before there were figures, and everything that is wrong with these.
+/// [`CliError`]: what was asked for cannot be, what ended the run before there were figures, and everything
+/// that is wrong with these.
 pub fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     if let Some(path) = &args.job {
         return jobs::command(path, steps);
@@ -87,7 +88,8 @@ pub fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     report.verdict()
 }
 
-/// Runs the load and returns what it found. A report with wrong data or failed I/Os is a report too: see [`Report::verdict`].
+/// Runs the load and returns what it found. A report with wrong data or failed I/Os is a report too: see
+/// [`Report::verdict`].
 ///
 /// # Errors
 /// [`CliError`]: what was asked for cannot be, and what ended the run before there were figures.
@@ -209,7 +211,8 @@ impl Report {
     /// Whether all is as it should be.
     ///
     /// # Errors
-    /// [`CliError::Verify`] with what is not; [`CliError::Interrupted`] when it is only that the run was cut short.
+    /// [`CliError::Verify`] with what is not; [`CliError::Interrupted`] when it is only that the run was cut
+    /// short.
     pub fn verdict(&self) -> Result<(), CliError> {
         if let Some(error) = self.errors.first() {
             let count: u64 = self.errors.iter().map(|error| error.count).sum();
@@ -254,14 +257,16 @@ fn sum(outcome: &Outcome, f: fn(&LaneResult) -> u64) -> u64 {
     outcome.lanes.iter().flatten().map(f).sum()
 }
 
-/// Reads every replica of every block, where the load has written and its reads are checked, and adds what that finds to the report. Not
-/// after Ctrl-C, and not after a failed write: what its blocks hold is then unknown.
+/// Reads every replica of every block, where the load has written and its reads are checked, and adds what
+/// that finds to the report. Not after Ctrl-C, and not after a failed write: what its blocks hold is then
+/// unknown.
 ///
 /// # Errors
 /// [`CliError`]: reads that failed.
 pub fn read_back(harness: &Harness, report: &mut Report, steps: &Steps) -> Result<(), CliError> {
     let Some(summary) = report.verify.as_mut() else { return Ok(()) };
-    if report.write.is_none() || report.interrupted || !report.errors.is_empty() {
+    // A load that writes may have written in its warm-up only.
+    if harness.load().read_percent == 100 || report.interrupted || !report.errors.is_empty() {
         return Ok(());
     }
     for replica in 1..=harness.load().replicas {

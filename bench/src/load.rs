@@ -220,7 +220,8 @@ impl Load {
         matches!(self.rw, Rw::Randread | Rw::Randwrite | Rw::Randrw)
     }
 
-    /// Units of a volume's space beyond what it holds, for a central engine: every request in flight may need one.
+    /// Units of a volume's space beyond what it holds, for a central engine: every request in flight may
+    /// need one.
     pub fn spare_units(&self) -> u32 {
         self.iodepth
     }

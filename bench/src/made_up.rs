@@ -9,8 +9,8 @@ use crate::load::Load;
 use crate::report::{AgentSummary, ArraySummary, DeviceSummary, Late, Report, SCHEMA, StagesSummary};
 use crate::suite::{Done, Kept};
 
-/// A run of this load, on enough cores, at half of its ideal. Its p50, p99, p99.9 and maximum are 1, 2, 4 and 8 times
-/// the mean.
+/// A run of this load, on enough cores, at half of its ideal. Its p50, p99, p99.9 and maximum are 1, 2, 4
+/// and 8 times the mean.
 pub(crate) fn report(words: &[&str], mean_us: f64) -> Report {
     let load = Load::new(&parsed(words)).expect("a load that can be run");
     let iops = f64::from(load.clients * load.iodepth) * 1e6 / mean_us;

@@ -23,7 +23,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of these figures, those that are none left out; `None` of no figures.
+    /// Of these figures, except NaN; `None` of no figures.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut all: Vec<f64> = figures.into_iter().filter(|figure| !figure.is_nan()).collect();
         all.sort_by(f64::total_cmp);
@@ -79,7 +79,8 @@ pub(super) struct Repeated {
 /// Runs the load as often as was asked for, prints and draws what was found.
 ///
 /// # Errors
-/// [`CliError`]: what was asked for cannot be, what ended a run before there were figures, and everything that is wrong with these.
+/// [`CliError`]: what was asked for cannot be, what ended a run before there were figures, and everything
+/// that is wrong with these.
 pub(super) fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     let load = Load::new(args)?;
     args.plot.as_deref().map_or(Ok(()), plot::reserve)?;

@@ -50,7 +50,8 @@ pub struct Report {
     pub errors: Vec<ErrorSummary>,
     /// The emulator against its model.
     pub late: Late,
-    /// CPU time of this process (initiator, emulator and daemon) in the launch: warm-up, measured part and drain.
+    /// CPU time of this process (initiator, emulator and daemon) in the launch: warm-up, measured part and
+    /// drain.
     pub cpu: CpuTime,
     /// Threads that never sleep, against cores.
     pub busy: Busy,
@@ -87,10 +88,11 @@ pub struct ArraySummary {
     pub link_latency_us: f64,
     /// Share of the SSDs' logical capacity that was written before the load began.
     pub fill_share: f64,
-    /// `fresh`: no SSD has collected; `collecting`: some have, while filling or in the load; `unknown` on a running array.
-    /// No load here is long enough for a steady state.
+    /// `fresh`: no SSD has collected; `collecting`: some have, while filling or in the load; `unknown` on a
+    /// running array. No load here is long enough for a steady state.
     pub state: String,
-    /// What each SSD served in the launch: warm-up, measured part and drain. One that no longer answers is missing.
+    /// What each SSD served in the launch: warm-up, measured part and drain. One that no longer answers is
+    /// missing.
     pub served: Vec<Served>,
 }
 
@@ -163,7 +165,8 @@ pub struct StagesSummary {
     pub leaked: u64,
     /// Command capsules that reached SSDs.
     pub capsules: u64,
-    /// RDMA operations that moved data for an I/O, its replicas together: a read or write that an SSD has served has one descriptor and takes one.
+    /// RDMA operations that moved data for an I/O, its replicas together: a read or write that an SSD has
+    /// served has one descriptor and takes one.
     pub rdma_per_io: Option<f64>,
     /// Bytes that left the array.
     pub pushed_bytes: u64,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What each SSD says that it served: its own log pages, read over an admin queue to each, as a daemon reads them.
+//! What each SSD says that it served: its own log pages, read over an admin queue to each, as a daemon reads
+//! them.
 
 use gnstor_array::ArrayError;
 use gnstor_console::CliError;

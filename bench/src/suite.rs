@@ -7,7 +7,8 @@
 //!   folder    what has run, so that the next call goes on      store
 //!   report    one JSON object and a transcript                 targets, figure
 //! ```
-//! Rounds: where the time ends early, every row has run, if less often. The results of a folder are of one build on one machine.
+//! Rounds: where the time ends early, every row has run, if less often. The results of a folder are of one
+//! build on one machine.
 
 mod gap;
 mod store;
@@ -29,7 +30,8 @@ use std::time::{Duration, Instant};
 pub(super) use store::{Done, Kept};
 use store::{Label, Store};
 
-/// Blocks of the bare copy that has as many warps as an agent of so many blocks, each for one pair of rings, has movers.
+/// Blocks of the bare copy that has as many warps as an agent of so many blocks, each for one pair of rings,
+/// has movers.
 const MOST_BLOCKS: u32 = 8;
 /// Longest measuring of each bare copy.
 const COPY: Duration = Duration::from_millis(500);
@@ -105,7 +107,8 @@ pub(super) fn command(suite: SuiteArg, args: &BenchArgs, steps: &Steps) -> Resul
                 ended = Some("interrupted");
                 break 'rounds;
             }
-            // Data that is wrong is a run's; what ended a run before there were figures may be the device, which is the other rows' too.
+            // Data that is wrong is a run's; what ended a run before there were figures may be the device,
+            // which is the other rows' too.
             let broken = matches!(&ran, Err(error) if !matches!(error, CliError::Verify(_)));
             keep(kept, ran, started.elapsed(), steps);
             store.keep(kept)?;

@@ -86,8 +86,8 @@ pub(super) fn volume_name(args: &BenchArgs, client: u32) -> String {
     }
 }
 
-/// Creates a client's volume. One that exists is taken as it is where `--overwrite` allows that. Returns whether it was
-/// created.
+/// Creates a client's volume. One that exists is taken as it is where `--overwrite` allows that. Returns
+/// whether it was created.
 ///
 /// # Errors
 /// [`CliError`]: a volume that exists and may not be overwritten, or is too small; the daemon's error.
@@ -110,8 +110,7 @@ fn check(args: &BenchArgs, load: &Load, info: &VolumeInfo) -> Result<(), CliErro
     let VolumeInfo { name, capacity_bytes, .. } = info;
     if !args.overwrite {
         return Err(CliError::Usage(format!(
-            "volume {name} exists, and the load writes over its data: give --overwrite, or name a volume that does not \
-             exist"
+            "volume {name} exists, and the load writes over its data: give --overwrite, or name another volume"
         )));
     }
     if *capacity_bytes < load.size {

@@ -197,7 +197,8 @@ pub struct SsdArgs {
     /// What to show of an SSD of a running array, instead of running one.
     #[command(subcommand)]
     pub command: Option<SsdCommand>,
-    /// File or block device that holds the SSD; made when there is none, with --size [default: contents in memory]
+    /// File or block device that holds the SSD; made when there is none, with --size [default: contents in
+    /// memory]
     #[arg(long, value_name = "FILE|DEVICE")]
     pub data: Option<PathBuf>,
     /// What the SSD is and how it keeps its contents.
@@ -302,8 +303,8 @@ pub struct ListArgs {
     /// Reverse the order
     #[arg(long)]
     pub reverse: bool,
-    /// List only volumes that match: name=PATTERN (with * and ?), label=KEY or label=KEY=VALUE, replicas=N, writer=ID,
-    /// writer=none. Repeatable: a volume must match all
+    /// List only volumes that match: name=PATTERN (with * and ?), label=KEY or label=KEY=VALUE, replicas=N,
+    /// writer=ID, writer=none. Repeatable: a volume must match all
     #[arg(long = "filter", value_name = "WORD=VALUE", value_parser = crate::filter::parse)]
     pub filters: Vec<Filter>,
     /// The array.

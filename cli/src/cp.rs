@@ -40,7 +40,8 @@ fn place(text: &str) -> Place<'_> {
 /// Copies.
 ///
 /// # Errors
-/// [`CliError`] with what is wrong: an empty or unreadable file, a file larger than the volume, no such volume.
+/// [`CliError`] with what is wrong: an empty or unreadable file, a file larger than the volume, no such
+/// volume.
 pub fn run(args: &CpArgs, steps: &Steps) -> Result<(), CliError> {
     match (place(&args.from), place(&args.to)) {
         (Place::File(file), Place::Volume(volume)) => store(args, steps, file, volume),
@@ -77,8 +78,8 @@ struct Source {
     bytes: u64,
 }
 
-/// Opens a file, a device, a pipe or standard input (`-`). A pipe whose length is not given goes through a temporary
-/// file, because a volume is made with its length.
+/// Opens a file, a device, a pipe or standard input (`-`). A pipe whose length is not given goes through a
+/// temporary file, because a volume is made with its length.
 fn source(args: &CpArgs, steps: &Steps, path: &str) -> Result<Source, CliError> {
     let failed = |e: std::io::Error| CliError::File { path: path.into(), cause: e.to_string() };
     let mut file = if path == STANDARD {
@@ -274,7 +275,8 @@ fn target(path: &str) -> Result<Target, String> {
     }
     match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            // Before anything is copied: where it goes must be there. A link may lead to what is not there yet.
+            // Before anything is copied: where it goes must be there. A link may lead to what is not there
+            // yet.
             let mut path = PathBuf::from(path);
             for _ in 0..MOST_LINKS {
                 let Ok(to) = std::fs::read_link(&path) else { break };

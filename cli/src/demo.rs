@@ -59,7 +59,8 @@ pub struct DemoReport {
     pub p99_9_us: f64,
     /// Slowest.
     pub max_us: f64,
-    /// Share of responses that the emulator delivered later than its model says; null where the SSDs have no modelled time.
+    /// Share of responses that the emulator delivered later than its model says; null where the SSDs have no
+    /// modelled time.
     pub late_share: Option<f64>,
     /// Share of commands whose client waited longer than the model gives them; null as above.
     pub client_late_share: Option<f64>,

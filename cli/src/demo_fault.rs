@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor demo --fault`: a kernel that fails with reads in flight (`cli/cuda/fault.cu`). The error must name it, in time, and the array
-//! must go on serving others.
+//! `gnstor demo --fault`: a kernel that fails with reads in flight (`cli/cuda/fault.cu`). The error must
+//! name it, in time, and the array must go on serving others.
 
 use crate::args::{DemoArgs, FaultArg};
 use crate::demo::{Cast, VOLUME, write_and_check_replicas};
@@ -77,8 +77,9 @@ pub struct FaultReport {
     read_back: usize,
 }
 
-/// Writes the volume, lets a kernel fail on it, and reads it back by another client on another device. Where the device is a GPU whose
-/// kernel still runs, this ends the process: memory that a running kernel may use is not given back before.
+/// Writes the volume, lets a kernel fail on it, and reads it back by another client on another device. Where
+/// the device is a GPU whose kernel still runs, this ends the process: memory that a running kernel may use
+/// is not given back before.
 ///
 /// # Errors
 /// [`CliError`]: a fault that was not reported as it should be, or harmed others.

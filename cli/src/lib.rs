@@ -12,7 +12,8 @@
 //!   status     status and df; fleet: what the daemon says of the array
 //!   ssd_health the SMART page of an SSD of a running array; ssd_log: its other log pages
 //! ```
-//! `gnstor bench` is the crate gnstor-bench. Errors, progress and standard output are in the crate gnstor-console.
+//! `gnstor bench` is the crate gnstor-bench. Errors, progress and standard output are in the crate
+//! gnstor-console.
 
 pub mod args;
 pub mod cp;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor ssd log`: what an SSD of a running array keeps of errors, volumes, clients and flash (log pages 01h and C0h to
-//! C2h).
+//! `gnstor ssd log`: what an SSD of a running array keeps of errors, volumes, clients and flash (log pages
+//! 01h and C0h to C2h).
 
 use crate::args::SsdPageArgs;
 use crate::ssd_health::Pages;
@@ -10,7 +10,8 @@ use gnstor_proto::status::{Detail, Status};
 use serde::Serialize;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Rows of counters that are read at most: a volume's page has one for each volume, a client's one for each client.
+/// Rows of counters that are read at most: a volume's page has one for each volume, a client's one for each
+/// client.
 const ROWS: usize = 4096;
 
 /// The pages.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Log pages that a reader decodes: errors (01h), SMART (02h) and the vendor pages C0h to C2h (`docs/formats.md`).
+//! Log pages that a reader decodes: errors (01h), SMART (02h) and the vendor pages C0h to C2h
+//! (`docs/formats.md`).
 //!
 //! Source of pages 01h and 02h: NVM Express Base Specification 2.0, figures 202, 206 and 207.
 

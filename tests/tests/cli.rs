@@ -172,7 +172,8 @@ fn files_come_back_from_a_volume_as_they_went_in() {
         up.cp(&[&from, "gn://v100000"]).worked();
         up.cp(&["gn://v100000", &to]).worked();
         assert!(std::fs::read(&to).unwrap() == data, "what was written last came back changed");
-        // A volume remembers one length, from when it was made for a file; one that was made otherwise remembers none, and that is said.
+        // A volume remembers one length, from when it was made for a file; one that was made otherwise
+        // remembers none, and that is said.
         let from = file(&folder, "shorter", &data[..70_000]);
         up.cp(&[&from, "gn://v100000"]).failed(&["file of 100000 bytes", "gnstor volume delete v100000"]);
         up.volume(&["create", "plain", "--size", "128KiB"]).worked();
@@ -244,7 +245,8 @@ fn a_copy_that_cannot_be_says_why_and_leaves_nothing() {
     });
 }
 
-/// Listens on a port whose neighbours are free and stay free: a process that asks for any free port is given one above 32767.
+/// Listens on a port whose neighbours are free and stay free: a process that asks for any free port is given
+/// one above 32767.
 fn lonely_listener() -> TcpListener {
     let listen = |port| TcpListener::bind(("127.0.0.1", port));
     let first = 20_000 + u16::try_from(std::process::id() % 10_000).expect("small");

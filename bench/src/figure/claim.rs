@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the paper says of several points together, and the same of what was measured. Points that had too few cores are
-//! left out.
+//! What the paper says of several points together, and the same of what was measured. Points that had too
+//! few cores are left out.
 
 use super::point::Point;
 use crate::args::Mode;

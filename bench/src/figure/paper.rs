@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Figures 9 to 13 of the GNStor paper: which loads they hold, and what the text of its section 5 says of them. The drawings
-//! themselves are not read: a value that the text does not name is not given.
+//! Figures 9 to 13 of the GNStor paper: which loads they hold, and what the text of its section 5 says of
+//! them. The drawings themselves are not read: a value that the text does not name is not given.
 
 use super::claim::{Claim, Of, Select};
 use super::point::{Given, Point};
@@ -83,7 +83,8 @@ pub(super) fn figure(number: u8) -> Option<Figure> {
 fn figure_9() -> Figure {
     let mut points = points(&MODES, &ORDERS, &[K4, K64], &[1], &[4]);
     for point in points.iter_mut().filter(|point| point.bs == K4) {
-        // "Basic delivers only 0.5 GB/s and 0.3 GB/s"; "GD succeeds in improving 4 KB read and write throughput by 1.2x and 1.3x".
+        // "Basic delivers only 0.5 GB/s and 0.3 GB/s"; "GD succeeds in improving 4 KB read and write
+        // throughput by 1.2x and 1.3x".
         point.paper = match (point.mode, point.is_read()) {
             (Mode::Basic, true) => text(0.5),
             (Mode::Basic, false) => text(0.3),
@@ -164,7 +165,8 @@ fn figure_11() -> Figure {
 fn figure_12() -> Figure {
     let mut points = points(&MODES, &[Rw::Read, Rw::Write], &[K4], &[32], &[2, 3, 4, 5]);
     for point in points.iter_mut().filter(|point| point.ssds == 5) {
-        // "13.6 GB/s and 6.6 GB/s throughput in 4 KB sequential read and write tests with five SSDs (3.6x and 4.8x higher than GD)".
+        // "13.6 GB/s and 6.6 GB/s throughput in 4 KB sequential read and write tests with five SSDs (3.6x
+        // and 4.8x higher than GD)".
         point.paper = match (point.mode, point.is_read()) {
             (Mode::Gnstor, true) => text(13.6),
             (Mode::Gnstor, false) => text(6.6),

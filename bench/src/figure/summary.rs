@@ -250,7 +250,8 @@ impl PointSummary {
         Some(format!("{:+.0} % from the paper: {causes}", by * 100.0))
     }
 
-    /// Why a point is better than the paper's by so much. What is said of the baselines is reasoned, not measured.
+    /// Why a point is better than the paper's by so much. What is said of the baselines is reasoned, not
+    /// measured.
     fn why_better(&self, mode: Mode, paper: f64) -> Vec<String> {
         let model = self.ideal.map(|ideal| ideal / paper).filter(|more| (more - 1.0).abs() > DIFFERENT);
         let cpu = "its CPU threads poll on cores of their own, through queues without driver or interrupt";

@@ -47,7 +47,7 @@ impl FigureReport {
         writeln!(text, "  values in {}{gb}; * = the text's factor times a value of the text", self.unit)?;
         writeln!(
             text,
-            "  late: responses that the emulator delivered late; client: commands whose client waited too long"
+            "  late: responses that the emulator delivered late; client: commands whose client waited long"
         )?;
         if self.points.len() < self.planned {
             writeln!(text, "  so far {} of {} points", self.points.len(), self.planned)?;

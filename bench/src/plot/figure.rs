@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A figure of the paper as bars: for each load what the paper's text gives, the modelled ideal, and what was measured.
+//! A figure of the paper as bars: for each load what the paper's text gives, the modelled ideal, and what
+//! was measured.
 
 use super::{Area, Drawing, Drawn, FAMILY};
 use crate::figure::{FigureReport, PointSummary, Quantity};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Latencies as a drawing: how often each was seen, and what share was faster; below them by how much responses were later than modelled.
+//! Latencies as a drawing: how often each was seen, and what share was faster; below them by how much
+//! responses were later than modelled.
 
 use super::{Area, Drawing, Drawn, FAMILY};
 use crate::latency::Timed;

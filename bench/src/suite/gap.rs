@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How much of the distance between `gnstor` and `gd` with one client the emulator makes.
 //!
-//! The emulated HCA reads a client's queues and writes its completions. The queues of `gnstor` are local to the HCA's
-//! agent, and those of `gd` are across PCIe. What the run measures of the emulator is the fetch of a command and the
-//! copy of its data.
+//! The emulated HCA reads a client's queues and writes its completions. The queues of `gnstor` are local to
+//! the HCA's agent, and those of `gd` are across PCIe. What the run measures of the emulator is the fetch of
+//! a command and the copy of its data.
 
 use super::store::Kept;
 use crate::Spread;

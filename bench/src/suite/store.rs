@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The folder of a suite. All that the next call needs is one file, `state.json`: what the results are of, and the runs of each row. It is
-//! replaced as a whole after each run, and can be carried to another machine of the same kind.
+//! The folder of a suite. All that the next call needs is one file, `state.json`: what the results are of,
+//! and the runs of each row. It is replaced as a whole after each run, and can be carried to another machine
+//! of the same kind.
 
 use crate::args::{BenchArgs, Bounce, SuiteArg, Switch};
 use crate::copy_baseline::CopyBaseline;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rows that say how far the project is: the bare copy of the same machine, loads that are bound by the emulator and are held against
-//! it, loads that are bound by the modelled array and are held against its ideal, and what the baselines reach.
+//! The rows that say how far the project is: the bare copy of the same machine, loads that are bound by the
+//! emulator and are held against it, loads that are bound by the modelled array and are held against its
+//! ideal, and what the baselines reach.
 
 use super::gap::{self, Gap};
 use super::store::{Kept, Store};
@@ -51,8 +52,8 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
         rows.push(Row::load(name(group, &load), load));
     };
     let null = |load: BenchArgs| BenchArgs { preset: "null".into(), ..load };
-    // Where the most that can be reached is asked for, so much is in flight that no SSD is without work: with requests spread at random some
-    // of them have few at times.
+    // Where the most that can be reached is asked for, so much is in flight that no SSD is without work:
+    // with requests spread at random some of them have few at times.
     let deep = |load: BenchArgs, iodepth| BenchArgs { iodepth, ..load };
     for (rw, bs) in [(Rw::Randread, K4), (Rw::Randread, K64), (Rw::Randwrite, K4)] {
         add("null", deep(null(base(rw, bs, 32)), 64));
@@ -88,8 +89,8 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
     rows
 }
 
-/// The same load. Where it writes, its SSDs have room for all that it can write: a row measures the way to the SSDs, and
-/// not their collection.
+/// The same load. Where it writes, its SSDs have room for all that it can write: a row measures the way to
+/// the SSDs, and not their collection.
 fn roomy(load: BenchArgs) -> BenchArgs {
     if matches!(load.rw, Rw::Read | Rw::Randread) {
         return load;
@@ -102,7 +103,8 @@ fn roomy(load: BenchArgs) -> BenchArgs {
     );
     let rate = (in_flight / LEAST_WRITE_S).min(WRITTEN_PER_S);
     let seconds = (load.runtime() + load.warmup).as_secs_f64();
-    // Placement is random, so an SSD may have more than its share. The I/Os in flight end after the measured part.
+    // Placement is random, so an SSD may have more than its share. The I/Os in flight end after the measured
+    // part.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some gigabytes")]
     let bytes = (UNEVEN * (volumes + in_flight) + rate * seconds) as u64;
     BenchArgs { ssd_size: Some(bytes.max(LEAST_SSD).next_multiple_of(1 << 20)), ..load }
@@ -370,7 +372,8 @@ mod tests {
             let bytes = load.ssd_size.unwrap_or_else(|| panic!("{} has no size", row.name));
             let shares = u64::from(load.clients) * u64::from(load.replicas.unwrap_or(2));
             let in_flight = u64::from(load.iodepth) * load.bs * shares / u64::from(load.ssds);
-            // 25 us a write are 40,000 rounds of all that is in flight in a second; an SSD takes 6 GB/s at most.
+            // 25 us a write are 40,000 rounds of all that is in flight in a second; an SSD takes 6 GB/s at
+            // most.
             let written = 2 * (in_flight * 40_000).min(6_000_000_000);
             let filled = load.size * shares / u64::from(load.ssds);
             assert!(bytes > filled + written, "{}: {bytes} for {filled} + {written}", row.name);

@@ -113,7 +113,8 @@ fn what_the_models_allow_and_what_is_late_is_told_and_drawn() {
         assert!(report["cpu"]["threads"]["gn-launch"].as_f64().is_some_and(|seconds| seconds > 0.0));
         let served = report["array"]["served"].as_array().expect("SSDs");
         let sum = |field: &str| served.iter().filter_map(|ssd| ssd[field].as_u64()).sum::<u64>();
-        // Two SSDs of four hold a block, and one of them serves a read: each of them has some, and together they have all.
+        // Two SSDs of four hold a block, and one of them serves a read: each of them has some, and together
+        // they have all.
         assert!(served.len() == 4 && served.iter().all(|ssd| ssd["reads"].as_u64() > Some(0)), "{report}");
         assert_eq!((Some(sum("reads")), sum("writes")), (report["verify"]["ios"].as_u64(), 0));
         assert_eq!(sum("read_bytes"), sum("reads") * BLOCK as u64);
@@ -166,7 +167,8 @@ fn a_table_for_people_says_what_is_emulated() {
 fn requests_with_buffers_in_pieces_are_verified_and_their_operations_counted() {
     within(BUILD_LIMIT, || {
         let words = ["--preset", "null", "--runtime", "300ms", "--rw", "randrw", "--buffers", "pieces"];
-        // A page is a piece up to 64 KiB, a block of 64 KiB above; a chunk's border is a cut, too. Two replicas of each write.
+        // A page is a piece up to 64 KiB, a block of 64 KiB above; a chunk's border is a cut, too. Two
+        // replicas of each write.
         for (bs, depth, each) in [("4k", "7", 1.0), ("64k", "40", 16.0), ("128k", "4", 2.0)] {
             let report =
                 bench(&[&words[..], &["--bs", bs, "--iodepth", depth, "--rwmixread", "100"]].concat());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor bench`: every load runs and is verified, wrong data is found and named, and wrong words are refused.
+//! `gnstor bench`: every load runs and is verified, wrong data is found and named, and wrong words are
+//! refused.
 
 mod figures;
 mod interrupted;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loads on an array that already runs, from a job file, and with the rate printed while they run.
 
-use crate::{LIMIT, SHORT, bench, summary};
+use crate::{SHORT, bench, summary};
 use gnstor_tests::command::{BUILD_LIMIT, Up, gnstor};
 use gnstor_tests::{pattern, within};
 
@@ -31,8 +31,10 @@ fn a_running_array_is_measured_and_its_volumes_stay_as_they_were() {
         let input = folder.path().join("input");
         std::fs::write(&input, pattern(1, 4 << 20)).expect("a file can be written");
         up.cp(&[input.to_str().expect("a plain path"), "gn://kept"]).worked();
-        on("kept", &["--rw", "randread"]).failed(&["volume kept exists", "--overwrite"]);
-        on("kept", &["--overwrite", "--size", "8MiB"]).failed(&["kept has 4194304 bytes", "--size"]);
+        on("kept", &["--rw", "randread", "--json"]).failed(&["volume kept exists", "--overwrite"]);
+        up.volume(&["create", "tiny", "--size", "1MiB"]).worked();
+        on("tiny", &["--overwrite", "--json"]).failed(&["tiny has 1048576 bytes", "--size"]);
+        up.volume(&["delete", "tiny"]).worked();
         on("kept", &["--overwrite", "--rw", "randwrite"]).worked();
         let names = up.volume(&["list", "--json"]).json();
         assert_eq!((names.as_array().map(Vec::len), &names[0]["name"]), (Some(1), &"kept".into()));
@@ -64,7 +66,7 @@ fn fio_s_other_words_are_understood() {
 
 #[test]
 fn a_job_file_runs_its_sections_one_after_another() {
-    within(LIMIT, || {
+    within(BUILD_LIMIT, || {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("jobs.fio");
         let job = path.to_str().expect("a plain path");

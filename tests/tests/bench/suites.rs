@@ -58,7 +58,8 @@ fn a_suite_goes_on_where_its_last_call_ended() {
             (gaps.len(), &gaps[0]["rw"], &gaps[1]["rw"]),
             (2, &"randread".into(), &"randwrite".into())
         );
-        // A second round, of what half of the first one's time allows; the first one's runs stay as they were.
+        // A second round, of what half of the first one's time allows; the first one's runs stay as they
+        // were.
         let took: f64 = rows.iter().map(|row| row["kept"]["seconds"].as_f64().expect("a time")).sum();
         let half = format!("{:.0}ms", took * 500.0);
         let more = call(&["--runs", "2", "--budget", &half]);
