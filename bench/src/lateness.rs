@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_launch_counted_is_told() {
+    fn only_the_counts_of_the_launch_are_reported() {
         let (mut before, mut after) = ([0; 32], [0; 32]);
         (before[3], after[3], after[5]) = (7, 7, 2);
         let summary = between(&before, &after).expect("some were counted");

@@ -208,7 +208,7 @@ pub fn measure(harness: &Harness, args: &BenchArgs, steps: &Steps) -> Result<Rep
 }
 
 impl Report {
-    /// Whether all is as it should be.
+    /// Whether every check passed.
     ///
     /// # Errors
     /// [`CliError::Verify`] with what is not; [`CliError::Interrupted`] when it is only that the run was cut

@@ -2,9 +2,9 @@
 //! `gnstor bench --suite`: a set of loads, each several times, in as many calls as it takes.
 //!
 //! ```text
-//!   rows      what is to be run                                targets, figure
+//!   rows      the loads                                        targets, figure
 //!   rounds    every row once, then every row a second time     here
-//!   folder    what has run, so that the next call goes on      store
+//!   folder    finished runs, so that the next call goes on     store
 //!   report    one JSON object and a transcript                 targets, figure
 //! ```
 //! Rounds: where the time ends early, every row has run, if less often. The results of a folder are of one
@@ -35,7 +35,7 @@ use store::{Label, Store};
 const MOST_BLOCKS: u32 = 8;
 /// Longest measuring of each bare copy.
 const COPY: Duration = Duration::from_millis(500);
-/// What a run is taken for that has not run yet, beyond its load.
+/// Time that a row's first run is expected to take beyond its load.
 const UNKNOWN: Duration = Duration::from_secs(12);
 
 /// One row.
@@ -107,8 +107,8 @@ pub(super) fn command(suite: SuiteArg, args: &BenchArgs, steps: &Steps) -> Resul
                 ended = Some("interrupted");
                 break 'rounds;
             }
-            // Data that is wrong is a run's; what ended a run before there were figures may be the device,
-            // which is the other rows' too.
+            // Wrong data concerns one run. An error before there are figures may be the device's, and would end
+            // the other rows too.
             let broken = matches!(&ran, Err(error) if !matches!(error, CliError::Verify(_)));
             keep(kept, ran, started.elapsed(), steps);
             store.keep(kept)?;
@@ -140,7 +140,7 @@ fn expected(kept: &Kept, args: &BenchArgs) -> Duration {
     args.warmup + args.runtime() + UNKNOWN
 }
 
-/// Takes down what a run came to. A run whose data was wrong is none.
+/// Records the outcome of a run. A run with wrong data counts as failed.
 fn keep(kept: &mut Kept, ran: Result<Done, CliError>, took: Duration, steps: &Steps) {
     let checked = ran.and_then(|done| match &done {
         Done::Load(report) => report.verdict().map(|()| done),
@@ -173,7 +173,7 @@ fn load_line(report: &Report) -> String {
     format!("{rate}, p50 {p50:.1} us, p99 {p99:.1}, p99.9 {p99_9:.1}, max {max:.1}")
 }
 
-/// Whether all that ran is as it should be; what has not run yet is no error.
+/// Whether every run passed. A row that has not run yet is no error.
 fn verdict(kept: &[Kept], interrupted: bool) -> Result<(), CliError> {
     let failed = || kept.iter().filter_map(|kept| Some((&kept.name, kept.failed.first()?)));
     if let Some((name, error)) = failed().next() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is told of the parts beside the load: counters, and what was not real.
+//! What a report says of the parts beside the load: counters, and what was not real.
 
 use super::args::Mode;
 use super::harness::{Harness, Stages};
@@ -7,7 +7,7 @@ use super::lateness;
 use super::report::{AgentSummary, ArraySummary, Late, StagesSummary};
 use super::served::Served;
 use gnstor_base::time::Span;
-use gnstor_console::told_of_hca;
+use gnstor_console::describe_hca;
 
 /// The array, after a launch that began with these counters and ended with those.
 pub(super) fn array(harness: &Harness, before: &Stages, after: &Stages) -> ArraySummary {
@@ -107,7 +107,7 @@ pub(super) fn emulated(harness: &Harness) -> Vec<String> {
             )
         }
     };
-    let mut all = vec![told_of_hca(harness.unordered())];
+    let mut all = vec![describe_hca(harness.unordered())];
     match harness.running() {
         Some(daemon) => {
             all.push(format!("SSDs of the array at {daemon} (as gnstor up or gnstor ssd prints)"))

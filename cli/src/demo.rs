@@ -6,7 +6,7 @@ use crate::demo_kernel::{self, Findings, hash_block};
 use gnstor_array::media;
 use gnstor_array::{Array, ArrayConfig, Ssds, check_ssds};
 use gnstor_console::{CliError, outln};
-use gnstor_console::{Steps, human_bytes, print_json, told_of_hca};
+use gnstor_console::{Steps, describe_hca, human_bytes, print_json};
 use gnstor_fabric::link::LinkConfig;
 use hdrhistogram::Histogram;
 use libgnstor::{
@@ -251,7 +251,7 @@ fn emulated(cast: &Cast<'_>) -> Vec<String> {
     } else {
         ("link (200 GbE modelled, in process)", "SSDs (timing modelled, data in RAM)")
     };
-    let mut emulated = vec![told_of_hca(cast.node.hca().unordered()), link.into(), ssds.into()];
+    let mut emulated = vec![describe_hca(cast.node.hca().unordered()), link.into(), ssds.into()];
     if cast.device.kind() == "host" {
         emulated.push("GPU (the same device code on the CPU, as fibers)".into());
     }

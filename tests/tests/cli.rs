@@ -19,7 +19,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
-fn the_demo_walks_the_whole_way_and_says_so_in_json() {
+fn the_demo_runs_its_whole_example_and_reports_it_in_json() {
     within(BUILD_LIMIT, || {
         let folder = folder();
         let input = file(&folder, "input", &pattern(1, 300_001));
@@ -57,7 +57,7 @@ fn the_demo_for_a_person_names_what_was_emulated_and_which_rules_refused() {
 }
 
 #[test]
-fn the_demo_refuses_what_cannot_be_in_a_sentence() {
+fn the_demo_refuses_impossible_arguments_in_a_sentence() {
     within(BUILD_LIMIT, || {
         let folder = folder();
         let empty = file(&folder, "empty", &[]);
@@ -211,7 +211,7 @@ fn files_come_back_from_a_volume_as_they_went_in() {
 }
 
 #[test]
-fn a_copy_that_cannot_be_says_why_and_leaves_nothing() {
+fn a_refused_copy_says_why_and_leaves_nothing() {
     within(BUILD_LIMIT, || {
         let folder = folder();
         let up = Up::start(&["--ssds", "2"]);

@@ -73,7 +73,7 @@ pub(crate) struct PointSummary {
     pub(super) fill_share: Option<f64>,
     /// Why it is not the paper's value, where the report knows.
     pub(super) cause: Option<String>,
-    /// Why it does not count.
+    /// Why the point failed.
     pub(super) error: Option<String>,
     pub(super) run: Option<Report>,
     /// The runs that are not in the middle.
@@ -160,7 +160,7 @@ impl FigureReport {
         self.claims = figure.claims.iter().map(|claim| claim.summary(&points)).collect();
     }
 
-    /// Whether all is as it should be.
+    /// Whether every check passed.
     ///
     /// # Errors
     /// [`CliError::Verify`] with the first point that failed; [`CliError::Interrupted`].
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_better_than_the_paper_s_has_causes_of_its_own() {
+    fn a_value_better_than_the_paper_s_has_its_own_causes() {
         let figure = paper::figure(9).expect("a figure");
         let point = figure.points.iter().find(|point| point.mode == Mode::Basic && point.paper.is_some());
         let mut summary = PointSummary::new(point.expect("the text has one"), Quantity::Throughput);

@@ -248,7 +248,7 @@ fn text(all: &Targets<'_>, kept: &[Kept]) -> String {
     }
     let _ = writeln!(
         text,
-        "  {:<36} {:>4}  {:<28} {:>7} {TAILS_HEAD} {:>7} {:>7}  {:<10}  held against",
+        "  {:<38} {:>4}  {:<28} {:>7} {TAILS_HEAD} {:>7} {:>7}  {:<10}  held against",
         "row", "runs", "thousand I/Os a second", "GB/s", "late", "client", "SSDs"
     );
     for summary in all.rows.iter().filter(|summary| summary.name != COPY) {
@@ -269,7 +269,7 @@ fn text(all: &Targets<'_>, kept: &[Kept]) -> String {
 /// The bare copy's table.
 fn copies(text: &mut String, row: &Kept) {
     let Some(first) = row.copy_baselines().next() else { return };
-    let _ = writeln!(text, "  {:<36} {:>4}  {:<30} GB/s", "bare copy", "runs", "thousand pieces a second");
+    let _ = writeln!(text, "  {:<38} {:>4}  {:<30} GB/s", "bare copy", "runs", "thousand pieces a second");
     for (place, copy) in first.copies.iter().enumerate() {
         let of = |figure: fn(&crate::copy_baseline::Copied) -> f64| {
             Spread::of(
@@ -282,7 +282,7 @@ fn copies(text: &mut String, row: &Kept) {
         let [pieces, gbps] =
             [of(|c| c.pieces_per_s / 1e3).map(|s| s.line(1)), of(|c| c.gbps).map(|s| s.line(2))]
                 .map(Option::unwrap_or_default);
-        let _ = writeln!(text, "  {name:<36} {:>4}  {pieces:<30} {gbps}{warps}", row.runs.len());
+        let _ = writeln!(text, "  {name:<38} {:>4}  {pieces:<30} {gbps}{warps}", row.runs.len());
     }
     let _ = writeln!(text);
 }
@@ -303,7 +303,7 @@ impl RowSummary<'_> {
             _ => "-".into(),
         };
         format!(
-            "{:<36} {:>4}  {:<28} {:>7} {} {:>7} {:>7}  {:<10}  {against}{mark}",
+            "{:<38} {:>4}  {:<28} {:>7} {} {:>7} {:>7}  {:<10}  {against}{mark}",
             self.name,
             self.kept.runs.len(),
             or_none(self.iops.map(thousand)),

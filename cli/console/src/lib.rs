@@ -9,7 +9,7 @@ pub mod words;
 use gnstor_array::ArrayError;
 pub use gnstor_array::human_bytes;
 use gnstor_array::media::MediaError;
-pub use report::{Steps, print_json, told_of_hca};
+pub use report::{Steps, describe_hca, print_json};
 
 /// Why a command failed: one sentence for a person, and an exit code.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Standard output. Whoever reads it may have gone (`gnstor volume list | head -1`), and a disk may be full:
+//! Standard output. Its reader may have gone (`gnstor volume list | head -1`), and a disk may be full:
 //! a command goes on, since it may have an array to shut down, and says so at its end.
 
 use std::fmt::Arguments;
