@@ -1,19 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the kernels of the load generator for the CPU execution; the GPU's forms are the checked-in `cuda/*.fatbin`.
+//! Compiles the kernels of the load generator for the CPU execution.
+
+mod build_device;
 
 fn main() {
-    println!("cargo:rerun-if-changed=cuda");
-    let lib = |what: &str| {
-        std::env::var(format!("DEP_GN_LIBGNSTOR_DEVICE_{what}")).expect("libgnstor's build script says")
-    };
-    let (include, gnor, fabric, simt) =
-        (lib("INCLUDE"), lib("GNOR_INCLUDE"), lib("FABRIC_INCLUDE"), lib("SIMT"));
-    for folder in [&include, &gnor, &fabric] {
-        println!("cargo:rerun-if-changed={folder}");
-    }
-    let mut build = cc::Build::new();
-    build.cpp(true).std("c++17").opt_level(2).define("GN_SIMT_HOST", None);
-    build.include(&simt).include(&fabric).include(&gnor).include(&include);
-    build.flag("-Wno-unknown-pragmas").flag("-Wno-unused-function");
-    build.file("cuda/bench_host.cpp").file("cuda/copy_host.cpp").compile("gn_bench_device");
+    build_device::compile("gn_bench_device", &["cuda/bench_host.cpp", "cuda/copy_host.cpp"]);
 }

@@ -1,19 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the kernels of the demo for the CPU execution; the GPU's forms are the checked-in `cuda/*.fatbin`.
+//! Compiles the kernels of the demo for the CPU execution.
+
+#[path = "../bench/build_device.rs"]
+mod build_device;
 
 fn main() {
-    println!("cargo:rerun-if-changed=cuda");
-    let lib = |what: &str| {
-        std::env::var(format!("DEP_GN_LIBGNSTOR_DEVICE_{what}")).expect("libgnstor's build script says")
-    };
-    let (include, gnor, fabric, simt) =
-        (lib("INCLUDE"), lib("GNOR_INCLUDE"), lib("FABRIC_INCLUDE"), lib("SIMT"));
-    for folder in [&include, &gnor, &fabric] {
-        println!("cargo:rerun-if-changed={folder}");
-    }
-    let mut build = cc::Build::new();
-    build.cpp(true).std("c++17").opt_level(2).define("GN_SIMT_HOST", None);
-    build.include(&simt).include(&fabric).include(&gnor).include(&include);
-    build.flag("-Wno-unknown-pragmas").flag("-Wno-unused-function");
-    build.file("cuda/demo_host.cpp").file("cuda/fault_host.cpp").compile("gn_cli_device");
+    build_device::compile("gn_cli_device", &["cuda/demo_host.cpp", "cuda/fault_host.cpp"]);
 }

@@ -11,32 +11,35 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// The device: queues in its memory, commands built by its threads
+    /// Threads of the device build the commands; the queues are in its memory
     Gnstor,
-    /// A CPU thread for each client and a central engine that maps and logs; data goes straight into device memory
+    /// A CPU thread for each client builds the commands; a central engine maps blocks and logs changes
     Gd,
-    /// As gd without the central engine: the SSDs map and check
+    /// As gd, but the SSDs map and check instead of a central engine
     #[value(name = "gd+deengine")]
     #[serde(rename = "gd+deengine")]
     GdDeengine,
-    /// As gd, data through a buffer in host memory
+    /// As gd, but data passes through a buffer in host memory
     Basic,
 }
 
-/// What is done.
+/// Direction and order of the I/Os.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rw {
-    /// Reads, one after the other
+    /// Sequential reads
     Read,
-    /// Writes, one after the other
+    /// Sequential writes
     Write,
-    /// Reads in random order
+    /// Random reads
     Randread,
-    /// Writes in random order
+    /// Random writes
     Randwrite,
-    /// Reads and writes in random order, by --rwmixread
+    /// Random reads and writes, mixed by --rwmixread
     Randrw,
+    /// Sequential reads and writes, mixed by --rwmixread
+    #[value(alias = "readwrite")]
+    Rw,
 }
 
 /// On or off.
@@ -52,9 +55,9 @@ pub enum Switch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bounce {
-    /// The driver, by one cuMemcpyBatchAsync for all that is to be moved at a time; a kernel where the driver is of a CUDA before 13.0
+    /// The driver copies each batch by cuMemcpyBatchAsync (CUDA 13.0; else as kernel)
     Batch,
-    /// A kernel, by one launch for all that is to be moved at a time
+    /// A kernel copies each batch, by one launch
     Kernel,
 }
 
@@ -69,20 +72,20 @@ impl Bounce {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Buffers {
-    /// Each in one piece
+    /// Each buffer is one piece
     #[default]
     Contiguous,
-    /// As from a pool in fragments: no two pages of one are neighbours, above 64k no two blocks of 64 KiB. A command for each piece
+    /// Each buffer is in pieces that are not adjacent: pages, or blocks of 64 KiB above --bs 64k
     Pieces,
 }
 
 /// The link between clients and SSDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LinkArg {
-    /// The paper's: 22.1 GB/s each way, 1 us
+    /// The paper's link: 22.1 GB/s each way, 1 us
     #[value(name = "200gbe")]
     Paper,
-    /// Not limited, no time of its own
+    /// No limit and no latency
     None,
 }
 
@@ -90,9 +93,9 @@ pub enum LinkArg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SuiteArg {
-    /// What the project wants to reach, beside what the machine can: a bare copy, the modelled ideal
+    /// Loads of the project's goals, beside a bare copy and the modelled ideal
     Targets,
-    /// Figures 9 to 13 of the paper; a point that several of them have is run once
+    /// Figures 9 to 13 of the paper; points that several figures share run once
     Figures,
 }
 
@@ -101,61 +104,76 @@ pub enum SuiteArg {
 #[group(skip)]
 #[command(group = ArgGroup::new("set").args(["figure", "suite"]))]
 pub struct BenchArgs {
-    /// Run a figure of the paper on its testbed: every point a run of its own
+    /// Run the loads of a job file, one after another: sections with the words of this command, as fio has
+    /// them
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    pub job: Option<PathBuf>,
+    /// Run on the running array at this address [default: an array of its own]
+    #[arg(long, value_name = "ADDRESS", requires = "volume")]
+    #[arg(conflicts_with_all = ["set", "ssds", "preset", "link", "central_engine", "ssd_size", "runs"])]
+    pub array: Option<String>,
+    /// With --array: volume of the load, or NAME-0, NAME-1 and so on for several clients
+    #[arg(long, value_name = "NAME", requires = "array")]
+    pub volume: Option<String>,
+    /// With --array: write over the data of a volume that exists
+    #[arg(long, requires = "array")]
+    pub overwrite: bool,
+    /// Run the loads of a figure of the paper
     #[arg(long, value_name = "9..13", value_parser = clap::value_parser!(u8).range(9..=13))]
     #[arg(conflicts_with_all = ["mode", "rw", "rwmixread", "bs", "clients", "ssds", "replicas"])]
     pub figure: Option<u8>,
-    /// Run a set of loads, each several times, in as many calls as it takes; results are kept in --out
+    /// Run a set of loads; a later call continues where this one ends
     #[arg(long, value_enum, requires = "out")]
-    #[arg(conflicts_with_all = ["figure", "mode", "rw", "rwmixread", "bs", "clients", "ssds", "replicas", "preset", "link", "central_engine", "iodepth", "plot"])]
+    #[arg(conflicts_with_all = ["figure", "mode", "rw", "rwmixread", "bs", "clients", "ssds", "replicas"])]
+    #[arg(conflicts_with_all = ["preset", "link", "central_engine", "iodepth", "plot"])]
     pub suite: Option<SuiteArg>,
-    /// With --suite: the folder of its results. Runs that are there are not done again
+    /// With --suite: folder of the results
     #[arg(long, value_name = "DIR", requires = "suite")]
     pub out: Option<PathBuf>,
-    /// With --suite: begin no run that may not end within this time; the next call goes on [default: no limit]
+    /// With --suite: start no run that may end after this time [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "suite")]
     pub budget: Option<Duration>,
-    /// Runs of the load, of each point or of each row, each on an array of its own: the report has median and spread
-    /// [default: 1; with --suite 3]
+    /// Repeat each load N times and report median and spread [default: 1; with --suite 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub runs: Option<u32>,
-    /// With --figure: only these points, by words of their names, such as gnstor,gd,randread,4k,c1,s4
+    /// With --figure: run only points with these words in their names, such as gnstor,gd,4k,c1
     #[arg(long, value_name = "WORDS", value_delimiter = ',', requires = "figure")]
     pub points: Vec<String>,
-    /// With --figure or --suite: at most so many clients. Figure 11 leaves out the points with more, all else takes fewer
+    /// With --figure or --suite: largest number of clients
     #[arg(long, value_name = "N", requires = "set", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_clients: Option<u32>,
-    /// Who drives the array
+    /// Who builds the commands
     #[arg(long, value_enum, default_value = "gnstor")]
     pub mode: Mode,
-    /// What is done
-    #[arg(long, value_enum, default_value = "randread")]
+    /// Direction and order of the I/Os
+    #[arg(long, visible_alias = "readwrite", value_enum, default_value = "randread")]
     pub rw: Rw,
-    /// Share of reads with --rw randrw, per cent
-    #[arg(long, default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    /// With --rw randrw or rw: share of reads, percent
+    #[arg(long, default_value_t = 50, value_name = "PERCENT")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=100))]
     pub rwmixread: u32,
-    /// Bytes of a request, a multiple of 4 KiB
+    /// Size of a request, a multiple of 4 KiB
     #[arg(long, default_value = "4k", value_parser = parse_size, value_name = "SIZE")]
     pub bs: u64,
-    /// Requests that each client keeps in flight, 1 to 128
+    /// Requests in flight for each client, 1 to 128
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub iodepth: u32,
-    /// Clients: a channel, a volume and a block of threads each, 1 to 64
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    /// Number of clients, each with a volume of its own, 1 to 64
+    #[arg(long, visible_alias = "numjobs", default_value_t = 1, value_name = "N")]
     pub clients: u32,
-    /// Bytes of each client's volume
+    /// Size of each client's volume
     #[arg(long, default_value = "64MiB", value_parser = parse_size, value_name = "SIZE")]
     pub size: u64,
-    /// How long to measure: 10, 500ms, 2m [default: 10s; with --figure 3s for each point, with --suite 1s for each run]
+    /// Measured time of each run, such as 500ms or 2m [default: 10s; with --figure 3s, with --suite 1s]
     #[arg(long, value_parser = parse_time, value_name = "TIME")]
     pub runtime: Option<Duration>,
-    /// How long to run before that, unmeasured
+    /// Time that the load runs before it is measured
     #[arg(long, default_value = "1s", value_parser = parse_time, value_name = "TIME")]
     pub warmup: Duration,
-    /// Check what is read: every sector's header, and one block of 64 in full
+    /// Check every read, and read every replica back after writes
     #[arg(long, value_enum, default_value = "on")]
     pub verify: Switch,
-    /// Seed of the order and of the data
+    /// Seed of order and data
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
     /// Where device code runs
@@ -170,22 +188,22 @@ pub struct BenchArgs {
     /// Preset of the SSDs, or a file with one
     #[arg(long, default_value = gnstor_array::media::DEFAULT_PRESET, value_name = "NAME|FILE.toml")]
     pub preset: String,
-    /// The link between clients and SSDs [default: 200gbe; none with --preset null]
+    /// Link between clients and SSDs [default: 200gbe; none with --preset null]
     #[arg(long, value_enum)]
     pub link: Option<LinkArg>,
-    /// The central engine of --mode gd and basic; without it the SSDs map and check, as in gd+deengine
+    /// With --mode gd or basic: use a central engine
     #[arg(long, value_enum, default_value = "on")]
     pub central_engine: Switch,
-    /// What the buffers of requests are like; other than contiguous only with --mode gnstor and --bs up to 1m
+    /// Layout of the buffers; pieces needs --mode gnstor and --bs up to 1m
     #[arg(long, value_enum, default_value = "contiguous", conflicts_with_all = ["figure", "suite"])]
     pub buffers: Buffers,
-    /// Who moves data between the buffer of --mode basic and device memory [default: what was better on an H200: batch with one client, kernel with more]
+    /// With --mode basic: how data moves to the device [default: batch with one client, else kernel]
     #[arg(long, value_enum)]
     pub bounce: Option<Bounce>,
     /// Logical capacity of each SSD [default: twice its share of the volumes, at least 1GiB]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub ssd_size: Option<u64>,
-    /// Run the HCA agent and the kernel as blocks of one grid, for tools that never run two kernels at once
+    /// Run HCA agent and kernel in one grid, for tools that run one kernel at a time
     #[arg(long)]
     pub one_grid: bool,
     /// Threads.
@@ -194,10 +212,13 @@ pub struct BenchArgs {
     /// Deadline of one I/O
     #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
     pub io_timeout: Duration,
+    /// Print the rate on standard error again and again, such as every 1s
+    #[arg(long, value_parser = parse_time, value_name = "TIME", conflicts_with = "set")]
+    pub status_interval: Option<Duration>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Draw the latencies, or the figure, into this file
+    /// Draw latencies or figure into this file
     #[arg(long, value_name = "FILE.svg|FILE.png")]
     pub plot: Option<PathBuf>,
 }

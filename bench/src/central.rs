@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The central engine of a conventional array, for comparison: where each unit of each volume is, under one lock, and a log of every
-//! change that is on the log's medium before a write is acknowledged.
+//! The central engine of a conventional array, for comparison: where each unit of each volume is, under one
+//! lock, and a log of every change that is on the log's medium before a write is acknowledged.
 //!
 //! ```text
 //!   read    lock: unit -> place
-//!   write   lock: a free place ... the data is written there ... log record, flushed ... lock: unit -> place, the old place is free
+//!   write   lock: a free place ... the data is written there ... log record, flushed ...
+//!           lock: unit -> place, the old place is free
 //! ```
-//! It writes out of place, so that a crash leaves the old data or the new. Placement on SSDs follows from the place.
+//! It writes out of place, so that a crash leaves the old data or the new. Placement on SSDs follows from
+//! the place.
 
 use super::load::Load;
 use gnstor_console::CliError;
@@ -18,7 +20,8 @@ use std::time::Duration;
 
 /// Bytes of a log record: client, unit, place, sum of them.
 const RECORD: usize = 16;
-/// The log starts over at this length: what it says is then in the map, which a real engine would write out in between.
+/// The log starts over at this length: what it says is then in the map, which a real engine would write out
+/// in between.
 const LOG_BYTES: usize = 64 << 20;
 /// A flush that takes longer has failed.
 const FLUSH: Duration = Duration::from_secs(10);
@@ -43,7 +46,7 @@ struct Log {
 }
 
 impl Log {
-    /// Takes what has gathered, and where it is to be written: at the beginning again where the log is long enough.
+    /// Takes the pending records and the file to write them to. A log that is long enough starts over.
     fn begin_flush(&mut self) -> io::Result<(File, Vec<u8>)> {
         if self.length + self.pending.len() > LOG_BYTES {
             self.file.set_len(0)?;
@@ -65,13 +68,9 @@ pub(super) struct Central {
 /// No place was given to the unit yet.
 const NOWHERE: u32 = u32::MAX;
 
-/// Units of a volume's space beyond what it holds: every request in flight may need one.
-pub(super) fn spare_units(load: &Load) -> u32 {
-    load.iodepth
-}
-
 impl Central {
-    /// An engine with its log in memory-backed storage where the system has it: what a battery-backed memory is to a real one.
+    /// An engine with its log in memory-backed storage where the system has it: what a battery-backed memory
+    /// is to a real one.
     pub(super) fn new(load: &Load) -> Result<Self, CliError> {
         let shm = Path::new("/dev/shm");
         let folder = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
@@ -83,7 +82,7 @@ impl Central {
         let file = tempfile::tempfile_in(&folder).map_err(failed)?;
         let volume = || Volume {
             places: vec![NOWHERE; load.units as usize],
-            free: (0..load.units + spare_units(load)).rev().collect(),
+            free: (0..load.units + load.spare_units()).rev().collect(),
         };
         let volumes = (0..load.clients).map(|_| volume()).collect();
         let log =
@@ -116,7 +115,7 @@ impl Central {
         Ok(())
     }
 
-    /// Group commit: who finds nobody flushing writes what has gathered, for all.
+    /// Group commit: a thread that finds no flush under way writes the pending records of all threads.
     fn append(&self, client: u32, changes: &[(u32, u32)]) -> io::Result<()> {
         let mut log = self.log.lock().expect("no panic while held");
         for &(unit, place) in changes {

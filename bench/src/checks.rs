@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The checks of the load generator's kernel (`bench/cuda/bench.cu`) against storage that brings too little or something else: here it is a thread
-//! that keeps what is written and brings what the test says.
+//! The checks of the load generator's kernel (`bench/cuda/bench.cu`) against storage that brings too little
+//! or something else: here it is a thread that keeps what is written and brings what the test says.
 
 use super::kernel::{
     ArgsAbi, BUCKETS, ClientAbi, FRESH, LaneResult, ONCE, SHARED_BYTES, VERIFY, WHOLE, Who, kernel,
@@ -88,7 +88,8 @@ impl Bed {
         bed
     }
 
-    /// Reads every unit once, checked; a read of a unit brings what `brings` makes of the unit's number and what was written there.
+    /// Reads every unit once, checked; a read of a unit brings what `brings` makes of the unit's number and
+    /// what was written there.
     fn read(&mut self, flags: u32, brings: impl Fn(usize, &[u8]) -> Brought + Sync) -> Vec<LaneResult> {
         let lanes = self.run(flags, 100, brings);
         assert_eq!(lanes.iter().map(|lane| lane.ios[0]).sum::<u64>(), u64::from(self.units));
@@ -96,12 +97,8 @@ impl Bed {
         lanes
     }
 
-    fn run(
-        &mut self,
-        flags: u32,
-        read_percent: u32,
-        brings: impl Fn(usize, &[u8]) -> Brought + Sync,
-    ) -> Vec<LaneResult> {
+    /// Writes what the kernel reads: its arguments, its client, its volume.
+    fn prepare(&self, flags: u32, read_percent: u32) {
         let [stop, multiprocessors, volume, generations, histograms] = &self.rest;
         let ns = u64::try_from(LIMIT.as_nanos()).expect("a minute");
         let args = ArgsAbi {
@@ -137,6 +134,15 @@ impl Bed {
         write(volume, VID_AT, &[VID, 0]);
         write(&self.lanes, 0, [FRESH].repeat(self.depth as usize).as_bytes());
         self.words.fill(0, 2 * LANES * 8, 0);
+    }
+
+    fn run(
+        &mut self,
+        flags: u32,
+        read_percent: u32,
+        brings: impl Fn(usize, &[u8]) -> Brought + Sync,
+    ) -> Vec<LaneResult> {
+        self.prepare(flags, read_percent);
         let launch = Launch {
             kernel: kernel(Who::Cpu).beside_agent,
             blocks: 1,
@@ -145,7 +151,7 @@ impl Bed {
             args: self.launch.address(),
         };
         // There is no agent. In one grid, only the client is launched.
-        let nobody = AgentWords { stop: Vec::new(), ready: Vec::new(), number: 0 };
+        let no_agent = AgentWords { stop: Vec::new(), ready: Vec::new(), number: 0 };
         let over = AtomicBool::new(false);
         let storage = Storage { words: &self.words, buffers: &self.buffers, unit_blocks: self.unit_blocks };
         let (stored, depth) = (&mut self.stored, self.depth as usize);
@@ -161,7 +167,7 @@ impl Bed {
             });
             let ended = self.device.run(
                 &Together { agent: launch, client: launch, residency: Residency::OneGrid },
-                &nobody,
+                &no_agent,
                 2 * LIMIT,
             );
             over.store(true, Ordering::Release);
@@ -191,7 +197,8 @@ impl Storage<'_> {
         stored: &mut [Vec<u8>],
         brings: &impl Fn(usize, &[u8]) -> Brought,
     ) {
-        let word = self.words.words64(lane as u64 * 8, 1)[0].load(Ordering::Acquire); // pairs with the kernel's release
+        // Pairs with the kernel's release.
+        let word = self.words.words64(lane as u64 * 8, 1)[0].load(Ordering::Acquire);
         let sequence = word >> 48;
         if sequence == *seen {
             return;
@@ -206,7 +213,8 @@ impl Storage<'_> {
                 self.buffers.write(buffer + offset, &data).expect("it fits");
             }
         }
-        self.words.words64((LANES + lane) as u64 * 8, 1)[0].store(sequence << 48, Ordering::Release); // the kernel acquires it
+        // The kernel acquires it.
+        self.words.words64((LANES + lane) as u64 * 8, 1)[0].store(sequence << 48, Ordering::Release);
     }
 }
 

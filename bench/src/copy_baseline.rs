@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the machine can: a bare copy between memory of the kind that SSDs have and device memory (`bench/cuda/copy.cu`).
+//! What the machine can: a bare copy between memory of the kind that SSDs have and device memory
+//! (`bench/cuda/copy.cu`).
 
 use gnstor_base::region::HostRegion;
 use gnstor_console::CliError;
@@ -112,7 +113,8 @@ struct Bed<'a> {
     args: DeviceMem,
 }
 
-/// Measures every copy for `runtime` each, on `device`, with as many warps as an agent of so many blocks has movers and with many more.
+/// Measures every copy for `runtime` each, on `device`, with as many warps as an agent of so many blocks has
+/// movers and with many more.
 ///
 /// # Errors
 /// [`CliError`]: no memory, a kernel that failed, and a copy that did not bring what was there.
@@ -191,11 +193,11 @@ impl<'a> Bed<'a> {
             args: self.args.address(),
         };
         // Bare: there is no agent. In one grid, only the client is launched.
-        let nobody = AgentWords { stop: Vec::new(), ready: Vec::new(), number: 0 };
+        let no_agent = AgentWords { stop: Vec::new(), ready: Vec::new(), number: 0 };
         self.device
             .run(
                 &Together { agent: launch, client: launch, residency: Residency::OneGrid },
-                &nobody,
+                &no_agent,
                 runtime + GRACE,
             )
             .map_err(Error::from)?;

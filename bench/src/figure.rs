@@ -3,6 +3,7 @@
 
 mod claim;
 mod paper;
+mod point;
 mod summary;
 mod table;
 
@@ -16,13 +17,15 @@ use super::{plot, run_load};
 use gnstor_console::CliError;
 use gnstor_console::Steps;
 use indicatif::ProgressBar;
-use paper::{Figure, Point};
+use paper::Figure;
+use point::Point;
 use std::time::Duration;
 
 /// Runs the figure that was asked for, prints and draws it.
 ///
 /// # Errors
-/// [`CliError`]: what was asked for cannot be, a first point that could not be run, and everything that is wrong with what was measured.
+/// [`CliError`]: what was asked for cannot be, a first point that could not be run, and everything that is
+/// wrong with what was measured.
 pub(super) fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     let report = run(args, steps)?;
     report.print(args.json);

@@ -8,19 +8,19 @@ use super::kernel::{self, ArgsAbi, BUCKETS, ClientAbi, FRESH, LaneResult, SHARED
 use super::load::Load;
 use super::proxy::Proxy;
 use super::served::{Logs, Served};
+use super::target::{self, Target, volume_name};
 use gnstor_array::media;
-use gnstor_array::{Array, ArrayConfig, Ssds};
 use gnstor_console::CliError;
 use gnstor_console::Steps;
 use gnstor_deengine::Preset;
 use gnstor_fabric::hca::agent::Unordered;
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::transport::Counters;
+use indicatif::ProgressBar;
 use libgnstor::{
-    AgentStats, ChannelStats, Client, ConnectOptions, CreateOptions, Device, DeviceMem, Error, Fabric, File,
-    Node, Residency, Rights, Shape,
+    AgentStats, ChannelStats, Client, ConnectOptions, Device, DeviceMem, Error, File, Manager, Node,
+    Residency, Rights, Shape,
 };
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
@@ -33,6 +33,8 @@ struct Member {
     /// Who does its I/O where the device does not.
     proxy: Option<Mutex<Proxy>>,
     file: File,
+    /// The volume did not exist before.
+    created: bool,
     generations: DeviceMem,
     lanes: DeviceMem,
     histograms: DeviceMem,
@@ -47,14 +49,16 @@ pub struct Harness {
     stop: DeviceMem,
     /// What the kernel says of the device: its multiprocessors.
     multiprocessors: DeviceMem,
-    logs: Logs,
+    /// Of SSDs of this process.
+    logs: Option<Logs>,
     node: Arc<Node>,
-    array: Array,
+    target: Target,
     central: Option<Arc<Central>>,
     load: Load,
     preset: Preset,
     link: LinkConfig,
     io_timeout: Duration,
+    status_interval: Option<Duration>,
 }
 
 /// One launch of the kernel.
@@ -83,7 +87,8 @@ pub(super) struct Outcome {
     pub(super) buckets: [Vec<u64>; 2],
     /// Ctrl-C ended it.
     pub(super) interrupted: bool,
-    /// CPU seconds of the threads that are gone: the one that launched and waited (on the CPU execution it is the device), and the proxies.
+    /// CPU seconds of the threads that are gone: the one that launched and waited (on the CPU execution it
+    /// is the device), and the proxies.
     pub(super) threads: ThreadTimes,
     /// Of the device; 0 where it has none.
     pub(super) multiprocessors: u32,
@@ -109,62 +114,37 @@ impl Harness {
     /// # Errors
     /// [`CliError`]: what was asked for cannot be, a device that is not there, no memory.
     pub fn new(args: &BenchArgs, mut load: Load, steps: &Steps) -> Result<Self, CliError> {
-        let preset = media::preset(&args.preset)?;
+        // The SSDs of a running array have presets of their own, which this process does not know.
+        let name = if args.array.is_some() { "null" } else { &args.preset };
+        let preset = media::preset(name)?;
         let device = Device::open(args.device.into()).map_err(Error::from)?;
         steps.done(format!("device      {} ({})", device.name(), device.why()));
-        let link = match args.link {
-            Some(LinkArg::Paper) => LinkConfig::PAPER_200GBE,
-            Some(LinkArg::None) => LinkConfig::UNLIMITED,
-            None if preset.is_null() => LinkConfig::UNLIMITED,
-            None => LinkConfig::PAPER_200GBE,
-        };
-        let array = Array::start(&ArrayConfig {
-            ssds: Ssds::Here(media::in_memory(args.ssds, &preset, load.ssd_bytes)),
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            fabric_listen: None,
-            link,
-            groups: gnstor_proto::placement::DEFAULT_GROUPS,
-            threads: args.engines.threads(),
-        })?;
+        let link = link(args, &preset);
+        let target = Target::start(args, &load, &preset, link)?;
         let residency = if args.one_grid { Residency::OneGrid } else { Residency::TwoKernels };
-        let node = Arc::new(Node::new(array.transport(), &device, residency).map_err(Error::from)?);
+        let node = Arc::new(Node::new(target.transport(), &device, residency).map_err(Error::from)?);
         let central = load.central_engine.then(|| Central::new(&load).map(Arc::new)).transpose()?;
         let mut members = Vec::new();
         for number in 0..load.clients {
             if steps.interrupted() {
                 return Err(CliError::Interrupted);
             }
-            members.push(member(number, args, &load, &array, &node, central.as_ref())?);
+            members.push(member(number, args, &load, &target, &node, central.as_ref())?);
         }
-        // Who copies is told as it is: the driver may have no batch of copies.
+        if !target.is_own() {
+            load.replicas = same_replicas(&members)?;
+        }
+        // The report names the copier that is at work: the driver may have no batch of copies.
         if let Some(proxy) = members.first().and_then(|member| member.proxy.as_ref()) {
             load.bounce = proxy.lock().expect("no panic while held").bounce();
         }
-        let bytes = load.clients as usize * size_of::<ClientAbi>();
-        let clients = device.alloc(bytes).map_err(Error::from)?;
-        for (place, member) in members.iter().enumerate() {
-            let buffer = member.file.client().buffer().expect("it was asked for");
-            let proxy =
-                member.proxy.as_ref().map(|proxy| proxy.lock().expect("no panic while held").addresses());
-            let (requests, answers) = proxy.unwrap_or((0, 0));
-            let abi = ClientAbi {
-                file: member.file.device_file(),
-                buffers: buffer.memory.address(),
-                generations: member.generations.address(),
-                lanes: member.lanes.address(),
-                histograms: member.histograms.address(),
-                requests,
-                answers,
-                key: buffer.key,
-                reserved: 0,
-            };
-            clients.write(place * size_of::<ClientAbi>(), abi.as_bytes()).map_err(Error::from)?;
-        }
+        let clients = clients(&device, &members)?;
         let args_memory = device.alloc(size_of::<ArgsAbi>()).map_err(Error::from)?;
         let stop = device.alloc(4).map_err(Error::from)?;
         let multiprocessors = device.alloc(4).map_err(Error::from)?;
-        let logs = Logs::open(&node, args.ssds, load.clients as usize)?;
-        let io_timeout = args.io_timeout;
+        let open = || Logs::open(&node, args.ssds, load.clients as usize);
+        let logs = target.is_own().then(open).transpose()?;
+        let (io_timeout, status_interval) = (args.io_timeout, args.status_interval);
         Ok(Self {
             members,
             clients,
@@ -173,12 +153,13 @@ impl Harness {
             multiprocessors,
             logs,
             node,
-            array,
+            target,
             central,
             load,
             preset,
             link,
             io_timeout,
+            status_interval,
         })
     }
 
@@ -213,13 +194,44 @@ impl Harness {
     }
 
     pub(super) fn ssds(&self) -> usize {
-        self.array.ssds().len()
+        self.members[0].file.client().ssds().len()
+    }
+
+    /// Capacity of each SSD.
+    pub(super) fn ssd_bytes(&self) -> u64 {
+        self.members[0].file.client().ssds().first().map_or(0, |ssd| ssd.capacity_bytes)
+    }
+
+    /// Address of the daemon, where the array is not this process's own.
+    pub(super) fn running(&self) -> Option<String> {
+        (!self.target.is_own()).then(|| self.target.daemon())
+    }
+
+    /// Name of a client's volume.
+    pub(super) fn volume(&self, client: usize) -> &str {
+        &self.members[client].file.info().name
+    }
+
+    /// Deletes the volumes that were created on an array that goes on running.
+    ///
+    /// # Errors
+    /// The daemon's.
+    pub(super) fn remove_volumes(self) -> Result<(), CliError> {
+        if self.target.is_own() {
+            return Ok(());
+        }
+        let created = |member: &Member| member.created.then(|| member.file.info().name.clone());
+        let names: Vec<String> = self.members.iter().filter_map(created).collect();
+        let daemon = self.target.daemon();
+        drop(self);
+        let manager = Manager::connect(&daemon, "gnstor bench")?;
+        names.iter().try_for_each(|name| Ok(manager.delete(name)?))
     }
 
     /// Counters as they are now.
     pub(super) fn stages(&self) -> Result<Stages, CliError> {
         let engines = self
-            .array
+            .target
             .transport()
             .each(|engine, _| engine.counters)
             .map_err(gnstor_array::ArrayError::from)?;
@@ -227,7 +239,10 @@ impl Harness {
         let channels =
             self.members.iter().map(|m| m.file.client().channel_stats()).collect::<Result<_, _>>()?;
         let log_records = self.central.as_ref().map_or(0, |central| central.records());
-        let (agent, served) = (self.node.hca().stats().map_err(Error::from)?, self.logs.read());
+        let (agent, served) = (
+            self.node.hca().stats().map_err(Error::from)?,
+            self.logs.as_ref().map_or_else(Vec::new, Logs::read),
+        );
         Ok(Stages { agent, engine, channels, log_records, served })
     }
 
@@ -327,21 +342,14 @@ impl Harness {
                     result.map(|()| cpu::this_thread_s())
                 });
             let thread = thread.map_err(thread_failed)?;
-            let mut last = (0, 0.0);
+            let mut progress =
+                Progress { once, status: self.status_interval.filter(|_| !once), ..Progress::default() };
             while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 if steps.interrupted() && !interrupted {
                     interrupted = true;
                     self.stop.write(0, &[1; 4])?;
                 }
-                if bar.is_hidden() {
-                    continue;
-                }
-                let ios = self.ios_so_far()?;
-                let seconds = began.elapsed().as_secs_f64();
-                #[expect(clippy::cast_precision_loss, reason = "for display")]
-                bar.set_message(format!("{:.0} I/Os per s", (ios - last.0) as f64 / (seconds - last.1)));
-                last = (ios, seconds);
-                bar.set_position(if once { ios } else { millis(began.elapsed()) });
+                progress.show(self, &bar, began.elapsed())?;
             }
             let launched = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             over.store(true, Ordering::Release);
@@ -369,6 +377,90 @@ impl Harness {
     }
 }
 
+/// Copies of every block of all volumes, which are read back together.
+fn same_replicas(members: &[Member]) -> Result<u32, CliError> {
+    let replicas = members[0].file.info().replicas;
+    match members.iter().find(|member| member.file.info().replicas != replicas) {
+        None => Ok(replicas),
+        Some(other) => Err(CliError::Usage(format!(
+            "volume {} has {} replicas, and {} has {replicas}: take volumes with the same number",
+            other.file.info().name,
+            other.file.info().replicas,
+            members[0].file.info().name
+        ))),
+    }
+}
+
+/// The link that was asked for, or the preset's.
+fn link(args: &BenchArgs, preset: &Preset) -> LinkConfig {
+    match args.link {
+        _ if args.array.is_some() => LinkConfig::UNLIMITED,
+        Some(LinkArg::Paper) => LinkConfig::PAPER_200GBE,
+        Some(LinkArg::None) => LinkConfig::UNLIMITED,
+        None if preset.is_null() => LinkConfig::UNLIMITED,
+        None => LinkConfig::PAPER_200GBE,
+    }
+}
+
+/// What the kernel knows of each client, in device memory.
+fn clients(device: &Arc<Device>, members: &[Member]) -> Result<DeviceMem, CliError> {
+    let clients = device.alloc(members.len() * size_of::<ClientAbi>()).map_err(Error::from)?;
+    for (place, member) in members.iter().enumerate() {
+        let buffer = member.file.client().buffer().expect("it was asked for");
+        let proxy = member.proxy.as_ref().map(|proxy| proxy.lock().expect("no panic while held").addresses());
+        let (requests, answers) = proxy.unwrap_or((0, 0));
+        let abi = ClientAbi {
+            file: member.file.device_file(),
+            buffers: buffer.memory.address(),
+            generations: member.generations.address(),
+            lanes: member.lanes.address(),
+            histograms: member.histograms.address(),
+            requests,
+            answers,
+            key: buffer.key,
+            reserved: 0,
+        };
+        clients.write(place * size_of::<ClientAbi>(), abi.as_bytes()).map_err(Error::from)?;
+    }
+    Ok(clients)
+}
+
+/// What a person sees while a launch runs.
+#[derive(Default)]
+struct Progress {
+    /// Every unit is done once: the bar counts I/Os, and not time.
+    once: bool,
+    /// Time between two lines of the rate.
+    status: Option<Duration>,
+    /// I/Os and seconds when the bar was drawn last, and when the last line was printed.
+    drawn: (u64, f64),
+    printed: (u64, f64),
+}
+
+impl Progress {
+    fn show(&mut self, harness: &Harness, bar: &ProgressBar, elapsed: Duration) -> Result<(), Error> {
+        let seconds = elapsed.as_secs_f64();
+        let due = self.status.is_some_and(|interval| seconds - self.printed.1 >= interval.as_secs_f64());
+        if bar.is_hidden() && !due {
+            return Ok(());
+        }
+        let ios = harness.ios_so_far()?;
+        // A launch resets the counters when it begins.
+        #[expect(clippy::cast_precision_loss, reason = "for display")]
+        let rate = |(before, at): (u64, f64)| ios.saturating_sub(before) as f64 / (seconds - at);
+        if due {
+            let iops = rate(self.printed);
+            bar.suspend(|| eprintln!("  status      {seconds:.1} s: {iops:.0} I/Os per s"));
+            self.printed = (ios, seconds);
+        }
+        bar.set_message(format!("{:.0} I/Os per s", rate(self.drawn)));
+        self.drawn = (ios, seconds);
+        let millis = u64::try_from(elapsed.as_millis()).expect("at most days");
+        bar.set_position(if self.once { ios } else { millis });
+        Ok(())
+    }
+}
+
 fn lanes_of(member: &Member, depth: usize) -> Result<Vec<LaneResult>, Error> {
     let mut raw = vec![0; depth * size_of::<LaneResult>()];
     member.lanes.read(0, &mut raw)?;
@@ -389,29 +481,25 @@ fn member(
     number: u32,
     args: &BenchArgs,
     load: &Load,
-    array: &Array,
+    target: &Target,
     node: &Arc<Node>,
     central: Option<&Arc<Central>>,
 ) -> Result<Member, CliError> {
-    let mut options = ConnectOptions::new(array.daemon_address().to_string());
+    let mut options = ConnectOptions::new(target.daemon());
     options.name = format!("bench {number}");
-    options.fabric = Fabric::InProcess;
+    options.fabric = target.fabric();
     options.io_timeout = args.io_timeout;
     options.buffer_bytes = usize::try_from(load.bs).expect("at most 16 MiB") * load.iodepth as usize;
     let client = Client::connect(node, &options)?;
-    let name = format!("bench-{number}");
-    let create = CreateOptions {
-        capacity_bytes: load.volume_bytes(),
-        replicas: load.replicas,
-        ..CreateOptions::default()
-    };
-    client.create(&name, &create)?;
+    let name = volume_name(args, number);
+    let created = target::volume(args, load, &client, &name)?;
     let file = client.open(&name, Rights::Write)?;
     let proxy =
         load.by_cpu().then(|| Proxy::new(number, &file, load, central).map(Mutex::new)).transpose()?;
     let alloc = |bytes| node.device().alloc(bytes).map_err(Error::from);
     Ok(Member {
         file,
+        created,
         generations: alloc(load.units as usize * 4)?,
         lanes: alloc(load.iodepth as usize * size_of::<LaneResult>())?,
         histograms: alloc(2 * BUCKETS * 8)?,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A channel whose queues the CPU owns: how storage stacks without this library reach the same SSDs, for comparisons.
+//! A channel whose queues the CPU owns: how storage stacks without this library reach the same SSDs, for
+//! comparisons.
 //!
 //! ```text
 //!   CPU thread: place -> capsule, SEND, doorbell (host memory that the HCA sees)  ->  HCA -> SSD
-//!               completion queue (host memory)  <-  HCA <- SSD, and data <-> any registered memory, the device's too
+//!               completion queue (host memory)  <-  HCA <- SSD; data <-> any registered memory, the device's too
 //! ```
-//! The HCA, its queue formats and the SSDs are the ones that device channels use; the queues are in mapped host memory. It works only
-//! while a kernel is resident (the emulated HCA lives as long as one does), from one thread.
+//! The HCA, its queue formats and the SSDs are the ones that device channels use; the queues are in mapped
+//! host memory. It works only while a kernel is resident (the emulated HCA lives as long as one does), from
+//! one thread.
 
 mod rings;
 
@@ -33,7 +35,8 @@ const SIGNAL_EVERY: u32 = 16;
 /// Blocks of one SSD's send queue, and its receives: no more commands are in flight to it.
 const SQ_BLOCKS: u32 = 64;
 const RQ_ENTRIES: u32 = 64;
-/// Entries of the NVMe submission queue, counted from 0: twice as many as commands can be in flight, so that it is never full.
+/// Entries of the NVMe submission queue, counted from 0: twice as many as commands can be in flight, so that
+/// it is never full.
 const NVME_QUEUE_Z: u16 = 127;
 const _: () = assert!(NVME_QUEUE_Z as u32 + 1 == 2 * RQ_ENTRIES);
 /// `SAME_LOAD` of io.cuh, in commands.
@@ -261,7 +264,8 @@ impl HostChannel {
         Ok(())
     }
 
-    /// The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less, as device code does it (`io.cuh`).
+    /// The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less, as
+    /// device code does it (`io.cuh`).
     pub(crate) fn idle_replica(&self, file: &File, vba: u32, hint: usize) -> usize {
         let load = |k| serving(file, vba, k).map_or(0, |ssd| self.queues[ssd].in_flight);
         if load(hint) > load(hint + 1) + SAME_LOAD { hint + 1 } else { hint }
@@ -303,7 +307,8 @@ fn vid_of(info: &VolumeInfo) -> Option<Vid> {
     Vid::new(u16::try_from(info.vid).ok()?)
 }
 
-/// The replicas of a block in order: the SSD of each, and whether it serves reads. `None`: the replica is missing.
+/// The replicas of a block in order: the SSD of each, and whether it serves reads. `None`: the replica is
+/// missing.
 fn replicas(file: &File, vba: u32) -> Option<impl Iterator<Item = Option<(usize, bool)>>> {
     let (map, info) = (file.client().fleet_map(), file.info());
     let shift = u8::try_from((info.chunk_bytes / BLOCK_BYTES).trailing_zeros()).ok()?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the models of SSDs and link allow for a load: the measured figure is held against the least of three bounds.
+//! What the models of SSDs and link allow for a load: the measured figure is held against the least of three
+//! bounds.
 
 use super::args::Rw;
 use super::load::Load;
@@ -39,7 +40,7 @@ pub(super) fn ideal(
     let op = match load.rw {
         Rw::Read | Rw::Randread => Op::Read,
         Rw::Write | Rw::Randwrite => Op::Write,
-        Rw::Randrw => return None,
+        Rw::Randrw | Rw::Rw => return None,
     };
     if preset.is_null() {
         return None;
@@ -48,7 +49,8 @@ pub(super) fn ideal(
     let copies = if op == Op::Write { load.replicas } else { 1 };
     let pieces = load.unit_blocks.div_ceil(CHUNK_BLOCKS);
     let blocks = load.unit_blocks.min(CHUNK_BLOCKS);
-    // What is read in order lies where it was written, and not in order where several requests at once filled it: the better of both bounds it.
+    // What is read in order lies where it was written, and not in order where several requests at once
+    // filled it: the better of both bounds it.
     let patterns: &[Pattern] = match (op, load.is_random()) {
         (_, true) => &[Pattern::Random],
         (Op::Write, false) => &[Pattern::Sequential],

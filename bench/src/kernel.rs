@@ -49,7 +49,7 @@ pub(super) enum Who {
     BlockInPieces,
     /// One warp alone, which needs no atomics.
     Warp,
-    /// Nobody: a CPU thread is asked, which has queues of its own.
+    /// No device thread: the kernel asks a CPU thread, which has queues of its own.
     Cpu,
 }
 
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_within_one_per_cent_of_what_falls_into_it() {
+    fn a_bucket_is_within_one_per_cent_of_its_values() {
         let near_powers = (0..40).flat_map(|p| [(1u64 << p) - 1, 1 << p, (1 << p) + 1]);
         let spread = (0..100_000u64).map(|i| gnstor_proto::placement::mix64(i) >> (24 + i % 40));
         let mut last = (0, 0);

@@ -3,6 +3,7 @@
 
 use super::harness::Outcome;
 use super::kernel::{BUCKETS, LaneResult, bucket_ns};
+use super::repeat::Spread;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Latency {
     /// Mean, exact.
     pub mean: f64,
-    /// Median; this and those that follow are within 1 %.
+    /// Median; it and the percentiles below are within 1 %.
     pub p50: f64,
     /// 90th percentile.
     pub p90: f64,
@@ -23,6 +24,57 @@ pub struct Latency {
     pub p99_99: f64,
     /// Slowest, exact.
     pub max: f64,
+}
+
+/// Percentiles and maximum of several runs, microseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub(super) struct Tails {
+    /// Medians of the runs' I/Os.
+    pub(super) p50_us: Option<Spread>,
+    pub(super) p99_us: Option<Spread>,
+    pub(super) p99_9_us: Option<Spread>,
+    /// The slowest I/O of each run.
+    pub(super) max_us: Option<Spread>,
+}
+
+/// Head of what [`columns`] prints.
+pub(super) const TAILS_HEAD: &str = "   p50 us    p99 us  p99.9 us    max us";
+
+/// p50, p99, p99.9 and maximum as columns of a table.
+pub(super) fn columns(latencies_us: [Option<f64>; 4]) -> String {
+    let column = |us: Option<f64>| match us {
+        Some(us) if us < 10_000.0 => format!("{us:>9.1}"),
+        Some(us) => format!("{us:>9.0}"),
+        None => format!("{:>9}", "-"),
+    };
+    latencies_us.map(column).join(" ")
+}
+
+impl Latency {
+    /// p50, p99, p99.9 and maximum.
+    pub(super) fn tails(&self) -> [f64; 4] {
+        [self.p50, self.p99, self.p99_9, self.max]
+    }
+}
+
+impl Tails {
+    /// Of these runs.
+    pub(super) fn of<'a>(runs: impl Iterator<Item = &'a Timed>) -> Self {
+        let all: Vec<[f64; 4]> = runs.map(|timed| timed.latency_us.tails()).collect();
+        let [p50_us, p99_us, p99_9_us, max_us] =
+            [0, 1, 2, 3].map(|place| Spread::of(all.iter().map(|tails: &[f64; 4]| tails[place])));
+        Self { p50_us, p99_us, p99_9_us, max_us }
+    }
+
+    /// Each with its name.
+    pub(super) fn named(&self) -> [(&'static str, Option<Spread>); 4] {
+        [("p50", self.p50_us), ("p99", self.p99_us), ("p99.9", self.p99_9_us), ("max", self.max_us)]
+    }
+
+    /// The medians as columns of a table.
+    pub(super) fn columns(&self) -> String {
+        columns(self.named().map(|(_, spread)| spread.map(|spread| spread.median)))
+    }
 }
 
 /// I/Os of one kind, timed.
@@ -42,7 +94,7 @@ pub struct Timed {
 }
 
 /// Latencies from 1 ns to half an hour.
-fn no_latencies() -> Histogram<u64> {
+pub(super) fn no_latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 1 << 41, 3).expect("bounds and digits are allowed")
 }
 
@@ -84,4 +136,35 @@ pub(super) fn timed(outcome: &Outcome, op: usize, bs: u64) -> Option<Timed> {
     };
     let ns = elapsed_ns(outcome).max(1) as f64;
     Some(Timed { ios, iops: ios as f64 * 1e9 / ns, gbps: (ios * bs) as f64 / ns, latency_us, histogram })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tails_of_runs_are_medians_and_stand_below_their_heads() {
+        let run = |factor: f64| Timed {
+            ios: 1,
+            iops: 1.0,
+            gbps: 1.0,
+            latency_us: Latency {
+                mean: 2.0,
+                p50: factor,
+                p90: 3.0,
+                p99: 10.0 * factor,
+                p99_9: 100.0 * factor,
+                p99_99: 4.0,
+                max: 123_456.7 * factor,
+            },
+            histogram: no_latencies(),
+        };
+        let runs = [run(3.0), run(1.0), run(2.0)];
+        let tails = Tails::of(runs.iter());
+        assert_eq!(tails.p99_us, Some(Spread { median: 20.0, least: 10.0, most: 30.0 }));
+        assert_eq!(tails.columns(), "      2.0      20.0     200.0    246913");
+        assert_eq!(tails.columns().len(), TAILS_HEAD.len());
+        assert_eq!(Tails::of([].iter()), Tails::default());
+        assert_eq!(Tails::default().columns(), "        -         -         -         -");
+    }
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! By how much responses were seen after the time that the model gives them, as the agent counts it: bucket `i` holds those of
-//! [2^i, 2^(i+1)) ns, bucket 0 also those that were early or less than 2 ns late.
+//! By how much responses were seen after the time that the model gives them, as the agent counts it: bucket
+//! `i` holds those of [2^i, 2^(i+1)) ns, bucket 0 also those that were early or less than 2 ns late.
 
 use serde::{Deserialize, Serialize};
 
-/// How late responses were seen. A time is the end of the bucket that it falls into: the true one is at least half of it.
+/// How late responses were seen. A time is the end of the bucket that it falls into: the true one is at
+/// least half of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Lateness {
     /// Responses in each bucket, up to the last that has any.
@@ -21,7 +22,8 @@ pub struct Lateness {
     pub max_us: f64,
 }
 
-/// What the agent counted in a launch that it began with `before` and ended with `after`; `None` where it counted nothing.
+/// What the agent counted in a launch that it began with `before` and ended with `after`; `None` where it
+/// counted nothing.
 ///
 /// # Panics
 /// If a count went back.
@@ -67,8 +69,8 @@ impl Lateness {
         )
     }
 
-    /// Begin and end of each bucket in microseconds, and how many responses it holds, for drawing. The first begins at a
-    /// nanosecond: times are drawn in powers.
+    /// Begin and end of each bucket in microseconds, and how many responses it holds, for drawing. The first
+    /// begins at a nanosecond: times are drawn in powers.
     #[expect(clippy::cast_precision_loss, reason = "a drawing")]
     pub(super) fn bars(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
         self.buckets
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_launch_counted_is_told() {
+    fn only_the_counts_of_the_launch_are_reported() {
         let (mut before, mut after) = ([0; 32], [0; 32]);
         (before[3], after[3], after[5]) = (7, 7, 2);
         let summary = between(&before, &after).expect("some were counted");

@@ -14,7 +14,8 @@ pub(super) struct Row {
 /// The table has the rows of the mirror in their order, and no others.
 ///
 /// # Safety
-/// `first` is the first row of a table that a row with a null name ends; the other names are NUL-terminated and stay for ever.
+/// `first` is the first row of a table that a row with a null name ends; the other names are NUL-terminated
+/// and stay for ever.
 pub(super) unsafe fn assert_same(first: *const Row, mirror: &[(&str, usize)]) {
     let mut rows = Vec::new();
     for i in 0.. {

@@ -3,12 +3,13 @@
 //!
 //! ```text
 //!   Load      what was asked for, checked                     args, load
-//!   Harness       array, node, clients, volumes, the kernel       harness, kernel, cuda/bench.cu
+//!   Harness   array, node, clients, volumes, the kernel       harness, target, kernel, cuda/bench.cu
 //!             the baselines' CPU side                         proxy, central
 //!   fill      every unit of every volume is written once
 //!   measure   warm-up, measured part, drain: one launch       latency, cpu, ideal
 //!   read back after writing: every replica of every block
-//!   Report    table, JSON, drawing                            report, told, served, lateness, plot
+//!   Report    table, JSON, drawing                            report, summary, served, lateness, plot
+//!   Jobs      loads of a file, one after another              jobs
 //!   Repeated  a load several times: median and spread         repeat
 //!   Figure    a figure of the paper: many loads, one table    figure
 //!   Suite     loads beside what the machine can, resumable    suite, copy_baseline, machine
@@ -24,6 +25,7 @@ mod figure;
 mod harness;
 mod host_channel;
 mod ideal;
+mod jobs;
 mod kernel;
 mod latency;
 mod lateness;
@@ -31,6 +33,8 @@ mod lateness;
 mod layout;
 mod load;
 mod machine;
+#[cfg(test)]
+mod made_up;
 mod plot;
 mod proxy;
 mod repeat;
@@ -38,6 +42,7 @@ mod report;
 mod served;
 mod suite;
 mod summary;
+mod target;
 
 pub use args::{BenchArgs, Bounce, Buffers, LinkArg, Mode, Rw, SuiteArg, Switch};
 pub use harness::Harness;
@@ -62,8 +67,12 @@ const ONCE_LIMIT: Duration = Duration::from_secs(3600);
 /// Runs what was asked for, prints and draws what it found.
 ///
 /// # Errors
-/// [`CliError`]: what was asked for cannot be, what ended the run before there were figures, and everything that is wrong with these.
+/// [`CliError`]: what was asked for cannot be, what ended the run before there were figures, and everything
+/// that is wrong with these.
 pub fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
+    if let Some(path) = &args.job {
+        return jobs::command(path, steps);
+    }
     if let Some(suite) = args.suite {
         return suite::command(suite, args, steps);
     }
@@ -79,7 +88,8 @@ pub fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     report.verdict()
 }
 
-/// Runs the load and returns what it found. A report with wrong data or failed I/Os is a report too: see [`Report::verdict`].
+/// Runs the load and returns what it found. A report with wrong data or failed I/Os is a report too: see
+/// [`Report::verdict`].
 ///
 /// # Errors
 /// [`CliError`]: what was asked for cannot be, and what ended the run before there were figures.
@@ -90,11 +100,20 @@ pub fn run(args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
 }
 
 fn run_load(args: &BenchArgs, load: Load, steps: &Steps) -> Result<Report, CliError> {
-    load.check_memory(machine::free_memory())?;
+    if args.array.is_none() {
+        load.check_memory(machine::free_memory())?;
+    }
     let harness = Harness::new(args, load, steps)?;
-    fill(&harness, steps)?;
-    let mut report = measure(&harness, args, steps)?;
-    read_back(&harness, &mut report, steps)?;
+    let report = run_on(&harness, args, steps);
+    let removed = harness.remove_volumes();
+    let report = report?;
+    removed.map(|()| report)
+}
+
+fn run_on(harness: &Harness, args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
+    fill(harness, steps)?;
+    let mut report = measure(harness, args, steps)?;
+    read_back(harness, &mut report, steps)?;
     Ok(report)
 }
 
@@ -157,7 +176,7 @@ pub fn measure(harness: &Harness, args: &BenchArgs, steps: &Steps) -> Result<Rep
         verified_ios: sum(&outcome, |lane| lane.verified),
         whole_blocks: sum(&outcome, |lane| lane.whole_blocks),
         replicas_read_back: 0,
-        first_wrong: first_wrong(&outcome, "any replica"),
+        first_wrong: first_wrong(harness, &outcome, "any replica"),
     });
     let (read, write) = (latency::timed(&outcome, 0, load.bs), latency::timed(&outcome, 1, load.bs));
     let both = |f: fn(&Timed) -> f64| read.iter().chain(&write).map(f).sum::<f64>();
@@ -189,10 +208,11 @@ pub fn measure(harness: &Harness, args: &BenchArgs, steps: &Steps) -> Result<Rep
 }
 
 impl Report {
-    /// Whether all is as it should be.
+    /// Whether every check passed.
     ///
     /// # Errors
-    /// [`CliError::Verify`] with what is not; [`CliError::Interrupted`] when it is only that the run was cut short.
+    /// [`CliError::Verify`] with what is not; [`CliError::Interrupted`] when it is only that the run was cut
+    /// short.
     pub fn verdict(&self) -> Result<(), CliError> {
         if let Some(error) = self.errors.first() {
             let count: u64 = self.errors.iter().map(|error| error.count).sum();
@@ -237,14 +257,16 @@ fn sum(outcome: &Outcome, f: fn(&LaneResult) -> u64) -> u64 {
     outcome.lanes.iter().flatten().map(f).sum()
 }
 
-/// Reads every replica of every block, where the load has written and its reads are checked, and adds what that finds to the report. Not
-/// after Ctrl-C, and not after a failed write: nobody can say what its blocks hold.
+/// Reads every replica of every block, where the load has written and its reads are checked, and adds what
+/// that finds to the report. Not after Ctrl-C, and not after a failed write: what its blocks hold is then
+/// unknown.
 ///
 /// # Errors
 /// [`CliError`]: reads that failed.
 pub fn read_back(harness: &Harness, report: &mut Report, steps: &Steps) -> Result<(), CliError> {
     let Some(summary) = report.verify.as_mut() else { return Ok(()) };
-    if report.write.is_none() || report.interrupted || !report.errors.is_empty() {
+    // A load that writes may have written in its warm-up only.
+    if harness.load().read_percent == 100 || report.interrupted || !report.errors.is_empty() {
         return Ok(());
     }
     for replica in 1..=harness.load().replicas {
@@ -264,7 +286,7 @@ pub fn read_back(harness: &Harness, report: &mut Report, steps: &Steps) -> Resul
         whole(harness, &back, 0, "reading back")?;
         summary.whole_blocks += sum(&back, |lane| lane.whole_blocks);
         summary.first_wrong =
-            summary.first_wrong.take().or_else(|| first_wrong(&back, &format!("replica {replica}")));
+            summary.first_wrong.take().or_else(|| first_wrong(harness, &back, &format!("replica {replica}")));
         summary.replicas_read_back = replica;
         if replica == 1 {
             // A unit's generation says how often it was written: the first time was the filling.
@@ -276,10 +298,10 @@ pub fn read_back(harness: &Harness, report: &mut Report, steps: &Steps) -> Resul
 }
 
 /// The first wrong sector of a launch, in words.
-fn first_wrong(outcome: &Outcome, whose: &str) -> Option<String> {
+fn first_wrong(harness: &Harness, outcome: &Outcome, whose: &str) -> Option<String> {
     let mut all =
         (0..).zip(&outcome.lanes).flat_map(|(client, lanes)| lanes.iter().map(move |lane| (client, lane)));
-    let (client, lane): (u32, &LaneResult) = all.find(|(_, lane)| lane.wrong_sector != NO_SECTOR)?;
+    let (client, lane): (usize, &LaneResult) = all.find(|(_, lane)| lane.wrong_sector != NO_SECTOR)?;
     let wrong: u64 = outcome.lanes.iter().flatten().map(|lane| lane.wrong).sum();
     let (vba, sector) = (lane.wrong_sector / 8, lane.wrong_sector % 8);
     let [place, age] = lane.found;
@@ -293,7 +315,8 @@ fn first_wrong(outcome: &Outcome, whose: &str) -> Option<String> {
         _ => format!("what says VID {vid}, block {}, sector {}, generation {generation}", at / 8, at % 8),
     };
     Some(format!(
-        "{wrong} reads of {whose}; first volume bench-{client}, block {vba}, sector {sector}, generation {}: found {found}",
+        "{wrong} reads of {whose}; first volume {}, block {vba}, sector {sector}, generation {}: found {found}",
+        harness.volume(client),
         lane.wanted
     ))
 }

@@ -60,8 +60,108 @@ const MAX_DEPTH: u32 = 128;
 const MAX_CLIENTS: u32 = 64;
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
+fn usage<T>(what: String) -> Result<T, CliError> {
+    Err(CliError::Usage(what))
+}
+
+/// Copies of every block.
+fn replicas(args: &BenchArgs) -> Result<u32, CliError> {
+    let most = u32::from(args.ssds).min(4);
+    let replicas = args.replicas.unwrap_or(most.min(2));
+    if replicas == 0 || replicas > most {
+        let ssds = args.ssds;
+        return usage(format!("--replicas {replicas} is not possible with --ssds {ssds}: use 1 to {most}"));
+    }
+    Ok(replicas)
+}
+
+/// Clients and what each has in flight fit the channels and the HCA.
+fn check_clients(args: &BenchArgs) -> Result<(), CliError> {
+    let (depth, clients) = (args.iodepth, args.clients);
+    if depth == 0 || depth > MAX_DEPTH {
+        return usage(format!(
+            "--iodepth {depth} must be 1 to {MAX_DEPTH}, the slots of a channel; for more in flight use more --clients"
+        ));
+    }
+    if clients == 0 || clients > MAX_CLIENTS {
+        return usage(format!("--clients {clients} must be 1 to {MAX_CLIENTS}"));
+    }
+    let channels = if args.mode == Mode::Gnstor { 1 } else { 2 };
+    let (queue_pairs, most) = (channels * clients * u32::from(args.ssds), gnstor_fabric::hca::agent::MAX_QPS);
+    if queue_pairs > most {
+        let ssds = args.ssds;
+        return usage(format!(
+            "{clients} clients of {ssds} SSDs take {queue_pairs} queue pairs, and the HCA has {most}"
+        ));
+    }
+    Ok(())
+}
+
+/// Requests that cover a volume once. Their size is one that the device library takes.
+fn units(args: &BenchArgs) -> Result<u32, CliError> {
+    let BenchArgs { bs, size, .. } = *args;
+    if bs == 0 || !bs.is_multiple_of(BLOCK) || bs > MAX_BS {
+        return usage(format!("--bs {bs} must be a multiple of 4096, up to {}", human_bytes(MAX_BS)));
+    }
+    let Ok(units) = u32::try_from(size / bs) else {
+        return usage(format!("--size {size} is more than a volume holds"));
+    };
+    let in_pieces = args.mode == Mode::Gnstor && bs <= 1 << 20 && (bs <= CHUNK || bs.is_multiple_of(CHUNK));
+    if args.buffers == Buffers::Pieces && !in_pieces {
+        return usage(
+            "--buffers pieces needs --mode gnstor, and --bs up to 64k or a multiple of that up to 1m".into(),
+        );
+    }
+    if units < args.iodepth {
+        let least = human_bytes(bs * u64::from(args.iodepth));
+        return usage(format!("--size must be at least --iodepth times --bs, which is {least}"));
+    }
+    if size > 1 << 44 {
+        return usage(format!("--size {} is more than a volume holds, 16 TiB", human_bytes(size)));
+    }
+    Ok(units)
+}
+
+/// A running array serves clients whose device builds the commands.
+fn check_array(args: &BenchArgs) -> Result<(), CliError> {
+    if args.array.is_some() && args.mode != Mode::Gnstor {
+        return usage("--array needs --mode gnstor: the other modes bring an array of their own".into());
+    }
+    if args.status_interval.is_some_and(|interval| interval < Duration::from_millis(200)) {
+        return usage("--status-interval must be at least 200ms".into());
+    }
+    Ok(())
+}
+
+fn check_times(args: &BenchArgs) -> Result<(), CliError> {
+    if args.runtime().is_zero() || args.runtime() > LONGEST || args.warmup > LONGEST {
+        return usage("--runtime must be more than 0, and it and --warmup at most 24 hours".into());
+    }
+    if args.io_timeout < Duration::from_millis(1) || args.io_timeout > Duration::from_secs(3600) {
+        return usage("--io-timeout must be 1ms to 1h".into());
+    }
+    Ok(())
+}
+
+/// Capacity of each SSD: what was asked for, or twice its share of the volumes.
+fn ssd_bytes(args: &BenchArgs, size: u64, replicas: u32) -> Result<u64, CliError> {
+    let all = size.next_multiple_of(CHUNK) * u64::from(args.clients * replicas);
+    let share = all.div_ceil(args.ssds.into());
+    let ssd_bytes = args.ssd_size.unwrap_or((2 * share).max(1 << 30).next_multiple_of(1 << 20));
+    // Placement is random: an SSD may get more than its share.
+    if share + share / 8 > ssd_bytes {
+        return usage(format!(
+            "{} on each SSD do not fit into --ssd-size {}; make --size, --clients or --replicas smaller",
+            human_bytes(share),
+            human_bytes(ssd_bytes)
+        ));
+    }
+    Ok(ssd_bytes)
+}
+
 impl Load {
-    /// The SSDs' data is in memory: refuses what a machine with so many bytes of it free cannot hold. None: nobody knows.
+    /// The SSDs' data is in memory: refuses a load that a machine with so many bytes of it free cannot
+    /// hold. `None`: the system does not say how much is free.
     ///
     /// # Errors
     /// [`CliError::Usage`].
@@ -82,83 +182,17 @@ impl Load {
     /// # Errors
     /// [`CliError::Usage`] with what is wrong and what is possible.
     pub fn new(args: &BenchArgs) -> Result<Self, CliError> {
-        let usage = |what: String| Err(CliError::Usage(what));
         check_ssds(args.ssds.into())?;
-        let replicas = args.replicas.unwrap_or(u32::from(args.ssds).min(2));
-        if replicas == 0 || replicas > u32::from(args.ssds).min(4) {
-            let most = args.ssds.min(4);
-            return usage(format!(
-                "--replicas {replicas} is not possible with --ssds {}: use 1 to {most}",
-                args.ssds
-            ));
-        }
-        if args.bs == 0 || !args.bs.is_multiple_of(BLOCK) || args.bs > MAX_BS {
-            return usage(format!(
-                "--bs {} must be a multiple of 4096, up to {}",
-                args.bs,
-                human_bytes(MAX_BS)
-            ));
-        }
-        if args.iodepth == 0 || args.iodepth > MAX_DEPTH {
-            return usage(format!(
-                "--iodepth {} must be 1 to {MAX_DEPTH}, the slots of a channel; for more in flight use more --clients",
-                args.iodepth
-            ));
-        }
-        if args.clients == 0 || args.clients > MAX_CLIENTS {
-            return usage(format!("--clients {} must be 1 to {MAX_CLIENTS}", args.clients));
-        }
-        let channels = if args.mode == Mode::Gnstor { 1 } else { 2 };
-        let queue_pairs = channels * args.clients * u32::from(args.ssds);
-        if queue_pairs > gnstor_fabric::hca::agent::MAX_QPS {
-            let most = gnstor_fabric::hca::agent::MAX_QPS;
-            return usage(format!(
-                "{} clients of {} SSDs take {queue_pairs} queue pairs, and the HCA has {most}",
-                args.clients, args.ssds
-            ));
-        }
-        let Ok(units) = u32::try_from(args.size / args.bs) else {
-            return usage(format!("--size {} is more than a volume holds", args.size));
-        };
-        if args.buffers == Buffers::Pieces
-            && (args.mode != Mode::Gnstor
-                || args.bs > 1 << 20
-                || (args.bs > CHUNK && !args.bs.is_multiple_of(CHUNK)))
-        {
-            return usage(
-                "--buffers pieces goes with --mode gnstor and with --bs up to 64k or a multiple of that up to 1m"
-                    .into(),
-            );
-        }
-        if units < args.iodepth {
-            let least = human_bytes(args.bs * u64::from(args.iodepth));
-            return usage(format!("--size must be at least --iodepth times --bs, which is {least}"));
-        }
-        if args.size > 1 << 44 {
-            return usage(format!("--size {} is more than a volume holds, 16 TiB", human_bytes(args.size)));
-        }
-        if args.runtime().is_zero() || args.runtime() > LONGEST || args.warmup > LONGEST {
-            return usage("--runtime must be more than 0, and it and --warmup at most 24 hours".into());
-        }
-        if args.io_timeout < Duration::from_millis(1) || args.io_timeout > Duration::from_secs(3600) {
-            return usage("--io-timeout must be 1ms to 1h".into());
-        }
+        check_array(args)?;
+        let replicas = replicas(args)?;
+        check_clients(args)?;
+        let units = units(args)?;
+        check_times(args)?;
         let size = u64::from(units) * args.bs;
-        let share =
-            (size.next_multiple_of(CHUNK) * u64::from(args.clients * replicas)).div_ceil(args.ssds.into());
-        let ssd_bytes = args.ssd_size.unwrap_or((2 * share).max(1 << 30).next_multiple_of(1 << 20));
-        // Placement is random: an SSD may get more than its share.
-        if share + share / 8 > ssd_bytes {
-            return usage(format!(
-                "{} on each SSD do not fit into --ssd-size {}; make --size, --clients or --replicas smaller",
-                human_bytes(share),
-                human_bytes(ssd_bytes)
-            ));
-        }
         let read_percent = match args.rw {
             Rw::Read | Rw::Randread => 100,
             Rw::Write | Rw::Randwrite => 0,
-            Rw::Randrw => args.rwmixread,
+            Rw::Randrw | Rw::Rw => args.rwmixread,
         };
         Ok(Self {
             mode: args.mode,
@@ -177,7 +211,7 @@ impl Load {
             bounce: (args.mode == Mode::Basic).then(|| args.bounce.unwrap_or(Bounce::better(args.clients))),
             unit_blocks: u32::try_from(args.bs / BLOCK).expect("at most 16 MiB"),
             units,
-            ssd_bytes,
+            ssd_bytes: ssd_bytes(args, size, replicas)?,
         })
     }
 
@@ -186,9 +220,15 @@ impl Load {
         matches!(self.rw, Rw::Randread | Rw::Randwrite | Rw::Randrw)
     }
 
+    /// Units of a volume's space beyond what it holds, for a central engine: every request in flight may
+    /// need one.
+    pub fn spare_units(&self) -> u32 {
+        self.iodepth
+    }
+
     /// Capacity of each volume.
     pub fn volume_bytes(&self) -> u64 {
-        let spare = if self.central_engine { u64::from(super::central::spare_units(self)) } else { 0 };
+        let spare = if self.central_engine { u64::from(self.spare_units()) } else { 0 };
         (self.size + spare * self.bs).next_multiple_of(CHUNK)
     }
 

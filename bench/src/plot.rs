@@ -103,7 +103,8 @@ fn pixels(drawing: &impl Drawing) -> Result<Vec<u8>, Box<dyn std::error::Error>>
     Ok(pixels)
 }
 
-/// Makes the font known. Both formats need one: also the places of an SVG's texts follow from how wide they are.
+/// Makes the font known. Both formats need one: also the places of an SVG's texts follow from how wide they
+/// are.
 fn register() -> Drawn {
     let font = epaint_default_fonts::HACK_REGULAR;
     plotters::style::register_font(FAMILY, FontStyle::Normal, font)

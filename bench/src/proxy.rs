@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The CPU-centric baselines: a CPU thread for each client takes requests from the kernel's threads and does their I/O.
+//! The CPU-centric baselines: a CPU thread for each client takes requests from the kernel's threads and does
+//! their I/O.
 //!
 //! ```text
-//!   kernel's thread  --request word-->  proxy: central engine (gd, basic) -> commands on queues of the CPU's  -> HCA -> SSDs
+//!   kernel's thread  --request word-->  proxy: central engine (gd, basic) -> the CPU's queues -> HCA -> SSDs
 //!                                         |      data by the HCA: into device memory (gd, gd+deengine),
-//!                    <--answer word---    '      or into a bounce buffer and from there by a batch of copies (basic)
+//!                    <--answer word---    '      or into a bounce buffer, then a batch of copies (basic)
 //! ```
 //! The words are in host memory that the device sees: one request and one answer a thread.
 
@@ -164,7 +165,8 @@ impl Proxy {
     fn take(&mut self, file: &File) -> Result<bool, Error> {
         let mut fresh = Vec::new();
         for lane in 0..self.jobs.len() {
-            let word = self.words.words64(lane as u64 * 8, 1)[0].load(Ordering::Acquire); // pairs with the kernel's release
+            // Pairs with the kernel's release.
+            let word = self.words.words64(lane as u64 * 8, 1)[0].load(Ordering::Acquire);
             #[expect(clippy::cast_possible_truncation, reason = "fields of the word")]
             let (sequence, vba, write) = ((word >> 48) as u16, word as u32, word >> 32 & 1 == 1);
             if sequence == self.jobs[lane].sequence || self.jobs[lane].busy {
@@ -267,7 +269,7 @@ impl Proxy {
         }
     }
 
-    /// Answers what has ended. Whether there was any.
+    /// Answers the requests that have ended. Returns whether there was one.
     fn answer(&mut self, file: &File) -> Result<bool, Error> {
         let done = |job: &Job| {
             job.busy && job.pending == 0 && (job.status != 0 || job.sent == self.load.unit_blocks)
@@ -289,7 +291,8 @@ impl Proxy {
             let Job { sequence, status, dw0, .. } = self.jobs[lane];
             self.jobs[lane].busy = false;
             let word = u64::from(sequence) << 48 | u64::from(dw0 & 0xFFFF) << 32 | u64::from(status);
-            self.words.words64((LANES + lane as u64) * 8, 1)[0].store(word, Ordering::Release); // the kernel acquires it
+            // The kernel acquires it.
+            self.words.words64((LANES + lane as u64) * 8, 1)[0].store(word, Ordering::Release);
         }
         Ok(true)
     }

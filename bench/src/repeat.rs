@@ -2,6 +2,7 @@
 //! The same load several times, each time on an array, a node and volumes of its own: median and spread.
 
 use super::args::BenchArgs;
+use super::latency::Tails;
 use super::load::Load;
 use super::report::{Report, SCHEMA};
 use super::{plot, run_load};
@@ -22,7 +23,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of these figures, those that are none left out; `None` of no figures.
+    /// Of these figures, except NaN; `None` of no figures.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut all: Vec<f64> = figures.into_iter().filter(|figure| !figure.is_nan()).collect();
         all.sort_by(f64::total_cmp);
@@ -63,7 +64,11 @@ pub(super) struct Repeated {
     /// Mean latency of the reads, and of the writes.
     read_mean_us: Option<Spread>,
     write_mean_us: Option<Spread>,
+    /// Percentiles and maximum of the reads, and of the writes.
+    read_tails: Tails,
+    write_tails: Tails,
     late_share: Option<Spread>,
+    client_late_share: Option<Spread>,
     /// Measured by ideal.
     ideal_ratio: Option<Spread>,
     /// The run in the middle by I/Os a second.
@@ -74,7 +79,8 @@ pub(super) struct Repeated {
 /// Runs the load as often as was asked for, prints and draws what was found.
 ///
 /// # Errors
-/// [`CliError`]: what was asked for cannot be, what ended a run before there were figures, and everything that is wrong with these.
+/// [`CliError`]: what was asked for cannot be, what ended a run before there were figures, and everything
+/// that is wrong with these.
 pub(super) fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     let load = Load::new(args)?;
     args.plot.as_deref().map_or(Ok(()), plot::reserve)?;
@@ -109,7 +115,10 @@ impl Repeated {
             gbps: spread(|run| Some(run.gbps)),
             read_mean_us: spread(|run| run.read.as_ref().map(|timed| timed.latency_us.mean)),
             write_mean_us: spread(|run| run.write.as_ref().map(|timed| timed.latency_us.mean)),
+            read_tails: Tails::of(runs.iter().filter_map(|run| run.read.as_ref())),
+            write_tails: Tails::of(runs.iter().filter_map(|run| run.write.as_ref())),
             late_share: spread(|run| run.late.share),
+            client_late_share: spread(|run| run.late.client_share),
             ideal_ratio: spread(|run| run.ideal.as_ref().map(|ideal| ideal.ratio)),
             median_run: middle(&runs, |run| run.iops).unwrap_or(0),
             runs,
@@ -127,18 +136,21 @@ impl Repeated {
             self.median_run + 1,
             self.runs.len()
         );
-        for (what, spread, factor, digits) in [
-            ("IOPS", self.iops, 1.0, 0),
-            ("GB/s", self.gbps, 1.0, 3),
-            ("read us", self.read_mean_us, 1.0, 1),
-            ("write us", self.write_mean_us, 1.0, 1),
-            ("late %", self.late_share, 100.0, 2),
-            ("of ideal %", self.ideal_ratio, 100.0, 1),
-        ] {
-            let Some(Spread { median, least, most }) = spread else { continue };
+        let line = |what: &str, spread: Option<Spread>, factor: f64, digits: usize| {
+            let Some(Spread { median, least, most }) = spread else { return };
             let scaled = Spread { median: median * factor, least: least * factor, most: most * factor };
-            outln!("  {what:<11} {}", scaled.line(digits));
+            outln!("  {what:<14} {}", scaled.line(digits));
+        };
+        line("IOPS", self.iops, 1.0, 0);
+        line("GB/s", self.gbps, 1.0, 3);
+        for (what, tails) in [("read", self.read_tails), ("write", self.write_tails)] {
+            for (name, spread) in tails.named() {
+                line(&format!("{what} {name} us"), spread, 1.0, 1);
+            }
         }
+        line("late %", self.late_share, 100.0, 2);
+        line("client late %", self.client_late_share, 100.0, 2);
+        line("of ideal %", self.ideal_ratio, 100.0, 1);
     }
 }
 

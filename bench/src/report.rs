@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a run found: for people, and as JSON (`docs/bench.md`).
+//! What a run found: for people, and as JSON (`docs/bench-report.md`).
 
 use super::args::{Bounce, Buffers};
 use super::cpu::{Busy, CpuTime};
@@ -50,7 +50,8 @@ pub struct Report {
     pub errors: Vec<ErrorSummary>,
     /// The emulator against its model.
     pub late: Late,
-    /// CPU time of this process (initiator, emulator and daemon) in the launch: warm-up, measured part and drain.
+    /// CPU time of this process (initiator, emulator and daemon) in the launch: warm-up, measured part and
+    /// drain.
     pub cpu: CpuTime,
     /// Threads that never sleep, against cores.
     pub busy: Busy,
@@ -74,8 +75,11 @@ pub struct DeviceSummary {
 pub struct ArraySummary {
     /// SSDs.
     pub ssds: usize,
-    /// Their preset.
+    /// Their preset; `unknown` on a running array.
     pub preset: String,
+    /// Address of the running array; null where the array is the run's own.
+    #[serde(default)]
+    pub running: Option<String>,
     /// Logical capacity of each.
     pub ssd_bytes: u64,
     /// Modelled link, bytes a second each way; 0: not limited.
@@ -84,9 +88,11 @@ pub struct ArraySummary {
     pub link_latency_us: f64,
     /// Share of the SSDs' logical capacity that was written before the load began.
     pub fill_share: f64,
-    /// `fresh`: no SSD has collected; `collecting`: some have, while filling or in the load. No load here is long enough for a steady state.
+    /// `fresh`: no SSD has collected; `collecting`: some have, while filling or in the load; `unknown` on a
+    /// running array. No load here is long enough for a steady state.
     pub state: String,
-    /// What each SSD served in the launch: warm-up, measured part and drain. One that no longer answers is missing.
+    /// What each SSD served in the launch: warm-up, measured part and drain. One that no longer answers is
+    /// missing.
     pub served: Vec<Served>,
 }
 
@@ -159,7 +165,8 @@ pub struct StagesSummary {
     pub leaked: u64,
     /// Command capsules that reached SSDs.
     pub capsules: u64,
-    /// RDMA operations that moved data for an I/O, its replicas together: a read or write that an SSD has served has one descriptor and takes one.
+    /// RDMA operations that moved data for an I/O, its replicas together: a read or write that an SSD has
+    /// served has one descriptor and takes one.
     pub rdma_per_io: Option<f64>,
     /// Bytes that left the array.
     pub pushed_bytes: u64,
@@ -183,13 +190,28 @@ pub(super) fn word(value: impl Serialize) -> String {
 }
 
 impl Report {
+    /// The reads, or the writes of a load that only writes.
+    pub(super) fn timed(&self) -> Option<&Timed> {
+        self.read.as_ref().or(self.write.as_ref())
+    }
+
     /// Prints the report for a person, or as JSON.
     pub fn print(&self, json: bool) {
         if json {
             return print_json(self);
         }
-        let load = &self.load;
         outln!();
+        self.print_load();
+        self.print_latency();
+        self.print_model();
+        self.print_checks();
+        self.print_machine();
+        outln!("  emulated    {}", self.emulated.join("\n              "));
+    }
+
+    /// What was asked for, and the array.
+    fn print_load(&self) {
+        let load = &self.load;
         outln!(
             "  load        {}: {} of {}, {} x {} in flight, volumes of {}, {} replicas",
             word(load.mode),
@@ -209,16 +231,22 @@ impl Report {
             None => {}
         }
         let array = &self.array;
-        let full = array.fill_share * 100.0;
-        outln!(
-            "  array       {} SSDs, preset {}, {}, {full:.1} % full",
-            array.ssds,
-            array.preset,
-            array.state
-        );
+        let (ssds, full) = (array.ssds, array.fill_share * 100.0);
+        match &array.running {
+            Some(address) => outln!("  array       {ssds} SSDs of the running array at {address}"),
+            None => outln!(
+                "  array       {ssds} SSDs, preset {}, {}, {full:.1} % full",
+                array.preset,
+                array.state
+            ),
+        }
         if self.interrupted {
             outln!("  interrupted figures so far");
         }
+    }
+
+    /// Rate and latency of reads and writes.
+    fn print_latency(&self) {
         for (what, timed) in [("read", &self.read), ("write", &self.write)] {
             let Some(timed) = timed else { continue };
             let us = &timed.latency_us;
@@ -238,25 +266,28 @@ impl Report {
             );
             outln!("              p99.9 {:.1}, p99.99 {:.1}, max {:.1}", us.p99_9, us.p99_99, us.max);
         }
+    }
+
+    /// What the models allow, and how far the emulator is behind them.
+    fn print_model(&self) {
         if let Some(ideal) = &self.ideal {
             let (percent, limit) = (ideal.ratio * 100.0, &ideal.limit);
-            outln!(
-                "  ideal       {:.0} IOPS, {:.3} GB/s ({limit}); measured {percent:.1} %",
-                ideal.iops,
-                ideal.gbps
-            );
+            // A core-bound run has no ratio.
+            let measured =
+                if self.busy.core_bound { String::new() } else { format!("; measured {percent:.1} %") };
+            outln!("  ideal       {:.0} IOPS, {:.3} GB/s ({limit}){measured}", ideal.iops, ideal.gbps);
         }
         match self.late.share {
             Some(share) => {
-                outln!("  late        {:.2} % of responses later than the model says", share * 100.0);
-                if let Some(share) = self.late.client_share {
-                    outln!(
-                        "              {:.2} % of commands longer for the client than the model gives them",
-                        share * 100.0
-                    );
-                }
+                outln!("  late        {:.2} % of responses later than the model says", share * 100.0)
             }
-            None => outln!("  late        not counted: the SSDs have no modelled time"),
+            None => outln!("  late        not counted: no modelled time is known"),
+        }
+        if let Some(share) = self.late.client_share {
+            let percent = share * 100.0;
+            outln!(
+                "              {percent:.2} % of commands longer for the client than the model gives them"
+            );
         }
         if let Some(lateness) = self.late.lateness.as_ref().filter(|_| self.late.share.is_some()) {
             outln!("  seen        {}", lateness.line());
@@ -264,25 +295,24 @@ impl Report {
         if let Some((least, most)) = shares(&self.array.served) {
             outln!("  SSDs        {:.1} % to {:.1} % of the commands each", least * 100.0, most * 100.0);
         }
-        if let Some(operations) = self.stages.rdma_per_io {
+        let stages = &self.stages;
+        if let Some(operations) = stages.rdma_per_io {
             outln!("  RDMA        {operations:.2} operations an I/O");
         }
-        let stages = &self.stages;
         outln!(
             "  emulator    command to the array {:.1} us, copy {:.1} us (means)",
             stages.fetch_us,
             stages.copy_us
         );
+    }
+
+    /// What was verified, and what failed.
+    fn print_checks(&self) {
         match &self.verify {
-            Some(verify) => {
-                outln!(
-                    "  verified    {} of {} I/Os, {} blocks in full",
-                    verify.verified_ios,
-                    verify.ios,
-                    verify.whole_blocks
-                );
-                if verify.replicas_read_back != 0 {
-                    outln!("              {} replicas of every block read back", verify.replicas_read_back);
+            Some(Verify { ios, verified_ios, whole_blocks, replicas_read_back, .. }) => {
+                outln!("  verified    {verified_ios} of {ios} I/Os, {whole_blocks} blocks in full");
+                if *replicas_read_back != 0 {
+                    outln!("              {replicas_read_back} replicas of every block read back");
                 }
             }
             None => outln!("  verified    nothing (--verify off)"),
@@ -290,6 +320,10 @@ impl Report {
         for error in &self.errors {
             outln!("  failed      {} x {}", error.count, error.what);
         }
+    }
+
+    /// CPU time, cores and device.
+    fn print_machine(&self) {
         let mut threads: Vec<_> = self.cpu.threads.iter().collect();
         threads.sort_by(|a, b| b.1.total_cmp(a.1));
         let threads: Vec<_> =
@@ -304,17 +338,13 @@ impl Report {
             outln!("  core-bound  {} busy threads on {} cores", self.busy.threads, self.busy.cores);
         }
         outln!("  device      {} ({})", self.device.name, self.device.why);
-        let agent = &self.agent;
-        match agent.multiprocessors.zip(agent.share) {
+        let AgentSummary { blocks, multiprocessors, share } = &self.agent;
+        match multiprocessors.zip(*share) {
             Some((all, share)) => {
-                outln!(
-                    "  agent       {} blocks on {all} multiprocessors, {:.1} %",
-                    agent.blocks,
-                    share * 100.0
-                );
+                let percent = share * 100.0;
+                outln!("  agent       {blocks} blocks on {all} multiprocessors, {percent:.1} %");
             }
-            None => outln!("  agent       {} blocks", agent.blocks),
+            None => outln!("  agent       {blocks} blocks"),
         }
-        outln!("  emulated    {}", self.emulated.join("\n              "));
     }
 }

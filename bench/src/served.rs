@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What each SSD says that it served: its own log pages, read over an admin queue to each, as a daemon reads them.
+//! What each SSD says that it served: its own log pages, read over an admin queue to each, as a daemon reads
+//! them.
 
 use gnstor_array::ArrayError;
 use gnstor_console::CliError;
@@ -8,22 +9,16 @@ use gnstor_fabric::host_queue::{HostQueue, SsdPath};
 use gnstor_fabric::transport::Port;
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
-use gnstor_proto::nvme::{Sqe, admin};
+use gnstor_proto::log_page::{self, CountersHeader, CountersRow, FlashPage};
 use gnstor_proto::status::{Detail, Status};
 use libgnstor::Node;
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use std::time::Duration;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Longest that an SSD may take for a log page.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Log page of the volumes' counters (`docs/formats.md`): a header and a row for each, of as many bytes.
-const VOLUMES: u8 = 0xC0;
-const ROW: usize = 64;
-/// Log page of the flash.
-const FLASH: u8 = 0xC2;
-const FLASH_BYTES: usize = 128;
-
 /// What one SSD served, or all that it has served so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Served {
@@ -111,32 +106,33 @@ impl Logs {
     }
 
     fn of(&self, ssd: u16, queue: &mut HostQueue) -> Result<Served, ChannelError> {
-        let mut page = vec![0; ROW * (1 + self.volumes)];
-        get_log(ssd, queue, VOLUMES, &mut page)?;
-        let rows = u32::from_le_bytes(*page[8..].first_chunk().expect("a header")) as usize;
-        let mut served = Served { ssd, ..Served::default() };
-        for row in page[ROW..].chunks_exact(ROW).take(rows) {
-            served.reads += number(row, 8);
-            served.writes += number(row, 16);
-            served.read_bytes += number(row, 24) * u64::from(BLOCK_BYTES);
-            served.written_bytes += number(row, 32) * u64::from(BLOCK_BYTES);
-            served.refusals += number(row, 40);
-        }
-        let mut page = [0; FLASH_BYTES];
-        get_log(ssd, queue, FLASH, &mut page)?;
-        served.moved_pages = number(&page, 8 + 5 * 8);
-        Ok(served)
+        let mut page = vec![0; size_of::<CountersHeader>() + self.volumes * size_of::<CountersRow>()];
+        get_log(ssd, queue, log_page::VOLUME_COUNTERS, &mut page)?;
+        let mut flash = FlashPage::new_zeroed();
+        get_log(ssd, queue, log_page::FLASH, flash.as_mut_bytes())?;
+        let moved_pages = flash.moved_pages.get();
+        Ok(Served { ssd, moved_pages, ..counted(&page) })
     }
 }
 
-fn number(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(*bytes[at..].first_chunk().expect("offsets lie within a page"))
+/// The sum of a page's rows. The reader asked for as many as it has room for; the page may have more.
+fn counted(page: &[u8]) -> Served {
+    let mut served = Served::default();
+    let Ok((header, rows)) = CountersHeader::ref_from_prefix(page) else { return served };
+    let wanted = usize::try_from(header.rows.get()).unwrap_or(usize::MAX);
+    for row in rows.chunks_exact(size_of::<CountersRow>()).take(wanted) {
+        let row = CountersRow::ref_from_bytes(row).expect("a chunk has a row's length");
+        served.reads += row.reads.get();
+        served.writes += row.writes.get();
+        served.read_bytes += row.blocks_read.get() * u64::from(BLOCK_BYTES);
+        served.written_bytes += row.blocks_written.get() * u64::from(BLOCK_BYTES);
+        served.refusals += row.refusals.get();
+    }
+    served
 }
 
 fn get_log(ssd: u16, queue: &mut HostQueue, page: u8, data: &mut [u8]) -> Result<(), ChannelError> {
-    let dwords_z = u32::try_from(data.len() / 4 - 1).expect("a few KiB");
-    let cdw10 = ((dwords_z & 0xFFFF) << 16 | u32::from(page)).into();
-    let sqe = Sqe { opcode: admin::GET_LOG_PAGE, cdw10, cdw11: (dwords_z >> 16).into(), ..Sqe::default() };
+    let sqe = log_page::get_log(page, u32::try_from(data.len()).expect("a few KiB"));
     let cqe = queue.execute(sqe, Payload::In(data), DEADLINE)?;
     let status = Status(cqe.status_word());
     if status.is_success() {
@@ -152,6 +148,33 @@ fn get_log(ssd: u16, queue: &mut HostQueue, page: u8, data: &mut [u8]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_rows_that_the_header_counts_are_summed() {
+        let row = |reads: u64| CountersRow {
+            reads: reads.into(),
+            writes: 2.into(),
+            blocks_read: (3 * reads).into(),
+            blocks_written: 4.into(),
+            refusals: 5.into(),
+            ..CountersRow::default()
+        };
+        let header = CountersHeader {
+            magic: log_page::VOLUME_MAGIC,
+            format: log_page::FORMAT.into(),
+            row_bytes: 64.into(),
+            rows: 2.into(),
+            reserved_12: [0; 52],
+        };
+        let rows = [row(1), row(10), row(100)];
+        let page = [header.as_bytes(), rows.as_bytes()].concat();
+        let served = counted(&page);
+        assert_eq!((served.reads, served.writes, served.refusals), (11, 4, 10));
+        assert_eq!((served.read_bytes, served.written_bytes), (33 * 4096, 8 * 4096));
+        // More rows than the reader had room for.
+        assert_eq!(counted(&page[..2 * 64]).reads, 1);
+        assert_eq!(counted(&[]), Served::default());
+    }
 
     #[test]
     fn shares_are_of_all_commands() {

@@ -2,13 +2,15 @@
 //! `gnstor bench --suite`: a set of loads, each several times, in as many calls as it takes.
 //!
 //! ```text
-//!   rows      what is to be run                                targets, figure
+//!   rows      the loads                                        targets, figure
 //!   rounds    every row once, then every row a second time     here
-//!   folder    what has run, so that the next call goes on      store
+//!   folder    finished runs, so that the next call goes on     store
 //!   report    one JSON object and a transcript                 targets, figure
 //! ```
-//! Rounds: where the time ends early, every row has run, if less often. The results of a folder are of one build on one machine.
+//! Rounds: where the time ends early, every row has run, if less often. The results of a folder are of one
+//! build on one machine.
 
+mod gap;
 mod store;
 mod targets;
 
@@ -25,13 +27,15 @@ use libgnstor::{Device, Error};
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
-use store::{Done, Kept, Label, Store};
+pub(super) use store::{Done, Kept};
+use store::{Label, Store};
 
-/// Blocks of the bare copy that has as many warps as an agent of so many blocks, each for one pair of rings, has movers.
+/// Blocks of the bare copy that has as many warps as an agent of so many blocks, each for one pair of rings,
+/// has movers.
 const MOST_BLOCKS: u32 = 8;
 /// Longest measuring of each bare copy.
 const COPY: Duration = Duration::from_millis(500);
-/// What a run is taken for that has not run yet, beyond its load.
+/// Time that a row's first run is expected to take beyond its load.
 const UNKNOWN: Duration = Duration::from_secs(12);
 
 /// One row.
@@ -78,11 +82,7 @@ pub(super) fn command(suite: SuiteArg, args: &BenchArgs, steps: &Steps) -> Resul
             figure::loads(args)?.into_iter().map(|(name, args)| Row::load(name, args)).collect()
         }
     };
-    for row in &rows {
-        if let What::Load(args) = &row.what {
-            Load::new(args)?;
-        }
-    }
+    rows.iter().try_for_each(Row::check)?;
     let device = Device::open(args.device.into()).map_err(Error::from)?;
     let label = Label::new(suite, args, Build::this()?, Machine::of(&device));
     let mut store = Store::open(folder, &label)?;
@@ -107,7 +107,8 @@ pub(super) fn command(suite: SuiteArg, args: &BenchArgs, steps: &Steps) -> Resul
                 ended = Some("interrupted");
                 break 'rounds;
             }
-            // Data that is wrong is a run's; what ended a run before there were figures may be the device, which is the other rows' too.
+            // Wrong data concerns one run. An error before there are figures may be the device's, and would end
+            // the other rows too.
             let broken = matches!(&ran, Err(error) if !matches!(error, CliError::Verify(_)));
             keep(kept, ran, started.elapsed(), steps);
             store.keep(kept)?;
@@ -139,7 +140,7 @@ fn expected(kept: &Kept, args: &BenchArgs) -> Duration {
     args.warmup + args.runtime() + UNKNOWN
 }
 
-/// Takes down what a run came to. A run whose data was wrong is none.
+/// Records the outcome of a run. A run with wrong data counts as failed.
 fn keep(kept: &mut Kept, ran: Result<Done, CliError>, took: Duration, steps: &Steps) {
     let checked = ran.and_then(|done| match &done {
         Done::Load(report) => report.verdict().map(|()| done),
@@ -152,7 +153,7 @@ fn keep(kept: &mut Kept, ran: Result<Done, CliError>, took: Duration, steps: &St
         Ok(done) => {
             let line = match &done {
                 Done::Copy(copy_baseline) => format!("{} copies", copy_baseline.copies.len()),
-                Done::Load(report) => format!("{:.0} IOPS, {:.3} GB/s", report.iops, report.gbps),
+                Done::Load(report) => load_line(report),
             };
             steps.done(format!("{name:<34} run {}: {line} ({seconds:.1} s)", kept.runs.len() + 1));
             kept.runs.push(done);
@@ -164,7 +165,15 @@ fn keep(kept: &mut Kept, ran: Result<Done, CliError>, took: Duration, steps: &St
     }
 }
 
-/// Whether all that ran is as it should be; what has not run yet is no error.
+/// Rate and latency of a run.
+fn load_line(report: &Report) -> String {
+    let rate = format!("{:.0} IOPS, {:.3} GB/s", report.iops, report.gbps);
+    let Some(timed) = report.timed() else { return rate };
+    let [p50, p99, p99_9, max] = timed.latency_us.tails();
+    format!("{rate}, p50 {p50:.1} us, p99 {p99:.1}, p99.9 {p99_9:.1}, max {max:.1}")
+}
+
+/// Whether every run passed. A row that has not run yet is no error.
 fn verdict(kept: &[Kept], interrupted: bool) -> Result<(), CliError> {
     let failed = || kept.iter().filter_map(|kept| Some((&kept.name, kept.failed.first()?)));
     if let Some((name, error)) = failed().next() {
@@ -176,6 +185,14 @@ fn verdict(kept: &[Kept], interrupted: bool) -> Result<(), CliError> {
 impl Row {
     fn load(name: String, args: BenchArgs) -> Self {
         Self { name, what: What::Load(Box::new(args)) }
+    }
+
+    /// Its load can be run.
+    fn check(&self) -> Result<(), CliError> {
+        match &self.what {
+            What::Copy => Ok(()),
+            What::Load(args) => Load::new(args).map(drop),
+        }
     }
 
     fn run(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is told of the parts beside the load: counters, and what was not real.
+//! What a report says of the parts beside the load: counters, and what was not real.
 
 use super::args::Mode;
 use super::harness::{Harness, Stages};
@@ -7,7 +7,7 @@ use super::lateness;
 use super::report::{AgentSummary, ArraySummary, Late, StagesSummary};
 use super::served::Served;
 use gnstor_base::time::Span;
-use gnstor_console::told_of_hca;
+use gnstor_console::describe_hca;
 
 /// The array, after a launch that began with these counters and ended with those.
 pub(super) fn array(harness: &Harness, before: &Stages, after: &Stages) -> ArraySummary {
@@ -15,17 +15,28 @@ pub(super) fn array(harness: &Harness, before: &Stages, after: &Stages) -> Array
     let written = load.size * u64::from(load.clients) * u64::from(load.replicas);
     let collected = after.served.iter().flatten().any(|ssd| ssd.moved_pages != 0);
     #[expect(clippy::cast_precision_loss, reason = "figures to print")]
-    let (fill_share, link_latency_us) =
-        (written as f64 / (load.ssd_bytes as f64 * harness.ssds() as f64), link.latency.as_ns() as f64 / 1e3);
+    let (fill_share, link_latency_us) = (
+        written as f64 / (harness.ssd_bytes() as f64 * harness.ssds() as f64).max(1.0),
+        link.latency.as_ns() as f64 / 1e3,
+    );
     let served = after.served.iter().zip(&before.served);
     ArraySummary {
         ssds: harness.ssds(),
-        preset: harness.preset().name.clone(),
-        ssd_bytes: load.ssd_bytes,
+        preset: match harness.running() {
+            Some(_) => "unknown".into(),
+            None => harness.preset().name.clone(),
+        },
+        running: harness.running(),
+        ssd_bytes: harness.ssd_bytes(),
         link_bytes_per_s: link.bytes_per_second,
         link_latency_us,
         fill_share,
-        state: if collected { "collecting" } else { "fresh" }.into(),
+        state: match collected {
+            _ if harness.running().is_some() => "unknown",
+            true => "collecting",
+            false => "fresh",
+        }
+        .into(),
         served: served.filter_map(|(after, before)| Some((*after)?.since(&(*before)?))).collect(),
     }
 }
@@ -73,7 +84,7 @@ pub(super) fn stages(before: &Stages, after: &Stages, array: &ArraySummary, ios:
 #[expect(clippy::cast_precision_loss, reason = "for display")]
 fn per_io(array: &ArraySummary, ios: u64) -> Option<f64> {
     let operations: u64 = array.served.iter().map(Served::commands).sum();
-    (ios != 0).then(|| operations as f64 / ios as f64)
+    (ios != 0 && !array.served.is_empty()).then(|| operations as f64 / ios as f64)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for display")]
@@ -96,11 +107,13 @@ pub(super) fn emulated(harness: &Harness) -> Vec<String> {
             )
         }
     };
-    let mut all = vec![
-        told_of_hca(harness.unordered()),
-        link,
-        format!("SSDs (preset {name}: {timing}, data in memory)"),
-    ];
+    let mut all = vec![describe_hca(harness.unordered())];
+    match harness.running() {
+        Some(daemon) => {
+            all.push(format!("SSDs of the array at {daemon} (as gnstor up or gnstor ssd prints)"))
+        }
+        None => all.extend([link, format!("SSDs (preset {name}: {timing}, data in memory)")]),
+    }
     match harness.load().mode {
         Mode::Gnstor => {}
         Mode::Gd | Mode::GdDeengine => {

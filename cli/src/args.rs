@@ -22,12 +22,12 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Walk the whole way once: array, volume, file, kernel, checks
+    /// Run one complete example: array, volume, file, kernel, checks
     #[command(
         after_help = "Examples:\n  gnstor demo\n  gnstor demo --input model.safetensors --device cuda\n  gnstor demo --json | jq .gbps"
     )]
     Demo(DemoArgs),
-    /// Put load on an array of its own: throughput, latency, every read checked
+    /// Measure throughput and latency, and check every read
     #[command(
         after_help = "Examples:\n  gnstor bench\n  gnstor bench --rw randwrite --bs 64k --clients 4 --runtime 30s\n  gnstor bench --device cuda --iodepth 128 --json | jq .read.latency_us\n  gnstor bench --figure 11 --points gnstor,gd,4k --plot figure-11.png\n\nExit codes: 0 all well; 1 an I/O failed, or something read was not what was written, or it could not run; 2 the\ncommand line was not understood; 130 Ctrl-C (the figures so far are printed)."
     )]
@@ -105,13 +105,13 @@ pub struct DemoArgs {
     /// Copies of every block [default: 2, or 1 with one SSD]
     #[arg(long, value_name = "N")]
     pub replicas: Option<u32>,
-    /// Blocks of the kernel. More threads than a channel has command slots (128) wait for one another
+    /// Blocks of the kernel; threads beyond the 128 command slots of a channel wait
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub blocks: u32,
     /// Threads of a block, a multiple of 32
     #[arg(long, default_value_t = 128, value_name = "N")]
     pub threads: u32,
-    /// Run the HCA agent and the kernel as blocks of one grid, for tools that never run two kernels at once
+    /// Run HCA agent and kernel in one grid, for tools that run one kernel at a time
     #[arg(long)]
     pub one_grid: bool,
     /// Threads.
@@ -120,7 +120,7 @@ pub struct DemoArgs {
     /// Deadline of one I/O, seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub io_timeout: u64,
-    /// Let a kernel fail instead, and see that the array goes on
+    /// Let a kernel fail instead, and check that the array keeps serving
     #[arg(long, value_enum, hide = true)]
     pub fault: Option<FaultArg>,
     /// Print one JSON object
@@ -137,25 +137,36 @@ pub enum FaultArg {
     Hang,
 }
 
+/// What an SSD is and how it keeps its contents: words of `gnstor up` and `gnstor ssd`.
+#[derive(Clone, Debug, Args)]
+pub struct MediaArgs {
+    /// Preset of the SSD, or a file with one [default: that of --data, else gnstor-980pro]
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub preset: Option<String>,
+    /// Change a value of the preset, or of the SSD in --data, for good: collection.policy=cost-benefit,
+    /// faults.read_errors=1e-6; the keys are those of a preset file. Repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+    /// Apply the changeable values of --preset to the SSD in --data
+    #[arg(long, requires_all = ["data", "preset"])]
+    pub retime: bool,
+    /// Put contents in shared memory that other processes can map; --json prints its path
+    #[arg(long, conflicts_with = "data")]
+    pub shared_memory: bool,
+    /// Let new files take disk space as they are written; writes wait while the disk is full
+    #[arg(long, requires = "data")]
+    pub sparse: bool,
+}
+
 /// `gnstor up`.
 #[derive(Clone, Debug, Args)]
 pub struct UpArgs {
     /// Address of the daemon; embedded SSDs are reached on the next port
     #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS")]
     pub listen: SocketAddr,
-    /// Number of SSDs [default: 4, or those that --data holds]
+    /// Number of SSDs [default: 4, or as many as --data contains]
     #[arg(long, value_name = "N")]
     pub ssds: Option<u16>,
-    /// Preset of the SSDs, or a file with one [default: gnstor-980pro, or that of --data]
-    #[arg(long, value_name = "NAME|FILE.toml")]
-    pub preset: Option<String>,
-    /// Change a value of the preset, or of the SSD that --data holds, for good: collection.policy=cost-benefit,
-    /// faults.read_errors=1e-6; the keys are those of a preset file. Repeatable
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub settings: Vec<String>,
-    /// Have the SSD that --data holds take the times and other values of --preset that can be changed
-    #[arg(long, requires_all = ["data", "preset"])]
-    pub retime: bool,
     /// Logical capacity of each SSD [default: 1GiB, or that of --data]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub ssd_size: Option<u64>,
@@ -165,12 +176,9 @@ pub struct UpArgs {
     /// Keep the SSDs' contents in this folder, one file each (ssd-N.gns) [default: in memory]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Contents in memory: have it be memory that other processes can map, for one with a GPU or a debugger; --json says where
-    #[arg(long, conflicts_with = "data")]
-    pub shared_memory: bool,
-    /// New files take disk space as they are written, not all at once; writes wait when the disk is full
-    #[arg(long, requires = "data")]
-    pub sparse: bool,
+    /// What the SSDs are and how they keep their contents.
+    #[command(flatten)]
+    pub media: MediaArgs,
     /// SSDs in processes of their own (gnstor ssd), in the order of their numbers; repeatable
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = parse_address, conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data"])]
     pub ssd_at: Vec<String>,
@@ -189,32 +197,20 @@ pub struct SsdArgs {
     /// What to show of an SSD of a running array, instead of running one.
     #[command(subcommand)]
     pub command: Option<SsdCommand>,
-    /// File or block device that holds the SSD; made when there is none, with --size [default: contents in memory]
+    /// File or block device that holds the SSD; made when there is none, with --size [default: contents in
+    /// memory]
     #[arg(long, value_name = "FILE|DEVICE")]
     pub data: Option<PathBuf>,
-    /// Contents in memory: have it be memory that other processes can map, for one with a GPU or a debugger; --json says where
-    #[arg(long, conflicts_with = "data")]
-    pub shared_memory: bool,
-    /// A new file takes disk space as it is written, not all at once; writes wait when the disk is full
-    #[arg(long, requires = "data")]
-    pub sparse: bool,
-    /// Make a new SSD of what --data names, with --size, whatever it holds: that is lost
+    /// What the SSD is and how it keeps its contents.
+    #[command(flatten)]
+    pub media: MediaArgs,
+    /// Format what --data names (needs --size); its contents are lost
     #[arg(long, requires_all = ["data", "size"])]
     pub format: bool,
     /// Logical capacity [default: that of the file; 1GiB in memory]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub size: Option<u64>,
-    /// Preset, or a file with one [default: that of the file, else gnstor-980pro]
-    #[arg(long, value_name = "NAME|FILE.toml")]
-    pub preset: Option<String>,
-    /// Change a value of the preset, or of the SSD that --data holds, for good: collection.policy=cost-benefit,
-    /// faults.read_errors=1e-6; the keys are those of a preset file. Repeatable
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub settings: Vec<String>,
-    /// Have the SSD that --data holds take the times and other values of --preset that can be changed
-    #[arg(long, requires_all = ["data", "preset"])]
-    pub retime: bool,
-    /// Where daemons and clients reach it
+    /// Address on which daemons and clients reach this SSD
     #[arg(long, default_value = DEFAULT_SSD, value_name = "ADDRESS")]
     pub listen: SocketAddr,
     /// Number of the SSD in its array [default: that of the file, else 0]
@@ -266,16 +262,16 @@ pub enum VolumeCommand {
         /// Copies of every block [default: 2, or 1 on an array of one SSD]
         #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
         replicas: u32,
-        /// Chunk: what stays together on one SSD [default: 64KiB]
+        /// Chunk size: consecutive bytes kept on one SSD [default: 64KiB]
         #[arg(long, value_parser = parse_size, value_name = "SIZE")]
         chunk: Option<u64>,
         /// Label, repeatable
         #[arg(long = "label", value_name = "KEY=VALUE")]
         labels: Vec<String>,
-        /// Commands a second that each SSD serves of it at most; commands beyond wait [default: no limit]
+        /// Limit in commands per second on each SSD; further commands wait [default: no limit]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         max_iops: Option<u32>,
-        /// Bytes a second that each SSD serves of it at most, such as 500MB [default: no limit]
+        /// Limit in bytes per second on each SSD, such as 500MB; further commands wait [default: no limit]
         #[arg(long, value_parser = parse_size, value_name = "SIZE")]
         max_bandwidth: Option<u64>,
         /// The array.
@@ -307,8 +303,8 @@ pub struct ListArgs {
     /// Reverse the order
     #[arg(long)]
     pub reverse: bool,
-    /// List only volumes that match: name=PATTERN (with * and ?), label=KEY or label=KEY=VALUE, replicas=N, writer=ID,
-    /// writer=none. Repeatable: a volume must match all
+    /// List only volumes that match: name=PATTERN (with * and ?), label=KEY or label=KEY=VALUE, replicas=N,
+    /// writer=ID, writer=none. Repeatable: a volume must match all
     #[arg(long = "filter", value_name = "WORD=VALUE", value_parser = crate::filter::parse)]
     pub filters: Vec<Filter>,
     /// The array.
@@ -340,12 +336,15 @@ pub struct DeleteArgs {
     pub array: ArrayArgs,
 }
 
-/// `gnstor ssd smart`.
+/// `gnstor ssd smart` and `gnstor ssd log`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SsdCommand {
     /// Show the SMART / Health page of an SSD of a running array
     #[command(after_help = "Examples:\n  gnstor ssd smart 0\n  gnstor ssd smart 2 --json | jq .media_errors")]
     Smart(SsdPageArgs),
+    /// Show errors, counters of volumes and clients, and wear of an SSD of a running array
+    #[command(after_help = "Examples:\n  gnstor ssd log 0\n  gnstor ssd log 2 --json | jq .errors")]
+    Log(SsdPageArgs),
 }
 
 /// Which SSD.

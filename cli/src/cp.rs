@@ -5,7 +5,7 @@ use crate::args::CpArgs;
 use gnstor_console::{CliError, Steps, human_bytes, out, outln, print_json};
 use libgnstor::{
     Client, ConnectOptions, CreateOptions, Device, Error, Node, RcTransport, Residency, Rights,
-    TransportConfig, TransportThreads,
+    TransportConfig, TransportThreads, VolumeInfo,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -40,7 +40,8 @@ fn place(text: &str) -> Place<'_> {
 /// Copies.
 ///
 /// # Errors
-/// [`CliError`] with what is wrong: an empty or unreadable file, a file larger than the volume, no such volume.
+/// [`CliError`] with what is wrong: an empty or unreadable file, a file larger than the volume, no such
+/// volume.
 pub fn run(args: &CpArgs, steps: &Steps) -> Result<(), CliError> {
     match (place(&args.from), place(&args.to)) {
         (Place::File(file), Place::Volume(volume)) => store(args, steps, file, volume),
@@ -48,9 +49,9 @@ pub fn run(args: &CpArgs, steps: &Steps) -> Result<(), CliError> {
         (Place::File(_), Place::File(_)) => {
             Err(CliError::Usage("one side must be a volume; write it as gn://NAME".into()))
         }
-        (Place::Volume(_), Place::Volume(_)) => {
-            Err(CliError::Usage("one side must be a file: volume to volume is not offered".into()))
-        }
+        (Place::Volume(_), Place::Volume(_)) => Err(CliError::Usage(
+            "copying from volume to volume is not supported; copy to a file first".into(),
+        )),
     }
 }
 
@@ -77,8 +78,8 @@ struct Source {
     bytes: u64,
 }
 
-/// Opens a file, a device, a pipe or standard input (`-`). A pipe whose length is not given goes through a temporary
-/// file, because a volume is made with its length.
+/// Opens a file, a device, a pipe or standard input (`-`). A pipe whose length is not given goes through a
+/// temporary file, because a volume is made with its length.
 fn source(args: &CpArgs, steps: &Steps, path: &str) -> Result<Source, CliError> {
     let failed = |e: std::io::Error| CliError::File { path: path.into(), cause: e.to_string() };
     let mut file = if path == STANDARD {
@@ -133,6 +134,35 @@ fn spool(mut from: std::fs::File, steps: &Steps) -> std::io::Result<(std::fs::Fi
     Ok((spooled, bytes))
 }
 
+/// The volume, created for so many bytes where there is none.
+fn volume_for(args: &CpArgs, client: &Client, volume: &str, bytes: u64) -> Result<VolumeInfo, CliError> {
+    match client.get(volume) {
+        Err(Error::Daemon(status)) if status.code() == libgnstor::NOT_FOUND => {
+            let labels = [(SIZE_LABEL.to_owned(), bytes.to_string())].into();
+            let (capacity_bytes, replicas) = (bytes.next_multiple_of(64 << 10), args.replicas);
+            let options = CreateOptions { capacity_bytes, replicas, labels, ..CreateOptions::default() };
+            Ok(client.create(volume, &options)?)
+        }
+        found => Ok(found?),
+    }
+}
+
+/// So many bytes fit, and the volume keeps no other length.
+fn check_length(info: &VolumeInfo, bytes: u64) -> Result<(), String> {
+    let VolumeInfo { name, capacity_bytes, .. } = info;
+    if let Some(other) = length_of(&info.labels).filter(|other| *other != bytes) {
+        return Err(format!(
+            "volume {name} was made for a file of {other} bytes, and one of {bytes} would be read back with that length; \
+             delete the volume first (gnstor volume delete {name}), or copy into another one"
+        ));
+    }
+    if bytes > *capacity_bytes {
+        let (size, room) = (human_bytes(bytes), human_bytes(*capacity_bytes));
+        return Err(format!("{size} do not fit into volume {name} of {room}"));
+    }
+    Ok(())
+}
+
 fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), CliError> {
     let failed = |cause: String| CliError::File { path: path.into(), cause };
     let Source { reader: mut file, bytes } = source(args, steps, path)?;
@@ -141,34 +171,9 @@ fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), C
     }
     let connection = connect(args)?;
     let client = &connection.client;
-    let info = match client.get(volume) {
-        Ok(info) => info,
-        Err(Error::Daemon(status)) if status.code() == libgnstor::NOT_FOUND => {
-            let labels = [(SIZE_LABEL.to_owned(), bytes.to_string())].into();
-            let capacity_bytes = bytes.next_multiple_of(64 << 10);
-            client.create(
-                volume,
-                &CreateOptions {
-                    capacity_bytes,
-                    replicas: args.replicas,
-                    labels,
-                    ..CreateOptions::default()
-                },
-            )?
-        }
-        Err(e) => return Err(e.into()),
-    };
+    let info = volume_for(args, client, volume, bytes)?;
     let recorded = length_of(&info.labels);
-    if let Some(other) = recorded.filter(|other| *other != bytes) {
-        return Err(failed(format!(
-            "volume {volume} was made for a file of {other} bytes, and one of {bytes} would be read back with that length; delete the volume \
-             first (gnstor volume delete {volume}), or copy into another one"
-        )));
-    }
-    if bytes > info.capacity_bytes {
-        let (size, room) = (human_bytes(bytes), human_bytes(info.capacity_bytes));
-        return Err(failed(format!("{size} do not fit into volume {volume} of {room}")));
-    }
+    check_length(&info, bytes).map_err(failed)?;
     let target = client.open_for(volume, Rights::Write, LEASE)?;
     let bar = steps.bytes("write", bytes);
     let mut hash = Sha256::new();
@@ -270,7 +275,8 @@ fn target(path: &str) -> Result<Target, String> {
     }
     match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            // Before anything is copied: where it goes must be there. A link may lead to what is not there yet.
+            // Before anything is copied: where it goes must be there. A link may lead to what is not there
+            // yet.
             let mut path = PathBuf::from(path);
             for _ in 0..MOST_LINKS {
                 let Ok(to) = std::fs::read_link(&path) else { break };

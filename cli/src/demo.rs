@@ -6,7 +6,7 @@ use crate::demo_kernel::{self, Findings, hash_block};
 use gnstor_array::media;
 use gnstor_array::{Array, ArrayConfig, Ssds, check_ssds};
 use gnstor_console::{CliError, outln};
-use gnstor_console::{Steps, human_bytes, print_json, told_of_hca};
+use gnstor_console::{Steps, describe_hca, human_bytes, print_json};
 use gnstor_fabric::link::LinkConfig;
 use hdrhistogram::Histogram;
 use libgnstor::{
@@ -55,10 +55,15 @@ pub struct DemoReport {
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p99_9_us: f64,
     /// Slowest.
     pub max_us: f64,
-    /// Share of responses that the emulator delivered later than its model says; null where the SSDs have no modelled time.
+    /// Share of responses that the emulator delivered later than its model says; null where the SSDs have no
+    /// modelled time.
     pub late_share: Option<f64>,
+    /// Share of commands whose client waited longer than the model gives them; null as above.
+    pub client_late_share: Option<f64>,
     /// Reads that another replica served after a refusal.
     pub retries: u64,
     /// SHA-256 of the file.
@@ -171,21 +176,8 @@ pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
     let reader = connect("reader")?;
     let file = reader.open(VOLUME, Rights::Read)?;
     let before = node.hca().stats().map_err(Error::from)?;
-    let blocks = u32::try_from(data.padded.len() / BLOCK).expect("checked by read_input");
-    let grid = args.blocks;
-    // Every thread reads its share one block at a time; each read has its own deadline.
-    let rounds = u64::from(blocks.div_ceil(grid * args.threads)).max(1);
-    let deadline = Duration::from_secs(args.io_timeout.saturating_mul(rounds).clamp(30, 3600));
-    let findings = demo_kernel::run(&file, blocks, (grid, args.threads), deadline)?;
+    let findings = read_by_kernel(&cast, &file, steps)?;
     let after = node.hca().stats().map_err(Error::from)?;
-    let mismatches = compare(&findings, &data.padded);
-    steps.done(format!("kernel      {grid} x {} threads read {blocks} blocks", args.threads));
-    if let Some(first) = mismatches.first() {
-        return Err(CliError::Verify(format!(
-            "{} of {blocks} blocks are not what was written; {first}",
-            mismatches.len()
-        )));
-    }
 
     let write = refused(&reader.attach_without_rights(VOLUME, Rights::Write)?, Rights::Write)?;
     let stranger = connect("stranger")?;
@@ -200,27 +192,18 @@ pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
     let status = |f: &IoFailure| f.nvme_status().map_or(0, |s| s.0);
     let rule = |f: &IoFailure| f.rule().unwrap_or("unknown").to_owned();
     let timing = Timing::of(&findings);
-    let (responses, late) = (after.responses - before.responses, after.late - before.late);
+    let responses = after.responses - before.responses;
     #[expect(clippy::cast_precision_loss, reason = "a share")]
-    let late_share =
-        (args.preset != "null").then(|| if responses == 0 { 0.0 } else { late as f64 / responses as f64 });
-    let is_null = args.preset == "null";
-    let (link, ssds) = if is_null {
-        ("link (not limited, in process)", "SSDs (no modelled time, data in RAM)")
-    } else {
-        ("link (200 GbE modelled, in process)", "SSDs (timing modelled, data in RAM)")
+    let share = |late: u64| {
+        (args.preset != "null").then(|| if responses == 0 { 0.0 } else { late as f64 / responses as f64 })
     };
-    let mut emulated = vec![told_of_hca(node.hca().unordered()), link.into(), ssds.into()];
-    if device.kind() == "host" {
-        emulated.push("GPU (the same device code on the CPU, as fibers)".into());
-    }
     Ok(DemoReport {
         device: device.kind().into(),
         device_name: device.name(),
         device_why: device.why().into(),
         ssds: args.ssds,
         preset: args.preset.clone(),
-        ios: blocks.into(),
+        ios: findings.hashes.len() as u64,
         bytes: data.padded.len() as u64,
         verified: true,
         replicas_checked,
@@ -230,13 +213,49 @@ pub fn run(args: &DemoArgs, steps: &Steps) -> Result<DemoReport, CliError> {
         gbps: timing.gbps,
         p50_us: timing.p50_us,
         p99_us: timing.p99_us,
+        p99_9_us: timing.p99_9_us,
         max_us: timing.max_us,
-        late_share,
+        late_share: share(after.late - before.late),
+        client_late_share: share(after.client_late - before.client_late),
         retries: stats.retries,
         sha256: data.sha256.clone(),
         channel_bytes: reader.channel_bytes(),
-        emulated,
+        emulated: emulated(&cast),
     })
+}
+
+/// Has a kernel read every block once, and compares what its threads found with the file.
+fn read_by_kernel(cast: &Cast<'_>, file: &File, steps: &Steps) -> Result<Findings, CliError> {
+    let (args, padded) = (cast.args, &cast.data.padded);
+    let blocks = u32::try_from(padded.len() / BLOCK).expect("checked by read_input");
+    let grid = args.blocks;
+    // Every thread reads its share one block at a time; each read has its own deadline.
+    let rounds = u64::from(blocks.div_ceil(grid * args.threads)).max(1);
+    let deadline = Duration::from_secs(args.io_timeout.saturating_mul(rounds).clamp(30, 3600));
+    let findings = demo_kernel::run(file, blocks, (grid, args.threads), deadline)?;
+    steps.done(format!("kernel      {grid} x {} threads read {blocks} blocks", args.threads));
+    let wrong = compare(&findings, padded);
+    match wrong.first() {
+        None => Ok(findings),
+        Some(first) => {
+            let count = wrong.len();
+            Err(CliError::Verify(format!("{count} of {blocks} blocks are not what was written; {first}")))
+        }
+    }
+}
+
+/// Sentences about what was not real.
+fn emulated(cast: &Cast<'_>) -> Vec<String> {
+    let (link, ssds) = if cast.args.preset == "null" {
+        ("link (not limited, in process)", "SSDs (no modelled time, data in RAM)")
+    } else {
+        ("link (200 GbE modelled, in process)", "SSDs (timing modelled, data in RAM)")
+    };
+    let mut emulated = vec![describe_hca(cast.node.hca().unordered()), link.into(), ssds.into()];
+    if cast.device.kind() == "host" {
+        emulated.push("GPU (the same device code on the CPU, as fibers)".into());
+    }
+    emulated
 }
 
 /// Prints the report for a person, or as JSON.
@@ -255,14 +274,19 @@ pub fn print(report: &DemoReport, json: bool) {
     outln!("  replicas    {} of every block read back and compared", report.replicas_checked);
     outln!("  throughput  {:.3} GB/s, {:.0} reads/s", report.gbps, report.gbps * 1e9 / 4096.0);
     outln!(
-        "  latency     p50 {:.1} us, p99 {:.1} us, max {:.1} us",
+        "  latency     p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, max {:.1} us",
         report.p50_us,
         report.p99_us,
+        report.p99_9_us,
         report.max_us
     );
     match report.late_share {
         Some(share) => outln!("  late        {:.2} % of responses later than the model says", share * 100.0),
         None => outln!("  late        not counted: the SSDs have no modelled time"),
+    }
+    if let Some(share) = report.client_late_share {
+        let percent = share * 100.0;
+        outln!("              {percent:.2} % of commands longer for the client than the model gives them");
     }
     let [write, read] = &report.refused_rules;
     outln!(
@@ -380,6 +404,7 @@ struct Timing {
     gbps: f64,
     p50_us: f64,
     p99_us: f64,
+    p99_9_us: f64,
     max_us: f64,
 }
 
@@ -399,6 +424,7 @@ impl Timing {
             gbps: bytes as f64 / last.saturating_sub(first).max(1) as f64,
             p50_us: us(histogram.value_at_quantile(0.5)),
             p99_us: us(histogram.value_at_quantile(0.99)),
+            p99_9_us: us(histogram.value_at_quantile(0.999)),
             max_us: us(histogram.max()),
         }
     }

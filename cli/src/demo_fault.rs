@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor demo --fault`: a kernel that fails with reads in flight (`cli/cuda/fault.cu`). The error must name it, in time, and the array
-//! must go on serving others.
+//! `gnstor demo --fault`: a kernel that fails with reads in flight (`cli/cuda/fault.cu`). The error must
+//! name it, in time, and the array must go on serving others.
 
 use crate::args::{DemoArgs, FaultArg};
 use crate::demo::{Cast, VOLUME, write_and_check_replicas};
@@ -57,7 +57,7 @@ struct Args {
 
 /// `sizeof(gn::batch)`.
 const BATCH_BYTES: u32 = 32 * 4 + 1024 * 8;
-/// How long the kernel may take: it is to be seen that somebody looks at it.
+/// Deadline of the kernel: short, because the launch must report a kernel that exceeds it.
 const KERNEL: Duration = Duration::from_secs(3);
 /// The launch's end after that, at most: the agent is asked to end too.
 const GRACE: Duration = Duration::from_secs(15);
@@ -77,8 +77,9 @@ pub struct FaultReport {
     read_back: usize,
 }
 
-/// Writes the volume, lets a kernel fail on it, and reads it back by another client on another device. Where the device is a GPU whose
-/// kernel still runs, this ends the process: memory that a running kernel may use is not given back before.
+/// Writes the volume, lets a kernel fail on it, and reads it back by another client on another device. Where
+/// the device is a GPU whose kernel still runs, this ends the process: memory that a running kernel may use
+/// is not given back before.
 ///
 /// # Errors
 /// [`CliError`]: a fault that was not reported as it should be, or harmed others.
@@ -94,7 +95,7 @@ pub fn run(what: FaultArg, args: &DemoArgs, steps: &Steps) -> Result<(), CliErro
     let ended = launch(&file, what, args, cast.data.padded.len());
     let took = began.elapsed();
     let error = match ended {
-        Ok(()) => return Err(CliError::Verify("the kernel that was to fail has ended well".into())),
+        Ok(()) => return Err(CliError::Verify("the kernel that should fail ended well".into())),
         Err(error) => error.to_string(),
     };
     if !error.contains("gn_demo_fault") || took > KERNEL + GRACE {
@@ -102,7 +103,7 @@ pub fn run(what: FaultArg, args: &DemoArgs, steps: &Steps) -> Result<(), CliErro
     }
     steps.done(format!("fault       {error}"));
     let read_back = read_back(&cast)?;
-    steps.done("array       read back whole by a client on the CPU, and compared");
+    steps.done("array       still serves: a client on the CPU read the whole volume back and compared it");
     let device = cast.device.kind();
     let fault = if what == FaultArg::Trap { "trap" } else { "hang" };
     let device_name = cast.device.name();
@@ -114,7 +115,7 @@ pub fn run(what: FaultArg, args: &DemoArgs, steps: &Steps) -> Result<(), CliErro
     Ok(())
 }
 
-/// Ends the process without anybody's farewell: the driver's would wait for the kernel, too.
+/// Ends the process without destructors and exit handlers: the driver's would wait for the kernel, too.
 #[expect(unsafe_code, reason = "the standard library has no such end")]
 fn leave() -> ! {
     let _ = std::io::stdout().flush();
@@ -154,7 +155,9 @@ fn read_back(cast: &Cast<'_>) -> Result<usize, CliError> {
         let back = &mut back[..part.len()];
         file.read_at((number << 20) as u64, back)?;
         if back != part {
-            return Err(CliError::Verify(format!("after the fault MiB {number} of the volume is another")));
+            return Err(CliError::Verify(format!(
+                "after the fault, MiB {number} of the volume differs from what was written"
+            )));
         }
     }
     Ok(data.len())
@@ -165,7 +168,12 @@ fn print(report: &FaultReport, json: bool) {
         return print_json(report);
     }
     outln!();
-    outln!("  fault       {} on {}, told after {:.1} s", report.fault, report.device_name, report.seconds);
+    outln!(
+        "  fault       {} on {}, reported after {:.1} s",
+        report.fault,
+        report.device_name,
+        report.seconds
+    );
     outln!("  error       {}", report.error);
     outln!("  array       serves: {} bytes read back by another client and compared", report.read_back);
 }

@@ -82,7 +82,7 @@ pub(crate) fn run(
     let device = file.client().node().device();
     let words = device.alloc(n * 24)?;
     let states = device.alloc(n * 8)?;
-    // Statuses start as something that no request ends with: a block nobody read is then not a success.
+    // Statuses start as a value that no request ends with: a block that no thread read is then not a success.
     states.write(0, &vec![0xFF; n * 8])?;
     let at = |mem: &DeviceMem, offset: usize| mem.address() + offset as u64;
     let args = Args {

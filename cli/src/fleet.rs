@@ -8,7 +8,7 @@ use gnstor_proto::grpc::volumes_client::VolumesClient;
 use gnstor_proto::grpc::{GetMapRequest, ListRequest, RegisterRequest};
 use gnstor_proto::placement::{FleetMap, SsdState};
 use gnstor_proto::slba::ClientId;
-use libgnstor::{Error, VolumeInfo};
+use libgnstor::{Error, SsdInfo, VolumeInfo};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
@@ -20,13 +20,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// An SSD as the daemon knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Ssd {
-    pub(crate) index: u32,
-    pub(crate) subnqn: String,
-    /// `tcp` where other processes reach it.
-    pub(crate) transport: String,
-    pub(crate) address: String,
-    pub(crate) capacity_bytes: u64,
-    pub(crate) model: String,
+    /// What it is; its transport is `tcp` where other processes reach it.
+    pub(crate) info: SsdInfo,
     /// Why it is down.
     pub(crate) down: Option<String>,
     /// The map has retired it.
@@ -61,12 +56,7 @@ impl Fleet {
             down: u16::try_from(s.index).ok().and_then(|index| down.get(&index).cloned()),
             is_out: map.ssds.get(s.index as usize).is_some_and(|ssd| ssd.state == SsdState::Out),
             filling: filling.get(s.index as usize).copied().unwrap_or(0),
-            index: s.index,
-            subnqn: s.subnqn,
-            transport: s.transport,
-            address: s.address,
-            capacity_bytes: s.capacity_bytes,
-            model: s.model,
+            info: s.into(),
         };
         let ssds = ssds.into_iter().map(ssd).collect();
         Ok(Self { ssds, map, volumes: list.volumes.into_iter().map(VolumeInfo::from).collect() })
@@ -74,7 +64,7 @@ impl Fleet {
 
     /// Bytes that all SSDs have.
     pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.ssds.iter().map(|ssd| ssd.capacity_bytes).sum()
+        self.ssds.iter().map(|ssd| ssd.info.capacity_bytes).sum()
     }
 
     /// Bytes that the volumes take, all replicas counted.

@@ -10,9 +10,10 @@
 //!   volume     ls, rm and volume create, show; filter: which volumes a list has
 //!   cp         files, devices and pipes into volumes and back
 //!   status     status and df; fleet: what the daemon says of the array
-//!   ssd_health the SMART page of an SSD of a running array
+//!   ssd_health the SMART page of an SSD of a running array; ssd_log: its other log pages
 //! ```
-//! `gnstor bench` is the crate gnstor-bench. Errors, progress and standard output are in the crate gnstor-console.
+//! `gnstor bench` is the crate gnstor-bench. Errors, progress and standard output are in the crate
+//! gnstor-console.
 
 pub mod args;
 pub mod cp;
@@ -24,6 +25,7 @@ mod fleet;
 mod signals;
 pub mod ssd;
 pub mod ssd_health;
+mod ssd_log;
 pub mod status;
 pub mod up;
 pub mod volume;

@@ -22,8 +22,8 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
     let interrupted = Arc::new(AtomicBool::new(false));
     let pressed = Arc::clone(&interrupted);
-    // The first Ctrl-C asks politely: leases are given back, SSDs are shut down. A second ends the process, unless it is the first
-    // once more: some send a signal to a process and then to its group.
+    // The first Ctrl-C asks politely: leases are given back, SSDs are shut down. A second ends the process,
+    // unless it is the first once more: some send a signal to a process and then to its group.
     let mut first = None;
     let handler = ctrlc::set_handler(move || {
         pressed.store(true, Ordering::Release);

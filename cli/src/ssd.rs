@@ -7,7 +7,7 @@
 //!   KILL        power failure, no dump                next start: lossy
 //! ```
 
-use crate::args::SsdArgs;
+use crate::args::{MediaArgs, SsdArgs};
 use crate::signals;
 use crate::up::disk_line;
 use gnstor_array::listener::Listener;
@@ -45,9 +45,10 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let power_failure = signals::power_failure().map_err(os("waiting for signals".into()))?;
     // A port in use is the likeliest error, and needs no SSD to be found.
     let listener = TcpListener::bind(args.listen).map_err(os(format!("listening on {}", args.listen)))?;
-    let preset = args.preset.as_deref().map(media::preset).transpose()?;
-    let SsdArgs { index, size: bytes, shared_memory: shared, sparse, format, retime, .. } = *args;
-    let (settings, file) = (args.settings.clone(), args.data.clone());
+    let preset = args.media.preset.as_deref().map(media::preset).transpose()?;
+    let SsdArgs { index, size: bytes, format, .. } = *args;
+    let MediaArgs { shared_memory: shared, sparse, retime, .. } = args.media;
+    let (settings, file) = (args.media.settings.clone(), args.data.clone());
     let plan = Plan { index, preset, settings, retime, bytes, file, shared, sparse, format };
     // Until the SSD is up, a host that connects is told to try again.
     let recovering =

@@ -4,10 +4,11 @@
 //! ```text
 //!   daemon: address of the SSD, client id  ->  TCP link, admin queue pair  ->  Get Log Page 02h
 //! ```
-//! The error log is not shown: an SSD shows a client the errors of its own commands only, and this client has none.
+//! `gnstor ssd log` reads its pages in the same way (`ssd_log`).
 
 use crate::args::{SsdCommand, SsdPageArgs};
 use crate::fleet::{self, Fleet, Ssd};
+use crate::ssd_log;
 use gnstor_array::ArrayError;
 use gnstor_console::{CliError, outln, print_json};
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
@@ -15,16 +16,14 @@ use gnstor_fabric::host_queue::{HostQueue, SsdPath};
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::Port;
 use gnstor_proto::fabrics::Identity;
-use gnstor_proto::nvme::{Sqe, admin};
+use gnstor_proto::log_page::{self, SmartPage};
 use gnstor_proto::status::Status;
 use libgnstor::{RcTransport, TransportConfig, TransportThreads};
 use serde::Serialize;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
+use zerocopy::{FromZeros, IntoBytes};
 
-/// Log page identifier (NVMe Base Specification 2.0, figure 202).
-const SMART: u8 = 0x02;
-const SMART_BYTES: usize = 512;
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Shows a log page.
@@ -33,9 +32,10 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// [`CliError`]: no such SSD, or it cannot be reached.
 pub fn run(command: &SsdCommand) -> Result<(), CliError> {
     match command {
+        SsdCommand::Log(args) => ssd_log::run(args)?,
         SsdCommand::Smart(args) => {
-            let mut page = [0; SMART_BYTES];
-            read(args, SMART, &mut page)?;
+            let mut page = SmartPage::new_zeroed();
+            Pages::of_client(args)?.read(log_page::SMART, page.as_mut_bytes())?;
             let smart = Smart::of(args.index, &page);
             if args.array.json { print_json(&smart) } else { smart.print() }
         }
@@ -43,44 +43,71 @@ pub fn run(command: &SsdCommand) -> Result<(), CliError> {
     Ok(())
 }
 
-fn read(args: &SsdPageArgs, page: u8, data: &mut [u8]) -> Result<(), CliError> {
-    let array = &args.array.array;
-    let fleet = Fleet::ask(array)?;
-    let count = fleet.ssds.len();
-    let found = fleet.ssds.iter().find(|ssd| ssd.index == args.index);
-    let ssd = found.ok_or_else(|| {
-        CliError::Usage(format!(
-            "the array has no SSD {}; it has SSDs 0 to {}",
-            args.index,
-            count.saturating_sub(1)
-        ))
-    })?;
-    if ssd.transport != "tcp" {
-        return Err(CliError::Stopped(format!("SSD {} is reached in the array's process only", ssd.index)));
+/// Log pages of one SSD, read through an admin queue. The queue ends before the engine does.
+pub(crate) struct Pages {
+    queue: HostQueue,
+    ssd: Ssd,
+    _engine: TransportThreads,
+}
+
+impl Pages {
+    /// As a client, which sees what every host may see.
+    fn of_client(args: &SsdPageArgs) -> Result<Self, CliError> {
+        let id = fleet::register(&args.array.array, "gnstor ssd")?;
+        Self::open(args, Identity::Client(id))
     }
-    let identity = Identity::Client(fleet::register(array, "gnstor ssd")?);
-    let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())])
-        .map_err(|cause| CliError::Os { what: "starting the engine".into(), cause })?;
-    let mut queue = connect(&engine, ssd, identity)?;
-    get_log(&mut queue, ssd, page, data).map_err(|e| ArrayError::from(e).into())
+
+    /// As an operator beside the daemon: the SSD keeps counters and the errors of all hosts for the daemon.
+    ///
+    /// # Errors
+    /// [`CliError`]: no such SSD, or it cannot be reached.
+    pub(crate) fn of_daemon(args: &SsdPageArgs) -> Result<Self, CliError> {
+        Self::open(args, Identity::Daemon)
+    }
+
+    fn open(args: &SsdPageArgs, identity: Identity) -> Result<Self, CliError> {
+        let fleet = Fleet::ask(&args.array.array)?;
+        let last = fleet.ssds.len().saturating_sub(1);
+        let found = fleet.ssds.into_iter().find(|ssd| ssd.info.index == args.index);
+        let none =
+            || CliError::Usage(format!("the array has no SSD {}; it has SSDs 0 to {last}", args.index));
+        let ssd = found.ok_or_else(none)?;
+        if ssd.info.transport != "tcp" {
+            let index = ssd.info.index;
+            return Err(CliError::Stopped(format!("SSD {index} is reached in the array's process only")));
+        }
+        let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())])
+            .map_err(|cause| CliError::Os { what: "starting the engine".into(), cause })?;
+        Ok(Self { queue: connect(&engine, &ssd, identity)?, ssd, _engine: engine })
+    }
+
+    /// The first bytes of a page.
+    ///
+    /// # Errors
+    /// [`CliError`]: the SSD refuses, or does not answer.
+    pub(crate) fn read(&mut self, page: u8, data: &mut [u8]) -> Result<(), CliError> {
+        get_log(&mut self.queue, &self.ssd, page, data).map_err(|e| ArrayError::from(e).into())
+    }
 }
 
 fn connect(engine: &TransportThreads, ssd: &Ssd, identity: Identity) -> Result<HostQueue, CliError> {
-    let failed =
-        |cause| CliError::Os { what: format!("connecting to SSD {} at {}", ssd.index, ssd.address), cause };
+    let failed = |cause| CliError::Os {
+        what: format!("connecting to SSD {} at {}", ssd.info.index, ssd.info.address),
+        cause,
+    };
     let none = || std::io::Error::other("the address has no meaning");
     let target =
-        ssd.address.to_socket_addrs().and_then(|mut all| all.next().ok_or_else(none)).map_err(failed)?;
+        ssd.info.address.to_socket_addrs().and_then(|mut all| all.next().ok_or_else(none)).map_err(failed)?;
     let wire = TcpStream::connect_timeout(&target, DEADLINE).and_then(Wire::new).map_err(failed)?;
     let handle = engine.handle();
     let soft = handle.call(|engine, _| engine.add_soft()).map_err(ArrayError::from)?;
     let remote =
         handle.call(move |engine, _| engine.add_remote(wire)).map_err(ArrayError::from)?.map_err(failed)?;
-    let index =
-        u16::try_from(ssd.index).map_err(|_| CliError::Stopped(format!("SSD number {}", ssd.index)))?;
+    let index = u16::try_from(ssd.info.index)
+        .map_err(|_| CliError::Stopped(format!("SSD number {}", ssd.info.index)))?;
     let port = Port::Remote { remote, ssd: index };
     let queue = HostQueue::connect(
-        &SsdPath { transport: &handle, executor: soft, port, subnqn: &ssd.subnqn },
+        &SsdPath { transport: &handle, executor: soft, port, subnqn: &ssd.info.subnqn },
         identity,
         Duration::ZERO,
         DEADLINE,
@@ -89,16 +116,14 @@ fn connect(engine: &TransportThreads, ssd: &Ssd, identity: Identity) -> Result<H
 }
 
 fn get_log(queue: &mut HostQueue, ssd: &Ssd, page: u8, data: &mut [u8]) -> Result<(), ChannelError> {
-    let dwords_z = u32::try_from(data.len() / 4 - 1).expect("a few KiB");
-    let cdw10 = (dwords_z << 16 | u32::from(page)).into();
-    let sqe = Sqe { opcode: admin::GET_LOG_PAGE, cdw10, ..Sqe::default() };
+    let sqe = log_page::get_log(page, u32::try_from(data.len()).expect("a few KiB"));
     let cqe = queue.execute(sqe, Payload::In(data), DEADLINE)?;
     let status = Status(cqe.status_word());
     if status.is_success() {
         return Ok(());
     }
     Err(ChannelError::Refused {
-        peer: ssd.subnqn.clone(),
+        peer: ssd.info.subnqn.clone(),
         cause: format!("log page {page:02X}h: status {status}"),
     })
 }
@@ -135,25 +160,25 @@ const WARNINGS: [&str; 5] = [
 ];
 
 impl Smart {
-    fn of(ssd: u32, page: &[u8; SMART_BYTES]) -> Self {
-        let bits = (0..).zip(WARNINGS).filter(|(bit, _)| page[0] >> bit & 1 == 1);
+    fn of(ssd: u32, page: &SmartPage) -> Self {
+        let bits = (0..).zip(WARNINGS).filter(|(bit, _)| page.critical_warning >> bit & 1 == 1);
         Self {
             ssd,
-            critical_warning: page[0],
+            critical_warning: page.critical_warning,
             warnings: bits.map(|(_, words)| words).collect(),
-            temperature_celsius: i32::from(u16::from_le_bytes([page[1], page[2]])) - 273,
-            available_spare_percent: page[3],
-            spare_threshold_percent: page[4],
-            percentage_used: page[5],
-            data_units_read: number(page, 32),
-            data_units_written: number(page, 48),
-            read_commands: number(page, 64),
-            write_commands: number(page, 80),
-            busy_minutes: number(page, 96),
-            power_cycles: number(page, 112),
-            power_on_hours: number(page, 128),
-            unsafe_shutdowns: number(page, 144),
-            media_errors: number(page, 160),
+            temperature_celsius: i32::from(page.kelvin.get()) - 273,
+            available_spare_percent: page.available_spare,
+            spare_threshold_percent: page.spare_threshold,
+            percentage_used: page.percentage_used,
+            data_units_read: page.data_units_read.get(),
+            data_units_written: page.data_units_written.get(),
+            read_commands: page.read_commands.get(),
+            write_commands: page.write_commands.get(),
+            busy_minutes: page.busy_minutes.get(),
+            power_cycles: page.power_cycles.get(),
+            power_on_hours: page.power_on_hours.get(),
+            unsafe_shutdowns: page.unsafe_shutdowns.get(),
+            media_errors: page.media_errors.get(),
         }
     }
 
@@ -182,23 +207,21 @@ fn units(units: u64) -> String {
     format!("{:.1} MB", units as f64 * 0.512)
 }
 
-fn number(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(*bytes[at..].first_chunk().expect("offsets lie within a page"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zerocopy::FromBytes;
 
     #[test]
     fn the_smart_page_is_read_at_the_offsets_of_the_specification() {
-        let mut page = [0; SMART_BYTES];
+        let mut page = [0; 512];
         page[..6].copy_from_slice(&[0b1001, 0x39, 0x01, 97, 10, 3]);
         for (at, value) in
             [(32, 1), (48, 2), (64, 3), (80, 4), (96, 5), (112, 6), (128, 7), (144, 8), (160, 9)]
         {
             page[at] = value;
         }
+        let page = SmartPage::read_from_bytes(&page).expect("512 bytes");
         let smart = Smart::of(2, &page);
         assert_eq!(
             (smart.temperature_celsius, smart.available_spare_percent, smart.percentage_used),

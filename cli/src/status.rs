@@ -25,8 +25,8 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
     let state = if problems.is_empty() { "online" } else { "degraded" };
     if args.json {
         let ssd = |s: &Ssd| {
-            json!({ "index": s.index, "state": state_of(s), "why": s.down, "capacity_bytes": s.capacity_bytes,
-                    "model": s.model, "address": s.address, "filling_places": s.filling })
+            json!({ "index": s.info.index, "state": state_of(s), "why": s.down, "capacity_bytes": s.info.capacity_bytes,
+                    "model": s.info.model, "address": s.info.address, "filling_places": s.filling })
         };
         let volume =
             |v: &VolumeInfo| json!({ "name": v.name, "replicas": v.replicas, "redundant": v.replicas > 1 });
@@ -60,13 +60,13 @@ fn print_ssds(ssds: &[Ssd]) {
     outln!();
     outln!("{:>4}  {:<8} {:>10}  {:<22} MODEL", "SSD", "STATE", "SIZE", "ADDRESS");
     for ssd in ssds {
-        let (state, size) = (state_of(ssd), human_bytes(ssd.capacity_bytes));
-        let address = if ssd.address.is_empty() { "in this process" } else { &ssd.address };
+        let (state, size) = (state_of(ssd), human_bytes(ssd.info.capacity_bytes));
+        let address = if ssd.info.address.is_empty() { "in the daemon" } else { &ssd.info.address };
         outln!(
             "{:>4}  {state:<8} {size:>10}  {:<22} {}",
-            ssd.index,
+            ssd.info.index,
             printable(address),
-            printable(ssd.model.trim())
+            printable(ssd.info.model.trim())
         );
     }
 }
@@ -86,8 +86,10 @@ fn volumes_line(volumes: &[VolumeInfo]) -> String {
     let more = if single.len() > 5 { ", ..." } else { "" };
     match (volumes.len(), single.len()) {
         (0, _) => "none".into(),
-        (all, 0) => format!("{all}, all with two or more copies of every block"),
-        (all, some) => format!("{all}, of them {some} with one copy, lost with its SSD: {shown}{more}"),
+        (all, 0) => format!("{all}, each with two or more copies of every block"),
+        (all, some) => {
+            format!("{all}; {some} with a single copy, which a failed SSD would lose: {shown}{more}")
+        }
     }
 }
 
@@ -95,19 +97,19 @@ fn volumes_line(volumes: &[VolumeInfo]) -> String {
 fn problems(fleet: &Fleet) -> Vec<Problem> {
     let mut problems = Vec::new();
     for ssd in &fleet.ssds {
-        let index = ssd.index;
+        let index = ssd.info.index;
         if let Some(why) = &ssd.down {
             problems.push(Problem {
                 what: format!(
                     "SSD {index} is down: {}; the daemon refuses changes to volumes",
                     printable(why)
                 ),
-                action: if ssd.address.is_empty() {
-                    "see the log of the array's process, and start the array again".into()
+                action: if ssd.info.address.is_empty() {
+                    "read the log of gnstor up (--log info), then start gnstor up again".into()
                 } else {
                     format!(
                         "start it again: gnstor ssd --data FILE --index {index} --listen {}",
-                        printable(&ssd.address)
+                        printable(&ssd.info.address)
                     )
                 },
             });
@@ -115,10 +117,10 @@ fn problems(fleet: &Fleet) -> Vec<Problem> {
         if ssd.filling > 0 {
             problems.push(Problem {
                 what: format!(
-                    "SSD {index} takes writes and serves no reads in {} placement groups",
+                    "SSD {index} takes writes but serves no reads yet in {} placement groups",
                     ssd.filling
                 ),
-                action: "keep the other SSDs running; reads use them until a newer fleet map".into(),
+                action: "keep the other SSDs running: they serve these reads".into(),
             });
         }
         if ssd.is_out {
@@ -184,15 +186,18 @@ fn percent(part: u64, whole: u64) -> String {
 mod tests {
     use super::*;
     use gnstor_proto::placement::FleetMap;
+    use libgnstor::SsdInfo;
 
     fn ssd(index: u32) -> Ssd {
         Ssd {
-            index,
-            subnqn: String::new(),
-            transport: "tcp".into(),
-            address: "127.0.0.1:4421".into(),
-            capacity_bytes: 1 << 20,
-            model: "emulated".into(),
+            info: SsdInfo {
+                index,
+                subnqn: String::new(),
+                transport: "tcp".into(),
+                address: "127.0.0.1:4421".into(),
+                capacity_bytes: 1 << 20,
+                model: "emulated".into(),
+            },
             down: None,
             is_out: false,
             filling: 0,

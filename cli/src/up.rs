@@ -64,7 +64,7 @@ fn announce_disk(args: &UpArgs, ssds: &Ssds, steps: &Steps) -> Result<(), CliErr
     let sizes = plans.iter().map(media::new_file_bytes).collect::<Result<Vec<_>, _>>()?;
     let new: Vec<u64> = sizes.into_iter().flatten().collect();
     if !new.is_empty() {
-        steps.done(disk_line(new.len(), new.iter().sum(), &folder.display().to_string(), args.sparse));
+        steps.done(disk_line(new.len(), new.iter().sum(), &folder.display().to_string(), args.media.sparse));
     }
     Ok(())
 }
@@ -83,13 +83,13 @@ fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {
     if !args.ssd_at.is_empty() {
         return Ok(Ssds::At(args.ssd_at.clone()));
     }
-    let preset = args.preset.as_deref().map(media::preset).transpose()?;
+    let preset = args.media.preset.as_deref().map(media::preset).transpose()?;
     if let Some(count) = args.ssds {
         check_ssds(count.into())?;
     }
-    let (settings, bytes) = (args.settings.clone(), args.ssd_size);
-    let like = Plan { preset, settings, retime: args.retime, bytes, ..Plan::default() };
-    let like = Plan { shared: args.shared_memory, sparse: args.sparse, ..like };
+    let (settings, bytes) = (args.media.settings.clone(), args.ssd_size);
+    let like = Plan { preset, settings, retime: args.media.retime, bytes, ..Plan::default() };
+    let like = Plan { shared: args.media.shared_memory, sparse: args.media.sparse, ..like };
     if let Some(folder) = &args.data {
         return Ok(Ssds::Here(media::in_folder(folder, args.ssds, &like)?));
     }

@@ -83,6 +83,13 @@ pub struct SsdInfo {
     pub model: String,
 }
 
+impl From<grpc::Ssd> for SsdInfo {
+    fn from(ssd: grpc::Ssd) -> Self {
+        let grpc::Ssd { index, subnqn, transport, address, capacity_bytes, model, .. } = ssd;
+        Self { index, subnqn, transport, address, capacity_bytes, model }
+    }
+}
+
 /// Device memory that was registered for I/O.
 #[derive(Debug)]
 pub struct DeviceBuffer {
@@ -124,18 +131,7 @@ impl Client {
         let (rpc, id) = (Arc::clone(&manager.rpc), manager.id);
         let answer = rpc.wait("the map of the array", rpc.fleet().get_map(grpc::GetMapRequest {}))?;
         let map = FleetMap::decode(&answer.map).map_err(|e| Error::Protocol(e.to_string()))?;
-        let ssds: Vec<SsdInfo> = answer
-            .ssds
-            .into_iter()
-            .map(|s| SsdInfo {
-                index: s.index,
-                subnqn: s.subnqn,
-                transport: s.transport,
-                address: s.address,
-                capacity_bytes: s.capacity_bytes,
-                model: s.model,
-            })
-            .collect();
+        let ssds: Vec<SsdInfo> = answer.ssds.into_iter().map(SsdInfo::from).collect();
         if ssds.len() != map.ssds.len() {
             return Err(Error::Protocol(format!(
                 "{} SSDs in the map, {} in the list",

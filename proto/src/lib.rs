@@ -7,6 +7,7 @@
 //! ```text
 //!   slba, stamp        what a command names and how a write is ordered
 //!   nvme, fabrics      the 64-byte command, the 16-byte completion, capsules, Connect, properties, Identify
+//!   log_page           SMART, counters of volumes and clients, the flash's page
 //!   vendor             VOLUME ADD/LIST/DELETE/CHMOD, MAP SET/GET, the 4 KiB permission entry
 //!   placement          [VID,VBA] -> placement group -> SSDs; the fleet map and its byte format
 //!   status             one refusal -> NVMe status, errno, gRPC code, sentence
@@ -22,6 +23,7 @@ extern crate alloc;
 
 pub mod checksum;
 pub mod fabrics;
+pub mod log_page;
 pub mod nvme;
 pub mod placement;
 pub mod slba;

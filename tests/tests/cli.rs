@@ -19,7 +19,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
-fn the_demo_walks_the_whole_way_and_says_so_in_json() {
+fn the_demo_runs_its_whole_example_and_reports_it_in_json() {
     within(BUILD_LIMIT, || {
         let folder = folder();
         let input = file(&folder, "input", &pattern(1, 300_001));
@@ -57,7 +57,7 @@ fn the_demo_for_a_person_names_what_was_emulated_and_which_rules_refused() {
 }
 
 #[test]
-fn the_demo_refuses_what_cannot_be_in_a_sentence() {
+fn the_demo_refuses_impossible_arguments_in_a_sentence() {
     within(BUILD_LIMIT, || {
         let folder = folder();
         let empty = file(&folder, "empty", &[]);
@@ -211,7 +211,7 @@ fn files_come_back_from_a_volume_as_they_went_in() {
 }
 
 #[test]
-fn a_copy_that_cannot_be_says_why_and_leaves_nothing() {
+fn a_refused_copy_says_why_and_leaves_nothing() {
     within(BUILD_LIMIT, || {
         let folder = folder();
         let up = Up::start(&["--ssds", "2"]);
@@ -227,7 +227,8 @@ fn a_copy_that_cannot_be_says_why_and_leaves_nothing() {
         up.cp(&[&data, "gn://small"]).failed(&["do not fit", "small", "8.0 KiB"]);
         up.cp(&[&data, "gn://"]).failed(&["not valid"]);
         up.cp(&[&data, &out]).failed(&["gn://"]);
-        up.cp(&["gn://small", "gn://v"]).failed(&["volume to volume"]);
+        up.cp(&["gn://small", "gn://v"])
+            .failed(&["volume to volume is not supported", "copy to a file first"]);
         up.cp(&["gn://nowhere", &out]).failed(&["no volume \"nowhere\""]);
         up.cp(&["gn://small", &out, "--size", "9000"]).failed(&["9000", "8192"]);
         let nowhere = format!("{this}/no/such/folder");
@@ -244,8 +245,8 @@ fn a_copy_that_cannot_be_says_why_and_leaves_nothing() {
     });
 }
 
-/// Listens on a port whose neighbours are free, and stay so: nobody who asks for any port is given one
-/// below 32768.
+/// Listens on a port whose neighbours are free and stay free: a process that asks for any free port is given
+/// one above 32767.
 fn lonely_listener() -> TcpListener {
     let listen = |port| TcpListener::bind(("127.0.0.1", port));
     let first = 20_000 + u16::try_from(std::process::id() % 10_000).expect("small");
@@ -483,7 +484,7 @@ fn the_status_is_one_screen_and_json() {
         assert_eq!((&status["state"], &status["problems"]), (&"online".into(), &serde_json::json!([])));
         assert_eq!(status["ssds"].as_array().map(Vec::len), Some(3));
         let screen = ask(&["status"]);
-        for word in ["online", "SSD", "scratch", "one copy", "no known problems"] {
+        for word in ["online", "SSD", "scratch", "single copy", "no known problems"] {
             assert!(screen.stdout.contains(word), "'{word}' is missing in: {}", screen.stdout);
         }
         assert!(screen.stdout.lines().count() <= 24, "{}", screen.stdout);
@@ -497,6 +498,18 @@ fn the_status_is_one_screen_and_json() {
         let words = ask(&["ssd", "smart", "1"]);
         assert!(words.stdout.contains("good: no warning"), "{} {}", words.stdout, words.stderr);
         ask(&["ssd", "smart", "9"]).failed(&["no SSD 9", "0 to 2"]);
+        let folder = folder();
+        let input = file(&folder, "input", &pattern(1, 100_000));
+        up.cp(&[&input, "gn://safe", "--size", "98304"]).worked();
+        let log = ask(&["ssd", "log", "1", "--json"]).json();
+        let volumes = log["volumes"].as_array().expect("rows");
+        assert!(volumes.iter().any(|row| row["blocks_written"].as_u64() > Some(0)), "{log}");
+        assert!(log["flash"]["host_pages"].as_u64() > Some(0) && log["flash"]["lost_pages"] == 0, "{log}");
+        assert!(log["clients"].is_array() && log["errors"].is_array(), "{log}");
+        let words = ask(&["ssd", "log", "1"]);
+        for word in ["programmed", "bad blocks", "BLOCKS WRITTEN", "errors "] {
+            assert!(words.stdout.contains(word), "'{word}' is missing in: {}", words.stdout);
+        }
         up.end("-TERM");
     });
 }

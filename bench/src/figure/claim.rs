@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the paper says of several points together, and the same of what was measured. Points that had too few cores count for
-//! nobody.
+//! What the paper says of several points together, and the same of what was measured. Points that had too
+//! few cores are left out.
 
-use super::paper::Point;
+use super::point::Point;
 use crate::args::Mode;
 use crate::report::word;
 use serde::Serialize;

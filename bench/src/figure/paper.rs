@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Figures 9 to 13 of the GNStor paper: which loads they hold, and what the text of its section 5 says of them. The drawings
-//! themselves are not read: a value that the text does not name is not given.
+//! Figures 9 to 13 of the GNStor paper: which loads they hold, and what the text of its section 5 says of
+//! them. The drawings themselves are not read: a value that the text does not name is not given.
 
 use super::claim::{Claim, Of, Select};
+use super::point::{Given, Point};
 use crate::args::{Mode, Rw};
-use crate::report::word;
-use serde::Serialize;
 
 /// What a figure shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,43 +27,12 @@ impl Quantity {
 /// Bytes of the paper's gigabyte: 21.6 of them are its 22118 MB, and four times 3250 MB/s its 12.7 GB/s.
 pub(super) const PAPER_GB: f64 = 1.024e9;
 
-/// A value of the paper.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub(crate) struct Given {
-    pub(crate) value: f64,
-    /// `text`: it stands there; `ratio`: the text gives a factor to one that stands there.
-    pub(crate) from: &'static str,
-}
-
 fn text(value: f64) -> Option<Given> {
     Some(Given { value, from: "text" })
 }
 
 fn ratio(value: f64) -> Option<Given> {
     Some(Given { value, from: "ratio" })
-}
-
-/// One load of a figure.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Point {
-    pub(crate) mode: Mode,
-    pub(crate) rw: Rw,
-    pub(crate) bs: u64,
-    pub(crate) clients: u32,
-    pub(crate) ssds: u16,
-    pub(crate) paper: Option<Given>,
-}
-
-impl Point {
-    /// The words of its name, one of each kind.
-    pub(super) fn words(&self) -> [String; 5] {
-        let bs = format!("{}k", self.bs >> 10);
-        [word(self.mode), word(self.rw), bs, format!("c{}", self.clients), format!("s{}", self.ssds)]
-    }
-
-    pub(super) fn is_read(&self) -> bool {
-        matches!(self.rw, Rw::Read | Rw::Randread)
-    }
 }
 
 /// A figure.
@@ -87,7 +55,7 @@ const ORDERS: [Rw; 4] = [Rw::Read, Rw::Randread, Rw::Write, Rw::Randwrite];
 const RANDOM: [Rw; 2] = [Rw::Randread, Rw::Randwrite];
 const MODES: [Mode; 3] = [Mode::Basic, Mode::Gd, Mode::Gnstor];
 
-/// Every mode with every other choice, modes fastest: those that are compared run one after the other.
+/// Every mode with every other choice, modes fastest: points that are compared run one after the other.
 fn points(modes: &[Mode], orders: &[Rw], sizes: &[u64], clients: &[u32], ssds: &[u16]) -> Vec<Point> {
     let mut all = Vec::new();
     for &bs in sizes {
@@ -115,7 +83,8 @@ pub(super) fn figure(number: u8) -> Option<Figure> {
 fn figure_9() -> Figure {
     let mut points = points(&MODES, &ORDERS, &[K4, K64], &[1], &[4]);
     for point in points.iter_mut().filter(|point| point.bs == K4) {
-        // "Basic delivers only 0.5 GB/s and 0.3 GB/s"; "GD succeeds in improving 4 KB read and write throughput by 1.2x and 1.3x".
+        // "Basic delivers only 0.5 GB/s and 0.3 GB/s"; "GD succeeds in improving 4 KB read and write
+        // throughput by 1.2x and 1.3x".
         point.paper = match (point.mode, point.is_read()) {
             (Mode::Basic, true) => text(0.5),
             (Mode::Basic, false) => text(0.3),
@@ -196,7 +165,8 @@ fn figure_11() -> Figure {
 fn figure_12() -> Figure {
     let mut points = points(&MODES, &[Rw::Read, Rw::Write], &[K4], &[32], &[2, 3, 4, 5]);
     for point in points.iter_mut().filter(|point| point.ssds == 5) {
-        // "13.6 GB/s and 6.6 GB/s throughput in 4 KB sequential read and write tests with five SSDs (3.6x and 4.8x higher than GD)".
+        // "13.6 GB/s and 6.6 GB/s throughput in 4 KB sequential read and write tests with five SSDs (3.6x
+        // and 4.8x higher than GD)".
         point.paper = match (point.mode, point.is_read()) {
             (Mode::Gnstor, true) => text(13.6),
             (Mode::Gnstor, false) => text(6.6),

@@ -2,8 +2,10 @@
 //! A figure that was run, as JSON has it (`docs/bench.md`).
 
 use super::claim::{ClaimSummary, Measured};
-use super::paper::{Figure, Given, PAPER_GB, Point, Quantity};
+use super::paper::{Figure, PAPER_GB, Quantity};
+use super::point::{Given, Point};
 use crate::args::{BenchArgs, Mode};
+use crate::latency::Latency;
 use crate::repeat::{self, Spread};
 use crate::report::{Report, SCHEMA};
 use gnstor_array::media::DEFAULT_PRESET;
@@ -53,7 +55,7 @@ pub(crate) struct PointSummary {
     pub(super) paper_from: Option<&'static str>,
     pub(super) ideal: Option<f64>,
     pub(super) measured: Option<f64>,
-    /// Measured by ideal.
+    /// Measured by ideal; none for a point that had too few cores.
     pub(super) ratio: Option<f64>,
     /// Of all runs; `measured` and what stands beside it are those of the run in the middle.
     pub(super) spread: Option<Spread>,
@@ -61,13 +63,17 @@ pub(crate) struct PointSummary {
     /// Mean latency, and what it is at the ideal rate, microseconds: in every figure.
     pub(super) mean_us: Option<f64>,
     ideal_us: Option<f64>,
+    /// Percentiles and maximum of the run in the middle.
+    pub(super) latency_us: Option<Latency>,
+    /// Responses that the emulator delivered late, and commands whose client waited too long.
     pub(super) late_share: Option<f64>,
+    pub(super) client_late_share: Option<f64>,
     pub(crate) core_bound: bool,
     pub(super) state: Option<String>,
     pub(super) fill_share: Option<f64>,
     /// Why it is not the paper's value, where the report knows.
     pub(super) cause: Option<String>,
-    /// Why it does not count.
+    /// Why the point failed.
     pub(super) error: Option<String>,
     pub(super) run: Option<Report>,
     /// The runs that are not in the middle.
@@ -115,12 +121,17 @@ impl FigureReport {
         let mut summary = PointSummary {
             ideal,
             measured,
-            ratio: measured.zip(ideal).map(|(measured, ideal)| measured / ideal),
+            ratio: measured
+                .zip(ideal)
+                .map(|(measured, ideal)| measured / ideal)
+                .filter(|_| !run.busy.core_bound),
             spread,
             runs: count,
             mean_us: found.map(|found| found.mean_us),
             ideal_us: bound.map(|bound| bound.mean_us),
+            latency_us: run.timed().map(|timed| timed.latency_us),
             late_share: run.late.share,
+            client_late_share: run.late.client_share,
             core_bound: run.busy.core_bound,
             state: Some(run.array.state.clone()),
             fill_share: Some(run.array.fill_share),
@@ -149,7 +160,7 @@ impl FigureReport {
         self.claims = figure.claims.iter().map(|claim| claim.summary(&points)).collect();
     }
 
-    /// Whether all is as it should be.
+    /// Whether every check passed.
     ///
     /// # Errors
     /// [`CliError::Verify`] with the first point that failed; [`CliError::Interrupted`].
@@ -183,7 +194,7 @@ fn chosen(figure: &Figure, args: &BenchArgs) -> Vec<String> {
 
 /// Throughput in the paper's unit, and mean latency, where anything was measured.
 fn measured(run: &Report) -> Option<Measured> {
-    let timed = run.read.as_ref().or(run.write.as_ref())?;
+    let timed = run.timed()?;
     Some(Measured { gbps: run.gbps * 1e9 / PAPER_GB, mean_us: timed.latency_us.mean })
 }
 
@@ -203,7 +214,9 @@ impl PointSummary {
             runs: 0,
             mean_us: None,
             ideal_us: None,
+            latency_us: None,
             late_share: None,
+            client_late_share: None,
             core_bound: false,
             state: None,
             fill_share: None,
@@ -237,7 +250,8 @@ impl PointSummary {
         Some(format!("{:+.0} % from the paper: {causes}", by * 100.0))
     }
 
-    /// Why a point is better than the paper's by so much. What is said of the baselines is reasoned, not measured.
+    /// Why a point is better than the paper's by so much. What is said of the baselines is reasoned, not
+    /// measured.
     fn why_better(&self, mode: Mode, paper: f64) -> Vec<String> {
         let model = self.ideal.map(|ideal| ideal / paper).filter(|more| (more - 1.0).abs() > DIFFERENT);
         let cpu = "its CPU threads poll on cores of their own, through queues without driver or interrupt";
@@ -267,6 +281,55 @@ impl PointSummary {
 mod tests {
     use super::super::paper;
     use super::*;
+    use crate::args::parsed;
+    use crate::made_up;
+
+    /// A figure whose first point ran once, on enough cores or not.
+    fn figure_of(core_bound: bool) -> FigureReport {
+        let figure = paper::figure(9).expect("a figure");
+        let mut report = FigureReport::new(&figure, &parsed(&["--figure", "9"]));
+        let mut run = made_up::report(&["--mode", "basic", "--rw", "read"], 50.0);
+        run.busy.core_bound = core_bound;
+        (run.late.share, run.late.client_share) = (Some(0.02), Some(0.345));
+        report.add(&figure.points[0], vec![run]);
+        report
+    }
+
+    #[test]
+    fn a_core_bound_point_has_no_ratio() {
+        for (core_bound, ratio) in [(false, Some(0.5)), (true, None)] {
+            let point = &figure_of(core_bound).points[0];
+            assert_eq!(point.ratio, ratio);
+            assert!(point.measured.is_some() && point.ideal.is_some());
+            assert_eq!(point.line().contains("core-bound"), core_bound, "{}", point.line());
+            assert_eq!(point.line().contains("50.0 %"), !core_bound, "{}", point.line());
+        }
+    }
+
+    #[test]
+    fn a_drawing_names_each_point_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("figure.svg");
+        crate::plot::write(&path, &figure_of(false)).expect("it can be drawn");
+        let drawing = std::fs::read_to_string(&path).expect("a drawing");
+        let lines = || drawing.lines().map(str::trim);
+        assert_eq!(lines().filter(|line| *line == "basic").count(), 1, "{drawing}");
+        assert!(lines().any(|line| line == "read 4 KiB"), "{drawing}");
+    }
+
+    #[test]
+    fn a_point_has_tails_and_both_late_shares_beside_its_rate() {
+        let report = figure_of(false);
+        for text in [report.points[0].line(), report.text()] {
+            for word in ["50.0     100.0     200.0     400.0", "2.0 %", "34.5 %"] {
+                assert!(text.contains(word), "'{word}' in: {text}");
+            }
+        }
+        let json = serde_json::to_value(&report.points[0]).expect("plain data");
+        let of = |field: &str| json["latency_us"][field].as_f64();
+        assert_eq!([of("p50"), of("p99"), of("p99_9"), of("max")], [50.0, 100.0, 200.0, 400.0].map(Some));
+        assert_eq!(json["client_late_share"], 0.345);
+    }
 
     #[test]
     fn every_figure_has_its_points_once() {
@@ -285,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_better_than_the_paper_s_has_causes_of_its_own() {
+    fn a_value_better_than_the_paper_s_has_its_own_causes() {
         let figure = paper::figure(9).expect("a figure");
         let point = figure.points.iter().find(|point| point.mode == Mode::Basic && point.paper.is_some());
         let mut summary = PointSummary::new(point.expect("the text has one"), Quantity::Throughput);

@@ -3,6 +3,7 @@
 
 use super::paper::Quantity;
 use super::summary::{FigureReport, PointSummary};
+use crate::latency::{TAILS_HEAD, columns};
 use gnstor_console::out;
 use gnstor_console::print_json;
 use std::fmt::Write;
@@ -31,8 +32,8 @@ impl FigureReport {
         writeln!(text)?;
         writeln!(
             text,
-            "  {:<34} {:>9} {:>9} {:>9} {:>6} {:>8} {:>8} {:>7}  SSDs",
-            "point", "paper", "ideal", "measured", "+-", "of ideal", "mean us", "late"
+            "  {:<34} {:>9} {:>9} {:>9} {:>6} {:>8} {TAILS_HEAD} {:>7} {:>7}  SSDs",
+            "point", "paper", "ideal", "measured", "+-", "of ideal", "late", "client"
         )?;
         for summary in &self.points {
             writeln!(text, "  {}", summary.line())?;
@@ -41,23 +42,42 @@ impl FigureReport {
         let gb = if self.quantity == Quantity::Throughput {
             "; a GB is the paper's, 1.024 x 10^9 bytes"
         } else {
-            ""
+            " (means, as in the text)"
         };
         writeln!(text, "  values in {}{gb}; * = the text's factor times a value of the text", self.unit)?;
+        writeln!(
+            text,
+            "  late: responses that the emulator delivered late; client: commands whose client waited long"
+        )?;
         if self.points.len() < self.planned {
             writeln!(text, "  so far {} of {} points", self.points.len(), self.planned)?;
         }
+        self.write_claims(text)?;
+        self.write_notes(text)
+    }
+
+    /// What the paper says of several points, beside what was measured.
+    fn write_claims(&self, text: &mut String) -> std::fmt::Result {
         writeln!(text)?;
         writeln!(
             text,
-            "  {:<62} {:>6} {:>9}",
+            "  {:<68} {:>6} {:>9}",
             "the text of the paper on several points", "paper", "measured"
         )?;
         for claim in &self.claims {
             let measured = claim.measured.map_or_else(|| "-".into(), |value| format!("{value:.2}"));
-            let what = format!("{} ({}, of {})", claim.what, claim.unit, claim.points);
-            writeln!(text, "  {what:<62} {:>6.2} {measured:>9}", claim.paper)?;
+            let of = match claim.points {
+                0 => "none counts".into(),
+                points => format!("of {points}"),
+            };
+            let what = format!("{} ({}, {of})", claim.what, claim.unit);
+            writeln!(text, "  {what:<68} {:>6.2} {measured:>9}", claim.paper)?;
         }
+        Ok(())
+    }
+
+    /// Causes, failures, choices, the device and what was emulated.
+    fn write_notes(&self, text: &mut String) -> std::fmt::Result {
         for summary in &self.points {
             let why = [("cause", &summary.cause), ("failed", &summary.error)];
             for (what, why) in why.into_iter().filter_map(|(what, why)| Some((what, why.as_ref()?))) {
@@ -96,7 +116,7 @@ impl PointSummary {
         // A single run has no spread.
         let spread = self.spread.filter(|_| self.runs > 1);
         let spread = spread.map_or_else(|| "-".into(), |spread| format!("{:.1} %", spread.share() * 100.0));
-        let mean = self.mean_us.map_or_else(|| "-".into(), |us| format!("{us:.1}"));
+        let tails = columns(self.latency_us.map_or([None; 4], |latency| latency.tails().map(Some)));
         let full = self.fill_share.map_or_else(String::new, |share| format!(", {:.1} % full", share * 100.0));
         let state = self.state.as_deref().unwrap_or_default();
         let mut marks = String::new();
@@ -108,10 +128,11 @@ impl PointSummary {
             marks += if is { name } else { "" };
         }
         format!(
-            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {spread:>6} {:>8} {mean:>8} {:>7}  {state}{full}{marks}",
+            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {spread:>6} {:>8} {tails} {:>7} {:>7}  {state}{full}{marks}",
             self.name,
             percent(self.ratio),
-            percent(self.late_share)
+            percent(self.late_share),
+            percent(self.client_late_share)
         )
     }
 }

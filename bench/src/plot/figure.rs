@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A figure of the paper as bars: for each load what the paper's text gives, the modelled ideal, and what was measured.
+//! A figure of the paper as bars: for each load what the paper's text gives, the modelled ideal, and what
+//! was measured.
 
 use super::{Area, Drawing, Drawn, FAMILY};
 use crate::figure::{FigureReport, PointSummary, Quantity};
 use crate::report::word;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// Bars: their place among a point's, left to right, what they are, and which value they show.
 type Bars = (u32, &'static str, RGBColor, fn(&PointSummary, Quantity) -> Option<f64>);
@@ -99,22 +101,23 @@ where
         .x_label_area_size(30)
         .y_label_area_size(70)
         .build_cartesian_2d((0..count * PLACES).into_segmented(), 0.0..most * 1.4)?;
-    let of_place = |place: &SegmentValue<u32>| match place {
-        SegmentValue::CenterOf(place) if place % PLACES == 1 => {
-            points.get((place / PLACES) as usize).map_or_else(String::new, |summary| label(report, summary))
-        }
-        _ => String::new(),
-    };
     chart
         .configure_mesh()
         .disable_x_mesh()
         .max_light_lines(1)
+        // The names of the points stand below; a tick at each place would mean nothing.
         .x_labels((count * PLACES) as usize)
-        .x_label_formatter(&of_place)
-        .x_label_style((FAMILY, 12))
+        .x_label_formatter(&|_| String::new())
+        .set_tick_mark_size(LabelAreaPosition::Bottom, 0)
         .y_label_style((FAMILY, 12))
         .y_desc(of.unit())
         .draw()?;
+    let style = (FAMILY, 12).into_text_style(area).pos(Pos::new(HPos::Center, VPos::Top));
+    chart.draw_series((0..).zip(points).map(|(number, summary)| {
+        // Below the bar in the middle, some pixels under the axis.
+        let middle = (SegmentValue::CenterOf(number * PLACES + 1), 0.0);
+        EmptyElement::at(middle) + Text::new(label(report, summary), (0, 6), style.clone())
+    }))?;
     for (place, name, colour, value) in BARS {
         let mut bars = (0..)
             .zip(points)
@@ -132,10 +135,9 @@ where
             .label(name)
             .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 12, y + 4)], colour.filled()));
     }
-    let legend = SeriesLabelPosition::UpperRight;
     chart
         .configure_series_labels()
-        .position(legend)
+        .position(SeriesLabelPosition::UpperRight)
         .background_style(WHITE.mix(0.8))
         .label_font((FAMILY, 12))
         .draw()?;

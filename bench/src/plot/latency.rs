@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Latencies as a drawing: how often each was seen, and what share was faster; below them by how much responses were later than modelled.
+//! Latencies as a drawing: how often each was seen, and what share was faster; below them by how much
+//! responses were later than modelled.
 
 use super::{Area, Drawing, Drawn, FAMILY};
 use crate::latency::Timed;
 use crate::lateness::Lateness;
 use crate::report::Report;
+use plotters::coord::combinators::LogCoord;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
+use std::ops::Range;
+
+type Chart<'a, DB> = ChartContext<'a, DB, Cartesian2d<LogCoord<f64>, RangedCoordf64>>;
 
 /// Latency in microseconds and how many I/Os had it.
 type Counts = Vec<(f64, f64)>;
@@ -65,21 +71,35 @@ fn counts(timed: &Timed) -> Counts {
     out
 }
 
+/// Latencies from left to right, values from 0 to `most` upwards, with a mesh.
+fn axes<'a, DB: DrawingBackend>(
+    area: &'a Area<DB>,
+    range: Range<f64>,
+    most: f64,
+    [below, left]: [&str; 2],
+) -> Result<Chart<'a, DB>, Box<dyn std::error::Error>>
+where
+    DB::ErrorType: 'static,
+{
+    let mut chart = ChartBuilder::on(area)
+        .margin(10)
+        .x_label_area_size(40)
+        .y_label_area_size(80)
+        .build_cartesian_2d(range.log_scale(), 0.0..most)?;
+    chart.configure_mesh().max_light_lines(1).x_desc(below).y_desc(left).draw()?;
+    Ok(chart)
+}
+
 fn histogram<DB: DrawingBackend>(
     area: &Area<DB>,
     series: &[(&str, Counts, RGBColor)],
-    range: std::ops::Range<f64>,
+    range: Range<f64>,
 ) -> Drawn
 where
     DB::ErrorType: 'static,
 {
     let most = series.iter().flat_map(|(_, counts, _)| counts).map(|point| point.1).fold(1.0, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(80)
-        .build_cartesian_2d(range.log_scale(), 0.0..most * 1.05)?;
-    chart.configure_mesh().max_light_lines(1).x_desc("latency, us").y_desc("I/Os").draw()?;
+    let mut chart = axes(area, range, most * 1.05, ["latency, us", "I/Os"])?;
     for (name, counts, colour) in series {
         let colour = *colour;
         let bars = counts
@@ -97,18 +117,12 @@ where
 fn distribution<DB: DrawingBackend>(
     area: &Area<DB>,
     series: &[(&str, Counts, RGBColor)],
-    range: std::ops::Range<f64>,
+    range: Range<f64>,
 ) -> Drawn
 where
     DB::ErrorType: 'static,
 {
-    let mut chart = ChartBuilder::on(area)
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(80)
-        .build_cartesian_2d(range.log_scale(), 0.0..1.0)?;
-    let what = "share of I/Os that were at most so slow";
-    chart.configure_mesh().max_light_lines(1).x_desc("latency, us").y_desc(what).draw()?;
+    let mut chart = axes(area, range, 1.0, ["latency, us", "share of I/Os that were at most so slow"])?;
     for (_, counts, colour) in series {
         let total: f64 = counts.iter().map(|point| point.1).sum();
         let mut sum = 0.0;
@@ -127,13 +141,8 @@ where
 {
     let most = summary.bars().map(|bar| bar.2).fold(1.0, f64::max);
     let end = summary.bars().map(|bar| bar.1).fold(0.002, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(80)
-        .build_cartesian_2d((0.001..end).log_scale(), 0.0..most * 1.05)?;
     let what = "seen so much after the modelled time, us (the first bar: not later)";
-    chart.configure_mesh().max_light_lines(1).x_desc(what).y_desc("responses").draw()?;
+    let mut chart = axes(area, 0.001..end, most * 1.05, [what, "responses"])?;
     let colour = RGBColor(60, 150, 90);
     chart.draw_series(
         summary

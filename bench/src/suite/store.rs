@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The folder of a suite. All that the next call needs is one file, `state.json`: what the results are of, and the runs of each row. It is
-//! replaced as a whole after each run, and can be carried to another machine of the same kind.
+//! The folder of a suite. All that the next call needs is one file, `state.json`: what the results are of,
+//! and the runs of each row. It is replaced as a whole after each run, and can be carried to another machine
+//! of the same kind.
 
 use crate::args::{BenchArgs, Bounce, SuiteArg, Switch};
 use crate::copy_baseline::CopyBaseline;
@@ -72,7 +73,7 @@ impl Label {
 /// One run of a row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Done {
+pub(crate) enum Done {
     /// The bare copy.
     Copy(CopyBaseline),
     /// A load.
@@ -81,15 +82,15 @@ pub(super) enum Done {
 
 /// What is kept of a row.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Kept {
-    pub(super) name: String,
+pub(crate) struct Kept {
+    pub(crate) name: String,
     /// Seconds that the longest run took, with starting and filling.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// When the last one ended.
-    pub(super) date: String,
-    pub(super) runs: Vec<Done>,
+    pub(crate) date: String,
+    pub(crate) runs: Vec<Done>,
     /// Runs that failed, and why.
-    pub(super) failed: Vec<String>,
+    pub(crate) failed: Vec<String>,
 }
 
 /// A run that fails twice will fail again.

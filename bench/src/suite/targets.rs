@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rows that say how far the project is: the bare copy of the same machine, loads that are bound by the emulator and are held against
-//! it, loads that are bound by the modelled array and are held against its ideal, and what the baselines reach.
+//! The rows that say how far the project is: the bare copy of the same machine, loads that are bound by the
+//! emulator and are held against it, loads that are bound by the modelled array and are held against its
+//! ideal, and what the baselines reach.
 
+use super::gap::{self, Gap};
 use super::store::{Kept, Store};
 use super::{Head, Row, What, copy_baseline, head_text};
 use crate::Spread;
 use crate::args::{BenchArgs, LinkArg, Mode, Rw, Switch};
+use crate::latency::{TAILS_HEAD, Tails};
 use crate::report::{Report, word};
 use gnstor_array::media::DEFAULT_PRESET;
 use gnstor_console::CliError;
@@ -17,10 +20,16 @@ use std::fmt::Write;
 const K4: u64 = 4 << 10;
 const K64: u64 = 64 << 10;
 const COPY: &str = "copy";
+/// State of SSDs that have not collected.
+const FRESH: &str = "fresh";
 /// Smallest SSD of these rows.
 const LEAST_SSD: u64 = 256 << 20;
-/// What one SSD may have written to it in a second, more or less.
+/// Bytes that one SSD takes in a second at most.
 const WRITTEN_PER_S: f64 = 6.0e9;
+/// Least time of a write: requests in flight divided by it bound the rate of a load with few of them.
+const LEAST_WRITE_S: f64 = 25e-6;
+/// Share of the blocks that an SSD may have, as a multiple of the mean share.
+const UNEVEN: f64 = 1.125;
 /// SSDs of the rows that add them.
 const SCALE: [u16; 5] = [1, 2, 4, 8, 16];
 const MODES: [Mode; 4] = [Mode::Gnstor, Mode::GdDeengine, Mode::Gd, Mode::Basic];
@@ -38,18 +47,21 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
         runtime: Some(args.runtime()),
         ..args.clone()
     };
-    let mut add = |group: &str, load: BenchArgs| rows.push(Row::load(name(group, &load), load));
+    let mut add = |group: &str, load: BenchArgs| {
+        let load = roomy(load);
+        rows.push(Row::load(name(group, &load), load));
+    };
     let null = |load: BenchArgs| BenchArgs { preset: "null".into(), ..load };
-    // Where the most that can be reached is asked for, so much is in flight that no SSD is without work: with requests spread at random some
-    // of them have few at times.
+    // Where the most that can be reached is asked for, so much is in flight that no SSD is without work:
+    // with requests spread at random some of them have few at times.
     let deep = |load: BenchArgs, iodepth| BenchArgs { iodepth, ..load };
     for (rw, bs) in [(Rw::Randread, K4), (Rw::Randread, K64), (Rw::Randwrite, K4)] {
-        add("null", deep(null(roomy(base(rw, bs, 32))), 64));
+        add("null", deep(null(base(rw, bs, 32)), 64));
     }
     add("null", null(base(Rw::Randread, K4, 1)));
     add("array", deep(base(Rw::Randread, K4, 32), 128));
-    add("array", deep(roomy(base(Rw::Randwrite, K4, 32)), 64));
-    add("array", deep(roomy(base(Rw::Randwrite, K64, 32)), 64));
+    add("array", deep(base(Rw::Randwrite, K4, 32), 64));
+    add("array", deep(base(Rw::Randwrite, K64, 32), 64));
     add("array", deep(base(Rw::Randread, K64, 2), 64));
     for ssds in SCALE {
         // One replica everywhere: the only thing that differs is how many there are.
@@ -77,16 +89,25 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
     rows
 }
 
-/// The same with SSDs that stay fresh: a row of writes measures the way to them, not their collection.
+/// The same load. Where it writes, its SSDs have room for all that it can write: a row measures the way to
+/// the SSDs, and not their collection.
 fn roomy(load: BenchArgs) -> BenchArgs {
-    if load.rw == Rw::Randread {
+    if matches!(load.rw, Rw::Read | Rw::Randread) {
         return load;
     }
-    let data = 2 * load.size * u64::from(load.clients) / u64::from(load.ssds.max(1));
+    let (ssds, replicas) = (f64::from(load.ssds.max(1)), f64::from(load.replicas.unwrap_or(2)));
+    #[expect(clippy::cast_precision_loss, reason = "some gigabytes")]
+    let (volumes, in_flight) = (
+        load.size as f64 * f64::from(load.clients) * replicas / ssds,
+        load.bs as f64 * f64::from(load.clients * load.iodepth) * replicas / ssds,
+    );
+    let rate = (in_flight / LEAST_WRITE_S).min(WRITTEN_PER_S);
     let seconds = (load.runtime() + load.warmup).as_secs_f64();
+    // Placement is random, so an SSD may have more than its share. The I/Os in flight end after the measured
+    // part.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some gigabytes")]
-    let written = (seconds * WRITTEN_PER_S) as u64;
-    BenchArgs { ssd_size: Some((data + written).max(LEAST_SSD).next_multiple_of(1 << 20)), ..load }
+    let bytes = (UNEVEN * (volumes + in_flight) + rate * seconds) as u64;
+    BenchArgs { ssd_size: Some(bytes.max(LEAST_SSD).next_multiple_of(1 << 20)), ..load }
 }
 
 /// Group, mode, order, size, clients, requests of each in flight, SSDs.
@@ -97,18 +118,23 @@ fn name(group: &str, load: &BenchArgs) -> String {
 
 /// A row of the report.
 #[derive(Debug, Serialize)]
-struct SsdSummary<'a> {
+struct RowSummary<'a> {
     name: &'a str,
     iops: Option<Spread>,
     gbps: Option<Spread>,
     mean_us: Option<Spread>,
-    p99_us: Option<Spread>,
+    #[serde(flatten)]
+    tails: Tails,
+    /// Responses that the emulator delivered late, and commands whose client waited too long.
     late_share: Option<Spread>,
+    client_late_share: Option<Spread>,
+    /// `fresh`, or `collecting` where an SSD of any run has collected.
+    state: Option<&'a str>,
     /// What `ratio` holds the row against.
     against: Option<&'static str>,
     /// The figure by that; none for a row that had too few cores.
     ratio: Option<Spread>,
-    /// More busy threads than cores: it counts for nobody.
+    /// More busy threads than cores: the row has no ratio.
     core_bound: bool,
     /// Why runs failed.
     failed: &'a [String],
@@ -120,7 +146,9 @@ struct SsdSummary<'a> {
 struct Targets<'a> {
     #[serde(flatten)]
     head: &'a Head<'a>,
-    rows: Vec<SsdSummary<'a>>,
+    rows: Vec<RowSummary<'a>>,
+    /// `gnstor` against `gd` with one client.
+    gaps: Vec<Gap>,
 }
 
 /// Writes object and transcript into the folder, and prints one of them.
@@ -131,7 +159,7 @@ pub(super) fn report(
     store: &Store,
 ) -> Result<(), CliError> {
     let rows = kept.iter().map(|row| summary(row, kept)).collect();
-    let all = Targets { head, rows };
+    let all = Targets { head, rows, gaps: gap::gaps(kept) };
     let text = text(&all, kept);
     store.save("targets.json", &all)?;
     store.write("targets.txt", &text)?;
@@ -150,17 +178,19 @@ fn spread<'a>(
     Spread::of(reports.filter_map(figure))
 }
 
-fn summary<'a>(row: &'a Kept, all: &[Kept]) -> SsdSummary<'a> {
+fn summary<'a>(row: &'a Kept, all: &[Kept]) -> RowSummary<'a> {
     let of = |figure: fn(&Report) -> Option<f64>| spread(row.reports(), figure);
     let core_bound = row.reports().any(|report| report.busy.core_bound);
     let (against, ratio) = held_against(row, all);
-    SsdSummary {
+    RowSummary {
         name: &row.name,
         iops: of(|r| Some(r.iops)),
         gbps: of(|r| Some(r.gbps)),
-        mean_us: of(|r| r.read.as_ref().or(r.write.as_ref()).map(|timed| timed.latency_us.mean)),
-        p99_us: of(|r| r.read.as_ref().or(r.write.as_ref()).map(|timed| timed.latency_us.p99)),
+        mean_us: of(|r| r.timed().map(|timed| timed.latency_us.mean)),
+        tails: Tails::of(row.reports().filter_map(Report::timed)),
         late_share: of(|r| r.late.share),
+        client_late_share: of(|r| r.late.client_share),
+        state: state(row),
         against,
         ratio: ratio.filter(|_| !core_bound),
         core_bound,
@@ -168,6 +198,20 @@ fn summary<'a>(row: &'a Kept, all: &[Kept]) -> SsdSummary<'a> {
         kept: row,
     }
 }
+
+/// What the SSDs did: `collecting` where one of any run has collected.
+fn state(row: &Kept) -> Option<&str> {
+    let mut states = row.reports().map(|report| report.array.state.as_str());
+    let first = states.next()?;
+    Some(states.find(|state| *state != FRESH).unwrap_or(first))
+}
+
+/// What the columns and marks of the table mean.
+const NOTES: [&str; 3] = [
+    "p50 to max  latency of an I/O; of several runs the median",
+    "late        responses that the emulator delivered late; client: commands whose client waited too long",
+    "core-bound  more busy threads than cores: such a row says how threads share cores, and has no ratio",
+];
 
 /// What a row is held against, and its share of that.
 fn held_against(row: &Kept, all: &[Kept]) -> (Option<&'static str>, Option<Spread>) {
@@ -204,8 +248,8 @@ fn text(all: &Targets<'_>, kept: &[Kept]) -> String {
     }
     let _ = writeln!(
         text,
-        "  {:<36} {:>4}  {:<30} {:>8} {:<22} {:>7}  held against",
-        "row", "runs", "thousand I/Os a second", "GB/s", "mean us", "late"
+        "  {:<38} {:>4}  {:<28} {:>7} {TAILS_HEAD} {:>7} {:>7}  {:<10}  held against",
+        "row", "runs", "thousand I/Os a second", "GB/s", "late", "client", "SSDs"
     );
     for summary in all.rows.iter().filter(|summary| summary.name != COPY) {
         let _ = writeln!(text, "  {}", summary.line());
@@ -215,17 +259,17 @@ fn text(all: &Targets<'_>, kept: &[Kept]) -> String {
             let _ = writeln!(text, "  failed      {}: {why}", summary.name);
         }
     }
-    let _ = writeln!(
-        text,
-        "  core-bound  more busy threads than cores: such a row says how threads share cores, and counts for nobody"
-    );
+    gap::write(&mut text, &all.gaps);
+    for line in NOTES {
+        let _ = writeln!(text, "  {line}");
+    }
     text
 }
 
 /// The bare copy's table.
 fn copies(text: &mut String, row: &Kept) {
     let Some(first) = row.copy_baselines().next() else { return };
-    let _ = writeln!(text, "  {:<36} {:>4}  {:<30} GB/s", "bare copy", "runs", "thousand pieces a second");
+    let _ = writeln!(text, "  {:<38} {:>4}  {:<30} GB/s", "bare copy", "runs", "thousand pieces a second");
     for (place, copy) in first.copies.iter().enumerate() {
         let of = |figure: fn(&crate::copy_baseline::Copied) -> f64| {
             Spread::of(
@@ -238,12 +282,12 @@ fn copies(text: &mut String, row: &Kept) {
         let [pieces, gbps] =
             [of(|c| c.pieces_per_s / 1e3).map(|s| s.line(1)), of(|c| c.gbps).map(|s| s.line(2))]
                 .map(Option::unwrap_or_default);
-        let _ = writeln!(text, "  {name:<36} {:>4}  {pieces:<30} {gbps}{warps}", row.runs.len());
+        let _ = writeln!(text, "  {name:<38} {:>4}  {pieces:<30} {gbps}{warps}", row.runs.len());
     }
     let _ = writeln!(text);
 }
 
-impl SsdSummary<'_> {
+impl RowSummary<'_> {
     fn line(&self) -> String {
         let thousand = |spread: Spread| {
             Spread { median: spread.median / 1e3, least: spread.least / 1e3, most: spread.most / 1e3 }.line(1)
@@ -259,13 +303,84 @@ impl SsdSummary<'_> {
             _ => "-".into(),
         };
         format!(
-            "{:<36} {:>4}  {:<30} {:>8} {:<22} {:>7}  {against}{mark}",
+            "{:<38} {:>4}  {:<28} {:>7} {} {:>7} {:>7}  {:<10}  {against}{mark}",
             self.name,
             self.kept.runs.len(),
             or_none(self.iops.map(thousand)),
             or_none(self.gbps.map(|spread| format!("{:.2}", spread.median))),
-            or_none(self.mean_us.map(|spread| spread.line(1))),
+            self.tails.columns(),
             or_none(self.late_share.map(percent)),
+            or_none(self.client_late_share.map(percent)),
+            self.state.unwrap_or("-"),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::parsed;
+    use crate::made_up::{kept, report};
+
+    const WORDS: [&str; 4] = ["--mode", "gnstor", "--rw", "randread"];
+
+    #[test]
+    fn a_row_with_too_few_cores_has_no_ratio() {
+        for (core_bound, ratio) in [(false, Some(0.5)), (true, None)] {
+            let mut run = report(&WORDS, 50.0);
+            run.busy.core_bound = core_bound;
+            run.ideal.as_mut().expect("a made-up run has one").ratio = 0.5;
+            let rows = [kept("one gnstor randread 4k c1 q32 s4", [run])];
+            let summary = summary(&rows[0], &rows);
+            assert_eq!(summary.ratio.map(|ratio| ratio.median), ratio);
+            assert_eq!(summary.line().contains("core-bound"), core_bound, "{}", summary.line());
+            assert_eq!(summary.line().contains("50.0 %"), !core_bound, "{}", summary.line());
+        }
+    }
+
+    #[test]
+    fn a_row_has_tails_both_late_shares_and_the_state_of_its_ssds() {
+        let mut run = report(&WORDS, 50.0);
+        (run.late.share, run.late.client_share) = (Some(0.031), Some(0.247));
+        let mut collecting = run.clone();
+        collecting.array.state = "collecting".into();
+        let rows = [kept("one gnstor randread 4k c1 q32 s4", [run.clone(), collecting, run])];
+        let summary = summary(&rows[0], &rows);
+        // A made-up run has p50, p99, p99.9 and maximum at 1, 2, 4 and 8 times the mean.
+        for word in ["50.0     100.0     200.0     400.0", "3.1 %  24.7 %", "collecting"] {
+            assert!(summary.line().contains(word), "'{word}' in: {}", summary.line());
+        }
+        let json = serde_json::to_value(&summary).expect("plain data");
+        for (field, value) in [("p50_us", 50.0), ("p99_us", 100.0), ("p99_9_us", 200.0), ("max_us", 400.0)] {
+            assert_eq!(json[field]["median"], value, "{field}");
+        }
+        assert_eq!(
+            (&json["client_late_share"]["most"], &json["state"]),
+            (&0.247.into(), &"collecting".into())
+        );
+    }
+
+    #[test]
+    fn every_row_of_writes_has_room_for_all_that_its_depth_can_write() {
+        let rows = rows(&parsed(&["--suite", "targets", "--out", "x", "--runtime", "1s", "--warmup", "1s"]));
+        let mut checked = 0;
+        for row in &rows {
+            let What::Load(load) = &row.what else { continue };
+            if load.rw != Rw::Randwrite {
+                continue;
+            }
+            let bytes = load.ssd_size.unwrap_or_else(|| panic!("{} has no size", row.name));
+            let shares = u64::from(load.clients) * u64::from(load.replicas.unwrap_or(2));
+            let in_flight = u64::from(load.iodepth) * load.bs * shares / u64::from(load.ssds);
+            // 25 us a write are 40,000 rounds of all that is in flight in a second; an SSD takes 6 GB/s at
+            // most.
+            let written = 2 * (in_flight * 40_000).min(6_000_000_000);
+            let filled = load.size * shares / u64::from(load.ssds);
+            assert!(bytes > filled + written, "{}: {bytes} for {filled} + {written}", row.name);
+            assert!(bytes < 2 * (filled + written + LEAST_SSD), "{}: {bytes} is too much", row.name);
+            checked += 1;
+        }
+        // null 1, array 2, bare 4, one 4.
+        assert_eq!(checked, 11);
     }
 }

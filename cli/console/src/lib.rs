@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the commands share: why one fails, progress on standard error, standard output, words of the command line.
+//! What the commands share: why one fails, progress on standard error, standard output, words of the command
+//! line.
 
 pub mod out;
 mod report;
@@ -8,7 +9,7 @@ pub mod words;
 use gnstor_array::ArrayError;
 pub use gnstor_array::human_bytes;
 use gnstor_array::media::MediaError;
-pub use report::{Steps, print_json, told_of_hca};
+pub use report::{Steps, describe_hca, print_json};
 
 /// Why a command failed: one sentence for a person, and an exit code.
 #[derive(Debug, thiserror::Error)]
@@ -66,8 +67,8 @@ impl CliError {
     }
 }
 
-/// The first line of the library's error. A kernel that timed out also reports where its threads were: that goes to
-/// the log.
+/// The first line of the library's error. A kernel that timed out also reports where its threads were: that
+/// goes to the log.
 fn sentence(error: &libgnstor::Error) -> String {
     let whole = error.to_string();
     let Some((first, _)) = whole.split_once('\n') else { return whole };

@@ -64,8 +64,8 @@ impl Steps {
     }
 }
 
-/// What every report says of the HCA.
-pub fn told_of_hca(unordered: Option<Unordered>) -> String {
+/// The HCA, as every report names it.
+pub fn describe_hca(unordered: Option<Unordered>) -> String {
     let how = unordered.map_or(String::new(), |what| format!("; {}", what.told()));
     format!("HCA (genuine mlx5 queue bytes, executed in software{how})")
 }

@@ -44,7 +44,7 @@ fn a_figure_runs_all_of_its_points_and_is_drawn() {
 }
 
 #[test]
-fn a_figure_of_fewer_points_tells_the_paper_beside_what_was_measured() {
+fn a_figure_of_fewer_points_shows_the_paper_s_values_beside_measured_ones() {
     within(BUILD_LIMIT, || {
         let only = ["--figure", "12", "--points", "gd,read,s5", "--max-clients", "2"];
         let short: Vec<&str> =

@@ -64,7 +64,7 @@ fn the_cpu_centric_baselines_run_and_all_of_it_is_verified() {
 }
 
 #[test]
-fn both_ways_to_copy_a_bounce_buffer_are_told_and_verified() {
+fn both_ways_to_copy_a_bounce_buffer_are_reported_and_verified() {
     within(BUILD_LIMIT, || {
         let words = ["--preset", "null", "--runtime", "300ms", "--mode", "basic", "--rw", "randrw"];
         for by in ["batch", "kernel"] {
@@ -86,14 +86,14 @@ fn both_ways_to_copy_a_bounce_buffer_are_told_and_verified() {
                 "{clients} clients"
             );
         }
-        // Where there is no such buffer, nobody copies.
+        // Without such a buffer there is no copier.
         let report = bench(&["--preset", "null", "--runtime", "300ms", "--mode", "gd", "--bounce", "kernel"]);
         assert_eq!(report["load"]["bounce"], Value::Null);
     });
 }
 
 #[test]
-fn what_the_models_allow_and_what_is_late_is_told_and_drawn() {
+fn the_ideal_and_both_late_shares_are_reported_and_drawn() {
     within(BUILD_LIMIT, || {
         let folder = tempfile::tempdir().expect("a folder");
         let plot = folder.path().join("latency.svg");

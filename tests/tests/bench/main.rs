@@ -6,6 +6,7 @@ mod figures;
 mod interrupted;
 mod loads;
 mod planted;
+mod running;
 mod suites;
 mod words;
 

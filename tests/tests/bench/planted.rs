@@ -15,6 +15,11 @@ use std::time::Duration;
 
 fn small(mode: Mode, rw: Rw) -> BenchArgs {
     BenchArgs {
+        job: None,
+        array: None,
+        volume: None,
+        overwrite: false,
+        status_interval: None,
         figure: None,
         suite: None,
         out: None,
@@ -117,7 +122,7 @@ fn put(file: &File, number: u64, data: &[u8]) {
 fn nothing(_: &File) {}
 
 #[test]
-fn nothing_planted_is_nothing_found() {
+fn a_run_without_planted_errors_passes() {
     for rw in [Rw::Randread, Rw::Randrw] {
         planted(rw, nothing, nothing).verdict().expect("all is well");
     }

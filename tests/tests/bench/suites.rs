@@ -41,10 +41,23 @@ fn a_suite_goes_on_where_its_last_call_ended() {
             // A row with too few cores is held against nothing.
             assert_eq!(row["core_bound"], run["busy"]["core_bound"]);
             assert!(row["core_bound"] == false || row["ratio"].is_null(), "{row}");
+            for tail in ["p50_us", "p99_us", "p99_9_us", "max_us"] {
+                assert!(row[tail]["median"].as_f64() > Some(0.0), "{tail} of {row}");
+            }
+            let timeless = run["array"]["preset"] == "null";
+            for share in ["late_share", "client_late_share"] {
+                assert_eq!(row[share].is_null(), timeless, "{share} of {row}");
+            }
+            assert_eq!(row["state"], run["array"]["state"]);
             if row["name"].as_str().is_some_and(|name| name.starts_with("bare ")) {
                 assert_eq!(run["load"]["central_engine"], false, "{row}");
             }
         }
+        let gaps = once["gaps"].as_array().expect("gaps");
+        assert_eq!(
+            (gaps.len(), &gaps[0]["rw"], &gaps[1]["rw"]),
+            (2, &"randread".into(), &"randwrite".into())
+        );
         // A second round, of what half of the first one's time allows; the first one's runs stay as they
         // were.
         let took: f64 = rows.iter().map(|row| row["kept"]["seconds"].as_f64().expect("a time")).sum();
@@ -60,7 +73,10 @@ fn a_suite_goes_on_where_its_last_call_ended() {
             "suite       targets, complete",
             "bare copy",
             "scale gnstor randread 4k c1 q128 s16",
-            "counts for nobody",
+            "has no ratio",
+            "p50 us    p99 us  p99.9 us    max us",
+            "gd less gnstor",
+            "the CPU's queues are across PCIe",
         ] {
             assert!(again.stdout.contains(word), "'{word}' in: {}", again.stdout);
         }

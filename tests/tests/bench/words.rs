@@ -9,9 +9,32 @@ fn fio_s_words_are_all_there_and_explained() {
     within(BUILD_LIMIT, || {
         let help = gnstor(&["bench", "--help"]).stdout;
         for word in [
-            "mode", "rw", "bs", "iodepth", "clients", "ssds", "replicas", "preset", "runtime", "verify",
-            "json", "device", "plot", "size", "seed", "warmup", "runs", "figure", "suite", "bounce",
+            "mode",
+            "rw",
+            "bs",
+            "iodepth",
+            "clients",
+            "ssds",
+            "replicas",
+            "preset",
+            "runtime",
+            "verify",
+            "json",
+            "device",
+            "plot",
+            "size",
+            "seed",
+            "warmup",
+            "runs",
+            "figure",
+            "suite",
+            "bounce",
             "buffers",
+            "array",
+            "volume",
+            "overwrite",
+            "status-interval",
+            "job",
         ] {
             let mut lines = help.lines().skip_while(|line| {
                 let mut words = line.split_whitespace();
