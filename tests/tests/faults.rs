@@ -305,14 +305,13 @@ fn random_capsules_get_a_status_and_the_array_goes_on() {
         let mut host = NoisyHost { engine, soft, noise: Noise(0x5EED), nqn: ssd_subnqn(0), identity };
         host.before_connect();
         let (port, kato) = (Port::Local(0), Duration::ZERO);
-        let mut queue =
-            HostQueue::connect(
-                &SsdPath { transport: &host.engine, executor: soft, port, subnqn: &host.nqn },
-                identity,
-                kato,
-                NOISE_DEADLINE,
-            )
-            .unwrap();
+        let mut queue = HostQueue::connect(
+            &SsdPath { transport: &host.engine, executor: soft, port, subnqn: &host.nqn },
+            identity,
+            kato,
+            NOISE_DEADLINE,
+        )
+        .unwrap();
         host.admin(&mut queue);
         host.io(queue.cntlid());
         queue.keep_alive(NOISE_DEADLINE).unwrap();
