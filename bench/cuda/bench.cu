@@ -175,6 +175,8 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
   client& me = a.clients[block];
   block_file of_block{me.f.c, me.f.v, me.f.timeout_ns};
   warp_file of_warp{me.f.c, me.f.v, me.f.timeout_ns};
+  if constexpr (WHO != OF_CPU)
+    if (threadIdx.x == 0) me.f.c->stamps = a.flags & STAMPS;
   if constexpr (WHO == OF_BLOCK || PIECES) of_block = hold(of_block, room);
   if constexpr (WHO == OF_WARP) of_warp = hold(of_warp, room);
   const gn_u32 vid = me.f.v->vid;

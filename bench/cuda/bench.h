@@ -19,6 +19,7 @@ enum : gn_u32 {
   VERIFY = 2,  // writes carry the pattern, reads are checked
   WHOLE = 4,   // every block read is checked in full, not one of 64; generations are added up
   ONCE = 8,    // every unit once; else until the time is over
+  STAMPS = 16, // each command carries the client's clock
 };
 enum : gn_u32 { SUB_LOG = 6, TOP_LOG = 40, BUCKETS = (TOP_LOG - SUB_LOG + 1) << SUB_LOG };
 

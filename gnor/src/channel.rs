@@ -90,7 +90,7 @@ fn queue_depth(ssds: usize) -> u32 {
 /// Entries of an NVMe submission queue for so many commands in flight: with twice as many as there can be,
 /// its tail never comes to the head that responses report (SQHD), so no code checks that.
 fn nvme_queue_entries(depth: u32) -> u32 {
-    2 * depth
+    abi::NVME_ENTRIES_EACH * depth
 }
 
 /// Whether completions say nothing of their data before a DUMP. For tests `GNSTOR_DUMPS=0` trusts them all

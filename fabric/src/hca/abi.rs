@@ -123,6 +123,14 @@ pub struct UpEntry {
     pub payload: [u8; 64],
 }
 
+impl UpEntry {
+    /// What the client of a SEND has written in place of immediate data: the low half of its clock, or 0.
+    pub fn client_stamp(&self) -> u32 {
+        let is_stamped = self.kind == UP_SEND && self.flags & UP_IMMEDIATE == 0;
+        if is_stamped { u32::try_from(self.arg[0]).unwrap_or(0) } else { 0 }
+    }
+}
+
 impl Default for UpEntry {
     fn default() -> Self {
         zerocopy::FromZeros::new_zeroed()

@@ -45,8 +45,10 @@ struct Pending {
 /// A command's times on the transport's clock.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Times {
-    /// When the executor took the command from its owner.
-    start: Time,
+    /// When the executor took the command from its owner: the model begins here.
+    taken: Time,
+    /// How long before that the owner had written the command, where it says so.
+    untaken: Span,
     /// How much later than its modelled arrival the controller was given the command.
     command_delay: Span,
     /// Modelled arrival of the data that the controller pulled.
@@ -59,11 +61,13 @@ impl Times {
     /// When a response that is due at `due` counts as late.
     ///
     /// The model answers what it is given, when it is given it: delays of the emulator before that move
-    /// `due`. The client's measure takes them out again, so that they are delays to the client.
+    /// `due`. The client's measure takes them out again, so that they are delays to the client, as the time
+    /// is before the executor took the command.
     pub(super) fn allowance(&self, due: Time) -> Allowance {
-        let waits = due.since(self.start);
-        let delay = self.command_delay + self.data_delay;
-        let alone = Span::from_ps(waits.as_ps().saturating_sub(delay.as_ps()));
+        let waits = due.since(self.taken);
+        let moved = self.command_delay + self.data_delay;
+        let alone = Span::from_ps(waits.as_ps().saturating_sub(moved.as_ps()));
+        let delay = self.untaken + moved;
         let late_ns = u32::try_from(slack(waits).as_ns()).unwrap_or(u32::MAX).min(Allowance::NEVER.late_ns);
         let ns = |span: Span| i64::try_from(span.as_ns()).unwrap_or(i64::MAX);
         let client = ns(slack(alone)).saturating_sub(ns(delay));
@@ -75,6 +79,18 @@ impl Times {
 /// How long after its modelled time a response that takes `modelled` counts as late.
 fn slack(modelled: Span) -> Span {
     Span::from_ps((modelled.as_ps() / 20).max(Span::from_ns(2000).as_ps()))
+}
+
+/// How long the client had waited when the executor took its SEND, by the clock that they share.
+fn untaken(e: &UpEntry) -> Span {
+    let stamp = e.client_stamp();
+    if e.stamp_ns == 0 || stamp == 0 {
+        return Span::ZERO;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "the low half of the clock")]
+    let ago = (e.stamp_ns as u32).wrapping_sub(stamp);
+    // The last bit of a stamp is not the clock's, and parts of a GPU do not read the same nanosecond.
+    if ago.cast_signed() < 0 { Span::ZERO } else { Span::from_ns(ago.into()) }
 }
 
 #[derive(Debug)]
@@ -172,7 +188,8 @@ impl RcTransport {
                 conn.sent.push_back(pending(State::Waiting(now)));
                 let psn = conn.first_psn + conn.sent.len() as u64 - 1;
                 let sqe = sqe_of(&e.payload);
-                conn.times[usize::from(sqe.cid.get() & 0xFF)] = Times { start: nominal, ..Times::default() };
+                conn.times[usize::from(sqe.cid.get() & 0xFF)] =
+                    Times { taken: nominal, untaken: untaken(e), ..Times::default() };
                 self.counters.capsules += 1;
                 self.counters.fetch_time = self.counters.fetch_time + now.since(nominal);
                 match conn.to {

@@ -42,6 +42,10 @@ struct dumps {
 };
 static_assert(sizeof(dumps) == 32, "");
 
+// Entries of an NVMe submission queue, for each command that may be in flight. With twice as many as there can be, its
+// tail never comes to the head that responses report (SQHD), so no code checks that (limit_of).
+enum : gn_u32 { NVME_ENTRIES_EACH = 2 };
+
 // The queues of one SSD, one after the other in registered memory. How deep they are says the channel: a
 // budget is shared by the SSDs of an array.
 //
@@ -117,6 +121,8 @@ struct channel {
   // reads that were sent to another replica after a refusal or a broken queue pair
   gn_u32 retries;
   gn_u32 visitor, visits;        // by_warp, in the CPU execution: who is inside
+  gn_u32 stamps;                 // not 0: each command carries the time at which it was written
+  gn_u32 reserved;
   pool data;
   slot slots[SLOTS];
 };

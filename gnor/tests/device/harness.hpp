@@ -62,6 +62,7 @@ struct Config {
   bool in_order = false;             // the peer checks that commands are sent in the order in which they arrive
   gn_u32 closed_rounds = 12;         // requests of a lane then
   bool saturates = false;            // every lane begins its next request when its last one has ended; the steps of each are kept
+  bool writes = false;               // what the lanes do then
   bool instant = false;              // answer in the step in which a command is seen, without moving data
 };
 
@@ -211,6 +212,7 @@ struct Harness {
     c.queue_lkey = QUEUE_KEY, c.ssds = cfg.ssds, c.first_qpn = FIRST_QPN, c.cq_log = cq_log, c.qid = 1, c.depth = cfg.depth;
     c.dumps_addr = cfg.unordered && !cfg.trusts ? reinterpret_cast<gn_u64>(qp_dumps.data()) : 0;
     c.port_addr = reinterpret_cast<gn_u64>(&port);
+    c.stamps = cfg.seed % 2;
     for (gn_u32 b = 0; b < cfg.pool_blocks; ++b) reinterpret_cast<gn_u32*>(pool_words.p)[b] = taken_of(b);
     c.data = {pool_memory.at(), pool_words.at(), cfg.grows ? rings.at(rings.bytes - 64) : 0, cfg.grows ? 1 : cfg.pool_blocks, POOL_KEY, cfg.pool_blocks, 0};
   }

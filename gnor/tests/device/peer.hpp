@@ -52,6 +52,7 @@ struct Peer {
   unsigned answered = 0, refused = 0, lost = 0, dumped = 0;
   unsigned beyond_the_head = 0;   // commands for which the queue, as SQHD told it, had no entry; bad
   unsigned overtaken = 0;   // commands sent behind one that came later; bad
+  unsigned bad_stamps = 0;  // commands whose client's stamp is missing, not asked for, or of the future; bad
   static inline uint64_t clock = 0;
   static uint64_t read_clock() { return __atomic_load_n(&clock, __ATOMIC_RELAXED); }
 
@@ -107,8 +108,8 @@ struct Peer {
 
   /// An entry of the up ring, as far as this peer looks at it.
   struct Entry {
-    gn_u32 kind, qpn, index, flags, status, bytes;
-    gn_u64 payload[8];
+    gn_u32 kind, qpn, index, flags, status, bytes, client_stamp;
+    gn_u64 stamp, payload[8];
   };
 
   /// Takes the entry at the head, once all of its words have the pass's phase.
@@ -123,6 +124,7 @@ struct Peer {
     for (int i = 0; i < 16; ++i) w[i] = (w[i] & ~gn_u64{hca::PHASE_BIT}) | (tops[i % 2] >> i / 2 & 1) << 63;
     entry.kind = static_cast<gn_u32>(w[0] >> 56), entry.qpn = w[0] >> 32 & 0xffffff, entry.index = static_cast<gn_u32>(w[0]);
     entry.bytes = static_cast<gn_u32>(w[2]), entry.flags = w[2] >> 32 & 0xff, entry.status = static_cast<gn_u32>(w[3] >> 32);
+    entry.stamp = w[1], entry.client_stamp = static_cast<gn_u32>(w[hca::UP_ARG]);
     memcpy(entry.payload, w + hca::UP_PAYLOAD, sizeof entry.payload);
     return true;
   }
@@ -149,6 +151,7 @@ struct Peer {
     switch (e.kind) {
       case hca::UP_SEND:
         queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0, false});
+        if (e.bytes == 64) check_stamp(e);
         if (!queue.broken) on_capsule(q, reinterpret_cast<const gn_u32*>(e.payload), e.bytes);
         break;
       case hca::UP_DUMP:
@@ -161,6 +164,13 @@ struct Peer {
       case hca::UP_RNR: ++rnr; break;
       default: ++unexpected; break;
     }
+  }
+
+  /// A command says when it was written, if its channel is asked for that: before the agent took it. A channel
+  /// connects by itself, so the first step counts as well.
+  void check_stamp(const Entry& e) {
+    bool is_right = r.c.stamps ? e.client_stamp != 0 && e.client_stamp <= (e.stamp | 1) : e.client_stamp == 0;
+    if (!is_right) ++bad_stamps;
   }
 
   /// Every command has a receive for its response posted when it is sent.
@@ -186,7 +196,7 @@ struct Peer {
   /// SQHD is honoured: the queue's tail does not reach the head that responses have told of.
   gn_u32 check_head(gn_u32 q) {
     Queue& queue = queues[q];
-    if (++queue.commands - queue.head >= 2 * r.cfg.depth) ++beyond_the_head;
+    if (++queue.commands - queue.head >= NVME_ENTRIES_EACH * r.cfg.depth) ++beyond_the_head;
     return queue.commands;
   }
 

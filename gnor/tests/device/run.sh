@@ -12,7 +12,8 @@ CXX=${CXX:-g++}
 SEEDS=${SEEDS:-1}
 LONG=${GNSTOR_LONG:-}
 # At least one mistake for each program and each sanitizer that finds mistakes.
-SHORT=" doorbell_record_relaxed no_receive_credit a_callback_waits borders_counted_twice "
+SHORT=" doorbell_record_relaxed newcomers_get_room_first slots_without_order a_callback_waits "
+SHORT="$SHORT borders_counted_twice limit_beyond_the_head "
 FLAGS="-std=c++17 -Wall -Wextra -Werror -Wno-unknown-pragmas -DGN_SIMT_HOST"
 HEADERS="-I$ROOT/fabric/simt -I$ROOT/fabric/cuda -I$ROOT/gnor/cuda -I$ROOT/libgnstor/include"
 OUT=$(mktemp -d)
@@ -66,8 +67,8 @@ pool() {
     [ "$status" -eq 0 ] || { echo "FAILED pool ($1, $3 warps): exit status $status" > "$VERDICTS/pool-$1-$3"; head -20 "$OUT/log-pool-$1-$3"; }
 }
 
-# mutant NAME FILE SED KIND MODE SCENARIO SEEDS: the mistake that SED makes in FILE must be found. Without FILE it is the scenario's;
-# the scenario "pool" is the program of that name.
+# mutant NAME FILE SED KIND MODE SCENARIO SEEDS [TEXT]: the mistake that SED makes in FILE must be found, by the check that
+# says TEXT. Without FILE it is the scenario's; the scenario "pool" is the program of that name.
 mutant() {
     [ -n "$LONG" ] || case $SHORT in *" $1 "*) ;; *) return ;; esac
     dir=$OUT/mutant-$1
@@ -91,7 +92,7 @@ mutant() {
     status=$?
     # Under ThreadSanitizer only its word counts. Being slow is no finding.
     if [ "$4" = tsan ]; then grep -q 'WARNING: ThreadSanitizer' "$dir/log"; else [ "$status" -ne 0 ] && [ "$status" -ne 124 ]; fi
-    if [ $? -eq 0 ]; then
+    if [ $? -eq 0 ] && grep -q "${8:-}" "$dir/log"; then
         echo "ok mutant $1" > "$VERDICTS/mutant-$1"
     else
         echo "FAILED mutant $1 is not found" > "$VERDICTS/mutant-$1"
@@ -112,15 +113,18 @@ mutants_of_one_core() {
         plain plain one_queue_pair_breaks 100
     mutant lock_release_relaxed $GNOR/complete.cuh \
         '/&c.cq_word, word + 2/s/st_release/st/' tsan tsan many_doorbells 20
-    mutant no_receive_credit $GNOR/append.cuh 's/< 0 ? retired : completed)/< 0 ? retired : retired)/' plain plain full_queues 20
-    mutant newcomers_get_room_first $GNOR/gate.cuh 's/(gn_u32)room < waiting ? (gn_u32)room : waiting/(gn_u32)room < waiting ? (gn_u32)room \/ 2 : waiting/' \
-        plain plain first_come_first_served 20
-    mutant slots_without_order $GNOR/slots.cuh 's/- SLOTS) >= 0) wish = WANTS_NONE;/- SLOTS) >= 0) {}/;s/^  if (spares) {/  if (false) {/' \
-        plain plain saturated_slots 6
+    # One mistake has two symptoms, and each has its check.
+    mutant no_receive_credit $GNOR/append.cuh 's/< 0 ? retired : completed)/< 0 ? retired : retired)/' \
+        plain plain full_queues 20 'rnr [1-9]'
+    mutant limit_beyond_the_head $GNOR/append.cuh 's/< 0 ? retired : completed)/< 0 ? retired : retired)/' \
+        plain plain full_queues 20 'beyond the head that SQHD told [1-9]'
+    mutant nvme_queue_too_short $GNOR/abi.h 's/NVME_ENTRIES_EACH = 2/NVME_ENTRIES_EACH = 1/' \
+        plain plain full_queues 20 'beyond the head that SQHD told [1-9]'
     mutant waiting_commands_forgotten $GNOR/complete.cuh '/^  send_admitted<S>(c, mask, q, admitted);/d' plain plain full_queues 6
     mutant gate_left_open $GNOR/complete.cuh 's/= close_gate<S>(qp);/= S::ld(\&qp.gate);/' plain plain all_queue_pairs_break 100
     mutant lock_taken_for_others_entries $GNOR/complete.cuh 's/got = old == word;/got = old != CQ_LOCKED;/;s/gn_u32 old = S::exch/for (int k = 0; k < 50; ++k) pause(20); &/' \
         plain plain many_doorbells 60
+    mutant commands_without_stamps $GNOR/append.cuh 's/be32(client_stamp(c))/0/' plain plain many_doorbells 3 'stamps of clients'
     # Of answers.
     mutant answer_without_its_parts $FABRIC/hca/answer.cuh 's/if ((word & PARTS_MASK) != word >> TOTAL_SHIFT) return;/if (!(word >> TOTAL_SHIFT)) return;/' \
         plain plain batched_reads_and_writes 60
@@ -147,6 +151,13 @@ mutants_of_one_core() {
     mutant two_warps_are_one '' '' plain plain two_warps_alone 5
 }
 mutants_of_the_other() {
+    # Of fairness.
+    mutant newcomers_get_room_first $GNOR/gate.cuh \
+        's/(gn_u32)room < waiting ? (gn_u32)room : waiting/(gn_u32)room < waiting ? (gn_u32)room \/ 2 : waiting/' \
+        plain plain first_come_first_served 20
+    mutant slots_without_order $GNOR/slots.cuh \
+        's/- SLOTS) >= 0) wish = WANTS_NONE;/- SLOTS) >= 0) {}/;s/^  if (spares) {/  if (false) {/' \
+        plain plain saturated_slots 16
     mutant completion_relaxed $FABRIC/hca/inbound.cuh \
         '/&e->counter_own/s/st_fenced_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
     mutant up_entry_half_judged $FABRIC/hca/up.cuh 's/(b & ~(gn_u64)PHASE_BIT) | phase/b \& ~(gn_u64)PHASE_BIT/' plain plain batched_reads_and_writes 5

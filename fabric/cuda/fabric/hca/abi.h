@@ -80,7 +80,9 @@ enum : gn_u32 {
   UP_CQ_ERROR = 16,    // a completion found no room; its queue pair is in error
 };
 enum : gn_u32 { ANSWERED_STATUS_SHIFT = 14 };
-// With UP_IMMEDIATE a SEND has its immediate data in arg[0], an RDMA WRITE in payload[1].
+// With UP_IMMEDIATE a SEND has its immediate data in arg[0], an RDMA WRITE in payload[1]. Without it arg[0] of a
+// SEND is the client's stamp: the low 32 bits of its clock, which is the agent's too, when it wrote the request;
+// 0: none.
 enum : gn_u32 { UP_SIGNALLED = 1, UP_IMMEDIATE = 2 };
 enum : gn_u32 { COPY_OK = 0, COPY_BAD_KEY = 1, COPY_BAD_SUM = 2 };
 

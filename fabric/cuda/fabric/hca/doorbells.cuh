@@ -102,7 +102,7 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
     bool error_state = __shfl_sync(0xffffffffu, mem::ld_relaxed_gpu(&qp.state), 0) == QP_ERROR;
     work w = {};
     w.blocks = 1;
-    if (mine) w = decode(a, qp, head + lane);
+    if (mine) w = decode(a, qp, head + lane, stage[lane].w);
     // Behind a request of several blocks the other lanes looked at the wrong blocks, behind a LOCAL_INVAL perhaps at a key that is no
     // more: take only up to it.
     gn_u32 last = __ballot_sync(0xffffffffu, mine && (w.blocks > 1 || w.kind == UP_LOCAL_INVAL));
@@ -121,7 +121,9 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
     }
     gn_u32 bad = __ballot_sync(0xffffffffu, mine && w.kind == UP_WQE_ERROR);
     // It is the last of those taken: nothing has been decoded behind it.
-    if (mine && w.kind == UP_LOCAL_INVAL && !bad && !error_state && !key_invalidate(a, qp.pd, immediate(qp, w))) fail(w, mlx5::SYND_MEMORY_OP);
+    if (mine && w.kind == UP_LOCAL_INVAL && !bad && !error_state &&
+        !key_invalidate(a, qp.pd, (gn_u32)stage[lane].w[UP_ARG]))
+      fail(w, mlx5::SYND_MEMORY_OP);
     bad = __ballot_sync(0xffffffffu, mine && w.kind == UP_WQE_ERROR);
     gn_u32 first_bad = bad ? (gn_u32)__ffs((int)bad) - 1 : 32;
     if (error_state || lane > first_bad) w.kind = UP_WQE_FLUSH;

@@ -27,13 +27,12 @@ GN_DEV gn_u32 up_reserve(ring_ctx& ring, gn_u32 n) {
   return first;
 }
 
-// Fills in the words every entry has, and clears its arguments. The payload is left as it is.
+// Fills in the words that every entry has. Arguments and payload are left as they are.
 GN_DEV void up_fill(gn_u64* w, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 flags, gn_u32 status, gn_u32 bytes, gn_u32 sum) {
   w[0] = (gn_u64)kind << 56 | (gn_u64)(qpn & 0xffffffu) << 32 | index;
   w[1] = now_ns();
   w[2] = (gn_u64)(flags & 0xffu) << 32 | bytes;
   w[3] = (gn_u64)status << 32 | sum;
-  w[UP_ARG] = w[UP_ARG + 1] = 0;
 }
 
 // Stores one pair of an entry's words at its position. `even` and `odd` have the bits 63 of the whole entry.
@@ -66,7 +65,7 @@ struct up_kept {
 
 // Keeps another one without payload; the whole warp, whose values are the same.
 GN_DEV void up_keep(up_kept& kept, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 status, gn_u32 bytes, gn_u32 sum) {
-  gn_u64 w[6];
+  gn_u64 w[4];
   up_fill(w, kind, qpn, index, 0, status, bytes, sum);
   if (lane_id() == kept.count) kept.w0 = w[0], kept.w2 = w[2], kept.w3 = w[3];
   kept.count += 1;
@@ -92,7 +91,7 @@ GN_DEV void up_push_together(ring_ctx& ring, up_kept& kept) {
 // One entry without payload, from one lane.
 GN_DEV void up_push(ring_ctx& ring, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 status, gn_u32 bytes, gn_u64 arg0 = 0, gn_u64 arg1 = 0) {
   gn_u32 position = up_reserve(ring, 1);
-  gn_u64 w[6];
+  gn_u64 w[4];
   up_fill(w, kind, qpn, index, 0, status, bytes, 0);
   gn_u32 even = (gn_u32)(arg0 >> 63) << UP_ARG / 2, odd = (gn_u32)(arg1 >> 63) << UP_ARG / 2;
   for (gn_u32 pair = 0; pair < UP_WORDS / 2; ++pair) {

@@ -104,16 +104,18 @@ GN_DEV void check_dump(const agent_args& a, const qp_ctx& qp, work& w) {
   w.kind = UP_DUMP;
 }
 
-// Decodes and checks the work request whose first block is `index`.
+// Decodes and checks the work request whose first block is `index`. Leaves the control segment's last word in
+// `entry`'s first argument: immediate data, a key to invalidate, or the stamp of a client.
 //
 // Fence modes ask that a request wait for earlier ones. Requests are executed one behind the other as it is, and READ, the one that
 // could still be under way, is refused by every peer there is: no mode asks for more.
-GN_DEV work decode(const agent_args& a, const qp_ctx& qp, gn_u32 index) {
+GN_DEV work decode(const agent_args& a, const qp_ctx& qp, gn_u32 index, gn_u64* entry) {
   work w = {};
   gn_u32 ctrl[4], next[4];
   w.index = index & 0xffffu;
   load_segment(qp, w.index, 0, ctrl);
   load_segment(qp, w.index, 1, next);  // of nearly all: both are on their way at once
+  entry[UP_ARG] = be32(ctrl[3]);
   gn_u32 head = be32(ctrl[0]), who = be32(ctrl[1]), opcode = head & 0xffu;
   gn_u32 mode = (be32(ctrl[2]) & 0xffu) & 0x0cu;
   w.segments = who & 0x3fu;
@@ -196,44 +198,37 @@ GN_DEV void gather(const qp_ctx& qp, const work& w, gn_u8* to) {
   }
 }
 
-// Immediate data, or a key to invalidate.
-GN_DEV gn_u32 immediate(const qp_ctx& qp, const work& w) {
-  gn_u32 ctrl[4];
-  load_segment(qp, w.index, 0, ctrl);
-  return be32(ctrl[3]);
-}
-
 // Remote address and key, and the first data segment, if it is memory.
 GN_DEV void describe_rdma(const qp_ctx& qp, const work& w, gn_u64* entry) {
   gn_u32 remote[4], local[4];
   load_segment(qp, w.index, 1, remote);
   load_segment(qp, w.index, 2, local);
   bool is_inline = be32(local[0]) & mlx5::INLINE_FLAG;
+  entry[UP_PAYLOAD] = (gn_u64)be32(remote[2]) << 32 | (is_inline ? 0u : be32(local[1]));
+  entry[UP_PAYLOAD + 1] = entry[UP_ARG];
   entry[UP_ARG] = (gn_u64)be32(remote[0]) << 32 | be32(remote[1]);
   entry[UP_ARG + 1] = is_inline ? 0 : segment_address(local);
-  entry[UP_PAYLOAD] = (gn_u64)be32(remote[2]) << 32 | (is_inline ? 0u : be32(local[1]));
-  entry[UP_PAYLOAD + 1] = immediate(qp, w);
 }
 
-// Makes the up entry of a work request.
+// Makes the up entry of a work request, whose first argument `decode` has filled in.
 GN_DEV void stage_work(const qp_ctx& qp, const work& w, gn_u64* entry) {
   up_fill(entry, w.kind, qp.qpn, w.index, w.flags, w.status, w.bytes, 0);
+  entry[UP_ARG + 1] = 0;
   switch (w.kind) {
     case UP_SEND:
     case UP_SEND_INVAL:
-      if (w.kind == UP_SEND_INVAL || w.flags & UP_IMMEDIATE) entry[UP_ARG] = immediate(qp, w);
       // One segment of memory, as most have: what was checked is what is read.
       if (w.segments == 2 && w.laddr) copy_small((gn_u8*)(entry + UP_PAYLOAD), (const gn_u8*)w.laddr, w.bytes);
       else gather(qp, w, (gn_u8*)(entry + UP_PAYLOAD));
       break;
     case UP_WRITE:
     case UP_READ: describe_rdma(qp, w, entry); break;
-    case UP_LOCAL_INVAL: entry[UP_ARG] = immediate(qp, w); break;
+    case UP_LOCAL_INVAL: break;
     // One byte is as good as all: no client sees them, and what they wait for is ordered before the request was read.
     case UP_DUMP:
-      if (w.bytes) entry[UP_ARG] = mem::ld_relaxed_sys((const gn_u8*)w.laddr);
+      entry[UP_ARG] = w.bytes ? mem::ld_relaxed_sys((const gn_u8*)w.laddr) : 0;
       break;
-    default: break;
+    default: entry[UP_ARG] = 0; break;
   }
 }
 
