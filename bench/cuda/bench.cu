@@ -160,7 +160,7 @@ GN_DEV bool pass_by_cpu(const client& me, bool begins, bool busy, gn_u32 sequenc
 // A block's shared memory: its batch, and its channel.
 struct shared {
   batch b;
-  held_channel room;
+  smem_channel room;
 };
 
 // Who uses a client's channel: the warps of its block, with buffers that are contiguous or in pieces, or one warp alone. Or a CPU thread uses queues of its own.
@@ -170,15 +170,15 @@ template <gn_u32 WHO>
 GN_DEV void body(args& a, gn_u32 block, gn_u32) {
   constexpr bool PIECES = WHO == IN_PIECES_OF_BLOCK;
   batch& b = ((shared*)smem())->b;
-  held_channel& room = ((shared*)smem())->room;
+  smem_channel& room = ((shared*)smem())->room;
   batch_init(b);
   client& me = a.clients[block];
   block_file of_block{me.f.c, me.f.v, me.f.timeout_ns};
   warp_file of_warp{me.f.c, me.f.v, me.f.timeout_ns};
   if constexpr (WHO != OF_CPU)
     if (threadIdx.x == 0) me.f.c->stamps = a.flags & STAMPS;
-  if constexpr (WHO == OF_BLOCK || PIECES) of_block = hold(of_block, room);
-  if constexpr (WHO == OF_WARP) of_warp = hold(of_warp, room);
+  if constexpr (WHO == OF_BLOCK || PIECES) of_block = load_smem(of_block, room);
+  if constexpr (WHO == OF_WARP) of_warp = load_smem(of_warp, room);
   const gn_u32 vid = me.f.v->vid;
   gn_u32 lane = threadIdx.x < a.depth ? threadIdx.x : 0;
   lane_result& r = me.lanes[lane];  // a thread without work never writes to it
@@ -247,7 +247,7 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
     if (a.flags & VERIFY)
       verify<PIECES>(a, vid, r, ended && x.status == GN_OK && !writes, buffer, unit * a.unit_blocks, generation, draw);
   }
-  if constexpr (WHO != OF_CPU) put_back(me.f, room);
+  if constexpr (WHO != OF_CPU) write_back(me.f, room);
 }
 
 }}  // namespace gn::bench

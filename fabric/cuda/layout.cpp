@@ -23,7 +23,7 @@ extern "C" const gn_layout_row gn_fabric_layout[] = {
     {SIZE(down_desc)},
     {SIZE(ring_ctx)}, {FIELD(ring_ctx, up_mask)}, {FIELD(ring_ctx, up_tail)}, {FIELD(ring_ctx, down_head)},
     {FIELD(ring_ctx, responses)}, {FIELD(ring_ctx, late)}, {FIELD(ring_ctx, client_late)}, {FIELD(ring_ctx, stop_addr)}, {FIELD(ring_ctx, ready_addr)},
-    {FIELD(ring_ctx, answers_addr)}, {FIELD(ring_ctx, lateness)}, {SIZE(answer_slot)}, {FIELD(answer_slot, response)},
+    {FIELD(ring_ctx, fused_addr)}, {FIELD(ring_ctx, lateness)}, {SIZE(fused_slot)}, {FIELD(fused_slot, response)},
     {SIZE(agent_args)}, {FIELD(agent_args, rings)}, {FIELD(agent_args, qp_count)}, {FIELD(agent_args, first_qpn)},
     {FIELD(agent_args, launch)}, {FIELD(agent_args, blocks)},
     {FIELD(agent_args, in_smem)}, {FIELD(agent_args, rings_a_block)}, {FIELD(agent_args, ring_count)}, {FIELD(agent_args, held_addr)}, {FIELD(agent_args, held_messages)}, {FIELD(agent_args, cqs_home)}, {FIELD(agent_args, mrs_home)}, {"held_places", gn::hca::HELD_PLACES}, {"max_qps", gn::hca::MAX_QPS},

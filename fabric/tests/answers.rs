@@ -138,7 +138,7 @@ impl World {
 
     /// What the executor said of answers: tags and status.
     fn told(&mut self) -> Vec<(u32, u32)> {
-        let all = std::iter::from_fn(|| self.executor.poll()).inspect(|e| assert_eq!(e.kind, UP_ANSWERED));
+        let all = std::iter::from_fn(|| self.executor.poll()).inspect(|e| assert_eq!(e.kind, UP_FUSED_DONE));
         let mut all: Vec<_> = all.map(|e| (e.index, e.status)).collect();
         all.sort_unstable();
         all
@@ -225,7 +225,7 @@ fn a_part_that_fails_keeps_the_response_back_and_says_why() {
 fn more_answers_than_there_are_receives_and_slots_all_arrive() {
     let mut world = World::new(0);
     let (mut told, mut seen, mut sent) = (0, 0, 0u32);
-    let all = 3 * u32::try_from(ANSWER_SLOTS).expect("small");
+    let all = 3 * u32::try_from(FUSED_SLOTS).expect("small");
     while seen < all {
         while sent < all && sent - seen < 64 && world.executor.can_answer() {
             let at = u8::try_from(sent % 200).expect("small");
@@ -250,7 +250,7 @@ fn an_answer_without_a_receive_is_reported_with_its_response() {
     world.launch();
     let entries: Vec<UpEntry> = std::iter::from_fn(|| world.executor.poll()).collect();
     let kinds = |kind| entries.iter().filter(|e| e.kind == kind).count();
-    assert_eq!((kinds(UP_RNR), kinds(UP_ANSWERED), entries.len()), (1, 2, 3));
+    assert_eq!((kinds(UP_RNR), kinds(UP_FUSED_DONE), entries.len()), (1, 2, 3));
     let lost = entries.iter().find(|e| e.kind == UP_RNR).expect("one").arg[1] & !(1 << 63);
     let seen = world.responses();
     assert_eq!(seen.len(), 1);

@@ -78,10 +78,10 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         "ring_ctx.client_late" => offset_of!(RingCtx, client_late);
         "ring_ctx.stop_addr" => offset_of!(RingCtx, stop_addr);
         "ring_ctx.ready_addr" => offset_of!(RingCtx, ready_addr);
-        "ring_ctx.answers_addr" => offset_of!(RingCtx, answers_addr);
+        "ring_ctx.fused_addr" => offset_of!(RingCtx, fused_addr);
         "ring_ctx.lateness" => offset_of!(RingCtx, lateness);
-        "answer_slot" => size_of::<AnswerSlot>();
-        "answer_slot.response" => offset_of!(AnswerSlot, response);
+        "fused_slot" => size_of::<FusedSlot>();
+        "fused_slot.response" => offset_of!(FusedSlot, response);
         "agent_args" => size_of::<AgentArgs>();
         "agent_args.rings" => offset_of!(AgentArgs, rings);
         "agent_args.qp_count" => offset_of!(AgentArgs, qp_count);

@@ -139,7 +139,7 @@ pub trait QpExecutor: Send {
     }
 
     /// Inbound RDMA WRITEs and the SEND behind them: copies the one to 256 `parts`, and if all went well
-    /// delivers `response`, whose first 8 bytes are zero, when it is due. Answered by one `UP_ANSWERED` with
+    /// delivers `response`, whose first 8 bytes are zero, when it is due. Answered by one `UP_FUSED_DONE` with
     /// `tag` and how the parts ended (`COPY_*`); it is seen before anything that the owner sends when it has
     /// the response.
     fn answer(&mut self, _qpn: u32, _tag: u32, _parts: &[Part], _response: &Response) {}

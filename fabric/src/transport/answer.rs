@@ -4,7 +4,7 @@
 //! and sends the response then.
 //!
 //! ```text
-//!   pushes of one transfer --> answer --soon before it is due--> QpExecutor::answer --> UP_ANSWERED --> transferred
+//!   pushes of one transfer --> answer --soon before it is due--> QpExecutor::answer --> UP_FUSED_DONE --> transferred
 //!                                    `--part by part: Down::ToOwner, UP_DONE--> transferred, Respond
 //! ```
 

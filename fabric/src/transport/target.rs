@@ -117,7 +117,7 @@ impl RcTransport {
     pub(super) fn ended(&mut self, now: Time, executor: ExecutorId, e: &UpEntry) -> bool {
         match e.kind {
             UP_DONE => self.copied(now, executor, e),
-            UP_ANSWERED => self.answered(now, executor, e.index, e.status),
+            UP_FUSED_DONE => self.answered(now, executor, e.index, e.status),
             _ => return false,
         }
         true

@@ -32,7 +32,7 @@ struct Config {
   gn_u32 blocks = 1, warps = 2;      // of the client grid; warps a block
   gn_u32 rounds = 3, max_blocks = 4;
   gn_u32 agent_warps = 4;            // one front end and a mover; from 12 on four front ends, from 16 on eight
-  gn_u32 seats = 1;                  // of a block of the agent; the second one has no ring
+  gn_u32 ring_groups = 1;                  // of a block of the agent; the second one has no ring
   gn_u32 pool_blocks = 64;           // of 64 KiB
   gn_u32 timeout = 0;                // host steps; 0 = the clients wait for ever
   gn_u32 delay = 40;                 // host steps that a command takes at most
@@ -44,7 +44,7 @@ struct Config {
   gn_u32 break_ssds = 0;
   unsigned preempt = 8;
   enum Sharing { DEVICE, BLOCK, WARP } sharing = DEVICE;   // the last two with one block and one warp of clients
-  bool held = false;                 // their channel lies in shared memory meanwhile
+  bool in_smem = false;                 // their channel lies in shared memory meanwhile
   bool reads_survive = false;        // every block has a replica on a queue pair that does not break
   bool grows = false, refuses = false;  // the pool begins with one block, and the host gives it more or does not
   bool threads_alone = false;        // some threads read and write on their own, the others of their warps do not come
@@ -56,7 +56,7 @@ struct Config {
   bool parts = false;                // requests use a part of their buffer
   bool fragments = false;            // every second page of the pool is taken, but for some blocks: buffers come in pieces
   bool bursts = false;               // commands are answered when the queues are full
-  bool answers = false;              // reads are answered by the agent, data and response together
+  bool fused = false;              // reads are answered by the agent, data and response together
   bool unordered = false;            // data waits in the agent until its queue pair executes a DUMP
   bool trusts = false;               // the clients execute none all the same
   bool in_order = false;             // the peer checks that commands are sent in the order in which they arrive
@@ -133,7 +133,7 @@ struct Harness {
   hca::cq_ctx cq_ctx{};
   hca::mr_ctx mrs[2]{};
   hca::ring_ctx ring{};
-  hca::answer_slot answers[hca::ANSWER_SLOTS]{};
+  hca::fused_slot fused_slots[hca::FUSED_SLOTS]{};
   hca::agent_args agent{};
   channel c{};
   channel* used = &c;                // by the clients
@@ -172,9 +172,9 @@ struct Harness {
     gn_u64 words = ring.down_addr + DOWN_ENTRIES * 64;
     ring.up_head_addr = words, ring.down_head_addr = words + 64;
     ring.stop_addr = words + 128, ring.ready_addr = words + 192;
-    ring.answers_addr = reinterpret_cast<gn_u64>(answers);
+    ring.fused_addr = reinterpret_cast<gn_u64>(fused_slots);
     ring.up_mask = UP_ENTRIES - 1, ring.down_mask = DOWN_ENTRIES - 1;
-    agent = {qp_ctxs.data(), &cq_ctx, mrs, &ring, cfg.ssds, 2, 1, FIRST_QPN, LAUNCH, 1, 0, cfg.seats, 1, 0, 0, 0, &cq_ctx, mrs};
+    agent = {qp_ctxs.data(), &cq_ctx, mrs, &ring, cfg.ssds, 2, 1, FIRST_QPN, LAUNCH, 1, 0, cfg.ring_groups, 1, 0, 0, 0, &cq_ctx, mrs};
     if (cfg.unordered) agent.held_addr = waiting_data.at(), agent.held_messages = !cfg.trusts && cfg.seed / 2 % 2;
     set_up_channel();
     set_up_volume();

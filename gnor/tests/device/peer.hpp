@@ -20,7 +20,7 @@ struct Peer {
     uint64_t due;          // step at which it starts, then at which it is answered
     gn_u32 number = 0;     // of its queue's commands
     gn_u32 copies = 0;     // under way
-    bool started = false, dropped = false, failed = false, is_answer = false;
+    bool started = false, dropped = false, failed = false, is_fused = false;
     std::unique_ptr<Memory> data;
   };
   struct Sent {
@@ -45,7 +45,7 @@ struct Peer {
   std::deque<hca::down_desc> backlog;
   std::vector<Queue> queues;
   std::map<gn_u32, std::unique_ptr<Job>> jobs;
-  std::map<gn_u32, gn_u32> answers;   // slot of an answer that the agent has: its job
+  std::map<gn_u32, gn_u32> fused;   // slot of an answer that the agent has: its job
   gn_u32 next_job = 1, pool_asked = 0;
   unsigned rnr = 0, no_receive = 0, unexpected = 0, bad_copies = 0, torn_writes = 0;   // all bad
   gn_u64 reads[2] = {};   // taken by other SSDs than the first, by the first
@@ -141,7 +141,7 @@ struct Peer {
 
   void on_entry(const Entry& e) {
     if (e.kind == hca::UP_DONE) return on_copied(e);
-    if (e.kind == hca::UP_ANSWERED) return on_answered(e);
+    if (e.kind == hca::UP_FUSED_DONE) return on_fused_done(e);
     gn_u32 q = e.qpn - FIRST_QPN;
     if (q >= queues.size()) {
       ++unexpected;
@@ -268,21 +268,21 @@ struct Peer {
   }
 
   /// Data and response of reads have gone out together, or not where a queue pair is broken.
-  void on_answered(const Entry& e) {
+  void on_fused_done(const Entry& e) {
     const gn_u16* items = reinterpret_cast<const gn_u16*>(e.payload);
     for (gn_u32 i = 0; i < e.flags; ++i) {
-      auto slot = answers.find(items[i] % hca::ANSWER_SLOTS);
-      if (slot == answers.end()) {
+      auto slot = fused.find(items[i] % hca::FUSED_SLOTS);
+      if (slot == fused.end()) {
         ++unexpected;
         continue;
       }
       auto job = jobs.find(slot->second);
       Queue& queue = queues[job->second->q];
-      if (items[i] >> hca::ANSWERED_STATUS_SHIFT != hca::COPY_OK && !queue.broken) ++bad_copies;
+      if (items[i] >> hca::FUSED_STATUS_SHIFT != hca::COPY_OK && !queue.broken) ++bad_copies;
       queue.copies -= job->second->copies;
       tell_head(job->second->q, job->second->number);
       jobs.erase(job);
-      answers.erase(slot);
+      fused.erase(slot);
       ++answered;
     }
   }
@@ -290,7 +290,7 @@ struct Peer {
   /// A number that no answer has.
   gn_u32 free_slot() {
     gn_u32 slot = rng.below(4);  // few, so that they are used again
-    while (answers.count(slot)) slot = (slot + 1) % hca::ANSWER_SLOTS;
+    while (fused.count(slot)) slot = (slot + 1) % hca::FUSED_SLOTS;
     return slot;
   }
 
@@ -314,24 +314,24 @@ struct Peer {
     job.data = std::make_unique<Memory>(job.blocks * GN_BLOCK);
     bool read = job.opcode == IO_READ;
     // Where a response is to be late or lost, this peer sends it.
-    job.is_answer = read && r.cfg.answers && !r.cfg.lost_1_of;
-    gn_u64 slot = job.is_answer ? free_slot() : 0, due = step + rng.below(r.cfg.delay / 2 + 1);
-    if (job.is_answer) answers[static_cast<gn_u32>(slot)] = id;
+    job.is_fused = read && r.cfg.fused && !r.cfg.lost_1_of;
+    gn_u64 slot = job.is_fused ? free_slot() : 0, due = step + rng.below(r.cfg.delay / 2 + 1);
+    if (job.is_fused) fused[static_cast<gn_u32>(slot)] = id;
     auto block = [&](gn_u32 b) { return job.data->p + b * GN_BLOCK; };
     for (gn_u32 b = 0; read && b < job.blocks; ++b) fill_block(block(b), job.vba + b, queue.version[job.vba + b]);
     bool two = false;
     for (gn_u32 b = 0; b < job.blocks; b += two ? 2 : 1) {
       // Now and then two blocks of an answer in one descriptor, but never the last.
-      two = job.is_answer && b + 2 < job.blocks && rng.one_of(2);
+      two = job.is_fused && b + 2 < job.blocks && rng.one_of(2);
       hca::down_desc d = descriptor(read ? hca::DOWN_TO_DEVICE : hca::DOWN_TO_HOST, job.q, GN_BLOCK);
       d.w[1] = job.data->at(b * GN_BLOCK);
       d.w[2] = job.address + b * GN_BLOCK;
       d.w[3] = static_cast<gn_u64>(job.key) << 31 | (id << 8 | b);
       if (read) d.w[5] = static_cast<gn_u64>(hca::DOWN_CHECK_SUM) << 32 | gn_u32(sum_of(block(b)) + (two ? sum_of(block(b + 1)) : 0));
-      if (job.is_answer) d.w[5] |= static_cast<gn_u64>(hca::DOWN_PART) << 32 | slot << hca::SLOT_SHIFT;
-      if (job.is_answer && b + 1 == job.blocks) {
+      if (job.is_fused) d.w[5] |= static_cast<gn_u64>(hca::DOWN_PART) << 32 | slot << hca::SLOT_SHIFT;
+      if (job.is_fused && b + 1 == job.blocks) {
         gn_u64 response = static_cast<gn_u64>(job.cid) << 32;
-        d.w[0] = descriptor(hca::DOWN_ANSWER, job.q, GN_BLOCK).w[0];
+        d.w[0] = descriptor(hca::DOWN_FUSED, job.q, GN_BLOCK).w[0];
         d.w[4] = due, d.w[6] = ~0ull >> 1, d.w[7] = response;
         d.w[5] |= static_cast<gn_u64>(job.copies + 1) << hca::PARTS_SHIFT;
       }

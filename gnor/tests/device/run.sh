@@ -125,10 +125,10 @@ mutants_of_one_core() {
     mutant lock_taken_for_others_entries $GNOR/complete.cuh 's/got = old == word;/got = old != CQ_LOCKED;/;s/gn_u32 old = S::exch/for (int k = 0; k < 50; ++k) pause(20); &/' \
         plain plain many_doorbells 60
     mutant commands_without_stamps $GNOR/append.cuh 's/be32(client_stamp(c))/0/' plain plain many_doorbells 3 'stamps of clients'
-    # Of answers.
-    mutant answer_without_its_parts $FABRIC/hca/answer.cuh 's/if ((word & PARTS_MASK) != word >> TOTAL_SHIFT) return;/if (!(word >> TOTAL_SHIFT)) return;/' \
+    # Of fused responses.
+    mutant response_without_its_parts $FABRIC/hca/fused.cuh 's/if ((word & PARTS_MASK) != word >> TOTAL_SHIFT) return;/if (!(word >> TOTAL_SHIFT)) return;/' \
         plain plain batched_reads_and_writes 60
-    mutant answer_parts_relaxed $FABRIC/hca/answer.cuh 's/mem::add_acqrel_cta(&x.word/mem::add_relaxed_cta(\&x.word/' tsan tsan parts_of_fused_responses 10
+    mutant parts_relaxed $FABRIC/hca/fused.cuh 's/mem::add_acqrel_cta(&x.word/mem::add_relaxed_cta(\&x.word/' tsan tsan parts_of_fused_responses 10
     # Of the choice of a replica.
     mutant replicas_in_turn $GNOR/io.cuh 's/> SAME_LOAD ? other : one;/> SAME_LOAD ? one : one;/' plain plain one_ssd_is_slow 10
     # Of the modes of sharing.

@@ -180,7 +180,7 @@ void commit_noted(Harness& r, io& x) {
 template <class S>
 void batch_round(Harness& r, Lane& lane, gn_u32 thread, bool leaves) {
   file_of<S> f = {r.used, &r.v, r.cfg.timeout ? r.cfg.timeout : ~0ull};
-  batch& b = *reinterpret_cast<batch*>(gn::smem() + (r.cfg.held ? sizeof(held_channel) : 0));
+  batch& b = *reinterpret_cast<batch*>(gn::smem() + (r.cfg.in_smem ? sizeof(smem_channel) : 0));
   for (gn_u32 turn = 0; __any_sync(FULL, lane.state != Lane::ENDED); ++turn) {
     bool waited = lane.state == Lane::WANTS_BUFFER;
     begin<S>(r, lane, thread);
@@ -213,13 +213,13 @@ void client_of(Harness& r) {
   }
   while (!ld_acquire_gpu(&r.connected)) pause(100);
   __syncwarp();
-  held_channel& room = *reinterpret_cast<held_channel*>(gn::smem());
-  if (r.cfg.held) {
-    channel& there = hold(r.c, room);
+  smem_channel& room = *reinterpret_cast<smem_channel*>(gn::smem());
+  if (r.cfg.in_smem) {
+    channel& there = load_smem(r.c, room);
     if (threadIdx.x == 0) r.used = &there;
     __syncthreads();
   }
-  if (r.cfg.batch) batch_init(*reinterpret_cast<batch*>(gn::smem() + (r.cfg.held ? sizeof(held_channel) : 0)));
+  if (r.cfg.batch) batch_init(*reinterpret_cast<batch*>(gn::smem() + (r.cfg.in_smem ? sizeof(smem_channel) : 0)));
   Lane lane;
   gn_u32 own_round = 0;
   for (gn_u32 round = 0; round < r.cfg.rounds; ++round) {
@@ -245,7 +245,7 @@ void client_of(Harness& r) {
     pause(100);
   }
   if (first_warp) drain<S>(r), idle<S>(r);
-  if (r.cfg.held) put_back(r.c, room);
+  if (r.cfg.in_smem) write_back(r.c, room);
 }
 
 /// A chain of requests: each one's callback begins the next.
@@ -300,11 +300,11 @@ void async_client_of(Harness& r) {
   while (!ld_acquire_gpu(&r.connected)) pause(100);
   __syncwarp();
   const file_of<S> home = f;
-  held_channel& room = *reinterpret_cast<held_channel*>(gn::smem());
+  smem_channel& room = *reinterpret_cast<smem_channel*>(gn::smem());
   if constexpr (S::IN_BLOCK)
-    if (r.cfg.held) f = hold(home, room);
+    if (r.cfg.in_smem) f = load_smem(home, room);
   __syncthreads();
-  if (threadIdx.x == 0 && r.cfg.held) r.used = f.c;
+  if (threadIdx.x == 0 && r.cfg.in_smem) r.used = f.c;
   __syncthreads();
   Chain& chain = *(static_cast<Chain*>(r.chains) + thread);
   chain.r = &r;
@@ -326,11 +326,11 @@ void async_client_of(Harness& r) {
   }
   __syncwarp();
   // What is under way goes on where the channel was, for others perhaps.
-  if (r.cfg.held) put_back(home, room);
+  if (r.cfg.in_smem) write_back(home, room);
   f = home;
   if (lane_id() == 0) add_acqrel_gpu(&r.warps_done, 1u);
   if (thread >= 32) return;
-  if (threadIdx.x == 0 && r.cfg.held) r.used = &r.c;
+  if (threadIdx.x == 0 && r.cfg.in_smem) r.used = &r.c;
   while (__any_sync(FULL, ld_acquire_gpu(&r.warps_done) != r.threads / 32)) poll(f, callbacks<S>{table, 1});
   if (gn_u32 left = gn::drain(f, 2000000ull * 1024, callbacks<S>{table, 1})) {
     if (lane_id() == 0) add_relaxed_gpu(&r.leaked, left);
@@ -433,8 +433,8 @@ bool run(const Config& cfg, const char* name) {
   simt::clock_ns = Peer::read_clock;
   simt::Body agent = [](void* p) { hca::agent_main(*static_cast<hca::agent_args*>(p)); };
   simt::Grid grids[] = {
-      {cfg.blocks, cfg.warps * 32, (cfg.held ? (gn_u32)sizeof(held_channel) : 0) + (cfg.batch ? batch_bytes(cfg.warps * 32) : 0), client, &r, ask_agent_to_end, &both},
-      {1, cfg.seats * cfg.agent_warps * 32, cfg.seats * (gn_u32)sizeof(hca::agent_smem), agent, &r.agent, nullptr, nullptr},
+      {cfg.blocks, cfg.warps * 32, (cfg.in_smem ? (gn_u32)sizeof(smem_channel) : 0) + (cfg.batch ? batch_bytes(cfg.warps * 32) : 0), client, &r, ask_agent_to_end, &both},
+      {1, cfg.ring_groups * cfg.agent_warps * 32, cfg.ring_groups * (gn_u32)sizeof(hca::agent_smem), agent, &r.agent, nullptr, nullptr},
   };
   simt::Region visible[4];
   const Memory* seen_by_others[] = {&r.rings, &r.queues, &r.uars, &r.cq};
@@ -482,8 +482,8 @@ Config common(uint64_t seed) {
   cfg.warps = 1 + rng.below(2);
   cfg.preempt = seed % 3 == 0 ? 2 : 8;
   cfg.agent_warps = seed % 5 == 0 ? 16 : seed % 5 == 1 ? 12 : 4 + rng.below(3);
-  cfg.seats = 1 + seed % 4 / 3;
-  cfg.answers = seed / 2 % 2;
+  cfg.ring_groups = 1 + seed % 4 / 3;
+  cfg.fused = seed / 2 % 2;
   cfg.depth = 32u << seed / 3 % 3;
   cfg.batch = seed % 2;
   cfg.fragments = seed / 7 % 2;
@@ -497,7 +497,7 @@ Config batched_reads_and_writes(uint64_t seed) { return common(seed); }
 Config parts_of_fused_responses(uint64_t seed) {
   Config cfg = common(seed);
   cfg.ssds = cfg.replicas = 1, cfg.blocks = 1, cfg.warps = 1, cfg.rounds = 3, cfg.max_blocks = 8, cfg.chunk_shift = 3;
-  cfg.agent_warps = 8, cfg.seats = 1, cfg.answers = true, cfg.batch = false, cfg.fragments = false;
+  cfg.agent_warps = 8, cfg.ring_groups = 1, cfg.fused = true, cfg.batch = false, cfg.fragments = false;
   return cfg;
 }
 
@@ -524,7 +524,7 @@ Config full_queues(uint64_t seed) {
 Config in_one_block(Config cfg, Config::Sharing sharing, gn_u32 warps) {
   cfg.blocks = 1, cfg.warps = warps;
   cfg.sharing = sharing;
-  cfg.held = cfg.seed / 6 % 2;
+  cfg.in_smem = cfg.seed / 6 % 2;
   return cfg;
 }
 

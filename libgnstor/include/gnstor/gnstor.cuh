@@ -25,7 +25,7 @@
 // out its memory before the late completion has come. Keep memory of your own until a drain.
 #pragma once
 #include "gnor/async.cuh"
-#include "gnor/hold.cuh"
+#include "gnor/smem.cuh"
 #include "gnor/kernel.cuh"
 
 namespace gn {
@@ -47,18 +47,18 @@ using file = file_of<by_device>;
 using block_file = file_of<by_block>;
 using warp_file = file_of<by_warp>;
 
-// A file whose channel lies in the block's shared memory until `put_back`: each step of a request is faster.
+// A file whose channel lies in the block's shared memory until `write_back`: each step of a request is faster.
 // `room` is shared memory. For a channel that one block has to itself for that time, all threads of it
 // together; what it returns is used in place of `f`, requests that are under way go on.
 template <class S>
-GN_DEV file_of<S> hold(const file_of<S>& f, held_channel& room) {
+GN_DEV file_of<S> load_smem(const file_of<S>& f, smem_channel& room) {
   static_assert(S::IN_BLOCK, "other blocks do not see it there: a block_file or a warp_file");
-  return {&hold(*f.c, room), f.v, f.timeout_ns};
+  return {&load_smem(*f.c, room), f.v, f.timeout_ns};
 }
 // Without it the channel is broken when the kernel has ended.
 template <class S>
-GN_DEV void put_back(const file_of<S>& f, held_channel& room) {
-  put_back(*f.c, room);
+GN_DEV void write_back(const file_of<S>& f, smem_channel& room) {
+  write_back(*f.c, room);
 }
 
 enum : gn_u32 { ALL_LANES = 0xffffffffu };

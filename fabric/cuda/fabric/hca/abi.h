@@ -73,13 +73,13 @@ enum : gn_u32 {
   UP_RECV_ERROR = 9,   // a SEND met a receive that failed a check: syndrome in `status`
   UP_RQ_FLUSH = 10,    // receives index..status (16 bits each) found in a queue pair in error
   UP_PONG = 11,
-  UP_ANSWERED = 12,    // answers ended, `flags` of them: 16 bits each in `payload`, slot | COPY_* << ANSWERED_STATUS_SHIFT
+  UP_FUSED_DONE = 12,    // answers ended, `flags` of them: 16 bits each in `payload`, slot | COPY_* << FUSED_STATUS_SHIFT
   UP_SEND_INVAL = 13,  // as UP_SEND, with a key of the peer's to invalidate in arg[0]
   UP_LOCAL_INVAL = 14, // the key in arg[0] opens nothing from here on
   UP_DUMP = 15,        // local memory was read
   UP_CQ_ERROR = 16,    // a completion found no room; its queue pair is in error
 };
-enum : gn_u32 { ANSWERED_STATUS_SHIFT = 14 };
+enum : gn_u32 { FUSED_STATUS_SHIFT = 14 };
 // With UP_IMMEDIATE a SEND has its immediate data in arg[0], an RDMA WRITE in payload[1]. Without it arg[0] of a
 // SEND is the client's stamp: the low 32 bits of its clock, which is the agent's too, when it wrote the request;
 // 0: none.
@@ -109,7 +109,7 @@ enum : gn_u32 {
   DOWN_CQE = 4,        // a CQE made by the Rust half: acknowledged, failed or flushed work
   DOWN_QP_ERROR = 5,   // put a queue pair into error
   DOWN_PING = 6,
-  DOWN_ANSWER = 7,     // the last part of an answer: DOWN_TO_DEVICE, and when all its parts are there a SEND
+  DOWN_FUSED = 7,     // the last part of an answer: DOWN_TO_DEVICE, and when all its parts are there a SEND
 };
 // DOWN_PART: part of the answer in this slot, reported with it. DOWN_TWO: two whole blocks, side by side at the remote address, from two places in
 // host memory; one part of an answer, but never its last.
@@ -122,10 +122,10 @@ enum : gn_u64 { PHASE_BIT = 1ull << 63 };
 //   w2  remote address, or for DOWN_SEND the modelled time of arrival on the agent's clock, ns: not to be seen earlier
 //   w3  key(32) << 31 | tag(31)
 //   w4  of a DOWN_SEND its allowance: how long after the modelled time of arrival, ns, it counts as late, late(31) << 32 |
-//       late to the client, signed(32); for DOWN_ANSWER its modelled time of arrival; for DOWN_TWO the second block's host
+//       late to the client, signed(32); for DOWN_FUSED its modelled time of arrival; for DOWN_TWO the second block's host
 //       address
 //   w5  expected sum(32), of two blocks both together | flags(8) << 32 | bit 63 of payload word 0 << 40 | of payload word 1 << 41 | slot(9) << 42 | parts(9) << 51
-//   w6, w7  the 16 bytes of a DOWN_SEND, less their top bits; for DOWN_ANSWER its allowance and the
+//   w6, w7  the 16 bytes of a DOWN_SEND, less their top bits; for DOWN_FUSED its allowance and the
 //           second 8 bytes: the first are zero
 enum : gn_u32 { SLOT_SHIFT = 42, PARTS_SHIFT = 51 };
 struct down_desc {
@@ -134,11 +134,11 @@ struct down_desc {
 static_assert(sizeof(down_desc) == 64, "");
 
 // --- answers: what a read's data and response have in common while they are on their way. The Rust half numbers the slots of a ring;
-// --- a slot is its own again when UP_ANSWERED has named it -------------------------------------------------------------------
+// --- a slot is its own again when UP_FUSED_DONE has named it -------------------------------------------------------------------
 
-enum : gn_u32 { ANSWER_SLOTS = 512, ANSWER_WORDS = ANSWER_SLOTS / 32 };
+enum : gn_u32 { FUSED_SLOTS = 512, FUSED_WORDS = FUSED_SLOTS / 32 };
 
-struct answer_slot {
+struct fused_slot {
   gn_u32 word;         // parts that have ended | ANSWER_BAD_* | parts in all << TOTAL_SHIFT, 0 until the last one has been seen
   gn_u32 qpn;
   gn_u64 due;          // modelled time of arrival, agent clock
@@ -146,7 +146,7 @@ struct answer_slot {
   gn_u64 ready_at;     // when the last part had ended
   gn_u64 response;     // the second 8 of its 16 bytes
 };
-static_assert(sizeof(answer_slot) == 40, "");
+static_assert(sizeof(fused_slot) == 40, "");
 
 // --- what the agent is launched with: a pair of rings is served by a block, or by one of the two halves of a block -------------
 
@@ -166,8 +166,8 @@ struct ring_ctx {
   gn_u64 late;           // of these, later than the model says
   gn_u64 stop_addr;      // u32 in host memory: 1 asks the agent to end
   gn_u64 ready_addr;     // u32 in host memory: launch number, stored when the block is resident
-  gn_u64 answers_addr;   // answer_slot[ANSWER_SLOTS], device memory: the slots between launches
-  gn_u64 reports;        // UP_ANSWERED entries
+  gn_u64 fused_addr;   // fused_slot[FUSED_SLOTS], device memory: the slots between launches
+  gn_u64 reports;        // UP_FUSED_DONE entries
   gn_u64 client_late;    // of the responses, seen by their clients later than the model of the command alone says
   gn_u64 reserved[2];
   gn_u64 lateness[LATENESS_BUCKETS];  // responses seen 2^i to 2^(i+1) - 1 ns after they were due; bucket 0 also the earlier ones

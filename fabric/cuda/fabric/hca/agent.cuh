@@ -3,7 +3,7 @@
 //
 //   warp 0     dispatcher: polls the down ring over PCIe (one polling warp; PCIe polling by many saturates the link)
 //   warp 1     responder: everything that is not a copy, up to 32 messages at once, in the order of the ring; and the responses of
-//              answers, when their data is there
+//              fused, when their data is there
 //   warps 2..  front ends: doorbells and work requests; of the ring's queue pairs the i-th is front end i mod n's alone
 //   the rest   movers: one copy each
 //
@@ -30,12 +30,12 @@ enum : gn_u32 { UNTIL_WORD = 1, DUE_WORD = 2 };                  // of a SEND: w
 enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
 // SENDs that wait until they are due: two for each lane.
-enum : gn_u32 { EARLY = 64 };
+enum : gn_u32 { DELAYED = 64 };
 // Copies whose ends a mover reports together where it has no time to lose: their bytes are on their way while it copies on.
 enum : gn_u32 { MOST_REPORTS = 4 };
 
 // The part of a block that serves one pair of rings.
-struct seat {
+struct ring_group {
   gn_u32 ring;
   gn_u32 first_thread, warps;
 
@@ -49,7 +49,7 @@ struct seat {
 struct alignas(16) agent_smem {
   gn_u64 stage[FETCH][WORDS];
   gn_u64 message[FETCH][WORDS];
-  gn_u64 early[EARLY][WORDS];  // SENDs that came before they are due: the responder's
+  gn_u64 delayed[DELAYED][WORDS];  // SENDs that came before they are due: the responder's
   // Copies on their way from the dispatcher to the movers, a ring: the dispatcher goes on as long as there is a free place, and a mover takes
   // the place whose number it has drawn.
   gn_u64 copy[PLACES][WORDS];
@@ -58,11 +58,11 @@ struct alignas(16) agent_smem {
   gn_u32 drawn;
   gn_u32 messages;
   gn_u32 exit;
-  answer_table answers;
+  fused_table fused;
   up_stage up[MAX_FRONT_ENDS][32];
   own_queues own;
   counts count;
-  seat here;
+  ring_group here;
   // What every step needs is beside it: in device memory each access would take some hundred nanoseconds.
   agent_args args;
   ring_ctx ring;
@@ -138,77 +138,77 @@ GN_DEV void hand_over(agent_smem& s, gn_u32 todo) {
 }
 
 // How soon the SEND in place `at` is due, if one is there.
-GN_DEV gn_u32 early_in(const agent_smem& s, gn_u64 early, gn_u32 at, gn_u64 now) {
-  return early >> at & 1u ? due_in(s.early[at][UNTIL_WORD], now, EARLY_LOOK_NS) : (gn_u32)NOT_SOON;
+GN_DEV gn_u32 delayed_in(const agent_smem& s, gn_u64 delayed, gn_u32 at, gn_u64 now) {
+  return delayed >> at & 1u ? due_in(s.delayed[at][UNTIL_WORD], now, SEND_LOOK_NS) : (gn_u32)NOT_SOON;
 }
 
-// Delivers the SENDs of `early` that are due next, if that is soon; the whole warp. Returns the others.
-GN_DEV gn_u64 early_pass(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u64 early) {
+// Delivers the SENDs of `delayed` that are due next, if that is soon; the whole warp. Returns the others.
+GN_DEV gn_u64 delayed_pass(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u64 delayed) {
   gn_u64 now = now_ns();
-  gn_u32 at = lane_id(), in = early_in(s, early, at, now), other = early_in(s, early, at + 32, now);
+  gn_u32 at = lane_id(), in = delayed_in(s, delayed, at, now), other = delayed_in(s, delayed, at + 32, now);
   if (other < in) in = other, at += 32;
   bool due = goes_next(in);
-  if (!__any_sync(0xffffffffu, due)) return early;
+  if (!__any_sync(0xffffffffu, due)) return delayed;
   down_work d = {};
   if (due)
-    for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.early[at][k];
+    for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.delayed[at][k];
   handle_messages(a, ring, s.count, d, due);
   __syncwarp();
   gn_u32 low = __ballot_sync(0xffffffffu, due && at < 32), high = __ballot_sync(0xffffffffu, due && at >= 32);
-  return early & ~((gn_u64)high << 32 | low);
+  return delayed & ~((gn_u64)high << 32 | low);
 }
 
 // Puts aside those of the lanes' messages that are SENDs and not about to be due, for which there is room; the whole warp. They hold up neither what comes behind
-// them nor answers. Returns what is put aside now.
-GN_DEV gn_u64 put_aside(agent_smem& s, const down_work& d, bool& mine, gn_u64 early) {
+// them nor fused. Returns what is put aside now.
+GN_DEV gn_u64 delay(agent_smem& s, const down_work& d, bool& mine, gn_u64 delayed) {
   gn_u64 now = now_ns(), due = d.w[DUE_WORD];
   bool waits = mine && down_op(d) == DOWN_SEND && now + WAY_NS + TOGETHER_NS < due;
   gn_u32 lanes = __ballot_sync(0xffffffffu, waits);
-  if (!lanes) return early;
-  gn_u32 rank = (gn_u32)__popc(lanes & lt_mask()), low = ~(gn_u32)early, high = ~(gn_u32)(early >> 32), place = 0;
+  if (!lanes) return delayed;
+  gn_u32 rank = (gn_u32)__popc(lanes & lt_mask()), low = ~(gn_u32)delayed, high = ~(gn_u32)(delayed >> 32), place = 0;
   if (waits) {
     gn_u32 first = (gn_u32)__popc(low);
     place = rank < first ? nth_set(low, rank) : 32 + nth_set(high, rank - first);
-    for (gn_u32 k = 0; k < WORDS; ++k) s.early[place][k] = d.w[k];
-    s.early[place][UNTIL_WORD] = due < now + ANSWER_MAX_WAIT_NS ? due : now + ANSWER_MAX_WAIT_NS;
+    for (gn_u32 k = 0; k < WORDS; ++k) s.delayed[place][k] = d.w[k];
+    s.delayed[place][UNTIL_WORD] = due < now + DELAY_MAX_NS ? due : now + DELAY_MAX_NS;
   }
   mine = mine && !waits;
   __syncwarp();
   low = __reduce_or_sync(0xffffffffu, waits && place < 32 ? 1u << place : 0u);
   high = __reduce_or_sync(0xffffffffu, waits && place >= 32 ? 1u << (place - 32) : 0u);
-  return early | (gn_u64)high << 32 | low;
+  return delayed | (gn_u64)high << 32 | low;
 }
 
 // How many more there is room for.
-GN_DEV gn_u32 early_room(gn_u64 early) { return EARLY - (gn_u32)__popcll(early); }
+GN_DEV gn_u32 delay_room(gn_u64 delayed) { return DELAYED - (gn_u32)__popcll(delayed); }
 
 GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
-  answer_turn turn;
-  gn_u64 early = 0;
-  gn_u32 left = 0;  // messages in hand that wait for the early ones before them
+  fused_turn turn;
+  gn_u64 delayed = 0;
+  gn_u32 left = 0;  // messages in hand that wait for the delayed ones before them
   for (;;) {
     gn_u32 count = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0);
-    bool waiting = answer_pass(a, ring, s.count, s.answers, turn);
-    if (early) early = early_pass(a, ring, s, early);
-    waiting |= early != 0;
+    bool waiting = fused_pass(a, ring, s.count, s.fused, turn);
+    if (delayed) delayed = delayed_pass(a, ring, s, delayed);
+    waiting |= delayed != 0;
     if (count == RESPONDER_EXIT && !waiting) return;  // the movers had ended before it was said
     // Nothing is delivered before it is due: where there is no room for what might have to wait, it stays where it is.
-    if (count == 0 || count == RESPONDER_EXIT || count > early_room(early)) {
+    if (count == 0 || count == RESPONDER_EXIT || count > delay_room(delayed)) {
       if (!waiting) pause(20);
       continue;
     }
-    if (left && early) continue;
+    if (left && delayed) continue;
     __syncwarp();  // lane 0's acquire reaches the lanes
     down_work d = {};
     bool mine = left ? left >> lane_id() & 1u : lane_id() < count;
     if (mine)
       for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.message[lane_id()][k];
     __syncwarp();
-    if (!left) early = put_aside(s, d, mine, early);
+    if (!left) delayed = delay(s, d, mine, delayed);
     // The end of a queue pair, and the ping of a wait for work in flight, come behind what came before them. A ping that measures the
     // clock waits for nothing.
     bool follows = mine && is_rare(d) && (down_op(d) != DOWN_PING || down_tag(d) == 0);
-    left = early && __any_sync(0xffffffffu, follows) ? __ballot_sync(0xffffffffu, mine) : 0u;
+    left = delayed && __any_sync(0xffffffffu, follows) ? __ballot_sync(0xffffffffu, mine) : 0u;
     if (left) continue;
     // The messages are in registers: the dispatcher may bring the next ones while these are handled.
     if (lane_id() == 0) mem::st_release_cta(&s.messages, 0u);
@@ -232,7 +232,7 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
       continue;
     }
     gn_u32 op = lane < count ? (gn_u32)(s.stage[lane][0] >> 56) : 0u;
-    bool is_copy = op == DOWN_TO_DEVICE || op == DOWN_TO_HOST || op == DOWN_ANSWER;
+    bool is_copy = op == DOWN_TO_DEVICE || op == DOWN_TO_HOST || op == DOWN_FUSED;
     tail = hand_out(s, __ballot_sync(0xffffffffu, is_copy), tail);
     hand_over(s, __ballot_sync(0xffffffffu, lane < count && !is_copy));
     next += count;
@@ -290,9 +290,9 @@ GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, down_
     if (lane_id() == 0) mem::st_release_cta(&s.place_state[place], (gn_u32)PLACE_FREE);
     if (state == PLACE_EXIT) return;
     gn_u32 before = reports.count;
-    execute_copy(a, s.answers, d, reports);
+    execute_copy(a, s.fused, d, reports);
     __syncwarp();
-    // Parts of answers are reported elsewhere: a report does not wait for as many of them as there may be.
+    // Parts of fused are reported elsewhere: a report does not wait for as many of them as there may be.
     if (before && reports.count == before) up_push_together(ring, reports);
   }
 }
@@ -309,9 +309,9 @@ GN_DEV void contexts_restore(const agent_args& a, qp_ctx* qps) {
   for (gn_u32 i = threadIdx.x; i < cq_words; i += blockDim.x) ((gn_u64*)cqs)[i] = ((const gn_u64*)a.cqs_home)[i];
 }
 
-// Brings a ring's own part there, and back what has changed of it; every thread of the seat. Only this one touches its ring and its queue
+// Brings a ring's own part there, and back what has changed of it; every thread of the ring_group. Only this one touches its ring and its queue
 // pairs.
-GN_DEV void seat_restore(const agent_args& a, agent_smem& s, qp_ctx* qps, const seat& here) {
+GN_DEV void group_restore(const agent_args& a, agent_smem& s, qp_ctx* qps, const ring_group& here) {
   gn_u32 me = threadIdx.x - here.first_thread;
   if (me == 0) {
     s.here = here;
@@ -324,11 +324,11 @@ GN_DEV void seat_restore(const agent_args& a, agent_smem& s, qp_ctx* qps, const 
     s.count = {};
   }
   for (gn_u32 i = me; i < PLACES; i += here.threads()) s.place_state[i] = PLACE_FREE;
-  answers_restore(a.rings[here.ring], s.answers, me, here.threads());
+  fused_restore(a.rings[here.ring], s.fused, me, here.threads());
 }
-GN_DEV void seat_keep(const agent_args& a, agent_smem& s, const qp_ctx* qps, const seat& here) {
+GN_DEV void group_keep(const agent_args& a, agent_smem& s, const qp_ctx* qps, const ring_group& here) {
   gn_u32 me = threadIdx.x - here.first_thread;
-  answers_keep(s.ring, s.answers, me, here.threads());
+  fused_keep(s.ring, s.fused, me, here.threads());
   if (me == 0) {
     ring_ctx& ring = a.rings[here.ring];
     ring.up_tail = s.ring.up_tail;
@@ -341,7 +341,7 @@ GN_DEV void seat_keep(const agent_args& a, agent_smem& s, const qp_ctx* qps, con
     if (qps[i].ring == here.ring) a.qps[i] = qps[i];
 }
 
-// The roles of a seat's warps.
+// The roles of a ring_group's warps.
 GN_DEV void serve(agent_smem& s, gn_u32 warp) {
   if (warp == 0) dispatch_loop(s.ring, s, s.args.launch);
   else if (warp == 1) respond_loop(s.args, s.ring, s);
@@ -353,21 +353,21 @@ GN_DEV void serve(agent_smem& s, gn_u32 warp) {
 // sizeof(agent_smem) for each and, with `a.in_smem`, all contexts.
 GN_DEV void agent_main(const agent_args& a) {
   gn_u32 warps = blockDim.x / 32 / a.rings_a_block, which = warp_in_block() / warps;
-  seat here = {blockIdx.x * a.rings_a_block + which, which * warps * 32, warps};
+  ring_group here = {blockIdx.x * a.rings_a_block + which, which * warps * 32, warps};
   // The last block may have a half too many.
   bool is_used = which < a.rings_a_block && here.ring < a.ring_count;
   agent_smem& s = ((agent_smem*)smem())[which];
   qp_ctx* qps = (qp_ctx*)((agent_smem*)smem() + a.rings_a_block);
   gn_u32 warp = warp_in_block() - which * warps;
   contexts_restore(a, qps);
-  if (is_used) seat_restore(a, s, qps, here);
+  if (is_used) group_restore(a, s, qps, here);
   __syncthreads();
   if (is_used && warp == 0) find_own(s.args, s.own);
   __syncthreads();
   if (is_used && threadIdx.x == here.first_thread) mem::st_release_sys((gn_u32*)s.ring.ready_addr, s.args.launch);
   if (is_used) serve(s, warp);
   __syncthreads();
-  if (is_used) seat_keep(a, s, qps, here);
+  if (is_used) group_keep(a, s, qps, here);
 }
 
 }}  // namespace gn::hca

@@ -61,7 +61,7 @@ GN_DEV message message_of(const down_work& d) {
 
 // How long before it is due an answer is looked at, and a SEND. How long the way from there takes until it can be seen, a little short; what is left is
 // waited for just before. Messages of one batch wait for each other at most TOGETHER_NS.
-enum : gn_u32 { ANSWER_NS = 2800, EARLY_LOOK_NS = 3200, WAY_NS = 1900, TOGETHER_NS = 700, NOT_SOON = 0xffffffffu };
+enum : gn_u32 { FUSED_LOOK_NS = 2800, SEND_LOOK_NS = 3200, WAY_NS = 1900, TOGETHER_NS = 700, NOT_SOON = 0xffffffffu };
 // What passes from there until the completion is seen, at least: the fence between waits for other warps' stores too, so it is measured (`counts`).
 enum : gn_u32 { PUBLISH_NS = 800, PUBLISH_TO_HOST_NS = 1500, PUBLISH_MOST_NS = 4000, STORE_NS = 250 };
 // How soon something is due: nanoseconds from `now` on, or NOT_SOON.
@@ -173,7 +173,7 @@ struct report {
 
 GN_DEV void send_report(const ring_ctx& ring, const report& r, gn_u32 position) {
   gn_u32 lanes = __ballot_sync(0xffffffffu, r.listed);
-  if (lane_id() == 0) up_fill(r.stage->w, UP_ANSWERED, 0, 0, (gn_u32)__popc(lanes), 0, 0, 0);
+  if (lane_id() == 0) up_fill(r.stage->w, UP_FUSED_DONE, 0, 0, (gn_u32)__popc(lanes), 0, 0, 0);
   if (r.listed) ((gn_u16*)(r.stage->w + UP_PAYLOAD))[__popc(lanes & lt_mask())] = (gn_u16)r.item;
   __syncwarp();
   up_store(ring, position, 1, r.stage);

@@ -2,7 +2,7 @@
 // The HCA's data mover: one warp copies one descriptor, between host memory and a remote address whose key it checks,
 // and computes the block sum on the way (proto/src/checksum.rs).
 #pragma once
-#include "fabric/hca/answer.cuh"
+#include "fabric/hca/fused.cuh"
 #include "fabric/hca/held.cuh"
 
 namespace gn { namespace hca {
@@ -58,7 +58,7 @@ GN_DEV gn_u32 copy_warp(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
 // Executes a copy descriptor; the whole warp. Its report is kept. The last lane-store is ordered before the report by the fence of
 // up_push_together, or by __syncwarp and the release of end_part, so that data is in the owner's memory before any completion that the
 // report leads to.
-GN_DEV void execute_copy(const agent_args& a, answer_table& answers, const down_work& d, up_kept& reports) {
+GN_DEV void execute_copy(const agent_args& a, fused_table& fused, const down_work& d, up_kept& reports) {
   gn_u32 index = down_qpn(d) - a.first_qpn, bytes = down_bytes(d), status = COPY_OK, sum = 0;
   bool inbound = down_op(d) != DOWN_TO_HOST;
   gn_u32 access = inbound ? (gn_u32)ACCESS_REMOTE_WRITE : (gn_u32)ACCESS_REMOTE_READ;
@@ -82,7 +82,7 @@ GN_DEV void execute_copy(const agent_args& a, answer_table& answers, const down_
   }
   __syncwarp();
   if (!(down_flags(d) & DOWN_PART)) up_keep(reports, UP_DONE, down_qpn(d), down_tag(d), status, bytes, sum);
-  else if (lane_id() == 0) end_part(answers, d, status);
+  else if (lane_id() == 0) end_part(fused, d, status);
 }
 
 }}  // namespace gn::hca

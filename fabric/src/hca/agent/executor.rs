@@ -112,9 +112,9 @@ struct Answer {
 
 impl Answers {
     fn new() -> Self {
-        let all = u16::try_from(ANSWER_SLOTS).expect("a small constant");
+        let all = u16::try_from(FUSED_SLOTS).expect("a small constant");
         Self {
-            slots: vec![Answer::default(); ANSWER_SLOTS],
+            slots: vec![Answer::default(); FUSED_SLOTS],
             free: (0..all).rev().collect(),
             ended: VecDeque::new(),
         }
@@ -124,11 +124,11 @@ impl Answers {
     fn end(&mut self, e: &UpEntry) {
         let items = e.payload.as_chunks::<2>().0.iter().map(|item| u16::from_le_bytes(*item));
         for item in items.take(e.flags as usize) {
-            let slot = item & ((1 << ANSWERED_STATUS_SHIFT) - 1);
+            let slot = item & ((1 << FUSED_STATUS_SHIFT) - 1);
             let Some(answer) = self.slots.get_mut(usize::from(slot)) else { continue };
             self.free.push(slot);
             if let Some(tag) = answer.tag.take() {
-                self.ended.push_back((tag, u32::from(item >> ANSWERED_STATUS_SHIFT)));
+                self.ended.push_back((tag, u32::from(item >> FUSED_STATUS_SHIFT)));
             }
         }
     }
@@ -257,7 +257,7 @@ impl AgentExecutor {
         }
         if let Some((count, response)) = last {
             let [_, second]: [u64; 2] = zerocopy::transmute!(response.bytes);
-            w[0] = DOWN_ANSWER << 56 | w[0] & !(0x7F << 56);
+            w[0] = DOWN_FUSED << 56 | w[0] & !(0x7F << 56);
             w[4] = response.due_ns & !PHASE_BIT;
             w[5] |= (second >> 63) << 41 | (count as u64) << PARTS_SHIFT;
             w[6] = allowance_word(response.allowance);
@@ -300,7 +300,7 @@ impl QpExecutor for AgentExecutor {
         self.drain_backlog();
         loop {
             if let Some((index, status)) = self.answers.ended.pop_front() {
-                return Some(UpEntry { kind: UP_ANSWERED, index, status, ..UpEntry::default() });
+                return Some(UpEntry { kind: UP_FUSED_DONE, index, status, ..UpEntry::default() });
             }
             let (words, head) = self.ring.up();
             let entry = self.up.pop(words, head)?;
@@ -311,7 +311,7 @@ impl QpExecutor for AgentExecutor {
             if self.settle.hear(&entry) {
                 continue;
             }
-            if entry.kind != UP_ANSWERED {
+            if entry.kind != UP_FUSED_DONE {
                 return Some(entry);
             }
             self.answers.end(&entry);
@@ -367,7 +367,7 @@ impl QpExecutor for AgentExecutor {
             return false;
         }
         let is_ours = |head: u64| {
-            let is_copy = matches!(head >> 56, DOWN_TO_DEVICE | DOWN_TO_HOST | DOWN_ANSWER);
+            let is_copy = matches!(head >> 56, DOWN_TO_DEVICE | DOWN_TO_HOST | DOWN_FUSED);
             is_copy && head >> 32 & QPN_MASK == u64::from(qpn) & QPN_MASK
         };
         let harmless = |head: u64| if is_ours(head) { head & !(QPN_MASK << 32) } else { head };
