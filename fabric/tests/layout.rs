@@ -81,7 +81,11 @@ fn every_size_and_offset_is_the_same_in_both_languages() {
         "ring_ctx.fused_addr" => offset_of!(RingCtx, fused_addr);
         "ring_ctx.lateness" => offset_of!(RingCtx, lateness);
         "fused_slot" => size_of::<FusedSlot>();
+        "fused_slot.until" => offset_of!(FusedSlot, until);
         "fused_slot.response" => offset_of!(FusedSlot, response);
+        "fused_lead_ns" => usize::try_from(FUSED_LEAD_NS).expect("64-bit host");
+        "send_lead_ns" => usize::try_from(SEND_LEAD_NS).expect("64-bit host");
+        "delay_max_ns" => usize::try_from(DELAY_MAX_NS).expect("64-bit host");
         "agent_args" => size_of::<AgentArgs>();
         "agent_args.rings" => offset_of!(AgentArgs, rings);
         "agent_args.qp_count" => offset_of!(AgentArgs, qp_count);

@@ -55,6 +55,13 @@ pub const SUM_BYTES: u32 = 4096;
 pub const SLOT_SHIFT: u32 = 42;
 pub const PARTS_SHIFT: u32 = 51;
 pub const FUSED_SLOTS: usize = 512;
+/// How long before it is due a fused response is handed over, ns.
+pub const FUSED_LEAD_NS: u64 = 40_000;
+/// How long before it is due a SEND is handed over, ns, besides its way to the owner's memory. It waits in the
+/// responder, which has room for 64 a ring. The lead covers the delays under load.
+pub const SEND_LEAD_NS: u64 = 80_000;
+/// The agent delays neither longer than this, ns.
+pub const DELAY_MAX_NS: u64 = 200_000;
 pub const LATENESS_BUCKETS: usize = 32;
 pub const PHASE_BIT: u64 = 1 << 63;
 pub const UP_ARG: usize = 4;
@@ -167,7 +174,7 @@ pub struct FusedSlot {
     pub qpn: u32,
     pub due: u64,
     pub allowance: u64,
-    pub ready_at: u64,
+    pub until: u64,
     pub response: u64,
 }
 
@@ -216,4 +223,4 @@ const _: () = {
 };
 
 /// Shared memory an agent block needs: `sizeof(agent_smem)`, checked by `tests/layout.rs`.
-pub const AGENT_SMEM_BYTES: u32 = 58_112;
+pub const AGENT_SMEM_BYTES: u32 = 57_088;

@@ -17,7 +17,7 @@ use gnstor_base::time::{Span, Time};
 
 /// How long before its response is due an answer is handed over: longer than the copy takes where many are
 /// under way.
-const LEAD: Span = Span::from_ns(40_000);
+const LEAD: Span = Span::from_ns(crate::hca::abi::FUSED_LEAD_NS);
 /// Until an executor is asked again that had no room.
 const RETRY: Span = Span::from_ns(1000);
 /// Most parts that are handed over together.

@@ -17,7 +17,8 @@ struct connect_args {
 // moving the doorbell record, which
 // `publish` does with the command that it is for.
 GN_DEV void write_receives(const channel& c, gn_u32 ssd) {
-  gn_u64 receives = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RQ_AT_EACH), responses = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RECV_AT_EACH);
+  gn_u64 receives = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RQ_AT_EACH),
+         responses = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RECV_AT_EACH);
   for (gn_u32 i = 0; i < c.depth; ++i) {
     gn_u64 address = responses + (gn_u64)i * 16;
     gn_u32 seg[4] = {be32(16u), be32(c.queue_lkey), be32((gn_u32)(address >> 32)), be32((gn_u32)address)};

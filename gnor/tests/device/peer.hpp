@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Plays the Rust half of the HCA and the SSDs behind it, one step at a time in the run's scheduler: takes the
+// Plays the transport of the HCA and the SSDs behind it, one step at a time in the run's scheduler: takes the
 // up ring's entries, moves data by copy descriptors, answers, acknowledges; and, if told so, is late,
 // refuses, or breaks queue pairs.
 #pragma once
@@ -31,7 +31,8 @@ struct Peer {
     std::deque<Sent> sent;
     bool broken = false, reported = false;
     gn_u32 copies = 0, arrived = 0;
-    gn_u32 commands = 0, head = 0;   // commands that have come, and as many of them as responses have told by SQHD
+    // commands that have come, and as many of them as responses have told by SQHD
+    gn_u32 commands = 0, head = 0;
     bool flush_known = false;
     gn_u32 flush_from = 0, flush_to = 0;
     std::vector<gn_u32> version;
@@ -64,8 +65,6 @@ struct Peer {
     }
     __atomic_store_n(&clock, 1, __ATOMIC_RELAXED);
   }
-
-  // --- the rings ---
 
   void push(const hca::down_desc& d) { backlog.push_back(d); }
 
@@ -104,8 +103,6 @@ struct Peer {
     ++answered;
   }
 
-  // --- what comes up ---
-
   /// An entry of the up ring, as far as this peer looks at it.
   struct Entry {
     gn_u32 kind, qpn, index, flags, status, bytes, client_stamp;
@@ -122,8 +119,10 @@ struct Peer {
     }
     gn_u64 tops[2] = {w[2] >> hca::UP_EVEN_SHIFT, w[2] >> hca::UP_ODD_SHIFT};
     for (int i = 0; i < 16; ++i) w[i] = (w[i] & ~gn_u64{hca::PHASE_BIT}) | (tops[i % 2] >> i / 2 & 1) << 63;
-    entry.kind = static_cast<gn_u32>(w[0] >> 56), entry.qpn = w[0] >> 32 & 0xffffff, entry.index = static_cast<gn_u32>(w[0]);
-    entry.bytes = static_cast<gn_u32>(w[2]), entry.flags = w[2] >> 32 & 0xff, entry.status = static_cast<gn_u32>(w[3] >> 32);
+    entry.kind = static_cast<gn_u32>(w[0] >> 56), entry.qpn = w[0] >> 32 & 0xffffff,
+    entry.index = static_cast<gn_u32>(w[0]);
+    entry.bytes = static_cast<gn_u32>(w[2]), entry.flags = w[2] >> 32 & 0xff,
+    entry.status = static_cast<gn_u32>(w[3] >> 32);
     entry.stamp = w[1], entry.client_stamp = static_cast<gn_u32>(w[hca::UP_ARG]);
     memcpy(entry.payload, w + hca::UP_PAYLOAD, sizeof entry.payload);
     return true;
@@ -159,15 +158,20 @@ struct Peer {
         ++dumped;
         queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0, true});
         break;
-      case hca::UP_WQE_FLUSH: queue.sent.push_back({e.index, true, false}); if (!queue.broken) ++unexpected; break;
-      case hca::UP_RQ_FLUSH: queue.flush_known = true, queue.flush_from = e.index, queue.flush_to = e.status; break;
+      case hca::UP_WQE_FLUSH:
+        queue.sent.push_back({e.index, true, false});
+        if (!queue.broken) ++unexpected;
+        break;
+      case hca::UP_RQ_FLUSH:
+        queue.flush_known = true, queue.flush_from = e.index, queue.flush_to = e.status;
+        break;
       case hca::UP_RNR: ++rnr; break;
       default: ++unexpected; break;
     }
   }
 
-  /// A command says when it was written, if its channel is asked for that: before the agent took it. A channel
-  /// connects by itself, so the first step counts as well.
+  /// A command says when it was written, if its channel is asked for that: before the agent took it. A
+  /// channel connects by itself, so the first step counts as well.
   void check_stamp(const Entry& e) {
     bool is_right = r.c.stamps ? e.client_stamp != 0 && e.client_stamp <= (e.stamp | 1) : e.client_stamp == 0;
     if (!is_right) ++bad_stamps;
@@ -231,7 +235,8 @@ struct Peer {
     }
     if (job->opcode == IO_READ && rng.one_of(r.cfg.refuse_1_of)) {
       ++refused;
-      const gn_u32 reasons[] = {REFUSED_NOT_HERE_YET, REFUSED_ASK_THE_FIRST, REFUSED_NOT_SERVING, COPY_DAMAGED, COPY_UNREADABLE, 1};
+      const gn_u32 reasons[] = {REFUSED_NOT_HERE_YET, REFUSED_ASK_THE_FIRST, REFUSED_NOT_SERVING,
+                                COPY_DAMAGED,         COPY_UNREADABLE,       1};
       tell_head(q, number);
       push_response(q, job->cid, 0x182, reasons[rng.below(6)]);
       return;
@@ -306,8 +311,6 @@ struct Peer {
     }
   }
 
-  // --- what is due ---
-
   void start(gn_u32 id, Job& job) {
     Queue& queue = queues[job.q];
     job.started = true;
@@ -318,7 +321,8 @@ struct Peer {
     gn_u64 slot = job.is_fused ? free_slot() : 0, due = step + rng.below(r.cfg.delay / 2 + 1);
     if (job.is_fused) fused[static_cast<gn_u32>(slot)] = id;
     auto block = [&](gn_u32 b) { return job.data->p + b * GN_BLOCK; };
-    for (gn_u32 b = 0; read && b < job.blocks; ++b) fill_block(block(b), job.vba + b, queue.version[job.vba + b]);
+    for (gn_u32 b = 0; read && b < job.blocks; ++b)
+      fill_block(block(b), job.vba + b, queue.version[job.vba + b]);
     bool two = false;
     for (gn_u32 b = 0; b < job.blocks; b += two ? 2 : 1) {
       // Now and then two blocks of an answer in one descriptor, but never the last.
@@ -327,7 +331,9 @@ struct Peer {
       d.w[1] = job.data->at(b * GN_BLOCK);
       d.w[2] = job.address + b * GN_BLOCK;
       d.w[3] = static_cast<gn_u64>(job.key) << 31 | (id << 8 | b);
-      if (read) d.w[5] = static_cast<gn_u64>(hca::DOWN_CHECK_SUM) << 32 | gn_u32(sum_of(block(b)) + (two ? sum_of(block(b + 1)) : 0));
+      if (read)
+        d.w[5] = static_cast<gn_u64>(hca::DOWN_CHECK_SUM) << 32 |
+                 gn_u32(sum_of(block(b)) + (two ? sum_of(block(b + 1)) : 0));
       if (job.is_fused) d.w[5] |= static_cast<gn_u64>(hca::DOWN_PART) << 32 | slot << hca::SLOT_SHIFT;
       if (job.is_fused && b + 1 == job.blocks) {
         gn_u64 response = static_cast<gn_u64>(job.cid) << 32;

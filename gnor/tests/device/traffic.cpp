@@ -32,7 +32,8 @@ void next_request(Harness& r, Lane& lane, gn_u32 thread, gn_u32 round) {
   if (lane.write || rng.one_of(2)) {
     gn_u32 first = rng.below(OWN_BLOCKS);
     lane.vba = SHARED_BLOCKS + thread * OWN_BLOCKS + first;
-    lane.blocks = 1 + rng.below(OWN_BLOCKS - first < r.cfg.max_blocks ? OWN_BLOCKS - first : r.cfg.max_blocks);
+    lane.blocks =
+        1 + rng.below(OWN_BLOCKS - first < r.cfg.max_blocks ? OWN_BLOCKS - first : r.cfg.max_blocks);
   } else {
     lane.vba = rng.below(SHARED_BLOCKS - 8);
     lane.blocks = 1 + rng.below(r.cfg.max_blocks);
@@ -42,7 +43,9 @@ void next_request(Harness& r, Lane& lane, gn_u32 thread, gn_u32 round) {
   lane.version = 1 + round + thread * 16;
 }
 
-void* block_of(Lane& lane, gn_u32 b) { return reinterpret_cast<void*>(lane.data.at((lane.first + b) * GN_BLOCK)); }
+void* block_of(Lane& lane, gn_u32 b) {
+  return reinterpret_cast<void*>(lane.data.at((lane.first + b) * GN_BLOCK));
+}
 
 /// A buffer for the request, contiguous by the plain calls or, where the pool is in fragments, whatever there
 /// is.
@@ -119,7 +122,8 @@ void look_at_result(Harness& r, Lane& lane, gn_u32 thread) {
 template <class S>
 void end(Harness& r, Lane& lane, bool ended, gn_u32 thread) {
   if (ended) look_at_result(r, lane, thread);
-  if (ended && r.cfg.saturates) r.steps[add_relaxed_gpu(&r.timed, 1u)] = static_cast<gn_u32>(now_ns() - lane.began);
+  if (ended && r.cfg.saturates)
+    r.steps[add_relaxed_gpu(&r.timed, 1u)] = static_cast<gn_u32>(now_ns() - lane.began);
   __syncwarp();
   in_turns<S>(FULL, ended, [&] { give_buffer<S>(r, *r.used, lane); });
   if (ended) lane.state = Lane::ENDED;
@@ -143,7 +147,7 @@ void abandon(Harness& r, Lane& lane, bool late) {
   given_up<S>(r, lane, late);
 }
 
-/// Until every completion has come: those of abandoned requests, too.
+/// Until every completion has come: also of abandoned requests.
 template <class S>
 void drain(Harness& r) {
   for (gn_u64 patience = now_ns() + 2000000;;) {
@@ -171,7 +175,8 @@ void commit_noted(Harness& r, io& x) {
   bool staged = r.cfg.in_order && x.cid != IO_NONE;
   Arrival* at = staged ? &r.arrivals[x.cid] : nullptr;
   bool first = staged && ld_relaxed_gpu(&at->before) == ld_relaxed_gpu(&at->sent);
-  if (first) st_relaxed_gpu(&at->ssd, (gn_u32)x.ssd), st_relaxed_gpu(&at->before, add_relaxed_gpu(&r.events, 1u) + 1);
+  if (first)
+    st_relaxed_gpu(&at->ssd, (gn_u32)x.ssd), st_relaxed_gpu(&at->before, add_relaxed_gpu(&r.events, 1u) + 1);
   io_commit<S>(*r.used, FULL, x);
   if (first) st_relaxed_gpu(&at->behind, add_relaxed_gpu(&r.events, 1u) + 1);
 }
@@ -219,7 +224,8 @@ void client_of(Harness& r) {
     if (threadIdx.x == 0) r.used = &there;
     __syncthreads();
   }
-  if (r.cfg.batch) batch_init(*reinterpret_cast<batch*>(gn::smem() + (r.cfg.in_smem ? sizeof(smem_channel) : 0)));
+  if (r.cfg.batch)
+    batch_init(*reinterpret_cast<batch*>(gn::smem() + (r.cfg.in_smem ? sizeof(smem_channel) : 0)));
   Lane lane;
   gn_u32 own_round = 0;
   for (gn_u32 round = 0; round < r.cfg.rounds; ++round) {
@@ -234,7 +240,8 @@ void client_of(Harness& r) {
       bool ended = io_finished<S>(*r.used, r.v, FULL, lane.state == Lane::RUNS, lane.x);
       end<S>(r, lane, ended, thread);
       abandon<S>(r, lane, lane.state == Lane::RUNS && now_ns() > lane.deadline);
-      if (r.cfg.saturates && ended && ++own_round < r.cfg.closed_rounds) next_request(r, lane, thread, own_round);
+      if (r.cfg.saturates && ended && ++own_round < r.cfg.closed_rounds)
+        next_request(r, lane, thread, own_round);
       pause(100);
     }
   }
@@ -348,7 +355,8 @@ void thread_alone(Harness& r, gn_u32 thread) {
     if (r.cfg.fragments) {
       while (!alloc_wait(f, lane.bytes, lane.data, self)) {}
       prepare(r, lane);
-      lane.x.status = lane.write ? write_one(f, lane.vba, lane.blocks, lane.data) : read_one(f, lane.vba, lane.blocks, lane.data);
+      lane.x.status = lane.write ? write_one(f, lane.vba, lane.blocks, lane.data)
+                                 : read_one(f, lane.vba, lane.blocks, lane.data);
       look_at_result(r, lane, thread);
       free(f, lane.data, self);
       continue;
@@ -383,8 +391,10 @@ void threads_alone_of(Harness& r) {
 
 void client(void* p) {
   Harness& r = *static_cast<Harness*>(p);
-  if (r.cfg.threads_alone) return r.cfg.sharing == Config::WARP ? threads_alone_of<by_warp>(r) : threads_alone_of<by_device>(r);
-  if (r.cfg.async) return r.cfg.sharing == Config::WARP ? async_client_of<by_warp>(r) : async_client_of<by_device>(r);
+  if (r.cfg.threads_alone)
+    return r.cfg.sharing == Config::WARP ? threads_alone_of<by_warp>(r) : threads_alone_of<by_device>(r);
+  if (r.cfg.async)
+    return r.cfg.sharing == Config::WARP ? async_client_of<by_warp>(r) : async_client_of<by_device>(r);
   switch (r.cfg.sharing) {
     case Config::DEVICE: return client_of<by_device>(r);
     case Config::BLOCK: return client_of<by_block>(r);
@@ -412,12 +422,14 @@ gn_u64 dumped = 0;
 bool tail_is_short(Harness& r, const char* name) {
   if (!r.cfg.saturates) return true;
   std::sort(r.steps.begin(), r.steps.end());
-  gn_u32 p50 = r.steps[r.steps.size() / 2], p999 = r.steps[(r.steps.size() - 1) * 999 / 1000], most = r.steps.back();
+  gn_u32 p50 = r.steps[r.steps.size() / 2], p999 = r.steps[(r.steps.size() - 1) * 999 / 1000],
+         most = r.steps.back();
   bool is_short = p999 <= 4 * p50 && most <= 20 * p50;
   if (!is_short || getenv("STEPS"))
-    printf("  %s seed %llu: %s of %u SSDs, %u replicas: of %zu requests p50 is %u steps, p99.9 %u, the longest %u\n", name,
-           static_cast<unsigned long long>(r.cfg.seed), r.cfg.writes ? "writes" : "reads", r.cfg.ssds, r.cfg.replicas,
-           r.steps.size(), p50, p999, most);
+    printf(
+        "  %s seed %llu: %s of %u SSDs, %u replicas: of %zu requests p50 %u steps, p99.9 %u, longest %u\n",
+        name, static_cast<unsigned long long>(r.cfg.seed), r.cfg.writes ? "writes" : "reads", r.cfg.ssds,
+        r.cfg.replicas, r.steps.size(), p50, p999, most);
   return is_short;
 }
 
@@ -433,8 +445,11 @@ bool run(const Config& cfg, const char* name) {
   simt::clock_ns = Peer::read_clock;
   simt::Body agent = [](void* p) { hca::agent_main(*static_cast<hca::agent_args*>(p)); };
   simt::Grid grids[] = {
-      {cfg.blocks, cfg.warps * 32, (cfg.in_smem ? (gn_u32)sizeof(smem_channel) : 0) + (cfg.batch ? batch_bytes(cfg.warps * 32) : 0), client, &r, ask_agent_to_end, &both},
-      {1, cfg.ring_groups * cfg.agent_warps * 32, cfg.ring_groups * (gn_u32)sizeof(hca::agent_smem), agent, &r.agent, nullptr, nullptr},
+      {cfg.blocks, cfg.warps * 32,
+       (cfg.in_smem ? (gn_u32)sizeof(smem_channel) : 0) + (cfg.batch ? batch_bytes(cfg.warps * 32) : 0),
+       client, &r, ask_agent_to_end, &both},
+      {1, cfg.ring_groups * cfg.agent_warps * 32, cfg.ring_groups * (gn_u32)sizeof(hca::agent_smem), agent,
+       &r.agent, nullptr, nullptr},
   };
   simt::Region visible[4];
   const Memory* seen_by_others[] = {&r.rings, &r.queues, &r.uars, &r.cq};
@@ -446,7 +461,8 @@ bool run(const Config& cfg, const char* name) {
   const char* patience_ms = getenv("PATIENCE_MS");
   o.deadline_ns = (patience_ms ? strtoull(patience_ms, nullptr, 10) : 100000) * 1000000u;
   o.abort_run = [](void*, const char*) {};
-  simt::Stats s = simt::run(grids, 2, o, visible, 4, [](void* p) { return static_cast<Peer*>(p)->turn(); }, &peer);
+  simt::Stats s =
+      simt::run(grids, 2, o, visible, 4, [](void* p) { return static_cast<Peer*>(p)->turn(); }, &peer);
 
   char what[200] = "";
   unsigned left = s.failed ? 0 : r.leftovers(what, sizeof what);
@@ -455,17 +471,19 @@ bool run(const Config& cfg, const char* name) {
   for (int i = 0; i < 2; ++i) reads_of[i] += peer.reads[i];
   dumped += peer.dumped;
   bool uncalled = r.called != r.submitted || r.c.uncalled;
-  unsigned wrong = uncalled + r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive + peer.unexpected +
-                   peer.bad_copies + peer.torn_writes + peer.overtaken + peer.beyond_the_head + peer.bad_stamps;
+  unsigned wrong = uncalled + r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive +
+                   peer.unexpected + peer.bad_copies + peer.torn_writes + peer.overtaken +
+                   peer.beyond_the_head + peer.bad_stamps;
   if (!s.failed && !left && !wrong && !responses_lost) return tail_is_short(r, name);
   printf("  %s seed %llu: wrong data %u, status %u; leaked %u, left %u (%s)\n", name,
          static_cast<unsigned long long>(cfg.seed), r.wrong_data, r.wrong_status, r.leaked, left, what);
-  printf("    rnr %u, no receive %u, unexpected %u, copies %u, torn %u\n", peer.rnr, peer.no_receive, peer.unexpected,
-         peer.bad_copies, peer.torn_writes);
+  printf("    rnr %u, no receive %u, unexpected %u, copies %u, torn %u\n", peer.rnr, peer.no_receive,
+         peer.unexpected, peer.bad_copies, peer.torn_writes);
   if (peer.beyond_the_head) printf("    beyond the head that SQHD told %u\n", peer.beyond_the_head);
   if (peer.bad_stamps) printf("    stamps of clients missing or wrong %u\n", peer.bad_stamps);
   if (peer.overtaken) printf("    overtaken %u\n", peer.overtaken);
-  printf("    answered %u, taken %llu, late %u\n  %s\n", peer.answered, r.ring.responses, peer.lost, s.failed ? s.message : "");
+  printf("    answered %u, taken %llu, late %u\n  %s\n", peer.answered, r.ring.responses, peer.lost,
+         s.failed ? s.message : "");
   return false;
 }
 
@@ -496,7 +514,8 @@ Config batched_reads_and_writes(uint64_t seed) { return common(seed); }
 /// Reads of several blocks, each a fused response whose parts several movers copy.
 Config parts_of_fused_responses(uint64_t seed) {
   Config cfg = common(seed);
-  cfg.ssds = cfg.replicas = 1, cfg.blocks = 1, cfg.warps = 1, cfg.rounds = 3, cfg.max_blocks = 8, cfg.chunk_shift = 3;
+  cfg.ssds = cfg.replicas = 1, cfg.blocks = 1, cfg.warps = 1, cfg.rounds = 3, cfg.max_blocks = 8,
+  cfg.chunk_shift = 3;
   cfg.agent_warps = 8, cfg.ring_groups = 1, cfg.fused = true, cfg.batch = false, cfg.fragments = false;
   return cfg;
 }
@@ -513,7 +532,8 @@ Config one_ssd_is_slow(uint64_t seed) {
 /// More lanes than command ids, one SSD: send queue, receives and command ids are all used up.
 Config full_queues(uint64_t seed) {
   Config cfg = common(seed);
-  cfg.ssds = cfg.replicas = 1, cfg.blocks = 2, cfg.warps = 3, cfg.rounds = 2, cfg.max_blocks = 1, cfg.chunk_shift = 0;
+  cfg.ssds = cfg.replicas = 1, cfg.blocks = 2, cfg.warps = 3, cfg.rounds = 2, cfg.max_blocks = 1,
+  cfg.chunk_shift = 0;
   cfg.instant = seed % 2;
   cfg.delay = 4;
   cfg.bursts = true;
@@ -540,8 +560,8 @@ Config first_come_first_served(uint64_t seed) {
   return seed % 3 == 2 ? in_one_block(cfg, Config::BLOCK, 4) : cfg;
 }
 
-/// More requests than slots, all the time: each gets its slots in its turn. Of four seeds one reads and three write,
-/// with one to three replicas; of 16 seeds each has another number of SSDs, from 1 to 16.
+/// More requests than slots, all the time: each gets its slots in its turn. Of four seeds one reads and three
+/// write, with one to three replicas; of 16 seeds each has another number of SSDs, from 1 to 16.
 Config saturated_slots(uint64_t seed) {
   Config cfg = common(seed);
   cfg.writes = seed % 4 != 0;
@@ -557,7 +577,8 @@ Config saturated_slots(uint64_t seed) {
 /// Many doorbells of one queue pair, each of few commands.
 Config many_doorbells(uint64_t seed) {
   Config cfg = common(seed);
-  cfg.ssds = cfg.replicas = 1, cfg.blocks = 2, cfg.warps = 2, cfg.rounds = 3, cfg.max_blocks = 4, cfg.chunk_shift = 0;
+  cfg.ssds = cfg.replicas = 1, cfg.blocks = 2, cfg.warps = 2, cfg.rounds = 3, cfg.max_blocks = 4,
+  cfg.chunk_shift = 0;
   cfg.instant = true;
   cfg.preempt = 2;
   cfg.ack_1_of = 1 + static_cast<unsigned>(seed % 4) * 300;   // several at once, and a full send queue
@@ -648,7 +669,8 @@ Config a_long_request(uint64_t seed) {
 
 /// One block's warps share the channel, and one warp has it alone: everything above once more.
 Config one_block_shares(uint64_t seed) {
-  Config (*const kinds[])(uint64_t) = {common, full_queues, a_small_pool, refused_reads, late_completions, one_queue_pair_breaks};
+  Config (*const kinds[])(uint64_t) = {common,        full_queues,      a_small_pool,
+                                       refused_reads, late_completions, one_queue_pair_breaks};
   return in_one_block(kinds[seed % 6](seed), Config::BLOCK, 3);
 }
 
@@ -673,7 +695,8 @@ Config threads_alone(uint64_t seed) {
 
 /// Requests that no thread waits for, of warps that end before them.
 Config nobody_waits(uint64_t seed) {
-  Config (*const kinds[])(uint64_t) = {common, full_queues, late_completions, one_queue_pair_breaks, refused_reads};
+  Config (*const kinds[])(uint64_t) = {common, full_queues, late_completions, one_queue_pair_breaks,
+                                       refused_reads};
   Config cfg = kinds[seed % 5](seed);
   cfg.async = true;
   cfg.pool_blocks = 64;
@@ -682,9 +705,23 @@ Config nobody_waits(uint64_t seed) {
 
 /// Completions come before their data: everything above once more, behind DUMPs.
 Config behind_dumps(uint64_t seed) {
-  Config (*const kinds[])(uint64_t) = {common,        full_queues,           many_doorbells,       refused_reads,  late_completions, reads_survive_a_queue_pair,
-                                       a_long_request, all_queue_pairs_break, one_block_shares, one_warp_alone, one_warp_fills_its_queue, nobody_waits, threads_alone,
-                                       buffers_in_pieces, a_small_pool, a_growing_pool, one_queue_pair_breaks};
+  Config (*const kinds[])(uint64_t) = {common,
+                                       full_queues,
+                                       many_doorbells,
+                                       refused_reads,
+                                       late_completions,
+                                       reads_survive_a_queue_pair,
+                                       a_long_request,
+                                       all_queue_pairs_break,
+                                       one_block_shares,
+                                       one_warp_alone,
+                                       one_warp_fills_its_queue,
+                                       nobody_waits,
+                                       threads_alone,
+                                       buffers_in_pieces,
+                                       a_small_pool,
+                                       a_growing_pool,
+                                       one_queue_pair_breaks};
   Config cfg = kinds[seed % 17](seed);
   cfg.unordered = true;
   if (cfg.break_at && seed % 2) cfg.ack_1_of = 200;  // DUMPs are under way when queue pairs break
@@ -737,7 +774,9 @@ const Scenario SCENARIOS[] = {
     {"one_warp_fills_its_queue", one_warp_fills_its_queue},
     {"behind_dumps", behind_dumps},
 };
-const Scenario MISUSES[] = {{"completions_are_trusted", completions_are_trusted}, {"two_warps_alone", two_warps_alone}, {"a_callback_that_waits", a_callback_that_waits}};
+const Scenario MISUSES[] = {{"completions_are_trusted", completions_are_trusted},
+                            {"two_warps_alone", two_warps_alone},
+                            {"a_callback_that_waits", a_callback_that_waits}};
 
 }  // namespace
 
@@ -756,12 +795,14 @@ int main(int argc, char** argv) {
     if (argc > 3 && strcmp(argv[3], s.name) != 0) continue;
     unsigned bad = 0;
     pieced_buffers = dumped = reads_of[0] = reads_of[1] = 0;
-    for (uint64_t seed = first, end = first + (plain ? std::max(seeds, s.least) : seeds); seed < end && bad < 2; ++seed) {
+    for (uint64_t seed = first, end = first + (plain ? std::max(seeds, s.least) : seeds);
+         seed < end && bad < 2; ++seed) {
       Config cfg = s.config(seed);
       cfg.weak = weak;
       bad += !run(cfg, s.name);
     }
-    if (s.config == buffers_in_pieces && !bad && !pieced_buffers) ++bad, printf("  no buffer came in pieces\n");
+    if (s.config == buffers_in_pieces && !bad && !pieced_buffers)
+      ++bad, printf("  no buffer came in pieces\n");
     if (s.config == behind_dumps && !bad && !dumped) ++bad, printf("  no DUMP was executed\n");
     // In turn it would be half each.
     if (s.config == one_ssd_is_slow && !bad && reads_of[1] * 3 > reads_of[0] * 2)

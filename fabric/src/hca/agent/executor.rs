@@ -138,9 +138,6 @@ impl Answers {
 const AHEAD: u64 = 4;
 /// Half a round trip counts as no more than this.
 const MAX_LEAD_NS: u64 = 4000;
-/// An early response waits in the responder, which has room for 64 a ring. The lead covers the delays under
-/// load.
-const EARLY_NS: u64 = 80_000;
 const TAG_MASK: u64 = (1 << 31) - 1;
 const QPN_MASK: u64 = 0xFF_FFFF;
 
@@ -399,6 +396,6 @@ impl QpExecutor for AgentExecutor {
 
     fn set_clock_offset_ns(&mut self, offset: i64, rtt_ns: u64) {
         self.clock_offset_ns = offset;
-        self.lead_ns = (rtt_ns / 2).min(MAX_LEAD_NS) + EARLY_NS;
+        self.lead_ns = (rtt_ns / 2).min(MAX_LEAD_NS) + SEND_LEAD_NS;
     }
 }
