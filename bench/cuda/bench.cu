@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The load generator's kernel: a block a client, a thread a request in flight. A thread begins its next request when its last one has
-// ended, until the time is over, every unit was done, or somebody says stop.
+// The load generator's kernel: a block a client, a thread a request in flight. A thread begins its next
+// request when its last one has ended, until the time is over, every unit was done, or the host says stop.
 //
-// A unit (one request's blocks) belongs to one thread, for reading and writing: so a thread knows what each of its reads must find, also
-// while others write.
+// A unit (one request's blocks) belongs to one thread, for reading and writing: so a thread knows what each
+// of its reads must find, also while others write.
 #include "bench.h"
 #include "machine.cuh"
 
 namespace gn { namespace bench {
 
-enum : gn_u32 { ALL = 0xffffffffu, STOP_LOOKS = 16 };  // a thread looks whether to stop at every sixteenth short request
+// a thread looks whether to stop at every sixteenth short request
+enum : gn_u32 { ALL = 0xffffffffu, STOP_LOOKS = 16 };
 
-// Where a block of a unit is. In pieces they are in reverse order, pages of up to 64 KiB, blocks of more: no two of them are neighbours.
+// Where a block of a unit is. In pieces they are in reverse order, pages of up to 64 KiB, blocks of more: no
+// two of them are neighbours.
 template <bool PIECES>
 GN_DEV gn_u64 block_of(gn_u64 unit, gn_u32 blocks, gn_u32 block) {
   gn_u32 shift = blocks > MOST_PIECES ? (gn_u32)PIECE_BLOCK : (gn_u32)PIECE_PAGE;
@@ -46,7 +48,8 @@ GN_DEV void fill_unit(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn_u
 // Overwrites every header, so that a read that brings nothing cannot pass for the one before it. One thread.
 GN_DEV void poison_unit(const args& a, gn_u64 buffer) {
   const gn_u32 data[4] = {0xDEADBEEFu, 0xDEADBEEFu, 0xDEADBEEFu, 0xDEADBEEFu};
-  for (gn_u32 sector = 0; sector < a.unit_blocks * SECTORS; ++sector) mem::st16((void*)(buffer + sector * SECTOR), data);
+  for (gn_u32 sector = 0; sector < a.unit_blocks * SECTORS; ++sector)
+    mem::st16((void*)(buffer + sector * SECTOR), data);
 }
 
 GN_DEV void note_wrong(lane_result& r, gn_u64 place, gn_u32 generation, gn_u64 found0, gn_u64 found1) {
@@ -59,7 +62,8 @@ GN_DEV void note_wrong(lane_result& r, gn_u64 place, gn_u32 generation, gn_u64 f
 
 // Compares every header of a unit that was read. One thread; a block's headers are loaded side by side.
 template <bool PIECES>
-GN_DEV bool headers_right(const args& a, gn_u32 vid, lane_result& r, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
+GN_DEV bool headers_right(const args& a, gn_u32 vid, lane_result& r, gn_u64 buffer, gn_u32 vba,
+                          gn_u32 generation) {
   gn_u64 age = header_age(generation, a.seed);
   bool right = true;
   for (gn_u32 block = 0; block < a.unit_blocks; ++block) {
@@ -79,12 +83,15 @@ GN_DEV bool headers_right(const args& a, gn_u32 vid, lane_result& r, gn_u64 buff
   return right;
 }
 
-// Compares every byte of a block; the whole warp, for the thread that gives its account. Returns the same to all lanes.
+// Compares every byte of a block; the whole warp, for the thread that gives its account. Returns the same to
+// all lanes.
 GN_DEV bool block_right(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
-  gn_u64 age = header_age(generation, a.seed), place = header_place(vid, vba), pattern = pattern_of(place, age);
+  gn_u64 age = header_age(generation, a.seed), place = header_place(vid, vba),
+         pattern = pattern_of(place, age);
   gn_u32 data[SECTORS][4], wrong = 0;
 #pragma unroll
-  for (gn_u32 s = 0; s < SECTORS; ++s) mem::ld16_stream((const void*)(buffer + s * SECTOR + lane_id() * 16), data[s]);
+  for (gn_u32 s = 0; s < SECTORS; ++s)
+    mem::ld16_stream((const void*)(buffer + s * SECTOR + lane_id() * 16), data[s]);
 #pragma unroll
   for (gn_u32 s = 0; s < SECTORS; ++s) {
     gn_u32 want[4];
@@ -96,8 +103,8 @@ GN_DEV bool block_right(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn
 
 // Checks what each lane with `check` set has read; the whole warp.
 template <bool PIECES>
-GN_DEV void verify(const args& a, gn_u32 vid, lane_result& r, bool check, gn_u64 buffer, gn_u32 vba, gn_u32 generation,
-                   gn_u32 draw) {
+GN_DEV void verify(const args& a, gn_u32 vid, lane_result& r, bool check, gn_u64 buffer, gn_u32 vba,
+                   gn_u32 generation, gn_u32 draw) {
   bool right = !check || headers_right<PIECES>(a, vid, r, buffer, vba, generation);
   // One block of 64 in full: which ones is drawn for every unit.
   gn_u32 step = a.flags & WHOLE ? 1u : 64u, first = draw % step;
@@ -140,7 +147,8 @@ GN_DEV bool pass(batch& b, const file_of<S>& f, bool begins, io& x) {
 
 // The same by a CPU thread: this one only asks, and looks for the answer.
 GN_DEV bool pass_by_cpu(const client& me, bool begins, bool busy, gn_u32 sequence, gn_u64 started, io& x) {
-  if (begins) mem::st_release_sys(me.requests + threadIdx.x, request_word(sequence, x.opcode == IO_WRITE, x.vba));
+  if (begins)
+    mem::st_release_sys(me.requests + threadIdx.x, request_word(sequence, x.opcode == IO_WRITE, x.vba));
   bool ended = false;
   if (busy) {
     gn_u64 answer = mem::ld_acquire_sys(me.answers + threadIdx.x);
@@ -160,23 +168,26 @@ GN_DEV bool pass_by_cpu(const client& me, bool begins, bool busy, gn_u32 sequenc
 // A block's shared memory: its batch, and its channel.
 struct shared {
   batch b;
-  held_channel room;
+  smem_channel room;
 };
 
-// Who uses a client's channel: the warps of its block, with buffers that are contiguous or in pieces, or one warp alone. Or a CPU thread uses queues of its own.
+// What uses a client's channel: the warps of its block, with buffers that are contiguous or in pieces, or one
+// warp alone. Or a CPU thread uses queues of its own.
 enum : gn_u32 { OF_BLOCK, OF_WARP, OF_CPU, IN_PIECES_OF_BLOCK };
 
 template <gn_u32 WHO>
 GN_DEV void body(args& a, gn_u32 block, gn_u32) {
   constexpr bool PIECES = WHO == IN_PIECES_OF_BLOCK;
   batch& b = ((shared*)smem())->b;
-  held_channel& room = ((shared*)smem())->room;
+  smem_channel& room = ((shared*)smem())->room;
   batch_init(b);
   client& me = a.clients[block];
   block_file of_block{me.f.c, me.f.v, me.f.timeout_ns};
   warp_file of_warp{me.f.c, me.f.v, me.f.timeout_ns};
-  if constexpr (WHO == OF_BLOCK || PIECES) of_block = hold(of_block, room);
-  if constexpr (WHO == OF_WARP) of_warp = hold(of_warp, room);
+  if constexpr (WHO != OF_CPU)
+    if (threadIdx.x == 0) me.f.c->stamps = a.flags & STAMPS;
+  if constexpr (WHO == OF_BLOCK || PIECES) of_block = load_smem(of_block, room);
+  if constexpr (WHO == OF_WARP) of_warp = load_smem(of_warp, room);
   const gn_u32 vid = me.f.v->vid;
   gn_u32 lane = threadIdx.x < a.depth ? threadIdx.x : 0;
   lane_result& r = me.lanes[lane];  // a thread without work never writes to it
@@ -194,7 +205,10 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
   if (block == 0 && threadIdx.x == 0) *a.multiprocessors = multiprocessors();
   io x;
   while (__any_sync(ALL, busy || open)) {
-    if (!busy && open && ((begun % looks == 0 && mem::ld_relaxed_sys(a.stop)) || now_ns() >= until || (a.flags & ONCE && begun == mine))) open = false;
+    if (!busy && open &&
+        ((begun % looks == 0 && mem::ld_relaxed_sys(a.stop)) || now_ns() >= until ||
+         (a.flags & ONCE && begun == mine)))
+      open = false;
     bool begins = !busy && open;
     if (begins) {
       state += 0x9E3779B97F4A7C15ull;
@@ -215,7 +229,8 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
     __syncwarp();  // the warp's stores are before each lane's command
     if (begins) {
       gn_u64 vba = (gn_u64)unit * a.unit_blocks;
-      if constexpr (PIECES) x = io_make(*me.f.v, writes ? IO_WRITE : IO_READ, vba, a.unit_blocks, pieces, 0, me.key, 0);
+      if constexpr (PIECES)
+        x = io_make(*me.f.v, writes ? IO_WRITE : IO_READ, vba, a.unit_blocks, pieces, 0, me.key, 0);
       else if (writes) x = write_request(me.f, vba, a.unit_blocks, buffer, me.key);
       else x = read_request(me.f, vba, a.unit_blocks, buffer, me.key);
       x.attempt = writes ? 0 : a.replica;
@@ -235,7 +250,8 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
         r.ios[writes ? WRITE : READ] += 1;
         if (writes) me.generations[unit] = generation;
       } else {
-        // The end of this thread's work: what its unit holds now is not known, and after a time-out neither is its buffer.
+        // The end of this thread's work: what its unit holds now is not known, and after a time-out neither
+        // is its buffer.
         r.status = x.status;
         r.dw0 = x.dw0;
         r.failed_vba = x.vba;
@@ -243,9 +259,10 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
       }
     }
     if (a.flags & VERIFY)
-      verify<PIECES>(a, vid, r, ended && x.status == GN_OK && !writes, buffer, unit * a.unit_blocks, generation, draw);
+      verify<PIECES>(a, vid, r, ended && x.status == GN_OK && !writes, buffer, unit * a.unit_blocks,
+                     generation, draw);
   }
-  if constexpr (WHO != OF_CPU) put_back(me.f, room);
+  if constexpr (WHO != OF_CPU) write_back(me.f, room);
 }
 
 }}  // namespace gn::bench

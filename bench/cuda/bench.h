@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What the load generator's kernel is told and what it leaves behind, and the bytes it writes. Mirrored by bench/src/kernel.rs.
+// What the load generator's kernel is told and what it leaves behind, and the bytes it writes. Mirrored by
+// bench/src/kernel.rs.
 //
 // Every 512 bytes of a written block are one sector:
 //
 //   0                        8                              16                                512
 //   | VID << 48 | VBA*8 + s  | generation << 32 | salt      | words derived from both, by place |
 //
-// so that a block that is stale, of another volume, misplaced or torn is told from the right one by its headers.
+// so that a block that is stale, of another volume, misplaced or torn is told from the right one by its
+// headers.
 #pragma once
 #include "gnstor/gnstor.cuh"
 
@@ -19,6 +21,7 @@ enum : gn_u32 {
   VERIFY = 2,  // writes carry the pattern, reads are checked
   WHOLE = 4,   // every block read is checked in full, not one of 64; generations are added up
   ONCE = 8,    // every unit once; else until the time is over
+  STAMPS = 16, // each command carries the client's clock
 };
 enum : gn_u32 { SUB_LOG = 6, TOP_LOG = 40, BUCKETS = (TOP_LOG - SUB_LOG + 1) << SUB_LOG };
 
@@ -77,7 +80,8 @@ struct args {
 };
 static_assert(sizeof(args) == 72, "");
 
-// Log-linear: 64 buckets for each power of two, so that a bucket's middle is within 0.8 % of what fell into it.
+// Log-linear: 64 buckets for each power of two, so that a bucket's middle is within 0.8 % of what fell into
+// it.
 GN_DEV gn_u32 bucket_of(gn_u64 ns) {
   if (ns >> TOP_LOG) return BUCKETS - 1;
   if (ns >> SUB_LOG == 0) return (gn_u32)ns;

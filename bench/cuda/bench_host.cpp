@@ -6,17 +6,32 @@
 namespace gn { namespace bench {
 
 extern "C" const gn_layout_row gn_bench_layout[] = {
-    {SIZE(lane_result)}, {FIELD(lane_result, verified)}, {FIELD(lane_result, wrong)}, {FIELD(lane_result, found)},
-    {FIELD(lane_result, wanted)}, {FIELD(lane_result, failed_vba)},
-    {SIZE(client)}, {FIELD(client, buffers)}, {FIELD(client, generations)}, {FIELD(client, lanes)},
-    {FIELD(client, histograms)}, {FIELD(client, requests)}, {FIELD(client, answers)}, {FIELD(client, key)},
-    {SIZE(args)}, {FIELD(args, stop)}, {FIELD(args, seed)}, {FIELD(args, depth)}, {FIELD(args, units)}, {FIELD(args, flags)},
-    {FIELD(args, replica)}, {FIELD(args, multiprocessors)},
+    {SIZE(lane_result)},
+    {FIELD(lane_result, verified)},
+    {FIELD(lane_result, wrong)},
+    {FIELD(lane_result, found)},
+    {FIELD(lane_result, wanted)},
+    {FIELD(lane_result, failed_vba)},
+    {SIZE(client)},
+    {FIELD(client, buffers)},
+    {FIELD(client, generations)},
+    {FIELD(client, lanes)},
+    {FIELD(client, histograms)},
+    {FIELD(client, requests)},
+    {FIELD(client, answers)},
+    {FIELD(client, key)},
+    {SIZE(args)},
+    {FIELD(args, stop)},
+    {FIELD(args, seed)},
+    {FIELD(args, depth)},
+    {FIELD(args, units)},
+    {FIELD(args, flags)},
+    {FIELD(args, replica)},
+    {FIELD(args, multiprocessors)},
     {SIZE(shared)},
     {"buckets", BUCKETS},
     {nullptr, 0},
 };
-
 }}  // namespace gn::bench
 
 // Bucket of a latency, for the test that compares it with the host's reading of it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The bare copy: warps move pieces between host and device memory as the HCA's movers do, and nothing else happens. No queue, no key,
-// no sum, no report: what it reaches is the most that anything can reach that copies with a kernel.
+// The bare copy: warps move pieces between host and device memory as the HCA's movers do, and nothing else
+// happens. No queue, no key, no sum, no report: what it reaches is the most that anything can reach that
+// copies with a kernel.
 #include "copy.h"
 
 namespace gn { namespace copy {
@@ -32,7 +33,8 @@ GN_KERNEL gn_copy(gn::copy::args* of) {
   const copy::args a = *of;
   gn_u32 warps = gridDim.x * (blockDim.x / 32), warp = blockIdx.x * (blockDim.x / 32) + warp_in_block();
   copy::result& r = a.results[warp];
-  gn_u64 mine = (a.host_pieces - warp + warps - 1) / warps, state = a.seed + warp, pieces = 0, host_at = 0, device_at = 0;
+  gn_u64 mine = (a.host_pieces - warp + warps - 1) / warps, state = a.seed + warp, pieces = 0, host_at = 0,
+         device_at = 0;
   gn_u64 begun = __shfl_sync(0xffffffffu, now_ns(), 0), now = begun;
   while (now - begun < a.runtime_ns) {
     gn_u64 which = copy::next_random(state) % mine * warps + warp;  // all lanes draw the same

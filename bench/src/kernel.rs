@@ -81,9 +81,10 @@ pub(super) const RANDOM: u32 = 1;
 pub(super) const VERIFY: u32 = 2;
 pub(super) const WHOLE: u32 = 4;
 pub(super) const ONCE: u32 = 8;
+pub(super) const STAMPS: u32 = 16;
 
 /// `sizeof(shared)`: a batch and a channel.
-pub(super) const SHARED_BYTES: u32 = 32 * 4 + 1024 * 8 + 6_368;
+pub(super) const SHARED_BYTES: u32 = 32 * 4 + 1024 * 8 + 6_376;
 /// Buckets of a histogram.
 pub(super) const BUCKETS: usize = 2240;
 const SUB: u64 = 64;

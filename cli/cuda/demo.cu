@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The demo's kernel, written as a user would: every thread reads its own blocks of a volume with the batched API and hashes them.
+// The demo's kernel, written as a user would: every thread reads its own blocks of a volume with the batched
+// API and hashes them.
 #include "gnstor/gnstor.cuh"
 
 namespace {
@@ -15,12 +16,14 @@ struct demo_args {
   gn_u32* detail;        // out, per block: DW0
 };
 
-// The hash of a block: a sum over its 64-bit words, each mixed with its position, so that a warp can share the work.
+// The hash of a block: a sum over its 64-bit words, each mixed with its position, so that a warp can share
+// the work.
 GN_DEV gn_u64 hash_with_warp(gn_u64 address) {
   gn_u64 sum = 0;
   gn_u32 v[8][4];  // all loads first: one round trip, not eight
 #pragma unroll
-  for (gn_u32 k = 0; k < 8; ++k) gn::mem::ld16_stream((const void*)(address + (k * 32 + gn::lane_id()) * 16), v[k]);
+  for (gn_u32 k = 0; k < 8; ++k)
+    gn::mem::ld16_stream((const void*)(address + (k * 32 + gn::lane_id()) * 16), v[k]);
 #pragma unroll
   for (gn_u32 k = 0; k < 8; ++k) {
     gn_u32 piece = k * 32 + gn::lane_id();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A kernel that fails with reads in flight, to see that nobody else does.
+// A kernel that fails with reads in flight, to see that no other kernel does.
 #include "gnstor/gnstor.cuh"
 #include "trap.cuh"
 

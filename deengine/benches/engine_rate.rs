@@ -10,7 +10,7 @@ mod common;
 use common::{client, connect, enable, io, map, queue_request, vendor, volume};
 use gnstor_base::time::{Span, Time};
 use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
-use gnstor_fabric::hca::abi::{UP_ANSWERED, UP_DONE, UP_SEND, UpEntry};
+use gnstor_fabric::hca::abi::{UP_DONE, UP_FUSED_DONE, UP_SEND, UpEntry};
 use gnstor_fabric::hca::{Down, Part, QpExecutor, Response, Up};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::transport::{Connect, ExecutorId, Port, RcTransport, TransportConfig};
@@ -47,7 +47,7 @@ impl QpExecutor for Generator {
     }
     fn push_fused(&mut self, qpn: u32, tag: u32, _: &[Part], response: &Response) {
         let mut s = self.0.lock().expect("one thread");
-        s.up.push_back(UpEntry { kind: UP_ANSWERED, qpn, index: tag, ..UpEntry::default() });
+        s.up.push_back(UpEntry { kind: UP_FUSED_DONE, qpn, index: tag, ..UpEntry::default() });
         s.responses += 1;
         s.last = response.bytes;
     }

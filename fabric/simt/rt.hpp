@@ -12,8 +12,8 @@ namespace simt::rt {
 struct Lane;
 struct Sim;
 
-/// Lanes of one warp that wait for each other, found by their mask. Each group in use holds a lane at least, and a
-/// lane is in one collective at a time, so 32 groups a warp are enough for any divergence.
+/// Lanes of one warp that wait for each other, found by their mask. Each group in use holds a lane at least,
+/// and a lane is in one collective at a time, so 32 groups a warp are enough for any divergence.
 struct Group {
   Op op;
   unsigned mask, arrived;
@@ -77,9 +77,10 @@ struct alignas(64) Lane : Ids {
   void* tsan_fiber;
   void* asan_fake_stack;
 
-  // ThreadSanitizer's view of a barrier: each lane releases what it did to its own object; the lane that completes
-  // the barrier acquires them all and passes the sum on. No other lane writes an object, so none ever holds more than
-  // its lane knew. Two for the sum, by turns: a late leaver must not acquire its lane's next barrier.
+  // ThreadSanitizer's view of a barrier: each lane releases what it did to its own object; the lane that
+  // completes the barrier acquires them all and passes the sum on. No other lane writes an object, so none
+  // ever holds more than its lane knew. Two for the sum, by turns: a late leaver must not acquire its lane's
+  // next barrier.
   char arrived_order, passed_order[2];
   unsigned passed_turn;
   char* passed_by;                 // what to acquire on leaving
@@ -122,7 +123,8 @@ struct Sim {
   char what[512];                  // the failure, before the lanes are described
 };
 
-// A lane that only reads, or preempt = 0, still gives way after so many accesses: loops without pause() end too.
+// A lane that only reads, or preempt = 0, still gives way after so many accesses: loops without pause() end
+// too.
 constexpr unsigned SLICE_ACCESSES = 1024;
 constexpr unsigned HOUSEKEEPING_SWITCHES = 256;
 // With a host step, one yield in so many goes through the scheduler instead of straight to a lane.
@@ -136,7 +138,9 @@ inline uint64_t random_bits(Sim& s) {
   s.rng ^= s.rng << 17;
   return s.rng;
 }
-inline unsigned random_below(Sim& s, unsigned n) { return static_cast<unsigned>(((random_bits(s) >> 32) * n) >> 32); }
+inline unsigned random_below(Sim& s, unsigned n) {
+  return static_cast<unsigned>(((random_bits(s) >> 32) * n) >> 32);
+}
 
 // rt_sched.cpp
 void make_runnable(Sim&, Lane*);
@@ -156,7 +160,8 @@ void drain_something(Sim&);                  // one buffered store of a random l
 
 // rt_report.cpp
 // The note goes into Sim; fail_lane then leaves the lane for good, and report_failure follows in run().
-[[noreturn]] __attribute__((format(printf, 4, 5))) void fail_lane(Sim&, Lane*, Failure, const char* format, ...);
+[[noreturn]] __attribute__((format(printf, 4, 5))) void fail_lane(Sim&, Lane*, Failure, const char* format,
+                                                                  ...);
 __attribute__((format(printf, 3, 4))) void fail_run(Sim&, Failure, const char* format, ...);
 void report_failure(Sim&);                   // callbacks, or the process's end
 const char* op_name(Op);

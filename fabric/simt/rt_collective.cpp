@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Warp collectives and __syncthreads. Lanes arrive in any order; the last one computes all results. Only the two
-// barriers order memory: for ThreadSanitizer votes and shuffles synchronise nothing, as on a GPU.
+// Warp collectives and __syncthreads. Lanes arrive in any order; the last one computes all results. Only the
+// two barriers order memory: for ThreadSanitizer votes and shuffles synchronise nothing, as on a GPU.
 #include "rt.hpp"
 
 namespace simt {
@@ -91,8 +91,9 @@ static void set_results(Sim& s, Warp& w, Group& g, Lane* computing) {
       case OP_SHFL: case OP_SHFL_UP: case OP_SHFL_DOWN: case OP_SHFL_XOR: {
         unsigned source = shuffle_source(g.op, i, g.arg[i]);
         if (!(g.arrived >> source & 1))
-          fail_lane(s, computing, FAIL_MISUSE, "%s(%08x) at %s:%d: lane %u reads lane %u, which takes no part",
-                    op_name(g.op), g.mask, g.file, g.line, i, source);
+          fail_lane(s, computing, FAIL_MISUSE,
+                    "%s(%08x) at %s:%d: lane %u reads lane %u, which takes no part", op_name(g.op), g.mask,
+                    g.file, g.line, i, source);
         l.result = g.value[source];
         break;
       }
@@ -157,8 +158,8 @@ void leave_collectives(Sim& s, Lane* ended) {
   if (b.arrived && b.arrived == b.live) complete_barrier(s, b, ended);
 }
 
-/// The group with exactly this mask, or a new one. Groups of other masks may be waiting in the same warp, for lanes
-/// that have yet to come there; but not for the caller while it waits for them.
+/// The group with exactly this mask, or a new one. Groups of other masks may be waiting in the same warp, for
+/// lanes that have yet to come there; but not for the caller while it waits for them.
 static Group& find_group(Sim& s, Lane* l, Op op, unsigned mask, const char* file, int line) {
   Warp& w = *l->warp;
   Group* found = nullptr;
@@ -167,7 +168,8 @@ static Group& find_group(Sim& s, Lane* l, Op op, unsigned mask, const char* file
     bool same = g.mask == mask;
     bool crossed = !same && (g.mask & l->bit) && (g.arrived & mask);
     if (crossed || (same && g.op != op))
-      fail_lane(s, l, FAIL_MISUSE, "lanes of one warp disagree: %s(%08x) here, but lanes %08x wait in %s(%08x) at %s:%d",
+      fail_lane(s, l, FAIL_MISUSE,
+                "lanes of one warp disagree: %s(%08x) here, but lanes %08x wait in %s(%08x) at %s:%d",
                 op_name(op), mask, g.arrived, op_name(g.op), g.mask, g.file, g.line);
     if (same) found = &g;
   });
@@ -187,13 +189,15 @@ static Group& find_group(Sim& s, Lane* l, Op op, unsigned mask, const char* file
 
 using namespace rt;
 
-unsigned long long collective(Op op, unsigned mask, unsigned long long value, int arg, const char* file, int line) {
+unsigned long long collective(Op op, unsigned mask, unsigned long long value, int arg, const char* file,
+                              int line) {
   Lane* l = current();
   Sim& s = *l->sim;
   Warp& w = *l->warp;
   l->file = file;
   l->line = line;
-  if (!(mask & l->bit)) fail_lane(s, l, FAIL_MISUSE, "%s(%08x): the caller is not in its own mask", op_name(op), mask);
+  if (!(mask & l->bit))
+    fail_lane(s, l, FAIL_MISUSE, "%s(%08x): the caller is not in its own mask", op_name(op), mask);
 
   Group& g = find_group(s, l, op, mask, file, line);
   g.arrived |= l->bit;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// What went wrong, and where every lane is. The text is put together in the scheduler's context, after the failing
-// lane has been left for good.
+// What went wrong, and where every lane is. The text is put together in the scheduler's context, after the
+// failing lane has been left for good.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,8 +46,8 @@ void describe_warp(Text& text, const Sim& s, const Warp& w) {
       if (todo >> i & 1 && same_place(first, w.lanes[i])) here |= 1u << i;
     todo &= ~here;
 
-    text.add("  grid %zu block %u warp %u lanes %08x ", static_cast<size_t>(w.block->grid - s.grids), first.block.x,
-             first.thread.x / WARP, here);
+    text.add("  grid %zu block %u warp %u lanes %08x ", static_cast<size_t>(w.block->grid - s.grids),
+             first.block.x, first.thread.x / WARP, here);
     const Group* g = first.waits_in;
     if (!g)
       text.add("last seen");
@@ -85,8 +85,8 @@ void fail_lane(Sim& s, Lane* l, Failure failure, const char* format, ...) {
 
   size_t used = strlen(s.what);
   snprintf(s.what + used, sizeof s.what - used, "; grid %zu block %u thread %u at %s:%d",
-           static_cast<size_t>(l->warp->block->grid - s.grids), l->block.x, l->thread.x, l->file ? l->file : "its start",
-           l->line);
+           static_cast<size_t>(l->warp->block->grid - s.grids), l->block.x, l->thread.x,
+           l->file ? l->file : "its start", l->line);
   abandon_lane(s, l);
 }
 
@@ -97,7 +97,8 @@ void report_failure(Sim& s) {
   Text text{report, REPORT_BYTES};
   text.add("simt: %s; seed %llu\n", s.what, static_cast<unsigned long long>(s.options.seed));
   for (unsigned i = 0; i < s.nlanes / WARP; ++i) describe_warp(text, s, s.warps[i]);
-  snprintf(s.stats.message, sizeof s.stats.message, "%.*s", static_cast<int>(sizeof s.stats.message - 1), report);
+  snprintf(s.stats.message, sizeof s.stats.message, "%.*s", static_cast<int>(sizeof s.stats.message - 1),
+           report);
 
   if (s.options.on_fail) s.options.on_fail(report);
   if (s.options.abort_run) {

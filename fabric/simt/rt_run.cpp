@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// run(): lays out grids, blocks, warps and lanes, gives each lane a stack, schedules until the last grid has ended.
+// run(): lays out grids, blocks, warps and lanes, gives each lane a stack, schedules until the last grid has
+// ended.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,8 @@ void* zeroed(size_t count, size_t size) {
   return p;
 }
 
-/// What a lane needs from the system: a stack above a guard page and, under ThreadSanitizer, a fiber, whose creation
-/// takes it 0.4 ms. A thread keeps its last set: tests run seeds by the thousand.
+/// What a lane needs from the system: a stack above a guard page and, under ThreadSanitizer, a fiber, whose
+/// creation is slow. A thread keeps its last set: tests run many seeds.
 struct LanePool {
   char* base = nullptr;
   void** fibers = nullptr;   // created when first used
@@ -46,7 +47,8 @@ struct LanePool {
     if (count >= want && each == stack_bytes + GUARD) return;
     unmap();
     each = stack_bytes + GUARD;
-    void* p = mmap(nullptr, want * each, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p = mmap(nullptr, want * each, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
     if (p == MAP_FAILED) {
       fprintf(stderr, "simt: no memory for %zu stacks of %zu bytes\n", want, stack_bytes);
       abort();
@@ -112,7 +114,8 @@ unsigned check_arguments(Sim& s, const Grid* grids, size_t ngrids) {
   for (size_t i = 0; i < ngrids && !s.stats.failed; ++i) {
     const Grid& g = grids[i];
     if (!g.grid || !g.block || g.block > MAX_BLOCK || !g.body)
-      fail_run(s, FAIL_ARGUMENT, "grid %zu of %u blocks of %u lanes: needs a body, a block, and 1 to %u lanes a block", i,
+      fail_run(s, FAIL_ARGUMENT,
+               "grid %zu of %u blocks of %u lanes: needs a body, a block, and 1 to %u lanes a block", i,
                g.grid, g.block, MAX_BLOCK);
     lanes += static_cast<uint64_t>(g.grid) * g.block;
     if (!s.stats.failed && lanes > MAX_LANES)
@@ -280,8 +283,8 @@ void run_checked(Sim& s, const Grid* grids, size_t ngrids, unsigned lanes) {
 
 bool weak_available() { return !__tsan_create_fiber; }
 
-Stats run(const Grid* grids, size_t ngrids, const Options& options, const Region* regions, size_t nregions, HostStep host,
-          void* host_arg) {
+Stats run(const Grid* grids, size_t ngrids, const Options& options, const Region* regions, size_t nregions,
+          HostStep host, void* host_arg) {
   rt::Sim s{};
   s.options = options;
   s.options.stack = (options.stack + 4095) & ~size_t{4095};   // guards must lie on page borders

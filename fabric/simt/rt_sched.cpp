@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Which lane runs next. A lane runs until it waits in a collective, pauses, or reaches an access at which the seed
-// says "switch"; then any runnable lane follows. Lanes switch to each other directly; the scheduler's own stack is
-// used when no lane can run, when a lane ended, and for the host's turn.
+// Which lane runs next. A lane runs until it waits in a collective, pauses, or reaches an access at which the
+// seed says "switch"; then any runnable lane follows. Lanes switch to each other directly; the scheduler's
+// own stack is used when no lane can run, when a lane ended, and for the host's turn.
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
@@ -22,9 +22,10 @@ uint64_t (*clock_ns)() = monotonic_ns;
 
 namespace rt {
 
-/// Throughput order, for runs that do not explore (preempt = 0). A warp is kept together until all its lanes wait or pause: a
-/// collective then costs one switch a lane, where a random choice among n lanes would need some n log n to bring the last one.
-/// A lane that paused does not run again before every other warp had its turn, and a warp that never pauses gives way all the same.
+/// Throughput order, for runs that do not explore (preempt = 0). A warp is kept together until all its lanes
+/// wait or pause: a collective then costs one switch a lane, where a random choice among n lanes would need
+/// some n log n to bring the last one. A lane that paused does not run again before every other warp had its
+/// turn, and a warp that never pauses gives way all the same.
 static Lane* next_in_turn(Sim& s, const Lane* self, bool paused) {
   constexpr unsigned TURN_SWITCHES = 32 * WARP;
   unsigned warp = self->index / WARP * WARP, lane = self->index % WARP;
@@ -100,7 +101,8 @@ static void check_deadline(Sim& s, Lane* self) {
 }
 
 void give_way(Sim& s, Lane* self) {
-  if (++s.stats.yields > s.options.max_steps) fail_lane(s, self, FAIL_LIVELOCK, "step budget used up (livelock?)");
+  if (++s.stats.yields > s.options.max_steps)
+    fail_lane(s, self, FAIL_LIVELOCK, "step budget used up (livelock?)");
   check_deadline(s, self);
   if (s.options.weak) drain_something(s);
   if (s.host && random_below(s, HOST_TURN_ODDS) == 0)
@@ -120,8 +122,9 @@ void wait_for_group(Sim& s, Lane* self, Group* group) {
   self->waits_in = nullptr;
 }
 
-/// The peers of a run without a host step are OS threads. When the lanes find nothing to do, the peers need the CPU
-/// more than the lanes do; on a machine with few CPUs they would otherwise wait for the end of the time slice.
+/// The peers of a run without a host step are OS threads. When the lanes find nothing to do, the peers need
+/// the CPU more than the lanes do; on a machine with few CPUs they would otherwise wait for the end of the
+/// time slice.
 static void be_polite(Sim& s) {
   // Lanes that poll under a lock write without progress, hence the second, far rarer reason.
   constexpr unsigned BUSY_FACTOR = 16;
@@ -198,12 +201,15 @@ void point(const void* p, Scope scope, Access access, const char* file, int line
   Sim& s = *l->sim;
   seen_at(l, file, line);
   for (size_t i = 0; i < s.nregions; ++i) {
-    size_t offset = static_cast<size_t>(static_cast<const char*>(p) - static_cast<const char*>(s.regions[i].lo));
+    size_t offset =
+        static_cast<size_t>(static_cast<const char*>(p) - static_cast<const char*>(s.regions[i].lo));
     if (offset >= s.regions[i].len) continue;
     if (scope != Scope::sys)
-      rt::fail_lane(s, l, FAIL_MISUSE, "access of %s scope to host-visible memory", scope == Scope::gpu ? "gpu" : "cta");
+      rt::fail_lane(s, l, FAIL_MISUSE, "access of %s scope to host-visible memory",
+                    scope == Scope::gpu ? "gpu" : "cta");
     if (access == Access::rmw)
-      rt::fail_lane(s, l, FAIL_MISUSE, "read-modify-write of host-visible memory (over PCIe not atomic with the CPU)");
+      rt::fail_lane(s, l, FAIL_MISUSE,
+                    "read-modify-write of host-visible memory (over PCIe not atomic with the CPU)");
   }
   if (access != Access::load) s.idle_pauses = 0;
   maybe_preempt(s, l);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// The context switch: about 10 ns against ucontext's 335 ns, which makes a system call to save the signal mask.
-// Floating-point control words are not saved: device code never changes them.
+// The context switch. ucontext would make a system call at each switch to save the signal mask. Floating-point
+// control words are not saved: device code never changes them.
 #include "rt_switch.hpp"
 
 #include <stdint.h>
@@ -34,7 +34,8 @@ gn_simt_switch:
     .size   gn_simt_switch, . - gn_simt_switch
 )");
 #elif defined(__aarch64__)
-// AAPCS64: x19-x28, the frame pointer x29, the link register x30 and the low halves of v8-v15 belong to the caller.
+// AAPCS64: x19-x28, the frame pointer x29, the link register x30 and the low halves of v8-v15 belong to the
+// caller.
 asm(R"(
     .text
     .p2align 4
@@ -71,7 +72,8 @@ gn_simt_switch:
     .size   gn_simt_switch, . - gn_simt_switch
 )");
 #else
-#error "simt: write this architecture's switch (save callee-saved registers, exchange the stack pointer, return)"
+  #error \
+      "simt: write this architecture's switch: save callee-saved registers, exchange stack pointers, return"
 #endif
 
 namespace simt::rt {
@@ -80,7 +82,8 @@ void* new_context(char* stack, size_t size, void (*entry)()) {
   uintptr_t top = (reinterpret_cast<uintptr_t>(stack) + size) & ~uintptr_t{15};
   uintptr_t entry_address = reinterpret_cast<uintptr_t>(entry);
 #if defined(__x86_64__)
-  // Six registers, the address that `ret` takes, and a null return address: a function starts with rsp = 16n + 8.
+  // Six registers, the address that `ret` takes, and a null return address: a function starts with rsp = 16n
+  // + 8.
   constexpr size_t WORDS = 8, ENTRY_WORD = 6;
 #else
   // The frame of the switch; x30 is where `ret` goes. A function starts with sp = 16n.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Changing stacks, and telling the sanitizers about it. The sanitizers are found at link time by weak symbols, so
-// one build of the runtime serves all kinds of tests.
+// Changing stacks, and telling the sanitizers about it. The sanitizers are found at link time by weak
+// symbols, so one build of the runtime serves all kinds of tests.
 #pragma once
 #include <stddef.h>
 
@@ -14,10 +14,12 @@ void __tsan_set_fiber_name(void* fiber, const char* name) __attribute__((weak));
 void __tsan_acquire(void* addr) __attribute__((weak));
 void __tsan_release(void* addr) __attribute__((weak));
 void __sanitizer_start_switch_fiber(void** fake_save, const void* bottom, size_t size) __attribute__((weak));
-void __sanitizer_finish_switch_fiber(void* fake, const void** old_bottom, size_t* old_size) __attribute__((weak));
+void __sanitizer_finish_switch_fiber(void* fake, const void** old_bottom, size_t* old_size)
+    __attribute__((weak));
 void __asan_unpoison_memory_region(const volatile void* addr, size_t size) __attribute__((weak));
 
-/// Saves the callee-saved registers on this stack and its pointer in *save, then continues on the stack at `to`.
+/// Saves the callee-saved registers on this stack and its pointer in *save, then continues on the stack at
+/// `to`.
 void gn_simt_switch(void** save, void* to);
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// The weak mode: each lane has a store buffer, and its stores reach memory later, one at a time, when other lanes
-// run. Relaxed stores leave in any order, with three exceptions: stores to overlapping addresses keep theirs, a
-// release leaves last of those before it, and nothing passes an acq_rel fence. Loads see their own lane's stores.
+// The weak mode: each lane has a store buffer, and its stores reach memory later, one at a time, when other
+// lanes run. Relaxed stores leave in any order, with three exceptions: stores to overlapping addresses keep
+// theirs, a release leaves last of those before it, and nothing passes an acq_rel fence. Loads see their own
+// lane's stores.
 #include "rt.hpp"
 
 namespace simt {
@@ -10,10 +11,18 @@ namespace rt {
 
 static void write_through(const BufferedStore& e) {
   switch (e.size) {
-    case 1: __atomic_store_n(static_cast<uint8_t*>(e.p), static_cast<uint8_t>(e.value), __ATOMIC_RELEASE); break;
-    case 2: __atomic_store_n(static_cast<uint16_t*>(e.p), static_cast<uint16_t>(e.value), __ATOMIC_RELEASE); break;
-    case 4: __atomic_store_n(static_cast<uint32_t*>(e.p), static_cast<uint32_t>(e.value), __ATOMIC_RELEASE); break;
-    default: __atomic_store_n(static_cast<uint64_t*>(e.p), static_cast<uint64_t>(e.value), __ATOMIC_RELEASE); break;
+    case 1:
+      __atomic_store_n(static_cast<uint8_t*>(e.p), static_cast<uint8_t>(e.value), __ATOMIC_RELEASE);
+      break;
+    case 2:
+      __atomic_store_n(static_cast<uint16_t*>(e.p), static_cast<uint16_t>(e.value), __ATOMIC_RELEASE);
+      break;
+    case 4:
+      __atomic_store_n(static_cast<uint32_t*>(e.p), static_cast<uint32_t>(e.value), __ATOMIC_RELEASE);
+      break;
+    default:
+      __atomic_store_n(static_cast<uint64_t*>(e.p), static_cast<uint64_t>(e.value), __ATOMIC_RELEASE);
+      break;
   }
 }
 

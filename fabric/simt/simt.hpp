@@ -12,7 +12,8 @@
 // shuffles; 2-D and 3-D blocks; cooperative groups.
 //
 // What this cannot show: stale loads, plain stores that arrive late, PCIe ordering, two lanes in one instant.
-// `volatile` and a bare fence followed by a relaxed store compile here, but ThreadSanitizer sees no order in them.
+// `volatile` and a bare fence followed by a relaxed store compile here, but ThreadSanitizer sees no order in
+// them.
 #pragma once
 #include "simt_cuda.hpp"
 #include "simt_hooks.hpp"

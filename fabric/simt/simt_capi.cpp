@@ -56,7 +56,8 @@ void gn_simt_default_options(gn_simt_options* options) {
   options->idle_yields = simt::Options{}.idle_yields;
 }
 
-int gn_simt_run(const gn_simt_grid* grids, size_t ngrids, const gn_simt_options* options, gn_simt_result* result) {
+int gn_simt_run(const gn_simt_grid* grids, size_t ngrids, const gn_simt_options* options,
+                gn_simt_result* result) {
   gn_simt_options defaults;
   gn_simt_default_options(&defaults);
   if (!options) options = &defaults;
@@ -85,4 +86,6 @@ int gn_simt_run(const gn_simt_grid* grids, size_t ngrids, const gn_simt_options*
   return static_cast<int>(stats.failure);
 }
 
-void gn_simt_set_clock(uint64_t (*clock_ns)(void)) { simt::clock_ns = clock_ns ? clock_ns : simt::monotonic_ns; }
+void gn_simt_set_clock(uint64_t (*clock_ns)(void)) {
+  simt::clock_ns = clock_ns ? clock_ns : simt::monotonic_ns;
+}

@@ -41,7 +41,7 @@ typedef struct gn_simt_options {
   uint64_t max_steps;       /* 0 = no limit */
   uint64_t deadline_ns;     /* wall clock; 0 = none */
   uint64_t stack_bytes;     /* a lane; 0 = default */
-  uint32_t preempt;         /* switch at 1 of N accesses; 0 = only where a lane waits (fastest; the default here) */
+  uint32_t preempt; /* switch at 1 of N accesses; 0 = only where a lane waits (fastest; the default here) */
   uint32_t weak;            /* nonzero: store buffers */
   uint32_t idle_yields;     /* fruitless pauses before sched_yield(); 0 = never */
   uint32_t nregions;
@@ -63,7 +63,8 @@ void gn_simt_default_options(gn_simt_options* options);
 
 /* Runs all grids to their end on the calling thread. `options` null: defaults; `result` may be null. On failure the
  * lanes are dropped where they stand, and on_done of grids that had not ended is not called. */
-int gn_simt_run(const gn_simt_grid* grids, size_t ngrids, const gn_simt_options* options, gn_simt_result* result);
+int gn_simt_run(const gn_simt_grid* grids, size_t ngrids, const gn_simt_options* options,
+                gn_simt_result* result);
 
 /* What now_ns() reads in device code; null: CLOCK_MONOTONIC. Not while a run is going on. */
 void gn_simt_set_clock(uint64_t (*clock_ns)(void));

@@ -22,8 +22,8 @@ struct Ids {
   unsigned char* smem;
 };
 
-/// The lane that runs on this OS thread; null outside lanes. __thread and not thread_local: access to the latter from
-/// another file goes through a function, in case there is a constructor to run.
+/// The lane that runs on this OS thread; null outside lanes. __thread and not thread_local: access to the
+/// latter from another file goes through a function, in case there is a constructor to run.
 extern __thread Ids* cur;
 
 enum Op : int {
@@ -50,7 +50,8 @@ enum class Scope { cta, gpu, sys };
 enum class Access { load, store, rmw };
 
 /// A warp collective: waits until all live lanes of `mask` have arrived, returns this lane's result.
-unsigned long long collective(Op op, unsigned mask, unsigned long long value, int arg, const char* file, int line);
+unsigned long long collective(Op op, unsigned mask, unsigned long long value, int arg, const char* file,
+                              int line);
 
 /// __syncthreads().
 void block_barrier(const char* file, int line);

@@ -32,8 +32,8 @@ inline void before_rmw(T* p, const char* file, int line) {
   buffer_settle(p, sizeof(T), Order);
 }
 
-/// CUDA's compare-and-swap returns what it found, also on success. A failed one stores nothing, so of acq_rel only
-/// the acquire is left.
+/// CUDA's compare-and-swap returns what it found, also on success. A failed one stores nothing, so of acq_rel
+/// only the acquire is left.
 template <int Order, Scope S, class T>
 inline T atomic_cas(T* p, T expected, T value, const char* file, int line) {
   constexpr int on_failure = Order == __ATOMIC_ACQ_REL ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED;
@@ -73,7 +73,7 @@ GN_DEV gn_u32 lane_id() { return threadIdx.x & 31u; }
 GN_DEV gn_u32 lt_mask() { return (1u << lane_id()) - 1u; }
 GN_DEV gn_u32 warp_in_block() { return threadIdx.x >> 5; }
 GN_DEV gn_u8* smem() { return simt::cur->smem; }
-// All memory is everybody's here.
+// Every thread reaches all memory here.
 GN_DEV bool is_global(const void*) { return true; }
 
 GN_DEV gn_u64 now_ns(SIMT_HERE) {
@@ -145,8 +145,8 @@ SIMT_RMW_WIDTHS(SIMT_CAS, cas_acqrel_cta, __ATOMIC_ACQ_REL, cta)
 #undef SIMT_ALL_WIDTHS
 #undef SIMT_RMW_WIDTHS
 
-/// The halves of a vector load are two accesses in no fixed order, hence the coin. The acquire sits on the loads
-/// because ThreadSanitizer does not model the fence that the GPU uses.
+/// The halves of a vector load are two accesses in no fixed order, hence the coin. The acquire sits on the
+/// loads because ThreadSanitizer does not model the fence that the GPU uses.
 GN_DEV void ld_poll2_sys(const gn_u64* p, gn_u64& a, gn_u64& b, SIMT_HERE) {
   if (simt::coin()) {
     b = simt::atomic_load<__ATOMIC_ACQUIRE, simt::Scope::sys>(p + 1, SIMT_PASS);
@@ -168,11 +168,16 @@ enum { SIMT_FENCED = __ATOMIC_RELEASE };
 #else
 enum { SIMT_FENCED = __ATOMIC_RELAXED };
 #endif
-GN_DEV void st_fenced_sys(gn_u32* p, gn_u32 v, SIMT_HERE) { simt::atomic_store<SIMT_FENCED, simt::Scope::sys>(p, v, SIMT_PASS); }
-GN_DEV void st_fenced_sys(gn_u64* p, gn_u64 v, SIMT_HERE) { simt::atomic_store<SIMT_FENCED, simt::Scope::sys>(p, v, SIMT_PASS); }
+GN_DEV void st_fenced_sys(gn_u32* p, gn_u32 v, SIMT_HERE) {
+  simt::atomic_store<SIMT_FENCED, simt::Scope::sys>(p, v, SIMT_PASS);
+}
+GN_DEV void st_fenced_sys(gn_u64* p, gn_u64 v, SIMT_HERE) {
+  simt::atomic_store<SIMT_FENCED, simt::Scope::sys>(p, v, SIMT_PASS);
+}
 
-/// The halves are two accesses in no fixed order, as those of a load. Under ThreadSanitizer they pass on what the thread has acquired, as
-/// they do on the hardware: what a thread has seen by an acquire of system scope has been performed for everybody.
+/// The halves are two accesses in no fixed order, as the halves of a load. Under ThreadSanitizer they pass on what
+/// the thread has acquired, as they do on the hardware: what a thread has seen by an acquire of system scope
+/// has been performed for every thread.
 GN_DEV void st_poll2_sys(gn_u64* p, gn_u64 a, gn_u64 b, SIMT_HERE) {
   bool second = simt::coin();
   simt::atomic_store<SIMT_FENCED, simt::Scope::sys>(p + second, second ? b : a, SIMT_PASS);

@@ -51,16 +51,16 @@ enum Failure : unsigned {
 
 struct Options {
   uint64_t seed = 1;
-  unsigned preempt = 8;               ///< switch at 1 of N memory accesses; 1 = at each; 0 = only where a lane waits
-  bool weak = false;                  ///< store buffers: stores show late, relaxed ones out of order (not with TSan)
+  unsigned preempt = 8;  ///< switch at 1 of N memory accesses; 1 = at each; 0 = only where a lane waits
+  bool weak = false;  ///< store buffers: stores show late, relaxed ones out of order (not with TSan)
   unsigned idle_yields = 256;         ///< fruitless pauses before the OS thread offers its CPU; 0 = never
   uint64_t max_steps = UINT64_MAX;    ///< more lane switches asked for than this: livelock
   uint64_t deadline_ns = 0;           ///< wall-clock limit of the run; 0 = none
   size_t stack = 128 << 10;           ///< bytes a lane
   /// Called with the report before the default action (print it, _exit 71 on deadlock, 70 on all else).
   void (*on_fail)(const char* report) = nullptr;
-  /// When set, a failure ends the run and not the process: called once with the report, then run() returns with
-  /// Stats::failed. Lanes are dropped where they stand; no destructor of theirs runs.
+  /// When set, a failure ends the run and not the process: called once with the report, then run() returns
+  /// with Stats::failed. Lanes are dropped where they stand; no destructor of theirs runs.
   void (*abort_run)(void* arg, const char* report) = nullptr;
   void* abort_arg = nullptr;
 };
@@ -80,8 +80,8 @@ constexpr unsigned MAX_BLOCK = 1024;
 constexpr unsigned WARP = 32;
 
 /// Runs all grids to their end. `host` may be null; other OS threads may then be the peers.
-Stats run(const Grid* grids, size_t ngrids, const Options&, const Region* regions = nullptr, size_t nregions = 0,
-          HostStep host = nullptr, void* host_arg = nullptr);
+Stats run(const Grid* grids, size_t ngrids, const Options&, const Region* regions = nullptr,
+          size_t nregions = 0, HostStep host = nullptr, void* host_arg = nullptr);
 
 /// False under ThreadSanitizer: stores that leave a store buffer later would not be attributed to their lane.
 bool weak_available();
@@ -95,8 +95,8 @@ Stats launch(unsigned grid, unsigned block, const Options& options, F body, size
 
 /// One grid and a host step from callables, with the memory that both see.
 template <class F, class H>
-Stats launch_with_host(unsigned grid, unsigned block, const Options& options, const Region* regions, size_t nregions,
-                       F body, H host) {
+Stats launch_with_host(unsigned grid, unsigned block, const Options& options, const Region* regions,
+                       size_t nregions, F body, H host) {
   Grid g{grid, block, 0, [](void* p) { (*static_cast<F*>(p))(); }, &body, nullptr, nullptr};
   HostStep step = [](void* p) -> bool { return (*static_cast<H*>(p))(); };
   return run(&g, 1, options, regions, nregions, step, &host);

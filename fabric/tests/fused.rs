@@ -240,7 +240,7 @@ fn more_answers_than_there_are_receives_and_slots_all_arrive() {
     let _deadline = deadline();
     let mut world = World::new(0);
     let (mut told, mut seen, mut sent) = (0, 0, 0u32);
-    let all = 3 * u32::try_from(ANSWER_SLOTS).expect("small");
+    let all = 3 * u32::try_from(FUSED_SLOTS).expect("small");
     while seen < all {
         while sent < all && sent - seen < 64 && world.executor.can_fuse() {
             let at = u8::try_from(sent % 200).expect("small");

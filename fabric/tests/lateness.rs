@@ -21,8 +21,8 @@ const CID: u16 = 3;
 /// What the modelled SSD takes for every command.
 const SERVICE: Span = Span::from_ns(10_000);
 const DELAY: Span = Span::from_ns(100_000);
-/// Both clocks begin here.
-const START: Time = Time::from_ns(1_000_000);
+/// Both clocks begin here. The low half of the client's wraps between its stamp and the executor's.
+const START: Time = Time::from_ns((1 << 32) + 1000);
 
 /// An SSD that takes [`SERVICE`] for a command, from when it is told of it or of its data. It asks for every
 /// step, so that its clock follows the transport's.
@@ -126,7 +126,9 @@ impl QpExecutor for Executor {
 /// What happens to a command.
 #[derive(Clone, Copy, Default)]
 struct Delays {
-    /// Between the command's stamp and the transport's look at it.
+    /// Between the client's stamp, if it writes one, and the executor's.
+    commit: Option<Span>,
+    /// Between the executor's stamp and the transport's look at it.
     command: Span,
     /// Between the request for a write's data and its arrival.
     data: Span,
@@ -159,6 +161,10 @@ fn run(opcode: u8, is_fused: bool, delays: Delays) -> (Span, bool, bool) {
         UpEntry { kind: UP_SEND, qpn: QPN, bytes: 64, stamp_ns: START.as_ns(), ..UpEntry::default() };
     let sqe = Sqe { opcode, cid: CID.into(), ..Sqe::default() };
     entry.payload = zerocopy::transmute!(sqe);
+    if let Some(wait) = delays.commit {
+        let clock = START.as_ns() - wait.as_ns();
+        entry.arg[0] = clock & 0xFFFF_FFFF | 1;
+    }
     executor.told().up.push_back(entry);
     transport.step(now);
     let pull = executor.told().pull.take();
@@ -174,7 +180,7 @@ fn run(opcode: u8, is_fused: bool, delays: Delays) -> (Span, bool, bool) {
     // As `count_response` in inbound.cuh compares.
     let late = seen_ns > due_ns + u64::from(allowance.late_ns);
     let client_late = i128::from(seen_ns) - i128::from(due_ns) > i128::from(allowance.client_late_ns);
-    (Time::from_ns(seen_ns).since(START), late, client_late)
+    (Time::from_ns(seen_ns).since(START) + delays.commit.unwrap_or(Span::ZERO), late, client_late)
 }
 
 #[test]
@@ -192,6 +198,24 @@ fn a_delay_before_the_engine_sees_a_command_is_late_for_the_client_alone() {
         let delays = Delays { command: DELAY, ..Delays::default() };
         assert_eq!(run(opcode, is_fused, delays), (SERVICE + DELAY, false, true));
     }
+}
+
+#[test]
+fn a_delay_before_the_executor_takes_a_command_is_late_for_the_client_alone() {
+    for (opcode, is_fused) in [(io::READ, false), (io::READ, true), (io::WRITE, false)] {
+        let delays = Delays { commit: Some(DELAY), ..Delays::default() };
+        assert_eq!(run(opcode, is_fused, delays), (SERVICE + DELAY, false, true));
+        // It adds to what comes behind: neither delay alone is beyond the allowance.
+        let part = Span::from_ns(1500);
+        let delays = Delays { commit: Some(part), command: part, ..Delays::default() };
+        assert_eq!(run(opcode, is_fused, delays), (SERVICE + part + part, false, true));
+    }
+}
+
+#[test]
+fn immediate_data_is_no_clients_stamp() {
+    let stamp = |kind, flags| UpEntry { kind, flags, arg: [7, 0], ..UpEntry::default() }.client_stamp();
+    assert_eq!((stamp(UP_SEND, 0), stamp(UP_SEND, UP_IMMEDIATE), stamp(UP_SEND_INVAL, 0)), (7, 0, 0));
 }
 
 #[test]

@@ -12,6 +12,8 @@ pub const DBR_AT: usize = 0;
 pub const SQ_AT: usize = 64;
 pub const RQ_AT_EACH: usize = 64;
 pub const RECV_AT_EACH: usize = 80;
+/// Entries of an NVMe submission queue, for each command that may be in flight.
+pub const NVME_ENTRIES_EACH: u32 = 2;
 pub const QUEUE_BYTES_EACH: usize = 96;
 pub const UAR_BYTES: usize = 4096;
 /// What a request that no thread waits for needs between two steps (async.cuh).
@@ -118,6 +120,8 @@ pub struct ChannelAbi {
     pub retries: u32,
     pub visitor: u32,
     pub visits: u32,
+    pub stamps: u32,
+    pub reserved: u32,
     pub data: Pool,
     pub slots: [Slot; SLOTS],
 }

@@ -39,7 +39,7 @@ fn queue_depth(ssds: usize) -> u32 {
 /// Entries of an NVMe submission queue for so many commands in flight: twice as many. The tail then never
 /// reaches the head that responses report (SQHD), so no code checks that.
 pub(crate) fn nvme_queue_entries(depth: u32) -> u32 {
-    2 * depth
+    abi::NVME_ENTRIES_EACH * depth
 }
 
 impl Layout {

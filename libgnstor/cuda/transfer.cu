@@ -12,7 +12,8 @@ GN_DEV void transfer_body(transfer_args& a, gn_u32 block, gn_u32 blocks) {
     io x;
     if (have) {
       const transfer_item& t = a.items[i];
-      x = io_make(*a.f.v, t.opcode, t.vba, t.blocks, t.address, t.key, t.flags | (t.replica ? (gn_u32)FLAG_PINNED : 0u));
+      x = io_make(*a.f.v, t.opcode, t.vba, t.blocks, t.address, t.key,
+                  t.flags | (t.replica ? (gn_u32)FLAG_PINNED : 0u));
       x.attempt = t.replica;
     }
     gn_u32 status = run_warp(a.f, have, x);

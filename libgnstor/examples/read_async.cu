@@ -37,7 +37,8 @@ GN_DEV gn_u32 begin_next(read_chain& c) {
 __device__ void block_is_here(const gn::file& f, gn_u64 user, gn_u32 status, gn_u32) {
   read_chain& c = *(read_chain*)user;
   gn_u64 sum = 0;
-  for (gn_u32 at = 0; status == gn::GN_OK && at < gn::GN_BLOCK; at += 8) sum += gn::mem::ld_relaxed_sys((const gn_u64*)(c.buffer + at));
+  for (gn_u32 at = 0; status == gn::GN_OK && at < gn::GN_BLOCK; at += 8)
+    sum += gn::mem::ld_relaxed_sys((const gn_u64*)(c.buffer + at));
   gn::mem::add_relaxed_gpu(&c.all->sum, sum);
   if (status != gn::GN_OK) gn::mem::add_relaxed_gpu(&c.all->failed, 1u);
   // Data may still come into the buffer of a read that timed out: it is not used for another one.

@@ -54,7 +54,8 @@ GN_DEV void read_volume_body(read_volume_args& a, gn_u32 block, gn_u32 grid) {
     }
     if (x.status != gn::GN_OK) continue;
     gn_u64 sum = 0;
-    for (gn_u32 at = 0; at < count * gn::GN_BLOCK; at += 8) sum += gn::mem::ld_relaxed_sys((const gn_u64*)(buffer + at));
+    for (gn_u32 at = 0; at < count * gn::GN_BLOCK; at += 8)
+      sum += gn::mem::ld_relaxed_sys((const gn_u64*)(buffer + at));
     gn::mem::add_relaxed_gpu(&a.sum, sum);
   }
   if (buffer) gn::free(a.f, buffer, READ_BYTES);

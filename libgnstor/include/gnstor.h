@@ -42,8 +42,6 @@ typedef struct gn_memory gn_memory; // device memory
 // failing call.
 const char *gn_last_error(void);
 
-// --- node and client ---------------------------------------------------------------------------------------
-
 // `device` is "auto" (a GPU if there is one, else the CPU), "cuda" or "host". -ENODEV: no CUDA device.
 int gn_node_open(const char *device, gn_node **node);
 
@@ -61,8 +59,6 @@ uint32_t gn_client_id(const gn_client *client);
 
 // Gives the client's channel back once its files are closed too.
 void gn_disconnect(gn_client *client);
-
-// --- volumes -----------------------------------------------------------------------------------------------
 
 typedef struct gn_create_options {
   uint64_t capacity_bytes;
@@ -101,8 +97,6 @@ int gn_volume_get(gn_client *client, const char *name, gn_volume_info *info);
 // -EBUSY: another client writes to it.
 int gn_volume_delete(gn_client *client, const char *name);
 
-// --- files -------------------------------------------------------------------------------------------------
-
 #define GN_READ 1u
 #define GN_WRITE 2u // includes reading; takes the write lease, which one client at a time can hold
 
@@ -124,8 +118,6 @@ int gn_write_at(gn_file *file, uint64_t offset, const void *data, size_t bytes);
 
 // What was written before is durable on every replica when it returns.
 int gn_flush(gn_file *file);
-
-// --- kernels -----------------------------------------------------------------------------------------------
 
 // What a kernel takes by value: gn::file of <gnstor/gnstor.cuh>. Device addresses; valid until gn_close.
 typedef struct gn_kernel_file {

@@ -9,13 +9,20 @@ typedef unsigned long long u64;
 enum { ROUNDS = 200, SPAN = 8192, CASES = 8, LOADS = 4 };
 enum { NONE, HOST_STORES, HOST_LOADS, DEVICE_STORES };
 
-static const char* const CASE[CASES] = {"fence.acq_rel.gpu, nothing stored", "fence.acq_rel.sys, nothing stored", "fence.acquire.sys",
-                                        "fence.acq_rel.gpu behind device stores", "fence.acq_rel.sys behind device stores",
-                                        "fence.acq_rel.sys behind 32 x 128 B to the host", "ld.relaxed.sys, device memory",
+static const char* const CASE[CASES] = {"fence.acq_rel.gpu, nothing stored",
+                                        "fence.acq_rel.sys, nothing stored",
+                                        "fence.acquire.sys",
+                                        "fence.acq_rel.gpu behind device stores",
+                                        "fence.acq_rel.sys behind device stores",
+                                        "fence.acq_rel.sys behind 32 x 128 B to the host",
+                                        "ld.relaxed.sys, device memory",
                                         "ld.relaxed.sys, host memory"};
-static const char* const LOAD[LOADS] = {"nothing beside", "stores to the host beside", "copies from the host beside", "device stores beside"};
+static const char* const LOAD[LOADS] = {"nothing beside", "stores to the host beside",
+                                        "copies from the host beside", "device stores beside"};
 
-__device__ void store(u64* p, u64 v) { asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+__device__ void store(u64* p, u64 v) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
 __device__ u64 load(u64* p) {
   u64 v;
   asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
@@ -65,8 +72,8 @@ int main() {
   u64 *device, *host, *out;
   int* over;
   const size_t bytes = 64u << 20;
-  if (cudaMalloc(&device, bytes) || cudaHostAlloc(&host, bytes, cudaHostAllocMapped) || cudaMallocManaged(&out, CASES * sizeof(u64)) ||
-      cudaMalloc(&over, sizeof(int))) {
+  if (cudaMalloc(&device, bytes) || cudaHostAlloc(&host, bytes, cudaHostAllocMapped) ||
+      cudaMallocManaged(&out, CASES * sizeof(u64)) || cudaMalloc(&over, sizeof(int))) {
     fprintf(stderr, "fences: no GPU, or no memory on it\n");
     return 1;
   }

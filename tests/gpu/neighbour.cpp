@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A CUDA program beside libgnstor: what it does with CUDA while a kernel reads a volume must return, and the kernel must read on; what
-// cannot be must be said. Run it beside `gnstor up`:
+// A CUDA program beside libgnstor: what it does with CUDA while a kernel reads a volume must return, and the
+// kernel must read on; what cannot be must be said. Run it beside `gnstor up`:
 //
 //   gnstor up & neighbour 127.0.0.1:7117
 //
@@ -20,7 +20,8 @@
 
 #include "neighbour.h"
 
-asm(".section .rodata\n.balign 16\nneighbour_image: .incbin \"" IMAGE "\"\nneighbour_image_end:\n.previous\n");
+asm(".section .rodata\n.balign 16\nneighbour_image: .incbin \"" IMAGE
+    "\"\nneighbour_image_end:\n.previous\n");
 extern "C" const char neighbour_image[], neighbour_image_end[];
 
 namespace {
@@ -69,7 +70,8 @@ struct setting {
   gn_client* client = nullptr;
   gn_file* file = nullptr;
   gn_kernel kernel = {};
-  gn_memory* memory = nullptr;  // the kernel's argument; freeing it beside a kernel that holds the GPU would wait for that
+  // the kernel's argument; freeing it beside a kernel that holds the GPU would wait for that
+  gn_memory* memory = nullptr;
   CUmodule module = nullptr;
   CUfunction holding = nullptr, adding = nullptr;
   int multiprocessors = 0;
@@ -85,8 +87,8 @@ struct ended {
   bool well() const { return code == 0 && args.failed == 0 && args.wrong == 0 && args.reads > 0; }
   std::string told() const {
     if (code) return error;
-    return std::to_string(args.reads) + " reads right, " + std::to_string(args.wrong) + " wrong, " + std::to_string(args.failed) +
-           " failed, " + ::seconds(seconds);
+    return std::to_string(args.reads) + " reads right, " + std::to_string(args.wrong) + " wrong, " +
+           std::to_string(args.failed) + " failed, " + ::seconds(seconds);
   }
 };
 
@@ -101,15 +103,16 @@ ended read_volume(const setting& s, unsigned blocks, unsigned threads, double ru
   if (!e.code) e.code = gn_memory_write(s.memory, 0, &e.args, sizeof e.args);
   double began = now_s();
   if (!e.code)
-    e.code = gn_launch(s.node, &s.kernel, blocks, threads, BATCH_HEAD + BATCH_THREAD * threads, gn_memory_address(s.memory),
-                       60ull * 1000000000);
+    e.code = gn_launch(s.node, &s.kernel, blocks, threads, BATCH_HEAD + BATCH_THREAD * threads,
+                       gn_memory_address(s.memory), 60ull * 1000000000);
   e.seconds = now_s() - began;
   if (e.code) e.error = gn_last_error();
   if (!e.code) e.code = gn_memory_read(s.memory, 0, &e.args, sizeof e.args);
   return e;
 }
 
-// Does `what` a second into a launch: it must return 0, at the latest when the launch has ended, and the launch must end well.
+// Does `what` a second into a launch: it must return 0, at the latest when the launch has ended, and the
+// launch must end well.
 void during(const setting& s, const char* name, bool at_once, const std::function<int()>& what) {
   ended e;
   printf("...  %s\n", name);  // should it never return, this is the last line
@@ -121,7 +124,8 @@ void during(const setting& s, const char* name, bool at_once, const std::functio
   double took = now_s() - began;
   launch.join();
   bool in_time = took < (at_once ? SOON_S : END_S);
-  check(code == 0 && in_time && e.well(), name, "code " + std::to_string(code) + " after " + seconds(took) + "; launch: " + e.told());
+  check(code == 0 && in_time && e.well(), name,
+        "code " + std::to_string(code) + " after " + seconds(took) + "; launch: " + e.told());
 }
 
 int load_and_unload() {
@@ -142,7 +146,8 @@ CUresult launch(CUfunction function, unsigned blocks, unsigned threads, CUstream
   return call(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr);
 }
 
-CUresult launch_cooperative(CUfunction function, unsigned blocks, unsigned threads, CUstream stream, void* argument) {
+CUresult launch_cooperative(CUfunction function, unsigned blocks, unsigned threads, CUstream stream,
+                            void* argument) {
   void* arguments[] = {&argument};
   auto call = driver<decltype(&cuLaunchCooperativeKernel)>("cuLaunchCooperativeKernel");
   return call(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments);
@@ -156,7 +161,8 @@ cudaStream_t stream() {
 
 int per_multiprocessor(CUfunction function, int threads) {
   int blocks = 0;
-  auto call = driver<decltype(&cuOccupancyMaxActiveBlocksPerMultiprocessor)>("cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  auto call = driver<decltype(&cuOccupancyMaxActiveBlocksPerMultiprocessor)>(
+      "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   if (call(&blocks, function, threads, 0)) cannot("no occupancy");
   return blocks;
 }
@@ -169,7 +175,8 @@ void calls(const setting& s) {
            {"cudaDeviceSynchronize between launches", [] { return (int)cudaDeviceSynchronize(); }}}) {
     double began = now_s();
     int code = call();
-    check(code == 0 && now_s() - began < SOON_S, name, "code " + std::to_string(code) + " after " + seconds(now_s() - began));
+    check(code == 0 && now_s() - began < SOON_S, name,
+          "code " + std::to_string(code) + " after " + seconds(now_s() - began));
   }
   during(s, "cudaDeviceSynchronize beside a launch", false, [] { return (int)cudaDeviceSynchronize(); });
   during(s, "cudaMalloc and cudaFree beside a launch", false, allocate_and_free);
@@ -193,7 +200,8 @@ void calls(const setting& s) {
 
 // Launches `kernel` with `args`, which come back.
 template <class A>
-int launch_with(const setting& s, const gn_kernel& kernel, bool together, unsigned blocks, unsigned threads, A& args) {
+int launch_with(const setting& s, const gn_kernel& kernel, bool together, unsigned blocks, unsigned threads,
+                A& args) {
   gn_memory* memory = nullptr;
   gn_kernel_file file;
   int code = gn_device_file(s.file, &file);
@@ -220,15 +228,20 @@ void growth(const setting& s) {
     int code = launch_with(s, kernel, true, BLOCKS, THREADS, args);
     bool all = args.right == BLOCKS * THREADS * (BYTES / GN_BLOCK_BYTES);
     check(code == 0 && all && !args.without && !args.failed && !args.wrong,
-          round ? "the same again, in the pool that has grown" : "512 threads that hold 32 MiB of a pool of 8 at once",
-          code ? gn_last_error() : std::to_string(args.right) + " blocks right, " + std::to_string(args.wrong) + " wrong, " +
-                                       std::to_string(args.without) + " threads without a buffer, " + std::to_string(args.failed) + " failed");
+          round ? "the same again, in the pool that has grown"
+                : "512 threads that hold 32 MiB of a pool of 8 at once",
+          code ? gn_last_error()
+               : std::to_string(args.right) + " blocks right, " + std::to_string(args.wrong) + " wrong, " +
+                     std::to_string(args.without) + " threads without a buffer, " +
+                     std::to_string(args.failed) + " failed");
   }
   growing_args args = {};
   args.bytes = GN_BLOCK_BYTES;
   int code = launch_with(s, kernel, true, most + 1, THREADS, args);
-  bool told = code != 0 && std::string(gn_last_error()).find("at most " + std::to_string(most)) != std::string::npos;
-  check(told && args.arrived == 0, "more blocks that wait for each other than fit", code ? gn_last_error() : "was launched");
+  bool told =
+      code != 0 && std::string(gn_last_error()).find("at most " + std::to_string(most)) != std::string::npos;
+  check(told && args.arrived == 0, "more blocks that wait for each other than fit",
+        code ? gn_last_error() : "was launched");
 }
 
 // Buffers in pieces, and ranges that many threads read together.
@@ -238,18 +251,22 @@ void pieces(const setting& s) {
   int code = launch_with(s, kernel_named("neighbour_pieces"), false, 1, THREADS, args);
   check(code == 0 && args.right == RIGHT && !args.without && !args.whole && !args.failed && !args.wrong,
         "buffers in pieces, and ranges that a block and a warp read together",
-        code ? gn_last_error() : std::to_string(args.right) + " blocks right, " + std::to_string(args.wrong) + " wrong, " + std::to_string(args.failed) +
-                                     " failed, " + std::to_string(args.without) + " without a buffer, " + std::to_string(args.whole) + " not in pieces");
+        code ? gn_last_error()
+             : std::to_string(args.right) + " blocks right, " + std::to_string(args.wrong) + " wrong, " +
+                   std::to_string(args.failed) + " failed, " + std::to_string(args.without) +
+                   " without a buffer, " + std::to_string(args.whole) + " not in pieces");
 }
 
-// Requests that nobody waits for.
+// Requests that no thread waits for.
 void callbacks(const setting& s) {
   calling_args args = {};
   args.reads = 100000;
   int code = launch_with(s, kernel_named("neighbour_calling"), false, 2, 64, args);
-  check(code == 0 && args.right == args.reads && !args.failed && !args.wrong && !args.left, "chains of reads whose callbacks begin the next",
-        code ? gn_last_error() : std::to_string(args.right) + " reads right, " + std::to_string(args.wrong) + " wrong, " +
-                                     std::to_string(args.failed) + " failed, " + std::to_string(args.left) + " slots taken");
+  check(code == 0 && args.right == args.reads && !args.failed && !args.wrong && !args.left,
+        "chains of reads whose callbacks begin the next",
+        code ? gn_last_error()
+             : std::to_string(args.right) + " reads right, " + std::to_string(args.wrong) + " wrong, " +
+                   std::to_string(args.failed) + " failed, " + std::to_string(args.left) + " slots taken");
   check(gn_drain(s.file, 1000000000) == 0, "nothing is left in the channel", "");
 }
 
@@ -259,7 +276,9 @@ void full(const setting& s) {
   bool all = e.args.reads == (unsigned long long)s.multiprocessors * 12 * 256;
   check(e.well() && all, "a launch of more threads than the GPU holds", e.told());
   unsigned *go, *go_device;
-  if (cudaHostAlloc((void**)&go, 4, cudaHostAllocMapped) || cudaHostGetDevicePointer((void**)&go_device, go, 0)) cannot("no memory");
+  if (cudaHostAlloc((void**)&go, 4, cudaHostAllocMapped) ||
+      cudaHostGetDevicePointer((void**)&go_device, go, 0))
+    cannot("no memory");
   cudaStream_t own = stream();
   unsigned room = (unsigned)(s.multiprocessors * per_multiprocessor(s.holding, 1024));
 
@@ -270,14 +289,16 @@ void full(const setting& s) {
   e = read_volume(s, 1, 32, 0);
   double took = now_s() - began;
   bool told = e.code != 0 && e.error.find("did not become resident") != std::string::npos;
-  check(code == 0 && told && took < 2 * END_S, "a launch where another kernel holds every multiprocessor", e.told() + " after " + seconds(took));
+  check(code == 0 && told && took < 2 * END_S, "a launch where another kernel holds every multiprocessor",
+        e.told() + " after " + seconds(took));
   __atomic_store_n(go, 1u, __ATOMIC_RELEASE);
   code = cudaStreamSynchronize(own);
   e = read_volume(s, 4, 64, 0);
   check(code == 0 && e.well(), "the next launch, when it has gone", e.told());
 
   code = launch_cooperative(s.holding, room + 1, 1024, own, go_device);
-  check(code == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "a cooperative grid that never fits", "code " + std::to_string(code));
+  check(code == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "a cooperative grid that never fits",
+        "code " + std::to_string(code));
   during(s, "a cooperative grid of the whole GPU beside a launch", false, [&] {
     int code = launch_cooperative(s.holding, room, 1024, own, go_device);
     return code ? code : (int)cudaStreamSynchronize(own);
@@ -295,11 +316,13 @@ void set_up(setting& s, const char* array) {
   if (gn_volume_create(s.client, "neighbour", &options, nullptr)) cannot(gn_last_error());
   if (gn_open(s.client, "neighbour", GN_READ | GN_WRITE, &s.file)) cannot(gn_last_error());
   std::vector<unsigned long long> data(VOLUME_BYTES / 8, 0x5555555555555555ull);
-  for (unsigned long long block = 0; block < VOLUME_BYTES / GN_BLOCK_BYTES; ++block) data[block * GN_BLOCK_BYTES / 8] = block * BLOCK_SALT;
+  for (unsigned long long block = 0; block < VOLUME_BYTES / GN_BLOCK_BYTES; ++block)
+    data[block * GN_BLOCK_BYTES / 8] = block * BLOCK_SALT;
   if (gn_write_at(s.file, 0, data.data(), VOLUME_BYTES) || gn_flush(s.file)) cannot(gn_last_error());
   if (gn_memory_alloc(s.node, sizeof(reading_args), &s.memory)) cannot(gn_last_error());
   s.kernel = kernel_named("neighbour_reading");
-  if (cudaSetDevice(0) || cudaDeviceGetAttribute(&s.multiprocessors, cudaDevAttrMultiProcessorCount, 0)) cannot("no attribute");
+  if (cudaSetDevice(0) || cudaDeviceGetAttribute(&s.multiprocessors, cudaDevAttrMultiProcessorCount, 0))
+    cannot("no attribute");
   auto load = driver<decltype(&cuModuleLoadData)>("cuModuleLoadData");
   auto function = driver<decltype(&cuModuleGetFunction)>("cuModuleGetFunction");
   if (load(&s.module, neighbour_image) || function(&s.holding, s.module, "neighbour_holding") ||

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Kernels of the test of neighbours on a GPU: one that reads a volume, and one of somebody who knows nothing of volumes.
+// Kernels of the test of neighbours on a GPU: one that reads a volume, and one of a neighbour that knows nothing
+// of volumes.
 #include "gnstor/gnstor.cuh"
 #include "neighbour.h"
 
@@ -34,7 +35,8 @@ GN_DEV void reading_body(reading_args& a, gn_u32 block, gn_u32 grid) {
     if (!gn::dispatch(b, f, x)) continue;
     busy = false;
     if (x.status != gn::GN_OK) gn::mem::add_relaxed_gpu(&a.failed, 1u);
-    else if (gn::mem::ld_relaxed_sys((const gn_u64*)buffer) != (gn_u64)at * BLOCK_SALT) gn::mem::add_relaxed_gpu(&a.wrong, (gn_u64)1);
+    else if (gn::mem::ld_relaxed_sys((const gn_u64*)buffer) != (gn_u64)at * BLOCK_SALT)
+      gn::mem::add_relaxed_gpu(&a.wrong, (gn_u64)1);
     else gn::mem::add_relaxed_gpu(&a.reads, (gn_u64)1);
     gn::free(f, buffer, gn::GN_BLOCK);
   }
@@ -42,7 +44,8 @@ GN_DEV void reading_body(reading_args& a, gn_u32 block, gn_u32 grid) {
 
 GN_CLIENT(neighbour_reading, reading_args, reading_body)
 
-// Every thread holds a buffer until all have one, which needs all blocks on the GPU at once, and reads into it.
+// Every thread holds a buffer until all have one, which needs all blocks on the GPU at once, and reads into
+// it.
 GN_DEV void growing_body(growing_args& a, gn_u32 block, gn_u32 grid) {
   const gn::file& f = *(const gn::file*)a.file;
   gn_u64 buffer = gn::alloc_wait(f, a.bytes);
@@ -53,7 +56,8 @@ GN_DEV void growing_body(growing_args& a, gn_u32 block, gn_u32 grid) {
   gn_u32 status = gn::read_sync(f, first, buffer ? count : 0, buffer, f.pool_key());
   if (status != gn::GN_OK) gn::mem::add_relaxed_gpu(&a.failed, 1u);
   for (gn_u32 i = 0; buffer && status == gn::GN_OK && i < count; ++i) {
-    bool right = gn::mem::ld_relaxed_sys((const gn_u64*)(buffer + i * gn::GN_BLOCK)) == (gn_u64)(first + i) * BLOCK_SALT;
+    bool right = gn::mem::ld_relaxed_sys((const gn_u64*)(buffer + i * gn::GN_BLOCK)) ==
+                 (gn_u64)(first + i) * BLOCK_SALT;
     gn::mem::add_relaxed_gpu(right ? &a.right : &a.wrong, 1u);
   }
   gn::free(f, buffer, a.bytes);
@@ -77,11 +81,13 @@ GN_DEV void pieces_body(pieces_args& a, gn_u32, gn_u32) {
   if (threadIdx.x == 0) range = gn::alloc(f, gn::POOL_LONGEST, 1u);
   __syncthreads();
   if (threadIdx.x == 0) p.host_addr = 0;
-  for (gn_u32 b = threadIdx.x; b < blocks; b += blockDim.x) gn::by_device::or_acqrel(gn::pool_word(p, b), 0x5555u);
+  for (gn_u32 b = threadIdx.x; b < blocks; b += blockDim.x)
+    gn::by_device::or_acqrel(gn::pool_word(p, b), 0x5555u);
   __syncthreads();
   for (gn_u32 round = 0; round < 4; ++round) {
     gn::buffer b;
-    gn_u32 wants = gn::lane_id() < 8 ? (gn_u32)gn::POOL_BLOCK : 0u, first = (round * blockDim.x + threadIdx.x) * 16 % (a.blocks - 16);
+    gn_u32 wants = gn::lane_id() < 8 ? (gn_u32)gn::POOL_BLOCK : 0u,
+           first = (round * blockDim.x + threadIdx.x) * 16 % (a.blocks - 16);
     bool got = gn::alloc_wait(f, wants, b);
     if (wants && !got) gn::mem::add_relaxed_gpu(&a.without, 1u);
     if (got && b.shift != gn::PIECE_PAGE) gn::mem::add_relaxed_gpu(&a.whole, 1u);
@@ -91,17 +97,21 @@ GN_DEV void pieces_body(pieces_args& a, gn_u32, gn_u32) {
     gn::free(f, b);
   }
   __syncthreads();
-  for (gn_u32 b = threadIdx.x; b < blocks; b += blockDim.x) gn::by_device::and_release(gn::pool_word(p, b), ~0x5555u);
+  for (gn_u32 b = threadIdx.x; b < blocks; b += blockDim.x)
+    gn::by_device::and_release(gn::pool_word(p, b), ~0x5555u);
   if (threadIdx.x == 0) p.host_addr = grows;
   __syncthreads();
-  gn_u32 status = range ? gn::read_block(f, 3, TOGETHER, range, f.pool_key(), word) : (gn_u32)gn::GN_BAD_REQUEST;
+  gn_u32 status =
+      range ? gn::read_block(f, 3, TOGETHER, range, f.pool_key(), word) : (gn_u32)gn::GN_BAD_REQUEST;
   if (threadIdx.x == 0 && status != gn::GN_OK) gn::mem::add_relaxed_gpu(&a.failed, 1u);
-  for (gn_u32 i = threadIdx.x; status == gn::GN_OK && i < TOGETHER; i += blockDim.x) judge(a, 3 + i, range + (gn_u64)i * gn::GN_BLOCK);
+  for (gn_u32 i = threadIdx.x; status == gn::GN_OK && i < TOGETHER; i += blockDim.x)
+    judge(a, 3 + i, range + (gn_u64)i * gn::GN_BLOCK);
   __syncthreads();
   if (gn::warp_in_block() == 0 && range) {
     status = gn::read_warp(f, 300, TOGETHER, range, f.pool_key());
     if (gn::lane_id() == 0 && status != gn::GN_OK) gn::mem::add_relaxed_gpu(&a.failed, 1u);
-    for (gn_u32 i = gn::lane_id(); status == gn::GN_OK && i < TOGETHER; i += 32) judge(a, 300 + i, range + (gn_u64)i * gn::GN_BLOCK);
+    for (gn_u32 i = gn::lane_id(); status == gn::GN_OK && i < TOGETHER; i += 32)
+      judge(a, 300 + i, range + (gn_u64)i * gn::GN_BLOCK);
   }
   __syncthreads();
   if (threadIdx.x == 0) gn::free(f, range, gn::POOL_LONGEST, 1u);
@@ -122,7 +132,8 @@ GN_DEV gn_u32 begin_next(calling_args::link& c) {
 
 __device__ void block_is_here(const gn::file& f, gn_u64 user, gn_u32 status, gn_u32) {
   calling_args::link& c = *(calling_args::link*)user;
-  bool right = status == gn::GN_OK && gn::mem::ld_relaxed_sys((const gn_u64*)c.buffer) == c.block * BLOCK_SALT;
+  bool right =
+      status == gn::GN_OK && gn::mem::ld_relaxed_sys((const gn_u64*)c.buffer) == c.block * BLOCK_SALT;
   gn::mem::add_relaxed_gpu(status != gn::GN_OK ? &c.all->failed : right ? &c.all->right : &c.all->wrong, 1u);
   if ((status & gn::GN_TIMED_OUT) || begin_next(c) != gn::GN_PENDING) gn::free(f, c.buffer, gn::GN_BLOCK);
 }
@@ -146,10 +157,10 @@ GN_DEV void calling_body(calling_args& a, gn_u32 block, gn_u32) {
 
 GN_CLIENT(neighbour_calling, calling_args, calling_body)
 
-// Holds its multiprocessor until somebody says that it may go.
+// Holds its multiprocessor until the host says that it may go.
 GN_KERNEL neighbour_holding(const gn_u32* go) {
   while (gn::mem::ld_relaxed_sys(go) == 0) gn::pause(1000);
 }
 
-// Somebody's ordinary work.
+// A neighbour's ordinary work.
 GN_KERNEL neighbour_adding(gn_u32* sum) { gn::mem::add_relaxed_gpu(sum, 1u); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What the trips of one I/O cost on a GPU with nothing beside them, in cycles: accesses, atomics, fences, hand-overs between multiprocessors
-// and to the CPU, copies of 4 KiB from host memory (docs/decisions/0026).
+// What the trips of one I/O cost on a GPU with nothing beside them, in cycles: accesses, atomics, fences,
+// hand-overs between multiprocessors and to the CPU, copies of 4 KiB from host memory (docs/decisions/0026).
 //   nvcc -O2 -arch=sm_90 tests/gpu/trips.cu -o trips && ./trips
 #include <cstdint>
 #include <cstdio>
@@ -30,14 +30,28 @@ ACCESS(load_weak, "ld.weak.u32 %0, [%1];")
 ACCESS(add_relaxed, "atom.relaxed.gpu.add.u32 %0, [%1], 0;")
 ACCESS(add_ordered, "atom.acq_rel.gpu.add.u32 %0, [%1], 0;")
 ACCESS(add_block, "atom.acq_rel.cta.add.u32 %0, [%1], 0;")
-__device__ void store(u32* p, u32 v) { asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+__device__ void store(u32* p, u32 v) {
+  asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
 __device__ void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 __device__ void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
-const char* const CASE[CASES] = {"nothing", "ld.relaxed.sys", "ld.relaxed.gpu", "ld.acquire.sys", "ld, behind an acquire of another word",
-                                 "ld of shared memory", "atom.relaxed.gpu", "atom.acq_rel.gpu", "atom.acq_rel.cta of shared memory",
-                                 "st", "fence.acq_rel.gpu", "fence.acq_rel.gpu behind a store", "fence.acq_rel.sys behind a store",
-                                 "the same behind eight", "two of them, a store each", "ld.relaxed.sys of host memory"};
+const char* const CASE[CASES] = {"nothing",
+                                 "ld.relaxed.sys",
+                                 "ld.relaxed.gpu",
+                                 "ld.acquire.sys",
+                                 "ld, behind an acquire of another word",
+                                 "ld of shared memory",
+                                 "atom.relaxed.gpu",
+                                 "atom.acq_rel.gpu",
+                                 "atom.acq_rel.cta of shared memory",
+                                 "st",
+                                 "fence.acq_rel.gpu",
+                                 "fence.acq_rel.gpu behind a store",
+                                 "fence.acq_rel.sys behind a store",
+                                 "the same behind eight",
+                                 "two of them, a store each",
+                                 "ld.relaxed.sys of host memory"};
 
 __device__ u32 one(int which, u32* d, u32* h, u32* s) {
   switch (which) {
@@ -102,42 +116,64 @@ __global__ void to_the_cpu(u32* there, u32* back, u64* out) {
 }
 
 enum Kind { STRONG, WEAK, NOT_KEPT, ASYNC, BULK, KINDS };
-const char* const KIND[KINDS] = {"ld.relaxed.sys.v4", "ld.v4", "ld.L1::no_allocate.v4", "cp.async", "cp.async.bulk"};
+const char* const KIND[KINDS] = {"ld.relaxed.sys.v4", "ld.v4", "ld.L1::no_allocate.v4", "cp.async",
+                                 "cp.async.bulk"};
 
 template <int KIND_> __device__ void load16(const char* p, u32 v[4]) {
   if constexpr (KIND_ == STRONG)
-    asm volatile("ld.relaxed.sys.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(p) : "memory");
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "l"(p)
+                 : "memory");
   else if constexpr (KIND_ == WEAK)
-    asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(p) : "memory");
+    asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "l"(p)
+                 : "memory");
   else
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(p) : "memory");
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "l"(p)
+                 : "memory");
 }
 
 __device__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // One warp copies 4 KiB of host memory, through shared memory where the kind wants that.
-template <int KIND_> __device__ void copy(const char* from, char* to, char* shared, u64* barrier, u32 parity) {
+template <int KIND_>
+__device__ void copy(const char* from, char* to, char* shared, u64* barrier, u32 parity) {
   u32 lane = threadIdx.x % 32, done = 0;
   if constexpr (KIND_ <= NOT_KEPT) {
     u32 v[8][4];
     for (int k = 0; k < 8; ++k) load16<KIND_>(from + k * 512 + lane * 16, v[k]);
-    for (int k = 0; k < 8; ++k) *(uint4*)(to + k * 512 + lane * 16) = make_uint4(v[k][0], v[k][1], v[k][2], v[k][3]);
+    for (int k = 0; k < 8; ++k)
+      *(uint4*)(to + k * 512 + lane * 16) = make_uint4(v[k][0], v[k][1], v[k][2], v[k][3]);
     return;
   }
   if constexpr (KIND_ == ASYNC) {
     for (int k = 0; k < 8; ++k)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared + k * 512 + lane * 16)), "l"(from + k * 512 + lane * 16) : "memory");
+      asm volatile(
+          "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared + k * 512 + lane * 16)),
+          "l"(from + k * 512 + lane * 16)
+          : "memory");
     asm volatile("cp.async.wait_all;" ::: "memory");
   }
   if constexpr (KIND_ == BULK) {
     u32 at = shared_address(barrier);
     if (lane == 0) {
       asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"((u32)COPY) : "memory");
-      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(shared)), "l"(from), "r"((u32)COPY), "r"(at) : "memory");
+      asm volatile(
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+              shared_address(shared)),
+          "l"(from), "r"((u32)COPY), "r"(at)
+          : "memory");
     }
     __syncwarp();
     while (!done)
-      asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(at), "r"(parity) : "memory");
+      asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                   : "=r"(done)
+                   : "r"(at), "r"(parity)
+                   : "memory");
   }
   __syncwarp();
   for (int k = 0; k < 8; ++k) *(uint4*)(to + k * 512 + lane * 16) = *(uint4*)(shared + k * 512 + lane * 16);
@@ -147,7 +183,8 @@ template <int KIND_> __global__ void copies(const char* host, char* device, u64*
   __shared__ __align__(128) char shared[8][COPY];
   __shared__ u64 barrier[8];
   u32 warp = threadIdx.x / 32, me = blockIdx.x * (blockDim.x / 32) + warp, seed = me * 7919;
-  if (threadIdx.x % 32 == 0) asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&barrier[warp])) : "memory");
+  if (threadIdx.x % 32 == 0)
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&barrier[warp])) : "memory");
   asm volatile("fence.proxy.async;" ::: "memory");
   __syncthreads();
   u64 sum = 0;
@@ -155,7 +192,8 @@ template <int KIND_> __global__ void copies(const char* host, char* device, u64*
     seed = seed * 1664525u + 1013904223u;
     if (gridDim.x == 1) __nanosleep(2000);
     u32 start = cycles();
-    copy<KIND_>(host + (u64)(seed >> 12) % (HOST_BYTES / COPY) * COPY, device + (u64)me * 65536 + round % 16 * COPY, shared[warp], &barrier[warp], round & 1);
+    copy<KIND_>(host + (u64)(seed >> 12) % (HOST_BYTES / COPY) * COPY,
+                device + (u64)me * 65536 + round % 16 * COPY, shared[warp], &barrier[warp], round & 1);
     fence_gpu();
     sum += cycles() - start;
   }
@@ -181,7 +219,8 @@ int main() {
   u32* device;
   volatile u32* host;
   u64* out;
-  if (cudaMalloc(&device, DEVICE_BYTES) || cudaHostAlloc((void**)&host, HOST_BYTES, cudaHostAllocMapped) || cudaMallocManaged(&out, 4096)) {
+  if (cudaMalloc(&device, DEVICE_BYTES) || cudaHostAlloc((void**)&host, HOST_BYTES, cudaHostAllocMapped) ||
+      cudaMallocManaged(&out, 4096)) {
     fprintf(stderr, "trips: no GPU, or no memory on it\n");
     return 1;
   }

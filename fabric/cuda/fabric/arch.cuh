@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// The one device header that knows what compiles it: nvcc and NVRTC, or, with GN_SIMT_HOST, g++ (fabric/simt).
+// The one device header that knows what compiles it: nvcc and NVRTC, or, with GN_SIMT_HOST, g++
+// (fabric/simt).
 //
-// Every value that another warp, the host or a NIC can see is touched through gn::mem, where the order and the scope
-// are in the access's name, as in PTX. There is no `volatile` and no raw atomic in device code.
+// Every value that another warp, the host or a NIC can see is touched through gn::mem, where the order and
+// the scope are in the access's name, as in PTX. There is no `volatile` and no raw atomic in device code.
 //
 //   ld_{relaxed,acquire}_{cta,gpu,sys}   u8 u16 u32 u64
 //   st_{relaxed,release}_{cta,gpu,sys}   u8 u16 u32 u64
-//   add, or, and, exch, max, cas         u32 u64; gpu and cta scope only: over PCIe an RMW is not atomic with the CPU
+//   add, or, and, exch, max, cas         u32 u64; gpu and cta scope only: over PCIe an RMW is not atomic with
+//                                        the CPU
 //
-// Addresses are generic (global or shared) unless a function says otherwise. Nothing is included from the system:
-// NVRTC has no include path.
+// Addresses are generic (global or shared) unless a function says otherwise. Nothing is included from the
+// system: NVRTC has no include path.
 #pragma once
 
 #if defined(GN_SIMT_HOST)
@@ -24,7 +26,8 @@ typedef unsigned long long gn_u64;
 
 #define GN_DEV __device__ __forceinline__
 #define GN_KERNEL extern "C" __global__ void
-// A kernel of at most so many threads a block: the compiler keeps its registers to what fits, and a launch cannot fail for them.
+// A kernel of at most so many threads a block: the compiler keeps its registers to what fits, and a launch
+// cannot fail for them.
 #define GN_KERNEL_OF(THREADS) extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
 namespace gn {
@@ -153,21 +156,24 @@ GN_CAS_BITS(cas_acqrel_cta, "acq_rel.cta")
 #undef GN_RMW_BITS
 #undef GN_CAS_BITS
 
-/// One 16-byte load of two words that each carry a phase bit: the words may be of different ages, so each must be
-/// judged by itself. Global memory, 16-byte aligned. Follow with fence_acquire_sys() before using what they guard.
+/// One 16-byte load of two words that each carry a phase bit: the words may be of different ages, so each
+/// must be judged by itself. Global memory, 16-byte aligned. Follow with fence_acquire_sys() before using
+/// what they guard.
 GN_DEV void ld_poll2_sys(const gn_u64* p, gn_u64& a, gn_u64& b) {
   asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
                : "=l"(a), "=l"(b) : "l"(__cvta_generic_to_global(p)) : "memory");
 }
 
-/// One 16-byte store of two words that each carry a phase bit: a reader that sees a word sees that word, and nothing more. Global memory,
-/// 16-byte aligned.
+/// One 16-byte store of two words that each carry a phase bit: a reader that sees a word sees that word, and
+/// nothing more. Global memory, 16-byte aligned.
 GN_DEV void st_poll2_sys(gn_u64* p, gn_u64 a, gn_u64 b) {
-  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "l"(a), "l"(b) : "memory");
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "l"(a),
+               "l"(b)
+               : "memory");
 }
 
-/// After a relaxed poll that found its value. ThreadSanitizer does not model fences: prefer ld_acquire_* to a fence. From sm_90 on it
-/// does not wait for the thread's own stores, which takes a microsecond and more.
+/// After a relaxed poll that found its value. ThreadSanitizer does not model fences: prefer ld_acquire_* to a
+/// fence. From sm_90 on it does not wait for the thread's own stores, which takes a microsecond and more.
 GN_DEV void fence_acquire_sys() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.acquire.sys;" ::: "memory");
@@ -186,14 +192,17 @@ GN_DEV void fence_release_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"
 GN_DEV void st_fenced_sys(gn_u32* p, gn_u32 v) { st_relaxed_sys(p, v); }
 GN_DEV void st_fenced_sys(gn_u64* p, gn_u64 v) { st_relaxed_sys(p, v); }
 
-/// For "publish, then look whether the other side sleeps": the only fence that orders a store with a later load.
+/// For "publish, then look whether the other side sleeps": the only fence that orders a store with a later
+/// load.
 GN_DEV void fence_sc_sys() { asm volatile("fence.sc.sys;" ::: "memory"); }
 
-/// Rings a NIC's doorbell register: everything before it is visible to the device when the register is written.
-/// A release store is not available for MMIO, hence the fence.
+/// Rings a NIC's doorbell register: everything before it is visible to the device when the register is
+/// written. A release store is not available for MMIO, hence the fence.
 GN_DEV void mmio_store_after_release_sys(gn_u64* p, gn_u64 v) {
-  asm volatile("fence.acq_rel.sys;\n\tst.mmio.relaxed.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "l"(v)
-               : "memory");
+  asm volatile(
+      "fence.acq_rel.sys;\n\tst.mmio.relaxed.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(p)),
+      "l"(v)
+      : "memory");
 }
 
 // Bulk data, 16-byte aligned. These order nothing: an acquire before and a release after do.
@@ -201,7 +210,9 @@ GN_DEV void mmio_store_after_release_sys(gn_u64* p, gn_u64 v) {
 /// Reads past the L1, which is not coherent with the host, a NIC or other SMs. Global memory.
 GN_DEV void ld16_stream(const void* src, gn_u32 v[4]) {
   asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(__cvta_generic_to_global(src)) : "memory");
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "l"(__cvta_generic_to_global(src))
+               : "memory");
 }
 
 GN_DEV void st16(void* dst, const gn_u32 v[4]) {
@@ -209,7 +220,9 @@ GN_DEV void st16(void* dst, const gn_u32 v[4]) {
 }
 
 /// For data that cannot be stale in the L1, such as what this block wrote.
-GN_DEV void copy16(void* dst, const void* src) { *static_cast<uint4*>(dst) = *static_cast<const uint4*>(src); }
+GN_DEV void copy16(void* dst, const void* src) {
+  *static_cast<uint4*>(dst) = *static_cast<const uint4*>(src);
+}
 
 }  // namespace mem
 }  // namespace gn
@@ -219,7 +232,8 @@ GN_DEV void copy16(void* dst, const void* src) { *static_cast<uint4*>(dst) = *st
 // What both compilers share.
 namespace gn {
 
-/// To and from big-endian, as mlx5 structures and RDMA headers are; both GPUs and the CPUs served are little-endian.
+/// To and from big-endian, as mlx5 structures and RDMA headers are; both GPUs and the CPUs served are
+/// little-endian.
 GN_DEV gn_u16 be16(gn_u16 v) { return bswap16(v); }
 GN_DEV gn_u32 be32(gn_u32 v) { return bswap32(v); }
 GN_DEV gn_u64 be64(gn_u64 v) { return bswap64(v); }

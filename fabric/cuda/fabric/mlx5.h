@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// mlx5 queue bytes as both the initiator writes them and the emulated HCA reads them: work requests, completions, doorbells.
-// Facts from public drivers and device headers; sizes and golden bytes are pinned by tests. Multi-byte fields are big-endian.
+// mlx5 queue bytes as both the initiator writes them and the emulated HCA reads them: work requests,
+// completions, doorbells. Facts from public drivers and device headers; sizes and golden bytes are pinned by
+// tests. Multi-byte fields are big-endian.
 #pragma once
 #include "fabric/arch.cuh"
 
@@ -13,21 +14,44 @@ enum : gn_u32 {
 enum : gn_u32 { CE_CQ_UPDATE = 0x08 };  // completion mode "always" in fm_ce_se
 
 // Completion opcodes (op_own bits 7:4).
-enum : gn_u32 { CQE_REQ = 0, CQE_RESP_SEND = 2, CQE_SIG_ERR = 12, CQE_REQ_ERR = 13, CQE_RESP_ERR = 14, CQE_INVALID = 15 };
+enum : gn_u32 {
+  CQE_REQ = 0,
+  CQE_RESP_SEND = 2,
+  CQE_SIG_ERR = 12,
+  CQE_REQ_ERR = 13,
+  CQE_RESP_ERR = 14,
+  CQE_INVALID = 15
+};
 
 enum : gn_u32 {
-  SYND_LOCAL_LENGTH = 0x01, SYND_LOCAL_QP_OP = 0x02, SYND_LOCAL_PROT = 0x04, SYND_FLUSH = 0x05, SYND_MEMORY_OP = 0x06,
+  SYND_LOCAL_LENGTH = 0x01,
+  SYND_LOCAL_QP_OP = 0x02,
+  SYND_LOCAL_PROT = 0x04,
+  SYND_FLUSH = 0x05,
+  SYND_MEMORY_OP = 0x06,
   SYND_BAD_RESP = 0x10,
-  SYND_LOCAL_ACCESS = 0x11, SYND_REMOTE_INVAL_REQ = 0x12, SYND_REMOTE_ACCESS = 0x13, SYND_REMOTE_OP = 0x14,
-  SYND_RETRY_EXC = 0x15, SYND_RNR_EXC = 0x16, SYND_ABORTED = 0x22,
+  SYND_LOCAL_ACCESS = 0x11,
+  SYND_REMOTE_INVAL_REQ = 0x12,
+  SYND_REMOTE_ACCESS = 0x13,
+  SYND_REMOTE_OP = 0x14,
+  SYND_RETRY_EXC = 0x15,
+  SYND_RNR_EXC = 0x16,
+  SYND_ABORTED = 0x22,
 };
 
 enum : gn_u32 { WQEBB = 64, WQEBB_SHIFT = 6, DS_BYTES = 16, CQE_BYTES = 64 };
 enum : gn_u32 { INLINE_FLAG = 0x80000000u, BYTE_COUNT_MASK = 0x7fffffffu };
-// A doorbell page has two registers of two halves each, which drivers ring in turn, and one for doorbells without a record. The word
-// at +20h arms a completion queue for an event: the emulated HCA has no events and does not read it.
+// A doorbell page has two registers of two halves each, which drivers ring in turn, and one for doorbells
+// without a record. The word at +20h arms a completion queue for an event: the emulated HCA has no events and
+// does not read it.
 enum : gn_u32 {
-  UAR_BYTES = 4096, UAR_CQ_ARM = 0x20, UAR_NO_RECORD = 0x600, UAR_DB0 = 0x800, UAR_DB1 = 0x900, UAR_DB2 = 0xa00, UAR_DB3 = 0xb00,
+  UAR_BYTES = 4096,
+  UAR_CQ_ARM = 0x20,
+  UAR_NO_RECORD = 0x600,
+  UAR_DB0 = 0x800,
+  UAR_DB1 = 0x900,
+  UAR_DB2 = 0xa00,
+  UAR_DB3 = 0xb00,
 };
 enum : gn_u32 { RCV_DBR = 0, SND_DBR = 1 };  // words of the doorbell record
 
@@ -35,7 +59,8 @@ enum : gn_u32 { RCV_DBR = 0, SND_DBR = 1 };  // words of the doorbell record
 struct ctrl_seg { gn_u32 opmod_idx_opcode, qpn_ds, fm_ce_se_word, imm; };
 struct raddr_seg { gn_u32 addr_hi, addr_lo, rkey, reserved; };
 struct data_seg { gn_u32 byte_count, lkey, addr_hi, addr_lo; };
-static_assert(sizeof(ctrl_seg) == 16 && sizeof(raddr_seg) == 16 && sizeof(data_seg) == 16, "segments are 16 bytes");
+static_assert(sizeof(ctrl_seg) == 16 && sizeof(raddr_seg) == 16 && sizeof(data_seg) == 16,
+              "segments are 16 bytes");
 
 // 64-byte completion. The last word holds wqe_counter (be16), signature and op_own and is stored last.
 struct cqe64 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// One kernel for each access of "fabric/arch.cuh", named after it and the type, so that check_ptx.sh can look at the
-// PTX of each. It compiles as CPU code too, which shows that both sides offer the same functions.
+// One kernel for each access of "fabric/arch.cuh", named after it and the type, so that check_ptx.sh can look
+// at the PTX of each. It compiles as CPU code too, which shows that both sides offer the same functions.
 #include "fabric/arch.cuh"
 
 using namespace gn::mem;
@@ -12,8 +12,10 @@ using namespace gn::mem;
   GN_KERNEL use_##ACCESS##_u##BITS(gn_u##BITS* p, gn_u##BITS v) { ACCESS(p, v); }
 #define USE_RMW(ACCESS, BITS) \
   GN_KERNEL use_##ACCESS##_u##BITS(gn_u##BITS* p, gn_u##BITS v, gn_u##BITS* out) { *out = ACCESS(p, v); }
-#define USE_CAS(ACCESS, BITS) \
-  GN_KERNEL use_##ACCESS##_u##BITS(gn_u##BITS* p, gn_u##BITS e, gn_u##BITS v, gn_u##BITS* out) { *out = ACCESS(p, e, v); }
+#define USE_CAS(ACCESS, BITS)                                                                    \
+  GN_KERNEL use_##ACCESS##_u##BITS(gn_u##BITS* p, gn_u##BITS e, gn_u##BITS v, gn_u##BITS* out) { \
+    *out = ACCESS(p, e, v);                                                                      \
+  }
 
 #define ALL_WIDTHS(USE, ACCESS) USE(ACCESS, 8) USE(ACCESS, 16) USE(ACCESS, 32) USE(ACCESS, 64)
 #define RMW_WIDTHS(USE, ACCESS) USE(ACCESS, 32) USE(ACCESS, 64)
@@ -77,11 +79,12 @@ GN_KERNEL compile_the_rest(gn_u64* out) {
   out[1] = gn::be64(out[0]) + gn::be32(static_cast<gn_u32>(out[0])) + gn::be16(static_cast<gn_u16>(out[0]));
   out[2] = gn::lane_id() + gn::lt_mask() + gn::warp_in_block() + gn::smem()[0] + gn::now_ns();
   gn_u32 full = 0xffffffffu, lane = gn::lane_id();
-  out[3] = __ballot_sync(full, lane == 3) + __any_sync(full, 1) + __all_sync(full, 1) + __match_any_sync(full, lane) +
-           __match_any_sync(full, out[0]) + __shfl_sync(full, lane, 0) + __shfl_up_sync(full, lane, 1) +
-           __shfl_down_sync(full, lane, 1) + __shfl_xor_sync(full, out[0], 1) + __reduce_add_sync(full, lane) +
-           __reduce_min_sync(full, lane) + __reduce_max_sync(full, lane) + __reduce_and_sync(full, lane) +
-           __reduce_or_sync(full, lane) + __reduce_xor_sync(full, lane);
+  out[3] = __ballot_sync(full, lane == 3) + __any_sync(full, 1) + __all_sync(full, 1) +
+           __match_any_sync(full, lane) + __match_any_sync(full, out[0]) + __shfl_sync(full, lane, 0) +
+           __shfl_up_sync(full, lane, 1) + __shfl_down_sync(full, lane, 1) +
+           __shfl_xor_sync(full, out[0], 1) + __reduce_add_sync(full, lane) + __reduce_min_sync(full, lane) +
+           __reduce_max_sync(full, lane) + __reduce_and_sync(full, lane) + __reduce_or_sync(full, lane) +
+           __reduce_xor_sync(full, lane);
   __syncwarp();
   __syncthreads();
   out[4] = __ffs(3) + __ffsll(3) + __popc(lane) + __popcll(out[0]) + __clz(3) + __clzll(3) + __activemask();

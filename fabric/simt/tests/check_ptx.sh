@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Every access of arch.cuh must become the one PTX instruction with its order and scope, and nothing else. Needs no GPU.
+# Every access of arch.cuh must become the one PTX instruction with its order and scope, and nothing else.
+# Needs no GPU.
 #   NVCC=/path/to/nvcc check_ptx.sh           nvcc, sm_80 and sm_90
 #   LIBNVRTC=/path/to/libnvrtc.so.13 ...      also compiles it with NVRTC, which has no system headers
 set -u
@@ -59,7 +60,8 @@ st16
 TABLE
 }
 
-# "kernel instructions": those with an order or a scope, fences included; plain ones are the kernels' own results.
+# "kernel instructions": those with an order or a scope, fences included; plain ones are the kernels' own
+# results.
 found() {
     awk '/\.entry use_/ { name = $0; sub(/.*\.entry use_/, "", name); sub(/\(.*/, "", name); line = name; next }
          name != "" && $1 ~ /^(fence|membar)\./ { sub(/;.*/, "", $1); line = line " " $1; next }

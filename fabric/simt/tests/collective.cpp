@@ -26,9 +26,12 @@ bool right_in_all_schedules(unsigned lanes, F body) {
 }
 
 void votes() {
-  CHECK(right_in_all_schedules(32, [](gn_u32 lane) { return __ballot_sync(FULL, lane % 3 == 0) == 0x49249249u; }));
-  CHECK(right_in_all_schedules(32, [](gn_u32 lane) { return __any_sync(FULL, lane == 7) && !__any_sync(FULL, 0); }));
-  CHECK(right_in_all_schedules(32, [](gn_u32 lane) { return __all_sync(FULL, 1) && !__all_sync(FULL, lane != 7); }));
+  CHECK(right_in_all_schedules(
+      32, [](gn_u32 lane) { return __ballot_sync(FULL, lane % 3 == 0) == 0x49249249u; }));
+  CHECK(right_in_all_schedules(
+      32, [](gn_u32 lane) { return __any_sync(FULL, lane == 7) && !__any_sync(FULL, 0); }));
+  CHECK(right_in_all_schedules(
+      32, [](gn_u32 lane) { return __all_sync(FULL, 1) && !__all_sync(FULL, lane != 7); }));
 }
 
 void match_any_gives_the_full_mask_of_equal_lanes() {
@@ -43,10 +46,14 @@ void match_any_gives_the_full_mask_of_equal_lanes() {
 
 void shuffles() {
   CHECK(right_in_all_schedules(32, [](gn_u32 lane) { return __shfl_sync(FULL, lane * 10, 5) == 50; }));
-  CHECK(right_in_all_schedules(32, [](gn_u32 lane) { return __shfl_sync(FULL, lane, (lane + 1) % 32) == (lane + 1) % 32; }));
-  CHECK(right_in_all_schedules(32, [](gn_u32 lane) { return __shfl_up_sync(FULL, lane, 3) == (lane < 3 ? lane : lane - 3); }));
-  CHECK(right_in_all_schedules(32, [](gn_u32 lane) { return __shfl_down_sync(FULL, lane, 3) == (lane > 28 ? lane : lane + 3); }));
-  CHECK(right_in_all_schedules(32, [](gn_u32 lane) { return __shfl_xor_sync(FULL, lane, 16) == (lane ^ 16); }));
+  CHECK(right_in_all_schedules(
+      32, [](gn_u32 lane) { return __shfl_sync(FULL, lane, (lane + 1) % 32) == (lane + 1) % 32; }));
+  CHECK(right_in_all_schedules(
+      32, [](gn_u32 lane) { return __shfl_up_sync(FULL, lane, 3) == (lane < 3 ? lane : lane - 3); }));
+  CHECK(right_in_all_schedules(
+      32, [](gn_u32 lane) { return __shfl_down_sync(FULL, lane, 3) == (lane > 28 ? lane : lane + 3); }));
+  CHECK(
+      right_in_all_schedules(32, [](gn_u32 lane) { return __shfl_xor_sync(FULL, lane, 16) == (lane ^ 16); }));
   CHECK(right_in_all_schedules(32, [](gn_u32 lane) {
     gn_u64 wide = 0x100000000ull * lane + 1;
     return __shfl_sync(FULL, wide, 31) == 0x100000000ull * 31 + 1;
@@ -84,8 +91,10 @@ void groups_with_overlapping_masks_may_wait_at_once() {
 }
 
 void lanes_that_ended_need_not_arrive() {
-  CHECK(right_in_all_schedules(32, [](gn_u32 lane) { return lane < 8 || __ballot_sync(FULL, 1) == 0xffffff00u; }));
-  CHECK(right_in_all_schedules(5, [](gn_u32) { return __ballot_sync(FULL, 1) == 0x1fu; }));   // a partial warp
+  CHECK(right_in_all_schedules(
+      32, [](gn_u32 lane) { return lane < 8 || __ballot_sync(FULL, 1) == 0xffffff00u; }));
+  // a partial warp
+  CHECK(right_in_all_schedules(5, [](gn_u32) { return __ballot_sync(FULL, 1) == 0x1fu; }));
 }
 
 void a_block_barrier_waits_for_every_warp() {
@@ -162,7 +171,9 @@ void narrow_scopes_towards_the_host_are_reported() {
   static gn_u32 host_word;
   simt::Region visible{&host_word, sizeof host_word};
   auto nothing = [] { return false; };
-  auto with = [&](auto body) { return simt::launch_with_host(1, 1, check::returning(), &visible, 1, body, nothing); };
+  auto with = [&](auto body) {
+    return simt::launch_with_host(1, 1, check::returning(), &visible, 1, body, nothing);
+  };
   CHECK(check::says(with([] { gn::mem::st_release_gpu(&host_word, 1); }), "gpu scope"));
   CHECK(check::says(with([] { gn::mem::ld_acquire_cta(&host_word); }), "cta scope"));
   CHECK(!with([] { gn::mem::st_release_sys(&host_word, 1); }).failed);

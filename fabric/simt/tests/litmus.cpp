@@ -91,7 +91,8 @@ void message_acqrel_rmw(Shared& m, unsigned side) {
 void message_acquire_rmw(Shared& m, unsigned side) {   // acquire alone publishes nothing
   message(m, side, [](gn_u32* flag) { exch_acquire_gpu(flag, 1u); });
 }
-/// A release on the same word as a relaxed store behind it: the later store must not drag the release out of order.
+/// A release on the same word as a relaxed store behind it: the later store must not drag the release out of
+/// order.
 void message_release_then_same_word(Shared& m, unsigned side) {
   message(m, side, [](gn_u32* flag) {
     st_release_sys(flag, 1);

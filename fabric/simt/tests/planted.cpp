@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Bugs that a sanitizer must find, and their correct twins, in which it must find nothing. run.sh runs one a process:
+// Bugs that a sanitizer must find, and their correct twins, in which it must find nothing. run.sh runs one a
+// process:
 //   planted NAME     exits 0 unless a sanitizer objects
 #include "check.hpp"
 

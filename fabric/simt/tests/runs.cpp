@@ -27,7 +27,8 @@ struct Service {
 void agent(void* p) {
   Service& s = *static_cast<Service*>(p);
   for (;;) {
-    gn_u32 stop = ld_acquire_sys(&s.stop);   // before the look at the requests, or the last one could be missed
+    // before the look at the requests, or the last one could be missed
+    gn_u32 stop = ld_acquire_sys(&s.stop);
     gn_u32 served = ld_relaxed_gpu(&s.served);
     if (ld_acquire_gpu(&s.requests) != served) {
       if (gn::lane_id() == 0) add_acqrel_gpu(&s.served, 1u);
@@ -325,7 +326,8 @@ void the_c_interface_returns_errors() {
   gn_simt_default_options(&options);
   gn_simt_result result;
   gn_u32 lanes = 0;
-  gn_simt_grid good{2, 40, 0, [](void* p) { add_acqrel_gpu(static_cast<gn_u32*>(p), 1u); }, &lanes, nullptr, nullptr};
+  gn_simt_grid good{2,      40,      0,      [](void* p) { add_acqrel_gpu(static_cast<gn_u32*>(p), 1u); },
+                    &lanes, nullptr, nullptr};
   CHECK(gn_simt_run(&good, 1, &options, &result) == GN_SIMT_OK);
   CHECK(lanes == 80 && result.failure == 0 && result.message[0] == 0);
 

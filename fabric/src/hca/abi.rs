@@ -25,12 +25,12 @@ pub const UP_RNR: u32 = 8;
 pub const UP_RECV_ERROR: u32 = 9;
 pub const UP_RQ_FLUSH: u32 = 10;
 pub const UP_PONG: u32 = 11;
-pub const UP_ANSWERED: u32 = 12;
+pub const UP_FUSED_DONE: u32 = 12;
 pub const UP_SEND_INVAL: u32 = 13;
 pub const UP_LOCAL_INVAL: u32 = 14;
 pub const UP_DUMP: u32 = 15;
 pub const UP_CQ_ERROR: u32 = 16;
-pub const ANSWERED_STATUS_SHIFT: u32 = 14;
+pub const FUSED_STATUS_SHIFT: u32 = 14;
 pub const UP_SIGNALLED: u32 = 1;
 pub const UP_IMMEDIATE: u32 = 2;
 
@@ -46,7 +46,7 @@ pub const DOWN_SEND: u64 = 3;
 pub const DOWN_CQE: u64 = 4;
 pub const DOWN_QP_ERROR: u64 = 5;
 pub const DOWN_PING: u64 = 6;
-pub const DOWN_ANSWER: u64 = 7;
+pub const DOWN_FUSED: u64 = 7;
 pub const DOWN_CHECK_SUM: u64 = 1;
 pub const DOWN_PART: u64 = 2;
 pub const DOWN_TWO: u64 = 4;
@@ -54,7 +54,7 @@ pub const DOWN_TWO: u64 = 4;
 pub const SUM_BYTES: u32 = 4096;
 pub const SLOT_SHIFT: u32 = 42;
 pub const PARTS_SHIFT: u32 = 51;
-pub const ANSWER_SLOTS: usize = 512;
+pub const FUSED_SLOTS: usize = 512;
 pub const LATENESS_BUCKETS: usize = 32;
 pub const PHASE_BIT: u64 = 1 << 63;
 pub const UP_ARG: usize = 4;
@@ -123,6 +123,14 @@ pub struct UpEntry {
     pub payload: [u8; 64],
 }
 
+impl UpEntry {
+    /// What the client of a SEND has written in place of immediate data: the low half of its clock, or 0.
+    pub fn client_stamp(&self) -> u32 {
+        let is_stamped = self.kind == UP_SEND && self.flags & UP_IMMEDIATE == 0;
+        if is_stamped { u32::try_from(self.arg[0]).unwrap_or(0) } else { 0 }
+    }
+}
+
 impl Default for UpEntry {
     fn default() -> Self {
         zerocopy::FromZeros::new_zeroed()
@@ -145,7 +153,7 @@ pub struct RingCtx {
     pub late: u64,
     pub stop_addr: u64,
     pub ready_addr: u64,
-    pub answers_addr: u64,
+    pub fused_addr: u64,
     pub reports: u64,
     pub client_late: u64,
     pub reserved: [u64; 2],
@@ -154,12 +162,12 @@ pub struct RingCtx {
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct AnswerSlot {
+pub struct FusedSlot {
     pub word: u32,
     pub qpn: u32,
     pub due: u64,
     pub allowance: u64,
-    pub ready_at: u64,
+    pub until: u64,
     pub response: u64,
 }
 
@@ -204,8 +212,8 @@ const _: () = {
     use core::mem::size_of;
     assert!(size_of::<QpCtx>() == 128 && size_of::<CqCtx>() == 32 && size_of::<MrCtx>() == 32);
     assert!(size_of::<RingCtx>() == 384 && size_of::<AgentArgs>() == 104);
-    assert!(size_of::<AnswerSlot>() == 40 && size_of::<HeldCtx>() == 32);
+    assert!(size_of::<FusedSlot>() == 40 && size_of::<HeldCtx>() == 32);
 };
 
 /// Shared memory an agent block needs: `sizeof(agent_smem)`, checked by `tests/layout.rs`.
-pub const AGENT_SMEM_BYTES: u32 = 58_112;
+pub const AGENT_SMEM_BYTES: u32 = 57_088;

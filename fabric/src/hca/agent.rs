@@ -151,7 +151,7 @@ const CLIENT_AT: usize = ARGS_AT + 128;
 /// Whether an agent serves the queues: the state of the HCA's port, for its users.
 const PORT_AT: usize = CLIENT_AT + 64;
 const ANSWERS_AT: usize = PORT_AT + 64;
-const ANSWERS_BYTES: usize = ANSWER_SLOTS * size_of::<AnswerSlot>();
+const ANSWERS_BYTES: usize = FUSED_SLOTS * size_of::<FusedSlot>();
 const CONTEXT_BYTES: usize = ANSWERS_AT + MAX_RINGS * ANSWERS_BYTES;
 
 fn memory(what: &'static str, bytes: usize, cause: &str) -> DeviceError {
@@ -188,7 +188,7 @@ impl AgentHca {
         for (index, ring) in rings.iter().enumerate() {
             let answers_at = ANSWERS_AT + index * ANSWERS_BYTES;
             contexts.write(answers_at, &[0; ANSWERS_BYTES])?;
-            let ctx = RingCtx { answers_addr: contexts.address() + answers_at as u64, ..ring.context() };
+            let ctx = RingCtx { fused_addr: contexts.address() + answers_at as u64, ..ring.context() };
             contexts.write(RINGS_AT + index * size_of::<RingCtx>(), ctx.as_bytes())?;
         }
         device.preload(&[agent_kernel()])?;

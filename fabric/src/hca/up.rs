@@ -80,6 +80,8 @@ pub enum Up {
 pub struct WorkRequest {
     /// When the executor took it, on its own clock, ns; 0 where the executor has no clock.
     pub stamp_ns: u64,
+    /// Of a SEND: the low half of its owner's clock when the owner wrote it; 0 where it does not say.
+    pub client_stamp: u32,
     /// Queue pair.
     pub qpn: u32,
     /// Index of its first block.
@@ -152,6 +154,7 @@ impl UpEntry {
         let request = |operation| {
             Up::Request(WorkRequest {
                 stamp_ns: self.stamp_ns,
+                client_stamp: self.client_stamp(),
                 qpn,
                 index: low16(self.index),
                 signalled: self.flags & UP_SIGNALLED != 0,
@@ -167,7 +170,7 @@ impl UpEntry {
             UP_WQE_ERROR => request(Operation::Failed { syndrome: syndrome_of(self) }),
             UP_WQE_FLUSH => request(Operation::Flushed),
             UP_DONE => Up::Copied(Copied { qpn, tag, status, sum: self.sum }),
-            UP_ANSWERED => Up::FusedDone { tag, status },
+            UP_FUSED_DONE => Up::FusedDone { tag, status },
             UP_RNR => Up::NoReceive { qpn, bytes: zerocopy::transmute!(self.arg) },
             UP_RECV_ERROR => Up::ReceiveFailed { qpn, index: low16(self.index), syndrome: syndrome_of(self) },
             UP_RQ_FLUSH => Up::FlushReceives { qpn, first: low16(self.index), end: low16(self.status) },
@@ -210,7 +213,14 @@ mod tests {
             payload: [17; 64],
         };
         let request = |operation| {
-            Some(Up::Request(WorkRequest { stamp_ns: 5, qpn: 3, index: 7, signalled: true, operation }))
+            Some(Up::Request(WorkRequest {
+                stamp_ns: 5,
+                client_stamp: 0,
+                qpn: 3,
+                index: 7,
+                signalled: true,
+                operation,
+            }))
         };
         let of = |kind| UpEntry { kind, ..entry }.decode();
         assert_eq!(entry.decode(), request(Operation::Send { bytes: 64, capsule: [17; 64] }));
@@ -228,7 +238,7 @@ mod tests {
         }
         let tag = 0x1_0007;
         assert_eq!(of(UP_DONE), Some(Up::Copied(Copied { qpn: 3, tag, status: 0x205, sum: 9 })));
-        assert_eq!(of(UP_ANSWERED), Some(Up::FusedDone { tag, status: 0x205 }));
+        assert_eq!(of(UP_FUSED_DONE), Some(Up::FusedDone { tag, status: 0x205 }));
         let bytes = zerocopy::transmute!([11u64, 13]);
         assert_eq!(of(UP_RNR), Some(Up::NoReceive { qpn: 3, bytes }));
         assert_eq!(of(UP_RECV_ERROR), Some(Up::ReceiveFailed { qpn: 3, index: 7, syndrome: 5 }));

@@ -64,7 +64,14 @@ impl PeerExecutor {
                 self.wire.send(&Frame::Ack { conn, count: 1 });
                 let operation = Operation::Send { bytes: 64, capsule };
                 // The frame itself is the acknowledged request: the client completes it, by its own index.
-                let request = WorkRequest { stamp_ns: 0, qpn: conn, index: 0, signalled: false, operation };
+                let request = WorkRequest {
+                    stamp_ns: 0,
+                    client_stamp: 0,
+                    qpn: conn,
+                    index: 0,
+                    signalled: false,
+                    operation,
+                };
                 Some(Up::Request(request))
             }
             Frame::Done { conn, tag, status, sum, data } => {

@@ -2,7 +2,7 @@
 //! What executors report, handled: work requests enter the send queue of their connection, failures break it.
 
 use super::conn::{Pending, State, To};
-use super::times::Times;
+use super::times::{Times, untaken};
 use super::{ConnId, Connect, Delivery, Event, ExecutorId, Port, RcTransport, cqe_bytes, sqe_of};
 use crate::cm::REFUSED_NO_PEER;
 use crate::hca::{Allowance, Down, Operation, Up, WorkRequest};
@@ -91,7 +91,7 @@ impl RcTransport {
             _ if conn.broken() => State::Failed(syndrome::FLUSH),
             Operation::Send { bytes, capsule } => {
                 let psn = conn.push(Pending::of(request, State::Waiting(now)));
-                *conn.times_mut(sqe_of(capsule).cid.get()) = Times::of(taken);
+                *conn.times_mut(sqe_of(capsule).cid.get()) = Times::of(taken, untaken(request));
                 let capsule = Capsule { taken, bytes: *bytes, psn, to: conn.to, raw: capsule };
                 // The acknowledgement completes the request; until then there is nothing to retire.
                 return self.send_capsule(now, id, &capsule);

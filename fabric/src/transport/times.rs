@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The times of a command, and when its response counts as late.
 
-use crate::hca::Allowance;
+use crate::hca::{Allowance, WorkRequest};
 use gnstor_base::time::{Span, Time};
 
 /// A command's times on the transport's clock.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Times {
-    /// When the executor took the command from its owner.
-    pub(super) start: Time,
+    /// When the executor took the command from its owner: the model begins here.
+    taken: Time,
+    /// How long before that the owner had written the command, where it says so.
+    untaken: Span,
     /// How much later than its modelled arrival the controller was given the command.
     pub(super) command_delay: Span,
     /// Modelled arrival of the data that the controller pulled.
@@ -18,9 +20,9 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Of a command that the executor took at `start`.
-    pub(super) fn of(start: Time) -> Self {
-        Self { start, ..Self::default() }
+    /// Of a command that the executor took at `taken`, `untaken` after its owner had written it.
+    pub(super) fn of(taken: Time, untaken: Span) -> Self {
+        Self { taken, untaken, ..Self::default() }
     }
 
     /// The controller hears at `heard` that data is there, which the model has arrive at `modelled`.
@@ -32,11 +34,13 @@ impl Times {
     /// When a response that is due at `due` counts as late.
     ///
     /// The model answers what it is given, when it is given it: delays of the emulator before that move
-    /// `due`. The client's measure takes them out again, so that they are delays to the client.
+    /// `due`. The client's measure takes them out again, so that they are delays to the client, as the time
+    /// is before the executor took the command.
     pub(super) fn allowance(&self, due: Time) -> Allowance {
-        let waits = due.since(self.start);
-        let delay = self.command_delay + self.data_delay;
-        let alone = Span::from_ps(waits.as_ps().saturating_sub(delay.as_ps()));
+        let waits = due.since(self.taken);
+        let moved = self.command_delay + self.data_delay;
+        let alone = Span::from_ps(waits.as_ps().saturating_sub(moved.as_ps()));
+        let delay = self.untaken + moved;
         let late_ns = u32::try_from(slack(waits).as_ns()).unwrap_or(u32::MAX).min(Allowance::NEVER.late_ns);
         let ns = |span: Span| i64::try_from(span.as_ns()).unwrap_or(i64::MAX);
         let client = ns(slack(alone)).saturating_sub(ns(delay));
@@ -48,4 +52,16 @@ impl Times {
 /// How long after its modelled time a response that takes `modelled` counts as late.
 fn slack(modelled: Span) -> Span {
     Span::from_ps((modelled.as_ps() / 20).max(Span::from_ns(2000).as_ps()))
+}
+
+/// How long the owner of a SEND had waited when the executor took it, by the clock that they share.
+pub(super) fn untaken(request: &WorkRequest) -> Span {
+    let WorkRequest { stamp_ns, client_stamp, .. } = *request;
+    if stamp_ns == 0 || client_stamp == 0 {
+        return Span::ZERO;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "the low half of the clock")]
+    let ago = (stamp_ns as u32).wrapping_sub(client_stamp);
+    // The last bit of a stamp is not the clock's, and parts of a GPU do not read the same nanosecond.
+    if ago.cast_signed() < 0 { Span::ZERO } else { Span::from_ns(ago.into()) }
 }

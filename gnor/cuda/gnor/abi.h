@@ -35,18 +35,24 @@ struct dumps {
   gn_u32 posted;       // DUMPs whose doorbell was rung
   gn_u32 at;           // send block of the last one
   gn_u32 arrived;      // responses whose completion was taken
-  gn_u32 covers;       // those of them that were there when the last DUMP was posted
+  gn_u32 covers;       // responses that were there when the last DUMP was posted
   gn_u32 landed;       // those behind which a DUMP has ended; less than `covers` while one is under way
   gn_u32 taken;        // responses that were read
   gn_u32 reserved[2];
 };
 static_assert(sizeof(dumps) == 32, "");
 
+// Entries of an NVMe submission queue, for each command that may be in flight. With twice as many as there
+// can be, its tail never comes to the head that responses report (SQHD), so no code checks that (limit_of).
+enum : gn_u32 { NVME_ENTRIES_EACH = 2 };
+
 // The queues of one SSD, one after the other in registered memory. How deep they are says the channel: a
 // budget is shared by the SSDs of an array.
 //
 //   doorbell record (64) | send queue (depth x 64) | receive queue (depth x 16) | responses (depth x 16)
-enum : gn_u32 { DBR_AT = 0, SQ_AT = 64, RQ_AT_EACH = 64, RECV_AT_EACH = 80, QUEUE_BYTES_EACH = 96, UAR_BYTES = 4096 };
+enum : gn_u32 {
+  DBR_AT = 0, SQ_AT = 64, RQ_AT_EACH = 64, RECV_AT_EACH = 80, QUEUE_BYTES_EACH = 96, UAR_BYTES = 4096,
+};
 
 // A slot is a command id; the slot of a request's first command is the request's own, its *head*, until the
 // request has ended.
@@ -64,7 +70,7 @@ struct slot {
 };
 static_assert(sizeof(slot) == 32, "");
 enum : gn_u32 { CMD_FREE = 0, CMD_IN_FLIGHT = 2, PARKED_BYTES = 64 };
-// Who gives a request up adds REQ_ABANDONED less what it has sent: the command that makes it REQ_ABANDONED
+// A thread that gives a request up adds REQ_ABANDONED less what it has sent: the command that makes it REQ_ABANDONED
 // was the last.
 enum : gn_u32 { REQ_ABANDONED = 0x80000000u, REQ_FAILED = 0x01000000u };
 
@@ -116,7 +122,9 @@ struct channel {
   gn_u32 protocol_errors;        // responses that name no command in flight
   // reads that were sent to another replica after a refusal or a broken queue pair
   gn_u32 retries;
-  gn_u32 visitor, visits;        // by_warp, in the CPU execution: who is inside
+  gn_u32 visitor, visits;        // by_warp, in the CPU execution: the warp inside
+  gn_u32 stamps;                 // not 0: each command carries the time at which it was written
+  gn_u32 reserved;
   pool data;
   slot slots[SLOTS];
 };

@@ -11,7 +11,9 @@ namespace gn {
 GN_DEV queue_pair& qp_of(const channel& c, gn_u32 ssd) { return ((queue_pair*)c.qps_addr)[ssd]; }
 
 // Where the parts of an SSD's queues are: computed, so that no load waits for another.
-GN_DEV gn_u64 queue_of(const channel& c, gn_u32 ssd) { return c.queues_addr + (gn_u64)(ssd * (SQ_AT + c.depth * QUEUE_BYTES_EACH)); }
+GN_DEV gn_u64 queue_of(const channel& c, gn_u32 ssd) {
+  return c.queues_addr + (gn_u64)(ssd * (SQ_AT + c.depth * QUEUE_BYTES_EACH));
+}
 GN_DEV gn_u32* record_of(const channel& c, gn_u32 ssd) { return (gn_u32*)(queue_of(c, ssd) + DBR_AT); }
 GN_DEV gn_u64* doorbell_of(const channel& c, gn_u32 ssd) {
   return (gn_u64*)(c.uars_addr + (gn_u64)ssd * UAR_BYTES + mlx5::UAR_DB0);
@@ -19,12 +21,17 @@ GN_DEV gn_u64* doorbell_of(const channel& c, gn_u32 ssd) {
 GN_DEV dumps& dumps_of(const channel& c, gn_u32 ssd) { return ((dumps*)c.dumps_addr)[ssd]; }
 GN_DEV gn_u8* capsule_of(const channel& c, gn_u32 cid) { return (gn_u8*)c.capsules_addr + (gn_u64)cid * 64; }
 
+// When the work request is written, for the client's measure of late responses: the clock's low 32 bits,
+// never 0. A NIC ignores this word of a plain SEND. 0 where the channel's user does not ask for it.
+GN_DEV gn_u32 client_stamp(const channel& c) { return c.stamps ? (gn_u32)now_ns() | 1u : 0u; }
+
 // The work request that sends capsule `cid`: a control and one data segment, one block.
 GN_DEV void write_send(const channel& c, gn_u32 ssd, gn_u32 index, gn_u32 cid) {
   gn_u8* block = (gn_u8*)queue_of(c, ssd) + SQ_AT + (gn_u64)((index & (c.depth - 1)) * mlx5::WQEBB);
   gn_u32 signal = (index + 1) % SIGNAL_EVERY == 0 ? (gn_u32)mlx5::CE_CQ_UPDATE : 0u;
   gn_u64 address = (gn_u64)capsule_of(c, cid);
-  gn_u32 ctrl[4] = {be32((index & 0xffffu) << 8 | mlx5::OP_SEND), be32((c.first_qpn + ssd) << 8 | 2u), be32(signal), 0};
+  gn_u32 ctrl[4] = {be32((index & 0xffffu) << 8 | mlx5::OP_SEND), be32((c.first_qpn + ssd) << 8 | 2u),
+                    be32(signal), be32(client_stamp(c))};
   gn_u32 data[4] = {be32(64u), be32(c.queue_lkey), be32((gn_u32)(address >> 32)), be32((gn_u32)address)};
   mem::st16(block, ctrl);
   mem::st16(block + 16, data);
@@ -35,8 +42,8 @@ GN_DEV void write_send(const channel& c, gn_u32 ssd, gn_u32 index, gn_u32 cid) {
 //
 // The NVMe queue's own flow control (SQHD of a response) needs no look. At most `depth` commands are
 // unanswered, so of `t` commands sent one of number t - depth or later was answered, and its response
-// reported a head behind that command. The queue has more than `depth` entries (nvme_queue_entries in
-// channel.rs), so its tail does not reach the head.
+// reported a head behind that command. The queue has more than `depth` entries (NVME_ENTRIES_EACH), so its
+// tail does not reach the head.
 GN_DEV gn_u32 limit_of(const channel& c, gn_u32 retired, gn_u32 completed) {
   return ((int)(retired - completed) < 0 ? retired : completed) + c.depth;
 }
@@ -79,7 +86,8 @@ GN_DEV void ring_again(channel& c, gn_u32 mask) {
   for (gn_u32 ssd = (gn_u32)__popc(mask & lt_mask()); ssd < c.ssds; ssd += (gn_u32)__popc(mask)) {
     queue_pair& qp = qp_of(c, ssd);
     if (qp.rung == qp.publish) continue;
-    mem::mmio_store_after_release_sys(doorbell_of(c, ssd), mlx5::doorbell_value(qp.publish, c.first_qpn + ssd));
+    mem::mmio_store_after_release_sys(doorbell_of(c, ssd),
+                                      mlx5::doorbell_value(qp.publish, c.first_qpn + ssd));
     qp.rung = qp.publish;
   }
   __syncwarp(mask);

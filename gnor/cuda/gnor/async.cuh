@@ -22,7 +22,7 @@ struct parked {
 };
 static_assert(sizeof(io) == 40 && sizeof(parked) == PARKED_BYTES, "");
 
-// Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away, and who looks for a
+// Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away, and a thread that looks for a
 // parked request first so long after its deadline still sees that it has passed.
 enum : gn_u32 { TICK_SHIFT = 16, MOST_TICKS = 1u << 30 };
 GN_DEV gn_u32 now_ticks() { return (gn_u32)(now_ns() >> TICK_SHIFT); }
@@ -48,7 +48,8 @@ GN_DEV void park(channel& c, gn_u32 mask, bool mine, const parked& p) {
 // request until it parks it again.
 template <class S>
 GN_DEV gn_u32 adopt(channel& c, gn_u32 mask, gn_u32 w) {
-  gn_u32 bits = 0, leader = lowest(mask), lanes = (gn_u32)__popc(mask), rank = (gn_u32)__popc(mask & lt_mask());
+  gn_u32 bits = 0, leader = lowest(mask), lanes = (gn_u32)__popc(mask),
+         rank = (gn_u32)__popc(mask & lt_mask());
   if (lane_id() == leader && S::ld(&c.parked_bits[w])) {
     bits = S::exch_acquire(&c.parked_bits[w], 0u);
     gn_u32 mine = some_of(bits, lanes);
@@ -61,7 +62,7 @@ GN_DEV gn_u32 adopt(channel& c, gn_u32 mask, gn_u32 w) {
 }
 
 #if defined(GN_SIMT_HOST)
-// Who is in a callback, so that one that waits is found: a thread's place has its channel's address in it.
+// Threads in a callback, so that one that waits is found: a thread's place has its channel's address in it.
 inline gn_u64 callers[1 << 12];
 GN_DEV gn_u64* caller() { return &callers[(blockIdx.x * blockDim.x + threadIdx.x) % (1 << 12)]; }
 GN_DEV void enter_callback(const channel& c) { mem::st_relaxed_cta(caller(), (gn_u64)&c); }

@@ -31,7 +31,9 @@ enum : gn_u32 { PIECE_PAGE = 0, PIECE_BLOCK = 4, PIECE_ALL = 8 };
 // the 56 bits that an address has.
 enum : gn_u32 { FIRST_AT = 56 };
 GN_DEV bool in_pieces(gn_u64 name) { return name & IN_PIECES; }
-GN_DEV gn_u64 name_of(const buffer& b, gn_u32 first) { return (gn_u64)first << FIRST_AT | (gn_u64)&b | IN_PIECES; }
+GN_DEV gn_u64 name_of(const buffer& b, gn_u32 first) {
+  return (gn_u64)first << FIRST_AT | (gn_u64)&b | IN_PIECES;
+}
 GN_DEV const buffer& buffer_of(gn_u64 name) { return *(const buffer*)(name << 8 >> 8 & ~(gn_u64)IN_PIECES); }
 GN_DEV gn_u32 first_of(gn_u64 name) { return (gn_u32)(name >> FIRST_AT); }
 
@@ -45,7 +47,8 @@ GN_DEV gn_u32 to_end_of_piece(const buffer& b, gn_u32 page) {
 // by chunks of 2^`shift` blocks and by the pieces.
 GN_DEV gn_u32 parts_of(const buffer& b, gn_u32 first, gn_u32 vba, gn_u32 shift, gn_u32 sent) {
   if (!sent) return 0;
-  gn_u32 of_chunks = ((vba + sent - 1) >> shift) - (vba >> shift), of_pieces = ((first + sent - 1) >> b.shift) - (first >> b.shift);
+  gn_u32 of_chunks = ((vba + sent - 1) >> shift) - (vba >> shift),
+         of_pieces = ((first + sent - 1) >> b.shift) - (first >> b.shift);
   // Both have borders at multiples of a power of two: every border of the coarser ones is one of the finer
   // ones, or none is.
   gn_u32 finer = shift < b.shift ? shift : b.shift;
@@ -57,17 +60,19 @@ GN_DEV gn_u32 parts_of(const buffer& b, gn_u32 first, gn_u32 vba, gn_u32 shift, 
 template <class S>
 GN_DEV bool pool_gather(const pool& p, gn_u32 blocks, gn_u32 hint, buffer& b) {
   gn_u32 wants = (b.pages + (1u << b.shift) - 1) >> b.shift, got = 0;
-  if (blocks > 0x10000u >> (PIECE_BLOCK - b.shift)) blocks = 0x10000u >> (PIECE_BLOCK - b.shift);  // what a number of 16 bits reaches
+  // what a number of 16 bits reaches
+  if (blocks > 0x10000u >> (PIECE_BLOCK - b.shift)) blocks = 0x10000u >> (PIECE_BLOCK - b.shift);
   for (gn_u32 i = 0; i < blocks && got < wants; ++i) {
     gn_u32 at = (hint / POOL_PAGES + i) % blocks;
     while (got < wants) {
-      gn_u64 address = b.shift == PIECE_PAGE ? pool_take_page<S>(p, at, hint + got) : pool_take_blocks<S>(p, at, 1);
+      gn_u64 address =
+          b.shift == PIECE_PAGE ? pool_take_page<S>(p, at, hint + got) : pool_take_blocks<S>(p, at, 1);
       if (!address) break;
       b.piece[got++] = (gn_u16)((address - p.base) / POOL_PAGE >> b.shift);
     }
   }
   if (got == wants) return true;
-  b.pages = got << b.shift;  // who wants them all finds them again
+  b.pages = got << b.shift;  // a later call finds them again
   return false;
 }
 
@@ -75,7 +80,8 @@ GN_DEV bool pool_gather(const pool& p, gn_u32 blocks, gn_u32 hint, buffer& b) {
 template <class S>
 GN_DEV void pool_free_buffer(const pool& p, buffer& b) {
   gn_u32 step = b.shift == PIECE_ALL ? b.pages : 1u << b.shift;
-  for (gn_u32 page = 0; page < b.pages; page += step) pool_free<S>(p, b.at(page * POOL_PAGE), step * POOL_PAGE);
+  for (gn_u32 page = 0; page < b.pages; page += step)
+    pool_free<S>(p, b.at(page * POOL_PAGE), step * POOL_PAGE);
   b.pages = 0;
 }
 

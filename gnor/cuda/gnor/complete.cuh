@@ -50,7 +50,8 @@ GN_DEV gn_u64 keep_buffer(const channel& c, gn_u32 head, gn_u64 name) {
 // Adds `by` to the hold counts of the pool's blocks that an abandoned request's buffer is in.
 template <class S>
 GN_DEV void hold_data(channel& c, const slot& r, gn_u32 by) {
-  if (in_pieces(r.pool_addr)) pool_hold_buffer<S>(c.data, buffer_of(r.pool_addr), first_of(r.pool_addr), r.pool_bytes / GN_BLOCK, by);
+  if (in_pieces(r.pool_addr))
+    pool_hold_buffer<S>(c.data, buffer_of(r.pool_addr), first_of(r.pool_addr), r.pool_bytes / GN_BLOCK, by);
   else if (r.pool_addr) pool_hold<S>(c.data, r.pool_addr, r.pool_bytes, by);
 }
 
@@ -94,7 +95,8 @@ GN_DEV void break_queue(channel& c, gn_u32 q, gn_u32 opcode, gn_u32 syndrome) {
   // The lanes that filled these entries had set their commands' states before, so the search below finds the
   // commands.
 #pragma unroll 1
-  for (gn_u32 k = 0; k < gate_waiting(gate); ++k) take_waiting<S>(c, q, gate_tail(gate) - gate_waiting(gate) + k);
+  for (gn_u32 k = 0; k < gate_waiting(gate); ++k)
+    take_waiting<S>(c, q, gate_tail(gate) - gate_waiting(gate) + k);
   for (gn_u32 cid = 0; cid < SLOTS; ++cid) {
     gn_u32 state = S::ld(&c.slots[cid].state);
     if ((state & 0xffffu) != (CMD_IN_FLIGHT | q << 8)) continue;
@@ -119,7 +121,8 @@ GN_DEV completion read_cqe(const channel& c, const mlx5::cqe64* e, gn_u32 last) 
 
 // The response that a completion tells of: DW0, DW1, SQHD, and command id and status.
 GN_DEV const gn_u32* response_of(const channel& c, const completion& x) {
-  return (const gn_u32*)(queue_of(c, x.q) + SQ_AT + (gn_u64)(c.depth * RECV_AT_EACH + (x.counter & (c.depth - 1)) * 16));
+  return (const gn_u32*)(queue_of(c, x.q) + SQ_AT +
+                         (gn_u64)(c.depth * RECV_AT_EACH + (x.counter & (c.depth - 1)) * 16));
 }
 
 // Counts this pass's acknowledgements and responses. The lanes of `mask` together, behind their reading of
@@ -127,7 +130,8 @@ GN_DEV const gn_u32* response_of(const channel& c, const completion& x) {
 template <class S>
 GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
   gn_u32 group = __match_any_sync(mask, x.is_response || x.is_ack ? x.q : 0xffffffffu);
-  gn_u32 acks = __ballot_sync(mask, x.is_ack) & group, n = (gn_u32)__popc(__ballot_sync(mask, x.is_response) & group);
+  gn_u32 acks = __ballot_sync(mask, x.is_ack) & group,
+         n = (gn_u32)__popc(__ballot_sync(mask, x.is_response) & group);
   // The newest acknowledgement: that SEND and all before it are retired.
   gn_u32 newest = __shfl_sync(mask, x.counter, acks ? 31 - __clz((int)acks) : (int)lane_id());
   if (!(x.is_response || x.is_ack) || lane_id() != lowest(group)) return;
@@ -174,7 +178,8 @@ GN_DEV bool end_responses(channel& c, gn_u32 mask, const completion& x, bool min
   if (__any_sync(mask, failed))
     in_turns<S>(mask, failed, [&] {
       const gn_u32* detail = response_of(c, x);
-      end_command<S>(c, cid, state >> 16, answer >> 17, mem::ld_relaxed_sys(detail), mem::ld_relaxed_sys(detail + 1));
+      end_command<S>(c, cid, state >> 16, answer >> 17, mem::ld_relaxed_sys(detail),
+                     mem::ld_relaxed_sys(detail + 1));
     });
   // The others are counted in together: one lane for each request.
   ends = ends && !failed;
@@ -199,7 +204,8 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   word = __shfl_sync(mask, word, (int)leader);
   // pairs with the HCA's store of this word, its last
   gn_u32 last = be32(mem::ld_acquire_sys(&cqe_at(c, word, rank)->counter_own));
-  bool ready = (last & 1u) == (((word >> 1) + rank) >> c.cq_log & 1u) && (last >> 4 & 0xfu) != mlx5::CQE_INVALID && !(word & CQ_LOCKED);
+  bool ready = (last & 1u) == (((word >> 1) + rank) >> c.cq_log & 1u) &&
+               (last >> 4 & 0xfu) != mlx5::CQE_INVALID && !(word & CQ_LOCKED);
   gn_u32 not_yet = mask & ~__ballot_sync(mask, ready);
   gn_u32 taken = not_yet ? mask & ((not_yet & (0u - not_yet)) - 1) : mask;  // the ready prefix
   gn_u32 count = (gn_u32)__popc(taken);

@@ -17,7 +17,8 @@ struct connect_args {
 // moving the doorbell record, which
 // `publish` does with the command that it is for.
 GN_DEV void write_receives(const channel& c, gn_u32 ssd) {
-  gn_u64 receives = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RQ_AT_EACH), responses = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RECV_AT_EACH);
+  gn_u64 receives = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RQ_AT_EACH),
+         responses = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RECV_AT_EACH);
   for (gn_u32 i = 0; i < c.depth; ++i) {
     gn_u64 address = responses + (gn_u64)i * 16;
     gn_u32 seg[4] = {be32(16u), be32(c.queue_lkey), be32((gn_u32)(address >> 32)), be32((gn_u32)address)};
@@ -39,7 +40,7 @@ GN_DEV void write_connect(channel& c, gn_u32 cid, gn_u32 ssd) {
   w[8] = 1024u | c.queue_lkey << 24;
   w[9] = c.queue_lkey >> 8 | SGL_KEYED << 24;
   w[10] = c.qid << 16;
-  w[11] = 2 * c.depth - 1;  // nvme_queue_entries of channel.rs, counted from 0
+  w[11] = NVME_ENTRIES_EACH * c.depth - 1;  // as the CPU has asked for them, counted from 0
   gn_u8* to = capsule_of(c, cid);
   for (gn_u32 k = 0; k < 4; ++k) mem::st16(to + 16 * k, w + 4 * k);
 }

@@ -26,7 +26,8 @@ struct completion {
 GN_DEV void write_dump(const channel& c, gn_u32 ssd, gn_u32 index) {
   gn_u8* block = (gn_u8*)queue_of(c, ssd) + SQ_AT + (gn_u64)((index & (c.depth - 1)) * mlx5::WQEBB);
   gn_u64 address = (gn_u64)record_of(c, ssd);
-  gn_u32 ctrl[4] = {be32((index & 0xffffu) << 8 | mlx5::OP_DUMP), be32((c.first_qpn + ssd) << 8 | 2u), be32((gn_u32)mlx5::CE_CQ_UPDATE), 0};
+  gn_u32 ctrl[4] = {be32((index & 0xffffu) << 8 | mlx5::OP_DUMP), be32((c.first_qpn + ssd) << 8 | 2u),
+                    be32((gn_u32)mlx5::CE_CQ_UPDATE), 0};
   gn_u32 data[4] = {be32(1u), be32(c.queue_lkey), be32((gn_u32)(address >> 32)), be32((gn_u32)address)};
   mem::st16(block, ctrl);
   mem::st16(block + 16, data);
@@ -67,7 +68,8 @@ GN_DEV bool take_landed(const channel& c, gn_u32 mask, completion& x) {
   __syncwarp(mask);
   for (gn_u32 base = 0; base < c.ssds; base += lanes) {
     gn_u32 ssd = base + rank;
-    bool has = ssd < c.ssds && dumps_of(c, ssd).taken != dumps_of(c, ssd).landed && !S::ld(&qp_of(c, ssd).error);
+    bool has =
+        ssd < c.ssds && dumps_of(c, ssd).taken != dumps_of(c, ssd).landed && !S::ld(&qp_of(c, ssd).error);
     gn_u32 all = __ballot_sync(mask, has);
     if (!all) continue;
     ssd = __shfl_sync(mask, ssd, (int)lowest(all));
@@ -90,7 +92,8 @@ GN_DEV void post_dumps(channel& c, gn_u32 mask) {
     dumps& d = dumps_of(c, ssd);
     queue_pair& qp = qp_of(c, ssd);
     gn_u32 at = 0;
-    if (d.arrived == d.covers || d.covers != d.landed || S::ld(&qp.error) || !reserve_dump<S>(c, qp, at)) continue;
+    if (d.arrived == d.covers || d.covers != d.landed || S::ld(&qp.error) || !reserve_dump<S>(c, qp, at))
+      continue;
     d.at = at;
     d.covers = d.arrived;
     write_dump(c, ssd, at);

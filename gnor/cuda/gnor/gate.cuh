@@ -8,7 +8,7 @@
 //   +--------+------+---------+--------+--------+--------+
 //
 //   next      number of the next send block, as on the wire
-//   limit     blocks are handed out up to here: their places, and those of their responses, are free
+//   limit     blocks are handed out up to here: their places and their responses' places are free
 //   waiting   commands that arrived when next had reached limit; none arrives before them and is sent earlier
 //   tail      list entries handed out: the waiting commands have the entries tail - waiting to tail - 1
 //

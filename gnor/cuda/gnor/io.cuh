@@ -35,8 +35,8 @@ enum : gn_u32 {
   COPY_OF_ANOTHER_BLOCK = 17, COPY_DAMAGED = 18, COPY_UNREADABLE = 40,
 };
 enum : gn_u64 {
-  ELSEWHERE = 1ull << REFUSED_NOT_HERE_YET | 1ull << REFUSED_ASK_THE_FIRST | 1ull << REFUSED_NOT_SERVING | 1ull << COPY_OF_ANOTHER_BLOCK |
-              1ull << COPY_DAMAGED | 1ull << COPY_UNREADABLE,
+  ELSEWHERE = 1ull << REFUSED_NOT_HERE_YET | 1ull << REFUSED_ASK_THE_FIRST | 1ull << REFUSED_NOT_SERVING |
+      1ull << COPY_OF_ANOTHER_BLOCK | 1ull << COPY_DAMAGED | 1ull << COPY_UNREADABLE,
 };
 
 // One thread's request; lives in its registers: seven of them where the kernel does not read `dw0` and `dw1`.
@@ -62,8 +62,9 @@ struct io {
   };
   gn_u32 dw1;
 
-  GN_DEV io() : address(0), key(0), vba(0), blocks(0), sent(0), queued(0), attempt(0), opcode(0), flags(0), head(IO_NONE), cid(IO_NONE),
-                ssd(0), status(GN_OK), dw0(0), dw1(0) {}
+  GN_DEV io()
+      : address(0), key(0), vba(0), blocks(0), sent(0), queued(0), attempt(0), opcode(0), flags(0),
+        head(IO_NONE), cid(IO_NONE), ssd(0), status(GN_OK), dw0(0), dw1(0) {}
 };
 
 // A request that is a read into contiguous memory, and known to be one when it is compiled: what only others
@@ -137,7 +138,8 @@ GN_DEV gn_u32 io_part(const volume& v, const X& x) {
 // Where its data is.
 template <class X>
 GN_DEV gn_u64 io_data(const X& x) {
-  return has_pieces(x) ? buffer_of(x.address).at((first_of(x.address) + x.sent) * GN_BLOCK) : x.address + (gn_u64)x.sent * GN_BLOCK;
+  return has_pieces(x) ? buffer_of(x.address).at((first_of(x.address) + x.sent) * GN_BLOCK)
+                       : x.address + (gn_u64)x.sent * GN_BLOCK;
 }
 
 // The 64-byte capsule of a read, write or flush (proto/src/nvme.rs), 16 bytes after 16: fewer registers at
@@ -148,14 +150,17 @@ GN_DEV void write_capsule(channel& c, const volume& v, const X& x, gn_u32 cid, g
   gn_u8* to = capsule_of(c, cid);
   bool io = opcode_of(x) != IO_FLUSH;
   gn_u64 data = io_data(x);
-  gn_u32 first[4] = {cid << 16 | NVME_FLAGS_SGL << 8 | opcode_of(x), 1 /* NSID */, io ? v.map_epoch : 0, io ? v.lease_epoch : 0};
+  gn_u32 first[4] = {cid << 16 | NVME_FLAGS_SGL << 8 | opcode_of(x), 1 /* NSID */, io ? v.map_epoch : 0,
+                     io ? v.lease_epoch : 0};
   mem::st16(to, first);
   gn_u32 second[4] = {0, 0, io ? (gn_u32)data : 0, io ? (gn_u32)(data >> 32) : 0};
   mem::st16(to + 16, second);
-  gn_u32 third[4] = {io ? (n * GN_BLOCK & 0xffffffu) | x.key << 24 : 0, SGL_KEYED << 24 | (io ? x.key >> 8 : 0), io ? vba : 0,
+  gn_u32 third[4] = {io ? (n * GN_BLOCK & 0xffffffu) | x.key << 24 : 0,
+                     SGL_KEYED << 24 | (io ? x.key >> 8 : 0), io ? vba : 0,
                      io ? (gn_u32)v.vid << 16 | v.client : 0};
   mem::st16(to + 32, third);
-  gn_u32 last[4] = {io ? (n - 1) | (x.flags & FLAG_FUA ? (gn_u32)CDW12_FUA : 0u) : 0, 0, (gn_u32)sequence, (gn_u32)(sequence >> 32)};
+  gn_u32 last[4] = {io ? (n - 1) | (x.flags & FLAG_FUA ? (gn_u32)CDW12_FUA : 0u) : 0, 0, (gn_u32)sequence,
+                    (gn_u32)(sequence >> 32)};
   mem::st16(to + 48, last);
 }
 
@@ -202,6 +207,12 @@ GN_DEV gn_u32 io_place(const channel& c, const volume& v, const X& x, gn_u32 vba
   return ssd;
 }
 
+// Whether all commands that the request has sent have ended, so that its own slot can carry the next one.
+template <class S, class X>
+GN_DEV bool own_slot_is_free(const channel& c, const volume& v, const X& x) {
+  return (S::ld_acquire(&c.slots[x.head].done) & ~(gn_u32)REQ_FAILED) == io_issued(v, x);
+}
+
 // Stages the next command of each lane's request that is `active`, not all sent and has nothing staged. Where
 // there was no slot for it, it has nothing staged afterwards either: poll, then try again. With QUEUES a
 // request that has no slot gets its first one in its turn; without, only one that no other request waits for,
@@ -214,10 +225,12 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
   if (wants) ssd = io_place<S>(c, v, x, vba, hint, error, elsewhere);
   bool sends = wants && ssd != PLACE_NONE && !error;
   bool begins = wants && x.head == IO_NONE;
-  slot_wish wish = begins && QUEUES ? (x.queued ? HAS_TICKET : WANTS_TICKET) : begins || sends ? WANTS_SPARE : WANTS_NONE;
+  slot_wish wish = begins && QUEUES  ? (x.queued ? HAS_TICKET : WANTS_TICKET)
+                   : begins || sends ? WANTS_SPARE
+                                     : WANTS_NONE;
   gn_u32 cid = slots_take<S>(c, mask, wish, x.ticket, hint);
   if (begins) x.head = cid & 0xffu, x.queued = QUEUES && cid == NO_SLOT;  // IO_NONE of NO_SLOT
-  else if (sends && cid == NO_SLOT && (S::ld_acquire(&c.slots[x.head].done) & ~(gn_u32)REQ_FAILED) == io_issued(v, x)) cid = x.head;
+  else if (sends && cid == NO_SLOT && own_slot_is_free<S>(c, v, x)) cid = x.head;
   bool goes = wants && x.head != IO_NONE && (!sends || cid != NO_SLOT);
   gn_u32 moved = __ballot_sync(mask, goes && elsewhere);
   if (moved && lane_id() == lowest(mask)) S::add(&c.retries, (gn_u32)__popc(moved));
@@ -256,7 +269,8 @@ GN_DEV void io_commit(channel& c, gn_u32 mask, io& x) {
   if (!__any_sync(mask, x.cid != IO_NONE)) return;
   gn_u32 error = x.cid != IO_NONE ? queue_error<S>(c, ssd) : 0u;
   // not abandoned yet
-  in_turns<S>(mask, error != 0, [&] { end_command<S>(c, cid, x.head, GN_QP_BROKEN | (error & 0xffffu), 0, 0); });
+  in_turns<S>(mask, error != 0,
+              [&] { end_command<S>(c, cid, x.head, GN_QP_BROKEN | (error & 0xffffu), 0, 0); });
   if (error) x.cid = IO_NONE;
 }
 

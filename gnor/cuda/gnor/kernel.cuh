@@ -22,7 +22,8 @@ GN_DEV void client_block_done(client_launch& l) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   if (mem::add_acqrel_gpu(&l.done, 1u) + 1 != l.blocks) return;
-  for (gn_u32 r = 0; r < l.agent->ring_count; ++r) mem::st_release_sys((gn_u32*)l.agent->rings[r].stop_addr, l.agent->launch);
+  for (gn_u32 r = 0; r < l.agent->ring_count; ++r)
+    mem::st_release_sys((gn_u32*)l.agent->rings[r].stop_addr, l.agent->launch);
 }
 
 }  // namespace gn

@@ -20,7 +20,14 @@
 
 namespace gn {
 
-enum : gn_u32 { POOL_PAGE = 4096, POOL_BLOCK = 65536, POOL_PAGES = 16, POOL_WHOLE = 1u << 16, POOL_HELD = 1u << 17, POOL_PAGE_MASK = 0xffffu };
+enum : gn_u32 {
+  POOL_PAGE = 4096,
+  POOL_BLOCK = 65536,
+  POOL_PAGES = 16,
+  POOL_WHOLE = 1u << 16,
+  POOL_HELD = 1u << 17,
+  POOL_PAGE_MASK = 0xffffu
+};
 enum : gn_u32 { POOL_LONGEST = 1u << 20, POOL_NEAR = 8 };
 
 GN_DEV gn_u32* pool_word(const pool& p, gn_u32 b) { return (gn_u32*)p.words_addr + b; }
@@ -85,7 +92,8 @@ GN_DEV void pool_clear(const pool& p, gn_u32 b, gn_u32 bits) {
 template <class S>
 GN_DEV gn_u64 pool_take_blocks(const pool& p, gn_u32 b, gn_u32 n) {
   for (gn_u32 i = 0; i < n; ++i) {
-    if (S::ld(pool_word(p, b + i)) == 0u && S::cas_acqrel(pool_word(p, b + i), 0u, (gn_u32)POOL_WHOLE) == 0u) continue;
+    if (S::ld(pool_word(p, b + i)) == 0u && S::cas_acqrel(pool_word(p, b + i), 0u, (gn_u32)POOL_WHOLE) == 0u)
+      continue;
     while (i--) pool_clear<S>(p, b + i, POOL_WHOLE);
     return 0;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Who shares a channel, as a compile-time parameter: what its words are touched with.
+// Which threads share a channel, as a compile-time parameter: what its words are touched with.
 //
 //   by_device   any warp of the grid                              atomics and orders of scope .gpu
 //   by_block    the warps of one block                            the same of scope .cta

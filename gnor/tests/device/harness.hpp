@@ -31,8 +31,9 @@ struct Config {
   gn_u32 depth = 64;                 // of the queues of each SSD
   gn_u32 blocks = 1, warps = 2;      // of the client grid; warps a block
   gn_u32 rounds = 3, max_blocks = 4;
-  gn_u32 agent_warps = 4;            // one front end and a mover; from 12 on four front ends, from 16 on eight
-  gn_u32 seats = 1;                  // of a block of the agent; the second one has no ring
+  // one front end and a mover; from 12 on four front ends, from 16 on eight
+  gn_u32 agent_warps = 4;
+  gn_u32 ring_groups = 1;                  // of a block of the agent; the second one has no ring
   gn_u32 pool_blocks = 64;           // of 64 KiB
   gn_u32 timeout = 0;                // host steps; 0 = the clients wait for ever
   gn_u32 delay = 40;                 // host steps that a command takes at most
@@ -43,25 +44,33 @@ struct Config {
   unsigned break_at = 0;             // host step at which `break_ssds` queue pairs break
   gn_u32 break_ssds = 0;
   unsigned preempt = 8;
-  enum Sharing { DEVICE, BLOCK, WARP } sharing = DEVICE;   // the last two with one block and one warp of clients
-  bool held = false;                 // their channel lies in shared memory meanwhile
+  // the last two with one block and one warp of clients
+  enum Sharing { DEVICE, BLOCK, WARP } sharing = DEVICE;
+  bool in_smem = false;                 // their channel lies in shared memory meanwhile
   bool reads_survive = false;        // every block has a replica on a queue pair that does not break
-  bool grows = false, refuses = false;  // the pool begins with one block, and the host gives it more or does not
-  bool threads_alone = false;        // some threads read and write on their own, the others of their warps do not come
-  bool async = false;                // requests are handed to the channel, each ends in a callback that begins the next
+  // the pool begins with one block, and the host gives it more or does not
+  bool grows = false, refuses = false;
+  // some threads read and write on their own, the others of their warps do not come
+  bool threads_alone = false;
+  // requests are handed to the channel, each ends in a callback that begins the next
+  bool async = false;
   bool callback_waits = false;
   bool weak = false;
   bool batch = false;                // by the batch's calls, not by the steps below them
   bool leaves = false;               // warps end before their last requests
   bool parts = false;                // requests use a part of their buffer
-  bool fragments = false;            // every second page of the pool is taken, but for some blocks: buffers come in pieces
+  // every second page of the pool is taken, but for some blocks: buffers come in pieces
+  bool fragments = false;
   bool bursts = false;               // commands are answered when the queues are full
-  bool answers = false;              // reads are answered by the agent, data and response together
+  bool fused = false;              // reads are answered by the agent, data and response together
   bool unordered = false;            // data waits in the agent until its queue pair executes a DUMP
   bool trusts = false;               // the clients execute none all the same
-  bool in_order = false;             // the peer checks that commands are sent in the order in which they arrive
+  // the peer checks that commands are sent in the order in which they arrive
+  bool in_order = false;
   gn_u32 closed_rounds = 12;         // requests of a lane then
-  bool saturates = false;            // every lane begins its next request when its last one has ended; the steps of each are kept
+  // every lane begins its next request when its last one has ended; the steps of each are kept
+  bool saturates = false;
+  bool writes = false;               // what the lanes do then
   bool instant = false;              // answer in the step in which a command is seen, without moving data
 };
 
@@ -125,14 +134,15 @@ struct Arrival {
 struct Harness {
   Config cfg;
   gn_u32 threads, cq_log;
-  Memory queues, uars, capsules, connect, cq, rings, pool_memory, pool_words, places, waiting_data, parked_requests, waiting;
+  Memory queues, uars, capsules, connect, cq, rings, pool_memory, pool_words, places, waiting_data,
+      parked_requests, waiting;
   std::vector<queue_pair> qps;
   std::vector<dumps> qp_dumps;
   std::vector<hca::qp_ctx> qp_ctxs;
   hca::cq_ctx cq_ctx{};
   hca::mr_ctx mrs[2]{};
   hca::ring_ctx ring{};
-  hca::answer_slot answers[hca::ANSWER_SLOTS]{};
+  hca::fused_slot fused_slots[hca::FUSED_SLOTS]{};
   hca::agent_args agent{};
   channel c{};
   channel* used = &c;                // by the clients
@@ -145,20 +155,33 @@ struct Harness {
   void* chains = nullptr;
   Arrival arrivals[SLOTS];   // by command id
   gn_u32 events = 0;
-  std::vector<gn_u32> versions;   // of the threads' own blocks as their owners last wrote them; ~0 where not known
+  // of the threads' own blocks as their owners last wrote them; ~0 where not known
+  std::vector<gn_u32> versions;
   gn_u32 in_pieces = 0;           // buffers
   std::vector<gn_u32> steps;      // that each request took, of a run that saturates the channel
   gn_u32 timed = 0;               // entries of it
   gn_u32 wrong_data = 0, wrong_status = 0, leaked = 0, ios = 0, failed_ios = 0, timed_out = 0;
 
   explicit Harness(const Config& config)
-      : cfg(config), threads(config.blocks * config.warps * 32),
-        cq_log(log2_up(2 * config.ssds * config.depth)), queues(config.ssds * queue_bytes(config)),
-        uars(config.ssds * UAR_BYTES), capsules(SLOTS * 64),
-        connect(config.ssds * 1024), cq(64u << cq_log), rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 320),
-        pool_memory(static_cast<size_t>(config.pool_blocks) * POOL_BLOCK), pool_words(config.pool_blocks * 4),
-        places(64 * 4 * 2), waiting_data(config.unordered ? hca::HELD_PLACES * (sizeof(hca::held_ctx) + hca::HELD_BYTES) : 0), parked_requests(SLOTS * sizeof(parked)), waiting(config.ssds * SLOTS),
-        qps(config.ssds), qp_dumps(config.ssds), qp_ctxs(config.ssds), versions(threads * OWN_BLOCKS, 0) {
+      : cfg(config),
+        threads(config.blocks * config.warps * 32),
+        cq_log(log2_up(2 * config.ssds * config.depth)),
+        queues(config.ssds * queue_bytes(config)),
+        uars(config.ssds * UAR_BYTES),
+        capsules(SLOTS * 64),
+        connect(config.ssds * 1024),
+        cq(64u << cq_log),
+        rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 320),
+        pool_memory(static_cast<size_t>(config.pool_blocks) * POOL_BLOCK),
+        pool_words(config.pool_blocks * 4),
+        places(64 * 4 * 2),
+        waiting_data(config.unordered ? hca::HELD_PLACES * (sizeof(hca::held_ctx) + hca::HELD_BYTES) : 0),
+        parked_requests(SLOTS * sizeof(parked)),
+        waiting(config.ssds * SLOTS),
+        qps(config.ssds),
+        qp_dumps(config.ssds),
+        qp_ctxs(config.ssds),
+        versions(threads * OWN_BLOCKS, 0) {
     for (gn_u32 i = 0; i < 1u << cq_log; ++i) cq.p[i * 64 + 63] = 0xf1;
     for (gn_u32 q = 0; q < cfg.ssds; ++q) set_up_queue(q);
     mrs[0] = {pool_memory.at(), pool_memory.bytes, POOL_KEY, 7, 1, 0};
@@ -171,10 +194,12 @@ struct Harness {
     gn_u64 words = ring.down_addr + DOWN_ENTRIES * 64;
     ring.up_head_addr = words, ring.down_head_addr = words + 64;
     ring.stop_addr = words + 128, ring.ready_addr = words + 192;
-    ring.answers_addr = reinterpret_cast<gn_u64>(answers);
+    ring.fused_addr = reinterpret_cast<gn_u64>(fused_slots);
     ring.up_mask = UP_ENTRIES - 1, ring.down_mask = DOWN_ENTRIES - 1;
-    agent = {qp_ctxs.data(), &cq_ctx, mrs, &ring, cfg.ssds, 2, 1, FIRST_QPN, LAUNCH, 1, 0, cfg.seats, 1, 0, 0, 0, &cq_ctx, mrs};
-    if (cfg.unordered) agent.held_addr = waiting_data.at(), agent.held_messages = !cfg.trusts && cfg.seed / 2 % 2;
+    agent = {qp_ctxs.data(),  &cq_ctx, mrs, &ring, cfg.ssds, 2,       1,  FIRST_QPN, LAUNCH, 1, 0,
+             cfg.ring_groups, 1,       0,   0,     0,        &cq_ctx, mrs};
+    if (cfg.unordered)
+      agent.held_addr = waiting_data.at(), agent.held_messages = !cfg.trusts && cfg.seed / 2 % 2;
     set_up_channel();
     set_up_volume();
     connect_request.channel_ = &c;
@@ -187,7 +212,8 @@ struct Harness {
     hca::qp_ctx& x = qp_ctxs[q];
     x = {};
     gn_u64 queue = queues.at(q * queue_bytes(cfg));
-    x.sq_addr = queue + SQ_AT, x.rq_addr = queue + SQ_AT + cfg.depth * RQ_AT_EACH, x.dbr_addr = queue + DBR_AT;
+    x.sq_addr = queue + SQ_AT, x.rq_addr = queue + SQ_AT + cfg.depth * RQ_AT_EACH,
+    x.dbr_addr = queue + DBR_AT;
     x.uar_addr = uars.at(q * UAR_BYTES);
     // As far as the channel and the HCA know, they have come so far: in some runs counters wrap, of 16 and of
     // 32 bits.
@@ -208,19 +234,30 @@ struct Harness {
     c.queues_addr = queues.at(), c.uars_addr = uars.at();
     c.parked_addr = parked_requests.at(), c.waiting_addr = waiting.at();
     c.qps_addr = reinterpret_cast<gn_u64>(qps.data());
-    c.queue_lkey = QUEUE_KEY, c.ssds = cfg.ssds, c.first_qpn = FIRST_QPN, c.cq_log = cq_log, c.qid = 1, c.depth = cfg.depth;
+    c.queue_lkey = QUEUE_KEY, c.ssds = cfg.ssds, c.first_qpn = FIRST_QPN, c.cq_log = cq_log, c.qid = 1,
+    c.depth = cfg.depth;
     c.dumps_addr = cfg.unordered && !cfg.trusts ? reinterpret_cast<gn_u64>(qp_dumps.data()) : 0;
     c.port_addr = reinterpret_cast<gn_u64>(&port);
+    c.stamps = cfg.seed % 2;
     for (gn_u32 b = 0; b < cfg.pool_blocks; ++b) reinterpret_cast<gn_u32*>(pool_words.p)[b] = taken_of(b);
-    c.data = {pool_memory.at(), pool_words.at(), cfg.grows ? rings.at(rings.bytes - 64) : 0, cfg.grows ? 1 : cfg.pool_blocks, POOL_KEY, cfg.pool_blocks, 0};
+    c.data = {pool_memory.at(),
+              pool_words.at(),
+              cfg.grows ? rings.at(rings.bytes - 64) : 0,
+              cfg.grows ? 1 : cfg.pool_blocks,
+              POOL_KEY,
+              cfg.pool_blocks,
+              0};
   }
 
   /// Pages of a block that no request owns in this run.
-  gn_u32 taken_of(gn_u32 b) const { return !cfg.fragments ? 0u : b % 4 == 3 ? (gn_u32)POOL_WHOLE : b % 4 == 2 ? 0u : 0x5555u; }
+  gn_u32 taken_of(gn_u32 b) const {
+    return !cfg.fragments ? 0u : b % 4 == 3 ? (gn_u32)POOL_WHOLE : b % 4 == 2 ? 0u : 0x5555u;
+  }
 
   void set_up_volume() {
     v.factor = mix(static_cast<gn_u32>(cfg.seed)), v.capacity_blocks = SHARED_BLOCKS + threads * OWN_BLOCKS;
-    v.places_addr = places.at(), v.next_sequence = 1, v.groups = 64, v.width = 4, v.map_epoch = 3, v.lease_epoch = 5;
+    v.places_addr = places.at(), v.next_sequence = 1, v.groups = 64, v.width = 4, v.map_epoch = 3,
+    v.lease_epoch = 5;
     v.vid = VID, v.client = 2, v.writer = 1;
     v.replicas = static_cast<gn_u8>(cfg.replicas), v.chunk_shift = static_cast<gn_u8>(cfg.chunk_shift);
     gn_u16* row = reinterpret_cast<gn_u16*>(places.p);
@@ -240,10 +277,12 @@ struct Harness {
     for (gn_u32 w : c.parked_bits) note("parked_bits", w);
     for (gn_u32 w : c.orphans) note("orphans", w);
     for (const slot& s : c.slots) note("state", s.state), note("done", s.done), note("status", s.status);
-    for (gn_u32 b = 0; b < cfg.pool_blocks; ++b) note("pool word", reinterpret_cast<const gn_u32*>(pool_words.p)[b] ^ taken_of(b));
+    for (gn_u32 b = 0; b < cfg.pool_blocks; ++b)
+      note("pool word", reinterpret_cast<const gn_u32*>(pool_words.p)[b] ^ taken_of(b));
     note("cq_word", c.cq_word & CQ_LOCKED);
-    // Who shares the channel may be others in the next launch.
-    for (const queue_pair& q : qps) note("unpublished", gate_next(q.gate) - q.publish), note("waiting", gate_waiting(q.gate));
+    // Other warps may share the channel in the next launch.
+    for (const queue_pair& q : qps)
+      note("unpublished", gate_next(q.gate) - q.publish), note("waiting", gate_waiting(q.gate));
     if (!cfg.threads_alone && !cfg.async)
       for (const queue_pair& q : qps) note("not rung behind its record", q.publish - q.rung);
     for (gn_u32 q = 0; c.dumps_addr && !cfg.break_at && q < cfg.ssds; ++q) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Plays the Rust half of the HCA and the SSDs behind it, one step at a time in the run's scheduler: takes the
+// Plays the transport of the HCA and the SSDs behind it, one step at a time in the run's scheduler: takes the
 // up ring's entries, moves data by copy descriptors, answers, acknowledges; and, if told so, is late,
 // refuses, or breaks queue pairs.
 #pragma once
@@ -20,7 +20,7 @@ struct Peer {
     uint64_t due;          // step at which it starts, then at which it is answered
     gn_u32 number = 0;     // of its queue's commands
     gn_u32 copies = 0;     // under way
-    bool started = false, dropped = false, failed = false, is_answer = false;
+    bool started = false, dropped = false, failed = false, is_fused = false;
     std::unique_ptr<Memory> data;
   };
   struct Sent {
@@ -31,7 +31,8 @@ struct Peer {
     std::deque<Sent> sent;
     bool broken = false, reported = false;
     gn_u32 copies = 0, arrived = 0;
-    gn_u32 commands = 0, head = 0;   // commands that have come, and as many of them as responses have told by SQHD
+    // commands that have come, and as many of them as responses have told by SQHD
+    gn_u32 commands = 0, head = 0;
     bool flush_known = false;
     gn_u32 flush_from = 0, flush_to = 0;
     std::vector<gn_u32> version;
@@ -45,13 +46,14 @@ struct Peer {
   std::deque<hca::down_desc> backlog;
   std::vector<Queue> queues;
   std::map<gn_u32, std::unique_ptr<Job>> jobs;
-  std::map<gn_u32, gn_u32> answers;   // slot of an answer that the agent has: its job
+  std::map<gn_u32, gn_u32> fused;   // slot of an answer that the agent has: its job
   gn_u32 next_job = 1, pool_asked = 0;
   unsigned rnr = 0, no_receive = 0, unexpected = 0, bad_copies = 0, torn_writes = 0;   // all bad
   gn_u64 reads[2] = {};   // taken by other SSDs than the first, by the first
   unsigned answered = 0, refused = 0, lost = 0, dumped = 0;
   unsigned beyond_the_head = 0;   // commands for which the queue, as SQHD told it, had no entry; bad
   unsigned overtaken = 0;   // commands sent behind one that came later; bad
+  unsigned bad_stamps = 0;  // commands whose client's stamp is missing, not asked for, or of the future; bad
   static inline uint64_t clock = 0;
   static uint64_t read_clock() { return __atomic_load_n(&clock, __ATOMIC_RELAXED); }
 
@@ -63,8 +65,6 @@ struct Peer {
     }
     __atomic_store_n(&clock, 1, __ATOMIC_RELAXED);
   }
-
-  // --- the rings ---
 
   void push(const hca::down_desc& d) { backlog.push_back(d); }
 
@@ -103,12 +103,10 @@ struct Peer {
     ++answered;
   }
 
-  // --- what comes up ---
-
   /// An entry of the up ring, as far as this peer looks at it.
   struct Entry {
-    gn_u32 kind, qpn, index, flags, status, bytes;
-    gn_u64 payload[8];
+    gn_u32 kind, qpn, index, flags, status, bytes, client_stamp;
+    gn_u64 stamp, payload[8];
   };
 
   /// Takes the entry at the head, once all of its words have the pass's phase.
@@ -121,8 +119,11 @@ struct Peer {
     }
     gn_u64 tops[2] = {w[2] >> hca::UP_EVEN_SHIFT, w[2] >> hca::UP_ODD_SHIFT};
     for (int i = 0; i < 16; ++i) w[i] = (w[i] & ~gn_u64{hca::PHASE_BIT}) | (tops[i % 2] >> i / 2 & 1) << 63;
-    entry.kind = static_cast<gn_u32>(w[0] >> 56), entry.qpn = w[0] >> 32 & 0xffffff, entry.index = static_cast<gn_u32>(w[0]);
-    entry.bytes = static_cast<gn_u32>(w[2]), entry.flags = w[2] >> 32 & 0xff, entry.status = static_cast<gn_u32>(w[3] >> 32);
+    entry.kind = static_cast<gn_u32>(w[0] >> 56), entry.qpn = w[0] >> 32 & 0xffffff,
+    entry.index = static_cast<gn_u32>(w[0]);
+    entry.bytes = static_cast<gn_u32>(w[2]), entry.flags = w[2] >> 32 & 0xff,
+    entry.status = static_cast<gn_u32>(w[3] >> 32);
+    entry.stamp = w[1], entry.client_stamp = static_cast<gn_u32>(w[hca::UP_ARG]);
     memcpy(entry.payload, w + hca::UP_PAYLOAD, sizeof entry.payload);
     return true;
   }
@@ -139,7 +140,7 @@ struct Peer {
 
   void on_entry(const Entry& e) {
     if (e.kind == hca::UP_DONE) return on_copied(e);
-    if (e.kind == hca::UP_ANSWERED) return on_answered(e);
+    if (e.kind == hca::UP_FUSED_DONE) return on_fused_done(e);
     gn_u32 q = e.qpn - FIRST_QPN;
     if (q >= queues.size()) {
       ++unexpected;
@@ -149,6 +150,7 @@ struct Peer {
     switch (e.kind) {
       case hca::UP_SEND:
         queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0, false});
+        if (e.bytes == 64) check_stamp(e);
         if (!queue.broken) on_capsule(q, reinterpret_cast<const gn_u32*>(e.payload), e.bytes);
         break;
       case hca::UP_DUMP:
@@ -156,11 +158,23 @@ struct Peer {
         ++dumped;
         queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0, true});
         break;
-      case hca::UP_WQE_FLUSH: queue.sent.push_back({e.index, true, false}); if (!queue.broken) ++unexpected; break;
-      case hca::UP_RQ_FLUSH: queue.flush_known = true, queue.flush_from = e.index, queue.flush_to = e.status; break;
+      case hca::UP_WQE_FLUSH:
+        queue.sent.push_back({e.index, true, false});
+        if (!queue.broken) ++unexpected;
+        break;
+      case hca::UP_RQ_FLUSH:
+        queue.flush_known = true, queue.flush_from = e.index, queue.flush_to = e.status;
+        break;
       case hca::UP_RNR: ++rnr; break;
       default: ++unexpected; break;
     }
+  }
+
+  /// A command says when it was written, if its channel is asked for that: before the agent took it. A
+  /// channel connects by itself, so the first step counts as well.
+  void check_stamp(const Entry& e) {
+    bool is_right = r.c.stamps ? e.client_stamp != 0 && e.client_stamp <= (e.stamp | 1) : e.client_stamp == 0;
+    if (!is_right) ++bad_stamps;
   }
 
   /// Every command has a receive for its response posted when it is sent.
@@ -186,7 +200,7 @@ struct Peer {
   /// SQHD is honoured: the queue's tail does not reach the head that responses have told of.
   gn_u32 check_head(gn_u32 q) {
     Queue& queue = queues[q];
-    if (++queue.commands - queue.head >= 2 * r.cfg.depth) ++beyond_the_head;
+    if (++queue.commands - queue.head >= NVME_ENTRIES_EACH * r.cfg.depth) ++beyond_the_head;
     return queue.commands;
   }
 
@@ -221,7 +235,8 @@ struct Peer {
     }
     if (job->opcode == IO_READ && rng.one_of(r.cfg.refuse_1_of)) {
       ++refused;
-      const gn_u32 reasons[] = {REFUSED_NOT_HERE_YET, REFUSED_ASK_THE_FIRST, REFUSED_NOT_SERVING, COPY_DAMAGED, COPY_UNREADABLE, 1};
+      const gn_u32 reasons[] = {REFUSED_NOT_HERE_YET, REFUSED_ASK_THE_FIRST, REFUSED_NOT_SERVING,
+                                COPY_DAMAGED,         COPY_UNREADABLE,       1};
       tell_head(q, number);
       push_response(q, job->cid, 0x182, reasons[rng.below(6)]);
       return;
@@ -258,21 +273,21 @@ struct Peer {
   }
 
   /// Data and response of reads have gone out together, or not where a queue pair is broken.
-  void on_answered(const Entry& e) {
+  void on_fused_done(const Entry& e) {
     const gn_u16* items = reinterpret_cast<const gn_u16*>(e.payload);
     for (gn_u32 i = 0; i < e.flags; ++i) {
-      auto slot = answers.find(items[i] % hca::ANSWER_SLOTS);
-      if (slot == answers.end()) {
+      auto slot = fused.find(items[i] % hca::FUSED_SLOTS);
+      if (slot == fused.end()) {
         ++unexpected;
         continue;
       }
       auto job = jobs.find(slot->second);
       Queue& queue = queues[job->second->q];
-      if (items[i] >> hca::ANSWERED_STATUS_SHIFT != hca::COPY_OK && !queue.broken) ++bad_copies;
+      if (items[i] >> hca::FUSED_STATUS_SHIFT != hca::COPY_OK && !queue.broken) ++bad_copies;
       queue.copies -= job->second->copies;
       tell_head(job->second->q, job->second->number);
       jobs.erase(job);
-      answers.erase(slot);
+      fused.erase(slot);
       ++answered;
     }
   }
@@ -280,7 +295,7 @@ struct Peer {
   /// A number that no answer has.
   gn_u32 free_slot() {
     gn_u32 slot = rng.below(4);  // few, so that they are used again
-    while (answers.count(slot)) slot = (slot + 1) % hca::ANSWER_SLOTS;
+    while (fused.count(slot)) slot = (slot + 1) % hca::FUSED_SLOTS;
     return slot;
   }
 
@@ -296,32 +311,33 @@ struct Peer {
     }
   }
 
-  // --- what is due ---
-
   void start(gn_u32 id, Job& job) {
     Queue& queue = queues[job.q];
     job.started = true;
     job.data = std::make_unique<Memory>(job.blocks * GN_BLOCK);
     bool read = job.opcode == IO_READ;
     // Where a response is to be late or lost, this peer sends it.
-    job.is_answer = read && r.cfg.answers && !r.cfg.lost_1_of;
-    gn_u64 slot = job.is_answer ? free_slot() : 0, due = step + rng.below(r.cfg.delay / 2 + 1);
-    if (job.is_answer) answers[static_cast<gn_u32>(slot)] = id;
+    job.is_fused = read && r.cfg.fused && !r.cfg.lost_1_of;
+    gn_u64 slot = job.is_fused ? free_slot() : 0, due = step + rng.below(r.cfg.delay / 2 + 1);
+    if (job.is_fused) fused[static_cast<gn_u32>(slot)] = id;
     auto block = [&](gn_u32 b) { return job.data->p + b * GN_BLOCK; };
-    for (gn_u32 b = 0; read && b < job.blocks; ++b) fill_block(block(b), job.vba + b, queue.version[job.vba + b]);
+    for (gn_u32 b = 0; read && b < job.blocks; ++b)
+      fill_block(block(b), job.vba + b, queue.version[job.vba + b]);
     bool two = false;
     for (gn_u32 b = 0; b < job.blocks; b += two ? 2 : 1) {
       // Now and then two blocks of an answer in one descriptor, but never the last.
-      two = job.is_answer && b + 2 < job.blocks && rng.one_of(2);
+      two = job.is_fused && b + 2 < job.blocks && rng.one_of(2);
       hca::down_desc d = descriptor(read ? hca::DOWN_TO_DEVICE : hca::DOWN_TO_HOST, job.q, GN_BLOCK);
       d.w[1] = job.data->at(b * GN_BLOCK);
       d.w[2] = job.address + b * GN_BLOCK;
       d.w[3] = static_cast<gn_u64>(job.key) << 31 | (id << 8 | b);
-      if (read) d.w[5] = static_cast<gn_u64>(hca::DOWN_CHECK_SUM) << 32 | gn_u32(sum_of(block(b)) + (two ? sum_of(block(b + 1)) : 0));
-      if (job.is_answer) d.w[5] |= static_cast<gn_u64>(hca::DOWN_PART) << 32 | slot << hca::SLOT_SHIFT;
-      if (job.is_answer && b + 1 == job.blocks) {
+      if (read)
+        d.w[5] = static_cast<gn_u64>(hca::DOWN_CHECK_SUM) << 32 |
+                 gn_u32(sum_of(block(b)) + (two ? sum_of(block(b + 1)) : 0));
+      if (job.is_fused) d.w[5] |= static_cast<gn_u64>(hca::DOWN_PART) << 32 | slot << hca::SLOT_SHIFT;
+      if (job.is_fused && b + 1 == job.blocks) {
         gn_u64 response = static_cast<gn_u64>(job.cid) << 32;
-        d.w[0] = descriptor(hca::DOWN_ANSWER, job.q, GN_BLOCK).w[0];
+        d.w[0] = descriptor(hca::DOWN_FUSED, job.q, GN_BLOCK).w[0];
         d.w[4] = due, d.w[6] = ~0ull >> 1, d.w[7] = response;
         d.w[5] |= static_cast<gn_u64>(job.copies + 1) << hca::PARTS_SHIFT;
       }

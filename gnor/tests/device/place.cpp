@@ -37,7 +37,8 @@ void check(const map& m, const std::string& line, const char* what, gn_u32 got, 
 }
 
 // A read's first attempt may go to any serving replica, the following attempts go to them in order.
-void check_reads(const map& m, const std::string& line, const gn::volume& v, gn_u32 vba, const std::vector<gn_u32>& serving) {
+void check_reads(const map& m, const std::string& line, const gn::volume& v, gn_u32 vba,
+                 const std::vector<gn_u32>& serving) {
   for (gn_u32 k = 0; k < 8; ++k) {
     gn_u32 want = serving.empty() ? (gn_u32)gn::PLACE_NONE : serving[k % serving.size()];
     check(m, line, "the replica that a read takes by spread", gn::read_place(v, vba, 0, k), want);
@@ -95,6 +96,7 @@ int main(int argc, char** argv) {
       check_block(m, line);
     }
   }
-  std::printf("%d blocks, %d replicas missing, %d filling: %d differences\n", blocks, missing, filling, differences);
+  std::printf("%d blocks, %d replicas missing, %d filling: %d differences\n", blocks, missing, filling,
+              differences);
   return differences || !blocks || !missing || !filling;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
 // Many warps take buffers of all sizes from a pool that grows, contiguous ones and such as may be in pieces.
-// No page has two owners, none is lost, and of all who find the pool empty at once, one asks.
+// No page has two owners, none is lost, and of all threads that find the pool empty at once, one asks.
 //   pool plain|tsan SEEDS [WARPS]      "ok NAME" or "FAILED NAME" a test
 #include "harness.hpp"
 #include "gnor/buffer.cuh"
@@ -25,7 +25,8 @@ struct World {
   unsigned asks = 0, wrong_asks = 0, steps = 0;
   gn_u32 answered = 0;
 
-  World(uint64_t s, gn_u32 w) : seed(s), warps(w), first_blocks(1 + s % 20), refuses(s % 4 == 3), owner(PAGES, 0) {
+  World(uint64_t s, gn_u32 w)
+      : seed(s), warps(w), first_blocks(1 + s % 20), refuses(s % 4 == 3), owner(PAGES, 0) {
     p = {gn_u64{BASE_PAGE} * POOL_PAGE, words.at(), host.at(), first_blocks, 7, MOST, 0};
   }
 };
@@ -36,7 +37,8 @@ void user(void* arg) {
   Rng rng(w.seed * 7919 + thread);
   const gn_u32 sizes[] = {1, 1, 1, 2, 5, 15, 16, 17, 32, 100, 256};
   for (gn_u32 round = 0; round < 2; ++round) {
-    gn_u32 pages = sizes[rng.below(w.first_blocks >= 16 || !w.refuses ? 11 : 6)], bytes = pages * POOL_PAGE - rng.below(POOL_PAGE);
+    gn_u32 pages = sizes[rng.below(w.first_blocks >= 16 || !w.refuses ? 11 : 6)],
+           bytes = pages * POOL_PAGE - rng.below(POOL_PAGE);
     bool any = rng.one_of(3), got;
     buffer b = {};
     if (any) {
@@ -83,7 +85,8 @@ void careful_user(void* arg) {
   if (threadIdx.x) return;
   auto page = [&](gn_u32 hint) { return pool_alloc<by_device>(w.p, POOL_PAGE, hint); };
   auto block_of = [&](gn_u64 at) { return (at - w.p.base) / POOL_BLOCK; };
-  gn_u64 first = page(5 * POOL_PAGES), beside = page(3 * POOL_PAGES), run = pool_alloc<by_device>(w.p, 3 * POOL_PAGE, 4 * POOL_PAGES);
+  gn_u64 first = page(5 * POOL_PAGES), beside = page(3 * POOL_PAGES),
+         run = pool_alloc<by_device>(w.p, 3 * POOL_PAGE, 4 * POOL_PAGES);
   if (block_of(first) != 5 || block_of(beside) != 5 || block_of(run) != 5) add_relaxed_gpu(&w.outside, 1u);
   pool_hold<by_device>(w.p, beside, POOL_PAGE, POOL_HELD);
   pool_free<by_device>(w.p, beside, POOL_PAGE);
@@ -106,13 +109,15 @@ void patient_user(void* arg) {
   gn_u32 bad = 0;
   buffer b;
   auto takes = [&](gn_u32 pages) { return pool_alloc_buffer<by_device>(w.p, pages * POOL_PAGE, 3, b); };
-  for (gn_u32 i = 0; i < w.p.blocks; ++i) words[i] = i % 4 == 0 ? 0u : i % 4 == 2 ? (gn_u32)POOL_WHOLE : 0x5555u;
+  for (gn_u32 i = 0; i < w.p.blocks; ++i)
+    words[i] = i % 4 == 0 ? 0u : i % 4 == 2 ? (gn_u32)POOL_WHOLE : 0x5555u;
   std::vector<gn_u32> before(words, words + MOST);
   bad += !takes(16) || b.shift != PIECE_ALL;  // a block: contiguous comes first
   pool_free_buffer<by_device>(w.p, b);
   bad += !takes(64) || b.shift != PIECE_BLOCK || b.at(16 * POOL_PAGE) == b.at(0) + POOL_BLOCK;
   buffer page;
-  bad += !pool_alloc_buffer<by_device>(w.p, 2 * POOL_PAGE, 0, page) || page.shift != PIECE_PAGE || page.at(POOL_PAGE) != page.at(0) + 2 * POOL_PAGE;
+  bad += !pool_alloc_buffer<by_device>(w.p, 2 * POOL_PAGE, 0, page) || page.shift != PIECE_PAGE ||
+         page.at(POOL_PAGE) != page.at(0) + 2 * POOL_PAGE;
   pool_free_buffer<by_device>(w.p, page);
   bad += takes(80) || b.pages;  // four blocks are free, not five; what was taken of them is back
   for (gn_u32 i = 0; i < w.p.blocks; i += 4) bad += words[i] != POOL_WHOLE, words[i] = 0;
@@ -121,17 +126,21 @@ void patient_user(void* arg) {
   for (gn_u32 seed = 0; seed < 4000; ++seed) {
     Rng rng(seed);
     b.shift = rng.below(3) * 4;
-    gn_u32 first = rng.below(256), vba = rng.below(600), chunk = rng.below(9), sent = rng.below(257), parts = sent != 0;
-    for (gn_u32 k = 1; k < sent; ++k) parts += (vba + k) % (1u << chunk) == 0 || (first + k) % (1u << b.shift) == 0;
+    gn_u32 first = rng.below(256), vba = rng.below(600), chunk = rng.below(9), sent = rng.below(257),
+           parts = sent != 0;
+    for (gn_u32 k = 1; k < sent; ++k)
+      parts += (vba + k) % (1u << chunk) == 0 || (first + k) % (1u << b.shift) == 0;
     bad += parts != parts_of(b, first, vba, chunk, sent);
   }
   // Pages beyond what a piece's number reaches are not taken for others.
   std::vector<gn_u32> far(0x1000 + 16, 0xffffu);
   for (gn_u32 i = 0x1000; i < far.size(); ++i) far[i] = 0x5555u;
-  pool large = {w.p.base, reinterpret_cast<gn_u64>(far.data()), 0, static_cast<gn_u32>(far.size()), 7, static_cast<gn_u32>(far.size()), 0};
+  pool large = {w.p.base, reinterpret_cast<gn_u64>(far.data()), 0, static_cast<gn_u32>(far.size()),
+                7,        static_cast<gn_u32>(far.size()),      0};
   bad += pool_alloc_buffer<by_device>(large, 2 * POOL_PAGE, 0, b);
   far[0xfff] = 0x5555u;
-  bad += !pool_alloc_buffer<by_device>(large, 8 * POOL_PAGE, 0, b) || b.at(7 * POOL_PAGE) != large.base + 0x10000ull * POOL_PAGE - POOL_PAGE;
+  bad += !pool_alloc_buffer<by_device>(large, 8 * POOL_PAGE, 0, b) ||
+         b.at(7 * POOL_PAGE) != large.base + 0x10000ull * POOL_PAGE - POOL_PAGE;
   if (bad) add_relaxed_gpu(&w.outside, bad);
   add_relaxed_gpu(&w.served, 1u);
 }
@@ -175,7 +184,8 @@ bool host_turn(void* arg) {
   gn_u32 asked = __atomic_load_n(&words.asked, __ATOMIC_ACQUIRE);
   if (asked == w.answered) return false;
   ++w.asks;
-  if (asked <= w.answered || asked > MOST || asked > 2 * (w.answered ? w.answered : w.first_blocks)) ++w.wrong_asks;
+  if (asked <= w.answered || asked > MOST || asked > 2 * (w.answered ? w.answered : w.first_blocks))
+    ++w.wrong_asks;
   w.answered = asked;
   if (!w.refuses) __atomic_store_n(&words.granted, asked, __ATOMIC_RELEASE);
   return true;
@@ -200,12 +210,14 @@ bool run(uint64_t seed, gn_u32 warps, simt::Body body = user) {
   // At most one request for each doubling: from one block to 64 there are six.
   // Of 120 tries, with room for two at a time, 28 were served; 4 where all may gather at once.
   bool in_step = body != users_in_step || w.served >= 15;
-  bool good = in_step && !s.failed && !left && !w.twice && !w.outside && !w.wrong_asks && w.asks <= 6 && w.served &&
-              !(w.refuses && w.p.blocks != w.first_blocks);
+  bool good = in_step && !s.failed && !left && !w.twice && !w.outside && !w.wrong_asks && w.asks <= 6 &&
+              w.served && !(w.refuses && w.p.blocks != w.first_blocks);
   if (!good)
-    printf("  seed %llu, %u warps: left %u, twice %u, outside %u, served %u, failed %u, asks %u (%u wrong), blocks %u %s\n",
-           static_cast<unsigned long long>(seed), warps, left, w.twice, w.outside, w.served, w.failed, w.asks, w.wrong_asks,
-           w.p.blocks, s.failed ? s.message : "");
+    printf(
+        "  seed %llu, %u warps: left %u, twice %u, outside %u, served %u, failed %u, asks %u (%u bad), "
+        "blocks %u %s\n",
+        static_cast<unsigned long long>(seed), warps, left, w.twice, w.outside, w.served, w.failed, w.asks,
+        w.wrong_asks, w.p.blocks, s.failed ? s.message : "");
   return good;
 }
 
@@ -218,7 +230,9 @@ int main(int argc, char** argv) {
   }
   uint64_t seeds = strtoull(argv[2], nullptr, 10);
   gn_u32 warps = argc > 3 ? static_cast<gn_u32>(strtoul(argv[3], nullptr, 10)) : 4;
-  unsigned bad = !run(15, 1, careful_user) + !run(15, 1, patient_user) + !run(15, 1, users_in_step) + !run(3, 12, users_in_step);  // pools of 16 blocks, and one of 4
+  // pools of 16 blocks, and one of 4
+  unsigned bad = !run(15, 1, careful_user) + !run(15, 1, patient_user) + !run(15, 1, users_in_step) +
+                 !run(3, 12, users_in_step);
   for (uint64_t seed = 1; seed <= seeds && bad < 2; ++seed) bad += !run(seed, warps);
   if (!bad && !in_pieces_at_all) ++bad, printf("  no buffer came in pieces\n");
   printf("%s pool_of_%u_warps\n", bad ? "FAILED" : "ok", warps);

@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Builds and runs the device headers' tests (libgnstor's among them): plain, with weakly ordered stores, with ThreadSanitizer, with
-# AddressSanitizer and UBSan. Then plants mistakes in copies of the headers, and demands that each is found. CXX chooses
-# the compiler, SEEDS multiplies the seeds. GNSTOR_LONG=1 plants every mistake; without it, only those of SHORT, and the
-# programs run a fifth of the seeds. The last line is "N passed, M failed"; the exit status is non-zero if M is.
+# Builds and runs the device headers' tests (libgnstor's among them): plain, with weakly ordered stores, with
+# ThreadSanitizer, with AddressSanitizer and UBSan. Then plants mistakes in copies of the headers, and demands
+# that each is found. CXX chooses the compiler, SEEDS multiplies the seeds. GNSTOR_LONG=1 plants every
+# mistake; without it, only the mistakes of SHORT, and the programs run a fifth of the seeds. The last line is "N
+# passed, M failed"; the exit status is non-zero if M is.
 set -u
 cd "$(dirname "$0")" || exit 2
 ROOT=../../..
@@ -12,7 +13,8 @@ CXX=${CXX:-g++}
 SEEDS=${SEEDS:-1}
 LONG=${GNSTOR_LONG:-}
 # At least one mistake for each program and each sanitizer that finds mistakes.
-SHORT=" doorbell_record_relaxed no_receive_credit a_callback_waits borders_counted_twice "
+SHORT=" doorbell_record_relaxed newcomers_get_room_first slots_without_order a_callback_waits "
+SHORT="$SHORT borders_counted_twice limit_beyond_the_head "
 FLAGS="-std=c++17 -Wall -Wextra -Werror -Wno-unknown-pragmas -DGN_SIMT_HOST"
 HEADERS="-I$ROOT/fabric/simt -I$ROOT/fabric/cuda -I$ROOT/gnor/cuda -I$ROOT/libgnstor/include"
 OUT=$(mktemp -d)
@@ -54,7 +56,8 @@ traffic() {
 
 build() {
     for program in traffic pool; do
-        $CXX $FLAGS $(sanitizer_flags "$1") $HEADERS $program.cpp "$OUT"/rt_*.o -o "$OUT/$program-$1" -pthread || return 1
+        $CXX $FLAGS $(sanitizer_flags "$1") $HEADERS $program.cpp "$OUT"/rt_*.o \
+            -o "$OUT/$program-$1" -pthread || return 1
     done
 }
 
@@ -63,11 +66,15 @@ pool() {
     timeout 120 "$OUT/pool-$1" "$1" $(($2 * SEEDS)) "$3" > "$OUT/log-pool-$1-$3" 2>&1
     status=$?
     tail -1 "$OUT/log-pool-$1-$3" > "$VERDICTS/pool-$1-$3"
-    [ "$status" -eq 0 ] || { echo "FAILED pool ($1, $3 warps): exit status $status" > "$VERDICTS/pool-$1-$3"; head -20 "$OUT/log-pool-$1-$3"; }
+    [ "$status" -eq 0 ] || {
+        echo "FAILED pool ($1, $3 warps): exit status $status" > "$VERDICTS/pool-$1-$3"
+        head -20 "$OUT/log-pool-$1-$3"
+    }
 }
 
-# mutant NAME FILE SED KIND MODE SCENARIO SEEDS: the mistake that SED makes in FILE must be found. Without FILE it is the scenario's;
-# the scenario "pool" is the program of that name.
+# mutant NAME FILE SED KIND MODE SCENARIO SEEDS [TEXT]: the mistake that SED makes in FILE must be found, by
+# the check that says TEXT. Without FILE it is the scenario's; the scenario "pool" is the program of that
+# name.
 mutant() {
     [ -n "$LONG" ] || case $SHORT in *" $1 "*) ;; *) return ;; esac
     dir=$OUT/mutant-$1
@@ -82,16 +89,21 @@ mutant() {
     [ "$6" = pool ] && program=pool
     if [ -z "$2" ]; then
         cp "$OUT/$program-$4" "$dir/traffic"
-    elif ! $CXX $FLAGS -w $(sanitizer_flags "$4") "-I$ROOT/fabric/simt" "-I$dir" "-I$ROOT/libgnstor/include" $program.cpp "$OUT"/rt_*.o \
-        -o "$dir/traffic" -pthread > "$dir/log" 2>&1; then
+    elif ! $CXX $FLAGS -w $(sanitizer_flags "$4") "-I$ROOT/fabric/simt" "-I$dir" \
+        "-I$ROOT/libgnstor/include" $program.cpp "$OUT"/rt_*.o -o "$dir/traffic" -pthread > "$dir/log" 2>&1; then
         echo "FAILED mutant $1 does not build: $(head -3 "$dir/log")" > "$VERDICTS/mutant-$1"
         return
     fi
-    PATIENCE_MS=5000 TSAN_OPTIONS=halt_on_error=1 timeout 60 "$dir/traffic" "$5" "$7" $([ "$6" = pool ] || echo "$6") > "$dir/log" 2>&1
+    PATIENCE_MS=5000 TSAN_OPTIONS=halt_on_error=1 \
+        timeout 60 "$dir/traffic" "$5" "$7" $([ "$6" = pool ] || echo "$6") > "$dir/log" 2>&1
     status=$?
     # Under ThreadSanitizer only its word counts. Being slow is no finding.
-    if [ "$4" = tsan ]; then grep -q 'WARNING: ThreadSanitizer' "$dir/log"; else [ "$status" -ne 0 ] && [ "$status" -ne 124 ]; fi
-    if [ $? -eq 0 ]; then
+    if [ "$4" = tsan ]; then
+        grep -q 'WARNING: ThreadSanitizer' "$dir/log"
+    else
+        [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+    fi
+    if [ $? -eq 0 ] && { [ -z "${8:-}" ] || grep -q "$8" "$dir/log"; }; then
         echo "ok mutant $1" > "$VERDICTS/mutant-$1"
     else
         echo "FAILED mutant $1 is not found" > "$VERDICTS/mutant-$1"
@@ -102,54 +114,89 @@ FABRIC=fabric/cuda/fabric
 GNOR=gnor/cuda/gnor
 mutants_of_one_core() {
     mutant doorbell_record_relaxed $GNOR/append.cuh \
-        '/SND_DBR/s/st_fenced_sys/st_relaxed_sys/;s/mmio_store_after_release_sys(doorbell/st_relaxed_sys(doorbell/' tsan tsan many_doorbells 60
+        '/SND_DBR/s/st_fenced_sys/st_relaxed_sys/;s/mmio_store_after_release_sys(doorbell/st_relaxed_sys(doorbell/' \
+        tsan tsan many_doorbells 60
     mutant no_syncwarp_before_publish $GNOR/append.cuh \
         '/ordered before the leader/d' tsan tsan batched_reads_and_writes 30
     mutant publish_out_of_order $GNOR/append.cuh '/&qp.publish) != first/d' tsan tsan many_doorbells 40
-    mutant done_relaxed $GNOR/sharing.cuh 's/mem::add_acqrel_gpu/mem::add_relaxed_gpu/' tsan tsan full_queues 40
+    mutant done_relaxed $GNOR/sharing.cuh 's/mem::add_acqrel_gpu/mem::add_relaxed_gpu/' \
+        tsan tsan full_queues 40
     mutant every_lane_breaks_the_queue $GNOR/complete.cuh \
         's/ && lane_id() == lowest(broken), \[&\]/, [\&]/' \
         plain plain one_queue_pair_breaks 100
     mutant lock_release_relaxed $GNOR/complete.cuh \
         '/&c.cq_word, word + 2/s/st_release/st/' tsan tsan many_doorbells 20
-    mutant no_receive_credit $GNOR/append.cuh 's/< 0 ? retired : completed)/< 0 ? retired : retired)/' plain plain full_queues 20
-    mutant newcomers_get_room_first $GNOR/gate.cuh 's/(gn_u32)room < waiting ? (gn_u32)room : waiting/(gn_u32)room < waiting ? (gn_u32)room \/ 2 : waiting/' \
-        plain plain first_come_first_served 20
-    mutant slots_without_order $GNOR/slots.cuh 's/- SLOTS) >= 0) wish = WANTS_NONE;/- SLOTS) >= 0) {}/;s/^  if (spares) {/  if (false) {/' \
-        plain plain saturated_slots 6
-    mutant waiting_commands_forgotten $GNOR/complete.cuh '/^  send_admitted<S>(c, mask, q, admitted);/d' plain plain full_queues 6
-    mutant gate_left_open $GNOR/complete.cuh 's/= close_gate<S>(qp);/= S::ld(\&qp.gate);/' plain plain all_queue_pairs_break 100
-    mutant lock_taken_for_others_entries $GNOR/complete.cuh 's/got = old == word;/got = old != CQ_LOCKED;/;s/gn_u32 old = S::exch/for (int k = 0; k < 50; ++k) pause(20); &/' \
+    # One mistake has two symptoms, and each has its check.
+    mutant no_receive_credit $GNOR/append.cuh 's/< 0 ? retired : completed)/< 0 ? retired : retired)/' \
+        plain plain full_queues 20 'rnr [1-9]'
+    mutant limit_beyond_the_head $GNOR/append.cuh 's/< 0 ? retired : completed)/< 0 ? retired : retired)/' \
+        plain plain full_queues 20 'beyond the head that SQHD told [1-9]'
+    mutant nvme_queue_too_short $GNOR/abi.h 's/NVME_ENTRIES_EACH = 2/NVME_ENTRIES_EACH = 1/' \
+        plain plain full_queues 20 'beyond the head that SQHD told [1-9]'
+    mutant waiting_commands_forgotten $GNOR/complete.cuh '/^  send_admitted<S>(c, mask, q, admitted);/d' \
+        plain plain full_queues 6
+    mutant gate_left_open $GNOR/complete.cuh 's/= close_gate<S>(qp);/= S::ld(\&qp.gate);/' \
+        plain plain all_queue_pairs_break 100
+    mutant lock_taken_for_others_entries $GNOR/complete.cuh \
+        's/got = old == word;/got = old != CQ_LOCKED;/;s/gn_u32 old = S::exch/for (int k = 0; k < 50; ++k) pause(20); &/' \
         plain plain many_doorbells 60
-    # Of answers.
-    mutant answer_without_its_parts $FABRIC/hca/answer.cuh 's/if ((word & PARTS_MASK) != word >> TOTAL_SHIFT) return;/if (!(word >> TOTAL_SHIFT)) return;/' \
+    mutant commands_without_stamps $GNOR/append.cuh 's/be32(client_stamp(c))/0/' \
+        plain plain many_doorbells 3 'stamps of clients'
+    # Of fused responses.
+    mutant response_without_its_parts $FABRIC/hca/fused.cuh \
+        's/if ((word & PARTS_MASK) != word >> TOTAL_SHIFT) return;/if (!(word >> TOTAL_SHIFT)) return;/' \
         plain plain batched_reads_and_writes 60
-    mutant answer_parts_relaxed $FABRIC/hca/answer.cuh 's/mem::add_acqrel_cta(&x.word/mem::add_relaxed_cta(\&x.word/' tsan tsan parts_of_fused_responses 10
+    mutant parts_relaxed $FABRIC/hca/fused.cuh \
+        's/mem::add_acqrel_cta(&x.word/mem::add_relaxed_cta(\&x.word/' \
+        tsan tsan parts_of_fused_responses 10
     # Of the choice of a replica.
-    mutant replicas_in_turn $GNOR/io.cuh 's/> SAME_LOAD ? other : one;/> SAME_LOAD ? one : one;/' plain plain one_ssd_is_slow 10
+    mutant replicas_in_turn $GNOR/io.cuh 's/> SAME_LOAD ? other : one;/> SAME_LOAD ? one : one;/' \
+        plain plain one_ssd_is_slow 10
     # Of the modes of sharing.
     mutant lanes_without_turns $GNOR/sharing.cuh 's/if constexpr (S::ALONE) {/if constexpr (false) {/' \
         plain plain one_warp_alone 60
-    mutant alone_publishes_unseen $GNOR/append.cuh 's/^  S::st_release(&qp.publish, next)/  if (!S::ALONE) &/' plain plain one_warp_alone 5
+    mutant alone_publishes_unseen $GNOR/append.cuh \
+        's/^  S::st_release(&qp.publish, next)/  if (!S::ALONE) &/' \
+        plain plain one_warp_alone 5
     mutant nobody_rings_again $GNOR/complete.cuh '/ring_again/d' plain plain one_warp_alone 20
     mutant commands_without_receives $GNOR/append.cuh '/mlx5::RCV_DBR/d' plain plain one_warp_alone 20
     # Of DUMPs.
     mutant completions_trusted '' '' plain plain completions_are_trusted 5
-    mutant dump_covers_what_comes_later $GNOR/dump.cuh 's/d.landed = d.covers;/d.landed = d.covers = d.arrived;/' plain plain behind_dumps 60
-    mutant dump_takes_a_receive $GNOR/append.cuh 's/be32((next - posted) & 0xffffu)/be32(next \& 0xffffu)/' plain plain behind_dumps 40
+    mutant dump_covers_what_comes_later $GNOR/dump.cuh \
+        's/d.landed = d.covers;/d.landed = d.covers = d.arrived;/' \
+        plain plain behind_dumps 60
+    mutant dump_takes_a_receive $GNOR/append.cuh 's/be32((next - posted) & 0xffffu)/be32(next \& 0xffffu)/' \
+        plain plain behind_dumps 40
     mutant dump_keeps_its_block $GNOR/dump.cuh '/its block, as a command/d' plain plain behind_dumps 40
-    mutant dump_waits_for_a_receive $GNOR/dump.cuh 's/(qp, qp.retired + c.depth, at)/(qp, (gn_u32)S::ld(\&qp.gate) >> 16, at)/' plain plain behind_dumps 40
-    mutant broken_queue_looked_at $GNOR/dump.cuh 's/ && !S::ld(&qp_of(c, ssd).error);/;/' plain plain behind_dumps 200
-    mutant broken_before_landed $GNOR/complete.cuh '/if (!c.dumps_addr || !take_landed/{h;d};/^  if (c.dumps_addr) post_dumps/{H;x;s/.*take_landed.*\n/  for (; c.dumps_addr \&\& take_landed<S>(c, mask, x);) odd |= end_responses<S>(c, mask, x, x.is_response);\n/}' plain plain behind_dumps 100
-    mutant two_dumps_at_once $GNOR/dump.cuh 's/ || d.covers != d.landed || / || /' plain plain behind_dumps 100
-    mutant landed_not_taken $GNOR/dump.cuh 's/if (rank == 0) d.taken = at + n;/if (rank == 0) d.taken = d.landed;/' plain plain behind_dumps 40
+    mutant dump_waits_for_a_receive $GNOR/dump.cuh \
+        's/(qp, qp.retired + c.depth, at)/(qp, (gn_u32)S::ld(\&qp.gate) >> 16, at)/' \
+        plain plain behind_dumps 40
+    mutant broken_queue_looked_at $GNOR/dump.cuh 's/ && !S::ld(&qp_of(c, ssd).error);/;/' \
+        plain plain behind_dumps 200
+    mutant broken_before_landed $GNOR/complete.cuh \
+        '/if (!c.dumps_addr || !take_landed/{h;d};/^  if (c.dumps_addr) post_dumps/{H;x;s/.*take_landed.*\n/  for (; c.dumps_addr \&\& take_landed<S>(c, mask, x);) odd |= end_responses<S>(c, mask, x, x.is_response);\n/}' \
+        plain plain behind_dumps 100
+    mutant two_dumps_at_once $GNOR/dump.cuh 's/ || d.covers != d.landed || / || /' \
+        plain plain behind_dumps 100
+    mutant landed_not_taken $GNOR/dump.cuh \
+        's/if (rank == 0) d.taken = at + n;/if (rank == 0) d.taken = d.landed;/' \
+        plain plain behind_dumps 40
     mutant a_callback_waits '' '' plain plain a_callback_that_waits 5
     mutant two_warps_are_one '' '' plain plain two_warps_alone 5
 }
 mutants_of_the_other() {
+    # Of fairness.
+    mutant newcomers_get_room_first $GNOR/gate.cuh \
+        's/(gn_u32)room < waiting ? (gn_u32)room : waiting/(gn_u32)room < waiting ? (gn_u32)room \/ 2 : waiting/' \
+        plain plain first_come_first_served 20
+    mutant slots_without_order $GNOR/slots.cuh \
+        's/- SLOTS) >= 0) wish = WANTS_NONE;/- SLOTS) >= 0) {}/;s/^  if (spares) {/  if (false) {/' \
+        plain plain saturated_slots 16
     mutant completion_relaxed $FABRIC/hca/inbound.cuh \
         '/&e->counter_own/s/st_fenced_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
-    mutant up_entry_half_judged $FABRIC/hca/up.cuh 's/(b & ~(gn_u64)PHASE_BIT) | phase/b \& ~(gn_u64)PHASE_BIT/' plain plain batched_reads_and_writes 5
+    mutant up_entry_half_judged $FABRIC/hca/up.cuh \
+        's/(b & ~(gn_u64)PHASE_BIT) | phase/b \& ~(gn_u64)PHASE_BIT/' \
+        plain plain batched_reads_and_writes 5
     mutant mover_slot_relaxed $FABRIC/hca/agent.cuh \
         '/PLACE_FULL)/s/st_release_cta/st_relaxed_cta/' tsan tsan batched_reads_and_writes 20
     # Fewer places make rounds shorter.
@@ -158,44 +205,67 @@ mutants_of_the_other() {
         plain plain batched_reads_and_writes 30
     # The wrong order alone has a window of one access; the pauses stand for a warp that is slow there.
     mutant receive_posted_behind_its_command $GNOR/append.cuh \
-        '/RCV_DBR/{h;d};/SND_DBR/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' plain plain full_queues 60
+        '/RCV_DBR/{h;d};/SND_DBR/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' \
+        plain plain full_queues 60
     # Here, too, pauses widen the window.
     mutant lanes_decide_alone $FABRIC/hca/mover.cuh \
         's/if (!__shfl_sync.*opens, 0))/if (!opens)/;s/^  bool opens = /  for (int k = lane_id() * 8; k--;) pause(20);\n&/' \
         plain plain all_queue_pairs_break 100
-    mutant receives_given_out_twice $FABRIC/hca/inbound.cuh 's/rq_head += (gn_u32)__popc(consumed)/rq_head += 1u/' \
+    mutant receives_given_out_twice $FABRIC/hca/inbound.cuh \
+        's/rq_head += (gn_u32)__popc(consumed)/rq_head += 1u/' \
         plain plain full_queues 20
     mutant abandoned_buffer_given_back $GNOR/io.cuh \
         's/r.pool_addr = !pooled.*$/r.pool_addr = 0;/' plain plain late_completions 30
-    mutant held_pages_given_out $GNOR/pool.cuh 's/old > POOL_PAGE_MASK/old \& POOL_WHOLE/;s/while (seen < POOL_PAGE_MASK)/while ((seen \& 0x1ffffu) < POOL_PAGE_MASK)/' \
+    mutant held_pages_given_out $GNOR/pool.cuh \
+        's/old > POOL_PAGE_MASK/old \& POOL_WHOLE/;s/while (seen < POOL_PAGE_MASK)/while ((seen \& 0x1ffffu) < POOL_PAGE_MASK)/' \
         plain plain late_completions 30
     mutant held_for_ever $GNOR/complete.cuh '/0u - POOL_HELD/d' plain plain late_completions 30
     mutant a_part_given_back $GNOR/complete.cuh \
         's/hold_data<S>(c, r, 0u - POOL_HELD);/&\n      if (r.pool_addr \&\& !in_pieces(r.pool_addr)) pool_free<S>(c.data, r.pool_addr, r.pool_bytes);/' \
         plain plain late_completions 60
-    mutant borders_of_pieces_crossed $GNOR/io.cuh 's/if (n > piece) n = piece;//' plain plain buffers_in_pieces 20
+    mutant borders_of_pieces_crossed $GNOR/io.cuh 's/if (n > piece) n = piece;//' \
+        plain plain buffers_in_pieces 20
     mutant borders_counted_twice $GNOR/buffer.cuh 's/!same ? of_chunks/true ? of_chunks/' plain plain pool 1
-    mutant pieces_not_given_back $GNOR/buffer.cuh '/if (!got) pool_free_buffer<S>(p, b);/d' plain plain pool 30
-    mutant description_of_a_buffer_not_kept $GNOR/complete.cuh 's/return name_of(kept, first_of(name));/return name;/' plain plain buffers_in_pieces 60
-    mutant part_of_a_buffer_not_held $GNOR/complete.cuh 's/first_of(r.pool_addr), r.pool_bytes/0, r.pool_bytes/' plain plain buffers_in_pieces 60
+    mutant pieces_not_given_back $GNOR/buffer.cuh '/if (!got) pool_free_buffer<S>(p, b);/d' \
+        plain plain pool 30
+    mutant description_of_a_buffer_not_kept $GNOR/complete.cuh \
+        's/return name_of(kept, first_of(name));/return name;/' \
+        plain plain buffers_in_pieces 60
+    mutant part_of_a_buffer_not_held $GNOR/complete.cuh \
+        's/first_of(r.pool_addr), r.pool_bytes/0, r.pool_bytes/' \
+        plain plain buffers_in_pieces 60
     mutant number_of_a_piece_cut_off $GNOR/buffer.cuh '/what a number of 16 bits reaches/d' plain plain pool 1
-    mutant all_gather_at_once $GNOR/buffer.cuh 's/return !(asked & GATHERING).*$/return true;/' plain plain pool 1
-    mutant pieces_not_held $GNOR/complete.cuh '/if (in_pieces(r.pool_addr)) pool_hold_buffer/s/pool_hold_buffer.*$/{}/' plain plain buffers_in_pieces 90
-    mutant staged_not_counted $GNOR/io.cuh 's/ + staged;  \/\/ what is/;  \/\/ what is/' plain plain late_completions 60
-    mutant not_tried_elsewhere $GNOR/io.cuh 's/if (status & GN_QP_BROKEN) return .*/if (status \& GN_QP_BROKEN) return false;/' \
+    mutant all_gather_at_once $GNOR/buffer.cuh 's/return !(asked & GATHERING).*$/return true;/' \
+        plain plain pool 1
+    mutant pieces_not_held $GNOR/complete.cuh 's/^    pool_hold_buffer<S>(c.data.*$/    {}/' \
+        plain plain buffers_in_pieces 90
+    mutant staged_not_counted $GNOR/io.cuh 's/ + staged;  \/\/ what is/;  \/\/ what is/' \
+        plain plain late_completions 60
+    mutant not_tried_elsewhere $GNOR/io.cuh \
+        's/if (status & GN_QP_BROKEN) return .*/if (status \& GN_QP_BROKEN) return false;/' \
         plain plain reads_survive_a_queue_pair 40
-    mutant run_not_rolled_back $GNOR/pool.cuh 's/while (i--) pool_clear<S>(p, b + i, POOL_WHOLE);//' plain plain pool 300
-    mutant blocks_split_first $GNOR/pool.cuh 's/if (i < near \&\& .*$/if (i < near) continue;/' plain plain pool 1
-    mutant everybody_asks $GNOR/pool.cuh 's/S::cas(&p.asked, asked, want) == asked)/(S::st(\&p.asked, want - 1), true))/' plain plain pool 300
-    mutant run_without_looking $GNOR/pool.cuh 's/if (S::ld(pool_word(p, b + i)) == 0u && S::cas_acqrel(.*$/if (S::or_acqrel(pool_word(p, b + i), POOL_WHOLE) < POOL_WHOLE) continue;/' \
+    mutant run_not_rolled_back $GNOR/pool.cuh 's/while (i--) pool_clear<S>(p, b + i, POOL_WHOLE);//' \
         plain plain pool 300
-    mutant page_without_order $GNOR/sharing.cuh 's/return mem::or_acqrel_gpu(p, v);/return mem::or_relaxed_gpu(p, v);/' tsan tsan pool 50
-    mutant parked_in_two_hands $GNOR/async.cuh 's/bits = S::exch_acquire(&c.parked_bits\[w\], 0u);/bits = S::ld(\&c.parked_bits[w]);/' \
+    mutant blocks_split_first $GNOR/pool.cuh 's/if (i < near \&\& .*$/if (i < near) continue;/' \
+        plain plain pool 1
+    mutant everybody_asks $GNOR/pool.cuh \
+        's/S::cas(&p.asked, asked, want) == asked)/(S::st(\&p.asked, want - 1), true))/' \
+        plain plain pool 300
+    mutant run_without_looking $GNOR/pool.cuh \
+        's/if (S::ld(pool_word(p, b + i)) == 0u && S::cas_acqrel(.*$/if (S::or_acqrel(pool_word(p, b + i), POOL_WHOLE) < POOL_WHOLE) continue;/' \
+        plain plain pool 300
+    mutant page_without_order $GNOR/sharing.cuh \
+        's/return mem::or_acqrel_gpu(p, v);/return mem::or_relaxed_gpu(p, v);/' \
+        tsan tsan pool 50
+    mutant parked_in_two_hands $GNOR/async.cuh \
+        's/bits = S::exch_acquire(&c.parked_bits\[w\], 0u);/bits = S::ld(\&c.parked_bits[w]);/' \
         plain plain nobody_waits 20
-    mutant parked_relaxed $GNOR/sharing.cuh 's/return mem::or_acqrel_gpu(p, v);/return mem::or_relaxed_gpu(p, v);/' \
+    mutant parked_relaxed $GNOR/sharing.cuh \
+        's/return mem::or_acqrel_gpu(p, v);/return mem::or_relaxed_gpu(p, v);/' \
         tsan tsan nobody_waits 20
     mutant own_slot_used_twice $GNOR/io.cuh \
-        's/sends && cid == NO_SLOT && (S::ld_acquire.*$/sends \&\& cid == NO_SLOT) cid = x.head;/' plain plain a_long_request 30
+        's/cid == NO_SLOT && own_slot_is_free<S>(c, v, x))/cid == NO_SLOT)/' \
+        plain plain a_long_request 30
 }
 
 build_runtime || { echo "the runtime does not build"; echo "0 passed, 1 failed"; exit 1; }

@@ -25,13 +25,13 @@
 // out its memory before the late completion has come. Keep memory of your own until a drain.
 #pragma once
 #include "gnor/async.cuh"
-#include "gnor/hold.cuh"
+#include "gnor/smem.cuh"
 #include "gnor/kernel.cuh"
 
 namespace gn {
 
-// An open volume with the channel that reaches it. What a kernel gets as its argument. `S` says who uses the
-// channel together (gnor/sharing.cuh): `file` for any warps, `block_file` for those of one block, `warp_file`
+// An open volume with the channel that reaches it. What a kernel gets as its argument. `S` says what uses the
+// channel together (gnor/sharing.cuh): `file` for any warps, `block_file` for the warps of one block, `warp_file`
 // for one warp alone, or one of its threads. All are the same bytes. A channel that is used as a `warp_file`
 // by two warps, or with two of these at once, is broken.
 template <class S>
@@ -47,18 +47,18 @@ using file = file_of<by_device>;
 using block_file = file_of<by_block>;
 using warp_file = file_of<by_warp>;
 
-// A file whose channel lies in the block's shared memory until `put_back`: each step of a request is faster.
-// `room` is shared memory. For a channel that one block has to itself for that time, all threads of it
-// together; what it returns is used in place of `f`, requests that are under way go on.
+// A file whose channel lies in the block's shared memory until `write_back`: each step of a request is
+// faster. `room` is shared memory. For a channel that one block has to itself for that time, all threads of
+// it together; what it returns is used in place of `f`, requests that are under way go on.
 template <class S>
-GN_DEV file_of<S> hold(const file_of<S>& f, held_channel& room) {
+GN_DEV file_of<S> load_smem(const file_of<S>& f, smem_channel& room) {
   static_assert(S::IN_BLOCK, "other blocks do not see it there: a block_file or a warp_file");
-  return {&hold(*f.c, room), f.v, f.timeout_ns};
+  return {&load_smem(*f.c, room), f.v, f.timeout_ns};
 }
 // Without it the channel is broken when the kernel has ended.
 template <class S>
-GN_DEV void put_back(const file_of<S>& f, held_channel& room) {
-  put_back(*f.c, room);
+GN_DEV void write_back(const file_of<S>& f, smem_channel& room) {
+  write_back(*f.c, room);
 }
 
 enum : gn_u32 { ALL_LANES = 0xffffffffu };
@@ -72,7 +72,9 @@ struct batch {
 };
 
 // Shared memory for a block of `threads`.
-GN_DEV gn_u32 batch_bytes(gn_u32 threads) { return (gn_u32)sizeof(gn_u32) * 32 + threads * (gn_u32)sizeof(gn_u64); }
+GN_DEV gn_u32 batch_bytes(gn_u32 threads) {
+  return (gn_u32)sizeof(gn_u32) * 32 + threads * (gn_u32)sizeof(gn_u64);
+}
 
 // All threads of the block, once.
 GN_DEV void batch_init(batch& b) {
@@ -87,8 +89,6 @@ GN_DEV bool batch_busy(const batch& b) { return mem::ld_relaxed_cta(&b.pending[w
 GN_DEV bool batch_pending(const batch& b) {
   return mem::ld_relaxed_cta(&b.pending[warp_in_block()]) >> lane_id() & 1u;
 }
-
-// --- buffers -----------------------------------------------------------------------------------------------
 
 // Registered memory from the channel's pool, at most 1 MiB, contiguous; 0 when there is none. Any thread; of
 // a warp_file the lanes of
@@ -140,7 +140,9 @@ GN_DEV void free(const file_of<S>& f, gn_u64 address, gn_u32 bytes, gn_u32 mask 
 template <class S>
 GN_DEV bool alloc(const file_of<S>& f, gn_u32 bytes, buffer& b, gn_u32 mask = ALL_LANES) {
   b.pages = 0;
-  in_turns<S>(mask, bytes != 0, [&] { pool_alloc_whole<S>(f.c->data, S::ld_acquire(&f.c->data.blocks), bytes, thread_number(), b); });
+  in_turns<S>(mask, bytes != 0, [&] {
+    pool_alloc_whole<S>(f.c->data, S::ld_acquire(&f.c->data.blocks), bytes, thread_number(), b);
+  });
   // Pieces for one lane after the other.
   for (gn_u32 todo = __ballot_sync(mask, bytes && !b.pages); todo; todo &= todo - 1) {
     if (lane_id() == lowest(todo)) pool_alloc_buffer<S>(f.c->data, bytes, thread_number(), b);
@@ -163,8 +165,6 @@ template <class S>
 GN_DEV void free(const file_of<S>& f, buffer& b, gn_u32 mask = ALL_LANES) {
   in_turns<S>(mask, b.pages != 0, [&] { pool_free_buffer<S>(f.c->data, b); });
 }
-
-// --- requests ----------------------------------------------------------------------------------------------
 
 // A read of `blocks` 4 KiB blocks at block `vba` into registered memory, and a write from it. `flags` of a
 // write: 0, or FLAG_FUA: it ends when the data would survive an SSD that loses its power protection. Kernels
@@ -197,7 +197,7 @@ template <class S>
 io write_request(const file_of<S>&, gn_u64, gn_u32, const buffer&&, gn_u32 = 0, gn_u32 = 0) = delete;
 
 // The commands that a request has come to, each with one RDMA operation where all goes well; of a read that
-// was tried elsewhere those of its last try. Before its buffer is freed.
+// was tried elsewhere, of its last try. Before its buffer is freed.
 template <class S, class X>
 GN_DEV gn_u32 rdma_operations(const file_of<S>& f, const X& x) {
   return io_issued(*f.v, x);
@@ -348,9 +348,11 @@ GN_DEV gn_u32 share_of(const volume& v, gn_u32 rank, gn_u32 threads, gn_u64& vba
                        gn_u64& address) {
   if (blocks && (vba >= v.capacity_blocks || blocks > v.capacity_blocks - vba)) return GN_OUT_OF_RANGE;
   gn_u32 shift = chunk_shift(v);
-  gn_u64 first = vba >> shift, chunks = blocks ? ((vba + blocks - 1) >> shift) - first + 1 : 0, all = vba + blocks;
+  gn_u64 first = vba >> shift, chunks = blocks ? ((vba + blocks - 1) >> shift) - first + 1 : 0,
+         all = vba + blocks;
   if ((chunks + threads - 1) / threads << shift > GN_MAX_BLOCKS) return GN_BAD_REQUEST;
-  gn_u64 from = (first + chunks * rank / threads) << shift, to = (first + chunks * (rank + 1) / threads) << shift;
+  gn_u64 from = (first + chunks * rank / threads) << shift, to = (first + chunks * (rank + 1) / threads)
+                                                                 << shift;
   if (from < vba) from = vba;
   if (to > all) to = all;
   if (to < from) to = from;  // of a range without blocks
@@ -395,7 +397,6 @@ GN_DEV gn_u32 write_block(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64
   return status_of_block(status, word);
 }
 
-// --- asynchronous requests ---------------------------------------------------------------------------------
 //
 //   GN_DEV void filled(const gn::file& f, gn_u64 user, gn_u32 status, gn_u32 dw0) { ... }
 //   __device__ gn::callback<> table[] = {filled};

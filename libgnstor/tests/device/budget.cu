@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// scripts/device-budget compiles these kernels and counts their registers and instructions; nothing runs
-// them. Each thread reads, cut at chunk borders, with a deadline, from 4 SSDs with 2 replicas each or any
-// others.
+// The kernels whose registers and instructions are counted: a read of each thread, cut at chunk borders, with
+// a deadline, from 4 SSDs with 2 replicas each or any others. scripts/device-budget compiles this; nothing
+// runs it.
 #include "fabric/hca/agent.cuh"
 #include "gnstor/gnstor.cuh"
 
@@ -16,15 +16,15 @@ struct read_args {
 template <class S>
 GN_DEV void sync_body(const read_args<S>& a) {
   gn_u32 t = gn::thread_number();
-  gn_u64 address = a.address + (gn_u64)t * a.blocks * gn::GN_BLOCK;
-  a.status[t] = gn::read_sync(a.f, a.vba + t * a.blocks, a.blocks, address, a.key);
+  a.status[t] = gn::read_sync(a.f, a.vba + t * a.blocks, a.blocks,
+                              a.address + (gn_u64)t * a.blocks * gn::GN_BLOCK, a.key);
 }
 
 template <class S>
 GN_DEV auto request_of(const read_args<S>& a) {
   gn_u32 t = gn::thread_number();
-  gn_u64 address = a.address + (gn_u64)t * a.blocks * gn::GN_BLOCK;
-  return gn::read_request(a.f, a.vba + t * a.blocks, a.blocks, address, a.key);
+  return gn::read_request(a.f, a.vba + t * a.blocks, a.blocks,
+                          a.address + (gn_u64)t * a.blocks * gn::GN_BLOCK, a.key);
 }
 
 template <class S>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What the two halves of the emulated HCA share: the contexts that create_qp/create_cq/reg_mr fill in, and the two rings between
-// the halves. Mirrored by fabric/src/hca/abi.rs; a test compares every offset with the compiler's.
+// What the agent and the transport share: the contexts that create_qp/create_cq/reg_mr fill in, and the two
+// rings between them. Mirrored by fabric/src/hca/abi.rs; a test compares every offset with the compiler's.
 #pragma once
 #include "fabric/arch.cuh"
 
 namespace gn { namespace hca {
 
-// --- contexts, in device memory; written by the Rust half while the agent is not resident -----------------------------------
+// Contexts are in device memory. The transport writes them while the agent is not resident.
 
 enum : gn_u32 { MAX_QPS = 1024 };
 enum : gn_u32 { QP_FREE = 0, QP_RTS = 1, QP_ERROR = 2 };
@@ -27,9 +27,9 @@ struct qp_ctx {
   gn_u32 cq;           // index of the completion queue for both directions
   gn_u32 pd;           // protection domain: keys of another one are not valid here
   gn_u32 ring;         // the ring pair that serves it
-  gn_u32 rq_posted;    // receives posted, as last read: the record is looked at again when they are used up
+  gn_u32 rq_posted;    // receives posted, as last read; read again when they are used up
   gn_u64 kicks[4];     // values seen last in the other registers
-  gn_u32 many_doors;   // 1: a register other than the first has been rung: all are looked at in every pass
+  gn_u32 many_doors;   // 1: a register other than the first was rung, so every pass looks at all
   gn_u32 held_guard;   // HELD_COPYING, HELD_CLOSED (held.cuh)
   gn_u64 reserved;
 };
@@ -43,7 +43,8 @@ struct cq_ctx {
   gn_u32 in_host;      // 1: queues of its owner are in host memory
   gn_u32 pi;           // producer index, never wraps before 2^32 entries
   gn_u32 state;        // 0, CQ_OVERRUN
-  gn_u64 dbr_addr;     // its doorbell record, be32 consumer index (24 bits count); 0: an overrun is ignored (the hardware's `oi`)
+  // its doorbell record, be32 consumer index (24 bits count); 0: an overrun is ignored (the hardware's `oi`)
+  gn_u64 dbr_addr;
 };
 static_assert(sizeof(cq_ctx) == 32, "");
 
@@ -53,13 +54,13 @@ struct mr_ctx {
   gn_u32 key;          // index << 8 | variant
   gn_u32 access;       // ACCESS_*
   gn_u32 pd;
-  gn_u32 invalid;      // set by a LOCAL_INVAL, once and for good: the one word of these contexts that the agent writes
+  gn_u32 invalid;      // set by a LOCAL_INVAL for good: the one word of a region that the agent writes
 };
 static_assert(sizeof(mr_ctx) == 32, "");
 
-// --- up ring: agent -> Rust half. 128-byte entries in host memory; bit 63 of *every* word carries the phase of the pass, as in the down
-// --- ring: an entry's words need no order among them. A release towards host memory waits behind all that crosses PCIe: 14 us were
-// --- measured where the link is full ----------------------------------------------------------------------------------------
+// The up ring, agent -> transport: 128-byte entries in host memory. Bit 63 of *every* word carries the phase
+// of the pass, as in the down ring, so an entry's words need no order among them: a release towards host
+// memory would wait behind all that crosses PCIe.
 
 enum : gn_u32 {
   UP_SEND = 1,         // a SEND was executed: `payload` holds the message
@@ -73,21 +74,25 @@ enum : gn_u32 {
   UP_RECV_ERROR = 9,   // a SEND met a receive that failed a check: syndrome in `status`
   UP_RQ_FLUSH = 10,    // receives index..status (16 bits each) found in a queue pair in error
   UP_PONG = 11,
-  UP_ANSWERED = 12,    // answers ended, `flags` of them: 16 bits each in `payload`, slot | COPY_* << ANSWERED_STATUS_SHIFT
+  // fused responses ended, `flags` of them: 16 bits each in `payload`, slot | COPY_* << FUSED_STATUS_SHIFT
+  UP_FUSED_DONE = 12,
   UP_SEND_INVAL = 13,  // as UP_SEND, with a key of the peer's to invalidate in arg[0]
   UP_LOCAL_INVAL = 14, // the key in arg[0] opens nothing from here on
   UP_DUMP = 15,        // local memory was read
   UP_CQ_ERROR = 16,    // a completion found no room; its queue pair is in error
 };
-enum : gn_u32 { ANSWERED_STATUS_SHIFT = 14 };
-// With UP_IMMEDIATE a SEND has its immediate data in arg[0], an RDMA WRITE in payload[1].
+enum : gn_u32 { FUSED_STATUS_SHIFT = 14 };
+// With UP_IMMEDIATE a SEND has its immediate data in arg[0], an RDMA WRITE in payload[1]. Without it arg[0]
+// of a SEND is the client's stamp: the low 32 bits of its clock, which is the agent's too, when it wrote the
+// request; 0: none.
 enum : gn_u32 { UP_SIGNALLED = 1, UP_IMMEDIATE = 2 };
 enum : gn_u32 { COPY_OK = 0, COPY_BAD_KEY = 1, COPY_BAD_SUM = 2 };
 
 // Word by word; bit 63 of each goes to w2:
 //   w0  kind(7) << 56 | qpn(24) << 32 | index of the work request, or tag of the copy(32)
 //   w1  stamp: the agent's clock when it took the work, ns
-//   w2  length of the message(32) | flags(8) << 32 | bits 63 of w0, w2, .. w14 << 40 | of w1, w3, .. w15 << 48
+//   w2  length of the message(32) | flags(8) << 32 | bits 63 of w0, w2, .. w14 << 40 |
+//       of w1, w3, .. w15 << 48
 //   w3  block sum, in UP_DONE(32) | syndrome or COPY_* << 32
 //   w4, w5  arg[0], arg[1]
 //   w8 to w15  payload
@@ -97,56 +102,64 @@ struct up_entry {
 };
 static_assert(sizeof(up_entry) == 128, "");
 
-// --- down ring: Rust half -> agent. 64-byte descriptors in host memory; bit 63 of *every* word carries the phase of the pass,
-// --- so that a descriptor read in pieces over PCIe is whole or not there ----------------------------------------------------
+// The down ring, transport -> agent: 64-byte descriptors in host memory. Bit 63 of *every* word carries the
+// phase of the pass, so a descriptor that is read in pieces over PCIe is whole or not there.
 
 enum : gn_u32 {
   DOWN_TO_DEVICE = 1,  // inbound RDMA WRITE: host memory -> remote address (key checked)
   DOWN_TO_HOST = 2,    // inbound RDMA READ: remote address (key checked) -> host memory
   DOWN_SEND = 3,       // inbound SEND of 16 bytes: consumes a receive, writes a CQE
-  DOWN_CQE = 4,        // a CQE made by the Rust half: acknowledged, failed or flushed work
+  DOWN_CQE = 4,        // a CQE made by the transport: acknowledged, failed or flushed work
   DOWN_QP_ERROR = 5,   // put a queue pair into error
   DOWN_PING = 6,
-  DOWN_ANSWER = 7,     // the last part of an answer: DOWN_TO_DEVICE, and when all its parts are there a SEND
+  DOWN_FUSED = 7,      // last part of a fused response: DOWN_TO_DEVICE, and a SEND when all parts are there
 };
-// DOWN_PART: part of the answer in this slot, reported with it. DOWN_TWO: two whole blocks, side by side at the remote address, from two places in
-// host memory; one part of an answer, but never its last.
+// DOWN_PART: part of the fused response in this slot, reported with it. DOWN_TWO: two whole blocks, side by
+// side at the remote address, from two places in host memory; one part of a fused response, but never its
+// last.
 enum : gn_u32 { DOWN_CHECK_SUM = 1, DOWN_PART = 2, DOWN_TWO = 4 };
 enum : gn_u64 { PHASE_BIT = 1ull << 63 };
 
 // Word by word (63 usable bits each):
 //   w0  op(7) << 56 | qpn(24) << 32 | bytes(32), of one block where there are two
 //   w1  host address, or for DOWN_CQE opcode(8) << 40 | syndrome(8) << 32 | wqe counter(16) << 0
-//   w2  remote address, or for DOWN_SEND the modelled time of arrival on the agent's clock, ns: not to be seen earlier
+//   w2  remote address, or for DOWN_SEND the modelled time of arrival, agent clock, ns
 //   w3  key(32) << 31 | tag(31)
-//   w4  of a DOWN_SEND its allowance: how long after the modelled time of arrival, ns, it counts as late, late(31) << 32 |
-//       late to the client, signed(32); for DOWN_ANSWER its modelled time of arrival; for DOWN_TWO the second block's host
-//       address
-//   w5  expected sum(32), of two blocks both together | flags(8) << 32 | bit 63 of payload word 0 << 40 | of payload word 1 << 41 | slot(9) << 42 | parts(9) << 51
-//   w6, w7  the 16 bytes of a DOWN_SEND, less their top bits; for DOWN_ANSWER its allowance and the
-//           second 8 bytes: the first are zero
+//   w4  of a DOWN_SEND its allowance: how long after the modelled time of arrival, ns, it counts as late,
+//       late(31) << 32 | late to the client, signed(32); for DOWN_FUSED its modelled time of arrival; for
+//       DOWN_TWO the second block's host address
+//   w5  expected sum(32), of two blocks both together | flags(8) << 32 | bit 63 of payload word 0 << 40 |
+//       of payload word 1 << 41 | slot(9) << 42 | parts(9) << 51
+//   w6, w7  the 16 bytes of a DOWN_SEND, less their top bits; for DOWN_FUSED its allowance and the second 8
+//           bytes: the first are zero
 enum : gn_u32 { SLOT_SHIFT = 42, PARTS_SHIFT = 51 };
 struct down_desc {
   gn_u64 w[8];
 };
 static_assert(sizeof(down_desc) == 64, "");
 
-// --- answers: what a read's data and response have in common while they are on their way. The Rust half numbers the slots of a ring;
-// --- a slot is its own again when UP_ANSWERED has named it -------------------------------------------------------------------
+// Fused responses: what a read's data and response have in common while they are on their way. The transport
+// numbers the slots of a ring. A slot is its own again when UP_FUSED_DONE has named it.
 
-enum : gn_u32 { ANSWER_SLOTS = 512, ANSWER_WORDS = ANSWER_SLOTS / 32 };
+enum : gn_u32 { FUSED_SLOTS = 512 };
 
-struct answer_slot {
-  gn_u32 word;         // parts that have ended | ANSWER_BAD_* | parts in all << TOTAL_SHIFT, 0 until the last one has been seen
+// How long before it is due the transport hands over a fused response, and a SEND. The agent delays either
+// until then, but no longer than DELAY_MAX_NS: the offset of the clocks may be wrong.
+enum : gn_u64 { FUSED_LEAD_NS = 40000, SEND_LEAD_NS = 80000, DELAY_MAX_NS = 200000 };
+static_assert(DELAY_MAX_NS >= 2 * FUSED_LEAD_NS && DELAY_MAX_NS >= 2 * SEND_LEAD_NS, "not delivered early");
+
+struct fused_slot {
+  // parts that have ended | FUSED_BAD_* | parts in all << TOTAL_SHIFT, 0 until the last one has been seen
+  gn_u32 word;
   gn_u32 qpn;
   gn_u64 due;          // modelled time of arrival, agent clock
   gn_u64 allowance;    // as in down_desc w4 of a DOWN_SEND
-  gn_u64 ready_at;     // when the last part had ended
+  gn_u64 until;        // when it is delivered: `due`, or DELAY_MAX_NS after the last part had ended
   gn_u64 response;     // the second 8 of its 16 bytes
 };
-static_assert(sizeof(answer_slot) == 40, "");
+static_assert(sizeof(fused_slot) == 40, "");
 
-// --- what the agent is launched with: a pair of rings is served by a block, or by one of the two halves of a block -------------
+// What the agent is launched with. A ring group, which is a block or a part of one, serves a pair of rings.
 
 enum : gn_u32 { LATENESS_BUCKETS = 32 };
 
@@ -164,11 +177,13 @@ struct ring_ctx {
   gn_u64 late;           // of these, later than the model says
   gn_u64 stop_addr;      // u32 in host memory: 1 asks the agent to end
   gn_u64 ready_addr;     // u32 in host memory: launch number, stored when the block is resident
-  gn_u64 answers_addr;   // answer_slot[ANSWER_SLOTS], device memory: the slots between launches
-  gn_u64 reports;        // UP_ANSWERED entries
-  gn_u64 client_late;    // of the responses, seen by their clients later than the model of the command alone says
+  gn_u64 fused_addr;   // fused_slot[FUSED_SLOTS], device memory: the slots between launches
+  gn_u64 reports;        // UP_FUSED_DONE entries
+  // of the responses, seen by their clients later than the model of the command alone says
+  gn_u64 client_late;
   gn_u64 reserved[2];
-  gn_u64 lateness[LATENESS_BUCKETS];  // responses seen 2^i to 2^(i+1) - 1 ns after they were due; bucket 0 also the earlier ones
+  // responses seen 2^i to 2^(i+1) - 1 ns after they were due; bucket 0 also the earlier ones
+  gn_u64 lateness[LATENESS_BUCKETS];
 };
 static_assert(sizeof(ring_ctx) == 384, "");
 
@@ -187,13 +202,15 @@ struct agent_args {
   gn_u32 rings_a_block;  // 1 to 3: its warps and its shared memory are divided among them
   gn_u32 ring_count;
   gn_u32 ring;           // in a copy of these in shared memory: the ring it is for
-  gn_u64 held_addr;      // held_ctx[ring_count][HELD_PLACES], then HELD_BYTES for each; 0: inbound data goes to where it belongs at once
+  // held_ctx[ring_count][HELD_PLACES], then HELD_BYTES for each; 0: inbound data does not wait
+  gn_u64 held_addr;
   gn_u64 held_messages;  // 1: the 16 bytes of a SEND wait as well as data
-  cq_ctx* cqs_home;      // `cqs`, where it is in device memory: producer indexes and states are all blocks'
-  mr_ctx* mrs_home;      // `mrs`, where it is in device memory; a block that has its own copy still says here what is invalid
+  cq_ctx* cqs_home;      // `cqs` in device memory: producer indexes and states are all blocks'
+  // `mrs`, where it is in device memory; a block that has its own copy still says here what is invalid
+  mr_ctx* mrs_home;
 };
 
-// --- inbound data that waits for a DUMP (held.cuh) --------------------------------------------------------------------------
+// Inbound data that waits for a DUMP (held.cuh).
 
 // Of a queue pair: a DUMP brings what waits; nothing is brought any more.
 enum : gn_u32 { HELD_COPYING = 1, HELD_CLOSED = 2 };

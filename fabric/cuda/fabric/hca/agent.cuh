@@ -1,47 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The GPU half of the emulated HCA: a small resident kernel, one block for each pair of rings, or one for two of them.
+// The agent of the emulated HCA: a small resident kernel. A ring group, which is a block or a part of one,
+// serves a pair of rings.
 //
-//   warp 0     dispatcher: polls the down ring over PCIe (one polling warp; PCIe polling by many saturates the link)
-//   warp 1     responder: everything that is not a copy, up to 32 messages at once, in the order of the ring; and the responses of
-//              answers, when their data is there
-//   warps 2..  front ends: doorbells and work requests; of the ring's queue pairs the i-th is front end i mod n's alone
+//   warp 0     dispatcher: polls the down ring over PCIe. Polling by many warps would saturate the link.
+//   warp 1     responder: everything that is not a copy, up to 32 messages at once, in the order of the ring;
+//              and delayed messages when they are due
+//   warps 2..  front ends: doorbells and work requests; the i-th of the ring's queue pairs belongs to front
+//              end i mod n alone
 //   the rest   movers: one copy each
 //
-// Every step is some microseconds of dependent accesses: what makes the agent fast is many things in one step, and steps side by side.
+// Each step takes some microseconds of dependent accesses. So a step serves many things, and steps run side
+// by side.
 //
-// It knows only what create_qp, create_cq and reg_mr wrote into its contexts: it shares an address space with its clients and
-// does not use that.
+// The agent knows only what create_qp, create_cq and reg_mr wrote into its contexts. It shares an address
+// space with its clients and does not use that.
 #pragma once
+#include "fabric/hca/delayed.cuh"
 #include "fabric/hca/doorbells.cuh"
 #include "fabric/hca/inbound.cuh"
 #include "fabric/hca/mover.cuh"
 
 namespace gn { namespace hca {
 
-// A poll is a PCIe round trip and a pass some microseconds of dependent accesses: both serve 32 descriptors at once.
-enum : gn_u32 { FIRST_FRONT_END = 2, MANY_WARPS = 16, SOME_WARPS = 12, MAX_FRONT_ENDS = 4, PLACES = 64, FETCH = 32, FETCH_LOADS = 4, WORDS = 8 };
-enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 18) * 32 };  // as it is launched on a GPU: 18 movers, or twice 8, or three times 5; 80 registers
+// A poll is a PCIe round trip and a pass some microseconds of dependent accesses: both serve 32 descriptors
+// at once.
+enum : gn_u32 {
+  FIRST_FRONT_END = 2,
+  MANY_WARPS = 16,
+  SOME_WARPS = 12,
+  MAX_FRONT_ENDS = 4,
+  PLACES = 64,
+  FETCH = 32,
+  FETCH_LOADS = 4,
+  WORDS = 8
+};
+// as it is launched on a GPU: 18 movers, or twice 8, or three times 5; 80 registers
+enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 18) * 32 };
 // In one grid with its clients a block may be as large as theirs.
 enum : gn_u32 { MOST_MOVERS = 1024 / 32 - FIRST_FRONT_END - MAX_FRONT_ENDS };
-// A place's state: PLACE_FREE, or what is in it, with the number under which a mover has drawn it: a mover that is slow must not take for
-// its own what is there for the one after it.
+// A place's state: PLACE_FREE, or what is in it, with the number under which a mover has drawn it: a mover
+// that is slow must not take for its own what is there for the one after it.
 enum : gn_u32 { PLACE_FREE = 0, PLACE_FULL = 1, PLACE_EXIT = 2, PLACE_KINDS = 4 };
-enum : gn_u32 { UNTIL_WORD = 1, DUE_WORD = 2 };                  // of a SEND: when it is due; until when it waits, a word that it does not use
 enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
-// SENDs that wait until they are due: two for each lane.
-enum : gn_u32 { EARLY = 64 };
-// Copies whose ends a mover reports together where it has no time to lose: their bytes are on their way while it copies on.
+// Copies whose ends a mover reports together where it has no time to lose: their bytes are on their way while
+// it copies on.
 enum : gn_u32 { MOST_REPORTS = 4 };
 
 // The part of a block that serves one pair of rings.
-struct seat {
+struct ring_group {
   gn_u32 ring;
   gn_u32 first_thread, warps;
 
   GN_DEV gn_u32 threads() const { return warps * 32; }
   // A small one, as on the CPU, has one front end.
-  GN_DEV gn_u32 front_ends() const { return warps >= MANY_WARPS ? (gn_u32)MAX_FRONT_ENDS : warps >= SOME_WARPS ? MAX_FRONT_ENDS / 2 : 1u; }
+  GN_DEV gn_u32 front_ends() const {
+    return warps >= MANY_WARPS ? (gn_u32)MAX_FRONT_ENDS : warps >= SOME_WARPS ? MAX_FRONT_ENDS / 2 : 1u;
+  }
   GN_DEV gn_u32 first_mover() const { return FIRST_FRONT_END + front_ends(); }
   GN_DEV gn_u32 movers() const { return warps - first_mover(); }
 };
@@ -49,21 +64,20 @@ struct seat {
 struct alignas(16) agent_smem {
   gn_u64 stage[FETCH][WORDS];
   gn_u64 message[FETCH][WORDS];
-  gn_u64 early[EARLY][WORDS];  // SENDs that came before they are due: the responder's
-  // Copies on their way from the dispatcher to the movers, a ring: the dispatcher goes on as long as there is a free place, and a mover takes
-  // the place whose number it has drawn.
+  // Copies on their way from the dispatcher to the movers, a ring: the dispatcher goes on as long as there is
+  // a free place, and a mover takes the place whose number it has drawn.
   gn_u64 copy[PLACES][WORDS];
   gn_u32 place_state[PLACES];
   down_work moved[MOST_MOVERS];  // what each mover has in hand: in registers it would not stay there
   gn_u32 drawn;
   gn_u32 messages;
   gn_u32 exit;
-  answer_table answers;
+  delayed_table delayed;
   up_stage up[MAX_FRONT_ENDS][32];
   own_queues own;
   counts count;
-  seat here;
-  // What every step needs is beside it: in device memory each access would take some hundred nanoseconds.
+  ring_group here;
+  // What every step needs is in shared memory: an access to device memory takes much longer.
   agent_args args;
   ring_ctx ring;
 };
@@ -73,8 +87,9 @@ GN_DEV gn_u64 phase_of(const ring_ctx& ring, gn_u64 position) {
   return (position / ((gn_u64)ring.down_mask + 1)) & 1 ? 0 : (gn_u64)PHASE_BIT;
 }
 
-// Polls the next descriptors, up to 32: loads of which each brings eight with four lanes apiece, one more than were used the last time,
-// so that polling leaves the link to others. Returns how many of them are there, staged in shared memory.
+// Polls the next descriptors, up to 32: loads of which each brings eight with four lanes apiece, one more
+// than were used the last time, so that polling leaves the link to others. Returns how many of them are
+// there, staged in shared memory.
 GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next, gn_u32 loads) {
   gn_u32 which = lane_id() / 4, pair = lane_id() % 4;
   gn_u64 x[FETCH_LOADS], y[FETCH_LOADS];
@@ -90,7 +105,8 @@ GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next, gn_u32 loa
     if (k == loads || count != k * 8) break;  // only what follows on without a gap; the same for all lanes
     gn_u64 phase = phase_of(ring, next + k * 8 + which);
     gn_u32 here = __ballot_sync(0xffffffffu, (x[k] & PHASE_BIT) == phase && (y[k] & PHASE_BIT) == phase);
-    gn_u32 missing = ~(here & here >> 1 & here >> 2 & here >> 3) & 0x11111111u;  // a bit for each descriptor with a pair that is not there
+    // a bit for each descriptor with a pair that is not there
+    gn_u32 missing = ~(here & here >> 1 & here >> 2 & here >> 3) & 0x11111111u;
     gn_u32 prefix = missing ? ((gn_u32)__ffs((int)missing) - 1) / 4 : 8u;
     count += prefix;
   }
@@ -109,7 +125,8 @@ GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next, gn_u32 loa
   return count;
 }
 
-// Puts the staged copies of `todo` into the movers' ring, whose next place is `tail`. Returns the place after them.
+// Puts the staged copies of `todo` into the movers' ring, whose next place is `tail`. Returns the place after
+// them.
 GN_DEV gn_u32 hand_out(agent_smem& s, gn_u32 todo, gn_u32 tail) {
   gn_u32 number = tail + (gn_u32)__popc(todo & lt_mask()), place = number % PLACES;
   bool mine = todo >> lane_id() & 1u;
@@ -127,7 +144,8 @@ GN_DEV gn_u32 hand_out(agent_smem& s, gn_u32 todo, gn_u32 tail) {
 // Gives the staged messages of `todo` to the responder, once it has none.
 GN_DEV void hand_over(agent_smem& s, gn_u32 todo) {
   if (!todo) return;
-  while (__shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0) != 0) pause(20);  // pairs with the release in respond_loop
+  // pairs with the release in respond_loop
+  while (__shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0) != 0) pause(20);
   __syncwarp();
   if (todo >> lane_id() & 1u) {
     gn_u32 at = (gn_u32)__popc(todo & lt_mask());
@@ -137,78 +155,34 @@ GN_DEV void hand_over(agent_smem& s, gn_u32 todo) {
   if (lane_id() == 0) mem::st_release_cta(&s.messages, (gn_u32)__popc(todo));
 }
 
-// How soon the SEND in place `at` is due, if one is there.
-GN_DEV gn_u32 early_in(const agent_smem& s, gn_u64 early, gn_u32 at, gn_u64 now) {
-  return early >> at & 1u ? due_in(s.early[at][UNTIL_WORD], now, EARLY_LOOK_NS) : (gn_u32)NOT_SOON;
-}
-
-// Delivers the SENDs of `early` that are due next, if that is soon; the whole warp. Returns the others.
-GN_DEV gn_u64 early_pass(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u64 early) {
-  gn_u64 now = now_ns();
-  gn_u32 at = lane_id(), in = early_in(s, early, at, now), other = early_in(s, early, at + 32, now);
-  if (other < in) in = other, at += 32;
-  bool due = goes_next(in);
-  if (!__any_sync(0xffffffffu, due)) return early;
-  down_work d = {};
-  if (due)
-    for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.early[at][k];
-  handle_messages(a, ring, s.count, d, due);
-  __syncwarp();
-  gn_u32 low = __ballot_sync(0xffffffffu, due && at < 32), high = __ballot_sync(0xffffffffu, due && at >= 32);
-  return early & ~((gn_u64)high << 32 | low);
-}
-
-// Puts aside those of the lanes' messages that are SENDs and not about to be due, for which there is room; the whole warp. They hold up neither what comes behind
-// them nor answers. Returns what is put aside now.
-GN_DEV gn_u64 put_aside(agent_smem& s, const down_work& d, bool& mine, gn_u64 early) {
-  gn_u64 now = now_ns(), due = d.w[DUE_WORD];
-  bool waits = mine && down_op(d) == DOWN_SEND && now + WAY_NS + TOGETHER_NS < due;
-  gn_u32 lanes = __ballot_sync(0xffffffffu, waits);
-  if (!lanes) return early;
-  gn_u32 rank = (gn_u32)__popc(lanes & lt_mask()), low = ~(gn_u32)early, high = ~(gn_u32)(early >> 32), place = 0;
-  if (waits) {
-    gn_u32 first = (gn_u32)__popc(low);
-    place = rank < first ? nth_set(low, rank) : 32 + nth_set(high, rank - first);
-    for (gn_u32 k = 0; k < WORDS; ++k) s.early[place][k] = d.w[k];
-    s.early[place][UNTIL_WORD] = due < now + ANSWER_MAX_WAIT_NS ? due : now + ANSWER_MAX_WAIT_NS;
-  }
-  mine = mine && !waits;
-  __syncwarp();
-  low = __reduce_or_sync(0xffffffffu, waits && place < 32 ? 1u << place : 0u);
-  high = __reduce_or_sync(0xffffffffu, waits && place >= 32 ? 1u << (place - 32) : 0u);
-  return early | (gn_u64)high << 32 | low;
-}
-
-// How many more there is room for.
-GN_DEV gn_u32 early_room(gn_u64 early) { return EARLY - (gn_u32)__popcll(early); }
-
+// The responder: messages from the dispatcher, and delayed ones when they are due.
 GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
-  answer_turn turn;
-  gn_u64 early = 0;
-  gn_u32 left = 0;  // messages in hand that wait for the early ones before them
+  delay_turn turn;
+  gn_u32 left = 0;  // messages in hand that wait for the delayed SENDs before them
   for (;;) {
     gn_u32 count = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0);
-    bool waiting = answer_pass(a, ring, s.count, s.answers, turn);
-    if (early) early = early_pass(a, ring, s, early);
-    waiting |= early != 0;
+    bool waiting = delayed_pass(a, ring, s.count, s.delayed, turn);
     if (count == RESPONDER_EXIT && !waiting) return;  // the movers had ended before it was said
-    // Nothing is delivered before it is due: where there is no room for what might have to wait, it stays where it is.
-    if (count == 0 || count == RESPONDER_EXIT || count > early_room(early)) {
+    gn_u64 sends = sends_waiting(s.delayed);
+    // Nothing is delivered before it is due: where there is no room for what might have to wait, it stays
+    // where it is.
+    if (count == 0 || count == RESPONDER_EXIT || count > DELAYED_SENDS - (gn_u32)__popcll(sends)) {
       if (!waiting) pause(20);
       continue;
     }
-    if (left && early) continue;
+    if (left && sends) continue;
     __syncwarp();  // lane 0's acquire reaches the lanes
     down_work d = {};
     bool mine = left ? left >> lane_id() & 1u : lane_id() < count;
     if (mine)
       for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.message[lane_id()][k];
     __syncwarp();
-    if (!left) early = put_aside(s, d, mine, early);
-    // The end of a queue pair, and the ping of a wait for work in flight, come behind what came before them. A ping that measures the
-    // clock waits for nothing.
+    if (!left) delay_sends(s.delayed, turn, d, mine);
+    // The end of a queue pair, and the ping of a wait for work in flight, come behind what came before them.
+    // A ping that measures the clock waits for nothing.
     bool follows = mine && is_rare(d) && (down_op(d) != DOWN_PING || down_tag(d) == 0);
-    left = early && __any_sync(0xffffffffu, follows) ? __ballot_sync(0xffffffffu, mine) : 0u;
+    bool is_behind = __any_sync(0xffffffffu, follows) && sends_waiting(s.delayed) != 0;
+    left = is_behind ? __ballot_sync(0xffffffffu, mine) : 0u;
     if (left) continue;
     // The messages are in registers: the dispatcher may bring the next ones while these are handled.
     if (lane_id() == 0) mem::st_release_cta(&s.messages, 0u);
@@ -232,7 +206,7 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
       continue;
     }
     gn_u32 op = lane < count ? (gn_u32)(s.stage[lane][0] >> 56) : 0u;
-    bool is_copy = op == DOWN_TO_DEVICE || op == DOWN_TO_HOST || op == DOWN_ANSWER;
+    bool is_copy = op == DOWN_TO_DEVICE || op == DOWN_TO_HOST || op == DOWN_FUSED;
     tail = hand_out(s, __ballot_sync(0xffffffffu, is_copy), tail);
     hand_over(s, __ballot_sync(0xffffffffu, lane < count && !is_copy));
     next += count;
@@ -260,17 +234,20 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
 GN_DEV void frontend_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u32 me) {
   for (gn_u32 pass = 0;; ++pass) {
     gn_u32 leave = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.exit), 0);
-    bool worked = frontend_pass(a, ring, s.own, s.up[me], me, s.here.front_ends(), leave || pass % PASSES_PER_SWEEP == 0);
+    bool worked = frontend_pass(a, ring, s.own, s.up[me], me, s.here.front_ends(),
+                                leave || pass % PASSES_PER_SWEEP == 0);
     if (leave && !worked) return;
     if (!worked) pause(20);
   }
 }
 
-// What is in the place that this mover has drawn, once there is something. Reports go out before the warp waits.
+// What is in the place that this mover has drawn, once there is something. Reports go out before the warp
+// waits.
 GN_DEV gn_u32 await_place(ring_ctx& ring, const gn_u32* place, gn_u32 drawn, up_kept& reports) {
   for (;;) {
     gn_u32 state = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(place), 0) - drawn * PLACE_KINDS;
-    if (reports.count == MOST_REPORTS || (reports.count && state != PLACE_FULL)) up_push_together(ring, reports);
+    if (reports.count == MOST_REPORTS || (reports.count && state != PLACE_FULL))
+      up_push_together(ring, reports);
     if (state == PLACE_FULL || state == PLACE_EXIT) return state;
     pause(20);
   }
@@ -290,9 +267,9 @@ GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, down_
     if (lane_id() == 0) mem::st_release_cta(&s.place_state[place], (gn_u32)PLACE_FREE);
     if (state == PLACE_EXIT) return;
     gn_u32 before = reports.count;
-    execute_copy(a, s.answers, d, reports);
+    execute_copy(a, s.delayed, d, reports);
     __syncwarp();
-    // Parts of answers are reported elsewhere: a report does not wait for as many of them as there may be.
+    // Parts of fused are reported elsewhere: a report does not wait for as many of them as there may be.
     if (before && reports.count == before) up_push_together(ring, reports);
   }
 }
@@ -302,16 +279,19 @@ GN_DEV void contexts_restore(const agent_args& a, qp_ctx* qps) {
   if (!a.in_smem) return;
   mr_ctx* mrs = (mr_ctx*)(qps + a.qp_count);
   cq_ctx* cqs = (cq_ctx*)(mrs + a.mr_count);
-  gn_u32 qp_words = a.qp_count * (gn_u32)(sizeof(qp_ctx) / 8), mr_words = a.mr_count * (gn_u32)(sizeof(mr_ctx) / 8);
+  gn_u32 qp_words = a.qp_count * (gn_u32)(sizeof(qp_ctx) / 8),
+         mr_words = a.mr_count * (gn_u32)(sizeof(mr_ctx) / 8);
   for (gn_u32 i = threadIdx.x; i < qp_words; i += blockDim.x) ((gn_u64*)qps)[i] = ((const gn_u64*)a.qps)[i];
-  for (gn_u32 i = threadIdx.x; i < mr_words; i += blockDim.x) ((gn_u64*)mrs)[i] = ((const gn_u64*)a.mrs_home)[i];
+  for (gn_u32 i = threadIdx.x; i < mr_words; i += blockDim.x)
+    ((gn_u64*)mrs)[i] = ((const gn_u64*)a.mrs_home)[i];
   gn_u32 cq_words = a.cq_count * (gn_u32)(sizeof(cq_ctx) / 8);
-  for (gn_u32 i = threadIdx.x; i < cq_words; i += blockDim.x) ((gn_u64*)cqs)[i] = ((const gn_u64*)a.cqs_home)[i];
+  for (gn_u32 i = threadIdx.x; i < cq_words; i += blockDim.x)
+    ((gn_u64*)cqs)[i] = ((const gn_u64*)a.cqs_home)[i];
 }
 
-// Brings a ring's own part there, and back what has changed of it; every thread of the seat. Only this one touches its ring and its queue
-// pairs.
-GN_DEV void seat_restore(const agent_args& a, agent_smem& s, qp_ctx* qps, const seat& here) {
+// Brings a ring's own part there, and back what has changed of it; every thread of the ring_group. Only this
+// one touches its ring and its queue pairs.
+GN_DEV void group_restore(const agent_args& a, agent_smem& s, qp_ctx* qps, const ring_group& here) {
   gn_u32 me = threadIdx.x - here.first_thread;
   if (me == 0) {
     s.here = here;
@@ -324,11 +304,11 @@ GN_DEV void seat_restore(const agent_args& a, agent_smem& s, qp_ctx* qps, const 
     s.count = {};
   }
   for (gn_u32 i = me; i < PLACES; i += here.threads()) s.place_state[i] = PLACE_FREE;
-  answers_restore(a.rings[here.ring], s.answers, me, here.threads());
+  fused_restore(a.rings[here.ring], s.delayed, me, here.threads());
 }
-GN_DEV void seat_keep(const agent_args& a, agent_smem& s, const qp_ctx* qps, const seat& here) {
+GN_DEV void group_keep(const agent_args& a, agent_smem& s, const qp_ctx* qps, const ring_group& here) {
   gn_u32 me = threadIdx.x - here.first_thread;
-  answers_keep(s.ring, s.answers, me, here.threads());
+  fused_keep(s.ring, s.delayed, me, here.threads());
   if (me == 0) {
     ring_ctx& ring = a.rings[here.ring];
     ring.up_tail = s.ring.up_tail;
@@ -341,7 +321,7 @@ GN_DEV void seat_keep(const agent_args& a, agent_smem& s, const qp_ctx* qps, con
     if (qps[i].ring == here.ring) a.qps[i] = qps[i];
 }
 
-// The roles of a seat's warps.
+// The roles of a ring_group's warps.
 GN_DEV void serve(agent_smem& s, gn_u32 warp) {
   if (warp == 0) dispatch_loop(s.ring, s, s.args.launch);
   else if (warp == 1) respond_loop(s.args, s.ring, s);
@@ -349,25 +329,26 @@ GN_DEV void serve(agent_smem& s, gn_u32 warp) {
   else mover_loop(s.args, s.ring, s, s.moved[warp - s.here.first_mover()]);
 }
 
-// The agent. Grid: `a.blocks`, each for `a.rings_a_block` pairs of rings; block: at least four warps for each; shared memory:
-// sizeof(agent_smem) for each and, with `a.in_smem`, all contexts.
+// The agent. Grid: `a.blocks`, each for `a.rings_a_block` pairs of rings; block: at least four warps for
+// each; shared memory: sizeof(agent_smem) for each and, with `a.in_smem`, all contexts.
 GN_DEV void agent_main(const agent_args& a) {
   gn_u32 warps = blockDim.x / 32 / a.rings_a_block, which = warp_in_block() / warps;
-  seat here = {blockIdx.x * a.rings_a_block + which, which * warps * 32, warps};
+  ring_group here = {blockIdx.x * a.rings_a_block + which, which * warps * 32, warps};
   // The last block may have a half too many.
   bool is_used = which < a.rings_a_block && here.ring < a.ring_count;
   agent_smem& s = ((agent_smem*)smem())[which];
   qp_ctx* qps = (qp_ctx*)((agent_smem*)smem() + a.rings_a_block);
   gn_u32 warp = warp_in_block() - which * warps;
   contexts_restore(a, qps);
-  if (is_used) seat_restore(a, s, qps, here);
+  if (is_used) group_restore(a, s, qps, here);
   __syncthreads();
   if (is_used && warp == 0) find_own(s.args, s.own);
   __syncthreads();
-  if (is_used && threadIdx.x == here.first_thread) mem::st_release_sys((gn_u32*)s.ring.ready_addr, s.args.launch);
+  if (is_used && threadIdx.x == here.first_thread)
+    mem::st_release_sys((gn_u32*)s.ring.ready_addr, s.args.launch);
   if (is_used) serve(s, warp);
   __syncthreads();
-  if (is_used) seat_keep(a, s, qps, here);
+  if (is_used) group_keep(a, s, qps, here);
 }
 
 }}  // namespace gn::hca

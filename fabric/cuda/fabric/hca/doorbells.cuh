@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The HCA's requester half: one warp sees doorbells, fetches up to 32 work requests a pass, checks and executes them.
+// The HCA's requester: one warp sees doorbells, fetches up to 32 work requests a pass, checks and
+// executes them.
 //
-//   doorbell page --kick, with the index or without--> doorbell record --producer index--> WQE ring --decode, check keys--> up ring
+//   doorbell page --kick, with the index or without--> doorbell record --producer index--> WQE ring
+//   WQE ring --decode, check keys--> up ring
 #pragma once
 #include "fabric/hca/held.cuh"
 #include "fabric/hca/wqe.cuh"
 
 namespace gn { namespace hca {
 
-// The doorbell registers of a page, in the order in which they are looked at. The last one's value is all there is: with it no client
-// writes the record.
+// The doorbell registers of a page, in the order in which they are looked at. The last one's value is all
+// there is: with it no client writes the record.
 enum : gn_u32 { DOORS = 5, NO_RECORD = 4 };
-// Passes from one look at all registers to the next, while a queue's owner rings the first only. Looking at five costs five accesses,
-// over PCIe where the page is in host memory.
+// Passes from one look at all registers to the next, while a queue's owner rings the first only. Looking at
+// five costs five accesses, over PCIe where the page is in host memory.
 enum : gn_u32 { PASSES_PER_SWEEP = 16 };
 
 GN_DEV const gn_u64* door(const qp_ctx& qp, gn_u32 which) {
-  gn_u32 at = which == NO_RECORD ? (gn_u32)mlx5::UAR_NO_RECORD : mlx5::UAR_DB0 + which * (mlx5::UAR_DB1 - mlx5::UAR_DB0);
+  gn_u32 at = which == NO_RECORD ? (gn_u32)mlx5::UAR_NO_RECORD
+                                 : mlx5::UAR_DB0 + which * (mlx5::UAR_DB1 - mlx5::UAR_DB0);
   return (const gn_u64*)(qp.uar_addr + at);
 }
 
@@ -31,10 +34,12 @@ struct kick {
   bool is_plain = false;  // only the first, with an index in it, as nearly all are
 };
 
-// A doorbell that carries the producer index has no opcode, where a work request's first bytes, with which libmlx5 rings, have one; those of a NOP have
-// none, but a length in their last byte.
+// A doorbell that carries the producer index has no opcode, where a work request's first bytes, with which
+// libmlx5 rings, have one; a NOP's have none, but a length in their last byte.
 GN_DEV bool has_index(gn_u64 value) { return (be32((gn_u32)value) & 0xffu) == 0; }
-GN_DEV bool is_request(gn_u64 value) { return !has_index(value) || (be32((gn_u32)(value >> 32)) & 0xffu) != 0; }
+GN_DEV bool is_request(gn_u64 value) {
+  return !has_index(value) || (be32((gn_u32)(value >> 32)) & 0xffu) != 0;
+}
 GN_DEV gn_u32 newer_index(gn_u64 value, gn_u32 pi) {
   gn_u32 index = be32((gn_u32)value) >> 8 & 0xffffu;
   return mlx5::newer16(index, pi) ? index : pi;
@@ -50,8 +55,9 @@ GN_DEV kick look_at_doorbells(qp_ctx& qp, bool all) {
   return k;
 }
 
-// Takes the kicks that are new; returns the producer index: the newest of the doorbell record and, in the convention that carries
-// one, the doorbells themselves. It never goes backwards: repeated and reordered kicks are normal. The whole warp.
+// Takes the kicks that are new; returns the producer index: the newest of the doorbell record and, in the
+// convention that carries one, the doorbells themselves. It never goes backwards: repeated and reordered
+// kicks are normal. The whole warp.
 GN_DEV gn_u32 take_doorbells(qp_ctx& qp, bool all) {
   gn_u32 lane = lane_id(), pi = qp.sq_head;
   gn_u64 value = 0;
@@ -61,7 +67,8 @@ GN_DEV gn_u32 take_doorbells(qp_ctx& qp, bool all) {
     is_new = value != seen_kick(qp, lane);
   }
   gn_u32 kicked = __ballot_sync(0xffffffffu, is_new);
-  if (kicked & ~(1u << NO_RECORD)) pi = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::SND_DBR)) & 0xffffu;
+  if (kicked & ~(1u << NO_RECORD))
+    pi = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::SND_DBR)) & 0xffffu;
   pi = __shfl_sync(0xffffffffu, pi, 0);
 #pragma unroll 1
   for (gn_u32 todo = kicked; todo; todo &= todo - 1) {
@@ -74,8 +81,8 @@ GN_DEV gn_u32 take_doorbells(qp_ctx& qp, bool all) {
   return pi;
 }
 
-// The same where all there is to take is an index in the first register, which has been read. The record is looked at when that has been served: no client
-// waits for it then.
+// The same where all there is to take is an index in the first register, which has been read. The record is
+// looked at when that has been served: no client waits for it then.
 GN_DEV gn_u32 take_plain(qp_ctx& qp, gn_u64 value) {
   gn_u32 pi = newer_index(value, qp.sq_head);
   __syncwarp();  // the kick's acquire reaches all lanes; all have read what is overwritten now
@@ -83,15 +90,18 @@ GN_DEV gn_u32 take_plain(qp_ctx& qp, gn_u64 value) {
   return pi;
 }
 
-// What the record says that the doorbell did not: it may be newer, and of two rings between two looks only the later one is seen.
+// What the record says that the doorbell did not: it may be newer, and of two rings between two looks only
+// the later one is seen.
 GN_DEV gn_u32 take_record(qp_ctx& qp) {
-  gn_u32 pi = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::SND_DBR)) & 0xffffu, head = qp.sq_head;
+  gn_u32 pi = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::SND_DBR)) & 0xffffu,
+         head = qp.sq_head;
   __syncwarp();  // the acquire reaches all lanes, which have read the same
   pi = __shfl_sync(0xffffffffu, pi, 0);
   return mlx5::newer16(pi, head) ? pi : head;
 }
 
-// Executes what is posted to one queue pair, up to producer index `pi`; the whole warp takes part. `stage` is its own, an entry for each lane.
+// Executes what is posted to one queue pair, up to producer index `pi`; the whole warp takes part. `stage` is
+// its own, an entry for each lane.
 GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp_ctx& qp, gn_u32 pi) {
   gn_u32 lane = lane_id();
   gn_u32 head = qp.sq_head, left = (pi - head) & 0xffffu;
@@ -102,9 +112,9 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
     bool error_state = __shfl_sync(0xffffffffu, mem::ld_relaxed_gpu(&qp.state), 0) == QP_ERROR;
     work w = {};
     w.blocks = 1;
-    if (mine) w = decode(a, qp, head + lane);
-    // Behind a request of several blocks the other lanes looked at the wrong blocks, behind a LOCAL_INVAL perhaps at a key that is no
-    // more: take only up to it.
+    if (mine) w = decode(a, qp, head + lane, stage[lane].w);
+    // Behind a request of several blocks the other lanes looked at the wrong blocks, behind a LOCAL_INVAL
+    // perhaps at a key that is no more: take only up to it.
     gn_u32 last = __ballot_sync(0xffffffffu, mine && (w.blocks > 1 || w.kind == UP_LOCAL_INVAL));
     gn_u32 count = last ? (gn_u32)__ffs((int)last) : (left < 32 ? left : 32u);
     gn_u32 last_blocks = __shfl_sync(0xffffffffu, w.blocks, (int)(count - 1));
@@ -121,7 +131,9 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
     }
     gn_u32 bad = __ballot_sync(0xffffffffu, mine && w.kind == UP_WQE_ERROR);
     // It is the last of those taken: nothing has been decoded behind it.
-    if (mine && w.kind == UP_LOCAL_INVAL && !bad && !error_state && !key_invalidate(a, qp.pd, immediate(qp, w))) fail(w, mlx5::SYND_MEMORY_OP);
+    if (mine && w.kind == UP_LOCAL_INVAL && !bad && !error_state &&
+        !key_invalidate(a, qp.pd, (gn_u32)stage[lane].w[UP_ARG]))
+      fail(w, mlx5::SYND_MEMORY_OP);
     bad = __ballot_sync(0xffffffffu, mine && w.kind == UP_WQE_ERROR);
     gn_u32 first_bad = bad ? (gn_u32)__ffs((int)bad) - 1 : 32;
     if (error_state || lane > first_bad) w.kind = UP_WQE_FLUSH;
@@ -136,7 +148,8 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
     }
     first = __shfl_sync(0xffffffffu, first, 0);
     __syncwarp();
-    // No release: what a work request names was released by its owner, and the entry says all that the agent has to say.
+    // No release: what a work request names was released by its owner, and the entry says all that the agent
+    // has to say.
     up_store(ring, first, count, stage);
     head = (head + advance) & 0xffffu;
     left -= advance;
@@ -165,9 +178,10 @@ GN_DEV void find_own(const agent_args& a, own_queues& own) {
   if (lane_id() == 0) own.count = count;
 }
 
-// Looks once at the doorbells of the queue pairs that are front end `me`'s of `front_ends`, at all registers if `all`; the whole warp.
-// Returns whether there was work.
-GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues& own, up_stage* stage, gn_u32 me, gn_u32 front_ends, bool all) {
+// Looks once at the doorbells of the queue pairs that are front end `me`'s of `front_ends`, at all registers
+// if `all`; the whole warp. Returns whether there was work.
+GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues& own, up_stage* stage,
+                          gn_u32 me, gn_u32 front_ends, bool all) {
   bool worked = false;
   for (gn_u32 base = me; base < own.count; base += 32 * front_ends) {
     gn_u32 at = base + lane_id() * front_ends;
@@ -179,7 +193,8 @@ GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues&
       qp_ctx& qp = a.qps[own.index[base + which * front_ends]];
       gn_u64 value = __shfl_sync(0xffffffffu, k.value, (int)which);
       bool again = plain >> which & 1u;
-      for (gn_u32 pi = again ? take_plain(qp, value) : take_doorbells(qp, all);; again = false, pi = take_record(qp)) {
+      for (gn_u32 pi = again ? take_plain(qp, value) : take_doorbells(qp, all);;
+           again = false, pi = take_record(qp)) {
         serve_queue(a, ring, stage, qp, pi);
         if (!again) break;
       }
@@ -188,5 +203,4 @@ GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues&
   }
   return worked;
 }
-
 }}  // namespace gn::hca

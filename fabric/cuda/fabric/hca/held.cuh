@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The unordered mode: inbound data waits until its owner's queue pair executes a DUMP, long after the completion that speaks of it.
+// The unordered mode: inbound data waits until its owner's queue pair executes a DUMP, long after the
+// completion that speaks of it.
 //
-// A NIC may do so where writes to GPU memory are not ordered (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING): a client that
-// trusts its completions reads old bytes there, now and then. Here it does every time, so that a test can find it.
+// A NIC may do so where writes to GPU memory are not ordered
+// (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING): a client that trusts its completions reads old bytes
+// there, now and then. Here it does every time, so that a test can find it.
 //
-//   mover: copy to a place in the table --FULL--> report, response, completion ... DUMP: front end copies to where it belongs --FREE-->
+//   mover: copy to a place in the table --FULL--> report, response, completion
+//   DUMP: front end copies to where it belongs --FREE-->
 //
-// So may messages (`held_messages`): a client that reads a response before its DUMP is found by that.
-// What finds no place, or is longer than one, goes to where it belongs at once: "late" is what a NIC may be, not what it must.
+// So may messages (`held_messages`): a client that reads a response before its DUMP is found by that. What
+// finds no place, or is longer than one, goes to where it belongs at once: "late" is what a NIC may be, not
+// what it must.
 #pragma once
 #include "fabric/hca/abi.h"
 
@@ -37,7 +41,8 @@ GN_DEV gn_u32 hold(const agent_args& a, gn_u32 qpn, gn_u64 to, gn_u32 bytes) {
       gn_u32 which = (gn_u32)__ffs((int)todo) - 1, got = 0;
       if (lane_id() == which) {
         held_ctx* place = held_place(a, at);
-        got = mem::cas_acqrel_gpu(&place->state, (gn_u32)HELD_FREE, (gn_u32)HELD_FILLING) == HELD_FREE;  // pairs with `release_held`
+        // pairs with `release_held`
+        got = mem::cas_acqrel_gpu(&place->state, (gn_u32)HELD_FREE, (gn_u32)HELD_FILLING) == HELD_FREE;
         if (got) {
           place->to = to;
           place->qpn = qpn;
@@ -59,7 +64,8 @@ GN_DEV bool hold_message(const agent_args& a, gn_u32 qpn, gn_u64 to, const gn_u3
     gn_u32 at = i + lane_id();  // each lane has its own
     held_ctx* place = held_place(a, at);
     if (mem::ld_relaxed_gpu(&place->state) != HELD_FREE) continue;
-    if (mem::cas_acqrel_gpu(&place->state, (gn_u32)HELD_FREE, (gn_u32)HELD_FILLING) != HELD_FREE) continue;  // pairs with `release_held`
+    // pairs with `release_held`
+    if (mem::cas_acqrel_gpu(&place->state, (gn_u32)HELD_FREE, (gn_u32)HELD_FILLING) != HELD_FREE) continue;
     place->to = to;
     place->qpn = qpn;
     place->bytes = 16;
@@ -70,15 +76,17 @@ GN_DEV bool hold_message(const agent_args& a, gn_u32 qpn, gn_u64 to, const gn_u3
   return false;
 }
 
-// Nothing is brought for this queue pair from here on: what it has in flight is about to end, and its owner may use the memory for something else. One
-// lane, behind the DUMP that is under way, if one is.
+// Nothing is brought for this queue pair from here on: what it has in flight is about to end, and its owner
+// may use the memory for something else. One lane, behind the DUMP that is under way, if one is.
 GN_DEV void close_held(const agent_args& a, qp_ctx& qp) {
   if (!a.held_addr) return;
   mem::or_acqrel_gpu(&qp.held_guard, (gn_u32)HELD_CLOSED);
-  while (mem::ld_acquire_gpu(&qp.held_guard) & HELD_COPYING) pause(20);  // pairs with the release in release_held
+  // pairs with the release in release_held
+  while (mem::ld_acquire_gpu(&qp.held_guard) & HELD_COPYING) pause(20);
 }
 
-// A DUMP of this queue pair: what waits for it goes to where it belongs. The whole warp; the lane that reports the DUMP releases it.
+// A DUMP of this queue pair: what waits for it goes to where it belongs. The whole warp; the lane that
+// reports the DUMP releases it.
 GN_DEV void release_held(const agent_args& a, qp_ctx& qp) {
   gn_u32 guard = 0;
   if (lane_id() == 0) guard = mem::or_acqrel_gpu(&qp.held_guard, (gn_u32)HELD_COPYING);
@@ -86,14 +94,16 @@ GN_DEV void release_held(const agent_args& a, qp_ctx& qp) {
 #pragma unroll 1
   for (gn_u32 base = 0; base < HELD_PLACES; base += 32) {
     gn_u32 at = base + lane_id();
-    bool ours = mem::ld_acquire_gpu(&held_place(a, at)->state) == HELD_FULL && held_place(a, at)->qpn == qp.qpn;
+    bool ours =
+        mem::ld_acquire_gpu(&held_place(a, at)->state) == HELD_FULL && held_place(a, at)->qpn == qp.qpn;
     gn_u32 todo = __ballot_sync(0xffffffffu, ours);
     __syncwarp();  // the acquires reach the lanes that copy
     for (; todo; todo &= todo - 1) {
       gn_u32 which = base + (gn_u32)__ffs((int)todo) - 1;
       held_ctx* place = held_place(a, which);
       gn_u8 *to = (gn_u8*)place->to, *from = held_data(a, which);
-      // Byte by byte: speed does not matter here, and registers of the front end cost registers of every agent thread.
+      // Byte by byte: speed does not matter here, and registers of the front end cost registers of every
+      // agent thread.
       for (gn_u32 i = lane_id(); i < place->bytes; i += 32) to[i] = mem::ld_relaxed_gpu(from + i);
       __syncwarp();
       if (lane_id() == 0) mem::st_release_gpu(&place->state, (gn_u32)HELD_FREE);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The HCA's responder half: messages that arrive for the queue pairs in device memory, and completions.
+// The HCA's responder: messages that arrive for the queue pairs in device memory, and completions.
 #pragma once
 #include "fabric/hca/held.cuh"
 #include "fabric/hca/keys.cuh"
@@ -25,8 +25,8 @@ struct completion {
   gn_u32 opcode, syndrome, qpn, counter, bytes;
 };
 
-// Writes all of a completion but its last word, and returns that: it hands the completion over, by a store behind a release fence. The
-// hardware writes owner 0 on its first pass, and on every second one from there.
+// Writes all of a completion but its last word, and returns that: it hands the completion over, by a store
+// behind a release fence. The hardware writes owner 0 on its first pass, and on every second one from there.
 GN_DEV gn_u32 fill_cqe(mlx5::cqe64* e, gn_u32 owner, const completion& c) {
   e->flags_rqpn = be32(c.qpn);
   e->imm_inval = 0;
@@ -59,13 +59,17 @@ GN_DEV message message_of(const down_work& d) {
   return m;
 }
 
-// How long before it is due an answer is looked at, and a SEND. How long the way from there takes until it can be seen, a little short; what is left is
-// waited for just before. Messages of one batch wait for each other at most TOGETHER_NS.
-enum : gn_u32 { ANSWER_NS = 2800, EARLY_LOOK_NS = 3200, WAY_NS = 1900, TOGETHER_NS = 700, NOT_SOON = 0xffffffffu };
-// What passes from there until the completion is seen, at least: the fence between waits for other warps' stores too, so it is measured (`counts`).
+// A message is looked at LOOK_NS before it is due. WAY_NS: how long the way from there takes until it can be
+// seen, a little short; the rest is waited for just before. Messages of one batch wait for each other at most
+// TOGETHER_NS.
+enum : gn_u32 { LOOK_NS = 3200, WAY_NS = 1900, TOGETHER_NS = 700, NOT_SOON = 0xffffffffu };
+// What passes from there until the completion is seen, at least: the fence between waits for other warps'
+// stores too, so it is measured (`counts`).
 enum : gn_u32 { PUBLISH_NS = 800, PUBLISH_TO_HOST_NS = 1500, PUBLISH_MOST_NS = 4000, STORE_NS = 250 };
 // How soon something is due: nanoseconds from `now` on, or NOT_SOON.
-GN_DEV gn_u32 due_in(gn_u64 until, gn_u64 now, gn_u32 look) { return until > now + look ? (gn_u32)NOT_SOON : until > now ? (gn_u32)(until - now) : 0u; }
+GN_DEV gn_u32 due_in(gn_u64 until, gn_u64 now) {
+  return until > now + LOOK_NS ? (gn_u32)NOT_SOON : until > now ? (gn_u32)(until - now) : 0u;
+}
 
 // Whether the lane's message goes next, by how soon all of them are due; the whole warp.
 GN_DEV bool goes_next(gn_u32 in) {
@@ -83,9 +87,12 @@ GN_DEV bool is_posted(const qp_ctx& qp, gn_u32 at, gn_u32 posted) {
   return ready != 0 && ready <= qp.rq_mask + 1;
 }
 
-// Looks at receive `at` for a message of 16 bytes; sets where it goes, and `posted` to what is known of the record.
+// Looks at receive `at` for a message of 16 bytes; sets where it goes, and `posted` to what is known of the
+// record.
 GN_DEV gn_u32 check_receive(const agent_args& a, const qp_ctx& qp, gn_u32 at, gn_u32& posted, gn_u64& to) {
-  if (!is_posted(qp, at, posted)) posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR));  // pairs with the owner's release
+  // pairs with the owner's release
+  if (!is_posted(qp, at, posted))
+    posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR));
   if (!is_posted(qp, at, posted)) return RECV_NONE;
   gn_u32 seg[4];
   mem::ld16_stream((const void*)(qp.rq_addr + (gn_u64)(at & qp.rq_mask) * mlx5::DS_BYTES), seg);
@@ -95,7 +102,7 @@ GN_DEV gn_u32 check_receive(const agent_args& a, const qp_ctx& qp, gn_u32 at, gn
   return RECV_OK;
 }
 
-// A SEND that could not be delivered: the Rust half tries it again, or ends the connection.
+// A SEND that could not be delivered: the transport tries it again, or ends the connection.
 GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const message& m, gn_u32 at, gn_u32 fault) {
   if (fault != RECV_NONE) {
     mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
@@ -105,18 +112,17 @@ GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const message& m, gn_
   up_push(ring, UP_RNR, qp.qpn, at & 0xffffu, 0, 16, m.lo, m.hi);
 }
 
-// Whether completion number `pi` of a checked queue would overwrite one that its owner has not taken. Nothing more is written to a
-// queue that has overrun: its owner would miss a completion, and could not know.
-GN_DEV bool overruns(cq_ctx& cq, gn_u32 pi) {
+// Whether completion number `pi` of a checked queue would overwrite one that its owner has not taken. Nothing
+// more is written to a queue that has overrun: its owner would miss a completion, and could not know.
+GN_DEV bool overruns(const cq_ctx& cq, gn_u32 pi) {
   if (mem::ld_relaxed_gpu(&cq.state) == CQ_OVERRUN) return true;
-  gn_u32 taken = be32(mem::ld_acquire_sys((const gn_u32*)cq.dbr_addr));  // pairs with the owner's release: it has read the entry
-  if (((pi - taken) & 0xffffffu) <= cq.mask) return false;
-  mem::st_relaxed_gpu(&cq.state, (gn_u32)CQ_OVERRUN);
-  return true;
+  // the owner's release: it has read the entry
+  gn_u32 taken = be32(mem::ld_acquire_sys((const gn_u32*)cq.dbr_addr));
+  return ((pi - taken) & 0xffffffu) > cq.mask;
 }
 
-// A completion without room puts its queue pair into error, which the Rust half hears of once, and a SEND gives its receive back; the
-// whole warp.
+// A completion without room puts its queue pair into error, which the transport hears of once, and a SEND
+// gives its receive back; the whole warp.
 GN_DEV void report_overrun(const agent_args& a, ring_ctx& ring, const message& m, bool mine) {
   gn_u32 group = __match_any_sync(0xffffffffu, mine ? m.qpn : 0x80000000u);
   gn_u32 sends = __ballot_sync(0xffffffffu, mine && m.op == DOWN_SEND) & group;
@@ -131,12 +137,13 @@ GN_DEV void report_overrun(const agent_args& a, ring_ctx& ring, const message& m
 // What the responder counts in a launch, in shared memory.
 struct counts {
   gn_u32 responses, late, client_late, reports;
-  gn_u32 publish_ns;  // how much longer than the least a pass took to publish: the shorter ones of the last dozens
+  // how much longer than the least a pass took to publish: the shorter ones of the last dozens
+  gn_u32 publish_ns;
   gn_u32 lateness[LATENESS_BUCKETS];
 };
 
-// A pass took so long to publish; one lane. A short one counts at once and a long one by a sixteenth: what is waited for less than it takes would be
-// early.
+// A pass took so long to publish; one lane. A short one counts at once and a long one by a sixteenth: what is
+// waited for less than it takes would be early.
 GN_DEV void note_publish(counts& n, gn_u64 took, gn_u32 least) {
   gn_u32 more = took <= least ? 0u : took < PUBLISH_MOST_NS ? (gn_u32)took - least : PUBLISH_MOST_NS - least;
   n.publish_ns = more < n.publish_ns ? more : n.publish_ns + (more - n.publish_ns) / 16;
@@ -163,8 +170,8 @@ GN_DEV void count_up(ring_ctx& ring, const counts& n) {
   ring.reports += n.reports;
 }
 
-// A report that goes up with what is delivered: `item` of each lane with `listed`. Its place in the ring is taken before the owner can see
-// anything of it, so that it comes before whatever the owner sends next.
+// A report that goes up with what is delivered: `item` of each lane with `listed`. Its place in the ring is
+// taken before the owner can see anything of it, so that it comes before whatever the owner sends next.
 struct report {
   up_stage* stage = nullptr;  // none: there is no report
   bool listed = false;
@@ -173,21 +180,23 @@ struct report {
 
 GN_DEV void send_report(const ring_ctx& ring, const report& r, gn_u32 position) {
   gn_u32 lanes = __ballot_sync(0xffffffffu, r.listed);
-  if (lane_id() == 0) up_fill(r.stage->w, UP_ANSWERED, 0, 0, (gn_u32)__popc(lanes), 0, 0, 0);
+  if (lane_id() == 0) up_fill(r.stage->w, UP_FUSED_DONE, 0, 0, (gn_u32)__popc(lanes), 0, 0, 0);
   if (r.listed) ((gn_u16*)(r.stage->w + UP_PAYLOAD))[__popc(lanes & lt_mask())] = (gn_u16)r.item;
   __syncwarp();
   up_store(ring, position, 1, r.stage);
 }
 
-// The SENDs and the ready-made completions of the lanes with `mine`, all at once; the whole warp. Receives and completion entries are
-// given out by lane number, which is the order of the ring: what is in order on a queue pair stays so (RC), though it is done at the
-// same time. Only this warp touches the receive heads. One fence hands over the completions; the report speaks for itself.
-GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, const message& m, bool mine, const report& r) {
+// The SENDs and the ready-made completions of the lanes with `mine`, all at once; the whole warp. Receives
+// and completion entries are given out by lane number, which is the order of the ring: what is in order on a
+// queue pair stays so (RC), though it is done at the same time. Only this warp touches the receive heads. One
+// fence hands over the completions; the report speaks for itself.
+GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, const message& m, bool mine,
+                             const report& r) {
   gn_u32 index = m.qpn - a.first_qpn;
   // A message may have been on its way when its queue pair was destroyed.
   gn_u32 state = mine && index < a.qp_count ? mem::ld_relaxed_gpu(&a.qps[index].state) : (gn_u32)QP_FREE;
   bool here = state != QP_FREE;
-  bool send = m.op == DOWN_SEND && state == QP_RTS;  // else the Rust half flushes
+  bool send = m.op == DOWN_SEND && state == QP_RTS;  // else the transport flushes
   bool ready_made = here && m.op == DOWN_CQE;
   gn_u32 cq = send || ready_made ? a.qps[index].cq : 0x80000000u;
   mlx5::cqe64* entries = nullptr;
@@ -211,11 +220,13 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   bool first_failed = send && fault != RECV_OK && !(failed & lt_mask());
   bool behind_failure = send && (failed & lt_mask());
   bool deliver = send && fault == RECV_OK && !behind_failure;
-  // Behind a SEND that found no receive the others wait too, also where a receive has been posted in the meantime; behind a broken
-  // receive they are flushed.
+  // Behind a SEND that found no receive the others wait too, also where a receive has been posted in the
+  // meantime; behind a broken receive they are flushed.
   gn_u32 cause = __shfl_sync(0xffffffffu, fault, failed ? __ffs((int)failed) - 1 : (int)lane_id());
-  if (first_failed || (behind_failure && cause == RECV_NONE)) report_undelivered(ring, a.qps[index], m, at, cause);
-  // A broken receive is consumed like a good one: its own completion reports it, and the flush starts behind it.
+  if (first_failed || (behind_failure && cause == RECV_NONE))
+    report_undelivered(ring, a.qps[index], m, at, cause);
+  // A broken receive is consumed like a good one: its own completion reports it, and the flush starts behind
+  // it.
   bool consume = deliver || (first_failed && fault != RECV_NONE);
   gn_u32 consumed = __ballot_sync(0xffffffffu, consume) & group;
   // The last of the group has looked furthest.
@@ -225,8 +236,8 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
     a.qps[index].rq_head += (gn_u32)__popc(consumed);
     a.qps[index].rq_posted = posted;
   }
-  // The Rust half sends early by about the way it takes; what is left of that is waited for here, before completion entries are taken:
-  // an entry that is taken and not written holds up the ones behind it.
+  // The transport sends early by about the way it takes; what is left of that is waited for here, before
+  // completion entries are taken: an entry that is taken and not written holds up the ones behind it.
   gn_u32 least = to_host ? PUBLISH_TO_HOST_NS : PUBLISH_NS;
   gn_u64 publish_ns = least + (to_host ? 0u : n.publish_ns);
   if (deliver)
@@ -236,9 +247,13 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   bool complete = deliver || ready_made;
   gn_u32 sharers = __match_any_sync(0xffffffffu, complete ? cq : 0x80000000u);
   gn_u32 leader = (gn_u32)__ffs((int)sharers) - 1, base = 0;
-  if (complete && lane_id() == leader) base = mem::add_relaxed_gpu(&a.cqs_home[cq].pi, (gn_u32)__popc(sharers));
+  if (complete && lane_id() == leader)
+    base = mem::add_relaxed_gpu(&a.cqs_home[cq].pi, (gn_u32)__popc(sharers));
   gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
   bool overrun = complete && is_checked && overruns(a.cqs_home[cq], pi);
+  // Behind every lane's look: lanes with lower numbers have room.
+  bool any_overrun = __any_sync(0xffffffffu, overrun);
+  if (overrun) mem::st_relaxed_gpu(&a.cqs_home[cq].state, (gn_u32)CQ_OVERRUN);
   deliver = deliver && !overrun;
   complete = complete && !overrun;
   if (deliver) {
@@ -252,7 +267,8 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
     last = fill_cqe(e, owner, completion{mlx5::CQE_RESP_SEND, 0, m.qpn, at, 16});
   } else if (complete) {
     gn_u32 what = (gn_u32)(m.what >> 32);
-    last = fill_cqe(e, owner, completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
+    last = fill_cqe(e, owner,
+                    completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
   }
   __syncwarp();
   // Towards the host a fence waits for all that crosses PCIe: only where a reader is there.
@@ -276,7 +292,7 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   if (r.stage) send_report(ring, r, position);
   gn_u64 seen = now_ns();
   if (deliver) count_response(n, m, seen);
-  if (__any_sync(0xffffffffu, overrun)) report_overrun(a, ring, m, overrun);
+  if (any_overrun) report_overrun(a, ring, m, overrun);
   __syncwarp();
 }
 
@@ -293,8 +309,8 @@ GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d)
 
 GN_DEV bool is_rare(const down_work& d) { return down_op(d) != DOWN_SEND && down_op(d) != DOWN_CQE; }
 
-// The messages of the lanes with `mine` that are not copies; the whole warp. The rare ones that are neither SEND nor completion split
-// the batch into one message at a time.
+// The messages of the lanes with `mine` that are not copies; the whole warp. The rare ones that are neither
+// SEND nor completion split the batch into one message at a time.
 GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, const down_work& d, bool mine) {
   gn_u32 op = down_op(d), index = down_qpn(d) - a.first_qpn;
   message m = message_of(d);
@@ -304,7 +320,8 @@ GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, cons
     now = apart ? todo & (0u - todo) : todo;
     bool turn = now >> lane_id() & 1u;
     deliver_together(a, ring, n, m, turn && !rare, report{});
-    if (turn && op == DOWN_QP_ERROR && index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE)
+    if (turn && op == DOWN_QP_ERROR && index < a.qp_count &&
+        mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE)
       queue_error(a, ring, d);
     if (__any_sync(0xffffffffu, turn && op == DOWN_PING)) keys_refresh(a);
     if (turn && op == DOWN_PING) up_push(ring, UP_PONG, 0, down_tag(d), 0, 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The HCA's data mover: one warp copies one descriptor, between host memory and a remote address whose key it checks,
-// and computes the block sum on the way (proto/src/checksum.rs).
+// The HCA's data mover: one warp copies one descriptor, between host memory and a remote address whose key it
+// checks, and computes the block sum on the way (proto/src/checksum.rs).
 #pragma once
-#include "fabric/hca/answer.cuh"
+#include "fabric/hca/fused.cuh"
 #include "fabric/hca/held.cuh"
 
 namespace gn { namespace hca {
@@ -28,13 +28,14 @@ GN_DEV gn_u32 copy_word(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
   return word;
 }
 
-// Copies `bytes` with the whole warp; returns this lane's share of the block sum. Eight 16-byte loads are in flight a lane:
-// a read over PCIe takes over a microsecond.
+// Copies `bytes` with the whole warp; returns this lane's share of the block sum. Eight 16-byte loads are in
+// flight a lane: a read over PCIe takes over a microsecond.
 GN_DEV gn_u32 copy_warp(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
   gn_u32 lane = lane_id(), sum = 0;
   if ((((gn_u64)to | (gn_u64)from | bytes) & 15) != 0) {
     for (gn_u32 i = lane; i * 4 < bytes; i += 32)
-      sum += sum_mix(copy_word(to + i * 4, from + i * 4, bytes - i * 4 < 4 ? bytes - i * 4 : 4) + (i + 1) * SUM_STEP);
+      sum += sum_mix(copy_word(to + i * 4, from + i * 4, bytes - i * 4 < 4 ? bytes - i * 4 : 4) +
+                     (i + 1) * SUM_STEP);
     return sum;
   }
   gn_u32 pieces = bytes / 16;
@@ -55,10 +56,10 @@ GN_DEV gn_u32 copy_warp(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
   return sum;
 }
 
-// Executes a copy descriptor; the whole warp. Its report is kept. The last lane-store is ordered before the report by the fence of
-// up_push_together, or by __syncwarp and the release of end_part, so that data is in the owner's memory before any completion that the
-// report leads to.
-GN_DEV void execute_copy(const agent_args& a, answer_table& answers, const down_work& d, up_kept& reports) {
+// Executes a copy descriptor; the whole warp. Its report is kept. The last lane-store is ordered before the
+// report by the fence of up_push_together, or by __syncwarp and the release of end_part, so that data is in
+// the owner's memory before any completion that the report leads to.
+GN_DEV void execute_copy(const agent_args& a, delayed_table& delayed, const down_work& d, up_kept& reports) {
   gn_u32 index = down_qpn(d) - a.first_qpn, bytes = down_bytes(d), status = COPY_OK, sum = 0;
   bool inbound = down_op(d) != DOWN_TO_HOST;
   gn_u32 access = inbound ? (gn_u32)ACCESS_REMOTE_WRITE : (gn_u32)ACCESS_REMOTE_READ;
@@ -72,17 +73,21 @@ GN_DEV void execute_copy(const agent_args& a, answer_table& answers, const down_
     for (gn_u32 k = 0; k < down_blocks(d); ++k) {
       gn_u32 held = NO_PLACE;
       if (inbound && a.held_addr) held = hold(a, down_qpn(d), d.w[2] + k * SUM_BYTES, bytes);
-      gn_u8 *host = (gn_u8*)d.w[k ? 4 : 1], *device = held == NO_PLACE ? (gn_u8*)d.w[2] + k * SUM_BYTES : held_data(a, held);
+      gn_u8 *host = (gn_u8*)d.w[k ? 4 : 1],
+            *device = held == NO_PLACE ? (gn_u8*)d.w[2] + k * SUM_BYTES : held_data(a, held);
       sum += copy_warp(inbound ? device : host, inbound ? host : device, bytes);
       __syncwarp();
-      if (held != NO_PLACE && lane_id() == 0) mem::st_release_gpu(&held_place(a, held)->state, (gn_u32)HELD_FULL);  // pairs with the acquire in release_held
+      // pairs with the acquire in release_held
+      if (held != NO_PLACE && lane_id() == 0)
+        mem::st_release_gpu(&held_place(a, held)->state, (gn_u32)HELD_FULL);
     }
     sum = bytes == SUM_BYTES ? __reduce_add_sync(0xffffffffu, sum) : 0u;  // only whole blocks have one
-    if ((down_flags(d) & DOWN_CHECK_SUM) && (bytes != SUM_BYTES || sum != (gn_u32)d.w[5])) status = COPY_BAD_SUM;
+    if ((down_flags(d) & DOWN_CHECK_SUM) && (bytes != SUM_BYTES || sum != (gn_u32)d.w[5]))
+      status = COPY_BAD_SUM;
   }
   __syncwarp();
   if (!(down_flags(d) & DOWN_PART)) up_keep(reports, UP_DONE, down_qpn(d), down_tag(d), status, bytes, sum);
-  else if (lane_id() == 0) end_part(answers, d, status);
+  else if (lane_id() == 0) end_part(delayed, d, status);
 }
 
 }}  // namespace gn::hca

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The agent's end of the up ring: many warps produce, the Rust half consumes in order.
+// The agent's end of the up ring: many warps produce, the transport consumes in order.
 //
-//   lanes: an entry each, in shared memory --__syncwarp--> up_store: the warp writes whole 128-byte lines, every word with its phase
+//   lanes: an entry each, in shared memory --__syncwarp--> up_store: the warp writes whole 128-byte lines,
+//   every word with its phase
 #pragma once
 #include "fabric/hca/abi.h"
 
@@ -9,50 +10,55 @@ namespace gn { namespace hca {
 
 enum : gn_u32 { UP_WORDS = 16 };
 
-// An entry in shared memory, before it goes out. 16 bytes longer than it is, so that the lanes' entries begin in different banks.
+// An entry in shared memory, before it goes out. 16 bytes longer than it is, so that the lanes' entries begin
+// in different banks.
 struct alignas(16) up_stage {
   gn_u64 w[UP_WORDS + 2];
 };
 
-// Reserves `n` consecutive positions; called by one lane, whose __syncwarp hands the result's ordering to the others. The Rust half
-// takes entries in order, so a producer does not wait between this and its store: it waits before.
-// Waits while the ring is full: the Rust half always drains it, whatever else it waits for.
+// Reserves `n` consecutive positions; called by one lane, whose __syncwarp hands the result's ordering to the
+// others. The transport takes entries in order, so a producer does not wait between this and its store: it
+// waits before. Waits while the ring is full: the transport always drains it, whatever else it waits for.
 GN_DEV gn_u32 up_reserve(ring_ctx& ring, gn_u32 n) {
   gn_u32 first = mem::add_relaxed_cta(&ring.up_tail, n);
   while (first + n - mem::ld_acquire_cta(&ring.up_head_seen) > ring.up_mask + 1) {
-    gn_u64 head = mem::ld_acquire_sys((const gn_u64*)ring.up_head_addr);  // pairs with the release in UpRing::pop
+    // pairs with the release in UpRing::pop
+    gn_u64 head = mem::ld_acquire_sys((const gn_u64*)ring.up_head_addr);
     mem::st_release_cta(&ring.up_head_seen, (gn_u32)head);
     pause(200);
   }
   return first;
 }
 
-// Fills in the words every entry has, and clears its arguments. The payload is left as it is.
-GN_DEV void up_fill(gn_u64* w, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 flags, gn_u32 status, gn_u32 bytes, gn_u32 sum) {
+// Fills in the words that every entry has. Arguments and payload are left as they are.
+GN_DEV void up_fill(gn_u64* w, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 flags, gn_u32 status,
+                    gn_u32 bytes, gn_u32 sum) {
   w[0] = (gn_u64)kind << 56 | (gn_u64)(qpn & 0xffffffu) << 32 | index;
   w[1] = now_ns();
   w[2] = (gn_u64)(flags & 0xffu) << 32 | bytes;
   w[3] = (gn_u64)status << 32 | sum;
-  w[UP_ARG] = w[UP_ARG + 1] = 0;
 }
 
 // Stores one pair of an entry's words at its position. `even` and `odd` have the bits 63 of the whole entry.
-GN_DEV void up_store_pair(const ring_ctx& ring, gn_u32 position, gn_u32 pair, gn_u64 a, gn_u64 b, gn_u32 even, gn_u32 odd) {
+GN_DEV void up_store_pair(const ring_ctx& ring, gn_u32 position, gn_u32 pair, gn_u64 a, gn_u64 b, gn_u32 even,
+                          gn_u32 odd) {
   gn_u64 phase = position & (ring.up_mask + 1) ? 0 : (gn_u64)PHASE_BIT;
   if (pair == 1) a |= (gn_u64)even << UP_EVEN_SHIFT | (gn_u64)odd << UP_ODD_SHIFT;
   up_entry* e = (up_entry*)ring.up_addr + (position & ring.up_mask);
   mem::st_poll2_sys(&e->w[pair * 2], (a & ~(gn_u64)PHASE_BIT) | phase, (b & ~(gn_u64)PHASE_BIT) | phase);
 }
 
-// Hands `count` staged entries to the Rust half, from `position` on; the whole warp, behind a __syncwarp. Eight lanes write one entry, so
-// that it crosses PCIe in one piece. What its receiver may rely on besides the entry's own words has a release before this.
+// Hands `count` staged entries to the transport, from `position` on; the whole warp, behind a __syncwarp.
+// Eight lanes write one entry, so that it crosses PCIe in one piece. What its receiver may rely on besides
+// the entry's own words has a release before this.
 GN_DEV void up_store(const ring_ctx& ring, gn_u32 position, gn_u32 count, const up_stage* stage) {
   gn_u32 pair = lane_id() % 8, shift = lane_id() / 8 * 8;
   for (gn_u32 base = 0; base < count; base += 4) {
     gn_u32 i = base + lane_id() / 8;
     bool mine = i < count;
     gn_u64 a = mine ? stage[i].w[pair * 2] : 0, b = mine ? stage[i].w[pair * 2 + 1] : 0;
-    gn_u32 even = __ballot_sync(0xffffffffu, a >> 63 != 0) >> shift & 0xffu, odd = __ballot_sync(0xffffffffu, b >> 63 != 0) >> shift & 0xffu;
+    gn_u32 even = __ballot_sync(0xffffffffu, a >> 63 != 0) >> shift & 0xffu,
+           odd = __ballot_sync(0xffffffffu, b >> 63 != 0) >> shift & 0xffu;
     if (mine) up_store_pair(ring, position + i, pair, a, b, even, odd);
   }
   __syncwarp();  // the staged entries have been read
@@ -65,14 +71,16 @@ struct up_kept {
 };
 
 // Keeps another one without payload; the whole warp, whose values are the same.
-GN_DEV void up_keep(up_kept& kept, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 status, gn_u32 bytes, gn_u32 sum) {
-  gn_u64 w[6];
+GN_DEV void up_keep(up_kept& kept, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 status, gn_u32 bytes,
+                    gn_u32 sum) {
+  gn_u64 w[4];
   up_fill(w, kind, qpn, index, 0, status, bytes, sum);
   if (lane_id() == kept.count) kept.w0 = w[0], kept.w2 = w[2], kept.w3 = w[3];
   kept.count += 1;
 }
 
-// Hands over what was kept; the whole warp. What any of its lanes has stored before is there before the entries: one fence for them all.
+// Hands over what was kept; the whole warp. What any of its lanes has stored before is there before the
+// entries: one fence for them all.
 GN_DEV void up_push_together(ring_ctx& ring, up_kept& kept) {
   mem::fence_release_sys();
   gn_u32 first = 0;
@@ -84,21 +92,36 @@ GN_DEV void up_push_together(ring_ctx& ring, up_kept& kept) {
     gn_u32 i = base + lane_id() / 8, pair = lane_id() % 8;
     gn_u64 w0 = __shfl_sync(0xffffffffu, kept.w0, (int)i), w2 = __shfl_sync(0xffffffffu, kept.w2, (int)i),
            w3 = __shfl_sync(0xffffffffu, kept.w3, (int)i);
-    if (i < kept.count) up_store_pair(ring, first + i, pair, pair == 0 ? w0 : pair == 1 ? w2 : 0, pair == 0 ? stamp : pair == 1 ? w3 : 0, 0, 0);
+    if (i < kept.count)
+      up_store_pair(ring, first + i, pair,
+                    pair == 0   ? w0
+                    : pair == 1 ? w2
+                                : 0,
+                    pair == 0   ? stamp
+                    : pair == 1 ? w3
+                                : 0,
+                    0, 0);
   }
   kept.count = 0;
 }
 
 // One entry without payload, from one lane.
-GN_DEV void up_push(ring_ctx& ring, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 status, gn_u32 bytes, gn_u64 arg0 = 0, gn_u64 arg1 = 0) {
+GN_DEV void up_push(ring_ctx& ring, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 status, gn_u32 bytes,
+                    gn_u64 arg0 = 0, gn_u64 arg1 = 0) {
   gn_u32 position = up_reserve(ring, 1);
-  gn_u64 w[6];
+  gn_u64 w[4];
   up_fill(w, kind, qpn, index, 0, status, bytes, 0);
   gn_u32 even = (gn_u32)(arg0 >> 63) << UP_ARG / 2, odd = (gn_u32)(arg1 >> 63) << UP_ARG / 2;
   for (gn_u32 pair = 0; pair < UP_WORDS / 2; ++pair) {
-    gn_u64 a = pair == 0 ? w[0] : pair == 1 ? w[2] : pair == 2 ? arg0 : 0, b = pair == 0 ? w[1] : pair == 1 ? w[3] : pair == 2 ? arg1 : 0;
+    gn_u64 a = pair == 0   ? w[0]
+               : pair == 1 ? w[2]
+               : pair == 2 ? arg0
+                           : 0,
+           b = pair == 0   ? w[1]
+               : pair == 1 ? w[3]
+               : pair == 2 ? arg1
+                           : 0;
     up_store_pair(ring, position, pair, a, b, even, odd);
   }
 }
-
 }}  // namespace gn::hca

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Work requests as the HCA reads them: decoded and checked by one lane each, then handed to the Rust half.
+// Work requests as the HCA reads them: decoded and checked by one lane each, then handed to the transport.
 #pragma once
 #include "fabric/hca/keys.cuh"
 #include "fabric/mlx5.h"
@@ -7,11 +7,13 @@
 
 namespace gn { namespace hca {
 
-// The up ring carries one command capsule, which is also what a target's receives hold. No message is longer than 2 GiB.
+// The up ring carries one command capsule, which is also what a target's receives hold. No message is longer
+// than 2 GiB.
 enum : gn_u32 { SEND_MAX_BYTES = 64, MESSAGE_MAX_BYTES = 0x80000000u };
 
-// A work request as one lane sees it. `blocks` is its length in 64-byte blocks. What is only passed on is read again for that: each
-// word here costs a register in every thread of the agent, and more than 80 do not fit.
+// A work request as one lane sees it. `blocks` is its length in 64-byte blocks. What is only passed on is
+// read again for that: each word here costs a register in every thread of the agent, and more than 80 do not
+// fit.
 struct work {
   gn_u32 kind;      // UP_*
   gn_u32 status;    // syndrome when kind is UP_WQE_ERROR
@@ -47,9 +49,10 @@ GN_DEV bool check_local(const agent_args& a, const qp_ctx& qp, work& w, const gn
   return true;
 }
 
-// Checks the data segments from `s` on and adds up their length. Inline data is in the work request itself and needs no key.
-// What is longer than `most` has syndrome `too_long`.
-GN_DEV bool check_data(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 s, gn_u32 most, gn_u32 too_long) {
+// Checks the data segments from `s` on and adds up their length. Inline data is in the work request itself
+// and needs no key. What is longer than `most` has syndrome `too_long`.
+GN_DEV bool check_data(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 s, gn_u32 most,
+                       gn_u32 too_long) {
   gn_u32 seg[4];
   while (s < w.segments) {
     load_segment(qp, w.index, s, seg);
@@ -71,7 +74,8 @@ GN_DEV bool check_data(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 s,
   return s == w.segments;
 }
 
-// A SEND. The peer's receives hold a capsule: it refuses what is longer, and the sender's request is what fails.
+// A SEND. The peer's receives hold a capsule: it refuses what is longer, and the sender's request is what
+// fails.
 GN_DEV void check_send(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 kind) {
   if (check_data(a, qp, w, 1, SEND_MAX_BYTES, mlx5::SYND_REMOTE_INVAL_REQ)) w.kind = kind;
 }
@@ -104,16 +108,18 @@ GN_DEV void check_dump(const agent_args& a, const qp_ctx& qp, work& w) {
   w.kind = UP_DUMP;
 }
 
-// Decodes and checks the work request whose first block is `index`.
+// Decodes and checks the work request whose first block is `index`. Leaves the control segment's last word in
+// `entry`'s first argument: immediate data, a key to invalidate, or the stamp of a client.
 //
-// Fence modes ask that a request wait for earlier ones. Requests are executed one behind the other as it is, and READ, the one that
-// could still be under way, is refused by every peer there is: no mode asks for more.
-GN_DEV work decode(const agent_args& a, const qp_ctx& qp, gn_u32 index) {
+// Fence modes ask that a request wait for earlier ones. Requests are executed one behind the other as it is,
+// and READ, the one that could still be under way, is refused by every peer there is: no mode asks for more.
+GN_DEV work decode(const agent_args& a, const qp_ctx& qp, gn_u32 index, gn_u64* entry) {
   work w = {};
   gn_u32 ctrl[4], next[4];
   w.index = index & 0xffffu;
   load_segment(qp, w.index, 0, ctrl);
   load_segment(qp, w.index, 1, next);  // of nearly all: both are on their way at once
+  entry[UP_ARG] = be32(ctrl[3]);
   gn_u32 head = be32(ctrl[0]), who = be32(ctrl[1]), opcode = head & 0xffu;
   gn_u32 mode = (be32(ctrl[2]) & 0xffu) & 0x0cu;
   w.segments = who & 0x3fu;
@@ -196,44 +202,39 @@ GN_DEV void gather(const qp_ctx& qp, const work& w, gn_u8* to) {
   }
 }
 
-// Immediate data, or a key to invalidate.
-GN_DEV gn_u32 immediate(const qp_ctx& qp, const work& w) {
-  gn_u32 ctrl[4];
-  load_segment(qp, w.index, 0, ctrl);
-  return be32(ctrl[3]);
-}
-
 // Remote address and key, and the first data segment, if it is memory.
 GN_DEV void describe_rdma(const qp_ctx& qp, const work& w, gn_u64* entry) {
   gn_u32 remote[4], local[4];
   load_segment(qp, w.index, 1, remote);
   load_segment(qp, w.index, 2, local);
   bool is_inline = be32(local[0]) & mlx5::INLINE_FLAG;
+  entry[UP_PAYLOAD] = (gn_u64)be32(remote[2]) << 32 | (is_inline ? 0u : be32(local[1]));
+  entry[UP_PAYLOAD + 1] = entry[UP_ARG];
   entry[UP_ARG] = (gn_u64)be32(remote[0]) << 32 | be32(remote[1]);
   entry[UP_ARG + 1] = is_inline ? 0 : segment_address(local);
-  entry[UP_PAYLOAD] = (gn_u64)be32(remote[2]) << 32 | (is_inline ? 0u : be32(local[1]));
-  entry[UP_PAYLOAD + 1] = immediate(qp, w);
 }
 
-// Makes the up entry of a work request.
+// Makes the up entry of a work request, whose first argument `decode` has filled in.
 GN_DEV void stage_work(const qp_ctx& qp, const work& w, gn_u64* entry) {
   up_fill(entry, w.kind, qp.qpn, w.index, w.flags, w.status, w.bytes, 0);
+  entry[UP_ARG + 1] = 0;
   switch (w.kind) {
     case UP_SEND:
     case UP_SEND_INVAL:
-      if (w.kind == UP_SEND_INVAL || w.flags & UP_IMMEDIATE) entry[UP_ARG] = immediate(qp, w);
       // One segment of memory, as most have: what was checked is what is read.
-      if (w.segments == 2 && w.laddr) copy_small((gn_u8*)(entry + UP_PAYLOAD), (const gn_u8*)w.laddr, w.bytes);
+      if (w.segments == 2 && w.laddr)
+        copy_small((gn_u8*)(entry + UP_PAYLOAD), (const gn_u8*)w.laddr, w.bytes);
       else gather(qp, w, (gn_u8*)(entry + UP_PAYLOAD));
       break;
     case UP_WRITE:
     case UP_READ: describe_rdma(qp, w, entry); break;
-    case UP_LOCAL_INVAL: entry[UP_ARG] = immediate(qp, w); break;
-    // One byte is as good as all: no client sees them, and what they wait for is ordered before the request was read.
+    case UP_LOCAL_INVAL: break;
+    // One byte is as good as all: no client sees them, and what they wait for is ordered before the request
+    // was read.
     case UP_DUMP:
-      if (w.bytes) entry[UP_ARG] = mem::ld_relaxed_sys((const gn_u8*)w.laddr);
+      entry[UP_ARG] = w.bytes ? mem::ld_relaxed_sys((const gn_u8*)w.laddr) : 0;
       break;
-    default: break;
+    default: entry[UP_ARG] = 0; break;
   }
 }
 

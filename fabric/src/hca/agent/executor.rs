@@ -33,14 +33,14 @@ pub struct AgentExecutor {
 /// Fused responses that the agent has been handed, by their slots.
 #[derive(Debug)]
 struct FusedSlots {
-    slots: Vec<FusedSlot>,
+    slots: Vec<FusedEntry>,
     free: Vec<u16>,
     /// Ended, and not yet reported to the transport: tag and status.
     ended: VecDeque<(u32, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct FusedSlot {
+struct FusedEntry {
     qpn: u32,
     /// `None` where the transport has taken it back and waits no more.
     tag: Option<u32>,
@@ -48,9 +48,9 @@ struct FusedSlot {
 
 impl FusedSlots {
     fn new() -> Self {
-        let all = u16::try_from(ANSWER_SLOTS).expect("a small constant");
+        let all = u16::try_from(FUSED_SLOTS).expect("a small constant");
         Self {
-            slots: vec![FusedSlot::default(); ANSWER_SLOTS],
+            slots: vec![FusedEntry::default(); FUSED_SLOTS],
             free: (0..all).rev().collect(),
             ended: VecDeque::new(),
         }
@@ -60,11 +60,11 @@ impl FusedSlots {
     fn end(&mut self, e: &UpEntry) {
         let items = e.payload.as_chunks::<2>().0.iter().map(|item| u16::from_le_bytes(*item));
         for item in items.take(e.flags as usize) {
-            let slot = item & ((1 << ANSWERED_STATUS_SHIFT) - 1);
+            let slot = item & ((1 << FUSED_STATUS_SHIFT) - 1);
             let Some(fused) = self.slots.get_mut(usize::from(slot)) else { continue };
             self.free.push(slot);
             if let Some(tag) = fused.tag.take() {
-                self.ended.push_back((tag, u32::from(item >> ANSWERED_STATUS_SHIFT)));
+                self.ended.push_back((tag, u32::from(item >> FUSED_STATUS_SHIFT)));
             }
         }
     }
@@ -187,7 +187,7 @@ impl AgentExecutor {
         }
         if let Some((count, response)) = last {
             let [_, second]: [u64; 2] = zerocopy::transmute!(response.bytes);
-            w[0] = DOWN_ANSWER << 56 | w[0] & !(0x7F << 56);
+            w[0] = DOWN_FUSED << 56 | w[0] & !(0x7F << 56);
             w[4] = response.due_ns & !PHASE_BIT;
             w[5] |= (second >> 63) << 41 | (count as u64) << PARTS_SHIFT;
             w[6] = allowance_word(response.allowance);
@@ -258,7 +258,7 @@ impl QpExecutor for AgentExecutor {
                 return Some(Up::FusedDone { tag, status });
             }
             let entry = self.pop_entry()?;
-            if entry.kind == UP_ANSWERED {
+            if entry.kind == UP_FUSED_DONE {
                 self.fused.end(&entry);
                 continue;
             }
@@ -282,7 +282,7 @@ impl QpExecutor for AgentExecutor {
     fn push_fused(&mut self, qpn: u32, tag: u32, parts: &[Part], response: &Response) {
         debug_assert!(response.bytes[..8] == [0; 8], "a descriptor carries the other half of the response");
         let Some(slot) = self.fused.free.pop() else { return };
-        self.fused.slots[usize::from(slot)] = FusedSlot { qpn, tag: Some(tag) };
+        self.fused.slots[usize::from(slot)] = FusedEntry { qpn, tag: Some(tag) };
         let (mut rest, mut count) = (parts, 0);
         while let [part, behind @ ..] = rest {
             // The response is where a second block's place would be.
@@ -324,7 +324,7 @@ impl QpExecutor for AgentExecutor {
             return false;
         }
         let is_ours = |head: u64| {
-            let is_copy = matches!(head >> 56, DOWN_TO_DEVICE | DOWN_TO_HOST | DOWN_ANSWER);
+            let is_copy = matches!(head >> 56, DOWN_TO_DEVICE | DOWN_TO_HOST | DOWN_FUSED);
             is_copy && head >> 32 & QPN_MASK == u64::from(qpn) & QPN_MASK
         };
         let harmless = |head: u64| if is_ours(head) { head & !(QPN_MASK << 32) } else { head };

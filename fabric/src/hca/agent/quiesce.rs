@@ -105,7 +105,7 @@ impl Quiesce {
     /// A descriptor has gone into the ring. A fused response counts once, from its first part on.
     pub(super) fn handed_over(&mut self, descriptor: &[u64; DOWN_WORDS]) {
         let op = descriptor[0] >> 56;
-        if !matches!(op, DOWN_TO_DEVICE | DOWN_TO_HOST | DOWN_ANSWER) {
+        if !matches!(op, DOWN_TO_DEVICE | DOWN_TO_HOST | DOWN_FUSED) {
             return;
         }
         self.copies += u32::from(!self.in_answer);
@@ -124,7 +124,7 @@ impl Quiesce {
         self.pings -= u32::from(pong);
         let ended = match e.kind {
             UP_DONE => 1,
-            UP_ANSWERED => e.flags,
+            UP_FUSED_DONE => e.flags,
             _ => 0,
         };
         self.copies = self.copies.saturating_sub(ended);
@@ -193,10 +193,10 @@ mod tests {
         only.pinged();
         only.handed_over(&descriptor(DOWN_TO_DEVICE, DOWN_PART));
         assert!(!only.holds());
-        only.handed_over(&descriptor(DOWN_ANSWER, DOWN_PART));
+        only.handed_over(&descriptor(DOWN_FUSED, DOWN_PART));
         assert!(only.holds());
         assert!(only.hear(&said(UP_PONG)) && !only.look() && !only.is_quiescent(round), "it has not ended");
-        assert!(!only.hear(&UpEntry { flags: 1, ..said(UP_ANSWERED) }), "the executor's, not the wait's");
+        assert!(!only.hear(&UpEntry { flags: 1, ..said(UP_FUSED_DONE) }), "the executor's, not the wait's");
         assert!(!only.look() && !only.holds() && only.is_quiescent(round));
     }
 
@@ -206,14 +206,14 @@ mod tests {
         let rounds = Rounds::new(1);
         let mut only = Quiesce::new(&rounds, 0);
         for _ in 0..3 {
-            only.handed_over(&descriptor(DOWN_ANSWER, DOWN_PART | DOWN_CHECK_SUM));
+            only.handed_over(&descriptor(DOWN_FUSED, DOWN_PART | DOWN_CHECK_SUM));
         }
         let round = only.begin();
         assert!(only.look());
         only.pinged();
         only.hear(&said(UP_PONG));
         for (flags, over) in [(2, false), (1, true)] {
-            only.hear(&UpEntry { flags, ..said(UP_ANSWERED) });
+            only.hear(&UpEntry { flags, ..said(UP_FUSED_DONE) });
             assert_eq!((only.look(), only.is_quiescent(round)), (false, over));
         }
     }

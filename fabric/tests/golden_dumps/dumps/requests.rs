@@ -12,7 +12,7 @@ cases! {
     a_send_gathers_its_segments_in_order
     inline_sends_of_two_blocks_wrap_at_the_rings_end
     rdma_requests_are_decoded_and_checked
-    sends_carry_immediate_data_or_a_key_to_invalidate
+    sends_carry_immediate_data_a_key_to_invalidate_or_a_clients_stamp
     writes_carry_immediate_data_and_take_several_segments
     a_dump_reads_what_its_key_opens
     no_fence_mode_changes_what_is_executed
@@ -122,19 +122,24 @@ fn only_the_completion_mode_always_is_signalled(harness: &Harness) {
     assert_eq!(flags, [0, UP_SIGNALLED, 0, 0, UP_SIGNALLED]);
 }
 
-fn sends_carry_immediate_data_or_a_key_to_invalidate(harness: &Harness) {
+fn sends_carry_immediate_data_a_key_to_invalidate_or_a_clients_stamp(harness: &Harness) {
     let end = harness.both(SMALL_SIZE, |s| {
         s.fill_data(0);
         let local = data(64, ALL, s.address(0, DATA));
         s.write_wqe(0, 0, &[ctrl_imm(opcode::SEND_IMM, 0, 0, 2, 0x8123_4567), local.clone()].concat());
         s.write_wqe(0, 1, &[ctrl_imm(opcode::SEND_INVAL, 1, 0, 2, 0xFEDC_BA98), local].concat());
         s.write_wqe(0, 2, &[ctrl_imm(opcode::SEND_IMM, 2, 0, 4, 7), inline(&[5; 44])].concat());
-        s.ring(0, 3);
+        let local = data(64, ALL, s.address(0, DATA));
+        s.write_wqe(0, 3, &[ctrl_imm(opcode::SEND, 3, 0, 2, 0xFFFF_FF01), local].concat());
+        s.write_wqe(0, 4, &plain_send(s, 0, 4));
+        s.ring(0, 5);
         s.go();
     });
-    assert_eq!(end.kinds(), [UP_SEND, UP_SEND_INVAL, UP_SEND]);
+    assert_eq!(end.kinds(), [UP_SEND, UP_SEND_INVAL, UP_SEND, UP_SEND, UP_SEND]);
     let args: Vec<(u32, u64)> = end.seen.iter().map(|e| (e.flags, e.arg[0])).collect();
-    assert_eq!(args, [(UP_IMMEDIATE, 0x8123_4567), (0, 0xFEDC_BA98), (UP_IMMEDIATE, 7)]);
+    let stamps = [(0, 0xFFFF_FF01), (0, 0)];
+    assert_eq!(args[..3], [(UP_IMMEDIATE, 0x8123_4567), (0, 0xFEDC_BA98), (UP_IMMEDIATE, 7)]);
+    assert_eq!(args[3..], stamps);
     assert!(end.seen[..2].iter().all(|e| e.payload == end.bytes(0, DATA, 64)));
 }
 

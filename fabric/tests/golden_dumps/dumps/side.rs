@@ -118,7 +118,7 @@ fn reduce(e: &UpEntry, base: u64) -> Seen {
         UP_SEND | UP_SEND_INVAL => {
             s.payload = e.payload[..e.bytes as usize].to_vec();
             (s.flags, s.bytes) = (e.flags, e.bytes);
-            s.arg[0] = if immediate || e.kind == UP_SEND_INVAL { e.arg[0] } else { 0 };
+            s.arg[0] = e.arg[0];
         }
         UP_WRITE | UP_READ => {
             s.payload = e.payload[..if immediate { 16 } else { 8 }].to_vec();

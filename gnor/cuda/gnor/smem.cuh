@@ -3,8 +3,8 @@
 // words are touched a dozen times for each batch, one after the other, and device memory is ten times as far
 // away: a warp that takes completions acquires, and an acquire empties the L1.
 //
-//   hold       device memory --> shared memory       all threads; then none uses the old place
-//   put_back   shared memory --> device memory       all threads, after their last use
+//   load_smem        device memory --> shared memory       all threads; then none uses the old place
+//   write_back   shared memory --> device memory       all threads, after their last use
 //
 // Queues, capsules, doorbell pages and pool are the HCA's too and stay where they are; only what device code
 // keeps of them moves, and not what it keeps of DUMPs, which few channels need.
@@ -13,7 +13,7 @@
 
 namespace gn {
 
-struct held_channel {
+struct smem_channel {
   channel c;
   queue_pair qps[MAX_SSDS];
 };
@@ -24,7 +24,7 @@ GN_DEV void copy_words(void* to, const void* from, gn_u32 bytes) {
   for (gn_u32 i = threadIdx.x; i < bytes / 8; i += blockDim.x) ((gn_u64*)to)[i] = ((const gn_u64*)from)[i];
 }
 
-GN_DEV channel& hold(const channel& home, held_channel& room) {
+GN_DEV channel& load_smem(const channel& home, smem_channel& room) {
   __syncthreads();  // no thread of the block uses it now
   copy_words(&room.c, &home, (gn_u32)sizeof(channel));
   copy_words(room.qps, (const void*)home.qps_addr, home.ssds * (gn_u32)sizeof(queue_pair));
@@ -34,7 +34,7 @@ GN_DEV channel& hold(const channel& home, held_channel& room) {
   return room.c;
 }
 
-GN_DEV void put_back(channel& home, held_channel& room) {
+GN_DEV void write_back(channel& home, smem_channel& room) {
   gn_u64 qps_addr = home.qps_addr;
   __syncthreads();
   if (threadIdx.x == 0) room.c.qps_addr = qps_addr;
