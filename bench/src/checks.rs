@@ -6,8 +6,8 @@ use super::kernel::{
     ArgsAbi, BUCKETS, ClientAbi, FRESH, LaneResult, ONCE, SHARED_BYTES, VERIFY, WHOLE, Who, kernel,
 };
 use gnstor_base::region::HostRegion;
-use gnstor_fabric::device::{AgentWords, Launch};
-use libgnstor::{Choice, Device, DeviceFile, DeviceMem, Residency, Together};
+use gnstor_fabric::device::{AgentWords, Launch, Together};
+use libgnstor::{Choice, Device, DeviceFile, DeviceMem, Residency};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -3,9 +3,9 @@
 
 use gnstor_base::region::HostRegion;
 use gnstor_console::CliError;
-use gnstor_fabric::device::{AgentWords, Launch};
+use gnstor_fabric::device::{AgentWords, Launch, Together};
 use gnstor_proto::placement::mix64;
-use libgnstor::{Device, DeviceMem, Error, Kernel, Residency, Together};
+use libgnstor::{Device, DeviceMem, Error, Kernel, Residency};
 use serde::{Deserialize, Serialize};
 use std::ffi::c_void;
 use std::sync::Arc;
