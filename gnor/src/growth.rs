@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_may_not_grow_has_nobody_to_ask() {
+    fn a_pool_that_may_not_grow_has_no_words_to_ask_by() {
         let _deadline = deadline();
         let device = Device::open(Choice::Host).unwrap();
         let growth = Growth::new(&device, 0).unwrap();

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_what_has_gone_is_nobodys() {
+    fn the_name_of_a_removed_thing_finds_nothing() {
         let _deadline = deadline();
         let mut table: Table<N, &str> = Table::default();
         let (a, b) = (table.insert("a").unwrap(), table.insert("b").unwrap());
