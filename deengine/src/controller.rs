@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The SSD as target offload drives it: commands in flight, their transfers and their completions.
 
-use crate::command::{Answer, Command, Transfer, TransferKind, Work};
+use crate::admin::errors::ErrorLog;
+use crate::admin::features::WriteCache;
+use crate::admin::scratch::{Buffer, Scratch};
 use crate::config::SsdConfig;
-use crate::core::Roster;
-use crate::counters::Done;
-use crate::delay::Delays;
 use crate::durable::SsdError;
-use crate::errors::ErrorLog;
-use crate::features::WriteCache;
-use crate::health::{Activity, FlashHealth};
-use crate::hosts::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
-use crate::odometer::SAVE_EVERY;
+use crate::io::WorkerSet;
+use crate::io::command::{Answer, Command, Transfer, TransferKind, Work};
+use crate::io::delay::Delays;
+use crate::io::permit::CompletionPermit;
+use crate::io::slab::Slab;
+use crate::io::waiting::Load;
 use crate::permission::Table;
-use crate::permit::CompletionPermit;
 use crate::request::{MDTS, Refused};
-use crate::scratch::{Buffer, Scratch};
-use crate::slab::Slab;
-use crate::stats::Stats;
-use crate::waiting::Load;
+use crate::session::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
+use crate::smart::counters::Done;
+use crate::smart::health::{Activity, FlashHealth};
+use crate::smart::smart_counters::SAVE_EVERY;
+use crate::smart::stats::Stats;
 use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Remote, TransferId};
 use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};
@@ -39,8 +39,8 @@ use std::sync::Arc;
 pub struct Ssd {
     pub(crate) config: SsdConfig,
     pub(crate) ftl: Arc<Ftl>,
-    pub(crate) roster: Arc<Roster>,
-    pub(crate) ledger: MetadataStore,
+    pub(crate) workers: Arc<WorkerSet>,
+    pub(crate) metadata: MetadataStore,
     pub(crate) boot: Boot,
     /// Acknowledged writes may be missing: until a map newer than this epoch is set it does not serve.
     pub(crate) filling_since: Option<u64>,
@@ -84,15 +84,15 @@ pub struct Ssd {
 }
 
 impl Ssd {
-    /// An SSD around a layer that serves; its permission table is what the ledger holds.
+    /// An SSD around a layer that serves; its permission table is what the metadata holds.
     pub(crate) fn around(config: SsdConfig, opened: gnstor_ftl::OpenedFtl) -> Result<Self, SsdError> {
-        let gnstor_ftl::OpenedFtl { ftl, metadata: ledger, boot } = opened;
+        let gnstor_ftl::OpenedFtl { ftl, metadata, boot } = opened;
         let protected = config.preset.power_protected;
         let mut ssd = Self {
             config,
             ftl: Arc::new(ftl),
-            roster: Arc::default(),
-            ledger,
+            workers: Arc::default(),
+            metadata,
             boot,
             filling_since: None,
             table: Table::default(),
@@ -153,9 +153,9 @@ impl Ssd {
         self.table.set_recovering(recovering);
     }
 
-    /// What it has counted, all cores together.
+    /// What it has counted, all workers together.
     pub fn stats(&self) -> Stats {
-        let (mut stats, tally) = (self.stats.clone(), self.roster.tally());
+        let (mut stats, tally) = (self.stats.clone(), self.workers.tally());
         let Done { reads, writes } = tally.done;
         stats.reads += reads.commands;
         stats.blocks_read += reads.blocks;
@@ -170,9 +170,9 @@ impl Ssd {
         stats
     }
 
-    /// What it has done, all cores together.
+    /// What it has done, all workers together.
     pub(crate) fn activity(&self) -> Activity {
-        let (mut activity, tally) = (self.activity, self.roster.tally());
+        let (mut activity, tally) = (self.activity, self.workers.tally());
         let Done { reads, writes } = tally.done;
         activity.read_commands += reads.commands;
         activity.blocks_read += reads.blocks;
@@ -183,9 +183,9 @@ impl Ssd {
     }
 
     /// Who serves its queues from now on.
-    pub(crate) fn share(&mut self, roster: Arc<Roster>) {
-        self.table.share(Arc::clone(&roster));
-        self.roster = roster;
+    pub(crate) fn share(&mut self, workers: Arc<WorkerSet>) {
+        self.table.share(Arc::clone(&workers));
+        self.workers = workers;
     }
 
     /// Turns every access check off, for good. A benchmark measures the cost of the checks against this.
@@ -206,9 +206,9 @@ impl Ssd {
 
     /// Commands accepted and not completed yet.
     pub fn in_flight(&self) -> usize {
-        let tally = self.roster.tally();
-        let with_cores = usize::try_from(tally.entered.saturating_sub(tally.left)).unwrap_or(usize::MAX);
-        self.commands.len() + with_cores + self.hosts.waiting()
+        let tally = self.workers.tally();
+        let with_workers = usize::try_from(tally.entered.saturating_sub(tally.left)).unwrap_or(usize::MAX);
+        self.commands.len() + with_workers + self.hosts.waiting()
     }
 
     pub(crate) fn issue(&mut self, queue: QueueKey, cid: u16) -> CompletionPermit {
@@ -240,8 +240,14 @@ impl Ssd {
         self.complete(permit, answer, at, 0);
     }
 
-    /// As [`Self::refuse`], for a command that a core has taken.
-    pub(crate) fn refuse_for_core(&mut self, permit: CompletionPermit, vid: u16, refused: Refused, at: Time) {
+    /// As [`Self::refuse`], for a command that a worker has taken.
+    pub(crate) fn refuse_for_worker(
+        &mut self,
+        permit: CompletionPermit,
+        vid: u16,
+        refused: Refused,
+        at: Time,
+    ) {
         if let Some(queue) = self.hosts.queue(permit.queue()) {
             queue.outstanding += 1;
         }
@@ -352,8 +358,8 @@ impl Ssd {
             }
             Work::Starved(_)
             | Work::Stalled(_)
-            | Work::Forget(_)
-            | Work::Harden(_)
+            | Work::Trim(_)
+            | Work::MakeDurable(_)
             | Work::Fence { .. }
             | Work::AwaitEvent
             | Work::Abort
@@ -465,7 +471,7 @@ impl Controller for Ssd {
         let fence = self.close_stragglers(now).min(self.watch_fences(now));
         // What is done here may ask to be woken, too.
         self.alarm = Time::NEVER;
-        let (sweep, layer) = (self.sweep(now), self.settle(now));
+        let (sweep, layer) = (self.sweep(now), self.maintain(now));
         self.alarm = self
             .alarm
             .max(now + SOON)

@@ -2,8 +2,8 @@
 //! Power on, power off: making an SSD, opening one from its file, and what of the permission table survives.
 //!
 //! ```text
-//!   VOLUME ADD, CHMOD, DELETE, MAP SET --written through, in two places--> ledger --> completion      (protocol rule 3)
-//!   power on: ledger --> table, tombstones, map; journal, checkpoint, dump --> contents               (rule 11)
+//!   VOLUME ADD, CHMOD, DELETE, MAP SET --written through, in two places--> metadata --> completion      (protocol rule 3)
+//!   power on: metadata --> table, tombstones, map; journal, checkpoint, dump --> contents               (rule 11)
 //! ```
 //! A write lease does not survive a power cycle: its end was measured on a clock that stopped. Its holder is told
 //! "expired" and renews it. An SSD that may have lost acknowledged writes takes part as a filling one until it is given
@@ -11,7 +11,7 @@
 
 use crate::config::{SsdConfig, SsdMedia};
 use crate::controller::Ssd;
-use crate::fleet::Fleet;
+use crate::permission::fleet::Fleet;
 use crate::request::Refused;
 use gnstor_base::time::Time;
 use gnstor_durable::cell::Kind;
@@ -32,7 +32,7 @@ use zerocopy::IntoBytes;
 /// Frames beyond the write buffer: data that has not arrived yet, loads, collection.
 const FRAMES: u32 = 8192;
 
-/// Stands in the ledger for the epoch of a map that is lost: no map is newer.
+/// Stands in the metadata for the epoch of a map that is lost: no map is newer.
 const UNKNOWN_EPOCH: u64 = u64::MAX - 1;
 
 /// Why an SSD cannot be made or opened, or has not shut down in order.
@@ -47,7 +47,7 @@ pub enum SsdError {
     /// Memory.
     #[error("memory for the SSD: {0}")]
     Memory(io::Error),
-    /// The ledger or the dump.
+    /// The metadata or the dump.
     #[error("system area: {0}")]
     Durable(#[from] DurableError),
     /// What was asked for is not possible.
@@ -232,7 +232,7 @@ impl Ssd {
     /// # Errors
     /// [`SsdError`]; then the next start is one after a power failure.
     pub fn shut_down(&mut self) -> Result<(), SsdError> {
-        self.save_odometer();
+        self.save_smart_counters();
         Ok(self.ftl.shut_down()?)
     }
 
@@ -247,13 +247,13 @@ impl Ssd {
         }
         let dump = self.ftl.power_fail();
         self.earlier.backup_failed = dump.is_err();
-        self.save_odometer();
+        self.save_smart_counters();
         Ok(dump?)
     }
 
-    /// Table and map from the ledger; unfinished sweeps go on.
+    /// Table and map from the metadata; unfinished sweeps go on.
     pub(crate) fn recall(&mut self) -> Result<(), SsdError> {
-        let contents = self.ledger.contents();
+        let contents = self.metadata.contents();
         let damaged = |what: String| SsdError::Layer(OpenError::Damaged(what));
         for (vid, bytes) in &contents.entries {
             let entry = VolumeEntry::decode(bytes)
@@ -271,11 +271,11 @@ impl Ssd {
         if contents.leased {
             self.table.recall_lease();
         }
-        let lost = self.ledger.lost();
+        let lost = self.metadata.lost();
         if !lost.is_empty() {
             let places = lost.len();
             tracing::error!(
-                "{places} places of the permission ledger could not be read: volumes or changes of them may be missing"
+                "{places} places of the permission metadata could not be read: volumes or changes of them may be missing"
             );
         }
         let map = contents.map.as_ref().map(|bytes| FleetMap::decode(bytes)).transpose();
@@ -284,14 +284,14 @@ impl Ssd {
         if self.boot.is_lossy() || lost.contains(&Kind::Term) {
             let unknown = if lost.contains(&Kind::Map) { UNKNOWN_EPOCH } else { 0 };
             // Written down: a shutdown, or a power failure with a dump, does not bring back what is missing.
-            self.ledger.set_filling(map.as_ref().map_or(unknown, |map| map.epoch))?;
+            self.metadata.set_filling(map.as_ref().map_or(unknown, |map| map.epoch))?;
         }
         if let Some(map) = &map {
             self.date_filling(map)?;
         }
         self.count_start()?;
         let is_newer = |epoch: &u64| map.as_ref().is_some_and(|map| map.epoch > *epoch);
-        self.filling_since = self.ledger.contents().filling.filter(|epoch| !is_newer(epoch));
+        self.filling_since = self.metadata.contents().filling.filter(|epoch| !is_newer(epoch));
         let fleet = map.map(|map| self.seen(map));
         self.table.set_fleet(fleet);
         Ok(())
@@ -300,8 +300,8 @@ impl Ssd {
     /// Writes were lost under a map that is lost as well: the first one that is known again is taken for it, and only one that
     /// is newer says that they are back.
     pub(crate) fn date_filling(&mut self, map: &FleetMap) -> Result<(), DurableError> {
-        if self.ledger.contents().filling == Some(UNKNOWN_EPOCH) {
-            self.ledger.set_filling(map.epoch)?;
+        if self.metadata.contents().filling == Some(UNKNOWN_EPOCH) {
+            self.metadata.set_filling(map.epoch)?;
             self.filling_since = Some(map.epoch);
         }
         Ok(())
@@ -316,29 +316,29 @@ impl Ssd {
     /// that the table is never ahead.
     pub(crate) fn write_through(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
         self.remember_term(self.table.term())?;
-        self.ledger.put_entry(entry.vid, entry.encode().as_bytes()).map_err(|error| not_durable(&error))
+        self.metadata.put_entry(entry.vid, entry.encode().as_bytes()).map_err(|error| not_durable(&error))
     }
 
     /// Writes the daemon's term through, where it is a new one.
     pub(crate) fn remember_term(&mut self, term: u64) -> Result<(), Refused> {
-        if term <= self.ledger.contents().term {
+        if term <= self.metadata.contents().term {
             return Ok(());
         }
-        self.ledger.set_term(term).map_err(|error| not_durable(&error))
+        self.metadata.set_term(term).map_err(|error| not_durable(&error))
     }
 
     /// Writes through that serving leases are granted, and the term of who does it.
     pub(crate) fn remember_lease(&mut self, term: u64) -> Result<(), Refused> {
-        if self.ledger.contents().leased {
+        if self.metadata.contents().leased {
             return self.remember_term(term);
         }
-        self.ledger.set_leased(term).map_err(|error| not_durable(&error))
+        self.metadata.set_leased(term).map_err(|error| not_durable(&error))
     }
 
     /// Writes the fleet map through.
     pub(crate) fn remember_map(&mut self, data: &[u8]) -> Result<(), Refused> {
         self.remember_term(self.table.term())?;
-        self.ledger.set_map(data).map_err(|error| not_durable(&error))
+        self.metadata.set_map(data).map_err(|error| not_durable(&error))
     }
 
     /// A sweep is durable: the volume's entry gives way to a tombstone, and then its id may live again.
@@ -349,7 +349,7 @@ impl Ssd {
             (tombstone.term, tombstone.version) = (entry.term, entry.version);
             tombstone.ids = entry.request_ids.iter().map(|id| (*id, ms)).collect();
         }
-        match self.ledger.bury(vid, tombstone) {
+        match self.metadata.bury(vid, tombstone) {
             Ok(()) => self.table.bury(now, vid),
             Err(error) => {
                 tracing::error!("the tombstone of volume {} cannot be written: {error}", vid.get());
@@ -361,13 +361,13 @@ impl Ssd {
 
 /// The system area does not take it: the change is not acknowledged.
 pub(crate) fn not_durable(error: &DurableError) -> Refused {
-    tracing::error!("the ledger cannot be written: {error}");
+    tracing::error!("the metadata cannot be written: {error}");
     Refusal::NotReady.into()
 }
 
 /// Whether a volume lives in this generation, for a rebuild.
-fn is_live(ledger: &MetadataStore, vid: Vid, generation: u32) -> bool {
-    let entry = ledger.contents().entries.get(&vid).and_then(|bytes| VolumeEntry::decode(bytes).ok());
+fn is_live(metadata: &MetadataStore, vid: Vid, generation: u32) -> bool {
+    let entry = metadata.contents().entries.get(&vid).and_then(|bytes| VolumeEntry::decode(bytes).ok());
     entry.is_some_and(|entry| entry.generation == generation && !entry.deleting)
 }
 

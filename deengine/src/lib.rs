@@ -25,67 +25,42 @@
 //! Each stage takes only what the stage before it made: an [`permission::Authorized`] can be built nowhere but in the
 //! permission module. Each command has one completion permit, spent exactly once.
 //!
-//! [`Core`]s divide an SSD among threads; what most commands are, reads of blocks in memory and plain writes, they do alone.
+//! [`Worker`]s divide an SSD among threads; what most commands are, reads of blocks in memory and plain writes, they do alone.
 //!
 //! Before there is an SSD: `recovering`. Before the pipeline: `arbitration` (whose command is next when the firmware is busy), `rate` and `delay` (volumes
 //! with a limit).
 //!
 //! Beside I/O: `fabrics` (Connect, properties), `admin` (Identify, keep-alive), `features`, `logs`, `effects`, `errors`,
-//! `health`, `odometer`, `counters` (what can be asked), `events` (what is told), `abort`, `volumes` (the daemon's commands, fences,
+//! `health`, `smart_counters`, `counters` (what can be asked), `events` (what is told), `abort`, `volumes` (the daemon's commands, fences,
 //! sweeps), `tombstones`, `lease` (may it serve), `compare`, `scratch` (buffers for their data), `command`, `slab` and
 //! `permit` (commands in flight), `teardown` (the end of a queue).
 //!
 //! What it does not do: it never looks at block data but for Compare (the mover sums it while it copies) and never
 //! reads a clock. What becomes of blocks below the map is the translation layer's (`gnstor-ftl`).
 
-mod abort;
 mod admin;
-mod arbitration;
-mod command;
-mod compare;
 mod config;
 mod controller;
-mod core;
-mod counters;
-mod delay;
 mod durable;
-mod effects;
-mod errors;
-mod events;
-mod fabrics;
-mod features;
-pub mod fleet;
-mod health;
-mod hosts;
 mod io;
-mod lease;
-mod logs;
-mod odometer;
 pub mod permission;
-mod permit;
-mod rate;
 mod recovering;
 pub mod request;
-mod scratch;
-mod slab;
-mod stats;
-mod teardown;
-mod tombstones;
-mod volumes;
-mod waiting;
-mod write;
+mod session;
+mod smart;
 
+pub use admin::events::Event;
 pub use config::{SsdConfig, SsdMedia};
 pub use controller::Ssd;
-pub use core::{Core, SsdGuard};
-pub use counters::Counters;
 pub use durable::{Bench, DataFileInfo, SsdError};
-pub use events::Event;
 pub use gnstor_ftl::{Boot, Origin};
 pub use gnstor_model::{Difference, Preset};
-pub use health::FlashHealth;
+pub use io::{SsdGuard, Worker};
+pub use permission::fleet;
 pub use recovering::Recovering;
-pub use stats::Stats;
+pub use smart::counters::Counters;
+pub use smart::health::FlashHealth;
+pub use smart::stats::Stats;
 
 #[cfg(test)]
 mod tests;

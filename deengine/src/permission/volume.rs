@@ -2,11 +2,11 @@
 //! One volume as the SSD keeps it: the part of the check that asks nothing but its entry, and what changes with its
 //! commands.
 
-use crate::counters::{Counters, Done};
-use crate::fleet::Place;
-use crate::lease::runs;
-use crate::rate::Rate;
+use crate::io::rate::Rate;
+use crate::permission::fleet::Place;
+use crate::permission::lease::runs;
 use crate::request::Refused;
+use crate::smart::counters::{Counters, Done};
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::Refusal;
@@ -128,9 +128,9 @@ pub(super) struct Use {
     pub(super) in_flight: u32,
     /// In flight, but judged by an entry that has been replaced.
     pub(super) in_flight_older: u32,
-    /// When the entry was last replaced, as the cores count it.
+    /// When the entry was last replaced, as the workers count it.
     pub(super) aged_at: u64,
-    /// What the cores had done in this slot before the volume took it.
+    /// What the workers had done in this slot before the volume took it.
     pub(super) done_before: Done,
 }
 

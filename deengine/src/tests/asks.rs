@@ -5,11 +5,11 @@ use super::*;
 
 impl Harness {
     pub(super) fn open_queue(&mut self, now: Time, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
-        self.core(key).open_queue(now, key, request)
+        self.worker(key).open_queue(now, key, request)
     }
 
     pub(super) fn capsule(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
-        self.core(key).submit(now, key, sqe);
+        self.worker(key).submit(now, key, sqe);
     }
 
     pub(super) fn open(&mut self, key: QueueKey, qid: u16, entries: u16) {

@@ -8,7 +8,7 @@
 
 use super::media::seeds;
 use super::*;
-use crate::hosts::Role;
+use crate::session::Role;
 use crate::{Event, FlashHealth};
 use gnstor_proto::placement::mix64;
 use std::collections::BTreeSet;
@@ -392,7 +392,7 @@ fn run(seed: u64) -> (u64, u64) {
 }
 
 #[test]
-fn every_permit_is_spent_or_forfeited_once_whatever_comes() {
+fn every_permit_is_spent_or_forfeited_once() {
     let (mut refused, mut spent) = (0, 0);
     seeds(SEEDS, |seed| {
         let counts = run(seed);

@@ -192,7 +192,7 @@ impl Campaign {
                 for (index, content) in (0u32..).zip(found) {
                     let key = (raw, entry.generation, vba + index);
                     mapped += u64::from(content.is_some());
-                    if let Err(why) = self.oracle.settle(key, promise, content) {
+                    if let Err(why) = self.oracle.reconcile(key, promise, content) {
                         panic!("{promise:?}: {why}");
                     }
                 }
@@ -275,7 +275,7 @@ fn what_campaigns_have_found_stays_mended() {
 }
 
 #[test]
-fn whatever_order_a_failing_host_writes_in_what_was_flushed_is_there() {
+fn flushed_data_survives_any_write_order_of_a_failing_host() {
     let mut covered = Covered::default();
     let first = number("GNSTOR_HOST_SEED").unwrap_or(0);
     for nth in first..first + number("GNSTOR_HOST_SEEDS").unwrap_or(HOST_SEEDS) {
@@ -297,7 +297,7 @@ fn is_filling(campaign: &mut Campaign) -> bool {
 }
 
 #[test]
-fn an_ssd_that_lost_writes_is_filling_until_a_newer_map_whatever_comes_between() {
+fn an_ssd_that_lost_writes_is_filling_until_a_newer_map() {
     for dump in [true, false] {
         let mut campaign = Campaign::new(1, Faults::default());
         campaign.power_cycle();

@@ -25,7 +25,7 @@ impl Harness {
     pub(super) fn around(ssd: Ssd, faults: Arc<Faults>) -> Self {
         let (regions, all_frames) = (ssd.regions(), ssd.ftl.flash().free_frames());
         Self {
-            cores: ssd.into_cores(CORES),
+            workers: ssd.into_workers(WORKERS),
             now: Time::from_ns(1000),
             memory: BTreeMap::new(),
             completions: Vec::new(),
@@ -80,7 +80,7 @@ impl Harness {
     }
 
     pub(super) fn ssd(&self) -> SsdGuard<'_> {
-        self.cores[0].ssd()
+        self.workers[0].ssd()
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -107,12 +107,12 @@ impl Harness {
         self.ssd().ftl.flash().free_frames()
     }
 
-    pub(super) fn core(&mut self, key: QueueKey) -> &mut Core {
-        &mut self.cores[core_of(key)]
+    pub(super) fn worker(&mut self, key: QueueKey) -> &mut Worker {
+        &mut self.workers[worker_of(key)]
     }
 
     pub(super) fn role(&mut self, key: QueueKey) -> Option<Role> {
-        let name = self.core(key).name(key)?;
+        let name = self.worker(key).name(key)?;
         self.ssd().hosts.queue(name).map(|queue| queue.role)
     }
 

@@ -123,7 +123,7 @@ impl Remains {
     /// Some damage.
     fn damage(&self, dice: &mut Dice) {
         let Image { sectors, before } = &*self.image;
-        // Journal and checkpoint are the most; header, ledger and dump get their share.
+        // Journal and checkpoint are the most; header, metadata and dump get their share.
         let small = sectors.partition_point(|(at, _)| *at < journal_at(&self.config));
         let pick = |dice: &mut Dice| {
             let end = if dice.one_in(3) { sectors.len() } else { small };
@@ -179,8 +179,8 @@ impl Remains {
             Origin::Rebuilt(_) => "rebuilt",
         };
         let knows = ssd.filling_since.is_some()
-            || !ssd.ledger.lost().is_empty()
-            || ssd.ledger.contents().map.is_none();
+            || !ssd.metadata.lost().is_empty()
+            || ssd.metadata.contents().map.is_none();
         assert!(!ssd.boot().is_lossy() || knows, "it may have lost writes, and will serve");
         let regions = ssd.regions();
         for (vba, ever) in (0u32..).zip(&self.ever) {

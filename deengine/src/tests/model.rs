@@ -61,7 +61,7 @@ fn play_or_shrink(seed: u64, steps: &[u64]) -> Campaign {
 }
 
 #[test]
-fn whatever_is_answered_is_what_the_model_holds() {
+fn every_completion_is_what_the_model_holds() {
     let (first, steps) =
         (number("GNSTOR_MODEL_SEED").unwrap_or(1), number("GNSTOR_MODEL_STEPS").unwrap_or(STEPS));
     if let Ok(list) = std::env::var("GNSTOR_MODEL_LIST") {

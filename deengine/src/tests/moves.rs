@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Time passes on a harness: its cores step, and what they want done is carried out, held, or lost with its queue.
+//! Time passes on a harness: its workers step, and what they want done is carried out, held, or lost with its queue.
 
 use super::*;
 
 impl Harness {
     pub(super) fn step(&mut self, now: Time) {
-        self.cores.iter_mut().for_each(|core| core.step(now));
+        self.workers.iter_mut().for_each(|worker| worker.step(now));
     }
 
     pub(super) fn next_event(&self) -> Option<Time> {
-        self.cores.iter().filter_map(Core::next_event).min()
+        self.workers.iter().filter_map(Worker::next_event).min()
     }
 
     pub(super) fn advance(&mut self, span: Span) {
@@ -29,13 +29,13 @@ impl Harness {
     }
 
     pub(super) fn pop_effect(&mut self) -> Option<Effect> {
-        let mut pop = || self.cores.iter_mut().find_map(Core::pop_effect);
-        // What a core is asked about it may answer through one that was asked before it.
+        let mut pop = || self.workers.iter_mut().find_map(Worker::pop_effect);
+        // What a worker is asked about it may answer through one that was asked before it.
         if let Some(effect) = pop().or_else(pop) {
             return Some(effect);
         }
-        self.cores.iter_mut().for_each(Core::end_step);
-        self.cores.iter_mut().find_map(Core::pop_effect)
+        self.workers.iter_mut().for_each(Worker::end_step);
+        self.workers.iter_mut().find_map(Worker::pop_effect)
     }
 
     pub(super) fn pump(&mut self) {
@@ -97,7 +97,7 @@ impl Harness {
             }
         }
         let now = self.now;
-        self.core(queue).transferred(now, transfer, outcome);
+        self.worker(queue).transferred(now, transfer, outcome);
         self.pump();
     }
 
@@ -153,6 +153,6 @@ impl Harness {
 
     pub(super) fn close_queue(&mut self, now: Time, key: QueueKey) {
         self.drop_responses(key);
-        self.core(key).close_queue(now, key);
+        self.worker(key).close_queue(now, key);
     }
 }

@@ -172,7 +172,7 @@ impl Oracle {
     }
 
     /// After a restart a block holds this: whether it may. From here on it is the only state.
-    pub(super) fn settle(&mut self, key: Key, promise: Promise, found: Content) -> Result<(), String> {
+    pub(super) fn reconcile(&mut self, key: Key, promise: Promise, found: Content) -> Result<(), String> {
         let Some(block) = self.blocks.get_mut(&key) else {
             return if found.is_none() {
                 Ok(())

@@ -2,7 +2,7 @@
 //! The firmware's placement against the golden file of `proto` (`proto/tests/placement_golden.rs`).
 
 use super::entry;
-use crate::fleet::{Fleet, Place};
+use crate::permission::fleet::{Fleet, Place};
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;

@@ -218,7 +218,7 @@ fn deallocated_ranges_read_as_zeros() {
 }
 
 #[test]
-fn one_range_of_somebody_else_refuses_the_whole_deallocation() {
+fn one_range_of_another_client_refuses_the_whole_deallocation() {
     let mut harness = Harness::new();
     harness.write(0, &[1]);
     assert_eq!(

@@ -148,7 +148,7 @@ impl Store for Forgetful {
     }
 }
 
-/// Memory where there is some: every sync of a disk takes its time, and none is needed for what is forgotten here.
+/// Memory where there is some: every sync of a disk takes its time, and none is needed for what is trimmed here.
 fn folder() -> tempfile::TempDir {
     let shared = Path::new("/dev/shm");
     if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.expect("a folder")

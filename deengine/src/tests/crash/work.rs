@@ -156,7 +156,7 @@ impl Campaign {
     pub(in crate::tests) fn step(&mut self) {
         match self.dice.below(100) {
             0..50 => self.write(),
-            50..54 => self.forget(),
+            50..54 => self.trim(),
             54..64 => self.read(),
             64..66 => self.compare(),
             66..69 => self.flush(),
@@ -345,7 +345,7 @@ impl Campaign {
         self.harvest();
     }
 
-    fn forget(&mut self) {
+    fn trim(&mut self) {
         let Some((first, blocks, lease)) = self.range().filter(|_| !self.is_busy(WRITER)) else { return };
         let stamp = self.stamp(lease);
         self.commands += 1;

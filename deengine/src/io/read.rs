@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The short way of most commands: a read of blocks that are in memory or nowhere. One slot, one answer, no lock.
+
+use super::worker::Worker;
+use crate::controller::refusal_of;
+use crate::io::command::OK;
+use crate::io::permit::CompletionPermit;
+use crate::permission::Authorized;
+use crate::request::{Request, Submission};
+use gnstor_base::controller::{Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
+use gnstor_base::region::LocalRef;
+use gnstor_base::time::{Span, Time};
+use gnstor_flash::Ppa;
+use gnstor_ftl::Extent;
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::nvme::{Cqe, Sqe};
+use gnstor_proto::status::Refusal;
+
+/// Blocks of a read that goes the short way.
+const MOST_BLOCKS: u32 = 256;
+
+/// A read under way.
+#[derive(Debug)]
+pub(super) struct Read {
+    command: Command,
+    /// Pinned.
+    pages: Pages,
+    /// When the model has the data at the host.
+    done_at: Time,
+    /// Blocks that are not mapped: zeros go out.
+    unmapped: u32,
+}
+
+/// What is answered when a read is done; gone once its queue is.
+pub(super) type Command = Option<(CompletionPermit, Authorized<Request>)>;
+
+/// The pages of a read: one is what most have.
+#[derive(Debug)]
+enum Pages {
+    One(Option<Ppa>),
+    Many(Box<[Ppa]>),
+}
+
+impl Pages {
+    fn as_slice(&self) -> &[Ppa] {
+        match self {
+            Self::One(page) => page.as_slice(),
+            Self::Many(pages) => pages,
+        }
+    }
+}
+
+impl Read {
+    fn blocks(&self) -> usize {
+        self.pages.as_slice().len() + self.unmapped as usize
+    }
+}
+
+/// A command that may go the short way and waits for nothing but the modelled firmware's time.
+#[derive(Debug)]
+pub(super) struct Judged {
+    arrived: Time,
+    what: What,
+}
+
+impl Judged {
+    pub(super) fn write(arrived: Time, id: u32) -> Self {
+        Self { arrived, what: What::Write(id) }
+    }
+}
+
+#[derive(Debug)]
+enum What {
+    Read(Read),
+    /// By its number.
+    Write(u32),
+}
+
+/// It is moved twice, in and out of its slot.
+const _: () = assert!(size_of::<Option<Read>>() <= 128);
+
+/// The data of a block: its page, where it is, its sum.
+pub(super) type Found = (Option<Ppa>, LocalRef, u32);
+
+impl Worker {
+    /// Puts the read among those that the modelled firmware takes next, if it may go the short way; otherwise nothing has happened.
+    #[inline]
+    pub(super) fn judge_read(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        queue: QueueKey,
+        identity: Identity,
+        sqe: &Sqe,
+    ) -> bool {
+        let workers = &self.shared.workers;
+        if !self.shared.ftl.is_in_memory() || self.rules.is_recovering() {
+            return false;
+        }
+        let Ok(request) = Request::parse(&Submission { identity, sqe }) else { return false };
+        let blocks = request.blocks;
+        if blocks > MOST_BLOCKS
+            || !self.reads.has_room(u32::try_from(self.judged.len() + 1).expect("a burst"))
+        {
+            return false;
+        }
+        let Ok(request) = self.rules.authorise(now, identity, request) else { return false };
+        if self.rules.is_limited(&request) {
+            return false;
+        }
+        if !workers.enter(self.index, request.slot(), self.version) {
+            return false;
+        }
+        let slot = request.slot();
+        let Some((pages, unmapped)) = self.find_all(&request) else {
+            self.share().flight(slot).leave(true);
+            return false;
+        };
+        self.share().entered();
+        if let Some(port) = self.ports.get(queue) {
+            port.fetch();
+        }
+        let command = Some((CompletionPermit::issue(queue, sqe.cid.get()), request));
+        // Until it is booked, nobody knows when it will be done.
+        let read = Read { command, pages, done_at: Time::NEVER, unmapped };
+        self.judged.push(Judged { arrived, what: What::Read(read) });
+        true
+    }
+
+    /// The modelled firmware takes what has been judged, one after the other.
+    #[inline]
+    pub(super) fn book_judged(&mut self, now: Time) {
+        if self.judged.is_empty() {
+            return;
+        }
+        let mut judged = std::mem::take(&mut self.judged);
+        self.book(&mut judged);
+        let mut found = std::mem::take(&mut self.found);
+        let mut blocks = found.drain(..);
+        for Judged { what, .. } in judged.drain(..) {
+            match what {
+                What::Write(id) => self.go_on(id),
+                // The response leaves without another look at the rules: what is read is what was true while the lease held (protocol rule 2).
+                What::Read(read) if self.rules.serves(read.done_at.max(now)) => self.send(read, &mut blocks),
+                What::Read(read) => {
+                    blocks.by_ref().take(read.blocks()).for_each(drop);
+                    self.refuse_read(now, read, Refusal::NotServing);
+                }
+            }
+        }
+        drop(blocks);
+        (self.found, self.judged) = (found, judged);
+    }
+
+    /// Books all of these, under one hold of the model's lock.
+    #[inline]
+    fn book(&mut self, judged: &mut [Judged]) {
+        let mut bookings = self.shared.ftl.bookings();
+        if judged.len() > 1 {
+            let pages = judged.iter().flat_map(|Judged { what, .. }| match what {
+                What::Read(read) => read.pages.as_slice(),
+                What::Write(_) => &[],
+            });
+            pages.for_each(|&page| bookings.announce(page));
+        }
+        let mut busy = Span::ZERO;
+        for Judged { arrived, what } in judged {
+            let booked = match what {
+                What::Read(read) => bookings.read(*arrived, read.pages.as_slice(), read.unmapped),
+                What::Write(_) => bookings.write(*arrived),
+            };
+            match what {
+                What::Read(read) => read.done_at = booked.done,
+                What::Write(id) => self.writes.accept(*id, booked.done),
+            }
+            busy = busy + booked.busy;
+        }
+        drop(bookings);
+        self.share().work(busy);
+    }
+
+    /// The modelled firmware takes a write.
+    pub(super) fn book_write(&mut self, id: u32, arrived: Time) {
+        self.judged.push(Judged::write(arrived, id));
+        self.book_judged(self.now);
+    }
+
+    /// The data of all blocks, at the end of `found`: their pages, and how many are not mapped. `None` where one is not plain to read.
+    #[inline]
+    fn find_all(&mut self, request: &Authorized<Request>) -> Option<(Pages, u32)> {
+        let (first, blocks) = (request.get().address.vba, request.get().blocks);
+        let mut all = std::mem::take(&mut self.found);
+        let before = all.len();
+        all.extend((0..blocks).map_while(|index| self.find(request, first + index)));
+        let found = &all[before..];
+        let mapped = || found.iter().filter_map(|(page, ..)| *page);
+        let pages = if found.len() != blocks as usize {
+            mapped().for_each(|page| self.shared.ftl.unpin(page));
+            None
+        } else if blocks == 1 {
+            let page = mapped().next();
+            Some((Pages::One(page), u32::from(page.is_none())))
+        } else {
+            let pages: Box<[Ppa]> = mapped().collect();
+            let unmapped = blocks - u32::try_from(pages.len()).expect("at most MOST_BLOCKS");
+            Some((Pages::Many(pages), unmapped))
+        };
+        if pages.is_none() {
+            all.truncate(before);
+        }
+        self.found = all;
+        pages
+    }
+
+    /// These blocks and the response go out.
+    #[inline]
+    fn send(&mut self, read: Read, blocks: &mut impl Iterator<Item = Found>) {
+        let Some((permit, request)) = &read.command else { return };
+        let (queue, cid, first) = (permit.queue(), permit.cid(), *request.get());
+        let sqhd = self.ports.get(queue).map_or(0, |port| port.head()).into();
+        let mut cqe = Cqe { sqhd, cid: cid.into(), ..Cqe::default() };
+        cqe.set_status_word(OK.status.0);
+        let reply = Reply { cqe, at: read.done_at };
+        let transfer = TransferId(self.reads.insert(read));
+        for (index, (_, local, sum)) in (0..first.blocks).zip(blocks) {
+            let role = if index + 1 == first.blocks { PushRole::Last(reply) } else { PushRole::Part };
+            let remote = first.remote_of(index);
+            self.effects.push_back(Effect::Push { transfer, queue, remote, local, sum: Some(sum), role });
+        }
+    }
+
+    /// The data of a block; `None` for what is not plain: an unreadable page, one of another life or of another block.
+    #[inline]
+    fn find(&self, request: &Authorized<Request>, vba: u32) -> Option<Found> {
+        let ftl = &self.shared.ftl;
+        match ftl.extent(request.get().address.vid, request.generation(), vba) {
+            Extent::Page(page, sum) => {
+                // Whoever is asked draws a fault, so of a read that may fail only the SSD asks.
+                if let Some(local) = ftl.fetch_plainly(page) {
+                    return Some((Some(page), local, sum));
+                }
+                ftl.unpin(page);
+                None
+            }
+            Extent::Unmapped => Some((None, ftl.zero_page(), self.zero_sum)),
+            Extent::StaleGeneration | Extent::WrongKey => None,
+        }
+    }
+
+    /// The answer has ended: its host has the data and the response, or neither.
+    #[inline]
+    pub(super) fn end_read(&mut self, now: Time, mut read: Read, outcome: Outcome) {
+        if let Some(refusal) = refusal_of(outcome) {
+            return self.refuse_read(now, read, refusal);
+        }
+        self.refresh();
+        let Some((permit, request)) = read.command.take() else { return self.let_go(&read) };
+        self.let_go(&read);
+        let blocks = request.get().blocks;
+        self.share().count(request.slot(), blocks, read.unmapped);
+        let (queue, _) = permit.spend();
+        if let Some(port) = self.ports.get(queue) {
+            port.count(blocks);
+            port.complete();
+        }
+        self.leave(now, &request);
+    }
+
+    fn refuse_read(&mut self, now: Time, mut read: Read, refusal: Refusal) {
+        self.refresh();
+        self.let_go(&read);
+        let Some((permit, request)) = read.command.take() else { return };
+        let vid = request.get().address.vid.get();
+        self.shared.lock().refuse_for_worker(permit, vid, refusal.into(), read.done_at.max(now));
+        self.leave(now, &request);
+    }
+
+    #[inline]
+    fn let_go(&self, read: &Read) {
+        read.pages.as_slice().iter().for_each(|page| self.shared.ftl.unpin(*page));
+        self.share().left();
+    }
+
+    /// The request is done; a fence may have waited for it.
+    #[inline]
+    pub(super) fn leave(&mut self, now: Time, request: &Authorized<Request>) {
+        let is_current = self.rules.serial(request.slot()) == Some(request.serial());
+        self.share().flight(request.slot()).leave(is_current);
+        if self.shared.workers.is_fencing() {
+            self.shared.lock().complete_fences(now);
+        }
+    }
+
+    /// The queue is gone: its reads are no longer in flight, but their pages stay pinned until the transfers are
+    /// answered.
+    pub(super) fn orphan_reads(&mut self, name: QueueKey) {
+        let is_of = |(permit, _): &mut (CompletionPermit, _)| permit.queue() == name;
+        let gone: Vec<_> = self.commands().filter_map(|command| command.take_if(is_of)).collect();
+        for (permit, request) in gone {
+            permit.forfeit();
+            self.share().forfeit();
+            self.leave(self.now, &request);
+        }
+    }
+
+    /// What the reads under way are to answer.
+    fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
+        self.reads.iter_mut().map(|read| &mut read.command).chain(self.writes.commands())
+    }
+
+    /// Queues with a read of the volume in this slot in flight that was judged by an older entry.
+    pub(super) fn older_queues(&mut self, slot: u16) -> Vec<QueueKey> {
+        let current = self.rules.serial(slot);
+        let commands = self.commands().filter_map(|command| command.as_ref());
+        let older =
+            commands.filter(|(_, request)| request.slot() == slot && Some(request.serial()) != current);
+        let mut queues: Vec<QueueKey> = older.map(|(permit, _)| permit.queue()).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        queues
+    }
+
+    /// The next thing that the worker itself wants done.
+    pub(super) fn pop_own(&mut self) -> Option<Effect> {
+        loop {
+            let mut effect = self.effects.pop_front()?;
+            let (Effect::Pull { queue, .. }
+            | Effect::Push { queue, .. }
+            | Effect::Complete { queue, .. }
+            | Effect::Close { queue }) = &mut effect;
+            if let Some(port) = self.ports.get(*queue) {
+                *queue = port.key;
+                return Some(effect);
+            }
+            // The queue went before anybody took it.
+            if let Effect::Pull { transfer, .. } = effect {
+                self.end_pull(self.now, transfer, Outcome::ConnectionLost);
+                continue;
+            }
+            if let Effect::Push { transfer, role: PushRole::Last(_), .. } = effect
+                && let Some(read) = self.reads.remove(transfer.0)
+            {
+                self.end_read(self.now, read, Outcome::ConnectionLost);
+            }
+        }
+    }
+
+    /// Nobody is left to be answered.
+    pub(super) fn forfeit_reads(&mut self) {
+        for command in self.commands() {
+            if let Some((permit, _)) = command.take() {
+                permit.forfeit();
+            }
+        }
+    }
+}
