@@ -6,7 +6,6 @@ use crate::admin::features::WriteCache;
 use crate::admin::scratch::{Buffer, Scratch};
 use crate::config::SsdConfig;
 use crate::durable::SsdError;
-use crate::io::WorkerSet;
 use crate::io::command::{Answer, Command, Transfer, TransferKind, Work};
 use crate::io::delay::Delays;
 use crate::io::permit::CompletionPermit;
@@ -19,7 +18,8 @@ use crate::smart::counters::Done;
 use crate::smart::health::{Activity, FlashHealth};
 use crate::smart::smart_counters::SAVE_EVERY;
 use crate::smart::stats::Stats;
-use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Remote, TransferId};
+use crate::workers::WorkerSet;
+use gnstor_base::controller::{Effect, Outcome, PushRole, QueueKey, Remote, TransferId};
 use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::{MetadataStore, SmartCounters};
@@ -28,7 +28,7 @@ use gnstor_ftl::{Boot, Extent, Ftl, NewBlock};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::fabrics::{CmRequest, cm_reject};
-use gnstor_proto::nvme::{Cqe, Sqe};
+use gnstor_proto::nvme::Cqe;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal};
 use std::collections::{HashMap, VecDeque};
@@ -199,6 +199,11 @@ impl Ssd {
         &self.ftl
     }
 
+    /// A capsule arrived for a queue that is not open.
+    pub(crate) fn count_late_capsule(&mut self) {
+        self.stats.late_capsules += 1;
+    }
+
     /// Blocks mapped, over all volumes.
     pub fn mapped_blocks(&self) -> u64 {
         self.ftl.mapped()
@@ -208,7 +213,7 @@ impl Ssd {
     pub fn in_flight(&self) -> usize {
         let tally = self.workers.tally();
         let with_workers = usize::try_from(tally.entered.saturating_sub(tally.left)).unwrap_or(usize::MAX);
-        self.commands.len() + with_workers + self.hosts.waiting()
+        self.commands.len() + with_workers
     }
 
     pub(crate) fn issue(&mut self, queue: QueueKey, cid: u16) -> CompletionPermit {
@@ -219,15 +224,12 @@ impl Ssd {
     pub(crate) fn complete(&mut self, permit: CompletionPermit, answer: Answer, at: Time, pushed_bytes: u32) {
         let (key, cid) = permit.spend();
         self.stats.permits_spent += 1;
-        let Some(queue) = self.hosts.queue(key) else { return };
-        queue.outstanding -= 1;
-        let mut cqe = Cqe {
-            dw0: answer.dw0.into(),
-            dw1: answer.dw1.into(),
-            sqhd: queue.sqhd.into(),
-            cid: cid.into(),
-            ..Cqe::default()
-        };
+        if self.hosts.queue(key).is_none() {
+            return;
+        }
+        // The worker of the queue knows how many commands have been fetched (SQHD).
+        let mut cqe =
+            Cqe { dw0: answer.dw0.into(), dw1: answer.dw1.into(), cid: cid.into(), ..Cqe::default() };
         cqe.set_status_word(answer.status.0);
         self.effects.push_back(Effect::Complete { queue: key, cqe, at, pushed_bytes });
     }
@@ -238,20 +240,6 @@ impl Ssd {
         let answer = Answer { status: refused.refusal.status(), dw0: detail.to_dw0(), dw1: refused.epoch };
         self.log_error(&permit, vid, &answer);
         self.complete(permit, answer, at, 0);
-    }
-
-    /// As [`Self::refuse`], for a command that a worker has taken.
-    pub(crate) fn refuse_for_worker(
-        &mut self,
-        permit: CompletionPermit,
-        vid: u16,
-        refused: Refused,
-        at: Time,
-    ) {
-        if let Some(queue) = self.hosts.queue(permit.queue()) {
-            queue.outstanding += 1;
-        }
-        self.refuse(permit, vid, refused, at);
     }
 
     /// Gives a command a slot; its transfers are started next, and the last of them finishes it.
@@ -391,8 +379,8 @@ pub(crate) fn refusal_of(outcome: Outcome) -> Option<Refusal> {
     }
 }
 
-impl Controller for Ssd {
-    fn open_queue(&mut self, _now: Time, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
+impl Ssd {
+    pub(crate) fn open_queue(&mut self, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
         if request.recfmt.get() != 0 {
             return Err(cm_reject::INVALID_RECFMT);
         }
@@ -413,21 +401,11 @@ impl Controller for Ssd {
         Ok(())
     }
 
-    fn close_queue(&mut self, now: Time, key: QueueKey) {
+    pub(crate) fn close_queue(&mut self, now: Time, key: QueueKey) {
         self.tear_down(now, key);
     }
 
-    fn submit(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
-        self.take_capsule(now, key, sqe, false);
-    }
-
-    fn announce(&mut self, _commands: &[Sqe]) {}
-
-    fn own_memory(&self) -> Vec<Arc<HostRegion>> {
-        self.ftl.own_memory()
-    }
-
-    fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
+    pub(crate) fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         let Some(Transfer { command: id, kind }) = self.transfers.remove(transfer.0) else {
             self.stats.unknown_transfers += 1;
             return;
@@ -454,8 +432,7 @@ impl Controller for Ssd {
         self.ended(now, id);
     }
 
-    fn step(&mut self, now: Time) {
-        self.arbitrate(now);
+    pub(crate) fn step(&mut self, now: Time) {
         if now < self.alarm {
             return;
         }
@@ -482,15 +459,6 @@ impl Controller for Ssd {
             .min(delayed)
             .min(self.save_at);
     }
-
-    fn next_event(&self) -> Option<Time> {
-        let firmware = if self.hosts.waiting() == 0 { Time::NEVER } else { self.ftl.firmware_free() };
-        Some(self.alarm.min(firmware)).filter(|&at| at != Time::NEVER)
-    }
-
-    fn pop_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
-    }
 }
 
 impl Drop for Ssd {
@@ -502,6 +470,5 @@ impl Drop for Ssd {
                 permit.forfeit();
             }
         }
-        self.hosts.drain_waiting().for_each(|command| command.permit.forfeit());
     }
 }

@@ -48,6 +48,7 @@ mod recovering;
 pub mod request;
 mod session;
 mod smart;
+mod workers;
 
 pub use admin::events::Event;
 pub use config::{SsdConfig, SsdMedia};
@@ -62,5 +63,8 @@ pub use smart::counters::Counters;
 pub use smart::health::FlashHealth;
 pub use smart::stats::Stats;
 
+#[cfg(test)]
+#[path = "../testing/deadline.rs"]
+mod deadline;
 #[cfg(test)]
 mod tests;

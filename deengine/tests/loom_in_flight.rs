@@ -3,7 +3,7 @@
 //! cargo test -p gnstor-deengine --test loom_in_flight --release`.
 #![cfg(loom)]
 
-#[path = "../src/io/in_flight.rs"]
+#[path = "../src/workers/in_flight.rs"]
 mod in_flight;
 
 /// Loom takes a sequentially consistent access for an acquire or release one. These put a sequentially consistent fence

@@ -34,7 +34,7 @@ impl Ssd {
             return self.complete(permit, Answer::dw0(0), now, 0);
         }
         let (qid, cid) = named(sqe);
-        match self.hosts.queue_of(cntlid, qid).filter(|_| qid != 0 && self.workers.has_workers()) {
+        match self.hosts.queue_of(cntlid, qid) {
             None => self.complete(permit, Answer::dw0(1), now, 0),
             Some(queue) => {
                 let id = self.start(permit, key, 0, now, Work::Abort);
@@ -58,11 +58,6 @@ impl Ssd {
     fn abort(&mut self, now: Time, cntlid: u16, sqe: &Sqe) -> bool {
         let (qid, cid) = named(sqe);
         let Some(key) = self.hosts.queue_of(cntlid, qid) else { return false };
-        if let Some(waiting) = self.hosts.take_one(key, cid) {
-            self.fetched(key);
-            self.refuse(waiting.permit, 0, Refusal::AbortRequested.into(), now);
-            return true;
-        }
         if let Some(permit) = self.take_delayed(key, cid) {
             self.refuse(permit, 0, Refusal::AbortRequested.into(), now);
             return true;

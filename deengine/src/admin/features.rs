@@ -185,7 +185,10 @@ impl Ssd {
         let before = self.warnings(cntlid);
         let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
         match feature {
-            id::ARBITRATION => host.features.arbitration = value & !0xF8,
+            id::ARBITRATION => {
+                host.features.arbitration = value & !0xF8;
+                host.arbiter.set_feature(value & !0xF8);
+            }
             // One power state, and no use for a hint of the workload.
             id::POWER if value == 0 => {}
             id::TEMPERATURE => {

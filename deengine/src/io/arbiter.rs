@@ -1,161 +1,153 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who is next, where commands wait for the modelled firmware: under the lock, or with workers.
+//! The arbiter of one controller: round robin among its I/O queues, or weighted round robin with an urgent class.
+//!
+//! ```text
+//!   urgent  q q q ----------------------------+
+//!   high    q q     credits 8 of a round --+  |
+//!   medium  q       credits 4              +--+--> next command
+//!   low     q q q q credits 2            --+
+//! ```
+//! Only queues with a command waiting are in a ring. A round ends when no class with a waiting command has credits
+//! left. Within a class queues take turns, each for as many commands as the arbitration burst says. A controller in
+//! plain round robin has all its queues in one class. Then every worker takes turns among its own queues. With weights
+//! the order is one for all queues of the controller, so its workers share the rings.
 
-use super::workers::WorkerSet;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use gnstor_base::controller::QueueKey;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whose turn it is, where commands wait under the lock and with the workers: each side gets as many as it has controllers.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Turns {
-    /// What the workers may still take before the firmware's own line is next, in parts of a command.
-    credit: AtomicI64,
-    /// What the worker had taken that took a command last: whoever joins when no other waits begins there.
-    last: AtomicU64,
-    workers: Vec<InLines>,
+/// How the queues of one controller take turns.
+#[derive(Debug)]
+pub(crate) struct Arbiter {
+    /// Feature 01h.
+    feature: AtomicU32,
+    /// With weighted round robin: the turns of all queues, on whichever worker they are.
+    weighted: Option<Mutex<Turns>>,
 }
 
-/// What waits with these workers.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct InLines([InLine; IN_A_LINE]);
-
-const IN_A_LINE: usize = 16;
-
-/// Parts of a command: states are rounded to these.
-const PARTS: i64 = 64;
-
-/// The commands that wait with one worker, in one word: a worker that tests whether it is next reads the words of
-/// all workers, so they lie side by side.
-///
-/// ```text
-///   63         56  55                                    0
-///  +-------------+---------------------------------------+
-///  | controllers |                 taken                 |      taken: parts of a command for each controller;
-///  +-------------+---------------------------------------+      the worker with the least is next
-/// ```
-#[derive(Debug, Default)]
-struct InLine(AtomicU64);
-
-const TAKEN_BITS: u32 = 56;
-const TAKEN: u64 = (1 << TAKEN_BITS) - 1;
-const MOST_CONTROLLERS: u64 = u64::MAX >> TAKEN_BITS;
-
-/// The fields of such a word.
-#[derive(Clone, Copy)]
-struct Line {
-    controllers: u64,
-    taken: u64,
-}
-
-impl InLine {
-    #[inline]
-    fn get(&self) -> Line {
-        let word = self.0.load(Ordering::Relaxed);
-        Line { controllers: word >> TAKEN_BITS, taken: word & TAKEN }
+impl Arbiter {
+    /// An arbiter with this value of feature 01h.
+    pub(crate) fn new(is_weighted: bool, feature: u32) -> Self {
+        Self { feature: AtomicU32::new(feature), weighted: is_weighted.then(Mutex::default) }
     }
 
-    /// Only the worker itself calls this.
+    pub(crate) fn set_feature(&self, feature: u32) {
+        self.feature.store(feature, Ordering::Relaxed);
+    }
+
     #[inline]
-    fn set(&self, line: Line) {
-        let word = line.controllers << TAKEN_BITS | line.taken & TAKEN;
-        if self.0.load(Ordering::Relaxed) != word {
-            self.0.store(word, Ordering::Relaxed);
+    pub(crate) fn is_weighted(&self) -> bool {
+        self.weighted.is_some()
+    }
+
+    #[inline]
+    pub(super) fn weights(&self) -> Weights {
+        Weights::from_feature(self.feature.load(Ordering::Relaxed))
+    }
+
+    /// The turns that all workers share; `None` where each worker has its own.
+    #[inline]
+    pub(super) fn shared_turns(&self) -> Option<MutexGuard<'_, Turns>> {
+        self.weighted.as_ref().map(Mutex::lock)
+    }
+}
+
+/// Priority class of a queue; the numbers are those of Connect, CATTR bits 1:0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    Urgent = 0,
+    High = 1,
+    Medium = 2,
+    Low = 3,
+}
+
+impl Class {
+    pub(crate) fn from_cattr(cattr: u8) -> Self {
+        match cattr & 3 {
+            0 => Self::Urgent,
+            1 => Self::High,
+            2 => Self::Medium,
+            _ => Self::Low,
         }
     }
+}
+
+/// Feature 01h as the arbiter needs it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Weights {
+    /// Commands of one queue in a row; none: until it is empty.
+    burst: Option<u32>,
+    /// Commands of the high, medium and low class in a round, at least 1.
+    credits: [u32; 3],
+}
+
+impl Weights {
+    /// From CDW11 of Set Features: weights zero-based, high in 31:24, medium in 23:16, low in 15:8; log2 of the burst in
+    /// 2:0, where 7 is no limit.
+    pub(super) fn from_feature(value: u32) -> Self {
+        let [burst, low, medium, high] = value.to_le_bytes();
+        let burst = burst & 7;
+        Self {
+            burst: (burst != 7).then_some(1 << burst),
+            credits: [high, medium, low].map(|weight_z| u32::from(weight_z) + 1),
+        }
+    }
+}
+
+/// The queues of one controller that have a command waiting.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    rings: [VecDeque<QueueKey>; 4],
+    /// Commands that the first queue of each ring had in a row.
+    run: [u32; 4],
+    credits: [u32; 3],
 }
 
 impl Turns {
-    pub(super) fn new(workers: usize) -> Self {
-        let lines = workers.div_ceil(IN_A_LINE);
-        let workers = (0..lines).map(|_| Default::default()).collect();
-        Self { credit: AtomicI64::new(0), last: AtomicU64::new(0), workers }
+    /// A queue has its first command waiting.
+    pub(super) fn add(&mut self, key: QueueKey, class: Class) {
+        self.rings[class as usize].push_back(key);
     }
 
-    #[inline]
-    fn worker(&self, worker: usize) -> &InLine {
-        &self.workers[worker / IN_A_LINE].0[worker % IN_A_LINE]
-    }
-
-    fn workers(&self) -> impl Iterator<Item = &InLine> {
-        self.workers.iter().flat_map(|line| &line.0)
-    }
-}
-
-impl WorkerSet {
-    /// Says how many controllers have commands that wait with this worker.
-    #[inline]
-    pub(super) fn set_in_line(&self, worker: usize, controllers: usize) {
-        let in_line = self.turns.worker(worker);
-        let controllers = u64::try_from(controllers).map_or(MOST_CONTROLLERS, |n| n.min(MOST_CONTROLLERS));
-        in_line.set(Line { controllers, ..in_line.get() });
-    }
-
-    /// Controllers whose commands wait with their workers.
-    fn in_lines(&self) -> i64 {
-        self.turns.workers().map(|worker| i64::try_from(worker.get().controllers).expect("8 bits")).sum()
-    }
-
-    /// The other workers with commands in line.
-    #[inline]
-    fn others(&self, worker: usize) -> impl Iterator<Item = Line> {
-        let others = self.turns.workers().enumerate().filter(move |&(other, _)| other != worker);
-        others.map(|(_, other)| other.get()).filter(|line| line.controllers > 0)
-    }
-
-    /// The least that another worker with commands in line has taken.
-    #[inline]
-    fn least_taken(&self, worker: usize) -> Option<u64> {
-        self.others(worker).map(|line| line.taken).min()
-    }
-
-    /// The first command waits with the worker: it is served from now on, and not for the time before.
-    pub(super) fn join_line(&self, worker: usize) {
-        let since = self.least_taken(worker).unwrap_or_else(|| self.turns.last.load(Ordering::Relaxed));
-        let line = self.turns.worker(worker).get();
-        self.turns.worker(worker).set(Line { taken: line.taken.max(since), ..line });
-    }
-
-    /// Whether no other worker with commands in line has had less.
-    #[inline]
-    pub(super) fn is_next(&self, worker: usize) -> bool {
-        let taken = self.turns.worker(worker).get().taken;
-        self.others(worker).all(|other| taken <= other.taken)
-    }
-
-    /// Whether the firmware's own line is next.
-    pub(crate) fn is_firmwares_turn(&self) -> bool {
-        self.turns.credit.load(Ordering::Relaxed) < PARTS || self.in_lines() == 0
-    }
-
-    /// Whether a worker is next.
-    pub(super) fn is_workers_turn(&self) -> bool {
-        !self.is_waiting() || self.turns.credit.load(Ordering::Relaxed) >= PARTS
-    }
-
-    /// The firmware has taken a command from its own line, in which so many controllers wait.
-    pub(crate) fn firmware_took(&self, controllers: usize) {
-        let (mine, theirs) = (i64::try_from(controllers).unwrap_or(i64::MAX).max(1), self.in_lines());
-        let credit = self.turns.credit.load(Ordering::Relaxed);
-        // What nobody has claimed in time is not kept.
-        let most = PARTS * theirs.max(1);
-        self.turns.credit.store((credit + PARTS * theirs / mine).min(most), Ordering::Relaxed);
-    }
-
-    /// A worker has taken a command from its line.
-    #[inline]
-    pub(super) fn worker_took(&self, worker: usize) {
-        let in_line = self.turns.worker(worker);
-        let line = in_line.get();
-        let taken = line.taken + PARTS.unsigned_abs() / line.controllers.max(1);
-        in_line.set(Line { taken, ..line });
-        if self.turns.last.load(Ordering::Relaxed) < taken {
-            self.turns.last.store(taken, Ordering::Relaxed);
+    /// A queue has no command waiting any more, for another reason than [`Self::took`]; whether it had one.
+    pub(super) fn remove(&mut self, key: QueueKey) -> bool {
+        for (ring, run) in self.rings.iter_mut().zip(&mut self.run) {
+            let Some(at) = ring.iter().position(|&queue| queue == key) else { continue };
+            ring.remove(at);
+            if at == 0 {
+                *run = 0;
+            }
+            return true;
         }
-        let credit = self.turns.credit.load(Ordering::Relaxed);
-        // All workers read it.
-        if credit > 0 {
-            self.turns.credit.store((credit - PARTS).max(0), Ordering::Relaxed);
+        false
+    }
+
+    /// The queue whose first command is next, and its ring.
+    #[inline]
+    pub(super) fn next(&self) -> Option<(QueueKey, usize)> {
+        let first = |ring: usize| self.rings[ring].front().map(|&key| (key, ring));
+        let with_credit = |ring: usize| first(ring).filter(|_| self.credits[ring - 1] > 0);
+        // Where no class with a command has credits left, a new round begins.
+        first(0).or_else(|| (1..4).find_map(with_credit)).or_else(|| (1..4).find_map(first))
+    }
+
+    /// The command that [`Self::next`] named was taken; whether its queue has `more`.
+    #[inline]
+    pub(super) fn took(&mut self, ring: usize, more: bool, weights: &Weights) {
+        if let Some(class) = ring.checked_sub(1) {
+            if self.credits[class] == 0 {
+                self.credits = weights.credits;
+            }
+            self.credits[class] -= 1;
+        }
+        self.run[ring] += 1;
+        if !more {
+            self.rings[ring].pop_front();
+            self.run[ring] = 0;
+        } else if weights.burst.is_some_and(|burst| self.run[ring] >= burst) {
+            self.rings[ring].rotate_left(1);
+            self.run[ring] = 0;
         }
     }
 }
@@ -163,28 +155,90 @@ impl WorkerSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::deadline;
+    use proptest::prelude::*;
+
+    /// HPW 8, MPW 4, LPW 2, burst 1.
+    const FEATURE: u32 = 7 << 24 | 3 << 16 | 1 << 8;
+
+    fn serve(turns: &mut Turns, weights: &Weights, left: &mut [u32]) -> Option<usize> {
+        let (key, ring) = turns.next()?;
+        let queue = key.0 as usize;
+        left[queue] -= 1;
+        turns.took(ring, left[queue] > 0, weights);
+        Some(queue)
+    }
 
     #[test]
-    fn who_joins_an_empty_line_has_no_turns_of_the_time_before() {
-        let workers = WorkerSet::new(2);
-        let join = |worker| {
-            workers.join_line(worker);
-            workers.set_in_line(worker, 1);
-        };
-        join(0);
-        (0..1000).for_each(|_| workers.worker_took(0));
-        // The data of its writes is on its way: nothing of it waits.
-        workers.set_in_line(0, 0);
-        join(1);
-        join(0);
-        let took = |worker| {
-            let mine = workers.is_next(worker);
-            if mine {
-                workers.worker_took(worker);
+    fn classes_share_a_round_by_their_weights() {
+        let _deadline = deadline();
+        let weights = Weights::from_feature(FEATURE);
+        let mut turns = Turns::default();
+        for class in 1..4u8 {
+            turns.add(QueueKey(class.into()), Class::from_cattr(class));
+        }
+        let mut left = [0, 1000, 1000, 1000];
+        for round in 1..=10 {
+            for _ in 0..14 {
+                serve(&mut turns, &weights, &mut left);
             }
-            u32::from(mine)
-        };
-        let turns = (0..100).fold([0, 0], |[first, second], _| [first + took(0), second + took(1)]);
-        assert!(turns[0] >= 45 && turns[1] >= 45, "{turns:?}");
+            assert_eq!(left, [0, 1000 - 8 * round, 1000 - 4 * round, 1000 - 2 * round]);
+        }
+    }
+
+    #[test]
+    fn an_empty_class_leaves_its_share_to_the_others() {
+        let _deadline = deadline();
+        let weights = Weights::from_feature(FEATURE);
+        let mut turns = Turns::default();
+        turns.add(QueueKey(1), Class::High);
+        turns.add(QueueKey(3), Class::Low);
+        let mut left = [0, 1000, 0, 1000];
+        for _ in 0..100 {
+            serve(&mut turns, &weights, &mut left);
+        }
+        assert_eq!(left, [0, 920, 0, 980]);
+    }
+
+    #[test]
+    fn a_burst_is_one_queue_in_a_row() {
+        let _deadline = deadline();
+        for (burst, want) in [(0u32, "010101"), (1, "001100"), (2, "000011"), (7, "000000")] {
+            let weights = Weights::from_feature(burst);
+            let mut turns = Turns::default();
+            turns.add(QueueKey(0), Class::Low);
+            turns.add(QueueKey(1), Class::Low);
+            let mut left = [100, 100];
+            let order: String = (0..6)
+                .map(|_| {
+                    serve(&mut turns, &weights, &mut left).map_or('-', |q| if q == 0 { '0' } else { '1' })
+                })
+                .collect();
+            assert_eq!(order, want, "burst {burst}");
+        }
+    }
+
+    proptest! {
+        /// With any classes and load, every command is served once, and urgent ones come first.
+        #[test]
+        fn every_waiting_command_is_served_once(
+            queues in proptest::collection::vec((0u8..4, 1u32..20), 1..12),
+            feature: u32,
+        ) {
+            let _deadline = deadline();
+            let weights = Weights::from_feature(feature);
+            let mut turns = Turns::default();
+            let mut left: Vec<u32> = queues.iter().map(|&(_, count)| count).collect();
+            for (key, &(class, _)) in (0u32..).zip(&queues) {
+                turns.add(QueueKey(key), Class::from_cattr(class));
+            }
+            let total: u32 = left.iter().sum();
+            for _ in 0..total {
+                let urgent_left = queues.iter().zip(&left).any(|(&(class, _), &left)| class == 0 && left > 0);
+                let served = serve(&mut turns, &weights, &mut left).expect("commands are left");
+                prop_assert_eq!(queues[served].0 == 0, urgent_left);
+            }
+            prop_assert!(turns.next().is_none());
+        }
     }
 }

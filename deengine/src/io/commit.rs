@@ -3,13 +3,13 @@
 
 use super::worker::{Shared, SsdGuard, Worker};
 use super::write::{Submitted, Writes};
-use crate::io::combining::{CommitOutcome, Job, Lane, commit_all};
 use crate::io::command::{OK, WriteEnd};
 use crate::io::firmware_write::target;
 use crate::io::permit::CompletionPermit;
 use crate::permission::Authorized;
 use crate::permission::lease::runs;
 use crate::request::Request;
+use crate::workers::combining::{CombiningQueue, CommitOutcome, Job, commit_all};
 use gnstor_base::controller::Effect;
 use gnstor_base::time::Time;
 use gnstor_ftl::{Commits, Committed};
@@ -28,7 +28,7 @@ impl Worker {
     /// Answers what another worker has committed meanwhile: a step takes long where much has come up.
     #[inline]
     pub(super) fn take_outcomes(&mut self, now: Time) {
-        if !self.writes.submitted.is_empty() && !self.lane().is_submitted() {
+        if !self.writes.submitted.is_empty() && !self.combining().is_submitted() {
             self.complete_submitted(now);
             if self.writes.arrived.len() >= BATCH {
                 self.commit_arrived(now);
@@ -49,9 +49,9 @@ impl Worker {
     pub(super) fn commit_arrived(&mut self, now: Time) {
         while self.writes.wants().is_some_and(|at| at <= now) {
             if self.writes.submitted.is_empty() {
-                self.post(now);
+                self.submit_arrived(now);
             }
-            if self.lane().is_submitted() && !self.commit_submitted(now) {
+            if self.combining().is_submitted() && !self.commit_submitted(now) {
                 return;
             }
             self.complete_submitted(now);
@@ -60,27 +60,27 @@ impl Worker {
 
     /// What has been submitted is committed, and its results are heard, however long that takes: nothing of this worker's is under way then.
     pub(super) fn finish_submitted(&mut self, now: Time) {
-        if self.lane().is_submitted() {
+        if self.combining().is_submitted() {
             let commits = self.shared.ftl.commits();
-            self.shared.commit_lanes(self.index, now, commits);
+            self.shared.commit_submitted(self.index, now, commits);
         }
         self.complete_submitted(now);
     }
 
-    fn lane(&self) -> &Lane {
-        self.share().lane()
+    fn combining(&self) -> &CombiningQueue {
+        self.state().combining()
     }
 
     /// Judges what has arrived once more and posts it; what is not to be committed any more goes to the firmware.
-    fn post(&mut self, now: Time) {
+    fn submit_arrived(&mut self, now: Time) {
         self.refresh();
         // Not before the time by which it is committed: a lease that is over then is over now.
         let now = now.max(self.shared.workers.latest());
         let Writes { commands, arrived, submitted, is_stalled, .. } = &mut self.writes;
         // Where there was no room a few find out whether there is.
         let most = if std::mem::take(is_stalled) { BATCH.min(arrived.len()) } else { arrived.len() };
-        let lane = self.shared.workers.share(self.index).lane();
-        let mut work = lane.work();
+        let queue = self.shared.workers.state(self.index).combining();
+        let mut work = queue.work();
         work.begin(self.version);
         for id in arrived.drain(..most) {
             let Some(write) = commands.get_mut(id) else { continue };
@@ -111,7 +111,7 @@ impl Worker {
         }
         if !work.is_empty() {
             drop(work);
-            lane.post();
+            queue.submit();
         }
     }
 
@@ -125,10 +125,10 @@ impl Worker {
         };
         let Some(commits) = commits else {
             self.writes.looks += 1;
-            self.share().put_off();
+            self.state().put_off();
             return false;
         };
-        self.shared.commit_lanes(self.index, now, commits);
+        self.shared.commit_submitted(self.index, now, commits);
         true
     }
 
@@ -137,7 +137,7 @@ impl Worker {
         self.writes.looks = 0;
         let mut submitted = std::mem::take(&mut self.writes.submitted);
         let mut outcomes = std::mem::take(&mut self.writes.outcomes);
-        outcomes.extend(self.lane().work().jobs.drain(..).map(|job| job.outcome));
+        outcomes.extend(self.combining().work().jobs.drain(..).map(|job| job.outcome));
         let mut next = outcomes.drain(..);
         // They came before those that have arrived meanwhile.
         let mut again = std::mem::take(&mut self.writes.again);
@@ -151,7 +151,7 @@ impl Worker {
                 continue;
             }
             let Some(write) = self.writes.commands.remove(id) else { continue };
-            self.share().left();
+            self.state().left();
             match (write.command, outcome) {
                 // Whoever takes a command away has the lane finished before.
                 (None, Some(CommitOutcome::Committed(_))) => unreachable!("nothing is committed for nobody"),
@@ -164,7 +164,7 @@ impl Worker {
                     let (queue, identity) = (permit.queue(), Identity::Client(request.get().address.client));
                     let accepted = write.stage.time();
                     let now = now.max(self.shared.workers.latest());
-                    let mut ssd = self.hand_over(&permit, &request);
+                    let mut ssd = self.hand_over(&request);
                     let end = WriteEnd { request, identity, blocks: write.blocks };
                     ssd.finish_write(now, permit, queue, write.failure.map(Into::into), accepted, end);
                 }
@@ -191,16 +191,15 @@ impl Worker {
         // The serving lease may have ended in the meantime (protocol rule 2).
         if is_durable_write || !self.rules.serves(committed.done) {
             let queue = permit.queue();
-            let mut ssd = self.hand_over(&permit, &request);
+            let mut ssd = self.hand_over(&request);
             return ssd.written(now, permit, queue, request, committed);
         }
         let blocks = request.get().blocks;
-        self.share().count_write(request.slot(), blocks, committed.overtaken);
+        self.state().count_write(request.slot(), blocks, committed.overtaken);
         let (queue, cid) = permit.spend();
         if let Some(port) = self.ports.get(queue) {
             port.count_write(blocks);
-            port.complete();
-            let mut cqe = Cqe { sqhd: port.head().into(), cid: cid.into(), ..Cqe::default() };
+            let mut cqe = Cqe { sqhd: port.complete().into(), cid: cid.into(), ..Cqe::default() };
             cqe.set_status_word(OK.status.0);
             self.effects.push_back(Effect::Complete { queue, cqe, at: committed.done, pushed_bytes: 0 });
         }
@@ -208,24 +207,29 @@ impl Worker {
     }
 
     /// The firmware goes on with a write, and counts it in flight from now on.
-    fn hand_over(&self, permit: &CompletionPermit, request: &Authorized<Request>) -> SsdGuard<'_> {
+    fn hand_over(&self, request: &Authorized<Request>) -> SsdGuard<'_> {
         let is_current = self.rules.serial(request.slot()) == Some(request.serial());
         let mut ssd = self.shared.lock();
-        ssd.adopt(permit, request);
-        self.share().flight(request.slot()).leave(is_current);
+        ssd.adopt(request);
+        self.state().in_flight(request.slot()).leave(is_current);
         ssd
     }
 }
 
 impl Shared {
     /// Commits what all workers have submitted, that of worker `last` after the others', and lets the layer get on.
-    pub(super) fn commit_lanes(&self, last: usize, now: Time, mut commits: Commits<'_>) {
+    pub(super) fn commit_submitted(&self, last: usize, now: Time, mut commits: Commits<'_>) {
         let workers = &self.workers;
         let committing = workers.committing();
         for _ in 0..ROUNDS {
             // Under the lock: see the module's doc.
             let version = workers.version();
-            if !commit_all(workers.lanes(last), || now.max(workers.latest()), version, &mut commits) {
+            if !commit_all(
+                workers.combining_queues(last),
+                || now.max(workers.latest()),
+                version,
+                &mut commits,
+            ) {
                 break;
             }
         }

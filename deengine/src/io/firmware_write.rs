@@ -132,11 +132,8 @@ impl Ssd {
     }
 
     /// Takes over a write that a worker has begun.
-    pub(crate) fn adopt(&mut self, permit: &CompletionPermit, request: &Authorized<Request>) {
+    pub(crate) fn adopt(&mut self, request: &Authorized<Request>) {
         self.table.adopt(request);
-        if let Some(queue) = self.hosts.queue(permit.queue()) {
-            queue.outstanding += 1;
-        }
     }
 
     /// A write that will not be: its frames go back.

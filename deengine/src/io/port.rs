@@ -1,35 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A queue as its worker keeps it, and the names of queues within an SSD.
-//!
-//! ```text
-//!   31      24 23      16 15              0
-//!  +----------+----------+-----------------+
-//!  |   worker   |   age    |      port       |       age: so that what is left of a queue does not meet the next one
-//!  +----------+----------+-----------------+
-//! ```
+//! A queue as its worker keeps it.
 
 use super::pending::Waiting;
-use crate::controller::Ssd;
+use crate::session::{QueueState, Standing};
 use crate::smart::counters::QueueCounters;
+use crate::workers::queue_name;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Most workers of one SSD.
-pub(super) const MAX_WORKERS: usize = 1 << 8;
 const MAX_PORTS: usize = 1 << 16;
 
-/// A queue that is not open.
-pub(super) const NO_QUEUE: QueueKey = QueueKey(u32::MAX);
-
-/// Which worker a queue is on.
-pub(super) fn worker_of(name: QueueKey) -> usize {
-    (name.0 >> 24) as usize
-}
-
-/// One queue. Like all that a worker writes for each read, apart from what others write.
+/// One queue. A worker writes it for each command, so it has cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Port {
@@ -37,71 +21,64 @@ pub(super) struct Port {
     pub(super) name: QueueKey,
     /// As the engine calls it.
     pub(super) key: QueueKey,
-    /// Whose reads may go the short way.
+    /// The host whose reads and writes the worker may carry out alone.
     pub(super) reader: Option<Identity>,
-    /// The controller, where reads may wait in the worker's own line.
-    pub(super) in_turn: Option<u16>,
-    /// A Fabrics command of the queue waits for the firmware: what comes behind it waits with it.
-    pub(super) is_ending: bool,
-    /// Commands that wait there, and when they arrived.
+    /// Where its commands pend.
+    pub(super) standing: Standing,
+    /// Commands that pend, and when they arrived.
     pub(super) waiting: VecDeque<(Time, Waiting)>,
+    /// A Fabrics command pends, which may end the queue: no write behind it is begun early.
+    pub(super) may_end: bool,
     size: u32,
-    /// Commands of it that have not been answered.
+    /// Commands that have not been completed.
     outstanding: u32,
-    /// Commands fetched by the worker, and by the firmware as far as its completions tell; modulo `size`.
-    fetched: u32,
-    fetched_there: u32,
-    /// What the worker has done for it, and whether the firmware counts that as the host's.
+    /// SQHD: commands fetched, modulo `size`.
+    head: u32,
+    /// What the worker has done for the queue, and whether the firmware counts that as the host's.
     done: Arc<QueueCounters>,
     is_watched: bool,
 }
 
 impl Port {
-    /// Looks what the firmware has made of the queue.
-    pub(super) fn look(&mut self, ssd: &mut Ssd) {
-        let Some(state) = ssd.hosts.state(self.name) else { return };
-        self.is_ending &= state.waits;
-        (self.reader, self.in_turn, self.size) = (state.reader, state.in_turn, state.size.into());
-        if let Some(Identity::Client(client)) = self.reader
-            && !self.is_watched
-        {
-            self.is_watched = true;
-            ssd.table.watch(self.name, client, Arc::clone(&self.done));
-        }
+    /// Takes over the firmware's state of the queue. The counters to be watched, where the host is known for the first time.
+    pub(super) fn refresh(&mut self, state: QueueState) -> Option<(Identity, Arc<QueueCounters>)> {
+        (self.reader, self.standing, self.size) = (state.reader, state.standing, state.size.into());
+        self.head %= self.size;
+        let identity =
+            self.reader.filter(|_| !std::mem::replace(&mut self.is_watched, self.reader.is_some()))?;
+        Some((identity, Arc::clone(&self.done)))
     }
 
-    /// A command arrives; `false` where the host has more under way than the queue has entries.
+    /// Whether its commands may pend: the queue is connected.
+    #[inline]
+    pub(super) fn is_connected(&self) -> bool {
+        !matches!(self.standing, Standing::Unconnected)
+    }
+
+    /// A command arrives. `false`: the host has more commands under way than the queue has entries.
     #[inline]
     pub(super) fn arrive(&mut self) -> bool {
         self.outstanding += 1;
         self.outstanding <= self.size
     }
 
-    /// The worker takes a command.
+    /// A command is fetched.
     #[inline]
     pub(super) fn fetch(&mut self) {
-        self.fetched = next(self.fetched, self.size);
+        self.head = if self.head + 1 < self.size { self.head + 1 } else { 0 };
     }
 
-    /// A completion has gone out.
+    /// A completion goes out; the SQHD that the host is told.
     #[inline]
-    pub(super) fn complete(&mut self) {
+    pub(super) fn complete(&mut self) -> u16 {
         self.outstanding -= 1;
+        self.head()
     }
 
     /// SQHD: what has been fetched.
     #[inline]
     pub(super) fn head(&self) -> u16 {
-        let sum = self.fetched + self.fetched_there;
-        u16::try_from(if sum < self.size { sum } else { sum - self.size })
-            .expect("below the size of the queue")
-    }
-
-    /// A completion of the firmware's goes out, which has fetched up to `sqhd` of its own; the SQHD that the host is told.
-    pub(super) fn complete_there(&mut self, sqhd: u16) -> u16 {
-        self.fetched_there = sqhd.into();
-        self.complete();
-        self.head()
+        u16::try_from(self.head).expect("below the size of the queue")
     }
 
     #[inline]
@@ -113,11 +90,6 @@ impl Port {
     pub(super) fn count_write(&self, blocks: u32) {
         self.done.0.writes.count(blocks);
     }
-}
-
-#[inline]
-fn next(head: u32, size: u32) -> u32 {
-    if head + 1 < size { head + 1 } else { 0 }
 }
 
 /// The queues of one worker.
@@ -133,7 +105,7 @@ impl Ports {
         Self { worker: u32::try_from(worker).expect("below MAX_WORKERS"), ..Self::default() }
     }
 
-    /// A name for a queue that the engine calls `key`; `None` where there is one of that key, or too many.
+    /// Opens a queue that the engine calls `key`. `None`: there is one of that key, or there are too many.
     pub(super) fn open(&mut self, key: QueueKey, entries: u16) -> Option<&Port> {
         if self.by_key.contains_key(&key) {
             return None;
@@ -145,18 +117,16 @@ impl Ports {
         }
         let (age, slot) = &mut self.slots[index];
         *age = age.wrapping_add(1);
-        let name = QueueKey(self.worker << 24 | u32::from(*age) << 16 | u32::from(short));
         let port = Port {
-            name,
+            name: queue_name(self.worker, *age, short),
             key,
             reader: None,
-            in_turn: None,
-            is_ending: false,
+            standing: Standing::Unconnected,
             waiting: VecDeque::new(),
+            may_end: false,
             size: entries.into(),
             outstanding: 0,
-            fetched: 0,
-            fetched_there: 0,
+            head: 0,
             done: Arc::default(),
             is_watched: false,
         };

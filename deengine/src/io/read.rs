@@ -113,10 +113,10 @@ impl Worker {
         }
         let slot = request.slot();
         let Some((pages, unmapped)) = self.find_all(&request) else {
-            self.share().flight(slot).leave(true);
+            self.state().in_flight(slot).leave(true);
             return false;
         };
-        self.share().entered();
+        self.state().entered();
         if let Some(port) = self.ports.get(queue) {
             port.fetch();
         }
@@ -176,7 +176,7 @@ impl Worker {
             busy = busy + booked.busy;
         }
         drop(bookings);
-        self.share().work(busy);
+        self.state().add_busy(busy);
     }
 
     /// The modelled firmware takes a write.
@@ -257,7 +257,7 @@ impl Worker {
         let Some((permit, request)) = read.command.take() else { return self.let_go(&read) };
         self.let_go(&read);
         let blocks = request.get().blocks;
-        self.share().count(request.slot(), blocks, read.unmapped);
+        self.state().count(request.slot(), blocks, read.unmapped);
         let (queue, _) = permit.spend();
         if let Some(port) = self.ports.get(queue) {
             port.count(blocks);
@@ -271,21 +271,21 @@ impl Worker {
         self.let_go(&read);
         let Some((permit, request)) = read.command.take() else { return };
         let vid = request.get().address.vid.get();
-        self.shared.lock().refuse_for_worker(permit, vid, refusal.into(), read.done_at.max(now));
+        self.shared.lock().refuse(permit, vid, refusal.into(), read.done_at.max(now));
         self.leave(now, &request);
     }
 
     #[inline]
     fn let_go(&self, read: &Read) {
         read.pages.as_slice().iter().for_each(|page| self.shared.ftl.unpin(*page));
-        self.share().left();
+        self.state().left();
     }
 
     /// The request is done; a fence may have waited for it.
     #[inline]
     pub(super) fn leave(&mut self, now: Time, request: &Authorized<Request>) {
         let is_current = self.rules.serial(request.slot()) == Some(request.serial());
-        self.share().flight(request.slot()).leave(is_current);
+        self.state().in_flight(request.slot()).leave(is_current);
         if self.shared.workers.is_fencing() {
             self.shared.lock().complete_fences(now);
         }
@@ -293,12 +293,12 @@ impl Worker {
 
     /// The queue is gone: its reads are no longer in flight, but their pages stay pinned until the transfers are
     /// answered.
-    pub(super) fn orphan_reads(&mut self, name: QueueKey) {
+    pub(super) fn orphan_commands(&mut self, name: QueueKey) {
         let is_of = |(permit, _): &mut (CompletionPermit, _)| permit.queue() == name;
         let gone: Vec<_> = self.commands().filter_map(|command| command.take_if(is_of)).collect();
         for (permit, request) in gone {
             permit.forfeit();
-            self.share().forfeit();
+            self.state().forfeit();
             self.leave(self.now, &request);
         }
     }
@@ -346,7 +346,7 @@ impl Worker {
     }
 
     /// Nobody is left to be answered.
-    pub(super) fn forfeit_reads(&mut self) {
+    pub(super) fn forfeit_commands(&mut self) {
         for command in self.commands() {
             if let Some((permit, _)) = command.take() {
                 permit.forfeit();

@@ -48,11 +48,7 @@ impl Ssd {
 
     /// The layer has something to do at `at`, whoever comes then.
     pub(crate) fn maintain_by(&mut self, at: Time) {
-        if self.workers.has_workers() {
-            self.workers.maintain_by(at);
-        } else {
-            self.wake_at(at);
-        }
+        self.workers.maintain_by(at);
     }
 
     /// Sends on what the medium has loaded.
@@ -99,7 +95,7 @@ impl Ssd {
             self.try_again(now, id);
         }
         // Where nobody here waits for the layer, the workers look after it alone, without this lock.
-        let mut next = if self.workers.has_workers() && self.waiting.is_empty() {
+        let mut next = if self.waiting.is_empty() {
             self.workers.maintain_by(layer);
             Time::NEVER
         } else {

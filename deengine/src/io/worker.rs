@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Several workers for one SSD: each serves the queues that its thread polls.
+//! Workers: each serves the queues that its thread polls.
 //!
 //! ```text
 //!   thread a --> Worker --- read of blocks ------> rules, map, page, frame          no lock
 //!   thread b --> Worker --- write of blocks -----> rules, frame, data, commit       the translation layer's
 //!                       |                                   ^ a copy each
-//!                       +- everything else ----> Ssd        one lock
-//!                       <------- notes --------- effects for the queues of this worker
+//!                       +- everything else ------> Ssd      one lock
+//!                       <------- notes ----------- effects for the queues of this worker
 //! ```
-//! What most commands are, reads of blocks that are in memory (`read`) and plain writes (`write`), a worker does alone: it judges by
-//! its copy of the rules and counts the command in flight where fences look (`flight`). One that finds the modelled firmware
-//! busy waits with its worker (`line`, `serve`). Everything else, what is not
-//! plainly allowed included, it asks of the [`Ssd`], under its lock. So every rule is written once, and the short way only
-//! ever says yes.
+//! Most commands are reads of blocks in memory ([`super::read`]) and plain writes ([`super::write`]). A worker carries them
+//! out alone: it judges by its copy of the rules, and counts the command in flight where fences look
+//! ([`crate::workers`]). What the rules do not plainly allow, and every other command, it asks of the [`Ssd`] under its lock.
+//! So every rule is written once, and the worker's own path only ever says yes.
 
-use super::pending::{Line, Waiting};
-use super::port::{MAX_WORKERS, NO_QUEUE, Ports};
+use super::dispatch::is_plain;
+use super::pending::{Pending, Taken, Waiting};
+use super::port::{Port, Ports};
 use super::read::{Found, Judged, Read};
 use crate::controller::Ssd;
 use crate::io::slab::{MARK, OTHER_MARK, Slab};
@@ -24,12 +24,12 @@ use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId}
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
 use gnstor_ftl::{Batch, Ftl};
-use gnstor_proto::fabrics::{self, CmRequest, Identity, cm_reject};
+use gnstor_proto::fabrics::{CmRequest, Identity, cm_reject};
 use gnstor_proto::nvme::{self, ReadWrite, Sqe};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::workers::{Note, WorkerSet, WorkerState};
 use super::write::Writes;
+use crate::workers::{MAX_WORKERS, Note, WorkerSet, WorkerState};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -54,9 +54,10 @@ pub struct Worker {
     pub(super) ports: Ports,
     pub(super) reads: Slab<Read>,
     pub(super) writes: Writes,
-    /// Commands that wait for the modelled firmware; those that it takes just now, and those of them that go the short way.
-    pub(super) line: Line,
-    pub(super) burst: Vec<(QueueKey, Time, Waiting)>,
+    /// Commands that pend, and the list of those that are taken from them at a time.
+    pub(super) pending: Pending,
+    pub(super) burst: Vec<Taken>,
+    /// Commands that may go the worker's own path and wait for the model.
     pub(super) judged: Vec<Judged>,
     /// The data of the reads among those.
     pub(super) found: Vec<Found>,
@@ -96,8 +97,7 @@ impl Drop for SsdGuard<'_> {
     fn drop(&mut self) {
         let ssd = &mut *self.ssd;
         self.workers.post(&mut ssd.effects);
-        let (waiting, fencing) = (ssd.hosts.waiting() > 0, !ssd.fences.is_empty());
-        self.workers.publish((ssd.alarm, ssd.look_at), waiting, fencing, !ssd.write_cache_enabled());
+        self.workers.publish((ssd.alarm, ssd.look_at), !ssd.fences.is_empty(), !ssd.write_cache_enabled());
     }
 }
 
@@ -117,7 +117,7 @@ impl Ssd {
             ports: Ports::new(index),
             reads: Slab::marked(),
             writes: Writes::default(),
-            line: Line::default(),
+            pending: Pending::default(),
             burst: Vec::new(),
             judged: Vec::new(),
             found: Vec::new(),
@@ -131,9 +131,18 @@ impl Ssd {
         drop(shared.lock());
         workers
     }
+
+    /// Tells a worker's port the firmware's state of its queue.
+    pub(super) fn refresh(&mut self, port: &mut Port) {
+        let Some(state) = self.hosts.state(port.name) else { return };
+        if let Some((Identity::Client(client), done)) = port.refresh(state) {
+            self.table.watch(port.name, client, done);
+        }
+    }
 }
 
-/// Looks at the lock before a thread sleeps for it: it is held for a microsecond or two, and being woken takes longer.
+/// How often a thread tries the lock before it sleeps for it. The lock is held for a microsecond or two, and waking a
+/// thread takes longer.
 const LOOKS: u32 = 200;
 
 impl Shared {
@@ -151,12 +160,6 @@ impl Shared {
     pub(super) fn try_lock(&self) -> Option<SsdGuard<'_>> {
         Some(SsdGuard { ssd: self.ssd.try_lock()?, workers: &self.workers })
     }
-}
-
-/// Whether it is one of the commands that may go the short way.
-#[inline]
-fn is_plain(sqe: &Sqe) -> bool {
-    matches!(sqe.opcode, nvme::io::READ | nvme::io::WRITE)
 }
 
 impl Worker {
@@ -204,6 +207,12 @@ impl Worker {
         }
     }
 
+    /// Commands that pend with this worker.
+    #[cfg(test)]
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
     /// What the end of an engine's step does: commits what has arrived.
     #[cfg(test)]
     pub(crate) fn end_step(&mut self) {
@@ -216,7 +225,7 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         move |now| {
             if let Some(commits) = shared.ftl.try_commits() {
-                shared.commit_lanes(0, now, commits);
+                shared.commit_submitted(0, now, commits);
             }
         }
     }
@@ -224,11 +233,11 @@ impl Worker {
     /// Writes that the worker has committed and answered alone.
     #[cfg(test)]
     pub(crate) fn writes_done(&self) -> u64 {
-        self.share().writes_done()
+        self.state().writes_done()
     }
 
-    pub(super) fn share(&self) -> &WorkerState {
-        self.shared.workers.share(self.index)
+    pub(super) fn state(&self) -> &WorkerState {
+        self.shared.workers.state(self.index)
     }
 
     /// Fetches the rules anew where they have changed.
@@ -244,39 +253,21 @@ impl Worker {
         let mut ssd = self.shared.lock();
         // The version does not change while the lock is held.
         let (rules, version) = (Arc::clone(ssd.table.rules()), self.shared.workers.version());
-        self.ports.iter_mut().for_each(|port| port.look(&mut ssd));
+        self.ports.iter_mut().for_each(|port| ssd.refresh(port));
         drop(ssd);
-        self.shared.workers.share(self.index).see(&self.rules, &rules, version);
+        self.shared.workers.state(self.index).adopt_rules(&self.rules, &rules, version);
         (self.rules, self.version) = (rules, version);
         // A fence may wait for those that wait for room: they are judged at once.
         self.writes.try_again();
     }
 
-    /// The queue is gone on one side: what this worker has of it ends.
+    /// The queue is gone on one side: the worker's part of it ends.
     fn end(&mut self, name: QueueKey) {
         self.finish_submitted(self.now);
-        self.orphan_reads(name);
-        for (_, what) in self.line.remove(&mut self.ports, name) {
-            match what {
-                Waiting::Command(_) => {
-                    self.share().forfeit();
-                    self.share().left();
-                }
-                Waiting::Write(id) => self.abandon_write(id),
-            }
-        }
-        self.publish_line();
+        self.orphan_commands(name);
+        self.drop_pending(name);
         self.ports.close(name);
         self.shared.lock().table.unwatch(name);
-    }
-
-    /// The firmware is asked for what the worker does not do itself.
-    pub(super) fn ask(&mut self, now: Time, name: QueueKey, sqe: &Sqe, overrun: bool) {
-        let Some(port) = self.ports.get(name) else { return };
-        let mut ssd = self.shared.lock();
-        ssd.take_capsule(now, name, sqe, overrun);
-        // Connect and Disconnect change what the queue is.
-        port.look(&mut ssd);
     }
 
     /// Closes the queues whose reads of the volume in this slot were judged by an older entry.
@@ -312,7 +303,11 @@ impl Worker {
                 Effect::Push { transfer, queue: key, remote, local, sum, role }
             }
             Effect::Complete { mut cqe, at, pushed_bytes, .. } => {
-                cqe.sqhd = port.complete_there(cqe.sqhd.get()).into();
+                // It may be that of a Connect.
+                if !port.is_connected() {
+                    self.shared.lock().refresh(port);
+                }
+                cqe.sqhd = port.complete().into();
                 Effect::Complete { queue: key, cqe, at, pushed_bytes }
             }
             Effect::Close { .. } => {
@@ -328,7 +323,7 @@ impl Controller for Worker {
         self.now = now;
         let entries = request.hsqsize_z.get().saturating_add(1);
         let name = self.ports.open(key, entries).ok_or(cm_reject::NO_RESOURCES)?.name;
-        let opened = self.shared.lock().open_queue(now, name, request);
+        let opened = self.shared.lock().open_queue(name, request);
         if opened.is_err() {
             self.ports.close(name);
         }
@@ -345,32 +340,34 @@ impl Controller for Worker {
     fn submit(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
         self.now = now;
         self.refresh();
-        let Some(port) = self.ports.called(key) else {
-            return self.shared.lock().submit(now, NO_QUEUE, sqe);
-        };
+        let Some(port) = self.ports.called(key) else { return self.shared.lock().count_late_capsule() };
         let (name, fits) = (port.name, port.arrive());
-        let reader = if port.is_ending { None } else { port.reader };
-        if is_plain(sqe)
-            && fits
-            && let Some(identity) = reader
-        {
+        let (is_connected, reader) = (port.is_connected(), port.reader.filter(|_| is_plain(sqe)));
+        let may_end = port.may_end;
+        if !fits {
+            port.fetch();
+            return self.shared.lock().refuse_overrun(now, name, sqe.cid.get());
+        }
+        if is_connected {
             self.take_outcomes(now);
-            // Those that wait came first.
-            self.serve_line(now);
+            // Pending commands came first.
+            self.dispatch_pending(now);
             if self.is_busy(now) {
-                if self.pull_ahead(now, name, identity, sqe)
-                    || self.wait_in_line(name, now, Waiting::Command(*sqe))
-                {
+                let is_begun =
+                    !may_end && reader.is_some_and(|identity| self.pull_ahead(now, name, identity, sqe));
+                if is_begun || self.pend(name, now, Waiting::Command(*sqe)) {
                     return;
                 }
-            } else if self.judge(now, now, name, identity, sqe) {
-                return self.book_judged(now);
             }
         }
-        if sqe.opcode == fabrics::OPCODE {
-            self.end_before_fabrics(now, name);
+        if let Some(identity) = reader
+            && self.judge(now, now, name, identity, sqe)
+        {
+            return self.book_judged(now);
         }
-        self.ask(now, name, sqe, !fits);
+        if !self.ask(now, now, name, sqe) {
+            self.shared.lock().count_late_capsule();
+        }
     }
 
     /// The map's buckets for all reads first, then the records of the pages found there: two waits for memory, not two
@@ -402,7 +399,7 @@ impl Controller for Worker {
         self.shared.workers.saw(now);
         self.refresh();
         // Writes that the modelled firmware takes now have their data: they are committed with what has arrived.
-        self.serve_line(now);
+        self.dispatch_pending(now);
         self.commit_arrived(now);
         let workers = &self.shared.workers;
         // A worker that commits meanwhile also runs the maintenance.
@@ -420,28 +417,28 @@ impl Controller for Worker {
             ssd.watch_flash(now);
             ssd.count_on(now);
         }
-        let is_due = now >= workers.alarm() || workers.is_waiting() && now >= self.shared.ftl.firmware_free();
-        // Where another worker is in, it does it, or says when it is to be done.
-        if is_due && let Some(mut ssd) = self.shared.try_lock() {
+        // A worker that holds the lock does it, or says when it is to be done.
+        if now >= workers.alarm()
+            && let Some(mut ssd) = self.shared.try_lock()
+        {
             ssd.step(now);
         }
     }
 
     fn next_event(&self) -> Option<Time> {
         let writes = self.writes.wants().unwrap_or(Time::NEVER);
-        if writes <= self.now || !self.mail.is_empty() || self.share().has_mail() {
+        if writes <= self.now || !self.mail.is_empty() || self.state().has_mail() {
             return Some(self.now);
         }
         let workers = &self.shared.workers;
-        let firmware = if workers.is_waiting() { self.shared.ftl.firmware_free() } else { Time::NEVER };
-        let line = self.line_wants().unwrap_or(Time::NEVER);
-        Some(workers.next().min(firmware).min(line).min(writes)).filter(|&at| at != Time::NEVER)
+        let pending = self.pending_wants().unwrap_or(Time::NEVER);
+        Some(workers.next().min(pending).min(writes)).filter(|&at| at != Time::NEVER)
     }
 
     fn pop_effect(&mut self) -> Option<Effect> {
         loop {
-            if self.mail.is_empty() && self.share().has_mail() {
-                self.shared.workers.share(self.index).take_mail(&mut self.mail);
+            if self.mail.is_empty() && self.state().has_mail() {
+                self.shared.workers.state(self.index).take_mail(&mut self.mail);
             }
             match self.mail.pop_front() {
                 Some(Note::Effect(effect)) => {
@@ -460,6 +457,6 @@ impl Controller for Worker {
 impl Drop for Worker {
     /// An SSD may be switched off with reads in flight; their hosts see the connection break.
     fn drop(&mut self) {
-        self.forfeit_reads();
+        self.forfeit_commands();
     }
 }

@@ -14,7 +14,6 @@
 //! next step, and more of them come together. A sweep or a fence that began before the lock was taken has changed the version of the rules before, so writes that were judged by the version found under the
 //! lock are committed before either; others are judged again.
 
-use super::combining::CommitOutcome;
 use super::pending::Waiting;
 use super::read::{Command, Judged};
 use super::worker::Worker;
@@ -22,6 +21,7 @@ use crate::controller::refusal_of;
 use crate::io::permit::CompletionPermit;
 use crate::io::slab::Slab;
 use crate::request::{Request, Submission};
+use crate::workers::combining::CommitOutcome;
 use gnstor_base::controller::{Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::Frame;
@@ -197,9 +197,7 @@ impl Worker {
     /// no room, and nothing has happened.
     #[inline]
     pub(super) fn pull_ahead(&mut self, now: Time, queue: QueueKey, identity: Identity, sqe: &Sqe) -> bool {
-        let may_wait = self.ports.get(queue).is_some_and(|port| port.in_turn.is_some());
         sqe.opcode == nvme::io::WRITE
-            && may_wait
             && self.writes.waiting < MOST_WAITING
             && self.begin_write(now, now, queue, identity, sqe).is_some()
     }
@@ -231,7 +229,7 @@ impl Worker {
             self.release_frames(blocks);
             return None;
         }
-        self.share().entered();
+        self.state().entered();
         if let Some(port) = self.ports.get(queue) {
             port.fetch();
         }
@@ -308,8 +306,8 @@ impl Worker {
         write.data_at = now;
         let (stage, is_well) = (write.stage, write.failure.is_none());
         let Stage::Waits { arrived } = stage else { return self.arrive(id) };
-        self.serve_line(now);
-        if !(is_well && self.is_busy(now) && self.wait_in_line(queue, arrived, Waiting::Write(id))) {
+        self.dispatch_pending(now);
+        if !(is_well && self.is_busy(now) && self.pend(queue, arrived, Waiting::Write(id))) {
             self.book_write(id, arrived);
         }
     }
@@ -325,7 +323,7 @@ impl Worker {
     /// Nobody waits for the write any more, nor for its transfers.
     pub(super) fn abandon_write(&mut self, id: u32) {
         if let Some(write) = self.writes.commands.remove(id) {
-            self.share().left();
+            self.state().left();
             if let Stage::Waits { .. } = write.stage {
                 self.writes.waiting -= write.blocks.len();
             }

@@ -12,11 +12,11 @@ mod rules;
 mod volume;
 
 use crate::admin::tombstones::Tombstones;
-use crate::io::WorkerSet;
 use crate::io::rate::Rate;
 use crate::permission::fleet::Fleet;
 use crate::request::{Refused, Request, Verb};
 use crate::smart::counters::{Clients, Counters, QueueCounters};
+use crate::workers::WorkerSet;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_durable::Tombstone;

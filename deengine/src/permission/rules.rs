@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a check asks: the volumes' entries, the fleet map, the serving lease. None of it changes while commands come and
 //! go, so the workers of an SSD share one copy and read it without a lock; a change makes a new one
-//! ([`crate::io::WorkerSet`]).
+//! ([`crate::workers::WorkerSet`]).
 
 use super::Authorized;
 use super::volume::VolumeRules;

@@ -2,10 +2,11 @@
 //! Fabrics commands: Connect, Disconnect and the properties of a controller.
 
 use crate::controller::Ssd;
+use crate::io::arbiter::{Arbiter, Class};
 use crate::io::command::{Answer, OK, TransferKind, Work};
 use crate::io::permit::CompletionPermit;
 use crate::request::{Refused, check_frame, data_pointer};
-use crate::session::{AMS_ROUND_ROBIN, AMS_WEIGHTED, Lane, MAX_QUEUE_ENTRIES, Role, arbitration_of};
+use crate::session::{AMS_ROUND_ROBIN, AMS_WEIGHTED, MAX_QUEUE_ENTRIES, Role, arbitration_of};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::{
@@ -14,6 +15,7 @@ use gnstor_proto::fabrics::{
 };
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
+use std::sync::Arc;
 use zerocopy::FromBytes;
 
 /// CAP: MQES, contiguous queues required (bit 16), weighted round robin with an urgent class (AMS, bit 17), timeout 5 s
@@ -42,7 +44,7 @@ impl Ssd {
             (fctype::PROPERTY_GET, Role::Admin(cntlid)) => self.property_get(cntlid, sqe),
             (fctype::PROPERTY_SET, Role::Admin(cntlid)) => self.property_set(now, cntlid, sqe),
             (fctype::DISCONNECT, Role::Io(cntlid, _)) => {
-                self.end_queue(now, key, cntlid);
+                self.end_queue(key, cntlid);
                 Ok(OK)
             }
             // An admin queue ends with its connection.
@@ -97,21 +99,18 @@ impl Ssd {
             Some(refused) => Err(refused),
             None => self.judge_connect(now, key, fields, data),
         };
-        let lane = match judged {
-            Ok((Role::Admin(_), _)) => Lane::Admin,
-            Ok((Role::Io(cntlid, _), _)) => self
-                .hosts
-                .host(cntlid)
-                .map_or(Lane::None, |host| Lane::Io(cntlid, host.class_of(fields.cattr))),
-            _ => Lane::None,
+        let class = match judged {
+            Ok((Role::Io(cntlid, _), _)) => {
+                self.hosts.host(cntlid).map_or(Class::Low, |host| host.class_of(fields.cattr))
+            }
+            _ => Class::Low,
         };
         if let Some(queue) = self.hosts.queue(key) {
-            queue.lane = lane;
+            queue.class = class;
             // A refused host may try again on the same connection.
             queue.role = judged.map_or(Role::Fresh, |(role, _)| role);
             if judged.is_ok() {
                 queue.size = fields.sqsize_z.get() + 1;
-                queue.sqhd %= queue.size;
             }
         }
         match judged {
@@ -174,19 +173,12 @@ impl Ssd {
         }
     }
 
-    fn end_queue(&mut self, now: Time, key: QueueKey, cntlid: u16) {
-        // What came behind Disconnect comes too late; nobody would take it out of the line of a controller that may go
-        // before this queue.
-        for late in self.hosts.take_waiting(key) {
-            self.fetched(key);
-            self.refuse(late.permit, 0, Refusal::SequenceError.into(), now);
-        }
+    fn end_queue(&mut self, key: QueueKey, cntlid: u16) {
         if let Some(host) = self.hosts.host(cntlid) {
             host.queues.retain(|&other| other != key);
         }
         if let Some(queue) = self.hosts.queue(key) {
             queue.role = Role::Ended;
-            queue.lane = Lane::None;
         }
     }
 
@@ -228,6 +220,10 @@ impl Ssd {
             return Err(Refusal::InvalidField.into());
         }
         host.cc = value;
+        if host.arbiter.is_weighted() != (arbitration_of(value) == AMS_WEIGHTED) {
+            let is_weighted = arbitration_of(value) == AMS_WEIGHTED;
+            host.arbiter = Arc::new(Arbiter::new(is_weighted, host.features.arbitration));
+        }
         if was_enabled && !enable {
             // A controller reset: the I/O queues are gone, the admin queue (the first) stays.
             let io_queues: Vec<QueueKey> = host.queues.iter().skip(1).copied().collect();

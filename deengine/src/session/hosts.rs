@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who is connected: queues by their connection, and the NVMe controllers that they belong to.
+//! The connected hosts: queues by their connection, and the NVMe controllers that they belong to.
 
-use super::pending::Line;
-pub(crate) use super::pending::{Lane, Waiting};
-pub(crate) use super::turns::Class;
-use super::turns::Turns;
 use crate::admin::errors::ErrorLog;
 use crate::admin::events::Events;
 use crate::admin::features::Features;
+use crate::io::arbiter::{Arbiter, Class};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::Identity;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 /// Most entries of a queue; CAP.MQES is one less.
 pub(crate) const MAX_QUEUE_ENTRIES: u16 = 1024;
@@ -47,11 +45,8 @@ pub(crate) struct Queue {
     pub(crate) entries: u16,
     /// Entries in use: Connect may ask for fewer.
     pub(crate) size: u16,
-    pub(crate) sqhd: u16,
-    /// Commands that have arrived and are not completed, waiting ones included.
-    pub(crate) outstanding: u32,
-    pub(crate) lane: Lane,
-    pub(super) waiting: VecDeque<Waiting>,
+    /// Its priority among the queues of its controller.
+    pub(crate) class: Class,
 }
 
 /// CC.AMS: plain round robin.
@@ -77,15 +72,8 @@ pub(crate) struct Host {
     pub(crate) features: Features,
     pub(crate) events: Events,
     pub(crate) errors: ErrorLog,
-    pub(super) turns: Turns,
-}
-
-impl Queue {
-    /// The head moves: one more command has been fetched. What the queue is for.
-    pub(crate) fn fetch(&mut self) -> Role {
-        self.sqhd = (self.sqhd + 1) % self.size;
-        self.role
-    }
+    /// How its I/O queues take turns.
+    pub(crate) arbiter: Arc<Arbiter>,
 }
 
 /// CC.AMS, arbitration mechanism.
@@ -125,25 +113,33 @@ impl Hasher for KeyHasher {
 }
 
 /// What a worker has to know of a queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(crate) struct QueueState {
     /// Entries in use.
     pub(crate) size: u16,
     /// The host of an I/O queue, unless it wants to be told of blocks without content.
     pub(crate) reader: Option<Identity>,
-    /// Its controller, where the queues of that take plain turns.
-    pub(crate) in_turn: Option<u16>,
-    /// Commands of it wait for the firmware.
-    pub(crate) waits: bool,
+    /// Where its commands pend.
+    pub(crate) standing: Standing,
+}
+
+/// Where the commands of a queue pend.
+#[derive(Clone, Debug)]
+pub(crate) enum Standing {
+    /// Nowhere: the queue is not connected, so its commands are looked at as they come.
+    Unconnected,
+    /// With the admin queues.
+    Admin,
+    /// With the I/O queues of this controller.
+    Io { controller: u16, class: Class, arbiter: Arc<Arbiter> },
 }
 
 /// All connections of one SSD.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
-    pub(super) queues: HashMap<QueueKey, Queue, BuildHasherDefault<KeyHasher>>,
-    pub(super) controllers: Vec<Option<Host>>,
-    pub(super) entries: u32,
-    pub(super) line: Line,
+    queues: HashMap<QueueKey, Queue, BuildHasherDefault<KeyHasher>>,
+    controllers: Vec<Option<Host>>,
+    entries: u32,
 }
 
 impl Hosts {
@@ -153,13 +149,16 @@ impl Hosts {
 
     pub(crate) fn state(&self, key: QueueKey) -> Option<QueueState> {
         let queue = self.queues.get(&key)?;
-        let mut state =
-            QueueState { size: queue.size, reader: None, in_turn: None, waits: !queue.waiting.is_empty() };
-        if let Role::Io(cntlid, identity) = queue.role
-            && let Some(host) = self.controllers.get(index(cntlid)).and_then(Option::as_ref)
-        {
-            state.reader = (!host.features.tell_unwritten).then_some(identity);
-            state.in_turn = (arbitration_of(host.cc) == AMS_ROUND_ROBIN).then_some(cntlid);
+        let mut state = QueueState { size: queue.size, reader: None, standing: Standing::Unconnected };
+        match queue.role {
+            Role::Admin(_) => state.standing = Standing::Admin,
+            Role::Io(controller, identity) => {
+                let host = self.controllers.get(index(controller))?.as_ref()?;
+                state.reader = (!host.features.tell_unwritten).then_some(identity);
+                let (class, arbiter) = (queue.class, Arc::clone(&host.arbiter));
+                state.standing = Standing::Io { controller, class, arbiter };
+            }
+            Role::Fresh | Role::Connecting | Role::Ended => {}
         }
         Some(state)
     }
@@ -171,9 +170,8 @@ impl Hosts {
 
     pub(crate) fn open(&mut self, key: QueueKey, qid: u16, entries: u16) {
         self.entries += u32::from(entries);
-        let (role, lane, waiting) = (Role::Fresh, Lane::None, VecDeque::new());
-        self.queues
-            .insert(key, Queue { qid, role, entries, size: entries, sqhd: 0, outstanding: 0, lane, waiting });
+        let (role, class) = (Role::Fresh, Class::Low);
+        self.queues.insert(key, Queue { qid, role, entries, size: entries, class });
     }
 
     /// Forgets a queue whose waiting commands have been taken, and the controller where it was the admin queue; the controller's other queues.
@@ -182,7 +180,6 @@ impl Hosts {
         self.entries -= u32::from(queue.entries);
         match queue.role {
             Role::Admin(cntlid) => {
-                self.leave_line(cntlid);
                 let mut others =
                     self.controllers[index(cntlid)].take().map(|host| host.queues).unwrap_or_default();
                 others.retain(|&other| other != key);
@@ -225,7 +222,7 @@ impl Hosts {
             features: Features::default(),
             events: Events::default(),
             errors: ErrorLog::default(),
-            turns: Turns::default(),
+            arbiter: Arc::new(Arbiter::new(false, Features::default().arbitration)),
         });
         u16::try_from(free + 1).ok()
     }
@@ -267,6 +264,6 @@ impl Hosts {
     }
 }
 
-pub(super) fn index(cntlid: u16) -> usize {
+fn index(cntlid: u16) -> usize {
     usize::from(cntlid).wrapping_sub(1)
 }

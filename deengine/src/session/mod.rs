@@ -3,8 +3,6 @@
 
 mod fabrics;
 mod hosts;
-mod pending;
 mod teardown;
-mod turns;
 
 pub(crate) use hosts::*;

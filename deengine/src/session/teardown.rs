@@ -3,7 +3,7 @@
 
 use crate::controller::Ssd;
 use crate::io::command::Work;
-use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey};
+use gnstor_base::controller::{Effect, Outcome, QueueKey};
 use gnstor_base::time::Time;
 
 impl Ssd {
@@ -17,10 +17,6 @@ impl Ssd {
     }
 
     pub(crate) fn tear_down(&mut self, now: Time, key: QueueKey) {
-        for waiting in self.hosts.take_waiting(key) {
-            waiting.permit.forfeit();
-            self.stats.permits_forfeited += 1;
-        }
         let Some(others) = self.hosts.close(key) else { return };
         let doomed: Vec<u32> =
             self.commands.iter().filter(|(_, command)| command.queue == key).map(|(id, _)| id).collect();

@@ -274,6 +274,8 @@ fn a_late_step_changes_no_modelled_time() {
         harness.hold = false;
         if late {
             harness.advance(Span::from_ms(5));
+            // The turn passes from worker to worker, so each of them is called more than once.
+            harness.step_to(harness.now);
         } else {
             order(&mut harness);
         }

@@ -39,7 +39,7 @@ impl Harness {
             next_cid: 0,
             sequence: 0,
             map_epoch: 1,
-            _deadline: super::deadline::Deadline::start(),
+            _deadline: crate::deadline::deadline(),
         }
     }
 
@@ -96,7 +96,7 @@ impl Harness {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.ssd().hosts.waiting()
+        self.workers.iter().map(Worker::pending).sum()
     }
 
     pub(super) fn mapped_blocks(&self) -> u64 {

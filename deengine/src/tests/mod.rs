@@ -107,7 +107,7 @@ struct Harness {
     sequence: u64,
     map_epoch: u32,
     /// Ends the process where the test hangs.
-    _deadline: deadline::Deadline,
+    _deadline: crate::deadline::Deadline,
 }
 
 fn worker_of(key: QueueKey) -> usize {

@@ -78,9 +78,6 @@ fn a_write_waits_for_its_next_step_while_another_commits_and_is_not_answered_bef
 #[test]
 fn the_lock_holder_commits_for_all_and_each_worker_completes_its_own() {
     let mut harness = harness();
-    // A worker learns whose a queue is with its first command.
-    arrive(&mut harness, OTHER, &[1]);
-    harness.pump();
     let ids = arrive_on(&mut harness, [(WRITER, 5), (OTHER, 6)].into_iter());
     let commit = harness.worker(WRITER).committer();
     let ftl = Arc::clone(&harness.ssd().ftl);

@@ -1,35 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the workers of an SSD and the rest of its firmware see of each other without a lock: counts of commands in flight
-//! ([`super::in_flight`]), counters, and the notes that the firmware leaves.
+//! What the workers of an SSD and its firmware share without a lock: counts of commands in flight ([`in_flight`]),
+//! counters, writes to be committed ([`combining`]), and the notes that the firmware leaves with workers.
+//!
+//! Nothing here knows the firmware or a worker; both use it.
+//!
+//! A queue has a name within its SSD:
+//!
+//! ```text
+//!   31      24 23      16 15              0
+//!  +----------+----------+-----------------+
+//!  |  worker  |   age    |      port       |       age: what is left of a queue does not meet the next one
+//!  +----------+----------+-----------------+
+//! ```
 
-use super::arbiter::Turns;
-use super::combining::Lane;
-use super::in_flight::{InFlight, Seen, Version};
-use super::status::State;
+pub(crate) mod combining;
+mod fairness;
+mod in_flight;
+mod status;
+
+mod sync {
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+}
+
 use crate::permission::{MAX_VOLUMES, Rules};
 use crate::smart::counters::{Done, DoneCounter};
+use combining::CombiningQueue;
+use fairness::Fairness;
 use gnstor_base::controller::{Effect, QueueKey};
 use gnstor_base::time::Span;
+use in_flight::{InFlight, Seen, Version};
+use status::Status;
 use std::collections::VecDeque;
 use std::ops::Add;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+/// Most workers of one SSD.
+pub(crate) const MAX_WORKERS: usize = 1 << 8;
+
+/// Which worker a queue is on.
+#[inline]
+pub(crate) fn worker_of(name: QueueKey) -> usize {
+    (name.0 >> 24) as usize
+}
+
+/// The name of the queue in this port of a worker.
+pub(crate) fn queue_name(worker: u32, age: u8, port: u16) -> QueueKey {
+    QueueKey(worker << 24 | u32::from(age) << 16 | u32::from(port))
+}
+
 /// What the firmware has for a worker to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Note {
+pub(crate) enum Note {
     /// To be carried out; the queue by its name within the SSD.
     Effect(Effect),
-    /// A fence is past its deadline: close the queues of the reads of the volume in this slot that hold it up.
+    /// A fence is past its deadline: close the queues of the commands that hold it up, of the volume in this slot.
     CloseOlder(u16),
-    /// The Abort `command` names this command; it may wait with the worker.
+    /// The Abort `command` names this command, which may pend with the worker.
     TakeBack { queue: QueueKey, cid: u16, command: u32 },
 }
 
-/// One worker's part.
+/// What one worker shares. Only the worker writes its counters.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct WorkerState {
+pub(crate) struct WorkerState {
     /// By the volume's slot.
     in_flight: Vec<InFlight>,
     volumes: Vec<DoneCounter>,
@@ -44,12 +78,12 @@ pub(super) struct WorkerState {
     busy_ps: AtomicU64,
     mail: Mutex<VecDeque<Note>>,
     has_mail: AtomicBool,
-    lane: Lane,
+    combining: CombiningQueue,
 }
 
 /// Adds to a counter that only its worker writes.
 #[inline]
-pub(super) fn add(counter: &AtomicU64, n: u64) {
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
 
@@ -62,32 +96,32 @@ impl WorkerState {
         }
     }
 
-    /// The reads of the volume in this slot.
+    /// The worker's commands in flight of the volume in this slot.
     #[inline]
-    pub(super) fn flight(&self, slot: u16) -> &InFlight {
+    pub(crate) fn in_flight(&self, slot: u16) -> &InFlight {
         &self.in_flight[usize::from(slot)]
     }
 
-    /// A command has begun, or waits.
+    /// A command has begun or pends.
     #[inline]
-    pub(super) fn entered(&self) {
+    pub(crate) fn entered(&self) {
         add(&self.entered, 1);
     }
 
-    /// One that has waited goes another way.
-    pub(super) fn went(&self) {
+    /// A pending command goes to the firmware, which counts it from now on.
+    pub(crate) fn handed_over(&self) {
         add(&self.entered, u64::MAX);
     }
 
-    /// A command has ended, well or not, or was handed over.
+    /// A command has ended, with or without success, or the firmware goes on with it.
     #[inline]
-    pub(super) fn left(&self) {
+    pub(crate) fn left(&self) {
         add(&self.left, 1);
     }
 
     /// A read has succeeded; so many of its blocks are not mapped.
     #[inline]
-    pub(super) fn count(&self, slot: u16, blocks: u32, unmapped: u32) {
+    pub(crate) fn count(&self, slot: u16, blocks: u32, unmapped: u32) {
         self.volumes[usize::from(slot)].reads.count(blocks);
         self.done.reads.count(blocks);
         if unmapped > 0 {
@@ -97,7 +131,7 @@ impl WorkerState {
 
     /// A write has succeeded; so many of its blocks had a newer or the same stamp.
     #[inline]
-    pub(super) fn count_write(&self, slot: u16, blocks: u32, overtaken: u32) {
+    pub(crate) fn count_write(&self, slot: u16, blocks: u32, overtaken: u32) {
         self.volumes[usize::from(slot)].writes.count(blocks);
         self.done.writes.count(blocks);
         if overtaken > 0 {
@@ -106,46 +140,46 @@ impl WorkerState {
     }
 
     #[cfg(test)]
-    pub(super) fn writes_done(&self) -> u64 {
+    pub(crate) fn writes_done(&self) -> u64 {
         self.done.writes.get().commands
     }
 
-    /// What the worker has to commit.
-    pub(super) fn lane(&self) -> &Lane {
-        &self.lane
+    /// The worker's writes to be committed.
+    pub(crate) fn combining(&self) -> &CombiningQueue {
+        &self.combining
     }
 
-    /// Another worker commits just now.
-    pub(super) fn put_off(&self) {
+    /// The worker found another one committing.
+    pub(crate) fn put_off(&self) {
         add(&self.put_off, 1);
     }
 
     /// The queue of a command has gone.
-    pub(super) fn forfeit(&self) {
+    pub(crate) fn forfeit(&self) {
         add(&self.forfeited, 1);
     }
 
-    /// The firmware was busy for so long.
-    pub(super) fn work(&self, span: Span) {
+    /// The modelled firmware was busy for this span.
+    pub(crate) fn add_busy(&self, span: Span) {
         add(&self.busy_ps, span.as_ps());
     }
 
-    /// The worker judges by `new` from now on; it judged by `old`.
-    pub(super) fn see(&self, old: &Rules, new: &Rules, version: u64) {
+    /// The worker judges by `new` from now on, and not by `old`.
+    pub(crate) fn adopt_rules(&self, old: &Rules, new: &Rules, version: u64) {
         for slot in (0..old.slots()).filter(|&slot| old.serial(slot) != new.serial(slot)) {
-            self.flight(slot).age();
+            self.in_flight(slot).age();
         }
         self.seen.set(version);
     }
 
     /// Whether the firmware has left something.
     #[inline]
-    pub(super) fn has_mail(&self) -> bool {
+    pub(crate) fn has_mail(&self) -> bool {
         self.has_mail.load(Ordering::Relaxed)
     }
 
     /// Takes what the firmware has left into an empty list.
-    pub(super) fn take_mail(&self, into: &mut VecDeque<Note>) {
+    pub(crate) fn take_mail(&self, into: &mut VecDeque<Note>) {
         let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         self.has_mail.store(false, Ordering::Relaxed);
         std::mem::swap(&mut *mail, into);
@@ -179,42 +213,38 @@ pub(crate) struct Tally {
     pub(crate) busy: Span,
 }
 
-/// The workers of an SSD; none where one thread has it all.
+/// The workers of an SSD. There are none before it is divided.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerSet {
-    rules: Line<Version>,
-    pub(super) state: State,
-    pub(super) turns: Turns,
-    pub(super) states: Vec<WorkerState>,
+    rules: OwnLine<Version>,
+    status: Status,
+    fairness: Fairness,
+    states: Vec<WorkerState>,
 }
 
 /// Apart from its neighbours in memory.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Line<T>(pub(super) T);
+pub(crate) struct OwnLine<T>(pub(crate) T);
 
 impl WorkerSet {
-    pub(super) fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize) -> Self {
         Self {
             states: (0..workers).map(|_| WorkerState::new()).collect(),
-            turns: Turns::new(workers),
+            fairness: Fairness::new(workers),
             ..Self::default()
         }
     }
 
-    pub(super) fn share(&self, worker: usize) -> &WorkerState {
+    pub(crate) fn state(&self, worker: usize) -> &WorkerState {
         &self.states[worker]
     }
 
-    /// The lanes of all workers, this one's last: the others answer what has been committed while its worker still commits.
-    pub(super) fn lanes(&self, last: usize) -> impl Iterator<Item = &Lane> {
+    /// The combining queues of all workers, that of worker `last` last: the others complete their writes while `last` still
+    /// commits.
+    pub(crate) fn combining_queues(&self, last: usize) -> impl Iterator<Item = &CombiningQueue> {
         let (before, from) = self.states.split_at((last + 1).min(self.states.len()));
-        from.iter().chain(before).map(WorkerState::lane)
-    }
-
-    /// Whether commands can be in flight that the table does not count.
-    pub(crate) fn has_workers(&self) -> bool {
-        !self.states.is_empty()
+        from.iter().chain(before).map(WorkerState::combining)
     }
 
     /// The rules are about to change.
@@ -224,8 +254,8 @@ impl WorkerSet {
 
     /// Counts a command in flight that was judged by the rules of version `mine`; `false` where those are old.
     #[inline]
-    pub(super) fn enter(&self, worker: usize, slot: u16, mine: u64) -> bool {
-        self.share(worker).flight(slot).enter(&self.rules.0, mine)
+    pub(crate) fn enter(&self, worker: usize, slot: u16, mine: u64) -> bool {
+        self.state(worker).in_flight(slot).enter(&self.rules.0, mine)
     }
 
     #[inline]
@@ -236,7 +266,7 @@ impl WorkerSet {
     /// Whether no worker has a command in flight that was judged by an entry of the volume in this slot older than that of
     /// version `version`.
     pub(crate) fn is_fenced(&self, slot: u16, version: u64) -> bool {
-        self.states.iter().all(|share| share.flight(slot).is_over(&share.seen, version))
+        self.states.iter().all(|share| share.in_flight(slot).is_over(&share.seen, version))
     }
 
     /// What the workers have done in the volumes that this slot ever had.
@@ -270,17 +300,17 @@ impl WorkerSet {
 
     /// The worker of the queue takes a waiting command back, and says so to the Abort `command`.
     pub(crate) fn take_back(&self, queue: QueueKey, cid: u16, command: u32) {
-        self.states[super::port::worker_of(queue)].post(Note::TakeBack { queue, cid, command });
+        self.states[worker_of(queue)].post(Note::TakeBack { queue, cid, command });
     }
 
     /// Leaves effects with the workers whose queues they are for.
-    pub(super) fn post(&self, effects: &mut VecDeque<Effect>) {
+    pub(crate) fn post(&self, effects: &mut VecDeque<Effect>) {
         for effect in effects.drain(..) {
             let (Effect::Pull { queue, .. }
             | Effect::Push { queue, .. }
             | Effect::Complete { queue, .. }
             | Effect::Close { queue }) = effect;
-            self.states[super::port::worker_of(queue)].post(Note::Effect(effect));
+            self.states[worker_of(queue)].post(Note::Effect(effect));
         }
     }
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How reads in flight and changes of the rules see each other without a lock.
+//! In-flight epochs: how commands in flight and changes of the rules see each other without a lock.
 //!
 //! ```text
-//!   worker, a read       1 count it in flight     2 load the version: as in my rules?   no: take it back, fetch the rules
-//!   firmware, CHMOD    1 count the version up   2 load the counts of reads in flight
+//!   worker, a read     1 count it in flight     2 load the version: as in my rules?   no: uncount it, fetch the rules
+//!   firmware, CHMOD    1 count the version up   2 load the counts of commands in flight
 //! ```
-//! All four are sequentially consistent, so of a read and a change that meet one sees the other: the read is judged by
-//! the new rules, or the change waits for it (protocol rule 8). A worker fetches the rules under the firmware's lock, so
-//! it never sees half a change although the version is counted up before it.
+//! All four accesses are sequentially consistent. So of a command and a change that meet, one sees the other: the command
+//! is judged by the new rules, or the change waits for it (protocol rule 8). A worker fetches the rules under the firmware's
+//! lock. So it never sees half a change, although the version is counted up before the change.
 //!
-//! Counts are kept for each volume and worker; only the worker writes them. When it fetches new rules it moves the counts of
-//! volumes whose entry has changed to the older ones, and then says which version it has seen. So new reads of a volume
-//! never hold up a fence. Writes that a worker does alone are counted with its reads. `tests/loom_in_flight.rs` checks every interleaving.
+//! There is a count for each volume and worker, and only the worker writes it. A worker that fetches new rules moves the
+//! counts of changed volumes to the older epoch, and then says which version it has seen. So new commands of a volume never
+//! hold up a fence. `tests/loom_in_flight.rs` checks every interleaving.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -36,13 +36,13 @@ impl Version {
 pub(crate) struct Seen(AtomicU64);
 
 impl Seen {
-    /// The worker judges by this version from now on, and has aged the in_flight of what changed.
+    /// The worker judges by this version from now on, and has aged the counts of changed volumes.
     pub(crate) fn set(&self, version: u64) {
         self.0.store(version, Ordering::Release);
     }
 }
 
-/// Reads of one volume that one worker has in flight.
+/// Commands of one volume that one worker has in flight.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     /// Judged by the entry as the worker knows it.
@@ -52,7 +52,7 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// A read begins that was judged by the rules of version `mine`; `false`, and nothing has happened, where those are old.
+    /// A command begins that was judged by version `mine` of the rules. `false`: that version is old, and nothing was counted.
     #[inline]
     pub(crate) fn enter(&self, version: &Version, mine: u64) -> bool {
         self.current.store(self.current.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
@@ -63,7 +63,7 @@ impl InFlight {
         false
     }
 
-    /// A read is no longer in flight; `is_current` where it was judged by the entry as the worker knows it.
+    /// A command is no longer in flight. `is_current`: it was judged by the entry as the worker knows it.
     #[inline]
     pub(crate) fn leave(&self, is_current: bool) {
         let count = if is_current { &self.current } else { &self.older };
@@ -74,12 +74,12 @@ impl InFlight {
     /// The volume's entry has changed, as the worker sees now.
     pub(crate) fn age(&self) {
         let current = self.current.load(Ordering::Relaxed);
-        // In this order: whoever sees the first gone sees it among the second.
+        // In this order: a thread that sees `current` cleared sees the commands among the older ones.
         self.older.store(self.older.load(Ordering::Relaxed) + current, Ordering::Release);
         self.current.store(0, Ordering::Release);
     }
 
-    /// Whether no read is in flight that was judged by an entry older than that of version `at`. The firmware asks.
+    /// Whether no command is in flight that was judged by an entry older than version `at`. The firmware asks.
     pub(crate) fn is_over(&self, seen: &Seen, at: u64) -> bool {
         let seen = seen.0.load(Ordering::Acquire) >= at;
         (seen || self.current.load(Ordering::SeqCst) == 0) && self.older.load(Ordering::Acquire) == 0

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the workers of an SSD have to commit, where all of them see it: whoever has the translation layer's lock commits for all.
+//! Combined commits: the worker that has the translation layer's lock commits the writes of all workers.
 //!
 //! ```text
-//!   worker a --post--> lane a --.
-//!   worker b --post--> lane b ---+--> the worker that has the lock --> commits --> results in the lanes --> each answers its own
-//!   worker c --post--> lane c --'
+//!   worker a --submit--> queue a --.
+//!   worker b --submit--> queue b ---+--> the lock holder commits --> outcomes in the queues --> each worker completes its own
+//!   worker c --submit--> queue c --'
 //! ```
-//! So a worker never waits for its turn at the lock: what it would have done there is done by whoever was there first, with the map, the journal and
-//! the stamp windows in that worker's cache. A lane is its worker's until submitted, the holder's of the lock until it is done, and its worker's again.
+//! So a worker need not wait for the lock. The lock holder commits for it, with map, journal and stamp histories in its own
+//! cache. A queue belongs to its worker until it is submitted, then to the lock holder until its writes are done.
 
-use super::workers::Line;
+use super::OwnLine;
 use crate::permission::lease::runs;
 use gnstor_base::time::Time;
 use gnstor_ftl::{CommitError, Commits, Committed, NewBlock, Target};
@@ -18,72 +18,73 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Blocks whose places are asked for together, and as many of them [`Commits::AHEAD`] groups ahead: what is asked for much earlier than it is
-/// used has left the cache again (`cargo bench -p gnstor-ftl --bench commits_together`).
+/// Blocks whose map entries are prefetched together, [`Commits::AHEAD`] groups ahead. An entry that is prefetched much
+/// earlier has left the cache before it is used (`cargo bench -p gnstor-ftl --bench commits_together`).
 const TOGETHER: usize = 16;
 
 /// A write to be committed.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(crate) struct Job {
     /// When its data was there, and when the modelled firmware had taken it.
-    pub(super) at: Time,
-    pub(super) accepted: Time,
-    pub(super) target: Target,
-    /// How many of the lane's blocks are its.
-    pub(super) blocks: u32,
-    /// Until when the leases run by which it was judged.
-    pub(super) until: Time,
-    pub(super) outcome: CommitOutcome,
+    pub(crate) at: Time,
+    pub(crate) accepted: Time,
+    pub(crate) target: Target,
+    /// How many of the queue's blocks belong to it.
+    pub(crate) blocks: u32,
+    /// When the first of the leases ends that allow it.
+    pub(crate) until: Time,
+    pub(crate) outcome: CommitOutcome,
 }
 
-/// What became of it.
+/// How the commit of a write ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum CommitOutcome {
-    /// It has not been looked at; or the rules have changed since it was judged, or a lease has ended.
+pub(crate) enum CommitOutcome {
+    /// Not tried: the rules have changed since it was judged, or a lease has ended.
     Stale,
     Committed(Committed),
-    /// There is no room for it just now, or it comes behind one for which there is none; the frames are still the worker's.
+    /// There is no room for it now, or it comes behind such a write. The worker keeps the frames.
     Stalled,
-    /// The layer refuses; the frames are still the worker's.
+    /// The layer refuses it. The worker keeps the frames.
     Refused,
 }
 
-/// What a worker has submitted.
+/// The writes of one worker.
 #[derive(Debug, Default)]
-pub(super) struct Work {
-    /// The version of the rules that all of it was judged by.
+pub(crate) struct Work {
+    /// The version of the rules by which all writes were judged.
     version: u64,
-    pub(super) jobs: Vec<Job>,
-    /// Of all jobs, in their order; and how many of them the holder of the lock has been through.
+    pub(crate) jobs: Vec<Job>,
+    /// Blocks of all jobs, in order, and how many of them the lock holder has been through.
     blocks: Vec<NewBlock>,
     over: usize,
 }
 
-/// One worker's.
+/// One worker's queue.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
-    /// The work is the holder's of the lock. Apart from the work: the worker looks at it while the holder writes there.
-    submitted: Line<AtomicBool>,
-    /// Nobody waits for it: whose it is says `submitted`.
-    work: Line<Mutex<Work>>,
+pub(crate) struct CombiningQueue {
+    /// The work belongs to the lock holder. The worker polls this flag while the holder writes the work, so it has a cache
+    /// line of its own.
+    submitted: OwnLine<AtomicBool>,
+    /// Never contended: `submitted` says who owns it.
+    work: OwnLine<Mutex<Work>>,
 }
 
-impl Lane {
-    /// The work, which is the worker's own.
-    pub(super) fn work(&self) -> MutexGuard<'_, Work> {
+impl CombiningQueue {
+    /// The work, while it is the worker's own.
+    pub(crate) fn work(&self) -> MutexGuard<'_, Work> {
         self.work.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves the work to whoever has the lock.
-    pub(super) fn post(&self) {
+    /// Leaves the work to the lock holder.
+    pub(crate) fn submit(&self) {
         // Pairs with the load in `is_submitted`.
         self.submitted.0.store(true, Ordering::Release);
     }
 
     /// Whether the work still has to be done.
     #[inline]
-    pub(super) fn is_submitted(&self) -> bool {
-        // Pairs with the stores in `post` and `give_back`.
+    pub(crate) fn is_submitted(&self) -> bool {
+        // Pairs with the stores in `submit` and `give_back`.
         self.submitted.0.load(Ordering::Acquire)
     }
 
@@ -94,26 +95,26 @@ impl Lane {
     }
 }
 
-/// Commits what is submitted in any of these lanes, in their order, where it was judged by the rules of `version`, which are those of now. What one lane
-/// waits for may take time, so the time is asked for anew. Whether anything was submitted and there was room for it.
-pub(super) fn commit_all<'a>(
-    lanes: impl Iterator<Item = &'a Lane>,
+/// Commits the submitted writes of these queues, in their order, if `version` is still the one they were judged by. Work of
+/// one queue may take time, so `now` is asked for each group. Whether something was submitted and there was room for it.
+pub(crate) fn commit_all<'a>(
+    queues: impl Iterator<Item = &'a CombiningQueue>,
     now: impl Fn() -> Time,
     version: u64,
     commits: &mut Commits<'_>,
 ) -> bool {
     let mut works: Vec<_> =
-        lanes.filter(|lane| lane.is_submitted()).map(|lane| (lane, Some(lane.work()))).collect();
+        queues.filter(|queue| queue.is_submitted()).map(|queue| (queue, Some(queue.work()))).collect();
     if works.is_empty() {
         return false;
     }
     let mut groups = Vec::new();
-    for (index, (lane, work)) in works.iter_mut().enumerate() {
+    for (index, (queue, work)) in works.iter_mut().enumerate() {
         match work.take_if(|work| work.version != version) {
             None => groups.extend(work.iter_mut().flat_map(|work| work.groups()).map(|group| (index, group))),
             Some(work) => {
                 drop(work);
-                lane.give_back();
+                queue.give_back();
             }
         }
     }
@@ -122,46 +123,46 @@ pub(super) fn commit_all<'a>(
     }
     let mut is_full = false;
     for number in 0..groups.len() + Commits::AHEAD {
-        // What is not tried is not looked for.
+        // Nothing is prefetched for jobs that are not tried.
         let next = groups.get(number).filter(|_| !is_full);
         let coming = next.and_then(|&(index, (from, to))| Some(&works[index].1.as_ref()?.jobs[from..to]));
         commits.announce(coming.unwrap_or_default().iter().flat_map(Job::places));
         let Some((index, (from, to))) = number.checked_sub(Commits::AHEAD).map(|at| groups[at]) else {
             continue;
         };
-        let (lane, work) = &mut works[index];
+        let (queue, work) = &mut works[index];
         let is_last = work.as_mut().is_some_and(|work| {
             is_full = work.commit(now(), from..to, commits, is_full);
             to == work.jobs.len()
         });
         if is_last {
             *work = None;
-            lane.give_back();
+            queue.give_back();
         }
     }
     !is_full
 }
 
 impl Work {
-    /// Nothing is in it, and what comes was judged by the rules of this version.
-    pub(super) fn begin(&mut self, version: u64) {
+    /// Empties it for writes that were judged by this version of the rules.
+    pub(crate) fn begin(&mut self, version: u64) {
         self.version = version;
         self.jobs.clear();
         self.blocks.clear();
     }
 
     /// Adds a write of these blocks.
-    pub(super) fn add(&mut self, job: Job, blocks: &[NewBlock]) {
+    pub(crate) fn add(&mut self, job: Job, blocks: &[NewBlock]) {
         let count = u32::try_from(blocks.len()).expect("blocks of a command");
         self.jobs.push(Job { blocks: count, ..job });
         self.blocks.extend_from_slice(blocks);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// The jobs in groups whose places are asked for together, from and to: as many as fit, or one, however long.
+    /// Ranges of jobs that are prefetched together: as many as fit into [`TOGETHER`] blocks, or one job.
     fn groups(&mut self) -> Vec<(usize, usize)> {
         self.over = 0;
         let mut groups: Vec<(usize, usize)> = Vec::new();
@@ -179,7 +180,7 @@ impl Work {
         groups
     }
 
-    /// Commits these jobs, which come next, as far as there is room: where `is_full` there is none. Whether it is full then.
+    /// Commits these jobs, which come next, until there is no room. `is_full`: there is none already. Whether it is full then.
     fn commit(
         &mut self,
         now: Time,
@@ -191,7 +192,7 @@ impl Work {
         for job in &mut jobs[which] {
             let own = &blocks[*over..*over + job.blocks as usize];
             *over += job.blocks as usize;
-            // One that has been committed is not committed again, also where whoever did it did not live to say so.
+            // A job that was committed is not committed again, even if its lock holder panicked before it said so.
             if !runs(job.until, now) || !matches!(job.outcome, CommitOutcome::Stale) {
                 continue;
             }
