@@ -87,6 +87,7 @@ mod tests {
 
     #[test]
     fn buffers_in_use_never_overlap() {
+        let _deadline = crate::deadline::deadline();
         let mut scratch = Scratch::new().unwrap();
         let mut taken: Vec<Buffer> = std::iter::from_fn(|| scratch.take(1024)).collect();
         taken.extend(std::iter::from_fn(|| scratch.take(LARGE_BYTES)));

@@ -44,7 +44,7 @@ impl Ssd {
     ) {
         let first = *end.request.get();
         let vid = first.address.vid.get();
-        debug_assert!(end.blocks.is_empty());
+        assert!(end.blocks.is_empty(), "a write that pulls its data has no frames yet");
         while end.blocks.len() < first.blocks as usize {
             let Some(frame) = self.ftl.take_frame() else {
                 end.blocks.drain(..).for_each(|block| self.ftl.give_frame(block.frame));

@@ -78,6 +78,7 @@ mod tests {
             iops in 1u32..2000,
             gaps in proptest::collection::vec(0u64..30_000_000, 1..200),
         ) {
+            let _deadline = crate::deadline::deadline();
             let mut rate = Rate::new(Limits { max_iops: iops, max_bytes_per_s: 0 });
             let per_token = 1_000_000_000_000 / u64::from(iops);
             // Level in picoseconds of refill, as of `at`; a command larger than the bucket needs it full.
@@ -100,6 +101,7 @@ mod tests {
 
     #[test]
     fn no_limit_takes_no_time() {
+        let _deadline = crate::deadline::deadline();
         let mut rate = Rate::default();
         assert!((0..1000).all(|_| rate.take(Time::from_ns(5), 256) == Time::from_ns(5)));
     }

@@ -55,10 +55,8 @@ impl Ssd {
     pub(crate) fn take_loads(&mut self, now: Time) {
         while !self.loads.is_empty() {
             let Some(Loaded { ticket, result }) = self.ftl.poll_loaded() else { return };
-            let Some(Load { command: id, page, remote, sum }) = self.loads.remove(&ticket) else {
-                debug_assert!(false, "{ticket:?} was loaded for nobody");
-                continue;
-            };
+            let load = self.loads.remove(&ticket).expect("every load has a command");
+            let Load { command: id, page, remote, sum } = load;
             let gone = self.commands.get_mut(id).is_none_or(|command| command.permit.is_none());
             match result {
                 Ok(local) if !gone => {

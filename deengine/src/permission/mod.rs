@@ -376,7 +376,7 @@ impl Table {
         let (vid, term) = (entry.vid, entry.term);
         let deleting = entry.deleting;
         let added = self.add(Time::ZERO, VolumeEntry { term: self.term.max(term), deleting: false, ..entry });
-        debug_assert!(added.is_ok(), "a metadata holds each volume once, and no more than the table");
+        assert!(added.is_ok(), "the metadata store holds each volume once, and no more than the table");
         if let Some(slot) = self.rules.slot_of(vid)
             && let Some(volume) = self.change().volume_mut(slot)
         {

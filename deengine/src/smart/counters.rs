@@ -247,6 +247,7 @@ mod tests {
 
     #[test]
     fn every_client_has_a_row_of_its_own() {
+        let _deadline = crate::deadline::deadline();
         let mut clients = Clients::default();
         for raw in (1..=0xFFFE).rev() {
             clients.of(ClientId::new(raw).expect("valid")).reads += u64::from(raw);
@@ -260,6 +261,7 @@ mod tests {
 
     #[test]
     fn a_page_is_as_the_drawing_says() {
+        let _deadline = crate::deadline::deadline();
         let counters =
             Counters { reads: 1, writes: 2, blocks_read: 3, blocks_written: 4, refusals: 5, throttled: 6 };
         let page = page(*b"GNLV", [(7, 9, counters)].into_iter());

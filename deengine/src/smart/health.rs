@@ -206,6 +206,7 @@ mod tests {
 
     #[test]
     fn warnings_follow_the_flash() {
+        let _deadline = crate::deadline::deadline();
         let new = FlashHealth::default();
         assert_eq!(new.warnings(), 0);
         assert_eq!(
@@ -220,6 +221,7 @@ mod tests {
 
     #[test]
     fn data_units_are_thousands_of_sectors_rounded_up() {
+        let _deadline = crate::deadline::deadline();
         assert_eq!([0, 1, 125, 126].map(data_units), [0, 1, 1, 2]);
     }
 }

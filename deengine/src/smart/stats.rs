@@ -85,6 +85,7 @@ mod tests {
 
     #[test]
     fn every_refusal_has_a_counter() {
+        let _deadline = crate::deadline::deadline();
         let mut stats = Stats::default();
         for &refusal in Refusal::ALL {
             stats.count_refusal(refusal);

@@ -58,6 +58,7 @@ pub(super) fn shrink<T: Copy>(
 
 #[test]
 fn what_a_failure_does_not_need_is_left_out() {
+    let _deadline = crate::deadline::deadline();
     let in_order = |steps: &[u32]| {
         let first = steps.iter().position(|step| *step == 317);
         first.is_some_and(|first| steps[first..].contains(&911) && steps.contains(&5))
@@ -72,6 +73,7 @@ fn what_a_failure_does_not_need_is_left_out() {
 
 #[test]
 fn a_panic_is_a_failure_and_nothing_else_is() {
+    let _deadline = crate::deadline::deadline();
     assert!(fails(|| panic!("not to be seen")));
     assert!(!fails(|| {}));
 }
