@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The emulated SSD: firmware that itself checks who may touch which volume block, and where that block lives.
+//! The emulated SSD: firmware that itself checks who may touch which volume block, and where that block
+//! lives.
 //!
-//! [`Ssd`] is a [`gnstor_base::controller::Controller`]: capsules and the ends of transfers go in, effects come
-//! out. Timing is modelled, data really moves.
+//! [`Ssd::into_workers`] divides an SSD among threads. A [`Worker`] is a
+//! [`gnstor_base::controller::Controller`]: capsules and the ends of transfers go in, effects come out.
+//! Timing is modelled, data really moves.
 //!
 //! ```text
 //!   capsule
-//!     | Submission                                     controller, hosts: whose queue is it
+//!     | Submission                                     io::worker, session: the queue and its host
 //!     v
 //!   Request              well formed                   request
 //!     |
 //!     v
-//!   Authorized<Request>  identity, map epoch, volume,  permission, fleet
+//!   Authorized<Request>  identity, map epoch, volume,  permission
 //!     |                  range, rights, placement
 //!     v
 //!   Extent               a page, or zeros              ftl: map, media
@@ -22,21 +24,19 @@
 //!     v
 //!   Complete at the modelled time                      timing, preset
 //! ```
-//! Each stage takes only what the stage before it made: an [`permission::Authorized`] can be built nowhere but in the
-//! permission module. Each command has one completion permit, spent exactly once.
+//! Each stage takes only what the stage before it made: an [`permission::Authorized`] can be built nowhere
+//! but in the permission module. Each command has one completion permit, spent exactly once.
 //!
-//! [`Worker`]s divide an SSD among threads; what most commands are, reads of blocks in memory and plain writes, they do alone.
+//! * `io`: workers, dispatch by the arbiter, reads, writes, Compare, trims, rate limits.
+//! * `workers`: what workers and firmware share without a lock.
+//! * `session`: queues and NVMe controllers, Fabrics commands, the end of a queue.
+//! * `admin`: admin commands of the specification and of the daemon.
+//! * `permission`: the table, its rules, the fleet map, the serving lease.
+//! * `smart`: statistics, health, counters.
+//! * `durable`: power on and off. `recovering`: an SSD that is being restored.
 //!
-//! Before there is an SSD: `recovering`. Before the pipeline: `arbitration` (whose command is next when the firmware is busy), `rate` and `delay` (volumes
-//! with a limit).
-//!
-//! Beside I/O: `fabrics` (Connect, properties), `admin` (Identify, keep-alive), `features`, `logs`, `effects`, `errors`,
-//! `health`, `smart_counters`, `counters` (what can be asked), `events` (what is told), `abort`, `volumes` (the daemon's commands, fences,
-//! sweeps), `tombstones`, `lease` (may it serve), `compare`, `scratch` (buffers for their data), `command`, `slab` and
-//! `permit` (commands in flight), `teardown` (the end of a queue).
-//!
-//! What it does not do: it never looks at block data but for Compare (the mover sums it while it copies) and never
-//! reads a clock. What becomes of blocks below the map is the translation layer's (`gnstor-ftl`).
+//! The firmware looks at block data only for Compare (the mover sums blocks while it copies them), and it
+//! never reads a clock. Blocks below the map belong to the translation layer (`gnstor-ftl`).
 
 mod admin;
 mod config;

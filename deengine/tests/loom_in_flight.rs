@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads without a lock beside changes of the rules, in every interleaving loom finds. Run with `RUSTFLAGS="--cfg loom"
-//! cargo test -p gnstor-deengine --test loom_in_flight --release`.
+//! Reads without a lock beside changes of the rules, in every interleaving loom finds. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test -p gnstor-deengine --test loom_in_flight --release`.
 #![cfg(loom)]
 
 #[path = "../src/workers/in_flight.rs"]
 mod in_flight;
 
-/// Loom takes a sequentially consistent access for an acquire or release one. These put a sequentially consistent fence
-/// between a store and a load that follows it, which is what such accesses promise here, and no more.
+/// Loom takes a sequentially consistent access for an acquire or release one. These put a sequentially
+/// consistent fence between a store and a load that follows it, which is what such accesses promise here,
+/// and no more.
 mod sync {
     pub(super) use loom::sync::atomic::Ordering;
     use loom::sync::atomic::fence;
@@ -150,8 +151,9 @@ fn a_core_that_fetches_the_rules_hides_no_read() {
     });
 }
 
-/// A worker commits a write beside the end of the write's volume: the version is looked at under the layer's lock, as `io/write.rs` does,
-/// and the sweep takes that lock after the version was counted up, as `volumes.rs` does.
+/// A worker commits a write beside the end of the write's volume: the version is looked at under the
+/// layer's lock, as `io/write.rs` does, and the sweep takes that lock after the version was counted up, as
+/// `volumes.rs` does.
 #[test]
 fn nothing_is_committed_behind_a_sweep() {
     loom::model(|| {

@@ -8,12 +8,12 @@
 //! | one whose data is on its way | not aborted: an end in the middle would leave transfers that nobody expects |
 //! | a VOLUME command that waits for its fence | not aborted: the table has changed, only the drain is awaited |
 //!
-//! Not aborted means DW0 bit 0 = 1; the command completes by itself. Reads may wait with the worker of their queue: then that worker answers.
+//! Not aborted means DW0 bit 0 = 1; the command completes by itself. Reads may wait with the worker of
+//! their queue: then that worker answers.
 
 use crate::controller::Ssd;
 use crate::io::command::{Answer, Work};
 use crate::io::permit::CompletionPermit;
-use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
@@ -22,14 +22,7 @@ use gnstor_proto::status::Refusal;
 pub(crate) const ABORT_LIMIT_Z: u8 = 3;
 
 impl Ssd {
-    pub(crate) fn submit_abort(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        key: QueueKey,
-        cntlid: u16,
-        sqe: &Sqe,
-    ) {
+    pub(crate) fn submit_abort(&mut self, now: Time, permit: CompletionPermit, cntlid: u16, sqe: &Sqe) {
         if self.abort(now, cntlid, sqe) {
             return self.complete(permit, Answer::dw0(0), now, 0);
         }
@@ -37,7 +30,7 @@ impl Ssd {
         match self.hosts.queue_of(cntlid, qid) {
             None => self.complete(permit, Answer::dw0(1), now, 0),
             Some(queue) => {
-                let id = self.start(permit, key, 0, now, Work::Abort);
+                let id = self.start(permit, 0, now, Work::Abort);
                 self.workers.take_back(queue, cid, id);
             }
         }

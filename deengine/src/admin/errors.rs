@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The Error Information log: the last commands that did not succeed, newest first.
 //!
-//! Each controller keeps its own, so that no host learns what others ask for; the SSD keeps one of all, which the
-//! daemon reads.
+//! Each controller keeps its own, so that no host learns what others ask for; the SSD keeps one of all,
+//! which the daemon reads.
 
 use crate::controller::Ssd;
 use crate::io::command::Answer;
@@ -77,7 +77,7 @@ impl Ssd {
         let Some(&mut Queue { qid, role, .. }) = self.hosts.queue(permit.queue()) else { return };
         let detail = u64::from(answer.dw0) | u64::from(answer.dw1) << 32;
         let entry = ErrorEntry { qid, cid: permit.cid(), status: answer.status, vid, detail };
-        self.errors.add(entry);
+        self.smart.log_error(entry);
         let (Role::Admin(cntlid) | Role::Io(cntlid, _)) = role else { return };
         if let Some(host) = self.hosts.host(cntlid) {
             host.errors.add(entry);

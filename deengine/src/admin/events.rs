@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Asynchronous events: what a host is told without having asked.
+//! Asynchronous events: notifications of hosts.
 //!
 //! ```text
 //!   raise --> pending of each host that wants it --> a held Asynchronous Event Request completes
@@ -12,7 +12,6 @@ use crate::io::command::{Answer, Work};
 use crate::io::permit::CompletionPermit;
 use crate::session::Host;
 use crate::smart::health::{FlashHealth, MODELLED_KELVIN, warning};
-use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::status::Refusal;
 
@@ -79,7 +78,7 @@ impl Event {
         }
     }
 
-    /// Bits of feature 0Bh of which one must be set; zero: everybody is told.
+    /// Bits of feature 0Bh of which one must be set. Zero: every host is notified.
     fn wanted_by(self) -> u32 {
         match self {
             Self::PersistentError => 0,
@@ -141,8 +140,7 @@ impl Ssd {
 
     /// Takes note of the flash layer's health; hosts are told of warnings that are new.
     pub fn set_flash_health(&mut self, now: Time, health: FlashHealth) {
-        let new = health.warnings() & !self.flash_health.warnings();
-        self.flash_health = health;
+        let new = self.smart.replace_health(health);
         for event in smart_events(new) {
             self.raise(now, event);
         }
@@ -150,7 +148,7 @@ impl Ssd {
 
     /// What the flash layer has said of itself last.
     pub fn flash_health(&self) -> &FlashHealth {
-        &self.flash_health
+        self.smart.flash_health()
     }
 
     /// A host has changed which warnings it wants, or its thresholds: it is told of those that stand.
@@ -165,7 +163,7 @@ impl Ssd {
     /// The critical warning as this host sees it: thresholds are its own.
     pub(crate) fn warnings(&mut self, cntlid: u16) -> u8 {
         let own = self.hosts.host(cntlid).map_or(0, |host| host_warnings(host));
-        self.flash_health.warnings() | own
+        self.smart.flash_health().warnings() | own
     }
 
     fn raise_for(&mut self, now: Time, cntlid: u16, event: Event) {
@@ -196,11 +194,11 @@ impl Ssd {
         }
     }
 
-    pub(crate) fn await_event(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, cntlid: u16) {
+    pub(crate) fn await_event(&mut self, now: Time, permit: CompletionPermit, cntlid: u16) {
         if self.hosts.host(cntlid).is_none_or(|host| host.events.held.len() >= MAX_EVENTS) {
             return self.refuse(permit, 0, Refusal::EventLimit.into(), now);
         }
-        let id = self.start(permit, key, 0, now, Work::AwaitEvent);
+        let id = self.start(permit, 0, now, Work::AwaitEvent);
         if let Some(host) = self.hosts.host(cntlid) {
             host.events.held.push(id);
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Get Features and Set Features.
 //!
-//! Values are a controller's own, so each host sets its own; only the write cache is the SSD's. Nothing is saved: a
-//! controller that is made anew has the defaults, and asking to save is refused.
+//! Values are a controller's own, so each host sets its own; only the write cache is the SSD's. Nothing is
+//! saved: a controller that is made anew has the defaults, and asking to save is refused.
 
 use crate::admin::events::NOTICES;
 use crate::controller::Ssd;
@@ -11,7 +11,6 @@ use crate::io::permit::CompletionPermit;
 use crate::request::{NSID, Refused};
 use crate::session::MAX_IO_QUEUES;
 use crate::smart::health::WARNING_KELVIN;
-use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
@@ -67,7 +66,7 @@ impl Default for Features {
             under_kelvin: 0,
             tell_unwritten: false,
             retry_limit: 0,
-            // Every SMART warning; notices only for those who ask.
+            // Every SMART warning. A host has to ask for notices.
             events: 0x1F,
         }
     }
@@ -91,14 +90,15 @@ pub(crate) struct WriteCache {
 }
 
 impl Ssd {
-    /// Whether the SSD has a volatile write cache, which is the case without power-loss protection: Identify and the
-    /// feature say so. A cache starts enabled.
+    /// Whether the SSD has a volatile write cache, which is the case without power-loss protection:
+    /// Identify and the feature say so. A cache starts enabled.
     pub fn set_write_cache(&mut self, present: bool) {
         self.write_cache = WriteCache { present, enabled: present };
     }
 
-    /// Whether a write may be acknowledged before it is durable: always with power-loss protection, and without it
-    /// unless a host has switched the cache off. Where it is `false`, each write is as with FUA.
+    /// Whether a write may be acknowledged before it is durable: always with power-loss protection, and
+    /// without it unless a host has switched the cache off. Where it is `false`, each write is as with
+    /// FUA.
     pub fn write_cache_enabled(&self) -> bool {
         !self.write_cache.present || self.write_cache.enabled
     }
@@ -107,7 +107,6 @@ impl Ssd {
         &mut self,
         now: Time,
         permit: CompletionPermit,
-        key: QueueKey,
         cntlid: u16,
         sqe: &Sqe,
     ) {
@@ -115,7 +114,7 @@ impl Ssd {
         if sqe.cdw10.get() & 0xFF == id::HOST_ID && select < 3 {
             let host = self.hosts.host(cntlid).filter(|_| sqe.cdw11.get() & EXTENDED != 0);
             return match host.map(|host| host.host_id) {
-                Some(host_id) => self.deliver(now, permit, key, sqe, HOST_ID_BYTES, &host_id, 0),
+                Some(host_id) => self.deliver(now, permit, sqe, HOST_ID_BYTES, &host_id, 0),
                 None => self.refuse(permit, 0, Refusal::InvalidField.into(), now),
             };
         }

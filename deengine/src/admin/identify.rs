@@ -11,7 +11,6 @@ use crate::io::permit::CompletionPermit;
 use crate::request::{MDTS, NSID, Refused, check_frame, check_namespace, data_pointer};
 use crate::session::MAX_QUEUE_ENTRIES;
 use crate::smart::health::{CRITICAL_KELVIN, WARNING_KELVIN};
-use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::fabrics::ssd_subnqn;
@@ -22,40 +21,33 @@ use gnstor_proto::vendor::opcode;
 /// Keep-alive granularity, units of 100 ms.
 const KAS: u16 = 1;
 const PAGE_BYTES: u32 = 4096;
-/// After how long a command is to be tried again that met NotReady, units of 100 ms. It is told to every host, whether it has said that
-/// it minds it (ACRE) or not: those that do not leave the two bits alone.
+/// After how long a command is to be tried again that met NotReady, units of 100 ms. It is told to every
+/// host, whether it has said that it minds it (ACRE) or not: those that do not leave the two bits alone.
 const RETRY_DELAY: u16 = 1;
 
 impl Ssd {
-    pub(crate) fn submit_admin(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        key: QueueKey,
-        cntlid: u16,
-        sqe: &Sqe,
-    ) {
+    pub(crate) fn submit_admin(&mut self, now: Time, permit: CompletionPermit, cntlid: u16, sqe: &Sqe) {
         if let Err(refused) = check_frame(sqe) {
             return self.refuse(permit, 0, refused, now);
         }
         let answer = match sqe.opcode {
             admin::IDENTIFY => match self.identify(cntlid, sqe) {
-                Ok(data) => return self.deliver(now, permit, key, sqe, PAGE_BYTES, &data, 0),
+                Ok(data) => return self.deliver(now, permit, sqe, PAGE_BYTES, &data, 0),
                 Err(refused) => Err(refused),
             },
             admin::KEEP_ALIVE => self.keep_alive(now, cntlid),
-            admin::GET_FEATURES => return self.submit_get_features(now, permit, key, cntlid, sqe),
+            admin::GET_FEATURES => return self.submit_get_features(now, permit, cntlid, sqe),
             admin::SET_FEATURES => self.set_features(now, cntlid, sqe),
-            admin::GET_LOG_PAGE => return self.submit_get_log(now, permit, key, cntlid, sqe),
-            admin::ABORT => return self.submit_abort(now, permit, key, cntlid, sqe),
-            admin::ASYNC_EVENT_REQUEST => return self.await_event(now, permit, key, cntlid),
+            admin::GET_LOG_PAGE => return self.submit_get_log(now, permit, cntlid, sqe),
+            admin::ABORT => return self.submit_abort(now, permit, cntlid, sqe),
+            admin::ASYNC_EVENT_REQUEST => return self.await_event(now, permit, cntlid),
             opcode::VOLUME_ADD
             | opcode::VOLUME_CHMOD
             | opcode::VOLUME_DELETE
             | opcode::VOLUME_LIST
             | opcode::LEASE_RENEW
             | opcode::MAP_SET
-            | opcode::MAP_GET => return self.submit_vendor(now, permit, key, cntlid, sqe),
+            | opcode::MAP_GET => return self.submit_vendor(now, permit, cntlid, sqe),
             _ => Err(Refusal::InvalidOpcode.into()),
         };
         match answer {
@@ -65,12 +57,10 @@ impl Ssd {
     }
 
     /// Sends `data`, cut or padded to `bytes`, to the host and completes with `dw0`.
-    #[expect(clippy::too_many_arguments, reason = "the command's context and what to send")]
     pub(crate) fn deliver(
         &mut self,
         now: Time,
         permit: CompletionPermit,
-        key: QueueKey,
         sqe: &Sqe,
         bytes: u32,
         data: &[u8],
@@ -85,7 +75,7 @@ impl Ssd {
         };
         self.scratch.fill(&buffer, data);
         let local = self.scratch.local(&buffer);
-        let id = self.start(permit, key, 0, now, Work::Answer { dw0, buffer });
+        let id = self.start(permit, 0, now, Work::Answer { dw0, buffer });
         self.push(id, TransferKind::Other, remote, local, None);
     }
 
@@ -94,7 +84,6 @@ impl Ssd {
         &mut self,
         now: Time,
         permit: CompletionPermit,
-        key: QueueKey,
         sqe: &Sqe,
         bytes: u32,
         work: impl FnOnce(crate::admin::scratch::Buffer) -> Work,
@@ -107,7 +96,7 @@ impl Ssd {
             return self.refuse(permit, 0, Refusal::NotReady.into(), now);
         };
         let local = self.scratch.local(&buffer);
-        let id = self.start(permit, key, 0, now, work(buffer));
+        let id = self.start(permit, 0, now, work(buffer));
         self.pull(id, TransferKind::Other, remote, local);
     }
 
@@ -142,8 +131,8 @@ impl Ssd {
         }
     }
 
-    /// Identify Namespace: sizes in blocks, and one format of 4 KiB blocks. The addresses of GNStor commands are
-    /// sparse and go beyond NSZE, which tells the capacity.
+    /// Identify Namespace: sizes in blocks, and one format of 4 KiB blocks. The addresses of GNStor
+    /// commands are sparse and go beyond NSZE, which tells the capacity.
     fn identify_namespace(&self) -> Vec<u8> {
         let mut data = vec![0; PAGE_BYTES as usize];
         let blocks = self.ftl.logical_pages().to_le_bytes();
@@ -182,7 +171,8 @@ const fn less_one(count: usize) -> u8 {
     (count - 1).to_le_bytes()[0]
 }
 
-/// CDW10 of a vendor command with data: dwords, one-based; the bytes, where that is a transfer this SSD makes.
+/// CDW10 of a vendor command with data: dwords, one-based; the bytes, where that is a transfer this SSD
+/// makes.
 pub(crate) fn data_bytes(sqe: &Sqe) -> Result<u32, Refused> {
     match sqe.cdw10.get().checked_mul(4) {
         Some(bytes) if (1..=LARGE_BYTES).contains(&bytes) => Ok(bytes),

@@ -9,7 +9,6 @@ use crate::io::permit::CompletionPermit;
 use crate::request::{NSID, Refused};
 use crate::smart::counters;
 use crate::smart::health::{Activity, flash_page, smart_page};
-use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
@@ -40,14 +39,7 @@ const RETAIN: u32 = 1 << 15;
 const ALL_NAMESPACES: u32 = 0xFFFF_FFFF;
 
 impl Ssd {
-    pub(crate) fn submit_get_log(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        key: QueueKey,
-        cntlid: u16,
-        sqe: &Sqe,
-    ) {
+    pub(crate) fn submit_get_log(&mut self, now: Time, permit: CompletionPermit, cntlid: u16, sqe: &Sqe) {
         let [page, ..] = sqe.cdw10.get().to_le_bytes();
         let found = log_window(sqe).and_then(|window| Ok((window, self.log_page(now, cntlid, page, sqe)?)));
         let ((bytes, offset), data) = match found {
@@ -56,7 +48,7 @@ impl Ssd {
         };
         let rest = usize::try_from(offset).ok().and_then(|offset| data.get(offset..));
         let Some(rest) = rest else { return self.refuse(permit, 0, Refusal::InvalidField.into(), now) };
-        self.deliver(now, permit, key, sqe, bytes, rest, 0);
+        self.deliver(now, permit, sqe, bytes, rest, 0);
         if sqe.cdw10.get() & RETAIN == 0 {
             self.log_was_read(now, cntlid, page);
         }
@@ -66,8 +58,8 @@ impl Ssd {
         if !PAGES.contains(&page) {
             return Err(Refusal::InvalidLogPage.into());
         }
-        // Every page is of the controller or of the SSD; pages of ours take the namespace as well, because targets that
-        // pass commands through want to see one.
+        // Every page is of the controller or of the SSD; pages of ours take the namespace as well, because
+        // targets that pass commands through want to see one.
         let vendor = matches!(page, VOLUMES | CLIENTS | FLASH);
         let known = matches!(sqe.nsid.get(), 0 | ALL_NAMESPACES) || vendor && sqe.nsid.get() == NSID;
         if !known {
@@ -83,11 +75,11 @@ impl Ssd {
         }
         Ok(match page {
             SUPPORTED_PAGES => supported(),
-            page::ERRORS => if is_daemon { &self.errors } else { &host.errors }.page(),
+            page::ERRORS => if is_daemon { self.smart.errors() } else { &host.errors }.page(),
             page::SMART => {
-                let error_entries = if is_daemon { self.errors.count() } else { host.errors.count() };
+                let error_entries = if is_daemon { self.smart.errors().count() } else { host.errors.count() };
                 let activity = Activity { error_entries, ..self.activity() };
-                smart_page(now, self.warnings(cntlid), &self.flash_health, &activity)
+                smart_page(now, self.warnings(cntlid), self.smart.flash_health(), &activity)
             }
             page::FIRMWARE => firmware_slots(),
             page::CHANGED_NAMESPACES => {

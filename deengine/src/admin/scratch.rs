@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Buffers for the data of commands that are not about blocks: Connect, Identify, permission entries, maps, ranges.
+//! Buffers for the data of commands that are not about blocks: Connect, Identify, permission entries,
+//! maps, ranges.
 
 use gnstor_base::region::{HostRegion, LocalRef};
 use std::io;

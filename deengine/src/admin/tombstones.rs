@@ -2,8 +2,8 @@
 //! What an SSD remembers of volumes that are gone.
 //!
 //! * for good: the last generation of each volume id, which no later volume may have (protocol rule 10);
-//! * for a day: the ids of the requests that last changed it, so that a daemon that has restarted can tell a request
-//!   that comes again from a new one (rule 12).
+//! * for a day: the ids of the requests that last changed it, so that a daemon that has restarted can tell
+//!   a request that comes again from a new one (rule 12).
 
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Tombstone;
@@ -59,7 +59,8 @@ impl Tombstones {
         });
     }
 
-    /// One from before the power went: its day begins anew, as nobody knows how long the power was off.
+    /// A tombstone from before the power went. Its day begins anew, as it is unknown how long the power
+    /// was off.
     pub(crate) fn recall(&mut self, vid: Vid, tombstone: &Tombstone) {
         let &Tombstone { generation, term, version, ref ids, .. } = tombstone;
         self.generations.insert(vid, generation);

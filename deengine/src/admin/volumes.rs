@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon's commands: VOLUME ADD, LIST, DELETE, CHMOD and MAP SET, GET; fences; sweeps.
 //!
-//! A CHMOD or DELETE changes the table at once, so nothing new is judged by the old entry; its completion waits until
-//! nothing that was is in flight (a *fence*, protocol rule 8). A fence does not wait for ever: at its deadline the
-//! queues of the stragglers are closed. A deleted volume's pages are unmapped in the background (a *sweep*, rule 10),
-//! a bounded part of the table at a time.
+//! A CHMOD or DELETE changes the table at once, so nothing new is judged by the old entry; its completion
+//! waits until nothing that was is in flight (a *fence*, protocol rule 8). A fence does not wait for ever:
+//! at its deadline the queues of the stragglers are closed. A deleted volume's pages are unmapped in the
+//! background (a *sweep*, rule 10), a bounded part of the table at a time.
 
 use crate::admin::identify::data_bytes;
 use crate::controller::Ssd;
@@ -15,6 +15,7 @@ use crate::permission::Authorized;
 use crate::request::{Refused, Request, check_namespace};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
+use gnstor_durable::MetadataStore;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::placement::FleetMap;
@@ -42,21 +43,65 @@ pub(crate) fn version_and_term(sqe: &Sqe) -> (u64, u64) {
     (word(sqe.cdw2.get(), sqe.cdw3.get()), word(sqe.cdw14.get(), sqe.cdw15.get()))
 }
 
+/// What an SSD keeps of its volumes beside the permission table: the metadata store, fences and sweeps.
+#[derive(Debug)]
+pub(crate) struct Volumes {
+    metadata: MetadataStore,
+    /// Acknowledged writes may be missing: the SSD is filling until a map newer than this epoch is set.
+    filling_since: Option<u64>,
+    /// Commands that wait for a fence, oldest first.
+    fences: Vec<u32>,
+    /// When the sweeps of deleted volumes go on.
+    sweep_at: Time,
+    /// Volumes whose sweep is durable and whose last transfers are awaited.
+    swept: Vec<(Vid, u32)>,
+}
+
+impl Volumes {
+    pub(crate) fn new(metadata: MetadataStore) -> Self {
+        Self { metadata, filling_since: None, fences: Vec::new(), sweep_at: Time::NEVER, swept: Vec::new() }
+    }
+
+    pub(crate) fn metadata(&self) -> &MetadataStore {
+        &self.metadata
+    }
+
+    pub(crate) fn metadata_mut(&mut self) -> &mut MetadataStore {
+        &mut self.metadata
+    }
+
+    /// Whether acknowledged writes may be missing.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.filling_since.is_some()
+    }
+
+    pub(crate) fn set_filling_since(&mut self, epoch: Option<u64>) {
+        self.filling_since = epoch;
+    }
+
+    pub(crate) fn has_fences(&self) -> bool {
+        !self.fences.is_empty()
+    }
+
+    /// The command of a fence is gone.
+    pub(crate) fn drop_fence(&mut self, id: u32) {
+        self.fences.retain(|&fence| fence != id);
+    }
+
+    /// Sweeps go on at this time.
+    pub(crate) fn sweep_at(&mut self, at: Time) {
+        self.sweep_at = at;
+    }
+}
+
 impl Ssd {
-    pub(crate) fn submit_vendor(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        key: QueueKey,
-        cntlid: u16,
-        sqe: &Sqe,
-    ) {
+    pub(crate) fn submit_vendor(&mut self, now: Time, permit: CompletionPermit, cntlid: u16, sqe: &Sqe) {
         if let Err(refused) = self.check_vendor(cntlid, sqe) {
             return self.refuse(permit, 0, refused, now);
         }
         let code = sqe.opcode;
         if code == opcode::VOLUME_DELETE {
-            return self.delete(now, permit, key, sqe);
+            return self.delete(now, permit, sqe);
         }
         if code == opcode::LEASE_RENEW {
             return self.renew_lease(now, permit, sqe);
@@ -68,16 +113,16 @@ impl Ssd {
         match code {
             opcode::VOLUME_LIST => {
                 let (data, count) = self.list(now, sqe, bytes);
-                self.deliver(now, permit, key, sqe, bytes, &data, count);
+                self.deliver(now, permit, sqe, bytes, &data, count);
             }
             opcode::MAP_GET => {
                 let data = self.table.fleet().map(|fleet| fleet.map().encode()).unwrap_or_default();
                 let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-                self.deliver(now, permit, key, sqe, bytes, &data, length);
+                self.deliver(now, permit, sqe, bytes, &data, length);
             }
-            opcode::MAP_SET => self.fetch(now, permit, key, sqe, bytes, |buffer| Work::SetMap { buffer }),
+            opcode::MAP_SET => self.fetch(now, permit, sqe, bytes, |buffer| Work::SetMap { buffer }),
             _ if bytes != ENTRY => self.refuse(permit, 0, Refusal::InvalidField.into(), now),
-            _ => self.fetch(now, permit, key, sqe, bytes, |buffer| Work::Entry { opcode: code, buffer }),
+            _ => self.fetch(now, permit, sqe, bytes, |buffer| Work::Entry { opcode: code, buffer }),
         }
     }
 
@@ -113,7 +158,7 @@ impl Ssd {
         (data, count)
     }
 
-    fn delete(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, sqe: &Sqe) {
+    fn delete(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe) {
         let (version, term) = version_and_term(sqe);
         let raw = u16::try_from(sqe.cdw12.get()).unwrap_or(0);
         let Some(vid) = Vid::new(raw) else {
@@ -128,40 +173,34 @@ impl Ssd {
             Ok(None) => self.complete(permit, OK, now, 0),
             Ok(Some(entry)) => {
                 self.table.mark_deleting(&entry);
-                // Asked for again while the last transfers are awaited, a second sweep would reach into the id's next life.
-                if self.swept.iter().all(|(waiting, _)| *waiting != vid) {
+                // Asked for again while the last transfers are awaited, a second sweep would reach into
+                // the id's next life.
+                if self.volumes.swept.iter().all(|(waiting, _)| *waiting != vid) {
                     self.ftl.sweep(vid, sqe.cdw13.get());
                 }
-                self.sweep_at = now;
+                self.volumes.sweep_at = now;
                 self.wake_at(now);
-                self.fence(now, permit, key, vid);
+                self.fence(now, permit, vid);
             }
         }
     }
 
     /// The permission entry of an ADD or CHMOD is there.
-    pub(crate) fn finish_entry(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        key: QueueKey,
-        code: u8,
-        data: &[u8],
-    ) {
+    pub(crate) fn finish_entry(&mut self, now: Time, permit: CompletionPermit, code: u8, data: &[u8]) {
         let Ok(entry) = VolumeEntry::decode(data) else {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
         };
         let vid = entry.vid;
         let is_new = code == opcode::VOLUME_ADD;
         let judged = if is_new { self.table.check_add(&entry) } else { self.table.check_chmod(&entry) };
-        let has_room = !is_new || self.metadata.has_room(vid);
+        let has_room = !is_new || self.volumes.metadata.has_room(vid);
         let judged = judged.and_then(|()| if has_room { Ok(()) } else { Err(Refusal::TableFull.into()) });
         let taken = judged
             .and_then(|()| self.write_through(&entry))
             .and_then(|()| if is_new { self.table.add(now, entry) } else { self.table.chmod(now, entry) });
         match taken {
             Err(refused) => self.refuse(permit, vid.get(), refused, now),
-            Ok(()) => self.fence(now, permit, key, vid),
+            Ok(()) => self.fence(now, permit, vid),
         }
     }
 
@@ -180,8 +219,8 @@ impl Ssd {
         }
         self.remember_map(data)?;
         self.date_filling(&map).map_err(|error| not_durable(&error))?;
-        if self.filling_since.is_some_and(|epoch| map.epoch > epoch) {
-            self.filling_since = None;
+        if self.volumes.filling_since.is_some_and(|epoch| map.epoch > epoch) {
+            self.volumes.filling_since = None;
         }
         let fleet = self.seen(map);
         self.table.set_fleet(Some(fleet));
@@ -189,20 +228,20 @@ impl Ssd {
     }
 
     /// Completes the command when nothing judged by an older entry of the volume is in flight.
-    fn fence(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, vid: Vid) {
+    fn fence(&mut self, now: Time, permit: CompletionPermit, vid: Vid) {
         let deadline = now + FENCE_DEADLINE;
-        let id = self.start(permit, key, vid.get(), now, Work::Fence { vid, deadline });
-        self.fences.push(id);
+        let id = self.start(permit, vid.get(), now, Work::Fence { vid, deadline });
+        self.volumes.fences.push(id);
         self.wake_at(deadline);
         self.complete_fences(now);
         let next = self.watch_fences(now);
         self.wake_at(next);
     }
 
-    /// A worker that has done the last read that a fence waits for says so, but may not have seen the fence: it is looked
-    /// for, too. When next.
+    /// A worker that has done the last read that a fence waits for says so, but may not have seen the
+    /// fence: it is looked for, too. When next.
     pub(crate) fn watch_fences(&mut self, now: Time) -> Time {
-        if self.fences.is_empty() {
+        if self.volumes.fences.is_empty() {
             return Time::NEVER;
         }
         self.complete_fences(now);
@@ -212,12 +251,12 @@ impl Ssd {
     /// Completes the fences whose volumes have drained, oldest first.
     pub(crate) fn complete_fences(&mut self, now: Time) {
         let mut at = 0;
-        while let Some(&id) = self.fences.get(at) {
+        while let Some(&id) = self.volumes.fences.get(at) {
             if self.fence_of(id).is_some_and(|(vid, _)| !self.table.is_fenced(vid)) {
                 at += 1;
                 continue;
             }
-            self.fences.remove(at);
+            self.volumes.fences.remove(at);
             if let Some(permit) = self.commands.remove(id).and_then(|command| command.permit) {
                 self.complete(permit, OK, now, 0);
             }
@@ -234,7 +273,7 @@ impl Ssd {
     /// Closes the queues that keep a fence past its deadline; the next deadline.
     pub(crate) fn close_stragglers(&mut self, now: Time) -> Time {
         let mut next = Time::NEVER;
-        for id in self.fences.clone() {
+        for id in self.volumes.fences.clone() {
             // Closing queues settles fences: this one may be gone.
             let Some((vid, deadline)) = self.fence_of(id) else { continue };
             if deadline > now {
@@ -245,7 +284,7 @@ impl Ssd {
                 self.workers.close_older(slot);
             }
             for queue in self.stragglers(vid) {
-                self.stats.stragglers_closed += 1;
+                self.smart.stats_mut().stragglers_closed += 1;
                 self.shut(now, queue);
             }
         }
@@ -271,25 +310,29 @@ impl Ssd {
 
     /// Unmaps the next part of each deleted volume; when there is more to do.
     pub(crate) fn sweep(&mut self, now: Time) -> Time {
-        if !self.ftl.is_sweeping() && self.swept.is_empty() {
+        if !self.ftl.is_sweeping() && self.volumes.swept.is_empty() {
             return Time::NEVER;
         }
-        if self.sweep_at > now {
-            return self.sweep_at;
+        if self.volumes.sweep_at > now {
+            return self.volumes.sweep_at;
         }
-        self.stats.blocks_trimmed += self.ftl.sweep_step(now, SWEEP_BUCKETS);
+        self.smart.stats_mut().blocks_trimmed += self.ftl.sweep_step(now, SWEEP_BUCKETS);
         while let Some((vid, generation)) = self.ftl.swept() {
-            self.swept.push((vid, generation));
+            self.volumes.swept.push((vid, generation));
         }
         // A transfer that was judged by the living entry may still be under way.
-        for (vid, generation) in std::mem::take(&mut self.swept) {
+        for (vid, generation) in std::mem::take(&mut self.volumes.swept) {
             if self.table.is_fenced(vid) {
                 self.bury(now, vid, generation);
             } else {
-                self.swept.push((vid, generation));
+                self.volumes.swept.push((vid, generation));
             }
         }
-        self.sweep_at = now + SWEEP_PAUSE;
-        if self.ftl.is_sweeping() || !self.swept.is_empty() { self.sweep_at } else { Time::NEVER }
+        self.volumes.sweep_at = now + SWEEP_PAUSE;
+        if self.ftl.is_sweeping() || !self.volumes.swept.is_empty() {
+            self.volumes.sweep_at
+        } else {
+            Time::NEVER
+        }
     }
 }

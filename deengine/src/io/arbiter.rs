@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The arbiter of one controller: round robin among its I/O queues, or weighted round robin with an urgent class.
+//! The arbiter of one controller: round robin among its I/O queues, or weighted round robin with an urgent
+//! class.
 //!
 //! ```text
 //!   urgent  q q q ----------------------------+
@@ -7,10 +8,11 @@
 //!   medium  q       credits 4              +--+--> next command
 //!   low     q q q q credits 2            --+
 //! ```
-//! Only queues with a command waiting are in a ring. A round ends when no class with a waiting command has credits
-//! left. Within a class queues take turns, each for as many commands as the arbitration burst says. A controller in
-//! plain round robin has all its queues in one class. Then every worker takes turns among its own queues. With weights
-//! the order is one for all queues of the controller, so its workers share the rings.
+//! Only queues with a command waiting are in a ring. A round ends when no class with a waiting command has
+//! credits left. Within a class queues take turns, each for as many commands as the arbitration burst
+//! says. A controller in plain round robin has all its queues in one class. Then every worker takes turns
+//! among its own queues. With weights the order is one for all queues of the controller, so its workers
+//! share the rings.
 
 use gnstor_base::controller::QueueKey;
 use parking_lot::{Mutex, MutexGuard};
@@ -83,8 +85,8 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// From CDW11 of Set Features: weights zero-based, high in 31:24, medium in 23:16, low in 15:8; log2 of the burst in
-    /// 2:0, where 7 is no limit.
+    /// From CDW11 of Set Features: weights zero-based, high in 31:24, medium in 23:16, low in 15:8; log2
+    /// of the burst in 2:0, where 7 is no limit.
     pub(super) fn from_feature(value: u32) -> Self {
         let [burst, low, medium, high] = value.to_le_bytes();
         let burst = burst & 7;

@@ -46,7 +46,7 @@ pub(crate) enum Work {
     /// Waits for this transaction to be durable.
     MakeDurable(Seq),
     /// Compares the buffer with the blocks.
-    Compare { request: Authorized<Request>, identity: Identity, buffer: Buffer },
+    Compare { request: Authorized<Request>, buffer: Buffer },
     /// Begins when its volume's rate allows; nothing has been done for it.
     Delayed { sqe: Box<Sqe>, identity: Identity },
     /// Checks and unmaps the ranges in the buffer.

@@ -4,10 +4,12 @@
 //! ```text
 //!   authorised as a read --> Pull into scratch --> judged again --> block by block: page == data ?
 //! ```
-//! The blocks are looked at when the data is there, all at one moment, so nothing needs to be pinned. This is the one
-//! command for which firmware looks at block data. Fused commands do not exist here: the frame check refuses them.
+//! The blocks are looked at when the data is there, all at one moment, so nothing needs to be pinned. This
+//! is the one command for which firmware looks at block data. Fused commands do not exist here: the frame
+//! check refuses them.
 //!
-//! The model charges a read of the pages, its transfer included, though the bytes go the other way on the link.
+//! The model charges a read of the pages, its transfer included, though the bytes go the other way on the
+//! link.
 
 use crate::admin::scratch::Buffer;
 use crate::controller::Ssd;
@@ -15,7 +17,6 @@ use crate::io::command::{OK, TransferKind, Work};
 use crate::io::permit::CompletionPermit;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
-use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_ftl::Extent;
 use gnstor_proto::checksum::block_sum;
@@ -28,8 +29,6 @@ impl Ssd {
         &mut self,
         accepted: Time,
         permit: CompletionPermit,
-        queue: QueueKey,
-        identity: Identity,
         request: Authorized<Request>,
     ) {
         let first = *request.get();
@@ -39,12 +38,11 @@ impl Ssd {
             return self.refuse(permit, vid, Refusal::NotReady.into(), accepted);
         };
         let local = self.scratch.local(&buffer);
-        let id = self.start(permit, queue, vid, accepted, Work::Compare { request, identity, buffer });
+        let id = self.start(permit, vid, accepted, Work::Compare { request, buffer });
         self.pull(id, TransferKind::Other, first.remote, local);
     }
 
     /// The host's data is in the buffer, or its transfer has failed.
-    #[expect(clippy::too_many_arguments, reason = "the command's context and what it has")]
     pub(crate) fn finish_compare(
         &mut self,
         now: Time,
@@ -52,9 +50,10 @@ impl Ssd {
         failure: Option<Refused>,
         accepted: Time,
         request: Authorized<Request>,
-        identity: Identity,
         buffer: Buffer,
     ) {
+        // The first judgement found the client to be the identity of the queue.
+        let identity = Identity::Client(request.get().address.client);
         let judged = match failure {
             Some(refused) => Err(refused),
             None => self.table.confirm(now, identity, &request),
@@ -88,11 +87,11 @@ impl Ssd {
         let mut given = [0; BLOCK_BYTES as usize];
         let mut outcome = Ok(());
         let mut zeros = 0;
-        self.touched.clear();
+        self.lists.touched.clear();
         for index in 0..request.get().blocks {
             match self.ftl.extent(address.vid, request.generation(), address.vba + index) {
                 Extent::Page(page, sum) => {
-                    self.touched.push(page);
+                    self.lists.touched.push(page);
                     let read = self.ftl.read_now(page, &mut stored);
                     self.ftl.unpin(page);
                     if read.is_err() {
@@ -118,7 +117,7 @@ impl Ssd {
                 outcome = outcome.and(Err(Refusal::CompareFailed));
             }
         }
-        let done = self.ftl.read_time(start, &self.touched, zeros);
+        let done = self.ftl.read_time(start, &self.lists.touched, zeros);
         (outcome.map_err(Refused::from), done)
     }
 }

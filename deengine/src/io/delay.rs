@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Commands that wait for their volume's rate limit.
 //!
-//! Only a command that was found allowed is charged, so nobody uses up what belongs to others. While it waits it is
-//! judged by nothing: a change of rights need not wait for it, and when its time has come it is judged anew.
+//! Only an allowed command is charged, so no client uses up the rate of another. While it waits it is
+//! judged by nothing: a change of rights need not wait for it. When its time has come it is judged anew.
 
 use crate::controller::Ssd;
 use crate::io::command::Work;
 use crate::io::permit::CompletionPermit;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request, Submission, raw_vid};
-use crate::session::Role;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
@@ -43,13 +42,13 @@ impl Delays {
 }
 
 impl Ssd {
-    /// Judges a Read, Write, Compare or Write Zeroes and begins it, at once or when its volume's rate allows.
+    /// Judges a Read, Write, Compare or Write Zeroes and begins it, at once or when its volume's rate
+    /// allows.
     pub(crate) fn submit_request(
         &mut self,
         now: Time,
         accepted: Time,
         permit: CompletionPermit,
-        queue: QueueKey,
         identity: Identity,
         sqe: &Sqe,
     ) {
@@ -57,12 +56,12 @@ impl Ssd {
             Ok(request) => {
                 let at = self.table.charge(accepted, &request);
                 if at <= accepted {
-                    return self.begin(now, accepted, permit, queue, identity, request);
+                    return self.begin(now, accepted, permit, identity, request);
                 }
                 let vid = request.get().address.vid.get();
                 self.table.leave(request);
-                let id = self.start(permit, queue, vid, at, Work::Delayed { sqe: Box::new(*sqe), identity });
-                self.delays.add(at, id);
+                let id = self.start(permit, vid, at, Work::Delayed { sqe: Box::new(*sqe), identity });
+                self.commands.delays.add(at, id);
                 self.wake_at(at);
             }
             Err(refused) => self.refuse(permit, raw_vid(sqe), refused, accepted),
@@ -76,33 +75,22 @@ impl Ssd {
 
     /// Begins the delayed commands whose time has come; when the next one's comes.
     pub(crate) fn begin_delayed(&mut self, now: Time) -> Time {
-        while let Some((at, id)) = self.delays.pop(now) {
+        while let Some((at, id)) = self.commands.delays.pop(now) {
             // It may have been aborted, or its queue may be gone.
             let Some(command) = self.commands.remove(id) else { continue };
             let (Some(permit), Work::Delayed { sqe, identity }) = (command.permit, command.work) else {
                 unreachable!("a number names one command, and nothing else is done to a delayed one")
             };
-            self.notice_host(command.queue);
             match self.judge(now, identity, &sqe) {
                 Ok(request) if !self.has_room() => {
                     self.leave(now, request);
                     self.refuse(permit, command.vid, Refusal::NotReady.into(), now);
                 }
-                Ok(request) => self.begin(now, at, permit, command.queue, identity, request),
+                Ok(request) => self.begin(now, at, permit, identity, request),
                 Err(refused) => self.refuse(permit, command.vid, refused, now),
             }
         }
-        self.delays.next()
-    }
-
-    /// Takes note of what the host of a queue has set that matters for its I/O.
-    pub(crate) fn notice_host(&mut self, queue: QueueKey) {
-        self.tell_unwritten = match self.hosts.queue(queue).map(|queue| queue.role) {
-            Some(Role::Io(cntlid, _)) => {
-                self.hosts.host(cntlid).is_some_and(|host| host.features.tell_unwritten)
-            }
-            _ => false,
-        };
+        self.commands.delays.next()
     }
 
     /// Takes a delayed command of a queue back.

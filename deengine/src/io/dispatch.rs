@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Dispatch: when a worker takes which command, and who carries it out.
 //!
-//! The modelled firmware serves one command at a time. A command that arrives while it is busy pends with the worker of
-//! its queue ([`super::pending`]). Whenever the firmware is free, the arbiter names the next command. A preset that takes no
-//! time is never busy, so nothing pends.
+//! The modelled firmware serves one command at a time. A command that arrives while it is busy pends with
+//! the worker of its queue ([`super::pending`]). Whenever the firmware is free, the arbiter names the next
+//! command. A preset that takes no time is never busy, so nothing pends.
 //!
 //! ```text
 //!   arrivals   a b c d                          time ->
@@ -11,33 +11,37 @@
 //!              ^ taken at once
 //!                      ^ `step` at this time, or the next call behind it, takes c as of this time
 //! ```
-//! A late call delays no command: commands are taken as of the time at which the firmware was free. They are judged at the
-//! time of the call, never in the past. The worker carries out plain reads and writes alone. For everything else it calls
-//! the firmware under the SSD's lock.
+//! A late call delays no command: commands are taken as of the time at which the firmware was free. They
+//! are judged at the time of the call, never in the past. The worker carries out plain reads and writes
+//! alone. For everything else it calls the firmware under the SSD's lock.
 
 use super::pending::{Taken, Waiting};
 use super::permit::CompletionPermit;
 use super::read::Judged;
 use super::worker::Worker;
 use crate::controller::Ssd;
+use crate::permission::Authorized;
+use crate::request::{Request, Verb, check_any_namespace, check_frame};
 use crate::session::Role;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics;
-use gnstor_proto::nvme::{self, Sqe};
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::nvme::{Sqe, io};
 use gnstor_proto::status::Refusal;
 
-/// How long the modelled firmware is left free for the worker that is next. After that another worker goes on, so a
-/// worker whose thread does not run holds up no other. A late call changes no modelled time.
+/// How long the modelled firmware is left free for the worker that is next. After that another worker goes
+/// on, so a worker whose thread does not run holds up no other. A late call changes no modelled time.
 const TURN: Span = Span::from_ns(500);
 
-/// How long before the modelled firmware is free a write with its data is taken. Its commit and its response take as long
-/// in real time. The modelled time of the write is that of the firmware.
+/// How long before the modelled firmware is free a write with its data is taken. Its commit and its
+/// response take as long in real time. The modelled time of the write is that of the firmware.
 const AHEAD: Span = Span::from_ns(90_000);
 
 /// Most commands that a worker takes under one hold of the model's lock.
 const BURST: usize = 16;
-/// A worker takes at most this part of its pending commands at once: where few pend, all queues take turns one by one.
+/// A worker takes at most this part of its pending commands at once: where few pend, all queues take turns
+/// one by one.
 const BURST_SHARE: usize = 4;
 
 impl Worker {
@@ -70,7 +74,8 @@ impl Worker {
         self.shared.workers.publish_pending(self.index, controllers, self.pending.is_admin_next());
     }
 
-    /// Takes pending commands while the modelled firmware is free by `now`, or soon if a write with its data is next.
+    /// Takes pending commands while the modelled firmware is free by `now`, or soon if a write with its
+    /// data is next.
     #[inline]
     pub(super) fn dispatch_pending(&mut self, now: Time) {
         if self.pending.is_empty() {
@@ -88,7 +93,8 @@ impl Worker {
         Some(if is_write { free.before(AHEAD) } else { free })
     }
 
-    /// When the worker has something to do for what pends. If another worker is next, that is when its turn is over.
+    /// When the worker has something to do for what pends. If another worker is next, that is when its
+    /// turn is over.
     #[inline]
     pub(super) fn pending_wants(&self) -> Option<Time> {
         if self.pending.is_empty() {
@@ -110,8 +116,9 @@ impl Worker {
         self.shared.ftl.firmware_free() + TURN
     }
 
-    /// Takes the next command, or a burst where many pend: the model's state and the map entries of reads then come to
-    /// this worker's cache once for the whole burst. `false`: there is nothing to take yet, or another worker is next.
+    /// Takes the next command, or a burst where many pend: the model's state and the map entries of reads
+    /// then come to this worker's cache once for the whole burst. `false`: there is nothing to take yet,
+    /// or another worker is next.
     fn dispatch_some(&mut self, now: Time) -> bool {
         let is_due = self.pending_due().is_some_and(|at| at <= now);
         if !is_due || !(self.is_next() || now >= self.turn_is_over()) {
@@ -140,7 +147,8 @@ impl Worker {
         !(is_admin && self.state().has_mail())
     }
 
-    /// Takes the commands of a burst from those that pend. `is_ahead`: the firmware is busy, so only writes with their data.
+    /// Takes the commands of a burst from those that pend. `is_ahead`: the firmware is busy, so only
+    /// writes with their data.
     fn take_burst(&mut self, is_admin: bool, is_ahead: bool) -> Vec<Taken> {
         let one_by_one = is_admin || self.pending.shares_turns();
         let most = if one_by_one { 1 } else { (self.pending.len() / BURST_SHARE).clamp(1, BURST) };
@@ -157,7 +165,8 @@ impl Worker {
         burst
     }
 
-    /// A command that has pended is carried out. The firmware was `free` then, and the command was there at `arrived`.
+    /// A command that has pended is carried out. The firmware was `free` then, and the command was there
+    /// at `arrived`.
     fn dispatch_one(&mut self, now: Time, arrived: Time, free: Time, queue: QueueKey, sqe: &Sqe) {
         let reader = self.ports.get(queue).and_then(|port| port.reader);
         if is_plain(sqe)
@@ -198,7 +207,8 @@ impl Worker {
         is_known
     }
 
-    /// The queue has ended on Disconnect. What pends behind that is out of sequence; writes that were begun go on.
+    /// The queue has ended on Disconnect. What pends behind that is out of sequence; writes that were
+    /// begun go on.
     fn drain(&mut self, now: Time, queue: QueueKey) {
         for (arrived, what) in self.pending.remove(&mut self.ports, queue) {
             match what {
@@ -254,15 +264,14 @@ impl Ssd {
         }
         match role {
             Role::Io(_, identity) if is_io => {
-                self.notice_host(key);
-                self.submit_io(now, start, permit, key, identity, sqe);
-                self.activity.busy = self.activity.busy + self.ftl.firmware_free().since(start);
+                self.submit_io(now, start, permit, identity, sqe);
+                self.smart.add_busy(self.ftl.firmware_free().since(start));
             }
             Role::Admin(cntlid) if sqe.opcode != fabrics::OPCODE => {
-                self.submit_admin(now, permit, key, cntlid, sqe);
+                self.submit_admin(now, permit, cntlid, sqe);
             }
             Role::Fresh | Role::Admin(_) | Role::Io(..) if sqe.opcode == fabrics::OPCODE => {
-                self.submit_fabrics(now, permit, key, role, sqe);
+                self.submit_fabrics(now, permit, role, sqe);
             }
             Role::Fresh | Role::Connecting | Role::Ended | Role::Admin(_) | Role::Io(..) => {
                 self.refuse(permit, 0, Refusal::SequenceError.into(), now);
@@ -274,16 +283,68 @@ impl Ssd {
     /// The host has more commands under way than the queue has entries.
     pub(crate) fn refuse_overrun(&mut self, now: Time, key: QueueKey, cid: u16) {
         if self.hosts.queue(key).is_none() {
-            self.stats.late_capsules += 1;
+            self.smart.stats_mut().late_capsules += 1;
             return;
         }
         let permit = self.issue(key, cid);
         self.refuse(permit, 0, Refusal::SequenceError.into(), now);
+    }
+
+    pub(crate) fn submit_io(
+        &mut self,
+        now: Time,
+        start: Time,
+        permit: CompletionPermit,
+        identity: Identity,
+        sqe: &Sqe,
+    ) {
+        // The firmware's time is spent on refused commands too.
+        let accepted =
+            if sqe.opcode == io::READ { self.ftl.accept_read(start) } else { self.ftl.accept_write(start) };
+        match sqe.opcode {
+            io::FLUSH => match check_frame(sqe).and_then(|()| check_any_namespace(sqe)) {
+                Ok(()) => self.make_durable(now, permit, 0, accepted),
+                Err(refused) => self.refuse(permit, 0, refused, accepted),
+            },
+            io::READ | io::WRITE | io::WRITE_ZEROES | io::COMPARE => {
+                self.submit_request(now, accepted, permit, identity, sqe);
+            }
+            io::DATASET_MANAGEMENT => self.begin_deallocate(accepted, permit, identity, sqe),
+            _ => self.refuse(permit, 0, Refusal::InvalidOpcode.into(), accepted),
+        }
+    }
+
+    /// Begins what the permission table has allowed.
+    pub(crate) fn begin(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        identity: Identity,
+        request: Authorized<Request>,
+    ) {
+        match request.get().verb {
+            Verb::Read | Verb::Compare if self.refuses_unwritten(permit.queue(), &request) => {
+                let vid = request.get().address.vid.get();
+                self.leave(now, request);
+                self.refuse(permit, vid, Refusal::Deallocated.into(), accepted);
+            }
+            Verb::Read => self.begin_read(now, accepted, permit, request),
+            Verb::Write => self.begin_write(now, accepted, permit, identity, request),
+            Verb::Compare => self.begin_compare(accepted, permit, request),
+            Verb::Trim => self.trim(now, accepted, permit, vec![request]),
+        }
+    }
+
+    /// The request is done; a fence may have waited for it.
+    pub(crate) fn leave(&mut self, now: Time, request: Authorized<Request>) {
+        self.table.leave(request);
+        self.complete_fences(now);
     }
 }
 
 /// Whether a worker may carry out this command alone.
 #[inline]
 pub(super) fn is_plain(sqe: &Sqe) -> bool {
-    matches!(sqe.opcode, nvme::io::READ | nvme::io::WRITE)
+    matches!(sqe.opcode, io::READ | io::WRITE)
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Commands that pend until the modelled firmware is free. Every command pends with the worker of its queue.
+//! Commands that pend until the modelled firmware is free. Every command pends with the worker of its
+//! queue.
 //!
 //! ```text
 //!   admin queues       in turn       before everything else
@@ -7,9 +8,9 @@
 //!   controller 2 --+-- in turn, a command each;  within a controller: its arbiter
 //!   controller 3 --+
 //! ```
-//! Arbitration is a controller's own affair in NVMe: an urgent class goes before the other queues of its host, not
-//! before other hosts. A pending command has not been fetched, so it does not move the queue's head (SQHD). A write whose
-//! data was pulled early is fetched already.
+//! Arbitration is a controller's own affair in NVMe: an urgent class goes before the other queues of its
+//! host, not before other hosts. A pending command has not been fetched, so it does not move the queue's
+//! head (SQHD). A write whose data was pulled early is fetched already.
 
 use super::arbiter::{Arbiter, Class, Turns};
 use super::port::Ports;
@@ -30,7 +31,7 @@ pub(super) enum Waiting {
     Write(u32),
 }
 
-/// A command that has been taken from those that pend.
+/// A command that was pending and is taken.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) queue: QueueKey,
@@ -84,7 +85,8 @@ impl Controller {
         }
     }
 
-    /// The queue that is next gives a command away, if it is one of this worker's; `has_more` asks whether it has others.
+    /// The queue that is next gives a command away, if it is one of this worker's; `has_more` asks whether
+    /// it has others.
     fn take(&mut self, worker: usize, has_more: impl Fn(QueueKey) -> bool) -> Option<QueueKey> {
         let weights = self.arbiter.weights();
         let mut shared = self.arbiter.shared_turns();
@@ -118,7 +120,8 @@ impl Pending {
         self.controllers.iter().any(|controller| controller.arbiter.is_weighted())
     }
 
-    /// Whether the next command is a write with its data. `None`: this worker has no command that it may take.
+    /// Whether the next command is a write with its data. `None`: this worker has no command that it may
+    /// take.
     #[inline]
     pub(super) fn is_write_next(&self, worker: usize, ports: &Ports) -> Option<bool> {
         if self.is_admin_next() {

@@ -40,7 +40,8 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Takes over the firmware's state of the queue. The counters to be watched, where the host is known for the first time.
+    /// Takes over the firmware's state of the queue. The counters to be watched, where the host is known
+    /// for the first time.
     pub(super) fn refresh(&mut self, state: QueueState) -> Option<(Identity, Arc<QueueCounters>)> {
         (self.reader, self.standing, self.size) = (state.reader, state.standing, state.size.into());
         self.head %= self.size;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A volume's rate limit: two token buckets, for commands and for bytes.
 //!
-//! A bucket holds what 100 ms bring, and one command at least. A command that finds too little does not fail: its start
-//! moves to when there is enough, and the next one's behind that. Instead of a level, a bucket keeps the time at which
-//! it would be full again.
+//! A bucket holds what 100 ms bring, and one command at least. A command that finds too little does not
+//! fail: its start moves to when there is enough, and the next one's behind that. Instead of a level, a
+//! bucket keeps the time at which it would be full again.
 //!
 //! ```text
 //!             |<---- 100 ms ---->|
@@ -72,7 +72,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a bucket that is filled drop by drop: no command starts before its tokens are there, and none later.
+        /// Against a bucket that is filled drop by drop: no command starts before its tokens are there,
+        /// and none later.
         #[test]
         fn a_command_starts_exactly_when_its_tokens_are_there(
             iops in 1u32..2000,

@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The short way of most commands: a read of blocks that are in memory or nowhere. One slot, one answer, no lock.
+//! Reads. A worker serves blocks in memory, and blocks that are not mapped, alone: one slot, one answer,
+//! no lock. The firmware serves all other reads.
 
 use super::worker::Worker;
+use crate::controller::Ssd;
 use crate::controller::refusal_of;
 use crate::io::command::OK;
+use crate::io::command::{TransferKind, Work};
 use crate::io::permit::CompletionPermit;
+use crate::io::waiting::Load;
 use crate::permission::Authorized;
+use crate::request::Refused;
 use crate::request::{Request, Submission};
 use gnstor_base::controller::{Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
 use gnstor_base::region::LocalRef;
 use gnstor_base::time::{Span, Time};
+use gnstor_flash::Fetch;
 use gnstor_flash::Ppa;
 use gnstor_ftl::Extent;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::status::Refusal;
 
-/// Blocks of a read that goes the short way.
+/// Most blocks of a read that a worker serves alone.
 const MOST_BLOCKS: u32 = 256;
 
 /// A read under way.
@@ -31,7 +37,7 @@ pub(super) struct Read {
     unmapped: u32,
 }
 
-/// What is answered when a read is done; gone once its queue is.
+/// What a command completes with; gone once its queue is.
 pub(super) type Command = Option<(CompletionPermit, Authorized<Request>)>;
 
 /// The pages of a read: one is what most have.
@@ -56,7 +62,7 @@ impl Read {
     }
 }
 
-/// A command that may go the short way and waits for nothing but the modelled firmware's time.
+/// A command that the worker carries out alone, and that waits only for the modelled firmware's time.
 #[derive(Debug)]
 pub(super) struct Judged {
     arrived: Time,
@@ -83,7 +89,8 @@ const _: () = assert!(size_of::<Option<Read>>() <= 128);
 pub(super) type Found = (Option<Ppa>, LocalRef, u32);
 
 impl Worker {
-    /// Puts the read among those that the modelled firmware takes next, if it may go the short way; otherwise nothing has happened.
+    /// Adds the read to the judged commands, if the worker may serve it alone. `false`: nothing has
+    /// happened.
     #[inline]
     pub(super) fn judge_read(
         &mut self,
@@ -121,13 +128,13 @@ impl Worker {
             port.fetch();
         }
         let command = Some((CompletionPermit::issue(queue, sqe.cid.get()), request));
-        // Until it is booked, nobody knows when it will be done.
+        // The booking sets the time.
         let read = Read { command, pages, done_at: Time::NEVER, unmapped };
         self.judged.push(Judged { arrived, what: What::Read(read) });
         true
     }
 
-    /// The modelled firmware takes what has been judged, one after the other.
+    /// The modelled firmware takes the judged commands, one after the other.
     #[inline]
     pub(super) fn book_judged(&mut self, now: Time) {
         if self.judged.is_empty() {
@@ -140,7 +147,8 @@ impl Worker {
         for Judged { what, .. } in judged.drain(..) {
             match what {
                 What::Write(id) => self.go_on(id),
-                // The response leaves without another look at the rules: what is read is what was true while the lease held (protocol rule 2).
+                // The response leaves without another look at the rules: what is read is what was true
+                // while the lease held (protocol rule 2).
                 What::Read(read) if self.rules.serves(read.done_at.max(now)) => self.send(read, &mut blocks),
                 What::Read(read) => {
                     blocks.by_ref().take(read.blocks()).for_each(drop);
@@ -185,7 +193,8 @@ impl Worker {
         self.book_judged(self.now);
     }
 
-    /// The data of all blocks, at the end of `found`: their pages, and how many are not mapped. `None` where one is not plain to read.
+    /// The data of all blocks, at the end of `found`: their pages, and how many are not mapped. `None`
+    /// where one is not plain to read.
     #[inline]
     fn find_all(&mut self, request: &Authorized<Request>) -> Option<(Pages, u32)> {
         let (first, blocks) = (request.get().address.vba, request.get().blocks);
@@ -212,7 +221,7 @@ impl Worker {
         pages
     }
 
-    /// These blocks and the response go out.
+    /// Sends the blocks and the response.
     #[inline]
     fn send(&mut self, read: Read, blocks: &mut impl Iterator<Item = Found>) {
         let Some((permit, request)) = &read.command else { return };
@@ -229,13 +238,14 @@ impl Worker {
         }
     }
 
-    /// The data of a block; `None` for what is not plain: an unreadable page, one of another life or of another block.
+    /// The data of a block; `None` for what is not plain: an unreadable page, one of another life or of
+    /// another block.
     #[inline]
     fn find(&self, request: &Authorized<Request>, vba: u32) -> Option<Found> {
         let ftl = &self.shared.ftl;
         match ftl.extent(request.get().address.vid, request.generation(), vba) {
             Extent::Page(page, sum) => {
-                // Whoever is asked draws a fault, so of a read that may fail only the SSD asks.
+                // A fetch may draw a fault, so only the SSD fetches pages that may fail.
                 if let Some(local) = ftl.fetch_plainly(page) {
                     return Some((Some(page), local, sum));
                 }
@@ -247,7 +257,7 @@ impl Worker {
         }
     }
 
-    /// The answer has ended: its host has the data and the response, or neither.
+    /// The transfers have ended: the host has the data and the response, or neither.
     #[inline]
     pub(super) fn end_read(&mut self, now: Time, mut read: Read, outcome: Outcome) {
         if let Some(refusal) = refusal_of(outcome) {
@@ -291,8 +301,8 @@ impl Worker {
         }
     }
 
-    /// The queue is gone: its reads are no longer in flight, but their pages stay pinned until the transfers are
-    /// answered.
+    /// The queue is gone: its reads are no longer in flight, but their pages stay pinned until the
+    /// transfers are answered.
     pub(super) fn orphan_commands(&mut self, name: QueueKey) {
         let is_of = |(permit, _): &mut (CompletionPermit, _)| permit.queue() == name;
         let gone: Vec<_> = self.commands().filter_map(|command| command.take_if(is_of)).collect();
@@ -303,7 +313,7 @@ impl Worker {
         }
     }
 
-    /// What the reads under way are to answer.
+    /// The reads and writes under way.
     fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
         self.reads.iter_mut().map(|read| &mut read.command).chain(self.writes.commands())
     }
@@ -320,7 +330,7 @@ impl Worker {
         queues
     }
 
-    /// The next thing that the worker itself wants done.
+    /// The next effect of the worker's own.
     pub(super) fn pop_own(&mut self) -> Option<Effect> {
         loop {
             let mut effect = self.effects.pop_front()?;
@@ -332,7 +342,7 @@ impl Worker {
                 *queue = port.key;
                 return Some(effect);
             }
-            // The queue went before anybody took it.
+            // The queue went before the engine took the effect.
             if let Effect::Pull { transfer, .. } = effect {
                 self.end_pull(self.now, transfer, Outcome::ConnectionLost);
                 continue;
@@ -345,12 +355,109 @@ impl Worker {
         }
     }
 
-    /// Nobody is left to be answered.
+    /// No command gets a completion any more.
     pub(super) fn forfeit_commands(&mut self) {
         for command in self.commands() {
             if let Some((permit, _)) = command.take() {
                 permit.forfeit();
             }
         }
+    }
+}
+
+impl Ssd {
+    /// The host has asked for a refusal of reads of unwritten blocks (DULBE), and there is such a block.
+    pub(super) fn refuses_unwritten(&self, queue: QueueKey, request: &Authorized<Request>) -> bool {
+        let is_unwritten = |extent| matches!(extent, Extent::Unmapped | Extent::StaleGeneration);
+        let address = request.get().address;
+        self.hosts.tells_unwritten(queue)
+            && (0..request.get().blocks).any(|index| {
+                let extent = self.ftl.extent(address.vid, request.generation(), address.vba + index);
+                if let Extent::Page(page, _) = extent {
+                    self.ftl.unpin(page);
+                }
+                is_unwritten(extent)
+            })
+    }
+
+    pub(super) fn begin_read(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        request: Authorized<Request>,
+    ) {
+        let first = *request.get();
+        let vid = first.address.vid;
+        let mut extents = std::mem::take(&mut self.lists.extents);
+        extents.clear();
+        let generation = request.generation();
+        extents.extend(
+            (0..first.blocks).map(|index| self.ftl.extent(vid, generation, first.address.vba + index)),
+        );
+        self.lists.touched.clear();
+        let (mut zeros, mut wrong) = (0, false);
+        for extent in &extents {
+            match *extent {
+                Extent::Page(page, _) => self.lists.touched.push(page),
+                Extent::Unmapped => zeros += 1,
+                Extent::WrongKey => wrong = true,
+                Extent::StaleGeneration => {
+                    zeros += 1;
+                    self.smart.stats_mut().stale_generation_reads += 1;
+                }
+            }
+        }
+        if wrong {
+            self.lists.touched.iter().for_each(|page| self.ftl.unpin(*page));
+            self.lists.extents = extents;
+            self.leave(now, request);
+            return self.refuse(permit, vid.get(), Refusal::WrongKey.into(), accepted);
+        }
+        self.smart.stats_mut().unmapped_reads += u64::from(zeros);
+        let done_at = self.ftl.read_time(accepted, &self.lists.touched, zeros);
+        let id = self.start(permit, vid.get(), done_at, Work::Read(request));
+        for (index, extent) in (0u32..).zip(&extents) {
+            let remote = first.remote_of(index);
+            let Extent::Page(page, sum) = *extent else {
+                let local = self.ftl.zero_page();
+                self.push(id, TransferKind::Other, remote, local, Some(self.lists.zero_sum));
+                continue;
+            };
+            match self.ftl.fetch(page) {
+                Fetch::Here(local) => self.push(id, TransferKind::FromPage(page), remote, local, Some(sum)),
+                Fetch::Loading(ticket) => self.load(id, ticket, Load { command: id, page, remote, sum }),
+                Fetch::Unreadable => {
+                    self.ftl.unpin(page);
+                    self.fail(id, Refusal::Unreadable);
+                }
+            }
+        }
+        self.lists.extents = extents;
+        if self.commands.get_mut(id).is_some_and(|command| command.pending == 0) {
+            self.finish(now, id);
+        }
+    }
+
+    pub(crate) fn finish_read(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        failure: Option<Refused>,
+        done_at: Time,
+        pushed_bytes: u32,
+        request: Authorized<Request>,
+    ) {
+        let Request { blocks, address, .. } = *request.get();
+        let failure = failure.or_else(|| self.lease_over(done_at.max(now)));
+        if let Some(refused) = failure {
+            self.refuse(permit, address.vid.get(), refused, done_at.max(now));
+        } else {
+            self.count(&request);
+            self.smart.stats_mut().reads += 1;
+            self.smart.stats_mut().blocks_read += u64::from(blocks);
+            self.complete(permit, OK, done_at, pushed_bytes);
+        }
+        self.leave(now, request);
     }
 }

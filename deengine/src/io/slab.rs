@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Numbered slots for things in flight: commands and transfers.
 //!
-//! A number is an index and the age of the slot, so that an answer that comes twice, or too late, meets nobody instead
-//! of somebody else. Slots are reused: after warm-up nothing is allocated.
+//! A number is an index and the age of the slot. So an answer that comes twice or too late finds no value,
+//! and never another one. Slots are reused: after warm-up nothing is allocated.
 
 /// Age in the upper 8 bits, the index in the lower 22, and between them which kind of pool it is.
 const AGE_SHIFT: u32 = 24;

@@ -8,10 +8,11 @@
 //!                       +- everything else ------> Ssd      one lock
 //!                       <------- notes ----------- effects for the queues of this worker
 //! ```
-//! Most commands are reads of blocks in memory ([`super::read`]) and plain writes ([`super::write`]). A worker carries them
-//! out alone: it judges by its copy of the rules, and counts the command in flight where fences look
-//! ([`crate::workers`]). What the rules do not plainly allow, and every other command, it asks of the [`Ssd`] under its lock.
-//! So every rule is written once, and the worker's own path only ever says yes.
+//! Most commands are reads of blocks in memory ([`super::read`]) and plain writes ([`super::write`]). A
+//! worker carries them out alone: it judges by its copy of the rules, and counts the command in flight
+//! where fences look ([`crate::workers`]). What the rules do not plainly allow, and every other command,
+//! it asks of the [`Ssd`] under its lock. So every rule is written once, and the worker's own path only
+//! ever says yes.
 
 use super::dispatch::is_plain;
 use super::pending::{Pending, Taken, Waiting};
@@ -42,7 +43,8 @@ pub(super) struct Shared {
     pub(super) ftl: Arc<Ftl>,
 }
 
-/// One worker of an SSD. Apart from its neighbours in memory, or each would take the cache lines of the other.
+/// One worker of an SSD. Apart from its neighbours in memory, or each would take the cache lines of the
+/// other.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Worker {
@@ -61,9 +63,9 @@ pub struct Worker {
     pub(super) judged: Vec<Judged>,
     /// The data of the reads among those.
     pub(super) found: Vec<Found>,
-    /// Done by the worker itself; not yet taken.
+    /// Effects of the worker itself, not yet taken.
     pub(super) effects: VecDeque<Effect>,
-    /// Left by the firmware; not yet taken.
+    /// Notes of the firmware, not yet taken.
     pub(super) mail: VecDeque<Note>,
     pub(super) batch: Batch,
     pub(super) zero_sum: u32,
@@ -93,21 +95,24 @@ impl DerefMut for SsdGuard<'_> {
 }
 
 impl Drop for SsdGuard<'_> {
-    /// What has come of it goes to the workers.
+    /// Leaves the effects with their workers and publishes the firmware's state.
     fn drop(&mut self) {
         let ssd = &mut *self.ssd;
-        self.workers.post(&mut ssd.effects);
-        self.workers.publish((ssd.alarm, ssd.look_at), !ssd.fences.is_empty(), !ssd.write_cache_enabled());
+        self.workers.post(ssd.commands.effects());
+        let at = (ssd.alarm, ssd.smart.look_at());
+        self.workers.publish(at, ssd.volumes.has_fences(), !ssd.write_cache_enabled());
     }
 }
 
 impl Ssd {
-    /// Divides the SSD among threads: a worker for each, 1 to 255, one where `count` is beyond that. No queue may be open.
+    /// Divides the SSD among threads: a worker for each, 1 to 255, one where `count` is beyond that. No
+    /// queue may be open.
     pub fn into_workers(mut self, count: usize) -> Vec<Worker> {
         let count = if (1..MAX_WORKERS).contains(&count) { count } else { 1 };
         let workers = Arc::new(WorkerSet::new(count));
         self.share(Arc::clone(&workers));
-        let (ftl, rules, zero_sum) = (Arc::clone(&self.ftl), Arc::clone(self.table.rules()), self.zero_sum);
+        let (ftl, rules, zero_sum) =
+            (Arc::clone(&self.ftl), Arc::clone(self.table.rules()), self.lists.zero_sum);
         let shared = Arc::new(Shared { ssd: Mutex::new(self), workers, ftl });
         let worker = |index| Worker {
             shared: Arc::clone(&shared),
@@ -141,8 +146,8 @@ impl Ssd {
     }
 }
 
-/// How often a thread tries the lock before it sleeps for it. The lock is held for a microsecond or two, and waking a
-/// thread takes longer.
+/// How often a thread tries the lock before it sleeps for it. The lock is held for a microsecond or two,
+/// and waking a thread takes longer.
 const LOOKS: u32 = 200;
 
 impl Shared {
@@ -163,7 +168,8 @@ impl Shared {
 }
 
 impl Worker {
-    /// The SSD, locked: for what is not I/O. The other workers go on with reads meanwhile, and wait with everything else.
+    /// The SSD, locked: for what is not I/O. The other workers go on with reads meanwhile, and wait with
+    /// everything else.
     pub fn ssd(&self) -> SsdGuard<'_> {
         self.shared.lock()
     }
@@ -179,8 +185,8 @@ impl Worker {
         self.ports.called(key).map(|port| port.name)
     }
 
-    /// Puts a command that arrived at `arrived` among those that the modelled firmware takes next, if it may go the short way; otherwise nothing has
-    /// happened.
+    /// Adds a command that arrived at `arrived` to the judged commands, if the worker may carry it out
+    /// alone. `false`: nothing has happened.
     #[inline]
     pub(super) fn judge(
         &mut self,
@@ -257,7 +263,7 @@ impl Worker {
         drop(ssd);
         self.shared.workers.state(self.index).adopt_rules(&self.rules, &rules, version);
         (self.rules, self.version) = (rules, version);
-        // A fence may wait for those that wait for room: they are judged at once.
+        // A fence may wait for writes that wait for room: they are judged at once.
         self.writes.try_again();
     }
 
@@ -276,19 +282,19 @@ impl Worker {
         let queues = self.older_queues(slot);
         let mut ssd = self.shared.lock();
         for name in queues {
-            ssd.stats.stragglers_closed += 1;
+            ssd.smart.stats_mut().stragglers_closed += 1;
             ssd.shut(self.now, name);
         }
     }
 
-    /// What the firmware has left, as the engine is to see it. `None`: nothing of it is for the engine.
+    /// An effect of the firmware, as the engine is to see it. `None`: it is not for the engine.
     fn translate(&mut self, effect: Effect) -> Option<Effect> {
         let (Effect::Pull { queue: name, .. }
         | Effect::Push { queue: name, .. }
         | Effect::Complete { queue: name, .. }
         | Effect::Close { queue: name }) = effect;
         let Some(port) = self.ports.get(name) else {
-            // The queue went while it was on its way.
+            // The queue went while the effect was on its way.
             if let Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } = effect {
                 self.transferred(self.now, transfer, Outcome::ConnectionLost);
             }
@@ -370,8 +376,8 @@ impl Controller for Worker {
         }
     }
 
-    /// The map's buckets for all reads first, then the records of the pages found there: two waits for memory, not two
-    /// for each command. Writes look for them when they are committed.
+    /// The map's buckets for all reads first, then the records of the pages found there: two waits for
+    /// memory, not two for each command. Writes look for them when they are committed.
     fn announce(&mut self, commands: &[Sqe]) {
         self.announce_reads(commands.iter());
     }
@@ -390,7 +396,7 @@ impl Controller for Worker {
         }
         match self.reads.remove(transfer.0) {
             Some(read) => self.end_read(now, read, outcome),
-            None => self.shared.lock().stats.unknown_transfers += 1,
+            None => self.shared.lock().smart.stats_mut().unknown_transfers += 1,
         }
     }
 
@@ -398,7 +404,8 @@ impl Controller for Worker {
         self.now = now;
         self.shared.workers.saw(now);
         self.refresh();
-        // Writes that the modelled firmware takes now have their data: they are committed with what has arrived.
+        // Writes that the modelled firmware takes now have their data: they are committed with what has
+        // arrived.
         self.dispatch_pending(now);
         self.commit_arrived(now);
         let workers = &self.shared.workers;

@@ -1,25 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The short way of plain writes. The worker judges, takes frames and pulls the data without a lock; what has arrived by the end of a step
-//! is committed together, under one hold of the translation layer's lock. The lock of the [`crate::Ssd`] is not asked for.
+//! The life of a write, first part: from the command to its data in frames. The second part is
+//! [`super::commit`].
 //!
 //! ```text
-//!   submit        rules, frames, count in flight -> Pull                                                   no lock
-//!   transferred   the data of one block is there; the last one puts the write among those that have arrived
-//!   step          judge again, post in the worker's lane                                                     no lock
-//!                 whoever has the lock: rules still the same? commit what is submitted in all lanes           the layer's lock
-//!                 -> Complete; what is not plain (refused, FUA) goes to the Ssd                            no lock; the Ssd's
-//!                 no room for now: submitted again a little later, before what came after it                no lock
+//!   submit        rules, frames, count in flight -> Pull                                            no lock
+//!   transferred   the data of a block is there; with the last block the write has arrived
+//!   step          judge again, submit in the worker's combining queue                               no lock
+//!                 the lock holder: rules still the same? commit all queues                          the layer's lock
+//!                 -> Complete; a refused write, or one with FUA, goes to the Ssd                    no lock; the Ssd's
+//!                 no room for now: submitted again a little later, before later writes              no lock
 //! ```
-//! Where another worker commits, it commits these writes too, and the worker hears of it with its next command or end of a transfer; or they wait for the
-//! next step, and more of them come together. A sweep or a fence that began before the lock was taken has changed the version of the rules before, so writes that were judged by the version found under the
-//! lock are committed before either; others are judged again.
+//! A worker that finds the layer's lock taken leaves its writes to the lock holder. It completes them with
+//! its next command or transfer, or at the next step. A sweep or a fence that began before the lock was
+//! taken has changed the version of the rules before. So writes that were judged by the version found
+//! under the lock are committed before either; others are judged again.
+//!
+//! A write that a worker may not begin alone goes the way of the [`Ssd`]: `begin_write`, then
+//! `finish_write`. It waits there for frames, and for collection.
 
 use super::pending::Waiting;
 use super::read::{Command, Judged};
 use super::worker::Worker;
+use crate::controller::Ssd;
 use crate::controller::refusal_of;
+use crate::io::command::{TransferKind, Work, WriteEnd};
 use crate::io::permit::CompletionPermit;
 use crate::io::slab::Slab;
+use crate::permission::Authorized;
 use crate::request::{Request, Submission};
 use crate::workers::combining::CommitOutcome;
 use gnstor_base::controller::{Effect, Outcome, QueueKey, TransferId};
@@ -30,32 +37,34 @@ use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{self, Sqe};
 use gnstor_proto::status::Refusal;
 
-/// Blocks that a worker pulls at most while the modelled firmware is busy: more wait where they came from.
+/// Most blocks that a worker pulls while the modelled firmware is busy. It bounds the frames that such
+/// writes hold.
 const MOST_WAITING: usize = 256;
-/// Frames that a worker takes at once where so many of its writes are under way and so many frames are free: all workers write the count of them.
+/// Frames that a worker takes at once if it has `LIVELY` writes under way and `PLENTY` frames are free.
+/// All workers write the count of free frames.
 const FRAMES_AHEAD: u32 = 16;
 const LIVELY: usize = 8;
 const PLENTY: u32 = 1 << 14;
-/// Until writes for which there was no room are tried again.
+/// How long a write for which there was no room waits before it is tried again.
 const STALL_PAUSE: Span = Span::from_ns(20_000);
 /// The writes of one worker.
 #[derive(Debug)]
 pub(super) struct Writes {
     pub(super) commands: Slab<Write>,
     pulls: Slab<Pull>,
-    /// All of their data is there, oldest first.
+    /// Writes whose data is there, oldest first.
     pub(super) arrived: Vec<u32>,
-    /// Until when the oldest of them waits for room; whether there was none the last time.
+    /// Until when the oldest of them waits for room, and whether there was none the last time.
     pub(super) stalled_until: Time,
     pub(super) is_stalled: bool,
-    /// What the worker's lane was given, oldest first, and what has not been committed because it is not to be.
+    /// The submitted writes, oldest first, and those among them that are to be refused.
     pub(super) submitted: Vec<Submitted>,
     pub(super) outcomes: Vec<CommitOutcome>,
-    /// Those of them that are to be submitted once more, while that is found out.
+    /// Submitted writes that are to be submitted once more.
     pub(super) again: Vec<u32>,
     /// Blocks of writes that the modelled firmware has not taken.
     pub(super) waiting: usize,
-    /// Looks at the lock that found it taken, since those that have arrived last were committed.
+    /// Tries of the layer's lock that found it taken, since the last commit.
     pub(super) looks: u32,
     /// Taken for writes to come.
     pub(super) frames: Vec<Frame>,
@@ -122,11 +131,11 @@ impl Stage {
     }
 }
 
-/// One that is about to be committed or refused.
+/// A write that is about to be committed or refused.
 #[derive(Debug)]
 pub(super) struct Submitted {
     pub(super) write: u32,
-    /// Whether it is in the lane.
+    /// Whether it is in the combining queue.
     pub(super) is_job: bool,
 }
 
@@ -166,7 +175,7 @@ impl Writes {
         }
     }
 
-    /// Those that wait for room are submitted once more without waiting longer.
+    /// Writes that wait for room are submitted once more at once.
     pub(super) fn try_again(&mut self) {
         self.stalled_until = Time::ZERO;
     }
@@ -178,7 +187,8 @@ impl Writes {
 }
 
 impl Worker {
-    /// Begins the write and puts it among those that the modelled firmware takes next, if it may go the short way; otherwise nothing has happened.
+    /// Begins the write and adds it to the judged commands, if the worker may carry it out alone. `false`:
+    /// nothing has happened.
     #[inline]
     pub(super) fn judge_write(
         &mut self,
@@ -193,8 +203,8 @@ impl Worker {
         true
     }
 
-    /// Begins a write that finds the modelled firmware busy, so that its data is there when that takes it. `false`: it is no such write, or there is
-    /// no room, and nothing has happened.
+    /// Begins a write that finds the modelled firmware busy, so that its data is there when the firmware
+    /// takes it. `false`: it is no such write, or there is no room, and nothing has happened.
     #[inline]
     pub(super) fn pull_ahead(&mut self, now: Time, queue: QueueKey, identity: Identity, sqe: &Sqe) -> bool {
         sqe.opcode == nvme::io::WRITE
@@ -202,7 +212,8 @@ impl Worker {
             && self.begin_write(now, now, queue, identity, sqe).is_some()
     }
 
-    /// Takes frames for the data and pulls it, if the write is plainly allowed and there is room; otherwise nothing has happened.
+    /// Takes frames for the data and pulls it, if the write is plainly allowed and there is room;
+    /// otherwise nothing has happened.
     #[inline]
     fn begin_write(
         &mut self,
@@ -274,7 +285,7 @@ impl Worker {
         Some(blocks)
     }
 
-    /// Where no write is under way the worker keeps no frames from the others.
+    /// A worker without writes under way gives its spare frames back.
     #[inline]
     pub(super) fn rest(&mut self) {
         let Writes { commands, frames, .. } = &mut self.writes;
@@ -288,7 +299,7 @@ impl Worker {
     pub(super) fn end_pull(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         self.take_outcomes(now);
         let Some(Pull { write: id, index }) = self.writes.pulls.remove(transfer.0) else {
-            self.shared.lock().stats.unknown_transfers += 1;
+            self.shared.lock().smart.stats_mut().unknown_transfers += 1;
             return;
         };
         let Some(write) = self.writes.commands.get_mut(id) else { return };
@@ -312,7 +323,7 @@ impl Worker {
         }
     }
 
-    /// The modelled firmware has taken a write; where its data is there it is to be committed.
+    /// The modelled firmware has taken a write. If its data is there, it is to be committed.
     #[inline]
     pub(super) fn go_on(&mut self, id: u32) {
         if self.writes.commands.get_mut(id).is_some_and(|write| write.pending == 0) {
@@ -320,7 +331,7 @@ impl Worker {
         }
     }
 
-    /// Nobody waits for the write any more, nor for its transfers.
+    /// The write ends without a completion.
     pub(super) fn abandon_write(&mut self, id: u32) {
         if let Some(write) = self.writes.commands.remove(id) {
             self.state().left();
@@ -341,5 +352,52 @@ impl Worker {
     pub(super) fn keep_list(&mut self, mut blocks: Vec<NewBlock>) {
         blocks.clear();
         self.writes.spare.push(blocks);
+    }
+}
+
+impl Ssd {
+    pub(crate) fn begin_write(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        identity: Identity,
+        request: Authorized<Request>,
+    ) {
+        let blocks = self.lists.spare_blocks.pop().unwrap_or_default();
+        let end = WriteEnd { request, identity, blocks };
+        self.pull_write(now, accepted, permit, end);
+    }
+
+    /// Takes frames for the write's data and has it pulled; without frames the write waits for some.
+    pub(crate) fn pull_write(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        mut end: WriteEnd,
+    ) {
+        let first = *end.request.get();
+        let vid = first.address.vid.get();
+        assert!(end.blocks.is_empty(), "a write that pulls its data has no frames yet");
+        while end.blocks.len() < first.blocks as usize {
+            let Some(frame) = self.ftl.take_frame() else {
+                end.blocks.drain(..).for_each(|block| self.ftl.give_frame(block.frame));
+                let id = self.start(permit, vid, accepted, Work::Starved(end));
+                return self.wait(now, id);
+            };
+            end.blocks.push(NewBlock { frame, sum: 0 });
+        }
+        let frames = std::mem::take(&mut self.lists.frames);
+        let frames = end.blocks.iter().fold(frames, |mut frames, block| {
+            frames.push(block.frame);
+            frames
+        });
+        let id = self.start(permit, vid, accepted, Work::Write(end));
+        for (index, frame) in (0u32..).zip(&frames) {
+            self.pull(id, TransferKind::ToBlock(index), first.remote_of(index), self.ftl.frame(*frame));
+        }
+        self.lists.frames = frames;
+        self.lists.frames.clear();
     }
 }

@@ -11,7 +11,7 @@ use gnstor_proto::vendor::VolumeEntry;
 pub struct Fleet {
     map: FleetMap,
     own: Option<u16>,
-    /// Whatever the map says: this SSD has lost writes and takes part as a filling one.
+    /// This SSD has lost writes, so it takes part as a filling one, even if the map says otherwise.
     filling: bool,
 }
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The serving lease (protocol rule 2): an SSD serves only while somebody who knows the fleet map lets it.
+//! The serving lease (protocol rule 2): an SSD serves only while a daemon that knows the fleet map renews
+//! its lease.
 //!
 //! ```text
 //!   renewals   R       R       R          (none comes)
 //!   serves     =================================|    from here on reads and writes are refused
 //!                              |<-- lease ms -->|
 //! ```
-//! Before the first renewal there is no lease and the SSD serves: a daemon that renews none is served as ever. That there was one is
-//! written down: after a restart an SSD that ever had a lease serves when it has one again.
+//! Before the first renewal there is no lease and the SSD serves: a daemon that renews none is served as
+//! ever. That there was one is written down: after a restart an SSD that ever had a lease serves when it
+//! has one again.
 
 use crate::controller::Ssd;
 use crate::io::command::OK;
@@ -17,7 +19,8 @@ use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
 
-/// Whether a lease that ends at `until` still runs at `at`. Every comparison of a time with the end of a lease is this one.
+/// Whether a lease that ends at `until` still runs at `at`. Every comparison of a time with the end of a
+/// lease is this one.
 #[inline]
 pub(crate) fn runs(until: Time, at: Time) -> bool {
     at < until
@@ -71,8 +74,8 @@ impl Ssd {
         }
     }
 
-    /// A change of blocks is done at `at`: it is acknowledged, unless the lease is over by then. `vid` is 0 for a Flush, which nobody's
-    /// data hangs on.
+    /// A change of blocks is done at `at`. It is acknowledged, unless the lease is over by then. `vid` is
+    /// 0 for a Flush, which depends on no volume's lease.
     pub(crate) fn acknowledge(&mut self, permit: CompletionPermit, vid: u16, at: Time) {
         match self.lease_over(at).filter(|_| vid != 0) {
             Some(refused) => self.refuse(permit, vid, refused, at),

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The permission table, and the only place where a request becomes an authorised one.
 //!
-//! [`Authorized`] has a private constructor: code that moves data or changes the map takes an `Authorized<Request>`, so
-//! forgetting the check does not compile. Each one is counted under the version of the entry it was judged by, until
-//! it is handed back to [`Table::leave`]; that count is what VOLUME CHMOD and DELETE wait for (protocol rule 8). The workers
-//! of an SSD judge by the same rules and count for themselves (`crate::io`).
+//! [`Authorized`] has a private constructor: code that moves data or changes the map takes an
+//! `Authorized<Request>`, so forgetting the check does not compile. Each one is counted under the version
+//! of the entry it was judged by, until it is handed back to [`Table::leave`]; that count is what VOLUME
+//! CHMOD and DELETE wait for (protocol rule 8). The workers of an SSD judge by the same rules and count
+//! for themselves (`crate::io`).
 
 pub mod fleet;
 pub(crate) mod lease;
@@ -92,8 +93,8 @@ impl Table {
         Ok(allowed)
     }
 
-    /// Judges an authorised request again, when its data is there and before it changes anything: entry, lease and
-    /// map may have changed while it waited (protocol rules 2 and 8).
+    /// Judges an authorised request again, when its data is there and before it changes anything: entry,
+    /// lease and map may have changed while it waited (protocol rules 2 and 8).
     ///
     /// # Errors
     /// As [`Self::authorise`]; `UnknownVolume` where the volume id has a new life.
@@ -122,7 +123,8 @@ impl Table {
 
     /// Where the request is counted.
     fn count_of(&mut self, request: &Authorized<Request>) -> Option<&mut u32> {
-        // A volume goes only when nothing is in flight, but its slot may have been taken over after a forced fence.
+        // A volume goes only when nothing is in flight, but its slot may have been taken over after a
+        // forced fence.
         let volume = self.rules.volume(request.inner.address.vid)?;
         if self.rules.slot_of(volume.entry.vid) != Some(request.slot)
             || volume.entry.generation != request.generation
@@ -201,8 +203,8 @@ impl Table {
         self.rules.volume(vid)
     }
 
-    /// Whether nothing is in flight, on any worker, that was judged by an older entry of the volume. `true` for a volume
-    /// that is gone.
+    /// Whether nothing is in flight, on any worker, that was judged by an older entry of the volume.
+    /// `true` for a volume that is gone.
     pub(crate) fn is_fenced(&self, vid: Vid) -> bool {
         self.rules.slot_of(vid).is_none_or(|slot| {
             let used = &self.uses[usize::from(slot)];
@@ -263,7 +265,8 @@ impl Table {
         Ok(())
     }
 
-    /// Whether VOLUME CHMOD may make this of a volume. What placement is computed from cannot change under mapped blocks.
+    /// Whether VOLUME CHMOD may make this of a volume. What placement is computed from cannot change under
+    /// mapped blocks.
     pub(crate) fn check_chmod(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
         self.take_term(entry.term)?;
         let old = &self.rules.volume(entry.vid).ok_or(Refusal::VolumeAbsent)?.entry;
@@ -426,7 +429,8 @@ impl Table {
         &self.rules
     }
 
-    /// The rules, to be changed: whoever judges by the old ones has been counted, or will find them old.
+    /// The rules, to be changed. A worker that judged by the old rules has been counted, or will find them
+    /// old.
     fn change(&mut self) -> &mut Rules {
         self.workers.change();
         Arc::make_mut(&mut self.rules)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a check asks: the volumes' entries, the fleet map, the serving lease. None of it changes while commands come and
-//! go, so the workers of an SSD share one copy and read it without a lock; a change makes a new one
-//! ([`crate::workers::WorkerSet`]).
+//! What a check asks: the volumes' entries, the fleet map, the serving lease. None of it changes while
+//! commands come and go, so the workers of an SSD share one copy and read it without a lock; a change
+//! makes a new one ([`crate::workers::WorkerSet`]).
 
 use super::Authorized;
 use super::volume::VolumeRules;
@@ -52,7 +52,8 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Judges a request. Whoever calls counts what comes out as in flight, and hands it back when it is done.
+    /// Judges a request. The caller counts an allowed request as in flight, and hands it back when it is
+    /// done.
     ///
     /// # Errors
     /// The first rule that refuses, in the order of the protocol page.
@@ -86,7 +87,8 @@ impl Rules {
         }
     }
 
-    /// Until when the leases run by which these very rules allow a write: nothing else of them changes with time.
+    /// Until when the leases run by which these very rules allow a write: nothing else of them changes
+    /// with time.
     #[inline]
     pub(crate) fn runs_until(&self, request: &Authorized<Request>) -> Time {
         if self.is_unchecked() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One volume as the SSD keeps it: the part of the check that asks nothing but its entry, and what changes with its
-//! commands.
+//! One volume as the SSD keeps it: the part of the check that asks nothing but its entry, and what changes
+//! with its commands.
 
 use crate::io::rate::Rate;
 use crate::permission::fleet::Place;
@@ -41,7 +41,7 @@ pub(crate) struct VolumeRules {
     pub(super) entry: VolumeEntry,
     pub(super) readers: Readers,
     pub(super) lease_until: Time,
-    /// Who held the write lease before: told "held by another" or "expired" rather than that it never had it.
+    /// The client that held the write lease before. It is refused with "held by another" or "expired".
     pub(super) former_writer: Option<ClientId>,
     /// Which state of the entry this is; the table's serials never repeat.
     pub(super) serial: u64,

@@ -18,8 +18,8 @@ use gnstor_proto::status::Refusal;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// CAP: MQES, contiguous queues required (bit 16), weighted round robin with an urgent class (AMS, bit 17), timeout 5 s
-/// (TO = 10), the NVM command set (bit 37).
+/// CAP: MQES, contiguous queues required (bit 16), weighted round robin with an urgent class (AMS, bit
+/// 17), timeout 5 s (TO = 10), the NVM command set (bit 37).
 const CAP: u64 = (MAX_QUEUE_ENTRIES as u64 - 1) | 1 << 16 | 1 << 17 | 10 << 24 | 1 << 37;
 const CONNECT_BYTES: u32 = 1024;
 const _: () = assert!(CONNECT_BYTES as usize == gnstor_proto::fabrics::CONNECT_DATA_BYTES);
@@ -31,20 +31,13 @@ const CC_SHUTDOWN: u64 = 3 << 14;
 const CSTS_SHUTDOWN_COMPLETE: u64 = 2 << 2;
 
 impl Ssd {
-    pub(crate) fn submit_fabrics(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        key: QueueKey,
-        role: Role,
-        sqe: &Sqe,
-    ) {
+    pub(crate) fn submit_fabrics(&mut self, now: Time, permit: CompletionPermit, role: Role, sqe: &Sqe) {
         let answer = match (fctype_of(sqe), role) {
-            (fctype::CONNECT, Role::Fresh) => return self.begin_connect(now, permit, key, sqe),
+            (fctype::CONNECT, Role::Fresh) => return self.begin_connect(now, permit, sqe),
             (fctype::PROPERTY_GET, Role::Admin(cntlid)) => self.property_get(cntlid, sqe),
             (fctype::PROPERTY_SET, Role::Admin(cntlid)) => self.property_set(now, cntlid, sqe),
             (fctype::DISCONNECT, Role::Io(cntlid, _)) => {
-                self.end_queue(key, cntlid);
+                self.end_queue(permit.queue(), cntlid);
                 Ok(OK)
             }
             // An admin queue ends with its connection.
@@ -60,20 +53,20 @@ impl Ssd {
         }
     }
 
-    fn begin_connect(&mut self, now: Time, permit: CompletionPermit, key: QueueKey, sqe: &Sqe) {
+    fn begin_connect(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe) {
         let checked = check_frame(sqe)
-            .and_then(|()| self.connect_fields(key, sqe))
+            .and_then(|()| self.connect_fields(permit.queue(), sqe))
             .and_then(|fields| Ok((fields, data_pointer(sqe, CONNECT_BYTES)?)))
             .and_then(|found| Ok((found, self.scratch.take(CONNECT_BYTES).ok_or(Refusal::NotReady)?)));
         let ((fields, remote), buffer) = match checked {
             Ok(found) => found,
             Err(refused) => return self.refuse(permit, 0, refused, now),
         };
-        if let Some(queue) = self.hosts.queue(key) {
+        if let Some(queue) = self.hosts.queue(permit.queue()) {
             queue.role = Role::Connecting;
         }
         let local = self.scratch.local(&buffer);
-        let id = self.start(permit, key, 0, now, Work::Connect { fields, buffer });
+        let id = self.start(permit, 0, now, Work::Connect { fields, buffer });
         self.pull(id, TransferKind::Other, remote, local);
     }
 
@@ -90,14 +83,13 @@ impl Ssd {
         &mut self,
         now: Time,
         permit: CompletionPermit,
-        key: QueueKey,
         failure: Option<Refused>,
         fields: &ConnectFields,
         data: &[u8],
     ) {
         let judged = match failure {
             Some(refused) => Err(refused),
-            None => self.judge_connect(now, key, fields, data),
+            None => self.judge_connect(now, permit.queue(), fields, data),
         };
         let class = match judged {
             Ok((Role::Io(cntlid, _), _)) => {
@@ -105,7 +97,7 @@ impl Ssd {
             }
             _ => Class::Low,
         };
-        if let Some(queue) = self.hosts.queue(key) {
+        if let Some(queue) = self.hosts.queue(permit.queue()) {
             queue.class = class;
             // A refused host may try again on the same connection.
             queue.role = judged.map_or(Role::Fresh, |(role, _)| role);
@@ -144,7 +136,7 @@ impl Ssd {
                 self.wake_at(now + kato);
             }
             // What it does is counted, and kept.
-            self.wake_at(self.save_at.max(now));
+            self.wake_at(self.smart.save_at().max(now));
             return Ok((Role::Admin(cntlid), cntlid));
         }
         let taken = self.hosts.has_qid(cntlid, qid);
@@ -162,8 +154,8 @@ impl Ssd {
         Ok((Role::Io(cntlid, identity), cntlid))
     }
 
-    /// A client that comes back as another host gets its identity when its old queues are gone (protocol rule 4). Several connections of
-    /// one host stand side by side; of daemons the terms decide.
+    /// A client that comes back as another host gets its identity when its old queues are gone (protocol
+    /// rule 4). Several connections of one host stand side by side; of daemons the terms decide.
     fn end_former_host(&mut self, now: Time, identity: Identity, host_id: [u8; 16]) {
         if identity == Identity::Daemon {
             return;

@@ -80,8 +80,8 @@ pub(crate) struct Host {
 const CC_AMS_SHIFT: u32 = 11;
 
 impl Host {
-    /// Where an I/O queue with these Connect attributes stands: classes count only where the host has chosen weighted
-    /// round robin.
+    /// Where an I/O queue with these Connect attributes stands: classes count only where the host has
+    /// chosen weighted round robin.
     pub(crate) fn class_of(&self, cattr: u8) -> Class {
         if arbitration_of(self.cc) == AMS_WEIGHTED { Class::from_cattr(cattr) } else { Class::Low }
     }
@@ -163,6 +163,13 @@ impl Hosts {
         Some(state)
     }
 
+    /// Whether the host of this I/O queue has asked to be told of blocks without content (DULBE).
+    pub(crate) fn tells_unwritten(&self, key: QueueKey) -> bool {
+        let Some(Queue { role: Role::Io(controller, _), .. }) = self.queues.get(&key) else { return false };
+        let host = self.controllers.get(index(*controller)).and_then(Option::as_ref);
+        host.is_some_and(|host| host.features.tell_unwritten)
+    }
+
     /// Whether a queue of `entries` may be opened under this key.
     pub(crate) fn has_room(&self, key: QueueKey, entries: u16) -> bool {
         !self.queues.contains_key(&key) && self.entries + u32::from(entries) <= MAX_ENTRIES
@@ -174,7 +181,8 @@ impl Hosts {
         self.queues.insert(key, Queue { qid, role, entries, size: entries, class });
     }
 
-    /// Forgets a queue whose waiting commands have been taken, and the controller where it was the admin queue; the controller's other queues.
+    /// Forgets a queue whose waiting commands have been taken, and the controller where it was the admin
+    /// queue; the controller's other queues.
     pub(crate) fn close(&mut self, key: QueueKey) -> Option<Vec<QueueKey>> {
         let queue = self.queues.remove(&key)?;
         self.entries -= u32::from(queue.entries);

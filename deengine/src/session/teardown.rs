@@ -7,12 +7,12 @@ use gnstor_base::controller::{Effect, Outcome, QueueKey};
 use gnstor_base::time::Time;
 
 impl Ssd {
-    /// Closes a queue of the SSD's own accord, and those that hang on it.
+    /// The SSD closes a queue, and the queues that depend on it.
     pub(crate) fn shut(&mut self, now: Time, key: QueueKey) {
         if self.hosts.queue(key).is_some() {
-            self.stats.queues_closed += 1;
+            self.smart.stats_mut().queues_closed += 1;
             self.tear_down(now, key);
-            self.effects.push_back(Effect::Close { queue: key });
+            self.commands.emit(Effect::Close { queue: key });
         }
     }
 
@@ -30,12 +30,13 @@ impl Ssd {
         self.complete_fences(now);
     }
 
-    /// The command's queue is gone: it is no longer in flight, but its memory stays until its transfers are answered.
+    /// The command's queue is gone: it is no longer in flight, but its memory stays until its transfers
+    /// are answered.
     fn orphan(&mut self, id: u32) {
         let Some(command) = self.commands.get_mut(id) else { return };
         let Some(permit) = command.permit.take() else { return };
         permit.forfeit();
-        self.stats.permits_forfeited += 1;
+        self.smart.stats_mut().permits_forfeited += 1;
         let gone = Work::Orphan { blocks: Vec::new(), buffer: None };
         let idle = command.pending == 0;
         let mut left = Vec::new();
@@ -57,7 +58,7 @@ impl Ssd {
             | Work::SetMap { buffer } => {
                 command.work = Work::Orphan { blocks: Vec::new(), buffer: Some(buffer) };
             }
-            Work::Fence { .. } => self.fences.retain(|&fence| fence != id),
+            Work::Fence { .. } => self.volumes.drop_fence(id),
             Work::MakeDurable(_)
             | Work::AwaitEvent
             | Work::Delayed { .. }
@@ -70,10 +71,10 @@ impl Ssd {
         }
     }
 
-    /// Effects that nobody has taken yet are not for whoever gets the queue's key next.
+    /// Effects of the queue that are not taken yet: the next queue of this key must not get them.
     fn drop_effects_of(&mut self, now: Time, key: QueueKey) {
         let mut lost = Vec::new();
-        self.effects.retain(|effect| match *effect {
+        self.commands.effects().retain(|effect| match *effect {
             Effect::Pull { transfer, queue, .. } | Effect::Push { transfer, queue, .. } if queue == key => {
                 lost.push(transfer);
                 false

@@ -225,7 +225,7 @@ impl Ssd {
     /// An authorised request has succeeded.
     pub(crate) fn count(&mut self, request: &Authorized<Request>) {
         let Request { verb, blocks, .. } = *request.get();
-        let activity = &mut self.activity;
+        let activity = self.smart.activity_mut();
         match verb {
             Verb::Read | Verb::Compare => {
                 activity.read_commands += 1;

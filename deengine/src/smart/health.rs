@@ -24,7 +24,8 @@ pub(crate) mod warning {
     pub(crate) const BACKUP: u8 = 1 << 4;
 }
 
-/// What the flash layer knows of its own health. [`crate::Ssd`] asks it now and then, and before it answers for it.
+/// What the flash layer knows of its own health. [`crate::Ssd`] asks it now and then, and before it
+/// answers for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashHealth {
     /// Spare blocks left, percent of what there was.
@@ -125,26 +126,27 @@ const LOOK_EVERY: Span = Span::from_ms(100);
 impl Ssd {
     /// Asks the flash layer how it is; hosts are told of what is new.
     pub(crate) fn look_at_flash(&mut self, now: Time) {
-        self.look_at = now + LOOK_EVERY;
+        self.smart.look_at = now + LOOK_EVERY;
         let found = self.found_health();
-        if found != self.found {
-            self.found = found;
+        if found != self.smart.found {
+            self.smart.found = found;
             self.set_flash_health(now, found);
         }
     }
 
     /// As [`Self::look_at_flash`], not more often than is worth it.
     pub(crate) fn watch_flash(&mut self, now: Time) {
-        if now >= self.look_at {
+        if now >= self.smart.look_at {
             self.look_at_flash(now);
         }
     }
 
-    /// Pages that could not be read back in this power cycle, when they were to be moved and when a host asked for them.
+    /// Pages that could not be read back in this power cycle, when they were to be moved and when a host
+    /// asked for them.
     pub(crate) fn media_errors(&self) -> u64 {
         let unreadable = [Refusal::BadChecksum, Refusal::WrongKey, Refusal::Unreadable];
         self.ftl.stats().lost_pages
-            + unreadable.map(|refusal| self.stats.refusals(refusal)).iter().sum::<u64>()
+            + unreadable.map(|refusal| self.smart.stats.refusals(refusal)).iter().sum::<u64>()
     }
 
     fn found_health(&self) -> FlashHealth {
@@ -153,13 +155,13 @@ impl Ssd {
         FlashHealth {
             available_spare: health.spare_percent,
             percentage_used: u8::try_from(used).unwrap_or(u8::MAX),
-            media_errors: self.earlier.media_errors + self.media_errors(),
-            earlier_power_cycles: self.earlier.power_cycles.saturating_sub(1),
-            earlier_minutes: self.earlier.on_ms / 60_000,
-            unsafe_shutdowns: self.earlier.unsafe_shutdowns,
-            backup_failed: self.earlier.backup_failed,
-            reliability_degraded: self.filling_since.is_some()
-                || !self.metadata.lost().is_empty()
+            media_errors: self.smart.earlier.media_errors + self.media_errors(),
+            earlier_power_cycles: self.smart.earlier.power_cycles.saturating_sub(1),
+            earlier_minutes: self.smart.earlier.on_ms / 60_000,
+            unsafe_shutdowns: self.smart.earlier.unsafe_shutdowns,
+            backup_failed: self.smart.earlier.backup_failed,
+            reliability_degraded: self.volumes.is_filling()
+                || !self.volumes.metadata().lost().is_empty()
                 || stats.lost_pages > 0,
             read_only: health.worn_out,
             ..FlashHealth::default()

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What SMART counts over the life of the SSD: kept in the metadata at power on, at power off, and at most a minute apart in between.
+//! What SMART counts over the life of the SSD: kept in the metadata at power on, at power off, and at most
+//! a minute apart in between.
 //!
-//! A power cut loses what was counted since, a minute's work at the most, and neither a power cycle nor an unsafe shutdown.
+//! A power cut loses what was counted since, a minute's work at the most, and neither a power cycle nor an
+//! unsafe shutdown.
 
 use crate::controller::Ssd;
 use crate::durable::SsdError;
@@ -16,7 +18,7 @@ pub(crate) const SAVE_EVERY: Span = Span::from_ms(60_000);
 impl Ssd {
     /// Power is on: one cycle more, and one unsafe shutdown more where it went without a word.
     pub(crate) fn count_start(&mut self) -> Result<(), SsdError> {
-        let mut smart_counters = self.metadata.contents().smart_counters;
+        let mut smart_counters = self.volumes.metadata().contents().smart_counters;
         smart_counters.power_cycles += 1;
         smart_counters.unsafe_shutdowns +=
             u64::from(!matches!(self.boot.origin, Origin::Fresh | Origin::Clean));
@@ -26,27 +28,27 @@ impl Ssd {
             // What became of the dump, if one was needed, is not known of these.
             Origin::Fresh | Origin::Clean | Origin::Rebuilt(_) => {}
         }
-        self.metadata.set_smart_counters(&smart_counters)?;
-        self.earlier = smart_counters;
+        self.volumes.metadata_mut().set_smart_counters(&smart_counters)?;
+        self.smart.earlier = smart_counters;
         Ok(())
     }
 
     /// Keeps the counts, where it is time.
     pub(crate) fn count_on(&mut self, now: Time) {
-        self.seen = self.seen.max(now);
-        if now >= self.save_at {
+        self.smart.seen = self.smart.seen.max(now);
+        if now >= self.smart.save_at {
             self.save_smart_counters();
         }
     }
 
     /// Keeps the counts. Where that cannot be, older ones stand.
     pub(crate) fn save_smart_counters(&mut self) {
-        self.save_at = self.seen + SAVE_EVERY;
+        self.smart.save_at = self.smart.seen + SAVE_EVERY;
         let smart_counters = self.smart_counters();
-        if smart_counters == self.metadata.contents().smart_counters {
+        if smart_counters == self.volumes.metadata().contents().smart_counters {
             return;
         }
-        if let Err(error) = self.metadata.set_smart_counters(&smart_counters) {
+        if let Err(error) = self.volumes.metadata_mut().set_smart_counters(&smart_counters) {
             tracing::warn!("what SMART counts cannot be kept: {error}");
         }
     }
@@ -55,25 +57,32 @@ impl Ssd {
     fn smart_counters(&self) -> SmartCounters {
         let Activity { blocks_read, blocks_written, read_commands, write_commands, busy, .. } =
             self.activity();
-        let since = self.seen.as_ns() / 1_000_000;
+        let since = self.smart.seen.as_ns() / 1_000_000;
         SmartCounters {
-            on_ms: self.earlier.on_ms.saturating_add(since),
+            on_ms: self.smart.earlier.on_ms.saturating_add(since),
             blocks_read,
             blocks_written,
             read_commands,
             write_commands,
             busy_ms: busy.as_ns() / 1_000_000,
-            media_errors: self.earlier.media_errors + self.media_errors(),
+            media_errors: self.smart.earlier.media_errors + self.media_errors(),
             mean_erases_milli: self.ftl.health().wear.mean_milli,
-            ..self.earlier
+            ..self.smart.earlier
         }
     }
 
-    /// What was counted before power was turned on.
-    pub(crate) fn earlier_activity(&self) -> Activity {
+    /// Goes on from what was counted before power was turned on.
+    pub(crate) fn resume_activity(&mut self) {
         let SmartCounters { blocks_read, blocks_written, read_commands, write_commands, busy_ms, .. } =
-            self.earlier;
+            self.smart.earlier;
         let busy = Span::from_ms(busy_ms);
-        Activity { blocks_read, blocks_written, read_commands, write_commands, busy, ..Activity::default() }
+        self.smart.activity = Activity {
+            blocks_read,
+            blocks_written,
+            read_commands,
+            write_commands,
+            busy,
+            ..Activity::default()
+        };
     }
 }

@@ -33,7 +33,7 @@ pub struct Stats {
     pub permits_spent: u64,
     /// Commands whose queue went away first.
     pub permits_forfeited: u64,
-    /// Transfers answered that nobody waits for: a bug of the target.
+    /// Transfers answered that no command waits for: a bug of the target.
     pub unknown_transfers: u64,
     /// Capsules for a queue that is not open: they arrived behind its end.
     pub late_capsules: u64,

@@ -137,7 +137,8 @@ impl Harness {
         }
     }
 
-    /// A read or write of [`VOLUME`] by the client of `key`, with a fresh stamp and the host's memory at block 0.
+    /// A read or write of [`VOLUME`] by the client of `key`, with a fresh stamp and the host's memory at
+    /// block 0.
     pub(super) fn io(&mut self, opcode: u8, key: QueueKey, vba: u32, blocks: u32) -> Sqe {
         self.sequence += 1;
         let mut sqe = sqe(opcode);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The power goes at every kind of moment, and comes back: what the whole SSD promises then (protocol rules 3, 6, 8, 10
-//! and 11).
+//! The power goes at every kind of moment, and comes back: what the whole SSD promises then (protocol
+//! rules 3, 6, 8, 10 and 11).
 //!
 //! ```text
 //!   mixed work --- the power goes --- [again during the restore] --- table, map, term, every block --- work --- ...
@@ -9,9 +9,9 @@
 //!                   |  during a durable operation, no dump
 //!                   `  as that, and journal and checkpoints cannot be read: records alone
 //! ```
-//! A seed is a run of four such rounds on one small SSD, mostly full, some with faulty flash, some with modelled times; one in
-//! eight is in a data file, which is opened anew after each cut.
-//! `GNSTOR_CRASHES=n` cuts the power in n rounds, `GNSTOR_CRASH_SEED=n` runs that seed, or begins with it.
+//! A seed is a run of four such rounds on one small SSD, mostly full, some with faulty flash, some with
+//! modelled times; one in eight is in a data file, which is opened anew after each cut. `GNSTOR_CRASHES=n`
+//! cuts the power in n rounds, `GNSTOR_CRASH_SEED=n` runs that seed, or begins with it.
 
 mod admin;
 mod damage;
@@ -107,8 +107,8 @@ impl Campaign {
         if cut == Cut::Unreadable {
             self.damage_checkpoints();
         }
-        // Which of several unacknowledged states a block has now, and so which stamp, the oracle cannot know: nobody goes on
-        // with stamps below those.
+        // Which of several unacknowledged states a block has now, and so which stamp, the oracle cannot
+        // know: nobody goes on with stamps below those.
         self.sequence += LATE;
         let ssd = match self.reopen() {
             Ok(ssd) => ssd,
@@ -270,7 +270,8 @@ fn whenever_the_power_goes_what_was_promised_is_there() {
 /// Seeds of long campaigns that found an error, with what it was.
 #[test]
 fn what_campaigns_have_found_stays_mended() {
-    // Collection took a superblock whose last valid page only the dump held, while the dump was written to new places.
+    // Collection took a superblock whose last valid page only the dump held, while the dump was written to
+    // new places.
     run(4_001_118, &mut Covered::default());
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A target and its hosts in a test's hand: it carries out the SSD's effects with real bytes, at once or when told to.
+//! A target and its hosts in a test's hand: it carries out the SSD's effects with real bytes, at once or
+//! when told to.
 
 mod arbitration;
 mod asks;

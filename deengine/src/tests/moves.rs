@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Time passes on a harness: its workers step, and what they want done is carried out, held, or lost with its queue.
+//! Time passes on a harness: its workers step, and what they want done is carried out, held, or lost with
+//! its queue.
 
 use super::*;
 
@@ -79,7 +80,8 @@ impl Harness {
         self.answer(queue, transfer, outcome);
     }
 
-    /// A transfer has ended, or a part of an answer: when the last one has, and all went well, its host has the response.
+    /// A transfer has ended, or a part of an answer: when the last one has, and all went well, its host
+    /// has the response.
     pub(super) fn answer(&mut self, queue: QueueKey, transfer: TransferId, mut outcome: Outcome) {
         if let Some(answer) = self.answers.get_mut(&(queue, transfer.0)) {
             answer.left -= 1;
@@ -145,7 +147,8 @@ impl Harness {
         }
     }
 
-    /// The queue is gone: nobody gets the responses of its answers, though another of the same name may come.
+    /// The queue is gone: nobody gets the responses of its answers, though another of the same name may
+    /// come.
     pub(super) fn drop_responses(&mut self, key: QueueKey) {
         let its = self.answers.range_mut((key, 0)..=(key, u32::MAX));
         its.for_each(|(_, answer)| answer.is_orphan = true);

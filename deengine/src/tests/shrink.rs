@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A long list of steps that fails becomes a short one: parts are left out, smaller and smaller, as long as it still fails.
+//! A long list of steps that fails becomes a short one: parts are left out, smaller and smaller, as long
+//! as it still fails.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -13,8 +13,9 @@ impl Drop for Stopper<'_> {
     }
 }
 
-/// Runs `work` on a thread for each worker but the daemon's, with the one of `keys` that is on this worker, and `daemon` beside them.
-/// It is over when `daemon` has returned, which `stop` tells the others; what they saw.
+/// Runs `work` on a thread for each worker but the daemon's, with the one of `keys` that is on this
+/// worker, and `daemon` beside them. It is over when `daemon` has returned, which `stop` tells the others;
+/// what they saw.
 pub(super) fn beside<T: Send>(
     harness: &mut Harness,
     keys: &[QueueKey],

@@ -110,11 +110,11 @@ fn an_ssd_refuses_a_volume_that_its_system_area_has_no_room_for() {
         refusal(&harness.volume_command(opcode::VOLUME_ADD, entry))
     };
     let most = gnstor_ftl::volumes_for(harness.ssd().ftl.logical_pages());
-    let there = harness.ssd().metadata.contents().entries.len();
+    let there = harness.ssd().volumes.metadata().contents().entries.len();
     for raw in (100u16..).take(most as usize - there) {
         assert_eq!(add(&mut harness, &entry(raw)), None, "volume {raw}");
     }
-    assert_eq!(harness.ssd().metadata.contents().entries.len(), most as usize);
+    assert_eq!(harness.ssd().volumes.metadata().contents().entries.len(), most as usize);
     assert_eq!(add(&mut harness, &entry(9999)), Some(Refusal::TableFull));
     assert_eq!(refusal(&harness.run(DAEMON, Harness::delete_sqe(1, 2))), None);
     assert_eq!(

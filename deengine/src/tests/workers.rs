@@ -134,8 +134,8 @@ fn read_on(worker: &mut Worker, key: QueueKey, map_epoch: u32, world: &World) ->
     seen
 }
 
-/// Rights go and come back while three threads read without a pause. A revocation that is complete finds no read under
-/// way that the old rights allowed, and none begins after it.
+/// Rights go and come back while three threads read without a pause. A revocation that is complete finds
+/// no read under way that the old rights allowed, and none begins after it.
 #[test]
 fn a_revocation_that_is_complete_is_so_on_every_core() {
     let mut harness = harness();

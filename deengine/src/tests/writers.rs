@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Writes that workers do alone: together, put off, handed over, and on threads of their own beside changes of rights and sweeps.
+//! Writes that workers do alone: together, put off, handed over, and on threads of their own beside
+//! changes of rights and sweeps.
 
 use super::threads::{beside, change, complete};
 use super::*;
@@ -17,7 +18,8 @@ fn harness() -> Harness {
     harness
 }
 
-/// Submits writes of these blocks and answers their transfers; they have arrived, and their worker's step has not ended.
+/// Submits writes of these blocks and answers their transfers; they have arrived, and their worker's step
+/// has not ended.
 fn arrive(harness: &mut Harness, key: QueueKey, blocks: &[u32]) -> Vec<u16> {
     arrive_on(harness, blocks.iter().map(|&vba| (key, vba)))
 }
@@ -118,8 +120,8 @@ fn what_another_has_committed_is_answered_before_the_step_ends() {
     assert_eq!(harness.worker(WRITER).writes_done(), 3);
 }
 
-/// The modelled firmware takes writes of sixteen blocks faster than dies program them: sooner or later more is under way than a power failure leaves
-/// time for (protocol rule 11).
+/// The modelled firmware takes writes of sixteen blocks faster than dies program them: sooner or later
+/// more is under way than a power failure leaves time for (protocol rule 11).
 fn slow_to_program() -> Harness {
     Harness::bare_as("gnstor-980pro", 0, 1 << 15).with_clients().with_volume()
 }
@@ -238,8 +240,9 @@ fn a_core_whose_clock_is_behind_judges_by_the_latest_of_all() {
     assert_eq!(harness.layer_stats().host_pages, 0);
 }
 
-/// The worker's two answers about a lease disagree for a microsecond: `runs_until` says that it is over, `confirm` that it
-/// runs. The worker leaves such a write to the SSD, and does not submit it again and again.
+/// The worker's two answers about a lease disagree for a microsecond: `runs_until` says that it is over,
+/// `confirm` that it runs. The worker leaves such a write to the SSD, and does not submit it again and
+/// again.
 #[test]
 fn a_write_in_the_instant_at_which_the_two_ends_of_a_lease_disagree_is_completed() {
     for (before_end, want) in [(500, None), (1, None), (0, Some(Refusal::LeaseExpired))] {
@@ -409,7 +412,8 @@ fn beside_writers(
 
 const ROUNDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
 
-/// The right to write goes and comes back while two workers write without a pause. When its end is complete nothing is committed any more.
+/// The right to write goes and comes back while two workers write without a pause. When its end is
+/// complete nothing is committed any more.
 #[test]
 fn a_lease_that_was_taken_away_commits_nothing_on_any_core() {
     let (mut harness, world) = (harness(), World::default());
@@ -432,7 +436,8 @@ fn a_lease_that_was_taken_away_commits_nothing_on_any_core() {
     assert!(harness.frames_are_whole());
 }
 
-/// Volumes are deleted under the hands of those that write to them. Nothing of a life that is over stays mapped or is remembered.
+/// Volumes are deleted under the hands of those that write to them. Nothing of a life that is over stays
+/// mapped or is remembered.
 #[test]
 fn a_sweep_misses_nothing_that_a_core_commits() {
     let (mut harness, world) = (harness(), World::default());

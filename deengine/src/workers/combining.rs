@@ -6,8 +6,9 @@
 //!   worker b --submit--> queue b ---+--> the lock holder commits --> outcomes in the queues --> each worker completes its own
 //!   worker c --submit--> queue c --'
 //! ```
-//! So a worker need not wait for the lock. The lock holder commits for it, with map, journal and stamp histories in its own
-//! cache. A queue belongs to its worker until it is submitted, then to the lock holder until its writes are done.
+//! So a worker need not wait for the lock. The lock holder commits for it, with map, journal and stamp
+//! histories in its own cache. A queue belongs to its worker until it is submitted, then to the lock
+//! holder until its writes are done.
 
 use super::OwnLine;
 use crate::permission::lease::runs;
@@ -18,8 +19,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Blocks whose map entries are prefetched together, [`Commits::AHEAD`] groups ahead. An entry that is prefetched much
-/// earlier has left the cache before it is used (`cargo bench -p gnstor-ftl --bench commits_together`).
+/// Blocks whose map entries are prefetched together, [`Commits::AHEAD`] groups ahead. An entry that is
+/// prefetched much earlier has left the cache before it is used (`cargo bench -p gnstor-ftl --bench
+/// commits_together`).
 const TOGETHER: usize = 16;
 
 /// A write to be committed.
@@ -62,8 +64,8 @@ pub(crate) struct Work {
 /// One worker's queue.
 #[derive(Debug, Default)]
 pub(crate) struct CombiningQueue {
-    /// The work belongs to the lock holder. The worker polls this flag while the holder writes the work, so it has a cache
-    /// line of its own.
+    /// The work belongs to the lock holder. The worker polls this flag while the holder writes the work,
+    /// so it has a cache line of its own.
     submitted: OwnLine<AtomicBool>,
     /// Never contended: `submitted` says who owns it.
     work: OwnLine<Mutex<Work>>,
@@ -95,8 +97,9 @@ impl CombiningQueue {
     }
 }
 
-/// Commits the submitted writes of these queues, in their order, if `version` is still the one they were judged by. Work of
-/// one queue may take time, so `now` is asked for each group. Whether something was submitted and there was room for it.
+/// Commits the submitted writes of these queues, in their order, if `version` is still the one they were
+/// judged by. Work of one queue may take time, so `now` is asked for each group. Whether something was
+/// submitted and there was room for it.
 pub(crate) fn commit_all<'a>(
     queues: impl Iterator<Item = &'a CombiningQueue>,
     now: impl Fn() -> Time,
@@ -180,7 +183,8 @@ impl Work {
         groups
     }
 
-    /// Commits these jobs, which come next, until there is no room. `is_full`: there is none already. Whether it is full then.
+    /// Commits these jobs, which come next, until there is no room. `is_full`: there is none already.
+    /// Whether it is full then.
     fn commit(
         &mut self,
         now: Time,
@@ -192,7 +196,8 @@ impl Work {
         for job in &mut jobs[which] {
             let own = &blocks[*over..*over + job.blocks as usize];
             *over += job.blocks as usize;
-            // A job that was committed is not committed again, even if its lock holder panicked before it said so.
+            // A job that was committed is not committed again, even if its lock holder panicked before it
+            // said so.
             if !runs(job.until, now) || !matches!(job.outcome, CommitOutcome::Stale) {
                 continue;
             }

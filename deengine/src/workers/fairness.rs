@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which worker dispatches next while commands pend with several of them.
 //!
-//! Within a worker the arbiter decides ([`crate::io::arbiter`]); among workers, the one that has dispatched least for
-//! each of its controllers. A worker with an admin command goes before all others.
+//! Within a worker the arbiter decides ([`crate::io::arbiter`]); among workers, the one that has
+//! dispatched least for each of its controllers. A worker with an admin command goes before all others.
 
 use super::WorkerSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Fairness {
-    /// What the worker had dispatched that dispatched last. A worker that joins while no other has commands starts there.
+    /// What the worker had dispatched that dispatched last. A worker that joins while no other has
+    /// commands starts there.
     last: AtomicU64,
     lines: Vec<CacheLine>,
 }
@@ -26,8 +27,8 @@ const WORDS_IN_A_LINE: usize = 16;
 /// Parts of a command. A command of a worker with n controllers counts as a share of `PARTS / n`.
 const PARTS: u64 = 64;
 
-/// The commands that pend with one worker, in one word: a worker that tests whether it is next reads the words of
-/// all workers, so they lie side by side.
+/// The commands that pend with one worker, in one word: a worker that tests whether it is next reads the
+/// words of all workers, so they lie side by side.
 ///
 /// ```text
 ///   63         56  55    54                              0
@@ -91,7 +92,8 @@ impl Fairness {
 }
 
 impl WorkerSet {
-    /// Publishes what pends with this worker: how many controllers it may dispatch for, and whether an admin command does.
+    /// Publishes what pends with this worker: how many controllers it may dispatch for, and whether an
+    /// admin command does.
     #[inline]
     pub(crate) fn publish_pending(&self, worker: usize, controllers: usize, has_admin: bool) {
         let word = self.fairness.word(worker);
@@ -99,7 +101,8 @@ impl WorkerSet {
         word.set(Fields { controllers, has_admin, ..word.get() });
     }
 
-    /// The first command pends with the worker. It gets its share from now on, and none for the time before.
+    /// The first command pends with the worker. It gets its share from now on, and none for the time
+    /// before.
     pub(crate) fn join(&self, worker: usize) {
         let busy = self.fairness.others(worker).filter(|other| other.controllers > 0);
         let least = busy.map(|other| other.taken).min();
@@ -117,7 +120,7 @@ impl WorkerSet {
         !self.fairness.others(worker).any(goes_first)
     }
 
-    /// The worker has taken an I/O command from those that pend with it.
+    /// The worker has taken one of its pending I/O commands.
     #[inline]
     pub(crate) fn took(&self, worker: usize) {
         let word = self.fairness.word(worker);

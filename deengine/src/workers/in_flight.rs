@@ -5,13 +5,14 @@
 //!   worker, a read     1 count it in flight     2 load the version: as in my rules?   no: uncount it, fetch the rules
 //!   firmware, CHMOD    1 count the version up   2 load the counts of commands in flight
 //! ```
-//! All four accesses are sequentially consistent. So of a command and a change that meet, one sees the other: the command
-//! is judged by the new rules, or the change waits for it (protocol rule 8). A worker fetches the rules under the firmware's
-//! lock. So it never sees half a change, although the version is counted up before the change.
+//! All four accesses are sequentially consistent. So of a command and a change that meet, one sees the
+//! other: the command is judged by the new rules, or the change waits for it (protocol rule 8). A worker
+//! fetches the rules under the firmware's lock. So it never sees half a change, although the version is
+//! counted up before the change.
 //!
-//! There is a count for each volume and worker, and only the worker writes it. A worker that fetches new rules moves the
-//! counts of changed volumes to the older epoch, and then says which version it has seen. So new commands of a volume never
-//! hold up a fence. `tests/loom_in_flight.rs` checks every interleaving.
+//! There is a count for each volume and worker, and only the worker writes it. A worker that fetches new
+//! rules moves the counts of changed volumes to the older epoch, and then says which version it has seen.
+//! So new commands of a volume never hold up a fence. `tests/loom_in_flight.rs` checks every interleaving.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -52,7 +53,8 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// A command begins that was judged by version `mine` of the rules. `false`: that version is old, and nothing was counted.
+    /// A command begins that was judged by version `mine` of the rules. `false`: that version is old, and
+    /// nothing was counted.
     #[inline]
     pub(crate) fn enter(&self, version: &Version, mine: u64) -> bool {
         self.current.store(self.current.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
@@ -79,7 +81,8 @@ impl InFlight {
         self.current.store(0, Ordering::Release);
     }
 
-    /// Whether no command is in flight that was judged by an entry older than version `at`. The firmware asks.
+    /// Whether no command is in flight that was judged by an entry older than version `at`. The firmware
+    /// asks.
     pub(crate) fn is_over(&self, seen: &Seen, at: u64) -> bool {
         let seen = seen.0.load(Ordering::Acquire) >= at;
         (seen || self.current.load(Ordering::SeqCst) == 0) && self.older.load(Ordering::Acquire) == 0

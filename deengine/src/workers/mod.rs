@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the workers of an SSD and its firmware share without a lock: counts of commands in flight ([`in_flight`]),
-//! counters, writes to be committed ([`combining`]), and the notes that the firmware leaves with workers.
+//! What the workers of an SSD and its firmware share without a lock: counts of commands in flight
+//! ([`in_flight`]), counters, writes to be committed ([`combining`]), and the notes that the firmware
+//! leaves with workers.
 //!
 //! Nothing here knows the firmware or a worker; both use it.
 //!
@@ -54,7 +55,8 @@ pub(crate) fn queue_name(worker: u32, age: u8, port: u16) -> QueueKey {
 pub(crate) enum Note {
     /// To be carried out; the queue by its name within the SSD.
     Effect(Effect),
-    /// A fence is past its deadline: close the queues of the commands that hold it up, of the volume in this slot.
+    /// A fence is past its deadline: close the queues of the commands that hold it up, of the volume in
+    /// this slot.
     CloseOlder(u16),
     /// The Abort `command` names this command, which may pend with the worker.
     TakeBack { queue: QueueKey, cid: u16, command: u32 },
@@ -240,8 +242,8 @@ impl WorkerSet {
         &self.states[worker]
     }
 
-    /// The combining queues of all workers, that of worker `last` last: the others complete their writes while `last` still
-    /// commits.
+    /// The combining queues of all workers, that of worker `last` last: the others complete their writes
+    /// while `last` still commits.
     pub(crate) fn combining_queues(&self, last: usize) -> impl Iterator<Item = &CombiningQueue> {
         let (before, from) = self.states.split_at((last + 1).min(self.states.len()));
         from.iter().chain(before).map(WorkerState::combining)
@@ -252,7 +254,8 @@ impl WorkerSet {
         self.rules.0.change();
     }
 
-    /// Counts a command in flight that was judged by the rules of version `mine`; `false` where those are old.
+    /// Counts a command in flight that was judged by the rules of version `mine`; `false` where those are
+    /// old.
     #[inline]
     pub(crate) fn enter(&self, worker: usize, slot: u16, mine: u64) -> bool {
         self.state(worker).in_flight(slot).enter(&self.rules.0, mine)
@@ -263,8 +266,8 @@ impl WorkerSet {
         self.rules.0.get()
     }
 
-    /// Whether no worker has a command in flight that was judged by an entry of the volume in this slot older than that of
-    /// version `version`.
+    /// Whether no worker has a command in flight that was judged by an entry of the volume in this slot
+    /// older than that of version `version`.
     pub(crate) fn is_fenced(&self, slot: u16, version: u64) -> bool {
         self.states.iter().all(|share| share.in_flight(slot).is_over(&share.seen, version))
     }

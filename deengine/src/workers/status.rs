@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the workers look at between commands: when the firmware or the translation layer has something to do.
+//! What the workers look at between commands: when the firmware or the translation layer has something to
+//! do.
 
 use super::WorkerSet;
 use gnstor_base::time::{Span, Time};
@@ -13,8 +14,8 @@ pub(super) struct Status {
     alarm: AtomicU64,
     /// When the health of the flash is to be looked at again where something has changed, in picoseconds.
     look_at: AtomicU64,
-    /// The latest time that a worker has seen, to a millisecond, in picoseconds. A worker's own time may be older: its
-    /// thread may not have run since.
+    /// The latest time that a worker has seen, to a millisecond, in picoseconds. A worker's own time may
+    /// be older: its thread may not have run since.
     latest: AtomicU64,
     /// A fence waits for commands in flight.
     fencing: AtomicBool,
@@ -23,11 +24,13 @@ pub(super) struct Status {
     layer: Layer,
 }
 
-/// What each holder of the translation layer's lock writes. It has cache lines of its own, as every command reads the rest.
+/// What each holder of the translation layer's lock writes. It has cache lines of its own, as every
+/// command reads the rest.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Layer {
-    /// When the layer has something to do, in picoseconds. The holder of its lock sets it; others only make it earlier.
+    /// When the layer has something to do, in picoseconds. The holder of its lock sets it; others only
+    /// make it earlier.
     maintain_at: AtomicU64,
     /// The layer has changed since the health of the flash was looked at.
     changed: AtomicBool,

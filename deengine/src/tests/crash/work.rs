@@ -204,7 +204,8 @@ impl Campaign {
         self.harvest();
     }
 
-    /// Takes what was completed. What came out in the call in which the power went is taken for not acknowledged.
+    /// Takes what was completed. What came out in the call in which the power went is taken for not
+    /// acknowledged.
     fn harvest(&mut self) {
         if !self.has_power() {
             return;
@@ -275,7 +276,8 @@ impl Campaign {
         }
     }
 
-    /// A range within a chunk of a volume that lives, mostly: volume, generation, lease, first block, blocks.
+    /// A range within a chunk of a volume that lives, mostly: volume, generation, lease, first block,
+    /// blocks.
     pub(super) fn range(&mut self) -> Option<(Key, u32, u32)> {
         let raw = self.dice.of(&VOLUMES);
         let Life::There(entry) = &self.table[&raw] else { return None };
