@@ -8,7 +8,7 @@
 //! ```
 
 use crate::media::{self, Made, MediaError};
-use gnstor_deengine::{Core, Ssd};
+use gnstor_deengine::{Ssd, Worker};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{TransportHandle, TransportThreads};
 use gnstor_fabric::transport::{RcTransport, TransportConfig, lend};
@@ -20,7 +20,7 @@ pub struct Powered {
     // Dropped before the SSDs are asked back.
     engines: Option<TransportThreads>,
     /// The cores of each SSD.
-    ssds: Vec<Vec<Receiver<Core>>>,
+    ssds: Vec<Vec<Receiver<Worker>>>,
 }
 
 /// Most engines: as many as an HCA on a GPU has pairs of rings.
@@ -52,7 +52,7 @@ impl Powered {
         let mut ssds = Vec::with_capacity(made.len());
         for Made { ssd, regions, .. } in made {
             let mut cores = Vec::with_capacity(engines.len());
-            for (core, engine) in ssd.into_cores(engines.len()).into_iter().zip(&mut engines) {
+            for (core, engine) in ssd.into_workers(engines.len()).into_iter().zip(&mut engines) {
                 let (lent, back) = lend(core);
                 engine.add_target(Box::new(lent), regions.clone());
                 cores.push(back);

@@ -135,7 +135,7 @@ impl Bench {
     }
 }
 
-/// Time of this thread on a core: what a machine with nothing else to do would take.
+/// Time of this thread on a worker: what a machine with nothing else to do would take.
 fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
@@ -182,9 +182,9 @@ fn main() {
     let ssd = Ssd::format(ssd).expect("an SSD");
     let mut engine =
         RcTransport::new(TransportConfig { link: LinkConfig::UNLIMITED, ..TransportConfig::default() });
-    let core = ssd.into_cores(1).remove(0);
-    let regions = core.regions();
-    engine.add_target(Box::new(core), regions.clone());
+    let worker = ssd.into_workers(1).remove(0);
+    let regions = worker.regions();
+    engine.add_target(Box::new(worker), regions.clone());
     let shared = Arc::new(Mutex::new(Shared::default()));
     let known = regions.into_iter().map(|r| (r.id(), r)).collect();
     let executor = engine.add_other(Box::new(Generator(Arc::clone(&shared), known)));
@@ -223,7 +223,7 @@ fn main() {
         }
         let (ns, cpu) = (start.elapsed().as_nanos() / u128::from(count), (cpu_ns() - cpu) / count);
         println!(
-            "{what}: {ns} ns per 4 KiB command, {cpu} ns of them on a core, {} ns modelled; preset {}, no data moved",
+            "{what}: {ns} ns per 4 KiB command, {cpu} ns of them on a worker, {} ns modelled; preset {}, no data moved",
             bench.now.since(modelled).as_ns() / count,
             args.preset
         );

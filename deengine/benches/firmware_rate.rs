@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CPU time of the firmware alone: 4 KiB random reads from submission queue entry to completion entry, data by
 //! reference (the HCA moves it, not the firmware), preset `null`, queues filled in advance. With the feature
-//! `unchecked-for-benchmarks`: one core with the access check and without. Then several cores of one SSD, beside as many
-//! SSDs with a core each: what the machine allows. The same for
+//! `unchecked-for-benchmarks`: one worker with the access check and without. Then several workers of one SSD, beside as many
+//! SSDs with a worker each: what the machine allows. The same for
 //! writes: of blocks never written, and at random over a full SSD, where collection and its copies are part of the figure.
 //!
 //! `cargo bench -p gnstor-deengine --bench firmware_rate [-- SECONDS [MOST_CORES]]`
@@ -14,7 +14,7 @@ use common::{client, connect, enable, io, map, queue_request, vendor, volume};
 use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey};
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
-use gnstor_deengine::{Core, Preset, Ssd, SsdConfig, SsdMedia};
+use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia, Worker};
 use gnstor_proto::fabrics::{CNTLID_ANY, Identity};
 use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe};
 use gnstor_proto::placement::mix64;
@@ -37,66 +37,74 @@ const ADMIN: QueueKey = QueueKey(2);
 const IO: QueueKey = QueueKey(3);
 
 /// Carries out effects for admin commands, with real bytes.
-fn admin(core: &mut Core, regions: &[Arc<HostRegion>], queue: QueueKey, mut sqe: Sqe, data: &[u8]) -> Cqe {
+fn admin(
+    worker: &mut Worker,
+    regions: &[Arc<HostRegion>],
+    queue: QueueKey,
+    mut sqe: Sqe,
+    data: &[u8],
+) -> Cqe {
     sqe.flags = nvme::FLAGS_SGL;
     sqe.dptr = KeyedSgl::keyed(4096, u32::try_from(data.len()).expect("small"), 1);
-    core.submit(NOW, queue, &sqe);
+    worker.submit(NOW, queue, &sqe);
     loop {
-        match core.pop_effect() {
+        match worker.pop_effect() {
             Some(Effect::Pull { transfer, local, .. }) => {
                 let region = regions.iter().find(|r| r.id() == local.region).expect("a region of the SSD");
                 region.write(local.offset, &data[..data.len().min(local.bytes as usize)]);
-                core.transferred(NOW, transfer, Outcome::Done { sum: 0 });
+                worker.transferred(NOW, transfer, Outcome::Done { sum: 0 });
             }
-            Some(Effect::Push { transfer, .. }) => core.transferred(NOW, transfer, Outcome::Done { sum: 0 }),
+            Some(Effect::Push { transfer, .. }) => {
+                worker.transferred(NOW, transfer, Outcome::Done { sum: 0 })
+            }
             Some(Effect::Complete { cqe, .. }) => {
                 assert_eq!(cqe.status_word(), 0, "{sqe:?}");
                 return cqe;
             }
             Some(Effect::Close { .. }) => panic!("the SSD closed a queue"),
-            None => core.step(NOW),
+            None => worker.step(NOW),
         }
     }
 }
 
 fn open(
-    core: &mut Core,
+    worker: &mut Worker,
     regions: &[Arc<HostRegion>],
     queue: QueueKey,
     qid: u16,
     identity: Identity,
     id: u16,
 ) -> u16 {
-    core.open_queue(NOW, queue, &queue_request(qid)).expect("a queue");
+    worker.open_queue(NOW, queue, &queue_request(qid)).expect("a queue");
     let (sqe, data) = connect(qid, identity, id);
-    let cqe = admin(core, regions, queue, sqe, data.as_bytes());
+    let cqe = admin(worker, regions, queue, sqe, data.as_bytes());
     if qid == 0 {
-        admin(core, regions, queue, enable(), &[]);
+        admin(worker, regions, queue, enable(), &[]);
     }
     u16::try_from(cqe.dw0.get() & 0xFFFF).expect("16 bits")
 }
 
 /// Runs commands that are ready in advance, `DEPTH` at a time; how many completed. Time passes, in `clock` and nowhere else, where
 /// some of them wait for collection.
-fn drive(core: &mut Core, commands: &[Sqe], clock: &AtomicU64) -> u64 {
+fn drive(worker: &mut Worker, commands: &[Sqe], clock: &AtomicU64) -> u64 {
     let mut done = 0;
     let now = || Time::from_ns(clock.load(Ordering::Relaxed));
     for batch in commands.chunks(DEPTH) {
-        core.announce(batch);
+        worker.announce(batch);
         for sqe in batch {
-            core.submit(now(), IO, sqe);
+            worker.submit(now(), IO, sqe);
         }
         let (mut open, mut patience) = (batch.len(), PATIENCE);
         while open > 0 {
-            match core.pop_effect() {
+            match worker.pop_effect() {
                 Some(Effect::Push { role: PushRole::Part, .. }) => {}
                 Some(Effect::Push { transfer, role: PushRole::Last(reply), .. }) => {
                     assert_eq!(reply.cqe.status_word(), 0);
                     open -= 1;
-                    core.transferred(now(), transfer, Outcome::Done { sum: 0 });
+                    worker.transferred(now(), transfer, Outcome::Done { sum: 0 });
                 }
                 Some(Effect::Push { transfer, .. } | Effect::Pull { transfer, .. }) => {
-                    core.transferred(now(), transfer, Outcome::Done { sum: 0 });
+                    worker.transferred(now(), transfer, Outcome::Done { sum: 0 });
                 }
                 Some(Effect::Complete { cqe, .. }) => {
                     assert_eq!(cqe.status_word(), 0);
@@ -104,15 +112,15 @@ fn drive(core: &mut Core, commands: &[Sqe], clock: &AtomicU64) -> u64 {
                 }
                 Some(Effect::Close { .. }) => panic!("the SSD closed a queue"),
                 // The end of a step, with which no time passes.
-                None if core.next_event().is_some_and(|at| at <= now()) && patience > 0 => {
+                None if worker.next_event().is_some_and(|at| at <= now()) && patience > 0 => {
                     patience -= 1;
-                    core.step(now());
+                    worker.step(now());
                 }
                 None => {
                     assert_ne!(patience, 0, "{open} commands are never answered");
                     patience -= 1;
                     clock.fetch_add(TICK_NS, Ordering::Relaxed);
-                    core.step(now());
+                    worker.step(now());
                 }
             }
         }
@@ -121,29 +129,29 @@ fn drive(core: &mut Core, commands: &[Sqe], clock: &AtomicU64) -> u64 {
     done
 }
 
-/// An empty SSD with an I/O queue on each core.
-fn empty(cores: usize) -> Vec<Core> {
+/// An empty SSD with an I/O queue on each worker.
+fn empty(workers: usize) -> Vec<Worker> {
     let preset = Preset::by_name("null").expect("a preset");
     let capacity_bytes = BLOCKS * 4096;
     let config = SsdConfig { index: 0, preset, capacity_bytes, serial: "BENCH".into(), media: SsdMedia::Ram };
-    let mut cores = Ssd::format(config).expect("an SSD").into_cores(cores);
-    let regions = cores[0].regions();
-    open(&mut cores[0], &regions, DAEMON, 0, Identity::Daemon, CNTLID_ANY);
+    let mut workers = Ssd::format(config).expect("an SSD").into_workers(workers);
+    let regions = workers[0].regions();
+    open(&mut workers[0], &regions, DAEMON, 0, Identity::Daemon, CNTLID_ANY);
     let map = map();
-    admin(&mut cores[0], &regions, DAEMON, vendor(opcode::MAP_SET, map.len()), &map);
+    admin(&mut workers[0], &regions, DAEMON, vendor(opcode::MAP_SET, map.len()), &map);
     admin(
-        &mut cores[0],
+        &mut workers[0],
         &regions,
         DAEMON,
         vendor(opcode::VOLUME_ADD, 4096),
         volume(BLOCKS).encode().as_bytes(),
     );
     let identity = Identity::Client(client());
-    let cntlid = open(&mut cores[0], &regions, ADMIN, 0, identity, CNTLID_ANY);
-    for (qid, core) in (1..).zip(&mut cores) {
-        open(core, &regions, IO, qid, identity, cntlid);
+    let cntlid = open(&mut workers[0], &regions, ADMIN, 0, identity, CNTLID_ANY);
+    for (qid, worker) in (1..).zip(&mut workers) {
+        open(worker, &regions, IO, qid, identity, cntlid);
     }
-    cores
+    workers
 }
 
 fn cid(n: u64) -> usize {
@@ -158,13 +166,13 @@ fn clock() -> AtomicU64 {
 static FILLS: Once = Once::new();
 
 /// As [`empty`], written once.
-fn ssd(cores: usize) -> Vec<Core> {
-    let mut cores = empty(cores);
+fn ssd(workers: usize) -> Vec<Worker> {
+    let mut workers = empty(workers);
     let fill: Vec<Sqe> = (0..BLOCKS).map(|n| io(nvme::io::WRITE, n, cid(n), n + 1)).collect();
     let start = Instant::now();
-    assert_eq!(drive(&mut cores[0], &fill, &clock()), BLOCKS);
+    assert_eq!(drive(&mut workers[0], &fill, &clock()), BLOCKS);
     FILLS.call_once(|| println!("sequential write: {} ns", start.elapsed().as_nanos() / u128::from(BLOCKS)));
-    cores
+    workers
 }
 
 /// Which blocks are written.
@@ -178,63 +186,63 @@ enum Pattern {
     Random,
 }
 
-/// Writes a second by all of these cores at once, in millions, each of its own part of the blocks: once, or for so long.
+/// Writes a second by all of these workers at once, in millions, each of its own part of the blocks: once, or for so long.
 #[expect(clippy::cast_precision_loss, reason = "a rate to print")]
-fn write_rate(ssds: &mut [Vec<Core>], pattern: Pattern, seconds: f64) -> f64 {
+fn write_rate(ssds: &mut [Vec<Worker>], pattern: Pattern, seconds: f64) -> f64 {
     let clocks: Vec<AtomicU64> = ssds.iter().map(|_| clock()).collect();
     let start = Barrier::new(ssds.iter().map(Vec::len).sum());
-    let write = |core: &mut Core, clock: &AtomicU64, part: u64, parts: u64| {
+    let write = |worker: &mut Worker, clock: &AtomicU64, part: u64, parts: u64| {
         let own = BLOCKS / parts;
         let place = |n: u64| (if pattern == Pattern::Random { mix64(n) % own } else { n }) * parts + part;
         let mut writes: Vec<Sqe> = (0..own).map(|n| io(nvme::io::WRITE, place(n), cid(n), n + 1)).collect();
         // A stamp that was seen before changes nothing: each lap has its own.
-        let mut lap = |core: &mut Core, number: u64| {
+        let mut lap = |worker: &mut Worker, number: u64| {
             writes.iter_mut().for_each(|sqe| sqe.cdw15 = u32::try_from(number).expect("few laps").into());
-            drive(core, &writes, clock)
+            drive(worker, &writes, clock)
         };
         if pattern == Pattern::Random {
-            lap(core, 1);
+            lap(worker, 1);
         }
         start.wait();
         let (begin, mut done, mut number) = (Instant::now(), 0, 1);
         while done == 0 || pattern != Pattern::First && begin.elapsed().as_secs_f64() < seconds {
             number += 1;
-            done += lap(core, number);
+            done += lap(worker, number);
         }
         done as f64 / begin.elapsed().as_secs_f64() / 1e6
     };
     std::thread::scope(|scope| {
         let write = &write;
         let mut threads = Vec::new();
-        for (cores, clock) in ssds.iter_mut().zip(&clocks) {
-            let parts = cores.len() as u64;
-            for (part, core) in (0..).zip(cores) {
-                threads.push(scope.spawn(move || write(core, clock, part, parts)));
+        for (workers, clock) in ssds.iter_mut().zip(&clocks) {
+            let parts = workers.len() as u64;
+            for (part, worker) in (0..).zip(workers) {
+                threads.push(scope.spawn(move || write(worker, clock, part, parts)));
             }
         }
         threads.into_iter().map(|thread| thread.join().expect("a writer")).sum()
     })
 }
 
-/// Reads a second by all of these cores at once, in millions, each on a thread of its own.
+/// Reads a second by all of these workers at once, in millions, each on a thread of its own.
 #[expect(clippy::cast_precision_loss, reason = "a rate to print")]
-fn rate(cores: &mut [&mut Core], seconds: f64) -> f64 {
-    let start = Barrier::new(cores.len());
-    let read = |seed: u64, core: &mut Core| {
+fn rate(workers: &mut [&mut Worker], seconds: f64) -> f64 {
+    let start = Barrier::new(workers.len());
+    let read = |seed: u64, worker: &mut Worker| {
         let place = |n: u64| (mix64(seed << 32 | n) % BLOCKS, usize::try_from(n).expect("small") % DEPTH);
         let reads: Vec<Sqe> =
             (0..1u64 << 18).map(place).map(|(vba, cid)| io(nvme::io::READ, vba, cid, 0)).collect();
         start.wait();
         let (begin, mut done, clock) = (Instant::now(), 0, clock());
         while begin.elapsed().as_secs_f64() < seconds {
-            done += drive(core, &reads, &clock);
+            done += drive(worker, &reads, &clock);
         }
         done as f64 / begin.elapsed().as_secs_f64() / 1e6
     };
     std::thread::scope(|scope| {
         let read = &read;
         let threads: Vec<_> =
-            (0..).zip(cores).map(|(seed, core)| scope.spawn(move || read(seed, core))).collect();
+            (0..).zip(workers).map(|(seed, worker)| scope.spawn(move || read(seed, worker))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a reader")).sum()
     })
 }
@@ -243,7 +251,7 @@ fn main() {
     let numbers: Vec<f64> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
     let seconds = numbers.first().copied().unwrap_or(2.0);
     let here = std::thread::available_parallelism().map_or(1, usize::from);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of cores")]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of workers")]
     let most = numbers.get(1).map_or(here.min(8), |&most| most as usize);
     let counts: Vec<usize> = [1, 2, 4, 8, 16, 32].into_iter().filter(|&count| count <= most).collect();
     if !std::env::args().any(|argument| argument == "--writes") {
@@ -255,12 +263,12 @@ fn main() {
 /// Needs `--features unchecked-for-benchmarks`.
 #[cfg(feature = "unchecked-for-benchmarks")]
 fn access_check(seconds: f64) {
-    let (mut cores, mut free) = (ssd(1), ssd(1));
+    let (mut workers, mut free) = (ssd(1), ssd(1));
     free[0].ssd().measure_unchecked();
     // In turn, so that a slow hour of the machine meets both.
     let (mut checked, mut unchecked) = (0.0f64, 0.0f64);
     for _ in 0..ROUNDS {
-        checked = checked.max(rate(&mut [&mut cores[0]], seconds / 2.0));
+        checked = checked.max(rate(&mut [&mut workers[0]], seconds / 2.0));
         unchecked = unchecked.max(rate(&mut [&mut free[0]], seconds / 2.0));
     }
     for (what, rate) in [("random read", checked), ("random read, access check off", unchecked)] {
@@ -272,16 +280,16 @@ fn access_check(seconds: f64) {
 fn read_tables(seconds: f64, counts: &[usize]) {
     #[cfg(feature = "unchecked-for-benchmarks")]
     access_check(seconds);
-    println!("\ncores   one SSD, M/s   times one core   as many SSDs, M/s   times one");
+    println!("\ncores   one SSD, M/s   times one worker   as many SSDs, M/s   times one");
     let (mut one, mut apart_one) = (f64::NAN, f64::NAN);
     for &count in counts {
-        let mut cores = ssd(count);
-        let mut ssds: Vec<Vec<Core>> = (0..count).map(|_| ssd(1)).collect();
+        let mut workers = ssd(count);
+        let mut ssds: Vec<Vec<Worker>> = (0..count).map(|_| ssd(1)).collect();
         let (mut together, mut apart) = (0.0f64, 0.0f64);
         for _ in 0..ROUNDS {
-            together = together.max(rate(&mut cores.iter_mut().collect::<Vec<_>>(), seconds / 2.0));
+            together = together.max(rate(&mut workers.iter_mut().collect::<Vec<_>>(), seconds / 2.0));
             apart = apart.max(rate(
-                &mut ssds.iter_mut().map(|cores| &mut cores[0]).collect::<Vec<_>>(),
+                &mut ssds.iter_mut().map(|workers| &mut workers[0]).collect::<Vec<_>>(),
                 seconds / 2.0,
             ));
         }
@@ -296,7 +304,7 @@ fn read_tables(seconds: f64, counts: &[usize]) {
 #[expect(clippy::cast_precision_loss, reason = "rates to print")]
 fn write_table(seconds: f64, counts: &[usize]) {
     println!(
-        "\nwrites   cores   one SSD, M/s   times one core   as many SSDs, M/s   times one   blocks a hold   put off a block"
+        "\nwrites   workers   one SSD, M/s   times one worker   as many SSDs, M/s   times one   blocks a hold   put off a block"
     );
     for (what, pattern) in [("first", Pattern::First), ("again", Pattern::Again), ("random", Pattern::Random)]
     {
@@ -305,14 +313,14 @@ fn write_table(seconds: f64, counts: &[usize]) {
         for &count in counts {
             let (mut together, mut apart, mut held, mut put_off) = (0.0f64, 0.0f64, 0.0, 0.0);
             for _ in 0..ROUNDS {
-                let mut cores = [made(count)];
-                let looked = |cores: &[Core]| {
-                    let ssd = cores[0].ssd();
+                let mut workers = [made(count)];
+                let looked = |workers: &[Worker]| {
+                    let ssd = workers[0].ssd();
                     (ssd.ftl().stats(), ssd.stats().commits_put_off)
                 };
-                let (before, off_before) = looked(&cores[0]);
-                together = together.max(write_rate(&mut cores, pattern, seconds / 2.0));
-                let (after, off_after) = looked(&cores[0]);
+                let (before, off_before) = looked(&workers[0]);
+                together = together.max(write_rate(&mut workers, pattern, seconds / 2.0));
+                let (after, off_after) = looked(&workers[0]);
                 let pages = (after.host_pages - before.host_pages) as f64;
                 held = pages / (after.commit_holds - before.commit_holds) as f64;
                 put_off = (off_after - off_before) as f64 / pages;

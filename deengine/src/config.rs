@@ -24,8 +24,8 @@ pub struct SsdConfig {
 pub enum SsdMedia {
     /// In memory: they end with the process.
     Ram,
-    /// As [`Self::Ram`], in memory that another process can map, such as one with a GPU or a debugger: the region of the frames has a
-    /// descriptor ([`gnstor_base::region::HostRegion::backing`]).
+    /// As [`Self::Ram`], in memory that another process can map, such as one with a GPU or a debugger: the
+    /// region of the frames has a descriptor ([`gnstor_base::region::HostRegion::backing`]).
     SharedRam,
     /// In a file or on a block device.
     File(PathBuf),

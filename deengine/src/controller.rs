@@ -1,132 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The SSD as target offload drives it: commands in flight, their transfers and their completions.
 
-use crate::command::{Answer, Command, Transfer, TransferKind, Work};
+use crate::admin::features::WriteCache;
+use crate::admin::scratch::{Buffer, Scratch};
+use crate::admin::volumes::Volumes;
 use crate::config::SsdConfig;
-use crate::core::Roster;
-use crate::counters::Done;
-use crate::delay::Delays;
 use crate::durable::SsdError;
-use crate::errors::ErrorLog;
-use crate::features::WriteCache;
-use crate::health::{Activity, FlashHealth};
-use crate::hosts::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
-use crate::odometer::SAVE_EVERY;
+use crate::io::command::{Answer, Command, Transfer, TransferKind, Work};
+use crate::io::permit::CompletionPermit;
+use crate::io::{Commands, Lists};
 use crate::permission::Table;
-use crate::permit::CompletionPermit;
 use crate::request::{MDTS, Refused};
-use crate::scratch::{Buffer, Scratch};
-use crate::slab::Slab;
-use crate::stats::Stats;
-use crate::waiting::Load;
-use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Remote, TransferId};
+use crate::session::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
+use crate::smart::Smart;
+use crate::smart::counters::Done;
+use crate::smart::health::Activity;
+use crate::smart::stats::Stats;
+use crate::workers::WorkerSet;
+use gnstor_base::controller::{Effect, Outcome, PushRole, QueueKey, Remote, TransferId};
 use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};
-use gnstor_durable::{MetadataStore, SmartCounters};
-use gnstor_flash::{Frame, Ppa, Ticket};
-use gnstor_ftl::{Boot, Extent, Ftl, NewBlock};
-use gnstor_proto::BLOCK_BYTES;
-use gnstor_proto::checksum::block_sum;
+use gnstor_ftl::{Boot, Ftl, NewBlock};
 use gnstor_proto::fabrics::{CmRequest, cm_reject};
-use gnstor_proto::nvme::{Cqe, Sqe};
-use gnstor_proto::slba::Vid;
+use gnstor_proto::nvme::Cqe;
 use gnstor_proto::status::{Detail, Refusal};
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// One emulated SSD.
 #[derive(Debug)]
 pub struct Ssd {
     pub(crate) config: SsdConfig,
-    pub(crate) ftl: Arc<Ftl>,
-    pub(crate) roster: Arc<Roster>,
-    pub(crate) ledger: MetadataStore,
     pub(crate) boot: Boot,
-    /// Acknowledged writes may be missing: until a map newer than this epoch is set it does not serve.
-    pub(crate) filling_since: Option<u64>,
+    pub(crate) ftl: Arc<Ftl>,
+    pub(crate) workers: Arc<WorkerSet>,
     pub(crate) table: Table,
+    pub(crate) volumes: Volumes,
     pub(crate) hosts: Hosts,
+    pub(crate) commands: Commands,
     pub(crate) scratch: Scratch,
-    pub(crate) stats: Stats,
-    pub(crate) activity: Activity,
-    pub(crate) errors: ErrorLog,
-    pub(crate) flash_health: FlashHealth,
-    /// As the flash layer had it when it was last asked, and when it is asked again.
-    pub(crate) found: FlashHealth,
-    pub(crate) look_at: Time,
-    /// What SMART counted before power was turned on, this power cycle included; when it is kept next; and the clock when last looked at.
-    pub(crate) earlier: SmartCounters,
-    pub(crate) save_at: Time,
-    pub(crate) seen: Time,
+    pub(crate) lists: Lists,
+    pub(crate) smart: Smart,
     pub(crate) write_cache: WriteCache,
-    /// The host of the command in hand wants to be told of unwritten blocks.
-    pub(crate) tell_unwritten: bool,
-    pub(crate) commands: Slab<Command>,
-    pub(crate) delays: Delays,
-    pub(crate) fences: Vec<u32>,
-    /// When the sweeps of deleted volumes go on.
-    pub(crate) sweep_at: Time,
-    /// Volumes whose sweep is durable and whose last transfers are awaited.
-    pub(crate) swept: Vec<(Vid, u32)>,
-    /// Commands that wait for the translation layer, oldest first.
-    pub(crate) waiting: VecDeque<u32>,
-    pub(crate) loads: HashMap<Ticket, Load>,
-    /// No later than the next time at which [`Controller::step`] has something to do.
+    /// No later than the next time at which [`Self::step`] has something to do.
     pub(crate) alarm: Time,
-    /// Reused lists: extents, pages and frames of the command in hand, and block lists of finished writes.
-    pub(crate) extents: Vec<Extent>,
-    pub(crate) touched: Vec<Ppa>,
-    pub(crate) frames: Vec<Frame>,
-    pub(crate) spare_blocks: Vec<Vec<NewBlock>>,
-    pub(crate) zero_sum: u32,
-    pub(crate) transfers: Slab<Transfer>,
-    pub(crate) effects: VecDeque<Effect>,
 }
 
 impl Ssd {
-    /// An SSD around a layer that serves; its permission table is what the ledger holds.
+    /// An SSD around a layer that serves; its permission table is what the metadata holds.
     pub(crate) fn around(config: SsdConfig, opened: gnstor_ftl::OpenedFtl) -> Result<Self, SsdError> {
-        let gnstor_ftl::OpenedFtl { ftl, metadata: ledger, boot } = opened;
+        let gnstor_ftl::OpenedFtl { ftl, metadata, boot } = opened;
         let protected = config.preset.power_protected;
         let mut ssd = Self {
             config,
-            ftl: Arc::new(ftl),
-            roster: Arc::default(),
-            ledger,
             boot,
-            filling_since: None,
+            ftl: Arc::new(ftl),
+            workers: Arc::default(),
             table: Table::default(),
+            volumes: Volumes::new(metadata),
             hosts: Hosts::default(),
+            commands: Commands::new(),
             scratch: Scratch::new().map_err(SsdError::Memory)?,
-            stats: Stats::default(),
-            activity: Activity::default(),
-            errors: ErrorLog::default(),
-            flash_health: FlashHealth::default(),
-            found: FlashHealth::default(),
-            look_at: Time::ZERO,
-            earlier: SmartCounters::default(),
-            save_at: Time::ZERO + SAVE_EVERY,
-            seen: Time::ZERO,
+            lists: Lists::new(),
+            smart: Smart::default(),
             write_cache: WriteCache { present: !protected, enabled: !protected },
-            tell_unwritten: false,
-            commands: Slab::new(),
-            delays: Delays::default(),
-            fences: Vec::new(),
-            sweep_at: Time::NEVER,
-            swept: Vec::new(),
-            waiting: VecDeque::new(),
-            loads: HashMap::new(),
             alarm: Time::NEVER,
-            extents: Vec::new(),
-            touched: Vec::new(),
-            frames: Vec::new(),
-            spare_blocks: Vec::new(),
-            zero_sum: block_sum(&[0; BLOCK_BYTES as usize]),
-            transfers: Slab::new(),
-            effects: VecDeque::new(),
         };
         ssd.recall()?;
-        ssd.activity = ssd.earlier_activity();
+        ssd.resume_activity();
         Ok(ssd)
     }
 
@@ -147,15 +87,15 @@ impl Ssd {
         regions
     }
 
-    /// Says that the SSD is still being restored after a power failure, or that it is no longer: until then I/O and the
-    /// daemon's commands are refused with `NotReady`.
+    /// Says that the SSD is still being restored after a power failure, or that it is no longer: until
+    /// then I/O and the daemon's commands are refused with `NotReady`.
     pub fn set_recovering(&mut self, recovering: bool) {
         self.table.set_recovering(recovering);
     }
 
-    /// What it has counted, all cores together.
+    /// What it has counted, all workers together.
     pub fn stats(&self) -> Stats {
-        let (mut stats, tally) = (self.stats.clone(), self.roster.tally());
+        let (mut stats, tally) = (self.smart.stats().clone(), self.workers.tally());
         let Done { reads, writes } = tally.done;
         stats.reads += reads.commands;
         stats.blocks_read += reads.blocks;
@@ -170,9 +110,9 @@ impl Ssd {
         stats
     }
 
-    /// What it has done, all cores together.
+    /// What it has done, all workers together.
     pub(crate) fn activity(&self) -> Activity {
-        let (mut activity, tally) = (self.activity, self.roster.tally());
+        let (mut activity, tally) = (self.smart.activity(), self.workers.tally());
         let Done { reads, writes } = tally.done;
         activity.read_commands += reads.commands;
         activity.blocks_read += reads.blocks;
@@ -183,9 +123,9 @@ impl Ssd {
     }
 
     /// Who serves its queues from now on.
-    pub(crate) fn share(&mut self, roster: Arc<Roster>) {
-        self.table.share(Arc::clone(&roster));
-        self.roster = roster;
+    pub(crate) fn share(&mut self, workers: Arc<WorkerSet>) {
+        self.table.share(Arc::clone(&workers));
+        self.workers = workers;
     }
 
     /// Turns every access check off, for good. A benchmark measures the cost of the checks against this.
@@ -199,6 +139,11 @@ impl Ssd {
         &self.ftl
     }
 
+    /// A capsule arrived for a queue that is not open.
+    pub(crate) fn count_late_capsule(&mut self) {
+        self.smart.stats_mut().late_capsules += 1;
+    }
+
     /// Blocks mapped, over all volumes.
     pub fn mapped_blocks(&self) -> u64 {
         self.ftl.mapped()
@@ -206,64 +151,47 @@ impl Ssd {
 
     /// Commands accepted and not completed yet.
     pub fn in_flight(&self) -> usize {
-        let tally = self.roster.tally();
-        let with_cores = usize::try_from(tally.entered.saturating_sub(tally.left)).unwrap_or(usize::MAX);
-        self.commands.len() + with_cores + self.hosts.waiting()
+        let tally = self.workers.tally();
+        let with_workers = usize::try_from(tally.entered.saturating_sub(tally.left)).unwrap_or(usize::MAX);
+        self.commands.len() + with_workers
     }
 
     pub(crate) fn issue(&mut self, queue: QueueKey, cid: u16) -> CompletionPermit {
-        self.stats.permits_issued += 1;
+        self.smart.stats_mut().permits_issued += 1;
         CompletionPermit::issue(queue, cid)
     }
 
     pub(crate) fn complete(&mut self, permit: CompletionPermit, answer: Answer, at: Time, pushed_bytes: u32) {
         let (key, cid) = permit.spend();
-        self.stats.permits_spent += 1;
-        let Some(queue) = self.hosts.queue(key) else { return };
-        queue.outstanding -= 1;
-        let mut cqe = Cqe {
-            dw0: answer.dw0.into(),
-            dw1: answer.dw1.into(),
-            sqhd: queue.sqhd.into(),
-            cid: cid.into(),
-            ..Cqe::default()
-        };
+        self.smart.stats_mut().permits_spent += 1;
+        if self.hosts.queue(key).is_none() {
+            return;
+        }
+        // The worker of the queue knows how many commands have been fetched (SQHD).
+        let mut cqe =
+            Cqe { dw0: answer.dw0.into(), dw1: answer.dw1.into(), cid: cid.into(), ..Cqe::default() };
         cqe.set_status_word(answer.status.0);
-        self.effects.push_back(Effect::Complete { queue: key, cqe, at, pushed_bytes });
+        self.commands.emit(Effect::Complete { queue: key, cqe, at, pushed_bytes });
     }
 
     pub(crate) fn refuse(&mut self, permit: CompletionPermit, vid: u16, refused: Refused, at: Time) {
-        self.stats.count_refusal(refused.refusal);
+        self.smart.stats_mut().count_refusal(refused.refusal);
         let detail = Detail { code: refused.refusal as u8, vid };
         let answer = Answer { status: refused.refusal.status(), dw0: detail.to_dw0(), dw1: refused.epoch };
         self.log_error(&permit, vid, &answer);
         self.complete(permit, answer, at, 0);
     }
 
-    /// As [`Self::refuse`], for a command that a core has taken.
-    pub(crate) fn refuse_for_core(&mut self, permit: CompletionPermit, vid: u16, refused: Refused, at: Time) {
-        if let Some(queue) = self.hosts.queue(permit.queue()) {
-            queue.outstanding += 1;
-        }
-        self.refuse(permit, vid, refused, at);
-    }
-
     /// Gives a command a slot; its transfers are started next, and the last of them finishes it.
-    pub(crate) fn start(
-        &mut self,
-        permit: CompletionPermit,
-        queue: QueueKey,
-        vid: u16,
-        done_at: Time,
-        work: Work,
-    ) -> u32 {
+    pub(crate) fn start(&mut self, permit: CompletionPermit, vid: u16, done_at: Time, work: Work) -> u32 {
+        let queue = permit.queue();
         let (permit, pending, failure, pushed_bytes) = (Some(permit), 0, None, 0);
         self.commands.insert(Command { permit, queue, vid, pending, failure, done_at, pushed_bytes, work })
     }
 
     /// Whether a command with a whole transfer of blocks can still be numbered.
     pub(crate) fn has_room(&self) -> bool {
-        self.commands.has_room(1) && self.transfers.has_room(1 << MDTS)
+        self.commands.has_room(1 << MDTS)
     }
 
     pub(crate) fn push(
@@ -278,16 +206,16 @@ impl Ssd {
         command.pending += 1;
         command.pushed_bytes += local.bytes;
         let queue = command.queue;
-        let transfer = TransferId(self.transfers.insert(Transfer { command: id, kind }));
-        self.effects.push_back(Effect::Push { transfer, queue, remote, local, sum, role: PushRole::Alone });
+        let transfer = TransferId(self.commands.add_transfer(Transfer { command: id, kind }));
+        self.commands.emit(Effect::Push { transfer, queue, remote, local, sum, role: PushRole::Alone });
     }
 
     pub(crate) fn pull(&mut self, id: u32, kind: TransferKind, remote: Remote, local: LocalRef) {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.pending += 1;
         let (queue, cid) = (command.queue, command.permit.as_ref().map_or(0, CompletionPermit::cid));
-        let transfer = TransferId(self.transfers.insert(Transfer { command: id, kind }));
-        self.effects.push_back(Effect::Pull { transfer, queue, cid, remote, local });
+        let transfer = TransferId(self.commands.add_transfer(Transfer { command: id, kind }));
+        self.commands.emit(Effect::Pull { transfer, queue, cid, remote, local });
     }
 
     /// Asks for a call of [`Controller::step`] not later than `at`.
@@ -297,7 +225,7 @@ impl Ssd {
 
     pub(crate) fn finish(&mut self, now: Time, id: u32) {
         let Some(command) = self.commands.remove(id) else { return };
-        let Command { permit, queue, vid, failure, done_at, pushed_bytes, work, .. } = command;
+        let Command { permit, vid, failure, done_at, pushed_bytes, work, .. } = command;
         let Some(permit) = permit else {
             let Work::Orphan { blocks, buffer } = work else { unreachable!("only orphans have no permit") };
             self.release_blocks(blocks);
@@ -314,15 +242,15 @@ impl Ssd {
             Work::Read(request) => {
                 return self.finish_read(now, permit, failure, done_at, pushed_bytes, request);
             }
-            Work::Write(end) => return self.finish_write(now, permit, queue, failure, done_at, end),
-            Work::Compare { request, identity, buffer } => {
-                return self.finish_compare(now, permit, failure, done_at, request, identity, buffer);
+            Work::Write(end) => return self.finish_write(now, permit, failure, done_at, end),
+            Work::Compare { request, buffer } => {
+                return self.finish_compare(now, permit, failure, done_at, request, buffer);
             }
             Work::Deallocate { sqe, identity, buffer } => {
                 let data = self.scratch.read(&buffer);
                 match failed(buffer, self) {
                     None => {
-                        return self.finish_deallocate(now, permit, queue, done_at, &sqe, identity, &data);
+                        return self.finish_deallocate(now, permit, done_at, &sqe, identity, &data);
                     }
                     Some(refused) => refused,
                 }
@@ -330,7 +258,7 @@ impl Ssd {
             Work::Connect { fields, buffer } => {
                 let data = self.scratch.read(&buffer);
                 let failure = failed(buffer, self);
-                return self.finish_connect(now, permit, queue, failure, &fields, &data);
+                return self.finish_connect(now, permit, failure, &fields, &data);
             }
             Work::Answer { dw0, buffer } => match failed(buffer, self) {
                 None => return self.complete(permit, Answer::dw0(dw0), now, pushed_bytes),
@@ -339,7 +267,7 @@ impl Ssd {
             Work::Entry { opcode, buffer } => {
                 let data = self.scratch.read(&buffer);
                 match failed(buffer, self) {
-                    None => return self.finish_entry(now, permit, queue, opcode, &data),
+                    None => return self.finish_entry(now, permit, opcode, &data),
                     Some(refused) => refused,
                 }
             }
@@ -352,8 +280,8 @@ impl Ssd {
             }
             Work::Starved(_)
             | Work::Stalled(_)
-            | Work::Forget(_)
-            | Work::Harden(_)
+            | Work::Trim(_)
+            | Work::MakeDurable(_)
             | Work::Fence { .. }
             | Work::AwaitEvent
             | Work::Abort
@@ -369,7 +297,7 @@ impl Ssd {
         for block in blocks.drain(..) {
             self.ftl.give_frame(block.frame);
         }
-        self.spare_blocks.push(blocks);
+        self.lists.keep(blocks);
     }
 }
 
@@ -385,8 +313,8 @@ pub(crate) fn refusal_of(outcome: Outcome) -> Option<Refusal> {
     }
 }
 
-impl Controller for Ssd {
-    fn open_queue(&mut self, _now: Time, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
+impl Ssd {
+    pub(crate) fn open_queue(&mut self, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
         if request.recfmt.get() != 0 {
             return Err(cm_reject::INVALID_RECFMT);
         }
@@ -407,23 +335,13 @@ impl Controller for Ssd {
         Ok(())
     }
 
-    fn close_queue(&mut self, now: Time, key: QueueKey) {
+    pub(crate) fn close_queue(&mut self, now: Time, key: QueueKey) {
         self.tear_down(now, key);
     }
 
-    fn submit(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
-        self.take_capsule(now, key, sqe, false);
-    }
-
-    fn announce(&mut self, _commands: &[Sqe]) {}
-
-    fn own_memory(&self) -> Vec<Arc<HostRegion>> {
-        self.ftl.own_memory()
-    }
-
-    fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
-        let Some(Transfer { command: id, kind }) = self.transfers.remove(transfer.0) else {
-            self.stats.unknown_transfers += 1;
+    pub(crate) fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
+        let Some(Transfer { command: id, kind }) = self.commands.end_transfer(transfer.0) else {
+            self.smart.stats_mut().unknown_transfers += 1;
             return;
         };
         match kind {
@@ -448,8 +366,7 @@ impl Controller for Ssd {
         self.ended(now, id);
     }
 
-    fn step(&mut self, now: Time) {
-        self.arbitrate(now);
+    pub(crate) fn step(&mut self, now: Time) {
         if now < self.alarm {
             return;
         }
@@ -465,7 +382,7 @@ impl Controller for Ssd {
         let fence = self.close_stragglers(now).min(self.watch_fences(now));
         // What is done here may ask to be woken, too.
         self.alarm = Time::NEVER;
-        let (sweep, layer) = (self.sweep(now), self.settle(now));
+        let (sweep, layer) = (self.sweep(now), self.maintain(now));
         self.alarm = self
             .alarm
             .max(now + SOON)
@@ -474,16 +391,7 @@ impl Controller for Ssd {
             .min(sweep)
             .min(layer)
             .min(delayed)
-            .min(self.save_at);
-    }
-
-    fn next_event(&self) -> Option<Time> {
-        let firmware = if self.hosts.waiting() == 0 { Time::NEVER } else { self.ftl.firmware_free() };
-        Some(self.alarm.min(firmware)).filter(|&at| at != Time::NEVER)
-    }
-
-    fn pop_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+            .min(self.smart.save_at());
     }
 }
 
@@ -496,6 +404,5 @@ impl Drop for Ssd {
                 permit.forfeit();
             }
         }
-        self.hosts.drain_waiting().for_each(|command| command.permit.forfeit());
     }
 }

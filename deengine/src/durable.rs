@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Power on, power off: making an SSD, opening one from its file, and what of the permission table survives.
+//! Power on, power off: making an SSD, opening one from its file, and what of the permission table
+//! survives.
 //!
 //! ```text
-//!   VOLUME ADD, CHMOD, DELETE, MAP SET --written through, in two places--> ledger --> completion      (protocol rule 3)
-//!   power on: ledger --> table, tombstones, map; journal, checkpoint, dump --> contents               (rule 11)
+//!   VOLUME ADD, CHMOD, DELETE, MAP SET --written through, in two places--> metadata --> completion      (protocol rule 3)
+//!   power on: metadata --> table, tombstones, map; journal, checkpoint, dump --> contents               (rule 11)
 //! ```
-//! A write lease does not survive a power cycle: its end was measured on a clock that stopped. Its holder is told
-//! "expired" and renews it. An SSD that may have lost acknowledged writes takes part as a filling one until it is given
-//! a newer map.
+//! A write lease does not survive a power cycle: its end was measured on a clock that stopped. Its holder
+//! is told "expired" and renews it. An SSD that may have lost acknowledged writes takes part as a filling
+//! one until it is given a newer map.
 
 use crate::config::{SsdConfig, SsdMedia};
 use crate::controller::Ssd;
-use crate::fleet::Fleet;
+use crate::permission::fleet::Fleet;
 use crate::request::Refused;
 use gnstor_base::time::Time;
 use gnstor_durable::cell::Kind;
@@ -32,7 +33,7 @@ use zerocopy::IntoBytes;
 /// Frames beyond the write buffer: data that has not arrived yet, loads, collection.
 const FRAMES: u32 = 8192;
 
-/// Stands in the ledger for the epoch of a map that is lost: no map is newer.
+/// Stands in the metadata for the epoch of a map that is lost: no map is newer.
 const UNKNOWN_EPOCH: u64 = u64::MAX - 1;
 
 /// Why an SSD cannot be made or opened, or has not shut down in order.
@@ -47,7 +48,7 @@ pub enum SsdError {
     /// Memory.
     #[error("memory for the SSD: {0}")]
     Memory(io::Error),
-    /// The ledger or the dump.
+    /// The metadata or the dump.
     #[error("system area: {0}")]
     Durable(#[from] DurableError),
     /// What was asked for is not possible.
@@ -115,7 +116,8 @@ fn layer_config(config: &SsdConfig, media: MediaConfig, store: Arc<dyn Store>, b
 }
 
 impl Ssd {
-    /// An empty SSD: nothing mapped, no volumes, no map. A file must not exist yet; a block device is overwritten.
+    /// An empty SSD: nothing mapped, no volumes, no map. A file must not exist yet; a block device is
+    /// overwritten.
     ///
     /// # Errors
     /// [`SsdError`]: no memory, no file, a capacity that is not possible.
@@ -157,10 +159,12 @@ impl Ssd {
         Self::around(config, opened)
     }
 
-    /// The SSD in a file, with what it held. What of its preset can be changed is from now on as `config` says. `progress` is told of a rebuild that reads all records.
+    /// The SSD in a file, with its contents. Settings that can be changed are from now on as `config`
+    /// says. `progress` hears of a rebuild that reads all records.
     ///
     /// # Errors
-    /// [`SsdError`]: no such file, another capacity, a preset that differs in more than can be changed, in use by another process.
+    /// [`SsdError`]: no such file, another capacity, a preset that differs in more than can be changed, in
+    /// use by another process.
     pub fn open(config: SsdConfig, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self, SsdError> {
         let SsdMedia::File(path) = &config.media else {
             return Err(SsdError::Refused("an SSD in memory has nothing to open".into()));
@@ -205,7 +209,8 @@ impl Ssd {
         Self::around(config, opened)
     }
 
-    /// The SSD in a file whose system area is behind another store, with faults and a power switch: a new one, or what is there.
+    /// The SSD in a file whose system area is behind another store, with faults and a power switch. It is
+    /// made, or opened.
     #[cfg(test)]
     pub(crate) fn on_file(
         config: SsdConfig,
@@ -232,12 +237,12 @@ impl Ssd {
     /// # Errors
     /// [`SsdError`]; then the next start is one after a power failure.
     pub fn shut_down(&mut self) -> Result<(), SsdError> {
-        self.save_odometer();
+        self.save_smart_counters();
         Ok(self.ftl.shut_down()?)
     }
 
-    /// The power fails, with energy for a dump where the preset is protected against that; the bytes of it, 0 without.
-    /// Nothing may be submitted any more.
+    /// The power fails, with energy for a dump where the preset is protected against that; the bytes of
+    /// it, 0 without. Nothing may be submitted any more.
     ///
     /// # Errors
     /// [`SsdError`]: the dump could not be written.
@@ -246,21 +251,20 @@ impl Ssd {
             return Ok(0);
         }
         let dump = self.ftl.power_fail();
-        self.earlier.backup_failed = dump.is_err();
-        self.save_odometer();
+        self.smart.set_backup_failed(dump.is_err());
+        self.save_smart_counters();
         Ok(dump?)
     }
 
-    /// Table and map from the ledger; unfinished sweeps go on.
+    /// Table and map from the metadata; unfinished sweeps go on.
     pub(crate) fn recall(&mut self) -> Result<(), SsdError> {
-        let contents = self.ledger.contents();
+        let contents = self.volumes.metadata().contents();
         let damaged = |what: String| SsdError::Layer(OpenError::Damaged(what));
         for (vid, bytes) in &contents.entries {
             let entry = VolumeEntry::decode(bytes)
                 .map_err(|e| damaged(format!("the permission entry of volume {}: {e:?}", vid.get())))?;
             if entry.deleting {
                 self.ftl.sweep(*vid, entry.generation);
-                (self.sweep_at, self.alarm) = (Time::ZERO, Time::ZERO);
             }
             self.table.recall(entry);
         }
@@ -271,74 +275,84 @@ impl Ssd {
         if contents.leased {
             self.table.recall_lease();
         }
-        let lost = self.ledger.lost();
+        let lost = self.volumes.metadata().lost();
         if !lost.is_empty() {
             let places = lost.len();
             tracing::error!(
-                "{places} places of the permission ledger could not be read: volumes or changes of them may be missing"
+                "{places} places of the permission metadata could not be read: volumes or changes of them may be missing"
             );
         }
         let map = contents.map.as_ref().map(|bytes| FleetMap::decode(bytes)).transpose();
         let map = map.map_err(|e| damaged(format!("the fleet map: {e:?}")))?;
-        // Whether writes were lost before stood with the term: where that cannot be read, they are taken for lost.
+        // Whether writes were lost before stood with the term: where that cannot be read, they are taken
+        // for lost.
         if self.boot.is_lossy() || lost.contains(&Kind::Term) {
             let unknown = if lost.contains(&Kind::Map) { UNKNOWN_EPOCH } else { 0 };
-            // Written down: a shutdown, or a power failure with a dump, does not bring back what is missing.
-            self.ledger.set_filling(map.as_ref().map_or(unknown, |map| map.epoch))?;
+            // Written down: a shutdown, or a power failure with a dump, does not bring back what is
+            // missing.
+            self.volumes.metadata_mut().set_filling(map.as_ref().map_or(unknown, |map| map.epoch))?;
         }
         if let Some(map) = &map {
             self.date_filling(map)?;
         }
         self.count_start()?;
         let is_newer = |epoch: &u64| map.as_ref().is_some_and(|map| map.epoch > *epoch);
-        self.filling_since = self.ledger.contents().filling.filter(|epoch| !is_newer(epoch));
+        self.volumes
+            .set_filling_since(self.volumes.metadata().contents().filling.filter(|epoch| !is_newer(epoch)));
+        if self.ftl.is_sweeping() {
+            self.volumes.sweep_at(Time::ZERO);
+            self.alarm = Time::ZERO;
+        }
         let fleet = map.map(|map| self.seen(map));
         self.table.set_fleet(fleet);
         Ok(())
     }
 
-    /// Writes were lost under a map that is lost as well: the first one that is known again is taken for it, and only one that
-    /// is newer says that they are back.
+    /// Writes were lost under a map that is lost as well: the first one that is known again is taken for
+    /// it, and only one that is newer says that they are back.
     pub(crate) fn date_filling(&mut self, map: &FleetMap) -> Result<(), DurableError> {
-        if self.ledger.contents().filling == Some(UNKNOWN_EPOCH) {
-            self.ledger.set_filling(map.epoch)?;
-            self.filling_since = Some(map.epoch);
+        if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
+            self.volumes.metadata_mut().set_filling(map.epoch)?;
+            self.volumes.set_filling_since(Some(map.epoch));
         }
         Ok(())
     }
 
     /// The map as this SSD sees it now.
     pub(crate) fn seen(&self, map: FleetMap) -> Fleet {
-        Fleet::new(map, self.config.index, self.filling_since.is_some())
+        Fleet::new(map, self.config.index, self.volumes.is_filling())
     }
 
-    /// Writes through what a volume's entry is about to be, and the term it came with: first here, then in the table, so
-    /// that the table is never ahead.
+    /// Writes through what a volume's entry is about to be, and the term it came with: first here, then in
+    /// the table, so that the table is never ahead.
     pub(crate) fn write_through(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
         self.remember_term(self.table.term())?;
-        self.ledger.put_entry(entry.vid, entry.encode().as_bytes()).map_err(|error| not_durable(&error))
+        self.volumes
+            .metadata_mut()
+            .put_entry(entry.vid, entry.encode().as_bytes())
+            .map_err(|error| not_durable(&error))
     }
 
     /// Writes the daemon's term through, where it is a new one.
     pub(crate) fn remember_term(&mut self, term: u64) -> Result<(), Refused> {
-        if term <= self.ledger.contents().term {
+        if term <= self.volumes.metadata().contents().term {
             return Ok(());
         }
-        self.ledger.set_term(term).map_err(|error| not_durable(&error))
+        self.volumes.metadata_mut().set_term(term).map_err(|error| not_durable(&error))
     }
 
     /// Writes through that serving leases are granted, and the term of who does it.
     pub(crate) fn remember_lease(&mut self, term: u64) -> Result<(), Refused> {
-        if self.ledger.contents().leased {
+        if self.volumes.metadata().contents().leased {
             return self.remember_term(term);
         }
-        self.ledger.set_leased(term).map_err(|error| not_durable(&error))
+        self.volumes.metadata_mut().set_leased(term).map_err(|error| not_durable(&error))
     }
 
     /// Writes the fleet map through.
     pub(crate) fn remember_map(&mut self, data: &[u8]) -> Result<(), Refused> {
         self.remember_term(self.table.term())?;
-        self.ledger.set_map(data).map_err(|error| not_durable(&error))
+        self.volumes.metadata_mut().set_map(data).map_err(|error| not_durable(&error))
     }
 
     /// A sweep is durable: the volume's entry gives way to a tombstone, and then its id may live again.
@@ -349,7 +363,7 @@ impl Ssd {
             (tombstone.term, tombstone.version) = (entry.term, entry.version);
             tombstone.ids = entry.request_ids.iter().map(|id| (*id, ms)).collect();
         }
-        match self.ledger.bury(vid, tombstone) {
+        match self.volumes.metadata_mut().bury(vid, tombstone) {
             Ok(()) => self.table.bury(now, vid),
             Err(error) => {
                 tracing::error!("the tombstone of volume {} cannot be written: {error}", vid.get());
@@ -361,13 +375,13 @@ impl Ssd {
 
 /// The system area does not take it: the change is not acknowledged.
 pub(crate) fn not_durable(error: &DurableError) -> Refused {
-    tracing::error!("the ledger cannot be written: {error}");
+    tracing::error!("the metadata cannot be written: {error}");
     Refusal::NotReady.into()
 }
 
 /// Whether a volume lives in this generation, for a rebuild.
-fn is_live(ledger: &MetadataStore, vid: Vid, generation: u32) -> bool {
-    let entry = ledger.contents().entries.get(&vid).and_then(|bytes| VolumeEntry::decode(bytes).ok());
+fn is_live(metadata: &MetadataStore, vid: Vid, generation: u32) -> bool {
+    let entry = metadata.contents().entries.get(&vid).and_then(|bytes| VolumeEntry::decode(bytes).ok());
     entry.is_some_and(|entry| entry.generation == generation && !entry.deleting)
 }
 
@@ -375,7 +389,7 @@ fn label(config: &SsdConfig) -> String {
     format!("{} {} {}", config.index, config.capacity_bytes, config.serial)
 }
 
-/// Without the figures that a preset of this name must reach: nobody asks an SSD for them.
+/// Without the figures that a preset of this name must reach: an SSD does not need them.
 fn plain(preset: &Preset) -> Preset {
     Preset { figures: Vec::new(), ..preset.clone() }
 }

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The emulated SSD: firmware that itself checks who may touch which volume block, and where that block lives.
+//! The emulated SSD: firmware that itself checks who may touch which volume block, and where that block
+//! lives.
 //!
-//! [`Ssd`] is a [`gnstor_base::controller::Controller`]: capsules and the ends of transfers go in, effects come
-//! out. Timing is modelled, data really moves.
+//! [`Ssd::into_workers`] divides an SSD among threads. A [`Worker`] is a
+//! [`gnstor_base::controller::Controller`]: capsules and the ends of transfers go in, effects come out.
+//! Timing is modelled, data really moves.
 //!
 //! ```text
 //!   capsule
-//!     | Submission                                     controller, hosts: whose queue is it
+//!     | Submission                                     io::worker, session: the queue and its host
 //!     v
 //!   Request              well formed                   request
 //!     |
 //!     v
-//!   Authorized<Request>  identity, map epoch, volume,  permission, fleet
+//!   Authorized<Request>  identity, map epoch, volume,  permission
 //!     |                  range, rights, placement
 //!     v
 //!   Extent               a page, or zeros              ftl: map, media
@@ -22,70 +24,47 @@
 //!     v
 //!   Complete at the modelled time                      timing, preset
 //! ```
-//! Each stage takes only what the stage before it made: an [`permission::Authorized`] can be built nowhere but in the
-//! permission module. Each command has one completion permit, spent exactly once.
+//! Each stage takes only what the stage before it made: an [`permission::Authorized`] can be built nowhere
+//! but in the permission module. Each command has one completion permit, spent exactly once.
 //!
-//! [`Core`]s divide an SSD among threads; what most commands are, reads of blocks in memory and plain writes, they do alone.
+//! * `io`: workers, dispatch by the arbiter, reads, writes, Compare, trims, rate limits.
+//! * `workers`: what workers and firmware share without a lock.
+//! * `session`: queues and NVMe controllers, Fabrics commands, the end of a queue.
+//! * `admin`: admin commands of the specification and of the daemon.
+//! * `permission`: the table, its rules, the fleet map, the serving lease.
+//! * `smart`: statistics, health, counters.
+//! * `durable`: power on and off. `recovering`: an SSD that is being restored.
 //!
-//! Before there is an SSD: `recovering`. Before the pipeline: `arbitration` (whose command is next when the firmware is busy), `rate` and `delay` (volumes
-//! with a limit).
-//!
-//! Beside I/O: `fabrics` (Connect, properties), `admin` (Identify, keep-alive), `features`, `logs`, `effects`, `errors`,
-//! `health`, `odometer`, `counters` (what can be asked), `events` (what is told), `abort`, `volumes` (the daemon's commands, fences,
-//! sweeps), `tombstones`, `lease` (may it serve), `compare`, `scratch` (buffers for their data), `command`, `slab` and
-//! `permit` (commands in flight), `teardown` (the end of a queue).
-//!
-//! What it does not do: it never looks at block data but for Compare (the mover sums it while it copies) and never
-//! reads a clock. What becomes of blocks below the map is the translation layer's (`gnstor-ftl`).
+//! The firmware looks at block data only for Compare (the mover sums blocks while it copies them), and it
+//! never reads a clock. Blocks below the map belong to the translation layer (`gnstor-ftl`).
 
-mod abort;
 mod admin;
-mod arbitration;
-mod command;
-mod compare;
 mod config;
 mod controller;
-mod core;
-mod counters;
-mod delay;
 mod durable;
-mod effects;
-mod errors;
-mod events;
-mod fabrics;
-mod features;
-pub mod fleet;
-mod health;
-mod hosts;
 mod io;
-mod lease;
-mod logs;
-mod odometer;
 pub mod permission;
-mod permit;
-mod rate;
 mod recovering;
 pub mod request;
-mod scratch;
-mod slab;
-mod stats;
-mod teardown;
-mod tombstones;
-mod volumes;
-mod waiting;
-mod write;
+mod session;
+mod smart;
+mod workers;
 
+pub use admin::events::Event;
 pub use config::{SsdConfig, SsdMedia};
 pub use controller::Ssd;
-pub use core::{Core, SsdGuard};
-pub use counters::Counters;
 pub use durable::{Bench, DataFileInfo, SsdError};
-pub use events::Event;
 pub use gnstor_ftl::{Boot, Origin};
 pub use gnstor_model::{Difference, Preset};
-pub use health::FlashHealth;
+pub use io::{SsdGuard, Worker};
+pub use permission::fleet;
 pub use recovering::Recovering;
-pub use stats::Stats;
+pub use smart::counters::Counters;
+pub use smart::health::FlashHealth;
+pub use smart::stats::Stats;
 
+#[cfg(test)]
+#[path = "../testing/deadline.rs"]
+mod deadline;
 #[cfg(test)]
 mod tests;

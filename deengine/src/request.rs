@@ -56,7 +56,7 @@ pub enum Verb {
     /// Compare them with the host's data.
     Compare,
     /// Unmap them (Write Zeroes, or a range of Dataset Management): they read as zeros.
-    Forget,
+    Trim,
 }
 
 /// A well-formed request; nothing is known yet of whether it is allowed.
@@ -74,7 +74,7 @@ pub struct Request {
     pub stamp: Stamp,
     /// It completes only when what it did is durable without a dump.
     pub fua: bool,
-    /// The host's memory; meaningless for [`Verb::Forget`].
+    /// The host's memory; meaningless for [`Verb::Trim`].
     pub remote: Remote,
 }
 
@@ -92,10 +92,10 @@ impl Request {
             io::READ => Verb::Read,
             io::WRITE => Verb::Write,
             io::COMPARE => Verb::Compare,
-            io::WRITE_ZEROES => Verb::Forget,
+            io::WRITE_ZEROES => Verb::Trim,
             _ => return Err(Refusal::InvalidOpcode.into()),
         };
-        let remote = if verb == Verb::Forget {
+        let remote = if verb == Verb::Trim {
             Remote { address: 0, key: 0 }
         } else {
             if fields.blocks > 1 << MDTS {
@@ -127,7 +127,7 @@ impl Request {
             return Err(Refusal::InvalidField.into());
         }
         Ok(Self {
-            verb: Verb::Forget,
+            verb: Verb::Trim,
             address: Slba(slba).unpack().ok_or(Refusal::InvalidField)?,
             blocks,
             map_epoch: fields.map_epoch,

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! No crate of the workspace enables the feature that turns access control off.
 
+#[path = "../testing/deadline.rs"]
+mod deadline;
+
 use std::path::{Path, PathBuf};
 
 const FEATURE: &str = "unchecked-for-benchmarks";
@@ -18,6 +21,7 @@ fn manifests(folder: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn only_this_crate_names_the_feature_that_turns_access_control_off() {
+    let _deadline = deadline::deadline();
     let this = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = Vec::new();
     manifests(this.parent().expect("the workspace"), &mut all);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a check asks: the volumes' entries, the fleet map, the serving lease. None of it changes while commands come and
-//! go, so the cores of an SSD share one copy and read it without a lock; a change makes a new one
-//! ([`crate::core::Roster`]).
+//! What a check asks: the volumes' entries, the fleet map, the serving lease. None of it changes while
+//! commands come and go, so the workers of an SSD share one copy and read it without a lock; a change
+//! makes a new one ([`crate::workers::WorkerSet`]).
 
 use super::Authorized;
 use super::volume::VolumeRules;
-use crate::fleet::{Fleet, Place};
-use crate::lease::ServingLease;
+use crate::permission::fleet::{Fleet, Place};
+use crate::permission::lease::ServingLease;
 use crate::request::{Refused, Request, Verb};
 #[cfg(test)]
 use gnstor_base::time::Span;
@@ -52,7 +52,8 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Judges a request. Whoever calls counts what comes out as in flight, and hands it back when it is done.
+    /// Judges a request. The caller counts an allowed request as in flight, and hands it back when it is
+    /// done.
     ///
     /// # Errors
     /// The first rule that refuses, in the order of the protocol page.
@@ -86,7 +87,8 @@ impl Rules {
         }
     }
 
-    /// Until when the leases run by which these very rules allow a write: nothing else of them changes with time.
+    /// Until when the leases run by which these very rules allow a write: nothing else of them changes
+    /// with time.
     #[inline]
     pub(crate) fn runs_until(&self, request: &Authorized<Request>) -> Time {
         if self.is_unchecked() {
@@ -138,7 +140,7 @@ impl Rules {
                 return Err(Refusal::NotAReader.into());
             }
             Verb::Read | Verb::Compare => {}
-            Verb::Write | Verb::Forget => volume.check_writer(now, client, request.stamp.lease_epoch)?,
+            Verb::Write | Verb::Trim => volume.check_writer(now, client, request.stamp.lease_epoch)?,
         }
         if u64::from(vba >> entry.chunk_shift) != last >> entry.chunk_shift {
             return Err(Refusal::InvalidField.into());
@@ -146,10 +148,10 @@ impl Rules {
         let (place, map_epoch) = (fleet.place(entry, vba), fleet.map().wire_epoch());
         match request.verb {
             Verb::Read | Verb::Compare => volume.check_read(now, client, place, map_epoch)?,
-            Verb::Write | Verb::Forget if place == Place::Absent => {
+            Verb::Write | Verb::Trim if place == Place::Absent => {
                 return Err(Refused::at(Refusal::WrongTarget, map_epoch));
             }
-            Verb::Write | Verb::Forget => {}
+            Verb::Write | Verb::Trim => {}
         }
         Ok((slot, volume))
     }

@@ -37,6 +37,7 @@ proptest! {
         writer in 0u16..600,
         later in proptest::collection::vec(1u16..600, 0..512),
     ) {
+        let _deadline = crate::deadline::deadline();
         let first = entry(any, readers, writer);
         let mut table = Table::default();
         prop_assert!(table.add(Time::ZERO, first.clone()).is_ok());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One volume as the SSD keeps it: the part of the check that asks nothing but its entry, and what changes with its
-//! commands.
+//! One volume as the SSD keeps it: the part of the check that asks nothing but its entry, and what changes
+//! with its commands.
 
-use crate::counters::{Counters, Done};
-use crate::fleet::Place;
-use crate::lease::runs;
-use crate::rate::Rate;
+use crate::io::rate::Rate;
+use crate::permission::fleet::Place;
+use crate::permission::lease::runs;
 use crate::request::Refused;
+use crate::smart::counters::{Counters, Done};
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::Refusal;
@@ -41,7 +41,7 @@ pub(crate) struct VolumeRules {
     pub(super) entry: VolumeEntry,
     pub(super) readers: Readers,
     pub(super) lease_until: Time,
-    /// Who held the write lease before: told "held by another" or "expired" rather than that it never had it.
+    /// The client that held the write lease before. It is refused with "held by another" or "expired".
     pub(super) former_writer: Option<ClientId>,
     /// Which state of the entry this is; the table's serials never repeat.
     pub(super) serial: u64,
@@ -128,9 +128,9 @@ pub(super) struct Use {
     pub(super) in_flight: u32,
     /// In flight, but judged by an entry that has been replaced.
     pub(super) in_flight_older: u32,
-    /// When the entry was last replaced, as the cores count it.
+    /// When the entry was last replaced, as the workers count it.
     pub(super) aged_at: u64,
-    /// What the cores had done in this slot before the volume took it.
+    /// What the workers had done in this slot before the volume took it.
     pub(super) done_before: Done,
 }
 

@@ -70,8 +70,8 @@ fn classes_share_by_their_weights_behind_the_urgent_one() {
         |range: std::ops::Range<usize>, key| order[range].iter().filter(|&&queue| queue == key).count();
     for round in 0..2 {
         let range = 4 + round * 14..18 + round * 14;
-        let shares = [HIGH, MEDIUM, LOW].map(|key| count(range.clone(), key));
-        assert_eq!(shares, [8, 4, 2], "round {round}");
+        let states = [HIGH, MEDIUM, LOW].map(|key| count(range.clone(), key));
+        assert_eq!(states, [8, 4, 2], "round {round}");
     }
     assert_eq!(order.len(), 63);
 }
@@ -85,12 +85,12 @@ fn weights_are_what_the_host_has_set() {
         reads(&mut harness, key, 20);
     }
     let order = order(&mut harness);
-    let shares = [HIGH, MEDIUM, LOW].map(|key| order[1..28].iter().filter(|&&queue| queue == key).count());
-    assert_eq!(shares, [3, 12, 12]);
+    let states = [HIGH, MEDIUM, LOW].map(|key| order[1..28].iter().filter(|&&queue| queue == key).count());
+    assert_eq!(states, [3, 12, 12]);
 }
 
 #[test]
-fn plain_round_robin_knows_no_classes_and_starves_nobody() {
+fn plain_round_robin_has_no_classes_and_starves_no_queue() {
     let mut harness = harness(0);
     reads(&mut harness, URGENT, 40);
     reads(&mut harness, LOW, 5);
@@ -100,7 +100,7 @@ fn plain_round_robin_knows_no_classes_and_starves_nobody() {
     let late = order.iter().rposition(|&queue| queue == LOW).unwrap();
     assert!(late <= 1 + 5 + 10, "{order:?}");
     let reader = order.iter().rposition(|&queue| queue == READER).unwrap();
-    // A core with as many waiting as the first takes up to sixteen at once.
+    // A worker with as many waiting as the first takes up to sixteen at once.
     assert!(reader <= 1 + 10 + 16, "{order:?}");
     assert_eq!(order.len(), 50);
 }
@@ -143,7 +143,7 @@ fn the_data_of_a_write_is_pulled_while_the_firmware_is_busy() {
     let end = harness.now + Span::from_ms(10);
     harness.step_to(end);
     assert_eq!(harness.in_flight(), 0);
-    assert_eq!(harness.core(WRITER).writes_done(), 60);
+    assert_eq!(harness.worker(WRITER).writes_done(), 60);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn waiting_commands_die_with_their_queue_or_their_controller() {
     harness.memory.remove(&ADMIN);
     harness.close_queue(harness.now, ADMIN);
     harness.pump();
-    // They are on several cores: in no order.
+    // They are on several workers: in no order.
     harness.closed.sort_unstable();
     assert_eq!(harness.closed, [URGENT, MEDIUM, LOW]);
     // One read of the first queue was under way: its transfer is still awaited.
@@ -274,6 +274,8 @@ fn a_late_step_changes_no_modelled_time() {
         harness.hold = false;
         if late {
             harness.advance(Span::from_ms(5));
+            // The turn passes from worker to worker, so each of them is called more than once.
+            harness.step_to(harness.now);
         } else {
             order(&mut harness);
         }

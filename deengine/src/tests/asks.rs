@@ -5,11 +5,11 @@ use super::*;
 
 impl Harness {
     pub(super) fn open_queue(&mut self, now: Time, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
-        self.core(key).open_queue(now, key, request)
+        self.worker(key).open_queue(now, key, request)
     }
 
     pub(super) fn capsule(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
-        self.core(key).submit(now, key, sqe);
+        self.worker(key).submit(now, key, sqe);
     }
 
     pub(super) fn open(&mut self, key: QueueKey, qid: u16, entries: u16) {
@@ -137,7 +137,8 @@ impl Harness {
         }
     }
 
-    /// A read or write of [`VOLUME`] by the client of `key`, with a fresh stamp and the host's memory at block 0.
+    /// A read or write of [`VOLUME`] by the client of `key`, with a fresh stamp and the host's memory at
+    /// block 0.
     pub(super) fn io(&mut self, opcode: u8, key: QueueKey, vba: u32, blocks: u32) -> Sqe {
         self.sequence += 1;
         let mut sqe = sqe(opcode);

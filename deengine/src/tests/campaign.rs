@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A campaign of seeds: good commands, good commands with some bits flipped, and noise, on admin and I/O queues of SSDs
-//! with and without modelled times; data that is right, damaged or noise; transfers that end in every way; queues that
-//! go and come, time that passes, flash that ages.
+//! A campaign of seeds: good commands, good commands with some bits flipped, and noise, on admin and I/O
+//! queues of SSDs with and without modelled times; data that is right, damaged or noise; transfers that
+//! end in every way; queues that go and come, time that passes, flash that ages.
 //!
 //! After every step each command that was accepted is either open or was answered once, on its own queue.
 //! `GNSTOR_FUZZ_SEED` is the first seed, and `GNSTOR_FUZZ_SECONDS` adds seeds for so long.
 
 use super::media::seeds;
 use super::*;
-use crate::hosts::Role;
+use crate::session::Role;
 use crate::{Event, FlashHealth};
 use gnstor_proto::placement::mix64;
 use std::collections::BTreeSet;
@@ -392,7 +392,7 @@ fn run(seed: u64) -> (u64, u64) {
 }
 
 #[test]
-fn every_permit_is_spent_or_forfeited_once_whatever_comes() {
+fn every_permit_is_spent_or_forfeited_once() {
     let (mut refused, mut spent) = (0, 0);
     seeds(SEEDS, |seed| {
         let counts = run(seed);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Any 64 bytes as a capsule, on admin and I/O queues: noise, good commands with noise in them, every kind of data pointer.
+//! Any 64 bytes as a capsule, on admin and I/O queues: noise, good commands with noise in them, every kind
+//! of data pointer.
 //!
-//! Each is answered at most once and with one status; a descriptor that this SSD does not take (data within the capsule, a
-//! segment, one without a key) moves nothing; and whatever clients without the right to write send, the blocks, the table and
-//! the term stay what they were. `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in `media.rs`.
+//! Each is answered at most once and with one status; a descriptor that this SSD does not take (data
+//! within the capsule, a segment, one without a key) moves nothing; and whatever clients without the right
+//! to write send, the blocks, the table and the term stay what they were. `GNSTOR_FUZZ_SECONDS` and
+//! `GNSTOR_FUZZ_SEED` as in `media.rs`.
 
 use super::media::seeds;
 use super::oracle::Dice;
@@ -16,7 +18,8 @@ const SEEDS: u64 = 24;
 const CAPSULES: u32 = 600;
 const BLOCKS: u32 = 32;
 
-/// Queues of hosts that may not write: two clients' admin and I/O queues, and one where nobody has connected.
+/// Queues of hosts that may not write: two clients' admin and I/O queues, and one where nobody has
+/// connected.
 const UNTRUSTED: [QueueKey; 5] = [QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300)];
 const ALL: [QueueKey; 8] =
     [DAEMON, QueueKey(70), WRITER, QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300)];
@@ -45,7 +48,8 @@ const OPCODES: [u8; 21] = [
     gnstor_proto::fabrics::OPCODE,
 ];
 
-/// Types of data descriptors: by address, in the capsule, segments, keyed, and what the standard has not given out.
+/// Types of data descriptors: by address, in the capsule, segments, keyed, and what the standard has not
+/// given out.
 const KINDS: [u8; 12] = [0x00, 0x01, 0x10, 0x20, 0x21, 0x30, 0x31, 0x40, 0x4F, 0x50, 0xF0, 0xFF];
 
 fn is_taken(kind: u8) -> bool {

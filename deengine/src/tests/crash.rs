@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The power goes at every kind of moment, and comes back: what the whole SSD promises then (protocol rules 3, 6, 8, 10
-//! and 11).
+//! The power goes at every kind of moment, and comes back: what the whole SSD promises then (protocol
+//! rules 3, 6, 8, 10 and 11).
 //!
 //! ```text
 //!   mixed work --- the power goes --- [again during the restore] --- table, map, term, every block --- work --- ...
@@ -9,9 +9,9 @@
 //!                   |  during a durable operation, no dump
 //!                   `  as that, and journal and checkpoints cannot be read: records alone
 //! ```
-//! A seed is a run of four such rounds on one small SSD, mostly full, some with faulty flash, some with modelled times; one in
-//! eight is in a data file, which is opened anew after each cut.
-//! `GNSTOR_CRASHES=n` cuts the power in n rounds, `GNSTOR_CRASH_SEED=n` runs that seed, or begins with it.
+//! A seed is a run of four such rounds on one small SSD, mostly full, some with faulty flash, some with
+//! modelled times; one in eight is in a data file, which is opened anew after each cut. `GNSTOR_CRASHES=n`
+//! cuts the power in n rounds, `GNSTOR_CRASH_SEED=n` runs that seed, or begins with it.
 
 mod admin;
 mod damage;
@@ -107,8 +107,8 @@ impl Campaign {
         if cut == Cut::Unreadable {
             self.damage_checkpoints();
         }
-        // Which of several unacknowledged states a block has now, and so which stamp, the oracle cannot know: nobody goes on
-        // with stamps below those.
+        // Which of several unacknowledged states a block has now, and so which stamp, the oracle cannot
+        // know: nobody goes on with stamps below those.
         self.sequence += LATE;
         let ssd = match self.reopen() {
             Ok(ssd) => ssd,
@@ -192,7 +192,7 @@ impl Campaign {
                 for (index, content) in (0u32..).zip(found) {
                     let key = (raw, entry.generation, vba + index);
                     mapped += u64::from(content.is_some());
-                    if let Err(why) = self.oracle.settle(key, promise, content) {
+                    if let Err(why) = self.oracle.reconcile(key, promise, content) {
                         panic!("{promise:?}: {why}");
                     }
                 }
@@ -270,12 +270,13 @@ fn whenever_the_power_goes_what_was_promised_is_there() {
 /// Seeds of long campaigns that found an error, with what it was.
 #[test]
 fn what_campaigns_have_found_stays_mended() {
-    // Collection took a superblock whose last valid page only the dump held, while the dump was written to new places.
+    // Collection took a superblock whose last valid page only the dump held, while the dump was written to
+    // new places.
     run(4_001_118, &mut Covered::default());
 }
 
 #[test]
-fn whatever_order_a_failing_host_writes_in_what_was_flushed_is_there() {
+fn flushed_data_survives_any_write_order_of_a_failing_host() {
     let mut covered = Covered::default();
     let first = number("GNSTOR_HOST_SEED").unwrap_or(0);
     for nth in first..first + number("GNSTOR_HOST_SEEDS").unwrap_or(HOST_SEEDS) {
@@ -297,7 +298,7 @@ fn is_filling(campaign: &mut Campaign) -> bool {
 }
 
 #[test]
-fn an_ssd_that_lost_writes_is_filling_until_a_newer_map_whatever_comes_between() {
+fn an_ssd_that_lost_writes_is_filling_until_a_newer_map() {
     for dump in [true, false] {
         let mut campaign = Campaign::new(1, Faults::default());
         campaign.power_cycle();

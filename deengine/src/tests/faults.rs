@@ -27,7 +27,8 @@ impl Harness {
         assert_eq!(refusal(&cqe), None);
     }
 
-    /// Reads a block: its data is as written, or there is a media error and nothing was delivered under success.
+    /// Reads a block: its data is as written, or there is a media error and nothing was delivered under
+    /// success.
     fn read_or_fail(&mut self, vba: u32, tag: u64) -> Option<Refusal> {
         let sqe = self.io(io::READ, WRITER, vba, 1);
         let cqe = self.run(WRITER, sqe);

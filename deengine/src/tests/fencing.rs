@@ -81,7 +81,7 @@ fn a_new_map_refuses_the_write_under_way() {
 fn stragglers_lose_their_queues_at_the_deadline() {
     let (mut harness, ..) = with_both_in_flight();
     let chmod = harness.chmod(|entry| entry.readers.clear());
-    let end = harness.now + crate::volumes::FENCE_DEADLINE;
+    let end = harness.now + crate::admin::volumes::FENCE_DEADLINE;
     harness.step_to(end - Span::from_ns(1));
     assert!(harness.take(DAEMON, chmod).is_none() && harness.closed.is_empty());
     harness.step_to(end);
@@ -130,7 +130,7 @@ fn a_client_that_leaves_does_not_hold_up_a_fence() {
 }
 
 #[test]
-fn effects_nobody_has_taken_die_with_their_queue() {
+fn effects_not_yet_taken_die_with_their_queue() {
     let mut harness = Harness::new();
     let free = harness.free_frames();
     let mut sqe = harness.io(io::WRITE, WRITER, 0, 4);

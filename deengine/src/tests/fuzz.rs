@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Any capsule bytes, in any order, with transfers that end in any way: a status each, never a panic, nothing lost.
+//! Any capsule bytes, in any order, with transfers that end in any way: a status each, never a panic,
+//! nothing lost.
 
 use super::*;
 use proptest::prelude::*;
@@ -59,7 +60,8 @@ const OPCODES: [u8; 23] = [
     0xFF,
 ];
 
-/// Random bytes seldom get past the first check: most capsules get a known opcode, and many a good frame and address.
+/// Random bytes seldom get past the first check: most capsules get a known opcode, and many a good frame
+/// and address.
 fn shaped(harness: &mut Harness, key: QueueKey, bytes: [u8; 64], shape: u8) -> Sqe {
     let mut sqe = Sqe::read_from_bytes(&bytes).unwrap();
     if shape & 7 != 0 {

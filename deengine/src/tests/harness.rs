@@ -25,7 +25,7 @@ impl Harness {
     pub(super) fn around(ssd: Ssd, faults: Arc<Faults>) -> Self {
         let (regions, all_frames) = (ssd.regions(), ssd.ftl.flash().free_frames());
         Self {
-            cores: ssd.into_cores(CORES),
+            workers: ssd.into_workers(WORKERS),
             now: Time::from_ns(1000),
             memory: BTreeMap::new(),
             completions: Vec::new(),
@@ -39,7 +39,7 @@ impl Harness {
             next_cid: 0,
             sequence: 0,
             map_epoch: 1,
-            _deadline: super::deadline::Deadline::start(),
+            _deadline: crate::deadline::deadline(),
         }
     }
 
@@ -80,7 +80,7 @@ impl Harness {
     }
 
     pub(super) fn ssd(&self) -> SsdGuard<'_> {
-        self.cores[0].ssd()
+        self.workers[0].ssd()
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -96,7 +96,7 @@ impl Harness {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.ssd().hosts.waiting()
+        self.workers.iter().map(Worker::pending).sum()
     }
 
     pub(super) fn mapped_blocks(&self) -> u64 {
@@ -107,12 +107,12 @@ impl Harness {
         self.ssd().ftl.flash().free_frames()
     }
 
-    pub(super) fn core(&mut self, key: QueueKey) -> &mut Core {
-        &mut self.cores[core_of(key)]
+    pub(super) fn worker(&mut self, key: QueueKey) -> &mut Worker {
+        &mut self.workers[worker_of(key)]
     }
 
     pub(super) fn role(&mut self, key: QueueKey) -> Option<Role> {
-        let name = self.core(key).name(key)?;
+        let name = self.worker(key).name(key)?;
         self.ssd().hosts.queue(name).map(|queue| queue.role)
     }
 

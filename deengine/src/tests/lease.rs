@@ -113,7 +113,7 @@ fn a_write_that_is_modelled_to_end_behind_the_lease_is_not_acknowledged() {
 #[test]
 fn an_ssd_that_ever_had_a_lease_does_not_serve_after_a_restart_until_it_has_one_again() {
     for leased in [false, true] {
-        let (kept, mut harness) = super::odometer::Kept::new();
+        let (kept, mut harness) = super::smart_counters::Kept::new();
         harness.write(0, &[1]);
         if leased {
             assert_eq!(renew(&mut harness, 2, 1, 60_000), None);
@@ -129,7 +129,7 @@ fn an_ssd_that_ever_had_a_lease_does_not_serve_after_a_restart_until_it_has_one_
         assert_eq!(renew(&mut harness, 2, 1, 60_000), None);
         assert_eq!(read(&mut harness), None);
         assert_eq!(harness.peek(READER, 0), block(1));
-        // A cut without a word does not make it forget, either.
+        // A cut without a word does not make it trim, either.
         let mut harness = kept.restart(harness);
         assert_eq!(read(&mut harness), Some(Refusal::NotServing));
     }

@@ -2,7 +2,8 @@
 //! What the log pages tell is what has happened.
 
 use super::*;
-use crate::{FlashHealth, effects};
+use crate::FlashHealth;
+use crate::admin::effects;
 
 const CLIENT: QueueKey = QueueKey(80);
 
@@ -65,7 +66,7 @@ fn a_damaged_page_counts_as_a_media_error() {
 }
 
 #[test]
-fn a_host_sees_its_own_errors_and_the_daemon_everybodys() {
+fn a_host_sees_its_own_errors_and_the_daemon_sees_all() {
     let mut harness = Harness::new();
     let sqe = harness.io(io::READ, STRANGER, 3, 1);
     let cid = harness.submit(STRANGER, sqe);

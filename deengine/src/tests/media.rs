@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bytes of the system area that are not what was written: never a panic, and never another block's content.
+//! Bytes of the system area that are not what was written: never a panic, and never another block's
+//! content.
 //!
 //! ```text
 //!   an SSD with work behind it, power gone (with a dump, or without) --> image of its store
@@ -123,7 +124,7 @@ impl Remains {
     /// Some damage.
     fn damage(&self, dice: &mut Dice) {
         let Image { sectors, before } = &*self.image;
-        // Journal and checkpoint are the most; header, ledger and dump get their share.
+        // Journal and checkpoint are the most; header, metadata and dump get their share.
         let small = sectors.partition_point(|(at, _)| *at < journal_at(&self.config));
         let pick = |dice: &mut Dice| {
             let end = if dice.one_in(3) { sectors.len() } else { small };
@@ -178,9 +179,9 @@ impl Remains {
             Origin::NoDump(_) => "no dump",
             Origin::Rebuilt(_) => "rebuilt",
         };
-        let knows = ssd.filling_since.is_some()
-            || !ssd.ledger.lost().is_empty()
-            || ssd.ledger.contents().map.is_none();
+        let knows = ssd.volumes.is_filling()
+            || !ssd.volumes.metadata().lost().is_empty()
+            || ssd.volumes.metadata().contents().map.is_none();
         assert!(!ssd.boot().is_lossy() || knows, "it may have lost writes, and will serve");
         let regions = ssd.regions();
         for (vba, ever) in (0u32..).zip(&self.ever) {
@@ -338,8 +339,8 @@ fn sizes() -> Sizes {
     }
 }
 
-/// Every decoder that the system area of a whole SSD meets, on the same bytes. Those within a data file, and a check that none is
-/// left out, are in `flash` and `durable` (`tests/fuzz.rs` there).
+/// Every decoder that the system area of a whole SSD meets, on the same bytes. Those within a data file,
+/// and a check that none is left out, are in `flash` and `durable` (`tests/fuzz.rs` there).
 fn decode_all(bytes: &[u8]) {
     let sizes = sizes();
     for kind in [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::SmartCounters] {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A target and its hosts in a test's hand: it carries out the SSD's effects with real bytes, at once or when told to.
+//! A target and its hosts in a test's hand: it carries out the SSD's effects with real bytes, at once or
+//! when told to.
 
 mod arbitration;
 mod asks;
@@ -7,7 +8,6 @@ mod campaign;
 mod capsules;
 mod compare;
 mod connect;
-mod cores;
 mod crash;
 mod deadline;
 mod events;
@@ -21,7 +21,6 @@ mod logs;
 mod media;
 mod model;
 mod moves;
-mod odometer;
 mod oracle;
 mod placement;
 mod presets;
@@ -30,13 +29,15 @@ mod reach;
 mod read_write;
 mod refusals;
 mod shrink;
+mod smart_counters;
 mod threads;
 mod tombstones;
 mod volumes;
+mod workers;
 mod writers;
 
-use crate::hosts::Role;
-use crate::{Bench, Core, Preset, Ssd, SsdConfig, SsdGuard, SsdMedia, Stats};
+use crate::session::Role;
+use crate::{Bench, Preset, Ssd, SsdConfig, SsdGuard, SsdMedia, Stats, Worker};
 use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::{Span, Time};
@@ -85,11 +86,11 @@ struct Answering {
     is_orphan: bool,
 }
 
-/// Cores of every SSD tested: each queue is on one of them, by its key.
-const CORES: usize = 3;
+/// Workers of every SSD tested: each queue is on one of them, by its key.
+const WORKERS: usize = 3;
 
 struct Harness {
-    cores: Vec<Core>,
+    workers: Vec<Worker>,
     now: Time,
     memory: BTreeMap<QueueKey, Vec<u8>>,
     completions: Vec<Completion>,
@@ -107,11 +108,11 @@ struct Harness {
     sequence: u64,
     map_epoch: u32,
     /// Ends the process where the test hangs.
-    _deadline: deadline::Deadline,
+    _deadline: crate::deadline::Deadline,
 }
 
-fn core_of(key: QueueKey) -> usize {
-    key.0 as usize % CORES
+fn worker_of(key: QueueKey) -> usize {
+    key.0 as usize % WORKERS
 }
 
 fn client(raw: u16) -> ClientId {

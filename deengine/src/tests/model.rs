@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mixed work beside a slow map, with the power on: overlapping commands of several blocks, transfers that end in any order,
-//! Compare, rights that change, volumes that come and go, a small SSD that is always collecting.
+//! Mixed work beside a slow map, with the power on: overlapping commands of several blocks, transfers that
+//! end in any order, Compare, rights that change, volumes that come and go, a small SSD that is always
+//! collecting.
 //!
-//! Every read and every Compare is judged when it is answered, and now and then every block. `GNSTOR_MODEL_STEPS` and
-//! `GNSTOR_MODEL_SEED` make the long run longer, or another one. Each step follows from a number of its own, so any part of a
-//! run can be played: what fails is shrunk, and `GNSTOR_MODEL_LIST` plays what was left. The short runs are proptest's.
+//! Every read and every Compare is judged when it is answered, and now and then every block.
+//! `GNSTOR_MODEL_STEPS` and `GNSTOR_MODEL_SEED` make the long run longer, or another one. Each step
+//! follows from a number of its own, so any part of a run can be played: what fails is shrunk, and
+//! `GNSTOR_MODEL_LIST` plays what was left. The short runs are proptest's.
 
 use super::crash::{Campaign, number};
 use super::oracle::{Dice, Promise};
@@ -61,7 +63,7 @@ fn play_or_shrink(seed: u64, steps: &[u64]) -> Campaign {
 }
 
 #[test]
-fn whatever_is_answered_is_what_the_model_holds() {
+fn every_completion_is_what_the_model_holds() {
     let (first, steps) =
         (number("GNSTOR_MODEL_SEED").unwrap_or(1), number("GNSTOR_MODEL_STEPS").unwrap_or(STEPS));
     if let Ok(list) = std::env::var("GNSTOR_MODEL_LIST") {

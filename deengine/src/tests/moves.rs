@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Time passes on a harness: its cores step, and what they want done is carried out, held, or lost with its queue.
+//! Time passes on a harness: its workers step, and what they want done is carried out, held, or lost with
+//! its queue.
 
 use super::*;
 
 impl Harness {
     pub(super) fn step(&mut self, now: Time) {
-        self.cores.iter_mut().for_each(|core| core.step(now));
+        self.workers.iter_mut().for_each(|worker| worker.step(now));
     }
 
     pub(super) fn next_event(&self) -> Option<Time> {
-        self.cores.iter().filter_map(Core::next_event).min()
+        self.workers.iter().filter_map(Worker::next_event).min()
     }
 
     pub(super) fn advance(&mut self, span: Span) {
@@ -29,13 +30,13 @@ impl Harness {
     }
 
     pub(super) fn pop_effect(&mut self) -> Option<Effect> {
-        let mut pop = || self.cores.iter_mut().find_map(Core::pop_effect);
-        // What a core is asked about it may answer through one that was asked before it.
+        let mut pop = || self.workers.iter_mut().find_map(Worker::pop_effect);
+        // What a worker is asked about it may answer through one that was asked before it.
         if let Some(effect) = pop().or_else(pop) {
             return Some(effect);
         }
-        self.cores.iter_mut().for_each(Core::end_step);
-        self.cores.iter_mut().find_map(Core::pop_effect)
+        self.workers.iter_mut().for_each(Worker::end_step);
+        self.workers.iter_mut().find_map(Worker::pop_effect)
     }
 
     pub(super) fn pump(&mut self) {
@@ -79,7 +80,8 @@ impl Harness {
         self.answer(queue, transfer, outcome);
     }
 
-    /// A transfer has ended, or a part of an answer: when the last one has, and all went well, its host has the response.
+    /// A transfer has ended, or a part of an answer: when the last one has, and all went well, its host
+    /// has the response.
     pub(super) fn answer(&mut self, queue: QueueKey, transfer: TransferId, mut outcome: Outcome) {
         if let Some(answer) = self.answers.get_mut(&(queue, transfer.0)) {
             answer.left -= 1;
@@ -97,7 +99,7 @@ impl Harness {
             }
         }
         let now = self.now;
-        self.core(queue).transferred(now, transfer, outcome);
+        self.worker(queue).transferred(now, transfer, outcome);
         self.pump();
     }
 
@@ -145,7 +147,8 @@ impl Harness {
         }
     }
 
-    /// The queue is gone: nobody gets the responses of its answers, though another of the same name may come.
+    /// The queue is gone: nobody gets the responses of its answers, though another of the same name may
+    /// come.
     pub(super) fn drop_responses(&mut self, key: QueueKey) {
         let its = self.answers.range_mut((key, 0)..=(key, u32::MAX));
         its.for_each(|(_, answer)| answer.is_orphan = true);
@@ -153,6 +156,6 @@ impl Harness {
 
     pub(super) fn close_queue(&mut self, now: Time, key: QueueKey) {
         self.drop_responses(key);
-        self.core(key).close_queue(now, key);
+        self.worker(key).close_queue(now, key);
     }
 }

@@ -8,8 +8,9 @@
 //!                                           |           a read finds this or a later one; so does a restart with a dump
 //!                                           a restart without a dump finds this or a later one
 //! ```
-//! A write at or below a stamp that was acknowledged before it was sent changes nothing (protocol rule 6), so it adds no
-//! state. A refused write takes its states back. The zero stamp is the block that was never written.
+//! A write at or below a stamp that was acknowledged before it was sent changes nothing (protocol rule 6),
+//! so it adds no state. A refused write takes its states back. The zero stamp is the block that was never
+//! written.
 
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::Stamp;
@@ -172,7 +173,7 @@ impl Oracle {
     }
 
     /// After a restart a block holds this: whether it may. From here on it is the only state.
-    pub(super) fn settle(&mut self, key: Key, promise: Promise, found: Content) -> Result<(), String> {
+    pub(super) fn reconcile(&mut self, key: Key, promise: Promise, found: Content) -> Result<(), String> {
         let Some(block) = self.blocks.get_mut(&key) else {
             return if found.is_none() {
                 Ok(())

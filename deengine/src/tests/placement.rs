@@ -2,7 +2,7 @@
 //! The firmware's placement against the golden file of `proto` (`proto/tests/placement_golden.rs`).
 
 use super::entry;
-use crate::fleet::{Fleet, Place};
+use crate::permission::fleet::{Fleet, Place};
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
@@ -27,6 +27,7 @@ fn bytes(hex: &str) -> impl Iterator<Item = u8> + '_ {
 
 #[test]
 fn every_ssd_places_blocks_as_the_golden_file_says() {
+    let _deadline = crate::deadline::deadline();
     let golden = include_str!("../../../proto/tests/golden/placement.txt");
     let (mut encoded, mut blocks) = (Vec::new(), 0);
     for line in golden.lines() {

@@ -18,6 +18,7 @@ fn config(path: &Path, preset: Preset) -> SsdConfig {
 
 #[test]
 fn a_preset_of_ones_own_comes_back_with_the_file() {
+    let _deadline = crate::deadline::deadline();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     let preset = own(&["collection.policy=cost-benefit", "faults.read_errors=1e-9"]);
@@ -31,6 +32,7 @@ fn a_preset_of_ones_own_comes_back_with_the_file() {
 
 #[test]
 fn what_can_be_changed_is_changed_for_good_and_the_rest_is_refused_by_name() {
+    let _deadline = crate::deadline::deadline();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     Ssd::format(config(&path, own(&[]))).unwrap().shut_down().unwrap();
@@ -52,6 +54,7 @@ fn what_can_be_changed_is_changed_for_good_and_the_rest_is_refused_by_name() {
 
 #[test]
 fn a_file_whose_preset_is_damaged_says_so() {
+    let _deadline = crate::deadline::deadline();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     Ssd::format(config(&path, own(&[]))).unwrap().shut_down().unwrap();

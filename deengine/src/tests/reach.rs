@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every refusal of the table is reached through a capsule. The list is a `match` without a last arm: a refusal that is
-//! added to the table needs a case here before the tests compile.
+//! Every refusal of the table is reached through a capsule. The list is a `match` without a last arm: a
+//! refusal that is added to the table needs a case here before the tests compile.
 
 use super::*;
 use gnstor_proto::placement::group_of;

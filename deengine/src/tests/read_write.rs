@@ -218,7 +218,7 @@ fn deallocated_ranges_read_as_zeros() {
 }
 
 #[test]
-fn one_range_of_somebody_else_refuses_the_whole_deallocation() {
+fn one_range_of_another_client_refuses_the_whole_deallocation() {
     let mut harness = Harness::new();
     harness.write(0, &[1]);
     assert_eq!(
@@ -261,8 +261,8 @@ fn flush_succeeds() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Many writes, deallocations and reads in flight, their transfers ending in any order: afterwards each block
-    /// holds what the command with its highest stamp left there, and no page is lost.
+    /// Many writes, deallocations and reads in flight, their transfers ending in any order: afterwards
+    /// each block holds what the command with its highest stamp left there, and no page is lost.
     #[test]
     fn the_highest_stamp_wins_in_any_order_of_transfers(seed: u64) {
         let mut harness = Harness::new();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A long list of steps that fails becomes a short one: parts are left out, smaller and smaller, as long as it still fails.
+//! A long list of steps that fails becomes a short one: parts are left out, smaller and smaller, as long
+//! as it still fails.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,6 +59,7 @@ pub(super) fn shrink<T: Copy>(
 
 #[test]
 fn what_a_failure_does_not_need_is_left_out() {
+    let _deadline = crate::deadline::deadline();
     let in_order = |steps: &[u32]| {
         let first = steps.iter().position(|step| *step == 317);
         first.is_some_and(|first| steps[first..].contains(&911) && steps.contains(&5))
@@ -72,6 +74,7 @@ fn what_a_failure_does_not_need_is_left_out() {
 
 #[test]
 fn a_panic_is_a_failure_and_nothing_else_is() {
+    let _deadline = crate::deadline::deadline();
     assert!(fails(|| panic!("not to be seen")));
     assert!(!fails(|| {}));
 }

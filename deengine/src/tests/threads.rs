@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The cores of a harness on threads of their own, beside the daemon's.
+//! The workers of a harness on threads of their own, beside the daemon's.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,25 +13,26 @@ impl Drop for Stopper<'_> {
     }
 }
 
-/// Runs `work` on a thread for each core but the daemon's, with the one of `keys` that is on this core, and `daemon` beside them.
-/// It is over when `daemon` has returned, which `stop` tells the others; what they saw.
+/// Runs `work` on a thread for each worker but the daemon's, with the one of `keys` that is on this
+/// worker, and `daemon` beside them. It is over when `daemon` has returned, which `stop` tells the others;
+/// what they saw.
 pub(super) fn beside<T: Send>(
     harness: &mut Harness,
     keys: &[QueueKey],
     stop: &AtomicBool,
-    work: impl Fn(&mut Core, QueueKey) -> T + Sync,
-    daemon: impl FnOnce(&mut Harness, &mut Core),
+    work: impl Fn(&mut Worker, QueueKey) -> T + Sync,
+    daemon: impl FnOnce(&mut Harness, &mut Worker),
 ) -> Vec<T> {
-    let mut cores = std::mem::take(&mut harness.cores);
-    let mut own = cores.remove(core_of(DAEMON));
-    let numbers = (0..CORES).filter(|&at| at != core_of(DAEMON));
+    let mut workers = std::mem::take(&mut harness.workers);
+    let mut own = workers.remove(worker_of(DAEMON));
+    let numbers = (0..WORKERS).filter(|&at| at != worker_of(DAEMON));
     let seen = std::thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> = numbers
-            .zip(&mut cores)
-            .map(|(at, core)| {
-                let key = keys.iter().copied().find(|&key| core_of(key) == at).unwrap();
-                scope.spawn(move || work(core, key))
+            .zip(&mut workers)
+            .map(|(at, worker)| {
+                let key = keys.iter().copied().find(|&key| worker_of(key) == at).unwrap();
+                scope.spawn(move || work(worker, key))
             })
             .collect();
         let stopper = Stopper(stop);
@@ -39,21 +40,21 @@ pub(super) fn beside<T: Send>(
         drop(stopper);
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    cores.insert(core_of(DAEMON), own);
-    harness.cores = cores;
+    workers.insert(worker_of(DAEMON), own);
+    harness.workers = workers;
     seen
 }
 
-/// Carries out a command of the daemon's on its core until it completes.
-pub(super) fn complete(harness: &Harness, core: &mut Core, sqe: &Sqe, data: &[u8]) {
+/// Carries out a command of the daemon's on its worker until it completes.
+pub(super) fn complete(harness: &Harness, worker: &mut Worker, sqe: &Sqe, data: &[u8]) {
     let mut now = Time::from_ns(2000);
-    core.submit(now, DAEMON, sqe);
+    worker.submit(now, DAEMON, sqe);
     loop {
-        match core.pop_effect() {
+        match worker.pop_effect() {
             Some(Effect::Pull { transfer, local, .. }) => {
                 let region = harness.regions.iter().find(|region| region.id() == local.region).unwrap();
                 region.write(local.offset, data);
-                core.transferred(now, transfer, Outcome::Done { sum: 0 });
+                worker.transferred(now, transfer, Outcome::Done { sum: 0 });
             }
             Some(Effect::Complete { cqe, .. }) => {
                 assert_eq!(refusal(&cqe), None);
@@ -63,7 +64,7 @@ pub(super) fn complete(harness: &Harness, core: &mut Core, sqe: &Sqe, data: &[u8
             None => {
                 // Far from the fence's deadline: the others are there.
                 now = (now + Span::from_ns(1000)).min(Time::from_ns(500_000_000));
-                core.step(now);
+                worker.step(now);
                 std::thread::yield_now();
             }
         }
@@ -71,11 +72,11 @@ pub(super) fn complete(harness: &Harness, core: &mut Core, sqe: &Sqe, data: &[u8
 }
 
 /// The daemon changes [`VOLUME`], and waits until that is complete.
-pub(super) fn change(harness: &mut Harness, core: &mut Core, change: impl FnOnce(&mut VolumeEntry)) {
-    let mut next = core.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
+pub(super) fn change(harness: &mut Harness, worker: &mut Worker, change: impl FnOnce(&mut VolumeEntry)) {
+    let mut next = worker.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
     next.version += 1;
     change(&mut next);
     let data = next.encode();
     let sqe = harness.daemon_sqe(opcode::VOLUME_CHMOD, data.as_bytes());
-    complete(harness, core, &sqe, data.as_bytes());
+    complete(harness, worker, &sqe, data.as_bytes());
 }

@@ -110,11 +110,11 @@ fn an_ssd_refuses_a_volume_that_its_system_area_has_no_room_for() {
         refusal(&harness.volume_command(opcode::VOLUME_ADD, entry))
     };
     let most = gnstor_ftl::volumes_for(harness.ssd().ftl.logical_pages());
-    let there = harness.ssd().ledger.contents().entries.len();
+    let there = harness.ssd().volumes.metadata().contents().entries.len();
     for raw in (100u16..).take(most as usize - there) {
         assert_eq!(add(&mut harness, &entry(raw)), None, "volume {raw}");
     }
-    assert_eq!(harness.ssd().ledger.contents().entries.len(), most as usize);
+    assert_eq!(harness.ssd().volumes.metadata().contents().entries.len(), most as usize);
     assert_eq!(add(&mut harness, &entry(9999)), Some(Refusal::TableFull));
     assert_eq!(refusal(&harness.run(DAEMON, Harness::delete_sqe(1, 2))), None);
     assert_eq!(
@@ -150,7 +150,7 @@ fn a_deleted_volume_id_lives_again_only_after_its_sweep_and_in_a_higher_generati
     harness.step_to(end);
     assert_eq!((other_before, harness.mapped_blocks()), (4, 0));
     let next = harness.next_event().expect("what SMART counts is kept");
-    assert_eq!(next.as_ns(), crate::odometer::SAVE_EVERY.as_ns(), "nothing else is left to do");
+    assert_eq!(next.as_ns(), crate::smart::smart_counters::SAVE_EVERY.as_ns(), "nothing else is left to do");
     assert_eq!(list(&mut harness, VOLUME, 4).1, [entry(6)]);
     assert_eq!(delete(&mut harness, 1, 2), None, "and once it is gone, too");
     assert_eq!(delete(&mut harness, 3, 2), Some(Refusal::VolumeAbsent));

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Writes that cores do alone: together, put off, handed over, and on threads of their own beside changes of rights and sweeps.
+//! Writes that workers do alone: together, put off, handed over, and on threads of their own beside
+//! changes of rights and sweeps.
 
 use super::threads::{beside, change, complete};
 use super::*;
 use gnstor_proto::status::Refusal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A second I/O queue of client 7, on another core than [`WRITER`].
+/// A second I/O queue of client 7, on another worker than [`WRITER`].
 const OTHER: QueueKey = QueueKey(72);
 
 fn harness() -> Harness {
     let mut harness = Harness::new();
     let Some(Role::Admin(cntlid)) = harness.role(QueueKey(70)) else { panic!("client 7 is connected") };
     assert_eq!(refusal(&harness.connect(OTHER, 2, Identity::Client(client(7)), cntlid)), None);
-    assert_ne!(core_of(WRITER), core_of(OTHER));
+    assert_ne!(worker_of(WRITER), worker_of(OTHER));
     harness
 }
 
-/// Submits writes of these blocks and answers their transfers; they have arrived, and their core's step has not ended.
+/// Submits writes of these blocks and answers their transfers; they have arrived, and their worker's step
+/// has not ended.
 fn arrive(harness: &mut Harness, key: QueueKey, blocks: &[u32]) -> Vec<u16> {
     arrive_on(harness, blocks.iter().map(|&vba| (key, vba)))
 }
@@ -34,7 +36,7 @@ fn arrive_on(harness: &mut Harness, writes: impl Iterator<Item = (QueueKey, u32)
         let Effect::Pull { queue, .. } = effect else { panic!("{effect:?}") };
         let (transfer, outcome) = harness.moved(effect);
         let now = harness.now;
-        harness.core(queue).transferred(now, transfer, outcome);
+        harness.worker(queue).transferred(now, transfer, outcome);
     }
     harness.hold = false;
     ids
@@ -50,7 +52,7 @@ fn writes_that_arrive_together_share_one_hold_of_the_lock() {
         before.commit_holds,
         "nothing is committed before the step ends"
     );
-    assert_eq!(harness.core(WRITER).next_event(), Some(harness.now));
+    assert_eq!(harness.worker(WRITER).next_event(), Some(harness.now));
     harness.pump();
     for cid in ids {
         assert_eq!(refusal(&harness.take(WRITER, cid).unwrap()), None);
@@ -66,9 +68,9 @@ fn a_write_waits_for_its_next_step_while_another_commits_and_is_not_answered_bef
     let ids = arrive(&mut harness, WRITER, &[5]);
     let ftl = Arc::clone(&harness.ssd().ftl);
     let commits = ftl.commits();
-    let core = harness.core(WRITER);
-    core.end_step();
-    assert_eq!(core.pop_effect(), None);
+    let worker = harness.worker(WRITER);
+    worker.end_step();
+    assert_eq!(worker.pop_effect(), None);
     drop(commits);
     assert_eq!(harness.stats().commits_put_off, 1);
     harness.pump();
@@ -76,24 +78,21 @@ fn a_write_waits_for_its_next_step_while_another_commits_and_is_not_answered_bef
 }
 
 #[test]
-fn whoever_has_the_lock_commits_for_all_and_each_answers_its_own() {
+fn the_lock_holder_commits_for_all_and_each_worker_completes_its_own() {
     let mut harness = harness();
-    // A core learns whose a queue is with its first command.
-    arrive(&mut harness, OTHER, &[1]);
-    harness.pump();
     let ids = arrive_on(&mut harness, [(WRITER, 5), (OTHER, 6)].into_iter());
-    let commit = harness.core(WRITER).committer();
+    let commit = harness.worker(WRITER).committer();
     let ftl = Arc::clone(&harness.ssd().ftl);
     let busy = ftl.commits();
-    harness.core(WRITER).end_step();
-    harness.core(OTHER).end_step();
+    harness.worker(WRITER).end_step();
+    harness.worker(OTHER).end_step();
     drop(busy);
     let before = harness.layer_stats();
     commit(harness.now);
     let after = harness.layer_stats();
     assert_eq!((after.host_pages - before.host_pages, after.commit_holds - before.commit_holds), (2, 1));
-    harness.core(OTHER).end_step();
-    assert_eq!((harness.core(WRITER).writes_done(), harness.core(OTHER).writes_done()), (0, 1));
+    harness.worker(OTHER).end_step();
+    assert_eq!((harness.worker(WRITER).writes_done(), harness.worker(OTHER).writes_done()), (0, 1));
     harness.pump();
     for (key, cid) in [WRITER, OTHER].into_iter().zip(ids) {
         assert_eq!(refusal(&harness.take(key, cid).unwrap()), None);
@@ -105,24 +104,24 @@ fn whoever_has_the_lock_commits_for_all_and_each_answers_its_own() {
 fn what_another_has_committed_is_answered_before_the_step_ends() {
     let mut harness = harness();
     let ids = arrive(&mut harness, WRITER, &[5]);
-    let commit = harness.core(WRITER).committer();
+    let commit = harness.worker(WRITER).committer();
     let ftl = Arc::clone(&harness.ssd().ftl);
     let busy = ftl.commits();
-    harness.core(WRITER).end_step();
+    harness.worker(WRITER).end_step();
     arrive(&mut harness, WRITER, &[6]);
     drop(busy);
-    assert_eq!(harness.core(WRITER).writes_done(), 0, "the first is not committed yet");
+    assert_eq!(harness.worker(WRITER).writes_done(), 0, "the first is not committed yet");
     commit(harness.now);
     let (now, next) = (harness.now, harness.io(io::WRITE, WRITER, 7, 1));
-    harness.core(WRITER).submit(now, WRITER, &next);
-    assert_eq!(harness.core(WRITER).writes_done(), 1);
+    harness.worker(WRITER).submit(now, WRITER, &next);
+    assert_eq!(harness.worker(WRITER).writes_done(), 1);
     harness.pump();
     assert_eq!(refusal(&harness.take(WRITER, ids[0]).unwrap()), None);
-    assert_eq!(harness.core(WRITER).writes_done(), 3);
+    assert_eq!(harness.worker(WRITER).writes_done(), 3);
 }
 
-/// The modelled firmware takes writes of sixteen blocks faster than dies program them: sooner or later more is under way than a power failure leaves
-/// time for (protocol rule 11).
+/// The modelled firmware takes writes of sixteen blocks faster than dies program them: sooner or later
+/// more is under way than a power failure leaves time for (protocol rule 11).
 fn slow_to_program() -> Harness {
     Harness::bare_as("gnstor-980pro", 0, 1 << 15).with_clients().with_volume()
 }
@@ -146,10 +145,10 @@ fn writes_for_which_there_is_no_room_stay_with_their_core_in_their_order() {
         harness.step_to(harness.now + Span::from_ns(500));
     }
     assert_eq!(harness.ssd().commands.len(), 0, "the firmware has been asked for none of them");
-    let (stalls, done) = (harness.layer_stats().stalls, harness.core(WRITER).writes_done());
+    let (stalls, done) = (harness.layer_stats().stalls, harness.worker(WRITER).writes_done());
     assert!(stalls <= 3 && done + 20 < sent.len() as u64, "{stalls} stalls, {done} of {} done", sent.len());
     harness.step_to(harness.now + Span::from_ms(100));
-    assert_eq!(harness.core(WRITER).writes_done(), sent.len() as u64);
+    assert_eq!(harness.worker(WRITER).writes_done(), sent.len() as u64);
     let order: Vec<u16> = harness
         .completions
         .iter()
@@ -189,7 +188,7 @@ fn a_write_that_is_posted_is_committed_before_its_queue_dies() {
     arrive(&mut harness, WRITER, &[7, 8]);
     let ftl = Arc::clone(&harness.ssd().ftl);
     let commits = ftl.commits();
-    harness.core(WRITER).end_step();
+    harness.worker(WRITER).end_step();
     drop(commits);
     harness.memory.remove(&WRITER);
     harness.close_queue(harness.now, WRITER);
@@ -204,7 +203,7 @@ fn a_write_that_is_posted_is_judged_again_where_the_rules_change() {
     let ids = arrive(&mut harness, WRITER, &[6]);
     let ftl = Arc::clone(&harness.ssd().ftl);
     let commits = ftl.commits();
-    harness.core(WRITER).end_step();
+    harness.worker(WRITER).end_step();
     drop(commits);
     harness.chmod(|entry| {
         entry.writer = Some(client(9));
@@ -233,16 +232,17 @@ fn a_core_whose_clock_is_behind_judges_by_the_latest_of_all() {
     let mut harness = harness();
     let ids = arrive(&mut harness, WRITER, &[5]);
     let later = harness.now + Span::from_ms(11_000);
-    harness.core(OTHER).step(later);
-    // Posted as of this core's time, it would be found stale as of the other's, again and again.
-    harness.core(WRITER).end_step();
+    harness.worker(OTHER).step(later);
+    // Submitted as of this worker's time, it would be found stale as of the other's, again and again.
+    harness.worker(WRITER).end_step();
     harness.pump();
     assert!(refusal(&harness.take(WRITER, ids[0]).unwrap()).is_some(), "the lease is over");
     assert_eq!(harness.layer_stats().host_pages, 0);
 }
 
-/// The core's two answers about a lease disagree for a microsecond: `runs_until` says that it is over, `confirm` that it
-/// runs. The core leaves such a write to the SSD, and does not submit it again and again.
+/// The worker's two answers about a lease disagree for a microsecond: `runs_until` says that it is over,
+/// `confirm` that it runs. The worker leaves such a write to the SSD, and does not submit it again and
+/// again.
 #[test]
 fn a_write_in_the_instant_at_which_the_two_ends_of_a_lease_disagree_is_completed() {
     for (before_end, want) in [(500, None), (1, None), (0, Some(Refusal::LeaseExpired))] {
@@ -322,8 +322,8 @@ impl World {
     }
 }
 
-/// Writes on one core until told to stop.
-fn write_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) {
+/// Writes on one worker until told to stop.
+fn write_on(worker: &mut Worker, key: QueueKey, map_epoch: u32, world: &World) {
     let (mut out, mut sequence) = (0, u64::from(key.0) << 32);
     let mut dice = u64::from(key.0);
     let mut now = Time::from_ns(2000);
@@ -349,25 +349,25 @@ fn write_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) {
             }
             .encode(&mut sqe);
             sqe.dptr = KeyedSgl::keyed(0, 4096, KEY);
-            core.submit(now, key, &sqe);
+            worker.submit(now, key, &sqe);
             out += 1;
         }
         if dice.is_multiple_of(3) || world.stop.load(Ordering::Relaxed) {
             under_way
                 .pop()
                 .into_iter()
-                .for_each(|transfer| core.transferred(now, transfer, Outcome::Done { sum: 0 }));
+                .for_each(|transfer| worker.transferred(now, transfer, Outcome::Done { sum: 0 }));
         }
         let before = world.epoch.load(Ordering::SeqCst);
-        let committed = core.writes_done();
-        core.step(now);
-        let committed = core.writes_done() - committed;
+        let committed = worker.writes_done();
+        worker.step(now);
+        let committed = worker.writes_done() - committed;
         let after = world.epoch.load(Ordering::SeqCst);
         assert!(
             committed == 0 || before != after || before.is_multiple_of(2),
             "committed without the right to write"
         );
-        while let Some(effect) = core.pop_effect() {
+        while let Some(effect) = worker.pop_effect() {
             match effect {
                 Effect::Pull { transfer, .. } => under_way.push(transfer),
                 Effect::Complete { cqe, .. } => {
@@ -381,16 +381,16 @@ fn write_on(core: &mut Core, key: QueueKey, map_epoch: u32, world: &World) {
     }
 }
 
-/// Runs one writer on each core but the daemon's, and `daemon` beside them; what the writers saw.
+/// Runs one writer on each worker but the daemon's, and `daemon` beside them; what the writers saw.
 fn beside_writers(
     harness: &mut Harness,
     world: &World,
-    daemon: impl FnOnce(&mut Harness, &mut Core),
+    daemon: impl FnOnce(&mut Harness, &mut Worker),
 ) -> (u64, u64) {
     let map_epoch = harness.map_epoch;
     world.lease.store(LEASE.into(), Ordering::Relaxed);
-    let write = |core: &mut Core, key| write_on(core, key, map_epoch, world);
-    let commit = harness.core(WRITER).committer();
+    let write = |worker: &mut Worker, key| write_on(worker, key, map_epoch, world);
+    let commit = harness.worker(WRITER).committer();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             // A third thread commits for both writers in turns of 512 rounds.
@@ -412,17 +412,20 @@ fn beside_writers(
 
 const ROUNDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
 
-/// The right to write goes and comes back while two cores write without a pause. When its end is complete nothing is committed any more.
+/// The right to write goes and comes back while two workers write without a pause. When its end is
+/// complete nothing is committed any more.
 #[test]
 fn a_lease_that_was_taken_away_commits_nothing_on_any_core() {
     let (mut harness, world) = (harness(), World::default());
-    let (done, refused) = beside_writers(&mut harness, &world, |harness, core| {
+    let (done, refused) = beside_writers(&mut harness, &world, |harness, worker| {
         for round in world.rounds() {
-            change(harness, core, |entry| (entry.writer, entry.lease_epoch) = (None, entry.lease_epoch + 1));
+            change(harness, worker, |entry| {
+                (entry.writer, entry.lease_epoch) = (None, entry.lease_epoch + 1)
+            });
             world.epoch.fetch_add(1, Ordering::SeqCst);
             (0..round % 40).for_each(|_| std::thread::yield_now());
             world.epoch.fetch_add(1, Ordering::SeqCst);
-            change(harness, core, |entry| entry.writer = Some(client(7)));
+            change(harness, worker, |entry| entry.writer = Some(client(7)));
             world.lease.fetch_add(1, Ordering::Relaxed);
             (0..round % 30).for_each(|_| std::thread::yield_now());
         }
@@ -433,27 +436,28 @@ fn a_lease_that_was_taken_away_commits_nothing_on_any_core() {
     assert!(harness.frames_are_whole());
 }
 
-/// Volumes are deleted under the hands of those that write to them. Nothing of a life that is over stays mapped or is remembered.
+/// Volumes are deleted under the hands of those that write to them. Nothing of a life that is over stays
+/// mapped or is remembered.
 #[test]
 fn a_sweep_misses_nothing_that_a_core_commits() {
     let (mut harness, world) = (harness(), World::default());
-    let (done, refused) = beside_writers(&mut harness, &world, |harness, core| {
+    let (done, refused) = beside_writers(&mut harness, &world, |harness, worker| {
         for round in world.rounds() {
-            let entry = core.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
+            let entry = worker.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
             let sqe = Harness::delete_sqe(entry.generation, entry.version + 1);
-            complete(harness, core, &sqe, &[]);
+            complete(harness, worker, &sqe, &[]);
             let mut now = Time::from_ns(2000);
-            while core.ssd().table.volume(vid(VOLUME)).is_some() {
+            while worker.ssd().table.volume(vid(VOLUME)).is_some() {
                 now = now + Span::from_ns(50_000);
-                core.step(now);
+                worker.step(now);
                 std::thread::yield_now();
             }
-            let ftl = Arc::clone(&core.ssd().ftl);
+            let ftl = Arc::clone(&worker.ssd().ftl);
             assert_eq!((ftl.mapped(), ftl.stamp_history(vid(VOLUME))), (0, Vec::new()), "round {round}");
             let next = VolumeEntry { generation: entry.generation + 1, version: 1, ..entry };
             let data = next.encode();
             let sqe = harness.daemon_sqe(opcode::VOLUME_ADD, data.as_bytes());
-            complete(harness, core, &sqe, data.as_bytes());
+            complete(harness, worker, &sqe, data.as_bytes());
             (0..round % 30).for_each(|_| std::thread::yield_now());
         }
     });

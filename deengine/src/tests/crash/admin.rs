@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's part: volumes that come, change and go, and maps; and what must be left of that after a restart.
+//! The daemon's part: volumes that come, change and go, and maps; and what must be left of that after a
+//! restart.
 
 use super::super::*;
 use super::work::{Campaign, Life, VOLUMES, fleet};
@@ -69,7 +70,8 @@ impl Campaign {
         let generation = dead + 1 + self.dice.small(2);
         let ids = [self.dice.roll(), self.dice.roll()];
         let request_ids = vec![std::array::from_fn(|i| ids[i / 8].to_le_bytes()[i % 8])];
-        // A lease epoch is granted once, also over lives: what was sent to an earlier one finds no lease here.
+        // A lease epoch is granted once, also over lives: what was sent to an earlier one finds no lease
+        // here.
         let lease_epoch = 1000 * generation;
         let (lease_ms, old) = (u32::MAX, entry(raw));
         let entry =
@@ -164,7 +166,8 @@ impl Campaign {
         Some(entries.collect())
     }
 
-    /// After a restart: every acknowledged change is there with all fields, one in doubt wholly or not at all.
+    /// After a restart: every acknowledged change is there with all fields, one in doubt wholly or not at
+    /// all.
     pub(super) fn check_table(&mut self) {
         let found = self.list().expect("the power is steady");
         let in_doubt = self.in_doubt.take();

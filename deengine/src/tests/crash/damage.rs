@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One structure of the system area is damaged while the power is off: the SSD refuses and says which, or comes up and tells
-//! the truth.
+//! One structure of the system area is damaged while the power is off: the SSD refuses and says which, or
+//! comes up and tells the truth.
 //!
 //! ```text
 //!   damaged                       what must come of it
 //!   one copy of anything kept twice   nothing: everything is there, and nothing is reported
 //!   both headers                  refused, by name
-//!   both of a ledger's cell       that cell is missing and counted as lost; everything else is there
+//!   both of a metadata's cell       that cell is missing and counted as lost; everything else is there
 //!   dump                          filling: what was flushed is there
 //!   journal, checkpoint           everything is there, or filling: what the records beside the pages say
 //! ```
-//! Never another byte than was written there, and never anything of a volume that was deleted. The campaign's oracle judges.
+//! Never another byte than was written there, and never anything of a volume that was deleted. The
+//! campaign's oracle judges.
 
 use super::super::media::seeds;
 use super::super::oracle::Promise;
@@ -121,7 +122,7 @@ fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
     assert!(part != Part::Header || !both, "both headers are damaged");
     let boot = ssd.boot().clone();
     let why = format!("{part:?}, both {both}, {end:?}: {boot:?}");
-    let (lossy, lost) = (boot.is_lossy(), ssd.ledger.lost().len());
+    let (lossy, lost) = (boot.is_lossy(), ssd.volumes.metadata().lost().len());
     let name = match (&boot.origin, end) {
         (Origin::Clean, End::Clean) => "clean",
         (Origin::Dump, End::Dump) => "dump",
@@ -139,7 +140,8 @@ fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
     assert_eq!(lost, usize::from(both && in_ledger), "what is lost is counted: {why}");
     let promise = match name {
         "clean" | "dump" => Promise::Acknowledged,
-        // The last page of a journal that is gone looks like one that was never written, and what was flushed with it is.
+        // The last page of a journal that is gone looks like one that was never written, and what was
+        // flushed with it is.
         "no dump" if part == Part::Journal => Promise::Ever,
         "no dump" => Promise::Hardened,
         _ => Promise::Records,
@@ -221,8 +223,8 @@ fn an_ssd_that_lost_writes_is_filling_though_the_term_is_lost_with_them() {
     campaign.harness.ssd().shut_down().expect("the power is steady");
     campaign.power_cycle();
     damage_both(&campaign, Part::Term, false);
-    let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("a ledger may lose a cell");
-    assert_eq!(ssd.ledger.lost(), [Kind::Term]);
+    let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("a metadata may lose a cell");
+    assert_eq!(ssd.volumes.metadata().lost(), [Kind::Term]);
     campaign.connect_to(ssd);
     campaign.check_map();
     let raw = campaign.living()[0];
@@ -235,8 +237,8 @@ fn a_term_of_which_nothing_is_left_is_counted_as_lost() {
     campaign.harness.ssd().shut_down().expect("the power is steady");
     campaign.power_cycle();
     damage_both(&campaign, Part::Term, true);
-    let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("a ledger may lose a cell");
-    assert_eq!(ssd.ledger.lost(), [Kind::Term]);
+    let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("a metadata may lose a cell");
+    assert_eq!(ssd.volumes.metadata().lost(), [Kind::Term]);
 }
 
 #[test]
@@ -245,9 +247,9 @@ fn a_map_that_is_given_again_is_not_newer_than_the_one_that_was_lost_with_writes
     campaign.work(300);
     campaign.power_cycle();
     damage_both(&campaign, Part::Map, true);
-    let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("a ledger may lose a cell");
+    let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("a metadata may lose a cell");
     assert!(ssd.boot().is_lossy());
-    assert_eq!(ssd.ledger.lost(), [Kind::Map]);
+    assert_eq!(ssd.volumes.metadata().lost(), [Kind::Map]);
     campaign.connect_to(ssd);
     campaign.set_map();
     let raw = campaign.living()[0];

@@ -6,8 +6,8 @@
 //!   flash     outlives the SSD                          opened anew, from records and data in the file
 //!   store     RamStore forgets what was not synced      FileStore behind Forgetful, which takes back what was not synced
 //! ```
-//! Where the SSD loses its power, what was programmed is there. Where the *host* of a file loses it, pages and records written
-//! since the last sync may be gone as well, or in part.
+//! Where the SSD loses its power, what was programmed is there. Where the *host* of a file loses it, pages
+//! and records written since the last sync may be gone as well, or in part.
 
 use super::super::*;
 use super::work::Campaign;
@@ -148,7 +148,8 @@ impl Store for Forgetful {
     }
 }
 
-/// Memory where there is some: every sync of a disk takes its time, and none is needed for what is forgotten here.
+/// Memory where there is some: every sync of a disk takes its time, and none is needed for what is trimmed
+/// here.
 fn folder() -> tempfile::TempDir {
     let shared = Path::new("/dev/shm");
     if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.expect("a folder")

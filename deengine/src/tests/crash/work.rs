@@ -156,7 +156,7 @@ impl Campaign {
     pub(in crate::tests) fn step(&mut self) {
         match self.dice.below(100) {
             0..50 => self.write(),
-            50..54 => self.forget(),
+            50..54 => self.trim(),
             54..64 => self.read(),
             64..66 => self.compare(),
             66..69 => self.flush(),
@@ -204,7 +204,8 @@ impl Campaign {
         self.harvest();
     }
 
-    /// Takes what was completed. What came out in the call in which the power went is taken for not acknowledged.
+    /// Takes what was completed. What came out in the call in which the power went is taken for not
+    /// acknowledged.
     fn harvest(&mut self) {
         if !self.has_power() {
             return;
@@ -275,7 +276,8 @@ impl Campaign {
         }
     }
 
-    /// A range within a chunk of a volume that lives, mostly: volume, generation, lease, first block, blocks.
+    /// A range within a chunk of a volume that lives, mostly: volume, generation, lease, first block,
+    /// blocks.
     pub(super) fn range(&mut self) -> Option<(Key, u32, u32)> {
         let raw = self.dice.of(&VOLUMES);
         let Life::There(entry) = &self.table[&raw] else { return None };
@@ -345,7 +347,7 @@ impl Campaign {
         self.harvest();
     }
 
-    fn forget(&mut self) {
+    fn trim(&mut self) {
         let Some((first, blocks, lease)) = self.range().filter(|_| !self.is_busy(WRITER)) else { return };
         let stamp = self.stamp(lease);
         self.commands += 1;

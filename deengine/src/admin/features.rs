@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Get Features and Set Features.
+//!
+//! Values are a controller's own, so each host sets its own; only the write cache is the SSD's. Nothing is
+//! saved: a controller that is made anew has the defaults, and asking to save is refused.
+
+use crate::admin::events::NOTICES;
+use crate::controller::Ssd;
+use crate::io::command::{Answer, OK};
+use crate::io::permit::CompletionPermit;
+use crate::request::{NSID, Refused};
+use crate::session::MAX_IO_QUEUES;
+use crate::smart::health::WARNING_KELVIN;
+use gnstor_base::time::{Span, Time};
+use gnstor_proto::nvme::Sqe;
+use gnstor_proto::status::Refusal;
+
+/// Feature ids.
+mod id {
+    pub(super) const ARBITRATION: u32 = 0x01;
+    pub(super) const POWER: u32 = 0x02;
+    pub(super) const TEMPERATURE: u32 = 0x04;
+    pub(super) const ERROR_RECOVERY: u32 = 0x05;
+    pub(super) const WRITE_CACHE: u32 = 0x06;
+    pub(super) const QUEUES: u32 = 0x07;
+    pub(super) const EVENTS: u32 = 0x0B;
+    pub(super) const KEEP_ALIVE: u32 = 0x0F;
+    pub(super) const HOST_ID: u32 = 0x81;
+}
+
+/// Set Features, CDW10: save.
+const SAVE: u32 = 1 << 31;
+/// Error recovery: tell of unwritten blocks.
+const DULBE: u32 = 1 << 16;
+/// Capabilities in DW0 (select 3): changeable, and of a namespace.
+const CHANGEABLE: u32 = 1 << 2;
+const OF_NAMESPACE: u32 = 1 << 1;
+/// Host Identifier, CDW11: 16 bytes.
+const EXTENDED: u32 = 1;
+const HOST_ID_BYTES: u32 = 16;
+const ALL_NAMESPACES: u32 = 0xFFFF_FFFF;
+
+/// Values that one host has set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Features {
+    /// 01h: weights and burst of the arbitration.
+    pub(crate) arbitration: u32,
+    /// 04h: at this temperature or above it the host is warned.
+    pub(crate) over_kelvin: u16,
+    /// 04h: at this temperature or below it.
+    pub(crate) under_kelvin: u16,
+    /// 05h: reads of unwritten blocks are refused.
+    pub(crate) tell_unwritten: bool,
+    /// 05h, 15:0: how long to try to read a block. Nothing is tried again, so every limit is kept.
+    retry_limit: u16,
+    /// 0Bh: which events it wants.
+    pub(crate) events: u32,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Self {
+            // Weights 8, 4, 2; one command of a queue at a time.
+            arbitration: 7 << 24 | 3 << 16 | 1 << 8,
+            over_kelvin: WARNING_KELVIN,
+            under_kelvin: 0,
+            tell_unwritten: false,
+            retry_limit: 0,
+            // Every SMART warning. A host has to ask for notices.
+            events: 0x1F,
+        }
+    }
+}
+
+impl Features {
+    fn threshold(&mut self, cdw11: u32) -> Result<&mut u16, Refused> {
+        match cdw11 >> 20 & 3 {
+            0 => Ok(&mut self.over_kelvin),
+            1 => Ok(&mut self.under_kelvin),
+            _ => Err(Refusal::InvalidField.into()),
+        }
+    }
+}
+
+/// The volatile write cache (06h). With power-loss protection there is none: what is acknowledged is safe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WriteCache {
+    pub(crate) present: bool,
+    pub(crate) enabled: bool,
+}
+
+impl Ssd {
+    /// Whether the SSD has a volatile write cache, which is the case without power-loss protection:
+    /// Identify and the feature say so. A cache starts enabled.
+    pub fn set_write_cache(&mut self, present: bool) {
+        self.write_cache = WriteCache { present, enabled: present };
+    }
+
+    /// Whether a write may be acknowledged before it is durable: always with power-loss protection, and
+    /// without it unless a host has switched the cache off. Where it is `false`, each write is as with
+    /// FUA.
+    pub fn write_cache_enabled(&self) -> bool {
+        !self.write_cache.present || self.write_cache.enabled
+    }
+
+    pub(crate) fn submit_get_features(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        cntlid: u16,
+        sqe: &Sqe,
+    ) {
+        let select = sqe.cdw10.get() >> 8 & 7;
+        if sqe.cdw10.get() & 0xFF == id::HOST_ID && select < 3 {
+            let host = self.hosts.host(cntlid).filter(|_| sqe.cdw11.get() & EXTENDED != 0);
+            return match host.map(|host| host.host_id) {
+                Some(host_id) => self.deliver(now, permit, sqe, HOST_ID_BYTES, &host_id, 0),
+                None => self.refuse(permit, 0, Refusal::InvalidField.into(), now),
+            };
+        }
+        match self.get_features(cntlid, select, sqe) {
+            Ok(dw0) => self.complete(permit, Answer::dw0(dw0), now, 0),
+            Err(refused) => self.refuse(permit, 0, refused, now),
+        }
+    }
+
+    fn get_features(&mut self, cntlid: u16, select: u32, sqe: &Sqe) -> Result<u32, Refused> {
+        let feature = sqe.cdw10.get() & 0xFF;
+        let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
+        let (mut features, mut kato, mut cache) = (host.features, host.kato, self.write_cache);
+        match select {
+            0 => {}
+            // Nothing is saved, so what would be there after a power cycle is the default.
+            1 | 2 => {
+                features = Features::default();
+                kato = Span::ZERO;
+                cache.enabled = cache.present;
+            }
+            3 => return self.capabilities(feature),
+            _ => return Err(Refusal::InvalidField.into()),
+        }
+        match feature {
+            id::ARBITRATION => Ok(features.arbitration),
+            id::POWER => Ok(0),
+            id::TEMPERATURE => {
+                let composite = sqe.cdw11.get() >> 16 & 0xF == 0;
+                let threshold = *features.threshold(sqe.cdw11.get())?;
+                if composite { Ok(threshold.into()) } else { Err(Refusal::InvalidField.into()) }
+            }
+            id::ERROR_RECOVERY => {
+                check_namespace(sqe)?;
+                Ok(u32::from(features.retry_limit) | if features.tell_unwritten { DULBE } else { 0 })
+            }
+            id::WRITE_CACHE if cache.present => Ok(cache.enabled.into()),
+            id::QUEUES => Ok(granted_queues()),
+            id::EVENTS => Ok(features.events),
+            id::KEEP_ALIVE => Ok(u32::try_from(kato.as_ns() / 1_000_000).unwrap_or(u32::MAX)),
+            _ => Err(Refusal::InvalidField.into()),
+        }
+    }
+
+    fn capabilities(&self, feature: u32) -> Result<u32, Refused> {
+        match feature {
+            id::ERROR_RECOVERY => Ok(CHANGEABLE | OF_NAMESPACE),
+            id::WRITE_CACHE if !self.write_cache.present => Err(Refusal::InvalidField.into()),
+            id::ARBITRATION
+            | id::POWER
+            | id::TEMPERATURE
+            | id::WRITE_CACHE
+            | id::QUEUES
+            | id::EVENTS
+            | id::KEEP_ALIVE => Ok(CHANGEABLE),
+            id::HOST_ID => Ok(0),
+            _ => Err(Refusal::InvalidField.into()),
+        }
+    }
+
+    pub(crate) fn set_features(&mut self, now: Time, cntlid: u16, sqe: &Sqe) -> Result<Answer, Refused> {
+        let (feature, value) = (sqe.cdw10.get() & 0xFF, sqe.cdw11.get());
+        self.capabilities(feature)?;
+        if sqe.cdw10.get() & SAVE != 0 {
+            return Err(Refusal::FeatureNotSaveable.into());
+        }
+        let before = self.warnings(cntlid);
+        let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
+        match feature {
+            id::ARBITRATION => {
+                host.features.arbitration = value & !0xF8;
+                host.arbiter.set_feature(value & !0xF8);
+            }
+            // One power state, and no use for a hint of the workload.
+            id::POWER if value == 0 => {}
+            id::TEMPERATURE => {
+                // One sensor: the composite one, or all of them.
+                if !matches!(value >> 16 & 0xF, 0 | 0xF) {
+                    return Err(Refusal::InvalidField.into());
+                }
+                *host.features.threshold(value)? = low(value);
+                self.remind(now, cntlid, before);
+            }
+            id::ERROR_RECOVERY => {
+                check_namespace(sqe)?;
+                host.features.tell_unwritten = value & DULBE != 0;
+                host.features.retry_limit = low(value);
+                self.table.touch();
+            }
+            id::WRITE_CACHE => self.write_cache.enabled = value & 1 != 0,
+            // All are granted whatever is asked for; FFFFh is not a number of queues.
+            id::QUEUES if value & 0xFFFF != 0xFFFF && value >> 16 != 0xFFFF => {
+                return Ok(Answer::dw0(granted_queues()));
+            }
+            id::EVENTS if value & !(NOTICES | 0xFF) == 0 => {
+                let wanted = value & !host.features.events & 0xFF;
+                host.features.events = value;
+                let known = u8::try_from(!wanted & 0xFF).unwrap_or(u8::MAX);
+                self.remind(now, cntlid, known);
+            }
+            id::KEEP_ALIVE => {
+                host.kato = Span::from_ms(value.into());
+                host.last_alive = now;
+                let deadline = host.deadline();
+                self.wake_at(deadline);
+            }
+            // The identifier is the one of Connect.
+            id::HOST_ID => return Err(Refusal::SequenceError.into()),
+            _ => return Err(Refusal::InvalidField.into()),
+        }
+        Ok(OK)
+    }
+}
+
+fn check_namespace(sqe: &Sqe) -> Result<(), Refused> {
+    if matches!(sqe.nsid.get(), NSID | ALL_NAMESPACES) {
+        Ok(())
+    } else {
+        Err(Refusal::InvalidNamespace.into())
+    }
+}
+
+fn low(value: u32) -> u16 {
+    let [a, b, ..] = value.to_le_bytes();
+    u16::from_le_bytes([a, b])
+}
+
+/// Number of Queues, DW0: completion queues and submission queues granted, both zero-based.
+fn granted_queues() -> u32 {
+    let queues_z = u32::from(MAX_IO_QUEUES - 1);
+    queues_z << 16 | queues_z
+}

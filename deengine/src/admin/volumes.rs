@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon's commands: VOLUME ADD, LIST, DELETE, CHMOD and MAP SET, GET; fences; sweeps.
+//!
+//! A CHMOD or DELETE changes the table at once, so nothing new is judged by the old entry; its completion
+//! waits until nothing that was is in flight (a *fence*, protocol rule 8). A fence does not wait for ever:
+//! at its deadline the queues of the stragglers are closed. A deleted volume's pages are unmapped in the
+//! background (a *sweep*, rule 10), a bounded part of the table at a time.
+
+use crate::admin::identify::data_bytes;
+use crate::controller::Ssd;
+use crate::durable::not_durable;
+use crate::io::command::{OK, Work};
+use crate::io::permit::CompletionPermit;
+use crate::permission::Authorized;
+use crate::request::{Refused, Request, check_namespace};
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::{Span, Time};
+use gnstor_durable::MetadataStore;
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::nvme::Sqe;
+use gnstor_proto::placement::FleetMap;
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::{ENTRY_BYTES, TOMBSTONE_BYTES, VolumeEntry, opcode};
+use zerocopy::IntoBytes;
+
+/// How long a fence waits before it closes the queues of stragglers.
+pub(crate) const FENCE_DEADLINE: Span = Span::from_ms(2000);
+/// How soon a fence is looked at again where several workers have reads in flight.
+const FENCE_POLL: Span = Span::from_ns(50_000);
+/// Buckets of the map scanned by one step of a sweep.
+const SWEEP_BUCKETS: u64 = 2048;
+/// Modelled time between two steps of a sweep: it must not hold up I/O.
+const SWEEP_PAUSE: Span = Span::from_ns(100_000);
+/// VOLUME LIST, CDW13: the volumes that are gone.
+const LIST_TOMBSTONES: u32 = 1;
+const ENTRY: u32 = 4096;
+const _: () = assert!(ENTRY as usize == ENTRY_BYTES);
+
+/// Version and term of a command that carries no entry.
+pub(crate) fn version_and_term(sqe: &Sqe) -> (u64, u64) {
+    let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    (word(sqe.cdw2.get(), sqe.cdw3.get()), word(sqe.cdw14.get(), sqe.cdw15.get()))
+}
+
+/// What an SSD keeps of its volumes beside the permission table: the metadata store, fences and sweeps.
+#[derive(Debug)]
+pub(crate) struct Volumes {
+    metadata: MetadataStore,
+    /// Acknowledged writes may be missing: the SSD is filling until a map newer than this epoch is set.
+    filling_since: Option<u64>,
+    /// Commands that wait for a fence, oldest first.
+    fences: Vec<u32>,
+    /// When the sweeps of deleted volumes go on.
+    sweep_at: Time,
+    /// Volumes whose sweep is durable and whose last transfers are awaited.
+    swept: Vec<(Vid, u32)>,
+}
+
+impl Volumes {
+    pub(crate) fn new(metadata: MetadataStore) -> Self {
+        Self { metadata, filling_since: None, fences: Vec::new(), sweep_at: Time::NEVER, swept: Vec::new() }
+    }
+
+    pub(crate) fn metadata(&self) -> &MetadataStore {
+        &self.metadata
+    }
+
+    pub(crate) fn metadata_mut(&mut self) -> &mut MetadataStore {
+        &mut self.metadata
+    }
+
+    /// Whether acknowledged writes may be missing.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.filling_since.is_some()
+    }
+
+    pub(crate) fn set_filling_since(&mut self, epoch: Option<u64>) {
+        self.filling_since = epoch;
+    }
+
+    pub(crate) fn has_fences(&self) -> bool {
+        !self.fences.is_empty()
+    }
+
+    /// The command of a fence is gone.
+    pub(crate) fn drop_fence(&mut self, id: u32) {
+        self.fences.retain(|&fence| fence != id);
+    }
+
+    /// Sweeps go on at this time.
+    pub(crate) fn sweep_at(&mut self, at: Time) {
+        self.sweep_at = at;
+    }
+}
+
+impl Ssd {
+    pub(crate) fn submit_vendor(&mut self, now: Time, permit: CompletionPermit, cntlid: u16, sqe: &Sqe) {
+        if let Err(refused) = self.check_vendor(cntlid, sqe) {
+            return self.refuse(permit, 0, refused, now);
+        }
+        let code = sqe.opcode;
+        if code == opcode::VOLUME_DELETE {
+            return self.delete(now, permit, sqe);
+        }
+        if code == opcode::LEASE_RENEW {
+            return self.renew_lease(now, permit, sqe);
+        }
+        let bytes = match data_bytes(sqe) {
+            Ok(bytes) => bytes,
+            Err(refused) => return self.refuse(permit, 0, refused, now),
+        };
+        match code {
+            opcode::VOLUME_LIST => {
+                let (data, count) = self.list(now, sqe, bytes);
+                self.deliver(now, permit, sqe, bytes, &data, count);
+            }
+            opcode::MAP_GET => {
+                let data = self.table.fleet().map(|fleet| fleet.map().encode()).unwrap_or_default();
+                let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+                self.deliver(now, permit, sqe, bytes, &data, length);
+            }
+            opcode::MAP_SET => self.fetch(now, permit, sqe, bytes, |buffer| Work::SetMap { buffer }),
+            _ if bytes != ENTRY => self.refuse(permit, 0, Refusal::InvalidField.into(), now),
+            _ => self.fetch(now, permit, sqe, bytes, |buffer| Work::Entry { opcode: code, buffer }),
+        }
+    }
+
+    fn check_vendor(&mut self, cntlid: u16, sqe: &Sqe) -> Result<(), Refused> {
+        let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
+        if host.identity != Identity::Daemon {
+            return Err(Refusal::NotTheDaemon.into());
+        }
+        if self.table.is_recovering() {
+            return Err(Refusal::NotReady.into());
+        }
+        check_namespace(sqe)
+    }
+
+    fn list(&mut self, now: Time, sqe: &Sqe, bytes: u32) -> (Vec<u8>, u32) {
+        let [a, b, c, d] = sqe.cdw12.get().to_le_bytes();
+        let (first, skip) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
+        let mut data = Vec::new();
+        let mut count = 0;
+        if sqe.cdw13.get() & LIST_TOMBSTONES != 0 {
+            for tombstone in
+                self.table.tombstones(now, first, skip).iter().take(bytes as usize / TOMBSTONE_BYTES)
+            {
+                data.extend_from_slice(tombstone.as_bytes());
+                count += 1;
+            }
+            return (data, count);
+        }
+        for volume in self.table.volumes_from(first).take((bytes / ENTRY) as usize) {
+            data.extend_from_slice(volume.entry().encode().as_bytes());
+            count += 1;
+        }
+        (data, count)
+    }
+
+    fn delete(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe) {
+        let (version, term) = version_and_term(sqe);
+        let raw = u16::try_from(sqe.cdw12.get()).unwrap_or(0);
+        let Some(vid) = Vid::new(raw) else {
+            return self.refuse(permit, raw, Refusal::InvalidField.into(), now);
+        };
+        let judged = self.table.check_delete(vid, sqe.cdw13.get(), version, term);
+        // Durable before anything is unmapped (protocol rule 10).
+        let written = judged
+            .and_then(|entry| entry.map(|entry| self.write_through(&entry).map(|()| entry)).transpose());
+        match written {
+            Err(refused) => self.refuse(permit, raw, refused, now),
+            Ok(None) => self.complete(permit, OK, now, 0),
+            Ok(Some(entry)) => {
+                self.table.mark_deleting(&entry);
+                // Asked for again while the last transfers are awaited, a second sweep would reach into
+                // the id's next life.
+                if self.volumes.swept.iter().all(|(waiting, _)| *waiting != vid) {
+                    self.ftl.sweep(vid, sqe.cdw13.get());
+                }
+                self.volumes.sweep_at = now;
+                self.wake_at(now);
+                self.fence(now, permit, vid);
+            }
+        }
+    }
+
+    /// The permission entry of an ADD or CHMOD is there.
+    pub(crate) fn finish_entry(&mut self, now: Time, permit: CompletionPermit, code: u8, data: &[u8]) {
+        let Ok(entry) = VolumeEntry::decode(data) else {
+            return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
+        };
+        let vid = entry.vid;
+        let is_new = code == opcode::VOLUME_ADD;
+        let judged = if is_new { self.table.check_add(&entry) } else { self.table.check_chmod(&entry) };
+        let has_room = !is_new || self.volumes.metadata.has_room(vid);
+        let judged = judged.and_then(|()| if has_room { Ok(()) } else { Err(Refusal::TableFull.into()) });
+        let taken = judged
+            .and_then(|()| self.write_through(&entry))
+            .and_then(|()| if is_new { self.table.add(now, entry) } else { self.table.chmod(now, entry) });
+        match taken {
+            Err(refused) => self.refuse(permit, vid.get(), refused, now),
+            Ok(()) => self.fence(now, permit, vid),
+        }
+    }
+
+    pub(crate) fn finish_set_map(&mut self, now: Time, permit: CompletionPermit, data: &[u8]) {
+        match self.take_map(data) {
+            Ok(()) => self.complete(permit, OK, now, 0),
+            Err(refused) => self.refuse(permit, 0, refused, now),
+        }
+    }
+
+    fn take_map(&mut self, data: &[u8]) -> Result<(), Refused> {
+        let map = FleetMap::decode(data).map_err(|_| Refusal::InvalidField)?;
+        self.table.take_term(map.term)?;
+        if let Some(fleet) = self.table.fleet().filter(|fleet| map.epoch < fleet.map().epoch) {
+            return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));
+        }
+        self.remember_map(data)?;
+        self.date_filling(&map).map_err(|error| not_durable(&error))?;
+        if self.volumes.filling_since.is_some_and(|epoch| map.epoch > epoch) {
+            self.volumes.filling_since = None;
+        }
+        let fleet = self.seen(map);
+        self.table.set_fleet(Some(fleet));
+        Ok(())
+    }
+
+    /// Completes the command when nothing judged by an older entry of the volume is in flight.
+    fn fence(&mut self, now: Time, permit: CompletionPermit, vid: Vid) {
+        let deadline = now + FENCE_DEADLINE;
+        let id = self.start(permit, vid.get(), now, Work::Fence { vid, deadline });
+        self.volumes.fences.push(id);
+        self.wake_at(deadline);
+        self.complete_fences(now);
+        let next = self.watch_fences(now);
+        self.wake_at(next);
+    }
+
+    /// A worker that has done the last read that a fence waits for says so, but may not have seen the
+    /// fence: it is looked for, too. When next.
+    pub(crate) fn watch_fences(&mut self, now: Time) -> Time {
+        if self.volumes.fences.is_empty() {
+            return Time::NEVER;
+        }
+        self.complete_fences(now);
+        now + FENCE_POLL
+    }
+
+    /// Completes the fences whose volumes have drained, oldest first.
+    pub(crate) fn complete_fences(&mut self, now: Time) {
+        let mut at = 0;
+        while let Some(&id) = self.volumes.fences.get(at) {
+            if self.fence_of(id).is_some_and(|(vid, _)| !self.table.is_fenced(vid)) {
+                at += 1;
+                continue;
+            }
+            self.volumes.fences.remove(at);
+            if let Some(permit) = self.commands.remove(id).and_then(|command| command.permit) {
+                self.complete(permit, OK, now, 0);
+            }
+        }
+    }
+
+    fn fence_of(&mut self, id: u32) -> Option<(Vid, Time)> {
+        match self.commands.get_mut(id)?.work {
+            Work::Fence { vid, deadline } => Some((vid, deadline)),
+            _ => None,
+        }
+    }
+
+    /// Closes the queues that keep a fence past its deadline; the next deadline.
+    pub(crate) fn close_stragglers(&mut self, now: Time) -> Time {
+        let mut next = Time::NEVER;
+        for id in self.volumes.fences.clone() {
+            // Closing queues settles fences: this one may be gone.
+            let Some((vid, deadline)) = self.fence_of(id) else { continue };
+            if deadline > now {
+                next = next.min(deadline);
+                continue;
+            }
+            if let Some(slot) = self.table.slot_of(vid) {
+                self.workers.close_older(slot);
+            }
+            for queue in self.stragglers(vid) {
+                self.smart.stats_mut().stragglers_closed += 1;
+                self.shut(now, queue);
+            }
+        }
+        next
+    }
+
+    /// Queues with a command in flight that was judged by an older entry of the volume.
+    fn stragglers(&self, vid: Vid) -> Vec<QueueKey> {
+        let Some(serial) = self.table.volume(vid).map(|volume| volume.serial()) else { return Vec::new() };
+        let is_older =
+            |request: &Authorized<Request>| request.get().address.vid == vid && request.serial() < serial;
+        let older = self.commands.iter().filter(|(_, command)| match &command.work {
+            Work::Read(request) | Work::Compare { request, .. } => is_older(request),
+            Work::Write(end) | Work::Starved(end) | Work::Stalled(end) => is_older(&end.request),
+            Work::Trim(requests) => requests.iter().any(is_older),
+            _ => false,
+        });
+        let mut queues: Vec<QueueKey> = older.map(|(_, command)| command.queue).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        queues
+    }
+
+    /// Unmaps the next part of each deleted volume; when there is more to do.
+    pub(crate) fn sweep(&mut self, now: Time) -> Time {
+        if !self.ftl.is_sweeping() && self.volumes.swept.is_empty() {
+            return Time::NEVER;
+        }
+        if self.volumes.sweep_at > now {
+            return self.volumes.sweep_at;
+        }
+        self.smart.stats_mut().blocks_trimmed += self.ftl.sweep_step(now, SWEEP_BUCKETS);
+        while let Some((vid, generation)) = self.ftl.swept() {
+            self.volumes.swept.push((vid, generation));
+        }
+        // A transfer that was judged by the living entry may still be under way.
+        for (vid, generation) in std::mem::take(&mut self.volumes.swept) {
+            if self.table.is_fenced(vid) {
+                self.bury(now, vid, generation);
+            } else {
+                self.volumes.swept.push((vid, generation));
+            }
+        }
+        self.volumes.sweep_at = now + SWEEP_PAUSE;
+        if self.ftl.is_sweeping() || !self.volumes.swept.is_empty() {
+            self.volumes.sweep_at
+        } else {
+            Time::NEVER
+        }
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A command in flight: what it waits for, what it does then, and the words of its completion.
+
+use crate::admin::scratch::Buffer;
+use crate::io::permit::CompletionPermit;
+use crate::permission::Authorized;
+use crate::request::{Refused, Request};
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::Time;
+use gnstor_durable::Seq;
+use gnstor_flash::{Ppa, Ticket};
+use gnstor_ftl::NewBlock;
+use gnstor_proto::fabrics::{ConnectFields, Identity};
+use gnstor_proto::nvme::Sqe;
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::Status;
+
+/// A command that has been accepted and not completed, or whose transfers are not all answered.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// Gone once the queue is: then only the transfers are waited for.
+    pub(crate) permit: Option<CompletionPermit>,
+    pub(crate) queue: QueueKey,
+    pub(crate) vid: u16,
+    pub(crate) pending: u32,
+    pub(crate) failure: Option<Refused>,
+    /// A read: when the model has its data at the host. Others: when the firmware had taken the command.
+    pub(crate) done_at: Time,
+    pub(crate) pushed_bytes: u32,
+    pub(crate) work: Work,
+}
+
+/// What a command does when its transfers are done.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Completes.
+    Read(Authorized<Request>),
+    /// Maps the new blocks.
+    Write(WriteEnd),
+    /// Waits for frames to receive its data.
+    Starved(WriteEnd),
+    /// Has its data, and waits for collection to make room for it.
+    Stalled(WriteEnd),
+    /// Waits for collection before these are unmapped.
+    Trim(Vec<Authorized<Request>>),
+    /// Waits for this transaction to be durable.
+    MakeDurable(Seq),
+    /// Compares the buffer with the blocks.
+    Compare { request: Authorized<Request>, buffer: Buffer },
+    /// Begins when its volume's rate allows; nothing has been done for it.
+    Delayed { sqe: Box<Sqe>, identity: Identity },
+    /// Checks and unmaps the ranges in the buffer.
+    Deallocate { sqe: Box<Sqe>, identity: Identity, buffer: Buffer },
+    /// Binds the queue to an identity.
+    Connect { fields: ConnectFields, buffer: Buffer },
+    /// Completes with this DW0.
+    Answer { dw0: u32, buffer: Buffer },
+    /// Takes the permission entry in the buffer.
+    Entry { opcode: u8, buffer: Buffer },
+    /// Takes the fleet map in the buffer.
+    SetMap { buffer: Buffer },
+    /// A VOLUME CHMOD or DELETE that waits until nothing judged by the older entry is in flight.
+    Fence { vid: Vid, deadline: Time },
+    /// An Asynchronous Event Request: held until the queue ends.
+    AwaitEvent,
+    /// An Abort: the worker of the queue is asked whether the command waits there.
+    Abort,
+    /// The queue is gone; what the transfers touch is kept until they are answered.
+    Orphan { blocks: Vec<NewBlock>, buffer: Option<Buffer> },
+}
+
+/// It is moved twice, in and out of its slot.
+const _: () = assert!(size_of::<Command>() <= 208);
+
+/// A transfer under way.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    /// The command that it is of.
+    pub(crate) command: u32,
+    /// What it moves.
+    pub(crate) kind: TransferKind,
+}
+
+/// What a transfer moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TransferKind {
+    /// This pinned page to the host.
+    FromPage(Ppa),
+    /// This pinned page, which has been loaded, to the host.
+    FromLoad(Ppa, Ticket),
+    /// The host's data to the page of this block of the command.
+    ToBlock(u32),
+    /// Zeros to the host, or anything from or to a scratch buffer.
+    Other,
+}
+
+/// Successful completion with nothing to say.
+pub(crate) const OK: Answer = Answer { status: Status::SUCCESS, dw0: 0, dw1: 0 };
+
+/// The words of a completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: Status,
+    pub(crate) dw0: u32,
+    pub(crate) dw1: u32,
+}
+
+impl Answer {
+    pub(crate) fn dw0(dw0: u32) -> Self {
+        Self { dw0, ..OK }
+    }
+}
+
+/// What a write is finished with.
+#[derive(Debug)]
+pub(crate) struct WriteEnd {
+    pub(crate) request: Authorized<Request>,
+    pub(crate) identity: Identity,
+    pub(crate) blocks: Vec<NewBlock>,
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The life of a write, second part: its data is there. It is submitted in the worker's combining queue,
+//! committed by the holder of the layer's lock, and completed.
+
+use super::worker::{Shared, SsdGuard, Worker};
+use super::write::{Submitted, Writes};
+use crate::controller::Ssd;
+use crate::io::command::Work;
+use crate::io::command::{OK, WriteEnd};
+use crate::io::permit::CompletionPermit;
+use crate::permission::Authorized;
+use crate::permission::lease::runs;
+use crate::request::Refused;
+use crate::request::Request;
+use crate::workers::combining::{CombiningQueue, CommitOutcome, Job, commit_all};
+use gnstor_base::controller::Effect;
+use gnstor_base::time::Time;
+use gnstor_ftl::{CommitError, Target};
+use gnstor_ftl::{Commits, Committed};
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::nvme::Cqe;
+use gnstor_proto::status::Refusal;
+
+/// So many arrived writes are committed without waiting for the end of the step. While a batch is pending,
+/// the worker retries after every BATCH arrivals.
+const BATCH: usize = 16;
+/// How often a lock holder looks for newly submitted writes. So workers that submit meanwhile need not
+/// take the lock.
+const ROUNDS: u32 = 2;
+/// How often a worker tries the lock, once a step, before it sleeps for it. A thread that sleeps wakes
+/// many microseconds late, and its engine does nothing meanwhile.
+const PATIENCE: u32 = 1 << 14;
+
+impl Worker {
+    /// Completes the writes that another worker has committed. A long step calls it with each command and
+    /// transfer.
+    #[inline]
+    pub(super) fn take_outcomes(&mut self, now: Time) {
+        if !self.writes.submitted.is_empty() && !self.combining().is_submitted() {
+            self.complete_submitted(now);
+            if self.writes.arrived.len() >= BATCH {
+                self.commit_arrived(now);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn arrive(&mut self, id: u32) {
+        self.writes.arrived.push(id);
+        // While a batch is pending, retry after every BATCH arrivals.
+        if self.writes.arrived.len().is_multiple_of(BATCH) {
+            self.commit_arrived(self.now);
+        }
+    }
+
+    /// Commits the arrived writes and completes them. If another worker commits, that worker commits these
+    /// too, or the next step does.
+    pub(super) fn commit_arrived(&mut self, now: Time) {
+        while self.writes.wants().is_some_and(|at| at <= now) {
+            if self.writes.submitted.is_empty() {
+                self.submit_arrived(now);
+            }
+            if self.combining().is_submitted() && !self.commit_submitted(now) {
+                return;
+            }
+            self.complete_submitted(now);
+        }
+    }
+
+    /// Waits until every submitted write is committed and its outcome is read. Afterwards this worker has
+    /// no write submitted.
+    pub(super) fn finish_submitted(&mut self, now: Time) {
+        if self.combining().is_submitted() {
+            let commits = self.shared.ftl.commits();
+            self.shared.commit_submitted(self.index, now, commits);
+        }
+        self.complete_submitted(now);
+    }
+
+    fn combining(&self) -> &CombiningQueue {
+        self.state().combining()
+    }
+
+    /// Judges the arrived writes again and submits them. A write that may not be committed goes to the
+    /// firmware.
+    fn submit_arrived(&mut self, now: Time) {
+        self.refresh();
+        // Not before the time by which it is committed: a lease that is over then is over now.
+        let now = now.max(self.shared.workers.latest());
+        let Writes { commands, arrived, submitted, is_stalled, .. } = &mut self.writes;
+        // Where there was no room a few find out whether there is.
+        let most = if std::mem::take(is_stalled) { BATCH.min(arrived.len()) } else { arrived.len() };
+        let queue = self.shared.workers.state(self.index).combining();
+        let mut work = queue.work();
+        work.begin(self.version);
+        for id in arrived.drain(..most) {
+            let Some(write) = commands.get_mut(id) else { continue };
+            if std::mem::take(&mut write.is_stalled) {
+                write.data_at = write.data_at.max(now);
+            }
+            let allowed =
+                write.command.as_ref().filter(|_| write.failure.is_none()).and_then(|(_, request)| {
+                    let identity = Identity::Client(request.get().address.client);
+                    // A write whose leases have ended by `until` is not submitted, even if `confirm`
+                    // allows it: the commit would return it as stale, and the worker would submit it again
+                    // at the same time, for ever.
+                    let until = self.rules.runs_until(request);
+                    let same = write.version == self.version;
+                    let allowed =
+                        runs(until, now) && (same || self.rules.confirm(now, identity, request).is_ok());
+                    allowed.then(|| (target(request), until))
+                });
+            let Some((target, until)) = allowed else {
+                submitted.push(Submitted { write: id, is_job: false });
+                continue;
+            };
+            let (at, accepted) = (write.data_at, write.stage.time().max(write.data_at));
+            work.add(
+                Job { at, accepted, target, until, blocks: 0, outcome: CommitOutcome::Stale },
+                &write.blocks,
+            );
+            submitted.push(Submitted { write: id, is_job: true });
+        }
+        if !work.is_empty() {
+            drop(work);
+            queue.submit();
+        }
+    }
+
+    /// Commits the submitted writes of all workers. `false`: another worker has the lock.
+    fn commit_submitted(&mut self, now: Time) -> bool {
+        let Shared { ftl, workers, .. } = &*self.shared;
+        let commits = match self.writes.looks {
+            PATIENCE.. => Some(ftl.commits()),
+            _ if workers.is_committing() => None,
+            _ => ftl.try_commits(),
+        };
+        let Some(commits) = commits else {
+            self.writes.looks += 1;
+            self.state().put_off();
+            return false;
+        };
+        self.shared.commit_submitted(self.index, now, commits);
+        true
+    }
+
+    /// Completes the committed writes. A write that was judged by old rules is judged again.
+    fn complete_submitted(&mut self, now: Time) {
+        self.writes.looks = 0;
+        let mut submitted = std::mem::take(&mut self.writes.submitted);
+        let mut outcomes = std::mem::take(&mut self.writes.outcomes);
+        outcomes.extend(self.combining().work().jobs.drain(..).map(|job| job.outcome));
+        let mut next = outcomes.drain(..);
+        // Writes that are submitted again came before later arrivals.
+        let mut again = std::mem::take(&mut self.writes.again);
+        for Submitted { write: id, is_job } in submitted.drain(..) {
+            let outcome = if is_job { next.next() } else { None };
+            if let Some(CommitOutcome::Stalled) = outcome {
+                self.writes.stall(id, now);
+            }
+            if let Some(CommitOutcome::Stale | CommitOutcome::Stalled) = outcome {
+                again.push(id);
+                continue;
+            }
+            let Some(write) = self.writes.commands.remove(id) else { continue };
+            self.state().left();
+            match (write.command, outcome) {
+                // A queue is closed only after its submitted writes are finished.
+                (None, Some(CommitOutcome::Committed(_))) => unreachable!("nothing is committed for nobody"),
+                (None, _) => self.release_frames(write.blocks),
+                (Some((permit, request)), Some(CommitOutcome::Committed(committed))) => {
+                    self.keep_list(write.blocks);
+                    self.answer_write(now, permit, request, &committed);
+                }
+                (Some((permit, request)), _) => {
+                    let identity = Identity::Client(request.get().address.client);
+                    let accepted = write.stage.time();
+                    let now = now.max(self.shared.workers.latest());
+                    let mut ssd = self.hand_over(&request);
+                    let end = WriteEnd { request, identity, blocks: write.blocks };
+                    ssd.finish_write(now, permit, write.failure.map(Into::into), accepted, end);
+                }
+            }
+        }
+        drop(next);
+        if !again.is_empty() {
+            again.append(&mut self.writes.arrived);
+            std::mem::swap(&mut self.writes.arrived, &mut again);
+        }
+        (self.writes.submitted, self.writes.outcomes, self.writes.again) = (submitted, outcomes, again);
+        self.rest();
+    }
+
+    #[inline]
+    fn answer_write(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        request: Authorized<Request>,
+        committed: &Committed,
+    ) {
+        let is_durable_write = request.get().fua || self.shared.workers.writes_through();
+        // The serving lease may have ended in the meantime (protocol rule 2).
+        if is_durable_write || !self.rules.serves(committed.done) {
+            let mut ssd = self.hand_over(&request);
+            return ssd.written(now, permit, request, committed);
+        }
+        let blocks = request.get().blocks;
+        self.state().count_write(request.slot(), blocks, committed.overtaken);
+        let (queue, cid) = permit.spend();
+        if let Some(port) = self.ports.get(queue) {
+            port.count_write(blocks);
+            let mut cqe = Cqe { sqhd: port.complete().into(), cid: cid.into(), ..Cqe::default() };
+            cqe.set_status_word(OK.status.0);
+            self.effects.push_back(Effect::Complete { queue, cqe, at: committed.done, pushed_bytes: 0 });
+        }
+        self.leave(now, &request);
+    }
+
+    /// The firmware goes on with a write, and counts it in flight from now on.
+    fn hand_over(&self, request: &Authorized<Request>) -> SsdGuard<'_> {
+        let is_current = self.rules.serial(request.slot()) == Some(request.serial());
+        let mut ssd = self.shared.lock();
+        ssd.adopt(request);
+        self.state().in_flight(request.slot()).leave(is_current);
+        ssd
+    }
+}
+
+impl Shared {
+    /// Commits what all workers have submitted, that of worker `last` after the others', and lets the
+    /// layer get on.
+    pub(super) fn commit_submitted(&self, last: usize, now: Time, mut commits: Commits<'_>) {
+        let workers = &self.workers;
+        let committing = workers.committing();
+        for _ in 0..ROUNDS {
+            // Under the lock: see the module's doc.
+            let version = workers.version();
+            if !commit_all(
+                workers.combining_queues(last),
+                || now.max(workers.latest()),
+                version,
+                &mut commits,
+            ) {
+                break;
+            }
+        }
+        workers.note_change();
+        // Before the lock is let go: the next one to have it knows better.
+        workers.maintain_at(commits.advance(now));
+        drop(committing);
+    }
+}
+
+impl Ssd {
+    /// All data is there. Nothing has changed for readers yet, and whether it may is asked again now.
+    pub(crate) fn finish_write(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        failure: Option<Refused>,
+        accepted: Time,
+        end: WriteEnd,
+    ) {
+        let vid = end.request.get().address.vid.get();
+        let judged = match failure {
+            Some(refused) => Err(refused),
+            None => self.table.confirm(now, end.identity, &end.request),
+        };
+        if let Err(refused) = judged {
+            self.give_up(now, end);
+            return self.refuse(permit, vid, refused, accepted.max(now));
+        }
+        let (committed, maintain_at) = {
+            let mut commits = self.ftl.commits();
+            let committed = commits.commit(now, accepted.max(now), &target(&end.request), &end.blocks);
+            (committed, commits.advance(now))
+        };
+        self.maintain_by(maintain_at);
+        let committed = match committed {
+            Ok(committed) => committed,
+            Err(CommitError::Stalled) => {
+                let id = self.start(permit, vid, accepted, Work::Stalled(end));
+                return self.wait(now, id);
+            }
+            Err(CommitError::WornOut | CommitError::Full) => {
+                self.give_up(now, end);
+                return self.refuse(permit, vid, Refusal::CapacityExceeded.into(), accepted.max(now));
+            }
+        };
+        let WriteEnd { request, mut blocks, .. } = end;
+        blocks.clear();
+        self.lists.spare_blocks.push(blocks);
+        self.written(now, permit, request, &committed);
+    }
+
+    /// The write is in the map: it is counted and answered.
+    pub(crate) fn written(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        request: Authorized<Request>,
+        committed: &Committed,
+    ) {
+        let vid = request.get().address.vid.get();
+        self.smart.stats_mut().old_stamps += u64::from(committed.overtaken);
+        self.smart.stats_mut().writes += 1;
+        self.smart.stats_mut().blocks_written += u64::from(request.get().blocks);
+        let fua = request.get().fua || !self.write_cache_enabled();
+        self.count(&request);
+        self.leave(now, request);
+        if fua {
+            self.make_durable(now, permit, vid, committed.done);
+        } else {
+            self.acknowledge(permit, vid, committed.done);
+        }
+    }
+
+    /// Takes over a write that a worker has begun.
+    pub(crate) fn adopt(&mut self, request: &Authorized<Request>) {
+        self.table.adopt(request);
+    }
+
+    /// A write that will not be: its frames go back.
+    pub(crate) fn give_up(&mut self, now: Time, end: WriteEnd) {
+        let WriteEnd { request, blocks, .. } = end;
+        self.release_blocks(blocks);
+        self.leave(now, request);
+    }
+}
+
+pub(super) fn target(request: &Authorized<Request>) -> Target {
+    let Request { address, stamp, .. } = *request.get();
+    // The permission check has seen that the last block is below a capacity of at most 2^32.
+    Target { vid: address.vid, generation: request.generation(), vba: address.vba, stamp }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Commands that wait for their volume's rate limit.
+//!
+//! Only an allowed command is charged, so no client uses up the rate of another. While it waits it is
+//! judged by nothing: a change of rights need not wait for it. When its time has come it is judged anew.
+
+use crate::controller::Ssd;
+use crate::io::command::Work;
+use crate::io::permit::CompletionPermit;
+use crate::permission::Authorized;
+use crate::request::{Refused, Request, Submission, raw_vid};
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::Time;
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::nvme::Sqe;
+use gnstor_proto::status::Refusal;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// When which command starts; commands that start at the same time keep their order.
+#[derive(Debug, Default)]
+pub(crate) struct Delays {
+    starts: BinaryHeap<Reverse<(Time, u64, u32)>>,
+    serial: u64,
+}
+
+impl Delays {
+    fn add(&mut self, at: Time, id: u32) {
+        self.serial += 1;
+        self.starts.push(Reverse((at, self.serial, id)));
+    }
+
+    fn pop(&mut self, now: Time) -> Option<(Time, u32)> {
+        let &Reverse((at, _, id)) = self.starts.peek().filter(|start| start.0.0 <= now)?;
+        self.starts.pop();
+        Some((at, id))
+    }
+
+    fn next(&self) -> Time {
+        self.starts.peek().map_or(Time::NEVER, |start| start.0.0)
+    }
+}
+
+impl Ssd {
+    /// Judges a Read, Write, Compare or Write Zeroes and begins it, at once or when its volume's rate
+    /// allows.
+    pub(crate) fn submit_request(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        identity: Identity,
+        sqe: &Sqe,
+    ) {
+        match self.judge(now, identity, sqe) {
+            Ok(request) => {
+                let at = self.table.charge(accepted, &request);
+                if at <= accepted {
+                    return self.begin(now, accepted, permit, identity, request);
+                }
+                let vid = request.get().address.vid.get();
+                self.table.leave(request);
+                let id = self.start(permit, vid, at, Work::Delayed { sqe: Box::new(*sqe), identity });
+                self.commands.delays.add(at, id);
+                self.wake_at(at);
+            }
+            Err(refused) => self.refuse(permit, raw_vid(sqe), refused, accepted),
+        }
+    }
+
+    fn judge(&mut self, now: Time, identity: Identity, sqe: &Sqe) -> Result<Authorized<Request>, Refused> {
+        let request = Request::parse(&Submission { identity, sqe })?;
+        self.table.authorise(now, identity, request)
+    }
+
+    /// Begins the delayed commands whose time has come; when the next one's comes.
+    pub(crate) fn begin_delayed(&mut self, now: Time) -> Time {
+        while let Some((at, id)) = self.commands.delays.pop(now) {
+            // It may have been aborted, or its queue may be gone.
+            let Some(command) = self.commands.remove(id) else { continue };
+            let (Some(permit), Work::Delayed { sqe, identity }) = (command.permit, command.work) else {
+                unreachable!("a number names one command, and nothing else is done to a delayed one")
+            };
+            match self.judge(now, identity, &sqe) {
+                Ok(request) if !self.has_room() => {
+                    self.leave(now, request);
+                    self.refuse(permit, command.vid, Refusal::NotReady.into(), now);
+                }
+                Ok(request) => self.begin(now, at, permit, identity, request),
+                Err(refused) => self.refuse(permit, command.vid, refused, now),
+            }
+        }
+        self.commands.delays.next()
+    }
+
+    /// Takes a delayed command of a queue back.
+    pub(crate) fn take_delayed(&mut self, queue: QueueKey, cid: u16) -> Option<CompletionPermit> {
+        let is_named = |permit: &CompletionPermit| permit.queue() == queue && permit.cid() == cid;
+        let (id, _) = self.commands.iter().find(|(_, command)| {
+            matches!(command.work, Work::Delayed { .. }) && command.permit.as_ref().is_some_and(is_named)
+        })?;
+        self.commands.remove(id)?.permit
+    }
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Dispatch: when a worker takes which command, and who carries it out.
+//!
+//! The modelled firmware serves one command at a time. A command that arrives while it is busy pends with
+//! the worker of its queue ([`super::pending`]). Whenever the firmware is free, the arbiter names the next
+//! command. A preset that takes no time is never busy, so nothing pends.
+//!
+//! ```text
+//!   arrivals   a b c d                          time ->
+//!   firmware   [a     ][c     ][b     ][d     ]      c is urgent
+//!              ^ taken at once
+//!                      ^ `step` at this time, or the next call behind it, takes c as of this time
+//! ```
+//! A late call delays no command: commands are taken as of the time at which the firmware was free. They
+//! are judged at the time of the call, never in the past. The worker carries out plain reads and writes
+//! alone. For everything else it calls the firmware under the SSD's lock.
+
+use super::pending::{Taken, Waiting};
+use super::permit::CompletionPermit;
+use super::read::Judged;
+use super::worker::Worker;
+use crate::controller::Ssd;
+use crate::permission::Authorized;
+use crate::request::{Request, Verb, check_any_namespace, check_frame};
+use crate::session::Role;
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::{Span, Time};
+use gnstor_proto::fabrics;
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::nvme::{Sqe, io};
+use gnstor_proto::status::Refusal;
+
+/// How long the modelled firmware is left free for the worker that is next. After that another worker goes
+/// on, so a worker whose thread does not run holds up no other. A late call changes no modelled time.
+const TURN: Span = Span::from_ns(500);
+
+/// How long before the modelled firmware is free a write with its data is taken. Its commit and its
+/// response take as long in real time. The modelled time of the write is that of the firmware.
+const AHEAD: Span = Span::from_ns(90_000);
+
+/// Most commands that a worker takes under one hold of the model's lock.
+const BURST: usize = 16;
+/// A worker takes at most this part of its pending commands at once: where few pend, all queues take turns
+/// one by one.
+const BURST_SHARE: usize = 4;
+
+impl Worker {
+    /// Whether a command that comes now has to pend: behind others, or for the modelled firmware.
+    #[inline]
+    pub(super) fn is_busy(&self, now: Time) -> bool {
+        let ftl = &self.shared.ftl;
+        !ftl.is_timeless() && (!self.pending.is_empty() || ftl.firmware_free() > now)
+    }
+
+    /// Has a command pend. `false`: its queue is not connected.
+    pub(super) fn pend(&mut self, queue: QueueKey, arrived: Time, what: Waiting) -> bool {
+        if self.pending.is_empty() {
+            self.shared.workers.join(self.index);
+        }
+        let is_command = matches!(what, Waiting::Command(_));
+        if !self.pending.push(&mut self.ports, queue, arrived, what) {
+            return false;
+        }
+        if is_command {
+            self.state().entered();
+        }
+        self.publish_pending();
+        true
+    }
+
+    #[inline]
+    pub(super) fn publish_pending(&self) {
+        let controllers = self.pending.controllers(self.index);
+        self.shared.workers.publish_pending(self.index, controllers, self.pending.is_admin_next());
+    }
+
+    /// Takes pending commands while the modelled firmware is free by `now`, or soon if a write with its
+    /// data is next.
+    #[inline]
+    pub(super) fn dispatch_pending(&mut self, now: Time) {
+        if self.pending.is_empty() {
+            return;
+        }
+        while self.dispatch_some(now) {}
+        self.publish_pending();
+    }
+
+    /// When the next command may be taken. `None`: this worker has none that it may take.
+    #[inline]
+    fn pending_due(&self) -> Option<Time> {
+        let is_write = self.pending.is_write_next(self.index, &self.ports)?;
+        let free = self.shared.ftl.firmware_free();
+        Some(if is_write { free.before(AHEAD) } else { free })
+    }
+
+    /// When the worker has something to do for what pends. If another worker is next, that is when its
+    /// turn is over.
+    #[inline]
+    pub(super) fn pending_wants(&self) -> Option<Time> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let own = self.pending_due().filter(|&at| at > self.now || self.is_next());
+        Some(own.unwrap_or_else(|| self.turn_is_over()))
+    }
+
+    /// Whether this worker is the next to dispatch.
+    #[inline]
+    fn is_next(&self) -> bool {
+        self.pending.is_admin_next() || self.shared.workers.is_next(self.index)
+    }
+
+    /// When this worker may go on although another one is next.
+    #[inline]
+    fn turn_is_over(&self) -> Time {
+        self.shared.ftl.firmware_free() + TURN
+    }
+
+    /// Takes the next command, or a burst where many pend: the model's state and the map entries of reads
+    /// then come to this worker's cache once for the whole burst. `false`: there is nothing to take yet,
+    /// or another worker is next.
+    fn dispatch_some(&mut self, now: Time) -> bool {
+        let is_due = self.pending_due().is_some_and(|at| at <= now);
+        if !is_due || !(self.is_next() || now >= self.turn_is_over()) {
+            return false;
+        }
+        let free = self.shared.ftl.firmware_free();
+        let is_admin = self.pending.is_admin_next();
+        let mut burst = self.take_burst(is_admin, free > now);
+        // Commits may come in between: other workers must know before them what pends here.
+        self.publish_pending();
+        if burst.len() > 1 {
+            self.announce_reads(burst.iter().filter_map(|taken| match &taken.what {
+                Waiting::Command(sqe) => Some(sqe),
+                Waiting::Write(_) => None,
+            }));
+        }
+        for Taken { queue, arrived, what } in burst.drain(..) {
+            match what {
+                Waiting::Write(id) => self.judged.push(Judged::write(arrived, id)),
+                Waiting::Command(sqe) => self.dispatch_one(now, arrived, free, queue, &sqe),
+            }
+        }
+        self.burst = burst;
+        self.book_judged(now);
+        // The command may have been an Abort of what is next here.
+        !(is_admin && self.state().has_mail())
+    }
+
+    /// Takes the commands of a burst from those that pend. `is_ahead`: the firmware is busy, so only
+    /// writes with their data.
+    fn take_burst(&mut self, is_admin: bool, is_ahead: bool) -> Vec<Taken> {
+        let one_by_one = is_admin || self.pending.shares_turns();
+        let most = if one_by_one { 1 } else { (self.pending.len() / BURST_SHARE).clamp(1, BURST) };
+        let mut burst = std::mem::take(&mut self.burst);
+        while burst.len() < most
+            && (!is_ahead || self.pending.is_write_next(self.index, &self.ports) == Some(true))
+            && let Some(taken) = self.pending.pop(self.index, &mut self.ports)
+        {
+            if !is_admin {
+                self.shared.workers.took(self.index);
+            }
+            burst.push(taken);
+        }
+        burst
+    }
+
+    /// A command that has pended is carried out. The firmware was `free` then, and the command was there
+    /// at `arrived`.
+    fn dispatch_one(&mut self, now: Time, arrived: Time, free: Time, queue: QueueKey, sqe: &Sqe) {
+        let reader = self.ports.get(queue).and_then(|port| port.reader);
+        if is_plain(sqe)
+            && let Some(identity) = reader
+            && self.judge(now, arrived, queue, identity, sqe)
+        {
+            // Judging has counted it anew.
+            return self.state().handed_over();
+        }
+        // The commands judged before it go first.
+        self.book_judged(now);
+        self.hand_to_firmware(now, free.max(arrived), queue, sqe);
+    }
+
+    /// The firmware takes over a command that has pended.
+    fn hand_to_firmware(&mut self, now: Time, start: Time, queue: QueueKey, sqe: &Sqe) {
+        if self.ask(now, start, queue, sqe) {
+            self.state().handed_over();
+        } else {
+            self.state().forfeit();
+            self.state().left();
+        }
+    }
+
+    /// Asks the firmware to carry out a command; `false` if it does not know the queue.
+    pub(super) fn ask(&mut self, now: Time, start: Time, queue: QueueKey, sqe: &Sqe) -> bool {
+        let Some(port) = self.ports.get(queue) else { return false };
+        port.fetch();
+        let mut ssd = self.shared.lock();
+        let is_known = ssd.take_command(now, start, queue, sqe);
+        // Connect and Disconnect change what the queue is.
+        ssd.refresh(port);
+        let has_ended = !port.is_connected() && !port.waiting.is_empty();
+        drop(ssd);
+        if has_ended {
+            self.drain(now, queue);
+        }
+        is_known
+    }
+
+    /// The queue has ended on Disconnect. What pends behind that is out of sequence; writes that were
+    /// begun go on.
+    fn drain(&mut self, now: Time, queue: QueueKey) {
+        for (arrived, what) in self.pending.remove(&mut self.ports, queue) {
+            match what {
+                Waiting::Command(sqe) => self.hand_to_firmware(now, now, queue, &sqe),
+                Waiting::Write(id) => self.book_write(id, arrived),
+            }
+        }
+        self.publish_pending();
+    }
+
+    /// The host asks for a pending command of this queue back.
+    pub(super) fn take_back(&mut self, queue: QueueKey, cid: u16, abort: u32) {
+        let is_taken = self.pending.take_back(&mut self.ports, queue, cid);
+        self.publish_pending();
+        if is_taken {
+            // Its entry is free again.
+            if let Some(port) = self.ports.get(queue) {
+                port.fetch();
+            }
+            self.state().left();
+        }
+        let mut ssd = self.shared.lock();
+        if is_taken {
+            ssd.refuse(CompletionPermit::issue(queue, cid), 0, Refusal::AbortRequested.into(), self.now);
+        }
+        ssd.end_abort(self.now, abort, is_taken);
+    }
+
+    /// The queue is gone: what pends in it ends.
+    pub(super) fn drop_pending(&mut self, queue: QueueKey) {
+        for (_, what) in self.pending.remove(&mut self.ports, queue) {
+            match what {
+                Waiting::Command(_) => {
+                    self.state().forfeit();
+                    self.state().left();
+                }
+                Waiting::Write(id) => self.abandon_write(id),
+            }
+        }
+        self.publish_pending();
+    }
+}
+
+impl Ssd {
+    /// The firmware takes a command, at `start` of the modelled time. `false`: it does not know the queue.
+    pub(crate) fn take_command(&mut self, now: Time, start: Time, key: QueueKey, sqe: &Sqe) -> bool {
+        let Some(role) = self.hosts.queue(key).map(|queue| queue.role) else { return false };
+        let permit = self.issue(key, sqe.cid.get());
+        let is_io = matches!(role, Role::Io(..)) && sqe.opcode != fabrics::OPCODE;
+        if !self.has_room() || is_io && self.table.is_recovering() {
+            self.refuse(permit, 0, Refusal::NotReady.into(), now);
+            return true;
+        }
+        match role {
+            Role::Io(_, identity) if is_io => {
+                self.submit_io(now, start, permit, identity, sqe);
+                self.smart.add_busy(self.ftl.firmware_free().since(start));
+            }
+            Role::Admin(cntlid) if sqe.opcode != fabrics::OPCODE => {
+                self.submit_admin(now, permit, cntlid, sqe);
+            }
+            Role::Fresh | Role::Admin(_) | Role::Io(..) if sqe.opcode == fabrics::OPCODE => {
+                self.submit_fabrics(now, permit, role, sqe);
+            }
+            Role::Fresh | Role::Connecting | Role::Ended | Role::Admin(_) | Role::Io(..) => {
+                self.refuse(permit, 0, Refusal::SequenceError.into(), now);
+            }
+        }
+        true
+    }
+
+    /// The host has more commands under way than the queue has entries.
+    pub(crate) fn refuse_overrun(&mut self, now: Time, key: QueueKey, cid: u16) {
+        if self.hosts.queue(key).is_none() {
+            self.smart.stats_mut().late_capsules += 1;
+            return;
+        }
+        let permit = self.issue(key, cid);
+        self.refuse(permit, 0, Refusal::SequenceError.into(), now);
+    }
+
+    pub(crate) fn submit_io(
+        &mut self,
+        now: Time,
+        start: Time,
+        permit: CompletionPermit,
+        identity: Identity,
+        sqe: &Sqe,
+    ) {
+        // The firmware's time is spent on refused commands too.
+        let accepted =
+            if sqe.opcode == io::READ { self.ftl.accept_read(start) } else { self.ftl.accept_write(start) };
+        match sqe.opcode {
+            io::FLUSH => match check_frame(sqe).and_then(|()| check_any_namespace(sqe)) {
+                Ok(()) => self.make_durable(now, permit, 0, accepted),
+                Err(refused) => self.refuse(permit, 0, refused, accepted),
+            },
+            io::READ | io::WRITE | io::WRITE_ZEROES | io::COMPARE => {
+                self.submit_request(now, accepted, permit, identity, sqe);
+            }
+            io::DATASET_MANAGEMENT => self.begin_deallocate(accepted, permit, identity, sqe),
+            _ => self.refuse(permit, 0, Refusal::InvalidOpcode.into(), accepted),
+        }
+    }
+
+    /// Begins what the permission table has allowed.
+    pub(crate) fn begin(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        identity: Identity,
+        request: Authorized<Request>,
+    ) {
+        match request.get().verb {
+            Verb::Read | Verb::Compare if self.refuses_unwritten(permit.queue(), &request) => {
+                let vid = request.get().address.vid.get();
+                self.leave(now, request);
+                self.refuse(permit, vid, Refusal::Deallocated.into(), accepted);
+            }
+            Verb::Read => self.begin_read(now, accepted, permit, request),
+            Verb::Write => self.begin_write(now, accepted, permit, identity, request),
+            Verb::Compare => self.begin_compare(accepted, permit, request),
+            Verb::Trim => self.trim(now, accepted, permit, vec![request]),
+        }
+    }
+
+    /// The request is done; a fence may have waited for it.
+    pub(crate) fn leave(&mut self, now: Time, request: Authorized<Request>) {
+        self.table.leave(request);
+        self.complete_fences(now);
+    }
+}
+
+/// Whether a worker may carry out this command alone.
+#[inline]
+pub(super) fn is_plain(sqe: &Sqe) -> bool {
+    matches!(sqe.opcode, io::READ | io::WRITE)
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The I/O path: workers, and what a command of theirs goes through.
+
+pub(crate) mod arbiter;
+pub(crate) mod command;
+mod commit;
+mod compare;
+pub(crate) mod delay;
+pub(crate) mod dispatch;
+mod pending;
+pub(crate) mod permit;
+mod port;
+pub(crate) mod rate;
+mod read;
+pub(crate) mod slab;
+mod trim;
+pub(crate) mod waiting;
+mod worker;
+mod write;
+
+pub use worker::{SsdGuard, Worker};
+
+use command::{Command, Transfer};
+use delay::Delays;
+use gnstor_base::controller::Effect;
+use gnstor_flash::{Frame, Ppa, Ticket};
+use gnstor_ftl::{Extent, NewBlock};
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::checksum::block_sum;
+use slab::Slab;
+use std::collections::{HashMap, VecDeque};
+use waiting::Load;
+
+/// The commands that the firmware carries out under the SSD's lock.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    slots: Slab<Command>,
+    transfers: Slab<Transfer>,
+    /// Commands that wait for their volume's rate limit.
+    delays: Delays,
+    /// Commands that wait for the translation layer, oldest first.
+    waiting: VecDeque<u32>,
+    /// Pages on their way from the medium.
+    loads: HashMap<Ticket, Load>,
+    /// For the workers; not yet left with them.
+    effects: VecDeque<Effect>,
+}
+
+impl Commands {
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: Slab::new(),
+            transfers: Slab::new(),
+            delays: Delays::default(),
+            waiting: VecDeque::new(),
+            loads: HashMap::new(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether a command with so many transfers can still be numbered.
+    pub(crate) fn has_room(&self, transfers: u32) -> bool {
+        self.slots.has_room(1) && self.transfers.has_room(transfers)
+    }
+
+    pub(crate) fn insert(&mut self, command: Command) -> u32 {
+        self.slots.insert(command)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut Command> {
+        self.slots.get_mut(id)
+    }
+
+    pub(crate) fn remove(&mut self, id: u32) -> Option<Command> {
+        self.slots.remove(id)
+    }
+
+    /// All commands with their numbers, by a scan.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Command)> {
+        self.slots.iter()
+    }
+
+    pub(crate) fn add_transfer(&mut self, transfer: Transfer) -> u32 {
+        self.transfers.insert(transfer)
+    }
+
+    pub(crate) fn end_transfer(&mut self, id: u32) -> Option<Transfer> {
+        self.transfers.remove(id)
+    }
+
+    pub(crate) fn emit(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    pub(crate) fn effects(&mut self) -> &mut VecDeque<Effect> {
+        &mut self.effects
+    }
+}
+
+/// Lists that commands use one after the other, so that none allocates.
+#[derive(Debug)]
+pub(crate) struct Lists {
+    extents: Vec<Extent>,
+    touched: Vec<Ppa>,
+    frames: Vec<Frame>,
+    /// Block lists of finished writes.
+    spare_blocks: Vec<Vec<NewBlock>>,
+    /// Sum of a block of zeros.
+    zero_sum: u32,
+}
+
+impl Lists {
+    pub(crate) fn new() -> Self {
+        let zero_sum = block_sum(&[0; BLOCK_BYTES as usize]);
+        let (extents, touched, frames, spare_blocks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { extents, touched, frames, spare_blocks, zero_sum }
+    }
+
+    /// Keeps an empty list for a later write.
+    pub(crate) fn keep(&mut self, blocks: Vec<NewBlock>) {
+        self.spare_blocks.push(blocks);
+    }
+}

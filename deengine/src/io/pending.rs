@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Commands that pend until the modelled firmware is free. Every command pends with the worker of its
+//! queue.
+//!
+//! ```text
+//!   admin queues       in turn       before everything else
+//!   controller 1 --+
+//!   controller 2 --+-- in turn, a command each;  within a controller: its arbiter
+//!   controller 3 --+
+//! ```
+//! Arbitration is a controller's own affair in NVMe: an urgent class goes before the other queues of its
+//! host, not before other hosts. A pending command has not been fetched, so it does not move the queue's
+//! head (SQHD). A write whose data was pulled early is fetched already.
+
+use super::arbiter::{Arbiter, Class, Turns};
+use super::port::Ports;
+use crate::session::Standing;
+use crate::workers::worker_of;
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::Time;
+use gnstor_proto::nvme::Sqe;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What pends in a queue.
+#[derive(Debug)]
+pub(super) enum Waiting {
+    /// A command as it came.
+    Command(Sqe),
+    /// A write with its data: its number among the worker's writes.
+    Write(u32),
+}
+
+/// A command that was pending and is taken.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) queue: QueueKey,
+    pub(super) arrived: Time,
+    pub(super) what: Waiting,
+}
+
+/// Which queues of one worker have commands pending; the commands are with their ports.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    admin: VecDeque<QueueKey>,
+    controllers: VecDeque<Controller>,
+    commands: usize,
+}
+
+/// The queues of a controller with commands pending.
+#[derive(Debug)]
+struct Controller {
+    id: u16,
+    arbiter: Arc<Arbiter>,
+    /// Of a controller in plain round robin. Otherwise all workers share the arbiter's turns.
+    own: Turns,
+    /// Queues of this worker with a command.
+    queues: u32,
+}
+
+impl Controller {
+    fn add(&mut self, queue: QueueKey, class: Class) {
+        self.queues += 1;
+        match self.arbiter.shared_turns() {
+            Some(mut turns) => turns.add(queue, class),
+            None => self.own.add(queue, class),
+        }
+    }
+
+    /// The queue has no command any more; it need not be of this controller.
+    fn remove(&mut self, queue: QueueKey) {
+        let is_listed = match self.arbiter.shared_turns() {
+            Some(mut turns) => turns.remove(queue),
+            None => self.own.remove(queue),
+        };
+        self.queues -= u32::from(is_listed);
+    }
+
+    /// The queue that is next, if it is one of this worker's.
+    #[inline]
+    fn next(&self, worker: usize) -> Option<QueueKey> {
+        match self.arbiter.shared_turns() {
+            Some(turns) => turns.next().map(|(queue, _)| queue).filter(|&queue| worker_of(queue) == worker),
+            None => self.own.next().map(|(queue, _)| queue),
+        }
+    }
+
+    /// The queue that is next gives a command away, if it is one of this worker's; `has_more` asks whether
+    /// it has others.
+    fn take(&mut self, worker: usize, has_more: impl Fn(QueueKey) -> bool) -> Option<QueueKey> {
+        let weights = self.arbiter.weights();
+        let mut shared = self.arbiter.shared_turns();
+        let turns = shared.as_deref_mut().unwrap_or(&mut self.own);
+        let (queue, class) = turns.next().filter(|&(queue, _)| worker_of(queue) == worker)?;
+        let more = has_more(queue);
+        turns.took(class, more, &weights);
+        self.queues -= u32::from(!more);
+        Some(queue)
+    }
+}
+
+impl Pending {
+    pub(super) fn is_empty(&self) -> bool {
+        self.commands == 0
+    }
+
+    /// Commands pending.
+    pub(super) fn len(&self) -> usize {
+        self.commands
+    }
+
+    /// Whether an admin command is next.
+    #[inline]
+    pub(super) fn is_admin_next(&self) -> bool {
+        !self.admin.is_empty()
+    }
+
+    /// Whether a controller shares its turns with other workers: then commands are taken one at a time.
+    pub(super) fn shares_turns(&self) -> bool {
+        self.controllers.iter().any(|controller| controller.arbiter.is_weighted())
+    }
+
+    /// Whether the next command is a write with its data. `None`: this worker has no command that it may
+    /// take.
+    #[inline]
+    pub(super) fn is_write_next(&self, worker: usize, ports: &Ports) -> Option<bool> {
+        if self.is_admin_next() {
+            return Some(false);
+        }
+        let queue = self.controllers.iter().find_map(|controller| controller.next(worker))?;
+        let first = ports.look_at(queue).and_then(|port| port.waiting.front());
+        Some(matches!(first, Some((_, Waiting::Write(_)))))
+    }
+
+    /// Controllers with a command that this worker may take.
+    #[inline]
+    pub(super) fn controllers(&self, worker: usize) -> usize {
+        self.controllers.iter().filter(|controller| controller.next(worker).is_some()).count()
+    }
+
+    /// Puts a command that arrived at `at` at the end of its queue. `false`: the queue is not connected.
+    pub(super) fn push(&mut self, ports: &mut Ports, queue: QueueKey, at: Time, what: Waiting) -> bool {
+        let Some(port) = ports.get(queue) else { return false };
+        if matches!(port.standing, Standing::Unconnected) {
+            return false;
+        }
+        port.waiting.push_back((at, what));
+        self.commands += 1;
+        if port.waiting.len() > 1 {
+            return true;
+        }
+        match &port.standing {
+            Standing::Unconnected => unreachable!("commands of a queue that is not connected do not pend"),
+            Standing::Admin => self.admin.push_back(queue),
+            Standing::Io { controller, class, arbiter } => {
+                let at = self.controllers.iter().position(|other| other.id == *controller);
+                let at = at.unwrap_or_else(|| {
+                    let (id, arbiter) = (*controller, Arc::clone(arbiter));
+                    self.controllers.push_back(Controller { id, arbiter, own: Turns::default(), queues: 0 });
+                    self.controllers.len() - 1
+                });
+                self.controllers[at].add(queue, *class);
+            }
+        }
+        true
+    }
+
+    /// Takes the command that is next, if this worker may.
+    pub(super) fn pop(&mut self, worker: usize, ports: &mut Ports) -> Option<Taken> {
+        let has_more = |queue| ports.look_at(queue).is_some_and(|port| port.waiting.len() > 1);
+        let queue = if let Some(queue) = self.admin.pop_front() {
+            if has_more(queue) {
+                self.admin.push_back(queue);
+            }
+            queue
+        } else {
+            let mut all = self.controllers.iter_mut().enumerate();
+            let (at, queue) =
+                all.find_map(|(at, controller)| Some((at, controller.take(worker, has_more)?)))?;
+            let controller = self.controllers.remove(at)?;
+            if controller.queues > 0 {
+                self.controllers.push_back(controller);
+            }
+            queue
+        };
+        let (arrived, what) = ports.get(queue)?.waiting.pop_front()?;
+        self.commands -= 1;
+        Some(Taken { queue, arrived, what })
+    }
+
+    /// Takes out what pends in a queue.
+    pub(super) fn remove(&mut self, ports: &mut Ports, queue: QueueKey) -> VecDeque<(Time, Waiting)> {
+        let Some(port) = ports.get(queue) else { return VecDeque::new() };
+        let waiting = std::mem::take(&mut port.waiting);
+        self.commands -= waiting.len();
+        if !waiting.is_empty() {
+            self.delist(queue);
+        }
+        waiting
+    }
+
+    /// Takes out one command of a queue that has not been fetched; whether it was there.
+    pub(super) fn take_back(&mut self, ports: &mut Ports, queue: QueueKey, cid: u16) -> bool {
+        let Some(port) = ports.get(queue) else { return false };
+        let is_it = |what: &Waiting| matches!(what, Waiting::Command(sqe) if sqe.cid.get() == cid);
+        let Some(at) = port.waiting.iter().position(|(_, what)| is_it(what)) else { return false };
+        port.waiting.remove(at);
+        self.commands -= 1;
+        if port.waiting.is_empty() {
+            self.delist(queue);
+        }
+        true
+    }
+
+    /// A queue has no command any more, for another reason than [`Self::pop`].
+    fn delist(&mut self, queue: QueueKey) {
+        self.admin.retain(|&other| other != queue);
+        for controller in &mut self.controllers {
+            controller.remove(queue);
+        }
+        self.controllers.retain(|controller| controller.queues > 0);
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A volume's rate limit: two token buckets, for commands and for bytes.
+//!
+//! A bucket holds what 100 ms bring, and one command at least. A command that finds too little does not
+//! fail: its start moves to when there is enough, and the next one's behind that. Instead of a level, a
+//! bucket keeps the time at which it would be full again.
+//!
+//! ```text
+//!             |<---- 100 ms ---->|
+//!   now ------+------------------+------> full again, with all that was taken so far
+//!             start of the next command: when "full again" is at most 100 ms away, this command included
+//! ```
+
+use gnstor_base::time::{Span, Time};
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::vendor::Limits;
+
+const BURST: Span = Span::from_ms(100);
+const SECOND_PS: u64 = 1_000_000_000_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Bucket {
+    full_at: Time,
+}
+
+impl Bucket {
+    /// Takes what `cost` of time brings; when that much is there.
+    fn take(&mut self, now: Time, cost: Span) -> Time {
+        let full_at = self.full_at.max(now);
+        let ahead = Span::from_ps(BURST.as_ps().saturating_sub(cost.as_ps()));
+        self.full_at = full_at + cost;
+        now.max(full_at - ahead)
+    }
+}
+
+/// The limits of one volume and what it has used of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Rate {
+    limits: Limits,
+    commands: Bucket,
+    bytes: Bucket,
+}
+
+impl Rate {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Charges a command that moves `blocks`; when it may start.
+    #[inline]
+    pub(crate) fn take(&mut self, now: Time, blocks: u32) -> Time {
+        let mut start = now;
+        if self.limits.max_iops != 0 {
+            start = start
+                .max(self.commands.take(now, Span::from_ps(SECOND_PS / u64::from(self.limits.max_iops))));
+        }
+        if self.limits.max_bytes_per_s != 0 {
+            let bytes = u64::from(blocks) * u64::from(BLOCK_BYTES);
+            start = start.max(self.bytes.take(now, Span::transfer(bytes, self.limits.max_bytes_per_s)));
+        }
+        start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a bucket that is filled drop by drop: no command starts before its tokens are there,
+        /// and none later.
+        #[test]
+        fn a_command_starts_exactly_when_its_tokens_are_there(
+            iops in 1u32..2000,
+            gaps in proptest::collection::vec(0u64..30_000_000, 1..200),
+        ) {
+            let _deadline = crate::deadline::deadline();
+            let mut rate = Rate::new(Limits { max_iops: iops, max_bytes_per_s: 0 });
+            let per_token = 1_000_000_000_000 / u64::from(iops);
+            // Level in picoseconds of refill, as of `at`; a command larger than the bucket needs it full.
+            let burst = 100_000_000_000u64;
+            let (mut level, mut at) = (i128::from(burst), 0u64);
+            let mut now = 0u64;
+            for gap in gaps {
+                now += gap * 1000;
+                let need = i128::from(per_token.min(burst));
+                let filled = |level: i128, from: u64, to: u64| (level + i128::from(to - from)).min(i128::from(burst));
+                let seen = if now >= at { filled(level, at, now) } else { level };
+                let begin = now.max(at);
+                let start = begin + u64::try_from((need - seen).max(0)).expect("positive");
+                level = filled(seen, begin, start) - i128::from(per_token);
+                at = start;
+                prop_assert_eq!(rate.take(Time::ZERO + Span::from_ps(now), 1).as_ps(), start);
+            }
+        }
+    }
+
+    #[test]
+    fn no_limit_takes_no_time() {
+        let _deadline = crate::deadline::deadline();
+        let mut rate = Rate::default();
+        assert!((0..1000).all(|_| rate.take(Time::from_ns(5), 256) == Time::from_ns(5)));
+    }
+}

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads. A worker serves blocks in memory, and blocks that are not mapped, alone: one slot, one answer,
+//! no lock. The firmware serves all other reads.
+
+use super::worker::Worker;
+use crate::controller::Ssd;
+use crate::controller::refusal_of;
+use crate::io::command::OK;
+use crate::io::command::{TransferKind, Work};
+use crate::io::permit::CompletionPermit;
+use crate::io::waiting::Load;
+use crate::permission::Authorized;
+use crate::request::Refused;
+use crate::request::{Request, Submission};
+use gnstor_base::controller::{Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
+use gnstor_base::region::LocalRef;
+use gnstor_base::time::{Span, Time};
+use gnstor_flash::Fetch;
+use gnstor_flash::Ppa;
+use gnstor_ftl::Extent;
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::nvme::{Cqe, Sqe};
+use gnstor_proto::status::Refusal;
+
+/// Most blocks of a read that a worker serves alone.
+const MOST_BLOCKS: u32 = 256;
+
+/// A read under way.
+#[derive(Debug)]
+pub(super) struct Read {
+    command: Command,
+    /// Pinned.
+    pages: Pages,
+    /// When the model has the data at the host.
+    done_at: Time,
+    /// Blocks that are not mapped: zeros go out.
+    unmapped: u32,
+}
+
+/// What a command completes with; gone once its queue is.
+pub(super) type Command = Option<(CompletionPermit, Authorized<Request>)>;
+
+/// The pages of a read: one is what most have.
+#[derive(Debug)]
+enum Pages {
+    One(Option<Ppa>),
+    Many(Box<[Ppa]>),
+}
+
+impl Pages {
+    fn as_slice(&self) -> &[Ppa] {
+        match self {
+            Self::One(page) => page.as_slice(),
+            Self::Many(pages) => pages,
+        }
+    }
+}
+
+impl Read {
+    fn blocks(&self) -> usize {
+        self.pages.as_slice().len() + self.unmapped as usize
+    }
+}
+
+/// A command that the worker carries out alone, and that waits only for the modelled firmware's time.
+#[derive(Debug)]
+pub(super) struct Judged {
+    arrived: Time,
+    what: What,
+}
+
+impl Judged {
+    pub(super) fn write(arrived: Time, id: u32) -> Self {
+        Self { arrived, what: What::Write(id) }
+    }
+}
+
+#[derive(Debug)]
+enum What {
+    Read(Read),
+    /// By its number.
+    Write(u32),
+}
+
+/// It is moved twice, in and out of its slot.
+const _: () = assert!(size_of::<Option<Read>>() <= 128);
+
+/// The data of a block: its page, where it is, its sum.
+pub(super) type Found = (Option<Ppa>, LocalRef, u32);
+
+impl Worker {
+    /// Adds the read to the judged commands, if the worker may serve it alone. `false`: nothing has
+    /// happened.
+    #[inline]
+    pub(super) fn judge_read(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        queue: QueueKey,
+        identity: Identity,
+        sqe: &Sqe,
+    ) -> bool {
+        let workers = &self.shared.workers;
+        if !self.shared.ftl.is_in_memory() || self.rules.is_recovering() {
+            return false;
+        }
+        let Ok(request) = Request::parse(&Submission { identity, sqe }) else { return false };
+        let blocks = request.blocks;
+        if blocks > MOST_BLOCKS
+            || !self.reads.has_room(u32::try_from(self.judged.len() + 1).expect("a burst"))
+        {
+            return false;
+        }
+        let Ok(request) = self.rules.authorise(now, identity, request) else { return false };
+        if self.rules.is_limited(&request) {
+            return false;
+        }
+        if !workers.enter(self.index, request.slot(), self.version) {
+            return false;
+        }
+        let slot = request.slot();
+        let Some((pages, unmapped)) = self.find_all(&request) else {
+            self.state().in_flight(slot).leave(true);
+            return false;
+        };
+        self.state().entered();
+        if let Some(port) = self.ports.get(queue) {
+            port.fetch();
+        }
+        let command = Some((CompletionPermit::issue(queue, sqe.cid.get()), request));
+        // The booking sets the time.
+        let read = Read { command, pages, done_at: Time::NEVER, unmapped };
+        self.judged.push(Judged { arrived, what: What::Read(read) });
+        true
+    }
+
+    /// The modelled firmware takes the judged commands, one after the other.
+    #[inline]
+    pub(super) fn book_judged(&mut self, now: Time) {
+        if self.judged.is_empty() {
+            return;
+        }
+        let mut judged = std::mem::take(&mut self.judged);
+        self.book(&mut judged);
+        let mut found = std::mem::take(&mut self.found);
+        let mut blocks = found.drain(..);
+        for Judged { what, .. } in judged.drain(..) {
+            match what {
+                What::Write(id) => self.go_on(id),
+                // The response leaves without another look at the rules: what is read is what was true
+                // while the lease held (protocol rule 2).
+                What::Read(read) if self.rules.serves(read.done_at.max(now)) => self.send(read, &mut blocks),
+                What::Read(read) => {
+                    blocks.by_ref().take(read.blocks()).for_each(drop);
+                    self.refuse_read(now, read, Refusal::NotServing);
+                }
+            }
+        }
+        drop(blocks);
+        (self.found, self.judged) = (found, judged);
+    }
+
+    /// Books all of these, under one hold of the model's lock.
+    #[inline]
+    fn book(&mut self, judged: &mut [Judged]) {
+        let mut bookings = self.shared.ftl.bookings();
+        if judged.len() > 1 {
+            let pages = judged.iter().flat_map(|Judged { what, .. }| match what {
+                What::Read(read) => read.pages.as_slice(),
+                What::Write(_) => &[],
+            });
+            pages.for_each(|&page| bookings.announce(page));
+        }
+        let mut busy = Span::ZERO;
+        for Judged { arrived, what } in judged {
+            let booked = match what {
+                What::Read(read) => bookings.read(*arrived, read.pages.as_slice(), read.unmapped),
+                What::Write(_) => bookings.write(*arrived),
+            };
+            match what {
+                What::Read(read) => read.done_at = booked.done,
+                What::Write(id) => self.writes.accept(*id, booked.done),
+            }
+            busy = busy + booked.busy;
+        }
+        drop(bookings);
+        self.state().add_busy(busy);
+    }
+
+    /// The modelled firmware takes a write.
+    pub(super) fn book_write(&mut self, id: u32, arrived: Time) {
+        self.judged.push(Judged::write(arrived, id));
+        self.book_judged(self.now);
+    }
+
+    /// The data of all blocks, at the end of `found`: their pages, and how many are not mapped. `None`
+    /// where one is not plain to read.
+    #[inline]
+    fn find_all(&mut self, request: &Authorized<Request>) -> Option<(Pages, u32)> {
+        let (first, blocks) = (request.get().address.vba, request.get().blocks);
+        let mut all = std::mem::take(&mut self.found);
+        let before = all.len();
+        all.extend((0..blocks).map_while(|index| self.find(request, first + index)));
+        let found = &all[before..];
+        let mapped = || found.iter().filter_map(|(page, ..)| *page);
+        let pages = if found.len() != blocks as usize {
+            mapped().for_each(|page| self.shared.ftl.unpin(page));
+            None
+        } else if blocks == 1 {
+            let page = mapped().next();
+            Some((Pages::One(page), u32::from(page.is_none())))
+        } else {
+            let pages: Box<[Ppa]> = mapped().collect();
+            let unmapped = blocks - u32::try_from(pages.len()).expect("at most MOST_BLOCKS");
+            Some((Pages::Many(pages), unmapped))
+        };
+        if pages.is_none() {
+            all.truncate(before);
+        }
+        self.found = all;
+        pages
+    }
+
+    /// Sends the blocks and the response.
+    #[inline]
+    fn send(&mut self, read: Read, blocks: &mut impl Iterator<Item = Found>) {
+        let Some((permit, request)) = &read.command else { return };
+        let (queue, cid, first) = (permit.queue(), permit.cid(), *request.get());
+        let sqhd = self.ports.get(queue).map_or(0, |port| port.head()).into();
+        let mut cqe = Cqe { sqhd, cid: cid.into(), ..Cqe::default() };
+        cqe.set_status_word(OK.status.0);
+        let reply = Reply { cqe, at: read.done_at };
+        let transfer = TransferId(self.reads.insert(read));
+        for (index, (_, local, sum)) in (0..first.blocks).zip(blocks) {
+            let role = if index + 1 == first.blocks { PushRole::Last(reply) } else { PushRole::Part };
+            let remote = first.remote_of(index);
+            self.effects.push_back(Effect::Push { transfer, queue, remote, local, sum: Some(sum), role });
+        }
+    }
+
+    /// The data of a block; `None` for what is not plain: an unreadable page, one of another life or of
+    /// another block.
+    #[inline]
+    fn find(&self, request: &Authorized<Request>, vba: u32) -> Option<Found> {
+        let ftl = &self.shared.ftl;
+        match ftl.extent(request.get().address.vid, request.generation(), vba) {
+            Extent::Page(page, sum) => {
+                // A fetch may draw a fault, so only the SSD fetches pages that may fail.
+                if let Some(local) = ftl.fetch_plainly(page) {
+                    return Some((Some(page), local, sum));
+                }
+                ftl.unpin(page);
+                None
+            }
+            Extent::Unmapped => Some((None, ftl.zero_page(), self.zero_sum)),
+            Extent::StaleGeneration | Extent::WrongKey => None,
+        }
+    }
+
+    /// The transfers have ended: the host has the data and the response, or neither.
+    #[inline]
+    pub(super) fn end_read(&mut self, now: Time, mut read: Read, outcome: Outcome) {
+        if let Some(refusal) = refusal_of(outcome) {
+            return self.refuse_read(now, read, refusal);
+        }
+        self.refresh();
+        let Some((permit, request)) = read.command.take() else { return self.let_go(&read) };
+        self.let_go(&read);
+        let blocks = request.get().blocks;
+        self.state().count(request.slot(), blocks, read.unmapped);
+        let (queue, _) = permit.spend();
+        if let Some(port) = self.ports.get(queue) {
+            port.count(blocks);
+            port.complete();
+        }
+        self.leave(now, &request);
+    }
+
+    fn refuse_read(&mut self, now: Time, mut read: Read, refusal: Refusal) {
+        self.refresh();
+        self.let_go(&read);
+        let Some((permit, request)) = read.command.take() else { return };
+        let vid = request.get().address.vid.get();
+        self.shared.lock().refuse(permit, vid, refusal.into(), read.done_at.max(now));
+        self.leave(now, &request);
+    }
+
+    #[inline]
+    fn let_go(&self, read: &Read) {
+        read.pages.as_slice().iter().for_each(|page| self.shared.ftl.unpin(*page));
+        self.state().left();
+    }
+
+    /// The request is done; a fence may have waited for it.
+    #[inline]
+    pub(super) fn leave(&mut self, now: Time, request: &Authorized<Request>) {
+        let is_current = self.rules.serial(request.slot()) == Some(request.serial());
+        self.state().in_flight(request.slot()).leave(is_current);
+        if self.shared.workers.is_fencing() {
+            self.shared.lock().complete_fences(now);
+        }
+    }
+
+    /// The queue is gone: its reads are no longer in flight, but their pages stay pinned until the
+    /// transfers are answered.
+    pub(super) fn orphan_commands(&mut self, name: QueueKey) {
+        let is_of = |(permit, _): &mut (CompletionPermit, _)| permit.queue() == name;
+        let gone: Vec<_> = self.commands().filter_map(|command| command.take_if(is_of)).collect();
+        for (permit, request) in gone {
+            permit.forfeit();
+            self.state().forfeit();
+            self.leave(self.now, &request);
+        }
+    }
+
+    /// The reads and writes under way.
+    fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
+        self.reads.iter_mut().map(|read| &mut read.command).chain(self.writes.commands())
+    }
+
+    /// Queues with a read of the volume in this slot in flight that was judged by an older entry.
+    pub(super) fn older_queues(&mut self, slot: u16) -> Vec<QueueKey> {
+        let current = self.rules.serial(slot);
+        let commands = self.commands().filter_map(|command| command.as_ref());
+        let older =
+            commands.filter(|(_, request)| request.slot() == slot && Some(request.serial()) != current);
+        let mut queues: Vec<QueueKey> = older.map(|(permit, _)| permit.queue()).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        queues
+    }
+
+    /// The next effect of the worker's own.
+    pub(super) fn pop_own(&mut self) -> Option<Effect> {
+        loop {
+            let mut effect = self.effects.pop_front()?;
+            let (Effect::Pull { queue, .. }
+            | Effect::Push { queue, .. }
+            | Effect::Complete { queue, .. }
+            | Effect::Close { queue }) = &mut effect;
+            if let Some(port) = self.ports.get(*queue) {
+                *queue = port.key;
+                return Some(effect);
+            }
+            // The queue went before the engine took the effect.
+            if let Effect::Pull { transfer, .. } = effect {
+                self.end_pull(self.now, transfer, Outcome::ConnectionLost);
+                continue;
+            }
+            if let Effect::Push { transfer, role: PushRole::Last(_), .. } = effect
+                && let Some(read) = self.reads.remove(transfer.0)
+            {
+                self.end_read(self.now, read, Outcome::ConnectionLost);
+            }
+        }
+    }
+
+    /// No command gets a completion any more.
+    pub(super) fn forfeit_commands(&mut self) {
+        for command in self.commands() {
+            if let Some((permit, _)) = command.take() {
+                permit.forfeit();
+            }
+        }
+    }
+}
+
+impl Ssd {
+    /// The host has asked for a refusal of reads of unwritten blocks (DULBE), and there is such a block.
+    pub(super) fn refuses_unwritten(&self, queue: QueueKey, request: &Authorized<Request>) -> bool {
+        let is_unwritten = |extent| matches!(extent, Extent::Unmapped | Extent::StaleGeneration);
+        let address = request.get().address;
+        self.hosts.tells_unwritten(queue)
+            && (0..request.get().blocks).any(|index| {
+                let extent = self.ftl.extent(address.vid, request.generation(), address.vba + index);
+                if let Extent::Page(page, _) = extent {
+                    self.ftl.unpin(page);
+                }
+                is_unwritten(extent)
+            })
+    }
+
+    pub(super) fn begin_read(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        request: Authorized<Request>,
+    ) {
+        let first = *request.get();
+        let vid = first.address.vid;
+        let mut extents = std::mem::take(&mut self.lists.extents);
+        extents.clear();
+        let generation = request.generation();
+        extents.extend(
+            (0..first.blocks).map(|index| self.ftl.extent(vid, generation, first.address.vba + index)),
+        );
+        self.lists.touched.clear();
+        let (mut zeros, mut wrong) = (0, false);
+        for extent in &extents {
+            match *extent {
+                Extent::Page(page, _) => self.lists.touched.push(page),
+                Extent::Unmapped => zeros += 1,
+                Extent::WrongKey => wrong = true,
+                Extent::StaleGeneration => {
+                    zeros += 1;
+                    self.smart.stats_mut().stale_generation_reads += 1;
+                }
+            }
+        }
+        if wrong {
+            self.lists.touched.iter().for_each(|page| self.ftl.unpin(*page));
+            self.lists.extents = extents;
+            self.leave(now, request);
+            return self.refuse(permit, vid.get(), Refusal::WrongKey.into(), accepted);
+        }
+        self.smart.stats_mut().unmapped_reads += u64::from(zeros);
+        let done_at = self.ftl.read_time(accepted, &self.lists.touched, zeros);
+        let id = self.start(permit, vid.get(), done_at, Work::Read(request));
+        for (index, extent) in (0u32..).zip(&extents) {
+            let remote = first.remote_of(index);
+            let Extent::Page(page, sum) = *extent else {
+                let local = self.ftl.zero_page();
+                self.push(id, TransferKind::Other, remote, local, Some(self.lists.zero_sum));
+                continue;
+            };
+            match self.ftl.fetch(page) {
+                Fetch::Here(local) => self.push(id, TransferKind::FromPage(page), remote, local, Some(sum)),
+                Fetch::Loading(ticket) => self.load(id, ticket, Load { command: id, page, remote, sum }),
+                Fetch::Unreadable => {
+                    self.ftl.unpin(page);
+                    self.fail(id, Refusal::Unreadable);
+                }
+            }
+        }
+        self.lists.extents = extents;
+        if self.commands.get_mut(id).is_some_and(|command| command.pending == 0) {
+            self.finish(now, id);
+        }
+    }
+
+    pub(crate) fn finish_read(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        failure: Option<Refused>,
+        done_at: Time,
+        pushed_bytes: u32,
+        request: Authorized<Request>,
+    ) {
+        let Request { blocks, address, .. } = *request.get();
+        let failure = failure.or_else(|| self.lease_over(done_at.max(now)));
+        if let Some(refused) = failure {
+            self.refuse(permit, address.vid.get(), refused, done_at.max(now));
+        } else {
+            self.count(&request);
+            self.smart.stats_mut().reads += 1;
+            self.smart.stats_mut().blocks_read += u64::from(blocks);
+            self.complete(permit, OK, done_at, pushed_bytes);
+        }
+        self.leave(now, request);
+    }
+}

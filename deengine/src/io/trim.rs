@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Write Zeroes and Dataset Management: blocks that are unmapped.
+
+use super::command::{OK, TransferKind, Work};
+use super::commit::target;
+use super::permit::CompletionPermit;
+use crate::controller::Ssd;
+use crate::permission::Authorized;
+use crate::request::{RANGE_BYTES, RANGE_SHIFT, Request, check_frame, check_namespace, data_pointer};
+use gnstor_base::time::Time;
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::nvme::Sqe;
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::Refusal;
+
+/// Dataset Management, CDW11: attribute "deallocate". The other attributes are hints.
+const DSM_DEALLOCATE: u32 = 1 << 2;
+
+impl Ssd {
+    pub(super) fn begin_deallocate(
+        &mut self,
+        accepted: Time,
+        permit: CompletionPermit,
+        identity: Identity,
+        sqe: &Sqe,
+    ) {
+        let ranges = (sqe.cdw10.get() & 0xFF) + 1;
+        let bytes = ranges << RANGE_SHIFT;
+        let checked =
+            check_frame(sqe).and_then(|()| check_namespace(sqe)).and_then(|()| data_pointer(sqe, bytes));
+        let remote = match checked {
+            Ok(remote) => remote,
+            Err(refused) => return self.refuse(permit, 0, refused, accepted),
+        };
+        let Some(buffer) = self.scratch.take(bytes) else {
+            return self.refuse(permit, 0, Refusal::NotReady.into(), accepted);
+        };
+        let local = self.scratch.local(&buffer);
+        let id = self.start(permit, 0, accepted, Work::Deallocate { sqe: Box::new(*sqe), identity, buffer });
+        self.pull(id, TransferKind::Other, remote, local);
+    }
+
+    /// Every range is judged before any is applied, so a refused command has done nothing.
+    pub(crate) fn finish_deallocate(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        accepted: Time,
+        sqe: &Sqe,
+        identity: Identity,
+        data: &[u8],
+    ) {
+        let at = accepted.max(now);
+        let mut requests = Vec::new();
+        for range in data.as_chunks::<RANGE_BYTES>().0 {
+            let judged = Request::parse_range(sqe, range)
+                .and_then(|request| self.table.authorise(now, identity, request));
+            match judged {
+                Ok(request) => requests.push(request),
+                Err(refused) => {
+                    requests.into_iter().for_each(|request| self.table.leave(request));
+                    let vid = Vid::new(u16::from_le_bytes([range[14], range[15]])).map_or(0, Vid::get);
+                    return self.refuse(permit, vid, refused, at);
+                }
+            }
+        }
+        if sqe.cdw11.get() & DSM_DEALLOCATE != 0 {
+            return self.trim(now, at, permit, requests);
+        }
+        requests.into_iter().for_each(|request| self.table.leave(request));
+        self.complete_fences(now);
+        self.smart.stats_mut().writes += 1;
+        self.complete(permit, OK, at, 0);
+    }
+
+    /// Unmaps the blocks of authorised requests, and completes.
+    pub(crate) fn trim(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        mut requests: Vec<Authorized<Request>>,
+    ) {
+        let mut fua = !self.write_cache_enabled();
+        let vid = requests.first().map_or(0, |request| request.get().address.vid.get());
+        while let Some(request) = requests.last() {
+            let Request { address, blocks, .. } = *request.get();
+            fua |= request.get().fua;
+            let Ok(trimmed) = self.ftl.trim(now, &target(request), blocks) else {
+                let id = self.start(permit, address.vid.get(), accepted, Work::Trim(requests));
+                return self.wait(now, id);
+            };
+            self.smart.stats_mut().blocks_trimmed += u64::from(trimmed.mapped);
+            self.smart.stats_mut().old_stamps += u64::from(trimmed.overtaken);
+            let done = requests.pop().expect("just looked at");
+            self.count(&done);
+            self.leave(now, done);
+        }
+        self.smart.stats_mut().writes += 1;
+        if fua {
+            self.make_durable(now, permit, vid, accepted);
+        } else {
+            self.acknowledge(permit, vid, accepted.max(now));
+        }
+    }
+}

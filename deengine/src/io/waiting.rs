@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Commands that wait for the translation layer: for frames, for collection, for durability, for the
+//! medium.
+
+use crate::controller::Ssd;
+use crate::io::command::{TransferKind, Work};
+use crate::io::permit::CompletionPermit;
+use gnstor_base::controller::Remote;
+use gnstor_base::time::{Span, Time};
+use gnstor_flash::{Loaded, Ppa, Ticket};
+use gnstor_proto::status::Refusal;
+
+/// How soon to poll the medium again.
+const MEDIUM_PAUSE: Span = Span::from_ns(2_000);
+/// How soon to try a waiting command again, where the layer does not know better.
+const RETRY_PAUSE: Span = Span::from_ns(20_000);
+
+/// A page on its way from the medium.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) command: u32,
+    pub(crate) page: Ppa,
+    pub(crate) remote: Remote,
+    pub(crate) sum: u32,
+}
+
+impl Ssd {
+    /// The command is tried again when the layer has got on.
+    pub(crate) fn wait(&mut self, now: Time, id: u32) {
+        self.commands.waiting.push_back(id);
+        self.wake_at(now);
+    }
+
+    /// A page is being loaded for the command.
+    pub(crate) fn load(&mut self, id: u32, ticket: Ticket, load: Load) {
+        if let Some(command) = self.commands.get_mut(id) {
+            command.pending += 1;
+        }
+        self.commands.loads.insert(ticket, load);
+        // The medium does not notify: it is polled.
+        self.wake_at(Time::ZERO);
+    }
+
+    /// Something of the command has failed; it completes with the first such reason.
+    pub(crate) fn fail(&mut self, id: u32, refusal: Refusal) {
+        if let Some(command) = self.commands.get_mut(id) {
+            command.failure = command.failure.or(Some(refusal.into()));
+        }
+    }
+
+    /// The layer has something to do at `at`.
+    pub(crate) fn maintain_by(&mut self, at: Time) {
+        self.workers.maintain_by(at);
+    }
+
+    /// Sends on what the medium has loaded.
+    pub(crate) fn take_loads(&mut self, now: Time) {
+        while !self.commands.loads.is_empty() {
+            let Some(Loaded { ticket, result }) = self.ftl.poll_loaded() else { return };
+            let load = self.commands.loads.remove(&ticket).expect("every load has a command");
+            let Load { command: id, page, remote, sum } = load;
+            let gone = self.commands.get_mut(id).is_none_or(|command| command.permit.is_none());
+            match result {
+                Ok(local) if !gone => {
+                    // The load's place is taken by the transfer.
+                    if let Some(command) = self.commands.get_mut(id) {
+                        command.pending -= 1;
+                    }
+                    self.push(id, TransferKind::FromLoad(page, ticket), remote, local, Some(sum));
+                    continue;
+                }
+                Ok(_) => self.ftl.release(ticket),
+                Err(_) => self.fail(id, Refusal::Unreadable),
+            }
+            self.ftl.unpin(page);
+            self.ended(now, id);
+        }
+    }
+
+    /// One thing that the command waited for has ended.
+    pub(crate) fn ended(&mut self, now: Time, id: u32) {
+        let Some(command) = self.commands.get_mut(id) else { return };
+        command.pending -= 1;
+        if command.pending == 0 {
+            self.finish(now, id);
+        }
+    }
+
+    /// Lets the layer get on, and tries what waits for it; when to come back.
+    pub(crate) fn maintain(&mut self, now: Time) -> Time {
+        let layer = self.ftl.maintain(now);
+        self.take_loads(now);
+        for _ in 0..self.commands.waiting.len() {
+            let Some(id) = self.commands.waiting.pop_front() else { break };
+            self.try_again(now, id);
+        }
+        // If no command here waits for the layer, the workers maintain it without this lock.
+        let mut next = if self.commands.waiting.is_empty() {
+            self.workers.maintain_by(layer);
+            Time::NEVER
+        } else {
+            layer
+        };
+        if !self.commands.waiting.is_empty() {
+            next = next.min(now + RETRY_PAUSE);
+        }
+        if !self.commands.loads.is_empty() {
+            next = next.min(now + MEDIUM_PAUSE);
+        }
+        next
+    }
+
+    fn try_again(&mut self, now: Time, id: u32) {
+        let Some(command) = self.commands.get_mut(id) else { return };
+        if let Work::MakeDurable(seq) = command.work
+            && self.ftl.durable() < seq
+        {
+            return self.commands.waiting.push_back(id);
+        }
+        let Some(command) = self.commands.remove(id) else { return };
+        let Some(permit) = command.permit else { return };
+        let done_at = command.done_at;
+        match command.work {
+            Work::MakeDurable(_) => self.acknowledge(permit, command.vid, done_at.max(now)),
+            Work::Starved(end) => self.pull_write(now, done_at, permit, end),
+            Work::Stalled(end) => self.finish_write(now, permit, None, done_at, end),
+            Work::Trim(requests) => {
+                // The volume may have been swept meanwhile: a stamp that is left now would belong to the
+                // next life of its id.
+                let gone = requests.iter().any(|request| {
+                    let volume = self.table.volume(request.get().address.vid);
+                    volume.is_none_or(|volume| volume.entry().deleting)
+                });
+                if !gone {
+                    return self.trim(now, done_at, permit, requests);
+                }
+                requests.into_iter().for_each(|request| self.leave(now, request));
+                self.refuse(permit, command.vid, Refusal::Deleting.into(), done_at.max(now));
+            }
+            other => unreachable!("{other:?} does not wait for the layer"),
+        }
+    }
+}
+
+impl Ssd {
+    /// Completes when everything committed so far is durable without a dump: Flush, and FUA.
+    pub(crate) fn make_durable(&mut self, now: Time, permit: CompletionPermit, vid: u16, done: Time) {
+        let (seq, at) = self.ftl.make_durable(now);
+        let done = done.max(at);
+        if self.ftl.durable() >= seq {
+            return self.acknowledge(permit, vid, done);
+        }
+        let id = self.start(permit, vid, done, Work::MakeDurable(seq));
+        self.wait(now, id);
+    }
+}

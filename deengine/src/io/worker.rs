@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Workers: each serves the queues that its thread polls.
+//!
+//! ```text
+//!   thread a --> Worker --- read of blocks ------> rules, map, page, frame          no lock
+//!   thread b --> Worker --- write of blocks -----> rules, frame, data, commit       the translation layer's
+//!                       |                                   ^ a copy each
+//!                       +- everything else ------> Ssd      one lock
+//!                       <------- notes ----------- effects for the queues of this worker
+//! ```
+//! Most commands are reads of blocks in memory ([`super::read`]) and plain writes ([`super::write`]). A
+//! worker carries them out alone: it judges by its copy of the rules, and counts the command in flight
+//! where fences look ([`crate::workers`]). What the rules do not plainly allow, and every other command,
+//! it asks of the [`Ssd`] under its lock. So every rule is written once, and the worker's own path only
+//! ever says yes.
+
+use super::dispatch::is_plain;
+use super::pending::{Pending, Taken, Waiting};
+use super::port::{Port, Ports};
+use super::read::{Found, Judged, Read};
+use crate::controller::Ssd;
+use crate::io::slab::{MARK, OTHER_MARK, Slab};
+use crate::permission::Rules;
+use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::region::HostRegion;
+use gnstor_base::time::Time;
+use gnstor_ftl::{Batch, Ftl};
+use gnstor_proto::fabrics::{CmRequest, Identity, cm_reject};
+use gnstor_proto::nvme::{self, ReadWrite, Sqe};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::write::Writes;
+use crate::workers::{MAX_WORKERS, Note, WorkerSet, WorkerState};
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+/// What the workers of an SSD have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) ssd: Mutex<Ssd>,
+    pub(super) workers: Arc<WorkerSet>,
+    pub(super) ftl: Arc<Ftl>,
+}
+
+/// One worker of an SSD. Apart from its neighbours in memory, or each would take the cache lines of the
+/// other.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Worker {
+    pub(super) shared: Arc<Shared>,
+    pub(super) index: usize,
+    pub(super) rules: Arc<Rules>,
+    /// The version of `rules`.
+    pub(super) version: u64,
+    pub(super) ports: Ports,
+    pub(super) reads: Slab<Read>,
+    pub(super) writes: Writes,
+    /// Commands that pend, and the list of those that are taken from them at a time.
+    pub(super) pending: Pending,
+    pub(super) burst: Vec<Taken>,
+    /// Commands that may go the worker's own path and wait for the model.
+    pub(super) judged: Vec<Judged>,
+    /// The data of the reads among those.
+    pub(super) found: Vec<Found>,
+    /// Effects of the worker itself, not yet taken.
+    pub(super) effects: VecDeque<Effect>,
+    /// Notes of the firmware, not yet taken.
+    pub(super) mail: VecDeque<Note>,
+    pub(super) batch: Batch,
+    pub(super) zero_sum: u32,
+    /// The time of the last call.
+    pub(super) now: Time,
+}
+
+/// The SSD behind its workers, locked.
+#[derive(Debug)]
+pub struct SsdGuard<'a> {
+    ssd: MutexGuard<'a, Ssd>,
+    workers: &'a WorkerSet,
+}
+
+impl Deref for SsdGuard<'_> {
+    type Target = Ssd;
+
+    fn deref(&self) -> &Ssd {
+        &self.ssd
+    }
+}
+
+impl DerefMut for SsdGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Ssd {
+        &mut self.ssd
+    }
+}
+
+impl Drop for SsdGuard<'_> {
+    /// Leaves the effects with their workers and publishes the firmware's state.
+    fn drop(&mut self) {
+        let ssd = &mut *self.ssd;
+        self.workers.post(ssd.commands.effects());
+        let at = (ssd.alarm, ssd.smart.look_at());
+        self.workers.publish(at, ssd.volumes.has_fences(), !ssd.write_cache_enabled());
+    }
+}
+
+impl Ssd {
+    /// Divides the SSD among threads: a worker for each, 1 to 255, one where `count` is beyond that. No
+    /// queue may be open.
+    pub fn into_workers(mut self, count: usize) -> Vec<Worker> {
+        let count = if (1..MAX_WORKERS).contains(&count) { count } else { 1 };
+        let workers = Arc::new(WorkerSet::new(count));
+        self.share(Arc::clone(&workers));
+        let (ftl, rules, zero_sum) =
+            (Arc::clone(&self.ftl), Arc::clone(self.table.rules()), self.lists.zero_sum);
+        let shared = Arc::new(Shared { ssd: Mutex::new(self), workers, ftl });
+        let worker = |index| Worker {
+            shared: Arc::clone(&shared),
+            index,
+            rules: Arc::clone(&rules),
+            version: shared.workers.version(),
+            ports: Ports::new(index),
+            reads: Slab::marked(),
+            writes: Writes::default(),
+            pending: Pending::default(),
+            burst: Vec::new(),
+            judged: Vec::new(),
+            found: Vec::new(),
+            effects: VecDeque::new(),
+            mail: VecDeque::new(),
+            batch: Batch::default(),
+            zero_sum,
+            now: Time::ZERO,
+        };
+        let workers = (0..count).map(worker).collect();
+        drop(shared.lock());
+        workers
+    }
+
+    /// Tells a worker's port the firmware's state of its queue.
+    pub(super) fn refresh(&mut self, port: &mut Port) {
+        let Some(state) = self.hosts.state(port.name) else { return };
+        if let Some((Identity::Client(client), done)) = port.refresh(state) {
+            self.table.watch(port.name, client, done);
+        }
+    }
+}
+
+/// How often a thread tries the lock before it sleeps for it. The lock is held for a microsecond or two,
+/// and waking a thread takes longer.
+const LOOKS: u32 = 200;
+
+impl Shared {
+    pub(super) fn lock(&self) -> SsdGuard<'_> {
+        for _ in 0..LOOKS {
+            if let Some(ssd) = self.try_lock() {
+                return ssd;
+            }
+            std::hint::spin_loop();
+        }
+        SsdGuard { ssd: self.ssd.lock(), workers: &self.workers }
+    }
+
+    /// `None` where another worker has it.
+    pub(super) fn try_lock(&self) -> Option<SsdGuard<'_>> {
+        Some(SsdGuard { ssd: self.ssd.try_lock()?, workers: &self.workers })
+    }
+}
+
+impl Worker {
+    /// The SSD, locked: for what is not I/O. The other workers go on with reads meanwhile, and wait with
+    /// everything else.
+    pub fn ssd(&self) -> SsdGuard<'_> {
+        self.shared.lock()
+    }
+
+    /// The memory that transfers touch, to be registered with the mover.
+    pub fn regions(&self) -> Vec<Arc<HostRegion>> {
+        self.ssd().regions()
+    }
+
+    /// A queue's name within the SSD.
+    #[cfg(test)]
+    pub(crate) fn name(&mut self, key: QueueKey) -> Option<QueueKey> {
+        self.ports.called(key).map(|port| port.name)
+    }
+
+    /// Adds a command that arrived at `arrived` to the judged commands, if the worker may carry it out
+    /// alone. `false`: nothing has happened.
+    #[inline]
+    pub(super) fn judge(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        name: QueueKey,
+        identity: Identity,
+        sqe: &Sqe,
+    ) -> bool {
+        match sqe.opcode {
+            nvme::io::WRITE => self.judge_write(now, arrived, name, identity, sqe),
+            _ => self.judge_read(now, arrived, name, identity, sqe),
+        }
+    }
+
+    /// Asks for the map's entries and the pages' records that the reads among these will look for.
+    pub(super) fn announce_reads<'a>(&mut self, commands: impl Iterator<Item = &'a Sqe>) {
+        let blocks = commands
+            .filter(|sqe| sqe.opcode == nvme::io::READ)
+            .filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
+        let mut blocks = blocks.map(|address| (address.vid, address.vba)).peekable();
+        while blocks.peek().is_some() {
+            self.shared.ftl.announce(blocks.by_ref(), &mut self.batch);
+        }
+    }
+
+    /// Commands that pend with this worker.
+    #[cfg(test)]
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// What the end of an engine's step does: commits what has arrived.
+    #[cfg(test)]
+    pub(crate) fn end_step(&mut self) {
+        self.commit_arrived(self.now);
+    }
+
+    /// A function that commits the writes which all workers of this SSD have submitted.
+    #[cfg(test)]
+    pub(crate) fn committer(&self) -> impl Fn(Time) + Send + use<> {
+        let shared = Arc::clone(&self.shared);
+        move |now| {
+            if let Some(commits) = shared.ftl.try_commits() {
+                shared.commit_submitted(0, now, commits);
+            }
+        }
+    }
+
+    /// Writes that the worker has committed and answered alone.
+    #[cfg(test)]
+    pub(crate) fn writes_done(&self) -> u64 {
+        self.state().writes_done()
+    }
+
+    pub(super) fn state(&self) -> &WorkerState {
+        self.shared.workers.state(self.index)
+    }
+
+    /// Fetches the rules anew where they have changed.
+    #[inline]
+    pub(super) fn refresh(&mut self) {
+        if self.shared.workers.version() != self.version {
+            self.fetch_rules();
+        }
+    }
+
+    #[cold]
+    fn fetch_rules(&mut self) {
+        let mut ssd = self.shared.lock();
+        // The version does not change while the lock is held.
+        let (rules, version) = (Arc::clone(ssd.table.rules()), self.shared.workers.version());
+        self.ports.iter_mut().for_each(|port| ssd.refresh(port));
+        drop(ssd);
+        self.shared.workers.state(self.index).adopt_rules(&self.rules, &rules, version);
+        (self.rules, self.version) = (rules, version);
+        // A fence may wait for writes that wait for room: they are judged at once.
+        self.writes.try_again();
+    }
+
+    /// The queue is gone on one side: the worker's part of it ends.
+    fn end(&mut self, name: QueueKey) {
+        self.finish_submitted(self.now);
+        self.orphan_commands(name);
+        self.drop_pending(name);
+        self.ports.close(name);
+        self.shared.lock().table.unwatch(name);
+    }
+
+    /// Closes the queues whose reads of the volume in this slot were judged by an older entry.
+    fn close_older(&mut self, slot: u16) {
+        self.refresh();
+        let queues = self.older_queues(slot);
+        let mut ssd = self.shared.lock();
+        for name in queues {
+            ssd.smart.stats_mut().stragglers_closed += 1;
+            ssd.shut(self.now, name);
+        }
+    }
+
+    /// An effect of the firmware, as the engine is to see it. `None`: it is not for the engine.
+    fn translate(&mut self, effect: Effect) -> Option<Effect> {
+        let (Effect::Pull { queue: name, .. }
+        | Effect::Push { queue: name, .. }
+        | Effect::Complete { queue: name, .. }
+        | Effect::Close { queue: name }) = effect;
+        let Some(port) = self.ports.get(name) else {
+            // The queue went while the effect was on its way.
+            if let Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } = effect {
+                self.transferred(self.now, transfer, Outcome::ConnectionLost);
+            }
+            return None;
+        };
+        let key = port.key;
+        Some(match effect {
+            Effect::Pull { transfer, cid, remote, local, .. } => {
+                Effect::Pull { transfer, queue: key, cid, remote, local }
+            }
+            Effect::Push { transfer, remote, local, sum, role, .. } => {
+                Effect::Push { transfer, queue: key, remote, local, sum, role }
+            }
+            Effect::Complete { mut cqe, at, pushed_bytes, .. } => {
+                // It may be that of a Connect.
+                if !port.is_connected() {
+                    self.shared.lock().refresh(port);
+                }
+                cqe.sqhd = port.complete().into();
+                Effect::Complete { queue: key, cqe, at, pushed_bytes }
+            }
+            Effect::Close { .. } => {
+                self.end(name);
+                Effect::Close { queue: key }
+            }
+        })
+    }
+}
+
+impl Controller for Worker {
+    fn open_queue(&mut self, now: Time, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
+        self.now = now;
+        let entries = request.hsqsize_z.get().saturating_add(1);
+        let name = self.ports.open(key, entries).ok_or(cm_reject::NO_RESOURCES)?.name;
+        let opened = self.shared.lock().open_queue(name, request);
+        if opened.is_err() {
+            self.ports.close(name);
+        }
+        opened
+    }
+
+    fn close_queue(&mut self, now: Time, key: QueueKey) {
+        self.now = now;
+        let Some(name) = self.ports.called(key).map(|port| port.name) else { return };
+        self.end(name);
+        self.shared.lock().close_queue(now, name);
+    }
+
+    fn submit(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
+        self.now = now;
+        self.refresh();
+        let Some(port) = self.ports.called(key) else { return self.shared.lock().count_late_capsule() };
+        let (name, fits) = (port.name, port.arrive());
+        let (is_connected, reader) = (port.is_connected(), port.reader.filter(|_| is_plain(sqe)));
+        let may_end = port.may_end;
+        if !fits {
+            port.fetch();
+            return self.shared.lock().refuse_overrun(now, name, sqe.cid.get());
+        }
+        if is_connected {
+            self.take_outcomes(now);
+            // Pending commands came first.
+            self.dispatch_pending(now);
+            if self.is_busy(now) {
+                let is_begun =
+                    !may_end && reader.is_some_and(|identity| self.pull_ahead(now, name, identity, sqe));
+                if is_begun || self.pend(name, now, Waiting::Command(*sqe)) {
+                    return;
+                }
+            }
+        }
+        if let Some(identity) = reader
+            && self.judge(now, now, name, identity, sqe)
+        {
+            return self.book_judged(now);
+        }
+        if !self.ask(now, now, name, sqe) {
+            self.shared.lock().count_late_capsule();
+        }
+    }
+
+    /// The map's buckets for all reads first, then the records of the pages found there: two waits for
+    /// memory, not two for each command. Writes look for them when they are committed.
+    fn announce(&mut self, commands: &[Sqe]) {
+        self.announce_reads(commands.iter());
+    }
+
+    fn own_memory(&self) -> Vec<Arc<HostRegion>> {
+        self.shared.ftl.own_memory()
+    }
+
+    fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
+        self.now = now;
+        if transfer.0 & OTHER_MARK != 0 {
+            return self.end_pull(now, transfer, outcome);
+        }
+        if transfer.0 & MARK == 0 {
+            return self.shared.lock().transferred(now, transfer, outcome);
+        }
+        match self.reads.remove(transfer.0) {
+            Some(read) => self.end_read(now, read, outcome),
+            None => self.shared.lock().smart.stats_mut().unknown_transfers += 1,
+        }
+    }
+
+    fn step(&mut self, now: Time) {
+        self.now = now;
+        self.shared.workers.saw(now);
+        self.refresh();
+        // Writes that the modelled firmware takes now have their data: they are committed with what has
+        // arrived.
+        self.dispatch_pending(now);
+        self.commit_arrived(now);
+        let workers = &self.shared.workers;
+        // A worker that commits meanwhile also runs the maintenance.
+        if workers.is_maintenance_due(now)
+            && !workers.is_committing()
+            && let Some(mut commits) = self.shared.ftl.try_commits()
+        {
+            workers.maintain_at(commits.maintain(now));
+            workers.note_change();
+        }
+        if workers.is_to_look(now)
+            && let Some(mut ssd) = self.shared.try_lock()
+        {
+            workers.looked();
+            ssd.watch_flash(now);
+            ssd.count_on(now);
+        }
+        // A worker that holds the lock does it, or says when it is to be done.
+        if now >= workers.alarm()
+            && let Some(mut ssd) = self.shared.try_lock()
+        {
+            ssd.step(now);
+        }
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        let writes = self.writes.wants().unwrap_or(Time::NEVER);
+        if writes <= self.now || !self.mail.is_empty() || self.state().has_mail() {
+            return Some(self.now);
+        }
+        let workers = &self.shared.workers;
+        let pending = self.pending_wants().unwrap_or(Time::NEVER);
+        Some(workers.next().min(pending).min(writes)).filter(|&at| at != Time::NEVER)
+    }
+
+    fn pop_effect(&mut self) -> Option<Effect> {
+        loop {
+            if self.mail.is_empty() && self.state().has_mail() {
+                self.shared.workers.state(self.index).take_mail(&mut self.mail);
+            }
+            match self.mail.pop_front() {
+                Some(Note::Effect(effect)) => {
+                    if let Some(effect) = self.translate(effect) {
+                        return Some(effect);
+                    }
+                }
+                Some(Note::CloseOlder(slot)) => self.close_older(slot),
+                Some(Note::TakeBack { queue, cid, command }) => self.take_back(queue, cid, command),
+                None => return self.pop_own(),
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    /// An SSD may be switched off with reads in flight; their hosts see the connection break.
+    fn drop(&mut self) {
+        self.forfeit_commands();
+    }
+}

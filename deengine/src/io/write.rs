@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The life of a write, first part: from the command to its data in frames. The second part is
+//! [`super::commit`].
+//!
+//! ```text
+//!   submit        rules, frames, count in flight -> Pull                                            no lock
+//!   transferred   the data of a block is there; with the last block the write has arrived
+//!   step          judge again, submit in the worker's combining queue                               no lock
+//!                 the lock holder: rules still the same? commit all queues                          the layer's lock
+//!                 -> Complete; a refused write, or one with FUA, goes to the Ssd                    no lock; the Ssd's
+//!                 no room for now: submitted again a little later, before later writes              no lock
+//! ```
+//! A worker that finds the layer's lock taken leaves its writes to the lock holder. It completes them with
+//! its next command or transfer, or at the next step. A sweep or a fence that began before the lock was
+//! taken has changed the version of the rules before. So writes that were judged by the version found
+//! under the lock are committed before either; others are judged again.
+//!
+//! A write that a worker may not begin alone goes the way of the [`Ssd`]: `begin_write`, then
+//! `finish_write`. It waits there for frames, and for collection.
+
+use super::pending::Waiting;
+use super::read::{Command, Judged};
+use super::worker::Worker;
+use crate::controller::Ssd;
+use crate::controller::refusal_of;
+use crate::io::command::{TransferKind, Work, WriteEnd};
+use crate::io::permit::CompletionPermit;
+use crate::io::slab::Slab;
+use crate::permission::Authorized;
+use crate::request::{Request, Submission};
+use crate::workers::combining::CommitOutcome;
+use gnstor_base::controller::{Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::time::{Span, Time};
+use gnstor_flash::Frame;
+use gnstor_ftl::NewBlock;
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::nvme::{self, Sqe};
+use gnstor_proto::status::Refusal;
+
+/// Most blocks that a worker pulls while the modelled firmware is busy. It bounds the frames that such
+/// writes hold.
+const MOST_WAITING: usize = 256;
+/// Frames that a worker takes at once if it has `LIVELY` writes under way and `PLENTY` frames are free.
+/// All workers write the count of free frames.
+const FRAMES_AHEAD: u32 = 16;
+const LIVELY: usize = 8;
+const PLENTY: u32 = 1 << 14;
+/// How long a write for which there was no room waits before it is tried again.
+const STALL_PAUSE: Span = Span::from_ns(20_000);
+/// The writes of one worker.
+#[derive(Debug)]
+pub(super) struct Writes {
+    pub(super) commands: Slab<Write>,
+    pulls: Slab<Pull>,
+    /// Writes whose data is there, oldest first.
+    pub(super) arrived: Vec<u32>,
+    /// Until when the oldest of them waits for room, and whether there was none the last time.
+    pub(super) stalled_until: Time,
+    pub(super) is_stalled: bool,
+    /// The submitted writes, oldest first, and those among them that are to be refused.
+    pub(super) submitted: Vec<Submitted>,
+    pub(super) outcomes: Vec<CommitOutcome>,
+    /// Submitted writes that are to be submitted once more.
+    pub(super) again: Vec<u32>,
+    /// Blocks of writes that the modelled firmware has not taken.
+    pub(super) waiting: usize,
+    /// Tries of the layer's lock that found it taken, since the last commit.
+    pub(super) looks: u32,
+    /// Taken for writes to come.
+    pub(super) frames: Vec<Frame>,
+    /// Reused lists.
+    pub(super) spare: Vec<Vec<NewBlock>>,
+}
+
+impl Default for Writes {
+    fn default() -> Self {
+        Self {
+            commands: Slab::new(),
+            pulls: Slab::marked_otherwise(),
+            arrived: Vec::new(),
+            stalled_until: Time::ZERO,
+            is_stalled: false,
+            submitted: Vec::new(),
+            outcomes: Vec::new(),
+            again: Vec::new(),
+            waiting: 0,
+            frames: Vec::new(),
+            looks: 0,
+            spare: Vec::new(),
+        }
+    }
+}
+
+/// A write whose data is under way, or has arrived.
+#[derive(Debug)]
+pub(super) struct Write {
+    /// What is answered; gone once the queue is.
+    pub(super) command: Command,
+    pub(super) blocks: Vec<NewBlock>,
+    pub(super) stage: Stage,
+    /// Since when all of the data is there: the model commits it then, however late the worker gets to it.
+    pub(super) data_at: Time,
+    /// Blocks whose transfers have not ended.
+    pub(super) pending: u32,
+    /// The first transfer that failed.
+    pub(super) failure: Option<Refusal>,
+    /// The version of the rules that it was judged by.
+    pub(super) version: u64,
+    /// There was no room for it: the model takes it when there is, not before.
+    pub(super) is_stalled: bool,
+}
+
+/// It is moved twice, in and out of its slot.
+const _: () = assert!(size_of::<Option<Write>>() <= 160);
+
+/// What the modelled firmware has to do with a write.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stage {
+    /// It has been busy since this write arrived; the data is pulled meanwhile.
+    Waits { arrived: Time },
+    /// It has checked the write by then.
+    Accepted(Time),
+}
+
+impl Stage {
+    /// When the write got there.
+    pub(super) fn time(self) -> Time {
+        match self {
+            Self::Waits { arrived: at } | Self::Accepted(at) => at,
+        }
+    }
+}
+
+/// A write that is about to be committed or refused.
+#[derive(Debug)]
+pub(super) struct Submitted {
+    pub(super) write: u32,
+    /// Whether it is in the combining queue.
+    pub(super) is_job: bool,
+}
+
+/// A block under way.
+#[derive(Debug)]
+pub(super) struct Pull {
+    write: u32,
+    /// Which block of the write.
+    index: u32,
+}
+
+impl Writes {
+    /// When there is something to do for writes that have arrived.
+    #[inline]
+    pub(super) fn wants(&self) -> Option<Time> {
+        match (self.submitted.is_empty(), self.arrived.is_empty()) {
+            (false, _) => Some(Time::ZERO),
+            (true, false) => Some(self.stalled_until),
+            (true, true) => None,
+        }
+    }
+
+    /// The modelled firmware has taken the write, and will have checked it by `at`.
+    #[inline]
+    pub(super) fn accept(&mut self, id: u32, at: Time) {
+        if let Some(write) = self.commands.get_mut(id) {
+            write.stage = Stage::Accepted(at);
+            self.waiting -= write.blocks.len();
+        }
+    }
+
+    /// There is no room for the write now.
+    pub(super) fn stall(&mut self, id: u32, now: Time) {
+        (self.stalled_until, self.is_stalled) = (now + STALL_PAUSE, true);
+        if let Some(write) = self.commands.get_mut(id) {
+            write.is_stalled = true;
+        }
+    }
+
+    /// Writes that wait for room are submitted once more at once.
+    pub(super) fn try_again(&mut self) {
+        self.stalled_until = Time::ZERO;
+    }
+
+    /// What the writes under way are to answer.
+    pub(super) fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
+        self.commands.iter_mut().map(|write| &mut write.command)
+    }
+}
+
+impl Worker {
+    /// Begins the write and adds it to the judged commands, if the worker may carry it out alone. `false`:
+    /// nothing has happened.
+    #[inline]
+    pub(super) fn judge_write(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        queue: QueueKey,
+        identity: Identity,
+        sqe: &Sqe,
+    ) -> bool {
+        let Some(id) = self.begin_write(now, arrived, queue, identity, sqe) else { return false };
+        self.judged.push(Judged::write(arrived, id));
+        true
+    }
+
+    /// Begins a write that finds the modelled firmware busy, so that its data is there when the firmware
+    /// takes it. `false`: it is no such write, or there is no room, and nothing has happened.
+    #[inline]
+    pub(super) fn pull_ahead(&mut self, now: Time, queue: QueueKey, identity: Identity, sqe: &Sqe) -> bool {
+        sqe.opcode == nvme::io::WRITE
+            && self.writes.waiting < MOST_WAITING
+            && self.begin_write(now, now, queue, identity, sqe).is_some()
+    }
+
+    /// Takes frames for the data and pulls it, if the write is plainly allowed and there is room;
+    /// otherwise nothing has happened.
+    #[inline]
+    fn begin_write(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        queue: QueueKey,
+        identity: Identity,
+        sqe: &Sqe,
+    ) -> Option<u32> {
+        if self.rules.is_recovering() {
+            return None;
+        }
+        let request = Request::parse(&Submission { identity, sqe }).ok()?;
+        if !self.writes.commands.has_room(1) || !self.writes.pulls.has_room(request.blocks) {
+            return None;
+        }
+        let request = self.rules.authorise(now, identity, request).ok()?;
+        if self.rules.is_limited(&request) {
+            return None;
+        }
+        let count = request.get().blocks;
+        let blocks = self.take_blocks(count)?;
+        if !self.shared.workers.enter(self.index, request.slot(), self.version) {
+            self.release_frames(blocks);
+            return None;
+        }
+        self.state().entered();
+        if let Some(port) = self.ports.get(queue) {
+            port.fetch();
+        }
+        let first = *request.get();
+        let command = Some((CompletionPermit::issue(queue, sqe.cid.get()), request));
+        let write = Write {
+            command,
+            blocks,
+            stage: Stage::Waits { arrived },
+            data_at: now,
+            pending: count,
+            failure: None,
+            version: self.version,
+            is_stalled: false,
+        };
+        let id = self.writes.commands.insert(write);
+        self.writes.waiting += count as usize;
+        let write = self.writes.commands.get_mut(id)?;
+        for (index, block) in (0u32..).zip(&write.blocks) {
+            let transfer = TransferId(self.writes.pulls.insert(Pull { write: id, index }));
+            let (remote, local) = (first.remote_of(index), self.shared.ftl.frame(block.frame));
+            self.effects.push_back(Effect::Pull { transfer, queue, cid: sqe.cid.get(), remote, local });
+        }
+        Some(id)
+    }
+
+    /// Frames for so many blocks, where there are any. With many writes under way some are taken ahead.
+    fn take_blocks(&mut self, count: u32) -> Option<Vec<NewBlock>> {
+        let Writes { commands, frames, spare, .. } = &mut self.writes;
+        let (wanted, there) = (count as usize, frames.len());
+        if there < wanted {
+            let is_lively = commands.len() >= LIVELY && self.shared.ftl.flash().free_frames() >= PLENTY;
+            let most = if is_lively { count.max(FRAMES_AHEAD) } else { count };
+            self.shared.ftl.take_frames(most, |frame| frames.push(frame));
+        }
+        if frames.len() < wanted {
+            self.shared.ftl.give_frames(frames.drain(..));
+            return None;
+        }
+        let mut blocks = spare.pop().unwrap_or_default();
+        blocks.extend(frames.drain(frames.len() - wanted..).map(|frame| NewBlock { frame, sum: 0 }));
+        Some(blocks)
+    }
+
+    /// A worker without writes under way gives its spare frames back.
+    #[inline]
+    pub(super) fn rest(&mut self) {
+        let Writes { commands, frames, .. } = &mut self.writes;
+        if commands.len() == 0 && !frames.is_empty() {
+            self.shared.ftl.give_frames(frames.drain(..));
+        }
+    }
+
+    /// The transfer of a block has ended.
+    #[inline]
+    pub(super) fn end_pull(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
+        self.take_outcomes(now);
+        let Some(Pull { write: id, index }) = self.writes.pulls.remove(transfer.0) else {
+            self.shared.lock().smart.stats_mut().unknown_transfers += 1;
+            return;
+        };
+        let Some(write) = self.writes.commands.get_mut(id) else { return };
+        match outcome {
+            Outcome::Done { sum } => write.blocks[index as usize].sum = sum,
+            _ => write.failure = write.failure.or(refusal_of(outcome)),
+        }
+        write.pending -= 1;
+        if write.pending > 0 {
+            return;
+        }
+        let Some(queue) = write.command.as_ref().map(|(permit, _)| permit.queue()) else {
+            return self.abandon_write(id);
+        };
+        write.data_at = now;
+        let (stage, is_well) = (write.stage, write.failure.is_none());
+        let Stage::Waits { arrived } = stage else { return self.arrive(id) };
+        self.dispatch_pending(now);
+        if !(is_well && self.is_busy(now) && self.pend(queue, arrived, Waiting::Write(id))) {
+            self.book_write(id, arrived);
+        }
+    }
+
+    /// The modelled firmware has taken a write. If its data is there, it is to be committed.
+    #[inline]
+    pub(super) fn go_on(&mut self, id: u32) {
+        if self.writes.commands.get_mut(id).is_some_and(|write| write.pending == 0) {
+            self.arrive(id);
+        }
+    }
+
+    /// The write ends without a completion.
+    pub(super) fn abandon_write(&mut self, id: u32) {
+        if let Some(write) = self.writes.commands.remove(id) {
+            self.state().left();
+            if let Stage::Waits { .. } = write.stage {
+                self.writes.waiting -= write.blocks.len();
+            }
+            self.release_frames(write.blocks);
+        }
+        self.rest();
+    }
+
+    /// The data of a write is not wanted.
+    pub(super) fn release_frames(&mut self, blocks: Vec<NewBlock>) {
+        blocks.iter().for_each(|block| self.shared.ftl.give_frame(block.frame));
+        self.keep_list(blocks);
+    }
+
+    pub(super) fn keep_list(&mut self, mut blocks: Vec<NewBlock>) {
+        blocks.clear();
+        self.writes.spare.push(blocks);
+    }
+}
+
+impl Ssd {
+    pub(crate) fn begin_write(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        identity: Identity,
+        request: Authorized<Request>,
+    ) {
+        let blocks = self.lists.spare_blocks.pop().unwrap_or_default();
+        let end = WriteEnd { request, identity, blocks };
+        self.pull_write(now, accepted, permit, end);
+    }
+
+    /// Takes frames for the write's data and has it pulled; without frames the write waits for some.
+    pub(crate) fn pull_write(
+        &mut self,
+        now: Time,
+        accepted: Time,
+        permit: CompletionPermit,
+        mut end: WriteEnd,
+    ) {
+        let first = *end.request.get();
+        let vid = first.address.vid.get();
+        assert!(end.blocks.is_empty(), "a write that pulls its data has no frames yet");
+        while end.blocks.len() < first.blocks as usize {
+            let Some(frame) = self.ftl.take_frame() else {
+                end.blocks.drain(..).for_each(|block| self.ftl.give_frame(block.frame));
+                let id = self.start(permit, vid, accepted, Work::Starved(end));
+                return self.wait(now, id);
+            };
+            end.blocks.push(NewBlock { frame, sum: 0 });
+        }
+        let frames = std::mem::take(&mut self.lists.frames);
+        let frames = end.blocks.iter().fold(frames, |mut frames, block| {
+            frames.push(block.frame);
+            frames
+        });
+        let id = self.start(permit, vid, accepted, Work::Write(end));
+        for (index, frame) in (0u32..).zip(&frames) {
+            self.pull(id, TransferKind::ToBlock(index), first.remote_of(index), self.ftl.frame(*frame));
+        }
+        self.lists.frames = frames;
+        self.lists.frames.clear();
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The fleet map as one SSD sees it: where it stands in each placement group.
+
+use crate::request::Refused;
+use gnstor_proto::placement::{FleetMap, group_of};
+use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::VolumeEntry;
+
+/// The map an SSD holds, and its own row in it.
+#[derive(Debug)]
+pub struct Fleet {
+    map: FleetMap,
+    own: Option<u16>,
+    /// This SSD has lost writes, so it takes part as a filling one, even if the map says otherwise.
+    filling: bool,
+}
+
+/// An SSD's part in the replicas of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// None: the block is not this SSD's.
+    Absent,
+    /// It takes writes and does not serve reads yet.
+    Filling,
+    /// It serves; `first` where no serving member comes before it.
+    Serving {
+        /// The one that readers beside a writer ask (protocol rule 7).
+        first: bool,
+    },
+}
+
+impl Fleet {
+    /// The map as SSD number `id` sees it.
+    pub fn new(map: FleetMap, id: u16, filling: bool) -> Self {
+        let own = (0u16..).zip(&map.ssds).find(|(_, ssd)| ssd.id == id).map(|(index, _)| index);
+        Self { map, own, filling }
+    }
+
+    /// The map.
+    pub fn map(&self) -> &FleetMap {
+        &self.map
+    }
+
+    /// Compares the epoch that a command was placed by; both have 32 bits and may wrap.
+    pub(crate) fn check_epoch(&self, epoch: u32) -> Result<(), Refused> {
+        let ours = self.map.wire_epoch();
+        if epoch == ours {
+            return Ok(());
+        }
+        let ahead = epoch.wrapping_sub(ours) < 1 << 31;
+        Err(Refused::at(if ahead { Refusal::MapBehind } else { Refusal::StaleMap }, ours))
+    }
+
+    /// This SSD's place among the replicas of a block.
+    pub fn place(&self, entry: &VolumeEntry, vba: u32) -> Place {
+        let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, self.map.groups());
+        let mut first = true;
+        for member in self.map.replicas(group, entry.replicas) {
+            if Some(member.ssd) == self.own {
+                return if member.filling || self.filling {
+                    Place::Filling
+                } else {
+                    Place::Serving { first }
+                };
+            }
+            first &= member.filling;
+        }
+        Place::Absent
+    }
+}

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The permission table, and the only place where a request becomes an authorised one.
+//!
+//! [`Authorized`] has a private constructor: code that moves data or changes the map takes an
+//! `Authorized<Request>`, so forgetting the check does not compile. Each one is counted under the version
+//! of the entry it was judged by, until it is handed back to [`Table::leave`]; that count is what VOLUME
+//! CHMOD and DELETE wait for (protocol rule 8). The workers of an SSD judge by the same rules and count
+//! for themselves (`crate::io`).
+
+pub mod fleet;
+pub(crate) mod lease;
+mod rules;
+mod volume;
+
+use crate::admin::tombstones::Tombstones;
+use crate::io::rate::Rate;
+use crate::permission::fleet::Fleet;
+use crate::request::{Refused, Request, Verb};
+use crate::smart::counters::{Clients, Counters, QueueCounters};
+use crate::workers::WorkerSet;
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::Time;
+use gnstor_durable::Tombstone;
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::{RawTombstone, VolumeEntry};
+pub(crate) use rules::Rules;
+use std::sync::Arc;
+use volume::{Use, VolumeRules};
+
+/// Most volumes an SSD knows at once.
+pub const MAX_VOLUMES: usize = 4096;
+
+/// A `T` that the permission table has allowed, under one version of one volume's entry.
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "an authorised request is in flight until `Table::leave` takes it"]
+pub struct Authorized<T> {
+    inner: T,
+    slot: u16,
+    serial: u64,
+    generation: u32,
+}
+
+impl<T> Authorized<T> {
+    /// What was allowed.
+    pub fn get(&self) -> &T {
+        &self.inner
+    }
+
+    /// The slot of the volume in the table.
+    pub(crate) fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    /// The generation of the volume id that it was allowed for.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Which state of the volume's entry allowed it; grows with every change.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+}
+
+/// All volumes of one SSD, and the highest daemon term it has seen.
+#[derive(Debug, Default)]
+pub struct Table {
+    rules: Arc<Rules>,
+    /// What changes with the commands of the volume in the same slot of the rules.
+    uses: Vec<Use>,
+    workers: Arc<WorkerSet>,
+    tombstones: Tombstones,
+    clients: Clients,
+    term: u64,
+    serial: u64,
+}
+
+impl Table {
+    /// Judges a request. What it returns must come back to [`Self::leave`].
+    ///
+    /// # Errors
+    /// The first rule that refuses, in the order of the protocol page.
+    pub fn authorise(
+        &mut self,
+        now: Time,
+        identity: Identity,
+        request: Request,
+    ) -> Result<Authorized<Request>, Refused> {
+        let allowed = self.rules.authorise(now, identity, request)?;
+        self.uses[usize::from(allowed.slot)].in_flight += 1;
+        Ok(allowed)
+    }
+
+    /// Judges an authorised request again, when its data is there and before it changes anything: entry,
+    /// lease and map may have changed while it waited (protocol rules 2 and 8).
+    ///
+    /// # Errors
+    /// As [`Self::authorise`]; `UnknownVolume` where the volume id has a new life.
+    pub fn confirm(
+        &self,
+        now: Time,
+        identity: Identity,
+        request: &Authorized<Request>,
+    ) -> Result<(), Refused> {
+        self.rules.confirm(now, identity, request)
+    }
+
+    /// A request that a worker has judged and counted is counted here from now on.
+    pub(crate) fn adopt(&mut self, request: &Authorized<Request>) {
+        if let Some(count) = self.count_of(request) {
+            *count += 1;
+        }
+    }
+
+    /// The request is no longer in flight.
+    pub fn leave(&mut self, request: Authorized<Request>) {
+        if let Some(count) = self.count_of(&request) {
+            *count -= 1;
+        }
+    }
+
+    /// Where the request is counted.
+    fn count_of(&mut self, request: &Authorized<Request>) -> Option<&mut u32> {
+        // A volume goes only when nothing is in flight, but its slot may have been taken over after a
+        // forced fence.
+        let volume = self.rules.volume(request.inner.address.vid)?;
+        if self.rules.slot_of(volume.entry.vid) != Some(request.slot)
+            || volume.entry.generation != request.generation
+        {
+            return None;
+        }
+        let current = request.serial == volume.serial;
+        let used = &mut self.uses[usize::from(request.slot)];
+        Some(if current { &mut used.in_flight } else { &mut used.in_flight_older })
+    }
+
+    /// Charges a request to its volume's rate limit; when it may start.
+    pub(crate) fn charge(&mut self, now: Time, request: &Authorized<Request>) -> Time {
+        let Request { verb, blocks, address, .. } = request.inner;
+        let used = &mut self.uses[usize::from(request.slot)];
+        let start = used.rate.take(now, if verb == Verb::Trim { 0 } else { blocks });
+        if start > now {
+            used.counters.throttled += 1;
+            self.clients.of(address.client).throttled += 1;
+        }
+        start
+    }
+
+    /// A request has succeeded.
+    pub(crate) fn count(&mut self, request: &Authorized<Request>) {
+        let Request { verb, blocks, address, .. } = request.inner;
+        let count = |counters: &mut Counters| match verb {
+            Verb::Read | Verb::Compare => {
+                counters.reads += 1;
+                counters.blocks_read += u64::from(blocks);
+            }
+            Verb::Write => {
+                counters.writes += 1;
+                counters.blocks_written += u64::from(blocks);
+            }
+            Verb::Trim => counters.writes += 1,
+        };
+        count(self.clients.of(address.client));
+        count(&mut self.uses[usize::from(request.slot)].counters);
+    }
+
+    /// What a worker does alone for this client by this queue is counted here.
+    pub(crate) fn watch(&mut self, queue: QueueKey, client: ClientId, done: Arc<QueueCounters>) {
+        self.clients.watch(queue, client, done);
+    }
+
+    /// The queue is gone; what it has done is remembered.
+    pub(crate) fn unwatch(&mut self, queue: QueueKey) {
+        self.clients.unwatch(queue);
+    }
+
+    /// A client's command was refused; it named this volume, which need not be there.
+    pub(crate) fn count_refusal(&mut self, vid: u16, client: ClientId) {
+        self.clients.of(client).refusals += 1;
+        if let Some(slot) = Vid::new(vid).and_then(|vid| self.rules.slot_of(vid)) {
+            self.uses[usize::from(slot)].counters.refusals += 1;
+        }
+    }
+
+    /// Id, generation and counters of each volume, ascending.
+    pub(crate) fn volume_counters(&self) -> impl Iterator<Item = (u16, u32, Counters)> {
+        self.rules.from(0).map(|(slot, volume)| {
+            let used = &self.uses[usize::from(slot)];
+            let mut counters = used.counters;
+            counters.add(self.workers.done_in(slot) - used.done_before);
+            (volume.entry.vid.get(), volume.entry.generation, counters)
+        })
+    }
+
+    /// Id, 0 and counters of each client, ascending.
+    pub(crate) fn client_counters(&self) -> impl Iterator<Item = (u16, u32, Counters)> {
+        self.clients.iter().map(|(id, counters)| (id, 0, counters))
+    }
+
+    pub(crate) fn volume(&self, vid: Vid) -> Option<&VolumeRules> {
+        self.rules.volume(vid)
+    }
+
+    /// Whether nothing is in flight, on any worker, that was judged by an older entry of the volume.
+    /// `true` for a volume that is gone.
+    pub(crate) fn is_fenced(&self, vid: Vid) -> bool {
+        self.rules.slot_of(vid).is_none_or(|slot| {
+            let used = &self.uses[usize::from(slot)];
+            used.in_flight_older == 0 && self.workers.is_fenced(slot, used.aged_at)
+        })
+    }
+
+    /// The slot of a volume.
+    pub(crate) fn slot_of(&self, vid: Vid) -> Option<u16> {
+        self.rules.slot_of(vid)
+    }
+
+    /// Volumes whose id is at least `first`, in the order of their ids.
+    pub(crate) fn volumes_from(&self, first: u16) -> impl Iterator<Item = &VolumeRules> {
+        self.rules.from(first).map(|(_, volume)| volume)
+    }
+
+    /// Takes note of a daemon's term; a lower one than seen before is refused (protocol rule 3).
+    pub(crate) fn take_term(&mut self, term: u64) -> Result<(), Refused> {
+        if term < self.term {
+            return Err(Refusal::StaleTerm.into());
+        }
+        self.term = term;
+        Ok(())
+    }
+
+    /// Whether VOLUME ADD may add this.
+    pub(crate) fn check_add(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
+        self.take_term(entry.term)?;
+        match self.volume(entry.vid) {
+            Some(volume) if volume.entry.deleting => return Err(Refusal::SweepPending.into()),
+            Some(_) => return Err(Refusal::VolumeExists.into()),
+            None if entry.deleting => return Err(Refusal::InvalidField.into()),
+            None => {}
+        }
+        if self.tombstones.generation(entry.vid).is_some_and(|dead| entry.generation <= dead) {
+            return Err(Refusal::StaleVersion.into());
+        }
+        if self.rules.free_slot() == MAX_VOLUMES { Err(Refusal::TableFull.into()) } else { Ok(()) }
+    }
+
+    /// VOLUME ADD.
+    pub(crate) fn add(&mut self, now: Time, entry: VolumeEntry) -> Result<(), Refused> {
+        self.check_add(&entry)?;
+        let free = self.rules.free_slot();
+        let slot = u16::try_from(free).expect("below MAX_VOLUMES");
+        let done_before = self.workers.done_in(slot);
+        let used = Use { rate: Rate::new(entry.limits), done_before, ..Use::default() };
+        if free == self.uses.len() {
+            self.uses.push(used);
+        } else {
+            self.uses[free] = used;
+        }
+        // Serials are the table's, not the volume's: a re-created volume never repeats one.
+        self.serial += 1 << 32;
+        let serial = self.serial;
+        self.change().put(free, VolumeRules::new(entry, now, serial));
+        Ok(())
+    }
+
+    /// Whether VOLUME CHMOD may make this of a volume. What placement is computed from cannot change under
+    /// mapped blocks.
+    pub(crate) fn check_chmod(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
+        self.take_term(entry.term)?;
+        let old = &self.rules.volume(entry.vid).ok_or(Refusal::VolumeAbsent)?.entry;
+        if old.deleting {
+            return Err(Refusal::Deleting.into());
+        }
+        if entry.version <= old.version {
+            return Err(Refusal::StaleVersion.into());
+        }
+        let same = (entry.generation, entry.replicas, entry.chunk_shift, entry.factor)
+            == (old.generation, old.replicas, old.chunk_shift, old.factor);
+        let grows = entry.capacity_blocks >= old.capacity_blocks && entry.lease_epoch >= old.lease_epoch;
+        if same && grows && !entry.deleting { Ok(()) } else { Err(Refusal::InvalidField.into()) }
+    }
+
+    /// VOLUME CHMOD.
+    pub(crate) fn chmod(&mut self, now: Time, entry: VolumeEntry) -> Result<(), Refused> {
+        self.check_chmod(&entry)?;
+        let slot = self.rules.slot_of(entry.vid).ok_or(Refusal::VolumeAbsent)?;
+        let used = &mut self.uses[usize::from(slot)];
+        // The same limits go on where they are: a renewal of the lease fills no bucket.
+        if entry.limits != used.rate.limits() {
+            used.rate = Rate::new(entry.limits);
+        }
+        self.replace(slot, |volume| volume.take(entry, now));
+        Ok(())
+    }
+
+    /// What VOLUME DELETE makes of the volume's entry; `None` if that generation is gone already.
+    pub(crate) fn check_delete(
+        &mut self,
+        vid: Vid,
+        generation: u32,
+        version: u64,
+        term: u64,
+    ) -> Result<Option<VolumeEntry>, Refused> {
+        self.take_term(term)?;
+        if self.volume(vid).is_none() && self.tombstones.generation(vid) == Some(generation) {
+            return Ok(None);
+        }
+        let entry = &self.rules.volume(vid).ok_or(Refusal::VolumeAbsent)?.entry;
+        if generation != entry.generation {
+            let newer_here = generation < entry.generation;
+            return Err(if newer_here { Refusal::StaleVersion } else { Refusal::VolumeAbsent }.into());
+        }
+        if entry.deleting {
+            return Ok(Some(entry.clone()));
+        }
+        if version <= entry.version {
+            return Err(Refusal::StaleVersion.into());
+        }
+        Ok(Some(VolumeEntry { deleting: true, version, term, ..entry.clone() }))
+    }
+
+    /// VOLUME DELETE: takes what [`Self::check_delete`] has made.
+    pub(crate) fn mark_deleting(&mut self, entry: &VolumeEntry) {
+        let Some(slot) = self.rules.slot_of(entry.vid) else { return };
+        if self.rules.volume(entry.vid).is_some_and(|volume| volume.entry != *entry) {
+            self.replace(slot, |volume| {
+                volume.serial += 1;
+                volume.entry = entry.clone();
+            });
+        }
+    }
+
+    /// The volume's sweep is done: its id may live again, in a higher generation.
+    pub(crate) fn bury(&mut self, now: Time, vid: Vid) {
+        let (_, volume) = self.change().remove(vid).expect("the volume was swept");
+        self.tombstones.add(now, &volume.entry);
+    }
+
+    /// Volumes that died within the last day; see [`Tombstones::list`].
+    pub(crate) fn tombstones(&mut self, now: Time, first: u16, skip: u16) -> Vec<RawTombstone> {
+        self.tombstones.list(now, first, skip)
+    }
+
+    /// LEASE RENEW.
+    pub(crate) fn renew_lease(&mut self, term: u64, version: u64, until: Time) -> Result<(), Refused> {
+        self.take_term(term)?;
+        self.change().lease.renew(term, version, until)
+    }
+
+    /// Whether the serving lease runs at this time.
+    #[inline]
+    pub(crate) fn serves(&self, at: Time) -> bool {
+        self.rules.serves(at)
+    }
+
+    /// The fleet map as this SSD sees it.
+    pub(crate) fn fleet(&self) -> Option<&Fleet> {
+        self.rules.fleet.as_deref()
+    }
+
+    pub(crate) fn set_fleet(&mut self, fleet: Option<Fleet>) {
+        self.change().fleet = fleet.map(Arc::new);
+    }
+
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.rules.recovering
+    }
+
+    pub(crate) fn set_recovering(&mut self, recovering: bool) {
+        if recovering != self.rules.recovering {
+            self.change().recovering = recovering;
+        }
+    }
+
+    /// An entry from the metadata. No lease runs: its clock stopped with the power.
+    pub(crate) fn recall(&mut self, entry: VolumeEntry) {
+        let (vid, term) = (entry.vid, entry.term);
+        let deleting = entry.deleting;
+        let added = self.add(Time::ZERO, VolumeEntry { term: self.term.max(term), deleting: false, ..entry });
+        assert!(added.is_ok(), "the metadata store holds each volume once, and no more than the table");
+        if let Some(slot) = self.rules.slot_of(vid)
+            && let Some(volume) = self.change().volume_mut(slot)
+        {
+            volume.recall(term, deleting);
+        }
+    }
+
+    /// A tombstone from the metadata.
+    pub(crate) fn recall_tombstone(&mut self, vid: Vid, tombstone: &Tombstone) {
+        self.tombstones.recall(vid, tombstone);
+    }
+
+    /// The highest term of a daemon, from the metadata.
+    pub(crate) fn recall_term(&mut self, term: u64) {
+        self.term = self.term.max(term);
+    }
+
+    /// There was a serving lease, from the metadata.
+    pub(crate) fn recall_lease(&mut self) {
+        self.change().lease.recall();
+    }
+
+    /// [`Rules::runs_until`] states an end that is this much too early.
+    #[cfg(test)]
+    pub(crate) fn end_early(&mut self, early: gnstor_base::time::Span) {
+        self.change().early = early;
+    }
+
+    /// Turns every access check off.
+    #[cfg(feature = "unchecked-for-benchmarks")]
+    pub(crate) fn leave_unchecked(&mut self) {
+        self.change().unchecked = true;
+    }
+
+    /// The highest term of a daemon seen.
+    pub(crate) fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// Who states the rules from now on.
+    pub(crate) fn share(&mut self, workers: Arc<WorkerSet>) {
+        self.workers = workers;
+    }
+
+    /// The rules as they are.
+    pub(crate) fn rules(&self) -> &Arc<Rules> {
+        &self.rules
+    }
+
+    /// The rules, to be changed. A worker that judged by the old rules has been counted, or will find them
+    /// old.
+    fn change(&mut self) -> &mut Rules {
+        self.workers.change();
+        Arc::make_mut(&mut self.rules)
+    }
+
+    /// Something else that the workers have to look at again has changed.
+    pub(crate) fn touch(&self) {
+        self.workers.change();
+    }
+
+    /// Replaces the entry of a volume; what its predecessor allowed counts as older from here on.
+    fn replace(&mut self, slot: u16, change: impl FnOnce(&mut VolumeRules)) {
+        if let Some(volume) = self.change().volume_mut(slot) {
+            change(volume);
+        }
+        self.uses[usize::from(slot)].age(self.workers.version());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Fabrics commands: Connect, Disconnect and the properties of a controller.
+
+use crate::controller::Ssd;
+use crate::io::arbiter::{Arbiter, Class};
+use crate::io::command::{Answer, OK, TransferKind, Work};
+use crate::io::permit::CompletionPermit;
+use crate::request::{Refused, check_frame, data_pointer};
+use crate::session::{AMS_ROUND_ROBIN, AMS_WEIGHTED, MAX_QUEUE_ENTRIES, Role, arbitration_of};
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::{Span, Time};
+use gnstor_proto::fabrics::{
+    CNTLID_ANY, ConnectData, ConnectFields, Identity, PropertyFields, fctype, fctype_of, fields, property,
+    ssd_subnqn,
+};
+use gnstor_proto::nvme::Sqe;
+use gnstor_proto::status::Refusal;
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+/// CAP: MQES, contiguous queues required (bit 16), weighted round robin with an urgent class (AMS, bit
+/// 17), timeout 5 s (TO = 10), the NVM command set (bit 37).
+const CAP: u64 = (MAX_QUEUE_ENTRIES as u64 - 1) | 1 << 16 | 1 << 17 | 10 << 24 | 1 << 37;
+const CONNECT_BYTES: u32 = 1024;
+const _: () = assert!(CONNECT_BYTES as usize == gnstor_proto::fabrics::CONNECT_DATA_BYTES);
+/// NVMe 2.0.
+const VS: u64 = 0x0002_0000;
+/// CC.SHN, shutdown notification.
+const CC_SHUTDOWN: u64 = 3 << 14;
+/// CSTS.SHST, shutdown complete.
+const CSTS_SHUTDOWN_COMPLETE: u64 = 2 << 2;
+
+impl Ssd {
+    pub(crate) fn submit_fabrics(&mut self, now: Time, permit: CompletionPermit, role: Role, sqe: &Sqe) {
+        let answer = match (fctype_of(sqe), role) {
+            (fctype::CONNECT, Role::Fresh) => return self.begin_connect(now, permit, sqe),
+            (fctype::PROPERTY_GET, Role::Admin(cntlid)) => self.property_get(cntlid, sqe),
+            (fctype::PROPERTY_SET, Role::Admin(cntlid)) => self.property_set(now, cntlid, sqe),
+            (fctype::DISCONNECT, Role::Io(cntlid, _)) => {
+                self.end_queue(permit.queue(), cntlid);
+                Ok(OK)
+            }
+            // An admin queue ends with its connection.
+            (fctype::DISCONNECT, Role::Admin(_)) => Err(Refusal::InvalidField.into()),
+            (fctype::CONNECT | fctype::DISCONNECT | fctype::PROPERTY_GET | fctype::PROPERTY_SET, _) => {
+                Err(Refusal::SequenceError.into())
+            }
+            _ => Err(Refusal::InvalidOpcode.into()),
+        };
+        match answer {
+            Ok(answer) => self.complete(permit, answer, now, 0),
+            Err(refused) => self.refuse(permit, 0, refused, now),
+        }
+    }
+
+    fn begin_connect(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe) {
+        let checked = check_frame(sqe)
+            .and_then(|()| self.connect_fields(permit.queue(), sqe))
+            .and_then(|fields| Ok((fields, data_pointer(sqe, CONNECT_BYTES)?)))
+            .and_then(|found| Ok((found, self.scratch.take(CONNECT_BYTES).ok_or(Refusal::NotReady)?)));
+        let ((fields, remote), buffer) = match checked {
+            Ok(found) => found,
+            Err(refused) => return self.refuse(permit, 0, refused, now),
+        };
+        if let Some(queue) = self.hosts.queue(permit.queue()) {
+            queue.role = Role::Connecting;
+        }
+        let local = self.scratch.local(&buffer);
+        let id = self.start(permit, 0, now, Work::Connect { fields, buffer });
+        self.pull(id, TransferKind::Other, remote, local);
+    }
+
+    fn connect_fields(&mut self, key: QueueKey, sqe: &Sqe) -> Result<ConnectFields, Refused> {
+        let fields: ConnectFields = fields(sqe).ok_or(Refusal::ConnectInvalid)?;
+        let queue = self.hosts.queue(key).ok_or(Refusal::SequenceError)?;
+        let valid = fields.recfmt.get() == 0
+            && fields.qid.get() == queue.qid
+            && (1..queue.entries).contains(&fields.sqsize_z.get());
+        if valid { Ok(fields) } else { Err(Refusal::ConnectInvalid.into()) }
+    }
+
+    pub(crate) fn finish_connect(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        failure: Option<Refused>,
+        fields: &ConnectFields,
+        data: &[u8],
+    ) {
+        let judged = match failure {
+            Some(refused) => Err(refused),
+            None => self.judge_connect(now, permit.queue(), fields, data),
+        };
+        let class = match judged {
+            Ok((Role::Io(cntlid, _), _)) => {
+                self.hosts.host(cntlid).map_or(Class::Low, |host| host.class_of(fields.cattr))
+            }
+            _ => Class::Low,
+        };
+        if let Some(queue) = self.hosts.queue(permit.queue()) {
+            queue.class = class;
+            // A refused host may try again on the same connection.
+            queue.role = judged.map_or(Role::Fresh, |(role, _)| role);
+            if judged.is_ok() {
+                queue.size = fields.sqsize_z.get() + 1;
+            }
+        }
+        match judged {
+            Ok((_, cntlid)) => self.complete(permit, Answer::dw0(cntlid.into()), now, 0),
+            Err(refused) => self.refuse(permit, 0, refused, now),
+        }
+    }
+
+    fn judge_connect(
+        &mut self,
+        now: Time,
+        key: QueueKey,
+        fields: &ConnectFields,
+        data: &[u8],
+    ) -> Result<(Role, u16), Refused> {
+        let data = ConnectData::ref_from_bytes(data).map_err(|_| Refusal::ConnectInvalid)?;
+        if data.subnqn() != ssd_subnqn(self.config.index) {
+            return Err(Refusal::ConnectInvalid.into());
+        }
+        let identity = Identity::from_hostnqn(&data.hostnqn()).ok_or(Refusal::ConnectRefused)?;
+        let (cntlid, qid) = (data.cntlid.get(), fields.qid.get());
+        if qid == 0 {
+            if cntlid != CNTLID_ANY {
+                return Err(Refusal::ConnectInvalid.into());
+            }
+            let kato = Span::from_ms(fields.kato_ms.get().into());
+            self.end_former_host(now, identity, data.host_id);
+            let cntlid =
+                self.hosts.create(key, identity, data.host_id, kato, now).ok_or(Refusal::ConnectRefused)?;
+            if kato != Span::ZERO {
+                self.wake_at(now + kato);
+            }
+            // What it does is counted, and kept.
+            self.wake_at(self.smart.save_at().max(now));
+            return Ok((Role::Admin(cntlid), cntlid));
+        }
+        let taken = self.hosts.has_qid(cntlid, qid);
+        let host = self.hosts.host(cntlid).ok_or(Refusal::ConnectInvalid)?;
+        if (host.identity, host.host_id) != (identity, data.host_id) {
+            return Err(Refusal::ConnectRefused.into());
+        }
+        if taken {
+            return Err(Refusal::ConnectInvalid.into());
+        }
+        if u64::from(host.cc) & property::CC_ENABLE == 0 {
+            return Err(Refusal::SequenceError.into());
+        }
+        host.queues.push(key);
+        Ok((Role::Io(cntlid, identity), cntlid))
+    }
+
+    /// A client that comes back as another host gets its identity when its old queues are gone (protocol
+    /// rule 4). Several connections of one host stand side by side; of daemons the terms decide.
+    fn end_former_host(&mut self, now: Time, identity: Identity, host_id: [u8; 16]) {
+        if identity == Identity::Daemon {
+            return;
+        }
+        for admin in self.hosts.of_other_hosts(identity, host_id) {
+            self.shut(now, admin);
+        }
+    }
+
+    fn end_queue(&mut self, key: QueueKey, cntlid: u16) {
+        if let Some(host) = self.hosts.host(cntlid) {
+            host.queues.retain(|&other| other != key);
+        }
+        if let Some(queue) = self.hosts.queue(key) {
+            queue.role = Role::Ended;
+        }
+    }
+
+    fn property_get(&mut self, cntlid: u16, sqe: &Sqe) -> Result<Answer, Refused> {
+        check_frame(sqe)?;
+        let fields: PropertyFields = fields(sqe).ok_or(Refusal::InvalidField)?;
+        let cc = u64::from(self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?.cc);
+        let ready = if cc & property::CC_ENABLE != 0 { property::CSTS_READY } else { 0 };
+        let shutdown = if cc & CC_SHUTDOWN != 0 { CSTS_SHUTDOWN_COMPLETE } else { 0 };
+        let (value, eight_bytes) = match fields.offset.get() {
+            property::CAP => (CAP, true),
+            property::VS => (VS, false),
+            property::CC => (cc, false),
+            property::CSTS => (ready | shutdown, false),
+            _ => return Err(Refusal::InvalidField.into()),
+        };
+        if (fields.attrib & 7) != u8::from(eight_bytes) {
+            return Err(Refusal::InvalidField.into());
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves of a word")]
+        let (low, high) = (value as u32, (value >> 32) as u32);
+        Ok(Answer { dw0: low, dw1: high, ..OK })
+    }
+
+    fn property_set(&mut self, now: Time, cntlid: u16, sqe: &Sqe) -> Result<Answer, Refused> {
+        check_frame(sqe)?;
+        let fields: PropertyFields = fields(sqe).ok_or(Refusal::InvalidField)?;
+        if fields.offset.get() != property::CC || fields.attrib & 7 != 0 {
+            return Err(Refusal::InvalidField.into());
+        }
+        let value = u32::try_from(fields.value.get()).map_err(|_| Refusal::InvalidField)?;
+        let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
+        let was_enabled = u64::from(host.cc) & property::CC_ENABLE != 0;
+        let enable = u64::from(value) & property::CC_ENABLE != 0;
+        let known = matches!(arbitration_of(value), AMS_ROUND_ROBIN | AMS_WEIGHTED);
+        // Queues have their class from Connect on, so the mechanism changes only while there are none.
+        let changed = was_enabled && arbitration_of(value) != arbitration_of(host.cc);
+        if enable && (!known || changed) {
+            return Err(Refusal::InvalidField.into());
+        }
+        host.cc = value;
+        if host.arbiter.is_weighted() != (arbitration_of(value) == AMS_WEIGHTED) {
+            let is_weighted = arbitration_of(value) == AMS_WEIGHTED;
+            host.arbiter = Arc::new(Arbiter::new(is_weighted, host.features.arbitration));
+        }
+        if was_enabled && !enable {
+            // A controller reset: the I/O queues are gone, the admin queue (the first) stays.
+            let io_queues: Vec<QueueKey> = host.queues.iter().skip(1).copied().collect();
+            for queue in io_queues {
+                self.shut(now, queue);
+            }
+        }
+        Ok(OK)
+    }
+}

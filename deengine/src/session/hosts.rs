@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The connected hosts: queues by their connection, and the NVMe controllers that they belong to.
+
+use crate::admin::errors::ErrorLog;
+use crate::admin::events::Events;
+use crate::admin::features::Features;
+use crate::io::arbiter::{Arbiter, Class};
+use gnstor_base::controller::QueueKey;
+use gnstor_base::time::{Span, Time};
+use gnstor_proto::fabrics::Identity;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+/// Most entries of a queue; CAP.MQES is one less.
+pub(crate) const MAX_QUEUE_ENTRIES: u16 = 1024;
+/// Most I/O queues of one controller.
+pub(crate) const MAX_IO_QUEUES: u16 = 1024;
+/// Most entries of all queues together: what the slabs can number.
+const MAX_ENTRIES: u32 = 1 << 18;
+/// Controller ids are 1 to this.
+const MAX_CONTROLLERS: usize = 0x4000;
+
+/// What a queue may be used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// Connected on the RDMA level only: the first command must be Connect.
+    Fresh,
+    /// A Connect command waits for its data.
+    Connecting,
+    /// The admin queue of this controller.
+    Admin(u16),
+    /// An I/O queue of this controller, whose host is this.
+    Io(u16, Identity),
+    /// After Disconnect.
+    Ended,
+}
+
+/// One queue pair.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) qid: u16,
+    pub(crate) role: Role,
+    /// Entries as the RDMA connection agreed on them.
+    pub(crate) entries: u16,
+    /// Entries in use: Connect may ask for fewer.
+    pub(crate) size: u16,
+    /// Its priority among the queues of its controller.
+    pub(crate) class: Class,
+}
+
+/// CC.AMS: plain round robin.
+pub(crate) const AMS_ROUND_ROBIN: u32 = 0;
+/// CC.AMS: weighted round robin with an urgent class.
+pub(crate) const AMS_WEIGHTED: u32 = 1;
+
+/// CC.AMS of a value of CC.
+pub(crate) fn arbitration_of(cc: u32) -> u32 {
+    cc >> CC_AMS_SHIFT & 7
+}
+
+/// An NVMe controller: what a host made with Connect on an admin queue.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) identity: Identity,
+    pub(crate) cc: u32,
+    pub(crate) kato: Span,
+    pub(crate) last_alive: Time,
+    pub(crate) queues: Vec<QueueKey>,
+    /// As it stood in Connect.
+    pub(crate) host_id: [u8; 16],
+    pub(crate) features: Features,
+    pub(crate) events: Events,
+    pub(crate) errors: ErrorLog,
+    /// How its I/O queues take turns.
+    pub(crate) arbiter: Arc<Arbiter>,
+}
+
+/// CC.AMS, arbitration mechanism.
+const CC_AMS_SHIFT: u32 = 11;
+
+impl Host {
+    /// Where an I/O queue with these Connect attributes stands: classes count only where the host has
+    /// chosen weighted round robin.
+    pub(crate) fn class_of(&self, cattr: u8) -> Class {
+        if arbitration_of(self.cc) == AMS_WEIGHTED { Class::from_cattr(cattr) } else { Class::Low }
+    }
+
+    /// When the host is taken for dead; never, without a keep-alive timeout.
+    pub(crate) fn deadline(&self) -> Time {
+        if self.kato == Span::ZERO { Time::NEVER } else { self.last_alive + self.kato }
+    }
+}
+
+/// Queue keys are small numbers that the target chose; spreading them is all the hash has to do.
+#[derive(Default)]
+pub(crate) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.0 = u64::from(value).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(20);
+    }
+}
+
+/// What a worker has to know of a queue.
+#[derive(Debug)]
+pub(crate) struct QueueState {
+    /// Entries in use.
+    pub(crate) size: u16,
+    /// The host of an I/O queue, unless it wants to be told of blocks without content.
+    pub(crate) reader: Option<Identity>,
+    /// Where its commands pend.
+    pub(crate) standing: Standing,
+}
+
+/// Where the commands of a queue pend.
+#[derive(Clone, Debug)]
+pub(crate) enum Standing {
+    /// Nowhere: the queue is not connected, so its commands are looked at as they come.
+    Unconnected,
+    /// With the admin queues.
+    Admin,
+    /// With the I/O queues of this controller.
+    Io { controller: u16, class: Class, arbiter: Arc<Arbiter> },
+}
+
+/// All connections of one SSD.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    queues: HashMap<QueueKey, Queue, BuildHasherDefault<KeyHasher>>,
+    controllers: Vec<Option<Host>>,
+    entries: u32,
+}
+
+impl Hosts {
+    pub(crate) fn queue(&mut self, key: QueueKey) -> Option<&mut Queue> {
+        self.queues.get_mut(&key)
+    }
+
+    pub(crate) fn state(&self, key: QueueKey) -> Option<QueueState> {
+        let queue = self.queues.get(&key)?;
+        let mut state = QueueState { size: queue.size, reader: None, standing: Standing::Unconnected };
+        match queue.role {
+            Role::Admin(_) => state.standing = Standing::Admin,
+            Role::Io(controller, identity) => {
+                let host = self.controllers.get(index(controller))?.as_ref()?;
+                state.reader = (!host.features.tell_unwritten).then_some(identity);
+                let (class, arbiter) = (queue.class, Arc::clone(&host.arbiter));
+                state.standing = Standing::Io { controller, class, arbiter };
+            }
+            Role::Fresh | Role::Connecting | Role::Ended => {}
+        }
+        Some(state)
+    }
+
+    /// Whether the host of this I/O queue has asked to be told of blocks without content (DULBE).
+    pub(crate) fn tells_unwritten(&self, key: QueueKey) -> bool {
+        let Some(Queue { role: Role::Io(controller, _), .. }) = self.queues.get(&key) else { return false };
+        let host = self.controllers.get(index(*controller)).and_then(Option::as_ref);
+        host.is_some_and(|host| host.features.tell_unwritten)
+    }
+
+    /// Whether a queue of `entries` may be opened under this key.
+    pub(crate) fn has_room(&self, key: QueueKey, entries: u16) -> bool {
+        !self.queues.contains_key(&key) && self.entries + u32::from(entries) <= MAX_ENTRIES
+    }
+
+    pub(crate) fn open(&mut self, key: QueueKey, qid: u16, entries: u16) {
+        self.entries += u32::from(entries);
+        let (role, class) = (Role::Fresh, Class::Low);
+        self.queues.insert(key, Queue { qid, role, entries, size: entries, class });
+    }
+
+    /// Forgets a queue whose waiting commands have been taken, and the controller where it was the admin
+    /// queue; the controller's other queues.
+    pub(crate) fn close(&mut self, key: QueueKey) -> Option<Vec<QueueKey>> {
+        let queue = self.queues.remove(&key)?;
+        self.entries -= u32::from(queue.entries);
+        match queue.role {
+            Role::Admin(cntlid) => {
+                let mut others =
+                    self.controllers[index(cntlid)].take().map(|host| host.queues).unwrap_or_default();
+                others.retain(|&other| other != key);
+                Some(others)
+            }
+            Role::Io(cntlid, _) => {
+                if let Some(host) = self.host(cntlid) {
+                    host.queues.retain(|&other| other != key);
+                }
+                Some(Vec::new())
+            }
+            Role::Fresh | Role::Connecting | Role::Ended => Some(Vec::new()),
+        }
+    }
+
+    /// Makes a controller for the admin queue `key`; its id, while there are any.
+    pub(crate) fn create(
+        &mut self,
+        key: QueueKey,
+        identity: Identity,
+        host_id: [u8; 16],
+        kato: Span,
+        now: Time,
+    ) -> Option<u16> {
+        let free = self.controllers.iter().position(Option::is_none).unwrap_or(self.controllers.len());
+        if free == MAX_CONTROLLERS {
+            return None;
+        }
+        if free == self.controllers.len() {
+            self.controllers.push(None);
+        }
+        let queues = vec![key];
+        self.controllers[free] = Some(Host {
+            identity,
+            cc: 0,
+            kato,
+            last_alive: now,
+            queues,
+            host_id,
+            features: Features::default(),
+            events: Events::default(),
+            errors: ErrorLog::default(),
+            arbiter: Arc::new(Arbiter::new(false, Features::default().arbitration)),
+        });
+        u16::try_from(free + 1).ok()
+    }
+
+    pub(crate) fn host(&mut self, cntlid: u16) -> Option<&mut Host> {
+        self.controllers.get_mut(index(cntlid))?.as_mut()
+    }
+
+    /// Ids of all controllers.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u16> + use<> {
+        let known: Vec<u16> =
+            (1..).zip(&self.controllers).filter(|(_, host)| host.is_some()).map(|(id, _)| id).collect();
+        known.into_iter()
+    }
+
+    /// Admin queues of those with this identity and another host identifier.
+    pub(crate) fn of_other_hosts(&self, identity: Identity, host_id: [u8; 16]) -> Vec<QueueKey> {
+        let others = self.controllers.iter().flatten();
+        let others = others.filter(|host| host.identity == identity && host.host_id != host_id);
+        others.filter_map(|host| host.queues.first().copied()).collect()
+    }
+
+    /// The queue of this id of a controller.
+    pub(crate) fn queue_of(&self, cntlid: u16, qid: u16) -> Option<QueueKey> {
+        let host = self.controllers.get(index(cntlid))?.as_ref()?;
+        host.queues.iter().copied().find(|key| self.queues.get(key).is_some_and(|queue| queue.qid == qid))
+    }
+
+    /// Whether a controller has a queue of this id.
+    pub(crate) fn has_qid(&self, cntlid: u16, qid: u16) -> bool {
+        self.queue_of(cntlid, qid).is_some()
+    }
+
+    /// The keep-alive deadline that comes first, and the admin queue of its controller.
+    pub(crate) fn first_deadline(&self) -> (Time, Option<QueueKey>) {
+        let hosts = self.controllers.iter().flatten();
+        let first = hosts.min_by_key(|host| host.deadline());
+        first.map_or((Time::NEVER, None), |host| (host.deadline(), host.queues.first().copied()))
+    }
+}
+
+fn index(cntlid: u16) -> usize {
+    usize::from(cntlid).wrapping_sub(1)
+}

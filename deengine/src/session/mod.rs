@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sessions: queues, the NVMe controllers that they belong to, how they begin and how they end.
+
+mod fabrics;
+mod hosts;
+mod teardown;
+
+pub(crate) use hosts::*;

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How the SSD is: what the flash layer says of itself, and the SMART / Health page made from it.
+
+use crate::controller::Ssd;
+use gnstor_base::time::{Span, Time};
+use gnstor_ftl::{Health, LayerStats};
+use gnstor_proto::status::Refusal;
+
+/// Temperature that the model reports, always: 40 C in kelvin. Nothing here gets warm.
+pub(crate) const MODELLED_KELVIN: u16 = 313;
+/// Identify WCTEMP, and the default of the over-temperature threshold: 70 C.
+pub(crate) const WARNING_KELVIN: u16 = 343;
+/// Identify CCTEMP: 80 C.
+pub(crate) const CRITICAL_KELVIN: u16 = 353;
+/// Bytes of the SMART page.
+pub(crate) const SMART_BYTES: usize = 512;
+
+/// Bits of the critical warning.
+pub(crate) mod warning {
+    pub(crate) const SPARE: u8 = 1 << 0;
+    pub(crate) const TEMPERATURE: u8 = 1 << 1;
+    pub(crate) const RELIABILITY: u8 = 1 << 2;
+    pub(crate) const READ_ONLY: u8 = 1 << 3;
+    pub(crate) const BACKUP: u8 = 1 << 4;
+}
+
+/// What the flash layer knows of its own health. [`crate::Ssd`] asks it now and then, and before it
+/// answers for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlashHealth {
+    /// Spare blocks left, percent of what there was.
+    pub available_spare: u8,
+    /// Percentage of spare below which the host is warned.
+    pub spare_threshold: u8,
+    /// Wear: erase cycles used of those the flash is made for, percent; may go beyond 100, at most 255.
+    pub percentage_used: u8,
+    /// Pages that could not be read back, or held something else.
+    pub media_errors: u64,
+    /// Power cycles before this one.
+    pub earlier_power_cycles: u64,
+    /// Minutes of operation before this power cycle.
+    pub earlier_minutes: u64,
+    /// Times that power went away without a shutdown.
+    pub unsafe_shutdowns: u64,
+    /// Data was lost that had been acknowledged, or may be.
+    pub reliability_degraded: bool,
+    /// No write is possible any more.
+    pub read_only: bool,
+    /// The power-failure dump does not work: what is acknowledged is not safe.
+    pub backup_failed: bool,
+}
+
+impl Default for FlashHealth {
+    fn default() -> Self {
+        Self {
+            available_spare: 100,
+            spare_threshold: 10,
+            percentage_used: 0,
+            media_errors: 0,
+            earlier_power_cycles: 0,
+            earlier_minutes: 0,
+            unsafe_shutdowns: 0,
+            reliability_degraded: false,
+            read_only: false,
+            backup_failed: false,
+        }
+    }
+}
+
+impl FlashHealth {
+    /// The bits of the critical warning that follow from it; the temperature is not the flash layer's.
+    pub(crate) fn warnings(&self) -> u8 {
+        let mut warnings = 0;
+        for (is_set, bit) in [
+            (self.available_spare < self.spare_threshold, warning::SPARE),
+            (self.reliability_degraded, warning::RELIABILITY),
+            (self.read_only, warning::READ_ONLY),
+            (self.backup_failed, warning::BACKUP),
+        ] {
+            warnings |= if is_set { bit } else { 0 };
+        }
+        warnings
+    }
+}
+
+/// What the controller adds to the flash layer's part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Activity {
+    pub(crate) blocks_read: u64,
+    pub(crate) blocks_written: u64,
+    pub(crate) read_commands: u64,
+    pub(crate) write_commands: u64,
+    pub(crate) busy: Span,
+    pub(crate) error_entries: u64,
+}
+
+/// The SMART / Health page.
+pub(crate) fn smart_page(now: Time, warnings: u8, flash: &FlashHealth, activity: &Activity) -> Vec<u8> {
+    const MINUTE_NS: u64 = 60_000_000_000;
+    let mut page = vec![0; SMART_BYTES];
+    page[0] = warnings;
+    page[1..3].copy_from_slice(&MODELLED_KELVIN.to_le_bytes());
+    page[3] = flash.available_spare;
+    page[4] = flash.spare_threshold;
+    page[5] = flash.percentage_used;
+    let mut counter = |at: usize, value: u64| page[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    counter(32, data_units(activity.blocks_read));
+    counter(48, data_units(activity.blocks_written));
+    counter(64, activity.read_commands);
+    counter(80, activity.write_commands);
+    counter(96, activity.busy.as_ns() / MINUTE_NS);
+    counter(112, flash.earlier_power_cycles.saturating_add(1));
+    let minutes = flash.earlier_minutes.saturating_add(now.as_ns() / MINUTE_NS);
+    counter(128, minutes / 60);
+    counter(144, flash.unsafe_shutdowns);
+    counter(160, flash.media_errors);
+    counter(176, activity.error_entries);
+    page
+}
+
+/// Erase cycles that a block is taken to be made for: modelled, some 3,000 are usual for TLC flash.
+const RATED_CYCLES: u64 = 3000;
+/// How often the flash layer is asked while there is something to do.
+const LOOK_EVERY: Span = Span::from_ms(100);
+
+impl Ssd {
+    /// Asks the flash layer how it is; hosts are told of what is new.
+    pub(crate) fn look_at_flash(&mut self, now: Time) {
+        self.smart.look_at = now + LOOK_EVERY;
+        let found = self.found_health();
+        if found != self.smart.found {
+            self.smart.found = found;
+            self.set_flash_health(now, found);
+        }
+    }
+
+    /// As [`Self::look_at_flash`], not more often than is worth it.
+    pub(crate) fn watch_flash(&mut self, now: Time) {
+        if now >= self.smart.look_at {
+            self.look_at_flash(now);
+        }
+    }
+
+    /// Pages that could not be read back in this power cycle, when they were to be moved and when a host
+    /// asked for them.
+    pub(crate) fn media_errors(&self) -> u64 {
+        let unreadable = [Refusal::BadChecksum, Refusal::WrongKey, Refusal::Unreadable];
+        self.ftl.stats().lost_pages
+            + unreadable.map(|refusal| self.smart.stats.refusals(refusal)).iter().sum::<u64>()
+    }
+
+    fn found_health(&self) -> FlashHealth {
+        let (health, stats) = (self.ftl.health(), self.ftl.stats());
+        let used = health.wear.mean_milli / (RATED_CYCLES * 10);
+        FlashHealth {
+            available_spare: health.spare_percent,
+            percentage_used: u8::try_from(used).unwrap_or(u8::MAX),
+            media_errors: self.smart.earlier.media_errors + self.media_errors(),
+            earlier_power_cycles: self.smart.earlier.power_cycles.saturating_sub(1),
+            earlier_minutes: self.smart.earlier.on_ms / 60_000,
+            unsafe_shutdowns: self.smart.earlier.unsafe_shutdowns,
+            backup_failed: self.smart.earlier.backup_failed,
+            reliability_degraded: self.volumes.is_filling()
+                || !self.volumes.metadata().lost().is_empty()
+                || stats.lost_pages > 0,
+            read_only: health.worn_out,
+            ..FlashHealth::default()
+        }
+    }
+}
+
+/// The vendor page of the flash, 128 bytes: `GNLF`, format 1, 2 reserved bytes, and then 64-bit numbers.
+pub(crate) fn flash_page(health: &Health, stats: &LayerStats) -> Vec<u8> {
+    let mut page = vec![0; 128];
+    page[0..4].copy_from_slice(b"GNLF");
+    page[4..6].copy_from_slice(&1u16.to_le_bytes());
+    let numbers = [
+        health.wear.least.into(),
+        health.wear.most.into(),
+        health.wear.mean_milli,
+        stats.host_pages,
+        stats.flash_pages,
+        stats.moved_pages,
+        stats.padded_pages,
+        stats.erases,
+        stats.stalls,
+        stats.checkpoints,
+        stats.program_failures,
+        stats.bad_blocks,
+        stats.lost_pages,
+        health.free_superblocks.into(),
+        health.spare_percent.into(),
+    ];
+    for (field, number) in page[8..].as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
+        *field = number.to_le_bytes();
+    }
+    page
+}
+
+/// Thousands of 512 bytes, rounded up.
+fn data_units(blocks: u64) -> u64 {
+    blocks.saturating_mul(8).div_ceil(1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_follow_the_flash() {
+        let _deadline = crate::deadline::deadline();
+        let new = FlashHealth::default();
+        assert_eq!(new.warnings(), 0);
+        assert_eq!(
+            FlashHealth { available_spare: 10, ..new }.warnings(),
+            0,
+            "at the threshold is not below it"
+        );
+        assert_eq!(FlashHealth { available_spare: 9, ..new }.warnings(), warning::SPARE);
+        let worst = FlashHealth { read_only: true, backup_failed: true, reliability_degraded: true, ..new };
+        assert_eq!(worst.warnings(), 0x1C);
+    }
+
+    #[test]
+    fn data_units_are_thousands_of_sectors_rounded_up() {
+        let _deadline = crate::deadline::deadline();
+        assert_eq!([0, 1, 125, 126].map(data_units), [0, 1, 1, 2]);
+    }
+}

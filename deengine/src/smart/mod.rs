@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an SSD counts and how healthy it is.
+
+pub(crate) mod counters;
+pub(crate) mod health;
+pub(crate) mod smart_counters;
+pub(crate) mod stats;
+
+use crate::admin::errors::{ErrorEntry, ErrorLog};
+use gnstor_base::time::{Span, Time};
+use gnstor_durable::SmartCounters;
+use health::{Activity, FlashHealth};
+use smart_counters::SAVE_EVERY;
+use stats::Stats;
+
+/// Health, counters and error log of an SSD.
+#[derive(Debug)]
+pub(crate) struct Smart {
+    stats: Stats,
+    /// What the firmware has done itself; the workers count their own.
+    activity: Activity,
+    errors: ErrorLog,
+    /// As hosts are told of it.
+    flash_health: FlashHealth,
+    /// As the flash layer had it when it was last asked.
+    found: FlashHealth,
+    /// When the flash layer is asked again.
+    look_at: Time,
+    /// What SMART counted before power was turned on, this power cycle included.
+    earlier: SmartCounters,
+    /// When the counters are saved next.
+    save_at: Time,
+    /// The latest time that the firmware has seen.
+    seen: Time,
+}
+
+impl Default for Smart {
+    fn default() -> Self {
+        Self {
+            stats: Stats::default(),
+            activity: Activity::default(),
+            errors: ErrorLog::default(),
+            flash_health: FlashHealth::default(),
+            found: FlashHealth::default(),
+            look_at: Time::ZERO,
+            earlier: SmartCounters::default(),
+            save_at: Time::ZERO + SAVE_EVERY,
+            seen: Time::ZERO,
+        }
+    }
+}
+
+impl Smart {
+    /// What the firmware has counted without the workers.
+    pub(crate) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    pub(crate) fn stats_mut(&mut self) -> &mut Stats {
+        &mut self.stats
+    }
+
+    /// What the firmware has done without the workers.
+    pub(crate) fn activity(&self) -> Activity {
+        self.activity
+    }
+
+    fn activity_mut(&mut self) -> &mut Activity {
+        &mut self.activity
+    }
+
+    /// The modelled firmware was busy for this span.
+    pub(crate) fn add_busy(&mut self, span: Span) {
+        self.activity.busy = self.activity.busy + span;
+    }
+
+    pub(crate) fn log_error(&mut self, entry: ErrorEntry) {
+        self.errors.add(entry);
+    }
+
+    pub(crate) fn errors(&self) -> &ErrorLog {
+        &self.errors
+    }
+
+    pub(crate) fn flash_health(&self) -> &FlashHealth {
+        &self.flash_health
+    }
+
+    /// Replaces the health that hosts are told of; the warnings that are new.
+    pub(crate) fn replace_health(&mut self, health: FlashHealth) -> u8 {
+        let new = health.warnings() & !self.flash_health.warnings();
+        self.flash_health = health;
+        new
+    }
+
+    pub(crate) fn look_at(&self) -> Time {
+        self.look_at
+    }
+
+    pub(crate) fn save_at(&self) -> Time {
+        self.save_at
+    }
+
+    pub(crate) fn set_backup_failed(&mut self, failed: bool) {
+        self.earlier.backup_failed = failed;
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which worker dispatches next while commands pend with several of them.
+//!
+//! Within a worker the arbiter decides ([`crate::io::arbiter`]); among workers, the one that has
+//! dispatched least for each of its controllers. A worker with an admin command goes before all others.
+
+use super::WorkerSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What every worker has dispatched, and what pends with it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Fairness {
+    /// What the worker had dispatched that dispatched last. A worker that joins while no other has
+    /// commands starts there.
+    last: AtomicU64,
+    lines: Vec<CacheLine>,
+}
+
+/// The words of these workers.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct CacheLine([Word; WORDS_IN_A_LINE]);
+
+const WORDS_IN_A_LINE: usize = 16;
+
+/// Parts of a command. A command of a worker with n controllers counts as a share of `PARTS / n`.
+const PARTS: u64 = 64;
+
+/// The commands that pend with one worker, in one word: a worker that tests whether it is next reads the
+/// words of all workers, so they lie side by side.
+///
+/// ```text
+///   63         56  55    54                              0
+///  +-------------+-------+-------------------------------+
+///  | controllers | admin |             taken             |      taken: parts of a command for each controller;
+///  +-------------+-------+-------------------------------+      the worker with the least is next
+/// ```
+#[derive(Debug, Default)]
+struct Word(AtomicU64);
+
+const CONTROLLERS_SHIFT: u32 = 56;
+const ADMIN: u64 = 1 << 55;
+const TAKEN: u64 = ADMIN - 1;
+const MOST_CONTROLLERS: u64 = u64::MAX >> CONTROLLERS_SHIFT;
+
+/// The fields of such a word.
+#[derive(Clone, Copy)]
+struct Fields {
+    /// Controllers with an I/O command that this worker may dispatch.
+    controllers: u64,
+    /// An admin command pends.
+    has_admin: bool,
+    taken: u64,
+}
+
+impl Word {
+    #[inline]
+    fn get(&self) -> Fields {
+        let word = self.0.load(Ordering::Relaxed);
+        Fields { controllers: word >> CONTROLLERS_SHIFT, has_admin: word & ADMIN != 0, taken: word & TAKEN }
+    }
+
+    /// Only the worker itself calls this.
+    #[inline]
+    fn set(&self, fields: Fields) {
+        let admin = if fields.has_admin { ADMIN } else { 0 };
+        let word = fields.controllers << CONTROLLERS_SHIFT | admin | fields.taken & TAKEN;
+        if self.0.load(Ordering::Relaxed) != word {
+            self.0.store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Fairness {
+    pub(super) fn new(workers: usize) -> Self {
+        let lines = workers.div_ceil(WORDS_IN_A_LINE);
+        Self { last: AtomicU64::new(0), lines: (0..lines).map(|_| CacheLine::default()).collect() }
+    }
+
+    #[inline]
+    fn word(&self, worker: usize) -> &Word {
+        &self.lines[worker / WORDS_IN_A_LINE].0[worker % WORDS_IN_A_LINE]
+    }
+
+    /// The words of the other workers.
+    #[inline]
+    fn others(&self, worker: usize) -> impl Iterator<Item = Fields> {
+        let words = self.lines.iter().flat_map(|line| &line.0).enumerate();
+        words.filter(move |&(other, _)| other != worker).map(|(_, word)| word.get())
+    }
+}
+
+impl WorkerSet {
+    /// Publishes what pends with this worker: how many controllers it may dispatch for, and whether an
+    /// admin command does.
+    #[inline]
+    pub(crate) fn publish_pending(&self, worker: usize, controllers: usize, has_admin: bool) {
+        let word = self.fairness.word(worker);
+        let controllers = u64::try_from(controllers).map_or(MOST_CONTROLLERS, |n| n.min(MOST_CONTROLLERS));
+        word.set(Fields { controllers, has_admin, ..word.get() });
+    }
+
+    /// The first command pends with the worker. It gets its share from now on, and none for the time
+    /// before.
+    pub(crate) fn join(&self, worker: usize) {
+        let busy = self.fairness.others(worker).filter(|other| other.controllers > 0);
+        let least = busy.map(|other| other.taken).min();
+        let since = least.unwrap_or_else(|| self.fairness.last.load(Ordering::Relaxed));
+        let word = self.fairness.word(worker);
+        let fields = word.get();
+        word.set(Fields { taken: fields.taken.max(since), ..fields });
+    }
+
+    /// Whether no other worker with pending commands has dispatched less, and none has an admin command.
+    #[inline]
+    pub(crate) fn is_next(&self, worker: usize) -> bool {
+        let taken = self.fairness.word(worker).get().taken;
+        let goes_first = |other: Fields| other.has_admin || other.controllers > 0 && other.taken < taken;
+        !self.fairness.others(worker).any(goes_first)
+    }
+
+    /// The worker has taken one of its pending I/O commands.
+    #[inline]
+    pub(crate) fn took(&self, worker: usize) {
+        let word = self.fairness.word(worker);
+        let fields = word.get();
+        let taken = fields.taken + PARTS / fields.controllers.max(1);
+        word.set(Fields { taken, ..fields });
+        if self.fairness.last.load(Ordering::Relaxed) < taken {
+            self.fairness.last.store(taken, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::deadline;
+
+    fn join(workers: &WorkerSet, worker: usize) {
+        workers.join(worker);
+        workers.publish_pending(worker, 1, false);
+    }
+
+    #[test]
+    fn a_worker_that_joins_gets_no_turns_for_the_time_before() {
+        let _deadline = deadline();
+        let workers = WorkerSet::new(2);
+        join(&workers, 0);
+        (0..1000).for_each(|_| workers.took(0));
+        // The data of its writes is on its way: none of its commands pends.
+        workers.publish_pending(0, 0, false);
+        join(&workers, 1);
+        join(&workers, 0);
+        let took = |worker| {
+            let mine = workers.is_next(worker);
+            if mine {
+                workers.took(worker);
+            }
+            u32::from(mine)
+        };
+        let turns = (0..100).fold([0, 0], |[first, second], _| [first + took(0), second + took(1)]);
+        assert!(turns[0] >= 45 && turns[1] >= 45, "{turns:?}");
+    }
+
+    #[test]
+    fn an_admin_command_of_another_worker_goes_first() {
+        let _deadline = deadline();
+        let workers = WorkerSet::new(2);
+        join(&workers, 0);
+        assert!(workers.is_next(0));
+        workers.publish_pending(1, 0, true);
+        assert!(!workers.is_next(0) && workers.is_next(1));
+        workers.publish_pending(1, 0, false);
+        assert!(workers.is_next(0));
+    }
+}

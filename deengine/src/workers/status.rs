@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the workers look at between commands: when the firmware or the translation layer has something to
+//! do.
+
+use super::WorkerSet;
+use gnstor_base::time::{Span, Time};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What the workers need to know of the firmware's state.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Status {
+    /// In picoseconds.
+    alarm: AtomicU64,
+    /// When the health of the flash is to be looked at again where something has changed, in picoseconds.
+    look_at: AtomicU64,
+    /// The latest time that a worker has seen, to a millisecond, in picoseconds. A worker's own time may
+    /// be older: its thread may not have run since.
+    latest: AtomicU64,
+    /// A fence waits for commands in flight.
+    fencing: AtomicBool,
+    /// Every write is to be durable before it is answered.
+    writes_through: AtomicBool,
+    layer: Layer,
+}
+
+/// What each holder of the translation layer's lock writes. It has cache lines of its own, as every
+/// command reads the rest.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Layer {
+    /// When the layer has something to do, in picoseconds. The holder of its lock sets it; others only
+    /// make it earlier.
+    maintain_at: AtomicU64,
+    /// The layer has changed since the health of the flash was looked at.
+    changed: AtomicBool,
+    /// A worker has the lock, for commits.
+    committing: AtomicBool,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        let never = || AtomicU64::new(Time::NEVER.as_ps());
+        Self {
+            alarm: never(),
+            look_at: never(),
+            latest: AtomicU64::new(0),
+            fencing: AtomicBool::new(false),
+            writes_through: AtomicBool::new(false),
+            layer: Layer {
+                maintain_at: never(),
+                changed: AtomicBool::new(false),
+                committing: AtomicBool::new(false),
+            },
+        }
+    }
+}
+
+/// A worker commits until this is dropped.
+pub(crate) struct Committing<'a>(&'a WorkerSet);
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        self.0.status.layer.committing.store(false, Ordering::Relaxed);
+    }
+}
+
+impl WorkerSet {
+    /// Publishes the firmware's state. A word that has not changed is not written, as all workers read it.
+    pub(crate) fn publish(&self, (alarm, look_at): (Time, Time), fencing: bool, writes_through: bool) {
+        let status = &self.status;
+        for (word, time) in [(&status.alarm, alarm), (&status.look_at, look_at)] {
+            if word.load(Ordering::Relaxed) != time.as_ps() {
+                word.store(time.as_ps(), Ordering::Relaxed);
+            }
+        }
+        let flags = [(&status.fencing, fencing), (&status.writes_through, writes_through)];
+        for (flag, is_set) in flags {
+            if flag.load(Ordering::Relaxed) != is_set {
+                flag.store(is_set, Ordering::Relaxed);
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn alarm(&self) -> Time {
+        Time::from_ps(self.status.alarm.load(Ordering::Relaxed))
+    }
+
+    /// When either has something to do.
+    #[inline]
+    pub(crate) fn next(&self) -> Time {
+        let status = &self.status;
+        let look_at = if status.layer.changed.load(Ordering::Relaxed) {
+            &status.look_at
+        } else {
+            &status.layer.maintain_at
+        };
+        let soonest = status.layer.maintain_at.load(Ordering::Relaxed).min(look_at.load(Ordering::Relaxed));
+        self.alarm().min(Time::from_ps(soonest))
+    }
+
+    /// The layer has done something.
+    #[inline]
+    pub(crate) fn note_change(&self) {
+        if !self.status.layer.changed.load(Ordering::Relaxed) {
+            self.status.layer.changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the firmware is to look at the health of the flash.
+    #[inline]
+    pub(crate) fn is_to_look(&self, now: Time) -> bool {
+        let status = &self.status;
+        status.layer.changed.load(Ordering::Relaxed) && now.as_ps() >= status.look_at.load(Ordering::Relaxed)
+    }
+
+    /// It looks.
+    pub(crate) fn looked(&self) {
+        self.status.layer.changed.store(false, Ordering::Relaxed);
+    }
+
+    /// A worker has seen this time.
+    #[inline]
+    pub(crate) fn saw(&self, now: Time) {
+        let latest = &self.status.latest;
+        if now.as_ps() >= latest.load(Ordering::Relaxed).saturating_add(Span::from_ms(1).as_ps()) {
+            latest.fetch_max(now.as_ps(), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn latest(&self) -> Time {
+        Time::from_ps(self.status.latest.load(Ordering::Relaxed))
+    }
+
+    /// The translation layer has something to do at `at`.
+    pub(crate) fn maintain_by(&self, at: Time) {
+        self.status.layer.maintain_at.fetch_min(at.as_ps(), Ordering::Relaxed);
+    }
+
+    /// The holder of the translation layer's lock says that the layer next has something to do at `at`.
+    pub(crate) fn maintain_at(&self, at: Time) {
+        self.status.layer.maintain_at.store(at.as_ps(), Ordering::Relaxed);
+    }
+
+    /// Says that a worker commits, until the guard is dropped. Other workers then do not try the lock.
+    pub(crate) fn committing(&self) -> Committing<'_> {
+        self.status.layer.committing.store(true, Ordering::Relaxed);
+        Committing(self)
+    }
+
+    /// Whether a worker commits, so that trying the layer's lock would most probably fail.
+    #[inline]
+    pub(crate) fn is_committing(&self) -> bool {
+        self.status.layer.committing.load(Ordering::Relaxed)
+    }
+
+    /// Whether the translation layer has something to do.
+    #[inline]
+    pub(crate) fn is_maintenance_due(&self, now: Time) -> bool {
+        now.as_ps() >= self.status.layer.maintain_at.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn is_fencing(&self) -> bool {
+        self.status.fencing.load(Ordering::Relaxed)
+    }
+
+    /// Whether a write may be answered only when it is durable.
+    #[inline]
+    pub(crate) fn writes_through(&self) -> bool {
+        self.status.writes_through.load(Ordering::Relaxed)
+    }
+}

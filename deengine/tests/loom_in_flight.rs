@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads without a lock beside changes of the rules, in every interleaving loom finds. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test -p gnstor-deengine --test loom_in_flight --release`.
+#![cfg(loom)]
+
+#[path = "../src/workers/in_flight.rs"]
+mod in_flight;
+
+/// Loom takes a sequentially consistent access for an acquire or release one. These put a sequentially
+/// consistent fence between a store and a load that follows it, which is what such accesses promise here,
+/// and no more.
+mod sync {
+    pub(super) use loom::sync::atomic::Ordering;
+    use loom::sync::atomic::fence;
+
+    macro_rules! atomic {
+        ($name:ident, $value:ty) => {
+            #[derive(Debug, Default)]
+            pub(super) struct $name(loom::sync::atomic::$name);
+
+            impl $name {
+                pub(super) fn load(&self, order: Ordering) -> $value {
+                    if order == Ordering::SeqCst {
+                        fence(Ordering::SeqCst);
+                        return self.0.load(Ordering::Acquire);
+                    }
+                    self.0.load(order)
+                }
+
+                pub(super) fn store(&self, value: $value, order: Ordering) {
+                    self.0.store(value, if order == Ordering::SeqCst { Ordering::Release } else { order });
+                    if order == Ordering::SeqCst {
+                        fence(Ordering::SeqCst);
+                    }
+                }
+            }
+        };
+    }
+
+    atomic!(AtomicU32, u32);
+    atomic!(AtomicU64, u64);
+
+    impl AtomicU64 {
+        pub(super) fn fetch_add(&self, value: u64, _: Ordering) -> u64 {
+            let old = self.0.fetch_add(value, Ordering::AcqRel);
+            fence(Ordering::SeqCst);
+            old
+        }
+    }
+}
+
+use in_flight::{InFlight, Seen, Version};
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+/// The firmware's side: how often the rules have changed, and whether they allow reads.
+#[derive(Default)]
+struct World {
+    version: Version,
+    seen: Seen,
+    flight: InFlight,
+    /// Behind the firmware's lock: version and permission.
+    rules: Mutex<(u64, bool)>,
+    /// The revocation is complete.
+    revoked: AtomicBool,
+}
+
+/// The worker as `io/worker.rs` and `io/read.rs` have it, for one volume.
+struct Worker {
+    world: Arc<World>,
+    version: u64,
+    allowed: bool,
+    /// For each read in flight, the version it was judged by.
+    reads: Vec<u64>,
+}
+
+impl Worker {
+    fn refresh(&mut self) {
+        let rules = self.world.rules.lock().expect("no panic");
+        let (version, allowed) = (self.world.version.get(), rules.1);
+        drop(rules);
+        if version != self.version {
+            self.world.flight.age();
+            self.world.seen.set(version);
+            (self.version, self.allowed) = (version, allowed);
+        }
+    }
+
+    fn begin(&mut self) {
+        if self.allowed && self.world.flight.enter(&self.world.version, self.version) {
+            self.reads.push(self.version);
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(version) = self.reads.pop() {
+            assert!(!self.world.revoked.load(Ordering::SeqCst), "complete with a read under way");
+            self.world.flight.leave(version == self.version);
+        }
+    }
+}
+
+fn revoke(world: &World) -> u64 {
+    let mut rules = world.rules.lock().expect("no panic");
+    world.version.change();
+    *rules = (rules.0 + 1, false);
+    rules.0
+}
+
+fn with(worker: impl Fn(&mut Worker) + Sync + Send + 'static) {
+    loom::model(move || {
+        let world = Arc::new(World::default());
+        world.rules.lock().expect("no panic").1 = true;
+        let mut one = Worker { world: Arc::clone(&world), version: 0, allowed: true, reads: Vec::new() };
+        let changed = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let at = revoke(&world);
+                // A look, not a loop: whatever it finds must be true.
+                if world.flight.is_over(&world.seen, at) {
+                    world.revoked.store(true, Ordering::SeqCst);
+                }
+            })
+        };
+        worker(&mut one);
+        changed.join().expect("no panic");
+        while !one.reads.is_empty() {
+            one.reads.pop().into_iter().for_each(|version| world.flight.leave(version == one.version));
+        }
+        assert!(world.flight.is_over(&world.seen, 1), "what is over is found to be over");
+    });
+}
+
+#[test]
+fn a_read_and_a_change_that_meet_see_each_other() {
+    with(|worker| {
+        worker.begin();
+        worker.end();
+    });
+}
+
+#[test]
+fn a_core_that_fetches_the_rules_hides_no_read() {
+    with(|worker| {
+        worker.begin();
+        worker.refresh();
+        worker.begin();
+        worker.end();
+        worker.end();
+    });
+}
+
+/// A worker commits a write beside the end of the write's volume: the version is looked at under the
+/// layer's lock, as `io/write.rs` does, and the sweep takes that lock after the version was counted up, as
+/// `volumes.rs` does.
+#[test]
+fn nothing_is_committed_behind_a_sweep() {
+    loom::model(|| {
+        let version = Arc::new(Version::default());
+        // Behind the layer's lock: the sweep has gone by.
+        let layer = Arc::new(Mutex::new(false));
+        let swept = {
+            let (version, layer) = (Arc::clone(&version), Arc::clone(&layer));
+            thread::spawn(move || {
+                version.change();
+                *layer.lock().expect("no panic") = true;
+            })
+        };
+        let mine = 0;
+        let is_swept = layer.lock().expect("no panic");
+        if version.get() == mine {
+            assert!(!*is_swept, "committed behind the sweep");
+        }
+        drop(is_swept);
+        swept.join().expect("no panic");
+    });
+}
