@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The host's side of DH-HMAC-CHAP.
+
+use crate::group::{Group, PRIVATE_BYTES};
+use crate::key::Secret;
+use crate::message::{self, COMMON, DHCHAP, Failure, GROUPS_AT, Head, PROTOCOL_DHCHAP, SHA256, id};
+use crate::queue::SessionKey;
+use crate::response::{Names, Run, Value};
+use zerocopy::IntoBytes;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// Random bytes of one run, from the operating system's generator. Dropping them erases them.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub struct Dice {
+    /// Challenge to the other side.
+    pub challenge: [u8; 32],
+    /// Private exponent.
+    pub private: [u8; PRIVATE_BYTES],
+    /// Sequence number of the challenge.
+    pub sequence: u32,
+}
+
+impl std::fmt::Debug for Dice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Dice(..)")
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    Negotiated,
+    Replied { c1: Value, sequence: u32 },
+    Ended,
+}
+
+/// One run at the host.
+#[derive(Debug)]
+pub struct Host {
+    run: Run,
+    secret: Secret,
+    dice: Dice,
+    groups: Vec<Group>,
+    state: State,
+}
+
+impl Host {
+    /// Begins a run. Returns the state and the AUTH_Negotiate message. `groups`: what the host accepts, the
+    /// one it prefers first, at least one and at most 30.
+    pub fn begin(
+        names: Names,
+        secret: Secret,
+        groups: &[Group],
+        transaction: u16,
+        dice: Dice,
+    ) -> (Self, Vec<u8>) {
+        let groups = &groups[..groups.len().min(30)];
+        let mut ids = [0; 60];
+        ids[0] = SHA256;
+        for (at, group) in ids[GROUPS_AT..].iter_mut().zip(groups) {
+            *at = *group as u8;
+        }
+        let negotiate = message::Negotiate {
+            head: Head::new(COMMON, id::NEGOTIATE, transaction),
+            secure_channel: 0,
+            protocols: 1,
+            protocol: PROTOCOL_DHCHAP,
+            reserved: 0,
+            hashes: 1,
+            groups: u8::try_from(groups.len()).expect("at most 30"),
+            ids,
+        };
+        let run = Run { names, transaction, shared: None };
+        let host = Self { run, secret, dice, groups: groups.to_vec(), state: State::Negotiated };
+        (host, negotiate.as_bytes().to_vec())
+    }
+
+    /// Takes the controller's challenge. Returns the reply, which challenges the controller in turn.
+    ///
+    /// # Errors
+    /// What is wrong with the challenge, or what the controller says is wrong; the run is over.
+    pub fn on_challenge(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+        if !matches!(std::mem::replace(&mut self.state, State::Ended), State::Negotiated) {
+            return Err(Failure::Message);
+        }
+        let (head, rest) =
+            message::read::<message::Challenge>(bytes, DHCHAP, id::CHALLENGE, Some(self.run.transaction))?;
+        if (head.hash, head.hash_bytes) != (SHA256, 32) {
+            return Err(Failure::Hash);
+        }
+        let group =
+            Group::from_id(head.group).filter(|group| self.groups.contains(group)).ok_or(Failure::Group)?;
+        let (c1, public) = rest.split_first_chunk::<32>().ok_or(Failure::Payload)?;
+        if usize::from(head.public_bytes.get()) != public.len() {
+            return Err(Failure::Payload);
+        }
+        let mine = group.public(&self.dice.private);
+        if group == Group::Null {
+            if !public.is_empty() {
+                return Err(Failure::Payload);
+            }
+        } else {
+            self.run.shared = Some(group.shared(&self.dice.private, public).ok_or(Failure::Group)?);
+        }
+        let response = self.run.respond(true, &self.secret, c1, head.sequence.get());
+        let reply = message::Reply {
+            head: Head::new(DHCHAP, id::REPLY, self.run.transaction),
+            hash_bytes: 32,
+            reserved: 0,
+            has_challenge: 1,
+            reserved2: 0,
+            public_bytes: u16::try_from(mine.len()).expect("at most 384").into(),
+            sequence: self.dice.sequence.into(),
+        };
+        self.state = State::Replied { c1: *c1, sequence: self.dice.sequence };
+        Ok([reply.as_bytes(), &response, &self.dice.challenge, &mine].concat())
+    }
+
+    /// Takes the controller's response. Returns the last message and the key of the session.
+    ///
+    /// # Errors
+    /// As [`Self::on_challenge`]; [`Failure::Authentication`] where the controller does not know the secret.
+    pub fn on_success1(&mut self, bytes: &[u8]) -> Result<(Vec<u8>, SessionKey), Failure> {
+        let State::Replied { c1, sequence } = std::mem::replace(&mut self.state, State::Ended) else {
+            return Err(Failure::Message);
+        };
+        let (head, response) =
+            message::read::<message::Success1>(bytes, DHCHAP, id::SUCCESS1, Some(self.run.transaction))?;
+        if head.hash_bytes != 32 || head.has_response != 1 || response.len() != 32 {
+            return Err(Failure::Payload);
+        }
+        let c2 = self.dice.challenge;
+        if !self.run.is_right(false, &self.secret, &c2, sequence, response) {
+            return Err(Failure::Authentication);
+        }
+        let key = self.run.session_key(&self.secret, &c1, &c2);
+        let head = Head::new(DHCHAP, id::SUCCESS2, self.run.transaction);
+        Ok((message::Success2 { head, reserved: [0; 10] }.as_bytes().to_vec(), key))
+    }
+
+    /// The message by which the host tells the controller that it gives up.
+    pub fn failure(&self, failure: Failure) -> Vec<u8> {
+        message::failure(id::FAILURE2, self.run.transaction, failure)
+    }
+}

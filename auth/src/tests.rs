@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Both sides against each other, against wrong secrets, and against every bent message.
+
+use super::*;
+use crate::key::{KEY_BYTES, mac};
+use proptest::prelude::*;
+
+const HOST: &str = "nqn.2026-11.dev.gnstor:client.0007.1";
+const SSD: &str = "nqn.2026-11.dev.gnstor:ssd.2";
+
+fn names() -> Names {
+    Names { host: HOST.into(), subsystem: SSD.into() }
+}
+
+fn dice(seed: u8) -> Dice {
+    Dice { challenge: [seed; 32], private: [seed | 1; 32], sequence: u32::from(seed) + 1 }
+}
+
+fn secret(seed: u8) -> Secret {
+    Secret::new([seed; KEY_BYTES])
+}
+
+/// The four messages of a run, where the third party may bend each of them on its way.
+fn run(
+    host_secret: Secret,
+    ssd_secret: Secret,
+    groups: &[Group],
+    least: Group,
+    mut bend: impl FnMut(usize, &mut Vec<u8>),
+) -> Result<(SessionKey, SessionKey), Failure> {
+    let (mut host, mut message) = Host::begin(names(), host_secret, groups, 77, dice(1));
+    bend(0, &mut message);
+    let (mut ssd, mut message) =
+        Controller::begin(names(), ssd_secret, least, &message, dice(2)).map_err(|(_, failure)| failure)?;
+    bend(1, &mut message);
+    let mut message = host.on_challenge(&message)?;
+    bend(2, &mut message);
+    let mut message = ssd.on_reply(&message)?;
+    bend(3, &mut message);
+    let (mut message, host_key) = host.on_success1(&message)?;
+    bend(4, &mut message);
+    Ok((host_key, ssd.on_success2(&message)?))
+}
+
+fn same_key(one: &SessionKey, other: &SessionKey) -> bool {
+    other.accepts(3, 5, &one.prove(3, 5, 9))
+}
+
+#[test]
+fn both_sides_prove_the_secret_and_share_a_key_in_every_group() {
+    for group in [Group::Null, Group::Ffdhe2048, Group::Ffdhe3072] {
+        let (host, ssd) = run(secret(5), secret(5), &[group], group, |_, _| {}).unwrap();
+        assert!(same_key(&host, &ssd), "{group:?}");
+    }
+}
+
+#[test]
+fn a_host_with_another_secret_is_refused_and_so_is_an_ssd() {
+    for groups in [&[Group::Null][..], &[Group::Ffdhe2048]] {
+        let failed = run(secret(5), secret(6), groups, groups[0], |_, _| {}).unwrap_err();
+        assert_eq!(failed, Failure::Authentication);
+    }
+    // An SSD that does not know the secret accepts any reply, and cannot answer the host's challenge.
+    let (mut host, _) = Host::begin(names(), secret(5), &[Group::Null], 77, dice(1));
+    let (_, negotiate) = Host::begin(names(), secret(6), &[Group::Null], 77, dice(1));
+    let (_, challenge) = Controller::begin(names(), secret(6), Group::Null, &negotiate, dice(2)).unwrap();
+    let reply = host.on_challenge(&challenge).unwrap();
+    assert!(reply.len() > 48);
+    let forged =
+        [&message::DHCHAP.to_le_bytes()[..], &[message::id::SUCCESS1, 0, 0, 77, 0, 32, 0, 1]].concat();
+    let forged = [&forged[..], &[0; 7], &[9; 32]].concat();
+    assert_eq!(host.on_success1(&forged[..]).unwrap_err(), Failure::Authentication);
+}
+
+#[test]
+fn a_flipped_bit_anywhere_ends_the_run() {
+    for (step, bytes) in [(1, 48), (2, 80), (3, 48)] {
+        for bit in 0..bytes * 8 {
+            let bent = run(secret(5), secret(5), &[Group::Null], Group::Null, |at, message| {
+                if at == step {
+                    message[bit / 8] ^= 1 << (bit % 8);
+                }
+            });
+            let is_reserved = match step {
+                1 | 2 => (2..4).contains(&(bit / 8)) || bit / 8 == 7 || (step == 2 && bit / 8 == 9),
+                _ => (2..4).contains(&(bit / 8)) || bit / 8 == 7 || (9..16).contains(&(bit / 8)),
+            };
+            assert!(bent.is_err() || is_reserved, "message {step}, bit {bit} is not noticed");
+        }
+    }
+}
+
+#[test]
+fn a_challenge_of_another_run_proves_nothing_in_this_one() {
+    let (mut first, negotiate) = Host::begin(names(), secret(5), &[Group::Null], 77, dice(1));
+    let (_, challenge) = Controller::begin(names(), secret(5), Group::Null, &negotiate, dice(2)).unwrap();
+    let recorded = first.on_challenge(&challenge).unwrap();
+    // The SSD's dice differ in the next run: the recorded reply answers no challenge of it.
+    let (mut ssd, _) = Controller::begin(names(), secret(5), Group::Null, &negotiate, dice(3)).unwrap();
+    assert_eq!(ssd.on_reply(&recorded).unwrap_err(), Failure::Authentication);
+}
+
+#[test]
+fn a_run_that_failed_cannot_go_on() {
+    let (_, negotiate) = Host::begin(names(), secret(5), &[Group::Null], 77, dice(1));
+    let (mut ssd, challenge) =
+        Controller::begin(names(), secret(5), Group::Null, &negotiate, dice(2)).unwrap();
+    let (mut host, _) = Host::begin(names(), secret(5), &[Group::Null], 77, dice(1));
+    let good = host.on_challenge(&challenge).unwrap();
+    let mut bad = good.clone();
+    bad[20] ^= 1;
+    assert_eq!(ssd.on_reply(&bad).unwrap_err(), Failure::Authentication);
+    assert_eq!(ssd.on_reply(&good).unwrap_err(), Failure::Message, "no second guess at one challenge");
+}
+
+#[test]
+fn a_weaker_group_than_the_ssd_demands_is_refused() {
+    let refused = run(secret(5), secret(5), &[Group::Null], Group::Ffdhe2048, |_, _| {}).unwrap_err();
+    assert_eq!(refused, Failure::Group);
+    // A third party strikes the strong group off the offer. The host notices a group that it did not offer.
+    let struck = run(secret(5), secret(5), &[Group::Ffdhe2048], Group::Null, |at, message| {
+        if at == 0 {
+            message[12 + message::GROUPS_AT] = Group::Null as u8;
+        }
+    });
+    assert_eq!(struck.unwrap_err(), Failure::Group);
+}
+
+#[test]
+fn the_failure_that_the_other_side_states_is_told() {
+    let (mut host, _) = Host::begin(names(), secret(5), &[Group::Null], 77, dice(1));
+    let told = message::failure(message::id::FAILURE1, 77, Failure::Hash);
+    assert_eq!(host.on_challenge(&told).unwrap_err(), Failure::Hash);
+}
+
+#[test]
+fn a_secret_survives_its_text_form_and_damaged_texts_are_named() {
+    let text = secret(9).to_text();
+    assert!(text.starts_with("DHHC-1:01:") && text.ends_with(':'));
+    assert_eq!(Secret::parse(&text).unwrap().fingerprint(), secret(9).fingerprint());
+    assert_eq!(format!("{:?}", secret(9)), "Secret(..)");
+    let damaged = text.replacen("CQkJ", "CQkK", 1);
+    assert_eq!(Secret::parse(&damaged).unwrap_err(), KeyError::Checksum);
+    assert_eq!(Secret::parse("DHHC-1:02:AAAA:").unwrap_err(), KeyError::Hash);
+    assert_eq!(Secret::parse("DHHC-1:01:AAAA:").unwrap_err(), KeyError::Length);
+    assert_eq!(Secret::parse("hunter2").unwrap_err(), KeyError::Form);
+}
+
+/// As `nvme gen-dhchap-key --nqn HOST --hmac 1 --secret 00..` transforms it: HMAC(key, NQN | suffix).
+#[test]
+fn the_transformed_key_is_the_specifications() {
+    let expected = mac(&[0; 32], &[b"nqn.2014-08.org.nvmexpress:uuid:x", b"NVMe-over-Fabrics"]);
+    assert_eq!(*Secret::new([0; 32]).transformed("nqn.2014-08.org.nvmexpress:uuid:x"), expected);
+}
+
+#[test]
+fn hosts_have_keys_of_their_own() {
+    let manager = secret(1);
+    let keys = [HOST, "nqn.2026-11.dev.gnstor:client.0007.2", "nqn.2026-11.dev.gnstor:daemon"];
+    let mut prints: Vec<_> = keys.iter().map(|name| manager.of_host(name).fingerprint()).collect();
+    prints.push(manager.fingerprint());
+    prints.sort_unstable();
+    prints.dedup();
+    assert_eq!(prints.len(), 4);
+}
+
+#[test]
+fn a_proof_opens_its_own_queue_only() {
+    let (key, other) = run(secret(5), secret(5), &[Group::Null], Group::Null, |_, _| {}).unwrap();
+    let proof = key.prove(3, 5, 9);
+    assert!(other.accepts(3, 5, &proof));
+    assert!(!other.accepts(4, 5, &proof), "another controller");
+    assert!(!other.accepts(3, 6, &proof), "another queue");
+    assert!(!other.accepts(3, 5, &QueueProof { number: 10.into(), ..proof }), "another number");
+    let mut bent = proof;
+    bent.tag[31] ^= 1;
+    assert!(!other.accepts(3, 5, &bent));
+}
+
+proptest! {
+    /// Any bytes in the place of any message: no panic, and no key.
+    #[test]
+    fn any_bytes_end_the_run(step in 0usize..5, bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        let bent = run(secret(5), secret(5), &[Group::Ffdhe2048, Group::Null], Group::Null, |at, message| {
+            if at == step {
+                *message = bytes.clone();
+            }
+        });
+        prop_assert!(bent.is_err());
+    }
+}
